@@ -1,6 +1,5 @@
 #include "kernels/program.h"
 
-#include <iterator>
 #include <utility>
 
 namespace sru::kernels {
@@ -13,36 +12,21 @@ int AppendTo(std::vector<T>* list, T item) {
   return static_cast<int>(list->size()) - 1;
 }
 
-// An overload for each operation, so that one that is added does not compile without.
-class WeightVisitor {
- public:
-  explicit WeightVisitor(const std::function<void(FloatView*)>& visit) : visit_(visit) {}
+struct WeightVisitor : OperationVisitor {
+  const std::function<void(FloatView*)>& visit;
 
-  void operator()(ops::Embed& op) const { visit_(&op.table); }
-  void operator()(ops::Linear& op) const { VisitBoth(op); }
-  void operator()(ops::Normalize& op) const { VisitBoth(op); }
-  void operator()(ops::Stack& op) const { ForEachWeight(&op.spec, visit_); }
-  void operator()(ops::Predict& op) const { VisitBoth(op); }
-
-  void operator()(ops::Features&) const {}
-  void operator()(ops::Attend&) const {}
-  void operator()(ops::Concat&) const {}
-  void operator()(ops::Add&) const {}
-  void operator()(ops::Pool&) const {}
-  void operator()(ops::RowDot&) const {}
-  void operator()(ops::Shift&) const {}
-  void operator()(ops::Last&) const {}
-  void operator()(ops::Select&) const {}
-  void operator()(ops::Append&) const {}
-
- private:
-  template <typename Op>
-  void VisitBoth(Op& op) const {
-    visit_(&op.weight);
-    visit_(&op.bias);
+  explicit WeightVisitor(const std::function<void(FloatView*)>& visit) : visit(visit) {}
+  // The operations are the caller's to change; a list shows them as constants.
+  void Matrix(const char* /*name*/, const FloatView& view, int64_t, int64_t) const {
+    visit(const_cast<FloatView*>(&view));
   }
-
-  const std::function<void(FloatView*)>& visit_;
+  void Vector(const char* /*name*/, const FloatView& view, int64_t, Presence = {}) const {
+    visit(const_cast<FloatView*>(&view));
+  }
+  int Layers(const char* /*name*/, const StackSpec& spec, bool) const {
+    ForEachWeight(const_cast<StackSpec*>(&spec), visit);
+    return 0;
+  }
 };
 
 }  // namespace
@@ -129,7 +113,10 @@ int Program::AddOutput(std::string name, ValueId value, OutputType type) {
 }
 
 void ForEachWeight(Program* program, const std::function<void(FloatView*)>& visit) {
-  for (Operation& operation : program->operations) std::visit(WeightVisitor(visit), operation);
+  WeightVisitor visitor(visit);
+  for (size_t i = 0; i < program->operations.size(); ++i) {
+    VisitOperation(*program, static_cast<ValueId>(i), visitor);
+  }
 }
 
 std::string ItemName(const char* list, size_t index, const std::string& name) {
@@ -137,11 +124,7 @@ std::string ItemName(const char* list, size_t index, const std::string& name) {
 }
 
 const char* OperationName(const Operation& operation) {
-  static constexpr const char* kNames[] = {"features", "embed",  "linear", "normalize", "stack",
-                                           "attend",   "concat", "add",    "pool",      "row_dot",
-                                           "shift",    "last",   "select", "append",    "predict"};
-  static_assert(std::size(kNames) == std::variant_size_v<Operation>);
-  return kNames[operation.index()];
+  return std::visit([](const auto& op) { return op.kName; }, operation);
 }
 
 }  // namespace sru::kernels

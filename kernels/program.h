@@ -42,16 +42,11 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/operands.h"
 #include "kernels/stack_spec.h"
 #include "kernels/status.h"
 
 namespace sru::kernels {
-
-using AxisId = int;               // index into Program::axes
-using InputId = int;              // into Program::inputs
-using ValueId = int;              // into Program::operations
-using FieldId = int;              // into Program::fields
-inline constexpr int kNone = -1;  // of any of these: there is none
 
 struct AxisSpec {
   std::string name;             // for messages
@@ -82,18 +77,6 @@ struct Adjustment {
   float add = 0;    // finite, or -infinity: the symbol is never picked
 };
 
-// What a batch brings beside the offsets.
-enum class InputType {
-  kIds,       // int32 [rows of axis], each in [least, limit)
-  kFeatures,  // float32 [rows of axis][width]
-  kMap,       // int32 [sequences of axis]: a sequence of `target`, which must have one then
-  kRows,      // int32 [rows of axis]: a row of `target`
-  kSampling,  // Sampling [rows of axis]
-  // Adjustment [rows of axis], which is not a sequence axis; each id in [0, limit), ascending within a
-  // sequence and each once
-  kAdjustments,
-};
-
 struct InputSpec {
   std::string name;  // for messages
   InputType type = InputType::kIds;
@@ -110,12 +93,21 @@ struct FieldSpec {
   bool grows = false;  // rows are added; else there is one row, which is replaced
 };
 
-// The operations.
+// The operations. Each has its name, for messages, its equation, and in Visit() the typed list of what
+// it takes: what a program must be, what a batch must bring, which weights there are and which values
+// and fields it uses all follow from this list (operands.h has its vocabulary).
 namespace ops {
 
 // y_t = x_t of the input.
 struct Features {
+  static constexpr const char* kName = "features";
   InputId input = kNone;  // kFeatures
+
+  template <class List>
+  void Visit(List& list) const {
+    list.Input("input", input, AnInput(InputType::kFeatures));
+    list.Makes(list.InputAxis(input), list.InputWidth(input));
+  }
 };
 
 // y_t = scale * E[id_t] + P[p_t], P being the sinusoids where `positions` is set, else 0:
@@ -123,6 +115,7 @@ struct Features {
 // p_t is the place of t in its sequence, from 0, plus the rows that `position_field` had before this
 // run. P[p] is computed in float64 and rounded to float32; an odd width ends with a sine.
 struct Embed {
+  static constexpr const char* kName = "embed";
   InputId ids = kNone;  // kIds with least = 0 and limit = vocabulary_size
   FloatView table;      // E: [vocabulary_size][width]
   int vocabulary_size = 0;
@@ -130,24 +123,57 @@ struct Embed {
   float scale = 1.0f;
   bool positions = false;
   FieldId position_field = kNone;  // a growing field; with `positions` only
+
+  template <class List>
+  void Visit(List& list) const {
+    list.Range("vocabulary_size", vocabulary_size, 1, kMaxVocabulary);
+    list.Range("width", width, 1, kMaxSize);
+    list.Matrix("table", table, vocabulary_size, width);
+    list.Input("ids", ids, IdsIn(0, vocabulary_size));
+    list.Finite("scale", scale);
+    if (!positions) list.None("position_field", position_field, "since positions is not set");
+    if (position_field != kNone)
+      list.Field("position_field", position_field, RowsBefore(list.InputAxis(ids)));
+    list.Makes(list.InputAxis(ids), width);
+  }
 };
 
 // y_t = W x_t + b, or max(0, W x_t + b) with relu.
 struct Linear {
+  static constexpr const char* kName = "linear";
   ValueId x = kNone;
   int width = 0;     // of y
   FloatView weight;  // W: [width][width of x]
   FloatView bias;    // [width]; empty = zeros
   bool relu = false;
+
+  template <class List>
+  void Visit(List& list) const {
+    list.Value("x", x);
+    list.Range("width", width, 1, kMaxSize);
+    list.Matrix("weight", weight, width, list.WidthOf(x));
+    list.Vector("bias", bias, width, Presence::kOptional);
+    list.Makes(list.AxisOf(x), width);
+  }
 };
 
 // y_t = (x_t - mean(x_t)) / sqrt(variance(x_t) + epsilon) * weight + bias, the variance divided by
 // the width.
 struct Normalize {
+  static constexpr const char* kName = "normalize";
   ValueId x = kNone;
   FloatView weight;  // [width of x]
   FloatView bias;    // [width of x]
   float epsilon = kLayerNormEpsilon;
+
+  template <class List>
+  void Visit(List& list) const {
+    list.Value("x", x);
+    list.Vector("weight", weight, list.WidthOf(x));
+    list.Vector("bias", bias, list.WidthOf(x));
+    list.Positive("epsilon", epsilon);
+    list.Makes(list.AxisOf(x), list.WidthOf(x));
+  }
 };
 
 // y_t: the token vectors of a stack of SRU layers (stack_spec.h), without a pooling and a
@@ -155,10 +181,30 @@ struct Normalize {
 // `state` is c after the last row, of all layers: [layers][output_size]; for unidirectional stacks
 // only. A sequence without rows leaves it as it was.
 struct Stack {
+  static constexpr const char* kName = "stack";
   InputId ids = kNone;  // kIds with least = 0 and limit = vocabulary_size
   ValueId x = kNone;
   StackSpec spec;
   FieldId state = kNone;  // fixed, of layers * output_size values
+
+  template <class List>
+  void Visit(List& list) const {
+    const int width = list.Layers("spec", spec, /*one_direction=*/state != kNone);
+    list.Rule((ids == kNone) != (x == kNone), "ids, x", "exactly one of them",
+              x == kNone ? "none" : "both");
+    if (x == kNone) {
+      list.Rule(spec.vocabulary_size != 0, "spec.vocabulary_size", "an embedding, since ids is set",
+                "0");
+      list.Input("ids", ids, IdsIn(0, spec.vocabulary_size));
+    } else {
+      list.Range("spec.vocabulary_size", spec.vocabulary_size, 0, 0);
+      list.Value("x", x, kAny, spec.input_size);
+    }
+    const AxisId axis = x == kNone ? list.InputAxis(ids) : list.AxisOf(x);
+    const int64_t state_width = static_cast<int64_t>(spec.layers.size()) * width;
+    if (state != kNone) list.Field("state", state, ReplacedRow(axis, state_width));
+    list.Makes(axis, width);
+  }
 };
 
 // Multi-head attention. Head j has the j-th of `heads` equal parts of the columns of q, k and v:
@@ -171,6 +217,7 @@ struct Stack {
 //   attention   the a_t0s of head 0, row after row without padding: of row t one value for every s of
 //               the sequence or of the fields, 0 for those that it does not see
 struct Attend {
+  static constexpr const char* kName = "attend";
   ValueId q = kNone;
   ValueId keys = kNone;    // k: width of q
   ValueId values = kNone;  // v: any width, which is y's
@@ -182,17 +229,63 @@ struct Attend {
   int heads = 1;        // divides both widths
   float scale = 1.0f;
   bool causal = false;
+
+  template <class List>
+  void Visit(List& list) const {
+    list.Value("q", q);
+    list.Range("heads", heads, 1, kMaxSize);
+    list.Finite("scale", scale);
+    list.Divides("heads", heads, "q's width", list.WidthOf(q));
+    int width = 0;
+    if (key_field != kNone || value_field != kNone) {
+      list.None("keys", keys, "since there are fields");
+      list.None("values", values, "since there are fields");
+      list.None("map", map, "since there are fields");
+      list.Field("key_field", key_field, RowsAfter(list.AxisOf(q), list.WidthOf(q), key_field));
+      list.Field("value_field", value_field, RowsAfter(list.AxisOf(q), kAny, key_field));
+      width = list.FieldWidth(value_field);
+    } else {
+      list.Value("keys", keys, map == kNone ? list.AxisOf(q) : kAny, list.WidthOf(q));
+      list.Value("values", values, list.AxisOf(keys));
+      if (map != kNone) list.Input("map", map, MapTo(list.AxisOf(q), list.AxisOf(keys)));
+      width = list.WidthOf(values);
+    }
+    list.Divides("heads", heads, "the values' width", width);
+    list.Makes(list.AxisOf(q), width);
+    list.Result(OutputType::kAttention, true);
+  }
 };
 
 // y_t = [x1_t | x2_t | ...], all of one axis.
 struct Concat {
+  static constexpr const char* kName = "concat";
   std::vector<ValueId> xs;
+
+  template <class List>
+  void Visit(List& list) const {
+    list.Rule(!xs.empty(), "xs", "a value", "none");
+    int64_t width = 0;
+    for (size_t i = 0; i < xs.size(); ++i) {
+      list.Value("xs", xs[i], list.AxisOf(xs[0]), kAny, static_cast<int>(i));
+      width += list.WidthOf(xs[i]);
+    }
+    list.Range("width of all xs", width, 1, kMaxSize);
+    if (!xs.empty()) list.Makes(list.AxisOf(xs[0]), static_cast<int>(width));
+  }
 };
 
 // y_t = a_t + b_t, of one axis and width.
 struct Add {
+  static constexpr const char* kName = "add";
   ValueId a = kNone;
   ValueId b = kNone;
+
+  template <class List>
+  void Visit(List& list) const {
+    list.Value("a", a);
+    list.Value("b", b, list.AxisOf(a), list.WidthOf(a));
+    list.Makes(list.AxisOf(a), list.WidthOf(a));
+  }
 };
 
 // One row per sequence of x's axis, on `axis`; a sequence without rows gives zeros.
@@ -200,47 +293,109 @@ struct Add {
 //   else              y_b = sum_t a_t x_t,  a = softmax_t(w_t), w of width 1 on x's axis; `pooling`
 //                     is kNone then
 struct Pool {
+  static constexpr const char* kName = "pool";
   ValueId x = kNone;
   AxisId axis = kNone;  // the sequence axis of x's axis
   Pooling pooling = Pooling::kNone;
   int directions = 1;
   ValueId weights = kNone;
+
+  template <class List>
+  void Visit(List& list) const {
+    list.Value("x", x);
+    list.SequenceAxis("axis", axis, list.AxisOf(x));
+    list.PoolingOr("pooling", pooling, weights != kNone, "weights");
+    if (weights == kNone) {
+      list.Range("directions", directions, 1, 2);
+      list.Divides("directions", directions, "x's width", list.WidthOf(x));
+    } else {
+      list.Value("weights", weights, list.AxisOf(x), 1);
+    }
+    list.Makes(axis, list.WidthOf(x));
+  }
 };
 
 // y_t = x_t . v_{m(b(t))}: width 1. v is on a sequence axis; m is `map`, from x's axis to v's or to
 // the axis whose sequences v's are, or the identity, v's axis being x's sequence axis then.
 struct RowDot {
+  static constexpr const char* kName = "row_dot";
   ValueId x = kNone;
   ValueId v = kNone;
   InputId map = kNone;
+
+  template <class List>
+  void Visit(List& list) const {
+    list.Value("x", x);
+    list.Value("v", v, kAny, list.WidthOf(x));
+    list.SequenceAxis("v", list.AxisOf(v), kAny);
+    if (map == kNone) {
+      list.SequenceAxis("v", list.AxisOf(v), list.AxisOf(x), ", since there is no map");
+    } else {
+      list.Input("map", map, MapTo(list.AxisOf(x), list.AxisOf(v), /*or_sequences=*/true));
+    }
+    list.Makes(list.AxisOf(x), 1);
+  }
 };
 
 // y_t = x_{t-1} within a sequence; the first row is `last`, the last row of x of the run before. A
 // sequence without rows leaves `last` as it was.
 struct Shift {
+  static constexpr const char* kName = "shift";
   ValueId x = kNone;
   FieldId last = kNone;  // fixed, of x's width
+
+  template <class List>
+  void Visit(List& list) const {
+    list.Value("x", x);
+    list.Field("last", last, ReplacedRow(list.AxisOf(x), list.WidthOf(x)));
+    list.Makes(list.AxisOf(x), list.WidthOf(x));
+  }
 };
 
 // y_b = the last row of x of sequence b; of a sequence without rows, `last` as it was before this
 // run, which is zero without a slot. One row per sequence of x's axis, on `axis`.
 struct Last {
+  static constexpr const char* kName = "last";
   ValueId x = kNone;
   AxisId axis = kNone;  // the sequence axis of x's axis
   FieldId last =
       kNone;  // fixed, of x's width, and written by a Shift of x; kNone: zeros in its place
+
+  template <class List>
+  void Visit(List& list) const {
+    list.Value("x", x);
+    list.SequenceAxis("axis", axis, list.AxisOf(x));
+    if (last != kNone) list.Field("last", last, LastRow(list.AxisOf(x), list.WidthOf(x), x));
+    list.Makes(axis, list.WidthOf(x));
+  }
 };
 
 // y_t = x_{r_t} on the axis of `rows`, which point into x's axis.
 struct Select {
+  static constexpr const char* kName = "select";
   ValueId x = kNone;
   InputId rows = kNone;  // kRows
+
+  template <class List>
+  void Visit(List& list) const {
+    list.Value("x", x);
+    list.Input("rows", rows, RowsOf(list.AxisOf(x)));
+    list.Makes(list.InputAxis(rows), list.WidthOf(x));
+  }
 };
 
 // Adds the rows of each sequence of x to a growing field of its slot. Its value is x.
 struct Append {
+  static constexpr const char* kName = "append";
   ValueId x = kNone;
   FieldId field = kNone;
+
+  template <class List>
+  void Visit(List& list) const {
+    list.Value("x", x);
+    list.Field("field", field, GrownRows(list.AxisOf(x), list.WidthOf(x)));
+    list.Makes(list.AxisOf(x), list.WidthOf(x));
+  }
 };
 
 // log p_t = z_t - log sum_v exp z_tv,  z_t = W x_t + b, of which only what is asked for leaves the
@@ -265,6 +420,7 @@ struct Append {
 //
 // The results for a row depend on nothing but x_t, its adjustments and its Sampling.
 struct Predict {
+  static constexpr const char* kName = "predict";
   ValueId x = kNone;
   int vocabulary_size = 0;  // rows of W
   FloatView weight;         // W: [vocabulary_size][width of x]
@@ -280,6 +436,36 @@ struct Predict {
   // kAdjustments with limit = vocabulary_size, on an axis other than x's, which has as many sequences
   // as x has rows, or none: nothing is adjusted then. With `sampling` only; kNone: there are none.
   InputId adjustments = kNone;
+
+  template <class List>
+  void Visit(List& list) const {
+    list.Value("x", x);
+    list.Range("vocabulary_size", vocabulary_size, 1, kMaxVocabulary);
+    list.Matrix("weight", weight, vocabulary_size, list.WidthOf(x));
+    list.Vector("bias", bias, vocabulary_size, Presence::kOptional);
+    list.Rule(targets != kNone || counts != kNone || sampling != kNone, "targets, counts, sampling",
+              "at least one of them", "none");
+    list.Makes(list.AxisOf(x), 0);
+    list.Result(OutputType::kLogProb, targets != kNone);
+    if (targets != kNone)
+      list.Input("targets", targets, IdsIn(-1, vocabulary_size, list.AxisOf(x)));
+    list.Result(OutputType::kCandidates, counts != kNone);
+    if (counts == kNone) {
+      list.Range("max_candidates", max_candidates, 0, 0);
+    } else {
+      list.Range("max_candidates", max_candidates, 1, vocabulary_size);
+      list.Input("counts", counts, IdsIn(0, max_candidates + 1, list.AxisOf(x)));
+    }
+    list.Result(OutputType::kPicked, sampling != kNone);
+    if (sampling == kNone) {
+      list.None("adjustments", adjustments, "since there is no sampling");
+    } else {
+      list.Input("sampling", sampling, AnInput(InputType::kSampling, list.AxisOf(x)));
+    }
+    if (adjustments != kNone) {
+      list.Input("adjustments", adjustments, AdjustmentsFor(list.AxisOf(x), vocabulary_size));
+    }
+  }
 };
 
 }  // namespace ops
@@ -287,9 +473,6 @@ struct Predict {
 using Operation = std::variant<ops::Features, ops::Embed, ops::Linear, ops::Normalize, ops::Stack,
                                ops::Attend, ops::Concat, ops::Add, ops::Pool, ops::RowDot,
                                ops::Shift, ops::Last, ops::Select, ops::Append, ops::Predict>;
-
-// What a batch may ask for.
-enum class OutputType { kRows, kLogProb, kCandidates, kPicked, kAttention };
 
 struct OutputSpec {
   std::string name;  // for messages
@@ -344,6 +527,49 @@ struct ProgramShape {
   std::vector<ValueId> field_writers;
   std::vector<AxisId> field_axes;
 };
+
+// A visitor of operations that knows the program as far as `shape` does.
+class ProgramVisitor : public OperationVisitor {
+ public:
+  ProgramVisitor(const Program& program, const ProgramShape& shape)
+      : program_(program), shape_(shape) {}
+
+  AxisId AxisOf(ValueId id) const { return ItemOf(shape_.values, id).axis; }
+  int WidthOf(ValueId id) const { return ItemOf(shape_.values, id).width; }
+  AxisId InputAxis(InputId id) const { return ItemOf(program_.inputs, id).axis; }
+  int InputWidth(InputId id) const { return ItemOf(program_.inputs, id).width; }
+  int FieldWidth(FieldId id) const { return ItemOf(program_.fields, id).width; }
+
+ protected:
+  const Program& program_;
+
+ private:
+  template <typename T>
+  static T ItemOf(const std::vector<T>& list, int id) {
+    return id >= 0 && static_cast<size_t>(id) < list.size() ? list[id] : T();
+  }
+
+  const ProgramShape& shape_;
+};
+
+// Shows `visitor` what operation `id` takes.
+template <typename Visitor>
+void VisitOperation(const Program& program, ValueId id, Visitor& visitor) {
+  std::visit([&](const auto& op) { op.Visit(visitor); }, program.operations[id]);
+}
+
+// Calls use(value) for each value that an operation reads.
+template <typename Use>
+void ForEachValue(const Program& program, ValueId id, const Use& use) {
+  struct Values : OperationVisitor {
+    const Use& use;
+    explicit Values(const Use& use) : use(use) {}
+    void Value(const char* /*name*/, ValueId value, AxisId = kAny, int64_t = kAny, int = kNone) {
+      use(value);
+    }
+  } values(use);
+  VisitOperation(program, id, values);
+}
 
 // Checks that names, axes, widths and views of weights agree; the message names the operation, the
 // field and what was expected. Every field must be written by an operation. `shape` is written only

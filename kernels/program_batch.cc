@@ -33,7 +33,7 @@ Status CheckAttentionSize(const Program& program, const ProgramShape& shape,
                          std::to_string(values));
 }
 
-class BatchValidator {
+class BatchValidator : public OperationVisitor {
  public:
   BatchValidator(const Program& program, const ProgramShape& shape, const ProgramLimits& limits,
                  const ProgramBatch& batch, const OutputBatch* outputs)
@@ -48,14 +48,33 @@ class BatchValidator {
     users_ = BatchUsers(program_, batch_, outputs_);
     for (size_t i = 0; i < program_.operations.size(); ++i) {
       if ((shape_.users[i] & users_) == 0) continue;
-      SRU_RETURN_IF_ERROR(
-          std::visit([&](const auto& op) { return Check(static_cast<ValueId>(i), op); },
-                     program_.operations[i]));
+      operation_ = static_cast<ValueId>(i);
+      needs_inputs_ = true;
+      VisitOperation(program_, operation_, *this);
+      SRU_RETURN_IF_ERROR(status_);
     }
     for (size_t i = 0; i < program_.inputs.size(); ++i) {
       SRU_RETURN_IF_ERROR(CheckInput(static_cast<InputId>(i)));
     }
     return CheckAttention();
+  }
+
+  // What an operation that runs needs beside the values of others.
+  void Input(const char* /*name*/, InputId id, const InputRule& rule) {
+    if (!needs_inputs_ || !status_.ok()) return;
+    if (rule.type == InputType::kAdjustments) status_ = CheckAdjusted(id);
+    if (status_.ok()) status_ = CheckPresent(id);
+  }
+  void Field(const char* /*name*/, FieldId id, const FieldRule& rule) {
+    if (rule.grows && status_.ok()) status_ = CheckEverySlot(id);
+  }
+  void Result(OutputType type, bool /*is_there*/) {
+    needs_inputs_ = false;
+    for (size_t i = 0; i < program_.outputs.size(); ++i) {
+      const OutputSpec& output = program_.outputs[i];
+      if (output.value != operation_ || output.type != type) continue;
+      if ((users_ >> i & 1) != 0) needs_inputs_ = true;
+    }
   }
 
  private:
@@ -158,41 +177,6 @@ class BatchValidator {
     return OkStatus();
   }
 
-  // What an operation that runs needs beside the values of others: an overload for each, so that one
-  // that is added does not compile without.
-  Status Check(ValueId id, const ops::Features& op) const { return CheckPresent(id, op.input); }
-  Status Check(ValueId id, const ops::Embed& op) const {
-    SRU_RETURN_IF_ERROR(CheckPresent(id, op.ids));
-    return CheckEverySlot(id, op.position_field);
-  }
-  Status Check(ValueId id, const ops::Stack& op) const { return CheckPresent(id, op.ids); }
-  Status Check(ValueId id, const ops::Attend& op) const {
-    SRU_RETURN_IF_ERROR(CheckPresent(id, op.map));
-    return CheckEverySlot(id, op.key_field);
-  }
-  Status Check(ValueId id, const ops::RowDot& op) const { return CheckPresent(id, op.map); }
-  Status Check(ValueId id, const ops::Select& op) const { return CheckPresent(id, op.rows); }
-  Status Check(ValueId id, const ops::Append& op) const { return CheckEverySlot(id, op.field); }
-  Status Check(ValueId id, const ops::Predict& op) const {
-    for (size_t i = 0; i < program_.outputs.size(); ++i) {
-      const OutputSpec& output = program_.outputs[i];
-      if (output.value != id || (users_ >> i & 1) == 0) continue;
-      if (output.type == OutputType::kLogProb) SRU_RETURN_IF_ERROR(CheckPresent(id, op.targets));
-      if (output.type == OutputType::kCandidates) SRU_RETURN_IF_ERROR(CheckPresent(id, op.counts));
-      if (output.type != OutputType::kPicked) continue;
-      SRU_RETURN_IF_ERROR(CheckPresent(id, op.sampling));
-      if (op.adjustments != kNone) SRU_RETURN_IF_ERROR(CheckAdjusted(id, op.adjustments));
-    }
-    return OkStatus();
-  }
-  Status Check(ValueId, const ops::Linear&) const { return OkStatus(); }
-  Status Check(ValueId, const ops::Normalize&) const { return OkStatus(); }
-  Status Check(ValueId, const ops::Concat&) const { return OkStatus(); }
-  Status Check(ValueId, const ops::Add&) const { return OkStatus(); }
-  Status Check(ValueId, const ops::Pool&) const { return OkStatus(); }
-  Status Check(ValueId, const ops::Shift&) const { return OkStatus(); }
-  Status Check(ValueId, const ops::Last&) const { return OkStatus(); }
-
   // Of keys that are not in fields; ValidateStates() looks at those that are. Maps are valid.
   Status CheckAttention() const {
     for (size_t i = 0; i < program_.outputs.size(); ++i) {
@@ -204,45 +188,44 @@ class BatchValidator {
     return OkStatus();
   }
 
-  // That the input, if the operation has it, is given where its axis is not empty.
-  Status CheckPresent(ValueId operation, InputId id) const {
-    if (id == kNone || input(id) != nullptr || input_size(id) == 0) return OkStatus();
+  // That the input is given where its axis is not empty.
+  Status CheckPresent(InputId id) const {
+    if (input(id) != nullptr || input_size(id) == 0) return OkStatus();
     const InputType type = program_.inputs[id].type;
     const bool ids = type != InputType::kFeatures && type != InputType::kSampling &&
                      type != InputType::kAdjustments;
     return InvalidArgument(InputName(id) + ": expected " + std::to_string(input_size(id)) +
-                           (ids ? " ids" : " rows") + ", since " + OperationText(operation) +
+                           (ids ? " ids" : " rows") + ", since " + OperationText() +
                            " runs, found none");
   }
 
-  // That there are adjustments for each row of a Predict, or none at all.
-  Status CheckAdjusted(ValueId operation, InputId id) const {
+  // That there are adjustments for each row of the operation, or none at all.
+  Status CheckAdjusted(InputId id) const {
     const AxisId axis = program_.inputs[id].axis;
-    const int rows = num_rows(shape_.values[operation].axis);
+    const int rows = num_rows(shape_.values[operation_].axis);
     if (num_sequences(axis) != 0 && num_sequences(axis) != rows) {
       return InvalidArgument(AxisName(axis) + ": expected " + std::to_string(rows) +
-                             " sequences, one for each row of " + OperationText(operation) +
+                             " sequences, one for each row of " + OperationText() +
                              ", or none, found " + std::to_string(num_sequences(axis)));
-    }
-    return CheckPresent(operation, id);
-  }
-
-  // That every sequence has a slot, if the operation has the field, which grows.
-  Status CheckEverySlot(ValueId operation, FieldId field) const {
-    if (field == kNone) return OkStatus();
-    const AxisId axis = shape_.values[operation].axis;
-    const AxisBatch& given = batch_.axes[axis];
-    for (int b = 0; b < given.num_sequences; ++b) {
-      if (given.slots != nullptr && given.slots[b] != StateArena::kNoSlot) continue;
-      return InvalidArgument(
-          SlotName(axis, b) + ": expected a slot, since " + OperationText(operation) + " uses " +
-          ItemName("fields", field, program_.fields[field].name) + ", which grows, found none");
     }
     return OkStatus();
   }
 
-  std::string OperationText(ValueId id) const {
-    return ItemName("operations", id, OperationName(program_.operations[id]));
+  // That every sequence has a slot, since the operation uses the field, which grows.
+  Status CheckEverySlot(FieldId field) const {
+    const AxisId axis = shape_.values[operation_].axis;
+    const AxisBatch& given = batch_.axes[axis];
+    for (int b = 0; b < given.num_sequences; ++b) {
+      if (given.slots != nullptr && given.slots[b] != StateArena::kNoSlot) continue;
+      return InvalidArgument(SlotName(axis, b) + ": expected a slot, since " + OperationText() +
+                             " uses " + ItemName("fields", field, program_.fields[field].name) +
+                             ", which grows, found none");
+    }
+    return OkStatus();
+  }
+
+  std::string OperationText() const {
+    return ItemName("operations", operation_, OperationName(program_.operations[operation_]));
   }
   std::string InputName(InputId id) const {
     return ItemName("inputs", id, program_.inputs[id].name);
@@ -375,6 +358,9 @@ class BatchValidator {
   const ProgramBatch& batch_;
   const OutputBatch* const outputs_;
   uint64_t users_ = 0;
+  ValueId operation_ = kNone;  // that is being checked
+  bool needs_inputs_ = false;  // those that its list names next
+  Status status_;              // of the operations: the first error
 };
 
 }  // namespace

@@ -13,8 +13,6 @@ namespace sru::kernels {
 
 namespace {
 
-constexpr int kMaxVocabulary = 1 << 30;
-
 template <typename T>
 bool IsIndexOf(const std::vector<T>& list, int index) {
   return index >= 0 && static_cast<size_t>(index) < list.size();
@@ -45,10 +43,11 @@ const char* InputTypeName(InputType type) {
   return "an unknown type";
 }
 
-// Goes over a program from its axes to its outputs and fills in its shape.
-class Validator {
+// Goes over a program from its axes to its outputs and fills in its shape. Of an operation it checks
+// each item of the list; the first error counts.
+class Validator : public ProgramVisitor {
  public:
-  explicit Validator(const Program& program) : program_(program) {}
+  explicit Validator(const Program& program) : ProgramVisitor(program, shape_) {}
 
   Status Run() {
     SRU_RETURN_IF_ERROR(CheckAxes());
@@ -88,10 +87,6 @@ class Validator {
             ? std::to_string(size)
             : std::to_string(rows) + " x " + std::to_string(columns) + " = " + std::to_string(size);
     return Error(field, expected + " values", std::to_string(view.size));
-  }
-
-  Status CheckOptionalView(const std::string& field, const FloatView& view, int64_t size) const {
-    return view.empty() ? OkStatus() : CheckView(field, view, 1, size);
   }
 
   // Sets where_ to the item and checks that it has a name of its own in its list.
@@ -193,368 +188,158 @@ class Validator {
     return OkStatus();
   }
 
-  // Checks that `id` is an operation before the current one that has rows, and remembers the use.
-  Status Use(const std::string& field, ValueId id) {
+  void Fail(const Status& status) {
+    if (status_.ok()) status_ = status;
+  }
+
+  std::string InputName(InputId id) const {
+    return ItemName("inputs", id, program_.inputs[id].name);
+  }
+  std::string FieldName(FieldId id) const {
+    return ItemName("fields", id, program_.fields[id].name);
+  }
+
+ public:  // what the operations' lists call
+  void Value(const char* name, ValueId id, AxisId axis = kAny, int64_t width = kAny,
+             int index = kNone) {
+    const std::string field = index < 0 ? name : name + ("[" + std::to_string(index) + "]");
     if (!IsIndexOf(shape_.values, id)) {
-      return Error(field, OneOf("a value of an operation before it", shape_.values.size()),
-                   IdOrNone(id));
+      return Fail(Error(field, OneOf("a value of an operation before it", shape_.values.size()),
+                        IdOrNone(id)));
     }
-    if (shape_.values[id].width == 0) {
-      return Error(field, "a value with rows", ValueName(id));
-    }
+    if (WidthOf(id) == 0) return Fail(Error(field, "a value with rows", ValueName(id)));
     uses_.back().push_back(id);
-    return OkStatus();
+    if (axis != kAny) Fail(ExpectAxis(field, axis, AxisOf(id)));
+    if (width == kAny || WidthOf(id) == width) return;
+    Fail(Error(field, "width " + std::to_string(width), std::to_string(WidthOf(id))));
   }
 
-  AxisId axis(ValueId id) const { return shape_.values[id].axis; }
-  int width(ValueId id) const { return shape_.values[id].width; }
-
-  Status ExpectWidth(const std::string& field, ValueId id, int64_t expected) const {
-    if (width(id) == expected) return OkStatus();
-    return Error(field, "width " + std::to_string(expected), std::to_string(width(id)));
-  }
-
-  Status CheckInput(const std::string& field, InputId id, InputType type) const {
-    if (!IsIndexOf(program_.inputs, id)) {
-      return Error(field, std::string("an input of ") + InputTypeName(type), IdOrNone(id));
-    }
+  void Input(const char* name, InputId id, const InputRule& rule) {
+    const std::string expected = std::string("an input of ") + InputTypeName(rule.type);
+    if (!IsIndexOf(program_.inputs, id)) return Fail(Error(name, expected, IdOrNone(id)));
     const InputSpec& input = program_.inputs[id];
-    if (input.type == type) return OkStatus();
-    return Error(field, std::string("an input of ") + InputTypeName(type),
-                 ItemName("inputs", id, input.name) + " of " + InputTypeName(input.type));
-  }
-
-  // An input of ids in [least, limit).
-  Status CheckIds(const std::string& field, InputId id, int least, int limit) const {
-    SRU_RETURN_IF_ERROR(CheckInput(field, id, InputType::kIds));
-    const InputSpec& input = program_.inputs[id];
-    if (input.least == least && input.limit == limit) return OkStatus();
-    const auto range = [](int from, int to) {
-      return std::to_string(from) + " to " + std::to_string(to - 1);
-    };
-    return Error(field, "ids from " + range(least, limit),
-                 ItemName("inputs", id, input.name) + " of " + range(input.least, input.limit));
-  }
-
-  // A field of the operation's axis.
-  Status CheckField(const std::string& field, FieldId id, bool grows, int64_t width,
-                    AxisId axis) const {
-    const std::string expected = grows ? "a growing field" : "a field that does not grow";
-    if (!IsIndexOf(program_.fields, id)) {
-      return Error(field, expected, IdOrNone(id));
+    if (input.type != rule.type) {
+      return Fail(Error(name, expected, InputName(id) + " of " + InputTypeName(input.type)));
     }
+    if (rule.type == InputType::kIds && (input.least != rule.least || input.limit != rule.limit)) {
+      const auto range = [](int from, int to) {
+        return std::to_string(from) + " to " + std::to_string(to - 1);
+      };
+      return Fail(Error(name, "ids from " + range(rule.least, rule.limit),
+                        InputName(id) + " of " + range(input.least, input.limit)));
+    }
+    if (rule.type == InputType::kAdjustments && input.limit != rule.limit) {
+      return Fail(Error(name, "limit " + std::to_string(rule.limit),
+                        InputName(id) + " of limit " + std::to_string(input.limit)));
+    }
+    if (rule.rows_of != kAny && input.axis == rule.rows_of) {
+      return Fail(Error(name, "an axis other than x's", AxisName(input.axis)));
+    }
+    if (rule.axis != kAny) Fail(ExpectAxis(name, rule.axis, input.axis));
+    if (rule.target == kAny) return;
+    if (rule.or_sequences && IsIndexOf(program_.axes, rule.target) &&
+        input.target == program_.axes[rule.target].sequences_of) {
+      return;
+    }
+    Fail(ExpectAxis(name, rule.target, input.target));
+  }
+
+  void Field(const char* name, FieldId id, const FieldRule& rule) {
+    const std::string expected = rule.grows ? "a growing field" : "a field that does not grow";
+    if (!IsIndexOf(program_.fields, id)) return Fail(Error(name, expected, IdOrNone(id)));
     const FieldSpec& spec = program_.fields[id];
-    const std::string name = ItemName("fields", id, spec.name);
-    if (spec.grows != grows) return Error(field, expected, name);
-    if (width > 0 && spec.width != width) {
-      return Error(field, "width " + std::to_string(width),
-                   name + " of width " + std::to_string(spec.width));
+    if (spec.grows != rule.grows) return Fail(Error(name, expected, FieldName(id)));
+    if (rule.width != kAny && spec.width != rule.width) {
+      return Fail(Error(name, "width " + std::to_string(rule.width),
+                        FieldName(id) + " of width " + std::to_string(spec.width)));
     }
-    if (IsSequenceAxis(axis)) {
-      return Error(field, "an axis with slots", AxisName(axis) + ", a sequence axis");
+    if (IsIndexOf(program_.axes, rule.axis) && IsSequenceAxis(rule.axis)) {
+      return Fail(Error(name, "an axis with slots", AxisName(rule.axis) + ", a sequence axis"));
     }
-    return OkStatus();
-  }
-
-  // As CheckField(), and the current operation is the one that writes it.
-  Status WriteField(const std::string& field, FieldId id, bool grows, int64_t width, AxisId axis) {
-    SRU_RETURN_IF_ERROR(CheckField(field, id, grows, width, axis));
+    if (rule.access != FieldRule::Access::kWrites) return;
     if (shape_.field_writers[id] != kNone) {
-      return Error(field, "a field that no other operation writes",
-                   ItemName("fields", id, program_.fields[id].name) + ", which " +
-                       ValueName(shape_.field_writers[id]) + " writes");
+      return Fail(
+          Error(name, "a field that no other operation writes",
+                FieldName(id) + ", which " + ValueName(shape_.field_writers[id]) + " writes"));
     }
     shape_.field_writers[id] = static_cast<ValueId>(shape_.values.size());
-    shape_.field_axes[id] = axis;
-    return OkStatus();
+    shape_.field_axes[id] = rule.axis;
   }
 
-  Status ExpectNone(const std::string& field, int id, const std::string& why) const {
-    return id == kNone ? OkStatus() : Error(field, "none, " + why, std::to_string(id));
+  void SequenceAxis(const char* name, AxisId axis, AxisId of, const char* why = "") {
+    if (!IsIndexOf(program_.axes, axis)) return Fail(CheckAxis(name, axis));
+    if (of == kAny && !IsSequenceAxis(axis)) {
+      Fail(Error(name, "a value of a sequence axis", AxisName(axis)));
+    }
+    if (of == kAny || program_.axes[axis].sequences_of == of) return;
+    Fail(Error(name, "a sequence axis of " + AxisName(of) + why, AxisName(axis)));
   }
 
-  Status Check(const ops::Features& op, ValueSpec* y) {
-    SRU_RETURN_IF_ERROR(CheckInput("input", op.input, InputType::kFeatures));
-    *y = {program_.inputs[op.input].axis, program_.inputs[op.input].width};
-    return OkStatus();
+  void Matrix(const char* name, const FloatView& view, int64_t rows, int64_t columns) {
+    Fail(CheckView(name, view, rows, columns));
+  }
+  void Vector(const char* name, const FloatView& view, int64_t size,
+              Presence presence = Presence::kNeeded) {
+    if (presence == Presence::kNeeded || !view.empty()) Fail(CheckView(name, view, 1, size));
   }
 
-  Status Check(const ops::Embed& op, ValueSpec* y) {
-    SRU_RETURN_IF_ERROR(CheckRange("vocabulary_size", op.vocabulary_size, 1, kMaxVocabulary));
-    SRU_RETURN_IF_ERROR(CheckRange("width", op.width, 1, kMaxSize));
-    SRU_RETURN_IF_ERROR(CheckView("table", op.table, op.vocabulary_size, op.width));
-    SRU_RETURN_IF_ERROR(CheckIds("ids", op.ids, 0, op.vocabulary_size));
-    SRU_RETURN_IF_ERROR(CheckFinite("scale", op.scale));
-    *y = {program_.inputs[op.ids].axis, op.width};
-    if (op.position_field == kNone) return OkStatus();
-    if (!op.positions) {
-      return ExpectNone("position_field", op.position_field, "since positions is not set");
+  int Layers(const std::string& name, const StackSpec& spec, bool one_direction) {
+    const Status status = kernels::Validate(spec);
+    if (!status.ok()) Fail(InvalidArgument(where_ + ": " + name + "." + status.message()));
+    if (!status_.ok()) return 0;
+    if (spec.pooling != Pooling::kNone) {
+      Fail(Error(name + ".pooling", "none", PoolingName(spec.pooling)));
     }
-    return CheckField("position_field", op.position_field, true, 0, y->axis);
+    Fail(CheckRange(name + ".num_labels", spec.num_labels, 0, 0));
+    for (size_t i = 0; one_direction && i < spec.layers.size(); ++i) {
+      if (spec.layers[i].directions == 1) continue;
+      Fail(Error(name + ".layers[" + std::to_string(i) + "].directions", "1, since state is set",
+                 std::to_string(spec.layers[i].directions)));
+    }
+    return spec.output_size();
   }
 
-  Status Check(const ops::Linear& op, ValueSpec* y) {
-    SRU_RETURN_IF_ERROR(Use("x", op.x));
-    SRU_RETURN_IF_ERROR(CheckRange("width", op.width, 1, kMaxSize));
-    SRU_RETURN_IF_ERROR(CheckView("weight", op.weight, op.width, width(op.x)));
-    SRU_RETURN_IF_ERROR(CheckOptionalView("bias", op.bias, op.width));
-    *y = {axis(op.x), op.width};
-    return OkStatus();
+  void Range(const char* name, int64_t value, int64_t low, int64_t high) {
+    Fail(CheckRange(name, value, low, high));
+  }
+  void Finite(const char* name, float value) {
+    if (!std::isfinite(value)) Fail(Error(name, "a finite number", std::to_string(value)));
+  }
+  void Positive(const char* name, float value) {
+    if (std::isfinite(value) && value > 0) return;
+    Fail(Error(name, "a positive number", std::to_string(value)));
+  }
+  void Divides(const char* name, int value, const char* what, int size) {
+    if (value > 0 && size % value == 0) return;
+    Fail(Error(name, std::string("a divisor of ") + what + ", " + std::to_string(size),
+               std::to_string(value)));
+  }
+  void None(const char* name, int id, const char* why) {
+    if (id != kNone) Fail(Error(name, std::string("none, ") + why, std::to_string(id)));
+  }
+  void PoolingOr(const char* name, Pooling pooling, bool has_instead, const std::string& instead) {
+    if ((pooling == Pooling::kNone) == has_instead && IsNamed<PoolingName>(pooling)) return;
+    std::string expected = "none, since there are " + instead;
+    if (!has_instead) expected = ListNames<PoolingName>(1);
+    if (!has_instead && pooling == Pooling::kNone) expected += " or " + instead;
+    Fail(Error(name, expected,
+               IsNamed<PoolingName>(pooling) ? PoolingName(pooling)
+                                             : std::to_string(static_cast<int>(pooling))));
+  }
+  void Rule(bool holds, const char* name, const char* expected, const char* found) {
+    if (!holds) Fail(Error(name, expected, found));
   }
 
-  Status Check(const ops::Normalize& op, ValueSpec* y) {
-    SRU_RETURN_IF_ERROR(Use("x", op.x));
-    SRU_RETURN_IF_ERROR(CheckView("weight", op.weight, 1, width(op.x)));
-    SRU_RETURN_IF_ERROR(CheckView("bias", op.bias, 1, width(op.x)));
-    if (!(std::isfinite(op.epsilon) && op.epsilon > 0)) {
-      return Error("epsilon", "a positive number", std::to_string(op.epsilon));
-    }
-    *y = {axis(op.x), width(op.x)};
-    return OkStatus();
-  }
+  void Makes(AxisId axis, int width) { y_ = {axis, width}; }
 
-  Status Check(const ops::Stack& op, ValueSpec* y) {
-    if (Status status = kernels::Validate(op.spec); !status.ok()) {
-      return InvalidArgument(where_ + ": spec." + status.message());
-    }
-    if (op.spec.pooling != Pooling::kNone) {
-      return Error("spec.pooling", "none", PoolingName(op.spec.pooling));
-    }
-    SRU_RETURN_IF_ERROR(CheckRange("spec.num_labels", op.spec.num_labels, 0, 0));
-    if ((op.ids == kNone) == (op.x == kNone)) {
-      return Error("ids, x", "exactly one of them", op.x == kNone ? "none" : "both");
-    }
-    if (op.x == kNone) {
-      if (op.spec.vocabulary_size == 0) {
-        return Error("spec.vocabulary_size", "an embedding, since ids is set", "0");
-      }
-      SRU_RETURN_IF_ERROR(CheckIds("ids", op.ids, 0, op.spec.vocabulary_size));
-      *y = {program_.inputs[op.ids].axis, op.spec.output_size()};
-    } else {
-      SRU_RETURN_IF_ERROR(Use("x", op.x));
-      SRU_RETURN_IF_ERROR(CheckRange("spec.vocabulary_size", op.spec.vocabulary_size, 0, 0));
-      SRU_RETURN_IF_ERROR(ExpectWidth("x", op.x, op.spec.input_size));
-      *y = {axis(op.x), op.spec.output_size()};
-    }
-    if (op.state == kNone) return OkStatus();
-    for (size_t i = 0; i < op.spec.layers.size(); ++i) {
-      if (op.spec.layers[i].directions != 1) {
-        return Error("spec.layers[" + std::to_string(i) + "].directions", "1, since state is set",
-                     std::to_string(op.spec.layers[i].directions));
-      }
-    }
-    return WriteField("state", op.state, false,
-                      static_cast<int64_t>(op.spec.layers.size()) * op.spec.output_size(), y->axis);
-  }
-
-  Status Check(const ops::Attend& op, ValueSpec* y) {
-    SRU_RETURN_IF_ERROR(Use("q", op.q));
-    SRU_RETURN_IF_ERROR(CheckRange("heads", op.heads, 1, kMaxSize));
-    SRU_RETURN_IF_ERROR(CheckFinite("scale", op.scale));
-    if (width(op.q) % op.heads != 0) {
-      return Error("heads", "a divisor of q's width, " + std::to_string(width(op.q)),
-                   std::to_string(op.heads));
-    }
-    const bool of_fields = op.key_field != kNone || op.value_field != kNone;
-    int value_width = 0;
-    if (of_fields) {
-      SRU_RETURN_IF_ERROR(ExpectNone("keys", op.keys, "since there are fields"));
-      SRU_RETURN_IF_ERROR(ExpectNone("values", op.values, "since there are fields"));
-      SRU_RETURN_IF_ERROR(ExpectNone("map", op.map, "since there are fields"));
-      SRU_RETURN_IF_ERROR(CheckField("key_field", op.key_field, true, width(op.q), axis(op.q)));
-      SRU_RETURN_IF_ERROR(CheckField("value_field", op.value_field, true, 0, axis(op.q)));
-      value_width = program_.fields[op.value_field].width;
-    } else {
-      SRU_RETURN_IF_ERROR(Use("keys", op.keys));
-      SRU_RETURN_IF_ERROR(Use("values", op.values));
-      SRU_RETURN_IF_ERROR(ExpectWidth("keys", op.keys, width(op.q)));
-      SRU_RETURN_IF_ERROR(ExpectAxis("values", axis(op.keys), axis(op.values)));
-      if (op.map == kNone) {
-        SRU_RETURN_IF_ERROR(ExpectAxis("keys", axis(op.q), axis(op.keys)));
-      } else {
-        SRU_RETURN_IF_ERROR(CheckInput("map", op.map, InputType::kMap));
-        SRU_RETURN_IF_ERROR(ExpectAxis("map", axis(op.q), program_.inputs[op.map].axis));
-        SRU_RETURN_IF_ERROR(ExpectAxis("map", axis(op.keys), program_.inputs[op.map].target));
-      }
-      value_width = width(op.values);
-    }
-    if (value_width % op.heads != 0) {
-      return Error("heads", "a divisor of the values' width, " + std::to_string(value_width),
-                   std::to_string(op.heads));
-    }
-    *y = {axis(op.q), value_width};
-    return OkStatus();
-  }
-
-  Status Check(const ops::Concat& op, ValueSpec* y) {
-    if (op.xs.empty()) return Error("xs", "a value", "none");
-    int64_t sum = 0;
-    for (size_t i = 0; i < op.xs.size(); ++i) {
-      const std::string field = "xs[" + std::to_string(i) + "]";
-      SRU_RETURN_IF_ERROR(Use(field, op.xs[i]));
-      SRU_RETURN_IF_ERROR(ExpectAxis(field, axis(op.xs[0]), axis(op.xs[i])));
-      sum += width(op.xs[i]);
-    }
-    SRU_RETURN_IF_ERROR(CheckRange("width of all xs", sum, 1, kMaxSize));
-    *y = {axis(op.xs[0]), static_cast<int>(sum)};
-    return OkStatus();
-  }
-
-  Status Check(const ops::Add& op, ValueSpec* y) {
-    SRU_RETURN_IF_ERROR(Use("a", op.a));
-    SRU_RETURN_IF_ERROR(Use("b", op.b));
-    SRU_RETURN_IF_ERROR(ExpectAxis("b", axis(op.a), axis(op.b)));
-    SRU_RETURN_IF_ERROR(ExpectWidth("b", op.b, width(op.a)));
-    *y = shape_.values[op.a];
-    return OkStatus();
-  }
-
-  // That there is a row of `axis` for each sequence of the axis of x.
-  Status CheckSequenceAxis(ValueId x, AxisId axis) const {
-    SRU_RETURN_IF_ERROR(CheckAxis("axis", axis));
-    if (program_.axes[axis].sequences_of == this->axis(x)) return OkStatus();
-    return Error("axis", "a sequence axis of " + AxisName(this->axis(x)), AxisName(axis));
-  }
-
-  Status Check(const ops::Pool& op, ValueSpec* y) {
-    SRU_RETURN_IF_ERROR(Use("x", op.x));
-    SRU_RETURN_IF_ERROR(CheckSequenceAxis(op.x, op.axis));
-    if (op.weights == kNone) {
-      if (!IsNamed<PoolingName>(op.pooling)) {
-        return Error("pooling", ListNames<PoolingName>(1),
-                     std::to_string(static_cast<int>(op.pooling)));
-      }
-      if (op.pooling == Pooling::kNone) {
-        return Error("pooling", ListNames<PoolingName>(1) + " or weights", "none");
-      }
-      SRU_RETURN_IF_ERROR(CheckRange("directions", op.directions, 1, 2));
-      if (width(op.x) % op.directions != 0) {
-        return Error("directions", "a divisor of x's width, " + std::to_string(width(op.x)),
-                     std::to_string(op.directions));
-      }
-    } else {
-      SRU_RETURN_IF_ERROR(Use("weights", op.weights));
-      SRU_RETURN_IF_ERROR(ExpectAxis("weights", axis(op.x), axis(op.weights)));
-      SRU_RETURN_IF_ERROR(ExpectWidth("weights", op.weights, 1));
-      if (op.pooling != Pooling::kNone) {
-        return Error("pooling", "none, since there are weights",
-                     IsNamed<PoolingName>(op.pooling)
-                         ? PoolingName(op.pooling)
-                         : std::to_string(static_cast<int>(op.pooling)));
-      }
-    }
-    *y = {op.axis, width(op.x)};
-    return OkStatus();
-  }
-
-  Status Check(const ops::RowDot& op, ValueSpec* y) {
-    SRU_RETURN_IF_ERROR(Use("x", op.x));
-    SRU_RETURN_IF_ERROR(Use("v", op.v));
-    SRU_RETURN_IF_ERROR(ExpectWidth("v", op.v, width(op.x)));
-    if (!IsSequenceAxis(axis(op.v))) {
-      return Error("v", "a value of a sequence axis", AxisName(axis(op.v)));
-    }
-    const AxisId of = program_.axes[axis(op.v)].sequences_of;
-    if (op.map == kNone) {
-      if (of != axis(op.x)) {
-        return Error("v", "a sequence axis of " + AxisName(axis(op.x)) + ", since there is no map",
-                     AxisName(axis(op.v)));
-      }
-    } else {
-      SRU_RETURN_IF_ERROR(CheckInput("map", op.map, InputType::kMap));
-      const InputSpec& map = program_.inputs[op.map];
-      SRU_RETURN_IF_ERROR(ExpectAxis("map", axis(op.x), map.axis));
-      if (map.target != of) SRU_RETURN_IF_ERROR(ExpectAxis("map", axis(op.v), map.target));
-    }
-    *y = {axis(op.x), 1};
-    return OkStatus();
-  }
-
-  Status Check(const ops::Shift& op, ValueSpec* y) {
-    SRU_RETURN_IF_ERROR(Use("x", op.x));
-    *y = shape_.values[op.x];
-    return WriteField("last", op.last, false, width(op.x), axis(op.x));
-  }
-
-  Status Check(const ops::Last& op, ValueSpec* y) {
-    SRU_RETURN_IF_ERROR(Use("x", op.x));
-    SRU_RETURN_IF_ERROR(CheckSequenceAxis(op.x, op.axis));
-    *y = {op.axis, width(op.x)};
-    if (op.last == kNone) return OkStatus();
-    return CheckField("last", op.last, false, width(op.x), axis(op.x));
-  }
-
-  Status Check(const ops::Select& op, ValueSpec* y) {
-    SRU_RETURN_IF_ERROR(Use("x", op.x));
-    SRU_RETURN_IF_ERROR(CheckInput("rows", op.rows, InputType::kRows));
-    SRU_RETURN_IF_ERROR(ExpectAxis("rows", axis(op.x), program_.inputs[op.rows].target));
-    *y = {program_.inputs[op.rows].axis, width(op.x)};
-    return OkStatus();
-  }
-
-  Status Check(const ops::Append& op, ValueSpec* y) {
-    SRU_RETURN_IF_ERROR(Use("x", op.x));
-    *y = shape_.values[op.x];
-    return WriteField("field", op.field, true, width(op.x), axis(op.x));
-  }
-
-  Status Check(const ops::Predict& op, ValueSpec* y) {
-    SRU_RETURN_IF_ERROR(Use("x", op.x));
-    SRU_RETURN_IF_ERROR(CheckRange("vocabulary_size", op.vocabulary_size, 1, kMaxVocabulary));
-    SRU_RETURN_IF_ERROR(CheckView("weight", op.weight, op.vocabulary_size, width(op.x)));
-    SRU_RETURN_IF_ERROR(CheckOptionalView("bias", op.bias, op.vocabulary_size));
-    if (op.targets == kNone && op.counts == kNone && op.sampling == kNone) {
-      return Error("targets, counts, sampling", "at least one of them", "none");
-    }
-    if (op.targets != kNone) {
-      SRU_RETURN_IF_ERROR(CheckIds("targets", op.targets, -1, op.vocabulary_size));
-      SRU_RETURN_IF_ERROR(ExpectAxis("targets", axis(op.x), program_.inputs[op.targets].axis));
-    }
-    if (op.counts == kNone) {
-      SRU_RETURN_IF_ERROR(CheckRange("max_candidates", op.max_candidates, 0, 0));
-    } else {
-      SRU_RETURN_IF_ERROR(CheckRange("max_candidates", op.max_candidates, 1, op.vocabulary_size));
-      SRU_RETURN_IF_ERROR(CheckIds("counts", op.counts, 0, op.max_candidates + 1));
-      SRU_RETURN_IF_ERROR(ExpectAxis("counts", axis(op.x), program_.inputs[op.counts].axis));
-    }
-    if (op.sampling == kNone) {
-      SRU_RETURN_IF_ERROR(ExpectNone("adjustments", op.adjustments, "since there is no sampling"));
-    } else {
-      SRU_RETURN_IF_ERROR(CheckInput("sampling", op.sampling, InputType::kSampling));
-      SRU_RETURN_IF_ERROR(ExpectAxis("sampling", axis(op.x), program_.inputs[op.sampling].axis));
-      if (op.adjustments != kNone) SRU_RETURN_IF_ERROR(CheckAdjustments(op));
-    }
-    *y = {axis(op.x), 0};
-    return OkStatus();
-  }
-
-  Status CheckAdjustments(const ops::Predict& op) const {
-    SRU_RETURN_IF_ERROR(CheckInput("adjustments", op.adjustments, InputType::kAdjustments));
-    const InputSpec& input = program_.inputs[op.adjustments];
-    if (input.limit != op.vocabulary_size) {
-      return Error("adjustments", "limit " + std::to_string(op.vocabulary_size),
-                   ItemName("inputs", op.adjustments, input.name) + " of limit " +
-                       std::to_string(input.limit));
-    }
-    if (input.axis == axis(op.x)) {
-      return Error("adjustments", "an axis other than x's", AxisName(input.axis));
-    }
-    return OkStatus();
-  }
-
-  Status CheckFinite(const std::string& field, float value) const {
-    return std::isfinite(value) ? OkStatus()
-                                : Error(field, "a finite number", std::to_string(value));
-  }
-
+ private:
   Status CheckOperations() {
     for (size_t i = 0; i < program_.operations.size(); ++i) {
       where_ = ValueName(static_cast<ValueId>(i));
       uses_.emplace_back();
-      ValueSpec y;
-      SRU_RETURN_IF_ERROR(
-          std::visit([&](const auto& op) { return Check(op, &y); }, program_.operations[i]));
-      shape_.values.push_back(y);
+      VisitOperation(program_, static_cast<ValueId>(i), *this);
+      SRU_RETURN_IF_ERROR(status_);
+      shape_.values.push_back(y_);
     }
     for (size_t i = 0; i < program_.fields.size(); ++i) {
       if (shape_.field_writers[i] != kNone) continue;
@@ -564,69 +349,87 @@ class Validator {
     return OkStatus();
   }
 
-  // What operations ask of the one that writes a field that they read, which may come after them.
+  // What an operation asks of the one that writes a field which it reads, and which may come after it.
+  struct ReaderCheck : ProgramVisitor {
+    Validator& validator;
+    ValueId id;
+
+    ReaderCheck(Validator& validator, ValueId id)
+        : ProgramVisitor(validator.program_, validator.shape_), validator(validator), id(id) {}
+    void Field(const char* name, FieldId field, const FieldRule& rule) {
+      validator.Fail(validator.CheckWriter(id, name, field, rule));
+    }
+  };
+
   Status CheckReaders() {
     for (size_t i = 0; i < program_.operations.size(); ++i) {
       where_ = ValueName(static_cast<ValueId>(i));
-      if (const auto* const last = std::get_if<ops::Last>(&program_.operations[i])) {
-        SRU_RETURN_IF_ERROR(CheckShiftOf(*last));
-      }
-      const auto* const attend = std::get_if<ops::Attend>(&program_.operations[i]);
-      if (attend == nullptr || attend->key_field == kNone) continue;
-      for (const auto& [field, id] : {std::pair{"key_field", attend->key_field},
-                                      std::pair{"value_field", attend->value_field}}) {
-        const ValueId writer = shape_.field_writers[id];
-        if (shape_.field_axes[id] == shape_.values[i].axis && writer > static_cast<int>(i)) {
-          return Error(field, "a field that an operation before it appends to", ValueName(writer));
-        }
-      }
-      SRU_RETURN_IF_ERROR(ExpectAxis("value_field", shape_.field_axes[attend->key_field],
-                                     shape_.field_axes[attend->value_field]));
+      ReaderCheck check(*this, static_cast<ValueId>(i));
+      VisitOperation(program_, check.id, check);
     }
-    return OkStatus();
+    return status_;
   }
 
-  // That the field of a Last, if it has one, is that of a Shift of the same value.
-  Status CheckShiftOf(const ops::Last& last) const {
-    if (last.last == kNone) return OkStatus();
-    const ValueId writer = shape_.field_writers[last.last];
+  Status CheckWriter(ValueId id, const char* name, FieldId field, const FieldRule& rule) const {
+    const ValueId writer = shape_.field_writers[field];
+    if (rule.access == FieldRule::Access::kReadsAppended) {
+      if (shape_.field_axes[field] == AxisOf(id) && writer > id) {
+        return Error(name, "a field that an operation before it appends to", ValueName(writer));
+      }
+      return ExpectAxis(name, shape_.field_axes[rule.as], shape_.field_axes[field]);
+    }
+    if (rule.access != FieldRule::Access::kReadsShifted) return OkStatus();
     const auto* const shift = std::get_if<ops::Shift>(&program_.operations[writer]);
-    if (shift != nullptr && shift->x == last.x) return OkStatus();
-    return Error("last", "a field that a shift of " + ValueName(last.x) + " writes",
-                 ItemName("fields", last.last, program_.fields[last.last].name) + ", which " +
-                     ValueName(writer) + " writes");
+    if (shift != nullptr && shift->x == rule.of_x) return OkStatus();
+    return Error(name, "a field that a shift of " + ValueName(rule.of_x) + " writes",
+                 FieldName(field) + ", which " + ValueName(writer) + " writes");
   }
+
+  // The operation that has a type of output, and with what.
+  static const char* MakerOf(OutputType type) {
+    switch (type) {
+      case OutputType::kRows:
+        return "rows";
+      case OutputType::kLogProb:
+        return "a predict with targets";
+      case OutputType::kCandidates:
+        return "a predict with counts";
+      case OutputType::kPicked:
+        return "a predict with sampling";
+      case OutputType::kAttention:
+        return "an attend";
+    }
+    return nullptr;
+  }
+
+  // Whether an operation has results of a type, and whether this one does.
+  struct ResultCheck : OperationVisitor {
+    OutputType type;
+    bool is_known = false;
+    bool is_there = false;
+
+    explicit ResultCheck(OutputType type) : type(type) {}
+    void Result(OutputType result, bool there) {
+      if (result == type) is_known = true, is_there = there;
+    }
+  };
 
   // The type of output that a value has.
   Status CheckOutputType(const OutputSpec& output) const {
-    const auto* const predict = std::get_if<ops::Predict>(&program_.operations[output.value]);
-    const std::string found = ValueName(output.value);
-    switch (output.type) {
-      case OutputType::kRows:
-        return predict == nullptr ? OkStatus()
-                                  : Error("type", "log_prob, candidates or picked", "rows");
-      case OutputType::kLogProb:
-        if (predict == nullptr) return Error("value", "a predict with targets", found);
-        return predict->targets != kNone
-                   ? OkStatus()
-                   : Error("value", "a predict with targets", found + " without");
-      case OutputType::kCandidates:
-        if (predict == nullptr) return Error("value", "a predict with counts", found);
-        return predict->counts != kNone
-                   ? OkStatus()
-                   : Error("value", "a predict with counts", found + " without");
-      case OutputType::kPicked:
-        if (predict == nullptr) return Error("value", "a predict with sampling", found);
-        return predict->sampling != kNone
-                   ? OkStatus()
-                   : Error("value", "a predict with sampling", found + " without");
-      case OutputType::kAttention:
-        return std::holds_alternative<ops::Attend>(program_.operations[output.value])
-                   ? OkStatus()
-                   : Error("value", "an attend", found);
+    if (MakerOf(output.type) == nullptr) {
+      return Error("type", "rows, log_prob, candidates, picked or attention",
+                   std::to_string(static_cast<int>(output.type)));
     }
-    return Error("type", "rows, log_prob, candidates, picked or attention",
-                 std::to_string(static_cast<int>(output.type)));
+    if (output.type == OutputType::kRows) {
+      return WidthOf(output.value) > 0
+                 ? OkStatus()
+                 : Error("type", "log_prob, candidates or picked", MakerOf(output.type));
+    }
+    ResultCheck check(output.type);
+    VisitOperation(program_, output.value, check);
+    if (check.is_there) return OkStatus();
+    return Error("value", MakerOf(output.type),
+                 ValueName(output.value) + (check.is_known ? " without" : ""));
   }
 
   Status CheckOutputs() {
@@ -654,8 +457,9 @@ class Validator {
     return OkStatus();
   }
 
-  const Program& program_;
   ProgramShape shape_;
+  Status status_;                           // of the operations: the first error
+  ValueSpec y_;                             // what the operation that is being checked makes
   std::string where_;                       // the item that is being checked
   std::unordered_set<std::string> names_;   // of the list that is being checked, so far
   std::vector<std::vector<ValueId>> uses_;  // [operation]

@@ -12,63 +12,40 @@
 namespace sru::kernels::cpu {
 namespace {
 
-// Calls visit(value) for each value that an operation uses.
-template <typename Visit>
-struct OperandVisitor {
-  const Visit& visit;
-
-  void operator()(const ops::Features&) const {}
-  void operator()(const ops::Embed&) const {}
-  void operator()(const ops::Linear& op) const { visit(op.x); }
-  void operator()(const ops::Normalize& op) const { visit(op.x); }
-  void operator()(const ops::Stack& op) const { visit(op.x); }
-  void operator()(const ops::Attend& op) const {
-    visit(op.q);
-    visit(op.keys);
-    visit(op.values);
-  }
-  void operator()(const ops::Concat& op) const {
-    for (ValueId x : op.xs) visit(x);
-  }
-  void operator()(const ops::Add& op) const {
-    visit(op.a);
-    visit(op.b);
-  }
-  void operator()(const ops::Pool& op) const {
-    visit(op.x);
-    visit(op.weights);
-  }
-  void operator()(const ops::RowDot& op) const {
-    visit(op.x);
-    visit(op.v);
-  }
-  void operator()(const ops::Shift& op) const { visit(op.x); }
-  void operator()(const ops::Last& op) const { visit(op.x); }
-  void operator()(const ops::Select& op) const { visit(op.x); }
-  void operator()(const ops::Append& op) const { visit(op.x); }
-  void operator()(const ops::Predict& op) const { visit(op.x); }
-};
-
-AlignedBuffer CopyOf(WeightSource* source, const FloatView& view, size_t size) {
-  AlignedBuffer copy(size);
-  const ReadWeights readable(source, view);
-  std::copy_n(view.data, view.size, copy.data());
-  return copy;
-}
-
-// Packs the weights of one operation after the other.
-class Packer {
+// Packs the weights of one operation after the other: as their list names them, but for those of
+// Embed and Predict, which are packed in a way of their own.
+class Packer : public ProgramVisitor {
  public:
-  Packer(const ProgramShape& shape, const Arithmetic& arithmetic, WeightSource* source,
-         const CompileStack& compile_stack)
-      : shape_(shape),
+  Packer(const Program& program, const ProgramShape& shape, const Arithmetic& arithmetic,
+         WeightSource* source, const CompileStack& compile_stack)
+      : ProgramVisitor(program, shape),
         arithmetic_(arithmetic),
         source_(source),
         compile_stack_(compile_stack),
         shapes_(arithmetic.products) {}
 
-  Status Pack(const Operation& operation, PackedOperation* packed) {
-    return std::visit([&](const auto& op) { return PackWeights(op, packed); }, operation);
+  Status Pack(ValueId id, PackedOperation* packed) {
+    packed_ = packed;
+    std::visit([&](const auto& op) { PackWeights(op); }, program_.operations[id]);
+    return status_;
+  }
+
+  void Matrix(const char* /*name*/, const FloatView& view, int64_t rows, int64_t columns) {
+    const int n = static_cast<int>(rows);
+    packed_->product = Shared(&products_, KeyOf(view, {}, n), [&] {
+      return std::make_shared<BlockedProduct>(shapes_, arithmetic_, source_, view,
+                                              static_cast<int>(columns), n);
+    });
+  }
+  // Zeros if it is absent.
+  void Vector(const char* /*name*/, const FloatView& view, int64_t size, Presence = {}) {
+    AlignedBuffer& copy = packed_->vectors.emplace_back(static_cast<size_t>(size));
+    const ReadWeights readable(source_, view);
+    std::copy_n(view.data, view.size, copy.data());
+  }
+  int Layers(const char* /*name*/, const StackSpec& spec, bool /*one_direction*/) {
+    status_ = compile_stack_(spec, &packed_->stack);
+    return 0;
   }
 
  private:
@@ -89,49 +66,31 @@ class Packer {
     return packed;
   }
 
-  Status PackWeights(const ops::Embed& op, PackedOperation* packed) {
+  void PackWeights(const ops::Embed& op) {
     const EmbedKey key = {KeyOf(op.table, {}, op.width), op.scale, op.positions};
-    packed->embed = Shared(&embeds_, key, [&] {
+    packed_->embed = Shared(&embeds_, key, [&] {
       return std::make_shared<EmbedTable>(op, arithmetic_.rounds_embedding, source_);
     });
-    return OkStatus();
   }
-  Status PackWeights(const ops::Linear& op, PackedOperation* packed) {
-    packed->linear = Shared(&linears_, KeyOf(op.weight, {}, op.width), [&] {
-      return std::make_shared<BlockedProduct>(shapes_, arithmetic_, source_, op.weight,
-                                              shape_.values[op.x].width, op.width);
+  void PackWeights(const ops::Predict& op) {
+    packed_->predict = Shared(&predictions_, KeyOf(op.weight, op.bias, op.vocabulary_size), [&] {
+      return std::make_shared<Prediction>(op, WidthOf(op.x), arithmetic_, shapes_, source_);
     });
-    packed->bias = CopyOf(source_, op.bias, op.width);
-    return OkStatus();
   }
-  Status PackWeights(const ops::Normalize& op, PackedOperation* packed) {
-    packed->weight = CopyOf(source_, op.weight, op.weight.size);
-    packed->bias = CopyOf(source_, op.bias, op.bias.size);
-    return OkStatus();
-  }
-  Status PackWeights(const ops::Stack& op, PackedOperation* packed) {
-    return compile_stack_(op.spec, &packed->stack);
-  }
-  Status PackWeights(const ops::Predict& op, PackedOperation* packed) {
-    packed->predict = Shared(&predictions_, KeyOf(op.weight, op.bias, op.vocabulary_size), [&] {
-      return std::make_shared<Prediction>(op, shape_.values[op.x].width, arithmetic_, shapes_,
-                                          source_);
-    });
-    return OkStatus();
-  }
-  template <typename WithoutWeights>
-  Status PackWeights(const WithoutWeights& /*op*/, PackedOperation* /*packed*/) {
-    return OkStatus();
+  template <typename Op>
+  void PackWeights(const Op& op) {
+    op.Visit(*this);
   }
 
-  const ProgramShape& shape_;
   const Arithmetic arithmetic_;
   WeightSource* const source_;
   const CompileStack& compile_stack_;
   ProductShapes shapes_;
   std::map<EmbedKey, std::shared_ptr<const EmbedTable>> embeds_;
-  std::map<ViewKey, std::shared_ptr<const BlockedProduct>> linears_;
+  std::map<ViewKey, std::shared_ptr<const BlockedProduct>> products_;
   std::map<ViewKey, std::shared_ptr<const Prediction>> predictions_;
+  PackedOperation* packed_ = nullptr;
+  Status status_;
 };
 
 // Gives out places in one piece of memory, which grows as needed.
@@ -235,9 +194,9 @@ size_t PackedProgram::bytes() const {
     if (packed != nullptr && counted.insert(packed.get()).second) bytes += packed->bytes();
   };
   for (const PackedOperation& operation : operations) {
-    bytes += operation.weight.bytes() + operation.bias.bytes();
+    for (const AlignedBuffer& vector : operation.vectors) bytes += vector.bytes();
     add(operation.embed);
-    add(operation.linear);
+    add(operation.product);
     add(operation.predict);
     if (operation.stack != nullptr) bytes += operation.stack->weight_bytes();
   }
@@ -251,17 +210,15 @@ Status PackProgram(const Program& program, ProgramShape shape, const Arithmetic&
   packed->operations.resize(program.operations.size());
   packed->readers.resize(program.operations.size());
   for (size_t i = 0; i < program.operations.size(); ++i) {
-    const auto use = [&](ValueId used) {
-      if (used != kNone) packed->readers[used] |= packed->shape.users[i];
-    };
-    std::visit(OperandVisitor<decltype(use)>{use}, program.operations[i]);
+    ForEachValue(program, static_cast<ValueId>(i),
+                 [&](ValueId used) { packed->readers[used] |= packed->shape.users[i]; });
   }
   for (size_t i = 0; i < program.outputs.size(); ++i) {
     packed->readers[program.outputs[i].value] |= uint64_t{1} << i;
   }
-  Packer packer(packed->shape, arithmetic, source, compile_stack);
+  Packer packer(program, packed->shape, arithmetic, source, compile_stack);
   for (size_t i = 0; i < program.operations.size(); ++i) {
-    Status status = packer.Pack(program.operations[i], &packed->operations[i]);
+    Status status = packer.Pack(static_cast<ValueId>(i), &packed->operations[i]);
     if (!status.ok()) return status;
   }
   return OkStatus();
@@ -291,7 +248,7 @@ Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLim
     const auto* const predict = std::get_if<ops::Predict>(&program.operations[i]);
     const bool samples = predict != nullptr && predict->sampling != kNone;
     for (Thread& thread : made->threads) {
-      if (operation.linear != nullptr) thread.products.Add(*operation.linear);
+      if (operation.product != nullptr) thread.products.Add(*operation.product);
       if (operation.predict != nullptr) {
         thread.products.Add(operation.predict->product);
         thread.predict.Add(*operation.predict, samples ? axis.max_rows : 0);
@@ -343,14 +300,11 @@ void CpuProgramWorkspace::LayOutValues(const PackedProgram& packed) {
     const auto* append = std::get_if<ops::Append>(&program.operations[id]);
     owner[id] = append != nullptr ? owner[append->x] : id;
     last_use[id] = id;
-    const auto use = [&](ValueId used) {
-      if (used != kNone) last_use[owner[used]] = id;
-    };
-    std::visit(OperandVisitor<decltype(use)>{use}, program.operations[id]);
+    ForEachValue(program, id, [&](ValueId used) { last_use[owner[used]] = id; });
     // Products read rows past the last one.
     const PackedOperation& operation = packed.operations[id];
     const BlockedProduct* product =
-        operation.predict != nullptr ? &operation.predict->product : operation.linear.get();
+        operation.predict != nullptr ? &operation.predict->product : operation.product.get();
     if (product != nullptr) {
       spare = std::max(spare, static_cast<size_t>(product->piece_rows()) * product->k());
     }

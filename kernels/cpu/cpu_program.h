@@ -28,11 +28,11 @@ namespace sru::kernels::cpu {
 // The weights of one operation; most have none. Operations with the same weights share what is packed.
 struct PackedOperation {
   std::shared_ptr<const EmbedTable> embed;
-  std::shared_ptr<const BlockedProduct> linear;
   std::shared_ptr<const Prediction> predict;
+  // Of the others, what their lists name: a matrix, vectors in their order, a stack.
+  std::shared_ptr<const BlockedProduct> product;
+  std::vector<AlignedBuffer> vectors;
   std::unique_ptr<Executable> stack;
-  AlignedBuffer weight;  // of Normalize
-  AlignedBuffer bias;    // of Linear and Normalize
 };
 
 // Immutable once made.

@@ -172,14 +172,14 @@ class ProgramRun {
 
   Status Execute(const ops::Linear& op, ValueId id) {
     const PackedOperation& packed = packed_.operations[id];
-    const BlockedProduct& product = *packed.linear;
+    const BlockedProduct& product = *packed.product;
     const int rows = RowsOf(id).num_rows();
     ForEachRange(rows, product.operations(rows), [&](int begin, int end, int thread) {
       for (int first = begin; first < end; first += product.group_rows()) {
         const int count = std::min(product.group_rows(), end - first);
         ws_.threads[thread].products.Multiply(
             product, Row(op.x, first), nullptr, count, [&](const ProductPiece& piece) {
-              AddBias(piece.z, piece.stride, packed.bias.data() + piece.first, piece.rows,
+              AddBias(piece.z, piece.stride, packed.vectors[0].data() + piece.first, piece.rows,
                       piece.columns, op.relu, Row(id, first + piece.row) + piece.first, Width(id));
               MayEndTurn(thread);
             });
@@ -192,8 +192,8 @@ class ProgramRun {
     const PackedOperation& packed = packed_.operations[id];
     const int rows = RowsOf(id).num_rows();
     for (int t = 0; t < rows; ++t) {
-      NormalizeValues(Row(op.x, t), packed.weight.data(), packed.bias.data(), Width(id), op.epsilon,
-                      Row(id, t));
+      NormalizeValues(Row(op.x, t), packed.vectors[0].data(), packed.vectors[1].data(), Width(id),
+                      op.epsilon, Row(id, t));
     }
     return OkStatus();
   }

@@ -68,6 +68,10 @@ class Forward {
     const ProgramLayout::Field& of = field(id, axis());
     return {Input<int32_t>(of.in), Input<int32_t>(of.out), Input<float*>(layout_.pages)};
   }
+  // A vector among the operation's weights; null if it is absent.
+  const float* Vector(size_t index) const {
+    return device_.weights->floats(operation().vectors[index]);
+  }
   // Whether the batch wants an output of the operation of this type.
   bool Wants(OutputType type) const { return bucket_.wants(packed_.program, id_, type); }
 
@@ -135,12 +139,12 @@ class Forward {
     }
     SRU_RETURN_IF_ERROR(Multiply(rows(), x, y()));
     if (operation().adds_bias_later) return OkStatus();
-    if (operation().bias == kNoTensor && !op.relu) return OkStatus();
+    if (operation().vectors[0] == kNoTensor && !op.relu) return OkStatus();
     AddBiasArgs args{};
     args.axis = header(axis());
     args.max_rows = rows();
     args.stride = row_stride(id_);
-    args.bias = device_.weights->floats(operation().bias);
+    args.bias = Vector(0);
     args.relu = op.relu;
     args.y = y();
     return Start(args);
@@ -165,8 +169,8 @@ class Forward {
     args.segments = 1;
     args.size = width(op.x);
     args.padded = stride();
-    args.weight = device_.weights->floats(operation().weight);
-    args.bias = device_.weights->floats(operation().bias);
+    args.weight = Vector(0);
+    args.bias = Vector(1);
     args.epsilon = op.epsilon;
     args.x = value(op.x);
     args.y = y();
@@ -301,7 +305,7 @@ class Forward {
     args.b = value(op.b);
     if (operation().bias_of != kNone) {
       if (operation().bias_of == op.a) std::swap(args.a, args.b);
-      args.bias = device_.weights->floats(packed_.operations[operation().bias_of].bias);
+      args.bias = device_.weights->floats(packed_.operations[operation().bias_of].vectors[0]);
     }
     args.y = y();
     return Start(args);
@@ -443,7 +447,7 @@ class Forward {
       args.logits = ws_.logits.as<float>();
       args.logit_stride = shape.n;
       args.vocabulary_size = op.vocabulary_size;
-      args.bias = device_.weights->floats(operation().bias);
+      args.bias = Vector(0);
       args.targets = Input<int32_t>(asked.targets);
       args.counts = Input<int32_t>(asked.counts);
       args.log_prob = prediction.log_prob.as<float>();

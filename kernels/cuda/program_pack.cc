@@ -14,95 +14,46 @@
 namespace sru::kernels::cuda {
 namespace {
 
-// Makes the tensors and the lists of a program, operation after operation.
-class ProgramPacker {
+// Makes the tensors and the lists of a program, operation after operation: as their lists name them,
+// but for the weights of Embed, Linear and Predict, which are packed in ways of their own.
+class ProgramPacker : public ProgramVisitor {
  public:
-  ProgramPacker(PackedProgram* packed, const PackOptions& options, WeightSource* source)
-      : packed_(*packed), options_(options), source_(source) {}
+  ProgramPacker(const Program& program, PackedProgram* packed, const PackOptions& options,
+                WeightSource* source)
+      : ProgramVisitor(program, packed->shape),
+        packed_(*packed),
+        options_(options),
+        source_(source) {}
 
-  void Pack(ValueId id, const ops::Features& /*op*/) { id_ = id; }
+  void Pack(ValueId id) {
+    id_ = id;
+    VisitOperation(program_, id, *this);
+    std::visit([this](const auto& op) { PackMatrix(op); }, program_.operations[id]);
+  }
 
-  void Pack(ValueId id, const ops::Embed& op) {
-    PackedOperation& packed = Begin(id);
-    packed.table = AddRows(options_.dtype, op.table, op.width);
-    if (!op.positions) return;
-    std::vector<double> divisors((op.width + 1) / 2);
-    for (size_t i = 0; i < divisors.size(); ++i) {
-      divisors[i] = std::pow(10000.0, 2.0 * static_cast<double>(i) / op.width);
+  void Value(const char* /*name*/, ValueId value, AxisId = kAny, int64_t = kAny, int = kNone) {
+    operation().arguments.push_back(value);
+  }
+  void Field(const char* /*name*/, FieldId field, const FieldRule& rule) {
+    for (const FieldUse& use : packed_.field_uses) {
+      if (use.field == field && use.axis == rule.axis) return;
     }
-    std::vector<uint8_t> bytes(divisors.size() * sizeof(double));
-    std::memcpy(bytes.data(), divisors.data(), bytes.size());
-    packed.divisors = Add(std::move(bytes));
-    if (op.position_field != kNone) Use(op.position_field, axis());
+    packed_.field_uses.push_back({field, rule.axis});
   }
-
-  void Pack(ValueId id, const ops::Linear& op) {
-    Begin(id, {op.x});  // PackLinears() does the rest
+  void Vector(const char* /*name*/, const FloatView& view, int64_t size, Presence = {}) {
+    if (std::holds_alternative<ops::Linear>(program_.operations[id_])) return;  // PackLinears()
+    operation().vectors.push_back(AddVector(view, static_cast<int>(size)));
   }
-
-  void Pack(ValueId id, const ops::Normalize& op) {
-    PackedOperation& packed = Begin(id, {op.x});
-    const int width = packed_.shape.values[op.x].width;
-    packed.weight = AddRows(DataType::kFloat32, op.weight, width);
-    packed.bias = AddRows(DataType::kFloat32, op.bias, width);
-  }
-
-  void Pack(ValueId id, const ops::Stack& op) {
-    PackedOperation& packed = Begin(id);
-    if (op.x != kNone) packed.arguments.push_back(op.x);
-    packed.stack = static_cast<int>(packed_.stacks.size());
-    packed_.stacks.push_back(std::make_unique<PackedStack>(op.spec, options_, source_));
+  int Layers(const char* /*name*/, const StackSpec& spec, bool /*one_direction*/) {
+    operation().stack = static_cast<int>(packed_.stacks.size());
+    packed_.stacks.push_back(std::make_unique<PackedStack>(spec, options_, source_));
     packed_.has_stack[axis()] = true;
-    if (op.state != kNone) Use(op.state, axis());
+    return 0;
   }
 
-  void Pack(ValueId id, const ops::Attend& op) {
-    PackedOperation& packed = Begin(id, {op.q});
-    if (op.keys != kNone) {
-      packed.arguments.insert(packed.arguments.end(), {op.keys, op.values});
-    } else {
-      Use(op.key_field, axis());
-      Use(op.value_field, axis());
-    }
-  }
-
-  void Pack(ValueId id, const ops::Concat& op) { Begin(id, op.xs); }
-  void Pack(ValueId id, const ops::Add& op) { Begin(id, {op.a, op.b}); }
-
-  void Pack(ValueId id, const ops::Pool& op) {
-    PackedOperation& packed = Begin(id, {op.x});
-    if (op.weights != kNone) packed.arguments.push_back(op.weights);
-  }
-
-  void Pack(ValueId id, const ops::RowDot& op) { Begin(id, {op.x, op.v}); }
-
-  void Pack(ValueId id, const ops::Shift& op) {
-    Begin(id, {op.x});
-    Use(op.last, axis());
-  }
-
-  void Pack(ValueId id, const ops::Last& op) {
-    Begin(id, {op.x});
-    if (op.last != kNone) Use(op.last, packed_.shape.values[op.x].axis);
-  }
-
-  void Pack(ValueId id, const ops::Select& op) { Begin(id, {op.x}); }
-
-  void Pack(ValueId id, const ops::Append& op) {
-    Begin(id, {op.x});
-    Use(op.field, axis());
-  }
-
-  void Pack(ValueId id, const ops::Predict& op) {
-    PackedOperation& packed = Begin(id, {op.x});
-    packed.product.weights = AddRows(options_.dtype, op.weight, packed_.shape.values[op.x].width);
-    AddProduct(GroupOf(axis(), id), op.x, RowLayout::RoundUp(op.vocabulary_size), &packed);
-    packed.bias = AddBias(op.bias, op.vocabulary_size);
-  }
-
-  // Those of `program`, when the readers of every value are known.
-  void PackLinears(const Program& program) {
-    const size_t count = program.operations.size();
+  // When the readers of every value are known.
+  void PackLinears() {
+    const size_t count = program_.operations.size();
     readers_.assign(count, {});
     is_output_.assign(count, false);
     for (size_t i = 0; i < count; ++i) {
@@ -110,25 +61,25 @@ class ProgramPacker {
         readers_[argument].push_back(static_cast<ValueId>(i));
       }
     }
-    for (const OutputSpec& output : program.outputs) is_output_[output.value] = true;
+    for (const OutputSpec& output : program_.outputs) is_output_[output.value] = true;
     for (size_t i = 0; i < count; ++i) {
-      const auto* const linear = std::get_if<ops::Linear>(&program.operations[i]);
+      const auto* const linear = std::get_if<ops::Linear>(&program_.operations[i]);
       if (linear == nullptr || packed_.operations[i].first != kNone) continue;
       id_ = static_cast<ValueId>(i);
-      const std::vector<ValueId> together = Together(program, id_);
+      const std::vector<ValueId> together = Together(id_);
       if (together.size() > 1) {
-        PackTogether(program, together);
+        PackTogether(together);
         continue;
       }
       PackedOperation& packed = packed_.operations[i];
       packed.product.weights =
           AddRows(options_.dtype, linear->weight, packed_.shape.values[linear->x].width);
       AddProduct(GroupOf(axis(), kNone), linear->x, RowLayout::RoundUp(linear->width), &packed);
-      packed.bias = AddBias(linear->bias, linear->width);
-      if (packed.bias == kNoTensor || linear->relu) continue;
+      packed.vectors = {AddVector(linear->bias, linear->width)};
+      if (packed.vectors[0] == kNoTensor || linear->relu) continue;
       if (is_output_[i] || readers_[i].size() != 1) continue;
       PackedOperation& reader = packed_.operations[readers_[i][0]];
-      if (!std::holds_alternative<ops::Add>(program.operations[readers_[i][0]])) continue;
+      if (!std::holds_alternative<ops::Add>(program_.operations[readers_[i][0]])) continue;
       if (reader.bias_of != kNone) continue;
       packed.adds_bias_later = true;
       reader.bias_of = id_;
@@ -137,27 +88,27 @@ class ProgramPacker {
 
  private:
   // Operations that make one product, the first of which is `first`.
-  std::vector<ValueId> Together(const Program& program, ValueId first) const {
+  std::vector<ValueId> Together(ValueId first) const {
     constexpr size_t kMost = 3;  // all their rows are in memory at a time
     std::vector<ValueId> together = {first};
-    if (!IsForAttention(program, first)) return together;
-    const ValueId x = std::get<ops::Linear>(program.operations[first]).x;
-    for (size_t i = first + 1; i < program.operations.size() && together.size() < kMost; ++i) {
+    if (!IsForAttention(first)) return together;
+    const ValueId x = std::get<ops::Linear>(program_.operations[first]).x;
+    for (size_t i = first + 1; i < program_.operations.size() && together.size() < kMost; ++i) {
       const ValueId id = static_cast<ValueId>(i);
-      const auto* const linear = std::get_if<ops::Linear>(&program.operations[i]);
+      const auto* const linear = std::get_if<ops::Linear>(&program_.operations[i]);
       if (linear == nullptr || linear->x != x || packed_.operations[i].first != kNone) continue;
       // One must not run where another does not.
       if (packed_.shape.users[i] != packed_.shape.users[first]) continue;
-      if (IsForAttention(program, id)) together.push_back(id);
+      if (IsForAttention(id)) together.push_back(id);
     }
     return together;
   }
 
   // Whether all that reads a Linear's value takes rows of any stride.
-  bool IsForAttention(const Program& program, ValueId id) const {
-    if (std::get<ops::Linear>(program.operations[id]).relu || is_output_[id]) return false;
+  bool IsForAttention(ValueId id) const {
+    if (std::get<ops::Linear>(program_.operations[id]).relu || is_output_[id]) return false;
     return std::all_of(readers_[id].begin(), readers_[id].end(), [&](ValueId reader) {
-      const Operation& operation = program.operations[reader];
+      const Operation& operation = program_.operations[reader];
       if (std::holds_alternative<ops::Append>(operation)) {
         return readers_[reader].empty() && !is_output_[reader];
       }
@@ -165,15 +116,15 @@ class ProgramPacker {
     });
   }
 
-  void PackTogether(const Program& program, const std::vector<ValueId>& together) {
-    const ValueId x = std::get<ops::Linear>(program.operations[together[0]]).x;
+  void PackTogether(const std::vector<ValueId>& together) {
+    const ValueId x = std::get<ops::Linear>(program_.operations[together[0]]).x;
     const int width = packed_.shape.values[x].width;
     std::vector<uint8_t> weights;
     std::vector<float> biases;
     bool has_bias = false;
     int n = 0;
     for (ValueId id : together) {
-      const auto& linear = std::get<ops::Linear>(program.operations[id]);
+      const auto& linear = std::get<ops::Linear>(program_.operations[id]);
       packed_.operations[id].first = together[0];
       packed_.operations[id].column = n;
       n += RowLayout::RoundUp(linear.width);
@@ -188,17 +139,33 @@ class ProgramPacker {
     PackedOperation& packed = packed_.operations[together[0]];
     packed.product.weights = Add(std::move(weights));
     AddProduct(GroupOf(axis(), kNone), x, n, &packed);
-    if (!has_bias) return;
-    std::vector<uint8_t> bytes(biases.size() * sizeof(float));
-    std::memcpy(bytes.data(), biases.data(), bytes.size());
-    packed.bias = Add(std::move(bytes));
+    packed.vectors = {has_bias ? Add(BytesOf(biases)) : kNoTensor};
   }
 
-  PackedOperation& Begin(ValueId id, std::vector<ValueId> arguments = {}) {
-    id_ = id;
-    packed_.operations[id].arguments = std::move(arguments);
-    return packed_.operations[id];
+  void PackMatrix(const ops::Embed& op) {
+    operation().table = AddRows(options_.dtype, op.table, op.width);
+    if (!op.positions) return;
+    std::vector<double> divisors((op.width + 1) / 2);
+    for (size_t i = 0; i < divisors.size(); ++i) {
+      divisors[i] = std::pow(10000.0, 2.0 * static_cast<double>(i) / op.width);
+    }
+    operation().divisors = Add(BytesOf(divisors));
   }
+  void PackMatrix(const ops::Predict& op) {
+    operation().product.weights = AddRows(options_.dtype, op.weight, WidthOf(op.x));
+    AddProduct(GroupOf(axis(), id_), op.x, RowLayout::RoundUp(op.vocabulary_size), &operation());
+  }
+  template <typename Op>
+  void PackMatrix(const Op& /*op*/) {}
+
+  template <typename T>
+  static std::vector<uint8_t> BytesOf(const std::vector<T>& values) {
+    std::vector<uint8_t> bytes(values.size() * sizeof(T));
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    return bytes;
+  }
+
+  PackedOperation& operation() { return packed_.operations[id_]; }
 
   // Of the operation that is packed.
   AxisId axis() const { return packed_.shape.values[id_].axis; }
@@ -237,8 +204,8 @@ class ProgramPacker {
     });
   }
 
-  TensorIndex AddBias(const FloatView& bias, int width) {
-    return bias.empty() ? kNoTensor : AddRows(DataType::kFloat32, bias, width);
+  TensorIndex AddVector(const FloatView& view, int width) {
+    return view.empty() ? kNoTensor : AddRows(DataType::kFloat32, view, width);
   }
 
   int GroupOf(AxisId axis, ValueId predict) {
@@ -314,6 +281,21 @@ class AxisSets {
   std::vector<AxisId> next_;
 };
 
+// Joins the axis of an operation and those of what it reads.
+struct AxisJoiner : ProgramVisitor {
+  AxisSets* const sets;
+  ValueId id = 0;
+
+  AxisJoiner(const Program& program, const ProgramShape& shape, AxisSets* sets)
+      : ProgramVisitor(program, shape), sets(sets) {}
+  void Value(const char* /*name*/, ValueId value, AxisId = kAny, int64_t = kAny, int = kNone) {
+    sets->Join(AxisOf(id), AxisOf(value));
+  }
+  void Input(const char* /*name*/, InputId input, const InputRule& /*rule*/) {
+    sets->Join(AxisOf(id), InputAxis(input));
+  }
+};
+
 std::vector<int> PartsOf(const PackedProgram& packed) {
   const Program& program = packed.program;
   AxisSets sets(program.axes.size());
@@ -323,15 +305,9 @@ std::vector<int> PartsOf(const PackedProgram& packed) {
   for (const InputSpec& input : program.inputs) {
     if (input.target != kNone) sets.Join(input.axis, input.target);
   }
-  for (size_t i = 0; i < packed.operations.size(); ++i) {
-    const AxisId axis = packed.shape.values[i].axis;
-    for (ValueId argument : packed.operations[i].arguments) {
-      sets.Join(axis, packed.shape.values[argument].axis);
-    }
-    const auto* const predict = std::get_if<ops::Predict>(&program.operations[i]);
-    if (predict != nullptr && predict->adjustments != kNone) {
-      sets.Join(axis, program.inputs[predict->adjustments].axis);
-    }
+  AxisJoiner joiner(program, packed.shape, &sets);
+  for (joiner.id = 0; joiner.id < static_cast<ValueId>(packed.operations.size()); ++joiner.id) {
+    VisitOperation(program, joiner.id, joiner);
   }
   return sets.Numbers();
 }
@@ -351,12 +327,9 @@ PackedProgram::PackedProgram(const Program& given, ProgramShape program_shape,
   for (size_t i = 0; i < given.fields.size(); ++i) {
     written_fields[shape.field_axes[i]].push_back(static_cast<FieldId>(i));
   }
-  ProgramPacker packer(this, options, source);
-  for (size_t i = 0; i < given.operations.size(); ++i) {
-    std::visit([&](const auto& op) { packer.Pack(static_cast<ValueId>(i), op); },
-               given.operations[i]);
-  }
-  packer.PackLinears(given);
+  ProgramPacker packer(given, this, options, source);
+  for (size_t i = 0; i < operations.size(); ++i) packer.Pack(static_cast<ValueId>(i));
+  packer.PackLinears();
   parts = PartsOf(*this);
   for (size_t a = 0; a < parts.size(); ++a) {
     if (static_cast<size_t>(parts[a]) == part_users.size()) part_users.push_back(0);

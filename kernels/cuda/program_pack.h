@@ -41,8 +41,8 @@ struct PackedOperation {
   ValueId bias_of = kNone;
   TensorIndex table = kNoTensor;     // Embed: [vocabulary][stride] in the storage type
   TensorIndex divisors = kNoTensor;  // Embed: float64, of the sinusoids (operation_args.h)
-  TensorIndex weight = kNoTensor;    // Normalize: float32, padded
-  TensorIndex bias = kNoTensor;      // float32, padded
+  // What its list names, in its order.
+  std::vector<TensorIndex> vectors;  // float32, padded; kNoTensor where there is none
   std::vector<ValueId> arguments;    // the values that it reads
 };
 
