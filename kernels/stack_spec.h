@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "kernels/enum_names.h"
+#include "kernels/host_and_device.h"
 #include "kernels/status.h"
 
 namespace sru::kernels {
@@ -94,6 +95,29 @@ constexpr const char* PoolingName(Pooling pooling) {
 }
 
 inline constexpr auto kAllPoolings = AllNamed<PoolingName>();
+
+// The equation of a pooling as the backends compute it, per dimension: what a running pool does with
+// each h, and whether L divides the result. The reference backend has the equations as they are.
+enum class PoolingStep { kNothing, kFirst, kLast, kLargest, kSum };
+struct PoolingRule {
+  PoolingStep step = PoolingStep::kNothing;
+  bool divides = false;
+};
+SRU_HOST_DEVICE constexpr PoolingRule RuleOf(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::kNone:
+      break;
+    case Pooling::kFirst:
+      return {PoolingStep::kFirst, false};
+    case Pooling::kLast:
+      return {PoolingStep::kLast, false};
+    case Pooling::kMax:
+      return {PoolingStep::kLargest, false};
+    case Pooling::kMean:
+      return {PoolingStep::kSum, true};
+  }
+  return {};
+}
 
 inline bool ParsePooling(std::string_view name, Pooling* pooling) {
   return ParseNamed<PoolingName>(name, pooling);

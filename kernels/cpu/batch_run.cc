@@ -221,11 +221,11 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
       } else if (out.token_vectors != nullptr) {
         SetHiddenRows(layer, column, first_step, sign, &steps);
       }
-      steps.pooling = PoolingInTime(PoolingOf(b), backward);
+      steps.pooling = PoolingInTime(RuleOf(PoolingOf(b)).step, backward);
       steps.starts = starts;
-      if (steps.pooling != Pooling::kNone) {
+      if (steps.pooling != PoolingStep::kNothing) {
         steps.pool = PooledRow(b) + column;
-        if (starts) std::fill_n(steps.pool, part.scan.padded, PoolStart(steps.pooling));
+        if (starts) std::fill_n(steps.pool, part.scan.padded, PoolStart(PoolingOf(b)));
       }
     } else {
       SetHiddenRows(layer, column, first_step, sign, &steps);
@@ -302,7 +302,7 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
       if (pooling == Pooling::kNone) continue;
       float* pooled = PooledRow(b);
       if (!ScanFinishesOutputs()) PoolRows(layout, rows, Length(b), pooling, pooled);
-      FinishPool(layout, pooling, Length(b), pooled);
+      FinishPool(pooling, Length(b), stride, pooled);
       if (out.pooled != nullptr) layout.Unpack(pooled, out.pooled);
     }
   }

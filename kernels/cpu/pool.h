@@ -1,6 +1,6 @@
 // The running pool of a sequence: where it starts, what each h adds to it, how it ends. In the scan
 // a step works on vectors (PoolStep() in scan_math-inl.h); here it works on rows in memory, for
-// stacks that end with a layer norm. `pool` is a padded row.
+// stacks that end with a layer norm and for programs.
 #ifndef SRU_KERNELS_CPU_POOL_H_
 #define SRU_KERNELS_CPU_POOL_H_
 
@@ -14,56 +14,52 @@
 namespace sru::kernels::cpu {
 
 inline float PoolStart(Pooling pooling) {
-  switch (pooling) {
-    case Pooling::kNone:
-    case Pooling::kFirst:
-    case Pooling::kLast:
-    case Pooling::kMean:
-      return 0.0f;
-    case Pooling::kMax:
-      return -std::numeric_limits<float>::infinity();
-  }
-  return 0.0f;
+  const bool is_largest = RuleOf(pooling).step == PoolingStep::kLargest;
+  return is_largest ? -std::numeric_limits<float>::infinity() : 0.0f;
 }
 
-// Takes one token's row. The rows of a sequence come in the order of its tokens.
+// Takes one token's row of `width` values, of which those from `forward` on are of the backward
+// direction. The rows of a sequence come in the order of its tokens. max(row, pool) and
+// add(row, pool) change the pool.
+template <typename Max, typename Add>
+void PoolRow(Pooling pooling, size_t forward, size_t width, bool first_token, bool last_token,
+             const float* row, float* pool, const Max& max, const Add& add) {
+  switch (RuleOf(pooling).step) {
+    case PoolingStep::kNothing:
+      return;
+    case PoolingStep::kFirst:
+      if (first_token) std::copy_n(row, width, pool);
+      return;
+    case PoolingStep::kLast:
+      if (last_token) std::copy_n(row, forward, pool);
+      if (first_token) std::copy_n(row + forward, width - forward, pool + forward);
+      return;
+    case PoolingStep::kLargest:
+      return max(row, pool);
+    case PoolingStep::kSum:
+      return add(row, pool);
+  }
+}
+
+// The same for padded rows.
 inline void PoolRow(const RowLayout& layout, Pooling pooling, bool first_token, bool last_token,
                     const float* row, float* pool) {
-  const int padded = layout.padded();
   const int stride = layout.stride();
-  switch (pooling) {
-    case Pooling::kNone:
-      return;
-    case Pooling::kFirst:
-      if (first_token) std::copy_n(row, stride, pool);
-      return;
-    case Pooling::kLast:
-      if (last_token) std::copy_n(row, padded, pool);
-      if (first_token && layout.segments == 2) std::copy_n(row + padded, padded, pool + padded);
-      return;
-    case Pooling::kMax:
-      for (int j = 0; j < stride; ++j) pool[j] = std::max(pool[j], row[j]);
-      return;
-    case Pooling::kMean:
-      for (int j = 0; j < stride; ++j) pool[j] += row[j];
-      return;
-  }
+  PoolRow(
+      pooling, layout.padded(), stride, first_token, last_token, row, pool,
+      [stride](const float* from, float* to) {
+        for (int j = 0; j < stride; ++j) to[j] = std::max(to[j], from[j]);
+      },
+      [stride](const float* from, float* to) {
+        for (int j = 0; j < stride; ++j) to[j] += from[j];
+      });
 }
 
 // After the last of `length` rows or steps.
-inline void FinishPool(const RowLayout& layout, Pooling pooling, int length, float* pool) {
-  switch (pooling) {
-    case Pooling::kNone:
-    case Pooling::kFirst:
-    case Pooling::kLast:
-    case Pooling::kMax:
-      return;
-    case Pooling::kMean: {
-      const float scale = 1.0f / static_cast<float>(length);
-      for (int j = 0; j < layout.stride(); ++j) pool[j] *= scale;
-      return;
-    }
-  }
+inline void FinishPool(Pooling pooling, int length, size_t width, float* pool) {
+  if (!RuleOf(pooling).divides) return;
+  const float scale = 1.0f / static_cast<float>(length);
+  for (size_t j = 0; j < width; ++j) pool[j] *= scale;
 }
 
 }  // namespace sru::kernels::cpu

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "kernels/cpu/cpu_program.h"
+#include "kernels/cpu/pool.h"
 #include "kernels/cpu/program_attend.h"
 #include "kernels/cpu/program_rows.h"
 #include "kernels/turn.h"
@@ -348,30 +349,17 @@ class ProgramRun {
     return OkStatus();
   }
 
-  // Rows [begin, end), at least one; y is zero.
+  // Rows [begin, end), at least one.
   void PoolSequence(const ops::Pool& op, int begin, int end, float* y) const {
     const size_t width = Width(op.x);
-    switch (op.pooling) {
-      case Pooling::kNone:
-        return;
-      case Pooling::kFirst:
-        std::copy_n(Row(op.x, begin), width, y);
-        return;
-      case Pooling::kLast: {
-        const size_t part = width / op.directions;
-        std::copy_n(Row(op.x, end - 1), part, y);
-        std::copy_n(Row(op.x, begin) + part, width - part, y + part);
-        return;
-      }
-      case Pooling::kMax:
-        std::copy_n(Row(op.x, begin), width, y);
-        for (int t = begin + 1; t < end; ++t) MaxRow(Row(op.x, t), width, y);
-        return;
-      case Pooling::kMean:
-        for (int t = begin; t < end; ++t) AddRows(y, Row(op.x, t), width, y);
-        ScaleRow(1.0f / static_cast<float>(end - begin), y, width, y);
-        return;
+    const auto max = [width](const float* row, float* pool) { MaxRow(row, width, pool); };
+    const auto add = [width](const float* row, float* pool) { AddRows(pool, row, width, pool); };
+    std::fill_n(y, width, PoolStart(op.pooling));
+    for (int t = begin; t < end; ++t) {
+      PoolRow(op.pooling, width / op.directions, width, t == begin, t + 1 == end, Row(op.x, t), y,
+              max, add);
     }
+    FinishPool(op.pooling, end - begin, width, y);
   }
 
   void PoolByWeight(const ops::Pool& op, int begin, int end, float* y) const {

@@ -31,7 +31,7 @@ HWY_INLINE void ScanVectors(const ScanParameters& p, const ScanSteps& s, size_t 
   }
 
   // Copies: vector stores may alias anything, so that members would be read again at each step.
-  const Pooling pooling = s.pooling;
+  const PoolingStep pooling = s.pooling;
   const bool rounds_h = s.rounds_h;
   bool first = s.starts;
   const float* HWY_RESTRICT u = s.u + j;

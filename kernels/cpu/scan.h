@@ -41,10 +41,9 @@ struct ScanSteps {
   float* h = nullptr;  // null = not wanted
   ptrdiff_t h_stride = 0;
   bool rounds_h = false;  // stores the nearest bfloat16 value of each h; the pool is not rounded
-  // Running pool over the steps, [padded], in and out, which begins with PoolStart() (pool.h): kMax
-  // the maximum, kMean the sum, kFirst and kLast the h of the first and of the last step, in the
-  // direction's order of time (PoolingInTime()). Null with kNone.
-  Pooling pooling = Pooling::kNone;
+  // Running pool over the steps, [padded], in and out, which begins with PoolStart() (pool.h). The
+  // step is PoolingInTime()'s. Null with kNothing.
+  PoolingStep pooling = PoolingStep::kNothing;
   bool starts = false;  // the first of these steps is the first one of the sequence
   float* pool = nullptr;
 };

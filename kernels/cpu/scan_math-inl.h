@@ -127,24 +127,25 @@ HWY_INLINE void DispatchScan(const ScanParameters& p, const Argument& argument) 
   }
 }
 
-// What a step's h adds to the running pool (pool.h), for adjacent vectors of dimensions. `pooling` is
+// What a step's h adds to the running pool (pool.h), for adjacent vectors of dimensions. `step` is
 // PoolingInTime()'s; `first` says whether it is the first step of the sequence.
 template <int kVectors>
-HWY_INLINE void PoolStep(Pooling pooling, bool first, const V (&h)[kVectors], V (&pool)[kVectors]) {
-  switch (pooling) {
-    case Pooling::kNone:
+HWY_INLINE void PoolStep(PoolingStep step, bool first, const V (&h)[kVectors],
+                         V (&pool)[kVectors]) {
+  switch (step) {
+    case PoolingStep::kNothing:
       return;
-    case Pooling::kFirst:
+    case PoolingStep::kFirst:
       if (!first) return;
       for (int i = 0; i < kVectors; ++i) pool[i] = h[i];
       return;
-    case Pooling::kLast:
+    case PoolingStep::kLast:
       for (int i = 0; i < kVectors; ++i) pool[i] = h[i];
       return;
-    case Pooling::kMax:
+    case PoolingStep::kLargest:
       for (int i = 0; i < kVectors; ++i) pool[i] = Larger(pool[i], h[i]);
       return;
-    case Pooling::kMean:
+    case PoolingStep::kSum:
       for (int i = 0; i < kVectors; ++i) pool[i] = hn::Add(pool[i], h[i]);
       return;
   }

@@ -132,7 +132,7 @@ class RowScanner {
 
   HWY_INLINE void Pool(D d, V h, int row, int sequence, size_t at) {
     if (call_.pooled[sequence] == nullptr) return;
-    const Pooling pooling = PoolingInTime(call_.pooling[sequence], call_.backward);
+    const PoolingStep pooling = PoolingInTime(RuleOf(call_.pooling[sequence]).step, call_.backward);
     // The first tokens of all sequences are the first rows. Going backward, PoolingInTime() leaves
     // no pooling that asks for the first step.
     const bool first = row < call_.sequences;

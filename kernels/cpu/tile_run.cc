@@ -291,7 +291,7 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
       float* pooled = ws_.pooled_of[place];
       if (pooled == nullptr) continue;
       const int b = ws_.order[place];
-      FinishPool(layout, ws_.pooling[place], Length(b), pooled);
+      FinishPool(ws_.pooling[place], Length(b), layout.stride(), pooled);
       if (outputs_[b].pooled != nullptr) layout.Unpack(pooled, outputs_[b].pooled);
     }
   }

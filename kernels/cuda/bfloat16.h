@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "kernels/common/bfloat16.h"
-#include "kernels/common/host_and_device.h"
+#include "kernels/host_and_device.h"
 
 namespace sru::kernels::cuda {
 

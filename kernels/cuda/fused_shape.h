@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "kernels/backend.h"
-#include "kernels/common/host_and_device.h"
+#include "kernels/host_and_device.h"
 #include "kernels/cuda/kernel_args.h"
 #include "kernels/cuda/scan_shape.h"
 

@@ -84,8 +84,10 @@ __global__ void __launch_bounds__(kRowThreads)
       args.pooled != nullptr && entry.pool_row >= 0 ? entry.pooling : Pooling::kNone;
   const T* h = static_cast<const T*>(args.h) + static_cast<int64_t>(entry.begin) * stride + j;
   const bool backward = j >= args.padded;
-  thread.pick = PoolingOverTokens(pooling, backward) == Pooling::kFirst ? 0 : entry.length - 1;
-  thread.takes_max = TakesMax(pooling);
+  const PoolingRule rule = RuleOf(pooling);
+  const bool picks_first = PoolingOverTokens(rule.step, backward) == PoolingStep::kFirst;
+  thread.pick = picks_first ? 0 : entry.length - 1;
+  thread.takes_max = TakesMax(rule.step);
 #pragma unroll
   for (int d = 0; d < kPoolDims; ++d) {
     thread.pool[d] = PoolStart(thread.takes_max);
@@ -101,7 +103,7 @@ __global__ void __launch_bounds__(kRowThreads)
   const float scale = 1.0f / static_cast<float>(entry.length);
 #pragma unroll
   for (int d = 0; d < kPoolDims; ++d) {
-    pooled[d] = PoolEnd(pooling, thread.pool[d], thread.picked[d], scale);
+    pooled[d] = PoolEnd(rule, thread.pool[d], thread.picked[d], scale);
   }
 }
 

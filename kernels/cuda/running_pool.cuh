@@ -8,7 +8,7 @@
 namespace sru::kernels::cuda {
 
 // Whether the pool is a maximum; else it is a sum, which only some poolings read.
-__device__ __forceinline__ bool TakesMax(Pooling pooling) { return pooling == Pooling::kMax; }
+__device__ __forceinline__ bool TakesMax(PoolingStep step) { return step == PoolingStep::kLargest; }
 
 __device__ __forceinline__ float PoolStart(bool takes_max) { return takes_max ? -HUGE_VALF : 0.0f; }
 
@@ -20,19 +20,9 @@ __device__ __forceinline__ float PoolStep(bool takes_max, float pool, float h) {
 }
 
 // `picked` is the one h that kFirst and kLast take; `scale` is 1 / length.
-__device__ __forceinline__ float PoolEnd(Pooling pooling, float pool, float picked, float scale) {
-  switch (pooling) {
-    case Pooling::kNone:
-      break;
-    case Pooling::kFirst:
-    case Pooling::kLast:
-      return picked;
-    case Pooling::kMax:
-      return pool;
-    case Pooling::kMean:
-      return pool * scale;
-  }
-  return 0.0f;
+__device__ __forceinline__ float PoolEnd(PoolingRule rule, float pool, float picked, float scale) {
+  if (rule.step == PoolingStep::kFirst || rule.step == PoolingStep::kLast) return picked;
+  return rule.divides ? pool * scale : pool;
 }
 
 }  // namespace sru::kernels::cuda

@@ -231,8 +231,8 @@ struct ScanThread {
   float c[kDims], h[kDims], pool[kDims];
   float highway_scale;
   Activation activation;
-  Pooling pooling;  // in the direction's order of time
-  int column;       // of an output row
+  PoolingStep pooling;  // in the direction's order of time
+  int column;           // of an output row
   bool takes_max;
   bool stores_h;
   bool stores_tokens;
@@ -261,13 +261,13 @@ struct ScanThread {
     column = direction * args.padded + j;
     highway_scale = args.highway_scale;
     activation = Known::Function(args.activation);
-    pooling = Pooling::kNone;
+    pooling = PoolingStep::kNothing;
     pooled_row = nullptr;
     if (Known::Pools(args.pooled != nullptr && entry.pool_row >= 0)) {
-      pooling = PoolingInTime(entry.pooling, direction == 1);
+      pooling = PoolingInTime(RuleOf(entry.pooling).step, direction == 1);
       pooled_row = args.pooled + static_cast<ptrdiff_t>(entry.pool_row) * width + column;
     }
-    stores_first = pooling == Pooling::kFirst;
+    stores_first = pooling == PoolingStep::kFirst;
     // Rows are walked backward by the second direction.
     const ptrdiff_t first_step = direction == 0 ? 0 : entry.length - 1;
     takes_max = TakesMax(pooling);
@@ -331,10 +331,11 @@ struct ScanThread {
 #pragma unroll
       for (int d = 0; d < kDims; ++d) state[d] = c[d];
     }
-    if (pooling == Pooling::kNone || pooling == Pooling::kFirst) return;
+    if (pooling == PoolingStep::kNothing || pooling == PoolingStep::kFirst) return;
+    const PoolingRule rule = {pooling, RuleOf(entry.pooling).divides};
     const float scale = 1.0f / static_cast<float>(entry.length);
 #pragma unroll
-    for (int d = 0; d < kDims; ++d) pooled_row[d] = PoolEnd(pooling, pool[d], h[d], scale);
+    for (int d = 0; d < kDims; ++d) pooled_row[d] = PoolEnd(rule, pool[d], h[d], scale);
   }
 };
 

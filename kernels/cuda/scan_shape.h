@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/common/host_and_device.h"
+#include "kernels/host_and_device.h"
 #include "kernels/cuda/kernel_args.h"
 
 namespace sru::kernels::cuda {

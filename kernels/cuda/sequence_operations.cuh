@@ -98,11 +98,13 @@ __device__ __forceinline__ float WeightedSum(const float* w, int64_t w_stride, c
 
 __device__ __forceinline__ float PoolOfRows(Pooling pooling, bool backward, const float* x,
                                             int64_t stride, int length) {
-  const int pick = PoolingOverTokens(pooling, backward) == Pooling::kFirst ? 0 : length - 1;
-  const bool takes_max = TakesMax(pooling);
+  const PoolingRule rule = RuleOf(pooling);
+  const bool picks_first = PoolingOverTokens(rule.step, backward) == PoolingStep::kFirst;
+  const bool takes_max = TakesMax(rule.step);
   float pool = PoolStart(takes_max);
   for (int t = 0; t < length; ++t) pool = PoolStep(takes_max, pool, x[t * stride]);
-  return PoolEnd(pooling, pool, x[pick * stride], 1.0f / static_cast<float>(length));
+  const float picked = x[picks_first ? 0 : (length - 1) * stride];
+  return PoolEnd(rule, pool, picked, 1.0f / static_cast<float>(length));
 }
 
 template <typename T>

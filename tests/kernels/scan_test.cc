@@ -114,7 +114,7 @@ struct ScanCase {
     s.c = c.data();
     s.h = h.data() + static_cast<size_t>(first) * padded;
     s.h_stride = sign * padded;
-    s.pooling = pooling;
+    s.pooling = RuleOf(pooling).step;
     if (pooling != Pooling::kNone) s.pool = pool.data();
     if (pooling == Pooling::kMax) {
       std::fill_n(pool.data(), padded, -std::numeric_limits<float>::infinity());

@@ -1,6 +1,6 @@
 // SRU_HOST_DEVICE marks a function that both host code and CUDA kernels call.
-#ifndef SRU_KERNELS_COMMON_HOST_AND_DEVICE_H_
-#define SRU_KERNELS_COMMON_HOST_AND_DEVICE_H_
+#ifndef SRU_KERNELS_HOST_AND_DEVICE_H_
+#define SRU_KERNELS_HOST_AND_DEVICE_H_
 
 #ifdef __CUDACC__
 #define SRU_HOST_DEVICE __host__ __device__ __forceinline__
@@ -8,4 +8,4 @@
 #define SRU_HOST_DEVICE inline
 #endif
 
-#endif  // SRU_KERNELS_COMMON_HOST_AND_DEVICE_H_
+#endif  // SRU_KERNELS_HOST_AND_DEVICE_H_
