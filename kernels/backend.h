@@ -158,15 +158,6 @@ struct DeviceInfo {
   int64_t graph_misses = 0;
 };
 
-// Bytes of the processor's memory that a value takes: more than those of its type where the backend has no
-// instructions for it and keeps rounded float32 values.
-struct PackedBytes {
-  size_t weight = sizeof(float);
-  size_t embedding = sizeof(float);
-  size_t activation = sizeof(float);
-  size_t column = 0;  // of a product's weights, beside these
-};
-
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -180,7 +171,8 @@ class Backend {
   virtual std::vector<DeviceInfo> devices() const { return {}; }
   // The instruction set in a word, for a metric's label; empty where that means nothing.
   virtual std::string instruction_set() const { return ""; }
-  // For estimates before a model is read.
+  // For estimates before a model is read: more than those of the type where the backend has no
+  // instructions for it and keeps rounded float32 values.
   virtual PackedBytes packed_bytes(DataType /*dtype*/) const { return PackedBytes(); }
 
   // Validates the specification and repacks its weights, whose views are not read after this call.

@@ -38,15 +38,9 @@ memory Random(const dnnl::engine& engine, dnnl::stream& stream, const memory::de
   return result;
 }
 
+// oneDNN does not multiply float32 rows by weights of other types.
 memory::data_type TypeOf(DataType dtype) {
-  switch (dtype) {
-    case DataType::kFloat32:
-    case DataType::kInt8:  // oneDNN does not multiply float32 rows by int8 weights
-      return memory::data_type::f32;
-    case DataType::kBFloat16:
-      return memory::data_type::bf16;
-  }
-  return memory::data_type::undef;
+  return dtype == DataType::kBFloat16 ? memory::data_type::bf16 : memory::data_type::f32;
 }
 
 }  // namespace

@@ -86,104 +86,64 @@ class CpuBackend : public Backend {
   std::string instruction_set() const override { return isa_.name; }
 
   PackedBytes packed_bytes(DataType dtype) const override {
-    const RowBytes rows = RowBytesOf(dtype);
-    PackedBytes bytes = {ValueBytes(dtype), rows.embedding, rows.activation};
-    switch (dtype) {
-      case DataType::kFloat32:
-        break;
-      case DataType::kBFloat16:
-        if (isa_.tiles != nullptr) break;
-        bytes.activation = sizeof(float);
-        if (isa_.products == BFloat16Products::kFloat32) bytes.weight = sizeof(float);
-        break;
-      case DataType::kInt8:
-        bytes.column = sizeof(float);
-        break;
+    PackedBytes bytes = RowOf(dtype).bytes;
+    if (dtype == DataType::kBFloat16 && isa_.tiles == nullptr) {
+      bytes.activation = sizeof(float);
+      if (isa_.products == BFloat16Products::kFloat32) bytes.weight = sizeof(float);
     }
     return bytes;
   }
 
   Status Compile(const StackSpec& spec, const CompileOptions& options,
                  std::unique_ptr<Executable>* executable) override {
-    Status status = Validate(spec);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(Validate(spec));
     UseOneThread();
-    switch (options.dtype) {
-      case DataType::kFloat32:
-        return CompilePacked(spec, Arithmetic(), options.weights, executable);
-      case DataType::kBFloat16:
-        return CompileBFloat16(spec, options.weights, executable);
-      case DataType::kInt8:
-        return CompilePacked(spec, Int8Arithmetic(), options.weights, executable);
+    if (options.dtype == DataType::kBFloat16 && isa_.tiles != nullptr) {
+      return CatchErrors("packing weights", [&] {
+        *executable = std::make_unique<TileExecutable>(
+            std::make_unique<TileStack>(spec, *isa_.tiles, options.weights), parallel_);
+      });
     }
-    return UnsupportedDataType(name(), options.dtype);
+    Arithmetic arithmetic;
+    SRU_RETURN_IF_ERROR(FindArithmetic(options.dtype, &arithmetic));
+    return CatchErrors("packing weights", [&] {
+      *executable = std::make_unique<PackedExecutable>(
+          std::make_unique<PackedStack>(spec, arithmetic, options.weights), parallel_);
+    });
   }
 
   Status Compile(const Program& program, const CompileOptions& options,
                  std::unique_ptr<ProgramExecutable>* executable) override {
     UseOneThread();
-    switch (options.dtype) {
-      case DataType::kFloat32:
-        return CompileParts(program, Arithmetic(), options, executable);
-      case DataType::kBFloat16:
-        return CompileParts(program, RoundedArithmetic(), options, executable);
-      case DataType::kInt8:
-        return CompileParts(program, Int8Arithmetic(), options, executable);
-    }
-    return UnsupportedDataType(name(), options.dtype);
-  }
-
- private:
-  Status CompilePacked(const StackSpec& spec, const Arithmetic& arithmetic, WeightSource* weights,
-                       std::unique_ptr<Executable>* executable) const {
-    return CatchErrors("packing weights", [&] {
-      *executable = std::make_unique<PackedExecutable>(
-          std::make_unique<PackedStack>(spec, arithmetic, weights), parallel_);
-    });
-  }
-
-  // bfloat16 without tiles.
-  Arithmetic RoundedArithmetic() const {
     Arithmetic arithmetic;
-    arithmetic.rounds = true;
-    arithmetic.rounds_embedding = true;
-    switch (isa_.products) {
-      case BFloat16Products::kFloat32:
-        break;
-      case BFloat16Products::kOneDnn:
-        arithmetic.products = ProductType::kBFloat16;
-        break;
-    }
-    return arithmetic;
-  }
-
-  static Arithmetic Int8Arithmetic() {
-    Arithmetic arithmetic;
-    arithmetic.rounds_embedding = true;
-    arithmetic.products = ProductType::kInt8;
-    return arithmetic;
-  }
-
-  Status CompileBFloat16(const StackSpec& spec, WeightSource* weights,
-                         std::unique_ptr<Executable>* executable) const {
-    if (isa_.tiles != nullptr) {
-      return CatchErrors("packing weights", [&] {
-        *executable = std::make_unique<TileExecutable>(
-            std::make_unique<TileStack>(spec, *isa_.tiles, weights), parallel_);
-      });
-    }
-    return CompilePacked(spec, RoundedArithmetic(), weights, executable);
-  }
-
-  Status CompileParts(const Program& program, const Arithmetic& arithmetic,
-                      const CompileOptions& options,
-                      std::unique_ptr<ProgramExecutable>* executable) {
+    SRU_RETURN_IF_ERROR(FindArithmetic(options.dtype, &arithmetic));
     const CompileStack compile_stack = [&](const StackSpec& spec,
                                            std::unique_ptr<Executable>* stack) {
       return Compile(spec, options, stack);
     };
     return CompileProgram(program, arithmetic, options.weights, compile_stack, parallel_,
                           executable);
+  }
+
+ private:
+  // Of a data type, without tiles.
+  Status FindArithmetic(DataType dtype, Arithmetic* arithmetic) const {
+    switch (dtype) {
+      case DataType::kFloat32:
+        return OkStatus();
+      case DataType::kBFloat16:
+        arithmetic->rounds = true;
+        arithmetic->rounds_embedding = true;
+        if (isa_.products == BFloat16Products::kOneDnn) {
+          arithmetic->products = ProductType::kBFloat16;
+        }
+        return OkStatus();
+      case DataType::kInt8:
+        arithmetic->rounds_embedding = true;
+        arithmetic->products = ProductType::kInt8;
+        return OkStatus();
+    }
+    return UnsupportedDataType(name(), dtype);
   }
 
   const CpuIsa isa_;

@@ -7,9 +7,9 @@
 #include <cstdint>
 
 #include "kernels/backend.h"
-#include "kernels/host_and_device.h"
 #include "kernels/cuda/kernel_args.h"
 #include "kernels/cuda/scan_shape.h"
+#include "kernels/host_and_device.h"
 
 namespace sru::kernels::cuda {
 

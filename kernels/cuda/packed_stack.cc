@@ -68,19 +68,6 @@ class Packer {
   PackedStack& stack_;
 };
 
-// Of the sigmoid that the scan computes with a storage type (ScanMath in device_math.cuh).
-float GateScale(DataType dtype) {
-  switch (dtype) {
-    case DataType::kFloat32:
-      return kExp2GateScale;
-    case DataType::kBFloat16:
-      return kTanhGateScale;
-    case DataType::kInt8:  // Compile() has refused it
-      break;
-  }
-  return 0.0f;
-}
-
 PackedLayer PackLayer(WeightSource* weights, const LayerSpec& spec, const RowLayout& input,
                       const PackOptions& options, bool fuse, Packer& packer) {
   const ReadWeights weight_c(weights, spec.weight_c);
@@ -114,7 +101,8 @@ PackedLayer PackLayer(WeightSource* weights, const LayerSpec& spec, const RowLay
   }
 
   const ReadWeights readable(weights, spec.weight);
-  const float gate_scale = GateScale(options.dtype);
+  const float gate_scale = WithStorageType(
+      options.dtype, [](auto type) { return StorageType<decltype(type)>::kGateScale; });
   const int hidden = spec.hidden_size;
   const int padded = layer.output.padded();
   const int matrices = spec.num_matrices;

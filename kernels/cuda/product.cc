@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "kernels/cuda/storage_type.h"
+
 namespace sru::kernels::cuda {
 namespace {
 
@@ -29,16 +31,10 @@ class Owned {
   Handle handle_ = nullptr;
 };
 
+constexpr cudaDataType_t TypeOf(float /*value*/) { return CUDA_R_32F; }
+constexpr cudaDataType_t TypeOf(BFloat16 /*value*/) { return CUDA_R_16BF; }
 cudaDataType_t TypeOf(DataType dtype) {
-  switch (dtype) {
-    case DataType::kFloat32:
-      return CUDA_R_32F;
-    case DataType::kBFloat16:
-      return CUDA_R_16BF;
-    case DataType::kInt8:
-      break;
-  }
-  std::abort();  // Compile() has refused it
+  return WithStorageType(dtype, [](auto value) { return TypeOf(value); });
 }
 
 // A product's descriptors. The library is column-major, so y^T = w x^T is what it is asked for,

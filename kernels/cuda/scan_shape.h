@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/host_and_device.h"
 #include "kernels/cuda/kernel_args.h"
+#include "kernels/host_and_device.h"
 
 namespace sru::kernels::cuda {
 

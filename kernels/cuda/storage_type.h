@@ -4,33 +4,36 @@
 
 #include <cstdlib>
 
+#include "kernels/common/gate_scale.h"
 #include "kernels/cuda/bfloat16.h"
 #include "kernels/data_type.h"
 
 namespace sru::kernels::cuda {
 
+// The types that the kernels have, each with the factor of the gates for the sigmoid that the scan
+// computes with it (ScanMath in device_math.cuh).
+template <typename T>
+struct StorageType;
+template <>
+struct StorageType<float> {
+  static constexpr DataType kDataType = DataType::kFloat32;
+  static constexpr float kGateScale = kExp2GateScale;
+};
+template <>
+struct StorageType<BFloat16> {
+  static constexpr DataType kDataType = DataType::kBFloat16;
+  static constexpr float kGateScale = kTanhGateScale;
+};
+
 constexpr bool HasStorageType(DataType dtype) {
-  switch (dtype) {
-    case DataType::kFloat32:
-    case DataType::kBFloat16:
-      return true;
-    case DataType::kInt8:
-      return false;
-  }
-  return false;
+  return dtype == StorageType<float>::kDataType || dtype == StorageType<BFloat16>::kDataType;
 }
 
-// Returns use(T()), T being float or BFloat16. Compile() has refused a type without one.
+// Returns use(T()), T being one of them. Compile() has refused a type without one.
 template <typename Use>
 auto WithStorageType(DataType dtype, const Use& use) {
-  switch (dtype) {
-    case DataType::kFloat32:
-      return use(float());
-    case DataType::kBFloat16:
-      return use(BFloat16());
-    case DataType::kInt8:
-      break;
-  }
+  if (dtype == StorageType<float>::kDataType) return use(float());
+  if (dtype == StorageType<BFloat16>::kDataType) return use(BFloat16());
   std::abort();
 }
 

@@ -706,7 +706,7 @@ TEST(CompileTest, CountsTheEmbedding) {
   }
   const TestedBackend tested = TestedBackend::FromEnvironment();
   const size_t value_bytes =
-      BackendName() == "reference" ? sizeof(float) : RowBytesOf(tested.dtype).embedding;
+      BackendName() == "reference" ? sizeof(float) : RowOf(tested.dtype).bytes.embedding;
   const auto added = static_cast<double>(bytes[1] - bytes[0]);
   if (tested.is_cuda()) {
     EXPECT_GE(added, 64000.0 * value_bytes);  // and the token table

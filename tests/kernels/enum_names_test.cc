@@ -62,11 +62,11 @@ TEST(DataTypeTest, KnowsTheBytesOfEachType) {
   EXPECT_EQ(ValueBytes(DataType::kFloat32), 4u);
   EXPECT_EQ(ValueBytes(DataType::kBFloat16), 2u);
   EXPECT_EQ(ValueBytes(DataType::kInt8), 1u);
-  EXPECT_EQ(RowBytesOf(DataType::kInt8).embedding, 2u);
-  EXPECT_EQ(RowBytesOf(DataType::kInt8).activation, 4u);
+  EXPECT_EQ(RowOf(DataType::kInt8).bytes.embedding, 2u);
+  EXPECT_EQ(RowOf(DataType::kInt8).bytes.activation, 4u);
   for (const DataType dtype : kAllDataTypes) {
     EXPECT_GT(ValueBytes(dtype), 0u);
-    EXPECT_GT(RowBytesOf(dtype).activation, 0u);
+    EXPECT_GT(RowOf(dtype).bytes.activation, 0u);
   }
 }
 
