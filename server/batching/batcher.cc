@@ -15,9 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "server/base/deferred_work.h"
+#include "server/batching/admission.h"
 #include "server/batching/answer_group.h"
 #include "server/batching/order_tree.h"
-#include "server/batching/speed_model.h"
 
 namespace sru::server::batching {
 
@@ -55,15 +55,10 @@ namespace {
 // Requests whose `done` is to be called.
 using Answers = std::vector<RequestHandle>;
 
-constexpr absl::Duration kMinRetry = absl::Milliseconds(1);
-constexpr absl::Duration kMaxRetry = absl::Seconds(10);
-constexpr absl::Duration kUnknownRetry = absl::Milliseconds(100);
 // A request need not be judged early if its deadline is further away than kAmple times the backlog
 // plus kAmpleLeast.
 constexpr double kAmple = 2.0;
 constexpr absl::Duration kAmpleLeast = absl::Milliseconds(1);
-// An outcome far inside the deadline says little about whether deadlines are kept under load.
-constexpr double kTellingShareOfBudget = 0.25;
 // Lower than the rank of any arrival.
 constexpr int64_t kOvertakenRank = std::numeric_limits<int64_t>::min();
 
@@ -71,6 +66,14 @@ int64_t NumBatches(const OrderWeight& weight, const BatcherOptions& options) {
   const auto divide = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   return std::max(divide(weight.tokens, options.max_batch_tokens),
                   divide(weight.sequences, options.max_batch_sequences));
+}
+
+AdmissionOptions AdmissionOptionsOf(const BatcherOptions& options) {
+  AdmissionOptions admission;
+  admission.most = {options.max_queue_tokens, options.max_queue_sequences};
+  admission.by_deadline = options.admission_by_deadline;
+  admission.ageing_interval = options.ageing_interval;
+  return admission;
 }
 
 class BatchImpl : public Batch {
@@ -102,10 +105,15 @@ class BatchImpl : public Batch {
   double predicted_end_ = 0;  // seconds since the batcher's start; 0 = unknown
 };
 
-class BatcherImpl : public Batcher {
+class BatcherImpl : public Batcher, private AdmissionLoad {
  public:
   BatcherImpl(const BatcherOptions& options, const Clock* clock)
-      : options_(options), clock_(clock), start_(clock->Now()), num_workers_(options.num_workers) {}
+      : options_(options),
+        admission_options_(AdmissionOptionsOf(options)),
+        clock_(clock),
+        start_(clock->Now()),
+        num_workers_(options.num_workers),
+        admission_(admission_options_, start_) {}
   ~BatcherImpl() override;
 
   absl::StatusOr<RequestHandle> Submit(BatchRequest&& request,
@@ -124,43 +132,24 @@ class BatcherImpl : public Batcher {
   BatcherStats stats() const override;
 
  private:
-  // The verdict on a request that wants to join the queue.
-  struct Admission {
-    bool expired = false;                 // its deadline has passed already
-    std::optional<RejectReason> refusal;  // why it is refused otherwise
-    OrderKey key;
-    absl::Time now;
-    OrderWeight waiting;           // the waiting requests
-    double predicted_seconds = 0;  // without the margin; 0 = unknown
-    absl::Duration predicted;      // with it
-    absl::Duration budget;         // until the deadline
-    absl::Duration retry_after;    // unless accepted
-    absl::Status stopped;          // what Stop() was given
-
-    bool accepted() const { return !expired && !refusal.has_value(); }
-  };
-
   // Judges by the rules of batcher.h, and counts a refusal.
-  Admission Judge(const OrderWeight& own, Priority priority, absl::Time deadline)
+  Verdict Judge(const OrderWeight& own, Priority priority, absl::Time deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The status for the caller, and `*retry_after`.
-  absl::Status ToStatus(const Admission& admission, const OrderWeight& own,
-                        absl::Duration* retry_after) const;
-  std::string RefusalText(const Admission& admission, const OrderWeight& own) const;
 
   // Calls `done` of each. Never with mutex_ held.
   static void Answer(Answers answers);
 
   // Seconds since the start.
   double Since(absl::Time time) const { return absl::ToDoubleSeconds(time - start_); }
-  // The time from now until the request would finish if it joined the queue with `key`, without the
-  // margin.
-  double PredictSeconds(const OrderKey& key, const OrderWeight& own, absl::Time now) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Duration RetryAfter(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Seconds until all waiting and running work is finished, by the measured speed; 0 = unknown or
-  // idle.
-  double BacklogSeconds(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Levels levels() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Until the request would finish.
+  Prediction Predict(const OrderKey& key, const AdmissionRequest& request,
+                     absl::Time now) const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  double BacklogSeconds(absl::Time now) const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Until the batches that run are finished.
+  double RunningSeconds(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return std::max(0.0, predicted_ends_ - static_cast<double>(timed_batches_) * Since(now));
+  }
   // Sets ample_budget_; called when the lock is about to be released after a change of the queue.
   void PublishAmpleBudget(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -184,6 +173,7 @@ class BatcherImpl : public Batcher {
   bool ClaimWaiter(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const BatcherOptions options_;
+  const AdmissionOptions admission_options_;
   const Clock* const clock_;
   const absl::Time start_;
 
@@ -191,9 +181,7 @@ class BatcherImpl : public Batcher {
   CondVar work_;
 
   int num_workers_ ABSL_GUARDED_BY(mutex_);
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status stopped_ ABSL_GUARDED_BY(mutex_);  // not OK after Stop()
-  uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  Admission admission_ ABSL_GUARDED_BY(mutex_);
   OrderTree order_ ABSL_GUARDED_BY(mutex_);
   OrderTree expiry_ ABSL_GUARDED_BY(mutex_);
   PendingRequest* oldest_ ABSL_GUARDED_BY(mutex_) = nullptr;  // both ends of the list by arrival
@@ -202,8 +190,7 @@ class BatcherImpl : public Batcher {
   int64_t running_batches_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t timed_batches_ ABSL_GUARDED_BY(mutex_) = 0;  // running batches with a predicted end
   double predicted_ends_ ABSL_GUARDED_BY(mutex_) = 0;  // the sum of their ends
-  SpeedModel speed_ ABSL_GUARDED_BY(mutex_);
-  BatcherStats counts_ ABSL_GUARDED_BY(mutex_);  // the counters of requests only
+  BatcherStats counts_ ABSL_GUARDED_BY(mutex_);        // the counters of requests only
 
   // CheckAdmission() lets a request through without taking the mutex if its deadline is further
   // away than this; Submit() judges it by the exact rules. With the largest value it lets none
@@ -255,12 +242,8 @@ absl::StatusOr<RequestHandle> BatcherImpl::Submit(BatchRequest&& request,
     }
     own += {num_tokens, 1};
   }
-  if (own.tokens > options_.max_queue_tokens || own.sequences > options_.max_queue_sequences) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("sequences: expected at most ", options_.max_queue_tokens, " tokens and ",
-                     options_.max_queue_sequences,
-                     " sequences in all (max_queue_tokens, max_queue_sequences), found ",
-                     own.tokens, " tokens in ", own.sequences, " sequences; split the request"));
+  if (absl::Status status = Admission::CheckSize(admission_options_, own); !status.ok()) {
+    return status;
   }
 
   auto pending = std::make_shared<PendingRequest>();
@@ -273,23 +256,23 @@ absl::StatusOr<RequestHandle> BatcherImpl::Submit(BatchRequest&& request,
   pending->order.request = pending->expiry.request = pending.get();
 
   bool wake = false;
-  Admission admission;
+  Verdict verdict;
   {
     MutexLock lock(&mutex_);
-    admission = Judge(own, request.priority, request.deadline);
-    if (admission.accepted()) {
-      ++next_number_;
-      pending->order.key = admission.key;
-      pending->predicted_seconds = admission.predicted_seconds;
+    verdict = Judge(own, request.priority, request.deadline);
+    if (verdict.accepted()) {
+      admission_.TakeNumber();
+      pending->order.key = verdict.key;
+      pending->predicted_seconds = verdict.predicted_seconds;
       pending->request = std::move(request);
-      pending->arrival = admission.now;
+      pending->arrival = verdict.now;
       Enqueue(pending);
-      wake = ClaimWaiter(admission.now);
-      PublishAmpleBudget(admission.now);
+      wake = ClaimWaiter(verdict.now);
+      PublishAmpleBudget(verdict.now);
     }
   }
   if (wake) work_.Signal();
-  if (absl::Status status = ToStatus(admission, own, retry_after); !status.ok()) return status;
+  if (absl::Status status = verdict.ToStatus(retry_after); !status.ok()) return status;
   return pending;
 }
 
@@ -303,117 +286,57 @@ absl::Status BatcherImpl::CheckAdmission(int64_t num_tokens, int64_t num_sequenc
       num_tokens <= options_.max_queue_tokens / 2) {
     return absl::OkStatus();
   }
-  const OrderWeight least{num_tokens, num_sequences};
-  Admission admission;
+  Verdict verdict;
   {
     MutexLock lock(&mutex_);
-    admission = Judge(least, priority, deadline);
+    verdict = Judge({num_tokens, num_sequences}, priority, deadline);
   }
-  return ToStatus(admission, least, retry_after);
+  return verdict.ToStatus(retry_after);
 }
 
-BatcherImpl::Admission BatcherImpl::Judge(const OrderWeight& own, Priority priority,
-                                          absl::Time deadline) {
-  Admission a;
-  a.now = clock_->Now();
+Verdict BatcherImpl::Judge(const OrderWeight& own, Priority priority, absl::Time deadline) {
   // Arrivals are kept in order even if the clock is set back.
-  if (newest_ != nullptr) a.now = std::max(a.now, newest_->arrival);
-  a.budget = deadline - a.now;
-  a.waiting = order_.total();
-  absl::Duration rest;
-  const int64_t tick = absl::IDivDuration(a.now - start_, options_.ageing_interval, &rest);
-  a.key = {tick - static_cast<int64_t>(priority), deadline, next_number_};
-  if (!stopped_.ok()) {
-    a.refusal = RejectReason::kNoWorker;
-    a.stopped = stopped_;
-  } else if (closed_) {
-    a.refusal = RejectReason::kDraining;
-  } else if (a.budget <= absl::ZeroDuration()) {
-    a.expired = true;
-  } else if (a.waiting.tokens + own.tokens > options_.max_queue_tokens ||
-             a.waiting.sequences + own.sequences > options_.max_queue_sequences) {
-    a.refusal = RejectReason::kQueueFull;
-  } else if (deadline != absl::InfiniteFuture() && speed_.known()) {
-    a.predicted_seconds = PredictSeconds(a.key, own, a.now);
-    const bool idle = order_.empty() && running_batches_ < num_workers_;
-    a.predicted = absl::Seconds(a.predicted_seconds * speed_.margin());
-    if (options_.admission_by_deadline && !idle && a.predicted > a.budget) {
-      a.refusal = RejectReason::kDeadline;
-    }
-  }
-  if (a.refusal.has_value()) ++counts_.rejected[*a.refusal];
-  if (!a.accepted()) a.retry_after = RetryAfter(a.now);
-  return a;
+  absl::Time now = clock_->Now();
+  if (newest_ != nullptr) now = std::max(now, newest_->arrival);
+  return admission_.Judge({own, priority, deadline}, now, *this);
 }
 
-absl::Status BatcherImpl::ToStatus(const Admission& a, const OrderWeight& own,
-                                   absl::Duration* retry_after) const {
-  if (a.expired) {
-    return absl::DeadlineExceededError("the deadline had passed when the request was queued");
-  }
-  if (!a.refusal.has_value()) return absl::OkStatus();
-  absl::Status status = MakeRefusal(*a.refusal, RefusalText(a, own));
-  if (retry_after != nullptr && absl::IsResourceExhausted(status)) *retry_after = a.retry_after;
-  return status;
+BatcherImpl::Levels BatcherImpl::levels() const {
+  Levels levels;
+  levels.waiting = order_.total();
+  levels.idle = order_.empty() && running_batches_ < num_workers_;
+  return levels;
 }
 
-std::string BatcherImpl::RefusalText(const Admission& a, const OrderWeight& own) const {
-  switch (*a.refusal) {
-    case RejectReason::kNoWorker:
-      return std::string(a.stopped.message());
-    case RejectReason::kDraining:
-      return "the server is shutting down and takes no new requests";
-    case RejectReason::kQueueFull:
-      return absl::StrCat("the queue is full: ", a.waiting.tokens, " of ",
-                          options_.max_queue_tokens, " tokens and ", a.waiting.sequences, " of ",
-                          options_.max_queue_sequences,
-                          " sequences wait, the request has at least ", own.tokens, " tokens in ",
-                          own.sequences, " sequences; retry later");
-    case RejectReason::kDeadline:
-      return absl::StrCat(
-          "the deadline cannot be kept: by the measured speed of the model the request would take ",
-          absl::FormatDuration(a.predicted), ", its deadline is in ",
-          absl::FormatDuration(a.budget), "; retry later");
-    case RejectReason::kMemory:
-    case RejectReason::kStreams:
-      break;  // only the service refuses for these, before it submits
-  }
-  return "";
-}
-
-double BatcherImpl::PredictSeconds(const OrderKey& key, const OrderWeight& own,
-                                   absl::Time now) const {
+BatcherImpl::Prediction BatcherImpl::Predict(const OrderKey& key, const AdmissionRequest& request,
+                                             absl::Time now) const {
+  const SpeedModel& speed = admission_.speed();
   OrderWeight work = order_.Before(key);
-  work += own;
-  const double total = speed_.Seconds(work.tokens, NumBatches(work, options_));
+  work += request.size;
+  const double total = speed.Seconds(work.tokens, NumBatches(work, options_));
   // The workers share the work ahead of the request, but not the batch that it ends in.
-  const double last = speed_.Seconds(std::min<int64_t>(work.tokens, options_.max_batch_tokens), 1);
-  const double running =
-      std::max(0.0, predicted_ends_ - static_cast<double>(timed_batches_) * Since(now));
+  const double last = speed.Seconds(std::min<int64_t>(work.tokens, options_.max_batch_tokens), 1);
   // A free worker begins at once.
   const bool free = running_batches_ < num_workers_;
-  return ((free ? 0.0 : running) + total - last) / num_workers_ + last;
+  const double seconds = ((free ? 0.0 : RunningSeconds(now)) + total - last) / num_workers_ + last;
+  return {seconds, seconds};
 }
 
 double BatcherImpl::BacklogSeconds(absl::Time now) const {
   const OrderWeight waiting = order_.total();
-  const double running =
-      std::max(0.0, predicted_ends_ - static_cast<double>(timed_batches_) * Since(now));
-  return (running + speed_.Seconds(waiting.tokens, NumBatches(waiting, options_))) / num_workers_;
-}
-
-absl::Duration BatcherImpl::RetryAfter(absl::Time now) const {
-  if (!speed_.known()) return kUnknownRetry;
-  return std::clamp(absl::Seconds(BacklogSeconds(now)), kMinRetry, kMaxRetry);
+  const SpeedModel& speed = admission_.speed();
+  return (RunningSeconds(now) + speed.Seconds(waiting.tokens, NumBatches(waiting, options_))) /
+         num_workers_;
 }
 
 void BatcherImpl::PublishAmpleBudget(absl::Time now) {
   const OrderWeight waiting = order_.total();
-  const bool roomy = !closed_ && waiting.tokens <= options_.max_queue_tokens / 2 &&
+  const bool roomy = !admission_.closed() && waiting.tokens <= options_.max_queue_tokens / 2 &&
                      waiting.sequences <= options_.max_queue_sequences / 2;
   const absl::Duration ample =
-      roomy ? absl::Seconds(kAmple * speed_.margin() * BacklogSeconds(now)) + kAmpleLeast
-            : absl::InfiniteDuration();
+      roomy
+          ? absl::Seconds(kAmple * admission_.speed().margin() * BacklogSeconds(now)) + kAmpleLeast
+          : absl::InfiniteDuration();
   ample_budget_ns_.store(absl::ToInt64Nanoseconds(ample), std::memory_order_relaxed);
 }
 
@@ -455,7 +378,7 @@ void BatcherImpl::Expire(PendingRequest* pending, absl::Time now, Answers* answe
   // prediction.
   const double actual = absl::ToDoubleSeconds(now - pending->arrival);
   if (pending->predicted_seconds > 0 && actual > pending->predicted_seconds) {
-    speed_.AddOutcome(pending->predicted_seconds, actual);
+    admission_.speed().AddOutcome(pending->predicted_seconds, actual);
   }
   Drop(pending,
        absl::DeadlineExceededError(absl::StrCat("the deadline passed after ",
@@ -496,14 +419,15 @@ void BatcherImpl::Cancel(const RequestHandle& handle) noexcept {
 absl::Time BatcherImpl::ReadyAt() const {
   if (order_.empty()) return absl::InfiniteFuture();
   const OrderWeight waiting = order_.total();
-  if (options_.max_queue_delay == absl::ZeroDuration() || closed_ ||
+  if (options_.max_queue_delay == absl::ZeroDuration() || admission_.closed() ||
       waiting.tokens >= options_.max_batch_tokens ||
       waiting.sequences >= options_.max_batch_sequences) {
     return absl::InfinitePast();
   }
   absl::Time ready = oldest_->arrival + options_.max_queue_delay;
   if (const OrderNode* node = expiry_.First(); node != nullptr) {
-    const double seconds = speed_.Seconds(waiting.tokens, 1) * speed_.margin();
+    const SpeedModel& speed = admission_.speed();
+    const double seconds = speed.Seconds(waiting.tokens, 1) * speed.margin();
     ready = std::min(ready, node->key.deadline - absl::Seconds(seconds));
   }
   return ready;
@@ -570,8 +494,8 @@ std::unique_ptr<BatchImpl> BatcherImpl::BuildBatch(absl::Time now) {
 
   batch->start_ = now;
   ++running_batches_;
-  if (speed_.known()) {
-    batch->predicted_end_ = Since(now) + speed_.Seconds(batch->num_tokens_, 1);
+  if (const SpeedModel& speed = admission_.speed(); speed.known()) {
+    batch->predicted_end_ = Since(now) + speed.Seconds(batch->num_tokens_, 1);
     predicted_ends_ += batch->predicted_end_;
     ++timed_batches_;
   }
@@ -620,7 +544,8 @@ std::unique_ptr<Batch> BatcherImpl::TakeBatch(const std::atomic<bool>* leave) {
       absl::Time now = clock_->Now();
       DropExpired(now, &answers);
       if (!leaving()) batch = BuildBatch(now);
-      while (batch == nullptr && answers.empty() && !leaving() && !(closed_ && order_.empty())) {
+      while (batch == nullptr && answers.empty() && !leaving() &&
+             !(admission_.closed() && order_.empty())) {
         const absl::Time until = std::min(ReadyAt(), NextExpiry());
         first_wake_ = std::min(first_wake_, until);
         ++waiting_workers_;
@@ -632,7 +557,7 @@ std::unique_ptr<Batch> BatcherImpl::TakeBatch(const std::atomic<bool>* leave) {
         DropExpired(now, &answers);
         if (!leaving()) batch = BuildBatch(now);
       }
-      end = leaving() || (closed_ && order_.empty());
+      end = leaving() || (admission_.closed() && order_.empty());
       // A worker that leaves does this too: it may have been woken for the waiting work.
       if (batch != nullptr || end) wake = ClaimWaiter(now);
     }
@@ -670,17 +595,12 @@ void BatcherImpl::Finish(std::unique_ptr<Batch> batch, const absl::Status& statu
       if (!pending->queued && pending->running == 0) answers.push_back(std::move(pending->self));
     }
 
-    // Only the worst outcome of the batch, so that a batch of many requests counts once.
-    double worst_ratio = 0;
     for (const RequestHandle& pending : answers) {
-      if (!pending->status.ok() || pending->predicted_seconds <= 0) continue;
-      const double actual = absl::ToDoubleSeconds(now - pending->arrival);
-      const double budget = absl::ToDoubleSeconds(pending->request.deadline - pending->arrival);
-      if (std::max(actual, pending->predicted_seconds) < kTellingShareOfBudget * budget) continue;
-      if (actual <= worst_ratio * pending->predicted_seconds) continue;
-      worst_ratio = actual / pending->predicted_seconds;
+      if (!pending->status.ok()) continue;
+      admission_.AddOutcome(pending->predicted_seconds, pending->arrival, pending->request.deadline,
+                            now);
     }
-    if (worst_ratio > 0) speed_.AddOutcome(1, worst_ratio);
+    admission_.LearnOutcomes();
     PublishAmpleBudget(now);
   }
   Answer(std::move(answers));
@@ -688,7 +608,7 @@ void BatcherImpl::Finish(std::unique_ptr<Batch> batch, const absl::Status& statu
   // The worker is busy for longer than the forward pass: it also packs and answers.
   MutexLock lock(&mutex_);
   const absl::Duration busy = std::max(compute, clock_->Now() - finished->start_);
-  speed_.AddBatch(finished->num_tokens_, absl::ToDoubleSeconds(busy));
+  admission_.speed().AddBatch(finished->num_tokens_, absl::ToDoubleSeconds(busy));
 }
 
 void BatcherImpl::SetNumWorkers(int num_workers) {
@@ -702,8 +622,7 @@ void BatcherImpl::SetNumWorkers(int num_workers) {
 void BatcherImpl::Stop(const absl::Status& status) {
   {
     MutexLock lock(&mutex_);
-    stopped_ = status;
-    closed_ = true;
+    admission_.Stop(status);
   }
   Abort(status);
 }
@@ -711,7 +630,7 @@ void BatcherImpl::Stop(const absl::Status& status) {
 void BatcherImpl::Close() {
   {
     MutexLock lock(&mutex_);
-    closed_ = true;
+    admission_.Close();
     PublishAmpleBudget(clock_->Now());
   }
   work_.SignalAll();
@@ -731,6 +650,7 @@ void BatcherImpl::Abort(const absl::Status& status) {
 BatcherStats BatcherImpl::stats() const {
   MutexLock lock(&mutex_);
   BatcherStats stats = counts_;
+  stats.rejected = admission_.rejected();
   const OrderWeight waiting = order_.total();
   stats.queued_sequences = waiting.sequences;
   stats.queued_tokens = waiting.tokens;
@@ -742,39 +662,22 @@ BatcherStats BatcherImpl::stats() const {
 }
 
 absl::Status CheckOptions(const BatcherOptions& options) {
-  const auto out_of_range = [](const char* name, const auto& expected, const auto& found) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": expected ", expected, ", found ", found));
-  };
-  if (options.max_batch_tokens < 1) {
-    return out_of_range("max_batch_tokens", "at least 1", options.max_batch_tokens);
-  }
-  if (options.max_batch_sequences < 1) {
-    return out_of_range("max_batch_sequences", "at least 1", options.max_batch_sequences);
-  }
   if (options.max_queue_delay < absl::ZeroDuration()) {
-    return out_of_range("max_queue_delay", "0 or more",
-                        absl::FormatDuration(options.max_queue_delay));
+    return OptionError("max_queue_delay", "0 or more",
+                       absl::FormatDuration(options.max_queue_delay));
   }
   if (options.max_queue_tokens < options.max_batch_tokens) {
-    return out_of_range("max_queue_tokens",
-                        absl::StrCat("at least max_batch_tokens (", options.max_batch_tokens, ")"),
-                        options.max_queue_tokens);
+    return OptionError("max_queue_tokens",
+                       absl::StrCat("at least max_batch_tokens (", options.max_batch_tokens, ")"),
+                       absl::StrCat(options.max_queue_tokens));
   }
-  if (options.max_queue_sequences < 1) {
-    return out_of_range("max_queue_sequences", "at least 1", options.max_queue_sequences);
-  }
-  if (options.ageing_interval <= absl::ZeroDuration()) {
-    return out_of_range("ageing_interval", "more than 0",
-                        absl::FormatDuration(options.ageing_interval));
-  }
-  if (options.max_passes < 0) {
-    return out_of_range("max_passes", "0 or more", options.max_passes);
-  }
-  if (options.num_workers < 1) {
-    return out_of_range("num_workers", "at least 1", options.num_workers);
-  }
-  return absl::OkStatus();
+  absl::Status status = CheckLeast({{"max_batch_tokens", options.max_batch_tokens, 1},
+                                    {"max_batch_sequences", options.max_batch_sequences, 1},
+                                    {"max_queue_sequences", options.max_queue_sequences, 1},
+                                    {"max_passes", options.max_passes, 0},
+                                    {"num_workers", options.num_workers, 1}});
+  status.Update(CheckAgeing(options.ageing_interval));
+  return status;
 }
 
 }  // namespace

@@ -61,12 +61,11 @@
 #include "kernels/backend.h"
 #include "server/base/clock.h"
 #include "server/batching/answer_task.h"
+#include "server/batching/order_tree.h"
 #include "server/batching/reject_reason.h"
 #include "server/batching/score_task.h"
 
 namespace sru::server::batching {
-
-enum class Priority { kLow = 0, kNormal = 1, kHigh = 2 };
 
 // One sequence: its input and where its results go.
 struct SequenceTask {
@@ -152,8 +151,7 @@ class Batcher {
   virtual ~Batcher() = default;
 
   // See above. If the request is refused because of the queue's bounds or its deadline, and
-  // `retry_after` is not null, it is set to the time that the waiting work will take by the
-  // measured speed, from 1 ms to 10 s; to 100 ms if nothing has been measured.
+  // `retry_after` is not null, it is set to the retry delay (admission.h).
   virtual absl::StatusOr<RequestHandle> Submit(BatchRequest&& request,
                                                absl::Duration* retry_after = nullptr) = 0;
 

@@ -15,6 +15,8 @@ namespace sru::server::batching {
 
 class PendingRequest;
 
+enum class Priority { kLow = 0, kNormal = 1, kHigh = 2 };
+
 // Compared field by field; the smaller one goes first.
 struct OrderKey {
   int64_t rank = 0;

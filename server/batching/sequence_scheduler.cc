@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <deque>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "server/base/deferred_work.h"
+#include "server/batching/admission.h"
 #include "server/batching/answer_group.h"
 #include "server/batching/order_tree.h"
 #include "server/batching/speed_model.h"
@@ -32,12 +34,6 @@ constexpr int kMaxRuns = 2;
 constexpr size_t kManyDeliveries = 8;
 // Lower than the rank of any arrival.
 constexpr int64_t kTryingRank = std::numeric_limits<int64_t>::min();
-
-constexpr absl::Duration kMinRetry = absl::Milliseconds(1);
-constexpr absl::Duration kMaxRetry = absl::Seconds(10);
-constexpr absl::Duration kUnknownRetry = absl::Milliseconds(100);
-// As in the batcher: an outcome far inside the deadline says little.
-constexpr double kTellingShareOfBudget = 0.25;
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -160,10 +156,24 @@ class StepImpl : public Step {
   absl::Time start_;
 };
 
-class SchedulerImpl : public SequenceScheduler {
+AdmissionOptions AdmissionOptionsOf(const SchedulerOptions& options) {
+  AdmissionOptions admission;
+  admission.most = {options.max_waiting_rows, options.max_waiting_sequences};
+  admission.max_streams = options.max_streams;
+  admission.by_deadline = options.admission_by_deadline;
+  admission.ageing_interval = options.ageing_interval;
+  admission.in_steps = true;
+  admission.field = options.words.fed;
+  return admission;
+}
+
+class SchedulerImpl : public SequenceScheduler, private AdmissionLoad {
  public:
   SchedulerImpl(const SchedulerOptions& options, const Clock* clock)
-      : options_(options), clock_(clock), start_(clock->Now()) {
+      : options_(options),
+        admission_options_(AdmissionOptionsOf(options)),
+        clock_(clock),
+        admission_(admission_options_, clock->Now()) {
     for (const int workers : options.workers) {
       devices_.emplace_back();
       devices_.back().workers = workers;
@@ -209,40 +219,15 @@ class SchedulerImpl : public SequenceScheduler {
     CondVar work;
   };
 
-  // What is to be admitted together.
-  struct Load {
-    int64_t rows = 0;
-    int64_t sequences = 1;
-    int least_steps = 1;
-    int64_t later = 0;
-  };
-  struct Admission {
-    bool expired = false;
-    std::optional<RejectReason> refusal;
-    absl::Time now;
-    OrderKey key;
-    double predicted_seconds = 0;
-    absl::Duration predicted;
-    absl::Duration budget;
-    absl::Duration retry_after;
-    int64_t streams = 0;
-    int64_t waiting_sequences = 0;
-    int64_t waiting_rows = 0;
-    absl::Status stopped;
-
-    bool accepted() const { return !expired && !refusal.has_value(); }
-  };
-
   // Of `count` requests, which are accepted together or not at all.
   absl::Status Admit(SequenceRequest* requests, SequenceHandle* handles, size_t count,
                      absl::Duration* retry_after);
-  absl::Status CheckLoad(const Load& load) const;
-  Admission Judge(const Load& load, Priority priority, absl::Time deadline)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status ToStatus(const Admission& admission, const Load& load,
-                        absl::Duration* retry_after) const;
+  Levels levels() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Prediction Predict(const OrderKey& key, const AdmissionRequest& request,
+                     absl::Time now) const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  double BacklogSeconds(absl::Time now) const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Until the end, where results come at the end only.
-  double PredictEnd(const OrderKey& key, const Load& load) const
+  double PredictEnd(const OrderKey& key, const AdmissionRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Until the first result, or `least_steps` - 1 steps more.
   double PredictSeconds(const OrderKey& key, int64_t rows, int least_steps) const
@@ -251,11 +236,6 @@ class SchedulerImpl : public SequenceScheduler {
   int64_t DecodeRows() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Rows to be fed beside `decode_rows` others.
   int64_t Portion(int64_t decode_rows) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  int64_t Tick(absl::Time time) const {
-    absl::Duration rest;
-    return absl::IDivDuration(time - start_, options_.ageing_interval, &rest);
-  }
 
   // Puts a sequence that is nowhere where its need says.
   void Attach(ScheduledSequence* s, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -279,8 +259,7 @@ class SchedulerImpl : public SequenceScheduler {
   void BreakDeadlock(bool tried_in_vain, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Settle(ScheduledSequence* s, const absl::Status& status, int device, absl::Time now,
               Endings* endings) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void RecordResult(ScheduledSequence* s, absl::Time now, double* worst_ratio)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RecordResult(ScheduledSequence* s, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // How many steps of a device may run at a time with the work that there is.
   int64_t UsefulSteps(const Device& device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -297,7 +276,9 @@ class SchedulerImpl : public SequenceScheduler {
               int64_t most_sequences) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Take(ScheduledSequence* s, StepImpl* step, int64_t rows)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_ && live_ == 0; }
+  bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return admission_.closed() && live_ == 0;
+  }
   // Wakes workers for what may start. One step of `device` is left to a worker that comes by itself.
   void Wake(int device = kAnyDevice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -305,17 +286,15 @@ class SchedulerImpl : public SequenceScheduler {
   }
 
   const SchedulerOptions options_;
+  const AdmissionOptions admission_options_;
   const Clock* const clock_;
-  const absl::Time start_;
 
   mutable Mutex mutex_;
+  Admission admission_ ABSL_GUARDED_BY(mutex_);
   std::deque<Device> devices_ ABSL_GUARDED_BY(mutex_);
   int num_workers_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status suspended_ ABSL_GUARDED_BY(mutex_);  // not OK after Suspend()
-  absl::Status stopped_ ABSL_GUARDED_BY(mutex_);    // not OK without a device
-  uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
-  OrderTree fresh_ ABSL_GUARDED_BY(mutex_);  // that have not begun anywhere
+  OrderTree fresh_ ABSL_GUARDED_BY(mutex_);         // that have not begun anywhere
   OrderTree expiry_ ABSL_GUARDED_BY(mutex_);
   OrderTree starved_ ABSL_GUARDED_BY(mutex_);
   int64_t tries_ ABSL_GUARDED_BY(mutex_) = 1;  // starved ones that are tried together
@@ -333,9 +312,8 @@ class SchedulerImpl : public SequenceScheduler {
   int64_t running_decode_rows_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t running_fed_rows_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t running_steps_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Of steps that fed sequences, and of those that did not: apart, since after many steps of a few rows
-  // one model would not know any more how long a large one takes.
-  SpeedModel fed_speed_ ABSL_GUARDED_BY(mutex_);
+  // Of steps that fed no sequences. Those that did are in admission_: apart, since after many steps of a
+  // few rows one model would not know any more how long a large one takes.
   SpeedModel decode_speed_ ABSL_GUARDED_BY(mutex_);
   SchedulerStats counts_ ABSL_GUARDED_BY(mutex_);  // the counters only
 };
@@ -368,8 +346,9 @@ absl::StatusOr<std::vector<SequenceHandle>> SchedulerImpl::SubmitTogether(
 
 absl::Status SchedulerImpl::Admit(SequenceRequest* requests, SequenceHandle* handles, size_t count,
                                   absl::Duration* retry_after) {
-  Load load;
-  load.sequences = static_cast<int64_t>(count);
+  AdmissionRequest together;
+  together.priority = requests[0].priority;
+  together.deadline = requests[0].deadline;
   for (size_t i = 0; i < count; ++i) {
     handles[i] = std::make_shared<ScheduledSequence>();
     ScheduledSequence* const s = handles[i].get();
@@ -383,23 +362,25 @@ absl::Status SchedulerImpl::Admit(SequenceRequest* requests, SequenceHandle* han
     if (options_.result_at_end) {
       s->later = s->all_later = int64_t{requests[i].branches} * requests[i].least_steps;
     }
-    load.rows += need.rows;
-    load.least_steps = std::max(load.least_steps, requests[i].least_steps);
-    load.later += s->all_later;
+    together.size += {need.rows, 1};
+    together.least_steps = std::max(together.least_steps, requests[i].least_steps);
+    together.later_rows += s->all_later;
   }
-  if (absl::Status status = CheckLoad(load); !status.ok()) return status;
-  Admission admission;
+  if (absl::Status status = Admission::CheckSize(admission_options_, together.size); !status.ok()) {
+    return status;
+  }
+  Verdict verdict;
   {
     MutexLock lock(&mutex_);
-    admission = Judge(load, requests[0].priority, requests[0].deadline);
-    for (size_t i = 0; i < count && admission.accepted(); ++i) {
+    verdict = admission_.Judge(together, clock_->Now(), *this);
+    for (size_t i = 0; i < count && verdict.accepted(); ++i) {
       ScheduledSequence* const s = handles[i].get();
       s->sequence = std::move(requests[i].sequence);
       s->priority = requests[0].priority;
       s->deadline = requests[0].deadline;
-      s->arrival = admission.now;
-      s->number = next_number_++;
-      s->predicted_seconds = admission.predicted_seconds;
+      s->arrival = verdict.now;
+      s->number = admission_.TakeNumber();
+      s->predicted_seconds = verdict.predicted_seconds;
       s->self = handles[i];
       ++live_;
       s->older = newest_;
@@ -409,133 +390,49 @@ absl::Status SchedulerImpl::Admit(SequenceRequest* requests, SequenceHandle* han
         s->expiry()->key = {0, s->deadline, s->number};
         expiry_.Insert(s->expiry());
       }
-      Attach(s, admission.now);
+      Attach(s, verdict.now);
     }
-    if (admission.accepted()) Wake();
+    if (verdict.accepted()) Wake();
   }
-  return ToStatus(admission, load, retry_after);
-}
-
-// What no wait would change.
-absl::Status SchedulerImpl::CheckLoad(const Load& load) const {
-  if (load.rows > options_.max_waiting_rows) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options_.words.fed, ": expected at most ", options_.max_waiting_rows,
-                     " tokens (max_queue_tokens), found ", load.rows));
-  }
-  if (load.sequences > options_.max_waiting_sequences) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options_.words.fed, ": expected at most ", options_.max_waiting_sequences,
-                     " (max_queue_sequences), found ", load.sequences));
-  }
-  return absl::OkStatus();
+  return verdict.ToStatus(retry_after);
 }
 
 absl::Status SchedulerImpl::CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
                                            absl::Time deadline, absl::Duration* retry_after) {
-  Load load;
-  load.rows = rows;
-  load.sequences = sequences;
-  Admission admission;
+  Verdict verdict;
   {
     MutexLock lock(&mutex_);
-    admission = Judge(load, priority, deadline);
+    verdict = admission_.Judge({{rows, sequences}, priority, deadline}, clock_->Now(), *this);
   }
-  return ToStatus(admission, load, retry_after);
+  return verdict.ToStatus(retry_after);
 }
 
-SchedulerImpl::Admission SchedulerImpl::Judge(const Load& load, Priority priority,
-                                              absl::Time deadline) {
-  Admission a;
-  a.now = clock_->Now();
-  a.budget = deadline - a.now;
-  a.key = {Tick(a.now) - static_cast<int64_t>(priority), deadline, next_number_};
-  a.streams = live_;
-  a.waiting_sequences = live_ - begun_;
-  a.waiting_rows = waiting_rows_;
-  if (!stopped_.ok()) {
-    a.refusal = RejectReason::kNoWorker;
-    a.stopped = stopped_;
-  } else if (closed_) {
-    a.refusal = RejectReason::kDraining;
-  } else if (a.budget <= absl::ZeroDuration()) {
-    a.expired = true;
-  } else if (live_ + load.sequences > options_.max_streams) {
-    a.refusal = RejectReason::kStreams;
-  } else if (waiting_rows_ + load.rows > options_.max_waiting_rows ||
-             a.waiting_sequences > options_.max_waiting_sequences - load.sequences) {
-    a.refusal = RejectReason::kQueueFull;
-  } else if (deadline != absl::InfiniteFuture() && fed_speed_.known()) {
-    double until_end = 0;
-    if (options_.result_at_end) {
-      a.predicted_seconds = until_end = PredictEnd(a.key, load);
-    } else {
-      a.predicted_seconds = until_end = PredictSeconds(a.key, load.rows, 1);
-      if (load.least_steps > 1) until_end = PredictSeconds(a.key, load.rows, load.least_steps);
-    }
-    a.predicted = absl::Seconds(until_end * fed_speed_.margin());
-    const bool idle = live_ - paused_ == 0;
-    if (options_.admission_by_deadline && !idle && a.predicted > a.budget) {
-      a.refusal = RejectReason::kDeadline;
-    }
-  }
-  if (a.refusal.has_value()) ++counts_.rejected[*a.refusal];
-  if (!a.accepted()) {
-    a.retry_after = kUnknownRetry;
-    if (fed_speed_.known()) {
-      const OrderKey last = {std::numeric_limits<int64_t>::max(), absl::InfiniteFuture(), 0};
-      const double seconds =
-          options_.result_at_end ? PredictEnd(last, Load()) : PredictSeconds(last, 0, 1);
-      a.retry_after = std::clamp(absl::Seconds(seconds), kMinRetry, kMaxRetry);
-    }
-    // Nobody knows when a stream ends.
-    if (a.refusal == RejectReason::kStreams) a.retry_after = std::max(a.retry_after, kUnknownRetry);
-  }
-  return a;
+SchedulerImpl::Levels SchedulerImpl::levels() const {
+  Levels levels;
+  levels.waiting = {waiting_rows_, live_ - begun_};
+  levels.streams = live_;
+  levels.idle = live_ - paused_ == 0;
+  return levels;
 }
 
-absl::Status SchedulerImpl::ToStatus(const Admission& a, const Load& load,
-                                     absl::Duration* retry_after) const {
-  if (a.expired) {
-    return absl::DeadlineExceededError("the deadline had passed when the request was queued");
+SchedulerImpl::Prediction SchedulerImpl::Predict(const OrderKey& key,
+                                                 const AdmissionRequest& request,
+                                                 absl::Time /*now*/) const {
+  Prediction prediction;
+  if (options_.result_at_end) {
+    prediction.outcome = prediction.deadline = PredictEnd(key, request);
+  } else {
+    prediction.outcome = PredictSeconds(key, request.size.tokens, 1);
+    prediction.deadline = request.least_steps == 1
+                              ? prediction.outcome
+                              : PredictSeconds(key, request.size.tokens, request.least_steps);
   }
-  if (!a.refusal.has_value()) return absl::OkStatus();
-  std::string text;
-  switch (*a.refusal) {
-    case RejectReason::kNoWorker:
-      text = std::string(a.stopped.message());
-      break;
-    case RejectReason::kDraining:
-      text = "the server is shutting down and takes no new requests";
-      break;
-    case RejectReason::kQueueFull:
-      if (a.waiting_rows + load.rows > options_.max_waiting_rows) {
-        text =
-            absl::StrCat("the queue is full: ", a.waiting_rows, " of ", options_.max_waiting_rows,
-                         " tokens wait, the request has ", load.rows, " tokens; retry later");
-      } else {
-        text = absl::StrCat("the queue is full: ", a.waiting_sequences, " of ",
-                            options_.max_waiting_sequences, " sequences wait, the request has ",
-                            load.sequences, "; retry later");
-      }
-      break;
-    case RejectReason::kStreams:
-      text =
-          absl::StrCat(a.streams, " texts of this model are being generated, which is the limit ",
-                       "(--max_streams); retry later");
-      break;
-    case RejectReason::kDeadline:
-      text = absl::StrCat(
-          "the deadline cannot be kept: by the measured speed of the model the request would take ",
-          absl::FormatDuration(a.predicted), " or more, its deadline is in ",
-          absl::FormatDuration(a.budget), "; retry later");
-      break;
-    case RejectReason::kMemory:
-      break;  // only the service refuses for this, before it submits
-  }
-  absl::Status status = MakeRefusal(*a.refusal, text);
-  if (retry_after != nullptr && absl::IsResourceExhausted(status)) *retry_after = a.retry_after;
-  return status;
+  return prediction;
+}
+
+double SchedulerImpl::BacklogSeconds(absl::Time /*now*/) const {
+  const OrderKey last = {std::numeric_limits<int64_t>::max(), absl::InfiniteFuture(), 0};
+  return options_.result_at_end ? PredictEnd(last, AdmissionRequest()) : PredictSeconds(last, 0, 1);
 }
 
 int64_t SchedulerImpl::DecodeRows() const {
@@ -547,9 +444,10 @@ int64_t SchedulerImpl::DecodeRows() const {
 int64_t SchedulerImpl::Portion(int64_t decode_rows) const {
   if (decode_rows == 0) return options_.max_step_tokens;
   double rows = kLeastPortion;
-  if (fed_speed_.known() && decode_speed_.known()) {
+  const SpeedModel& fed_speed = admission_.speed();
+  if (fed_speed.known() && decode_speed_.known()) {
     const double more = (kSlowestStep - 1) * decode_speed_.Seconds(decode_rows, 1);
-    const double per_row = fed_speed_.Seconds(1, 0);
+    const double per_row = fed_speed.Seconds(1, 0);
     if (per_row > 0) rows = std::max(rows, more / per_row);
   }
   return static_cast<int64_t>(std::min<double>(rows, options_.max_step_tokens));
@@ -564,29 +462,30 @@ double SchedulerImpl::PredictSeconds(const OrderKey& key, int64_t rows, int leas
   const int64_t portion = num_workers_ > 1 ? options_.max_step_tokens : Portion(decode_rows);
   const int64_t steps = std::max<int64_t>(1, DivideUp(work, portion));
   const int64_t beside = num_workers_ > 1 ? 0 : decode_rows;
-  const double total = fed_speed_.Seconds(work + steps * beside, steps);
-  const double last = fed_speed_.Seconds(std::min(work, portion) + beside, 1);
+  const SpeedModel& fed_speed = admission_.speed();
+  const double total = fed_speed.Seconds(work + steps * beside, steps);
+  const double last = fed_speed.Seconds(std::min(work, portion) + beside, 1);
   const int workers = std::max(1, num_workers_);
   double seconds = (total - last) / workers + last;
   // Until a worker is free.
   if (running_steps_ >= workers) {
-    const SpeedModel& speed = running_fed_rows_ > 0 ? fed_speed_ : decode_speed_;
+    const SpeedModel& speed = running_fed_rows_ > 0 ? fed_speed : decode_speed_;
     seconds += speed.Seconds(running_fed_rows_ + running_decode_rows_, running_steps_) / workers;
   }
   return seconds + (least_steps - 1) * decode_speed_.Seconds(decode_rows + 1, 1);
 }
 
-double SchedulerImpl::PredictEnd(const OrderKey& key, const Load& load) const {
+double SchedulerImpl::PredictEnd(const OrderKey& key, const AdmissionRequest& request) const {
   // The rows of all that has begun and of what begins earlier come before, as far as they fit into the
   // same steps.
-  const SpeedModel& speed = decode_speed_.known() ? decode_speed_ : fed_speed_;
+  const SpeedModel& speed = decode_speed_.known() ? decode_speed_ : admission_.speed();
   const int64_t in_step = std::min(options_.max_step_tokens, options_.max_step_sequences);
-  const int64_t all = begun_later_ + fresh_.Before(key).sequences + load.later;
-  const int64_t steps = std::max<int64_t>(load.least_steps, DivideUp(all, in_step));
+  const int64_t all = begun_later_ + fresh_.Before(key).sequences + request.later_rows;
+  const int64_t steps = std::max<int64_t>(request.least_steps, DivideUp(all, in_step));
   const double together =
       speed.Seconds(std::min(all, steps * in_step), steps) / std::max(1, num_workers_);
-  const double alone = speed.Seconds(load.later, load.least_steps);
-  return PredictSeconds(key, load.rows, 1) + std::max(together, alone);
+  const double alone = speed.Seconds(request.later_rows, request.least_steps);
+  return PredictSeconds(key, request.size.tokens, 1) + std::max(together, alone);
 }
 
 void SchedulerImpl::CountRows(ScheduledSequence* s, int64_t rows) {
@@ -631,8 +530,8 @@ void SchedulerImpl::Attach(ScheduledSequence* s, absl::Time now) {
   }
   if (s->device != kAnyDevice && s->need.decoding) {
     Device& device = devices_[s->device];
-    s->decode_key = {Tick(now) - static_cast<int64_t>(s->priority), absl::InfinitePast(),
-                     next_number_++};
+    s->decode_key = {admission_.Rank(now, s->priority), absl::InfinitePast(),
+                     admission_.TakeNumber()};
     device.decoding[static_cast<size_t>(s->priority)].PushBack(s);
     ++device.decode_sequences;
     device.decode_rows += s->need.rows;
@@ -640,8 +539,7 @@ void SchedulerImpl::Attach(ScheduledSequence* s, absl::Time now) {
     return;
   }
   OrderNode* const node = s->order();
-  const int64_t rank =
-      s->trying ? kTryingRank : Tick(s->arrival) - static_cast<int64_t>(s->priority);
+  const int64_t rank = s->trying ? kTryingRank : admission_.Rank(s->arrival, s->priority);
   node->key = {rank, s->deadline, s->number};
   // In place of a number of sequences, the rows that follow; those of what has begun are in begun_later_.
   node->weight = {s->need.rows, s->begun ? 0 : s->later};
@@ -1027,15 +925,11 @@ std::unique_ptr<Step> SchedulerImpl::TakeStep(int device_index) {
   }
 }
 
-void SchedulerImpl::RecordResult(ScheduledSequence* s, absl::Time now, double* worst_ratio) {
+void SchedulerImpl::RecordResult(ScheduledSequence* s, absl::Time now) {
   if (s->recorded || !s->need.has_result) return;
   s->recorded = true;
   s->times.queue = now - s->arrival;
-  if (s->predicted_seconds <= 0) return;
-  const double actual = absl::ToDoubleSeconds(now - s->arrival);
-  const double budget = absl::ToDoubleSeconds(s->deadline - s->arrival);
-  if (std::max(actual, s->predicted_seconds) < kTellingShareOfBudget * budget) return;
-  *worst_ratio = std::max(*worst_ratio, actual / s->predicted_seconds);
+  admission_.AddOutcome(s->predicted_seconds, s->arrival, s->deadline, now);
 }
 
 void SchedulerImpl::Settle(ScheduledSequence* s, const absl::Status& status, int device,
@@ -1051,8 +945,8 @@ void SchedulerImpl::Settle(ScheduledSequence* s, const absl::Status& status, int
   } else if (s->deadline <= now) {
     ++counts_.expired;
     End(s, ExpiredStatus(*s, now), now, endings);
-  } else if (!stopped_.ok()) {
-    End(s, stopped_, now, endings);
+  } else if (!admission_.stopped().ok()) {
+    End(s, admission_.stopped(), now, endings);
   } else if (lost || absl::IsUnavailable(status)) {
     if (!status.ok() && ++s->lost_runs >= kMaxRuns) return End(s, status, now, endings);
     Rewind(s);
@@ -1089,7 +983,6 @@ void SchedulerImpl::FinishStep(std::unique_ptr<Step> finished, const absl::Statu
     device.running_rows -= step->rows_;
     running_fed_rows_ -= step->fed_rows_;
     running_decode_rows_ -= step->rows_ - step->fed_rows_;
-    double worst_ratio = 0;
     int64_t tried = 0;
     bool tried_in_vain = false;
     for (size_t i = 0; i < step->shares_.size(); ++i) {
@@ -1107,11 +1000,11 @@ void SchedulerImpl::FinishStep(std::unique_ptr<Step> finished, const absl::Statu
           CountLater(s, std::max<int64_t>(s->later - s->granted, 1));
         }
         s->need = s->sequence->need();
-        RecordResult(s, now, &worst_ratio);
+        RecordResult(s, now);
       }
       Settle(s, outcome, step->device_, now, &endings);
     }
-    if (worst_ratio > 0) fed_speed_.AddOutcome(1, worst_ratio);
+    admission_.LearnOutcomes();
     if (tried_in_vain) {
       tries_ = 1;
     } else if (tried > 0) {
@@ -1124,7 +1017,7 @@ void SchedulerImpl::FinishStep(std::unique_ptr<Step> finished, const absl::Statu
     for (const StepShare& share : step->shares_) rows -= share.unused;
     if (status.ok() && rows > 0) {
       const absl::Duration busy = std::max(compute, now - step->start_);
-      (step->fed_rows_ > 0 ? fed_speed_ : decode_speed_)
+      (step->fed_rows_ > 0 ? admission_.speed() : decode_speed_)
           .AddBatch(rows, absl::ToDoubleSeconds(busy));
     }
     // This worker comes back soon, for one step.
@@ -1151,16 +1044,15 @@ void SchedulerImpl::LoseDevice(int device_index, const absl::Status& status) {
     num_workers_ -= lost.workers;
     const absl::Time now = clock_->Now();
     if (num_workers_ == 0) {
-      closed_ = true;
-      stopped_ = absl::UnavailableError(absl::StrCat(
-          "every device that served this model has failed, the last with: ", status.message()));
+      admission_.Stop(absl::UnavailableError(absl::StrCat(
+          "every device that served this model has failed, the last with: ", status.message())));
     }
     for (ScheduledSequence *s = oldest_, *next = nullptr; s != nullptr; s = next) {
       next = s->newer;
       if (s->place == Place::kRunning) continue;
-      if (!stopped_.ok()) {
+      if (!admission_.stopped().ok()) {
         Detach(s);
-        End(s, stopped_, now, &endings);
+        End(s, admission_.stopped(), now, &endings);
       } else if (s->device == device_index) {
         Detach(s);
         Rewind(s);
@@ -1179,7 +1071,7 @@ void SchedulerImpl::LoseDevice(int device_index, const absl::Status& status) {
 
 void SchedulerImpl::Close() {
   MutexLock lock(&mutex_);
-  closed_ = true;
+  admission_.Close();
   WakeAll();
 }
 
@@ -1187,7 +1079,7 @@ void SchedulerImpl::Suspend(const absl::Status& status) {
   Endings endings;
   {
     MutexLock lock(&mutex_);
-    closed_ = true;
+    admission_.Close();
     if (!suspended_.ok()) return;
     suspended_ = status;
     const absl::Time now = clock_->Now();
@@ -1211,6 +1103,7 @@ void SchedulerImpl::Suspend(const absl::Status& status) {
 SchedulerStats SchedulerImpl::stats() const {
   MutexLock lock(&mutex_);
   SchedulerStats stats = counts_;
+  stats.rejected = admission_.rejected();
   stats.paused = paused_;
   stats.running = begun_ - paused_begun_;
   stats.waiting = live_ - begun_ - (paused_ - paused_begun_);
@@ -1220,39 +1113,19 @@ SchedulerStats SchedulerImpl::stats() const {
 }
 
 absl::Status CheckOptions(const SchedulerOptions& options) {
-  const auto out_of_range = [](const char* name, const auto& expected, const auto& found) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": expected ", expected, ", found ", found));
-  };
-  if (options.max_step_tokens < 1) {
-    return out_of_range("max_step_tokens", "at least 1", options.max_step_tokens);
-  }
-  if (options.max_step_sequences < 1) {
-    return out_of_range("max_step_sequences", "at least 1", options.max_step_sequences);
-  }
-  if (options.rows_per_step < 1) {
-    return out_of_range("rows_per_step", "at least 1", options.rows_per_step);
-  }
-  if (options.max_streams < 1) {
-    return out_of_range("max_streams", "at least 1", options.max_streams);
-  }
-  if (options.max_waiting_rows < 1) {
-    return out_of_range("max_waiting_rows", "at least 1", options.max_waiting_rows);
-  }
-  if (options.max_waiting_sequences < 1) {
-    return out_of_range("max_waiting_sequences", "at least 1", options.max_waiting_sequences);
-  }
-  if (options.max_begun_branches < 1) {
-    return out_of_range("max_begun_branches", "at least 1", options.max_begun_branches);
-  }
-  if (options.ageing_interval <= absl::ZeroDuration()) {
-    return out_of_range("ageing_interval", "more than 0",
-                        absl::FormatDuration(options.ageing_interval));
-  }
-  int64_t workers = 0;
-  for (const int of_device : options.workers) workers += of_device;
-  if (workers < 1) return out_of_range("workers", "at least 1 in all", workers);
-  return absl::OkStatus();
+  absl::Status status = CheckLeast({{"max_step_tokens", options.max_step_tokens, 1},
+                                    {"max_step_sequences", options.max_step_sequences, 1},
+                                    {"rows_per_step", options.rows_per_step, 1},
+                                    {"max_streams", options.max_streams, 1},
+                                    {"max_waiting_rows", options.max_waiting_rows, 1},
+                                    {"max_waiting_sequences", options.max_waiting_sequences, 1},
+                                    {"max_begun_branches", options.max_begun_branches, 1}});
+  status.Update(CheckAgeing(options.ageing_interval));
+  const int64_t workers =
+      std::accumulate(options.workers.begin(), options.workers.end(), int64_t{0});
+  if (workers < 1)
+    status.Update(OptionError("workers", "at least 1 in all", absl::StrCat(workers)));
+  return status;
 }
 
 }  // namespace
