@@ -215,19 +215,6 @@ std::optional<batching::TranslationStats> TranslationStatsOf(batching::Engine& e
   return translations->stats();
 }
 
-// What waits for a model, whether for batches or for steps of translations.
-batching::BatcherStats QueueOf(batching::Engine& engine) {
-  batching::BatcherStats stats = engine.batcher().stats();
-  const std::optional<batching::TranslationStats> translations = TranslationStatsOf(engine);
-  if (!translations.has_value()) return stats;
-  stats.queued_sequences = translations->waiting;
-  stats.queued_tokens = translations->waiting_tokens;
-  stats.rejected = translations->rejected;
-  stats.expired = translations->expired;
-  stats.cancelled = translations->cancelled;
-  return stats;
-}
-
 // With mutual TLS every caller needs a certificate, and the status page asks for none.
 http::TryAccess TryAccessFrom(const Options& options) {
   return options.security.tls_client_ca.empty() ? options.http.status_page_try
@@ -929,7 +916,7 @@ class ServerImpl final : public Server,
       levels.http = {stats.connections, stats.body_bytes, stats.answers};
     }
     for (const auto& served : registry_.List()) {
-      levels.models.push_back({served->name, served->version, QueueOf(*served->engine),
+      levels.models.push_back({served->name, served->version, served->engine->queue_stats(),
                                served->engine->instances(), served->metrics->refusals(),
                                models::TaskName(served->model->task()), StatesOf(*served->engine),
                                GeneratorStatsOf(*served->engine), served->engine->prefix_stats(),

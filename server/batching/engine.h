@@ -1,17 +1,9 @@
-// Engine: the workers of one model. Each worker is a thread that owns one workspace, takes batches
-// from the model's batcher, runs the forward pass and hands the batch back. The weights are shared.
+// Engine: all that computes for one version of a model. A model that takes batches has BatchWorkers, one that
+// goes on in steps has a Generator or Translations with workers of their own; a translator has only these.
+// The weights are shared.
 //
-// An error of one batch fails only its requests. When the backend calls a batch invalid, its
-// sequences are run one by one, so that only the request with the bad input fails. When it has no
-// memory for a batch, such as for its states, the halves are run one after the other, and so on: only
-// a sequence for which there is none even alone fails.
-//
-// A device that fails for good is taken out of service with all of its workers. Its batch is run
-// once more, on another device; only once, so that an input that breaks devices does not break all
-// of them. A batch that fails again, or has no device to go to, is answered with kUnavailable. When
-// no worker is left, every waiting request is answered and every new one refused with that code, at
-// once. A device that was taken out stays out until the process is restarted: an engine that is
-// created after the loss starts without it.
+// A device that fails for good is taken out of service with all of its workers (workers.h). It stays out
+// until the process is restarted: an engine that is created after the loss starts without it.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_BATCHING_ENGINE_H_
@@ -29,6 +21,7 @@
 #include "models/model.h"
 #include "server/base/clock.h"
 #include "server/batching/batch_runner.h"
+#include "server/batching/batch_workers.h"
 #include "server/batching/batcher.h"
 #include "server/batching/prefix_cache.h"
 #include "server/batching/state_arenas.h"
@@ -39,14 +32,6 @@ class GenerateObserver;
 class Generator;
 class TranslateObserver;
 class Translations;
-
-// Is told of every batch that ran, from the workers' threads.
-class BatchObserver {
- public:
-  virtual ~BatchObserver() = default;
-  virtual void OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
-                       const absl::Status& status) = 0;
-};
 
 struct EngineOptions {
   // Workers, dealt out to the backend's devices in turn; 0 = as many as suit the backend: one per
@@ -93,7 +78,10 @@ class Engine {
   virtual ~Engine() = default;
 
   virtual const std::shared_ptr<const models::Model>& model() const = 0;
+  // Refuses everything for a model that takes no batches.
   virtual Batcher& batcher() = 0;
+  // Of the queue that the model has: of batches, or of sentences to translate.
+  virtual BatcherStats queue_stats() { return batcher().stats(); }
   // The number of workers in service.
   virtual int instances() const = 0;
   // Null for a model that keeps no states.

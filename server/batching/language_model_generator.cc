@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/limits.h"
-#include "server/batching/step_workers.h"
 
 namespace sru::server::batching {
 namespace {
@@ -22,29 +21,18 @@ class LanguageModelGeneratorImpl : public LanguageModelGenerator, private StepLi
                              GenerateObserver* observer)
       : options_(options), clock_(clock), observer_(observer) {}
 
-  ~LanguageModelGeneratorImpl() override {
-    if (workers_ != nullptr) workers_->Stop();
-  }
-
   // Before anything else.
   absl::Status MakeWorkers(std::vector<std::unique_ptr<StepRunner>> runners) {
-    StepWorkersOptions options;
-    options.name = options_.name;
+    StepWorkersOptions options = options_;
     options.workers = "workers that generate";
-    options.num_devices = options_.num_devices;
-    options.scheduler = options_.scheduler;
-    options.pin_cores = options_.pin_cores;
-    options.compute_turn = options_.compute_turn;
     options.drain_status = DrainStatus();
-    options.on_device_lost = options_.on_device_lost;
     auto workers = StepWorkers::Create(std::move(runners), options, clock_, this);
     if (!workers.ok()) return workers.status();
     workers_ = *std::move(workers);
     return absl::OkStatus();
   }
 
-  void Stop() override { workers_->Stop(); }
-  absl::Status Start() override { return workers_->Start(); }
+  StepWorkers& workers() override { return *workers_; }
 
   absl::StatusOr<GenerateHandle> Submit(GenerateTask&& task, absl::Duration* retry_after) override {
     if (absl::Status status = Check(task); !status.ok()) return status;
@@ -64,10 +52,6 @@ class LanguageModelGeneratorImpl : public LanguageModelGenerator, private StepLi
   void Cancel(const GenerateHandle& handle) override { workers_->scheduler().Cancel(handle); }
   void Pause(const GenerateHandle& handle) override { workers_->scheduler().Pause(handle); }
   void Resume(const GenerateHandle& handle) override { workers_->scheduler().Resume(handle); }
-
-  void LoseDevice(int device, const absl::Status& error) override {
-    workers_->LoseDevice(device, error);
-  }
 
   bool Drain(absl::Time deadline) override { return workers_->Drain(deadline); }
 

@@ -9,7 +9,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
-#include "server/batching/step_workers.h"
 
 namespace sru::server::batching {
 namespace {
@@ -46,17 +45,11 @@ class ModelTranslationsImpl : public ModelTranslations, private StepListener {
                         TranslateObserver* observer)
       : options_(options), clock_(clock), observer_(observer) {}
 
-  ~ModelTranslationsImpl() override {
-    if (workers_ != nullptr) workers_->Stop();
-  }
-
   // Before anything else.
   absl::Status MakeWorkers(std::vector<std::unique_ptr<StepRunner>> runners) {
-    StepWorkersOptions options;
-    options.name = options_.name;
+    StepWorkersOptions options = options_;
     options.workers = "workers that translate";
-    options.num_devices = options_.num_devices;
-    options.scheduler = options_.scheduler;
+    options.drain_status = DrainStatus();
     options.scheduler.max_streams = std::numeric_limits<int>::max();
     options.scheduler.result_at_end = true;
     options.scheduler.words.fed = "sequences";
@@ -66,18 +59,13 @@ class ModelTranslationsImpl : public ModelTranslations, private StepListener {
     options.scheduler.max_begun_branches =
         std::max<int64_t>(1, *std::max_element(workers.begin(), workers.end())) *
         options_.scheduler.max_step_sequences;
-    options.pin_cores = options_.pin_cores;
-    options.compute_turn = options_.compute_turn;
-    options.drain_status = DrainStatus();
-    options.on_device_lost = options_.on_device_lost;
     auto made = StepWorkers::Create(std::move(runners), options, clock_, this);
     if (!made.ok()) return made.status();
     workers_ = *std::move(made);
     return absl::OkStatus();
   }
 
-  void Stop() override { workers_->Stop(); }
-  absl::Status Start() override { return workers_->Start(); }
+  StepWorkers& workers() override { return *workers_; }
 
   absl::StatusOr<TranslateHandle> Submit(TranslationRequest&& request,
                                          absl::Duration* retry_after) override {
@@ -95,10 +83,6 @@ class ModelTranslationsImpl : public ModelTranslations, private StepListener {
 
   void Cancel(const TranslateHandle& handle) override {
     if (handle != nullptr) handle->Cancel();
-  }
-
-  void LoseDevice(int device, const absl::Status& error) override {
-    workers_->LoseDevice(device, error);
   }
 
   bool Drain(absl::Time deadline) override { return workers_->Drain(deadline); }

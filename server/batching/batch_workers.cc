@@ -1,0 +1,152 @@
+#include "server/batching/batch_workers.h"
+
+#include <algorithm>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "base/mutex.h"
+
+namespace sru::server::batching {
+namespace {
+
+constexpr int kMaxRuns = 2;  // of one batch
+
+using Failures = std::vector<std::pair<size_t, absl::Status>>;  // of sequences, by index
+
+// What the sequences from `begin` to `end` come to, which together have ended with `status`: runs
+// them in smaller parts where that may help. Returns OK and the sequences that failed by
+// themselves, or what ends all of them; kUnavailable also when the device is lost meanwhile.
+absl::Status RunAgain(BatchRunner& runner, const std::vector<const SequenceTask*>& all,
+                      size_t begin, size_t end, const absl::Status& status, Failures* failures) {
+  const size_t count = end - begin;
+  const bool is_too_large = absl::IsResourceExhausted(status);
+  if (count == 1 || (!is_too_large && !absl::IsInvalidArgument(status))) return status;
+  const size_t step = is_too_large ? (count + 1) / 2 : 1;
+  std::vector<const SequenceTask*> part;
+  for (size_t i = begin; i < end; i += step) {
+    const size_t part_end = std::min(i + step, end);
+    part.assign(all.begin() + i, all.begin() + part_end);
+    const absl::Status ended = RunAgain(runner, all, i, part_end, runner.Run(part), failures);
+    if (absl::IsUnavailable(ended)) return ended;
+    if (ended.ok()) continue;
+    for (size_t failed = i; failed < part_end; ++failed) failures->emplace_back(failed, ended);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+struct BatchWorkers::Outcome {
+  bool ran = false;
+  absl::Status batch;   // the run of the batch as a whole
+  absl::Status shared;  // what its requests end with, except for `failures`
+  Failures failures;
+};
+
+absl::StatusOr<std::unique_ptr<BatchWorkers>> BatchWorkers::Create(
+    std::vector<std::unique_ptr<BatchRunner>> runners, const WorkersOptions& options,
+    const BatcherOptions& batcher, const Clock* clock, BatchObserver* observer) {
+  BatcherOptions batcher_options = batcher;
+  batcher_options.num_workers = static_cast<int>(runners.size());
+  auto made = Batcher::Create(batcher_options, clock);
+  if (!made.ok()) return made.status();
+  return std::unique_ptr<BatchWorkers>(
+      new BatchWorkers(std::move(runners), *std::move(made), options, clock, observer));
+}
+
+BatchWorkers::BatchWorkers(std::vector<std::unique_ptr<BatchRunner>> runners,
+                           std::unique_ptr<Batcher> batcher, const WorkersOptions& options,
+                           const Clock* clock, BatchObserver* observer)
+    : Workers(options, DevicesOf(runners), /*cut_off_time=*/absl::ZeroDuration(), clock),
+      runners_(std::move(runners)),
+      batcher_(std::move(batcher)),
+      observer_(observer),
+      usage_(runners_.size()) {}
+
+void BatchWorkers::Stop() {
+  batcher_->Close();
+  Join();
+}
+
+void BatchWorkers::CutOff() {
+  batcher_->Abort(absl::UnavailableError(
+      "the server is shutting down and ran out of time before this request was computed"));
+}
+
+void BatchWorkers::OnDeviceLost(int /*device*/, const absl::Status& error) {
+  if (in_service() > 0) return;
+  // A second caller finds an empty queue.
+  batcher_->Stop(absl::UnavailableError(absl::StrCat(
+      "every device that served this model has failed, the last with: ", error.message())));
+}
+
+bool BatchWorkers::Work(size_t worker, kernels::Turn* turn) {
+  std::unique_ptr<Batch> batch = batcher_->TakeBatch(&out_of_service(worker));
+  if (batch == nullptr) return false;
+  turn->Start();
+  const absl::Time start = clock().Now();
+  Outcome outcome;
+  int runs = 0;
+  for (size_t on = worker; on < runners_.size() && runs < kMaxRuns; on = LeastLoaded()) {
+    outcome = RunOn(on, *batch, /*again=*/on != worker);
+    if (outcome.ran) ++runs;
+    if (!absl::IsUnavailable(outcome.shared)) break;
+    ReportLost(runners_[on]->device(), outcome.shared);
+  }
+  for (const auto& [index, failure] : outcome.failures) batch->Fail(index, failure);
+  const absl::Duration compute = clock().Now() - start;
+  // Reported before the answers, so that a client that has its answer finds the batch in the
+  // metrics.
+  if (observer_ != nullptr) {
+    observer_->OnBatch(static_cast<int>(batch->sequences().size()), batch->num_tokens(), compute,
+                       outcome.batch);
+  }
+  batcher_->Finish(std::move(batch), outcome.shared, compute);
+  return true;
+}
+
+size_t BatchWorkers::LeastLoaded() {
+  const MutexLock lock(&usage_mutex_);
+  const auto load = [this](size_t i) ABSL_EXCLUSIVE_LOCKS_REQUIRED(usage_mutex_) {
+    return usage_[i].waiting_again + (usage_[i].busy ? 1 : 0);
+  };
+  size_t best = runners_.size();
+  for (size_t i = 0; i < runners_.size(); ++i) {
+    if (!out_of_service(i) && (best == runners_.size() || load(i) < load(best))) best = i;
+  }
+  return best;
+}
+
+BatchWorkers::Outcome BatchWorkers::RunOn(size_t worker, const Batch& batch, bool again) {
+  BatchRunner& runner = *runners_[worker];
+  {
+    const MutexLock lock(&usage_mutex_);
+    Usage& usage = usage_[worker];
+    if (again) ++usage.waiting_again;
+    while (usage.busy || (!again && usage.waiting_again > 0)) freed_.Wait(&usage_mutex_);
+    if (again) --usage.waiting_again;
+    usage.busy = true;
+  }
+  Outcome outcome;
+  if (out_of_service(worker)) {  // it may have failed since it was chosen
+    outcome.shared = absl::UnavailableError(
+        absl::StrCat("device ", runner.device(), " has failed and is out of service"));
+  } else {
+    const std::vector<const SequenceTask*>& all = batch.sequences();
+    outcome.ran = true;
+    outcome.batch = runner.Run(all);
+    outcome.shared = RunAgain(runner, all, 0, all.size(), outcome.batch, &outcome.failures);
+  }
+  {
+    const MutexLock lock(&usage_mutex_);
+    usage_[worker].busy = false;
+  }
+  freed_.SignalAll();
+  if (!outcome.shared.ok()) {
+    outcome.batch = outcome.shared;
+    outcome.failures.clear();
+  }
+  return outcome;
+}
+
+}  // namespace sru::server::batching

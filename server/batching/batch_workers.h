@@ -1,0 +1,88 @@
+// BatchWorkers: the queue of batches of one model (batcher.h) and the workers that run it. Each owns one
+// runner, takes batches, runs the forward pass and hands the batch back.
+//
+// An error of one batch fails only its requests. When the backend calls a batch invalid, its sequences
+// are run one by one, so that only the request with the bad input fails. When it has no memory for a
+// batch, such as for its states, the halves are run one after the other, and so on: only a sequence for
+// which there is none even alone fails.
+//
+// The batch of a device that fails is run once more, on another device; only once, so that an input that
+// breaks devices does not break all of them. A batch that fails again, or has no device to go to, is
+// answered with kUnavailable. When no worker is left, every waiting request is answered and every new one
+// refused with that code, at once.
+//
+// Thread-safe.
+#ifndef SRU_SERVER_BATCHING_BATCH_WORKERS_H_
+#define SRU_SERVER_BATCHING_BATCH_WORKERS_H_
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "server/batching/batch_runner.h"
+#include "server/batching/batcher.h"
+#include "server/batching/workers.h"
+
+namespace sru::server::batching {
+
+// Is told of every batch that ran, from the workers' threads.
+class BatchObserver {
+ public:
+  virtual ~BatchObserver() = default;
+  virtual void OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
+                       const absl::Status& status) = 0;
+};
+
+class BatchWorkers : public Workers {
+ public:
+  // One worker per runner; `batcher.num_workers` is ignored. `clock` must outlive the workers, and so must
+  // `observer`, which may be null. kInvalidArgument names the option that is out of range.
+  static absl::StatusOr<std::unique_ptr<BatchWorkers>> Create(
+      std::vector<std::unique_ptr<BatchRunner>> runners, const WorkersOptions& options,
+      const BatcherOptions& batcher, const Clock* clock, BatchObserver* observer);
+  ~BatchWorkers() override { Stop(); }
+
+  Batcher& batcher() { return *batcher_; }
+  void Close() override { batcher_->Close(); }
+  // Closes the batcher, waits until every accepted request is answered and joins the workers.
+  void Stop();
+
+ private:
+  struct Outcome;
+  // Of a runner, which works for one thread at a time. Its own worker lets a batch that is run again go
+  // first, so that such a batch does not wait behind a whole queue.
+  struct Usage {
+    bool busy = false;
+    int waiting_again = 0;
+  };
+
+  BatchWorkers(std::vector<std::unique_ptr<BatchRunner>> runners, std::unique_ptr<Batcher> batcher,
+               const WorkersOptions& options, const Clock* clock, BatchObserver* observer);
+
+  absl::Status WarmUp(size_t worker) override { return runners_[worker]->WarmUp(); }
+  bool Work(size_t worker, kernels::Turn* turn) override;
+  void CutOff() override;
+  void OnWorkersLeft(int workers) override { batcher_->SetNumWorkers(workers); }
+  void OnDeviceLost(int device, const absl::Status& error) override;
+
+  // `again`: the batch has run before.
+  Outcome RunOn(size_t worker, const Batch& batch, bool again);
+  // The worker in service that a batch would wait for least; runners_.size() when there is none.
+  size_t LeastLoaded();
+
+  const std::vector<std::unique_ptr<BatchRunner>> runners_;  // [worker]; run by whoever set `busy`
+  const std::unique_ptr<Batcher> batcher_;                   // thread-safe by itself
+  BatchObserver* const observer_;
+  Mutex usage_mutex_;
+  CondVar freed_;
+  std::vector<Usage> usage_ ABSL_GUARDED_BY(usage_mutex_);  // [worker]
+};
+
+}  // namespace sru::server::batching
+
+#endif  // SRU_SERVER_BATCHING_BATCH_WORKERS_H_
