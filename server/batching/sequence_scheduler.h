@@ -29,10 +29,7 @@
 // What is in a step at that moment ends with the step. A paused one takes no step and keeps its memory;
 // its deadline still runs.
 //
-// Memory. A sequence for which a step had no memory waits until another one ends, or a moment, and is
-// tried again; what has not begun waits behind it. When all that could go on waits for memory, the last
-// to arrive gives up its own, to be computed again later. A sequence that finds no room although no
-// other one of this model holds any ends with kResourceExhausted after kLoneWait.
+// Memory: starvation.h.
 //
 // A device that is lost: its sequences are computed again on another one; only once after a step of
 // their own failed, so that an input that breaks devices does not break all of them.
@@ -45,56 +42,25 @@
 #ifndef SRU_SERVER_BATCHING_SEQUENCE_SCHEDULER_H_
 #define SRU_SERVER_BATCHING_SEQUENCE_SCHEDULER_H_
 
-#include <atomic>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "server/base/clock.h"
-#include "server/batching/batcher.h"
-#include "server/batching/reject_reason.h"
+#include "server/batching/admission.h"
+#include "server/batching/places.h"
+#include "server/batching/scheduled_sequence.h"
+#include "server/batching/scheduler_options.h"
+#include "server/batching/starvation.h"
+#include "server/batching/step_composer.h"
 #include "server/batching/step_runner.h"
 
 namespace sru::server::batching {
-
-inline constexpr double kSlowestStep = 3;
-inline constexpr int kLeastPortion = 32;
-// When a sequence whose state found no memory asks again.
-inline constexpr absl::Duration kAllocationRetry = absl::Milliseconds(10);
-inline constexpr absl::Duration kLoneWait = absl::Seconds(1);
-
-// How messages call things.
-struct SchedulerWords {
-  const char* fed = "prompt";  // the field that is fed
-  const char* before_result = "before the first token";
-  const char* after_result = "between two tokens";
-};
-
-struct SchedulerOptions {
-  int max_step_tokens = 4096;        // at least 1
-  int max_step_sequences = 256;      // at least 1
-  int rows_per_step = 64;            // at least 1
-  int max_streams = 1024;            // sequences that are there at a time; at least 1
-  int64_t max_waiting_rows = 65536;  // to be fed, of all sequences; at least 1
-  // Sequences that have not begun; at least 1.
-  int64_t max_waiting_sequences = std::numeric_limits<int64_t>::max();
-  // SequenceRequest::branches of the sequences that have begun on a device; a single one may have more.
-  // At least 1.
-  int64_t max_begun_branches = std::numeric_limits<int64_t>::max();
-  bool result_at_end = false;
-  SchedulerWords words;
-  bool admission_by_deadline = true;
-  absl::Duration ageing_interval = absl::Milliseconds(500);
-  std::vector<int> workers = {1};  // [device]; at least one in all
-};
-
-// A sequence that was accepted. Opaque.
-class ScheduledSequence;
-using SequenceHandle = std::shared_ptr<ScheduledSequence>;
 
 struct SequenceRequest {
   std::unique_ptr<StepSequence> sequence;
@@ -103,16 +69,6 @@ struct SequenceRequest {
   // After which it may end by itself, or with result_at_end is expected to; for admission.
   int least_steps = 1;
   int branches = 1;  // that it will have, at most; for max_begun_branches and result_at_end
-};
-
-// A step that a worker has taken and must give back to FinishStep().
-class Step {
- public:
-  virtual ~Step() = default;
-  virtual std::vector<StepShare>& shares() = 0;
-  virtual int device() const = 0;
-  virtual int fed_rows() const = 0;  // of sequences that do not decode
-  virtual int rows() const = 0;      // in all
 };
 
 struct SchedulerStats {
@@ -132,23 +88,22 @@ class SequenceScheduler {
   // kInvalidArgument names the option that is out of range. `clock` must outlive the scheduler.
   static absl::StatusOr<std::unique_ptr<SequenceScheduler>> Create(const SchedulerOptions& options,
                                                                    const Clock* clock);
-  virtual ~SequenceScheduler() = default;
+  ~SequenceScheduler();
 
   // The errors of Batcher::Submit(), `retry_after` as there. The request is consumed if and only if
   // the status is OK; then End() of its sequence is called exactly once, from FinishStep(),
   // TryTakeStep(), TakeStep(), Cancel(), Suspend() or Stop(), with no lock held.
-  virtual absl::StatusOr<SequenceHandle> Submit(SequenceRequest&& request,
-                                                absl::Duration* retry_after = nullptr) = 0;
+  absl::StatusOr<SequenceHandle> Submit(SequenceRequest&& request,
+                                        absl::Duration* retry_after = nullptr);
   // The same for all of `requests`, at least one, which have the priority and the deadline of the first:
   // all are accepted, or none. A refusal counts once. Those whose End() is called have been accepted, also
   // if that is before this returns.
-  virtual absl::StatusOr<std::vector<SequenceHandle>> SubmitTogether(
-      std::vector<SequenceRequest>&& requests, absl::Duration* retry_after = nullptr) = 0;
+  absl::StatusOr<std::vector<SequenceHandle>> SubmitTogether(
+      std::vector<SequenceRequest>&& requests, absl::Duration* retry_after = nullptr);
   // What Submit() would say now, about, to that many sequences of so many rows together. A refusal counts
   // as one of Submit().
-  virtual absl::Status CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
-                                      absl::Time deadline,
-                                      absl::Duration* retry_after = nullptr) = 0;
+  absl::Status CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
+                              absl::Time deadline, absl::Duration* retry_after = nullptr);
   // The same for one sequence.
   absl::Status CheckAdmission(int64_t rows, Priority priority, absl::Time deadline,
                               absl::Duration* retry_after = nullptr) {
@@ -156,33 +111,79 @@ class SequenceScheduler {
   }
 
   // May be called at any time, after the end too.
-  virtual void Cancel(const SequenceHandle& handle) = 0;
-  virtual void Pause(const SequenceHandle& handle) = 0;
-  virtual void Resume(const SequenceHandle& handle) = 0;
+  void Cancel(const SequenceHandle& handle) noexcept;
+  void Pause(const SequenceHandle& handle);
+  void Resume(const SequenceHandle& handle);
 
   // The next step of that device if one may start now, else null. First ends what has expired. Never
   // blocks.
-  virtual std::unique_ptr<Step> TryTakeStep(int device = 0) = 0;
+  std::unique_ptr<Step> TryTakeStep(int device = 0);
   // Blocks until there is one, and ends what expires meanwhile. Returns null once the scheduler is
   // closed and every sequence has ended, or the device has been lost.
-  virtual std::unique_ptr<Step> TakeStep(int device = 0) = 0;
+  std::unique_ptr<Step> TakeStep(int device = 0);
   // Hands a step back; `status` is what StepRunner::Run() returned. Then, without the lock and after
   // the next step may have been taken, delivers what the step resulted in.
-  virtual void FinishStep(std::unique_ptr<Step> step, const absl::Status& status,
-                          absl::Duration compute) = 0;
+  void FinishStep(std::unique_ptr<Step> step, const absl::Status& status, absl::Duration compute);
 
   // The device has failed: its workers leave. Steps of it that run must end with kUnavailable. Without
   // a device left, every sequence ends and Submit() refuses (kNoWorker), with kUnavailable and
   // `status`'s message.
-  virtual void LoseDevice(int device, const absl::Status& status) = 0;
+  void LoseDevice(int device, const absl::Status& status);
 
   // From now on Submit() gives kUnavailable (kDraining).
-  virtual void Close() = 0;
+  void Close();
   // Tells every sequence to stop (StepSequence::Suspend()) and runs what it needs for that, paused ones
   // too. `status`, which must not be OK, is what they end with. Implies Close().
-  virtual void Suspend(const absl::Status& status) = 0;
+  void Suspend(const absl::Status& status);
 
-  virtual SchedulerStats stats() const = 0;
+  SchedulerStats stats() const;
+
+ private:
+  // Sequences that have ended, before they are told, which needs no lock.
+  using Endings = std::vector<SequenceHandle>;
+  // The workers of a device that wait for a step.
+  struct IdleWorkers {
+    int waiting = 0;
+    int woken = 0;  // of these, signalled, but not running yet
+    CondVar work;
+  };
+
+  SequenceScheduler(const SchedulerOptions& options, const Clock* clock);
+
+  // Of `count` requests, which are accepted together or not at all.
+  absl::Status Admit(SequenceRequest* requests, SequenceHandle* handles, size_t count,
+                     absl::Duration* retry_after);
+  // It is in no step and has been detached, or is in the one that is handed back.
+  void End(ScheduledSequence* s, const absl::Status& status, absl::Time now, Endings* endings)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndExpired(absl::Time now, Endings* endings) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ExpiredStatus(const ScheduledSequence& s, absl::Time now) const;
+  // What becomes of a sequence whose share of a step has ended with `status`.
+  void Settle(ScheduledSequence* s, const absl::Status& status, int device, absl::Time now,
+              Endings* endings) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::unique_ptr<Step> Build(int device, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return admission_.closed() && places_.levels().live == 0;
+  }
+  // Wakes workers for what may start. One step of `device` is left to a worker that comes by itself.
+  void Wake(int device = kAnyDevice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (IdleWorkers& workers : workers_) workers.work.SignalAll();
+  }
+
+  const SchedulerOptions options_;
+  const AdmissionOptions admission_options_;
+  const Clock* const clock_;
+
+  mutable Mutex mutex_;
+  Admission admission_ ABSL_GUARDED_BY(mutex_);
+  Places places_ ABSL_GUARDED_BY(mutex_);
+  Starvation starvation_ ABSL_GUARDED_BY(mutex_);
+  StepComposer composer_ ABSL_GUARDED_BY(mutex_);
+  std::vector<IdleWorkers> workers_ ABSL_GUARDED_BY(mutex_);  // [device]
+  absl::Status suspended_ ABSL_GUARDED_BY(mutex_);            // not OK after Suspend()
+  int64_t expired_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t cancelled_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace sru::server::batching
