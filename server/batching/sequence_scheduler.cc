@@ -214,6 +214,7 @@ void SequenceScheduler::Pause(const SequenceHandle& handle) {
   s->paused = true;
   if (s->suspended || s->place == Place::kNowhere || s->place == Place::kRunning) return;
   places_.Attach(s, clock_->Now());
+  Wake();  // others may have waited behind it
 }
 
 void SequenceScheduler::Resume(const SequenceHandle& handle) {
