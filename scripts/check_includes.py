@@ -96,7 +96,7 @@ tests/fuzz               | server server/base server/calls server/compat server/
 tests/integration        | tests/testing tests/kernels/cuda_host server       | absl grpc nlohmann openssl
                          | server/base server/compat models kernels           |
                          | kernels/cuda base proto                            |
-tests/simulation         | tests/testing server/batching server/base base     | absl
+tests/simulation         | tests/testing server/batching server/base          | absl
 tests/deploy             | tests/testing client base                          | absl
 tests/chaos              | tests/testing server server/base server/compat bench | absl protobuf
 """

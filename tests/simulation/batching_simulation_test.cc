@@ -109,6 +109,7 @@ struct Call : Record {
   bool bad = false;  // a sequence of it is what the backend calls invalid
   std::vector<int> tokens;
   std::vector<uint64_t> outputs;
+  std::vector<char> ran;
 };
 
 struct Text : Record {
@@ -236,10 +237,11 @@ class History::SimulatedBatches : public BatchRunner {
     for (const SequenceTask* sequence : sequences) {
       Call& call = history_.calls_[sequence->token_ids[0]];
       // A batch that is run again may have waited.
-      if (call.first_run == absl::InfiniteFuture() && !version_.any_lost &&
-          version_.most_together == 1000 && sequence->token_ids[1] == 0) {
+      char& ran = call.ran[sequence->token_ids[1]];
+      if (ran == 0 && !version_.any_lost && version_.most_together == 1000) {
         history_.NoteRun(&call, "a call");
       }
+      ran = 1;
       call.first_run = std::min(call.first_run, history_.fibers_.now());
       tokens += sequence->num_tokens;
       bad |= call.bad;
@@ -375,6 +377,7 @@ void History::SubmitCall() {
   call.deadline = request.deadline;
   const int64_t count = random_.OneIn(3) ? random_.From(2, 5) : 1;
   call.outputs.resize(count);
+  call.ran.resize(count);
   for (int32_t i = 0; i < count; ++i) {
     call.tokens.push_back(static_cast<int>(random_.From(1, v.batcher.max_batch_tokens)));
     SequenceTask& task = request.sequences.emplace_back();
