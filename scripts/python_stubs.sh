@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes the generated code of client/python from the protos. Run it after a change of proto/sru/v1 or
+# Writes the generated messages of client/python from the protos. Run it after a change of proto/sru/v1 or
 # proto/sru_inference, and commit the result; python_unit_test fails until then.
 #
 # The code is committed, and it is the code of protoc 3.21, because generated code runs with the protobuf that it was
@@ -20,8 +20,6 @@ out=client/python/sru_inference
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 protoc -I proto --python_out="$work" --pyi_out="$work" sru/v1/inference.proto sru/v1/admin.proto sru_inference/details.proto
-protoc -I proto --plugin=protoc-gen-grpc_python="$(command -v grpc_python_plugin)" --grpc_python_out="$work" \
-  sru/v1/inference.proto sru/v1/admin.proto
 # `sru` is also the name of the PyTorch package, so the modules are those of sru_inference.
 sed -i 's/^from sru\.v1 import /from sru_inference.v1 import /' "$work"/sru/v1/*
 cp "$work"/sru/v1/* "$out/v1/"

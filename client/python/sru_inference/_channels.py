@@ -18,8 +18,8 @@ class Stubs:
 
     def __init__(self, channel: Any) -> None:
         self.channel = channel
-        self.inference: Any = inference_pb2_grpc.InferenceServiceStub(channel)  # type: ignore[no-untyped-call]
-        self.admin: Any = admin_pb2_grpc.AdminServiceStub(channel)  # type: ignore[no-untyped-call]
+        self.inference: Any = inference_pb2_grpc.InferenceServiceStub(channel)
+        self.admin: Any = admin_pb2_grpc.AdminServiceStub(channel)
         self.health: Any = channel.unary_unary(
             HEALTH_METHOD,
             request_serializer=details_pb2.HealthCheckRequest.SerializeToString,

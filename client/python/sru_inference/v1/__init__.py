@@ -1,1 +1,1 @@
-"""The generated messages of sru/v1/inference.proto and admin.proto, and their stubs (scripts/python_stubs.sh)."""
+"""The generated messages of sru/v1/inference.proto and admin.proto (scripts/python_stubs.sh), and their stubs."""

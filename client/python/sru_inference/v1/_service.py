@@ -1,0 +1,55 @@
+"""The stub and the servicer of a service, made from its descriptor: what protoc's plugin for gRPC would write out, method by method."""
+
+import grpc
+from google.protobuf import descriptor_pb2
+
+
+class Service:
+    """`messages` is the generated module that has the service `name`."""
+
+    def __init__(self, messages, name):
+        self._descriptor = messages.DESCRIPTOR.services_by_name[name]
+        self._methods = [self._method(messages, method) for method in self._descriptor.methods]
+
+    @staticmethod
+    def _method(messages, descriptor):
+        """(name, kind of call such as "unary_stream", request, response)"""
+        method = descriptor_pb2.MethodDescriptorProto()
+        descriptor.CopyToProto(method)
+        kind = "_".join("stream" if streams else "unary" for streams in (method.client_streaming, method.server_streaming))
+        return (method.name, kind, *(getattr(messages, one.name) for one in (descriptor.input_type, descriptor.output_type)))
+
+    def stub(self):
+        """The class of objects that call: each method of the service is a callable of `channel`."""
+
+        def __init__(stub, channel):
+            for name, kind, request, response in self._methods:
+                call = getattr(channel, kind)(
+                    f"/{self._descriptor.full_name}/{name}",
+                    request_serializer=request.SerializeToString,
+                    response_deserializer=response.FromString,
+                )
+                setattr(stub, name, call)
+
+        return type(self._descriptor.name + "Stub", (), {"__init__": __init__})
+
+    def servicer(self):
+        """The class to derive from, whose methods are not implemented."""
+
+        def unimplemented(self, request, context):
+            context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+            context.set_details("Method not implemented!")
+            raise NotImplementedError("Method not implemented!")
+
+        return type(self._descriptor.name + "Servicer", (), {name: unimplemented for name, *_ in self._methods})
+
+    def add_to_server(self, servicer, server):
+        handlers = {
+            name: getattr(grpc, kind + "_rpc_method_handler")(
+                getattr(servicer, name),
+                request_deserializer=request.FromString,
+                response_serializer=response.SerializeToString,
+            )
+            for name, kind, request, response in self._methods
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(self._descriptor.full_name, handlers),))
