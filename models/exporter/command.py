@@ -6,7 +6,7 @@ a reader or a translator. It becomes a directory REPOSITORY/MODEL/VERSION with c
 model.safetensors and the tokenizer's vocab.txt or spm.model, which FORMAT.md describes.
 
 Needs PyTorch (Debian and Ubuntu: apt install python3-torch) and nothing else; not even the package
-"sru". --verify and --check also need grpcio and sru_server.
+"sru". --verify and --check also need sru_server.
 """
 
 import argparse

@@ -90,7 +90,7 @@ IS THE EXPORT RIGHT? Shapes do not show use_tanh, has_skip_term and the pooling.
 
   --verify takes every task (of a translator it compares the log-probabilities of what the server
   found, of a reader the best span), --check classifiers, encoders and language models. Both start
-  sru_server (--server, or the one in build/bin or PATH) and need the package grpcio.
+  sru_server (--server, or the one in build/bin or PATH).
   Exit code 2: the numbers differ (the model is written all the same).
 
 THE CHECKPOINT: a state_dict written by torch.save, a dict with one ("state_dict",

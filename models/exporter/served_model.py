@@ -1,5 +1,7 @@
-"""Starts sru_server with one model for --verify and --check, and calls it."""
+"""Starts sru_server with one model for --verify and --check, and calls it over HTTP."""
 
+import http.client
+import json
 import os
 import re
 import shutil
@@ -33,12 +35,7 @@ class ServedModel:
     """A server on a free port that has only this model, until the end of the `with`."""
 
     def __init__(self, program, out):
-        try:
-            import grpc
-        except ImportError:
-            raise ExportError("--verify and --check need the Python package grpcio: apt install python3-grpcio, or "
-                              "pip install grpcio") from None
-        self._grpc, self._program, self._out = grpc, program, out
+        self._program, self._out = program, out
         self.name = os.path.basename(os.path.dirname(out))
         self._lines = []
         self._ready = threading.Event()
@@ -60,7 +57,7 @@ class ServedModel:
         try:
             self._process = subprocess.Popen(
                 [self._program, f"--model_repository={self._directory.name}", "--listen=127.0.0.1:0",
-                 "--metrics_listen=127.0.0.1:0", "--http_listen="],
+                 "--metrics_listen=127.0.0.1:0", "--http_listen=127.0.0.1:0"],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
         except OSError as error:
             raise ExportError(f"cannot start {self._program}: {error.strerror}") from error
@@ -72,27 +69,30 @@ class ServedModel:
                 self._reader.join(1)
                 said = next((line for line in reversed(self._lines) if line.strip()), "nothing").strip()
                 raise ExportError(f"{self._program} did not start; it said: {said}")
-        self._channel = self._grpc.insecure_channel(self._address)
 
     def _read(self):
         for line in self._process.stdout:
             self._lines = [*self._lines[-20:], line]
-            match = re.search(r"listening on (\S+?)(,|\s|$)", line)
+            match = re.search(r"listening on .*, HTTP on (\S+?)(,|\s|$)", line)
             if match is not None and not self._ready.is_set():
                 self._address = match.group(1)
                 self._ready.set()
 
-    def call(self, method, request):
-        """The bytes of the answer."""
-        call = self._channel.unary_unary(f"/sru.v1.InferenceService/{method}")
+    def call(self, method, **request):
+        """The answer's message, as JSON has it."""
+        connection = http.client.HTTPConnection(self._address, timeout=CALL_S)
         try:
-            return call(request, timeout=CALL_S)
-        except self._grpc.RpcError as error:
-            raise ExportError(f"sru_server refused {method}: {error.code().name}: {error.details()}") from error
+            connection.request("POST", f"/v1/{method}", json.dumps({"model": self.name, **request}))
+            answer = json.load(connection.getresponse())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise ExportError(f"sru_server did not answer {method}: {error}") from error
+        finally:
+            connection.close()
+        if "error" in answer:
+            raise ExportError("sru_server refused {}: {code}: {message}".format(method, **answer["error"]))
+        return answer
 
     def __exit__(self, *_):
-        if getattr(self, "_channel", None) is not None:
-            self._channel.close()
         if self._process is not None:
             self._process.terminate()
             try:

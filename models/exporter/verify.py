@@ -1,8 +1,8 @@
 """--verify and --check: the numbers of the served model beside those of PyTorch, as a table."""
 
+import base64
 import struct
 
-from . import wire
 from .common import ExportError, is_integer, read_config, shortened
 from .reference import Reference
 from .reference_reader import ReaderReference, made_up_queries
@@ -59,12 +59,35 @@ def made_up(torch, model):
     return [torch.randint(model.vocabulary.size, (length,), generator=generator).tolist() for length in LENGTHS]
 
 
-def to_wire(value):
-    """What is sent for a text, ids or frames."""
-    if isinstance(value, (str, list)):
-        return value
-    flat = value.flatten().tolist()
-    return struct.pack(f"<{len(flat)}f", *flat), value.shape[1]
+def sequence(value):
+    """A Sequence of the call: of a text, ids or frames."""
+    if isinstance(value, str):
+        return {"text": value}
+    if isinstance(value, list):
+        return {"token_ids": {"values": value}}
+    frames = value.flatten().tolist()
+    data = base64.b64encode(struct.pack(f"<{len(frames)}f", *frames)).decode()
+    return {"features": {"data": data, "feature_size": value.shape[1]}}
+
+
+def numbers(values):
+    """JSON has those that are not finite as texts."""
+    return [float(value) for value in values]
+
+
+def served_logits(served, value):
+    """In the order of the labels."""
+    labels = served.call("classify", sequences=[sequence(value)])["classifications"][0]["labels"]
+    return numbers(label["logit"] for label in sorted(labels, key=lambda label: label["index"]))
+
+
+def served_vectors(served, value, pooling):
+    return numbers(served.call("encode", sequences=[sequence(value)], pooling=pooling)["encodings"][0]["values"])
+
+
+def served_log_probs(served, value):
+    """Of each token but the first."""
+    return numbers(served.call("score", sequences=[sequence(value)], token_log_probs=True)["scores"][0]["token_log_probs"])
 
 
 def task_of(model):
@@ -125,20 +148,21 @@ def verify(torch, model, served, arguments, table):
         if task == "translator":
             most = min(MOST_TOKENS, model.config["translator"]["max_length"])
             for beam in (1, min(3, model.config["translator"]["beam_size"])):
-                ids, ended, found = wire.read_translation(
-                    served.call("Translate", wire.translate(served.name, to_wire(given), beam, most)))
-                target = ids + [model.config["translator"]["eos_id"]] * ended
-                table.add(f"{what}: log-prob, beam {beam}", length, unknown, [reference.log_prob(inputs, target)], [found])
+                answer = served.call("translate", sequences=[sequence(given)], beam_size=beam, max_new_tokens=most)
+                best = answer["translations"][0]["hypotheses"][0]
+                target = best["token_ids"] + [model.config["translator"]["eos_id"]] * (not best["unfinished"])
+                table.add(f"{what}: log-prob, beam {beam}", length, unknown, [reference.log_prob(inputs, target)],
+                          numbers([best["log_prob"]]))
             continue
         if task == "language_model":
             if length > 1:
-                found = wire.read_log_probs(served.call("Score", wire.score(served.name, to_wire(given))))
+                found = served_log_probs(served, given)
                 table.add(f"{what}: log-probs", length, unknown, reference.log_probs(inputs).tolist(), found)
             continue
-        found = wire.read_vectors(served.call("Encode", wire.encode(served.name, to_wire(given), True)))
+        found = served_vectors(served, given, "POOLING_NONE")
         table.add(f"{what}: vectors", length, None, reference.vectors(inputs).flatten().tolist(), found)
         if task == "classifier":
-            found = wire.read_logits(served.call("Classify", wire.classify(served.name, to_wire(given))))
+            found = served_logits(served, given)
             table.add(f"{what}: logits", length, unknown, reference.logits(inputs).tolist(), found)
     return f"PyTorch ({reference.name})"
 
@@ -153,9 +177,11 @@ def verify_reader(torch, model, served, arguments, table):
                              + (", ".join(tags) or "ids")))
     reference = ReaderReference(torch, model.config, model.tensors, model.vocabulary.words)
     for question, passage in made_up_queries(torch, model.vocabulary.words, LENGTHS):
-        found = wire.read_answer(served.call("Answer", wire.answer(served.name, question, passage)))
+        answer = served.call("answer", queries=[{"question": question, "passages": [passage]}])
+        best = answer["results"][0]["answers"][0]
         tokens = len(reference.tokens(passage))
-        table.add(f"passage of {tokens}: score", tokens, None, list(reference.answer(question, passage)), found)
+        table.add(f"passage of {tokens}: score", tokens, None, list(reference.answer(question, passage)),
+                  numbers([best["log_score"], best["probability"]]))
     return f"PyTorch ({reference.name})"
 
 
@@ -194,7 +220,7 @@ def read_checked(path, model):
 def check(torch, model, served, path, table):
     """Compares with the numbers of a file."""
     sequences, kind, expected = read_checked(path, model)
-    for index, (value, numbers) in enumerate(zip(sequences, expected)):
+    for index, (value, wanted) in enumerate(zip(sequences, expected)):
         if isinstance(value, list) and isinstance(value[0], list):
             value = torch.tensor(value)
         unknown, tokens = None, None if isinstance(value, str) else len(value)
@@ -202,14 +228,14 @@ def check(torch, model, served, path, table):
             ids, unknown = ids_of(model, value)
             tokens = len(ids)
         if kind == "logits":
-            found = wire.read_logits(served.call("Classify", wire.classify(served.name, to_wire(value))))
+            found = served_logits(served, value)
         elif kind == "vectors":
-            found = wire.read_vectors(served.call("Encode", wire.encode(served.name, to_wire(value), False)))
+            found = served_vectors(served, value, "POOLING_DEFAULT")
         else:
-            found = wire.read_log_probs(served.call("Score", wire.score(served.name, to_wire(value))))
-            if len(numbers) == 1:
+            found = served_log_probs(served, value)
+            if len(wanted) == 1:
                 found = [sum(found)]
-        table.add(f"{index}: {kind}", tokens, unknown, numbers, found)
+        table.add(f"{index}: {kind}", tokens, unknown, wanted, found)
     return f"the numbers of {path}"
 
 
