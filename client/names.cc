@@ -1,62 +1,37 @@
 #include "client/names.h"
 
-#include <iterator>
-#include <utility>
-
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "client/client.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/generated_enum_reflection.h"
+#include "sru/v1/inference.pb.h"
 
 namespace sru::client {
 namespace {
 
-template <typename Value, size_t kSize>
-absl::Status Parse(absl::string_view flag, absl::string_view text,
-                   const std::pair<const char*, Value> (&names)[kSize], Value* value) {
+// The names of the values that users know begin with one of these; of output formats those are the raw ones.
+constexpr absl::string_view kPrefixes[] = {"FINISH_REASON_", "FORM_", "OUTPUT_FORMAT_RAW_",
+                                           "POOLING_", "PRIORITY_"};
+
+template <typename Enum>
+absl::Status Parse(absl::string_view flag, absl::string_view text, Enum* value) {
+  const google::protobuf::EnumDescriptor& type = *google::protobuf::GetEnumDescriptor<Enum>();
   std::string allowed;
-  for (const auto& [name, candidate] : names) {
+  for (int i = 0; i < type.value_count(); ++i) {
+    const std::string name = NameOf(*type.value(i));
+    if (name == type.value(i)->name()) continue;
     if (text == name) {
-      *value = candidate;
+      *value = static_cast<Enum>(type.value(i)->number());
       return absl::OkStatus();
     }
-    if (*name != '\0') absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", name);
+    if (!name.empty()) absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", name);
   }
   return absl::InvalidArgumentError(
       absl::StrCat("--", flag, ": expected one of ", allowed, "; found '", text, "'"));
 }
-
-constexpr std::pair<const char*, v1::Priority> kPriorities[] = {
-    {"", v1::PRIORITY_UNSPECIFIED},
-    {"low", v1::PRIORITY_LOW},
-    {"normal", v1::PRIORITY_NORMAL},
-    {"high", v1::PRIORITY_HIGH},
-};
-
-static_assert(std::size(kPriorities) == v1::Priority_MAX + 1, "a name for each priority");
-
-constexpr std::pair<const char*, v1::Pooling> kPoolings[] = {
-    {"default", v1::POOLING_DEFAULT}, {"none", v1::POOLING_NONE}, {"first", v1::POOLING_FIRST},
-    {"last", v1::POOLING_LAST},       {"max", v1::POOLING_MAX},   {"mean", v1::POOLING_MEAN},
-};
-
-static_assert(std::size(kPoolings) == v1::Pooling_MAX + 1, "a name for each pooling");
-
-constexpr std::pair<const char*, v1::LengthPenalty::Form> kPenalties[] = {
-    {"", v1::LengthPenalty::FORM_UNSPECIFIED},
-    {"gnmt", v1::LengthPenalty::FORM_GNMT},
-    {"power", v1::LengthPenalty::FORM_POWER},
-    {"none", v1::LengthPenalty::FORM_NONE},
-};
-
-static_assert(std::size(kPenalties) == v1::LengthPenalty::Form_MAX + 1, "a name for each form");
-
-constexpr std::pair<const char*, v1::OutputFormat> kFormats[] = {
-    {"float32", v1::OUTPUT_FORMAT_RAW_FLOAT32},
-    {"float16", v1::OUTPUT_FORMAT_RAW_FLOAT16},
-    {"bfloat16", v1::OUTPUT_FORMAT_RAW_BFLOAT16},
-};
-static_assert(std::size(kFormats) == v1::OutputFormat_MAX - v1::OUTPUT_FORMAT_FLOATS,
-              "a name for each raw format");
 
 std::string Advice(const absl::Status& status, absl::string_view address, absl::Duration deadline) {
   switch (status.code()) {
@@ -98,39 +73,29 @@ std::string Advice(const absl::Status& status, absl::string_view address, absl::
 
 }  // namespace
 
+std::string NameOf(const google::protobuf::EnumValueDescriptor& value) {
+  absl::string_view name = value.name();
+  for (const absl::string_view prefix : kPrefixes) {
+    if (!absl::ConsumePrefix(&name, prefix)) continue;
+    return name == "UNSPECIFIED" ? "" : absl::AsciiStrToLower(name);
+  }
+  return std::string(name);
+}
+
 absl::Status ParsePriority(absl::string_view text, v1::Priority* priority) {
-  return Parse("priority", text, kPriorities, priority);
+  return Parse("priority", text, priority);
 }
 
 absl::Status ParsePooling(absl::string_view text, v1::Pooling* pooling) {
-  return Parse("pooling", text, kPoolings, pooling);
-}
-
-const char* PoolingName(v1::Pooling pooling) {
-  for (const auto& [name, value] : kPoolings) {
-    if (value == pooling) return name;
-  }
-  return "unknown";
+  return Parse("pooling", text, pooling);
 }
 
 absl::Status ParseLengthPenalty(absl::string_view text, v1::LengthPenalty::Form* form) {
-  return Parse("length_penalty", text, kPenalties, form);
-}
-
-const char* LengthPenaltyName(v1::LengthPenalty::Form form) {
-  for (const auto& [name, value] : kPenalties) {
-    if (value == form) return name;
-  }
-  return "unknown";
-}
-
-std::string ModelStateName(v1::ModelStatus::State state) {
-  const std::string& name = v1::ModelStatus::State_Name(state);
-  return name.empty() ? "unknown" : name;
+  return Parse("length_penalty", text, form);
 }
 
 absl::Status ParseOutputFormat(absl::string_view text, v1::OutputFormat* format) {
-  return Parse("output_format", text, kFormats, format);
+  return Parse("output_format", text, format);
 }
 
 std::string ExplainError(const absl::Status& status, absl::string_view address,

@@ -9,21 +9,24 @@
 #include "absl/time/time.h"
 #include "client/messages_fwd.h"
 
+namespace google::protobuf {
+class EnumValueDescriptor;
+}
+
 namespace sru::client {
+
+// What a user types and reads for a value of an enum: "max" for POOLING_MAX, "" for one that is unspecified. The states of models,
+// "READY" and so on, are read as they are.
+std::string NameOf(const google::protobuf::EnumValueDescriptor& value);
 
 // "" (unspecified), "low", "normal", "high". kInvalidArgument lists what is allowed.
 absl::Status ParsePriority(absl::string_view text, v1::Priority* priority);
 
-// "default", "none", "first", "last", "max", "mean".
+// "default", "none", "last" and so on.
 absl::Status ParsePooling(absl::string_view text, v1::Pooling* pooling);
-const char* PoolingName(v1::Pooling pooling);
 
 // "" (the model's own), "gnmt", "power", "none": how hypotheses of different length are compared.
 absl::Status ParseLengthPenalty(absl::string_view text, v1::LengthPenalty_Form* form);
-const char* LengthPenaltyName(v1::LengthPenalty_Form form);
-
-// "LOADING", "READY" and so on.
-std::string ModelStateName(v1::ModelStatus_State state);
 
 // "float32", "float16", "bfloat16": the raw formats of the wire.
 absl::Status ParseOutputFormat(absl::string_view text, v1::OutputFormat* format);

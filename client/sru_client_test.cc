@@ -586,7 +586,7 @@ TEST_F(SruClientTest, WrongCommandLinesExitWithTwo) {
       {{"classify", "--batch=0", "x"}, "--batch: expected at least 1, found 0"},
       {{"classify", "--priority=urgent", "x"}, "--priority: expected one of low, normal, high"},
       {{"classify", "--deadline=-1s", "x"}, "--deadline: expected more than 0s, found -1s"},
-      {{"encode", "--pooling=sum", "x"}, "--pooling: expected one of default, none, first, last"},
+      {{"encode", "--pooling=sum", "x"}, "--pooling: expected one of default, none, last, max"},
       {{"encode", "--output_format=int8", "x"}, "--output_format: expected one of float32"},
       {{"encode", "--raw", "--json", "x"}, "--raw and --json exclude each other"},
       {{"encode", "--raw", "--skip_empty", "x"}, "--raw and --skip_empty exclude each other"},

@@ -73,7 +73,7 @@ server                   | server/calls server/rpc server/open_inference server/
                          | server/compat models kernels base                  |
 
 client                   | base proto                                         | absl grpc nlohmann openssl protobuf
-client/commands          | client base proto                                  | absl nlohmann
+client/commands          | client base proto                                  | absl nlohmann protobuf
 client/sru_client.cc     | client/commands                                    |
 client/example           | client                                             |
 bench                    | client models kernels kernels/bench proto base     | absl grpc nghttp2 nlohmann protobuf

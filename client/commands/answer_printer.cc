@@ -20,8 +20,9 @@ std::vector<TextTable::Column> Columns(bool questions) {
   return columns;
 }
 
+// Offsets are those in the file.
 Json AnswerJson(const FoundAnswer& answer) {
-  Json json = {{"text", answer.span.text()}};
+  Json json = MessageJson(answer.span);
   if (!answer.file.empty()) json["file"] = answer.file;
   json["passage"] = answer.number;
   if (answer.line > 0) json["line"] = answer.line;
@@ -29,8 +30,6 @@ Json AnswerJson(const FoundAnswer& answer) {
   json["end_byte"] = answer.byte + answer.span.end_byte();
   json["start_char"] = answer.character + answer.span.start_char();
   json["end_char"] = answer.character + answer.span.end_char();
-  json["log_score"] = answer.span.log_score();
-  json["probability"] = Exact(answer.span.probability());
   return json;
 }
 

@@ -96,27 +96,6 @@ void AddRows(const ClassifyFlags& flags, const TextInput::Item& item,
   }
 }
 
-Json ResultJson(const TextInput::Item& item, const v1::ClassifyResponse& response,
-                const v1::Classification& result, double latency_us) {
-  Json json = {{"line", item.line},
-               {"text", item.text},
-               {"model", response.model()},
-               {"version", response.version()},
-               {"labels", Json::array()},
-               {"token_count", result.token_count()},
-               {"unknown_tokens", result.unknown_tokens()},
-               {"truncated", result.truncated()}};
-  for (const v1::Label& label : result.labels()) {
-    json["labels"].push_back({{"name", label.name()},
-                              {"index", label.index()},
-                              {"probability", Exact(label.probability())},
-                              {"logit", Exact(label.logit())}});
-  }
-  json["latency_us"] = latency_us;
-  json["times"] = TimesJson(response.times());
-  return json;
-}
-
 absl::Status Print(const ClassifyFlags& flags, const std::vector<TextInput::Item>& items,
                    const v1::ClassifyResponse& response, absl::Duration latency, TextTable* table,
                    UnknownWords* words) {
@@ -129,7 +108,8 @@ absl::Status Print(const ClassifyFlags& flags, const std::vector<TextInput::Item
     const v1::Classification& result = response.classifications(static_cast<int>(i));
     words->Add(result.token_count(), result.unknown_tokens());
     if (flags.common.json) {
-      std::cout << Dump(ResultJson(items[i], response, result, latency_us)) << "\n";
+      std::cout << Dump(ResultJson(items[i].line, items[i].text, response, result, latency))
+                << "\n";
     } else {
       AddRows(flags, items[i], result, latency_us, response.times().total_us(), table);
     }

@@ -131,24 +131,6 @@ v1::EncodeRequest MakeRequest(const EncodeFlags& flags, const std::vector<TextIn
   return request;
 }
 
-Json ResultJson(const TextInput::Item& item, const v1::EncodeResponse& response,
-                const v1::Encoding& result, const std::vector<float>& values, double latency_us) {
-  Json json = {{"line", item.line},
-               {"text", item.text},
-               {"model", response.model()},
-               {"version", response.version()},
-               {"shape", Json::array()},
-               {"values", Json::array()},
-               {"token_count", result.token_count()},
-               {"unknown_tokens", result.unknown_tokens()},
-               {"truncated", result.truncated()}};
-  for (const int64_t size : result.shape()) json["shape"].push_back(size);
-  for (const float value : values) json["values"].push_back(Exact(value));
-  json["latency_us"] = latency_us;
-  json["times"] = TimesJson(response.times());
-  return json;
-}
-
 // The length and the first values are those of the first vector.
 void AddRow(const TextInput::Item& item, const v1::Encoding& result,
             const std::vector<float>& values, TextTable* table) {
@@ -186,9 +168,10 @@ absl::Status Print(const EncodeFlags& flags, const std::vector<TextInput::Item>&
           absl::StrCat("the answer is not consistent: ", values.status().message()));
     }
     if (flags.common.json) {
-      std::cout << Dump(ResultJson(items[i], response, result, *values,
-                                   absl::ToDoubleMicroseconds(latency)))
-                << "\n";
+      Json json = ResultJson(items[i].line, items[i].text, response, result, latency);
+      json["values"] = Json::array();
+      for (const float value : *values) json["values"].push_back(Exact(value));
+      std::cout << Dump(json) << "\n";
     } else {
       AddRow(items[i], result, *values, table);
     }

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/commands/generate_stats.h"
 #include "client/token_view.h"
 #include "sru/v1/inference.pb.h"
 
@@ -20,34 +19,16 @@ std::vector<TextTable::Column> TokenColumns() {
           {"BITS", true},   {"TEXT"},           {"CANDIDATES"}};
 }
 
-Json MessageJson(const v1::GenerateResponse& response) {
-  Json json = {
-      {"sample", response.sample()}, {"text", response.text()}, {"token_ids", Json::array()}};
-  for (const int32_t id : response.token_ids()) json["token_ids"].push_back(id);
-  if (response.log_probs_size() > 0) {
-    json["log_probs"] = Json::array();
-    for (const float value : response.log_probs()) json["log_probs"].push_back(Exact(value));
+Json ResponseJson(const v1::GenerateResponse& response) {
+  Json json = MessageJson(response);
+  for (const char* list : {"log_probs", "candidates", "token_texts"}) {
+    if (json[list].empty()) json.erase(list);
   }
-  if (response.candidates_size() > 0) {
-    json["candidates"] = Json::array();
-    for (const v1::Candidates& of_token : response.candidates()) {
-      Json list = Json::array();
-      for (const v1::Candidate& candidate : of_token.candidates()) {
-        list.push_back({{"token_id", candidate.token_id()},
-                        {"text", candidate.text()},
-                        {"log_prob", Exact(candidate.log_prob())}});
-      }
-      json["candidates"].push_back(std::move(list));
-    }
+  if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) return json;
+  for (const char* last :
+       {"model", "version", "finish_reason", "prompt_tokens", "generated_tokens"}) {
+    json.erase(last);
   }
-  if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
-    json["finish_reason"] = FinishReasonName(response.finish_reason());
-    json["prompt_tokens"] = response.prompt_tokens();
-    json["generated_tokens"] = response.generated_tokens();
-    json["model"] = response.model();
-    json["version"] = response.version();
-  }
-  if (response.has_times()) json["times"] = TimesJson(response.times());
   return json;
 }
 
@@ -61,7 +42,7 @@ GeneratePrinter::GeneratePrinter(const GeneratePrinterOptions& options)
 void GeneratePrinter::Add(const v1::GenerateResponse& response) {
   printed_ = true;
   if (options_.json) {
-    std::cout << Dump(MessageJson(response)) << "\n" << std::flush;
+    std::cout << Dump(ResponseJson(response)) << "\n" << std::flush;
     return;
   }
   if (options_.token_rows) {

@@ -6,24 +6,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/names.h"
+#include "google/protobuf/descriptor.h"
 
 namespace sru::client {
 namespace {
 
 double Milliseconds(absl::Duration duration) { return absl::ToDoubleMilliseconds(duration); }
 
-}  // namespace
-
-const char* FinishReasonName(v1::FinishReason reason) {
-  switch (reason) {
-    case v1::FINISH_REASON_LENGTH:
-      return "length";
-    case v1::FINISH_REASON_STOP:
-      return "stop";
-    default:
-      return "unfinished";
-  }
+// "length", "stop"; "unfinished" for a text without a reason.
+std::string FinishReasonName(v1::FinishReason reason) {
+  const auto* const known = v1::FinishReason_descriptor()->FindValueByNumber(reason);
+  const std::string name = known == nullptr ? "" : NameOf(*known);
+  return name.empty() ? "unfinished" : name;
 }
+
+}  // namespace
 
 void GenerateStats::Add(const v1::GenerateResponse& response, absl::Time now) {
   const auto [it, is_first] = samples_.try_emplace(response.sample());

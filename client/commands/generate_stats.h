@@ -43,9 +43,6 @@ class GenerateStats {
   int generated_tokens_ = 0;
 };
 
-// "length", "stop"; "unfinished" for a text without a reason.
-const char* FinishReasonName(v1::FinishReason reason);
-
 }  // namespace sru::client
 
 #endif  // SRU_CLIENT_COMMANDS_GENERATE_STATS_H_

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/commands/json_output.h"
-#include "client/names.h"
 #include "client/text_table.h"
 
 namespace sru::client {
@@ -14,7 +13,7 @@ void PrintStatuses(const google::protobuf::RepeatedPtrField<v1::ModelStatus>& st
     for (const v1::ModelStatus& status : statuses) {
       std::cout << Dump({{"name", status.model()},
                          {"version", status.version()},
-                         {"state", ModelStateName(status.state())},
+                         {"state", v1::ModelStatus::State_Name(status.state())},
                          {"message", status.message()}})
                 << "\n";
     }
@@ -23,7 +22,7 @@ void PrintStatuses(const google::protobuf::RepeatedPtrField<v1::ModelStatus>& st
   TextTable table({{"NAME"}, {"VERSION", true}, {"STATE"}, {"MESSAGE"}}, &std::cout);
   for (const v1::ModelStatus& status : statuses) {
     table.AddRow({status.model(), status.version() == 0 ? "-" : absl::StrCat(status.version()),
-                  ModelStateName(status.state()), status.message()});
+                  v1::ModelStatus::State_Name(status.state()), status.message()});
   }
   table.Flush();
 }

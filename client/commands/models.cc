@@ -14,6 +14,8 @@
 #include "client/commands/model_statuses.h"
 #include "client/names.h"
 #include "client/text_table.h"
+#include "google/protobuf/generated_enum_reflection.h"
+#include "sru/v1/inference.pb.h"
 
 namespace sru::client {
 namespace {
@@ -32,45 +34,18 @@ examples:
 
 constexpr size_t kAbilitiesWidth = 60;
 
+template <typename Enum>
+std::string EnumName(Enum value) {
+  const auto* const known = google::protobuf::GetEnumDescriptor<Enum>()->FindValueByNumber(value);
+  return known == nullptr ? "unknown" : NameOf(*known);
+}
+
 Json ModelJson(const v1::ModelInfo& model) {
-  Json json = {{"name", model.name()},
-               {"version", model.version()},
-               {"description", model.description()},
-               {"input_size", model.input_size()},
-               {"output_size", model.output_size()},
-               {"hidden_size", model.hidden_size()},
-               {"num_layers", model.num_layers()},
-               {"bidirectional", model.bidirectional()},
-               {"pooling", PoolingName(model.pooling())},
-               {"task", model.task()},
-               {"labels", Json::array()},
-               {"vocabulary_size", model.vocabulary_size()},
-               {"preprocessing", model.preprocessing()},
-               {"max_sequence_tokens", model.max_sequence_tokens()},
-               {"backend", model.backend()},
-               {"backend_description", model.backend_description()},
-               {"dtype", model.dtype()},
-               {"instances", model.instances()},
-               {"parameter_count", model.parameter_count()}};
-  for (const std::string& label : model.labels()) json["labels"].push_back(label);
-  if (model.has_reader()) {
-    const v1::ReaderInfo& reader = model.reader();
-    json["reader"] = {{"features", Json::array()},
-                      {"pos_size", reader.pos_size()},
-                      {"ner_size", reader.ner_size()},
-                      {"max_answer_tokens", reader.max_answer_tokens()}};
-    for (const std::string& name : reader.features()) json["reader"]["features"].push_back(name);
-  }
+  Json json = MessageJson(model);
   if (model.has_translator()) {
-    const v1::TranslatorInfo& translator = model.translator();
-    json["translator"] = {{"source_language", translator.source_language()},
-                          {"target_language", translator.target_language()},
-                          {"beam_size", translator.beam_size()},
-                          {"length_penalty", LengthPenaltyName(translator.length_penalty().form())},
-                          {"alpha", Exact(translator.length_penalty().alpha())},
-                          {"max_new_tokens", translator.max_new_tokens()},
-                          {"target_vocabulary_size", translator.target_vocabulary_size()},
-                          {"max_positions", translator.max_positions()}};
+    const v1::LengthPenalty& penalty = model.translator().length_penalty();
+    json["translator"]["length_penalty"] = EnumName(penalty.form());
+    json["translator"]["alpha"] = Exact(penalty.alpha());
   }
   return json;
 }
@@ -99,8 +74,7 @@ std::string Abilities(const v1::ModelInfo& model) {
     absl::StrAppend(&text, "beam ", translator.beam_size());
     const v1::LengthPenalty::Form form = translator.length_penalty().form();
     if (form == v1::LengthPenalty::FORM_GNMT || form == v1::LengthPenalty::FORM_POWER) {
-      absl::StrAppend(&text, ", ", LengthPenaltyName(form), " ",
-                      Exact(translator.length_penalty().alpha()));
+      absl::StrAppend(&text, ", ", EnumName(form), " ", Exact(translator.length_penalty().alpha()));
     }
     return absl::StrCat(text, ")");
   }
@@ -123,7 +97,7 @@ void PrintTable(const std::vector<v1::ModelInfo>& models) {
     table.AddRow({model.name(), absl::StrCat(model.version()), model.task(),
                   absl::StrCat(model.num_layers(), " x ", model.bidirectional() ? "2 x " : "",
                                model.hidden_size()),
-                  PoolingName(model.pooling()), absl::StrCat(model.vocabulary_size()),
+                  EnumName(model.pooling()), absl::StrCat(model.vocabulary_size()),
                   absl::StrCat(model.parameter_count()),
                   absl::StrCat(model.backend(), " ", model.dtype()),
                   absl::StrCat(model.instances()), OneLine(Abilities(model), kAbilitiesWidth)});

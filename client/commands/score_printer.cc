@@ -184,37 +184,14 @@ void ScorePrinter::PrintColored(const LineInput::Item& item, const v1::Score& sc
 
 Json ScorePrinter::TextJson(const LineInput::Item& item, const v1::ScoreResponse& response,
                             const v1::Score& score, absl::Duration latency) const {
-  Json json = Json::object();
+  Json json = ResultJson(item.line, item.text, response, score, latency);
   if (const std::string& file = input_->source_name(item.source); !file.empty()) {
     json["file"] = file;
   }
-  json["line"] = item.line;
-  json["text"] = item.text;
-  json["model"] = response.model();
-  json["version"] = response.version();
   const Figures figures = {score.token_count(), score.scored_count(), score.log_prob()};
   figures.WriteTo(&json);
-  json["unknown_tokens"] = score.unknown_tokens();
-  if (options_.per_token) {
-    json["token_log_probs"] = Json::array();
-    for (const float value : score.token_log_probs()) {
-      json["token_log_probs"].push_back(Exact(value));
-    }
-  }
-  if (options_.candidates) {
-    json["candidates"] = Json::array();
-    for (const v1::Candidates& candidates : score.candidates()) {
-      Json list = Json::array();
-      for (const v1::Candidate& candidate : candidates.candidates()) {
-        list.push_back({{"token_id", candidate.token_id()},
-                        {"text", candidate.text()},
-                        {"log_prob", Exact(candidate.log_prob())}});
-      }
-      json["candidates"].push_back(std::move(list));
-    }
-  }
-  json["latency_us"] = absl::ToDoubleMicroseconds(latency);
-  json["times"] = TimesJson(response.times());
+  if (!options_.per_token) json.erase("token_log_probs");
+  if (!options_.candidates) json.erase("candidates");
   return json;
 }
 

@@ -34,22 +34,16 @@ int AlignmentRows(const v1::Hypothesis& hypothesis, int source_tokens) {
   return hypothesis.alignment_size() / source_tokens;
 }
 
-Json HypothesisJson(const v1::Hypothesis& hypothesis, int source_tokens, bool alignment) {
-  Json json = {{"text", hypothesis.text()},         {"score", hypothesis.score()},
-               {"log_prob", hypothesis.log_prob()}, {"tokens", Json::array()},
-               {"token_ids", Json::array()},        {"unfinished", hypothesis.unfinished()}};
-  for (const std::string& token : hypothesis.tokens()) json["tokens"].push_back(token);
-  for (const int32_t id : hypothesis.token_ids()) json["token_ids"].push_back(id);
-  if (!alignment) return json;
-  json["alignment"] = Json::array();
+// One list for each token of the hypothesis.
+Json AlignmentJson(const v1::Hypothesis& hypothesis, int source_tokens) {
+  Json rows = Json::array();
   for (int row = 0; row < AlignmentRows(hypothesis, source_tokens); ++row) {
-    Json weights = Json::array();
+    Json& weights = rows.emplace_back(Json::array());
     for (int s = 0; s < source_tokens; ++s) {
       weights.push_back(Exact(hypothesis.alignment(row * source_tokens + s)));
     }
-    json["alignment"].push_back(std::move(weights));
   }
-  return json;
+  return rows;
 }
 
 }  // namespace
@@ -121,30 +115,17 @@ void TranslatePrinter::PrintGrids(const LineInput::Item& item, const v1::Transla
 
 Json TranslatePrinter::TextJson(const LineInput::Item& item, const v1::TranslateResponse& response,
                                 const v1::Translation& translation, absl::Duration latency) const {
-  Json json = Json::object();
+  Json json = ResultJson(item.line, item.text, response, translation, latency);
   if (const std::string& file = input_->source_name(item.source); !file.empty()) {
     json["file"] = file;
   }
-  json["line"] = item.line;
-  json["text"] = item.text;
-  json["model"] = response.model();
-  json["version"] = response.version();
-  json["token_count"] = translation.token_count();
-  json["unknown_tokens"] = translation.unknown_tokens();
-  json["truncated"] = translation.truncated();
-  if (options_.alignment) {
-    json["source_tokens"] = Json::array();
-    for (const std::string& token : translation.source_tokens()) {
-      json["source_tokens"].push_back(token);
-    }
+  if (!options_.alignment) json.erase("source_tokens");
+  for (int h = 0; h < translation.hypotheses_size(); ++h) {
+    Json& hypothesis = json["hypotheses"][h];
+    hypothesis.erase("alignment");
+    if (!options_.alignment) continue;
+    hypothesis["alignment"] = AlignmentJson(translation.hypotheses(h), translation.token_count());
   }
-  json["hypotheses"] = Json::array();
-  for (const v1::Hypothesis& hypothesis : translation.hypotheses()) {
-    json["hypotheses"].push_back(
-        HypothesisJson(hypothesis, translation.token_count(), options_.alignment));
-  }
-  json["latency_us"] = absl::ToDoubleMicroseconds(latency);
-  json["times"] = TimesJson(response.times());
   return json;
 }
 
