@@ -111,11 +111,10 @@ std::string Printable(absl::string_view text, absl::string_view keep) {
 
 }  // namespace
 
-TokenStyle ChooseTokenStyle(bool is_terminal, const char* no_color, const char* term) {
-  if (!is_terminal) return TokenStyle::kColumns;
+bool WantsColor(bool is_terminal, const char* no_color, const char* term) {
   const bool wants_none = no_color != nullptr && *no_color != '\0';
   const bool has_none = term == nullptr || absl::string_view(term) == "dumb";
-  return wants_none || has_none ? TokenStyle::kBars : TokenStyle::kColors;
+  return is_terminal && !wants_none && !has_none;
 }
 
 std::optional<std::vector<std::string>> SplitTokens(absl::string_view text,
@@ -187,18 +186,6 @@ std::string ColorLegend() {
     absl::StrAppend(&line, " ", shade.code, " ", shade.name, " ", kResetColor);
   }
   return line;
-}
-
-std::string SurpriseBar(double bits) {
-  // Blocks of one to eight eighths of a character.
-  static constexpr const char* kBlocks[] = {"\u258f", "\u258e", "\u258d", "\u258c",
-                                            "\u258b", "\u258a", "\u2589", "\u2588"};
-  if (!(bits > 0)) return "";  // not a number, either
-  const int eighths = static_cast<int>(std::lround(8 * std::min<double>(bits, kMaxBarBits)));
-  std::string bar;
-  for (int i = 0; i < eighths / 8; ++i) bar += kBlocks[7];
-  if (eighths % 8 > 0) bar += kBlocks[eighths % 8 - 1];
-  return bar;
 }
 
 double Bits(double log_prob) { return log_prob == 0 ? 0 : -log_prob / kLn2; }

@@ -14,15 +14,9 @@ namespace sru::client {
 inline constexpr char kPaleGreen[] = "\x1b[30;48;5;157m";
 inline constexpr char kResetColor[] = "\x1b[0m";
 
-enum class TokenStyle {
-  kColumns,  // a row per token: for programs
-  kBars,     // a row per token with a bar: for a terminal without colors
-  kColors    // the text as it is, each token on the color of its probability
-};
-
-// `no_color` and `term` are the environment's NO_COLOR and TERM, null if unset. NO_COLOR counts if
-// it is not empty (no-color.org).
-TokenStyle ChooseTokenStyle(bool is_terminal, const char* no_color, const char* term);
+// Whether to print colors. `no_color` and `term` are the environment's NO_COLOR and TERM, null if unset. NO_COLOR counts if it is
+// not empty (no-color.org).
+bool WantsColor(bool is_terminal, const char* no_color, const char* term);
 
 // Cuts a text where the tokenizer `preprocessing` (ModelInfo.preprocessing) cuts it. nullopt for a
 // tokenizer whose cuts only the server knows, and if there are not `count` tokens.
@@ -52,10 +46,6 @@ struct ScoredToken {
 std::string ColoredTokens(const std::vector<ScoredToken>& tokens);
 // What the colors mean, in one line.
 std::string ColorLegend();
-
-// A bar as long as the token is surprising: one character per bit, at most kMaxBarBits of them.
-inline constexpr int kMaxBarBits = 16;
-std::string SurpriseBar(double bits);
 
 // Information of something with this log-probability (natural logarithm).
 double Bits(double log_prob);

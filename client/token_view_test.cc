@@ -14,12 +14,12 @@ using ::testing::Not;
 using ::testing::Optional;
 
 TEST(TokenViewTest, ColorsOnlyWhereTheyCanBeSeenAndAreWanted) {
-  EXPECT_EQ(ChooseTokenStyle(false, nullptr, "xterm"), TokenStyle::kColumns);
-  EXPECT_EQ(ChooseTokenStyle(true, nullptr, "xterm"), TokenStyle::kColors);
-  EXPECT_EQ(ChooseTokenStyle(true, "", "xterm"), TokenStyle::kColors);
-  EXPECT_EQ(ChooseTokenStyle(true, "1", "xterm"), TokenStyle::kBars);
-  EXPECT_EQ(ChooseTokenStyle(true, nullptr, "dumb"), TokenStyle::kBars);
-  EXPECT_EQ(ChooseTokenStyle(true, nullptr, nullptr), TokenStyle::kBars);
+  EXPECT_TRUE(WantsColor(true, nullptr, "xterm"));
+  EXPECT_TRUE(WantsColor(true, "", "xterm"));
+  EXPECT_FALSE(WantsColor(false, nullptr, "xterm"));
+  EXPECT_FALSE(WantsColor(true, "1", "xterm"));
+  EXPECT_FALSE(WantsColor(true, nullptr, "dumb"));
+  EXPECT_FALSE(WantsColor(true, nullptr, nullptr));
 }
 
 TEST(TokenViewTest, CutsAsTheTokenizerDoes) {
@@ -69,13 +69,7 @@ TEST(TokenViewTest, BytesOfACharacterShareAColor) {
   EXPECT_THAT(ColoredTokens({{"\x1b", std::log(0.6)}}), Not(HasSubstr("\x1b\x1b")));
 }
 
-TEST(TokenViewTest, BarsGrowWithTheBits) {
-  EXPECT_EQ(SurpriseBar(0), "");
-  EXPECT_EQ(SurpriseBar(0.125), "\u258f");
-  EXPECT_EQ(SurpriseBar(1), "\u2588");
-  EXPECT_EQ(SurpriseBar(2.5), "\u2588\u2588\u258c");
-  EXPECT_EQ(SurpriseBar(1e9), SurpriseBar(kMaxBarBits));
-  EXPECT_EQ(SurpriseBar(std::nan("")), "");
+TEST(TokenViewTest, ALogProbabilityInBits) {
   EXPECT_DOUBLE_EQ(Bits(std::log(0.25)), 2);
   EXPECT_FALSE(std::signbit(Bits(0)));
 }

@@ -398,8 +398,8 @@ int Answer(const Command& command, const std::vector<std::string>& args) {
   AnswerPrinterOptions output;
   output.json = options.common.json;
   output.questions = options.queries;
-  output.color = ChooseTokenStyle(isatty(STDOUT_FILENO) != 0, std::getenv("NO_COLOR"),
-                                  std::getenv("TERM")) == TokenStyle::kColors;
+  output.color =
+      WantsColor(isatty(STDOUT_FILENO) != 0, std::getenv("NO_COLOR"), std::getenv("TERM"));
   AnswerPrinter printer(output);
   if (options.queries) {
     LineInput input(std::move(files), /*files=*/true, LineInput::Lines::kSkipBlank);

@@ -203,7 +203,7 @@ int Score(const Command& command, const std::vector<std::string>& args) {
   flags.Add("carry", &options.carry, "score the texts as one: each goes on from the one before");
   flags.Add("totals", &options.totals, "print nothing but the total, or that of each file");
   flags.Add("per_token", &options.per_token,
-            "show each token: in colors on a terminal, else in columns (NO_COLOR=1: with bars)");
+            "show each token: in colors on a terminal, else (and with NO_COLOR=1) in columns");
   flags.Add("top_candidates", &options.top_candidates,
             "show each token with the most probable ones in its place, up to 128");
   flags.Add("in_flight", &options.in_flight, "calls at a time; --carry has one");
@@ -232,8 +232,8 @@ int Score(const Command& command, const std::vector<std::string>& args) {
   output.per_token = options.per_token;
   output.candidates = options.top_candidates > 0;
   output.tokens_are_split = options.input.tokens;
-  output.style =
-      ChooseTokenStyle(isatty(STDOUT_FILENO) != 0, std::getenv("NO_COLOR"), std::getenv("TERM"));
+  output.color =
+      WantsColor(isatty(STDOUT_FILENO) != 0, std::getenv("NO_COLOR"), std::getenv("TERM"));
   if (options.carry || options.per_token || options.top_candidates > 0) {
     absl::StatusOr<v1::ModelInfo> model =
         FindModel(*client, options.input.model, options.input.version, {kLanguageModel});

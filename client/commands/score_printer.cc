@@ -48,7 +48,6 @@ std::vector<TextTable::Column> TextColumns() {
 std::vector<TextTable::Column> TokenColumns(const ScorePrinterOptions& options) {
   std::vector<TextTable::Column> columns = {
       {"LINE", true}, {"POSITION", true}, {"LOG-PROB", true}, {"BITS", true}};
-  if (options.style != TokenStyle::kColumns) columns.push_back({""});
   columns.push_back({"TOKEN"});
   if (options.candidates) columns.push_back({"CANDIDATES"});
   return columns;
@@ -83,9 +82,8 @@ void ScorePrinter::Total::Add(const Total& other) {
 ScorePrinter::ScorePrinter(const ScorePrinterOptions& options, const LineInput* input)
     : options_(options),
       input_(input),
-      token_rows_(
-          !options.json && !options.totals_only &&
-          (options.candidates || (options.per_token && options.style != TokenStyle::kColors))),
+      token_rows_(!options.json && !options.totals_only &&
+                  (options.candidates || (options.per_token && !options.color))),
       colored_(!options.json && !options.totals_only && options.per_token && !token_rows_),
       texts_(TextColumns(), &std::cout),
       tokens_(TokenColumns(options), &std::cout) {}
@@ -147,12 +145,10 @@ void ScorePrinter::AddTokenRows(const LineInput::Item& item, const v1::Score& sc
   const int unscored = score.token_count() - score.token_log_probs_size();
   for (int i = 0; i < static_cast<int>(tokens.size()); ++i) {
     const ScoredToken& token = tokens[i];
-    const double bits = token.log_prob.has_value() ? Bits(*token.log_prob) : 0;
     std::vector<std::string> row = {
         absl::StrCat(item.line), absl::StrCat(i + 1),
         token.log_prob.has_value() ? absl::StrFormat("%.4f", *token.log_prob) : kNothing,
-        token.log_prob.has_value() ? absl::StrFormat("%.3f", bits) : kNothing};
-    if (options_.style != TokenStyle::kColumns) row.push_back(SurpriseBar(bits));
+        token.log_prob.has_value() ? absl::StrFormat("%.3f", Bits(*token.log_prob)) : kNothing};
     row.push_back(token.text.empty() ? kNothing : QuotedToken(token.text));
     if (options_.candidates) {
       const int at = i - unscored;

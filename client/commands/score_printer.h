@@ -23,8 +23,8 @@ struct ScorePrinterOptions {
   bool per_token = false;
   bool candidates = false;
   bool tokens_are_split = false;  // by spaces: --tokens
-  TokenStyle style = TokenStyle::kColumns;
-  std::string preprocessing;  // of the model, if tokens are shown
+  bool color = false;             // tokens in colors rather than a row each
+  std::string preprocessing;      // of the model, if tokens are shown
 };
 
 // Not thread-safe. Writes to standard output.

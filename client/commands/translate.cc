@@ -1,5 +1,4 @@
 // sru_client translate: translations of texts.
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -39,7 +38,7 @@ flags the model's own beam and length penalty hold: sru_client models --json sho
 prints a table of the best translations; asking for several may change the first, since the search
 then goes on for longer. --prefix is what each translation has to begin with.
 
---alignment draws, for each token of the translation, at which tokens of the text the model looked.
+--alignment lists, for each token of the translation, the tokens of the text at which the model looked.
 
 examples:
   sru_client translate "A ship sails past the old lighthouse."
@@ -53,7 +52,6 @@ examples:
 )";
 
 constexpr double kMaxAlpha = 10;  // inference.proto's limit
-constexpr int kDefaultColumns = 100;
 
 struct TranslateFlags {
   CommonFlags common;
@@ -111,12 +109,6 @@ absl::StatusOr<v1::TranslateRequest> MakeRequest(size_t num_arguments, Translate
     request.mutable_length_penalty()->set_alpha(static_cast<float>(alpha));
   }
   return request;
-}
-
-int TerminalWidth() {
-  winsize size = {};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return kDefaultColumns;
 }
 
 class Translator : public BatchRunner<LineInput::Item, v1::TranslateResponse> {
@@ -187,8 +179,7 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
   flags.Add("max_new_tokens", &options.max_new_tokens,
             "most tokens of a translation; 0 = the model's own");
   flags.Add("prefix", &options.prefix, "TEXT: what each translation begins with");
-  flags.Add("alignment", &options.alignment,
-            "show at which tokens of the text each token looked, as a grid");
+  flags.Add("alignment", &options.alignment, "show at which tokens of the text each token looked");
   flags.Add("files", &options.files, "the arguments are names of files; - is standard input");
   flags.Add("in_flight", &options.in_flight, "calls at a time");
   flags.Add("stats", &options.stats, "print numbers and speed to standard error");
@@ -207,7 +198,6 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
   output.table = options.n_best > 1;
   output.alignment = options.alignment;
   output.terminal = isatty(STDOUT_FILENO) != 0;
-  output.columns = TerminalWidth();
   LineInput input(std::move(texts), options.files, LineInput::Lines::kAll);
   TranslatePrinter printer(output, &input);
   const absl::Time start = absl::Now();

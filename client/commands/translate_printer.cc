@@ -6,12 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/alignment_view.h"
 #include "client/token_view.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::client {
 namespace {
+
+// A token of the source is listed if it has at least this part of a token's attention.
+constexpr float kShownWeight = 0.1f;
 
 // Texts per second and the like; 0 if no time has passed.
 double Rate(int64_t count, absl::Duration elapsed) {
@@ -74,7 +76,7 @@ void TranslatePrinter::Add(const LineInput::Item& item, const v1::TranslateRespo
   if (options_.json) {
     std::cout << Dump(TextJson(item, response, translation, latency)) << "\n";
   } else if (options_.alignment) {
-    PrintGrids(item, translation);
+    PrintAlignments(item, translation);
   } else if (options_.table) {
     for (const v1::Hypothesis& hypothesis : translation.hypotheses()) {
       table_.AddRow({absl::StrCat(item.line), absl::StrFormat("%.4f", hypothesis.score()),
@@ -98,18 +100,28 @@ void TranslatePrinter::Flush() {
   }
 }
 
-void TranslatePrinter::PrintGrids(const LineInput::Item& item, const v1::Translation& translation) {
-  if (!legend_printed_) std::cout << AlignmentLegend() << "\n";
-  legend_printed_ = true;
+void TranslatePrinter::PrintAlignments(const LineInput::Item& item,
+                                       const v1::Translation& translation) {
   const int source_tokens = translation.token_count();
   const std::vector<std::string> source = TokenNames(translation.source_tokens(), source_tokens);
   for (const v1::Hypothesis& hypothesis : translation.hypotheses()) {
+    std::cout << item.line << ": " << Text(hypothesis)
+              << absl::StrFormat("  (score %.4f)\n", hypothesis.score());
+    TextTable table({{"TOKEN"}, {"LOOKED AT"}}, &std::cout);
     const int rows = AlignmentRows(hypothesis, source_tokens);
-    std::cout << "\n"
-              << item.line << ": " << Text(hypothesis)
-              << absl::StrFormat("  (score %.4f)\n", hypothesis.score())
-              << AlignmentGrid(source, TokenNames(hypothesis.tokens(), rows),
-                               hypothesis.alignment(), options_.columns);
+    const std::vector<std::string> target = TokenNames(hypothesis.tokens(), rows);
+    for (int row = 0; row < rows; ++row) {
+      std::string list;
+      for (int s = 0; s < source_tokens; ++s) {
+        const float weight = hypothesis.alignment(row * source_tokens + s);
+        if (weight < kShownWeight) continue;
+        absl::StrAppend(&list, list.empty() ? "" : "  ", QuotedToken(source[s]),
+                        absl::StrFormat(" %.0f%%", 100 * weight));
+      }
+      table.AddRow({QuotedToken(target[row]), std::move(list)});
+    }
+    table.Flush();
+    std::cout << "\n";
   }
 }
 

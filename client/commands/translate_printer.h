@@ -1,4 +1,4 @@
-// Prints what `sru_client translate` has got: lines, a table of the best, grids or JSON.
+// Prints what `sru_client translate` has got: lines, a table of the best, alignments or JSON.
 #ifndef SRU_CLIENT_COMMANDS_TRANSLATE_PRINTER_H_
 #define SRU_CLIENT_COMMANDS_TRANSLATE_PRINTER_H_
 
@@ -18,9 +18,8 @@ namespace sru::client {
 struct TranslatePrinterOptions {
   bool json = false;
   bool table = false;      // a row for each hypothesis, rather than a line for each text
-  bool alignment = false;  // a grid below each translation
+  bool alignment = false;  // a table below each translation: which tokens looked where
   bool terminal = false;   // so nothing that is printed may be obeyed
-  int columns = 100;       // for grids
 };
 
 // Not thread-safe. Writes to standard output.
@@ -44,14 +43,13 @@ class TranslatePrinter {
 
  private:
   std::string Text(const v1::Hypothesis& hypothesis) const;
-  void PrintGrids(const LineInput::Item& item, const v1::Translation& translation);
+  void PrintAlignments(const LineInput::Item& item, const v1::Translation& translation);
   Json TextJson(const LineInput::Item& item, const v1::TranslateResponse& response,
                 const v1::Translation& translation, absl::Duration latency) const;
 
   const TranslatePrinterOptions options_;
   const LineInput* const input_;
   TextTable table_;
-  bool legend_printed_ = false;
   UnknownWords unknown_words_;
   int64_t texts_ = 0;
   int64_t source_tokens_ = 0;
