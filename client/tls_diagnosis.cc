@@ -8,22 +8,19 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
+#include <poll.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
-#include <ctime>
 #include <memory>
 #include <system_error>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "client/address.h"
 #include "client/channel_security.h"
@@ -37,7 +34,6 @@ struct OpenSslFree {
   void operator()(EVP_PKEY* p) const { EVP_PKEY_free(p); }
   void operator()(SSL_CTX* p) const { SSL_CTX_free(p); }
   void operator()(SSL* p) const { SSL_free(p); }
-  void operator()(GENERAL_NAMES* p) const { GENERAL_NAMES_free(p); }
 };
 template <typename T>
 using Owned = std::unique_ptr<T, OpenSslFree>;
@@ -77,35 +73,28 @@ std::string SubjectOf(const X509* certificate) {
 }
 std::string IssuerOf(const X509* certificate) { return NameOf(X509_get_issuer_name(certificate)); }
 
-absl::Time EndOf(const X509* certificate) {
-  std::tm parts{};
-  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &parts) != 1) return absl::InfinitePast();
-  return absl::FromTimeT(timegm(&parts));
-}
-std::string EndText(const X509* certificate) {
-  return absl::FormatTime(absl::RFC3339_sec, EndOf(certificate), absl::UTCTimeZone());
+// What `print` writes.
+template <typename Print>
+std::string Printed(const Print& print) {
+  const Owned<BIO> out(BIO_new(BIO_s_mem()));
+  print(out.get());
+  char* text = nullptr;
+  const auto size = BIO_get_mem_data(out.get(), &text);
+  return {text, static_cast<size_t>(size)};
 }
 
-// The names that the certificate is for: "localhost, 127.0.0.1".
+bool HasExpired(const X509* certificate) {
+  return X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0;
+}
+std::string EndText(const X509* certificate) {
+  return Printed([&](BIO* out) { ASN1_TIME_print(out, X509_get0_notAfter(certificate)); });
+}
+
+// The names that the certificate is for: "DNS:localhost, IP Address:127.0.0.1".
 std::string HostsOf(const X509* certificate) {
-  const Owned<GENERAL_NAMES> names(static_cast<GENERAL_NAMES*>(
-      X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
-  std::vector<std::string> hosts;
-  for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names.get()); ++i) {
-    const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
-    if (name->type == GEN_DNS) {
-      const auto* text = reinterpret_cast<const char*>(ASN1_STRING_get0_data(name->d.dNSName));
-      hosts.emplace_back(text, static_cast<size_t>(ASN1_STRING_length(name->d.dNSName)));
-    } else if (name->type == GEN_IPADD) {
-      const unsigned char* bytes = ASN1_STRING_get0_data(name->d.iPAddress);
-      if (ASN1_STRING_length(name->d.iPAddress) == 4) {
-        hosts.push_back(absl::StrJoin(bytes, bytes + 4, "."));
-      } else {
-        hosts.emplace_back("an IPv6 address");
-      }
-    }
-  }
-  return hosts.empty() ? SubjectOf(certificate) : absl::StrJoin(hosts, ", ");
+  const int names = X509_get_ext_by_NID(certificate, NID_subject_alt_name, -1);
+  if (names < 0) return SubjectOf(certificate);
+  return Printed([&](BIO* out) { X509V3_EXT_print(out, X509_get_ext(certificate, names), 0, 0); });
 }
 
 // Whether gRPC would connect to a proxy.
@@ -116,85 +105,58 @@ bool UsesProxy() {
   return false;
 }
 
-// A TCP connection, with one deadline that bounds every wait.
+// A socket that does not block.
 class Socket {
  public:
-  explicit Socket(absl::Time deadline) : deadline_(deadline) {}
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  ~Socket() { Close(); }
-
-  // Tries the addresses of the host in turn. Says why the last one failed.
-  absl::Status Connect(const HostPort& to) {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* found = nullptr;
-    if (const int code = getaddrinfo(to.host.c_str(), to.port.c_str(), &hints, &found); code != 0) {
-      return absl::UnavailableError(absl::StrCat("'", to.host, "': ", gai_strerror(code)));
-    }
-    absl::Status status = absl::UnknownError("no address");
-    for (const addrinfo* one = found; one != nullptr && !status.ok(); one = one->ai_next) {
-      Close();
-      status = ConnectTo(*one);
-    }
-    freeaddrinfo(found);
-    return status;
+  explicit Socket(int fd) : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&&) = delete;
+  ~Socket() {
+    if (fd_ >= 0) close(fd_);
   }
-
-  bool Send(const char* data, size_t size) {
-    while (size > 0) {
-      if (!BoundNextCall()) return false;
-      const ssize_t sent = send(fd_, data, size, MSG_NOSIGNAL);
-      if (sent < 0 && errno != EINTR) return false;
-      if (sent > 0) {
-        data += sent;
-        size -= static_cast<size_t>(sent);
-      }
-    }
-    return true;
-  }
-
-  // Returns the number of bytes read; 0 if the other side has closed the connection, -1 at the
-  // deadline.
-  int Receive(char* buffer, size_t size) {
-    for (;;) {
-      if (!BoundNextCall()) return -1;
-      const ssize_t received = recv(fd_, buffer, size, 0);
-      if (received >= 0) return static_cast<int>(received);
-      if (errno != EINTR) return errno == EAGAIN ? -1 : 0;
-    }
-  }
+  int fd() const { return fd_; }
 
  private:
-  absl::Status ConnectTo(const addrinfo& address) {
-    fd_ = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
-    while (fd_ >= 0) {
-      if (!BoundNextCall()) return absl::UnknownError("no answer in time");
-      if (connect(fd_, address.ai_addr, address.ai_addrlen) == 0) return absl::OkStatus();
-      // Both mean that the bound has passed: the second after an interruption.
-      if (errno == EINPROGRESS || errno == EALREADY) continue;
-      if (errno != EINTR) break;
-    }
-    return absl::UnavailableError(std::generic_category().message(errno));
-  }
-
-  // The socket's next call ends at the deadline. False if that has passed.
-  bool BoundNextCall() const {
-    const absl::Duration left = deadline_ - absl::Now();
-    const timeval bound = absl::ToTimeval(left);
-    return left >= absl::Milliseconds(1) &&
-           setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof(bound)) == 0 &&
-           setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof(bound)) == 0;
-  }
-
-  void Close() {
-    if (fd_ >= 0) close(fd_);
-    fd_ = -1;
-  }
-
-  const absl::Time deadline_;
-  int fd_ = -1;
+  int fd_;
 };
+
+// False if the deadline comes first.
+bool Await(const Socket& socket, int16_t event, absl::Time deadline) {
+  pollfd awaited = {socket.fd(), event, 0};
+  int ready = -1;
+  while (ready < 0) {
+    const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
+    if (left_ms <= 0) return false;
+    ready = poll(&awaited, 1, static_cast<int>(left_ms));
+    if (ready < 0 && errno != EINTR) return false;
+  }
+  return ready > 0;
+}
+
+// Tries the addresses of the host in turn. Says why the last one failed.
+absl::StatusOr<Socket> Connect(const HostPort& to, absl::Time deadline) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int code = getaddrinfo(to.host.c_str(), to.port.c_str(), &hints, &found); code != 0) {
+    return absl::UnavailableError(absl::StrCat("'", to.host, "': ", gai_strerror(code)));
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(found, &freeaddrinfo);
+  absl::Status status = absl::UnknownError("no address");
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    Socket connected(
+        socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+    int error = connect(connected.fd(), one->ai_addr, one->ai_addrlen) == 0 ? 0 : errno;
+    if (error == EINPROGRESS) {
+      if (!Await(connected, POLLOUT, deadline)) return absl::UnknownError("no answer in time");
+      socklen_t size = sizeof(error);
+      getsockopt(connected.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+    if (error == 0) return connected;
+    status = absl::UnavailableError(std::generic_category().message(error));
+  }
+  return status;
+}
 
 // The outcome of a handshake.
 struct Outcome {
@@ -205,10 +167,8 @@ struct Outcome {
     kNoAnswer,  // there was no answer in time
   };
   End end = End::kNoAnswer;
-  bool finished = false;                 // the handshake is done on this side
-  unsigned long error = 0;               // OpenSSL's error, for kFailed
-  bool wants_certificate = false;        // the server asked for a client certificate
-  std::vector<std::string> authorities;  // those that it accepts, as far as it says
+  int reason = 0;                  // OpenSSL's, for kFailed
+  bool wants_certificate = false;  // the server asked for a client certificate
   long verify_result = X509_V_OK;
   std::string alpn;
   Owned<X509> certificate;  // the server's, null if it sent none
@@ -228,15 +188,15 @@ int Verify(X509_STORE_CTX* verified, void* kept) {
   return X509_verify_cert(verified);
 }
 
-// Makes the handshake through memory, since OpenSSL's own sockets raise SIGPIPE.
-Outcome Handshake(SSL_CTX* context, const std::string& name, Socket* socket) {
+Outcome Handshake(SSL_CTX* context, const std::string& name, const Socket& socket,
+                  absl::Time deadline) {
   Outcome outcome;
   SSL_CTX_set_cert_cb(context, OnCertificateWanted, &outcome.wants_certificate);
   SSL_CTX_set_cert_verify_callback(context, Verify, &outcome.certificate);
   const Owned<SSL> ssl(SSL_new(context));
-  BIO* const incoming = BIO_new(BIO_s_mem());
+  // What it writes goes through memory, since OpenSSL's own sockets raise SIGPIPE.
   BIO* const outgoing = BIO_new(BIO_s_mem());
-  SSL_set_bio(ssl.get(), incoming, outgoing);
+  SSL_set_bio(ssl.get(), BIO_new_socket(socket.fd(), BIO_NOCLOSE), outgoing);
   SSL_set_connect_state(ssl.get());
   constexpr unsigned char kHttp2[] = {2, 'h', '2'};
   SSL_set_alpn_protos(ssl.get(), kHttp2, sizeof(kHttp2));
@@ -245,46 +205,30 @@ Outcome Handshake(SSL_CTX* context, const std::string& name, Socket* socket) {
     X509_VERIFY_PARAM_set1_host(parameters, name.c_str(), name.size());
     SSL_set_tlsext_host_name(ssl.get(), name.c_str());
   }
-  std::array<char, 16384> buffer{};
-  for (;;) {
+  int error = SSL_ERROR_WANT_READ;
+  do {
     ERR_clear_error();
-    int result = outcome.finished ? 1 : SSL_do_handshake(ssl.get());
-    if (result == 1) {
-      outcome.finished = true;
-      // An HTTP/2 server speaks first; under TLS 1.3 it refuses a client's certificate only now.
-      char byte = 0;
-      result = SSL_read(ssl.get(), &byte, 1);
-    }
-    const int error = SSL_get_error(ssl.get(), result);
-    const unsigned long code = ERR_peek_error();
-    while (BIO_pending(outgoing) > 0) {
-      const int size = BIO_read(outgoing, buffer.data(), static_cast<int>(buffer.size()));
-      if (size <= 0 || !socket->Send(buffer.data(), static_cast<size_t>(size))) break;
-    }
-    if (error != SSL_ERROR_WANT_READ) {
-      outcome.end = result == 1                      ? Outcome::End::kAnswered
-                    : error == SSL_ERROR_ZERO_RETURN ? Outcome::End::kClosed
-                                                     : Outcome::End::kFailed;
-      outcome.error = code;
-      break;
-    }
-    const int size = socket->Receive(buffer.data(), buffer.size());
-    if (size <= 0) {
-      outcome.end = size == 0 ? Outcome::End::kClosed : Outcome::End::kNoAnswer;
-      break;
-    }
-    BIO_write(incoming, buffer.data(), size);
-  }
+    // An HTTP/2 server speaks first; under TLS 1.3 it refuses a client's certificate only now.
+    char byte = 0;
+    error = SSL_get_error(ssl.get(), SSL_read(ssl.get(), &byte, 1));
+    char* data = nullptr;
+    const auto size = BIO_get_mem_data(outgoing, &data);
+    if (size > 0) send(socket.fd(), data, static_cast<size_t>(size), MSG_NOSIGNAL);
+    BIO_reset(outgoing);
+  } while (error == SSL_ERROR_WANT_READ && Await(socket, POLLIN, deadline));
+  outcome.reason = ERR_GET_REASON(ERR_peek_error());
+  const bool closed = error == SSL_ERROR_ZERO_RETURN || error == SSL_ERROR_SYSCALL ||
+                      outcome.reason == SSL_R_UNEXPECTED_EOF_WHILE_READING;
+  outcome.end = error == SSL_ERROR_NONE        ? Outcome::End::kAnswered
+                : error == SSL_ERROR_WANT_READ ? Outcome::End::kNoAnswer
+                : closed                       ? Outcome::End::kClosed
+                                               : Outcome::End::kFailed;
   ERR_clear_error();
   outcome.verify_result = SSL_get_verify_result(ssl.get());
   const unsigned char* protocol = nullptr;
   unsigned int size = 0;
   SSL_get0_alpn_selected(ssl.get(), &protocol, &size);
   outcome.alpn.assign(reinterpret_cast<const char*>(protocol), size);
-  const STACK_OF(X509_NAME)* names = SSL_get0_peer_CA_list(ssl.get());
-  for (int i = 0; names != nullptr && i < sk_X509_NAME_num(names); ++i) {
-    outcome.authorities.push_back(NameOf(sk_X509_NAME_value(names, i)));
-  }
   return outcome;
 }
 
@@ -325,31 +269,22 @@ absl::StatusOr<ClientContext> MakeContext(const ConnectOptions& options) {
 }
 
 // Why a server that asks for a client certificate ended the connection.
-std::string WhyRefused(const Outcome& outcome, const std::vector<Owned<X509>>& own) {
-  const std::string wanted = outcome.authorities.empty()
-                                 ? ""
-                                 : absl::StrCat(" of ", absl::StrJoin(outcome.authorities, " or "));
+std::string WhyRefused(const std::vector<Owned<X509>>& own) {
   if (own.empty()) {
-    return absl::StrCat("the server asks for a client certificate", wanted,
-                        "; give one with tls_cert and tls_key");
+    return "the server asks for a client certificate; give one with tls_cert and tls_key";
   }
   const X509* mine = own.front().get();
-  if (EndOf(mine) < absl::Now()) {
-    return absl::StrCat("the server does not take the certificate of tls_cert, ", SubjectOf(mine),
-                        ", which expired at ", EndText(mine));
-  }
   return absl::StrCat("the server does not take the certificate of tls_cert, ", SubjectOf(mine),
-                      ", issued by ", IssuerOf(own.back().get()),
-                      wanted.empty() ? "" : "; it takes those", wanted);
+                      HasExpired(mine) ? absl::StrCat(", which expired at ", EndText(mine))
+                                       : absl::StrCat(", issued by ", IssuerOf(own.back().get())));
 }
 
 // What is wrong with the connection to a server that is called with TLS; empty if nothing is.
 std::string Judge(const Outcome& outcome, const ConnectOptions& options, const std::string& name,
                   const std::vector<Owned<X509>>& own) {
-  const int reason = ERR_GET_REASON(outcome.error);
   if (outcome.end == Outcome::End::kFailed && outcome.certificate == nullptr &&
-      (reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_HTTP_REQUEST ||
-       reason == SSL_R_PACKET_LENGTH_TOO_LONG)) {
+      (outcome.reason == SSL_R_WRONG_VERSION_NUMBER || outcome.reason == SSL_R_HTTP_REQUEST ||
+       outcome.reason == SSL_R_PACKET_LENGTH_TOO_LONG)) {
     return "the server does not speak TLS; leave out tls and the options that begin with tls_";
   }
   if (outcome.verify_result == X509_V_ERR_HOSTNAME_MISMATCH ||
@@ -375,9 +310,9 @@ std::string Judge(const Outcome& outcome, const ConnectOptions& options, const s
     if (outcome.alpn == "h2") return "";
     return "the server speaks TLS but not HTTP/2, so it is no gRPC server";
   }
-  if (outcome.wants_certificate) return WhyRefused(outcome, own);
+  if (outcome.wants_certificate) return WhyRefused(own);
   if (outcome.end == Outcome::End::kFailed) {
-    const char* text = ERR_reason_error_string(outcome.error);
+    const char* text = ERR_reason_error_string(ERR_PACK(ERR_LIB_SSL, 0, outcome.reason));
     return absl::StrCat("OpenSSL says: ", text == nullptr ? "no reason given" : text);
   }
   return outcome.end == Outcome::End::kClosed
@@ -386,10 +321,11 @@ std::string Judge(const Outcome& outcome, const ConnectOptions& options, const s
 }
 
 // kUnavailable if a server that is called without TLS wants it.
-absl::Status DiagnosePlain(const ConnectOptions& options, const HostPort& to, Socket* socket) {
+absl::Status DiagnosePlain(const ConnectOptions& options, const HostPort& to, const Socket& socket,
+                           absl::Time deadline) {
   const Owned<SSL_CTX> context(SSL_CTX_new(TLS_client_method()));
   if (context == nullptr) return absl::UnknownError("OpenSSL cannot do TLS here");
-  const Outcome outcome = Handshake(context.get(), to.host, socket);
+  const Outcome outcome = Handshake(context.get(), to.host, socket, deadline);
   if (outcome.certificate != nullptr) {
     return absl::UnavailableError(
         absl::StrCat("cannot connect to ", options.address,
@@ -407,12 +343,13 @@ absl::Status DiagnosePlain(const ConnectOptions& options, const HostPort& to, So
 absl::Status DiagnoseConnection(const ConnectOptions& options, absl::Duration timeout) {
   const std::optional<HostPort> to = ParseHostPort(options.address);
   if (!to.has_value() || UsesProxy()) return absl::UnknownError("it is not known where it goes");
-  Socket socket(absl::Now() + timeout);
-  if (absl::Status status = socket.Connect(*to); !status.ok()) {
-    return absl::Status(
-        status.code(), absl::StrCat("cannot connect to ", options.address, ": ", status.message()));
+  const absl::Time deadline = absl::Now() + timeout;
+  const absl::StatusOr<Socket> socket = Connect(*to, deadline);
+  if (!socket.ok()) {
+    return absl::Status(socket.status().code(), absl::StrCat("cannot connect to ", options.address,
+                                                             ": ", socket.status().message()));
   }
-  if (!WantsTls(options)) return DiagnosePlain(options, *to, &socket);
+  if (!WantsTls(options)) return DiagnosePlain(options, *to, *socket, deadline);
   const absl::StatusOr<ClientContext> context = MakeContext(options);
   std::string why;
   if (!context.ok()) {
@@ -420,7 +357,8 @@ absl::Status DiagnoseConnection(const ConnectOptions& options, absl::Duration ti
     why = std::string(context.status().message());
   } else {
     const std::string& name = options.tls_server_name.empty() ? to->host : options.tls_server_name;
-    why = Judge(Handshake(context->ssl.get(), name, &socket), options, name, context->own);
+    why =
+        Judge(Handshake(context->ssl.get(), name, *socket, deadline), options, name, context->own);
   }
   if (why.empty()) return absl::OkStatus();
   return absl::UnavailableError(

@@ -22,7 +22,6 @@ namespace {
 using ::sru::testing::Certificate;
 using ::sru::testing::CertificateOptions;
 using ::testing::AllOf;
-using ::testing::AnyOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -110,13 +109,15 @@ TEST_F(TlsDiagnosisTest, AServerThatIsNotTrusted) {
 TEST_F(TlsDiagnosisTest, AnotherName) {
   ConnectOptions options = Serve(server_);
   options.tls_server_name = "sru.example";
-  EXPECT_THAT(WhyNot(options), HasSubstr("certificate is for localhost, 127.0.0.1, not for "
-                                         "sru.example, as tls_server_name has it"));
+  EXPECT_THAT(WhyNot(options),
+              HasSubstr("certificate is for DNS:localhost, IP Address:127.0.0.1, not "
+                        "for sru.example, as tls_server_name has it"));
   CertificateOptions elsewhere = Named("elsewhere");
   elsewhere.alternative_names = "DNS:sru.example";
   options = Serve(Certificate(elsewhere, &ours_));
-  EXPECT_THAT(WhyNot(options), HasSubstr("certificate is for sru.example, not for localhost; give "
-                                         "its name with tls_server_name"));
+  EXPECT_THAT(WhyNot(options),
+              HasSubstr("certificate is for DNS:sru.example, not for localhost; give "
+                        "its name with tls_server_name"));
 }
 
 TEST_F(TlsDiagnosisTest, AnExpiredCertificate) {
@@ -128,16 +129,12 @@ TEST_F(TlsDiagnosisTest, AnExpiredCertificate) {
 
 TEST_F(TlsDiagnosisTest, AClientCertificateIsWanted) {
   ConnectOptions options = Serve(server_, ours_.pem());
-  // Only a server with an old gRPC says whose certificates it accepts.
-  EXPECT_THAT(WhyNot(options), AllOf(AnyOf(HasSubstr("asks for a client certificate of /CN=ours;"),
-                                           HasSubstr("asks for a client certificate;")),
-                                     HasSubstr("tls_cert and tls_key")));
+  EXPECT_THAT(WhyNot(options), EndsWith("the server asks for a client certificate; give one with "
+                                        "tls_cert and tls_key"));
   options.tls_cert = File(stranger_.pem());
   options.tls_key = File(stranger_.key_pem());
-  EXPECT_THAT(WhyNot(options), AllOf(HasSubstr("does not take the certificate of tls_cert"),
-                                     AnyOf(EndsWith("/CN=stranger, issued by /CN=theirs"),
-                                           EndsWith("/CN=stranger, issued by /CN=theirs; it takes "
-                                                    "those of /CN=ours"))));
+  EXPECT_THAT(WhyNot(options), EndsWith("does not take the certificate of tls_cert, /CN=stranger, "
+                                        "issued by /CN=theirs"));
   CertificateOptions expired = Named("late");
   expired.until = absl::Now() - absl::Minutes(1);
   const Certificate late(expired, &ours_);
