@@ -16,35 +16,14 @@ import tempfile
 import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from report_common import ROOT, Table, progress
+
 TESTS = ROOT / "tests" / "fuzz"
 WORK = ROOT / "build-asan" / "fuzz"
-RUNS = WORK / "runs.jsonl"
-COVERAGE = WORK / "coverage.json"
-PAGE = ROOT / "docs" / "benchmarks" / "fuzz.md"
 
-# target -> what it reads
-READERS = {
-    "safetensors": "model.safetensors",
-    "config": "config.json",
-    "lines": "vocab.txt, the file of tokens",
-    "sentencepiece": "spm.model (BPE and unigram), with texts that it cuts up",
-    "text": "texts, through every tokenizer, and with spans for a reader",
-    "request": "messages of sru.v1, and their outlines",
-    "infer": "ModelInfer messages, typed and raw tensors",
-    "state": "states that a caller sends, into the arena and out again",
-    "search": "candidates of a beam search",
-    "headers": "headers that are read: tokens, request ids, trace contexts, hosts, peers",
-    "http": "connections of the HTTP port, cut into pieces",
-    "v2": "bodies of the Open Inference Protocol over HTTP",
-    "rest": "the other JSON bodies",
-}
-WHOLE = {
-    "model": "a small model of each task as the exporter wrote it, bytes changed, through the server's loader",
-    "http2": "frames, calls and their metadata on the gRPC port of a whole server",
-    "gateway": "requests to the HTTP port of a whole server",
-}
-TARGETS = {**READERS, **WHOLE}
+# Targets of libFuzzer. tests/fuzz/fuzz_targets.h says what each reads.
+READERS = tuple("safetensors config lines sentencepiece text request infer state search headers http v2 rest".split())
+TARGETS = (*READERS, "model", "http2", "gateway")
 MAX_BYTES = 4096  # of an input
 MAX_FILES = 64  # of a target's committed inputs
 MAX_CORPUS_BYTES = 48 << 10
@@ -52,10 +31,6 @@ TIMEOUT_S = 60  # for one input
 CHUNK_S = 120  # of a target at a time, so that a long run can be followed
 SPEED_S = 2  # to measure a target's speed
 SMALLEST_SHARE = 20  # a target gets at least a 20th of an equal share of --inputs
-
-
-def progress(text):
-    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
 
 
 def files_of(folder):
@@ -231,38 +206,24 @@ def commit():
     return found.stdout.strip() or "unknown"
 
 
-def table(rows):
-    """Markdown; the first row is the header, columns of numbers to the right."""
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    right = [all(re.fullmatch(r"[-0-9.,%]*", row[i]) for row in rows[1:]) for i in range(len(rows[0]))]
-    lines.insert(1, "|" + "|".join("---:" if is_right else "---" for is_right in right) + "|")
-    return "\n".join(lines)
-
-
 def corpus_columns(target):
     sizes = [path.stat().st_size for path in files_of(TESTS / "corpus" / target)]
     return [str(len(sizes)), f"{sum(sizes):,}", str(len(files_of(TESTS / "crashes" / target)))]
 
 
-HEADER = ["target", "inputs", "inputs/s", "seconds", "edges", "committed inputs", "bytes", "were crashes", "failures now"]
+HEADER = ("target", "inputs", "inputs/s", "seconds", "edges", "committed inputs", "bytes", "were crashes", "failures now")
 
 
-def run_table(results):
-    rows = [HEADER]
-    for target in TARGETS:
-        if target not in results:
-            continue
-        one = results[target]
-        rate = one["inputs"] / one["seconds"] if one["seconds"] > 0 else 0
-        edges = "" if one.get("edges") is None else f"{one['edges']:,}"
-        rows.append(
-            [target, f"{one['inputs']:,}", f"{rate:,.0f}", f"{one['seconds']:,.0f}", edges, *corpus_columns(target),
-             str(one["failures"])]
-        )
-    total = sum(one["inputs"] for one in results.values())
-    seconds = sum(one["seconds"] for one in results.values())
-    rows.append(["all", f"{total:,}", "", f"{seconds:,.0f}", "", "", "", "", str(sum(one["failures"] for one in results.values()))])
-    return table(rows)
+def run_table(fuzzers):
+    rows = []
+    for one in fuzzers:
+        rate = one.inputs / one.seconds if one.seconds > 0 else 0
+        edges = "" if one.edges is None else f"{one.edges:,}"
+        rows.append((one.target, f"{one.inputs:,}", f"{rate:,.0f}", f"{one.seconds:,.0f}", edges, *corpus_columns(one.target),
+                     int(bool(one.failure))))
+    total, seconds = (sum(getattr(one, name) for one in fuzzers) for name in ("inputs", "seconds"))
+    rows.append(("all", f"{total:,}", "", f"{seconds:,.0f}", "", "", "", "", sum(bool(one.failure) for one in fuzzers)))
+    return Table(HEADER, rows)
 
 
 def measure_coverage(temporary):
@@ -294,65 +255,12 @@ def measure_coverage(temporary):
 
 
 def coverage_table(found):
-    rows = [["source", "lines", "reached"]]
+    rows = []
     for name, (count, covered) in sorted(found.items()):
         rows.append([name, f"{count:,}", f"{100 * covered / max(1, count):.0f}%"])
     count, covered = (sum(one[i] for one in found.values()) for i in (0, 1))
     rows.append(["all", f"{count:,}", f"{100 * covered / max(1, count):.0f}%"])
-    return table(rows)
-
-
-def recorded_runs():
-    """All recorded runs summed up by target, and the inputs by commit and build."""
-    results, commits = {}, {}
-    for line in RUNS.read_text().splitlines() if RUNS.exists() else []:
-        run = json.loads(line)
-        one = results.setdefault(run["target"], {"inputs": 0, "seconds": 0.0, "edges": None, "failures": 0})
-        one["inputs"] += run["inputs"]
-        one["seconds"] += run["seconds"]
-        one["failures"] = int(run["failed"])
-        one["edges"] = run["edges"] if run["edges"] is not None else one["edges"]
-        by_target = commits.setdefault((run["commit"], run["build"]), {})
-        by_target[run["target"]] = by_target.get(run["target"], 0) + run["inputs"]
-    return results, commits
-
-
-def write_page(coverage):
-    results, commits = recorded_runs()
-    reads = table([["target", "reads"]] + [[target, text] for target, text in TARGETS.items()])
-    by_commit = table(
-        [["commit", "build", "inputs", "targets"]]
-        + [
-            [name, build_name, f"{sum(counts.values()):,}", " ".join(one for one in TARGETS if one in counts)]
-            for (name, build_name), counts in commits.items()
-        ]
-    )
-    PAGE.write_text(
-        f"""# Fuzzing
-
-Written by `scripts/fuzz.sh --page`. Machine: {os.cpu_count()} cores, which other programs used too. Date: {datetime.date.today()}.
-
-{reads}
-
-## What was run
-
-The programs of the readers are libFuzzer's, on the address and undefined behavior sanitizers; `model`, `http2` and `gateway` make their inputs
-by chance (`plain_fuzzer`), on the build that the second table names. Edges are branches of the instrumented sources that were seen to be
-taken. "Were crashes" counts inputs that once made a target fail and are tests since then (`tests/fuzz/crashes`).
-
-{run_table(results)}
-
-{by_commit}
-
-## Lines that the committed inputs reach
-
-Of the sources that the readers' programs instrument (`llvm-cov`; `scripts/fuzz.sh --coverage`). What they do not reach is mostly what is not for
-reading, such as the files' other halves that write, and errors of the system.
-
-{coverage_table(coverage)}
-"""
-    )
-    progress(f"wrote {PAGE.relative_to(ROOT)}")
+    return Table(("source", "lines", "reached"), rows)
 
 
 def parse_arguments():
@@ -364,7 +272,6 @@ def parse_arguments():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minimize", action="store_true")
     parser.add_argument("--coverage", action="store_true")
-    parser.add_argument("--page", action="store_true")
     parser.add_argument("--server_preset", default="asan", choices=("asan", "release"))
     args = parser.parse_args()
     args.targets = args.targets.split(",")
@@ -390,24 +297,14 @@ def run_all(args, temporary):
     done_inputs = 0
     planned = {}
     lock = threading.Lock()
-    revision = commit()
 
     def on_chunk(fuzzer, count):
         nonlocal done_inputs
         with lock:
             done_inputs += count
-            record = {
-                "target": fuzzer.target, "inputs": count, "seconds": round(fuzzer.seconds - recorded.get(fuzzer.target, 0.0), 1),
-                "edges": fuzzer.edges, "failed": bool(fuzzer.failure), "commit": revision,
-                "build": "libFuzzer" if fuzzer.is_reader else fuzzer.server_preset,
-            }
-            recorded[fuzzer.target] = fuzzer.seconds
-            with RUNS.open("a") as log:
-                log.write(json.dumps(record) + "\n")
             share = f" of {planned[fuzzer.target]:,}" if fuzzer.target in planned else ""
             progress(f"{fuzzer.target}: {fuzzer.inputs:,}{share} inputs, {fuzzer.rate:,.0f}/s; {done_inputs:,} in all")
 
-    recorded = {}
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         try:
             def first(fuzzer):
@@ -443,20 +340,14 @@ def main():
         try:
             fuzzers = run_all(args, temporary)
             coverage = None
-            if args.coverage or args.page:
+            if args.coverage:
                 coverage = measure_coverage(temporary)
         except Failed as failure:
             print(f"fuzz: {failure}", file=sys.stderr)
             return 1
-    print(run_table({
-        fuzzer.target: {"inputs": fuzzer.inputs, "seconds": fuzzer.seconds, "edges": fuzzer.edges,
-                        "failures": int(bool(fuzzer.failure))}
-        for fuzzer in fuzzers
-    }))
+    print(run_table(fuzzers))
     if coverage:
-        print("\n" + coverage_table(coverage))
-    if args.page:
-        write_page(coverage)
+        print(f"\n{coverage_table(coverage)}")
     for fuzzer in fuzzers:
         if fuzzer.failure:
             print(f"fuzz: {fuzzer.failure}", file=sys.stderr)

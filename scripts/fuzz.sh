@@ -3,7 +3,7 @@
 # sanitizers, and prints a table of what was run. First every target takes its committed inputs. Ends by itself, with 1
 # if a target failed.
 #
-#   scripts/fuzz.sh [--inputs=N | --seconds=S] [--targets=A,B] [--jobs=J] [--seed=N] [--minimize] [--coverage] [--page]
+#   scripts/fuzz.sh [--inputs=N | --seconds=S] [--targets=A,B] [--jobs=J] [--seed=N] [--minimize] [--coverage]
 #                   [--server_preset=asan]
 #
 #   --inputs=N   N inputs in all, shared out by the targets' measured speed, a minimum for each
@@ -15,7 +15,6 @@
 #                64 files and 48 KiB for a target
 #   --coverage   builds the readers once more and prints the part of each source's lines that the committed inputs
 #                reach
-#   --page       writes docs/benchmarks/fuzz.md: all runs that are recorded in build-asan/fuzz/runs.jsonl, and --coverage
 #   --server_preset  the build that model, http2 and gateway run in: asan, or release, which is faster to build and misses
 #                more
 #
