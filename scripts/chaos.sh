@@ -1,7 +1,7 @@
 #!/bin/sh
 # Servers under load while everything goes wrong; fails if anything is lost. --help says what happens and what is wanted.
 #
-#   scripts/chaos.sh                          an hour, three replicas; writes docs/benchmarks/chaos.md and chaos.svg
+#   scripts/chaos.sh                          an hour, three replicas; writes docs/benchmarks/chaos.md
 #   scripts/chaos.sh --minutes=1 --servers=2  what chaos_test runs, into a folder of its own
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)

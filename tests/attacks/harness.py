@@ -85,7 +85,7 @@ class Outcome:
 
 
 def answer_bits(answer):
-    return [pair for pair in http2.fields(answer.body) if pair[0] != _STAGE_TIMES]
+    return [one for one in http2.fields(answer.body) if one[0] != _STAGE_TIMES]
 
 
 class TlsFiles:

@@ -118,7 +118,7 @@ def field(number, value):
 
 
 def fields(data):
-    """(number, value or bytes) of each field at the top of a protobuf message."""
+    """(number, value or bytes, the whole field's bytes) of each field at the top of a protobuf message."""
     position = 0
 
     def number():
@@ -133,15 +133,16 @@ def fields(data):
                 return value
 
     while position < len(data):
+        begin = position
         key = number()
-        size = {0: None, 1: 8, 2: None, 5: 4}[key & 7]
-        if key & 7 == 0:
-            yield key >> 3, number()
-            continue
-        if size is None:
-            size = number()
-        yield key >> 3, data[position : position + size]
-        position += size
+        kind = key & 7
+        if kind == 0:
+            value = number()
+        else:
+            size = number() if kind == 2 else {1: 8, 5: 4}[kind]
+            value = data[position : position + size]
+            position += size
+        yield key >> 3, value, data[begin:position]
 
 
 def read_fields(block):

@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.join(ROOT, "client", "python"))
 sys.path.insert(0, os.path.join(ROOT, "tests", "attacks"))
 
 import numpy  # noqa: E402
-from http2 import field  # noqa: E402
+from http2 import field, fields  # noqa: E402
 from sru_inference.v1 import inference_pb2 as pb  # noqa: E402
 
 SERVICE = "/sru.v1.InferenceService/"
@@ -61,39 +61,11 @@ def copy_model(source, target, odd):
             file.write(values.astype("<f4").tobytes())
 
 
-def _fields(data):
-    """(number, value, bytes as they came) of each field at the top of a message."""
-    position = 0
-
-    def number():
-        nonlocal position
-        value = shift = 0
-        while True:
-            byte = data[position]
-            position += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    while position < len(data):
-        begin = position
-        key = number()
-        kind = key & 7
-        if kind == 0:
-            value = number()
-        else:
-            size = number() if kind == 2 else {1: 8, 5: 4}[kind]
-            value = data[position : position + size]
-            position += size
-        yield key >> 3, value, data[begin:position]
-
-
 def _strip(data, *dropped):
     """The message without its version and times, and the version."""
     version = 0
     kept = []
-    for key, value, whole in _fields(data):
+    for key, value, whole in fields(data):
         if key == _VERSION:
             version = int(value)
         elif key not in dropped:
@@ -122,7 +94,7 @@ class Case:
         if self.kind == "Generate":
             return _text([pb.GenerateResponse.FromString(one) for one in responses])
         if self.kind == "EncodeStream":
-            return b"|".join(b"".join(w for f, _, w in _fields(one) if f == 1) for one in responses), None
+            return b"|".join(b"".join(w for f, _, w in fields(one) if f == 1) for one in responses), None
         if self.kind == "Health":
             return responses[0], None
         if self.kind == "GetModel":

@@ -20,7 +20,7 @@ A run fails (exit code 1) if one of these is broken:
   * every server answers again at its earlier rate within --recovery_s of a fault's end.
 What to look at then is said, and the logs stay in --folder.
 
-The page --out (Markdown) and a chart beside it are written in any case. Needs python3 with grpcio, protobuf and numpy, openssl,
+The page --out (Markdown) is written in any case. Needs python3 with grpcio, protobuf and numpy, openssl,
 and for its part of the load nginx. As root the log is on a small file system that is filled; otherwise its file may not grow. Where no
 control group can be made, which is said, flags set the budgets and only the run itself looks at the replicas' memory.
 """
@@ -33,8 +33,6 @@ import os
 import random
 import shutil
 import signal
-import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -612,7 +610,7 @@ class Verdict:
             "%.1f" % descriptors, "at most %d" % DESCRIPTOR_SLACK, descriptors <= DESCRIPTOR_SLACK,
         )  # fmt: skip
 
-    def page(self, chart):
+    def page(self):
         world, args = self.world, self.world.args
         seconds = world.ended - world.began
         lines = [
@@ -630,10 +628,6 @@ class Verdict:
                 [(what, found if holds else "**%s**" % found, wanted) for what, found, wanted, holds in
                  [(w, report.count(f) if isinstance(f, int) else f, x, h) for w, f, x, h in self.musts]],
             ),
-            "",
-            "![memory and descriptors over time](%s)" % os.path.basename(chart),
-            "",
-            "Each dashed line is a fault. A line that begins anew is a process that was started anew; `replica-0` never is.",
             "",
             "## Calls",
             "",
@@ -751,12 +745,8 @@ def run(args, folder):
         world.tear_down()
     verdict = Verdict(world)
     out = args.out or os.path.join(folder, "chaos.md")
-    chart = os.path.splitext(out)[0] + ".svg"
-    with open(chart, "w", encoding="utf-8") as file:
-        faults_at = [(one[4] - world.began, "%s on %s" % (one[1].name, one[2])) for one in world.struck]
-        file.write(report.svg(world.usage, faults_at, world.ended - world.began))
     with open(out, "w", encoding="utf-8") as file:
-        file.write(verdict.page(chart))
+        file.write(verdict.page())
     for what, found, wanted, holds in verdict.musts:
         log("%s %s: %s (wanted: %s)" % ("  " if holds else "!!", what, found, wanted))
     for text in world.problems:
