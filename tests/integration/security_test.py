@@ -10,7 +10,6 @@ import re
 import shutil
 import socket
 import ssl
-import struct
 import subprocess
 import sys
 import tempfile
@@ -39,10 +38,19 @@ from server_process import (
 
 import grpc
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "attacks"))
+import http2  # noqa: E402
+
 # Between two checks a test may replace two files that belong together, not more.
 FAST = "--credentials_poll_interval_s=0.2"
 TOKEN = "kR3vX9mQ2bT7wZ5n"
 OTHER_TOKEN = "pL8sD1fG4hJ6kA0c"
+
+
+def peak(server):
+    """The most memory that was resident."""
+    with open("/proc/%d/status" % server.process.pid, encoding="ascii") as file:
+        return int(re.search(r"VmHWM:\s+(\d+) kB", file.read()).group(1)) << 10
 
 
 def bearer(token):
@@ -250,8 +258,7 @@ class TlsTest(Files):
             trust = "--tls_ca=" + self.ours.certificate
             for flags, parts in (
                 (["--tls_ca=" + self.theirs.certificate], ["/CN=server", "not trusted", "tls_ca"]),
-                ([trust, "--tls_server_name=example.org"], ["for localhost", "not for example.org"]),
-                # Only old versions of gRPC say which authorities the server accepts.
+                ([trust, "--tls_server_name=example.org"], ["for DNS:localhost", "not for example.org"]),
                 ([trust], ["asks for a client certificate", "give one with tls_cert"]),
                 (
                     [trust, "--tls_cert=" + stranger, "--tls_key=" + stranger_key],
@@ -504,11 +511,6 @@ class TokenTest(Files):
 
     def test_what_a_refused_call_sends_is_not_kept(self):
         """A call is refused by its headers, before its message is read, with TLS and without."""
-
-        def peak(server):
-            with open("/proc/%d/status" % server.process.pid) as file:
-                return int(re.search(r"VmHWM:\s+(\d+) kB", file.read()).group(1)) << 10
-
         for tls, channel_credentials in (([], None), (self.tls_flags(), credentials(self.ours))):
             with Server(*self.flags(*tls)) as server:
                 channel = server.channel(channel_credentials)
@@ -704,41 +706,17 @@ class TokenTest(Files):
         return codes.pop()
 
 
-def frame(kind, flags, stream, payload):
-    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
-
-
-class RawConnection:
-    """HTTP/2 by hand, for everything that no client library does."""
-
-    def __init__(self, server):
-        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=30)
-        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
-
-    def goaway(self, ping=False):
-        """The error code and text of the first GOAWAY that ends the connection; None if there is none."""
-        data = b""
-        found = None
+def goaway(server, ping=False):
+    """The error code and text of the GOAWAY that ends a new connection; None if there is none."""
+    with http2.Connection(server.port) as connection:
         try:
             while True:
                 if ping:
-                    self.socket.sendall(frame(6, 0, 0, b"12345678") * 4)
-                more = self.socket.recv(65536)
-                if not more:
-                    return found
-                data += more
-                while len(data) >= 9 and len(data) >= 9 + int.from_bytes(data[:3], "big"):
-                    size, kind = int.from_bytes(data[:3], "big"), data[3]
-                    if kind == 7 and found is None:
-                        found = struct.unpack(">I", data[13:17])[0], data[17 : 9 + size].decode()
-                    if kind == 6 and not data[4] & 1:  # a ping to be answered
-                        self.socket.sendall(frame(6, 1, 0, data[9 : 9 + size]))
-                    data = data[9 + size :]
-        except ConnectionError:
-            return found
-
-    def close(self):
-        self.socket.close()
+                    connection.send(http2.frame(http2.PING, 0, 0, b"12345678") * 4)
+                connection.pump(30)
+        except http2.Closed:
+            connection.closed_within(5)  # reads what came before, if it could not be sent to
+            return connection.goaway
 
 
 class LimitTest(unittest.TestCase):
@@ -751,28 +729,20 @@ class LimitTest(unittest.TestCase):
 
     def test_pings(self):
         with Server() as server:
-            connection = RawConnection(server)
-            self.assertEqual(connection.goaway(ping=True), (11, "too_many_pings"))
-            connection.close()
+            self.assertEqual(goaway(server, ping=True), (11, "too_many_pings"))
             self.assertEqual(call_once(server, None).code, "OK")
 
     def test_age_and_idleness(self):
         with Server("--max_connection_age_s=0.2", "--max_connection_age_grace_s=1") as server:
-            connection = RawConnection(server)
-            self.assertIn(connection.goaway(), ((0, ""), (0, "max_age")))  # by gRPC's version
-            connection.close()
+            self.assertIn(goaway(server), ((0, ""), (0, "max_age")))  # by gRPC's version
         with Server("--max_connection_idle_s=0.2") as server:
-            connection = RawConnection(server)
-            self.assertIsNotNone(connection.goaway())
-            connection.close()
+            self.assertIsNotNone(goaway(server))
 
     def test_connections(self):
         with Server("--max_connections=3") as server:
-            connections = [RawConnection(server) for _ in range(3)]
+            connections = [http2.Connection(server.port) for _ in range(3)]
             server.await_metric("sru_connections", 3)
-            refused = RawConnection(server)
-            self.assertIsNone(refused.goaway())
-            refused.close()
+            self.assertIsNone(goaway(server))
             self.assertEqual(server.metric("sru_connections_refused_total"), 1)
             self.assertEqual(call_once(server, None).code, "UNAVAILABLE")
             for connection in connections:
@@ -830,14 +800,14 @@ class LimitTest(unittest.TestCase):
         groups = b"{|" * (2 << 20)
         with Server("--max_message_bytes=%d" % (5 << 20)) as server:
             channel = server.channel()
-            before = self.peak(server)
+            before = peak(server)
             for method in (REFLECTION, REFLECTION_V1):
                 stream = channel.stream_stream(method)(iter([groups]), timeout=20)
                 with self.assertRaises(grpc.RpcError):
                     next(stream)
                 self.assertEqual(stream.code(), grpc.StatusCode.INVALID_ARGUMENT)
                 self.assertIn("has at most 4096 bytes, not 4194304", stream.details())
-            self.assertLess(self.peak(server) - before, 64 << 20)
+            self.assertLess(peak(server) - before, 64 << 20)
             channel.close()
 
     def test_reflection_streams_are_bounded_and_hold_no_threads(self):
@@ -878,11 +848,6 @@ class LimitTest(unittest.TestCase):
             return any(b"sru.v1.InferenceService" in answer for answer in stream)
         except grpc.RpcError:
             return False
-
-    @staticmethod
-    def peak(server):
-        with open("/proc/%d/status" % server.process.pid, encoding="ascii") as file:
-            return int(re.search(r"VmHWM:\s+(\d+) kB", file.read()).group(1)) << 10
 
     @staticmethod
     def threads(server):
