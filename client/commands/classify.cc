@@ -8,10 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/client.h"
-#include "client/commands/batches.h"
 #include "client/commands/commands.h"
 #include "client/commands/common_flags.h"
 #include "client/commands/json_output.h"
+#include "client/commands/line_input.h"
+#include "client/commands/ordered_batches.h"
 #include "client/commands/text_input.h"
 #include "client/commands/unknown_words.h"
 #include "client/text_table.h"
@@ -46,7 +47,7 @@ struct ClassifyFlags {
 };
 
 v1::ClassifyRequest MakeRequest(const ClassifyFlags& flags,
-                                const std::vector<TextInput::Item>& items) {
+                                const std::vector<LineInput::Item>& items) {
   v1::ClassifyRequest request;
   request.set_model(flags.input.model);
   request.set_version(flags.input.version);
@@ -54,7 +55,7 @@ v1::ClassifyRequest MakeRequest(const ClassifyFlags& flags,
   request.set_truncate(flags.input.truncate);
   request.set_skip_empty(flags.input.skip_empty);
   request.set_priority(flags.priority);
-  for (const TextInput::Item& item : items) {
+  for (const LineInput::Item& item : items) {
     *request.add_sequences() = MakeSequence(item.text, flags.input.tokens);
   }
   return request;
@@ -75,7 +76,7 @@ std::string Milliseconds(double us) { return absl::StrFormat("%.2f ms", us / 100
 
 // One row per label; the first also shows what holds for the text as a whole. A text without tokens
 // has no labels, but a row.
-void AddRows(const ClassifyFlags& flags, const TextInput::Item& item,
+void AddRows(const ClassifyFlags& flags, const LineInput::Item& item,
              const v1::Classification& result, double latency_us, double server_us,
              TextTable* table) {
   for (int rank = 0; rank < std::max(1, result.labels_size()); ++rank) {
@@ -94,32 +95,6 @@ void AddRows(const ClassifyFlags& flags, const TextInput::Item& item,
     row.push_back(first ? OneLine(item.text, kTextColumn) : "");
     table->AddRow(std::move(row));
   }
-}
-
-absl::Status Print(const ClassifyFlags& flags, const std::vector<TextInput::Item>& items,
-                   const v1::ClassifyResponse& response, absl::Duration latency, TextTable* table,
-                   UnknownWords* words) {
-  if (response.classifications_size() != static_cast<int>(items.size())) {
-    return absl::InternalError(absl::StrCat("the server answered ", response.classifications_size(),
-                                            " of ", items.size(), " texts"));
-  }
-  const double latency_us = absl::ToDoubleMicroseconds(latency);
-  for (size_t i = 0; i < items.size(); ++i) {
-    const v1::Classification& result = response.classifications(static_cast<int>(i));
-    words->Add(result.token_count(), result.unknown_tokens());
-    if (flags.common.json) {
-      std::cout << Dump(ResultJson(items[i].line, items[i].text, response, result, latency))
-                << "\n";
-    } else {
-      AddRows(flags, items[i], result, latency_us, response.times().total_us(), table);
-    }
-  }
-  if (flags.common.json) {
-    std::cout.flush();
-  } else {
-    table->Flush();
-  }
-  return absl::OkStatus();
 }
 
 int Classify(const Command& command, const std::vector<std::string>& args) {
@@ -141,15 +116,24 @@ int Classify(const Command& command, const std::vector<std::string>& args) {
   if (client == nullptr) return exit_code;
 
   TextTable table = MakeTable(options.times);
-  TextInput input(std::move(texts), options.input.skip_empty);
+  LineInput input(std::move(texts), /*files=*/false, options.input.lines());
   UnknownWords words;
-  exit_code = RunBatches(
-      command, options.common, options.input.batch, &input,
-      CallAndPrint<v1::ClassifyResponse>(
-          [&](const auto& items) { return client->Classify(MakeRequest(options, items)); },
-          [&](const auto& items, const v1::ClassifyResponse& response, absl::Duration latency) {
-            return Print(options, items, response, latency, &table, &words);
-          }));
+  TextRunner<v1::ClassifyResponse, v1::Classification> runner(
+      command, options.common, options.input.batch, &input, &v1::ClassifyResponse::classifications,
+      [&](const auto& items) { return client->Classify(MakeRequest(options, items)); },
+      [&](const LineInput::Item& item, const v1::ClassifyResponse& response,
+          const v1::Classification& result, absl::Duration latency) {
+        words.Add(result.token_count(), result.unknown_tokens());
+        if (options.common.json) {
+          std::cout << Dump(ResultJson(item.line, item.text, response, result, latency)) << "\n";
+        } else {
+          AddRows(options, item, result, absl::ToDoubleMicroseconds(latency),
+                  response.times().total_us(), &table);
+        }
+        return absl::OkStatus();
+      },
+      [&] { options.common.json ? static_cast<void>(std::cout.flush()) : table.Flush(); });
+  exit_code = runner.Run(/*in_flight=*/1);
   words.Warn(command);
   return exit_code;
 }

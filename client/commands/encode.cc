@@ -12,11 +12,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/client.h"
-#include "client/commands/batches.h"
 #include "client/commands/commands.h"
 #include "client/commands/common_flags.h"
 #include "client/commands/encode_stream.h"
 #include "client/commands/json_output.h"
+#include "client/commands/line_input.h"
+#include "client/commands/ordered_batches.h"
 #include "client/commands/state_file.h"
 #include "client/commands/text_input.h"
 #include "client/commands/unknown_words.h"
@@ -115,7 +116,7 @@ absl::Status Check(EncodeFlags* flags) {
   return absl::OkStatus();
 }
 
-v1::EncodeRequest MakeRequest(const EncodeFlags& flags, const std::vector<TextInput::Item>& items) {
+v1::EncodeRequest MakeRequest(const EncodeFlags& flags, const std::vector<LineInput::Item>& items) {
   v1::EncodeRequest request;
   request.set_model(flags.input.model);
   request.set_version(flags.input.version);
@@ -125,14 +126,14 @@ v1::EncodeRequest MakeRequest(const EncodeFlags& flags, const std::vector<TextIn
   request.set_normalize(flags.normalize);
   request.set_output_format(flags.format);
   request.set_priority(flags.priority);
-  for (const TextInput::Item& item : items) {
+  for (const LineInput::Item& item : items) {
     *request.add_sequences() = MakeSequence(item.text, flags.input.tokens);
   }
   return request;
 }
 
 // The length and the first values are those of the first vector.
-void AddRow(const TextInput::Item& item, const v1::Encoding& result,
+void AddRow(const LineInput::Item& item, const v1::Encoding& result,
             const std::vector<float>& values, TextTable* table) {
   const size_t width = result.shape().empty() ? 0 : *result.shape().rbegin();
   double squares = 0;
@@ -148,40 +149,36 @@ void AddRow(const TextInput::Item& item, const v1::Encoding& result,
                  OneLine(item.text, kVectorTextWidth)});
 }
 
-absl::Status Print(const EncodeFlags& flags, const std::vector<TextInput::Item>& items,
-                   const v1::EncodeResponse& response, absl::Duration latency, TextTable* table,
-                   UnknownWords* words) {
-  if (response.encodings_size() != static_cast<int>(items.size())) {
-    return absl::InternalError(absl::StrCat("the server answered ", response.encodings_size(),
-                                            " of ", items.size(), " texts"));
+absl::Status Print(const EncodeFlags& flags, const LineInput::Item& item,
+                   const v1::EncodeResponse& response, const v1::Encoding& result,
+                   absl::Duration latency, TextTable* table, UnknownWords* words) {
+  words->Add(result.token_count(), result.unknown_tokens());
+  if (flags.raw) {
+    std::cout.write(result.data().data(), static_cast<std::streamsize>(result.data().size()));
+    return absl::OkStatus();
   }
-  for (size_t i = 0; i < items.size(); ++i) {
-    const v1::Encoding& result = response.encodings(static_cast<int>(i));
-    words->Add(result.token_count(), result.unknown_tokens());
-    if (flags.raw) {
-      std::cout.write(result.data().data(), static_cast<std::streamsize>(result.data().size()));
-      continue;
-    }
-    absl::StatusOr<std::vector<float>> values = EncodingValues(result, flags.format);
-    if (!values.ok()) {
-      return absl::InternalError(
-          absl::StrCat("the answer is not consistent: ", values.status().message()));
-    }
-    if (flags.common.json) {
-      Json json = ResultJson(items[i].line, items[i].text, response, result, latency);
-      json["values"] = Json::array();
-      for (const float value : *values) json["values"].push_back(Exact(value));
-      std::cout << Dump(json) << "\n";
-    } else {
-      AddRow(items[i], result, *values, table);
-    }
+  absl::StatusOr<std::vector<float>> values = EncodingValues(result, flags.format);
+  if (!values.ok()) {
+    return absl::InternalError(
+        absl::StrCat("the answer is not consistent: ", values.status().message()));
   }
+  if (flags.common.json) {
+    Json json = ResultJson(item.line, item.text, response, result, latency);
+    json["values"] = Json::array();
+    for (const float value : *values) json["values"].push_back(Exact(value));
+    std::cout << Dump(json) << "\n";
+  } else {
+    AddRow(item, result, *values, table);
+  }
+  return absl::OkStatus();
+}
+
+void Flush(const EncodeFlags& flags, TextTable* table) {
   if (flags.common.json || flags.raw) {
     std::cout.flush();
   } else {
     table->Flush();
   }
-  return absl::OkStatus();
 }
 
 int EncodeInChunks(const Command& command, const EncodeFlags& flags, Client& client,
@@ -201,17 +198,17 @@ int EncodeInChunks(const Command& command, const EncodeFlags& flags, Client& cli
   options.return_state = !flags.state_out.empty();
   if (flags.features) options.feature_size = model->input_size();
   options.chunk_frames = flags.chunk_frames;
-  // Frames are not read as lines.
-  TextInput input(flags.features ? std::vector<std::string>{""} : std::move(texts));
+  LineInput input(std::move(texts), /*files=*/false, flags.input.lines());
   std::string last;
   absl::Status status = RunEncodeStream(
       client, options, &input,
-      [&](const TextInput::Item& item, const v1::Encoding& encoding, absl::Duration latency) {
+      [&](const LineInput::Item& item, const v1::Encoding& encoding, absl::Duration latency) {
         v1::EncodeResponse response;
         response.set_model(model->name());
         response.set_version(model->version());
-        *response.add_encodings() = encoding;
-        return Print(flags, {item}, response, latency, table, words);
+        absl::Status printed = Print(flags, item, response, encoding, latency, table, words);
+        Flush(flags, table);
+        return printed;
       },
       &last);
   if (status.ok() && !flags.state_out.empty()) status = WriteState(flags.state_out, last);
@@ -262,14 +259,16 @@ int Encode(const Command& command, const std::vector<std::string>& args) {
     words.Warn(command);
     return exit_code;
   }
-  TextInput input(std::move(texts), options.input.skip_empty);
-  exit_code = RunBatches(
-      command, options.common, options.input.batch, &input,
-      CallAndPrint<v1::EncodeResponse>(
-          [&](const auto& items) { return client->Encode(MakeRequest(options, items)); },
-          [&](const auto& items, const v1::EncodeResponse& response, absl::Duration latency) {
-            return Print(options, items, response, latency, &table, &words);
-          }));
+  LineInput input(std::move(texts), /*files=*/false, options.input.lines());
+  TextRunner<v1::EncodeResponse, v1::Encoding> runner(
+      command, options.common, options.input.batch, &input, &v1::EncodeResponse::encodings,
+      [&](const auto& items) { return client->Encode(MakeRequest(options, items)); },
+      [&](const LineInput::Item& item, const v1::EncodeResponse& response,
+          const v1::Encoding& result, absl::Duration latency) {
+        return Print(options, item, response, result, latency, &table, &words);
+      },
+      [&] { Flush(options, &table); });
+  exit_code = runner.Run(/*in_flight=*/1);
   words.Warn(command);
   return exit_code;
 }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/commands/text_input.h"
 
 namespace sru::client {
 namespace {
@@ -15,25 +16,26 @@ namespace {
 // The chunks in their order: texts, or frames of standard input.
 class Chunks {
  public:
-  Chunks(const EncodeStreamOptions& options, TextInput* input) : options_(options), input_(input) {}
+  Chunks(const EncodeStreamOptions& options, LineInput* input) : options_(options), input_(input) {}
 
   // False at the end, and if the input ends in the middle of a frame: see status().
-  bool Next(v1::Sequence* chunk, TextInput::Item* item) {
+  bool Next(v1::Sequence* chunk, LineInput::Item* item) {
     return options_.feature_size > 0 ? NextFrames(chunk, item) : NextText(chunk, item);
   }
 
   const absl::Status& status() const { return status_; }
 
  private:
-  bool NextText(v1::Sequence* chunk, TextInput::Item* item) {
-    std::vector<TextInput::Item> items = input_->Next(1);
-    if (items.empty()) return false;
-    *item = std::move(items[0]);
+  bool NextText(v1::Sequence* chunk, LineInput::Item* item) {
+    absl::StatusOr<std::vector<LineInput::Item>> items = input_->Next(1);
+    status_ = items.status();
+    if (!items.ok() || items->empty()) return false;
+    *item = std::move((*items)[0]);
     *chunk = MakeSequence(item->text, options_.tokens);
     return true;
   }
 
-  bool NextFrames(v1::Sequence* chunk, TextInput::Item* item) {
+  bool NextFrames(v1::Sequence* chunk, LineInput::Item* item) {
     const size_t frame_bytes = static_cast<size_t>(options_.feature_size) * sizeof(float);
     std::string data(frame_bytes * static_cast<size_t>(options_.chunk_frames), '\0');
     std::cin.read(data.data(), static_cast<std::streamsize>(data.size()));
@@ -55,7 +57,7 @@ class Chunks {
   }
 
   const EncodeStreamOptions& options_;
-  TextInput* const input_;
+  LineInput* const input_;
   int64_t chunk_ = 0;
   int64_t frames_ = 0;
   absl::Status status_;
@@ -64,12 +66,12 @@ class Chunks {
 }  // namespace
 
 absl::Status RunEncodeStream(
-    Client& client, const EncodeStreamOptions& options, TextInput* input,
-    const std::function<absl::Status(const TextInput::Item& item, const v1::Encoding& encoding,
+    Client& client, const EncodeStreamOptions& options, LineInput* input,
+    const std::function<absl::Status(const LineInput::Item& item, const v1::Encoding& encoding,
                                      absl::Duration latency)>& print,
     std::string* state) {
   Chunks chunks(options, input);
-  TextInput::Item item;
+  LineInput::Item item;
   bool first = true;
   bool asked_for_state = false;
   absl::Time sent;

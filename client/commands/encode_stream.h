@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/client.h"
-#include "client/commands/text_input.h"
+#include "client/commands/line_input.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::client {
@@ -28,8 +28,8 @@ struct EncodeStreamOptions {
 // `state` becomes the state at the end if it is asked for. kInvalidArgument if standard input ends
 // in the middle of a frame; what was whole until there has been sent.
 absl::Status RunEncodeStream(
-    Client& client, const EncodeStreamOptions& options, TextInput* input,
-    const std::function<absl::Status(const TextInput::Item& item, const v1::Encoding& encoding,
+    Client& client, const EncodeStreamOptions& options, LineInput* input,
+    const std::function<absl::Status(const LineInput::Item& item, const v1::Encoding& encoding,
                                      absl::Duration latency)>& print,
     std::string* state);
 

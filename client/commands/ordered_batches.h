@@ -6,6 +6,7 @@
 #ifndef SRU_CLIENT_COMMANDS_ORDERED_BATCHES_H_
 #define SRU_CLIENT_COMMANDS_ORDERED_BATCHES_H_
 
+#include <cstddef>
 #include <functional>
 #include <iostream>
 #include <string>
@@ -21,7 +22,9 @@
 #include "client/commands/batches.h"
 #include "client/commands/command.h"
 #include "client/commands/common_flags.h"
+#include "client/commands/line_input.h"
 #include "client/ordered_jobs.h"
+#include "google/protobuf/repeated_ptr_field.h"
 
 namespace sru::client {
 
@@ -129,6 +132,7 @@ class BatchRunner {
   bool Take(const std::vector<Answer>& answers) {
     bool go_on = true;
     for (const Answer& answer : answers) {
+      progress_.Add(answer.items.size());
       if (answer.response.ok()) {
         Print(answer);
       } else if (!Fail(answer)) {
@@ -136,7 +140,6 @@ class BatchRunner {
         break;
       }
     }
-    AfterBatch();
     return go_on && std::cout.good();
   }
 
@@ -155,11 +158,72 @@ class BatchRunner {
     Report(absl::StrCat(Where(answer.items.front()), ": ", common_.Explain(status)));
     return status.code() == absl::StatusCode::kInvalidArgument;
   }
-  virtual void AfterBatch() {}
 
   const Command& command_;
   const CommonFlags& common_;
   int exit_code_ = kExitOk;
+  ProgressLine progress_;
+};
+
+// The same for texts, each of which has a result of its own in the response.
+template <typename Response, typename Result>
+class TextRunner : public BatchRunner<LineInput::Item, Response> {
+ public:
+  using Base = BatchRunner<LineInput::Item, Response>;
+  using typename Base::Answer;
+  using typename Base::Items;
+  using Results = const google::protobuf::RepeatedPtrField<Result>& (Response::*)() const;
+  using PrintResult =
+      std::function<absl::Status(const LineInput::Item& item, const Response& response,
+                                 const Result& result, absl::Duration latency)>;
+
+  // `call` is used by several threads at a time. `flush` is called after the results of a batch.
+  TextRunner(const Command& command, const CommonFlags& flags, int batch, LineInput* input,
+             Results results, BatchCall<LineInput::Item, Response> call, PrintResult print,
+             std::function<void()> flush)
+      : Base(command, flags),
+        batch_(batch),
+        input_(input),
+        results_(results),
+        call_(std::move(call)),
+        print_(std::move(print)),
+        flush_(std::move(flush)) {}
+
+ protected:
+  absl::StatusOr<Items> Next() override { return input_->Next(batch_); }
+
+  absl::StatusOr<Response> Call(const Items& items) override {
+    return Checked(call_(items), items.size());
+  }
+
+  // kInternal unless there is a result for each text.
+  absl::StatusOr<Response> Checked(absl::StatusOr<Response> response, size_t texts) const {
+    if (!response.ok()) return response;
+    const size_t results = ((*response).*results_)().size();
+    if (results == texts) return response;
+    return absl::InternalError(
+        absl::StrCat("the server answered ", results, " of ", texts, " texts"));
+  }
+
+  std::string Where(const LineInput::Item& item) const override { return input_->Where(item); }
+
+  void Print(const Answer& answer) override {
+    for (size_t i = 0; i < answer.items.size(); ++i) {
+      const absl::Status status =
+          print_(answer.items[i], *answer.response,
+                 ((*answer.response).*results_)().Get(static_cast<int>(i)), answer.latency);
+      if (!status.ok()) this->Report(this->common_.Explain(status));
+    }
+    flush_();
+  }
+
+ private:
+  const int batch_;
+  LineInput* const input_;
+  const Results results_;
+  const BatchCall<LineInput::Item, Response> call_;
+  const PrintResult print_;
+  const std::function<void()> flush_;
 };
 
 }  // namespace sru::client

@@ -103,15 +103,22 @@ v1::ScoreRequest MakeRequest(const ScoreFlags& flags, const std::vector<LineInpu
   return request;
 }
 
-class Scorer : public BatchRunner<LineInput::Item, v1::ScoreResponse> {
+class Scorer : public TextRunner<v1::ScoreResponse, v1::Score> {
  public:
   Scorer(const Command& command, const ScoreFlags& flags, Client* client, LineInput* input,
          ScorePrinter* printer)
-      : BatchRunner(command, flags.common),
+      : TextRunner(
+            command, flags.common, flags.input.batch, input, &v1::ScoreResponse::scores,
+            [=, &flags](const auto& items) { return client->Score(MakeRequest(flags, items)); },
+            [=](const LineInput::Item& item, const v1::ScoreResponse& response,
+                const v1::Score& score, absl::Duration latency) {
+              printer->Add(item, response, score, latency);
+              return absl::OkStatus();
+            },
+            [=] { printer->Flush(); }),
         flags_(flags),
         client_(client),
-        input_(input),
-        printer_(printer) {}
+        input_(input) {}
 
   // Scores all texts as one (each file as one), from `state` on. Returns the exit code; `state` is
   // what the model remembers at the end.
@@ -131,7 +138,8 @@ class Scorer : public BatchRunner<LineInput::Item, v1::ScoreResponse> {
         request.set_return_states(true);
         if (!state->empty()) request.add_states(*state);
         const Answer answer = AskOnce<LineInput::Item, v1::ScoreResponse>(
-            [&](const auto& /*items*/) { return Send(request); }, {std::move(item)});
+            [&](const auto& /*items*/) { return Checked(client_->Score(request), 1); },
+            {std::move(item)});
         if (!Take({answer}) || !answer.response.ok()) return kExitFailed;
         *state = answer.response->scores(0).state();
         version = answer.response->version();
@@ -144,21 +152,6 @@ class Scorer : public BatchRunner<LineInput::Item, v1::ScoreResponse> {
   }
 
  private:
-  absl::StatusOr<Items> Next() override { return input_->Next(flags_.input.batch); }
-
-  absl::StatusOr<v1::ScoreResponse> Call(const Items& items) override {
-    return Send(MakeRequest(flags_, items));
-  }
-
-  absl::StatusOr<v1::ScoreResponse> Send(const v1::ScoreRequest& request) {
-    absl::StatusOr<v1::ScoreResponse> response = client_->Score(request);
-    if (response.ok() && response->scores_size() != request.sequences_size()) {
-      return absl::InternalError(absl::StrCat("the server answered ", response->scores_size(),
-                                              " of ", request.sequences_size(), " texts"));
-    }
-    return response;
-  }
-
   // The texts as they are sent: where a newline gives no token, without blank ones, and together if
   // only their total is wanted.
   Items Chunks(Items items, bool newline_is_token) const {
@@ -180,18 +173,9 @@ class Scorer : public BatchRunner<LineInput::Item, v1::ScoreResponse> {
     return chunks;
   }
 
-  std::string Where(const LineInput::Item& item) const override { return input_->Where(item); }
-  void Print(const Answer& answer) override {
-    for (int i = 0; i < static_cast<int>(answer.items.size()); ++i) {
-      printer_->Add(answer.items[i], *answer.response, answer.response->scores(i), answer.latency);
-    }
-    printer_->Flush();
-  }
-
   const ScoreFlags& flags_;
   Client* const client_;
   LineInput* const input_;
-  ScorePrinter* const printer_;
 };
 
 int Score(const Command& command, const std::vector<std::string>& args) {
@@ -241,9 +225,8 @@ int Score(const Command& command, const std::vector<std::string>& args) {
     output.preprocessing = model->preprocessing();
   }
 
-  const LineInput::Lines lines = options.carry              ? LineInput::Lines::kWithEnds
-                                 : options.input.skip_empty ? LineInput::Lines::kAll
-                                                            : LineInput::Lines::kSkipBlank;
+  const LineInput::Lines lines =
+      options.carry ? LineInput::Lines::kWithEnds : options.input.lines();
   LineInput input(texts, options.files, lines);
   ScorePrinter printer(output, &input);
   Scorer scorer(command, options, client.get(), &input, &printer);

@@ -1,13 +1,8 @@
 #include "client/commands/text_input.h"
 
-#include <unistd.h>
+#include <string>
+#include <vector>
 
-#include <algorithm>
-#include <iostream>
-#include <utility>
-
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/client.h"
 #include "client/names.h"
@@ -36,36 +31,6 @@ absl::Status InputFlags::Check(v1::Priority* parsed_priority) const {
   status.Update(CheckNotNegative("version", version));
   status.Update(ParsePriority(priority, parsed_priority));
   return status;
-}
-
-TextInput::TextInput(std::vector<std::string> texts, bool keep_blank)
-    : texts_(std::move(texts)), keep_blank_(keep_blank), reader_(0) {
-  from_stdin_ = texts_.empty();
-  if (from_stdin_ && isatty(STDIN_FILENO) != 0) {
-    std::cerr << "reading texts from the terminal, one per line; end with Ctrl-D\n";
-  }
-}
-
-std::vector<TextInput::Item> TextInput::Next(int max_items) {
-  std::vector<Item> items;
-  while (items.empty()) {
-    std::vector<std::string> lines;
-    if (from_stdin_) {
-      lines = reader_.NextBatch(max_items);
-    } else {
-      const size_t end = std::min(texts_.size(), next_ + max_items);
-      lines.assign(texts_.begin() + next_, texts_.begin() + end);
-      next_ = end;
-    }
-    if (lines.empty()) break;
-    for (std::string& line : lines) {
-      ++line_;
-      // An empty argument is a mistake that the server should name; a blank line is not.
-      if (from_stdin_ && !keep_blank_ && absl::StripAsciiWhitespace(line).empty()) continue;
-      items.push_back({line_, std::move(line)});
-    }
-  }
-  return items;
 }
 
 v1::Sequence MakeSequence(const std::string& text, bool tokens) {

@@ -1,15 +1,13 @@
-// The texts that classify and encode send: the flags that say how, and where the texts come from.
+// How texts are sent: the flags of the commands that send some.
 #ifndef SRU_CLIENT_COMMANDS_TEXT_INPUT_H_
 #define SRU_CLIENT_COMMANDS_TEXT_INPUT_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
+#include "client/commands/line_input.h"
 #include "client/flag_set.h"
-#include "client/line_reader.h"
 #include "client/messages_fwd.h"
 
 namespace sru::client {
@@ -29,31 +27,10 @@ struct InputFlags {
   void AddSkipEmpty(FlagSet* flags);
   // Parses `priority`. kInvalidArgument names the flag that is out of range.
   absl::Status Check(v1::Priority* parsed_priority) const;
-};
-
-// Texts from the arguments or, without any, from standard input. Not thread-safe.
-class TextInput {
- public:
-  struct Item {
-    int64_t line = 0;  // from 1
-    std::string text;
-  };
-
-  // `keep_blank`: blank lines are texts too, rather than skipped.
-  explicit TextInput(std::vector<std::string> texts, bool keep_blank = false);
-
-  bool from_stdin() const { return from_stdin_; }
-
-  // At most `max_items` texts; none at the end.
-  std::vector<Item> Next(int max_items);
-
- private:
-  std::vector<std::string> texts_;
-  size_t next_ = 0;
-  bool from_stdin_ = false;
-  const bool keep_blank_;
-  int64_t line_ = 0;
-  LineReader reader_;
+  // A blank line is a text if texts without tokens are skipped by the server.
+  LineInput::Lines lines() const {
+    return skip_empty ? LineInput::Lines::kAll : LineInput::Lines::kSkipBlank;
+  }
 };
 
 // The text as it is or, if `tokens`, cut at its spaces.

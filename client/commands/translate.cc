@@ -111,54 +111,43 @@ absl::StatusOr<v1::TranslateRequest> MakeRequest(size_t num_arguments, Translate
   return request;
 }
 
-class Translator : public BatchRunner<LineInput::Item, v1::TranslateResponse> {
+v1::TranslateRequest WithTexts(v1::TranslateRequest request, const TranslateFlags& flags,
+                               const std::vector<LineInput::Item>& items) {
+  for (const LineInput::Item& item : items) {
+    // A sequence of words has one at least; an empty text has an empty translation.
+    const bool blank = absl::StripAsciiWhitespace(item.text).empty();
+    *request.add_sequences() = MakeSequence(item.text, flags.input.tokens && !blank);
+    if (!flags.prefix.empty()) request.add_target_prefixes(blank ? "" : flags.prefix);
+  }
+  return request;
+}
+
+class Translator : public TextRunner<v1::TranslateResponse, v1::Translation> {
  public:
-  Translator(const Command& command, const TranslateFlags& flags, v1::TranslateRequest request,
-             Client* client, LineInput* input, TranslatePrinter* printer)
-      : BatchRunner(command, flags.common),
-        flags_(flags),
-        request_(std::move(request)),
-        client_(client),
-        input_(input),
+  Translator(const Command& command, const TranslateFlags& flags,
+             const v1::TranslateRequest& request, Client* client, LineInput* input,
+             TranslatePrinter* printer)
+      : TextRunner(
+            command, flags.common, flags.input.batch, input, &v1::TranslateResponse::translations,
+            [=, &flags](const auto& items) {
+              return client->Translate(WithTexts(request, flags, items));
+            },
+            [=](const LineInput::Item& item, const v1::TranslateResponse& response,
+                const v1::Translation& translation, absl::Duration latency) {
+              printer->Add(item, response, translation, latency);
+              return absl::OkStatus();
+            },
+            [=] { printer->Flush(); }),
         printer_(printer) {}
 
  private:
-  absl::StatusOr<Items> Next() override { return input_->Next(flags_.input.batch); }
-
-  absl::StatusOr<v1::TranslateResponse> Call(const Items& items) override {
-    v1::TranslateRequest request = request_;
-    for (const LineInput::Item& item : items) {
-      // A sequence of words has one at least; an empty text has an empty translation.
-      const bool blank = absl::StripAsciiWhitespace(item.text).empty();
-      *request.add_sequences() = MakeSequence(item.text, flags_.input.tokens && !blank);
-      if (!flags_.prefix.empty()) request.add_target_prefixes(blank ? "" : flags_.prefix);
-    }
-    absl::StatusOr<v1::TranslateResponse> response = client_->Translate(request);
-    if (response.ok() && response->translations_size() != request.sequences_size()) {
-      return absl::InternalError(absl::StrCat("the server answered ", response->translations_size(),
-                                              " of ", request.sequences_size(), " texts"));
-    }
-    return response;
-  }
-
-  std::string Where(const LineInput::Item& item) const override { return input_->Where(item); }
-  void Print(const Answer& answer) override {
-    for (int i = 0; i < static_cast<int>(answer.items.size()); ++i) {
-      printer_->Add(answer.items[i], *answer.response, answer.response->translations(i),
-                    answer.latency);
-    }
-  }
   bool Fail(const Answer& answer) override {
-    const bool go_on = BatchRunner::Fail(answer);
+    const bool go_on = TextRunner::Fail(answer);
     printer_->AddFailed();
+    printer_->Flush();
     return go_on;
   }
-  void AfterBatch() override { printer_->Flush(); }
 
-  const TranslateFlags& flags_;
-  const v1::TranslateRequest request_;  // but for its sequences
-  Client* const client_;
-  LineInput* const input_;
   TranslatePrinter* const printer_;
 };
 
@@ -201,8 +190,8 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
   LineInput input(std::move(texts), options.files, LineInput::Lines::kAll);
   TranslatePrinter printer(output, &input);
   const absl::Time start = absl::Now();
-  exit_code = Translator(command, options, *std::move(request), client.get(), &input, &printer)
-                  .Run(options.in_flight);
+  exit_code =
+      Translator(command, options, *request, client.get(), &input, &printer).Run(options.in_flight);
   printer.unknown_words().Warn(command);
   if (options.stats && options.common.json) {
     std::cerr << Dump(printer.StatsJson(absl::Now() - start)) << "\n";
