@@ -1,10 +1,9 @@
 """How gpu_report.py comes by gpu_check and gpu_bench on a machine that may lack tools.
 
-In this order: CMake, if it is new enough; the compilers called directly, which needs nvcc and g++ only;
-the programs of the installation that was taken along (make gpu_prefix), which needs neither.
+CMake builds them, if it is new enough and there is nvcc; else they are those of the installation that was taken along
+(make gpu_prefix).
 """
 import collections
-import concurrent.futures
 import glob
 import os
 import re
@@ -15,14 +14,10 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LEAST_CMAKE = (3, 25)  # cmake_minimum_required() of kernels/
 LEAST_CUDA = (12, 0)  # of cmake/SruCuda.cmake
-# As in cmake/SruCuda.cmake and cmake/SruTargets.cmake.
-NVCC_FLAGS = ["-std=c++17", "-O3", "-DNDEBUG", "-fmad=false", "-Xcompiler", "-fPIC"]
-CXX_FLAGS = ["-std=c++17", "-O3", "-DNDEBUG", "-fPIC"]
-LIBRARIES = ["-ldl", "-lrt", "-lpthread"]
 
 Programs = collections.namedtuple("Programs", "check bench")
 Toolkit = collections.namedtuple(
-    "Toolkit", "nvcc version roots include_folder library_folder cmake_flags")
+    "Toolkit", "nvcc version library_folder cmake_flags")
 
 
 def output_of(command, seconds=30):
@@ -64,80 +59,8 @@ def find_toolkit():
         if not os.path.exists(os.path.join(os.path.dirname(header), "cuda_runtime_api.h")):
             # This is a package of cuBLAS alone; the runtime's headers are beside nvcc.
             flags.append(f"-DCMAKE_CXX_FLAGS=-isystem {roots[0]}/include")
-    return Toolkit(nvcc, version_of([nvcc, "--version"], "release ") if nvcc else None, roots,
-                   os.path.dirname(header) if header else None,
+    return Toolkit(nvcc, version_of([nvcc, "--version"], "release ") if nvcc else None,
                    os.path.dirname(library) if library else None, flags)
-
-
-def sources():
-    """The sources of gpu_check, gpu_bench and of what both link, as kernels/ lists them without a CPU backend."""
-    def files(*patterns):
-        return sorted(os.path.relpath(f, ROOT) for p in patterns for f in glob.glob(os.path.join(ROOT, p)))
-    shared = [f for f in files("kernels/*.cc", "kernels/reference/*.cc", "kernels/cuda/*.cc",
-                               "kernels/cuda/*.cu")
-              if f != "kernels/cuda/no_toolkit.cc"] + ["kernels/cpu/not_built.cc"]
-    return shared, files("tests/gpu/*.cc"), ["kernels/bench/gpu_bench.cc"]
-
-
-def cudart_of(toolkit):
-    return next((f for r in toolkit.roots for f in
-                 glob.glob(f"{r}/lib64/libcudart_static.a") + glob.glob(f"{r}/lib/libcudart_static.a") +
-                 glob.glob(f"{r}/targets/*/lib/libcudart_static.a")), None)
-
-
-def build_directly(steps, build, toolkit, architecture):
-    """Calls nvcc and g++ for every source at once. Returns the programs, or None after a recorded failure."""
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
-    runtime = cudart_of(toolkit)
-    if compiler is None or runtime is None or toolkit.include_folder is None:
-        missing = [name for name, found in (("g++", compiler), ("libcudart_static.a", runtime),
-                                            ("cublasLt.h", toolkit.include_folder)) if not found]
-        steps.record("build without CMake", "failed", 0, "not found: " + ", ".join(missing))
-        return None
-    os.makedirs(os.path.join(build, "objects"), exist_ok=True)
-    os.makedirs(os.path.join(build, "bin"), exist_ok=True)
-    includes = ["-I" + ROOT] + [f for folder in dict.fromkeys(
-        [toolkit.include_folder, toolkit.roots[0] + "/include"]) for f in ("-isystem", folder)]
-    jobs = os.path.join(build, "compile.sh")
-    shared, check, bench = sources()
-    objects = {}
-    commands = []
-    for source in shared + check + bench:
-        objects[source] = os.path.join(build, "objects", source.replace("/", "_") + ".o")
-        if source.endswith(".cu"):
-            command = [toolkit.nvcc, *NVCC_FLAGS, "-gencode",
-                       f"arch=compute_{architecture},code=sm_{architecture}", *includes]
-        else:
-            command = [compiler, *CXX_FLAGS, *includes,
-                       f'-DSRU_CUDA_LIBRARY_DIR="{toolkit.library_folder or ""}"']
-        commands.append(command + ["-c", source, "-o", objects[source]])
-    # The slow ones first.
-    commands.sort(key=lambda c: not c[-3].endswith(".cu"))
-    links = [[compiler, "-o", os.path.join(build, "bin", name),
-              *[objects[s] for s in own + shared], runtime, *LIBRARIES]
-             for name, own in (("gpu_check", check), ("gpu_bench", bench))]
-    # One step of its own, so that its output and its limit are those of every other.
-    with open(jobs, "w", encoding="utf-8") as file:
-        file.write("\n".join("\x1f".join(c) for c in commands) + "\n\n" +
-                   "\n".join("\x1f".join(c) for c in links))
-    done = steps.run("build without CMake", [sys.executable, "-B", os.path.abspath(__file__), jobs], 150)
-    return made(os.path.join(build, "bin")) if done is not None else None
-
-
-def run_jobs(path):
-    """Runs the commands of a file of build_directly(): all of a paragraph at once, then the next."""
-    with open(path, encoding="utf-8") as file:
-        paragraphs = [p.split("\n") for p in file.read().split("\n\n")]
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-        for commands in paragraphs:
-            codes = list(pool.map(
-                lambda c: subprocess.run(c.split("\x1f"), cwd=ROOT, check=False).returncode, commands))
-            failed = [c.split("\x1f")[-3:] for c, code in zip(commands, codes) if code != 0]
-            if failed:
-                print("cannot be built:", failed[0])
-                return 1
-    print(f"{sum(map(len, paragraphs))} commands")
-    return 0
 
 
 def build_with_cmake(steps, build, toolkit, architecture):
@@ -161,30 +84,24 @@ def made(folder):
 def programs(steps, build, toolkit, architecture, prefix):
     """gpu_check and gpu_bench, or None with a failed step that says what to do."""
     carried = made(os.path.join(prefix, "bin")) if prefix else None
-    advice = ("install the CUDA toolkit (nvcc) and g++, or take programs along: make gpu_prefix where "
-              "there is nvcc, then --prefix build-gpu_prefix/prefix.tar.gz here")
+    advice = ("install the CUDA toolkit (nvcc), g++ and CMake, or take programs along: make gpu_prefix where "
+              "there are these, then --prefix build-gpu_prefix/prefix.tar.gz here")
+    cmake = version_of(["cmake", "--version"], "version ")
+    why = "they cannot be built here"
     if toolkit.nvcc is None or toolkit.version is None:
         why = "this machine has no nvcc"
     elif toolkit.version < LEAST_CUDA:
         why = "expected nvcc {}.{} or newer, found {}.{}".format(*LEAST_CUDA, *toolkit.version)
+    elif cmake is None or cmake < LEAST_CMAKE:
+        found = "none" if cmake is None else "{}.{}".format(*cmake)
+        why = "expected CMake {}.{} or newer, found {}".format(*LEAST_CMAKE, found)
     else:
-        cmake = version_of(["cmake", "--version"], "version ")
-        if cmake is not None and cmake >= LEAST_CMAKE:
-            built = build_with_cmake(steps, build, toolkit, architecture)
-        else:
-            found = "none" if cmake is None else "{}.{}".format(*cmake)
-            print("gpu_report: expected CMake {}.{} or newer, found {}: the compilers are called "
-                  "directly".format(*LEAST_CMAKE, found), flush=True)
-            built = build_directly(steps, build, toolkit, architecture)
+        built = build_with_cmake(steps, build, toolkit, architecture)
         if built:
             return built
-        why = "they cannot be built here"
     if carried:
         steps.record("programs of --prefix", "ok", 0, why)
         return carried
     steps.record("programs", "failed", 0, f"{why}; {advice}")
     return None
 
-
-if __name__ == "__main__":
-    sys.exit(run_jobs(sys.argv[1]))

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Finds out everything that we want to know about a GPU machine, in one command and at most 8 minutes: builds kernels/ and
 # the checks, runs them with and without compute-sanitizer, then runs the benchmarks, and writes OUT/gpu.md, OUT/gpu.json
-# and OUT/gpu.log, all after every step. Needs python3 and the CUDA toolkit (12.0 or newer) with g++; no network. CMake and,
-# for the comparison, PyTorch are used if they are there. Without the toolkit it needs --prefix.
+# and OUT/gpu.log, all after every step. Needs python3, the CUDA toolkit (12.0 or newer) with g++, and CMake (3.25 or newer); no
+# network. Without these it needs --prefix. For the comparison PyTorch is used if it is there.
 #
 #   scripts/gpu_report.sh [--out DIR] [--prefix DIR] [--minutes 8] [--build DIR]
 #
