@@ -86,7 +86,7 @@ TEST(GenerateLoadTest, TheCheckFindsTokensThatAreNotTheSame) {
   EXPECT_EQ(result->wrong_tokens, 0);
 
   // The texts alone are made first.
-  server.CorruptGenerateFrom(static_cast<int>(server.generate_requests().size()) + 4);
+  server.CorruptGenerateFrom(static_cast<int>(server.requests<v1::GenerateRequest>().size()) + 4);
   result = RunGenerateLoad(options, Requests(4));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_GE(result->checked_tokens, 40);
@@ -126,7 +126,7 @@ TEST(GenerateLoadTest, IdleSessionsStayOpenAndDoNotCount) {
   EXPECT_EQ(result->idle, 3);
   EXPECT_GE(result->ok, 5);
   EXPECT_EQ(result->texts, result->ok);
-  EXPECT_EQ(server.generate_requests()[0].max_new_tokens(), 0);
+  EXPECT_EQ(server.requests<v1::GenerateRequest>()[0].max_new_tokens(), 0);
 }
 
 TEST(GenerateLoadTest, SaysWhyAnIdleSessionIsNotOpen) {

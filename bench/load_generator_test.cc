@@ -157,7 +157,7 @@ TEST(LoadGeneratorTest, LargeRequestsAreCutIntoFrames) {
   options.calls = 1;
   result = RunLoad(options, {Request(large)});
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(server.last_classify().sequences(0).text(), large);
+  EXPECT_EQ(server.requests<v1::ClassifyRequest>().back().sequences(0).text(), large);
 }
 
 TEST(LoadGeneratorTest, EndsEarlyWhenTheServerGoesAway) {

@@ -13,8 +13,9 @@
 #include "client/resume_generate.h"
 #include "client/service_config.h"
 #include "client/tls_diagnosis.h"
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+#include "google/protobuf/wrappers.pb.h"
 #include "google/rpc/retry.pb.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -47,29 +48,13 @@ absl::Status FromGrpc(const grpc::Status& from) {
   return status;
 }
 
-// grpc.health.v1.HealthCheckRequest is one string, HealthCheckResponse one enum. They are encoded
-// here because the system's gRPC does not install their generated code.
-std::string EncodeHealthRequest(absl::string_view service) {
-  std::string bytes;
-  if (service.empty()) return bytes;
-  google::protobuf::io::StringOutputStream stream(&bytes);
-  google::protobuf::io::CodedOutputStream output(&stream);
-  output.WriteTag(1 << 3 | 2);
-  output.WriteVarint32(static_cast<uint32_t>(service.size()));
-  output.WriteRaw(service.data(), static_cast<int>(service.size()));
-  return bytes;
-}
+// On the wire these are grpc.health.v1.HealthCheckRequest, one string, and HealthCheckResponse, one enum. The system's gRPC does not install
+// their generated code.
+using HealthRequest = google::protobuf::StringValue;
+using HealthResponse = google::protobuf::Int32Value;
 
-absl::StatusOr<ServingStatus> DecodeHealthResponse(const std::string& bytes) {
-  uint32_t value = 0;
-  if (!bytes.empty()) {
-    google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(bytes.data()),
-                                                 static_cast<int>(bytes.size()));
-    if (input.ReadTag() != (1 << 3 | 0) || !input.ReadVarint32(&value)) {
-      return absl::InternalError("the answer is not a grpc.health.v1.HealthCheckResponse");
-    }
-  }
-  switch (value) {
+ServingStatus ToServingStatus(const HealthResponse& response) {
+  switch (response.value()) {
     case 1:
       return ServingStatus::kServing;
     case 2:
@@ -81,47 +66,43 @@ absl::StatusOr<ServingStatus> DecodeHealthResponse(const std::string& bytes) {
   }
 }
 
-// The wire allows UTF-8 only. The server would name the bad field too, but the call would be in
-// vain, and protobuf prints a line of its own when it serializes such text.
-template <typename... Field>
-absl::Status CheckText(const std::string& text, const Field&... field) {
-  const size_t valid = FindInvalidUtf8(text);
-  if (valid == text.size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field..., ": expected UTF-8, found an invalid byte at offset ", valid));
-}
-
-absl::Status CheckSequence(const v1::Sequence& sequence, absl::string_view field) {
-  absl::Status status = CheckText(sequence.text(), field, ".text");
-  for (int k = 0; k < sequence.tokens().values_size() && status.ok(); ++k) {
-    status = CheckText(sequence.tokens().values(k), field, ".tokens.values[", k, "]");
-  }
-  return status;
-}
-
-absl::Status CheckSequences(const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences) {
-  for (int i = 0; i < sequences.size(); ++i) {
-    absl::Status status = CheckSequence(sequences.Get(i), absl::StrCat("sequences[", i, "]"));
-    if (!status.ok()) return status;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckQuery(const v1::Query& query, absl::string_view field) {
-  absl::Status status = CheckText(query.question(), field, ".question");
-  for (int k = 0; k < query.passages_size() && status.ok(); ++k) {
-    status = CheckText(query.passages(k), field, ".passages[", k, "]");
-  }
-  for (int k = 0; k < query.passage_tags_size() && status.ok(); ++k) {
-    const v1::PassageTags& tags = query.passage_tags(k);
-    for (int t = 0; t < tags.lemmas_size() && status.ok(); ++t) {
-      status = CheckText(tags.lemmas(t), field, ".passage_tags[", k, "].lemmas[", t, "]");
+// What is wrong with the first text of a message that is not UTF-8, "sequences[0].text: expected ..."; empty if nothing is.
+std::string FindBadText(const google::protobuf::Message& message) {
+  const google::protobuf::Reflection& values = *message.GetReflection();
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  values.ListFields(message, &fields);
+  for (const google::protobuf::FieldDescriptor* const field : fields) {
+    const bool is_text = field->type() == google::protobuf::FieldDescriptor::TYPE_STRING;
+    const bool is_message = field->type() == google::protobuf::FieldDescriptor::TYPE_MESSAGE;
+    if (field->is_map() || (!is_text && !is_message)) continue;
+    const bool repeated = field->is_repeated();
+    for (int i = 0; i < (repeated ? values.FieldSize(message, field) : 1); ++i) {
+      std::string wrong;
+      if (is_text) {
+        std::string scratch;
+        const std::string& text =
+            repeated ? values.GetRepeatedStringReference(message, field, i, &scratch)
+                     : values.GetStringReference(message, field, &scratch);
+        const size_t valid = FindInvalidUtf8(text);
+        if (valid == text.size()) continue;
+        wrong = absl::StrCat(": expected UTF-8, found an invalid byte at offset ", valid);
+      } else {
+        wrong = FindBadText(repeated ? values.GetRepeatedMessage(message, field, i)
+                                     : values.GetMessage(message, field));
+        if (wrong.empty()) continue;
+        wrong.insert(0, ".");
+      }
+      return absl::StrCat(field->name(), repeated ? absl::StrCat("[", i, "]") : "", wrong);
     }
   }
-  for (int k = 0; k < query.question_lemmas_size() && status.ok(); ++k) {
-    status = CheckText(query.question_lemmas(k), field, ".question_lemmas[", k, "]");
-  }
-  return status;
+  return "";
+}
+
+// The wire allows UTF-8 only. The server would name the bad field too, but the call would be in
+// vain, and protobuf prints a line of its own when it serializes such text.
+absl::Status CheckTexts(const google::protobuf::Message& message) {
+  const std::string wrong = FindBadText(message);
+  return wrong.empty() ? absl::OkStatus() : absl::InvalidArgumentError(wrong);
 }
 
 class GrpcClient : public Client {
@@ -133,7 +114,7 @@ class GrpcClient : public Client {
         channel_(std::move(channel)),
         stub_(v1::InferenceService::NewStub(channel_)),
         admin_stub_(v1::AdminService::NewStub(channel_)),
-        generic_stub_(channel_) {}
+        health_stub_(channel_) {}
 
   absl::Status Connect(absl::Duration timeout) override {
     const absl::Time deadline = absl::Now() + timeout;
@@ -153,49 +134,33 @@ class GrpcClient : public Client {
 
   absl::StatusOr<v1::ClassifyResponse> Classify(const v1::ClassifyRequest& request,
                                                 const CallOptions& options) override {
-    if (absl::Status status = CheckSequences(request.sequences()); !status.ok()) return status;
     return Call(*stub_, &v1::InferenceService::Stub::Classify, request, options);
   }
 
   absl::StatusOr<v1::EncodeResponse> Encode(const v1::EncodeRequest& request,
                                             const CallOptions& options) override {
-    if (absl::Status status = CheckSequences(request.sequences()); !status.ok()) return status;
     return Call(*stub_, &v1::InferenceService::Stub::Encode, request, options);
   }
 
   absl::StatusOr<v1::ScoreResponse> Score(const v1::ScoreRequest& request,
                                           const CallOptions& options) override {
-    if (absl::Status status = CheckSequences(request.sequences()); !status.ok()) return status;
     return Call(*stub_, &v1::InferenceService::Stub::Score, request, options);
   }
 
   absl::StatusOr<v1::AnswerResponse> Answer(const v1::AnswerRequest& request,
                                             const CallOptions& options) override {
-    for (int i = 0; i < request.queries_size(); ++i) {
-      absl::Status status = CheckQuery(request.queries(i), absl::StrCat("queries[", i, "]"));
-      if (!status.ok()) return status;
-    }
     return Call(*stub_, &v1::InferenceService::Stub::Answer, request, options);
   }
 
   absl::StatusOr<v1::TranslateResponse> Translate(const v1::TranslateRequest& request,
                                                   const CallOptions& options) override {
-    absl::Status status = CheckSequences(request.sequences());
-    for (int i = 0; i < request.target_prefixes_size() && status.ok(); ++i) {
-      status = CheckText(request.target_prefixes(i), "target_prefixes[", i, "]");
-    }
-    if (!status.ok()) return status;
     return Call(*stub_, &v1::InferenceService::Stub::Translate, request, options);
   }
 
   absl::Status Generate(const v1::GenerateRequest& request,
                         const std::function<bool(const v1::GenerateResponse&)>& on_response,
                         const CallOptions& options) override {
-    absl::Status status = CheckSequence(request.prompt(), "prompt");
-    for (int i = 0; i < request.stop_size() && status.ok(); ++i) {
-      status = CheckText(request.stop(i), "stop[", i, "]");
-    }
-    if (!status.ok()) return status;
+    if (absl::Status status = CheckTexts(request); !status.ok()) return status;
     const absl::Time deadline = absl::Now() + options.deadline.value_or(options_.deadline);
     return ResumeGenerate(
         request, options_.max_attempts,
@@ -219,7 +184,7 @@ class GrpcClient : public Client {
     v1::EncodeStreamResponse response;
     absl::Status bad;
     while (next(&request)) {
-      bad = CheckSequence(request.chunk(), "chunk");
+      bad = CheckTexts(request);
       if (!bad.ok()) break;
       if (!stream->Write(request) || !stream->Read(&response)) break;
       if (!on_response(response)) {
@@ -271,27 +236,19 @@ class GrpcClient : public Client {
                                        const CallOptions& options) override {
     grpc::ClientContext context;
     Prepare(options, &context);
-    const grpc::Slice slice(EncodeHealthRequest(service));
-    const grpc::ByteBuffer request(&slice, 1);
-    grpc::ByteBuffer response;
+    HealthRequest request;
+    request.set_value(std::string(service));
+    HealthResponse response;
     grpc::Status status;
     absl::Notification done;
-    generic_stub_.UnaryCall(&context, kHealthCheckMethod, grpc::StubOptions(), &request, &response,
-                            [&](grpc::Status result) {
-                              status = std::move(result);
-                              done.Notify();
-                            });
+    health_stub_.UnaryCall(&context, kHealthCheckMethod, grpc::StubOptions(), &request, &response,
+                           [&](grpc::Status result) {
+                             status = std::move(result);
+                             done.Notify();
+                           });
     done.WaitForNotification();
     if (!status.ok()) return FromGrpc(status);
-    std::vector<grpc::Slice> slices;
-    if (!response.Dump(&slices).ok()) {
-      return absl::InternalError("the answer to the health check cannot be read");
-    }
-    std::string bytes;
-    for (const grpc::Slice& part : slices) {
-      bytes.append(reinterpret_cast<const char*>(part.begin()), part.size());
-    }
-    return DecodeHealthResponse(bytes);
+    return ToServingStatus(response);
   }
 
  private:
@@ -333,6 +290,7 @@ class GrpcClient : public Client {
                                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                                              Response*),
                                 const Request& request, const CallOptions& options) {
+    if (absl::Status status = CheckTexts(request); !status.ok()) return status;
     grpc::ClientContext context;
     Prepare(options, &context);
     Response response;
@@ -353,7 +311,7 @@ class GrpcClient : public Client {
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::InferenceService::Stub> stub_;
   const std::unique_ptr<v1::AdminService::Stub> admin_stub_;
-  grpc::GenericStub generic_stub_;
+  grpc::TemplatedGenericStub<HealthRequest, HealthResponse> health_stub_;
 };
 
 float HalfToFloat(uint16_t half) {

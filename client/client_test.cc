@@ -49,7 +49,8 @@ TEST_F(ClientTest, Classifies) {
   ASSERT_TRUE(response.ok()) << response.status();
   ASSERT_EQ(response->classifications_size(), 1);
   EXPECT_EQ(response->classifications(0).labels(0).name(), "LONG");
-  EXPECT_EQ(server_.last_classify().SerializeAsString(), request.SerializeAsString());
+  EXPECT_EQ(server_.requests<v1::ClassifyRequest>().back().SerializeAsString(),
+            request.SerializeAsString());
 }
 
 TEST_F(ClientTest, EncodesInEveryFormat) {
@@ -79,8 +80,9 @@ TEST_F(ClientTest, Scores) {
   EXPECT_EQ(response->scores(0).token_count(), 4);
   EXPECT_EQ(response->scores(0).token_log_probs_size(), 3);
   EXPECT_EQ(response->scores(0).state(), "abcd");
-  ASSERT_EQ(server_.score_requests().size(), 1u);
-  EXPECT_EQ(server_.score_requests()[0].SerializeAsString(), request.SerializeAsString());
+  ASSERT_EQ(server_.requests<v1::ScoreRequest>().size(), 1u);
+  EXPECT_EQ(server_.requests<v1::ScoreRequest>()[0].SerializeAsString(),
+            request.SerializeAsString());
   request.mutable_sequences(0)->set_text("\xff");
   EXPECT_EQ(client_->Score(request).status().code(), absl::StatusCode::kInvalidArgument);
 }
@@ -104,7 +106,8 @@ TEST_F(ClientTest, Answers) {
   EXPECT_EQ(response->results(0).answers(0).passage(), 1);
   EXPECT_EQ(response->results(0).answers(1).end_byte(), 8);
   EXPECT_EQ(response->results(0).answers(1).end_char(), 7);
-  EXPECT_EQ(server_.answer_requests().back().SerializeAsString(), request.SerializeAsString());
+  EXPECT_EQ(server_.requests<v1::AnswerRequest>().back().SerializeAsString(),
+            request.SerializeAsString());
 }
 
 TEST_F(ClientTest, TextsOfAQueryMustBeUtf8) {
@@ -151,7 +154,8 @@ TEST_F(ClientTest, Translates) {
   EXPECT_THAT(response->translations(0).hypotheses(0).alignment(),
               ElementsAre(1.0f, 0.0f, 0.25f, 0.75f));
   EXPECT_EQ(response->translations(1).hypotheses(0).text(), "");
-  EXPECT_EQ(server_.translate_requests().back().SerializeAsString(), request.SerializeAsString());
+  EXPECT_EQ(server_.requests<v1::TranslateRequest>().back().SerializeAsString(),
+            request.SerializeAsString());
 
   request.add_target_prefixes("fine");
   request.add_target_prefixes("\xff");
@@ -176,8 +180,8 @@ TEST_F(ClientTest, GeneratesAndGoesOnAtAnotherServer) {
   const absl::Status status = client_->Generate(request, take);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(text, "defg");
-  ASSERT_EQ(server_.generate_requests().size(), 2u);
-  EXPECT_EQ(server_.generate_requests()[1].state(), "abcde");
+  ASSERT_EQ(server_.requests<v1::GenerateRequest>().size(), 2u);
+  EXPECT_EQ(server_.requests<v1::GenerateRequest>()[1].state(), "abcde");
 
   request.add_stop("\xff");
   EXPECT_EQ(client_->Generate(request, take).message(),

@@ -30,7 +30,7 @@ TEST_F(AnswerTest, MarksTheAnswerInItsSentence) {
             "SCORE  PROBABILITY  WHERE   ANSWER\n"
             "9.000       0.2500  line 1  Then a [wonderful] day began.\n");
   EXPECT_THAT(output.err, IsEmpty());
-  EXPECT_THAT(server_.answer_requests(),
+  EXPECT_THAT(server_.requests<v1::AnswerRequest>(),
               ElementsAre(Sends(absl::StrCat("queries { question: 'What?' passages: '",
                                              absl::CEscape(text), "' } top_n: 1"))));
 
@@ -44,7 +44,7 @@ TEST_F(AnswerTest, SendsWhatTheFlagsSay) {
   Run({"answer", "--question=Who?", "--model=m", "--version=3", "--priority=low", "--top_n=4",
        "--one_per_passage", "--no_overlap", "--max_answer_tokens=7"},
       "a");
-  EXPECT_THAT(server_.answer_requests()[0],
+  EXPECT_THAT(server_.requests<v1::AnswerRequest>()[0],
               Sends("model: 'm' version: 3 priority: PRIORITY_LOW top_n: 4 one_per_passage: true "
                     "no_overlap: true max_answer_tokens: 7 "
                     "queries { question: 'Who?' passages: 'a' }"));
@@ -60,7 +60,7 @@ TEST_F(AnswerTest, PassagesOfManyCallsCompete) {
   const std::string file = File("many", text);
   const Output output = Run({"answer", "--question=?", "--paragraphs", "--top_n=6", "--batch=3",
                              "--in_flight=5", "--json", file});
-  EXPECT_EQ(server_.answer_requests().size(), 14u);
+  EXPECT_EQ(server_.requests<v1::AnswerRequest>().size(), 14u);
   const std::vector<nlohmann::json> objects = JsonLines(output.out);
   ASSERT_EQ(objects.size(), 1u);
   const nlohmann::json& answers = objects[0]["answers"];
@@ -177,7 +177,7 @@ TEST_F(AnswerTest, QueriesBringTheirPassages) {
                     HasSubstr("line 8: INVALID_ARGUMENT: passages: expected a list of texts"),
                     HasSubstr("line 9: INVALID_ARGUMENT: pos_ids: expected a list of ids")));
   v1::Query tagged;
-  for (const v1::AnswerRequest& request : server_.answer_requests()) {
+  for (const v1::AnswerRequest& request : server_.requests<v1::AnswerRequest>()) {
     for (const v1::Query& query : request.queries()) {
       if (query.question() == "Why?") tagged = query;
     }

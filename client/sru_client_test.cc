@@ -44,7 +44,7 @@ TEST_F(SruClientTest, ClassifyPrintsATable) {
 TEST_F(SruClientTest, ClassifySendsWhatTheFlagsSay) {
   const Output output = Run({"classify", "--model=m", "--version=3", "--top_k=0", "--truncate",
                              "--tokens", "--priority=high", "--times", "one two  three"});
-  EXPECT_THAT(server_.last_classify(),
+  EXPECT_THAT(server_.requests<v1::ClassifyRequest>().back(),
               Sends("model: 'm' version: 3 priority: PRIORITY_HIGH truncate: true "
                     "sequences { tokens { values: ['one', 'two', 'three'] } }"));
   EXPECT_THAT(output.out, AllOf(HasSubstr("1.50 ms"), HasSubstr("3 (cut)"), HasSubstr("LONG")));
@@ -72,7 +72,7 @@ TEST_F(SruClientTest, BlankLinesHaveAnswersIfEmptyTextsAreSkipped) {
             "-                -       0\n"
             "-                -       0\n"
             "LONG        0.7500       3  a text that is long\n");
-  EXPECT_TRUE(server_.last_classify().skip_empty());
+  EXPECT_TRUE(server_.requests<v1::ClassifyRequest>().back().skip_empty());
   for (const char* command : {"classify", "encode", "score"}) {
     output = Run({command, "--json", "--skip_empty", "--batch=2"}, lines);
     std::vector<nlohmann::json> objects = JsonLines(output.out);
@@ -81,8 +81,8 @@ TEST_F(SruClientTest, BlankLinesHaveAnswersIfEmptyTextsAreSkipped) {
     EXPECT_EQ(objects[1]["token_count"], 0) << command;
     EXPECT_GT(objects[3]["token_count"], 0) << command;
   }
-  EXPECT_TRUE(server_.last_encode().skip_empty());
-  EXPECT_TRUE(server_.score_requests().back().skip_empty());
+  EXPECT_TRUE(server_.requests<v1::EncodeRequest>().back().skip_empty());
+  EXPECT_TRUE(server_.requests<v1::ScoreRequest>().back().skip_empty());
   output = Run({"classify", "--skip_empty", "--tokens", "--json"}, "\none two\n");
   EXPECT_EQ(JsonLines(output.out).size(), 2u) << output.err;
 }
@@ -134,8 +134,8 @@ TEST_F(SruClientTest, Encodes) {
   Output output = Run({"encode", "--pooling=mean", "--normalize", "text"});
   EXPECT_THAT(output.out,
               AllOf(HasSubstr("[2]"), HasSubstr("2.2361"), HasSubstr(" 1.0000 -2.0000")));
-  EXPECT_EQ(server_.last_encode().pooling(), v1::POOLING_MEAN);
-  EXPECT_TRUE(server_.last_encode().normalize());
+  EXPECT_EQ(server_.requests<v1::EncodeRequest>().back().pooling(), v1::POOLING_MEAN);
+  EXPECT_TRUE(server_.requests<v1::EncodeRequest>().back().normalize());
 
   output = Run({"encode", "--json", "--output_format=float16", "text"});
   EXPECT_THAT(JsonLines(output.out)[0],
@@ -154,13 +154,13 @@ TEST_F(SruClientTest, EncodesAStream) {
   EXPECT_THAT(output.out, AllOf(HasSubstr("[2, 2]"), HasSubstr("[1, 2]"), HasSubstr("  three\n")));
   EXPECT_EQ(ReadAll(state), "one twothree");
   EXPECT_THAT(
-      server_.encode_stream_requests(),
+      server_.requests<v1::EncodeStreamRequest>(),
       ElementsAre(Sends("start { model: 'fake' version: 7 output_format: OUTPUT_FORMAT_RAW_FLOAT32 "
                         "priority: PRIORITY_HIGH normalize: true } chunk { text: 'one two' }"),
                   Sends("chunk { text: 'three' }"), Sends("return_state: true")));
 
   output = Run({"encode", "--json", "--state_in=" + state, "more"});
-  EXPECT_EQ(server_.encode_stream_requests().back().start().state(), "one twothree");
+  EXPECT_EQ(server_.requests<v1::EncodeStreamRequest>().back().start().state(), "one twothree");
   EXPECT_THAT(JsonLines(output.out)[0], Has({{"shape", nlohmann::json({1, 2})}, {"version", 7}}));
 
   output = Run({"encode", "--stream"}, "one\nbad\nthree\n", 1);
@@ -174,9 +174,10 @@ TEST_F(SruClientTest, EncodesAStreamOfFrames) {
   const std::string frame(8, 'x');
   Output output = Run({"encode", "--features", "--chunk_frames=2", "--raw"}, frame + frame + frame);
   EXPECT_EQ(output.out, vector + vector + vector);
-  ASSERT_EQ(server_.encode_stream_requests().size(), 2u);
-  EXPECT_EQ(server_.encode_stream_requests()[0].chunk().features().feature_size(), 2);
-  EXPECT_EQ(server_.encode_stream_requests()[0].chunk().features().data(), frame + frame);
+  ASSERT_EQ(server_.requests<v1::EncodeStreamRequest>().size(), 2u);
+  EXPECT_EQ(server_.requests<v1::EncodeStreamRequest>()[0].chunk().features().feature_size(), 2);
+  EXPECT_EQ(server_.requests<v1::EncodeStreamRequest>()[0].chunk().features().data(),
+            frame + frame);
   output = Run({"encode", "--features"}, frame + "abc", 1);
   EXPECT_THAT(output.err, HasSubstr("expected whole frames of 2 float32 values, found 3 bytes"));
   EXPECT_THAT(output.out, HasSubstr("frames 1 to 1"));
@@ -205,7 +206,7 @@ TEST_F(SruClientTest, ScoreSendsWhatTheFlagsSay) {
   EXPECT_THAT(output.err, HasSubstr("NOT_FOUND: model: there is no 'm'"));
   Run({"score", "--model=fake", "--version=3", "--tokens", "--priority=low", "--top_candidates=2",
        "aa  bb"});
-  EXPECT_THAT(server_.score_requests(),
+  EXPECT_THAT(server_.requests<v1::ScoreRequest>(),
               ElementsAre(Sends("model: 'fake' version: 3 priority: PRIORITY_LOW top_candidates: 2 "
                                 "token_log_probs: true "
                                 "sequences { tokens { values: ['aa', 'bb'] } }")));
@@ -253,7 +254,7 @@ TEST_F(SruClientTest, ScoreCarriesTheStateFromLineToLine) {
   const std::string text = "ab\n\ncd\r\nlast";
   Output output = Run({"score", "--carry"}, text);
   std::string sent;
-  for (const v1::ScoreRequest& request : server_.score_requests()) {
+  for (const v1::ScoreRequest& request : server_.requests<v1::ScoreRequest>()) {
     ASSERT_EQ(request.sequences_size(), 1);
     EXPECT_TRUE(request.return_states());
     EXPECT_EQ(request.states_size(), sent.empty() ? 0 : 1);
@@ -264,20 +265,20 @@ TEST_F(SruClientTest, ScoreCarriesTheStateFromLineToLine) {
     sent += request.sequences(0).text();
   }
   EXPECT_EQ(sent, text);
-  EXPECT_EQ(server_.score_requests().size(), 4u);
+  EXPECT_EQ(server_.requests<v1::ScoreRequest>().size(), 4u);
   EXPECT_THAT(output.out, HasSubstr("    12 "));
 
   // Totals alone need fewer calls, and are the same.
   const std::string last_line = output.out.substr(output.out.find("    12 "));
   output = Run({"score", "--carry", "--totals"}, text);
-  EXPECT_EQ(server_.score_requests().size(), 5u);
-  EXPECT_EQ(server_.score_requests().back().sequences(0).text(), text);
+  EXPECT_EQ(server_.requests<v1::ScoreRequest>().size(), 5u);
+  EXPECT_EQ(server_.requests<v1::ScoreRequest>().back().sequences(0).text(), text);
   EXPECT_EQ(output.out.substr(output.out.find("    12 ")), last_line);
 
   // Where newlines give no tokens, a blank line has nothing to score.
   server_.SetPreprocessing("whitespace");
   output = Run({"score", "--carry"}, text);
-  EXPECT_EQ(server_.score_requests().size(), 8u);
+  EXPECT_EQ(server_.requests<v1::ScoreRequest>().size(), 8u);
 }
 
 // What is wrong in the middle leaves nothing to go on from.
@@ -285,7 +286,7 @@ TEST_F(SruClientTest, ScoreCarriesNoFurtherThanAnError) {
   const std::string state = Path("no_state");
   const Output output = Run({"score", "--state_out=" + state, "ab", "bad", "cd"}, 1);
   EXPECT_THAT(output.err, HasSubstr("text 2: INVALID_ARGUMENT"));
-  EXPECT_EQ(server_.score_requests().size(), 2u);
+  EXPECT_EQ(server_.requests<v1::ScoreRequest>().size(), 2u);
   EXPECT_NE(access(state.c_str(), F_OK), 0);
 }
 
@@ -318,7 +319,7 @@ TEST_F(SruClientTest, ScoreReadsFiles) {
   EXPECT_EQ(objects[0]["scored_count"], 2);
   EXPECT_EQ(objects[0].count("file"), 0u);
   EXPECT_THAT(objects[1], Has({{"file", two}, {"text", "ab\n"}, {"scored_count", 2}}));
-  EXPECT_EQ(server_.score_requests().back().states_size(), 0);
+  EXPECT_EQ(server_.requests<v1::ScoreRequest>().back().states_size(), 0);
 
   File("two", "ab\nbad\n");
   output = Run({"score", "--files", one, two}, 1);
@@ -367,7 +368,7 @@ TEST_F(SruClientTest, GenerateSendsWhatTheFlagsSay) {
   args.push_back("aa  bb");
   Run(args);
   EXPECT_THAT(
-      server_.generate_requests(),
+      server_.requests<v1::GenerateRequest>(),
       ElementsAre(Sends(
           "model: 'm' version: 3 priority: PRIORITY_LOW prompt { tokens { values: ['aa', 'bb'] } } "
           "sampling { temperature: 0.5 top_k: 4 top_p: 0.9 min_p: 0.1 seed: 18446744073709551615 "
@@ -419,7 +420,7 @@ TEST_F(SruClientTest, GenerateKeepsAStateInAFile) {
   output = Run({"generate", "--max_new_tokens=2", "--state_in=" + state, "--state_out=" + state},
                "not read");
   EXPECT_EQ(output.out, "fg");
-  EXPECT_FALSE(server_.generate_requests().back().has_prompt());
+  EXPECT_FALSE(server_.requests<v1::GenerateRequest>().back().has_prompt());
   EXPECT_EQ(ReadAll(state), "abcdefg");
   output = Run({"generate", "--max_new_tokens=1", "--state_in=" + state, "more"});
   EXPECT_EQ(output.out, "l");
@@ -430,7 +431,7 @@ TEST_F(SruClientTest, GenerateGoesOnWhenAServerStops) {
   const Output output = Run({"generate", "--max_new_tokens=6", "--stats", "abc"});
   EXPECT_EQ(output.out, "defghi");
   EXPECT_THAT(output.err, AllOf(HasSubstr("; 6 tokens in "), HasSubstr("prompt of 3 tokens")));
-  EXPECT_EQ(server_.generate_requests().size(), 3u);
+  EXPECT_EQ(server_.requests<v1::GenerateRequest>().size(), 3u);
 }
 
 TEST_F(SruClientTest, GenerateWaitsForABusyServer) {
@@ -451,13 +452,13 @@ TEST_F(SruClientTest, ASessionGoesOnFromLineToLine) {
                     HasSubstr("there is no command '/x'; /help lists them"),
                     HasSubstr("INVALID_ARGUMENT: prompt.text"), HasSubstr("a new text begins")));
   std::vector<std::string> states;
-  for (const v1::GenerateRequest& request : server_.generate_requests()) {
+  for (const v1::GenerateRequest& request : server_.requests<v1::GenerateRequest>()) {
     EXPECT_TRUE(request.return_state());
     states.push_back(request.state());
   }
   EXPECT_THAT(states, ElementsAre("", "abcde", "abcdefg", "abcdefgxyjk", ""));
-  EXPECT_EQ(server_.generate_requests()[1].version(), 7);  // that of the state
-  EXPECT_EQ(server_.generate_requests()[4].version(), 0);
+  EXPECT_EQ(server_.requests<v1::GenerateRequest>()[1].version(), 7);  // that of the state
+  EXPECT_EQ(server_.requests<v1::GenerateRequest>()[4].version(), 0);
   EXPECT_THAT(ReadAll(state), StartsWith("escape"));
 }
 
@@ -473,8 +474,8 @@ TEST_F(SruClientTest, CtrlCEndsAnAnswerAndNotTheSession) {
   for (const auto& c : cases) {
     const std::string lines = File("lines", c.prompt + "\nnext\n");
     unlink(text.c_str());
-    const size_t calls = server_.generate_requests().size();
-    const size_t reads = server_.score_requests().size();
+    const size_t calls = server_.requests<v1::GenerateRequest>().size();
+    const size_t reads = server_.requests<v1::ScoreRequest>().size();
     std::string begun;
     std::thread interrupter([&] {
       EXPECT_TRUE(testing::PollUntil([&] {
@@ -491,10 +492,10 @@ TEST_F(SruClientTest, CtrlCEndsAnAnswerAndNotTheSession) {
     EXPECT_EQ(std::system(command.c_str()), 0);
     interrupter.join();
     EXPECT_THAT(ReadAll(text), StartsWith(begun + "\n"));
-    ASSERT_EQ(server_.generate_requests().size(), calls + 2);
-    EXPECT_EQ(server_.generate_requests().back().state(), c.prompt + begun);
-    EXPECT_EQ(server_.generate_requests().back().prompt().text(), "next");
-    EXPECT_EQ(server_.score_requests().size(), reads + c.num_reads);
+    ASSERT_EQ(server_.requests<v1::GenerateRequest>().size(), calls + 2);
+    EXPECT_EQ(server_.requests<v1::GenerateRequest>().back().state(), c.prompt + begun);
+    EXPECT_EQ(server_.requests<v1::GenerateRequest>().back().prompt().text(), "next");
+    EXPECT_EQ(server_.requests<v1::ScoreRequest>().size(), reads + c.num_reads);
   }
 }
 

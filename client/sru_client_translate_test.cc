@@ -23,7 +23,7 @@ TEST_F(TranslateTest, PrintsALineForEachText) {
   const Output output = Run({"translate", "a man", "two dogs"});
   EXPECT_EQ(output.out, "A MAN\nTWO DOGS\n");
   EXPECT_THAT(output.err, IsEmpty());
-  EXPECT_THAT(server_.translate_requests(),
+  EXPECT_THAT(server_.requests<v1::TranslateRequest>(),
               ElementsAre(Sends("sequences { text: 'a man' } sequences { text: 'two dogs' } "
                                 "num_hypotheses: 1")));
 }
@@ -35,7 +35,7 @@ TEST_F(TranslateTest, SendsWhatTheFlagsSay) {
            "--prefix=Ein", "--tokens", "aa  bb", " "});
   EXPECT_EQ(output.out, "Ein AA\n\n");
   EXPECT_THAT(
-      server_.translate_requests(),
+      server_.requests<v1::TranslateRequest>(),
       ElementsAre(Sends("model: 'm' version: 3 priority: PRIORITY_HIGH truncate: true beam_size: 8 "
                         "length_penalty { form: FORM_POWER alpha: 0.25 } max_new_tokens: 2 "
                         "num_hypotheses: 1 target_prefixes: ['Ein', ''] "
@@ -43,8 +43,8 @@ TEST_F(TranslateTest, SendsWhatTheFlagsSay) {
 
   // A penalty without a form keeps the model's; alpha 0 is not "none given".
   Run({"translate", "--alpha=0", "aa"});
-  EXPECT_TRUE(server_.translate_requests()[1].length_penalty().has_alpha());
-  EXPECT_EQ(server_.translate_requests()[1].length_penalty().form(),
+  EXPECT_TRUE(server_.requests<v1::TranslateRequest>()[1].length_penalty().has_alpha());
+  EXPECT_EQ(server_.requests<v1::TranslateRequest>()[1].length_penalty().form(),
             v1::LengthPenalty::FORM_UNSPECIFIED);
 }
 
@@ -66,7 +66,7 @@ TEST_F(TranslateTest, KeepsTheOrderOfManyCalls) {
   }
   const Output output = Run({"translate", "--batch=3", "--in_flight=8"}, input);
   EXPECT_EQ(output.out, expected);
-  EXPECT_GE(server_.translate_requests().size(), 67u);
+  EXPECT_GE(server_.requests<v1::TranslateRequest>().size(), 67u);
 }
 
 TEST_F(TranslateTest, WaitsWhenTheServerIsOverloaded) {
@@ -104,7 +104,7 @@ TEST_F(TranslateTest, ListsTheAlignment) {
             "'\u2581A'    '\u2581a' 100%\n"
             "'\u2581MAN'  '\u2581a' 25%  '\u2581man' 75%\n"
             "\n");
-  EXPECT_TRUE(server_.translate_requests()[0].return_alignment());
+  EXPECT_TRUE(server_.requests<v1::TranslateRequest>()[0].return_alignment());
 }
 
 TEST_F(TranslateTest, PrintsJson) {

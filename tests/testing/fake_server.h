@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -78,30 +79,11 @@ class FakeServer : private v1::InferenceService::Service {
     MutexLock lock(&mu_);
     return num_calls_;
   }
-  v1::ClassifyRequest last_classify() const {
-    MutexLock lock(&mu_);
-    return last_classify_;
-  }
-  v1::EncodeRequest last_encode() const {
-    MutexLock lock(&mu_);
-    return last_encode_;
-  }
   // All that have come, in the order of their arrival.
-  std::vector<v1::ScoreRequest> score_requests() const {
+  template <typename Request>
+  std::vector<Request> requests() const {
     MutexLock lock(&mu_);
-    return score_requests_;
-  }
-  std::vector<v1::AnswerRequest> answer_requests() const {
-    MutexLock lock(&mu_);
-    return answer_requests_;
-  }
-  std::vector<v1::TranslateRequest> translate_requests() const {
-    MutexLock lock(&mu_);
-    return translate_requests_;
-  }
-  std::vector<v1::GenerateRequest> generate_requests() const {
-    MutexLock lock(&mu_);
-    return generate_requests_;
+    return std::get<std::vector<Request>>(requests_);
   }
   // Makes the next calls of Generate stop, each after so many tokens per sample, with the state and
   // UNAVAILABLE.
@@ -113,10 +95,6 @@ class FakeServer : private v1::InferenceService::Service {
   void CorruptGenerateFrom(int call) {
     MutexLock lock(&mu_);
     corrupt_from_ = call;
-  }
-  std::vector<v1::EncodeStreamRequest> encode_stream_requests() const {
-    MutexLock lock(&mu_);
-    return encode_stream_requests_;
   }
   // What GetModel says of the tokenizer; "bytes" by default.
   void SetPreprocessing(const std::string& name) {
@@ -154,6 +132,27 @@ class FakeServer : private v1::InferenceService::Service {
     }
   };
 
+  template <typename Request>
+  std::vector<Request>& Recorded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return std::get<std::vector<Request>>(requests_);
+  }
+
+  // What begins a call that has one request.
+  template <typename Request>
+  grpc::Status Begin(const Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    Recorded<Request>().push_back(request);
+    return TakeFailure();
+  }
+
+  // What every response has.
+  template <typename Response>
+  static grpc::Status End(Response* response) {
+    response->set_model("fake");
+    response->set_version(7);
+    response->mutable_times()->set_total_us(1500);
+    return grpc::Status::OK;
+  }
+
   grpc::Status TakeFailure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     ++num_calls_;
     if (failures_.empty()) return grpc::Status::OK;
@@ -180,8 +179,7 @@ class FakeServer : private v1::InferenceService::Service {
   grpc::Status Classify(grpc::ServerContext* context, const v1::ClassifyRequest* request,
                         v1::ClassifyResponse* response) override {
     MutexLock lock(&mu_);
-    last_classify_ = *request;
-    if (grpc::Status status = TakeFailure(); !status.ok()) return status;
+    if (grpc::Status status = Begin(*request); !status.ok()) return status;
     for (int i = 0; i < request->sequences_size(); ++i) {
       const v1::Sequence& sequence = request->sequences(i);
       if (sequence.text() == "bad") {
@@ -203,18 +201,14 @@ class FakeServer : private v1::InferenceService::Service {
       result->set_token_count(sequence.has_tokens() ? sequence.tokens().values_size() : 3);
       result->set_truncated(request->truncate());
     }
-    response->set_model("fake");
-    response->set_version(7);
-    response->mutable_times()->set_total_us(1500);
-    return grpc::Status::OK;
+    return End(response);
   }
 
   // Answers with the vector (1, -2) in the requested format.
   grpc::Status Encode(grpc::ServerContext* /*context*/, const v1::EncodeRequest* request,
                       v1::EncodeResponse* response) override {
     MutexLock lock(&mu_);
-    last_encode_ = *request;
-    if (grpc::Status status = TakeFailure(); !status.ok()) return status;
+    if (grpc::Status status = Begin(*request); !status.ok()) return status;
     for (int i = 0; i < request->sequences_size(); ++i) {
       v1::Encoding* result = response->add_encodings();
       if (request->skip_empty() && IsBlank(request->sequences(i))) {
@@ -239,9 +233,7 @@ class FakeServer : private v1::InferenceService::Service {
       }
       result->set_token_count(2);
     }
-    response->set_model("fake");
-    response->set_version(7);
-    return grpc::Status::OK;
+    return End(response);
   }
 
   // A model of bytes (of words, if they are split) for which a token's probability is a half to the
@@ -250,8 +242,7 @@ class FakeServer : private v1::InferenceService::Service {
   grpc::Status Score(grpc::ServerContext* /*context*/, const v1::ScoreRequest* request,
                      v1::ScoreResponse* response) override {
     MutexLock lock(&mu_);
-    score_requests_.push_back(*request);
-    if (grpc::Status status = TakeFailure(); !status.ok()) return status;
+    if (grpc::Status status = Begin(*request); !status.ok()) return status;
     for (int i = 0; i < request->sequences_size(); ++i) {
       const v1::Sequence& sequence = request->sequences(i);
       if (sequence.text() == "bad") {
@@ -286,10 +277,7 @@ class FakeServer : private v1::InferenceService::Service {
         for (const std::string& token : tokens) *score->mutable_state() += token;
       }
     }
-    response->set_model("fake");
-    response->set_version(7);
-    response->mutable_times()->set_total_us(1500);
-    return grpc::Status::OK;
+    return End(response);
   }
 
   // A reader to which every word of a passage, between spaces and newlines, is an answer: the more
@@ -297,8 +285,7 @@ class FakeServer : private v1::InferenceService::Service {
   grpc::Status Answer(grpc::ServerContext* /*context*/, const v1::AnswerRequest* request,
                       v1::AnswerResponse* response) override {
     MutexLock lock(&mu_);
-    answer_requests_.push_back(*request);
-    if (grpc::Status status = TakeFailure(); !status.ok()) return status;
+    if (grpc::Status status = Begin(*request); !status.ok()) return status;
     for (int i = 0; i < request->queries_size(); ++i) {
       const v1::Query& query = request->queries(i);
       std::vector<v1::SpanAnswer> spans;
@@ -323,10 +310,7 @@ class FakeServer : private v1::InferenceService::Service {
       result->mutable_answers()->Add(spans.begin(), spans.end());
       result->set_token_count(static_cast<int>(spans.size()));
     }
-    response->set_model("fake");
-    response->set_version(7);
-    response->mutable_times()->set_total_us(1500);
-    return grpc::Status::OK;
+    return End(response);
   }
 
   // Translates each word into itself in capitals, after the prefix. Hypothesis i repeats the last
@@ -336,8 +320,7 @@ class FakeServer : private v1::InferenceService::Service {
   grpc::Status Translate(grpc::ServerContext* /*context*/, const v1::TranslateRequest* request,
                          v1::TranslateResponse* response) override {
     MutexLock lock(&mu_);
-    translate_requests_.push_back(*request);
-    if (grpc::Status status = TakeFailure(); !status.ok()) return status;
+    if (grpc::Status status = Begin(*request); !status.ok()) return status;
     for (int i = 0; i < request->sequences_size(); ++i) {
       const v1::Sequence& sequence = request->sequences(i);
       if (sequence.text() == "bad") {
@@ -359,10 +342,7 @@ class FakeServer : private v1::InferenceService::Service {
         *translation->add_hypotheses() = MakeHypothesis(*request, i, h, source);
       }
     }
-    response->set_model("fake");
-    response->set_version(7);
-    response->mutable_times()->set_total_us(1500);
-    return grpc::Status::OK;
+    return End(response);
   }
 
   static v1::Hypothesis MakeHypothesis(const v1::TranslateRequest& request, int sequence, int rank,
@@ -434,9 +414,9 @@ class FakeServer : private v1::InferenceService::Service {
     uint64_t corruption = 0;
     {
       MutexLock lock(&mu_);
-      corruption = static_cast<int>(generate_requests_.size()) >= corrupt_from_ ? 1 : 0;
-      generate_requests_.push_back(*request);
-      if (grpc::Status status = TakeFailure(); !status.ok()) return status;
+      corruption =
+          static_cast<int>(Recorded<v1::GenerateRequest>().size()) >= corrupt_from_ ? 1 : 0;
+      if (grpc::Status status = Begin(*request); !status.ok()) return status;
       if (!drain_after_.empty()) {
         drain_after = drain_after_.front();
         drain_after_.erase(drain_after_.begin());
@@ -522,7 +502,7 @@ class FakeServer : private v1::InferenceService::Service {
     for (bool first = true; stream->Read(&request); first = false) {
       {
         MutexLock lock(&mu_);
-        encode_stream_requests_.push_back(request);
+        Recorded<v1::EncodeStreamRequest>().push_back(request);
         if (first) {
           if (grpc::Status status = TakeFailure(); !status.ok()) return status;
         }
@@ -624,16 +604,14 @@ class FakeServer : private v1::InferenceService::Service {
   mutable Mutex mu_;
   std::vector<grpc::Status> failures_ ABSL_GUARDED_BY(mu_);
   int num_calls_ ABSL_GUARDED_BY(mu_) = 0;
-  v1::ClassifyRequest last_classify_ ABSL_GUARDED_BY(mu_);
-  v1::EncodeRequest last_encode_ ABSL_GUARDED_BY(mu_);
-  std::vector<v1::ScoreRequest> score_requests_ ABSL_GUARDED_BY(mu_);
-  std::vector<v1::AnswerRequest> answer_requests_ ABSL_GUARDED_BY(mu_);
-  std::vector<v1::TranslateRequest> translate_requests_ ABSL_GUARDED_BY(mu_);
-  std::vector<v1::GenerateRequest> generate_requests_ ABSL_GUARDED_BY(mu_);
+  std::tuple<std::vector<v1::ClassifyRequest>, std::vector<v1::EncodeRequest>,
+             std::vector<v1::ScoreRequest>, std::vector<v1::AnswerRequest>,
+             std::vector<v1::TranslateRequest>, std::vector<v1::GenerateRequest>,
+             std::vector<v1::EncodeStreamRequest>>
+      requests_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::ModelInfo> models_ ABSL_GUARDED_BY(mu_);
   std::vector<int> drain_after_ ABSL_GUARDED_BY(mu_);
   int corrupt_from_ ABSL_GUARDED_BY(mu_) = 1 << 30;
-  std::vector<v1::EncodeStreamRequest> encode_stream_requests_ ABSL_GUARDED_BY(mu_);
   std::string preprocessing_ ABSL_GUARDED_BY(mu_) = "bytes";
 };
 
