@@ -25,7 +25,7 @@ def after(server, outcome):
     outcome.text = "exit code %s after %.1f s" % (code, taken)
     failures = []
     if code != 0:
-        failures.append("exit code %s: %s" % (code, server.final_log[-300:]))
+        failures.append("exit code %s: %s" % (code, server.log()[-300:]))
     if taken > DRAIN_TIMEOUT_S / 2:
         failures.append("the drain took %.1f s of %d" % (taken, DRAIN_TIMEOUT_S))
     return failures

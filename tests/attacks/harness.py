@@ -40,9 +40,11 @@ import tempfile
 import threading
 import time
 import traceback
-import urllib.request
 
 import http2
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "testing"))
+from sru_server import SruServer  # noqa: E402
 
 CLASSIFY = "/sru.v1.InferenceService/Classify"
 ENCODE = "/sru.v1.InferenceService/Encode"
@@ -105,75 +107,21 @@ class TlsFiles:
         self.context.set_alpn_protocols(["h2"])
 
 
-class Server:
-    """sru_server as a process."""
+class Server(SruServer):
+    """With the flags that attacks have in common."""
 
     def __init__(self, binary, repository, flags=()):
-        self._directory = tempfile.TemporaryDirectory()
-        self.log_path = os.path.join(self._directory.name, "stderr")
-        command = [
-            binary,
-            "--model_repository=" + repository,
-            "--listen=127.0.0.1:0",
-            "--metrics_listen=127.0.0.1:0",
-            "--http_listen=",
-            *flags,
-            *os.environ.get("SRU_ATTACKS_FLAGS", "").split(),
-        ]
-        with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        self.pid = self.process.pid
-        line = self.process.stdout.readline()
-        found = re.search(r"listening on [^ ]+:(\d+), metrics on [^ ]+:(\d+)", line)
-        if not found:
-            self.stop()
-            raise RuntimeError("the server did not start: " + self.final_log)
-        self.port, self.metrics_port = int(found.group(1)), int(found.group(2))
-
-    def log(self):
-        with open(self.log_path, encoding="utf-8", errors="replace") as log:
-            return log.read()
-
-    def alive(self):
-        return self.process.poll() is None
-
-    def stop(self, timeout=30):
-        """Sends SIGTERM and returns the exit code, or None if it had to be killed."""
-        code = self.process.poll()
-        if code is None:
-            self.process.terminate()
-            try:
-                code = self.process.wait(timeout=timeout)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        self.process.stdout.close()
-        if os.path.exists(self.log_path):
-            self.final_log = self.log()
-        self._directory.cleanup()
-        return code
-
-    def page(self, path, timeout=5):
-        url = "http://127.0.0.1:%d%s" % (self.metrics_port, path)
-        with urllib.request.urlopen(url, timeout=timeout) as answer:
-            return answer.read().decode()
-
-    def metric(self, series, timeout=5):
-        """The value of a series, or the sum over its labels; None if there is none."""
-        values = re.findall(r"(?m)^%s(?:\{.*\})? (\S+)$" % re.escape(series), self.page("/metrics", timeout))
-        return sum(map(float, values)) if values else None
-
-    def memory(self, name="VmRSS"):
-        """In bytes; VmHWM is the peak since reset_peak()."""
-        with open("/proc/%d/status" % self.pid) as status:
-            return int(re.search(r"(?m)^%s:\s+(\d+) kB" % name, status.read()).group(1)) << 10
-
-    def reset_peak(self):
-        try:
-            with open("/proc/%d/clear_refs" % self.pid, "w") as file:
-                file.write("5")
-        except OSError:  # the peak since the start has to do
-            pass
+        super().__init__(
+            [
+                binary,
+                "--model_repository=" + repository,
+                "--listen=127.0.0.1:0",
+                "--metrics_listen=127.0.0.1:0",
+                "--http_listen=",
+                *flags,
+                *os.environ.get("SRU_ATTACKS_FLAGS", "").split(),
+            ]
+        )
 
 
 class Prober:

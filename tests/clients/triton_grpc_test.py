@@ -372,7 +372,7 @@ class TritonTest(unittest.TestCase):
         self.expect_error(
             "UNIMPLEMENTED", "the model repository is on the port of --admin_listen", self.client.get_model_repository_index
         )
-        with triton.InferenceServerClient("localhost:" + re.search(r"admin on [^ ]+:(\d+)", self.server.first_line).group(1)) as admin:
+        with triton.InferenceServerClient("localhost:%d" % self.server.port_of("admin")) as admin:
             models = {(model.name, model.version): model.state for model in admin.get_model_repository_index().models}
             self.assertEqual(models, {("trec", "1"): "READY", ("war_and_peace", "1"): "READY"})
             admin.unload_model("war_and_peace")

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,9 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "testing"))
+from sru_server import SruServer  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MODELS = os.path.join(ROOT, "models", "pretrained")
@@ -82,11 +86,8 @@ def server_help(binaries):
     ).stdout
 
 
-class Server:
-    """sru_server of the folder `binaries`, on the bundled model unless `environment` says otherwise.
-
-    A context manager.
-    """
+class Server(SruServer):
+    """sru_server of the folder `binaries`, on the bundled model unless `environment` says otherwise."""
 
     def __init__(self, binaries, environment=None):
         self.binaries = binaries
@@ -97,26 +98,14 @@ class Server:
             "SRU_HTTP_LISTEN": "127.0.0.1:0",
         }
         variables.update(environment or {})
-        self.process = subprocess.Popen(
-            [os.path.join(binaries, "sru_server")],
-            env={**os.environ, **variables},
-            stdout=subprocess.PIPE,
-            universal_newlines=True,
-        )
-        found = re.match(r"listening on (\S+), metrics on ([^,\s]+)", self.process.stdout.readline())
-        if not found:
-            self.__exit__()
-            raise RuntimeError("the server did not start")
-        self.address, self.metrics_address = found.groups()
-
-    def __enter__(self):
-        return self
+        super().__init__([os.path.join(binaries, "sru_server")], variables)
+        self.address, self.metrics_address = re.match(
+            r"listening on (\S+), metrics on ([^,\s]+)", self.first_line
+        ).groups()
 
     def __exit__(self, *_):
-        try:
-            stop(self.process)
-        finally:
-            self.process.stdout.close()
+        if self.stop() == -signal.SIGKILL:
+            raise RuntimeError("the server did not end")
 
     def client(self, *arguments):
         """Runs sru_client and returns its exit code."""

@@ -71,7 +71,7 @@ class LogTest(unittest.TestCase):
             "--model_control=explicit",
             "--admin_listen=127.0.0.1:0",
         ) as server:
-            port = re.search(r"admin on [^ ]+:(\d+)", server.first_line).group(1)
+            port = str(server.port_of("admin"))
             channel = grpc.insecure_channel("localhost:" + port)
             name = b"\x0a\x04trec"
             headers = (("x-request-id", "id-2"),)

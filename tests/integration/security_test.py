@@ -47,12 +47,6 @@ TOKEN = "kR3vX9mQ2bT7wZ5n"
 OTHER_TOKEN = "pL8sD1fG4hJ6kA0c"
 
 
-def peak(server):
-    """The most memory that was resident."""
-    with open("/proc/%d/status" % server.process.pid, encoding="ascii") as file:
-        return int(re.search(r"VmHWM:\s+(\d+) kB", file.read()).group(1)) << 10
-
-
 def bearer(token):
     return (("authorization", "Bearer " + token),)
 
@@ -515,12 +509,12 @@ class TokenTest(Files):
             with Server(*self.flags(*tls)) as server:
                 channel = server.channel(channel_credentials)
                 self.assertEqual(call(channel, "ListModels", metadata=bearer(TOKEN)).code, "OK")
-                before = peak(server)
+                before = server.memory("VmHWM")
                 for _ in range(3):
                     answer = call(channel, "Classify", b"\0" * (100 << 20), timeout=60)
                     self.assertEqual(answer.code, "UNAUTHENTICATED")
                 # Less than one of the three messages; a sanitizer keeps freed memory for a while.
-                self.assertLess(peak(server) - before, 64 << 20)
+                self.assertLess(server.memory("VmHWM") - before, 64 << 20)
                 self.assertEqual(call(channel, "ListModels", metadata=bearer(TOKEN)).code, "OK")
                 channel.close()
 
@@ -537,7 +531,7 @@ class TokenTest(Files):
             "--model_control=explicit",
         ]
         with Server(*flags) as server:
-            port = re.search(r"admin on [^ ]+:(\d+)", server.first_line).group(1)
+            port = str(server.port_of("admin"))
             command = [CLIENT, "admin", "--address=localhost:" + port]
             command += ["--tls_ca=" + self.ours.certificate]
 
@@ -571,7 +565,7 @@ class TokenTest(Files):
         with Server(
             "--auth_tokens_file=" + calls, *flags, "--model_control=explicit", "--log_requests=all", FAST
         ) as server:
-            port = re.search(r"admin on [^ ]+:(\d+)", server.first_line).group(1)
+            port = str(server.port_of("admin"))
             main = server.channel()
             admin = grpc.insecure_channel("localhost:" + port)
 
@@ -800,14 +794,14 @@ class LimitTest(unittest.TestCase):
         groups = b"{|" * (2 << 20)
         with Server("--max_message_bytes=%d" % (5 << 20)) as server:
             channel = server.channel()
-            before = peak(server)
+            before = server.memory("VmHWM")
             for method in (REFLECTION, REFLECTION_V1):
                 stream = channel.stream_stream(method)(iter([groups]), timeout=20)
                 with self.assertRaises(grpc.RpcError):
                     next(stream)
                 self.assertEqual(stream.code(), grpc.StatusCode.INVALID_ARGUMENT)
                 self.assertIn("has at most 4096 bytes, not 4194304", stream.details())
-            self.assertLess(peak(server) - before, 64 << 20)
+            self.assertLess(server.memory("VmHWM") - before, 64 << 20)
             channel.close()
 
     def test_reflection_streams_are_bounded_and_hold_no_threads(self):

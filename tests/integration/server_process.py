@@ -5,13 +5,10 @@ Needs grpcio, protobuf, numpy and the program openssl; a machine without them sk
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-import urllib.request
 
 try:
     import google.protobuf  # noqa: F401
@@ -27,7 +24,9 @@ if shutil.which("openssl") is None:
 SERVER, CLIENT, REPOSITORY = sys.argv[1:4]
 PYTHON_CLIENT = os.path.join(os.path.dirname(__file__), "..", "..", "client", "python")
 sys.path.insert(0, PYTHON_CLIENT)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "testing"))
 
+from sru_server import SruServer  # noqa: E402
 from sru_inference.v1 import inference_pb2  # noqa: E402
 
 SERVICE = "/sru.v1.InferenceService/"
@@ -45,14 +44,11 @@ def await_true(condition, what, timeout=30):
         time.sleep(0.01)
 
 
-class Server:
+class Server(SruServer):
     """sru_server on ports of the system's choice; `flags` may override the listeners. With `stderr`, a
     file or descriptor, the log goes there and not to log()."""
 
     def __init__(self, *flags, files=None, env=None, stderr=None):
-        self._directory = tempfile.TemporaryDirectory()
-        self._closed_log = None
-        self._log = os.path.join(self._directory.name, "stderr")
         command = [
             SERVER,
             "--model_repository=" + REPOSITORY,
@@ -63,48 +59,9 @@ class Server:
         ]
         if files:
             command = ["prlimit", "--nofile=%d" % files, *command]
-        with open(self._log, "wb") as log:
-            self.process = subprocess.Popen(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=log if stderr is None else stderr,
-                text=True,
-                env={**os.environ, **(env or {})},
-            )
-        self.first_line = self.process.stdout.readline()
-        found = re.search(r"listening on [^ ]+:(\d+), metrics on [^ ]+:(\d+)", self.first_line)
-        if not found:
-            self.stop()
-            raise RuntimeError("the server did not start: " + self.log())
-        self.port, self.metrics_port = int(found.group(1)), int(found.group(2))
-        http = re.search(r", HTTP on [^ ]+:(\d+)", self.first_line)
-        self.http_port = int(http.group(1)) if http else None
+        super().__init__(command, env, stderr)
+        self.http_port = self.port_of("HTTP")
         self.address = "localhost:%d" % self.port
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stop()
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        self.process.stdout.close()
-        self._closed_log = self._closed_log or self.log()
-        self._directory.cleanup()
-        return self.process.returncode
-
-    def log(self):
-        if self._closed_log is not None:
-            return self._closed_log
-        with open(self._log, encoding="utf-8") as log:
-            return log.read()
 
     def await_log(self, text):
         """A thread of the log writes the lines, shortly after the events that they report."""
@@ -114,14 +71,6 @@ class Server:
         """What a server with --log_format=json logged under this message."""
         lines = [json.loads(line) for line in self.log().splitlines()]
         return [line for line in lines if line["message"] == message]
-
-    def metric(self, series):
-        url = "http://127.0.0.1:%d/metrics" % self.metrics_port
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            for line in answer.read().decode().splitlines():
-                if line.startswith(series + " "):
-                    return float(line.rsplit(" ", 1)[1])
-        return None
 
     def await_more(self, series, action):
         """Does something and waits until a counter has grown by it."""

@@ -59,8 +59,7 @@ class UpgradeTest(unittest.TestCase):
 
     @staticmethod
     def channels(server):
-        admin = re.search(r"admin on [^ ]+:(\d+)", server.first_line).group(1)
-        return server.channel(), grpc.insecure_channel("localhost:" + admin)
+        return server.channel(), grpc.insecure_channel("localhost:%d" % server.port_of("admin"))
 
     def check_old_calls(self, server, exact):
         """The old client's bytes, and what its schema makes of the answers."""
