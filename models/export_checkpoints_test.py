@@ -15,7 +15,6 @@ from export_test_case import ExportTestCase, read_safetensors
 
 import torch
 
-import export_torch
 from exporter import words
 from exporter.common import Progress
 from exporter.encoder_shapes import infer_encoder
@@ -88,10 +87,8 @@ class CheckpointsTest(ExportTestCase):
             arguments += ["--vocab", self.write("v.txt", vocabulary), "--preprocessing", "whitespace"]
         if labels is not None:
             arguments += ["--labels", self.write("l.txt", labels)]
-        output = io.StringIO()
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            code = export_torch.main(arguments)
-        return code, " ".join(output.getvalue().split())
+        code, output = self.export(*arguments)
+        return code, " ".join(output.split())
 
     # ------------------------------------------------------------ forms of checkpoints
 
@@ -167,19 +164,18 @@ class CheckpointsTest(ExportTestCase):
 
         self.assert_refused("builtin__.eval, which no checkpoint needs", state={"state_dict": make_state(), "x": Evil()})
         torch.save({**make_state(), "x": Evil()}, self.path("old.pt"), _use_new_zipfile_serialization=False)
-        with contextlib.redirect_stderr(io.StringIO()) as errors:
-            code = export_torch.main(["--checkpoint", self.path("old.pt"), "--out", self.out, "--encoder_only"])
+        code, output = self.export("--checkpoint", self.path("old.pt"), "--out", self.out, "--encoder_only")
         self.assertEqual(code, 1)
-        self.assertIn("cannot be loaded", errors.getvalue())
+        self.assertIn("cannot be loaded", output)
         self.assertFalse(os.path.exists(marker))
 
     def test_the_form_before_zip_archives(self):
         torch.save(make_state(), self.path("m.pt"), _use_new_zipfile_serialization=False)
         self.write("c.json", json.dumps(config()))
-        with contextlib.redirect_stdout(io.StringIO()):
-            self.assertEqual(export_torch.main([
-                "--checkpoint", self.path("m.pt"), "--config", self.path("c.json"), "--out", self.out, "--vocab",
-                self.write("v.txt", "\n".join(WORDS)), "--labels", self.write("l.txt", LABELS)]), 0)
+        code, output = self.export(
+            "--checkpoint", self.path("m.pt"), "--config", self.path("c.json"), "--out", self.out, "--vocab",
+            self.write("v.txt", "\n".join(WORDS)), "--labels", self.write("l.txt", LABELS))
+        self.assertEqual(code, 0, output)
         self.assert_exported(make_state())
 
     def test_safetensors(self):
@@ -193,20 +189,16 @@ class CheckpointsTest(ExportTestCase):
         arguments = ["--config", self.write("c.json", json.dumps(config())), "--out", self.out, "--vocab",
                      self.write("v.txt", "\n".join(WORDS)), "--labels", self.write("l.txt", LABELS)]
         for kept, expected in ((len(contents) - 4, "damaged"), (40, "damaged"), (len(contents), "")):
-            output = io.StringIO()
-            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-                code = export_torch.main(["--checkpoint", self.write("m.safetensors", contents[:kept]), *arguments])
-            self.assertEqual(code, 1 if expected else 0, output.getvalue())
-            self.assertIn(expected, output.getvalue())
+            code, output = self.export("--checkpoint", self.write("m.safetensors", contents[:kept]), *arguments)
+            self.assertEqual(code, 1 if expected else 0, output)
+            self.assertIn(expected, output)
         self.assert_exported(state)
         for header in ('{"a": 1}', '{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}',
                        '{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}'):
-            errors = io.StringIO()
-            with contextlib.redirect_stderr(errors):
-                code = export_torch.main(["--checkpoint", self.write("x.safetensors", struct.pack("<Q", len(header)) +
-                                                                     header.encode() + bytes(4)), *arguments, "--force"])
+            contents = struct.pack("<Q", len(header)) + header.encode() + bytes(4)
+            code, output = self.export("--checkpoint", self.write("x.safetensors", contents), *arguments, "--force")
             self.assertEqual(code, 1)
-            self.assertIn("tensor 'a'", errors.getvalue())
+            self.assertIn("tensor 'a'", output)
 
     def test_damaged_archives(self):
         torch.save(make_state(), self.path("m.pt"))
@@ -215,23 +207,19 @@ class CheckpointsTest(ExportTestCase):
         for position in range(0, len(whole), len(whole) // 60):
             damaged = bytearray(whole)
             damaged[position] ^= 0xff
-            output = io.StringIO()
-            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-                code = export_torch.main(["--checkpoint", self.write("d.pt", bytes(damaged)), "--encoder_only", "--force",
-                                          "--sru", "bidirectional=true", "--out", self.out, "--ignore", "emb.*"])
+            code, output = self.export("--checkpoint", self.write("d.pt", bytes(damaged)), "--encoder_only", "--force",
+                                       "--sru", "bidirectional=true", "--out", self.out, "--ignore", "emb.*")
             # Padding between the archive's members may change; tensors have checksums.
-            self.assertIn(code, (0, 1), output.getvalue())
+            self.assertIn(code, (0, 1), output)
             if code == 0:
                 self.assert_exported({name: value for name, value in make_state().items() if ".rnn." in name})
 
     def test_files_that_are_something_else(self):
         for contents, message in ((b"", "it is empty"), (b"<html>404</html>", "a page of the web"),
                                   (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS")):
-            errors = io.StringIO()
-            with contextlib.redirect_stderr(errors):
-                code = export_torch.main(["--checkpoint", self.write("m.pt", contents), "--out", self.out])
+            code, output = self.export("--checkpoint", self.write("m.pt", contents), "--out", self.out)
             self.assertEqual(code, 1)
-            self.assertIn(message, errors.getvalue())
+            self.assertIn(message, output)
 
     def test_slow_steps_are_announced(self):
         output = io.StringIO()

@@ -1,9 +1,5 @@
 """Tests of export_torch.py with readers. Exits with 77 (skipped) without PyTorch."""
 
-import contextlib
-import glob
-import io
-import json
 import os
 import sys
 import unittest
@@ -12,7 +8,6 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 from export_test_case import ExportTestCase, read_safetensors  # noqa: E402
 
-import export_torch  # noqa: E402
 import torch  # noqa: E402
 
 VOCABULARY = "<PAD>\n<UNK>\nwho\nann\n?\n"
@@ -68,12 +63,7 @@ class ExportReaderTest(ExportTestCase):
                        "use_qemb": True, "concat_rnn_layers": False,
                        "question_merge": "self_attn", "max_len": 15},
         })
-        tensors = read_safetensors(os.path.join(self.out, "model.safetensors"))
-        self.assertEqual(set(tensors), set(reader_state()))
-        for name, tensor in reader_state().items():
-            self.assertTrue(torch.equal(tensors[name], tensor), name)
-        with open(os.path.join(self.out, "vocab.txt"), encoding="utf-8") as file:
-            self.assertEqual(file.read(), VOCABULARY)
+        self.assert_written(reader_state(), VOCABULARY)
 
     def test_finds_the_vocabulary_beside_the_config(self):
         self.write("vocab.txt", VOCABULARY)
@@ -174,24 +164,12 @@ class ExportReaderTest(ExportTestCase):
                 self.assert_refused(message, state=reader_state(**changes))
 
     def test_takes_the_public_checkpoints(self):
-        shared = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "shared")
-        folders = glob.glob(os.path.join(shared, "golden_systems", "reader", "*", ""))
-        folders += glob.glob(os.path.join(shared, "checkpoints", "reader_*", ""))
-        if not folders:
-            self.skipTest("there is no ../shared with readers")
-        for folder in folders:
-            with self.subTest(folder):
-                errors = io.StringIO()
-                with contextlib.redirect_stdout(errors), contextlib.redirect_stderr(errors):
-                    code = export_torch.main([
-                        "--checkpoint", os.path.join(folder, "checkpoint.pt"), "--config",
-                        os.path.join(folder, "config.json"), "--out", self.out, "--force"])
-                self.assertEqual(code, 0, errors.getvalue())
-                with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
-                    given = json.load(file)
-                self.assertEqual(self.config()["embedding"]["vocabulary_size"], given["vocab_size"])
-                self.assertEqual("preprocessing" in self.config(), "lowercase" in given)
-                self.assertEqual(self.config()["reader"]["features"], given["features"])
+        def check(given):
+            self.assertEqual(self.config()["embedding"]["vocabulary_size"], given["vocab_size"])
+            self.assertEqual("preprocessing" in self.config(), "lowercase" in given)
+            self.assertEqual(self.config()["reader"]["features"], given["features"])
+
+        self.check_public_checkpoints("golden_systems/reader/*", "checkpoints/reader_*", check=check)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What tests of export_torch.py share. Exits with 77 (skipped) without PyTorch."""
 
 import contextlib
+import glob
 import io
 import json
 import os
@@ -60,6 +61,13 @@ class ExportTestCase(unittest.TestCase):
             file.write(contents if isinstance(contents, bytes) else contents.encode("utf-8"))
         return self.path(name)
 
+    def export(self, *arguments):
+        """Exit code and what was printed."""
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            code = export_torch.main(list(arguments))
+        return code, output.getvalue()
+
     def run_export(self, config, state, vocabulary=None, labels=None, extra=(), out=None):
         """Exit code and what was printed."""
         torch.save(state, self.path("m.pt"))
@@ -70,10 +78,7 @@ class ExportTestCase(unittest.TestCase):
             arguments += ["--vocab", self.write("v.txt", vocabulary)]
         if labels is not None:
             arguments += ["--labels", self.write("l.txt", labels)]
-        output, errors = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-            code = export_torch.main(arguments)
-        return code, output.getvalue() + errors.getvalue()
+        return self.export(*arguments)
 
     def assert_exports(self, **arguments):
         code, output = self.run_export(**arguments)
@@ -88,6 +93,30 @@ class ExportTestCase(unittest.TestCase):
         self.assertFalse(os.path.exists(self.out))
         parent = os.path.dirname(self.out)
         self.assertEqual(os.listdir(parent) if os.path.exists(parent) else [], [])
+
+    def check_public_checkpoints(self, *patterns, check):
+        """Exports what ../shared has, and calls check() with the config.json of each."""
+        shared = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "shared")
+        folders = [folder for pattern in patterns for folder in glob.glob(os.path.join(shared, pattern, ""))]
+        if not folders:
+            self.skipTest("there is no ../shared with " + " or ".join(patterns))
+        for folder in folders:
+            with self.subTest(folder):
+                config = os.path.join(folder, "config.json")
+                code, output = self.export("--checkpoint", os.path.join(folder, "checkpoint.pt"), "--config", config, "--out",
+                                           self.out, "--force")
+                self.assertEqual(code, 0, output)
+                with open(config, encoding="utf-8") as file:
+                    check(json.load(file))
+
+    def assert_written(self, state, vocabulary):
+        """The model has these tensors, to the bit, and these words."""
+        tensors = read_safetensors(os.path.join(self.out, "model.safetensors"))
+        self.assertEqual(set(tensors), set(state))
+        for name, tensor in state.items():
+            self.assertTrue(torch.equal(tensors[name], tensor), name)
+        with open(os.path.join(self.out, "vocab.txt"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), vocabulary)
 
     def config(self):
         with open(os.path.join(self.out, "config.json"), encoding="utf-8") as file:

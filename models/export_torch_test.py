@@ -1,7 +1,6 @@
 """Tests of export_torch.py. Exits with 77, which CTest shows as skipped, without PyTorch."""
 
 import contextlib
-import glob
 import io
 import json
 import os
@@ -109,12 +108,7 @@ class ExportTest(ExportTestCase):
             "pooling": "max",
             "labels": ["no", "yes"],
         })
-        tensors = read_safetensors(os.path.join(self.out, "model.safetensors"))
-        self.assertEqual(set(tensors), set(small_state()))
-        for name, tensor in small_state().items():
-            self.assertTrue(torch.equal(tensors[name], tensor), name)
-        with open(os.path.join(self.out, "vocab.txt"), encoding="utf-8") as file:
-            self.assertEqual(file.read(), VOCABULARY)
+        self.assert_written(small_state(), VOCABULARY)
 
     def test_is_deterministic(self):
         def contents():
@@ -272,15 +266,12 @@ class ExportTest(ExportTestCase):
 
     def test_refuses_a_broken_checkpoint_file(self):
         def run(path):
-            errors = io.StringIO()
             self.write("c.json", json.dumps(small_config()))
-            with contextlib.redirect_stderr(errors):
-                code = export_torch.main([
-                    "--checkpoint", path, "--config", self.path("c.json"), "--vocab",
-                    self.write("v.txt", VOCABULARY), "--labels", self.write("l.txt", LABELS),
-                    "--out", self.out])
+            code, output = self.export(
+                "--checkpoint", path, "--config", self.path("c.json"), "--vocab", self.write("v.txt", VOCABULARY),
+                "--labels", self.write("l.txt", LABELS), "--out", self.out)
             self.assertEqual(code, 1)
-            return errors.getvalue()
+            return output
 
         self.assertIn("cannot be loaded", run(self.write("bad.pt", b"no checkpoint")))
         self.assertIn("cannot read the checkpoint", run(self.path("absent.pt")))
@@ -493,27 +484,14 @@ class ExportTest(ExportTestCase):
             **self.run_language_model(tied_config(), tied_state(), vocabulary="</s>\na\n"))
 
     def test_takes_the_public_checkpoints(self):
-        shared = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "shared")
-        folders = glob.glob(os.path.join(shared, "golden_systems", "language_model", "*"))
-        folders += glob.glob(os.path.join(shared, "checkpoints", "lm_*"))
-        if not folders:
-            self.skipTest("there is no ../shared with language models")
-        for folder in folders:
-            with self.subTest(os.path.basename(folder)):
-                errors = io.StringIO()
-                with contextlib.redirect_stdout(errors), contextlib.redirect_stderr(errors):
-                    code = export_torch.main([
-                        "--checkpoint", os.path.join(folder, "checkpoint.pt"), "--config",
-                        os.path.join(folder, "config.json"), "--out", self.out, "--force"])
-                self.assertEqual(code, 0, errors.getvalue())
-                with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
-                    given = json.load(file)
-                self.assertEqual(self.config()["embedding"],
-                                 {"vocabulary_size": len(given["vocabulary"])})
-                self.assertEqual(self.config().get("tied", False), given["tied"])
-                tensors = read_safetensors(os.path.join(self.out, "model.safetensors"))
-                self.assertEqual(sum(tensor.numel() for name, tensor in tensors.items()
-                                     if not name.endswith(".scale_x")), given["parameters"])
+        def check(given):
+            self.assertEqual(self.config()["embedding"], {"vocabulary_size": len(given["vocabulary"])})
+            self.assertEqual(self.config().get("tied", False), given["tied"])
+            tensors = read_safetensors(os.path.join(self.out, "model.safetensors"))
+            self.assertEqual(sum(tensor.numel() for name, tensor in tensors.items() if not name.endswith(".scale_x")),
+                             given["parameters"])
+
+        self.check_public_checkpoints("golden_systems/language_model/*", "checkpoints/lm_*", check=check)
 
     def test_help_teaches(self):
         output = io.StringIO()

@@ -1,9 +1,5 @@
 """Tests of export_torch.py with translators. Exits with 77, which CTest shows as skipped, without PyTorch."""
 
-import contextlib
-import glob
-import io
-import json
 import os
 import shutil
 import sys
@@ -13,7 +9,6 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 from export_test_case import ExportTestCase, pieces_model, read_safetensors  # noqa: E402
 
-import export_torch  # noqa: E402
 import torch  # noqa: E402
 from exporter.translator import expected_tensors  # noqa: E402
 
@@ -155,24 +150,12 @@ class ExportTranslatorTest(ExportTestCase):
                 self.assert_refused(message, state=translator_state(**changes))
 
     def test_takes_the_public_checkpoints(self):
-        shared = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "shared")
-        folders = glob.glob(os.path.join(shared, "golden_systems", "translator", "*", ""))
-        folders += glob.glob(os.path.join(shared, "checkpoints", "translator_*", ""))
-        if not folders:
-            self.skipTest("there is no ../shared with translators")
-        for folder in folders:
-            with self.subTest(folder):
-                errors = io.StringIO()
-                with contextlib.redirect_stdout(errors), contextlib.redirect_stderr(errors):
-                    code = export_torch.main([
-                        "--checkpoint", os.path.join(folder, "checkpoint.pt"), "--config",
-                        os.path.join(folder, "config.json"), "--out", self.out, "--force"])
-                self.assertEqual(code, 0, errors.getvalue())
-                with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
-                    given = json.load(file)
-                for key, value in self.config()["translator"].items():
-                    self.assertEqual(value, given[key], key)
-                self.assertEqual("preprocessing" in self.config(), "subwords" in given)
+        def check(given):
+            for key, value in self.config()["translator"].items():
+                self.assertEqual(value, given[key], key)
+            self.assertEqual("preprocessing" in self.config(), "subwords" in given)
+
+        self.check_public_checkpoints("golden_systems/translator/*", "checkpoints/translator_*", check=check)
 
 
 if __name__ == "__main__":

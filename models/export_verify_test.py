@@ -1,8 +1,6 @@
 """Tests of --verify and --check against the server, whose path is the first argument. Exits with 77, which CTest shows as
 skipped, without PyTorch."""
 
-import contextlib
-import io
 import json
 import sys
 import unittest
@@ -13,7 +11,6 @@ from export_translator_test import translator_config, translator_state
 
 import torch
 
-import export_torch
 from exporter.reference import layer
 
 SERVER = None
@@ -68,10 +65,7 @@ class VerifyTest(ExportTestCase):
             arguments += ["--vocab", self.write("v.txt", "\n".join(WORDS))]
         if labels:
             arguments += ["--labels", self.write("l.txt", "no\nyes\n")]
-        output = io.StringIO()
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            code = export_torch.main(arguments)
-        return code, output.getvalue()
+        return self.export(*arguments)
 
     def assert_same(self, *arguments, **keywords):
         code, output = self.run_verify(*arguments, **keywords)
@@ -96,20 +90,15 @@ class VerifyTest(ExportTestCase):
         torch.save({names[name.split(".")[0]] + name[len(name.split(".")[0]):]: value for name, value in state.items()},
                    self.path("m.pt"))
         config = {"task": "language_model", "unit": "byte", "vocabulary": [10, 97, 98], "sru_config": encoder}
-        output = io.StringIO()
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            code = export_torch.main(["--checkpoint", self.path("m.pt"), "--config", self.write("c.json", json.dumps(config)),
-                                      "--out", self.out, "--server", SERVER, "--verify_text", "abba\n"])
-        self.assertEqual(code, 0, output.getvalue())
-        self.assertEqual(output.getvalue().count("log-probs"), 6)
+        code, output = self.export("--checkpoint", self.path("m.pt"), "--config", self.write("c.json", json.dumps(config)),
+                                   "--out", self.out, "--server", SERVER, "--verify_text", "abba\n")
+        self.assertEqual(code, 0, output)
+        self.assertEqual(output.count("log-probs"), 6)
 
     def run_other(self, config, state, *extra):
         torch.save(state, self.path("m.pt"))
-        output = io.StringIO()
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            code = export_torch.main(["--checkpoint", self.path("m.pt"), "--config", self.write("c.json", json.dumps(config)),
-                                      "--out", self.out, "--force", "--server", SERVER, "--verify", *extra])
-        return code, output.getvalue()
+        return self.export("--checkpoint", self.path("m.pt"), "--config", self.write("c.json", json.dumps(config)), "--out",
+                           self.out, "--force", "--server", SERVER, "--verify", *extra)
 
     def test_translator_without_subwords(self):
         for bidirectional in (False, True):
