@@ -21,27 +21,20 @@
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
-#include "kernels/choose_backend.h"
-#include "models/kernel_status.h"
-#include "models/memory_estimate.h"
-#include "models/model.h"
 #include "server/base/clock.h"
-#include "server/base/cores.h"
 #include "server/base/log.h"
 #include "server/base/memory_limit.h"
 #include "server/base/rate_limit.h"
 #include "server/batching/device_watch.h"
 #include "server/batching/engine.h"
-#include "server/batching/generator.h"
-#include "server/batching/state_arenas.h"
-#include "server/batching/translations.h"
 #include "server/calls/method.h"
 #include "server/http/http_server.h"
 #include "server/http/metrics_server.h"
 #include "server/http/status_page.h"
-#include "server/lifecycle/load_failure.h"
 #include "server/lifecycle/model_manager.h"
 #include "server/lifecycle/model_registry.h"
+#include "server/model_levels.h"
+#include "server/model_loader.h"
 #include "server/open_inference/open_inference_methods.h"
 #include "server/rest/error_response.h"
 #include "server/rest/gateway.h"
@@ -197,24 +190,6 @@ lifecycle::ModelManagerOptions ManagerOptionsFrom(const Options& options) {
   return manager;
 }
 
-std::optional<batching::StateArenas::Stats> StatesOf(const batching::Engine& engine) {
-  const batching::StateArenas* const arenas = engine.state_arenas();
-  if (arenas == nullptr) return std::nullopt;
-  return arenas->stats();
-}
-
-std::optional<batching::GeneratorStats> GeneratorStatsOf(batching::Engine& engine) {
-  batching::Generator* const generator = engine.generator();
-  if (generator == nullptr) return std::nullopt;
-  return generator->stats();
-}
-
-std::optional<batching::TranslationStats> TranslationStatsOf(batching::Engine& engine) {
-  batching::Translations* const translations = engine.translations();
-  if (translations == nullptr) return std::nullopt;
-  return translations->stats();
-}
-
 // With mutual TLS every caller needs a certificate, and the status page asks for none.
 http::TryAccess TryAccessFrom(const Options& options) {
   return options.security.tls_client_ca.empty() ? options.http.status_page_try
@@ -230,9 +205,7 @@ telemetry::CallHeaders HeadersOf(const http::PageRequest& request) {
   return {find("x-request-id"), find("traceparent"), find("authorization"), find("user-agent")};
 }
 
-class ServerImpl final : public Server,
-                         private lifecycle::ModelLoader,
-                         private lifecycle::ModelObserver {
+class ServerImpl final : public Server, private lifecycle::ModelObserver {
  public:
   // With a null backend, the options choose one.
   ServerImpl(std::unique_ptr<kernels::Backend> backend, const Options& options)
@@ -240,7 +213,10 @@ class ServerImpl final : public Server,
         budgets_(rpc::ResolveMemoryBudgets(options.memory, ReadMemoryLimits())),
         security_metrics_(metrics_.registry()),
         access_log_(options.logging.access, &clock_),
-        backend_(std::move(backend)) {
+        loader_(&options_, std::move(backend), &metrics_, &clock_,
+                [this](int device, const absl::Status& error) {
+                  device_watch_.Report(device, error);
+                }) {
     quota_.Resize(static_cast<size_t>(budgets_.receive_bytes));
   }
 
@@ -382,38 +358,10 @@ class ServerImpl final : public Server,
     return -1;
   }
 
-  // Creates the backend. An error also says which flag to change.
-  absl::Status MakeBackend() {
-    const batching::BatchingOptions& batching = options_.batching;
-    const bool names_devices = !batching.hardware.cuda_devices.empty();
-    std::string name = batching.backend;
-    if (names_devices) {
-      if (name == "auto") name = kernels::AvailableBackends().front();
-      if (!kernels::BackendHasDevices(name)) {
-        return absl::UnavailableError(
-            "--devices: this build or machine has no GPU that can be used; --backend=cuda says "
-            "why");
-      }
-    }
-    kernels::BackendOptions backend_options = batching.hardware;
-    backend_options.cuda_memory_limit_bytes =
-        static_cast<size_t>(batching.gpu_memory_limit_mb) * 1000000;
-    backend_options.cuda_poll = absl::ToChronoMicroseconds(batching.gpu_poll);
-    std::vector<std::string> warnings;
-    const absl::Status created =
-        models::ToAbslStatus(kernels::ChooseBackend(name, backend_options, &backend_, &warnings));
-    for (const std::string& warning : warnings) {
-      LogWarning(absl::StrCat("--backend=", batching.backend, ": ", warning));
-    }
-    if (created.ok()) return created;
-    return absl::Status(created.code(), absl::StrCat(names_devices ? "--devices: " : "--backend: ",
-                                                     created.message()));
-  }
-
   // Runs on the watch's thread.
   void OnDeviceLost(int device, const absl::Status& error) {
     for (const auto& served : registry_.List()) served->engine->TakeOutDevice(device, error);
-    const std::vector<kernels::DeviceInfo> devices = backend_->devices();
+    const std::vector<kernels::DeviceInfo> devices = loader_.backend()->devices();
     const auto index = static_cast<size_t>(device);
     const std::string name =
         index < devices.size()
@@ -483,88 +431,12 @@ class ServerImpl final : public Server,
   }
 
   absl::Status LoadModels() {
-    if (backend_ == nullptr) {
-      if (absl::Status status = MakeBackend(); !status.ok()) return status;
-    }
-    state_budgets_ = batching::MakeStateBudgets(options_.batching.state_memory_mb,
-                                                backend_->devices(), ReadMemoryLimits());
-    backend_loaded_ = true;
-    lifecycle::ModelLoader* const loader = this;
+    if (absl::Status status = loader_.MakeBackend(); !status.ok()) return status;
     lifecycle::ModelObserver* const observer = this;
-    manager_ = std::make_unique<lifecycle::ModelManager>(ManagerOptionsFrom(options_), loader,
+    manager_ = std::make_unique<lifecycle::ModelManager>(ManagerOptionsFrom(options_), &loader_,
                                                          &registry_, &clock_, observer);
     manager_pages_ = manager_.get();
     return manager_->Start();
-  }
-
-  // ModelLoader:
-  models::MemoryEstimate Estimate(const models::ModelLocation& location) override {
-    models::MemoryUse use;
-    const batching::BatchingOptions& batching = options_.batching;
-    use.bytes = backend_->packed_bytes(batching.compile.dtype);
-    const int cores = NumCores();
-    use.threads = batching.hardware.cpu_threads > 0 ? batching.hardware.cpu_threads : cores;
-    use.workspaces = batching.engine.instances > 0 ? batching.engine.instances : cores;
-    if (!backend_->devices().empty()) use.workspaces = 0;  // in the devices' memory
-    const batching::BatcherOptions& batcher = batching.engine.batcher;
-    use.max_tokens = batcher.max_batch_tokens;
-    use.max_sequences = std::min(batcher.max_batch_sequences, batcher.max_batch_tokens);
-    return models::EstimateMemory(location.directory, use);
-  }
-
-  absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> Load(
-      const models::ModelLocation& location) override {
-    try {
-      return LoadServedModel(location);
-    } catch (const std::exception& e) {
-      const absl::Status failure = lifecycle::ExplainFailure(e);
-      return absl::Status(failure.code(),
-                          absl::StrCat(location.directory, ": ", failure.message()));
-    }
-  }
-
-  absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> LoadServedModel(
-      const models::ModelLocation& location) {
-    absl::StatusOr<std::shared_ptr<const models::Model>> loaded = models::Model::Load(
-        location.directory, location.name, location.version, *backend_, options_.batching.compile);
-    if (!loaded.ok()) return loaded.status();
-    const std::shared_ptr<const models::Model>& model = *loaded;
-    auto served = std::make_unique<lifecycle::ServedModel>();
-    served->name = model->name();
-    served->version = model->version();
-    served->model = model;
-    served->metrics = metrics_.ForModel(
-        model->name(), model->version(), options_.batching.engine.batcher.max_batch_tokens,
-        [&model](calls::MethodId method) { return rpc::Answers(*model, method); });
-    batching::EngineOptions engine_options = options_.batching.engine;
-    engine_options.state_budgets = state_budgets_;
-    engine_options.prefix_cache_bytes =
-        static_cast<size_t>(options_.batching.prefix_cache_mb) * 1000000;
-    engine_options.max_streams = options_.rpc.max_streams;
-    engine_options.generate_observer = served->metrics.get();
-    engine_options.translate_observer = served->metrics.get();
-    engine_options.on_device_lost = [this](int device, const absl::Status& error) {
-      device_watch_.Report(device, error);
-    };
-    absl::StatusOr<std::unique_ptr<batching::Engine>> engine =
-        batching::Engine::Create(model, engine_options, &clock_, served->metrics.get());
-    if (!engine.ok()) {
-      return absl::Status(engine.status().code(),
-                          absl::StrCat(location.directory, ": ", engine.status().message()));
-    }
-    served->engine = *std::move(engine);
-    int devices = 0;
-    for (const kernels::DeviceInfo& device : backend_->devices()) devices += device.lost ? 0 : 1;
-    if (served->engine->instances() < devices) {
-      LogWarning(absl::StrCat("--instances: ", served->engine->instances(), " for ", devices,
-                              " GPUs, so that some hold weights and do nothing"));
-    }
-    LogInfo(absl::StrCat("loaded model ", model->name(), " version ", model->version(), ": ",
-                         model->parameter_count(), " parameters, backend ", model->backend_name(),
-                         " (", model->backend_description(), "), ",
-                         kernels::DataTypeName(model->dtype()), ", ", served->engine->instances(),
-                         " instances"));
-    return served;
   }
 
   // ModelObserver:
@@ -915,56 +787,14 @@ class ServerImpl final : public Server,
       const http::HttpServer::Stats stats = http->stats();
       levels.http = {stats.connections, stats.body_bytes, stats.answers};
     }
-    for (const auto& served : registry_.List()) {
-      levels.models.push_back({served->name, served->version, served->engine->queue_stats(),
-                               served->engine->instances(), served->metrics->refusals(),
-                               models::TaskName(served->model->task()), StatesOf(*served->engine),
-                               GeneratorStatsOf(*served->engine), served->engine->prefix_stats(),
-                               TranslationStatsOf(*served->engine)});
-    }
+    AddModelLevels(registry_, &levels);
     if (const lifecycle::ModelManager* manager = manager_pages_.load()) {
       levels.statuses = manager->Statuses();
       levels.load_counts = manager->LoadCounts();
       levels.repository_emptied = manager->repository_emptied();
     }
-    if (backend_loaded_.load()) {
-      levels.backend = backend_->name();
-      levels.dtype = kernels::DataTypeName(options_.batching.compile.dtype);
-      levels.isa = backend_->instruction_set();
-      const std::set<int> lost = device_watch_.lost();
-      for (kernels::DeviceInfo& info : backend_->devices()) {
-        const int index = static_cast<int>(levels.devices.size());
-        levels.devices.push_back({std::move(info), lost.count(index) > 0});
-      }
-      for (const auto& budget : state_budgets_) {
-        levels.state_budget_bytes.push_back(budget->bytes());
-      }
-    }
+    AddBackendLevels(loader_, options_, device_watch_.lost(), &levels);
     return levels;
-  }
-
-  // What the status page shows of a version, whether it is served or not.
-  http::ModelView View(const telemetry::ModelStatus& status) const {
-    http::ModelView view;
-    view.name = status.model;
-    view.version = status.version;
-    view.state = telemetry::ModelStateName(status.state);
-    view.reason = status.message;
-    const auto served = registry_.Find(status.model, status.version);
-    if (status.version == 0 || !served.ok()) return view;
-    const auto latest = registry_.Find(status.model, 0);
-    view.latest = latest.ok() && (*latest)->version == status.version;
-    const models::Model& model = *(*served)->model;
-    view.description = model.config().description;
-    view.backend = model.backend_name();
-    view.backend_description = model.backend_description();
-    view.dtype = kernels::DataTypeName(model.dtype());
-    view.instances = (*served)->engine->instances();
-    view.parameters = model.parameter_count();
-    view.task = models::TaskName(model.task());
-    view.labels = model.labels();
-    view.takes_text = model.tokenizer() != nullptr;
-    return view;
   }
 
   // Everything that the status page shows.
@@ -980,7 +810,7 @@ class ServerImpl final : public Server,
     const lifecycle::ModelManager* const manager = manager_pages_.load();
     if (manager != nullptr) {
       for (const telemetry::ModelStatus& status : manager->Statuses()) {
-        snapshot.models.push_back(View(status));
+        snapshot.models.push_back(ViewOf(registry_, status));
       }
     }
     snapshot.metrics = metrics_.Collect(Levels());
@@ -993,9 +823,8 @@ class ServerImpl final : public Server,
   const RealClock clock_;
   std::atomic<bool> started_{false};  // and not draining
   std::atomic<bool> draining_{false};
-  std::atomic<bool> in_service_{true};       // some model has a worker, or there is no model
-  std::atomic<bool> backend_loaded_{false};  // backend_ may be read from other threads
-  bool drained_ = false;                     // of the owner
+  std::atomic<bool> in_service_{true};  // some model has a worker, or there is no model
+  bool drained_ = false;                // of the owner
   const rpc::MemoryBudgets budgets_;
   grpc::ResourceQuota quota_{"sru_server"};  // of all gRPC servers together
   rpc::ReceivedMessages received_messages_;
@@ -1010,8 +839,7 @@ class ServerImpl final : public Server,
   std::unique_ptr<transport::Credentials> credentials_;
   // The server tries its own port without a certificate; with mutual TLS that one handshake fails.
   std::atomic<bool> expects_own_handshake_{false};
-  std::unique_ptr<kernels::Backend> backend_;
-  batching::StateBudgets state_budgets_;  // constant once backend_loaded_
+  ServedModelLoader loader_;
   batching::DeviceWatch device_watch_{
       [this](int device, const absl::Status& error) { OnDeviceLost(device, error); }};
   lifecycle::ModelRegistry registry_;

@@ -261,7 +261,7 @@ class EncodeStreamCall final : public Call {
   }
 
   // On a worker's thread, or that of a Cancel().
-  // noexcept, as in StreamCall::Ending(), what follows once a message is accepted: a handler above would end the call twice.
+  // noexcept, as in Call::Ending(), what follows once a message is accepted: a handler above would end the call twice.
   void OnComputed(const absl::Status& done, const batching::RequestTimes& times) noexcept {
     {
       MutexLock lock(&mutex_);

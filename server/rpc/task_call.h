@@ -169,7 +169,9 @@ class TaskCall : public Call {
     }
     if (absl::Status status = CheckOutline(outline, context_.limits); !status.ok()) return status;
     const absl::StatusOr<batching::Priority> priority = ParsePriority(outline.priority);
-    if (served_ != nullptr && priority.ok() && outline.num_sequences > 0) {
+    // Of a model that does not answer the call, the rest of the request says more.
+    const bool answers = served_ != nullptr && (form_ != nullptr || Answers(model(), method_));
+    if (answers && priority.ok() && outline.num_sequences > 0) {
       absl::Status status =
           CheckAdmission(outline.least_tokens(), outline.least_tasks(), *priority);
       if (!status.ok()) return status;

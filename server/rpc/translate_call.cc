@@ -76,8 +76,6 @@ class TranslateCall final : public TaskCall<v1::TranslateRequest, v1::TranslateR
 
   absl::Status CheckAdmission(int64_t num_tokens, int num_sequences,
                               batching::Priority priority) override {
-    // Of a model that does not translate, the rest of the request says more.
-    if (engine().translations() == nullptr) return absl::OkStatus();
     absl::Duration retry_after = absl::ZeroDuration();
     absl::Status status = engine().translations()->CheckAdmission(
         num_tokens, num_sequences, priority, deadline(), &retry_after);

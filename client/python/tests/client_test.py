@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -171,6 +172,18 @@ class AsyncAdapter:
 
     def close(self):
         self._loop.run_until_complete(self._client.close())
+
+
+class MethodsTest(unittest.TestCase):
+    """A method of the services that a client lacks fails here."""
+
+    def test_both_clients_have_every_method(self):
+        names = {"ListModels": "models", "GetModel": "model"}
+        services = (pb.DESCRIPTOR.services_by_name["InferenceService"], admin_pb2.DESCRIPTOR.services_by_name["AdminService"])
+        for method in [method for service in services for method in service.methods]:
+            name = names.get(method.name, re.sub("(?<=[a-z])(?=[A-Z])", "_", method.name).lower())
+            for client in (sru_inference.Client, aio.Client):
+                self.assertTrue(callable(getattr(client, name, None)), f"{client} has no {name}()")
 
 
 class CallsTest(unittest.TestCase):

@@ -1,0 +1,66 @@
+// ServedModelLoader: makes the backend that the options choose, and loads models for it: their weights, their metrics and the engine that
+// computes their calls.
+#ifndef SRU_SERVER_MODEL_LOADER_H_
+#define SRU_SERVER_MODEL_LOADER_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "models/memory_estimate.h"
+#include "models/repository.h"
+#include "server/base/clock.h"
+#include "server/batching/state_arenas.h"
+#include "server/lifecycle/model_manager.h"
+#include "server/options.h"
+#include "server/telemetry/metrics.h"
+
+namespace sru::server {
+
+// The pointers must outlive it.
+class ServedModelLoader final : public lifecycle::ModelLoader {
+ public:
+  using OnDeviceLost = std::function<void(int device, const absl::Status& error)>;
+
+  // With a null backend, MakeBackend() makes one.
+  ServedModelLoader(const Options* options, std::unique_ptr<kernels::Backend> backend,
+                    telemetry::Metrics* metrics, const Clock* clock, OnDeviceLost on_device_lost)
+      : options_(*options),
+        metrics_(*metrics),
+        clock_(*clock),
+        on_device_lost_(std::move(on_device_lost)),
+        backend_(std::move(backend)) {}
+
+  // To be called first. An error also says which flag to change.
+  absl::Status MakeBackend();
+
+  // Null until there is one; from any thread.
+  kernels::Backend* backend() const { return ready_.load() ? backend_.get() : nullptr; }
+  // Of each device; constant once there is a backend.
+  const batching::StateBudgets& state_budgets() const { return state_budgets_; }
+
+  // ModelLoader:
+  models::MemoryEstimate Estimate(const models::ModelLocation& location) override;
+  absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> Load(
+      const models::ModelLocation& location) override;
+
+ private:
+  absl::Status ChooseBackend();
+  absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> LoadServedModel(
+      const models::ModelLocation& location);
+
+  const Options& options_;
+  telemetry::Metrics& metrics_;
+  const Clock& clock_;
+  const OnDeviceLost on_device_lost_;
+  std::unique_ptr<kernels::Backend> backend_;
+  batching::StateBudgets state_budgets_;
+  std::atomic<bool> ready_{false};
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_MODEL_LOADER_H_
