@@ -6,6 +6,7 @@ TypeError; they name the argument, and nothing was sent.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Dict, Iterable, Optional, Tuple, Type
 
 import grpc
@@ -14,6 +15,7 @@ from . import details_pb2
 
 DETAILS_KEY = "grpc-status-details-bin"
 REQUEST_ID_KEY = "x-request-id"
+_CLASSES: Dict[grpc.StatusCode, Type[InferenceError]] = {}
 
 
 class InferenceError(Exception):
@@ -26,6 +28,13 @@ class InferenceError(Exception):
     """
 
     code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
+
+    def __init_subclass__(cls) -> None:
+        """The name says the code: NotFoundError is NOT_FOUND."""
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__[: -len("Error")]).upper()
+        if name in grpc.StatusCode.__members__:
+            cls.code = grpc.StatusCode[name]
+            _CLASSES.setdefault(cls.code, cls)
 
     def __init__(
         self,
@@ -48,26 +57,18 @@ class InferenceError(Exception):
 class InvalidArgumentError(InferenceError):
     """A field is wrong; the message names it."""
 
-    code = grpc.StatusCode.INVALID_ARGUMENT
-
 
 class NotFoundError(InferenceError):
     """There is no such model or version."""
-
-    code = grpc.StatusCode.NOT_FOUND
 
 
 class FailedPreconditionError(InferenceError):
     """The model cannot do what is asked; a call for another task names both tasks."""
 
-    code = grpc.StatusCode.FAILED_PRECONDITION
-
 
 class ResourceExhaustedError(InferenceError):
     """The server has too much work: call again after `retry_after` seconds, if it says so. Without it, the call
     alone is too large."""
-
-    code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 class MessageTooLargeError(ResourceExhaustedError):
@@ -78,68 +79,33 @@ class MessageTooLargeError(ResourceExhaustedError):
 class UnauthenticatedError(InferenceError):
     """The server requires a token, or a different one."""
 
-    code = grpc.StatusCode.UNAUTHENTICATED
-
 
 class PermissionDeniedError(InferenceError):
     """A proxy in front of the server refuses the call."""
-
-    code = grpc.StatusCode.PERMISSION_DENIED
 
 
 class UnavailableError(InferenceError):
     """There is no connection, the TLS handshake fails, or no server serves, after all attempts."""
 
-    code = grpc.StatusCode.UNAVAILABLE
-
 
 class DeadlineExceededError(InferenceError):
     """The call's timeout passed, here or on the server."""
-
-    code = grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 class CancelledError(InferenceError):
     """The call was cancelled."""
 
-    code = grpc.StatusCode.CANCELLED
-
 
 class AbortedError(InferenceError):
     """A model's files changed while they were loaded; call again."""
-
-    code = grpc.StatusCode.ABORTED
 
 
 class UnimplementedError(InferenceError):
     """The server does not have this method: it is older than this package, or the port is another one (admin)."""
 
-    code = grpc.StatusCode.UNIMPLEMENTED
-
 
 class InternalError(InferenceError):
     """A mistake in the server."""
-
-    code = grpc.StatusCode.INTERNAL
-
-
-_CLASSES: Dict[grpc.StatusCode, Type[InferenceError]] = {
-    kind.code: kind
-    for kind in (
-        InvalidArgumentError,
-        NotFoundError,
-        FailedPreconditionError,
-        ResourceExhaustedError,
-        UnauthenticatedError,
-        PermissionDeniedError,
-        UnavailableError,
-        DeadlineExceededError,
-        CancelledError,
-        AbortedError,
-        UnimplementedError,
-        InternalError,
-    )
-}
 
 
 def request_id(metadata: Optional[Iterable[Tuple[str, Any]]]) -> str:
