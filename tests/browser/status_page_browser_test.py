@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -28,6 +27,9 @@ except ImportError:
     print("SKIPPED: this Python has no selenium (%s)" % sys.executable)
     sys.exit(77)
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "testing"))
+from sru_server import SruServer  # noqa: E402
+
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 CHROMEDRIVER = shutil.which("chromedriver")
 if not CHROMIUM or not CHROMEDRIVER:
@@ -41,31 +43,25 @@ TIMEOUT = 60
 HEADS = ["Model", "State", "Runs on", "Calls/s", "p50", "p99", "Waiting", "Batch fill", "Refused", "Unknown words"]
 
 
-class Server:
-    """A server process with two versions of the bundled classifier, or with the bundled language model, on
-    ports of its own."""
+class Server(SruServer):
+    """With two versions of the bundled classifier, or with the bundled language model, on ports of its own."""
 
     def __init__(self, *flags, writes=False):
-        self._directory = tempfile.TemporaryDirectory()
+        self._models = tempfile.TemporaryDirectory()
         name = "war_and_peace" if writes else "trec"
         bundled = os.path.join(SOURCE_ROOT, "models", "pretrained", name, "1")
         for version in ("1",) if writes else ("1", "2"):
-            shutil.copytree(bundled, os.path.join(self._directory.name, name, version))
-        self.process = subprocess.Popen(
-            [SERVER, "--model_repository=" + self._directory.name, "--version_policy=all", "--listen=127.0.0.1:0",
-             "--metrics_listen=127.0.0.1:0", "--http_listen=", *flags],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        ports = re.findall(r"127\.0\.0\.1:(\d+)", self.process.stdout.readline())
-        self.metrics_port = int(ports[1])
+            shutil.copytree(bundled, os.path.join(self._models.name, name, version))
+        super().__init__(
+            [SERVER, "--model_repository=" + self._models.name, "--version_policy=all", "--listen=127.0.0.1:0",
+             "--metrics_listen=127.0.0.1:0", "--http_listen=", *flags])
         self.url = "http://127.0.0.1:%d/" % self.metrics_port
-        self.http_port = int(ports[2]) if len(ports) > 2 else None
+        self.http_port = self.port_of("HTTP")
 
     def stop(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
-        self._directory.cleanup()
+        self.process.kill()
+        super().stop()
+        self._models.cleanup()
 
 
 class PlayedServer:

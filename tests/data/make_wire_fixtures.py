@@ -26,7 +26,9 @@ import grpc
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "upgrade"))
 sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(HERE, "..", "testing"))
 import recorded  # noqa: E402
+from sru_server import SruServer  # noqa: E402
 
 TEXT = "Who wrote the novel?"
 FRAMES = struct.pack("<20f", *(math.sin(i) for i in range(20)))  # four, of five values each
@@ -76,13 +78,7 @@ def start(server, repository):
         "--load_models=" + models,
         *recorded.SERVER_FLAGS,
     ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    line = process.stdout.readline()
-    ports = [int(port) for port in re.findall(r"(?:listening|admin) on [^ ]+:(\d+)", line)]
-    if len(ports) != 2:
-        process.kill()
-        raise SystemExit("the old server did not start: " + line)
-    return process, ports[0], ports[1]
+    return SruServer(command)
 
 
 def record_commands(client, folder, recorders):
@@ -194,16 +190,12 @@ def main():
     subcommands = sorted({name for name, _, _ in COMMANDS})
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as repository:
         recorded.make_repository(repository, os.path.join(args.source, "models", "pretrained"))
-        process, port, admin_port = start(program + "server", repository)
-        try:
-            ports = {"main": port, "admin": admin_port}
+        with start(program + "server", repository) as server:
+            ports = {"main": server.port, "admin": server.port_of("admin")}
             channels = {name: grpc.insecure_channel("127.0.0.1:%d" % ports[name]) for name in ports}
             recorders = {name: recorded.Recorder(channel) for name, channel in channels.items()}
             commands = record_commands(program + "client", folder, recorders)
             calls = composed(schema, channels["main"])
-        finally:
-            process.terminate()
-            process.wait(timeout=60)
     for entry in commands:
         entry["calls"] = [call.to_json(schema) for call in entry["calls"]]
     content = {
