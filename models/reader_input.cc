@@ -1,6 +1,7 @@
 #include "models/reader_input.h"
 
 #include <memory>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -96,18 +97,15 @@ QuestionFeatures::QuestionFeatures(const ReaderConfig& config, std::string_view 
                                    const std::vector<std::string_view>& lemmas)
     : config_(&config) {
   if (config.has(ReaderFeature::kExact)) {
-    exact_ = WordIndex(tokens.size());
-    for (const TextSpan& span : tokens.spans) exact_.Add(span.Of(question));
+    for (const TextSpan& span : tokens.spans) exact_.insert(span.Of(question));
   }
   if (config.has(ReaderFeature::kLower)) {
     LoweredTokens lowered(question, tokens);
     lowered_ = std::make_unique<const std::string>(std::move(lowered.text));
-    lower_ = WordIndex(tokens.size());
-    for (size_t i = 0; i < tokens.size(); ++i) lower_.Add(lowered.Token(i, *lowered_));
+    for (size_t i = 0; i < tokens.size(); ++i) lower_.insert(lowered.Token(i, *lowered_));
   }
   if (config.has(ReaderFeature::kLemma)) {
-    lemmas_ = WordIndex(lemmas.size());
-    for (const std::string_view lemma : lemmas) lemmas_.Add(lemma);
+    lemmas_.insert(lemmas.begin(), lemmas.end());
   }
 }
 
@@ -119,7 +117,9 @@ void QuestionFeatures::Fill(std::string_view passage, const TokenizedText& token
   const auto fill = [&](size_t column, auto value) {
     for (size_t i = 0; i < size; ++i) features[i * width + column] = value(i);
   };
-  const auto is_one = [](bool value) { return value ? 1.0f : 0.0f; };
+  const auto is_in = [](const WordSet& words, std::string_view word) {
+    return static_cast<float>(words.count(word));
+  };
 
   const bool needs_lower = config_->has(ReaderFeature::kLower) || config_->has(ReaderFeature::kTf);
   const LoweredTokens lowered(passage, needs_lower ? tokens : TokenizedText());
@@ -127,22 +127,19 @@ void QuestionFeatures::Fill(std::string_view passage, const TokenizedText& token
   for (size_t column = 0; column < width; ++column) {
     switch (config_->features[column]) {
       case ReaderFeature::kExact:
-        fill(column,
-             [&](size_t i) { return is_one(exact_.contains(tokens.spans[i].Of(passage))); });
+        fill(column, [&](size_t i) { return is_in(exact_, tokens.spans[i].Of(passage)); });
         break;
       case ReaderFeature::kLower:
-        fill(column, [&](size_t i) { return is_one(lower_.contains(lower(i))); });
+        fill(column, [&](size_t i) { return is_in(lower_, lower(i)); });
         break;
       case ReaderFeature::kLemma:
-        fill(column, [&](size_t i) { return is_one(lemmas_.contains(lemmas[i])); });
+        fill(column, [&](size_t i) { return is_in(lemmas_, lemmas[i]); });
         break;
       case ReaderFeature::kTf: {
-        WordIndex words(size);
-        std::vector<int> numbers(size);  // of the tokens
-        std::vector<int> counts(size);   // by number
-        for (size_t i = 0; i < size; ++i) ++counts[numbers[i] = words.Add(lower(i))];
+        std::unordered_map<std::string_view, int, WordHash> counts;
+        for (size_t i = 0; i < size; ++i) ++counts[lower(i)];
         const auto total = static_cast<double>(size);
-        fill(column, [&](size_t i) { return static_cast<float>(counts[numbers[i]] / total); });
+        fill(column, [&](size_t i) { return static_cast<float>(counts.at(lower(i)) / total); });
         break;
       }
     }

@@ -8,17 +8,23 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
+#include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "models/reader_config.h"
 #include "models/text/tokenizer.h"
 #include "models/text/unicode_word_tokenizer.h"
-#include "models/text/word_index.h"
 
 namespace sru::models {
+
+// The hash of a word that a caller sends has a seed of the process, so that nobody can send words which all have the same one. The standard
+// library's tables, unlike Abseil's, are as they were after an allocation that failed.
+using WordHash = absl::Hash<std::string_view>;
+using WordSet = std::unordered_set<std::string_view, WordHash>;
 
 // The tokens of a text. What spans point into is the caller's text.
 struct TokenizedText {
@@ -67,9 +73,9 @@ class QuestionFeatures {
   const ReaderConfig* config_;
   // The question's tokens in lower case, one after the other; in a place that stays when this object moves.
   std::unique_ptr<const std::string> lowered_;
-  WordIndex exact_;
-  WordIndex lower_;
-  WordIndex lemmas_;
+  WordSet exact_;
+  WordSet lower_;
+  WordSet lemmas_;
 };
 
 }  // namespace sru::models
