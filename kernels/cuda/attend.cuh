@@ -212,6 +212,19 @@ __global__ void __launch_bounds__(kRowThreads, kAttendBlocks)
     y[args.value_width + lane] = 0.0f;
   }
 }
+template <typename Launch>
+auto WithKernel(const AttendArgs& args, const Launch& launch) {
+  LaunchShape shape = PerWarp(int64_t{args.max_rows} * args.heads);
+  shape.shared_bytes = kAttendSharedBytes;
+  return args.attention != nullptr ? launch(AttendKernel<float, true>, shape, args)
+                                   : launch(AttendKernel<float, false>, shape, args);
+}
+inline std::vector<AttendArgs> KernelVariants(const AttendArgs& args) {
+  static float attention = 0;
+  std::vector<AttendArgs> variants(2, args);
+  variants[1].attention = &attention;
+  return variants;
+}
 
 }  // namespace sru::kernels::cuda
 

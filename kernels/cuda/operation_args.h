@@ -24,6 +24,20 @@ struct AxisHeader {
   int32_t reserved[3];
 };
 
+// What most operations read of their axis: they make rows, and know the sequence of each,
+struct RowsOfAxis {
+  const AxisHeader* axis;
+  int max_rows;  // of the bucket
+  const int32_t* row_sequence;
+  const int32_t* offsets;  // [sequence]
+};
+// or make a row for each sequence of it.
+struct SequencesOfAxis {
+  const AxisHeader* axis;
+  int max_sequences;  // of the bucket
+  const int32_t* offsets;
+};
+
 // y[r][first_column + j] = x[source(r)][j], with zeros from `width` on up to `padded_width`; r counts
 // from 0, source(r) = rows[first + r], or first + r where there are no rows. Column j of x is at
 // j / x_size * x_padded + j % x_size, as in row_layout.h.
@@ -45,26 +59,20 @@ struct CopyRowsArgs {
 };
 
 // y = scale * table[id] + positions (program.h's Embed).
-struct EmbedRowsArgs {
-  const AxisHeader* axis;
-  int max_rows;
+struct EmbedRowsArgs : RowsOfAxis {
   const int32_t* ids;
   DataType table_dtype;
   const void* table;  // [vocabulary][stride]
   int width;
   int stride;  // of the table's rows and of y's
   float scale;
-  const double* divisors;       // 10000^(2i / width) [(width + 1) / 2]; null = no positions
-  const int32_t* row_sequence;  // [row]: its sequence; read with positions
-  const int32_t* offsets;       // [sequence]
-  const int32_t* rows_before;   // [sequence] of the position field; null = none
+  const double* divisors;      // 10000^(2i / width) [(width + 1) / 2]; null = no positions
+  const int32_t* rows_before;  // [sequence] of the position field; null = none
   float* y;
 };
 
 // y = max(y + bias, 0), or y + bias without relu.
-struct AddBiasArgs {
-  const AxisHeader* axis;
-  int max_rows;
+struct AddBiasArgs : RowsOfAxis {
   int stride;
   const float* bias;  // [stride]; null = zeros
   bool relu;
@@ -72,9 +80,7 @@ struct AddBiasArgs {
 };
 
 // y = a + (b + bias).
-struct AddRowsArgs {
-  const AxisHeader* axis;
-  int max_rows;
+struct AddRowsArgs : RowsOfAxis {
   int stride;
   const float* a;
   const float* b;
@@ -84,9 +90,7 @@ struct AddRowsArgs {
 
 // The states of a stack, from the slots' rows to the rows that a scan reads: dense
 // [segments][size] from in[sequence], zeros where it is null, to padded [segments][padded].
-struct GatherStateArgs {
-  const AxisHeader* axis;
-  int max_sequences;
+struct GatherStateArgs : SequencesOfAxis {
   int segments;
   int size;
   int padded;
@@ -96,26 +100,19 @@ struct GatherStateArgs {
 
 // The reverse: to out[sequence], where it is not null. A sequence without rows, which no scan has
 // touched, keeps in[sequence], or zeros where that is null.
-struct ScatterStateArgs {
-  const AxisHeader* axis;
-  int max_sequences;
+struct ScatterStateArgs : SequencesOfAxis {
   int segments;
   int size;
   int padded;
-  const int32_t* offsets;
   const float* const* in;
   const float* state;
   float* const* out;
 };
 
 // y_t = x_{t-1} within a sequence, the first row being in[sequence], or zeros where there is none.
-struct ShiftRowsArgs {
-  const AxisHeader* axis;
-  int max_rows;
+struct ShiftRowsArgs : RowsOfAxis {
   int width;
   int stride;
-  const int32_t* row_sequence;
-  const int32_t* offsets;
   const float* const* in;  // [sequence]; null = none in this bucket
   const float* x;
   float* y;
@@ -123,12 +120,9 @@ struct ShiftRowsArgs {
 
 // out[sequence] = the sequence's last row of x, or in[sequence] where it has no rows; nothing where
 // out[sequence] is null.
-struct KeepLastArgs {
-  const AxisHeader* axis;
-  int max_sequences;
+struct KeepLastArgs : SequencesOfAxis {
   int width;
   int stride;
-  const int32_t* offsets;
   const float* const* in;
   float* const* out;
   const float* x;
@@ -136,12 +130,9 @@ struct KeepLastArgs {
 
 // y[sequence] = the sequence's last row of x, or in[sequence] where it has no rows, or zeros where that
 // is null.
-struct LastRowsArgs {
-  const AxisHeader* axis;  // of x
-  int max_sequences;
+struct LastRowsArgs : SequencesOfAxis {
   int width;
   int stride;
-  const int32_t* offsets;
   const float* const* in;  // null = none in this bucket
   const float* x;
   float* y;
@@ -156,13 +147,9 @@ struct FieldPages {
 };
 
 // Adds the rows of x to a growing field.
-struct AppendArgs {
-  const AxisHeader* axis;
-  int max_rows;
+struct AppendArgs : RowsOfAxis {
   int width;
   int stride;
-  const int32_t* row_sequence;
-  const int32_t* offsets;
   FieldPages field;
   // [sequence]: the page, shared with other slots, whose rows the last page before this run must get
   // first (StateArena::Run::copied_from()), by which a shared page is copied without a launch of its own;
@@ -172,16 +159,12 @@ struct AppendArgs {
 };
 
 // y_t = sum_s softmax_s(scale * q_t . k_s) v_s for each head (program.h's Attend).
-struct AttendArgs {
-  const AxisHeader* axis;  // of q
-  int max_rows;
+struct AttendArgs : RowsOfAxis {
   int heads;
   int key_width;    // of q and k; a head has its part
   int value_width;  // of v and y
   float scale;
   bool causal;
-  const int32_t* row_sequence;
-  const int32_t* offsets;
   const float* q;
   int q_stride;
   float* y;
@@ -205,26 +188,20 @@ struct AttendArgs {
 };
 
 // y_b = the pool of the rows of sequence b, or sum_t softmax_t(weights_t) x_t.
-struct PoolRowsArgs {
-  const AxisHeader* axis;  // of x
-  int max_sequences;
+struct PoolRowsArgs : SequencesOfAxis {
   int width;
   int stride;
   Pooling pooling;
   int directions;
   const float* weights;  // rows of width 1; null = `pooling`
   int weight_stride;
-  const int32_t* offsets;
   const float* x;
   float* y;
 };
 
 // y_t = x_t . v_m, m being map[sequence], or the sequence.
-struct RowDotArgs {
-  const AxisHeader* axis;  // of x
-  int max_rows;
+struct RowDotArgs : RowsOfAxis {
   int width;
-  const int32_t* row_sequence;
   const int32_t* map;
   const float* x;
   int x_stride;

@@ -7,37 +7,29 @@ namespace sru::kernels::cuda {
 
 namespace {
 
-template <int kThreads, bool kPicks>
-cudaError_t LoadPredictKernel() {
-  return LoadKernel(PredictKernel<kThreads, kPicks>, sizeof(PredictShared<kThreads>));
+template <typename Args>
+cudaError_t LoadKernelsOf() {
+  for (const Args& args : KernelVariants(Args{})) {
+    const cudaError_t error =
+        WithKernel(args, [](auto* kernel, const LaunchShape& shape, const Args& /*args*/) {
+          return LoadKernel(kernel, shape.shared_bytes);
+        });
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+template <typename... Args>
+cudaError_t LoadKernelsOfEach(const std::variant<Args...>* /*type*/) {
+  cudaError_t error = cudaSuccess;
+  (void)((error = LoadKernelsOf<Args>(), error == cudaSuccess) && ...);
+  return error;
 }
 
 }  // namespace
 
 cudaError_t LoadOperationKernels() {
-  for (const cudaError_t error : {LoadKernel(CopyRowsKernel<float>),
-                                  LoadKernel(CopyRowsKernel<BFloat16>),
-                                  LoadKernel(EmbedRowsKernel<float>),
-                                  LoadKernel(EmbedRowsKernel<BFloat16>),
-                                  LoadKernel(AddBiasKernel<float>),
-                                  LoadKernel(AddRowsKernel<float>),
-                                  LoadKernel(GatherStateKernel<float>),
-                                  LoadKernel(ScatterStateKernel<float>),
-                                  LoadKernel(ShiftRowsKernel<float>),
-                                  LoadKernel(KeepLastKernel<float>),
-                                  LoadKernel(LastRowsKernel<float>),
-                                  LoadKernel(AppendKernel<float>),
-                                  LoadKernel(AttendKernel<float, false>, kAttendSharedBytes),
-                                  LoadKernel(AttendKernel<float, true>, kAttendSharedBytes),
-                                  LoadKernel(PoolRowsKernel<float>),
-                                  LoadKernel(RowDotKernel<float>),
-                                  LoadPredictKernel<kPredictThreads, false>(),
-                                  LoadPredictKernel<kPredictThreads, true>(),
-                                  LoadPredictKernel<kLargePredictThreads, false>(),
-                                  LoadPredictKernel<kLargePredictThreads, true>()}) {
-    if (error != cudaSuccess) return error;
-  }
-  return cudaSuccess;
+  return LoadKernelsOfEach(static_cast<const OperationArgs*>(nullptr));
 }
 
 cudaError_t LaunchOperation(const OperationArgs& args, LaunchStream stream) {

@@ -19,6 +19,7 @@
 #include "kernels/cuda/operation_args.h"
 #include "kernels/cuda/pick.cuh"
 #include "kernels/cuda/predict_shape.h"
+#include "kernels/cuda/row_operations.cuh"
 #include "kernels/cuda/shared_memory.cuh"
 
 namespace sru::kernels::cuda {
@@ -226,6 +227,28 @@ __global__ void __launch_bounds__(kThreads, (kPredictBlocks<kThreads, kPicks>))
       args.picked[number] = {id, id < 0 ? 0.0f : logit - top - log_sum};
     }
   }
+}
+template <int kThreads, typename Launch>
+auto WithPredictKernel(const PredictArgs& args, const Launch& launch) {
+  const LaunchShape shape = {args.max_rows, kThreads, sizeof(PredictShared<kThreads>),
+                             /*threads_wait=*/true};
+  return args.sampling != nullptr ? launch(PredictKernel<kThreads, true>, shape, args)
+                                  : launch(PredictKernel<kThreads, false>, shape, args);
+}
+template <typename Launch>
+auto WithKernel(const PredictArgs& args, const Launch& launch) {
+  return args.vocabulary_size > kSmallVocabulary
+             ? WithPredictKernel<kLargePredictThreads>(args, launch)
+             : WithPredictKernel<kPredictThreads>(args, launch);
+}
+inline std::vector<PredictArgs> KernelVariants(const PredictArgs& args) {
+  static PickSampling sampling{};
+  std::vector<PredictArgs> variants(4, args);
+  for (int i = 0; i < 4; ++i) {
+    variants[i].vocabulary_size = i < 2 ? 1 : kSmallVocabulary + 1;
+    variants[i].sampling = i % 2 == 0 ? nullptr : &sampling;
+  }
+  return variants;
 }
 
 }  // namespace sru::kernels::cuda

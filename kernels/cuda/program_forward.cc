@@ -54,7 +54,20 @@ class Forward {
     return Input<AxisHeader>(layout_.axes[axis].header);
   }
   const int32_t* offsets(AxisId axis) const { return Input<int32_t>(layout_.axes[axis].offsets); }
-  const int32_t* row_sequence() const { return Input<int32_t>(layout_.axes[axis()].row_sequence); }
+  // Arguments of a kernel that makes rows of the operation's axis, or a row for each sequence of one.
+  template <typename Args>
+  Args OfRows() const {
+    Args args{};
+    static_cast<RowsOfAxis&>(args) = {
+        header(axis()), rows(), Input<int32_t>(layout_.axes[axis()].row_sequence), offsets(axis())};
+    return args;
+  }
+  template <typename Args>
+  Args OfSequences(AxisId axis) const {
+    Args args{};
+    static_cast<SequencesOfAxis&>(args) = {header(axis), bucket_.sequences[axis], offsets(axis)};
+    return args;
+  }
   // Of a field that the operation uses, of sequences of an axis with slots.
   const ProgramLayout::Field& field(FieldId id, AxisId axis) const {
     return layout_.fields[packed_.use_of(id, axis)];
@@ -110,9 +123,7 @@ class Forward {
 
   Status Run(const ops::Embed& op) {
     if (rows() == 0) return OkStatus();
-    EmbedRowsArgs args{};
-    args.axis = header(axis());
-    args.max_rows = rows();
+    auto args = OfRows<EmbedRowsArgs>();
     args.ids = Ids(op.ids);
     args.table_dtype = packed_.dtype;
     args.table = device_.weights->tensor(operation().table);
@@ -120,8 +131,6 @@ class Forward {
     args.stride = stride();
     args.scale = op.scale;
     args.divisors = static_cast<const double*>(device_.weights->tensor(operation().divisors));
-    args.row_sequence = row_sequence();
-    args.offsets = offsets(axis());
     if (op.position_field != kNone && has_slots()) {
       args.rows_before = PagesOf(op.position_field).rows_before;
     }
@@ -140,9 +149,7 @@ class Forward {
     SRU_RETURN_IF_ERROR(Multiply(rows(), x, y()));
     if (operation().adds_bias_later) return OkStatus();
     if (operation().vectors[0] == kNoTensor && !op.relu) return OkStatus();
-    AddBiasArgs args{};
-    args.axis = header(axis());
-    args.max_rows = rows();
+    auto args = OfRows<AddBiasArgs>();
     args.stride = row_stride(id_);
     args.bias = Vector(0);
     args.relu = op.relu;
@@ -186,9 +193,7 @@ class Forward {
     const PackedStack& stack = *packed_.stacks[operation().stack];
     const StackOnDevice& device = device_.stacks[operation().stack];
     const RowLayout& row = stack.output();
-    GatherStateArgs state{};
-    state.axis = header(axis());
-    state.max_sequences = bucket_.sequences[axis()];
+    auto state = OfSequences<GatherStateArgs>(axis());
     state.segments = static_cast<int>(stack.layers.size());
     state.size = row.width();
     state.padded = row.stride();
@@ -234,13 +239,10 @@ class Forward {
       SRU_RETURN_IF_ERROR(Start(args));
     }
     if (!carries) return OkStatus();
-    ScatterStateArgs kept{};
-    kept.axis = state.axis;
-    kept.max_sequences = state.max_sequences;
+    auto kept = OfSequences<ScatterStateArgs>(axis());
     kept.segments = state.segments;
     kept.size = state.size;
     kept.padded = state.padded;
-    kept.offsets = offsets(axis());
     kept.in = state.in;
     kept.state = ws_.final_state.as<float>();
     kept.out = StatesOut(op.state);
@@ -249,16 +251,12 @@ class Forward {
 
   Status Run(const ops::Attend& op) {
     if (rows() == 0) return OkStatus();
-    AttendArgs args{};
-    args.axis = header(axis());
-    args.max_rows = rows();
+    auto args = OfRows<AttendArgs>();
     args.heads = op.heads;
     args.key_width = width(op.q);
     args.value_width = width(id_);
     args.scale = op.scale;
     args.causal = op.causal;
-    args.row_sequence = row_sequence();
-    args.offsets = offsets(axis());
     args.q = value(op.q);
     args.q_stride = row_stride(op.q);
     args.y = y();
@@ -297,9 +295,7 @@ class Forward {
 
   Status Run(const ops::Add& op) {
     if (rows() == 0) return OkStatus();
-    AddRowsArgs args{};
-    args.axis = header(axis());
-    args.max_rows = rows();
+    auto args = OfRows<AddRowsArgs>();
     args.stride = stride();
     args.a = value(op.a);
     args.b = value(op.b);
@@ -314,9 +310,7 @@ class Forward {
   Status Run(const ops::Pool& op) {
     const AxisId of = axis_of(op.x);
     if (bucket_.sequences[of] == 0) return OkStatus();
-    PoolRowsArgs args{};
-    args.axis = header(of);
-    args.max_sequences = bucket_.sequences[of];
+    auto args = OfSequences<PoolRowsArgs>(of);
     args.width = width(op.x);
     args.stride = stride();
     args.pooling = op.pooling;
@@ -325,7 +319,6 @@ class Forward {
       args.weights = value(op.weights);
       args.weight_stride = stride(op.weights);
     }
-    args.offsets = offsets(of);
     args.x = value(op.x);
     args.y = y();
     return Start(args);
@@ -333,11 +326,8 @@ class Forward {
 
   Status Run(const ops::RowDot& op) {
     if (rows() == 0) return OkStatus();
-    RowDotArgs args{};
-    args.axis = header(axis());
-    args.max_rows = rows();
+    auto args = OfRows<RowDotArgs>();
     args.width = width(op.x);
-    args.row_sequence = row_sequence();
     if (op.map != kNone) args.map = Ids(op.map);
     args.x = value(op.x);
     args.x_stride = stride(op.x);
@@ -350,13 +340,11 @@ class Forward {
 
   Status Run(const ops::Shift& op) {
     if (rows() > 0) {
-      ShiftRowsArgs args{};
+      auto args = OfRows<ShiftRowsArgs>();
       args.axis = header(axis());
       args.max_rows = rows();
       args.width = width(op.x);
       args.stride = stride();
-      args.row_sequence = row_sequence();
-      args.offsets = offsets(axis());
       if (has_slots()) args.in = StatesIn(op.last);
       args.x = value(op.x);
       args.y = y();
@@ -368,12 +356,9 @@ class Forward {
   // The slots' field becomes the last row of x, or stays as it was for sequences without rows. An
   // axis without rows needs no x.
   Status KeepLast(FieldId field, int width, const float* x, int stride) {
-    KeepLastArgs args{};
-    args.axis = header(axis());
-    args.max_sequences = bucket_.sequences[axis()];
+    auto args = OfSequences<KeepLastArgs>(axis());
     args.width = width;
     args.stride = stride;
-    args.offsets = offsets(axis());
     args.in = StatesIn(field);
     args.out = StatesOut(field);
     args.x = x;
@@ -383,12 +368,9 @@ class Forward {
   Status Run(const ops::Last& op) {
     const AxisId of = axis_of(op.x);
     if (bucket_.sequences[of] == 0) return OkStatus();
-    LastRowsArgs args{};
-    args.axis = header(of);
-    args.max_sequences = bucket_.sequences[of];
+    auto args = OfSequences<LastRowsArgs>(of);
     args.width = width(op.x);
     args.stride = stride();
-    args.offsets = offsets(of);
     if (op.last != kNone && bucket_.has_slots(of)) args.in = StatesIn(op.last, of);
     args.x = value(op.x);
     args.y = y();
@@ -404,13 +386,9 @@ class Forward {
 
   Status Run(const ops::Append& op) {
     if (rows() == 0 || !has_slots()) return OkStatus();
-    AppendArgs args{};
-    args.axis = header(axis());
-    args.max_rows = rows();
+    auto args = OfRows<AppendArgs>();
     args.width = width(op.x);
     args.stride = row_stride(op.x);
-    args.row_sequence = row_sequence();
-    args.offsets = offsets(axis());
     args.field = PagesOf(op.field);
     args.copied_from = Input<const float*>(field(op.field, axis()).copied);
     args.x = value(op.x);

@@ -3,14 +3,40 @@
 #ifndef SRU_KERNELS_CUDA_ROW_OPERATIONS_CUH_
 #define SRU_KERNELS_CUDA_ROW_OPERATIONS_CUH_
 
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
 #include "kernels/cuda/dependent_args.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/operation_args.h"
 #include "kernels/cuda/rows_shape.h"
 #include "kernels/cuda/sinusoid.cuh"
+#include "kernels/cuda/storage_type.h"
 #include "kernels/state_arena.h"
 
 namespace sru::kernels::cuda {
+
+struct LaunchShape {
+  int64_t blocks = 0;
+  int threads = kRowThreads;
+  size_t shared_bytes = 0;
+  bool threads_wait = false;  // for each other
+};
+
+// A thread per value, or a warp per row.
+inline LaunchShape PerValue(int rows, int width) { return {Blocks(int64_t{rows} * width)}; }
+inline LaunchShape PerWarp(int64_t rows) {
+  return {Blocks(rows * kWarpSize), kRowThreads, 0, /*threads_wait=*/true};
+}
+
+// Each kernel has a function WithKernel(args, launch) beside it, which returns launch(kernel, shape,
+// args). Arguments for which there is more than one kernel have KernelVariants(args): arguments for
+// each of them.
+template <typename Args>
+std::vector<Args> KernelVariants(const Args& args) {
+  return {args};
+}
 
 // The place of a thread among rows of `width` values.
 struct RowPlace {
@@ -52,6 +78,18 @@ __global__ void __launch_bounds__(kRowThreads)
   T* y = static_cast<T*>(args.y) + int64_t{at.row} * args.y_stride;
   y[args.first_column + at.column] = FromFloat<T>(value);
 }
+template <typename Launch>
+auto WithKernel(const CopyRowsArgs& args, const Launch& launch) {
+  const LaunchShape shape = PerValue(args.max_rows, args.padded_width);
+  return WithStorageType(
+      args.y_dtype, [&](auto type) { return launch(CopyRowsKernel<decltype(type)>, shape, args); });
+}
+inline std::vector<CopyRowsArgs> KernelVariants(const CopyRowsArgs& args) {
+  std::vector<CopyRowsArgs> variants(2, args);
+  variants[0].y_dtype = DataType::kFloat32;
+  variants[1].y_dtype = DataType::kBFloat16;
+  return variants;
+}
 
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
@@ -70,6 +108,19 @@ __global__ void __launch_bounds__(kRowThreads)
   }
   args.y[int64_t{at.row} * args.stride + at.column] = value;
 }
+template <typename Launch>
+auto WithKernel(const EmbedRowsArgs& args, const Launch& launch) {
+  const LaunchShape shape = PerValue(args.max_rows, args.stride);
+  return WithStorageType(args.table_dtype, [&](auto type) {
+    return launch(EmbedRowsKernel<decltype(type)>, shape, args);
+  });
+}
+inline std::vector<EmbedRowsArgs> KernelVariants(const EmbedRowsArgs& args) {
+  std::vector<EmbedRowsArgs> variants(2, args);
+  variants[0].table_dtype = DataType::kFloat32;
+  variants[1].table_dtype = DataType::kBFloat16;
+  return variants;
+}
 
 // Templates only so that a header may hold them, as those below.
 template <typename T>
@@ -83,6 +134,10 @@ __global__ void __launch_bounds__(kRowThreads)
   if (args.bias != nullptr) value += args.bias[at.column];
   *y = args.relu ? fmaxf(value, 0.0f) : value;
 }
+template <typename Launch>
+auto WithKernel(const AddBiasArgs& args, const Launch& launch) {
+  return launch(AddBiasKernel<float>, PerValue(args.max_rows, args.stride), args);
+}
 
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
@@ -94,6 +149,10 @@ __global__ void __launch_bounds__(kRowThreads)
   T b = args.b[i];
   if (args.bias != nullptr) b += args.bias[at.column];
   args.y[i] = args.a[i] + b;
+}
+template <typename Launch>
+auto WithKernel(const AddRowsArgs& args, const Launch& launch) {
+  return launch(AddRowsKernel<float>, PerValue(args.max_rows, args.stride), args);
 }
 
 template <typename T>
@@ -110,6 +169,10 @@ __global__ void __launch_bounds__(kRowThreads)
     value = args.in[b][at.column];
   }
   args.y[int64_t{at.row} * args.stride + at.column] = value;
+}
+template <typename Launch>
+auto WithKernel(const ShiftRowsArgs& args, const Launch& launch) {
+  return launch(ShiftRowsKernel<float>, PerValue(args.max_rows, args.stride), args);
 }
 
 template <typename T>
@@ -133,6 +196,10 @@ __global__ void __launch_bounds__(kRowThreads)
   page[int64_t{row % kStatePageRows} * args.width + at.column] =
       args.x[int64_t{at.row} * args.stride + at.column];
 }
+template <typename Launch>
+auto WithKernel(const AppendArgs& args, const Launch& launch) {
+  return launch(AppendKernel<float>, PerValue(args.max_rows, args.width), args);
+}
 
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
@@ -150,6 +217,10 @@ __global__ void __launch_bounds__(kRowThreads)
   sum = WarpSum(sum);
   // The row's one value and its padding.
   if (lane < args.y_stride) args.y[row * args.y_stride + lane] = lane == 0 ? sum : 0.0f;
+}
+template <typename Launch>
+auto WithKernel(const RowDotArgs& args, const Launch& launch) {
+  return launch(RowDotKernel<float>, PerWarp(args.max_rows), args);
 }
 
 }  // namespace sru::kernels::cuda

@@ -27,6 +27,11 @@ __global__ void __launch_bounds__(kRowThreads)
   const bool has_value = in != nullptr && j < args.size;
   args.state[int64_t{at.row} * stride + at.column] = has_value ? in[segment * args.size + j] : 0.0f;
 }
+template <typename Launch>
+auto WithKernel(const GatherStateArgs& args, const Launch& launch) {
+  return launch(GatherStateKernel<float>, PerValue(args.max_sequences, args.segments * args.padded),
+                args);
+}
 
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
@@ -47,6 +52,11 @@ __global__ void __launch_bounds__(kRowThreads)
     out[i] = in != nullptr ? in[i] : 0.0f;
   }
 }
+template <typename Launch>
+auto WithKernel(const ScatterStateArgs& args, const Launch& launch) {
+  return launch(ScatterStateKernel<float>,
+                PerValue(args.max_sequences, args.segments * args.padded), args);
+}
 
 // The last row of x of sequence b, or `in` where it has none, or zeros where that is null.
 __device__ __forceinline__ float LastOf(const int32_t* offsets, int b, const float* x, int stride,
@@ -66,6 +76,10 @@ __global__ void __launch_bounds__(kRowThreads)
   if (out == nullptr) return;
   out[at.column] = LastOf(args.offsets, at.row, args.x, args.stride, args.in[at.row], at.column);
 }
+template <typename Launch>
+auto WithKernel(const KeepLastArgs& args, const Launch& launch) {
+  return launch(KeepLastKernel<float>, PerValue(args.max_sequences, args.width), args);
+}
 
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
@@ -79,6 +93,10 @@ __global__ void __launch_bounds__(kRowThreads)
     value = LastOf(args.offsets, at.row, args.x, args.stride, in, at.column);
   }
   args.y[int64_t{at.row} * args.stride + at.column] = value;
+}
+template <typename Launch>
+auto WithKernel(const LastRowsArgs& args, const Launch& launch) {
+  return launch(LastRowsKernel<float>, PerValue(args.max_sequences, args.stride), args);
 }
 
 // sum_t softmax_t(w_t) x_t, as a thread sees it: w and x are those of the sequence's first row.
@@ -127,6 +145,10 @@ __global__ void __launch_bounds__(kRowThreads)
     }
   }
   args.y[int64_t{at.row} * args.stride + at.column] = value;
+}
+template <typename Launch>
+auto WithKernel(const PoolRowsArgs& args, const Launch& launch) {
+  return launch(PoolRowsKernel<float>, PerValue(args.max_sequences, args.stride), args);
 }
 
 }  // namespace sru::kernels::cuda
