@@ -4,6 +4,7 @@
 #ifndef SRU_KERNELS_OPERANDS_H_
 #define SRU_KERNELS_OPERANDS_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/stack_spec.h"
@@ -19,6 +20,24 @@ inline constexpr int kAny = -2;   // in a rule: any axis, any width
 
 inline constexpr int kMaxVocabulary = 1 << 30;
 
+// How one symbol is picked; ops::Predict has the equations. A member that is 0 does nothing.
+struct Sampling {
+  float temperature = 0;  // 0: the most probable symbol, and no other member is read
+  int32_t top_k = 0;      // at least 0
+  float top_p = 0;        // in [0, 1]
+  float min_p = 0;        // in [0, 1]
+  uint64_t random = 0;    // uniform over all values
+};
+
+// What is done to the logit z of one symbol before a symbol is picked:
+//   z' = (z > 0 ? z / scale : z * scale) + add,  bounded to float32's finite numbers unless add is
+// -infinity.
+struct Adjustment {
+  int32_t id = kNone;
+  float scale = 1;  // greater than 0, finite
+  float add = 0;    // finite, or -infinity: the symbol is never picked
+};
+
 // What a batch brings beside the offsets.
 enum class InputType {
   kIds,       // int32 [rows of axis], each in [least, limit)
@@ -30,6 +49,23 @@ enum class InputType {
   // sequence and each once
   kAdjustments,
 };
+
+// A name for messages, the bytes of an item, a value of kFeatures being one, and whether a sequence has
+// one item and not a row.
+struct InputTypeRow {
+  const char* name;
+  size_t bytes;
+  bool of_sequences;
+};
+inline constexpr InputTypeRow kInputTypeRows[] = {
+    // in the enum's order
+    {"ids", sizeof(int32_t), false},       {"features", sizeof(float), false},
+    {"a map", sizeof(int32_t), true},      {"rows", sizeof(int32_t), false},
+    {"sampling", sizeof(Sampling), false}, {"adjustments", sizeof(Adjustment), false},
+};
+constexpr const InputTypeRow& RowOf(InputType type) {
+  return kInputTypeRows[static_cast<size_t>(type)];
+}
 
 // What a batch may ask for.
 enum class OutputType { kRows, kLogProb, kCandidates, kPicked, kAttention };

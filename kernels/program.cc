@@ -7,7 +7,7 @@ namespace sru::kernels {
 namespace {
 
 template <typename T>
-int AppendTo(std::vector<T>* list, T item) {
+int AppendTo(std::vector<T>* list, typename std::vector<T>::value_type item) {
   list->push_back(std::move(item));
   return static_cast<int>(list->size()) - 1;
 }
@@ -32,84 +32,35 @@ struct WeightVisitor : OperationVisitor {
 }  // namespace
 
 AxisId Program::AddAxis(std::string name) { return AddSequenceAxis(std::move(name), kNone); }
-
 AxisId Program::AddSequenceAxis(std::string name, AxisId of) {
-  AxisSpec axis;
-  axis.name = std::move(name);
-  axis.sequences_of = of;
-  return AppendTo(&axes, std::move(axis));
+  return AppendTo(&axes, {std::move(name), of});
 }
 
 InputId Program::AddIds(std::string name, AxisId axis, int least, int limit) {
-  InputSpec input;
-  input.name = std::move(name);
-  input.type = InputType::kIds;
-  input.axis = axis;
-  input.least = least;
-  input.limit = limit;
-  return AppendTo(&inputs, std::move(input));
+  return AppendTo(&inputs, {std::move(name), InputType::kIds, axis, kNone, 0, least, limit});
 }
-
 InputId Program::AddFeatures(std::string name, AxisId axis, int width) {
-  InputSpec input;
-  input.name = std::move(name);
-  input.type = InputType::kFeatures;
-  input.axis = axis;
-  input.width = width;
-  return AppendTo(&inputs, std::move(input));
+  return AppendTo(&inputs, {std::move(name), InputType::kFeatures, axis, kNone, width});
 }
-
 InputId Program::AddMap(std::string name, AxisId axis, AxisId target) {
-  InputSpec input;
-  input.name = std::move(name);
-  input.type = InputType::kMap;
-  input.axis = axis;
-  input.target = target;
-  return AppendTo(&inputs, std::move(input));
+  return AppendTo(&inputs, {std::move(name), InputType::kMap, axis, target});
 }
-
 InputId Program::AddRows(std::string name, AxisId axis, AxisId target) {
-  InputSpec input;
-  input.name = std::move(name);
-  input.type = InputType::kRows;
-  input.axis = axis;
-  input.target = target;
-  return AppendTo(&inputs, std::move(input));
+  return AppendTo(&inputs, {std::move(name), InputType::kRows, axis, target});
 }
-
 InputId Program::AddSampling(std::string name, AxisId axis) {
-  InputSpec input;
-  input.name = std::move(name);
-  input.type = InputType::kSampling;
-  input.axis = axis;
-  return AppendTo(&inputs, std::move(input));
+  return AppendTo(&inputs, {std::move(name), InputType::kSampling, axis});
 }
-
 InputId Program::AddAdjustments(std::string name, AxisId axis, int limit) {
-  InputSpec input;
-  input.name = std::move(name);
-  input.type = InputType::kAdjustments;
-  input.axis = axis;
-  input.limit = limit;
-  return AppendTo(&inputs, std::move(input));
+  return AppendTo(&inputs, {std::move(name), InputType::kAdjustments, axis, kNone, 0, 0, limit});
 }
 
 FieldId Program::AddField(std::string name, int width, bool grows) {
-  FieldSpec field;
-  field.name = std::move(name);
-  field.width = width;
-  field.grows = grows;
-  return AppendTo(&fields, std::move(field));
+  return AppendTo(&fields, {std::move(name), width, grows});
 }
-
 ValueId Program::Apply(Operation operation) { return AppendTo(&operations, std::move(operation)); }
-
 int Program::AddOutput(std::string name, ValueId value, OutputType type) {
-  OutputSpec output;
-  output.name = std::move(name);
-  output.value = value;
-  output.type = type;
-  return AppendTo(&outputs, std::move(output));
+  return AppendTo(&outputs, {std::move(name), value, type});
 }
 
 void ForEachWeight(Program* program, const std::function<void(FloatView*)>& visit) {

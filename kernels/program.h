@@ -59,24 +59,6 @@ struct Candidate {
   float log_prob = 0;
 };
 
-// How one symbol is picked; ops::Predict has the equations. A member that is 0 does nothing.
-struct Sampling {
-  float temperature = 0;  // 0: the most probable symbol, and no other member is read
-  int32_t top_k = 0;      // at least 0
-  float top_p = 0;        // in [0, 1]
-  float min_p = 0;        // in [0, 1]
-  uint64_t random = 0;    // uniform over all values
-};
-
-// What is done to the logit z of one symbol before a symbol is picked:
-//   z' = (z > 0 ? z / scale : z * scale) + add,  bounded to float32's finite numbers unless add is
-// -infinity.
-struct Adjustment {
-  int32_t id = kNone;
-  float scale = 1;  // greater than 0, finite
-  float add = 0;    // finite, or -infinity: the symbol is never picked
-};
-
 struct InputSpec {
   std::string name;  // for messages
   InputType type = InputType::kIds;
@@ -85,6 +67,11 @@ struct InputSpec {
   int width = 0;          // kFeatures
   int least = 0;          // kIds
   int limit = 0;          // kIds, kAdjustments
+
+  // Of a row of the axis, or of a sequence where the type has one item for it.
+  size_t item_bytes() const {
+    return RowOf(type).bytes * (type == InputType::kFeatures ? width : 1);
+  }
 };
 
 struct FieldSpec {

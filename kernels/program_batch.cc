@@ -192,8 +192,7 @@ class BatchValidator : public OperationVisitor {
   Status CheckPresent(InputId id) const {
     if (input(id) != nullptr || input_size(id) == 0) return OkStatus();
     const InputType type = program_.inputs[id].type;
-    const bool ids = type != InputType::kFeatures && type != InputType::kSampling &&
-                     type != InputType::kAdjustments;
+    const bool ids = type == InputType::kIds || type == InputType::kMap || type == InputType::kRows;
     return InvalidArgument(InputName(id) + ": expected " + std::to_string(input_size(id)) +
                            (ids ? " ids" : " rows") + ", since " + OperationText() +
                            " runs, found none");
@@ -233,26 +232,12 @@ class BatchValidator : public OperationVisitor {
 
   // Null where it is not given.
   const void* input(InputId id) const {
-    if (batch_.inputs == nullptr) return nullptr;
-    const InputBatch& given = batch_.inputs[id];
-    switch (program_.inputs[id].type) {
-      case InputType::kFeatures:
-        return given.values;
-      case InputType::kSampling:
-        return given.sampling;
-      case InputType::kAdjustments:
-        return given.adjustments;
-      case InputType::kIds:
-      case InputType::kMap:
-      case InputType::kRows:
-        return given.ids;
-    }
-    return nullptr;
+    return batch_.inputs == nullptr ? nullptr : batch_.inputs[id].Data(program_.inputs[id].type);
   }
   // Rows, or entries of a map.
   int input_size(InputId id) const {
     const InputSpec& spec = program_.inputs[id];
-    return spec.type == InputType::kMap ? num_sequences(spec.axis) : num_rows(spec.axis);
+    return RowOf(spec.type).of_sequences ? num_sequences(spec.axis) : num_rows(spec.axis);
   }
 
   Status CheckInput(InputId id) const {
@@ -409,7 +394,7 @@ Status ValidateBatch(const Program& program, const ProgramShape& shape, const Pr
 }
 
 int64_t CountAttention(const Program& program, const ProgramShape& shape, const ProgramBatch& batch,
-                       ValueId attend, const StateArena::Run* run) {
+                       ValueId attend, const StateArena::Run* run, int64_t* begins) {
   const auto& op = std::get<ops::Attend>(program.operations[attend]);
   const AxisId axis = shape.values[attend].axis;
   const bool of_sequences = program.axes[axis].sequences_of != kNone;
@@ -421,6 +406,7 @@ int64_t CountAttention(const Program& program, const ProgramShape& shape, const 
   };
   int64_t values = 0;
   for (int b = 0; b < given.num_sequences; ++b) {
+    if (begins != nullptr) begins[b] = values;
     const int rows = length(axis, b);
     if (rows == 0) continue;
     int keys = 0;

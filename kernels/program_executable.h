@@ -56,6 +56,12 @@ struct InputBatch {
   const float* values = nullptr;
   const Sampling* sampling = nullptr;
   const Adjustment* adjustments = nullptr;
+
+  const void* Data(InputType type) const {
+    if (type == InputType::kFeatures) return values;
+    if (type == InputType::kSampling) return sampling;
+    return type == InputType::kAdjustments ? static_cast<const void*>(adjustments) : ids;
+  }
 };
 
 // The input of one Run(). All pointers are borrowed for the call.
@@ -105,8 +111,9 @@ class ProgramExecutable : public CompiledModel {
 
 // How many values an output of type kAttention has in this batch. `run` is that of the axis of the
 // Attend; it is read, and may be null otherwise, where keys are in fields.
+// Writes to begins[b], unless it is null, how many the sequences before b have.
 int64_t CountAttention(const Program& program, const ProgramShape& shape, const ProgramBatch& batch,
-                       ValueId attend, const StateArena::Run* run);
+                       ValueId attend, const StateArena::Run* run, int64_t* begins = nullptr);
 
 // The following are used by the backends themselves.
 

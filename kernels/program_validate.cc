@@ -1,6 +1,7 @@
 // Validate(const Program&): whether a program agrees with itself, and what follows for its values.
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -24,24 +25,6 @@ std::string OneOf(const std::string& what, size_t size) {
 }
 
 std::string IdOrNone(int id) { return id == kNone ? "none" : std::to_string(id); }
-
-const char* InputTypeName(InputType type) {
-  switch (type) {
-    case InputType::kIds:
-      return "ids";
-    case InputType::kFeatures:
-      return "features";
-    case InputType::kMap:
-      return "a map";
-    case InputType::kRows:
-      return "rows";
-    case InputType::kSampling:
-      return "sampling";
-    case InputType::kAdjustments:
-      return "adjustments";
-  }
-  return "an unknown type";
-}
 
 // Goes over a program from its axes to its outputs and fills in its shape. Of an operation it checks
 // each item of the list; the first error counts.
@@ -143,36 +126,24 @@ class Validator : public ProgramVisitor {
       const InputSpec& input = program_.inputs[i];
       SRU_RETURN_IF_ERROR(Enter("inputs", i, input.name));
       SRU_RETURN_IF_ERROR(CheckAxis("axis", input.axis));
-      bool known = false;
-      switch (input.type) {
-        case InputType::kIds:
-          known = true;
-          if (input.limit <= input.least) {
-            return Error("limit", "more than least, which is " + std::to_string(input.least),
-                         std::to_string(input.limit));
-          }
-          break;
-        case InputType::kFeatures:
-          known = true;
-          SRU_RETURN_IF_ERROR(CheckRange("width", input.width, 1, kMaxSize));
-          break;
-        case InputType::kMap:
-        case InputType::kRows:
-          known = true;
-          SRU_RETURN_IF_ERROR(CheckAxis("target", input.target));
-          break;
-        case InputType::kSampling:
-          known = true;
-          break;
-        case InputType::kAdjustments:
-          known = true;
-          SRU_RETURN_IF_ERROR(CheckRange("limit", input.limit, 1, kMaxVocabulary));
-          if (!IsSequenceAxis(input.axis)) break;
-          return Error("axis", "an axis that is not a sequence axis", AxisName(input.axis));
-      }
-      if (!known) {
+      if (static_cast<size_t>(input.type) >= std::size(kInputTypeRows)) {
         return Error("type", "ids, features, a map, rows, sampling or adjustments",
                      std::to_string(static_cast<int>(input.type)));
+      }
+      if (input.type == InputType::kIds && input.limit <= input.least) {
+        return Error("limit", "more than least, which is " + std::to_string(input.least),
+                     std::to_string(input.limit));
+      }
+      if (input.type == InputType::kFeatures) {
+        SRU_RETURN_IF_ERROR(CheckRange("width", input.width, 1, kMaxSize));
+      }
+      if (input.type == InputType::kMap || input.type == InputType::kRows) {
+        SRU_RETURN_IF_ERROR(CheckAxis("target", input.target));
+      }
+      if (input.type != InputType::kAdjustments) continue;
+      SRU_RETURN_IF_ERROR(CheckRange("limit", input.limit, 1, kMaxVocabulary));
+      if (IsSequenceAxis(input.axis)) {
+        return Error("axis", "an axis that is not a sequence axis", AxisName(input.axis));
       }
     }
     return OkStatus();
@@ -215,11 +186,11 @@ class Validator : public ProgramVisitor {
   }
 
   void Input(const char* name, InputId id, const InputRule& rule) {
-    const std::string expected = std::string("an input of ") + InputTypeName(rule.type);
+    const std::string expected = std::string("an input of ") + RowOf(rule.type).name;
     if (!IsIndexOf(program_.inputs, id)) return Fail(Error(name, expected, IdOrNone(id)));
     const InputSpec& input = program_.inputs[id];
     if (input.type != rule.type) {
-      return Fail(Error(name, expected, InputName(id) + " of " + InputTypeName(input.type)));
+      return Fail(Error(name, expected, InputName(id) + " of " + RowOf(input.type).name));
     }
     if (rule.type == InputType::kIds && (input.least != rule.least || input.limit != rule.limit)) {
       const auto range = [](int from, int to) {

@@ -143,13 +143,19 @@ class ProgramRun {
     if (thread == 0) turn_.MayEnd();
   }
 
-  void CopyRowsOut(ValueId id) const {
-    for (size_t i = 0; i < program_.outputs.size() && outputs_ != nullptr; ++i) {
+  // Calls use(output) for each output of this type that the batch asks for.
+  template <typename Use>
+  void ForEachOutput(ValueId id, OutputType type, const Use& use) const {
+    for (size_t i = 0; outputs_ != nullptr && i < program_.outputs.size(); ++i) {
       const OutputSpec& output = program_.outputs[i];
-      if (output.value != id || output.type != OutputType::kRows) continue;
-      if (outputs_[i].values == nullptr) continue;
-      std::copy_n(ws_.value(id), RowsOf(id).num_rows() * Width(id), outputs_[i].values);
+      if (output.value == id && output.type == type && (users_ >> i & 1) != 0) use(outputs_[i]);
     }
+  }
+
+  void CopyRowsOut(ValueId id) const {
+    ForEachOutput(id, OutputType::kRows, [&](const OutputBatch& output) {
+      std::copy_n(ws_.value(id), RowsOf(id).num_rows() * Width(id), output.values);
+    });
   }
 
   Status Execute(const ops::Features& op, ValueId id) {
@@ -299,25 +305,22 @@ class ProgramRun {
 
   // The first output of an Attend's weights that is asked for; null if there is none.
   float* AttentionOutput(ValueId id) const {
-    for (size_t i = 0; i < program_.outputs.size() && outputs_ != nullptr; ++i) {
-      const OutputSpec& output = program_.outputs[i];
-      if (output.value != id || output.type != OutputType::kAttention) continue;
-      if (outputs_[i].values != nullptr) return outputs_[i].values;
-    }
-    return nullptr;
+    float* first = nullptr;
+    ForEachOutput(id, OutputType::kAttention, [&](const OutputBatch& output) {
+      if (first == nullptr) first = output.values;
+    });
+    return first;
   }
 
-  // To further outputs of the same weights.
+  // Copies the weights to the other outputs that want them.
   void CopyAttentionOut(ValueId id, const float* attention) const {
-    for (size_t i = 0; i < program_.outputs.size() && attention != nullptr; ++i) {
-      const OutputSpec& output = program_.outputs[i];
-      if (output.value != id || output.type != OutputType::kAttention) continue;
-      if (outputs_[i].values == nullptr || outputs_[i].values == attention) continue;
+    ForEachOutput(id, OutputType::kAttention, [&](const OutputBatch& output) {
+      if (output.values == attention) return;
       const AxisId axis = values_[id].axis;
       const StateArena::Run* const run = HasSlots(axis) ? &ws_.runs[axis] : nullptr;
       std::copy_n(attention, CountAttention(program_, packed_.shape, batch_, id, run),
-                  outputs_[i].values);
-    }
+                  output.values);
+    });
   }
 
   Status Execute(const ops::Concat& op, ValueId id) {
@@ -452,14 +455,12 @@ class ProgramRun {
     PredictThread::Call call;
     call.x = ws_.value(op.x);
     call.max_candidates = op.max_candidates;
-    for (size_t i = 0; i < program_.outputs.size() && outputs_ != nullptr; ++i) {
-      if (program_.outputs[i].value != id) continue;
-      if (outputs_[i].values != nullptr) call.log_prob = outputs_[i].values;
-      if (outputs_[i].candidates == nullptr) continue;
-      Candidate*& results =
-          program_.outputs[i].type == OutputType::kPicked ? call.picked : call.candidates;
-      results = outputs_[i].candidates;
-    }
+    ForEachOutput(id, OutputType::kLogProb,
+                  [&](const OutputBatch& output) { call.log_prob = output.values; });
+    ForEachOutput(id, OutputType::kCandidates,
+                  [&](const OutputBatch& output) { call.candidates = output.candidates; });
+    ForEachOutput(id, OutputType::kPicked,
+                  [&](const OutputBatch& output) { call.picked = output.candidates; });
     if (rows == 0) return OkStatus();
     if (call.log_prob != nullptr) call.targets = batch_.inputs[op.targets].ids;
     if (call.candidates != nullptr) call.counts = batch_.inputs[op.counts].ids;
@@ -501,23 +502,21 @@ class ProgramRun {
     call->unadjusted = ws_.unadjusted.data();
   }
 
-  // To further outputs of the same results.
+  // Copies the results to the other outputs that want them.
   void CopyPredictionsOut(ValueId id, int rows, const PredictThread::Call& call) const {
-    for (size_t i = 0; i < program_.outputs.size() && outputs_ != nullptr; ++i) {
-      if (program_.outputs[i].value != id) continue;
-      float* values = outputs_[i].values;
-      if (values != nullptr && values != call.log_prob) std::copy_n(call.log_prob, rows, values);
-      Candidate* candidates = outputs_[i].candidates;
-      if (candidates == nullptr || candidates == call.candidates) continue;
-      if (program_.outputs[i].type == OutputType::kPicked) {
-        if (candidates != call.picked) std::copy_n(call.picked, rows, candidates);
-        continue;
-      }
+    ForEachOutput(id, OutputType::kLogProb, [&](const OutputBatch& output) {
+      if (output.values != call.log_prob) std::copy_n(call.log_prob, rows, output.values);
+    });
+    ForEachOutput(id, OutputType::kPicked, [&](const OutputBatch& output) {
+      if (output.candidates != call.picked) std::copy_n(call.picked, rows, output.candidates);
+    });
+    ForEachOutput(id, OutputType::kCandidates, [&](const OutputBatch& output) {
+      if (output.candidates == call.candidates) return;
       for (int t = 0; t < rows; ++t) {
         const size_t from = static_cast<size_t>(t) * call.max_candidates;
-        std::copy_n(call.candidates + from, call.counts[t], candidates + from);
+        std::copy_n(call.candidates + from, call.counts[t], output.candidates + from);
       }
-    }
+    });
   }
 
   const PackedProgram& packed_;

@@ -4,6 +4,7 @@
 #define SRU_KERNELS_CUDA_ARRAY_PLAN_H_
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace sru::kernels::cuda {
@@ -42,6 +43,8 @@ class ArrayPlan {
     if (bytes > 0) end_ += (bytes / kAlignment + 1) * kAlignment;
     return arrays_.size() - 1;
   }
+  // The same for an array that Place() is to set.
+  void Add(ArrayView* view, size_t bytes) { views_.push_back({view, Add(bytes)}); }
 
   // Of all arrays together.
   size_t bytes() const { return end_; }
@@ -51,6 +54,11 @@ class ArrayPlan {
     const Array& at = arrays_[array];
     return at.bytes == 0 ? ArrayView()
                          : ArrayView(static_cast<char*>(memory) + at.offset, at.bytes);
+  }
+
+  // Sets the views of the arrays that have one.
+  void Place(void* memory) const {
+    for (const auto& [view, array] : views_) *view = At(array, memory);
   }
 
   // Calls use(begin, bytes) for what is behind each array.
@@ -70,6 +78,7 @@ class ArrayPlan {
   };
 
   std::vector<Array> arrays_;
+  std::vector<std::pair<ArrayView*, size_t>> views_;
   size_t end_ = 0;
 };
 

@@ -51,30 +51,22 @@ Status CudaWorkspace::Create(const PackedStack& stack, const std::shared_ptr<Gpu
       {&ws->final_state, limits.states ? sequences : 0, stack.layers.size() * width},
       {&ws->token_vectors, rows, width},
   };
-  struct Array {
-    ArrayView* array;
-    size_t bytes;
-  };
-  std::vector<Array> on_device = {
-      {&ws->x, rows * stack.MaxRowStride() * value},
-      {&ws->h, rows * stack.MaxRowStride() * value},
-      {&ws->normalized, rows * stack.MaxNormalizedStride() * value},
-      {&ws->projected, rows * stack.MaxProjectedStride() * value},
-      {&ws->u, rows * stack.MaxProductStride() * value},
-      {&ws->input, input_bytes},
-  };
-  std::vector<Array> on_host = {{&ws->host_input, input_bytes}};
+  ArrayPlan on_device;
+  on_device.Add(&ws->x, rows * stack.MaxRowStride() * value);
+  on_device.Add(&ws->h, rows * stack.MaxRowStride() * value);
+  on_device.Add(&ws->normalized, rows * stack.MaxNormalizedStride() * value);
+  on_device.Add(&ws->projected, rows * stack.MaxProjectedStride() * value);
+  on_device.Add(&ws->u, rows * stack.MaxProductStride() * value);
+  on_device.Add(&ws->input, input_bytes);
+  ArrayPlan on_host;
+  on_host.Add(&ws->host_input, input_bytes);
   for (const Rows& result : results) {
     const size_t bytes = result.count * result.row_values * sizeof(float);
     result.result->row_values = result.row_values;
-    on_device.push_back({&result.result->device, bytes});
-    on_host.push_back({&result.result->host, bytes});
+    on_device.Add(&result.result->device, bytes);
+    on_host.Add(&result.result->host, bytes);
   }
-  ArrayPlan device_plan;
-  ArrayPlan host_plan;
-  for (const Array& array : on_device) device_plan.Add(array.bytes);
-  for (const Array& array : on_host) host_plan.Add(array.bytes);
-  const size_t device_bytes = gpu->device().product_workspace_bytes() + device_plan.bytes();
+  const size_t device_bytes = gpu->device().product_workspace_bytes() + on_device.bytes();
   Status status =
       gpu->CheckBudget("a workspace for " + std::to_string(limits.max_tokens) + " tokens and " +
                            std::to_string(limits.max_sequences) + " sequences",
@@ -83,17 +75,13 @@ Status CudaWorkspace::Create(const PackedStack& stack, const std::shared_ptr<Gpu
   // Before the other memory is taken, for the trials need some of their own.
   if (status.ok()) status = plans.Choose(ws->token_buckets_, *ws->stream, &ws->choices_);
   if (status.ok()) {
-    status = ws->stream.CreateInitialized(gpu, device_plan, &ws->device_memory_);
+    status = ws->stream.CreateInitialized(gpu, on_device, &ws->device_memory_);
   }
-  if (status.ok()) status = PinnedBuffer::Create(gpu, host_plan, &ws->host_memory_);
+  if (status.ok()) status = PinnedBuffer::Create(gpu, on_host, &ws->host_memory_);
   if (!status.ok()) return status;
-  for (size_t i = 0; i < on_device.size(); ++i) {
-    *on_device[i].array = device_plan.At(i, ws->device_memory_.data());
-  }
-  for (size_t i = 0; i < on_host.size(); ++i) {
-    *on_host[i].array = host_plan.At(i, ws->host_memory_.data());
-  }
-  ws->bytes_ = device_bytes + host_plan.bytes();
+  on_device.Place(ws->device_memory_.data());
+  on_host.Place(ws->host_memory_.data());
+  ws->bytes_ = device_bytes + on_host.bytes();
   *workspace = std::move(ws);
   return status;
 }

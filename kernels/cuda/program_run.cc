@@ -140,7 +140,9 @@ size_t ProgramRun::WriteInput(const Part& part) {
     const ValueId id = static_cast<ValueId>(i);
     if (!is_of(part, packed_.shape.values[i].axis)) continue;
     if (std::holds_alternative<ops::Predict>(packed_.program.operations[i])) WritePredict(part, id);
-    if (part.bucket.wants(packed_.program, id, OutputType::kAttention)) WriteAttention(part, id);
+    if (part.bucket.wants(packed_.program, id, OutputType::kAttention)) {
+      CountWeights(id, Host<int64_t>(part, part.layout.attentions[id]));
+    }
   }
   return WriteFields(part);
 }
@@ -186,29 +188,9 @@ void ProgramRun::WriteInputs(const Part& part) {
   for (size_t i = 0; i < packed_.program.inputs.size(); ++i) {
     const InputSpec& input = packed_.program.inputs[i];
     if (!is_of(part, input.axis)) continue;
-    const size_t rows = rows_[input.axis];
-    const void* from = batch_.inputs[i].ids;
-    size_t bytes = rows * sizeof(int32_t);
-    switch (input.type) {
-      case InputType::kIds:
-      case InputType::kRows:
-        break;
-      case InputType::kFeatures:
-        from = batch_.inputs[i].values;
-        bytes = rows * input.width * sizeof(float);
-        break;
-      case InputType::kMap:
-        bytes = sequences_[input.axis] * sizeof(int32_t);
-        break;
-      case InputType::kSampling:
-        from = batch_.inputs[i].sampling;
-        bytes = rows * sizeof(Sampling);
-        break;
-      case InputType::kAdjustments:
-        from = batch_.inputs[i].adjustments;
-        bytes = rows * sizeof(Adjustment);
-        break;
-    }
+    const int count = RowOf(input.type).of_sequences ? sequences_[input.axis] : rows_[input.axis];
+    const void* const from = batch_.inputs[i].Data(input.type);
+    const size_t bytes = count * input.item_bytes();
     // What is not given is not needed.
     if (from != nullptr && bytes > 0)
       std::memcpy(Host<char>(part, part.layout.inputs[i]), from, bytes);
@@ -231,35 +213,10 @@ void ProgramRun::WritePredict(const Part& part, ValueId id) {
   });
 }
 
-void ProgramRun::WriteAttention(const Part& part, ValueId id) {
-  const auto& attend = std::get<ops::Attend>(packed_.program.operations[id]);
-  const AxisId axis = packed_.shape.values[id].axis;
-  const auto length = [&](AxisId of, int b) {
-    if (packed_.is_sequence_axis(of)) return 1;
-    return static_cast<int>(batch_.axes[of].offsets[b + 1] - batch_.axes[of].offsets[b]);
-  };
-  int64_t* const begin = Host<int64_t>(part, part.layout.attentions[id]);
-  int64_t end = 0;
-  for (int b = 0; b < sequences_[axis]; ++b) {
-    begin[b] = end;
-    const int rows = length(axis, b);
-    if (rows == 0) continue;
-    int keys = 0;
-    if (attend.key_field != kNone) {
-      const bool appended = packed_.shape.field_axes[attend.key_field] == axis;
-      keys = states_[axis].rows(attend.key_field, b) + (appended ? rows : 0);
-    } else {
-      keys = length(packed_.shape.values[attend.keys].axis,
-                    attend.map == kNone ? b : batch_.inputs[attend.map].ids[b]);
-    }
-    end += int64_t{rows} * keys;
-  }
-}
-
-size_t ProgramRun::AttentionBytes(ValueId id) const {
-  const AxisId axis = packed_.shape.values[id].axis;
-  return sizeof(float) * CountAttention(packed_.program, packed_.shape, batch_, id,
-                                        bucket_.has_slots(axis) ? &states_[axis] : nullptr);
+int64_t ProgramRun::CountWeights(ValueId attend, int64_t* begins) const {
+  const AxisId axis = packed_.shape.values[attend].axis;
+  return CountAttention(packed_.program, packed_.shape, batch_, attend,
+                        bucket_.has_slots(axis) ? &states_[axis] : nullptr, begins);
 }
 
 size_t ProgramRun::WriteFields(const Part& part) {
@@ -289,77 +246,64 @@ size_t ProgramRun::WriteFields(const Part& part) {
   return part.layout.pages + num_pages * sizeof(float*);
 }
 
-Status ProgramRun::EnqueueResults() const {
-  Stream& stream = *ws_.stream;
-  Status status;
-  for (size_t i = 0; i < packed_.program.outputs.size() && status.ok(); ++i) {
-    if (!wants(i)) continue;
-    const OutputSpec& output = packed_.program.outputs[i];
-    const CudaProgramWorkspace::Prediction& prediction = ws_.predictions[output.value];
-    const size_t asked = asked_[output.value];
-    switch (output.type) {
-      case OutputType::kRows: {
-        const size_t rows = rows_[packed_.shape.values[output.value].axis];
-        if (rows == 0) break;
-        status = stream.CopyToHost(ws_.outputs[i].data(), ws_.value(output.value),
-                                   rows * packed_.stride(output.value) * sizeof(float));
-        break;
-      }
-      case OutputType::kLogProb:
-        if (asked == 0) break;
-        status = stream.CopyToHost(prediction.host_log_prob.data(), prediction.log_prob.data(),
-                                   asked * sizeof(float));
-        break;
-      case OutputType::kCandidates: {
-        const size_t candidates = asked * max_count_[output.value];
-        if (candidates == 0) break;
-        status = stream.CopyToHost(prediction.host_candidates.data(), prediction.candidates.data(),
-                                   candidates * sizeof(PredictCandidate));
-        break;
-      }
-      case OutputType::kPicked:
-        if (asked == 0) break;
-        status = stream.CopyToHost(prediction.host_picked.data(), prediction.picked.data(),
-                                   asked * sizeof(PredictCandidate));
-        break;
-      case OutputType::kAttention: {
-        const CudaProgramWorkspace::Attention& attention = ws_.attentions[output.value];
-        const size_t bytes = AttentionBytes(output.value);
-        if (bytes == 0) break;
-        status = stream.CopyToHost(attention.host_weights.data(), attention.weights.data(), bytes);
-        break;
-      }
+ProgramRun::Result ProgramRun::ResultOf(size_t output) const {
+  const ValueId value = packed_.program.outputs[output].value;
+  const CudaProgramWorkspace::Prediction& prediction = ws_.predictions[value];
+  const size_t asked = asked_[value];
+  switch (packed_.program.outputs[output].type) {
+    case OutputType::kRows: {
+      const size_t rows = rows_[packed_.shape.values[value].axis];
+      return {ws_.outputs[output], ws_.value(value), rows * packed_.stride(value) * sizeof(float)};
     }
+    case OutputType::kLogProb:
+      return {prediction.host_log_prob, prediction.log_prob.data(), asked * sizeof(float)};
+    case OutputType::kCandidates:
+      return {prediction.host_candidates, prediction.candidates.data(),
+              asked * max_count_[value] * sizeof(PredictCandidate)};
+    case OutputType::kPicked:
+      return {prediction.host_picked, prediction.picked.data(), asked * sizeof(PredictCandidate)};
+    case OutputType::kAttention:
+      return {ws_.attentions[value].host_weights, ws_.attentions[value].weights.data(),
+              CountWeights(value) * sizeof(float)};
   }
-  return status;
+  return {};
+}
+
+Status ProgramRun::EnqueueResults() const {
+  for (size_t i = 0; i < packed_.program.outputs.size(); ++i) {
+    const Result result = wants(i) ? ResultOf(i) : Result();
+    if (result.bytes == 0) continue;
+    SRU_RETURN_IF_ERROR(ws_.stream->CopyToHost(result.host.data(), result.device, result.bytes));
+  }
+  return OkStatus();
 }
 
 void ProgramRun::ReadResults() const {
   for (size_t i = 0; i < packed_.program.outputs.size(); ++i) {
     if (!wants(i)) continue;
     const OutputSpec& output = packed_.program.outputs[i];
-    const CudaProgramWorkspace::Prediction& prediction = ws_.predictions[output.value];
     const ValueSpec& value = packed_.shape.values[output.value];
     const size_t rows = rows_[value.axis];
+    const Result result = ResultOf(i);
+    float* const values = outputs_[i].values;
     switch (output.type) {
       case OutputType::kRows:
         for (size_t row = 0; row < rows; ++row) {
           packed_.layout(output.value)
-              .Unpack(ws_.outputs[i].as<float>() + row * packed_.stride(output.value),
-                      outputs_[i].values + row * value.width);
+              .Unpack(result.host.as<float>() + row * packed_.stride(output.value),
+                      values + row * value.width);
         }
         break;
       case OutputType::kLogProb: {
-        std::fill_n(outputs_[i].values, rows, 0.0f);
-        const float* from = prediction.host_log_prob.as<float>();
-        ForEachAsked(output.value,
-                     [&](int row, int32_t, int32_t) { outputs_[i].values[row] = *from++; });
+        std::fill_n(values, rows, 0.0f);
+        const float* from = result.host.as<float>();
+        ForEachAsked(output.value, [&](int row, int32_t, int32_t) { values[row] = *from++; });
         break;
       }
       case OutputType::kCandidates: {
         const auto& predict = std::get<ops::Predict>(packed_.program.operations[output.value]);
         const size_t most = predict.max_candidates;
-        const PredictCandidate* from = prediction.host_candidates.as<PredictCandidate>();
+        const PredictCandidate* from = result.host.as<PredictCandidate>();
         ForEachAsked(output.value, [&](int row, int32_t, int32_t count) {
           for (int c = 0; c < count; ++c) {
             outputs_[i].candidates[row * most + c] = {from[c].id, from[c].log_prob};
@@ -369,18 +313,15 @@ void ProgramRun::ReadResults() const {
         break;
       }
       case OutputType::kPicked: {
-        const PredictCandidate* const from = prediction.host_picked.as<PredictCandidate>();
+        const PredictCandidate* const from = result.host.as<PredictCandidate>();
         for (size_t row = 0; row < rows; ++row) {
           outputs_[i].candidates[row] = {from[row].id, from[row].log_prob};
         }
         break;
       }
-      case OutputType::kAttention: {
-        const size_t bytes = AttentionBytes(output.value);
-        if (bytes == 0) break;
-        std::memcpy(outputs_[i].values, ws_.attentions[output.value].host_weights.data(), bytes);
+      case OutputType::kAttention:
+        if (result.bytes > 0) std::memcpy(values, result.host.data(), result.bytes);
         break;
-      }
     }
   }
 }

@@ -51,9 +51,15 @@ class ProgramRun {
   void WriteAxis(const Part& part, AxisId axis);
   void WriteInputs(const Part& part);
   void WritePredict(const Part& part, ValueId predict);
-  void WriteAttention(const Part& part, ValueId attend);
-  // The weights that are wanted of an Attend.
-  size_t AttentionBytes(ValueId attend) const;
+  // The weights of an Attend, and where those of each sequence begin.
+  int64_t CountWeights(ValueId attend, int64_t* begins = nullptr) const;
+  // Where a result is, and its bytes.
+  struct Result {
+    ArrayView host;
+    const void* device = nullptr;
+    size_t bytes = 0;
+  };
+  Result ResultOf(size_t output) const;
   size_t WriteFields(const Part& part);
   bool is_of(const Part& part, AxisId axis) const {
     return packed_.parts[axis] == part.bucket.part;

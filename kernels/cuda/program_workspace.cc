@@ -133,25 +133,9 @@ ProgramLayout::ProgramLayout(const PackedProgram& packed, const ProgramBucket& b
     axes.push_back(axis);
   }
   for (const InputSpec& input : program.inputs) {
-    const size_t rows = bucket.rows[input.axis];
-    switch (input.type) {
-      case InputType::kIds:
-      case InputType::kRows:
-        inputs.push_back(take(rows * sizeof(int32_t)));
-        break;
-      case InputType::kFeatures:
-        inputs.push_back(take(rows * input.width * sizeof(float)));
-        break;
-      case InputType::kMap:
-        inputs.push_back(take(bucket.sequences[input.axis] * sizeof(int32_t)));
-        break;
-      case InputType::kSampling:
-        inputs.push_back(take(rows * sizeof(PickSampling)));
-        break;
-      case InputType::kAdjustments:
-        inputs.push_back(take(rows * sizeof(PickAdjustment)));
-        break;
-    }
+    const bool of_sequences = RowOf(input.type).of_sequences;
+    const size_t count = of_sequences ? bucket.sequences[input.axis] : bucket.rows[input.axis];
+    inputs.push_back(take(count * input.item_bytes()));
   }
   for (size_t i = 0; i < program.operations.size(); ++i) {
     Predict predict;
@@ -298,23 +282,20 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
     if (input.type != InputType::kAdjustments) continue;
     unadjusted = std::max(unadjusted, largest.rows[input.axis] * sizeof(float));
   }
-  struct Array {
-    ArrayView* array;
-    size_t bytes;
-  };
-  std::vector<Array> on_device = {{&ws->x, x},
-                                  {&ws->h, x},
-                                  {&ws->normalized, normalized},
-                                  {&ws->projected, projected},
-                                  {&ws->u, u},
-                                  {&ws->token_rows, token_rows},
-                                  {&ws->initial_state, states},
-                                  {&ws->final_state, states},
-                                  {&ws->rounded, rounded},
-                                  {&ws->predicted, predicted},
-                                  {&ws->logits, logits},
-                                  {&ws->unadjusted, unadjusted}};
-  std::vector<Array> on_host;
+  ArrayPlan on_device;
+  on_device.Add(&ws->x, x);
+  on_device.Add(&ws->h, x);
+  on_device.Add(&ws->normalized, normalized);
+  on_device.Add(&ws->projected, projected);
+  on_device.Add(&ws->u, u);
+  on_device.Add(&ws->token_rows, token_rows);
+  on_device.Add(&ws->initial_state, states);
+  on_device.Add(&ws->final_state, states);
+  on_device.Add(&ws->rounded, rounded);
+  on_device.Add(&ws->predicted, predicted);
+  on_device.Add(&ws->logits, logits);
+  on_device.Add(&ws->unadjusted, unadjusted);
+  ArrayPlan on_host;
   ws->staging.resize(packed.part_users.size());
   for (size_t part = 0; part < ws->staging.size(); ++part) {
     Staging& staging = ws->staging[part];
@@ -327,8 +308,8 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
       pages += 3 * static_cast<size_t>(ws->max_sequences_[use.axis]) +
                largest.rows[use.axis] / kStatePageRows;
     }
-    on_device.push_back({&staging.input, staging.bytes + pages * sizeof(float*)});
-    on_host.push_back({&staging.host_input, staging.bytes + pages * sizeof(float*)});
+    on_device.Add(&staging.input, staging.bytes + pages * sizeof(float*));
+    on_host.Add(&staging.host_input, staging.bytes + pages * sizeof(float*));
   }
   const ValueBuffers buffers(packed, ws->row_buckets_);
   ws->value_buffer_ = buffers.of_value;
@@ -337,7 +318,7 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
   }
   ws->values_.resize(buffers.bytes.size());
   for (size_t i = 0; i < buffers.bytes.size(); ++i) {
-    on_device.push_back({&ws->values_[i], buffers.bytes[i]});
+    on_device.Add(&ws->values_[i], buffers.bytes[i]);
   }
   ws->predictions.resize(packed.operations.size());
   for (size_t i = 0; i < packed.operations.size(); ++i) {
@@ -347,14 +328,14 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
     const size_t log_prob = largest.predicted[i] * sizeof(float);
     const size_t candidates =
         largest.predicted[i] * predict->max_candidates * sizeof(PredictCandidate);
-    on_device.push_back({&prediction.log_prob, log_prob});
-    on_device.push_back({&prediction.candidates, candidates});
-    on_host.push_back({&prediction.host_log_prob, log_prob});
-    on_host.push_back({&prediction.host_candidates, candidates});
+    on_device.Add(&prediction.log_prob, log_prob);
+    on_device.Add(&prediction.candidates, candidates);
+    on_host.Add(&prediction.host_log_prob, log_prob);
+    on_host.Add(&prediction.host_candidates, candidates);
     if (predict->sampling == kNone) continue;
     const size_t picked = largest.predicted[i] * sizeof(PredictCandidate);
-    on_device.push_back({&prediction.picked, picked});
-    on_host.push_back({&prediction.host_picked, picked});
+    on_device.Add(&prediction.picked, picked);
+    on_host.Add(&prediction.host_picked, picked);
   }
   ws->outputs.resize(program.outputs.size());
   ws->attentions.resize(packed.operations.size());
@@ -362,21 +343,17 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
     if (!largest.wants(program, static_cast<ValueId>(i), OutputType::kAttention)) continue;
     Attention& attention = ws->attentions[i];
     const size_t weights = static_cast<size_t>(limits.max_attention_values) * sizeof(float);
-    on_device.push_back({&attention.weights, weights});
-    on_host.push_back({&attention.host_weights, weights});
+    on_device.Add(&attention.weights, weights);
+    on_host.Add(&attention.host_weights, weights);
   }
   for (size_t i = 0; i < program.outputs.size(); ++i) {
     const ValueId value = program.outputs[i].value;
     if (program.outputs[i].type != OutputType::kRows) continue;
     const size_t rows = largest.rows[packed.shape.values[value].axis];
-    on_host.push_back({&ws->outputs[i], rows * packed.stride(value) * sizeof(float)});
+    on_host.Add(&ws->outputs[i], rows * packed.stride(value) * sizeof(float));
   }
 
-  ArrayPlan device_plan;
-  ArrayPlan host_plan;
-  for (const Array& array : on_device) device_plan.Add(array.bytes);
-  for (const Array& array : on_host) host_plan.Add(array.bytes);
-  const size_t device_bytes = device.gpu->device().product_workspace_bytes() + device_plan.bytes();
+  const size_t device_bytes = device.gpu->device().product_workspace_bytes() + on_device.bytes();
   std::string what = "a workspace";
   for (size_t a = 0; a < program.axes.size(); ++a) {
     if (packed.is_sequence_axis(static_cast<AxisId>(a))) continue;
@@ -389,17 +366,13 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
   // Before the other memory is taken, for the trials need some of their own.
   if (status.ok()) status = ws->ChooseProducts(packed, device);
   if (status.ok()) {
-    status = ws->stream.CreateInitialized(gpu, device_plan, &ws->device_memory_);
+    status = ws->stream.CreateInitialized(gpu, on_device, &ws->device_memory_);
   }
-  if (status.ok()) status = PinnedBuffer::Create(gpu, host_plan, &ws->host_memory_);
+  if (status.ok()) status = PinnedBuffer::Create(gpu, on_host, &ws->host_memory_);
   if (!status.ok()) return status;
-  for (size_t i = 0; i < on_device.size(); ++i) {
-    *on_device[i].array = device_plan.At(i, ws->device_memory_.data());
-  }
-  for (size_t i = 0; i < on_host.size(); ++i) {
-    *on_host[i].array = host_plan.At(i, ws->host_memory_.data());
-  }
-  ws->bytes_ = device_bytes + host_plan.bytes();
+  on_device.Place(ws->device_memory_.data());
+  on_host.Place(ws->host_memory_.data());
+  ws->bytes_ = device_bytes + on_host.bytes();
   *workspace = std::move(ws);
   return status;
 }
