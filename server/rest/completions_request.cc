@@ -18,8 +18,9 @@ namespace {
 
 using nlohmann::json;
 
-// What a tree of values takes for each byte of its text at most: lists of empty lists are the worst.
-constexpr int64_t kBytesPerByte = 24;
+// What a tree of values takes for each byte of its text at most. Lists of empty lists are the worst: three bytes of text become a value, the
+// list that it owns and, while the outer list grows, a second place for the value.
+constexpr int64_t kBytesPerByte = 40;
 constexpr size_t kMostDepth = 4;
 constexpr int kMostLogprobs = 5;
 constexpr int kDefaultMaxTokens = 16;
