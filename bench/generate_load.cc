@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "bench/arrivals.h"
 #include "bench/loopback.h"
+#include "client/flag_set.h"
 #include "google/rpc/retry.pb.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -353,16 +354,11 @@ class GenerateRun {
 };
 
 absl::Status Check(const GenerateLoadOptions& options) {
-  const auto at_least = [](const char* flag, int64_t value, int64_t least) {
-    if (value >= least) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, ": expected ", least, " or more, found ", value));
-  };
-  absl::Status status = at_least("sessions", options.sessions, 1);
-  status.Update(at_least("max_outstanding", options.max_outstanding, 1));
-  status.Update(at_least("idle", options.idle, 0));
-  status.Update(at_least("texts", options.texts, 0));
-  status.Update(at_least("connections", options.connections, 1));
+  absl::Status status = client::CheckAtLeast("sessions", options.sessions, 1);
+  status.Update(client::CheckAtLeast("max_outstanding", options.max_outstanding, 1));
+  status.Update(client::CheckAtLeast("idle", options.idle, 0));
+  status.Update(client::CheckAtLeast("texts", options.texts, 0));
+  status.Update(client::CheckAtLeast("connections", options.connections, 1));
   if (status.ok() && !(options.rate >= 0 && options.rate <= 1e6)) {
     status = absl::InvalidArgumentError(
         absl::StrCat("--rate: expected 0 to 1000000, found ", options.rate));

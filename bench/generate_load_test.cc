@@ -165,7 +165,7 @@ TEST(GenerateLoadTest, OptionsOutOfRange) {
     return std::string(status.message());
   };
   EXPECT_EQ(error([](GenerateLoadOptions* o) { o->sessions = 0; }),
-            "--sessions: expected 1 or more, found 0");
+            "--sessions: expected at least 1, found 0");
   EXPECT_EQ(error([](GenerateLoadOptions* o) { o->rate = -1; }),
             "--rate: expected 0 to 1000000, found -1");
   EXPECT_THAT(error([](GenerateLoadOptions* o) { o->duration = absl::ZeroDuration(); }),

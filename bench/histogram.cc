@@ -60,11 +60,4 @@ int64_t Histogram::Percentile(double percent) const {
   return max_;
 }
 
-int64_t Histogram::CountBetween(int64_t low, int64_t high) const {
-  int64_t count = 0;
-  const int end = high <= 0 ? 0 : BucketOf(high);
-  for (int i = BucketOf(std::max<int64_t>(low, 0)); i < end; ++i) count += buckets_[i];
-  return count;
-}
-
 }  // namespace sru::bench

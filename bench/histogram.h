@@ -32,9 +32,6 @@ class Histogram {
   // both exact.
   int64_t Percentile(double percent) const;
 
-  // The number of values in [low, high), up to the error of a bucket at either end.
-  int64_t CountBetween(int64_t low, int64_t high) const;
-
  private:
   static int BucketOf(int64_t value);
   // The middle of the values that fall into a bucket.

@@ -90,15 +90,5 @@ TEST(HistogramTest, MergedIsTheSameAsAddedToOne) {
   }
 }
 
-TEST(HistogramTest, CountsBetweenBounds) {
-  Histogram histogram;
-  for (int value = 0; value < 200; ++value) histogram.Add(value);
-  EXPECT_EQ(histogram.CountBetween(0, 200), 200);
-  EXPECT_EQ(histogram.CountBetween(10, 20), 10);
-  EXPECT_EQ(histogram.CountBetween(-5, 1), 1);
-  EXPECT_EQ(histogram.CountBetween(200, 1 << 30), 0);
-  EXPECT_EQ(histogram.CountBetween(0, 0), 0);
-}
-
 }  // namespace
 }  // namespace sru::bench

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -16,30 +15,6 @@ namespace sru::bench {
 namespace {
 
 constexpr double kPercentiles[] = {50, 90, 99, 99.9};
-
-// One bar per step of a third of a decade (1, 2, 5) that holds a value.
-std::string Bars(const Histogram& latency) {
-  std::vector<std::pair<int64_t, int64_t>> steps;  // lower bound, count
-  int64_t largest = 0;
-  int64_t low = 0;
-  for (int64_t decade = 1000; decade < 1000000000000; decade *= 10) {
-    for (const int64_t factor : {1, 2, 5}) {
-      const int64_t high = decade * factor;
-      const int64_t count = latency.CountBetween(low, high);
-      if (count > 0 || !steps.empty()) steps.emplace_back(low, count);
-      largest = std::max(largest, count);
-      low = high;
-    }
-  }
-  while (!steps.empty() && steps.back().second == 0) steps.pop_back();
-  std::string text;
-  for (const auto& [bound, count] : steps) {
-    const auto width = static_cast<int>(std::ceil(40.0 * count / std::max<int64_t>(largest, 1)));
-    absl::StrAppendFormat(&text, "  from %8s %12s  %s\n", FormatNs(bound), FormatCount(count),
-                          std::string(width, '#'));
-  }
-  return text;
-}
 
 std::atomic<bool> stop_requested{false};
 
@@ -144,7 +119,6 @@ std::string ResultText(const LoadOptions& options, const LoadResult& result) {
   if (result.connection_lost) {
     absl::StrAppend(&text, "ended early: the server closed the connection\n");
   }
-  if (result.latency.count() > 0) absl::StrAppend(&text, Bars(result.latency));
   return text;
 }
 

@@ -167,12 +167,6 @@ absl::StatusOr<std::vector<std::string>> MakeSerialized(const RequestOptions& op
 
 }  // namespace
 
-absl::Status CheckRange(absl::string_view flag, int value, int low, int high) {
-  if (value >= low && value <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, ": expected ", low, " to ", high, ", found ", value));
-}
-
 absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, int count,
                                              uint64_t seed, absl::string_view flag) {
   std::vector<absl::string_view> parts = absl::StrSplit(specification, ':');

@@ -20,8 +20,7 @@ namespace sru::bench {
 inline constexpr int kMaxDistinct = 100000;  // different calls
 inline constexpr int kMaxPerCall = 100000;   // sequences, or queries
 
-// kInvalidArgument names `flag` unless low <= value <= high.
-absl::Status CheckRange(absl::string_view flag, int value, int low, int high);
+using client::CheckRange;
 
 // Draws lengths of sequences, in tokens, from one of these specifications. SIGMA, the standard deviation of the
 // logarithm, is more than 0 and at most 10; all other numbers are between 1 and 100000. A length has at least one
