@@ -86,7 +86,9 @@ TEST(GenerateLoadTest, TheCheckFindsTokensThatAreNotTheSame) {
   EXPECT_EQ(result->wrong_tokens, 0);
 
   // The texts alone are made first.
-  server.CorruptGenerateFrom(static_cast<int>(server.requests<v1::GenerateRequest>().size()) + 4);
+  FakeServer corrupt;
+  corrupt.CorruptGenerateFrom(4);
+  options.address = corrupt.address();
   result = RunGenerateLoad(options, Requests(4));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_GE(result->checked_tokens, 40);
