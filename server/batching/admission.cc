@@ -140,17 +140,14 @@ absl::Status OptionError(const char* name, absl::string_view expected, absl::str
   return absl::InvalidArgumentError(absl::StrCat(name, ": expected ", expected, ", found ", found));
 }
 
-absl::Status CheckLeast(std::initializer_list<LeastOption> options) {
+absl::Status CheckLeast(std::initializer_list<LeastOption> options,
+                        absl::Duration ageing_interval) {
   for (const LeastOption& option : options) {
     if (option.found >= option.least) continue;
     return OptionError(option.name,
                        option.least == 0 ? "0 or more" : absl::StrCat("at least ", option.least),
                        absl::StrCat(option.found));
   }
-  return absl::OkStatus();
-}
-
-absl::Status CheckAgeing(absl::Duration ageing_interval) {
   if (ageing_interval > absl::ZeroDuration()) return absl::OkStatus();
   return OptionError("ageing_interval", "more than 0", absl::FormatDuration(ageing_interval));
 }

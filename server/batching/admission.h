@@ -32,8 +32,7 @@ struct AdmissionRequest {
   OrderWeight size;
   Priority priority = Priority::kNormal;
   absl::Time deadline = absl::InfiniteFuture();
-  // Of steps: the rows that follow the first result, if callers wait for the end, and after how many steps
-  // it is there.
+  // Of steps: rows after the first result, if callers wait for the end, and the steps until it.
   int64_t later_rows = 0;
   int least_steps = 1;
 };
@@ -147,16 +146,15 @@ class Admission {
   double worst_ratio_ = 0;
 };
 
-// kInvalidArgument names the first option that is less than its least value.
+// kInvalidArgument: "NAME: expected ..., found ...".
+absl::Status OptionError(const char* name, absl::string_view expected, absl::string_view found);
+// The same for the first option that is less than its least value.
 struct LeastOption {
   const char* name;
   int64_t found;
   int64_t least;
 };
-absl::Status CheckLeast(std::initializer_list<LeastOption> options);
-// "NAME: expected ..., found ..."
-absl::Status OptionError(const char* name, absl::string_view expected, absl::string_view found);
-absl::Status CheckAgeing(absl::Duration ageing_interval);
+absl::Status CheckLeast(std::initializer_list<LeastOption> options, absl::Duration ageing_interval);
 
 }  // namespace sru::server::batching
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "server/batching/batcher.h"
 
 namespace sru::server::batching {
@@ -26,6 +27,14 @@ class BatchRunner {
   // be used any more; the batch may be run again on another device. Any other error concerns the
   // whole batch.
   virtual absl::Status Run(const std::vector<const SequenceTask*>& sequences) = 0;
+};
+
+// Is told of every batch that ran, from the workers' threads.
+class BatchObserver {
+ public:
+  virtual ~BatchObserver() = default;
+  virtual void OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
+                       const absl::Status& status) = 0;
 };
 
 }  // namespace sru::server::batching

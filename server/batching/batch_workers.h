@@ -30,14 +30,6 @@
 
 namespace sru::server::batching {
 
-// Is told of every batch that ran, from the workers' threads.
-class BatchObserver {
- public:
-  virtual ~BatchObserver() = default;
-  virtual void OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
-                       const absl::Status& status) = 0;
-};
-
 class BatchWorkers : public Workers {
  public:
   // One worker per runner; `batcher.num_workers` is ignored. `clock` must outlive the workers, and so must

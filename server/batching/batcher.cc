@@ -52,9 +52,6 @@ class PendingRequest {
 
 namespace {
 
-// Requests whose `done` is to be called.
-using Answers = std::vector<RequestHandle>;
-
 // A request need not be judged early if its deadline is further away than kAmple times the backlog
 // plus kAmpleLeast.
 constexpr double kAmple = 2.0;
@@ -76,134 +73,49 @@ AdmissionOptions AdmissionOptionsOf(const BatcherOptions& options) {
   return admission;
 }
 
-class BatchImpl : public Batch {
- public:
-  struct Share {  // `count` consecutive sequences of one request
-    PendingRequest* request;
-    int count;
-  };
-
-  const std::vector<const SequenceTask*>& sequences() const override { return sequences_; }
-  int num_tokens() const override { return num_tokens_; }
-  void Fail(size_t index, const absl::Status& status) override {
-    failures_.emplace_back(index, status);
+absl::Status CheckOptions(const BatcherOptions& options) {
+  if (options.max_queue_delay < absl::ZeroDuration()) {
+    return OptionError("max_queue_delay", "0 or more",
+                       absl::FormatDuration(options.max_queue_delay));
   }
-
-  void Add(PendingRequest* request, int index) {
-    const SequenceTask& task = request->request.sequences[index];
-    if (shares_.empty() || shares_.back().request != request) shares_.push_back({request, 0});
-    ++shares_.back().count;
-    sequences_.push_back(&task);
-    num_tokens_ += task.num_tokens;
+  if (options.max_queue_tokens < options.max_batch_tokens) {
+    return OptionError("max_queue_tokens",
+                       absl::StrCat("at least max_batch_tokens (", options.max_batch_tokens, ")"),
+                       absl::StrCat(options.max_queue_tokens));
   }
+  return CheckLeast({{"max_batch_tokens", options.max_batch_tokens, 1},
+                     {"max_batch_sequences", options.max_batch_sequences, 1},
+                     {"max_queue_sequences", options.max_queue_sequences, 1},
+                     {"max_passes", options.max_passes, 0},
+                     {"num_workers", options.num_workers, 1}},
+                    options.ageing_interval);
+}
 
-  std::vector<const SequenceTask*> sequences_;
-  std::vector<Share> shares_;
-  std::vector<std::pair<size_t, absl::Status>> failures_;
-  int num_tokens_ = 0;
-  absl::Time start_;
-  double predicted_end_ = 0;  // seconds since the batcher's start; 0 = unknown
-};
+}  // namespace
 
-class BatcherImpl : public Batcher, private AdmissionLoad {
- public:
-  BatcherImpl(const BatcherOptions& options, const Clock* clock)
-      : options_(options),
-        admission_options_(AdmissionOptionsOf(options)),
-        clock_(clock),
-        start_(clock->Now()),
-        num_workers_(options.num_workers),
-        admission_(admission_options_, start_) {}
-  ~BatcherImpl() override;
+absl::StatusOr<std::unique_ptr<Batcher>> Batcher::Create(const BatcherOptions& options,
+                                                         const Clock* clock) {
+  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  return std::unique_ptr<Batcher>(new Batcher(options, clock));
+}
 
-  absl::StatusOr<RequestHandle> Submit(BatchRequest&& request,
-                                       absl::Duration* retry_after) override;
-  absl::Status CheckAdmission(int64_t num_tokens, int64_t num_sequences, Priority priority,
-                              absl::Time deadline, absl::Duration* retry_after) override;
-  void Cancel(const RequestHandle& handle) noexcept override;
-  std::unique_ptr<Batch> TryTakeBatch() override;
-  std::unique_ptr<Batch> TakeBatch(const std::atomic<bool>* leave) override;
-  void Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
-              absl::Duration compute) override;
-  void SetNumWorkers(int num_workers) override;
-  void Stop(const absl::Status& status) override;
-  void Close() override;
-  void Abort(const absl::Status& status) override;
-  BatcherStats stats() const override;
+void Batch::Add(PendingRequest* request, int index) {
+  const SequenceTask& task = request->request.sequences[index];
+  if (shares_.empty() || shares_.back().request != request) shares_.push_back({request, 0});
+  ++shares_.back().count;
+  sequences_.push_back(&task);
+  num_tokens_ += task.num_tokens;
+}
 
- private:
-  // Judges by the rules of batcher.h, and counts a refusal.
-  Verdict Judge(const OrderWeight& own, Priority priority, absl::Time deadline)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+Batcher::Batcher(const BatcherOptions& options, const Clock* clock)
+    : options_(options),
+      admission_options_(AdmissionOptionsOf(options)),
+      clock_(clock),
+      start_(clock->Now()),
+      num_workers_(options.num_workers),
+      admission_(admission_options_, start_) {}
 
-  // Calls `done` of each. Never with mutex_ held.
-  static void Answer(Answers answers);
-
-  // Seconds since the start.
-  double Since(absl::Time time) const { return absl::ToDoubleSeconds(time - start_); }
-  Levels levels() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Until the request would finish.
-  Prediction Predict(const OrderKey& key, const AdmissionRequest& request,
-                     absl::Time now) const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  double BacklogSeconds(absl::Time now) const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Until the batches that run are finished.
-  double RunningSeconds(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return std::max(0.0, predicted_ends_ - static_cast<double>(timed_batches_) * Since(now));
-  }
-  // Sets ample_budget_; called when the lock is about to be released after a change of the queue.
-  void PublishAmpleBudget(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  void Enqueue(const RequestHandle& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Dequeue(PendingRequest* pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes a waiting request out of the queue with `status`, and adds it to `answers` unless a part
-  // of it is running.
-  void Drop(PendingRequest* pending, const absl::Status& status, absl::Time now, Answers* answers)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void DropExpired(absl::Time now, Answers* answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Expire(PendingRequest* pending, absl::Time now, Answers* answers)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Time NextExpiry() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  // When the next batch may start; a time in the past means at once.
-  absl::Time ReadyAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Null if no batch may start.
-  std::unique_ptr<BatchImpl> BuildBatch(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether a sleeping worker is needed for the waiting work. If so, the worker counts as woken and
-  // the caller must signal work_.
-  bool ClaimWaiter(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  const BatcherOptions options_;
-  const AdmissionOptions admission_options_;
-  const Clock* const clock_;
-  const absl::Time start_;
-
-  mutable Mutex mutex_;
-  CondVar work_;
-
-  int num_workers_ ABSL_GUARDED_BY(mutex_);
-  Admission admission_ ABSL_GUARDED_BY(mutex_);
-  OrderTree order_ ABSL_GUARDED_BY(mutex_);
-  OrderTree expiry_ ABSL_GUARDED_BY(mutex_);
-  PendingRequest* oldest_ ABSL_GUARDED_BY(mutex_) = nullptr;  // both ends of the list by arrival
-  PendingRequest* newest_ ABSL_GUARDED_BY(mutex_) = nullptr;
-
-  int64_t running_batches_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t timed_batches_ ABSL_GUARDED_BY(mutex_) = 0;  // running batches with a predicted end
-  double predicted_ends_ ABSL_GUARDED_BY(mutex_) = 0;  // the sum of their ends
-  BatcherStats counts_ ABSL_GUARDED_BY(mutex_);        // the counters of requests only
-
-  // CheckAdmission() lets a request through without taking the mutex if its deadline is further
-  // away than this; Submit() judges it by the exact rules. With the largest value it lets none
-  // through.
-  std::atomic<int64_t> ample_budget_ns_{std::numeric_limits<int64_t>::max()};
-
-  int waiting_workers_ ABSL_GUARDED_BY(mutex_) = 0;
-  int woken_workers_ ABSL_GUARDED_BY(mutex_) = 0;  // signalled, but not running yet
-  // Not later than the first time at which a waiting worker wakes up by itself.
-  absl::Time first_wake_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-};
-
-BatcherImpl::~BatcherImpl() {
+Batcher::~Batcher() {
   MutexLock lock(&mutex_);
   if (order_.empty() && running_batches_ == 0) return;
   std::fprintf(stderr,
@@ -214,7 +126,7 @@ BatcherImpl::~BatcherImpl() {
   std::abort();
 }
 
-void BatcherImpl::Answer(Answers answers) {
+void Batcher::Answer(Answers answers) {
   const DeferredWork deferred;
   std::optional<AnswerGroup> group;
   if (answers.size() > 1 && !DeferredWork::has_keeper()) group.emplace();
@@ -227,8 +139,7 @@ void BatcherImpl::Answer(Answers answers) {
   }
 }
 
-absl::StatusOr<RequestHandle> BatcherImpl::Submit(BatchRequest&& request,
-                                                  absl::Duration* retry_after) {
+absl::StatusOr<RequestHandle> Batcher::Submit(BatchRequest&& request, absl::Duration* retry_after) {
   if (request.sequences.empty()) {
     return absl::InvalidArgumentError("sequences: expected at least one, found none");
   }
@@ -276,9 +187,8 @@ absl::StatusOr<RequestHandle> BatcherImpl::Submit(BatchRequest&& request,
   return pending;
 }
 
-absl::Status BatcherImpl::CheckAdmission(int64_t num_tokens, int64_t num_sequences,
-                                         Priority priority, absl::Time deadline,
-                                         absl::Duration* retry_after) {
+absl::Status Batcher::CheckAdmission(int64_t num_tokens, int64_t num_sequences, Priority priority,
+                                     absl::Time deadline, absl::Duration* retry_after) {
   // At most half of the room is taken while a budget is ample.
   const int64_t ample_ns = ample_budget_ns_.load(std::memory_order_relaxed);
   if (absl::ToInt64Nanoseconds(deadline - clock_->Now()) > ample_ns &&
@@ -294,22 +204,22 @@ absl::Status BatcherImpl::CheckAdmission(int64_t num_tokens, int64_t num_sequenc
   return verdict.ToStatus(retry_after);
 }
 
-Verdict BatcherImpl::Judge(const OrderWeight& own, Priority priority, absl::Time deadline) {
+Verdict Batcher::Judge(const OrderWeight& own, Priority priority, absl::Time deadline) {
   // Arrivals are kept in order even if the clock is set back.
   absl::Time now = clock_->Now();
   if (newest_ != nullptr) now = std::max(now, newest_->arrival);
   return admission_.Judge({own, priority, deadline}, now, *this);
 }
 
-BatcherImpl::Levels BatcherImpl::levels() const {
+Batcher::Levels Batcher::levels() const {
   Levels levels;
   levels.waiting = order_.total();
   levels.idle = order_.empty() && running_batches_ < num_workers_;
   return levels;
 }
 
-BatcherImpl::Prediction BatcherImpl::Predict(const OrderKey& key, const AdmissionRequest& request,
-                                             absl::Time now) const {
+Batcher::Prediction Batcher::Predict(const OrderKey& key, const AdmissionRequest& request,
+                                     absl::Time now) const {
   const SpeedModel& speed = admission_.speed();
   OrderWeight work = order_.Before(key);
   work += request.size;
@@ -322,14 +232,14 @@ BatcherImpl::Prediction BatcherImpl::Predict(const OrderKey& key, const Admissio
   return {seconds, seconds};
 }
 
-double BatcherImpl::BacklogSeconds(absl::Time now) const {
+double Batcher::BacklogSeconds(absl::Time now) const {
   const OrderWeight waiting = order_.total();
   const SpeedModel& speed = admission_.speed();
   return (RunningSeconds(now) + speed.Seconds(waiting.tokens, NumBatches(waiting, options_))) /
          num_workers_;
 }
 
-void BatcherImpl::PublishAmpleBudget(absl::Time now) {
+void Batcher::PublishAmpleBudget(absl::Time now) {
   const OrderWeight waiting = order_.total();
   const bool roomy = !admission_.closed() && waiting.tokens <= options_.max_queue_tokens / 2 &&
                      waiting.sequences <= options_.max_queue_sequences / 2;
@@ -340,7 +250,7 @@ void BatcherImpl::PublishAmpleBudget(absl::Time now) {
   ample_budget_ns_.store(absl::ToInt64Nanoseconds(ample), std::memory_order_relaxed);
 }
 
-void BatcherImpl::Enqueue(const RequestHandle& pending) {
+void Batcher::Enqueue(const RequestHandle& pending) {
   PendingRequest* const p = pending.get();
   p->self = pending;
   p->queued = true;
@@ -354,7 +264,7 @@ void BatcherImpl::Enqueue(const RequestHandle& pending) {
   newest_ = p;
 }
 
-void BatcherImpl::Dequeue(PendingRequest* pending) {
+void Batcher::Dequeue(PendingRequest* pending) {
   pending->queued = false;
   order_.Erase(&pending->order);
   if (pending->request.deadline != absl::InfiniteFuture()) expiry_.Erase(&pending->expiry);
@@ -362,8 +272,8 @@ void BatcherImpl::Dequeue(PendingRequest* pending) {
   (pending->newer == nullptr ? newest_ : pending->newer->older) = pending->older;
 }
 
-void BatcherImpl::Drop(PendingRequest* pending, const absl::Status& status, absl::Time now,
-                       Answers* answers) {
+void Batcher::Drop(PendingRequest* pending, const absl::Status& status, absl::Time now,
+                   Answers* answers) {
   Dequeue(pending);
   pending->status.Update(status);
   if (pending->running > 0) return;
@@ -372,7 +282,7 @@ void BatcherImpl::Drop(PendingRequest* pending, const absl::Status& status, absl
   answers->push_back(std::move(pending->self));
 }
 
-void BatcherImpl::Expire(PendingRequest* pending, absl::Time now, Answers* answers) {
+void Batcher::Expire(PendingRequest* pending, absl::Time now, Answers* answers) {
   ++counts_.expired;
   // It would have taken even longer, so it is an outcome only if it has already outlasted its
   // prediction.
@@ -387,19 +297,19 @@ void BatcherImpl::Expire(PendingRequest* pending, absl::Time now, Answers* answe
        now, answers);
 }
 
-void BatcherImpl::DropExpired(absl::Time now, Answers* answers) {
+void Batcher::DropExpired(absl::Time now, Answers* answers) {
   for (OrderNode* node = expiry_.First(); node != nullptr && node->key.deadline <= now;
        node = expiry_.First()) {
     Expire(node->request, now, answers);
   }
 }
 
-absl::Time BatcherImpl::NextExpiry() const {
+absl::Time Batcher::NextExpiry() const {
   const OrderNode* node = expiry_.First();
   return node == nullptr ? absl::InfiniteFuture() : node->key.deadline;
 }
 
-void BatcherImpl::Cancel(const RequestHandle& handle) noexcept {
+void Batcher::Cancel(const RequestHandle& handle) noexcept {
   if (handle == nullptr) return;
   Answers answers;
   {
@@ -416,7 +326,7 @@ void BatcherImpl::Cancel(const RequestHandle& handle) noexcept {
   Answer(std::move(answers));
 }
 
-absl::Time BatcherImpl::ReadyAt() const {
+absl::Time Batcher::ReadyAt() const {
   if (order_.empty()) return absl::InfiniteFuture();
   const OrderWeight waiting = order_.total();
   if (options_.max_queue_delay == absl::ZeroDuration() || admission_.closed() ||
@@ -433,9 +343,9 @@ absl::Time BatcherImpl::ReadyAt() const {
   return ready;
 }
 
-std::unique_ptr<BatchImpl> BatcherImpl::BuildBatch(absl::Time now) {
+std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now) {
   if (ReadyAt() > now) return nullptr;
-  auto batch = std::make_unique<BatchImpl>();
+  auto batch = std::make_unique<Batch>();
   // Under the lock it is quicker to allocate once.
   const auto most = static_cast<size_t>(
       std::min<int64_t>(options_.max_batch_sequences, order_.total().sequences));
@@ -503,7 +413,7 @@ std::unique_ptr<BatchImpl> BatcherImpl::BuildBatch(absl::Time now) {
   return batch;
 }
 
-bool BatcherImpl::ClaimWaiter(absl::Time now) {
+bool Batcher::ClaimWaiter(absl::Time now) {
   if (waiting_workers_ <= woken_workers_) return false;
   const absl::Time ready = ReadyAt();
   if (ready > now) {
@@ -516,7 +426,7 @@ bool BatcherImpl::ClaimWaiter(absl::Time now) {
   return true;
 }
 
-std::unique_ptr<Batch> BatcherImpl::TryTakeBatch() {
+std::unique_ptr<Batch> Batcher::TryTakeBatch() {
   Answers answers;
   std::unique_ptr<Batch> batch;
   bool wake = false;
@@ -532,7 +442,7 @@ std::unique_ptr<Batch> BatcherImpl::TryTakeBatch() {
   return batch;
 }
 
-std::unique_ptr<Batch> BatcherImpl::TakeBatch(const std::atomic<bool>* leave) {
+std::unique_ptr<Batch> Batcher::TakeBatch(const std::atomic<bool>* leave) {
   const auto leaving = [leave] { return leave != nullptr && leave->load(); };
   while (true) {
     Answers answers;
@@ -567,27 +477,26 @@ std::unique_ptr<Batch> BatcherImpl::TakeBatch(const std::atomic<bool>* leave) {
   }
 }
 
-void BatcherImpl::Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
-                         absl::Duration compute) {
-  auto* const finished = static_cast<BatchImpl*>(batch.get());
+void Batcher::Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
+                     absl::Duration compute) {
   Answers answers;
-  answers.reserve(finished->shares_.size());
+  answers.reserve(batch->shares_.size());
   {
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
     --running_batches_;
-    if (finished->predicted_end_ > 0) {
-      predicted_ends_ -= finished->predicted_end_;
+    if (batch->predicted_end_ > 0) {
+      predicted_ends_ -= batch->predicted_end_;
       if (--timed_batches_ == 0) predicted_ends_ = 0;  // carries no rounding error on
     }
     size_t begin = 0;
-    for (const BatchImpl::Share& share : finished->shares_) {
+    for (const Batch::Share& share : batch->shares_) {
       PendingRequest* const pending = share.request;
       pending->running -= share.count;
       pending->times.compute = compute;
-      pending->times.queue = finished->start_ - pending->arrival;
+      pending->times.queue = batch->start_ - pending->arrival;
       pending->status.Update(status);
-      for (const auto& [index, failure] : finished->failures_) {
+      for (const auto& [index, failure] : batch->failures_) {
         if (index >= begin && index < begin + share.count) pending->status.Update(failure);
       }
       begin += share.count;
@@ -607,11 +516,11 @@ void BatcherImpl::Finish(std::unique_ptr<Batch> batch, const absl::Status& statu
   if (!status.ok()) return;
   // The worker is busy for longer than the forward pass: it also packs and answers.
   MutexLock lock(&mutex_);
-  const absl::Duration busy = std::max(compute, clock_->Now() - finished->start_);
-  admission_.speed().AddBatch(finished->num_tokens_, absl::ToDoubleSeconds(busy));
+  const absl::Duration busy = std::max(compute, clock_->Now() - batch->start_);
+  admission_.speed().AddBatch(batch->num_tokens_, absl::ToDoubleSeconds(busy));
 }
 
-void BatcherImpl::SetNumWorkers(int num_workers) {
+void Batcher::SetNumWorkers(int num_workers) {
   {
     MutexLock lock(&mutex_);
     num_workers_ = num_workers;
@@ -619,7 +528,7 @@ void BatcherImpl::SetNumWorkers(int num_workers) {
   work_.SignalAll();
 }
 
-void BatcherImpl::Stop(const absl::Status& status) {
+void Batcher::Stop(const absl::Status& status) {
   {
     MutexLock lock(&mutex_);
     admission_.Stop(status);
@@ -627,7 +536,7 @@ void BatcherImpl::Stop(const absl::Status& status) {
   Abort(status);
 }
 
-void BatcherImpl::Close() {
+void Batcher::Close() {
   {
     MutexLock lock(&mutex_);
     admission_.Close();
@@ -636,7 +545,7 @@ void BatcherImpl::Close() {
   work_.SignalAll();
 }
 
-void BatcherImpl::Abort(const absl::Status& status) {
+void Batcher::Abort(const absl::Status& status) {
   Answers answers;
   {
     MutexLock lock(&mutex_);
@@ -647,7 +556,7 @@ void BatcherImpl::Abort(const absl::Status& status) {
   Answer(std::move(answers));
 }
 
-BatcherStats BatcherImpl::stats() const {
+BatcherStats Batcher::stats() const {
   MutexLock lock(&mutex_);
   BatcherStats stats = counts_;
   stats.rejected = admission_.rejected();
@@ -659,33 +568,6 @@ BatcherStats BatcherImpl::stats() const {
   }
   stats.running_batches = running_batches_;
   return stats;
-}
-
-absl::Status CheckOptions(const BatcherOptions& options) {
-  if (options.max_queue_delay < absl::ZeroDuration()) {
-    return OptionError("max_queue_delay", "0 or more",
-                       absl::FormatDuration(options.max_queue_delay));
-  }
-  if (options.max_queue_tokens < options.max_batch_tokens) {
-    return OptionError("max_queue_tokens",
-                       absl::StrCat("at least max_batch_tokens (", options.max_batch_tokens, ")"),
-                       absl::StrCat(options.max_queue_tokens));
-  }
-  absl::Status status = CheckLeast({{"max_batch_tokens", options.max_batch_tokens, 1},
-                                    {"max_batch_sequences", options.max_batch_sequences, 1},
-                                    {"max_queue_sequences", options.max_queue_sequences, 1},
-                                    {"max_passes", options.max_passes, 0},
-                                    {"num_workers", options.num_workers, 1}});
-  status.Update(CheckAgeing(options.ageing_interval));
-  return status;
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Batcher>> Batcher::Create(const BatcherOptions& options,
-                                                         const Clock* clock) {
-  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
-  return std::make_unique<BatcherImpl>(options, clock);
 }
 
 }  // namespace sru::server::batching

@@ -48,18 +48,24 @@
 #ifndef SRU_SERVER_BATCHING_BATCHER_H_
 #define SRU_SERVER_BATCHING_BATCHER_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "kernels/backend.h"
 #include "server/base/clock.h"
+#include "server/batching/admission.h"
 #include "server/batching/answer_task.h"
 #include "server/batching/order_tree.h"
 #include "server/batching/reject_reason.h"
@@ -135,69 +141,158 @@ struct BatcherStats {
 // A batch that a worker has taken and must give back to Batcher::Finish().
 class Batch {
  public:
-  virtual ~Batch() = default;
-  virtual const std::vector<const SequenceTask*>& sequences() const = 0;
-  virtual int num_tokens() const = 0;
+  const std::vector<const SequenceTask*>& sequences() const { return sequences_; }
+  int num_tokens() const { return num_tokens_; }
   // Marks one sequence as failed, whatever status Finish() gives the others. `status` must not be
   // OK.
-  virtual void Fail(size_t index, const absl::Status& status) = 0;
+  void Fail(size_t index, const absl::Status& status) { failures_.emplace_back(index, status); }
+
+ private:
+  friend class Batcher;
+  struct Share {  // `count` consecutive sequences of one request
+    PendingRequest* request;
+    int count;
+  };
+
+  void Add(PendingRequest* request, int index);
+
+  std::vector<const SequenceTask*> sequences_;
+  std::vector<Share> shares_;
+  std::vector<std::pair<size_t, absl::Status>> failures_;
+  int num_tokens_ = 0;
+  absl::Time start_;
+  double predicted_end_ = 0;  // seconds since the batcher's start; 0 = unknown
 };
 
-class Batcher {
+class Batcher : private AdmissionLoad {
  public:
   // kInvalidArgument names the option that is out of range. `clock` must outlive the batcher.
   static absl::StatusOr<std::unique_ptr<Batcher>> Create(const BatcherOptions& options,
                                                          const Clock* clock);
-  virtual ~Batcher() = default;
+  ~Batcher() override;
 
   // See above. If the request is refused because of the queue's bounds or its deadline, and
   // `retry_after` is not null, it is set to the retry delay (admission.h).
-  virtual absl::StatusOr<RequestHandle> Submit(BatchRequest&& request,
-                                               absl::Duration* retry_after = nullptr) = 0;
+  absl::StatusOr<RequestHandle> Submit(BatchRequest&& request,
+                                       absl::Duration* retry_after = nullptr);
 
   // What Submit() would say now to a request of this size. The service asks before it pays for
   // parsing and for memory for the results, so that a refusal is cheap when too much arrives. A
   // refusal counts as one of Submit(). While there is ample time and room, returns OK without
   // applying the exact rules; Submit() applies them.
-  virtual absl::Status CheckAdmission(int64_t num_tokens, int64_t num_sequences, Priority priority,
-                                      absl::Time deadline,
-                                      absl::Duration* retry_after = nullptr) = 0;
+  absl::Status CheckAdmission(int64_t num_tokens, int64_t num_sequences, Priority priority,
+                              absl::Time deadline, absl::Duration* retry_after = nullptr);
 
   // The caller is gone. If the request still waits, it leaves the queue and `done` gets kCancelled
   // before this returns (or kDeadlineExceeded, and is counted as expired, if its deadline has
   // passed). Sequences of it that are running are still computed, and `done` follows them. May be
   // called at any time, also after `done`.
-  virtual void Cancel(const RequestHandle& handle) = 0;
+  void Cancel(const RequestHandle& handle) noexcept;
 
   // The next batch if one may start now, else null. First answers what has expired. Never blocks:
   // tests and a fake clock drive this. The batch's queue time ends here.
-  virtual std::unique_ptr<Batch> TryTakeBatch() = 0;
+  std::unique_ptr<Batch> TryTakeBatch();
 
   // Blocks until TryTakeBatch() gives a batch, and answers what expires meanwhile. Returns null
   // once the batcher is closed and nothing waits any more, or once `*leave` has been set and
   // SetNumWorkers() or Stop() called after it, which takes the worker out of service. The work that
   // it was woken for is left to the others.
-  virtual std::unique_ptr<Batch> TakeBatch(const std::atomic<bool>* leave = nullptr) = 0;
+  std::unique_ptr<Batch> TakeBatch(const std::atomic<bool>* leave = nullptr);
 
   // Hands a batch back. `status` is that of the forward pass, `compute` the time it took. Calls
   // `done` of each request all of whose sequences are finished, and learns the model's speed.
-  virtual void Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
-                      absl::Duration compute) = 0;
+  void Finish(std::unique_ptr<Batch> batch, const absl::Status& status, absl::Duration compute);
 
   // This many workers, at least one, remain; the others return from TakeBatch().
-  virtual void SetNumWorkers(int num_workers) = 0;
+  void SetNumWorkers(int num_workers);
 
   // No worker is left that could run a batch: every waiting request is answered with `status`,
   // which must be kUnavailable, and from now on Submit() refuses with its message.
-  virtual void Stop(const absl::Status& status) = 0;
+  void Stop(const absl::Status& status);
 
   // From now on Submit() gives kUnavailable. Requests that were accepted are still served.
-  virtual void Close() = 0;
+  void Close();
   // Answers every waiting request with `status`, which must not be OK; for a drain that ran out of
   // time.
-  virtual void Abort(const absl::Status& status) = 0;
+  void Abort(const absl::Status& status);
 
-  virtual BatcherStats stats() const = 0;
+  BatcherStats stats() const;
+
+ private:
+  // Requests whose `done` is to be called.
+  using Answers = std::vector<RequestHandle>;
+
+  Batcher(const BatcherOptions& options, const Clock* clock);
+
+  // Judges by the rules of batcher.h, and counts a refusal.
+  Verdict Judge(const OrderWeight& own, Priority priority, absl::Time deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Calls `done` of each. Never with mutex_ held.
+  static void Answer(Answers answers);
+
+  // Seconds since the start.
+  double Since(absl::Time time) const { return absl::ToDoubleSeconds(time - start_); }
+  Levels levels() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Until the request would finish.
+  Prediction Predict(const OrderKey& key, const AdmissionRequest& request,
+                     absl::Time now) const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  double BacklogSeconds(absl::Time now) const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Until the batches that run are finished.
+  double RunningSeconds(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return std::max(0.0, predicted_ends_ - static_cast<double>(timed_batches_) * Since(now));
+  }
+  // Sets ample_budget_; called when the lock is about to be released after a change of the queue.
+  void PublishAmpleBudget(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  void Enqueue(const RequestHandle& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Dequeue(PendingRequest* pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes a waiting request out of the queue with `status`, and adds it to `answers` unless a part
+  // of it is running.
+  void Drop(PendingRequest* pending, const absl::Status& status, absl::Time now, Answers* answers)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropExpired(absl::Time now, Answers* answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Expire(PendingRequest* pending, absl::Time now, Answers* answers)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Time NextExpiry() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // When the next batch may start; a time in the past means at once.
+  absl::Time ReadyAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Null if no batch may start.
+  std::unique_ptr<Batch> BuildBatch(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether a sleeping worker is needed for the waiting work. If so, the worker counts as woken and
+  // the caller must signal work_.
+  bool ClaimWaiter(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const BatcherOptions options_;
+  const AdmissionOptions admission_options_;
+  const Clock* const clock_;
+  const absl::Time start_;
+
+  mutable Mutex mutex_;
+  CondVar work_;
+
+  int num_workers_ ABSL_GUARDED_BY(mutex_);
+  Admission admission_ ABSL_GUARDED_BY(mutex_);
+  OrderTree order_ ABSL_GUARDED_BY(mutex_);
+  OrderTree expiry_ ABSL_GUARDED_BY(mutex_);
+  PendingRequest* oldest_ ABSL_GUARDED_BY(mutex_) = nullptr;  // both ends of the list by arrival
+  PendingRequest* newest_ ABSL_GUARDED_BY(mutex_) = nullptr;
+
+  int64_t running_batches_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t timed_batches_ ABSL_GUARDED_BY(mutex_) = 0;  // running batches with a predicted end
+  double predicted_ends_ ABSL_GUARDED_BY(mutex_) = 0;  // the sum of their ends
+  BatcherStats counts_ ABSL_GUARDED_BY(mutex_);        // the counters of requests only
+
+  // CheckAdmission() lets a request through without taking the mutex if its deadline is further
+  // away than this; Submit() judges it by the exact rules. With the largest value it lets none
+  // through.
+  std::atomic<int64_t> ample_budget_ns_{std::numeric_limits<int64_t>::max()};
+
+  int waiting_workers_ ABSL_GUARDED_BY(mutex_) = 0;
+  int woken_workers_ ABSL_GUARDED_BY(mutex_) = 0;  // signalled, but not running yet
+  // Not later than the first time at which a waiting worker wakes up by itself.
+  absl::Time first_wake_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 };
 
 }  // namespace sru::server::batching

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/in_parallel.h"
 #include "server/base/cores.h"
+#include "server/batching/batch_workers.h"
 #include "server/batching/kernel_batch_runner.h"
 #include "server/batching/language_model_generator.h"
 #include "server/batching/language_model_stepper.h"
@@ -60,6 +61,9 @@ class EngineImpl : public Engine {
     // First: their workers may report a device.
     if (steps_ != nullptr) steps_->Stop();
     if (batches_ != nullptr) batches_->Stop();
+    if (no_batches_ == nullptr) return;
+    no_batches_->Close();
+    no_batches_->Abort(absl::FailedPreconditionError("task: the model takes no batches"));
   }
 
   // One of these or both, before Start().
@@ -128,7 +132,7 @@ class EngineImpl : public Engine {
   }
 
   bool Drain(absl::Time deadline) override {
-    if (batches_ != nullptr) batches_->Close();  // both drain together, not one after the other
+    batcher().Close();  // both drain together, not one after the other
     const bool steps = steps_ == nullptr || steps_->Drain(deadline);
     const bool batches = batches_ == nullptr || batches_->Drain(deadline);
     return steps && batches;
@@ -187,7 +191,6 @@ class EngineImpl : public Engine {
     auto no_batches = Batcher::Create(options.batcher, clock_);
     if (!no_batches.ok()) return no_batches.status();
     no_batches_ = *std::move(no_batches);
-    no_batches_->Close();
     return absl::OkStatus();
   }
 
@@ -218,7 +221,7 @@ class EngineImpl : public Engine {
 
   // Constant once started, and thread-safe by themselves. Null where the model has none.
   std::unique_ptr<BatchWorkers> batches_;
-  std::unique_ptr<Batcher> no_batches_;  // closed; in place of batches_
+  std::unique_ptr<Batcher> no_batches_;  // in place of batches_, without workers
   std::unique_ptr<LanguageModelGenerator> generator_;
   std::unique_ptr<ModelTranslations> translations_;
   StepWorkers* steps_ = nullptr;  // of one of these two

@@ -21,7 +21,6 @@
 #include "models/model.h"
 #include "server/base/clock.h"
 #include "server/batching/batch_runner.h"
-#include "server/batching/batch_workers.h"
 #include "server/batching/batcher.h"
 #include "server/batching/prefix_cache.h"
 #include "server/batching/state_arenas.h"
@@ -78,7 +77,7 @@ class Engine {
   virtual ~Engine() = default;
 
   virtual const std::shared_ptr<const models::Model>& model() const = 0;
-  // Refuses everything for a model that takes no batches.
+  // For a model that takes no batches, nobody takes any from it: calls are refused by the model's task.
   virtual Batcher& batcher() = 0;
   // Of the queue that the model has: of batches, or of sentences to translate.
   virtual BatcherStats queue_stats() { return batcher().stats(); }

@@ -218,6 +218,22 @@ TEST_F(ModelTranslationsTest, GreedyAndBeamAsOneHypothesisAtATime) {
   EXPECT_EQ(translations().stats().source_tokens, 5 + 8 + 8 + 1 + 8);
 }
 
+// A call of another task learns from its parser that the model is a translator, not from the queue.
+TEST_F(ModelTranslationsTest, TheQueueOfBatchesRefusesNothingBeforeADrain) {
+  Start();
+  const auto check = [this] {
+    return engine_->batcher().CheckAdmission(1, 1, Priority::kNormal, absl::InfiniteFuture());
+  };
+  EXPECT_TRUE(check().ok());
+  EXPECT_EQ(engine_->instances(), options_.instances);
+  EXPECT_EQ(
+      translations().CheckAdmission(1 << 30, 1, Priority::kNormal, absl::InfiniteFuture()).code(),
+      absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(engine_->queue_stats().rejected[RejectReason::kQueueFull], 1);
+  EXPECT_TRUE(engine_->Drain(clock_.Now() + kPatience));
+  EXPECT_EQ(check().code(), absl::StatusCode::kUnavailable);
+}
+
 TEST_F(ModelTranslationsTest, TheSameHypothesesAloneAndInAnyMix) {
   Load();
   const std::vector<TranslateTask> tasks = Mix(60, 1);

@@ -45,8 +45,8 @@ absl::Status CheckOptions(const SchedulerOptions& options) {
                                     {"max_streams", options.max_streams, 1},
                                     {"max_waiting_rows", options.max_waiting_rows, 1},
                                     {"max_waiting_sequences", options.max_waiting_sequences, 1},
-                                    {"max_begun_branches", options.max_begun_branches, 1}});
-  status.Update(CheckAgeing(options.ageing_interval));
+                                    {"max_begun_branches", options.max_begun_branches, 1}},
+                                   options.ageing_interval);
   const int64_t workers =
       std::accumulate(options.workers.begin(), options.workers.end(), int64_t{0});
   if (workers < 1)

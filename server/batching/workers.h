@@ -28,10 +28,7 @@ namespace sru::server::batching {
 struct WorkersOptions {
   std::string name = "engine";      // of the model, for the log
   std::string workers = "workers";  // what the log calls them
-  // Each worker stays on one core out of ProcessCorePool(); the log says which. A worker that cannot be
-  // pinned runs anyway, with a warning.
-  bool pin_cores = false;
-  // After this much work at a time, a worker yields its core to other threads; 0 = never.
+  bool pin_cores = false;           // as EngineOptions has it, and the next one
   absl::Duration compute_turn = absl::Microseconds(200);
   // Told by a worker whose device has failed, possibly several times; must call LoseDevice(). Empty: the
   // worker calls it.
