@@ -31,7 +31,7 @@ columns:
   scan us       the recurrences alone, one sequence after the other, float32, U in the cache
   GFLOP/s       of the products alone
   arrangement   where --arrangement is given: rows of a piece, blocks together, places of the scan per step
-                of the products, KiB of a chunk (kernels/cpu/tile_arrangement.h); scripts/tune_amx.sh
+                of the products, KiB of a chunk (kernels/cpu/tiles/tile_arrangement.h); scripts/tune_amx.sh
                 finds the best ones
 
 examples:

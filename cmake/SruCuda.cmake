@@ -70,7 +70,7 @@ elseif(why)
   message(FATAL_ERROR "SRU_CUDA=${SRU_CUDA}: ${why}; name another toolkit's nvcc with -DSRU_NVCC=..., or set SRU_CUDA=OFF")
 endif()
 
-# -fmad=false: see kernels/cuda/scan.cuh.
+# -fmad=false: see kernels/cuda/kernels/scan.cuh.
 set(SRU_NVCC_FLAGS -std=c++17 -O3 -fmad=false -I${SRU_SOURCE_ROOT} -Xcompiler -Wall,-Wextra,-fPIC)
 if(SRU_WERROR)
   list(APPEND SRU_NVCC_FLAGS -Werror all-warnings)

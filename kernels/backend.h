@@ -42,9 +42,10 @@ inline constexpr int kFuseAll = 512;          // that can be
 
 // The hardware that a backend uses. Each field is read by the backend that its name begins with.
 struct BackendOptions {
-  std::string cpu_isa = "auto";   // auto (the machine's best) or a name of cpu/cpu_isa.h; a process
-                                  // that has forced one cannot take another
-  int cpu_threads = 0;            // most threads for one large batch; 0 = one per core
+  std::string cpu_isa =
+      "auto";           // auto (the machine's best) or a name of cpu/isa/cpu_isa.h; a process
+                        // that has forced one cannot take another
+  int cpu_threads = 0;  // most threads for one large batch; 0 = one per core
   std::vector<int> cuda_devices;  // ordinals; empty = every device that the kernels run on
   // Bytes that weights and workspaces may take of each device; 0 = nine tenths of what is free when
   // the backend is created.

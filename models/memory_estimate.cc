@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/cpu/row_layout.h"
-#include "kernels/cpu/weight_layout.h"
+#include "kernels/cpu/base/row_layout.h"
+#include "kernels/cpu/base/weight_layout.h"
 #include "models/reader.h"
 #include "models/tokenizer_loader.h"
 

@@ -36,16 +36,34 @@ base                     |                                                    | 
 kernels                  |                                                    |
 kernels/common           | kernels                                            |
 kernels/reference        | kernels                                            |
-kernels/cpu              | kernels kernels/common                             | dnnl hwy openmp
-kernels/cuda             | kernels kernels/common                             | cuda
+kernels/cpu/base         | kernels kernels/common                             | hwy openmp
+kernels/cpu/tiles        | kernels kernels/common kernels/cpu/base            |
+kernels/cpu/isa          | kernels kernels/cpu/base kernels/cpu/tiles         | dnnl hwy
+kernels/cpu/int8         | kernels/cpu/base kernels/cpu/isa                   | hwy
+kernels/cpu/isa/processor_other.cc | kernels/cpu/isa kernels/cpu/int8 kernels/cpu/tiles |
+kernels/cpu/stacks       | kernels kernels/common kernels/cpu/base            | dnnl
+                         | kernels/cpu/tiles kernels/cpu/int8                 |
+kernels/cpu/programs     | kernels kernels/cpu/base kernels/cpu/stacks        | hwy
+kernels/cpu              | kernels kernels/cpu/base kernels/cpu/isa           |
+                         | kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs |
+kernels/cuda/kernels     | kernels kernels/common                             | cuda
+kernels/cuda/device      | kernels kernels/common kernels/cuda/kernels        | cuda
+kernels/cuda/stack       | kernels kernels/common kernels/cuda/kernels        |
+                         | kernels/cuda/device                                |
+kernels/cuda/program     | kernels kernels/cuda/kernels kernels/cuda/device   |
+                         | kernels/cuda/stack                                 |
+kernels/cuda             | kernels kernels/common kernels/cuda/kernels        | cuda
+                         | kernels/cuda/device kernels/cuda/stack             |
+                         | kernels/cuda/program                               |
 kernels/backend.cc       | kernels kernels/cpu kernels/cuda kernels/reference |
 kernels/testing          | kernels                                            |
-kernels/bench            | kernels kernels/common kernels/cpu kernels/cuda    | benchmark cuda dnnl openmp
-                         | kernels/testing                                    |
+kernels/bench            | kernels kernels/common kernels/testing             | benchmark cuda dnnl openmp
+                         | kernels/cpu/base kernels/cpu/isa kernels/cpu/stacks |
+                         | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack |
 
 models/text              | base                                               | absl utf8proc
 models/decoding          | models/text kernels base                           | absl
-models                   | models/text models/decoding kernels kernels/cpu    | absl nlohmann openssl
+models                   | models/text models/decoding kernels kernels/cpu/base | absl nlohmann openssl
                          | base                                               |
 
 server/base              | base                                               | absl nlohmann
@@ -78,13 +96,17 @@ client/sru_client.cc     | client/commands                                    |
 client/example           | client                                             |
 bench                    | client models kernels kernels/bench proto base     | absl grpc nghttp2 nlohmann protobuf
 
-tests/kernels/cuda_host  | kernels/cuda                                       |
-tests/kernels/cuda_runtime | kernels/cuda                                     | cuda
+tests/kernels/cuda_host  | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack |
+tests/kernels/cuda_runtime | kernels/cuda/device                              | cuda
 tests/testing            | tests/kernels/cuda_host server/batching server/calls | absl grpc nlohmann openssl protobuf sentencepiece
                          | server/base models models/decoding kernels base    |
-                         | kernels/cpu kernels/cuda proto                     |
+                         | kernels/cpu/base kernels/cpu/isa kernels/cpu/tiles |
+                         | kernels/cuda proto                                 |
 tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime kernels | hwy
-                         | kernels/common kernels/cpu kernels/cuda            |
+                         | kernels/common kernels/cpu/base kernels/cpu/tiles  |
+                         | kernels/cpu/isa kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs |
+                         | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack |
+                         | kernels/cuda/program kernels/cuda                  |
                          | kernels/bench kernels/testing                      |
 tests/golden             | tests/testing models models/decoding kernels       | nlohmann
 tests/gpu                | kernels kernels/testing                            |

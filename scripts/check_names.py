@@ -28,7 +28,7 @@ WORD = re.compile(r"[^\W\d]\w*\Z")
 BUILT_IN = ("bool", "char", "const", "double", "float", "int", "long", "short", "signed", "unsigned")
 CLOSING = {"(": ")", "[": "]", "[[": "]]", "{": "}", "<": ">"}
 # Headers that a program includes instead of others.
-STAND_INS = {"tests/kernels/cuda_host/launch_shim.h": "kernels/cuda/shared_memory.cuh"}
+STAND_INS = {"tests/kernels/cuda_host/launch_shim.h": "kernels/cuda/kernels/shared_memory.cuh"}
 
 
 def tokens(text):

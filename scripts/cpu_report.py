@@ -105,8 +105,8 @@ def bfloat16_layers(args, _):
 def arrangements(args, _):
     words = ["scripts/tune_amx.sh", *(["--seconds=0.01", "--quick"] if args.quick else ["--seconds=0.05"])]
     found = output_of([ROOT / words[0], *words[1:], f"--bin={args.bin}", f"--core={args.core}"], echo=True).strip("\n")
-    yield (f"## Arrangements of bfloat16's tiles\n\n`{' '.join(words)}`: the table of `kernels/cpu/tile_arrangement.cc` that this machine"
-           " asks for, by one layer, 32 tokens a sequence, with every arrangement that `kernels/cpu/tile_arrangement.h` has, against"
+    yield (f"## Arrangements of bfloat16's tiles\n\n`{' '.join(words)}`: the table of `kernels/cpu/tiles/tile_arrangement.cc` that this machine"
+           " asks for, by one layer, 32 tokens a sequence, with every arrangement that `kernels/cpu/tiles/tile_arrangement.h` has, against"
            f" oneDNN's bfloat16 products. All have the same bits.\n\n```\n{found}\n```")
 
 

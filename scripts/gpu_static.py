@@ -196,7 +196,7 @@ Figures = collections.namedtuple("Figures", "kernel dtype arguments instructions
 def compile_file(nvcc, source, name, architecture, folder):
     output = os.path.join(folder, f"{name}.{architecture}.cubin")
     command = [nvcc, "-std=c++17", "-O3", "-fmad=false", "-I", source, "-cubin",
-               f"-arch=sm_{architecture}", os.path.join(source, f"kernels/cuda/{name}.cu"), "-o",
+               f"-arch=sm_{architecture}", os.path.join(source, f"kernels/cuda/kernels/{name}.cu"), "-o",
                output]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           check=False)

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Measures all arrangements of bfloat16's tiles (kernels/cpu/tile_arrangement.h) on this machine and prints the best ones in the form
-# of the table of kernels/cpu/tile_arrangement.cc, with what each gains beside it.
+# Measures all arrangements of bfloat16's tiles (kernels/cpu/tiles/tile_arrangement.h) on this machine and prints the best ones in the form
+# of the table of kernels/cpu/tiles/tile_arrangement.cc, with what each gains beside it.
 #
 #   scripts/tune_amx.sh              for the best instruction set of this machine: amx or avx512_bf16
 #   scripts/tune_amx.sh --quick      two widths, to see that it works

@@ -1,4 +1,4 @@
-// A stack in bfloat16 by tiles, on one thread, with a chosen arrangement (cpu/tile_arrangement.h) instead
+// A stack in bfloat16 by tiles, on one thread, with a chosen arrangement (cpu/tiles/tile_arrangement.h) instead
 // of the table's.
 #ifndef SRU_KERNELS_BENCH_ARRANGED_STACK_H_
 #define SRU_KERNELS_BENCH_ARRANGED_STACK_H_
@@ -7,9 +7,9 @@
 #include <string>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/cpu_isa.h"
-#include "kernels/cpu/tile_run.h"
-#include "kernels/cpu/tile_stack.h"
+#include "kernels/cpu/isa/cpu_isa.h"
+#include "kernels/cpu/stacks/tile_run.h"
+#include "kernels/cpu/stacks/tile_stack.h"
 
 namespace sru::kernels {
 

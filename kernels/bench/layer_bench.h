@@ -21,7 +21,8 @@ struct LayerBenchOptions {
   int hidden = 128;    // per direction
   int directions = 2;  // 1 or 2
   int layers = 1;
-  std::string arrangement;  // a name of cpu/tile_arrangement.h, bfloat16 only; empty = the table's
+  std::string
+      arrangement;  // a name of cpu/tiles/tile_arrangement.h, bfloat16 only; empty = the table's
   Rounds rounds;
 };
 

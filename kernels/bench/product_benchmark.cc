@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "kernels/bench/bare_product.h"
-#include "kernels/cpu/aligned_buffer.h"
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/base/aligned_buffer.h"
+#include "kernels/cpu/stacks/product.h"
 
 namespace sru::kernels::cpu {
 namespace {

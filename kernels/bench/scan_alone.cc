@@ -4,7 +4,7 @@
 #include <random>
 
 #include "kernels/common/highway.h"
-#include "kernels/cpu/row_layout.h"
+#include "kernels/cpu/base/row_layout.h"
 
 namespace sru::kernels {
 namespace {

@@ -1,12 +1,12 @@
-// The scans of a stack on their own (cpu/scan.h), without the products that they wait for: all
+// The scans of a stack on their own (cpu/base/scan.h), without the products that they wait for: all
 // layers, directions and sequences, with U of at most kRows tokens, so that it stays in the cache.
 #ifndef SRU_KERNELS_BENCH_SCAN_ALONE_H_
 #define SRU_KERNELS_BENCH_SCAN_ALONE_H_
 
 #include <vector>
 
-#include "kernels/cpu/aligned_buffer.h"
-#include "kernels/cpu/scan.h"
+#include "kernels/cpu/base/aligned_buffer.h"
+#include "kernels/cpu/base/scan.h"
 #include "kernels/stack_spec.h"
 
 namespace sru::kernels {

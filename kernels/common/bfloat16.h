@@ -1,6 +1,6 @@
 // bfloat16 is the upper half of a float32. What the backends' conversions have in common; the types
-// and the treatment of NaN, which the hardware decides, are their own (cpu/bfloat16.h,
-// cuda/bfloat16.h).
+// and the treatment of NaN, which the hardware decides, are their own (cpu/base/bfloat16.h,
+// cuda/kernels/bfloat16.h).
 #ifndef SRU_KERNELS_COMMON_BFLOAT16_H_
 #define SRU_KERNELS_COMMON_BFLOAT16_H_
 

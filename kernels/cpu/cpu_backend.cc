@@ -4,17 +4,17 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/cpu/batch_run.h"
-#include "kernels/cpu/cpu_isa.h"
-#include "kernels/cpu/cpu_program.h"
-#include "kernels/cpu/cpu_workspace.h"
-#include "kernels/cpu/int8_kernel.h"
-#include "kernels/cpu/library_calls.h"
-#include "kernels/cpu/packed_stack.h"
-#include "kernels/cpu/parallel_runner.h"
-#include "kernels/cpu/scan.h"
-#include "kernels/cpu/tile_run.h"
-#include "kernels/cpu/tile_stack.h"
+#include "kernels/cpu/base/library_calls.h"
+#include "kernels/cpu/base/parallel_runner.h"
+#include "kernels/cpu/base/scan.h"
+#include "kernels/cpu/int8/int8_kernel.h"
+#include "kernels/cpu/isa/cpu_isa.h"
+#include "kernels/cpu/programs/cpu_program.h"
+#include "kernels/cpu/stacks/batch_run.h"
+#include "kernels/cpu/stacks/cpu_workspace.h"
+#include "kernels/cpu/stacks/packed_stack.h"
+#include "kernels/cpu/stacks/tile_run.h"
+#include "kernels/cpu/stacks/tile_stack.h"
 
 namespace sru::kernels::cpu {
 namespace {

@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "kernels/common/outputs.h"
-#include "kernels/cuda/cuda_workspace.h"
-#include "kernels/cuda/forward.h"
-#include "kernels/cuda/gpu.h"
-#include "kernels/cuda/packed_stack.h"
-#include "kernels/cuda/program_executable.h"
-#include "kernels/cuda/stack_on_device.h"
-#include "kernels/cuda/storage_type.h"
+#include "kernels/cuda/device/gpu.h"
+#include "kernels/cuda/kernels/storage_type.h"
+#include "kernels/cuda/program/program_executable.h"
+#include "kernels/cuda/stack/cuda_workspace.h"
+#include "kernels/cuda/stack/forward.h"
+#include "kernels/cuda/stack/packed_stack.h"
+#include "kernels/cuda/stack/stack_on_device.h"
 
 namespace sru::kernels::cuda {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device/device.h"
 
 namespace sru::kernels::cuda {
 

@@ -8,14 +8,14 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/fused_shape.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/open_devices.h"
-#include "kernels/cuda/product.h"
-#include "kernels/cuda/scan_shape.h"
+#include "kernels/cuda/device/cublaslt.h"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/open_devices.h"
+#include "kernels/cuda/device/product.h"
+#include "kernels/cuda/kernels/fused_shape.h"
+#include "kernels/cuda/kernels/launch.h"
+#include "kernels/cuda/kernels/scan_shape.h"
 #include "kernels/mutex.h"
 
 namespace sru::kernels::cuda {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/aligned_buffer.h"
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/base/aligned_buffer.h"
+#include "kernels/cpu/stacks/product.h"
 #include "kernels/state_arena.h"
 #include "kernels/testing/random_program.h"
 #include "kernels/testing/random_stack.h"

@@ -11,7 +11,7 @@
 
 #include "kernels/choose_backend.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/open_devices.h"
+#include "kernels/cuda/device/open_devices.h"
 #include "tests/kernels/cuda_host/host_device.h"
 
 namespace sru::kernels {

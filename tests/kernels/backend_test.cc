@@ -16,7 +16,7 @@
 #include <random>
 #include <string>
 
-#include "kernels/cpu/bfloat16.h"
+#include "kernels/cpu/base/bfloat16.h"
 #include "kernels/testing/guarded.h"
 #include "kernels/testing/random_stack.h"
 #include "tests/testing/strict_weight_source.h"

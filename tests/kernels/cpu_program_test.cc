@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/cpu_isa.h"
-#include "kernels/cpu/program_attend.h"
-#include "kernels/cpu/program_embed.h"
-#include "kernels/cpu/program_predict.h"
-#include "kernels/cpu/program_product.h"
-#include "kernels/cpu/program_rows.h"
+#include "kernels/cpu/isa/cpu_isa.h"
+#include "kernels/cpu/programs/program_attend.h"
+#include "kernels/cpu/programs/program_embed.h"
+#include "kernels/cpu/programs/program_predict.h"
+#include "kernels/cpu/programs/program_product.h"
+#include "kernels/cpu/programs/program_rows.h"
 #include "kernels/testing/random_program.h"
 
 namespace sru::kernels::cpu {

@@ -19,13 +19,13 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/array_plan.h"
-#include "kernels/cuda/bucket.h"
-#include "kernels/cuda/cuda_workspace.h"
-#include "kernels/cuda/fused_shape.h"
-#include "kernels/cuda/gpu.h"
-#include "kernels/cuda/graph_cache.h"
-#include "kernels/cuda/stack_on_device.h"
+#include "kernels/cuda/device/array_plan.h"
+#include "kernels/cuda/device/bucket.h"
+#include "kernels/cuda/device/gpu.h"
+#include "kernels/cuda/device/graph_cache.h"
+#include "kernels/cuda/kernels/fused_shape.h"
+#include "kernels/cuda/stack/cuda_workspace.h"
+#include "kernels/cuda/stack/stack_on_device.h"
 #include "kernels/testing/random_stack.h"
 #include "tests/kernels/cuda_host/host_device.h"
 

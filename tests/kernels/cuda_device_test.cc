@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/open_devices.h"
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/open_devices.h"
 #include "tests/kernels/cuda_runtime/simulated_runtime.h"
 
 namespace sru::kernels::cuda {

@@ -24,12 +24,12 @@
 // clang-format off
 #include "tests/kernels/cuda_host/launch_shim.h"
 // clang-format on
-#include "kernels/cuda/device_math.cuh"
-#include "kernels/cuda/kernel_args.h"
-#include "kernels/cuda/row_operations.cuh"
-#include "kernels/cuda/running_pool.cuh"
-#include "kernels/cuda/shared_memory.cuh"
-#include "kernels/cuda/tensor_core.cuh"
+#include "kernels/cuda/kernels/device_math.cuh"
+#include "kernels/cuda/kernels/kernel_args.h"
+#include "kernels/cuda/kernels/row_operations.cuh"
+#include "kernels/cuda/kernels/running_pool.cuh"
+#include "kernels/cuda/kernels/shared_memory.cuh"
+#include "kernels/cuda/kernels/tensor_core.cuh"
 #include "kernels/state_arena.h"
 
 namespace sru::kernels::cuda {
@@ -79,25 +79,25 @@ void CheckedSyncThreads(int site) {
 #define __syncthreads() CheckedSyncThreads(SRU_FAULT_FILE + __LINE__)
 // clang-format off
 #define SRU_FAULT_FILE 10000
-#include "kernels/cuda/scan.cuh"
+#include "kernels/cuda/kernels/scan.cuh"
 #undef SRU_FAULT_FILE
 #define SRU_FAULT_FILE 20000
-#include "kernels/cuda/fused.cuh"
+#include "kernels/cuda/kernels/fused.cuh"
 #undef SRU_FAULT_FILE
 #define SRU_FAULT_FILE 30000
-#include "kernels/cuda/head.cuh"
+#include "kernels/cuda/kernels/head.cuh"
 #undef SRU_FAULT_FILE
 #define SRU_FAULT_FILE 40000
-#include "kernels/cuda/block_math.cuh"
+#include "kernels/cuda/kernels/block_math.cuh"
 #undef SRU_FAULT_FILE
 #define SRU_FAULT_FILE 50000
-#include "kernels/cuda/pick.cuh"
+#include "kernels/cuda/kernels/pick.cuh"
 #undef SRU_FAULT_FILE
 #define SRU_FAULT_FILE 60000
-#include "kernels/cuda/predict.cuh"
+#include "kernels/cuda/kernels/predict.cuh"
 #undef SRU_FAULT_FILE
 #define SRU_FAULT_FILE 70000
-#include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/kernels/attend.cuh"
 #undef SRU_FAULT_FILE
 #define SRU_FAULT_FILE 80000
 // clang-format on

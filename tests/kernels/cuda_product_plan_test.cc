@@ -7,9 +7,9 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cuda/bfloat16.h"
-#include "kernels/cuda/gpu.h"
-#include "kernels/cuda/product_plan.h"
+#include "kernels/cuda/device/gpu.h"
+#include "kernels/cuda/kernels/bfloat16.h"
+#include "kernels/cuda/stack/product_plan.h"
 #include "tests/kernels/cuda_host/host_device.h"
 
 namespace sru::kernels::cuda {

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/predict_shape.h"
-#include "kernels/cuda/program_workspace.h"
+#include "kernels/cuda/kernels/predict_shape.h"
+#include "kernels/cuda/program/program_workspace.h"
 #include "kernels/program_executable.h"
 #include "kernels/state_arena.h"
 #include "kernels/testing/random_program.h"

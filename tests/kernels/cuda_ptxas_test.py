@@ -7,7 +7,7 @@
 * the fused layer does not multiply on tensor cores, or reads shared memory through generic addresses;
 
 or wrong: from compute capability 9.0 on each of them must wait for the kernels before it
-(kernels/cuda/dependent_args.cuh) ahead of its first branch and its first access to memory that they
+(kernels/cuda/kernels/dependent_args.cuh) ahead of its first branch and its first access to memory that they
 share, in PTX and in the machine code.
 
 Usage: cuda_ptxas_test.py FOLDER SOURCE_ROOT ARCHITECTURES, such as "80 90". FOLDER has what nvcc left there (--keep). Exits with 77

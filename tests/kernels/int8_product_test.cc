@@ -1,6 +1,6 @@
 // Products by int8 weights: the same bits from every kernel that this machine can run, for any number of rows,
 // and an error against float64 that follows from the rounding of x and w.
-#include "kernels/cpu/int8_product.h"
+#include "kernels/cpu/int8/int8_product.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "hwy/targets.h"
-#include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/isa/cpu_isa.h"
 
 namespace sru::kernels::cpu {
 namespace {

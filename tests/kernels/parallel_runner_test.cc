@@ -1,5 +1,5 @@
 // Every item runs once, slots are exclusive, and busy cores are left alone.
-#include "kernels/cpu/parallel_runner.h"
+#include "kernels/cpu/base/parallel_runner.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/cpu/library_calls.h"
+#include "kernels/cpu/base/library_calls.h"
 
 namespace sru::kernels::cpu {
 namespace {

@@ -1,6 +1,6 @@
 // The vector kernels on every instruction set that this machine has, against scalar loops in
 // float64.
-#include "kernels/cpu/scan.h"
+#include "kernels/cpu/base/scan.h"
 
 #include <gtest/gtest.h>
 
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "hwy/targets.h"
-#include "kernels/cpu/aligned_buffer.h"
-#include "kernels/cpu/layer_norm.h"
-#include "kernels/cpu/row_layout.h"
+#include "kernels/cpu/base/aligned_buffer.h"
+#include "kernels/cpu/base/layer_norm.h"
+#include "kernels/cpu/base/row_layout.h"
 
 namespace sru::kernels::cpu {
 namespace {

@@ -1,5 +1,5 @@
 // The tile kernels of this machine and the emulation of AMX, and the choice among them.
-#include "kernels/cpu/tile_kernel.h"
+#include "kernels/cpu/tiles/tile_kernel.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/cpu/cpu_isa.h"
-#include "kernels/cpu/tile_run.h"
-#include "kernels/cpu/tile_stack.h"
+#include "kernels/cpu/isa/cpu_isa.h"
+#include "kernels/cpu/stacks/tile_run.h"
+#include "kernels/cpu/stacks/tile_stack.h"
 #include "kernels/testing/random_stack.h"
 #include "tests/testing/emulated_tiles.h"
 

@@ -2,8 +2,8 @@
 #define HWY_COMPILE_ONLY_STATIC
 #include "tests/testing/emulated_tiles.h"
 
-#include "kernels/cpu/bfloat16.h"
-#include "kernels/cpu/tile_kernel-inl.h"
+#include "kernels/cpu/base/bfloat16.h"
+#include "kernels/cpu/tiles/tile_kernel-inl.h"
 
 namespace sru::kernels::cpu {
 namespace HWY_NAMESPACE {

@@ -2,7 +2,7 @@
 #ifndef SRU_TESTS_TESTING_EMULATED_TILES_H_
 #define SRU_TESTS_TESTING_EMULATED_TILES_H_
 
-#include "kernels/cpu/tile_kernel.h"
+#include "kernels/cpu/tiles/tile_kernel.h"
 
 namespace sru::kernels::cpu {
 

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/isa/cpu_isa.h"
 #include "tests/testing/emulated_tiles.h"
 #include "tests/testing/tested_backend.h"
 

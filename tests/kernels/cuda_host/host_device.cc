@@ -16,16 +16,16 @@
 // clang-format off
 #include "tests/kernels/cuda_host/launch_shim.h"
 // clang-format on
-#include "kernels/cuda/compare.cuh"
-#include "kernels/cuda/embedding.cuh"
-#include "kernels/cuda/fused.cuh"
-#include "kernels/cuda/head.cuh"
-#include "kernels/cuda/layer_norm.cuh"
-#include "kernels/cuda/operation_launch.cuh"
-#include "kernels/cuda/pool.cuh"
-#include "kernels/cuda/product_plan.h"
-#include "kernels/cuda/scan.cuh"
-#include "kernels/cuda/storage_type.h"
+#include "kernels/cuda/kernels/compare.cuh"
+#include "kernels/cuda/kernels/embedding.cuh"
+#include "kernels/cuda/kernels/fused.cuh"
+#include "kernels/cuda/kernels/head.cuh"
+#include "kernels/cuda/kernels/layer_norm.cuh"
+#include "kernels/cuda/kernels/operation_launch.cuh"
+#include "kernels/cuda/kernels/pool.cuh"
+#include "kernels/cuda/kernels/scan.cuh"
+#include "kernels/cuda/kernels/storage_type.h"
+#include "kernels/cuda/stack/product_plan.h"
 
 namespace sru::testing {
 namespace {

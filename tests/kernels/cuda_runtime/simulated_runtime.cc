@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "kernels/cuda/cublaslt.h"
-#include "kernels/cuda/product.h"
+#include "kernels/cuda/device/cublaslt.h"
+#include "kernels/cuda/device/product.h"
 
 // What the handles point to.
 struct CUstream_st {

@@ -1,0 +1,20 @@
+// bfloat16 values as the CPU backend stores them: plain 16-bit integers.
+#ifndef SRU_KERNELS_CPU_BASE_BFLOAT16_H_
+#define SRU_KERNELS_CPU_BASE_BFLOAT16_H_
+
+#include <cstdint>
+
+#include "kernels/common/bfloat16.h"
+
+namespace sru::kernels::cpu {
+
+using BFloat16 = uint16_t;
+
+inline BFloat16 ToBFloat16(float value) { return BFloat16Bits(value); }
+inline float ToFloat(BFloat16 value) { return FloatOfBFloat16Bits(value); }
+// The float32 value of the nearest bfloat16.
+inline float RoundedToBFloat16(float value) { return ToFloat(ToBFloat16(value)); }
+
+}  // namespace sru::kernels::cpu
+
+#endif  // SRU_KERNELS_CPU_BASE_BFLOAT16_H_

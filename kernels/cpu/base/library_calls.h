@@ -1,0 +1,42 @@
+// What a call through the backend's interface needs around oneDNN.
+#ifndef SRU_KERNELS_CPU_BASE_LIBRARY_CALLS_H_
+#define SRU_KERNELS_CPU_BASE_LIBRARY_CALLS_H_
+
+#include <omp.h>
+
+#include <exception>
+#include <new>
+#include <string>
+#include <system_error>
+
+#include "kernels/status.h"
+
+namespace sru::kernels::cpu {
+
+// Batches run in parallel on the callers' threads; a product must not start threads of its own.
+inline void UseOneThread() { omp_set_num_threads(1); }
+
+// Runs `body` and turns what oneDNN, the allocator and std::thread throw into a status.
+template <typename Body>
+Status CatchErrors(const char* action, Body body) {
+  try {
+    body();
+    return OkStatus();
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kResourceExhausted, std::string(action) + ": out of memory");
+  } catch (const std::system_error& e) {
+    if (e.code() != std::errc::resource_unavailable_try_again) {
+      return Internal(std::string(action) + ": " + e.what());
+    }
+    return Status(StatusCode::kResourceExhausted,
+                  std::string(action) + ": a thread cannot be started (" + e.what() +
+                      "): the limit of threads (ulimit -u, pids.max of the control group) or of "
+                      "memory (ulimit -v) is reached");
+  } catch (const std::exception& e) {
+    return Internal(std::string(action) + ": " + e.what());
+  }
+}
+
+}  // namespace sru::kernels::cpu
+
+#endif  // SRU_KERNELS_CPU_BASE_LIBRARY_CALLS_H_

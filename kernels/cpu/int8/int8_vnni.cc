@@ -1,0 +1,61 @@
+// Products by int8 weights with VPDPBUSD, which adds four products of an unsigned and a signed byte to an
+// int32. Compiled for AVX512_VNNI.
+#include <immintrin.h>
+
+#include "kernels/cpu/int8/int8_kernel-inl.h"
+
+namespace sru::kernels::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+// A value of x is 256 high + low, each a signed byte.
+struct VnniDot {
+  static constexpr int kDepth = 4;
+  // 16 sums at most: with more the compiler does not keep them in the 32 registers.
+  static constexpr int kMaxRows = 4;
+  static constexpr int Vectors(int rows) { return rows <= 2 ? 4 : 2; }
+
+  struct Sums {
+    __m512i high;
+    __m512i low;
+  };
+  static HWY_INLINE Sums Zero() { return {_mm512_setzero_si512(), _mm512_setzero_si512()}; }
+
+  static HWY_INLINE __m512i Load(const uint8_t* weights) { return _mm512_loadu_si512(weights); }
+
+  static HWY_INLINE void Add(__m512i weights, const int16_t* x, Sums* sums) {
+    int32_t bytes[2];
+    __builtin_memcpy(bytes, x, sizeof(bytes));
+    sums->high = _mm512_dpbusd_epi32(sums->high, weights, _mm512_set1_epi32(bytes[0]));
+    sums->low = _mm512_dpbusd_epi32(sums->low, weights, _mm512_set1_epi32(bytes[1]));
+  }
+
+  // The bits past the 32nd that are lost on the way cancel out: the total is an int32.
+  static HWY_INLINE Int8IntVector Total(const Sums& sums) {
+    return hn::Add(hn::ShiftLeft<8>(Int8IntVector{sums.high}), Int8IntVector{sums.low});
+  }
+
+  // Of each four values first the high bytes, then the low ones.
+  static HWY_INLINE void Store(Int8IntVector q, int16_t* x) {
+    const Int8IntVector high = hn::ShiftRight<8>(hn::Add(q, hn::Set(Int8Int(), 128)));
+    // With full masks: the plain intrinsics draw false warnings from GCC 12.
+    const __m128i high_bytes = _mm512_maskz_cvtepi32_epi8(0xffff, high.raw);
+    const __m128i low_bytes = _mm512_maskz_cvtepi32_epi8(0xffff, q.raw);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(x), _mm_unpacklo_epi32(high_bytes, low_bytes));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(x + 8), _mm_unpackhi_epi32(high_bytes, low_bytes));
+  }
+};
+
+const char* Name() { return "AVX512_VNNI"; }
+void Multiply(const Int8Call& call) { MultiplyInt8<VnniDot>(call); }
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+
+const Int8Kernel& VnniInt8Kernel() {
+  static constexpr Int8Kernel kKernel = {HWY_NAMESPACE::Name, HWY_NAMESPACE::VnniDot::kDepth,
+                                         HWY_NAMESPACE::Multiply};
+  return kKernel;
+}
+
+}  // namespace sru::kernels::cpu

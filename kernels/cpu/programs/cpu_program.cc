@@ -1,0 +1,363 @@
+#include "kernels/cpu/programs/cpu_program.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <unordered_set>
+#include <utility>
+#include <variant>
+
+#include "kernels/cpu/base/library_calls.h"
+
+namespace sru::kernels::cpu {
+namespace {
+
+// Packs the weights of one operation after the other: as their list names them, but for those of
+// Embed and Predict, which are packed in a way of their own.
+class Packer : public ProgramVisitor {
+ public:
+  Packer(const Program& program, const ProgramShape& shape, const Arithmetic& arithmetic,
+         WeightSource* source, const CompileStack& compile_stack)
+      : ProgramVisitor(program, shape),
+        arithmetic_(arithmetic),
+        source_(source),
+        compile_stack_(compile_stack),
+        shapes_(arithmetic.products) {}
+
+  Status Pack(ValueId id, PackedOperation* packed) {
+    packed_ = packed;
+    std::visit([&](const auto& op) { PackWeights(op); }, program_.operations[id]);
+    return status_;
+  }
+
+  void Matrix(const char* /*name*/, const FloatView& view, int64_t rows, int64_t columns) {
+    const int n = static_cast<int>(rows);
+    packed_->product = Shared(&products_, KeyOf(view, {}, n), [&] {
+      return std::make_shared<BlockedProduct>(shapes_, arithmetic_, source_, view,
+                                              static_cast<int>(columns), n);
+    });
+  }
+  // Zeros if it is absent.
+  void Vector(const char* /*name*/, const FloatView& view, int64_t size, Presence = {}) {
+    AlignedBuffer& copy = packed_->vectors.emplace_back(static_cast<size_t>(size));
+    const ReadWeights readable(source_, view);
+    std::copy_n(view.data, view.size, copy.data());
+  }
+  int Layers(const char* /*name*/, const StackSpec& spec, bool /*one_direction*/) {
+    status_ = compile_stack_(spec, &packed_->stack);
+    return 0;
+  }
+
+ private:
+  // The views that operations share what is packed of: where they point to and their sizes.
+  using ViewKey = std::tuple<const float*, size_t, const float*, size_t, int>;
+  static ViewKey KeyOf(const FloatView& weight, const FloatView& bias, int width) {
+    return {weight.data, weight.size, bias.data, bias.size, width};
+  }
+
+  using EmbedKey = std::tuple<ViewKey, float, bool>;  // with the scale and `positions`
+
+  // What `known` has for the key, or else what `make` makes.
+  template <typename Key, typename T, typename Make>
+  static std::shared_ptr<const T> Shared(std::map<Key, std::shared_ptr<const T>>* known,
+                                         const Key& key, const Make& make) {
+    std::shared_ptr<const T>& packed = (*known)[key];
+    if (packed == nullptr) packed = make();
+    return packed;
+  }
+
+  void PackWeights(const ops::Embed& op) {
+    const EmbedKey key = {KeyOf(op.table, {}, op.width), op.scale, op.positions};
+    packed_->embed = Shared(&embeds_, key, [&] {
+      return std::make_shared<EmbedTable>(op, arithmetic_.rounds_embedding, source_);
+    });
+  }
+  void PackWeights(const ops::Predict& op) {
+    packed_->predict = Shared(&predictions_, KeyOf(op.weight, op.bias, op.vocabulary_size), [&] {
+      return std::make_shared<Prediction>(op, WidthOf(op.x), arithmetic_, shapes_, source_);
+    });
+  }
+  template <typename Op>
+  void PackWeights(const Op& op) {
+    op.Visit(*this);
+  }
+
+  const Arithmetic arithmetic_;
+  WeightSource* const source_;
+  const CompileStack& compile_stack_;
+  ProductShapes shapes_;
+  std::map<EmbedKey, std::shared_ptr<const EmbedTable>> embeds_;
+  std::map<ViewKey, std::shared_ptr<const BlockedProduct>> products_;
+  std::map<ViewKey, std::shared_ptr<const Prediction>> predictions_;
+  PackedOperation* packed_ = nullptr;
+  Status status_;
+};
+
+// Gives out places in one piece of memory, which grows as needed.
+class Places {
+ public:
+  size_t Take(size_t size) {
+    for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
+      if (gap->size < size) continue;
+      const size_t begin = gap->begin;
+      gap->begin += size;
+      gap->size -= size;
+      if (gap->size == 0) gaps_.erase(gap);
+      return begin;
+    }
+    size_t begin = end_;
+    if (!gaps_.empty() && gaps_.back().begin + gaps_.back().size == end_) {
+      begin = gaps_.back().begin;
+      gaps_.pop_back();
+    }
+    end_ = begin + size;
+    return begin;
+  }
+
+  void Give(size_t begin, size_t size) {
+    if (size == 0) return;
+    auto next = std::find_if(gaps_.begin(), gaps_.end(),
+                             [begin](const Gap& gap) { return gap.begin > begin; });
+    next = gaps_.insert(next, {begin, size});
+    if (std::next(next) != gaps_.end() && begin + size == std::next(next)->begin) {
+      next->size += std::next(next)->size;
+      gaps_.erase(std::next(next));
+    }
+    if (next != gaps_.begin() && std::prev(next)->begin + std::prev(next)->size == begin) {
+      std::prev(next)->size += next->size;
+      gaps_.erase(next);
+    }
+  }
+
+  size_t end() const { return end_; }
+
+ private:
+  struct Gap {
+    size_t begin;
+    size_t size;
+  };
+  std::vector<Gap> gaps_;  // ascending, never adjacent
+  size_t end_ = 0;
+};
+
+class CpuProgramExecutable : public ProgramExecutable {
+ public:
+  CpuProgramExecutable(std::unique_ptr<PackedProgram> packed,
+                       std::shared_ptr<ParallelRunner> parallel)
+      : packed_(std::move(packed)), parallel_(std::move(parallel)) {}
+
+  Status CreateWorkspace(const ProgramLimits& limits,
+                         std::unique_ptr<ProgramWorkspace>* workspace) const override {
+    Status status = ValidateLimits(packed_->program, limits);
+    if (!status.ok()) return status;
+    Status created;
+    status = CatchErrors("making a workspace", [&] {
+      created = CpuProgramWorkspace::Create(*packed_, limits, parallel_->threads(), workspace);
+    });
+    return status.ok() ? created : status;
+  }
+
+  Status CreateArena(const ArenaOptions& options,
+                     std::unique_ptr<StateArena>* arena) const override {
+    return CatchErrors("making an arena of states", [&] {
+      *arena = std::make_unique<StateArena>(packed_->program.fields, options, HostArenaMemory());
+    });
+  }
+
+  Status Run(const ProgramBatch& batch, const OutputBatch* outputs,
+             ProgramWorkspace& workspace) const override {
+    Status status =
+        ValidateBatch(packed_->program, packed_->shape, workspace.limits(), batch, outputs);
+    if (!status.ok()) return status;
+    UseOneThread();
+    Status run;
+    status = CatchErrors("running a batch", [&] {
+      run = RunProgram(*packed_, batch, outputs, static_cast<CpuProgramWorkspace&>(workspace),
+                       *parallel_);
+    });
+    return status.ok() ? run : status;
+  }
+
+  size_t weight_bytes() const override { return packed_->bytes(); }
+
+ private:
+  std::unique_ptr<PackedProgram> packed_;
+  std::shared_ptr<ParallelRunner> parallel_;
+};
+
+}  // namespace
+
+size_t PackedProgram::bytes() const {
+  size_t bytes = 0;
+  std::unordered_set<const void*> counted;
+  const auto add = [&](const auto& packed) {
+    if (packed != nullptr && counted.insert(packed.get()).second) bytes += packed->bytes();
+  };
+  for (const PackedOperation& operation : operations) {
+    for (const AlignedBuffer& vector : operation.vectors) bytes += vector.bytes();
+    add(operation.embed);
+    add(operation.product);
+    add(operation.predict);
+    if (operation.stack != nullptr) bytes += operation.stack->weight_bytes();
+  }
+  return bytes;
+}
+
+Status PackProgram(const Program& program, ProgramShape shape, const Arithmetic& arithmetic,
+                   WeightSource* source, const CompileStack& compile_stack, PackedProgram* packed) {
+  packed->program = WithoutWeights(program);
+  packed->shape = std::move(shape);
+  packed->operations.resize(program.operations.size());
+  packed->readers.resize(program.operations.size());
+  for (size_t i = 0; i < program.operations.size(); ++i) {
+    ForEachValue(program, static_cast<ValueId>(i),
+                 [&](ValueId used) { packed->readers[used] |= packed->shape.users[i]; });
+  }
+  for (size_t i = 0; i < program.outputs.size(); ++i) {
+    packed->readers[program.outputs[i].value] |= uint64_t{1} << i;
+  }
+  Packer packer(program, packed->shape, arithmetic, source, compile_stack);
+  for (size_t i = 0; i < program.operations.size(); ++i) {
+    Status status = packer.Pack(static_cast<ValueId>(i), &packed->operations[i]);
+    if (!status.ok()) return status;
+  }
+  return OkStatus();
+}
+
+Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLimits& limits,
+                                   int num_threads, std::unique_ptr<ProgramWorkspace>* workspace) {
+  const Program& program = packed.program;
+  std::unique_ptr<CpuProgramWorkspace> made(new CpuProgramWorkspace(limits));
+  // Those of sequence axes follow from the others.
+  int most_sequences = 0;
+  for (size_t i = 0; i < program.axes.size(); ++i) {
+    AxisLimits& axis = made->limits_.axes[i];
+    const AxisId of = program.axes[i].sequences_of;
+    if (of != kNone) axis = {limits.axes[of].max_sequences, limits.axes[of].max_sequences};
+    most_sequences = std::max(most_sequences, axis.max_sequences);
+  }
+  made->LayOutValues(packed);
+
+  made->threads.resize(std::min(num_threads, kMaxProgramThreads));
+  int predicted_rows = 0;
+  int adjustments = 0;
+  made->stacks.resize(program.operations.size());
+  for (size_t i = 0; i < program.operations.size(); ++i) {
+    const PackedOperation& operation = packed.operations[i];
+    const AxisLimits& axis = made->limits_.axes[packed.shape.values[i].axis];
+    const auto* const predict = std::get_if<ops::Predict>(&program.operations[i]);
+    const bool samples = predict != nullptr && predict->sampling != kNone;
+    for (Thread& thread : made->threads) {
+      if (operation.product != nullptr) thread.products.Add(*operation.product);
+      if (operation.predict != nullptr) {
+        thread.products.Add(operation.predict->product);
+        thread.predict.Add(*operation.predict, samples ? axis.max_rows : 0);
+      }
+    }
+    if (operation.predict != nullptr) predicted_rows = std::max(predicted_rows, axis.max_rows);
+    if (samples && predict->adjustments != kNone) {
+      const AxisId adjusted = program.inputs[predict->adjustments].axis;
+      adjustments = std::max(adjustments, limits.axes[adjusted].max_rows);
+    }
+    if (operation.stack != nullptr && axis.max_rows > 0 && axis.max_sequences > 0) {
+      WorkspaceLimits stack_limits;
+      stack_limits.max_tokens = axis.max_rows;
+      stack_limits.max_sequences = axis.max_sequences;
+      stack_limits.states = std::get<ops::Stack>(program.operations[i]).state != kNone;
+      stack_limits.turn = limits.turn;
+      Status status = operation.stack->CreateWorkspace(stack_limits, &made->stacks[i]);
+      if (!status.ok()) return status;
+    }
+  }
+
+  made->one_row_each.resize(most_sequences + 1);
+  for (int b = 0; b <= most_sequences; ++b) made->one_row_each[b] = b;
+  made->stack_offsets.resize(most_sequences + 1);
+  made->stack_outputs.resize(most_sequences);
+  made->initial_states.resize(most_sequences);
+  made->rows_added.resize(most_sequences);
+  made->rows.resize(predicted_rows);
+  made->unadjusted.resize(adjustments);
+  made->runs.resize(program.axes.size());
+  made->written.resize(program.axes.size());
+  for (size_t field = 0; field < program.fields.size(); ++field) {
+    made->written[packed.shape.field_axes[field]].push_back(static_cast<FieldId>(field));
+  }
+  *workspace = std::move(made);
+  return OkStatus();
+}
+
+// Memory is given back after an operation's last user and taken again by later ones. What runs in a
+// batch is a part of the operations, in the same order, so what does not overlap here never does.
+void CpuProgramWorkspace::LayOutValues(const PackedProgram& packed) {
+  const Program& program = packed.program;
+  const int count = static_cast<int>(program.operations.size());
+  // Append makes no rows of its own.
+  std::vector<ValueId> owner(count);
+  std::vector<int> last_use(count);
+  size_t spare = 0;
+  for (ValueId id = 0; id < count; ++id) {
+    const auto* append = std::get_if<ops::Append>(&program.operations[id]);
+    owner[id] = append != nullptr ? owner[append->x] : id;
+    last_use[id] = id;
+    ForEachValue(program, id, [&](ValueId used) { last_use[owner[used]] = id; });
+    // Products read rows past the last one.
+    const PackedOperation& operation = packed.operations[id];
+    const BlockedProduct* product =
+        operation.predict != nullptr ? &operation.predict->product : operation.product.get();
+    if (product != nullptr) {
+      spare = std::max(spare, static_cast<size_t>(product->piece_rows()) * product->k());
+    }
+  }
+  std::vector<size_t> sizes(count);
+  offset_of_value.resize(count);
+  Places places;
+  for (ValueId id = 0; id < count; ++id) {
+    if (owner[id] != id) {
+      offset_of_value[id] = offset_of_value[owner[id]];
+    } else {
+      const ValueSpec& value = packed.shape.values[id];
+      const size_t size = static_cast<size_t>(limits_.axes[value.axis].max_rows) * value.width;
+      constexpr size_t kLine = kRowAlignment;
+      sizes[id] = (size + kLine - 1) / kLine * kLine;
+      offset_of_value[id] = places.Take(sizes[id]);
+    }
+    for (ValueId used = 0; used <= id; ++used) {
+      if (owner[used] == used && last_use[used] == id) {
+        places.Give(offset_of_value[used], sizes[used]);
+      }
+    }
+  }
+  values = AlignedBuffer(places.end() + spare);
+}
+
+size_t CpuProgramWorkspace::bytes() const {
+  size_t bytes = values.bytes();
+  for (const std::unique_ptr<Workspace>& stack : stacks) {
+    if (stack != nullptr) bytes += stack->bytes();
+  }
+  for (const Thread& thread : threads) bytes += thread.products.bytes() + thread.predict.bytes();
+  bytes += (one_row_each.size() + stack_offsets.size() + rows.size()) * sizeof(int32_t);
+  bytes += unadjusted.size() * sizeof(float);
+  bytes += stack_outputs.size() * (sizeof(SequenceOutput) + sizeof(const float*) + sizeof(int));
+  return bytes;
+}
+
+Status CompileProgram(const Program& program, const Arithmetic& arithmetic, WeightSource* source,
+                      const CompileStack& compile_stack, std::shared_ptr<ParallelRunner> parallel,
+                      std::unique_ptr<ProgramExecutable>* executable) {
+  ProgramShape shape;
+  Status status = Validate(program, &shape);
+  if (!status.ok()) return status;
+  Status packing;
+  status = CatchErrors("packing weights", [&] {
+    auto packed = std::make_unique<PackedProgram>();
+    packing =
+        PackProgram(program, std::move(shape), arithmetic, source, compile_stack, packed.get());
+    if (!packing.ok()) return;
+    *executable = std::make_unique<CpuProgramExecutable>(std::move(packed), std::move(parallel));
+  });
+  return status.ok() ? packing : status;
+}
+
+}  // namespace sru::kernels::cpu

@@ -1,0 +1,159 @@
+#include "kernels/cpu/programs/program_rows.h"
+
+#include <cmath>
+
+#include "kernels/cpu/base/layer_norm.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/programs/program_rows.cc"
+#include "hwy/foreach_target.h"  // must come before highway.h
+#include "hwy/highway.h"
+#include "kernels/cpu/programs/row_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sru::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+void AddTarget(const float* a, const float* b, size_t n, float* y) {
+  ForEachVector(n, [&](auto d, size_t j) HWY_ATTR {
+    hn::StoreU(hn::Add(hn::LoadU(d, a + j), hn::LoadU(d, b + j)), d, y + j);
+  });
+}
+
+template <bool kRectifies>
+HWY_INLINE void AddBiasToRows(const float* z, size_t z_stride, const float* HWY_RESTRICT bias,
+                              int rows, size_t n, float* HWY_RESTRICT y, size_t y_stride) {
+  for (int row = 0; row < rows; ++row, z += z_stride, y += y_stride) {
+    ForEachVector(n, [&](auto d, size_t j) HWY_ATTR {
+      const auto sum = hn::Add(hn::LoadU(d, z + j), hn::LoadU(d, bias + j));
+      hn::StoreU(kRectifies ? Larger(hn::Zero(d), sum) : sum, d, y + j);
+    });
+  }
+}
+
+void AddBiasTarget(const float* z, size_t z_stride, const float* bias, int rows, size_t n,
+                   bool rectifies, float* y, size_t y_stride) {
+  if (rectifies) {
+    AddBiasToRows<true>(z, z_stride, bias, rows, n, y, y_stride);
+  } else {
+    AddBiasToRows<false>(z, z_stride, bias, rows, n, y, y_stride);
+  }
+}
+
+void ScaleTarget(float scale, const float* x, size_t n, float* y) {
+  ForEachVector(n, [&](auto d, size_t j) HWY_ATTR {
+    hn::StoreU(hn::Mul(hn::Set(d, scale), hn::LoadU(d, x + j)), d, y + j);
+  });
+}
+
+void ScaleAndAddTarget(float scale, const float* x, const float* a, size_t n, float* y) {
+  ForEachVector(n, [&](auto d, size_t j) HWY_ATTR {
+    hn::StoreU(hn::MulAdd(hn::Set(d, scale), hn::LoadU(d, x + j), hn::LoadU(d, a + j)), d, y + j);
+  });
+}
+
+void MaxTarget(const float* x, size_t n, float* y) {
+  ForEachVector(n, [&](auto d, size_t j) HWY_ATTR {
+    hn::StoreU(Larger(hn::LoadU(d, y + j), hn::LoadU(d, x + j)), d, y + j);
+  });
+}
+
+// Sum of f(j, vector) over n values; whole vectors are added first.
+template <class Term>
+HWY_INLINE float SumTerms(size_t n, const Term& term) {
+  const FullVector full;
+  const size_t whole = n / hn::Lanes(full) * hn::Lanes(full);
+  auto lanes = hn::Zero(full);
+  for (size_t j = 0; j < whole; j += hn::Lanes(full)) lanes = term(full, j, lanes);
+  float rest = 0;
+  ForEachVector(n - whole, [&](auto d, size_t j)
+                               HWY_ATTR { rest += SumOf(d, term(d, whole + j, hn::Zero(d))); });
+  return SumOf(full, lanes) + rest;
+}
+
+float DotTarget(const float* a, const float* b, size_t n) {
+  return SumTerms(n, [&](auto d, size_t j, auto sum) HWY_ATTR {
+    return hn::MulAdd(hn::LoadU(d, a + j), hn::LoadU(d, b + j), sum);
+  });
+}
+
+void NormalizeHuge(const float* x, const float* weight, const float* bias, size_t n, float epsilon,
+                   float* y) {
+  double sum = 0;
+  for (size_t i = 0; i < n; ++i) sum += x[i];
+  const double mean = sum / static_cast<double>(n);
+  double squares = 0;
+  for (size_t i = 0; i < n; ++i) squares += (x[i] - mean) * (x[i] - mean);
+  const double scale = 1.0 / __builtin_sqrt(squares / static_cast<double>(n) + epsilon);
+  for (size_t i = 0; i < n; ++i) {
+    y[i] = static_cast<float>((x[i] - mean) * scale * weight[i] + bias[i]);
+  }
+}
+
+void NormalizeTarget(const float* x, const float* weight, const float* bias, size_t n,
+                     float epsilon, float* y) {
+  const float size = static_cast<float>(n);
+  const float mean = SumTerms(n, [&](auto d, size_t j, auto sum)
+                                     HWY_ATTR { return hn::Add(hn::LoadU(d, x + j), sum); }) /
+                     size;
+  const float variance = SumTerms(n,
+                                  [&](auto d, size_t j, auto sum) HWY_ATTR {
+                                    const auto difference =
+                                        hn::Sub(hn::LoadU(d, x + j), hn::Set(d, mean));
+                                    return hn::MulAdd(difference, difference, sum);
+                                  }) /
+                         size;
+  if (!(variance <= kLargestVariance)) return NormalizeHuge(x, weight, bias, n, epsilon, y);
+  const float scale = 1.0f / __builtin_sqrtf(variance + epsilon);
+  ForEachVector(n, [&](auto d, size_t j) HWY_ATTR {
+    const auto normalized =
+        hn::Mul(hn::Sub(hn::LoadU(d, x + j), hn::Set(d, mean)), hn::Set(d, scale));
+    hn::StoreU(hn::MulAdd(normalized, hn::LoadU(d, weight + j), hn::LoadU(d, bias + j)), d, y + j);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace sru::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sru::kernels::cpu {
+
+HWY_EXPORT(AddTarget);
+HWY_EXPORT(AddBiasTarget);
+HWY_EXPORT(ScaleTarget);
+HWY_EXPORT(ScaleAndAddTarget);
+HWY_EXPORT(MaxTarget);
+HWY_EXPORT(DotTarget);
+HWY_EXPORT(NormalizeTarget);
+
+void AddRows(const float* a, const float* b, size_t n, float* y) {
+  HWY_DYNAMIC_DISPATCH(AddTarget)(a, b, n, y);
+}
+
+void AddBias(const float* z, size_t z_stride, const float* bias, int rows, size_t n, bool rectifies,
+             float* y, size_t y_stride) {
+  HWY_DYNAMIC_DISPATCH(AddBiasTarget)(z, z_stride, bias, rows, n, rectifies, y, y_stride);
+}
+
+void ScaleRow(float scale, const float* x, size_t n, float* y) {
+  HWY_DYNAMIC_DISPATCH(ScaleTarget)(scale, x, n, y);
+}
+
+void ScaleAndAddRow(float scale, const float* x, const float* a, size_t n, float* y) {
+  HWY_DYNAMIC_DISPATCH(ScaleAndAddTarget)(scale, x, a, n, y);
+}
+
+void MaxRow(const float* x, size_t n, float* y) { HWY_DYNAMIC_DISPATCH(MaxTarget)(x, n, y); }
+
+float DotRows(const float* a, const float* b, size_t n) {
+  return HWY_DYNAMIC_DISPATCH(DotTarget)(a, b, n);
+}
+
+void NormalizeValues(const float* x, const float* weight, const float* bias, size_t n,
+                     float epsilon, float* y) {
+  HWY_DYNAMIC_DISPATCH(NormalizeTarget)(x, weight, bias, n, epsilon, y);
+}
+
+}  // namespace sru::kernels::cpu
+#endif  // HWY_ONCE

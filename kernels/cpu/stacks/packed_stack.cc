@@ -1,0 +1,182 @@
+#include "kernels/cpu/stacks/packed_stack.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/cpu/base/bfloat16_rows.h"
+#include "kernels/cpu/base/weight_layout.h"
+#include "kernels/cpu/stacks/product_input.h"
+
+namespace sru::kernels::cpu {
+namespace {
+
+// U of one chunk of tokens stays within this many bytes, so that the scan finds it in the
+// second-level cache.
+constexpr size_t kChunkBytes = 256 * 1024;
+constexpr int kMinChunkRows = 32;
+
+int ChunkRows(int columns) {
+  const int rows = static_cast<int>(kChunkBytes / (sizeof(float) * columns)) / 16 * 16;
+  return std::clamp(rows, kMinChunkRows, kMaxChunkRows);
+}
+
+// What packing needs besides the weights.
+struct Packing {
+  WeightSource* weights = nullptr;
+  bool rounds = false;
+  ProductShapes shapes;
+  AlignedBuffer columns;  // scratch: one part's weights
+};
+
+AlignedBuffer Rounded(AlignedBuffer weights, bool rounds) {
+  if (rounds) RoundRowToBFloat16(weights.data(), weights.size());
+  return weights;
+}
+
+// Dimensions of a part: wide enough for products at full speed.
+constexpr int kPartSize = 128;
+
+// Adds the parts of one direction.
+void PackDirection(const LayerSpec& spec, const RowLayout& product_rows, int direction,
+                   Packing* packing, Layer* layer) {
+  const int padded = layer->output.padded();
+  const int matrices = spec.num_matrices;
+  layer->constants.push_back(PackGateConstants(spec, direction));
+  for (int first = 0; first < padded; first += kPartSize) {
+    const int size = std::min(kPartSize, padded - first);
+    AlignedBuffer& columns = packing->columns;
+    PackGateWeights(spec, product_rows, direction, first, size, &columns);
+    if (packing->rounds) RoundRowToBFloat16(columns.data(), columns.size());
+    Part part;
+    part.direction = direction;
+    part.first = first;
+    part.product =
+        std::make_unique<Product>(packing->shapes, columns.data(), product_rows.stride(),
+                                  matrices * size, RowBuckets(ChunkRows(matrices * size)));
+    part.scan = ScanParametersOf(spec, layer->constants.back());
+    part.scan.padded = size;
+    part.scan.v_f += first;
+    part.scan.v_r += first;
+    part.scan.b_f += first;
+    part.scan.b_r += first;
+    layer->parts.push_back(std::move(part));
+  }
+}
+
+Layer PackLayer(const LayerSpec& spec, const RowLayout& input, Packing* packing) {
+  const ReadLayerVectors vectors(packing->weights, spec);
+  Layer layer;
+  layer.rounds = packing->rounds;
+  layer.input = input;
+  layer.output = {spec.directions, spec.hidden_size};
+  layer.layer_norm = spec.layer_norm;
+  if (spec.layer_norm == LayerNorm::kBefore) layer.norm = PackNorm(spec, layer.input);
+  if (spec.layer_norm == LayerNorm::kAfter) layer.norm = PackNorm(spec, layer.output);
+  RowLayout product_rows = input;
+  if (spec.projection_size > 0) {
+    product_rows = {1, spec.projection_size};
+    const ReadWeights readable(packing->weights, spec.weight_proj);
+    const AlignedBuffer packed =
+        Rounded(PackProjection(spec, input, product_rows), packing->rounds);
+    layer.projection = std::make_unique<Product>(packing->shapes, packed.data(), input.stride(),
+                                                 product_rows.stride(),
+                                                 RowBuckets(ChunkRows(product_rows.stride())));
+  }
+  const ReadWeights readable(packing->weights, spec.weight);
+  for (int d = 0; d < spec.directions; ++d) {
+    PackDirection(spec, product_rows, d, packing, &layer);
+  }
+  layer.chunk_rows = layer.parts[0].product->max_rows();
+  for (const Part& part : layer.parts) {
+    layer.chunk_rows = std::min(layer.chunk_rows, part.product->max_rows());
+  }
+  return layer;
+}
+
+// U of the first layer for every token of the vocabulary, one array [vocabulary][n] per part:
+// it depends on the token alone, so serving looks it up instead of multiplying. The same product
+// makes it, hence the same bits. Empty when the model takes features, the table would be too large,
+// or the first layer is preceded by a map.
+std::vector<AlignedBuffer> TokenProducts(WeightSource* weights, const StackSpec& spec,
+                                         bool rounds_embedding, const Layer& first) {
+  std::vector<AlignedBuffer> tables;
+  size_t values_per_token = 0;
+  for (const Part& part : first.parts) values_per_token += part.product->n();
+  const size_t vocabulary = spec.vocabulary_size;
+  if (vocabulary == 0 || !spec.input_to_hidden.empty() ||
+      vocabulary * values_per_token * sizeof(float) > kMaxTokenProductBytes) {
+    return tables;
+  }
+  const size_t chunk = first.chunk_rows;
+  const size_t width = spec.input_size;
+  const size_t stride = first.input.stride();
+  AlignedBuffer x((chunk + kMaxChunkRows) * stride);
+  ProductInput product_input(first, first.chunk_rows);
+  std::vector<ProductRunner> runners;
+  for (const Part& part : first.parts) {
+    runners.emplace_back(*part.product);
+    tables.emplace_back((vocabulary + kMaxChunkRows) * part.product->n());
+  }
+  ReadRows(weights, spec.embedding, width, [&](size_t from, size_t count, const float* values) {
+    for (size_t done = 0; done < count; done += chunk) {
+      const int rows = static_cast<int>(std::min(chunk, count - done));
+      for (int row = 0; row < rows; ++row) {
+        first.input.Pack(values + (done + row) * width, x.data() + row * stride);
+      }
+      if (rounds_embedding) RoundRowToBFloat16(x.data(), rows * stride);
+      const float* input = product_input.Run(x.data(), rows);
+      for (size_t i = 0; i < runners.size(); ++i) {
+        runners[i].Run(input, rows, tables[i].data() + (from + done) * first.parts[i].product->n());
+      }
+    }
+  });
+  return tables;
+}
+
+}  // namespace
+
+PackedStack::PackedStack(const StackSpec& stack, const Arithmetic& arithmetic,
+                         WeightSource* weights)
+    : spec(WithoutWeights(stack)), rounds(arithmetic.rounds) {
+  Packing packing{weights, rounds, ProductShapes(arithmetic.products), {}};
+  RowLayout rows = FirstLayerInput(stack);
+  input = rows;
+  if (!stack.input_to_hidden.empty()) {
+    input = {1, stack.input_size};
+    const ReadWeights readable(weights, stack.input_to_hidden);
+    const int chunk_rows = ChunkRows(rows.stride());
+    input_to_hidden = std::make_unique<Product>(
+        packing.shapes, Rounded(PackTransposed(stack.input_to_hidden, input, rows), rounds).data(),
+        input.stride(), rows.stride(), RowBuckets(chunk_rows));
+  }
+  for (const LayerSpec& layer : stack.layers) {
+    layers.push_back(PackLayer(layer, rows, &packing));
+    rows = layers.back().output;
+  }
+  ProductShapes float32_shapes;
+  classifier = PackClassifier(float32_shapes, weights, stack, rows);
+  classifier_bias = PackVector(weights, stack.classifier_bias);
+  token_products = TokenProducts(weights, stack, arithmetic.rounds_embedding, layers[0]);
+  if (!ReadsEmbedding(stack, !token_products.empty())) return;
+  if (arithmetic.rounds_embedding) {
+    rounded_embedding = PackRoundedEmbedding(weights, stack, input, input.stride());
+  } else {
+    embedding = PackEmbedding(weights, stack, input, input.stride());
+  }
+}
+
+size_t PackedStack::bytes() const {
+  size_t bytes = embedding.bytes() + rounded_embedding.bytes() + classifier_bias.bytes();
+  if (classifier != nullptr) bytes += classifier->bytes();
+  if (input_to_hidden != nullptr) bytes += input_to_hidden->bytes();
+  for (const AlignedBuffer& table : token_products) bytes += table.bytes();
+  for (const Layer& layer : layers) {
+    bytes += layer.norm.weight.bytes() + layer.norm.bias.bytes();
+    if (layer.projection != nullptr) bytes += layer.projection->bytes();
+    for (const AlignedBuffer& buffer : layer.constants) bytes += buffer.bytes();
+    for (const Part& part : layer.parts) bytes += part.product->bytes();
+  }
+  return bytes;
+}
+
+}  // namespace sru::kernels::cpu

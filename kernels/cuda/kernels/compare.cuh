@@ -1,0 +1,27 @@
+// Whether rows that should be equal are, to the bit: how the backend tries a product's algorithms
+// (product_plan.h).
+#ifndef SRU_KERNELS_CUDA_KERNELS_COMPARE_CUH_
+#define SRU_KERNELS_CUDA_KERNELS_COMPARE_CUH_
+
+#include "kernels/cuda/kernels/dependent_args.cuh"
+#include "kernels/cuda/kernels/kernel_args.h"
+#include "kernels/cuda/kernels/rows_shape.h"
+
+namespace sru::kernels::cuda {
+
+// A template only so that a header may hold it.
+template <typename Word>
+__global__ void __launch_bounds__(kRowThreads)
+    CompareKernel(const DependentArgs<CompareArgs> dependent) {
+  const CompareArgs& args = dependent.Await();
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x;
+  if (at >= int64_t{args.rows} * args.words_per_row) return;
+  const int64_t row = at / args.words_per_row;
+  const int64_t word = at % args.words_per_row;
+  const Word expected = args.expected[row % args.period * args.words_per_row + word];
+  if (args.values[at] != expected) *args.differs = 1;
+}
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_KERNELS_COMPARE_CUH_

@@ -1,0 +1,103 @@
+// Launches of the CUDA kernels on a stream. Each returns the launch's own error; what goes wrong
+// while a kernel runs is reported by the wait for the stream. Nothing is allocated.
+//
+// Kernels are launched by LaunchKernel() and not by <<<>>>, whose error only cudaGetLastError()
+// tells: that is the last error of the host thread, on whatever device. A thread that has seen one
+// device fail would take the launch on the next device for a failure of that one.
+//
+// On compute capability 9.0 and later LaunchKernel() can let a kernel start before the kernels ahead
+// of it in its stream have ended (programmatic dependent launch). The order of what they read and
+// write stays as it is, for every kernel waits before it does anything: see dependent_args.cuh.
+#ifndef SRU_KERNELS_CUDA_KERNELS_LAUNCH_H_
+#define SRU_KERNELS_CUDA_KERNELS_LAUNCH_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/kernels/kernel_args.h"
+#include "kernels/cuda/kernels/operation_args.h"
+
+namespace sru::kernels::cuda {
+
+// Where a kernel is launched, and how.
+struct LaunchStream {
+  cudaStream_t stream;
+  bool dependent;  // may start before the kernels ahead of it have ended
+};
+
+// Whether kernels may be launched so on a device of this compute capability (its major number). A
+// recorded graph keeps the attribute since CUDA 12.3, both in the toolkit of the build and in the
+// driver; their versions are numbered as 12030.
+inline bool SupportsDependentLaunch(int compute_capability, int driver_version) {
+  constexpr int kMinVersion = 12030;
+  return compute_capability >= 9 && CUDART_VERSION >= kMinVersion && driver_version >= kMinVersion;
+}
+
+// Load the kernels of scan.cu, rows.cu, fused.cu and operations.cu onto the current device: not in the middle of a
+// recording, and so that a device that this build has no code for is found when it is opened.
+cudaError_t LoadScanKernels();
+cudaError_t LoadRowKernels();
+cudaError_t LoadFusedKernels();
+cudaError_t LoadOperationKernels();
+
+cudaError_t LaunchEmbed(DataType dtype, const EmbedArgs& args, LaunchStream stream);
+cudaError_t LaunchLayerNorm(DataType dtype, const LayerNormArgs& args, LaunchStream stream);
+// `dims` per thread: 2 or 4 (scan_shape.h).
+cudaError_t LaunchScan(DataType dtype, int dims, const ScanArgs& args, LaunchStream stream);
+// `slices` and `blocks` as fused_shape.h has them. How many blocks of a launch run at a time is at
+// least 1.
+int FusedBlocksPerMultiprocessor(const FusedArgs& args, int slices);
+cudaError_t LaunchFused(const FusedArgs& args, int slices, int blocks, LaunchStream stream);
+cudaError_t LaunchPool(DataType dtype, const PoolArgs& args, LaunchStream stream);
+cudaError_t LaunchHead(const HeadArgs& args, LaunchStream stream);
+cudaError_t LaunchCompare(const CompareArgs& args, LaunchStream stream);
+cudaError_t LaunchOperation(const OperationArgs& args, LaunchStream stream);
+
+// dependent_args.cuh
+template <typename Args>
+class DependentArgs;
+
+// Launches a kernel. `shared_bytes` is its DynamicShared().
+template <typename Args, typename... More>
+cudaError_t LaunchKernel(void (*kernel)(DependentArgs<Args>, More...), int64_t blocks, int threads,
+                         size_t shared_bytes, LaunchStream stream, const Args& args, More... more) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = {static_cast<unsigned>(blocks), 1, 1};
+  config.blockDim = {static_cast<unsigned>(threads), 1, 1};
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream.stream;
+  cudaLaunchAttribute attribute = {};
+  if (stream.dependent) {
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+  }
+  DependentArgs<Args> dependent(args);
+  void* pointers[] = {&dependent, &more...};
+  return cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), pointers);
+}
+
+// Loads one kernel onto the current device. `shared_bytes` is the most of DynamicShared() that it
+// is launched with.
+template <typename Kernel>
+cudaError_t LoadKernel(Kernel* kernel, size_t shared_bytes = 0) {
+  const void* const function = reinterpret_cast<const void*>(kernel);
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, function);
+  if (error != cudaSuccess || shared_bytes == 0) return error;
+  const cudaError_t grown = cudaFuncSetAttribute(
+      function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+  if (grown != cudaSuccess) return grown;
+  // How many of its blocks a multiprocessor runs is decided by shared memory, not by the cache that
+  // shares the place with it.
+  return cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
+                              cudaSharedmemCarveoutMaxShared);
+}
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_KERNELS_LAUNCH_H_

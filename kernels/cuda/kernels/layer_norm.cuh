@@ -1,0 +1,78 @@
+// Layer norm of rows, a warp per row, in float32 and in two passes (mean, then variance), whatever
+// the storage type.
+#ifndef SRU_KERNELS_CUDA_KERNELS_LAYER_NORM_CUH_
+#define SRU_KERNELS_CUDA_KERNELS_LAYER_NORM_CUH_
+
+#include "kernels/cuda/kernels/dependent_args.cuh"
+#include "kernels/cuda/kernels/device_math.cuh"
+#include "kernels/cuda/kernels/kernel_args.h"
+#include "kernels/cuda/kernels/rows_shape.h"
+#include "kernels/stack_spec.h"
+
+namespace sru::kernels::cuda {
+
+constexpr float kLargestVariance = 1e30f;
+constexpr float kHugeRowFactor = 0x1p-80f;  // the square of the largest float then fits
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    LayerNormKernel(const DependentArgs<LayerNormArgs> dependent) {
+  const LayerNormArgs& args = dependent.Await();
+  const int row =
+      static_cast<int>(blockIdx.x) * kRowWarps + static_cast<int>(threadIdx.x) / kWarpSize;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  // The whole warp leaves: those that stay exchange values.
+  if (row >= args.header->num_tokens || row >= args.max_tokens) return;
+  const int stride = args.segments * args.padded;
+  const int width = args.segments * args.size;
+  // Not through the read-only path: y may be x.
+  const T* x = static_cast<const T*>(args.x) + static_cast<int64_t>(row) * stride;
+  T* y = static_cast<T*>(args.y) + static_cast<int64_t>(row) * stride;
+
+  float factor = 1.0f;
+  float mean;
+  float variance;
+  while (true) {
+    float sum = 0.0f;
+    for (int i = lane; i < width; i += kWarpSize) {
+      sum += ToFloat(x[i < args.size ? i : i - args.size + args.padded]) * factor;
+    }
+    mean = WarpSum(sum) / static_cast<float>(width);
+    float squares = 0.0f;
+    for (int i = lane; i < width; i += kWarpSize) {
+      const float d = ToFloat(x[i < args.size ? i : i - args.size + args.padded]) * factor - mean;
+      squares = fmaf(d, d, squares);
+    }
+    variance = WarpSum(squares) / static_cast<float>(width);
+    // The same for the whole warp. Squares of huge values overflow: once more, scaled down.
+    if (variance <= kLargestVariance || factor != 1.0f) break;
+    factor = kHugeRowFactor;
+  }
+  const float scale = 1.0f / sqrtf(variance + args.epsilon * factor * factor);
+  // Several values are read before any is written: y may be x, so that the compiler cannot do so.
+  constexpr int kAtOnce = 8;
+  for (int first = lane; first < stride; first += kAtOnce * kWarpSize) {
+    float values[kAtOnce], weights[kAtOnce], biases[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int i = first + k * kWarpSize;
+      if (i < stride) {
+        values[k] = ToFloat(x[i]);
+        weights[k] = Unpack(LoadReadOnly<1>(args.weight + i), 0);
+        biases[k] = Unpack(LoadReadOnly<1>(args.bias + i), 0);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int i = first + k * kWarpSize;
+      // weight and bias are zero in the padding; x is finite there.
+      if (i < stride) {
+        y[i] = FromFloat<T>(fmaf((values[k] * factor - mean) * scale, weights[k], biases[k]));
+      }
+    }
+  }
+}
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_KERNELS_LAYER_NORM_CUH_

@@ -1,0 +1,269 @@
+// The arguments of the kernels that a program's operations run (program.h), beside those of its
+// stacks; kernel_args.h says what is common to all of them. Values are float32 rows, `stride` values
+// apart, whose padding is finite.
+//
+// A launch covers the rows and sequences of a bucket; the kernels leave out those past the batch's
+// own, which AxisHeader has.
+#ifndef SRU_KERNELS_CUDA_KERNELS_OPERATION_ARGS_H_
+#define SRU_KERNELS_CUDA_KERNELS_OPERATION_ARGS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <variant>
+
+#include "kernels/cuda/kernels/kernel_args.h"
+#include "kernels/data_type.h"
+#include "kernels/stack_spec.h"
+
+namespace sru::kernels::cuda {
+
+// What the kernels read of an axis of a batch.
+struct AxisHeader {
+  BatchHeader rows;  // first, so that it is the header of a stack's kernels too
+  int32_t num_sequences;
+  int32_t reserved[3];
+};
+
+// What most operations read of their axis: they make rows, and know the sequence of each,
+struct RowsOfAxis {
+  const AxisHeader* axis;
+  int max_rows;  // of the bucket
+  const int32_t* row_sequence;
+  const int32_t* offsets;  // [sequence]
+};
+// or make a row for each sequence of it.
+struct SequencesOfAxis {
+  const AxisHeader* axis;
+  int max_sequences;  // of the bucket
+  const int32_t* offsets;
+};
+
+// y[r][first_column + j] = x[source(r)][j], with zeros from `width` on up to `padded_width`; r counts
+// from 0, source(r) = rows[first + r], or first + r where there are no rows. Column j of x is at
+// j / x_size * x_padded + j % x_size, as in row_layout.h.
+struct CopyRowsArgs {
+  const BatchHeader* header;  // of the rows of `rows` or, without them, of x
+  int max_rows;               // of the bucket
+  int first;
+  const int32_t* rows;
+  const float* x;
+  int x_stride;
+  int x_size;
+  int x_padded;
+  DataType y_dtype;
+  void* y;
+  int y_stride;
+  int first_column;
+  int width;
+  int padded_width;
+};
+
+// y = scale * table[id] + positions (program.h's Embed).
+struct EmbedRowsArgs : RowsOfAxis {
+  const int32_t* ids;
+  DataType table_dtype;
+  const void* table;  // [vocabulary][stride]
+  int width;
+  int stride;  // of the table's rows and of y's
+  float scale;
+  const double* divisors;      // 10000^(2i / width) [(width + 1) / 2]; null = no positions
+  const int32_t* rows_before;  // [sequence] of the position field; null = none
+  float* y;
+};
+
+// y = max(y + bias, 0), or y + bias without relu.
+struct AddBiasArgs : RowsOfAxis {
+  int stride;
+  const float* bias;  // [stride]; null = zeros
+  bool relu;
+  float* y;
+};
+
+// y = a + (b + bias).
+struct AddRowsArgs : RowsOfAxis {
+  int stride;
+  const float* a;
+  const float* b;
+  const float* bias;  // [stride]; null = zeros
+  float* y;
+};
+
+// The states of a stack, from the slots' rows to the rows that a scan reads: dense
+// [segments][size] from in[sequence], zeros where it is null, to padded [segments][padded].
+struct GatherStateArgs : SequencesOfAxis {
+  int segments;
+  int size;
+  int padded;
+  const float* const* in;  // [sequence]
+  float* state;            // [sequence][segments][padded]
+};
+
+// The reverse: to out[sequence], where it is not null. A sequence without rows, which no scan has
+// touched, keeps in[sequence], or zeros where that is null.
+struct ScatterStateArgs : SequencesOfAxis {
+  int segments;
+  int size;
+  int padded;
+  const float* const* in;
+  const float* state;
+  float* const* out;
+};
+
+// y_t = x_{t-1} within a sequence, the first row being in[sequence], or zeros where there is none.
+struct ShiftRowsArgs : RowsOfAxis {
+  int width;
+  int stride;
+  const float* const* in;  // [sequence]; null = none in this bucket
+  const float* x;
+  float* y;
+};
+
+// out[sequence] = the sequence's last row of x, or in[sequence] where it has no rows; nothing where
+// out[sequence] is null.
+struct KeepLastArgs : SequencesOfAxis {
+  int width;
+  int stride;
+  const float* const* in;
+  float* const* out;
+  const float* x;
+};
+
+// y[sequence] = the sequence's last row of x, or in[sequence] where it has no rows, or zeros where that
+// is null.
+struct LastRowsArgs : SequencesOfAxis {
+  int width;
+  int stride;
+  const float* const* in;  // null = none in this bucket
+  const float* x;
+  float* y;
+};
+
+// A growing field of the slots of an axis: the rows before this run, and pages of kStatePageRows
+// rows of `width` values, of which those of a sequence begin at pages[page_begin].
+struct FieldPages {
+  const int32_t* rows_before;  // [sequence]
+  const int32_t* page_begin;   // [sequence]
+  float* const* pages;
+};
+
+// Adds the rows of x to a growing field.
+struct AppendArgs : RowsOfAxis {
+  int width;
+  int stride;
+  FieldPages field;
+  // [sequence]: the page, shared with other slots, whose rows the last page before this run must get
+  // first (StateArena::Run::copied_from()), by which a shared page is copied without a launch of its own;
+  // null = none.
+  const float* const* copied_from;
+  const float* x;
+};
+
+// y_t = sum_s softmax_s(scale * q_t . k_s) v_s for each head (program.h's Attend).
+struct AttendArgs : RowsOfAxis {
+  int heads;
+  int key_width;    // of q and k; a head has its part
+  int value_width;  // of v and y
+  float scale;
+  bool causal;
+  const float* q;
+  int q_stride;
+  float* y;
+  int y_stride;
+  // Keys and values are rows of values,
+  const float* keys;
+  const float* values;
+  int key_stride;
+  int value_stride;
+  const int32_t* key_offsets;  // of the axis of keys and values
+  const int32_t* map;          // [q's sequence]: theirs; null = the same
+  // or, where `keys` is null, rows of fields, to which this run has added q's sequences' rows if
+  // `appended` says so.
+  FieldPages key_field;
+  FieldPages value_field;
+  bool appended;
+  // The weights of head 0, a row's at attention[attention_begin[sequence]] plus the row's place in its
+  // sequence times the keys; null = not wanted.
+  const int64_t* attention_begin;  // [q's sequence]
+  float* attention;
+};
+
+// y_b = the pool of the rows of sequence b, or sum_t softmax_t(weights_t) x_t.
+struct PoolRowsArgs : SequencesOfAxis {
+  int width;
+  int stride;
+  Pooling pooling;
+  int directions;
+  const float* weights;  // rows of width 1; null = `pooling`
+  int weight_stride;
+  const float* x;
+  float* y;
+};
+
+// y_t = x_t . v_m, m being map[sequence], or the sequence.
+struct RowDotArgs : RowsOfAxis {
+  int width;
+  const int32_t* map;
+  const float* x;
+  int x_stride;
+  const float* v;
+  int v_stride;
+  float* y;
+  int y_stride;
+};
+
+// As program.h's Candidate.
+struct PredictCandidate {
+  int32_t id;
+  float log_prob;
+};
+
+// As program.h's Sampling and Adjustment.
+struct PickSampling {
+  float temperature;
+  int32_t top_k;
+  float top_p;
+  float min_p;
+  unsigned long long random;
+};
+struct PickAdjustment {
+  int32_t id;
+  float scale;
+  float add;
+};
+
+// What the kernels read of the rows of which a Predict is asked something.
+struct PredictHeader {
+  BatchHeader rows;
+  int32_t max_count;  // of candidates, over these rows
+  int32_t reserved[3];
+};
+
+// Of rows of logits: what Predict answers. Row r of the launch is number first + r of the rows that
+// are asked for. Where symbols are picked, all rows of x are asked for.
+struct PredictArgs {
+  const PredictHeader* header;
+  int max_rows;
+  int first;
+  float* logits;  // [r][logit_stride], without bias; the kernel adds it, and adjusts them
+  int logit_stride;
+  int vocabulary_size;
+  const float* bias;                  // [vocabulary_size]; null = zeros
+  const int32_t* targets;             // [first + r]; -1: no log-probability
+  const int32_t* counts;              // [first + r]: of candidates
+  float* log_prob;                    // [first + r]
+  PredictCandidate* candidates;       // [first + r][header->max_count]
+  const PickSampling* sampling;       // [first + r]; null = nothing is picked, nor is the rest read
+  const int32_t* adjustment_offsets;  // [first + r]; null = nothing is adjusted
+  const PickAdjustment* adjustments;
+  float* unadjusted;         // [adjustment]: scratch
+  PredictCandidate* picked;  // [first + r]
+};
+
+using OperationArgs =
+    std::variant<CopyRowsArgs, EmbedRowsArgs, AddBiasArgs, AddRowsArgs, GatherStateArgs,
+                 ScatterStateArgs, ShiftRowsArgs, KeepLastArgs, LastRowsArgs, AppendArgs,
+                 AttendArgs, PoolRowsArgs, RowDotArgs, PredictArgs>;
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_KERNELS_OPERATION_ARGS_H_

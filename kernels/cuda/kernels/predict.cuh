@@ -1,0 +1,256 @@
+// What Predict answers of a row of logits, by a block per row: the logarithm of the sum of
+// exponentials, the target's log-probability, the best candidates, and the symbol that is picked
+// (pick.cuh). Sums are made in an order that depends on the vocabulary alone.
+//
+// Candidates are ordered by their keys (logits.cuh). The row has kPredictParts parts, of which the
+// threads know the best keys. The `count`-th best of these is
+// at most the `count`-th best of the row, so the candidates are among the keys from there on. Those
+// are few, unless the best are all in a few parts; if they do not fit into shared
+// memory, the candidates are found one after the other.
+#ifndef SRU_KERNELS_CUDA_KERNELS_PREDICT_CUH_
+#define SRU_KERNELS_CUDA_KERNELS_PREDICT_CUH_
+
+#include <cfloat>
+
+#include "kernels/cuda/kernels/block_math.cuh"
+#include "kernels/cuda/kernels/dependent_args.cuh"
+#include "kernels/cuda/kernels/device_math.cuh"
+#include "kernels/cuda/kernels/logits.cuh"
+#include "kernels/cuda/kernels/operation_args.h"
+#include "kernels/cuda/kernels/pick.cuh"
+#include "kernels/cuda/kernels/predict_shape.h"
+#include "kernels/cuda/kernels/row_operations.cuh"
+#include "kernels/cuda/kernels/shared_memory.cuh"
+
+namespace sru::kernels::cuda {
+
+inline constexpr int kPredictParts = 256;
+// Keys that are sorted at a time.
+inline constexpr int kPredictKeys = 1024;
+
+template <int kThreads>
+struct PredictShared {
+  BlockShared<kThreads> block;
+  PickShared<kThreads> pick;
+  Word64 best[kThreads];  // of each thread's own, then of each part
+  Word64 keys[kPredictKeys];
+  Word64 threshold;
+  int num_keys;
+};
+
+// The candidates of a row.
+template <int kThreads>
+class Candidates {
+ public:
+  __device__ __forceinline__ Candidates(const Logits<kThreads>& logits,
+                                        const BlockMath<kThreads>& block,
+                                        PredictShared<kThreads>* shared)
+      : logits_(logits), block_(block), shared_(*shared) {}
+
+  // The `count` best keys, in order, by `write(place, key)`. `best` is the logits' Best() of
+  // everything.
+  template <typename Write>
+  __device__ __forceinline__ void Choose(int count, Word64 best, const Write& write) {
+    if (count <= kPredictParts && Collect(count, best)) {
+      for (int i = Thread(); i < shared_.num_keys; i += kThreads) {
+        const Word64 key = shared_.keys[i];
+        int place = 0;
+        for (int j = 0; j < shared_.num_keys; ++j) place += shared_.keys[j] > key ? 1 : 0;
+        if (place < count) write(place, key);
+      }
+      return;
+    }
+    Word64 limit = ~0ULL;
+    for (int place = 0; place < count; ++place) {
+      limit = block_.Max(logits_.Best(limit));
+      if (Thread() == 0) write(place, limit);
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ int Thread() { return static_cast<int>(threadIdx.x); }
+
+  // Puts the keys among which the candidates are into shared memory; false if there are too many.
+  __device__ __forceinline__ bool Collect(int count, Word64 best) {
+    shared_.best[Thread()] = best;
+    if (Thread() == 0) {
+      shared_.num_keys = 0;
+      shared_.threshold = 0;
+    }
+    __syncthreads();
+    if (Thread() < kPredictParts) {
+      Word64 of_part = best;
+      for (int i = Thread() + kPredictParts; i < kThreads; i += kPredictParts) {
+        if (shared_.best[i] > of_part) of_part = shared_.best[i];
+      }
+      shared_.best[Thread()] = of_part;
+    }
+    __syncthreads();
+    if (Thread() < kPredictParts) {
+      const Word64 of_part = shared_.best[Thread()];
+      int place = 0;
+      for (int i = 0; i < kPredictParts; ++i) place += shared_.best[i] > of_part ? 1 : 0;
+      // Exactly one part has this place: keys differ, and at least `count` parts have one.
+      if (place == count - 1 && of_part != 0) shared_.threshold = of_part;
+    }
+    __syncthreads();
+    const Word64 threshold = shared_.threshold;
+    if (best != 0 && best >= threshold) {
+      logits_.ForEach([&](int v, float logit) {
+        const Word64 key = KeyOf(logit, v);
+        if (key < threshold) return;
+        const int at = atomicAdd(&shared_.num_keys, 1);
+        if (at < kPredictKeys) shared_.keys[at] = key;
+      });
+    }
+    __syncthreads();
+    return shared_.num_keys <= kPredictKeys;
+  }
+
+  const Logits<kThreads> logits_;
+  BlockMath<kThreads> block_;
+  PredictShared<kThreads>& shared_;
+};
+
+// Finite, or -infinity for a symbol that is never picked.
+__device__ __forceinline__ float Adjusted(float logit, const PickAdjustment& adjustment) {
+  if (adjustment.add == -HUGE_VALF) return -HUGE_VALF;
+  const float scaled = logit > 0.0f ? logit / adjustment.scale : logit * adjustment.scale;
+  return fminf(fmaxf(scaled + adjustment.add, -FLT_MAX), FLT_MAX);
+}
+
+// A row's adjustments.
+class RowAdjustments {
+ public:
+  __device__ __forceinline__ RowAdjustments(const PredictArgs& args, int number)
+      : adjustments_(args.adjustments), unadjusted_(args.unadjusted), begin_(0), end_(0) {
+    if (args.adjustment_offsets == nullptr) return;
+    begin_ = args.adjustment_offsets[number];
+    end_ = args.adjustment_offsets[number + 1];
+  }
+
+  __device__ __forceinline__ bool empty() const { return begin_ == end_; }
+
+  // Replaces logits by adjusted ones, and keeps the former. Each symbol is adjusted once at most.
+  __device__ __forceinline__ void Apply(int threads, float* logits) const {
+    for (int i = begin_ + static_cast<int>(threadIdx.x); i < end_; i += threads) {
+      const PickAdjustment adjustment = adjustments_[i];
+      const float logit = logits[adjustment.id];
+      unadjusted_[i] = logit;
+      logits[adjustment.id] = Adjusted(logit, adjustment);
+    }
+  }
+
+  // The logit that a symbol had before Apply(), by the thread that asks.
+  __device__ __forceinline__ float Unadjusted(const float* logits, int32_t id) const {
+    int begin = begin_;
+    int end = end_;
+    while (begin < end) {
+      const int middle = begin + (end - begin) / 2;
+      if (adjustments_[middle].id < id) {
+        begin = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    return begin < end_ && adjustments_[begin].id == id ? unadjusted_[begin] : logits[id];
+  }
+
+ private:
+  const PickAdjustment* const adjustments_;
+  float* const unadjusted_;
+  int begin_;
+  int end_;
+};
+
+// Blocks that must fit a multiprocessor's registers; left to itself the compiler spills for more.
+template <int kThreads, bool kPicks>
+inline constexpr int kPredictBlocks = (kPicks ? 768 : 1024) / kThreads;
+
+template <int kThreads, bool kPicks>
+__global__ void __launch_bounds__(kThreads, (kPredictBlocks<kThreads, kPicks>))
+    PredictKernel(const DependentArgs<PredictArgs> dependent) {
+  const PredictArgs& args = dependent.Await();
+  const int number = args.first + static_cast<int>(blockIdx.x);
+  if (number >= args.header->rows.num_tokens) return;  // the whole block
+  auto* const shared = reinterpret_cast<PredictShared<kThreads>*>(DynamicShared());
+  BlockMath<kThreads> block(&shared->block);
+  const Logits<kThreads> logits = {args.logits + int64_t{blockIdx.x} * args.logit_stride,
+                                   args.vocabulary_size};
+  Word64 best = 0;
+  if (args.bias == nullptr) {
+    best = logits.Best(~0ULL);
+  } else {
+    logits.ForEach([&](int v, float product) {
+      const float logit = product + Unpack(LoadReadOnly<1>(args.bias + v), 0);
+      logits.at[v] = logit;
+      const Word64 key = KeyOf(logit, v);
+      if (key > best) best = key;
+    });
+  }
+  const float top = block.Max(best == 0 ? -HUGE_VALF : LogitOf(best));
+  float exponentials = 0.0f;
+  logits.ForEach([&](int, float logit) { exponentials += expf(logit - top); });
+  const float log_sum = logf(block.Sum(exponentials));
+  const int target = args.targets[number];
+  if (threadIdx.x == 0) {
+    args.log_prob[number] = target < 0 ? 0.0f : logits.at[target] - top - log_sum;
+  }
+  const int count = args.counts[number];
+  if (count > 0) {
+    PredictCandidate* candidates = args.candidates + int64_t{number} * args.header->max_count;
+    Candidates<kThreads>(logits, block, shared).Choose(count, best, [&](int place, Word64 key) {
+      candidates[place] = {IdOf(key), LogitOf(key) - top - log_sum};
+    });
+  }
+  if constexpr (kPicks) {
+    const PickSampling sampling = args.sampling[number];
+    const RowAdjustments adjustments(args, number);
+    Word64 best_of_thread = best;
+    if (!adjustments.empty()) {
+      __syncthreads();  // the logits have been read
+      adjustments.Apply(kThreads, logits.at);
+      __syncthreads();
+      best_of_thread = logits.Best(~0ULL);
+    }
+    const Word64 best_of_all = block.Max(best_of_thread);
+    const float adjusted_top = LogitOf(best_of_all);
+    int32_t id = -1;
+    if (adjusted_top > -HUGE_VALF) {
+      id = IdOf(best_of_all);
+      if (sampling.temperature > 0.0f) {
+        id = Picker<kThreads>(logits, sampling, adjusted_top, block, &shared->pick).Pick();
+      }
+    }
+    if (threadIdx.x == 0) {
+      const float logit = id < 0 ? 0.0f : adjustments.Unadjusted(logits.at, id);
+      args.picked[number] = {id, id < 0 ? 0.0f : logit - top - log_sum};
+    }
+  }
+}
+template <int kThreads, typename Launch>
+auto WithPredictKernel(const PredictArgs& args, const Launch& launch) {
+  const LaunchShape shape = {args.max_rows, kThreads, sizeof(PredictShared<kThreads>),
+                             /*threads_wait=*/true};
+  return args.sampling != nullptr ? launch(PredictKernel<kThreads, true>, shape, args)
+                                  : launch(PredictKernel<kThreads, false>, shape, args);
+}
+template <typename Launch>
+auto WithKernel(const PredictArgs& args, const Launch& launch) {
+  return args.vocabulary_size > kSmallVocabulary
+             ? WithPredictKernel<kLargePredictThreads>(args, launch)
+             : WithPredictKernel<kPredictThreads>(args, launch);
+}
+inline std::vector<PredictArgs> KernelVariants(const PredictArgs& args) {
+  static PickSampling sampling{};
+  std::vector<PredictArgs> variants(4, args);
+  for (int i = 0; i < 4; ++i) {
+    variants[i].vocabulary_size = i < 2 ? 1 : kSmallVocabulary + 1;
+    variants[i].sampling = i % 2 == 0 ? nullptr : &sampling;
+  }
+  return variants;
+}
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_KERNELS_PREDICT_CUH_

@@ -1,0 +1,228 @@
+// Operations that make each row from a row or two: copies, embeddings, sums, shifts. A thread makes
+// one value, except for the products of rows, which a warp makes.
+#ifndef SRU_KERNELS_CUDA_KERNELS_ROW_OPERATIONS_CUH_
+#define SRU_KERNELS_CUDA_KERNELS_ROW_OPERATIONS_CUH_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cuda/kernels/dependent_args.cuh"
+#include "kernels/cuda/kernels/device_math.cuh"
+#include "kernels/cuda/kernels/operation_args.h"
+#include "kernels/cuda/kernels/rows_shape.h"
+#include "kernels/cuda/kernels/sinusoid.cuh"
+#include "kernels/cuda/kernels/storage_type.h"
+#include "kernels/state_arena.h"
+
+namespace sru::kernels::cuda {
+
+struct LaunchShape {
+  int64_t blocks = 0;
+  int threads = kRowThreads;
+  size_t shared_bytes = 0;
+  bool threads_wait = false;  // for each other
+};
+
+// A thread per value, or a warp per row.
+inline LaunchShape PerValue(int rows, int width) { return {Blocks(int64_t{rows} * width)}; }
+inline LaunchShape PerWarp(int64_t rows) {
+  return {Blocks(rows * kWarpSize), kRowThreads, 0, /*threads_wait=*/true};
+}
+
+// Each kernel has a function WithKernel(args, launch) beside it, which returns launch(kernel, shape,
+// args). Arguments for which there is more than one kernel have KernelVariants(args): arguments for
+// each of them.
+template <typename Args>
+std::vector<Args> KernelVariants(const Args& args) {
+  return {args};
+}
+
+// The place of a thread among rows of `width` values.
+struct RowPlace {
+  int row;
+  int column;
+};
+
+__device__ __forceinline__ RowPlace PlaceOf(int width) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x;
+  return {static_cast<int>(at / width), static_cast<int>(at % width)};
+}
+
+// The place of a thread's warp among rows.
+__device__ __forceinline__ int64_t WarpPlace() {
+  return static_cast<int64_t>(blockIdx.x) * kRowWarps + threadIdx.x / kWarpSize;
+}
+
+__device__ __forceinline__ bool IsRow(const AxisHeader* axis, int max_rows, int64_t row) {
+  return row < max_rows && row < axis->rows.num_tokens;
+}
+
+__device__ __forceinline__ bool IsSequence(const AxisHeader* axis, int max_sequences, int b) {
+  return b < max_sequences && b < axis->num_sequences;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    CopyRowsKernel(const DependentArgs<CopyRowsArgs> dependent) {
+  const CopyRowsArgs& args = dependent.Await();
+  const RowPlace at = PlaceOf(args.padded_width);
+  const int64_t number = int64_t{args.first} + at.row;
+  if (at.row >= args.max_rows || number >= args.header->num_tokens) return;
+  float value = 0.0f;
+  if (at.column < args.width) {
+    const int64_t source = args.rows != nullptr ? args.rows[number] : number;
+    const int column = at.column / args.x_size * args.x_padded + at.column % args.x_size;
+    value = args.x[source * args.x_stride + column];
+  }
+  T* y = static_cast<T*>(args.y) + int64_t{at.row} * args.y_stride;
+  y[args.first_column + at.column] = FromFloat<T>(value);
+}
+template <typename Launch>
+auto WithKernel(const CopyRowsArgs& args, const Launch& launch) {
+  const LaunchShape shape = PerValue(args.max_rows, args.padded_width);
+  return WithStorageType(
+      args.y_dtype, [&](auto type) { return launch(CopyRowsKernel<decltype(type)>, shape, args); });
+}
+inline std::vector<CopyRowsArgs> KernelVariants(const CopyRowsArgs& args) {
+  std::vector<CopyRowsArgs> variants(2, args);
+  variants[0].y_dtype = DataType::kFloat32;
+  variants[1].y_dtype = DataType::kBFloat16;
+  return variants;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    EmbedRowsKernel(const DependentArgs<EmbedRowsArgs> dependent) {
+  const EmbedRowsArgs& args = dependent.Await();
+  const RowPlace at = PlaceOf(args.stride);
+  if (!IsRow(args.axis, args.max_rows, at.row)) return;
+  const T* row = static_cast<const T*>(args.table) + int64_t{args.ids[at.row]} * args.stride;
+  float value = args.scale * ToFloat(row[at.column]);
+  if (args.divisors != nullptr && at.column < args.width) {
+    const int b = args.row_sequence[at.row];
+    const int64_t before = args.rows_before != nullptr ? args.rows_before[b] : 0;
+    const int64_t position = before + at.row - args.offsets[b];
+    const double angle = static_cast<double>(position) / args.divisors[at.column / 2];
+    value += static_cast<float>(at.column % 2 == 0 ? Sine(angle) : Cosine(angle));
+  }
+  args.y[int64_t{at.row} * args.stride + at.column] = value;
+}
+template <typename Launch>
+auto WithKernel(const EmbedRowsArgs& args, const Launch& launch) {
+  const LaunchShape shape = PerValue(args.max_rows, args.stride);
+  return WithStorageType(args.table_dtype, [&](auto type) {
+    return launch(EmbedRowsKernel<decltype(type)>, shape, args);
+  });
+}
+inline std::vector<EmbedRowsArgs> KernelVariants(const EmbedRowsArgs& args) {
+  std::vector<EmbedRowsArgs> variants(2, args);
+  variants[0].table_dtype = DataType::kFloat32;
+  variants[1].table_dtype = DataType::kBFloat16;
+  return variants;
+}
+
+// Templates only so that a header may hold them, as those below.
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    AddBiasKernel(const DependentArgs<AddBiasArgs> dependent) {
+  const AddBiasArgs& args = dependent.Await();
+  const RowPlace at = PlaceOf(args.stride);
+  if (!IsRow(args.axis, args.max_rows, at.row)) return;
+  T* y = args.y + int64_t{at.row} * args.stride + at.column;
+  T value = *y;
+  if (args.bias != nullptr) value += args.bias[at.column];
+  *y = args.relu ? fmaxf(value, 0.0f) : value;
+}
+template <typename Launch>
+auto WithKernel(const AddBiasArgs& args, const Launch& launch) {
+  return launch(AddBiasKernel<float>, PerValue(args.max_rows, args.stride), args);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    AddRowsKernel(const DependentArgs<AddRowsArgs> dependent) {
+  const AddRowsArgs& args = dependent.Await();
+  const RowPlace at = PlaceOf(args.stride);
+  if (!IsRow(args.axis, args.max_rows, at.row)) return;
+  const int64_t i = int64_t{at.row} * args.stride + at.column;
+  T b = args.b[i];
+  if (args.bias != nullptr) b += args.bias[at.column];
+  args.y[i] = args.a[i] + b;
+}
+template <typename Launch>
+auto WithKernel(const AddRowsArgs& args, const Launch& launch) {
+  return launch(AddRowsKernel<float>, PerValue(args.max_rows, args.stride), args);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    ShiftRowsKernel(const DependentArgs<ShiftRowsArgs> dependent) {
+  const ShiftRowsArgs& args = dependent.Await();
+  const RowPlace at = PlaceOf(args.stride);
+  if (!IsRow(args.axis, args.max_rows, at.row)) return;
+  const int b = args.row_sequence[at.row];
+  T value = 0.0f;
+  if (at.row > args.offsets[b]) {
+    value = args.x[int64_t{at.row - 1} * args.stride + at.column];
+  } else if (args.in != nullptr && args.in[b] != nullptr && at.column < args.width) {
+    value = args.in[b][at.column];
+  }
+  args.y[int64_t{at.row} * args.stride + at.column] = value;
+}
+template <typename Launch>
+auto WithKernel(const ShiftRowsArgs& args, const Launch& launch) {
+  return launch(ShiftRowsKernel<float>, PerValue(args.max_rows, args.stride), args);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    AppendKernel(const DependentArgs<AppendArgs> dependent) {
+  const AppendArgs& args = dependent.Await();
+  const RowPlace at = PlaceOf(args.width);
+  if (!IsRow(args.axis, args.max_rows, at.row)) return;
+  const int b = args.row_sequence[at.row];
+  const int before = args.field.rows_before[b];
+  const int row = before + at.row - args.offsets[b];
+  T* page = args.field.pages[args.field.page_begin[b] + row / kStatePageRows];
+  const float* shared = args.copied_from[b];
+  if (shared != nullptr && row == before) {
+    // The sequence's first new row is in the page that replaces the shared one.
+#pragma unroll 4
+    for (int i = 0; i < before % kStatePageRows; ++i) {
+      page[i * args.width + at.column] = shared[i * args.width + at.column];
+    }
+  }
+  page[int64_t{row % kStatePageRows} * args.width + at.column] =
+      args.x[int64_t{at.row} * args.stride + at.column];
+}
+template <typename Launch>
+auto WithKernel(const AppendArgs& args, const Launch& launch) {
+  return launch(AppendKernel<float>, PerValue(args.max_rows, args.width), args);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    RowDotKernel(const DependentArgs<RowDotArgs> dependent) {
+  const RowDotArgs& args = dependent.Await();
+  const int64_t row = WarpPlace();
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  // The whole warp leaves: those that stay exchange values.
+  if (!IsRow(args.axis, args.max_rows, row)) return;
+  const int b = args.row_sequence[row];
+  const T* x = args.x + row * args.x_stride;
+  const T* v = args.v + int64_t{args.map != nullptr ? args.map[b] : b} * args.v_stride;
+  T sum = 0.0f;
+  for (int j = lane; j < args.width; j += kWarpSize) sum = fmaf(x[j], v[j], sum);
+  sum = WarpSum(sum);
+  // The row's one value and its padding.
+  if (lane < args.y_stride) args.y[row * args.y_stride + lane] = lane == 0 ? sum : 0.0f;
+}
+template <typename Launch>
+auto WithKernel(const RowDotArgs& args, const Launch& launch) {
+  return launch(RowDotKernel<float>, PerWarp(args.max_rows), args);
+}
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_KERNELS_ROW_OPERATIONS_CUH_

@@ -1,0 +1,156 @@
+// Operations that make a row per sequence: states from and to slots, pooling. A thread makes one
+// value and goes over the sequence's rows from the first to the last.
+#ifndef SRU_KERNELS_CUDA_KERNELS_SEQUENCE_OPERATIONS_CUH_
+#define SRU_KERNELS_CUDA_KERNELS_SEQUENCE_OPERATIONS_CUH_
+
+#include "kernels/common/pooling.h"
+#include "kernels/cuda/kernels/dependent_args.cuh"
+#include "kernels/cuda/kernels/device_math.cuh"
+#include "kernels/cuda/kernels/operation_args.h"
+#include "kernels/cuda/kernels/row_operations.cuh"
+#include "kernels/cuda/kernels/rows_shape.h"
+#include "kernels/cuda/kernels/running_pool.cuh"
+
+namespace sru::kernels::cuda {
+
+// Templates only so that a header may hold them.
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    GatherStateKernel(const DependentArgs<GatherStateArgs> dependent) {
+  const GatherStateArgs& args = dependent.Await();
+  const int stride = args.segments * args.padded;
+  const RowPlace at = PlaceOf(stride);
+  if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
+  const int segment = at.column / args.padded;
+  const int j = at.column % args.padded;
+  const T* in = args.in[at.row];
+  const bool has_value = in != nullptr && j < args.size;
+  args.state[int64_t{at.row} * stride + at.column] = has_value ? in[segment * args.size + j] : 0.0f;
+}
+template <typename Launch>
+auto WithKernel(const GatherStateArgs& args, const Launch& launch) {
+  return launch(GatherStateKernel<float>, PerValue(args.max_sequences, args.segments * args.padded),
+                args);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    ScatterStateKernel(const DependentArgs<ScatterStateArgs> dependent) {
+  const ScatterStateArgs& args = dependent.Await();
+  const int stride = args.segments * args.padded;
+  const RowPlace at = PlaceOf(stride);
+  if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
+  const int segment = at.column / args.padded;
+  const int j = at.column % args.padded;
+  T* out = args.out[at.row];
+  if (out == nullptr || j >= args.size) return;
+  const int i = segment * args.size + j;
+  const T* in = args.in[at.row];
+  if (args.offsets[at.row + 1] > args.offsets[at.row]) {
+    out[i] = args.state[int64_t{at.row} * stride + at.column];
+  } else {
+    out[i] = in != nullptr ? in[i] : 0.0f;
+  }
+}
+template <typename Launch>
+auto WithKernel(const ScatterStateArgs& args, const Launch& launch) {
+  return launch(ScatterStateKernel<float>,
+                PerValue(args.max_sequences, args.segments * args.padded), args);
+}
+
+// The last row of x of sequence b, or `in` where it has none, or zeros where that is null.
+__device__ __forceinline__ float LastOf(const int32_t* offsets, int b, const float* x, int stride,
+                                        const float* in, int column) {
+  const int end = offsets[b + 1];
+  if (end > offsets[b]) return x[int64_t{end - 1} * stride + column];
+  return in != nullptr ? in[column] : 0.0f;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    KeepLastKernel(const DependentArgs<KeepLastArgs> dependent) {
+  const KeepLastArgs& args = dependent.Await();
+  const RowPlace at = PlaceOf(args.width);
+  if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
+  T* out = args.out[at.row];
+  if (out == nullptr) return;
+  out[at.column] = LastOf(args.offsets, at.row, args.x, args.stride, args.in[at.row], at.column);
+}
+template <typename Launch>
+auto WithKernel(const KeepLastArgs& args, const Launch& launch) {
+  return launch(KeepLastKernel<float>, PerValue(args.max_sequences, args.width), args);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    LastRowsKernel(const DependentArgs<LastRowsArgs> dependent) {
+  const LastRowsArgs& args = dependent.Await();
+  const RowPlace at = PlaceOf(args.stride);
+  if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
+  const T* in = args.in != nullptr ? args.in[at.row] : nullptr;
+  T value = 0.0f;
+  if (at.column < args.width) {
+    value = LastOf(args.offsets, at.row, args.x, args.stride, in, at.column);
+  }
+  args.y[int64_t{at.row} * args.stride + at.column] = value;
+}
+template <typename Launch>
+auto WithKernel(const LastRowsArgs& args, const Launch& launch) {
+  return launch(LastRowsKernel<float>, PerValue(args.max_sequences, args.stride), args);
+}
+
+// sum_t softmax_t(w_t) x_t, as a thread sees it: w and x are those of the sequence's first row.
+__device__ __forceinline__ float WeightedSum(const float* w, int64_t w_stride, const float* x,
+                                             int64_t x_stride, int length) {
+  float top = -HUGE_VALF;
+  for (int t = 0; t < length; ++t) top = fmaxf(top, w[t * w_stride]);
+  float total = 0.0f;
+  float sum = 0.0f;
+  for (int t = 0; t < length; ++t) {
+    const float e = expf(w[t * w_stride] - top);
+    total += e;
+    sum = fmaf(e, x[t * x_stride], sum);
+  }
+  return sum / total;
+}
+
+__device__ __forceinline__ float PoolOfRows(Pooling pooling, bool backward, const float* x,
+                                            int64_t stride, int length) {
+  const PoolingRule rule = RuleOf(pooling);
+  const bool picks_first = PoolingOverTokens(rule.step, backward) == PoolingStep::kFirst;
+  const bool takes_max = TakesMax(rule.step);
+  float pool = PoolStart(takes_max);
+  for (int t = 0; t < length; ++t) pool = PoolStep(takes_max, pool, x[t * stride]);
+  const float picked = x[picks_first ? 0 : (length - 1) * stride];
+  return PoolEnd(rule, pool, picked, 1.0f / static_cast<float>(length));
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    PoolRowsKernel(const DependentArgs<PoolRowsArgs> dependent) {
+  const PoolRowsArgs& args = dependent.Await();
+  const RowPlace at = PlaceOf(args.stride);
+  if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
+  const int begin = args.offsets[at.row];
+  const int length = args.offsets[at.row + 1] - begin;
+  T value = 0.0f;
+  if (length > 0 && at.column < args.width) {
+    const T* x = args.x + int64_t{begin} * args.stride + at.column;
+    if (args.weights != nullptr) {
+      value = WeightedSum(args.weights + int64_t{begin} * args.weight_stride, args.weight_stride, x,
+                          args.stride, length);
+    } else {
+      const bool backward = args.directions == 2 && at.column >= args.width / 2;
+      value = PoolOfRows(args.pooling, backward, x, args.stride, length);
+    }
+  }
+  args.y[int64_t{at.row} * args.stride + at.column] = value;
+}
+template <typename Launch>
+auto WithKernel(const PoolRowsArgs& args, const Launch& launch) {
+  return launch(PoolRowsKernel<float>, PerValue(args.max_sequences, args.stride), args);
+}
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_KERNELS_SEQUENCE_OPERATIONS_CUH_

@@ -1,0 +1,187 @@
+#include "kernels/cuda/program/program_executable.h"
+
+#include <new>
+#include <string>
+#include <utility>
+
+#include "kernels/cuda/device/gpu_arena_memory.h"
+#include "kernels/cuda/program/program_forward.h"
+#include "kernels/cuda/program/program_pack.h"
+#include "kernels/cuda/program/program_run.h"
+#include "kernels/cuda/program/program_workspace.h"
+#include "kernels/cuda/stack/stack_on_device.h"
+#include "kernels/state_arena.h"
+
+namespace sru::kernels::cuda {
+namespace {
+
+class CudaProgram : public ProgramExecutable {
+ public:
+  CudaProgram(std::unique_ptr<PackedProgram> packed, std::vector<ProgramOnDevice> devices)
+      : packed_(std::move(packed)), devices_(std::move(devices)) {}
+
+  int num_devices() const override { return static_cast<int>(devices_.size()); }
+  // One computes while the other copies and answers.
+  int workers_per_device() const override { return 2; }
+
+  Status CreateWorkspace(const ProgramLimits& limits,
+                         std::unique_ptr<ProgramWorkspace>* workspace) const override {
+    Status status = ValidateLimits(packed_->program, limits);
+    if (status.ok()) status = CheckDevice("workspace", limits.device);
+    if (!status.ok()) return status;
+    const ProgramOnDevice& device = devices_[limits.device];
+    std::unique_ptr<CudaProgramWorkspace> created;
+    const auto create = [&] {
+      return device.gpu->Observe(CudaProgramWorkspace::Create(*packed_, device, limits, &created));
+    };
+    try {
+      status = create();
+      for (const StackOnDevice& stack : device.stacks) {
+        if (status.code() != StatusCode::kResourceExhausted) break;
+        if (stack.token_table->GiveUp()) status = create();
+      }
+    } catch (const std::bad_alloc&) {
+      return Status(StatusCode::kResourceExhausted, "making a workspace: out of memory");
+    }
+    if (status.ok()) *workspace = std::move(created);
+    return status;
+  }
+
+  Status CreateArena(const ArenaOptions& options,
+                     std::unique_ptr<StateArena>* arena) const override {
+    Status status = CheckDevice("arena", options.device);
+    if (!status.ok()) return status;
+    std::unique_ptr<ArenaMemory> memory;
+    status = MakeGpuArenaMemory(devices_[options.device].gpu, &memory);
+    if (!status.ok()) return status;
+    *arena = std::make_unique<StateArena>(packed_->program.fields, options, std::move(memory));
+    return OkStatus();
+  }
+
+  Status Run(const ProgramBatch& batch, const OutputBatch* outputs,
+             ProgramWorkspace& workspace) const override {
+    Status status =
+        ValidateBatch(packed_->program, packed_->shape, workspace.limits(), batch, outputs);
+    if (!status.ok()) return status;
+    auto& ws = static_cast<CudaProgramWorkspace&>(workspace);
+    if (ws.gpu().lost()) return ws.gpu().LostError();
+    try {
+      return RunBatch(batch, outputs, ws);
+    } catch (const std::bad_alloc&) {
+      (void)ws.stream->Wait();  // the staging memory must be free for the next batch
+      return Status(StatusCode::kResourceExhausted, "running a batch: out of memory");
+    }
+  }
+
+  size_t weight_bytes() const override {
+    for (const ProgramOnDevice& device : devices_) {
+      if (device.weights == nullptr) continue;
+      size_t bytes = device.weights->bytes();
+      for (const StackOnDevice& stack : device.stacks) bytes += stack.bytes();
+      return bytes;
+    }
+    return 0;
+  }
+
+ private:
+  Status RunBatch(const ProgramBatch& batch, const OutputBatch* outputs,
+                  CudaProgramWorkspace& ws) const {
+    ProgramRun run(*packed_, batch, outputs, ws);
+    if (run.parts().empty()) return OkStatus();
+    Status status = run.BeginStates();
+    if (!status.ok()) return ws.gpu().Observe(status);
+    // Also after an error: the staging memory and the pages must be free for others.
+    status = ws.gpu().ObserveRun(FinishWork(*ws.stream, Enqueue(run, ws)));
+    if (!status.ok()) return status;
+    run.ReadResults();
+    run.Commit();
+    return OkStatus();
+  }
+
+  // That it is one of the devices, and has not failed.
+  Status CheckDevice(const std::string& what, int device) const {
+    if (device < 0 || device >= num_devices()) {
+      return InvalidArgument(what + ".device: expected 0 to " + std::to_string(num_devices() - 1) +
+                             ", found " + std::to_string(device));
+    }
+    const Gpu& gpu = *devices_[device].gpu;
+    return gpu.lost() ? gpu.LostError() : OkStatus();
+  }
+
+  Status Enqueue(ProgramRun& run, CudaProgramWorkspace& ws) const {
+    const ProgramOnDevice& device = devices_[ws.limits().device];
+    const auto enqueue = [&](const ProgramBucket& bucket) {
+      return EnqueueProgram(*packed_, device, bucket, ws);
+    };
+    Status status;
+    // All of them while the stream is idle.
+    std::vector<Graph*> graphs;
+    for (const ProgramRun::Part& part : run.parts()) {
+      if (!status.ok()) return status;
+      status = ws.graphs.Prepare(
+          part.bucket, *ws.stream, [&] { return enqueue(part.bucket); }, &graphs.emplace_back());
+    }
+    for (size_t i = 0; i < graphs.size() && status.ok(); ++i) {
+      const ProgramRun::Part& part = run.parts()[i];
+      const size_t bytes = run.WriteInput(part);
+      const CudaProgramWorkspace::Staging& staging = ws.staging[part.bucket.part];
+      status = ws.stream->CopyToDevice(staging.input.data(), staging.host_input.data(), bytes);
+      if (!status.ok()) break;
+      status = graphs[i] != nullptr ? ws.stream->Launch(*graphs[i]) : enqueue(part.bucket);
+    }
+    return status.ok() ? run.EnqueueResults() : status;
+  }
+
+  const std::unique_ptr<PackedProgram> packed_;
+  const std::vector<ProgramOnDevice> devices_;
+};
+
+Status Prepare(const PackedProgram& packed, size_t token_table_bytes,
+               const std::shared_ptr<Gpu>& gpu, ProgramOnDevice* device) {
+  std::unique_ptr<Stream> stream;
+  Status status = gpu->device().CreateStream(nullptr, &stream);
+  if (status.ok()) status = DeviceStack::Create(packed.tensors, gpu, *stream, &device->weights);
+  for (const ProductGroup& group : packed.groups) {
+    std::vector<ProductPlans::Planned> products;
+    for (size_t i = 0; i < group.shapes.size() && status.ok(); ++i) {
+      products.push_back({group.shapes[i], device->weights->tensor(group.weights[i])});
+    }
+    if (!status.ok()) return status;
+    status = ProductPlans::Create(products, gpu, &device->plans.emplace_back());
+  }
+  for (const std::unique_ptr<PackedStack>& stack : packed.stacks) {
+    if (!status.ok()) return status;
+    status = StackOnDevice::Create(*stack, gpu, *stream, token_table_bytes,
+                                   &device->stacks.emplace_back());
+  }
+  return status;
+}
+
+}  // namespace
+
+Status CompileProgram(const Program& program, const CompileOptions& options,
+                      const PackOptions& pack, size_t token_table_bytes,
+                      const std::vector<std::shared_ptr<Gpu>>& gpus,
+                      std::unique_ptr<ProgramExecutable>* executable) {
+  ProgramShape shape;
+  Status status = Validate(program, &shape);
+  if (!status.ok()) return status;
+  try {
+    auto packed = std::make_unique<PackedProgram>(program, std::move(shape), pack, options.weights);
+    std::vector<ProgramOnDevice> devices;
+    status = PrepareDevices(
+        gpus,
+        [&](const std::shared_ptr<Gpu>& gpu, ProgramOnDevice* device) {
+          return Prepare(*packed, token_table_bytes, gpu, device);
+        },
+        &devices);
+    if (!status.ok()) return status;
+    packed->ReleaseHostCopy();
+    *executable = std::make_unique<CudaProgram>(std::move(packed), std::move(devices));
+    return OkStatus();
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kResourceExhausted, "packing weights: out of memory");
+  }
+}
+
+}  // namespace sru::kernels::cuda

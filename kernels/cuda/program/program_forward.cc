@@ -1,0 +1,465 @@
+#include "kernels/cuda/program/program_forward.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <variant>
+
+#include "kernels/cuda/stack/stack_pass.h"
+
+namespace sru::kernels::cuda {
+namespace {
+
+class Forward {
+ public:
+  Forward(const PackedProgram& packed, const ProgramOnDevice& device, const ProgramBucket& bucket,
+          CudaProgramWorkspace& workspace)
+      : packed_(packed),
+        device_(device),
+        bucket_(bucket),
+        ws_(workspace),
+        layout_(packed, bucket) {}
+
+  Status Enqueue() {
+    for (size_t i = 0; i < packed_.operations.size(); ++i) {
+      id_ = static_cast<ValueId>(i);
+      if ((packed_.shape.users[i] & bucket_.users) == 0) continue;
+      SRU_RETURN_IF_ERROR(
+          std::visit([this](const auto& op) { return Run(op); }, packed_.program.operations[i]));
+    }
+    return OkStatus();
+  }
+
+ private:
+  // Of the operation that is put on the stream.
+  const PackedOperation& operation() const { return packed_.operations[id_]; }
+  AxisId axis() const { return packed_.shape.values[id_].axis; }
+  int rows() const { return bucket_.rows[axis()]; }
+  bool has_slots() const { return bucket_.has_slots(axis()); }
+  float* y() const { return ws_.value(id_); }
+  int stride() const { return packed_.stride(id_); }
+
+  int width(ValueId value) const { return packed_.shape.values[value].width; }
+  int stride(ValueId value) const { return packed_.stride(value); }
+  int row_stride(ValueId value) const { return packed_.row_stride(value); }
+  AxisId axis_of(ValueId value) const { return packed_.shape.values[value].axis; }
+  const float* value(ValueId id) const { return ws_.value(id); }
+
+  template <typename T>
+  const T* Input(size_t offset) const {
+    return reinterpret_cast<const T*>(ws_.staging[bucket_.part].input.as<char>() + offset);
+  }
+  const int32_t* Ids(InputId input) const { return Input<int32_t>(layout_.inputs[input]); }
+  const AxisHeader* header(AxisId axis) const {
+    return Input<AxisHeader>(layout_.axes[axis].header);
+  }
+  const int32_t* offsets(AxisId axis) const { return Input<int32_t>(layout_.axes[axis].offsets); }
+  // Arguments of a kernel that makes rows of the operation's axis, or a row for each sequence of one.
+  template <typename Args>
+  Args OfRows() const {
+    Args args{};
+    static_cast<RowsOfAxis&>(args) = {
+        header(axis()), rows(), Input<int32_t>(layout_.axes[axis()].row_sequence), offsets(axis())};
+    return args;
+  }
+  template <typename Args>
+  Args OfSequences(AxisId axis) const {
+    Args args{};
+    static_cast<SequencesOfAxis&>(args) = {header(axis), bucket_.sequences[axis], offsets(axis)};
+    return args;
+  }
+  // Of a field that the operation uses, of sequences of an axis with slots.
+  const ProgramLayout::Field& field(FieldId id, AxisId axis) const {
+    return layout_.fields[packed_.use_of(id, axis)];
+  }
+  const float* const* StatesIn(FieldId id, AxisId axis) const {
+    return Input<const float*>(field(id, axis).in);
+  }
+  const float* const* StatesIn(FieldId id) const { return StatesIn(id, axis()); }
+  float* const* StatesOut(FieldId id) const { return Input<float*>(field(id, axis()).out); }
+  FieldPages PagesOf(FieldId id) const {
+    const ProgramLayout::Field& of = field(id, axis());
+    return {Input<int32_t>(of.in), Input<int32_t>(of.out), Input<float*>(layout_.pages)};
+  }
+  // A vector among the operation's weights; null if it is absent.
+  const float* Vector(size_t index) const {
+    return device_.weights->floats(operation().vectors[index]);
+  }
+  // Whether the batch wants an output of the operation of this type.
+  bool Wants(OutputType type) const { return bucket_.wants(packed_.program, id_, type); }
+
+  Status Start(const OperationArgs& args) { return ws_.stream->RunOperation(args); }
+
+  // y[first_column, ..) = x, for the rows of the operation's axis; y's columns up to `padded_width`.
+  CopyRowsArgs Copy(const float* x, int x_stride, int width, int padded_width, int first_column) {
+    CopyRowsArgs args{};
+    args.header = &header(axis())->rows;
+    args.max_rows = rows();
+    args.x = x;
+    args.x_stride = x_stride;
+    args.x_size = width;
+    args.x_padded = width;
+    args.y_dtype = DataType::kFloat32;
+    args.y = y();
+    args.y_stride = stride();
+    args.first_column = first_column;
+    args.width = width;
+    args.padded_width = padded_width;
+    return args;
+  }
+
+  // y = x w for `count` rows.
+  Status Multiply(int count, const void* x, void* y) {
+    const ProductChoice& choice = ws_.choice(operation(), count);
+    return ws_.stream->Multiply(packed_.shape_of(operation()), choice.algorithm, choice.rows, x,
+                                device_.weights->tensor(operation().product.weights), y);
+  }
+
+  Status Run(const ops::Features& op) {
+    if (rows() == 0) return OkStatus();
+    const int width = packed_.program.inputs[op.input].width;
+    return Start(Copy(Input<float>(layout_.inputs[op.input]), width, width, stride(), 0));
+  }
+
+  Status Run(const ops::Embed& op) {
+    if (rows() == 0) return OkStatus();
+    auto args = OfRows<EmbedRowsArgs>();
+    args.ids = Ids(op.ids);
+    args.table_dtype = packed_.dtype;
+    args.table = device_.weights->tensor(operation().table);
+    args.width = op.width;
+    args.stride = stride();
+    args.scale = op.scale;
+    args.divisors = static_cast<const double*>(device_.weights->tensor(operation().divisors));
+    if (op.position_field != kNone && has_slots()) {
+      args.rows_before = PagesOf(op.position_field).rows_before;
+    }
+    args.y = y();
+    return Start(args);
+  }
+
+  Status Run(const ops::Linear& op) {
+    if (rows() == 0) return OkStatus();
+    if (operation().first != kNone && operation().first != id_) return OkStatus();  // it is made
+    const void* x = value(op.x);
+    if (packed_.dtype != DataType::kFloat32) {
+      SRU_RETURN_IF_ERROR(Round(op.x));
+      x = ws_.rounded.data();
+    }
+    SRU_RETURN_IF_ERROR(Multiply(rows(), x, y()));
+    if (operation().adds_bias_later) return OkStatus();
+    if (operation().vectors[0] == kNoTensor && !op.relu) return OkStatus();
+    auto args = OfRows<AddBiasArgs>();
+    args.stride = row_stride(id_);
+    args.bias = Vector(0);
+    args.relu = op.relu;
+    args.y = y();
+    return Start(args);
+  }
+
+  // A value in the storage type, for products; once for all that follow one another.
+  Status Round(ValueId x) {
+    if (rounded_ == x) return OkStatus();
+    rounded_ = x;
+    CopyRowsArgs args = Copy(value(x), stride(x), stride(x), stride(x), 0);
+    args.y_dtype = packed_.dtype;
+    args.y = ws_.rounded.data();
+    args.y_stride = stride(x);
+    return Start(args);
+  }
+
+  Status Run(const ops::Normalize& op) {
+    if (rows() == 0) return OkStatus();
+    LayerNormArgs args{};
+    args.header = &header(axis())->rows;
+    args.max_tokens = rows();
+    args.segments = 1;
+    args.size = width(op.x);
+    args.padded = stride();
+    args.weight = Vector(0);
+    args.bias = Vector(1);
+    args.epsilon = op.epsilon;
+    args.x = value(op.x);
+    args.y = y();
+    return ws_.stream->Normalize(DataType::kFloat32, args);
+  }
+
+  Status Run(const ops::Stack& op) {
+    const bool carries = op.state != kNone && has_slots();
+    if (rows() == 0) {
+      return carries ? KeepLast(op.state, packed_.program.fields[op.state].width, nullptr, 0)
+                     : OkStatus();
+    }
+    const PackedStack& stack = *packed_.stacks[operation().stack];
+    const StackOnDevice& device = device_.stacks[operation().stack];
+    const RowLayout& row = stack.output();
+    auto state = OfSequences<GatherStateArgs>(axis());
+    state.segments = static_cast<int>(stack.layers.size());
+    state.size = row.width();
+    state.padded = row.stride();
+    state.state = ws_.initial_state.as<float>();
+    if (carries) {
+      state.in = StatesIn(op.state);
+      SRU_RETURN_IF_ERROR(Start(state));
+    }
+
+    StackPass pass;
+    pass.stream = ws_.stream.get();
+    pass.max_tokens = rows();
+    pass.num_sequences = bucket_.sequences[axis()];
+    pass.choice = [&](const PackedProduct& product) -> const ProductChoice& {
+      return ws_.choice(operation().stack, product, rows());
+    };
+    pass.header = &header(axis())->rows;
+    pass.sequences = Input<SequenceEntry>(layout_.axes[axis()].entries);
+    if (op.x == kNone) {
+      pass.token_ids = Ids(op.ids);
+    } else {
+      pass.features = value(op.x);
+      pass.feature_stride = stride(op.x);
+    }
+    if (carries) {
+      pass.initial_state = ws_.initial_state.as<float>();
+      pass.final_state = ws_.final_state.as<float>();
+    }
+    // Rows of one segment have the layout of values.
+    const bool unpacks = row.segments > 1 && !row.is_dense();
+    pass.token_vectors = unpacks ? ws_.token_rows.as<float>() : y();
+    pass.x = ws_.x.data();
+    pass.h = ws_.h.data();
+    pass.normalized = ws_.normalized.data();
+    pass.projected = ws_.projected.data();
+    pass.u = ws_.u.data();
+    SRU_RETURN_IF_ERROR(EnqueueStack(stack, *device.weights, device.token_table->Use(), pass));
+
+    if (unpacks) {
+      CopyRowsArgs args = Copy(ws_.token_rows.as<float>(), row.stride(), row.width(), stride(), 0);
+      args.x_size = row.size;
+      args.x_padded = row.padded();
+      SRU_RETURN_IF_ERROR(Start(args));
+    }
+    if (!carries) return OkStatus();
+    auto kept = OfSequences<ScatterStateArgs>(axis());
+    kept.segments = state.segments;
+    kept.size = state.size;
+    kept.padded = state.padded;
+    kept.in = state.in;
+    kept.state = ws_.final_state.as<float>();
+    kept.out = StatesOut(op.state);
+    return Start(kept);
+  }
+
+  Status Run(const ops::Attend& op) {
+    if (rows() == 0) return OkStatus();
+    auto args = OfRows<AttendArgs>();
+    args.heads = op.heads;
+    args.key_width = width(op.q);
+    args.value_width = width(id_);
+    args.scale = op.scale;
+    args.causal = op.causal;
+    args.q = value(op.q);
+    args.q_stride = row_stride(op.q);
+    args.y = y();
+    args.y_stride = stride();
+    if (op.keys != kNone) {
+      args.keys = value(op.keys);
+      args.values = value(op.values);
+      args.key_stride = row_stride(op.keys);
+      args.value_stride = row_stride(op.values);
+      args.key_offsets = offsets(axis_of(op.keys));
+      if (op.map != kNone) args.map = Ids(op.map);
+    } else {
+      args.key_field = PagesOf(op.key_field);
+      args.value_field = PagesOf(op.value_field);
+      args.appended = packed_.shape.field_axes[op.key_field] == axis();
+    }
+    if (Wants(OutputType::kAttention)) {
+      args.attention_begin = Input<int64_t>(layout_.attentions[id_]);
+      args.attention = ws_.attentions[id_].weights.as<float>();
+    }
+    return Start(args);
+  }
+
+  Status Run(const ops::Concat& op) {
+    if (rows() == 0) return OkStatus();
+    int first = 0;
+    for (size_t i = 0; i < op.xs.size(); ++i) {
+      const ValueId x = op.xs[i];
+      const bool is_last = i + 1 == op.xs.size();
+      const int padded = is_last ? stride() - first : width(x);
+      SRU_RETURN_IF_ERROR(Start(Copy(value(x), stride(x), width(x), padded, first)));
+      first += width(x);
+    }
+    return OkStatus();
+  }
+
+  Status Run(const ops::Add& op) {
+    if (rows() == 0) return OkStatus();
+    auto args = OfRows<AddRowsArgs>();
+    args.stride = stride();
+    args.a = value(op.a);
+    args.b = value(op.b);
+    if (operation().bias_of != kNone) {
+      if (operation().bias_of == op.a) std::swap(args.a, args.b);
+      args.bias = device_.weights->floats(packed_.operations[operation().bias_of].vectors[0]);
+    }
+    args.y = y();
+    return Start(args);
+  }
+
+  Status Run(const ops::Pool& op) {
+    const AxisId of = axis_of(op.x);
+    if (bucket_.sequences[of] == 0) return OkStatus();
+    auto args = OfSequences<PoolRowsArgs>(of);
+    args.width = width(op.x);
+    args.stride = stride();
+    args.pooling = op.pooling;
+    args.directions = op.directions;
+    if (op.weights != kNone) {
+      args.weights = value(op.weights);
+      args.weight_stride = stride(op.weights);
+    }
+    args.x = value(op.x);
+    args.y = y();
+    return Start(args);
+  }
+
+  Status Run(const ops::RowDot& op) {
+    if (rows() == 0) return OkStatus();
+    auto args = OfRows<RowDotArgs>();
+    args.width = width(op.x);
+    if (op.map != kNone) args.map = Ids(op.map);
+    args.x = value(op.x);
+    args.x_stride = stride(op.x);
+    args.v = value(op.v);
+    args.v_stride = stride(op.v);
+    args.y = y();
+    args.y_stride = stride();
+    return Start(args);
+  }
+
+  Status Run(const ops::Shift& op) {
+    if (rows() > 0) {
+      auto args = OfRows<ShiftRowsArgs>();
+      args.axis = header(axis());
+      args.max_rows = rows();
+      args.width = width(op.x);
+      args.stride = stride();
+      if (has_slots()) args.in = StatesIn(op.last);
+      args.x = value(op.x);
+      args.y = y();
+      SRU_RETURN_IF_ERROR(Start(args));
+    }
+    return has_slots() ? KeepLast(op.last, width(op.x), value(op.x), stride()) : OkStatus();
+  }
+
+  // The slots' field becomes the last row of x, or stays as it was for sequences without rows. An
+  // axis without rows needs no x.
+  Status KeepLast(FieldId field, int width, const float* x, int stride) {
+    auto args = OfSequences<KeepLastArgs>(axis());
+    args.width = width;
+    args.stride = stride;
+    args.in = StatesIn(field);
+    args.out = StatesOut(field);
+    args.x = x;
+    return Start(args);
+  }
+
+  Status Run(const ops::Last& op) {
+    const AxisId of = axis_of(op.x);
+    if (bucket_.sequences[of] == 0) return OkStatus();
+    auto args = OfSequences<LastRowsArgs>(of);
+    args.width = width(op.x);
+    args.stride = stride();
+    if (op.last != kNone && bucket_.has_slots(of)) args.in = StatesIn(op.last, of);
+    args.x = value(op.x);
+    args.y = y();
+    return Start(args);
+  }
+
+  Status Run(const ops::Select& op) {
+    if (rows() == 0) return OkStatus();
+    CopyRowsArgs args = Copy(value(op.x), stride(op.x), width(op.x), stride(), 0);
+    args.rows = Ids(op.rows);
+    return Start(args);
+  }
+
+  Status Run(const ops::Append& op) {
+    if (rows() == 0 || !has_slots()) return OkStatus();
+    auto args = OfRows<AppendArgs>();
+    args.width = width(op.x);
+    args.stride = row_stride(op.x);
+    args.field = PagesOf(op.field);
+    args.copied_from = Input<const float*>(field(op.field, axis()).copied);
+    args.x = value(op.x);
+    return Start(args);
+  }
+
+  Status Run(const ops::Predict& op) {
+    const ProgramLayout::Predict& asked = layout_.predicts[id_];
+    const ProductShape& shape = packed_.shape_of(operation());
+    const CudaProgramWorkspace::Prediction& prediction = ws_.predictions[id_];
+    const int count = bucket_.predicted[id_];
+    const int chunk = ws_.predict_chunk(operation().group);
+    for (int first = 0; first < count; first += chunk) {
+      const int rows = std::min(chunk, count - first);
+      const PredictHeader* const header = Input<PredictHeader>(asked.header);
+      CopyRowsArgs copy{};
+      copy.header = &header->rows;
+      copy.max_rows = rows;
+      copy.first = first;
+      copy.rows = Input<int32_t>(asked.rows);
+      copy.x = value(op.x);
+      copy.x_stride = stride(op.x);
+      copy.x_size = copy.x_padded = stride(op.x);
+      copy.y_dtype = packed_.dtype;
+      copy.y = ws_.predicted.data();
+      copy.y_stride = shape.k;
+      copy.width = copy.padded_width = shape.k;
+      SRU_RETURN_IF_ERROR(Start(copy));
+      SRU_RETURN_IF_ERROR(Multiply(rows, ws_.predicted.data(), ws_.logits.data()));
+      PredictArgs args{};
+      args.header = header;
+      args.max_rows = rows;
+      args.first = first;
+      args.logits = ws_.logits.as<float>();
+      args.logit_stride = shape.n;
+      args.vocabulary_size = op.vocabulary_size;
+      args.bias = Vector(0);
+      args.targets = Input<int32_t>(asked.targets);
+      args.counts = Input<int32_t>(asked.counts);
+      args.log_prob = prediction.log_prob.as<float>();
+      args.candidates = prediction.candidates.as<PredictCandidate>();
+      if (Wants(OutputType::kPicked)) {
+        args.sampling = Input<PickSampling>(layout_.inputs[op.sampling]);
+        args.picked = prediction.picked.as<PredictCandidate>();
+        const AxisId adjusted =
+            op.adjustments == kNone ? kNone : packed_.program.inputs[op.adjustments].axis;
+        if (adjusted != kNone && bucket_.sequences[adjusted] > 0) {
+          args.adjustment_offsets = offsets(adjusted);
+          args.adjustments = Input<PickAdjustment>(layout_.inputs[op.adjustments]);
+          args.unadjusted = ws_.unadjusted.as<float>();
+        }
+      }
+      SRU_RETURN_IF_ERROR(Start(args));
+    }
+    return OkStatus();
+  }
+
+  const PackedProgram& packed_;
+  const ProgramOnDevice& device_;
+  const ProgramBucket& bucket_;
+  CudaProgramWorkspace& ws_;
+  const ProgramLayout layout_;
+  ValueId id_ = kNone;
+  ValueId rounded_ = kNone;  // the value that ws_.rounded holds
+};
+
+}  // namespace
+
+Status EnqueueProgram(const PackedProgram& packed, const ProgramOnDevice& device,
+                      const ProgramBucket& bucket, CudaProgramWorkspace& workspace) {
+  return Forward(packed, device, bucket, workspace).Enqueue();
+}
+
+}  // namespace sru::kernels::cuda

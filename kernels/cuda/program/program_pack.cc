@@ -1,0 +1,365 @@
+#include "kernels/cuda/program/program_pack.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <tuple>
+#include <utility>
+#include <variant>
+
+#include "kernels/cuda/kernels/storage_type.h"
+
+namespace sru::kernels::cuda {
+namespace {
+
+// Makes the tensors and the lists of a program, operation after operation: as their lists name them,
+// but for the weights of Embed, Linear and Predict, which are packed in ways of their own.
+class ProgramPacker : public ProgramVisitor {
+ public:
+  ProgramPacker(const Program& program, PackedProgram* packed, const PackOptions& options,
+                WeightSource* source)
+      : ProgramVisitor(program, packed->shape),
+        packed_(*packed),
+        options_(options),
+        source_(source) {}
+
+  void Pack(ValueId id) {
+    id_ = id;
+    VisitOperation(program_, id, *this);
+    std::visit([this](const auto& op) { PackMatrix(op); }, program_.operations[id]);
+  }
+
+  void Value(const char* /*name*/, ValueId value, AxisId = kAny, int64_t = kAny, int = kNone) {
+    operation().arguments.push_back(value);
+  }
+  void Field(const char* /*name*/, FieldId field, const FieldRule& rule) {
+    for (const FieldUse& use : packed_.field_uses) {
+      if (use.field == field && use.axis == rule.axis) return;
+    }
+    packed_.field_uses.push_back({field, rule.axis});
+  }
+  void Vector(const char* /*name*/, const FloatView& view, int64_t size, Presence = {}) {
+    if (std::holds_alternative<ops::Linear>(program_.operations[id_])) return;  // PackLinears()
+    operation().vectors.push_back(AddVector(view, static_cast<int>(size)));
+  }
+  int Layers(const char* /*name*/, const StackSpec& spec, bool /*one_direction*/) {
+    operation().stack = static_cast<int>(packed_.stacks.size());
+    packed_.stacks.push_back(std::make_unique<PackedStack>(spec, options_, source_));
+    packed_.has_stack[axis()] = true;
+    return 0;
+  }
+
+  // When the readers of every value are known.
+  void PackLinears() {
+    const size_t count = program_.operations.size();
+    readers_.assign(count, {});
+    is_output_.assign(count, false);
+    for (size_t i = 0; i < count; ++i) {
+      for (ValueId argument : packed_.operations[i].arguments) {
+        readers_[argument].push_back(static_cast<ValueId>(i));
+      }
+    }
+    for (const OutputSpec& output : program_.outputs) is_output_[output.value] = true;
+    for (size_t i = 0; i < count; ++i) {
+      const auto* const linear = std::get_if<ops::Linear>(&program_.operations[i]);
+      if (linear == nullptr || packed_.operations[i].first != kNone) continue;
+      id_ = static_cast<ValueId>(i);
+      const std::vector<ValueId> together = Together(id_);
+      if (together.size() > 1) {
+        PackTogether(together);
+        continue;
+      }
+      PackedOperation& packed = packed_.operations[i];
+      packed.product.weights =
+          AddRows(options_.dtype, linear->weight, packed_.shape.values[linear->x].width);
+      AddProduct(GroupOf(axis(), kNone), linear->x, RowLayout::RoundUp(linear->width), &packed);
+      packed.vectors = {AddVector(linear->bias, linear->width)};
+      if (packed.vectors[0] == kNoTensor || linear->relu) continue;
+      if (is_output_[i] || readers_[i].size() != 1) continue;
+      PackedOperation& reader = packed_.operations[readers_[i][0]];
+      if (!std::holds_alternative<ops::Add>(program_.operations[readers_[i][0]])) continue;
+      if (reader.bias_of != kNone) continue;
+      packed.adds_bias_later = true;
+      reader.bias_of = id_;
+    }
+  }
+
+ private:
+  // Operations that make one product, the first of which is `first`.
+  std::vector<ValueId> Together(ValueId first) const {
+    constexpr size_t kMost = 3;  // all their rows are in memory at a time
+    std::vector<ValueId> together = {first};
+    if (!IsForAttention(first)) return together;
+    const ValueId x = std::get<ops::Linear>(program_.operations[first]).x;
+    for (size_t i = first + 1; i < program_.operations.size() && together.size() < kMost; ++i) {
+      const ValueId id = static_cast<ValueId>(i);
+      const auto* const linear = std::get_if<ops::Linear>(&program_.operations[i]);
+      if (linear == nullptr || linear->x != x || packed_.operations[i].first != kNone) continue;
+      // One must not run where another does not.
+      if (packed_.shape.users[i] != packed_.shape.users[first]) continue;
+      if (IsForAttention(id)) together.push_back(id);
+    }
+    return together;
+  }
+
+  // Whether all that reads a Linear's value takes rows of any stride.
+  bool IsForAttention(ValueId id) const {
+    if (std::get<ops::Linear>(program_.operations[id]).relu || is_output_[id]) return false;
+    return std::all_of(readers_[id].begin(), readers_[id].end(), [&](ValueId reader) {
+      const Operation& operation = program_.operations[reader];
+      if (std::holds_alternative<ops::Append>(operation)) {
+        return readers_[reader].empty() && !is_output_[reader];
+      }
+      return std::holds_alternative<ops::Attend>(operation);
+    });
+  }
+
+  void PackTogether(const std::vector<ValueId>& together) {
+    const ValueId x = std::get<ops::Linear>(program_.operations[together[0]]).x;
+    const int width = packed_.shape.values[x].width;
+    std::vector<uint8_t> weights;
+    std::vector<float> biases;
+    bool has_bias = false;
+    int n = 0;
+    for (ValueId id : together) {
+      const auto& linear = std::get<ops::Linear>(program_.operations[id]);
+      packed_.operations[id].first = together[0];
+      packed_.operations[id].column = n;
+      n += RowLayout::RoundUp(linear.width);
+      AppendRows(options_.dtype, linear.weight, width, &weights);
+      ReadRows(source_, linear.bias, 1, [&](size_t, size_t count, const float* values) {
+        biases.insert(biases.end(), values, values + count);
+        has_bias = true;
+      });
+      biases.resize(n);
+    }
+    for (ValueId id : together) packed_.operations[id].row_stride = n;
+    PackedOperation& packed = packed_.operations[together[0]];
+    packed.product.weights = Add(std::move(weights));
+    AddProduct(GroupOf(axis(), kNone), x, n, &packed);
+    packed.vectors = {has_bias ? Add(BytesOf(biases)) : kNoTensor};
+  }
+
+  void PackMatrix(const ops::Embed& op) {
+    operation().table = AddRows(options_.dtype, op.table, op.width);
+    if (!op.positions) return;
+    std::vector<double> divisors((op.width + 1) / 2);
+    for (size_t i = 0; i < divisors.size(); ++i) {
+      divisors[i] = std::pow(10000.0, 2.0 * static_cast<double>(i) / op.width);
+    }
+    operation().divisors = Add(BytesOf(divisors));
+  }
+  void PackMatrix(const ops::Predict& op) {
+    operation().product.weights = AddRows(options_.dtype, op.weight, WidthOf(op.x));
+    AddProduct(GroupOf(axis(), id_), op.x, RowLayout::RoundUp(op.vocabulary_size), &operation());
+  }
+  template <typename Op>
+  void PackMatrix(const Op& /*op*/) {}
+
+  template <typename T>
+  static std::vector<uint8_t> BytesOf(const std::vector<T>& values) {
+    std::vector<uint8_t> bytes(values.size() * sizeof(T));
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    return bytes;
+  }
+
+  PackedOperation& operation() { return packed_.operations[id_]; }
+
+  // Of the operation that is packed.
+  AxisId axis() const { return packed_.shape.values[id_].axis; }
+
+  TensorIndex Add(std::vector<uint8_t> bytes) {
+    packed_.tensors.push_back(std::move(bytes));
+    return static_cast<TensorIndex>(packed_.tensors.size()) - 1;
+  }
+
+  // A tensor [rows][width] with both padded by zeros. Tied weights are packed once.
+  TensorIndex AddRows(DataType dtype, const FloatView& values, int width) {
+    const auto [known, is_new] =
+        known_.try_emplace({values.data, values.size, width, dtype}, kNoTensor);
+    if (!is_new) return known->second;
+    std::vector<uint8_t> bytes;
+    AppendRows(dtype, values, width, &bytes);
+    return known->second = Add(std::move(bytes));
+  }
+
+  void AppendRows(DataType dtype, const FloatView& values, int width, std::vector<uint8_t>* bytes) {
+    const size_t stride = RowLayout::RoundUp(width);
+    const size_t rows = RowLayout::RoundUp(static_cast<int>(values.size / width));
+    const size_t begin = bytes->size();
+    bytes->resize(begin + rows * stride * ValueBytes(dtype));
+    WithStorageType(dtype, [&](auto type) {
+      using T = decltype(type);
+      ReadRows(source_, values, width, [&](size_t first, size_t count, const float* from) {
+        for (size_t row = 0; row < count; ++row) {
+          uint8_t* const to = bytes->data() + begin + (first + row) * stride * sizeof(T);
+          for (int j = 0; j < width; ++j) {
+            const T value = FromFloat<T>(from[row * width + j]);
+            std::memcpy(to + j * sizeof(T), &value, sizeof(T));
+          }
+        }
+      });
+    });
+  }
+
+  TensorIndex AddVector(const FloatView& view, int width) {
+    return view.empty() ? kNoTensor : AddRows(DataType::kFloat32, view, width);
+  }
+
+  int GroupOf(AxisId axis, ValueId predict) {
+    std::vector<ProductGroup>& groups = packed_.groups;
+    const auto found = std::find_if(groups.begin(), groups.end(), [&](const ProductGroup& group) {
+      return group.axis == axis && group.predict == predict;
+    });
+    const int index = static_cast<int>(found - groups.begin());
+    if (found == groups.end()) groups.push_back({axis, predict, {}, {}});
+    return index;
+  }
+
+  // With rows of n values; the weights are packed.
+  void AddProduct(int group_index, ValueId x, int n, PackedOperation* packed) {
+    ProductGroup& group = packed_.groups[group_index];
+    ProductShape shape;
+    shape.k = packed_.stride(x);
+    shape.n = n;
+    shape.dtype = options_.dtype;
+    shape.tf32 = options_.tf32;
+    shape.float32_result = true;
+    packed->group = group_index;
+    const auto found = std::find(group.shapes.begin(), group.shapes.end(), shape);
+    packed->product.shape = static_cast<int>(found - group.shapes.begin());
+    if (found != group.shapes.end()) return;
+    group.shapes.push_back(shape);
+    group.weights.push_back(packed->product.weights);
+  }
+
+  // By sequences of `axis`.
+  void Use(FieldId field, AxisId axis) {
+    for (const FieldUse& use : packed_.field_uses) {
+      if (use.field == field && use.axis == axis) return;
+    }
+    packed_.field_uses.push_back({field, axis});
+  }
+
+  PackedProgram& packed_;
+  const PackOptions options_;
+  WeightSource* const source_;
+  ValueId id_ = kNone;
+  std::vector<std::vector<ValueId>> readers_;  // [value]
+  std::vector<bool> is_output_;                // [value]
+  std::map<std::tuple<const float*, size_t, int, DataType>, TensorIndex> known_;
+};
+
+// Sets of axes that grow together.
+class AxisSets {
+ public:
+  explicit AxisSets(size_t axes) : next_(axes) { std::iota(next_.begin(), next_.end(), 0); }
+
+  void Join(AxisId a, AxisId b) { next_[Find(a)] = Find(b); }
+
+  // The number of each axis' set, counted from 0.
+  std::vector<int> Numbers() const {
+    std::vector<int> of_root(next_.size(), -1);
+    std::vector<int> numbers;
+    int count = 0;
+    for (size_t a = 0; a < next_.size(); ++a) {
+      int& number = of_root[Find(static_cast<AxisId>(a))];
+      if (number < 0) number = count++;
+      numbers.push_back(number);
+    }
+    return numbers;
+  }
+
+ private:
+  AxisId Find(AxisId axis) const {
+    while (next_[axis] != axis) axis = next_[axis];
+    return axis;
+  }
+
+  std::vector<AxisId> next_;
+};
+
+// Joins the axis of an operation and those of what it reads.
+struct AxisJoiner : ProgramVisitor {
+  AxisSets* const sets;
+  ValueId id = 0;
+
+  AxisJoiner(const Program& program, const ProgramShape& shape, AxisSets* sets)
+      : ProgramVisitor(program, shape), sets(sets) {}
+  void Value(const char* /*name*/, ValueId value, AxisId = kAny, int64_t = kAny, int = kNone) {
+    sets->Join(AxisOf(id), AxisOf(value));
+  }
+  void Input(const char* /*name*/, InputId input, const InputRule& /*rule*/) {
+    sets->Join(AxisOf(id), InputAxis(input));
+  }
+};
+
+std::vector<int> PartsOf(const PackedProgram& packed) {
+  const Program& program = packed.program;
+  AxisSets sets(program.axes.size());
+  for (size_t a = 0; a < program.axes.size(); ++a) {
+    sets.Join(static_cast<AxisId>(a), packed.sequences_of(static_cast<AxisId>(a)));
+  }
+  for (const InputSpec& input : program.inputs) {
+    if (input.target != kNone) sets.Join(input.axis, input.target);
+  }
+  AxisJoiner joiner(program, packed.shape, &sets);
+  for (joiner.id = 0; joiner.id < static_cast<ValueId>(packed.operations.size()); ++joiner.id) {
+    VisitOperation(program, joiner.id, joiner);
+  }
+  return sets.Numbers();
+}
+
+}  // namespace
+
+PackedProgram::PackedProgram(const Program& given, ProgramShape program_shape,
+                             const PackOptions& options, WeightSource* source)
+    : program(WithoutWeights(given)),
+      shape(std::move(program_shape)),
+      dtype(options.dtype),
+      operations(given.operations.size()),
+      written_fields(given.axes.size()),
+      has_stack(given.axes.size()),
+      has_operations(given.axes.size()) {
+  for (const ValueSpec& value : shape.values) has_operations[value.axis] = true;
+  for (size_t i = 0; i < given.fields.size(); ++i) {
+    written_fields[shape.field_axes[i]].push_back(static_cast<FieldId>(i));
+  }
+  ProgramPacker packer(given, this, options, source);
+  for (size_t i = 0; i < operations.size(); ++i) packer.Pack(static_cast<ValueId>(i));
+  packer.PackLinears();
+  parts = PartsOf(*this);
+  for (size_t a = 0; a < parts.size(); ++a) {
+    if (static_cast<size_t>(parts[a]) == part_users.size()) part_users.push_back(0);
+    part_users[parts[a]] |= ProgramShape::StateBit(static_cast<AxisId>(a));
+  }
+  for (size_t i = 0; i < given.outputs.size(); ++i) {
+    part_users[parts[shape.values[given.outputs[i].value].axis]] |= uint64_t{1} << i;
+  }
+}
+
+ValueId PackedProgram::OriginalOf(ValueId value) const {
+  const auto* const append = std::get_if<ops::Append>(&program.operations[value]);
+  return append != nullptr ? OriginalOf(append->x) : value;
+}
+
+int PackedProgram::row_stride(ValueId value) const {
+  const int shared = operations[OriginalOf(value)].row_stride;
+  return shared > 0 ? shared : stride(value);
+}
+
+int PackedProgram::use_of(FieldId field, AxisId axis) const {
+  const auto found = std::find_if(field_uses.begin(), field_uses.end(), [&](const FieldUse& use) {
+    return use.field == field && use.axis == axis;
+  });
+  return static_cast<int>(found - field_uses.begin());
+}
+
+void PackedProgram::ReleaseHostCopy() {
+  tensors.clear();
+  for (const std::unique_ptr<PackedStack>& stack : stacks) stack->ReleaseHostCopy();
+}
+
+}  // namespace sru::kernels::cuda

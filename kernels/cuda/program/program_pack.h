@@ -1,0 +1,105 @@
+// A program's weights as the CUDA backend multiplies and reads them, and what follows from the
+// program for its workspaces: packed once on the host, like a stack (packed_stack.h). Immutable once
+// made.
+#ifndef SRU_KERNELS_CUDA_PROGRAM_PROGRAM_PACK_H_
+#define SRU_KERNELS_CUDA_PROGRAM_PROGRAM_PACK_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/device/row_layout.h"
+#include "kernels/cuda/stack/packed_stack.h"
+#include "kernels/program.h"
+#include "kernels/weight_source.h"
+
+namespace sru::kernels::cuda {
+
+// Products that are tried for the same row counts: all of an axis, or one Predict's.
+struct ProductGroup {
+  AxisId axis = kNone;
+  ValueId predict = kNone;  // kNone: the Linear operations of the axis
+  std::vector<ProductShape> shapes;
+  std::vector<TensorIndex> weights;  // [shape]: of one of its products
+};
+
+// Of one operation; what it does not have is not set.
+struct PackedOperation {
+  int stack = -1;         // index into PackedProgram::stacks
+  int group = -1;         // of the product
+  PackedProduct product;  // its shape is one of the group's; y = x w is float32
+  // Linear operations of the same x that attention alone reads, such as queries, keys and values, are one
+  // product: the first of them has it, with its weights and biases, and their values are columns of its
+  // rows. Of each of them, the first, and where its columns begin.
+  ValueId first = kNone;  // kNone: it is not one of several
+  int column = 0;
+  int row_stride = 0;  // of the product's rows; 0 = as of any value
+  // A bias that an Add, which alone reads the value, adds with its own sum: of the Linear, that it is so,
+  // and of the Add, whose it is. It saves a launch and a pass over the rows.
+  bool adds_bias_later = false;
+  ValueId bias_of = kNone;
+  TensorIndex table = kNoTensor;     // Embed: [vocabulary][stride] in the storage type
+  TensorIndex divisors = kNoTensor;  // Embed: float64, of the sinusoids (operation_args.h)
+  // What its list names, in its order.
+  std::vector<TensorIndex> vectors;  // float32, padded; kNoTensor where there is none
+  std::vector<ValueId> arguments;    // the values that it reads
+};
+
+// A field that operations of an axis read or write. A growing one may have several.
+struct FieldUse {
+  FieldId field = kNone;
+  AxisId axis = kNone;
+};
+
+struct PackedProgram {
+  // `shape` is that of the program. Reads the weights in the scopes of `source`, null = they are in
+  // memory. Throws std::bad_alloc.
+  PackedProgram(const Program& given, ProgramShape program_shape, const PackOptions& options,
+                WeightSource* source);
+
+  // Values are rows of this layout, whatever their width means.
+  RowLayout layout(ValueId value) const { return {1, shape.values[value].width}; }
+  int stride(ValueId value) const { return layout(value).stride(); }
+  // Of the rows in memory, which several values may share, and the value's place in them.
+  int row_stride(ValueId value) const;
+  int column(ValueId value) const { return operations[OriginalOf(value)].column; }
+  // Of an Append, whose value it is.
+  ValueId OriginalOf(ValueId value) const;
+  bool is_sequence_axis(AxisId axis) const { return program.axes[axis].sequences_of != kNone; }
+  // The axis whose sequences an axis has: itself, or that of a sequence axis.
+  AxisId sequences_of(AxisId axis) const {
+    return is_sequence_axis(axis) ? program.axes[axis].sequences_of : axis;
+  }
+  // Whether rows are added to a growing field of the slots of this axis.
+  bool appends(const FieldUse& use) const {
+    return program.fields[use.field].grows && shape.field_axes[use.field] == use.axis;
+  }
+  // The index in field_uses; it must be there.
+  int use_of(FieldId field, AxisId axis) const;
+  const ProductShape& shape_of(const PackedOperation& operation) const {
+    return groups[operation.group].shapes[operation.product.shape];
+  }
+
+  Program program;  // its views are empty or point nowhere
+  ProgramShape shape;
+  DataType dtype;
+  std::vector<PackedOperation> operations;  // [operation]
+  std::vector<std::unique_ptr<PackedStack>> stacks;
+  std::vector<ProductGroup> groups;
+  std::vector<FieldUse> field_uses;
+  std::vector<std::vector<FieldId>> written_fields;  // [axis]
+  // Axes whose operations read values of one another, or whose inputs point to one another, are a part
+  // of the program. Parts meet in slots alone, of which each is on one axis of a batch.
+  std::vector<int> parts;            // [axis]
+  std::vector<uint64_t> part_users;  // [part]: those of its operations (ProgramShape::users)
+  std::vector<bool> has_stack;       // [axis]: an operation needs its sequences by length
+  std::vector<bool> has_operations;  // [axis]; else only inputs are on it
+  HostTensors tensors;               // emptied by ReleaseHostCopy(), with those of the stacks
+
+  void ReleaseHostCopy();
+};
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_PROGRAM_PROGRAM_PACK_H_

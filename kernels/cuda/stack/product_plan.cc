@@ -1,0 +1,328 @@
+#include "kernels/cuda/stack/product_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <utility>
+
+#include "kernels/cuda/kernels/storage_type.h"
+
+namespace sru::kernels::cuda {
+namespace {
+
+// Row counts at which the reference algorithm must repeat itself.
+constexpr int kReferenceTrials[] = {16, 48, 128, kReferenceRows};
+constexpr size_t kReferenceCandidates = 8;
+constexpr size_t kBucketCandidates = 3;
+// A product with float32 results is tried with weights of the trial's own if they are not more.
+constexpr size_t kMaxTrialWeights = size_t{1} << 18;
+// Rows that hold the expected results: the period, rounded up to the smallest bucket.
+constexpr int kExpectedRows = 16;
+
+// Different columns of a trial's own weights; they repeat over all n.
+constexpr int kOwnColumns = 61;
+
+// Runs one product on rows that repeat, and compares. The rows are random, with the weights of the
+// product; if results are rounded to bfloat16, rows that cancel follow, with weights of their own.
+class Trial {
+ public:
+  Trial(const ProductShape& shape, const void* weights, int max_rows, std::shared_ptr<Gpu> gpu,
+        Stream& stream)
+      : shape_(shape),
+        weights_(weights),
+        max_rows_(max_rows),
+        gpu_(std::move(gpu)),
+        stream_(stream) {}
+
+  Status Prepare() {
+    const size_t result_bytes = shape_.n * ValueBytes(shape_.result_dtype());
+    const BatchHeader header{std::max(max_rows_, shape_.n), {}};
+    Status status = DeviceBuffer::Create(gpu_, max_rows_ * result_bytes, &y_);
+    if (status.ok()) status = DeviceBuffer::Create(gpu_, sizeof(uint32_t), &differs_);
+    if (status.ok()) status = DeviceBuffer::Create(gpu_, sizeof(header), &header_);
+    if (status.ok()) status = stream_.CopyToDevice(header_.data(), &header, sizeof(header));
+    status = FinishWork(stream_, status);  // `header` is on this stack
+    if (status.ok()) {
+      Input& random = inputs_.emplace_back();
+      status = FillRows(RandomRows(kTrialPeriod, /*seed=*/1), kTrialPeriod, max_rows_, &random.x);
+      random.weights = weights_;
+      if (status.ok() && shape_.float32_result &&
+          static_cast<size_t>(shape_.n) * shape_.k <= kMaxTrialWeights) {
+        status = FillRows(RandomRows(kOwnColumns, /*seed=*/2), kOwnColumns, shape_.n,
+                          &random.own_weights);
+        random.weights = random.own_weights.data();
+      }
+    }
+    if (status.ok() && shape_.result_dtype() == DataType::kBFloat16) {
+      Input& cancelling = inputs_.emplace_back();
+      status = FillRows(CancellingRows(kTrialPeriod, 1.0f), kTrialPeriod, max_rows_, &cancelling.x);
+      if (status.ok()) {
+        status = FillRows(CancellingRows(kOwnColumns, -1.0f), kOwnColumns, shape_.n,
+                          &cancelling.own_weights);
+      }
+      cancelling.weights = cancelling.own_weights.data();
+    }
+    for (Input& input : inputs_) {
+      if (status.ok()) {
+        status = DeviceBuffer::Create(gpu_, kExpectedRows * result_bytes, &input.expected);
+      }
+    }
+    return status;
+  }
+
+  // Makes `algorithm` the one that others are compared with.
+  Status Expect(const ProductAlgorithm& algorithm) {
+    Status status;
+    for (const Input& input : inputs_) {
+      if (!status.ok()) break;
+      status = stream_.Multiply(shape_, algorithm, kExpectedRows, input.x.data(), input.weights,
+                                input.expected.data());
+    }
+    return FinishWork(stream_, status);
+  }
+
+  // Whether `rows` rows match bit for bit; false if the algorithm rejects the shape.
+  Status Passes(const ProductAlgorithm& algorithm, int rows, bool* passes) {
+    *passes = true;
+    for (const Input& input : inputs_) {
+      Status status = Passes(algorithm, rows, input, passes);
+      if (!status.ok() || !*passes) return status;
+    }
+    return OkStatus();
+  }
+
+ private:
+  struct Input {
+    DeviceBuffer x;            // [max_rows][k]
+    DeviceBuffer own_weights;  // or none
+    DeviceBuffer expected;     // [kExpectedRows][n]
+    const void* weights = nullptr;
+  };
+
+  Status Passes(const ProductAlgorithm& algorithm, int rows, const Input& input, bool* passes) {
+    *passes = false;
+    uint32_t differs = 0;
+    Status status = stream_.CopyToDevice(differs_.data(), &differs, sizeof(differs));
+    if (!status.ok()) return status;
+    const Status multiplied =
+        stream_.Multiply(shape_, algorithm, rows, input.x.data(), input.weights, y_.data());
+    if (!multiplied.ok()) {
+      status = stream_.Wait();
+      return multiplied.code() == StatusCode::kDeviceLost ? multiplied : status;
+    }
+    const int value_bytes = static_cast<int>(ValueBytes(shape_.result_dtype()));
+    CompareArgs compare{};
+    compare.values = y_.as<uint32_t>();
+    compare.expected = input.expected.as<uint32_t>();
+    compare.rows = rows;
+    compare.period = kTrialPeriod;
+    compare.words_per_row = shape_.n * value_bytes / 4;
+    compare.differs = differs_.as<uint32_t>();
+    status = stream_.Compare(compare);
+    if (status.ok()) status = stream_.CopyToHost(&differs, differs_.data(), sizeof(differs));
+    status = FinishWork(stream_, status);
+    *passes = status.ok() && differs == 0;
+    return status;
+  }
+
+  // Allocates `rows` and fills them with those of `table`, which has `period`, over and over.
+  Status FillRows(const std::vector<float>& table, int period, int count, DeviceBuffer* rows) {
+    const size_t value_bytes = ValueBytes(shape_.dtype);
+    std::vector<uint8_t> values(table.size() * value_bytes);
+    WithStorageType(shape_.dtype, [&](auto type) {
+      using T = decltype(type);
+      for (size_t i = 0; i < table.size(); ++i) {
+        const T value = FromFloat<T>(table[i]);
+        std::memcpy(&values[i * sizeof(T)], &value, sizeof(T));
+      }
+    });
+    std::vector<int32_t> ids(count);
+    for (int i = 0; i < count; ++i) ids[i] = i % period;
+    const size_t id_bytes = ids.size() * sizeof(int32_t);
+    DeviceBuffer device_table;
+    DeviceBuffer device_ids;
+    Status status = DeviceBuffer::Create(gpu_, ids.size() * shape_.k * value_bytes, rows);
+    if (status.ok()) status = DeviceBuffer::Create(gpu_, values.size(), &device_table);
+    if (status.ok()) status = DeviceBuffer::Create(gpu_, id_bytes, &device_ids);
+    if (status.ok()) {
+      status = stream_.CopyToDevice(device_table.data(), values.data(), values.size());
+    }
+    if (status.ok()) status = stream_.CopyToDevice(device_ids.data(), ids.data(), id_bytes);
+    if (status.ok()) {
+      EmbedArgs embed{};
+      embed.header = header_.as<BatchHeader>();
+      embed.max_tokens = count;
+      embed.token_ids = device_ids.as<int32_t>();
+      embed.table = device_table.data();
+      embed.segments = 1;
+      embed.size = shape_.k;
+      embed.padded = shape_.k;
+      embed.x = rows->data();
+      status = stream_.Embed(shape_.dtype, embed);
+    }
+    return FinishWork(stream_, status);
+  }
+
+  // Rows of k values. Sums of few values of bfloat16 are often exact in float32, in any order; where
+  // they are not rounded again, values of very different size tell one order from another.
+  std::vector<float> RandomRows(int count, unsigned seed) const {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    std::vector<float> rows(static_cast<size_t>(count) * shape_.k);
+    for (float& value : rows) {
+      value = normal(random);
+      if (shape_.float32_result) value = std::ldexp(value, static_cast<int>(random() % 16) - 8);
+    }
+    return rows;
+  }
+
+  // Rows of k values, in random pairs: the second of a pair is the first times `sign`. The pairs are
+  // at the same places in all rows, so the product of a row of sign 1 and one of sign -1 is 0.
+  std::vector<float> CancellingRows(int count, float sign) const {
+    std::mt19937 random(2);
+    std::vector<int> places(shape_.k);
+    std::iota(places.begin(), places.end(), 0);
+    std::shuffle(places.begin(), places.end(), random);
+    std::normal_distribution<float> normal;
+    std::vector<float> rows(static_cast<size_t>(count) * shape_.k);
+    const int pairs = shape_.k / 2;
+    for (size_t row = 0; row < rows.size(); row += shape_.k) {
+      for (int i = 0; i < pairs; ++i) {
+        const float value = normal(random);
+        rows[row + places[i]] = value;
+        rows[row + places[i + pairs]] = sign * value;
+      }
+    }
+    return rows;
+  }
+
+  const ProductShape shape_;
+  const void* weights_;
+  const int max_rows_;
+  const std::shared_ptr<Gpu> gpu_;
+  Stream& stream_;
+  DeviceBuffer y_, header_, differs_;
+  std::vector<Input> inputs_;
+};
+
+}  // namespace
+
+Status ProductPlans::Create(const PackedStack& stack, const DeviceStack& weights,
+                            const std::shared_ptr<Gpu>& gpu, std::unique_ptr<ProductPlans>* plans) {
+  std::vector<Planned> products;
+  for (const ProductShape& shape : stack.shapes) products.push_back({shape, nullptr});
+  const auto note_weights = [&](const PackedProduct& product) {
+    if (product.exists()) products[product.shape].weights = weights.tensor(product.weights);
+  };
+  note_weights(stack.input_to_hidden);
+  for (const PackedLayer& layer : stack.layers) {
+    note_weights(layer.projection);
+    note_weights(layer.product);
+  }
+  return Create(products, gpu, plans);
+}
+
+Status ProductPlans::Create(const std::vector<Planned>& products, const std::shared_ptr<Gpu>& gpu,
+                            std::unique_ptr<ProductPlans>* plans) {
+  std::unique_ptr<ProductPlans> created(new ProductPlans(gpu));
+  for (const Planned& product : products) {
+    Plan plan;
+    plan.shape = product.shape;
+    plan.weights = product.weights;
+    created->plans_.push_back(std::move(plan));
+  }
+
+  GpuStream stream;
+  Status status = GpuStream::Create(gpu, &stream);
+  if (!status.ok()) return status;
+  for (Plan& plan : created->plans_) {
+    Trial trial(plan.shape, plan.weights, kReferenceRows, gpu, *stream);
+    status = trial.Prepare();
+    if (!status.ok()) return status;
+    std::vector<ProductAlgorithm> candidates;
+    status = gpu->device().ProductCandidates(plan.shape, kReferenceRows, kReferenceCandidates,
+                                             &candidates);
+    if (!status.ok()) return status;
+    bool found = false;
+    for (const ProductAlgorithm& candidate : candidates) {
+      status = trial.Expect(candidate);
+      if (status.code() == StatusCode::kDeviceLost) return status;
+      found = status.ok();
+      for (int rows : kReferenceTrials) {
+        if (!found) break;
+        status = trial.Passes(candidate, rows, &found);
+        if (!status.ok()) return status;
+      }
+      if (found) {
+        plan.reference = candidate;
+        break;
+      }
+    }
+    if (!found) {
+      return Unsupported("product of " + std::to_string(plan.shape.k) + " by " +
+                         std::to_string(plan.shape.n) +
+                         ": the library has no algorithm whose results do not depend on the batch");
+    }
+  }
+  *plans = std::move(created);
+  return OkStatus();
+}
+
+Status ProductPlans::Choose(const std::vector<int>& row_counts, Stream& stream,
+                            std::vector<std::vector<ProductChoice>>* choices) {
+  const MutexLock lock(&mutex_);
+  std::vector<std::vector<ProductChoice>> chosen;
+  tried_.resize(plans_.size());
+  for (size_t shape = 0; shape < plans_.size(); ++shape) {
+    const Plan& plan = plans_[shape];
+    std::map<int, std::optional<ProductAlgorithm>>& tried = tried_[shape];
+    const bool known = std::all_of(row_counts.begin(), row_counts.end(),
+                                   [&](int rows) { return tried.count(rows) > 0; });
+    if (!known) {
+      Trial trial(plan.shape, plan.weights, row_counts.back(), gpu_, stream);
+      Status status = trial.Prepare();
+      if (status.ok()) status = trial.Expect(plan.reference);
+      if (!status.ok()) return status;
+      for (int rows : row_counts) {
+        if (tried.count(rows) > 0) continue;
+        std::vector<ProductAlgorithm> candidates;
+        status = gpu_->device().ProductCandidates(plan.shape, rows, kBucketCandidates, &candidates);
+        if (!status.ok()) return status;
+        candidates.push_back(plan.reference);
+        std::optional<ProductAlgorithm> passed;
+        for (const ProductAlgorithm& candidate : candidates) {
+          bool passes = false;
+          status = trial.Passes(candidate, rows, &passes);
+          if (!status.ok()) return status;
+          if (passes) {
+            passed = candidate;
+            break;
+          }
+        }
+        tried[rows] = passed;
+      }
+    }
+    // From the largest on, so that a bucket without an algorithm takes its larger neighbour's.
+    std::vector<ProductChoice> of_shape(row_counts.size() - 1);
+    std::optional<ProductChoice> larger;
+    for (size_t i = row_counts.size(); i-- > 0;) {
+      if (const auto& algorithm = tried[row_counts[i]]; algorithm.has_value()) {
+        larger = ProductChoice{row_counts[i], *algorithm};
+      }
+      if (i == of_shape.size()) continue;
+      if (!larger.has_value()) {
+        return Unsupported("product of " + std::to_string(plan.shape.k) + " by " +
+                           std::to_string(plan.shape.n) + " with " + std::to_string(row_counts[i]) +
+                           " rows: no algorithm gives results that do not depend on the batch");
+      }
+      of_shape[i] = *larger;
+    }
+    chosen.push_back(std::move(of_shape));
+  }
+  *choices = std::move(chosen);
+  return OkStatus();
+}
+
+}  // namespace sru::kernels::cuda

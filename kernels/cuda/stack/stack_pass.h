@@ -1,0 +1,59 @@
+// The pass of a stack over the sequences of a bucket: embedding, layers, pooling, classifier. Knows
+// no workspace: a classifier's (forward.h) and a program's (program_forward.h) both run it.
+#ifndef SRU_KERNELS_CUDA_STACK_STACK_PASS_H_
+#define SRU_KERNELS_CUDA_STACK_STACK_PASS_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "kernels/cuda/device/device.h"
+#include "kernels/cuda/kernels/kernel_args.h"
+#include "kernels/cuda/stack/packed_stack.h"
+#include "kernels/cuda/stack/product_plan.h"
+#include "kernels/cuda/stack/token_table.h"
+#include "kernels/status.h"
+
+namespace sru::kernels::cuda {
+
+// What a pass reads and writes. Pointers are device memory, and rows are in the stack's layout
+// (PackedStack) except those of `features`. Must outlive the call of EnqueueStack() only.
+struct StackPass {
+  Stream* stream = nullptr;
+  // Of the bucket, with the algorithm that its rows are multiplied by.
+  int max_tokens = 0;
+  int num_sequences = 0;
+  std::function<const ProductChoice&(const PackedProduct&)> choice;
+
+  const BatchHeader* header = nullptr;
+  const SequenceEntry* sequences = nullptr;
+  const int32_t* token_ids = nullptr;    // exactly one of
+  const float* features = nullptr;       // these two
+  int feature_stride = 0;                // values from one row of features to the next
+  const float* initial_state = nullptr;  // [sequence's index][layers][output stride]; null = zeros
+
+  // Results; null = not wanted. Those that no later kernel reads, which is all but `pooled` with
+  // `label_results` and these themselves, may be in pinned memory of the host.
+  float* final_state = nullptr;    // [state_row][layers][output stride]
+  float* token_vectors = nullptr;  // [token_row]
+  float* pooled = nullptr;         // [pool_row]
+  float* label_results = nullptr;  // [label_row][logits, probabilities]; needs `pooled`
+  // label_results once more, in pinned memory of the host; null = not wanted.
+  float* host_label_results = nullptr;
+
+  // Scratch for as many rows as the products of the bucket have, of the widths that the stack's
+  // Max..Stride() say.
+  void* x = nullptr;
+  void* h = nullptr;
+  void* normalized = nullptr;
+  void* projected = nullptr;
+  void* u = nullptr;
+};
+
+// Puts the launches on the stream. Nothing of it depends on the batch but on its bucket, so it may
+// be recorded. With a table (null = none) passes with token ids begin with the first layer's scan.
+Status EnqueueStack(const PackedStack& stack, const DeviceStack& weights, const TokenTable* table,
+                    const StackPass& pass);
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_STACK_STACK_PASS_H_
