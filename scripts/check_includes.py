@@ -128,6 +128,7 @@ tests/chaos              | tests/testing server server/base server/compat bench 
 TESTS_ALSO_INCLUDE = {
     "server/transport": "proto",  # a service to accept connections for
     "server/rpc": "server/open_inference",  # calls in its form, whose memory is estimated as well
+    "server/calls": "proto",  # messages to call with
     "server/lifecycle": "kernels",  # a backend to load models of every task with
     "server/http": "server/telemetry",  # metrics as the page gets them
     "bench": "kernels/testing",

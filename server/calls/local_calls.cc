@@ -154,7 +154,7 @@ class LocalCalls::LocalExchange final : public Exchange,
     if (std::exchange(tells_cancel_, false) && !end_.has_value()) return Step::kCancel;
     const bool cancelled = cancelled_.load();
     if (message_.has_value() && (is_wanted_ || cancelled)) {
-      return cancelled ? Step::kDrop : Step::kAnswer;
+      return cancelled && !is_unary_ ? Step::kDrop : Step::kAnswer;
     }
     const bool ends = end_.has_value() && !message_.has_value() && (is_wanted_ || cancelled);
     return ends ? Step::kEnd : Step::kNone;
@@ -199,6 +199,8 @@ class LocalCalls::LocalExchange final : public Exchange,
         }
         break;
       case Step::kDrop:
+        dropped_ = true;
+        break;
       case Step::kNone:
       case Step::kEnd:
         break;
@@ -214,6 +216,9 @@ class LocalCalls::LocalExchange final : public Exchange,
     {
       MutexLock lock(&mutex_);
       answer.end = *std::move(end_);
+    }
+    if (dropped_ && answer.end.status.ok()) {
+      answer.end.status = absl::CancelledError("the caller cancelled the call");
     }
     // What Close() cancelled is not the caller's doing.
     if (absl::IsCancelled(answer.end.status) && running_->closed())
@@ -237,6 +242,7 @@ class LocalCalls::LocalExchange final : public Exchange,
   OnMessage on_message_;
   OnDone done_;
   absl::Cord answer_;
+  bool dropped_ = false;  // a message that the caller does not get
 
   Mutex mutex_;
   CallHandler* handler_ = nullptr;  // set once, under mutex_
