@@ -35,8 +35,9 @@ absl::Status Call::Open() {
 absl::Status Call::FindModel(const std::string& name, int64_t version) {
   absl::StatusOr<std::shared_ptr<lifecycle::ServedModel>> served =
       context_.registry->Find(name, version, calls::Describe(method_).tasks);
-  if (served.ok()) SetModel(*std::move(served));
-  return served.status();
+  if (!served.ok()) return served.status();
+  SetModel(*std::move(served));
+  return absl::OkStatus();
 }
 
 void Call::SetModel(std::shared_ptr<lifecycle::ServedModel> served) {

@@ -111,12 +111,12 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
     StartWrite(&outgoing_);
   }
   void Finish(calls::CallEnd end) override {
-    grpc::Status status = Ending(&end);
+    grpc::Status status = Ending(end);
     Reactor::Finish(std::move(status));
   }
   void WriteAndFinish(absl::Cord message, calls::CallEnd end) override {
     outgoing_ = ToByteBuffer(message);
-    grpc::Status status = Ending(&end);
+    grpc::Status status = Ending(end);
     StartWriteAndFinish(&outgoing_, grpc::WriteOptions(), std::move(status));
   }
 
@@ -149,18 +149,18 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
     if (group != nullptr) group->Hold(Socket());
   }
 
-  grpc::Status Ending(calls::CallEnd* end) {
-    for (const auto& [name, value] : end->headers) call_.AddInitialMetadata(name, value);
-    for (const auto& [name, value] : end->trailers) call_.AddTrailingMetadata(name, value);
+  grpc::Status Ending(const calls::CallEnd& end) {
+    for (const auto& [name, value] : end.headers) call_.AddInitialMetadata(name, value);
+    for (const auto& [name, value] : end.trailers) call_.AddTrailingMetadata(name, value);
     HoldSocket();
-    if (absl::IsResourceExhausted(end->status) && options_.read_pause != nullptr) {
+    if (absl::IsResourceExhausted(end.status) && options_.read_pause != nullptr) {
       options_.read_pause->Start(Socket());
     }
     Ref();
     options_.unsent->Add(&unsent_end_);
-    if (end->status.ok()) return grpc::Status::OK;
-    return {static_cast<grpc::StatusCode>(end->status.code()),  // the numbers are the same
-            std::string(end->status.message()), std::move(end->details)};
+    if (end.status.ok()) return grpc::Status::OK;
+    return {static_cast<grpc::StatusCode>(end.status.code()),  // the numbers are the same
+            std::string(end.status.message()), end.details};
   }
 
   // Tells the guard of connections that a message has arrived whole.

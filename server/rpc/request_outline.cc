@@ -265,7 +265,7 @@ const OutlineRules& MakeOutlineRules(const Descriptor& type) {
 bool ReadOutline(const absl::Cord& bytes, const OutlineRules& rules, RequestOutline* outline) {
   *outline = RequestOutline();
   outline->message_bytes = static_cast<int64_t>(bytes.size());
-  if (bytes.size() == 0) return true;
+  if (bytes.empty()) return true;
   CordPieces pieces(bytes);
   WireReader reader(&pieces, bytes.size());
   OutlineReader fields(&reader, outline);
@@ -300,7 +300,7 @@ int64_t EstimateCallBytes(const RequestOutline& outline) {
 }
 
 bool HasFewFields(const absl::Cord& bytes) {
-  if (bytes.size() == 0) return true;
+  if (bytes.empty()) return true;
   CordPieces pieces(bytes);
   WireReader reader(&pieces, bytes.size());
   while (reader.Next()) reader.Skip();
