@@ -66,7 +66,7 @@ ServingStatus ToServingStatus(const HealthResponse& response) {
   }
 }
 
-// What is wrong with the first text of a message that is not UTF-8, "sequences[0].text: expected ..."; empty if nothing is.
+// The error of the first text of a message that is not UTF-8, "sequences[0].text: expected ..."; empty if all are.
 std::string FindBadText(const google::protobuf::Message& message) {
   const google::protobuf::Reflection& values = *message.GetReflection();
   std::vector<const google::protobuf::FieldDescriptor*> fields;

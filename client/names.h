@@ -15,7 +15,7 @@ class EnumValueDescriptor;
 
 namespace sru::client {
 
-// What a user types and reads for a value of an enum: "max" for POOLING_MAX, "" for one that is unspecified. The states of models,
+// The names that users type and read for the values of enums: "max" for POOLING_MAX, "" for one that is unspecified. The states of models,
 // "READY" and so on, are read as they are.
 std::string NameOf(const google::protobuf::EnumValueDescriptor& value);
 

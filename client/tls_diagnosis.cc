@@ -73,7 +73,7 @@ std::string SubjectOf(const X509* certificate) {
 }
 std::string IssuerOf(const X509* certificate) { return NameOf(X509_get_issuer_name(certificate)); }
 
-// What `print` writes.
+// Returns the text that `print` writes.
 template <typename Print>
 std::string Printed(const Print& print) {
   const Owned<BIO> out(BIO_new(BIO_s_mem()));
@@ -194,7 +194,7 @@ Outcome Handshake(SSL_CTX* context, const std::string& name, const Socket& socke
   SSL_CTX_set_cert_cb(context, OnCertificateWanted, &outcome.wants_certificate);
   SSL_CTX_set_cert_verify_callback(context, Verify, &outcome.certificate);
   const Owned<SSL> ssl(SSL_new(context));
-  // What it writes goes through memory, since OpenSSL's own sockets raise SIGPIPE.
+  // The handshake is written to memory and sent from there, since OpenSSL's own sockets raise SIGPIPE.
   BIO* const outgoing = BIO_new(BIO_s_mem());
   SSL_set_bio(ssl.get(), BIO_new_socket(socket.fd(), BIO_NOCLOSE), outgoing);
   SSL_set_connect_state(ssl.get());

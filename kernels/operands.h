@@ -1,4 +1,4 @@
-// What an operation of a program (program.h) takes, as a typed list. Each operation goes through its
+// The operands, fields and weights of an operation of a program (program.h), as a typed list. Each operation goes through its
 // list in Visit(), beside its equation, and calls one function of a visitor for each item. A visitor
 // derives from OperationVisitor and hides the functions of the items that it wants.
 #ifndef SRU_KERNELS_OPERANDS_H_
@@ -29,7 +29,7 @@ struct Sampling {
   uint64_t random = 0;    // uniform over all values
 };
 
-// What is done to the logit z of one symbol before a symbol is picked:
+// Changes the logit z of one symbol before a symbol is picked:
 //   z' = (z > 0 ? z / scale : z * scale) + add,  bounded to float32's finite numbers unless add is
 // -infinity.
 struct Adjustment {
@@ -38,7 +38,7 @@ struct Adjustment {
   float add = 0;    // finite, or -infinity: the symbol is never picked
 };
 
-// What a batch brings beside the offsets.
+// The inputs that a batch brings beside the offsets.
 enum class InputType {
   kIds,       // int32 [rows of axis], each in [least, limit)
   kFeatures,  // float32 [rows of axis][width]
@@ -67,10 +67,10 @@ constexpr const InputTypeRow& RowOf(InputType type) {
   return kInputTypeRows[static_cast<size_t>(type)];
 }
 
-// What a batch may ask for.
+// The outputs that a batch may ask for.
 enum class OutputType { kRows, kLogProb, kCandidates, kPicked, kAttention };
 
-// What an input must be.
+// The rule that an input must keep.
 struct InputRule {
   InputType type = InputType::kIds;
   AxisId axis = kAny;
@@ -92,7 +92,7 @@ constexpr InputRule AdjustmentsFor(AxisId rows_of, int limit) {
   return {InputType::kAdjustments, kAny, kAny, false, 0, limit, rows_of};
 }
 
-// What a field must be: one of the slots of `axis`, which the operation reads or, alone, writes.
+// The rule that a field must keep. It is one of the slots of `axis`, which the operation reads or, alone, writes.
 struct FieldRule {
   enum class Access { kWrites, kReads, kReadsAppended, kReadsShifted };
 

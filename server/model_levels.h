@@ -1,4 +1,4 @@
-// What metrics and the status page are told of models and devices. Thread-safe.
+// Reads the state of models and devices for metrics and the status page. Thread-safe.
 #ifndef SRU_SERVER_MODEL_LEVELS_H_
 #define SRU_SERVER_MODEL_LEVELS_H_
 
@@ -18,7 +18,7 @@ void AddModelLevels(const lifecycle::ModelRegistry& registry, telemetry::ServerL
 void AddBackendLevels(const ServedModelLoader& loader, const Options& options,
                       const std::set<int>& lost, telemetry::ServerLevels* levels);
 
-// What the status page shows of a version, whether it is served or not.
+// A version as the status page shows it, whether it is served or not.
 http::ModelView ViewOf(const lifecycle::ModelRegistry& registry,
                        const telemetry::ModelStatus& status);
 

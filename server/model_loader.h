@@ -39,7 +39,7 @@ class ServedModelLoader final : public lifecycle::ModelLoader {
 
   // Null until there is one; from any thread.
   kernels::Backend* backend() const { return ready_.load() ? backend_.get() : nullptr; }
-  // Of each device; constant once there is a backend.
+  // [device]; constant once there is a backend.
   const batching::StateBudgets& state_budgets() const { return state_budgets_; }
 
   // ModelLoader:

@@ -569,7 +569,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return status;
   }
 
-  // What both ports can be called for.
+  // Makes the tables of both ports' methods.
   void MakeMethods() {
     service_context_.registry = &registry_;
     service_context_.manager = manager_.get();

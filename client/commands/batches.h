@@ -1,4 +1,4 @@
-// What commands that make many calls share: patience with an overloaded server, and a line that shows how far they are.
+// Shared by commands that make many calls: patience with an overloaded server, and a line that shows progress.
 #ifndef SRU_CLIENT_COMMANDS_BATCHES_H_
 #define SRU_CLIENT_COMMANDS_BATCHES_H_
 

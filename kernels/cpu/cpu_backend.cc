@@ -126,7 +126,7 @@ class CpuBackend : public Backend {
   }
 
  private:
-  // Of a data type, without tiles.
+  // The arithmetic of a data type where no tiles are used.
   Status FindArithmetic(DataType dtype, Arithmetic* arithmetic) const {
     switch (dtype) {
       case DataType::kFloat32:

@@ -32,7 +32,7 @@ struct AdmissionRequest {
   OrderWeight size;
   Priority priority = Priority::kNormal;
   absl::Time deadline = absl::InfiniteFuture();
-  // Of steps: rows after the first result, if callers wait for the end, and the steps until it.
+  // In steps: the rows after the first result, if callers wait for the end, and the steps until it.
   int64_t later_rows = 0;
   int least_steps = 1;
 };
@@ -48,7 +48,7 @@ struct AdmissionOptions {
   std::string field = "sequences";  // of a request, that a text is about
 };
 
-// What the owner has to do already, for Judge(). Called with the owner's mutex held.
+// The owner's present load, for Judge(). Called with the owner's mutex held.
 class AdmissionLoad {
  public:
   struct Levels {
@@ -64,7 +64,7 @@ class AdmissionLoad {
 
   virtual ~AdmissionLoad() = default;
   virtual Levels levels() const = 0;
-  // Of a request that joined with `key`.
+  // For a request that joined with `key`.
   virtual Prediction Predict(const OrderKey& key, const AdmissionRequest& request,
                              absl::Time now) const = 0;
   // Until all that waits is done.
@@ -83,7 +83,7 @@ struct Verdict {
   // The status for the caller, and `*retry_after` if it is not null and waiting helps.
   absl::Status ToStatus(absl::Duration* retry_after) const;
 
-  // What the text of a refusal is made of.
+  // ToStatus() makes the text of a refusal from these.
   const AdmissionOptions* options = nullptr;
   OrderWeight size;
   AdmissionLoad::Levels levels;
@@ -111,7 +111,7 @@ class Admission {
     return absl::IDivDuration(time - start_, options_.ageing_interval, &rest) -
            static_cast<int64_t>(priority);
   }
-  // Of arrivals, ascending.
+  // The number of the next arrival, ascending.
   uint64_t TakeNumber() { return next_number_++; }
 
   // Refuses from now on: kDraining.

@@ -220,7 +220,7 @@ class LocalCalls::LocalExchange final : public Exchange,
     if (dropped_ && answer.end.status.ok()) {
       answer.end.status = absl::CancelledError("the caller cancelled the call");
     }
-    // What Close() cancelled is not the caller's doing.
+    // The caller did not cancel it: Close() did.
     if (absl::IsCancelled(answer.end.status) && running_->closed())
       answer.end.status = ClosedStatus();
     answer.request_id = RequestIdOf(answer.end);
@@ -238,7 +238,7 @@ class LocalCalls::LocalExchange final : public Exchange,
   const bool is_unary_;
   std::atomic<bool> cancelled_{false};
 
-  // Of the thread that pumps.
+  // Used by the thread that pumps.
   OnMessage on_message_;
   OnDone done_;
   absl::Cord answer_;

@@ -18,7 +18,7 @@
 
 namespace sru::server::calls {
 
-// What a call carries besides its message.
+// A call's headers, deadline and caller.
 struct LocalCallInfo {
   // The caller cancels the call when it has passed.
   absl::Duration timeout = absl::InfiniteDuration();
@@ -32,7 +32,7 @@ struct LocalAnswer {
   std::string request_id;  // x-request-id as the call answered it; "" = none
 };
 
-// A call that runs. May be dropped at any time: the call goes on.
+// A call that runs. Dropping it does not end the call.
 class LocalCall {
  public:
   virtual ~LocalCall() = default;

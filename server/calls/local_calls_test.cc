@@ -42,7 +42,7 @@ Method Stream(
       });
 }
 
-// What the caller of a stream has got.
+// The caller of a stream, with all that it has received.
 struct Caller {
   Mutex mutex;
   std::vector<std::string> texts ABSL_GUARDED_BY(mutex);
@@ -194,7 +194,7 @@ TEST(LocalCallsTest, CloseEndsWhatRunsAndRefusesTheRest) {
   calls.Unary(method, absl::Cord(), {}, done);
   calls.Close();
   calls.Unary(method, absl::Cord(), {}, done);
-  // What Close() cancels is not the caller's doing.
+  // Close() cancelled them, not the caller.
   EXPECT_THAT(codes, ElementsAre(absl::StatusCode::kUnavailable, absl::StatusCode::kUnavailable));
 }
 

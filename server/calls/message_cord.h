@@ -12,7 +12,7 @@ bool ParseCord(const absl::Cord& bytes, google::protobuf::MessageLite* message);
 
 // In one piece. False if the message is too large for protobuf.
 bool SerializeToCord(const google::protobuf::MessageLite& message, absl::Cord* bytes);
-// Of a message that is known not to be.
+// The same for a message that cannot be too large.
 absl::Cord ToCord(const google::protobuf::MessageLite& message);
 
 }  // namespace sru::server::calls

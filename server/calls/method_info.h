@@ -1,4 +1,4 @@
-// What is known of the methods of the server's services before any call: the static half of the table of methods (method.h has the other).
+// The static facts of the methods of the server's services: the half of the table of methods that needs no call (method.h has the other).
 // Names, metrics' labels, routes over HTTP, the hints of refusals and the boxes of the status page follow from it.
 #ifndef SRU_SERVER_CALLS_METHOD_INFO_H_
 #define SRU_SERVER_CALLS_METHOD_INFO_H_
@@ -27,7 +27,7 @@ enum class MethodId {
   kGetModel,
   kLoadModel,
   kUnloadModel,
-  // Of the Open Inference Protocol. A message of a ModelStreamInfer counts as a ModelInfer, too.
+  // The Open Inference Protocol. A message of a ModelStreamInfer counts as a ModelInfer, too.
   kModelInfer,
   kModelStreamInfer,
   kServerLive,

@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// What a tree of values takes for each byte of its text at most. Lists of empty lists are the worst: three bytes of text become a value, the
+// The most bytes that a tree of values takes for each byte of its text. Lists of empty lists are the worst: three bytes of text become a value, the
 // list that it owns and, while the outer list grows, a second place for the value.
 constexpr int64_t kBytesPerByte = 40;
 constexpr size_t kMostDepth = 4;

@@ -54,7 +54,7 @@ struct RestError {
   std::vector<std::pair<std::string, std::string>> headers;  // such as Allow
 };
 
-// Of a call that failed. Takes over the RetryInfo in its details.
+// The error of a call that failed, with the RetryInfo in its details.
 RestError ErrorOfCall(const calls::CallEnd& end);
 
 // The body alone, as an event of a stream carries it.

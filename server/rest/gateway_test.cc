@@ -39,7 +39,7 @@ using ::testing::StartsWith;
 
 using Writer = std::function<bool(const v1::GenerateResponse&)>;
 
-// What the calls of the test's methods do.
+// The test's methods: each call runs the function that the test has set.
 struct FakeService {
   std::function<calls::CallEnd(calls::Exchange&, const v1::ClassifyRequest&, v1::ClassifyResponse*)>
       classify;

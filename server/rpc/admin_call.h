@@ -20,7 +20,7 @@
 
 namespace sru::server::rpc {
 
-// What calls of the admin port work with; must outlive them. Requests are answered by the manager's thread, or by its BeginStop(), which must
+// Used by calls of the admin port; must outlive them. Requests are answered by the manager's thread, or by its BeginStop(), which must
 // be called before the transport is shut down.
 struct AdminContext {
   const ServiceContext* service = nullptr;

@@ -62,7 +62,7 @@ class Call : public calls::CallHandler, protected OpenStream {
   // For a call that stays open: takes a place among the open streams. After an error, End() with it.
   absl::Status Open();
 
-  // What `take` returns, which takes a message that has arrived; an error if there is no memory for that. After an error, End() with it.
+  // Runs `take`, which takes a message that has arrived, and returns its status, or an error if there is no memory. After an error, End() with it.
   template <typename Take>
   absl::Status TakeMessage(const Take& take) {
     try {

@@ -109,7 +109,7 @@ Method UnloadModel(const AdminContext& context) {
 }  // namespace
 
 std::vector<Method> InferenceMethods(const ServiceContext& context) {
-  // Of a call that may come in another form as well.
+  // Starts calls that also exist in another form.
   const auto task = [&context](auto* start) -> Start {
     return
         [&context, start](calls::Exchange* exchange) { return start(context, exchange, nullptr); };

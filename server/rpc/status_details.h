@@ -1,4 +1,4 @@
-// What a status carries besides its code and message.
+// The details of a status: all that it carries besides code and message.
 #ifndef SRU_SERVER_RPC_STATUS_DETAILS_H_
 #define SRU_SERVER_RPC_STATUS_DETAILS_H_
 

@@ -164,12 +164,12 @@ class TaskCall : public Call {
     }
     num_sequences_ = outline.num_sequences;
     if (form_ == nullptr && !outline.long_model_name) {
-      // Of an error the parsed request says more.
+      // If there is no such model, the parsed request gives the better error.
       FindModel(outline.model, outline.version).IgnoreError();
     }
     if (absl::Status status = CheckOutline(outline, context_.limits); !status.ok()) return status;
     const absl::StatusOr<batching::Priority> priority = ParsePriority(outline.priority);
-    // Of a model that does not answer the call, the rest of the request says more.
+    // If the model does not answer the call, ParseParameters() gives the better error.
     const bool answers = served_ != nullptr && (form_ != nullptr || Answers(model(), method_));
     if (answers && priority.ok() && outline.num_sequences > 0) {
       absl::Status status =

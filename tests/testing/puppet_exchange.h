@@ -33,7 +33,7 @@ class PuppetExchange final : public server::calls::Exchange {
     handler_->OnDone();
   }
 
-  // What the call will find.
+  // The call finds these.
   server::calls::Metadata headers;
   absl::Duration timeout = absl::InfiniteDuration();
 

@@ -127,7 +127,7 @@ HWY_INLINE void DispatchScan(const ScanParameters& p, const Argument& argument) 
   }
 }
 
-// What a step's h adds to the running pool (pool.h), for adjacent vectors of dimensions. `step` is
+// Adds a step's h to the running pool (pool.h), for adjacent vectors of dimensions. `step` is
 // PoolingInTime()'s; `first` says whether it is the first step of the sequence.
 template <int kVectors>
 HWY_INLINE void PoolStep(PoolingStep step, bool first, const V (&h)[kVectors],

@@ -12,8 +12,8 @@
 namespace sru::kernels::cpu {
 namespace {
 
-// Packs the weights of one operation after the other: as their list names them, but for those of
-// Embed and Predict, which are packed in a way of their own.
+// Packs the weights of one operation after the other, as its list names them. Embed and Predict are
+// packed in a way of their own.
 class Packer : public ProgramVisitor {
  public:
   Packer(const Program& program, const ProgramShape& shape, const Arithmetic& arithmetic,
