@@ -172,11 +172,12 @@ function(sru_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${SRU_TEST_TIMEOUT})
 endfunction()
 
-# sru_tests(DEPS targets... TESTS names...): an sru_test of each NAME.cc.
+# sru_tests(DEPS targets... TESTS names...): an sru_test of each NAME.cc. `FOLDER/NAME` is the test NAME.
 function(sru_tests)
   cmake_parse_arguments(ARG "" "" "DEPS;TESTS" ${ARGN})
-  foreach(name IN LISTS ARG_TESTS)
-    sru_test(${name} SRCS ${name}.cc DEPS ${ARG_DEPS})
+  foreach(test IN LISTS ARG_TESTS)
+    get_filename_component(name ${test} NAME)
+    sru_test(${name} SRCS ${test}.cc DEPS ${ARG_DEPS})
   endforeach()
 endfunction()
 

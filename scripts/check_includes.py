@@ -8,7 +8,7 @@ that breaks a rule and exits with 1 then. Part of `make lint`.
 
 The rules:
   1. Every folder with C++ code has a row in the table. A row may also name one file, which then is a room
-     of its own.
+     of its own, or all folders of a folder ("tasks/*"), which then may not include one another.
   2. A room includes itself and the rooms that its row names. A row names only rows above it, so there is
      no circle between rooms.
   3. A room includes only the libraries that its row names. The C and C++ standard libraries and the
@@ -70,22 +70,38 @@ server/base              | base                                               | 
 server/compat            |                                                    | absl grpc protobuf
 server/batching          | server/base models models/decoding kernels base    | absl
 server/calls             | server/base models base                            | absl protobuf
+server/calls/bounds      | server/base base proto                             | absl protobuf
 server/telemetry         | server/calls server/batching server/base           | absl prometheus protobuf
                          | server/compat kernels base                         |
 server/lifecycle         | server/telemetry server/calls server/batching      | absl
                          | server/base models base                            |
 server/transport         | server/telemetry server/base server/compat base    | absl grpc openssl prometheus
-server/rpc               | server/calls server/lifecycle server/transport     | absl grpc protobuf
-                         | server/telemetry server/batching server/base server/compat |
-                         | models models/text models/decoding kernels         |
-                         | kernels/common base proto                          |
-server/open_inference    | server/rpc server/calls server/lifecycle           | absl protobuf
-                         | server/batching server/base models kernels base    |
-                         | proto                                              |
+server/calls/messages    | server/calls server/calls/bounds server/lifecycle  | absl protobuf
+                         | server/telemetry server/batching                   |
+                         | models models/text kernels kernels/common proto    |
+server/calls/kinds       | server/calls server/calls/bounds server/calls/messages | absl protobuf
+                         | server/lifecycle server/telemetry server/batching  |
+                         | server/base server/compat models base              |
+server/open_inference/tensors | server/calls server/calls/bounds              | absl protobuf
+                         | server/calls/messages server/lifecycle             |
+                         | models kernels base proto                          |
+server/tasks/*           | server/calls server/calls/bounds server/calls/kinds | absl protobuf
+                         | server/calls/messages server/open_inference/tensors |
+                         | server/batching models models/text models/decoding |
+                         | kernels base proto                                 |
+server/tasks             | server/tasks/* server/calls server/calls/kinds     |
+server/open_inference    | server/tasks/* server/calls server/calls/kinds     | absl protobuf
+                         | server/calls/messages server/open_inference/tensors |
+                         | server/lifecycle server/batching server/base       |
+                         | kernels base proto                                 |
+server/rpc               | server/tasks server/calls server/calls/kinds       | absl grpc protobuf
+                         | server/calls/messages server/transport             |
+                         | server/telemetry server/batching server/base base proto |
 server/http              | server/base base                                   | absl boost nlohmann openssl prometheus
 server/rest              | server/calls server/http server/telemetry base     | absl grpc nlohmann protobuf
                          | proto                                              |
-server                   | server/calls server/rpc server/open_inference server/rest | absl grpc re2
+server                   | server/calls server/calls/bounds server/calls/kinds | absl grpc re2
+                         | server/rpc server/open_inference server/rest       |
                          | server/http server/lifecycle server/transport      |
                          | server/telemetry server/batching server/base       |
                          | server/compat models kernels base                  |
@@ -110,8 +126,9 @@ tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/c
                          | kernels/bench kernels/testing                      |
 tests/golden             | tests/testing models models/decoding kernels       | nlohmann
 tests/gpu                | kernels kernels/testing                            |
-tests/fuzz               | server server/base server/calls server/compat server/rpc | absl grpc nlohmann protobuf
-                         | server/http server/open_inference server/rest      |
+tests/fuzz               | server server/base server/calls server/calls/bounds | absl grpc nlohmann protobuf
+                         | server/calls/messages server/compat server/tasks/* |
+                         | server/http server/open_inference/tensors server/rest |
                          | server/telemetry server/transport models           |
                          | models/text models/decoding kernels                |
                          | kernels/reference base proto                       |
@@ -127,7 +144,10 @@ tests/chaos              | tests/testing server server/base server/compat bench 
 # libraries that only tests use.
 TESTS_ALSO_INCLUDE = {
     "server/transport": "proto",  # a service to accept connections for
-    "server/rpc": "server/open_inference",  # calls in its form, whose memory is estimated as well
+    "server/calls/kinds": "proto",  # the details of an error
+    # requests of every task, and what parsing them takes
+    "server/tasks": "server/calls/bounds server/calls/messages server/compat server/open_inference/tensors models models/text",
+    "server/tasks/*": "server/base",  # a clock
     "server/calls": "proto",  # messages to call with
     "server/lifecycle": "kernels",  # a backend to load models of every task with
     "server/http": "server/telemetry",  # metrics as the page gets them
@@ -193,13 +213,14 @@ def read_table(text):
 
 
 def room_of(path, table):
-    """The room of a file of the project; None where the table has no row."""
+    """The row of the room of a file of the project; None where the table has none."""
     if path in table:
         return path
     folder = os.path.dirname(path)
     while folder.startswith("proto/"):  # the packages of the contract
         folder = os.path.dirname(folder)
-    return folder if folder in table else None
+    each = os.path.dirname(folder) + "/*"
+    return folder if folder in table else each if each in table else None
 
 
 def library_of(header):
@@ -246,10 +267,12 @@ class Checker:
                 return "%s is a file of the project: expected it in quotes" % header
         if target is not None:
             self.used[room].add(target)
-            if target == room or target in rooms:
+            siblings = target == room and room.endswith("/*") and os.path.dirname(path) != os.path.dirname(header)
+            if (target == room or target in rooms) and not siblings:
                 return None
             return "%s may not include %s (%s): its row names %s" % (
-                room, target, header, ", ".join(sorted(rooms)) or "no other room")
+                os.path.dirname(path) if siblings else room, target, header,
+                ", ".join(sorted(rooms)) or "no other room")
         library = library_of(header)
         if library is not None:
             self.used[room].add(library)

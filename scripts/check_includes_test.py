@@ -59,6 +59,16 @@ class CheckIncludesTest(unittest.TestCase):
             self.check({"house/b.h": '#include "base/a.h"\n#include "house/front.cc"\n'}),
             ["house/b.h:2: house may not include house/front.cc (house/front.cc): its row names base"])
 
+    def test_folders_with_one_row_may_not_include_one_another(self):
+        table = TABLE + "house/rooms/*  | base           |\nyard           | house/rooms/*  |\n"
+        changed = {"house/rooms/a/e.h": '#include "base/a.h"\n#include "house/rooms/a/f.h"\n', "house/rooms/a/f.h": "\n",
+                   "house/rooms/b/e.h": '#include "base/a.h"\n', "yard/g.h": '#include "house/rooms/a/e.h"\n'}
+        self.assertEqual(self.check(changed, table), [])
+        changed["house/rooms/b/e.h"] += '#include "house/rooms/a/f.h"\n'
+        self.assertEqual(
+            self.check(changed, table),
+            ["house/rooms/b/e.h:2: house/rooms/b may not include house/rooms/* (house/rooms/a/f.h): its row names base"])
+
     def test_a_library_of_another_room(self):
         for line in ('#include "grpcpp/grpcpp.h"', "#include <grpc/grpc.h>"):
             problems = self.check({"base/d.cc": line + "\n"})

@@ -15,9 +15,9 @@
 #include "server/base/log.h"
 #include "server/base/memory_limit.h"
 #include "server/batching/engine.h"
+#include "server/calls/kinds/call_basics.h"
 #include "server/lifecycle/load_failure.h"
 #include "server/lifecycle/model_registry.h"
-#include "server/rpc/call_basics.h"
 
 namespace sru::server {
 
@@ -94,7 +94,7 @@ absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::LoadS
   served->model = model;
   served->metrics = metrics_.ForModel(
       model->name(), model->version(), options_.batching.engine.batcher.max_batch_tokens,
-      [&model](calls::MethodId method) { return rpc::Answers(*model, method); });
+      [&model](calls::MethodId method) { return calls::Answers(*model, method); });
   batching::EngineOptions engine_options = options_.batching.engine;
   engine_options.state_budgets = state_budgets_;
   engine_options.prefix_cache_bytes =

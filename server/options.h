@@ -17,11 +17,11 @@
 #include "server/base/listen_address.h"
 #include "server/base/scheduling.h"
 #include "server/batching/batching_options.h"
+#include "server/calls/bounds/memory_options.h"
+#include "server/calls/bounds/rpc_options.h"
 #include "server/compat/grpc_version.h"
 #include "server/http/http_options.h"
 #include "server/lifecycle/model_options.h"
-#include "server/rpc/memory_options.h"
-#include "server/rpc/rpc_options.h"
 #include "server/telemetry/logging_options.h"
 #include "server/transport/security_options.h"
 
@@ -38,8 +38,8 @@ struct Options {
   lifecycle::ModelOptions models;
   http::HttpOptions http;
   batching::BatchingOptions batching;
-  rpc::RpcOptions rpc;
-  rpc::MemoryOptions memory;
+  calls::RpcOptions rpc;
+  calls::MemoryOptions memory;
   transport::SecurityOptions security;
   transport::ConnectionLimits connections;
   telemetry::LoggingOptions logging;

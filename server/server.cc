@@ -27,6 +27,12 @@
 #include "server/base/rate_limit.h"
 #include "server/batching/device_watch.h"
 #include "server/batching/engine.h"
+#include "server/calls/bounds/byte_budget.h"
+#include "server/calls/bounds/memory_options.h"
+#include "server/calls/kinds/admin_call.h"
+#include "server/calls/kinds/in_flight.h"
+#include "server/calls/kinds/open_streams.h"
+#include "server/calls/kinds/unknown_method.h"
 #include "server/calls/method.h"
 #include "server/http/http_server.h"
 #include "server/http/metrics_server.h"
@@ -38,15 +44,9 @@
 #include "server/open_inference/open_inference_methods.h"
 #include "server/rest/error_response.h"
 #include "server/rest/gateway.h"
-#include "server/rpc/admin_call.h"
-#include "server/rpc/byte_budget.h"
 #include "server/rpc/grpc_door.h"
-#include "server/rpc/in_flight.h"
 #include "server/rpc/inference_methods.h"
-#include "server/rpc/memory_options.h"
-#include "server/rpc/open_streams.h"
 #include "server/rpc/reflection.h"
-#include "server/rpc/unknown_method.h"
 #include "server/rpc/unsent_answers.h"
 #include "server/telemetry/access_log.h"
 #include "server/telemetry/metrics.h"
@@ -143,9 +143,9 @@ void SetConnectionArguments(const Options& options, int max_message_bytes,
   }
 }
 
-rpc::RequestLimits LimitsFrom(const Options& options) {
+calls::RequestLimits LimitsFrom(const Options& options) {
   const batching::BatcherOptions& batcher = options.batching.engine.batcher;
-  rpc::RequestLimits limits = options.rpc.limits;
+  calls::RequestLimits limits = options.rpc.limits;
   limits.max_sequences =
       static_cast<int>(std::min<int64_t>(limits.max_sequences, batcher.max_queue_sequences));
   limits.max_request_tokens = batcher.max_queue_tokens;
@@ -154,7 +154,7 @@ rpc::RequestLimits LimitsFrom(const Options& options) {
 }
 
 // What a client of the HTTP port may take.
-http::HttpServer::Limits CallLimits(const Options& options, const rpc::MemoryBudgets& budgets) {
+http::HttpServer::Limits CallLimits(const Options& options, const calls::MemoryBudgets& budgets) {
   http::HttpServer::Limits limits;
   limits.max_connections = options.connections.max_connections;
   limits.max_header_bytes = static_cast<size_t>(options.connections.max_metadata_bytes);
@@ -210,7 +210,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   // With a null backend, the options choose one.
   ServerImpl(std::unique_ptr<kernels::Backend> backend, const Options& options)
       : options_(options),
-        budgets_(rpc::ResolveMemoryBudgets(options.memory, ReadMemoryLimits())),
+        budgets_(calls::ResolveMemoryBudgets(options.memory, ReadMemoryLimits())),
         security_metrics_(metrics_.registry()),
         access_log_(options.logging.access, &clock_),
         loader_(&options_, std::move(backend), &metrics_, &clock_,
@@ -615,7 +615,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     rpc::GrpcDoor::Options door;
     door.methods = &methods;
     door.unknown = [this](calls::Exchange* exchange) {
-      return rpc::StartUnknownMethod(exchange, &metrics_, &access_log_);
+      return calls::StartUnknownMethod(exchange, &metrics_, &access_log_);
     };
     door.unsent = &unsent_;
     door.send_timeout = options_.memory.send_timeout;
@@ -825,13 +825,13 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   std::atomic<bool> draining_{false};
   std::atomic<bool> in_service_{true};  // some model has a worker, or there is no model
   bool drained_ = false;                // of the owner
-  const rpc::MemoryBudgets budgets_;
+  const calls::MemoryBudgets budgets_;
   grpc::ResourceQuota quota_{"sru_server"};  // of all gRPC servers together
-  rpc::ReceivedMessages received_messages_;
-  rpc::ByteBudget inflight_budget_{budgets_.inflight_bytes};
+  calls::ReceivedMessages received_messages_;
+  calls::ByteBudget inflight_budget_{budgets_.inflight_bytes};
   rpc::UnsentAnswers unsent_{options_.memory.send_timeout, &clock_};
-  rpc::OpenStreams open_streams_{options_.rpc.max_streams};
-  rpc::InFlight in_flight_;
+  calls::OpenStreams open_streams_{options_.rpc.max_streams};
+  calls::InFlight in_flight_;
   telemetry::Metrics metrics_{&clock_};
   transport::SecurityMetrics security_metrics_;
   telemetry::AccessLog access_log_;
@@ -848,8 +848,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
       nullptr};         // for the metrics pages' threads
   Mutex health_mutex_;  // held while health is computed and published
   transport::ReadPause read_pause_{options_.connections.read_pause};
-  rpc::ServiceContext service_context_;
-  rpc::AdminContext admin_context_;
+  calls::ServiceContext service_context_;
+  calls::AdminContext admin_context_;
   open_inference::OpenInferenceContext open_inference_context_;
   std::unique_ptr<calls::MethodTable> methods_;
   std::unique_ptr<calls::MethodTable> admin_methods_;
@@ -869,7 +869,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
                                 options_.http.status_page_hosts};
   std::unique_ptr<http::MetricsServer> metrics_server_;
   Mutex gateway_memory_mutex_;
-  rpc::ByteReservation gateway_memory_ ABSL_GUARDED_BY(gateway_memory_mutex_){&inflight_budget_};
+  calls::ByteReservation gateway_memory_ ABSL_GUARDED_BY(gateway_memory_mutex_){&inflight_budget_};
   std::unique_ptr<rest::Gateway> page_gateway_;                  // of the metrics port
   std::atomic<rest::Gateway*> serving_page_gateway_{nullptr};    // null while models are loaded
   std::unique_ptr<rest::Gateway> gateway_;                       // null = none

@@ -28,7 +28,16 @@ struct Method {
   // Makes a call. It lives until its OnDone().
   std::function<CallHandler*(Exchange* exchange)> start;
 
-  // The row of a method with this information, which has no calls yet.
+  // The row of a method, whose calls `start` makes. Their messages are `Request` and `Response`.
+  template <typename Request, typename Response>
+  static Method Of(MethodId id, std::function<CallHandler*(Exchange* exchange)> start) {
+    Method row = Of(id);
+    row.request = &Request::default_instance();
+    row.response = &Response::default_instance();
+    row.start = std::move(start);
+    return row;
+  }
+  // One that has no calls yet.
   static Method Of(MethodId id) {
     const MethodInfo info = Describe(id);
     Method row;

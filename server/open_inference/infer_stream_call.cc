@@ -16,11 +16,11 @@
 #include "base/mutex.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "inference/open_inference.pb.h"
+#include "server/calls/kinds/call.h"
 #include "server/calls/local_calls.h"
-#include "server/open_inference/infer_request.h"
-#include "server/open_inference/message_bytes.h"
-#include "server/rpc/call.h"
-#include "server/rpc/response_writer.h"
+#include "server/calls/messages/response_writer.h"
+#include "server/open_inference/tensors/infer_request.h"
+#include "server/open_inference/tensors/message_bytes.h"
 
 namespace sru::server::open_inference {
 namespace {
@@ -38,20 +38,20 @@ constexpr const char* kPassedOn[] = {"authorization", "traceparent", "x-request-
 
 // One request, from its arrival until its answer has left.
 struct Request {
-  explicit Request(rpc::ByteBudget* budget) : held(budget) {}
+  explicit Request(calls::ByteBudget* budget) : held(budget) {}
 
   absl::Cord bytes;
   absl::Cord answer;
   std::shared_ptr<calls::LocalCall> call;  // null: not yet, or no more
   absl::Status status;
   bool is_done = false;
-  rpc::ByteReservation held;
+  calls::ByteReservation held;
 };
 using RequestPtr = std::unique_ptr<Request>;
 
-class InferStreamCall final : public rpc::Call {
+class InferStreamCall final : public calls::Call {
  public:
-  InferStreamCall(const rpc::ServiceContext& context, calls::Exchange* exchange,
+  InferStreamCall(const calls::ServiceContext& context, calls::Exchange* exchange,
                   const calls::Method& infer)
       : Call(calls::MethodId::kModelStreamInfer, context, exchange), infer_(infer) {
     times_.emplace();
@@ -92,8 +92,8 @@ class InferStreamCall final : public rpc::Call {
       request->bytes = std::move(message);
       if (!request->held.Grow(kRequestBytes + size)) {
         context_.metrics->OnRefusalWithoutModel(batching::RejectReason::kMemory);
-        request->status =
-            absl::ResourceExhaustedError(rpc::NoMemoryLeft(*context_.budget, kRequestBytes + size));
+        request->status = absl::ResourceExhaustedError(
+            calls::NoMemoryLeft(*context_.budget, kRequestBytes + size));
         request->is_done = true;
       }
       return absl::OkStatus();
@@ -241,7 +241,7 @@ class InferStreamCall final : public rpc::Call {
     absl::Cord outgoing;
     const auto size = static_cast<int64_t>(request->answer.size());
     if (request->status.ok() && !request->held.Grow(size)) {
-      request->status = absl::ResourceExhaustedError(rpc::NoMemoryLeft(*context_.budget, size));
+      request->status = absl::ResourceExhaustedError(calls::NoMemoryLeft(*context_.budget, size));
     }
     const inference::ModelInferResponse beside = AnswerBeside(*request);
     if (!request->status.ok()) {
@@ -251,7 +251,7 @@ class InferStreamCall final : public rpc::Call {
                                     : std::string(request->status.message()));
       *message.mutable_infer_response() = beside;
       // What can fail of this is memory.
-      static_cast<void>(rpc::SerializeMessage(message, &outgoing));
+      static_cast<void>(calls::SerializeMessage(message, &outgoing));
       return outgoing;
     }
     // Messages one after the other are merged.
@@ -301,7 +301,7 @@ class InferStreamCall final : public rpc::Call {
 
 }  // namespace
 
-calls::CallHandler* StartModelStreamInfer(const rpc::ServiceContext& context,
+calls::CallHandler* StartModelStreamInfer(const calls::ServiceContext& context,
                                           calls::Exchange* exchange, const calls::Method& infer) {
   auto* const call = new InferStreamCall(context, exchange, infer);
   call->Start();

@@ -2,14 +2,14 @@
 #ifndef SRU_SERVER_OPEN_INFERENCE_INFER_STREAM_CALL_H_
 #define SRU_SERVER_OPEN_INFERENCE_INFER_STREAM_CALL_H_
 
+#include "server/calls/kinds/service_context.h"
 #include "server/calls/method.h"
-#include "server/rpc/service_context.h"
 
 namespace sru::server::open_inference {
 
-// As those of server/rpc/calls.h. Each request is a call of its own of `infer`, the row of ModelInfer, so that it is limited, checked and
+// Makes a call, which answers whenever that may be. `context` outlives it. Each request is a call of its own of `infer`, the row of ModelInfer, so that it is limited, checked and
 // counted as one that comes alone.
-calls::CallHandler* StartModelStreamInfer(const rpc::ServiceContext& context,
+calls::CallHandler* StartModelStreamInfer(const calls::ServiceContext& context,
                                           calls::Exchange* exchange, const calls::Method& infer);
 
 }  // namespace sru::server::open_inference

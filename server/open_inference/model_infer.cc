@@ -9,20 +9,24 @@
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "server/batching/reject_reason.h"
-#include "server/open_inference/infer_form.h"
+#include "server/calls/kinds/call_basics.h"
+#include "server/calls/kinds/end_call.h"
 #include "server/open_inference/model_version.h"
-#include "server/rpc/call_basics.h"
-#include "server/rpc/calls.h"
-#include "server/rpc/end_call.h"
+#include "server/open_inference/tensors/infer_form.h"
+#include "server/tasks/answer/answer.h"
+#include "server/tasks/classify/classify.h"
+#include "server/tasks/encode/encode.h"
+#include "server/tasks/score/score.h"
+#include "server/tasks/translate/translate.h"
 
 namespace sru::server::open_inference {
 namespace {
 
-absl::Status Read(const rpc::ServiceContext& context, const absl::Cord& bytes, InferCall* call) {
+absl::Status Read(const calls::ServiceContext& context, const absl::Cord& bytes, InferCall* call) {
   if (!call->bytes.Read(bytes)) {
     return batching::MakeRefusal(
         batching::RejectReason::kMemory,
-        rpc::NoMemoryLeft(*context.budget, static_cast<int64_t>(bytes.size())));
+        calls::NoMemoryLeft(*context.budget, static_cast<int64_t>(bytes.size())));
   }
   InferRequest& request = call->request;
   if (absl::Status status = ReadInferRequest(call->bytes.view(), &request); !status.ok()) {
@@ -42,7 +46,7 @@ absl::Status Read(const rpc::ServiceContext& context, const absl::Cord& bytes, I
 // Once the request is read, the call that answers it does all else.
 class ModelInferCall final : public calls::CallHandler {
  public:
-  ModelInferCall(const rpc::ServiceContext& context, calls::Exchange* exchange)
+  ModelInferCall(const calls::ServiceContext& context, calls::Exchange* exchange)
       : context_(context), exchange_(*exchange) {}
 
   void OnMessage(std::optional<absl::Cord> message) noexcept override {
@@ -52,7 +56,7 @@ class ModelInferCall final : public calls::CallHandler {
     try {
       status = Read(context_, bytes, infer.get());
     } catch (const std::bad_alloc&) {
-      status = batching::MakeRefusal(batching::RejectReason::kMemory, rpc::kNoMemory);
+      status = batching::MakeRefusal(batching::RejectReason::kMemory, calls::kNoMemory);
     }
     if (!status.ok()) return EndEarly(infer->served.get(), status, bytes.size());
     call_ = Start(std::move(infer));
@@ -70,15 +74,17 @@ class ModelInferCall final : public calls::CallHandler {
   calls::CallHandler* Start(std::unique_ptr<InferCall> infer) {
     switch (infer->kind) {
       case InferKind::kClassify:
-        return rpc::StartClassify(context_, &exchange_, MakeClassifyForm(std::move(infer)));
+        return tasks::StartClassify(context_, &exchange_,
+                                    tasks::MakeClassifyForm(std::move(infer)));
       case InferKind::kEncode:
-        return rpc::StartEncode(context_, &exchange_, MakeEncodeForm(std::move(infer)));
+        return tasks::StartEncode(context_, &exchange_, tasks::MakeEncodeForm(std::move(infer)));
       case InferKind::kScore:
-        return rpc::StartScore(context_, &exchange_, MakeScoreForm(std::move(infer)));
+        return tasks::StartScore(context_, &exchange_, tasks::MakeScoreForm(std::move(infer)));
       case InferKind::kAnswer:
-        return rpc::StartAnswer(context_, &exchange_, MakeAnswerForm(std::move(infer)));
+        return tasks::StartAnswer(context_, &exchange_, tasks::MakeAnswerForm(std::move(infer)));
       case InferKind::kTranslate:
-        return rpc::StartTranslate(context_, &exchange_, MakeTranslateForm(std::move(infer)));
+        return tasks::StartTranslate(context_, &exchange_,
+                                     tasks::MakeTranslateForm(std::move(infer)));
     }
     return nullptr;
   }
@@ -87,7 +93,7 @@ class ModelInferCall final : public calls::CallHandler {
   void EndEarly(const lifecycle::ServedModel* served, const absl::Status& status, size_t bytes) {
     const auto message_bytes = static_cast<int64_t>(bytes);
     context_.received->Add(message_bytes);
-    rpc::EndedCall ended;
+    calls::EndedCall ended;
     if (const std::optional<batching::RejectReason> reason = batching::GetRejectReason(status);
         reason.has_value()) {
       if (served != nullptr) {
@@ -95,7 +101,7 @@ class ModelInferCall final : public calls::CallHandler {
       } else {
         context_.metrics->OnRefusalWithoutModel(*reason);
       }
-      if (message_bytes <= context_.budget->limit()) ended.retry_after = rpc::kMemoryRetryAfter;
+      if (message_bytes <= context_.budget->limit()) ended.retry_after = calls::kMemoryRetryAfter;
     }
     ended.origin = &exchange_;
     ended.request_id = telemetry::AccessLog::Begin(exchange_);
@@ -106,17 +112,18 @@ class ModelInferCall final : public calls::CallHandler {
       ended.record.model = served->name;
       ended.record.version = served->version;
     }
-    exchange_.Finish(rpc::EndCall(context_.metrics, context_.access_log, std::move(ended)));
+    exchange_.Finish(calls::EndCall(context_.metrics, context_.access_log, std::move(ended)));
   }
 
-  const rpc::ServiceContext& context_;
+  const calls::ServiceContext& context_;
   calls::Exchange& exchange_;
   calls::CallHandler* call_ = nullptr;
 };
 
 }  // namespace
 
-calls::CallHandler* StartModelInfer(const rpc::ServiceContext& context, calls::Exchange* exchange) {
+calls::CallHandler* StartModelInfer(const calls::ServiceContext& context,
+                                    calls::Exchange* exchange) {
   return new ModelInferCall(context, exchange);
 }
 

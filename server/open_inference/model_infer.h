@@ -3,12 +3,13 @@
 #define SRU_SERVER_OPEN_INFERENCE_MODEL_INFER_H_
 
 #include "server/calls/exchange.h"
-#include "server/rpc/service_context.h"
+#include "server/calls/kinds/service_context.h"
 
 namespace sru::server::open_inference {
 
-// As those of server/rpc/calls.h.
-calls::CallHandler* StartModelInfer(const rpc::ServiceContext& context, calls::Exchange* exchange);
+// Makes a call, which answers whenever that may be. `context` outlives it.
+calls::CallHandler* StartModelInfer(const calls::ServiceContext& context,
+                                    calls::Exchange* exchange);
 
 }  // namespace sru::server::open_inference
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/data_type.h"
 #include "server/base/version.h"
-#include "server/open_inference/model_tensors.h"
+#include "server/open_inference/tensors/model_tensors.h"
 
 namespace sru::server::open_inference {
 namespace {

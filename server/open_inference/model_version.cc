@@ -4,7 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "server/open_inference/infer_request.h"
+#include "server/open_inference/tensors/infer_request.h"
 
 namespace sru::server::open_inference {
 

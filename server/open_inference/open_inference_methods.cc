@@ -7,12 +7,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/calls/kinds/lookup_call.h"
 #include "server/calls/method_info.h"
 #include "server/open_inference/infer_stream_call.h"
 #include "server/open_inference/model_infer.h"
 #include "server/open_inference/model_metadata.h"
 #include "server/open_inference/model_version.h"
-#include "server/rpc/lookup_call.h"
 
 namespace sru::server::open_inference {
 namespace {
@@ -57,14 +57,14 @@ absl::Status WriteStatistics(const lifecycle::ModelRegistry& registry,
 template <typename Request, typename Response, typename Write>
 Method Lookup(const OpenInferenceContext& context, Id id, Write write) {
   Method row = Method::Of(id);
-  row.start = rpc::LookupCalls<Request, Response>(id, *context.service, std::move(write));
+  row.start = calls::LookupCalls<Request, Response>(id, *context.service, std::move(write));
   return row;
 }
 
 }  // namespace
 
 std::vector<Method> OpenInferenceMethods(const OpenInferenceContext& context) {
-  const rpc::ServiceContext& service = *context.service;
+  const calls::ServiceContext& service = *context.service;
   Method infer = Method::Of(Id::kModelInfer);
   infer.start = [&service](calls::Exchange* exchange) {
     return StartModelInfer(service, exchange);

@@ -7,21 +7,21 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "server/calls/kinds/admin_call.h"
+#include "server/calls/kinds/service_context.h"
 #include "server/calls/method.h"
-#include "server/rpc/admin_call.h"
-#include "server/rpc/service_context.h"
 
 namespace sru::server::open_inference {
 
 // Must outlive the calls.
 struct OpenInferenceContext {
-  const rpc::ServiceContext* service = nullptr;
+  const calls::ServiceContext* service = nullptr;
   std::function<bool()> ready;  // whether the server serves
   absl::Duration max_queue_delay;
 };
 
 std::vector<calls::Method> OpenInferenceMethods(const OpenInferenceContext& context);
-std::vector<calls::Method> RepositoryMethods(const rpc::AdminContext& context);
+std::vector<calls::Method> RepositoryMethods(const calls::AdminContext& context);
 
 }  // namespace sru::server::open_inference
 

@@ -6,9 +6,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "inference/open_inference.pb.h"
-#include "server/open_inference/infer_request.h"
+#include "server/calls/kinds/admin_call.h"
 #include "server/open_inference/open_inference_methods.h"
-#include "server/rpc/admin_call.h"
+#include "server/open_inference/tensors/infer_request.h"
 
 namespace sru::server::open_inference {
 namespace {
@@ -63,16 +63,16 @@ absl::Status CheckRequest(const Request& request, absl::string_view allowed) {
 
 // A method that `begin(request, call)` begins to answer.
 template <typename Request, typename Begin>
-calls::Method Row(const rpc::AdminContext& context, calls::MethodId id, Begin begin) {
+calls::Method Row(const calls::AdminContext& context, calls::MethodId id, Begin begin) {
   calls::Method row = calls::Method::Of(id);
-  row.start = rpc::AdminCalls<Request>(id, context, std::move(begin));
+  row.start = calls::AdminCalls<Request>(id, context, std::move(begin));
   return row;
 }
 
 }  // namespace
 
-std::vector<calls::Method> RepositoryMethods(const rpc::AdminContext& context) {
-  using rpc::AdminCall;
+std::vector<calls::Method> RepositoryMethods(const calls::AdminContext& context) {
+  using calls::AdminCall;
   return {Row<inference::RepositoryIndexRequest>(
               context, calls::MethodId::kRepositoryIndex,
               [&context](const auto& index, const AdminCall::Pointer& call) {
@@ -86,7 +86,7 @@ std::vector<calls::Method> RepositoryMethods(const rpc::AdminContext& context) {
           Row<inference::RepositoryModelLoadRequest>(
               context, calls::MethodId::kRepositoryModelLoad,
               [&context](const auto& load, const AdminCall::Pointer& call) {
-                absl::Status status = rpc::CheckExplicitControl(context.control);
+                absl::Status status = calls::CheckExplicitControl(context.control);
                 status.Update(CheckRequest(load, ""));
                 if (!status.ok()) return status;
                 call->set_model(load.model_name());
@@ -101,7 +101,7 @@ std::vector<calls::Method> RepositoryMethods(const rpc::AdminContext& context) {
           Row<inference::RepositoryModelUnloadRequest>(
               context, calls::MethodId::kRepositoryModelUnload,
               [&context](const auto& unload, const AdminCall::Pointer& call) {
-                absl::Status status = rpc::CheckExplicitControl(context.control);
+                absl::Status status = calls::CheckExplicitControl(context.control);
                 status.Update(CheckRequest(unload, "unload_dependents"));
                 if (!status.ok()) return status;
                 call->set_model(unload.model_name());

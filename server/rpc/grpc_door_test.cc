@@ -9,7 +9,7 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
-#include "server/rpc/unknown_method.h"
+#include "server/calls/kinds/unknown_method.h"
 #include "sru/v1/inference.grpc.pb.h"
 #include "tests/testing/fake_methods.h"
 #include "tests/testing/poll.h"
@@ -36,7 +36,7 @@ class GrpcDoorTest : public ::testing::Test {
     GrpcDoor::Options options;
     options.methods = methods_.get();
     options.unknown = [this](calls::Exchange* exchange) {
-      return StartUnknownMethod(exchange, &metrics_, &access_log_);
+      return calls::StartUnknownMethod(exchange, &metrics_, &access_log_);
     };
     options.unsent = unsent_.get();
     options.send_timeout = send_timeout;

@@ -5,15 +5,15 @@
 
 #include <vector>
 
+#include "server/calls/kinds/admin_call.h"
+#include "server/calls/kinds/service_context.h"
 #include "server/calls/method.h"
-#include "server/rpc/admin_call.h"
-#include "server/rpc/service_context.h"
 
 namespace sru::server::rpc {
 
 // `context` must outlive the calls.
-std::vector<calls::Method> InferenceMethods(const ServiceContext& context);
-std::vector<calls::Method> AdminMethods(const AdminContext& context);
+std::vector<calls::Method> InferenceMethods(const calls::ServiceContext& context);
+std::vector<calls::Method> AdminMethods(const calls::AdminContext& context);
 
 }  // namespace sru::server::rpc
 

@@ -12,8 +12,8 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "grpc/reflection/v1/reflection.pb.h"
-#include "server/rpc/request_parser.h"
-#include "server/rpc/response_writer.h"
+#include "server/calls/messages/request_parser.h"
+#include "server/calls/messages/response_writer.h"
 
 namespace sru::server::rpc {
 namespace {
@@ -143,7 +143,8 @@ class ReflectionCall final : public calls::CallHandler {
                                                      message.size()));
     }
     wire::ServerReflectionRequest request;
-    if (absl::Status status = ParseSmallMessage(message, &request); !status.ok()) return status;
+    if (absl::Status status = calls::ParseSmallMessage(message, &request); !status.ok())
+      return status;
     wire::ServerReflectionResponse response;
     response.set_valid_host(request.host());
     *response.mutable_original_request() = request;
@@ -154,7 +155,7 @@ class ReflectionCall final : public calls::CallHandler {
     } else {
       AnswerFromPool(request, &response);
     }
-    return SerializeMessage(response, answer);
+    return calls::SerializeMessage(response, answer);
   }
 
   void End(absl::Status status) { exchange_.Finish({std::move(status), "", {}, {}}); }

@@ -41,23 +41,23 @@
 #include "models/text/word_tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "server/base/log.h"
+#include "server/calls/bounds/request_outline.h"
 #include "server/calls/message_cord.h"
+#include "server/calls/messages/request_parser.h"
 #include "server/compat/protobuf_compat.h"
 #include "server/http/page_host.h"
-#include "server/open_inference/infer_parameters.h"
-#include "server/open_inference/infer_request.h"
-#include "server/open_inference/sequence_input.h"
+#include "server/open_inference/tensors/infer_parameters.h"
+#include "server/open_inference/tensors/infer_request.h"
+#include "server/open_inference/tensors/sequence_input.h"
 #include "server/rest/completions_request.h"
 #include "server/rest/json_message.h"
 #include "server/rest/json_reader.h"
 #include "server/rest/memory_hold.h"
 #include "server/rest/v2_request.h"
 #include "server/rest/v2_tensor.h"
-#include "server/rpc/answer_parser.h"
-#include "server/rpc/generate_parser.h"
-#include "server/rpc/request_outline.h"
-#include "server/rpc/request_parser.h"
-#include "server/rpc/translate_parser.h"
+#include "server/tasks/answer/answer_parser.h"
+#include "server/tasks/generate/generate_parser.h"
+#include "server/tasks/translate/translate_parser.h"
 #include "server/telemetry/request_id.h"
 #include "server/telemetry/trace_context.h"
 #include "server/transport/auth_tokens.h"
@@ -408,9 +408,9 @@ void FuzzSentencePiece(std::string_view bytes) {
 template <typename Request>
 absl::Status ParseAndCheckOutline(std::string_view bytes, Request* request) {
   const absl::Cord cord(absl::string_view(bytes.data(), bytes.size()));
-  absl::Status parsed = server::rpc::ParseMessage(cord, request);
-  server::rpc::RequestOutline outline;
-  const bool outlined = server::rpc::ReadOutline<Request>(cord, &outline);
+  absl::Status parsed = server::calls::ParseMessage(cord, request);
+  server::calls::RequestOutline outline;
+  const bool outlined = server::calls::ReadOutline<Request>(cord, &outline);
   if (parsed.ok()) Require(outlined, "a message has an outline");
   if (parsed.ok() && outline.extra_fields == 0) {
     int64_t words = 0;
@@ -423,7 +423,7 @@ absl::Status ParseAndCheckOutline(std::string_view bytes, Request* request) {
     Require(ids <= outline.max_ids() && words + ids >= outline.min_tokens(),
             "the outline bounds the ids");
   }
-  if (parsed.ok() && request->model().size() <= server::rpc::kMaxOutlineModelName) {
+  if (parsed.ok() && request->model().size() <= server::calls::kMaxOutlineModelName) {
     Require(outline.model == request->model() && outline.version == request->version() &&
                 outline.priority == request->priority() &&
                 outline.num_sequences == request->sequences_size(),
@@ -440,36 +440,36 @@ absl::Status ParseAndCheckOutline(std::string_view bytes, Request* request) {
 // A GenerateRequest and its outline, and whatever its fields say.
 void FuzzGenerateRequest(const absl::Cord& bytes, const std::vector<Splitter>& splitters) {
   v1::GenerateRequest request;
-  const absl::Status parsed = server::rpc::ParseMessage(bytes, &request);
+  const absl::Status parsed = server::calls::ParseMessage(bytes, &request);
   if (!parsed.ok()) {
     RequireMessage(parsed);
     return;
   }
-  server::rpc::RequestOutline outline;
-  Require(server::rpc::ReadOutline<v1::GenerateRequest>(bytes, &outline),
+  server::calls::RequestOutline outline;
+  Require(server::calls::ReadOutline<v1::GenerateRequest>(bytes, &outline),
           "a message has an outline");
   Require(outline.num_entries >= request.stop_size() + request.sampling().logit_bias_size(),
           "the outline counts stops and biases");
   Require(request.stop_token_ids_size() + request.prompt().token_ids().values_size() <=
               outline.max_ids(),
           "the outline bounds the ids");
-  if (request.model().size() <= server::rpc::kMaxOutlineModelName) {
+  if (request.model().size() <= server::calls::kMaxOutlineModelName) {
     Require(outline.model == request.model() && outline.version == request.version() &&
                 outline.priority == request.priority() &&
                 (outline.num_sequences > 0) == request.has_prompt(),
             "the outline says what the message says");
   }
-  server::rpc::RequestLimits limits;
+  server::calls::RequestLimits limits;
   limits.max_sequence_tokens = 8;
   limits.max_new_tokens = 16;
   for (const Splitter& splitter : splitters) {
-    server::rpc::ModelInput input{splitter.tokenizer.get(), /*vocabulary_size=*/3,
-                                  /*input_size=*/2};
+    server::calls::ModelInput input{splitter.tokenizer.get(), /*vocabulary_size=*/3,
+                                    /*input_size=*/2};
     input.takes_features = false;
     server::batching::GenerateTask task;
-    server::rpc::WordCounts words;
+    server::calls::WordCounts words;
     const absl::Status status =
-        server::rpc::ParseGenerate(request, input, /*max_candidates=*/3, limits, &task, &words);
+        server::tasks::ParseGenerate(request, input, /*max_candidates=*/3, limits, &task, &words);
     if (!status.ok()) {
       Require(status.code() == absl::StatusCode::kInvalidArgument, "bad fields are errors");
       RequireMessage(status);
@@ -494,17 +494,17 @@ void FuzzTranslateRequest(std::string_view bytes, const std::vector<Splitter>& s
     return;
   }
   const absl::Cord cord(absl::string_view(bytes.data(), bytes.size()));
-  server::rpc::RequestOutline outline;
-  Require(server::rpc::ReadOutline<v1::TranslateRequest>(cord, &outline) &&
+  server::calls::RequestOutline outline;
+  Require(server::calls::ReadOutline<v1::TranslateRequest>(cord, &outline) &&
               outline.num_entries == request.target_prefixes_size(),
           "the outline counts the prefixes");
   models::TranslatorConfig config;
   config.max_positions = 20;
   config.search.beam_size = 4;
   config.search.max_length = 12;
-  server::rpc::RequestLimits limits;
+  server::calls::RequestLimits limits;
   limits.max_new_tokens = 16;
-  const auto search = server::rpc::ParseSearch(request, config, limits);
+  const auto search = server::tasks::ParseSearch(request, config, limits);
   if (!search.ok()) {
     Require(search.status().code() == absl::StatusCode::kInvalidArgument, "bad fields are errors");
     RequireMessage(search.status());
@@ -513,8 +513,8 @@ void FuzzTranslateRequest(std::string_view bytes, const std::vector<Splitter>& s
   const absl::Status valid = models::ValidateSearch(*search, 16, "--max_new_tokens");
   Require(valid.ok(), "what is parsed is valid");
   for (const Splitter& splitter : splitters) {
-    const auto prefixes = server::rpc::ParsePrefixes(request, request.sequences_size(),
-                                                     splitter.tokenizer.get(), search->max_length);
+    const auto prefixes = server::tasks::ParsePrefixes(
+        request, request.sequences_size(), splitter.tokenizer.get(), search->max_length);
     if (!prefixes.ok()) {
       RequireMessage(prefixes.status());
       continue;
@@ -526,36 +526,36 @@ void FuzzTranslateRequest(std::string_view bytes, const std::vector<Splitter>& s
 }
 
 // What a reader gets of queries: tokens of the texts, as many as were counted before, in parts that fit into a batch.
-void CheckQueries(const server::rpc::Queries& queries, const server::rpc::QueryLengths& lengths,
-                  const std::vector<server::rpc::ParsedQuery>& parsed,
-                  const models::ReaderConfig& config, const server::rpc::RequestLimits& limits) {
+void CheckQueries(const server::tasks::Queries& queries, const server::tasks::QueryLengths& lengths,
+                  const std::vector<server::tasks::ParsedQuery>& parsed,
+                  const models::ReaderConfig& config, const server::calls::RequestLimits& limits) {
   Require(parsed.size() == static_cast<size_t>(queries.size()), "a query stays one");
   size_t text = 0;
   for (int q = 0; q < queries.size(); ++q) {
     Require(parsed[q].question.size() == static_cast<size_t>(lengths.lengths[text++]),
             "the tokens of a question are counted");
     for (int i = 0; i < queries[q].passages_size(); ++i) {
-      const server::rpc::ParsedPassage& passage = parsed[q].passages[i];
+      const server::tasks::ParsedPassage& passage = parsed[q].passages[i];
       const auto length = static_cast<size_t>(lengths.lengths[text++]);
       Require(passage.ids.size() == length && passage.places.size() == length &&
                   passage.features.size() == length * config.num_features(),
               "the tokens of a passage are counted, and each has features");
       uint32_t end = 0;
-      for (const server::rpc::TokenPlace& place : passage.places) {
+      for (const server::tasks::TokenPlace& place : passage.places) {
         Require(place.begin_byte >= end && place.end_byte > place.begin_byte &&
                     place.end_byte <= queries[q].passages(i).size(),
                 "tokens are parts of their passage, in order");
         end = place.end_byte;
       }
-      Require(server::rpc::LongestSpanBytes(passage.places, 2) <=
+      Require(server::tasks::LongestSpanBytes(passage.places, 2) <=
                   static_cast<int64_t>(queries[q].passages(i).size()),
               "a span is a part of its passage");
     }
   }
   int64_t total = 0;
   int last_parts = 0;
-  for (const server::rpc::QueryPart& part :
-       server::rpc::CutQueries(queries, parsed, limits.max_batch_tokens)) {
+  for (const server::tasks::QueryPart& part :
+       server::tasks::CutQueries(queries, parsed, limits.max_batch_tokens)) {
     Require(part.num_tokens <= limits.max_batch_tokens && !part.task.passages.empty(),
             "a part fits into a batch");
     total += part.num_tokens;
@@ -567,13 +567,14 @@ void CheckQueries(const server::rpc::Queries& queries, const server::rpc::QueryL
 // An AnswerRequest and its outline, and whatever its texts and tags say.
 void FuzzAnswerRequest(const absl::Cord& bytes) {
   v1::AnswerRequest request;
-  const absl::Status parsed = server::rpc::ParseMessage(bytes, &request);
+  const absl::Status parsed = server::calls::ParseMessage(bytes, &request);
   if (!parsed.ok()) {
     RequireMessage(parsed);
     return;
   }
-  server::rpc::RequestOutline outline;
-  Require(server::rpc::ReadOutline<v1::AnswerRequest>(bytes, &outline), "a message has an outline");
+  server::calls::RequestOutline outline;
+  Require(server::calls::ReadOutline<v1::AnswerRequest>(bytes, &outline),
+          "a message has an outline");
   int64_t passages = 0;
   int64_t tags = 0;
   int64_t words = 0;
@@ -590,19 +591,19 @@ void FuzzAnswerRequest(const absl::Cord& bytes) {
   Require(outline.num_queries == request.queries_size() && outline.num_sequences == passages &&
               outline.num_entries == tags && outline.num_words == words && ids <= outline.max_ids(),
           "the outline counts what a query is made of");
-  if (request.model().size() <= server::rpc::kMaxOutlineModelName) {
+  if (request.model().size() <= server::calls::kMaxOutlineModelName) {
     Require(outline.model == request.model() && outline.version == request.version() &&
                 outline.priority == request.priority(),
             "the outline says what the message says");
   }
-  const auto options = server::rpc::ParseAnswerOptions(request, 15);
+  const auto options = server::tasks::ParseAnswerOptions(request, 15);
   if (!options.ok()) RequireMessage(options.status());
-  server::rpc::RequestLimits limits;
+  server::calls::RequestLimits limits;
   limits.max_sequences = 4;
   limits.max_sequence_tokens = 8;
   limits.max_request_tokens = 32;
   limits.max_batch_tokens = 12;
-  const auto lengths = server::rpc::MeasureQueries(request.queries(), limits);
+  const auto lengths = server::tasks::MeasureQueries(request.queries(), limits);
   if (!lengths.ok()) {
     Require(lengths.status().code() == absl::StatusCode::kInvalidArgument,
             "bad texts are the caller's error");
@@ -618,7 +619,7 @@ void FuzzAnswerRequest(const absl::Cord& bytes) {
   tagged.pos_size = 3;
   tagged.ner_size = 2;
   for (const models::ReaderConfig& config : {plain, tagged}) {
-    const auto queries = server::rpc::ParseQueries(request.queries(), config, *kTokenizer);
+    const auto queries = server::tasks::ParseQueries(request.queries(), config, *kTokenizer);
     if (queries.ok()) {
       CheckQueries(request.queries(), *lengths, *queries, config, limits);
       continue;
@@ -632,13 +633,13 @@ void FuzzAnswerRequest(const absl::Cord& bytes) {
 // The same for a message of EncodeStream.
 void FuzzStreamRequest(const absl::Cord& bytes) {
   v1::EncodeStreamRequest request;
-  const absl::Status parsed = server::rpc::ParseMessage(bytes, &request);
+  const absl::Status parsed = server::calls::ParseMessage(bytes, &request);
   if (!parsed.ok()) {
     RequireMessage(parsed);
     return;
   }
-  server::rpc::RequestOutline outline;
-  Require(server::rpc::ReadOutline<v1::EncodeStreamRequest>(bytes, &outline),
+  server::calls::RequestOutline outline;
+  Require(server::calls::ReadOutline<v1::EncodeStreamRequest>(bytes, &outline),
           "a message has an outline");
   Require((outline.num_sequences > 0) == request.has_chunk() &&
               request.chunk().tokens().values_size() <= outline.num_words &&
@@ -667,16 +668,16 @@ void FuzzRequest(std::string_view bytes) {
     RequireMessage(parsed);
     return;
   }
-  server::rpc::RequestLimits limits;
+  server::calls::RequestLimits limits;
   limits.max_sequences = 4;
   limits.max_sequence_tokens = 8;
   limits.max_request_tokens = 16;
   for (const Splitter& splitter : *kSplitters) {
-    server::rpc::ModelInput input{splitter.tokenizer.get(), /*vocabulary_size=*/3,
-                                  /*input_size=*/2};
+    server::calls::ModelInput input{splitter.tokenizer.get(), /*vocabulary_size=*/3,
+                                    /*input_size=*/2};
     input.may_be_empty = request.skip_empty();
     const auto sequences =
-        server::rpc::ParseSequences(request.sequences(), request.truncate(), input, limits);
+        server::calls::ParseSequences(request.sequences(), request.truncate(), input, limits);
     if (!sequences.ok()) {
       Require(sequences.status().code() == absl::StatusCode::kInvalidArgument,
               "bad sequences are the caller's error");
@@ -685,7 +686,7 @@ void FuzzRequest(std::string_view bytes) {
     }
     Require(sequences->tasks.size() == static_cast<size_t>(request.sequences_size()),
             "each sequence becomes a task");
-    for (const server::rpc::TokenCounts& counts : sequences->counts) {
+    for (const server::calls::TokenCounts& counts : sequences->counts) {
       Require(counts.unknown >= 0 && counts.unknown <= counts.computed,
               "unknown tokens are some of all");
     }
@@ -719,13 +720,13 @@ void FuzzInfer(std::string_view bytes) {
     status.Update(server::open_inference::ReadCommonParameters(request).status());
     status.Update(server::open_inference::CheckContents(request));
   }
-  server::rpc::RequestLimits limits;
+  server::calls::RequestLimits limits;
   limits.max_sequences = 4;
   const server::open_inference::SequenceModel model{"model", /*takes_text=*/true,
                                                     /*vocabulary_size=*/3,
                                                     /*takes_features=*/true, /*input_size=*/2};
   server::open_inference::SequenceInput input;
-  server::rpc::RequestOutline outline;
+  server::calls::RequestOutline outline;
   google::protobuf::RepeatedPtrField<v1::Sequence> sequences;
   if (status.ok()) status = server::open_inference::FindSequenceInput(request, model, &input);
   if (status.ok())

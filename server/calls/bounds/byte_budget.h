@@ -1,0 +1,79 @@
+// ByteBudget: bounds the bytes that all calls of the process hold together. A call reserves memory
+// before it takes it and gives it back with its reservation; a reservation that would exceed the
+// budget is refused. A change costs one atomic addition: cheap enough for every call.
+//
+//   ByteReservation held(&budget);
+//   if (!held.Grow(EstimateCallBytes(outline))) return refused;
+//   ...
+//   held.ShrinkTo(answer.Length());
+//
+// The bytes are what callers reserve, which are estimates on the safe side; nothing else is
+// counted.
+#ifndef SRU_SERVER_CALLS_BOUNDS_BYTE_BUDGET_H_
+#define SRU_SERVER_CALLS_BOUNDS_BYTE_BUDGET_H_
+
+#include <atomic>
+#include <cstdint>
+
+namespace sru::server::calls {
+
+// Thread-safe. Must outlive its reservations.
+class ByteBudget {
+ public:
+  explicit ByteBudget(int64_t limit) : limit_(limit) {}
+  ByteBudget(const ByteBudget&) = delete;
+  ByteBudget& operator=(const ByteBudget&) = delete;
+
+  int64_t limit() const { return limit_; }
+  int64_t used() const { return used_.load(std::memory_order_relaxed); }
+
+ private:
+  friend class ByteReservation;
+
+  // Returns false and reserves nothing if that would exceed the limit. For a moment other threads
+  // may see the refused bytes as used, so near the limit a call that would just have fitted may be
+  // refused, but never the reverse.
+  bool Reserve(int64_t bytes) {
+    if (used_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= limit_) return true;
+    used_.fetch_sub(bytes, std::memory_order_relaxed);
+    return false;
+  }
+  void Release(int64_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+  const int64_t limit_;
+  std::atomic<int64_t> used_{0};
+};
+
+// The bytes that one call has reserved; its destructor gives them back. Not thread-safe.
+class ByteReservation {
+ public:
+  explicit ByteReservation(ByteBudget* budget) : budget_(*budget) {}
+  ~ByteReservation() { ShrinkTo(0); }
+  ByteReservation(const ByteReservation&) = delete;
+  ByteReservation& operator=(const ByteReservation&) = delete;
+
+  int64_t bytes() const { return bytes_; }
+
+  // Reserves this many more bytes, which must not be negative. Returns false and changes nothing if
+  // the budget does not have them.
+  [[nodiscard]] bool Grow(int64_t bytes) {
+    if (!budget_.Reserve(bytes)) return false;
+    bytes_ += bytes;
+    return true;
+  }
+
+  // Gives back whatever exceeds `bytes`.
+  void ShrinkTo(int64_t bytes) {
+    if (bytes >= bytes_) return;
+    budget_.Release(bytes_ - bytes);
+    bytes_ = bytes;
+  }
+
+ private:
+  ByteBudget& budget_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace sru::server::calls
+
+#endif  // SRU_SERVER_CALLS_BOUNDS_BYTE_BUDGET_H_

@@ -1,0 +1,51 @@
+#include "server/calls/bounds/memory_options.h"
+
+#include <algorithm>
+
+namespace sru::server::calls {
+namespace {
+
+constexpr int64_t kMegabyte = 1000000;
+constexpr int64_t kMostMegabytes = 1 << 30;
+// With less than this, gRPC has no room for the buffers of a few connections.
+constexpr int64_t kLeastReceiveMegabytes = 16;
+// Less than the largest call takes with the default options.
+constexpr int64_t kLeastInflightMegabytes = 1;
+// Used where the system does not say how much memory there is.
+constexpr int64_t kAssumedLimit = int64_t{4} << 30;
+
+}  // namespace
+
+void AddFlags(MemoryOptions* options, FlagTable* flags) {
+  flags->Add("allow_compression", &options->allow_compression,
+             "Take messages that a client has compressed; without it they get UNIMPLEMENTED. gRPC "
+             "checks the length of a message only when it is unpacked, so a caller can make the "
+             "server take a thousand times the bytes that it sends: for trusted callers only.");
+  flags->Add("max_receive_memory_mb", &options->max_receive_mb,
+             {kLeastReceiveMegabytes, kMostMegabytes, /*or_zero=*/true},
+             "How much gRPC may hold of messages that are still arriving, over all connections, in "
+             "units of 10^6 bytes; over it streams are reset. 0 = a quarter of what the process "
+             "may take (its control group's limit, or the machine's memory).");
+  flags->Add("max_inflight_mb", &options->max_inflight_mb,
+             {kLeastInflightMegabytes, kMostMegabytes, /*or_zero=*/true},
+             "How much calls may hold, from the arrival of their messages until their answers have "
+             "left, over all models, in units of 10^6 bytes; over it calls get RESOURCE_EXHAUSTED "
+             "at once. 0 = a quarter of what the process may take.");
+  flags->AddSecondsOrNever("send_timeout_s", &options->send_timeout,
+                           {absl::Milliseconds(10), absl::Hours(24 * 7)},
+                           "After how many seconds an answer that its client does not take costs "
+                           "the client its connection. 0 = never.");
+}
+
+MemoryBudgets ResolveMemoryBudgets(const MemoryOptions& options, const MemoryLimits& limits) {
+  const int64_t quarter = (limits.limit_bytes > 0 ? limits.limit_bytes : kAssumedLimit) / 4;
+  MemoryBudgets budgets;
+  budgets.receive_bytes = options.max_receive_mb > 0
+                              ? options.max_receive_mb * kMegabyte
+                              : std::max(quarter, kLeastReceiveMegabytes * kMegabyte);
+  budgets.inflight_bytes = options.max_inflight_mb > 0 ? options.max_inflight_mb * kMegabyte
+                                                       : std::max(quarter, kMegabyte);
+  return budgets;
+}
+
+}  // namespace sru::server::calls

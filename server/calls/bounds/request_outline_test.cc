@@ -1,0 +1,454 @@
+#include "server/calls/bounds/request_outline.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/calls/bounds/request_errors.h"
+
+namespace sru::server::calls {
+namespace {
+
+// The bytes in slices of `slice` bytes, as the wire may deliver them.
+absl::Cord Buffer(const std::string& bytes, size_t piece) {
+  absl::Cord cord;
+  for (size_t i = 0; i < bytes.size(); i += piece) {
+    const auto owned = std::make_shared<const std::string>(bytes.substr(i, piece));
+    cord.Append(absl::MakeCordFromExternal(*owned, [owned] {}));
+  }
+  return cord;
+}
+
+TEST(RequestOutlineTest, ReadsWhatAdmissionNeedsInAnySlices) {
+  v1::ClassifyRequest request;
+  request.set_model("trec");
+  request.set_version(123456789012);
+  request.set_top_k(3);
+  request.set_truncate(true);
+  request.set_priority(v1::PRIORITY_HIGH);
+  for (int i = 0; i < 7; ++i) {
+    request.add_sequences()->set_text(std::string(static_cast<size_t>(i) * 50, 'x'));
+  }
+  request.add_sequences()->mutable_token_ids()->add_values(7);
+  const std::string bytes = request.SerializeAsString();
+  for (size_t slice : {size_t{1}, size_t{3}, size_t{64}, bytes.size()}) {
+    RequestOutline outline;
+    ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(bytes, slice), &outline)) << slice;
+    EXPECT_EQ(outline.model, "trec");
+    EXPECT_EQ(outline.version, 123456789012);
+    EXPECT_EQ(outline.priority, v1::PRIORITY_HIGH);
+    EXPECT_EQ(outline.num_sequences, 8);
+  }
+}
+
+TEST(RequestOutlineTest, TheFieldsOfEncodeAreTheSame) {
+  v1::EncodeRequest request;
+  request.set_model("m");
+  request.set_version(-1);
+  request.set_priority(v1::PRIORITY_LOW);
+  request.set_pooling(v1::POOLING_MAX);
+  request.add_sequences();
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::EncodeRequest>(Buffer(request.SerializeAsString(), 5), &outline));
+  EXPECT_EQ(outline.model, "m");
+  EXPECT_EQ(outline.version, -1);
+  EXPECT_EQ(outline.priority, v1::PRIORITY_LOW);
+  EXPECT_EQ(outline.num_sequences, 1);
+}
+
+// They do not count as unknown fields, of which a request may have few.
+TEST(RequestOutlineTest, FieldsAfterThePriorityAreKnown) {
+  RequestOutline outline;
+  v1::ClassifyRequest classify;
+  classify.set_skip_empty(true);
+  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(classify.SerializeAsString(), 5), &outline));
+  EXPECT_EQ(outline.extra_fields, 0);
+  v1::EncodeRequest encode;
+  encode.set_skip_empty(true);
+  ASSERT_TRUE(ReadOutline<v1::EncodeRequest>(Buffer(encode.SerializeAsString(), 5), &outline));
+  EXPECT_EQ(outline.extra_fields, 0);
+  v1::ScoreRequest score;
+  score.set_skip_empty(true);
+  ASSERT_TRUE(ReadOutline<v1::ScoreRequest>(Buffer(score.SerializeAsString(), 5), &outline));
+  EXPECT_EQ(outline.extra_fields, 0);
+}
+
+TEST(RequestOutlineTest, WhatAnswerIsMadeOfIsCounted) {
+  v1::AnswerRequest request;
+  request.set_model("reader");
+  request.set_version(4);
+  request.set_top_n(1);
+  request.set_max_answer_tokens(1);
+  request.set_priority(v1::PRIORITY_HIGH);
+  request.set_one_per_passage(true);
+  request.set_no_overlap(true);
+  for (int q = 0; q < 2; ++q) {
+    v1::Query* const query = request.add_queries();
+    query->set_question("Who wrote it ?");
+    for (int i = 0; i < 3; ++i) {
+      query->add_passages(std::string(1000, 'p'));
+      v1::PassageTags* const tags = query->add_passage_tags();
+      for (int t = 0; t < 5; ++t) {
+        tags->add_pos_ids(t);
+        tags->add_ner_ids(t);
+        tags->add_lemmas("lemma");
+      }
+    }
+    query->add_question_lemmas("who");
+  }
+  const std::string bytes = request.SerializeAsString();
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::AnswerRequest>(Buffer(bytes, 7), &outline));
+  EXPECT_EQ(outline.model, "reader");
+  EXPECT_EQ(outline.version, 4);
+  EXPECT_EQ(outline.priority, v1::PRIORITY_HIGH);
+  EXPECT_EQ(outline.num_queries, 2);
+  EXPECT_EQ(outline.num_sequences, 6);
+  EXPECT_EQ(outline.num_entries, 6);
+  EXPECT_EQ(outline.num_words, 32);
+  EXPECT_EQ(outline.packed_id_bytes, 60);
+  EXPECT_EQ(outline.extra_fields, 0);
+  EXPECT_EQ(outline.message_bytes, static_cast<int64_t>(bytes.size()));
+  EXPECT_EQ(outline.least_tasks(), 2);
+  EXPECT_EQ(outline.least_tokens(), 8);
+  // Up to three tags are those of one token.
+  EXPECT_LE(outline.min_tokens(), 30 + 2);
+  for (size_t length = 0; length < bytes.size(); length += length < 50 ? 1 : 97) {
+    v1::AnswerRequest parsed;
+    const std::string prefix = bytes.substr(0, length);
+    EXPECT_EQ(ReadOutline<v1::AnswerRequest>(Buffer(prefix, 100), &outline),
+              parsed.ParseFromString(prefix))
+        << length;
+  }
+}
+
+TEST(RequestOutlineTest, TagsOfAnswerNeedNotBePacked) {
+  // queries { passage_tags { pos_ids: 1 ner_ids: 2 ner_ids: 3 field 99: 1 } field 99: 1 }
+  const std::string tags("\x08\x01\x10\x02\x10\x03\x98\x06\x01", 9);
+  const std::string query = std::string("\x1a\x09", 2) + tags + std::string("\x98\x06\x01", 3);
+  const std::string bytes = std::string("\x1a\x0e", 2) + query;
+  v1::AnswerRequest parsed;
+  ASSERT_TRUE(parsed.ParseFromString(bytes));
+  ASSERT_EQ(parsed.queries(0).passage_tags(0).ner_ids_size(), 2);
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::AnswerRequest>(Buffer(bytes, 3), &outline));
+  EXPECT_EQ(outline.num_unpacked_ids, 3);
+  EXPECT_EQ(outline.extra_fields, 2);
+}
+
+TEST(RequestOutlineTest, RefusesTooManyQueriesAndPassages) {
+  RequestLimits limits;
+  limits.max_sequences = 4;
+  limits.max_request_tokens = 100;
+  RequestOutline outline;
+  outline.num_queries = 4;
+  outline.num_sequences = 4;
+  outline.num_words = 302;
+  EXPECT_TRUE(CheckOutline(outline, limits).ok());
+  const auto error = [&limits](const RequestOutline& o) {
+    const absl::Status status = CheckOutline(o, limits);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  RequestOutline many = outline;
+  many.num_queries = 5;
+  EXPECT_EQ(error(many),
+            "queries: 5 are too many, expected at most 4 (--max_sequences_per_request); send "
+            "several calls");
+  many = outline;
+  many.num_sequences = 10000;
+  EXPECT_EQ(error(many),
+            "queries: 10000 passages are too many, expected at most 4 "
+            "(--max_sequences_per_request); send several calls");
+  many = outline;
+  ++many.num_words;
+  EXPECT_EQ(error(many),
+            "queries: more than 100 tokens in all, expected at most that (--max_queue_tokens); "
+            "send several calls");
+}
+
+TEST(RequestOutlineTest, WhatGenerateIsMadeOfIsCounted) {
+  v1::GenerateRequest request;
+  request.set_model("lm");
+  request.set_version(4);
+  request.mutable_prompt()->mutable_token_ids()->add_values(3);
+  request.set_state(std::string(1000, 's'));
+  request.set_priority(v1::PRIORITY_HIGH);
+  for (int i = 0; i < 20; ++i) (*request.mutable_sampling()->mutable_logit_bias())[i] = 1;
+  for (int i = 0; i < 30; ++i) request.add_stop("stop");
+  for (int i = 0; i < 40; ++i) request.add_stop_token_ids(i);
+  request.set_max_new_tokens(1);
+  request.set_min_new_tokens(1);
+  request.set_num_samples(1);
+  request.set_token_log_probs(true);
+  request.set_top_candidates(1);
+  request.set_return_state(true);
+  request.set_echo(true);
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::GenerateRequest>(Buffer(request.SerializeAsString(), 7), &outline));
+  EXPECT_EQ(outline.model, "lm");
+  EXPECT_EQ(outline.version, 4);
+  EXPECT_EQ(outline.priority, v1::PRIORITY_HIGH);
+  EXPECT_EQ(outline.num_sequences, 1);
+  EXPECT_EQ(outline.num_states, 1);
+  EXPECT_EQ(outline.num_entries, 50);
+  EXPECT_EQ(outline.packed_id_bytes, 41);
+  EXPECT_EQ(outline.extra_fields, 0);
+  // A second prompt, and bytes that are no message.
+  const std::string twice = request.SerializeAsString() + request.SerializeAsString();
+  ASSERT_TRUE(ReadOutline<v1::GenerateRequest>(Buffer(twice, 100), &outline));
+  EXPECT_EQ(outline.extra_fields, 1);
+  EXPECT_FALSE(ReadOutline<v1::GenerateRequest>(Buffer("\x1a\x05x", 100), &outline));
+}
+
+TEST(RequestOutlineTest, WhatTranslateIsMadeOfIsCounted) {
+  v1::TranslateRequest request;
+  request.set_model("t");
+  request.set_version(2);
+  request.add_sequences()->set_text("text");
+  request.add_sequences()->mutable_token_ids()->add_values(3);
+  for (int i = 0; i < 5; ++i) request.add_sequences()->mutable_tokens()->add_values("w");
+  request.set_beam_size(5);
+  request.mutable_length_penalty()->set_form(v1::LengthPenalty::FORM_POWER);
+  request.mutable_length_penalty()->set_alpha(0.5f);
+  request.set_num_hypotheses(2);
+  request.set_max_new_tokens(10);
+  request.set_return_alignment(true);
+  for (int i = 0; i < 7; ++i) request.add_target_prefixes("prefix");
+  request.set_priority(v1::PRIORITY_LOW);
+  request.set_truncate(true);
+  RequestOutline outline;
+  const std::string bytes = request.SerializeAsString();
+  ASSERT_TRUE(ReadOutline<v1::TranslateRequest>(Buffer(bytes, 7), &outline));
+  EXPECT_EQ(outline.model, "t");
+  EXPECT_EQ(outline.version, 2);
+  EXPECT_EQ(outline.priority, v1::PRIORITY_LOW);
+  EXPECT_EQ(outline.num_sequences, 7);
+  EXPECT_EQ(outline.num_words, 5);
+  EXPECT_EQ(outline.packed_id_bytes, 1);
+  EXPECT_EQ(outline.num_entries, 7);
+  EXPECT_EQ(outline.extra_fields, 0);
+  EXPECT_EQ(outline.message_bytes, static_cast<int64_t>(bytes.size()));
+  // A second penalty is merged into the first.
+  ASSERT_TRUE(ReadOutline<v1::TranslateRequest>(Buffer(bytes + bytes, 7), &outline));
+  EXPECT_EQ(outline.extra_fields, 2);
+  EXPECT_FALSE(ReadOutline<v1::TranslateRequest>(Buffer("\x2a\x05x", 7), &outline));
+}
+
+TEST(RequestOutlineTest, WhatAStreamIsMadeOfIsCounted) {
+  v1::EncodeStreamRequest request;
+  request.mutable_start()->set_model("m");
+  request.mutable_start()->set_version(1);
+  request.mutable_start()->set_output_format(v1::OUTPUT_FORMAT_FLOATS);
+  request.mutable_start()->set_normalize(true);
+  request.mutable_start()->set_state("s");
+  request.mutable_start()->set_priority(v1::PRIORITY_LOW);
+  for (int i = 0; i < 5; ++i) request.mutable_chunk()->mutable_tokens()->add_values("w");
+  request.set_return_state(true);
+  RequestOutline outline;
+  const std::string bytes = request.SerializeAsString();
+  ASSERT_TRUE(ReadOutline<v1::EncodeStreamRequest>(Buffer(bytes, 3), &outline));
+  EXPECT_EQ(outline.num_sequences, 1);
+  EXPECT_EQ(outline.num_words, 5);
+  EXPECT_EQ(outline.extra_fields, 0);
+  EXPECT_EQ(outline.message_bytes, static_cast<int64_t>(bytes.size()));
+  ASSERT_TRUE(ReadOutline<v1::EncodeStreamRequest>(Buffer(bytes + bytes, 3), &outline));
+  EXPECT_EQ(outline.extra_fields, 7);  // the fields of `start`, and the chunk
+  EXPECT_FALSE(
+      ReadOutline<v1::EncodeStreamRequest>(Buffer(bytes.substr(0, bytes.size() - 1), 3), &outline));
+}
+
+TEST(RequestOutlineTest, TheStatesOfScoreAreCounted) {
+  v1::ScoreRequest request;
+  request.set_model("lm");
+  request.set_version(4);
+  request.add_sequences()->set_text("a");
+  request.add_sequences()->mutable_token_ids()->add_values(3);
+  request.add_states(std::string(1000, 's'));
+  request.add_states("");
+  request.set_return_states(true);
+  request.set_token_log_probs(true);
+  request.set_top_candidates(5);
+  request.set_priority(v1::PRIORITY_HIGH);
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::ScoreRequest>(Buffer(request.SerializeAsString(), 7), &outline));
+  EXPECT_EQ(outline.model, "lm");
+  EXPECT_EQ(outline.version, 4);
+  EXPECT_EQ(outline.num_sequences, 2);
+  EXPECT_EQ(outline.num_states, 2);
+  EXPECT_EQ(outline.priority, v1::PRIORITY_HIGH);
+  EXPECT_EQ(outline.extra_fields, 0);
+  RequestOutline without = outline;
+  without.num_states = 0;
+  EXPECT_GT(EstimateCallBytes(outline), EstimateCallBytes(without));
+  // The same field of a request that has no states is an unknown one.
+  ASSERT_TRUE(ReadOutline<v1::EncodeRequest>(Buffer(request.SerializeAsString(), 7), &outline));
+  EXPECT_EQ(outline.num_states, 0);
+  EXPECT_GT(outline.extra_fields, 0);
+}
+
+TEST(RequestOutlineTest, AnEmptyMessageHasNoSequences) {
+  RequestOutline outline;
+  outline.num_sequences = 5;
+  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(absl::Cord(), &outline));
+  EXPECT_EQ(outline.num_sequences, 0);
+  EXPECT_EQ(outline.model, "");
+}
+
+TEST(RequestOutlineTest, TheLastValueOfAFieldCounts) {
+  v1::ClassifyRequest first;
+  first.set_model("a");
+  first.set_version(1);
+  v1::ClassifyRequest second;
+  second.set_model("b");
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(
+      Buffer(first.SerializeAsString() + second.SerializeAsString(), 100), &outline));
+  EXPECT_EQ(outline.model, "b");
+  EXPECT_EQ(outline.version, 1);
+}
+
+TEST(RequestOutlineTest, EveryPrefixIsReadOrRefused) {
+  v1::ClassifyRequest request;
+  request.set_model("trec");
+  request.add_sequences()->set_text("What is it ?");
+  request.set_priority(v1::PRIORITY_HIGH);
+  const std::string bytes = request.SerializeAsString();
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    const std::string prefix = bytes.substr(0, length);
+    RequestOutline outline;
+    v1::ClassifyRequest parsed;
+    EXPECT_EQ(ReadOutline<v1::ClassifyRequest>(Buffer(prefix, 4), &outline),
+              parsed.ParseFromString(prefix))
+        << length;
+  }
+}
+
+TEST(RequestOutlineTest, RefusesWhatIsNoMessage) {
+  const std::string overlong_name = "\x0a\xff\xff\xff\xff\x07";
+  const std::string overlong_sequence = "\x1a\x7fshort";
+  const std::string field_zero("\x00\x01", 2);
+  const std::string end_group = "\x0c";
+  const std::string endless_varint(11, '\xff');
+  for (const std::string& bytes :
+       {overlong_name, overlong_sequence, field_zero, end_group, endless_varint}) {
+    RequestOutline outline;
+    EXPECT_FALSE(ReadOutline<v1::ClassifyRequest>(Buffer(bytes, 100), &outline));
+  }
+}
+
+TEST(RequestOutlineTest, CountsWhatParsingWouldMake) {
+  v1::ClassifyRequest request;
+  request.add_sequences()->set_text("text");
+  v1::Tokens* tokens = request.add_sequences()->mutable_tokens();
+  for (int i = 0; i < 5; ++i) tokens->add_values("word");
+  v1::TokenIds* ids = request.add_sequences()->mutable_token_ids();
+  for (const int id : {1, 300, 70000}) ids->add_values(id);  // 1, 2 and 3 bytes
+  request.add_sequences()->mutable_features()->set_data(std::string(32, '\0'));
+  const std::string bytes = request.SerializeAsString();
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(bytes, 7), &outline));
+  EXPECT_EQ(outline.num_sequences, 4);
+  EXPECT_EQ(outline.num_words, 5);
+  EXPECT_EQ(outline.packed_id_bytes, 6);
+  EXPECT_EQ(outline.extra_fields, 0);
+  EXPECT_EQ(outline.message_bytes, static_cast<int64_t>(bytes.size()));
+  EXPECT_GE(EstimateCallBytes(outline), outline.message_bytes);
+}
+
+TEST(RequestOutlineTest, IdsNeedNotBePacked) {
+  // sequences { token_ids { values: 1 values: 2 } }
+  const std::string bytes("\x1a\x06\x1a\x04\x08\x01\x08\x02", 8);
+  v1::ClassifyRequest parsed;
+  ASSERT_TRUE(parsed.ParseFromString(bytes));
+  ASSERT_EQ(parsed.sequences(0).token_ids().values_size(), 2);
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(bytes, 3), &outline));
+  EXPECT_EQ(outline.num_unpacked_ids, 2);
+  EXPECT_EQ(outline.max_ids(), 2);
+}
+
+TEST(RequestOutlineTest, CountsUnknownFieldsAtEveryLevelAndInGroups) {
+  const std::string unknown("\x98\x06\x01", 3);                // field 99: 1
+  const std::string group("\x9b\x06\x98\x06\x01\x9c\x06", 7);  // field 99 { field 99: 1 }
+  const auto nested = [](char tag, const std::string& inner) {
+    return std::string(1, tag) + static_cast<char>(inner.size()) + inner;
+  };
+  const std::string bytes =
+      unknown + group + nested('\x1a', unknown) + nested('\x1a', nested('\x12', unknown)) +
+      nested('\x1a', nested('\x1a', group)) + nested('\x1a', nested('\x22', unknown));
+  v1::ClassifyRequest parsed;
+  ASSERT_TRUE(parsed.ParseFromString(bytes));
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(bytes, 5), &outline));
+  EXPECT_EQ(outline.num_sequences, 4);
+  EXPECT_EQ(outline.extra_fields, 1 + 2 + 1 + 1 + 2 + 1);
+}
+
+TEST(RequestOutlineTest, InputsThatReplaceOthersAreExtra) {
+  // sequences { tokens {} token_ids {} tokens {} }
+  const std::string bytes("\x1a\x06\x12\x00\x1a\x00\x12\x00", 8);
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(bytes, 100), &outline));
+  EXPECT_EQ(outline.extra_fields, 2);
+}
+
+TEST(RequestOutlineTest, RefusesWhatWouldTakeTooMuch) {
+  RequestLimits limits;
+  limits.max_sequences = 4;
+  limits.max_request_tokens = 100;
+  RequestOutline outline;
+  outline.num_sequences = 4;
+  outline.num_words = 60;
+  outline.num_unpacked_ids = 30;
+  outline.packed_id_bytes = 109;  // at least 10 ids
+  outline.extra_fields = kMaxExtraFields;
+  EXPECT_TRUE(CheckOutline(outline, limits).ok());
+  const auto error = [&limits](const RequestOutline& o) {
+    const absl::Status status = CheckOutline(o, limits);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  RequestOutline many = outline;
+  many.num_sequences = 5;
+  EXPECT_EQ(error(many),
+            "sequences: 5 are too many, expected at most 4 (--max_sequences_per_request); send "
+            "several calls");
+  many = outline;
+  ++many.num_words;
+  EXPECT_EQ(error(many),
+            "sequences: more than 100 tokens in all, expected at most that (--max_queue_tokens); "
+            "send several calls");
+  many = outline;
+  ++many.packed_id_bytes;
+  EXPECT_FALSE(CheckOutline(many, limits).ok());
+  many = outline;
+  ++many.extra_fields;
+  EXPECT_EQ(error(many),
+            "message: more than 64 fields that are unknown or replaced by later ones, expected "
+            "none");
+}
+
+TEST(RequestOutlineTest, LongModelNamesAreLeftToTheParser) {
+  v1::ClassifyRequest request;
+  request.set_model(std::string(kMaxOutlineModelName + 1, 'm'));
+  request.add_sequences();
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(request.SerializeAsString(), 99), &outline));
+  EXPECT_TRUE(outline.long_model_name);
+  EXPECT_EQ(outline.model, "");
+  EXPECT_EQ(outline.num_sequences, 1);
+}
+
+TEST(RequestOutlineTest, SmallMessagesHaveFewFields) {
+  std::string bytes;
+  for (int i = 0; i < kMaxExtraFields; ++i) bytes += std::string("\x98\x06\x01", 3);
+  EXPECT_TRUE(HasFewFields(Buffer(bytes, 10)));
+  EXPECT_FALSE(HasFewFields(Buffer(bytes + std::string("\x98\x06\x01", 3), 10)));
+  EXPECT_TRUE(HasFewFields(absl::Cord()));
+  EXPECT_TRUE(HasFewFields(Buffer("\x0c", 1)));  // the parser says what is wrong
+}
+
+}  // namespace
+}  // namespace sru::server::calls

@@ -1,0 +1,106 @@
+#include "server/calls/kinds/call.h"
+
+#include <utility>
+
+#include "server/calls/kinds/end_call.h"
+
+namespace sru::server::calls {
+namespace {
+
+// When to come back after a refusal because all streams are taken.
+constexpr absl::Duration kStreamRetry = absl::Seconds(1);
+// At least the memory of an open stream besides its state: the call and the transport's part of it.
+constexpr int64_t kStreamBytes = 16384;
+
+}  // namespace
+
+Call::Call(MethodId method, const ServiceContext& context, Exchange* exchange)
+    : context_(context),
+      exchange_(*exchange),
+      arrival_(context.clock->Now()),
+      deadline_(arrival_ + exchange->time_left()),
+      held_(context.budget),
+      method_(method),
+      request_id_(telemetry::AccessLog::Begin(*exchange)) {}
+
+absl::Status Call::Open() {
+  if (absl::Status status = context_.streams->Add(this); !status.ok()) {
+    if (absl::IsResourceExhausted(status)) retry_after_ = kStreamRetry;
+    return Refuse(*batching::GetRejectReason(status), status.message());
+  }
+  is_open_stream_ = true;
+  return Reserve(&held_, kStreamBytes);
+}
+
+absl::Status Call::FindModel(const std::string& name, int64_t version) {
+  absl::StatusOr<std::shared_ptr<lifecycle::ServedModel>> served =
+      context_.registry->Find(name, version, Describe(method_).tasks);
+  if (!served.ok()) return served.status();
+  SetModel(*std::move(served));
+  return absl::OkStatus();
+}
+
+void Call::SetModel(std::shared_ptr<lifecycle::ServedModel> served) {
+  logged_model_ = served->name;
+  logged_version_ = served->version;
+  metrics_ = served->metrics;
+  served_ = std::move(served);
+}
+
+absl::Status Call::Reserve(ByteReservation* held, int64_t bytes) {
+  if (held->Grow(bytes)) return absl::OkStatus();
+  const int64_t wanted = held->bytes() + bytes;
+  if (wanted <= context_.budget->limit()) retry_after_ = kMemoryRetryAfter;
+  return Refuse(batching::RejectReason::kMemory, NoMemoryLeft(*context_.budget, wanted));
+}
+
+absl::Status Call::Refuse(batching::RejectReason reason, absl::string_view message) {
+  if (metrics_ != nullptr) {
+    metrics_->OnRefusal(reason);
+  } else {
+    context_.metrics->OnRefusalWithoutModel(reason);
+  }
+  return batching::MakeRefusal(reason, message);
+}
+
+void Call::End(absl::Status status) {
+  CallEnd end = Ending(std::move(status));
+  exchange_.Finish(std::move(end));
+}
+
+void Call::WriteAndEnd(absl::Cord message, absl::Status status) {
+  CallEnd end = Ending(std::move(status));
+  exchange_.WriteAndFinish(std::move(message), std::move(end));
+}
+
+CallEnd Call::Ending(absl::Status status) noexcept {
+  const absl::Time now = context_.clock->Now();
+  if (times_.has_value()) times_->total = now - arrival_;
+  if (absl::IsCancelled(status) && IsAboutDeadline(deadline_, arrival_, now)) {
+    status = DeadlinePassed();
+  }
+  EndedCall ended;
+  ended.origin = &exchange_;
+  ended.request_id = std::move(request_id_);
+  ended.method = method_;
+  ended.model_metrics = metrics_.get();
+  ended.retry_after = retry_after_;
+  telemetry::CallRecord& record = ended.record;
+  record.status = &status;
+  record.model = logged_model_;
+  record.version = logged_version_;
+  record.sequences = num_sequences_;
+  record.tokens = num_tokens_;
+  record.times = times_;
+  record.request = logged_request_;
+  CallEnd end = EndCall(context_.metrics, context_.access_log, std::move(ended));
+  if (is_open_stream_) context_.streams->Leave(this);
+  return end;
+}
+
+void Call::OnDone() {
+  if (is_open_stream_) context_.streams->Remove(this);
+  Unref();
+}
+
+}  // namespace sru::server::calls

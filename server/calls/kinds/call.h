@@ -1,0 +1,130 @@
+// Call: what all calls have in common, whatever their shape: how they begin, reserve memory, are refused, write messages, end, and are
+// counted and logged. A call derives from it and reacts to messages (server/calls/exchange.h); TaskCall (task_call.h) is one that computes
+// sequences and is answered at once.
+#ifndef SRU_SERVER_CALLS_KINDS_CALL_H_
+#define SRU_SERVER_CALLS_KINDS_CALL_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "google/protobuf/message.h"
+#include "server/batching/reject_reason.h"
+#include "server/calls/bounds/byte_budget.h"
+#include "server/calls/exchange.h"
+#include "server/calls/kinds/call_basics.h"
+#include "server/calls/kinds/open_streams.h"
+#include "server/calls/kinds/service_context.h"
+#include "server/calls/method_info.h"
+#include "server/lifecycle/model_registry.h"
+#include "server/telemetry/access_log.h"
+
+namespace sru::server::calls {
+
+// Lifetime: the transport holds the call until OnDone(), and a Reference wherever the call may end meanwhile.
+//
+// Memory: a call reserves memory from the budget before it takes it. If the memory for a message that it receives cannot be allocated
+// nevertheless, the call ends with RESOURCE_EXHAUSTED (TakeMessage()).
+//
+// The functions are called by one thread at a time, except those that say otherwise.
+class Call : public CallHandler, protected OpenStream {
+ public:
+  Call(MethodId method, const ServiceContext& context, Exchange* exchange);
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+ protected:
+  virtual ~Call() = default;
+
+  // Keeps the call alive where it may end meanwhile, outside of its reactions.
+  class Reference {
+   public:
+    explicit Reference(Call* call) : call_(*call) { call_.Ref(); }
+    ~Reference() { call_.Unref(); }
+    Reference(const Reference&) = delete;
+    Reference& operator=(const Reference&) = delete;
+
+   private:
+    Call& call_;
+  };
+  void Ref() { references_.fetch_add(1, std::memory_order_relaxed); }
+  void Unref() {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+  // For a call that stays open: takes a place among the open streams. After an error, End() with it.
+  absl::Status Open();
+
+  // Runs `take`, which takes a message that has arrived, and returns its status, or an error if there is no memory. After an error, End() with it.
+  template <typename Take>
+  absl::Status TakeMessage(const Take& take) {
+    try {
+      return take();
+    } catch (const std::bad_alloc&) {
+      retry_after_ = kMemoryRetryAfter;
+      return Refuse(batching::RejectReason::kMemory, kNoMemory);
+    }
+  }
+
+  // Finds the model that a call of this method without a name may mean as well.
+  absl::Status FindModel(const std::string& name, int64_t version);
+  // Notes which model the call is of.
+  void SetModel(std::shared_ptr<lifecycle::ServedModel> served);
+
+  // Reserves memory, or refuses the call.
+  absl::Status Reserve(ByteReservation* held, int64_t bytes);
+  // Counts a refusal that the batcher does not count.
+  absl::Status Refuse(batching::RejectReason reason, absl::string_view message);
+  // Remembers when the caller should come back if `status` is a refusal, and returns it.
+  absl::Status Refused(absl::Status status, absl::Duration retry_after) {
+    if (absl::IsResourceExhausted(status)) retry_after_ = retry_after;
+    return status;
+  }
+
+  // Ends the call, which may be gone then. Exactly one of these, once, and not while a message is on its way.
+  void End(absl::Status status);
+  void WriteAndEnd(absl::Cord message, absl::Status status);
+
+  // Counts and logs the end of the call, and gives what the transport is to send. noexcept: the transport would lose the exception, and the
+  // caller would wait for ever.
+  CallEnd Ending(absl::Status status) noexcept;
+
+  // OpenStream:
+  void OnDrain() override {}
+
+  void OnDone() override;
+
+  const ServiceContext& context_;
+  Exchange& exchange_;
+  const absl::Time arrival_;
+  const absl::Time deadline_;
+  ByteReservation held_;
+  std::shared_ptr<lifecycle::ServedModel> served_;  // null: no model is in use
+
+  // For the metrics and the access log.
+  MethodId method_;
+  int64_t num_sequences_ = 0;
+  int64_t num_tokens_ = 0;
+  std::optional<telemetry::CallTimes> times_;
+  std::optional<absl::Duration> retry_after_;
+  const google::protobuf::Message* logged_request_ = nullptr;
+  std::string logged_model_;  // empty: none was found
+  int64_t logged_version_ = 0;
+
+ private:
+  std::string request_id_;
+  std::shared_ptr<telemetry::ModelMetrics> metrics_;  // of the model
+  std::atomic<int> references_{1};                    // the transport's
+  bool is_open_stream_ = false;
+};
+
+}  // namespace sru::server::calls
+
+#endif  // SRU_SERVER_CALLS_KINDS_CALL_H_

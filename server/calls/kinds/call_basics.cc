@@ -1,0 +1,62 @@
+#include "server/calls/kinds/call_basics.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace sru::server::calls {
+
+bool IsAboutDeadline(absl::Time deadline, absl::Time arrival, absl::Time now) {
+  if (deadline == absl::InfiniteFuture()) return false;
+  return now + std::max(absl::Milliseconds(5), (deadline - arrival) / 50) >= deadline;
+}
+
+absl::Status DeadlinePassed() {
+  return absl::DeadlineExceededError("the deadline passed before the answer was ready");
+}
+
+ModelInput InputOf(const models::Model& model) {
+  ModelInput input;
+  input.tokenizer = model.tokenizer();
+  input.vocabulary_size = model.config().embedding.vocabulary_size;
+  input.input_size = model.spec().input_size;
+  input.takes_features =
+      model.task() == models::Task::kClassifier || model.task() == models::Task::kEncoder;
+  return input;
+}
+
+absl::Status WrongTask(const models::Model& model, MethodId method) {
+  std::vector<absl::string_view> answers;
+  for (size_t i = 0; i < kNumMethods; ++i) {
+    const auto other = static_cast<MethodId>(i);
+    if (other != method && Answers(model, other)) answers.push_back(MethodName(other));
+  }
+  const MethodInfo info = Describe(method);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "model: '", model.name(), "' has the task ", models::TaskName(model.task()), ", ", info.name,
+      " needs ", info.needs, "; the model answers ", absl::StrJoin(answers, ", ")));
+}
+
+bool Answers(const models::Model& model, MethodId method) {
+  if (method == MethodId::kEncodeStream && !model.is_unidirectional()) return false;
+  return Describe(method).tasks.has(model.task());
+}
+
+absl::Status CheckTask(const models::Model& model, MethodId method) {
+  return Describe(method).tasks.has(model.task()) ? absl::OkStatus() : WrongTask(model, method);
+}
+
+std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted) {
+  if (wanted > budget.limit()) {
+    return absl::StrCat("memory: the call would take about ", wanted,
+                        " bytes, all calls together may take ", budget.limit(),
+                        " (--max_inflight_mb); send smaller calls");
+  }
+  return absl::StrCat("memory: calls hold ", budget.used(), " of ", budget.limit(),
+                      " bytes (--max_inflight_mb), this one would take about ", wanted,
+                      "; retry later");
+}
+
+}  // namespace sru::server::calls

@@ -1,0 +1,42 @@
+#include "server/calls/kinds/end_call.h"
+
+#include <utility>
+
+#include "server/calls/messages/status_details.h"
+#include "server/telemetry/request_id.h"
+
+namespace sru::server::calls {
+namespace {
+
+void Count(telemetry::Metrics* metrics, const EndedCall& ended) {
+  const absl::StatusCode code = ended.record.status->code();
+  if (!ended.method.has_value()) {
+    metrics->OnUnknownMethod();
+  } else if (ended.model_metrics != nullptr) {
+    ended.model_metrics->OnCall(*ended.method, code,
+                                ended.record.times.value_or(telemetry::CallTimes()),
+                                ended.record.sequences);
+  } else {
+    metrics->OnCallWithoutModel(*ended.method, code);
+  }
+}
+
+}  // namespace
+
+CallEnd EndCall(telemetry::Metrics* metrics, telemetry::AccessLog* access_log, EndedCall ended) {
+  const absl::Status& status = *ended.record.status;
+  if (ended.method.has_value()) ended.record.method = MethodName(*ended.method);
+  Count(metrics, ended);
+  CallEnd end;
+  end.status = status;
+  end.details = StatusDetails(status, ended.retry_after);
+  std::string id = access_log->End(*ended.origin, std::move(ended.request_id), ended.record);
+  if (!id.empty()) {
+    // Clients do not retry an error that comes with initial metadata.
+    (status.ok() ? end.headers : end.trailers)
+        .emplace_back(telemetry::kRequestIdHeader, std::move(id));
+  }
+  return end;
+}
+
+}  // namespace sru::server::calls

@@ -1,0 +1,40 @@
+// EndCall: ends every call, whatever its method: counts it, writes its line in the access log, and
+// gives what the transport sends. Thread-safe.
+//
+//   EndedCall ended;
+//   ended.origin = exchange;
+//   ...
+//   exchange->Finish(EndCall(&metrics, &access_log, std::move(ended)));
+#ifndef SRU_SERVER_CALLS_KINDS_END_CALL_H_
+#define SRU_SERVER_CALLS_KINDS_END_CALL_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "server/base/call_origin.h"
+#include "server/calls/exchange.h"
+#include "server/calls/method_info.h"
+#include "server/telemetry/access_log.h"
+#include "server/telemetry/metrics.h"
+
+namespace sru::server::calls {
+
+struct EndedCall {
+  const CallOrigin* origin = nullptr;
+  std::string request_id;          // from AccessLog::Begin()
+  std::optional<MethodId> method;  // empty: no service has the method
+  telemetry::ModelMetrics* model_metrics =
+      nullptr;  // of the model that was called; null: the call named none
+  // For the log. `status` must be set; its `method` only if the field above is empty.
+  telemetry::CallRecord record;
+  // When the caller should come back, if the call was refused.
+  std::optional<absl::Duration> retry_after;
+};
+
+// Call it once per call, just before Exchange::Finish(), and pass the result to that.
+CallEnd EndCall(telemetry::Metrics* metrics, telemetry::AccessLog* access_log, EndedCall ended);
+
+}  // namespace sru::server::calls
+
+#endif  // SRU_SERVER_CALLS_KINDS_END_CALL_H_

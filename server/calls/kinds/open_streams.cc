@@ -1,0 +1,50 @@
+#include "server/calls/kinds/open_streams.h"
+
+#include "absl/strings/str_cat.h"
+#include "server/batching/reject_reason.h"
+
+namespace sru::server::calls {
+
+absl::Status OpenStreams::Add(OpenStream* stream) {
+  {
+    MutexLock lock(&mutex_);
+    if (!draining_ && count_ < limit_) {
+      stream->next_ = first_;
+      if (first_ != nullptr) first_->previous_ = stream;
+      first_ = stream;
+      stream->listed_ = true;
+      stream->counted_ = true;
+      ++count_;
+      return absl::OkStatus();
+    }
+    if (draining_)
+      return batching::MakeRefusal(batching::RejectReason::kDraining,
+                                   "the server is shutting down");
+  }
+  return batching::MakeRefusal(
+      batching::RejectReason::kStreams,
+      absl::StrCat("streams: ", limit_,
+                   " are open, which is the limit (--max_streams); retry later"));
+}
+
+void OpenStreams::Leave(OpenStream* stream) {
+  if (stream->counted_.exchange(false)) --count_;
+}
+
+void OpenStreams::Remove(OpenStream* stream) {
+  Leave(stream);
+  MutexLock lock(&mutex_);
+  if (!stream->listed_) return;
+  (stream->previous_ == nullptr ? first_ : stream->previous_->next_) = stream->next_;
+  if (stream->next_ != nullptr) stream->next_->previous_ = stream->previous_;
+  stream->listed_ = false;
+}
+
+void OpenStreams::Drain() {
+  MutexLock lock(&mutex_);
+  if (draining_) return;
+  draining_ = true;
+  for (OpenStream* stream = first_; stream != nullptr; stream = stream->next_) stream->OnDrain();
+}
+
+}  // namespace sru::server::calls

@@ -1,0 +1,70 @@
+// OpenStreams: the calls that stay open while messages go back and forth. It bounds how many there are, and
+// tells them when the server drains. Thread-safe.
+//
+//   if (absl::Status status = streams.Add(this); !status.ok()) return refused;
+//   ...
+//   streams.Leave(this);   // it has ended
+//   ...
+//   streams.Remove(this);
+#ifndef SRU_SERVER_CALLS_KINDS_OPEN_STREAMS_H_
+#define SRU_SERVER_CALLS_KINDS_OPEN_STREAMS_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "base/mutex.h"
+
+namespace sru::server::calls {
+
+class OpenStream {
+ public:
+  // The server drains: the stream should end as soon as what it has begun is answered. Called once, on
+  // another thread, which holds a lock of OpenStreams: it must not add or remove streams.
+  virtual void OnDrain() = 0;
+
+ protected:
+  ~OpenStream() = default;
+
+ private:
+  friend class OpenStreams;
+  // Guarded by the mutex of the OpenStreams that it is in.
+  OpenStream* previous_ = nullptr;
+  OpenStream* next_ = nullptr;
+  bool listed_ = false;
+  std::atomic<bool> counted_{false};
+};
+
+// Must be empty when it is destroyed.
+class OpenStreams {
+ public:
+  explicit OpenStreams(int limit) : limit_(limit) {}
+  OpenStreams(const OpenStreams&) = delete;
+  OpenStreams& operator=(const OpenStreams&) = delete;
+
+  // A refusal (reject_reason.h): kStreams beyond the limit, kDraining after Drain().
+  absl::Status Add(OpenStream* stream);
+  // Gives the stream's place to another one. It may do so in its OnDrain().
+  void Leave(OpenStream* stream);
+  // Does nothing for a stream that was not added. Waits for a running OnDrain().
+  void Remove(OpenStream* stream);
+
+  // Refuses new streams from now on and calls OnDrain() of those that are open.
+  void Drain();
+
+  int limit() const { return limit_; }
+  // Those that have not left.
+  int64_t count() const { return count_.load(std::memory_order_relaxed); }
+
+ private:
+  const int limit_;
+  Mutex mutex_;
+  OpenStream* first_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::atomic<int64_t> count_{0};  // grows under mutex_ only
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace sru::server::calls
+
+#endif  // SRU_SERVER_CALLS_KINDS_OPEN_STREAMS_H_

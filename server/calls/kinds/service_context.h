@@ -1,0 +1,34 @@
+// What the handlers of calls work with.
+#ifndef SRU_SERVER_CALLS_KINDS_SERVICE_CONTEXT_H_
+#define SRU_SERVER_CALLS_KINDS_SERVICE_CONTEXT_H_
+
+#include "server/base/clock.h"
+#include "server/calls/bounds/byte_budget.h"
+#include "server/calls/bounds/request_limits.h"
+#include "server/calls/kinds/in_flight.h"
+#include "server/calls/kinds/open_streams.h"
+#include "server/calls/messages/received_messages.h"
+#include "server/lifecycle/model_manager.h"
+#include "server/lifecycle/model_registry.h"
+#include "server/telemetry/access_log.h"
+#include "server/telemetry/metrics.h"
+
+namespace sru::server::calls {
+
+// Everything that the handlers use; it must outlive the service.
+struct ServiceContext {
+  const lifecycle::ModelRegistry* registry = nullptr;
+  const lifecycle::ModelManager* manager = nullptr;  // for the states in ListModels
+  telemetry::Metrics* metrics = nullptr;
+  InFlight* in_flight = nullptr;
+  ByteBudget* budget = nullptr;
+  telemetry::AccessLog* access_log = nullptr;
+  const Clock* clock = nullptr;
+  RequestLimits limits;
+  ReceivedMessages* received = nullptr;
+  OpenStreams* streams = nullptr;
+};
+
+}  // namespace sru::server::calls
+
+#endif  // SRU_SERVER_CALLS_KINDS_SERVICE_CONTEXT_H_

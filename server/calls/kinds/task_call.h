@@ -1,0 +1,336 @@
+// TaskCall: what every call that computes sequences and is answered at once does, from the bytes of its
+// request to those of its answer. A call derives from it and says what its request asks for and what its
+// answer is made of: from SequenceCall if its request has `sequences`. It goes through the batcher unless
+// it says otherwise.
+#ifndef SRU_SERVER_CALLS_KINDS_TASK_CALL_H_
+#define SRU_SERVER_CALLS_KINDS_TASK_CALL_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
+#include "server/calls/bounds/request_outline.h"
+#include "server/calls/kinds/call.h"
+#include "server/calls/messages/message_form.h"
+#include "server/calls/messages/request_parser.h"
+#include "server/calls/messages/response_writer.h"
+#include "server/compat/protobuf_compat.h"
+
+namespace sru::server::calls {
+
+// Messages and results larger than this are freed as soon as they are not needed; smaller ones are
+// freed with their call, which is cheaper.
+inline constexpr size_t kLargeMessageBytes = 4096;
+inline constexpr int64_t kLargeOutputBytes = 64 << 10;
+
+// The state of one call that computes, made once per call.
+template <typename Request, typename Response>
+class TaskCall : public Call {
+ public:
+  using Form = MessageFormPtr<Request, Response>;
+
+  // The messages are `Request` and `Response`, or what `form` makes of them; then `method` is that of the form.
+  TaskCall(MethodId method, const ServiceContext& context, Exchange* exchange, Form form)
+      : Call(form == nullptr ? method : form->method(), context, exchange),
+        request_(CreateOnArena<Request>(&arena_)),
+        form_(std::move(form)) {
+    times_.emplace();
+    context_.in_flight->Enter();
+  }
+
+  // With a form, the message is in that.
+  void OnMessage(std::optional<absl::Cord> message) noexcept override {
+    if (!message.has_value() && exchange_.is_cancelled()) {
+      return FinishWith(absl::CancelledError("the caller cancelled the call before its message"));
+    }
+    // A call without a message has an empty one.
+    absl::Cord bytes = message.has_value() ? *std::move(message) : absl::Cord();
+    context_.received->Add(static_cast<int64_t>(bytes.size()));
+    absl::Status status = TakeMessage([&] { return Submit(&bytes); });
+    if (!status.ok()) FinishWith(std::move(status));
+  }
+
+ protected:
+  ~TaskCall() override = default;
+
+  // The following are called in this order; a sequence is one of those that ParseInput() has made.
+
+  // Checks the fields that only this method has, and keeps what it needs.
+  virtual absl::Status ParseParameters(const Request& request) = 0;
+  // Turns what is asked about into sequences, whose outputs are left null.
+  virtual absl::StatusOr<ParsedSequences> ParseInput(const Request& request) = 0;
+  // Whether the answer is made of parts of the request, which therefore has to stay.
+  virtual bool NeedsRequest() const { return false; }
+  // The number of output floats that a sequence needs.
+  virtual size_t OutputSize(int num_tokens) const = 0;
+  // At least the bytes of its answer, both as a message and serialized.
+  virtual int64_t AnswerBytes(size_t index, int num_tokens) const = 0;
+  // Says what to compute of sequence `index`, into the OutputSize() floats at `values`.
+  virtual void SetOutput(size_t index, float* values, batching::SequenceTask* task) = 0;
+  // Writes the answer of sequence `index`.
+  virtual void WriteSequence(size_t index, const TokenCounts& counts, float* values,
+                             Response* response) const = 0;
+  // Frees what ParseInput() has kept, if that may be large; called once the answer is serialized.
+  virtual void FreeInput() {}
+  // Tokens that have been computed besides those of the sequences, for the log.
+  virtual int64_t ComputedTokens() const { return 0; }
+
+  // What Batcher::CheckAdmission() says.
+  virtual absl::Status CheckAdmission(int64_t num_tokens, int num_sequences,
+                                      batching::Priority priority) {
+    absl::Duration retry_after = absl::ZeroDuration();
+    absl::Status status = served_->engine->batcher().CheckAdmission(
+        num_tokens, num_sequences, priority, deadline(), &retry_after);
+    return Refused(std::move(status), retry_after);
+  }
+  // Has the sequences computed; unless it returns an error, FinishWork() is called once, maybe before it
+  // returns. Nothing is thrown then.
+  virtual absl::Status SubmitWork(std::vector<batching::SequenceTask> tasks,
+                                  batching::Priority priority) {
+    // Those without tokens are answered without a batch.
+    tasks.erase(
+        std::remove_if(tasks.begin(), tasks.end(),
+                       [](const batching::SequenceTask& task) { return task.num_tokens == 0; }),
+        tasks.end());
+    if (tasks.empty()) {
+      FinishWork(absl::OkStatus(), batching::RequestTimes());
+      return absl::OkStatus();
+    }
+    batching::BatchRequest batch_request;
+    batch_request.sequences = std::move(tasks);
+    batch_request.priority = priority;
+    batch_request.deadline = deadline();
+    batch_request.done = [this](const absl::Status& status, const batching::RequestTimes& times) {
+      FinishWork(status, times);
+    };
+    absl::Duration retry_after = absl::ZeroDuration();
+    absl::StatusOr<batching::RequestHandle> handle =
+        served_->engine->batcher().Submit(std::move(batch_request), &retry_after);
+    if (!handle.ok()) return Refused(handle.status(), retry_after);
+    handle_ = *std::move(handle);
+    return absl::OkStatus();
+  }
+  // The caller is gone. Called once the handler has returned.
+  virtual void CancelWork() {
+    if (handle_ != nullptr) served_->engine->batcher().Cancel(handle_);
+  }
+
+  // Answers the call, which may be gone when it returns.
+  void FinishWork(const absl::Status& status, const batching::RequestTimes& times) {
+    times_->queue = times.queue;
+    times_->compute = times.compute;
+    FinishWith(status);
+  }
+
+  const models::Model& model() const { return *served_->model; }
+  batching::Engine& engine() const { return *served_->engine; }
+  absl::Time deadline() const {
+    return form_ == nullptr ? deadline_ : std::min(deadline_, arrival_ + form_->timeout());
+  }
+  const RequestLimits& limits() const { return context_.limits; }
+  const Request& request() const { return *request_; }  // until the answer is written, if needed
+
+  // Of memory that the message's size does not tell: ParseInput() reserves it before it takes it, and
+  // returns what it did not need.
+  absl::Status Reserve(int64_t bytes) { return Call::Reserve(&held_, bytes); }
+  void ReturnReserved(int64_t bytes) { held_.ShrinkTo(held_.bytes() - bytes); }
+
+ private:
+  // Holds the messages of a call with one short text and a few labels.
+  static constexpr size_t kArenaBlock = 1536;
+
+  struct SequenceResult {
+    size_t offset = 0;  // of its floats in outputs_
+    TokenCounts counts;
+  };
+
+  // Refuses, from an outline of the bytes, a request that would be refused anyway, and reserves the
+  // memory for parsing it. Other faults of the request are left to the parser.
+  absl::Status RefuseEarly(const absl::Cord& bytes) {
+    RequestOutline outline;
+    if (form_ != nullptr) {
+      SetModel(form_->served());
+      if (absl::Status status = form_->ReadOutline(&outline); !status.ok()) return status;
+    } else if (!ReadOutline<Request>(bytes, &outline)) {
+      return ExplainParseFailure(*Request::descriptor(), bytes);
+    }
+    num_sequences_ = outline.num_sequences;
+    if (form_ == nullptr && !outline.long_model_name) {
+      // If there is no such model, the parsed request gives the better error.
+      FindModel(outline.model, outline.version).IgnoreError();
+    }
+    if (absl::Status status = CheckOutline(outline, context_.limits); !status.ok()) return status;
+    const absl::StatusOr<batching::Priority> priority = ParsePriority(outline.priority);
+    // If the model does not answer the call, ParseParameters() gives the better error.
+    const bool answers = served_ != nullptr && (form_ != nullptr || Answers(model(), method_));
+    if (answers && priority.ok() && outline.num_sequences > 0) {
+      absl::Status status =
+          CheckAdmission(outline.least_tokens(), outline.least_tasks(), *priority);
+      if (!status.ok()) return status;
+    }
+    return Reserve(EstimateCallBytes(outline));
+  }
+
+  // Clears `bytes` when they are parsed.
+  absl::Status Submit(absl::Cord* bytes) {
+    const bool large = bytes->size() > kLargeMessageBytes;
+    if (absl::Status status = RefuseEarly(*bytes); !status.ok()) return status;
+    absl::Status read = form_ == nullptr ? ParseMessage(*bytes, request_) : form_->Parse(request_);
+    if (!read.ok()) return read;
+    bytes->Clear();
+    if (served_ == nullptr) {
+      absl::Status status = FindModel(request_->model(), request_->version());
+      if (!status.ok()) return status;
+    }
+    if (absl::Status status = ParseParameters(*request_); !status.ok()) return status;
+    absl::StatusOr<batching::Priority> priority = ParsePriority(request_->priority());
+    if (!priority.ok()) return priority.status();
+    absl::StatusOr<ParsedSequences> parsed = ParseInput(*request_);
+    if (!parsed.ok()) return parsed.status();
+    if (large && !context_.access_log->content() && !NeedsRequest()) FreeMessages();
+    served_->metrics->OnWords(parsed->words.words, parsed->words.unknown);
+    if (absl::Status status = MakeOutputs(*priority, &*parsed); !status.ok()) return status;
+    times_->tokenize = context_.clock->Now() - arrival_;
+    return SubmitWork(std::move(parsed->tasks), *priority);
+  }
+
+  // Allocates the results of the tasks and points the tasks at them. If they are large, asks the
+  // batcher first.
+  absl::Status MakeOutputs(batching::Priority priority, ParsedSequences* parsed) {
+    std::vector<batching::SequenceTask>& tasks = parsed->tasks;
+    size_t output_size = 0;
+    int64_t answer_bytes = 0;
+    int64_t num_tokens = 0;
+    int num_computed = 0;
+    results_.reserve(tasks.size());
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      const int tokens = tasks[i].num_tokens;
+      results_.push_back({output_size, parsed->counts[i]});
+      output_size += OutputSize(tokens);
+      answer_bytes += AnswerBytes(i, tokens);
+      num_tokens += tokens;
+      if (tokens > 0) ++num_computed;
+    }
+    if (form_ != nullptr) answer_bytes += form_->ExtraAnswerBytes(tasks);
+    const auto output_bytes = static_cast<int64_t>(output_size * sizeof(float));
+    if (output_bytes + answer_bytes > kLargeOutputBytes && num_computed > 0) {
+      absl::Status status = CheckAdmission(num_tokens, num_computed, priority);
+      if (!status.ok()) return status;
+    }
+    if (absl::Status status = Reserve(output_bytes + answer_bytes); !status.ok()) return status;
+    outputs_.reset(new float[output_size]);  // not initialized: the engine writes all of it
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      SetOutput(i, outputs_.get() + results_[i].offset, &tasks[i]);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteResponse(absl::Cord* answer) {
+    auto* response = CreateOnArena<Response>(&arena_);
+    response->set_model(model().name());
+    response->set_version(model().version());
+    for (size_t i = 0; i < results_.size(); ++i) {
+      WriteSequence(i, results_[i].counts, outputs_.get() + results_[i].offset, response);
+    }
+    if (form_ != nullptr) return form_->Write(*response, answer);
+    times_->total = context_.clock->Now() - arrival_;
+    WriteTimes(*times_, response->mutable_times());
+    return SerializeMessage(*response, answer);
+  }
+
+  // Answers the call; nothing else does. Called exactly once. The call may be gone when it returns.
+  // noexcept: the transport would lose the exception, and the caller would wait for ever.
+  void FinishWith(absl::Status status) noexcept {
+    absl::Cord answer;
+    if (status.ok()) status = WriteResponse(&answer);
+    if (form_ != nullptr && !status.ok()) {
+      if (absl::IsCancelled(status) &&
+          IsAboutDeadline(deadline(), arrival_, context_.clock->Now())) {
+        status = DeadlinePassed();
+      }
+      status = form_->Explain(status);
+    }
+    num_tokens_ = ComputedTokens();
+    for (const SequenceResult& result : results_) num_tokens_ += result.counts.computed;
+    logged_request_ = request_;
+    CallEnd end = Ending(status);
+    if (held_.bytes() > kLargeOutputBytes) {
+      FreeMessages();
+      FreeInput();
+      outputs_.reset();
+      held_.ShrinkTo(kLargeOutputBytes / 2 + static_cast<int64_t>(answer.size()));
+    }
+    InFlight& in_flight = *context_.in_flight;
+    if (status.ok()) {
+      exchange_.WriteAndFinish(std::move(answer), std::move(end));
+    } else {
+      exchange_.Finish(std::move(end));
+    }
+    // Last, so that a drain waits for the answer to leave once the call is no longer in flight.
+    in_flight.Leave();
+  }
+
+  // Frees the request and the answer; called once the answer is serialized.
+  void FreeMessages() {
+    request_ = nullptr;
+    arena_.Reset();
+  }
+
+  void OnCancel() noexcept override {
+    // This also removes a call whose deadline passes while all workers are busy: the transport cancels
+    // it then.
+    CancelWork();
+  }
+
+  alignas(8) char arena_block_[kArenaBlock];
+  google::protobuf::Arena arena_{arena_block_, kArenaBlock};
+  Request* request_;  // null after it was freed
+  const Form form_;   // null: the messages are those of sru.v1
+
+  std::vector<SequenceResult> results_;
+  std::unique_ptr<float[]> outputs_;  // written by the engine until `done`
+  batching::RequestHandle handle_;
+};
+
+// Whether the caller lets sequences be cut. A score of half a sequence would be of no use.
+inline bool MayTruncate(const v1::ClassifyRequest& request) { return request.truncate(); }
+inline bool MayTruncate(const v1::EncodeRequest& request) { return request.truncate(); }
+inline bool MayTruncate(const v1::ScoreRequest& /*request*/) { return false; }
+
+// A call whose request has `sequences`.
+template <typename Request, typename Response>
+class SequenceCall : public TaskCall<Request, Response> {
+ public:
+  using TaskCall<Request, Response>::TaskCall;
+
+ protected:
+  ~SequenceCall() override = default;
+
+  // Called once all sequences are parsed: checks what the request says of each of them.
+  virtual absl::Status ParseSequenceParameters(const Request& /*request*/, size_t /*sequences*/) {
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::StatusOr<ParsedSequences> ParseInput(const Request& request) final {
+    ModelInput input = InputOf(this->model());
+    input.may_be_empty = request.skip_empty();
+    absl::StatusOr<ParsedSequences> parsed =
+        ParseSequences(request.sequences(), MayTruncate(request), input, this->limits());
+    if (!parsed.ok()) return parsed;
+    absl::Status good = ParseSequenceParameters(request, parsed->tasks.size());
+    if (!good.ok()) return good;
+    return parsed;
+  }
+};
+
+}  // namespace sru::server::calls
+
+#endif  // SRU_SERVER_CALLS_KINDS_TASK_CALL_H_

@@ -1,0 +1,95 @@
+// Checks what a caller sent and turns it into work for the batcher. Pure functions, thread-safe.
+//
+// Every error is kInvalidArgument unless said otherwise and starts with the path of the field:
+//   sequences[3].token_ids.values[7]: 9000 is out of range, expected 0 to 8758
+#ifndef SRU_SERVER_CALLS_MESSAGES_REQUEST_PARSER_H_
+#define SRU_SERVER_CALLS_MESSAGES_REQUEST_PARSER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/string_view.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/repeated_ptr_field.h"
+#include "kernels/stack_spec.h"
+#include "models/text/tokenizer.h"
+#include "server/batching/batcher.h"
+#include "server/calls/bounds/request_limits.h"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::server::calls {
+
+// The inputs that a model takes.
+struct ModelInput {
+  const models::Tokenizer* tokenizer = nullptr;  // null: no text and no tokens
+  int vocabulary_size = 0;                       // 0: no token ids
+  int input_size = 0;                            // features per token
+  bool takes_features = true;
+  bool may_be_empty = false;  // a sequence may have no tokens, but must have one of its forms
+  // Most tokens of a sequence that the model takes, and what says so; 0: as many as the server allows.
+  int max_tokens = 0;
+  absl::string_view max_tokens_name = {};
+};
+
+// What an answer says of the tokens of a sequence.
+struct TokenCounts {
+  int computed = 0;
+  int unknown = 0;         // of those: the vocabulary does not have them
+  bool truncated = false;  // tokens were cut off
+};
+
+// How many tokens the texts and words of a request became. Ids and features are not counted.
+struct WordCounts {
+  int64_t words = 0;
+  int64_t unknown = 0;  // of those: the vocabulary does not have them
+};
+
+struct ParsedSequences {
+  std::vector<batching::SequenceTask> tasks;  // outputs are left null
+  std::vector<TokenCounts> counts;            // per sequence
+  WordCounts words;
+};
+
+// Parses the bytes of a message. Strings that are not UTF-8 and broken wire format are
+// kInvalidArgument with the field's path: gRPC's own parsing would answer UNIMPLEMENTED.
+absl::Status ParseMessage(const absl::Cord& bytes, google::protobuf::Message* message);
+
+// The same for a message without sub-messages, which is refused unparsed if it has more fields than
+// any caller would set: each takes many times its bytes.
+absl::Status ParseSmallMessage(const absl::Cord& bytes, google::protobuf::Message* message);
+
+// The error of ParseMessage() for bytes that it cannot parse.
+absl::Status ExplainParseFailure(const google::protobuf::Descriptor& type, const absl::Cord& bytes);
+
+absl::StatusOr<ParsedSequences> ParseSequences(
+    const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences, bool truncate,
+    const ModelInput& input, const RequestLimits& limits);
+
+// One sequence that is the field `name` of its message, and is not cut.
+absl::Status ParseSequence(const v1::Sequence& sequence, absl::string_view name,
+                           const ModelInput& input, const RequestLimits& limits,
+                           batching::SequenceTask* task, TokenCounts* counts);
+
+// Adds a sequence to the words of its request, if it has a form that is counted.
+void AddWords(v1::Sequence::InputCase form, const TokenCounts& counts, WordCounts* words);
+
+absl::StatusOr<batching::Priority> ParsePriority(v1::Priority priority);
+
+// POOLING_DEFAULT gives `model_pooling`.
+absl::StatusOr<kernels::Pooling> ParsePooling(v1::Pooling pooling, kernels::Pooling model_pooling);
+
+// OUTPUT_FORMAT_UNSPECIFIED gives OUTPUT_FORMAT_FLOATS.
+absl::StatusOr<v1::OutputFormat> ParseOutputFormat(v1::OutputFormat format);
+
+// How many candidates to return: 0 to `max_candidates`.
+absl::StatusOr<int> ParseTopCandidates(int32_t top_candidates, int max_candidates);
+
+// How many labels to return: min(top_k, num_labels), all of them for 0.
+absl::StatusOr<int> ParseTopK(int32_t top_k, int num_labels);
+
+}  // namespace sru::server::calls
+
+#endif  // SRU_SERVER_CALLS_MESSAGES_REQUEST_PARSER_H_

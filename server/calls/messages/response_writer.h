@@ -1,0 +1,59 @@
+// Writes results of the forward pass into messages. Pure functions, thread-safe.
+#ifndef SRU_SERVER_CALLS_MESSAGES_RESPONSE_WRITER_H_
+#define SRU_SERVER_CALLS_MESSAGES_RESPONSE_WRITER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/cord.h"
+#include "google/protobuf/message.h"
+#include "kernels/stack_spec.h"
+#include "models/model.h"
+#include "models/text/tokenizer.h"
+#include "server/batching/score_task.h"
+#include "server/telemetry/call_times.h"
+#include "server/telemetry/model_status.h"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::server::calls {
+
+// The `top_k` best labels in descending order of logit, equal ones in the order of their indices.
+// `logits` and `probabilities` have labels.size() values; top_k <= labels.size().
+void WriteLabels(const std::vector<std::string>& labels, const float* logits,
+                 const float* probabilities, int top_k, v1::Classification* classification);
+
+// IEEE 754 half precision, rounded to nearest, ties to even. Infinities and the sign are kept, a NaN
+// stays one. A value that is too large becomes infinity. (bfloat16: kernels/common/bfloat16.h)
+uint16_t FloatToHalf(float value);
+
+// Scales `vector` to Euclidean length 1; a zero vector stays zero. Sums in double precision.
+void Normalize(float* vector, int width);
+
+// Writes `rows` vectors of `width` values as the values or data of `encoding`, in a format that
+// ParseOutputFormat() gave. Does not set the shape.
+void WriteValues(const float* values, int64_t rows, int width, v1::OutputFormat format,
+                 v1::Encoding* encoding);
+
+// Writes the counts, the sum, and what was asked for of `task`, which was computed. Not the state.
+void WriteScore(const batching::ScoreTask& task, int num_tokens, bool token_log_probs,
+                const models::Tokenizer& tokenizer, v1::Score* score);
+
+// The best `count` of `found`, with what a user reads for them.
+void WriteCandidates(const kernels::Candidate* found, size_t count,
+                     const models::Tokenizer& tokenizer, v1::Candidates* candidates);
+
+void WriteTimes(const telemetry::CallTimes& times, v1::StageTimes* proto);
+
+void WriteModelInfo(const models::Model& model, int instances, int max_sequence_tokens,
+                    v1::ModelInfo* info);
+
+v1::ModelStatus::State ToProto(telemetry::ModelState state);
+void WriteModelStatus(const telemetry::ModelStatus& status, v1::ModelStatus* proto);
+
+absl::Status SerializeMessage(const google::protobuf::Message& message, absl::Cord* bytes);
+
+}  // namespace sru::server::calls
+
+#endif  // SRU_SERVER_CALLS_MESSAGES_RESPONSE_WRITER_H_

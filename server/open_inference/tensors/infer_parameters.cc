@@ -1,0 +1,124 @@
+#include "server/open_inference/tensors/infer_parameters.h"
+
+#include <limits>
+#include <optional>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+
+namespace sru::server::open_inference {
+namespace {
+
+constexpr absl::string_view kPriority = "priority";
+constexpr absl::string_view kTimeout = "timeout";
+// Triton's wish for a mark on the last answer to a request of a stream; every answer is the last.
+constexpr absl::string_view kFinalResponse = "triton_enable_empty_final_response";
+
+const char* KindOf(const InferParameter& parameter) {
+  static constexpr const char* kKinds[] = {"nothing",  "a bool",   "a number",
+                                           "a string", "a double", "a number"};
+  static_assert(std::size(kKinds) == std::variant_size_v<decltype(InferParameter::value)>);
+  return kKinds[parameter.value.index()];
+}
+
+template <typename... Args>
+absl::Status Wrong(const InferParameter& parameter, const Args&... what) {
+  return absl::InvalidArgumentError(absl::StrCat("parameters[", parameter.name, "]: ", what...));
+}
+
+// A number of either kind; empty for anything else, and for one beyond int64.
+std::optional<int64_t> NumberOf(const InferParameter& parameter) {
+  if (const auto* number = std::get_if<int64_t>(&parameter.value)) return *number;
+  if (const auto* number = std::get_if<uint64_t>(&parameter.value)) {
+    if (*number <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+      return static_cast<int64_t>(*number);
+    }
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<v1::Priority> ReadPriority(const InferParameter& parameter) {
+  if (const std::optional<int64_t> number = NumberOf(parameter); number.has_value()) {
+    switch (*number) {
+      case 0:
+      case 2:
+        return v1::PRIORITY_NORMAL;
+      case 1:
+        return v1::PRIORITY_HIGH;
+      case 3:
+        return v1::PRIORITY_LOW;
+      default:
+        return Wrong(parameter, *number,
+                     " is out of range, expected 1 (high), 2 (normal) or 3 (low)");
+    }
+  }
+  if (const auto* name = std::get_if<absl::string_view>(&parameter.value)) {
+    if (*name == "high") return v1::PRIORITY_HIGH;
+    if (*name == "normal") return v1::PRIORITY_NORMAL;
+    if (*name == "low") return v1::PRIORITY_LOW;
+    return Wrong(parameter, Quoted(*name), " is unknown, expected high, normal or low");
+  }
+  return Wrong(parameter, "expected a number or a string, found ", KindOf(parameter));
+}
+
+absl::StatusOr<absl::Duration> ReadTimeout(const InferParameter& parameter) {
+  const std::optional<int64_t> number = NumberOf(parameter);
+  if (!number.has_value() || *number < 0) {
+    return Wrong(parameter, "expected microseconds, a number of at least 0, found ",
+                 number.has_value() ? absl::StrCat(*number) : KindOf(parameter));
+  }
+  if (*number == 0) return absl::InfiniteDuration();
+  return absl::Microseconds(*number);
+}
+
+}  // namespace
+
+bool IsCommonParameter(absl::string_view name) {
+  return name == kPriority || name == kTimeout || name == kFinalResponse;
+}
+
+absl::StatusOr<CommonParameters> ReadCommonParameters(const InferRequest& request) {
+  CommonParameters common;
+  for (const InferParameter& parameter : request.parameters) {
+    if (parameter.name == kPriority) {
+      const absl::StatusOr<v1::Priority> priority = ReadPriority(parameter);
+      if (!priority.ok()) return priority.status();
+      common.priority = *priority;
+    } else if (parameter.name == kTimeout) {
+      const absl::StatusOr<absl::Duration> timeout = ReadTimeout(parameter);
+      if (!timeout.ok()) return timeout.status();
+      common.timeout = *timeout;
+    }
+  }
+  return common;
+}
+
+absl::StatusOr<bool> ReadBool(const InferParameter& parameter) {
+  if (const auto* value = std::get_if<bool>(&parameter.value)) return *value;
+  return Wrong(parameter, "expected a bool, found ", KindOf(parameter));
+}
+
+absl::StatusOr<int32_t> ReadNumber(const InferParameter& parameter) {
+  const std::optional<int64_t> number = NumberOf(parameter);
+  if (!number.has_value()) {
+    return Wrong(parameter, "expected a whole number, found ", KindOf(parameter));
+  }
+  if (*number < std::numeric_limits<int32_t>::min() ||
+      *number > std::numeric_limits<int32_t>::max()) {
+    return Wrong(parameter, *number, " is out of range");
+  }
+  return static_cast<int32_t>(*number);
+}
+
+absl::StatusOr<absl::string_view> ReadString(const InferParameter& parameter) {
+  if (const auto* value = std::get_if<absl::string_view>(&parameter.value)) return *value;
+  return Wrong(parameter, "expected a string, found ", KindOf(parameter));
+}
+
+absl::Status UnknownParameter(const InferParameter& parameter, absl::string_view known) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("parameters: ", Quoted(parameter.name), " is unknown, expected one of ", known,
+                   known.empty() ? "" : ", ", kPriority, ", ", kTimeout));
+}
+
+}  // namespace sru::server::open_inference

@@ -1,0 +1,38 @@
+// The parameters of a request. Pure functions, thread-safe.
+//
+// Every error is kInvalidArgument and starts with the parameter:
+//   parameters[beam_size]: expected a whole number, found a string
+#ifndef SRU_SERVER_OPEN_INFERENCE_TENSORS_INFER_PARAMETERS_H_
+#define SRU_SERVER_OPEN_INFERENCE_TENSORS_INFER_PARAMETERS_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/open_inference/tensors/infer_request.h"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::server::open_inference {
+
+// Those that every task has.
+struct CommonParameters {
+  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
+  absl::Duration timeout = absl::InfiniteDuration();
+};
+absl::StatusOr<CommonParameters> ReadCommonParameters(const InferRequest& request);
+// Also of one that this server passes over.
+bool IsCommonParameter(absl::string_view name);
+
+absl::StatusOr<bool> ReadBool(const InferParameter& parameter);
+// Within int32.
+absl::StatusOr<int32_t> ReadNumber(const InferParameter& parameter);
+absl::StatusOr<absl::string_view> ReadString(const InferParameter& parameter);
+
+// The error of a parameter that the call does not have. `known` names those that it has, "" if there are none but the common ones.
+absl::Status UnknownParameter(const InferParameter& parameter, absl::string_view known);
+
+}  // namespace sru::server::open_inference
+
+#endif  // SRU_SERVER_OPEN_INFERENCE_TENSORS_INFER_PARAMETERS_H_

@@ -1,0 +1,38 @@
+// MessageBytes: the bytes of a message in one piece. Those of a small message are not copied; a larger one, which comes in several
+// pieces, is copied into memory from the budget of calls.
+#ifndef SRU_SERVER_OPEN_INFERENCE_TENSORS_MESSAGE_BYTES_H_
+#define SRU_SERVER_OPEN_INFERENCE_TENSORS_MESSAGE_BYTES_H_
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/string_view.h"
+#include "server/calls/bounds/byte_budget.h"
+
+namespace sru::server::open_inference {
+
+// Not thread-safe.
+class MessageBytes {
+ public:
+  explicit MessageBytes(calls::ByteBudget* budget) : held_(budget) {}
+
+  // False if the budget has no room for a copy.
+  bool Read(const absl::Cord& message);
+
+  // Until Release().
+  absl::string_view view() const { return view_; }
+  // Of the copy.
+  int64_t copied_bytes() const { return held_.bytes(); }
+  void Release();
+
+ private:
+  absl::Cord message_;  // that is not copied
+  calls::ByteReservation held_;
+  std::unique_ptr<char[]> copy_;
+  absl::string_view view_;
+};
+
+}  // namespace sru::server::open_inference
+
+#endif  // SRU_SERVER_OPEN_INFERENCE_TENSORS_MESSAGE_BYTES_H_

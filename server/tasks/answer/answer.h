@@ -1,0 +1,24 @@
+// Answer: spans of passages that answer questions.
+#ifndef SRU_SERVER_TASKS_ANSWER_ANSWER_H_
+#define SRU_SERVER_TASKS_ANSWER_ANSWER_H_
+
+#include "server/calls/exchange.h"
+#include "server/calls/kinds/service_context.h"
+#include "server/calls/messages/message_form.h"
+#include "server/calls/method.h"
+#include "server/open_inference/tensors/infer_form.h"
+
+namespace sru::server::tasks {
+
+// The row of the table of methods. `context` must outlive the calls.
+calls::Method AnswerMethod(const calls::ServiceContext& context);
+
+// Makes a call, which answers whenever that may be. `context` outlives it. With a form, the messages are in that form.
+calls::CallHandler* StartAnswer(const calls::ServiceContext& context, calls::Exchange* exchange,
+                                calls::AnswerForm form = nullptr);
+// The form of ModelInfer.
+calls::AnswerForm MakeAnswerForm(open_inference::InferCallPtr call);
+
+}  // namespace sru::server::tasks
+
+#endif  // SRU_SERVER_TASKS_ANSWER_ANSWER_H_

@@ -1,0 +1,483 @@
+// EncodeStream: token vectors of a sequence that comes in chunks. A chunk is a sequence of the batcher like
+// any other, which goes on from the state of the stream.
+//
+// The next message is read when the answer to the last one has left: a client that does not read its answers
+// is not read either, and a stream holds one chunk at most. Between chunks it holds its state and little else,
+// and not its model.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/mutex.h"
+#include "kernels/state_arena.h"
+#include "models/sequence_state.h"
+#include "server/calls/bounds/request_errors.h"
+#include "server/calls/bounds/request_outline.h"
+#include "server/calls/kinds/call.h"
+#include "server/calls/messages/request_parser.h"
+#include "server/calls/messages/response_writer.h"
+#include "server/tasks/encode/encode.h"
+
+namespace sru::server::tasks {
+namespace {
+
+class EncodeStreamCall final : public calls::Call {
+ public:
+  EncodeStreamCall(const calls::ServiceContext& context, calls::Exchange* exchange)
+      : Call(calls::MethodId::kEncodeStream, context, exchange), chunk_held_(context.budget) {
+    times_.emplace();
+  }
+
+  void Start() {
+    absl::Status status = TakeMessage([this] { return Open(); });
+    if (status.ok()) {
+      exchange_.Read();
+      return;
+    }
+    SetPhase(Phase::kEnded);
+    End(std::move(status));
+  }
+
+ private:
+  enum class Phase {
+    kReading,    // a message is read; all before it are answered
+    kComputing,  // until the answer to the message is ready
+    kSending,
+    kEnded
+  };
+
+  // Takes the stream from one phase to another. False when it was in another one.
+  bool Move(Phase from, Phase to) {
+    MutexLock lock(&mutex_);
+    if (phase_ != from) return false;
+    phase_ = to;
+    return true;
+  }
+
+  void SetPhase(Phase phase) {
+    MutexLock lock(&mutex_);
+    phase_ = phase;
+  }
+
+  // noexcept as in Ending().
+  void OnMessage(std::optional<absl::Cord> message) noexcept override {
+    if (!Move(Phase::kReading, Phase::kComputing)) return;  // it has ended meanwhile
+    context_.in_flight->Enter();
+    if (!message.has_value()) {
+      Fail(EndOfMessages());
+      return;
+    }
+    incoming_ = *std::move(message);
+    absl::Status status = TakeMessage([this] { return Take(); });
+    if (!status.ok()) Fail(std::move(status));
+  }
+
+  absl::Status EndOfMessages() const {
+    if (exchange_.is_cancelled()) return absl::CancelledError("the caller cancelled the stream");
+    if (has_started_) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "start: expected in the first message of the stream, found the end of the stream");
+  }
+
+  // Begins to answer the message that was read.
+  absl::Status Take() {
+    message_arrival_ = context_.clock->Now();
+    context_.received->Add(static_cast<int64_t>(incoming_.size()));
+    calls::RequestOutline outline;
+    if (!calls::ReadOutline<v1::EncodeStreamRequest>(incoming_, &outline)) {
+      return calls::ExplainParseFailure(*v1::EncodeStreamRequest::descriptor(), incoming_);
+    }
+    if (outline.extra_fields > calls::kMaxExtraFields) return calls::TooManyFields();
+    if (absl::Status status = Reserve(&chunk_held_, calls::EstimateCallBytes(outline));
+        !status.ok()) {
+      return status;
+    }
+    v1::EncodeStreamRequest request;
+    if (absl::Status status = calls::ParseMessage(incoming_, &request); !status.ok()) return status;
+    incoming_.Clear();
+    const bool is_first = !has_started_;
+    if (is_first != request.has_start()) {
+      return absl::InvalidArgumentError(
+          is_first ? "start: absent, expected in the first message of the stream"
+                   : "start: expected in the first message of the stream only");
+    }
+    if (is_first) {
+      if (absl::Status status = Begin(request.start()); !status.ok()) return status;
+    } else if (absl::Status status = FindModelAgain(); !status.ok()) {
+      return status;
+    }
+    return_state_ = request.return_state();
+    if (request.has_chunk()) return Submit(request.chunk());
+    if (!return_state_) {
+      if (!is_first) {
+        return absl::InvalidArgumentError(
+            "chunk: absent, expected what comes next, or return_state");
+      }
+      Continue();
+      return absl::OkStatus();
+    }
+    if (absl::Status status = Reserve(&chunk_held_, StateAnswerBytes()); !status.ok()) {
+      return status;
+    }
+    v1::EncodeStreamResponse response;
+    if (absl::Status status = WriteResponse(&response); !status.ok()) return status;
+    Answer();
+    return absl::OkStatus();
+  }
+
+  absl::Status Begin(const v1::EncodeStreamStart& start) {
+    if (absl::Status status = FindModel(start.model(), start.version()); !status.ok()) {
+      return status;
+    }
+    idle_model_ = served_;
+    if (absl::Status status = CheckModel(model()); !status.ok()) return status;
+    absl::StatusOr<v1::OutputFormat> format = calls::ParseOutputFormat(start.output_format());
+    if (!format.ok()) return InStart(format.status());
+    format_ = *format;
+    absl::StatusOr<batching::Priority> priority = calls::ParsePriority(start.priority());
+    if (!priority.ok()) return InStart(priority.status());
+    priority_ = *priority;
+    normalize_ = start.normalize();
+    layers_ = static_cast<int>(model().spec().layers.size());
+    width_ = model().spec().output_size();
+    // The state between chunks, and the one that a chunk makes.
+    if (absl::Status status = Reserve(&held_, StateBytes()); !status.ok()) return status;
+    if (!start.state().empty()) {
+      models::SequenceState sequence;
+      absl::Status status = model().state_codec().Decode(start.state(), &sequence);
+      if (!status.ok()) return InStart(status, "state: ");
+      const std::vector<float>& values = sequence.state.values;
+      if (!values.empty()) {
+        state_ = NewState();
+        std::copy(values.begin(), values.end(), state_.get());
+      }
+    }
+    has_started_ = true;
+    return absl::OkStatus();
+  }
+
+  static absl::Status InStart(const absl::Status& status, absl::string_view field = "") {
+    return absl::InvalidArgumentError(absl::StrCat("start.", field, status.message()));
+  }
+
+  static absl::Status CheckModel(const models::Model& model) {
+    constexpr calls::MethodId kId = calls::MethodId::kEncodeStream;
+    if (absl::Status status = calls::CheckTask(model, kId); !status.ok()) return status;
+    if (model.is_unidirectional()) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "model: '", model.name(), "' is a bidirectional ", models::TaskName(model.task()), ", ",
+        calls::MethodName(kId), " needs ", calls::Describe(kId).needs));
+  }
+
+  // A stream must not keep a model in memory while it waits for its client.
+  absl::Status FindModelAgain() {
+    served_ = idle_model_.lock();
+    if (served_ != nullptr) return absl::OkStatus();
+    return absl::UnavailableError(
+        "model: it was unloaded or replaced since the last chunk; begin a new stream");
+  }
+
+  absl::Status Submit(const v1::Sequence& chunk) {
+    batching::BatchRequest batch;
+    batch.sequences.resize(1);
+    batching::SequenceTask& task = batch.sequences.front();
+    if (form_ != v1::Sequence::INPUT_NOT_SET && chunk.input_case() != form_ &&
+        chunk.input_case() != v1::Sequence::INPUT_NOT_SET) {
+      return absl::InvalidArgumentError(absl::StrCat("chunk.", FormName(chunk.input_case()),
+                                                     ": expected ", FormName(form_),
+                                                     " as in the chunks before it"));
+    }
+    calls::TokenCounts counts;
+    absl::Status status = calls::ParseSequence(chunk, "chunk", calls::InputOf(model()),
+                                               context_.limits, &task, &counts);
+    if (!status.ok()) return status;
+    form_ = chunk.input_case();
+    unknown_tokens_ = counts.unknown;
+    calls::WordCounts words;
+    calls::AddWords(form_, counts, &words);
+    served_->metrics->OnWords(words.words, words.unknown);
+    const int64_t values = int64_t{task.num_tokens} * width_;
+    // The values, in the message and on the wire.
+    status = Reserve(&chunk_held_, 3 * values * static_cast<int64_t>(sizeof(float)) + StateBytes() +
+                                       (return_state_ ? StateAnswerBytes() : 0));
+    if (!status.ok()) return status;
+    outputs_.reset(new float[values]);  // not initialized: the engine writes all of it
+    next_state_ = NewState();
+    chunk_tokens_ = task.num_tokens;
+    task.output.pooling = kernels::Pooling::kNone;
+    task.output.token_vectors = outputs_.get();
+    task.output.final_state = next_state_.get();
+    task.initial_state = state_.get();
+    batch.priority = priority_;
+    batch.deadline = deadline_;
+    batch.done = [this](const absl::Status& done, const batching::RequestTimes& times) {
+      OnComputed(done, times);
+    };
+    chunk_times_.tokenize = context_.clock->Now() - message_arrival_;
+    int64_t submitted = 0;
+    {
+      MutexLock lock(&mutex_);
+      submitted = ++chunks_submitted_;
+      batch_model_ = served_;
+    }
+    absl::Duration retry_after = absl::ZeroDuration();
+    const std::shared_ptr<lifecycle::ServedModel> served = served_;
+    absl::StatusOr<batching::RequestHandle> handle =
+        served->engine->batcher().Submit(std::move(batch), &retry_after);
+    if (!handle.ok()) {
+      if (absl::IsResourceExhausted(handle.status())) retry_after_ = retry_after;
+      return handle.status();
+    }
+    // From here on the answer may be on its way, and even the next chunk.
+    bool cancelled = false;
+    {
+      MutexLock lock(&mutex_);
+      if (chunks_computed_ < submitted) handle_ = *handle;
+      cancelled = cancelled_;
+    }
+    if (cancelled) served->engine->batcher().Cancel(*handle);
+    return absl::OkStatus();
+  }
+
+  static const char* FormName(v1::Sequence::InputCase form) {
+    switch (form) {
+      case v1::Sequence::kText:
+        return "text";
+      case v1::Sequence::kTokens:
+        return "tokens";
+      case v1::Sequence::kTokenIds:
+        return "token_ids";
+      case v1::Sequence::kFeatures:
+        return "features";
+      case v1::Sequence::INPUT_NOT_SET:
+        break;
+    }
+    return "";
+  }
+
+  // On a worker's thread, or that of a Cancel().
+  // noexcept, as in Call::Ending(), what follows once a message is accepted: a handler above would end the call twice.
+  void OnComputed(const absl::Status& done, const batching::RequestTimes& times) noexcept {
+    {
+      MutexLock lock(&mutex_);
+      ++chunks_computed_;
+      handle_ = nullptr;
+      batch_model_ = nullptr;
+    }
+    chunk_times_.queue = times.queue;
+    chunk_times_.compute = times.compute;
+    absl::Status status = done;
+    if (status.ok()) {
+      state_ = std::move(next_state_);
+      status = WriteEncoding();
+    }
+    if (status.ok()) {
+      Answer();
+    } else {
+      Fail(std::move(status));
+    }
+  }
+
+  absl::Status WriteEncoding() {
+    v1::EncodeStreamResponse response;
+    v1::Encoding* const encoding = response.mutable_encoding();
+    if (normalize_) {
+      for (int64_t row = 0; row < chunk_tokens_; ++row) {
+        calls::Normalize(outputs_.get() + row * width_, width_);
+      }
+    }
+    encoding->add_shape(chunk_tokens_);
+    encoding->add_shape(width_);
+    calls::WriteValues(outputs_.get(), chunk_tokens_, width_, format_, encoding);
+    encoding->set_token_count(chunk_tokens_);
+    encoding->set_unknown_tokens(unknown_tokens_);
+    outputs_ = nullptr;
+    return WriteResponse(&response);
+  }
+
+  // Adds what every answer has, and serializes it.
+  absl::Status WriteResponse(v1::EncodeStreamResponse* response) {
+    if (return_state_) response->set_state(EncodedState());
+    chunk_times_.total = context_.clock->Now() - message_arrival_;
+    calls::WriteTimes(chunk_times_, response->mutable_times());
+    return calls::SerializeMessage(*response, &outgoing_);
+  }
+
+  void Answer() noexcept {
+    if (chunk_tokens_ > 0) ++num_sequences_;
+    num_tokens_ += chunk_tokens_;
+    times_->tokenize += chunk_times_.tokenize;
+    times_->queue += chunk_times_.queue;
+    times_->compute += chunk_times_.compute;
+    Rest();
+    SetPhase(Phase::kSending);
+    context_.in_flight->Leave();
+    exchange_.Write(std::move(outgoing_));
+  }
+
+  // Gives up what only a chunk that is computed needs.
+  void Rest() {
+    chunk_tokens_ = 0;
+    chunk_times_ = telemetry::CallTimes();
+    outputs_ = nullptr;
+    next_state_ = nullptr;
+    served_ = nullptr;
+    chunk_held_.ShrinkTo(static_cast<int64_t>(outgoing_.size()));
+  }
+
+  // A first message without a chunk has no answer.
+  void Continue() noexcept {
+    Rest();
+    context_.in_flight->Leave();
+    ReadNext();
+  }
+
+  void OnWritten(bool ok) noexcept override {
+    chunk_held_.ShrinkTo(0);
+    if (ok) {
+      ReadNext();
+      return;
+    }
+    SetPhase(Phase::kEnded);
+    End(absl::CancelledError("the client is gone, or does not take its answers"));
+  }
+
+  void ReadNext() {
+    bool draining = false;
+    {
+      MutexLock lock(&mutex_);
+      draining = draining_;
+      phase_ = draining ? Phase::kComputing : Phase::kReading;
+    }
+    if (!draining) {
+      exchange_.Read();
+      return;
+    }
+    context_.in_flight->Enter();
+    Fail(Draining());
+  }
+
+  static absl::Status Draining() {
+    return absl::UnavailableError("the server is shutting down; go on at another replica");
+  }
+
+  // Ends the stream in phase kComputing. What another server may do better begins with the state that this
+  // one has reached.
+  void Fail(absl::Status status) noexcept {
+    {
+      MutexLock lock(&mutex_);
+      phase_ = Phase::kEnded;
+      handle_ = nullptr;
+      batch_model_ = nullptr;
+    }
+    const bool can_go_on = absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
+    const std::shared_ptr<lifecycle::ServedModel> served = idle_model_.lock();
+    bool has_message = false;
+    if (can_go_on && state_ != nullptr && served != nullptr) {
+      served_ = served;
+      v1::EncodeStreamResponse response;
+      response.set_state(EncodedState());
+      has_message = calls::SerializeMessage(response, &outgoing_).ok();
+    }
+    Rest();
+    context_.in_flight->Leave();
+    if (has_message) {
+      WriteAndEnd(std::move(outgoing_), std::move(status));
+    } else {
+      End(std::move(status));
+    }
+  }
+
+  // OpenStream:
+  void OnDrain() override {
+    {
+      MutexLock lock(&mutex_);
+      draining_ = true;
+      if (phase_ != Phase::kReading) return;
+      phase_ = Phase::kComputing;
+    }
+    context_.in_flight->Enter();
+    Fail(Draining());
+  }
+
+  void OnCancel() noexcept override {
+    batching::RequestHandle handle;
+    std::shared_ptr<lifecycle::ServedModel> served;
+    {
+      MutexLock lock(&mutex_);
+      cancelled_ = true;
+      handle = handle_;
+      served = batch_model_;
+    }
+    if (handle != nullptr) served->engine->batcher().Cancel(handle);
+  }
+
+  const models::Model& model() const { return *served_->model; }
+  size_t state_size() const { return static_cast<size_t>(layers_) * width_; }
+  int64_t StateBytes() const { return static_cast<int64_t>(state_size() * sizeof(float)); }
+  // As it is taken out, in the message and on the wire.
+  int64_t StateAnswerBytes() const {
+    return 3 * static_cast<int64_t>(model().state_codec().bytes());
+  }
+  std::unique_ptr<float[]> NewState() const {
+    return std::unique_ptr<float[]>(new float[state_size()]);
+  }
+
+  std::string EncodedState() const {
+    kernels::StateArena::State state;
+    state.rows = {state_ == nullptr ? 0 : 1};
+    if (state_ != nullptr) state.values.assign(state_.get(), state_.get() + state_size());
+    return model().state_codec().Encode(state, models::DecodingMemo());
+  }
+
+  // Of the thread that takes the stream from phase to phase.
+  absl::Cord incoming_;
+  absl::Cord outgoing_;
+  calls::ByteReservation chunk_held_;
+  bool has_started_ = false;
+  std::weak_ptr<lifecycle::ServedModel> idle_model_;
+  v1::OutputFormat format_ = v1::OUTPUT_FORMAT_FLOATS;
+  batching::Priority priority_ = batching::Priority::kNormal;
+  bool normalize_ = false;
+  int layers_ = 0;
+  int width_ = 0;
+  v1::Sequence::InputCase form_ = v1::Sequence::INPUT_NOT_SET;  // of the chunks so far
+  std::unique_ptr<float[]> state_;  // after the chunks so far; null: none
+  // Of the message that is answered.
+  absl::Time message_arrival_;
+  bool return_state_ = false;
+  int chunk_tokens_ = 0;
+  int unknown_tokens_ = 0;  // of the chunk
+  telemetry::CallTimes chunk_times_;
+  std::unique_ptr<float[]> outputs_;
+  std::unique_ptr<float[]> next_state_;
+
+  Mutex mutex_;
+  Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kReading;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  // Of the chunk that is in the batcher.
+  batching::RequestHandle handle_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<lifecycle::ServedModel> batch_model_ ABSL_GUARDED_BY(mutex_);
+  int64_t chunks_submitted_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t chunks_computed_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace
+
+calls::Method EncodeStreamMethod(const calls::ServiceContext& context) {
+  return calls::Method::Of<v1::EncodeStreamRequest, v1::EncodeStreamResponse>(
+      calls::MethodId::kEncodeStream, [&context](calls::Exchange* exchange) {
+        auto* const call = new EncodeStreamCall(context, exchange);
+        call->Start();
+        return call;
+      });
+}
+
+}  // namespace sru::server::tasks

@@ -1,0 +1,441 @@
+// Generate: a text that goes on from a prompt, as it is made.
+//
+// One message is on its way at a time. What the generator adds meanwhile is merged, by sample, into the next
+// ones. A call with more than kMostWaitingTokens that wait for its client is paused until they have left: a client that reads
+// slowly slows its own text down, and what it makes the server hold is bounded.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/mutex.h"
+#include "models/sequence_state.h"
+#include "server/batching/generator.h"
+#include "server/calls/bounds/request_errors.h"
+#include "server/calls/bounds/request_outline.h"
+#include "server/calls/kinds/call.h"
+#include "server/calls/messages/request_parser.h"
+#include "server/calls/messages/response_writer.h"
+#include "server/tasks/generate/generate.h"
+#include "server/tasks/generate/generate_parser.h"
+
+namespace sru::server::tasks {
+namespace {
+
+// Of one sample.
+constexpr size_t kMostWaitingTokens = 64;
+
+v1::FinishReason ToProto(batching::FinishReason reason) {
+  switch (reason) {
+    case batching::FinishReason::kNone:
+      return v1::FINISH_REASON_UNSPECIFIED;
+    case batching::FinishReason::kLength:
+      return v1::FINISH_REASON_LENGTH;
+    case batching::FinishReason::kStop:
+      return v1::FINISH_REASON_STOP;
+  }
+  return v1::FINISH_REASON_UNSPECIFIED;
+}
+
+class GenerateCall final : public calls::Call {
+ public:
+  GenerateCall(const calls::ServiceContext& context, calls::Exchange* exchange)
+      : Call(calls::MethodId::kGenerate, context, exchange) {
+    times_.emplace();
+    context_.in_flight->Enter();
+  }
+
+  void OnMessage(std::optional<absl::Cord> message) noexcept override {
+    absl::Status status = TakeMessage([&] {
+      absl::Status opened = Open();
+      return opened.ok() ? Submit(message.value_or(absl::Cord())) : opened;
+    });
+    if (status.ok()) return;
+    context_.in_flight->Leave();
+    End(std::move(status));
+  }
+
+ private:
+  class Sink final : public batching::GenerateSink {
+   public:
+    explicit Sink(GenerateCall* call) : call_(*call) {}
+    void OnChunk(batching::GeneratedChunk&& chunk) override { call_.OnText(std::move(chunk)); }
+    void OnDone(const absl::Status& status, const batching::GenerateTimes& times) override {
+      call_.OnEnd(status, times);
+    }
+
+   private:
+    GenerateCall& call_;
+  };
+
+  // What a client has yet to be sent of one sample.
+  struct Sample {
+    bool has_news = false;
+    batching::GeneratedChunk news;
+  };
+
+  absl::Status Submit(const absl::Cord& bytes) {
+    context_.received->Add(static_cast<int64_t>(bytes.size()));
+    calls::RequestOutline outline;
+    if (!calls::ReadOutline<v1::GenerateRequest>(bytes, &outline)) {
+      return calls::ExplainParseFailure(*v1::GenerateRequest::descriptor(), bytes);
+    }
+    if (outline.extra_fields > calls::kMaxExtraFields) return calls::TooManyFields();
+    if (!outline.long_model_name) {
+      absl::Status status = FindModel(outline.model, outline.version);
+      const absl::StatusOr<batching::Priority> priority = calls::ParsePriority(outline.priority);
+      // Of an error the rest of the request may say more.
+      if (status.ok() && priority.ok() && generator() != nullptr) {
+        absl::Duration retry_after = absl::ZeroDuration();
+        status =
+            generator()->CheckAdmission(/*prompt_tokens=*/1, *priority, deadline_, &retry_after);
+        if (!status.ok()) return Refused(std::move(status), retry_after);
+      }
+    }
+    if (absl::Status status = Reserve(&held_, calls::EstimateCallBytes(outline)); !status.ok()) {
+      return status;
+    }
+    v1::GenerateRequest request;
+    if (absl::Status status = calls::ParseMessage(bytes, &request); !status.ok()) return status;
+    if (served_ == nullptr) {
+      absl::Status status = FindModel(request.model(), request.version());
+      if (!status.ok()) return status;
+    }
+    if (model().task() != models::Task::kLanguageModel || generator() == nullptr) {
+      return calls::WrongTask(model(), method_);
+    }
+    batching::GenerateTask task;
+    if (absl::Status status = ParseTask(request, &task); !status.ok()) return status;
+    token_texts_ = request.token_texts();
+    if (absl::Status status = Reserve(&held_, AnswerBytes(task)); !status.ok()) return status;
+    num_sequences_ = task.num_samples;
+    num_tokens_ = static_cast<int64_t>(task.prompt.size());
+    num_candidates_ = static_cast<size_t>(task.num_candidates);
+    most_waiting_tokens_ = kMostWaitingTokens * static_cast<size_t>(task.num_samples);
+    {
+      MutexLock lock(&mutex_);
+      samples_.resize(task.num_samples);
+    }
+    task.deadline = deadline_;
+    task.sink = &sink_;
+    times_->tokenize = context_.clock->Now() - arrival_;
+    absl::Duration retry_after = absl::ZeroDuration();
+    absl::StatusOr<batching::GenerateHandle> handle =
+        generator()->Submit(std::move(task), &retry_after);
+    if (!handle.ok()) return Refused(handle.status(), retry_after);
+    // From here on there may be text, and even its end.
+    bool cancel = false;
+    bool pause = false;
+    {
+      MutexLock lock(&mutex_);
+      handle_ = *handle;
+      cancel = cancelled_;
+      pause = paused_;
+    }
+    if (cancel) {
+      generator()->Cancel(*handle);
+    } else if (pause) {
+      ApplyPause();
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ParseTask(const v1::GenerateRequest& request, batching::GenerateTask* task) const {
+    calls::WordCounts words;
+    absl::Status status =
+        ParseGenerate(request, calls::InputOf(model()), model().language_model()->max_candidates,
+                      context_.limits, task, &words);
+    if (!status.ok()) return status;
+    served_->metrics->OnWords(words.words, words.unknown);
+    if (!request.state().empty()) {
+      auto state = std::make_shared<models::SequenceState>();
+      status = model().state_codec().Decode(request.state(), state.get());
+      if (!status.ok())
+        return absl::InvalidArgumentError(absl::StrCat("state: ", status.message()));
+      task->state = std::move(state);
+    }
+    if (!request.sampling().has_seed()) {
+      std::random_device random;
+      task->seed = uint64_t{random()} << 32 | random();
+    }
+    return absl::OkStatus();
+  }
+
+  // At least the bytes of what waits for the client, as messages and on the wire, and of the states.
+  int64_t AnswerBytes(const batching::GenerateTask& task) const {
+    const int64_t echoed = task.echo ? static_cast<int64_t>(task.prompt.size()) : 0;
+    const int64_t tokens = 2 * static_cast<int64_t>(kMostWaitingTokens) + echoed;
+    const int64_t per_token =
+        32 + (task.num_candidates == 0 ? 0 : 64 + int64_t{160} * task.num_candidates) +
+        (token_texts_ ? 160 : 0);
+    const auto state_bytes = static_cast<int64_t>(model().state_codec().bytes());
+    return task.num_samples *
+           (512 + per_token * tokens + (task.return_state ? 3 * state_bytes : 0));
+  }
+
+  // From the sink.
+  void OnText(batching::GeneratedChunk&& chunk) noexcept {
+    const Reference alive(this);
+    {
+      MutexLock lock(&mutex_);
+      if (failure_.ok()) Merge(std::move(chunk));
+    }
+    Advance();
+  }
+
+  // From the sink, last.
+  void OnEnd(const absl::Status& status, const batching::GenerateTimes& times) noexcept {
+    const Reference alive(this);
+    times_->queue = times.queue;
+    times_->compute = times.compute;
+    {
+      MutexLock lock(&mutex_);
+      done_ = true;
+      failure_.Update(status);
+    }
+    // Nothing is left to compute: a drain does not wait for a client that does not read.
+    context_.in_flight->Leave();
+    Advance();
+  }
+
+  void Merge(batching::GeneratedChunk&& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    Sample& sample = samples_[chunk.sample];
+    waiting_tokens_ += chunk.token_ids.size();
+    if (chunk.last) {
+      ++ended_samples_;
+      generated_tokens_ += chunk.generated_tokens;
+    }
+    if (!sample.has_news) {
+      sample.news = std::move(chunk);
+      sample.has_news = true;
+      return;
+    }
+    batching::GeneratedChunk& news = sample.news;
+    news.text += chunk.text;
+    news.token_ids.insert(news.token_ids.end(), chunk.token_ids.begin(), chunk.token_ids.end());
+    news.log_probs.insert(news.log_probs.end(), chunk.log_probs.begin(), chunk.log_probs.end());
+    news.candidates.insert(news.candidates.end(), chunk.candidates.begin(), chunk.candidates.end());
+    if (!chunk.last) return;
+    news.last = true;
+    news.finish = chunk.finish;
+    news.state = std::move(chunk.state);
+    news.prompt_tokens = chunk.prompt_tokens;
+    news.generated_tokens = chunk.generated_tokens;
+  }
+
+  // Ends the call with `status` as soon as the generator has given it up.
+  void Fail(const absl::Status& status) noexcept {
+    batching::GenerateHandle handle;
+    {
+      MutexLock lock(&mutex_);
+      failure_.Update(status);
+      cancelled_ = true;
+      handle = handle_;
+    }
+    if (handle != nullptr) generator()->Cancel(handle);
+  }
+
+  // Sends the next message, or ends the call, if that can be done now.
+  void Advance() {
+    enum { kNothing, kSend, kSendLast, kEnd } next = kNothing;
+    absl::Status status;
+    std::optional<batching::GeneratedChunk> news;
+    bool is_last = false;
+    bool pause_changes = false;
+    {
+      MutexLock lock(&mutex_);
+      if (!sending_ && !ended_) {
+        // A client that is gone gets nothing more.
+        const bool has_client = sent_all_ && !absl::IsCancelled(failure_);
+        Sample* const sample = has_client ? NextSample(&is_last) : nullptr;
+        if (sample != nullptr && (!is_last || done_)) {
+          news = std::move(sample->news);
+          sample->news = batching::GeneratedChunk();
+          sample->has_news = false;
+          waiting_tokens_ -= news->token_ids.size();
+          next = is_last ? kSendLast : kSend;
+        } else if (sample == nullptr && done_) {
+          next = kEnd;
+        }
+        sending_ = next == kSend;
+        ended_ = next == kSendLast || next == kEnd;
+      }
+      if (next == kSendLast || next == kEnd) {
+        status = failure_;
+        num_tokens_ += generated_tokens_;
+      }
+      const bool pause = !done_ && waiting_tokens_ > (paused_ ? 0 : most_waiting_tokens_);
+      pause_changes = pause != paused_ && handle_ != nullptr;
+      paused_ = pause;
+    }
+    if (pause_changes) ApplyPause();
+    switch (next) {
+      case kNothing:
+        return;
+      case kSend:
+        Send(*news);
+        return;
+      case kSendLast:
+      case kEnd:
+        EndWith(std::move(status), news);
+        return;
+    }
+  }
+
+  // The sample whose turn it is; null when there are no news. Whether nothing can come after them.
+  Sample* NextSample(bool* is_last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    Sample* found = nullptr;
+    size_t count = 0;
+    for (size_t i = 0; i < samples_.size(); ++i) {
+      const size_t index = (next_sample_ + i) % samples_.size();
+      if (!samples_[index].has_news) continue;
+      if (++count > 1) continue;
+      found = &samples_[index];
+    }
+    *is_last = count == 1 && (done_ || ended_samples_ == samples_.size());
+    if (found != nullptr) {
+      next_sample_ = (static_cast<size_t>(found - samples_.data()) + 1) % samples_.size();
+    }
+    return found;
+  }
+
+  void Send(const batching::GeneratedChunk& news) {
+    const absl::Status status = WriteMessage(news, /*is_last=*/false);
+    if (status.ok()) {
+      exchange_.Write(std::move(outgoing_));
+      return;
+    }
+    {
+      MutexLock lock(&mutex_);
+      sending_ = false;
+      sent_all_ = false;
+    }
+    Fail(status);
+    Advance();
+  }
+
+  void EndWith(absl::Status status, const std::optional<batching::GeneratedChunk>& last) {
+    bool has_message = false;
+    if (last.has_value()) {
+      times_->total = context_.clock->Now() - arrival_;
+      const absl::Status written = WriteMessage(*last, /*is_last=*/true);
+      has_message = written.ok();
+      status.Update(written);
+    }
+    if (has_message) {
+      WriteAndEnd(std::move(outgoing_), std::move(status));
+    } else {
+      End(std::move(status));
+    }
+  }
+
+  absl::Status WriteMessage(const batching::GeneratedChunk& news, bool is_last) {
+    v1::GenerateResponse response;
+    response.set_model(model().name());
+    response.set_version(model().version());
+    response.set_sample(news.sample);
+    response.set_text(news.text);
+    response.mutable_token_ids()->Add(news.token_ids.begin(), news.token_ids.end());
+    response.mutable_log_probs()->Add(news.log_probs.begin(), news.log_probs.end());
+    if (token_texts_) {
+      for (const int32_t id : news.token_ids) {
+        response.add_token_texts(model().tokenizer()->TokenName(id));
+      }
+    }
+    if (num_candidates_ > 0) {
+      // The first token of an echoed fresh prompt has none.
+      const size_t with = news.candidates.size() / num_candidates_;
+      for (size_t i = with; i < news.token_ids.size(); ++i) response.add_candidates();
+      for (size_t i = 0; i < with; ++i) {
+        calls::WriteCandidates(news.candidates.data() + i * num_candidates_, num_candidates_,
+                               *model().tokenizer(), response.add_candidates());
+      }
+    }
+    if (news.last) {
+      response.set_finish_reason(ToProto(news.finish));
+      response.set_state(news.state);
+      response.set_prompt_tokens(news.prompt_tokens);
+      response.set_generated_tokens(news.generated_tokens);
+    }
+    if (is_last) calls::WriteTimes(*times_, response.mutable_times());
+    return calls::SerializeMessage(response, &outgoing_);
+  }
+
+  void OnWritten(bool ok) noexcept override {
+    {
+      MutexLock lock(&mutex_);
+      sending_ = false;
+      if (!ok) sent_all_ = false;
+    }
+    if (!ok) Fail(absl::CancelledError("the client is gone, or does not take its answers"));
+    Advance();
+  }
+
+  void OnCancel() noexcept override { Fail(absl::CancelledError("the caller cancelled the call")); }
+
+  // At a drain, the generator ends these calls itself when its time is over.
+
+  // Tells the generator whether the call is paused. Another thread may change that at the same time: what is
+  // told last is then what is so.
+  void ApplyPause() noexcept {
+    MutexLock lock(&pause_mutex_);
+    batching::GenerateHandle handle;
+    bool paused = false;
+    {
+      MutexLock state_lock(&mutex_);
+      handle = handle_;
+      paused = paused_;
+    }
+    if (paused) {
+      generator()->Pause(handle);
+    } else {
+      generator()->Resume(handle);
+    }
+  }
+
+  const models::Model& model() const { return *served_->model; }
+  batching::Generator* generator() const { return served_->engine->generator(); }
+
+  Sink sink_{this};
+
+  // Constant once the call is submitted.
+  size_t num_candidates_ = 0;
+  bool token_texts_ = false;
+  size_t most_waiting_tokens_ = 0;
+
+  absl::Cord outgoing_;  // of the thread that set sending_ or ended_
+
+  Mutex pause_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // held while the generator is told
+  Mutex mutex_;
+  batching::GenerateHandle handle_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Sample> samples_ ABSL_GUARDED_BY(mutex_);
+  size_t next_sample_ ABSL_GUARDED_BY(mutex_) = 0;     // whose turn it is
+  size_t waiting_tokens_ ABSL_GUARDED_BY(mutex_) = 0;  // of all samples
+  size_t ended_samples_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t generated_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool paused_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  bool sending_ ABSL_GUARDED_BY(mutex_) = false;
+  bool sent_all_ ABSL_GUARDED_BY(mutex_) = true;  // no message was lost
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;     // the generator has ended the call
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // what the call ends with; the first one counts
+};
+
+}  // namespace
+
+calls::Method GenerateMethod(const calls::ServiceContext& context) {
+  return calls::Method::Of<v1::GenerateRequest, v1::GenerateResponse>(
+      calls::MethodId::kGenerate,
+      [&context](calls::Exchange* exchange) { return new GenerateCall(context, exchange); });
+}
+
+}  // namespace sru::server::tasks

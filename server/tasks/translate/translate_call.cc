@@ -1,0 +1,190 @@
+#include <algorithm>
+#include <utility>
+
+#include "models/decoding/decoding_memo.h"
+#include "models/decoding/generated_text.h"
+#include "models/translator.h"
+#include "server/batching/translations.h"
+#include "server/calls/kinds/task_call.h"
+#include "server/tasks/translate/translate.h"
+#include "server/tasks/translate/translate_parser.h"
+
+namespace sru::server::tasks {
+namespace {
+
+// Of an answer: a token is an id, a string with its text and its part of the whole text, as a message and
+// on the wire; a weight of the alignment is in the result, the message and on the wire.
+constexpr int64_t kSentenceBytes = 2048;
+constexpr int64_t kHypothesisBytes = 192;
+constexpr int64_t kTokenBytes = 160;
+constexpr int64_t kWeightBytes = 3 * sizeof(float);
+// Of a search: a candidate, and a token of a live hypothesis.
+constexpr int64_t kSearchBytes = 8;
+
+class TranslateCall final : public calls::TaskCall<v1::TranslateRequest, v1::TranslateResponse> {
+ public:
+  TranslateCall(const calls::ServiceContext& context, calls::Exchange* exchange, Form form)
+      : TaskCall(calls::MethodId::kTranslate, context, exchange, std::move(form)) {}
+
+ private:
+  absl::Status ParseParameters(const v1::TranslateRequest& request) override {
+    if (absl::Status status = calls::CheckTask(model(), calls::MethodId::kTranslate);
+        !status.ok()) {
+      return status;
+    }
+    absl::StatusOr<models::SearchOptions> search =
+        ParseSearch(request, model().config().translator, limits());
+    if (!search.ok()) return search.status();
+    search_ = *search;
+    return_alignment_ = request.return_alignment();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<calls::ParsedSequences> ParseInput(const v1::TranslateRequest& request) override {
+    calls::ModelInput input = calls::InputOf(model());
+    input.may_be_empty = true;
+    const int max_positions = model().config().translator.max_positions;
+    if (max_positions <= limits().max_batch_tokens) {
+      input.max_tokens = max_positions;
+      input.max_tokens_name = "max_positions of the model";
+    } else {
+      input.max_tokens = limits().max_batch_tokens;
+      input.max_tokens_name = "--max_batch_tokens";
+    }
+    absl::StatusOr<calls::ParsedSequences> parsed =
+        calls::ParseSequences(request.sequences(), request.truncate(), input, limits());
+    if (!parsed.ok()) return parsed;
+    auto prefixes =
+        ParsePrefixes(request, parsed->tasks.size(), model().tokenizer(), search_.max_length);
+    if (!prefixes.ok()) return prefixes.status();
+    prefixes_ = *std::move(prefixes);
+    return parsed;
+  }
+
+  size_t OutputSize(int /*num_tokens*/) const override { return 0; }
+  void SetOutput(size_t /*index*/, float* /*values*/, batching::SequenceTask* /*task*/) override {}
+
+  int64_t AnswerBytes(size_t /*index*/, int num_tokens) const override {
+    if (num_tokens == 0) return kSentenceBytes;
+    const int64_t per_token =
+        kTokenBytes + (return_alignment_ ? kWeightBytes * int64_t{num_tokens} : 0);
+    const int64_t per_hypothesis = kHypothesisBytes + per_token * search_.max_length;
+    const int64_t search =
+        kSearchBytes * search_.beam_size * (int64_t{search_.beam_size} + search_.max_length);
+    const int64_t source = return_alignment_ ? kTokenBytes * int64_t{num_tokens} : 0;
+    return kSentenceBytes + source + search + per_hypothesis * search_.num_hypotheses;
+  }
+
+  absl::Status CheckAdmission(int64_t num_tokens, int num_sequences,
+                              batching::Priority priority) override {
+    absl::Duration retry_after = absl::ZeroDuration();
+    absl::Status status = engine().translations()->CheckAdmission(
+        num_tokens, num_sequences, priority, deadline(), &retry_after);
+    return Refused(std::move(status), retry_after);
+  }
+
+  absl::Status SubmitWork(std::vector<batching::SequenceTask> tasks,
+                          batching::Priority priority) override {
+    batching::TranslationRequest work;
+    work.sentences.resize(tasks.size());
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      batching::TranslateTask& sentence = work.sentences[i];
+      // They are shown with the alignment.
+      if (return_alignment_) sources_.push_back(tasks[i].token_ids);
+      sentence.source = std::move(tasks[i].token_ids);
+      sentence.prefix = std::move(prefixes_[i]);
+      sentence.search = search_;
+      sentence.alignment = return_alignment_;
+    }
+    work.priority = priority;
+    work.deadline = deadline();
+    work.done = [this](const absl::Status& status,
+                       std::vector<batching::TranslationResult>&& results,
+                       const batching::TranslateTimes& times) {
+      translations_ = std::move(results);
+      batching::RequestTimes request_times;
+      request_times.queue = times.queue;
+      request_times.compute = times.compute;
+      FinishWork(status, request_times);
+    };
+    absl::Duration retry_after = absl::ZeroDuration();
+    absl::StatusOr<batching::TranslateHandle> handle =
+        engine().translations()->Submit(std::move(work), &retry_after);
+    if (!handle.ok()) return Refused(handle.status(), retry_after);
+    handle_ = *std::move(handle);
+    return absl::OkStatus();
+  }
+
+  void CancelWork() override {
+    if (handle_ != nullptr) engine().translations()->Cancel(handle_);
+  }
+
+  void WriteSequence(size_t index, const calls::TokenCounts& counts, float* /*values*/,
+                     v1::TranslateResponse* response) const override {
+    v1::Translation* const translation = response->add_translations();
+    translation->set_token_count(counts.computed);
+    translation->set_truncated(counts.truncated);
+    translation->set_unknown_tokens(counts.unknown);
+    for (const batching::TranslatedHypothesis& hypothesis : translations_[index].hypotheses) {
+      WriteHypothesis(hypothesis, translation->add_hypotheses());
+    }
+    if (!return_alignment_ || model().tokenizer() == nullptr) return;
+    for (const int32_t id : sources_[index]) {
+      translation->add_source_tokens(model().tokenizer()->TokenName(id));
+    }
+  }
+
+  void WriteHypothesis(const batching::TranslatedHypothesis& hypothesis,
+                       v1::Hypothesis* proto) const {
+    proto->mutable_token_ids()->Add(hypothesis.tokens.begin(), hypothesis.tokens.end());
+    if (const models::Tokenizer* const tokenizer = model().tokenizer(); tokenizer != nullptr) {
+      models::GeneratedText text(tokenizer->detokenizer(), nullptr, models::DecodingMemo());
+      for (const int32_t id : hypothesis.tokens) {
+        proto->add_tokens(tokenizer->TokenName(id));
+        text.Append(id, /*may_stop=*/false);
+      }
+      proto->set_text(text.Finish());
+    }
+    proto->set_score(hypothesis.score);
+    proto->set_log_prob(hypothesis.log_prob);
+    proto->set_unfinished(!hypothesis.finished);
+    proto->mutable_alignment()->Add(hypothesis.alignment.begin(), hypothesis.alignment.end());
+  }
+
+  int64_t ComputedTokens() const override {
+    int64_t tokens = 0;
+    for (const batching::TranslationResult& result : translations_) {
+      for (const batching::TranslatedHypothesis& hypothesis : result.hypotheses) {
+        tokens += static_cast<int64_t>(hypothesis.tokens.size());
+      }
+    }
+    return tokens;
+  }
+
+  void FreeInput() override {
+    translations_ = std::vector<batching::TranslationResult>();
+    sources_ = std::vector<std::vector<int32_t>>();
+  }
+
+  models::SearchOptions search_;
+  bool return_alignment_ = false;
+  std::vector<std::vector<int32_t>> prefixes_;             // [sequence]
+  std::vector<std::vector<int32_t>> sources_;              // [sequence], with the alignment
+  std::vector<batching::TranslationResult> translations_;  // [sequence], once the call is done
+  batching::TranslateHandle handle_;
+};
+
+}  // namespace
+
+calls::CallHandler* StartTranslate(const calls::ServiceContext& context, calls::Exchange* exchange,
+                                   calls::TranslateForm form) {
+  return new TranslateCall(context, exchange, std::move(form));
+}
+
+calls::Method TranslateMethod(const calls::ServiceContext& context) {
+  return calls::Method::Of<v1::TranslateRequest, v1::TranslateResponse>(
+      calls::MethodId::kTranslate,
+      [&context](calls::Exchange* exchange) { return StartTranslate(context, exchange); });
+}
+
+}  // namespace sru::server::tasks
