@@ -104,14 +104,14 @@ class ExportTranslatorTest(ExportTestCase):
 
     def test_refuses_bad_configs(self):
         for changes, message in (
-                ({"d_model": None}, "d_model: is missing"),
+                ({"d_model": None}, "key 'd_model' is missing; expected an integer from 1 to 16384"),
                 ({"d_model": 0}, "d_model: expected an integer from 1 to 16384, found 0"),
                 ({"heads": 3}, "heads: expected a divisor of d_model 4, found 3"),
                 ({"d_sru": 7, "bidirectional_encoder": True},
                  "d_sru: expected an even number beside bidirectional_encoder, found 7"),
                 ({"encoder_layers": 257}, "encoder_layers: expected an integer from 1 to 256"),
                 ({"decoder_layers": True}, "decoder_layers: expected an integer"),
-                ({"shared_embeddings": None}, "shared_embeddings: expected true or false"),
+                ({"shared_embeddings": None}, "key 'shared_embeddings' is missing; expected true or false"),
                 ({"target_vocabulary": 6}, "target_vocabulary: expected 5 as source_vocabulary"),
                 ({"eos_id": 5}, "eos_id: expected an integer from 0 to 4, found 5"),
                 ({"max_length": 101}, "max_length: expected an integer from 1 to 100, found 101"),
@@ -125,9 +125,9 @@ class ExportTranslatorTest(ExportTestCase):
                 ({"subwords": 1}, "subwords: expected the name of a file, found 1")):
             with self.subTest(message):
                 self.assert_refused(message, config=translator_config(**changes))
-        self.assert_refused("--encoder-prefix: is not for a translator",
+        self.assert_refused('--encoder-prefix: a model with the task "translator" has none',
                             extra=["--encoder-prefix", "rnn"])
-        self.assert_refused("--vocab: is not for a translator", vocabulary="a\nb\nc\nd\ne\n")
+        self.assert_refused('--vocab: a model with the task "translator" has none', vocabulary="a\nb\nc\nd\ne\n")
         self.assert_refused('--labels: a model with the task "translator" has none', labels="a\nb\n")
 
     def test_refuses_bad_checkpoints(self):
@@ -139,9 +139,9 @@ class ExportTranslatorTest(ExportTestCase):
                 ({TARGET_TABLE: torch.zeros(5, 4)},
                  f"'{TARGET_TABLE}' differs from '{SOURCE_TABLE}'"),
                 ({"encoder.transformer.2.layer_norm.bias": torch.zeros(4)},
-                 "'encoder.transformer.2.layer_norm.bias' is not part of a translator"),
+                 "'encoder.transformer.2.layer_norm.bias' is not part of a model with this config"),
                 ({"encoder.transformer.0.feed_forward.w_1.weight": torch.zeros(6, 4)},
-                 "'encoder.transformer.0.feed_forward.w_1.weight' is not part of a translator"),
+                 "'encoder.transformer.0.feed_forward.w_1.weight' is not part of a model with this config"),
                 ({"decoder.layer_norm.bias": torch.full((4,), float("nan"))},
                  "holds values that are not finite"),
                 ({"generator.0.weight": torch.ones(5, 4, dtype=torch.int64)},

@@ -126,6 +126,32 @@ def check_boolean(source, key, value):
     return value
 
 
+def check_number(source, key, value, low, high):
+    # NaN is in no range.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        raise ExportError(f"{source}: {key}: expected a number from {low} to {high}, found {json.dumps(value)}")
+    return float(value)
+
+
+def read_integer(source, config, key, low, high):
+    if key not in config:
+        raise ExportError(f"{source}: key '{key}' is missing; expected an integer from {low} to {high}")
+    return check_integer(source, key, config[key], low, high)
+
+
+def read_boolean(source, config, key):
+    if key not in config:
+        raise ExportError(f"{source}: key '{key}' is missing; expected true or false")
+    return check_boolean(source, key, config[key])
+
+
+def refuse_flags(arguments, task, *names):
+    """Refuses flags that a task has no use for."""
+    for name in names:
+        if getattr(arguments, name) is not None:
+            raise ExportError(f"--{name.replace('_', '-')}: a model with the task \"{task}\" has none")
+
+
 def shortened(value):
     text = json.dumps(value)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -1,10 +1,8 @@
 """The arguments of sru.SRU, which become the "encoder" object of config.json, and its tensors."""
 
 import json
-import math
 
-from .common import (MAX_LAYERS, MAX_WIDTH, REQUIRED, ExportError, check_boolean,
-                             check_integer)
+from .common import MAX_LAYERS, MAX_WIDTH, REQUIRED, ExportError, check_boolean, check_integer, check_number
 
 # Arguments of sru.SRU that matter for inference, with the package's defaults, in the order in which
 # they are written.
@@ -81,11 +79,7 @@ def make_encoder(source, where, arguments):
         elif default is REQUIRED:
             check_integer(source, name, value, 1, MAX_WIDTH)
         elif key == "highway_bias":
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not (
-                    math.isfinite(value) and abs(value) <= 1e6):
-                raise ExportError(f"{source}: {name}: expected a number from -1e6 to 1e6, "
-                                  f"found {json.dumps(value)}")
-            value = float(value)
+            value = check_number(source, name, value, -1e6, 1e6)
         else:
             check_boolean(source, name, value)
         encoder[key] = value

@@ -4,9 +4,8 @@ import os
 
 from .checkpoint import Settings, collect_tensors, drop_ignored
 from .checkpoint_file import read_checkpoint
-from .common import (MAX_ANSWER_TOKENS, MAX_LAYERS, MAX_TAGS, MAX_VOCABULARY, MAX_WIDTH,
-                             ExportError, Exported, check_boolean, check_integer,
-                             read_lines, shortened)
+from .common import (MAX_ANSWER_TOKENS, MAX_LAYERS, MAX_TAGS, MAX_VOCABULARY, MAX_WIDTH, ExportError, Exported, read_boolean,
+                     read_integer, read_lines, refuse_flags, shortened)
 from .encoder import check_arguments, layer_tensors, make_encoder
 from .vocabulary import Vocabulary
 
@@ -28,21 +27,16 @@ SETTINGS = Settings(unknown="the config", missing="the config")
 
 
 def read_model(torch, arguments, task, source, config):
-    for flag, value in (("--subwords", arguments.subwords),
-                        ("--embedding-prefix", arguments.embedding_prefix),
-                        ("--encoder-prefix", arguments.encoder_prefix),
-                        ("--classifier-prefix", arguments.classifier_prefix)):
-        if value is not None:
-            raise ExportError(f"{flag}: a model with the task \"{task}\" has none")
+    refuse_flags(arguments, task, "subwords", "embedding_prefix", "encoder_prefix", "classifier_prefix")
     reader = read_options(source, config)
-    layers = integer(source, config, "doc_layers", 1, MAX_LAYERS)
+    layers = read_integer(source, config, "doc_layers", 1, MAX_LAYERS)
     encoder = read_cells(source, config, reader, layers)
-    size = integer(source, config, "vocab_size", 1, MAX_VOCABULARY)
+    size = read_integer(source, config, "vocab_size", 1, MAX_VOCABULARY)
     vocabulary = read_words(source, config, arguments, size)
 
     exported = {"task": task, "encoder": encoder, "embedding": {"vocabulary_size": size}}
     if vocabulary is not None:
-        exported["embedding"]["oov_id"] = integer(source, config, "unk_id", 0, size - 1)
+        exported["embedding"]["oov_id"] = read_integer(source, config, "unk_id", 0, size - 1)
         exported["preprocessing"] = vocabulary.preprocessing
     exported["reader"] = reader
 
@@ -61,38 +55,25 @@ def read_model(torch, arguments, task, source, config):
                     usage)
 
 
-def integer(source, config, key, low, high):
-    if key not in config:
-        raise ExportError(f"{source}: key '{key}' is missing; expected an integer from {low} to "
-                          f"{high}")
-    return check_integer(source, key, config[key], low, high)
-
-
-def boolean(source, config, key):
-    if key not in config:
-        raise ExportError(f"{source}: key '{key}' is missing; expected true or false")
-    return check_boolean(source, key, config[key])
-
-
 def read_options(source, config):
     """The "reader" object of config.json."""
     reader = {
-        "embedding_dim": integer(source, config, "embedding_dim", 1, MAX_WIDTH),
-        "question_layers": integer(source, config, "question_layers", 1, MAX_LAYERS),
+        "embedding_dim": read_integer(source, config, "embedding_dim", 1, MAX_WIDTH),
+        "question_layers": read_integer(source, config, "question_layers", 1, MAX_LAYERS),
         "features": read_features(source, config),
-        "use_qemb": boolean(source, config, "use_qemb"),
+        "use_qemb": read_boolean(source, config, "use_qemb"),
     }
     for tags in ("pos", "ner"):
-        if boolean(source, config, tags):
-            reader[f"{tags}_size"] = integer(source, config, f"{tags}_size", 1, MAX_TAGS)
-            reader[f"{tags}_dim"] = integer(source, config, f"{tags}_dim", 1, MAX_WIDTH)
-    reader["concat_rnn_layers"] = boolean(source, config, "concat_rnn_layers")
+        if read_boolean(source, config, tags):
+            reader[f"{tags}_size"] = read_integer(source, config, f"{tags}_size", 1, MAX_TAGS)
+            reader[f"{tags}_dim"] = read_integer(source, config, f"{tags}_dim", 1, MAX_WIDTH)
+    reader["concat_rnn_layers"] = read_boolean(source, config, "concat_rnn_layers")
     merge = config.get("question_merge")
     if merge not in QUESTION_MERGES:
         raise ExportError(f"{source}: question_merge: expected one of "
                           f"{', '.join(QUESTION_MERGES)}, found {shortened(merge)}")
     reader["question_merge"] = merge
-    reader["max_len"] = integer(source, config, "max_len", 1, MAX_ANSWER_TOKENS)
+    reader["max_len"] = read_integer(source, config, "max_len", 1, MAX_ANSWER_TOKENS)
     return reader
 
 
@@ -117,7 +98,7 @@ def read_cells(source, config, reader, layers):
     arguments = {key: given[name] for name, key in CELL_ARGUMENTS.items() if name in given}
     arguments.setdefault("rescale", True)  # the cell's default, which is not that of sru.SRU
     arguments.update(bidirectional=True, num_layers=layers,
-                     hidden_size=integer(source, config, "hidden_size", 1, MAX_WIDTH),
+                     hidden_size=read_integer(source, config, "hidden_size", 1, MAX_WIDTH),
                      input_size=passage_input_size(reader))
     if arguments["input_size"] > MAX_WIDTH:
         raise ExportError(f"{source}: embedding_dim, features, pos_dim and ner_dim: the layers "
@@ -139,7 +120,7 @@ def read_words(source, config, arguments, size):
         path = os.path.join(os.path.dirname(arguments.config), "vocab.txt")
     if path is None:
         return None
-    lowercase = boolean(source, config, "lowercase")
+    lowercase = read_boolean(source, config, "lowercase")
     words = read_lines(path, "vocabulary")
     if len(words) != size:
         raise ExportError(f"vocabulary {path}: expected {size} words, as many as vocab_size says, "

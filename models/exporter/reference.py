@@ -7,19 +7,25 @@ import io
 import warnings
 
 
+def under(tensors, start):
+    """The tensors whose names begin with `start`, by the rest of their names."""
+    return {name[len(start):]: tensor for name, tensor in tensors.items() if name.startswith(start)}
+
+
+def norm(x, tensors, epsilon):
+    mean = x.mean(-1, keepdim=True)
+    variance = ((x - mean) ** 2).mean(-1, keepdim=True)
+    return (x - mean) / (variance + epsilon).sqrt() * tensors["weight"] + tensors["bias"]
+
+
 def layer(torch, x, weights, encoder):
     """One sru.SRUCell: [length][input] to [length][output]. `weights`: its tensors by name, in float64."""
     output = weights["bias"].numel() // 2
     directions = 2 if encoder["bidirectional"] else 1
     hidden = output // directions
 
-    def norm(values):
-        mean = values.mean(-1, keepdim=True)
-        variance = ((values - mean) ** 2).mean(-1, keepdim=True)
-        return (values - mean) / torch.sqrt(variance + 1e-5) * weights["layer_norm.weight"] + weights["layer_norm.bias"]
-
     before = encoder["layer_norm"] and not encoder["normalize_after"]
-    u = norm(x) if before else x
+    u = norm(x, under(weights, "layer_norm."), 1e-5) if before else x
     if "weight_proj" in weights:
         u = u @ weights["weight_proj"]
     matrices = weights["weight"].shape[1] // output
@@ -44,7 +50,7 @@ def layer(torch, x, weights, encoder):
             g = torch.tanh(c) if encoder["use_tanh"] else c
             h[t, direction] = r * g + (1 - r) * highway[t, direction]
     h = h.reshape(len(x), output)
-    return norm(h) if encoder["layer_norm"] and encoder["normalize_after"] else h
+    return norm(h, under(weights, "layer_norm."), 1e-5) if encoder["layer_norm"] and encoder["normalize_after"] else h
 
 
 def plain_encoder(torch, tensors, encoder):
@@ -55,9 +61,7 @@ def plain_encoder(torch, tensors, encoder):
         if "encoder.input_to_hidden.weight" in weights:
             x = x @ weights["encoder.input_to_hidden.weight"].t()
         for i in range(encoder["num_layers"]):
-            start = f"encoder.rnn_lst.{i}."
-            x = layer(torch, x, {name[len(start):]: tensor for name, tensor in weights.items() if name.startswith(start)},
-                      encoder)
+            x = layer(torch, x, under(weights, f"encoder.rnn_lst.{i}."), encoder)
         return x
 
     return run, "a plain implementation in float64"
@@ -70,8 +74,7 @@ def package_encoder(torch, tensors, encoder):
             warnings.simplefilter("ignore")
             import sru
             module = sru.SRU(**encoder).eval()
-        module.load_state_dict({name[len("encoder."):]: tensor for name, tensor in tensors.items()
-                                if name.startswith("encoder.")})
+        module.load_state_dict(under(tensors, "encoder."))
     except (ImportError, TypeError, RuntimeError, OSError):
         return None
 

@@ -1,6 +1,6 @@
 """A document reader in PyTorch, slow and obvious, in float64: the equations of models/reader.h and models/reader_input.h."""
 
-from .reference import layer
+from .reference import layer, under
 from .words import lower, unicode_words
 
 
@@ -26,9 +26,7 @@ class ReaderReference:
     def _run(self, stack, x, layers):
         outputs = []
         for i in range(layers):
-            start = f"{stack}.rnns.{i}."
-            x = layer(self._torch, x, {name[len(start):]: tensor for name, tensor in self._tensors.items()
-                                       if name.startswith(start)}, self._encoder)
+            x = layer(self._torch, x, under(self._tensors, f"{stack}.rnns.{i}."), self._encoder)
             outputs.append(x)
         return self._torch.cat(outputs, 1) if self._config["concat_rnn_layers"] else x
 

@@ -3,7 +3,7 @@ models/translator.h in float64, without a search. A search of the server is held
 
 import math
 
-from .reference import layer
+from .reference import layer, norm, under
 
 EPSILON = 1e-6
 
@@ -20,9 +20,7 @@ class TranslatorReference:
         return x @ self._tensors[name + ".weight"].t() + self._tensors[name + ".bias"]
 
     def _norm(self, name, x):
-        mean = x.mean(-1, keepdim=True)
-        variance = ((x - mean) ** 2).mean(-1, keepdim=True)
-        return (x - mean) / (variance + EPSILON).sqrt() * self._tensors[name + ".weight"] + self._tensors[name + ".bias"]
+        return norm(x, under(self._tensors, name + "."), EPSILON)
 
     def _attend(self, name, queries, keys, causal):
         torch, heads = self._torch, self._config["heads"]
@@ -40,9 +38,8 @@ class TranslatorReference:
         return self._linear(name + ".final_linear", mixed.transpose(0, 1).reshape(len(queries), heads * width))
 
     def _feed_forward(self, name, x, bidirectional):
-        start = name + ".sru."
         options = {"bidirectional": bidirectional, "has_skip_term": False, "layer_norm": False, "use_tanh": False}
-        weights = {key[len(start):]: tensor for key, tensor in self._tensors.items() if key.startswith(start)}
+        weights = under(self._tensors, name + ".sru.")
         return self._linear(name + ".w_2", layer(self._torch, self._norm(name + ".layer_norm", x), weights, options))
 
     def _embed(self, side, ids):

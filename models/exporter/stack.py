@@ -4,7 +4,7 @@ import json
 
 from .checkpoint import Settings, collect_tensors, drop_ignored, rename_tensors
 from .checkpoint_file import read_checkpoint
-from .common import MAX_LABELS, ExportError, Exported, count_of, listed
+from .common import MAX_LABELS, ExportError, Exported, check_boolean, count_of, listed
 from .encoder import layer_tensors, read_encoder
 from .encoder_shapes import check_options, from_linear_names, infer_encoder, sizes
 from .head import fold_head, head_tensors, hidden_before, layers_before
@@ -73,9 +73,7 @@ def check_language_model(source, config, encoder):
     if config.get("pooling", "none") != "none":
         raise ExportError(f"{source}: pooling: expected \"none\" or no such key for a language "
                           f"model, found {json.dumps(config['pooling'])}")
-    tied = config.get("tied", False)
-    if not isinstance(tied, bool):
-        raise ExportError(f"{source}: tied: expected true or false, found {json.dumps(tied)}")
+    tied = check_boolean(source, "tied", config.get("tied", False))
     if tied and encoder["input_size"] != encoder["hidden_size"]:
         raise ExportError(f"{source}: tied: expected false, since sru_config.input_size "
                           f"{encoder['input_size']} is not sru_config.hidden_size "

@@ -1,14 +1,13 @@
 """Translators: a Transformer with SRUs in place of its feed-forward layers, under the names of OpenNMT-py (2018)."""
 
 import json
-import math
 import os
 import re
 
-from .checkpoint import checked_tensor, drop_ignored
+from .checkpoint import Settings, collect_tensors, drop_ignored
 from .checkpoint_file import load_checkpoint, read_checkpoint
-from .common import (MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH, ExportError, Exported,
-                             check_integer)
+from .common import (MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH, ExportError, Exported, check_number, read_boolean, read_integer,
+                     refuse_flags)
 from .vocabulary import Vocabulary, count_pieces
 
 # The limits of the server (models/translator_config.h, models/decoding/search_options.h).
@@ -16,6 +15,8 @@ MAX_POSITIONS = 1 << 20
 MAX_BEAM = 64
 MAX_ALPHA = 10
 LENGTH_PENALTIES = ("gnmt", "power", "none")
+
+SETTINGS = Settings(unknown="the config", missing="the config")
 
 # What a checkpoint has beside the weights: constants of OpenNMT-py, and the scale of the highway term,
 # which these layers do not have.
@@ -31,16 +32,11 @@ def read_translator(source, config):
     result = {}
 
     def integer(key, low, high):
-        if key not in config:
-            raise ExportError(f"{source}: {key}: is missing")
-        result[key] = check_integer(source, key, config[key], low, high)
+        result[key] = read_integer(source, config, key, low, high)
         return result[key]
 
     def boolean(key):
-        if not isinstance(config.get(key), bool):
-            raise ExportError(f"{source}: {key}: expected true or false, "
-                              f"found {json.dumps(config.get(key))}")
-        result[key] = config[key]
+        result[key] = read_boolean(source, config, key)
         return result[key]
 
     width = integer("d_model", 1, MAX_WIDTH)
@@ -64,15 +60,11 @@ def read_translator(source, config):
         integer(key, 0, result["target_vocabulary"] - 1)
     integer("max_length", 1, integer("max_positions", 1, MAX_POSITIONS))
     integer("beam_size", 1, MAX_BEAM)
-    penalty, alpha = config.get("length_penalty"), config.get("alpha")
-    if penalty not in LENGTH_PENALTIES:
-        raise ExportError(f"{source}: length_penalty: expected one of "
-                          f"{', '.join(LENGTH_PENALTIES)}, found {json.dumps(penalty)}")
-    if (isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not math.isfinite(alpha)
-            or not 0 <= alpha <= MAX_ALPHA):
-        raise ExportError(f"{source}: alpha: expected a number from 0 to {MAX_ALPHA}, "
-                          f"found {json.dumps(alpha)}")
-    result["length_penalty"], result["alpha"] = penalty, float(alpha)
+    result["length_penalty"] = config.get("length_penalty")
+    if result["length_penalty"] not in LENGTH_PENALTIES:
+        raise ExportError(f"{source}: length_penalty: expected one of {', '.join(LENGTH_PENALTIES)}, found "
+                          f"{json.dumps(result['length_penalty'])}")
+    result["alpha"] = check_number(source, "alpha", config.get("alpha"), 0, MAX_ALPHA)
     for key in ("source_language", "target_language"):
         if key in config:
             if not isinstance(config[key], str):
@@ -135,28 +127,16 @@ def load_tensors(torch, arguments):
     return drop_ignored(f"checkpoint {arguments.checkpoint}", state, arguments.ignore)
 
 
-def collect_tensors(torch, source, state, translator):
+def collect(torch, source, state, translator):
     """The tensors that the format has, as {name: float32 tensor}, all checked."""
-    expected = expected_tensors(translator)
-    state = {name: tensor for name, tensor in state.items() if not IGNORED.fullmatch(name)}
-    shared = translator["shared_embeddings"]
-    for name in state:
-        if name not in expected and not (shared and name == TARGET_TABLE):
-            raise ExportError(f"{source}: tensor '{name}' is not part of a translator with this "
-                              "config")
-    tensors = {}
-    for name, shape in expected.items():
-        if name not in state:
-            raise ExportError(f"{source}: tensor '{name}' is missing (shape {shape}); check the "
-                              "config")
-        tensors[name] = checked_tensor(torch, source, name, state[name], shape)
-    # One table under two names.
-    if shared and TARGET_TABLE in state:
-        target = checked_tensor(torch, source, TARGET_TABLE, state[TARGET_TABLE],
-                                expected[SOURCE_TABLE])
-        if not torch.equal(target, tensors[SOURCE_TABLE]):
-            raise ExportError(f"{source}: tensor '{TARGET_TABLE}' differs from '{SOURCE_TABLE}'; "
-                              "\"shared_embeddings\": true says that they are one tensor")
+    expected = {name: (shape, False) for name, shape in expected_tensors(translator).items()}
+    if translator["shared_embeddings"]:  # one table under two names
+        expected[TARGET_TABLE] = (expected[SOURCE_TABLE][0], True)
+    given = {name: (name, tensor) for name, tensor in state.items() if not IGNORED.fullmatch(name)}
+    tensors = collect_tensors(torch, source, given, expected, SETTINGS)
+    if translator["shared_embeddings"] and not torch.equal(tensors.pop(TARGET_TABLE, tensors[SOURCE_TABLE]), tensors[SOURCE_TABLE]):
+        raise ExportError(f"{source}: tensor '{TARGET_TABLE}' differs from '{SOURCE_TABLE}'; "
+                          "\"shared_embeddings\": true says that they are one tensor")
     return tensors
 
 
@@ -182,12 +162,7 @@ def check_subwords(path, translator):
 
 
 def read_model(torch, arguments, task, source, source_config):
-    for flag, given in (("--vocab", arguments.vocab),
-                        ("--embedding-prefix", arguments.embedding_prefix),
-                        ("--encoder-prefix", arguments.encoder_prefix),
-                        ("--output-prefix", arguments.classifier_prefix)):
-        if given is not None:
-            raise ExportError(f"{flag}: is not for a translator")
+    refuse_flags(arguments, task, "vocab", "embedding_prefix", "encoder_prefix", "classifier_prefix")
     translator = read_translator(source, source_config)
     config = {"task": task, "translator": translator}
     vocabulary = None
@@ -197,8 +172,7 @@ def read_model(torch, arguments, task, source, source_config):
         config["preprocessing"] = {"type": "sentencepiece"}
         vocabulary = Vocabulary(config["preprocessing"], translator["source_vocabulary"],
                                 pieces=subwords)
-    tensors = collect_tensors(torch, f"checkpoint {arguments.checkpoint}",
-                              load_tensors(torch, arguments), translator)
+    tensors = collect(torch, f"checkpoint {arguments.checkpoint}", load_tensors(torch, arguments), translator)
     return Exported(
         config, tensors, vocabulary,
         f"{translator['encoder_layers']} encoder and {translator['decoder_layers']} decoder layers",
