@@ -182,12 +182,13 @@ void ReadHead(const json& root, ObjectReader& reader, ModelConfig* config) {
   };
 
   const bool predicts = config->task == Task::kLanguageModel;
-  if (reader.Has("pooling") || !predicts) {
+  const bool pools = config->task == Task::kClassifier || config->task == Task::kEncoder;
+  if (reader.Has("pooling") || pools) {
     reader.Choice<kernels::PoolingName>("pooling", &config->pooling);
   }
-  if (config->task == Task::kClassifier) {
+  if (config->task == Task::kClassifier || config->task == Task::kTagger) {
     ReadLabels(reader, &config->labels);
-    if (config->pooling == kernels::Pooling::kNone) {
+    if (pools && config->pooling == kernels::Pooling::kNone) {
       reader.Fail("pooling",
                   absl::StrCat("expected ", kernels::ListNames<kernels::PoolingName>(1, "\""),
                                " for a model with labels"),
@@ -203,11 +204,11 @@ void ReadHead(const json& root, ObjectReader& reader, ModelConfig* config) {
       reader.Fail("tied", beside_task("no such key"), root["tied"]);
     }
   }
-  if (!predicts) return;
-
-  if (config->pooling != kernels::Pooling::kNone) {
+  if (!pools && config->pooling != kernels::Pooling::kNone) {
     reader.Fail("pooling", beside_task("\"none\", or no such key,"), root["pooling"]);
   }
+  if (!predicts) return;
+
   reader.Required("embedding", "an object beside task \"language_model\"");
   const EncoderConfig& encoder = config->encoder;
   // Backward, a token's vector would know the tokens that it is to predict.
@@ -257,7 +258,7 @@ absl::Status ReadTokens(const std::string& source, bool takes_text, ObjectReader
   return status;
 }
 
-// Reads the root's keys of a classifier, an encoder or a language model.
+// Reads the root's keys of a classifier, an encoder, a language model or a tagger.
 absl::Status ReadStackModel(const json& root, const std::string& source, ObjectReader& reader,
                             ModelConfig* config) {
   absl::Status status = ReadEncoderKey(source, reader, config);
@@ -342,6 +343,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::s
     case Task::kClassifier:
     case Task::kEncoder:
     case Task::kLanguageModel:
+    case Task::kTagger:
       if (absl::Status status = ReadStackModel(*root, source, reader, &config); !status.ok()) {
         return status;
       }

@@ -113,7 +113,7 @@ struct TokenizerConfig {
 };
 
 // What a model is for, which decides what its parts are and which calls it answers.
-enum class Task { kClassifier, kEncoder, kLanguageModel, kReader, kTranslator };
+enum class Task { kClassifier, kEncoder, kLanguageModel, kReader, kTranslator, kTagger };
 
 constexpr const char* TaskName(Task task) {
   switch (task) {
@@ -127,6 +127,8 @@ constexpr const char* TaskName(Task task) {
       return "reader";
     case Task::kTranslator:
       return "translator";
+    case Task::kTagger:
+      return "tagger";
   }
   return "";
 }
@@ -145,7 +147,7 @@ struct ModelConfig {
   bool has_tokenizer = false;
   TokenizerConfig tokenizer;
   kernels::Pooling pooling = kernels::Pooling::kNone;
-  // Names of the classifier's outputs, unique; empty unless `task` is kClassifier.
+  // Names of the outputs of a classifier or a tagger, unique; else empty.
   std::vector<std::string> labels;
   // kLanguageModel: the output layer's weight is the embedding.
   bool tied = false;

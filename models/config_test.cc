@@ -303,9 +303,9 @@ TEST(ConfigTest, RefusesWhatItDoesNotKnow) {
        "\"avg\""},
       {[](json& j) { j["pooling"] = "none"; },
        "key 'pooling': expected \"first\", \"last\", \"max\" or \"mean\" for a model with labels"},
-      {[](json& j) { j["task"] = "tagger"; },
+      {[](json& j) { j["task"] = "parser"; },
        "key 'task': expected one of \"classifier\", \"encoder\", \"language_model\", \"reader\", "
-       "\"translator\", found \"tagger\""},
+       "\"translator\", \"tagger\", found \"parser\""},
       {[](json& j) { j["task"] = 1; }, "key 'task': expected one of \"classifier\""},
       {[](json& j) { j["task"] = "encoder"; },
        "key 'labels': expected no such key beside task \"encoder\", found an array of 2"},

@@ -169,6 +169,14 @@ Sizes SizesOfStack(const ModelConfig& config) {
   return sizes;
 }
 
+// The program keeps each token's vector, and the features where there is no embedding.
+Sizes SizesOfTagger(const ModelConfig& config) {
+  Sizes sizes = SizesOfStack(config);
+  sizes.program_row =
+      config.encoder.output_size() + (config.has_embedding ? 0 : config.encoder.input_size);
+  return sizes;
+}
+
 // Its values are in one workspace with those of the stacks.
 Sizes SizesOfReader(const ModelConfig& config) {
   const ReaderConfig& reader = config.reader;
@@ -260,6 +268,8 @@ Sizes SizesOf(const ModelConfig& config) {
     case Task::kEncoder:
     case Task::kLanguageModel:
       return SizesOfStack(config);
+    case Task::kTagger:
+      return SizesOfTagger(config);
     case Task::kReader:
       return SizesOfReader(config);
     case Task::kTranslator:
@@ -298,7 +308,7 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
   }
   bytes += rows * sizes.program_row * kValueBytes;
   // A piece of a product, per thread (program_product.cc).
-  if (config.task == Task::kReader)
+  if (config.task == Task::kReader || config.task == Task::kTagger)
     bytes += std::min<int64_t>(kProgramThreads, use.threads) * kChunkBytes;
   // The buffer that features are gathered in.
   if (!config.has_embedding) {

@@ -287,6 +287,35 @@ TEST_F(MemoryEstimateTest, OfAReaderIsWhatTheBackendThenTakes) {
   }
 }
 
+TEST_F(MemoryEstimateTest, OfATaggerIsWhatTheBackendThenTakes) {
+  nlohmann::json config = LargeConfig();
+  config["task"] = "tagger";
+  config.erase("pooling");
+  MemoryUse use;
+  use.max_tokens = 1000;
+  use.max_sequences = 50;
+  use.threads = 2;
+  use.workspaces = 3;
+  kernels::BackendOptions options;
+  options.cpu_threads = use.threads;
+  std::unique_ptr<kernels::Backend> backend;
+  ASSERT_TRUE(kernels::CreateBackend("cpu", options, &backend).ok());
+  WriteModel(config, LargeTensors());
+  const MemoryEstimate estimate = Estimate(use);
+  const auto model = Model::Load(directory_.path("m"), "m", 1, *backend, {});
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto packed = static_cast<double>((*model)->compiled().weight_bytes());
+  EXPECT_GT(static_cast<double>(estimate.packed), 0.95 * packed);
+  EXPECT_LT(static_cast<double>(estimate.packed), 1.3 * packed);
+  kernels::ProgramLimits limits;
+  limits.axes = {{use.max_tokens, use.max_sequences}};
+  std::unique_ptr<kernels::ProgramWorkspace> workspace;
+  ASSERT_TRUE((*model)->program().CreateWorkspace(limits, &workspace).ok());
+  const auto in_workspace = static_cast<double>(workspace->bytes());
+  EXPECT_GT(static_cast<double>(estimate.workspaces) / 3, 0.95 * in_workspace);
+  EXPECT_LT(static_cast<double>(estimate.workspaces) / 3, 1.3 * in_workspace);
+}
+
 TEST_F(MemoryEstimateTest, FilesThatAreWrongCountAsFarAsTheyAreKnown) {
   EXPECT_EQ(Estimate().total(), 0);
   WriteModel(LargeConfig(), SmallTensors());  // far too small for this config

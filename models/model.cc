@@ -91,6 +91,8 @@ absl::Status Model::Compile(const SafetensorsFile& weights, kernels::Backend& ba
       return CompileReader(weights, backend, options);
     case Task::kTranslator:
       return CompileTranslator(weights, backend, options);
+    case Task::kTagger:
+      return CompileTagger(weights, backend, options);
   }
   return absl::InternalError(absl::StrCat("no such task, ", static_cast<int>(task())));
 }
@@ -118,7 +120,7 @@ absl::Status Model::CompileStack(const SafetensorsFile& weights, kernels::Backen
   spec_ = kernels::WithoutWeights(*std::move(spec));
   parameter_count_ = static_cast<int64_t>(CountParameters(spec_));
   if (!compiled.ok()) return CompileError(weights.source(), backend, compiled);
-  if (!is_unidirectional()) return absl::OkStatus();
+  if (config_.encoder.bidirectional) return absl::OkStatus();
   const int width = static_cast<int>(spec_.layers.size()) * spec_.output_size();
   return MakeStateCodec(weights, {{"c", width, /*grows=*/false}});
 }
@@ -141,6 +143,14 @@ absl::Status Model::CompileTranslator(const SafetensorsFile& weights, kernels::B
   if (!built.ok()) return built.status();
   translator_ = std::make_unique<Translator>(*std::move(built));
   return CompileProgram(weights, backend, options, &translator_->program);
+}
+
+absl::Status Model::CompileTagger(const SafetensorsFile& weights, kernels::Backend& backend,
+                                  kernels::CompileOptions options) {
+  absl::StatusOr<Tagger> built = BuildTagger(config_, weights);
+  if (!built.ok()) return built.status();
+  tagger_ = std::make_unique<Tagger>(*std::move(built));
+  return CompileProgram(weights, backend, options, &tagger_->program);
 }
 
 absl::Status Model::CompileProgram(const SafetensorsFile& weights, kernels::Backend& backend,

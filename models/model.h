@@ -14,6 +14,7 @@
 #include "models/language_model.h"
 #include "models/safetensors.h"
 #include "models/state_codec.h"
+#include "models/tagger.h"
 #include "models/text/tokenizer.h"
 
 namespace sru::models {
@@ -37,15 +38,16 @@ class Model {
   const std::string& name() const { return name_; }
   int64_t version() const { return version_; }
   const ModelConfig& config() const { return config_; }
-  // Empty for a model without a classifier.
+  // Empty for a model that is no classifier and no tagger.
   const std::vector<std::string>& labels() const { return config_.labels; }
   // Null for a model that takes no text.
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
   Task task() const { return config_.task; }
-  // The sizes of the SRU stack of a classifier, an encoder or a language model. The views of weights,
+  // The sizes of the SRU stack of a model that is no reader and no translator. The views of weights,
   // here and in all that follows, have their sizes and point nowhere: the backend has what it needs.
   const kernels::StackSpec& spec() const {
-    return language_model_ != nullptr ? language_model_->stack() : spec_;
+    if (language_model_ != nullptr) return language_model_->stack();
+    return tagger_ != nullptr ? tagger_->stack() : spec_;
   }
   // Whatever was compiled.
   const kernels::CompiledModel& compiled() const {
@@ -58,13 +60,12 @@ class Model {
   const LanguageModel* language_model() const { return language_model_.get(); }
   const Reader* reader() const { return reader_.get(); }
   const Translator* translator() const { return translator_.get(); }
+  const Tagger* tagger() const { return tagger_.get(); }
   // Requires one of them.
   const kernels::ProgramExecutable& program() const { return *program_; }
-  // Whether a sequence may come in chunks, each going on from the state after the one before. Not to
-  // a reader or a translator.
-  bool is_unidirectional() const {
-    return !config_.encoder.bidirectional && reader_ == nullptr && translator_ == nullptr;
-  }
+  // Whether a sequence may come in chunks, each going on from the state after the one before: to a
+  // classifier, an encoder or a language model of one direction.
+  bool is_unidirectional() const { return state_codec_ != nullptr; }
   // Requires is_unidirectional(). The state of a classifier or an encoder is one field of one row,
   // kernels::SequenceOutput::final_state.
   const StateCodec& state_codec() const { return *state_codec_; }
@@ -89,6 +90,8 @@ class Model {
                              kernels::CompileOptions options);
   absl::Status CompileTranslator(const SafetensorsFile& weights, kernels::Backend& backend,
                                  kernels::CompileOptions options);
+  absl::Status CompileTagger(const SafetensorsFile& weights, kernels::Backend& backend,
+                             kernels::CompileOptions options);
   // Also counts the weights, and keeps no more of `program` than their sizes.
   absl::Status CompileProgram(const SafetensorsFile& weights, kernels::Backend& backend,
                               kernels::CompileOptions options, kernels::Program* program);
@@ -101,6 +104,7 @@ class Model {
   std::unique_ptr<LanguageModel> language_model_;
   std::shared_ptr<const Reader> reader_;
   std::unique_ptr<Translator> translator_;
+  std::unique_ptr<Tagger> tagger_;
   std::unique_ptr<kernels::Executable> executable_;
   std::unique_ptr<kernels::ProgramExecutable> program_;
   std::unique_ptr<const StateCodec> state_codec_;

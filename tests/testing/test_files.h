@@ -121,6 +121,14 @@ inline TestTensors SmallTensors() {
           {"out.bias", MakeTensor({2})}};
 }
 
+// The same as a tagger, with the same tensors.
+inline nlohmann::json SmallTaggerConfig() {
+  nlohmann::json config = SmallConfig();
+  config["task"] = "tagger";
+  config.erase("pooling");
+  return config;
+}
+
 // A small language model: 5 words, 4 features, 1 layer of 3 units.
 inline nlohmann::json SmallLanguageModelConfig() {
   return {{"format_version", 1},
@@ -151,6 +159,9 @@ inline void WriteModel(const TempDirectory& directory, const std::string& name,
 }
 inline void WriteSmallModel(const TempDirectory& directory, const std::string& name) {
   WriteModel(directory, name, SmallConfig(), SmallTensors());
+}
+inline void WriteSmallTagger(const TempDirectory& directory, const std::string& name) {
+  WriteModel(directory, name, SmallTaggerConfig(), SmallTensors());
 }
 inline void WriteSmallLanguageModel(const TempDirectory& directory, const std::string& name) {
   WriteModel(directory, name, SmallLanguageModelConfig(), SmallLanguageModelTensors());

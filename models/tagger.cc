@@ -1,0 +1,54 @@
+#include "models/tagger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/limits.h"
+#include "models/stack_builder.h"
+#include "models/tensor_reader.h"
+
+namespace sru::models {
+
+namespace ops = kernels::ops;
+
+absl::StatusOr<Tagger> BuildTagger(const ModelConfig& config, const SafetensorsFile& tensors) {
+  const auto num_labels = static_cast<int>(config.labels.size());
+  TensorReader reader(tensors);
+  ops::Stack stack;
+  stack.spec = ReadEncoder(config.encoder, "encoder.", reader);
+  if (config.has_embedding) {
+    stack.spec.vocabulary_size = config.embedding.vocabulary_size;
+    stack.spec.embedding =
+        reader.Take("embedding.weight", {stack.spec.vocabulary_size, config.encoder.input_size});
+  }
+  ops::Predict predict;
+  predict.weight = reader.Take("out.weight", {num_labels, config.encoder.output_size()});
+  predict.bias = reader.TakeIfPresent("out.bias", {num_labels});
+  if (!reader.status().ok()) return reader.status();
+  if (absl::Status status = reader.CheckAllTaken(); !status.ok()) return status;
+
+  Tagger tagger;
+  kernels::Program& program = tagger.program;
+  tagger.max_labels = std::min(kMaxCandidates, num_labels);
+  tagger.tokens = program.AddAxis("tokens");
+  if (config.has_embedding) {
+    tagger.ids = program.AddIds("token ids", tagger.tokens, 0, config.embedding.vocabulary_size);
+    stack.ids = tagger.ids;
+  } else {
+    tagger.features = program.AddFeatures("features", tagger.tokens, config.encoder.input_size);
+    ops::Features features;
+    features.input = tagger.features;
+    stack.x = program.Apply(features);
+  }
+  tagger.counts = program.AddIds("labels", tagger.tokens, 0, tagger.max_labels + 1);
+  tagger.layers = program.Apply(std::move(stack));
+  predict.x = tagger.layers;
+  predict.vocabulary_size = num_labels;
+  predict.counts = tagger.counts;
+  predict.max_candidates = tagger.max_labels;
+  tagger.labels =
+      program.AddOutput("labels", program.Apply(predict), kernels::OutputType::kCandidates);
+  return tagger;
+}
+
+}  // namespace sru::models

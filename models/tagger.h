@@ -1,0 +1,41 @@
+// A tagger, which gives each token a label, as a program:
+//
+//   h_t     = the SRU layers over the embeddings of the tokens, or over features, in one direction or both
+//   log p_t = log softmax(W h_t + b)      over the labels, of which the most probable ones leave the backend
+#ifndef SRU_MODELS_TAGGER_H_
+#define SRU_MODELS_TAGGER_H_
+
+#include <variant>
+
+#include "absl/status/statusor.h"
+#include "kernels/program.h"
+#include "models/config.h"
+#include "models/safetensors.h"
+
+namespace sru::models {
+
+// The program and the names of its parts.
+struct Tagger {
+  kernels::Program program;
+  kernels::AxisId tokens = kernels::kNone;
+  // Inputs of tokens. One of `ids` and `features` is there.
+  kernels::InputId ids = kernels::kNone;
+  kernels::InputId features = kernels::kNone;  // [input_size]
+  kernels::InputId counts = kernels::kNone;    // how many labels a token gets: 0 to max_labels
+  kernels::ValueId layers = kernels::kNone;    // the Stack
+  // Output: [tokens][max_labels], the most probable first; a candidate's id is the label's index.
+  int labels = kernels::kNone;
+  int max_labels = 0;  // kMaxCandidates, or fewer if the model has fewer labels
+
+  const kernels::StackSpec& stack() const {
+    return std::get<kernels::ops::Stack>(program.operations[layers]).spec;
+  }
+};
+
+// From `embedding.weight` unless the model takes features, `encoder.*`, `out.weight` and, if it is there, `out.bias`. A tensor that
+// the model does not use is an error. The views are those of `tensors`.
+absl::StatusOr<Tagger> BuildTagger(const ModelConfig& config, const SafetensorsFile& tensors);
+
+}  // namespace sru::models
+
+#endif  // SRU_MODELS_TAGGER_H_
