@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/status.h"
 
 namespace sru::bench {
 namespace {
@@ -62,14 +63,11 @@ std::string RandomText(int tokens, absl::string_view end, std::mt19937_64* rando
 }
 
 absl::StatusOr<std::vector<v1::Query>> ReadQueries(const std::string& path) {
-  const auto error = [](auto... parts) {
-    return absl::InvalidArgumentError(absl::StrCat("--input: ", parts...));
-  };
-  auto lines = ReadLines(path);
-  if (!lines.ok()) return lines.status();
+  const auto error = [](auto... parts) { return InvalidArgument("--input: ", parts...); };
+  SRU_ASSIGN_OR_RETURN(auto lines, ReadLines(path));
   std::vector<v1::Query> queries;
-  for (size_t number = 0; number < lines->size(); ++number) {
-    const absl::string_view line = absl::StripSuffix((*lines)[number], "\r");
+  for (size_t number = 0; number < lines.size(); ++number) {
+    const absl::string_view line = absl::StripSuffix(lines[number], "\r");
     if (line.empty()) continue;
     const std::vector<std::string> fields = absl::StrSplit(line, '\t');
     if (fields.size() < 2) {
@@ -86,22 +84,22 @@ absl::StatusOr<std::vector<v1::Query>> ReadQueries(const std::string& path) {
 
 absl::StatusOr<std::vector<v1::Query>> DrawQueries(const AnswerRequestOptions& options) {
   const int count = options.distinct * std::min(options.queries, 64);
-  auto questions = DrawLengths(options.question, count, options.seed, "question");
-  if (!questions.ok()) return questions.status();
-  auto numbers = DrawLengths(options.passages, count, options.seed + 1, "passages");
-  if (!numbers.ok()) return numbers.status();
+  SRU_ASSIGN_OR_RETURN(auto questions,
+                       DrawLengths(options.question, count, options.seed, "question"));
+  SRU_ASSIGN_OR_RETURN(auto numbers,
+                       DrawLengths(options.passages, count, options.seed + 1, "passages"));
   int total = 0;
-  for (const int number : *numbers) total += number;
-  auto lengths = DrawLengths(options.passage, total, options.seed + 2, "passage");
-  if (!lengths.ok()) return lengths.status();
+  for (const int number : numbers) total += number;
+  SRU_ASSIGN_OR_RETURN(auto lengths,
+                       DrawLengths(options.passage, total, options.seed + 2, "passage"));
   std::mt19937_64 random(options.seed + 3);
   std::vector<v1::Query> queries;
   size_t next = 0;
   for (int i = 0; i < count; ++i) {
     v1::Query& query = queries.emplace_back();
-    query.set_question(RandomText((*questions)[i], "?", &random));
-    for (int k = 0; k < (*numbers)[i]; ++k) {
-      query.add_passages(RandomText((*lengths)[next++], ".", &random));
+    query.set_question(RandomText(questions[i], "?", &random));
+    for (int k = 0; k < numbers[i]; ++k) {
+      query.add_passages(RandomText(lengths[next++], ".", &random));
     }
   }
   return queries;
@@ -134,15 +132,13 @@ absl::StatusOr<std::vector<v1::AnswerRequest>> MakeAnswerRequests(
   const auto& features = info.reader().features();
   if (info.reader().pos_size() > 0 || info.reader().ner_size() > 0 ||
       std::find(features.begin(), features.end(), "lemma") != features.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--model: '", info.name(),
-                     "' needs tags of each token; expected a reader that takes plain text"));
+    return InvalidArgument("--model: '", info.name(),
+                           "' needs tags of each token; expected a reader that takes plain text");
   }
   std::vector<v1::Query> queries;
   if (!options.input.empty() || !options.passage.empty()) {
-    auto made = options.input.empty() ? DrawQueries(options) : ReadQueries(options.input);
-    if (!made.ok()) return made.status();
-    queries = *std::move(made);
+    SRU_ASSIGN_OR_RETURN(queries,
+                         options.input.empty() ? DrawQueries(options) : ReadQueries(options.input));
   } else {
     for (const absl::string_view question : kHarbourQuestions) {
       v1::Query& query = queries.emplace_back();
@@ -151,9 +147,9 @@ absl::StatusOr<std::vector<v1::AnswerRequest>> MakeAnswerRequests(
     }
   }
 
-  auto requests = MakeCalls<v1::AnswerRequest>(options, info.name(), queries, options.queries);
-  if (!requests.ok()) return requests.status();
-  for (v1::AnswerRequest& request : *requests) request.set_top_n(options.top_n);
+  SRU_ASSIGN_OR_RETURN(
+      auto requests, MakeCalls<v1::AnswerRequest>(options, info.name(), queries, options.queries));
+  for (v1::AnswerRequest& request : requests) request.set_top_n(options.top_n);
   return requests;
 }
 

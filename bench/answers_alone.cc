@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/status.h"
 #include "google/protobuf/empty.pb.h"
 
 namespace sru::bench {
@@ -39,10 +40,9 @@ absl::StatusOr<std::vector<std::string>> AnswersAlone(const LoadOptions& load,
     answers[request] = WithoutTimes(answer);
     return true;
   };
-  auto result = RunLoad(alone, requests);
-  if (!result.ok()) return result.status();
-  for (const auto& [code, message] : result->first_error) return absl::Status(code, message);
-  if (result->ok < alone.calls) return absl::CancelledError("ended before the check had begun");
+  SRU_ASSIGN_OR_RETURN(auto result, RunLoad(alone, requests));
+  for (const auto& [code, message] : result.first_error) return absl::Status(code, message);
+  if (result.ok < alone.calls) return absl::CancelledError("ended before the check had begun");
   return answers;
 }
 

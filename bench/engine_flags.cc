@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace sru::bench {
 
@@ -25,8 +24,7 @@ kernels::BackendOptions EngineFlags::Hardware() const {
 
 absl::StatusOr<kernels::Rounds> EngineFlags::Rounds() const {
   if (rounds < 1 || rounds > 1 << 20) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--rounds: expected 1 to ", 1 << 20, ", found ", rounds));
+    return InvalidArgument("--rounds: expected 1 to ", 1 << 20, ", found ", rounds);
   }
   kernels::Rounds result;
   result.most = rounds;

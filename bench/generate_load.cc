@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/mutex.h"
+#include "base/status.h"
 #include "bench/arrivals.h"
 #include "bench/loopback.h"
 #include "client/flag_set.h"
@@ -360,8 +361,7 @@ absl::Status Check(const GenerateLoadOptions& options) {
   status.Update(client::CheckAtLeast("texts", options.texts, 0));
   status.Update(client::CheckAtLeast("connections", options.connections, 1));
   if (status.ok() && !(options.rate >= 0 && options.rate <= 1e6)) {
-    status = absl::InvalidArgumentError(
-        absl::StrCat("--rate: expected 0 to 1000000, found ", options.rate));
+    status = InvalidArgument("--rate: expected 0 to 1000000, found ", options.rate);
   }
   if (status.ok() &&
       (options.duration <= absl::ZeroDuration() || options.warmup < absl::ZeroDuration())) {
@@ -369,8 +369,8 @@ absl::Status Check(const GenerateLoadOptions& options) {
         absl::InvalidArgumentError("--duration, --warmup: expected more than 0s, and 0s or more");
   }
   if (status.ok() && options.deadline <= absl::ZeroDuration()) {
-    status = absl::InvalidArgumentError(absl::StrCat("--deadline: expected more than 0s, found ",
-                                                     absl::FormatDuration(options.deadline)));
+    status = InvalidArgument("--deadline: expected more than 0s, found ",
+                             absl::FormatDuration(options.deadline));
   }
   return status;
 }
@@ -379,25 +379,19 @@ absl::Status Check(const GenerateLoadOptions& options) {
 
 absl::StatusOr<GenerateLoadResult> RunGenerateLoad(
     const GenerateLoadOptions& options, const std::vector<v1::GenerateRequest>& requests) {
-  if (absl::Status status = Check(options); !status.ok()) return status;
-  if (auto addresses = ResolveLoopback(options.address); !addresses.ok()) {
-    return addresses.status();
-  }
+  SRU_RETURN_UNLESS_OK(Check(options));
+  SRU_RETURN_UNLESS_OK(ResolveLoopback(options.address).status());
   std::vector<std::unique_ptr<Stub>> stubs;
   std::vector<std::unique_ptr<Stub>> idle_stubs;
   const int num_idle = (options.idle + kIdlePerConnection - 1) / kIdlePerConnection;
   for (int i = 0; i < options.connections + num_idle; ++i) {
     const bool idle = i >= options.connections;
-    absl::StatusOr<std::unique_ptr<Stub>> stub = Connect(options.address, idle, i);
-    if (!stub.ok()) return stub.status();
-    (idle ? idle_stubs : stubs).push_back(*std::move(stub));
+    SRU_ASSIGN_OR_RETURN(std::unique_ptr<Stub> stub, Connect(options.address, idle, i));
+    (idle ? idle_stubs : stubs).push_back(std::move(stub));
   }
   std::vector<std::vector<int32_t>> expected;
   if (options.check) {
-    absl::StatusOr<std::vector<std::vector<int32_t>>> texts =
-        RunInTurn(stubs[0].get(), requests, options.stop);
-    if (!texts.ok()) return texts.status();
-    expected = *std::move(texts);
+    SRU_ASSIGN_OR_RETURN(expected, RunInTurn(stubs[0].get(), requests, options.stop));
   }
   return GenerateRun(options, requests, std::move(stubs), std::move(idle_stubs),
                      std::move(expected))

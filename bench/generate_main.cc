@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 
+#include "base/status.h"
 #include "bench/commands.h"
 #include "bench/generate_load.h"
 #include "bench/generate_report.h"
@@ -33,9 +34,9 @@ a report.
 
 absl::StatusOr<std::vector<v1::GenerateRequest>> Prepare(const GenerateRequestOptions& options,
                                                          const std::string& address) {
-  auto model = FindModel(address, options.model, options.version, {"language_model"});
-  if (!model.ok()) return model.status();
-  return MakeGenerateRequests(options, *model);
+  SRU_ASSIGN_OR_RETURN(auto model,
+                       FindModel(address, options.model, options.version, {"language_model"}));
+  return MakeGenerateRequests(options, model);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "client/names.h"
 
 namespace sru::bench {
@@ -27,17 +28,16 @@ absl::StatusOr<std::vector<v1::GenerateRequest>> MakeGenerateRequests(
   absl::Status status = client::ParsePriority(options.priority, &priority);
   status.Update(CheckRange("distinct", options.distinct, 1, kMaxDistinct));
   if (!status.ok()) return status;
-  auto prompts = DrawLengths(options.prompt, options.distinct, options.seed, "prompt");
-  if (!prompts.ok()) return prompts.status();
-  auto outputs = DrawLengths(options.output, options.distinct, options.seed + 1, "output");
-  if (!outputs.ok()) return outputs.status();
+  SRU_ASSIGN_OR_RETURN(auto prompts,
+                       DrawLengths(options.prompt, options.distinct, options.seed, "prompt"));
+  SRU_ASSIGN_OR_RETURN(auto outputs,
+                       DrawLengths(options.output, options.distinct, options.seed + 1, "output"));
   if (options.shared_prefix < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--shared_prefix: expected 0 or more, found ", options.shared_prefix));
+    return InvalidArgument("--shared_prefix: expected 0 or more, found ", options.shared_prefix);
   }
   if (info.vocabulary_size() < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--model: '", info.name(), "' takes no tokens; expected a language model"));
+    return InvalidArgument("--model: '", info.name(),
+                           "' takes no tokens; expected a language model");
   }
   std::mt19937_64 random(options.seed + 2);
   const auto draw_id = [&] { return static_cast<int32_t>(random() % info.vocabulary_size()); };
@@ -51,10 +51,10 @@ absl::StatusOr<std::vector<v1::GenerateRequest>> MakeGenerateRequests(
     request.set_version(options.version);
     request.set_priority(priority);
     auto* ids = request.mutable_prompt()->mutable_token_ids()->mutable_values();
-    for (int k = 0; k < (*prompts)[i]; ++k) {
+    for (int k = 0; k < prompts[i]; ++k) {
       ids->Add(k < options.shared_prefix ? prefix[k] : draw_id());
     }
-    request.set_max_new_tokens((*outputs)[i]);
+    request.set_max_new_tokens(outputs[i]);
     request.mutable_sampling()->set_temperature(options.temperature);
     request.mutable_sampling()->set_top_k(options.top_k);
     request.mutable_sampling()->set_top_p(options.top_p);

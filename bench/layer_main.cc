@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/status.h"
 #include "bench/commands.h"
 #include "bench/engine_flags.h"
 #include "bench/load_flags.h"
@@ -59,9 +60,7 @@ struct LayerFlags {
 absl::StatusOr<std::vector<kernels::LayerBenchOptions>> Cells(const LayerFlags& flags) {
   std::vector<kernels::DataType> dtypes;
   for (absl::string_view name : absl::StrSplit(flags.dtype, ',')) {
-    auto dtype = ParseDataType(name);
-    if (!dtype.ok()) return dtype.status();
-    dtypes.push_back(*dtype);
+    SRU_ASSIGN_OR_RETURN(dtypes.emplace_back(), ParseDataType(name));
   }
   auto hidden = ParseNumbers("hidden", flags.grid ? "64,128,256,512" : flags.hidden, 1, 1 << 14);
   auto length = ParseNumbers("length", flags.grid ? "8,32,128,512" : flags.length, 1, 1 << 16);
@@ -77,15 +76,13 @@ absl::StatusOr<std::vector<kernels::LayerBenchOptions>> Cells(const LayerFlags& 
         kernels::ArrangementNames(flags.engine.Hardware(), &arrangements);
     if (!status.ok()) return absl::InvalidArgumentError(status.message());
   }
-  auto rounds = flags.engine.Rounds();
-  if (!rounds.ok()) return rounds.status();
   std::vector<kernels::LayerBenchOptions> cells;
   kernels::LayerBenchOptions cell;
   cell.backend = flags.engine.backend;
   cell.hardware = flags.engine.Hardware();
   cell.input = flags.input;
   cell.layers = flags.grid ? 2 : flags.layers;
-  cell.rounds = *rounds;
+  SRU_ASSIGN_OR_RETURN(cell.rounds, flags.engine.Rounds());
   for (kernels::DataType dtype : dtypes) {
     for (int d : *directions) {
       for (int h : *hidden) {

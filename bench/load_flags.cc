@@ -2,7 +2,7 @@
 
 #include <iostream>
 
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "bench/answers_alone.h"
 #include "bench/commands.h"
 #include "bench/loopback.h"
@@ -39,8 +39,8 @@ std::optional<int> ParseFlags(const std::string& command, const char* usage,
                               const std::vector<std::string>& args, client::FlagSet* flags) {
   auto positional = flags->Parse(args);
   if (positional.ok() && !positional->empty() && !flags->help_requested()) {
-    positional = absl::InvalidArgumentError(
-        absl::StrCat("unexpected argument '", positional->front(), "'; flags begin with --"));
+    positional =
+        InvalidArgument("unexpected argument '", positional->front(), "'; flags begin with --");
   }
   if (!positional.ok()) {
     std::cerr << "sru_bench " << command << ": " << positional.status().message() << "\nsru_bench "
@@ -56,30 +56,25 @@ std::optional<int> ParseFlags(const std::string& command, const char* usage,
 
 absl::StatusOr<v1::ModelInfo> FindModel(const std::string& address, const std::string& model,
                                         int64_t version, const std::vector<std::string>& tasks) {
-  if (auto addresses = ResolveLoopback(address); !addresses.ok()) return addresses.status();
+  SRU_RETURN_UNLESS_OK(ResolveLoopback(address).status());
   client::ConnectOptions connect;
   connect.address = address;
   connect.max_attempts = 1;
-  auto client = client::Client::Create(connect);
-  if (!client.ok()) return client.status();
-  return client::FindModel(**client, model, version, tasks);
+  SRU_ASSIGN_OR_RETURN(auto client, client::Client::Create(connect));
+  return client::FindModel(*client, model, version, tasks);
 }
 
 absl::StatusOr<std::vector<std::string>> PrepareRequests(const RequestOptions& options,
                                                          LoadOptions* load) {
-  auto method = MethodPath(options);
-  if (!method.ok()) return method.status();
-  load->method = *std::move(method);
+  SRU_ASSIGN_OR_RETURN(load->method, MethodPath(options));
   load->seed = options.seed;
   // This must fail before anything is sent anywhere.
-  if (auto addresses = ResolveLoopback(load->address); !addresses.ok()) return addresses.status();
+  SRU_RETURN_UNLESS_OK(ResolveLoopback(load->address).status());
   v1::ModelInfo info;
   if (NeedModel(options)) {
     std::vector<std::string> tasks = {"classifier", "encoder"};
     if (options.method == "score") tasks = {"language_model"};
-    auto model = FindModel(load->address, options.model, options.version, tasks);
-    if (!model.ok()) return model.status();
-    info = *std::move(model);
+    SRU_ASSIGN_OR_RETURN(info, FindModel(load->address, options.model, options.version, tasks));
   }
   return MakeRequests(options, info);
 }

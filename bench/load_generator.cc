@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "base/status.h"
 #include "bench/arrivals.h"
 #include "bench/h2_connection.h"
 #include "bench/loopback.h"
@@ -295,9 +296,7 @@ class Worker {
 };
 
 absl::Status CheckOptions(const LoadOptions& options) {
-  const auto error = [](auto... parts) {
-    return absl::InvalidArgumentError(absl::StrCat(parts...));
-  };
+  const auto error = [](auto... parts) { return InvalidArgument(parts...); };
   if (options.in_flight < 1 || options.in_flight > 100000) {
     return error("in_flight: expected 1 to 100000, found ", options.in_flight);
   }
@@ -337,11 +336,10 @@ absl::Status CheckOptions(const LoadOptions& options) {
 
 absl::StatusOr<LoadResult> RunLoad(const LoadOptions& options,
                                    const std::vector<std::string>& requests) {
-  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(CheckOptions(options));
   if (requests.empty()) return absl::InvalidArgumentError("requests: expected at least one");
 
-  auto addresses = ResolveLoopback(options.address);
-  if (!addresses.ok()) return addresses.status();
+  SRU_ASSIGN_OR_RETURN(auto addresses, ResolveLoopback(options.address));
 
   Run run;
   run.options = &options;
@@ -361,7 +359,7 @@ absl::StatusOr<LoadResult> RunLoad(const LoadOptions& options,
         options.seed + static_cast<uint64_t>(i)));
   }
   for (int i = 0; i < options.connections; ++i) {
-    if (absl::Status status = workers[i % threads]->Connect(*addresses); !status.ok()) {
+    if (absl::Status status = workers[i % threads]->Connect(addresses); !status.ok()) {
       return absl::Status(status.code(),
                           absl::StrCat(status.message(), " (", options.address, ")"));
     }

@@ -8,10 +8,10 @@
 
 #include <cstring>
 
-#include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/status.h"
 
 namespace sru::bench {
 namespace {
@@ -36,9 +36,8 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveLoopback(const std::string& ad
     sockaddr_un local = {};
     local.sun_family = AF_UNIX;
     if (path.empty() || path.size() >= sizeof(local.sun_path)) {
-      return absl::InvalidArgumentError(absl::StrCat("address: expected a path of 1 to ",
-                                                     sizeof(local.sun_path) - 1,
-                                                     " bytes after unix:, found ", path.size()));
+      return InvalidArgument("address: expected a path of 1 to ", sizeof(local.sun_path) - 1,
+                             " bytes after unix:, found ", path.size());
     }
     std::memcpy(local.sun_path, path.data(), path.size());
     return std::vector<SocketAddress>{
@@ -48,8 +47,7 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveLoopback(const std::string& ad
   int port = 0;
   if (colon == std::string::npos || colon == 0 ||
       !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 || port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("address: expected HOST:PORT on this machine, found '", address, "'"));
+    return InvalidArgument("address: expected HOST:PORT on this machine, found '", address, "'");
   }
   std::string host = address.substr(0, colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
@@ -60,8 +58,7 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveLoopback(const std::string& ad
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
   if (error != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("address: cannot resolve '", host, "': ", gai_strerror(error)));
+    return InvalidArgument("address: cannot resolve '", host, "': ", gai_strerror(error));
   }
   std::vector<SocketAddress> addresses;
   bool all_loopback = found != nullptr;
@@ -71,11 +68,11 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveLoopback(const std::string& ad
   }
   freeaddrinfo(found);
   if (!all_loopback) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("address: '", host,
-                     "' is not this machine. This tool makes overload on purpose and talks to "
-                     "loopback addresses only: run it on the server's machine, with "
-                     "--address=localhost:PORT"));
+    return InvalidArgument(
+        "address: '", host,
+        "' is not this machine. This tool makes overload on purpose and talks to "
+        "loopback addresses only: run it on the server's machine, with "
+        "--address=localhost:PORT");
   }
   return addresses;
 }

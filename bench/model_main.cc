@@ -5,6 +5,7 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/status.h"
 #include "bench/commands.h"
 #include "bench/engine_flags.h"
 #include "bench/load_flags.h"
@@ -91,12 +93,8 @@ struct Plan {
 
 absl::StatusOr<Plan> MakePlan(const ModelFlags& flags) {
   Plan plan;
-  auto dtype = ParseDataType(flags.dtype);
-  if (!dtype.ok()) return dtype.status();
-  plan.dtype = *dtype;
-  auto output = ParseOutputKind(flags.output);
-  if (!output.ok()) return output.status();
-  plan.output = *output;
+  SRU_ASSIGN_OR_RETURN(plan.dtype, ParseDataType(flags.dtype));
+  SRU_ASSIGN_OR_RETURN(plan.output, ParseOutputKind(flags.output));
   for (absl::string_view name : absl::StrSplit(flags.what, ',')) {
     if (name == "batches") {
       plan.batches = true;
@@ -105,31 +103,24 @@ absl::StatusOr<Plan> MakePlan(const ModelFlags& flags) {
     } else if (name == "lengths") {
       plan.lengths = true;
     } else {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "--what: expected batches, ragged and lengths with commas between them, found '", name,
-          "'"));
+          "'");
     }
   }
-  auto length = ParseNumbers("length", flags.length, 1, 1 << 16);
-  if (!length.ok()) return length.status();
-  plan.length = *std::move(length);
-  auto batch = ParseNumbers("batch", flags.batch, 1, 1 << 16);
-  if (!batch.ok()) return batch.status();
-  plan.batch = *std::move(batch);
+  SRU_ASSIGN_OR_RETURN(plan.length, ParseNumbers("length", flags.length, 1, 1 << 16));
+  SRU_ASSIGN_OR_RETURN(plan.batch, ParseNumbers("batch", flags.batch, 1, 1 << 16));
   const int64_t most = int64_t{*std::max_element(plan.length.begin(), plan.length.end())} *
                        *std::max_element(plan.batch.begin(), plan.batch.end());
   if (most > 1 << 20) {
-    return absl::InvalidArgumentError(absl::StrCat("--length, --batch: expected at most ", 1 << 20,
-                                                   " tokens in a batch, found ", most));
+    return InvalidArgument("--length, --batch: expected at most ", 1 << 20,
+                           " tokens in a batch, found ", most);
   }
   if (flags.tokens < 64 || flags.tokens > 1 << 20) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--tokens: expected 64 to ", 1 << 20, ", found ", flags.tokens));
+    return InvalidArgument("--tokens: expected 64 to ", 1 << 20, ", found ", flags.tokens);
   }
   for (int l = 8; l <= flags.tokens; l *= 2) plan.growing.push_back(l);
-  auto rounds = flags.engine.Rounds();
-  if (!rounds.ok()) return rounds.status();
-  plan.rounds = *rounds;
+  SRU_ASSIGN_OR_RETURN(plan.rounds, flags.engine.Rounds());
   return plan;
 }
 
@@ -142,13 +133,13 @@ absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const ModelFlags&
       !status.ok()) {
     return models::ToAbslStatus(status);
   }
-  auto list = models::ListRepository(flags.model_repository, flags.version == 0
-                                                                 ? models::VersionPolicy::Latest(1)
-                                                                 : models::VersionPolicy::All());
-  if (!list.ok()) return list.status();
+  SRU_ASSIGN_OR_RETURN(auto list,
+                       models::ListRepository(flags.model_repository,
+                                              flags.version == 0 ? models::VersionPolicy::Latest(1)
+                                                                 : models::VersionPolicy::All()));
   std::vector<models::ModelLocation> found;
   std::vector<std::string> names;
-  for (const models::ModelLocation& location : *list) {
+  for (const models::ModelLocation& location : list) {
     names.push_back(absl::StrCat(location.name, " version ", location.version));
     if (!flags.model.empty() && location.name != flags.model) continue;
     if (flags.version != 0 && location.version != flags.version) continue;
@@ -156,17 +147,15 @@ absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const ModelFlags&
     if (config.ok() && config->task != models::Task::kClassifier &&
         config->task != models::Task::kEncoder) {
       if (flags.model.empty()) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("--model: expected a classifier or an encoder, found '", location.name,
-                       "', which is a ", models::TaskName(config->task)));
+      return InvalidArgument("--model: expected a classifier or an encoder, found '", location.name,
+                             "', which is a ", models::TaskName(config->task));
     }
     found.push_back(location);
   }
   if (found.size() != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(found.empty() ? "--model, --version: there is no such model"
-                                   : "--model: expected a name, as there are several models",
-                     "; the repository has ", absl::StrJoin(names, ", ")));
+    return InvalidArgument(found.empty() ? "--model, --version: there is no such model"
+                                         : "--model: expected a name, as there are several models",
+                           "; the repository has ", absl::StrJoin(names, ", "));
   }
   kernels::CompileOptions compile;
   compile.dtype = plan.dtype;
@@ -221,21 +210,19 @@ class Measurement {
         progress_->Begin(absl::StrCat("batches: length ", length, ", batch ", batch));
         std::vector<ModelTimer> timers;
         timers.push_back(NewTimer());
-        absl::Status status = timers[0].Prepare(std::vector<int>(batch, length));
-        if (!status.ok()) return status;
+        SRU_RETURN_UNLESS_OK(timers[0].Prepare(std::vector<int>(batch, length)));
         int rounds = 0;
-        auto us = Time(timers, &rounds);
-        if (!us.ok()) return us.status();
+        SRU_ASSIGN_OR_RETURN(auto us, Time(timers, &rounds));
         const double tokens = timers[0].num_tokens();
-        const double rate = tokens / (*us)[0] * 1e6;
+        const double rate = tokens / us[0] * 1e6;
         json_["batches"].push_back({{"length", length},
                                     {"batch", batch},
                                     {"rounds", rounds},
-                                    {"batch_us", (*us)[0]},
+                                    {"batch_us", us[0]},
                                     {"tokens_per_s", rate}});
-        Print(table, {absl::StrCat(length), absl::StrCat(batch), absl::StrFormat("%.1f", (*us)[0]),
+        Print(table, {absl::StrCat(length), absl::StrCat(batch), absl::StrFormat("%.1f", us[0]),
                       FormatCount(static_cast<int64_t>(rate)),
-                      absl::StrFormat("%.3f", (*us)[0] / tokens), absl::StrCat(rounds)});
+                      absl::StrFormat("%.3f", us[0] / tokens), absl::StrCat(rounds)});
       }
     }
     return absl::OkStatus();
@@ -261,17 +248,16 @@ class Measurement {
         status.Update(timers[1].Prepare(RaggedLengths(batch, length, /*seed=*/1)));
         if (!status.ok()) return status;
         int rounds = 0;
-        auto us = Time(timers, &rounds);
-        if (!us.ok()) return us.status();
-        const double ratio = (*us)[1] / (*us)[0];
+        SRU_ASSIGN_OR_RETURN(auto us, Time(timers, &rounds));
+        const double ratio = us[1] / us[0];
         json_["ragged"].push_back({{"length", length},
                                    {"batch", batch},
                                    {"rounds", rounds},
-                                   {"dense_us", (*us)[0]},
-                                   {"ragged_us", (*us)[1]},
+                                   {"dense_us", us[0]},
+                                   {"ragged_us", us[1]},
                                    {"ratio", ratio}});
-        Print(table, {absl::StrCat(length), absl::StrCat(batch), absl::StrFormat("%.1f", (*us)[0]),
-                      absl::StrFormat("%.1f", (*us)[1]), absl::StrFormat("%.3f", ratio),
+        Print(table, {absl::StrCat(length), absl::StrCat(batch), absl::StrFormat("%.1f", us[0]),
+                      absl::StrFormat("%.1f", us[1]), absl::StrFormat("%.3f", ratio),
                       absl::StrCat(rounds)});
       }
     }
@@ -297,12 +283,10 @@ class Measurement {
     }
     for (int length : plan_.growing) {
       timers.push_back(NewTimer());
-      absl::Status status = timers.back().Prepare(std::vector<int>(tokens / length, length));
-      if (!status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(timers.back().Prepare(std::vector<int>(tokens / length, length)));
     }
     int rounds = 0;
-    auto us = Time(timers, &rounds);
-    if (!us.ok()) return us.status();
+    SRU_ASSIGN_OR_RETURN(auto us, Time(timers, &rounds));
 
     size_t base = 0;  // the length that the others are compared with
     while (base + 1 < plan_.growing.size() && plan_.growing[base] < 64) ++base;
@@ -318,8 +302,8 @@ class Measurement {
                 << " rounds\n";
     }
     for (size_t i = 0; i < plan_.growing.size(); ++i) {
-      const double per_token = (*us)[i] / tokens;
-      const double ratio = (*us)[i] / (*us)[base];
+      const double per_token = us[i] / tokens;
+      const double ratio = us[i] / us[base];
       json_["lengths"].push_back({{"length", plan_.growing[i]},
                                   {"batch", tokens / plan_.growing[i]},
                                   {"rounds", rounds},
@@ -389,7 +373,7 @@ class CommandLoop {
       }
       length_ = length;
       batch_ = batch;
-      products_.clear();
+      products_.reset();
     }
     if (command == "encode") return Encode(words);
     return command == "time" ? TimeRuns(words) : TimeProducts(words);
@@ -412,18 +396,16 @@ class CommandLoop {
     words >> repeat;
     if (!words || repeat < 1) return Error("REPEAT: expected a positive number");
     try {
-      if (products_.empty()) {
-        products_ = kernels::BareProducts(spec_, dtype_, timer_.num_tokens());
-        for (kernels::BareProduct& product : products_) product.Run();  // touches the pages
+      if (!products_.has_value()) {
+        products_.emplace(dtype_).Add(timer_.num_tokens(), spec_);
+        products_->Run();  // touches the pages
       }
       const double us = kernels::Microseconds([&] {
-        for (int i = 0; i < repeat; ++i) {
-          for (kernels::BareProduct& product : products_) product.Run();
-        }
+        for (int i = 0; i < repeat; ++i) products_->Run();
       });
       return {{"us", us / repeat}};
     } catch (const std::exception& e) {  // of oneDNN
-      products_.clear();
+      products_.reset();
       return Error(e.what());
     }
   }
@@ -459,7 +441,8 @@ class CommandLoop {
   const kernels::StackSpec& spec_;
   const kernels::DataType dtype_;
   ModelTimer timer_;
-  std::vector<kernels::BareProduct> products_;  // for the last shape, made when first asked for
+  std::optional<kernels::BareProductList>
+      products_;  // for the last shape, made when first asked for
   int length_ = 0;
   int batch_ = 0;
 };

@@ -1,6 +1,6 @@
 #include "bench/model_timer.h"
 
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "models/kernel_status.h"
 
 namespace sru::bench {
@@ -9,8 +9,7 @@ absl::StatusOr<OutputKind> ParseOutputKind(absl::string_view name) {
   if (name == "auto") return OutputKind::kAuto;
   if (name == "tokens") return OutputKind::kTokens;
   if (name == "states") return OutputKind::kStates;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--output: expected auto, tokens or states, found '", name, "'"));
+  return InvalidArgument("--output: expected auto, tokens or states, found '", name, "'");
 }
 
 std::vector<int> RaggedLengths(int count, int mean, unsigned seed) {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/status.h"
 #include "client/client.h"
 #include "google/protobuf/repeated_ptr_field.h"
 #include "inference/open_inference.pb.h"
@@ -111,27 +112,26 @@ inference::ModelInferRequest OpenInferenceRequest(const RequestOptions& options,
 }
 
 absl::StatusOr<std::vector<v1::Sequence>> ReadTexts(const std::string& path) {
-  auto lines = ReadLines(path);
-  if (!lines.ok()) return lines.status();
+  SRU_ASSIGN_OR_RETURN(auto lines, ReadLines(path));
   std::vector<v1::Sequence> sequences;
-  for (const std::string& line : *lines) {
+  for (const std::string& line : lines) {
     const absl::string_view text = absl::StripAsciiWhitespace(line);
     if (!text.empty()) sequences.push_back(client::TextSequence(text));
   }
   if (sequences.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("--input: the file '", path, "' has no text"));
+    return InvalidArgument("--input: the file '", path, "' has no text");
   }
   return sequences;
 }
 
 absl::StatusOr<std::vector<v1::Sequence>> DrawSequences(const SequenceOptions& options,
                                                         int distinct, const v1::ModelInfo& info) {
-  auto lengths =
-      DrawLengths(options.lengths, distinct * std::min(options.sequences, 64), options.seed);
-  if (!lengths.ok()) return lengths.status();
+  SRU_ASSIGN_OR_RETURN(
+      auto lengths,
+      DrawLengths(options.lengths, distinct * std::min(options.sequences, 64), options.seed));
   std::mt19937_64 random(options.seed + 1);
   std::vector<v1::Sequence> sequences;
-  for (const int length : *lengths) {
+  for (const int length : lengths) {
     v1::Sequence& sequence = sequences.emplace_back();
     if (info.vocabulary_size() > 0) {
       auto* ids = sequence.mutable_token_ids()->mutable_values();
@@ -156,10 +156,10 @@ absl::StatusOr<std::vector<std::string>> MakeSerialized(const RequestOptions& op
                                                         const std::string& model,
                                                         const std::vector<v1::Sequence>& sequences,
                                                         const Convert& convert) {
-  auto requests = MakeCalls<Request>(options, model, sequences, options.sequences);
-  if (!requests.ok()) return requests.status();
+  SRU_ASSIGN_OR_RETURN(auto requests,
+                       MakeCalls<Request>(options, model, sequences, options.sequences));
   std::vector<std::string> serialized;
-  for (const Request& request : *requests) {
+  for (const Request& request : requests) {
     serialized.push_back(convert(request).SerializeAsString());
   }
   return serialized;
@@ -174,10 +174,10 @@ absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, in
   double sigma = 0;
   if (name == "lognormal" && parts.size() == 4) {
     if (!absl::SimpleAtod(parts[2], &sigma) || !(sigma > 0 && sigma <= kMaxSigma)) {
-      return absl::InvalidArgumentError(absl::StrCat("--", flag,
-                                                     ": expected a SIGMA of more than 0 "
-                                                     "and at most ",
-                                                     kMaxSigma, ", found '", parts[2], "'"));
+      return InvalidArgument("--", flag,
+                             ": expected a SIGMA of more than 0 "
+                             "and at most ",
+                             kMaxSigma, ", found '", parts[2], "'");
     }
     parts.erase(parts.begin() + 2);
   }
@@ -185,8 +185,8 @@ absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, in
   for (size_t i = 1; i < parts.size(); ++i) {
     int number = 0;
     if (!absl::SimpleAtoi(parts[i], &number) || number < 1 || number > kMaxLength) {
-      return absl::InvalidArgumentError(absl::StrCat("--", flag, ": expected numbers from 1 to ",
-                                                     kMaxLength, ", found '", parts[i], "'"));
+      return InvalidArgument("--", flag, ": expected numbers from 1 to ", kMaxLength, ", found '",
+                             parts[i], "'");
     }
     numbers.push_back(number);
   }
@@ -215,8 +215,8 @@ absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, in
   } else if (name == "lognormal" && has_bounds && sigma > 0) {
     fill(std::lognormal_distribution<double>(std::log(numbers[0]), sigma));
   } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, ": expected ", kLengthsHelp, ", found '", specification, "'"));
+    return InvalidArgument("--", flag, ": expected ", kLengthsHelp, ", found '", specification,
+                           "'");
   }
   return lengths;
 }
@@ -224,7 +224,7 @@ absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, in
 absl::StatusOr<std::vector<std::string>> ReadLines(const std::string& path) {
   std::ifstream file(path);
   if (!file) {
-    return absl::InvalidArgumentError(absl::StrCat("--input: cannot read the file '", path, "'"));
+    return InvalidArgument("--input: cannot read the file '", path, "'");
   }
   std::vector<std::string> lines;
   for (std::string line; std::getline(file, line);) lines.push_back(std::move(line));
@@ -278,38 +278,37 @@ absl::StatusOr<std::string> MethodPath(const RequestOptions& options) {
   if (options.method == "encode") path = "/sru.v1.InferenceService/Encode";
   if (options.method == "score") path = "/sru.v1.InferenceService/Score";
   if (path.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--method: expected classify, encode or score, found '", options.method, "'"));
+    return InvalidArgument("--method: expected classify, encode or score, found '", options.method,
+                           "'");
   }
   if (options.protocol == "native") return path;
   if (options.protocol == kOpenInference) {
     return std::string("/inference.GRPCInferenceService/ModelInfer");
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--protocol: expected native or open_inference, found '", options.protocol, "'"));
+  return InvalidArgument("--protocol: expected native or open_inference, found '", options.protocol,
+                         "'");
 }
 
 absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& options,
                                                       const v1::ModelInfo& info) {
-  auto sequences = MakeSequences(options, kNumDrawn, info, kQuestions);
-  if (!sequences.ok()) return sequences.status();
+  SRU_ASSIGN_OR_RETURN(auto sequences, MakeSequences(options, kNumDrawn, info, kQuestions));
   const auto as_it_is = [](const auto& request) -> const auto& { return request; };
   if (options.protocol == kOpenInference) {
     return MakeSerialized<v1::ClassifyRequest>(
-        options, options.model.empty() ? info.name() : options.model, *sequences,
+        options, options.model.empty() ? info.name() : options.model, sequences,
         [&](const v1::ClassifyRequest& native) { return OpenInferenceRequest(options, native); });
   }
   if (options.method == "score") {
-    return MakeSerialized<v1::ScoreRequest>(options, options.model, *sequences, as_it_is);
+    return MakeSerialized<v1::ScoreRequest>(options, options.model, sequences, as_it_is);
   }
   if (options.method == "encode") {
     return MakeSerialized<v1::EncodeRequest>(
-        options, options.model, *sequences, [](v1::EncodeRequest request) {
+        options, options.model, sequences, [](v1::EncodeRequest request) {
           request.set_output_format(v1::OUTPUT_FORMAT_RAW_FLOAT32);
           return request;
         });
   }
-  return MakeSerialized<v1::ClassifyRequest>(options, options.model, *sequences, as_it_is);
+  return MakeSerialized<v1::ClassifyRequest>(options, options.model, sequences, as_it_is);
 }
 
 }  // namespace sru::bench

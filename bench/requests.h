@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/status.h"
 #include "client/flag_set.h"
 #include "client/names.h"
 #include "sru/v1/inference.pb.h"
@@ -68,9 +69,7 @@ template <typename Request, typename Item>
 absl::StatusOr<std::vector<Request>> MakeCalls(const CallOptions& options, const std::string& model,
                                                const std::vector<Item>& items, int per_call) {
   v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
-  if (absl::Status status = client::ParsePriority(options.priority, &priority); !status.ok()) {
-    return status;
-  }
+  SRU_RETURN_UNLESS_OK(client::ParsePriority(options.priority, &priority));
   std::vector<Request> requests((items.size() + per_call - 1) / per_call);
   size_t next = 0;
   for (Request& request : requests) {

@@ -5,10 +5,10 @@
 #include <cstdio>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/status.h"
 
 namespace sru::bench {
 
@@ -18,9 +18,8 @@ absl::StatusOr<std::vector<int>> ParseNumbers(absl::string_view flag, absl::stri
   for (absl::string_view part : absl::StrSplit(text, ',')) {
     int number = 0;
     if (!absl::SimpleAtoi(part, &number) || number < low || number > high) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--", flag, ": expected numbers from ", low, " to ", high,
-                       " with commas between them, such as 8,32, found '", text, "'"));
+      return InvalidArgument("--", flag, ": expected numbers from ", low, " to ", high,
+                             " with commas between them, such as 8,32, found '", text, "'");
     }
     numbers.push_back(number);
   }
@@ -30,8 +29,8 @@ absl::StatusOr<std::vector<int>> ParseNumbers(absl::string_view flag, absl::stri
 absl::StatusOr<kernels::DataType> ParseDataType(absl::string_view name) {
   kernels::DataType dtype = kernels::DataType::kFloat32;
   if (kernels::ParseDataType({name.data(), name.size()}, &dtype)) return dtype;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--dtype: expected ", kernels::ListNames<kernels::DataTypeName>(), ", found '", name, "'"));
+  return InvalidArgument("--dtype: expected ", kernels::ListNames<kernels::DataTypeName>(),
+                         ", found '", name, "'");
 }
 
 MeasureProgress::MeasureProgress(int steps)

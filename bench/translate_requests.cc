@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/status.h"
 
 namespace sru::bench {
 namespace {
@@ -44,28 +44,20 @@ void TranslateRequestOptions::AddFlags(client::FlagSet* flags) {
 
 absl::StatusOr<std::vector<v1::TranslateRequest>> MakeTranslateRequests(
     const TranslateRequestOptions& options, const v1::ModelInfo& info) {
-  if (absl::Status status = CheckRange("distinct", options.distinct, 1, kMaxDistinct);
-      !status.ok()) {
-    return status;
-  }
+  SRU_RETURN_UNLESS_OK(CheckRange("distinct", options.distinct, 1, kMaxDistinct));
   if (!options.lengths.empty() && info.vocabulary_size() < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--model: '", info.name(), "' takes no tokens; expected a translator"));
+    return InvalidArgument("--model: '", info.name(), "' takes no tokens; expected a translator");
   }
-  auto sequences = MakeSequences(options, options.distinct, info, kSentences);
-  if (!sequences.ok()) return sequences.status();
-  auto requests =
-      MakeCalls<v1::TranslateRequest>(options, info.name(), *sequences, options.sequences);
-  if (!requests.ok()) return requests.status();
-  std::vector<int> outputs(requests->size(), 0);
+  SRU_ASSIGN_OR_RETURN(auto sequences, MakeSequences(options, options.distinct, info, kSentences));
+  SRU_ASSIGN_OR_RETURN(auto requests, MakeCalls<v1::TranslateRequest>(
+                                          options, info.name(), sequences, options.sequences));
+  std::vector<int> outputs(requests.size(), 0);
   if (!options.output.empty()) {
-    auto drawn =
-        DrawLengths(options.output, static_cast<int>(outputs.size()), options.seed + 2, "output");
-    if (!drawn.ok()) return drawn.status();
-    outputs = *std::move(drawn);
+    SRU_ASSIGN_OR_RETURN(outputs, DrawLengths(options.output, static_cast<int>(outputs.size()),
+                                              options.seed + 2, "output"));
   }
-  for (size_t i = 0; i < requests->size(); ++i) {
-    v1::TranslateRequest& request = (*requests)[i];
+  for (size_t i = 0; i < requests.size(); ++i) {
+    v1::TranslateRequest& request = requests[i];
     request.set_beam_size(options.beam_size);
     request.set_num_hypotheses(options.num_hypotheses);
     request.set_max_new_tokens(outputs[i]);

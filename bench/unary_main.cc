@@ -1,5 +1,6 @@
 // sru_bench load, answer and translate: unary calls of one method, in a closed or an open loop.
 #include "absl/status/statusor.h"
+#include "base/status.h"
 #include "bench/answer_requests.h"
 #include "bench/commands.h"
 #include "bench/load_flags.h"
@@ -90,12 +91,11 @@ absl::StatusOr<std::vector<std::string>> PrepareFor(const char* method, const ch
                                                     LoadOptions* load) {
   load->method = method;
   load->seed = options.seed;
-  auto model = FindModel(load->address, options.model, options.version, {task});
-  if (!model.ok()) return model.status();
-  auto requests = make(options, *model);
-  if (!requests.ok()) return requests.status();
+  SRU_ASSIGN_OR_RETURN(auto model,
+                       FindModel(load->address, options.model, options.version, {task}));
+  SRU_ASSIGN_OR_RETURN(auto requests, make(options, model));
   std::vector<std::string> serialized;
-  for (const auto& request : *requests) serialized.push_back(request.SerializeAsString());
+  for (const auto& request : requests) serialized.push_back(request.SerializeAsString());
   return serialized;
 }
 

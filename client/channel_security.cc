@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/status.h"
 #include "client/address.h"
 #include "client/tls_diagnosis.h"
 #include "grpcpp/security/credentials.h"
@@ -24,20 +25,18 @@ absl::StatusOr<std::string> ReadFile(absl::string_view option, const std::string
   std::ifstream file(path, std::ios::binary);
   std::string bytes(std::istreambuf_iterator<char>(file), {});
   if (!file.is_open() || bytes.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(option, ": cannot read '", path, "', or it is ", "empty"));
+    return InvalidArgument(option, ": cannot read '", path, "', or it is ", "empty");
   }
   return bytes;
 }
 
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
-  absl::StatusOr<std::string> text = ReadFile("token_file", path);
-  if (!text.ok()) return text.status();
-  const absl::string_view token = absl::StripAsciiWhitespace(*text);
+  SRU_ASSIGN_OR_RETURN(std::string text, ReadFile("token_file", path));
+  const absl::string_view token = absl::StripAsciiWhitespace(text);
   const auto visible = [](char c) { return c > 0x20 && c < 0x7f; };
   if (token.empty() || !std::all_of(token.begin(), token.end(), visible)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("token_file: expected one token of visible ASCII characters in '", path, "'"));
+    return InvalidArgument("token_file: expected one token of visible ASCII characters in '", path,
+                           "'");
   }
   return std::string(token);
 }
@@ -51,10 +50,10 @@ bool WantsTls(const ConnectOptions& options) {
 
 absl::StatusOr<TlsFiles> ReadTlsFiles(const ConnectOptions& options) {
   if (options.tls_cert.empty() != options.tls_key.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.tls_cert.empty() ? "tls_cert: expected the certificate of tls_key"
-                                              : "tls_key: expected the key of tls_cert",
-                     ", found nothing"));
+    return InvalidArgument(options.tls_cert.empty()
+                               ? "tls_cert: expected the certificate of tls_key"
+                               : "tls_key: expected the key of tls_cert",
+                           ", found nothing");
   }
   TlsFiles files;
   for (const auto& [option, path, pem] :
@@ -63,25 +62,20 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(const ConnectOptions& options) {
         std::tuple{"tls_cert", options.tls_cert, &files.certificate},
         std::tuple{"tls_key", options.tls_key, &files.key}}) {
     if (path.empty()) continue;
-    absl::StatusOr<std::string> bytes = ReadFile(option, path);
-    if (!bytes.ok()) return bytes.status();
-    *pem = *std::move(bytes);
+    SRU_ASSIGN_OR_RETURN(*pem, ReadFile(option, path));
   }
-  if (absl::Status status = CheckClientPem(files.ca, files.certificate, files.key); !status.ok()) {
-    return status;
-  }
+  SRU_RETURN_UNLESS_OK(CheckClientPem(files.ca, files.certificate, files.key));
   return files;
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
     const ConnectOptions& options) {
   if (!WantsTls(options)) return grpc::InsecureChannelCredentials();
-  absl::StatusOr<TlsFiles> files = ReadTlsFiles(options);
-  if (!files.ok()) return files.status();
+  SRU_ASSIGN_OR_RETURN(TlsFiles files, ReadTlsFiles(options));
   grpc::SslCredentialsOptions ssl;
-  ssl.pem_root_certs = std::move(files->ca);
-  ssl.pem_cert_chain = std::move(files->certificate);
-  ssl.pem_private_key = std::move(files->key);
+  ssl.pem_root_certs = std::move(files.ca);
+  ssl.pem_cert_chain = std::move(files.certificate);
+  ssl.pem_private_key = std::move(files.key);
   return grpc::SslCredentials(ssl);
 }
 
@@ -92,9 +86,8 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const ConnectOptions&
         "token_file: the token would cross the network in the clear; expected tls, or "
         "token_without_tls where something else encrypts");
   }
-  absl::StatusOr<std::string> token = ReadToken(options.token_file);
-  if (!token.ok()) return token.status();
-  return std::unique_ptr<TokenFile>(new TokenFile(options.token_file, *std::move(token)));
+  SRU_ASSIGN_OR_RETURN(std::string token, ReadToken(options.token_file));
+  return std::unique_ptr<TokenFile>(new TokenFile(options.token_file, std::move(token)));
 }
 
 TokenFile::TokenFile(std::string path, std::string token)

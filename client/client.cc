@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/status.h"
 #include "base/utf8.h"
 #include "client/channel_security.h"
 #include "client/resume_generate.h"
@@ -160,7 +161,7 @@ class GrpcClient : public Client {
   absl::Status Generate(const v1::GenerateRequest& request,
                         const std::function<bool(const v1::GenerateResponse&)>& on_response,
                         const CallOptions& options) override {
-    if (absl::Status status = CheckTexts(request); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(CheckTexts(request));
     const absl::Time deadline = absl::Now() + options.deadline.value_or(options_.deadline);
     return ResumeGenerate(
         request, options_.max_attempts,
@@ -213,10 +214,9 @@ class GrpcClient : public Client {
     v1::GetModelRequest request;
     request.set_model(std::string(name));
     request.set_version(version);
-    absl::StatusOr<v1::GetModelResponse> response =
-        Call(*stub_, &v1::InferenceService::Stub::GetModel, request, options);
-    if (!response.ok()) return response.status();
-    return std::move(*response->mutable_model());
+    SRU_ASSIGN_OR_RETURN(v1::GetModelResponse response,
+                         Call(*stub_, &v1::InferenceService::Stub::GetModel, request, options));
+    return std::move(*response.mutable_model());
   }
 
   absl::StatusOr<v1::LoadModelResponse> LoadModel(absl::string_view name,
@@ -290,7 +290,7 @@ class GrpcClient : public Client {
                                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                                              Response*),
                                 const Request& request, const CallOptions& options) {
-    if (absl::Status status = CheckTexts(request); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(CheckTexts(request));
     grpc::ClientContext context;
     Prepare(options, &context);
     Response response;
@@ -349,23 +349,22 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(const ConnectOptions& opt
     return absl::InvalidArgumentError("address: expected HOST:PORT, found nothing");
   }
   if (options.deadline <= absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat("deadline: expected more than 0s, found ",
-                                                   absl::FormatDuration(options.deadline)));
+    return InvalidArgument("deadline: expected more than 0s, found ",
+                           absl::FormatDuration(options.deadline));
   }
   if (options.max_attempts < 1 || options.max_attempts > 5) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("max_attempts: expected 1 to 5, found ", options.max_attempts));
+    return InvalidArgument("max_attempts: expected 1 to 5, found ", options.max_attempts);
   }
   if (options.initial_backoff < kMinBackoff || options.max_backoff < options.initial_backoff ||
       options.max_backoff == absl::InfiniteDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "initial_backoff, max_backoff: expected ", absl::FormatDuration(kMinBackoff),
         " <= initial_backoff <= max_backoff, found ", absl::FormatDuration(options.initial_backoff),
-        " and ", absl::FormatDuration(options.max_backoff)));
+        " and ", absl::FormatDuration(options.max_backoff));
   }
   if (options.max_message_bytes <= 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("max_message_bytes: expected more than 0, found ", options.max_message_bytes));
+    return InvalidArgument("max_message_bytes: expected more than 0, found ",
+                           options.max_message_bytes);
   }
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(options.max_message_bytes);
@@ -373,11 +372,9 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(const ConnectOptions& opt
       ServiceConfigJson(options.max_attempts, options.initial_backoff, options.max_backoff));
   if (options.max_attempts == 1) args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   if (!options.only_serving) args.SetInt(GRPC_ARG_INHIBIT_HEALTH_CHECKING, 1);
-  absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> credentials =
-      MakeChannelCredentials(options);
-  if (!credentials.ok()) return credentials.status();
-  absl::StatusOr<std::unique_ptr<TokenFile>> token = TokenFile::Open(options);
-  if (!token.ok()) return token.status();
+  SRU_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
+                       MakeChannelCredentials(options));
+  SRU_ASSIGN_OR_RETURN(std::unique_ptr<TokenFile> token, TokenFile::Open(options));
   if (!options.tls_server_name.empty()) {
     args.SetSslTargetNameOverride(options.tls_server_name);
   }
@@ -389,7 +386,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(const ConnectOptions& opt
     }
   }
   return std::make_unique<GrpcClient>(
-      options, grpc::CreateCustomChannel(options.address, *credentials, args), *std::move(token));
+      options, grpc::CreateCustomChannel(options.address, credentials, args), std::move(token));
 }
 
 std::optional<absl::Duration> RetryDelay(const absl::Status& status) {
@@ -424,8 +421,7 @@ absl::StatusOr<std::vector<float>> EncodingValues(const v1::Encoding& encoding,
   int64_t count = 1;
   for (const int64_t size : encoding.shape()) {
     if (size < 0 || (size > 0 && count > std::numeric_limits<int32_t>::max() / size)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("shape: a size of ", size, " is not a size of an encoding"));
+      return InvalidArgument("shape: a size of ", size, " is not a size of an encoding");
     }
     count *= size;
   }
@@ -445,8 +441,8 @@ absl::StatusOr<std::vector<float>> EncodingValues(const v1::Encoding& encoding,
   const int64_t found =
       width == 0 ? encoding.values_size() : static_cast<int64_t>(data.size()) / width;
   if (found != count || (width != 0 && data.size() % width != 0)) {
-    return absl::InvalidArgumentError(absl::StrCat(width == 0 ? "values" : "data", ": expected ",
-                                                   count, " values by the shape, found ", found));
+    return InvalidArgument(width == 0 ? "values" : "data", ": expected ", count,
+                           " values by the shape, found ", found);
   }
   if (width == 0) return std::vector<float>(encoding.values().begin(), encoding.values().end());
   std::vector<float> values(count);

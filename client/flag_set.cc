@@ -7,14 +7,15 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/nearest_name.h"
+#include "base/status.h"
 
 namespace sru::client {
 namespace {
 
 absl::Status BadValue(absl::string_view source, absl::string_view expected, absl::string_view text,
                       const std::string& error) {
-  return absl::InvalidArgumentError(absl::StrCat(source, ": expected ", expected, ", found '", text,
-                                                 "'", error.empty() ? "" : ": ", error));
+  return InvalidArgument(source, ": expected ", expected, ", found '", text, "'",
+                         error.empty() ? "" : ": ", error);
 }
 
 }  // namespace
@@ -73,9 +74,9 @@ absl::StatusOr<std::vector<std::string>> FlagSet::Parse(const std::vector<std::s
       continue;
     }
     if (!absl::ConsumePrefix(&arg, "--")) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "unknown flag ", arg,
-          "; flags begin with two dashes. Put -- before text that begins with a dash"));
+          "; flags begin with two dashes. Put -- before text that begins with a dash");
     }
     const size_t equals = arg.find('=');
     const absl::string_view name = arg.substr(0, equals);
@@ -95,8 +96,7 @@ absl::StatusOr<std::vector<std::string>> FlagSet::Parse(const std::vector<std::s
     } else if (i + 1 < args.size()) {
       value = args[++i];
     } else {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--", name, " needs a value: --", name, "=VALUE"));
+      return InvalidArgument("--", name, " needs a value: --", name, "=VALUE");
     }
     std::string error;
     if (!flag->set(value, &error))
@@ -126,14 +126,12 @@ std::string FlagSet::Help() const {
 
 absl::Status CheckAtLeast(absl::string_view flag, int64_t value, int64_t low) {
   if (value >= low) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, ": expected at least ", low, ", found ", value));
+  return InvalidArgument("--", flag, ": expected at least ", low, ", found ", value);
 }
 
 absl::Status CheckNotNegative(absl::string_view flag, int64_t value) {
   if (value >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, ": expected 0 or more, found ", value));
+  return InvalidArgument("--", flag, ": expected 0 or more, found ", value);
 }
 
 }  // namespace sru::client

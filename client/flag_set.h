@@ -23,9 +23,9 @@
 #include "absl/flags/marshalling.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/status.h"
 
 namespace sru::client {
 
@@ -100,8 +100,7 @@ template <typename T>
 absl::Status CheckRange(absl::string_view flag, T value, std::common_type_t<T> low,
                         std::common_type_t<T> high) {
   if (value >= low && value <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, ": expected ", low, " to ", high, ", found ", value));
+  return InvalidArgument("--", flag, ": expected ", low, " to ", high, ", found ", value);
 }
 
 // The same for a value that has no upper limit.

@@ -4,6 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/status.h"
 #include "client/client.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/generated_enum_reflection.h"
@@ -29,8 +30,7 @@ absl::Status Parse(absl::string_view flag, absl::string_view text, Enum* value) 
     }
     if (!name.empty()) absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", name);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, ": expected one of ", allowed, "; found '", text, "'"));
+  return InvalidArgument("--", flag, ": expected one of ", allowed, "; found '", text, "'");
 }
 
 std::string Advice(const absl::Status& status, absl::string_view address, absl::Duration deadline) {

@@ -22,6 +22,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/status.h"
 #include "client/address.h"
 #include "client/channel_security.h"
 
@@ -239,23 +240,22 @@ struct ClientContext {
 };
 
 absl::StatusOr<ClientContext> MakeContext(const ConnectOptions& options) {
-  absl::StatusOr<TlsFiles> files = ReadTlsFiles(options);
-  if (!files.ok()) return files.status();
+  SRU_ASSIGN_OR_RETURN(TlsFiles files, ReadTlsFiles(options));
   ClientContext context;
   context.ssl.reset(SSL_CTX_new(TLS_client_method()));
   if (context.ssl == nullptr) return absl::UnknownError("OpenSSL cannot do TLS here");
   SSL_CTX_set_min_proto_version(context.ssl.get(), TLS1_2_VERSION);
   SSL_CTX_set_verify(context.ssl.get(), SSL_VERIFY_PEER, nullptr);
-  for (const Owned<X509>& authority : ReadCertificates(files->ca)) {
+  for (const Owned<X509>& authority : ReadCertificates(files.ca)) {
     X509_STORE_add_cert(SSL_CTX_get_cert_store(context.ssl.get()), authority.get());
   }
-  context.own = ReadCertificates(files->certificate);
+  context.own = ReadCertificates(files.certificate);
   if (!context.own.empty()) {
     SSL_CTX_use_certificate(context.ssl.get(), context.own.front().get());
     for (size_t i = 1; i < context.own.size(); ++i) {
       SSL_CTX_add1_chain_cert(context.ssl.get(), context.own[i].get());
     }
-    const Owned<EVP_PKEY> key = ReadKey(files->key);
+    const Owned<EVP_PKEY> key = ReadKey(files.key);
     if (SSL_CTX_use_PrivateKey(context.ssl.get(), key.get()) != 1) {
       const char* reason = ERR_reason_error_string(ERR_peek_last_error());
       const std::string text = absl::StrCat("tls_cert: OpenSSL does not take this client's key: ",
@@ -369,10 +369,9 @@ absl::Status CheckClientPem(absl::string_view tls_ca, absl::string_view tls_cert
                             absl::string_view tls_key) {
   for (const auto& [option, pem] : {std::pair{"tls_ca", tls_ca}, std::pair{"tls_cert", tls_cert}}) {
     if (pem.empty() || !ReadCertificates(pem).empty()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(option,
-                     ": expected PEM certificates (-----BEGIN CERTIFICATE-----), found none "
-                     "that can be read"));
+    return InvalidArgument(option,
+                           ": expected PEM certificates (-----BEGIN CERTIFICATE-----), found none "
+                           "that can be read");
   }
   if (tls_key.empty()) return absl::OkStatus();
   const Owned<EVP_PKEY> key = ReadKey(tls_key);
@@ -386,9 +385,8 @@ absl::Status CheckClientPem(absl::string_view tls_ca, absl::string_view tls_cert
   const bool fits = X509_check_private_key(chain.front().get(), key.get()) == 1;
   ERR_clear_error();
   if (fits) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("tls_key: expected the key of the first certificate in tls_cert, ",
-                   SubjectOf(chain.front().get()), ", found another key"));
+  return InvalidArgument("tls_key: expected the key of the first certificate in tls_cert, ",
+                         SubjectOf(chain.front().get()), ", found another key");
 }
 
 }  // namespace sru::client

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "models/file.h"
 #include "models/json.h"
 #include "models/object_reader.h"
@@ -44,14 +45,12 @@ absl::StatusOr<EncoderConfig> ReadEncoder(const json& object, const std::string&
   reader.OptionalBoolean("v1", &encoder.v1);
   reader.OptionalBoolean("proj_input_to_hidden_first", &encoder.proj_input_to_hidden_first);
   if (reader.Has("highway_bias")) {
-    const json& value = object["highway_bias"];
-    if (value.is_number() && std::abs(value.get<double>()) <= kMaxHighwayBias) {
-      encoder.highway_bias = value.get<float>();
-    } else {
-      reader.Fail(reader.Path("highway_bias"), "expected a number from -1e6 to 1e6", value);
-    }
+    double bias = 0;
+    reader.Number("highway_bias", "a number from -1e6 to 1e6", -kMaxHighwayBias, kMaxHighwayBias,
+                  &bias);
+    encoder.highway_bias = static_cast<float>(bias);
   }
-  if (absl::Status status = reader.Finish(); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(reader.Finish());
   return encoder;
 }
 
@@ -146,9 +145,8 @@ absl::Status CheckVocabularySize(const ModelConfig& config, const std::string& s
   const size_t bytes = config.tokenizer.byte_vocabulary.size();
   const auto size = static_cast<size_t>(config.embedding.vocabulary_size);
   if (config.tokenizer.type != TokenizerType::kBytes || bytes == size) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(source, ": key 'preprocessing.vocabulary': expected ", size,
-                   " bytes (embedding.vocabulary_size), found ", bytes));
+  return InvalidArgument(source, ": key 'preprocessing.vocabulary': expected ", size,
+                         " bytes (embedding.vocabulary_size), found ", bytes);
 }
 
 void ReadLabels(ObjectReader& reader, std::vector<std::string>* labels) {
@@ -287,18 +285,13 @@ absl::Status ReadTranslator(const json& root, const std::string& source, ObjectR
                             ModelConfig* config) {
   const json* translator = reader.Required("translator", "an object beside task \"translator\"");
   if (translator == nullptr) return absl::OkStatus();
-  absl::StatusOr<TranslatorConfig> read = ReadTranslatorConfig(*translator, source);
-  if (!read.ok()) return read.status();
-  config->translator = *std::move(read);
+  SRU_ASSIGN_OR_RETURN(config->translator, ReadTranslatorConfig(*translator, source));
   config->has_embedding = true;
   config->embedding.vocabulary_size = config->translator.source_vocabulary;
   config->has_tokenizer = reader.Has("preprocessing");
   if (!config->has_tokenizer) return absl::OkStatus();
   const json& preprocessing = root["preprocessing"];
-  if (absl::Status status = ReadTokenizer(preprocessing, source, &config->tokenizer);
-      !status.ok()) {
-    return status;
-  }
+  SRU_RETURN_UNLESS_OK(ReadTokenizer(preprocessing, source, &config->tokenizer));
   if (config->tokenizer.type != TokenizerType::kSentencePiece) {
     reader.Fail("preprocessing.type", "expected \"sentencepiece\" beside task \"translator\"",
                 preprocessing["type"]);
@@ -316,63 +309,47 @@ absl::Status ReadTranslator(const json& root, const std::string& source, ObjectR
 }  // namespace
 
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::string& source) {
-  absl::StatusOr<json> root = ParseJsonObject(text, {kMaxConfigDepth}, source);
-  if (!root.ok()) return root.status();
+  SRU_ASSIGN_OR_RETURN(json root, ParseJsonObject(text, {kMaxConfigDepth}, source));
   ModelConfig config;
-  ObjectReader reader(*root, source, "");
+  ObjectReader reader(root, source, "");
 
   int format_version = 0;
   reader.Integer("format_version", kFormatVersion, kFormatVersion, &format_version);
-  if (reader.Has("description")) {
-    const json& description = (*root)["description"];
-    if (description.is_string()) {
-      config.description = description.get<std::string>();
-    } else {
-      reader.Fail("description", "expected a string", description);
-    }
-  }
+  reader.OptionalString("description", &config.description);
   config.task = reader.Has("labels") ? Task::kClassifier : Task::kEncoder;
   if (reader.Has("task")) reader.Choice<TaskName>("task", &config.task);
   // The others read it.
   if ((config.task == Task::kReader || config.task == Task::kTranslator) && reader.Has("labels")) {
     reader.Fail("labels",
                 absl::StrCat("expected no such key beside task \"", TaskName(config.task), "\""),
-                (*root)["labels"]);
+                root["labels"]);
   }
   switch (config.task) {
     case Task::kClassifier:
     case Task::kEncoder:
     case Task::kLanguageModel:
     case Task::kTagger:
-      if (absl::Status status = ReadStackModel(*root, source, reader, &config); !status.ok()) {
-        return status;
-      }
+      SRU_RETURN_UNLESS_OK(ReadStackModel(root, source, reader, &config));
       break;
     case Task::kReader:
-      if (absl::Status status = ReadReaderModel(source, reader, &config); !status.ok()) {
-        return status;
-      }
+      SRU_RETURN_UNLESS_OK(ReadReaderModel(source, reader, &config));
       break;
     case Task::kTranslator:
-      if (absl::Status status = ReadTranslator(*root, source, reader, &config); !status.ok()) {
-        return status;
-      }
+      SRU_RETURN_UNLESS_OK(ReadTranslator(root, source, reader, &config));
       break;
   }
-  if (absl::Status status = reader.Finish(); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(reader.Finish());
   return config;
 }
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path) {
-  absl::StatusOr<FileContents> file = FileContents::Read(path, kMaxConfigBytes);
-  if (!file.ok()) return file.status();
-  return ParseModelConfig(file->bytes(), path);
+  SRU_ASSIGN_OR_RETURN(FileContents file, FileContents::Read(path, kMaxConfigBytes));
+  return ParseModelConfig(file.bytes(), path);
 }
 
 absl::StatusOr<EncoderConfig> ParseEncoderConfig(std::string_view text, const std::string& source) {
-  absl::StatusOr<json> object = ParseJsonObject(text, {kMaxConfigDepth}, source);
-  if (!object.ok()) return object.status();
-  return ReadEncoder(*object, source, "");
+  SRU_ASSIGN_OR_RETURN(json object, ParseJsonObject(text, {kMaxConfigDepth}, source));
+  return ReadEncoder(object, source, "");
 }
 
 }  // namespace sru::models

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace sru::models {
 namespace {
@@ -30,13 +31,12 @@ absl::StatusOr<OpenFile> OpenFile::Open(const std::string& path, uint64_t max_by
     return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be examined"));
   }
   if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": expected a regular file"));
+    return InvalidArgument(path, ": expected a regular file");
   }
   file.size_ = static_cast<uint64_t>(info.st_size);
   file.modified_ns_ = ModificationTime(info);
   if (file.size_ > max_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": expected at most ", max_bytes, " bytes, found ", file.size_));
+    return InvalidArgument(path, ": expected at most ", max_bytes, " bytes, found ", file.size_);
   }
   return file;
 }
@@ -81,9 +81,8 @@ absl::Status OpenFile::CheckUnchanged() const {
 }
 
 absl::StatusOr<FileContents> FileContents::Read(const std::string& path, uint64_t max_bytes) {
-  absl::StatusOr<OpenFile> file = OpenFile::Open(path, max_bytes);
-  if (!file.ok()) return file.status();
-  const uint64_t size = file->size();
+  SRU_ASSIGN_OR_RETURN(OpenFile file, OpenFile::Open(path, max_bytes));
+  const uint64_t size = file.size();
   if (size == 0) return FileContents();  // mmap refuses length 0
   // Not malloc(): what is freed there may stay with the process.
   void* data =
@@ -92,7 +91,7 @@ absl::StatusOr<FileContents> FileContents::Read(const std::string& path, uint64_
     return absl::ResourceExhaustedError(absl::StrCat(path, ": no memory for its ", size, " bytes"));
   }
   FileContents contents(static_cast<char*>(data), size);
-  if (absl::Status status = file->Read(0, size, contents.data_); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(file.Read(0, size, contents.data_));
   mprotect(data, size, PROT_READ);
   return contents;
 }

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "nlohmann/json.hpp"
 
 namespace sru::models {
@@ -105,12 +105,12 @@ absl::StatusOr<json> ParseJsonObject(std::string_view text, const JsonLimits& li
                                      const std::string& source) {
   Checker checker(limits);
   if (!json::sax_parse(text, &checker)) {
-    return absl::InvalidArgumentError(absl::StrCat(source, ": ", checker.error()));
+    return InvalidArgument(source, ": ", checker.error());
   }
   json value = json::parse(text, /*cb=*/nullptr, /*allow_exceptions=*/false);
   if (!value.is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat(source, ": expected a JSON object, found ",
-                                                   value.type_name(), " ", JsonExcerpt(value)));
+    return InvalidArgument(source, ": expected a JSON object, found ", value.type_name(), " ",
+                           JsonExcerpt(value));
   }
   return value;
 }

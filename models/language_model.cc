@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/status.h"
 #include "models/stack_builder.h"
 #include "models/tensor_reader.h"
 
@@ -73,8 +74,7 @@ absl::StatusOr<LanguageModel> BuildLanguageModel(const ModelConfig& config,
   predict.weight =
       config.tied ? stack.spec.embedding : reader.Take("out.weight", {vocabulary, width});
   predict.bias = reader.Take("out.bias", {vocabulary});
-  if (!reader.status().ok()) return reader.status();
-  if (absl::Status status = reader.CheckAllTaken(); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(reader.Finish());
 
   LanguageModel model;
   kernels::Program& program = model.program;

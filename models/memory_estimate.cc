@@ -39,20 +39,8 @@ constexpr int64_t kWordBytes = 16 + 2 * 25;
 constexpr int64_t kPieceBytes = 2 * 25 + 48 + 6 * 12;
 
 int64_t TokenBytes(TokenizerType type) {
-  switch (type) {
-    case TokenizerType::kWhitespace:
-    case TokenizerType::kLowercase:
-    case TokenizerType::kSentenceClassification:
-    case TokenizerType::kCharacters:
-    case TokenizerType::kLineWords:
-    case TokenizerType::kUnicodeWords:
-      return kWordBytes;
-    case TokenizerType::kSentencePiece:
-      return kPieceBytes;
-    case TokenizerType::kBytes:
-      return 0;  // a table of 256 ids
-  }
-  return 0;
+  if (*TokenizerFile(type) == '\0') return 0;  // a table of 256 ids
+  return type == TokenizerType::kSentencePiece ? kPieceBytes : kWordBytes;
 }
 
 int64_t FileBytes(const std::string& path) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "models/digest.h"
 #include "models/kernel_status.h"
 #include "models/reader.h"
@@ -52,27 +53,21 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& dire
   model->name_ = std::move(name);
   model->version_ = version;
 
-  absl::StatusOr<ModelConfig> config = ReadModelConfig(absl::StrCat(directory, "/config.json"));
-  if (!config.ok()) return config.status();
-  model->config_ = *std::move(config);
+  SRU_ASSIGN_OR_RETURN(model->config_, ReadModelConfig(absl::StrCat(directory, "/config.json")));
 
   const std::string weights_path = absl::StrCat(directory, "/model.safetensors");
-  const absl::StatusOr<std::unique_ptr<SafetensorsFile>> weights =
-      SafetensorsFile::OpenOnDemand(weights_path);
-  if (!weights.ok()) return weights.status();
+  SRU_ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsFile> weights,
+                       SafetensorsFile::OpenOnDemand(weights_path));
 
   if (model->config_.has_tokenizer) {
-    absl::StatusOr<std::unique_ptr<const Tokenizer>> tokenizer =
-        LoadTokenizer(model->config_, directory);
-    if (!tokenizer.ok()) return tokenizer.status();
-    model->tokenizer_ = *std::move(tokenizer);
+    SRU_ASSIGN_OR_RETURN(model->tokenizer_, LoadTokenizer(model->config_, directory));
   }
 
   model->dtype_ = options.dtype;
-  absl::Status compiled = model->Compile(**weights, backend, options);
+  absl::Status compiled = model->Compile(*weights, backend, options);
   // What could not be read explains more than what the backend then made of zeros.
-  if (!(*weights)->read_status().ok()) compiled = (*weights)->read_status();
-  if (compiled.ok()) compiled = (*weights)->CheckAllRead();
+  if (!weights->read_status().ok()) compiled = weights->read_status();
+  if (compiled.ok()) compiled = weights->CheckAllRead();
   if (!compiled.ok()) return compiled;
   model->backend_name_ = backend.name();
   model->backend_description_ = backend.description();
@@ -103,9 +98,7 @@ absl::Status Model::MakeStateCodec(const SafetensorsFile& weights,
   owner.model = name_;
   owner.version = version_;
   owner.dtype = dtype_;
-  absl::StatusOr<std::string> digest = DigestOfFile(weights.source());
-  if (!digest.ok()) return digest.status();
-  owner.weights_digest = *std::move(digest);
+  SRU_ASSIGN_OR_RETURN(owner.weights_digest, DigestOfFile(weights.source()));
   state_codec_ =
       std::make_unique<StateCodec>(owner, std::move(fields), config_.embedding.vocabulary_size);
   return absl::OkStatus();
@@ -113,11 +106,10 @@ absl::Status Model::MakeStateCodec(const SafetensorsFile& weights,
 
 absl::Status Model::CompileStack(const SafetensorsFile& weights, kernels::Backend& backend,
                                  kernels::CompileOptions options) {
-  absl::StatusOr<kernels::StackSpec> spec = BuildStack(config_, weights);
-  if (!spec.ok()) return spec.status();
+  SRU_ASSIGN_OR_RETURN(kernels::StackSpec spec, BuildStack(config_, weights));
   options.weights = weights.weights();
-  const kernels::Status compiled = backend.Compile(*spec, options, &executable_);
-  spec_ = kernels::WithoutWeights(*std::move(spec));
+  const kernels::Status compiled = backend.Compile(spec, options, &executable_);
+  spec_ = kernels::WithoutWeights(std::move(spec));
   parameter_count_ = static_cast<int64_t>(CountParameters(spec_));
   if (!compiled.ok()) return CompileError(weights.source(), backend, compiled);
   if (config_.encoder.bidirectional) return absl::OkStatus();
@@ -127,21 +119,16 @@ absl::Status Model::CompileStack(const SafetensorsFile& weights, kernels::Backen
 
 absl::Status Model::CompileLanguageModel(const SafetensorsFile& weights, kernels::Backend& backend,
                                          kernels::CompileOptions options) {
-  absl::StatusOr<LanguageModel> built = BuildLanguageModel(config_, weights);
-  if (!built.ok()) return built.status();
-  language_model_ = std::make_unique<LanguageModel>(*std::move(built));
-  if (absl::Status status = MakeStateCodec(weights, language_model_->program.fields);
-      !status.ok()) {
-    return status;
-  }
+  SRU_ASSIGN_OR_RETURN(LanguageModel built, BuildLanguageModel(config_, weights));
+  language_model_ = std::make_unique<LanguageModel>(std::move(built));
+  SRU_RETURN_UNLESS_OK(MakeStateCodec(weights, language_model_->program.fields));
   return CompileProgram(weights, backend, options, &language_model_->program);
 }
 
 absl::Status Model::CompileTranslator(const SafetensorsFile& weights, kernels::Backend& backend,
                                       kernels::CompileOptions options) {
-  absl::StatusOr<Translator> built = BuildTranslator(config_, weights);
-  if (!built.ok()) return built.status();
-  translator_ = std::make_unique<Translator>(*std::move(built));
+  SRU_ASSIGN_OR_RETURN(Translator built, BuildTranslator(config_, weights));
+  translator_ = std::make_unique<Translator>(std::move(built));
   return CompileProgram(weights, backend, options, &translator_->program);
 }
 
@@ -164,15 +151,14 @@ absl::Status Model::CompileProgram(const SafetensorsFile& weights, kernels::Back
 
 absl::Status Model::CompileReader(const SafetensorsFile& weights, kernels::Backend& backend,
                                   kernels::CompileOptions options) {
-  absl::StatusOr<Reader> reader = BuildReader(config_, weights);
-  if (!reader.ok()) return reader.status();
-  const std::unique_ptr<kernels::WeightSource> source = WeightsOfReader(*reader, weights);
+  SRU_ASSIGN_OR_RETURN(Reader reader, BuildReader(config_, weights));
+  const std::unique_ptr<kernels::WeightSource> source = WeightsOfReader(reader, weights);
   options.weights = source.get();
-  const kernels::Status compiled = backend.Compile(reader->program, options, &program_);
-  parameter_count_ = reader->parameter_count;
-  reader->program = kernels::WithoutWeights(std::move(reader->program));
-  reader->match_table = nullptr;
-  reader_ = std::make_shared<const Reader>(*std::move(reader));
+  const kernels::Status compiled = backend.Compile(reader.program, options, &program_);
+  parameter_count_ = reader.parameter_count;
+  reader.program = kernels::WithoutWeights(std::move(reader.program));
+  reader.match_table = nullptr;
+  reader_ = std::make_shared<const Reader>(std::move(reader));
   return CompileError(weights.source(), backend, compiled);
 }
 

@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/status.h"
 #include "models/json.h"
 
 namespace sru::models {
@@ -31,8 +32,7 @@ bool ObjectReader::Has(const std::string& key) {
 const json* ObjectReader::Required(const std::string& key, const std::string& expected) {
   if (Has(key)) return &object_[key];
   if (status_.ok()) {
-    status_ = absl::InvalidArgumentError(
-        absl::StrCat(source_, ": key '", Path(key), "' is missing; expected ", expected));
+    status_ = InvalidArgument(source_, ": key '", Path(key), "' is missing; expected ", expected);
   }
   return nullptr;
 }
@@ -63,10 +63,31 @@ void ObjectReader::OptionalBoolean(const std::string& key, bool* value) {
   if (Has(key)) Boolean(key, value);
 }
 
+void ObjectReader::Number(const std::string& key, const std::string& expected, double low,
+                          double high, double* value) {
+  const json* found = Required(key, expected);
+  if (found == nullptr) return;
+  if (found->is_number() && found->get<double>() >= low && found->get<double>() <= high) {
+    *value = found->get<double>();
+  } else {
+    Fail(Path(key), absl::StrCat("expected ", expected), *found);
+  }
+}
+
+void ObjectReader::OptionalString(const std::string& key, std::string* value) {
+  if (!Has(key)) return;
+  const json& found = object_[key];
+  if (found.is_string()) {
+    *value = found.get<std::string>();
+  } else {
+    Fail(Path(key), "expected a string", found);
+  }
+}
+
 void ObjectReader::Fail(const std::string& path, const std::string& expected, const json& found) {
   if (!status_.ok()) return;
-  status_ = absl::InvalidArgumentError(
-      absl::StrCat(source_, ": key '", path, "': ", expected, ", found ", JsonExcerpt(found)));
+  status_ =
+      InvalidArgument(source_, ": key '", path, "': ", expected, ", found ", JsonExcerpt(found));
 }
 
 std::string ObjectReader::Path(const std::string& key) const {
@@ -77,9 +98,8 @@ absl::Status ObjectReader::Finish() {
   if (!status_.ok()) return status_;
   for (const auto& [key, value] : object_.items()) {
     if (known_.count(key) == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(source_, ": unknown key ", Quoted(Path(key)),
-                                                     "; expected one of ",
-                                                     absl::StrJoin(known_, ", ")));
+      return InvalidArgument(source_, ": unknown key ", Quoted(Path(key)), "; expected one of ",
+                             absl::StrJoin(known_, ", "));
     }
   }
   return absl::OkStatus();

@@ -34,6 +34,10 @@ class ObjectReader {
   void Integer(const std::string& key, int low, int high, int* value);
   void Boolean(const std::string& key, bool* value);
   void OptionalBoolean(const std::string& key, bool* value);
+  // `expected` is what messages say, such as "a number from 0 to 1".
+  void Number(const std::string& key, const std::string& expected, double low, double high,
+              double* value);
+  void OptionalString(const std::string& key, std::string* value);
 
   // A value of the enum that kName names (kernels/enum_names.h).
   template <auto kName>

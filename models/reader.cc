@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "models/stack_builder.h"
 #include "models/tensor_reader.h"
 
@@ -113,8 +114,7 @@ class ReaderBuilder {
     model_.start_logits = Logits("start", question_width, passage_width);
     model_.end_logits = Logits("end", question_width, passage_width);
 
-    if (!reader_.status().ok()) return reader_.status();
-    if (absl::Status status = reader_.CheckAllTaken(); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(reader_.Finish());
     if (options().use_qemb) MakeMatchTable(embedding);
     return std::move(model_);
   }

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "kernels/enum_names.h"
 #include "models/config.h"
 #include "models/object_reader.h"
@@ -49,9 +50,8 @@ void ReadTags(const std::string& name, ObjectReader& reader, int* size, int* dim
 absl::Status CheckEncoder(const EncoderConfig& encoder, const ReaderConfig& reader,
                           const std::string& source) {
   const auto error = [&](const char* key, const std::string& expected, const auto& found) {
-    return absl::InvalidArgumentError(absl::StrCat(source, ": key 'encoder.", key, "': expected ",
-                                                   expected, " beside task \"reader\", found ",
-                                                   found));
+    return InvalidArgument(source, ": key 'encoder.", key, "': expected ", expected,
+                           " beside task \"reader\", found ", found);
   };
   if (!encoder.bidirectional) return error("bidirectional", "true", "false");
   if (encoder.proj_input_to_hidden_first) {
@@ -80,7 +80,7 @@ absl::Status ReadReaderConfig(const json& object, const std::string& source, Mod
   reader.OptionalBoolean("concat_rnn_layers", &read.concat_rnn_layers);
   reader.Choice<QuestionMergeName>("question_merge", &read.question_merge);
   reader.Integer("max_len", 1, ReaderConfig::kMaxAnswerTokens, &read.max_len);
-  if (absl::Status status = reader.Finish(); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(reader.Finish());
   return CheckEncoder(config->encoder, read, source);
 }
 

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "models/text/lower_case.h"
 
 namespace sru::models {
@@ -32,13 +32,13 @@ struct LoweredTokens {
 };
 
 absl::Status WrongNumber(const char* list, size_t expected, const char* of, size_t found) {
-  return absl::InvalidArgumentError(absl::StrCat(list, ": expected ", expected,
-                                                 ", one per token of the ", of, ", found ", found));
+  return InvalidArgument(list, ": expected ", expected, ", one per token of the ", of, ", found ",
+                         found);
 }
 
 absl::Status NotUsed(const char* list, const char* without, size_t found) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(list, ": expected none, since the model has no ", without, ", found ", found));
+  return InvalidArgument(list, ": expected none, since the model has no ", without, ", found ",
+                         found);
 }
 
 // `size` is the number of ids that the model knows, 0 = none.
@@ -49,8 +49,8 @@ absl::Status CheckIds(const char* list, const char* embedding, absl::Span<const 
   if (ids.size() != num_tokens) return WrongNumber(list, num_tokens, "passage", ids.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= size) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(list, "[", i, "]: expected an id from 0 to ", size - 1, ", found ", ids[i]));
+      return InvalidArgument(list, "[", i, "]: expected an id from 0 to ", size - 1, ", found ",
+                             ids[i]);
     }
   }
   return absl::OkStatus();
@@ -69,11 +69,10 @@ absl::Status CheckLemmas(const char* list, const char* of, const ReaderConfig& c
 absl::StatusOr<TokenizedText> TokenizeWithSpans(const Tokenizer& tokenizer, std::string_view text,
                                                 size_t max_tokens) {
   TokenizedText tokens;
-  absl::Status status = UnicodeWordTokenizer::Split(text, max_tokens, [&](const TextSpan& span) {
+  SRU_RETURN_UNLESS_OK(UnicodeWordTokenizer::Split(text, max_tokens, [&](const TextSpan& span) {
     tokens.spans.push_back(span);
     tokens.ids.push_back(tokenizer.Lookup(span.Of(text)));
-  });
-  if (!status.ok()) return status;
+  }));
   return tokens;
 }
 

@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/status.h"
 
 namespace sru::models {
 namespace {
@@ -58,10 +59,9 @@ int64_t ParseVersion(const std::string& name) {
 }
 
 absl::StatusOr<ModelListing> ListVersions(const fs::path& directory, const std::string& name) {
-  absl::StatusOr<std::vector<std::string>> entries = ListDirectories(directory);
-  if (!entries.ok()) return entries.status();
+  SRU_ASSIGN_OR_RETURN(std::vector<std::string> entries, ListDirectories(directory));
   ModelListing listing;
-  for (const std::string& entry : *entries) {
+  for (const std::string& entry : entries) {
     const int64_t version = ParseVersion(entry);
     if (version != 0) {
       listing.versions.push_back({name, version, (directory / entry).string()});
@@ -88,10 +88,10 @@ bool IsValidModelName(std::string_view name) {
 
 absl::StatusOr<VersionPolicy> ParseVersionPolicy(absl::string_view text) {
   const auto error = [text] {
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected latest:N with N from 1, all, or named:A,B with version numbers, "
-                     "found '",
-                     text, "'"));
+    return InvalidArgument(
+        "expected latest:N with N from 1, all, or named:A,B with version numbers, "
+        "found '",
+        text, "'");
   };
   if (text == "all") return VersionPolicy::All();
   if (text == "latest") return VersionPolicy::Latest(1);
@@ -111,10 +111,9 @@ absl::StatusOr<VersionPolicy> ParseVersionPolicy(absl::string_view text) {
 }
 
 absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository) {
-  absl::StatusOr<std::vector<std::string>> names = ListDirectories(repository);
-  if (!names.ok()) return names.status();
+  SRU_ASSIGN_OR_RETURN(std::vector<std::string> names, ListDirectories(repository));
   RepositoryListing listing;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     if (!IsValidModelName(name)) {
       listing.problems.push_back(absl::StrCat(repository, ": '", name,
                                               "' is not a model name: expected 1 to ",
@@ -133,9 +132,9 @@ absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository) 
 
 absl::StatusOr<ModelListing> ScanModel(const std::string& repository, const std::string& name) {
   if (!IsValidModelName(name)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model: '", absl::CHexEscape(name), "' is not a model name: expected 1 to ",
-                     kMaxNameBytes, " of A-Z a-z 0-9 _ . - that do not start with a dot"));
+    return InvalidArgument("model: '", absl::CHexEscape(name),
+                           "' is not a model name: expected 1 to ", kMaxNameBytes,
+                           " of A-Z a-z 0-9 _ . - that do not start with a dot");
   }
   const fs::path directory = fs::path(repository) / name;
   std::error_code error;
@@ -170,21 +169,19 @@ std::vector<ModelLocation> SelectVersions(const VersionPolicy& policy,
 
 absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& repository,
                                                           const VersionPolicy& policy) {
-  absl::StatusOr<RepositoryListing> listing = ScanRepository(repository);
-  if (!listing.ok()) return listing.status();
-  if (!listing->problems.empty()) return absl::InvalidArgumentError(listing->problems.front());
+  SRU_ASSIGN_OR_RETURN(RepositoryListing listing, ScanRepository(repository));
+  if (!listing.problems.empty()) return absl::InvalidArgumentError(listing.problems.front());
   std::vector<ModelLocation> locations;
-  for (const auto& [name, model] : listing->models) {
+  for (const auto& [name, model] : listing.models) {
     const std::string directory = (fs::path(repository) / name).string();
     if (!model.problem.empty()) return absl::InvalidArgumentError(model.problem);
     if (model.versions.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(directory, ": the model has no version directory; ", kLayout));
+      return InvalidArgument(directory, ": the model has no version directory; ", kLayout);
     }
     std::vector<ModelLocation> selected = SelectVersions(policy, model.versions);
     if (selected.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          directory, ": the model has none of the versions ", absl::StrJoin(policy.named, ", ")));
+      return InvalidArgument(directory, ": the model has none of the versions ",
+                             absl::StrJoin(policy.named, ", "));
     }
     std::move(selected.begin(), selected.end(), std::back_inserter(locations));
   }

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "models/json.h"
 #include "nlohmann/json.hpp"
 
@@ -69,17 +70,17 @@ struct Extent {
 // dtype x shape says; on failure the message lacks source and name.
 absl::Status ParseEntry(const json& entry, uint64_t data_bytes, TensorView& view, Extent& extent) {
   if (!entry.is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "expected an object with dtype, shape and data_offsets, found ", JsonExcerpt(entry)));
+    return InvalidArgument("expected an object with dtype, shape and data_offsets, found ",
+                           JsonExcerpt(entry));
   }
   for (const char* key : {"dtype", "shape", "data_offsets"}) {
     if (!entry.contains(key)) {
-      return absl::InvalidArgumentError(absl::StrCat("key '", key, "' is missing"));
+      return InvalidArgument("key '", key, "' is missing");
     }
   }
   if (entry.size() != 3) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "expected the keys dtype, shape and data_offsets only, found ", entry.size(), " keys"));
+    return InvalidArgument("expected the keys dtype, shape and data_offsets only, found ",
+                           entry.size(), " keys");
   }
 
   const json& dtype = entry["dtype"];
@@ -87,34 +88,32 @@ absl::Status ParseEntry(const json& entry, uint64_t data_bytes, TensorView& view
     return dtype.is_string() && dtype.get_ref<const std::string&>() == info.name;
   });
   if (type == std::end(kTypes)) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "dtype: expected one of ",
         absl::StrJoin(kTypes, ", ",
                       [](std::string* out, const TypeInfo& info) { out->append(info.name); }),
-        "; found ", JsonExcerpt(dtype)));
+        "; found ", JsonExcerpt(dtype));
   }
   view.dtype = type->type;
 
   const json& shape = entry["shape"];
   if (!shape.is_array() || shape.size() > kMaxDimensions) {
-    return absl::InvalidArgumentError(absl::StrCat("shape: expected an array of at most ",
-                                                   kMaxDimensions, " integers, found ",
-                                                   JsonExcerpt(shape)));
+    return InvalidArgument("shape: expected an array of at most ", kMaxDimensions,
+                           " integers, found ", JsonExcerpt(shape));
   }
   uint64_t bytes = type->bytes;
   bool has_zero = false;
   for (const json& dimension : shape) {
     if (!dimension.is_number_unsigned() || dimension.get<uint64_t>() > kMaxDimension) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "shape: expected integers that are not negative, found ", JsonExcerpt(dimension)));
+      return InvalidArgument("shape: expected integers that are not negative, found ",
+                             JsonExcerpt(dimension));
     }
     const auto value = dimension.get<uint64_t>();
     view.shape.push_back(static_cast<int64_t>(value));
     if (value == 0) {
       has_zero = true;
     } else if (bytes > kMaxDimension / value) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("shape: the product of ", ShapeString(view.shape), " overflows"));
+      return InvalidArgument("shape: the product of ", ShapeString(view.shape), " overflows");
     } else {
       bytes *= value;
     }
@@ -124,22 +123,21 @@ absl::Status ParseEntry(const json& entry, uint64_t data_bytes, TensorView& view
   const json& offsets = entry["data_offsets"];
   if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
       !offsets[1].is_number_unsigned()) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "data_offsets: expected [begin, end] with integers that are not negative, found ",
-        JsonExcerpt(offsets)));
+        JsonExcerpt(offsets));
   }
   extent.begin = offsets[0].get<uint64_t>();
   extent.end = offsets[1].get<uint64_t>();
   if (extent.begin > extent.end || extent.end > data_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data_offsets: expected 0 <= begin <= end <= ", data_bytes,
-                     " (the bytes after the header), found [", extent.begin, ", ", extent.end,
-                     "]; the file may be truncated"));
+    return InvalidArgument("data_offsets: expected 0 <= begin <= end <= ", data_bytes,
+                           " (the bytes after the header), found [", extent.begin, ", ", extent.end,
+                           "]; the file may be truncated");
   }
   if (extent.end - extent.begin != bytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "data_offsets: expected ", bytes, " bytes for dtype ", type->name, " and shape ",
-        ShapeString(view.shape), ", found ", extent.end - extent.begin));
+    return InvalidArgument("data_offsets: expected ", bytes, " bytes for dtype ", type->name,
+                           " and shape ", ShapeString(view.shape), ", found ",
+                           extent.end - extent.begin);
   }
   view.bytes = bytes;
   return absl::OkStatus();
@@ -155,20 +153,18 @@ absl::Status CheckCoverage(std::vector<Extent> extents, uint64_t data_bytes) {
   const std::string* previous = nullptr;
   for (const Extent& extent : extents) {
     if (extent.begin < end) {
-      return absl::InvalidArgumentError(absl::StrCat("tensors ", Quoted(*previous), " and ",
-                                                     Quoted(*extent.name), " overlap at offset ",
-                                                     extent.begin));
+      return InvalidArgument("tensors ", Quoted(*previous), " and ", Quoted(*extent.name),
+                             " overlap at offset ", extent.begin);
     }
     if (extent.begin > end) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("bytes ", end, " to ", extent.begin, " of the data belong to no tensor"));
+      return InvalidArgument("bytes ", end, " to ", extent.begin,
+                             " of the data belong to no tensor");
     }
     end = extent.end;
     previous = extent.name;
   }
   if (end != data_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("bytes ", end, " to ", data_bytes, " of the data belong to no tensor"));
+    return InvalidArgument("bytes ", end, " to ", data_bytes, " of the data belong to no tensor");
   }
   return absl::OkStatus();
 }
@@ -189,12 +185,12 @@ std::string ShapeString(const std::vector<int64_t>& shape) {
 }
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
-  absl::StatusOr<FileContents> file = FileContents::Read(path, std::numeric_limits<int64_t>::max());
-  if (!file.ok()) return file.status();
+  SRU_ASSIGN_OR_RETURN(FileContents file,
+                       FileContents::Read(path, std::numeric_limits<int64_t>::max()));
   std::unique_ptr<SafetensorsFile> result(new SafetensorsFile());
   result->source_ = path;
-  result->file_ = *std::move(file);
-  if (absl::Status status = result->ParseBytes(result->file_.bytes()); !status.ok()) return status;
+  result->file_ = std::move(file);
+  SRU_RETURN_UNLESS_OK(result->ParseBytes(result->file_.bytes()));
   return result;
 }
 
@@ -202,38 +198,33 @@ absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Parse(std::str
                                                                         std::string source) {
   std::unique_ptr<SafetensorsFile> result(new SafetensorsFile());
   result->source_ = std::move(source);
-  if (absl::Status status = result->ParseBytes(bytes); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(result->ParseBytes(bytes));
   return result;
 }
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::OpenOnDemand(
     const std::string& path) {
-  absl::StatusOr<OpenFile> file = OpenFile::Open(path, std::numeric_limits<int64_t>::max());
-  if (!file.ok()) return file.status();
+  SRU_ASSIGN_OR_RETURN(OpenFile file, OpenFile::Open(path, std::numeric_limits<int64_t>::max()));
   // The length, and the header if it is no longer than it may be.
-  std::string head(std::min(kLengthBytes, file->size()), '\0');
-  if (absl::Status status = file->Read(0, head.size(), head.data()); !status.ok()) return status;
+  std::string head(std::min(kLengthBytes, file.size()), '\0');
+  SRU_RETURN_UNLESS_OK(file.Read(0, head.size(), head.data()));
   if (head.size() == kLengthBytes) {
     const uint64_t header_bytes = ReadLittleEndian64(head.data());
-    if (header_bytes <= std::min(kMaxHeaderBytes, file->size() - kLengthBytes)) {
+    if (header_bytes <= std::min(kMaxHeaderBytes, file.size() - kLengthBytes)) {
       head.resize(kLengthBytes + header_bytes);
-      absl::Status status = file->Read(kLengthBytes, header_bytes, head.data() + kLengthBytes);
-      if (!status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(file.Read(kLengthBytes, header_bytes, head.data() + kLengthBytes));
     }
   }
   std::unique_ptr<SafetensorsFile> result(new SafetensorsFile());
   result->source_ = path;
   uint64_t data_begin = 0;
   std::map<std::string_view, uint64_t> begins;
-  absl::Status status = result->ParseHeader(head, file->size(), &data_begin, &begins);
-  if (!status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(result->ParseHeader(head, file.size(), &data_begin, &begins));
   std::vector<TensorPages::Place> places;
   for (const auto& [name, view] : result->tensors_) {
     places.push_back({name, data_begin + begins[name], view.bytes});
   }
-  auto pages = TensorPages::Create(*std::move(file), std::move(places));
-  if (!pages.ok()) return pages.status();
-  result->pages_ = *std::move(pages);
+  SRU_ASSIGN_OR_RETURN(result->pages_, TensorPages::Create(std::move(file), std::move(places)));
   size_t index = 0;
   for (auto& [name, view] : result->tensors_) {
     if (view.bytes > 0) view.data = result->pages_->data(index);
@@ -246,31 +237,28 @@ absl::Status SafetensorsFile::ParseHeader(std::string_view head, uint64_t file_b
                                           uint64_t* data_begin,
                                           std::map<std::string_view, uint64_t>* begins) {
   if (file_bytes < kLengthBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(source_,
-                                                   ": not a safetensors file: expected at least ",
-                                                   kLengthBytes, " bytes, found ", file_bytes));
+    return InvalidArgument(source_, ": not a safetensors file: expected at least ", kLengthBytes,
+                           " bytes, found ", file_bytes);
   }
   const uint64_t header_bytes = ReadLittleEndian64(head.data());
   const uint64_t available = file_bytes - kLengthBytes;
   if (header_bytes > kMaxHeaderBytes || header_bytes > available) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(source_, ": expected a header of at most ",
-                     std::min(kMaxHeaderBytes, available), " bytes, found the length ",
-                     header_bytes, "; the file is truncated or not a safetensors file"));
+    return InvalidArgument(source_, ": expected a header of at most ",
+                           std::min(kMaxHeaderBytes, available), " bytes, found the length ",
+                           header_bytes, "; the file is truncated or not a safetensors file");
   }
   JsonLimits limits;
   limits.max_depth = kMaxHeaderDepth;
   limits.max_elements = kMaxElements;
-  absl::StatusOr<json> header = ParseJsonObject(head.substr(kLengthBytes, header_bytes), limits,
-                                                absl::StrCat(source_, ": header"));
-  if (!header.ok()) return header.status();
+  SRU_ASSIGN_OR_RETURN(json header, ParseJsonObject(head.substr(kLengthBytes, header_bytes), limits,
+                                                    absl::StrCat(source_, ": header")));
 
   *data_begin = kLengthBytes + header_bytes;
   const uint64_t data_bytes = available - header_bytes;
   std::vector<Extent> extents;
-  for (const auto& [name, entry] : header->items()) {
+  for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") {
-      if (absl::Status status = ReadMetadata(entry); !status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(ReadMetadata(entry));
       continue;
     }
     TensorView view;
@@ -292,8 +280,7 @@ absl::Status SafetensorsFile::ParseHeader(std::string_view head, uint64_t file_b
 absl::Status SafetensorsFile::ParseBytes(std::string_view bytes) {
   uint64_t data_begin = 0;
   std::map<std::string_view, uint64_t> begins;
-  absl::Status status = ParseHeader(bytes, bytes.size(), &data_begin, &begins);
-  if (!status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(ParseHeader(bytes, bytes.size(), &data_begin, &begins));
   for (auto& [name, view] : tensors_) {
     if (view.bytes > 0) view.data = bytes.data() + data_begin + begins[name];
   }
@@ -315,8 +302,7 @@ absl::Status SafetensorsFile::ReadMetadata(const json& entry) {
     if (valid) metadata_.emplace(key, value.get_ref<const std::string&>());
   }
   if (valid) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(source_, ": __metadata__: expected an object of strings"));
+  return InvalidArgument(source_, ": __metadata__: expected an object of strings");
 }
 
 const TensorView* SafetensorsFile::Find(std::string_view name) const {
@@ -333,14 +319,12 @@ absl::StatusOr<kernels::FloatView> SafetensorsFile::Floats(
                                             ShapeString(shape)));
   }
   if (view->dtype != TensorType::kF32) {
-    return absl::InvalidArgumentError(absl::StrCat(source_, ": tensor ", Quoted(name),
-                                                   ": expected dtype F32, found ",
-                                                   TensorTypeName(view->dtype)));
+    return InvalidArgument(source_, ": tensor ", Quoted(name), ": expected dtype F32, found ",
+                           TensorTypeName(view->dtype));
   }
   if (view->shape != shape) {
-    return absl::InvalidArgumentError(absl::StrCat(source_, ": tensor ", Quoted(name),
-                                                   ": expected shape ", ShapeString(shape),
-                                                   ", found ", ShapeString(view->shape)));
+    return InvalidArgument(source_, ": tensor ", Quoted(name), ": expected shape ",
+                           ShapeString(shape), ", found ", ShapeString(view->shape));
   }
   const kernels::FloatView values{static_cast<const float*>(view->data), view->num_elements()};
   absl::Status status;

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "models/tensor_reader.h"
 
 namespace sru::models {
@@ -92,8 +92,7 @@ absl::StatusOr<kernels::StackSpec> BuildStack(const ModelConfig& config,
     spec.classifier_weight = reader.Take("out.weight", {spec.num_labels, spec.output_size()});
     spec.classifier_bias = reader.TakeIfPresent("out.bias", {spec.num_labels});
   }
-  if (!reader.status().ok()) return reader.status();
-  if (absl::Status status = reader.CheckAllTaken(); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(reader.Finish());
   return spec;
 }
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "models/digest.h"
 
 namespace sru::models {
@@ -56,7 +56,7 @@ std::string DigestOfState(std::string_view bytes) {
 
 template <typename... Args>
 absl::Status NotAState(const Args&... what) {
-  return absl::InvalidArgumentError(absl::StrCat(what...));
+  return InvalidArgument(what...);
 }
 
 }  // namespace
@@ -111,7 +111,7 @@ std::string StateCodec::Encode(const kernels::StateArena::State& state,
 }
 
 absl::Status StateCodec::Decode(std::string_view bytes, SequenceState* state) const {
-  if (absl::Status status = CheckOwner(bytes); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(CheckOwner(bytes));
   // Subtracted one by one from what there is, so that no sum can overflow.
   size_t left = bytes.size() - kHeaderBytes;
   const std::pair<size_t, size_t> parts[] = {
@@ -125,10 +125,7 @@ absl::Status StateCodec::Decode(std::string_view bytes, SequenceState* state) co
     }
     left -= number * size;
   }
-  if (absl::Status status = DecodeFields(bytes.substr(kHeaderBytes, left), &state->state);
-      !status.ok()) {
-    return status;
-  }
+  SRU_RETURN_UNLESS_OK(DecodeFields(bytes.substr(kHeaderBytes, left), &state->state));
   return DecodeMemo(bytes, &state->memo);
 }
 
@@ -234,7 +231,7 @@ absl::Status StateCodec::DecodeMemo(std::string_view bytes, DecodingMemo* memo) 
   memo->counts.reserve(num_counts);
   int32_t last = -1;
   for (size_t i = 0; i < num_counts; ++i) {
-    if (absl::Status status = read_id(last, "generated tokens", &last); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(read_id(last, "generated tokens", &last));
     const auto count = ReadValue<int32_t>(bytes, offset);
     offset += sizeof(int32_t);
     if (count < 1) {
@@ -247,7 +244,7 @@ absl::Status StateCodec::DecodeMemo(std::string_view bytes, DecodingMemo* memo) 
   memo->prompt_ids.reserve(num_prompt_ids);
   last = -1;
   for (size_t i = 0; i < num_prompt_ids; ++i) {
-    if (absl::Status status = read_id(last, "prompt tokens", &last); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(read_id(last, "prompt tokens", &last));
     memo->prompt_ids.push_back(last);
   }
   memo->pending_text = std::string(bytes.substr(offset));

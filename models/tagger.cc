@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "base/status.h"
 #include "models/stack_builder.h"
 #include "models/tensor_reader.h"
 
@@ -24,8 +25,7 @@ absl::StatusOr<Tagger> BuildTagger(const ModelConfig& config, const SafetensorsF
   ops::Predict predict;
   predict.weight = reader.Take("out.weight", {num_labels, config.encoder.output_size()});
   predict.bias = reader.TakeIfPresent("out.bias", {num_labels});
-  if (!reader.status().ok()) return reader.status();
-  if (absl::Status status = reader.CheckAllTaken(); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(reader.Finish());
 
   Tagger tagger;
   kernels::Program& program = tagger.program;

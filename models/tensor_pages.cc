@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "models/json.h"
 
 namespace sru::models {
@@ -37,9 +38,8 @@ absl::Status CheckFinite(const std::string& source, const std::string& tensor,
   if (non_finite == 0) return absl::OkStatus();
   const auto* bad = std::find_if(values.data, values.data + values.size,
                                  [](float v) { return !std::isfinite(v); });
-  return absl::InvalidArgumentError(absl::StrCat(source, ": tensor ", Quoted(tensor),
-                                                 ": expected finite values, found ", *bad,
-                                                 " at element ", first + (bad - values.data)));
+  return InvalidArgument(source, ": tensor ", Quoted(tensor), ": expected finite values, found ",
+                         *bad, " at element ", first + (bad - values.data));
 }
 
 absl::StatusOr<std::unique_ptr<TensorPages>> TensorPages::Create(OpenFile file,

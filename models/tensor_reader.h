@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "kernels/stack_spec.h"
 #include "models/json.h"
 #include "models/safetensors.h"
@@ -37,14 +37,14 @@ class TensorReader {
 
   const absl::Status& status() const { return status_; }
 
-  // kInvalidArgument for a tensor that no part of the model has taken.
-  absl::Status CheckAllTaken() const {
+  // Call last: returns the first error, or kInvalidArgument for a tensor that no part of the model has taken.
+  absl::Status Finish() const {
+    SRU_RETURN_UNLESS_OK(status_);
     for (const auto& [name, view] : tensors_.tensors()) {
-      if (taken_.count(name) == 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(tensors_.source(), ": tensor ", Quoted(name), " of shape ",
-                         ShapeString(view.shape), " is not part of a model with this config.json"));
-      }
+      if (taken_.count(name) != 0) continue;
+      return InvalidArgument(tensors_.source(), ": tensor ", Quoted(name), " of shape ",
+                             ShapeString(view.shape),
+                             " is not part of a model with this config.json");
     }
     return absl::OkStatus();
   }

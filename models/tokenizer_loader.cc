@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "models/file.h"
 #include "models/json.h"
 #include "models/text/byte_tokenizer.h"
@@ -27,56 +28,42 @@ constexpr uint64_t kMaxSentencePieceBytes = uint64_t{1} << 28;
 
 using Loaded = absl::StatusOr<std::unique_ptr<const Tokenizer>>;
 
-absl::StatusOr<std::unique_ptr<Vocabulary>> ReadVocabulary(const std::string& path, int size) {
-  absl::StatusOr<FileContents> file = FileContents::Read(path, kMaxVocabularyBytes);
-  if (!file.ok()) return file.status();
-  return Vocabulary::Parse(std::string(file->bytes()), size, path);
-}
-
-// Reads vocab.txt, and makes a tokenizer of it.
-template <typename Make>
-Loaded WithVocabulary(const ModelConfig& config, const std::string& directory, Make make) {
+// A tokenizer of vocab.txt, of the type that the config says.
+Loaded LoadWithVocabulary(const ModelConfig& config, const std::string& directory) {
+  static_assert(EmbeddingConfig::kNoOov == Tokenizer::kNotFound);
   const std::string path = absl::StrCat(directory, "/", kVocabularyFile);
-  auto vocabulary = ReadVocabulary(path, config.embedding.vocabulary_size);
-  if (!vocabulary.ok()) return vocabulary.status();
-  return make(*std::move(vocabulary), path);
-}
-
-Loaded LoadWords(const ModelConfig& config, const std::string& directory, PreprocessingType type) {
-  return WithVocabulary(config, directory,
-                        [&](std::unique_ptr<Vocabulary> vocabulary, const std::string&) -> Loaded {
-                          const PreprocessingConfig preprocessing{type, config.tokenizer.lowercase};
-                          return std::make_unique<const WordTokenizer>(
-                              preprocessing, std::move(vocabulary), config.embedding.oov_id);
-                        });
-}
-
-Loaded LoadCharacters(const ModelConfig& config, const std::string& directory) {
-  return WithVocabulary(config, directory,
-                        [&](std::unique_ptr<Vocabulary> vocabulary, const std::string&) -> Loaded {
-                          static_assert(EmbeddingConfig::kNoOov == Tokenizer::kNotFound);
-                          return std::make_unique<const CharacterTokenizer>(
-                              std::move(vocabulary), config.embedding.oov_id);
-                        });
-}
-
-Loaded LoadLineWords(const ModelConfig& config, const std::string& directory) {
-  return WithVocabulary(
-      config, directory,
-      [](std::unique_ptr<Vocabulary> vocabulary, const std::string& path) -> Loaded {
-        auto tokenizer = LineWordTokenizer::Create(std::move(vocabulary));
-        if (tokenizer.ok()) return *std::move(tokenizer);
-        return absl::Status(tokenizer.status().code(),
-                            absl::StrCat(path, ": ", tokenizer.status().message()));
-      });
-}
-
-Loaded LoadUnicodeWords(const ModelConfig& config, const std::string& directory) {
-  return WithVocabulary(
-      config, directory, [&](std::unique_ptr<Vocabulary> vocabulary, const std::string&) -> Loaded {
-        return std::make_unique<const UnicodeWordTokenizer>(
-            std::move(vocabulary), config.embedding.oov_id, config.tokenizer.lowercase);
-      });
+  SRU_ASSIGN_OR_RETURN(FileContents file, FileContents::Read(path, kMaxVocabularyBytes));
+  SRU_ASSIGN_OR_RETURN(auto vocabulary, Vocabulary::Parse(std::string(file.bytes()),
+                                                          config.embedding.vocabulary_size, path));
+  const int oov_id = config.embedding.oov_id;
+  const bool lowercase = config.tokenizer.lowercase;
+  const auto words = [&](PreprocessingType type) {
+    return std::make_unique<const WordTokenizer>(PreprocessingConfig{type, lowercase},
+                                                 std::move(vocabulary), oov_id);
+  };
+  switch (config.tokenizer.type) {
+    case TokenizerType::kWhitespace:
+      return words(PreprocessingType::kWhitespace);
+    case TokenizerType::kLowercase:
+      return words(PreprocessingType::kLowercase);
+    case TokenizerType::kSentenceClassification:
+      return words(PreprocessingType::kSentenceClassification);
+    case TokenizerType::kCharacters:
+      return std::make_unique<const CharacterTokenizer>(std::move(vocabulary), oov_id);
+    case TokenizerType::kUnicodeWords:
+      return std::make_unique<const UnicodeWordTokenizer>(std::move(vocabulary), oov_id, lowercase);
+    case TokenizerType::kLineWords: {
+      auto tokenizer = LineWordTokenizer::Create(std::move(vocabulary));
+      if (tokenizer.ok()) return *std::move(tokenizer);
+      return absl::Status(tokenizer.status().code(),
+                          absl::StrCat(path, ": ", tokenizer.status().message()));
+    }
+    case TokenizerType::kBytes:
+    case TokenizerType::kSentencePiece:
+      break;  // they read no words
+  }
+  return absl::InternalError(
+      absl::StrCat("no tokenizer of words, ", static_cast<int>(config.tokenizer.type)));
 }
 
 // That the pieces which a translation neither reads nor writes have their ids: a file of another model may have as many pieces.
@@ -84,9 +71,8 @@ absl::Status CheckPieces(const TranslatorConfig& config, const SentencePieceToke
                          const std::string& path) {
   const auto check = [&](const char* key, int id, PieceKind kind, const char* name) {
     if (tokenizer.kind(id) == kind) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": expected ", name, " piece with the id ", id, " (translator.", key,
-                     " in config.json), found ", Quoted(tokenizer.TokenName(id))));
+    return InvalidArgument(path, ": expected ", name, " piece with the id ", id, " (translator.",
+                           key, " in config.json), found ", Quoted(tokenizer.TokenName(id)));
   };
   absl::Status status = check("unk_id", config.unk_id, PieceKind::kUnknown, "the unknown");
   status.Update(check("pad_id", config.pad_id, PieceKind::kControl, "a control"));
@@ -97,18 +83,16 @@ absl::Status CheckPieces(const TranslatorConfig& config, const SentencePieceToke
 
 Loaded LoadSentencePiece(const ModelConfig& config, const std::string& directory) {
   const std::string path = absl::StrCat(directory, "/", kSentencePieceFile);
-  absl::StatusOr<FileContents> file = FileContents::Read(path, kMaxSentencePieceBytes);
-  if (!file.ok()) return file.status();
+  SRU_ASSIGN_OR_RETURN(FileContents file, FileContents::Read(path, kMaxSentencePieceBytes));
   const bool translates = config.task == Task::kTranslator;
-  auto tokenizer = SentencePieceTokenizer::Parse(
-      file->bytes(), config.embedding.vocabulary_size, path,
-      translates ? "translator.source_vocabulary" : "embedding.vocabulary_size");
-  if (!tokenizer.ok()) return tokenizer.status();
+  SRU_ASSIGN_OR_RETURN(auto tokenizer, SentencePieceTokenizer::Parse(
+                                           file.bytes(), config.embedding.vocabulary_size, path,
+                                           translates ? "translator.source_vocabulary"
+                                                      : "embedding.vocabulary_size"));
   if (translates) {
-    absl::Status status = CheckPieces(config.translator, **tokenizer, path);
-    if (!status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(CheckPieces(config.translator, *tokenizer, path));
   }
-  return *std::move(tokenizer);
+  return tokenizer;
 }
 
 }  // namespace
@@ -132,26 +116,12 @@ const char* TokenizerFile(TokenizerType type) {
 
 absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const ModelConfig& config,
                                                                const std::string& directory) {
-  switch (config.tokenizer.type) {
-    case TokenizerType::kWhitespace:
-      return LoadWords(config, directory, PreprocessingType::kWhitespace);
-    case TokenizerType::kLowercase:
-      return LoadWords(config, directory, PreprocessingType::kLowercase);
-    case TokenizerType::kSentenceClassification:
-      return LoadWords(config, directory, PreprocessingType::kSentenceClassification);
-    case TokenizerType::kBytes:
-      return std::make_unique<const ByteTokenizer>(config.tokenizer.byte_vocabulary);
-    case TokenizerType::kCharacters:
-      return LoadCharacters(config, directory);
-    case TokenizerType::kLineWords:
-      return LoadLineWords(config, directory);
-    case TokenizerType::kUnicodeWords:
-      return LoadUnicodeWords(config, directory);
-    case TokenizerType::kSentencePiece:
-      return LoadSentencePiece(config, directory);
+  if (config.tokenizer.type == TokenizerType::kBytes) {
+    return std::make_unique<const ByteTokenizer>(config.tokenizer.byte_vocabulary);
   }
-  return absl::InternalError(
-      absl::StrCat("no such tokenizer, ", static_cast<int>(config.tokenizer.type)));
+  return config.tokenizer.type == TokenizerType::kSentencePiece
+             ? LoadSentencePiece(config, directory)
+             : LoadWithVocabulary(config, directory);
 }
 
 }  // namespace sru::models

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "models/tensor_reader.h"
 
 namespace sru::models {
@@ -46,8 +47,7 @@ class Builder {
     model_->encoder_output = program_.AddOutput("encoder output", memory);
     KeepContext(memory);
     Predict(Decode(target_table));
-    if (!reader_.status().ok()) return reader_.status();
-    return reader_.CheckAllTaken();
+    return reader_.Finish();
   }
 
  private:
@@ -239,7 +239,7 @@ absl::StatusOr<Translator> BuildTranslator(const ModelConfig& config,
                                            const SafetensorsFile& tensors, int max_candidates) {
   Translator model;
   Builder builder(config.translator, tensors, &model);
-  if (absl::Status status = builder.Build(max_candidates); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(builder.Build(max_candidates));
   return model;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "models/config.h"
 #include "models/object_reader.h"
 #include "nlohmann/json.hpp"
@@ -32,31 +33,13 @@ void ReadVocabularies(ObjectReader& reader, TranslatorConfig* config) {
   reader.Integer("eos_id", 0, last, &config->eos_id);
 }
 
-void ReadSearch(const json& object, ObjectReader& reader, TranslatorConfig* config) {
+void ReadSearch(ObjectReader& reader, TranslatorConfig* config) {
   SearchOptions& search = config->search;
   reader.Integer("max_length", 1, std::max(config->max_positions, 1), &search.max_length);
   reader.Integer("beam_size", 1, kMaxBeam, &search.beam_size);
   reader.Choice<LengthPenaltyName>("length_penalty", &search.length_penalty);
-  const std::string expected = absl::StrCat("a number from 0 to ", kMaxLengthPenaltyAlpha);
-  if (reader.Required("alpha", expected) == nullptr) return;
-  const json& alpha = object["alpha"];
-  if (alpha.is_number() && alpha.get<double>() >= 0 &&
-      alpha.get<double>() <= kMaxLengthPenaltyAlpha) {
-    search.alpha = alpha.get<double>();
-  } else {
-    reader.Fail(reader.Path("alpha"), absl::StrCat("expected ", expected), alpha);
-  }
-}
-
-void ReadLanguage(const json& object, const std::string& key, ObjectReader& reader,
-                  std::string* language) {
-  if (!reader.Has(key)) return;
-  const json& found = object[key];
-  if (found.is_string()) {
-    *language = found.get<std::string>();
-  } else {
-    reader.Fail(reader.Path(key), "expected a string", found);
-  }
+  reader.Number("alpha", absl::StrCat("a number from 0 to ", kMaxLengthPenaltyAlpha), 0,
+                kMaxLengthPenaltyAlpha, &search.alpha);
 }
 
 }  // namespace
@@ -81,10 +64,10 @@ absl::StatusOr<TranslatorConfig> ReadTranslatorConfig(const json& object,
   }
   reader.Integer("max_positions", 1, kMaxPositions, &config.max_positions);
   ReadVocabularies(reader, &config);
-  ReadSearch(object, reader, &config);
-  ReadLanguage(object, "source_language", reader, &config.source_language);
-  ReadLanguage(object, "target_language", reader, &config.target_language);
-  if (absl::Status status = reader.Finish(); !status.ok()) return status;
+  ReadSearch(reader, &config);
+  reader.OptionalString("source_language", &config.source_language);
+  reader.OptionalString("target_language", &config.target_language);
+  SRU_RETURN_UNLESS_OK(reader.Finish());
   return config;
 }
 

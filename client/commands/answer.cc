@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/limits.h"
+#include "base/status.h"
 #include "client/client.h"
 #include "client/commands/answer_printer.h"
 #include "client/commands/commands.h"
@@ -118,8 +119,7 @@ absl::StatusOr<v1::AnswerResponse> CallServer(Client* client, const v1::AnswerRe
         return absl::InternalError(absl::StrCat("the server answered with passage ", span.passage(),
                                                 " of ", query.passages_size()));
       }
-      absl::Status status = CheckSpan(span, query.passages(span.passage()));
-      if (!status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(CheckSpan(span, query.passages(span.passage())));
     }
   }
   return response;
@@ -225,7 +225,7 @@ struct QueryLine {
 };
 
 absl::Status WrongKey(absl::string_view key, absl::string_view expected) {
-  return absl::InvalidArgumentError(absl::StrCat(key, ": expected ", expected));
+  return InvalidArgument(key, ": expected ", expected);
 }
 
 absl::Status ReadTexts(const Json& json, absl::string_view key,
@@ -305,10 +305,9 @@ class ManyQuestions : public BatchRunner<QueryLine, v1::AnswerResponse> {
 
  private:
   absl::StatusOr<Items> Next() override {
-    absl::StatusOr<std::vector<LineInput::Item>> lines = input_->Next(flags_.batch);
-    if (!lines.ok()) return lines.status();
+    SRU_ASSIGN_OR_RETURN(std::vector<LineInput::Item> lines, input_->Next(flags_.batch));
     Items items;
-    for (LineInput::Item& line : *lines) items.push_back(ReadQueryLine(std::move(line)));
+    for (LineInput::Item& line : lines) items.push_back(ReadQueryLine(std::move(line)));
     return items;
   }
 

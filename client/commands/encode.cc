@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "client/client.h"
 #include "client/commands/commands.h"
 #include "client/commands/common_flags.h"
@@ -77,8 +78,8 @@ absl::Status CheckStream(size_t num_arguments, EncodeFlags* flags) {
       flags->stream || flags->features || !flags->state_in.empty() || !flags->state_out.empty();
   if (!flags->stream) return absl::OkStatus();
   if (flags->pooling != v1::POOLING_DEFAULT && flags->pooling != v1::POOLING_NONE) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--stream gives token vectors; expected --pooling=none, found ", flags->pooling_name));
+    return InvalidArgument("--stream gives token vectors; expected --pooling=none, found ",
+                           flags->pooling_name);
   }
   if (flags->input.truncate) {
     return absl::InvalidArgumentError("--stream and --truncate exclude each other");
@@ -86,9 +87,7 @@ absl::Status CheckStream(size_t num_arguments, EncodeFlags* flags) {
   if (flags->input.skip_empty) {
     return absl::InvalidArgumentError("--stream and --skip_empty exclude each other");
   }
-  if (absl::Status status = CheckAtLeast("chunk_frames", flags->chunk_frames, 1); !status.ok()) {
-    return status;
-  }
+  SRU_RETURN_UNLESS_OK(CheckAtLeast("chunk_frames", flags->chunk_frames, 1));
   if (flags->features && num_arguments > 0) {
     return absl::InvalidArgumentError("--features reads standard input; it takes no TEXT");
   }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/status.h"
 #include "client/commands/text_input.h"
 
 namespace sru::client {
@@ -41,9 +42,9 @@ class Chunks {
     std::cin.read(data.data(), static_cast<std::streamsize>(data.size()));
     data.resize(static_cast<size_t>(std::cin.gcount()));
     if (data.size() % frame_bytes != 0) {
-      status_ = absl::InvalidArgumentError(absl::StrCat(
-          "standard input: expected whole frames of ", options_.feature_size,
-          " float32 values, found ", data.size() % frame_bytes, " bytes after the last one"));
+      status_ = InvalidArgument("standard input: expected whole frames of ", options_.feature_size,
+                                " float32 values, found ", data.size() % frame_bytes,
+                                " bytes after the last one");
       data.resize(data.size() / frame_bytes * frame_bytes);
     }
     if (data.empty()) return false;

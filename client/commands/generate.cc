@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/limits.h"
+#include "base/status.h"
 #include "client/client.h"
 #include "client/commands/batches.h"
 #include "client/commands/commands.h"
@@ -86,8 +86,8 @@ absl::StatusOr<v1::GenerateRequest> MakeRequest(const GenerateFlags& flags, size
   status.Update(CheckRange("top_candidates", flags.top_candidates, 0, kMaxCandidates));
   if (!status.ok()) return status;
   if (num_arguments > 1) {
-    return absl::InvalidArgumentError(absl::StrCat("expected one PROMPT, found ", num_arguments,
-                                                   "; put quotes around a text with spaces"));
+    return InvalidArgument("expected one PROMPT, found ", num_arguments,
+                           "; put quotes around a text with spaces");
   }
   if (num_arguments > 0 && !flags.file.empty()) {
     return absl::InvalidArgumentError("--file and PROMPT exclude each other");
@@ -98,9 +98,8 @@ absl::StatusOr<v1::GenerateRequest> MakeRequest(const GenerateFlags& flags, size
   }
   const bool keeps_state = flags.interactive || !flags.state_out.empty();
   if (keeps_state && flags.sampling.num_samples > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--interactive, --state_out: expected --num_samples=1, found ",
-                     flags.sampling.num_samples));
+    return InvalidArgument("--interactive, --state_out: expected --num_samples=1, found ",
+                           flags.sampling.num_samples);
   }
   request.set_model(flags.model);
   request.set_version(flags.version);
@@ -126,8 +125,7 @@ absl::StatusOr<std::string> ReadPrompt(const GenerateFlags& flags,
   std::ifstream file(flags.file, std::ios::binary);
   std::string prompt(std::istreambuf_iterator<char>(file), {});
   if (!file.good() && !file.eof()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--file: ", flags.file, " cannot be read: ", std::strerror(errno)));
+    return InvalidArgument("--file: ", flags.file, " cannot be read: ", std::strerror(errno));
   }
   return prompt;
 }

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/types/span.h"
+#include "base/status.h"
 #include "client/commands/text_input.h"
 #include "client/line_reader.h"
 
@@ -147,12 +148,11 @@ absl::Status GenerateSession::Read(const v1::Sequence& sequence) {
   request.set_return_states(true);
   *request.add_sequences() = sequence;
   if (!state_.empty()) request.add_states(state_);
-  absl::StatusOr<v1::ScoreResponse> response = client_->Score(request);
-  if (!response.ok()) return response.status();
-  if (response->scores_size() != 1 || response->scores(0).state().empty()) {
+  SRU_ASSIGN_OR_RETURN(v1::ScoreResponse response, client_->Score(request));
+  if (response.scores_size() != 1 || response.scores(0).state().empty()) {
     return absl::InternalError("the answer has no state, which was asked for");
   }
-  state_ = response->scores(0).state();
+  state_ = response.scores(0).state();
   return absl::OkStatus();
 }
 

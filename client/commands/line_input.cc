@@ -11,6 +11,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace sru::client {
 namespace {
@@ -70,7 +71,7 @@ absl::StatusOr<std::vector<LineInput::Item>> LineInput::Next(int max_items) {
   }
   while (items.empty() && source_ < arguments_.size()) {
     if (reader_ == nullptr) {
-      if (absl::Status status = OpenNext(); !status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(OpenNext());
     }
     std::vector<std::string> lines = reader_->NextBatch(max_items);
     if (lines.empty()) {

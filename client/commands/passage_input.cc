@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "client/text_table.h"
 
 namespace sru::client {
@@ -22,9 +23,7 @@ PassageInput::PassageInput(std::vector<std::string> files, bool paragraphs)
 
 absl::StatusOr<std::optional<LineInput::Item>> PassageInput::NextLine() {
   if (next_line_ == lines_.size()) {
-    absl::StatusOr<std::vector<LineInput::Item>> lines = input_.Next(kLinesAtATime);
-    if (!lines.ok()) return lines.status();
-    lines_ = *std::move(lines);
+    SRU_ASSIGN_OR_RETURN(lines_, input_.Next(kLinesAtATime));
     next_line_ = 0;
     if (lines_.empty()) return std::nullopt;
   }

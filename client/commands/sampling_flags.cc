@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/limits.h"
+#include "base/status.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::client {
@@ -26,9 +26,8 @@ absl::Status AddBias(const std::string& entries, v1::Sampling* sampling) {
     float bias = 0;
     if (!absl::SimpleAtoi(parts.first, &id) || id < 0 || !absl::SimpleAtof(parts.second, &bias) ||
         !(bias >= -kMaxBias && bias <= kMaxBias)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--logit_bias: expected ID=VALUE, with a token id and a value from ",
-                       -kMaxBias, " to ", kMaxBias, ", found '", entry, "'"));
+      return InvalidArgument("--logit_bias: expected ID=VALUE, with a token id and a value from ",
+                             -kMaxBias, " to ", kMaxBias, ", found '", entry, "'");
     }
     (*sampling->mutable_logit_bias())[id] = bias;
   }
@@ -39,8 +38,7 @@ absl::Status AddStopTokens(const std::string& ids, v1::GenerateRequest* request)
   for (const absl::string_view text : absl::StrSplit(ids, ',')) {
     int32_t id = 0;
     if (!absl::SimpleAtoi(text, &id) || id < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--stop_token_ids: expected token ids, found '", text, "'"));
+      return InvalidArgument("--stop_token_ids: expected token ids, found '", text, "'");
     }
     request->add_stop_token_ids(id);
   }
@@ -84,17 +82,16 @@ absl::Status SamplingFlags::WriteTo(v1::GenerateRequest* request) const {
   status.Update(CheckNotNegative("max_new_tokens", max_new_tokens));
   status.Update(CheckNotNegative("min_new_tokens", min_new_tokens));
   if (status.ok() && max_new_tokens > 0 && min_new_tokens > max_new_tokens) {
-    status = absl::InvalidArgumentError(absl::StrCat("--min_new_tokens: expected at most ",
-                                                     max_new_tokens, " (--max_new_tokens), found ",
-                                                     min_new_tokens));
+    status = InvalidArgument("--min_new_tokens: expected at most ", max_new_tokens,
+                             " (--max_new_tokens), found ", min_new_tokens);
   }
   status.Update(CheckRange("num_samples", num_samples, 1, kMaxSamples));
   v1::Sampling* sampling = request->mutable_sampling();
   uint64_t parsed_seed = 0;
   if (status.ok() && !seed.empty()) {
     if (!absl::SimpleAtoi(seed, &parsed_seed)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--seed: expected a whole number from 0 to 2^64 - 1, found '", seed, "'"));
+      return InvalidArgument("--seed: expected a whole number from 0 to 2^64 - 1, found '", seed,
+                             "'");
     }
     sampling->set_seed(parsed_seed);
   }

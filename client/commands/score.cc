@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
 #include "base/limits.h"
+#include "base/status.h"
 #include "client/client.h"
 #include "client/commands/commands.h"
 #include "client/commands/common_flags.h"
@@ -78,8 +78,8 @@ absl::Status Check(size_t num_arguments, ScoreFlags* flags) {
   }
   const bool keeps_state = !flags->state_in.empty() || !flags->state_out.empty();
   if (keeps_state && flags->files && num_arguments > 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--state_in, --state_out: expected one file, found ", num_arguments, " that begin anew"));
+    return InvalidArgument("--state_in, --state_out: expected one file, found ", num_arguments,
+                           " that begin anew");
   }
   flags->carry = flags->carry || keeps_state;
   if (flags->carry && flags->input.skip_empty) {

@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace sru::client {
 
@@ -16,12 +17,11 @@ absl::StatusOr<std::string> ReadState(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string state(std::istreambuf_iterator<char>(file), {});
   if (!file.good() && !file.eof()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--state_in: ", path, " cannot be read: ", std::strerror(errno)));
+    return InvalidArgument("--state_in: ", path, " cannot be read: ", std::strerror(errno));
   }
   if (state.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--state_in: ", path, " is empty; expected what --state_out has written"));
+    return InvalidArgument("--state_in: ", path,
+                           " is empty; expected what --state_out has written");
   }
   return state;
 }

@@ -8,9 +8,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/limits.h"
+#include "base/status.h"
 #include "client/client.h"
 #include "client/commands/commands.h"
 #include "client/commands/common_flags.h"
@@ -81,8 +81,8 @@ absl::StatusOr<v1::TranslateRequest> MakeRequest(size_t num_arguments, Translate
   status.Update(ParseLengthPenalty(flags->length_penalty, &form));
   if (!status.ok()) return status;
   if (flags->beam_size > 0 && flags->n_best > flags->beam_size) {
-    return absl::InvalidArgumentError(absl::StrCat("--n_best: expected at most --beam_size, ",
-                                                   flags->beam_size, ", found ", flags->n_best));
+    return InvalidArgument("--n_best: expected at most --beam_size, ", flags->beam_size, ", found ",
+                           flags->n_best);
   }
   if (flags->files && num_arguments == 0) {
     return absl::InvalidArgumentError("--files: expected the name of a file (- = standard input)");
@@ -103,8 +103,7 @@ absl::StatusOr<v1::TranslateRequest> MakeRequest(size_t num_arguments, Translate
     double alpha = 0;
     // NaN is in no range.
     if (!absl::SimpleAtod(flags->alpha, &alpha) || !(alpha >= 0 && alpha <= kMaxAlpha)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--alpha: expected 0 to ", kMaxAlpha, ", found '", flags->alpha, "'"));
+      return InvalidArgument("--alpha: expected 0 to ", kMaxAlpha, ", found '", flags->alpha, "'");
     }
     request.mutable_length_penalty()->set_alpha(static_cast<float>(alpha));
   }

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace sru::models {
 
@@ -21,24 +21,21 @@ double LengthPenaltyOf(const SearchOptions& options, int num_tokens) {
 
 absl::Status ValidateSearch(const SearchOptions& options, int limit, const char* limit_name) {
   if (options.beam_size < 1 || options.beam_size > kMaxBeam) {
-    return absl::InvalidArgumentError(absl::StrCat("beam_size: expected an integer in [1, ",
-                                                   kMaxBeam, "], found ", options.beam_size));
+    return InvalidArgument("beam_size: expected an integer in [1, ", kMaxBeam, "], found ",
+                           options.beam_size);
   }
   if (options.num_hypotheses < 1 || options.num_hypotheses > options.beam_size) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("num_hypotheses: expected an integer in [1, ", options.beam_size,
-                     "], at most beam_size, found ", options.num_hypotheses));
+    return InvalidArgument("num_hypotheses: expected an integer in [1, ", options.beam_size,
+                           "], at most beam_size, found ", options.num_hypotheses);
   }
   // NaN is in no range.
   if (!(options.alpha >= 0 && options.alpha <= kMaxLengthPenaltyAlpha)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("length_penalty.alpha: expected a number in [0, ", kMaxLengthPenaltyAlpha,
-                     "], found ", options.alpha));
+    return InvalidArgument("length_penalty.alpha: expected a number in [0, ",
+                           kMaxLengthPenaltyAlpha, "], found ", options.alpha);
   }
   if (options.max_length < 1 || options.max_length > limit) {
-    return absl::InvalidArgumentError(absl::StrCat("max_new_tokens: expected an integer in [1, ",
-                                                   limit, "] (", limit_name, "), found ",
-                                                   options.max_length));
+    return InvalidArgument("max_new_tokens: expected an integer in [1, ", limit, "] (", limit_name,
+                           "), found ", options.max_length);
   }
   return absl::OkStatus();
 }

@@ -1,19 +1,18 @@
 #include "models/decoding/stop_strings.h"
 
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace sru::models {
 
 absl::Status ValidateStopStrings(const std::vector<std::string>& strings) {
   if (strings.size() > kMaxStopStrings) {
-    return absl::InvalidArgumentError(absl::StrCat("stop: expected at most ", kMaxStopStrings,
-                                                   " strings, found ", strings.size()));
+    return InvalidArgument("stop: expected at most ", kMaxStopStrings, " strings, found ",
+                           strings.size());
   }
   for (size_t i = 0; i < strings.size(); ++i) {
     if (strings[i].empty() || strings[i].size() > kMaxStopStringBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("stop[", i, "]: expected 1 to ",
-                                                     kMaxStopStringBytes, " bytes, found ",
-                                                     strings[i].size()));
+      return InvalidArgument("stop[", i, "]: expected 1 to ", kMaxStopStringBytes, " bytes, found ",
+                             strings[i].size());
     }
   }
   return absl::OkStatus();

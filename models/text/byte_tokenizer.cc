@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace sru::models {
 
@@ -22,9 +22,8 @@ absl::Status ByteTokenizer::AppendIds(std::string_view text, size_t max_tokens,
   for (size_t i = 0; i < count; ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     if (ids_[byte] == kNotFound) {
-      return absl::InvalidArgumentError(absl::StrCat("byte ", i, " of the text is ", byte, " (",
-                                                     ByteName(byte),
-                                                     "), which is not in the model's vocabulary"));
+      return InvalidArgument("byte ", i, " of the text is ", byte, " (", ByteName(byte),
+                             "), which is not in the model's vocabulary");
     }
     ids->push_back(ids_[byte]);
   }

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "base/status.h"
 #include "models/text/code_point.h"
 
 namespace sru::models {
@@ -29,7 +30,7 @@ CharacterTokenizer::CharacterTokenizer(std::unique_ptr<Vocabulary> vocabulary, i
 
 absl::Status CharacterTokenizer::AppendIds(std::string_view text, size_t max_tokens,
                                            std::vector<int32_t>* ids) const {
-  if (absl::Status status = CheckUtf8(text); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(CheckUtf8(text));
   for (size_t at = 0; at < text.size() && ids->size() < max_tokens;) {
     const size_t bytes = CodePointBytes(text[at]);
     const int32_t id = Lookup(text.substr(at, bytes));

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace sru::models {
 namespace {
@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<LineWordTokenizer>> LineWordTokenizer::Create(
 
 absl::Status LineWordTokenizer::AppendIds(std::string_view text, size_t max_tokens,
                                           std::vector<int32_t>* ids) const {
-  if (absl::Status status = CheckUtf8(text); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(CheckUtf8(text));
   size_t at = 0;
   while (ids->size() < max_tokens) {
     at = text.find_first_not_of(kSeparators, at);
@@ -47,9 +47,8 @@ absl::Status LineWordTokenizer::AppendIds(std::string_view text, size_t max_toke
     const size_t end = std::min(text.find_first_of(kEndsOfWords, at), text.size());
     const int32_t id = Lookup(text.substr(at, end - at));
     if (id == kNotFound) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the word of ", end - at, " bytes at byte ", at,
-                       " is not in the model's vocabulary, which has no <unk>"));
+      return InvalidArgument("the word of ", end - at, " bytes at byte ", at,
+                             " is not in the model's vocabulary, which has no <unk>");
     }
     ids->push_back(id);
     at = end;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "models/text/lower_case.h"
 #include "models/text/tokenizer.h"
 #include "models/text/white_space.h"
@@ -63,7 +64,7 @@ bool IsContraction(std::string_view text, size_t position) {
 Preprocessor::Preprocessor(const PreprocessingConfig& config) : config_(config) {}
 
 absl::Status Preprocessor::Split(std::string_view text, size_t max_words, Sink sink) const {
-  if (absl::Status status = CheckUtf8(text); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(CheckUtf8(text));
   switch (config_.type) {
     case PreprocessingType::kWhitespace:
       SplitWhitespace(text, max_words, /*lower_case=*/false, sink);

@@ -5,7 +5,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "base/utf8.h"
 #include "base/wire_reader.h"
 #include "models/text/tokenizer.h"
@@ -66,7 +66,7 @@ class Parser {
  private:
   template <typename... Args>
   absl::Status Error(const Args&... what) const {
-    return absl::InvalidArgumentError(absl::StrCat(source_, ": ", what...));
+    return InvalidArgument(source_, ": ", what...);
   }
 
   absl::Status NotAModel() const { return Error("not a SentencePiece model, or a damaged one"); }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/status/status.h"
+#include "base/status.h"
 #include "base/utf8.h"
 #include "models/text/code_point.h"
 
@@ -36,9 +37,7 @@ absl::StatusOr<SentencePieceNormalizer> SentencePieceNormalizer::Create(
     const SentencePieceModel& model, const ByteTrie& protected_pieces) {
   SentencePieceNormalizer normalizer(model, protected_pieces);
   if (!model.character_map.empty()) {
-    if (absl::Status status = normalizer.ReadRules(model.character_map); !status.ok()) {
-      return status;
-    }
+    SRU_RETURN_UNLESS_OK(normalizer.ReadRules(model.character_map));
   }
   return normalizer;
 }

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace sru::models {
 namespace {
@@ -45,18 +45,16 @@ SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceModel model)
 
 absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::Parse(
     std::string_view bytes, int expected_size, const std::string& source, const char* size_key) {
-  absl::StatusOr<SentencePieceModel> model = SentencePieceModel::Parse(bytes, source);
-  if (!model.ok()) return model.status();
-  std::unique_ptr<SentencePieceTokenizer> tokenizer(new SentencePieceTokenizer(*std::move(model)));
+  SRU_ASSIGN_OR_RETURN(SentencePieceModel model, SentencePieceModel::Parse(bytes, source));
+  std::unique_ptr<SentencePieceTokenizer> tokenizer(new SentencePieceTokenizer(std::move(model)));
   if (tokenizer->size() != expected_size) {
-    return absl::InvalidArgumentError(absl::StrCat(source, ": expected ", expected_size,
-                                                   " pieces (", size_key,
-                                                   " in config.json), found ", tokenizer->size()));
+    return InvalidArgument(source, ": expected ", expected_size, " pieces (", size_key,
+                           " in config.json), found ", tokenizer->size());
   }
   absl::StatusOr<SentencePieceNormalizer> normalizer =
       SentencePieceNormalizer::Create(tokenizer->model_, tokenizer->user_defined_);
   if (!normalizer.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(source, ": ", normalizer.status().message()));
+    return InvalidArgument(source, ": ", normalizer.status().message());
   }
   tokenizer->normalizer_ = std::make_unique<const SentencePieceNormalizer>(*std::move(normalizer));
   return tokenizer;
@@ -64,7 +62,7 @@ absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::
 
 absl::Status SentencePieceTokenizer::AppendIds(std::string_view text, size_t max_tokens,
                                                std::vector<int32_t>* ids) const {
-  if (absl::Status status = CheckUtf8(text); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(CheckUtf8(text));
   if (max_tokens == 0) return absl::OkStatus();
   bool after_unknown = false;
   const std::string normalized = normalizer_->Normalize(text);

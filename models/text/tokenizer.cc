@@ -1,7 +1,7 @@
 #include "models/text/tokenizer.h"
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "base/utf8.h"
 
 namespace sru::models {
@@ -16,14 +16,14 @@ std::string Detokenizer::Decode(const std::vector<int32_t>& ids) const {
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
                                                        size_t max_tokens) const {
   std::vector<int32_t> ids;
-  if (absl::Status status = AppendIds(text, max_tokens, &ids); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(AppendIds(text, max_tokens, &ids));
   return ids;
 }
 
 absl::Status CheckUtf8(std::string_view text) {
   const size_t invalid = FindInvalidUtf8(text);
   if (invalid == text.size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("not valid UTF-8 at byte ", invalid));
+  return InvalidArgument("not valid UTF-8 at byte ", invalid);
 }
 
 std::string ByteName(unsigned char byte) {

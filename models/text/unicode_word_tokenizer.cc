@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/status.h"
 #include "models/text/code_point.h"
 #include "models/text/lower_case.h"
 #include "models/text/white_space.h"
@@ -42,7 +43,7 @@ UnicodeWordTokenizer::UnicodeWordTokenizer(std::unique_ptr<Vocabulary> vocabular
 
 absl::Status UnicodeWordTokenizer::Split(std::string_view text, size_t max_tokens,
                                          absl::FunctionRef<void(const TextSpan&)> sink) {
-  if (absl::Status status = CheckUtf8(text); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(CheckUtf8(text));
   TextSpan token;  // the last code point, or the run that it belongs to
   const auto advance = [&] {
     token.end_byte += CodePointBytes(text[token.end_byte]);

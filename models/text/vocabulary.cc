@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/status.h"
 #include "base/utf8.h"
 
 namespace sru::models {
@@ -14,7 +15,7 @@ namespace {
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 absl::Status LineError(const std::string& source, size_t line, const std::string& what) {
-  return absl::InvalidArgumentError(absl::StrCat(source, ": line ", line, what));
+  return InvalidArgument(source, ": line ", line, what);
 }
 
 }  // namespace
@@ -50,9 +51,9 @@ absl::StatusOr<std::unique_ptr<Vocabulary>> Vocabulary::Parse(std::string conten
     }
     const auto id = static_cast<int32_t>(line - 1);
     if (static_cast<int>(id) >= expected_size) {
-      return absl::InvalidArgumentError(absl::StrCat(source, ": expected ", expected_size,
-                                                     " words (embedding.vocabulary_size in "
-                                                     "config.json), found more"));
+      return InvalidArgument(source, ": expected ", expected_size,
+                             " words (embedding.vocabulary_size in "
+                             "config.json), found more");
     }
     const auto [it, inserted] =
         result->ids_.try_emplace(absl::string_view(word.data(), word.size()), id);
@@ -62,10 +63,10 @@ absl::StatusOr<std::unique_ptr<Vocabulary>> Vocabulary::Parse(std::string conten
     result->words_.push_back(word);
   }
   if (result->size() != expected_size) {
-    return absl::InvalidArgumentError(absl::StrCat(source, ": expected ", expected_size,
-                                                   " words (embedding.vocabulary_size in "
-                                                   "config.json), found ",
-                                                   result->size()));
+    return InvalidArgument(source, ": expected ", expected_size,
+                           " words (embedding.vocabulary_size in "
+                           "config.json), found ",
+                           result->size());
   }
   return result;
 }
