@@ -66,20 +66,6 @@ BareProduct::BareProduct(const BareProduct* other) : BareProduct(*other) {
   arguments_[DNNL_ARG_WEIGHTS] = Random(engine_, stream_, description_.weights_desc(), k_, n_);
 }
 
-std::vector<BareProduct> BareProducts(const StackSpec& spec, DataType dtype, int rows) {
-  std::vector<BareProduct> products;
-  products.reserve(spec.layers.size());
-  for (const LayerSpec& layer : spec.layers) {
-    const int n = layer.output_size() * layer.num_matrices;
-    if (!products.empty() && products.back().HasShape(layer.input_size, n)) {
-      products.push_back(BareProduct(&products.back()));
-    } else {
-      products.emplace_back(dtype, rows, layer.input_size, n);
-    }
-  }
-  return products;
-}
-
 void BareProductList::Add(int rows, int k, int n) {
   if (rows == 0) return;
   const BareProduct*& first = first_of_shape_[{rows, k, n}];

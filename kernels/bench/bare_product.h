@@ -26,7 +26,6 @@ class BareProduct {
   void Run();
 
   double flop() const { return flop_; }
-  bool HasShape(int k, int n) const { return k == k_ && n == n_; }
 
  private:
   dnnl::engine engine_;
@@ -39,10 +38,6 @@ class BareProduct {
   double flop_;
 };
 
-// The product of each layer of `spec` with `rows` rows: all gates and directions in one. Low-rank
-// layers as if they were not.
-std::vector<BareProduct> BareProducts(const StackSpec& spec, DataType dtype, int rows);
-
 // All products of a model, one after the other. Those of equal shapes have weights of their own and share
 // x and y.
 class BareProductList {
@@ -51,7 +46,7 @@ class BareProductList {
 
   // Nothing where there are no rows. Throws as BareProduct.
   void Add(int rows, int k, int n);
-  // The products of each layer of a stack; of low-rank layers both.
+  // The product of each layer of a stack, all gates and directions in one; of low-rank layers both.
   void Add(int rows, const StackSpec& spec);
   void Run();
 

@@ -18,7 +18,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -32,6 +31,8 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/bench/measure.h"
+#include "kernels/bench/program_model.h"
 #include "kernels/cuda/device/gpu.h"
 #include "kernels/cuda/device/open_devices.h"
 #include "kernels/cuda/kernels/launch.h"
@@ -41,7 +42,6 @@
 #include "kernels/cuda/stack/packed_stack.h"
 #include "kernels/cuda/stack/product_plan.h"
 #include "kernels/cuda/stack/token_table.h"
-#include "kernels/program_executable.h"
 #include "kernels/state_arena.h"
 #include "kernels/testing/random_program.h"
 #include "kernels/testing/random_stack.h"
@@ -72,11 +72,6 @@ void Check(const Status& status) {
 }
 void Check(cudaError_t error) {
   if (error != cudaSuccess) Fail(cudaGetErrorString(error));
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 // Device memory of the benchmark's own, filled with finite values.
@@ -426,11 +421,9 @@ int RunClassify(const std::shared_ptr<Gpu>& gpu) {
     output.logits = logits.data();
     std::vector<double> run_us;
     for (int i = 0; i < kCalls + kCalls / 10; ++i) {
-      const auto begin = std::chrono::steady_clock::now();
-      Check(executable->Run(batch.view(), &output, *workspace));
-      const std::chrono::duration<double, std::micro> took =
-          std::chrono::steady_clock::now() - begin;
-      if (i >= kCalls / 10) run_us.push_back(took.count());
+      const double took =
+          Microseconds([&] { Check(executable->Run(batch.view(), &output, *workspace)); });
+      if (i >= kCalls / 10) run_us.push_back(took);
     }
     std::sort(run_us.begin(), run_us.end());
     std::printf(
@@ -447,66 +440,33 @@ int RunClassify(const std::shared_ptr<Gpu>& gpu) {
 
 using Slots = std::vector<StateArena::Slot>;
 
-// A program on the backend and what one batch of it brings and wants.
+// A program on the backend.
 class System {
  public:
   System(Backend& backend, const Program& program, DataType dtype, std::vector<AxisLimits> axes)
       : program_(program) {
-    CompileOptions options;
-    options.dtype = dtype;
-    Check(backend.Compile(program, options, &executable_));
     ProgramLimits limits;
     limits.axes = std::move(axes);
-    Check(executable_->CreateWorkspace(limits, &workspace_));
-    ArenaOptions arena;
-    arena.budget_bytes = size_t{4} << 30;
-    Check(executable_->CreateArena(arena, &arena_));
+    model_ = std::make_unique<BenchmarkModel>(backend, program, dtype, limits);
+    Check(model_->status());
   }
 
-  StateArena& arena() { return *arena_; }
-  size_t workspace_bytes() const { return workspace_->bytes(); }
+  BenchmarkModel& model() { return *model_; }
+  size_t workspace_bytes() const { return model_->workspace_bytes(); }
 
   // `slots` is [axis]; empty = none. Returns the microseconds of Run().
   double Run(const ProgramData& data, const std::vector<Slots>& slots,
              const std::vector<int>& wanted) {
-    std::vector<AxisBatch> axes(program_.axes.size());
-    std::vector<std::vector<int32_t>> offsets(axes.size());
-    for (size_t a = 0; a < axes.size(); ++a) {
-      offsets[a] = data.Offsets(program_, static_cast<AxisId>(a));
-      axes[a].num_sequences = static_cast<int>(offsets[a].size()) - 1;
-      axes[a].offsets = offsets[a].data();
-      if (a < slots.size() && !slots[a].empty()) axes[a].slots = slots[a].data();
-    }
-    std::vector<InputBatch> inputs(program_.inputs.size());
-    for (size_t i = 0; i < inputs.size(); ++i) inputs[i].ids = data.ids[i].data();
-    // Wide enough for any output of these programs: a value or a list of candidates for each row.
-    values_.resize(size_t{1} << 17);
-    candidates_.resize(size_t{1} << 17);
-    std::vector<OutputBatch> outputs(program_.outputs.size());
-    for (int output : wanted) {
-      if (program_.outputs[output].type == OutputType::kCandidates) {
-        outputs[output].candidates = candidates_.data();
-      } else {
-        outputs[output].values = values_.data();
-      }
-    }
-    ProgramBatch batch;
-    batch.axes = axes.data();
-    batch.inputs = inputs.data();
-    batch.arena = arena_.get();
-    const auto begin = std::chrono::steady_clock::now();
-    Check(executable_->Run(batch, outputs.data(), *workspace_));
-    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
-    return took.count();
+    BenchmarkBatch batch(program_, data, slots, 0);
+    for (int output : wanted) batch.Want(output);
+    const double us = Microseconds([&] { model_->Run(batch); });
+    Check(model_->status());
+    return us;
   }
 
  private:
   const Program& program_;
-  std::unique_ptr<ProgramExecutable> executable_;
-  std::unique_ptr<ProgramWorkspace> workspace_;
-  std::unique_ptr<StateArena> arena_;
-  std::vector<float> values_;
-  std::vector<Candidate> candidates_;
+  std::unique_ptr<BenchmarkModel> model_;
 };
 
 void PrintSystem(bool first, const char* name, DataType dtype, int sequences, int rows,
@@ -536,14 +496,13 @@ void BenchTranslator(Backend& backend, DataType dtype, int sentences, bool first
   sizes.max_candidates = 64;
   const RandomTranslator model(sizes);
   System system(backend, model.program, dtype, {{4096, 256}, {4096, 256}});
-  StateArena& arena = system.arena();
+  StateArena& arena = system.model().arena();
   const ProgramData words = RandomData(model.program, {std::vector<int>(sentences, kWords), {}}, 1);
   std::vector<double> encoder_us;
   Slots encoded;
   for (int run = 0; run < 20; ++run) {
     for (StateArena::Slot slot : encoded) arena.Free(slot);
-    encoded.assign(sentences, StateArena::kNoSlot);
-    for (StateArena::Slot& slot : encoded) Check(arena.Allocate(&slot));
+    encoded = system.model().NewSlots(sentences);
     const double us = system.Run(words, {encoded, {}}, {});
     if (run >= 3) encoder_us.push_back(us);
   }
@@ -568,12 +527,11 @@ void BenchTranslator(Backend& backend, DataType dtype, int sentences, bool first
   std::vector<double> reorder_us;
   for (int step = 0; step < kSteps; ++step) {
     const double us = system.Run(data, {{}, hypotheses}, {RandomTranslator::kCandidates});
-    const auto begin = std::chrono::steady_clock::now();
-    Check(arena.Reorder(hypotheses.data(), parents.data(), rows));
-    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+    const double reordered =
+        Microseconds([&] { Check(arena.Reorder(hypotheses.data(), parents.data(), rows)); });
     if (step < 3) continue;  // without a graph, or recording one
     step_us.push_back(us);
-    reorder_us.push_back(took.count());
+    reorder_us.push_back(reordered);
   }
   PrintSystem(false, "translator, step", dtype, sentences, rows, step_us, system.workspace_bytes());
   PrintSystem(false, "translator, reorder on the host", dtype, sentences, rows, reorder_us,

@@ -1,8 +1,6 @@
 #include "kernels/bench/layer_bench.h"
 
-#include <algorithm>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -72,9 +70,8 @@ Status Measure(const LayerBenchOptions& o, LayerBenchResult* result) {
     wanted[b].token_vectors = &h[static_cast<size_t>(batch.offsets[b]) * spec.output_size()];
   }
 
-  std::vector<BareProduct> products = BareProducts(spec, o.dtype, tokens);
-  double flop = 0;
-  for (const BareProduct& product : products) flop += product.flop();
+  BareProductList products(o.dtype);
+  products.Add(tokens, spec);
   ScanAlone scan(spec, lengths);
 
   const std::vector<double> medians =
@@ -84,17 +81,14 @@ Status Measure(const LayerBenchOptions& o, LayerBenchResult* result) {
                             const Status run = executable->Run(batch, wanted.data(), *workspace);
                             if (!run.ok()) status = run;
                           },
-                          [&] {
-                            for (BareProduct& product : products) product.Run();
-                          },
-                          [&] { scan.Run(); }},
+                          [&] { products.Run(); }, [&] { scan.Run(); }},
                          &result->rounds);
   if (!status.ok()) return status;
   result->layer_us = medians[0];
   result->products_us = medians[1];
   result->scan_us = medians[2];
   result->ratio = result->layer_us / result->products_us;
-  result->gflops = flop / result->products_us / 1e3;
+  result->gflops = products.flop() / result->products_us / 1e3;
   return OkStatus();
 }
 

@@ -1,9 +1,10 @@
-// A program on the CPU backend with one thread, as benchmarks run it: a workspace, an arena, and memory for
-// every input and output of a batch.
+// A program as benchmarks run it: a workspace, an arena, and memory for every input and output of a batch.
 #ifndef SRU_KERNELS_BENCH_PROGRAM_MODEL_H_
 #define SRU_KERNELS_BENCH_PROGRAM_MODEL_H_
 
 #include <memory>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -91,20 +92,18 @@ class BenchmarkBatch {
   std::vector<OutputBatch> outputs_;
 };
 
-// A program, compiled.
+// A program, compiled, on the CPU backend with one thread unless another one is given.
 class BenchmarkModel {
  public:
   BenchmarkModel(const Program& program, DataType dtype, const ProgramLimits& limits) {
-    CompileOptions options;
-    options.dtype = dtype;
     BackendOptions hardware;
     hardware.cpu_threads = 1;  // as the products that it is compared with
-    status_ = CreateBackend("cpu", hardware, &backend_);
-    if (status_.ok()) status_ = backend_->Compile(program, options, &executable_);
-    if (status_.ok()) status_ = executable_->CreateWorkspace(limits, &workspace_);
-    ArenaOptions arena;
-    arena.budget_bytes = size_t{4} << 30;
-    if (status_.ok()) status_ = executable_->CreateArena(arena, &arena_);
+    Note(CreateBackend("cpu", hardware, &backend_));
+    if (status_.ok()) Compile(*backend_, program, dtype, limits);
+  }
+  BenchmarkModel(Backend& backend, const Program& program, DataType dtype,
+                 const ProgramLimits& limits) {
+    Compile(backend, program, dtype, limits);
   }
 
   // The first error of all.
@@ -114,10 +113,28 @@ class BenchmarkModel {
   }
 
   void Run(BenchmarkBatch& batch) { Note(batch.Run(*executable_, *workspace_, arena_.get())); }
+  Backend& backend() { return *backend_; }
   StateArena& arena() { return *arena_; }
+  std::vector<StateArena::Slot> NewSlots(int count) {
+    std::vector<StateArena::Slot> slots(count);
+    for (StateArena::Slot& slot : slots) Note(arena_->Allocate(&slot));
+    return slots;
+  }
   size_t workspace_bytes() const { return workspace_->bytes(); }
+  size_t weight_bytes() const { return executable_->weight_bytes(); }
 
  private:
+  void Compile(Backend& backend, const Program& program, DataType dtype,
+               const ProgramLimits& limits) {
+    CompileOptions options;
+    options.dtype = dtype;
+    Note(backend.Compile(program, options, &executable_));
+    if (status_.ok()) Note(executable_->CreateWorkspace(limits, &workspace_));
+    ArenaOptions arena;
+    arena.budget_bytes = size_t{4} << 30;
+    if (status_.ok()) Note(executable_->CreateArena(arena, &arena_));
+  }
+
   Status status_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ProgramExecutable> executable_;

@@ -7,8 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "kernels/bench/alternate.h"
 #include "kernels/bench/bare_product.h"
-#include "kernels/bench/measure.h"
 #include "kernels/bench/program_model.h"
 #include "kernels/testing/random_program.h"
 #include "kernels/testing/system_programs.h"
@@ -74,26 +74,18 @@ void BM_Reader(benchmark::State& state) {
   run.Want(1);
   BareProductList products(dtype);
   AddProducts(shape, passage, question, batch, &products);
-  for (auto _ : state) {
-    Rounds rounds;
-    rounds.seconds = 6;
-    rounds.most = 201;
-    const std::vector<double> medians =
-        AlternatingMedians(rounds, {[&] { model.Run(run); }, [&] { products.Run(); }});
-    state.SetIterationTime(medians[0] / 1e6);
-    state.counters["products_ms"] = medians[1] / 1e3;
-    state.counters["ratio"] = medians[0] / medians[1];
-    state.counters["gflops"] = products.flop() / medians[0] / 1e3;
-    state.counters["passage_tokens"] = passage;
-  }
+  const std::vector<double> us =
+      Alternate(state, 6, 201, {[&] { model.Run(run); }, [&] { products.Run(); }});
+  state.counters["products_ms"] = us[1] / 1e3;
+  state.counters["gflops"] = products.flop() / us[0] / 1e3;
+  state.counters["passage_tokens"] = passage;
   if (!model.status().ok()) state.SkipWithError(model.status().message().c_str());
   state.counters["workspace_mb"] = static_cast<double>(model.workspace_bytes()) / 1e6;
 }
 BENCHMARK(BM_Reader)
     ->ArgNames({"shape", "bfloat16", "questions", "length"})
     ->ArgsProduct({{0, 1}, {0, 1}, {1, 32}, {130}})
-    ->UseManualTime()
-    ->Iterations(1)
+    ->Apply(Once)
     ->Unit(benchmark::kMillisecond);
 
 }  // namespace

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/bench/alternate.h"
 #include "kernels/bench/bare_product.h"
-#include "kernels/bench/measure.h"
 #include "kernels/bench/program_model.h"
 #include "kernels/testing/random_program.h"
 #include "kernels/testing/system_programs.h"
@@ -53,7 +53,7 @@ class Decoding {
     limits.max_attention_values = int64_t{rows_} * source_length;
     model_ = std::make_unique<BenchmarkModel>(p_.program, dtype, limits);
     if (!status().ok()) return;
-    std::vector<Slot> sources = NewSlots(sentences);
+    std::vector<Slot> sources = model_->NewSlots(sentences);
     RunOnce({std::vector<int>(sentences, source_length)}, {sources, {}});
     RunOnce({{}, std::vector<int>(sentences, cached / 2)}, {{}, sources});
     for (const Slot source : sources) {
@@ -65,8 +65,8 @@ class Decoding {
       const std::vector<Slot> some(started_.begin() + first, started_.begin() + first + sentences);
       RunOnce({{}, std::vector<int>(sentences, cached - cached / 2)}, {{}, some});
     }
-    slots_ = NewSlots(rows_);
-    unread_ = NewSlots(rows_);
+    slots_ = model_->NewSlots(rows_);
+    unread_ = model_->NewSlots(rows_);
     Restart(&slots_);
     Restart(&unread_);
     data_ = testing::RandomData(p_.program, {{}, std::vector<int>(rows_, 1)}, 3);
@@ -106,12 +106,6 @@ class Decoding {
   }
 
  private:
-  std::vector<Slot> NewSlots(int count) {
-    std::vector<Slot> slots(count);
-    for (Slot& slot : slots) model_->Note(model_->arena().Allocate(&slot));
-    return slots;
-  }
-
   void RunOnce(const std::vector<std::vector<int>>& lengths,
                const std::vector<std::vector<Slot>>& slots) {
     const testing::ProgramData data = testing::RandomData(p_.program, lengths, random_());
@@ -189,27 +183,19 @@ void BM_TranslatorStep(benchmark::State& state) {
   BareProductList products(dtype);
   AddDecoderProducts(shape, sentences * beam, &products);
   state.counters["state_mb"] = static_cast<double>(decoding.state_bytes()) / 1e6;
-  for (auto _ : state) {
-    Rounds rounds;
-    rounds.seconds = 6;
-    rounds.most = 401;
-    const std::vector<double> medians = AlternatingMedians(
-        rounds,
-        {[&] { decoding.Step(); }, [&] { products.Run(); }, [&] { decoding.ReorderAndCommit(); }});
-    state.SetIterationTime(medians[0] / 1e6);
-    state.counters["products_us"] = medians[1];
-    state.counters["arena_us"] = medians[2];
-    state.counters["ratio"] = medians[0] / medians[1];
-    state.counters["gflops"] = products.flop() / medians[0] / 1e3;
-  }
+  const std::vector<double> us = Alternate(
+      state, 6, 401,
+      {[&] { decoding.Step(); }, [&] { products.Run(); }, [&] { decoding.ReorderAndCommit(); }});
+  state.counters["products_us"] = us[1];
+  state.counters["arena_us"] = us[2];
+  state.counters["gflops"] = products.flop() / us[0] / 1e3;
   if (!decoding.status().ok()) state.SkipWithError(decoding.status().message().c_str());
 }
 BENCHMARK(BM_TranslatorStep)
     ->ArgNames({"shape", "bfloat16", "sentences", "beam", "cached"})
     ->ArgsProduct({{0, 1, 2}, {0, 1}, {1, 32}, {1, 5}, {20}})
     ->ArgsProduct({{0, 2}, {0}, {32}, {5}, {80}})
-    ->UseManualTime()
-    ->Iterations(1)
+    ->Apply(Once)
     ->Unit(benchmark::kMicrosecond);
 
 void BM_TranslatorEncode(benchmark::State& state) {
@@ -229,32 +215,22 @@ void BM_TranslatorEncode(benchmark::State& state) {
   if (!model.status().ok()) return state.SkipWithError(model.status().message().c_str());
   BareProductList products(dtype);
   AddEncoderProducts(shape, rows, &products);
-  for (auto _ : state) {
-    Rounds rounds;
-    rounds.seconds = 6;
-    rounds.most = 201;
-    const auto encode = [&] {
-      std::vector<Slot> slots(sentences);
-      for (Slot& slot : slots) model.Note(model.arena().Allocate(&slot));
-      BenchmarkBatch batch(p.program, data, {slots, {}}, 0);
-      model.Run(batch);
-      for (const Slot slot : slots) model.arena().Free(slot);
-    };
-    const std::vector<double> medians =
-        AlternatingMedians(rounds, {encode, [&] { products.Run(); }});
-    state.SetIterationTime(medians[0] / 1e6);
-    state.counters["products_us"] = medians[1];
-    state.counters["ratio"] = medians[0] / medians[1];
-    state.counters["gflops"] = products.flop() / medians[0] / 1e3;
-    state.counters["tokens"] = rows;
-  }
+  const auto encode = [&] {
+    const std::vector<Slot> slots = model.NewSlots(sentences);
+    BenchmarkBatch batch(p.program, data, {slots, {}}, 0);
+    model.Run(batch);
+    for (const Slot slot : slots) model.arena().Free(slot);
+  };
+  const std::vector<double> us = Alternate(state, 6, 201, {encode, [&] { products.Run(); }});
+  state.counters["products_us"] = us[1];
+  state.counters["gflops"] = products.flop() / us[0] / 1e3;
+  state.counters["tokens"] = rows;
   if (!model.status().ok()) state.SkipWithError(model.status().message().c_str());
 }
 BENCHMARK(BM_TranslatorEncode)
     ->ArgNames({"shape", "bfloat16", "sentences"})
     ->ArgsProduct({{0, 1, 2}, {0, 1}, {1, 32}})
-    ->UseManualTime()
-    ->Iterations(1)
+    ->Apply(Once)
     ->Unit(benchmark::kMicrosecond);
 
 }  // namespace
