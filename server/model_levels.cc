@@ -5,9 +5,8 @@
 
 #include "models/model.h"
 #include "server/batching/engine.h"
-#include "server/batching/generator.h"
 #include "server/batching/state_arenas.h"
-#include "server/batching/translations.h"
+#include "server/batching/step_service.h"
 
 namespace sru::server {
 namespace {
@@ -18,27 +17,22 @@ std::optional<batching::StateArenas::Stats> StatesOf(const batching::Engine& eng
   return arenas->stats();
 }
 
-std::optional<batching::GeneratorStats> GeneratorStatsOf(batching::Engine& engine) {
-  batching::Generator* const generator = engine.generator();
-  if (generator == nullptr) return std::nullopt;
-  return generator->stats();
-}
-
-std::optional<batching::TranslationStats> TranslationStatsOf(batching::Engine& engine) {
-  batching::Translations* const translations = engine.translations();
-  if (translations == nullptr) return std::nullopt;
-  return translations->stats();
+std::optional<batching::StepStats> StepsOf(const lifecycle::ServedModel& served,
+                                           models::Task task) {
+  batching::StepService* const steps = served.engine->steps();
+  if (steps == nullptr || served.model->task() != task) return std::nullopt;
+  return steps->stats();
 }
 
 }  // namespace
 
 void AddModelLevels(const lifecycle::ModelRegistry& registry, telemetry::ServerLevels* levels) {
   for (const auto& served : registry.List()) {
-    levels->models.push_back({served->name, served->version, served->engine->queue_stats(),
-                              served->engine->instances(), served->metrics->refusals(),
-                              models::TaskName(served->model->task()), StatesOf(*served->engine),
-                              GeneratorStatsOf(*served->engine), served->engine->prefix_stats(),
-                              TranslationStatsOf(*served->engine)});
+    levels->models.push_back(
+        {served->name, served->version, served->engine->queue_stats(), served->engine->instances(),
+         served->metrics->refusals(), models::TaskName(served->model->task()),
+         StatesOf(*served->engine), StepsOf(*served, models::Task::kLanguageModel),
+         served->engine->prefix_stats(), StepsOf(*served, models::Task::kTranslator)});
   }
 }
 

@@ -15,6 +15,7 @@
 #include "server/base/log.h"
 #include "server/base/memory_limit.h"
 #include "server/batching/engine.h"
+#include "server/batching/task_runners.h"
 #include "server/calls/kinds/call_basics.h"
 #include "server/lifecycle/load_failure.h"
 #include "server/lifecycle/model_registry.h"
@@ -100,11 +101,10 @@ absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::LoadS
   engine_options.prefix_cache_bytes =
       static_cast<size_t>(options_.batching.prefix_cache_mb) * 1000000;
   engine_options.max_streams = options_.rpc.max_streams;
-  engine_options.generate_observer = served->metrics.get();
-  engine_options.translate_observer = served->metrics.get();
+  engine_options.step_observer = served->metrics.get();
   engine_options.on_device_lost = on_device_lost_;
-  absl::StatusOr<std::unique_ptr<batching::Engine>> engine =
-      batching::Engine::Create(model, engine_options, &clock_, served->metrics.get());
+  absl::StatusOr<std::unique_ptr<batching::Engine>> engine = batching::Engine::Create(
+      model, batching::RunnersOf(model->task()), engine_options, &clock_, served->metrics.get());
   if (!engine.ok()) {
     return absl::Status(engine.status().code(),
                         absl::StrCat(location.directory, ": ", engine.status().message()));

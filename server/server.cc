@@ -296,7 +296,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     {
       // Including those that were unloaded but still have calls.
       const std::vector<std::shared_ptr<lifecycle::ServedModel>> models = manager_->InMemory();
-      for (const auto& served : models) served->engine->batcher().Close();
+      for (const auto& served : models) served->engine->Close();
       closed = clock_.Now();
       for (const auto& served : models) complete &= served->engine->Drain(deadline);
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -11,13 +12,7 @@
 #include "kernels/in_parallel.h"
 #include "server/base/cores.h"
 #include "server/batching/batch_workers.h"
-#include "server/batching/kernel_batch_runner.h"
-#include "server/batching/language_model_generator.h"
-#include "server/batching/language_model_stepper.h"
-#include "server/batching/model_translations.h"
-#include "server/batching/reader_batch_runner.h"
-#include "server/batching/score_batch_runner.h"
-#include "server/batching/translator_stepper.h"
+#include "server/batching/step_workers.h"
 
 namespace sru::server::batching {
 namespace {
@@ -27,23 +22,18 @@ constexpr int kMaxInstances = 1024;
 // [device]: that of its arena, or null if it had failed already; empty if no prefixes are kept.
 using PrefixCaches = std::vector<std::shared_ptr<PrefixCache>>;
 
-PrefixCaches MakePrefixCaches(const models::Model& model, const EngineOptions& options,
-                              const StateArenas* state_arenas) {
+PrefixCaches MakePrefixCaches(const models::Model& model, const TaskRunners& task,
+                              size_t budget_bytes, const StateArenas* state_arenas) {
   PrefixCaches caches;
-  if (options.prefix_cache_bytes == 0 || model.language_model() == nullptr) return caches;
+  if (budget_bytes == 0 || task.prefix_fields == nullptr) return caches;
   for (int device = 0; device < model.compiled().num_devices(); ++device) {
     auto arena = state_arenas->arena(device);
     caches.push_back(!arena.ok() ? nullptr
                                  : std::make_shared<PrefixCache>(
-                                       *std::move(arena),
-                                       BytesOfState(model.language_model()->program.fields),
-                                       options.prefix_cache_bytes));
+                                       *std::move(arena), BytesOfState(task.prefix_fields(model)),
+                                       budget_bytes));
   }
   return caches;
-}
-
-std::shared_ptr<PrefixCache> CacheOf(const PrefixCaches& caches, int device) {
-  return caches.empty() ? nullptr : caches[device];
 }
 
 class EngineImpl : public Engine {
@@ -61,9 +51,6 @@ class EngineImpl : public Engine {
     // First: their workers may report a device.
     if (steps_ != nullptr) steps_->Stop();
     if (batches_ != nullptr) batches_->Stop();
-    if (no_batches_ == nullptr) return;
-    no_batches_->Close();
-    no_batches_->Abort(absl::FailedPreconditionError("task: the model takes no batches"));
   }
 
   // One of these or both, before Start().
@@ -75,16 +62,43 @@ class EngineImpl : public Engine {
     batches_ = *std::move(made);
     return absl::OkStatus();
   }
-  absl::Status MakeSteps(std::vector<std::unique_ptr<StepRunner>> runners,
+  absl::Status MakeSteps(std::vector<std::unique_ptr<StepRunner>> runners, const TaskRunners& task,
                          const EngineOptions& options) {
-    return model_->translator() != nullptr ? MakeTranslations(std::move(runners), options)
-                                           : MakeGenerator(std::move(runners), options);
+    StepWorkersOptions steps;
+    static_cast<WorkersOptions&>(steps) = WorkersOptionsOf(options);
+    steps.workers = task.step_workers;
+    steps.drain_status = absl::UnavailableError(task.drained);
+    steps.num_devices = model_->compiled().num_devices();
+    SchedulerOptions& scheduler = steps.scheduler;
+    scheduler.max_step_tokens = options.batcher.max_batch_tokens;
+    scheduler.max_step_sequences = options.batcher.max_batch_sequences;
+    scheduler.max_waiting_rows = options.batcher.max_queue_tokens;
+    scheduler.admission_by_deadline = options.batcher.admission_by_deadline;
+    scheduler.ageing_interval = options.batcher.ageing_interval;
+    scheduler.words = task.words;
+    scheduler.result_at_end = task.result_at_end;
+    if (task.result_at_end) {
+      // No more begin than have branches in the steps that a device can run at a time: the others wait, and
+      // hold no memory of the device.
+      std::vector<int64_t> workers(steps.num_devices);
+      for (const auto& runner : runners) ++workers[runner->device()];
+      scheduler.max_begun_branches =
+          *std::max_element(workers.begin(), workers.end()) * scheduler.max_step_sequences;
+      scheduler.max_waiting_sequences = options.batcher.max_queue_sequences;
+      scheduler.max_streams = std::numeric_limits<int>::max();
+    } else {
+      scheduler.max_streams = options.max_streams;
+    }
+    auto made = StepWorkers::Create(std::move(runners), steps, clock_, options.step_observer);
+    if (!made.ok()) return made.status();
+    steps_ = *std::move(made);
+    return absl::OkStatus();
   }
 
   // Starts the workers and waits until all have warmed up. After an error nothing is served.
   absl::Status Start() {
     for (Workers* const workers :
-         {static_cast<Workers*>(batches_.get()), static_cast<Workers*>(steps_)}) {
+         {static_cast<Workers*>(batches_.get()), static_cast<Workers*>(steps_.get())}) {
       if (workers == nullptr) continue;
       if (absl::Status status = workers->Start(); !status.ok()) return status;
     }
@@ -92,17 +106,17 @@ class EngineImpl : public Engine {
     return absl::UnavailableError("every device failed while the generator warmed up");
   }
 
-  const std::shared_ptr<const models::Model>& model() const override { return model_; }
-  Batcher& batcher() override { return batches_ != nullptr ? batches_->batcher() : *no_batches_; }
+  Batcher& batcher() override { return batches_->batcher(); }
+  StepService* steps() override { return steps_.get(); }
   BatcherStats queue_stats() override {
-    if (translations_ == nullptr) return batcher().stats();
-    const TranslationStats translations = translations_->stats();
+    if (batches_ != nullptr) return batcher().stats();
+    const StepStats steps = steps_->stats();
     BatcherStats stats;
-    stats.queued_sequences = translations.waiting;
-    stats.queued_tokens = translations.waiting_tokens;
-    stats.rejected = translations.rejected;
-    stats.expired = translations.expired;
-    stats.cancelled = translations.cancelled;
+    stats.queued_sequences = steps.waiting;
+    stats.queued_tokens = steps.waiting_rows;
+    stats.rejected = steps.rejected;
+    stats.expired = steps.expired;
+    stats.cancelled = steps.cancelled;
     return stats;
   }
   int instances() const override { return first_workers().in_service(); }
@@ -122,8 +136,6 @@ class EngineImpl : public Engine {
     }
     return sum;
   }
-  Generator* generator() override { return generator_.get(); }
-  Translations* translations() override { return translations_.get(); }
 
   void TakeOutDevice(int device, const absl::Status& error) override {
     if (!first_workers().LoseDevice(device, error)) return;
@@ -131,8 +143,13 @@ class EngineImpl : public Engine {
     if (on_device_lost_) on_device_lost_(device, error);
   }
 
+  void Close() override {
+    if (batches_ != nullptr) batches_->Close();
+    if (steps_ != nullptr) steps_->Close();
+  }
+
   bool Drain(absl::Time deadline) override {
-    batcher().Close();  // both drain together, not one after the other
+    Close();  // both drain together, not one after the other
     const bool steps = steps_ == nullptr || steps_->Drain(deadline);
     const bool batches = batches_ == nullptr || batches_->Drain(deadline);
     return steps && batches;
@@ -144,14 +161,11 @@ class EngineImpl : public Engine {
     return batches_ != nullptr ? static_cast<Workers&>(*batches_) : *steps_;
   }
 
-  std::string Name() const {
-    if (model_ == nullptr) return "engine";
-    return absl::StrCat("model ", model_->name(), " version ", model_->version());
-  }
-
   WorkersOptions WorkersOptionsOf(const EngineOptions& options) {
     WorkersOptions workers;
-    workers.name = Name();
+    if (model_ != nullptr) {
+      workers.name = absl::StrCat("model ", model_->name(), " version ", model_->version());
+    }
     workers.pin_cores = options.pin_cores;
     workers.compute_turn = options.compute_turn;
     workers.on_device_lost = [this](int device, const absl::Status& error) {
@@ -160,60 +174,7 @@ class EngineImpl : public Engine {
     return workers;
   }
 
-  void SetStepWorkers(const EngineOptions& options, StepWorkersOptions* steps) {
-    static_cast<WorkersOptions&>(*steps) = WorkersOptionsOf(options);
-    steps->num_devices = model_->compiled().num_devices();
-    steps->scheduler.max_step_tokens = options.batcher.max_batch_tokens;
-    steps->scheduler.max_step_sequences = options.batcher.max_batch_sequences;
-    steps->scheduler.max_waiting_rows = options.batcher.max_queue_tokens;
-    steps->scheduler.admission_by_deadline = options.batcher.admission_by_deadline;
-    steps->scheduler.ageing_interval = options.batcher.ageing_interval;
-  }
-
-  absl::Status MakeTranslations(std::vector<std::unique_ptr<StepRunner>> runners,
-                                const EngineOptions& options) {
-    const models::Translator& model = *model_->translator();
-    const models::TranslatorConfig& config = model_->config().translator;
-    ModelTranslationsOptions translations;
-    SetStepWorkers(options, &translations);
-    translations.scheduler.max_waiting_sequences = options.batcher.max_queue_sequences;
-    translations.model.bos_id = config.bos_id;
-    translations.model.eos_id = config.eos_id;
-    translations.model.max_candidates = model.max_candidates;
-    translations.source_vocabulary = config.source_vocabulary;
-    translations.target_vocabulary = config.target_vocabulary;
-    translations.max_positions = config.max_positions;
-    auto made = ModelTranslations::Create(std::move(runners), translations, clock_,
-                                          options.translate_observer);
-    if (!made.ok()) return made.status();
-    translations_ = *std::move(made);
-    steps_ = &translations_->workers();
-    auto no_batches = Batcher::Create(options.batcher, clock_);
-    if (!no_batches.ok()) return no_batches.status();
-    no_batches_ = *std::move(no_batches);
-    return absl::OkStatus();
-  }
-
-  absl::Status MakeGenerator(std::vector<std::unique_ptr<StepRunner>> runners,
-                             const EngineOptions& options) {
-    const models::LanguageModel& model = *model_->language_model();
-    LanguageModelGeneratorOptions generator;
-    SetStepWorkers(options, &generator);
-    generator.scheduler.max_streams = options.max_streams;
-    if (model_->tokenizer() != nullptr) {
-      generator.model.detokenizer = model_->tokenizer()->detokenizer();
-    }
-    generator.model.state_codec = &model_->state_codec();
-    generator.vocabulary_size = model.program.inputs[model.ids].limit;
-    auto made = LanguageModelGenerator::Create(std::move(runners), generator, clock_,
-                                               options.generate_observer);
-    if (!made.ok()) return made.status();
-    generator_ = *std::move(made);
-    steps_ = &generator_->workers();
-    return absl::OkStatus();
-  }
-
-  const std::shared_ptr<const models::Model> model_;
+  const std::shared_ptr<const models::Model> model_;       // null in tests
   const std::shared_ptr<const StateArenas> state_arenas_;  // may be null
   const PrefixCaches prefixes_;
   const Clock* const clock_;
@@ -221,10 +182,7 @@ class EngineImpl : public Engine {
 
   // Constant once started, and thread-safe by themselves. Null where the model has none.
   std::unique_ptr<BatchWorkers> batches_;
-  std::unique_ptr<Batcher> no_batches_;  // in place of batches_, without workers
-  std::unique_ptr<LanguageModelGenerator> generator_;
-  std::unique_ptr<ModelTranslations> translations_;
-  StepWorkers* steps_ = nullptr;  // of one of these two
+  std::unique_ptr<StepWorkers> steps_;
 };
 
 int DefaultInstances(const kernels::CompiledModel& compiled) {
@@ -236,18 +194,8 @@ int DefaultInstances(const kernels::CompiledModel& compiled) {
 
 constexpr size_t kDefaultStateBytes = size_t{256} << 20;
 
-// Null for a model that keeps no states.
 absl::StatusOr<std::shared_ptr<const StateArenas>> MakeStateArenas(const models::Model& model,
                                                                    StateBudgets budgets) {
-  switch (model.task()) {
-    case models::Task::kClassifier:
-    case models::Task::kEncoder:
-    case models::Task::kReader:
-      return nullptr;
-    case models::Task::kLanguageModel:
-    case models::Task::kTranslator:
-      break;
-  }
   if (budgets.empty()) {
     for (int i = 0; i < model.program().num_devices(); ++i) {
       budgets.push_back(std::make_shared<kernels::ArenaBudget>(kDefaultStateBytes));
@@ -256,50 +204,11 @@ absl::StatusOr<std::shared_ptr<const StateArenas>> MakeStateArenas(const models:
   return StateArenas::Create(model.program(), budgets);
 }
 
-// A runner of the kind that the model's task needs.
-absl::StatusOr<std::unique_ptr<BatchRunner>> MakeRunner(const models::Model& model,
-                                                        const kernels::WorkspaceLimits& limits,
-                                                        const StateArenas* state_arenas,
-                                                        const PrefixCaches& prefixes) {
-  switch (model.task()) {
-    case models::Task::kClassifier:
-    case models::Task::kEncoder:
-      return KernelBatchRunner::Create(model.executable(), model.spec(), limits);
-    case models::Task::kLanguageModel: {
-      absl::StatusOr<std::shared_ptr<kernels::StateArena>> arena =
-          state_arenas->arena(limits.device);
-      if (!arena.ok()) return arena.status();
-      return ScoreBatchRunner::Create(model.program(), *model.language_model(), limits,
-                                      *std::move(arena), CacheOf(prefixes, limits.device));
-    }
-    case models::Task::kTranslator:  // takes no batches
-      break;
-    case models::Task::kReader:
-      return ReaderBatchRunner::Create(model.program(), *model.reader(), limits);
-  }
-  return absl::InternalError("task: no runner");
-}
-
 // How many turns of a batch (EngineOptions::compute_turn) a step computes before it yields its core. All
 // sequences of a step wait for it, hundreds of times each, and a thread that yields may be given its core
 // back only after every other thread has had a slice of milliseconds. So steps of one model do not have to
 // wait for batches of another one at every turn.
 constexpr int kStepTurns = 5;
-
-absl::StatusOr<std::unique_ptr<StepRunner>> MakeStepper(const models::Model& model,
-                                                        kernels::WorkspaceLimits limits,
-                                                        const StateArenas* state_arenas,
-                                                        const PrefixCaches& prefixes) {
-  auto arena = state_arenas->arena(limits.device);
-  if (!arena.ok()) return arena.status();
-  limits.turn *= kStepTurns;
-  if (model.translator() != nullptr) {
-    return TranslatorStepper::Create(model.program(), *model.translator(), limits,
-                                     *std::move(arena));
-  }
-  return LanguageModelStepper::Create(model.program(), *model.language_model(), limits,
-                                      *std::move(arena), CacheOf(prefixes, limits.device));
-}
 
 // Deals the workers out, in turn, to the devices that have not failed: see EngineOptions. Those of
 // several devices are made at the same time, since each tries its device's algorithms.
@@ -339,8 +248,10 @@ absl::StatusOr<std::vector<std::unique_ptr<Runner>>> DealOut(
   return runners;
 }
 
+// Without `task` there are no steppers.
 absl::StatusOr<std::unique_ptr<Engine>> StartEngine(
-    std::unique_ptr<EngineImpl> engine, std::vector<std::unique_ptr<BatchRunner>> runners,
+    std::unique_ptr<EngineImpl> engine, const TaskRunners* task,
+    std::vector<std::unique_ptr<BatchRunner>> runners,
     std::vector<std::unique_ptr<StepRunner>> steppers, const EngineOptions& options,
     BatchObserver* observer) {
   if (runners.empty() && steppers.empty()) {
@@ -348,7 +259,9 @@ absl::StatusOr<std::unique_ptr<Engine>> StartEngine(
   }
   absl::Status status;
   if (!runners.empty()) status = engine->MakeBatches(std::move(runners), options, observer);
-  if (status.ok() && !steppers.empty()) status = engine->MakeSteps(std::move(steppers), options);
+  if (status.ok() && !steppers.empty()) {
+    status = engine->MakeSteps(std::move(steppers), *task, options);
+  }
   if (status.ok()) status = engine->Start();
   if (!status.ok()) return status;
   return engine;
@@ -357,6 +270,7 @@ absl::StatusOr<std::unique_ptr<Engine>> StartEngine(
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const models::Model> model,
+                                                       const TaskRunners& task,
                                                        const EngineOptions& options,
                                                        const Clock* clock,
                                                        BatchObserver* observer) {
@@ -368,57 +282,71 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
   if (auto checked = Batcher::Create(options.batcher, clock); !checked.ok()) {
     return checked.status();
   }
-  kernels::WorkspaceLimits limits;
-  limits.max_tokens = options.batcher.max_batch_tokens;
-  // Each sequence has at least one token.
-  limits.max_sequences =
-      std::min(options.batcher.max_batch_sequences, options.batcher.max_batch_tokens);
-  limits.states = model->is_unidirectional();
-  limits.turn = absl::ToChronoMicroseconds(options.compute_turn);
-  auto state_arenas = MakeStateArenas(*model, options.state_budgets);
-  if (!state_arenas.ok()) return state_arenas.status();
-  const PrefixCaches prefixes = MakePrefixCaches(*model, options, state_arenas->get());
-  const StateArenas* const arenas = state_arenas->get();
-  const auto limits_on = [limits](int device) {
-    kernels::WorkspaceLimits on = limits;
-    on.device = device;
-    return on;
+  std::shared_ptr<const StateArenas> arenas;
+  if (task.keeps_states) {
+    auto made = MakeStateArenas(*model, options.state_budgets);
+    if (!made.ok()) return made.status();
+    arenas = *std::move(made);
+  }
+  const PrefixCaches prefixes =
+      MakePrefixCaches(*model, task, options.prefix_cache_bytes, arenas.get());
+  const auto place_on = [&](int device) -> absl::StatusOr<RunnerPlace> {
+    RunnerPlace place;
+    place.limits.max_tokens = options.batcher.max_batch_tokens;
+    // Each sequence has at least one token.
+    place.limits.max_sequences =
+        std::min(options.batcher.max_batch_sequences, options.batcher.max_batch_tokens);
+    place.limits.states = model->is_unidirectional();
+    place.limits.turn = absl::ToChronoMicroseconds(options.compute_turn);
+    place.limits.device = device;
+    if (arenas != nullptr) {
+      auto arena = arenas->arena(device);
+      if (!arena.ok()) return arena.status();
+      place.arena = *std::move(arena);
+    }
+    if (!prefixes.empty()) place.prefixes = prefixes[device];
+    return place;
   };
-  const auto make_stepper = [&](int device) {
-    return MakeStepper(*model, limits_on(device), arenas, prefixes);
+  const auto make_runner = [&](int device) -> absl::StatusOr<std::unique_ptr<BatchRunner>> {
+    absl::StatusOr<RunnerPlace> place = place_on(device);
+    if (!place.ok()) return place.status();
+    return task.make_batch_runner(*model, *place);
+  };
+  const auto make_stepper = [&](int device) -> absl::StatusOr<std::unique_ptr<StepRunner>> {
+    absl::StatusOr<RunnerPlace> place = place_on(device);
+    if (!place.ok()) return place.status();
+    place->limits.turn *= kStepTurns;
+    return task.make_step_runner(*model, *place);
   };
   std::vector<std::unique_ptr<BatchRunner>> runners;
   std::vector<std::unique_ptr<StepRunner>> steppers;
-  if (model->translator() != nullptr) {
+  if (task.make_batch_runner == nullptr) {
     auto made = DealOut<StepRunner>(*model, options, make_stepper);
     if (!made.ok()) return made.status();
     steppers = *std::move(made);
   } else {
-    auto made = DealOut<BatchRunner>(*model, options, [&](int device) {
-      return MakeRunner(*model, limits_on(device), arenas, prefixes);
-    });
+    auto made = DealOut<BatchRunner>(*model, options, make_runner);
     if (!made.ok()) return made.status();
     runners = *std::move(made);
   }
-  // A language model's workers of both kinds are on the same devices. A device that has failed meanwhile
-  // is taken out by the workers that take batches.
-  for (size_t i = 0; model->language_model() != nullptr && i < runners.size(); ++i) {
+  // Workers of both kinds are on the same devices. A device that has failed meanwhile is taken out by the
+  // workers that take batches.
+  for (size_t i = 0; task.make_step_runner != nullptr && i < runners.size(); ++i) {
     auto stepper = make_stepper(runners[i]->device());
     if (absl::IsUnavailable(stepper.status())) continue;
     if (!stepper.ok()) return stepper.status();
     steppers.push_back(*std::move(stepper));
   }
-  return StartEngine(std::make_unique<EngineImpl>(std::move(model), *std::move(state_arenas),
-                                                  prefixes, options, clock),
-                     std::move(runners), std::move(steppers), options, observer);
+  return StartEngine(
+      std::make_unique<EngineImpl>(std::move(model), std::move(arenas), prefixes, options, clock),
+      &task, std::move(runners), std::move(steppers), options, observer);
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateWithRunners(
-    std::shared_ptr<const models::Model> model, std::vector<std::unique_ptr<BatchRunner>> runners,
-    const EngineOptions& options, const Clock* clock, BatchObserver* observer) {
-  return StartEngine(
-      std::make_unique<EngineImpl>(std::move(model), nullptr, PrefixCaches(), options, clock),
-      std::move(runners), {}, options, observer);
+    std::vector<std::unique_ptr<BatchRunner>> runners, const EngineOptions& options,
+    const Clock* clock, BatchObserver* observer) {
+  return StartEngine(std::make_unique<EngineImpl>(nullptr, nullptr, PrefixCaches(), options, clock),
+                     /*task=*/nullptr, std::move(runners), {}, options, observer);
 }
 
 }  // namespace sru::server::batching

@@ -1,6 +1,5 @@
-// Engine: all that computes for one version of a model. A model that takes batches has BatchWorkers, one that
-// goes on in steps has a Generator or Translations with workers of their own; a translator has only these.
-// The weights are shared.
+// Engine: all that computes for one version of a model: BatchWorkers if it takes batches, StepWorkers if it goes on
+// in steps, or both. What they run is made by a row of the table of tasks (TaskRunners). The weights are shared.
 //
 // A device that fails for good is taken out of service with all of its workers (workers.h). It stays out
 // until the process is restarted: an engine that is created after the loss starts without it.
@@ -23,14 +22,39 @@
 #include "server/batching/batch_runner.h"
 #include "server/batching/batcher.h"
 #include "server/batching/prefix_cache.h"
+#include "server/batching/scheduler_options.h"
 #include "server/batching/state_arenas.h"
+#include "server/batching/step_runner.h"
+#include "server/batching/step_service.h"
 
 namespace sru::server::batching {
 
-class GenerateObserver;
-class Generator;
-class TranslateObserver;
-class Translations;
+// Where a runner runs.
+struct RunnerPlace {
+  kernels::WorkspaceLimits limits;  // with the device
+  std::shared_ptr<kernels::StateArena>
+      arena;                              // of the device; null for a model that keeps no states
+  std::shared_ptr<PrefixCache> prefixes;  // of the arena; null: none are kept
+};
+
+// How models of a task compute: a row of the table of tasks.
+struct TaskRunners {
+  // Null: the model takes no batches. `model` outlives the runner.
+  absl::StatusOr<std::unique_ptr<BatchRunner>> (*make_batch_runner)(
+      const models::Model& model, const RunnerPlace& place) = nullptr;
+  // Null: it does not go on in steps.
+  absl::StatusOr<std::unique_ptr<StepRunner>> (*make_step_runner)(
+      const models::Model& model, const RunnerPlace& place) = nullptr;
+  bool keeps_states = false;  // of sequences, in arenas
+  // Of the states after the beginnings of prompts, if they may be kept (prefix_cache.h).
+  const std::vector<kernels::FieldSpec>& (*prefix_fields)(const models::Model& model) = nullptr;
+
+  // Of steps:
+  const char* step_workers = "";  // what the log calls them
+  const char* drained = "";       // with what kUnavailable says that a sequence was cut off
+  bool result_at_end = false;     // as the next one, of SchedulerOptions
+  SchedulerWords words;
+};
 
 struct EngineOptions {
   // Workers, dealt out to the backend's devices in turn; 0 = as many as suit the backend: one per
@@ -43,11 +67,10 @@ struct EngineOptions {
   // After this much work at a time, a worker yields its core to other threads; 0 = never.
   absl::Duration compute_turn = absl::Microseconds(200);
   BatcherOptions batcher;  // num_workers is set by the engine
-  int max_streams = 1024;  // calls that generate at a time; over it they are refused
-  // Is told of the steps of a language model's generator; must outlive the engine. May be null.
-  GenerateObserver* generate_observer = nullptr;
-  // The same of a translator's translations.
-  TranslateObserver* translate_observer = nullptr;
+  int max_streams =
+      1024;  // calls at a time that get their results step by step; over it they are refused
+  // Is told of steps; must outlive the engine. May be null.
+  StepObserver* step_observer = nullptr;
   // Of each device, for the states of sequences; empty = 256 MiB on each, of this engine alone.
   StateBudgets state_budgets;
   // Of each device, for states after the beginnings of prompts (prefix_cache.h); 0 = none are kept.
@@ -65,21 +88,22 @@ class Engine {
   // may be null. kInvalidArgument names the option that is out of range. kUnavailable when every
   // device has failed.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(std::shared_ptr<const models::Model> model,
+                                                        const TaskRunners& task,
                                                         const EngineOptions& options,
                                                         const Clock* clock,
                                                         BatchObserver* observer);
-  // The same with one worker per runner; options.instances is ignored. For tests: `model` may be
-  // null.
+  // The same without a model and with one worker per runner; options.instances is ignored. For tests.
   static absl::StatusOr<std::unique_ptr<Engine>> CreateWithRunners(
-      std::shared_ptr<const models::Model> model, std::vector<std::unique_ptr<BatchRunner>> runners,
-      const EngineOptions& options, const Clock* clock, BatchObserver* observer);
+      std::vector<std::unique_ptr<BatchRunner>> runners, const EngineOptions& options,
+      const Clock* clock, BatchObserver* observer);
   // Closes the batcher, waits until every accepted request is answered and joins the workers.
   virtual ~Engine() = default;
 
-  virtual const std::shared_ptr<const models::Model>& model() const = 0;
-  // For a model that takes no batches, nobody takes any from it: calls are refused by the model's task.
+  // Only for a model that takes batches.
   virtual Batcher& batcher() = 0;
-  // Of the queue that the model has: of batches, or of sentences to translate.
+  // Null for a model that does not go on in steps. Drain() drains it, too.
+  virtual StepService* steps() { return nullptr; }
+  // Of the queue of batches, or if there is none of what waits for steps.
   virtual BatcherStats queue_stats() { return batcher().stats(); }
   // The number of workers in service.
   virtual int instances() const = 0;
@@ -87,17 +111,15 @@ class Engine {
   virtual const StateArenas* state_arenas() const { return nullptr; }
   // Over all devices. Absent where none are kept.
   virtual std::optional<PrefixCache::Stats> prefix_stats() const { return std::nullopt; }
-  // Null for a model that cannot generate. Drain() drains it, too.
-  virtual Generator* generator() { return nullptr; }
-  // Null for a model that does not translate; one that does computes nothing else. Drain() drains it,
-  // too.
-  virtual Translations* translations() { return nullptr; }
 
   // Acts as if a batch had found that this device has failed. Does nothing if that is known
   // already.
   virtual void TakeOutDevice(int device, const absl::Status& error) = 0;
 
-  // Refuses new work and waits until every accepted request is answered, or, at `deadline`, answers
+  // Refuses new work.
+  virtual void Close() = 0;
+
+  // Close(), and waits until every accepted request is answered, or, at `deadline`, answers
   // those that still wait with kUnavailable. Returns true if nothing was cut off. After false,
   // batches may still be running; their requests are answered when they end, at the latest in the
   // destructor.

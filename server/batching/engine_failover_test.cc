@@ -19,6 +19,7 @@
 #include "models/model.h"
 #include "server/batching/batch_runner.h"
 #include "server/batching/engine.h"
+#include "server/batching/task_runners.h"
 #include "tests/testing/failing_backend.h"
 #include "tests/testing/puppet_engine.h"
 
@@ -188,8 +189,7 @@ class EngineFailoverTest : public ::testing::Test {
     for (int device : devices) {
       runners.push_back(std::make_unique<FakeRunner>(&devices_, device));
     }
-    auto engine =
-        Engine::CreateWithRunners(nullptr, std::move(runners), options_, &clock_, &observer_);
+    auto engine = Engine::CreateWithRunners(std::move(runners), options_, &clock_, &observer_);
     if (!engine.ok()) return engine.status();
     engine_ = *std::move(engine);
     return absl::OkStatus();
@@ -430,7 +430,7 @@ class EngineAfterLossTest : public EngineFailoverTest {
     for (int device : failed) devices->failed[device] = true;
     options_.instances = instances;
     options_.batcher.max_batch_tokens = 32;
-    auto engine = Engine::Create(*model, options_, &clock_, nullptr);
+    auto engine = Engine::Create(*model, RunnersOf((*model)->task()), options_, &clock_, nullptr);
     status_ = engine.status();
     if (!engine.ok()) return {};
     std::vector<int> workers;

@@ -28,6 +28,7 @@
 #include "server/batching/batch_runner.h"
 #include "server/batching/kernel_batch_runner.h"
 #include "server/batching/score_task.h"
+#include "server/batching/task_runners.h"
 #include "tests/testing/puppet_engine.h"
 
 namespace sru::server::batching {
@@ -193,7 +194,7 @@ class EngineTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<Engine>> Create(int workers) {
     std::vector<std::unique_ptr<BatchRunner>> runners;
     for (int i = 0; i < workers; ++i) runners.push_back(std::make_unique<PuppetRunner>(&script_));
-    return Engine::CreateWithRunners(nullptr, std::move(runners), options_, &clock_, &observer_);
+    return Engine::CreateWithRunners(std::move(runners), options_, &clock_, &observer_);
   }
   void Start(int workers) {
     auto engine = Create(workers);
@@ -273,8 +274,7 @@ TEST_F(EngineTest, PinnedWorkersShareTheCoresEvenly) {
     Script script;
     std::vector<std::unique_ptr<BatchRunner>> runners;
     for (int i = 0; i < workers; ++i) runners.push_back(std::make_unique<PuppetRunner>(&script));
-    auto engine =
-        Engine::CreateWithRunners(nullptr, std::move(runners), options_, &clock_, &observer_);
+    auto engine = Engine::CreateWithRunners(std::move(runners), options_, &clock_, &observer_);
     ASSERT_TRUE(engine.ok()) << engine.status();
     std::map<int, int> workers_of;
     for (const std::vector<int>& cores : RunOnEach(**engine, script, workers)) {
@@ -605,10 +605,9 @@ TEST_P(BundledModelTest, ServesTheSameBitsAloneAndInABatch) {
   EngineOptions options;
   options.instances = 2;
   options.batcher.max_batch_tokens = 64;
-  auto engine = Engine::Create(model_, options, &clock_, nullptr);
+  auto engine = Engine::Create(model_, RunnersOf(model_->task()), options, &clock_, nullptr);
   ASSERT_TRUE(engine.ok()) << engine.status();
   EXPECT_EQ((*engine)->instances(), 2);
-  EXPECT_EQ((*engine)->model(), model_);
   const size_t num_labels = model_->labels().size();
   const auto request = [&](int length, int first, float* logits) {
     BatchRequest request;
@@ -642,7 +641,7 @@ TEST_P(BundledModelTest, ServesTheSameBitsAloneAndInABatch) {
 TEST_P(BundledModelTest, ABadTokenIdFailsAlone) {
   EngineOptions options;
   options.instances = 1;
-  auto engine = Engine::Create(model_, options, &clock_, nullptr);
+  auto engine = Engine::Create(model_, RunnersOf(model_->task()), options, &clock_, nullptr);
   ASSERT_TRUE(engine.ok()) << engine.status();
   constexpr int kCalls = 50;
   std::vector<float> logits(kCalls * model_->labels().size());
@@ -662,18 +661,19 @@ TEST_P(BundledModelTest, ABadTokenIdFailsAlone) {
 TEST_P(BundledModelTest, CreateNamesTheOptionThatIsOutOfRange) {
   EngineOptions options;
   options.instances = -1;
-  EXPECT_EQ(Engine::Create(model_, options, &clock_, nullptr).status(),
+  EXPECT_EQ(Engine::Create(model_, RunnersOf(model_->task()), options, &clock_, nullptr).status(),
             absl::InvalidArgumentError("instances: expected 0 (automatic) to 1024, found -1"));
   options.instances = 0;
   options.batcher.max_batch_sequences = 0;
-  EXPECT_EQ(Engine::Create(model_, options, &clock_, nullptr).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      Engine::Create(model_, RunnersOf(model_->task()), options, &clock_, nullptr).status().code(),
+      absl::StatusCode::kInvalidArgument);
 }
 
 TEST_P(BundledModelTest, OneWorkerPerCoreByDefault) {
   EngineOptions options;
   options.batcher.max_batch_tokens = 32;
-  auto engine = Engine::Create(model_, options, &clock_, nullptr);
+  auto engine = Engine::Create(model_, RunnersOf(model_->task()), options, &clock_, nullptr);
   ASSERT_TRUE(engine.ok()) << engine.status();
   EXPECT_EQ((*engine)->instances(), NumCores());
 }
@@ -695,7 +695,7 @@ TEST(EngineOfALanguageModelTest, StatesKeepToTheBudget) {
     options.state_budgets = {std::make_shared<kernels::ArenaBudget>(budget_bytes)};
     const RealClock clock;
     Observer observer;
-    auto engine = Engine::Create(*model, options, &clock, &observer);
+    auto engine = Engine::Create(*model, RunnersOf((*model)->task()), options, &clock, &observer);
     ASSERT_TRUE(engine.ok()) << engine.status();
     // All but the last one ask for their states.
     constexpr size_t kSequences = 7;

@@ -18,12 +18,15 @@ constexpr size_t kLeastPrefix = 16;
 
 }  // namespace
 
-GenerateSequence::GenerateSequence(GenerateTask&& task, const Model& model, absl::Time submitted)
-    : task_(std::move(task)), model_(model), submitted_(submitted) {
+GenerateSequence::GenerateSequence(const GenerateTask* task, const models::Model& model)
+    : task_(*task),
+      detokenizer_(model.tokenizer() == nullptr ? nullptr : model.tokenizer()->detokenizer()),
+      state_codec_(model.state_codec()),
+      stop_token_ids_(task->stop_token_ids) {
   sampling_ = std::make_shared<const models::SamplingOptions>(task_.sampling);
   if (!task_.stop.empty()) stop_ = std::make_shared<const models::StopStrings>(task_.stop);
   if (task_.state != nullptr) memo_ = task_.state->memo;
-  std::sort(task_.stop_token_ids.begin(), task_.stop_token_ids.end());
+  std::sort(stop_token_ids_.begin(), stop_token_ids_.end());
   const auto num_samples = static_cast<size_t>(task_.num_samples);
   const bool scores = task_.token_log_probs || task_.num_candidates > 0;
   branches_.reserve(num_samples);
@@ -48,7 +51,7 @@ GenerateSequence::~GenerateSequence() { Rewind(); }
 
 GenerateSequence::Branch GenerateSequence::MakeBranch(int sample) const {
   Branch branch(models::TokenPicker(sampling_, task_.seed, sample, memo_),
-                models::GeneratedText(model_.detokenizer, stop_, memo_));
+                models::GeneratedText(detokenizer_, stop_, memo_));
   branch.picker.AddPrompt(task_.prompt);
   branch.text.AppendPrompt(task_.prompt, task_.echo);
   return branch;
@@ -209,7 +212,7 @@ void GenerateSequence::AppendAdjustments(int index,
   static const auto* const kNone = new std::vector<int32_t>();
   const Branch& branch = branches_[index];
   const bool may_stop = branch.tokens.size() >= static_cast<size_t>(task_.min_new_tokens);
-  branch.picker.AppendAdjustments(may_stop ? *kNone : task_.stop_token_ids, adjustments);
+  branch.picker.AppendAdjustments(may_stop ? *kNone : stop_token_ids_, adjustments);
 }
 
 void GenerateSequence::CommitScores(const GenerateItem& item, const Results& results) {
@@ -277,8 +280,8 @@ void GenerateSequence::TakeInToken(int index) {
   branch.picker.OnPicked(id);
   const size_t count = branch.tokens.size();
   const bool may_stop = count >= static_cast<size_t>(task_.min_new_tokens);
-  const std::vector<int32_t>& stop_ids = task_.stop_token_ids;
-  const bool stop_token = may_stop && std::binary_search(stop_ids.begin(), stop_ids.end(), id);
+  const bool stop_token =
+      may_stop && std::binary_search(stop_token_ids_.begin(), stop_token_ids_.end(), id);
   if (stop_token || branch.text.Append(id, may_stop)) {
     branch.finish = FinishReason::kStop;
   } else if (count >= static_cast<size_t>(task_.max_new_tokens)) {
@@ -307,7 +310,7 @@ absl::Status GenerateSequence::TakeState(int index) {
     unsent_[index].chunk.text += text;
   }
   branch.text.WriteTo(&state.memo);
-  Close(index, model_.state_codec->Encode(state.state, state.memo));
+  Close(index, state_codec_.Encode(state.state, state.memo));
   return absl::OkStatus();
 }
 
@@ -323,12 +326,6 @@ void GenerateSequence::Close(int index, std::string state) {
   unsent.chunk.prompt_tokens = static_cast<int>(task_.prompt.size());
   unsent.chunk.generated_tokens = static_cast<int>(branch.tokens.size());
   unsent.any = true;
-}
-
-int GenerateSequence::TakeNewTokens() {
-  const int tokens = new_tokens_;
-  new_tokens_ = 0;
-  return tokens;
 }
 
 void GenerateSequence::Deliver() {
@@ -363,7 +360,7 @@ void GenerateSequence::Deliver() {
   GenerateSink* const sink = sink_;
   sink_ = nullptr;
   const absl::Status status = end_status_;
-  const GenerateTimes times = end_times_;
+  const RequestTimes times = end_times_;
   mutex_.Unlock();
   sink->OnDone(status, times);
 }
@@ -388,10 +385,22 @@ void GenerateSequence::End(const absl::Status& status, const RequestTimes& times
     const MutexLock lock(&mutex_);
     ended_ = true;
     end_status_ = status;
-    end_times_.queue = times.queue;
-    end_times_.compute = times.compute;
+    end_times_ = times;
   }
   Deliver();
+}
+
+absl::StatusOr<SequenceHandle> SubmitGenerate(const models::Model& model, StepService& service,
+                                              const GenerateTask& task,
+                                              absl::Duration* retry_after) {
+  std::vector<SequenceRequest> requests(1);
+  requests[0].sequence = std::make_unique<GenerateSequence>(&task, model);
+  requests[0].priority = task.priority;
+  requests[0].deadline = task.deadline;
+  requests[0].least_steps = std::max(1, task.min_new_tokens);
+  auto handles = service.Submit(std::move(requests), retry_after);
+  if (!handles.ok()) return handles.status();
+  return handles->front();
 }
 
 }  // namespace sru::server::batching

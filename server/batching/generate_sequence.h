@@ -1,4 +1,4 @@
-// GenerateSequence: one call of a generator, as a sequence of steps. Its prompt is computed once, on a
+// GenerateSequence: one call of Generate, as a sequence of steps. Its prompt is computed once, on a
 // slot of the arena; then each sample goes on as a branch with a slot of its own, a picker and a text.
 //
 // With a prefix cache, a fresh prompt goes on from the longest beginning whose state is kept, and its own
@@ -23,6 +23,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "kernels/program.h"
@@ -30,11 +31,13 @@
 #include "models/decoding/generated_text.h"
 #include "models/decoding/stop_strings.h"
 #include "models/decoding/token_picker.h"
+#include "models/model.h"
 #include "models/sequence_state.h"
 #include "models/state_codec.h"
-#include "server/batching/generator.h"
+#include "server/batching/generate_task.h"
 #include "server/batching/prefix_cache.h"
 #include "server/batching/step_runner.h"
+#include "server/batching/step_service.h"
 
 namespace sru::server::batching {
 
@@ -60,14 +63,8 @@ struct GenerateItem {
 
 class GenerateSequence : public StepSequence {
  public:
-  // What is the same for all calls of a model. All of it outlives them.
-  struct Model {
-    const models::Detokenizer* detokenizer = nullptr;  // may be null
-    const models::StateCodec* state_codec = nullptr;
-  };
-
-  // `task` is valid.
-  GenerateSequence(GenerateTask&& task, const Model& model, absl::Time submitted);
+  // `model`, a language model, must outlive the sequence, and `task` its sink's OnDone().
+  GenerateSequence(const GenerateTask* task, const models::Model& model);
   ~GenerateSequence() override;
 
   StepNeed need() const override;
@@ -75,6 +72,11 @@ class GenerateSequence : public StepSequence {
   void Rewind() override;
   void Suspend() override { suspended_ = true; }
   void Deliver() override;
+  StepProgress OnStep(const StepTimes& /*step*/) override {
+    StepProgress progress;
+    progress.new_tokens = std::exchange(new_tokens_, 0);
+    return progress;
+  }
   void End(const absl::Status& status, const RequestTimes& times) override;
 
   // For the stepper. Appends what the next step of up to `rows` rows needs, with slots of `arena`, whose
@@ -103,11 +105,7 @@ class GenerateSequence : public StepSequence {
   // The item has run. An error ends the call, except for kResourceExhausted.
   absl::Status Commit(const GenerateItem& item, const Results& results);
 
-  // Tokens that have been picked since the last call, over all samples.
-  int TakeNewTokens();
-  absl::Time submitted() const { return submitted_; }
-  // When the last tokens came; for metrics, used by the worker of the step.
-  absl::Time last_tokens = absl::InfinitePast();
+  const GenerateTask& task() const { return task_; }
 
  private:
   struct Branch {
@@ -151,9 +149,10 @@ class GenerateSequence : public StepSequence {
   void Close(int index, std::string state);
   void CommitScores(const GenerateItem& item, const Results& results);
 
-  GenerateTask task_;
-  const Model model_;
-  const absl::Time submitted_;
+  const GenerateTask& task_;
+  const models::Detokenizer* const detokenizer_;  // may be null
+  const models::StateCodec& state_codec_;
+  std::vector<int32_t> stop_token_ids_;  // sorted
   std::shared_ptr<const models::SamplingOptions> sampling_;
   std::shared_ptr<const models::StopStrings> stop_;
   models::DecodingMemo memo_;  // before the prompt
@@ -170,7 +169,7 @@ class GenerateSequence : public StepSequence {
   bool suspended_ = false;
   std::vector<Branch> branches_;
   size_t first_branch_ = 0;  // in the next step; it changes, for steps that do not take all
-  int new_tokens_ = 0;
+  int new_tokens_ = 0;       // since OnStep()
 
   Mutex mutex_;
   std::vector<Unsent> unsent_ ABSL_GUARDED_BY(mutex_);  // [branch]
@@ -178,8 +177,14 @@ class GenerateSequence : public StepSequence {
   bool delivering_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
-  GenerateTimes end_times_ ABSL_GUARDED_BY(mutex_);
+  RequestTimes end_times_ ABSL_GUARDED_BY(mutex_);
 };
+
+// Submits a call of `model` to its service, with the errors of StepService::Submit(). If the status is OK, the sink
+// of the task gets OnDone() exactly once, maybe before this returns, and `task` must live until then.
+absl::StatusOr<SequenceHandle> SubmitGenerate(const models::Model& model, StepService& service,
+                                              const GenerateTask& task,
+                                              absl::Duration* retry_after = nullptr);
 
 }  // namespace sru::server::batching
 

@@ -1,6 +1,5 @@
 // Texts of a small language model on the reference backend, end to end in process: the same call gives
 // the same tokens alone, in any mix, from a state, after a lost device and with little memory.
-#include "server/batching/language_model_generator.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -21,6 +20,8 @@
 #include "models/model.h"
 #include "server/base/clock.h"
 #include "server/batching/engine.h"
+#include "server/batching/generate_sequence.h"
+#include "server/batching/task_runners.h"
 #include "tests/testing/failing_backend.h"
 
 namespace sru::server::batching {
@@ -70,7 +71,7 @@ class Sink : public GenerateSink {
     ++chunks_;
     changed_.SignalAll();
   }
-  void OnDone(const absl::Status& status, const GenerateTimes& times) override {
+  void OnDone(const absl::Status& status, const RequestTimes& times) override {
     const MutexLock lock(&mutex_);
     EXPECT_FALSE(done_) << "done twice";
     EXPECT_GE(times.queue, absl::ZeroDuration());
@@ -90,6 +91,8 @@ class Sink : public GenerateSink {
         &mutex_, &changed_, kPatience,
         [this, count]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return done_ || chunks_ >= count; }));
   }
+  GenerateTask task;
+
   Sample sample(int index = 0) {
     const MutexLock lock(&mutex_);
     return samples_[index];
@@ -116,12 +119,12 @@ class LanguageModelGeneratorTest : public ::testing::Test {
   }
   void Start() {
     if (model_ == nullptr) Load();
-    auto engine = Engine::Create(model_, options_, &clock_, nullptr);
+    auto engine = Engine::Create(model_, RunnersOf(model_->task()), options_, &clock_, nullptr);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
-    ASSERT_NE(engine_->generator(), nullptr);
+    ASSERT_NE(engine_->steps(), nullptr);
   }
-  Generator& generator() { return *engine_->generator(); }
+  StepService& steps() { return *engine_->steps(); }
 
   static GenerateTask Task(const std::vector<int32_t>& prompt, int max_new_tokens) {
     GenerateTask task;
@@ -137,9 +140,10 @@ class LanguageModelGeneratorTest : public ::testing::Test {
     task.seed = seed;
     return task;
   }
-  GenerateHandle Submit(GenerateTask task, Sink* sink) {
-    task.sink = sink;
-    auto handle = generator().Submit(std::move(task));
+  SequenceHandle Submit(GenerateTask task, Sink* sink) {
+    sink->task = std::move(task);
+    sink->task.sink = sink;
+    auto handle = SubmitGenerate(*model_, steps(), sink->task);
     EXPECT_TRUE(handle.ok()) << handle.status();
     return handle.ok() ? *handle : nullptr;
   }
@@ -162,7 +166,7 @@ class LanguageModelGeneratorTest : public ::testing::Test {
   absl::Status Refused(GenerateTask task) {
     Sink sink;
     task.sink = &sink;
-    auto handle = generator().Submit(std::move(task));
+    auto handle = SubmitGenerate(*model_, steps(), task);
     EXPECT_FALSE(handle.ok());
     return handle.status();
   }
@@ -191,9 +195,9 @@ TEST_F(LanguageModelGeneratorTest, MakesAsManyTokensAsAskedForWithTheirText) {
   EXPECT_EQ(sample.prompt_tokens, 3);
   EXPECT_EQ(sample.generated_tokens, 20);
   EXPECT_THAT(sample.state, IsEmpty());
-  const GeneratorStats stats = generator().stats();
+  const StepStats stats = steps().stats();
   EXPECT_EQ(stats.new_tokens, 20);
-  EXPECT_EQ(stats.prompt_tokens, 3);
+  EXPECT_EQ(stats.fed_rows, 3);
   EXPECT_EQ(engine_->state_arenas()->stats().slots, 0);
 }
 
@@ -347,11 +351,11 @@ TEST_F(LanguageModelGeneratorTest, PausedTextsTakeNoStepAndGoOnUnchanged) {
   Start();
   const Sample whole = Run(Sampled({1, 2}, 200, 9))[0];
   Sink sink;
-  const GenerateHandle handle = Submit(Sampled({1, 2}, 200, 9), &sink);
+  const SequenceHandle handle = Submit(Sampled({1, 2}, 200, 9), &sink);
   for (int i = 1; i <= 5; ++i) {
     sink.WaitForChunks(10 * i);
-    generator().Pause(handle);
-    generator().Resume(handle);
+    steps().Pause(handle);
+    steps().Resume(handle);
   }
   EXPECT_TRUE(sink.Wait().ok());
   EXPECT_EQ(sink.sample().ids, whole.ids);
@@ -360,12 +364,12 @@ TEST_F(LanguageModelGeneratorTest, PausedTextsTakeNoStepAndGoOnUnchanged) {
 TEST_F(LanguageModelGeneratorTest, CancelFreesTheSlot) {
   Start();
   Sink sink;
-  const GenerateHandle handle = Submit(Sampled({1, 2}, 1000000, 9), &sink);
+  const SequenceHandle handle = Submit(Sampled({1, 2}, 1000000, 9), &sink);
   sink.WaitForChunks(3);
-  generator().Cancel(handle);
+  steps().Cancel(handle);
   EXPECT_EQ(sink.Wait().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(engine_->state_arenas()->stats().slots, 0);
-  EXPECT_EQ(generator().stats().cancelled, 1);
+  EXPECT_EQ(steps().stats().cancelled, 1);
 }
 
 TEST_F(LanguageModelGeneratorTest, ALostDeviceChangesNoToken) {
@@ -397,7 +401,7 @@ TEST_F(LanguageModelGeneratorTest, ALostDeviceChangesNoToken) {
       EXPECT_EQ(sample.log_probs, alone[i][k].log_probs);
     }
   }
-  EXPECT_GT(generator().stats().replayed, 0);
+  EXPECT_GT(steps().stats().replayed, 0);
   EXPECT_EQ(engine_->instances(), 2);
 }
 
@@ -420,9 +424,9 @@ TEST_F(LanguageModelGeneratorTest, ADrainHandsOutStatesThatGoOnElsewhere) {
   GenerateTask paused = Sampled({1, 2, 3}, kTokens, 21);
   Sink sinks[2];
   Submit(Sampled({1, 2, 3}, kTokens, 21), &sinks[0]);
-  const GenerateHandle handle = Submit(paused, &sinks[1]);
+  const SequenceHandle handle = Submit(paused, &sinks[1]);
   for (Sink& sink : sinks) sink.WaitForChunks(2);
-  generator().Pause(handle);
+  steps().Pause(handle);
   EXPECT_FALSE(engine_->Drain(clock_.Now()));
   for (Sink& sink : sinks) {
     EXPECT_EQ(sink.Wait().code(), absl::StatusCode::kUnavailable);
@@ -466,30 +470,6 @@ TEST_F(LanguageModelGeneratorTest, WithMemoryForFewStatesAllTextsAreMade) {
   }
 }
 
-TEST_F(LanguageModelGeneratorTest, RefusesWhatIsOutOfRangeByName) {
-  Start();
-  const auto expect = [this](const GenerateTask& task, const char* field) {
-    const absl::Status status = Refused(task);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr(field));
-  };
-  expect(Task({}, 1), "prompt: expected at least one token");
-  expect(Task({kVocabulary}, 1), "prompt: expected token ids from 0 to 16, found 17");
-  expect(Task({1}, 0), "max_new_tokens");
-  GenerateTask task = Task({1}, 5);
-  task.min_new_tokens = 6;
-  expect(task, "min_new_tokens: expected 0 to max_new_tokens, which is 5, found 6");
-  task = Task({1}, 5);
-  task.num_samples = 65;
-  expect(task, "num_samples");
-  task = Task({1}, 5);
-  task.stop_token_ids = {-1};
-  expect(task, "stop_token_ids");
-  task = Task({1}, 5);
-  task.sampling.top_p = 2;
-  expect(task, "sampling.top_p");
-}
-
 TEST_F(LanguageModelGeneratorTest, ATextWithoutAnyTokenLeftEndsWithAnError) {
   Start();
   GenerateTask task = Task({1}, 5);
@@ -505,10 +485,10 @@ TEST_F(LanguageModelGeneratorTest, MoreThanMaxStreamsAreRefused) {
   options_.max_streams = 2;
   Start();
   Sink sinks[2];
-  std::vector<GenerateHandle> handles;
+  std::vector<SequenceHandle> handles;
   for (Sink& sink : sinks) handles.push_back(Submit(Task({1}, 1000000), &sink));
   EXPECT_EQ(GetRejectReason(Refused(Task({1}, 1))), RejectReason::kStreams);
-  for (const GenerateHandle& handle : handles) generator().Cancel(handle);
+  for (const SequenceHandle& handle : handles) steps().Cancel(handle);
   for (Sink& sink : sinks) EXPECT_EQ(sink.Wait().code(), absl::StatusCode::kCancelled);
   EXPECT_THAT(Run(Task({1}, 1))[0].ids, SizeIs(1));
 }

@@ -1,7 +1,5 @@
 // Steps that are larger than the workspace, by their tokens, samples or adjustments, give the same
 // tokens as steps that fit.
-#include "server/batching/language_model_stepper.h"
-
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -13,7 +11,8 @@
 #include "kernels/backend.h"
 #include "models/model.h"
 #include "server/batching/generate_sequence.h"
-#include "server/batching/generator.h"
+#include "server/batching/generate_stepper.h"
+#include "server/batching/generate_task.h"
 #include "server/batching/step_runner.h"
 
 namespace sru::server::batching {
@@ -29,7 +28,7 @@ class Sink : public GenerateSink {
     std::vector<int32_t>& of_sample = ids[chunk.sample];
     of_sample.insert(of_sample.end(), chunk.token_ids.begin(), chunk.token_ids.end());
   }
-  void OnDone(const absl::Status& status, const GenerateTimes& /*times*/) override {
+  void OnDone(const absl::Status& status, const RequestTimes& /*times*/) override {
     EXPECT_TRUE(status.ok()) << status;
     done = true;
   }
@@ -59,15 +58,16 @@ class LanguageModelStepperTest : public ::testing::Test {
     limits.max_tokens = max_tokens;
     limits.max_sequences = max_sequences;
     auto stepper =
-        LanguageModelStepper::Create(model_->program(), *model_->language_model(), limits, shared,
-                                     /*prefixes=*/nullptr, least_adjustments);
+        GenerateStepper::Create(model_->program(), *model_->language_model(), limits, shared,
+                                /*prefixes=*/nullptr, least_adjustments);
     EXPECT_TRUE(stepper.ok()) << stepper.status();
     EXPECT_TRUE((*stepper)->WarmUp().ok());
 
     std::vector<Sink> sinks(kCalls);
+    std::vector<GenerateTask> tasks(kCalls);
     std::vector<std::unique_ptr<GenerateSequence>> sequences;
     for (int i = 0; i < kCalls; ++i) {
-      GenerateTask task;
+      GenerateTask& task = tasks[i];
       task.prompt = {1, 2, 3, i};
       task.max_new_tokens = 8;
       task.num_samples = 1 + 20 * i;
@@ -77,8 +77,7 @@ class LanguageModelStepperTest : public ::testing::Test {
       for (int id = 0; id < kVocabulary; ++id) task.sampling.logit_bias.emplace_back(id, 0.1f * i);
       task.seed = i;
       task.sink = &sinks[i];
-      sequences.push_back(std::make_unique<GenerateSequence>(
-          std::move(task), GenerateSequence::Model(), absl::Time()));
+      sequences.push_back(std::make_unique<GenerateSequence>(&task, *model_));
     }
     for (bool all_done = false; !all_done;) {
       all_done = true;

@@ -1,6 +1,5 @@
 // Translations of small translators on the reference backend, end to end in process: the same hypotheses
 // as one at a time, in any mix, after a lost device and with little memory.
-#include "server/batching/model_translations.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -22,6 +21,8 @@
 #include "models/model.h"
 #include "server/base/clock.h"
 #include "server/batching/engine.h"
+#include "server/batching/task_runners.h"
+#include "server/batching/translate_sequence.h"
 #include "tests/testing/failing_backend.h"
 #include "tests/testing/plain_translator.h"
 #include "tests/testing/translator_files.h"
@@ -39,19 +40,22 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 // What came of one call.
 class Answer {
  public:
-  std::function<void(const absl::Status&, std::vector<TranslationResult>&&, const TranslateTimes&)>
-  done() {
-    return [this](const absl::Status& status, std::vector<TranslationResult>&& results,
-                  const TranslateTimes& times) {
+  // The request of these sentences.
+  TranslateRequest Make(std::vector<TranslateTask> tasks) {
+    const MutexLock lock(&mutex_);
+    results_ = std::move(tasks);
+    TranslateRequest request;
+    request.sentences = absl::MakeSpan(results_);
+    request.done = [this](const absl::Status& status, const RequestTimes& times) {
       const MutexLock lock(&mutex_);
       EXPECT_FALSE(done_) << "answered twice";
       EXPECT_GE(times.queue, absl::ZeroDuration());
       done_ = true;
       status_ = status;
-      results_ = std::move(results);
       times_ = times;
       changed_.SignalAll();
     };
+    return request;
   }
   absl::Status Wait() {
     EXPECT_TRUE(WaitUntil(&mutex_, &changed_, kPatience,
@@ -63,11 +67,11 @@ class Answer {
     const MutexLock lock(&mutex_);
     return done_;
   }
-  std::vector<TranslationResult> results() {
+  std::vector<TranslateTask> results() {
     const MutexLock lock(&mutex_);
     return results_;
   }
-  TranslateTimes times() {
+  RequestTimes times() {
     const MutexLock lock(&mutex_);
     return times_;
   }
@@ -77,11 +81,11 @@ class Answer {
   CondVar changed_;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  std::vector<TranslationResult> results_ ABSL_GUARDED_BY(mutex_);
-  TranslateTimes times_ ABSL_GUARDED_BY(mutex_);
+  std::vector<TranslateTask> results_ ABSL_GUARDED_BY(mutex_);
+  RequestTimes times_ ABSL_GUARDED_BY(mutex_);
 };
 
-void ExpectEqual(const TranslationResult& found, const TranslationResult& expected) {
+void ExpectEqual(const TranslateTask& found, const TranslateTask& expected) {
   ASSERT_EQ(found.hypotheses.size(), expected.hypotheses.size());
   for (size_t i = 0; i < found.hypotheses.size(); ++i) {
     SCOPED_TRACE(absl::StrCat("hypothesis ", i));
@@ -113,12 +117,12 @@ class ModelTranslationsTest : public ::testing::Test {
   }
   void Start() {
     if (model_ == nullptr) Load();
-    auto engine = Engine::Create(model_, options_, &clock_, nullptr);
+    auto engine = Engine::Create(model_, RunnersOf(model_->task()), options_, &clock_, nullptr);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
-    ASSERT_NE(engine_->translations(), nullptr);
+    ASSERT_NE(engine_->steps(), nullptr);
   }
-  Translations& translations() { return *engine_->translations(); }
+  StepService& steps() { return *engine_->steps(); }
 
   static TranslateTask Task(int length, int beam, int num_hypotheses = 1, int first = 4) {
     TranslateTask task;
@@ -152,15 +156,13 @@ class ModelTranslationsTest : public ::testing::Test {
 
   TranslateHandle Submit(std::vector<TranslateTask> tasks, Answer* answer,
                          absl::Duration timeout = absl::InfiniteDuration()) {
-    TranslationRequest request;
-    request.sentences = std::move(tasks);
+    TranslateRequest request = answer->Make(std::move(tasks));
     request.deadline = clock_.Now() + timeout;
-    request.done = answer->done();
-    auto handle = translations().Submit(std::move(request));
+    auto handle = SubmitTranslate(*model_, steps(), std::move(request));
     EXPECT_TRUE(handle.ok()) << handle.status();
     return handle.ok() ? *handle : nullptr;
   }
-  std::vector<TranslationResult> Translate(const std::vector<TranslateTask>& tasks) {
+  std::vector<TranslateTask> Translate(const std::vector<TranslateTask>& tasks) {
     Answer answer;
     Submit(tasks, &answer);
     const absl::Status status = answer.Wait();
@@ -169,7 +171,7 @@ class ModelTranslationsTest : public ::testing::Test {
     return answer.results();
   }
   void ExpectPlain(const std::vector<TranslateTask>& tasks,
-                   const std::vector<TranslationResult>& results) {
+                   const std::vector<TranslateTask>& results) {
     ASSERT_EQ(results.size(), tasks.size());
     for (size_t i = 0; i < tasks.size(); ++i) {
       SCOPED_TRACE(absl::StrCat("sentence ", i));
@@ -178,17 +180,16 @@ class ModelTranslationsTest : public ::testing::Test {
   }
   void ExpectNothingLeft() {
     EXPECT_EQ(engine_->state_arenas()->stats().slots, 0);
-    const TranslationStats stats = translations().stats();
+    const StepStats stats = steps().stats();
     EXPECT_EQ(stats.running, 0);
     EXPECT_EQ(stats.waiting, 0);
-    EXPECT_EQ(stats.waiting_tokens, 0);
+    EXPECT_EQ(stats.waiting_rows, 0);
   }
   std::string Refused(std::vector<TranslateTask> tasks) {
-    TranslationRequest request;
-    request.sentences = std::move(tasks);
-    request.done = [](const absl::Status&, std::vector<TranslationResult>&&,
-                      const TranslateTimes&) { ADD_FAILURE() << "answered"; };
-    auto handle = translations().Submit(std::move(request));
+    TranslateRequest request;
+    request.sentences = absl::MakeSpan(tasks);
+    request.done = [](const absl::Status&, const RequestTimes&) { ADD_FAILURE() << "answered"; };
+    auto handle = SubmitTranslate(*model_, steps(), std::move(request));
     EXPECT_FALSE(handle.ok());
     EXPECT_EQ(handle.status().code(), absl::StatusCode::kInvalidArgument) << handle.status();
     return std::string(handle.status().message());
@@ -210,25 +211,27 @@ TEST_F(ModelTranslationsTest, GreedyAndBeamAsOneHypothesisAtATime) {
   tasks[2].alignment = true;
   tasks[1].search.length_penalty = models::LengthPenalty::kPower;
   for (const TranslateTask& task : tasks) ExpectPlain({task}, Translate({task}));
-  const TranslationResult beam = Translate({tasks[2]})[0];
+  const TranslateTask beam = Translate({tasks[2]})[0];
   ASSERT_THAT(beam.hypotheses, SizeIs(5));
   EXPECT_EQ(beam.hypotheses[0].alignment.size(), beam.hypotheses[0].tokens.size() * 8);
   ExpectNothingLeft();
-  EXPECT_GT(translations().stats().new_tokens, 0);
-  EXPECT_EQ(translations().stats().source_tokens, 5 + 8 + 8 + 1 + 8);
+  EXPECT_GT(steps().stats().new_tokens, 0);
+  int64_t aligned = 0;
+  for (const TranslatedHypothesis& hypothesis : beam.hypotheses) {
+    aligned += static_cast<int64_t>(hypothesis.tokens.size());
+  }
+  EXPECT_EQ(steps().stats().fed_rows, 5 + 8 + 8 + 1 + 8 + 2 * aligned);
 }
 
-// A call of another task learns from its parser that the model is a translator, not from the queue.
-TEST_F(ModelTranslationsTest, TheQueueOfBatchesRefusesNothingBeforeADrain) {
+TEST_F(ModelTranslationsTest, TheQueueIsThatOfTheSteps) {
   Start();
   const auto check = [this] {
-    return engine_->batcher().CheckAdmission(1, 1, Priority::kNormal, absl::InfiniteFuture());
+    return steps().CheckAdmission(1, 1, Priority::kNormal, absl::InfiniteFuture());
   };
   EXPECT_TRUE(check().ok());
   EXPECT_EQ(engine_->instances(), options_.instances);
-  EXPECT_EQ(
-      translations().CheckAdmission(1 << 30, 1, Priority::kNormal, absl::InfiniteFuture()).code(),
-      absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(steps().CheckAdmission(1 << 30, 1, Priority::kNormal, absl::InfiniteFuture()).code(),
+            absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(engine_->queue_stats().rejected[RejectReason::kQueueFull], 1);
   EXPECT_TRUE(engine_->Drain(clock_.Now() + kPatience));
   EXPECT_EQ(check().code(), absl::StatusCode::kUnavailable);
@@ -250,10 +253,10 @@ TEST_F(ModelTranslationsTest, TheSameHypothesesAloneAndInAnyMix) {
               tasks.begin() + static_cast<std::ptrdiff_t>(i) + 3},
              answers.back().get());
     }
-    std::vector<TranslationResult> results;
+    std::vector<TranslateTask> results;
     for (const auto& answer : answers) {
       EXPECT_TRUE(answer->Wait().ok());
-      for (TranslationResult& result : answer->results()) results.push_back(std::move(result));
+      for (TranslateTask& result : answer->results()) results.push_back(std::move(result));
     }
     ExpectPlain(tasks, results);
     ExpectNothingLeft();
@@ -267,7 +270,7 @@ TEST_F(ModelTranslationsTest, APrefixIsFedInPortionsAndCounts) {
   TranslateTask task = Task(4, 4, 2);
   task.prefix = {5, 6, 7, 8, 9, 10, 11, 12, 13};
   task.alignment = true;
-  const TranslationResult result = Translate({task})[0];
+  const TranslateTask result = Translate({task})[0];
   ExpectPlain({task}, {result});
   for (const TranslatedHypothesis& hypothesis : result.hypotheses) {
     ASSERT_GE(hypothesis.tokens.size(), task.prefix.size());
@@ -290,38 +293,17 @@ TEST_F(ModelTranslationsTest, ABeamOfMorePlacesThanABatchIsDivided) {
 
 TEST_F(ModelTranslationsTest, ASentenceWithoutTokensIsNotRun) {
   Start();
-  const std::vector<TranslationResult> results = Translate({Task(0, 5, 5), Task(0, 1)});
+  const std::vector<TranslateTask> results = Translate({Task(0, 5, 5), Task(0, 1)});
   ASSERT_THAT(results[0].hypotheses, SizeIs(1));
   EXPECT_THAT(results[0].hypotheses[0].tokens, IsEmpty());
   EXPECT_TRUE(results[0].hypotheses[0].finished);
   EXPECT_EQ(results[0].hypotheses[0].log_prob, 0);
-  EXPECT_EQ(translations().stats().steps, 0);
+  EXPECT_EQ(steps().stats().steps, 0);
   EXPECT_THAT(Translate({Task(0, 1), Task(3, 2), Task(0, 1)}), SizeIs(3));
   EXPECT_TRUE(engine_->Drain(clock_.Now() + kPatience));
-  TranslationRequest late;
-  late.sentences = {Task(0, 1)};
-  EXPECT_EQ(translations().Submit(std::move(late)).status().code(), absl::StatusCode::kUnavailable);
-}
-
-TEST_F(ModelTranslationsTest, BadTasksAreNamed) {
-  options_.batcher.max_batch_tokens = 64;
-  Start();
-  EXPECT_THAT(Refused({}), HasSubstr("sequences: expected at least one"));
-  EXPECT_THAT(Refused({Task(1, 1), Task(65, 1)}),
-              HasSubstr("sequences[1]: expected at most 64 tokens, found 65"));
-  TranslateTask task = Task(1, 1);
-  task.source = {kVocabulary};
-  EXPECT_THAT(Refused({task}), HasSubstr("sequences[0]: expected token ids from 0 to 29"));
-  task = Task(1, 1);
-  task.prefix = {-1};
-  EXPECT_THAT(Refused({task}), HasSubstr("target_prefixes[0]: expected token ids from 0 to 29"));
-  task.prefix.assign(20, 4);
-  EXPECT_THAT(Refused({task}), HasSubstr("target_prefixes[0]: expected fewer tokens than"));
-  EXPECT_THAT(Refused({Task(1, 65)}), HasSubstr("beam_size"));
-  EXPECT_THAT(Refused({Task(1, 2, 3)}), HasSubstr("num_hypotheses"));
-  task = Task(1, 2);
-  task.search.max_length = 101;
-  EXPECT_THAT(Refused({task}), HasSubstr("max_positions of the model"));
+  Answer late;
+  EXPECT_EQ(SubmitTranslate(*model_, steps(), late.Make({Task(0, 1)})).status().code(),
+            absl::StatusCode::kUnavailable);
 }
 
 TEST_F(ModelTranslationsTest, WithLittleMemoryAllEndWithTheSameHypotheses) {
@@ -331,7 +313,7 @@ TEST_F(ModelTranslationsTest, WithLittleMemoryAllEndWithTheSameHypotheses) {
   options_.state_budgets = {std::make_shared<kernels::ArenaBudget>(60000)};
   Start();
   ExpectPlain(tasks, Translate(tasks));
-  EXPECT_GT(translations().stats().steps, 0);
+  EXPECT_GT(steps().stats().steps, 0);
   ExpectNothingLeft();
 }
 
@@ -347,7 +329,7 @@ TEST_F(ModelTranslationsTest, WithoutMemoryEvenForOneTheCallFailsAndOthersGoOn) 
   const absl::Status status = answer.Wait();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("memory"));
-  EXPECT_THAT(answer.results(), IsEmpty());
+  for (const TranslateTask& task : answer.results()) EXPECT_THAT(task.hypotheses, IsEmpty());
   ExpectPlain({Task(2, 1)}, Translate({Task(2, 1)}));
   ExpectNothingLeft();
 }
@@ -380,9 +362,8 @@ TEST_F(ModelTranslationsTest, WithoutADeviceCallsAreUnavailable) {
   Answer answer;
   Submit({Task(5, 3), Task(6, 2)}, &answer);
   EXPECT_EQ(answer.Wait().code(), absl::StatusCode::kUnavailable);
-  TranslationRequest request;
-  request.sentences = {Task(1, 1)};
-  EXPECT_EQ(translations().Submit(std::move(request)).status().code(),
+  Answer late;
+  EXPECT_EQ(SubmitTranslate(*model_, steps(), late.Make({Task(1, 1)})).status().code(),
             absl::StatusCode::kUnavailable);
 }
 
@@ -393,15 +374,15 @@ TEST_F(ModelTranslationsTest, CancelledAndExpiredCallsGiveBackTheirRows) {
   for (TranslateTask& task : many) task.search.max_length = 100;
   Answer cancelled;
   const TranslateHandle handle = Submit(many, &cancelled);
-  translations().Cancel(handle);
+  handle->Cancel();
   EXPECT_EQ(cancelled.Wait().code(), absl::StatusCode::kCancelled);
-  translations().Cancel(handle);  // after the end
+  handle->Cancel();  // after the end
   Answer expired;
   Submit(many, &expired, absl::Milliseconds(3));
   EXPECT_EQ(expired.Wait().code(), absl::StatusCode::kDeadlineExceeded);
   ExpectPlain({Task(4, 2)}, Translate({Task(4, 2)}));
-  EXPECT_EQ(translations().stats().cancelled, 1);
-  EXPECT_EQ(translations().stats().expired, 1);
+  EXPECT_EQ(steps().stats().cancelled, 1);
+  EXPECT_EQ(steps().stats().expired, 1);
   // The last of the cancelled ones may have been in the step that has just ended.
   EXPECT_TRUE(engine_->Drain(clock_.Now() + kPatience));
   ExpectNothingLeft();

@@ -19,10 +19,11 @@
 #include "models/model.h"
 #include "server/base/clock.h"
 #include "server/batching/engine.h"
-#include "server/batching/generator.h"
+#include "server/batching/generate_sequence.h"
 #include "server/batching/prefix_cache.h"
 #include "server/batching/score_batch_runner.h"
 #include "server/batching/score_task.h"
+#include "server/batching/task_runners.h"
 
 namespace sru::server::batching {
 namespace {
@@ -46,7 +47,7 @@ class Sink : public GenerateSink {
     all.state += chunk.state;
     all.prompt_tokens += chunk.prompt_tokens;
   }
-  void OnDone(const absl::Status& status, const GenerateTimes& /*times*/) override {
+  void OnDone(const absl::Status& status, const RequestTimes& /*times*/) override {
     const MutexLock lock(&mutex_);
     status_ = status;
     done_ = true;
@@ -81,7 +82,7 @@ class PrefixReuseTest : public ::testing::Test {
 
   std::unique_ptr<Engine> Start(size_t prefix_cache_bytes) {
     options_.prefix_cache_bytes = prefix_cache_bytes;
-    auto engine = Engine::Create(model_, options_, &clock_, nullptr);
+    auto engine = Engine::Create(model_, RunnersOf(model_->task()), options_, &clock_, nullptr);
     EXPECT_TRUE(engine.ok()) << engine.status();
     return *std::move(engine);
   }
@@ -113,13 +114,13 @@ class PrefixReuseTest : public ::testing::Test {
   }
 
   // All at once.
-  static std::vector<std::vector<GeneratedChunk>> Generate(Engine& engine,
-                                                           std::vector<GenerateTask> tasks) {
+  std::vector<std::vector<GeneratedChunk>> Generate(Engine& engine,
+                                                    std::vector<GenerateTask> tasks) {
     std::vector<std::unique_ptr<Sink>> sinks;
     for (GenerateTask& task : tasks) {
       sinks.push_back(std::make_unique<Sink>());
       task.sink = sinks.back().get();
-      const auto handle = engine.generator()->Submit(std::move(task));
+      const auto handle = SubmitGenerate(*model_, *engine.steps(), task);
       EXPECT_TRUE(handle.ok()) << handle.status();
     }
     std::vector<std::vector<GeneratedChunk>> results;
@@ -192,8 +193,8 @@ TEST_F(PrefixReuseTest, TheResultsAreTheSameToTheBit) {
   // All but the first two of each set of instructions, and the short ones.
   EXPECT_GE(stats.hits, 60 - 4);
   EXPECT_GE(stats.hit_tokens, stats.hits * 40);
-  EXPECT_LT(cached->generator()->stats().prompt_tokens,
-            plain->generator()->stats().prompt_tokens - stats.hit_tokens / 2);
+  EXPECT_LT(cached->steps()->stats().fed_rows,
+            plain->steps()->stats().fed_rows - stats.hit_tokens / 2);
   ExpectNoSlotLost(*cached);
   const auto together = Generate(*cached, tasks);
   for (size_t i = 0; i < tasks.size(); ++i) {

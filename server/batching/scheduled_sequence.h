@@ -1,7 +1,8 @@
 // ScheduledSequence: a sequence that the scheduler of steps has accepted, with what the parts of the
 // scheduler (places.h, starvation.h, step_composer.h) know of it; and Step, what a worker runs of some.
 //
-// All fields but `sequence`, which the step that it is in uses, are guarded by the scheduler's mutex.
+// All fields are guarded by the scheduler's mutex, except `sequence` and last_tokens, which the step that it is
+// in uses, and what is constant once it is accepted.
 #ifndef SRU_SERVER_BATCHING_SCHEDULED_SEQUENCE_H_
 #define SRU_SERVER_BATCHING_SCHEDULED_SEQUENCE_H_
 
@@ -36,6 +37,7 @@ struct ExpiryHook : OrderNode {};
 class ScheduledSequence : public OrderHook, public ExpiryHook {
  public:
   std::unique_ptr<StepSequence> sequence;
+  absl::Time last_tokens = absl::InfinitePast();  // when a step gave some
   Priority priority = Priority::kNormal;
   absl::Time deadline = absl::InfiniteFuture();
   absl::Time arrival;
@@ -43,6 +45,9 @@ class ScheduledSequence : public OrderHook, public ExpiryHook {
   int branches = 1;       // as the request says
   int64_t all_later = 0;  // rows by which it is expected to go on, with result_at_end
   double predicted_seconds = 0;
+  // Of the sequences that were submitted together, null for a single one: one of them has failed, and their
+  // call has been counted.
+  std::shared_ptr<bool> call_failed;
 
   Place place = Place::kNowhere;
   StepNeed need;

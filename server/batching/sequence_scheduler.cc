@@ -104,6 +104,7 @@ absl::Status SequenceScheduler::Admit(SequenceRequest* requests, SequenceHandle*
   AdmissionRequest together;
   together.priority = requests[0].priority;
   together.deadline = requests[0].deadline;
+  const auto call_failed = count > 1 ? std::make_shared<bool>(false) : nullptr;
   for (size_t i = 0; i < count; ++i) {
     handles[i] = std::make_shared<ScheduledSequence>();
     ScheduledSequence* const s = handles[i].get();
@@ -114,6 +115,7 @@ absl::Status SequenceScheduler::Admit(SequenceRequest* requests, SequenceHandle*
                        " tokens each (max_batch_tokens), found ", need.rows));
     }
     s->branches = requests[i].branches;
+    s->call_failed = call_failed;
     if (options_.result_at_end) {
       s->later = s->all_later = int64_t{requests[i].branches} * requests[i].least_steps;
     }
@@ -154,9 +156,14 @@ absl::Status SequenceScheduler::CheckAdmission(int64_t rows, int64_t sequences, 
   return verdict.ToStatus(retry_after);
 }
 
+void SequenceScheduler::CountEnd(ScheduledSequence* s, int64_t* calls) {
+  if (s->call_failed == nullptr || !std::exchange(*s->call_failed, true)) ++*calls;
+}
+
 void SequenceScheduler::End(ScheduledSequence* s, const absl::Status& status, absl::Time now,
                             Endings* endings) {
   if (!s->recorded) s->times.queue = now - s->arrival;
+  if (s->call_failed != nullptr && !status.ok()) *s->call_failed = true;
   const bool freed = s->holds;
   places_.Leave(s);
   s->end_status = status;
@@ -176,7 +183,7 @@ void SequenceScheduler::EndExpired(absl::Time now, Endings* endings) {
     ScheduledSequence* const s = ScheduledSequence::OfExpiry(const_cast<OrderNode*>(node));
     const OrderKey key = node->key;
     if (s->place != Place::kRunning) {
-      ++expired_;
+      CountEnd(s, &expired_);
       End(s, ExpiredStatus(*s, now), now, endings);
     }
     node = places_.expiry().After(key);
@@ -194,13 +201,13 @@ void SequenceScheduler::Cancel(const SequenceHandle& handle) noexcept {
     const bool expired = s->deadline <= now;
     absl::Status status =
         expired ? ExpiredStatus(*s, now) : absl::CancelledError("the caller cancelled the request");
+    if (s->place == Place::kRunning && !s->end_status.ok()) return;
+    CountEnd(s, expired ? &expired_ : &cancelled_);
     if (s->place == Place::kRunning) {
-      if (!s->end_status.ok()) return;
       s->end_status = std::move(status);
     } else {
       End(s, status, now, &endings);
     }
-    ++(expired ? expired_ : cancelled_);
     if (Idle()) WakeAll();
     Wake();
   }
@@ -300,7 +307,7 @@ void SequenceScheduler::Settle(ScheduledSequence* s, const absl::Status& status,
   } else if (!s->end_status.ok()) {
     End(s, absl::Status(s->end_status), now, endings);
   } else if (s->deadline <= now) {
-    ++expired_;
+    CountEnd(s, &expired_);
     End(s, ExpiredStatus(*s, now), now, endings);
   } else if (!admission_.stopped().ok()) {
     End(s, admission_.stopped(), now, endings);
@@ -441,10 +448,10 @@ void SequenceScheduler::Suspend(const absl::Status& status) {
   Tell(std::move(endings));
 }
 
-SchedulerStats SequenceScheduler::stats() const {
+StepStats SequenceScheduler::stats() const {
   MutexLock lock(&mutex_);
   const Places::Levels& levels = places_.levels();
-  SchedulerStats stats;
+  StepStats stats;
   stats.running = levels.begun - levels.paused_begun;
   stats.waiting = levels.live - levels.begun - (levels.paused - levels.paused_begun);
   stats.paused = levels.paused;

@@ -17,7 +17,7 @@
 // fed: what fits into one step takes little longer together than alone. A sequence stays on the
 // device on which it began.
 //
-// Admission is the batcher's (batcher.h), by the time of the first result: see generator.h. Where results
+// Admission is the batcher's (batcher.h), by the time of the first result. Where results
 // come at the end only (SchedulerOptions::result_at_end), it is by the time of the end. Sequences may be
 // submitted together, and are admitted or refused together then.
 //
@@ -59,29 +59,9 @@
 #include "server/batching/starvation.h"
 #include "server/batching/step_composer.h"
 #include "server/batching/step_runner.h"
+#include "server/batching/step_service.h"
 
 namespace sru::server::batching {
-
-struct SequenceRequest {
-  std::unique_ptr<StepSequence> sequence;
-  Priority priority = Priority::kNormal;
-  absl::Time deadline = absl::InfiniteFuture();
-  // After which it may end by itself, or with result_at_end is expected to; for admission.
-  int least_steps = 1;
-  int branches = 1;  // that it will have, at most; for max_begun_branches and result_at_end
-};
-
-struct SchedulerStats {
-  int64_t running = 0;  // sequences that have had a step and are not paused
-  int64_t waiting = 0;  // that have not
-  int64_t paused = 0;
-  int64_t waiting_rows = 0;
-  int64_t running_steps = 0;
-  int64_t expired = 0;
-  int64_t cancelled = 0;
-  int64_t replayed = 0;  // how often a sequence had to be computed again
-  RejectCounts rejected;
-};
 
 class SequenceScheduler {
  public:
@@ -136,7 +116,7 @@ class SequenceScheduler {
   // too. `status`, which must not be OK, is what they end with. Implies Close().
   void Suspend(const absl::Status& status);
 
-  SchedulerStats stats() const;
+  StepStats stats() const;
 
  private:
   // Sequences that have ended, before they are told, which needs no lock.
@@ -153,6 +133,8 @@ class SequenceScheduler {
   // Of `count` requests, which are accepted together or not at all.
   absl::Status Admit(SequenceRequest* requests, SequenceHandle* handles, size_t count,
                      absl::Duration* retry_after);
+  // Counts a call that ends so before its time; once, by the first of its sequences.
+  void CountEnd(ScheduledSequence* s, int64_t* calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // It is in no step and has been detached, or is in the one that is handed back.
   void End(ScheduledSequence* s, const absl::Status& status, absl::Time now, Endings* endings)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -199,7 +199,7 @@ void RunStress(uint64_t seed, Stop stop) {
   if (stop == Stop::kServeAll || stop == Stop::kLoseADevice) {
     EXPECT_GT(ok, accepted / 2);
   }
-  const SchedulerStats stats = scheduler.stats();
+  const StepStats stats = scheduler.stats();
   EXPECT_EQ(stats.running + stats.waiting + stats.paused, 0);
   EXPECT_EQ(stats.waiting_rows, 0);
 }

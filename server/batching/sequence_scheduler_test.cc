@@ -55,7 +55,7 @@ class SequenceSchedulerTest : public ::testing::Test {
     for (const auto& [name, outcome] : outcomes_) {
       EXPECT_EQ(outcome->ends(), static_cast<int>(handles_.count(name))) << "sequence " << name;
     }
-    const SchedulerStats stats = scheduler_->stats();
+    const StepStats stats = scheduler_->stats();
     EXPECT_EQ(stats.running, 0);
     EXPECT_EQ(stats.waiting, 0);
     EXPECT_EQ(stats.paused, 0);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "server/batching/batcher.h"
 
 namespace sru::server::batching {
@@ -25,6 +26,23 @@ struct StepNeed {
   int branches = 1;  // sequences of the runner's batch that it needs
 };
 
+// Of a step that has run with a sequence; `number` tells steps apart.
+struct StepTimes {
+  int64_t number = 0;
+  absl::Time arrival;  // of the sequence
+  absl::Time start;
+  absl::Time end;
+};
+
+// What a step has come to for a sequence, for metrics and predictions.
+struct StepProgress {
+  int new_tokens = 0;
+  // Of a sequence that is done now and had to be decoded: in how many steps, for how many rows that it was
+  // fed first.
+  int steps = 0;
+  int fed_rows = 0;
+};
+
 // Not thread-safe, except for Deliver() and End(): its scheduler or the runner of the step that it is in
 // calls it. What the scheduler calls under its lock is quick and calls nobody back.
 class StepSequence {
@@ -40,6 +58,9 @@ class StepSequence {
   virtual void Rewind() = 0;
   // It is to stop as soon as another process can go on from what it has: need() is what this takes.
   virtual void Suspend() = 0;
+
+  // Without a lock, on the thread of a step that it was in, before anything else is called.
+  virtual StepProgress OnStep(const StepTimes& /*step*/) { return StepProgress(); }
 
   // Without a lock: passes on what its steps have resulted in. Another step of it may be running. May
   // be called by several threads at once.

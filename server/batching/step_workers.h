@@ -2,18 +2,26 @@
 // owns one runner, takes a step, runs it and hands it back. The sequences of a device that fails are
 // computed again elsewhere.
 //
+// With SchedulerOptions::result_at_end, how many steps a sequence will take is predicted from the rows that
+// it is fed first, by how many steps those before it have taken for each.
+//
 // Thread-safe.
 #ifndef SRU_SERVER_BATCHING_STEP_WORKERS_H_
 #define SRU_SERVER_BATCHING_STEP_WORKERS_H_
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "server/batching/sequence_scheduler.h"
 #include "server/batching/step_runner.h"
+#include "server/batching/step_service.h"
 #include "server/batching/workers.h"
 
 namespace sru::server::batching {
@@ -25,23 +33,13 @@ struct StepWorkersOptions : WorkersOptions {
   absl::Status drain_status = absl::UnavailableError("the server is shutting down");
 };
 
-// Is told of steps, from the workers' threads.
-class StepListener {
+class StepWorkers : public Workers, public StepService {
  public:
-  virtual ~StepListener() = default;
-
-  // A step has run from `start` until `end`, or failed with `status`. It has not been handed back: its
-  // sequences are in no other step.
-  virtual void OnStep(Step& step, const absl::Status& status, absl::Time start, absl::Time end) = 0;
-};
-
-class StepWorkers : public Workers {
- public:
-  // One worker per runner. `clock` and `listener` must outlive the workers. kInvalidArgument names the
-  // option that is out of range.
+  // One worker per runner. `clock` must outlive the workers, and so must `observer`, which may be null.
+  // kInvalidArgument names the option that is out of range.
   static absl::StatusOr<std::unique_ptr<StepWorkers>> Create(
       std::vector<std::unique_ptr<StepRunner>> runners, const StepWorkersOptions& options,
-      const Clock* clock, StepListener* listener);
+      const Clock* clock, StepObserver* observer);
   ~StepWorkers() override { Stop(); }
 
   SequenceScheduler& scheduler() { return *scheduler_; }
@@ -50,10 +48,22 @@ class StepWorkers : public Workers {
   // workers.
   void Stop();
 
+  // StepService:
+  absl::StatusOr<std::vector<SequenceHandle>> Submit(std::vector<SequenceRequest>&& requests,
+                                                     absl::Duration* retry_after) override;
+  absl::Status CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
+                              absl::Time deadline, absl::Duration* retry_after) override {
+    return scheduler_->CheckAdmission(rows, sequences, priority, deadline, retry_after);
+  }
+  void Cancel(const SequenceHandle& handle) override { scheduler_->Cancel(handle); }
+  void Pause(const SequenceHandle& handle) override { scheduler_->Pause(handle); }
+  void Resume(const SequenceHandle& handle) override { scheduler_->Resume(handle); }
+  StepStats stats() const override;
+
  private:
   StepWorkers(std::vector<std::unique_ptr<StepRunner>> runners,
               std::unique_ptr<SequenceScheduler> scheduler, const StepWorkersOptions& options,
-              const Clock* clock, StepListener* listener);
+              const Clock* clock, StepObserver* observer);
 
   absl::Status WarmUp(size_t worker) override { return runners_[worker]->WarmUp(); }
   bool Work(size_t worker, kernels::Turn* turn) override;
@@ -61,11 +71,19 @@ class StepWorkers : public Workers {
   void OnDeviceLost(int device, const absl::Status& error) override {
     scheduler_->LoseDevice(device, error);
   }
+  // A step has run and has not been handed back: its sequences are in no other one.
+  void Count(Step& step, const absl::Status& status, absl::Time start, absl::Time end);
 
+  const bool result_at_end_;
   const absl::Status drain_status_;
   const std::vector<std::unique_ptr<StepRunner>> runners_;  // [worker]
   const std::unique_ptr<SequenceScheduler> scheduler_;      // thread-safe by itself
-  StepListener* const listener_;
+  StepObserver* const observer_;
+  std::atomic<int64_t> steps_{0};
+  std::atomic<int64_t> fed_rows_{0};
+  std::atomic<int64_t> new_tokens_{0};
+  Mutex ratio_mutex_;
+  double steps_per_row_ ABSL_GUARDED_BY(ratio_mutex_) = 0;  // 0: nothing is known yet
 };
 
 }  // namespace sru::server::batching

@@ -10,20 +10,9 @@ namespace sru::server::batching {
 
 using kernels::StateArena;
 
-PendingTranslation::PendingTranslation(TranslationRequest&& request, SequenceScheduler* scheduler,
-                                       TranslationCounts* counts, absl::Time submitted)
-    : request_(std::move(request)), scheduler_(scheduler), counts_(counts), submitted_(submitted) {
+void PendingTranslation::Expect(size_t left) {
   const MutexLock lock(&mutex_);
-  results_.resize(size());
-  for (size_t i = 0; i < size(); ++i) {
-    if (!task(i).source.empty()) {
-      ++left_;
-      continue;
-    }
-    TranslatedHypothesis nothing;
-    nothing.finished = true;
-    results_[i].hypotheses.push_back(std::move(nothing));
-  }
+  left_ = left;
 }
 
 void PendingTranslation::SetHandles(std::vector<SequenceHandle> handles) noexcept {
@@ -52,30 +41,25 @@ void PendingTranslation::CancelSentences() {
       if (i >= handles_.size()) return;
       handle = handles_[i];
     }
-    scheduler_->Cancel(handle);
+    service_.Cancel(handle);
   }
 }
 
-void PendingTranslation::OnStep(int64_t number, absl::Time start, absl::Time end) {
+void PendingTranslation::OnStep(const StepTimes& step) {
   const MutexLock lock(&mutex_);
-  if (number == last_step_) return;
-  last_step_ = number;
-  first_start_ = std::min(first_start_, start);
-  compute_ += end - start;
+  if (step.number == last_step_) return;
+  last_step_ = step.number;
+  times_.queue = std::min(times_.queue, step.start - step.arrival);
+  times_.compute += step.end - step.start;
 }
 
-void PendingTranslation::OnSentence(size_t index, const absl::Status& status,
-                                    TranslationResult&& result) {
+void PendingTranslation::OnSentence(const absl::Status& status) {
   bool failed_first = false;
   bool last = false;
   {
     const MutexLock lock(&mutex_);
-    if (status.ok()) {
-      results_[index] = std::move(result);
-    } else {
-      failed_first = failure_.ok();
-      failure_.Update(status);
-    }
+    failed_first = failure_.ok() && !status.ok();
+    failure_.Update(status);
     last = --left_ == 0;
   }
   if (last) return Answer();
@@ -84,31 +68,66 @@ void PendingTranslation::OnSentence(size_t index, const absl::Status& status,
 
 void PendingTranslation::Answer() {
   absl::Status status;
-  std::vector<TranslationResult> results;
-  TranslateTimes times;
+  RequestTimes times;
   {
     const MutexLock lock(&mutex_);
     status = failure_;
-    if (status.ok()) results = std::move(results_);
-    times.compute = compute_;
-    if (first_start_ != absl::InfiniteFuture()) times.queue = first_start_ - submitted_;
+    times = times_;
   }
-  if (absl::IsDeadlineExceeded(status)) counts_->expired.fetch_add(1, std::memory_order_relaxed);
-  if (absl::IsCancelled(status)) counts_->cancelled.fetch_add(1, std::memory_order_relaxed);
+  if (times.queue == absl::InfiniteDuration()) times.queue = absl::ZeroDuration();
+  for (TranslateTask& task : request_.sentences) {
+    if (!status.ok()) {
+      task.hypotheses.clear();
+    } else if (task.source.empty()) {
+      task.hypotheses.resize(1);
+      task.hypotheses[0].finished = true;
+    }
+  }
   // What it holds may be gone with it.
   const auto done = std::move(request_.done);
-  done(status, std::move(results), times);
+  done(status, times);
+}
+
+absl::StatusOr<TranslateHandle> SubmitTranslate(const models::Model& model, StepService& service,
+                                                TranslateRequest&& request,
+                                                absl::Duration* retry_after) {
+  const Priority priority = request.priority;
+  const absl::Time deadline = request.deadline;
+  const absl::Span<TranslateTask> tasks = request.sentences;
+  const auto call = std::make_shared<PendingTranslation>(std::move(request), &service);
+  std::vector<SequenceRequest> sentences;
+  sentences.reserve(tasks.size());
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const TranslateTask& task = tasks[i];
+    if (task.source.empty()) continue;
+    SequenceRequest& sentence = sentences.emplace_back();
+    sentence.sequence = std::make_unique<TranslateSequence>(call, i, model);
+    sentence.priority = priority;
+    sentence.deadline = deadline;
+    sentence.least_steps = task.search.max_length - static_cast<int>(task.prefix.size());
+    sentence.branches = task.search.beam_size;
+  }
+  if (sentences.empty()) {
+    absl::Status status = service.CheckAdmission(0, 0, priority, deadline, retry_after);
+    if (!status.ok()) return status;
+    call->Answer();
+    return call;
+  }
+  call->Expect(sentences.size());
+  auto handles = service.Submit(std::move(sentences), retry_after);
+  if (!handles.ok()) return handles.status();
+  call->SetHandles(*std::move(handles));
+  return call;
 }
 
 TranslateSequence::TranslateSequence(std::shared_ptr<PendingTranslation> call, size_t index,
-                                     const Model& model)
+                                     const models::Model& model)
     : call_(std::move(call)),
       task_(call_->task(index)),
-      index_(index),
-      model_(model),
-      num_candidates_(std::min(task_.search.beam_size, model.max_candidates)) {
+      config_(model.config().translator),
+      num_candidates_(std::min(task_.search.beam_size, model.translator()->max_candidates)) {
   begin_.reserve(task_.prefix.size() + 1);
-  begin_.push_back(model.bos_id);
+  begin_.push_back(config_.bos_id);
   begin_.insert(begin_.end(), task_.prefix.begin(), task_.prefix.end());
 }
 
@@ -127,7 +146,7 @@ StepNeed TranslateSequence::need() const {
     need.whole = true;
   } else if (found_) {
     need.rows = std::max<int64_t>(TokensToAlign(), 1);
-    need.branches = static_cast<int>(result_.hypotheses.size());
+    need.branches = static_cast<int>(task_.hypotheses.size());
   } else if (begun_ < begin_.size()) {
     need.rows = static_cast<int64_t>(begin_.size() - begun_);
     need.decoding = need.rows == 1;
@@ -141,8 +160,8 @@ StepNeed TranslateSequence::need() const {
 
 int64_t TranslateSequence::TokensToAlign() const {
   int64_t tokens = 0;
-  for (size_t i = 0; i < result_.hypotheses.size(); ++i) {
-    tokens += static_cast<int64_t>(result_.hypotheses[i].tokens.size());
+  for (size_t i = 0; i < task_.hypotheses.size(); ++i) {
+    tokens += static_cast<int64_t>(task_.hypotheses[i].tokens.size());
     if (i < aligned_.size()) tokens -= static_cast<int64_t>(aligned_[i]);
   }
   return tokens;
@@ -182,7 +201,7 @@ absl::Status TranslateSequence::BeginSearch() {
     fed_.assign(beam, false);
     num_fed_ = 0;
     prefix_log_prob_ = 0;
-    search_.emplace(task_.search, model_.bos_id, model_.eos_id, task_.prefix);
+    search_.emplace(task_.search, config_.bos_id, config_.eos_id, task_.prefix);
   }
   if (!slots_.empty()) return absl::OkStatus();
   StateArena::Slot slot = source_slot_;
@@ -241,15 +260,15 @@ absl::Status TranslateSequence::StepSearch() {
 
 void TranslateSequence::FinishSearch() {
   std::vector<models::FoundHypothesis> found = search_->Take(/*with_rows=*/false);
-  result_.hypotheses.resize(found.size());
+  task_.hypotheses.resize(found.size());
   if (task_.alignment) aligned_ids_.resize(found.size());
   bool any_tokens = false;
   for (size_t i = 0; i < found.size(); ++i) {
-    TranslatedHypothesis& hypothesis = result_.hypotheses[i];
+    TranslatedHypothesis& hypothesis = task_.hypotheses[i];
     if (task_.alignment && !found[i].tokens.empty()) {
       any_tokens = true;
       hypothesis.alignment.resize(found[i].tokens.size() * task_.source.size());
-      aligned_ids_[i].push_back(model_.bos_id);
+      aligned_ids_[i].push_back(config_.bos_id);
       aligned_ids_[i].insert(aligned_ids_[i].end(), found[i].tokens.begin(),
                              found[i].tokens.end() - 1);
     }
@@ -264,7 +283,7 @@ void TranslateSequence::FinishSearch() {
 }
 
 absl::Status TranslateSequence::BeginAlignment() {
-  const size_t count = result_.hypotheses.size();
+  const size_t count = task_.hypotheses.size();
   aligned_slots_.reserve(count);
   aligned_.reserve(count);
   while (aligned_slots_.size() < count) {
@@ -351,10 +370,9 @@ absl::Status TranslateSequence::Commit(const TranslateItem& item, const Results&
   switch (item.kind) {
     case TranslateItem::Kind::kSource:
       encoded_ = true;
-      source_tokens_ += item.count;
       return absl::OkStatus();
     case TranslateItem::Kind::kAlign: {
-      std::vector<float>& alignment = result_.hypotheses[item.place].alignment;
+      std::vector<float>& alignment = task_.hypotheses[item.place].alignment;
       const auto width = static_cast<size_t>(item.num_weights);
       std::copy_n(results.weights, width * item.count,
                   alignment.begin() + static_cast<std::ptrdiff_t>(aligned_[item.place] * width));
@@ -378,15 +396,18 @@ absl::Status TranslateSequence::Commit(const TranslateItem& item, const Results&
   return num_fed_ == search_->live() ? StepSearch() : absl::OkStatus();
 }
 
-int TranslateSequence::new_tokens() const {
-  size_t tokens = 0;
-  for (const TranslatedHypothesis& hypothesis : result_.hypotheses) {
-    tokens += hypothesis.tokens.size() + (hypothesis.finished ? 1 : 0);
+StepProgress TranslateSequence::OnStep(const StepTimes& step) {
+  call_->OnStep(step);
+  StepProgress progress;
+  if (!done_) return progress;
+  for (const TranslatedHypothesis& hypothesis : task_.hypotheses) {
+    progress.new_tokens +=
+        static_cast<int>(hypothesis.tokens.size()) + (hypothesis.finished ? 1 : 0);
   }
-  return static_cast<int>(tokens);
+  progress.steps = steps_;
+  progress.fed_rows = static_cast<int>(task_.source.size());
+  return progress;
 }
-
-int TranslateSequence::TakeSourceTokens() { return std::exchange(source_tokens_, 0); }
 
 void TranslateSequence::End(const absl::Status& status, const RequestTimes& /*times*/) {
   // The call has a handle of this sequence, and is not to be kept by it.
@@ -394,7 +415,7 @@ void TranslateSequence::End(const absl::Status& status, const RequestTimes& /*ti
   // Handles keep the sequence.
   candidates_ = std::vector<kernels::Candidate>();
   aligned_ids_ = std::vector<std::vector<int32_t>>();
-  call->OnSentence(index_, status, std::move(result_));
+  call->OnSentence(status);
 }
 
 }  // namespace sru::server::batching

@@ -18,74 +18,74 @@
 #ifndef SRU_SERVER_BATCHING_TRANSLATE_SEQUENCE_H_
 #define SRU_SERVER_BATCHING_TRANSLATE_SEQUENCE_H_
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "kernels/program.h"
 #include "kernels/state_arena.h"
 #include "models/decoding/beam_search.h"
-#include "server/batching/sequence_scheduler.h"
+#include "models/model.h"
 #include "server/batching/step_runner.h"
-#include "server/batching/translations.h"
+#include "server/batching/step_service.h"
+#include "server/batching/translate_task.h"
 
 namespace sru::server::batching {
 
-// How calls have ended.
-struct TranslationCounts {
-  std::atomic<int64_t> expired{0};
-  std::atomic<int64_t> cancelled{0};
-};
-
 class PendingTranslation {
  public:
-  // `scheduler` and `counts` must live until the call is answered. The results of sentences without a
-  // source are there at once.
-  PendingTranslation(TranslationRequest&& request, SequenceScheduler* scheduler,
-                     TranslationCounts* counts, absl::Time submitted);
+  // `service` must live until the call is answered.
+  PendingTranslation(TranslateRequest&& request, StepService* service)
+      : request_(std::move(request)), service_(*service) {
+    times_.queue = absl::InfiniteDuration();
+  }
 
-  // Constant until the call is answered.
-  const TranslateTask& task(size_t index) const { return request_.sentences[index]; }
-  size_t size() const { return request_.sentences.size(); }
-  const TranslationRequest& request() const { return request_; }
+  TranslateTask& task(size_t index) const { return request_.sentences[index]; }
 
-  // What the scheduler has made of the sentences with a source. Some of them may have ended before.
+  // `left` sentences are about to be submitted.
+  void Expect(size_t left);
+  // What the service has made of them. Some may have ended before.
   void SetHandles(std::vector<SequenceHandle> handles) noexcept;
+  // The caller is gone. May be called at any time, also after the end.
   void Cancel();
 
-  // A step with a sentence of this call has run; `number` tells steps apart.
-  void OnStep(int64_t number, absl::Time start, absl::Time end);
-  // Called once for each sentence with a source. May answer the call.
-  void OnSentence(size_t index, const absl::Status& status, TranslationResult&& result);
-  // Answers a call of which no sentence has a source.
-  void AnswerEmpty() { Answer(); }
+  // A step with a sentence of this call has run.
+  void OnStep(const StepTimes& step);
+  // Called once for each sentence that was submitted. May answer the call.
+  void OnSentence(const absl::Status& status);
+  void Answer();
 
  private:
   void CancelSentences();
-  void Answer();
 
-  TranslationRequest request_;  // constant until the call is answered
-  SequenceScheduler* const scheduler_;
-  TranslationCounts* const counts_;
-  const absl::Time submitted_;
+  TranslateRequest request_;  // constant until the call is answered
+  StepService& service_;
 
   Mutex mutex_;
   std::vector<SequenceHandle> handles_ ABSL_GUARDED_BY(mutex_);
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // what the call ends with; the first one counts
   size_t left_ ABSL_GUARDED_BY(mutex_) = 0;       // sentences that have not ended
-  std::vector<TranslationResult> results_ ABSL_GUARDED_BY(mutex_);
   int64_t last_step_ ABSL_GUARDED_BY(mutex_) = -1;
-  absl::Time first_start_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-  absl::Duration compute_ ABSL_GUARDED_BY(mutex_);
+  RequestTimes times_ ABSL_GUARDED_BY(mutex_);
 };
+
+// A call that was accepted.
+using TranslateHandle = std::shared_ptr<PendingTranslation>;
+
+// Submits a call of `model` to its service, with the errors of StepService::Submit(). If it is refused, its tasks are
+// as they were.
+absl::StatusOr<TranslateHandle> SubmitTranslate(const models::Model& model, StepService& service,
+                                                TranslateRequest&& request,
+                                                absl::Duration* retry_after = nullptr);
 
 class TranslateSequence;
 
@@ -112,21 +112,16 @@ struct TranslateItem {
 
 class TranslateSequence : public StepSequence {
  public:
-  // What is the same for all sentences of a model.
-  struct Model {
-    int32_t bos_id = 0;
-    int32_t eos_id = 0;
-    int max_candidates = 0;
-  };
-
-  // Of sentence `index` of the call, which has a source.
-  TranslateSequence(std::shared_ptr<PendingTranslation> call, size_t index, const Model& model);
+  // Of sentence `index` of the call, which has a source. `model`, a translator, must outlive the sequence.
+  TranslateSequence(std::shared_ptr<PendingTranslation> call, size_t index,
+                    const models::Model& model);
   ~TranslateSequence() override;
 
   StepNeed need() const override;
   bool holds_state() const override { return arena_ != nullptr; }
   void Rewind() override;
   void Suspend() override { suspended_ = true; }
+  StepProgress OnStep(const StepTimes& step) override;
   void Deliver() override {}
   void End(const absl::Status& status, const RequestTimes& times) override;
 
@@ -147,17 +142,6 @@ class TranslateSequence : public StepSequence {
   // The item has run. An error ends the sentence, except for kResourceExhausted.
   absl::Status Commit(const TranslateItem& item, const Results& results);
 
-  // The tokens of the source if it has been encoded since the last call.
-  int TakeSourceTokens();
-  // Valid until End().
-  PendingTranslation& call() const { return *call_; }
-
-  // Of a sentence that is translated: for predictions.
-  bool done() const { return done_; }
-  int steps() const { return steps_; }
-  int new_tokens() const;  // of its translations, with their ends
-  int source_tokens() const { return static_cast<int>(task_.source.size()); }
-
  private:
   void FreeSlot(kernels::StateArena::Slot* slot);
   void FreeSlots(std::vector<kernels::StateArena::Slot>* slots);
@@ -174,9 +158,8 @@ class TranslateSequence : public StepSequence {
   int64_t TokensToAlign() const;
 
   std::shared_ptr<PendingTranslation> call_;  // null after the end
-  const TranslateTask& task_;                 // of the call
-  const size_t index_;
-  const Model model_;
+  TranslateTask& task_;                       // of the call; not used after the end
+  const models::TranslatorConfig& config_;
   const size_t num_candidates_;
   std::vector<int32_t> begin_;  // BOS and the prefix
 
@@ -201,13 +184,11 @@ class TranslateSequence : public StepSequence {
 
   // What was found, and its alignment.
   bool found_ = false;
-  TranslationResult result_;
   std::vector<kernels::StateArena::Slot> aligned_slots_;  // [hypothesis]; empty: not begun
   std::vector<size_t> aligned_;                           // [hypothesis]: tokens
   std::vector<std::vector<int32_t>> aligned_ids_;  // [hypothesis]: BOS and all tokens but the last
 
   int steps_ = 0;
-  int source_tokens_ = 0;
 };
 
 }  // namespace sru::server::batching

@@ -31,15 +31,14 @@ class FakeEngine : public batching::Engine {
  public:
   explicit FakeEngine(std::atomic<int>* live) : live_(*live) { ++live_; }
   ~FakeEngine() override { --live_; }
-  const std::shared_ptr<const models::Model>& model() const override { return model_; }
   batching::Batcher& batcher() override { std::abort(); }
   int instances() const override { return 1; }
   void TakeOutDevice(int /*device*/, const absl::Status& /*error*/) override {}
+  void Close() override {}
   bool Drain(absl::Time /*deadline*/) override { return true; }
 
  private:
   std::atomic<int>& live_;
-  std::shared_ptr<const models::Model> model_;
 };
 
 // A version is what its config.json says: "broken" cannot be loaded.
@@ -719,8 +718,8 @@ class EngineLoader : public ModelLoader {
     served->version = location.version;
     std::vector<std::unique_ptr<batching::BatchRunner>> runners;
     for (int i = 0; i < 2; ++i) runners.push_back(std::make_unique<IdleRunner>());
-    auto engine = batching::Engine::CreateWithRunners(nullptr, std::move(runners),
-                                                      batching::EngineOptions(), &clock_, nullptr);
+    auto engine = batching::Engine::CreateWithRunners(std::move(runners), batching::EngineOptions(),
+                                                      &clock_, nullptr);
     if (!engine.ok()) return engine.status();
     served->engine = *std::move(engine);
     return served;

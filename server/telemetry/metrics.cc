@@ -502,28 +502,18 @@ ModelHistogram& ModelMetrics::decode_sequences() {
   return *decode_sequences_;
 }
 
-void ModelMetrics::OnStep(int sequences, int /*prompt_tokens*/, int /*new_tokens*/,
-                          absl::Duration compute, const absl::Status& /*status*/) {
+void ModelMetrics::OnStep(int sequences, absl::Duration compute, bool result_at_end) {
   AddTo(&sums_.batches, 1);
   batch_sizes_.Add(sequences, compute);
   decode_sequences().Observe(sequences);
-}
-
-void ModelMetrics::OnTranslationStep(int sentences, absl::Duration compute,
-                                     const absl::Status& /*status*/) {
-  AddTo(&sums_.batches, 1);
-  batch_sizes_.Add(sentences, compute);
-  decode_sequences().Observe(sentences);
-  compute_duration_.Observe(compute);
+  if (result_at_end) compute_duration_.Observe(compute);
 }
 
 void ModelMetrics::OnFirstToken(absl::Duration duration) {
   generate().first_token.Observe(duration);
 }
 
-void ModelMetrics::OnNextToken(absl::Duration duration, int /*tokens*/) {
-  generate().next_token.Observe(duration);
-}
+void ModelMetrics::OnNextToken(absl::Duration duration) { generate().next_token.Observe(duration); }
 
 Metrics::Metrics(const Clock* clock)
     : clock_(*clock),

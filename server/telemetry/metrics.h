@@ -37,11 +37,10 @@
 #include "server/base/clock.h"
 #include "server/batching/batcher.h"
 #include "server/batching/engine.h"
-#include "server/batching/generator.h"
 #include "server/batching/prefix_cache.h"
 #include "server/batching/reject_reason.h"
 #include "server/batching/state_arenas.h"
-#include "server/batching/translations.h"
+#include "server/batching/step_service.h"
 #include "server/calls/method_info.h"
 #include "server/telemetry/batch_sizes.h"
 #include "server/telemetry/call_times.h"
@@ -53,9 +52,7 @@ namespace sru::server::telemetry {
 class Metrics;
 
 // The series of one loaded model. Must not outlive its Metrics.
-class ModelMetrics : public batching::BatchObserver,
-                     public batching::GenerateObserver,
-                     public batching::TranslateObserver {
+class ModelMetrics : public batching::BatchObserver, public batching::StepObserver {
  public:
   // Records a call that named this model, with its sequences. Of `times` only the total is read unless the call ended with OK.
   void OnCall(calls::MethodId method, absl::StatusCode code, const CallTimes& times,
@@ -90,15 +87,10 @@ class ModelMetrics : public batching::BatchObserver,
   void OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
                const absl::Status& status) override;
 
-  // GenerateObserver:
-  void OnStep(int sequences, int prompt_tokens, int new_tokens, absl::Duration compute,
-              const absl::Status& status) override;
+  // StepObserver:
+  void OnStep(int sequences, absl::Duration compute, bool result_at_end) override;
   void OnFirstToken(absl::Duration duration) override;
-  void OnNextToken(absl::Duration duration, int tokens) override;
-
-  // TranslateObserver:
-  void OnTranslationStep(int sentences, absl::Duration compute,
-                         const absl::Status& status) override;
+  void OnNextToken(absl::Duration duration) override;
 
  private:
   friend class Metrics;
@@ -183,10 +175,10 @@ struct ServerLevels {
     batching::RejectCounts rejected_before_batcher = {};        // calls, since the start
     std::string task;                                           // models::TaskName()
     std::optional<batching::StateArenas::Stats> states = {};    // of a model that keeps some
-    std::optional<batching::GeneratorStats> generator = {};     // of a model that generates
+    std::optional<batching::StepStats> generator = {};          // of a model that generates
     std::optional<batching::PrefixCache::Stats> prefixes = {};  // of a model with a prefix cache
     // Of a model that translates; `stats` has what it shares with other models.
-    std::optional<batching::TranslationStats> translations = {};
+    std::optional<batching::StepStats> translations = {};
   };
   struct DeviceLevels {
     kernels::DeviceInfo info;

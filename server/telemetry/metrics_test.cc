@@ -73,8 +73,8 @@ TEST(MetricsTest, BatchesAndStepsBySize) {
   EXPECT_TRUE(model->batch_sizes().sums().empty());
   model->OnBatch(5, 50, absl::Microseconds(4), absl::OkStatus());
   model->OnBatch(1, 50, absl::Microseconds(2), absl::OkStatus());
-  model->OnStep(5, 0, 5, absl::Microseconds(3), absl::OkStatus());
-  model->OnTranslationStep(2, absl::Microseconds(1), absl::OkStatus());
+  model->OnStep(5, absl::Microseconds(3), /*result_at_end=*/false);
+  model->OnStep(2, absl::Microseconds(1), /*result_at_end=*/true);
   const std::map<int, BatchSizes::Sum> sums = model->batch_sizes().sums();
   ASSERT_EQ(sums.size(), 3);
   EXPECT_EQ(sums.at(1).batches, 1);
@@ -135,15 +135,15 @@ TEST(MetricsTest, DescribesTextsThatAreGenerated) {
   EXPECT_THAT(metrics.Text(ServerLevels()),
               HasSubstr("sru_time_to_first_token_seconds_count{model=\"lm\",version=\"1\"} 0"));
   model->OnFirstToken(absl::Milliseconds(30));
-  model->OnNextToken(absl::Milliseconds(2), 3);
-  model->OnStep(7, 100, 6, absl::Milliseconds(1), absl::OkStatus());
+  model->OnNextToken(absl::Milliseconds(2));
+  model->OnStep(7, absl::Milliseconds(1), /*result_at_end=*/false);
   model->OnCall(calls::MethodId::kGenerate, absl::StatusCode::kOk, Times(absl::Seconds(2)));
   ServerLevels levels;
   levels.open_streams = 4;
   levels.models.resize(1);
   levels.models[0].model = "lm";
   levels.models[0].version = 1;
-  batching::GeneratorStats stats;
+  batching::StepStats stats;
   stats.new_tokens = 60;
   stats.running = 2;
   stats.paused = 1;
@@ -403,12 +403,12 @@ TEST(MetricsTest, DescribesTranslations) {
   std::string text = metrics.Text(ServerLevels());
   EXPECT_THAT(text, HasSubstr("sru_decode_batch_sequences_count{model=\"mt\",version=\"1\"} 0"));
   EXPECT_THAT(text, Not(HasSubstr("sru_time_to_first_token_seconds")));
-  model->OnTranslationStep(7, absl::Milliseconds(30), absl::OkStatus());
+  model->OnStep(7, absl::Milliseconds(30), /*result_at_end=*/true);
   ServerLevels levels;
   levels.models.resize(2);
   levels.models[0].model = "mt";
   levels.models[0].version = 1;
-  batching::TranslationStats stats;
+  batching::StepStats stats;
   stats.running = 2;
   stats.waiting = 3;
   stats.new_tokens = 60;

@@ -112,7 +112,7 @@ class Plain {
     translator_ = std::make_unique<server::PlainTranslator>(*model_);
   }
   const models::Model& model() const { return *model_; }
-  server::batching::TranslationResult Translate(const std::string& text, const std::string& prefix,
+  server::batching::TranslateTask Translate(const std::string& text, const std::string& prefix,
                                                 const models::SearchOptions& search,
                                                 bool alignment) {
     server::batching::TranslateTask task;
@@ -154,7 +154,7 @@ TEST_F(TranslateTest, TextsAreThoseOfOneHypothesisAtATime) {
       SCOPED_TRACE(absl::StrCat("text ", i));
       const v1::Translation& translation = response.translations(i);
       const auto source = *plain.model().tokenizer()->Encode(texts[i]);
-      const server::batching::TranslationResult expected =
+      const server::batching::TranslateTask expected =
           plain.Translate(texts[i], request_.target_prefixes(i), search, beam == 4);
       EXPECT_EQ(translation.token_count(), static_cast<int>(source.size()));
       EXPECT_EQ(translation.unknown_tokens(), texts[i] == "a zz q b" ? 2 : 0);

@@ -123,8 +123,7 @@ struct Text : Record {
 uint64_t Output(int64_t id, size_t index) { return Random(id * 1000 + index).Next(); }
 
 // An engine without a model.
-struct Version : StepListener {
-  void OnStep(Step&, const absl::Status&, absl::Time, absl::Time) override {}
+struct Version {
   bool disturbed() const { return any_lost || starves; }
 
   BatcherOptions batcher;
@@ -353,7 +352,7 @@ void History::StartVersion() {
   options.scheduler = v.scheduler;
   auto batches =
       BatchWorkers::Create(std::move(batch_runners), options, v.batcher, &clock_, nullptr);
-  auto steps = StepWorkers::Create(std::move(step_runners), options, &clock_, &v);
+  auto steps = StepWorkers::Create(std::move(step_runners), options, &clock_, nullptr);
   if (!batches.ok() || !steps.ok()) {
     std::abort();  // the options above are always right
   }
@@ -424,7 +423,7 @@ void History::SubmitText() {
   auto handle = v.steps->scheduler().Submit(std::move(request));
   text.accepted = handle.ok();
   if (handle.ok()) text.handle = *std::move(handle);
-  const SchedulerStats stats = v.steps->scheduler().stats();
+  const StepStats stats = v.steps->scheduler().stats();
   if (stats.running + stats.waiting + stats.paused > v.scheduler.max_streams ||
       stats.waiting_rows < 0) {
     Violated("the scheduler holds ", stats.running + stats.waiting + stats.paused, " texts");
@@ -571,7 +570,7 @@ void History::CheckEnds() {
     for (const Arena& arena : v.arenas) {
       if (arena.used != 0) Violated(arena.used, " places of an arena are not given back");
     }
-    const SchedulerStats steps = v.steps->scheduler().stats();
+    const StepStats steps = v.steps->scheduler().stats();
     const BatcherStats batches = v.batches->batcher().stats();
     if (steps.running + steps.waiting + steps.paused + steps.waiting_rows + steps.running_steps +
             batches.queued_tokens + batches.queued_sequences + batches.running_batches !=

@@ -14,7 +14,7 @@
 #include "kernels/state_arena.h"
 #include "models/model.h"
 #include "models/translator.h"
-#include "server/batching/translations.h"
+#include "server/batching/translate_task.h"
 #include "tests/testing/translation.h"
 
 namespace sru::server {
@@ -31,8 +31,10 @@ class PlainTranslator {
     EXPECT_TRUE(model.program().CreateArena(options, &arena_).ok());
   }
 
-  batching::TranslationResult Translate(const batching::TranslateTask& task) {
-    batching::TranslationResult result;
+  // The task with what was found.
+  batching::TranslateTask Translate(const batching::TranslateTask& task) {
+    batching::TranslateTask result = task;
+    result.hypotheses.clear();
     if (task.source.empty()) {
       result.hypotheses.emplace_back().finished = true;
       return result;

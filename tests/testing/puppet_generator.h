@@ -1,72 +1,72 @@
-// PuppetGenerator: a generator that does only what a test tells it to: send this chunk to that call's
+// PuppetGenerator: a service of steps that does only what a test tells it to: send this chunk to that call's
 // sink, end that call. It has no threads and no model.
 //
 //   PuppetGenerator generator;
-//   ... something calls generator.Submit() ...
+//   ... something calls SubmitGenerate(model, generator, task) ...
 //   generator.Send(0, {.text = "a"});
 //   generator.Finish(0, absl::OkStatus());
 #ifndef SRU_TESTS_TESTING_PUPPET_GENERATOR_H_
 #define SRU_TESTS_TESTING_PUPPET_GENERATOR_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
-#include "server/batching/generator.h"
+#include "server/batching/generate_sequence.h"
+#include "server/batching/step_service.h"
 
 namespace sru::server {
 
 // Thread-safe; the functions of the test's side refer to calls by the order in which they came.
-class PuppetGenerator : public batching::Generator {
+class PuppetGenerator : public batching::StepService {
  public:
-  absl::StatusOr<batching::GenerateHandle> Submit(batching::GenerateTask&& task,
-                                                  absl::Duration* retry_after) override {
+  absl::StatusOr<std::vector<batching::SequenceHandle>> Submit(
+      std::vector<batching::SequenceRequest>&& requests, absl::Duration* retry_after) override {
     MutexLock lock(&mutex_);
     if (!refusal_.ok()) {
       if (retry_after != nullptr) *retry_after = retry_after_;
       return refusal_;
     }
-    calls_.emplace_back();
-    calls_.back().task = std::move(task);
-    // The handle owns nothing and points at the call, which lives as long as the puppet.
-    return batching::GenerateHandle(std::shared_ptr<void>(),
-                                    reinterpret_cast<batching::ScheduledSequence*>(&calls_.back()));
+    Call& call = calls_.emplace_back();
+    call.handle = std::make_shared<batching::ScheduledSequence>();
+    call.handle->sequence = std::move(requests.at(0).sequence);
+    call.task = static_cast<batching::GenerateSequence&>(*call.handle->sequence).task();
+    return std::vector<batching::SequenceHandle>{call.handle};
   }
-  absl::Status CheckAdmission(int64_t /*prompt_tokens*/, batching::Priority /*priority*/,
-                              absl::Time /*deadline*/, absl::Duration* retry_after) override {
+  absl::Status CheckAdmission(int64_t /*rows*/, int64_t /*sequences*/,
+                              batching::Priority /*priority*/, absl::Time /*deadline*/,
+                              absl::Duration* retry_after) override {
     MutexLock lock(&mutex_);
     if (!refusal_.ok() && retry_after != nullptr) *retry_after = retry_after_;
     return refusal_;
   }
-  void Cancel(const batching::GenerateHandle& handle) override {
+  void Cancel(const batching::SequenceHandle& handle) override {
     batching::GenerateSink* sink = nullptr;
     {
       MutexLock lock(&mutex_);
-      Call& call = *reinterpret_cast<Call*>(handle.get());
+      Call& call = CallOf(handle);
       ++call.cancels;
       if (!cancel_ends_ || call.done) return;
       call.done = true;
       sink = call.task.sink;
     }
-    sink->OnDone(absl::CancelledError("the caller cancelled the call"), batching::GenerateTimes());
+    sink->OnDone(absl::CancelledError("the caller cancelled the call"), batching::RequestTimes());
   }
-  void Pause(const batching::GenerateHandle& handle) override { SetPaused(handle, true); }
-  void Resume(const batching::GenerateHandle& handle) override { SetPaused(handle, false); }
-  bool Drain(absl::Time /*deadline*/) override {
-    Refuse(absl::UnavailableError("the server is shutting down"));
-    return true;
-  }
-  batching::GeneratorStats stats() const override {
+  void Pause(const batching::SequenceHandle& handle) override { SetPaused(handle, true); }
+  void Resume(const batching::SequenceHandle& handle) override { SetPaused(handle, false); }
+  batching::StepStats stats() const override {
     MutexLock lock(&mutex_);
-    batching::GeneratorStats stats;
+    batching::StepStats stats;
     for (const Call& call : calls_) {
       if (!call.done) ++(call.paused ? stats.paused : stats.running);
     }
@@ -117,7 +117,7 @@ class PuppetGenerator : public batching::Generator {
     }
     sink->OnChunk(std::move(chunk));
   }
-  void Finish(size_t index, const absl::Status& status, const batching::GenerateTimes& times = {}) {
+  void Finish(size_t index, const absl::Status& status, const batching::RequestTimes& times = {}) {
     batching::GenerateSink* sink = nullptr;
     {
       MutexLock lock(&mutex_);
@@ -130,15 +130,20 @@ class PuppetGenerator : public batching::Generator {
 
  private:
   struct Call {
+    batching::SequenceHandle handle;
     batching::GenerateTask task;
     bool paused = false;
     bool done = false;
     int cancels = 0;
   };
 
-  void SetPaused(const batching::GenerateHandle& handle, bool paused) {
+  Call& CallOf(const batching::SequenceHandle& handle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return *std::find_if(calls_.begin(), calls_.end(),
+                         [&](const Call& call) { return call.handle == handle; });
+  }
+  void SetPaused(const batching::SequenceHandle& handle, bool paused) {
     MutexLock lock(&mutex_);
-    reinterpret_cast<Call*>(handle.get())->paused = paused;
+    CallOf(handle).paused = paused;
   }
 
   mutable Mutex mutex_;

@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "models/sequence_state.h"
-#include "server/batching/generator.h"
+#include "server/batching/generate_sequence.h"
 #include "server/calls/bounds/request_errors.h"
 #include "server/calls/bounds/request_outline.h"
 #include "server/calls/kinds/call.h"
@@ -68,7 +68,7 @@ class GenerateCall final : public calls::Call {
    public:
     explicit Sink(GenerateCall* call) : call_(*call) {}
     void OnChunk(batching::GeneratedChunk&& chunk) override { call_.OnText(std::move(chunk)); }
-    void OnDone(const absl::Status& status, const batching::GenerateTimes& times) override {
+    void OnDone(const absl::Status& status, const batching::RequestTimes& times) override {
       call_.OnEnd(status, times);
     }
 
@@ -93,10 +93,10 @@ class GenerateCall final : public calls::Call {
       absl::Status status = FindModel(outline.model, outline.version);
       const absl::StatusOr<batching::Priority> priority = calls::ParsePriority(outline.priority);
       // Of an error the rest of the request may say more.
-      if (status.ok() && priority.ok() && generator() != nullptr) {
+      if (status.ok() && priority.ok() && generates()) {
         absl::Duration retry_after = absl::ZeroDuration();
-        status =
-            generator()->CheckAdmission(/*prompt_tokens=*/1, *priority, deadline_, &retry_after);
+        status = steps()->CheckAdmission(/*rows=*/1, /*sequences=*/1, *priority, deadline_,
+                                         &retry_after);
         if (!status.ok()) return Refused(std::move(status), retry_after);
       }
     }
@@ -109,10 +109,8 @@ class GenerateCall final : public calls::Call {
       absl::Status status = FindModel(request.model(), request.version());
       if (!status.ok()) return status;
     }
-    if (model().task() != models::Task::kLanguageModel || generator() == nullptr) {
-      return calls::WrongTask(model(), method_);
-    }
-    batching::GenerateTask task;
+    if (!generates()) return calls::WrongTask(model(), method_);
+    batching::GenerateTask& task = task_;
     if (absl::Status status = ParseTask(request, &task); !status.ok()) return status;
     token_texts_ = request.token_texts();
     if (absl::Status status = Reserve(&held_, AnswerBytes(task)); !status.ok()) return status;
@@ -128,8 +126,8 @@ class GenerateCall final : public calls::Call {
     task.sink = &sink_;
     times_->tokenize = context_.clock->Now() - arrival_;
     absl::Duration retry_after = absl::ZeroDuration();
-    absl::StatusOr<batching::GenerateHandle> handle =
-        generator()->Submit(std::move(task), &retry_after);
+    absl::StatusOr<batching::SequenceHandle> handle =
+        batching::SubmitGenerate(model(), *steps(), task, &retry_after);
     if (!handle.ok()) return Refused(handle.status(), retry_after);
     // From here on there may be text, and even its end.
     bool cancel = false;
@@ -141,7 +139,7 @@ class GenerateCall final : public calls::Call {
       pause = paused_;
     }
     if (cancel) {
-      generator()->Cancel(*handle);
+      steps()->Cancel(*handle);
     } else if (pause) {
       ApplyPause();
     }
@@ -192,7 +190,7 @@ class GenerateCall final : public calls::Call {
   }
 
   // From the sink, last.
-  void OnEnd(const absl::Status& status, const batching::GenerateTimes& times) noexcept {
+  void OnEnd(const absl::Status& status, const batching::RequestTimes& times) noexcept {
     const Reference alive(this);
     times_->queue = times.queue;
     times_->compute = times.compute;
@@ -231,16 +229,16 @@ class GenerateCall final : public calls::Call {
     news.generated_tokens = chunk.generated_tokens;
   }
 
-  // Ends the call with `status` as soon as the generator has given it up.
+  // Ends the call with `status` as soon as the service has given it up.
   void Fail(const absl::Status& status) noexcept {
-    batching::GenerateHandle handle;
+    batching::SequenceHandle handle;
     {
       MutexLock lock(&mutex_);
       failure_.Update(status);
       cancelled_ = true;
       handle = handle_;
     }
-    if (handle != nullptr) generator()->Cancel(handle);
+    if (handle != nullptr) steps()->Cancel(handle);
   }
 
   // Sends the next message, or ends the call, if that can be done now.
@@ -381,13 +379,13 @@ class GenerateCall final : public calls::Call {
 
   void OnCancel() noexcept override { Fail(absl::CancelledError("the caller cancelled the call")); }
 
-  // At a drain, the generator ends these calls itself when its time is over.
+  // At a drain, the service ends these calls itself when its time is over.
 
-  // Tells the generator whether the call is paused. Another thread may change that at the same time: what is
+  // Tells the service whether the call is paused. Another thread may change that at the same time: what is
   // told last is then what is so.
   void ApplyPause() noexcept {
     MutexLock lock(&pause_mutex_);
-    batching::GenerateHandle handle;
+    batching::SequenceHandle handle;
     bool paused = false;
     {
       MutexLock state_lock(&mutex_);
@@ -395,27 +393,31 @@ class GenerateCall final : public calls::Call {
       paused = paused_;
     }
     if (paused) {
-      generator()->Pause(handle);
+      steps()->Pause(handle);
     } else {
-      generator()->Resume(handle);
+      steps()->Resume(handle);
     }
   }
 
   const models::Model& model() const { return *served_->model; }
-  batching::Generator* generator() const { return served_->engine->generator(); }
+  batching::StepService* steps() const { return served_->engine->steps(); }
+  bool generates() const {
+    return model().task() == models::Task::kLanguageModel && steps() != nullptr;
+  }
 
   Sink sink_{this};
 
   // Constant once the call is submitted.
+  batching::GenerateTask task_;
   size_t num_candidates_ = 0;
   bool token_texts_ = false;
   size_t most_waiting_tokens_ = 0;
 
   absl::Cord outgoing_;  // of the thread that set sending_ or ended_
 
-  Mutex pause_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // held while the generator is told
+  Mutex pause_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // held while the service is told
   Mutex mutex_;
-  batching::GenerateHandle handle_ ABSL_GUARDED_BY(mutex_);
+  batching::SequenceHandle handle_ ABSL_GUARDED_BY(mutex_);
   std::vector<Sample> samples_ ABSL_GUARDED_BY(mutex_);
   size_t next_sample_ ABSL_GUARDED_BY(mutex_) = 0;     // whose turn it is
   size_t waiting_tokens_ ABSL_GUARDED_BY(mutex_) = 0;  // of all samples
@@ -425,7 +427,7 @@ class GenerateCall final : public calls::Call {
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool sending_ ABSL_GUARDED_BY(mutex_) = false;
   bool sent_all_ ABSL_GUARDED_BY(mutex_) = true;  // no message was lost
-  bool done_ ABSL_GUARDED_BY(mutex_) = false;     // the generator has ended the call
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;     // the service has ended the call
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // what the call ends with; the first one counts
 };

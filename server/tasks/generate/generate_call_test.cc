@@ -33,18 +33,16 @@ using ::testing::StartsWith;
 // An engine that has nothing but a generator.
 class GeneratorEngine final : public batching::Engine {
  public:
-  GeneratorEngine(std::shared_ptr<const models::Model> model, batching::Generator* generator)
-      : model_(std::move(model)), generator_(generator) {}
-  const std::shared_ptr<const models::Model>& model() const override { return model_; }
+  explicit GeneratorEngine(batching::StepService* steps) : steps_(steps) {}
   batching::Batcher& batcher() override { return *batcher_; }
   int instances() const override { return 1; }
-  batching::Generator* generator() override { return generator_; }
+  batching::StepService* steps() override { return steps_; }
   void TakeOutDevice(int /*device*/, const absl::Status& /*error*/) override {}
+  void Close() override {}
   bool Drain(absl::Time /*deadline*/) override { return true; }
 
  private:
-  const std::shared_ptr<const models::Model> model_;
-  batching::Generator* const generator_;
+  batching::StepService* const steps_;
   const RealClock clock_;
   const std::unique_ptr<batching::Batcher> batcher_ =
       *batching::Batcher::Create(batching::BatcherOptions(), &clock_);
@@ -103,7 +101,7 @@ class GenerateCallTest : public ::testing::Test {
   }
 
   std::shared_ptr<lifecycle::ServedModel> Serve(const std::string& name,
-                                                batching::Generator* generator) {
+                                                batching::StepService* steps) {
     auto model = models::Model::Load(directory_.path(name + "/1"), name, 1, *backend_, {});
     EXPECT_TRUE(model.ok()) << model.status();
     auto served = std::make_shared<lifecycle::ServedModel>();
@@ -111,7 +109,7 @@ class GenerateCallTest : public ::testing::Test {
     served->version = 1;
     served->model = *model;
     served->metrics = metrics_.ForModel(name, 1, 4096);
-    served->engine = std::make_unique<GeneratorEngine>(*model, generator);
+    served->engine = std::make_unique<GeneratorEngine>(steps);
     return served;
   }
 

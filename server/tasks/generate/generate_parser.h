@@ -1,10 +1,10 @@
-// Checks a GenerateRequest and turns it into work for the generator. Pure functions, thread-safe.
+// Checks a GenerateRequest and turns it into the task of its call. Pure functions, thread-safe.
 #ifndef SRU_SERVER_TASKS_GENERATE_GENERATE_PARSER_H_
 #define SRU_SERVER_TASKS_GENERATE_GENERATE_PARSER_H_
 
 #include "absl/status/status.h"
 #include "base/limits.h"
-#include "server/batching/generator.h"
+#include "server/batching/generate_task.h"
 #include "server/calls/bounds/request_limits.h"
 #include "server/calls/messages/request_parser.h"
 #include "sru/v1/inference.pb.h"

@@ -4,7 +4,7 @@
 #include "models/decoding/decoding_memo.h"
 #include "models/decoding/generated_text.h"
 #include "models/translator.h"
-#include "server/batching/translations.h"
+#include "server/batching/translate_sequence.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/tasks/translate/translate.h"
 #include "server/tasks/translate/translate_parser.h"
@@ -78,45 +78,38 @@ class TranslateCall final : public calls::TaskCall<v1::TranslateRequest, v1::Tra
   absl::Status CheckAdmission(int64_t num_tokens, int num_sequences,
                               batching::Priority priority) override {
     absl::Duration retry_after = absl::ZeroDuration();
-    absl::Status status = engine().translations()->CheckAdmission(
-        num_tokens, num_sequences, priority, deadline(), &retry_after);
+    absl::Status status = engine().steps()->CheckAdmission(num_tokens, num_sequences, priority,
+                                                           deadline(), &retry_after);
     return Refused(std::move(status), retry_after);
   }
 
   absl::Status SubmitWork(std::vector<batching::SequenceTask> tasks,
                           batching::Priority priority) override {
-    batching::TranslationRequest work;
-    work.sentences.resize(tasks.size());
+    sentences_.resize(tasks.size());
     for (size_t i = 0; i < tasks.size(); ++i) {
-      batching::TranslateTask& sentence = work.sentences[i];
-      // They are shown with the alignment.
-      if (return_alignment_) sources_.push_back(tasks[i].token_ids);
+      batching::TranslateTask& sentence = sentences_[i];
       sentence.source = std::move(tasks[i].token_ids);
       sentence.prefix = std::move(prefixes_[i]);
       sentence.search = search_;
       sentence.alignment = return_alignment_;
     }
+    batching::TranslateRequest work;
+    work.sentences = absl::MakeSpan(sentences_);
     work.priority = priority;
     work.deadline = deadline();
-    work.done = [this](const absl::Status& status,
-                       std::vector<batching::TranslationResult>&& results,
-                       const batching::TranslateTimes& times) {
-      translations_ = std::move(results);
-      batching::RequestTimes request_times;
-      request_times.queue = times.queue;
-      request_times.compute = times.compute;
-      FinishWork(status, request_times);
+    work.done = [this](const absl::Status& status, const batching::RequestTimes& times) {
+      FinishWork(status, times);
     };
     absl::Duration retry_after = absl::ZeroDuration();
     absl::StatusOr<batching::TranslateHandle> handle =
-        engine().translations()->Submit(std::move(work), &retry_after);
+        batching::SubmitTranslate(model(), *engine().steps(), std::move(work), &retry_after);
     if (!handle.ok()) return Refused(handle.status(), retry_after);
     handle_ = *std::move(handle);
     return absl::OkStatus();
   }
 
   void CancelWork() override {
-    if (handle_ != nullptr) engine().translations()->Cancel(handle_);
+    if (handle_ != nullptr) handle_->Cancel();
   }
 
   void WriteSequence(size_t index, const calls::TokenCounts& counts, float* /*values*/,
@@ -125,11 +118,11 @@ class TranslateCall final : public calls::TaskCall<v1::TranslateRequest, v1::Tra
     translation->set_token_count(counts.computed);
     translation->set_truncated(counts.truncated);
     translation->set_unknown_tokens(counts.unknown);
-    for (const batching::TranslatedHypothesis& hypothesis : translations_[index].hypotheses) {
+    for (const batching::TranslatedHypothesis& hypothesis : sentences_[index].hypotheses) {
       WriteHypothesis(hypothesis, translation->add_hypotheses());
     }
     if (!return_alignment_ || model().tokenizer() == nullptr) return;
-    for (const int32_t id : sources_[index]) {
+    for (const int32_t id : sentences_[index].source) {
       translation->add_source_tokens(model().tokenizer()->TokenName(id));
     }
   }
@@ -153,24 +146,20 @@ class TranslateCall final : public calls::TaskCall<v1::TranslateRequest, v1::Tra
 
   int64_t ComputedTokens() const override {
     int64_t tokens = 0;
-    for (const batching::TranslationResult& result : translations_) {
-      for (const batching::TranslatedHypothesis& hypothesis : result.hypotheses) {
+    for (const batching::TranslateTask& sentence : sentences_) {
+      for (const batching::TranslatedHypothesis& hypothesis : sentence.hypotheses) {
         tokens += static_cast<int64_t>(hypothesis.tokens.size());
       }
     }
     return tokens;
   }
 
-  void FreeInput() override {
-    translations_ = std::vector<batching::TranslationResult>();
-    sources_ = std::vector<std::vector<int32_t>>();
-  }
+  void FreeInput() override { sentences_ = std::vector<batching::TranslateTask>(); }
 
   models::SearchOptions search_;
   bool return_alignment_ = false;
-  std::vector<std::vector<int32_t>> prefixes_;             // [sequence]
-  std::vector<std::vector<int32_t>> sources_;              // [sequence], with the alignment
-  std::vector<batching::TranslationResult> translations_;  // [sequence], once the call is done
+  std::vector<std::vector<int32_t>> prefixes_;  // [sequence]
+  std::vector<batching::TranslateTask> sentences_;
   batching::TranslateHandle handle_;
 };
 

@@ -1,11 +1,11 @@
-// LanguageModelStepper: runs steps of GenerateSequences on a language model. It packs what they need
+// GenerateStepper: runs steps of GenerateSequences on a language model. It packs what they need
 // into buffers that it allocated once, and owns the workspace of its worker.
 //
 // A step that is larger than the workspace, by its samples or by what their sampling adjusts, is run in
 // parts. When the arena has no room for one, kept prefixes make room; when there are none left, it is run
 // in halves, and so on: only a sequence for which there is none even alone has to wait.
-#ifndef SRU_SERVER_BATCHING_LANGUAGE_MODEL_STEPPER_H_
-#define SRU_SERVER_BATCHING_LANGUAGE_MODEL_STEPPER_H_
+#ifndef SRU_SERVER_BATCHING_GENERATE_STEPPER_H_
+#define SRU_SERVER_BATCHING_GENERATE_STEPPER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +24,7 @@
 
 namespace sru::server::batching {
 
-class LanguageModelStepper : public StepRunner {
+class GenerateStepper : public StepRunner {
  public:
   // Of all picks of a batch, unless a caller says otherwise.
   static constexpr int kLeastAdjustments = 1 << 14;
@@ -33,7 +33,7 @@ class LanguageModelStepper : public StepRunner {
   // device that `limits` names and shared with the others of that device. limits.states is not read.
   // `prefixes` is the cache of the same arena, shared as well; null: there is none.
   // `least_adjustments` fit into a batch, or those of one pick if that is more.
-  static absl::StatusOr<std::unique_ptr<LanguageModelStepper>> Create(
+  static absl::StatusOr<std::unique_ptr<GenerateStepper>> Create(
       const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
       const kernels::WorkspaceLimits& limits, std::shared_ptr<kernels::StateArena> arena,
       std::shared_ptr<PrefixCache> prefixes = nullptr, int least_adjustments = kLeastAdjustments);
@@ -52,12 +52,10 @@ class LanguageModelStepper : public StepRunner {
     int64_t adjustments = 0;
   };
 
-  LanguageModelStepper(const kernels::ProgramExecutable& executable,
-                       const models::LanguageModel& model, const kernels::WorkspaceLimits& limits,
-                       int max_picks, int max_adjustments,
-                       std::shared_ptr<kernels::StateArena> arena,
-                       std::shared_ptr<PrefixCache> prefixes,
-                       std::unique_ptr<kernels::ProgramWorkspace> workspace);
+  GenerateStepper(const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
+                  const kernels::WorkspaceLimits& limits, int max_picks, int max_adjustments,
+                  std::shared_ptr<kernels::StateArena> arena, std::shared_ptr<PrefixCache> prefixes,
+                  std::unique_ptr<kernels::ProgramWorkspace> workspace);
 
   // After an error for want of memory: whether that many kept prefixes, or what there is, have been
   // given up.
@@ -117,4 +115,4 @@ class LanguageModelStepper : public StepRunner {
 
 }  // namespace sru::server::batching
 
-#endif  // SRU_SERVER_BATCHING_LANGUAGE_MODEL_STEPPER_H_
+#endif  // SRU_SERVER_BATCHING_GENERATE_STEPPER_H_

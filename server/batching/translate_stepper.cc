@@ -1,4 +1,4 @@
-#include "server/batching/translator_stepper.h"
+#include "server/batching/translate_stepper.h"
 
 #include <algorithm>
 #include <utility>
@@ -20,7 +20,7 @@ constexpr int32_t kPadding = 0;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TranslatorStepper>> TranslatorStepper::Create(
+absl::StatusOr<std::unique_ptr<TranslateStepper>> TranslateStepper::Create(
     const kernels::ProgramExecutable& executable, const models::Translator& model,
     const kernels::WorkspaceLimits& limits, std::shared_ptr<StateArena> arena) {
   const int64_t max_weights = std::max<int64_t>(kLeastWeights, limits.max_tokens);
@@ -32,14 +32,14 @@ absl::StatusOr<std::unique_ptr<TranslatorStepper>> TranslatorStepper::Create(
   std::unique_ptr<kernels::ProgramWorkspace> workspace;
   const kernels::Status status = executable.CreateWorkspace(program_limits, &workspace);
   if (!status.ok()) return models::ToAbslStatus(status);
-  return std::unique_ptr<TranslatorStepper>(new TranslatorStepper(
+  return std::unique_ptr<TranslateStepper>(new TranslateStepper(
       executable, model, limits, max_weights, std::move(arena), std::move(workspace)));
 }
 
-TranslatorStepper::Rows::Rows(const kernels::WorkspaceLimits& limits)
+TranslateStepper::Rows::Rows(const kernels::WorkspaceLimits& limits)
     : offsets(limits.max_sequences + 1), ids(limits.max_tokens), slots(limits.max_sequences) {}
 
-int TranslatorStepper::Rows::Add(const int32_t* tokens, int count, StateArena::Slot slot) {
+int TranslateStepper::Rows::Add(const int32_t* tokens, int count, StateArena::Slot slot) {
   const int first = num_rows;
   std::copy_n(tokens, count, ids.begin() + first);
   slots[num_sequences] = slot;
@@ -48,11 +48,11 @@ int TranslatorStepper::Rows::Add(const int32_t* tokens, int count, StateArena::S
   return first;
 }
 
-TranslatorStepper::TranslatorStepper(const kernels::ProgramExecutable& executable,
-                                     const models::Translator& model,
-                                     const kernels::WorkspaceLimits& limits, int64_t max_weights,
-                                     std::shared_ptr<StateArena> arena,
-                                     std::unique_ptr<kernels::ProgramWorkspace> workspace)
+TranslateStepper::TranslateStepper(const kernels::ProgramExecutable& executable,
+                                   const models::Translator& model,
+                                   const kernels::WorkspaceLimits& limits, int64_t max_weights,
+                                   std::shared_ptr<StateArena> arena,
+                                   std::unique_ptr<kernels::ProgramWorkspace> workspace)
     : executable_(executable),
       model_(model),
       limits_(limits),
@@ -74,7 +74,7 @@ TranslatorStepper::TranslatorStepper(const kernels::ProgramExecutable& executabl
   packed_.reserve(2 * static_cast<size_t>(limits.max_sequences));
 }
 
-absl::Status TranslatorStepper::WarmUp() {
+absl::Status TranslateStepper::WarmUp() {
   return WarmUpBySize(limits_.max_tokens, [this](int tokens) {
     const absl::Status status = RunWarmUpBatch(tokens);
     // Sentences wait then, and so may this.
@@ -82,7 +82,7 @@ absl::Status TranslatorStepper::WarmUp() {
   });
 }
 
-absl::Status TranslatorStepper::Run(std::vector<StepShare>& shares) {
+absl::Status TranslateStepper::Run(std::vector<StepShare>& shares) {
   items_.clear();
   alignments_.clear();
   for (size_t i = 0; i < shares.size(); ++i) {
@@ -100,8 +100,8 @@ absl::Status TranslatorStepper::Run(std::vector<StepShare>& shares) {
   return RunAll(alignments_, shares);
 }
 
-absl::Status TranslatorStepper::RunAll(const std::vector<TranslateItem>& items,
-                                       std::vector<StepShare>& shares) {
+absl::Status TranslateStepper::RunAll(const std::vector<TranslateItem>& items,
+                                      std::vector<StepShare>& shares) {
   for (size_t begin = 0, end = 0; begin < items.size(); begin = end) {
     int64_t tokens[2] = {0, 0};  // of sources and of hypotheses
     int sequences[2] = {0, 0};
@@ -124,8 +124,8 @@ absl::Status TranslatorStepper::RunAll(const std::vector<TranslateItem>& items,
   return absl::OkStatus();
 }
 
-absl::Status TranslatorStepper::RunItems(const std::vector<TranslateItem>& items, size_t begin,
-                                         size_t end, std::vector<StepShare>& shares) {
+absl::Status TranslateStepper::RunItems(const std::vector<TranslateItem>& items, size_t begin,
+                                        size_t end, std::vector<StepShare>& shares) {
   Pack(items, begin, end, shares);
   const absl::Status status = packed_.empty() ? absl::OkStatus() : RunPacked();
   if (absl::IsUnavailable(status)) return status;
@@ -140,8 +140,8 @@ absl::Status TranslatorStepper::RunItems(const std::vector<TranslateItem>& items
   return absl::OkStatus();
 }
 
-void TranslatorStepper::Pack(const std::vector<TranslateItem>& items, size_t begin, size_t end,
-                             const std::vector<StepShare>& shares) {
+void TranslateStepper::Pack(const std::vector<TranslateItem>& items, size_t begin, size_t end,
+                            const std::vector<StepShare>& shares) {
   packed_.clear();
   source_.Clear();
   target_.Clear();
@@ -166,7 +166,7 @@ void TranslatorStepper::Pack(const std::vector<TranslateItem>& items, size_t beg
   if (any_weights_ && weights_ == nullptr) weights_.reset(new float[max_weights_]);
 }
 
-absl::Status TranslatorStepper::RunPacked() {
+absl::Status TranslateStepper::RunPacked() {
   const auto set_axis = [this](kernels::AxisId id, const Rows& rows) {
     kernels::AxisBatch& axis = axes_[id];
     axis.num_sequences = rows.num_sequences;
@@ -189,7 +189,7 @@ absl::Status TranslatorStepper::RunPacked() {
   return models::ToAbslStatus(executable_.Run(batch, outputs_.data(), *workspace_));
 }
 
-void TranslatorStepper::Commit(std::vector<StepShare>& shares) {
+void TranslateStepper::Commit(std::vector<StepShare>& shares) {
   for (const Packed& packed : packed_) {
     const TranslateItem& item = *packed.item;
     absl::Status& outcome = shares[item.share].status;
@@ -206,7 +206,7 @@ void TranslatorStepper::Commit(std::vector<StepShare>& shares) {
   }
 }
 
-absl::Status TranslatorStepper::RunWarmUpBatch(int num_tokens) {
+absl::Status TranslateStepper::RunWarmUpBatch(int num_tokens) {
   const int count = WarmUpSequences(num_tokens, limits_.max_sequences);
   const std::vector<int32_t> tokens(num_tokens, kPadding);
   std::vector<StateArena::Slot> slots;

@@ -1,4 +1,4 @@
-#include "server/batching/language_model_stepper.h"
+#include "server/batching/generate_stepper.h"
 
 #include <algorithm>
 #include <utility>
@@ -19,7 +19,7 @@ constexpr int32_t kAnyToken = 0;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LanguageModelStepper>> LanguageModelStepper::Create(
+absl::StatusOr<std::unique_ptr<GenerateStepper>> GenerateStepper::Create(
     const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
     const kernels::WorkspaceLimits& limits, std::shared_ptr<StateArena> arena,
     std::shared_ptr<PrefixCache> prefixes, int least_adjustments) {
@@ -34,17 +34,17 @@ absl::StatusOr<std::unique_ptr<LanguageModelStepper>> LanguageModelStepper::Crea
   std::unique_ptr<kernels::ProgramWorkspace> workspace;
   const kernels::Status status = executable.CreateWorkspace(program_limits, &workspace);
   if (!status.ok()) return models::ToAbslStatus(status);
-  return std::unique_ptr<LanguageModelStepper>(
-      new LanguageModelStepper(executable, model, limits, max_picks, max_adjustments,
-                               std::move(arena), std::move(prefixes), std::move(workspace)));
+  return std::unique_ptr<GenerateStepper>(
+      new GenerateStepper(executable, model, limits, max_picks, max_adjustments, std::move(arena),
+                          std::move(prefixes), std::move(workspace)));
 }
 
-LanguageModelStepper::LanguageModelStepper(const kernels::ProgramExecutable& executable,
-                                           const models::LanguageModel& model,
-                                           const kernels::WorkspaceLimits& limits, int max_picks,
-                                           int max_adjustments, std::shared_ptr<StateArena> arena,
-                                           std::shared_ptr<PrefixCache> prefixes,
-                                           std::unique_ptr<kernels::ProgramWorkspace> workspace)
+GenerateStepper::GenerateStepper(const kernels::ProgramExecutable& executable,
+                                 const models::LanguageModel& model,
+                                 const kernels::WorkspaceLimits& limits, int max_picks,
+                                 int max_adjustments, std::shared_ptr<StateArena> arena,
+                                 std::shared_ptr<PrefixCache> prefixes,
+                                 std::unique_ptr<kernels::ProgramWorkspace> workspace)
     : executable_(executable),
       model_(model),
       limits_(limits),
@@ -75,11 +75,11 @@ LanguageModelStepper::LanguageModelStepper(const kernels::ProgramExecutable& exe
   packed_.reserve(limits.max_sequences);
 }
 
-absl::Status LanguageModelStepper::WarmUp() {
+absl::Status GenerateStepper::WarmUp() {
   return WarmUpBySize(limits_.max_tokens, [this](int tokens) { return RunWarmUpBatch(tokens); });
 }
 
-absl::Status LanguageModelStepper::Run(std::vector<StepShare>& shares) {
+absl::Status GenerateStepper::Run(std::vector<StepShare>& shares) {
   items_.clear();
   continues_.clear();
   first_picks_.clear();
@@ -120,11 +120,11 @@ absl::Status LanguageModelStepper::Run(std::vector<StepShare>& shares) {
   return absl::OkStatus();
 }
 
-bool LanguageModelStepper::MakeRoom(const absl::Status& status, size_t states) {
+bool GenerateStepper::MakeRoom(const absl::Status& status, size_t states) {
   return absl::IsResourceExhausted(status) && prefixes_ != nullptr && prefixes_->Evict(states);
 }
 
-void LanguageModelStepper::AddItem(const GenerateItem& item) {
+void GenerateStepper::AddItem(const GenerateItem& item) {
   items_.push_back(item);
   continues_.push_back(false);
   first_picks_.push_back(pick_adjustments_.size());
@@ -151,7 +151,7 @@ void LanguageModelStepper::AddItem(const GenerateItem& item) {
   }
 }
 
-LanguageModelStepper::Size LanguageModelStepper::SizeOf(size_t item) const {
+GenerateStepper::Size GenerateStepper::SizeOf(size_t item) const {
   const auto end_of = [this](size_t picks) -> int64_t {
     return picks == 0 ? 0 : pick_adjustments_[picks - 1];
   };
@@ -164,8 +164,7 @@ LanguageModelStepper::Size LanguageModelStepper::SizeOf(size_t item) const {
   return size;
 }
 
-absl::Status LanguageModelStepper::RunItems(size_t begin, size_t end,
-                                            std::vector<StepShare>& shares) {
+absl::Status GenerateStepper::RunItems(size_t begin, size_t end, std::vector<StepShare>& shares) {
   absl::Status status;
   do {
     const int num_sequences = Pack(begin, end, shares);
@@ -200,7 +199,7 @@ absl::Status LanguageModelStepper::RunItems(size_t begin, size_t end,
   return absl::OkStatus();
 }
 
-int LanguageModelStepper::Pack(size_t begin, size_t end, const std::vector<StepShare>& shares) {
+int GenerateStepper::Pack(size_t begin, size_t end, const std::vector<StepShare>& shares) {
   int row = 0;
   int sequences = 0;
   num_picks_ = 0;
@@ -257,7 +256,7 @@ int LanguageModelStepper::Pack(size_t begin, size_t end, const std::vector<StepS
   return sequences;
 }
 
-absl::Status LanguageModelStepper::RunPacked(int num_sequences) {
+absl::Status GenerateStepper::RunPacked(int num_sequences) {
   kernels::AxisBatch& tokens = axes_[model_.tokens];
   tokens.num_sequences = num_sequences;
   tokens.offsets = offsets_.data();
@@ -291,7 +290,7 @@ absl::Status LanguageModelStepper::RunPacked(int num_sequences) {
   return models::ToAbslStatus(executable_.Run(batch, outputs_.data(), *workspace_));
 }
 
-absl::Status LanguageModelStepper::RunWarmUpBatch(int num_tokens) {
+absl::Status GenerateStepper::RunWarmUpBatch(int num_tokens) {
   const int sequences = std::min(num_tokens, limits_.max_sequences);
   int row = 0;
   for (int i = 0; i < sequences; ++i) {

@@ -1,12 +1,12 @@
-// TranslatorStepper: runs steps of TranslateSequences on a translator. It packs what they need into
+// TranslateStepper: runs steps of TranslateSequences on a translator. It packs what they need into
 // buffers that it allocated once, and owns the workspace of its worker.
 //
 // A step is one run of the program, in which some sentences are encoded and hypotheses of others get a
 // token, and a second one if alignments are asked for: only theirs are computed. A step that is larger
 // than the workspace, by the hypotheses of its sentences, is run in parts. When the arena has no room for
 // one, it is run in halves, and so on: only a sentence for which there is none even alone has to wait.
-#ifndef SRU_SERVER_BATCHING_TRANSLATOR_STEPPER_H_
-#define SRU_SERVER_BATCHING_TRANSLATOR_STEPPER_H_
+#ifndef SRU_SERVER_BATCHING_TRANSLATE_STEPPER_H_
+#define SRU_SERVER_BATCHING_TRANSLATE_STEPPER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -24,11 +24,11 @@
 
 namespace sru::server::batching {
 
-class TranslatorStepper : public StepRunner {
+class TranslateStepper : public StepRunner {
  public:
   // `executable` and `model` must outlive the stepper. `arena` is of the device that `limits` names and
   // shared with the others of that device. limits.states is not read.
-  static absl::StatusOr<std::unique_ptr<TranslatorStepper>> Create(
+  static absl::StatusOr<std::unique_ptr<TranslateStepper>> Create(
       const kernels::ProgramExecutable& executable, const models::Translator& model,
       const kernels::WorkspaceLimits& limits, std::shared_ptr<kernels::StateArena> arena);
 
@@ -38,10 +38,10 @@ class TranslatorStepper : public StepRunner {
   absl::Status Run(std::vector<StepShare>& shares) override;
 
  private:
-  TranslatorStepper(const kernels::ProgramExecutable& executable, const models::Translator& model,
-                    const kernels::WorkspaceLimits& limits, int64_t max_weights,
-                    std::shared_ptr<kernels::StateArena> arena,
-                    std::unique_ptr<kernels::ProgramWorkspace> workspace);
+  TranslateStepper(const kernels::ProgramExecutable& executable, const models::Translator& model,
+                   const kernels::WorkspaceLimits& limits, int64_t max_weights,
+                   std::shared_ptr<kernels::StateArena> arena,
+                   std::unique_ptr<kernels::ProgramWorkspace> workspace);
 
   // Runs all of `items`, as many together as fit. Returns only what ends the step: kUnavailable.
   absl::Status RunAll(const std::vector<TranslateItem>& items, std::vector<StepShare>& shares);
@@ -106,4 +106,4 @@ class TranslatorStepper : public StepRunner {
 
 }  // namespace sru::server::batching
 
-#endif  // SRU_SERVER_BATCHING_TRANSLATOR_STEPPER_H_
+#endif  // SRU_SERVER_BATCHING_TRANSLATE_STEPPER_H_
