@@ -27,6 +27,8 @@ constexpr int64_t kChunkBytes = 256 << 10;
 constexpr int64_t kPartSize = 128;
 // Threads that share a product of a program at most (cpu_program.h).
 constexpr int64_t kProgramThreads = 4;
+// Rows that one of them takes at a time (program_product.cc).
+constexpr int64_t kPieceRows = 64;
 // Float32 matrices of a part's size that packing it takes (product.cc).
 constexpr int64_t kPartCopies = 3;
 // Rows of a language model's output layer that are packed at a time (program_product.cc).
@@ -296,8 +298,12 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
   }
   bytes += rows * sizes.program_row * kValueBytes;
   // A piece of a product, per thread (program_product.cc).
-  if (config.task == Task::kReader || config.task == Task::kTagger)
-    bytes += std::min<int64_t>(kProgramThreads, use.threads) * kChunkBytes;
+  const int64_t threads = std::min<int64_t>(kProgramThreads, use.threads);
+  if (config.task == Task::kReader || config.task == Task::kTagger) bytes += threads * kChunkBytes;
+  // The rows that go into it, which a thread gathers, and those past the last that it may read.
+  if (config.task == Task::kTagger) {
+    bytes += (2 * threads + 1) * kPieceRows * config.encoder.output_size() * kValueBytes;
+  }
   // The buffer that features are gathered in.
   if (!config.has_embedding) {
     bytes += int64_t{use.max_tokens} * config.encoder.input_size * kValueBytes;
