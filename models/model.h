@@ -49,6 +49,8 @@ class Model {
     if (language_model_ != nullptr) return language_model_->stack();
     return tagger_ != nullptr ? tagger_->stack() : spec_;
   }
+  // A classifier and an encoder do.
+  bool takes_features() const { return program_ == nullptr; }
   // Whatever was compiled.
   const kernels::CompiledModel& compiled() const {
     if (program_ != nullptr) return *program_;

@@ -84,17 +84,19 @@ server/calls/kinds       | server/calls server/calls/bounds server/calls/message
                          | server/base server/compat models base              |
 server/open_inference/tensors | server/calls server/calls/bounds              | absl protobuf
                          | server/calls/messages server/lifecycle             |
-                         | models kernels base proto                          |
-server/tasks/*           | server/calls server/calls/bounds server/calls/kinds | absl protobuf
+                         | models base proto                                  |
+server/tasks/tasks.h     | server/calls server/calls/kinds server/calls/messages | protobuf
+                         | server/open_inference/tensors models proto         |
+server/tasks/*           | server/tasks/tasks.h server/calls server/calls/bounds server/calls/kinds | absl protobuf
                          | server/calls/messages server/open_inference/tensors |
                          | server/batching models models/text models/decoding |
                          | kernels base proto                                 |
-server/tasks             | server/tasks/* server/calls server/calls/kinds     |
-server/open_inference    | server/tasks/* server/calls server/calls/kinds     | absl protobuf
+server/tasks             | server/tasks/tasks.h                               |
+server/open_inference    | server/tasks/tasks.h server/calls server/calls/kinds     | absl protobuf
                          | server/calls/messages server/open_inference/tensors |
                          | server/lifecycle server/batching server/base       |
-                         | kernels base proto                                 |
-server/rpc               | server/tasks server/calls server/calls/kinds       | absl grpc protobuf
+                         | models kernels base proto                          |
+server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds       | absl grpc protobuf
                          | server/calls/messages server/transport             |
                          | server/telemetry server/batching server/base base proto |
 server/http              | server/base base                                   | absl boost nlohmann openssl prometheus
@@ -146,7 +148,7 @@ TESTS_ALSO_INCLUDE = {
     "server/transport": "proto",  # a service to accept connections for
     "server/calls/kinds": "proto",  # the details of an error
     # requests of every task, and what parsing them takes
-    "server/tasks": "server/calls/bounds server/calls/messages server/compat server/open_inference/tensors models models/text",
+    "server/tasks": "server/tasks/* server/calls server/calls/bounds server/calls/messages server/compat server/open_inference/tensors models models/text",
     "server/tasks/*": "server/base",  # a clock
     "server/calls": "proto",  # messages to call with
     "server/lifecycle": "kernels",  # a backend to load models of every task with

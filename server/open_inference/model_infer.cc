@@ -7,22 +7,20 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
 #include "server/batching/reject_reason.h"
 #include "server/calls/kinds/call_basics.h"
 #include "server/calls/kinds/end_call.h"
+#include "server/open_inference/model_tensors.h"
 #include "server/open_inference/model_version.h"
 #include "server/open_inference/tensors/infer_form.h"
-#include "server/tasks/answer/answer.h"
-#include "server/tasks/classify/classify.h"
-#include "server/tasks/encode/encode.h"
-#include "server/tasks/score/score.h"
-#include "server/tasks/translate/translate.h"
 
 namespace sru::server::open_inference {
 namespace {
 
-absl::Status Read(const calls::ServiceContext& context, const absl::Cord& bytes, InferCall* call) {
+absl::StatusOr<const tasks::Task*> Read(const calls::ServiceContext& context,
+                                        const absl::Cord& bytes, InferCall* call) {
   if (!call->bytes.Read(bytes)) {
     return batching::MakeRefusal(
         batching::RejectReason::kMemory,
@@ -40,7 +38,7 @@ absl::Status Read(const calls::ServiceContext& context, const absl::Cord& bytes,
   call->common = *common;
   call->limits = context.limits;
   call->id = std::string(request.id);
-  return ChooseOutputs(call->model(), request.outputs, &call->kind, &call->outputs);
+  return ChooseOutputs(call);
 }
 
 // Once the request is read, the call that answers it does all else.
@@ -52,14 +50,15 @@ class ModelInferCall final : public calls::CallHandler {
   void OnMessage(std::optional<absl::Cord> message) noexcept override {
     const absl::Cord bytes = message.value_or(absl::Cord());
     auto infer = std::make_unique<InferCall>(context_.budget);
-    absl::Status status;
+    absl::StatusOr<const tasks::Task*> task = nullptr;
     try {
-      status = Read(context_, bytes, infer.get());
+      task = Read(context_, bytes, infer.get());
     } catch (const std::bad_alloc&) {
-      status = batching::MakeRefusal(batching::RejectReason::kMemory, calls::kNoMemory);
+      task = batching::MakeRefusal(batching::RejectReason::kMemory, calls::kNoMemory);
     }
-    if (!status.ok()) return EndEarly(infer->served.get(), status, bytes.size());
-    call_ = Start(std::move(infer));
+    if (!task.ok()) return EndEarly(infer->served.get(), task.status(), bytes.size());
+    call_ = (*task)->start(calls::MethodId::kModelInfer, context_, &exchange_,
+                           MakeInferForm(std::move(infer)));
     call_->OnMessage(std::move(message));
   }
   void OnCancel() override {
@@ -71,24 +70,6 @@ class ModelInferCall final : public calls::CallHandler {
   }
 
  private:
-  calls::CallHandler* Start(std::unique_ptr<InferCall> infer) {
-    switch (infer->kind) {
-      case InferKind::kClassify:
-        return tasks::StartClassify(context_, &exchange_,
-                                    tasks::MakeClassifyForm(std::move(infer)));
-      case InferKind::kEncode:
-        return tasks::StartEncode(context_, &exchange_, tasks::MakeEncodeForm(std::move(infer)));
-      case InferKind::kScore:
-        return tasks::StartScore(context_, &exchange_, tasks::MakeScoreForm(std::move(infer)));
-      case InferKind::kAnswer:
-        return tasks::StartAnswer(context_, &exchange_, tasks::MakeAnswerForm(std::move(infer)));
-      case InferKind::kTranslate:
-        return tasks::StartTranslate(context_, &exchange_,
-                                     tasks::MakeTranslateForm(std::move(infer)));
-    }
-    return nullptr;
-  }
-
   // The end of a call that has not got as far as to have a form.
   void EndEarly(const lifecycle::ServedModel* served, const absl::Status& status, size_t bytes) {
     const auto message_bytes = static_cast<int64_t>(bytes);

@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/data_type.h"
 #include "server/base/version.h"
-#include "server/open_inference/tensors/model_tensors.h"
+#include "server/open_inference/model_tensors.h"
 
 namespace sru::server::open_inference {
 namespace {
@@ -18,7 +18,7 @@ using TensorMetadata = inference::ModelMetadataResponse::TensorMetadata;
 
 void WriteTensor(const TensorInfo& info, TensorMetadata* tensor) {
   tensor->set_name(info.name);
-  tensor->set_datatype(DatatypeName(info.datatype));
+  tensor->set_datatype(Describe(info.datatype).name);
   tensor->mutable_shape()->Add(info.shape.begin(), info.shape.end());
 }
 
@@ -68,14 +68,14 @@ void WriteModelConfig(const lifecycle::ServedModel& served, const std::vector<in
   for (const TensorInfo& info : InputInfos(model)) {
     inference::ModelInput* const input = config->add_input();
     input->set_name(info.name);
-    input->set_data_type(DatatypeToProto(info.datatype));
+    input->set_data_type(Describe(info.datatype).in_config);
     input->mutable_dims()->Add(info.shape.begin() + 1, info.shape.end());
     input->set_optional(info.is_optional);
   }
   for (const TensorInfo& info : OutputInfos(model)) {
     inference::ModelOutput* const output = config->add_output();
     output->set_name(info.name);
-    output->set_data_type(DatatypeToProto(info.datatype));
+    output->set_data_type(Describe(info.datatype).in_config);
     output->mutable_dims()->Add(info.shape.begin() + 1, info.shape.end());
   }
   inference::ModelDynamicBatching* const batching = config->mutable_dynamic_batching();

@@ -19,6 +19,7 @@ using Id = calls::MethodId;
 
 void WriteServedModel(const lifecycle::ServedModel& served, const calls::RequestLimits& limits,
                       v1::ModelInfo* info) {
+  tasks::WriteSizes(*served.model, info);
   calls::WriteModelInfo(*served.model, served.engine->instances(), limits.max_sequence_tokens,
                         info);
 }

@@ -22,7 +22,7 @@
 #include "server/compat/protobuf_compat.h"
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/tasks/answer/answer_parser.h"
-#include "server/tasks/classify/classify.h"
+#include "server/tasks/tasks.h"
 #include "tests/testing/test_files.h"
 
 namespace {
@@ -241,7 +241,9 @@ TEST(CallEstimateTest, CoversWhatParsingModelInferTakes) {
     ASSERT_TRUE(call->bytes.Read(bytes));
     ASSERT_TRUE(open_inference::ReadInferRequest(call->bytes.view(), &call->request).ok());
     call->served = served;
-    const calls::ClassifyForm form = MakeClassifyForm(std::move(call));
+    const Task classify = Classify();
+    call->tensors = &classify.tensors;
+    const calls::MessageFormPtr form = open_inference::MakeInferForm(std::move(call));
     calls::RequestOutline outline;
     ASSERT_TRUE(form->ReadOutline(&outline).ok());
     const int64_t before = allocated_bytes;

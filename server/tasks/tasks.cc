@@ -1,18 +1,42 @@
 #include "server/tasks/tasks.h"
 
-#include "server/tasks/answer/answer.h"
-#include "server/tasks/classify/classify.h"
-#include "server/tasks/encode/encode.h"
-#include "server/tasks/generate/generate.h"
-#include "server/tasks/score/score.h"
-#include "server/tasks/translate/translate.h"
-
 namespace sru::server::tasks {
 
+const std::vector<Task>& AllTasks() {
+  static const auto* const kTasks = new std::vector<Task>{
+      Classify(), Encode(), EncodeStream(), Score(), Answer(), Translate(), Generate()};
+  return *kTasks;
+}
+
+calls::Method MethodOf(const Task& task, const calls::ServiceContext& context) {
+  calls::Method method = calls::Method::Of(task.method);
+  method.request = task.request;
+  method.response = task.response;
+  method.start = [id = task.method, start = task.start, &context](calls::Exchange* exchange) {
+    return start(id, context, exchange, nullptr);
+  };
+  return method;
+}
+
 std::vector<calls::Method> TaskMethods(const calls::ServiceContext& context) {
-  return {ClassifyMethod(context), EncodeMethod(context), EncodeStreamMethod(context),
-          ScoreMethod(context),    AnswerMethod(context), TranslateMethod(context),
-          GenerateMethod(context)};
+  std::vector<calls::Method> methods;
+  for (const Task& task : AllTasks()) methods.push_back(MethodOf(task, context));
+  return methods;
+}
+
+void WriteSizes(const models::Model& model, v1::ModelInfo* info) {
+  for (const Task& task : AllTasks()) {
+    if (task.write_sizes == nullptr || !calls::Describe(task.method).tasks.has(model.task())) {
+      continue;
+    }
+    return task.write_sizes(model, info);
+  }
+  const kernels::StackSpec& spec = model.spec();
+  info->set_input_size(spec.input_size);
+  info->set_output_size(spec.output_size());
+  info->set_hidden_size(spec.layers.back().hidden_size);
+  info->set_num_layers(static_cast<int32_t>(spec.layers.size()));
+  info->set_bidirectional(spec.layers.back().directions == 2);
 }
 
 }  // namespace sru::server::tasks

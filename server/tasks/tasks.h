@@ -1,17 +1,73 @@
-// The tasks: the calls that compute, each in a folder of its own with the parser of its request, the writer of its answer and its tensors
-// in the Open Inference Protocol.
+// The tasks: the methods that compute, each in a folder of its own with its call, the parser of its request, the writer of its answer and
+// its tensors in the Open Inference Protocol. Here and in tasks.cc is all that the rest of the server knows of them.
 #ifndef SRU_SERVER_TASKS_TASKS_H_
 #define SRU_SERVER_TASKS_TASKS_H_
 
+#include <utility>
 #include <vector>
 
+#include "google/protobuf/message.h"
+#include "models/model.h"
+#include "server/calls/exchange.h"
 #include "server/calls/kinds/service_context.h"
+#include "server/calls/messages/message_form.h"
 #include "server/calls/method.h"
+#include "server/open_inference/tensors/task_tensors.h"
+#include "sru/v1/inference.pb.h"
 
 namespace sru::server::tasks {
 
-// The rows of all of them. `context` must outlive the calls.
+struct Task {
+  using Start = calls::CallHandler* (*)(calls::MethodId, const calls::ServiceContext&,
+                                        calls::Exchange*, calls::MessageFormPtr);
+
+  calls::MethodId method = calls::MethodId::kClassify;
+  // Default instances.
+  const google::protobuf::Message* request = nullptr;
+  const google::protobuf::Message* response = nullptr;
+  // Makes a call, which answers whenever that may be and is counted as one of the method. The context outlives it. With a form, the
+  // messages are in that form.
+  Start start = nullptr;
+  // What ModelInfer calls it with; without outputs, it does not.
+  open_inference::TaskTensors tensors = {};
+  // Writes the sizes of a model that answers it; null: they are those of a stack.
+  void (*write_sizes)(const models::Model& model, v1::ModelInfo* info) = nullptr;
+};
+
+// The row of a task whose calls are of the class `Call`, which derives from calls::TaskCall or looks alike.
+template <typename Call>
+Task TaskOf(calls::MethodId method, open_inference::TaskTensors tensors = {}) {
+  Task task;
+  task.method = method;
+  task.request = &Call::RequestType::default_instance();
+  task.response = &Call::ResponseType::default_instance();
+  task.start = [](calls::MethodId id, const calls::ServiceContext& context,
+                  calls::Exchange* exchange, calls::MessageFormPtr form) -> calls::CallHandler* {
+    auto* const call = new Call(id, context, exchange, std::move(form));
+    call->Start();
+    return call;
+  };
+  task.tensors = std::move(tensors);
+  return task;
+}
+// The rows, each in its folder.
+Task Answer();
+Task Classify();
+Task Encode();
+Task EncodeStream();
+Task Generate();
+Task Score();
+Task Translate();
+
+// All of them. Where a model answers several, the first is what a ModelInfer without outputs means.
+const std::vector<Task>& AllTasks();
+
+// Their rows in the table of methods. `context` must outlive the calls.
+calls::Method MethodOf(const Task& task, const calls::ServiceContext& context);
 std::vector<calls::Method> TaskMethods(const calls::ServiceContext& context);
+
+// Writes the sizes of the model's parts, as far as its task has them.
+void WriteSizes(const models::Model& model, v1::ModelInfo* info);
 
 }  // namespace sru::server::tasks
 

@@ -722,17 +722,17 @@ void FuzzInfer(std::string_view bytes) {
   }
   server::calls::RequestLimits limits;
   limits.max_sequences = 4;
-  const server::open_inference::SequenceModel model{"model", /*takes_text=*/true,
-                                                    /*vocabulary_size=*/3,
-                                                    /*takes_features=*/true, /*input_size=*/2};
+  static const auto* const kTokenizer = OtherTokenizers().front().release();
+  const server::calls::ModelInput takes{kTokenizer, /*vocabulary_size=*/3, /*input_size=*/2};
   server::open_inference::SequenceInput input;
   server::calls::RequestOutline outline;
   google::protobuf::RepeatedPtrField<v1::Sequence> sequences;
-  if (status.ok()) status = server::open_inference::FindSequenceInput(request, model, &input);
+  if (status.ok())
+    status = server::open_inference::FindSequenceInput(request, "model", takes, &input);
   if (status.ok())
     status = server::open_inference::OutlineSequences(request, input, limits, &outline);
   if (status.ok())
-    status = server::open_inference::ReadSequences(request, input, model, &sequences);
+    status = server::open_inference::ReadSequences(request, input, takes, &sequences);
   if (!status.ok()) {
     Require(absl::IsInvalidArgument(status) || absl::IsUnimplemented(status),
             "bad requests are the caller's error");

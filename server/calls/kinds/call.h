@@ -37,6 +37,8 @@ namespace sru::server::calls {
 class Call : public CallHandler, protected OpenStream {
  public:
   Call(MethodId method, const ServiceContext& context, Exchange* exchange);
+  // Called once the call is made, before anything else. Calls that read by themselves have one of their own.
+  void Start() {}
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 

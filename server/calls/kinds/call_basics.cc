@@ -17,16 +17,6 @@ absl::Status DeadlinePassed() {
   return absl::DeadlineExceededError("the deadline passed before the answer was ready");
 }
 
-ModelInput InputOf(const models::Model& model) {
-  ModelInput input;
-  input.tokenizer = model.tokenizer();
-  input.vocabulary_size = model.config().embedding.vocabulary_size;
-  input.input_size = model.spec().input_size;
-  input.takes_features =
-      model.task() == models::Task::kClassifier || model.task() == models::Task::kEncoder;
-  return input;
-}
-
 absl::Status WrongTask(const models::Model& model, MethodId method) {
   std::vector<absl::string_view> answers;
   for (size_t i = 0; i < kNumMethods; ++i) {

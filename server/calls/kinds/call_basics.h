@@ -11,7 +11,6 @@
 #include "absl/time/time.h"
 #include "models/model.h"
 #include "server/calls/bounds/byte_budget.h"
-#include "server/calls/messages/request_parser.h"
 #include "server/calls/method_info.h"
 #include "server/lifecycle/model_registry.h"
 
@@ -22,8 +21,6 @@ namespace sru::server::calls {
 // timeout that gRPC rounds up by at most 1%.
 bool IsAboutDeadline(absl::Time deadline, absl::Time arrival, absl::Time now);
 absl::Status DeadlinePassed();
-
-ModelInput InputOf(const models::Model& model);
 
 // The error of a call that the model does not answer: what the method needs, and what the model answers.
 absl::Status WrongTask(const models::Model& model, MethodId method);

@@ -34,11 +34,12 @@ inline constexpr int64_t kLargeOutputBytes = 64 << 10;
 template <typename Request, typename Response>
 class TaskCall : public Call {
  public:
-  using Form = MessageFormPtr<Request, Response>;
+  using RequestType = Request;
+  using ResponseType = Response;
 
   // The messages are `Request` and `Response`, or what `form` makes of them; then `method` is that of the form.
-  TaskCall(MethodId method, const ServiceContext& context, Exchange* exchange, Form form)
-      : Call(form == nullptr ? method : form->method(), context, exchange),
+  TaskCall(MethodId method, const ServiceContext& context, Exchange* exchange, MessageFormPtr form)
+      : Call(method, context, exchange),
         request_(CreateOnArena<Request>(&arena_)),
         form_(std::move(form)) {
     times_.emplace();
@@ -62,7 +63,7 @@ class TaskCall : public Call {
 
   // The following are called in this order; a sequence is one of those that ParseInput() has made.
 
-  // Checks the fields that only this method has, and keeps what it needs.
+  // Checks the fields that only this method has, and keeps what it needs. The model has a task of the method.
   virtual absl::Status ParseParameters(const Request& request) = 0;
   // Turns what is asked about into sequences, whose outputs are left null.
   virtual absl::StatusOr<ParsedSequences> ParseInput(const Request& request) = 0;
@@ -72,6 +73,10 @@ class TaskCall : public Call {
   virtual size_t OutputSize(int num_tokens) const = 0;
   // At least the bytes of its answer, both as a message and serialized.
   virtual int64_t AnswerBytes(size_t index, int num_tokens) const = 0;
+  // At least the bytes that the answer takes beyond those, if it has a form.
+  virtual int64_t FormBytes(const std::vector<batching::SequenceTask>& /*tasks*/) const {
+    return 0;
+  }
   // Says what to compute of sequence `index`, into the OutputSize() floats at `values`.
   virtual void SetOutput(size_t index, float* values, batching::SequenceTask* task) = 0;
   // Writes the answer of sequence `index`.
@@ -189,7 +194,9 @@ class TaskCall : public Call {
       absl::Status status = FindModel(request_->model(), request_->version());
       if (!status.ok()) return status;
     }
-    if (absl::Status status = ParseParameters(*request_); !status.ok()) return status;
+    absl::Status good = form_ == nullptr ? CheckTask(model(), method_) : absl::OkStatus();
+    if (good.ok()) good = ParseParameters(*request_);
+    if (!good.ok()) return good;
     absl::StatusOr<batching::Priority> priority = ParsePriority(request_->priority());
     if (!priority.ok()) return priority.status();
     absl::StatusOr<ParsedSequences> parsed = ParseInput(*request_);
@@ -218,7 +225,7 @@ class TaskCall : public Call {
       num_tokens += tokens;
       if (tokens > 0) ++num_computed;
     }
-    if (form_ != nullptr) answer_bytes += form_->ExtraAnswerBytes(tasks);
+    if (form_ != nullptr) answer_bytes += FormBytes(tasks);
     const auto output_bytes = static_cast<int64_t>(output_size * sizeof(float));
     if (output_bytes + answer_bytes > kLargeOutputBytes && num_computed > 0) {
       absl::Status status = CheckAdmission(num_tokens, num_computed, priority);
@@ -291,18 +298,23 @@ class TaskCall : public Call {
 
   alignas(8) char arena_block_[kArenaBlock];
   google::protobuf::Arena arena_{arena_block_, kArenaBlock};
-  Request* request_;  // null after it was freed
-  const Form form_;   // null: the messages are those of sru.v1
+  Request* request_;           // null after it was freed
+  const MessageFormPtr form_;  // null: the messages are those of sru.v1
 
   std::vector<SequenceResult> results_;
   std::unique_ptr<float[]> outputs_;  // written by the engine until `done`
   batching::RequestHandle handle_;
 };
 
-// Whether the caller lets sequences be cut. A score of half a sequence would be of no use.
-inline bool MayTruncate(const v1::ClassifyRequest& request) { return request.truncate(); }
-inline bool MayTruncate(const v1::EncodeRequest& request) { return request.truncate(); }
-inline bool MayTruncate(const v1::ScoreRequest& /*request*/) { return false; }
+// Whether the caller lets sequences be cut, if the request has a field for it.
+template <typename Request>
+auto MayTruncate(const Request& request, int /*preferred*/) -> decltype(request.truncate()) {
+  return request.truncate();
+}
+template <typename Request>
+bool MayTruncate(const Request& /*request*/, long /*otherwise*/) {
+  return false;
+}
 
 // A call whose request has `sequences`.
 template <typename Request, typename Response>
@@ -323,7 +335,7 @@ class SequenceCall : public TaskCall<Request, Response> {
     ModelInput input = InputOf(this->model());
     input.may_be_empty = request.skip_empty();
     absl::StatusOr<ParsedSequences> parsed =
-        ParseSequences(request.sequences(), MayTruncate(request), input, this->limits());
+        ParseSequences(request.sequences(), MayTruncate(request, 0), input, this->limits());
     if (!parsed.ok()) return parsed;
     absl::Status good = ParseSequenceParameters(request, parsed->tasks.size());
     if (!good.ok()) return good;

@@ -200,6 +200,15 @@ class SequenceParser {
 
 }  // namespace
 
+ModelInput InputOf(const models::Model& model) {
+  ModelInput input;
+  input.tokenizer = model.tokenizer();
+  input.vocabulary_size = model.config().embedding.vocabulary_size;
+  input.input_size = model.spec().input_size;
+  input.takes_features = model.takes_features();
+  return input;
+}
+
 absl::Status ParseMessage(const absl::Cord& bytes, google::protobuf::Message* message) {
   return ParseCord(bytes, message) ? absl::OkStatus()
                                    : ExplainParseFailure(*message->GetDescriptor(), bytes);

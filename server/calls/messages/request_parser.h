@@ -15,6 +15,7 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/repeated_ptr_field.h"
 #include "kernels/stack_spec.h"
+#include "models/model.h"
 #include "models/text/tokenizer.h"
 #include "server/batching/batcher.h"
 #include "server/calls/bounds/request_limits.h"
@@ -33,6 +34,8 @@ struct ModelInput {
   int max_tokens = 0;
   absl::string_view max_tokens_name = {};
 };
+
+ModelInput InputOf(const models::Model& model);
 
 // What an answer says of the tokens of a sequence.
 struct TokenCounts {

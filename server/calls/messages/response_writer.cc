@@ -142,83 +142,11 @@ void WriteTimes(const telemetry::CallTimes& times, v1::StageTimes* proto) {
   proto->set_total_us(absl::ToDoubleMicroseconds(times.total));
 }
 
-namespace {
-
-v1::LengthPenalty::Form ToProto(models::LengthPenalty penalty) {
-  switch (penalty) {
-    case models::LengthPenalty::kGnmt:
-      return v1::LengthPenalty::FORM_GNMT;
-    case models::LengthPenalty::kPower:
-      return v1::LengthPenalty::FORM_POWER;
-    case models::LengthPenalty::kNone:
-      return v1::LengthPenalty::FORM_NONE;
-  }
-  return v1::LengthPenalty::FORM_UNSPECIFIED;
-}
-
-void WriteTranslatorInfo(const models::TranslatorConfig& config, v1::ModelInfo* info) {
-  info->set_input_size(config.d_model);
-  info->set_output_size(config.d_model);
-  info->set_hidden_size(config.d_sru / (config.bidirectional_encoder ? 2 : 1));
-  info->set_num_layers(config.encoder_layers + config.decoder_layers);
-  info->set_bidirectional(config.bidirectional_encoder);
-  v1::TranslatorInfo* const translator = info->mutable_translator();
-  translator->set_beam_size(config.search.beam_size);
-  translator->mutable_length_penalty()->set_form(ToProto(config.search.length_penalty));
-  translator->mutable_length_penalty()->set_alpha(static_cast<float>(config.search.alpha));
-  translator->set_max_new_tokens(config.search.max_length);
-  translator->set_target_vocabulary_size(config.target_vocabulary);
-  translator->set_source_language(config.source_language);
-  translator->set_target_language(config.target_language);
-  translator->set_max_positions(config.max_positions);
-}
-
-void WriteReaderInfo(const models::ModelConfig& config, v1::ModelInfo* info) {
-  info->set_input_size(config.reader.embedding_dim);
-  info->set_output_size(config.encoder.output_size());
-  info->set_hidden_size(config.encoder.hidden_size);
-  info->set_num_layers(config.encoder.num_layers + config.reader.question_layers);
-  info->set_bidirectional(config.encoder.bidirectional);
-  v1::ReaderInfo* const reader = info->mutable_reader();
-  for (const models::ReaderFeature feature : config.reader.features) {
-    reader->add_features(models::ReaderFeatureName(feature));
-  }
-  reader->set_pos_size(config.reader.pos_size);
-  reader->set_ner_size(config.reader.ner_size);
-  reader->set_max_answer_tokens(config.reader.max_len);
-}
-
-// The sizes of the model's parts, as far as its task has them.
-void WriteSizes(const models::Model& model, v1::ModelInfo* info) {
-  switch (model.task()) {
-    case models::Task::kClassifier:
-    case models::Task::kEncoder:
-    case models::Task::kLanguageModel: {
-      const kernels::StackSpec& spec = model.spec();
-      info->set_input_size(spec.input_size);
-      info->set_output_size(spec.output_size());
-      info->set_hidden_size(spec.layers.back().hidden_size);
-      info->set_num_layers(static_cast<int32_t>(spec.layers.size()));
-      info->set_bidirectional(spec.layers.back().directions == 2);
-      return;
-    }
-    case models::Task::kReader:
-      WriteReaderInfo(model.config(), info);
-      return;
-    case models::Task::kTranslator:
-      WriteTranslatorInfo(model.config().translator, info);
-      return;
-  }
-}
-
-}  // namespace
-
 void WriteModelInfo(const models::Model& model, int instances, int max_sequence_tokens,
                     v1::ModelInfo* info) {
   info->set_name(model.name());
   info->set_version(model.version());
   info->set_description(model.config().description);
-  WriteSizes(model, info);
   info->set_pooling(ToProto(model.config().pooling));
   for (const std::string& label : model.labels()) info->add_labels(label);
   info->set_vocabulary_size(model.config().embedding.vocabulary_size);

@@ -1,83 +1,172 @@
 #include "server/open_inference/tensors/infer_form.h"
 
+#include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/str_join.h"
+#include "server/open_inference/tensors/infer_response.h"
+#include "server/open_inference/tensors/sequence_input.h"
 
 namespace sru::server::open_inference {
 namespace {
 
-// Takes "[3]" from the beginning of `text`; empty if it does not begin so.
-absl::string_view TakeIndex(absl::string_view* text) {
-  if (!absl::StartsWith(*text, "[")) return {};
-  const size_t end = text->find(']');
-  if (end == absl::string_view::npos) return {};
-  const absl::string_view index = text->substr(1, end - 1);
-  text->remove_prefix(end + 1);
-  return index;
-}
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
 
-// "input token_ids[3, 7]: 9000 is out of range" of sequences[3].token_ids.values[7]: 9000 is out of range
-std::string ExplainSequence(absl::string_view message, absl::string_view values) {
-  absl::string_view rest = message;
-  absl::ConsumePrefix(&rest, "sequences");
-  const absl::string_view sequence = TakeIndex(&rest);
-  if (sequence.empty()) return absl::StrCat("input ", values, rest);
-  const size_t colon = rest.find(": ");
-  if (colon == absl::string_view::npos) return std::string(message);
-  absl::string_view path = rest.substr(0, colon);
-  const size_t bracket = path.find('[');
-  absl::string_view token;
-  if (bracket != absl::string_view::npos) {
-    path.remove_prefix(bracket);
-    token = TakeIndex(&path);
+// The items of an answer.
+class Items {
+ public:
+  explicit Items(const Message& answer) : answer_(answer) {
+    const google::protobuf::Descriptor& type = *answer.GetDescriptor();
+    for (int i = 0; i < type.field_count(); ++i) {
+      if (type.field(i)->is_repeated()) field_ = type.field(i);
+    }
   }
-  return absl::StrCat("input ", values, "[", sequence, token.empty() ? "" : ", ", token, "]",
-                      rest.substr(colon));
-}
 
-// "input passage[3]: only white space" of queries[3].passages[0]: only white space
-std::string ExplainQuery(absl::string_view message) {
-  absl::string_view rest = message;
-  absl::ConsumePrefix(&rest, "queries");
-  const absl::string_view query = TakeIndex(&rest);
-  if (query.empty()) return absl::StrCat("input question", rest);
-  if (absl::ConsumePrefix(&rest, ".question:")) {
-    return absl::StrCat("input question[", query, "]:", rest);
+  int size() const { return answer_.GetReflection()->FieldSize(answer_, field_); }
+  const Message& operator[](int i) const {
+    return answer_.GetReflection()->GetRepeatedMessage(answer_, field_, i);
   }
-  if (absl::ConsumePrefix(&rest, ".passages[0]:")) {
-    return absl::StrCat("input passage[", query, "]:", rest);
+
+ private:
+  const Message& answer_;
+  const FieldDescriptor* field_ = nullptr;
+};
+
+class InferForm final : public calls::MessageForm {
+ public:
+  explicit InferForm(InferCallPtr call)
+      : call_(std::move(call)),
+        inputs_(call_->tensors->make_inputs()),
+        has_requested_(!call_->request.outputs.empty()) {}
+
+  const std::shared_ptr<lifecycle::ServedModel>& served() const override { return call_->served; }
+  absl::Duration timeout() const override { return call_->common.timeout; }
+
+  absl::Status ReadOutline(calls::RequestOutline* outline) override {
+    *outline = calls::RequestOutline();
+    outline->priority = call_->common.priority;
+    outline->message_bytes = static_cast<int64_t>(call_->bytes.view().size()) + kFormBytes;
+    if (absl::Status status = CheckContents(call_->request); !status.ok()) return status;
+    return inputs_->Outline(*call_, outline);
   }
-  // The tags and lemmas, which the protocol has no tensors for.
-  return absl::StrCat("model: the reader needs tags of tokens, which ",
-                      "sru.v1.InferenceService/Answer takes: ", rest.substr(1));
-}
+
+  absl::Status Parse(Message* request) override {
+    const auto* const priority = request->GetDescriptor()->FindFieldByName("priority");
+    request->GetReflection()->SetEnumValue(request, priority, call_->common.priority);
+    for (const InferParameter& parameter : call_->request.parameters) {
+      if (IsCommonParameter(parameter.name)) continue;
+      if (absl::Status status = ReadParameter(parameter, request); !status.ok()) return status;
+    }
+    if (call_->tensors->prepare != nullptr) call_->tensors->prepare(*call_, request);
+    if (absl::Status status = inputs_->Read(*call_, request); !status.ok()) return status;
+    call_->request = InferRequest();
+    call_->bytes.Release();
+    return absl::OkStatus();
+  }
+
+  absl::Status Write(const Message& answer, absl::Cord* bytes) override {
+    const Items items(answer);
+    if (!has_requested_) AddOutputsOfTokens(answer);
+    InferResponse response(call_->model().name(), call_->model().version(), call_->id);
+    absl::InlinedVector<size_t, 4> row_bytes;
+    for (const Output* const output : call_->outputs) {
+      Shape shape = {items.size()};
+      size_t row = Describe(output->datatype).element_bytes;
+      for (const int64_t size : SizesOf(*output, &answer)) {
+        shape.push_back(size);
+        row *= size;
+      }
+      size_t size = items.size() * row;
+      for (int i = 0; output->text && i < items.size(); ++i) {
+        size += InferResponse::BytesOfString(output->text(items[i]).size());
+      }
+      row_bytes.push_back(row);
+      response.Add(output->name, output->datatype, std::move(shape), size);
+    }
+    if (absl::Status status = response.Allocate(); !status.ok()) return status;
+    for (size_t k = 0; k < call_->outputs.size(); ++k) {
+      const Output& output = *call_->outputs[k];
+      uint8_t* to = response.values(k);
+      for (int i = 0; i < items.size(); ++i) {
+        if (output.text) {
+          to = InferResponse::WriteString(output.text(items[i]), to);
+          continue;
+        }
+        uint8_t* const end = to + row_bytes[k];
+        uint8_t* const written = output.values(items[i], to);
+        std::memset(written, 0, end - written);
+        to = end;
+      }
+    }
+    response.MoveTo(bytes);
+    return absl::OkStatus();
+  }
+
+  absl::Status Explain(const absl::Status& status) const override {
+    if (!absl::IsInvalidArgument(status)) return status;
+    const absl::string_view message = status.message();
+    // Its own errors name tensors and fields of the protocol. The others are of sru.v1, whose fields the
+    // parameters are named after.
+    for (const absl::string_view own :
+         {"input ", "inputs", "outputs", "parameters", "raw_input_contents", "message", "model"}) {
+      if (absl::StartsWith(message, own)) return status;
+    }
+    std::string explained = inputs_->Explain(message);
+    if (explained.empty()) {
+      const size_t colon = message.find(": ");
+      if (colon == absl::string_view::npos) return status;
+      explained = absl::StrCat("parameters[", message.substr(0, colon), "]", message.substr(colon));
+    }
+    return absl::InvalidArgumentError(explained);
+  }
+
+ private:
+  // The form and the InferCall take about 1 KiB; the bytes of a message are counted four times.
+  static constexpr int64_t kFormBytes = 256;
+
+  absl::Status ReadParameter(const InferParameter& parameter, Message* request) const {
+    std::vector<absl::string_view> known;
+    for (const TaskParameter& candidate : call_->tensors->parameters) {
+      if (parameter.name == candidate.name) return candidate.read(parameter, request);
+      known.emplace_back(candidate.name);
+    }
+    return UnknownParameter(parameter, absl::StrJoin(known, ", "));
+  }
+
+  Shape SizesOf(const Output& output, const Message* answer) const {
+    return output.sizes == nullptr ? Shape() : output.sizes(call_->model(), answer);
+  }
+
+  void AddOutputsOfTokens(const Message& answer) {
+    if (SizesOf(*call_->outputs.front(), &answer).size() < 2) return;
+    for (const Output& output : call_->tensors->outputs) {
+      if (output.comes == Output::kComesWithTokens) call_->outputs.push_back(&output);
+    }
+  }
+
+  const InferCallPtr call_;
+  const std::unique_ptr<TaskInputs> inputs_;
+  const bool has_requested_;  // whether the outputs are named by the request
+};
 
 }  // namespace
 
-absl::Status ExplainField(const absl::Status& status, absl::string_view values) {
-  if (!absl::IsInvalidArgument(status)) return status;
-  const absl::string_view message = status.message();
-  // Its own errors name tensors and fields of the protocol. The others are of sru.v1, whose fields the
-  // parameters are named after.
-  for (const absl::string_view own :
-       {"input ", "inputs", "outputs", "parameters", "raw_input_contents", "message", "model"}) {
-    if (absl::StartsWith(message, own)) return status;
-  }
-  std::string explained;
-  if (absl::StartsWith(message, "sequences")) {
-    explained = ExplainSequence(message, values);
-  } else if (absl::StartsWith(message, "queries")) {
-    explained = ExplainQuery(message);
-  } else {
-    const size_t colon = message.find(": ");
-    if (colon == absl::string_view::npos) return status;
-    explained = absl::StrCat("parameters[", message.substr(0, colon), "]", message.substr(colon));
-  }
-  return absl::InvalidArgumentError(explained);
+calls::MessageFormPtr MakeInferForm(InferCallPtr call) {
+  return std::make_unique<InferForm>(std::move(call));
+}
+
+absl::string_view TakeIndex(absl::string_view* path) {
+  if (!absl::StartsWith(*path, "[")) return {};
+  const size_t end = path->find(']');
+  if (end == absl::string_view::npos) return {};
+  const absl::string_view index = path->substr(1, end - 1);
+  path->remove_prefix(end + 1);
+  return index;
 }
 
 }  // namespace sru::server::open_inference

@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <optional>
+#include <string>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -93,12 +94,15 @@ absl::StatusOr<CommonParameters> ReadCommonParameters(const InferRequest& reques
   return common;
 }
 
-absl::StatusOr<bool> ReadBool(const InferParameter& parameter) {
-  if (const auto* value = std::get_if<bool>(&parameter.value)) return *value;
-  return Wrong(parameter, "expected a bool, found ", KindOf(parameter));
-}
-
-absl::StatusOr<int32_t> ReadNumber(const InferParameter& parameter) {
+absl::Status ReadField(const InferParameter& parameter, google::protobuf::Message* request) {
+  const google::protobuf::Reflection& fields = *request->GetReflection();
+  const auto* const field = request->GetDescriptor()->FindFieldByName(std::string(parameter.name));
+  if (field->type() == google::protobuf::FieldDescriptor::TYPE_BOOL) {
+    const bool* const value = std::get_if<bool>(&parameter.value);
+    if (value == nullptr) return Wrong(parameter, "expected a bool, found ", KindOf(parameter));
+    fields.SetBool(request, field, *value);
+    return absl::OkStatus();
+  }
   const std::optional<int64_t> number = NumberOf(parameter);
   if (!number.has_value()) {
     return Wrong(parameter, "expected a whole number, found ", KindOf(parameter));
@@ -107,7 +111,8 @@ absl::StatusOr<int32_t> ReadNumber(const InferParameter& parameter) {
       *number > std::numeric_limits<int32_t>::max()) {
     return Wrong(parameter, *number, " is out of range");
   }
-  return static_cast<int32_t>(*number);
+  fields.SetInt32(request, field, static_cast<int32_t>(*number));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<absl::string_view> ReadString(const InferParameter& parameter) {

@@ -5,12 +5,11 @@
 #ifndef SRU_SERVER_OPEN_INFERENCE_TENSORS_INFER_PARAMETERS_H_
 #define SRU_SERVER_OPEN_INFERENCE_TENSORS_INFER_PARAMETERS_H_
 
-#include <cstdint>
-
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "google/protobuf/message.h"
 #include "server/open_inference/tensors/infer_request.h"
 #include "sru/v1/inference.pb.h"
 
@@ -25,9 +24,8 @@ absl::StatusOr<CommonParameters> ReadCommonParameters(const InferRequest& reques
 // Also of one that this server passes over.
 bool IsCommonParameter(absl::string_view name);
 
-absl::StatusOr<bool> ReadBool(const InferParameter& parameter);
-// Within int32.
-absl::StatusOr<int32_t> ReadNumber(const InferParameter& parameter);
+// Sets the field of the request that has the parameter's name: a bool or an int32.
+absl::Status ReadField(const InferParameter& parameter, google::protobuf::Message* request);
 absl::StatusOr<absl::string_view> ReadString(const InferParameter& parameter);
 
 // The error of a parameter that the call does not have. `known` names those that it has, "" if there are none but the common ones.

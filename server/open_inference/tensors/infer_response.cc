@@ -14,7 +14,7 @@ namespace {
 
 using google::protobuf::io::CodedOutputStream;
 using Response = inference::ModelInferResponse;
-using Output = Response::InferOutputTensor;
+using InferOutput = Response::InferOutputTensor;
 
 constexpr size_t kMostBytes = std::numeric_limits<int32_t>::max();  // of protobuf
 
@@ -49,7 +49,7 @@ size_t InferResponse::ShapeBytes(const Tensor& tensor) {
 
 size_t InferResponse::TensorBytes(const Tensor& tensor) {
   return FieldBytes(tensor.name.size()) +
-         FieldBytes(absl::string_view(DatatypeName(tensor.datatype)).size()) +
+         FieldBytes(absl::string_view(Describe(tensor.datatype).name).size()) +
          FieldBytes(ShapeBytes(tensor));
 }
 
@@ -72,9 +72,9 @@ absl::Status InferResponse::Allocate() {
   if (!id_.empty()) to = WriteField(Response::kIdFieldNumber, id_, to);
   for (const Tensor& tensor : tensors_) {
     to = WriteHead(Response::kOutputsFieldNumber, TensorBytes(tensor), to);
-    to = WriteField(Output::kNameFieldNumber, tensor.name, to);
-    to = WriteField(Output::kDatatypeFieldNumber, DatatypeName(tensor.datatype), to);
-    to = WriteHead(Output::kShapeFieldNumber, ShapeBytes(tensor), to);
+    to = WriteField(InferOutput::kNameFieldNumber, tensor.name, to);
+    to = WriteField(InferOutput::kDatatypeFieldNumber, Describe(tensor.datatype).name, to);
+    to = WriteHead(InferOutput::kShapeFieldNumber, ShapeBytes(tensor), to);
     for (const int64_t size : tensor.shape) to = CodedOutputStream::WriteVarint64ToArray(size, to);
   }
   for (Tensor& tensor : tensors_) {

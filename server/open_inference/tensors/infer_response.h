@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
-#include "server/open_inference/tensors/model_tensors.h"
+#include "server/open_inference/tensors/task_tensors.h"
 
 namespace sru::server::open_inference {
 
@@ -29,8 +29,6 @@ class InferResponse {
       : model_(model), version_(version), id_(id) {}
   InferResponse(const InferResponse&) = delete;
   InferResponse& operator=(const InferResponse&) = delete;
-
-  using Shape = absl::InlinedVector<int64_t, 3>;
 
   // A tensor whose values take `bytes` in raw_output_contents. `name` is a literal.
   void Add(absl::string_view name, Datatype datatype, Shape shape, size_t bytes);

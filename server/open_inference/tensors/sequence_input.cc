@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/utf8.h"
+#include "absl/strings/strip.h"
+#include "server/open_inference/tensors/infer_form.h"
 #include "server/open_inference/tensors/tensor_values.h"
 
 namespace sru::server::open_inference {
@@ -15,31 +17,61 @@ namespace {
 
 constexpr absl::string_view kLengths = "lengths";
 
+// A form's input, and whether a model has it. In the order of SequenceForm.
+struct FormInfo {
+  const char* name;
+  Datatype datatype;
+  bool (*has)(const calls::ModelInput& takes);
+};
+constexpr FormInfo kForms[] = {
+    {"text", Datatype::kBytes,
+     [](const calls::ModelInput& takes) { return takes.tokenizer != nullptr; }},
+    {"token_ids", Datatype::kInt64,
+     [](const calls::ModelInput& takes) { return takes.vocabulary_size > 0; }},
+    {"features", Datatype::kFp32,
+     [](const calls::ModelInput& takes) { return takes.takes_features; }}};
+
 template <typename... Args>
 absl::Status Wrong(absl::string_view tensor, const Args&... what) {
   return absl::InvalidArgumentError(absl::StrCat("input ", tensor, ": ", what...));
 }
 
-absl::string_view NameOf(const SequenceInput& input) { return SequenceFormName(input.form); }
+absl::string_view NameOf(const SequenceInput& input) {
+  return kForms[static_cast<size_t>(input.form)].name;
+}
 
-// The shapes that a form has: the first is the usual one, of the second the batch is left out or has
-// a size of 1 after it, as Triton's configs write it.
-absl::Status CheckShape(const InferInput& tensor, const SequenceInput& input,
-                        const SequenceModel& model) {
-  const auto& shape = tensor.shape;
-  switch (input.form) {
-    case SequenceForm::kText:
-      if (shape.size() == 1 || (shape.size() == 2 && shape[1] == 1)) return absl::OkStatus();
-      return Wrong("text", "shape ", ShapeText(tensor), ", expected [batch] or [batch, 1]");
-    case SequenceForm::kTokenIds:
-      if (shape.size() == 2) return absl::OkStatus();
-      return Wrong("token_ids", "shape ", ShapeText(tensor), ", expected [batch, length]");
-    case SequenceForm::kFeatures:
-      if (shape.size() == 3 && shape[2] == model.input_size) return absl::OkStatus();
-      return Wrong("features", "shape ", ShapeText(tensor), ", expected [batch, length, ",
-                   model.input_size, "]");
+// The inputs of a model: all but the first are optional.
+std::vector<TensorInfo> InfosOf(const calls::ModelInput& takes) {
+  std::vector<TensorInfo> infos;
+  Shape shape;
+  for (const FormInfo& form : kForms) {
+    shape.push_back(kAnySize);
+    if (!form.has(takes)) continue;
+    infos.push_back({form.name, form.datatype, shape, !infos.empty()});
+    if (form.datatype == Datatype::kFp32) infos.back().shape.back() = takes.input_size;
   }
-  return absl::OkStatus();
+  if (infos.empty() || infos.back().datatype != Datatype::kBytes) {
+    infos.push_back({std::string(kLengths), Datatype::kInt64, {kAnySize}, true});
+  }
+  return infos;
+}
+
+// For an error: "text, token_ids, lengths".
+std::string InputNames(const calls::ModelInput& takes) {
+  return absl::StrJoin(InfosOf(takes), ", ",
+                       [](std::string* out, const TensorInfo& info) { out->append(info.name); });
+}
+
+absl::Status CheckShape(const InferInput& tensor, const SequenceInput& input,
+                        const calls::ModelInput& takes) {
+  const auto& shape = tensor.shape;
+  if (input.form == SequenceForm::kText) return CheckColumn(tensor, NameOf(input));
+  const bool is_ids = input.form == SequenceForm::kTokenIds;
+  if (is_ids ? shape.size() == 2 : shape.size() == 3 && shape[2] == takes.input_size) {
+    return absl::OkStatus();
+  }
+  return Wrong(NameOf(input), "shape ", ShapeText(tensor), ", expected [batch, length",
+               is_ids ? "" : absl::StrCat(", ", takes.input_size), "]");
 }
 
 // Of each sequence, by the input `lengths`; all of them if there is none.
@@ -50,10 +82,7 @@ absl::StatusOr<std::vector<int64_t>> ReadLengths(const InferRequest& request,
   const int64_t length = values.shape[1];
   if (input.lengths < 0) return std::vector<int64_t>(batch, length);
   const InferInput& tensor = request.inputs[input.lengths];
-  const bool fits =
-      (tensor.shape.size() == 1 || (tensor.shape.size() == 2 && tensor.shape[1] == 1)) &&
-      tensor.shape[0] == batch;
-  if (!fits) {
+  if (!IsColumn(tensor) || tensor.shape[0] != batch) {
     return Wrong(kLengths, "shape ", ShapeText(tensor), ", expected [", batch, "] as ",
                  NameOf(input), " has ", ShapeText(values));
   }
@@ -70,30 +99,22 @@ absl::StatusOr<std::vector<int64_t>> ReadLengths(const InferRequest& request,
 }
 
 absl::Status ReadText(const InferRequest& request, const SequenceInput& input,
-                      google::protobuf::RepeatedPtrField<v1::Sequence>* sequences) {
-  const auto texts = ReadStrings(ValuesOf(request, input.values, NameOf(input)));
+                      Sequences* sequences) {
+  const auto texts = ReadTexts(ValuesOf(request, input.values, NameOf(input)));
   if (!texts.ok()) return texts.status();
   sequences->Reserve(static_cast<int>(texts->size()));
-  for (size_t i = 0; i < texts->size(); ++i) {
-    const absl::string_view text = (*texts)[i];
-    const size_t invalid = FindInvalidUtf8({text.data(), text.size()});
-    if (invalid < text.size()) {
-      return Wrong(absl::StrCat("text[", i, "]"), "invalid UTF-8 at byte ", invalid);
-    }
-    sequences->Add()->set_text(text.data(), text.size());
-  }
+  for (const absl::string_view text : *texts) sequences->Add()->set_text(text.data(), text.size());
   return absl::OkStatus();
 }
 
 absl::Status ReadTokenIds(const InferRequest& request, const SequenceInput& input,
-                          const SequenceModel& model,
-                          google::protobuf::RepeatedPtrField<v1::Sequence>* sequences) {
+                          const calls::ModelInput& takes, Sequences* sequences) {
   const auto lengths = ReadLengths(request, input);
   if (!lengths.ok()) return lengths.status();
   const auto ids = ReadIntegers(ValuesOf(request, input.values, NameOf(input)));
   if (!ids.ok()) return ids.status();
   const int64_t row = request.inputs[input.values].shape[1];
-  const int64_t vocabulary = model.vocabulary_size;
+  const int64_t vocabulary = takes.vocabulary_size;
   sequences->Reserve(static_cast<int>(lengths->size()));
   for (size_t i = 0; i < lengths->size(); ++i) {
     auto* const values = sequences->Add()->mutable_token_ids()->mutable_values();
@@ -112,14 +133,13 @@ absl::Status ReadTokenIds(const InferRequest& request, const SequenceInput& inpu
 }
 
 absl::Status ReadFeatures(const InferRequest& request, const SequenceInput& input,
-                          const SequenceModel& model,
-                          google::protobuf::RepeatedPtrField<v1::Sequence>* sequences) {
+                          const calls::ModelInput& takes, Sequences* sequences) {
   const auto lengths = ReadLengths(request, input);
   if (!lengths.ok()) return lengths.status();
   std::string storage;
   const auto floats = ReadFloats(ValuesOf(request, input.values, NameOf(input)), &storage);
   if (!floats.ok()) return floats.status();
-  const int input_size = model.input_size;
+  const int input_size = takes.input_size;
   const size_t frame = input_size * sizeof(float);
   const size_t row = request.inputs[input.values].shape[1] * frame;
   sequences->Reserve(static_cast<int>(lengths->size()));
@@ -132,15 +152,48 @@ absl::Status ReadFeatures(const InferRequest& request, const SequenceInput& inpu
   return absl::OkStatus();
 }
 
+class SequenceInputs final : public TaskInputs {
+ public:
+  explicit SequenceInputs(Sequences* (*get)(google::protobuf::Message*)) : get_(get) {}
+
+  std::vector<TensorInfo> Infos(const models::Model& model) const override {
+    return InfosOf(calls::InputOf(model));
+  }
+
+  absl::Status Outline(const InferCall& call, calls::RequestOutline* outline) override {
+    absl::Status status =
+        FindSequenceInput(call.request, call.model().name(), calls::InputOf(call.model()), &input_);
+    return status.ok() ? OutlineSequences(call.request, input_, call.limits, outline) : status;
+  }
+
+  absl::Status Read(const InferCall& call, google::protobuf::Message* request) override {
+    return ReadSequences(call.request, input_, calls::InputOf(call.model()), get_(request));
+  }
+
+  // "input token_ids[3, 7]: 9000 is out of range" of sequences[3].token_ids.values[7]: 9000 is out of range
+  std::string Explain(absl::string_view message) const override {
+    absl::string_view rest = message;
+    if (!absl::ConsumePrefix(&rest, "sequences")) return "";
+    const absl::string_view sequence = TakeIndex(&rest);
+    if (sequence.empty()) return absl::StrCat("input ", NameOf(input_), rest);
+    const size_t colon = rest.find(": ");
+    if (colon == absl::string_view::npos) return std::string(message);
+    absl::string_view path = rest.substr(0, colon);
+    path.remove_prefix(std::min(path.find('['), path.size()));
+    const absl::string_view token = TakeIndex(&path);
+    return absl::StrCat("input ", NameOf(input_), "[", sequence, token.empty() ? "" : ", ", token,
+                        "]", rest.substr(colon));
+  }
+
+ private:
+  Sequences* (*const get_)(google::protobuf::Message*);
+  SequenceInput input_;
+};
+
 }  // namespace
 
-std::string InputNames(const SequenceModel& model) {
-  std::vector<absl::string_view> names;
-  if (model.takes_text) names.push_back("text");
-  if (model.vocabulary_size > 0) names.push_back("token_ids");
-  if (model.takes_features) names.push_back("features");
-  if (names.empty() || names.back() != "text") names.push_back(kLengths);
-  return absl::StrJoin(names, ", ");
+std::unique_ptr<TaskInputs> MakeSequenceInputsOf(Sequences* (*get)(google::protobuf::Message*)) {
+  return std::make_unique<SequenceInputs>(get);
 }
 
 absl::Status CheckContents(const InferRequest& request) {
@@ -160,8 +213,8 @@ absl::Status CheckContents(const InferRequest& request) {
   return absl::OkStatus();
 }
 
-absl::Status FindSequenceInput(const InferRequest& request, const SequenceModel& model,
-                               SequenceInput* input) {
+absl::Status FindSequenceInput(const InferRequest& request, absl::string_view model,
+                               const calls::ModelInput& takes, SequenceInput* input) {
   *input = SequenceInput();
   for (size_t i = 0; i < request.inputs.size(); ++i) {
     const absl::string_view name = request.inputs[i].name;
@@ -171,33 +224,28 @@ absl::Status FindSequenceInput(const InferRequest& request, const SequenceModel&
       input->lengths = index;
       continue;
     }
-    SequenceForm form = SequenceForm::kText;
-    if (name == "text" && model.takes_text) {
-      form = SequenceForm::kText;
-    } else if (name == "token_ids" && model.vocabulary_size > 0) {
-      form = SequenceForm::kTokenIds;
-    } else if (name == "features" && model.takes_features) {
-      form = SequenceForm::kFeatures;
-    } else {
+    const auto* const form =
+        std::find_if(std::begin(kForms), std::end(kForms),
+                     [&](const FormInfo& known) { return name == known.name && known.has(takes); });
+    if (form == std::end(kForms)) {
       return absl::InvalidArgumentError(absl::StrCat("inputs[", i, "].name: ", Quoted(name),
-                                                     " is not an input of '", model.name,
-                                                     "', expected one of ", InputNames(model)));
+                                                     " is not an input of '", model,
+                                                     "', expected one of ", InputNames(takes)));
     }
     if (input->values >= 0) {
-      return Wrong(SequenceFormName(form), "given beside ", NameOf(*input),
-                   ", expected only one of them");
+      return Wrong(name, "given beside ", NameOf(*input), ", expected only one of them");
     }
-    input->form = form;
+    input->form = static_cast<SequenceForm>(form - kForms);
     input->values = index;
   }
   if (input->values < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("inputs: no values, expected one of ", InputNames(model)));
+        absl::StrCat("inputs: no values, expected one of ", InputNames(takes)));
   }
   if (input->lengths >= 0 && input->form == SequenceForm::kText) {
     return Wrong(kLengths, "given beside text, expected beside token_ids or features only");
   }
-  return CheckShape(request.inputs[input->values], *input, model);
+  return CheckShape(request.inputs[input->values], *input, takes);
 }
 
 absl::Status OutlineSequences(const InferRequest& request, const SequenceInput& input,
@@ -219,33 +267,26 @@ absl::Status OutlineSequences(const InferRequest& request, const SequenceInput& 
   const auto bytes =
       static_cast<int64_t>(values.is_raw ? values.raw.size() : values.input->contents.size());
   const int64_t most = std::min(*count, bytes);
-  switch (input.form) {
-    case SequenceForm::kText:
-    case SequenceForm::kFeatures:
-      return absl::OkStatus();
-    case SequenceForm::kTokenIds:
-      // Without lengths all of them are ids. With lengths some may be padding, which takes as much memory
-      // while it is read, but is not counted as tokens.
-      if (input.lengths < 0) {
-        outline->num_unpacked_ids = most;
-      } else {
-        outline->message_bytes += most * static_cast<int64_t>(sizeof(int32_t));
-      }
-      return absl::OkStatus();
+  if (input.form != SequenceForm::kTokenIds) return absl::OkStatus();
+  // Without lengths all of them are ids. With lengths some may be padding, which takes as much memory
+  // while it is read, but is not counted as tokens.
+  if (input.lengths < 0) {
+    outline->num_unpacked_ids = most;
+  } else {
+    outline->message_bytes += most * static_cast<int64_t>(sizeof(int32_t));
   }
   return absl::OkStatus();
 }
 
 absl::Status ReadSequences(const InferRequest& request, const SequenceInput& input,
-                           const SequenceModel& model,
-                           google::protobuf::RepeatedPtrField<v1::Sequence>* sequences) {
+                           const calls::ModelInput& takes, Sequences* sequences) {
   switch (input.form) {
     case SequenceForm::kText:
       return ReadText(request, input, sequences);
     case SequenceForm::kTokenIds:
-      return ReadTokenIds(request, input, model, sequences);
+      return ReadTokenIds(request, input, takes, sequences);
     case SequenceForm::kFeatures:
-      return ReadFeatures(request, input, model, sequences);
+      return ReadFeatures(request, input, takes, sequences);
   }
   return absl::OkStatus();
 }

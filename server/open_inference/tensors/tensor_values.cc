@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/utf8.h"
 #include "base/wire_reader.h"
 #include "inference/open_inference.pb.h"
 
@@ -166,6 +167,16 @@ TensorValues ValuesOf(const InferRequest& request, int index, absl::string_view 
   return values;
 }
 
+bool IsColumn(const InferInput& input) {
+  return input.shape.size() == 1 || (input.shape.size() == 2 && input.shape[1] == 1);
+}
+
+absl::Status CheckColumn(const InferInput& input, absl::string_view name) {
+  if (IsColumn(input)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("input ", name, ": shape ", ShapeText(input),
+                                                 ", expected [batch] or [batch, 1]"));
+}
+
 std::string ShapeText(const InferInput& input) {
   return absl::StrCat("[", absl::StrJoin(input.shape, ", "), "]");
 }
@@ -193,6 +204,18 @@ absl::StatusOr<std::vector<absl::string_view>> ReadStrings(const TensorValues& v
   const absl::StatusOr<int64_t> count = NumElements(values);
   if (!count.ok()) return count.status();
   return values.is_raw ? ReadRawStrings(values, *count) : ReadTypedStrings(values, *count);
+}
+
+absl::StatusOr<std::vector<absl::string_view>> ReadTexts(const TensorValues& values) {
+  auto texts = ReadStrings(values);
+  for (size_t i = 0; texts.ok() && i < texts->size(); ++i) {
+    const absl::string_view text = (*texts)[i];
+    const size_t invalid = FindInvalidUtf8({text.data(), text.size()});
+    if (invalid == text.size()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("input ", values.name, "[", i, "]: invalid UTF-8 at byte ", invalid));
+  }
+  return texts;
 }
 
 absl::StatusOr<std::vector<int64_t>> ReadIntegers(const TensorValues& values) {

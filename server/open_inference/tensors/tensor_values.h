@@ -32,6 +32,11 @@ TensorValues ValuesOf(const InferRequest& request, int index, absl::string_view 
 // "[2, 3]"
 std::string ShapeText(const InferInput& input);
 
+// Whether the shape is [batch], or [batch, 1], as Triton's configs write it.
+bool IsColumn(const InferInput& input);
+// An error unless it is.
+absl::Status CheckColumn(const InferInput& input, absl::string_view name);
+
 // The number of elements by the shape: at most INT32_MAX.
 absl::StatusOr<int64_t> NumElements(const TensorValues& values);
 
@@ -39,6 +44,8 @@ absl::StatusOr<int64_t> NumElements(const TensorValues& values);
 
 // The elements of a tensor of BYTES. They point into the request.
 absl::StatusOr<std::vector<absl::string_view>> ReadStrings(const TensorValues& values);
+// The same for elements that must be UTF-8.
+absl::StatusOr<std::vector<absl::string_view>> ReadTexts(const TensorValues& values);
 
 // Those of a tensor of INT64 or INT32.
 absl::StatusOr<std::vector<int64_t>> ReadIntegers(const TensorValues& values);

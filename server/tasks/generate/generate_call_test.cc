@@ -17,7 +17,7 @@
 #include "server/base/clock.h"
 #include "server/batching/engine.h"
 #include "server/calls/message_cord.h"
-#include "server/tasks/generate/generate.h"
+#include "server/tasks/tasks.h"
 #include "sru/v1/inference.pb.h"
 #include "tests/testing/puppet_exchange.h"
 #include "tests/testing/puppet_generator.h"
@@ -159,7 +159,7 @@ class GenerateCallTest : public ::testing::Test {
   calls::ReceivedMessages received_;
   calls::OpenStreams streams_{3};
   calls::ServiceContext context_;
-  const calls::Method generate_ = GenerateMethod(context_);
+  const calls::Method generate_ = MethodOf(Generate(), context_);
   v1::GenerateRequest request_;
 };
 

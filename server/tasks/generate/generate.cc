@@ -24,8 +24,8 @@
 #include "server/calls/kinds/call.h"
 #include "server/calls/messages/request_parser.h"
 #include "server/calls/messages/response_writer.h"
-#include "server/tasks/generate/generate.h"
 #include "server/tasks/generate/generate_parser.h"
+#include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
 namespace {
@@ -47,8 +47,12 @@ v1::FinishReason ToProto(batching::FinishReason reason) {
 
 class GenerateCall final : public calls::Call {
  public:
-  GenerateCall(const calls::ServiceContext& context, calls::Exchange* exchange)
-      : Call(calls::MethodId::kGenerate, context, exchange) {
+  using RequestType = v1::GenerateRequest;
+  using ResponseType = v1::GenerateResponse;
+
+  GenerateCall(calls::MethodId method, const calls::ServiceContext& context,
+               calls::Exchange* exchange, calls::MessageFormPtr /*form*/)
+      : Call(method, context, exchange) {
     times_.emplace();
     context_.in_flight->Enter();
   }
@@ -434,10 +438,6 @@ class GenerateCall final : public calls::Call {
 
 }  // namespace
 
-calls::Method GenerateMethod(const calls::ServiceContext& context) {
-  return calls::Method::Of<v1::GenerateRequest, v1::GenerateResponse>(
-      calls::MethodId::kGenerate,
-      [&context](calls::Exchange* exchange) { return new GenerateCall(context, exchange); });
-}
+Task Generate() { return TaskOf<GenerateCall>(calls::MethodId::kGenerate); }
 
 }  // namespace sru::server::tasks

@@ -5,8 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "models/decoding/spans.h"
 #include "server/calls/kinds/task_call.h"
-#include "server/tasks/answer/answer.h"
 #include "server/tasks/answer/answer_parser.h"
+#include "server/tasks/answer/query_inputs.h"
+#include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
 namespace {
@@ -15,14 +16,10 @@ namespace {
 // its parts are computed.
 class AnswerCall final : public calls::TaskCall<v1::AnswerRequest, v1::AnswerResponse> {
  public:
-  AnswerCall(const calls::ServiceContext& context, calls::Exchange* exchange, Form form)
-      : TaskCall(calls::MethodId::kAnswer, context, exchange, std::move(form)) {}
+  using TaskCall::TaskCall;
 
  private:
   absl::Status ParseParameters(const v1::AnswerRequest& request) override {
-    if (absl::Status status = calls::CheckTask(model(), calls::MethodId::kAnswer); !status.ok()) {
-      return status;
-    }
     if (model().tokenizer() == nullptr) {
       return absl::FailedPreconditionError(absl::StrCat(
           "model: '", model().name(), "' has no vocabulary, ",
@@ -146,17 +143,58 @@ class AnswerCall final : public calls::TaskCall<v1::AnswerRequest, v1::AnswerRes
   std::vector<QueryPart> parts_;  // in the order of the queries and their passages
 };
 
-}  // namespace
-
-calls::CallHandler* StartAnswer(const calls::ServiceContext& context, calls::Exchange* exchange,
-                                calls::AnswerForm form) {
-  return new AnswerCall(context, exchange, std::move(form));
+// An output of the best answer to each query; an empty one if there is none.
+template <typename Get>
+open_inference::Output AnswerOutput(
+    const char* name, Get get,
+    open_inference::Output::Default comes = open_inference::Output::kComes) {
+  return open_inference::ValueOutput<v1::QueryAnswers>(
+      name,
+      [get](const v1::QueryAnswers& answers) {
+        return get(answers.answers().empty() ? v1::SpanAnswer::default_instance()
+                                             : answers.answers(0));
+      },
+      comes);
 }
 
-calls::Method AnswerMethod(const calls::ServiceContext& context) {
-  return calls::Method::Of<v1::AnswerRequest, v1::AnswerResponse>(
-      calls::MethodId::kAnswer,
-      [&context](calls::Exchange* exchange) { return StartAnswer(context, exchange); });
+void WriteSizesOf(const models::Model& model, v1::ModelInfo* info) {
+  const models::EncoderConfig& encoder = model.config().encoder;
+  const models::ReaderConfig& reader_config = model.config().reader;
+  info->set_input_size(reader_config.embedding_dim);
+  info->set_output_size(encoder.output_size());
+  info->set_hidden_size(encoder.hidden_size);
+  info->set_num_layers(encoder.num_layers + reader_config.question_layers);
+  info->set_bidirectional(encoder.bidirectional);
+  v1::ReaderInfo* const reader = info->mutable_reader();
+  for (const models::ReaderFeature feature : reader_config.features) {
+    reader->add_features(models::ReaderFeatureName(feature));
+  }
+  reader->set_pos_size(reader_config.pos_size);
+  reader->set_ner_size(reader_config.ner_size);
+  reader->set_max_answer_tokens(reader_config.max_len);
+}
+
+}  // namespace
+
+Task Answer() {
+  open_inference::TaskTensors tensors;
+  tensors.tasks = {models::Task::kReader};
+  using open_inference::Output;
+  tensors.outputs = {
+      AnswerOutput("answer",
+                   [](const v1::SpanAnswer& best) -> absl::string_view { return best.text(); }),
+      AnswerOutput("score",
+                   [](const v1::SpanAnswer& best) { return static_cast<float>(best.log_score()); }),
+      AnswerOutput(
+          "probability", [](const v1::SpanAnswer& best) { return best.probability(); },
+          Output::kOnRequest),
+      AnswerOutput("start", [](const v1::SpanAnswer& best) { return best.start_char(); }),
+      AnswerOutput("end", [](const v1::SpanAnswer& best) { return best.end_char(); })};
+  tensors.parameters = {{"max_answer_tokens"}};
+  tensors.make_inputs = MakeQueryInputs;
+  Task task = TaskOf<AnswerCall>(calls::MethodId::kAnswer, std::move(tensors));
+  task.write_sizes = WriteSizesOf;
+  return task;
 }
 
 }  // namespace sru::server::tasks

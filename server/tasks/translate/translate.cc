@@ -6,7 +6,8 @@
 #include "models/translator.h"
 #include "server/batching/translate_sequence.h"
 #include "server/calls/kinds/task_call.h"
-#include "server/tasks/translate/translate.h"
+#include "server/open_inference/tensors/sequence_input.h"
+#include "server/tasks/tasks.h"
 #include "server/tasks/translate/translate_parser.h"
 
 namespace sru::server::tasks {
@@ -23,15 +24,10 @@ constexpr int64_t kSearchBytes = 8;
 
 class TranslateCall final : public calls::TaskCall<v1::TranslateRequest, v1::TranslateResponse> {
  public:
-  TranslateCall(const calls::ServiceContext& context, calls::Exchange* exchange, Form form)
-      : TaskCall(calls::MethodId::kTranslate, context, exchange, std::move(form)) {}
+  using TaskCall::TaskCall;
 
  private:
   absl::Status ParseParameters(const v1::TranslateRequest& request) override {
-    if (absl::Status status = calls::CheckTask(model(), calls::MethodId::kTranslate);
-        !status.ok()) {
-      return status;
-    }
     absl::StatusOr<models::SearchOptions> search =
         ParseSearch(request, model().config().translator, limits());
     if (!search.ok()) return search.status();
@@ -163,17 +159,51 @@ class TranslateCall final : public calls::TaskCall<v1::TranslateRequest, v1::Tra
   batching::TranslateHandle handle_;
 };
 
-}  // namespace
-
-calls::CallHandler* StartTranslate(const calls::ServiceContext& context, calls::Exchange* exchange,
-                                   calls::TranslateForm form) {
-  return new TranslateCall(context, exchange, std::move(form));
+v1::LengthPenalty::Form ToProto(models::LengthPenalty penalty) {
+  switch (penalty) {
+    case models::LengthPenalty::kGnmt:
+      return v1::LengthPenalty::FORM_GNMT;
+    case models::LengthPenalty::kPower:
+      return v1::LengthPenalty::FORM_POWER;
+    case models::LengthPenalty::kNone:
+      return v1::LengthPenalty::FORM_NONE;
+  }
+  return v1::LengthPenalty::FORM_UNSPECIFIED;
 }
 
-calls::Method TranslateMethod(const calls::ServiceContext& context) {
-  return calls::Method::Of<v1::TranslateRequest, v1::TranslateResponse>(
-      calls::MethodId::kTranslate,
-      [&context](calls::Exchange* exchange) { return StartTranslate(context, exchange); });
+void WriteSizesOf(const models::Model& model, v1::ModelInfo* info) {
+  const models::TranslatorConfig& config = model.config().translator;
+  info->set_input_size(config.d_model);
+  info->set_output_size(config.d_model);
+  info->set_hidden_size(config.d_sru / (config.bidirectional_encoder ? 2 : 1));
+  info->set_num_layers(config.encoder_layers + config.decoder_layers);
+  info->set_bidirectional(config.bidirectional_encoder);
+  v1::TranslatorInfo* const translator = info->mutable_translator();
+  translator->set_beam_size(config.search.beam_size);
+  translator->mutable_length_penalty()->set_form(ToProto(config.search.length_penalty));
+  translator->mutable_length_penalty()->set_alpha(static_cast<float>(config.search.alpha));
+  translator->set_max_new_tokens(config.search.max_length);
+  translator->set_target_vocabulary_size(config.target_vocabulary);
+  translator->set_source_language(config.source_language);
+  translator->set_target_language(config.target_language);
+  translator->set_max_positions(config.max_positions);
+}
+
+}  // namespace
+
+Task Translate() {
+  open_inference::TaskTensors tensors;
+  tensors.tasks = {models::Task::kTranslator};
+  tensors.outputs = {open_inference::ValueOutput<v1::Translation>(
+      "translation", [](const v1::Translation& translation) -> absl::string_view {
+        if (translation.hypotheses().empty()) return {};
+        return translation.hypotheses(0).text();
+      })};
+  tensors.parameters = {{"beam_size"}, {"max_new_tokens"}, {"truncate"}};
+  tensors.make_inputs = open_inference::MakeSequenceInputs<v1::TranslateRequest>;
+  Task task = TaskOf<TranslateCall>(calls::MethodId::kTranslate, std::move(tensors));
+  task.write_sizes = WriteSizesOf;
+  return task;
 }
 
 }  // namespace sru::server::tasks

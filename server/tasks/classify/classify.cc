@@ -1,15 +1,17 @@
+#include <cstring>
 #include <utility>
 
 #include "server/calls/kinds/task_call.h"
-#include "server/tasks/classify/classify.h"
+#include "server/open_inference/tensors/infer_form.h"
+#include "server/open_inference/tensors/sequence_input.h"
+#include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
 namespace {
 
 class ClassifyCall final : public calls::SequenceCall<v1::ClassifyRequest, v1::ClassifyResponse> {
  public:
-  ClassifyCall(const calls::ServiceContext& context, calls::Exchange* exchange, Form form)
-      : SequenceCall(calls::MethodId::kClassify, context, exchange, std::move(form)) {}
+  using SequenceCall::SequenceCall;
 
  private:
   absl::Status ParseParameters(const v1::ClassifyRequest& request) override {
@@ -53,17 +55,42 @@ class ClassifyCall final : public calls::SequenceCall<v1::ClassifyRequest, v1::C
   int64_t name_bytes_ = 0;  // of all labels, twice
 };
 
-}  // namespace
-
-calls::CallHandler* StartClassify(const calls::ServiceContext& context, calls::Exchange* exchange,
-                                  calls::ClassifyForm form) {
-  return new ClassifyCall(context, exchange, std::move(form));
+// The output of a value of each label. The labels of the message are sorted by probability, the values of the tensor are not.
+open_inference::Output ScoresOutput(const char* name, float (v1::Label::*value_of)() const) {
+  open_inference::Output output;
+  output.name = name;
+  output.values = [value_of](const google::protobuf::Message& item, uint8_t* to) {
+    const auto& labels = static_cast<const v1::Classification&>(item).labels();
+    for (const v1::Label& label : labels) {
+      const float value = (label.*value_of)();
+      std::memcpy(to + label.index() * sizeof(value), &value, sizeof(value));
+    }
+    return to + labels.size() * sizeof(float);
+  };
+  output.sizes = [](const models::Model& model, const google::protobuf::Message* /*answer*/) {
+    return open_inference::Shape{static_cast<int64_t>(model.labels().size())};
+  };
+  return output;
 }
 
-calls::Method ClassifyMethod(const calls::ServiceContext& context) {
-  return calls::Method::Of<v1::ClassifyRequest, v1::ClassifyResponse>(
-      calls::MethodId::kClassify,
-      [&context](calls::Exchange* exchange) { return StartClassify(context, exchange); });
+}  // namespace
+
+Task Classify() {
+  open_inference::TaskTensors tensors;
+  tensors.tasks = {models::Task::kClassifier};
+  tensors.outputs = {ScoresOutput("probabilities", &v1::Label::probability),
+                     ScoresOutput("logits", &v1::Label::logit),
+                     open_inference::ValueOutput<v1::Classification>(
+                         "label", [](const v1::Classification& one) -> absl::string_view {
+                           return one.labels(0).name();
+                         })};
+  tensors.parameters = {{"truncate"}};
+  tensors.make_inputs = open_inference::MakeSequenceInputs<v1::ClassifyRequest>;
+  tensors.prepare = [](const open_inference::InferCall& call, google::protobuf::Message* request) {
+    const bool only_best = call.outputs.size() == 1 && call.outputs.front()->text != nullptr;
+    static_cast<v1::ClassifyRequest*>(request)->set_top_k(only_best ? 1 : 0);
+  };
+  return TaskOf<ClassifyCall>(calls::MethodId::kClassify, std::move(tensors));
 }
 
 }  // namespace sru::server::tasks

@@ -22,15 +22,19 @@
 #include "server/calls/kinds/call.h"
 #include "server/calls/messages/request_parser.h"
 #include "server/calls/messages/response_writer.h"
-#include "server/tasks/encode/encode.h"
+#include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
 namespace {
 
 class EncodeStreamCall final : public calls::Call {
  public:
-  EncodeStreamCall(const calls::ServiceContext& context, calls::Exchange* exchange)
-      : Call(calls::MethodId::kEncodeStream, context, exchange), chunk_held_(context.budget) {
+  using RequestType = v1::EncodeStreamRequest;
+  using ResponseType = v1::EncodeStreamResponse;
+
+  EncodeStreamCall(calls::MethodId method, const calls::ServiceContext& context,
+                   calls::Exchange* exchange, calls::MessageFormPtr /*form*/)
+      : Call(method, context, exchange), chunk_held_(context.budget) {
     times_.emplace();
   }
 
@@ -471,13 +475,6 @@ class EncodeStreamCall final : public calls::Call {
 
 }  // namespace
 
-calls::Method EncodeStreamMethod(const calls::ServiceContext& context) {
-  return calls::Method::Of<v1::EncodeStreamRequest, v1::EncodeStreamResponse>(
-      calls::MethodId::kEncodeStream, [&context](calls::Exchange* exchange) {
-        auto* const call = new EncodeStreamCall(context, exchange);
-        call->Start();
-        return call;
-      });
-}
+Task EncodeStream() { return TaskOf<EncodeStreamCall>(calls::MethodId::kEncodeStream); }
 
 }  // namespace sru::server::tasks

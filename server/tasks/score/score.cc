@@ -5,15 +5,15 @@
 #include "models/decoding/decoding_memo.h"
 #include "models/state_codec.h"
 #include "server/calls/kinds/task_call.h"
-#include "server/tasks/score/score.h"
+#include "server/open_inference/tensors/sequence_input.h"
+#include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
 namespace {
 
 class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreResponse> {
  public:
-  ScoreCall(const calls::ServiceContext& context, calls::Exchange* exchange, Form form)
-      : SequenceCall(calls::MethodId::kScore, context, exchange, std::move(form)) {}
+  using SequenceCall::SequenceCall;
 
  private:
   // The buffers of one sequence besides its floats.
@@ -24,9 +24,6 @@ class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreRe
     models::DecodingMemo final_memo;
   };
   absl::Status ParseParameters(const v1::ScoreRequest& request) override {
-    if (absl::Status status = calls::CheckTask(model(), calls::MethodId::kScore); !status.ok()) {
-      return status;
-    }
     absl::StatusOr<int> candidates = calls::ParseTopCandidates(
         request.top_candidates(), model().language_model()->max_candidates);
     if (!candidates.ok()) return candidates.status();
@@ -120,15 +117,13 @@ class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreRe
 
 }  // namespace
 
-calls::CallHandler* StartScore(const calls::ServiceContext& context, calls::Exchange* exchange,
-                               calls::ScoreForm form) {
-  return new ScoreCall(context, exchange, std::move(form));
-}
-
-calls::Method ScoreMethod(const calls::ServiceContext& context) {
-  return calls::Method::Of<v1::ScoreRequest, v1::ScoreResponse>(
-      calls::MethodId::kScore,
-      [&context](calls::Exchange* exchange) { return StartScore(context, exchange); });
+Task Score() {
+  open_inference::TaskTensors tensors;
+  tensors.tasks = {models::Task::kLanguageModel};
+  tensors.outputs = {open_inference::ValueOutput<v1::Score>(
+      "log_prob", [](const v1::Score& score) { return score.log_prob(); })};
+  tensors.make_inputs = open_inference::MakeSequenceInputs<v1::ScoreRequest>;
+  return TaskOf<ScoreCall>(calls::MethodId::kScore, std::move(tensors));
 }
 
 }  // namespace sru::server::tasks
