@@ -361,8 +361,7 @@ struct StateArena::Impl {
 
   // As Find(), for a call that names several.
   Status FindOnce(Slot slot, uint64_t call, SlotState** state) SRU_LOCKS_REQUIRED(mutex) {
-    Status status = Find(slot, state);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(Find(slot, state));
     if ((*state)->named_by == call) {
       return InvalidArgument("slot " + std::to_string(slot) +
                              " of the state arena is named twice in one call");
@@ -433,12 +432,10 @@ struct StateArena::Impl {
     for (size_t f = 0; f < pools.size(); ++f) {
       while (pools[f].free_pages() < needed[f]) {
         bool has_room = false;
-        Status status = pools[f].Grow(&has_room);
-        if (!status.ok()) return status;
+        SRU_RETURN_IF_ERROR(pools[f].Grow(&has_room));
         if (has_room) continue;
         for (size_t g = 0; g < pools.size(); ++g) pools[g].GiveBackAllBut(needed[g]);
-        status = pools[f].Grow(&has_room);
-        if (!status.ok()) return status;
+        SRU_RETURN_IF_ERROR(pools[f].Grow(&has_room));
         if (!has_room) return NoRoom();
       }
     }
@@ -529,8 +526,7 @@ Status StateArena::Allocate(Slot* slot) try {
 Status StateArena::Copy(Slot from, Slot* slot) try {
   const MutexLock lock(&impl_->mutex);
   Impl::SlotState* source = nullptr;
-  Status status = impl_->Find(from, &source);
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(impl_->Find(from, &source));
   std::vector<FieldState> states = source->fields;
   const Slot made = impl_->NewSlot();
   Impl::AddReferences(&states);
@@ -546,8 +542,7 @@ Status StateArena::Reorder(const Slot* slots, const int* parents, int count) try
   const uint64_t call = ++impl_->calls;
   Impl::SlotState* state = nullptr;
   for (int i = 0; i < count; ++i) {
-    Status status = impl_->FindOnce(slots[i], call, &state);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(impl_->FindOnce(slots[i], call, &state));
     if (parents[i] < 0 || parents[i] >= count) {
       return InvalidArgument("parent " + std::to_string(i) + " is " + std::to_string(parents[i]) +
                              ", expected 0 to " + std::to_string(count - 1));
@@ -588,8 +583,7 @@ Status StateArena::Take(Slot slot, State* state) const try {
   Impl::SlotState* held = nullptr;
   {
     const MutexLock lock(&impl_->mutex);
-    Status status = impl_->Find(slot, &held);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(impl_->Find(slot, &held));
   }
   // Nobody else uses the slot now, and while it holds a page, what it holds of it does not change.
   size_t count = 0;
@@ -608,8 +602,7 @@ Status StateArena::Take(Slot slot, State* state) const try {
       const Page* const page =
           impl_->fields[f].grows ? field.pages[done / kStatePageRows] : field.row;
       const int here = std::min(rows[f] - done, kStatePageRows);
-      Status status = impl_->memory->CopyOut(to, page->data, here * width);
-      if (!status.ok()) return status;
+      SRU_RETURN_IF_ERROR(impl_->memory->CopyOut(to, page->data, here * width));
       to += here * width;
       done += here;
     }
@@ -658,13 +651,11 @@ Status StateArena::Put(Slot slot, const State& state) try {
   Impl::SlotState* held = nullptr;
   {
     const MutexLock lock(&impl_->mutex);
-    Status status = impl_->Find(slot, &held);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(impl_->Find(slot, &held));
     for (size_t f = 0; f < num_fields; ++f) {
       impl_->needed[f] = impl_->fields[f].grows ? PagesOf(state.rows[f]) : state.rows[f];
     }
-    status = impl_->ReserveNeeded();
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(impl_->ReserveNeeded());
     for (size_t f = 0; f < num_fields; ++f) {
       PagePool& pool = impl_->pools[f];
       if (!impl_->fields[f].grows) {
@@ -750,8 +741,7 @@ Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count,
     for (int i = 0; i < count; ++i) {
       if (slots[i] == kNoSlot) continue;
       Impl::SlotState* slot = nullptr;
-      Status status = impl_->FindOnce(slots[i], call, &slot);
-      if (!status.ok()) return status;
+      SRU_RETURN_IF_ERROR(impl_->FindOnce(slots[i], call, &slot));
       if (rows_added != nullptr) r.rows_added[i] = rows_added[i];
       if (r.rows_added[i] < 0) {
         return InvalidArgument("a run adds " + std::to_string(r.rows_added[i]) +
@@ -791,8 +781,7 @@ Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count,
     }
     r.copies.reserve(num_copies);
     r.slots.reserve(count);
-    Status status = impl_->ReserveNeeded();
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(impl_->ReserveNeeded());
 
     // Nothing fails from here on.
     r.slots.assign(slots, slots + count);
@@ -839,8 +828,7 @@ Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count,
     }
   }
   for (const Run::Impl::PageCopy& copy : r.copies) {
-    Status status = impl_->memory->CopyWithin(copy.to, copy.from, copy.count);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(impl_->memory->CopyWithin(copy.to, copy.from, copy.count));
   }
   *run = std::move(ending);
   return OkStatus();

@@ -12,8 +12,7 @@ Status ArrangedStack::Create(const StackSpec& spec, const BackendOptions& hardwa
                              const std::string& arrangement, const WorkspaceLimits& limits,
                              std::unique_ptr<ArrangedStack>* arranged) {
   cpu::CpuIsa isa;
-  const Status status = ChooseTiles(hardware, &isa);
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(ChooseTiles(hardware, &isa));
   cpu::TileArrangement parsed;
   if (!cpu::ParseTileArrangement(isa.tiles->unit, arrangement, &parsed)) {
     return InvalidArgument("arrangement: '" + arrangement + "' is none of cpu_isa " + isa.name +

@@ -96,8 +96,7 @@ Status Measure(const LayerBenchOptions& o, LayerBenchResult* result) {
 
 Status ArrangementNames(const BackendOptions& hardware, std::vector<std::string>* names) {
   cpu::CpuIsa isa;
-  Status status = ChooseTiles(hardware, &isa);
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(ChooseTiles(hardware, &isa));
   for (const cpu::TileArrangement& arrangement : cpu::AllTileArrangements(isa.tiles->unit)) {
     names->push_back(cpu::TileArrangementName(arrangement));
   }
@@ -105,8 +104,7 @@ Status ArrangementNames(const BackendOptions& hardware, std::vector<std::string>
 }
 
 Status RunLayerBench(const LayerBenchOptions& options, LayerBenchResult* result) {
-  const Status status = Check(options);
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(Check(options));
   try {
     return Measure(options, result);
   } catch (const std::exception& e) {

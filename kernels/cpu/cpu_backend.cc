@@ -161,8 +161,7 @@ Status CreateCpuBackend(const BackendOptions& options, std::unique_ptr<Backend>*
                            ", found " + std::to_string(options.cpu_threads));
   }
   CpuIsa isa;
-  const Status status = ChooseCpuIsa(options.cpu_isa, &isa);
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(ChooseCpuIsa(options.cpu_isa, &isa));
   return CatchErrors("starting threads", [&] {
     const int cores = AvailableCores();
     const int threads = options.cpu_threads > 0 ? options.cpu_threads : cores;

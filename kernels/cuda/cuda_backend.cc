@@ -195,14 +195,13 @@ class CudaExecutable : public Executable {
 
   Status Run(const RaggedBatch& batch, const SequenceOutput* outputs,
              Workspace& workspace) const override {
-    Status status = ValidateBatch(stack_->spec, workspace.limits(), batch, outputs);
-    if (!status.ok() || batch.num_sequences == 0) return status;
+    SRU_RETURN_IF_ERROR(ValidateBatch(stack_->spec, workspace.limits(), batch, outputs));
+    if (batch.num_sequences == 0) return OkStatus();
     auto& ws = static_cast<CudaWorkspace&>(workspace);
     if (ws.gpu().lost()) return ws.gpu().LostError();
     BatchRun run(*stack_, batch, outputs, ws);
     // Also after an error: the staging memory must be free for the next batch.
-    status = ws.gpu().ObserveRun(FinishWork(*ws.stream, Enqueue(run, ws)));
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(ws.gpu().ObserveRun(FinishWork(*ws.stream, Enqueue(run, ws))));
     run.ReadResults();
     return OkStatus();
   }
@@ -223,17 +222,13 @@ class CudaExecutable : public Executable {
                             run.bucket(), ws);
     };
     Graph* graph = nullptr;
-    Status status = ws.graphs.Prepare(run.bucket(), *ws.stream, enqueue, &graph);
-    if (status.ok()) {
-      status = ws.stream->CopyToDevice(ws.input.data(), ws.host_input.data(), bytes);
-    }
-    if (status.ok()) status = graph != nullptr ? ws.stream->Launch(*graph) : enqueue();
-    if (status.ok() && run.num_token_rows() > 0) {
-      const ResultRows& rows = ws.token_vectors;
-      status = ws.stream->CopyToHost(rows.host.data(), rows.device.data(),
-                                     run.num_token_rows() * rows.row_values * sizeof(float));
-    }
-    return status;
+    SRU_RETURN_IF_ERROR(ws.graphs.Prepare(run.bucket(), *ws.stream, enqueue, &graph));
+    SRU_RETURN_IF_ERROR(ws.stream->CopyToDevice(ws.input.data(), ws.host_input.data(), bytes));
+    SRU_RETURN_IF_ERROR(graph != nullptr ? ws.stream->Launch(*graph) : enqueue());
+    if (run.num_token_rows() == 0) return OkStatus();
+    const ResultRows& rows = ws.token_vectors;
+    return ws.stream->CopyToHost(rows.host.data(), rows.device.data(),
+                                 run.num_token_rows() * rows.row_values * sizeof(float));
   }
 
   const std::unique_ptr<PackedStack> stack_;
@@ -270,19 +265,17 @@ class CudaBackend : public Backend {
 
   Status Compile(const StackSpec& spec, const CompileOptions& options,
                  std::unique_ptr<Executable>* executable) override {
-    Status status = Validate(spec);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(Validate(spec));
     if (!HasStorageType(options.dtype)) return UnsupportedDataType(name(), options.dtype);
     try {
       auto stack = std::make_unique<PackedStack>(spec, PackOptionsOf(options), options.weights);
       std::vector<DeviceState> states;
-      status = PrepareDevices(
+      SRU_RETURN_IF_ERROR(PrepareDevices(
           gpus_,
           [&](const std::shared_ptr<Gpu>& gpu, DeviceState* state) {
             return Prepare(*stack, gpu, state);
           },
-          &states);
-      if (!status.ok()) return status;
+          &states));
       stack->ReleaseHostCopy();
       *executable = std::make_unique<CudaExecutable>(std::move(stack), std::move(states));
       return OkStatus();
@@ -310,8 +303,7 @@ class CudaBackend : public Backend {
   Status Prepare(const PackedStack& stack, const std::shared_ptr<Gpu>& gpu,
                  DeviceState* state) const {
     std::unique_ptr<Stream> stream;
-    Status status = gpu->device().CreateStream(nullptr, &stream);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(gpu->device().CreateStream(nullptr, &stream));
     return StackOnDevice::Create(stack, gpu, *stream, token_table_bytes_, &state->stack);
   }
 

@@ -101,18 +101,13 @@ class CudaStream : public Stream {
         supports_dependent_launch_(supports_dependent_launch) {}
 
   Status Create(const CublasLt& library, void* product_workspace, size_t product_workspace_bytes) {
-    Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
-    if (status.ok()) {
-      status = Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
-                     "cudaStreamCreateWithFlags");
-    }
-    if (status.ok()) {
-      // A thread that waits for it, and no longer polls, sleeps until the device's interrupt.
-      status =
-          Check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming | cudaEventBlockingSync),
-                "cudaEventCreateWithFlags");
-    }
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(Check(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    SRU_RETURN_IF_ERROR(Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+                              "cudaStreamCreateWithFlags"));
+    // A thread that waits for it, and no longer polls, sleeps until the device's interrupt.
+    SRU_RETURN_IF_ERROR(
+        Check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming | cudaEventBlockingSync),
+              "cudaEventCreateWithFlags"));
     return ProductRunner::Create(library, product_workspace, product_workspace_bytes, &products_);
   }
 
@@ -175,20 +170,17 @@ class CudaStream : public Stream {
 
   Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
                   const void* x, const void* weights, void* y) override {
-    Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(Check(cudaSetDevice(ordinal_), "cudaSetDevice"));
     // The library does not say whether the device has failed; FinishWork() finds out.
     return products_->Run(shape, algorithm, rows, x, weights, y, stream_);
   }
 
   Status Record(const std::function<Status()>& enqueue, std::unique_ptr<Graph>* graph) override {
-    Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(Check(cudaSetDevice(ordinal_), "cudaSetDevice"));
     // Thread-local: other instances allocate and launch meanwhile.
-    status = Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
-                   "cudaStreamBeginCapture");
-    if (!status.ok()) return status;
-    status = enqueue();
+    SRU_RETURN_IF_ERROR(Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+                              "cudaStreamBeginCapture"));
+    Status status = enqueue();
     cudaGraph_t recorded = nullptr;
     const Status ended = Check(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture");
     if (status.ok()) status = ended;
@@ -211,8 +203,7 @@ class CudaStream : public Stream {
   void* native_handle() override { return stream_; }
 
   Status Wait() override {
-    Status status = Run("cudaEventRecord", [&] { return cudaEventRecord(done_, stream_); });
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(Run("cudaEventRecord", [&] { return cudaEventRecord(done_, stream_); }));
     if (PollUntilDone()) return OkStatus();
     return Check(cudaEventSynchronize(done_), "waiting for the device");
   }
@@ -268,37 +259,32 @@ class CudaDevice : public Device {
 
   Status Open() {
     // A thread that waits for this device gives up its processor.
-    Status status =
+    SRU_RETURN_IF_ERROR(
         Check(cudaInitDevice(ordinal_, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid),
-              "cudaInitDevice");
-    if (status.ok()) {
-      status = Check(cudaGetDeviceProperties(&properties_, ordinal_), "cudaGetDeviceProperties");
-    }
-    if (status.ok() && properties_.major < kMinComputeCapability) {
+              "cudaInitDevice"));
+    SRU_RETURN_IF_ERROR(
+        Check(cudaGetDeviceProperties(&properties_, ordinal_), "cudaGetDeviceProperties"));
+    if (properties_.major < kMinComputeCapability) {
       return Status(StatusCode::kUnavailable,
                     "device " + std::to_string(ordinal_) + " (" + properties_.name +
                         "): expected compute capability " + std::to_string(kMinComputeCapability) +
                         ".0 or newer, found " + std::to_string(properties_.major) + "." +
                         std::to_string(properties_.minor));
     }
-    if (status.ok()) {
-      int driver_version = 0;
-      status = Check(cudaDriverGetVersion(&driver_version), "cudaDriverGetVersion");
-      supports_dependent_launch_ = SupportsDependentLaunch(properties_.major, driver_version);
-    }
-    if (status.ok()) {
-      const MutexLock lock(&mutex_);
-      auto stream = NewStream();
-      status =
-          stream->Create(library_, nullptr, product_workspace_bytes());  // makes the device current
-      if (status.ok()) status = Check(LoadScanKernels(), "loading the scan kernels");
-      if (status.ok()) status = Check(LoadRowKernels(), "loading the row kernels");
-      if (status.ok()) status = Check(LoadFusedKernels(), "loading the fused kernels");
-      if (status.ok()) status = Check(LoadOperationKernels(), "loading the operations' kernels");
-      if (status.ok()) status = Check(cudaMalloc(&probed_, kProbedBytes), "cudaMalloc");
-      if (status.ok()) own_stream_ = std::move(stream);
-    }
-    return status;
+    int driver_version = 0;
+    SRU_RETURN_IF_ERROR(Check(cudaDriverGetVersion(&driver_version), "cudaDriverGetVersion"));
+    supports_dependent_launch_ = SupportsDependentLaunch(properties_.major, driver_version);
+    const MutexLock lock(&mutex_);
+    auto stream = NewStream();
+    // Makes the device current.
+    SRU_RETURN_IF_ERROR(stream->Create(library_, nullptr, product_workspace_bytes()));
+    SRU_RETURN_IF_ERROR(Check(LoadScanKernels(), "loading the scan kernels"));
+    SRU_RETURN_IF_ERROR(Check(LoadRowKernels(), "loading the row kernels"));
+    SRU_RETURN_IF_ERROR(Check(LoadFusedKernels(), "loading the fused kernels"));
+    SRU_RETURN_IF_ERROR(Check(LoadOperationKernels(), "loading the operations' kernels"));
+    SRU_RETURN_IF_ERROR(Check(cudaMalloc(&probed_, kProbedBytes), "cudaMalloc"));
+    own_stream_ = std::move(stream);
+    return OkStatus();
   }
 
   int ordinal() const override { return ordinal_; }
@@ -354,8 +340,7 @@ class CudaDevice : public Device {
   Status ProductCandidates(const ProductShape& shape, int rows, size_t max_count,
                            std::vector<ProductAlgorithm>* candidates) override {
     const MutexLock lock(&mutex_);
-    Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(Check(cudaSetDevice(ordinal_), "cudaSetDevice"));
     return own_stream_->products().Candidates(shape, rows, max_count, candidates);
   }
 
@@ -409,10 +394,9 @@ class CudaDriver : public Driver {
 
   Status Open(int ordinal, std::unique_ptr<Device>* device) override {
     const CublasLt* library = nullptr;
-    Status status = LoadCublasLt(&library);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(LoadCublasLt(&library));
     auto opened = std::make_unique<CudaDevice>(ordinal, *library);
-    status = opened->Open();
+    Status status = opened->Open();
     if (status.ok()) *device = std::move(opened);
     return status;
   }

@@ -46,8 +46,7 @@ class ReferenceExecutable : public Executable {
 
   Status Run(const RaggedBatch& batch, const SequenceOutput* outputs,
              Workspace& workspace) const override {
-    Status status = ValidateBatch(spec_, workspace.limits(), batch, outputs);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(ValidateBatch(spec_, workspace.limits(), batch, outputs));
     for (int b = 0; b < batch.num_sequences; ++b) RunSequence(batch, b, outputs[b]);
     return OkStatus();
   }
@@ -111,8 +110,7 @@ class ReferenceBackend : public Backend {
 
   Status Compile(const StackSpec& spec, const CompileOptions& options,
                  std::unique_ptr<Executable>* executable) override {
-    Status status = Validate(spec);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(Validate(spec));
     if (!Storage::Has(options.dtype)) return UnsupportedDataType(name(), options.dtype);
     try {
       *executable = std::make_unique<ReferenceExecutable>(spec, options, Storage(options.dtype));

@@ -70,8 +70,7 @@ class Evaluation {
         users_(BatchUsers(program, batch, outputs)) {}
 
   Status Run() {
-    Status status = BeginRuns();
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(BeginRuns());
     for (size_t i = 0; i < program_.operations.size(); ++i) {
       current_ = static_cast<ValueId>(i);
       values_.emplace_back(0, 0);
@@ -110,12 +109,11 @@ class Evaluation {
       for (size_t f = 0; f < program_.fields.size(); ++f) {
         if (shape_.field_axes[f] == axis) written.push_back(static_cast<FieldId>(f));
       }
-      Status status = batch_.arena->BeginRun(given.slots, rows_added.data(), given.num_sequences,
-                                             written, &states_[i].run);
-      if (!status.ok()) return status;
+      SRU_RETURN_IF_ERROR(batch_.arena->BeginRun(given.slots, rows_added.data(),
+                                                 given.num_sequences, written, &states_[i].run));
       states_[i].has_slots = true;
-      status = ValidateStates(program_, shape_, limits_, batch_, outputs_, axis, states_[i].run);
-      if (!status.ok()) return status;
+      SRU_RETURN_IF_ERROR(
+          ValidateStates(program_, shape_, limits_, batch_, outputs_, axis, states_[i].run));
     }
     return OkStatus();
   }
@@ -535,8 +533,7 @@ class Executable : public ProgramExecutable {
 
   Status Run(const ProgramBatch& batch, const OutputBatch* outputs,
              ProgramWorkspace& workspace) const override {
-    Status status = ValidateBatch(program_, shape_, workspace.limits(), batch, outputs);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(ValidateBatch(program_, shape_, workspace.limits(), batch, outputs));
     return Evaluation(program_, shape_, storage_, workspace.limits(), batch, outputs).Run();
   }
 
@@ -554,8 +551,7 @@ class Executable : public ProgramExecutable {
 Status CompileProgram(const Program& program, const CompileOptions& options, const Storage& storage,
                       std::unique_ptr<ProgramExecutable>* executable) {
   ProgramShape shape;
-  Status status = Validate(program, &shape);
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(Validate(program, &shape));
   try {
     *executable = std::make_unique<Executable>(program, std::move(shape), options, storage);
   } catch (const std::bad_alloc&) {

@@ -148,10 +148,9 @@ class CpuProgramExecutable : public ProgramExecutable {
 
   Status CreateWorkspace(const ProgramLimits& limits,
                          std::unique_ptr<ProgramWorkspace>* workspace) const override {
-    Status status = ValidateLimits(packed_->program, limits);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(ValidateLimits(packed_->program, limits));
     Status created;
-    status = CatchErrors("making a workspace", [&] {
+    Status status = CatchErrors("making a workspace", [&] {
       created = CpuProgramWorkspace::Create(*packed_, limits, parallel_->threads(), workspace);
     });
     return status.ok() ? created : status;
@@ -166,12 +165,11 @@ class CpuProgramExecutable : public ProgramExecutable {
 
   Status Run(const ProgramBatch& batch, const OutputBatch* outputs,
              ProgramWorkspace& workspace) const override {
-    Status status =
-        ValidateBatch(packed_->program, packed_->shape, workspace.limits(), batch, outputs);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(
+        ValidateBatch(packed_->program, packed_->shape, workspace.limits(), batch, outputs));
     UseOneThread();
     Status run;
-    status = CatchErrors("running a batch", [&] {
+    Status status = CatchErrors("running a batch", [&] {
       run = RunProgram(*packed_, batch, outputs, static_cast<CpuProgramWorkspace&>(workspace),
                        *parallel_);
     });
@@ -218,8 +216,7 @@ Status PackProgram(const Program& program, ProgramShape shape, const Arithmetic&
   }
   Packer packer(program, packed->shape, arithmetic, source, compile_stack);
   for (size_t i = 0; i < program.operations.size(); ++i) {
-    Status status = packer.Pack(static_cast<ValueId>(i), &packed->operations[i]);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(packer.Pack(static_cast<ValueId>(i), &packed->operations[i]));
   }
   return OkStatus();
 }
@@ -265,8 +262,7 @@ Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLim
       stack_limits.max_sequences = axis.max_sequences;
       stack_limits.states = std::get<ops::Stack>(program.operations[i]).state != kNone;
       stack_limits.turn = limits.turn;
-      Status status = operation.stack->CreateWorkspace(stack_limits, &made->stacks[i]);
-      if (!status.ok()) return status;
+      SRU_RETURN_IF_ERROR(operation.stack->CreateWorkspace(stack_limits, &made->stacks[i]));
     }
   }
 
@@ -347,10 +343,9 @@ Status CompileProgram(const Program& program, const Arithmetic& arithmetic, Weig
                       const CompileStack& compile_stack, std::shared_ptr<ParallelRunner> parallel,
                       std::unique_ptr<ProgramExecutable>* executable) {
   ProgramShape shape;
-  Status status = Validate(program, &shape);
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(Validate(program, &shape));
   Status packing;
-  status = CatchErrors("packing weights", [&] {
+  Status status = CatchErrors("packing weights", [&] {
     auto packed = std::make_unique<PackedProgram>();
     packing =
         PackProgram(program, std::move(shape), arithmetic, source, compile_stack, packed.get());

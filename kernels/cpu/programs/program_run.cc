@@ -101,12 +101,10 @@ class ProgramRun {
       if (packed_.IsSequenceAxis(axis) || !HasSlots(axis)) continue;
       const AxisRows rows = Rows(axis);
       for (int b = 0; b < rows.num_sequences; ++b) ws_.rows_added[b] = rows.Length(b);
-      Status status = batch_.arena->BeginRun(batch_.axes[i].slots, ws_.rows_added.data(),
-                                             rows.num_sequences, ws_.written[i], &ws_.runs[i]);
-      if (!status.ok()) return status;
-      status = ValidateStates(program_, packed_.shape, ws_.limits(), batch_, outputs_, axis,
-                              ws_.runs[i]);
-      if (!status.ok()) return status;
+      SRU_RETURN_IF_ERROR(batch_.arena->BeginRun(batch_.axes[i].slots, ws_.rows_added.data(),
+                                                 rows.num_sequences, ws_.written[i], &ws_.runs[i]));
+      SRU_RETURN_IF_ERROR(ValidateStates(program_, packed_.shape, ws_.limits(), batch_, outputs_,
+                                         axis, ws_.runs[i]));
     }
     return OkStatus();
   }

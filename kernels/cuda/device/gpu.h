@@ -98,8 +98,7 @@ class Buffer {
   static Status Create(std::shared_ptr<Gpu> gpu, size_t bytes, Buffer* buffer) {
     Buffer created;
     if (bytes > 0) {
-      Status status = ((*gpu).*kAllocate)(bytes, &created.data_);
-      if (!status.ok()) return status;
+      SRU_RETURN_IF_ERROR(((*gpu).*kAllocate)(bytes, &created.data_));
       created.bytes_ = bytes;
       created.gpu_ = std::move(gpu);
     }
@@ -137,13 +136,12 @@ class GpuStream {
  public:
   static Status Create(const std::shared_ptr<Gpu>& gpu, GpuStream* stream) {
     const size_t bytes = gpu->device().product_workspace_bytes();
-    Status status = DeviceBuffer::Create(gpu, bytes, &stream->product_workspace_);
-    if (!status.ok()) return status;
-    status = gpu->device().CreateStream(stream->product_workspace_.data(), &stream->stream_);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu, bytes, &stream->product_workspace_));
+    SRU_RETURN_IF_ERROR(
+        gpu->device().CreateStream(stream->product_workspace_.data(), &stream->stream_));
     stream->stream_->set_poll(gpu->poll());
     stream->stream_->set_dependent_launch(gpu->dependent_launch());
-    return status;
+    return OkStatus();
   }
 
   // A buffer whose memory has been written once, on this stream, which is idle afterwards. `size` is

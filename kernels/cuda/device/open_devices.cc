@@ -96,15 +96,13 @@ Status OpenDevices(Driver* driver, const std::vector<int>& ordinals,
     return Unavailable("no GPU has compute capability " + std::to_string(kMinComputeCapability) +
                        ".0 or newer");
   }
-  Status status = CheckOrdinals(chosen, count);
-  if (!status.ok()) return status;
-  status = driver->LoadLibraries();
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(CheckOrdinals(chosen, count));
+  SRU_RETURN_IF_ERROR(driver->LoadLibraries());
   std::vector<std::unique_ptr<Device>> opened;
   std::vector<std::string> failures;
   for (const int ordinal : chosen) {
     std::unique_ptr<Device> device;
-    status = driver->Open(ordinal, &device);
+    const Status status = driver->Open(ordinal, &device);
     if (status.ok()) {
       opened.push_back(std::move(device));
     } else if (!ordinals.empty()) {

@@ -98,25 +98,19 @@ Status ProductRunner::Candidates(const ProductShape& shape, int rows, size_t max
                                  std::vector<ProductAlgorithm>* candidates) {
   candidates->clear();
   Description description(library_);
-  Status status = Check(description.Fill(library_, shape, rows), "describing a product");
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(Check(description.Fill(library_, shape, rows), "describing a product"));
   Owned<cublasLtMatmulPreference_t, &CublasLt::MatmulPreferenceDestroy> preference(library_);
   const uint64_t workspace_bytes = workspace_bytes_;
   const uint32_t no_reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
-  status = Check(library_.MatmulPreferenceCreate(preference.address()), "preference");
-  if (status.ok()) {
-    status = Check(library_.MatmulPreferenceSetAttribute(preference.get(),
-                                                         CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                         &workspace_bytes, sizeof(workspace_bytes)),
-                   "preference of the workspace");
-  }
-  if (status.ok()) {
-    status = Check(library_.MatmulPreferenceSetAttribute(preference.get(),
-                                                         CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                                         &no_reduction, sizeof(no_reduction)),
-                   "preference of the reduction");
-  }
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(Check(library_.MatmulPreferenceCreate(preference.address()), "preference"));
+  SRU_RETURN_IF_ERROR(Check(library_.MatmulPreferenceSetAttribute(
+                                preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                &workspace_bytes, sizeof(workspace_bytes)),
+                            "preference of the workspace"));
+  SRU_RETURN_IF_ERROR(Check(library_.MatmulPreferenceSetAttribute(
+                                preference.get(), CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                &no_reduction, sizeof(no_reduction)),
+                            "preference of the reduction"));
   std::vector<cublasLtMatmulHeuristicResult_t> results(max_count);
   int count = 0;
   const cublasStatus_t found = library_.MatmulAlgoGetHeuristic(
@@ -124,8 +118,7 @@ Status ProductRunner::Candidates(const ProductShape& shape, int rows, size_t max
       description.y.get(), description.y.get(), preference.get(), static_cast<int>(max_count),
       results.data(), &count);
   if (found == CUBLAS_STATUS_NOT_SUPPORTED) return OkStatus();  // no candidate
-  status = Check(found, "cublasLtMatmulAlgoGetHeuristic");
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(Check(found, "cublasLtMatmulAlgoGetHeuristic"));
   for (int i = 0; i < count; ++i) {
     const cublasLtMatmulHeuristicResult_t& result = results[i];
     if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace_bytes_) {
@@ -147,8 +140,7 @@ Status ProductRunner::Candidates(const ProductShape& shape, int rows, size_t max
 Status ProductRunner::Run(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
                           const void* x, const void* weights, void* y, cudaStream_t stream) {
   Description description(library_);
-  Status status = Check(description.Fill(library_, shape, rows), "describing a product");
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(Check(description.Fill(library_, shape, rows), "describing a product"));
   cublasLtMatmulAlgo_t algo;
   std::copy(std::begin(algorithm.data), std::end(algorithm.data), algo.data);
   const float one = 1.0f;

@@ -26,14 +26,14 @@ class CudaProgram : public ProgramExecutable {
 
   Status CreateWorkspace(const ProgramLimits& limits,
                          std::unique_ptr<ProgramWorkspace>* workspace) const override {
-    Status status = ValidateLimits(packed_->program, limits);
-    if (status.ok()) status = CheckDevice("workspace", limits.device);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(ValidateLimits(packed_->program, limits));
+    SRU_RETURN_IF_ERROR(CheckDevice("workspace", limits.device));
     const ProgramOnDevice& device = devices_[limits.device];
     std::unique_ptr<CudaProgramWorkspace> created;
     const auto create = [&] {
       return device.gpu->Observe(CudaProgramWorkspace::Create(*packed_, device, limits, &created));
     };
+    Status status;
     try {
       status = create();
       for (const StackOnDevice& stack : device.stacks) {
@@ -49,20 +49,17 @@ class CudaProgram : public ProgramExecutable {
 
   Status CreateArena(const ArenaOptions& options,
                      std::unique_ptr<StateArena>* arena) const override {
-    Status status = CheckDevice("arena", options.device);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(CheckDevice("arena", options.device));
     std::unique_ptr<ArenaMemory> memory;
-    status = MakeGpuArenaMemory(devices_[options.device].gpu, &memory);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(MakeGpuArenaMemory(devices_[options.device].gpu, &memory));
     *arena = std::make_unique<StateArena>(packed_->program.fields, options, std::move(memory));
     return OkStatus();
   }
 
   Status Run(const ProgramBatch& batch, const OutputBatch* outputs,
              ProgramWorkspace& workspace) const override {
-    Status status =
-        ValidateBatch(packed_->program, packed_->shape, workspace.limits(), batch, outputs);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(
+        ValidateBatch(packed_->program, packed_->shape, workspace.limits(), batch, outputs));
     auto& ws = static_cast<CudaProgramWorkspace&>(workspace);
     if (ws.gpu().lost()) return ws.gpu().LostError();
     try {
@@ -88,11 +85,9 @@ class CudaProgram : public ProgramExecutable {
                   CudaProgramWorkspace& ws) const {
     ProgramRun run(*packed_, batch, outputs, ws);
     if (run.parts().empty()) return OkStatus();
-    Status status = run.BeginStates();
-    if (!status.ok()) return ws.gpu().Observe(status);
+    SRU_RETURN_IF_ERROR(ws.gpu().Observe(run.BeginStates()));
     // Also after an error: the staging memory and the pages must be free for others.
-    status = ws.gpu().ObserveRun(FinishWork(*ws.stream, Enqueue(run, ws)));
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(ws.gpu().ObserveRun(FinishWork(*ws.stream, Enqueue(run, ws))));
     run.ReadResults();
     run.Commit();
     return OkStatus();
@@ -113,23 +108,22 @@ class CudaProgram : public ProgramExecutable {
     const auto enqueue = [&](const ProgramBucket& bucket) {
       return EnqueueProgram(*packed_, device, bucket, ws);
     };
-    Status status;
     // All of them while the stream is idle.
     std::vector<Graph*> graphs;
     for (const ProgramRun::Part& part : run.parts()) {
-      if (!status.ok()) return status;
-      status = ws.graphs.Prepare(
-          part.bucket, *ws.stream, [&] { return enqueue(part.bucket); }, &graphs.emplace_back());
+      SRU_RETURN_IF_ERROR(ws.graphs.Prepare(
+          part.bucket, *ws.stream, [&] { return enqueue(part.bucket); }, &graphs.emplace_back()));
     }
-    for (size_t i = 0; i < graphs.size() && status.ok(); ++i) {
+    for (size_t i = 0; i < graphs.size(); ++i) {
       const ProgramRun::Part& part = run.parts()[i];
       const size_t bytes = run.WriteInput(part);
       const CudaProgramWorkspace::Staging& staging = ws.staging[part.bucket.part];
-      status = ws.stream->CopyToDevice(staging.input.data(), staging.host_input.data(), bytes);
-      if (!status.ok()) break;
-      status = graphs[i] != nullptr ? ws.stream->Launch(*graphs[i]) : enqueue(part.bucket);
+      SRU_RETURN_IF_ERROR(
+          ws.stream->CopyToDevice(staging.input.data(), staging.host_input.data(), bytes));
+      SRU_RETURN_IF_ERROR(graphs[i] != nullptr ? ws.stream->Launch(*graphs[i])
+                                               : enqueue(part.bucket));
     }
-    return status.ok() ? run.EnqueueResults() : status;
+    return run.EnqueueResults();
   }
 
   const std::unique_ptr<PackedProgram> packed_;
@@ -139,22 +133,20 @@ class CudaProgram : public ProgramExecutable {
 Status Prepare(const PackedProgram& packed, size_t token_table_bytes,
                const std::shared_ptr<Gpu>& gpu, ProgramOnDevice* device) {
   std::unique_ptr<Stream> stream;
-  Status status = gpu->device().CreateStream(nullptr, &stream);
-  if (status.ok()) status = DeviceStack::Create(packed.tensors, gpu, *stream, &device->weights);
+  SRU_RETURN_IF_ERROR(gpu->device().CreateStream(nullptr, &stream));
+  SRU_RETURN_IF_ERROR(DeviceStack::Create(packed.tensors, gpu, *stream, &device->weights));
   for (const ProductGroup& group : packed.groups) {
     std::vector<ProductPlans::Planned> products;
-    for (size_t i = 0; i < group.shapes.size() && status.ok(); ++i) {
+    for (size_t i = 0; i < group.shapes.size(); ++i) {
       products.push_back({group.shapes[i], device->weights->tensor(group.weights[i])});
     }
-    if (!status.ok()) return status;
-    status = ProductPlans::Create(products, gpu, &device->plans.emplace_back());
+    SRU_RETURN_IF_ERROR(ProductPlans::Create(products, gpu, &device->plans.emplace_back()));
   }
   for (const std::unique_ptr<PackedStack>& stack : packed.stacks) {
-    if (!status.ok()) return status;
-    status = StackOnDevice::Create(*stack, gpu, *stream, token_table_bytes,
-                                   &device->stacks.emplace_back());
+    SRU_RETURN_IF_ERROR(StackOnDevice::Create(*stack, gpu, *stream, token_table_bytes,
+                                              &device->stacks.emplace_back()));
   }
-  return status;
+  return OkStatus();
 }
 
 }  // namespace
@@ -164,18 +156,16 @@ Status CompileProgram(const Program& program, const CompileOptions& options,
                       const std::vector<std::shared_ptr<Gpu>>& gpus,
                       std::unique_ptr<ProgramExecutable>* executable) {
   ProgramShape shape;
-  Status status = Validate(program, &shape);
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(Validate(program, &shape));
   try {
     auto packed = std::make_unique<PackedProgram>(program, std::move(shape), pack, options.weights);
     std::vector<ProgramOnDevice> devices;
-    status = PrepareDevices(
+    SRU_RETURN_IF_ERROR(PrepareDevices(
         gpus,
         [&](const std::shared_ptr<Gpu>& gpu, ProgramOnDevice* device) {
           return Prepare(*packed, token_table_bytes, gpu, device);
         },
-        &devices);
-    if (!status.ok()) return status;
+        &devices));
     packed->ReleaseHostCopy();
     *executable = std::make_unique<CudaProgram>(std::move(packed), std::move(devices));
     return OkStatus();

@@ -109,13 +109,10 @@ Status ProgramRun::BeginStates() {
     for (int b = 0; b < axis.num_sequences; ++b) {
       rows_added[b] = axis.offsets[b + 1] - axis.offsets[b];
     }
-    Status status = batch_.arena->BeginRun(axis.slots, rows_added.data(), axis.num_sequences,
-                                           packed_.written_fields[a], &states_[a]);
-    if (status.ok()) {
-      status = ValidateStates(packed_.program, packed_.shape, ws_.limits(), batch_, outputs_,
-                              static_cast<AxisId>(a), states_[a]);
-    }
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(batch_.arena->BeginRun(axis.slots, rows_added.data(), axis.num_sequences,
+                                               packed_.written_fields[a], &states_[a]));
+    SRU_RETURN_IF_ERROR(ValidateStates(packed_.program, packed_.shape, ws_.limits(), batch_,
+                                       outputs_, static_cast<AxisId>(a), states_[a]));
   }
   for (const Part& part : parts_) {
     size_t pages = 0;
@@ -125,8 +122,7 @@ Status ProgramRun::BeginStates() {
         pages += states_[use.axis].pages(use.field, b).size();
       }
     }
-    Status status = ws_.ReservePages(part.bucket.part, part.layout, pages);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(ws_.ReservePages(part.bucket.part, part.layout, pages));
   }
   return OkStatus();
 }

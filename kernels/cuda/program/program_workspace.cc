@@ -207,24 +207,24 @@ const ProductChoice& CudaProgramWorkspace::Choice(const Choices& choices,
 
 Status CudaProgramWorkspace::ChooseProducts(const PackedProgram& packed,
                                             const ProgramOnDevice& device) {
-  Status status;
-  for (size_t i = 0; i < packed.groups.size() && status.ok(); ++i) {
+  for (size_t i = 0; i < packed.groups.size(); ++i) {
     const ProductGroup& group = packed.groups[i];
     Choices choices;
     choices.row_counts =
         group.predict == kNone ? row_buckets_[group.axis] : TokenBuckets(predict_chunks_[i]);
-    status = device.plans[i]->Choose(choices.row_counts, *stream, &choices.of_shapes);
+    SRU_RETURN_IF_ERROR(device.plans[i]->Choose(choices.row_counts, *stream, &choices.of_shapes));
     group_choices_.push_back(std::move(choices));
   }
-  for (size_t i = 0; i < packed.operations.size() && status.ok(); ++i) {
+  for (size_t i = 0; i < packed.operations.size(); ++i) {
     const int stack = packed.operations[i].stack;
     if (stack < 0) continue;
     Choices choices;
     choices.row_counts = row_buckets_[packed.shape.values[i].axis];
-    status = device.stacks[stack].plans->Choose(choices.row_counts, *stream, &choices.of_shapes);
+    SRU_RETURN_IF_ERROR(
+        device.stacks[stack].plans->Choose(choices.row_counts, *stream, &choices.of_shapes));
     stack_choices_.push_back(std::move(choices));  // stacks are in the order of their operations
   }
-  return status;
+  return OkStatus();
 }
 
 ProgramBucket CudaProgramWorkspace::LargestBucket(const PackedProgram& packed) const {
@@ -361,20 +361,17 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
             std::to_string(limits.axes[a].max_sequences) + " sequences of " + program.axes[a].name;
   }
   const std::shared_ptr<Gpu>& gpu = device.gpu;
-  Status status = gpu->CheckBudget(what, device_bytes);
-  if (status.ok()) status = GpuStream::Create(gpu, &ws->stream);
+  SRU_RETURN_IF_ERROR(gpu->CheckBudget(what, device_bytes));
+  SRU_RETURN_IF_ERROR(GpuStream::Create(gpu, &ws->stream));
   // Before the other memory is taken, for the trials need some of their own.
-  if (status.ok()) status = ws->ChooseProducts(packed, device);
-  if (status.ok()) {
-    status = ws->stream.CreateInitialized(gpu, on_device, &ws->device_memory_);
-  }
-  if (status.ok()) status = PinnedBuffer::Create(gpu, on_host, &ws->host_memory_);
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(ws->ChooseProducts(packed, device));
+  SRU_RETURN_IF_ERROR(ws->stream.CreateInitialized(gpu, on_device, &ws->device_memory_));
+  SRU_RETURN_IF_ERROR(PinnedBuffer::Create(gpu, on_host, &ws->host_memory_));
   on_device.Place(ws->device_memory_.data());
   on_host.Place(ws->host_memory_.data());
   ws->bytes_ = device_bytes + on_host.bytes();
   *workspace = std::move(ws);
-  return status;
+  return OkStatus();
 }
 
 Status CudaProgramWorkspace::ReservePages(int part, const ProgramLayout& layout, size_t pages) {
@@ -383,9 +380,8 @@ Status CudaProgramWorkspace::ReservePages(int part, const ProgramLayout& layout,
   const size_t bytes = of_part.bytes + 2 * pages * sizeof(float*);
   DeviceBuffer larger;
   PinnedBuffer host_larger;
-  Status status = stream.CreateInitialized(gpu_, bytes, &larger);
-  if (status.ok()) status = PinnedBuffer::Create(gpu_, bytes, &host_larger);
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(stream.CreateInitialized(gpu_, bytes, &larger));
+  SRU_RETURN_IF_ERROR(PinnedBuffer::Create(gpu_, bytes, &host_larger));
   // The arrays of the first room stay: they are part of an allocation that holds the others too.
   bytes_ += 2 * (bytes - of_part.grown.bytes());
   graphs.Clear();

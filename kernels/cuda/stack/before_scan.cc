@@ -36,8 +36,7 @@ Status BeforeScan::Prepare(const PackedLayer& layer, const void* x, void* normal
                            void* projected, const void** input) const {
   *input = x;
   if (layer.layer_norm == LayerNorm::kBefore) {
-    Status status = Normalize(layer, layer.input, x, normalized);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(Normalize(layer, layer.input, x, normalized));
     *input = normalized;
   }
   if (!layer.projection.exists()) return OkStatus();

@@ -67,23 +67,20 @@ Status CudaWorkspace::Create(const PackedStack& stack, const std::shared_ptr<Gpu
     on_host.Add(&result.result->host, bytes);
   }
   const size_t device_bytes = gpu->device().product_workspace_bytes() + on_device.bytes();
-  Status status =
-      gpu->CheckBudget("a workspace for " + std::to_string(limits.max_tokens) + " tokens and " +
-                           std::to_string(limits.max_sequences) + " sequences",
-                       device_bytes);
-  if (status.ok()) status = GpuStream::Create(gpu, &ws->stream);
+  SRU_RETURN_IF_ERROR(gpu->CheckBudget("a workspace for " + std::to_string(limits.max_tokens) +
+                                           " tokens and " + std::to_string(limits.max_sequences) +
+                                           " sequences",
+                                       device_bytes));
+  SRU_RETURN_IF_ERROR(GpuStream::Create(gpu, &ws->stream));
   // Before the other memory is taken, for the trials need some of their own.
-  if (status.ok()) status = plans.Choose(ws->token_buckets_, *ws->stream, &ws->choices_);
-  if (status.ok()) {
-    status = ws->stream.CreateInitialized(gpu, on_device, &ws->device_memory_);
-  }
-  if (status.ok()) status = PinnedBuffer::Create(gpu, on_host, &ws->host_memory_);
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(plans.Choose(ws->token_buckets_, *ws->stream, &ws->choices_));
+  SRU_RETURN_IF_ERROR(ws->stream.CreateInitialized(gpu, on_device, &ws->device_memory_));
+  SRU_RETURN_IF_ERROR(PinnedBuffer::Create(gpu, on_host, &ws->host_memory_));
   on_device.Place(ws->device_memory_.data());
   on_host.Place(ws->host_memory_.data());
   ws->bytes_ = device_bytes + on_host.bytes();
   *workspace = std::move(ws);
-  return status;
+  return OkStatus();
 }
 
 CudaWorkspace::~CudaWorkspace() {

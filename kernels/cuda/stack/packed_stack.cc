@@ -219,10 +219,9 @@ Status DeviceStack::Create(const HostTensors& tensors, const std::shared_ptr<Gpu
                            Stream& stream, std::unique_ptr<DeviceStack>* device_stack) {
   ArrayPlan plan;
   for (const std::vector<uint8_t>& tensor : tensors) plan.Add(tensor.size());
-  Status status = gpu->CheckBudget("the weights", plan.bytes());
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(gpu->CheckBudget("the weights", plan.bytes()));
   std::unique_ptr<DeviceStack> created(new DeviceStack(gpu));
-  status = DeviceBuffer::Create(gpu, plan, &created->memory_);
+  Status status = DeviceBuffer::Create(gpu, plan, &created->memory_);
   if (!status.ok()) return status;
   created->bytes_ = created->memory_.bytes();
   gpu->CountWeights(created->bytes_);

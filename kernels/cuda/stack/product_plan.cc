@@ -235,25 +235,21 @@ Status ProductPlans::Create(const std::vector<Planned>& products, const std::sha
   }
 
   GpuStream stream;
-  Status status = GpuStream::Create(gpu, &stream);
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(GpuStream::Create(gpu, &stream));
   for (Plan& plan : created->plans_) {
     Trial trial(plan.shape, plan.weights, kReferenceRows, gpu, *stream);
-    status = trial.Prepare();
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(trial.Prepare());
     std::vector<ProductAlgorithm> candidates;
-    status = gpu->device().ProductCandidates(plan.shape, kReferenceRows, kReferenceCandidates,
-                                             &candidates);
-    if (!status.ok()) return status;
+    SRU_RETURN_IF_ERROR(gpu->device().ProductCandidates(plan.shape, kReferenceRows,
+                                                        kReferenceCandidates, &candidates));
     bool found = false;
     for (const ProductAlgorithm& candidate : candidates) {
-      status = trial.Expect(candidate);
-      if (status.code() == StatusCode::kDeviceLost) return status;
-      found = status.ok();
+      const Status expected = trial.Expect(candidate);
+      if (expected.code() == StatusCode::kDeviceLost) return expected;
+      found = expected.ok();
       for (int rows : kReferenceTrials) {
         if (!found) break;
-        status = trial.Passes(candidate, rows, &found);
-        if (!status.ok()) return status;
+        SRU_RETURN_IF_ERROR(trial.Passes(candidate, rows, &found));
       }
       if (found) {
         plan.reference = candidate;
@@ -282,20 +278,18 @@ Status ProductPlans::Choose(const std::vector<int>& row_counts, Stream& stream,
                                    [&](int rows) { return tried.count(rows) > 0; });
     if (!known) {
       Trial trial(plan.shape, plan.weights, row_counts.back(), gpu_, stream);
-      Status status = trial.Prepare();
-      if (status.ok()) status = trial.Expect(plan.reference);
-      if (!status.ok()) return status;
+      SRU_RETURN_IF_ERROR(trial.Prepare());
+      SRU_RETURN_IF_ERROR(trial.Expect(plan.reference));
       for (int rows : row_counts) {
         if (tried.count(rows) > 0) continue;
         std::vector<ProductAlgorithm> candidates;
-        status = gpu_->device().ProductCandidates(plan.shape, rows, kBucketCandidates, &candidates);
-        if (!status.ok()) return status;
+        SRU_RETURN_IF_ERROR(
+            gpu_->device().ProductCandidates(plan.shape, rows, kBucketCandidates, &candidates));
         candidates.push_back(plan.reference);
         std::optional<ProductAlgorithm> passed;
         for (const ProductAlgorithm& candidate : candidates) {
           bool passes = false;
-          status = trial.Passes(candidate, rows, &passes);
-          if (!status.ok()) return status;
+          SRU_RETURN_IF_ERROR(trial.Passes(candidate, rows, &passes));
           if (passes) {
             passed = candidate;
             break;

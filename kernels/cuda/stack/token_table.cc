@@ -34,9 +34,8 @@ class TableMaker {
     for (size_t i = 0; i < ids.size(); ++i) {
       ids[i] = static_cast<int32_t>(std::min<size_t>(i, stack_.spec.vocabulary_size - 1));
     }
-    Status status = Allocate(gpu, ids.size() * sizeof(int32_t), x == nullptr);
-    if (!status.ok()) return status;
-    status = stream.CopyToDevice(header_.data(), &header, sizeof(header));
+    SRU_RETURN_IF_ERROR(Allocate(gpu, ids.size() * sizeof(int32_t), x == nullptr));
+    Status status = stream.CopyToDevice(header_.data(), &header, sizeof(header));
     if (status.ok()) {
       status = stream.CopyToDevice(ids_.data(), ids.data(), ids.size() * sizeof(int32_t));
     }
@@ -84,11 +83,10 @@ class TableMaker {
         {&normalized_, normalizes ? kChunk * InputBytes() : 0},
         {&projected_, kChunk * projected},
     };
-    Status status;
     for (const Array& array : arrays) {
-      if (status.ok()) status = DeviceBuffer::Create(gpu, array.bytes, array.buffer);
+      SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu, array.bytes, array.buffer));
     }
-    return status;
+    return OkStatus();
   }
 
   Status Multiply(Stream& stream, const PackedProduct& product, const void* x, void* y) {
