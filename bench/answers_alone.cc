@@ -1,7 +1,5 @@
 #include "bench/answers_alone.h"
 
-#include <utility>
-
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/status.h"

@@ -1,7 +1,5 @@
 // sru_bench generate: has a server write texts, and measures how fast they come.
-#include <algorithm>
 #include <iostream>
-#include <memory>
 
 #include "base/status.h"
 #include "bench/commands.h"

@@ -1,5 +1,7 @@
 #include "bench/model_timer.h"
 
+#include <random>
+
 #include "base/status.h"
 #include "models/kernel_status.h"
 

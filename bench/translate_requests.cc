@@ -1,7 +1,5 @@
 #include "bench/translate_requests.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"

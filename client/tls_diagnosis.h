@@ -4,8 +4,6 @@
 #ifndef SRU_CLIENT_TLS_DIAGNOSIS_H_
 #define SRU_CLIENT_TLS_DIAGNOSIS_H_
 
-#include <string>
-
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"

@@ -2,7 +2,6 @@
 #ifndef SRU_MODELS_DIGEST_H_
 #define SRU_MODELS_DIGEST_H_
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>

@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,5 @@
 #include "models/reader_config.h"
 
-#include <optional>
-
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "kernels/enum_names.h"

@@ -3,7 +3,6 @@
 #define SRU_MODELS_READER_CONFIG_H_
 
 #include <algorithm>
-#include <cstddef>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "models/stack_builder.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <string>
 

@@ -2,7 +2,6 @@
 #ifndef SRU_CLIENT_COMMANDS_ENCODE_STREAM_H_
 #define SRU_CLIENT_COMMANDS_ENCODE_STREAM_H_
 
-#include <cstdint>
 #include <functional>
 #include <string>
 

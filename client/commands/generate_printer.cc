@@ -1,6 +1,5 @@
 #include "client/commands/generate_printer.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <iostream>

@@ -3,7 +3,6 @@
 #define SRU_CLIENT_COMMANDS_SCORE_PRINTER_H_
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 

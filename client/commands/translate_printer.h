@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/time/time.h"
 #include "client/commands/json_output.h"

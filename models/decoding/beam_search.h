@@ -24,7 +24,6 @@
 #ifndef SRU_MODELS_DECODING_BEAM_SEARCH_H_
 #define SRU_MODELS_DECODING_BEAM_SEARCH_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 

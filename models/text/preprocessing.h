@@ -12,7 +12,6 @@
 
 #include <cstddef>
 #include <limits>
-#include <memory>
 #include <string_view>
 
 #include "absl/functional/function_ref.h"
