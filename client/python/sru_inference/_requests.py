@@ -18,11 +18,6 @@ POOLINGS = ("default", "none", "last", "max", "mean", "first")  # by number
 PRIORITIES = ("", "low", "normal", "high")
 PRECISIONS = ("float32", "float16", "bfloat16")
 LENGTH_PENALTIES = ("", "gnmt", "power", "none")
-_FORMATS = {
-    "float32": pb.OUTPUT_FORMAT_RAW_FLOAT32,
-    "float16": pb.OUTPUT_FORMAT_RAW_FLOAT16,
-    "bfloat16": pb.OUTPUT_FORMAT_RAW_BFLOAT16,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +161,8 @@ def target(model: str, version: int, priority: str) -> Dict[str, Any]:
 
 
 def output_format(precision: str) -> Any:
-    return _FORMATS[PRECISIONS[choose(PRECISIONS, precision, "precision")]]
+    choose(PRECISIONS, precision, "precision")
+    return pb.OutputFormat.Value(f"OUTPUT_FORMAT_RAW_{precision.upper()}")
 
 
 def fill_sampling(message: pb.Sampling, sampling: Union[Sampling, Mapping[str, Any]]) -> None:
@@ -182,6 +178,13 @@ def fill_sampling(message: pb.Sampling, sampling: Union[Sampling, Mapping[str, A
             message.logit_bias.update(value)
         elif value is not None:
             setattr(message, field.name, value)
+
+
+def stream_start(
+    model: str, version: int, priority: str, precision: str, normalize: bool, state: bytes
+) -> pb.EncodeStreamStart:
+    where = target(model, version, priority)
+    return pb.EncodeStreamStart(**where, output_format=output_format(precision), normalize=normalize, state=state)
 
 
 def stream_chunk(chunk: Union[Chunk, SequenceInput], index: int) -> pb.EncodeStreamRequest:

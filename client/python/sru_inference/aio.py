@@ -187,12 +187,7 @@ class Client(ClientBase):
         request_id: str = "",
     ) -> AsyncIterator[results.EncodedChunk]:
         """As Client.encode_stream()."""
-        start = pb.EncodeStreamStart(
-            **_requests.target(model, version, priority),
-            output_format=_requests.output_format(precision),
-            normalize=normalize,
-            state=state,
-        )
+        start = _requests.stream_start(model, version, priority, precision, normalize, state)
         seconds = self._connection.timeout(timeout, stream=True)
         metadata = self._connection.metadata(request_id)
         call: Any = None

@@ -292,12 +292,7 @@ class Client(ClientBase):
         state: of an earlier stream, to go on from.
         return_state: one more item at the end, without values, has the state after all chunks.
         """
-        start = pb.EncodeStreamStart(
-            **_requests.target(model, version, priority),
-            output_format=_requests.output_format(precision),
-            normalize=normalize,
-            state=state,
-        )
+        start = _requests.stream_start(model, version, priority, precision, normalize, state)
         seconds = self._connection.timeout(timeout, stream=True)
         metadata = self._connection.metadata(request_id)
 
