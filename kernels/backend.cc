@@ -59,7 +59,7 @@ Status CreateNamed(const std::string& name, const BackendOptions& options,
   for (size_t i = 1; i < names.size(); ++i) {
     expected += (i + 1 < names.size() ? ", " : " or ") + names[i];
   }
-  return InvalidArgument("backend: expected " + expected + ", found '" + name + "'");
+  return InvalidArgument("backend: expected ", expected, ", found '", name, "'");
 }
 
 }  // namespace
@@ -138,22 +138,22 @@ std::vector<std::string> BuiltBackends() {
 Status ValidateBatch(const StackSpec& spec, const WorkspaceLimits& limits, const RaggedBatch& batch,
                      const SequenceOutput* outputs) {
   if (batch.num_sequences < 0 || batch.num_sequences > limits.max_sequences) {
-    return InvalidArgument("batch: expected at most " + std::to_string(limits.max_sequences) +
-                           " sequences, found " + std::to_string(batch.num_sequences));
+    return InvalidArgument("batch: expected at most ", limits.max_sequences, " sequences, found ",
+                           batch.num_sequences);
   }
   if (batch.num_sequences == 0) return OkStatus();
   if (batch.offsets[0] != 0) {
-    return InvalidArgument("offsets[0]: expected 0, found " + std::to_string(batch.offsets[0]));
+    return InvalidArgument("offsets[0]: expected 0, found ", batch.offsets[0]);
   }
   for (int b = 0; b < batch.num_sequences; ++b) {
     if (batch.offsets[b + 1] <= batch.offsets[b]) {
-      return InvalidArgument("offsets: sequence " + std::to_string(b) + " is empty");
+      return InvalidArgument("offsets: sequence ", b, " is empty");
     }
   }
   const int tokens = batch.num_tokens();
   if (tokens > limits.max_tokens) {
-    return InvalidArgument("batch: expected at most " + std::to_string(limits.max_tokens) +
-                           " tokens, found " + std::to_string(tokens));
+    return InvalidArgument("batch: expected at most ", limits.max_tokens, " tokens, found ",
+                           tokens);
   }
   if ((batch.token_ids == nullptr) == (batch.features == nullptr)) {
     return InvalidArgument("batch: expected exactly one of token_ids and features");
@@ -165,9 +165,8 @@ Status ValidateBatch(const StackSpec& spec, const WorkspaceLimits& limits, const
     for (int t = 0; t < tokens; ++t) {
       const int32_t id = batch.token_ids[t];
       if (id < 0 || id >= spec.vocabulary_size) {
-        return InvalidArgument("token_ids[" + std::to_string(t) + "]: expected 0 to " +
-                               std::to_string(spec.vocabulary_size - 1) + ", found " +
-                               std::to_string(id));
+        return InvalidArgument("token_ids[", t, "]: expected 0 to ", spec.vocabulary_size - 1,
+                               ", found ", id);
       }
     }
   }
@@ -180,8 +179,7 @@ Status ValidateBatch(const StackSpec& spec, const WorkspaceLimits& limits, const
       return InvalidArgument("outputs: a final state is asked of a workspace without states");
     }
     if (!IsNamed<PoolingName>(out.pooling)) {
-      return InvalidArgument("outputs: no such pooling, " +
-                             std::to_string(static_cast<int>(out.pooling)));
+      return InvalidArgument("outputs: no such pooling, ", static_cast<int>(out.pooling));
     }
     if (out.wants_labels() && spec.num_labels == 0) {
       return InvalidArgument("outputs: logits are asked of a model without a classifier");

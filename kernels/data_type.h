@@ -60,7 +60,7 @@ constexpr size_t ValueBytes(DataType dtype) { return RowOf(dtype).bytes.weight; 
 // What a backend answers to a type that it does not have.
 inline Status UnsupportedDataType(const char* backend, DataType dtype) {
   const std::string name = DataTypeName(dtype);
-  return Unsupported("dtype: the " + std::string(backend) + " backend does not have " +
+  return Unsupported("dtype: the ", backend, " backend does not have ",
                      (name.empty() ? std::to_string(static_cast<int>(dtype)) : name));
 }
 

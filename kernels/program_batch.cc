@@ -27,10 +27,9 @@ Status CheckAttentionSize(const Program& program, const ProgramShape& shape,
   const OutputSpec& output = program.outputs[index];
   const int64_t values = CountAttention(program, shape, batch, output.value, run);
   if (values <= limits.max_attention_values) return OkStatus();
-  return InvalidArgument(ItemName("outputs", index, output.name) + ": expected at most " +
-                         std::to_string(limits.max_attention_values) +
-                         " values of attention (limits.max_attention_values), found " +
-                         std::to_string(values));
+  return InvalidArgument(ItemName("outputs", index, output.name), ": expected at most ",
+                         limits.max_attention_values,
+                         " values of attention (limits.max_attention_values), found ", values);
 }
 
 class BatchValidator : public OperationVisitor {
@@ -97,29 +96,26 @@ class BatchValidator : public OperationVisitor {
     const AxisBatch& axis = batch_.axes[i];
     const AxisLimits& limits = limits_.axes[i];
     if (axis.num_sequences < 0 || axis.num_sequences > limits.max_sequences) {
-      return InvalidArgument(AxisName(i) + ": expected at most " +
-                             std::to_string(limits.max_sequences) + " sequences, found " +
-                             std::to_string(axis.num_sequences));
+      return InvalidArgument(AxisName(i), ": expected at most ", limits.max_sequences,
+                             " sequences, found ", axis.num_sequences);
     }
     if (axis.num_sequences == 0) return OkStatus();
     if (axis.offsets == nullptr) {
-      return InvalidArgument(AxisName(i) + ": offsets: expected " +
-                             std::to_string(axis.num_sequences + 1) + ", found none");
+      return InvalidArgument(AxisName(i), ": offsets: expected ", axis.num_sequences + 1,
+                             ", found none");
     }
     if (axis.offsets[0] != 0) {
-      return InvalidArgument(AxisName(i) + ": offsets[0]: expected 0, found " +
-                             std::to_string(axis.offsets[0]));
+      return InvalidArgument(AxisName(i), ": offsets[0]: expected 0, found ", axis.offsets[0]);
     }
     for (int b = 0; b < axis.num_sequences; ++b) {
       if (axis.offsets[b + 1] < axis.offsets[b]) {
-        return InvalidArgument(AxisName(i) + ": offsets[" + std::to_string(b + 1) +
-                               "]: expected at least " + std::to_string(axis.offsets[b]) +
-                               ", found " + std::to_string(axis.offsets[b + 1]));
+        return InvalidArgument(AxisName(i), ": offsets[", b + 1, "]: expected at least ",
+                               axis.offsets[b], ", found ", axis.offsets[b + 1]);
       }
     }
     if (axis.num_rows() > limits.max_rows) {
-      return InvalidArgument(AxisName(i) + ": expected at most " + std::to_string(limits.max_rows) +
-                             " rows, found " + std::to_string(axis.num_rows()));
+      return InvalidArgument(AxisName(i), ": expected at most ", limits.max_rows, " rows, found ",
+                             axis.num_rows());
     }
     return OkStatus();
   }
@@ -133,30 +129,29 @@ class BatchValidator : public OperationVisitor {
         const StateArena::Slot slot = batch_.axes[i].slots[b];
         if (slot == StateArena::kNoSlot) continue;
         if (slot < 0) {
-          return InvalidArgument(SlotName(static_cast<AxisId>(i), b) +
-                                 ": expected a slot or kNoSlot, found " + std::to_string(slot));
+          return InvalidArgument(SlotName(static_cast<AxisId>(i), b),
+                                 ": expected a slot or kNoSlot, found ", slot);
         }
         slots.push_back({slot, {static_cast<AxisId>(i), b}});
       }
     }
     if (slots.empty()) return OkStatus();
     if (batch_.arena == nullptr) {
-      return InvalidArgument("arena: expected one, since " +
-                             SlotName(slots[0].second.first, slots[0].second.second) +
+      return InvalidArgument("arena: expected one, since ",
+                             SlotName(slots[0].second.first, slots[0].second.second),
                              " is set, found none");
     }
     if (batch_.arena->device() != limits_.device) {
-      return InvalidArgument("arena: expected one of device " + std::to_string(limits_.device) +
-                             ", found one of device " + std::to_string(batch_.arena->device()));
+      return InvalidArgument("arena: expected one of device ", limits_.device,
+                             ", found one of device ", batch_.arena->device());
     }
     std::sort(slots.begin(), slots.end());
     for (size_t i = 1; i < slots.size(); ++i) {
       if (slots[i].first != slots[i - 1].first) continue;
       const auto [axis, sequence] = slots[i].second;
       const auto [other_axis, other] = slots[i - 1].second;
-      return InvalidArgument(SlotName(axis, sequence) + ": expected a slot of its own, found " +
-                             std::to_string(slots[i].first) + ", which is that of " +
-                             SlotName(other_axis, other));
+      return InvalidArgument(SlotName(axis, sequence), ": expected a slot of its own, found ",
+                             slots[i].first, ", which is that of ", SlotName(other_axis, other));
     }
     return OkStatus();
   }
@@ -170,9 +165,8 @@ class BatchValidator : public OperationVisitor {
       const bool candidates = program_.outputs[i].type == OutputType::kCandidates ||
                               program_.outputs[i].type == OutputType::kPicked;
       if (candidates ? outputs_[i].values == nullptr : outputs_[i].candidates == nullptr) continue;
-      return InvalidArgument(
-          ItemName("outputs", i, program_.outputs[i].name) + ": expected " +
-          (candidates ? "candidates, found values" : "values, found candidates"));
+      return InvalidArgument(ItemName("outputs", i, program_.outputs[i].name), ": expected ",
+                             candidates ? "candidates, found values" : "values, found candidates");
     }
     return OkStatus();
   }
@@ -193,9 +187,8 @@ class BatchValidator : public OperationVisitor {
     if (input(id) != nullptr || input_size(id) == 0) return OkStatus();
     const InputType type = program_.inputs[id].type;
     const bool ids = type == InputType::kIds || type == InputType::kMap || type == InputType::kRows;
-    return InvalidArgument(InputName(id) + ": expected " + std::to_string(input_size(id)) +
-                           (ids ? " ids" : " rows") + ", since " + OperationText() +
-                           " runs, found none");
+    return InvalidArgument(InputName(id), ": expected ", input_size(id), ids ? " ids" : " rows",
+                           ", since ", OperationText(), " runs, found none");
   }
 
   // That there are adjustments for each row of the operation, or none at all.
@@ -203,9 +196,9 @@ class BatchValidator : public OperationVisitor {
     const AxisId axis = program_.inputs[id].axis;
     const int rows = num_rows(shape_.values[operation_].axis);
     if (num_sequences(axis) != 0 && num_sequences(axis) != rows) {
-      return InvalidArgument(AxisName(axis) + ": expected " + std::to_string(rows) +
-                             " sequences, one for each row of " + OperationText() +
-                             ", or none, found " + std::to_string(num_sequences(axis)));
+      return InvalidArgument(AxisName(axis), ": expected ", rows,
+                             " sequences, one for each row of ", OperationText(),
+                             ", or none, found ", num_sequences(axis));
     }
     return OkStatus();
   }
@@ -216,8 +209,8 @@ class BatchValidator : public OperationVisitor {
     const AxisBatch& given = batch_.axes[axis];
     for (int b = 0; b < given.num_sequences; ++b) {
       if (given.slots != nullptr && given.slots[b] != StateArena::kNoSlot) continue;
-      return InvalidArgument(SlotName(axis, b) + ": expected a slot, since " + OperationText() +
-                             " uses " + ItemName("fields", field, program_.fields[field].name) +
+      return InvalidArgument(SlotName(axis, b), ": expected a slot, since ", OperationText(),
+                             " uses ", ItemName("fields", field, program_.fields[field].name),
                              ", which grows, found none");
     }
     return OkStatus();
@@ -261,10 +254,11 @@ class BatchValidator : public OperationVisitor {
   }
 
   // Of a member of one value of an input.
+  template <typename Found>
   Status MemberError(InputId id, int row, const char* member, const std::string& expected,
-                     const std::string& found) const {
-    return InvalidArgument(InputName(id) + "[" + std::to_string(row) + "]." + member +
-                           ": expected " + expected + ", found " + found);
+                     const Found& found) const {
+    return InvalidArgument(InputName(id), "[", row, "].", member, ": expected ", expected,
+                           ", found ", found);
   }
 
   Status CheckSampling(InputId id) const {
@@ -272,17 +266,16 @@ class BatchValidator : public OperationVisitor {
     for (int t = 0; t < input_size(id); ++t) {
       const Sampling& s = sampling[t];
       if (!(std::isfinite(s.temperature) && s.temperature >= 0)) {
-        return MemberError(id, t, "temperature", "a number that is not negative",
-                           std::to_string(s.temperature));
+        return MemberError(id, t, "temperature", "a number that is not negative", s.temperature);
       }
       if (s.temperature == 0) continue;
       if (s.top_k < 0) {
-        return MemberError(id, t, "top_k", "at least 0", std::to_string(s.top_k));
+        return MemberError(id, t, "top_k", "at least 0", s.top_k);
       }
       for (const auto& [member, value] :
            {std::pair{"top_p", s.top_p}, std::pair{"min_p", s.min_p}}) {
         if (value >= 0 && value <= 1) continue;
-        return MemberError(id, t, member, "0 to 1", std::to_string(value));
+        return MemberError(id, t, member, "0 to 1", value);
       }
     }
     return OkStatus();
@@ -297,20 +290,19 @@ class BatchValidator : public OperationVisitor {
       for (int t = axis.offsets[b]; t < axis.offsets[b + 1]; ++t) {
         const Adjustment& a = adjustments[t];
         if (a.id < 0 || a.id >= limit) {
-          return MemberError(id, t, "id", "0 to " + std::to_string(limit - 1),
-                             std::to_string(a.id));
+          return MemberError(id, t, "id", "0 to " + std::to_string(limit - 1), a.id);
         }
         if (a.id < least) {
           return MemberError(id, t, "id",
                              "more than that before it in sequence " + std::to_string(b) + ", " +
                                  std::to_string(least - 1),
-                             std::to_string(a.id));
+                             a.id);
         }
         if (!(std::isfinite(a.scale) && a.scale > 0)) {
-          return MemberError(id, t, "scale", "a positive number", std::to_string(a.scale));
+          return MemberError(id, t, "scale", "a positive number", a.scale);
         }
         if (!(std::isfinite(a.add) || a.add == -std::numeric_limits<float>::infinity())) {
-          return MemberError(id, t, "add", "a number or -infinity", std::to_string(a.add));
+          return MemberError(id, t, "add", "a number or -infinity", a.add);
         }
         least = a.id + 1;
       }
@@ -331,8 +323,7 @@ class BatchValidator : public OperationVisitor {
                    (spec.type == InputType::kMap ? " sequences" : " rows") + " of " +
                    AxisName(spec.target);
       }
-      return InvalidArgument(InputName(id) + "[" + std::to_string(i) + "]: expected " + expected +
-                             ", found " + std::to_string(ids[i]));
+      return InvalidArgument(InputName(id), "[", i, "]: expected ", expected, ", found ", ids[i]);
     }
     return OkStatus();
   }
@@ -352,21 +343,21 @@ class BatchValidator : public OperationVisitor {
 
 Status ValidateLimits(const Program& program, const ProgramLimits& limits) {
   if (limits.axes.size() != program.axes.size()) {
-    return InvalidArgument("limits.axes: expected " + std::to_string(program.axes.size()) +
-                           ", found " + std::to_string(limits.axes.size()));
+    return InvalidArgument("limits.axes: expected ", program.axes.size(), ", found ",
+                           limits.axes.size());
   }
   for (size_t i = 0; i < program.axes.size(); ++i) {
     if (program.axes[i].sequences_of != kNone) continue;
     for (const auto& [field, value] : {std::pair{"max_rows", limits.axes[i].max_rows},
                                        std::pair{"max_sequences", limits.axes[i].max_sequences}}) {
       if (value >= 0) continue;
-      return InvalidArgument("limits." + ItemName("axes", i, program.axes[i].name) + "." + field +
-                             ": expected at least 0, found " + std::to_string(value));
+      return InvalidArgument("limits.", ItemName("axes", i, program.axes[i].name), ".", field,
+                             ": expected at least 0, found ", value);
     }
   }
   if (limits.max_attention_values < 0) {
-    return InvalidArgument("limits.max_attention_values: expected at least 0, found " +
-                           std::to_string(limits.max_attention_values));
+    return InvalidArgument("limits.max_attention_values: expected at least 0, found ",
+                           limits.max_attention_values);
   }
   return OkStatus();
 }
@@ -387,8 +378,7 @@ uint64_t BatchUsers(const Program& program, const ProgramBatch& batch, const Out
 Status ValidateBatch(const Program& program, const ProgramShape& shape, const ProgramLimits& limits,
                      const ProgramBatch& batch, const OutputBatch* outputs) {
   if (batch.axes == nullptr && !program.axes.empty()) {
-    return InvalidArgument("axes: expected " + std::to_string(program.axes.size()) +
-                           ", found none");
+    return InvalidArgument("axes: expected ", program.axes.size(), ", found none");
   }
   return BatchValidator(program, shape, limits, batch, outputs).Run();
 }
@@ -435,11 +425,9 @@ Status ValidateStates(const Program& program, const ProgramShape& shape,
       const auto field = [&](FieldId id) {
         return ItemName("fields", id, program.fields[id].name);
       };
-      return InvalidArgument(ItemName("axes", axis, program.axes[axis].name) + ": slots[" +
-                             std::to_string(b) + "]: expected as many rows of " +
-                             field(attend->value_field) + " as of " + field(attend->key_field) +
-                             ", which has " + std::to_string(keys) + ", found " +
-                             std::to_string(values));
+      return InvalidArgument(ItemName("axes", axis, program.axes[axis].name), ": slots[", b,
+                             "]: expected as many rows of ", field(attend->value_field), " as of ",
+                             field(attend->key_field), ", which has ", keys, ", found ", values);
     }
   }
   for (size_t i = 0; i < program.outputs.size(); ++i) {

@@ -45,16 +45,15 @@ class Validator : public ProgramVisitor {
 
  private:
   // Of what where_ names.
-  Status Error(const std::string& field, const std::string& expected,
-               const std::string& found) const {
-    return InvalidArgument(where_ + ": " + field + ": expected " + expected + ", found " + found);
+  template <typename Found>
+  Status Error(const std::string& field, const std::string& expected, const Found& found) const {
+    return InvalidArgument(where_, ": ", field, ": expected ", expected, ", found ", found);
   }
 
   Status CheckRange(const std::string& field, int64_t value, int64_t low, int64_t high) const {
     if (value >= low && value <= high) return OkStatus();
     const std::string from = std::to_string(low);
-    return Error(field, low == high ? from : from + " to " + std::to_string(high),
-                 std::to_string(value));
+    return Error(field, low == high ? from : from + " to " + std::to_string(high), value);
   }
 
   // A view of rows x columns values; of `columns` with rows = 1.
@@ -69,7 +68,7 @@ class Validator : public ProgramVisitor {
         rows == 1
             ? std::to_string(size)
             : std::to_string(rows) + " x " + std::to_string(columns) + " = " + std::to_string(size);
-    return Error(field, expected + " values", std::to_string(view.size));
+    return Error(field, expected + " values", view.size);
   }
 
   // Sets where_ to the item and checks that it has a name of its own in its list.
@@ -105,8 +104,7 @@ class Validator : public ProgramVisitor {
   Status CheckAxes() {
     if (program_.axes.size() > kMaxAxes) {
       where_ = "program";
-      return Error("axes", "at most " + std::to_string(kMaxAxes),
-                   std::to_string(program_.axes.size()));
+      return Error("axes", "at most " + std::to_string(kMaxAxes), program_.axes.size());
     }
     for (size_t i = 0; i < program_.axes.size(); ++i) {
       const AxisSpec& axis = program_.axes[i];
@@ -128,11 +126,11 @@ class Validator : public ProgramVisitor {
       SRU_RETURN_IF_ERROR(CheckAxis("axis", input.axis));
       if (static_cast<size_t>(input.type) >= std::size(kInputTypeRows)) {
         return Error("type", "ids, features, a map, rows, sampling or adjustments",
-                     std::to_string(static_cast<int>(input.type)));
+                     static_cast<int>(input.type));
       }
       if (input.type == InputType::kIds && input.limit <= input.least) {
         return Error("limit", "more than least, which is " + std::to_string(input.least),
-                     std::to_string(input.limit));
+                     input.limit);
       }
       if (input.type == InputType::kFeatures) {
         SRU_RETURN_IF_ERROR(CheckRange("width", input.width, 1, kMaxSize));
@@ -182,7 +180,7 @@ class Validator : public ProgramVisitor {
     uses_.back().push_back(id);
     if (axis != kAny) Fail(ExpectAxis(field, axis, AxisOf(id)));
     if (width == kAny || WidthOf(id) == width) return;
-    Fail(Error(field, "width " + std::to_string(width), std::to_string(WidthOf(id))));
+    Fail(Error(field, "width " + std::to_string(width), WidthOf(id)));
   }
 
   void Input(const char* name, InputId id, const InputRule& rule) {
@@ -256,7 +254,7 @@ class Validator : public ProgramVisitor {
 
   int Layers(const std::string& name, const StackSpec& spec, bool one_direction) {
     const Status status = kernels::Validate(spec);
-    if (!status.ok()) Fail(InvalidArgument(where_ + ": " + name + "." + status.message()));
+    if (!status.ok()) Fail(InvalidArgument(where_, ": ", name, ".", status.message()));
     if (!status_.ok()) return 0;
     if (spec.pooling != Pooling::kNone) {
       Fail(Error(name + ".pooling", "none", PoolingName(spec.pooling)));
@@ -265,7 +263,7 @@ class Validator : public ProgramVisitor {
     for (size_t i = 0; one_direction && i < spec.layers.size(); ++i) {
       if (spec.layers[i].directions == 1) continue;
       Fail(Error(name + ".layers[" + std::to_string(i) + "].directions", "1, since state is set",
-                 std::to_string(spec.layers[i].directions)));
+                 spec.layers[i].directions));
     }
     return spec.output_size();
   }
@@ -274,19 +272,18 @@ class Validator : public ProgramVisitor {
     Fail(CheckRange(name, value, low, high));
   }
   void Finite(const char* name, float value) {
-    if (!std::isfinite(value)) Fail(Error(name, "a finite number", std::to_string(value)));
+    if (!std::isfinite(value)) Fail(Error(name, "a finite number", value));
   }
   void Positive(const char* name, float value) {
     if (std::isfinite(value) && value > 0) return;
-    Fail(Error(name, "a positive number", std::to_string(value)));
+    Fail(Error(name, "a positive number", value));
   }
   void Divides(const char* name, int value, const char* what, int size) {
     if (value > 0 && size % value == 0) return;
-    Fail(Error(name, std::string("a divisor of ") + what + ", " + std::to_string(size),
-               std::to_string(value)));
+    Fail(Error(name, std::string("a divisor of ") + what + ", " + std::to_string(size), value));
   }
   void None(const char* name, int id, const char* why) {
-    if (id != kNone) Fail(Error(name, std::string("none, ") + why, std::to_string(id)));
+    if (id != kNone) Fail(Error(name, std::string("none, ") + why, id));
   }
   void PoolingOr(const char* name, Pooling pooling, bool has_instead, const std::string& instead) {
     if ((pooling == Pooling::kNone) == has_instead && IsNamed<PoolingName>(pooling)) return;
@@ -315,7 +312,7 @@ class Validator : public ProgramVisitor {
     for (size_t i = 0; i < program_.fields.size(); ++i) {
       if (shape_.field_writers[i] != kNone) continue;
       where_ = ItemName("fields", i, program_.fields[i].name);
-      return InvalidArgument(where_ + ": expected an operation that writes it, found none");
+      return InvalidArgument(where_, ": expected an operation that writes it, found none");
     }
     return OkStatus();
   }
@@ -389,7 +386,7 @@ class Validator : public ProgramVisitor {
   Status CheckOutputType(const OutputSpec& output) const {
     if (MakerOf(output.type) == nullptr) {
       return Error("type", "rows, log_prob, candidates, picked or attention",
-                   std::to_string(static_cast<int>(output.type)));
+                   static_cast<int>(output.type));
     }
     if (output.type == OutputType::kRows) {
       return WidthOf(output.value) > 0
@@ -406,8 +403,7 @@ class Validator : public ProgramVisitor {
   Status CheckOutputs() {
     if (program_.outputs.size() > kMaxOutputs) {
       where_ = "program";
-      return Error("outputs", "at most " + std::to_string(kMaxOutputs),
-                   std::to_string(program_.outputs.size()));
+      return Error("outputs", "at most " + std::to_string(kMaxOutputs), program_.outputs.size());
     }
     shape_.users.assign(program_.operations.size(), 0);
     for (size_t i = 0; i < program_.outputs.size(); ++i) {

@@ -11,16 +11,14 @@ std::string Layer(size_t index, const std::string& field) {
 
 Status CheckRange(const std::string& field, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return OkStatus();
-  return InvalidArgument(field + ": expected " + std::to_string(low) + " to " +
-                         std::to_string(high) + ", found " + std::to_string(value));
+  return InvalidArgument(field, ": expected ", low, " to ", high, ", found ", value);
 }
 
 Status CheckView(const std::string& field, const FloatView& view, int64_t expected) {
   if (view.size == static_cast<size_t>(expected) && (expected == 0 || view.data != nullptr)) {
     return OkStatus();
   }
-  return InvalidArgument(field + ": expected " + std::to_string(expected) + " values, found " +
-                         std::to_string(view.size));
+  return InvalidArgument(field, ": expected ", expected, " values, found ", view.size);
 }
 
 Status ValidateLayer(size_t index, const LayerSpec& layer, int expected_input) {
@@ -32,11 +30,11 @@ Status ValidateLayer(size_t index, const LayerSpec& layer, int expected_input) {
       CheckRange(Layer(index, "projection_size"), layer.projection_size, 0, kMaxSize));
   SRU_RETURN_IF_ERROR(CheckRange(Layer(index, "num_matrices"), layer.num_matrices, 3, 4));
   if (layer.num_matrices == 3 && layer.has_skip_term && layer.input_size != layer.output_size()) {
-    return InvalidArgument(Layer(index, "num_matrices") +
+    return InvalidArgument(Layer(index, "num_matrices"),
                            ": expected 4, since input_size differs from the output size; found 3");
   }
   if (layer.num_matrices == 4 && !layer.has_skip_term) {
-    return InvalidArgument(Layer(index, "num_matrices") +
+    return InvalidArgument(Layer(index, "num_matrices"),
                            ": expected 3 for a layer without skip term, found 4");
   }
   const int64_t outputs = layer.output_size();
@@ -62,8 +60,8 @@ Status ValidateLayer(size_t index, const LayerSpec& layer, int expected_input) {
       break;
   }
   if (norm < 0) {
-    return InvalidArgument(Layer(index, "layer_norm") + ": no such placement, " +
-                           std::to_string(static_cast<int>(layer.layer_norm)));
+    return InvalidArgument(Layer(index, "layer_norm"), ": no such placement, ",
+                           static_cast<int>(layer.layer_norm));
   }
   SRU_RETURN_IF_ERROR(CheckView(Layer(index, "norm_weight"), layer.norm_weight, norm));
   return CheckView(Layer(index, "norm_bias"), layer.norm_bias, norm);
@@ -109,7 +107,7 @@ Status Validate(const StackSpec& spec) {
   SRU_RETURN_IF_ERROR(CheckRange("pooling", static_cast<int64_t>(spec.pooling), 0,
                                  static_cast<int64_t>(kAllPoolings.size()) - 1));
   if (spec.num_labels > 0 && spec.pooling == Pooling::kNone) {
-    return InvalidArgument("pooling: a classifier needs " + ListNames<PoolingName>(1) +
+    return InvalidArgument("pooling: a classifier needs ", ListNames<PoolingName>(1),
                            ", found none");
   }
   SRU_RETURN_IF_ERROR(CheckView("classifier_weight", spec.classifier_weight,

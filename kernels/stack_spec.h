@@ -26,7 +26,6 @@
 #define SRU_KERNELS_STACK_SPEC_H_
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <string_view>
 #include <vector>

@@ -37,8 +37,7 @@ class HostMemory final : public ArenaMemory {
   Status Allocate(size_t bytes, float** memory) override {
     void* const allocated = ::operator new(bytes, std::align_val_t(kAlignment), std::nothrow);
     if (allocated == nullptr) {
-      return Status(StatusCode::kResourceExhausted,
-                    "no memory for " + std::to_string(bytes) + " bytes of states");
+      return Status(StatusCode::kResourceExhausted, "no memory for ", bytes, " bytes of states");
     }
     *memory = static_cast<float*>(allocated);
     return OkStatus();
@@ -353,7 +352,7 @@ struct StateArena::Impl {
 
   Status Find(Slot slot, SlotState** state) SRU_LOCKS_REQUIRED(mutex) {
     if (slot < 0 || static_cast<size_t>(slot) >= slots.size() || !slots[slot].is_live) {
-      return InvalidArgument("slot " + std::to_string(slot) + " of the state arena is not in use");
+      return InvalidArgument("slot ", slot, " of the state arena is not in use");
     }
     *state = &slots[slot];
     return OkStatus();
@@ -363,8 +362,7 @@ struct StateArena::Impl {
   Status FindOnce(Slot slot, uint64_t call, SlotState** state) SRU_LOCKS_REQUIRED(mutex) {
     SRU_RETURN_IF_ERROR(Find(slot, state));
     if ((*state)->named_by == call) {
-      return InvalidArgument("slot " + std::to_string(slot) +
-                             " of the state arena is named twice in one call");
+      return InvalidArgument("slot ", slot, " of the state arena is named twice in one call");
     }
     (*state)->named_by = call;
     return OkStatus();
@@ -455,11 +453,9 @@ struct StateArena::Impl {
       asked += needed[f] * pools[f].page_bytes();
       used += pools[f].used_bytes();
     }
-    return Status(StatusCode::kResourceExhausted,
-                  "the arena's budget of " + std::to_string(budget->bytes()) +
-                      " bytes has no room for " + std::to_string(asked) +
-                      " bytes more of states: " + std::to_string(used) + " bytes are in use, and " +
-                      std::to_string(budget->taken()) + " bytes of the budget are taken");
+    return Status(StatusCode::kResourceExhausted, "the arena's budget of ", budget->bytes(),
+                  " bytes has no room for ", asked, " bytes more of states: ", used,
+                  " bytes are in use, and ", budget->taken(), " bytes of the budget are taken");
   }
 
   // Whether a slot that adds rows to a page in the run that `call` begins needs one of its own. The last of
@@ -544,8 +540,7 @@ Status StateArena::Reorder(const Slot* slots, const int* parents, int count) try
   for (int i = 0; i < count; ++i) {
     SRU_RETURN_IF_ERROR(impl_->FindOnce(slots[i], call, &state));
     if (parents[i] < 0 || parents[i] >= count) {
-      return InvalidArgument("parent " + std::to_string(i) + " is " + std::to_string(parents[i]) +
-                             ", expected 0 to " + std::to_string(count - 1));
+      return InvalidArgument("parent ", i, " is ", parents[i], ", expected 0 to ", count - 1);
     }
   }
   std::vector<std::vector<FieldState>>& reordering = impl_->reordering;
@@ -617,28 +612,25 @@ Status StateArena::Take(Slot slot, State* state) const try {
 Status StateArena::Put(Slot slot, const State& state) try {
   const size_t num_fields = impl_->fields.size();
   if (state.rows.size() != num_fields) {
-    return InvalidArgument("the state has " + std::to_string(state.rows.size()) +
-                           " fields, expected " + std::to_string(num_fields));
+    return InvalidArgument("the state has ", state.rows.size(), " fields, expected ", num_fields);
   }
   size_t count = 0;  // of values that the rows need
   for (size_t f = 0; f < num_fields; ++f) {
     const FieldSpec& field = impl_->fields[f];
     const int32_t rows = state.rows[f];
     if (rows < 0 || (!field.grows && rows > 1)) {
-      return InvalidArgument("the state has " + std::to_string(rows) + " rows of the field " +
-                             field.name + ", expected " + (field.grows ? "0 or more" : "0 or 1"));
+      return InvalidArgument("the state has ", rows, " rows of the field ", field.name,
+                             ", expected ", field.grows ? "0 or more" : "0 or 1");
     }
     const size_t more = static_cast<size_t>(rows) * field.width;
     if (more > state.values.size() - count) {
-      return InvalidArgument("the state has " + std::to_string(state.values.size()) +
-                             " values, expected at least " + std::to_string(count + more) + ": " +
-                             std::to_string(rows) + " rows of the field " + field.name);
+      return InvalidArgument("the state has ", state.values.size(), " values, expected at least ",
+                             count + more, ": ", rows, " rows of the field ", field.name);
     }
     count += more;
   }
   if (count != state.values.size()) {
-    return InvalidArgument("the state has " + std::to_string(state.values.size()) +
-                           " values, expected " + std::to_string(count));
+    return InvalidArgument("the state has ", state.values.size(), " values, expected ", count);
   }
 
   // The new pages, filled without the mutex before the slot gets them.
@@ -721,8 +713,7 @@ Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count,
   r.is_written.assign(num_fields, 0);
   for (FieldId field : written) {
     if (field < 0 || field >= num_fields) {
-      return InvalidArgument("a run writes the field " + std::to_string(field) +
-                             ", expected 0 to " + std::to_string(num_fields - 1));
+      return InvalidArgument("a run writes the field ", field, ", expected 0 to ", num_fields - 1);
     }
     r.is_written[field] = 1;
   }
@@ -744,8 +735,8 @@ Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count,
       SRU_RETURN_IF_ERROR(impl_->FindOnce(slots[i], call, &slot));
       if (rows_added != nullptr) r.rows_added[i] = rows_added[i];
       if (r.rows_added[i] < 0) {
-        return InvalidArgument("a run adds " + std::to_string(r.rows_added[i]) +
-                               " rows to sequence " + std::to_string(i) + ", expected 0 or more");
+        return InvalidArgument("a run adds ", r.rows_added[i], " rows to sequence ", i,
+                               ", expected 0 or more");
       }
       for (int f = 0; f < num_fields; ++f) {
         RunField& field = r.fields[static_cast<size_t>(i) * num_fields + f];
@@ -758,10 +749,10 @@ Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count,
         field.replaces_last_page = false;
         if (r.is_written[f] != 0 && r.rows_added[i] > 0) {
           if (r.rows_added[i] > std::numeric_limits<int>::max() - state.rows) {
-            return InvalidArgument("a run adds " + std::to_string(r.rows_added[i]) +
-                                   " rows to the field " + impl_->fields[f].name + ", which has " +
-                                   std::to_string(state.rows) + ", expected at most " +
-                                   std::to_string(std::numeric_limits<int>::max()) + " in all");
+            return InvalidArgument("a run adds ", r.rows_added[i], " rows to the field ",
+                                   impl_->fields[f].name, ", which has ", state.rows,
+                                   ", expected at most ", std::numeric_limits<int>::max(),
+                                   " in all");
           }
           num_pages = PagesOf(state.rows + r.rows_added[i]);
           field.replaces_last_page =

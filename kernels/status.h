@@ -4,7 +4,7 @@
 #define SRU_KERNELS_STATUS_H_
 
 #include <string>
-#include <utility>
+#include <type_traits>
 
 namespace sru::kernels {
 
@@ -21,26 +21,43 @@ enum class StatusCode {
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+  // The message is the parts one after the other: texts, and numbers as std::to_string() has them.
+  template <typename Part, typename... Parts>
+  Status(StatusCode code, const Part& first, const Parts&... parts) : code_(code) {
+    Append(first);
+    (Append(parts), ...);
+  }
 
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
   const std::string& message() const { return message_; }
 
  private:
+  template <typename Part>
+  void Append(const Part& part) {
+    if constexpr (std::is_arithmetic_v<Part>) {
+      message_ += std::to_string(part);
+    } else {
+      message_ += part;
+    }
+  }
+
   StatusCode code_ = StatusCode::kOk;
   std::string message_;
 };
 
 inline Status OkStatus() { return Status(); }
-inline Status InvalidArgument(std::string message) {
-  return Status(StatusCode::kInvalidArgument, std::move(message));
+template <typename... Parts>
+Status InvalidArgument(const Parts&... parts) {
+  return Status(StatusCode::kInvalidArgument, parts...);
 }
-inline Status Unsupported(std::string message) {
-  return Status(StatusCode::kUnsupported, std::move(message));
+template <typename... Parts>
+Status Unsupported(const Parts&... parts) {
+  return Status(StatusCode::kUnsupported, parts...);
 }
-inline Status Internal(std::string message) {
-  return Status(StatusCode::kInternal, std::move(message));
+template <typename... Parts>
+Status Internal(const Parts&... parts) {
+  return Status(StatusCode::kInternal, parts...);
 }
 
 }  // namespace sru::kernels

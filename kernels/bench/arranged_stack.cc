@@ -5,7 +5,7 @@ namespace sru::kernels {
 Status ChooseTiles(const BackendOptions& hardware, cpu::CpuIsa* isa) {
   const Status status = cpu::ChooseCpuIsa(hardware.cpu_isa, isa);
   if (!status.ok() || isa->tiles != nullptr) return status;
-  return InvalidArgument("arrangement: cpu_isa " + isa->name + " has no tiles");
+  return InvalidArgument("arrangement: cpu_isa ", isa->name, " has no tiles");
 }
 
 Status ArrangedStack::Create(const StackSpec& spec, const BackendOptions& hardware,
@@ -15,7 +15,7 @@ Status ArrangedStack::Create(const StackSpec& spec, const BackendOptions& hardwa
   SRU_RETURN_IF_ERROR(ChooseTiles(hardware, &isa));
   cpu::TileArrangement parsed;
   if (!cpu::ParseTileArrangement(isa.tiles->unit, arrangement, &parsed)) {
-    return InvalidArgument("arrangement: '" + arrangement + "' is none of cpu_isa " + isa.name +
+    return InvalidArgument("arrangement: '", arrangement, "' is none of cpu_isa ", isa.name,
                            "; 'all' runs all of them");
   }
   arranged->reset(new ArrangedStack(spec, *isa.tiles, parsed, limits));

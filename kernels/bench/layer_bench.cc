@@ -15,8 +15,7 @@ namespace {
 Status Check(const LayerBenchOptions& o) {
   const auto check = [](const char* name, int64_t value, int low, int high) {
     if (value >= low && value <= high) return OkStatus();
-    return InvalidArgument(std::string(name) + ": expected " + std::to_string(low) + " to " +
-                           std::to_string(high) + ", found " + std::to_string(value));
+    return InvalidArgument(name, ": expected ", low, " to ", high, ", found ", value);
   };
   for (const Status& status :
        {check("length", o.length, 1, 1 << 16), check("batch", o.batch, 1, 1 << 16),
@@ -108,7 +107,7 @@ Status RunLayerBench(const LayerBenchOptions& options, LayerBenchResult* result)
   try {
     return Measure(options, result);
   } catch (const std::exception& e) {
-    return Internal(std::string("layer bench: ") + e.what());
+    return Internal("layer bench: ", e.what());
   }
 }
 

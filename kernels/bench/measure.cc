@@ -46,14 +46,14 @@ std::vector<double> AlternatingMedians(const Rounds& rounds,
 Status PinToCore(int core, int* pinned) {
   if (core == -1) core = sched_getcpu();
   if (core < 0 || core >= CPU_SETSIZE) {
-    return InvalidArgument("core: expected -1 (the present one) to " +
-                           std::to_string(CPU_SETSIZE - 1) + ", found " + std::to_string(core));
+    return InvalidArgument("core: expected -1 (the present one) to ", CPU_SETSIZE - 1, ", found ",
+                           core);
   }
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(core, &set);
   if (sched_setaffinity(0, sizeof(set), &set) != 0) {
-    return InvalidArgument("core: this process may not run on core " + std::to_string(core) + ": " +
+    return InvalidArgument("core: this process may not run on core ", core, ": ",
                            std::strerror(errno));
   }
   if (pinned != nullptr) *pinned = core;

@@ -157,8 +157,8 @@ bool IsBuilt() { return true; }
 Status CreateCpuBackend(const BackendOptions& options, std::unique_ptr<Backend>* backend) {
   constexpr int kMostThreads = 1024;
   if (options.cpu_threads < 0 || options.cpu_threads > kMostThreads) {
-    return InvalidArgument("cpu_threads: expected 0 to " + std::to_string(kMostThreads) +
-                           ", found " + std::to_string(options.cpu_threads));
+    return InvalidArgument("cpu_threads: expected 0 to ", kMostThreads, ", found ",
+                           options.cpu_threads);
   }
   CpuIsa isa;
   SRU_RETURN_IF_ERROR(ChooseCpuIsa(options.cpu_isa, &isa));

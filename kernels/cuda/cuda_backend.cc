@@ -174,9 +174,8 @@ class CudaExecutable : public Executable {
       return InvalidArgument("workspace: expected at least one token and one sequence");
     }
     if (limits.device < 0 || limits.device >= num_devices()) {
-      return InvalidArgument("workspace.device: expected 0 to " +
-                             std::to_string(num_devices() - 1) + ", found " +
-                             std::to_string(limits.device));
+      return InvalidArgument("workspace.device: expected 0 to ", num_devices() - 1, ", found ",
+                             limits.device);
     }
     const DeviceState& device = devices_[limits.device];
     if (device.gpu->lost()) return device.gpu->LostError();

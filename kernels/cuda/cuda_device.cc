@@ -265,11 +265,9 @@ class CudaDevice : public Device {
     SRU_RETURN_IF_ERROR(
         Check(cudaGetDeviceProperties(&properties_, ordinal_), "cudaGetDeviceProperties"));
     if (properties_.major < kMinComputeCapability) {
-      return Status(StatusCode::kUnavailable,
-                    "device " + std::to_string(ordinal_) + " (" + properties_.name +
-                        "): expected compute capability " + std::to_string(kMinComputeCapability) +
-                        ".0 or newer, found " + std::to_string(properties_.major) + "." +
-                        std::to_string(properties_.minor));
+      return Status(StatusCode::kUnavailable, "device ", ordinal_, " (", properties_.name,
+                    "): expected compute capability ", kMinComputeCapability, ".0 or newer, found ",
+                    properties_.major, ".", properties_.minor);
     }
     int driver_version = 0;
     SRU_RETURN_IF_ERROR(Check(cudaDriverGetVersion(&driver_version), "cudaDriverGetVersion"));

@@ -23,17 +23,17 @@ Status CatchErrors(const char* action, Body body) {
     body();
     return OkStatus();
   } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kResourceExhausted, std::string(action) + ": out of memory");
+    return Status(StatusCode::kResourceExhausted, action, ": out of memory");
   } catch (const std::system_error& e) {
     if (e.code() != std::errc::resource_unavailable_try_again) {
-      return Internal(std::string(action) + ": " + e.what());
+      return Internal(action, ": ", e.what());
     }
-    return Status(StatusCode::kResourceExhausted,
-                  std::string(action) + ": a thread cannot be started (" + e.what() +
-                      "): the limit of threads (ulimit -u, pids.max of the control group) or of "
-                      "memory (ulimit -v) is reached");
+    return Status(StatusCode::kResourceExhausted, action, ": a thread cannot be started (",
+                  e.what(),
+                  "): the limit of threads (ulimit -u, pids.max of the control group) or of "
+                  "memory (ulimit -v) is reached");
   } catch (const std::exception& e) {
-    return Internal(std::string(action) + ": " + e.what());
+    return Internal(action, ": ", e.what());
   }
 }
 

@@ -34,9 +34,9 @@ class ProcessLimit {
     const MutexLock lock(&mutex_);
     if (limit.empty() || limit == limit_) return OkStatus();
     if (!limit_.empty() || dnnl_set_max_cpu_isa(isa) != dnnl_success) {
-      return Status(StatusCode::kUnavailable,
-                    "cpu_isa: '" + limit + "' has to be chosen before the process computes with " +
-                        (limit_.empty() ? "another instruction set" : "'" + limit_ + "'"));
+      return Status(StatusCode::kUnavailable, "cpu_isa: '", limit,
+                    "' has to be chosen before the process computes with ",
+                    limit_.empty() ? "another instruction set" : "'" + limit_ + "'");
     }
     if (limit == "avx2") hwy::DisableTargets(HWY_AVX2 - 1);  // better ones have lower bits
     limit_ = limit;
@@ -135,8 +135,8 @@ Status ChooseCpuIsa(const std::string& name, CpuIsa* isa) {
   }
   const auto require = [&](bool has) {
     if (has) return OkStatus();
-    return Status(StatusCode::kUnavailable,
-                  "cpu_isa: this machine has no '" + name + "'; it has " + Machine());
+    return Status(StatusCode::kUnavailable, "cpu_isa: this machine has no '", name, "'; it has ",
+                  Machine());
   };
   isa->name = name;
   Status status;
@@ -161,8 +161,8 @@ Status ChooseCpuIsa(const std::string& name, CpuIsa* isa) {
     if (HasAvx512Bf16()) isa->products = BFloat16Products::kOneDnn;
   } else {
     status = InvalidArgument(
-        "cpu_isa: expected auto, avx2, avx512, avx512_bf16, amx, neon or onednn_bf16; found '" +
-        name + "'");
+        "cpu_isa: expected auto, avx2, avx512, avx512_bf16, amx, neon or onednn_bf16; found '",
+        name, "'");
   }
   return status;
 }

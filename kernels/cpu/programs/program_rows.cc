@@ -1,7 +1,5 @@
 #include "kernels/cpu/programs/program_rows.h"
 
-#include <cmath>
-
 #include "kernels/cpu/base/layer_norm.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <string>
 #include <variant>
 
 #include "kernels/cpu/base/pool.h"

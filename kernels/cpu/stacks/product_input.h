@@ -2,7 +2,6 @@
 #ifndef SRU_KERNELS_CPU_STACKS_PRODUCT_INPUT_H_
 #define SRU_KERNELS_CPU_STACKS_PRODUCT_INPUT_H_
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
 

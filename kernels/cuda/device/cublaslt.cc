@@ -29,16 +29,15 @@ Loaded Load() {
   std::string error;
   void* const handle = Open(&error);
   if (handle == nullptr) {
-    loaded.status =
-        Status(StatusCode::kUnavailable, "backend cuda: cannot load cuBLASLt: " + error +
-                                             "; install it, or name its folder in LD_LIBRARY_PATH");
+    loaded.status = Status(StatusCode::kUnavailable, "backend cuda: cannot load cuBLASLt: ", error,
+                           "; install it, or name its folder in LD_LIBRARY_PATH");
     return loaded;
   }
   const auto bind = [&](const char* name, auto* function) {
     void* const symbol = dlsym(handle, name);
     if (symbol == nullptr && loaded.status.ok()) {
-      loaded.status = Status(StatusCode::kUnavailable,
-                             std::string("backend cuda: cuBLASLt has no function ") + name);
+      loaded.status =
+          Status(StatusCode::kUnavailable, "backend cuda: cuBLASLt has no function ", name);
     }
     *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(symbol);
   };

@@ -42,11 +42,10 @@ size_t Gpu::BudgetLeft() const { return memory_limit_ - std::min(in_use_.load(),
 Status Gpu::CheckBudget(const std::string& what, size_t bytes) const {
   const size_t left = BudgetLeft();
   if (bytes <= left) return OkStatus();
-  return Status(StatusCode::kResourceExhausted,
-                "device " + std::to_string(device_->ordinal()) + ": " + what + " needs " +
-                    Megabytes(bytes) + ", " + Megabytes(left) + " are left of a budget of " +
-                    Megabytes(memory_limit_) +
-                    "; use fewer instances, smaller batches or bfloat16, or raise the budget");
+  return Status(StatusCode::kResourceExhausted, "device ", device_->ordinal(), ": ", what,
+                " needs ", Megabytes(bytes), ", ", Megabytes(left), " are left of a budget of ",
+                Megabytes(memory_limit_),
+                "; use fewer instances, smaller batches or bfloat16, or raise the budget");
 }
 
 Status Gpu::Allocate(size_t bytes, void** memory) {
@@ -90,13 +89,13 @@ Status Gpu::ObserveRun(Status status) {
 }
 
 Status Gpu::OutOfUse(const Status& error, const std::string& reason) const {
-  return Status(StatusCode::kDeviceLost, "device " + std::to_string(device_->ordinal()) + ": " +
-                                             reason + "; the last error: " + error.message());
+  return Status(StatusCode::kDeviceLost, "device ", device_->ordinal(), ": ", reason,
+                "; the last error: ", error.message());
 }
 
 Status Gpu::LostError() const {
-  return Status(StatusCode::kDeviceLost, "device " + std::to_string(device_->ordinal()) + " (" +
-                                             device_->name() + ") has failed and is out of use");
+  return Status(StatusCode::kDeviceLost, "device ", device_->ordinal(), " (", device_->name(),
+                ") has failed and is out of use");
 }
 
 }  // namespace sru::kernels::cuda

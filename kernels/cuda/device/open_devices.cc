@@ -35,7 +35,7 @@ std::string Versions(Driver* driver) {
 }
 
 Status Unavailable(const std::string& message) {
-  return Status(StatusCode::kUnavailable, "backend cuda: " + message);
+  return Status(StatusCode::kUnavailable, "backend cuda: ", message);
 }
 
 Status NoGpu(Driver* driver, const std::string& said) {
@@ -53,11 +53,10 @@ Status NoGpu(Driver* driver, const std::string& said) {
 Status CheckOrdinals(const std::vector<int>& ordinals, int count) {
   for (auto it = ordinals.begin(); it != ordinals.end(); ++it) {
     if (*it < 0 || *it >= count) {
-      return InvalidArgument("cuda_devices: expected 0 to " + std::to_string(count - 1) +
-                             ", found " + std::to_string(*it));
+      return InvalidArgument("cuda_devices: expected 0 to ", count - 1, ", found ", *it);
     }
     if (std::find(ordinals.begin(), it, *it) != it) {
-      return InvalidArgument("cuda_devices: " + std::to_string(*it) + " is named twice");
+      return InvalidArgument("cuda_devices: ", *it, " is named twice");
     }
   }
   return OkStatus();

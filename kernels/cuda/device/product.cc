@@ -79,7 +79,7 @@ struct Description {
 
 Status ProductRunner::Check(cublasStatus_t status, const char* call) const {
   if (status == CUBLAS_STATUS_SUCCESS) return OkStatus();
-  return Internal(std::string(call) + ": " + library_.GetStatusString(status));
+  return Internal(call, ": ", library_.GetStatusString(status));
 }
 
 Status ProductRunner::Create(const CublasLt& library, void* workspace, size_t workspace_bytes,

@@ -11,7 +11,6 @@
 #ifndef SRU_KERNELS_CUDA_KERNELS_KERNEL_ARGS_H_
 #define SRU_KERNELS_CUDA_KERNELS_KERNEL_ARGS_H_
 
-#include <cstddef>
 #include <cstdint>
 
 #include "kernels/stack_spec.h"

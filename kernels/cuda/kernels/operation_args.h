@@ -7,7 +7,6 @@
 #ifndef SRU_KERNELS_CUDA_KERNELS_OPERATION_ARGS_H_
 #define SRU_KERNELS_CUDA_KERNELS_OPERATION_ARGS_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <variant>
 

@@ -96,8 +96,8 @@ class CudaProgram : public ProgramExecutable {
   // That it is one of the devices, and has not failed.
   Status CheckDevice(const std::string& what, int device) const {
     if (device < 0 || device >= num_devices()) {
-      return InvalidArgument(what + ".device: expected 0 to " + std::to_string(num_devices() - 1) +
-                             ", found " + std::to_string(device));
+      return InvalidArgument(what, ".device: expected 0 to ", num_devices() - 1, ", found ",
+                             device);
     }
     const Gpu& gpu = *devices_[device].gpu;
     return gpu.lost() ? gpu.LostError() : OkStatus();

@@ -235,14 +235,6 @@ class ProgramPacker : public ProgramVisitor {
     group.weights.push_back(packed->product.weights);
   }
 
-  // By sequences of `axis`.
-  void Use(FieldId field, AxisId axis) {
-    for (const FieldUse& use : packed_.field_uses) {
-      if (use.field == field && use.axis == axis) return;
-    }
-    packed_.field_uses.push_back({field, axis});
-  }
-
   PackedProgram& packed_;
   const PackOptions options_;
   WeightSource* const source_;

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <memory>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "kernels/cuda/device/array_plan.h"

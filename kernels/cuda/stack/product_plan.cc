@@ -257,8 +257,7 @@ Status ProductPlans::Create(const std::vector<Planned>& products, const std::sha
       }
     }
     if (!found) {
-      return Unsupported("product of " + std::to_string(plan.shape.k) + " by " +
-                         std::to_string(plan.shape.n) +
+      return Unsupported("product of ", plan.shape.k, " by ", plan.shape.n,
                          ": the library has no algorithm whose results do not depend on the batch");
     }
   }
@@ -307,8 +306,8 @@ Status ProductPlans::Choose(const std::vector<int>& row_counts, Stream& stream,
       }
       if (i == of_shape.size()) continue;
       if (!larger.has_value()) {
-        return Unsupported("product of " + std::to_string(plan.shape.k) + " by " +
-                           std::to_string(plan.shape.n) + " with " + std::to_string(row_counts[i]) +
+        return Unsupported("product of ", plan.shape.k, " by ", plan.shape.n, " with ",
+                           row_counts[i],
                            " rows: no algorithm gives results that do not depend on the batch");
       }
       of_shape[i] = *larger;
