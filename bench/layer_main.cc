@@ -31,16 +31,12 @@ columns:
   ratio         layer / products
   scan us       the recurrences alone, one sequence after the other, float32, U in the cache
   GFLOP/s       of the products alone
-  arrangement   where --arrangement is given: rows of a piece, blocks together, places of the scan per step
-                of the products, KiB of a chunk (kernels/cpu/tiles/tile_arrangement.h); scripts/tune_amx.sh
-                finds the best ones
 
 examples:
   sru_bench layer                                  32 sequences of 32 tokens, 2 x 128
   sru_bench layer --hidden=128,256 --batch=1,32 --directions=1,2
   sru_bench layer --grid --dtype=float32           the 128 shapes of docs/benchmarks/cpu.md, minutes
   sru_bench layer --hidden=256 --dtype=float32,bfloat16 --json
-  sru_bench layer --dtype=bfloat16 --arrangement=all --seconds=0.1
 )";
 
 struct LayerFlags {
@@ -50,7 +46,6 @@ struct LayerFlags {
   std::string batch = "32";
   std::string hidden = "128";
   std::string directions = "2";
-  std::string arrangement;
   int input = 0;
   int layers = 1;
   bool grid = false;
@@ -69,13 +64,6 @@ absl::StatusOr<std::vector<kernels::LayerBenchOptions>> Cells(const LayerFlags& 
   for (const auto* list : {&hidden, &length, &batch, &directions}) {
     if (!list->ok()) return list->status();
   }
-  std::vector<std::string> arrangements = absl::StrSplit(flags.arrangement, ',');
-  if (flags.arrangement == "all") {
-    arrangements.clear();
-    const kernels::Status status =
-        kernels::ArrangementNames(flags.engine.Hardware(), &arrangements);
-    if (!status.ok()) return absl::InvalidArgumentError(status.message());
-  }
   std::vector<kernels::LayerBenchOptions> cells;
   kernels::LayerBenchOptions cell;
   cell.backend = flags.engine.backend;
@@ -88,15 +76,12 @@ absl::StatusOr<std::vector<kernels::LayerBenchOptions>> Cells(const LayerFlags& 
       for (int h : *hidden) {
         for (int l : *length) {
           for (int b : *batch) {
-            for (const std::string& arrangement : arrangements) {
-              cell.dtype = dtype;
-              cell.directions = d;
-              cell.hidden = h;
-              cell.length = l;
-              cell.batch = b;
-              cell.arrangement = arrangement;
-              cells.push_back(cell);
-            }
+            cell.dtype = dtype;
+            cell.directions = d;
+            cell.hidden = h;
+            cell.length = l;
+            cell.batch = b;
+            cells.push_back(cell);
           }
         }
       }
@@ -107,39 +92,34 @@ absl::StatusOr<std::vector<kernels::LayerBenchOptions>> Cells(const LayerFlags& 
 
 nlohmann::ordered_json CellJson(const kernels::LayerBenchOptions& cell,
                                 const kernels::LayerBenchResult& result) {
-  nlohmann::ordered_json json = {
-      {"dtype", kernels::DataTypeName(cell.dtype)},
-      {"directions", cell.directions},
-      {"hidden", cell.hidden},
-      {"length", cell.length},
-      {"batch", cell.batch},
-      {"input", cell.input > 0 ? cell.input : cell.directions * cell.hidden},
-      {"layers", cell.layers},
-      {"rounds", result.rounds},
-      {"layer_us", result.layer_us},
-      {"products_us", result.products_us},
-      {"ratio", result.ratio},
-      {"scan_us", result.scan_us},
-      {"products_gflops", result.gflops}};
-  if (!cell.arrangement.empty()) json["arrangement"] = cell.arrangement;
-  return json;
+  return {{"dtype", kernels::DataTypeName(cell.dtype)},
+          {"directions", cell.directions},
+          {"hidden", cell.hidden},
+          {"length", cell.length},
+          {"batch", cell.batch},
+          {"input", cell.input > 0 ? cell.input : cell.directions * cell.hidden},
+          {"layers", cell.layers},
+          {"rounds", result.rounds},
+          {"layer_us", result.layer_us},
+          {"products_us", result.products_us},
+          {"ratio", result.ratio},
+          {"scan_us", result.scan_us},
+          {"products_gflops", result.gflops}};
 }
 
 std::vector<std::string> CellRow(const kernels::LayerBenchOptions& cell,
                                  const kernels::LayerBenchResult& result) {
-  std::vector<std::string> row = {kernels::DataTypeName(cell.dtype),
-                                  absl::StrCat(cell.directions, " x ", cell.hidden),
-                                  absl::StrCat(cell.layers),
-                                  absl::StrCat(cell.length),
-                                  absl::StrCat(cell.batch),
-                                  absl::StrFormat("%.1f", result.layer_us),
-                                  absl::StrFormat("%.1f", result.products_us),
-                                  absl::StrFormat("%.3f", result.ratio),
-                                  absl::StrFormat("%.1f", result.scan_us),
-                                  absl::StrFormat("%.0f", result.gflops),
-                                  absl::StrCat(result.rounds)};
-  if (!cell.arrangement.empty()) row.push_back(cell.arrangement);
-  return row;
+  return {kernels::DataTypeName(cell.dtype),
+          absl::StrCat(cell.directions, " x ", cell.hidden),
+          absl::StrCat(cell.layers),
+          absl::StrCat(cell.length),
+          absl::StrCat(cell.batch),
+          absl::StrFormat("%.1f", result.layer_us),
+          absl::StrFormat("%.1f", result.products_us),
+          absl::StrFormat("%.3f", result.ratio),
+          absl::StrFormat("%.1f", result.scan_us),
+          absl::StrFormat("%.0f", result.gflops),
+          absl::StrCat(result.rounds)};
 }
 
 }  // namespace
@@ -157,8 +137,6 @@ int LayerMain(const std::vector<std::string>& args) {
   flags.Add("grid", &options.grid,
             "all of hidden 64,128,256,512, length 8,32,128,512, batch 1,8,32,128, directions 2,1, "
             "with 2 layers");
-  flags.Add("arrangement", &options.arrangement,
-            "list of arrangements of bfloat16's tiles, or all; empty = the table's for the shape");
   options.engine.AddFlags(&flags);
   if (std::optional<int> code = ParseFlags("layer", kLayerUsage, args, &flags)) return *code;
   const auto cells = Cells(options);
@@ -176,11 +154,10 @@ int LayerMain(const std::vector<std::string>& args) {
   }
 
   nlohmann::ordered_json json = {{"backend", options.engine.backend}, {"core", core}};
-  std::vector<client::TextTable::Column> columns = {
+  const std::vector<client::TextTable::Column> columns = {
       {"dtype"},         {"width", true},    {"layers", true},      {"length", true},
       {"batch", true},   {"layer us", true}, {"products us", true}, {"ratio", true},
       {"scan us", true}, {"GFLOP/s", true},  {"rounds", true}};
-  if (!options.arrangement.empty()) columns.push_back({"arrangement"});
   client::TextTable table(columns, &std::cout);
   MeasureProgress progress(static_cast<int>(cells->size()));
   bool first = true;

@@ -58,7 +58,7 @@ kernels/cuda             | kernels kernels/common kernels/cuda/kernels        | 
 kernels/backend.cc       | kernels kernels/cpu kernels/cuda kernels/reference |
 kernels/testing          | kernels                                            |
 kernels/bench            | kernels kernels/common kernels/testing             | benchmark cuda dnnl openmp
-                         | kernels/cpu/base kernels/cpu/isa kernels/cpu/stacks |
+                         | kernels/cpu/base kernels/cpu/stacks                |
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack |
 
 models/text              | base                                               | absl utf8proc

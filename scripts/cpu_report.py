@@ -102,14 +102,6 @@ def bfloat16_layers(args, _):
     return layers_of(args, "bfloat16")
 
 
-def arrangements(args, _):
-    words = ["scripts/tune_amx.sh", *(["--seconds=0.01", "--quick"] if args.quick else ["--seconds=0.05"])]
-    found = output_of([ROOT / words[0], *words[1:], f"--bin={args.bin}", f"--core={args.core}"], echo=True).strip("\n")
-    yield (f"## Arrangements of bfloat16's tiles\n\n`{' '.join(words)}`: the table of `kernels/cpu/tiles/tile_arrangement.cc` that this machine"
-           " asks for, by one layer, 32 tokens a sequence, with every arrangement that `kernels/cpu/tiles/tile_arrangement.h` has, against"
-           f" oneDNN's bfloat16 products. All have the same bits.\n\n```\n{found}\n```")
-
-
 def pytorch_reason(cell):
     """Why ours is not further ahead: what bare products would reach, and how near to them we are."""
     reasons = []
@@ -250,7 +242,7 @@ def above(args):
 
 
 def main():
-    report = Report(__file__, "The CPU engine", above, (float32_layers, bfloat16_layers, arrangements, pytorch, models, kernels),
+    report = Report(__file__, "The CPU engine", above, (float32_layers, bfloat16_layers, pytorch, models, kernels),
                     python="/usr/bin/python3")
     report.parser.add_argument("--core", type=int, default=one_core(), help="the core to measure on (default: the highest that is allowed)")
     report.parser.add_argument("--package", type=pathlib.Path, default=ROOT / "build" / "pytorch-package",

@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/bench/arranged_stack.h"
 #include "kernels/bench/bare_product.h"
 #include "kernels/bench/scan_alone.h"
 #include "kernels/testing/random_stack.h"
@@ -47,19 +46,10 @@ Status Measure(const LayerBenchOptions& o, LayerBenchResult* result) {
   std::unique_ptr<Workspace> workspace;
   CompileOptions compile;
   compile.dtype = o.dtype;
-  Status status = CreateBackend(o.backend, o.hardware, &backend);
-  if (status.ok()) status = backend->Compile(spec, compile, &executable);
-  if (status.ok()) status = executable->CreateWorkspace({tokens, o.batch}, &workspace);
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(CreateBackend(o.backend, o.hardware, &backend));
+  SRU_RETURN_IF_ERROR(backend->Compile(spec, compile, &executable));
+  SRU_RETURN_IF_ERROR(executable->CreateWorkspace({tokens, o.batch}, &workspace));
   result->description = backend->description();
-  std::unique_ptr<ArrangedStack> arranged;
-  if (!o.arrangement.empty()) {
-    if (o.dtype != DataType::kBFloat16 || o.backend != "cpu") {
-      return InvalidArgument("arrangement: expected backend cpu and dtype bfloat16");
-    }
-    status = ArrangedStack::Create(spec, o.hardware, o.arrangement, {tokens, o.batch}, &arranged);
-    if (!status.ok()) return status;
-  }
 
   const testing::RandomBatch random(spec, lengths, /*initial_state=*/false, 2);
   const RaggedBatch batch = random.view();
@@ -73,10 +63,10 @@ Status Measure(const LayerBenchOptions& o, LayerBenchResult* result) {
   products.Add(tokens, spec);
   ScanAlone scan(spec, lengths);
 
+  Status status;
   const std::vector<double> medians =
       AlternatingMedians(o.rounds,
                          {[&] {
-                            if (arranged != nullptr) return arranged->Run(batch, wanted.data());
                             const Status run = executable->Run(batch, wanted.data(), *workspace);
                             if (!run.ok()) status = run;
                           },
@@ -92,15 +82,6 @@ Status Measure(const LayerBenchOptions& o, LayerBenchResult* result) {
 }
 
 }  // namespace
-
-Status ArrangementNames(const BackendOptions& hardware, std::vector<std::string>* names) {
-  cpu::CpuIsa isa;
-  SRU_RETURN_IF_ERROR(ChooseTiles(hardware, &isa));
-  for (const cpu::TileArrangement& arrangement : cpu::AllTileArrangements(isa.tiles->unit)) {
-    names->push_back(cpu::TileArrangementName(arrangement));
-  }
-  return OkStatus();
-}
 
 Status RunLayerBench(const LayerBenchOptions& options, LayerBenchResult* result) {
   SRU_RETURN_IF_ERROR(Check(options));

@@ -21,8 +21,6 @@ struct LayerBenchOptions {
   int hidden = 128;    // per direction
   int directions = 2;  // 1 or 2
   int layers = 1;
-  std::string
-      arrangement;  // a name of cpu/tiles/tile_arrangement.h, bfloat16 only; empty = the table's
   Rounds rounds;
 };
 
@@ -37,9 +35,6 @@ struct LayerBenchResult {
   int rounds = 0;           // that were run
   std::string description;  // of the backend
 };
-
-// The names of all arrangements of the tiles that `hardware` chooses. kInvalidArgument if it has none.
-Status ArrangementNames(const BackendOptions& hardware, std::vector<std::string>* names);
 
 // Fails when the backend cannot be made or the options are out of range.
 Status RunLayerBench(const LayerBenchOptions& options, LayerBenchResult* result);

@@ -64,7 +64,7 @@ struct TileStack {
 
   StackSpec spec;  // without weights
   const TileKernel& kernel;
-  // Of all layers, for tests and benchmarks; null = the table's (ChooseTileArrangement()).
+  // Of all layers, for tests; null = the table's (ChooseTileArrangement()).
   const TileArrangement* arrangement = nullptr;
   RowLayout input;
   // [vocabulary][TileStride(input)] where batches read it (ReadsEmbedding()), else empty.

@@ -1,4 +1,3 @@
-// The table of arrangements. scripts/tune_amx.sh measures all of them on a machine and prints its table.
 #include "kernels/cpu/tiles/tile_arrangement.h"
 
 #include <limits>
@@ -60,33 +59,6 @@ TileArrangement ChooseTileArrangement(TileUnit unit, int k, int sequences) {
     }
   }
   return TileArrangement();
-}
-
-std::vector<TileArrangement> AllTileArrangements(TileUnit unit) {
-  std::vector<TileArrangement> all;
-  for (int rows = 16; rows <= kMostPieceRows; rows *= 2) {
-    for (int blocks = 1; blocks <= kMostBlocks && rows * blocks <= kMostPieceRows; blocks *= 2) {
-      for (int places : {0, 1, kMostPlaces}) {
-        if (places > 0 && unit == TileUnit::kAvx512) continue;
-        for (int chunk_kib : {128, 256, 512}) all.push_back({rows, blocks, places, chunk_kib});
-      }
-    }
-  }
-  return all;
-}
-
-std::string TileArrangementName(const TileArrangement& a) {
-  return "r" + std::to_string(a.rows) + "-b" + std::to_string(a.blocks) + "-p" +
-         std::to_string(a.places) + "-c" + std::to_string(a.chunk_kib);
-}
-
-bool ParseTileArrangement(TileUnit unit, std::string_view name, TileArrangement* arrangement) {
-  for (const TileArrangement& known : AllTileArrangements(unit)) {
-    if (name != TileArrangementName(known)) continue;
-    *arrangement = known;
-    return true;
-  }
-  return false;
 }
 
 }  // namespace sru::kernels::cpu

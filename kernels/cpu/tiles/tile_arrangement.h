@@ -3,17 +3,12 @@
 #ifndef SRU_KERNELS_CPU_TILES_TILE_ARRANGEMENT_H_
 #define SRU_KERNELS_CPU_TILES_TILE_ARRANGEMENT_H_
 
-#include <string>
-#include <string_view>
-#include <vector>
-
 namespace sru::kernels::cpu {
 
 // The units that multiply. The emulation of AMX is arranged as AMX.
 enum class TileUnit { kAvx512, kAmx };
 
 inline constexpr int kMostPieceRows = 64;
-inline constexpr int kMostBlocks = 4;
 // Places of one step of the products (kTileDepth of k) where rows of the scan can stand.
 inline constexpr int kMostPlaces = 3;
 
@@ -40,14 +35,6 @@ inline bool operator==(const TileArrangement& a, const TileArrangement& b) {
 
 // The table's, for products of `k` input columns and a batch of `sequences`.
 TileArrangement ChooseTileArrangement(TileUnit unit, int k, int sequences);
-
-// Everything that makes sense.
-std::vector<TileArrangement> AllTileArrangements(TileUnit unit);
-
-// "r32-b1-p3-c256": rows, blocks, places and KiB of a chunk.
-std::string TileArrangementName(const TileArrangement& arrangement);
-// False unless `name` is that of one of AllTileArrangements().
-bool ParseTileArrangement(TileUnit unit, std::string_view name, TileArrangement* arrangement);
 
 }  // namespace sru::kernels::cpu
 
