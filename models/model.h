@@ -49,8 +49,10 @@ class Model {
     if (language_model_ != nullptr) return language_model_->stack();
     return tagger_ != nullptr ? tagger_->stack() : spec_;
   }
-  // A classifier and an encoder do.
-  bool takes_features() const { return program_ == nullptr; }
+  // Besides what its embedding takes, if it has one: a classifier, an encoder, and a tagger without embedding.
+  bool takes_features() const {
+    return tagger_ != nullptr ? tagger_->features != kernels::kNone : program_ == nullptr;
+  }
   // Whatever was compiled.
   const kernels::CompiledModel& compiled() const {
     if (program_ != nullptr) return *program_;

@@ -78,7 +78,7 @@ server/lifecycle         | server/telemetry server/calls server/batching      | 
 server/transport         | server/telemetry server/base server/compat base    | absl grpc openssl prometheus
 server/calls/messages    | server/calls server/calls/bounds server/lifecycle  | absl protobuf
                          | server/telemetry server/batching                   |
-                         | models models/text kernels kernels/common proto    |
+                         | models models/text kernels kernels/common base proto |
 server/calls/kinds       | server/calls server/calls/bounds server/calls/messages | absl protobuf
                          | server/lifecycle server/telemetry server/batching  |
                          | server/base server/compat models base              |

@@ -29,7 +29,7 @@
 #include "server/batching/engine.h"
 #include "server/calls/bounds/byte_budget.h"
 #include "server/calls/bounds/memory_options.h"
-#include "server/calls/kinds/admin_call.h"
+#include "server/calls/kinds/admin_context.h"
 #include "server/calls/kinds/in_flight.h"
 #include "server/calls/kinds/open_streams.h"
 #include "server/calls/kinds/unknown_method.h"

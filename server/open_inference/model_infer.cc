@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
+#include "base/status.h"
 #include "server/batching/reject_reason.h"
 #include "server/calls/kinds/call_basics.h"
 #include "server/calls/kinds/end_call.h"
@@ -27,15 +28,10 @@ absl::StatusOr<const tasks::Task*> Read(const calls::ServiceContext& context,
         calls::NoMemoryLeft(*context.budget, static_cast<int64_t>(bytes.size())));
   }
   InferRequest& request = call->request;
-  if (absl::Status status = ReadInferRequest(call->bytes.view(), &request); !status.ok()) {
-    return status;
-  }
-  auto served = FindModel(*context.registry, "model_", request.model_name, request.model_version);
-  if (!served.ok()) return served.status();
-  call->served = *std::move(served);
-  const absl::StatusOr<CommonParameters> common = ReadCommonParameters(request);
-  if (!common.ok()) return common.status();
-  call->common = *common;
+  SRU_RETURN_UNLESS_OK(ReadInferRequest(call->bytes.view(), &request));
+  SRU_ASSIGN_OR_RETURN(call->served, FindModel(*context.registry, "model_", request.model_name,
+                                               request.model_version));
+  SRU_ASSIGN_OR_RETURN(call->common, ReadCommonParameters(request));
   call->limits = context.limits;
   call->id = std::string(request.id);
   return ChooseOutputs(call);

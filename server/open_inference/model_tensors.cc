@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 
 namespace sru::server::open_inference {
 namespace {
@@ -44,20 +44,18 @@ absl::StatusOr<const tasks::Task*> ChooseOutputs(InferCall* call) {
       const auto append = [](std::string* out, const Choice& choice) {
         out->append(choice.second->name);
       };
-      return absl::InvalidArgumentError(
-          absl::StrCat("outputs[", i, "].name: ", Quoted(requested[i]), " is not an output of '",
-                       model.name(), "', expected one of ", absl::StrJoin(known, ", ", append)));
+      return InvalidArgument("outputs[", i, "].name: ", Quoted(requested[i]),
+                             " is not an output of '", model.name(), "', expected one of ",
+                             absl::StrJoin(known, ", ", append));
     }
     const Output* const output = found->second;
     if (i > 0 && found->first != task) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("outputs[", i, "].name: ", output->name, " does not go with ",
-                       call->outputs.front()->name,
-                       ", since they come from different calls; send two requests"));
+      return InvalidArgument("outputs[", i, "].name: ", output->name, " does not go with ",
+                             call->outputs.front()->name,
+                             ", since they come from different calls; send two requests");
     }
     if (std::count(call->outputs.begin(), call->outputs.end(), output) > 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("outputs[", i, "].name: ", output->name, " is requested twice"));
+      return InvalidArgument("outputs[", i, "].name: ", output->name, " is requested twice");
     }
     task = found->first;
     call->outputs.push_back(output);

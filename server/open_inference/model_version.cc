@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "server/open_inference/tensors/infer_request.h"
 
 namespace sru::server::open_inference {
@@ -12,17 +13,15 @@ absl::StatusOr<int64_t> ParseModelVersion(absl::string_view field, absl::string_
   if (text.empty()) return 0;
   int64_t version = 0;
   if (absl::SimpleAtoi(text, &version) && version > 0) return version;
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": ", Quoted(text),
-                   ", expected a positive number, or nothing for the latest version"));
+  return InvalidArgument(field, ": ", Quoted(text),
+                         ", expected a positive number, or nothing for the latest version");
 }
 
 absl::StatusOr<std::shared_ptr<lifecycle::ServedModel>> FindModel(
     const lifecycle::ModelRegistry& registry, absl::string_view prefix, absl::string_view name,
     absl::string_view version) {
   if (name.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(prefix, "name: empty, expected the name of a model"));
+    return InvalidArgument(prefix, "name: empty, expected the name of a model");
   }
   const absl::StatusOr<int64_t> number =
       ParseModelVersion(absl::StrCat(prefix, "version"), version);

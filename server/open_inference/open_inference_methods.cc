@@ -7,7 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/calls/kinds/lookup_call.h"
+#include "base/status.h"
+#include "server/calls/kinds/reply_call.h"
 #include "server/calls/method_info.h"
 #include "server/open_inference/infer_stream_call.h"
 #include "server/open_inference/model_infer.h"
@@ -24,9 +25,7 @@ using Id = calls::MethodId;
 template <typename Request>
 absl::Status Find(const lifecycle::ModelRegistry& registry, const Request& request,
                   std::shared_ptr<lifecycle::ServedModel>* served) {
-  auto found = FindModel(registry, "", request.name(), request.version());
-  if (!found.ok()) return found.status();
-  *served = *std::move(found);
+  SRU_ASSIGN_OR_RETURN(*served, FindModel(registry, "", request.name(), request.version()));
   return absl::OkStatus();
 }
 
@@ -53,14 +52,6 @@ absl::Status WriteStatistics(const lifecycle::ModelRegistry& registry,
   return registry.Find(request.name(), *version).status();
 }
 
-// A look-up, which `write(request, &response, &served)` answers.
-template <typename Request, typename Response, typename Write>
-Method Lookup(const OpenInferenceContext& context, Id id, Write write) {
-  Method row = Method::Of(id);
-  row.start = calls::LookupCalls<Request, Response>(id, *context.service, std::move(write));
-  return row;
-}
-
 }  // namespace
 
 std::vector<Method> OpenInferenceMethods(const OpenInferenceContext& context) {
@@ -74,61 +65,60 @@ std::vector<Method> OpenInferenceMethods(const OpenInferenceContext& context) {
     return StartModelStreamInfer(service, exchange, infer);
   };
   const lifecycle::ModelRegistry& registry = *service.registry;
-  return {Lookup<inference::ServerLiveRequest, inference::ServerLiveResponse>(
-              context, Id::kServerLive,
-              [](const auto& /*request*/, auto* answer, auto* /*served*/) {
-                answer->set_live(true);
-                return absl::OkStatus();
-              }),
-          Lookup<inference::ServerReadyRequest, inference::ServerReadyResponse>(
-              context, Id::kServerReady,
-              [&context](const auto& /*request*/, auto* answer, auto* /*served*/) {
-                answer->set_ready(context.ready());
-                return absl::OkStatus();
-              }),
-          Lookup<inference::ModelReadyRequest, inference::ModelReadyResponse>(
-              context, Id::kModelReady,
-              [&context, &registry](const auto& asked, auto* answer, auto* served) {
-                absl::Status status = Find(registry, asked, served);
-                if (absl::IsNotFound(status)) return absl::OkStatus();
-                if (!status.ok()) return status;
-                answer->set_ready(context.ready() && (*served)->engine->instances() > 0);
-                return absl::OkStatus();
-              }),
-          Lookup<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
-              context, Id::kServerMetadata,
-              [](const auto& /*request*/, auto* answer, auto* /*served*/) {
-                WriteServerMetadata(answer);
-                return absl::OkStatus();
-              }),
-          Lookup<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
-              context, Id::kModelMetadata,
-              [&registry](const auto& asked, auto* answer, auto* served) {
-                absl::Status status = Find(registry, asked, served);
-                if (!status.ok()) return status;
-                WriteModelMetadata(**served, VersionsOf(registry, asked.name()), answer);
-                return absl::OkStatus();
-              }),
-          Lookup<inference::ModelConfigRequest, inference::ModelConfigResponse>(
-              context, Id::kModelConfig,
-              [&context, &registry](const auto& asked, auto* answer, auto* served) {
-                absl::Status status = Find(registry, asked, served);
-                if (!status.ok()) return status;
-                ConfigLimits limits;
-                limits.max_sequences = context.service->limits.max_sequences;
-                limits.max_sequence_tokens = context.service->limits.max_sequence_tokens;
-                limits.max_queue_delay = context.max_queue_delay;
-                WriteModelConfig(**served, VersionsOf(registry, asked.name()), limits,
-                                 answer->mutable_config());
-                return absl::OkStatus();
-              }),
-          Lookup<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
-              context, Id::kModelStatistics,
-              [&registry](const auto& asked, auto* answer, auto* /*served*/) {
-                return WriteStatistics(registry, asked, answer);
-              }),
-          infer,
-          stream};
+  return {
+      calls::LookupMethod<inference::ServerLiveRequest, inference::ServerLiveResponse>(
+          Id::kServerLive, service,
+          [](const auto& /*request*/, auto* answer, auto* /*served*/) {
+            answer->set_live(true);
+            return absl::OkStatus();
+          }),
+      calls::LookupMethod<inference::ServerReadyRequest, inference::ServerReadyResponse>(
+          Id::kServerReady, service,
+          [&context](const auto& /*request*/, auto* answer, auto* /*served*/) {
+            answer->set_ready(context.ready());
+            return absl::OkStatus();
+          }),
+      calls::LookupMethod<inference::ModelReadyRequest, inference::ModelReadyResponse>(
+          Id::kModelReady, service,
+          [&context, &registry](const auto& asked, auto* answer, auto* served) {
+            absl::Status status = Find(registry, asked, served);
+            if (absl::IsNotFound(status)) return absl::OkStatus();
+            if (!status.ok()) return status;
+            answer->set_ready(context.ready() && (*served)->engine->instances() > 0);
+            return absl::OkStatus();
+          }),
+      calls::LookupMethod<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
+          Id::kServerMetadata, service,
+          [](const auto& /*request*/, auto* answer, auto* /*served*/) {
+            WriteServerMetadata(answer);
+            return absl::OkStatus();
+          }),
+      calls::LookupMethod<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
+          Id::kModelMetadata, service,
+          [&registry](const auto& asked, auto* answer, auto* served) {
+            SRU_RETURN_UNLESS_OK(Find(registry, asked, served));
+            WriteModelMetadata(**served, VersionsOf(registry, asked.name()), answer);
+            return absl::OkStatus();
+          }),
+      calls::LookupMethod<inference::ModelConfigRequest, inference::ModelConfigResponse>(
+          Id::kModelConfig, service,
+          [&context, &registry](const auto& asked, auto* answer, auto* served) {
+            SRU_RETURN_UNLESS_OK(Find(registry, asked, served));
+            ConfigLimits limits;
+            limits.max_sequences = context.service->limits.max_sequences;
+            limits.max_sequence_tokens = context.service->limits.max_sequence_tokens;
+            limits.max_queue_delay = context.max_queue_delay;
+            WriteModelConfig(**served, VersionsOf(registry, asked.name()), limits,
+                             answer->mutable_config());
+            return absl::OkStatus();
+          }),
+      calls::LookupMethod<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
+          Id::kModelStatistics, service,
+          [&registry](const auto& asked, auto* answer, auto* /*served*/) {
+            return WriteStatistics(registry, asked, answer);
+          }),
+      infer,
+      stream};
 }
 
 }  // namespace sru::server::open_inference

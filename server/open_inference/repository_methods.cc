@@ -5,8 +5,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "inference/open_inference.pb.h"
-#include "server/calls/kinds/admin_call.h"
+#include "server/calls/kinds/reply_call.h"
 #include "server/open_inference/open_inference_methods.h"
 #include "server/open_inference/tensors/infer_request.h"
 
@@ -42,50 +43,40 @@ void WriteIndex(const std::vector<telemetry::ModelStatus>& statuses, bool only_r
 
 absl::Status CheckRepository(const std::string& name) {
   if (name.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("repository_name: ", Quoted(name),
-                                                 ", expected nothing: there is one repository"));
+  return InvalidArgument("repository_name: ", Quoted(name),
+                         ", expected nothing: there is one repository");
 }
 
 // Of `request`, whose parameters may be `allowed` only.
 template <typename Request>
 absl::Status CheckRequest(const Request& request, absl::string_view allowed) {
-  if (absl::Status status = CheckRepository(request.repository_name()); !status.ok()) {
-    return status;
-  }
+  SRU_RETURN_UNLESS_OK(CheckRepository(request.repository_name()));
   for (const auto& [name, value] : request.parameters()) {
     if (name == allowed) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "parameters: ", Quoted(name), " is not supported, expected ",
-        allowed.empty() ? "none: a model is loaded as the repository has it" : allowed));
+        allowed.empty() ? "none: a model is loaded as the repository has it" : allowed);
   }
   return absl::OkStatus();
-}
-
-// A method that `begin(request, call)` begins to answer.
-template <typename Request, typename Begin>
-calls::Method Row(const calls::AdminContext& context, calls::MethodId id, Begin begin) {
-  calls::Method row = calls::Method::Of(id);
-  row.start = calls::AdminCalls<Request>(id, context, std::move(begin));
-  return row;
 }
 
 }  // namespace
 
 std::vector<calls::Method> RepositoryMethods(const calls::AdminContext& context) {
-  using calls::AdminCall;
-  return {Row<inference::RepositoryIndexRequest>(
-              context, calls::MethodId::kRepositoryIndex,
-              [&context](const auto& index, const AdminCall::Pointer& call) {
-                absl::Status status = CheckRepository(index.repository_name());
-                if (!status.ok()) return status;
+  using calls::ReplyCall;
+  return {calls::ReplyMethod<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
+              calls::MethodId::kRepositoryIndex, *context.service,
+              [&context](const auto& index, const ReplyCall::Pointer& call) {
+                SRU_RETURN_UNLESS_OK(CheckRepository(index.repository_name()));
                 inference::RepositoryIndexResponse answer;
                 WriteIndex(context.manager->Statuses(), index.ready(), &answer);
                 call->Finish(absl::OkStatus(), &answer);
                 return absl::OkStatus();
               }),
-          Row<inference::RepositoryModelLoadRequest>(
-              context, calls::MethodId::kRepositoryModelLoad,
-              [&context](const auto& load, const AdminCall::Pointer& call) {
+          calls::ReplyMethod<inference::RepositoryModelLoadRequest,
+                             inference::RepositoryModelLoadResponse>(
+              calls::MethodId::kRepositoryModelLoad, *context.service,
+              [&context](const auto& load, const ReplyCall::Pointer& call) {
                 absl::Status status = calls::CheckExplicitControl(context.control);
                 status.Update(CheckRequest(load, ""));
                 if (!status.ok()) return status;
@@ -98,9 +89,10 @@ std::vector<calls::Method> RepositoryMethods(const calls::AdminContext& context)
                     });
                 return absl::OkStatus();
               }),
-          Row<inference::RepositoryModelUnloadRequest>(
-              context, calls::MethodId::kRepositoryModelUnload,
-              [&context](const auto& unload, const AdminCall::Pointer& call) {
+          calls::ReplyMethod<inference::RepositoryModelUnloadRequest,
+                             inference::RepositoryModelUnloadResponse>(
+              calls::MethodId::kRepositoryModelUnload, *context.service,
+              [&context](const auto& unload, const ReplyCall::Pointer& call) {
                 absl::Status status = calls::CheckExplicitControl(context.control);
                 status.Update(CheckRequest(unload, "unload_dependents"));
                 if (!status.ok()) return status;

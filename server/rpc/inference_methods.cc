@@ -5,7 +5,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/calls/kinds/lookup_call.h"
+#include "base/status.h"
+#include "server/calls/kinds/reply_call.h"
 #include "server/calls/messages/response_writer.h"
 #include "server/tasks/tasks.h"
 #include "sru/v1/admin.pb.h"
@@ -24,20 +25,8 @@ void WriteServedModel(const lifecycle::ServedModel& served, const calls::Request
                         info);
 }
 
-template <typename Request, typename Response, typename Write>
-Method Lookup(Id id, const calls::ServiceContext& context, Write write) {
-  return Method::Of<Request, Response>(
-      id, calls::LookupCalls<Request, Response>(id, context, std::move(write)));
-}
-
-template <typename Request, typename Response, typename Begin>
-Method Admin(Id id, const calls::AdminContext& context, Begin begin) {
-  return Method::Of<Request, Response>(id,
-                                       calls::AdminCalls<Request>(id, context, std::move(begin)));
-}
-
 Method ListModels(const calls::ServiceContext& context) {
-  return Lookup<v1::ListModelsRequest, v1::ListModelsResponse>(
+  return calls::LookupMethod<v1::ListModelsRequest, v1::ListModelsResponse>(
       Id::kListModels, context, [&context](const auto& /*request*/, auto* answer, auto*) {
         for (const std::shared_ptr<lifecycle::ServedModel>& served : context.registry->List()) {
           WriteServedModel(*served, context.limits, answer->add_models());
@@ -50,21 +39,18 @@ Method ListModels(const calls::ServiceContext& context) {
 }
 
 Method GetModel(const calls::ServiceContext& context) {
-  return Lookup<v1::GetModelRequest, v1::GetModelResponse>(
+  return calls::LookupMethod<v1::GetModelRequest, v1::GetModelResponse>(
       Id::kGetModel, context, [&context](const auto& request, auto* answer, auto* served) {
-        absl::StatusOr<std::shared_ptr<lifecycle::ServedModel>> found =
-            context.registry->Find(request.model(), request.version());
-        if (!found.ok()) return found.status();
-        *served = *std::move(found);
+        SRU_ASSIGN_OR_RETURN(*served, context.registry->Find(request.model(), request.version()));
         WriteServedModel(**served, context.limits, answer->mutable_model());
         return absl::OkStatus();
       });
 }
 
 Method LoadModel(const calls::AdminContext& context) {
-  return Admin<v1::LoadModelRequest, v1::LoadModelResponse>(
-      Id::kLoadModel, context,
-      [&context](const v1::LoadModelRequest& load, const calls::AdminCall::Pointer& call) {
+  return calls::ReplyMethod<v1::LoadModelRequest, v1::LoadModelResponse>(
+      Id::kLoadModel, *context.service,
+      [&context](const v1::LoadModelRequest& load, const calls::ReplyCall::Pointer& call) {
         absl::Status status = calls::CheckExplicitControl(context.control);
         if (!status.ok()) return status;
         call->set_model(load.model());
@@ -83,11 +69,10 @@ Method LoadModel(const calls::AdminContext& context) {
 }
 
 Method UnloadModel(const calls::AdminContext& context) {
-  return Admin<v1::UnloadModelRequest, v1::UnloadModelResponse>(
-      Id::kUnloadModel, context,
-      [&context](const v1::UnloadModelRequest& unload, const calls::AdminCall::Pointer& call) {
-        absl::Status status = calls::CheckExplicitControl(context.control);
-        if (!status.ok()) return status;
+  return calls::ReplyMethod<v1::UnloadModelRequest, v1::UnloadModelResponse>(
+      Id::kUnloadModel, *context.service,
+      [&context](const v1::UnloadModelRequest& unload, const calls::ReplyCall::Pointer& call) {
+        SRU_RETURN_UNLESS_OK(calls::CheckExplicitControl(context.control));
         call->set_model(unload.model());
         context.manager->RequestUnload(
             unload.model(), [call] { return call->finished(); },

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "grpc/reflection/v1/reflection.pb.h"
@@ -138,13 +139,11 @@ class ReflectionCall final : public calls::CallHandler {
 
   absl::Status Answer(const absl::Cord& message, absl::Cord* answer) const {
     if (message.size() > kMaxReflectionBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("a request of reflection has at most ",
-                                                     kMaxReflectionBytes, " bytes, not ",
-                                                     message.size()));
+      return InvalidArgument("a request of reflection has at most ", kMaxReflectionBytes,
+                             " bytes, not ", message.size());
     }
     wire::ServerReflectionRequest request;
-    if (absl::Status status = calls::ParseSmallMessage(message, &request); !status.ok())
-      return status;
+    SRU_RETURN_UNLESS_OK(calls::ParseSmallMessage(message, &request));
     wire::ServerReflectionResponse response;
     response.set_valid_host(request.host());
     *response.mutable_original_request() = request;

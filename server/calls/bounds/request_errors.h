@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/status.h"
 #include "server/calls/bounds/request_limits.h"
 
 namespace sru::server::calls {
@@ -15,32 +15,30 @@ namespace sru::server::calls {
 inline constexpr int kMaxExtraFields = 64;
 
 inline absl::Status TooManySequences(int64_t found, const RequestLimits& limits) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("sequences: ", found, " are too many, expected at most ", limits.max_sequences,
-                   " (--max_sequences_per_request); send several calls"));
+  return InvalidArgument("sequences: ", found, " are too many, expected at most ",
+                         limits.max_sequences,
+                         " (--max_sequences_per_request); send several calls");
 }
 
 // `unit` is empty for the queries themselves, or " passages".
 inline absl::Status TooManyQueries(int64_t found, absl::string_view unit,
                                    const RequestLimits& limits) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("queries: ", found, unit, " are too many, expected at most ",
-                   limits.max_sequences, " (--max_sequences_per_request); send several calls"));
+  return InvalidArgument("queries: ", found, unit, " are too many, expected at most ",
+                         limits.max_sequences,
+                         " (--max_sequences_per_request); send several calls");
 }
 
 // `field` is that of what the request asks about.
 inline absl::Status TooManyTokens(const RequestLimits& limits,
                                   absl::string_view field = "sequences") {
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": more than ", limits.max_request_tokens,
-                   " tokens in all, expected at most that (--max_queue_tokens); send several "
-                   "calls"));
+  return InvalidArgument(field, ": more than ", limits.max_request_tokens,
+                         " tokens in all, expected at most that (--max_queue_tokens); send several "
+                         "calls");
 }
 
 inline absl::Status TooManyFields() {
-  return absl::InvalidArgumentError(
-      absl::StrCat("message: more than ", kMaxExtraFields,
-                   " fields that are unknown or replaced by later ones, expected none"));
+  return InvalidArgument("message: more than ", kMaxExtraFields,
+                         " fields that are unknown or replaced by later ones, expected none");
 }
 
 }  // namespace sru::server::calls

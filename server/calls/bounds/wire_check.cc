@@ -9,6 +9,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "base/utf8.h"
 #include "base/wire_reader.h"
 
@@ -156,13 +157,12 @@ absl::Status ExplainParseFailure(const Descriptor& type, absl::string_view bytes
   const std::optional<std::string> fault = walker.Walk(type, bytes);
   if (fault.has_value()) return absl::InvalidArgumentError(*fault);
   if (walker.GaveUp(bytes.size())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("message: the ", bytes.size(), " bytes are not a valid ", type.full_name(),
-                     "; no fault was found in its first ", kMaxExplainedFields, " fields and ",
-                     kMaxExplainedBytes, " bytes"));
+    return InvalidArgument("message: the ", bytes.size(), " bytes are not a valid ",
+                           type.full_name(), "; no fault was found in its first ",
+                           kMaxExplainedFields, " fields and ", kMaxExplainedBytes, " bytes");
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("message: the ", bytes.size(), " bytes are not a valid ", type.full_name()));
+  return InvalidArgument("message: the ", bytes.size(), " bytes are not a valid ",
+                         type.full_name());
 }
 
 }  // namespace sru::server::calls

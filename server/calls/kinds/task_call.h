@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
+#include "base/status.h"
 #include "server/calls/bounds/request_outline.h"
 #include "server/calls/kinds/call.h"
 #include "server/calls/messages/message_form.h"
@@ -162,7 +163,7 @@ class TaskCall : public Call {
     RequestOutline outline;
     if (form_ != nullptr) {
       SetModel(form_->served());
-      if (absl::Status status = form_->ReadOutline(&outline); !status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(form_->ReadOutline(&outline));
     } else if (!ReadOutline<Request>(bytes, &outline)) {
       return ExplainParseFailure(*Request::descriptor(), bytes);
     }
@@ -171,14 +172,13 @@ class TaskCall : public Call {
       // If there is no such model, the parsed request gives the better error.
       FindModel(outline.model, outline.version).IgnoreError();
     }
-    if (absl::Status status = CheckOutline(outline, context_.limits); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(CheckOutline(outline, context_.limits));
     const absl::StatusOr<batching::Priority> priority = ParsePriority(outline.priority);
     // If the model does not answer the call, ParseParameters() gives the better error.
     const bool answers = served_ != nullptr && (form_ != nullptr || Answers(model(), method_));
     if (answers && priority.ok() && outline.num_sequences > 0) {
-      absl::Status status =
-          CheckAdmission(outline.least_tokens(), outline.least_tasks(), *priority);
-      if (!status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(
+          CheckAdmission(outline.least_tokens(), outline.least_tasks(), *priority));
     }
     return Reserve(EstimateCallBytes(outline));
   }
@@ -186,13 +186,12 @@ class TaskCall : public Call {
   // Clears `bytes` when they are parsed.
   absl::Status Submit(absl::Cord* bytes) {
     const bool large = bytes->size() > kLargeMessageBytes;
-    if (absl::Status status = RefuseEarly(*bytes); !status.ok()) return status;
-    absl::Status read = form_ == nullptr ? ParseMessage(*bytes, request_) : form_->Parse(request_);
-    if (!read.ok()) return read;
+    SRU_RETURN_UNLESS_OK(RefuseEarly(*bytes));
+    SRU_RETURN_UNLESS_OK(form_ == nullptr ? ParseMessage(*bytes, request_)
+                                          : form_->Parse(request_));
     bytes->Clear();
     if (served_ == nullptr) {
-      absl::Status status = FindModel(request_->model(), request_->version());
-      if (!status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(FindModel(request_->model(), request_->version()));
     }
     absl::Status good = form_ == nullptr ? CheckTask(model(), method_) : absl::OkStatus();
     if (good.ok()) good = ParseParameters(*request_);
@@ -203,7 +202,7 @@ class TaskCall : public Call {
     if (!parsed.ok()) return parsed.status();
     if (large && !context_.access_log->content() && !NeedsRequest()) FreeMessages();
     served_->metrics->OnWords(parsed->words.words, parsed->words.unknown);
-    if (absl::Status status = MakeOutputs(*priority, &*parsed); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(MakeOutputs(*priority, &*parsed));
     times_->tokenize = context_.clock->Now() - arrival_;
     return SubmitWork(std::move(parsed->tasks), *priority);
   }
@@ -228,10 +227,9 @@ class TaskCall : public Call {
     if (form_ != nullptr) answer_bytes += FormBytes(tasks);
     const auto output_bytes = static_cast<int64_t>(output_size * sizeof(float));
     if (output_bytes + answer_bytes > kLargeOutputBytes && num_computed > 0) {
-      absl::Status status = CheckAdmission(num_tokens, num_computed, priority);
-      if (!status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(CheckAdmission(num_tokens, num_computed, priority));
     }
-    if (absl::Status status = Reserve(output_bytes + answer_bytes); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(Reserve(output_bytes + answer_bytes));
     outputs_.reset(new float[output_size]);  // not initialized: the engine writes all of it
     for (size_t i = 0; i < tasks.size(); ++i) {
       SetOutput(i, outputs_.get() + results_[i].offset, &tasks[i]);
@@ -337,8 +335,7 @@ class SequenceCall : public TaskCall<Request, Response> {
     absl::StatusOr<ParsedSequences> parsed =
         ParseSequences(request.sequences(), MayTruncate(request, 0), input, this->limits());
     if (!parsed.ok()) return parsed;
-    absl::Status good = ParseSequenceParameters(request, parsed->tasks.size());
-    if (!good.ok()) return good;
+    SRU_RETURN_UNLESS_OK(ParseSequenceParameters(request, parsed->tasks.size()));
     return parsed;
   }
 };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "server/calls/bounds/request_errors.h"
 #include "server/calls/bounds/request_outline.h"
 #include "server/calls/bounds/wire_check.h"
@@ -57,9 +58,9 @@ class SequenceParser {
   template <typename... Args>
   absl::Status Error(absl::string_view field, const Args&... what) const {
     if (index_ == kNoIndex) {
-      return absl::InvalidArgumentError(absl::StrCat(name_, field, ": ", what...));
+      return InvalidArgument(name_, field, ": ", what...);
     }
-    return absl::InvalidArgumentError(absl::StrCat(name_, "[", index_, "]", field, ": ", what...));
+    return InvalidArgument(name_, "[", index_, "]", field, ": ", what...);
   }
 
   // Checks the length of a sequence with `found` tokens and returns how many of them to compute.
@@ -238,9 +239,8 @@ absl::StatusOr<ParsedSequences> ParseSequences(
   parsed.counts.resize(sequences.size());
   int64_t total_tokens = 0;
   for (int i = 0; i < sequences.size(); ++i) {
-    absl::Status status = SequenceParser("sequences", i, truncate, input, limits)
-                              .Parse(sequences[i], &parsed.tasks[i], &parsed.counts[i]);
-    if (!status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(SequenceParser("sequences", i, truncate, input, limits)
+                             .Parse(sequences[i], &parsed.tasks[i], &parsed.counts[i]));
     AddWords(sequences[i].input_case(), parsed.counts[i], &parsed.words);
     total_tokens += parsed.tasks[i].num_tokens;
     // Checked inside the loop, so that no request makes the server hold more than this.
@@ -275,10 +275,9 @@ absl::StatusOr<batching::Priority> ParsePriority(v1::Priority priority) {
     case v1::PRIORITY_HIGH:
       return batching::Priority::kHigh;
     default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("priority: ", static_cast<int>(priority),
-                       " is unknown, expected 1 (PRIORITY_LOW), 2 (PRIORITY_NORMAL), 3 "
-                       "(PRIORITY_HIGH) or 0 for normal"));
+      return InvalidArgument("priority: ", static_cast<int>(priority),
+                             " is unknown, expected 1 (PRIORITY_LOW), 2 (PRIORITY_NORMAL), 3 "
+                             "(PRIORITY_HIGH) or 0 for normal");
   }
 }
 
@@ -287,9 +286,9 @@ absl::StatusOr<kernels::Pooling> ParsePooling(v1::Pooling pooling, kernels::Pool
   if (const std::optional<kernels::Pooling> known = FromProto(pooling); known.has_value()) {
     return *known;
   }
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "pooling: ", static_cast<int>(pooling), " is unknown, expected 0 (POOLING_DEFAULT) to ",
-      static_cast<int>(v1::Pooling_MAX), " (", v1::Pooling_Name(v1::Pooling_MAX), ")"));
+      static_cast<int>(v1::Pooling_MAX), " (", v1::Pooling_Name(v1::Pooling_MAX), ")");
 }
 
 absl::StatusOr<v1::OutputFormat> ParseOutputFormat(v1::OutputFormat format) {
@@ -303,22 +302,22 @@ absl::StatusOr<v1::OutputFormat> ParseOutputFormat(v1::OutputFormat format) {
     case v1::OUTPUT_FORMAT_RAW_BFLOAT16:
       return format;
     default:
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           "output_format: ", static_cast<int>(format),
-          " is unknown, expected 0 or 1 (OUTPUT_FORMAT_FLOATS) to 4 (OUTPUT_FORMAT_RAW_BFLOAT16)"));
+          " is unknown, expected 0 or 1 (OUTPUT_FORMAT_FLOATS) to 4 (OUTPUT_FORMAT_RAW_BFLOAT16)");
   }
 }
 
 absl::StatusOr<int> ParseTopCandidates(int32_t top_candidates, int max_candidates) {
   if (top_candidates >= 0 && top_candidates <= max_candidates) return top_candidates;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "top_candidates: ", top_candidates, " is out of range, expected 0 to ", max_candidates));
+  return InvalidArgument("top_candidates: ", top_candidates, " is out of range, expected 0 to ",
+                         max_candidates);
 }
 
 absl::StatusOr<int> ParseTopK(int32_t top_k, int num_labels) {
   if (top_k < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "top_k: ", top_k, " is negative, expected 0 for all labels or how many to return"));
+    return InvalidArgument("top_k: ", top_k,
+                           " is negative, expected 0 for all labels or how many to return");
   }
   return top_k == 0 ? num_labels : std::min<int>(top_k, num_labels);
 }

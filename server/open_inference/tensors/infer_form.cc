@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "server/open_inference/tensors/infer_response.h"
 #include "server/open_inference/tensors/sequence_input.h"
 
@@ -51,7 +52,7 @@ class InferForm final : public calls::MessageForm {
     *outline = calls::RequestOutline();
     outline->priority = call_->common.priority;
     outline->message_bytes = static_cast<int64_t>(call_->bytes.view().size()) + kFormBytes;
-    if (absl::Status status = CheckContents(call_->request); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(CheckContents(call_->request));
     return inputs_->Outline(*call_, outline);
   }
 
@@ -60,10 +61,10 @@ class InferForm final : public calls::MessageForm {
     request->GetReflection()->SetEnumValue(request, priority, call_->common.priority);
     for (const InferParameter& parameter : call_->request.parameters) {
       if (IsCommonParameter(parameter.name)) continue;
-      if (absl::Status status = ReadParameter(parameter, request); !status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(ReadParameter(parameter, request));
     }
     if (call_->tensors->prepare != nullptr) call_->tensors->prepare(*call_, request);
-    if (absl::Status status = inputs_->Read(*call_, request); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(inputs_->Read(*call_, request));
     call_->request = InferRequest();
     call_->bytes.Release();
     return absl::OkStatus();
@@ -88,7 +89,7 @@ class InferForm final : public calls::MessageForm {
       row_bytes.push_back(row);
       response.Add(output->name, output->datatype, std::move(shape), size);
     }
-    if (absl::Status status = response.Allocate(); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(response.Allocate());
     for (size_t k = 0; k < call_->outputs.size(); ++k) {
       const Output& output = *call_->outputs[k];
       uint8_t* to = response.values(k);

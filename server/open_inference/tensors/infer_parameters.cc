@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace sru::server::open_inference {
 namespace {
@@ -24,7 +25,7 @@ const char* KindOf(const InferParameter& parameter) {
 
 template <typename... Args>
 absl::Status Wrong(const InferParameter& parameter, const Args&... what) {
-  return absl::InvalidArgumentError(absl::StrCat("parameters[", parameter.name, "]: ", what...));
+  return InvalidArgument("parameters[", parameter.name, "]: ", what...);
 }
 
 // A number of either kind; empty for anything else, and for one beyond int64.
@@ -82,13 +83,9 @@ absl::StatusOr<CommonParameters> ReadCommonParameters(const InferRequest& reques
   CommonParameters common;
   for (const InferParameter& parameter : request.parameters) {
     if (parameter.name == kPriority) {
-      const absl::StatusOr<v1::Priority> priority = ReadPriority(parameter);
-      if (!priority.ok()) return priority.status();
-      common.priority = *priority;
+      SRU_ASSIGN_OR_RETURN(common.priority, ReadPriority(parameter));
     } else if (parameter.name == kTimeout) {
-      const absl::StatusOr<absl::Duration> timeout = ReadTimeout(parameter);
-      if (!timeout.ok()) return timeout.status();
-      common.timeout = *timeout;
+      SRU_ASSIGN_OR_RETURN(common.timeout, ReadTimeout(parameter));
     }
   }
   return common;
@@ -121,9 +118,8 @@ absl::StatusOr<absl::string_view> ReadString(const InferParameter& parameter) {
 }
 
 absl::Status UnknownParameter(const InferParameter& parameter, absl::string_view known) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("parameters: ", Quoted(parameter.name), " is unknown, expected one of ", known,
-                   known.empty() ? "" : ", ", kPriority, ", ", kTimeout));
+  return InvalidArgument("parameters: ", Quoted(parameter.name), " is unknown, expected one of ",
+                         known, known.empty() ? "" : ", ", kPriority, ", ", kTimeout);
 }
 
 }  // namespace sru::server::open_inference

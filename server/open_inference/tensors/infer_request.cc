@@ -5,6 +5,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "base/utf8.h"
 #include "base/wire_reader.h"
 #include "inference/open_inference.pb.h"
@@ -21,13 +22,8 @@ using Parameter = inference::InferParameter;
 constexpr int kMapKey = 1;
 constexpr int kMapValue = 2;
 
-template <typename... Args>
-absl::Status Wrong(const Args&... what) {
-  return absl::InvalidArgumentError(absl::StrCat(what...));
-}
-
 absl::Status TooMany(absl::string_view field, int limit) {
-  return Wrong(field, ": too many, expected at most ", limit);
+  return InvalidArgument(field, ": too many, expected at most ", limit);
 }
 
 // The reader's error for a broken message; ReadInferRequest() says what is broken.
@@ -68,7 +64,7 @@ absl::Status ReadParameter(absl::string_view bytes, InferParameter* parameter) {
         parameter->name = reader.Bytes();
         break;
       case WireTag(kMapValue, kWireBytes):
-        if (absl::Status status = ReadValue(reader.Bytes(), parameter); !status.ok()) return status;
+        SRU_RETURN_UNLESS_OK(ReadValue(reader.Bytes(), parameter));
         break;
       default:
         reader.Skip();
@@ -80,7 +76,7 @@ absl::Status ReadParameter(absl::string_view bytes, InferParameter* parameter) {
 // The parameters of a tensor say nothing that this server does, but some must not be passed over.
 absl::Status CheckTensorParameter(absl::string_view field, int index, absl::string_view bytes) {
   InferParameter parameter;
-  if (absl::Status status = ReadParameter(bytes, &parameter); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(ReadParameter(bytes, &parameter));
   if (absl::StartsWith(parameter.name, "shared_memory_")) {
     return absl::UnimplementedError(
         absl::StrCat(field, "[", index, "].parameters: shared memory is not supported, expected ",
@@ -107,7 +103,7 @@ absl::Status ReadShape(absl::string_view packed, int index, InferInput* input) {
   while (!reader.at_end()) {
     const auto size = static_cast<int64_t>(reader.Varint());
     if (!reader.ok()) return Broken();
-    if (absl::Status status = AddDimension(size, index, input); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(AddDimension(size, index, input));
   }
   return absl::OkStatus();
 }
@@ -134,7 +130,7 @@ absl::Status ReadInput(absl::string_view bytes, int index, InferInput* input) {
         break;
       case WireTag(Input::kContentsFieldNumber, kWireBytes):
         if (input->has_contents) {
-          return Wrong("inputs[", index, "].contents: occurs twice, expected once");
+          return InvalidArgument("inputs[", index, "].contents: occurs twice, expected once");
         }
         input->has_contents = true;
         input->contents = reader.Bytes();
@@ -212,7 +208,7 @@ absl::Status ReadFields(absl::string_view bytes, InferRequest* request) {
 absl::Status CheckString(absl::string_view field, absl::string_view text) {
   const size_t invalid = FindInvalidUtf8({text.data(), text.size()});
   if (invalid == text.size()) return absl::OkStatus();
-  return Wrong(field, ": invalid UTF-8 at byte ", invalid);
+  return InvalidArgument(field, ": invalid UTF-8 at byte ", invalid);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "inference/open_inference.pb.h"
 
@@ -61,9 +62,8 @@ absl::Status InferResponse::Allocate() {
     size_ += FieldBytes(TensorBytes(tensor)) + FieldBytes(tensor.bytes);
   }
   if (size_ > kMostBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("outputs: the answer would have ", size_,
-                                                   " bytes, expected at most ", kMostBytes,
-                                                   "; send fewer sequences at a time"));
+    return InvalidArgument("outputs: the answer would have ", size_, " bytes, expected at most ",
+                           kMostBytes, "; send fewer sequences at a time");
   }
   bytes_.reset(new uint8_t[size_]);  // not initialized: all of it is written
   uint8_t* to = bytes_.get();

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "base/status.h"
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/open_inference/tensors/tensor_values.h"
 
@@ -33,7 +34,7 @@ constexpr FormInfo kForms[] = {
 
 template <typename... Args>
 absl::Status Wrong(absl::string_view tensor, const Args&... what) {
-  return absl::InvalidArgumentError(absl::StrCat("input ", tensor, ": ", what...));
+  return InvalidArgument("input ", tensor, ": ", what...);
 }
 
 absl::string_view NameOf(const SequenceInput& input) {
@@ -201,14 +202,12 @@ absl::Status CheckContents(const InferRequest& request) {
     return absl::OkStatus();
   }
   if (request.raw_inputs.size() != request.inputs.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("raw_input_contents: ", request.raw_inputs.size(), " entries, expected ",
-                     request.inputs.size(), ", one for each input"));
+    return InvalidArgument("raw_input_contents: ", request.raw_inputs.size(), " entries, expected ",
+                           request.inputs.size(), ", one for each input");
   }
   for (size_t i = 0; i < request.inputs.size(); ++i) {
     if (!request.inputs[i].has_contents || request.inputs[i].contents.empty()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("inputs[", i, "].contents: expected none beside raw_input_contents"));
+    return InvalidArgument("inputs[", i, "].contents: expected none beside raw_input_contents");
   }
   return absl::OkStatus();
 }
@@ -228,9 +227,8 @@ absl::Status FindSequenceInput(const InferRequest& request, absl::string_view mo
         std::find_if(std::begin(kForms), std::end(kForms),
                      [&](const FormInfo& known) { return name == known.name && known.has(takes); });
     if (form == std::end(kForms)) {
-      return absl::InvalidArgumentError(absl::StrCat("inputs[", i, "].name: ", Quoted(name),
-                                                     " is not an input of '", model,
-                                                     "', expected one of ", InputNames(takes)));
+      return InvalidArgument("inputs[", i, "].name: ", Quoted(name), " is not an input of '", model,
+                             "', expected one of ", InputNames(takes));
     }
     if (input->values >= 0) {
       return Wrong(name, "given beside ", NameOf(*input), ", expected only one of them");
@@ -239,8 +237,7 @@ absl::Status FindSequenceInput(const InferRequest& request, absl::string_view mo
     input->values = index;
   }
   if (input->values < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("inputs: no values, expected one of ", InputNames(takes)));
+    return InvalidArgument("inputs: no values, expected one of ", InputNames(takes));
   }
   if (input->lengths >= 0 && input->form == SequenceForm::kText) {
     return Wrong(kLengths, "given beside text, expected beside token_ids or features only");

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "base/utf8.h"
 #include "base/wire_reader.h"
 #include "inference/open_inference.pb.h"
@@ -18,7 +19,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "raw contents are littl
 
 template <typename... Args>
 absl::Status Wrong(const TensorValues& values, const Args&... what) {
-  return absl::InvalidArgumentError(absl::StrCat("input ", values.name, ": ", what...));
+  return InvalidArgument("input ", values.name, ": ", what...);
 }
 
 absl::Status CheckDatatype(const TensorValues& values, absl::string_view expected) {
@@ -173,8 +174,8 @@ bool IsColumn(const InferInput& input) {
 
 absl::Status CheckColumn(const InferInput& input, absl::string_view name) {
   if (IsColumn(input)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("input ", name, ": shape ", ShapeText(input),
-                                                 ", expected [batch] or [batch, 1]"));
+  return InvalidArgument("input ", name, ": shape ", ShapeText(input),
+                         ", expected [batch] or [batch, 1]");
 }
 
 std::string ShapeText(const InferInput& input) {
@@ -200,7 +201,7 @@ absl::StatusOr<int64_t> NumElements(const TensorValues& values) {
 }
 
 absl::StatusOr<std::vector<absl::string_view>> ReadStrings(const TensorValues& values) {
-  if (absl::Status status = CheckDatatype(values, "BYTES"); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(CheckDatatype(values, "BYTES"));
   const absl::StatusOr<int64_t> count = NumElements(values);
   if (!count.ok()) return count.status();
   return values.is_raw ? ReadRawStrings(values, *count) : ReadTypedStrings(values, *count);
@@ -212,8 +213,7 @@ absl::StatusOr<std::vector<absl::string_view>> ReadTexts(const TensorValues& val
     const absl::string_view text = (*texts)[i];
     const size_t invalid = FindInvalidUtf8({text.data(), text.size()});
     if (invalid == text.size()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("input ", values.name, "[", i, "]: invalid UTF-8 at byte ", invalid));
+    return InvalidArgument("input ", values.name, "[", i, "]: invalid UTF-8 at byte ", invalid);
   }
   return texts;
 }
@@ -236,7 +236,7 @@ absl::StatusOr<std::vector<int64_t>> ReadIntegers(const TensorValues& values) {
 }
 
 absl::StatusOr<absl::string_view> ReadFloats(const TensorValues& values, std::string* storage) {
-  if (absl::Status status = CheckDatatype(values, "FP32"); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(CheckDatatype(values, "FP32"));
   const absl::StatusOr<int64_t> count = NumElements(values);
   if (!count.ok()) return count.status();
   const int64_t bytes = *count * static_cast<int64_t>(sizeof(float));

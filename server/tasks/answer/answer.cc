@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "models/decoding/spans.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/tasks/answer/answer_parser.h"
@@ -25,10 +26,7 @@ class AnswerCall final : public calls::TaskCall<v1::AnswerRequest, v1::AnswerRes
           "model: '", model().name(), "' has no vocabulary, ",
           calls::MethodName(calls::MethodId::kAnswer), " needs a reader with one (vocab.txt)"));
     }
-    absl::StatusOr<AnswerOptions> options =
-        ParseAnswerOptions(request, model().config().reader.max_len);
-    if (!options.ok()) return options.status();
-    options_ = *options;
+    SRU_ASSIGN_OR_RETURN(options_, ParseAnswerOptions(request, model().config().reader.max_len));
     return absl::OkStatus();
   }
 
@@ -37,7 +35,7 @@ class AnswerCall final : public calls::TaskCall<v1::AnswerRequest, v1::AnswerRes
     const absl::StatusOr<QueryLengths> lengths = MeasureQueries(request.queries(), limits());
     if (!lengths.ok()) return lengths.status();
     const QueryBytes bytes = EstimateQueryBytes(*lengths, config);
-    if (absl::Status status = Reserve(bytes.peak); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(Reserve(bytes.peak));
     absl::StatusOr<std::vector<ParsedQuery>> queries =
         ParseQueries(request.queries(), config, *model().tokenizer());
     if (!queries.ok()) return queries.status();

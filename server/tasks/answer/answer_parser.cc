@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/status.h"
 #include "models/reader_input.h"
 #include "models/text/unicode_word_tokenizer.h"
 #include "server/calls/bounds/request_errors.h"
@@ -23,15 +24,11 @@ constexpr int64_t kPeakTokenBytes = 384;
 constexpr int64_t kTextBytes =
     sizeof(ParsedPassage) + 2 * (sizeof(batching::AnswerTask::Passage) + sizeof(QueryPart)) + 64;
 
-template <typename... Args>
-absl::Status Wrong(const Args&... what) {
-  return absl::InvalidArgumentError(absl::StrCat(what...));
-}
-
 absl::Status CheckNumber(absl::string_view field, int32_t found, int limit,
                          absl::string_view zero) {
   if (found >= 0 && found <= limit) return absl::OkStatus();
-  return Wrong(field, ": ", found, " is out of range, expected 1 to ", limit, ", or 0 for ", zero);
+  return InvalidArgument(field, ": ", found, " is out of range, expected 1 to ", limit,
+                         ", or 0 for ", zero);
 }
 
 // The path of a text, which is made only for an error: queries[1].question or queries[1].passages[3].
@@ -50,17 +47,19 @@ struct TextPath {
 // The number of tokens of a text.
 absl::StatusOr<int> MeasureText(std::string_view text, const TextPath& path,
                                 const calls::RequestLimits& limits) {
-  if (text.empty()) return Wrong(path.Get(), ": empty, expected at least one token");
+  if (text.empty()) return InvalidArgument(path.Get(), ": empty, expected at least one token");
   int found = 0;
   // One token more than the limit shows that there are more, without reading all of a long text.
   const absl::Status split =
       models::UnicodeWordTokenizer::Split(text, static_cast<size_t>(limits.max_sequence_tokens) + 1,
                                           [&found](const models::TextSpan& /*token*/) { ++found; });
-  if (!split.ok()) return Wrong(path.Get(), ": ", split.message());
-  if (found == 0) return Wrong(path.Get(), ": only white space, expected at least one token");
+  if (!split.ok()) return InvalidArgument(path.Get(), ": ", split.message());
+  if (found == 0)
+    return InvalidArgument(path.Get(), ": only white space, expected at least one token");
   if (found <= limits.max_sequence_tokens) return found;
-  return Wrong(path.Get(), ": at least ", found, " tokens are too many, expected at most ",
-               limits.max_sequence_tokens, " (--max_sequence_tokens); shorten or divide it");
+  return InvalidArgument(path.Get(), ": at least ", found,
+                         " tokens are too many, expected at most ", limits.max_sequence_tokens,
+                         " (--max_sequence_tokens); shorten or divide it");
 }
 
 bool NeedsTags(const models::ReaderConfig& config) {
@@ -77,12 +76,12 @@ absl::Status CheckNumberOfTags(const v1::Query& query, int index,
   const int found = query.passage_tags_size();
   if (!NeedsTags(config)) {
     if (found == 0) return absl::OkStatus();
-    return Wrong("queries[", index, "].passage_tags: expected none, found ", found,
-                 "; the model takes no tags");
+    return InvalidArgument("queries[", index, "].passage_tags: expected none, found ", found,
+                           "; the model takes no tags");
   }
   if (found == query.passages_size()) return absl::OkStatus();
-  return Wrong("queries[", index, "].passage_tags: expected ", query.passages_size(),
-               ", one per passage, found ", found);
+  return InvalidArgument("queries[", index, "].passage_tags: expected ", query.passages_size(),
+                         ", one per passage, found ", found);
 }
 
 // Parses the queries one by one.
@@ -92,17 +91,15 @@ class QueryParser {
       : config_(config), tokenizer_(tokenizer) {}
 
   absl::StatusOr<ParsedQuery> Parse(const v1::Query& query, int index) const {
-    if (absl::Status status = CheckNumberOfTags(query, index, config_); !status.ok()) {
-      return status;
-    }
+    SRU_RETURN_UNLESS_OK(CheckNumberOfTags(query, index, config_));
     absl::StatusOr<models::TokenizedText> question =
         models::TokenizeWithSpans(tokenizer_, query.question());
     if (!question.ok()) {
-      return Wrong(TextPath{index}.Get(), ": ", question.status().message());
+      return InvalidArgument(TextPath{index}.Get(), ": ", question.status().message());
     }
     const std::vector<std::string_view> lemmas = Views(query.question_lemmas());
     absl::Status status = models::CheckQuestionLemmas(config_, lemmas, question->size());
-    if (!status.ok()) return Wrong("queries[", index, "].", status.message());
+    if (!status.ok()) return InvalidArgument("queries[", index, "].", status.message());
     const models::QuestionFeatures features(config_, query.question(), *question, lemmas);
     ParsedQuery parsed;
     parsed.passages.reserve(query.passages_size());
@@ -129,7 +126,7 @@ class QueryParser {
     const absl::StatusOr<models::TokenizedText> tokens =
         models::TokenizeWithSpans(tokenizer_, text);
     if (!tokens.ok()) {
-      return Wrong(TextPath{index, passage}.Get(), ": ", tokens.status().message());
+      return InvalidArgument(TextPath{index, passage}.Get(), ": ", tokens.status().message());
     }
     models::TokenTags tags;
     if (query.passage_tags_size() > 0) {
@@ -139,7 +136,7 @@ class QueryParser {
       tags.lemmas = Views(given.lemmas());
     }
     if (absl::Status status = models::CheckTags(config_, tags, tokens->size()); !status.ok()) {
-      return Wrong("queries[", index, "].passage_tags[", passage, "].", status.message());
+      return InvalidArgument("queries[", index, "].passage_tags[", passage, "].", status.message());
     }
     ParsedPassage parsed;
     // Copies, since these lists have grown, and an entry of `places` is half as large.
@@ -182,7 +179,7 @@ absl::StatusOr<AnswerOptions> ParseAnswerOptions(const v1::AnswerRequest& reques
 
 absl::StatusOr<QueryLengths> MeasureQueries(const Queries& queries,
                                             const calls::RequestLimits& limits) {
-  if (queries.empty()) return Wrong("queries: empty, expected at least one");
+  if (queries.empty()) return InvalidArgument("queries: empty, expected at least one");
   if (queries.size() > limits.max_sequences)
     return calls::TooManyQueries(queries.size(), "", limits);
   int64_t num_passages = 0;
@@ -201,7 +198,7 @@ absl::StatusOr<QueryLengths> MeasureQueries(const Queries& queries,
     const absl::StatusOr<int> question = MeasureText(query.question(), {q}, limits);
     if (!question.ok()) return question.status();
     if (query.passages().empty()) {
-      return Wrong("queries[", q, "].passages: empty, expected at least one");
+      return InvalidArgument("queries[", q, "].passages: empty, expected at least one");
     }
     add(*question);
     // The tokens of a part, as CutQueries() will cut it: each has the question.
@@ -211,9 +208,9 @@ absl::StatusOr<QueryLengths> MeasureQueries(const Queries& queries,
       const absl::StatusOr<int> passage = MeasureText(query.passages(i), path, limits);
       if (!passage.ok()) return passage.status();
       if (int64_t{*question} + *passage > limits.max_batch_tokens) {
-        return Wrong(path.Get(), ": ", *passage, " tokens and the ", *question,
-                     " of the question are too many, expected at most ", limits.max_batch_tokens,
-                     " together (--max_batch_tokens)");
+        return InvalidArgument(path.Get(), ": ", *passage, " tokens and the ", *question,
+                               " of the question are too many, expected at most ",
+                               limits.max_batch_tokens, " together (--max_batch_tokens)");
       }
       if (part + *passage > limits.max_batch_tokens) {
         part = *question;

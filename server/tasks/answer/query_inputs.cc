@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/status.h"
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/open_inference/tensors/tensor_values.h"
 #include "sru/v1/inference.pb.h"
@@ -33,32 +34,28 @@ class QueryInputs final : public open_inference::TaskInputs {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const bool is_passage = inputs[i].name == kNames[1];
       if (!is_passage && inputs[i].name != kNames[0]) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "inputs[", i, "].name: ", open_inference::Quoted(inputs[i].name),
-            " is not an input of '", call.model().name(), "', expected question or passage"));
+        return InvalidArgument("inputs[", i, "].name: ", open_inference::Quoted(inputs[i].name),
+                               " is not an input of '", call.model().name(),
+                               "', expected question or passage");
       }
       if (indices_[is_passage] >= 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("input ", kNames[is_passage], ": occurs twice, expected once"));
+        return InvalidArgument("input ", kNames[is_passage], ": occurs twice, expected once");
       }
       indices_[is_passage] = static_cast<int>(i);
     }
     for (const bool is_passage : {false, true}) {
       if (indices_[is_passage] < 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("input ", kNames[is_passage], ": expected one, found none"));
+        return InvalidArgument("input ", kNames[is_passage], ": expected one, found none");
       }
-      absl::Status status =
-          CheckShape(inputs[indices_[is_passage]], kNames[is_passage], call.limits.max_sequences);
-      if (!status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(
+          CheckShape(inputs[indices_[is_passage]], kNames[is_passage], call.limits.max_sequences));
     }
     const InferInput& questions = inputs[indices_[0]];
     const InferInput& passages = inputs[indices_[1]];
     const int64_t batch = questions.shape[0];
     if (passages.shape[0] != batch) {
-      return absl::InvalidArgumentError(absl::StrCat("input passage: shape ", ShapeText(passages),
-                                                     ", expected [", batch, "] as question has ",
-                                                     ShapeText(questions)));
+      return InvalidArgument("input passage: shape ", ShapeText(passages), ", expected [", batch,
+                             "] as question has ", ShapeText(questions));
     }
     outline->num_queries = static_cast<int>(batch);
     outline->num_sequences = static_cast<int>(batch);
@@ -69,10 +66,9 @@ class QueryInputs final : public open_inference::TaskInputs {
                     google::protobuf::Message* message) override {
     std::vector<absl::string_view> texts[2];
     for (const bool is_passage : {false, true}) {
-      auto read = open_inference::ReadTexts(
-          open_inference::ValuesOf(call.request, indices_[is_passage], kNames[is_passage]));
-      if (!read.ok()) return read.status();
-      texts[is_passage] = *std::move(read);
+      SRU_ASSIGN_OR_RETURN(texts[is_passage],
+                           open_inference::ReadTexts(open_inference::ValuesOf(
+                               call.request, indices_[is_passage], kNames[is_passage])));
     }
     auto* const request = static_cast<v1::AnswerRequest*>(message);
     request->mutable_queries()->Reserve(static_cast<int>(texts[0].size()));
@@ -103,11 +99,10 @@ class QueryInputs final : public open_inference::TaskInputs {
 
  private:
   static absl::Status CheckShape(const InferInput& input, absl::string_view name, int most) {
-    if (absl::Status status = open_inference::CheckColumn(input, name); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(open_inference::CheckColumn(input, name));
     if (input.shape[0] >= 1 && input.shape[0] <= most) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("input ", name, ": shape ", ShapeText(input),
-                                                   ", expected 1 to ", most,
-                                                   " texts (--max_sequences_per_request)"));
+    return InvalidArgument("input ", name, ": shape ", ShapeText(input), ", expected 1 to ", most,
+                           " texts (--max_sequences_per_request)");
   }
 
   int indices_[2] = {-1, -1};  // of question and passage among the inputs

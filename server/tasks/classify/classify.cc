@@ -1,6 +1,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/status.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/open_inference/tensors/sequence_input.h"
@@ -19,10 +20,8 @@ class ClassifyCall final : public calls::SequenceCall<v1::ClassifyRequest, v1::C
     if (model().task() != models::Task::kClassifier) {
       return calls::WrongTask(model(), calls::MethodId::kClassify);
     }
-    absl::StatusOr<int> top_k =
-        calls::ParseTopK(request.top_k(), static_cast<int>(model().labels().size()));
-    if (!top_k.ok()) return top_k.status();
-    top_k_ = *top_k;
+    SRU_ASSIGN_OR_RETURN(
+        top_k_, calls::ParseTopK(request.top_k(), static_cast<int>(model().labels().size())));
     for (const std::string& label : model().labels()) name_bytes_ += 2 * label.size();
     return absl::OkStatus();
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "kernels/stack_spec.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/calls/messages/wire_pooling.h"
@@ -21,13 +22,8 @@ class EncodeCall final : public calls::SequenceCall<v1::EncodeRequest, v1::Encod
 
  private:
   absl::Status ParseParameters(const v1::EncodeRequest& request) override {
-    absl::StatusOr<kernels::Pooling> pooling =
-        calls::ParsePooling(request.pooling(), model().spec().pooling);
-    if (!pooling.ok()) return pooling.status();
-    pooling_ = *pooling;
-    absl::StatusOr<v1::OutputFormat> format = calls::ParseOutputFormat(request.output_format());
-    if (!format.ok()) return format.status();
-    format_ = *format;
+    SRU_ASSIGN_OR_RETURN(pooling_, calls::ParsePooling(request.pooling(), model().spec().pooling));
+    SRU_ASSIGN_OR_RETURN(format_, calls::ParseOutputFormat(request.output_format()));
     normalize_ = request.normalize();
     return absl::OkStatus();
   }
@@ -99,9 +95,8 @@ absl::Status ReadPooling(const open_inference::InferParameter& parameter,
     }
     absl::StrAppend(&known, known.empty() ? "" : ", ", candidate);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("parameters[pooling]: ", open_inference::Quoted(*name),
-                   " is unknown, expected one of ", known));
+  return InvalidArgument("parameters[pooling]: ", open_inference::Quoted(*name),
+                         " is unknown, expected one of ", known);
 }
 
 open_inference::Output EncodingOutput() {

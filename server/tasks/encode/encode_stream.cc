@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "base/status.h"
 #include "kernels/state_arena.h"
 #include "models/sequence_state.h"
 #include "server/calls/bounds/request_errors.h"
@@ -98,12 +99,9 @@ class EncodeStreamCall final : public calls::Call {
       return calls::ExplainParseFailure(*v1::EncodeStreamRequest::descriptor(), incoming_);
     }
     if (outline.extra_fields > calls::kMaxExtraFields) return calls::TooManyFields();
-    if (absl::Status status = Reserve(&chunk_held_, calls::EstimateCallBytes(outline));
-        !status.ok()) {
-      return status;
-    }
+    SRU_RETURN_UNLESS_OK(Reserve(&chunk_held_, calls::EstimateCallBytes(outline)));
     v1::EncodeStreamRequest request;
-    if (absl::Status status = calls::ParseMessage(incoming_, &request); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(calls::ParseMessage(incoming_, &request));
     incoming_.Clear();
     const bool is_first = !has_started_;
     if (is_first != request.has_start()) {
@@ -112,10 +110,9 @@ class EncodeStreamCall final : public calls::Call {
                    : "start: expected in the first message of the stream only");
     }
     if (is_first) {
-      if (absl::Status status = Begin(request.start()); !status.ok()) return status;
-    } else if (absl::Status status = FindModelAgain(); !status.ok()) {
-      return status;
-    }
+      SRU_RETURN_UNLESS_OK(Begin(request.start()));
+    } else
+      SRU_RETURN_UNLESS_OK(FindModelAgain());
     return_state_ = request.return_state();
     if (request.has_chunk()) return Submit(request.chunk());
     if (!return_state_) {
@@ -126,21 +123,17 @@ class EncodeStreamCall final : public calls::Call {
       Continue();
       return absl::OkStatus();
     }
-    if (absl::Status status = Reserve(&chunk_held_, StateAnswerBytes()); !status.ok()) {
-      return status;
-    }
+    SRU_RETURN_UNLESS_OK(Reserve(&chunk_held_, StateAnswerBytes()));
     v1::EncodeStreamResponse response;
-    if (absl::Status status = WriteResponse(&response); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(WriteResponse(&response));
     Answer();
     return absl::OkStatus();
   }
 
   absl::Status Begin(const v1::EncodeStreamStart& start) {
-    if (absl::Status status = FindModel(start.model(), start.version()); !status.ok()) {
-      return status;
-    }
+    SRU_RETURN_UNLESS_OK(FindModel(start.model(), start.version()));
     idle_model_ = served_;
-    if (absl::Status status = CheckModel(model()); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(CheckModel(model()));
     absl::StatusOr<v1::OutputFormat> format = calls::ParseOutputFormat(start.output_format());
     if (!format.ok()) return InStart(format.status());
     format_ = *format;
@@ -151,7 +144,7 @@ class EncodeStreamCall final : public calls::Call {
     layers_ = static_cast<int>(model().spec().layers.size());
     width_ = model().spec().output_size();
     // The state between chunks, and the one that a chunk makes.
-    if (absl::Status status = Reserve(&held_, StateBytes()); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(Reserve(&held_, StateBytes()));
     if (!start.state().empty()) {
       models::SequenceState sequence;
       absl::Status status = model().state_codec().Decode(start.state(), &sequence);
@@ -167,12 +160,12 @@ class EncodeStreamCall final : public calls::Call {
   }
 
   static absl::Status InStart(const absl::Status& status, absl::string_view field = "") {
-    return absl::InvalidArgumentError(absl::StrCat("start.", field, status.message()));
+    return InvalidArgument("start.", field, status.message());
   }
 
   static absl::Status CheckModel(const models::Model& model) {
     constexpr calls::MethodId kId = calls::MethodId::kEncodeStream;
-    if (absl::Status status = calls::CheckTask(model, kId); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(calls::CheckTask(model, kId));
     if (model.is_unidirectional()) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat(
         "model: '", model.name(), "' is a bidirectional ", models::TaskName(model.task()), ", ",
@@ -193,9 +186,8 @@ class EncodeStreamCall final : public calls::Call {
     batching::SequenceTask& task = batch.sequences.front();
     if (form_ != v1::Sequence::INPUT_NOT_SET && chunk.input_case() != form_ &&
         chunk.input_case() != v1::Sequence::INPUT_NOT_SET) {
-      return absl::InvalidArgumentError(absl::StrCat("chunk.", FormName(chunk.input_case()),
-                                                     ": expected ", FormName(form_),
-                                                     " as in the chunks before it"));
+      return InvalidArgument("chunk.", FormName(chunk.input_case()), ": expected ", FormName(form_),
+                             " as in the chunks before it");
     }
     calls::TokenCounts counts;
     absl::Status status = calls::ParseSequence(chunk, "chunk", calls::InputOf(model()),

@@ -15,8 +15,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "base/status.h"
 #include "models/sequence_state.h"
 #include "server/batching/generate_sequence.h"
 #include "server/calls/bounds/request_errors.h"
@@ -104,20 +104,17 @@ class GenerateCall final : public calls::Call {
         if (!status.ok()) return Refused(std::move(status), retry_after);
       }
     }
-    if (absl::Status status = Reserve(&held_, calls::EstimateCallBytes(outline)); !status.ok()) {
-      return status;
-    }
+    SRU_RETURN_UNLESS_OK(Reserve(&held_, calls::EstimateCallBytes(outline)));
     v1::GenerateRequest request;
-    if (absl::Status status = calls::ParseMessage(bytes, &request); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(calls::ParseMessage(bytes, &request));
     if (served_ == nullptr) {
-      absl::Status status = FindModel(request.model(), request.version());
-      if (!status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(FindModel(request.model(), request.version()));
     }
     if (!generates()) return calls::WrongTask(model(), method_);
     batching::GenerateTask& task = task_;
-    if (absl::Status status = ParseTask(request, &task); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(ParseTask(request, &task));
     token_texts_ = request.token_texts();
-    if (absl::Status status = Reserve(&held_, AnswerBytes(task)); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(Reserve(&held_, AnswerBytes(task)));
     num_sequences_ = task.num_samples;
     num_tokens_ = static_cast<int64_t>(task.prompt.size());
     num_candidates_ = static_cast<size_t>(task.num_candidates);
@@ -160,8 +157,7 @@ class GenerateCall final : public calls::Call {
     if (!request.state().empty()) {
       auto state = std::make_shared<models::SequenceState>();
       status = model().state_codec().Decode(request.state(), state.get());
-      if (!status.ok())
-        return absl::InvalidArgumentError(absl::StrCat("state: ", status.message()));
+      if (!status.ok()) return InvalidArgument("state: ", status.message());
       task->state = std::move(state);
     }
     if (!request.sampling().has_seed()) {

@@ -4,17 +4,12 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "models/decoding/sampling_options.h"
 #include "models/decoding/stop_strings.h"
 
 namespace sru::server::tasks {
 namespace {
-
-template <typename... Args>
-absl::Status Wrong(const Args&... what) {
-  return absl::InvalidArgumentError(absl::StrCat(what...));
-}
 
 // Whether there is nothing in it, as opposed to something that gives no tokens.
 bool IsEmpty(const v1::Sequence& prompt) {
@@ -38,13 +33,12 @@ absl::Status ParsePrompt(const v1::GenerateRequest& request, const calls::ModelI
                          calls::WordCounts* words) {
   if (IsEmpty(request.prompt())) {
     if (!request.state().empty()) return absl::OkStatus();
-    return Wrong("prompt: empty, expected at least one token, or a state to go on from");
+    return InvalidArgument("prompt: empty, expected at least one token, or a state to go on from");
   }
   batching::SequenceTask sequence;
   calls::TokenCounts counts;
-  absl::Status status =
-      calls::ParseSequence(request.prompt(), "prompt", input, limits, &sequence, &counts);
-  if (!status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(
+      calls::ParseSequence(request.prompt(), "prompt", input, limits, &sequence, &counts));
   task->prompt = std::move(sequence.token_ids);
   calls::AddWords(request.prompt().input_case(), counts, words);
   return absl::OkStatus();
@@ -69,13 +63,15 @@ absl::Status ParseLengths(const v1::GenerateRequest& request, const calls::Reque
                           batching::GenerateTask* task) {
   const int most = limits.max_new_tokens;
   if (request.max_new_tokens() < 0 || request.max_new_tokens() > most) {
-    return Wrong("max_new_tokens: ", request.max_new_tokens(), " is out of range, expected 1 to ",
-                 most, " (--max_new_tokens), or 0 for that many");
+    return InvalidArgument("max_new_tokens: ", request.max_new_tokens(),
+                           " is out of range, expected 1 to ", most,
+                           " (--max_new_tokens), or 0 for that many");
   }
   task->max_new_tokens = request.max_new_tokens() == 0 ? most : request.max_new_tokens();
   if (request.min_new_tokens() < 0 || request.min_new_tokens() > task->max_new_tokens) {
-    return Wrong("min_new_tokens: ", request.min_new_tokens(), " is out of range, expected 0 to ",
-                 task->max_new_tokens, " (max_new_tokens)");
+    return InvalidArgument("min_new_tokens: ", request.min_new_tokens(),
+                           " is out of range, expected 0 to ", task->max_new_tokens,
+                           " (max_new_tokens)");
   }
   task->min_new_tokens = request.min_new_tokens();
   return absl::OkStatus();
@@ -84,24 +80,25 @@ absl::Status ParseLengths(const v1::GenerateRequest& request, const calls::Reque
 absl::Status ParseStops(const v1::GenerateRequest& request, int vocabulary_size,
                         batching::GenerateTask* task) {
   if (static_cast<size_t>(request.stop_size()) > models::kMaxStopStrings) {
-    return Wrong("stop: ", request.stop_size(), " strings are too many, expected at most ",
-                 models::kMaxStopStrings);
+    return InvalidArgument("stop: ", request.stop_size(),
+                           " strings are too many, expected at most ", models::kMaxStopStrings);
   }
   for (int i = 0; i < request.stop_size(); ++i) {
     const size_t bytes = request.stop(i).size();
     if (bytes == 0 || bytes > models::kMaxStopStringBytes) {
-      return Wrong("stop[", i, "]: ", bytes, " bytes, expected 1 to ", models::kMaxStopStringBytes);
+      return InvalidArgument("stop[", i, "]: ", bytes, " bytes, expected 1 to ",
+                             models::kMaxStopStringBytes);
     }
   }
   if (request.stop_token_ids_size() > kMaxStopTokens) {
-    return Wrong("stop_token_ids: ", request.stop_token_ids_size(),
-                 " are too many, expected at most ", kMaxStopTokens);
+    return InvalidArgument("stop_token_ids: ", request.stop_token_ids_size(),
+                           " are too many, expected at most ", kMaxStopTokens);
   }
   for (int i = 0; i < request.stop_token_ids_size(); ++i) {
     const int32_t id = request.stop_token_ids(i);
     if (id < 0 || id >= vocabulary_size) {
-      return Wrong("stop_token_ids[", i, "]: ", id, " is out of range, expected 0 to ",
-                   vocabulary_size - 1);
+      return InvalidArgument("stop_token_ids[", i, "]: ", id, " is out of range, expected 0 to ",
+                             vocabulary_size - 1);
     }
   }
   task->stop.assign(request.stop().begin(), request.stop().end());
@@ -119,17 +116,13 @@ absl::Status ParseGenerate(const v1::GenerateRequest& request, const calls::Mode
   if (status.ok()) status = ParseStops(request, input.vocabulary_size, task);
   if (!status.ok()) return status;
   if (request.num_samples() < 0 || request.num_samples() > kMaxSamples) {
-    return Wrong("num_samples: ", request.num_samples(), " is out of range, expected 1 to ",
-                 kMaxSamples, ", or 0 for 1");
+    return InvalidArgument("num_samples: ", request.num_samples(),
+                           " is out of range, expected 1 to ", kMaxSamples, ", or 0 for 1");
   }
   task->num_samples = request.num_samples() == 0 ? 1 : request.num_samples();
-  const absl::StatusOr<int> candidates =
-      calls::ParseTopCandidates(request.top_candidates(), max_candidates);
-  if (!candidates.ok()) return candidates.status();
-  task->num_candidates = *candidates;
-  const absl::StatusOr<batching::Priority> priority = calls::ParsePriority(request.priority());
-  if (!priority.ok()) return priority.status();
-  task->priority = *priority;
+  SRU_ASSIGN_OR_RETURN(task->num_candidates,
+                       calls::ParseTopCandidates(request.top_candidates(), max_candidates));
+  SRU_ASSIGN_OR_RETURN(task->priority, calls::ParsePriority(request.priority()));
   task->echo = request.echo();
   task->token_log_probs = request.token_log_probs();
   task->return_state = request.return_state();

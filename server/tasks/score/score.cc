@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "models/decoding/decoding_memo.h"
 #include "models/state_codec.h"
 #include "server/calls/kinds/task_call.h"
@@ -24,10 +24,9 @@ class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreRe
     models::DecodingMemo final_memo;
   };
   absl::Status ParseParameters(const v1::ScoreRequest& request) override {
-    absl::StatusOr<int> candidates = calls::ParseTopCandidates(
-        request.top_candidates(), model().language_model()->max_candidates);
-    if (!candidates.ok()) return candidates.status();
-    num_candidates_ = *candidates;
+    SRU_ASSIGN_OR_RETURN(num_candidates_,
+                         calls::ParseTopCandidates(request.top_candidates(),
+                                                   model().language_model()->max_candidates));
     token_log_probs_ = request.token_log_probs();
     return_states_ = request.return_states();
     return absl::OkStatus();
@@ -38,8 +37,8 @@ class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreRe
     sequences_.resize(num_sequences);
     const auto num_states = static_cast<size_t>(request.states_size());
     if (num_states != 0 && num_states != num_sequences) {
-      return absl::InvalidArgumentError(absl::StrCat("states: expected none or ", num_sequences,
-                                                     ", one per sequence, found ", num_states));
+      return InvalidArgument("states: expected none or ", num_sequences,
+                             ", one per sequence, found ", num_states);
     }
     for (size_t i = 0; i < num_sequences; ++i) {
       Sequence& sequence = sequences_[i];
@@ -47,7 +46,7 @@ class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreRe
         const absl::Status status =
             model().state_codec().Decode(request.states(static_cast<int>(i)), &sequence.state);
         if (!status.ok()) {
-          return absl::InvalidArgumentError(absl::StrCat("states[", i, "]: ", status.message()));
+          return InvalidArgument("states[", i, "]: ", status.message());
         }
         sequence.task.state = &sequence.state.state;
         memo_bytes_ = std::max(memo_bytes_, models::StateCodec::MemoBytes(sequence.state.memo));

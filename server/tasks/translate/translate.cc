@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status.h"
 #include "models/decoding/decoding_memo.h"
 #include "models/decoding/generated_text.h"
 #include "models/translator.h"
@@ -28,10 +29,7 @@ class TranslateCall final : public calls::TaskCall<v1::TranslateRequest, v1::Tra
 
  private:
   absl::Status ParseParameters(const v1::TranslateRequest& request) override {
-    absl::StatusOr<models::SearchOptions> search =
-        ParseSearch(request, model().config().translator, limits());
-    if (!search.ok()) return search.status();
-    search_ = *search;
+    SRU_ASSIGN_OR_RETURN(search_, ParseSearch(request, model().config().translator, limits()));
     return_alignment_ = request.return_alignment();
     return absl::OkStatus();
   }
@@ -50,10 +48,8 @@ class TranslateCall final : public calls::TaskCall<v1::TranslateRequest, v1::Tra
     absl::StatusOr<calls::ParsedSequences> parsed =
         calls::ParseSequences(request.sequences(), request.truncate(), input, limits());
     if (!parsed.ok()) return parsed;
-    auto prefixes =
-        ParsePrefixes(request, parsed->tasks.size(), model().tokenizer(), search_.max_length);
-    if (!prefixes.ok()) return prefixes.status();
-    prefixes_ = *std::move(prefixes);
+    SRU_ASSIGN_OR_RETURN(prefixes_, ParsePrefixes(request, parsed->tasks.size(),
+                                                  model().tokenizer(), search_.max_length));
     return parsed;
   }
 

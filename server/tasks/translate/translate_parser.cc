@@ -3,15 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace sru::server::tasks {
 namespace {
-
-template <typename... Args>
-absl::Status Wrong(const Args&... what) {
-  return absl::InvalidArgumentError(absl::StrCat(what...));
-}
 
 absl::Status ParseLengthPenalty(const v1::LengthPenalty& penalty, models::SearchOptions* search) {
   switch (penalty.form()) {
@@ -27,7 +22,7 @@ absl::Status ParseLengthPenalty(const v1::LengthPenalty& penalty, models::Search
       search->length_penalty = models::LengthPenalty::kNone;
       break;
     default:
-      return Wrong(
+      return InvalidArgument(
           "length_penalty.form: ", static_cast<int>(penalty.form()),
           " is unknown, expected 1 (FORM_GNMT), 2 (FORM_POWER), 3 (FORM_NONE) or 0 for the "
           "model's own");
@@ -35,8 +30,8 @@ absl::Status ParseLengthPenalty(const v1::LengthPenalty& penalty, models::Search
   if (!penalty.has_alpha()) return absl::OkStatus();
   // Not a number fails, too.
   if (!(penalty.alpha() >= 0 && penalty.alpha() <= models::kMaxLengthPenaltyAlpha)) {
-    return Wrong("length_penalty.alpha: ", penalty.alpha(), " is out of range, expected 0 to ",
-                 models::kMaxLengthPenaltyAlpha);
+    return InvalidArgument("length_penalty.alpha: ", penalty.alpha(),
+                           " is out of range, expected 0 to ", models::kMaxLengthPenaltyAlpha);
   }
   search->alpha = penalty.alpha();
   return absl::OkStatus();
@@ -46,9 +41,10 @@ absl::Status ParseMaxLength(int32_t max_new_tokens, int max_positions,
                             const calls::RequestLimits& limits, models::SearchOptions* search) {
   const int most = std::min(limits.max_new_tokens, max_positions);
   if (max_new_tokens < 0 || max_new_tokens > most) {
-    return Wrong("max_new_tokens: ", max_new_tokens, " is out of range, expected 1 to ", most, " (",
-                 most == limits.max_new_tokens ? "--max_new_tokens" : "max_positions of the model",
-                 "), or 0 for the model's own");
+    return InvalidArgument(
+        "max_new_tokens: ", max_new_tokens, " is out of range, expected 1 to ", most, " (",
+        most == limits.max_new_tokens ? "--max_new_tokens" : "max_positions of the model",
+        "), or 0 for the model's own");
   }
   search->max_length = max_new_tokens == 0 ? std::min(search->max_length, most) : max_new_tokens;
   return absl::OkStatus();
@@ -61,8 +57,8 @@ absl::StatusOr<models::SearchOptions> ParseSearch(const v1::TranslateRequest& re
                                                   const calls::RequestLimits& limits) {
   models::SearchOptions search = config.search;
   if (request.beam_size() < 0 || request.beam_size() > kMaxBeam) {
-    return Wrong("beam_size: ", request.beam_size(), " is out of range, expected 1 to ", kMaxBeam,
-                 ", or 0 for the model's own");
+    return InvalidArgument("beam_size: ", request.beam_size(), " is out of range, expected 1 to ",
+                           kMaxBeam, ", or 0 for the model's own");
   }
   if (request.beam_size() > 0) search.beam_size = request.beam_size();
   absl::Status status = ParseLengthPenalty(request.length_penalty(), &search);
@@ -74,8 +70,9 @@ absl::StatusOr<models::SearchOptions> ParseSearch(const v1::TranslateRequest& re
   const bool greedy = search.beam_size == 1;
   const int most = greedy ? kMaxBeam : search.beam_size;
   if (request.num_hypotheses() < 0 || request.num_hypotheses() > most) {
-    return Wrong("num_hypotheses: ", request.num_hypotheses(), " is out of range, expected 1 to ",
-                 most, greedy ? "" : " (beam_size)", ", or 0 for 1");
+    return InvalidArgument("num_hypotheses: ", request.num_hypotheses(),
+                           " is out of range, expected 1 to ", most, greedy ? "" : " (beam_size)",
+                           ", or 0 for 1");
   }
   search.num_hypotheses = greedy ? 1 : std::max(1, request.num_hypotheses());
   if (greedy) search.length_penalty = models::LengthPenalty::kNone;
@@ -90,20 +87,22 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ParsePrefixes(const v1::Transl
   const auto found = static_cast<size_t>(request.target_prefixes_size());
   if (found == 0) return prefixes;
   if (found != num_sequences) {
-    return Wrong("target_prefixes: expected none or ", num_sequences, ", one per sequence, found ",
-                 found);
+    return InvalidArgument("target_prefixes: expected none or ", num_sequences,
+                           ", one per sequence, found ", found);
   }
   for (size_t i = 0; i < num_sequences; ++i) {
     const std::string& text = request.target_prefixes(static_cast<int>(i));
     if (text.empty()) continue;
     if (tokenizer == nullptr) {
-      return Wrong("target_prefixes[", i, "]: the model has no subwords, expected no prefix");
+      return InvalidArgument("target_prefixes[", i,
+                             "]: the model has no subwords, expected no prefix");
     }
     absl::StatusOr<std::vector<int32_t>> ids = tokenizer->Encode(text, max_length);
-    if (!ids.ok()) return Wrong("target_prefixes[", i, "]: ", ids.status().message());
+    if (!ids.ok()) return InvalidArgument("target_prefixes[", i, "]: ", ids.status().message());
     if (ids->size() >= static_cast<size_t>(max_length)) {
-      return Wrong("target_prefixes[", i, "]: at least ", ids->size(),
-                   " tokens are too many, expected fewer than ", max_length, " (max_new_tokens)");
+      return InvalidArgument("target_prefixes[", i, "]: at least ", ids->size(),
+                             " tokens are too many, expected fewer than ", max_length,
+                             " (max_new_tokens)");
     }
     prefixes[i] = *std::move(ids);
   }
