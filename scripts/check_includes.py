@@ -68,44 +68,54 @@ models                   | models/text models/decoding kernels kernels/cpu/base 
 
 server/base              | base                                               | absl nlohmann
 server/compat            |                                                    | absl grpc protobuf
-server/batching          | server/base models models/decoding kernels base    | absl
+server/batching/queue    | server/base base                                   | absl
+server/batching/steps    | server/batching/queue server/base base             | absl
+server/batching          | server/batching/queue server/batching/steps        | absl
+                         | server/base models kernels base                    |
 server/calls             | server/base models base                            | absl protobuf
 server/calls/bounds      | server/base base proto                             | absl protobuf
-server/telemetry         | server/calls server/batching server/base           | absl prometheus protobuf
+server/telemetry         | server/calls server/batching server/batching/queue | absl prometheus protobuf
+                         | server/batching/steps server/base                  |
                          | server/compat kernels base                         |
 server/lifecycle         | server/telemetry server/calls server/batching      | absl
                          | server/base models base                            |
 server/transport         | server/telemetry server/base server/compat base    | absl grpc openssl prometheus
 server/calls/messages    | server/calls server/calls/bounds server/lifecycle  | absl protobuf
-                         | server/telemetry server/batching                   |
+                         | server/telemetry server/batching/queue             |
                          | models models/text kernels kernels/common base proto |
 server/calls/kinds       | server/calls server/calls/bounds server/calls/messages | absl protobuf
-                         | server/lifecycle server/telemetry server/batching  |
+                         | server/lifecycle server/telemetry                  |
+                         | server/batching/queue                              |
                          | server/base server/compat models base              |
 server/open_inference/tensors | server/calls server/calls/bounds              | absl protobuf
                          | server/calls/messages server/lifecycle             |
                          | models base proto                                  |
+server/tasks/stacks      | server/calls/messages server/batching models kernels | absl
 server/tasks/tasks.h     | server/calls server/calls/kinds server/calls/messages | protobuf
                          | server/open_inference/tensors models proto         |
-server/tasks/*           | server/tasks/tasks.h server/calls server/calls/bounds server/calls/kinds | absl protobuf
+server/tasks/*           | server/tasks/tasks.h server/tasks/stacks           | absl protobuf
+                         | server/calls server/calls/bounds server/calls/kinds |
                          | server/calls/messages server/open_inference/tensors |
-                         | server/batching models models/text models/decoding |
+                         | server/batching server/batching/queue server/batching/steps |
+                         | models models/text models/decoding                 |
                          | kernels base proto                                 |
-server/tasks             | server/tasks/tasks.h                               |
+server/tasks             | server/tasks/tasks.h server/tasks/stacks           |
+                         | server/tasks/* server/batching models              |
 server/open_inference    | server/tasks/tasks.h server/calls server/calls/kinds     | absl protobuf
                          | server/calls/messages server/open_inference/tensors |
-                         | server/lifecycle server/batching server/base       |
+                         | server/lifecycle server/batching/queue server/base |
                          | models kernels base proto                          |
 server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds       | absl grpc protobuf
                          | server/calls/messages server/transport             |
-                         | server/telemetry server/batching server/base base proto |
+                         | server/telemetry server/batching/queue server/base base proto |
 server/http              | server/base base                                   | absl boost nlohmann openssl prometheus
 server/rest              | server/calls server/http server/telemetry base     | absl grpc nlohmann protobuf
                          | proto                                              |
 server                   | server/calls server/calls/bounds server/calls/kinds | absl grpc re2
                          | server/rpc server/open_inference server/rest       |
                          | server/http server/lifecycle server/transport      |
-                         | server/telemetry server/batching server/base       |
+                         | server/telemetry server/tasks server/batching      |
+                         | server/batching/steps server/base                  |
                          | server/compat models kernels base                  |
 
 client                   | base proto                                         | absl grpc nlohmann openssl protobuf
@@ -116,7 +126,8 @@ bench                    | client models kernels kernels/bench proto base     | 
 
 tests/kernels/cuda_host  | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack |
 tests/kernels/cuda_runtime | kernels/cuda/device                              | cuda
-tests/testing            | tests/kernels/cuda_host server/batching server/calls | absl grpc nlohmann openssl protobuf sentencepiece
+tests/testing            | tests/kernels/cuda_host server/batching/queue      | absl grpc nlohmann openssl protobuf sentencepiece
+                         | server/batching/steps server/tasks/* server/calls  |
                          | server/base models models/decoding kernels base    |
                          | kernels/cpu/base kernels/cpu/isa kernels/cpu/tiles |
                          | kernels/cuda proto                                 |
@@ -147,9 +158,10 @@ tests/chaos              | tests/testing server server/base server/compat bench 
 TESTS_ALSO_INCLUDE = {
     "server/transport": "proto",  # a service to accept connections for
     "server/calls/kinds": "proto",  # the details of an error
-    # requests of every task, and what parsing them takes
-    "server/tasks": "server/tasks/* server/calls server/calls/bounds server/calls/messages server/compat server/open_inference/tensors models models/text",
-    "server/tasks/*": "server/base",  # a clock
+    "server/batching": "server/tasks server/tasks/* server/tasks/stacks",  # models to compute with
+    # requests of every task, what parsing them takes, and models to compute with
+    "server/tasks": "base kernels server/base server/calls server/calls/bounds server/calls/messages server/compat server/open_inference/tensors models/text",
+    "server/tasks/*": "server/base server/tasks",  # a clock, and what makes an engine
     "server/calls": "proto",  # messages to call with
     "server/lifecycle": "kernels",  # a backend to load models of every task with
     "server/http": "server/telemetry",  # metrics as the page gets them

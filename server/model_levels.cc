@@ -6,7 +6,7 @@
 #include "models/model.h"
 #include "server/batching/engine.h"
 #include "server/batching/state_arenas.h"
-#include "server/batching/step_service.h"
+#include "server/batching/steps/step_service.h"
 
 namespace sru::server {
 namespace {

@@ -15,10 +15,10 @@
 #include "server/base/log.h"
 #include "server/base/memory_limit.h"
 #include "server/batching/engine.h"
-#include "server/batching/task_runners.h"
 #include "server/calls/kinds/call_basics.h"
 #include "server/lifecycle/load_failure.h"
 #include "server/lifecycle/model_registry.h"
+#include "server/tasks/runners.h"
 
 namespace sru::server {
 
@@ -104,7 +104,7 @@ absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::LoadS
   engine_options.step_observer = served->metrics.get();
   engine_options.on_device_lost = on_device_lost_;
   absl::StatusOr<std::unique_ptr<batching::Engine>> engine = batching::Engine::Create(
-      model, batching::RunnersOf(model->task()), engine_options, &clock_, served->metrics.get());
+      model, tasks::RunnersOf(model->task()), engine_options, &clock_, served->metrics.get());
   if (!engine.ok()) {
     return absl::Status(engine.status().code(),
                         absl::StrCat(location.directory, ": ", engine.status().message()));

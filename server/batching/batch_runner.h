@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "server/batching/batcher.h"
+#include "server/batching/queue/batcher.h"
 
 namespace sru::server::batching {
 

@@ -25,7 +25,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "server/batching/batch_runner.h"
-#include "server/batching/batcher.h"
+#include "server/batching/queue/batcher.h"
 #include "server/batching/workers.h"
 
 namespace sru::server::batching {

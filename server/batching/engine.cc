@@ -278,6 +278,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
     return absl::InvalidArgumentError(absl::StrCat("instances: expected 0 (automatic) to ",
                                                    kMaxInstances, ", found ", options.instances));
   }
+  if (task.make_batch_runner == nullptr && task.make_step_runner == nullptr) {
+    return absl::InternalError("task: no runner");
+  }
   // Checked before the workspaces are sized by them.
   if (auto checked = Batcher::Create(options.batcher, clock); !checked.ok()) {
     return checked.status();

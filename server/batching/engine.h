@@ -20,12 +20,12 @@
 #include "models/model.h"
 #include "server/base/clock.h"
 #include "server/batching/batch_runner.h"
-#include "server/batching/batcher.h"
 #include "server/batching/prefix_cache.h"
-#include "server/batching/scheduler_options.h"
+#include "server/batching/queue/batcher.h"
 #include "server/batching/state_arenas.h"
-#include "server/batching/step_runner.h"
-#include "server/batching/step_service.h"
+#include "server/batching/steps/scheduler_options.h"
+#include "server/batching/steps/step_runner.h"
+#include "server/batching/steps/step_service.h"
 
 namespace sru::server::batching {
 

@@ -19,7 +19,7 @@
 #include "models/model.h"
 #include "server/batching/batch_runner.h"
 #include "server/batching/engine.h"
-#include "server/batching/task_runners.h"
+#include "server/tasks/runners.h"
 #include "tests/testing/failing_backend.h"
 #include "tests/testing/puppet_engine.h"
 
@@ -78,21 +78,21 @@ class Devices {
     changed_.SignalAll();
     while (held_[device]) changed_.Wait(&mutex_);
     --running_[device];
-    runs_.push_back(absl::StrCat(device, ":", sequences[0]->token_ids[0]));
+    runs_.push_back(absl::StrCat(device, ":", TaskOf(sequences[0]).token_ids[0]));
     bool invalid = false;
-    if (sequences.size() == 1 && sequences[0]->token_ids[0] == kBreaksOneAlone &&
+    if (sequences.size() == 1 && TaskOf(sequences[0]).token_ids[0] == kBreaksOneAlone &&
         !std::exchange(one_broke_, true)) {
       broken_[device] = true;
     }
     for (const SequenceTask* sequence : sequences) {
-      if (sequence->token_ids[0] == kBreaksDevices) broken_[device] = true;
-      if (sequence->token_ids[0] == kInvalid) invalid = true;
+      if (TaskOf(sequence).token_ids[0] == kBreaksDevices) broken_[device] = true;
+      if (TaskOf(sequence).token_ids[0] == kInvalid) invalid = true;
     }
     if (broken_[device]) return absl::UnavailableError(absl::StrCat("device ", device, " died"));
     if (invalid) return absl::InvalidArgumentError("invalid");
     for (const SequenceTask* sequence : sequences) {
-      if (sequence->output.pooled != nullptr) {
-        *sequence->output.pooled = static_cast<float>(sequence->token_ids[0]);
+      if (TaskOf(sequence).result != nullptr) {
+        *TaskOf(sequence).result = static_cast<float>(TaskOf(sequence).token_ids[0]);
       }
     }
     return absl::OkStatus();
@@ -128,8 +128,7 @@ class FakeRunner : public BatchRunner {
 class Call {
  public:
   absl::Status Submit(Engine& engine, int32_t name, int length = 1) {
-    BatchRequest request = MakeRequest(name, {length});
-    request.sequences[0].output.pooled = &result_;
+    BatchRequest request = MakeRequest(name, {length}, &result_);
     request.done = [this](const absl::Status& status, const RequestTimes&) {
       MutexLock lock(&mutex_);
       EXPECT_FALSE(done_) << "answered twice";
@@ -430,7 +429,8 @@ class EngineAfterLossTest : public EngineFailoverTest {
     for (int device : failed) devices->failed[device] = true;
     options_.instances = instances;
     options_.batcher.max_batch_tokens = 32;
-    auto engine = Engine::Create(*model, RunnersOf((*model)->task()), options_, &clock_, nullptr);
+    auto engine =
+        Engine::Create(*model, tasks::RunnersOf((*model)->task()), options_, &clock_, nullptr);
     status_ = engine.status();
     if (!engine.ok()) return {};
     std::vector<int> workers;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <map>
 #include <memory>
@@ -26,9 +27,9 @@
 #include "models/model.h"
 #include "server/base/cores.h"
 #include "server/batching/batch_runner.h"
-#include "server/batching/kernel_batch_runner.h"
-#include "server/batching/score_task.h"
-#include "server/batching/task_runners.h"
+#include "server/tasks/runners.h"
+#include "server/tasks/score/score_task.h"
+#include "server/tasks/stacks/stack_batch_runner.h"
 #include "tests/testing/puppet_engine.h"
 
 namespace sru::server::batching {
@@ -65,14 +66,15 @@ class Script {
     cores_[std::this_thread::get_id()] = AllowedCores();
     sizes_.push_back(static_cast<int>(sequences.size()));
     for (const SequenceTask* sequence : sequences) {
-      if (sequence->token_ids[0] == kPoison) return absl::InvalidArgumentError("poison");
-      if (sequence->token_ids[0] == kBreaks) return absl::InternalError("broken");
-      if (sequence->token_ids[0] == kNeverFits) return absl::ResourceExhaustedError("no room");
+      if (TaskOf(sequence).token_ids[0] == kPoison) return absl::InvalidArgumentError("poison");
+      if (TaskOf(sequence).token_ids[0] == kBreaks) return absl::InternalError("broken");
+      if (TaskOf(sequence).token_ids[0] == kNeverFits)
+        return absl::ResourceExhaustedError("no room");
     }
     if (sequences.size() > most_sequences_) return absl::ResourceExhaustedError("no room");
     for (const SequenceTask* sequence : sequences) {
-      if (sequence->output.pooled != nullptr) {
-        *sequence->output.pooled = static_cast<float>(sequence->token_ids[0]);
+      if (TaskOf(sequence).result != nullptr) {
+        *TaskOf(sequence).result = static_cast<float>(TaskOf(sequence).token_ids[0]);
       }
     }
     return absl::OkStatus();
@@ -214,8 +216,7 @@ TEST_F(EngineTest, WarmsUpEveryWorkerThenServes) {
   EXPECT_EQ(engine_->instances(), 3);
   EXPECT_EQ(script_.warm_ups.load(), 3);
   float result = 0;
-  BatchRequest request = MakeRequest(7, {5});
-  request.sequences[0].output.pooled = &result;
+  BatchRequest request = MakeRequest(7, {5}, &result);
   Call call;
   ASSERT_TRUE(call.Submit(*engine_, std::move(request)).ok());
   EXPECT_TRUE(call.Wait().ok());
@@ -306,8 +307,7 @@ TEST_F(EngineTest, APoisonInputFailsAlone) {
   std::vector<Call> calls(kGood + 1);
   std::vector<float> results(kGood + 1);
   for (int i = 0; i <= kGood; ++i) {
-    BatchRequest request = MakeRequest(i == 321 ? Script::kPoison : 10000 + i, {1});
-    request.sequences[0].output.pooled = &results[i];
+    BatchRequest request = MakeRequest(i == 321 ? Script::kPoison : 10000 + i, {1}, &results[i]);
     ASSERT_TRUE(calls[i].Submit(*engine_, std::move(request)).ok());
   }
   script_.OpenGate();
@@ -335,8 +335,7 @@ TEST_F(EngineTest, ABatchWithoutRoomIsRunInHalves) {
   std::vector<Call> calls(16);
   std::vector<float> results(16);
   for (int i = 0; i < 16; ++i) {
-    BatchRequest request = MakeRequest(i == 6 ? Script::kNeverFits : 100 + i, {1});
-    request.sequences[0].output.pooled = &results[i];
+    BatchRequest request = MakeRequest(i == 6 ? Script::kNeverFits : 100 + i, {1}, &results[i]);
     ASSERT_TRUE(calls[i].Submit(*engine_, std::move(request)).ok());
   }
   script_.OpenGate();
@@ -429,7 +428,7 @@ TEST_F(EngineTest, TheDestructorServesWhatWasAccepted) {
   }
 }
 
-// KernelBatchRunner on a stack that only records what it is given ---------------------------------
+// tasks::StackBatchRunner on a stack that only records what it is given ---------------------------------
 
 class RecordingWorkspace : public kernels::Workspace {
  public:
@@ -474,9 +473,9 @@ class RecordingExecutable : public kernels::Executable {
   kernels::Status error;
 };
 
-class KernelBatchRunnerTest : public ::testing::Test {
+class StackBatchRunnerTest : public ::testing::Test {
  protected:
-  KernelBatchRunnerTest() {
+  StackBatchRunnerTest() {
     spec_.input_size = 2;
     spec_.vocabulary_size = 100;
     spec_.layers.resize(1);
@@ -484,37 +483,37 @@ class KernelBatchRunnerTest : public ::testing::Test {
     spec_.layers[0].hidden_size = 3;
   }
   void Create(int max_tokens, int max_sequences) {
-    auto runner = KernelBatchRunner::Create(executable_, spec_, {max_tokens, max_sequences});
+    auto runner = tasks::StackBatchRunner::Create(executable_, spec_, {max_tokens, max_sequences});
     ASSERT_TRUE(runner.ok()) << runner.status();
     runner_ = *std::move(runner);
   }
-  static SequenceTask Ids(std::vector<int32_t> ids, float* pooled = nullptr) {
-    SequenceTask task;
+  static tasks::StackTask Ids(std::vector<int32_t> ids, float* pooled = nullptr) {
+    tasks::StackTask task;
     task.num_tokens = static_cast<int>(ids.size());
     task.token_ids = std::move(ids);
     task.output.pooled = pooled;
     return task;
   }
-  static SequenceTask Features(std::vector<float> features, float* pooled = nullptr) {
-    SequenceTask task;
+  static tasks::StackTask Features(std::vector<float> features, float* pooled = nullptr) {
+    tasks::StackTask task;
     task.num_tokens = static_cast<int>(features.size()) / 2;
     task.features = std::move(features);
     task.output.pooled = pooled;
     return task;
   }
-  absl::Status Run(const std::vector<SequenceTask>& tasks) {
+  absl::Status Run(const std::vector<tasks::StackTask>& tasks) {
     executable_.lines.clear();
     std::vector<const SequenceTask*> sequences;
-    for (const SequenceTask& task : tasks) sequences.push_back(&task);
+    for (const tasks::StackTask& task : tasks) sequences.push_back(&task);
     return runner_->Run(sequences);
   }
 
   RecordingExecutable executable_;
   kernels::StackSpec spec_;
-  std::unique_ptr<KernelBatchRunner> runner_;
+  std::unique_ptr<tasks::StackBatchRunner> runner_;
 };
 
-TEST_F(KernelBatchRunnerTest, PacksTokenIdsAndFeaturesIntoBatchesOfTheirOwn) {
+TEST_F(StackBatchRunnerTest, PacksTokenIdsAndFeaturesIntoBatchesOfTheirOwn) {
   Create(20, 10);
   float pooled[4] = {-1, -1, -1, -1};
   EXPECT_TRUE(Run({Ids({1, 2, 3}, &pooled[0]), Features({1.5, 0, 2.5, 0}, &pooled[1]),
@@ -528,11 +527,11 @@ TEST_F(KernelBatchRunnerTest, PacksTokenIdsAndFeaturesIntoBatchesOfTheirOwn) {
   EXPECT_THAT(executable_.lines, ElementsAre("features | 5"));
 }
 
-TEST_F(KernelBatchRunnerTest, PassesOnTheStatesThatSequencesGoOnFrom) {
+TEST_F(StackBatchRunnerTest, PassesOnTheStatesThatSequencesGoOnFrom) {
   Create(20, 10);
   const float first = 7;
   const float second = 8;
-  std::vector<SequenceTask> tasks = {Ids({1, 2}), Ids({3}), Features({4, 0}), Features({5, 0})};
+  std::vector<tasks::StackTask> tasks = {Ids({1, 2}), Ids({3}), Features({4, 0}), Features({5, 0})};
   tasks[1].initial_state = &first;
   tasks[2].initial_state = &second;
   EXPECT_TRUE(Run(tasks).ok());
@@ -541,15 +540,15 @@ TEST_F(KernelBatchRunnerTest, PassesOnTheStatesThatSequencesGoOnFrom) {
   EXPECT_THAT(executable_.lines, ElementsAre("ids | 1 | 2"));
 }
 
-TEST_F(KernelBatchRunnerTest, RefusesASequenceThatContradictsItself) {
+TEST_F(StackBatchRunnerTest, RefusesASequenceThatContradictsItself) {
   Create(20, 10);
-  SequenceTask short_ids = Ids({1, 2});
+  tasks::StackTask short_ids = Ids({1, 2});
   short_ids.num_tokens = 3;
-  SequenceTask odd_features = Features({1, 2});
+  tasks::StackTask odd_features = Features({1, 2});
   odd_features.features.push_back(3);
-  SequenceTask both = Ids({1});
+  tasks::StackTask both = Ids({1});
   both.features = {1, 2};
-  const auto message = [this](SequenceTask task) {
+  const auto message = [this](const tasks::StackTask& task) {
     const absl::Status status = Run({Ids({1}), std::move(task)});
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_TRUE(executable_.lines.empty());
@@ -560,21 +559,21 @@ TEST_F(KernelBatchRunnerTest, RefusesASequenceThatContradictsItself) {
   EXPECT_EQ(message(both), "expected token_ids or features, found both");
 }
 
-TEST_F(KernelBatchRunnerTest, RefusesABatchOverItsLimits) {
+TEST_F(StackBatchRunnerTest, RefusesABatchOverItsLimits) {
   Create(4, 2);
   EXPECT_TRUE(Run({Ids({1, 2}), Ids({3, 4})}).ok());
   EXPECT_EQ(Run({Ids({1, 2}), Ids({3, 4, 5})}).code(), absl::StatusCode::kInternal);
   EXPECT_EQ(Run({Ids({1}), Ids({2}), Ids({3})}).code(), absl::StatusCode::kInternal);
 }
 
-TEST_F(KernelBatchRunnerTest, PassesTheBackendsErrorOn) {
+TEST_F(StackBatchRunnerTest, PassesTheBackendsErrorOn) {
   Create(4, 2);
   executable_.error = kernels::InvalidArgument("token 9");
   EXPECT_EQ(Run({Ids({9})}), absl::InvalidArgumentError("token 9"));
   EXPECT_FALSE(runner_->WarmUp().ok());
 }
 
-TEST_F(KernelBatchRunnerTest, WarmsUpFromOneTokenOn) {
+TEST_F(StackBatchRunnerTest, WarmsUpFromOneTokenOn) {
   Create(20, 10);
   ASSERT_TRUE(runner_->WarmUp().ok());
   ASSERT_GE(executable_.lines.size(), 2u);
@@ -605,20 +604,21 @@ TEST_P(BundledModelTest, ServesTheSameBitsAloneAndInABatch) {
   EngineOptions options;
   options.instances = 2;
   options.batcher.max_batch_tokens = 64;
-  auto engine = Engine::Create(model_, RunnersOf(model_->task()), options, &clock_, nullptr);
+  auto engine = Engine::Create(model_, tasks::RunnersOf(model_->task()), options, &clock_, nullptr);
   ASSERT_TRUE(engine.ok()) << engine.status();
   EXPECT_EQ((*engine)->instances(), 2);
   const size_t num_labels = model_->labels().size();
+  std::deque<tasks::StackTask> tasks;
   const auto request = [&](int length, int first, float* logits) {
     BatchRequest request;
-    SequenceTask task;
+    tasks::StackTask& task = tasks.emplace_back();
     for (int t = 0; t < length; ++t) {
       task.token_ids.push_back((first + 31 * t) % model_->spec().vocabulary_size);
     }
     task.num_tokens = length;
     task.output.pooling = model_->spec().pooling;
     task.output.logits = logits;
-    request.sequences.push_back(std::move(task));
+    request.sequences.push_back(&task);
     return request;
   };
   constexpr int kCalls = 40;
@@ -641,15 +641,19 @@ TEST_P(BundledModelTest, ServesTheSameBitsAloneAndInABatch) {
 TEST_P(BundledModelTest, ABadTokenIdFailsAlone) {
   EngineOptions options;
   options.instances = 1;
-  auto engine = Engine::Create(model_, RunnersOf(model_->task()), options, &clock_, nullptr);
+  auto engine = Engine::Create(model_, tasks::RunnersOf(model_->task()), options, &clock_, nullptr);
   ASSERT_TRUE(engine.ok()) << engine.status();
   constexpr int kCalls = 50;
   std::vector<float> logits(kCalls * model_->labels().size());
+  std::vector<tasks::StackTask> tasks(kCalls);
   std::vector<Call> calls(kCalls);
   for (int i = 0; i < kCalls; ++i) {
-    BatchRequest request = MakeRequest(i == 20 ? 1 << 30 : 1, {4});
-    request.sequences[0].output.pooling = model_->spec().pooling;
-    request.sequences[0].output.logits = &logits[i * model_->labels().size()];
+    tasks[i].token_ids.assign(4, i == 20 ? 1 << 30 : 1);
+    tasks[i].num_tokens = 4;
+    tasks[i].output.pooling = model_->spec().pooling;
+    tasks[i].output.logits = &logits[i * model_->labels().size()];
+    BatchRequest request;
+    request.sequences = {&tasks[i]};
     ASSERT_TRUE(calls[i].Submit(**engine, std::move(request)).ok());
   }
   for (int i = 0; i < kCalls; ++i) {
@@ -661,19 +665,21 @@ TEST_P(BundledModelTest, ABadTokenIdFailsAlone) {
 TEST_P(BundledModelTest, CreateNamesTheOptionThatIsOutOfRange) {
   EngineOptions options;
   options.instances = -1;
-  EXPECT_EQ(Engine::Create(model_, RunnersOf(model_->task()), options, &clock_, nullptr).status(),
-            absl::InvalidArgumentError("instances: expected 0 (automatic) to 1024, found -1"));
+  EXPECT_EQ(
+      Engine::Create(model_, tasks::RunnersOf(model_->task()), options, &clock_, nullptr).status(),
+      absl::InvalidArgumentError("instances: expected 0 (automatic) to 1024, found -1"));
   options.instances = 0;
   options.batcher.max_batch_sequences = 0;
-  EXPECT_EQ(
-      Engine::Create(model_, RunnersOf(model_->task()), options, &clock_, nullptr).status().code(),
-      absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Engine::Create(model_, tasks::RunnersOf(model_->task()), options, &clock_, nullptr)
+                .status()
+                .code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST_P(BundledModelTest, OneWorkerPerCoreByDefault) {
   EngineOptions options;
   options.batcher.max_batch_tokens = 32;
-  auto engine = Engine::Create(model_, RunnersOf(model_->task()), options, &clock_, nullptr);
+  auto engine = Engine::Create(model_, tasks::RunnersOf(model_->task()), options, &clock_, nullptr);
   ASSERT_TRUE(engine.ok()) << engine.status();
   EXPECT_EQ((*engine)->instances(), NumCores());
 }
@@ -695,19 +701,22 @@ TEST(EngineOfALanguageModelTest, StatesKeepToTheBudget) {
     options.state_budgets = {std::make_shared<kernels::ArenaBudget>(budget_bytes)};
     const RealClock clock;
     Observer observer;
-    auto engine = Engine::Create(*model, RunnersOf((*model)->task()), options, &clock, &observer);
+    auto engine =
+        Engine::Create(*model, tasks::RunnersOf((*model)->task()), options, &clock, &observer);
     ASSERT_TRUE(engine.ok()) << engine.status();
     // All but the last one ask for their states.
     constexpr size_t kSequences = 7;
-    std::vector<ScoreTask> scores(kSequences);
+    std::vector<tasks::ScoreTask> scores(kSequences);
     std::vector<kernels::StateArena::State> states(kSequences);
     std::vector<float> log_probs(kSequences);
     std::vector<Call> calls(kSequences);
     for (size_t i = 0; i < kSequences; ++i) {
       scores[i].log_probs = &log_probs[i];
       if (i + 1 < kSequences) scores[i].final_state = &states[i];
-      BatchRequest request = MakeRequest(static_cast<int>(i), {1});
-      request.sequences[0].score = &scores[i];
+      scores[i].token_ids = {static_cast<int32_t>(i)};
+      scores[i].num_tokens = 1;
+      BatchRequest request;
+      request.sequences = {&scores[i]};
       ASSERT_TRUE(calls[i].Submit(**engine, std::move(request)).ok());
     }
     for (size_t i = 0; i < kSequences; ++i) {

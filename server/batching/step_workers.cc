@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<SequenceHandle>> StepWorkers::Submit(
           static_cast<int>(std::clamp(steps, 1.0, std::max(1.0, 1.0 * request.least_steps)));
     }
   }
-  return scheduler_->SubmitTogether(std::move(requests), retry_after);
+  return scheduler_->Submit(std::move(requests), retry_after);
 }
 
 bool StepWorkers::Work(size_t worker, kernels::Turn* turn) {

@@ -19,9 +19,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
-#include "server/batching/sequence_scheduler.h"
-#include "server/batching/step_runner.h"
-#include "server/batching/step_service.h"
+#include "server/batching/steps/sequence_scheduler.h"
+#include "server/batching/steps/step_runner.h"
+#include "server/batching/steps/step_service.h"
 #include "server/batching/workers.h"
 
 namespace sru::server::batching {

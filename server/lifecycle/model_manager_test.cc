@@ -699,6 +699,10 @@ TEST_F(WaitingLoadTest, StoppingAnswersWhatWaitsAndDropsWhatIsLoaded) {
   EXPECT_EQ(loader_.live, 0);
 }
 
+struct OneToken : batching::SequenceTask {
+  OneToken() { num_tokens = 1; }
+};
+
 // Does nothing, at once.
 class IdleRunner : public batching::BatchRunner {
  public:
@@ -760,14 +764,13 @@ TEST(ModelManagerStressTest, NoCallFailsWhileModelsAreReplaced) {
         struct Call {
           std::shared_ptr<ServedModel> served;
           Answers answers;
+          OneToken task;
         };
         auto call = std::make_shared<Call>();
         call->served = *std::move(found);
         batching::Batcher& batcher = call->served->engine->batcher();
         batching::BatchRequest request;
-        request.sequences.resize(1);
-        request.sequences[0].token_ids = {1};
-        request.sequences[0].num_tokens = 1;
+        request.sequences = {&call->task};
         request.done = [call](const absl::Status& status, const batching::RequestTimes& /*times*/) {
           call->served.reset();
           call->answers.Add(status);

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
 #include "base/status.h"
-#include "server/batching/reject_reason.h"
+#include "server/batching/queue/reject_reason.h"
 #include "server/calls/kinds/call_basics.h"
 #include "server/calls/kinds/end_call.h"
 #include "server/open_inference/model_tensors.h"

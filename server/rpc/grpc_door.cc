@@ -13,7 +13,7 @@
 #include "grpc/support/time.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
-#include "server/batching/answer_group.h"
+#include "server/batching/queue/answer_group.h"
 
 namespace sru::server::rpc {
 namespace {

@@ -215,7 +215,7 @@ TEST(CallEstimateTest, CoversTheTokensOfQueries) {
       EXPECT_LE(estimate.peak, 8 * allocated + 10000) << length;
       const ParsedPassage& passage = (*parsed)[0].passages[0];
       const auto kept = static_cast<int64_t>(
-          sizeof(ParsedPassage) + sizeof(QueryPart) + sizeof(batching::AnswerTask::Passage) +
+          sizeof(ParsedPassage) + sizeof(QueryPart) + sizeof(AnswerTask::Passage) +
           ((*parsed)[0].question.capacity() + passage.ids.capacity()) * sizeof(int32_t) +
           passage.features.capacity() * sizeof(float) +
           passage.places.capacity() * sizeof(TokenPlace));

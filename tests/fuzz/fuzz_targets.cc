@@ -466,7 +466,7 @@ void FuzzGenerateRequest(const absl::Cord& bytes, const std::vector<Splitter>& s
     server::calls::ModelInput input{splitter.tokenizer.get(), /*vocabulary_size=*/3,
                                     /*input_size=*/2};
     input.takes_features = false;
-    server::batching::GenerateTask task;
+    server::tasks::GenerateTask task;
     server::calls::WordCounts words;
     const absl::Status status =
         server::tasks::ParseGenerate(request, input, /*max_candidates=*/3, limits, &task, &words);
@@ -556,7 +556,7 @@ void CheckQueries(const server::tasks::Queries& queries, const server::tasks::Qu
   int last_parts = 0;
   for (const server::tasks::QueryPart& part :
        server::tasks::CutQueries(queries, parsed, limits.max_batch_tokens)) {
-    Require(part.num_tokens <= limits.max_batch_tokens && !part.task.passages.empty(),
+    Require(part.num_tokens <= limits.max_batch_tokens && !part.passages.empty(),
             "a part fits into a batch");
     total += part.num_tokens;
     if (part.is_last) ++last_parts;
@@ -676,21 +676,22 @@ void FuzzRequest(std::string_view bytes) {
     server::calls::ModelInput input{splitter.tokenizer.get(), /*vocabulary_size=*/3,
                                     /*input_size=*/2};
     input.may_be_empty = request.skip_empty();
-    const auto sequences =
-        server::calls::ParseSequences(request.sequences(), request.truncate(), input, limits);
+    std::vector<server::calls::TokenTask> tasks;
+    const auto sequences = server::calls::ParseSequences(request.sequences(), request.truncate(),
+                                                         input, limits, &tasks);
     if (!sequences.ok()) {
       Require(sequences.status().code() == absl::StatusCode::kInvalidArgument,
               "bad sequences are the caller's error");
       RequireMessage(sequences.status());
       continue;
     }
-    Require(sequences->tasks.size() == static_cast<size_t>(request.sequences_size()),
+    Require(tasks.size() == static_cast<size_t>(request.sequences_size()),
             "each sequence becomes a task");
     for (const server::calls::TokenCounts& counts : sequences->counts) {
       Require(counts.unknown >= 0 && counts.unknown <= counts.computed,
               "unknown tokens are some of all");
     }
-    for (const server::batching::SequenceTask& task : sequences->tasks) {
+    for (const server::calls::TokenTask& task : tasks) {
       Require(task.num_tokens >= (request.skip_empty() ? 0 : 1) &&
                   task.num_tokens <= limits.max_sequence_tokens,
               "the limit on tokens holds");

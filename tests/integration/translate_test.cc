@@ -112,11 +112,10 @@ class Plain {
     translator_ = std::make_unique<server::PlainTranslator>(*model_);
   }
   const models::Model& model() const { return *model_; }
-  server::batching::TranslateTask Translate(const std::string& text, const std::string& prefix,
-                                                const models::SearchOptions& search,
-                                                bool alignment) {
-    server::batching::TranslateTask task;
-    task.source = *model_->tokenizer()->Encode(text);
+  server::tasks::TranslateTask Translate(const std::string& text, const std::string& prefix,
+                                         const models::SearchOptions& search, bool alignment) {
+    server::tasks::TranslateTask task;
+    task.token_ids = *model_->tokenizer()->Encode(text);
     task.prefix = *model_->tokenizer()->Encode(prefix);
     task.search = search;
     task.alignment = alignment;
@@ -154,7 +153,7 @@ TEST_F(TranslateTest, TextsAreThoseOfOneHypothesisAtATime) {
       SCOPED_TRACE(absl::StrCat("text ", i));
       const v1::Translation& translation = response.translations(i);
       const auto source = *plain.model().tokenizer()->Encode(texts[i]);
-      const server::batching::TranslateTask expected =
+      const server::tasks::TranslateTask expected =
           plain.Translate(texts[i], request_.target_prefixes(i), search, beam == 4);
       EXPECT_EQ(translation.token_count(), static_cast<int>(source.size()));
       EXPECT_EQ(translation.unknown_tokens(), texts[i] == "a zz q b" ? 2 : 0);
@@ -163,7 +162,7 @@ TEST_F(TranslateTest, TextsAreThoseOfOneHypothesisAtATime) {
       ASSERT_EQ(translation.hypotheses_size(), static_cast<int>(expected.hypotheses.size()));
       for (int k = 0; k < translation.hypotheses_size(); ++k) {
         const v1::Hypothesis& found = translation.hypotheses(k);
-        const server::batching::TranslatedHypothesis& wanted = expected.hypotheses[k];
+        const server::tasks::TranslatedHypothesis& wanted = expected.hypotheses[k];
         const std::vector<int32_t> ids(found.token_ids().begin(), found.token_ids().end());
         EXPECT_EQ(ids, wanted.tokens);
         EXPECT_EQ(found.text(), plain.model().tokenizer()->detokenizer()->Decode(wanted.tokens));

@@ -102,7 +102,16 @@ struct Record {
   absl::Time ended = absl::InfiniteFuture();
 };
 
+struct Call;
+
+struct CallTask : SequenceTask {
+  Call* call = nullptr;
+  size_t index = 0;
+};
+
 struct Call : Record {
+  int64_t id = 0;
+  std::vector<CallTask> tasks;
   RequestHandle handle;
   int ends = 0;
   absl::Status status;
@@ -234,9 +243,10 @@ class History::SimulatedBatches : public BatchRunner {
     int tokens = 0;
     bool bad = false;
     for (const SequenceTask* sequence : sequences) {
-      Call& call = history_.calls_[sequence->token_ids[0]];
+      const auto& task = static_cast<const CallTask&>(*sequence);
+      Call& call = *task.call;
       // A batch that is run again may have waited.
-      char& ran = call.ran[sequence->token_ids[1]];
+      char& ran = call.ran[task.index];
       if (ran == 0 && !version_.any_lost && version_.most_together == 1000) {
         history_.NoteRun(&call, "a call");
       }
@@ -256,8 +266,8 @@ class History::SimulatedBatches : public BatchRunner {
     }
     if (bad) return absl::InvalidArgumentError("bad");
     for (const SequenceTask* sequence : sequences) {
-      Call& call = history_.calls_[sequence->token_ids[0]];
-      call.outputs[sequence->token_ids[1]] = Output(sequence->token_ids[0], sequence->token_ids[1]);
+      const auto& task = static_cast<const CallTask&>(*sequence);
+      task.call->outputs[task.index] = Output(task.call->id, task.index);
     }
     return absl::OkStatus();
   }
@@ -364,8 +374,8 @@ void History::StartVersion() {
 
 void History::SubmitCall() {
   Version& v = *serving_;
-  const auto id = static_cast<int32_t>(calls_.size());
   Call& call = calls_.emplace_back();
+  call.id = static_cast<int64_t>(calls_.size()) - 1;
   call.version = &v;
   call.priority = static_cast<Priority>(random_.From(0, 2));
   call.bad = random_.OneIn(16);
@@ -377,11 +387,14 @@ void History::SubmitCall() {
   const int64_t count = random_.OneIn(3) ? random_.From(2, 5) : 1;
   call.outputs.resize(count);
   call.ran.resize(count);
-  for (int32_t i = 0; i < count; ++i) {
-    call.tokens.push_back(static_cast<int>(random_.From(1, v.batcher.max_batch_tokens)));
-    SequenceTask& task = request.sequences.emplace_back();
-    task.token_ids = {id, i};
-    task.num_tokens = call.tokens.back();
+  call.tasks.resize(count);
+  for (int64_t i = 0; i < count; ++i) {
+    CallTask& task = call.tasks[i];
+    task.call = &call;
+    task.index = static_cast<size_t>(i);
+    task.num_tokens = static_cast<int>(random_.From(1, v.batcher.max_batch_tokens));
+    call.tokens.push_back(task.num_tokens);
+    request.sequences.push_back(&task);
   }
   request.done = [this, &call](const absl::Status& status, const RequestTimes&) {
     ++call.ends;
@@ -410,7 +423,8 @@ void History::SubmitText() {
   text.plan.branches = static_cast<int>(random_.From(1, 3));
   text.plan.whole =
       text.plan.prompt + text.plan.tokens <= v.scheduler.max_step_tokens && random_.OneIn(4);
-  SequenceRequest request;
+  std::vector<SequenceRequest> requests(1);
+  SequenceRequest& request = requests[0];
   request.sequence = std::make_unique<ArenaSequence>(text.plan, &text.outcome);
   request.priority = text.priority;
   request.branches = text.plan.branches;
@@ -420,9 +434,9 @@ void History::SubmitText() {
   text.deadline = request.deadline;
   text.outcome.on_end = [this, &text] { text.ended = fibers_.now(); };
   text.arrival = fibers_.now();
-  auto handle = v.steps->scheduler().Submit(std::move(request));
+  auto handle = v.steps->scheduler().Submit(std::move(requests));
   text.accepted = handle.ok();
-  if (handle.ok()) text.handle = *std::move(handle);
+  if (handle.ok()) text.handle = handle->front();
   const StepStats stats = v.steps->scheduler().stats();
   if (stats.running + stats.waiting + stats.paused > v.scheduler.max_streams ||
       stats.waiting_rows < 0) {

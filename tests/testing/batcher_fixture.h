@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/batching/batcher.h"
+#include "server/batching/queue/batcher.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/puppet_engine.h"
 

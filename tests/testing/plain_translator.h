@@ -14,7 +14,7 @@
 #include "kernels/state_arena.h"
 #include "models/model.h"
 #include "models/translator.h"
-#include "server/batching/translate_task.h"
+#include "server/tasks/translate/translate_task.h"
 #include "tests/testing/translation.h"
 
 namespace sru::server {
@@ -32,20 +32,20 @@ class PlainTranslator {
   }
 
   // The task with what was found.
-  batching::TranslateTask Translate(const batching::TranslateTask& task) {
-    batching::TranslateTask result = task;
+  tasks::TranslateTask Translate(const tasks::TranslateTask& task) {
+    tasks::TranslateTask result = task;
     result.hypotheses.clear();
-    if (task.source.empty()) {
+    if (task.token_ids.empty()) {
       result.hypotheses.emplace_back().finished = true;
       return result;
     }
     testing::TranslationDriver driver(model_.program(), *model_.translator(),
                                       model_.config().translator, arena_.get(), workspace_.get());
-    const std::vector<testing::Sentence> sentences = {{task.source, task.search, task.prefix}};
+    const std::vector<testing::Sentence> sentences = {{task.token_ids, task.search, task.prefix}};
     testing::Translation found = driver.Translate(sentences, /*stagger=*/0).at(0);
     EXPECT_EQ(arena_->stats().slots, 0);
     for (size_t i = 0; i < found.hypotheses.size(); ++i) {
-      batching::TranslatedHypothesis& hypothesis = result.hypotheses.emplace_back();
+      tasks::TranslatedHypothesis& hypothesis = result.hypotheses.emplace_back();
       hypothesis.tokens = std::move(found.hypotheses[i].tokens);
       hypothesis.finished = found.hypotheses[i].finished;
       hypothesis.log_prob = found.hypotheses[i].log_prob;

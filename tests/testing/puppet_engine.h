@@ -6,25 +6,42 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "server/batching/batcher.h"
+#include "base/mutex.h"
+#include "server/batching/queue/batcher.h"
 #include "tests/testing/fake_clock.h"
 
 namespace sru::server {
 
-// A request with sequences of these lengths, in which all token ids are `name`.
-inline batching::BatchRequest MakeRequest(int32_t name, const std::vector<int>& lengths) {
+// A sequence in which all token ids are the request's name.
+struct NamedTask : batching::SequenceTask {
+  std::vector<int32_t> token_ids;
+  float* result = nullptr;  // gets the name, unless it is null
+};
+inline const NamedTask& TaskOf(const batching::SequenceTask* sequence) {
+  return static_cast<const NamedTask&>(*sequence);
+}
+
+// A request with sequences of these lengths, whose results go to `results`, unless that is null. Its tasks live until
+// the process ends.
+inline batching::BatchRequest MakeRequest(int32_t name, const std::vector<int>& lengths,
+                                          float* results = nullptr) {
+  static Mutex* const mutex = new Mutex;
+  static auto* const tasks = new std::deque<NamedTask>;
+  const MutexLock lock(mutex);
   batching::BatchRequest request;
   for (int length : lengths) {
-    batching::SequenceTask task;
+    NamedTask& task = tasks->emplace_back();
     task.token_ids.assign(length > 0 ? length : 0, name);
     task.num_tokens = length;
-    request.sequences.push_back(std::move(task));
+    if (results != nullptr) task.result = results++;
+    request.sequences.push_back(&task);
   }
   return request;
 }
@@ -49,7 +66,7 @@ class PuppetEngine {
   std::vector<int32_t> names(size_t index) const {
     std::vector<int32_t> names;
     for (const batching::SequenceTask* sequence : running_[index]->sequences()) {
-      names.push_back(sequence->token_ids[0]);
+      names.push_back(TaskOf(sequence).token_ids[0]);
     }
     return names;
   }

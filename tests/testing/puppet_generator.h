@@ -22,8 +22,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
-#include "server/batching/generate_sequence.h"
-#include "server/batching/step_service.h"
+#include "server/batching/steps/step_service.h"
+#include "server/tasks/generate/generate_sequence.h"
 
 namespace sru::server {
 
@@ -40,7 +40,7 @@ class PuppetGenerator : public batching::StepService {
     Call& call = calls_.emplace_back();
     call.handle = std::make_shared<batching::ScheduledSequence>();
     call.handle->sequence = std::move(requests.at(0).sequence);
-    call.task = static_cast<batching::GenerateSequence&>(*call.handle->sequence).task();
+    call.task = static_cast<tasks::GenerateSequence&>(*call.handle->sequence).task();
     return std::vector<batching::SequenceHandle>{call.handle};
   }
   absl::Status CheckAdmission(int64_t /*rows*/, int64_t /*sequences*/,
@@ -51,7 +51,7 @@ class PuppetGenerator : public batching::StepService {
     return refusal_;
   }
   void Cancel(const batching::SequenceHandle& handle) override {
-    batching::GenerateSink* sink = nullptr;
+    tasks::GenerateSink* sink = nullptr;
     {
       MutexLock lock(&mutex_);
       Call& call = CallOf(handle);
@@ -90,7 +90,7 @@ class PuppetGenerator : public batching::StepService {
     return calls_.size();
   }
   // Valid as long as the puppet.
-  const batching::GenerateTask& task(size_t index) const {
+  const tasks::GenerateTask& task(size_t index) const {
     MutexLock lock(&mutex_);
     return calls_[index].task;
   }
@@ -108,8 +108,8 @@ class PuppetGenerator : public batching::StepService {
   }
 
   // Nothing once the call is done.
-  void Send(size_t index, batching::GeneratedChunk chunk) {
-    batching::GenerateSink* sink = nullptr;
+  void Send(size_t index, tasks::GeneratedChunk chunk) {
+    tasks::GenerateSink* sink = nullptr;
     {
       MutexLock lock(&mutex_);
       if (calls_[index].done) return;
@@ -118,7 +118,7 @@ class PuppetGenerator : public batching::StepService {
     sink->OnChunk(std::move(chunk));
   }
   void Finish(size_t index, const absl::Status& status, const batching::RequestTimes& times = {}) {
-    batching::GenerateSink* sink = nullptr;
+    tasks::GenerateSink* sink = nullptr;
     {
       MutexLock lock(&mutex_);
       if (calls_[index].done) return;
@@ -131,7 +131,7 @@ class PuppetGenerator : public batching::StepService {
  private:
   struct Call {
     batching::SequenceHandle handle;
-    batching::GenerateTask task;
+    tasks::GenerateTask task;
     bool paused = false;
     bool done = false;
     int cancels = 0;

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "base/mutex.h"
 #include "gtest/gtest.h"
-#include "server/batching/step_runner.h"
+#include "server/batching/steps/step_runner.h"
 
 namespace sru::server {
 

@@ -16,7 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "google/protobuf/message.h"
-#include "server/batching/reject_reason.h"
+#include "server/batching/queue/reject_reason.h"
 #include "server/calls/bounds/byte_budget.h"
 #include "server/calls/exchange.h"
 #include "server/calls/kinds/call_basics.h"

@@ -1,7 +1,7 @@
 #include "server/calls/kinds/open_streams.h"
 
 #include "absl/strings/str_cat.h"
-#include "server/batching/reject_reason.h"
+#include "server/batching/queue/reject_reason.h"
 
 namespace sru::server::calls {
 

@@ -2,7 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/batching/reject_reason.h"
+#include "server/batching/queue/reject_reason.h"
 
 namespace sru::server::calls {
 namespace {

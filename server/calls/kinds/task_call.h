@@ -31,8 +31,8 @@ namespace sru::server::calls {
 inline constexpr size_t kLargeMessageBytes = 4096;
 inline constexpr int64_t kLargeOutputBytes = 64 << 10;
 
-// The state of one call that computes, made once per call.
-template <typename Request, typename Response>
+// The state of one call that computes, made once per call. `Task` is its sequences' type.
+template <typename Request, typename Response, typename Task>
 class TaskCall : public Call {
  public:
   using RequestType = Request;
@@ -66,8 +66,9 @@ class TaskCall : public Call {
 
   // Checks the fields that only this method has, and keeps what it needs. The model has a task of the method.
   virtual absl::Status ParseParameters(const Request& request) = 0;
-  // Turns what is asked about into sequences, whose outputs are left null.
-  virtual absl::StatusOr<ParsedSequences> ParseInput(const Request& request) = 0;
+  // Turns what is asked about into `tasks`, whose outputs are left null.
+  virtual absl::StatusOr<ParsedSequences> ParseInput(const Request& request,
+                                                     std::vector<Task>* tasks) = 0;
   // Whether the answer is made of parts of the request, which therefore has to stay.
   virtual bool NeedsRequest() const { return false; }
   // The number of output floats that a sequence needs.
@@ -75,15 +76,14 @@ class TaskCall : public Call {
   // At least the bytes of its answer, both as a message and serialized.
   virtual int64_t AnswerBytes(size_t index, int num_tokens) const = 0;
   // At least the bytes that the answer takes beyond those, if it has a form.
-  virtual int64_t FormBytes(const std::vector<batching::SequenceTask>& /*tasks*/) const {
-    return 0;
-  }
+  virtual int64_t FormBytes(const std::vector<TokenCounts>& /*sequences*/) const { return 0; }
   // Says what to compute of sequence `index`, into the OutputSize() floats at `values`.
-  virtual void SetOutput(size_t index, float* values, batching::SequenceTask* task) = 0;
+  virtual void SetOutput(size_t index, float* values, Task* task) = 0;
   // Writes the answer of sequence `index`.
   virtual void WriteSequence(size_t index, const TokenCounts& counts, float* values,
                              Response* response) const = 0;
-  // Frees what ParseInput() has kept, if that may be large; called once the answer is serialized.
+  // Frees what ParseInput() has kept besides the tasks, if that may be large; called once the answer is
+  // serialized.
   virtual void FreeInput() {}
   // Tokens that have been computed besides those of the sequences, for the log.
   virtual int64_t ComputedTokens() const { return 0; }
@@ -98,19 +98,17 @@ class TaskCall : public Call {
   }
   // Has the sequences computed; unless it returns an error, FinishWork() is called once, maybe before it
   // returns. Nothing is thrown then.
-  virtual absl::Status SubmitWork(std::vector<batching::SequenceTask> tasks,
-                                  batching::Priority priority) {
-    // Those without tokens are answered without a batch.
-    tasks.erase(
-        std::remove_if(tasks.begin(), tasks.end(),
-                       [](const batching::SequenceTask& task) { return task.num_tokens == 0; }),
-        tasks.end());
-    if (tasks.empty()) {
+  virtual absl::Status SubmitWork(batching::Priority priority) {
+    batching::BatchRequest batch_request;
+    batch_request.sequences.reserve(tasks_.size());
+    for (const Task& task : tasks_) {
+      // Those without tokens are answered without a batch.
+      if (task.num_tokens > 0) batch_request.sequences.push_back(&task);
+    }
+    if (batch_request.sequences.empty()) {
       FinishWork(absl::OkStatus(), batching::RequestTimes());
       return absl::OkStatus();
     }
-    batching::BatchRequest batch_request;
-    batch_request.sequences = std::move(tasks);
     batch_request.priority = priority;
     batch_request.deadline = deadline();
     batch_request.done = [this](const absl::Status& status, const batching::RequestTimes& times) {
@@ -142,6 +140,9 @@ class TaskCall : public Call {
   }
   const RequestLimits& limits() const { return context_.limits; }
   const Request& request() const { return *request_; }  // until the answer is written, if needed
+  // From ParseInput() until the answer is written.
+  std::vector<Task>& tasks() { return tasks_; }
+  const std::vector<Task>& tasks() const { return tasks_; }
 
   // Of memory that the message's size does not tell: ParseInput() reserves it before it takes it, and
   // returns what it did not need.
@@ -198,41 +199,40 @@ class TaskCall : public Call {
     if (!good.ok()) return good;
     absl::StatusOr<batching::Priority> priority = ParsePriority(request_->priority());
     if (!priority.ok()) return priority.status();
-    absl::StatusOr<ParsedSequences> parsed = ParseInput(*request_);
+    absl::StatusOr<ParsedSequences> parsed = ParseInput(*request_, &tasks_);
     if (!parsed.ok()) return parsed.status();
     if (large && !context_.access_log->content() && !NeedsRequest()) FreeMessages();
     served_->metrics->OnWords(parsed->words.words, parsed->words.unknown);
-    SRU_RETURN_UNLESS_OK(MakeOutputs(*priority, &*parsed));
+    SRU_RETURN_UNLESS_OK(MakeOutputs(*priority, parsed->counts));
     times_->tokenize = context_.clock->Now() - arrival_;
-    return SubmitWork(std::move(parsed->tasks), *priority);
+    return SubmitWork(*priority);
   }
 
   // Allocates the results of the tasks and points the tasks at them. If they are large, asks the
   // batcher first.
-  absl::Status MakeOutputs(batching::Priority priority, ParsedSequences* parsed) {
-    std::vector<batching::SequenceTask>& tasks = parsed->tasks;
+  absl::Status MakeOutputs(batching::Priority priority, const std::vector<TokenCounts>& counts) {
     size_t output_size = 0;
     int64_t answer_bytes = 0;
     int64_t num_tokens = 0;
     int num_computed = 0;
-    results_.reserve(tasks.size());
-    for (size_t i = 0; i < tasks.size(); ++i) {
-      const int tokens = tasks[i].num_tokens;
-      results_.push_back({output_size, parsed->counts[i]});
+    results_.reserve(tasks_.size());
+    for (size_t i = 0; i < tasks_.size(); ++i) {
+      const int tokens = tasks_[i].num_tokens;
+      results_.push_back({output_size, counts[i]});
       output_size += OutputSize(tokens);
       answer_bytes += AnswerBytes(i, tokens);
       num_tokens += tokens;
       if (tokens > 0) ++num_computed;
     }
-    if (form_ != nullptr) answer_bytes += FormBytes(tasks);
+    if (form_ != nullptr) answer_bytes += FormBytes(counts);
     const auto output_bytes = static_cast<int64_t>(output_size * sizeof(float));
     if (output_bytes + answer_bytes > kLargeOutputBytes && num_computed > 0) {
       SRU_RETURN_UNLESS_OK(CheckAdmission(num_tokens, num_computed, priority));
     }
     SRU_RETURN_UNLESS_OK(Reserve(output_bytes + answer_bytes));
     outputs_.reset(new float[output_size]);  // not initialized: the engine writes all of it
-    for (size_t i = 0; i < tasks.size(); ++i) {
-      SetOutput(i, outputs_.get() + results_[i].offset, &tasks[i]);
+    for (size_t i = 0; i < tasks_.size(); ++i) {
+      SetOutput(i, outputs_.get() + results_[i].offset, &tasks_[i]);
     }
     return absl::OkStatus();
   }
@@ -269,6 +269,7 @@ class TaskCall : public Call {
     if (held_.bytes() > kLargeOutputBytes) {
       FreeMessages();
       FreeInput();
+      tasks_ = {};
       outputs_.reset();
       held_.ShrinkTo(kLargeOutputBytes / 2 + static_cast<int64_t>(answer.size()));
     }
@@ -299,6 +300,7 @@ class TaskCall : public Call {
   Request* request_;           // null after it was freed
   const MessageFormPtr form_;  // null: the messages are those of sru.v1
 
+  std::vector<Task> tasks_;  // [sequence]; computed until `done`
   std::vector<SequenceResult> results_;
   std::unique_ptr<float[]> outputs_;  // written by the engine until `done`
   batching::RequestHandle handle_;
@@ -315,27 +317,29 @@ bool MayTruncate(const Request& /*request*/, long /*otherwise*/) {
 }
 
 // A call whose request has `sequences`.
-template <typename Request, typename Response>
-class SequenceCall : public TaskCall<Request, Response> {
+template <typename Request, typename Response, typename Task>
+class SequenceCall : public TaskCall<Request, Response, Task> {
  public:
-  using TaskCall<Request, Response>::TaskCall;
+  using TaskCall<Request, Response, Task>::TaskCall;
 
  protected:
   ~SequenceCall() override = default;
 
   // Called once all sequences are parsed: checks what the request says of each of them.
-  virtual absl::Status ParseSequenceParameters(const Request& /*request*/, size_t /*sequences*/) {
+  virtual absl::Status ParseSequenceParameters(const Request& /*request*/,
+                                               std::vector<Task>* /*tasks*/) {
     return absl::OkStatus();
   }
 
  private:
-  absl::StatusOr<ParsedSequences> ParseInput(const Request& request) final {
+  absl::StatusOr<ParsedSequences> ParseInput(const Request& request,
+                                             std::vector<Task>* tasks) final {
     ModelInput input = InputOf(this->model());
     input.may_be_empty = request.skip_empty();
     absl::StatusOr<ParsedSequences> parsed =
-        ParseSequences(request.sequences(), MayTruncate(request, 0), input, this->limits());
+        ParseSequences(request.sequences(), MayTruncate(request, 0), input, this->limits(), tasks);
     if (!parsed.ok()) return parsed;
-    SRU_RETURN_UNLESS_OK(ParseSequenceParameters(request, parsed->tasks.size()));
+    SRU_RETURN_UNLESS_OK(ParseSequenceParameters(request, tasks));
     return parsed;
   }
 };

@@ -28,8 +28,7 @@ class SequenceParser {
                  const RequestLimits& limits)
       : name_(name), index_(index), truncate_(truncate), input_(input), limits_(limits) {}
 
-  absl::Status Parse(const v1::Sequence& sequence, batching::SequenceTask* task,
-                     TokenCounts* counts) const {
+  absl::Status Parse(const v1::Sequence& sequence, TokenTask* task, TokenCounts* counts) const {
     absl::Status status = ParseForm(sequence, task, counts);
     counts->computed = task->num_tokens;
     return status;
@@ -38,8 +37,7 @@ class SequenceParser {
   static constexpr int kNoIndex = -1;
 
  private:
-  absl::Status ParseForm(const v1::Sequence& sequence, batching::SequenceTask* task,
-                         TokenCounts* counts) const {
+  absl::Status ParseForm(const v1::Sequence& sequence, TokenTask* task, TokenCounts* counts) const {
     switch (sequence.input_case()) {
       case v1::Sequence::kText:
         return ParseText(sequence.text(), task, counts);
@@ -78,7 +76,7 @@ class SequenceParser {
     return MaxTokens();
   }
 
-  void CountUnknown(const batching::SequenceTask& task, TokenCounts* counts) const {
+  void CountUnknown(const TokenTask& task, TokenCounts* counts) const {
     counts->unknown = static_cast<int>(
         std::count(task.token_ids.begin(), task.token_ids.end(), input_.tokenizer->unknown_id()));
   }
@@ -88,8 +86,7 @@ class SequenceParser {
     return input_.max_tokens == 0 ? most : std::min(most, input_.max_tokens);
   }
 
-  absl::Status ParseText(const std::string& text, batching::SequenceTask* task,
-                         TokenCounts* counts) const {
+  absl::Status ParseText(const std::string& text, TokenTask* task, TokenCounts* counts) const {
     if (input_.tokenizer == nullptr) return NoWords(".text");
     // One token more than the limit shows that there are more, without reading all of a long text.
     absl::StatusOr<std::vector<int32_t>> ids =
@@ -108,8 +105,7 @@ class SequenceParser {
     return absl::OkStatus();
   }
 
-  absl::Status ParseTokens(const v1::Tokens& tokens, batching::SequenceTask* task,
-                           TokenCounts* counts) const {
+  absl::Status ParseTokens(const v1::Tokens& tokens, TokenTask* task, TokenCounts* counts) const {
     if (input_.tokenizer == nullptr) return NoWords(".tokens");
     if (tokens.values_size() == 0 && !input_.may_be_empty) {
       return Error(".tokens.values", "empty, expected at least one");
@@ -130,8 +126,7 @@ class SequenceParser {
     return absl::OkStatus();
   }
 
-  absl::Status ParseTokenIds(const v1::TokenIds& ids, batching::SequenceTask* task,
-                             TokenCounts* counts) const {
+  absl::Status ParseTokenIds(const v1::TokenIds& ids, TokenTask* task, TokenCounts* counts) const {
     if (input_.vocabulary_size == 0) {
       return Error(".token_ids", "the model has no vocabulary, expected features of ",
                    input_.input_size, " values per frame");
@@ -152,7 +147,7 @@ class SequenceParser {
     return absl::OkStatus();
   }
 
-  absl::Status ParseFeatures(const v1::Features& features, batching::SequenceTask* task,
+  absl::Status ParseFeatures(const v1::Features& features, TokenTask* task,
                              TokenCounts* counts) const {
     if (!input_.takes_features) {
       return Error(".features", "the model takes text, tokens or token_ids");
@@ -227,7 +222,7 @@ absl::Status ExplainParseFailure(const google::protobuf::Descriptor& type,
 
 absl::StatusOr<ParsedSequences> ParseSequences(
     const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences, bool truncate,
-    const ModelInput& input, const RequestLimits& limits) {
+    const ModelInput& input, const RequestLimits& limits, TaskOfSequence task_of) {
   if (sequences.empty()) {
     return absl::InvalidArgumentError("sequences: empty, expected at least one");
   }
@@ -235,14 +230,14 @@ absl::StatusOr<ParsedSequences> ParseSequences(
     return TooManySequences(sequences.size(), limits);
   }
   ParsedSequences parsed;
-  parsed.tasks.resize(sequences.size());
   parsed.counts.resize(sequences.size());
   int64_t total_tokens = 0;
   for (int i = 0; i < sequences.size(); ++i) {
+    TokenTask* const task = task_of(i);
     SRU_RETURN_UNLESS_OK(SequenceParser("sequences", i, truncate, input, limits)
-                             .Parse(sequences[i], &parsed.tasks[i], &parsed.counts[i]));
+                             .Parse(sequences[i], task, &parsed.counts[i]));
     AddWords(sequences[i].input_case(), parsed.counts[i], &parsed.words);
-    total_tokens += parsed.tasks[i].num_tokens;
+    total_tokens += task->num_tokens;
     // Checked inside the loop, so that no request makes the server hold more than this.
     if (total_tokens > limits.max_request_tokens) {
       return TooManyTokens(limits);
@@ -252,8 +247,8 @@ absl::StatusOr<ParsedSequences> ParseSequences(
 }
 
 absl::Status ParseSequence(const v1::Sequence& sequence, absl::string_view name,
-                           const ModelInput& input, const RequestLimits& limits,
-                           batching::SequenceTask* task, TokenCounts* counts) {
+                           const ModelInput& input, const RequestLimits& limits, TokenTask* task,
+                           TokenCounts* counts) {
   return SequenceParser(name, SequenceParser::kNoIndex, /*truncate=*/false, input, limits)
       .Parse(sequence, task, counts);
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
@@ -17,8 +18,8 @@
 #include "kernels/stack_spec.h"
 #include "models/model.h"
 #include "models/text/tokenizer.h"
-#include "server/batching/batcher.h"
 #include "server/calls/bounds/request_limits.h"
+#include "server/calls/messages/token_task.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::server::calls {
@@ -51,8 +52,7 @@ struct WordCounts {
 };
 
 struct ParsedSequences {
-  std::vector<batching::SequenceTask> tasks;  // outputs are left null
-  std::vector<TokenCounts> counts;            // per sequence
+  std::vector<TokenCounts> counts;  // per sequence
   WordCounts words;
 };
 
@@ -67,14 +67,29 @@ absl::Status ParseSmallMessage(const absl::Cord& bytes, google::protobuf::Messag
 // The error of ParseMessage() for bytes that it cannot parse.
 absl::Status ExplainParseFailure(const google::protobuf::Descriptor& type, const absl::Cord& bytes);
 
+// The task of sequence `index`, which has been made.
+using TaskOfSequence = absl::FunctionRef<TokenTask*(int index)>;
+
+// Checks how many there are before it asks for the first task.
 absl::StatusOr<ParsedSequences> ParseSequences(
     const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences, bool truncate,
-    const ModelInput& input, const RequestLimits& limits);
+    const ModelInput& input, const RequestLimits& limits, TaskOfSequence task_of);
+
+// Into `tasks`, which derive from TokenTask.
+template <typename Task>
+absl::StatusOr<ParsedSequences> ParseSequences(
+    const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences, bool truncate,
+    const ModelInput& input, const RequestLimits& limits, std::vector<Task>* tasks) {
+  return ParseSequences(sequences, truncate, input, limits, [&](int index) {
+    if (index == 0) tasks->resize(sequences.size());
+    return &(*tasks)[index];
+  });
+}
 
 // One sequence that is the field `name` of its message, and is not cut.
 absl::Status ParseSequence(const v1::Sequence& sequence, absl::string_view name,
-                           const ModelInput& input, const RequestLimits& limits,
-                           batching::SequenceTask* task, TokenCounts* counts);
+                           const ModelInput& input, const RequestLimits& limits, TokenTask* task,
+                           TokenCounts* counts);
 
 // Adds a sequence to the words of its request, if it has a form that is counted.
 void AddWords(v1::Sequence::InputCase form, const TokenCounts& counts, WordCounts* words);

@@ -110,21 +110,6 @@ void WriteValues(const float* values, int64_t rows, int width, v1::OutputFormat 
   }
 }
 
-void WriteScore(const batching::ScoreTask& task, int num_tokens, bool token_log_probs,
-                const models::Tokenizer& tokenizer, v1::Score* score) {
-  const int first = task.is_fresh() ? 1 : 0;
-  score->set_token_count(num_tokens);
-  score->set_scored_count(num_tokens - first);
-  score->set_log_prob(std::accumulate(task.log_probs + first, task.log_probs + num_tokens, 0.0));
-  if (token_log_probs) {
-    score->mutable_token_log_probs()->Add(task.log_probs + first, task.log_probs + num_tokens);
-  }
-  for (int t = first; t < num_tokens && task.num_candidates > 0; ++t) {
-    WriteCandidates(task.candidates + static_cast<size_t>(t) * task.num_candidates,
-                    task.num_candidates, tokenizer, score->add_candidates());
-  }
-}
-
 void WriteCandidates(const kernels::Candidate* found, size_t count,
                      const models::Tokenizer& tokenizer, v1::Candidates* candidates) {
   for (size_t i = 0; i < count; ++i) {

@@ -9,10 +9,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "google/protobuf/message.h"
+#include "kernels/program.h"
 #include "kernels/stack_spec.h"
 #include "models/model.h"
 #include "models/text/tokenizer.h"
-#include "server/batching/score_task.h"
 #include "server/telemetry/call_times.h"
 #include "server/telemetry/model_status.h"
 #include "sru/v1/inference.pb.h"
@@ -35,10 +35,6 @@ void Normalize(float* vector, int width);
 // ParseOutputFormat() gave. Does not set the shape.
 void WriteValues(const float* values, int64_t rows, int width, v1::OutputFormat format,
                  v1::Encoding* encoding);
-
-// Writes the counts, the sum, and what was asked for of `task`, which was computed. Not the state.
-void WriteScore(const batching::ScoreTask& task, int num_tokens, bool token_log_probs,
-                const models::Tokenizer& tokenizer, v1::Score* score);
 
 // The best `count` of `found`, with what a user reads for them.
 void WriteCandidates(const kernels::Candidate* found, size_t count,

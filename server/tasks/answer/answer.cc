@@ -13,9 +13,9 @@
 namespace sru::server::tasks {
 namespace {
 
-// A sequence of the batcher is a query, or a part of one that is too large for a batch. The spans of a query are found when all of
+// A task is a query, or a part of one that is too large for a batch, in the order of the queries and their passages. The spans of a query are found when all of
 // its parts are computed.
-class AnswerCall final : public calls::TaskCall<v1::AnswerRequest, v1::AnswerResponse> {
+class AnswerCall final : public calls::TaskCall<v1::AnswerRequest, v1::AnswerResponse, QueryPart> {
  public:
   using TaskCall::TaskCall;
 
@@ -30,7 +30,8 @@ class AnswerCall final : public calls::TaskCall<v1::AnswerRequest, v1::AnswerRes
     return absl::OkStatus();
   }
 
-  absl::StatusOr<calls::ParsedSequences> ParseInput(const v1::AnswerRequest& request) override {
+  absl::StatusOr<calls::ParsedSequences> ParseInput(const v1::AnswerRequest& request,
+                                                    std::vector<QueryPart>* parts) override {
     const models::ReaderConfig& config = model().config().reader;
     const absl::StatusOr<QueryLengths> lengths = MeasureQueries(request.queries(), limits());
     if (!lengths.ok()) return lengths.status();
@@ -41,14 +42,11 @@ class AnswerCall final : public calls::TaskCall<v1::AnswerRequest, v1::AnswerRes
     if (!queries.ok()) return queries.status();
     ReturnReserved(bytes.peak - bytes.kept);
     queries_ = *std::move(queries);
-    parts_ = CutQueries(request.queries(), queries_, limits().max_batch_tokens);
+    *parts = CutQueries(request.queries(), queries_, limits().max_batch_tokens);
     calls::ParsedSequences sequences;
-    sequences.tasks.resize(parts_.size());
-    sequences.counts.resize(parts_.size());
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      sequences.counts[i].computed = parts_[i].num_tokens;
-      sequences.tasks[i].num_tokens = parts_[i].num_tokens;
-      sequences.tasks[i].answer = &parts_[i].task;
+    sequences.counts.resize(parts->size());
+    for (size_t i = 0; i < parts->size(); ++i) {
+      sequences.counts[i].computed = (*parts)[i].num_tokens;
     }
     for (const ParsedQuery& query : queries_) {
       sequences.words.words += query.num_tokens;
@@ -69,19 +67,19 @@ class AnswerCall final : public calls::TaskCall<v1::AnswerRequest, v1::AnswerRes
     constexpr int64_t kFoundBytes = 128;
     // An answer is a message with a string, in a list, and its bytes on the wire; its text is in both.
     constexpr int64_t kMessageBytes = 256;
-    const QueryPart& part = parts_[index];
+    const QueryPart& part = tasks()[index];
     int64_t longest = 0;
-    for (size_t i = 0; i < part.task.passages.size(); ++i) {
+    for (size_t i = 0; i < part.passages.size(); ++i) {
       longest =
           std::max(longest, LongestSpanBytes(PassageOf(part, i).places, options_.spans.max_length));
     }
-    const auto num_passages = static_cast<int64_t>(part.task.passages.size());
+    const auto num_passages = static_cast<int64_t>(part.passages.size());
     return 256 + kTokenBytes * num_tokens + options_.spans.top_n * kFoundBytes * num_passages +
            options_.top_n * (kMessageBytes + 2 * longest);
   }
 
-  void SetOutput(size_t index, float* values, batching::SequenceTask* /*task*/) override {
-    for (batching::AnswerTask::Passage& passage : parts_[index].task.passages) {
+  void SetOutput(size_t /*index*/, float* values, QueryPart* part) override {
+    for (AnswerTask::Passage& passage : part->passages) {
       passage.start_logits = values;
       passage.end_logits = values + passage.length;
       values += 2 * static_cast<size_t>(passage.length);
@@ -91,14 +89,14 @@ class AnswerCall final : public calls::TaskCall<v1::AnswerRequest, v1::AnswerRes
   // Writes all of a query with its last part.
   void WriteSequence(size_t index, const calls::TokenCounts& /*counts*/, float* /*values*/,
                      v1::AnswerResponse* response) const override {
-    if (!parts_[index].is_last) return;
+    if (!tasks()[index].is_last) return;
     size_t first = index;
-    while (parts_[first].first_passage > 0) --first;
-    const ParsedQuery& query = queries_[parts_[index].query];
+    while (tasks()[first].first_passage > 0) --first;
+    const ParsedQuery& query = queries_[tasks()[index].query];
     std::vector<std::vector<models::Span>> spans;
     spans.reserve(query.passages.size());
     for (size_t part = first; part <= index; ++part) {
-      for (const batching::AnswerTask::Passage& passage : parts_[part].task.passages) {
+      for (const AnswerTask::Passage& passage : tasks()[part].passages) {
         spans.push_back(models::BestSpans(passage.start_logits, passage.end_logits,
                                           static_cast<size_t>(passage.length), options_.spans));
       }
@@ -108,14 +106,11 @@ class AnswerCall final : public calls::TaskCall<v1::AnswerRequest, v1::AnswerRes
     answers->set_unknown_tokens(query.unknown);
     const auto best = models::MergeSpans(spans, options_.top_n, options_.one_per_passage);
     for (const models::PassageSpan& found : best) {
-      WriteSpan(found, parts_[index].query, answers->add_answers());
+      WriteSpan(found, tasks()[index].query, answers->add_answers());
     }
   }
 
-  void FreeInput() override {
-    queries_ = {};
-    parts_ = {};
-  }
+  void FreeInput() override { queries_ = {}; }
 
   const ParsedPassage& PassageOf(const QueryPart& part, size_t index) const {
     return queries_[part.query].passages[part.first_passage + index];
@@ -138,7 +133,6 @@ class AnswerCall final : public calls::TaskCall<v1::AnswerRequest, v1::AnswerRes
 
   AnswerOptions options_;
   std::vector<ParsedQuery> queries_;
-  std::vector<QueryPart> parts_;  // in the order of the queries and their passages
 };
 
 // An output of the best answer to each query; an empty one if there is none.

@@ -22,7 +22,7 @@ constexpr int64_t kKeptTokenBytes = sizeof(int32_t) + sizeof(TokenPlace);
 constexpr int64_t kPeakTokenBytes = 384;
 // Of a text: the lists of its tokens and, at worst, a part of its own. Two lists of these grow.
 constexpr int64_t kTextBytes =
-    sizeof(ParsedPassage) + 2 * (sizeof(batching::AnswerTask::Passage) + sizeof(QueryPart)) + 64;
+    sizeof(ParsedPassage) + 2 * (sizeof(AnswerTask::Passage) + sizeof(QueryPart)) + 64;
 
 absl::Status CheckNumber(absl::string_view field, int32_t found, int limit,
                          absl::string_view zero) {
@@ -263,11 +263,11 @@ std::vector<QueryPart> CutQueries(const Queries& queries, const std::vector<Pars
         QueryPart& part = parts.emplace_back();
         part.query = static_cast<int>(q);
         part.first_passage = static_cast<int>(i);
-        part.task.question = question.data();
-        part.task.question_length = part.num_tokens = static_cast<int>(question.size());
+        part.question = question.data();
+        part.question_length = part.num_tokens = static_cast<int>(question.size());
       }
       QueryPart& part = parts.back();
-      batching::AnswerTask::Passage& passage = part.task.passages.emplace_back();
+      AnswerTask::Passage& passage = part.passages.emplace_back();
       passage.ids = from.ids.data();
       passage.length = length;
       if (!from.features.empty()) passage.features = from.features.data();

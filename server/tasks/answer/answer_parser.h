@@ -19,8 +19,8 @@
 #include "models/decoding/spans.h"
 #include "models/reader_config.h"
 #include "models/text/tokenizer.h"
-#include "server/batching/answer_task.h"
 #include "server/calls/bounds/request_limits.h"
+#include "server/tasks/answer/answer_task.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::server::tasks {
@@ -63,12 +63,10 @@ struct ParsedQuery {
 };
 
 // Passages of a query that are computed at once.
-struct QueryPart {
+struct QueryPart : AnswerTask {  // logits are left null
   int query = 0;
   int first_passage = 0;
-  bool is_last = false;       // of its query
-  batching::AnswerTask task;  // logits are left null
-  int num_tokens = 0;
+  bool is_last = false;  // of its query
 };
 
 // `max_answer_tokens` is the model's own.

@@ -108,8 +108,8 @@ TEST_F(AnswerParserTest, TheRequestOfTheseTestsIsGoodWithTagsToo) {
   EXPECT_THAT((*parsed)[0].passages[0].features, ElementsAre(0, 1, 0, 0));
   const std::vector<QueryPart> parts = CutQueries(request_.queries(), *parsed, 20);
   ASSERT_EQ(parts.size(), 1u);
-  EXPECT_EQ(parts[0].task.passages[1].pos, request_.queries(0).passage_tags(1).pos_ids().data());
-  EXPECT_EQ(parts[0].task.passages[1].ner, request_.queries(0).passage_tags(1).ner_ids().data());
+  EXPECT_EQ(parts[0].passages[1].pos, request_.queries(0).passage_tags(1).pos_ids().data());
+  EXPECT_EQ(parts[0].passages[1].ner, request_.queries(0).passage_tags(1).ner_ids().data());
 }
 
 TEST_F(AnswerParserTest, TextsWithoutTokens) {
@@ -265,12 +265,12 @@ TEST_F(AnswerParserTest, QueriesAreCutBetweenPassages) {
   ASSERT_EQ(parts.size(), 3u);
   EXPECT_EQ(parts[0].query, 0);
   EXPECT_EQ(parts[0].first_passage, 0);
-  EXPECT_EQ(parts[0].task.passages.size(), 2u);
+  EXPECT_EQ(parts[0].passages.size(), 2u);
   EXPECT_EQ(parts[0].num_tokens, 20);
   EXPECT_FALSE(parts[0].is_last);
   EXPECT_EQ(parts[1].query, 0);
   EXPECT_EQ(parts[1].first_passage, 2);
-  EXPECT_EQ(parts[1].task.passages.size(), 3u);
+  EXPECT_EQ(parts[1].passages.size(), 3u);
   EXPECT_EQ(parts[1].num_tokens, 10);
   EXPECT_TRUE(parts[1].is_last);
   EXPECT_EQ(parts[2].query, 1);
@@ -279,13 +279,13 @@ TEST_F(AnswerParserTest, QueriesAreCutBetweenPassages) {
   EXPECT_TRUE(parts[2].is_last);
   int64_t total = 0;
   for (const QueryPart& part : parts) {
-    EXPECT_EQ(part.task.question, (*parsed)[part.query].question.data());
-    int tokens = part.task.question_length;
-    for (size_t i = 0; i < part.task.passages.size(); ++i) {
+    EXPECT_EQ(part.question, (*parsed)[part.query].question.data());
+    int tokens = part.question_length;
+    for (size_t i = 0; i < part.passages.size(); ++i) {
       const ParsedPassage& from = (*parsed)[part.query].passages[part.first_passage + i];
-      EXPECT_EQ(part.task.passages[i].ids, from.ids.data());
-      EXPECT_EQ(part.task.passages[i].features, nullptr);
-      tokens += part.task.passages[i].length;
+      EXPECT_EQ(part.passages[i].ids, from.ids.data());
+      EXPECT_EQ(part.passages[i].features, nullptr);
+      tokens += part.passages[i].length;
     }
     EXPECT_EQ(part.num_tokens, tokens);
     total += tokens;

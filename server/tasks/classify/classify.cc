@@ -5,12 +5,14 @@
 #include "server/calls/kinds/task_call.h"
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/open_inference/tensors/sequence_input.h"
+#include "server/tasks/stacks/stack_task.h"
 #include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
 namespace {
 
-class ClassifyCall final : public calls::SequenceCall<v1::ClassifyRequest, v1::ClassifyResponse> {
+class ClassifyCall final
+    : public calls::SequenceCall<v1::ClassifyRequest, v1::ClassifyResponse, StackTask> {
  public:
   using SequenceCall::SequenceCall;
 
@@ -33,7 +35,7 @@ class ClassifyCall final : public calls::SequenceCall<v1::ClassifyRequest, v1::C
     return 192 + 144 * top_k_ + name_bytes_;
   }
 
-  void SetOutput(size_t /*index*/, float* values, batching::SequenceTask* task) override {
+  void SetOutput(size_t /*index*/, float* values, StackTask* task) override {
     task->output.pooling = model().spec().pooling;
     task->output.logits = values;
     task->output.probabilities = values + model().labels().size();

@@ -11,12 +11,14 @@
 #include "server/calls/messages/wire_pooling.h"
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/open_inference/tensors/sequence_input.h"
+#include "server/tasks/stacks/stack_task.h"
 #include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
 namespace {
 
-class EncodeCall final : public calls::SequenceCall<v1::EncodeRequest, v1::EncodeResponse> {
+class EncodeCall final
+    : public calls::SequenceCall<v1::EncodeRequest, v1::EncodeResponse, StackTask> {
  public:
   using SequenceCall::SequenceCall;
 
@@ -41,18 +43,18 @@ class EncodeCall final : public calls::SequenceCall<v1::EncodeRequest, v1::Encod
   }
 
   // Token vectors are padded to the longest sequence.
-  int64_t FormBytes(const std::vector<batching::SequenceTask>& tasks) const override {
+  int64_t FormBytes(const std::vector<calls::TokenCounts>& sequences) const override {
     int64_t longest = 0;
     int64_t total = 0;
-    for (const batching::SequenceTask& task : tasks) {
-      longest = std::max<int64_t>(longest, task.num_tokens);
-      total += task.num_tokens;
+    for (const calls::TokenCounts& counts : sequences) {
+      longest = std::max<int64_t>(longest, counts.computed);
+      total += counts.computed;
     }
-    const int64_t padding = longest * static_cast<int64_t>(tasks.size()) - total;
+    const int64_t padding = longest * static_cast<int64_t>(sequences.size()) - total;
     return has_token_vectors() ? padding * width() * static_cast<int64_t>(sizeof(float)) : 0;
   }
 
-  void SetOutput(size_t /*index*/, float* values, batching::SequenceTask* task) override {
+  void SetOutput(size_t /*index*/, float* values, StackTask* task) override {
     task->output.pooling = pooling_;
     (has_token_vectors() ? task->output.token_vectors : task->output.pooled) = values;
   }

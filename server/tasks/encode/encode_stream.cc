@@ -23,6 +23,7 @@
 #include "server/calls/kinds/call.h"
 #include "server/calls/messages/request_parser.h"
 #include "server/calls/messages/response_writer.h"
+#include "server/tasks/stacks/stack_task.h"
 #include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
@@ -182,8 +183,9 @@ class EncodeStreamCall final : public calls::Call {
 
   absl::Status Submit(const v1::Sequence& chunk) {
     batching::BatchRequest batch;
-    batch.sequences.resize(1);
-    batching::SequenceTask& task = batch.sequences.front();
+    task_ = StackTask();
+    StackTask& task = task_;
+    batch.sequences = {&task};
     if (form_ != v1::Sequence::INPUT_NOT_SET && chunk.input_case() != form_ &&
         chunk.input_case() != v1::Sequence::INPUT_NOT_SET) {
       return InvalidArgument("chunk.", FormName(chunk.input_case()), ": expected ", FormName(form_),
@@ -321,6 +323,7 @@ class EncodeStreamCall final : public calls::Call {
   void Rest() {
     chunk_tokens_ = 0;
     chunk_times_ = telemetry::CallTimes();
+    task_ = StackTask();
     outputs_ = nullptr;
     next_state_ = nullptr;
     served_ = nullptr;
@@ -450,6 +453,7 @@ class EncodeStreamCall final : public calls::Call {
   bool return_state_ = false;
   int chunk_tokens_ = 0;
   int unknown_tokens_ = 0;  // of the chunk
+  StackTask task_;
   telemetry::CallTimes chunk_times_;
   std::unique_ptr<float[]> outputs_;
   std::unique_ptr<float[]> next_state_;

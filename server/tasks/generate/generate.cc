@@ -18,13 +18,13 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "models/sequence_state.h"
-#include "server/batching/generate_sequence.h"
 #include "server/calls/bounds/request_errors.h"
 #include "server/calls/bounds/request_outline.h"
 #include "server/calls/kinds/call.h"
 #include "server/calls/messages/request_parser.h"
 #include "server/calls/messages/response_writer.h"
 #include "server/tasks/generate/generate_parser.h"
+#include "server/tasks/generate/generate_sequence.h"
 #include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
@@ -33,13 +33,13 @@ namespace {
 // Of one sample.
 constexpr size_t kMostWaitingTokens = 64;
 
-v1::FinishReason ToProto(batching::FinishReason reason) {
+v1::FinishReason ToProto(FinishReason reason) {
   switch (reason) {
-    case batching::FinishReason::kNone:
+    case FinishReason::kNone:
       return v1::FINISH_REASON_UNSPECIFIED;
-    case batching::FinishReason::kLength:
+    case FinishReason::kLength:
       return v1::FINISH_REASON_LENGTH;
-    case batching::FinishReason::kStop:
+    case FinishReason::kStop:
       return v1::FINISH_REASON_STOP;
   }
   return v1::FINISH_REASON_UNSPECIFIED;
@@ -68,10 +68,10 @@ class GenerateCall final : public calls::Call {
   }
 
  private:
-  class Sink final : public batching::GenerateSink {
+  class Sink final : public GenerateSink {
    public:
     explicit Sink(GenerateCall* call) : call_(*call) {}
-    void OnChunk(batching::GeneratedChunk&& chunk) override { call_.OnText(std::move(chunk)); }
+    void OnChunk(GeneratedChunk&& chunk) override { call_.OnText(std::move(chunk)); }
     void OnDone(const absl::Status& status, const batching::RequestTimes& times) override {
       call_.OnEnd(status, times);
     }
@@ -83,7 +83,7 @@ class GenerateCall final : public calls::Call {
   // What a client has yet to be sent of one sample.
   struct Sample {
     bool has_news = false;
-    batching::GeneratedChunk news;
+    GeneratedChunk news;
   };
 
   absl::Status Submit(const absl::Cord& bytes) {
@@ -111,7 +111,7 @@ class GenerateCall final : public calls::Call {
       SRU_RETURN_UNLESS_OK(FindModel(request.model(), request.version()));
     }
     if (!generates()) return calls::WrongTask(model(), method_);
-    batching::GenerateTask& task = task_;
+    GenerateTask& task = task_;
     SRU_RETURN_UNLESS_OK(ParseTask(request, &task));
     token_texts_ = request.token_texts();
     SRU_RETURN_UNLESS_OK(Reserve(&held_, AnswerBytes(task)));
@@ -128,7 +128,7 @@ class GenerateCall final : public calls::Call {
     times_->tokenize = context_.clock->Now() - arrival_;
     absl::Duration retry_after = absl::ZeroDuration();
     absl::StatusOr<batching::SequenceHandle> handle =
-        batching::SubmitGenerate(model(), *steps(), task, &retry_after);
+        SubmitGenerate(model(), *steps(), task, &retry_after);
     if (!handle.ok()) return Refused(handle.status(), retry_after);
     // From here on there may be text, and even its end.
     bool cancel = false;
@@ -147,7 +147,7 @@ class GenerateCall final : public calls::Call {
     return absl::OkStatus();
   }
 
-  absl::Status ParseTask(const v1::GenerateRequest& request, batching::GenerateTask* task) const {
+  absl::Status ParseTask(const v1::GenerateRequest& request, GenerateTask* task) const {
     calls::WordCounts words;
     absl::Status status =
         ParseGenerate(request, calls::InputOf(model()), model().language_model()->max_candidates,
@@ -168,7 +168,7 @@ class GenerateCall final : public calls::Call {
   }
 
   // At least the bytes of what waits for the client, as messages and on the wire, and of the states.
-  int64_t AnswerBytes(const batching::GenerateTask& task) const {
+  int64_t AnswerBytes(const GenerateTask& task) const {
     const int64_t echoed = task.echo ? static_cast<int64_t>(task.prompt.size()) : 0;
     const int64_t tokens = 2 * static_cast<int64_t>(kMostWaitingTokens) + echoed;
     const int64_t per_token =
@@ -180,7 +180,7 @@ class GenerateCall final : public calls::Call {
   }
 
   // From the sink.
-  void OnText(batching::GeneratedChunk&& chunk) noexcept {
+  void OnText(GeneratedChunk&& chunk) noexcept {
     const Reference alive(this);
     {
       MutexLock lock(&mutex_);
@@ -204,7 +204,7 @@ class GenerateCall final : public calls::Call {
     Advance();
   }
 
-  void Merge(batching::GeneratedChunk&& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void Merge(GeneratedChunk&& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     Sample& sample = samples_[chunk.sample];
     waiting_tokens_ += chunk.token_ids.size();
     if (chunk.last) {
@@ -216,7 +216,7 @@ class GenerateCall final : public calls::Call {
       sample.has_news = true;
       return;
     }
-    batching::GeneratedChunk& news = sample.news;
+    GeneratedChunk& news = sample.news;
     news.text += chunk.text;
     news.token_ids.insert(news.token_ids.end(), chunk.token_ids.begin(), chunk.token_ids.end());
     news.log_probs.insert(news.log_probs.end(), chunk.log_probs.begin(), chunk.log_probs.end());
@@ -245,7 +245,7 @@ class GenerateCall final : public calls::Call {
   void Advance() {
     enum { kNothing, kSend, kSendLast, kEnd } next = kNothing;
     absl::Status status;
-    std::optional<batching::GeneratedChunk> news;
+    std::optional<GeneratedChunk> news;
     bool is_last = false;
     bool pause_changes = false;
     {
@@ -256,7 +256,7 @@ class GenerateCall final : public calls::Call {
         Sample* const sample = has_client ? NextSample(&is_last) : nullptr;
         if (sample != nullptr && (!is_last || done_)) {
           news = std::move(sample->news);
-          sample->news = batching::GeneratedChunk();
+          sample->news = GeneratedChunk();
           sample->has_news = false;
           waiting_tokens_ -= news->token_ids.size();
           next = is_last ? kSendLast : kSend;
@@ -305,7 +305,7 @@ class GenerateCall final : public calls::Call {
     return found;
   }
 
-  void Send(const batching::GeneratedChunk& news) {
+  void Send(const GeneratedChunk& news) {
     const absl::Status status = WriteMessage(news, /*is_last=*/false);
     if (status.ok()) {
       exchange_.Write(std::move(outgoing_));
@@ -320,7 +320,7 @@ class GenerateCall final : public calls::Call {
     Advance();
   }
 
-  void EndWith(absl::Status status, const std::optional<batching::GeneratedChunk>& last) {
+  void EndWith(absl::Status status, const std::optional<GeneratedChunk>& last) {
     bool has_message = false;
     if (last.has_value()) {
       times_->total = context_.clock->Now() - arrival_;
@@ -335,7 +335,7 @@ class GenerateCall final : public calls::Call {
     }
   }
 
-  absl::Status WriteMessage(const batching::GeneratedChunk& news, bool is_last) {
+  absl::Status WriteMessage(const GeneratedChunk& news, bool is_last) {
     v1::GenerateResponse response;
     response.set_model(model().name());
     response.set_version(model().version());
@@ -408,7 +408,7 @@ class GenerateCall final : public calls::Call {
   Sink sink_{this};
 
   // Constant once the call is submitted.
-  batching::GenerateTask task_;
+  GenerateTask task_;
   size_t num_candidates_ = 0;
   bool token_texts_ = false;
   size_t most_waiting_tokens_ = 0;

@@ -121,16 +121,14 @@ class GenerateCallTest : public ::testing::Test {
     return call;
   }
 
-  static batching::GeneratedChunk Chunk(const std::string& text, std::vector<int32_t> ids,
-                                        int sample = 0) {
-    batching::GeneratedChunk chunk;
+  static GeneratedChunk Chunk(const std::string& text, std::vector<int32_t> ids, int sample = 0) {
+    GeneratedChunk chunk;
     chunk.sample = sample;
     chunk.text = text;
     chunk.token_ids = std::move(ids);
     return chunk;
   }
-  static batching::GeneratedChunk Last(batching::GeneratedChunk chunk,
-                                       batching::FinishReason finish) {
+  static GeneratedChunk Last(GeneratedChunk chunk, FinishReason finish) {
     chunk.last = true;
     chunk.finish = finish;
     chunk.prompt_tokens = 2;
@@ -173,7 +171,7 @@ TEST_F(GenerateCallTest, TokensComeWithTheirTextsIfAskedFor) {
 TEST_F(GenerateCallTest, SendsWhatComes) {
   request_.set_token_log_probs(true);
   const auto call = Start();
-  batching::GeneratedChunk chunk = Chunk("one", {2});
+  GeneratedChunk chunk = Chunk("one", {2});
   chunk.log_probs = {-1.5f};
   generator_.Send(0, chunk);
   v1::GenerateResponse response = call->MustRead();
@@ -185,7 +183,7 @@ TEST_F(GenerateCallTest, SendsWhatComes) {
   EXPECT_EQ(response.finish_reason(), v1::FINISH_REASON_UNSPECIFIED);
   EXPECT_FALSE(response.has_times());
 
-  chunk = Last(Chunk(" end", {3, 4}), batching::FinishReason::kStop);
+  chunk = Last(Chunk(" end", {3, 4}), FinishReason::kStop);
   chunk.state = "a state";
   generator_.Send(0, chunk);
   generator_.Finish(0, absl::OkStatus(), {absl::Milliseconds(3), absl::Milliseconds(5)});
@@ -205,14 +203,14 @@ TEST_F(GenerateCallTest, TheTimesComeWithTheLastMessageOfTheLastSample) {
   request_.set_num_samples(2);
   const auto call = Start();
   EXPECT_EQ(generator_.task(0).num_samples, 2);
-  generator_.Send(0, Last(Chunk("b", {2}, 1), batching::FinishReason::kLength));
+  generator_.Send(0, Last(Chunk("b", {2}, 1), FinishReason::kLength));
   v1::GenerateResponse response = call->MustRead();
   EXPECT_EQ(response.sample(), 1);
   EXPECT_EQ(response.finish_reason(), v1::FINISH_REASON_LENGTH);
   EXPECT_FALSE(response.has_times());
   generator_.Send(0, Chunk("a", {3}, 0));
   EXPECT_EQ(call->MustRead().sample(), 0);
-  generator_.Send(0, Last(Chunk("c", {2}, 0), batching::FinishReason::kStop));
+  generator_.Send(0, Last(Chunk("c", {2}, 0), FinishReason::kStop));
   generator_.Finish(0, absl::OkStatus());
   response = call->MustRead();
   EXPECT_EQ(response.sample(), 0);
@@ -225,7 +223,7 @@ TEST_F(GenerateCallTest, OnlyTheFirstTokenOfAFreshPromptHasNoCandidates) {
   request_.set_top_candidates(2);
   const auto call = Start();
   EXPECT_TRUE(generator_.task(0).echo);
-  batching::GeneratedChunk chunk = Chunk("a b", {2, 3});
+  GeneratedChunk chunk = Chunk("a b", {2, 3});
   chunk.candidates = {{4, -0.5f}, {0, -2.0f}};
   generator_.Send(0, chunk);
   v1::GenerateResponse response = call->MustRead();
@@ -254,7 +252,7 @@ TEST_F(GenerateCallTest, AClientThatReadsSlowlyPausesItsTextAndGetsItMerged) {
   EXPECT_EQ(merged.token_ids(40), 4);
   EXPECT_EQ(merged.token_ids(80), 2);
   EXPECT_FALSE(generator_.paused(0));
-  generator_.Send(0, Last(Chunk("f", {2}), batching::FinishReason::kLength));
+  generator_.Send(0, Last(Chunk("f", {2}), FinishReason::kLength));
   generator_.Finish(0, absl::OkStatus());
   EXPECT_EQ(call->MustRead().text(), "f");
   EXPECT_TRUE(call->Finish().ok());
@@ -263,7 +261,7 @@ TEST_F(GenerateCallTest, AClientThatReadsSlowlyPausesItsTextAndGetsItMerged) {
 TEST_F(GenerateCallTest, TheEndWaitsForTheMessageThatIsOnItsWay) {
   const auto call = Start();
   generator_.Send(0, Chunk("first", {2}));
-  generator_.Send(0, Last(Chunk("end", {3}), batching::FinishReason::kLength));
+  generator_.Send(0, Last(Chunk("end", {3}), FinishReason::kLength));
   generator_.Finish(0, absl::OkStatus());
   EXPECT_EQ(in_flight_.count(), 0);  // nothing is left to compute
   EXPECT_EQ(call->MustRead().text(), "first");
@@ -294,7 +292,7 @@ TEST_F(GenerateCallTest, StatesAreHandedOutBeforeAnError) {
   request_.set_num_samples(2);
   const auto call = Start();
   for (const int sample : {0, 1}) {
-    batching::GeneratedChunk chunk = Last(Chunk("", {}, sample), batching::FinishReason::kNone);
+    GeneratedChunk chunk = Last(Chunk("", {}, sample), FinishReason::kNone);
     chunk.state = absl::StrCat("state ", sample);
     generator_.Send(0, chunk);
   }
@@ -361,7 +359,7 @@ TEST_F(GenerateCallTest, EveryFieldReachesTheGenerator) {
   request_.set_priority(v1::PRIORITY_HIGH);
   request_.set_echo(true);
   const auto call = Start();
-  const batching::GenerateTask& task = generator_.task(0);
+  const GenerateTask& task = generator_.task(0);
   EXPECT_TRUE(task.prompt.empty());
   ASSERT_NE(task.state, nullptr);
   EXPECT_EQ(task.state->memo.position, 7);
@@ -390,7 +388,7 @@ TEST_F(GenerateCallTest, EveryFieldReachesTheGenerator) {
 TEST_F(GenerateCallTest, WhatIsLeftOutHasADefault) {
   const auto call = Start();
   const auto again = Start();
-  const batching::GenerateTask& task = generator_.task(0);
+  const GenerateTask& task = generator_.task(0);
   EXPECT_THAT(task.prompt, ElementsAre(2, 3));
   EXPECT_EQ(task.state, nullptr);
   EXPECT_EQ(task.max_new_tokens, 4096);

@@ -29,13 +29,13 @@ bool IsEmpty(const v1::Sequence& prompt) {
 }
 
 absl::Status ParsePrompt(const v1::GenerateRequest& request, const calls::ModelInput& input,
-                         const calls::RequestLimits& limits, batching::GenerateTask* task,
+                         const calls::RequestLimits& limits, GenerateTask* task,
                          calls::WordCounts* words) {
   if (IsEmpty(request.prompt())) {
     if (!request.state().empty()) return absl::OkStatus();
     return InvalidArgument("prompt: empty, expected at least one token, or a state to go on from");
   }
-  batching::SequenceTask sequence;
+  calls::TokenTask sequence;
   calls::TokenCounts counts;
   SRU_RETURN_UNLESS_OK(
       calls::ParseSequence(request.prompt(), "prompt", input, limits, &sequence, &counts));
@@ -44,8 +44,7 @@ absl::Status ParsePrompt(const v1::GenerateRequest& request, const calls::ModelI
   return absl::OkStatus();
 }
 
-absl::Status ParseSampling(const v1::Sampling& sampling, int vocabulary_size,
-                           batching::GenerateTask* task) {
+absl::Status ParseSampling(const v1::Sampling& sampling, int vocabulary_size, GenerateTask* task) {
   models::SamplingOptions& options = task->sampling;
   options.temperature = sampling.temperature();
   options.top_k = sampling.top_k();
@@ -60,7 +59,7 @@ absl::Status ParseSampling(const v1::Sampling& sampling, int vocabulary_size,
 }
 
 absl::Status ParseLengths(const v1::GenerateRequest& request, const calls::RequestLimits& limits,
-                          batching::GenerateTask* task) {
+                          GenerateTask* task) {
   const int most = limits.max_new_tokens;
   if (request.max_new_tokens() < 0 || request.max_new_tokens() > most) {
     return InvalidArgument("max_new_tokens: ", request.max_new_tokens(),
@@ -78,7 +77,7 @@ absl::Status ParseLengths(const v1::GenerateRequest& request, const calls::Reque
 }
 
 absl::Status ParseStops(const v1::GenerateRequest& request, int vocabulary_size,
-                        batching::GenerateTask* task) {
+                        GenerateTask* task) {
   if (static_cast<size_t>(request.stop_size()) > models::kMaxStopStrings) {
     return InvalidArgument("stop: ", request.stop_size(),
                            " strings are too many, expected at most ", models::kMaxStopStrings);
@@ -110,7 +109,7 @@ absl::Status ParseStops(const v1::GenerateRequest& request, int vocabulary_size,
 
 absl::Status ParseGenerate(const v1::GenerateRequest& request, const calls::ModelInput& input,
                            int max_candidates, const calls::RequestLimits& limits,
-                           batching::GenerateTask* task, calls::WordCounts* words) {
+                           GenerateTask* task, calls::WordCounts* words) {
   absl::Status status = ParseLengths(request, limits, task);
   if (status.ok()) status = ParseSampling(request.sampling(), input.vocabulary_size, task);
   if (status.ok()) status = ParseStops(request, input.vocabulary_size, task);

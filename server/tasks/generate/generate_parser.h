@@ -4,9 +4,9 @@
 
 #include "absl/status/status.h"
 #include "base/limits.h"
-#include "server/batching/generate_task.h"
 #include "server/calls/bounds/request_limits.h"
 #include "server/calls/messages/request_parser.h"
+#include "server/tasks/generate/generate_task.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::server::tasks {
@@ -19,7 +19,7 @@ inline constexpr int kMaxStopTokens = 1024;
 //   sampling.top_p: 1.5 is out of range, expected 0 to 1
 absl::Status ParseGenerate(const v1::GenerateRequest& request, const calls::ModelInput& input,
                            int max_candidates, const calls::RequestLimits& limits,
-                           batching::GenerateTask* task, calls::WordCounts* words);
+                           GenerateTask* task, calls::WordCounts* words);
 
 }  // namespace sru::server::tasks
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/status.h"
@@ -6,23 +7,40 @@
 #include "models/state_codec.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/open_inference/tensors/sequence_input.h"
+#include "server/tasks/score/score_task.h"
 #include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
 namespace {
 
-class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreResponse> {
+// Writes the counts, the sum, and what was asked for of `task`, which was computed. Not the state.
+void WriteScore(const ScoreTask& task, int num_tokens, bool token_log_probs,
+                const models::Tokenizer& tokenizer, v1::Score* score) {
+  const int first = task.is_fresh() ? 1 : 0;
+  score->set_token_count(num_tokens);
+  score->set_scored_count(num_tokens - first);
+  score->set_log_prob(std::accumulate(task.log_probs + first, task.log_probs + num_tokens, 0.0));
+  if (token_log_probs) {
+    score->mutable_token_log_probs()->Add(task.log_probs + first, task.log_probs + num_tokens);
+  }
+  for (int t = first; t < num_tokens && task.num_candidates > 0; ++t) {
+    calls::WriteCandidates(task.candidates + static_cast<size_t>(t) * task.num_candidates,
+                           task.num_candidates, tokenizer, score->add_candidates());
+  }
+}
+
+// With what its pointers point to, besides its floats.
+struct Sequence : ScoreTask {
+  models::SequenceState begin;
+  kernels::StateArena::State end;
+  models::DecodingMemo end_memo;
+};
+
+class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreResponse, Sequence> {
  public:
   using SequenceCall::SequenceCall;
 
  private:
-  // The buffers of one sequence besides its floats.
-  struct Sequence {
-    batching::ScoreTask task;
-    models::SequenceState state;
-    kernels::StateArena::State final_state;
-    models::DecodingMemo final_memo;
-  };
   absl::Status ParseParameters(const v1::ScoreRequest& request) override {
     SRU_ASSIGN_OR_RETURN(num_candidates_,
                          calls::ParseTopCandidates(request.top_candidates(),
@@ -33,26 +51,26 @@ class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreRe
   }
 
   absl::Status ParseSequenceParameters(const v1::ScoreRequest& request,
-                                       size_t num_sequences) override {
-    sequences_.resize(num_sequences);
+                                       std::vector<Sequence>* sequences) override {
+    const size_t num_sequences = sequences->size();
     const auto num_states = static_cast<size_t>(request.states_size());
     if (num_states != 0 && num_states != num_sequences) {
       return InvalidArgument("states: expected none or ", num_sequences,
                              ", one per sequence, found ", num_states);
     }
     for (size_t i = 0; i < num_sequences; ++i) {
-      Sequence& sequence = sequences_[i];
+      Sequence& sequence = (*sequences)[i];
       if (i < num_states && !request.states(static_cast<int>(i)).empty()) {
         const absl::Status status =
-            model().state_codec().Decode(request.states(static_cast<int>(i)), &sequence.state);
+            model().state_codec().Decode(request.states(static_cast<int>(i)), &sequence.begin);
         if (!status.ok()) {
           return InvalidArgument("states[", i, "]: ", status.message());
         }
-        sequence.task.state = &sequence.state.state;
-        memo_bytes_ = std::max(memo_bytes_, models::StateCodec::MemoBytes(sequence.state.memo));
+        sequence.state = &sequence.begin.state;
+        memo_bytes_ = std::max(memo_bytes_, models::StateCodec::MemoBytes(sequence.begin.memo));
       }
-      if (return_states_) sequence.task.final_state = &sequence.final_state;
-      sequence.task.num_candidates = num_candidates_;
+      if (return_states_) sequence.final_state = &sequence.end;
+      sequence.num_candidates = num_candidates_;
     }
     return absl::OkStatus();
   }
@@ -73,37 +91,33 @@ class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreRe
     return 256 + per_token * num_tokens + (return_states_ ? 3 * state_bytes : 0);
   }
 
-  void SetOutput(size_t index, float* values, batching::SequenceTask* task) override {
+  void SetOutput(size_t /*index*/, float* values, Sequence* sequence) override {
     if (return_states_) {
-      Sequence& sequence = sequences_[index];
-      sequence.final_memo = std::move(sequence.state.memo);
-      models::AppendGivenTokens(model().tokenizer()->detokenizer(), task->token_ids,
-                                &sequence.final_memo);
+      sequence->end_memo = std::move(sequence->begin.memo);
+      models::AppendGivenTokens(model().tokenizer()->detokenizer(), sequence->token_ids,
+                                &sequence->end_memo);
     }
-    batching::ScoreTask& score = sequences_[index].task;
-    score.log_probs = values;
+    sequence->log_probs = values;
     if (num_candidates_ > 0) {
-      score.candidates = reinterpret_cast<kernels::Candidate*>(values + task->num_tokens);
+      sequence->candidates = reinterpret_cast<kernels::Candidate*>(values + sequence->num_tokens);
     }
-    task->score = &score;
   }
 
   void WriteSequence(size_t index, const calls::TokenCounts& counts, float* /*values*/,
                      v1::ScoreResponse* response) const override {
-    const Sequence& sequence = sequences_[index];
+    const Sequence& sequence = tasks()[index];
     v1::Score* const score = response->add_scores();
     if (counts.computed == 0) {
       // It stays in the state that it went on from; where it would begin, there is none.
-      if (return_states_ && sequence.task.state != nullptr) {
-        score->set_state(model().state_codec().Encode(sequence.state.state, sequence.final_memo));
+      if (return_states_ && !sequence.is_fresh()) {
+        score->set_state(model().state_codec().Encode(sequence.begin.state, sequence.end_memo));
       }
       return;
     }
-    calls::WriteScore(sequence.task, counts.computed, token_log_probs_, *model().tokenizer(),
-                      score);
+    WriteScore(sequence, counts.computed, token_log_probs_, *model().tokenizer(), score);
     score->set_unknown_tokens(counts.unknown);
     if (return_states_) {
-      score->set_state(model().state_codec().Encode(sequence.final_state, sequence.final_memo));
+      score->set_state(model().state_codec().Encode(sequence.end, sequence.end_memo));
     }
   }
 
@@ -111,7 +125,6 @@ class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreRe
   bool token_log_probs_ = false;
   bool return_states_ = false;
   size_t memo_bytes_ = 0;  // of the longest memo that a sequence goes on from
-  std::vector<Sequence> sequences_;
 };
 
 }  // namespace

@@ -5,11 +5,11 @@
 #include "models/decoding/decoding_memo.h"
 #include "models/decoding/generated_text.h"
 #include "models/translator.h"
-#include "server/batching/translate_sequence.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/open_inference/tensors/sequence_input.h"
 #include "server/tasks/tasks.h"
 #include "server/tasks/translate/translate_parser.h"
+#include "server/tasks/translate/translate_sequence.h"
 
 namespace sru::server::tasks {
 namespace {
@@ -23,7 +23,8 @@ constexpr int64_t kWeightBytes = 3 * sizeof(float);
 // Of a search: a candidate, and a token of a live hypothesis.
 constexpr int64_t kSearchBytes = 8;
 
-class TranslateCall final : public calls::TaskCall<v1::TranslateRequest, v1::TranslateResponse> {
+class TranslateCall final
+    : public calls::TaskCall<v1::TranslateRequest, v1::TranslateResponse, TranslateTask> {
  public:
   using TaskCall::TaskCall;
 
@@ -34,7 +35,8 @@ class TranslateCall final : public calls::TaskCall<v1::TranslateRequest, v1::Tra
     return absl::OkStatus();
   }
 
-  absl::StatusOr<calls::ParsedSequences> ParseInput(const v1::TranslateRequest& request) override {
+  absl::StatusOr<calls::ParsedSequences> ParseInput(const v1::TranslateRequest& request,
+                                                    std::vector<TranslateTask>* tasks) override {
     calls::ModelInput input = calls::InputOf(model());
     input.may_be_empty = true;
     const int max_positions = model().config().translator.max_positions;
@@ -46,15 +48,21 @@ class TranslateCall final : public calls::TaskCall<v1::TranslateRequest, v1::Tra
       input.max_tokens_name = "--max_batch_tokens";
     }
     absl::StatusOr<calls::ParsedSequences> parsed =
-        calls::ParseSequences(request.sequences(), request.truncate(), input, limits());
+        calls::ParseSequences(request.sequences(), request.truncate(), input, limits(), tasks);
     if (!parsed.ok()) return parsed;
-    SRU_ASSIGN_OR_RETURN(prefixes_, ParsePrefixes(request, parsed->tasks.size(),
-                                                  model().tokenizer(), search_.max_length));
+    SRU_ASSIGN_OR_RETURN(auto prefixes, ParsePrefixes(request, tasks->size(), model().tokenizer(),
+                                                      search_.max_length));
+    for (size_t i = 0; i < tasks->size(); ++i) {
+      TranslateTask& sentence = (*tasks)[i];
+      sentence.prefix = std::move(prefixes[i]);
+      sentence.search = search_;
+      sentence.alignment = return_alignment_;
+    }
     return parsed;
   }
 
   size_t OutputSize(int /*num_tokens*/) const override { return 0; }
-  void SetOutput(size_t /*index*/, float* /*values*/, batching::SequenceTask* /*task*/) override {}
+  void SetOutput(size_t /*index*/, float* /*values*/, TranslateTask* /*task*/) override {}
 
   int64_t AnswerBytes(size_t /*index*/, int num_tokens) const override {
     if (num_tokens == 0) return kSentenceBytes;
@@ -75,26 +83,17 @@ class TranslateCall final : public calls::TaskCall<v1::TranslateRequest, v1::Tra
     return Refused(std::move(status), retry_after);
   }
 
-  absl::Status SubmitWork(std::vector<batching::SequenceTask> tasks,
-                          batching::Priority priority) override {
-    sentences_.resize(tasks.size());
-    for (size_t i = 0; i < tasks.size(); ++i) {
-      batching::TranslateTask& sentence = sentences_[i];
-      sentence.source = std::move(tasks[i].token_ids);
-      sentence.prefix = std::move(prefixes_[i]);
-      sentence.search = search_;
-      sentence.alignment = return_alignment_;
-    }
-    batching::TranslateRequest work;
-    work.sentences = absl::MakeSpan(sentences_);
+  absl::Status SubmitWork(batching::Priority priority) override {
+    TranslateRequest work;
+    work.sentences = absl::MakeSpan(tasks());
     work.priority = priority;
     work.deadline = deadline();
     work.done = [this](const absl::Status& status, const batching::RequestTimes& times) {
       FinishWork(status, times);
     };
     absl::Duration retry_after = absl::ZeroDuration();
-    absl::StatusOr<batching::TranslateHandle> handle =
-        batching::SubmitTranslate(model(), *engine().steps(), std::move(work), &retry_after);
+    absl::StatusOr<TranslateHandle> handle =
+        SubmitTranslate(model(), *engine().steps(), std::move(work), &retry_after);
     if (!handle.ok()) return Refused(handle.status(), retry_after);
     handle_ = *std::move(handle);
     return absl::OkStatus();
@@ -110,17 +109,16 @@ class TranslateCall final : public calls::TaskCall<v1::TranslateRequest, v1::Tra
     translation->set_token_count(counts.computed);
     translation->set_truncated(counts.truncated);
     translation->set_unknown_tokens(counts.unknown);
-    for (const batching::TranslatedHypothesis& hypothesis : sentences_[index].hypotheses) {
+    for (const TranslatedHypothesis& hypothesis : tasks()[index].hypotheses) {
       WriteHypothesis(hypothesis, translation->add_hypotheses());
     }
     if (!return_alignment_ || model().tokenizer() == nullptr) return;
-    for (const int32_t id : sentences_[index].source) {
+    for (const int32_t id : tasks()[index].token_ids) {
       translation->add_source_tokens(model().tokenizer()->TokenName(id));
     }
   }
 
-  void WriteHypothesis(const batching::TranslatedHypothesis& hypothesis,
-                       v1::Hypothesis* proto) const {
+  void WriteHypothesis(const TranslatedHypothesis& hypothesis, v1::Hypothesis* proto) const {
     proto->mutable_token_ids()->Add(hypothesis.tokens.begin(), hypothesis.tokens.end());
     if (const models::Tokenizer* const tokenizer = model().tokenizer(); tokenizer != nullptr) {
       models::GeneratedText text(tokenizer->detokenizer(), nullptr, models::DecodingMemo());
@@ -138,21 +136,17 @@ class TranslateCall final : public calls::TaskCall<v1::TranslateRequest, v1::Tra
 
   int64_t ComputedTokens() const override {
     int64_t tokens = 0;
-    for (const batching::TranslateTask& sentence : sentences_) {
-      for (const batching::TranslatedHypothesis& hypothesis : sentence.hypotheses) {
+    for (const TranslateTask& sentence : tasks()) {
+      for (const TranslatedHypothesis& hypothesis : sentence.hypotheses) {
         tokens += static_cast<int64_t>(hypothesis.tokens.size());
       }
     }
     return tokens;
   }
 
-  void FreeInput() override { sentences_ = std::vector<batching::TranslateTask>(); }
-
   models::SearchOptions search_;
   bool return_alignment_ = false;
-  std::vector<std::vector<int32_t>> prefixes_;  // [sequence]
-  std::vector<batching::TranslateTask> sentences_;
-  batching::TranslateHandle handle_;
+  TranslateHandle handle_;
 };
 
 v1::LengthPenalty::Form ToProto(models::LengthPenalty penalty) {

@@ -1,0 +1,155 @@
+#include "server/batching/queue/admission.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace sru::server::batching {
+namespace {
+
+constexpr absl::Duration kMinRetry = absl::Milliseconds(1);
+constexpr absl::Duration kMaxRetry = absl::Seconds(10);
+constexpr absl::Duration kUnknownRetry = absl::Milliseconds(100);
+// An outcome far inside the deadline says little about whether deadlines are kept under load.
+constexpr double kTellingShareOfBudget = 0.25;
+
+std::string RefusalText(const Verdict& v) {
+  const AdmissionOptions& options = *v.options;
+  const OrderWeight& waiting = v.levels.waiting;
+  switch (*v.refusal) {
+    case RejectReason::kNoWorker:
+      return std::string(v.stopped.message());
+    case RejectReason::kDraining:
+      return "the server is shutting down and takes no new requests";
+    case RejectReason::kStreams:
+      return absl::StrCat(v.levels.streams,
+                          " texts of this model are being generated, which is the limit "
+                          "(--max_streams); retry later");
+    case RejectReason::kQueueFull:
+      if (!options.in_steps) {
+        return absl::StrCat("the queue is full: ", waiting.tokens, " of ", options.most.tokens,
+                            " tokens and ", waiting.sequences, " of ", options.most.sequences,
+                            " sequences wait, the request has at least ", v.size.tokens,
+                            " tokens in ", v.size.sequences, " sequences; retry later");
+      }
+      if (waiting.tokens + v.size.tokens > options.most.tokens) {
+        return absl::StrCat("the queue is full: ", waiting.tokens, " of ", options.most.tokens,
+                            " tokens wait, the request has ", v.size.tokens,
+                            " tokens; retry later");
+      }
+      return absl::StrCat("the queue is full: ", waiting.sequences, " of ", options.most.sequences,
+                          " sequences wait, the request has ", v.size.sequences, "; retry later");
+    case RejectReason::kDeadline:
+      return absl::StrCat(
+          "the deadline cannot be kept: by the measured speed of the model the request would take ",
+          absl::FormatDuration(v.predicted), options.in_steps ? " or more" : "",
+          ", its deadline is in ", absl::FormatDuration(v.budget), "; retry later");
+    case RejectReason::kMemory:
+      break;  // only the service refuses for this, before it submits
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::Status Verdict::ToStatus(absl::Duration* retry) const {
+  if (expired) {
+    return absl::DeadlineExceededError("the deadline had passed when the request was queued");
+  }
+  if (!refusal.has_value()) return absl::OkStatus();
+  absl::Status status = MakeRefusal(*refusal, RefusalText(*this));
+  if (retry != nullptr && absl::IsResourceExhausted(status)) *retry = retry_after;
+  return status;
+}
+
+absl::Status Admission::CheckSize(const AdmissionOptions& options, const OrderWeight& size) {
+  const OrderWeight& most = options.most;
+  if (size.tokens <= most.tokens && size.sequences <= most.sequences) return absl::OkStatus();
+  if (!options.in_steps) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.field, ": expected at most ", most.tokens, " tokens and ", most.sequences,
+        " sequences in all (max_queue_tokens, max_queue_sequences), ", "found ", size.tokens,
+        " tokens in ", size.sequences, " sequences; split the request"));
+  }
+  if (size.tokens > most.tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.field, ": expected at most ", most.tokens,
+                     " tokens (max_queue_tokens), found ", size.tokens));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(options.field, ": expected at most ",
+                                                 most.sequences, " (max_queue_sequences), found ",
+                                                 size.sequences));
+}
+
+Verdict Admission::Judge(const AdmissionRequest& request, absl::Time now,
+                         const AdmissionLoad& load) {
+  Verdict v;
+  v.options = &options_;
+  v.size = request.size;
+  v.now = now;
+  v.key = {Rank(now, request.priority), request.deadline, next_number_};
+  v.budget = request.deadline - now;
+  v.levels = load.levels();
+  const OrderWeight& waiting = v.levels.waiting;
+  if (!stopped_.ok()) {
+    v.refusal = RejectReason::kNoWorker;
+    v.stopped = stopped_;
+  } else if (closed_) {
+    v.refusal = RejectReason::kDraining;
+  } else if (v.budget <= absl::ZeroDuration()) {
+    v.expired = true;
+  } else if (v.levels.streams > options_.max_streams - request.size.sequences) {
+    v.refusal = RejectReason::kStreams;
+  } else if (waiting.tokens > options_.most.tokens - request.size.tokens ||
+             waiting.sequences > options_.most.sequences - request.size.sequences) {
+    v.refusal = RejectReason::kQueueFull;
+  } else if (request.deadline != absl::InfiniteFuture() && speed_.known()) {
+    const AdmissionLoad::Prediction prediction = load.Predict(v.key, request, now);
+    v.predicted_seconds = prediction.outcome;
+    v.predicted = absl::Seconds(prediction.deadline * speed_.margin());
+    if (options_.by_deadline && !v.levels.idle && v.predicted > v.budget) {
+      v.refusal = RejectReason::kDeadline;
+    }
+  }
+  if (v.refusal.has_value()) ++rejected_[*v.refusal];
+  if (v.accepted()) return v;
+  v.retry_after = kUnknownRetry;
+  if (speed_.known()) {
+    v.retry_after = std::clamp(absl::Seconds(load.BacklogSeconds(now)), kMinRetry, kMaxRetry);
+  }
+  // Nobody knows when a stream ends.
+  if (v.refusal == RejectReason::kStreams) v.retry_after = std::max(v.retry_after, kUnknownRetry);
+  return v;
+}
+
+void Admission::AddOutcome(double predicted_seconds, absl::Time arrival, absl::Time deadline,
+                           absl::Time now) {
+  if (predicted_seconds <= 0) return;
+  const double actual = absl::ToDoubleSeconds(now - arrival);
+  const double budget = absl::ToDoubleSeconds(deadline - arrival);
+  if (std::max(actual, predicted_seconds) < kTellingShareOfBudget * budget) return;
+  worst_ratio_ = std::max(worst_ratio_, actual / predicted_seconds);
+}
+
+void Admission::LearnOutcomes() {
+  if (worst_ratio_ > 0) speed_.AddOutcome(1, worst_ratio_);
+  worst_ratio_ = 0;
+}
+
+absl::Status OptionError(const char* name, absl::string_view expected, absl::string_view found) {
+  return absl::InvalidArgumentError(absl::StrCat(name, ": expected ", expected, ", found ", found));
+}
+
+absl::Status CheckLeast(std::initializer_list<LeastOption> options,
+                        absl::Duration ageing_interval) {
+  for (const LeastOption& option : options) {
+    if (option.found >= option.least) continue;
+    return OptionError(option.name,
+                       option.least == 0 ? "0 or more" : absl::StrCat("at least ", option.least),
+                       absl::StrCat(option.found));
+  }
+  if (ageing_interval > absl::ZeroDuration()) return absl::OkStatus();
+  return OptionError("ageing_interval", "more than 0", absl::FormatDuration(ageing_interval));
+}
+
+}  // namespace sru::server::batching

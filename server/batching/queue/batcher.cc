@@ -1,0 +1,573 @@
+#include "server/batching/queue/batcher.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "base/mutex.h"
+#include "server/base/deferred_work.h"
+#include "server/batching/queue/admission.h"
+#include "server/batching/queue/answer_group.h"
+#include "server/batching/queue/order_tree.h"
+
+namespace sru::server::batching {
+
+// All fields but `done` and `times` of a finished request are guarded by the batcher's mutex.
+class PendingRequest {
+ public:
+  BatchRequest request;
+  absl::Time arrival;
+
+  // The sequences that wait: a list through `next`, which is empty when there is only one.
+  int first = 0;
+  std::vector<int> next;
+  bool queued = false;
+  int running = 0;  // sequences that are in batches
+  int passes = 0;   // batches in which it was overtaken
+
+  OrderNode order;   // in the queue's order
+  OrderNode expiry;  // by deadline; only when there is one
+  PendingRequest* older = nullptr;
+  PendingRequest* newer = nullptr;
+
+  double predicted_seconds = 0;  // from arrival to the end, without the margin; 0 = unknown
+  absl::Status status;           // the first that is not OK
+  RequestTimes times;
+  // Keeps the request alive from Submit() to `done`.
+  std::shared_ptr<PendingRequest> self;
+
+  int Next(int index) const { return next.empty() ? kEnd : next[index]; }
+
+  static constexpr int kEnd = -1;
+};
+
+namespace {
+
+// A request need not be judged early if its deadline is further away than kAmple times the backlog
+// plus kAmpleLeast.
+constexpr double kAmple = 2.0;
+constexpr absl::Duration kAmpleLeast = absl::Milliseconds(1);
+// Lower than the rank of any arrival.
+constexpr int64_t kOvertakenRank = std::numeric_limits<int64_t>::min();
+
+int64_t NumBatches(const OrderWeight& weight, const BatcherOptions& options) {
+  const auto divide = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  return std::max(divide(weight.tokens, options.max_batch_tokens),
+                  divide(weight.sequences, options.max_batch_sequences));
+}
+
+AdmissionOptions AdmissionOptionsOf(const BatcherOptions& options) {
+  AdmissionOptions admission;
+  admission.most = {options.max_queue_tokens, options.max_queue_sequences};
+  admission.by_deadline = options.admission_by_deadline;
+  admission.ageing_interval = options.ageing_interval;
+  return admission;
+}
+
+absl::Status CheckOptions(const BatcherOptions& options) {
+  if (options.max_queue_delay < absl::ZeroDuration()) {
+    return OptionError("max_queue_delay", "0 or more",
+                       absl::FormatDuration(options.max_queue_delay));
+  }
+  if (options.max_queue_tokens < options.max_batch_tokens) {
+    return OptionError("max_queue_tokens",
+                       absl::StrCat("at least max_batch_tokens (", options.max_batch_tokens, ")"),
+                       absl::StrCat(options.max_queue_tokens));
+  }
+  return CheckLeast({{"max_batch_tokens", options.max_batch_tokens, 1},
+                     {"max_batch_sequences", options.max_batch_sequences, 1},
+                     {"max_queue_sequences", options.max_queue_sequences, 1},
+                     {"max_passes", options.max_passes, 0},
+                     {"num_workers", options.num_workers, 1}},
+                    options.ageing_interval);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Batcher>> Batcher::Create(const BatcherOptions& options,
+                                                         const Clock* clock) {
+  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  return std::unique_ptr<Batcher>(new Batcher(options, clock));
+}
+
+void Batch::Add(PendingRequest* request, int index) {
+  const SequenceTask* const task = request->request.sequences[index];
+  if (shares_.empty() || shares_.back().request != request) shares_.push_back({request, 0});
+  ++shares_.back().count;
+  sequences_.push_back(task);
+  num_tokens_ += task->num_tokens;
+}
+
+Batcher::Batcher(const BatcherOptions& options, const Clock* clock)
+    : options_(options),
+      admission_options_(AdmissionOptionsOf(options)),
+      clock_(clock),
+      start_(clock->Now()),
+      num_workers_(options.num_workers),
+      admission_(admission_options_, start_) {}
+
+Batcher::~Batcher() {
+  MutexLock lock(&mutex_);
+  if (order_.empty() && running_batches_ == 0) return;
+  std::fprintf(stderr,
+               "Batcher destroyed while %lld sequences wait and %lld batches run; Close() it and "
+               "serve or Abort() the rest first\n",
+               static_cast<long long>(order_.total().sequences),
+               static_cast<long long>(running_batches_));
+  std::abort();
+}
+
+void Batcher::Answer(Answers answers) {
+  const DeferredWork deferred;
+  std::optional<AnswerGroup> group;
+  if (answers.size() > 1 && !DeferredWork::has_keeper()) group.emplace();
+  for (RequestHandle& answer : answers) {
+    const RequestHandle pending = std::move(answer);  // freed once it is answered
+    // Moved out, so that its captures are freed even if the caller keeps the handle.
+    const auto done = std::move(pending->request.done);
+    pending->request.done = nullptr;
+    if (done) done(pending->status, pending->times);
+  }
+}
+
+absl::StatusOr<RequestHandle> Batcher::Submit(BatchRequest&& request, absl::Duration* retry_after) {
+  if (request.sequences.empty()) {
+    return absl::InvalidArgumentError("sequences: expected at least one, found none");
+  }
+  OrderWeight own;
+  for (size_t i = 0; i < request.sequences.size(); ++i) {
+    const int num_tokens = request.sequences[i]->num_tokens;
+    if (num_tokens < 1 || num_tokens > options_.max_batch_tokens) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("sequences[", i, "]: expected 1 to ", options_.max_batch_tokens,
+                       " tokens (max_batch_tokens), found ", num_tokens));
+    }
+    own += {num_tokens, 1};
+  }
+  if (absl::Status status = Admission::CheckSize(admission_options_, own); !status.ok()) {
+    return status;
+  }
+
+  auto pending = std::make_shared<PendingRequest>();
+  if (own.sequences > 1) {
+    pending->next.resize(own.sequences);
+    for (int i = 0; i < own.sequences; ++i) pending->next[i] = i + 1;
+    pending->next.back() = PendingRequest::kEnd;
+  }
+  pending->order.weight = own;
+  pending->order.request = pending->expiry.request = pending.get();
+
+  bool wake = false;
+  Verdict verdict;
+  {
+    MutexLock lock(&mutex_);
+    verdict = Judge(own, request.priority, request.deadline);
+    if (verdict.accepted()) {
+      admission_.TakeNumber();
+      pending->order.key = verdict.key;
+      pending->predicted_seconds = verdict.predicted_seconds;
+      pending->request = std::move(request);
+      pending->arrival = verdict.now;
+      Enqueue(pending);
+      wake = ClaimWaiter(verdict.now);
+      PublishAmpleBudget(verdict.now);
+    }
+  }
+  if (wake) work_.Signal();
+  if (absl::Status status = verdict.ToStatus(retry_after); !status.ok()) return status;
+  return pending;
+}
+
+absl::Status Batcher::CheckAdmission(int64_t num_tokens, int64_t num_sequences, Priority priority,
+                                     absl::Time deadline, absl::Duration* retry_after) {
+  // At most half of the room is taken while a budget is ample.
+  const int64_t ample_ns = ample_budget_ns_.load(std::memory_order_relaxed);
+  if (absl::ToInt64Nanoseconds(deadline - clock_->Now()) > ample_ns &&
+      num_sequences <= options_.max_queue_sequences / 2 &&
+      num_tokens <= options_.max_queue_tokens / 2) {
+    return absl::OkStatus();
+  }
+  Verdict verdict;
+  {
+    MutexLock lock(&mutex_);
+    verdict = Judge({num_tokens, num_sequences}, priority, deadline);
+  }
+  return verdict.ToStatus(retry_after);
+}
+
+Verdict Batcher::Judge(const OrderWeight& own, Priority priority, absl::Time deadline) {
+  // Arrivals are kept in order even if the clock is set back.
+  absl::Time now = clock_->Now();
+  if (newest_ != nullptr) now = std::max(now, newest_->arrival);
+  return admission_.Judge({own, priority, deadline}, now, *this);
+}
+
+Batcher::Levels Batcher::levels() const {
+  Levels levels;
+  levels.waiting = order_.total();
+  levels.idle = order_.empty() && running_batches_ < num_workers_;
+  return levels;
+}
+
+Batcher::Prediction Batcher::Predict(const OrderKey& key, const AdmissionRequest& request,
+                                     absl::Time now) const {
+  const SpeedModel& speed = admission_.speed();
+  OrderWeight work = order_.Before(key);
+  work += request.size;
+  const double total = speed.Seconds(work.tokens, NumBatches(work, options_));
+  // The workers share the work ahead of the request, but not the batch that it ends in.
+  const double last = speed.Seconds(std::min<int64_t>(work.tokens, options_.max_batch_tokens), 1);
+  // A free worker begins at once.
+  const bool free = running_batches_ < num_workers_;
+  const double seconds = ((free ? 0.0 : RunningSeconds(now)) + total - last) / num_workers_ + last;
+  return {seconds, seconds};
+}
+
+double Batcher::BacklogSeconds(absl::Time now) const {
+  const OrderWeight waiting = order_.total();
+  const SpeedModel& speed = admission_.speed();
+  return (RunningSeconds(now) + speed.Seconds(waiting.tokens, NumBatches(waiting, options_))) /
+         num_workers_;
+}
+
+void Batcher::PublishAmpleBudget(absl::Time now) {
+  const OrderWeight waiting = order_.total();
+  const bool roomy = !admission_.closed() && waiting.tokens <= options_.max_queue_tokens / 2 &&
+                     waiting.sequences <= options_.max_queue_sequences / 2;
+  const absl::Duration ample =
+      roomy
+          ? absl::Seconds(kAmple * admission_.speed().margin() * BacklogSeconds(now)) + kAmpleLeast
+          : absl::InfiniteDuration();
+  ample_budget_ns_.store(absl::ToInt64Nanoseconds(ample), std::memory_order_relaxed);
+}
+
+void Batcher::Enqueue(const RequestHandle& pending) {
+  PendingRequest* const p = pending.get();
+  p->self = pending;
+  p->queued = true;
+  order_.Insert(&p->order);
+  if (p->request.deadline != absl::InfiniteFuture()) {
+    p->expiry.key = {0, p->request.deadline, p->order.key.number};
+    expiry_.Insert(&p->expiry);
+  }
+  p->older = newest_;
+  (newest_ == nullptr ? oldest_ : newest_->newer) = p;
+  newest_ = p;
+}
+
+void Batcher::Dequeue(PendingRequest* pending) {
+  pending->queued = false;
+  order_.Erase(&pending->order);
+  if (pending->request.deadline != absl::InfiniteFuture()) expiry_.Erase(&pending->expiry);
+  (pending->older == nullptr ? oldest_ : pending->older->newer) = pending->newer;
+  (pending->newer == nullptr ? newest_ : pending->newer->older) = pending->older;
+}
+
+void Batcher::Drop(PendingRequest* pending, const absl::Status& status, absl::Time now,
+                   Answers* answers) {
+  Dequeue(pending);
+  pending->status.Update(status);
+  if (pending->running > 0) return;
+  pending->times.queue = now - pending->arrival;
+  pending->times.compute = absl::ZeroDuration();
+  answers->push_back(std::move(pending->self));
+}
+
+void Batcher::Expire(PendingRequest* pending, absl::Time now, Answers* answers) {
+  ++counts_.expired;
+  // It would have taken even longer, so it is an outcome only if it has already outlasted its
+  // prediction.
+  const double actual = absl::ToDoubleSeconds(now - pending->arrival);
+  if (pending->predicted_seconds > 0 && actual > pending->predicted_seconds) {
+    admission_.speed().AddOutcome(pending->predicted_seconds, actual);
+  }
+  Drop(pending,
+       absl::DeadlineExceededError(absl::StrCat("the deadline passed after ",
+                                                absl::FormatDuration(now - pending->arrival),
+                                                " in the queue")),
+       now, answers);
+}
+
+void Batcher::DropExpired(absl::Time now, Answers* answers) {
+  for (OrderNode* node = expiry_.First(); node != nullptr && node->key.deadline <= now;
+       node = expiry_.First()) {
+    Expire(node->request, now, answers);
+  }
+}
+
+absl::Time Batcher::NextExpiry() const {
+  const OrderNode* node = expiry_.First();
+  return node == nullptr ? absl::InfiniteFuture() : node->key.deadline;
+}
+
+void Batcher::Cancel(const RequestHandle& handle) noexcept {
+  if (handle == nullptr) return;
+  Answers answers;
+  {
+    MutexLock lock(&mutex_);
+    if (!handle->queued) return;
+    const absl::Time now = clock_->Now();
+    if (handle->request.deadline <= now) {
+      Expire(handle.get(), now, &answers);
+    } else {
+      ++counts_.cancelled;
+      Drop(handle.get(), absl::CancelledError("the caller cancelled the request"), now, &answers);
+    }
+  }
+  Answer(std::move(answers));
+}
+
+absl::Time Batcher::ReadyAt() const {
+  if (order_.empty()) return absl::InfiniteFuture();
+  const OrderWeight waiting = order_.total();
+  if (options_.max_queue_delay == absl::ZeroDuration() || admission_.closed() ||
+      waiting.tokens >= options_.max_batch_tokens ||
+      waiting.sequences >= options_.max_batch_sequences) {
+    return absl::InfinitePast();
+  }
+  absl::Time ready = oldest_->arrival + options_.max_queue_delay;
+  if (const OrderNode* node = expiry_.First(); node != nullptr) {
+    const SpeedModel& speed = admission_.speed();
+    const double seconds = speed.Seconds(waiting.tokens, 1) * speed.margin();
+    ready = std::min(ready, node->key.deadline - absl::Seconds(seconds));
+  }
+  return ready;
+}
+
+std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now) {
+  if (ReadyAt() > now) return nullptr;
+  auto batch = std::make_unique<Batch>();
+  // Under the lock it is quicker to allocate once.
+  const auto most = static_cast<size_t>(
+      std::min<int64_t>(options_.max_batch_sequences, order_.total().sequences));
+  batch->sequences_.reserve(most);
+  batch->shares_.reserve(most);
+  int budget = options_.max_batch_tokens;
+  int room = options_.max_batch_sequences;
+  const int max_look_past = options_.max_passes == 0 ? 0 : kMaxLookPast;
+  int looked_past = 0;                                 // sequences
+  std::array<PendingRequest*, kMaxLookPast> passed{};  // requests, in order
+  size_t num_passed = 0;
+  size_t num_overtaken = 0;  // of these, the first ones
+  bool open = true;
+  for (OrderNode* node = order_.First(); node != nullptr && open;) {
+    PendingRequest* const pending = node->request;
+    const OrderKey key = node->key;
+    OrderWeight taken;
+    int* link = &pending->first;
+    for (int index = *link; index != PendingRequest::kEnd && open; index = *link) {
+      const int num_tokens = pending->request.sequences[index]->num_tokens;
+      if (num_tokens <= budget) {
+        batch->Add(pending, index);
+        taken += {num_tokens, 1};
+        budget -= num_tokens;
+        --room;
+        *link = pending->Next(index);
+        open = budget > 0 && room > 0;
+      } else if (looked_past == max_look_past) {
+        open = false;
+      } else {
+        ++looked_past;
+        if (num_passed == 0 || passed[num_passed - 1] != pending) passed[num_passed++] = pending;
+        if (pending->next.empty()) break;
+        link = &pending->next[index];
+      }
+    }
+    if (taken.sequences > 0) {
+      num_overtaken = num_passed;
+      if (num_passed > 0 && passed[num_passed - 1] == pending) --num_overtaken;  // not by itself
+      pending->running += static_cast<int>(taken.sequences);
+      if (taken.sequences == node->weight.sequences) {
+        Dequeue(pending);
+      } else {
+        order_.Reduce(node, taken);
+      }
+    }
+    if (open) node = order_.After(key);
+  }
+  for (size_t i = 0; i < num_overtaken; ++i) {
+    if (++passed[i]->passes != options_.max_passes) continue;
+    OrderNode& node = passed[i]->order;
+    order_.Erase(&node);
+    node.key = {kOvertakenRank, absl::InfinitePast(), node.key.number};
+    order_.Insert(&node);
+  }
+
+  batch->start_ = now;
+  ++running_batches_;
+  if (const SpeedModel& speed = admission_.speed(); speed.known()) {
+    batch->predicted_end_ = Since(now) + speed.Seconds(batch->num_tokens_, 1);
+    predicted_ends_ += batch->predicted_end_;
+    ++timed_batches_;
+  }
+  PublishAmpleBudget(now);
+  return batch;
+}
+
+bool Batcher::ClaimWaiter(absl::Time now) {
+  if (waiting_workers_ <= woken_workers_) return false;
+  const absl::Time ready = ReadyAt();
+  if (ready > now) {
+    // No batch may start yet; a worker must wake up when one may.
+    if (ready >= first_wake_ || woken_workers_ > 0) return false;
+  } else if (woken_workers_ > 0 && NumBatches(order_.total(), options_) <= woken_workers_) {
+    return false;  // the workers that are waking up will take it all
+  }
+  ++woken_workers_;
+  return true;
+}
+
+std::unique_ptr<Batch> Batcher::TryTakeBatch() {
+  Answers answers;
+  std::unique_ptr<Batch> batch;
+  bool wake = false;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    DropExpired(now, &answers);
+    batch = BuildBatch(now);
+    if (batch != nullptr) wake = ClaimWaiter(now);
+  }
+  if (wake) work_.Signal();
+  Answer(std::move(answers));
+  return batch;
+}
+
+std::unique_ptr<Batch> Batcher::TakeBatch(const std::atomic<bool>* leave) {
+  const auto leaving = [leave] { return leave != nullptr && leave->load(); };
+  while (true) {
+    Answers answers;
+    std::unique_ptr<Batch> batch;
+    bool end = false;
+    bool wake = false;
+    {
+      MutexLock lock(&mutex_);
+      absl::Time now = clock_->Now();
+      DropExpired(now, &answers);
+      if (!leaving()) batch = BuildBatch(now);
+      while (batch == nullptr && answers.empty() && !leaving() &&
+             !(admission_.closed() && order_.empty())) {
+        const absl::Time until = std::min(ReadyAt(), NextExpiry());
+        first_wake_ = std::min(first_wake_, until);
+        ++waiting_workers_;
+        work_.WaitFor(&mutex_, until - now);
+        --waiting_workers_;
+        if (woken_workers_ > 0) --woken_workers_;
+        first_wake_ = absl::InfiniteFuture();
+        now = clock_->Now();
+        DropExpired(now, &answers);
+        if (!leaving()) batch = BuildBatch(now);
+      }
+      end = leaving() || (admission_.closed() && order_.empty());
+      // A worker that leaves does this too: it may have been woken for the waiting work.
+      if (batch != nullptr || end) wake = ClaimWaiter(now);
+    }
+    if (wake) work_.Signal();
+    Answer(std::move(answers));
+    if (batch != nullptr || end) return batch;
+  }
+}
+
+void Batcher::Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
+                     absl::Duration compute) {
+  Answers answers;
+  answers.reserve(batch->shares_.size());
+  {
+    MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    --running_batches_;
+    if (batch->predicted_end_ > 0) {
+      predicted_ends_ -= batch->predicted_end_;
+      if (--timed_batches_ == 0) predicted_ends_ = 0;  // carries no rounding error on
+    }
+    size_t begin = 0;
+    for (const Batch::Share& share : batch->shares_) {
+      PendingRequest* const pending = share.request;
+      pending->running -= share.count;
+      pending->times.compute = compute;
+      pending->times.queue = batch->start_ - pending->arrival;
+      pending->status.Update(status);
+      for (const auto& [index, failure] : batch->failures_) {
+        if (index >= begin && index < begin + share.count) pending->status.Update(failure);
+      }
+      begin += share.count;
+      if (!pending->status.ok() && pending->queued) Dequeue(pending);
+      if (!pending->queued && pending->running == 0) answers.push_back(std::move(pending->self));
+    }
+
+    for (const RequestHandle& pending : answers) {
+      if (!pending->status.ok()) continue;
+      admission_.AddOutcome(pending->predicted_seconds, pending->arrival, pending->request.deadline,
+                            now);
+    }
+    admission_.LearnOutcomes();
+    PublishAmpleBudget(now);
+  }
+  Answer(std::move(answers));
+  if (!status.ok()) return;
+  // The worker is busy for longer than the forward pass: it also packs and answers.
+  MutexLock lock(&mutex_);
+  const absl::Duration busy = std::max(compute, clock_->Now() - batch->start_);
+  admission_.speed().AddBatch(batch->num_tokens_, absl::ToDoubleSeconds(busy));
+}
+
+void Batcher::SetNumWorkers(int num_workers) {
+  {
+    MutexLock lock(&mutex_);
+    num_workers_ = num_workers;
+  }
+  work_.SignalAll();
+}
+
+void Batcher::Stop(const absl::Status& status) {
+  {
+    MutexLock lock(&mutex_);
+    admission_.Stop(status);
+  }
+  Abort(status);
+}
+
+void Batcher::Close() {
+  {
+    MutexLock lock(&mutex_);
+    admission_.Close();
+    PublishAmpleBudget(clock_->Now());
+  }
+  work_.SignalAll();
+}
+
+void Batcher::Abort(const absl::Status& status) {
+  Answers answers;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    while (!order_.empty()) Drop(order_.First()->request, status, now, &answers);
+  }
+  work_.SignalAll();
+  Answer(std::move(answers));
+}
+
+BatcherStats Batcher::stats() const {
+  MutexLock lock(&mutex_);
+  BatcherStats stats = counts_;
+  stats.rejected = admission_.rejected();
+  const OrderWeight waiting = order_.total();
+  stats.queued_sequences = waiting.sequences;
+  stats.queued_tokens = waiting.tokens;
+  if (oldest_ != nullptr) {
+    stats.oldest_age = std::max(clock_->Now() - oldest_->arrival, absl::ZeroDuration());
+  }
+  stats.running_batches = running_batches_;
+  return stats;
+}
+
+}  // namespace sru::server::batching

@@ -1,0 +1,290 @@
+// Batcher: the queue of one model, from which workers take batches.
+//
+// A request is split into its sequences. A batch holds sequences of any lengths and of many
+// requests and is closed by a token budget; nothing is padded. The sequences of one request may be
+// spread over several batches; `done` follows the last. When one of its batches fails, the request
+// gets that status and its sequences that still wait leave the queue.
+//
+// A batch starts as soon as a worker asks for one and there is work, unless max_queue_delay lets it
+// wait for more. It then starts when the oldest waiting request has waited that long, a full batch
+// is waiting, a longer wait would make a request miss its deadline, or the batcher is closed.
+//
+// Order: priority level, then deadline, then arrival. A waiting request rises by one level at each
+// tick of a clock that ticks every `ageing_interval`. There is no highest level: a request of the
+// lowest one goes before any that came three ticks later, so that it moves even under a flood of
+// the highest. (Since all rise at the same ticks, the order of two requests never changes.)
+//
+// A sequence that does not fit into the rest of the budget is skipped (at most kMaxLookPast per
+// batch), but not for ever: once a request has been overtaken in `max_passes` batches, the next
+// batch starts with it.
+//
+// Admission: a request is taken whole or refused whole, at once:
+//   kInvalidArgument    it has no sequence, or one without tokens, or one with more tokens than
+//                       max_batch_tokens, or alone more than the queue may hold
+//   kUnavailable        Close() was called (kDraining), or Stop() (kNoWorker)
+//   kDeadlineExceeded   the deadline has passed already
+//   kResourceExhausted  the queue's bound on tokens or on sequences would be passed (kQueueFull),
+//                       or, with admission by deadline, the request cannot finish in time by the
+//                       measured speed of the model (kDeadline; speed_model.h): never while a
+//                       worker is free and nothing waits, and never before a batch has been
+//                       measured
+// The reasons in parentheses are those of reject_reason.h. A request is consumed if and only if the
+// status is OK; then its `done` is called exactly once.
+//
+// Submit() may throw std::bad_alloc, and then has not taken the request. Everywhere else that ends the
+// process.
+//
+// A request that expires or is cancelled while it waits leaves the queue before compute and costs
+// nothing. Sequences that are in a batch are always computed. Expired requests are removed whenever
+// a worker looks for work. While all workers are busy, it is up to the callers to Cancel() them, as
+// gRPC does when the deadline of a call passes.
+//
+// Thread-safe. Time comes from the injected clock. With n requests waiting, Submit() and Cancel()
+// take O(log n) steps and a batch O(log n) for each of its requests.
+//
+// Before it is destroyed, every batch must have come back through Finish() and the queue must be
+// empty (Close(), then serve the rest or Abort()). Otherwise the destructor ends the process, since
+// a caller would wait for ever.
+#ifndef SRU_SERVER_BATCHING_QUEUE_BATCHER_H_
+#define SRU_SERVER_BATCHING_QUEUE_BATCHER_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "server/base/clock.h"
+#include "server/batching/queue/admission.h"
+#include "server/batching/queue/order_tree.h"
+#include "server/batching/queue/reject_reason.h"
+
+namespace sru::server::batching {
+
+// One sequence. What is to be computed of it, and where its results go, is known to those who submit it and to the
+// BatchRunner that computes it (batch_runner.h), which know what derives from this.
+struct SequenceTask {
+  int num_tokens = 0;  // at least 1
+
+ protected:
+  ~SequenceTask() = default;
+};
+
+// The times of the sequence that finished last.
+struct RequestTimes {
+  absl::Duration queue;    // from Submit() to the start of its batch
+  absl::Duration compute;  // the forward pass of its batch
+};
+
+struct BatchRequest {
+  absl::InlinedVector<const SequenceTask*, 2> sequences;  // at least one; the caller's until `done`
+  Priority priority = Priority::kNormal;
+  absl::Time deadline = absl::InfiniteFuture();
+  // Called exactly once, from a worker's thread or from Cancel(), Stop() or Abort(), never with a
+  // lock of the batcher held. With OK every output has been written. With any other status the
+  // outputs must not be read: kDeadlineExceeded, kCancelled, kUnavailable (the drain ran out of
+  // time), or the error of the forward pass. Does not throw.
+  std::function<void(const absl::Status&, const RequestTimes&)> done;
+};
+
+// A request that was accepted. Opaque; keeps the request's state alive.
+class PendingRequest;
+using RequestHandle = std::shared_ptr<PendingRequest>;
+
+// How many sequences one batch may skip.
+inline constexpr int kMaxLookPast = 64;
+
+struct BatcherOptions {
+  int max_batch_tokens = 4096;    // token budget of a batch
+  int max_batch_sequences = 256;  // bound on the sequences of a batch
+  absl::Duration max_queue_delay = absl::ZeroDuration();
+  int64_t max_queue_tokens = 65536;    // waiting tokens; at least max_batch_tokens
+  int64_t max_queue_sequences = 8192;  // waiting sequences
+  bool admission_by_deadline = true;
+  absl::Duration ageing_interval = absl::Milliseconds(500);
+  int max_passes = 4;  // 0: nothing is skipped
+  // How many batches may run at a time; used to predict waiting times. Changed by SetNumWorkers().
+  int num_workers = 1;
+};
+
+// Counts and levels, for metrics. Cheap enough to be read on every scrape.
+struct BatcherStats {
+  int64_t queued_sequences = 0;
+  int64_t queued_tokens = 0;
+  absl::Duration oldest_age = absl::ZeroDuration();  // of the waiting sequences
+  int64_t running_batches = 0;
+  RejectCounts rejected;  // requests, since the start
+  int64_t expired = 0;    // requests whose deadline passed in the queue, in whole or in part
+  int64_t cancelled = 0;  // requests cancelled in the queue, in whole or in part
+};
+
+// A batch that a worker has taken and must give back to Batcher::Finish().
+class Batch {
+ public:
+  const std::vector<const SequenceTask*>& sequences() const { return sequences_; }
+  int num_tokens() const { return num_tokens_; }
+  // Marks one sequence as failed, whatever status Finish() gives the others. `status` must not be
+  // OK.
+  void Fail(size_t index, const absl::Status& status) { failures_.emplace_back(index, status); }
+
+ private:
+  friend class Batcher;
+  struct Share {  // `count` consecutive sequences of one request
+    PendingRequest* request;
+    int count;
+  };
+
+  void Add(PendingRequest* request, int index);
+
+  std::vector<const SequenceTask*> sequences_;
+  std::vector<Share> shares_;
+  std::vector<std::pair<size_t, absl::Status>> failures_;
+  int num_tokens_ = 0;
+  absl::Time start_;
+  double predicted_end_ = 0;  // seconds since the batcher's start; 0 = unknown
+};
+
+class Batcher : private AdmissionLoad {
+ public:
+  // kInvalidArgument names the option that is out of range. `clock` must outlive the batcher.
+  static absl::StatusOr<std::unique_ptr<Batcher>> Create(const BatcherOptions& options,
+                                                         const Clock* clock);
+  ~Batcher() override;
+
+  // See above. If the request is refused because of the queue's bounds or its deadline, and
+  // `retry_after` is not null, it is set to the retry delay (admission.h).
+  absl::StatusOr<RequestHandle> Submit(BatchRequest&& request,
+                                       absl::Duration* retry_after = nullptr);
+
+  // What Submit() would say now to a request of this size. The service asks before it pays for
+  // parsing and for memory for the results, so that a refusal is cheap when too much arrives. A
+  // refusal counts as one of Submit(). While there is ample time and room, returns OK without
+  // applying the exact rules; Submit() applies them.
+  absl::Status CheckAdmission(int64_t num_tokens, int64_t num_sequences, Priority priority,
+                              absl::Time deadline, absl::Duration* retry_after = nullptr);
+
+  // The caller is gone. If the request still waits, it leaves the queue and `done` gets kCancelled
+  // before this returns (or kDeadlineExceeded, and is counted as expired, if its deadline has
+  // passed). Sequences of it that are running are still computed, and `done` follows them. May be
+  // called at any time, also after `done`.
+  void Cancel(const RequestHandle& handle) noexcept;
+
+  // The next batch if one may start now, else null. First answers what has expired. Never blocks:
+  // tests and a fake clock drive this. The batch's queue time ends here.
+  std::unique_ptr<Batch> TryTakeBatch();
+
+  // Blocks until TryTakeBatch() gives a batch, and answers what expires meanwhile. Returns null
+  // once the batcher is closed and nothing waits any more, or once `*leave` has been set and
+  // SetNumWorkers() or Stop() called after it, which takes the worker out of service. The work that
+  // it was woken for is left to the others.
+  std::unique_ptr<Batch> TakeBatch(const std::atomic<bool>* leave = nullptr);
+
+  // Hands a batch back. `status` is that of the forward pass, `compute` the time it took. Calls
+  // `done` of each request all of whose sequences are finished, and learns the model's speed.
+  void Finish(std::unique_ptr<Batch> batch, const absl::Status& status, absl::Duration compute);
+
+  // This many workers, at least one, remain; the others return from TakeBatch().
+  void SetNumWorkers(int num_workers);
+
+  // No worker is left that could run a batch: every waiting request is answered with `status`,
+  // which must be kUnavailable, and from now on Submit() refuses with its message.
+  void Stop(const absl::Status& status);
+
+  // From now on Submit() gives kUnavailable. Requests that were accepted are still served.
+  void Close();
+  // Answers every waiting request with `status`, which must not be OK; for a drain that ran out of
+  // time.
+  void Abort(const absl::Status& status);
+
+  BatcherStats stats() const;
+
+ private:
+  // Requests whose `done` is to be called.
+  using Answers = std::vector<RequestHandle>;
+
+  Batcher(const BatcherOptions& options, const Clock* clock);
+
+  // Judges by the rules of batcher.h, and counts a refusal.
+  Verdict Judge(const OrderWeight& own, Priority priority, absl::Time deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Calls `done` of each. Never with mutex_ held.
+  static void Answer(Answers answers);
+
+  // Seconds since the start.
+  double Since(absl::Time time) const { return absl::ToDoubleSeconds(time - start_); }
+  Levels levels() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Until the request would finish.
+  Prediction Predict(const OrderKey& key, const AdmissionRequest& request,
+                     absl::Time now) const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  double BacklogSeconds(absl::Time now) const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Until the batches that run are finished.
+  double RunningSeconds(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return std::max(0.0, predicted_ends_ - static_cast<double>(timed_batches_) * Since(now));
+  }
+  // Sets ample_budget_; called when the lock is about to be released after a change of the queue.
+  void PublishAmpleBudget(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  void Enqueue(const RequestHandle& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Dequeue(PendingRequest* pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes a waiting request out of the queue with `status`, and adds it to `answers` unless a part
+  // of it is running.
+  void Drop(PendingRequest* pending, const absl::Status& status, absl::Time now, Answers* answers)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropExpired(absl::Time now, Answers* answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Expire(PendingRequest* pending, absl::Time now, Answers* answers)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Time NextExpiry() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // When the next batch may start; a time in the past means at once.
+  absl::Time ReadyAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Null if no batch may start.
+  std::unique_ptr<Batch> BuildBatch(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether a sleeping worker is needed for the waiting work. If so, the worker counts as woken and
+  // the caller must signal work_.
+  bool ClaimWaiter(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const BatcherOptions options_;
+  const AdmissionOptions admission_options_;
+  const Clock* const clock_;
+  const absl::Time start_;
+
+  mutable Mutex mutex_;
+  CondVar work_;
+
+  int num_workers_ ABSL_GUARDED_BY(mutex_);
+  Admission admission_ ABSL_GUARDED_BY(mutex_);
+  OrderTree order_ ABSL_GUARDED_BY(mutex_);
+  OrderTree expiry_ ABSL_GUARDED_BY(mutex_);
+  PendingRequest* oldest_ ABSL_GUARDED_BY(mutex_) = nullptr;  // both ends of the list by arrival
+  PendingRequest* newest_ ABSL_GUARDED_BY(mutex_) = nullptr;
+
+  int64_t running_batches_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t timed_batches_ ABSL_GUARDED_BY(mutex_) = 0;  // running batches with a predicted end
+  double predicted_ends_ ABSL_GUARDED_BY(mutex_) = 0;  // the sum of their ends
+  BatcherStats counts_ ABSL_GUARDED_BY(mutex_);        // the counters of requests only
+
+  // CheckAdmission() lets a request through without taking the mutex if its deadline is further
+  // away than this; Submit() judges it by the exact rules. With the largest value it lets none
+  // through.
+  std::atomic<int64_t> ample_budget_ns_{std::numeric_limits<int64_t>::max()};
+
+  int waiting_workers_ ABSL_GUARDED_BY(mutex_) = 0;
+  int woken_workers_ ABSL_GUARDED_BY(mutex_) = 0;  // signalled, but not running yet
+  // Not later than the first time at which a waiting worker wakes up by itself.
+  absl::Time first_wake_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+};
+
+}  // namespace sru::server::batching
+
+#endif  // SRU_SERVER_BATCHING_QUEUE_BATCHER_H_

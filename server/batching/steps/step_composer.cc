@@ -1,0 +1,224 @@
+#include "server/batching/steps/step_composer.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace sru::server::batching {
+namespace {
+
+int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+int64_t StepComposer::UsefulSteps(const Device& device) const {
+  const int64_t rows = device.running_rows + device.decode_rows + device.fed.total().tokens +
+                       (places_.starved().empty() ? places_.fresh().total().tokens : 0);
+  return std::clamp<int64_t>(DivideUp(rows, options_.rows_per_step), 1,
+                             std::max(1, device.workers));
+}
+
+bool StepComposer::MayBeginHere(const Device& device) const {
+  if (places_.fresh().empty()) return false;
+  if (!places_.starved().empty()) {
+    // What is tried again goes on; everything else waits behind the starved.
+    return ScheduledSequence::OfOrder(places_.fresh().First())->trying;
+  }
+  // Sequences stay where they begin, so the devices get equally many.
+  constexpr int64_t kSlack = 8;
+  for (const Device& other : places_.devices()) {
+    if (!other.lost && device.bound > other.bound + kSlack) return false;
+  }
+  if (device.begun_branches == 0) return true;
+  const ScheduledSequence& first = *ScheduledSequence::OfOrder(places_.fresh().First());
+  // What is urgent does not wait for others to end.
+  const bool urgent = first.priority == Priority::kHigh;
+  const int64_t begun = urgent ? device.begun_branches / 2 : device.begun_branches;
+  return first.branches <= options_.max_begun_branches - begun;
+}
+
+bool StepComposer::MayStart(const Device& device) const {
+  if (device.lost || device.running_steps >= UsefulSteps(device)) return false;
+  return device.decode_sequences > 0 || !device.fed.empty() || MayBeginHere(device);
+}
+
+void StepComposer::AddDecoding(const Device& device, Step* step, int64_t most_rows,
+                               int64_t most_sequences) {
+  while (device.decode_sequences > 0) {
+    ScheduledSequence* best = nullptr;
+    for (const DecodeList& list : device.decoding) {
+      ScheduledSequence* const front = list.front();
+      if (front != nullptr && (best == nullptr || front->decode_key < best->decode_key)) {
+        best = front;
+      }
+    }
+    // A sequence of more branches than a step has room for gets one to itself; the runner divides it.
+    const bool fits = best->need.rows <= most_rows && best->need.branches <= most_sequences;
+    if (!fits && !step->shares().empty()) return;
+    most_rows -= best->need.rows;
+    most_sequences -= best->need.branches;
+    places_.Take(best, step, best->need.rows);
+    if (most_rows <= 0 || most_sequences <= 0) return;
+  }
+}
+
+ScheduledSequence* StepComposer::NextFed(const Device& device) const {
+  OrderNode* node = device.fed.First();
+  if (MayBeginHere(device)) {
+    OrderNode* const fresh = places_.fresh().First();
+    if (node == nullptr || fresh->key < node->key) node = fresh;
+  }
+  return node == nullptr ? nullptr : ScheduledSequence::OfOrder(node);
+}
+
+void StepComposer::AddFed(const Device& device, Step* step, int64_t most_rows, int64_t room,
+                          int64_t most_sequences) {
+  bool first = true;
+  while (most_rows > 0 && most_sequences > 0) {
+    ScheduledSequence* const s = NextFed(device);
+    if (s == nullptr) return;
+    int64_t rows = std::min(s->need.rows, most_rows);
+    if (s->need.whole && rows < s->need.rows) {
+      if (!first || s->need.rows > room) return;
+      rows = s->need.rows;
+    }
+    first = false;
+    most_rows -= rows;
+    most_sequences -= std::min<int64_t>(s->need.branches, rows);
+    places_.Take(s, step, rows);
+  }
+}
+
+int64_t StepComposer::StepsToStart(int device_index) const {
+  const Device& device = places_.devices()[device_index];
+  return MayStart(device) ? UsefulSteps(device) - device.running_steps : 0;
+}
+
+std::unique_ptr<Step> StepComposer::Compose(int device_index, absl::Time now) {
+  Device& device = places_.devices()[device_index];
+  if (!MayStart(device)) return nullptr;
+  auto step = std::make_unique<Step>(device_index, now);
+  const int64_t most_sequences = options_.max_step_sequences;
+  step->Reserve(static_cast<size_t>(std::min(most_sequences, places_.levels().live)));
+
+  // Other workers that this one leaves something to.
+  const int64_t free = UsefulSteps(device) - device.running_steps;
+  const int64_t budget = options_.max_step_tokens;
+  const ScheduledSequence* const next = NextFed(device);
+  const bool feed = next != nullptr;
+  // Room that is left for what is fed. With room for one row only, or for little else, the two take turns.
+  int64_t left_rows = feed ? std::clamp<int64_t>(budget / 4, 1, kLeastPortion) : 0;
+  if (feed && next->need.whole) left_rows = std::max(left_rows, next->need.rows);
+  const int64_t left_sequences = feed ? 1 : 0;
+  const bool turns = feed && (budget < 2 * left_rows || most_sequences <= left_sequences);
+  const bool decode = device.decode_sequences > 0 && !(turns && !device.fed_last);
+  device.fed_last = turns && !decode;
+  int64_t decode_rows = 0;
+  if (decode) {
+    const int64_t share =
+        std::max<int64_t>(DivideUp(device.decode_rows, free), options_.rows_per_step);
+    const int64_t most_rows = turns ? budget : budget - left_rows;
+    AddDecoding(device, step.get(), std::min(share, most_rows),
+                turns ? most_sequences : most_sequences - left_sequences);
+    decode_rows = step->rows();
+  }
+  // A worker that is free feeds the rest, and this one goes on with the next tokens.
+  const bool leave = decode_rows > 0 && free > 1;
+  if (feed && !leave && !(turns && decode_rows > 0)) {
+    const int64_t room = budget - step->rows();
+    AddFed(device, step.get(), std::min(Portion(decode_rows), room), room,
+           most_sequences - static_cast<int64_t>(step->shares().size()));
+  }
+
+  places_.StartStep(*step);
+  return step;
+}
+
+int64_t StepComposer::Portion(int64_t decode_rows) const {
+  if (decode_rows == 0) return options_.max_step_tokens;
+  double rows = kLeastPortion;
+  const SpeedModel& fed_speed = admission_.speed();
+  if (fed_speed.known() && decode_speed_.known()) {
+    const double more = (kSlowestStep - 1) * decode_speed_.Seconds(decode_rows, 1);
+    const double per_row = fed_speed.Seconds(1, 0);
+    if (per_row > 0) rows = std::max(rows, more / per_row);
+  }
+  return static_cast<int64_t>(std::min<double>(rows, options_.max_step_tokens));
+}
+
+StepComposer::Levels StepComposer::levels() const {
+  const Places::Levels& there = places_.levels();
+  Levels levels;
+  levels.waiting = {there.waiting_rows, there.live - there.begun};
+  levels.streams = there.live;
+  levels.idle = there.live == there.paused;
+  return levels;
+}
+
+void StepComposer::Learn(const Step& step, int64_t rows, absl::Duration busy) {
+  (step.fed_rows() > 0 ? admission_.speed() : decode_speed_)
+      .AddBatch(rows, absl::ToDoubleSeconds(busy));
+}
+
+StepComposer::Prediction StepComposer::Predict(const OrderKey& key, const AdmissionRequest& request,
+                                               absl::Time /*now*/) const {
+  Prediction prediction;
+  if (options_.result_at_end) {
+    prediction.outcome = prediction.deadline = SecondsToEnd(key, request);
+  } else {
+    prediction.outcome = SecondsToResult(key, request.size.tokens, 1);
+    prediction.deadline = request.least_steps == 1
+                              ? prediction.outcome
+                              : SecondsToResult(key, request.size.tokens, request.least_steps);
+  }
+  return prediction;
+}
+
+double StepComposer::BacklogSeconds(absl::Time /*now*/) const {
+  const OrderKey last = {std::numeric_limits<int64_t>::max(), absl::InfiniteFuture(), 0};
+  return options_.result_at_end ? SecondsToEnd(last, AdmissionRequest())
+                                : SecondsToResult(last, 0, 1);
+}
+
+double StepComposer::SecondsToResult(const OrderKey& key, int64_t rows, int least_steps) const {
+  const Places::Levels& levels = places_.levels();
+  int64_t ahead = places_.fresh().Before(key).tokens;
+  int64_t decode_rows = levels.running_decode_rows;  // of sequences that are not paused
+  for (const Device& device : places_.devices()) {
+    ahead += device.fed.Before(key).tokens;
+    decode_rows += device.decode_rows;
+  }
+  const int64_t work = ahead + rows;
+  // With a second worker, what is fed goes in steps of its own.
+  const int64_t portion = levels.num_workers > 1 ? options_.max_step_tokens : Portion(decode_rows);
+  const int64_t steps = std::max<int64_t>(1, DivideUp(work, portion));
+  const int64_t beside = levels.num_workers > 1 ? 0 : decode_rows;
+  const SpeedModel& fed_speed = admission_.speed();
+  const double total = fed_speed.Seconds(work + steps * beside, steps);
+  const double last = fed_speed.Seconds(std::min(work, portion) + beside, 1);
+  const int workers = std::max(1, levels.num_workers);
+  double seconds = (total - last) / workers + last;
+  // Until a worker is free.
+  if (levels.running_steps >= workers) {
+    const SpeedModel& speed = levels.running_fed_rows > 0 ? fed_speed : decode_speed_;
+    seconds +=
+        speed.Seconds(levels.running_fed_rows + levels.running_decode_rows, levels.running_steps) /
+        workers;
+  }
+  return seconds + (least_steps - 1) * decode_speed_.Seconds(decode_rows + 1, 1);
+}
+
+double StepComposer::SecondsToEnd(const OrderKey& key, const AdmissionRequest& request) const {
+  // The rows of all that has begun and of what begins earlier come before, as far as they fit into the
+  // same steps.
+  const SpeedModel& speed = decode_speed_.known() ? decode_speed_ : admission_.speed();
+  const int64_t in_step = std::min(options_.max_step_tokens, options_.max_step_sequences);
+  const int64_t all =
+      places_.levels().begun_later + places_.fresh().Before(key).sequences + request.later_rows;
+  const int64_t steps = std::max<int64_t>(request.least_steps, DivideUp(all, in_step));
+  const double together = speed.Seconds(std::min(all, steps * in_step), steps) /
+                          std::max(1, places_.levels().num_workers);
+  const double alone = speed.Seconds(request.later_rows, request.least_steps);
+  return SecondsToResult(key, request.size.tokens, 1) + std::max(together, alone);
+}
+
+}  // namespace sru::server::batching

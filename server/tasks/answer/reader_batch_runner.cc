@@ -1,0 +1,206 @@
+#include "server/tasks/answer/reader_batch_runner.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "models/kernel_status.h"
+#include "server/batching/warm_up.h"
+
+namespace sru::server::tasks {
+namespace {
+
+// The length of a row of an input that the model has; 0 without.
+int WidthOf(const models::Reader& model, kernels::InputId input) {
+  return input == kernels::kNone ? 0 : model.program.inputs[input].width;
+}
+
+size_t SizeOf(kernels::InputId input, int max_tokens) {
+  return input == kernels::kNone ? 0 : max_tokens;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ReaderBatchRunner>> ReaderBatchRunner::Create(
+    const kernels::ProgramExecutable& executable, const models::Reader& model,
+    const kernels::WorkspaceLimits& limits) {
+  kernels::ProgramLimits program_limits =
+      models::ReaderLimits(model, limits.max_tokens, limits.max_sequences);
+  program_limits.device = limits.device;
+  program_limits.turn = limits.turn;
+  std::unique_ptr<kernels::ProgramWorkspace> workspace;
+  const kernels::Status status = executable.CreateWorkspace(program_limits, &workspace);
+  if (!status.ok()) return models::ToAbslStatus(status);
+  return std::unique_ptr<ReaderBatchRunner>(
+      new ReaderBatchRunner(executable, model, limits, std::move(workspace)));
+}
+
+ReaderBatchRunner::ReaderBatchRunner(const kernels::ProgramExecutable& executable,
+                                     const models::Reader& model,
+                                     const kernels::WorkspaceLimits& limits,
+                                     std::unique_ptr<kernels::ProgramWorkspace> workspace)
+    : executable_(executable),
+      model_(model),
+      limits_(limits),
+      num_features_(WidthOf(model, model.passage_features)),
+      workspace_(std::move(workspace)),
+      question_offsets_(limits.max_sequences + 1),
+      passage_offsets_(limits.max_sequences + 1),
+      question_of_(limits.max_sequences),
+      question_ids_(limits.max_tokens),
+      passage_ids_(limits.max_tokens),
+      // Not initialized: what is not used is not touched and so costs nothing.
+      features_(new float[static_cast<size_t>(limits.max_tokens) * num_features_]),
+      pos_(SizeOf(model.pos_ids, limits.max_tokens)),
+      ner_(SizeOf(model.ner_ids, limits.max_tokens)),
+      start_logits_(limits.max_tokens),
+      end_logits_(limits.max_tokens) {
+  passages_.reserve(limits.max_sequences);
+}
+
+absl::Status ReaderBatchRunner::WarmUp() {
+  return batching::WarmUpBySize(limits_.max_tokens,
+                                [this](int tokens) { return RunWarmUpBatch(tokens); });
+}
+
+absl::Status ReaderBatchRunner::Run(const std::vector<const batching::SequenceTask*>& sequences) {
+  // Of a batch that failed.
+  num_questions_ = 0;
+  passages_.clear();
+  for (const batching::SequenceTask* sequence : sequences) {
+    absl::Status status = Check(static_cast<const AnswerTask&>(*sequence));
+    if (!status.ok()) return status;
+  }
+  for (const batching::SequenceTask* sequence : sequences) {
+    const auto& task = static_cast<const AnswerTask&>(*sequence);
+    bool added = false;  // the question, to this run
+    for (const AnswerTask::Passage& passage : task.passages) {
+      if (passages_.size() == static_cast<size_t>(limits_.max_sequences)) {
+        if (absl::Status status = RunPacked(); !status.ok()) return status;
+        added = false;
+      }
+      if (!added) {
+        if (absl::Status status = AddQuestion(task); !status.ok()) return status;
+        added = true;
+      }
+      if (absl::Status status = AddPassage(passage); !status.ok()) return status;
+    }
+  }
+  return RunPacked();
+}
+
+// The backend checks the values, but what is not there must not even be copied.
+absl::Status ReaderBatchRunner::Check(const AnswerTask& task) const {
+  if (task.passages.empty()) {
+    return absl::InvalidArgumentError("answer: expected a question and passages, found none");
+  }
+  int64_t num_tokens = task.question_length;
+  bool complete = task.question != nullptr && task.question_length > 0;
+  for (const AnswerTask::Passage& passage : task.passages) {
+    num_tokens += passage.length;
+    complete &=
+        passage.length > 0 && passage.ids != nullptr && passage.start_logits != nullptr &&
+        passage.end_logits != nullptr && (num_features_ == 0 || passage.features != nullptr) &&
+        (pos_.empty() || passage.pos != nullptr) && (ner_.empty() || passage.ner != nullptr);
+  }
+  if (!complete) {
+    return absl::InvalidArgumentError(
+        "answer: expected tokens of the question and of every passage, with the features and tags "
+        "that the model has");
+  }
+  if (num_tokens == task.num_tokens) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("answer: expected ", task.num_tokens, " tokens in all, found ", num_tokens));
+}
+
+absl::Status ReaderBatchRunner::AddQuestion(const AnswerTask& task) {
+  const int row = question_offsets_[num_questions_];
+  if (task.question_length > limits_.max_tokens - row) {
+    return absl::InternalError(absl::StrCat("the batch is over the workspace's limit of ",
+                                            limits_.max_tokens, " tokens of questions"));
+  }
+  std::copy_n(task.question, task.question_length, question_ids_.begin() + row);
+  question_offsets_[++num_questions_] = row + task.question_length;
+  return absl::OkStatus();
+}
+
+absl::Status ReaderBatchRunner::AddPassage(const AnswerTask::Passage& passage) {
+  const int row = num_passage_tokens();
+  if (passage.length > limits_.max_tokens - row) {
+    return absl::InternalError(absl::StrCat("the batch is over the workspace's limit of ",
+                                            limits_.max_tokens, " tokens of passages"));
+  }
+  std::copy_n(passage.ids, passage.length, passage_ids_.begin() + row);
+  if (num_features_ > 0) {
+    std::copy_n(passage.features, static_cast<size_t>(passage.length) * num_features_,
+                features_.get() + static_cast<size_t>(row) * num_features_);
+  }
+  if (!pos_.empty()) std::copy_n(passage.pos, passage.length, pos_.begin() + row);
+  if (!ner_.empty()) std::copy_n(passage.ner, passage.length, ner_.begin() + row);
+  question_of_[passages_.size()] = num_questions_ - 1;
+  passages_.push_back(&passage);
+  passage_offsets_[passages_.size()] = row + passage.length;
+  return absl::OkStatus();
+}
+
+absl::Status ReaderBatchRunner::RunPacked() {
+  std::vector<kernels::AxisBatch> axes(model_.program.axes.size());
+  axes[model_.passage].num_sequences = static_cast<int>(passages_.size());
+  axes[model_.passage].offsets = passage_offsets_.data();
+  axes[model_.question].num_sequences = num_questions_;
+  axes[model_.question].offsets = question_offsets_.data();
+  std::vector<kernels::InputBatch> inputs(model_.program.inputs.size());
+  inputs[model_.passage_ids].ids = passage_ids_.data();
+  inputs[model_.question_ids].ids = question_ids_.data();
+  inputs[model_.question_of].ids = question_of_.data();
+  if (num_features_ > 0) inputs[model_.passage_features].values = features_.get();
+  if (!pos_.empty()) inputs[model_.pos_ids].ids = pos_.data();
+  if (!ner_.empty()) inputs[model_.ner_ids].ids = ner_.data();
+  std::vector<kernels::OutputBatch> outputs(model_.program.outputs.size());
+  outputs[model_.start_logits].values = start_logits_.data();
+  outputs[model_.end_logits].values = end_logits_.data();
+  kernels::ProgramBatch batch;
+  batch.axes = axes.data();
+  batch.inputs = inputs.data();
+  const kernels::Status status = executable_.Run(batch, outputs.data(), *workspace_);
+  if (!status.ok()) return models::ToAbslStatus(status);
+  for (size_t i = 0; i < passages_.size(); ++i) {
+    const int row = passage_offsets_[i];
+    std::copy_n(start_logits_.begin() + row, passages_[i]->length, passages_[i]->start_logits);
+    std::copy_n(end_logits_.begin() + row, passages_[i]->length, passages_[i]->end_logits);
+  }
+  num_questions_ = 0;
+  passages_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status ReaderBatchRunner::RunWarmUpBatch(int num_tokens) {
+  // About as long as a paragraph; a question takes an eighth of it.
+  constexpr int kQueryLength = 128;
+  constexpr int kQuestionPart = 8;
+  const int num_queries =
+      std::min(limits_.max_sequences, (num_tokens + kQueryLength - 1) / kQueryLength);
+  const std::vector<int32_t> ids(num_tokens);
+  const std::vector<float> features(static_cast<size_t>(num_tokens) * num_features_);
+  std::vector<float> logits(num_tokens);  // nobody reads them
+  std::vector<AnswerTask> tasks(num_queries);
+  std::vector<const batching::SequenceTask*> sequences;
+  for (int i = 0; i < num_queries; ++i) {
+    const int length = batching::EqualPart(num_tokens, num_queries, i);
+    AnswerTask& answer = tasks[i];
+    answer.question = ids.data();
+    answer.question_length = std::max(1, length / kQuestionPart);
+    AnswerTask::Passage passage;
+    passage.length = std::max(1, length - answer.question_length);
+    passage.ids = passage.pos = passage.ner = ids.data();
+    passage.features = features.data();
+    passage.start_logits = passage.end_logits = logits.data();
+    answer.passages.push_back(passage);
+    answer.num_tokens = answer.question_length + passage.length;
+    sequences.push_back(&answer);
+  }
+  return Run(sequences);
+}
+
+}  // namespace sru::server::tasks

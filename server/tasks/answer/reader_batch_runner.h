@@ -1,0 +1,70 @@
+// ReaderBatchRunner: runs batches of queries on a document reader. It packs them into buffers that it
+// allocated once, and owns the workspace of its worker. A batch mixes queries of any sizes; the question of
+// a task is encoded once for all passages of the task.
+#ifndef SRU_SERVER_TASKS_ANSWER_READER_BATCH_RUNNER_H_
+#define SRU_SERVER_TASKS_ANSWER_READER_BATCH_RUNNER_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "models/reader.h"
+#include "server/batching/batch_runner.h"
+#include "server/tasks/answer/answer_task.h"
+
+namespace sru::server::tasks {
+
+class ReaderBatchRunner : public batching::BatchRunner {
+ public:
+  // `executable` and `model` must outlive the runner. limits.max_tokens bounds the tokens of a batch,
+  // limits.max_sequences the passages of one run of the program: a batch with more takes several runs.
+  // limits.states is not read.
+  static absl::StatusOr<std::unique_ptr<ReaderBatchRunner>> Create(
+      const kernels::ProgramExecutable& executable, const models::Reader& model,
+      const kernels::WorkspaceLimits& limits);
+
+  int device() const override { return limits_.device; }
+  absl::Status WarmUp() override;
+  // The sequences are AnswerTasks.
+  absl::Status Run(const std::vector<const batching::SequenceTask*>& sequences) override;
+
+ private:
+  ReaderBatchRunner(const kernels::ProgramExecutable& executable, const models::Reader& model,
+                    const kernels::WorkspaceLimits& limits,
+                    std::unique_ptr<kernels::ProgramWorkspace> workspace);
+
+  absl::Status Check(const AnswerTask& task) const;
+  absl::Status AddQuestion(const AnswerTask& task);
+  absl::Status AddPassage(const AnswerTask::Passage& passage);
+  // Computes what has been added and begins anew.
+  absl::Status RunPacked();
+  absl::Status RunWarmUpBatch(int num_tokens);
+
+  int num_passage_tokens() const { return passage_offsets_[passages_.size()]; }
+
+  const kernels::ProgramExecutable& executable_;
+  const models::Reader& model_;
+  const kernels::WorkspaceLimits limits_;
+  const int num_features_;  // per token of a passage; 0: the model has none
+  const std::unique_ptr<kernels::ProgramWorkspace> workspace_;
+  // Of the questions and passages that have been added.
+  int num_questions_ = 0;
+  std::vector<const AnswerTask::Passage*> passages_;
+  std::vector<int32_t> question_offsets_;  // [max_sequences + 1]
+  std::vector<int32_t> passage_offsets_;
+  std::vector<int32_t> question_of_;   // [max_sequences], of each passage
+  std::vector<int32_t> question_ids_;  // [max_tokens]
+  std::vector<int32_t> passage_ids_;
+  std::unique_ptr<float[]> features_;  // [max_tokens][num_features]
+  std::vector<int32_t> pos_;           // [max_tokens], or empty for a model without
+  std::vector<int32_t> ner_;
+  std::vector<float> start_logits_;  // [max_tokens]
+  std::vector<float> end_logits_;
+};
+
+}  // namespace sru::server::tasks
+
+#endif  // SRU_SERVER_TASKS_ANSWER_READER_BATCH_RUNNER_H_

@@ -1,0 +1,317 @@
+#include "server/tasks/generate/generate_stepper.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "models/kernel_status.h"
+#include "server/batching/warm_up.h"
+
+namespace sru::server::tasks {
+namespace {
+
+using kernels::StateArena;
+
+// Samples that a call may have, all of which pick after the last token of the prompt.
+constexpr int kLeastPicks = 64;
+
+// As good as any, where sequences that begin with nothing are only run for their time.
+constexpr int32_t kAnyToken = 0;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GenerateStepper>> GenerateStepper::Create(
+    const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
+    const kernels::WorkspaceLimits& limits, std::shared_ptr<StateArena> arena,
+    std::shared_ptr<batching::PrefixCache> prefixes, int least_adjustments) {
+  const int max_picks = std::max(limits.max_sequences, kLeastPicks);
+  // One pick may adjust the whole vocabulary.
+  const int max_adjustments =
+      std::max(model.program.inputs[model.pick_adjustments].limit, least_adjustments);
+  kernels::ProgramLimits program_limits = models::LanguageModelLimits(
+      model, limits.max_tokens, limits.max_sequences, max_picks, max_adjustments);
+  program_limits.device = limits.device;
+  program_limits.turn = limits.turn;
+  std::unique_ptr<kernels::ProgramWorkspace> workspace;
+  const kernels::Status status = executable.CreateWorkspace(program_limits, &workspace);
+  if (!status.ok()) return models::ToAbslStatus(status);
+  return std::unique_ptr<GenerateStepper>(
+      new GenerateStepper(executable, model, limits, max_picks, max_adjustments, std::move(arena),
+                          std::move(prefixes), std::move(workspace)));
+}
+
+GenerateStepper::GenerateStepper(const kernels::ProgramExecutable& executable,
+                                 const models::LanguageModel& model,
+                                 const kernels::WorkspaceLimits& limits, int max_picks,
+                                 int max_adjustments, std::shared_ptr<StateArena> arena,
+                                 std::shared_ptr<batching::PrefixCache> prefixes,
+                                 std::unique_ptr<kernels::ProgramWorkspace> workspace)
+    : executable_(executable),
+      model_(model),
+      limits_(limits),
+      max_picks_(max_picks),
+      max_adjustments_(max_adjustments),
+      arena_(std::move(arena)),
+      prefixes_(std::move(prefixes)),
+      workspace_(std::move(workspace)),
+      offsets_(limits.max_sequences + 1),
+      ids_(limits.max_tokens),
+      targets_(limits.max_tokens),
+      counts_(limits.max_tokens),
+      slots_(limits.max_sequences),
+      pick_sequences_(max_picks),
+      pick_counts_(max_picks),
+      adjustment_offsets_(max_picks + 1),
+      sampling_(max_picks),
+      log_probs_(limits.max_tokens),
+      picked_(max_picks),
+      axes_(model.program.axes.size()),
+      inputs_(model.program.inputs.size()),
+      outputs_(model.program.outputs.size()) {
+  planned_.reserve(limits.max_sequences);
+  items_.reserve(limits.max_sequences);
+  continues_.reserve(limits.max_sequences);
+  first_picks_.reserve(limits.max_sequences);
+  pick_adjustments_.reserve(max_picks);
+  packed_.reserve(limits.max_sequences);
+}
+
+absl::Status GenerateStepper::WarmUp() {
+  return batching::WarmUpBySize(limits_.max_tokens,
+                                [this](int tokens) { return RunWarmUpBatch(tokens); });
+}
+
+absl::Status GenerateStepper::Run(std::vector<batching::StepShare>& shares) {
+  items_.clear();
+  continues_.clear();
+  first_picks_.clear();
+  pick_adjustments_.clear();
+  adjustments_.clear();
+  for (size_t i = 0; i < shares.size(); ++i) {
+    auto* const sequence = static_cast<GenerateSequence*>(shares[i].sequence);
+    do {
+      planned_.clear();
+      shares[i].status = sequence->Plan(shares[i].rows, arena_, prefixes_, i, &planned_);
+    } while (MakeRoom(shares[i].status, 1));
+    if (!shares[i].status.ok()) continue;
+    shares[i].unused = shares[i].rows;
+    for (const GenerateItem& item : planned_) {
+      shares[i].unused -= std::max(item.count, 1);
+      AddItem(item);
+    }
+  }
+  // As many together as fit.
+  for (size_t begin = 0, end = 0; begin < items_.size(); begin = end) {
+    Size sum;
+    while (end < items_.size()) {
+      const Size size = SizeOf(end);
+      if (end > begin && (continues_[end] || sum.tokens + size.tokens > limits_.max_tokens ||
+                          sum.sequences + size.sequences > limits_.max_sequences ||
+                          sum.picks + size.picks > max_picks_ ||
+                          sum.adjustments + size.adjustments > max_adjustments_)) {
+        break;
+      }
+      sum.tokens += size.tokens;
+      sum.sequences += size.sequences;
+      sum.picks += size.picks;
+      sum.adjustments += size.adjustments;
+      ++end;
+    }
+    if (absl::Status status = RunItems(begin, end, shares); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+bool GenerateStepper::MakeRoom(const absl::Status& status, size_t states) {
+  return absl::IsResourceExhausted(status) && prefixes_ != nullptr && prefixes_->Evict(states);
+}
+
+void GenerateStepper::AddItem(const GenerateItem& item) {
+  items_.push_back(item);
+  continues_.push_back(false);
+  first_picks_.push_back(pick_adjustments_.size());
+  size_t begin = adjustments_.size();
+  for (int i = 0; i < item.num_picks; ++i) {
+    item.sequence->AppendAdjustments(item.first_pick + i, &adjustments_);
+    const bool full = adjustments_.size() - begin > static_cast<size_t>(max_adjustments_) ||
+                      i - (items_.back().first_pick - item.first_pick) >= max_picks_;
+    if (full) {
+      // The rest goes on from the slot alone.
+      GenerateItem rest = item;
+      rest.ids = nullptr;
+      rest.count = 0;
+      rest.score = false;
+      rest.first_pick = item.first_pick + i;
+      rest.num_picks = item.num_picks - i;
+      items_.back().num_picks = rest.first_pick - items_.back().first_pick;
+      items_.push_back(rest);
+      continues_.push_back(true);
+      first_picks_.push_back(pick_adjustments_.size());
+      begin = pick_adjustments_.empty() ? 0 : pick_adjustments_.back();
+    }
+    pick_adjustments_.push_back(static_cast<int>(adjustments_.size()));
+  }
+}
+
+GenerateStepper::Size GenerateStepper::SizeOf(size_t item) const {
+  const auto end_of = [this](size_t picks) -> int64_t {
+    return picks == 0 ? 0 : pick_adjustments_[picks - 1];
+  };
+  Size size;
+  size.tokens = items_[item].count;
+  size.sequences = 1;
+  size.picks = items_[item].num_picks;
+  const size_t first = first_picks_[item];
+  size.adjustments = end_of(first + items_[item].num_picks) - end_of(first);
+  return size;
+}
+
+absl::Status GenerateStepper::RunItems(size_t begin, size_t end,
+                                       std::vector<batching::StepShare>& shares) {
+  absl::Status status;
+  do {
+    const int num_sequences = Pack(begin, end, shares);
+    status = num_sequences == 0 ? absl::OkStatus() : RunPacked(num_sequences);
+  } while (MakeRoom(status, end - begin));
+  if (absl::IsUnavailable(status)) return status;
+  if (!status.ok() && end - begin > 1 &&
+      (absl::IsResourceExhausted(status) || absl::IsInvalidArgument(status))) {
+    const size_t middle = begin + (end - begin) / 2;
+    status = RunItems(begin, middle, shares);
+    return status.ok() ? RunItems(middle, end, shares) : status;
+  }
+  for (size_t i = begin; i < end; ++i) shares[items_[i].share].status.Update(status);
+  if (!status.ok()) return absl::OkStatus();
+  int row = 0;
+  int pick = 0;
+  for (const size_t i : packed_) {
+    const GenerateItem& item = items_[i];
+    absl::Status& outcome = shares[item.share].status;
+    GenerateSequence::Results results;
+    const auto most = static_cast<size_t>(model_.max_candidates);
+    results.max_candidates = model_.max_candidates;
+    results.log_probs = log_probs_.data() + row;
+    results.picked = picked_.data() + pick;
+    if (any_candidates_) results.candidates = candidates_.get() + row * most;
+    if (any_pick_candidates_) results.pick_candidates = pick_candidates_.get() + pick * most;
+    row += item.count;
+    pick += item.num_picks;
+    // It has run, whatever came of another item of its share.
+    outcome.Update(item.sequence->Commit(item, results));
+  }
+  return absl::OkStatus();
+}
+
+int GenerateStepper::Pack(size_t begin, size_t end,
+                          const std::vector<batching::StepShare>& shares) {
+  int row = 0;
+  int sequences = 0;
+  num_picks_ = 0;
+  any_scores_ = any_candidates_ = any_pick_candidates_ = false;
+  packed_adjustments_.clear();
+  packed_.clear();
+  for (size_t i = begin; i < end; ++i) {
+    const GenerateItem& item = items_[i];
+    if (!shares[item.share].status.ok()) continue;
+    packed_.push_back(i);
+    // Only its state is wanted.
+    if (item.count == 0 && item.num_picks == 0) continue;
+    const GenerateSequence& sequence = *item.sequence;
+    offsets_[sequences] = row;
+    slots_[sequences] = item.slot;
+    std::copy_n(item.ids, item.count, ids_.begin() + row);
+    if (item.score) {
+      any_scores_ = true;
+      any_candidates_ = any_candidates_ || sequence.num_candidates() > 0;
+      std::copy_n(item.ids, item.count, targets_.begin() + row);
+      std::fill_n(counts_.begin() + row, item.count, sequence.num_candidates());
+      if (sequence.starts_fresh(item)) {
+        targets_[row] = -1;
+        counts_[row] = 0;
+      }
+    } else {
+      std::fill_n(targets_.begin() + row, item.count, -1);
+      std::fill_n(counts_.begin() + row, item.count, 0);
+    }
+    for (int k = 0; k < item.num_picks; ++k) {
+      const size_t pick = first_picks_[i] + k;
+      pick_sequences_[num_picks_] = sequences;
+      pick_counts_[num_picks_] = sequence.num_candidates();
+      any_pick_candidates_ = any_pick_candidates_ || sequence.num_candidates() > 0;
+      sampling_[num_picks_] = sequence.SamplingOf(item.first_pick + k);
+      adjustment_offsets_[num_picks_] = static_cast<int32_t>(packed_adjustments_.size());
+      const int first = pick == 0 ? 0 : pick_adjustments_[pick - 1];
+      packed_adjustments_.insert(packed_adjustments_.end(), adjustments_.begin() + first,
+                                 adjustments_.begin() + pick_adjustments_[pick]);
+      ++num_picks_;
+    }
+    row += item.count;
+    ++sequences;
+  }
+  offsets_[sequences] = row;
+  adjustment_offsets_[num_picks_] = static_cast<int32_t>(packed_adjustments_.size());
+  const auto most = static_cast<size_t>(model_.max_candidates);
+  if (any_candidates_ && candidates_ == nullptr) {
+    candidates_ = std::make_unique<kernels::Candidate[]>(limits_.max_tokens * most);
+  }
+  if (any_pick_candidates_ && pick_candidates_ == nullptr) {
+    pick_candidates_ = std::make_unique<kernels::Candidate[]>(max_picks_ * most);
+  }
+  return sequences;
+}
+
+absl::Status GenerateStepper::RunPacked(int num_sequences) {
+  kernels::AxisBatch& tokens = axes_[model_.tokens];
+  tokens.num_sequences = num_sequences;
+  tokens.offsets = offsets_.data();
+  tokens.slots = slots_.data();
+  const int32_t pick_offsets[2] = {0, num_picks_};
+  kernels::AxisBatch& picks = axes_[model_.picks];
+  picks.num_sequences = num_picks_ > 0 ? 1 : 0;
+  picks.offsets = pick_offsets;
+  kernels::AxisBatch& adjustments = axes_[model_.adjustments];
+  adjustments.num_sequences = packed_adjustments_.empty() ? 0 : num_picks_;
+  adjustments.offsets = adjustment_offsets_.data();
+
+  inputs_[model_.ids].ids = ids_.data();
+  inputs_[model_.targets].ids = targets_.data();
+  inputs_[model_.counts].ids = counts_.data();
+  inputs_[model_.pick_sequences].ids = pick_sequences_.data();
+  inputs_[model_.sampling].sampling = sampling_.data();
+  inputs_[model_.pick_counts].ids = pick_counts_.data();
+  inputs_[model_.pick_adjustments].adjustments = packed_adjustments_.data();
+
+  outputs_[model_.log_probs].values = any_scores_ ? log_probs_.data() : nullptr;
+  outputs_[model_.candidates].candidates = any_candidates_ ? candidates_.get() : nullptr;
+  outputs_[model_.picked].candidates = num_picks_ > 0 ? picked_.data() : nullptr;
+  outputs_[model_.pick_candidates].candidates =
+      any_pick_candidates_ ? pick_candidates_.get() : nullptr;
+
+  kernels::ProgramBatch batch;
+  batch.axes = axes_.data();
+  batch.inputs = inputs_.data();
+  batch.arena = arena_.get();
+  return models::ToAbslStatus(executable_.Run(batch, outputs_.data(), *workspace_));
+}
+
+absl::Status GenerateStepper::RunWarmUpBatch(int num_tokens) {
+  const int sequences = std::min(num_tokens, limits_.max_sequences);
+  int row = 0;
+  for (int i = 0; i < sequences; ++i) {
+    offsets_[i] = row;
+    slots_[i] = StateArena::kNoSlot;
+    row += batching::EqualPart(num_tokens, sequences, i);
+    pick_sequences_[i] = i;
+    pick_counts_[i] = 0;
+    sampling_[i] = kernels::Sampling();
+  }
+  offsets_[sequences] = row;
+  std::fill_n(ids_.begin(), row, kAnyToken);
+  std::fill_n(targets_.begin(), row, -1);
+  std::fill_n(counts_.begin(), row, 0);
+  num_picks_ = sequences;
+  any_scores_ = any_candidates_ = any_pick_candidates_ = false;
+  packed_adjustments_.clear();
+  return RunPacked(sequences);
+}
+
+}  // namespace sru::server::tasks

@@ -1,0 +1,94 @@
+// GenerateTask: a call of Generate, texts that go on token by token from one prompt, as its computation sees it.
+//
+// Each step of a worker runs one token of every text that is ready, and chunks of prompts beside them
+// (batching/steps/sequence_scheduler.h has the rules). What a step adds to a text goes to the call's sink.
+//
+// The same call gives the same tokens whatever else runs, however often it is paused, and when it goes
+// on from a state that an earlier one returned.
+#ifndef SRU_SERVER_TASKS_GENERATE_GENERATE_TASK_H_
+#define SRU_SERVER_TASKS_GENERATE_GENERATE_TASK_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "kernels/program.h"
+#include "models/decoding/sampling_options.h"
+#include "server/batching/queue/batcher.h"
+#include "server/batching/queue/reject_reason.h"
+
+namespace sru::models {
+struct SequenceState;  // state_codec.h
+}
+
+namespace sru::server::tasks {
+
+enum class FinishReason {
+  kNone,    // the text goes on, or has been cut off
+  kLength,  // it has max_new_tokens tokens
+  kStop,    // a stop string or a stop token came
+};
+
+// Some more of one sample.
+struct GeneratedChunk {
+  int sample = 0;
+  // Whole characters of UTF-8, which cannot be a part of a stop string.
+  std::string text;
+  // With echo, the first ones are the prompt's. The text of a token may come later than the token.
+  std::vector<int32_t> token_ids;
+  // [token_ids], if asked for; 0 for the first token of a fresh prompt.
+  std::vector<float> log_probs;
+  // num_candidates for each of token_ids, the best first; the first token of a fresh prompt has none,
+  // so there are num_candidates fewer then.
+  std::vector<kernels::Candidate> candidates;
+
+  // The rest is set in a sample's last chunk only.
+  bool last = false;
+  FinishReason finish = FinishReason::kNone;
+  std::string state;  // as bytes of the model's StateCodec; empty: not asked for, or there is none
+  int prompt_tokens = 0;
+  int generated_tokens = 0;
+};
+
+// Where a call's text goes. Called from threads of the workers, and of callers of Submit(), Cancel()
+// and Drain(), with no lock held and never by two threads at once. Must not block, and must live until
+// OnDone() has returned. May call Cancel(), Pause() and Resume().
+class GenerateSink {
+ public:
+  virtual ~GenerateSink() = default;
+
+  // What a step has added. A step of several samples gives a chunk for each of them.
+  virtual void OnChunk(GeneratedChunk&& chunk) = 0;
+  // Exactly once, after the last chunk: how the call has ended (step_service.h). With kUnavailable each sample
+  // that had not ended has had a last chunk with its state, if its prompt had been computed. `times`: until
+  // the first token, or the end without one, and of all steps that the call was part of.
+  virtual void OnDone(const absl::Status& status, const batching::RequestTimes& times) = 0;
+};
+
+// Valid: fields are in range, and token ids in the vocabulary.
+struct GenerateTask {
+  std::vector<int32_t> prompt;  // may be empty with a state
+  // Where the prompt goes on; null: it is the beginning.
+  std::shared_ptr<const models::SequenceState> state;
+  models::SamplingOptions sampling;
+  uint64_t seed = 0;
+  int num_samples = 1;
+  int max_new_tokens = 1;  // at least 1
+  int min_new_tokens = 0;  // at most max_new_tokens
+  std::vector<std::string> stop;
+  std::vector<int32_t> stop_token_ids;
+  bool echo = false;
+  bool token_log_probs = false;
+  bool return_state = false;
+  int num_candidates = 0;
+  batching::Priority priority = batching::Priority::kNormal;
+  absl::Time deadline = absl::InfiniteFuture();
+  GenerateSink* sink = nullptr;
+};
+
+}  // namespace sru::server::tasks
+
+#endif  // SRU_SERVER_TASKS_GENERATE_GENERATE_TASK_H_

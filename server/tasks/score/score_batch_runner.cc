@@ -1,0 +1,205 @@
+#include "server/tasks/score/score_batch_runner.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "models/kernel_status.h"
+#include "server/batching/warm_up.h"
+
+namespace sru::server::tasks {
+namespace {
+
+using kernels::StateArena;
+
+const ScoreTask& ScoreOf(const batching::SequenceTask* sequence) {
+  return static_cast<const ScoreTask&>(*sequence);
+}
+
+// The slots of a batch, freed at its end.
+class BatchSlots {
+ public:
+  BatchSlots(StateArena* arena, const std::vector<StateArena::Slot>& slots)
+      : arena_(arena), slots_(slots) {}
+  BatchSlots(const BatchSlots&) = delete;
+  BatchSlots& operator=(const BatchSlots&) = delete;
+  ~BatchSlots() {
+    for (const StateArena::Slot slot : slots_) {
+      if (slot != StateArena::kNoSlot) arena_->Free(slot);
+    }
+  }
+
+ private:
+  StateArena* const arena_;
+  const std::vector<StateArena::Slot>& slots_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ScoreBatchRunner>> ScoreBatchRunner::Create(
+    const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
+    const kernels::WorkspaceLimits& limits, std::shared_ptr<kernels::StateArena> arena,
+    std::shared_ptr<batching::PrefixCache> prefixes) {
+  kernels::ProgramLimits program_limits =
+      models::LanguageModelLimits(model, limits.max_tokens, limits.max_sequences, 0, 0);
+  program_limits.device = limits.device;
+  program_limits.turn = limits.turn;
+  std::unique_ptr<kernels::ProgramWorkspace> workspace;
+  const kernels::Status status = executable.CreateWorkspace(program_limits, &workspace);
+  if (!status.ok()) return models::ToAbslStatus(status);
+  return std::unique_ptr<ScoreBatchRunner>(new ScoreBatchRunner(
+      executable, model, limits, std::move(arena), std::move(prefixes), std::move(workspace)));
+}
+
+ScoreBatchRunner::ScoreBatchRunner(const kernels::ProgramExecutable& executable,
+                                   const models::LanguageModel& model,
+                                   const kernels::WorkspaceLimits& limits,
+                                   std::shared_ptr<kernels::StateArena> arena,
+                                   std::shared_ptr<batching::PrefixCache> prefixes,
+                                   std::unique_ptr<kernels::ProgramWorkspace> workspace)
+    : executable_(executable),
+      model_(model),
+      limits_(limits),
+      arena_(std::move(arena)),
+      prefixes_(std::move(prefixes)),
+      workspace_(std::move(workspace)),
+      offsets_(limits.max_sequences + 1),
+      token_ids_(limits.max_tokens),
+      targets_(limits.max_tokens),
+      counts_(limits.max_tokens),
+      log_probs_(limits.max_tokens) {
+  slots_.reserve(limits.max_sequences);
+}
+
+absl::Status ScoreBatchRunner::WarmUp() {
+  return batching::WarmUpBySize(limits_.max_tokens,
+                                [this](int tokens) { return RunWarmUpBatch(tokens); });
+}
+
+absl::Status ScoreBatchRunner::Run(const std::vector<const batching::SequenceTask*>& sequences) {
+  absl::Status status;
+  do {
+    status = TryRun(sequences);
+  } while (absl::IsResourceExhausted(status) && prefixes_ != nullptr &&
+           prefixes_->Evict(sequences.size()));
+  return status;
+}
+
+absl::Status ScoreBatchRunner::TryRun(const std::vector<const batching::SequenceTask*>& sequences) {
+  if (absl::Status status = Pack(sequences); !status.ok()) return status;
+  slots_.clear();
+  const BatchSlots slots(arena_.get(), slots_);
+  if (absl::Status status = MakeSlots(sequences); !status.ok()) return status;
+  const bool any_candidates = std::any_of(
+      sequences.begin(), sequences.end(),
+      [](const batching::SequenceTask* task) { return ScoreOf(task).num_candidates > 0; });
+  if (any_candidates && candidates_ == nullptr) {
+    candidates_ = std::make_unique<kernels::Candidate[]>(static_cast<size_t>(limits_.max_tokens) *
+                                                         model_.max_candidates);
+  }
+  absl::Status status = RunPacked(static_cast<int>(sequences.size()), any_candidates);
+  return status.ok() ? ReadResults(sequences) : status;
+}
+
+absl::Status ScoreBatchRunner::Pack(const std::vector<const batching::SequenceTask*>& sequences) {
+  if (sequences.size() > static_cast<size_t>(limits_.max_sequences)) {
+    return absl::InternalError(absl::StrCat("a batch of ", sequences.size(),
+                                            " sequences is over the workspace's limit of ",
+                                            limits_.max_sequences));
+  }
+  int row = 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const ScoreTask& task = ScoreOf(sequences[i]);
+    if (task.token_ids.size() != static_cast<size_t>(task.num_tokens)) {
+      return absl::InvalidArgumentError(absl::StrCat("token_ids: expected ", task.num_tokens,
+                                                     " values, found ", task.token_ids.size()));
+    }
+    if (task.num_tokens > limits_.max_tokens - row) {
+      return absl::InternalError(absl::StrCat("the batch is over the workspace's limit of ",
+                                              limits_.max_tokens, " tokens"));
+    }
+    offsets_[i] = row;
+    std::copy(task.token_ids.begin(), task.token_ids.end(), token_ids_.begin() + row);
+    std::copy(task.token_ids.begin(), task.token_ids.end(), targets_.begin() + row);
+    std::fill_n(counts_.begin() + row, task.num_tokens, task.num_candidates);
+    if (task.is_fresh()) {
+      targets_[row] = -1;  // nothing comes before it
+      counts_[row] = 0;
+    }
+    row += task.num_tokens;
+  }
+  offsets_[sequences.size()] = row;
+  return absl::OkStatus();
+}
+
+// Only for the sequences that need one.
+absl::Status ScoreBatchRunner::MakeSlots(
+    const std::vector<const batching::SequenceTask*>& sequences) {
+  for (const batching::SequenceTask* sequence : sequences) {
+    const ScoreTask& task = ScoreOf(sequence);
+    slots_.push_back(StateArena::kNoSlot);
+    if (task.is_fresh() && task.final_state == nullptr) continue;
+    kernels::Status status = arena_->Allocate(&slots_.back());
+    if (status.ok() && !task.is_fresh()) {
+      status = arena_->Put(slots_.back(), *task.state);
+    }
+    if (!status.ok()) return models::ToAbslStatus(status);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ScoreBatchRunner::RunPacked(int num_sequences, bool any_candidates) {
+  std::vector<kernels::AxisBatch> axes(model_.program.axes.size());
+  axes[model_.tokens].num_sequences = num_sequences;
+  axes[model_.tokens].offsets = offsets_.data();
+  axes[model_.tokens].slots = slots_.data();
+  std::vector<kernels::InputBatch> inputs(model_.program.inputs.size());
+  inputs[model_.ids].ids = token_ids_.data();
+  inputs[model_.targets].ids = targets_.data();
+  inputs[model_.counts].ids = counts_.data();
+  std::vector<kernels::OutputBatch> outputs(model_.program.outputs.size());
+  outputs[model_.log_probs].values = log_probs_.data();
+  if (any_candidates) outputs[model_.candidates].candidates = candidates_.get();
+  kernels::ProgramBatch batch;
+  batch.axes = axes.data();
+  batch.inputs = inputs.data();
+  batch.arena = arena_.get();
+  return models::ToAbslStatus(executable_.Run(batch, outputs.data(), *workspace_));
+}
+
+absl::Status ScoreBatchRunner::ReadResults(
+    const std::vector<const batching::SequenceTask*>& sequences) {
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const ScoreTask& score = ScoreOf(sequences[i]);
+    const int begin = offsets_[i];
+    const int end = offsets_[i + 1];
+    std::copy(log_probs_.begin() + begin, log_probs_.begin() + end, score.log_probs);
+    for (int row = begin + (score.is_fresh() ? 1 : 0); row < end && score.num_candidates > 0;
+         ++row) {
+      std::copy_n(candidates_.get() + static_cast<size_t>(row) * model_.max_candidates,
+                  score.num_candidates,
+                  score.candidates + static_cast<size_t>(row - begin) * score.num_candidates);
+    }
+    if (score.final_state == nullptr) continue;
+    const kernels::Status taken = arena_->Take(slots_[i], score.final_state);
+    if (!taken.ok()) return models::ToAbslStatus(taken);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ScoreBatchRunner::RunWarmUpBatch(int num_tokens) {
+  const int num_sequences = batching::WarmUpSequences(num_tokens, limits_.max_sequences);
+  std::vector<float> log_probs(num_tokens);
+  std::vector<ScoreTask> tasks(num_sequences);
+  std::vector<const batching::SequenceTask*> sequences;
+  for (int i = 0; i < num_sequences; ++i) {
+    tasks[i].num_tokens = batching::EqualPart(num_tokens, num_sequences, i);
+    tasks[i].token_ids.assign(tasks[i].num_tokens, 0);
+    tasks[i].log_probs = log_probs.data();  // nobody reads them
+    sequences.push_back(&tasks[i]);
+  }
+  return Run(sequences);
+}
+
+}  // namespace sru::server::tasks

@@ -1,0 +1,69 @@
+// ScoreBatchRunner: runs batches of sequences on a language model. It packs them into buffers that it
+// allocated once, and owns the workspace of its worker.
+#ifndef SRU_SERVER_TASKS_SCORE_SCORE_BATCH_RUNNER_H_
+#define SRU_SERVER_TASKS_SCORE_SCORE_BATCH_RUNNER_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/backend.h"
+#include "models/language_model.h"
+#include "server/batching/batch_runner.h"
+#include "server/batching/prefix_cache.h"
+#include "server/tasks/score/score_task.h"
+
+namespace sru::server::tasks {
+
+class ScoreBatchRunner : public batching::BatchRunner {
+ public:
+  // `executable` and `model` must outlive the runner. `arena` is of the device that `limits` names and
+  // may be shared with others. limits.states is not read. `prefixes` is the cache of
+  // the same arena, which makes room for the states of a batch; null: there is none.
+  static absl::StatusOr<std::unique_ptr<ScoreBatchRunner>> Create(
+      const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
+      const kernels::WorkspaceLimits& limits, std::shared_ptr<kernels::StateArena> arena,
+      std::shared_ptr<batching::PrefixCache> prefixes = nullptr);
+
+  int device() const override { return limits_.device; }
+  absl::Status WarmUp() override;
+  // The sequences are ScoreTasks. kResourceExhausted when the arena does not hold the states of the batch.
+  absl::Status Run(const std::vector<const batching::SequenceTask*>& sequences) override;
+
+ private:
+  ScoreBatchRunner(const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
+                   const kernels::WorkspaceLimits& limits,
+                   std::shared_ptr<kernels::StateArena> arena,
+                   std::shared_ptr<batching::PrefixCache> prefixes,
+                   std::unique_ptr<kernels::ProgramWorkspace> workspace);
+
+  absl::Status TryRun(const std::vector<const batching::SequenceTask*>& sequences);
+  absl::Status Pack(const std::vector<const batching::SequenceTask*>& sequences);
+  absl::Status MakeSlots(const std::vector<const batching::SequenceTask*>& sequences);
+  absl::Status RunPacked(int num_sequences, bool any_candidates);
+  absl::Status ReadResults(const std::vector<const batching::SequenceTask*>& sequences);
+  absl::Status RunWarmUpBatch(int num_tokens);
+
+  const kernels::ProgramExecutable& executable_;
+  const models::LanguageModel& model_;
+  const kernels::WorkspaceLimits limits_;
+  const std::shared_ptr<kernels::StateArena> arena_;
+  const std::shared_ptr<batching::PrefixCache> prefixes_;  // may be null
+  const std::unique_ptr<kernels::ProgramWorkspace> workspace_;
+  std::vector<int32_t> offsets_;
+  std::vector<int32_t> token_ids_;
+  std::vector<int32_t> targets_;
+  std::vector<int32_t> counts_;
+  std::vector<float> log_probs_;
+  // [max_tokens][max_candidates]; made when a sequence asks for candidates for the first time.
+  std::unique_ptr<kernels::Candidate[]> candidates_;
+  std::vector<kernels::StateArena::Slot> slots_;  // [sequence], kNoSlot where there is no state
+};
+
+}  // namespace sru::server::tasks
+
+#endif  // SRU_SERVER_TASKS_SCORE_SCORE_BATCH_RUNNER_H_

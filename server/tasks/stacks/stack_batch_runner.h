@@ -1,0 +1,174 @@
+// StackBatchRunner: runs batches on a compiled stack. It packs the sequences into buffers that it
+// allocated once, and owns the workspace of its worker.
+#ifndef SRU_SERVER_TASKS_STACKS_STACK_BATCH_RUNNER_H_
+#define SRU_SERVER_TASKS_STACKS_STACK_BATCH_RUNNER_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/backend.h"
+#include "models/kernel_status.h"
+#include "server/batching/batch_runner.h"
+#include "server/batching/warm_up.h"
+#include "server/tasks/stacks/stack_task.h"
+
+namespace sru::server::tasks {
+
+class StackBatchRunner : public batching::BatchRunner {
+ public:
+  // `executable` and `spec` must outlive the runner.
+  static absl::StatusOr<std::unique_ptr<StackBatchRunner>> Create(
+      const kernels::Executable& executable, const kernels::StackSpec& spec,
+      const kernels::WorkspaceLimits& limits) {
+    std::unique_ptr<kernels::Workspace> workspace;
+    if (kernels::Status status = executable.CreateWorkspace(limits, &workspace); !status.ok()) {
+      return models::ToAbslStatus(status);
+    }
+    return std::unique_ptr<StackBatchRunner>(
+        new StackBatchRunner(executable, spec, limits, std::move(workspace)));
+  }
+
+  int device() const override { return limits_.device; }
+
+  absl::Status WarmUp() override {
+    return batching::WarmUpBySize(limits_.max_tokens,
+                                  [this](int tokens) { return RunWarmUpBatch(tokens); });
+  }
+
+  absl::Status Run(const std::vector<const batching::SequenceTask*>& sequences) override {
+    bool has_ids = false;
+    bool has_features = false;
+    for (const batching::SequenceTask* task : sequences) {
+      const auto* const sequence = static_cast<const StackTask*>(task);
+      if (absl::Status status = Check(*sequence); !status.ok()) return status;
+      (sequence->features.empty() ? has_ids : has_features) = true;
+    }
+    // A batch with both kinds is rare; the backend runs each kind as a batch of its own.
+    if (has_ids) {
+      if (absl::Status status = RunKind(sequences, /*features=*/false); !status.ok()) return status;
+    }
+    if (has_features) return RunKind(sequences, /*features=*/true);
+    return absl::OkStatus();
+  }
+
+ private:
+  StackBatchRunner(const kernels::Executable& executable, const kernels::StackSpec& spec,
+                   const kernels::WorkspaceLimits& limits,
+                   std::unique_ptr<kernels::Workspace> workspace)
+      : executable_(executable),
+        spec_(spec),
+        limits_(limits),
+        workspace_(std::move(workspace)),
+        offsets_(limits.max_sequences + 1),
+        token_ids_(limits.max_tokens),
+        // Not initialized: with a model that takes token ids only, this memory is never touched and
+        // so costs nothing.
+        features_(new float[static_cast<size_t>(limits.max_tokens) * spec.input_size]),
+        outputs_(limits.max_sequences),
+        initial_states_(limits.max_sequences) {}
+
+  // The backend checks the rest, but a sequence whose data does not match its length must not even
+  // be copied.
+  absl::Status Check(const StackTask& sequence) const {
+    const size_t num_tokens = static_cast<size_t>(std::max(sequence.num_tokens, 0));
+    if (sequence.features.empty()) {
+      if (sequence.token_ids.size() == num_tokens) return absl::OkStatus();
+      return absl::InvalidArgumentError(absl::StrCat("token_ids: expected ", num_tokens,
+                                                     " values, found ", sequence.token_ids.size()));
+    }
+    if (!sequence.token_ids.empty()) {
+      return absl::InvalidArgumentError("expected token_ids or features, found both");
+    }
+    if (sequence.features.size() == num_tokens * spec_.input_size) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("features: expected ", num_tokens, " x ",
+                                                   spec_.input_size, " values, found ",
+                                                   sequence.features.size()));
+  }
+
+  absl::Status RunKind(const std::vector<const batching::SequenceTask*>& sequences, bool features) {
+    kernels::RaggedBatch batch;
+    int num_tokens = 0;
+    bool goes_on = false;
+    for (const batching::SequenceTask* task : sequences) {
+      const auto* const sequence = static_cast<const StackTask*>(task);
+      if (sequence->features.empty() == features) continue;
+      if (batch.num_sequences == limits_.max_sequences ||
+          sequence->num_tokens > limits_.max_tokens - num_tokens) {
+        return absl::InternalError(absl::StrCat("the batch is over the workspace's limits of ",
+                                                limits_.max_tokens, " tokens and ",
+                                                limits_.max_sequences, " sequences"));
+      }
+      offsets_[batch.num_sequences] = num_tokens;
+      if (features) {
+        std::copy(sequence->features.begin(), sequence->features.end(),
+                  features_.get() + static_cast<size_t>(num_tokens) * spec_.input_size);
+      } else {
+        std::copy(sequence->token_ids.begin(), sequence->token_ids.end(),
+                  token_ids_.begin() + num_tokens);
+      }
+      outputs_[batch.num_sequences] = sequence->output;
+      initial_states_[batch.num_sequences] = sequence->initial_state;
+      goes_on |= sequence->initial_state != nullptr;
+      num_tokens += sequence->num_tokens;
+      ++batch.num_sequences;
+    }
+    offsets_[batch.num_sequences] = num_tokens;
+    batch.offsets = offsets_.data();
+    if (goes_on) batch.initial_states = initial_states_.data();
+    if (features) {
+      batch.features = features_.get();
+    } else {
+      batch.token_ids = token_ids_.data();
+    }
+    return models::ToAbslStatus(executable_.Run(batch, outputs_.data(), *workspace_));
+  }
+
+  absl::Status RunWarmUpBatch(int num_tokens) {
+    const int max_sequences = batching::WarmUpSequences(num_tokens, limits_.max_sequences);
+    const bool classify = spec_.num_labels > 0;
+    const int width = classify ? spec_.num_labels : spec_.output_size();
+    std::vector<float> results(static_cast<size_t>(max_sequences) * width);
+    std::vector<StackTask> tasks(max_sequences);
+    std::vector<const batching::SequenceTask*> sequences;
+    for (int i = 0; i < max_sequences; ++i) {
+      StackTask& task = tasks[i];
+      task.num_tokens = batching::EqualPart(num_tokens, max_sequences, i);
+      if (spec_.vocabulary_size > 0) {
+        task.token_ids.assign(task.num_tokens, 0);
+      } else {
+        task.features.assign(static_cast<size_t>(task.num_tokens) * spec_.input_size, 0.0f);
+      }
+      float* const result = results.data() + static_cast<size_t>(i) * width;
+      if (classify) {
+        task.output.pooling = spec_.pooling;
+        task.output.logits = result;
+      } else {
+        task.output.pooling = kernels::Pooling::kLast;
+        task.output.pooled = result;
+      }
+      sequences.push_back(&task);
+    }
+    return Run(sequences);
+  }
+
+  const kernels::Executable& executable_;
+  const kernels::StackSpec& spec_;
+  const kernels::WorkspaceLimits limits_;
+  const std::unique_ptr<kernels::Workspace> workspace_;
+  std::vector<int32_t> offsets_;
+  std::vector<int32_t> token_ids_;
+  const std::unique_ptr<float[]> features_;
+  std::vector<kernels::SequenceOutput> outputs_;
+  std::vector<const float*> initial_states_;
+};
+
+}  // namespace sru::server::tasks
+
+#endif  // SRU_SERVER_TASKS_STACKS_STACK_BATCH_RUNNER_H_

@@ -1,0 +1,110 @@
+// TranslateStepper: runs steps of TranslateSequences on a translator. It packs what they need into
+// buffers that it allocated once, and owns the workspace of its worker.
+//
+// A step is one run of the program, in which some sentences are encoded and hypotheses of others get a
+// token, and a second one if alignments are asked for: only theirs are computed. A step that is larger
+// than the workspace, by the hypotheses of its sentences, is run in parts. When the arena has no room for
+// one, it is run in halves, and so on: only a sentence for which there is none even alone has to wait.
+#ifndef SRU_SERVER_TASKS_TRANSLATE_TRANSLATE_STEPPER_H_
+#define SRU_SERVER_TASKS_TRANSLATE_TRANSLATE_STEPPER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/program_executable.h"
+#include "kernels/state_arena.h"
+#include "models/translator.h"
+#include "server/batching/steps/step_runner.h"
+#include "server/tasks/translate/translate_sequence.h"
+
+namespace sru::server::tasks {
+
+class TranslateStepper : public batching::StepRunner {
+ public:
+  // `executable` and `model` must outlive the stepper. `arena` is of the device that `limits` names and
+  // shared with the others of that device. limits.states is not read.
+  static absl::StatusOr<std::unique_ptr<TranslateStepper>> Create(
+      const kernels::ProgramExecutable& executable, const models::Translator& model,
+      const kernels::WorkspaceLimits& limits, std::shared_ptr<kernels::StateArena> arena);
+
+  int device() const override { return limits_.device; }
+  absl::Status WarmUp() override;
+  // The sequences are TranslateSequences.
+  absl::Status Run(std::vector<batching::StepShare>& shares) override;
+
+ private:
+  TranslateStepper(const kernels::ProgramExecutable& executable, const models::Translator& model,
+                   const kernels::WorkspaceLimits& limits, int64_t max_weights,
+                   std::shared_ptr<kernels::StateArena> arena,
+                   std::unique_ptr<kernels::ProgramWorkspace> workspace);
+
+  // Runs all of `items`, as many together as fit. Returns only what ends the step: kUnavailable.
+  absl::Status RunAll(const std::vector<TranslateItem>& items,
+                      std::vector<batching::StepShare>& shares);
+  absl::Status RunItems(const std::vector<TranslateItem>& items, size_t begin, size_t end,
+                        std::vector<batching::StepShare>& shares);
+  // Packs those of items[begin, end) whose share has not failed.
+  void Pack(const std::vector<TranslateItem>& items, size_t begin, size_t end,
+            const std::vector<batching::StepShare>& shares);
+  // Passes the results of the batch on.
+  void Commit(std::vector<batching::StepShare>& shares);
+  absl::Status RunPacked();
+  absl::Status RunWarmUpBatch(int num_tokens);
+
+  // Sequences of one axis.
+  struct Rows {
+    explicit Rows(const kernels::WorkspaceLimits& limits);
+    void Clear() { num_sequences = num_rows = 0; }
+    // Returns the first row.
+    int Add(const int32_t* tokens, int count, kernels::StateArena::Slot slot);
+
+    int num_sequences = 0;
+    int num_rows = 0;
+    std::vector<int32_t> offsets;
+    std::vector<int32_t> ids;
+    std::vector<kernels::StateArena::Slot> slots;
+  };
+
+  const kernels::ProgramExecutable& executable_;
+  const models::Translator& model_;
+  const kernels::WorkspaceLimits limits_;
+  const int64_t max_weights_;  // of a batch's alignments
+  const std::shared_ptr<kernels::StateArena> arena_;
+  const std::unique_ptr<kernels::ProgramWorkspace> workspace_;
+
+  // The step.
+  std::vector<TranslateItem> planned_;
+  std::vector<TranslateItem> items_;
+  std::vector<TranslateItem> alignments_;
+
+  // The batch.
+  struct Packed {
+    const TranslateItem* item = nullptr;
+    int row = 0;         // the first, on its axis
+    int64_t weight = 0;  // the first, of the alignment
+  };
+  std::vector<Packed> packed_;
+  Rows source_;
+  Rows target_;
+  std::vector<int32_t> targets_;  // [target row]
+  std::vector<int32_t> counts_;   // [target row]
+  bool any_log_probs_ = false;
+  bool any_candidates_ = false;
+  bool any_weights_ = false;
+  std::vector<float> log_probs_;
+  std::unique_ptr<kernels::Candidate[]> candidates_;  // [target rows][max_candidates]
+  // Made when it is asked for, for the first time: [max_weights_].
+  std::unique_ptr<float[]> weights_;
+  std::vector<kernels::AxisBatch> axes_;
+  std::vector<kernels::InputBatch> inputs_;
+  std::vector<kernels::OutputBatch> outputs_;
+};
+
+}  // namespace sru::server::tasks
+
+#endif  // SRU_SERVER_TASKS_TRANSLATE_TRANSLATE_STEPPER_H_
