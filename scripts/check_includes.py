@@ -82,7 +82,7 @@ server/lifecycle         | server/telemetry server/calls server/batching      | 
 server/transport         | server/telemetry server/base server/compat base    | absl grpc openssl prometheus
 server/calls/messages    | server/calls server/calls/bounds server/lifecycle  | absl protobuf
                          | server/telemetry server/batching/queue             |
-                         | models models/text kernels kernels/common base proto |
+                         | models models/text kernels base proto              |
 server/calls/kinds       | server/calls server/calls/bounds server/calls/messages | absl protobuf
                          | server/lifecycle server/telemetry                  |
                          | server/batching/queue                              |
@@ -97,7 +97,7 @@ server/tasks/*           | server/tasks/tasks.h server/tasks/stacks           | 
                          | server/calls server/calls/bounds server/calls/kinds |
                          | server/calls/messages server/open_inference/tensors |
                          | server/batching server/batching/queue server/batching/steps |
-                         | models models/text models/decoding                 |
+                         | models models/text models/decoding kernels/common  |
                          | kernels base proto                                 |
 server/tasks             | server/tasks/tasks.h server/tasks/stacks           |
                          | server/tasks/* server/batching models              |

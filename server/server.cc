@@ -709,7 +709,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     rest::Gateway::Options gateway = MakeGatewayOptions();
     for (size_t i = 0; i < calls::kNumMethods; ++i) {
       const calls::MethodInfo info = calls::Describe(static_cast<calls::MethodId>(i));
-      if (info.has_box) gateway.only.emplace_back(info.http_path);
+      if (info.has_box) gateway.only.push_back(calls::HttpPathOf(info));
     }
     gateway.max_calls = kPageCalls;
     gateway.max_timeout = kPageTimeout;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/message.h"
@@ -16,6 +17,11 @@
 
 namespace sru::server::calls {
 
+// Of the method's POST: "/v1/classify"; empty: none.
+inline std::string HttpPathOf(const MethodInfo& info) {
+  return info.has_route() ? absl::StrCat("/v1/", absl::AsciiStrToLower(info.name)) : "";
+}
+
 struct Method {
   std::string service;  // "sru.v1.InferenceService"
   std::string name;     // "Classify"
@@ -23,7 +29,7 @@ struct Method {
   // Default instances; null where nothing needs them.
   const google::protobuf::Message* request = nullptr;
   const google::protobuf::Message* response = nullptr;
-  std::string http_path;  // of its POST, "/v1/classify"; empty: none
+  std::string http_path;  // HttpPathOf()
   std::string summary;    // a sentence
   // Makes a call. It lives until its OnDone().
   std::function<CallHandler*(Exchange* exchange)> start;
@@ -44,7 +50,7 @@ struct Method {
     row.service = info.service;
     row.name = info.name;
     row.kind = info.kind;
-    row.http_path = info.http_path;
+    row.http_path = HttpPathOf(info);
     row.summary = info.summary;
     return row;
   }

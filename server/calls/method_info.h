@@ -42,6 +42,13 @@ enum class MethodId {
   kRepositoryModelUnload
 };
 
+// What its calls compute, and so cost.
+enum class Work : uint8_t {
+  kNone,     // nothing: they look something up, or wait for a load
+  kBatches,  // sequences, each in one batch
+  kSteps,    // sequences that take as many steps as their results have tokens
+};
+
 enum class MethodKind { kUnary, kServerStream, kBidirectional };
 
 class TaskSet {
@@ -65,124 +72,109 @@ struct MethodInfo {
   const char* service = "";
   const char* name = nullptr;  // the value of the label `method`
   MethodKind kind = MethodKind::kUnary;
-  bool has_stages = false;  // whether its calls compute and report their times
+  Work work = Work::kNone;
   // The tasks of the models that answer it, and these models in words. A call that names no model may mean one with such a task: Classify and
   // Encode are one family, as beside a classifier an encoder has to be told apart.
   TaskSet tasks = {};
   const char* needs = "";
-  const char* http_path = "";  // of its POST; empty: none
+  bool one_direction = false;  // whether its models must have one direction
+  const char* summary = "";    // of its route over HTTP, in a sentence or two; empty: it has none
   bool has_box = false;        // whether people can try it on the status page
-  const char* summary = "";    // of its route, in a sentence or two
 
+  // Whether its calls compute and report their times.
+  constexpr bool computes() const { return work != Work::kNone; }
   // Whether its calls stay open, and wait for many batches.
   constexpr bool is_stream() const { return kind != MethodKind::kUnary; }
+  constexpr bool has_route() const { return *summary != 0; }
+
+  constexpr MethodInfo Route(const char* route_summary) const {
+    MethodInfo info = *this;
+    info.summary = route_summary;
+    return info;
+  }
+  constexpr MethodInfo Box() const {
+    MethodInfo info = *this;
+    info.has_box = true;
+    return info;
+  }
 };
 
 // The compiler warns when one is missing.
 constexpr MethodInfo Describe(MethodId method) {
   using models::Task;
+  constexpr const char* kSru = kInferenceService;
+  constexpr const char* kOpen = kOpenInferenceService;
+  constexpr MethodKind kUnary = MethodKind::kUnary;
   constexpr TaskSet kStackTasks = {Task::kClassifier, Task::kEncoder};
+  constexpr TaskSet kLanguageModels = {Task::kLanguageModel};
   switch (method) {
     case MethodId::kClassify:
-      return {kInferenceService,
-              "Classify",
-              MethodKind::kUnary,
-              true,
-              kStackTasks,
-              "a classifier",
-              "/v1/classify",
-              true,
-              "Labels with probabilities for each sequence."};
+      return MethodInfo{kSru, "Classify", kUnary, Work::kBatches, kStackTasks, "a classifier"}
+          .Route("Labels with probabilities for each sequence.")
+          .Box();
     case MethodId::kEncode:
-      return {kInferenceService,
-              "Encode",
-              MethodKind::kUnary,
-              true,
-              kStackTasks,
-              "an encoder or a classifier",
-              "/v1/encode",
-              false,
-              "A pooled vector, or one vector per token, for each sequence."};
+      return MethodInfo{kSru,           "Encode",    kUnary,
+                        Work::kBatches, kStackTasks, "an encoder or a classifier"}
+          .Route("A pooled vector, or one vector per token, for each sequence.");
     case MethodId::kScore:
-      return {kInferenceService,
-              "Score",
-              MethodKind::kUnary,
-              true,
-              {Task::kLanguageModel},
-              "a language_model",
-              "/v1/score",
-              false,
-              "How probable each sequence is, token by token."};
+      return MethodInfo{kSru, "Score", kUnary, Work::kBatches, kLanguageModels, "a language_model"}
+          .Route("How probable each sequence is, token by token.");
     case MethodId::kGenerate:
-      return {kInferenceService,
-              "Generate",
-              MethodKind::kServerStream,
-              true,
-              {Task::kLanguageModel},
-              "a language_model",
-              "/v1/generate",
-              true,
+      return MethodInfo{kSru,         "Generate",      MethodKind::kServerStream,
+                        Work::kSteps, kLanguageModels, "a language_model"}
+          .Route(
               "Goes on from a prompt, as server-sent events of one GenerateResponse each. An event "
-              "with an error ends a text that failed after its beginning."};
+              "with an error ends a text that failed after its beginning.")
+          .Box();
     case MethodId::kEncodeStream:
-      return {kInferenceService,
+      return {kSru,
               "EncodeStream",
               MethodKind::kBidirectional,
-              true,
+              Work::kBatches,
               kStackTasks,
-              "a unidirectional encoder or classifier"};
+              "a unidirectional encoder or classifier",
+              /*one_direction=*/true};
     case MethodId::kAnswer:
-      return {kInferenceService,
-              "Answer",
-              MethodKind::kUnary,
-              true,
-              {Task::kReader},
-              "a reader",
-              "/v1/answer",
-              true,
-              "The spans of passages that answer questions."};
+      return MethodInfo{kSru, "Answer", kUnary, Work::kBatches, {Task::kReader}, "a reader"}
+          .Route("The spans of passages that answer questions.")
+          .Box();
     case MethodId::kTranslate:
-      return {kInferenceService,
-              "Translate",
-              MethodKind::kUnary,
-              true,
-              {Task::kTranslator},
-              "a translator",
-              "/v1/translate",
-              true,
-              "The most probable translations of each sequence."};
+      return MethodInfo{kSru,         "Translate",         kUnary,
+                        Work::kSteps, {Task::kTranslator}, "a translator"}
+          .Route("The most probable translations of each sequence.")
+          .Box();
     case MethodId::kListModels:
-      return {kInferenceService, "ListModels"};
+      return {kSru, "ListModels"};
     case MethodId::kGetModel:
-      return {kInferenceService, "GetModel"};
+      return {kSru, "GetModel"};
     case MethodId::kLoadModel:
       return {kAdminService, "LoadModel"};
     case MethodId::kUnloadModel:
       return {kAdminService, "UnloadModel"};
     case MethodId::kModelInfer:  // its models have names
-      return {kOpenInferenceService, "ModelInfer", MethodKind::kUnary, true};
+      return {kOpen, "ModelInfer", kUnary, Work::kBatches};
     case MethodId::kModelStreamInfer:
-      return {kOpenInferenceService, "ModelStreamInfer", MethodKind::kBidirectional};
+      return {kOpen, "ModelStreamInfer", MethodKind::kBidirectional};
     case MethodId::kServerLive:
-      return {kOpenInferenceService, "ServerLive"};
+      return {kOpen, "ServerLive"};
     case MethodId::kServerReady:
-      return {kOpenInferenceService, "ServerReady"};
+      return {kOpen, "ServerReady"};
     case MethodId::kModelReady:
-      return {kOpenInferenceService, "ModelReady"};
+      return {kOpen, "ModelReady"};
     case MethodId::kServerMetadata:
-      return {kOpenInferenceService, "ServerMetadata"};
+      return {kOpen, "ServerMetadata"};
     case MethodId::kModelMetadata:
-      return {kOpenInferenceService, "ModelMetadata"};
+      return {kOpen, "ModelMetadata"};
     case MethodId::kModelConfig:
-      return {kOpenInferenceService, "ModelConfig"};
+      return {kOpen, "ModelConfig"};
     case MethodId::kModelStatistics:
-      return {kOpenInferenceService, "ModelStatistics"};
+      return {kOpen, "ModelStatistics"};
     case MethodId::kRepositoryIndex:
-      return {kOpenInferenceService, "RepositoryIndex"};
+      return {kOpen, "RepositoryIndex"};
     case MethodId::kRepositoryModelLoad:
-      return {kOpenInferenceService, "RepositoryModelLoad"};
+      return {kOpen, "RepositoryModelLoad"};
     case MethodId::kRepositoryModelUnload:
-      return {kOpenInferenceService, "RepositoryModelUnload"};
+      return {kOpen, "RepositoryModelUnload"};
   }
   return {};
 }

@@ -23,10 +23,9 @@ absl::StatusOr<std::shared_ptr<lifecycle::ServedModel>> FindModel(
   if (name.empty()) {
     return InvalidArgument(prefix, "name: empty, expected the name of a model");
   }
-  const absl::StatusOr<int64_t> number =
-      ParseModelVersion(absl::StrCat(prefix, "version"), version);
-  if (!number.ok()) return number.status();
-  return registry.Find(std::string(name), *number);
+  SRU_ASSIGN_OR_RETURN(const int64_t number,
+                       ParseModelVersion(absl::StrCat(prefix, "version"), version));
+  return registry.Find(std::string(name), number);
 }
 
 }  // namespace sru::server::open_inference

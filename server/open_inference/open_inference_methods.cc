@@ -40,16 +40,15 @@ std::vector<int64_t> VersionsOf(const lifecycle::ModelRegistry& registry, const 
 absl::Status WriteStatistics(const lifecycle::ModelRegistry& registry,
                              const inference::ModelStatisticsRequest& request,
                              inference::ModelStatisticsResponse* response) {
-  const absl::StatusOr<int64_t> version = ParseModelVersion("version", request.version());
-  if (!version.ok()) return version.status();
+  SRU_ASSIGN_OR_RETURN(const int64_t version, ParseModelVersion("version", request.version()));
   for (const auto& served : registry.List()) {
     if (!request.name().empty() && served->name != request.name()) continue;
-    if (*version != 0 && served->version != *version) continue;
+    if (version != 0 && served->version != version) continue;
     WriteModelStatistics(*served, response->add_model_stats());
   }
   if (request.name().empty() || response->model_stats_size() > 0) return absl::OkStatus();
   // Its error says what is loaded.
-  return registry.Find(request.name(), *version).status();
+  return registry.Find(request.name(), version).status();
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
 #include "server/rest/error_response.h"
-#include "sru/v1/inference.pb.h"
 
 namespace sru::server::rest {
 namespace {
@@ -70,17 +69,6 @@ json MessageSchema(const Descriptor& message) {
   }
   return {
       {"type", "object"}, {"properties", std::move(properties)}, {"additionalProperties", false}};
-}
-
-// The message and those that it has, by name.
-void AddSchemas(const Descriptor& message, json* schemas) {
-  if (schemas->contains(NameOf(message))) return;
-  (*schemas)[NameOf(message)] = MessageSchema(message);
-  for (int i = 0; i < message.field_count(); ++i) {
-    const FieldDescriptor& field = *message.field(i);
-    if (field.type() == FieldDescriptor::TYPE_MESSAGE && !field.is_map())
-      AddSchemas(*field.message_type(), schemas);
-  }
 }
 
 json HeaderParameter(const char* name, const char* description, json schema) {
@@ -208,6 +196,16 @@ json MessageOperation(const std::string& summary, const Descriptor* request,
   return operation;
 }
 
+void AddSchemas(const Descriptor& message, json* schemas) {
+  if (schemas->contains(NameOf(message))) return;
+  (*schemas)[NameOf(message)] = MessageSchema(message);
+  for (int i = 0; i < message.field_count(); ++i) {
+    const FieldDescriptor& field = *message.field(i);
+    if (field.type() == FieldDescriptor::TYPE_MESSAGE && !field.is_map())
+      AddSchemas(*field.message_type(), schemas);
+  }
+}
+
 json EventsOperation(const std::string& summary, const Descriptor& request,
                      const Descriptor& response) {
   json content = {{"text/event-stream", {{"schema", SchemaReference(NameOf(response))}}}};
@@ -247,16 +245,6 @@ std::string OpenApiText(const std::vector<RouteGroup>& groups) {
   json paths = json::object();
   json schemas = json::object();
   std::set<ErrorForm> forms;
-  for (const Descriptor* message :
-       {v1::ClassifyRequest::descriptor(), v1::ClassifyResponse::descriptor(),
-        v1::EncodeRequest::descriptor(), v1::EncodeResponse::descriptor(),
-        v1::ScoreRequest::descriptor(), v1::ScoreResponse::descriptor(),
-        v1::GenerateRequest::descriptor(), v1::GenerateResponse::descriptor(),
-        v1::AnswerRequest::descriptor(), v1::AnswerResponse::descriptor(),
-        v1::TranslateRequest::descriptor(), v1::TranslateResponse::descriptor(),
-        v1::ListModelsResponse::descriptor(), v1::GetModelResponse::descriptor()}) {
-    AddSchemas(*message, &schemas);
-  }
   for (const RouteGroup& group : groups) {
     if (group.schemas != nullptr) schemas.update(group.schemas());
     for (const Route& route : group.routes) {

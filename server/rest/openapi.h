@@ -26,6 +26,8 @@ nlohmann::json EventsOperation(const std::string& summary,
 nlohmann::json ModelsOperation(const std::string& summary,
                                const google::protobuf::Descriptor& response, bool is_list);
 
+// Adds the schemas of a message and of those that it has, by name.
+void AddSchemas(const google::protobuf::Descriptor& message, nlohmann::json* schemas);
 // {"$ref": "#/components/schemas/NAME"}
 nlohmann::json SchemaReference(const std::string& name);
 // A Response Object with JSON of this schema.

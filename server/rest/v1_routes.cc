@@ -271,6 +271,17 @@ RouteGroup V1Routes(const calls::MethodTable& methods) {
     const bool streams = method.kind == calls::MethodKind::kServerStream;
     group.routes.push_back(streams ? StreamRoute(method) : UnaryRoute(method));
   }
+  group.schemas = [&methods] {
+    nlohmann::json schemas = nlohmann::json::object();
+    for (const calls::Method& method : methods.rows()) {
+      if (method.http_path.empty()) continue;
+      AddSchemas(*method.request->GetDescriptor(), &schemas);
+      AddSchemas(*method.response->GetDescriptor(), &schemas);
+    }
+    AddSchemas(*v1::ListModelsResponse::descriptor(), &schemas);
+    AddSchemas(*v1::GetModelResponse::descriptor(), &schemas);
+    return schemas;
+  };
   group.routes.push_back(ModelsRoute(created));
   group.routes.push_back(ModelRoute(created));
   return group;

@@ -467,8 +467,8 @@ ModelMetrics::CallSums ModelMetrics::sums() const {
 void ModelMetrics::OnCall(calls::MethodId method, absl::StatusCode code, const CallTimes& times,
                           int64_t sequences) {
   requests_.Count(method, code);
-  if (calls::Describe(method).has_stages) Sum(code, times, sequences);
-  if (code != absl::StatusCode::kOk || !calls::Describe(method).has_stages) return;
+  if (calls::Describe(method).computes()) Sum(code, times, sequences);
+  if (code != absl::StatusCode::kOk || !calls::Describe(method).computes()) return;
   request_duration_.Observe(method, times.total);
   tokenize_duration_.Observe(times.tokenize);
   if (!calls::Describe(method).is_stream()) queue_duration_.Observe(times.queue);
@@ -539,10 +539,11 @@ std::shared_ptr<ModelMetrics> Metrics::ForModel(
   }
   for (size_t i = 0; i < calls::kNumMethods; ++i) {
     const auto method = static_cast<calls::MethodId>(i);
-    if (!calls::Describe(method).has_stages || (answers && !answers(method))) continue;
+    const calls::MethodInfo info = calls::Describe(method);
+    if (!info.computes() || (answers && !answers(method))) continue;
     shared.metrics->request_duration_.Make(method);
-    if (method == calls::MethodId::kGenerate) shared.metrics->generate();
-    if (method == calls::MethodId::kGenerate || method == calls::MethodId::kTranslate) {
+    if (info.work == calls::Work::kSteps) {
+      if (info.is_stream()) shared.metrics->generate();
       shared.metrics->decode_sequences();
     }
   }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/status.h"
 #include "server/calls/kinds/end_call.h"
 
 namespace sru::server::calls {
@@ -33,10 +34,9 @@ absl::Status Call::Open() {
 }
 
 absl::Status Call::FindModel(const std::string& name, int64_t version) {
-  absl::StatusOr<std::shared_ptr<lifecycle::ServedModel>> served =
-      context_.registry->Find(name, version, Describe(method_).tasks);
-  if (!served.ok()) return served.status();
-  SetModel(*std::move(served));
+  SRU_ASSIGN_OR_RETURN(std::shared_ptr<lifecycle::ServedModel> served,
+                       context_.registry->Find(name, version, Describe(method_).tasks));
+  SetModel(std::move(served));
   return absl::OkStatus();
 }
 

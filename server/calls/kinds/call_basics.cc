@@ -30,8 +30,8 @@ absl::Status WrongTask(const models::Model& model, MethodId method) {
 }
 
 bool Answers(const models::Model& model, MethodId method) {
-  if (method == MethodId::kEncodeStream && !model.is_unidirectional()) return false;
-  return Describe(method).tasks.has(model.task());
+  const MethodInfo info = Describe(method);
+  return info.tasks.has(model.task()) && (!info.one_direction || model.is_unidirectional());
 }
 
 absl::Status CheckTask(const models::Model& model, MethodId method) {

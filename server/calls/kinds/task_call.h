@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -194,18 +195,15 @@ class TaskCall : public Call {
     if (served_ == nullptr) {
       SRU_RETURN_UNLESS_OK(FindModel(request_->model(), request_->version()));
     }
-    absl::Status good = form_ == nullptr ? CheckTask(model(), method_) : absl::OkStatus();
-    if (good.ok()) good = ParseParameters(*request_);
-    if (!good.ok()) return good;
-    absl::StatusOr<batching::Priority> priority = ParsePriority(request_->priority());
-    if (!priority.ok()) return priority.status();
-    absl::StatusOr<ParsedSequences> parsed = ParseInput(*request_, &tasks_);
-    if (!parsed.ok()) return parsed.status();
+    if (form_ == nullptr) SRU_RETURN_UNLESS_OK(CheckTask(model(), method_));
+    SRU_RETURN_UNLESS_OK(ParseParameters(*request_));
+    SRU_ASSIGN_OR_RETURN(batching::Priority priority, ParsePriority(request_->priority()));
+    SRU_ASSIGN_OR_RETURN(ParsedSequences parsed, ParseInput(*request_, &tasks_));
     if (large && !context_.access_log->content() && !NeedsRequest()) FreeMessages();
-    served_->metrics->OnWords(parsed->words.words, parsed->words.unknown);
-    SRU_RETURN_UNLESS_OK(MakeOutputs(*priority, parsed->counts));
+    served_->metrics->OnWords(parsed.words.words, parsed.words.unknown);
+    SRU_RETURN_UNLESS_OK(MakeOutputs(priority, parsed.counts));
     times_->tokenize = context_.clock->Now() - arrival_;
-    return SubmitWork(*priority);
+    return SubmitWork(priority);
   }
 
   // Allocates the results of the tasks and points the tasks at them. If they are large, asks the
@@ -306,15 +304,12 @@ class TaskCall : public Call {
   batching::RequestHandle handle_;
 };
 
-// Whether the caller lets sequences be cut, if the request has a field for it.
+// Whether a request has a field that lets sequences be cut.
+template <typename Request, typename = void>
+struct HasTruncate : std::false_type {};
 template <typename Request>
-auto MayTruncate(const Request& request, int /*preferred*/) -> decltype(request.truncate()) {
-  return request.truncate();
-}
-template <typename Request>
-bool MayTruncate(const Request& /*request*/, long /*otherwise*/) {
-  return false;
-}
+struct HasTruncate<Request, std::void_t<decltype(std::declval<Request>().truncate())>>
+    : std::true_type {};
 
 // A call whose request has `sequences`.
 template <typename Request, typename Response, typename Task>
@@ -336,9 +331,11 @@ class SequenceCall : public TaskCall<Request, Response, Task> {
                                              std::vector<Task>* tasks) final {
     ModelInput input = InputOf(this->model());
     input.may_be_empty = request.skip_empty();
-    absl::StatusOr<ParsedSequences> parsed =
-        ParseSequences(request.sequences(), MayTruncate(request, 0), input, this->limits(), tasks);
-    if (!parsed.ok()) return parsed;
+    bool truncate = false;
+    if constexpr (HasTruncate<Request>::value) truncate = request.truncate();
+    SRU_ASSIGN_OR_RETURN(
+        ParsedSequences parsed,
+        ParseSequences(request.sequences(), truncate, input, this->limits(), tasks));
     SRU_RETURN_UNLESS_OK(ParseSequenceParameters(request, tasks));
     return parsed;
   }

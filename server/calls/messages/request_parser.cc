@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,7 +12,6 @@
 #include "server/calls/bounds/request_outline.h"
 #include "server/calls/bounds/wire_check.h"
 #include "server/calls/message_cord.h"
-#include "server/calls/messages/wire_pooling.h"
 
 namespace sru::server::calls {
 namespace {
@@ -95,12 +93,11 @@ class SequenceParser {
     if (ids->empty() && !input_.may_be_empty) {
       return Error(".text", "no tokens are left after preprocessing, expected at least one word");
     }
-    absl::StatusOr<int> length =
-        CheckLength(".text", static_cast<int64_t>(ids->size()), "at least ", counts);
-    if (!length.ok()) return length.status();
-    ids->resize(*length);
+    SRU_ASSIGN_OR_RETURN(
+        int length, CheckLength(".text", static_cast<int64_t>(ids->size()), "at least ", counts));
+    ids->resize(length);
     task->token_ids = *std::move(ids);
-    task->num_tokens = *length;
+    task->num_tokens = length;
     CountUnknown(*task, counts);
     return absl::OkStatus();
   }
@@ -110,10 +107,10 @@ class SequenceParser {
     if (tokens.values_size() == 0 && !input_.may_be_empty) {
       return Error(".tokens.values", "empty, expected at least one");
     }
-    absl::StatusOr<int> length = CheckLength(".tokens.values", tokens.values_size(), "", counts);
-    if (!length.ok()) return length.status();
-    task->token_ids.reserve(*length);
-    for (int i = 0; i < *length; ++i) {
+    SRU_ASSIGN_OR_RETURN(int length,
+                         CheckLength(".tokens.values", tokens.values_size(), "", counts));
+    task->token_ids.reserve(length);
+    for (int i = 0; i < length; ++i) {
       const int32_t id = input_.tokenizer->Lookup(tokens.values(i));
       if (id == models::Tokenizer::kNotFound) {
         return Error(absl::StrCat(".tokens.values[", i, "]"),
@@ -121,7 +118,7 @@ class SequenceParser {
       }
       task->token_ids.push_back(id);
     }
-    task->num_tokens = *length;
+    task->num_tokens = length;
     CountUnknown(*task, counts);
     return absl::OkStatus();
   }
@@ -140,10 +137,10 @@ class SequenceParser {
                      " is out of range, expected 0 to ", input_.vocabulary_size - 1);
       }
     }
-    absl::StatusOr<int> length = CheckLength(".token_ids.values", ids.values_size(), "", counts);
-    if (!length.ok()) return length.status();
-    task->token_ids.assign(ids.values().begin(), ids.values().begin() + *length);
-    task->num_tokens = *length;
+    SRU_ASSIGN_OR_RETURN(int length,
+                         CheckLength(".token_ids.values", ids.values_size(), "", counts));
+    task->token_ids.assign(ids.values().begin(), ids.values().begin() + length);
+    task->num_tokens = length;
     return absl::OkStatus();
   }
 
@@ -165,10 +162,10 @@ class SequenceParser {
       return Error(".features.data", data.size(), " bytes, expected a multiple of ", frame_bytes,
                    " (feature_size ", input_.input_size, " x 4 bytes)");
     }
-    absl::StatusOr<int> length =
-        CheckLength(".features.data", static_cast<int64_t>(data.size() / frame_bytes), "", counts);
-    if (!length.ok()) return length.status();
-    task->features.resize(static_cast<size_t>(*length) * input_.input_size);
+    SRU_ASSIGN_OR_RETURN(
+        int length,
+        CheckLength(".features.data", static_cast<int64_t>(data.size() / frame_bytes), "", counts));
+    task->features.resize(static_cast<size_t>(length) * input_.input_size);
     const size_t bytes = task->features.size() * sizeof(float);  // less than all if they are cut
     if (bytes > 0) std::memcpy(task->features.data(), data.data(), bytes);
     for (size_t i = 0; i < task->features.size(); ++i) {
@@ -178,7 +175,7 @@ class SequenceParser {
                      ", expected a finite number");
       }
     }
-    task->num_tokens = *length;
+    task->num_tokens = length;
     return absl::OkStatus();
   }
 
@@ -276,45 +273,10 @@ absl::StatusOr<batching::Priority> ParsePriority(v1::Priority priority) {
   }
 }
 
-absl::StatusOr<kernels::Pooling> ParsePooling(v1::Pooling pooling, kernels::Pooling model_pooling) {
-  if (pooling == v1::POOLING_DEFAULT) return model_pooling;
-  if (const std::optional<kernels::Pooling> known = FromProto(pooling); known.has_value()) {
-    return *known;
-  }
-  return InvalidArgument(
-      "pooling: ", static_cast<int>(pooling), " is unknown, expected 0 (POOLING_DEFAULT) to ",
-      static_cast<int>(v1::Pooling_MAX), " (", v1::Pooling_Name(v1::Pooling_MAX), ")");
-}
-
-absl::StatusOr<v1::OutputFormat> ParseOutputFormat(v1::OutputFormat format) {
-  static_assert(v1::OutputFormat_MAX == v1::OUTPUT_FORMAT_RAW_BFLOAT16, "a case for each format");
-  switch (format) {
-    case v1::OUTPUT_FORMAT_UNSPECIFIED:
-      return v1::OUTPUT_FORMAT_FLOATS;
-    case v1::OUTPUT_FORMAT_FLOATS:
-    case v1::OUTPUT_FORMAT_RAW_FLOAT32:
-    case v1::OUTPUT_FORMAT_RAW_FLOAT16:
-    case v1::OUTPUT_FORMAT_RAW_BFLOAT16:
-      return format;
-    default:
-      return InvalidArgument(
-          "output_format: ", static_cast<int>(format),
-          " is unknown, expected 0 or 1 (OUTPUT_FORMAT_FLOATS) to 4 (OUTPUT_FORMAT_RAW_BFLOAT16)");
-  }
-}
-
 absl::StatusOr<int> ParseTopCandidates(int32_t top_candidates, int max_candidates) {
   if (top_candidates >= 0 && top_candidates <= max_candidates) return top_candidates;
   return InvalidArgument("top_candidates: ", top_candidates, " is out of range, expected 0 to ",
                          max_candidates);
-}
-
-absl::StatusOr<int> ParseTopK(int32_t top_k, int num_labels) {
-  if (top_k < 0) {
-    return InvalidArgument("top_k: ", top_k,
-                           " is negative, expected 0 for all labels or how many to return");
-  }
-  return top_k == 0 ? num_labels : std::min<int>(top_k, num_labels);
 }
 
 }  // namespace sru::server::calls

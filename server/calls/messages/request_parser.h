@@ -15,7 +15,6 @@
 #include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/repeated_ptr_field.h"
-#include "kernels/stack_spec.h"
 #include "models/model.h"
 #include "models/text/tokenizer.h"
 #include "server/calls/bounds/request_limits.h"
@@ -96,17 +95,8 @@ void AddWords(v1::Sequence::InputCase form, const TokenCounts& counts, WordCount
 
 absl::StatusOr<batching::Priority> ParsePriority(v1::Priority priority);
 
-// POOLING_DEFAULT gives `model_pooling`.
-absl::StatusOr<kernels::Pooling> ParsePooling(v1::Pooling pooling, kernels::Pooling model_pooling);
-
-// OUTPUT_FORMAT_UNSPECIFIED gives OUTPUT_FORMAT_FLOATS.
-absl::StatusOr<v1::OutputFormat> ParseOutputFormat(v1::OutputFormat format);
-
 // How many candidates to return: 0 to `max_candidates`.
 absl::StatusOr<int> ParseTopCandidates(int32_t top_candidates, int max_candidates);
-
-// How many labels to return: min(top_k, num_labels), all of them for 0.
-absl::StatusOr<int> ParseTopK(int32_t top_k, int num_labels);
 
 }  // namespace sru::server::calls
 

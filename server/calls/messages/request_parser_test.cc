@@ -336,42 +336,5 @@ TEST(ParseParametersTest, Priority) {
   }
 }
 
-TEST(ParseParametersTest, Pooling) {
-  EXPECT_EQ(*ParsePooling(v1::POOLING_DEFAULT, kernels::Pooling::kMax), kernels::Pooling::kMax);
-  EXPECT_EQ(*ParsePooling(v1::POOLING_DEFAULT, kernels::Pooling::kNone), kernels::Pooling::kNone);
-  EXPECT_EQ(*ParsePooling(v1::POOLING_NONE, kernels::Pooling::kMax), kernels::Pooling::kNone);
-  EXPECT_EQ(*ParsePooling(v1::POOLING_FIRST, kernels::Pooling::kMax), kernels::Pooling::kFirst);
-  EXPECT_EQ(*ParsePooling(v1::POOLING_LAST, kernels::Pooling::kMax), kernels::Pooling::kLast);
-  EXPECT_EQ(*ParsePooling(v1::POOLING_MAX, kernels::Pooling::kNone), kernels::Pooling::kMax);
-  EXPECT_EQ(*ParsePooling(v1::POOLING_MEAN, kernels::Pooling::kMax), kernels::Pooling::kMean);
-  for (const kernels::Pooling pooling : kernels::kAllPoolings) {
-    EXPECT_EQ(*ParsePooling(ToProto(pooling), kernels::Pooling::kMax), pooling);
-  }
-  for (const int unknown : {v1::Pooling_MAX + 1, -1}) {
-    const absl::Status status =
-        ParsePooling(static_cast<v1::Pooling>(unknown), kernels::Pooling::kMax).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()),
-                StartsWith("pooling: " + std::to_string(unknown) + " is unknown"));
-  }
-}
-
-TEST(ParseParametersTest, OutputFormat) {
-  EXPECT_EQ(*ParseOutputFormat(v1::OUTPUT_FORMAT_UNSPECIFIED), v1::OUTPUT_FORMAT_FLOATS);
-  EXPECT_EQ(*ParseOutputFormat(v1::OUTPUT_FORMAT_RAW_FLOAT16), v1::OUTPUT_FORMAT_RAW_FLOAT16);
-  const absl::Status status = ParseOutputFormat(static_cast<v1::OutputFormat>(9)).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), StartsWith("output_format: 9 is unknown"));
-}
-
-TEST(ParseParametersTest, TopK) {
-  EXPECT_EQ(*ParseTopK(0, 6), 6);
-  EXPECT_EQ(*ParseTopK(2, 6), 2);
-  EXPECT_EQ(*ParseTopK(7, 6), 6);
-  const absl::Status status = ParseTopK(-1, 6).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), StartsWith("top_k: -1 is negative"));
-}
-
 }  // namespace
 }  // namespace sru::server::calls

@@ -19,23 +19,6 @@
 
 namespace sru::server::calls {
 
-// The `top_k` best labels in descending order of logit, equal ones in the order of their indices.
-// `logits` and `probabilities` have labels.size() values; top_k <= labels.size().
-void WriteLabels(const std::vector<std::string>& labels, const float* logits,
-                 const float* probabilities, int top_k, v1::Classification* classification);
-
-// IEEE 754 half precision, rounded to nearest, ties to even. Infinities and the sign are kept, a NaN
-// stays one. A value that is too large becomes infinity. (bfloat16: kernels/common/bfloat16.h)
-uint16_t FloatToHalf(float value);
-
-// Scales `vector` to Euclidean length 1; a zero vector stays zero. Sums in double precision.
-void Normalize(float* vector, int width);
-
-// Writes `rows` vectors of `width` values as the values or data of `encoding`, in a format that
-// ParseOutputFormat() gave. Does not set the shape.
-void WriteValues(const float* values, int64_t rows, int width, v1::OutputFormat format,
-                 v1::Encoding* encoding);
-
 // The best `count` of `found`, with what a user reads for them.
 void WriteCandidates(const kernels::Candidate* found, size_t count,
                      const models::Tokenizer& tokenizer, v1::Candidates* candidates);

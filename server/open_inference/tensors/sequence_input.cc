@@ -87,12 +87,11 @@ absl::StatusOr<std::vector<int64_t>> ReadLengths(const InferRequest& request,
     return Wrong(kLengths, "shape ", ShapeText(tensor), ", expected [", batch, "] as ",
                  NameOf(input), " has ", ShapeText(values));
   }
-  absl::StatusOr<std::vector<int64_t>> lengths =
-      ReadIntegers(ValuesOf(request, input.lengths, kLengths));
-  if (!lengths.ok()) return lengths;
+  SRU_ASSIGN_OR_RETURN(std::vector<int64_t> lengths,
+                       ReadIntegers(ValuesOf(request, input.lengths, kLengths)));
   for (int64_t i = 0; i < batch; ++i) {
-    if ((*lengths)[i] < 0 || (*lengths)[i] > length) {
-      return Wrong(kLengths, (*lengths)[i], " at [", i, "] is out of range, expected 0 to ", length,
+    if (lengths[i] < 0 || lengths[i] > length) {
+      return Wrong(kLengths, lengths[i], " at [", i, "] is out of range, expected 0 to ", length,
                    " as ", NameOf(input), " has ", ShapeText(values));
     }
   }
@@ -101,28 +100,26 @@ absl::StatusOr<std::vector<int64_t>> ReadLengths(const InferRequest& request,
 
 absl::Status ReadText(const InferRequest& request, const SequenceInput& input,
                       Sequences* sequences) {
-  const auto texts = ReadTexts(ValuesOf(request, input.values, NameOf(input)));
-  if (!texts.ok()) return texts.status();
-  sequences->Reserve(static_cast<int>(texts->size()));
-  for (const absl::string_view text : *texts) sequences->Add()->set_text(text.data(), text.size());
+  SRU_ASSIGN_OR_RETURN(const auto texts, ReadTexts(ValuesOf(request, input.values, NameOf(input))));
+  sequences->Reserve(static_cast<int>(texts.size()));
+  for (const absl::string_view text : texts) sequences->Add()->set_text(text.data(), text.size());
   return absl::OkStatus();
 }
 
 absl::Status ReadTokenIds(const InferRequest& request, const SequenceInput& input,
                           const calls::ModelInput& takes, Sequences* sequences) {
-  const auto lengths = ReadLengths(request, input);
-  if (!lengths.ok()) return lengths.status();
-  const auto ids = ReadIntegers(ValuesOf(request, input.values, NameOf(input)));
-  if (!ids.ok()) return ids.status();
+  SRU_ASSIGN_OR_RETURN(const auto lengths, ReadLengths(request, input));
+  SRU_ASSIGN_OR_RETURN(const auto ids,
+                       ReadIntegers(ValuesOf(request, input.values, NameOf(input))));
   const int64_t row = request.inputs[input.values].shape[1];
   const int64_t vocabulary = takes.vocabulary_size;
-  sequences->Reserve(static_cast<int>(lengths->size()));
-  for (size_t i = 0; i < lengths->size(); ++i) {
+  sequences->Reserve(static_cast<int>(lengths.size()));
+  for (size_t i = 0; i < lengths.size(); ++i) {
     auto* const values = sequences->Add()->mutable_token_ids()->mutable_values();
-    const int64_t length = (*lengths)[i];
+    const int64_t length = lengths[i];
     values->Reserve(static_cast<int>(length));
     for (int64_t t = 0; t < length; ++t) {
-      const int64_t id = (*ids)[i * row + t];
+      const int64_t id = ids[i * row + t];
       if (id < 0 || id >= vocabulary) {
         return Wrong("token_ids", id, " at [", i, ", ", t, "] is out of range, expected 0 to ",
                      vocabulary - 1);
@@ -135,20 +132,19 @@ absl::Status ReadTokenIds(const InferRequest& request, const SequenceInput& inpu
 
 absl::Status ReadFeatures(const InferRequest& request, const SequenceInput& input,
                           const calls::ModelInput& takes, Sequences* sequences) {
-  const auto lengths = ReadLengths(request, input);
-  if (!lengths.ok()) return lengths.status();
+  SRU_ASSIGN_OR_RETURN(const auto lengths, ReadLengths(request, input));
   std::string storage;
-  const auto floats = ReadFloats(ValuesOf(request, input.values, NameOf(input)), &storage);
-  if (!floats.ok()) return floats.status();
+  SRU_ASSIGN_OR_RETURN(const auto floats,
+                       ReadFloats(ValuesOf(request, input.values, NameOf(input)), &storage));
   const int input_size = takes.input_size;
   const size_t frame = input_size * sizeof(float);
   const size_t row = request.inputs[input.values].shape[1] * frame;
-  sequences->Reserve(static_cast<int>(lengths->size()));
-  for (size_t i = 0; i < lengths->size(); ++i) {
+  sequences->Reserve(static_cast<int>(lengths.size()));
+  for (size_t i = 0; i < lengths.size(); ++i) {
     v1::Features* const features = sequences->Add()->mutable_features();
     features->set_feature_size(input_size);
-    if ((*lengths)[i] == 0) continue;
-    features->set_data(floats->data() + i * row, (*lengths)[i] * frame);
+    if (lengths[i] == 0) continue;
+    features->set_data(floats.data() + i * row, lengths[i] * frame);
   }
   return absl::OkStatus();
 }
@@ -248,8 +244,7 @@ absl::Status FindSequenceInput(const InferRequest& request, absl::string_view mo
 absl::Status OutlineSequences(const InferRequest& request, const SequenceInput& input,
                               const calls::RequestLimits& limits, calls::RequestOutline* outline) {
   const TensorValues values = ValuesOf(request, input.values, NameOf(input));
-  const absl::StatusOr<int64_t> count = NumElements(values);
-  if (!count.ok()) return count.status();
+  SRU_ASSIGN_OR_RETURN(const int64_t count, NumElements(values));
   const int64_t batch = request.inputs[input.values].shape[0];
   if (batch == 0) {
     return Wrong(values.name, "shape ", ShapeText(*values.input),
@@ -263,7 +258,7 @@ absl::Status OutlineSequences(const InferRequest& request, const SequenceInput& 
   // What the values can be at most: the shape may promise more than there is.
   const auto bytes =
       static_cast<int64_t>(values.is_raw ? values.raw.size() : values.input->contents.size());
-  const int64_t most = std::min(*count, bytes);
+  const int64_t most = std::min(count, bytes);
   if (input.form != SequenceForm::kTokenIds) return absl::OkStatus();
   // Without lengths all of them are ids. With lengths some may be padding, which takes as much memory
   // while it is read, but is not counted as tokens.

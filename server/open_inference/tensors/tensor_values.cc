@@ -202,9 +202,8 @@ absl::StatusOr<int64_t> NumElements(const TensorValues& values) {
 
 absl::StatusOr<std::vector<absl::string_view>> ReadStrings(const TensorValues& values) {
   SRU_RETURN_UNLESS_OK(CheckDatatype(values, "BYTES"));
-  const absl::StatusOr<int64_t> count = NumElements(values);
-  if (!count.ok()) return count.status();
-  return values.is_raw ? ReadRawStrings(values, *count) : ReadTypedStrings(values, *count);
+  SRU_ASSIGN_OR_RETURN(const int64_t count, NumElements(values));
+  return values.is_raw ? ReadRawStrings(values, count) : ReadTypedStrings(values, count);
 }
 
 absl::StatusOr<std::vector<absl::string_view>> ReadTexts(const TensorValues& values) {
@@ -223,30 +222,28 @@ absl::StatusOr<std::vector<int64_t>> ReadIntegers(const TensorValues& values) {
   if (!is_long && values.input->datatype != "INT32") {
     return Wrong(values, "datatype ", Quoted(values.input->datatype), ", expected INT64 or INT32");
   }
-  const absl::StatusOr<int64_t> count = NumElements(values);
-  if (!count.ok()) return count.status();
+  SRU_ASSIGN_OR_RETURN(const int64_t count, NumElements(values));
   if (values.is_raw) {
-    return is_long ? ReadRawIntegers<int64_t>(values, *count)
-                   : ReadRawIntegers<int32_t>(values, *count);
+    return is_long ? ReadRawIntegers<int64_t>(values, count)
+                   : ReadRawIntegers<int32_t>(values, count);
   }
   return is_long
-             ? ReadTypedIntegers(values, *count, Contents::kInt64ContentsFieldNumber,
+             ? ReadTypedIntegers(values, count, Contents::kInt64ContentsFieldNumber,
                                  "int64_contents")
-             : ReadTypedIntegers(values, *count, Contents::kIntContentsFieldNumber, "int_contents");
+             : ReadTypedIntegers(values, count, Contents::kIntContentsFieldNumber, "int_contents");
 }
 
 absl::StatusOr<absl::string_view> ReadFloats(const TensorValues& values, std::string* storage) {
   SRU_RETURN_UNLESS_OK(CheckDatatype(values, "FP32"));
-  const absl::StatusOr<int64_t> count = NumElements(values);
-  if (!count.ok()) return count.status();
-  const int64_t bytes = *count * static_cast<int64_t>(sizeof(float));
+  SRU_ASSIGN_OR_RETURN(const int64_t count, NumElements(values));
+  const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
   if (values.is_raw) {
     if (static_cast<int64_t>(values.raw.size()) != bytes) return WrongSize(values, bytes);
     return values.raw;
   }
   const absl::string_view contents = values.input->contents;
   if (static_cast<uint64_t>(bytes) > contents.size()) {
-    return WrongCount(values, "fp32_contents", *count);
+    return WrongCount(values, "fp32_contents", count);
   }
   storage->clear();
   storage->reserve(bytes);
@@ -261,7 +258,7 @@ absl::StatusOr<absl::string_view> ReadFloats(const TensorValues& values, std::st
                                   });
   if (!good) return BrokenContents(values);
   if (too_many || static_cast<int64_t>(storage->size()) != bytes) {
-    return WrongCount(values, "fp32_contents", *count);
+    return WrongCount(values, "fp32_contents", count);
   }
   return absl::string_view(*storage);
 }

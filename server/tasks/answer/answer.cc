@@ -33,15 +33,13 @@ class AnswerCall final : public calls::TaskCall<v1::AnswerRequest, v1::AnswerRes
   absl::StatusOr<calls::ParsedSequences> ParseInput(const v1::AnswerRequest& request,
                                                     std::vector<QueryPart>* parts) override {
     const models::ReaderConfig& config = model().config().reader;
-    const absl::StatusOr<QueryLengths> lengths = MeasureQueries(request.queries(), limits());
-    if (!lengths.ok()) return lengths.status();
-    const QueryBytes bytes = EstimateQueryBytes(*lengths, config);
+    SRU_ASSIGN_OR_RETURN(const QueryLengths lengths, MeasureQueries(request.queries(), limits()));
+    const QueryBytes bytes = EstimateQueryBytes(lengths, config);
     SRU_RETURN_UNLESS_OK(Reserve(bytes.peak));
-    absl::StatusOr<std::vector<ParsedQuery>> queries =
-        ParseQueries(request.queries(), config, *model().tokenizer());
-    if (!queries.ok()) return queries.status();
+    SRU_ASSIGN_OR_RETURN(std::vector<ParsedQuery> queries,
+                         ParseQueries(request.queries(), config, *model().tokenizer()));
     ReturnReserved(bytes.peak - bytes.kept);
-    queries_ = *std::move(queries);
+    queries_ = std::move(queries);
     *parts = CutQueries(request.queries(), queries_, limits().max_batch_tokens);
     calls::ParsedSequences sequences;
     sequences.counts.resize(parts->size());

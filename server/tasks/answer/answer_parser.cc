@@ -104,10 +104,9 @@ class QueryParser {
     ParsedQuery parsed;
     parsed.passages.reserve(query.passages_size());
     for (int i = 0; i < query.passages_size(); ++i) {
-      absl::StatusOr<ParsedPassage> passage = ParsePassage(query, index, i, features);
-      if (!passage.ok()) return passage.status();
-      Count(passage->ids, &parsed);
-      parsed.passages.push_back(*std::move(passage));
+      SRU_ASSIGN_OR_RETURN(ParsedPassage passage, ParsePassage(query, index, i, features));
+      Count(passage.ids, &parsed);
+      parsed.passages.push_back(std::move(passage));
     }
     parsed.question.assign(question->ids.begin(), question->ids.end());
     Count(parsed.question, &parsed);
@@ -195,31 +194,29 @@ absl::StatusOr<QueryLengths> MeasureQueries(const Queries& queries,
   };
   for (int q = 0; q < queries.size(); ++q) {
     const v1::Query& query = queries[q];
-    const absl::StatusOr<int> question = MeasureText(query.question(), {q}, limits);
-    if (!question.ok()) return question.status();
+    SRU_ASSIGN_OR_RETURN(const int question, MeasureText(query.question(), {q}, limits));
     if (query.passages().empty()) {
       return InvalidArgument("queries[", q, "].passages: empty, expected at least one");
     }
-    add(*question);
+    add(question);
     // The tokens of a part, as CutQueries() will cut it: each has the question.
     int64_t part = limits.max_batch_tokens;
     for (int i = 0; i < query.passages_size(); ++i) {
       const TextPath path{q, i};
-      const absl::StatusOr<int> passage = MeasureText(query.passages(i), path, limits);
-      if (!passage.ok()) return passage.status();
-      if (int64_t{*question} + *passage > limits.max_batch_tokens) {
-        return InvalidArgument(path.Get(), ": ", *passage, " tokens and the ", *question,
+      SRU_ASSIGN_OR_RETURN(const int passage, MeasureText(query.passages(i), path, limits));
+      if (int64_t{question} + passage > limits.max_batch_tokens) {
+        return InvalidArgument(path.Get(), ": ", passage, " tokens and the ", question,
                                " of the question are too many, expected at most ",
                                limits.max_batch_tokens, " together (--max_batch_tokens)");
       }
-      if (part + *passage > limits.max_batch_tokens) {
-        part = *question;
-        lengths.total += *question;
+      if (part + passage > limits.max_batch_tokens) {
+        part = question;
+        lengths.total += question;
       }
-      part += *passage;
-      lengths.total += *passage;
+      part += passage;
+      lengths.total += passage;
       if (lengths.total > limits.max_request_tokens) return calls::TooManyTokens(limits, "queries");
-      add(*passage);
+      add(passage);
     }
   }
   return lengths;
@@ -243,9 +240,8 @@ absl::StatusOr<std::vector<ParsedQuery>> ParseQueries(const Queries& queries,
   std::vector<ParsedQuery> parsed;
   parsed.reserve(queries.size());
   for (int i = 0; i < queries.size(); ++i) {
-    absl::StatusOr<ParsedQuery> query = parser.Parse(queries[i], i);
-    if (!query.ok()) return query.status();
-    parsed.push_back(*std::move(query));
+    SRU_ASSIGN_OR_RETURN(ParsedQuery query, parser.Parse(queries[i], i));
+    parsed.push_back(std::move(query));
   }
   return parsed;
 }

@@ -5,6 +5,7 @@
 #include "server/calls/kinds/task_call.h"
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/open_inference/tensors/sequence_input.h"
+#include "server/tasks/classify/labels.h"
 #include "server/tasks/stacks/stack_task.h"
 #include "server/tasks/tasks.h"
 
@@ -22,8 +23,8 @@ class ClassifyCall final
     if (model().task() != models::Task::kClassifier) {
       return calls::WrongTask(model(), calls::MethodId::kClassify);
     }
-    SRU_ASSIGN_OR_RETURN(
-        top_k_, calls::ParseTopK(request.top_k(), static_cast<int>(model().labels().size())));
+    SRU_ASSIGN_OR_RETURN(top_k_,
+                         ParseTopK(request.top_k(), static_cast<int>(model().labels().size())));
     for (const std::string& label : model().labels()) name_bytes_ += 2 * label.size();
     return absl::OkStatus();
   }
@@ -45,8 +46,8 @@ class ClassifyCall final
                      v1::ClassifyResponse* response) const override {
     v1::Classification* classification = response->add_classifications();
     if (counts.computed == 0) return;
-    calls::WriteLabels(model().labels(), values, values + model().labels().size(),
-                       static_cast<int>(top_k_), classification);
+    WriteLabels(model().labels(), values, values + model().labels().size(),
+                static_cast<int>(top_k_), classification);
     classification->set_token_count(counts.computed);
     classification->set_truncated(counts.truncated);
     classification->set_unknown_tokens(counts.unknown);

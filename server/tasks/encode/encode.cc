@@ -11,6 +11,7 @@
 #include "server/calls/messages/wire_pooling.h"
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/open_inference/tensors/sequence_input.h"
+#include "server/tasks/encode/encoding.h"
 #include "server/tasks/stacks/stack_task.h"
 #include "server/tasks/tasks.h"
 
@@ -24,8 +25,8 @@ class EncodeCall final
 
  private:
   absl::Status ParseParameters(const v1::EncodeRequest& request) override {
-    SRU_ASSIGN_OR_RETURN(pooling_, calls::ParsePooling(request.pooling(), model().spec().pooling));
-    SRU_ASSIGN_OR_RETURN(format_, calls::ParseOutputFormat(request.output_format()));
+    SRU_ASSIGN_OR_RETURN(pooling_, ParsePooling(request.pooling(), model().spec().pooling));
+    SRU_ASSIGN_OR_RETURN(format_, ParseOutputFormat(request.output_format()));
     normalize_ = request.normalize();
     return absl::OkStatus();
   }
@@ -69,11 +70,11 @@ class EncodeCall final
     }
     const int64_t rows = has_token_vectors() ? counts.computed : 1;
     if (normalize_) {
-      for (int64_t row = 0; row < rows; ++row) calls::Normalize(values + row * width(), width());
+      for (int64_t row = 0; row < rows; ++row) Normalize(values + row * width(), width());
     }
     if (has_token_vectors()) encoding->add_shape(rows);
     encoding->add_shape(width());
-    calls::WriteValues(values, rows, width(), format_, encoding);
+    WriteValues(values, rows, width(), format_, encoding);
     encoding->set_token_count(counts.computed);
     encoding->set_truncated(counts.truncated);
     encoding->set_unknown_tokens(counts.unknown);
@@ -86,18 +87,17 @@ class EncodeCall final
 
 absl::Status ReadPooling(const open_inference::InferParameter& parameter,
                          google::protobuf::Message* request) {
-  const absl::StatusOr<absl::string_view> name = open_inference::ReadString(parameter);
-  if (!name.ok()) return name.status();
+  SRU_ASSIGN_OR_RETURN(const absl::string_view name, open_inference::ReadString(parameter));
   std::string known;
   for (const kernels::Pooling pooling : kernels::kAllPoolings) {
     const char* const candidate = kernels::PoolingName(pooling);
-    if (*name == candidate) {
+    if (name == candidate) {
       static_cast<v1::EncodeRequest*>(request)->set_pooling(calls::ToProto(pooling));
       return absl::OkStatus();
     }
     absl::StrAppend(&known, known.empty() ? "" : ", ", candidate);
   }
-  return InvalidArgument("parameters[pooling]: ", open_inference::Quoted(*name),
+  return InvalidArgument("parameters[pooling]: ", open_inference::Quoted(name),
                          " is unknown, expected one of ", known);
 }
 

@@ -23,6 +23,7 @@
 #include "server/calls/kinds/call.h"
 #include "server/calls/messages/request_parser.h"
 #include "server/calls/messages/response_writer.h"
+#include "server/tasks/encode/encoding.h"
 #include "server/tasks/stacks/stack_task.h"
 #include "server/tasks/tasks.h"
 
@@ -135,7 +136,7 @@ class EncodeStreamCall final : public calls::Call {
     SRU_RETURN_UNLESS_OK(FindModel(start.model(), start.version()));
     idle_model_ = served_;
     SRU_RETURN_UNLESS_OK(CheckModel(model()));
-    absl::StatusOr<v1::OutputFormat> format = calls::ParseOutputFormat(start.output_format());
+    absl::StatusOr<v1::OutputFormat> format = ParseOutputFormat(start.output_format());
     if (!format.ok()) return InStart(format.status());
     format_ = *format;
     absl::StatusOr<batching::Priority> priority = calls::ParsePriority(start.priority());
@@ -287,12 +288,12 @@ class EncodeStreamCall final : public calls::Call {
     v1::Encoding* const encoding = response.mutable_encoding();
     if (normalize_) {
       for (int64_t row = 0; row < chunk_tokens_; ++row) {
-        calls::Normalize(outputs_.get() + row * width_, width_);
+        Normalize(outputs_.get() + row * width_, width_);
       }
     }
     encoding->add_shape(chunk_tokens_);
     encoding->add_shape(width_);
-    calls::WriteValues(outputs_.get(), chunk_tokens_, width_, format_, encoding);
+    WriteValues(outputs_.get(), chunk_tokens_, width_, format_, encoding);
     encoding->set_token_count(chunk_tokens_);
     encoding->set_unknown_tokens(unknown_tokens_);
     outputs_ = nullptr;

@@ -47,9 +47,9 @@ class TranslateCall final
       input.max_tokens = limits().max_batch_tokens;
       input.max_tokens_name = "--max_batch_tokens";
     }
-    absl::StatusOr<calls::ParsedSequences> parsed =
-        calls::ParseSequences(request.sequences(), request.truncate(), input, limits(), tasks);
-    if (!parsed.ok()) return parsed;
+    SRU_ASSIGN_OR_RETURN(
+        calls::ParsedSequences parsed,
+        calls::ParseSequences(request.sequences(), request.truncate(), input, limits(), tasks));
     SRU_ASSIGN_OR_RETURN(auto prefixes, ParsePrefixes(request, tasks->size(), model().tokenizer(),
                                                       search_.max_length));
     for (size_t i = 0; i < tasks->size(); ++i) {
