@@ -129,9 +129,4 @@ absl::Status CheckAtLeast(absl::string_view flag, int64_t value, int64_t low) {
   return InvalidArgument("--", flag, ": expected at least ", low, ", found ", value);
 }
 
-absl::Status CheckNotNegative(absl::string_view flag, int64_t value) {
-  if (value >= 0) return absl::OkStatus();
-  return InvalidArgument("--", flag, ": expected 0 or more, found ", value);
-}
-
 }  // namespace sru::client

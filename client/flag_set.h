@@ -105,7 +105,6 @@ absl::Status CheckRange(absl::string_view flag, T value, std::common_type_t<T> l
 
 // The same for a value that has no upper limit.
 absl::Status CheckAtLeast(absl::string_view flag, int64_t value, int64_t low);
-absl::Status CheckNotNegative(absl::string_view flag, int64_t value);
 
 }  // namespace sru::client
 

@@ -21,8 +21,8 @@
 #include "client/commands/line_input.h"
 #include "client/commands/ordered_batches.h"
 #include "client/commands/passage_input.h"
+#include "client/commands/text_input.h"
 #include "client/flag_set.h"
-#include "client/names.h"
 #include "client/token_view.h"
 
 namespace sru::client {
@@ -61,9 +61,7 @@ constexpr size_t kCallBytes = 1 << 20;
 
 struct AnswerFlags {
   CommonFlags common;
-  std::string model;
-  int64_t version = 0;
-  std::string priority;
+  TargetFlags target;
   std::string question;
   bool queries = false;
   bool paragraphs = false;
@@ -76,33 +74,29 @@ struct AnswerFlags {
 };
 
 // Checks the flags and makes what all requests have. kInvalidArgument names the flag.
-absl::StatusOr<v1::AnswerRequest> MakeRequest(const AnswerFlags& flags) {
-  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
-  absl::Status status = ParsePriority(flags.priority, &priority);
-  status.Update(CheckAtLeast("version", flags.version, 0));
-  status.Update(CheckRange("top_n", flags.top_n, 1, kMaxTopN));
-  status.Update(CheckRange("max_answer_tokens", flags.max_answer_tokens, 0, kMaxAnswerTokens));
-  status.Update(CheckAtLeast("batch", flags.batch, 1));
-  status.Update(CheckAtLeast("in_flight", flags.in_flight, 1));
+absl::StatusOr<v1::AnswerRequest> MakeRequest(AnswerFlags* flags) {
+  absl::Status status = flags->target.Check();
+  status.Update(CheckRange("top_n", flags->top_n, 1, kMaxTopN));
+  status.Update(CheckRange("max_answer_tokens", flags->max_answer_tokens, 0, kMaxAnswerTokens));
+  status.Update(CheckAtLeast("batch", flags->batch, 1));
+  status.Update(CheckAtLeast("in_flight", flags->in_flight, 1));
   if (!status.ok()) return status;
-  if (flags.queries && !flags.question.empty()) {
+  if (flags->queries && !flags->question.empty()) {
     return absl::InvalidArgumentError("--queries and --question exclude each other");
   }
-  if (flags.queries && flags.paragraphs) {
+  if (flags->queries && flags->paragraphs) {
     return absl::InvalidArgumentError("--queries and --paragraphs exclude each other");
   }
-  if (!flags.queries && flags.question.empty()) {
+  if (!flags->queries && flags->question.empty()) {
     return absl::InvalidArgumentError(
         "--question: expected a question; --queries reads questions with their passages");
   }
   v1::AnswerRequest request;
-  request.set_model(flags.model);
-  request.set_version(flags.version);
-  request.set_priority(priority);
-  request.set_top_n(flags.top_n);
-  request.set_max_answer_tokens(flags.max_answer_tokens);
-  request.set_one_per_passage(flags.one_per_passage);
-  request.set_no_overlap(flags.no_overlap);
+  flags->target.SetOn(&request);
+  request.set_top_n(flags->top_n);
+  request.set_max_answer_tokens(flags->max_answer_tokens);
+  request.set_one_per_passage(flags->one_per_passage);
+  request.set_no_overlap(flags->no_overlap);
   return request;
 }
 
@@ -380,15 +374,13 @@ int Answer(const Command& command, const std::vector<std::string>& args) {
   flags.Add("paragraphs", &options.paragraphs, "a blank line ends a passage; else a file is one");
   flags.Add("queries", &options.queries,
             "the input has questions with their passages, a JSON object per line");
-  flags.Add("model", &options.model, "name of the model; may be left out when the server has one");
-  flags.Add("version", &options.version, "version of the model; 0 = the latest");
-  flags.Add("priority", &options.priority, "low, normal or high");
+  options.target.AddTo(&flags);
   flags.Add("batch", &options.batch, "passages, or lines of --queries, per call");
   flags.Add("in_flight", &options.in_flight, "calls at a time");
   options.common.AddTo(&flags);
   std::vector<std::string> files;
   if (auto code = ParseArgs(command, args, &flags, &files)) return *code;
-  absl::StatusOr<v1::AnswerRequest> request = MakeRequest(options);
+  absl::StatusOr<v1::AnswerRequest> request = MakeRequest(&options);
   if (!request.ok()) return UsageError(command, request.status().message());
   int exit_code = kExitOk;
   const auto client = MakeClient(command, options.common, &exit_code);

@@ -41,23 +41,15 @@ examples:
 struct ClassifyFlags {
   CommonFlags common;
   InputFlags input;
-  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
   int top_k = 1;
   bool times = false;
 };
 
 v1::ClassifyRequest MakeRequest(const ClassifyFlags& flags,
                                 const std::vector<LineInput::Item>& items) {
-  v1::ClassifyRequest request;
-  request.set_model(flags.input.model);
-  request.set_version(flags.input.version);
+  auto request = flags.input.RequestFor<v1::ClassifyRequest>(items);
   request.set_top_k(flags.top_k);
   request.set_truncate(flags.input.truncate);
-  request.set_skip_empty(flags.input.skip_empty);
-  request.set_priority(flags.priority);
-  for (const LineInput::Item& item : items) {
-    *request.add_sequences() = MakeSequence(item.text, flags.input.tokens);
-  }
   return request;
 }
 
@@ -108,8 +100,8 @@ int Classify(const Command& command, const std::vector<std::string>& args) {
   options.common.AddTo(&flags);
   std::vector<std::string> texts;
   if (auto code = ParseArgs(command, args, &flags, &texts)) return *code;
-  absl::Status status = options.input.Check(&options.priority);
-  status.Update(CheckNotNegative("top_k", options.top_k));
+  absl::Status status = options.input.Check();
+  status.Update(CheckAtLeast("top_k", options.top_k, 0));
   if (!status.ok()) return UsageError(command, status.message());
   int exit_code = kExitOk;
   const auto client = MakeClient(command, options.common, &exit_code);

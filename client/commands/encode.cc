@@ -58,7 +58,6 @@ constexpr size_t kShownValues = 4;
 struct EncodeFlags {
   CommonFlags common;
   InputFlags input;
-  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
   std::string pooling_name = "default";
   v1::Pooling pooling = v1::POOLING_DEFAULT;
   std::string format_name = "float32";
@@ -96,7 +95,7 @@ absl::Status CheckStream(size_t num_arguments, EncodeFlags* flags) {
 
 // Parses the names. kInvalidArgument names the flag that is wrong.
 absl::Status Check(EncodeFlags* flags) {
-  absl::Status status = flags->input.Check(&flags->priority);
+  absl::Status status = flags->input.Check();
   status.Update(ParsePooling(flags->pooling_name, &flags->pooling));
   status.Update(ParseOutputFormat(flags->format_name, &flags->format));
   if (!status.ok()) return status;
@@ -116,18 +115,11 @@ absl::Status Check(EncodeFlags* flags) {
 }
 
 v1::EncodeRequest MakeRequest(const EncodeFlags& flags, const std::vector<LineInput::Item>& items) {
-  v1::EncodeRequest request;
-  request.set_model(flags.input.model);
-  request.set_version(flags.input.version);
+  auto request = flags.input.RequestFor<v1::EncodeRequest>(items);
   request.set_truncate(flags.input.truncate);
-  request.set_skip_empty(flags.input.skip_empty);
   request.set_pooling(flags.pooling);
   request.set_normalize(flags.normalize);
   request.set_output_format(flags.format);
-  request.set_priority(flags.priority);
-  for (const LineInput::Item& item : items) {
-    *request.add_sequences() = MakeSequence(item.text, flags.input.tokens);
-  }
   return request;
 }
 
@@ -183,15 +175,15 @@ void Flush(const EncodeFlags& flags, TextTable* table) {
 int EncodeInChunks(const Command& command, const EncodeFlags& flags, Client& client,
                    std::vector<std::string> texts, std::string state, TextTable* table,
                    UnknownWords* words) {
-  absl::StatusOr<v1::ModelInfo> model =
-      FindModel(client, flags.input.model, flags.input.version, {"classifier", "encoder"});
+  absl::StatusOr<v1::ModelInfo> model = FindModel(
+      client, flags.input.target.model, flags.input.target.version, {"classifier", "encoder"});
   if (!model.ok()) return CallError(command, flags.common, model.status());
   EncodeStreamOptions options;
   options.start.set_model(model->name());
   options.start.set_version(model->version());
   options.start.set_output_format(flags.format);
   options.start.set_normalize(flags.normalize);
-  options.start.set_priority(flags.priority);
+  options.start.set_priority(flags.input.target.priority);
   options.start.set_state(std::move(state));
   options.tokens = flags.input.tokens;
   options.return_state = !flags.state_out.empty();
@@ -239,12 +231,8 @@ int Encode(const Command& command, const std::vector<std::string>& args) {
   absl::Status status = Check(&options);
   if (status.ok()) status = CheckStream(texts.size(), &options);
   if (!status.ok()) return UsageError(command, status.message());
-  std::string state;
-  if (!options.state_in.empty()) {
-    absl::StatusOr<std::string> read = ReadState(options.state_in);
-    if (!read.ok()) return UsageError(command, read.status().message());
-    state = *std::move(read);
-  }
+  absl::StatusOr<std::string> state = ReadState(options.state_in);
+  if (!state.ok()) return UsageError(command, state.status().message());
   int exit_code = kExitOk;
   const auto client = MakeClient(command, options.common, &exit_code);
   if (client == nullptr) return exit_code;
@@ -253,7 +241,7 @@ int Encode(const Command& command, const std::vector<std::string>& args) {
                   &std::cout);
   UnknownWords words;
   if (options.stream) {
-    exit_code = EncodeInChunks(command, options, *client, std::move(texts), std::move(state),
+    exit_code = EncodeInChunks(command, options, *client, std::move(texts), *std::move(state),
                                &table, &words);
     words.Warn(command);
     return exit_code;

@@ -26,7 +26,6 @@
 #include "client/commands/sampling_flags.h"
 #include "client/commands/state_file.h"
 #include "client/commands/text_input.h"
-#include "client/names.h"
 
 namespace sru::client {
 namespace {
@@ -61,9 +60,7 @@ examples:
 struct GenerateFlags {
   CommonFlags common;
   SamplingFlags sampling;
-  std::string model;
-  int64_t version = 0;
-  std::string priority;
+  TargetFlags target;
   bool tokens = false;
   std::string file;
   bool echo = false;
@@ -77,37 +74,33 @@ struct GenerateFlags {
 
 // Checks the flags and makes the request, all but its prompt and its state. kInvalidArgument names
 // the flag.
-absl::StatusOr<v1::GenerateRequest> MakeRequest(const GenerateFlags& flags, size_t num_arguments) {
+absl::StatusOr<v1::GenerateRequest> MakeRequest(size_t num_arguments, GenerateFlags* flags) {
   v1::GenerateRequest request;
-  absl::Status status = flags.sampling.WriteTo(&request);
-  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
-  status.Update(ParsePriority(flags.priority, &priority));
-  status.Update(CheckNotNegative("version", flags.version));
-  status.Update(CheckRange("top_candidates", flags.top_candidates, 0, kMaxCandidates));
+  absl::Status status = flags->sampling.WriteTo(&request);
+  status.Update(flags->target.Check());
+  status.Update(CheckRange("top_candidates", flags->top_candidates, 0, kMaxCandidates));
   if (!status.ok()) return status;
   if (num_arguments > 1) {
     return InvalidArgument("expected one PROMPT, found ", num_arguments,
                            "; put quotes around a text with spaces");
   }
-  if (num_arguments > 0 && !flags.file.empty()) {
+  if (num_arguments > 0 && !flags->file.empty()) {
     return absl::InvalidArgumentError("--file and PROMPT exclude each other");
   }
-  if (flags.interactive && (num_arguments > 0 || !flags.file.empty())) {
+  if (flags->interactive && (num_arguments > 0 || !flags->file.empty())) {
     return absl::InvalidArgumentError(
         "--interactive reads standard input; it takes no PROMPT and no --file");
   }
-  const bool keeps_state = flags.interactive || !flags.state_out.empty();
-  if (keeps_state && flags.sampling.num_samples > 1) {
+  const bool keeps_state = flags->interactive || !flags->state_out.empty();
+  if (keeps_state && flags->sampling.num_samples > 1) {
     return InvalidArgument("--interactive, --state_out: expected --num_samples=1, found ",
-                           flags.sampling.num_samples);
+                           flags->sampling.num_samples);
   }
-  request.set_model(flags.model);
-  request.set_version(flags.version);
-  request.set_priority(priority);
-  request.set_echo(flags.echo);
-  request.set_token_log_probs(flags.log_probs || flags.top_candidates > 0);
-  request.set_top_candidates(flags.top_candidates);
-  request.set_return_state(!flags.state_out.empty());
+  flags->target.SetOn(&request);
+  request.set_echo(flags->echo);
+  request.set_token_log_probs(flags->log_probs || flags->top_candidates > 0);
+  request.set_top_candidates(flags->top_candidates);
+  request.set_return_state(!flags->state_out.empty());
   return request;
 }
 
@@ -216,21 +209,17 @@ int Generate(const Command& command, const std::vector<std::string>& args) {
   flags.Add("top_candidates", &options.top_candidates,
             "and the most probable tokens in its place, up to 128");
   flags.Add("stats", &options.stats, "print times and speed to standard error");
-  flags.Add("model", &options.model, "name of the model; may be left out when the server has one");
-  flags.Add("version", &options.version, "version of the model; 0 = the latest");
+  options.target.AddTo(&flags);
   flags.Add("tokens", &options.tokens,
             "the words are split by spaces already: look them up as they are");
-  flags.Add("priority", &options.priority, "low, normal or high");
   options.common.AddTo(&flags);
   std::vector<std::string> arguments;
   if (auto code = ParseArgs(command, args, &flags, &arguments)) return *code;
-  absl::StatusOr<v1::GenerateRequest> request = MakeRequest(options, arguments.size());
+  absl::StatusOr<v1::GenerateRequest> request = MakeRequest(arguments.size(), &options);
   if (!request.ok()) return UsageError(command, request.status().message());
-  if (!options.state_in.empty()) {
-    absl::StatusOr<std::string> state = ReadState(options.state_in);
-    if (!state.ok()) return UsageError(command, state.status().message());
-    request->set_state(*std::move(state));
-  }
+  absl::StatusOr<std::string> state = ReadState(options.state_in);
+  if (!state.ok()) return UsageError(command, state.status().message());
+  request->set_state(*std::move(state));
   // Before gRPC starts its threads.
   std::optional<Interrupts> interrupts;
   if (options.interactive) {

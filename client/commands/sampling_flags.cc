@@ -73,14 +73,14 @@ void SamplingFlags::AddTo(FlagSet* flags) {
 
 absl::Status SamplingFlags::WriteTo(v1::GenerateRequest* request) const {
   absl::Status status = CheckRange("temperature", temperature, 0, kMaxTemperature);
-  status.Update(CheckNotNegative("top_k", top_k));
+  status.Update(CheckAtLeast("top_k", top_k, 0));
   status.Update(CheckRange("top_p", top_p, 0, 1));
   status.Update(CheckRange("min_p", min_p, 0, 1));
   status.Update(CheckRange("repetition_penalty", repetition_penalty, 0, kMaxPenalty));
   status.Update(CheckRange("presence_penalty", presence_penalty, -kMaxPenalty, kMaxPenalty));
   status.Update(CheckRange("frequency_penalty", frequency_penalty, -kMaxPenalty, kMaxPenalty));
-  status.Update(CheckNotNegative("max_new_tokens", max_new_tokens));
-  status.Update(CheckNotNegative("min_new_tokens", min_new_tokens));
+  status.Update(CheckAtLeast("max_new_tokens", max_new_tokens, 0));
+  status.Update(CheckAtLeast("min_new_tokens", min_new_tokens, 0));
   if (status.ok() && max_new_tokens > 0 && min_new_tokens > max_new_tokens) {
     status = InvalidArgument("--min_new_tokens: expected at most ", max_new_tokens,
                              " (--max_new_tokens), found ", min_new_tokens);

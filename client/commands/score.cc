@@ -56,7 +56,6 @@ constexpr size_t kChunkBytes = 1024;
 struct ScoreFlags {
   CommonFlags common;
   InputFlags input;
-  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
   bool files = false;
   bool carry = false;
   bool totals = false;
@@ -69,7 +68,7 @@ struct ScoreFlags {
 
 // Parses what flags name and checks them against each other. kInvalidArgument names the flag.
 absl::Status Check(size_t num_arguments, ScoreFlags* flags) {
-  absl::Status status = flags->input.Check(&flags->priority);
+  absl::Status status = flags->input.Check();
   status.Update(CheckRange("top_candidates", flags->top_candidates, 0, kMaxCandidates));
   status.Update(CheckAtLeast("in_flight", flags->in_flight, 1));
   if (!status.ok()) return status;
@@ -90,16 +89,9 @@ absl::Status Check(size_t num_arguments, ScoreFlags* flags) {
 }
 
 v1::ScoreRequest MakeRequest(const ScoreFlags& flags, const std::vector<LineInput::Item>& items) {
-  v1::ScoreRequest request;
-  request.set_model(flags.input.model);
-  request.set_version(flags.input.version);
-  request.set_priority(flags.priority);
+  auto request = flags.input.RequestFor<v1::ScoreRequest>(items);
   request.set_token_log_probs(flags.per_token || flags.top_candidates > 0);
   request.set_top_candidates(flags.top_candidates);
-  request.set_skip_empty(flags.input.skip_empty);
-  for (const LineInput::Item& item : items) {
-    *request.add_sequences() = MakeSequence(item.text, flags.input.tokens);
-  }
   return request;
 }
 
@@ -124,7 +116,7 @@ class Scorer : public TextRunner<v1::ScoreResponse, v1::Score> {
   // what the model remembers at the end.
   int ScoreAsOne(bool newline_is_token, std::string* state) {
     size_t source = 0;
-    int64_t version = flags_.input.version;
+    int64_t version = flags_.input.target.version;
     while (true) {
       absl::StatusOr<Items> next = Next();
       if (!next.ok()) return CallError(command_, common_, next.status());
@@ -200,12 +192,8 @@ int Score(const Command& command, const std::vector<std::string>& args) {
   if (absl::Status status = Check(texts.size(), &options); !status.ok()) {
     return UsageError(command, status.message());
   }
-  std::string state;
-  if (!options.state_in.empty()) {
-    absl::StatusOr<std::string> read = ReadState(options.state_in);
-    if (!read.ok()) return UsageError(command, read.status().message());
-    state = *std::move(read);
-  }
+  absl::StatusOr<std::string> state = ReadState(options.state_in);
+  if (!state.ok()) return UsageError(command, state.status().message());
   int exit_code = kExitOk;
   const auto client = MakeClient(command, options.common, &exit_code);
   if (client == nullptr) return exit_code;
@@ -219,8 +207,8 @@ int Score(const Command& command, const std::vector<std::string>& args) {
   output.color =
       WantsColor(isatty(STDOUT_FILENO) != 0, std::getenv("NO_COLOR"), std::getenv("TERM"));
   if (options.carry || options.per_token || options.top_candidates > 0) {
-    absl::StatusOr<v1::ModelInfo> model =
-        FindModel(*client, options.input.model, options.input.version, {kLanguageModel});
+    absl::StatusOr<v1::ModelInfo> model = FindModel(*client, options.input.target.model,
+                                                    options.input.target.version, {kLanguageModel});
     if (!model.ok()) return CallError(command, options.common, model.status());
     output.preprocessing = model->preprocessing();
   }
@@ -234,12 +222,12 @@ int Score(const Command& command, const std::vector<std::string>& args) {
     exit_code = scorer.Run(options.in_flight);
   } else {
     const bool newline_is_token = !options.input.tokens && HasNewlineToken(output.preprocessing);
-    exit_code = scorer.ScoreAsOne(newline_is_token, &state);
+    exit_code = scorer.ScoreAsOne(newline_is_token, &*state);
   }
   printer.Finish();
   printer.unknown_words().Warn(command);
   if (exit_code == kExitOk && !options.state_out.empty()) {
-    if (absl::Status status = WriteState(options.state_out, state); !status.ok()) {
+    if (absl::Status status = WriteState(options.state_out, *state); !status.ok()) {
       return CallError(command, options.common, status);
     }
   }

@@ -14,6 +14,7 @@
 namespace sru::client {
 
 absl::StatusOr<std::string> ReadState(const std::string& path) {
+  if (path.empty()) return std::string();
   std::ifstream file(path, std::ios::binary);
   std::string state(std::istreambuf_iterator<char>(file), {});
   if (!file.good() && !file.eof()) {

@@ -9,7 +9,7 @@
 
 namespace sru::client {
 
-// kInvalidArgument, naming --state_in, if the file cannot be read or is empty.
+// Empty without a path. kInvalidArgument, naming --state_in, if the file cannot be read or is empty.
 absl::StatusOr<std::string> ReadState(const std::string& path);
 
 // Replaces the file in one step, so that it is never half a state.

@@ -9,14 +9,24 @@
 
 namespace sru::client {
 
-void InputFlags::AddTo(FlagSet* flags, bool can_truncate) {
+void TargetFlags::AddTo(FlagSet* flags) {
   flags->Add("model", &model, "name of the model; may be left out when the server has one");
   flags->Add("version", &version, "version of the model; 0 = the latest");
+  flags->Add("priority", &priority_name, "low, normal or high");
+}
+
+absl::Status TargetFlags::Check() {
+  absl::Status status = CheckAtLeast("version", version, 0);
+  status.Update(ParsePriority(priority_name, &priority));
+  return status;
+}
+
+void InputFlags::AddTo(FlagSet* flags, bool can_truncate) {
+  target.AddTo(flags);
   if (can_truncate) {
     flags->Add("truncate", &truncate, "cut texts that are too long instead of refusing them");
   }
   flags->Add("tokens", &tokens, "the words are split by spaces already: look them up as they are");
-  flags->Add("priority", &priority, "low, normal or high");
   flags->Add("batch", &batch, "texts per call");
 }
 
@@ -26,10 +36,9 @@ void InputFlags::AddSkipEmpty(FlagSet* flags) {
              "are such texts, and each has its answer in its place");
 }
 
-absl::Status InputFlags::Check(v1::Priority* parsed_priority) const {
+absl::Status InputFlags::Check() {
   absl::Status status = CheckAtLeast("batch", batch, 1);
-  status.Update(CheckNotNegative("version", version));
-  status.Update(ParsePriority(priority, parsed_priority));
+  status.Update(target.Check());
   return status;
 }
 

@@ -1,9 +1,10 @@
-// How texts are sent: the flags of the commands that send some.
+// Where requests go and how texts are sent: the flags of the commands that send some.
 #ifndef SRU_CLIENT_COMMANDS_TEXT_INPUT_H_
 #define SRU_CLIENT_COMMANDS_TEXT_INPUT_H_
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "client/commands/line_input.h"
@@ -12,29 +13,58 @@
 
 namespace sru::client {
 
-struct InputFlags {
+// The text as it is or, if `tokens`, cut at its spaces.
+v1::Sequence MakeSequence(const std::string& text, bool tokens);
+
+// The model that a call names, and how urgent the call is.
+struct TargetFlags {
   std::string model;
   int64_t version = 0;
+  std::string priority_name;
+  v1::Priority priority{};  // after Check()
+
+  void AddTo(FlagSet* flags);
+  // kInvalidArgument names the flag that is out of range.
+  absl::Status Check();
+
+  template <typename Request>
+  void SetOn(Request* request) const {
+    request->set_model(model);
+    request->set_version(version);
+    request->set_priority(priority);
+  }
+};
+
+struct InputFlags {
+  TargetFlags target;
   bool truncate = false;
   bool tokens = false;
   bool skip_empty = false;
-  std::string priority;
   int batch = 32;
 
   // `can_truncate`: whether the call has that field.
   void AddTo(FlagSet* flags, bool can_truncate = true);
   // For a call that has the field skip_empty.
   void AddSkipEmpty(FlagSet* flags);
-  // Parses `priority`. kInvalidArgument names the flag that is out of range.
-  absl::Status Check(v1::Priority* parsed_priority) const;
+  // kInvalidArgument names the flag that is out of range.
+  absl::Status Check();
+
+  // A request for these texts, of a call that has the field skip_empty.
+  template <typename Request>
+  Request RequestFor(const std::vector<LineInput::Item>& items) const {
+    Request request;
+    target.SetOn(&request);
+    request.set_skip_empty(skip_empty);
+    for (const LineInput::Item& item : items) {
+      *request.add_sequences() = MakeSequence(item.text, tokens);
+    }
+    return request;
+  }
   // A blank line is a text if texts without tokens are skipped by the server.
   LineInput::Lines lines() const {
     return skip_empty ? LineInput::Lines::kAll : LineInput::Lines::kSkipBlank;
   }
 };
-
-// The text as it is or, if `tokens`, cut at its spaces.
-v1::Sequence MakeSequence(const std::string& text, bool tokens);
 
 }  // namespace sru::client
 

@@ -56,7 +56,6 @@ constexpr double kMaxAlpha = 10;  // inference.proto's limit
 struct TranslateFlags {
   CommonFlags common;
   InputFlags input;
-  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
   bool files = false;
   int in_flight = 4;
   int beam_size = 0;
@@ -72,7 +71,7 @@ struct TranslateFlags {
 // Parses what flags name, checks them against each other and makes what all requests have.
 // kInvalidArgument names the flag.
 absl::StatusOr<v1::TranslateRequest> MakeRequest(size_t num_arguments, TranslateFlags* flags) {
-  absl::Status status = flags->input.Check(&flags->priority);
+  absl::Status status = flags->input.Check();
   status.Update(CheckAtLeast("in_flight", flags->in_flight, 1));
   status.Update(CheckRange("beam_size", flags->beam_size, 0, kMaxBeam));
   status.Update(CheckRange("n_best", flags->n_best, 1, kMaxBeam));
@@ -88,9 +87,7 @@ absl::StatusOr<v1::TranslateRequest> MakeRequest(size_t num_arguments, Translate
     return absl::InvalidArgumentError("--files: expected the name of a file (- = standard input)");
   }
   v1::TranslateRequest request;
-  request.set_model(flags->input.model);
-  request.set_version(flags->input.version);
-  request.set_priority(flags->priority);
+  flags->input.target.SetOn(&request);
   request.set_truncate(flags->input.truncate);
   request.set_beam_size(flags->beam_size);
   request.set_num_hypotheses(flags->n_best);
