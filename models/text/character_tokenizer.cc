@@ -1,7 +1,5 @@
 #include "models/text/character_tokenizer.h"
 
-#include <utility>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
@@ -25,9 +23,6 @@ std::string_view CharacterOf(std::string_view line) {
 
 }  // namespace
 
-CharacterTokenizer::CharacterTokenizer(std::unique_ptr<Vocabulary> vocabulary, int32_t oov_id)
-    : vocabulary_(std::move(vocabulary)), oov_id_(oov_id) {}
-
 absl::Status CharacterTokenizer::AppendIds(std::string_view text, size_t max_tokens,
                                            std::vector<int32_t>* ids) const {
   SRU_RETURN_UNLESS_OK(CheckUtf8(text));
@@ -46,12 +41,11 @@ absl::Status CharacterTokenizer::AppendIds(std::string_view text, size_t max_tok
 }
 
 int32_t CharacterTokenizer::Lookup(std::string_view token) const {
-  const int32_t id = vocabulary_->Find(LineOf(token));
-  return id == Vocabulary::kNotFound ? oov_id_ : id;
+  return VocabularyTokenizer::Lookup(LineOf(token));
 }
 
 void CharacterTokenizer::Append(int32_t id, Position* position, std::string* text) const {
-  text->append(CharacterOf(vocabulary_->word(id)));
+  text->append(CharacterOf(vocabulary().word(id)));
   position->at_start = false;
 }
 

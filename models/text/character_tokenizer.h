@@ -7,27 +7,24 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "models/text/tokenizer.h"
 #include "models/text/vocabulary.h"
 
 namespace sru::models {
 
 // The vocabulary has a character per line. Two characters that a line cannot hold have names of two letters: \n for a newline,
 // \r for a carriage return. Any other line of more than one character, such as <pad>, is a symbol that text never gives.
-class CharacterTokenizer final : public Tokenizer, public Detokenizer {
+class CharacterTokenizer final : public VocabularyTokenizer, public Detokenizer {
  public:
   // `vocabulary` must not be null. `oov_id` is the id of a character that it does not have; with kNotFound such a character
   // is an error. Requires kNotFound <= oov_id < vocabulary->size().
-  CharacterTokenizer(std::unique_ptr<Vocabulary> vocabulary, int32_t oov_id);
+  CharacterTokenizer(std::unique_ptr<Vocabulary> vocabulary, int32_t oov_id)
+      : VocabularyTokenizer(std::move(vocabulary), oov_id) {}
 
   // The id of a line of the vocabulary, or of a newline or carriage return.
   int32_t Lookup(std::string_view token) const override;
-
-  int32_t unknown_id() const override { return oov_id_; }
-  int size() const override { return vocabulary_->size(); }
-  std::string TokenName(int32_t id) const override { return std::string(vocabulary_->word(id)); }
 
   const Detokenizer* detokenizer() const override { return this; }
   // A symbol that text never gives is written as the vocabulary has it.
@@ -36,9 +33,6 @@ class CharacterTokenizer final : public Tokenizer, public Detokenizer {
  private:
   absl::Status AppendIds(std::string_view text, size_t max_tokens,
                          std::vector<int32_t>* ids) const override;
-
-  const std::unique_ptr<Vocabulary> vocabulary_;
-  const int32_t oov_id_;
 };
 
 }  // namespace sru::models

@@ -16,10 +16,6 @@ constexpr std::string_view kEndsOfWords = " \t\r\f\v\n";
 
 }  // namespace
 
-LineWordTokenizer::LineWordTokenizer(std::unique_ptr<Vocabulary> vocabulary, int32_t end_of_line,
-                                     int32_t unknown)
-    : vocabulary_(std::move(vocabulary)), end_of_line_(end_of_line), unknown_(unknown) {}
-
 absl::StatusOr<std::unique_ptr<LineWordTokenizer>> LineWordTokenizer::Create(
     std::unique_ptr<Vocabulary> vocabulary) {
   const int32_t end_of_line = vocabulary->Find(kEndOfLine);
@@ -27,7 +23,6 @@ absl::StatusOr<std::unique_ptr<LineWordTokenizer>> LineWordTokenizer::Create(
     return absl::InvalidArgumentError("the word </s>, which a newline becomes, is missing");
   }
   const int32_t unknown = vocabulary->Find(kUnknown);
-  static_assert(Vocabulary::kNotFound == kNotFound);
   return std::unique_ptr<LineWordTokenizer>(
       new LineWordTokenizer(std::move(vocabulary), end_of_line, unknown));
 }
@@ -56,11 +51,6 @@ absl::Status LineWordTokenizer::AppendIds(std::string_view text, size_t max_toke
   return absl::OkStatus();
 }
 
-int32_t LineWordTokenizer::Lookup(std::string_view word) const {
-  const int32_t id = vocabulary_->Find(word);
-  return id == kNotFound ? unknown_ : id;
-}
-
 void LineWordTokenizer::Append(int32_t id, Position* position, std::string* text) const {
   if (id == end_of_line_) {
     text->push_back('\n');
@@ -68,7 +58,7 @@ void LineWordTokenizer::Append(int32_t id, Position* position, std::string* text
     return;
   }
   if (!position->at_start) text->push_back(' ');
-  text->append(vocabulary_->word(id));
+  text->append(vocabulary().word(id));
   position->at_start = false;
 }
 

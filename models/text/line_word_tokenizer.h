@@ -7,41 +7,34 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "models/text/tokenizer.h"
 #include "models/text/vocabulary.h"
 
 namespace sru::models {
 
 // Spaces, tabs, carriage returns, form feeds and vertical tabs separate words. A newline gives </s>. Case is kept. A word that
 // the vocabulary does not have is <unk> if it has that, else an error.
-class LineWordTokenizer final : public Tokenizer, public Detokenizer {
+class LineWordTokenizer final : public VocabularyTokenizer, public Detokenizer {
  public:
   // `vocabulary` must not be null. kInvalidArgument when it has no </s>.
   static absl::StatusOr<std::unique_ptr<LineWordTokenizer>> Create(
       std::unique_ptr<Vocabulary> vocabulary);
-
-  int32_t Lookup(std::string_view word) const override;
-
-  int32_t unknown_id() const override { return unknown_; }
-  int size() const override { return vocabulary_->size(); }
-  std::string TokenName(int32_t id) const override { return std::string(vocabulary_->word(id)); }
 
   const Detokenizer* detokenizer() const override { return this; }
   // Words of a line have one space between them; </s> becomes a newline.
   void Append(int32_t id, Position* position, std::string* text) const override;
 
  private:
-  LineWordTokenizer(std::unique_ptr<Vocabulary> vocabulary, int32_t end_of_line, int32_t unknown);
+  LineWordTokenizer(std::unique_ptr<Vocabulary> vocabulary, int32_t end_of_line, int32_t unknown)
+      : VocabularyTokenizer(std::move(vocabulary), unknown), end_of_line_(end_of_line) {}
 
   absl::Status AppendIds(std::string_view text, size_t max_tokens,
                          std::vector<int32_t>* ids) const override;
 
-  const std::unique_ptr<Vocabulary> vocabulary_;
   const int32_t end_of_line_;
-  const int32_t unknown_;  // kNotFound: there is none
 };
 
 }  // namespace sru::models

@@ -2,7 +2,7 @@
 
 #include <utf8proc.h>
 
-#include <utility>
+#include <string>
 
 #include "base/status.h"
 #include "models/text/code_point.h"
@@ -36,10 +36,6 @@ bool IsWordCodePoint(int32_t code_point) {
 }
 
 }  // namespace
-
-UnicodeWordTokenizer::UnicodeWordTokenizer(std::unique_ptr<Vocabulary> vocabulary, int32_t oov_id,
-                                           bool lowercase)
-    : vocabulary_(std::move(vocabulary)), oov_id_(oov_id), lowercase_(lowercase) {}
 
 absl::Status UnicodeWordTokenizer::Split(std::string_view text, size_t max_tokens,
                                          absl::FunctionRef<void(const TextSpan&)> sink) {
@@ -75,15 +71,10 @@ absl::Status UnicodeWordTokenizer::AppendIds(std::string_view text, size_t max_t
 }
 
 int32_t UnicodeWordTokenizer::Lookup(std::string_view token) const {
-  int32_t id;
-  if (lowercase_) {
-    std::string lowered;
-    AppendLowerCase(token, &lowered);
-    id = vocabulary_->Find(lowered);
-  } else {
-    id = vocabulary_->Find(token);
-  }
-  return id == Vocabulary::kNotFound ? oov_id_ : id;
+  if (!lowercase_) return VocabularyTokenizer::Lookup(token);
+  std::string lowered;
+  AppendLowerCase(token, &lowered);
+  return VocabularyTokenizer::Lookup(lowered);
 }
 
 }  // namespace sru::models

@@ -5,13 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "models/text/tokenizer.h"
 #include "models/text/vocabulary.h"
 
 namespace sru::models {
@@ -31,11 +30,12 @@ struct TextSpan {
 // A token is a longest run of code points of the general categories L*, M* and N* (letters, marks, numbers), or one other code
 // point that is not white space (white_space.h). The text is not normalized. The categories are those of the utf8proc that the
 // program runs with: Unicode 15 in Debian 12. A later Unicode only gives a category to code points that had none.
-class UnicodeWordTokenizer final : public Tokenizer {
+class UnicodeWordTokenizer final : public VocabularyTokenizer {
  public:
   // `vocabulary` must not be null; requires 0 <= oov_id < vocabulary->size(). With `lowercase` a token is looked up in lower
   // case (lower_case.h).
-  UnicodeWordTokenizer(std::unique_ptr<Vocabulary> vocabulary, int32_t oov_id, bool lowercase);
+  UnicodeWordTokenizer(std::unique_ptr<Vocabulary> vocabulary, int32_t oov_id, bool lowercase)
+      : VocabularyTokenizer(std::move(vocabulary), oov_id), lowercase_(lowercase) {}
 
   // Calls `sink` with the tokens of `text` in order, at most `max_tokens` of them. kInvalidArgument, before any call, when
   // `text` is not valid UTF-8.
@@ -45,16 +45,10 @@ class UnicodeWordTokenizer final : public Tokenizer {
   // The id of a token, in lower case if the tokenizer lower-cases.
   int32_t Lookup(std::string_view token) const override;
 
-  int32_t unknown_id() const override { return oov_id_; }
-  int size() const override { return vocabulary_->size(); }
-  std::string TokenName(int32_t id) const override { return std::string(vocabulary_->word(id)); }
-
  private:
   absl::Status AppendIds(std::string_view text, size_t max_tokens,
                          std::vector<int32_t>* ids) const override;
 
-  const std::unique_ptr<Vocabulary> vocabulary_;
-  const int32_t oov_id_;
   const bool lowercase_;
 };
 

@@ -1,4 +1,5 @@
-// The words of a model, vocab.txt (FORMAT.md): UTF-8, one word per line, line number = id from 0.
+// The words of a model, vocab.txt (FORMAT.md): UTF-8, one word per line, line number = id from 0; and what tokenizers share that
+// look words up in it.
 #ifndef SRU_MODELS_TEXT_VOCABULARY_H_
 #define SRU_MODELS_TEXT_VOCABULARY_H_
 
@@ -6,11 +7,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "models/text/tokenizer.h"
 
 namespace sru::models {
 
@@ -44,6 +47,30 @@ class Vocabulary {
   std::vector<std::string_view> words_;
   // Abseil's own view where it is not the standard's (Debian 12): only that one has a hash.
   absl::flat_hash_map<absl::string_view, int32_t> ids_;
+};
+
+// A tokenizer whose tokens are the words of a vocabulary.
+class VocabularyTokenizer : public Tokenizer {
+ public:
+  // `vocabulary` must not be null; requires kNotFound <= unknown_id < vocabulary->size().
+  VocabularyTokenizer(std::unique_ptr<Vocabulary> vocabulary, int32_t unknown_id)
+      : vocabulary_(std::move(vocabulary)), unknown_id_(unknown_id) {}
+
+  int32_t Lookup(std::string_view token) const override {
+    static_assert(Vocabulary::kNotFound == kNotFound);
+    const int32_t id = vocabulary_->Find(token);
+    return id == kNotFound ? unknown_id_ : id;
+  }
+  int32_t unknown_id() const final { return unknown_id_; }
+  int size() const final { return vocabulary_->size(); }
+  std::string TokenName(int32_t id) const final { return std::string(vocabulary_->word(id)); }
+
+ protected:
+  const Vocabulary& vocabulary() const { return *vocabulary_; }
+
+ private:
+  const std::unique_ptr<Vocabulary> vocabulary_;
+  const int32_t unknown_id_;
 };
 
 }  // namespace sru::models

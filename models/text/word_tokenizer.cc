@@ -1,7 +1,6 @@
 #include "models/text/word_tokenizer.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace sru::models {
 namespace {
@@ -9,10 +8,6 @@ namespace {
 constexpr size_t kBytesPerWord = 4;  // about; a guess that is too high costs a reallocation
 
 }  // namespace
-
-WordTokenizer::WordTokenizer(const PreprocessingConfig& preprocessing,
-                             std::unique_ptr<Vocabulary> vocabulary, int32_t oov_id)
-    : preprocessor_(preprocessing), vocabulary_(std::move(vocabulary)), oov_id_(oov_id) {}
 
 absl::Status WordTokenizer::AppendIds(std::string_view text, size_t max_tokens,
                                       std::vector<int32_t>* ids) const {
