@@ -80,6 +80,8 @@ server/telemetry         | server/calls server/batching server/batching/queue | 
 server/lifecycle         | server/telemetry server/calls server/batching      | absl
                          | server/base models base                            |
 server/transport         | server/telemetry server/base server/compat base    | absl grpc openssl prometheus
+server/door              | server/transport server/calls                      | absl boost nghttp2 openssl prometheus zlib
+                         | server/base base                                   |
 server/calls/messages    | server/calls server/calls/bounds server/lifecycle  | absl protobuf
                          | server/telemetry server/batching/queue             |
                          | models models/text kernels base proto              |
@@ -116,7 +118,7 @@ server                   | server/calls server/calls/bounds server/calls/kinds |
                          | server/http server/lifecycle server/transport      |
                          | server/telemetry server/tasks server/batching      |
                          | server/batching/steps server/base                  |
-                         | server/compat models kernels base                  |
+                         | server/compat server/door models kernels base      |
 
 client                   | base proto                                         | absl grpc nlohmann openssl protobuf
 client/commands          | client base proto                                  | absl nlohmann protobuf
@@ -179,7 +181,7 @@ LIBRARIES = {
     "grpc": "grpc/ grpcpp/", "gtest": "gtest/", "hwy": "hwy/", "nghttp2": "nghttp2/",
     "nlohmann": "nlohmann/", "openmp": "omp.h", "openssl": "openssl/", "prometheus": "prometheus/",
     "protobuf": "google/protobuf/", "re2": "re2/", "sentencepiece": "sentencepiece_",
-    "utf8proc": "utf8proc.h",
+    "utf8proc": "utf8proc.h", "zlib": "zlib.h",
 }
 # header of Abseil -> the names that are looked for
 ABSEIL = {

@@ -106,6 +106,7 @@ void AddFlags(Options* options, FlagTable* flags) {
   AddFlags(&options->memory, flags);
   AddFlags(&options->security, flags);
   AddFlags(&options->connections, flags);
+  AddFlags(&options->transport, flags);
   AddFlags(&options->logging, flags);
 }
 

@@ -20,6 +20,7 @@
 #include "server/calls/bounds/memory_options.h"
 #include "server/calls/bounds/rpc_options.h"
 #include "server/compat/grpc_version.h"
+#include "server/door/door_options.h"
 #include "server/http/http_options.h"
 #include "server/lifecycle/model_options.h"
 #include "server/telemetry/logging_options.h"
@@ -42,6 +43,7 @@ struct Options {
   calls::MemoryOptions memory;
   transport::SecurityOptions security;
   transport::ConnectionLimits connections;
+  door::TransportOptions transport;
   telemetry::LoggingOptions logging;
 };
 

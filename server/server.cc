@@ -19,7 +19,6 @@
 #include "absl/time/clock.h"
 #include "base/mutex.h"
 #include "grpcpp/grpcpp.h"
-#include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
@@ -34,6 +33,9 @@
 #include "server/calls/kinds/open_streams.h"
 #include "server/calls/kinds/unknown_method.h"
 #include "server/calls/method.h"
+#include "server/door/door_metrics.h"
+#include "server/door/memory_count.h"
+#include "server/door/native_door.h"
 #include "server/http/http_server.h"
 #include "server/http/metrics_server.h"
 #include "server/http/status_page.h"
@@ -45,6 +47,7 @@
 #include "server/rest/error_response.h"
 #include "server/rest/gateway.h"
 #include "server/rpc/grpc_door.h"
+#include "server/rpc/health.h"
 #include "server/rpc/inference_methods.h"
 #include "server/rpc/reflection.h"
 #include "server/rpc/unsent_answers.h"
@@ -92,8 +95,6 @@ constexpr int kMaxAdminMessageBytes = 64 << 10;
 // fail it.
 constexpr absl::Duration kOwnHandshakeTimeout = absl::Seconds(30);
 
-// Of gRPC's own, which has no class of ours.
-constexpr char kHealthService[] = "grpc.health.v1.Health";
 constexpr char kReflectionService[] = "grpc.reflection.v1.ServerReflection";
 
 // A connection is closed if it has sent this many times the largest message and got no answer.
@@ -251,9 +252,12 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return absl::OkStatus();
   }
 
-  ListenAddress address() const override { return listener_->address(); }
+  ListenAddress address() const override {
+    return native_door_ != nullptr ? native_door_->address() : listener_->address();
+  }
   ListenAddress metrics_address() const override { return metrics_server_->address(); }
   std::optional<ListenAddress> admin_address() const override {
+    if (native_admin_door_ != nullptr) return native_admin_door_->address();
     if (admin_listener_ == nullptr) return std::nullopt;
     return admin_listener_->address();
   }
@@ -282,11 +286,13 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     draining_ = true;
     started_ = false;
     if (manager_ != nullptr) manager_->BeginStop();
-    if (grpc_server_ == nullptr) return true;
+    if (grpc_server_ == nullptr && native_door_ == nullptr) return true;
     const absl::Time start = clock_.Now();
     const absl::Time deadline = start + options_.drain_timeout;
-    grpc_server_->GetHealthCheckService()->Shutdown();  // NOT_SERVING, for good
+    health_.Shutdown();  // NOT_SERVING, for good
     absl::SleepFor(options_.drain_delay);
+    // Before the batchers close: what clients have sent before they know is answered.
+    if (native_door_ != nullptr) native_door_->BeginDrain();
 
     bool complete = true;
     absl::Time closed;
@@ -303,11 +309,20 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     complete &= in_flight_.WaitUntilNone(std::max(deadline - clock_.Now(), kStreamGrace));
     // Does not wait for clients that do not read.
     unsent_.WaitUntilNone(kAnswerGrace);
-    absl::SleepFor(closed + kRefusalGrace - clock_.Now());
-    listener_->Stop();
+    if (native_door_ != nullptr) {
+      native_door_->WaitUntilSent(kAnswerGrace);
+    } else {
+      absl::SleepFor(closed + kRefusalGrace - clock_.Now());
+      listener_->Stop();
+    }
     if (page_gateway_ != nullptr) page_gateway_->Close();
     if (gateway_ != nullptr) gateway_->Close();
     if (call_server_ != nullptr) call_server_->Stop();
+    if (native_door_ != nullptr) {
+      native_door_->Shutdown(kStreamGrace);
+      if (native_admin_door_ != nullptr) native_admin_door_->Shutdown(kStreamGrace);
+      return complete;
+    }
     // gRPC converts the date to its own clock at once.
     grpc_server_->Shutdown(absl::ToChronoTime(clock_.WallNow() + kStreamGrace));
     grpc_server_->Wait();
@@ -381,7 +396,6 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   // healthy and ready as long as any version is: with only some of its GPUs it is still worth its
   // place behind a load balancer.
   void UpdateHealth() {
-    if (grpc_server_ == nullptr) return;  // not started; StartGrpc() will look
     MutexLock lock(&health_mutex_);
     std::map<std::string, bool> serving;
     const std::vector<std::shared_ptr<lifecycle::ServedModel>> models = registry_.List();
@@ -393,11 +407,10 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
       any |= in_service;
     }
     in_service_ = any;
-    grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
-    for (const auto& [model, in_service] : serving) health->SetServingStatus(model, in_service);
-    health->SetServingStatus(calls::kInferenceService, ready());
-    health->SetServingStatus(calls::kOpenInferenceService, ready());
-    health->SetServingStatus("", ready());
+    for (const auto& [model, in_service] : serving) health_.Set(model, in_service);
+    for (const char* service : {calls::kInferenceService, calls::kOpenInferenceService, ""}) {
+      health_.Set(service, ready());
+    }
   }
 
   absl::Status StartMetricsServer() {
@@ -447,11 +460,10 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     if (guard_ != nullptr) guard_->SetBaseBytes(transport::ConnectionGuard::ResidentBytes());
   }
   void OnServing(const std::string& model, bool serving) override {
-    if (grpc_server_ == nullptr) return;  // not started; StartGrpc() will look
     if (!serving) {
       // A running UpdateHealth() may have listed the model before it was unloaded.
       MutexLock lock(&health_mutex_);
-      grpc_server_->GetHealthCheckService()->SetServingStatus(model, false);
+      health_.Set(model, false);
     }
     UpdateHealth();
   }
@@ -585,12 +597,14 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     open_inference_context_.ready = [this] { return ready(); };
     open_inference_context_.max_queue_delay = options_.batching.engine.batcher.max_queue_delay;
     methods_ = MakeTable({rpc::InferenceMethods(service_context_),
-                          open_inference::OpenInferenceMethods(open_inference_context_)});
+                          open_inference::OpenInferenceMethods(open_inference_context_),
+                          health_.Methods()});
     admin_context_.service = &service_context_;
     admin_context_.control = options_.models.control;
     admin_context_.manager = manager_.get();
-    admin_methods_ = MakeTable(
-        {rpc::AdminMethods(admin_context_), open_inference::RepositoryMethods(admin_context_)});
+    admin_methods_ =
+        MakeTable({rpc::AdminMethods(admin_context_),
+                   open_inference::RepositoryMethods(admin_context_), admin_health_.Methods()});
   }
 
   // The rows of services, and reflection on them.
@@ -602,7 +616,6 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
       names.push_back(service.front().service);
       rows.insert(rows.end(), service.begin(), service.end());
     }
-    names.emplace_back(kHealthService);
     names.emplace_back(kReflectionService);
     for (calls::Method& row : rpc::ReflectionMethods(std::move(names))) {
       rows.push_back(std::move(row));
@@ -625,11 +638,64 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return door;
   }
 
+  // What a native door asks of the server.
+  door::DoorOptions NativeDoorOptions(const calls::MethodTable& methods, int max_message_bytes) {
+    door::DoorOptions door;
+    door.methods = &methods;
+    door.metrics = door_metrics_.get();
+    door.unknown = [this](calls::Exchange* exchange) {
+      return rpc::StartUnknownMethod(exchange, &metrics_, &access_log_);
+    };
+    if (options_.security.has_tls()) {
+      door.tls_context = [this] { return credentials_->TlsContext(); };
+    }
+    door.on_handshake_failure = [this](const std::string& detail, const std::string& peer) {
+      OnHandshakeFailure(detail, peer);
+    };
+    door.on_refused = [this] { OnConnectionRefused(); };
+    door.on_not_taken = [this](absl::string_view method, const std::string& peer) {
+      access_log_.OnAnswerNotTaken(method, peer, options_.memory.send_timeout);
+    };
+    door.limits = options_.connections;
+    door.max_message_bytes = static_cast<uint32_t>(max_message_bytes);
+    door.allow_compression = options_.memory.allow_compression;
+    door.send_timeout = options_.memory.send_timeout;
+    return door;
+  }
+
+  absl::Status StartNativeDoor() {
+    door_metrics_ = std::make_unique<door::DoorMetrics>(metrics_.registry());
+    loops_ =
+        std::make_unique<door::LoopSet>(options_.transport.num_io_threads(), door_metrics_.get());
+    door::DoorOptions door = NativeDoorOptions(*methods_, options_.rpc.max_message_bytes);
+    door.check_call = credentials_->CheckForListener();
+    absl::StatusOr<std::unique_ptr<door::NativeDoor>> opened = door::NativeDoor::Open(
+        "listen", options_.listen, std::move(door), loops_.get(), &receive_memory_);
+    if (!opened.ok()) return opened.status();
+    native_door_ = *std::move(opened);
+    native_door_->Start();
+    serving_native_door_ = native_door_.get();
+    return absl::OkStatus();
+  }
+
   absl::Status StartGrpc() {
+    MakeMethods();
+    const bool native = options_.transport.transport == door::GrpcTransport::kNative;
+    absl::Status status = native ? StartNativeDoor() : StartLibraryDoor();
+    if (!status.ok()) return status;
+    page_gateway_ = std::make_unique<rest::Gateway>(MakePageGatewayOptions());
+    serving_page_gateway_ = page_gateway_.get();
+    for (const telemetry::ModelStatus& model : manager_->Statuses()) {
+      health_.Set(model.model, false);
+    }
+    UpdateHealth();
+    device_watch_.Start();
+    return absl::OkStatus();
+  }
+
+  absl::Status StartLibraryDoor() {
     MakeReceiveLedger();
     StartGuard();
-    MakeMethods();
-    grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     absl::StatusOr<std::unique_ptr<transport::Listener>> listener =
         OpenListener("listen", options_.listen, credentials_->ForListener(), &builder);
@@ -646,20 +712,21 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     if (absl::Status status = CheckHandshakes(*listener_); !status.ok()) return status;
     unsent_.Start();
     serving_listener_ = listener_.get();
-    page_gateway_ = std::make_unique<rest::Gateway>(MakePageGatewayOptions());
-    serving_page_gateway_ = page_gateway_.get();
-
-    grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
-    for (const telemetry::ModelStatus& status : manager_->Statuses()) {
-      health->SetServingStatus(status.model, false);
-    }
-    UpdateHealth();
-    device_watch_.Start();
     return absl::OkStatus();
   }
 
   absl::Status StartAdmin() {
     if (!options_.admin_listen.has_value()) return absl::OkStatus();
+    if (native_door_ != nullptr) {
+      door::DoorOptions door = NativeDoorOptions(*admin_methods_, kMaxAdminMessageBytes);
+      door.check_call = credentials_->CheckForAdminListener();
+      absl::StatusOr<std::unique_ptr<door::NativeDoor>> opened = door::NativeDoor::Open(
+          "admin_listen", *options_.admin_listen, std::move(door), loops_.get(), &receive_memory_);
+      if (!opened.ok()) return opened.status();
+      native_admin_door_ = *std::move(opened);
+      native_admin_door_->Start();
+      return absl::OkStatus();
+    }
     grpc::ServerBuilder builder;
     absl::StatusOr<std::unique_ptr<transport::Listener>> listener = OpenListener(
         "admin_listen", *options_.admin_listen, credentials_->ForAdminListener(), &builder);
@@ -739,7 +806,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     if (options_.security.has_tls()) {
       options.tls_context = [this] { return credentials_->TlsContext(); };
       options.on_handshake_failure = [this](const std::string& detail, const std::string& peer) {
-        OnHttpHandshakeFailure(detail, peer);
+        OnHandshakeFailure(detail, peer);
       };
     }
     options.on_refused = [this] { OnConnectionRefused(); };
@@ -758,8 +825,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return absl::OkStatus();
   }
 
-  // On the HTTP port's threads.
-  void OnHttpHandshakeFailure(const std::string& detail, const std::string& peer) {
+  // On the threads of the HTTP port and of the native door.
+  void OnHandshakeFailure(const std::string& detail, const std::string& peer) {
     const transport::HandshakeFailure failure = detail.empty()
                                                     ? transport::HandshakeFailure::kClosedByClient
                                                     : transport::ClassifyHandshakeFailure(detail);
@@ -783,6 +850,11 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     levels.answers_not_taken = unsent_.abandoned();
     if (transport::Listener* listener = serving_listener_)
       levels.connections = listener->num_connections();
+    if (const door::NativeDoor* const native = serving_native_door_) {
+      levels.connections = native->num_connections();
+      levels.unsent_answers = native->num_unsent();
+      levels.answers_not_taken = native->num_not_taken();
+    }
     if (const http::HttpServer* const http = serving_call_server_.load()) {
       const http::HttpServer::Stats stats = http->stats();
       levels.http = {stats.connections, stats.body_bytes, stats.answers};
@@ -847,6 +919,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   std::atomic<const lifecycle::ModelManager*> manager_pages_{
       nullptr};         // for the metrics pages' threads
   Mutex health_mutex_;  // held while health is computed and published
+  rpc::Health health_;
+  rpc::Health admin_health_;  // of the admin port, which serves as long as it is there
   transport::ReadPause read_pause_{options_.connections.read_pause};
   calls::ServiceContext service_context_;
   calls::AdminContext admin_context_;
@@ -855,6 +929,13 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   std::unique_ptr<calls::MethodTable> admin_methods_;
   std::unique_ptr<rpc::GrpcDoor> door_;
   std::unique_ptr<rpc::GrpcDoor> admin_door_;
+  // Of the native doors; null without them.
+  door::MemoryCount receive_memory_{budgets_.receive_bytes};
+  std::unique_ptr<door::DoorMetrics> door_metrics_;
+  std::unique_ptr<door::LoopSet> loops_;
+  std::unique_ptr<door::NativeDoor> native_door_;
+  std::unique_ptr<door::NativeDoor> native_admin_door_;
+  std::atomic<const door::NativeDoor*> serving_native_door_{nullptr};  // for the metrics port
   std::shared_ptr<transport::ReceiveLedger> receive_ledger_;
   RateLimit ledger_log_limit_{kClosedLogLines};
   std::unique_ptr<transport::Listener> listener_;

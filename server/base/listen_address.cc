@@ -8,6 +8,7 @@
 namespace sru::server {
 
 std::string ListenAddress::ToString() const {
+  if (absl::StartsWith(host, kUnixPrefix)) return host;
   if (absl::StrContains(host, ':')) return absl::StrCat("[", host, "]:", port);
   return absl::StrCat(host, ":", port);
 }
@@ -20,6 +21,10 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view flag, absl::s
                      "0.0.0.0:50051 or [::]:50051, found '",
                      text, "'"));
   };
+  if (absl::StartsWith(text, kUnixPrefix)) {
+    if (text.size() == kUnixPrefix.size()) return error();
+    return ListenAddress{std::string(text), 0};
+  }
   const size_t colon = text.rfind(':');
   if (colon == absl::string_view::npos || colon == 0) return error();
   absl::string_view host = text.substr(0, colon);

@@ -107,7 +107,7 @@ const char* CheckCall(const Credentials::Shared& shared, const ServedTokens& tok
   const std::optional<Refusal> refusal =
       JudgeToken(*tokens.Get(), call.authorizations, call.headers.authorization);
   if (!refusal.has_value()) return nullptr;
-  return Refuse(shared, *refusal, call.path, call.headers, /*peer=*/"", call.certificate());
+  return Refuse(shared, *refusal, call.path, call.headers, call.peer, call.certificate());
 }
 
 // An error of a file, with the flag that names it in front.
@@ -253,22 +253,26 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(const SecurityO
   return credentials;
 }
 
+CallCheck Credentials::CheckForListener() const {
+  if (!options_.has_tokens()) return nullptr;
+  return [shared = shared_](const CallToCheck& call) {
+    return CheckCall(*shared, shared->tokens, call);
+  };
+}
+
+CallCheck Credentials::CheckForAdminListener() const {
+  if (options_.admin_tokens_file.empty()) return CheckForListener();
+  return [shared = shared_](const CallToCheck& call) {
+    return CheckCall(*shared, shared->admin_tokens, call);
+  };
+}
+
 std::shared_ptr<grpc::ServerCredentials> Credentials::ForListener() const {
-  CallCheck check;
-  if (options_.has_tokens()) {
-    check = [shared = shared_](const CallToCheck& call) {
-      return CheckCall(*shared, shared->tokens, call);
-    };
-  }
-  return MakeListenerCredentials(shared_->certificates, std::move(check));
+  return MakeListenerCredentials(shared_->certificates, CheckForListener());
 }
 
 std::shared_ptr<grpc::ServerCredentials> Credentials::ForAdminListener() const {
-  if (options_.admin_tokens_file.empty()) return ForListener();
-  return MakeListenerCredentials(shared_->certificates,
-                                 [shared = shared_](const CallToCheck& call) {
-                                   return CheckCall(*shared, shared->admin_tokens, call);
-                                 });
+  return MakeListenerCredentials(shared_->certificates, CheckForAdminListener());
 }
 
 std::shared_ptr<ssl_ctx_st> Credentials::TlsContext() const {

@@ -25,6 +25,7 @@
 #include "server/base/clock.h"
 #include "server/base/file_watcher.h"
 #include "server/telemetry/access_log.h"
+#include "server/transport/call_check.h"
 #include "server/transport/security_metrics.h"
 #include "server/transport/security_options.h"
 
@@ -47,6 +48,10 @@ class Credentials {
   // port may have tokens of its own.
   std::shared_ptr<grpc::ServerCredentials> ForListener() const;
   std::shared_ptr<grpc::ServerCredentials> ForAdminListener() const;
+
+  // What those listeners ask of each call, for a transport that is not gRPC's; null where tokens are off. May outlive this object.
+  CallCheck CheckForListener() const;
+  CallCheck CheckForAdminListener() const;
 
   // For a connection of a port that is not gRPC's: OpenSSL's context with the newest certificates;
   // null without TLS.

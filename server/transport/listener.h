@@ -14,17 +14,15 @@
 #ifndef SRU_SERVER_TRANSPORT_LISTENER_H_
 #define SRU_SERVER_TRANSPORT_LISTENER_H_
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <unordered_map>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -34,6 +32,7 @@
 #include "base/mutex.h"
 #include "grpcpp/server_builder.h"
 #include "server/base/listen_address.h"
+#include "server/transport/acceptor.h"
 #include "server/transport/connection_handover.h"
 #include "server/transport/receive_ledger.h"
 
@@ -78,7 +77,7 @@ class Listener {
   int64_t num_connections() const;
 
   // How often the system refused what accepting needs.
-  int64_t num_failures() const { return failures_.load(std::memory_order_relaxed); }
+  int64_t num_failures() const { return acceptor_->num_failures(); }
 
   // The socket of the connection that gRPC calls `peer` ("ipv4:10.0.0.1:4711"), -1 if there is
   // none. The connection may end at any time and its descriptor may then be another's.
@@ -97,27 +96,20 @@ class Listener {
   Listener(ListenAddress address, Options options);
 
   absl::Status Bind(absl::string_view flag);
-  void Run();
-  // Accepts what waits at `socket`. False when the system lacks something for it.
-  bool Accept(int socket);
-  // Counts a failure, and logs the first.
-  void NoteFailure(const char* what);
+  // Of the acceptor.
+  void OnConnection(int socket, int fd, const sockaddr_storage& address);
   // Takes note of the connection; false when there are too many.
   bool Enter(int fd, ino_t inode, const std::string& peer);
   bool IsFull(int fd) const;
   void ForgetClosed() const;
   void ForgetPeer(int fd, const std::string& peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Constant from Start() to Stop(), but for the atomic ones.
+  // Constant from Start() to Stop().
   ListenAddress address_;
   const Options options_;
   int max_file_ = 0;  // descriptors from here on are kept for other uses
-  std::vector<int> sockets_;
-  int wake_ = -1;  // an eventfd that wakes Run()
-  std::atomic<bool> stopping_{false};
-  std::atomic<int64_t> failures_{0};
+  std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<ConnectionHandover> handover_;
-  std::thread thread_;
 
   mutable Mutex mutex_;
   // What was handed to gRPC, by descriptor, with its inode: gRPC closes a connection without a

@@ -9,14 +9,11 @@
 #ifndef SRU_SERVER_TRANSPORT_LISTENER_CREDENTIALS_H_
 #define SRU_SERVER_TRANSPORT_LISTENER_CREDENTIALS_H_
 
-#include <functional>
 #include <memory>
-#include <string>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "grpcpp/security/server_credentials.h"
-#include "server/telemetry/access_log.h"
+#include "server/transport/call_check.h"
 #include "server/transport/tls_certificates.h"
 
 namespace sru::server::transport {
@@ -47,20 +44,6 @@ class ServedCertificates {
   const bool mutual_;
   const std::shared_ptr<Core> core_;
 };
-
-// What a call's headers say of who calls. The texts live as long as the check runs.
-struct CallToCheck {
-  absl::string_view path;  // "/sru.v1.InferenceService/Classify", whether it exists or not
-  int authorizations = 0;  // headers of that name; the last one is in `headers`
-  telemetry::CallHeaders headers;
-  // The common name in the certificate that the client has shown, "" if it has shown none. Looked
-  // up only when asked for.
-  std::function<std::string()> certificate;
-};
-
-// Null when the call goes on, otherwise the text to refuse it with as UNAUTHENTICATED, which must
-// live for ever. Runs on gRPC's threads, on several at once, and must not block.
-using CallCheck = std::function<const char*(const CallToCheck&)>;
 
 // The credentials of one listener; each needs its own. Without `certificates` connections are in
 // the clear. `check` sees every call, of whatever service or method, when its headers have arrived

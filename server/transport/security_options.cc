@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/listen_address.h"
 
 namespace sru::server::transport {
 namespace {
@@ -57,7 +58,7 @@ bool IsLoopbackHost(const std::string& host) {
   if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) {
     return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
   }
-  return host == "localhost";
+  return host == "localhost" || absl::StartsWith(host, kUnixPrefix);
 }
 
 absl::Status CheckListenHost(const SecurityOptions& options, absl::string_view flag,

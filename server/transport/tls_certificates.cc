@@ -114,6 +114,27 @@ std::string DescribeKey(const EVP_PKEY* key) {
   return absl::StrCat(type == nullptr ? "key" : type, ", ", EVP_PKEY_get_bits(key), " bits");
 }
 
+constexpr absl::string_view kHttp2 = "h2";
+
+// Whether a connection has ALPN is a mark on the connection, as all share the context.
+int Http2Mark() {
+  static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
+  return index;
+}
+
+int ChooseProtocol(SSL* connection, const unsigned char** chosen, unsigned char* chosen_size,
+                   const unsigned char* offered, unsigned offered_size, void* /*argument*/) {
+  if (SSL_get_ex_data(connection, Http2Mark()) == nullptr) return SSL_TLSEXT_ERR_NOACK;
+  for (unsigned i = 0; i < offered_size; i += 1U + offered[i]) {
+    const absl::string_view name(reinterpret_cast<const char*>(offered) + i + 1, offered[i]);
+    if (name != kHttp2) continue;
+    *chosen = offered + i + 1;
+    *chosen_size = offered[i];
+    return SSL_TLSEXT_ERR_OK;
+  }
+  return SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
 // A context that gRPC would make, without certificates.
 absl::StatusOr<Owned<SSL_CTX>> MakeServerContext() {
   Owned<SSL_CTX> context(SSL_CTX_new(TLS_method()));
@@ -285,9 +306,21 @@ absl::StatusOr<TlsCertificates> CheckTlsCertificates(TlsPem pem, absl::Time now)
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
+  SSL_CTX_set_alpn_select_cb(context, ChooseProtocol, nullptr);
   result.context = std::shared_ptr<SSL_CTX>(std::move(*made));
   result.pem = std::move(pem);
   return result;
+}
+
+void OfferHttp2(ssl_st* connection) {
+  SSL_set_ex_data(connection, Http2Mark(), connection);  // anything but null
+}
+
+bool AgreedOnHttp2(const ssl_st* connection) {
+  const unsigned char* name = nullptr;
+  unsigned size = 0;
+  SSL_get0_alpn_selected(connection, &name, &size);
+  return absl::string_view(reinterpret_cast<const char*>(name), size) == kHttp2;
 }
 
 std::string Describe(const TlsCertificates& certificates) {

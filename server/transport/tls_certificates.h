@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 
 struct ssl_ctx_st;  // OpenSSL's SSL_CTX
+struct ssl_st;      // OpenSSL's SSL
 
 namespace sru::server::transport {
 
@@ -41,6 +42,11 @@ struct TlsCertificates {
 // OpenSSL does not take at its security level, with OpenSSL's reason. Thread-safe; depends on
 // nothing but its arguments, OpenSSL's configuration and the variable GRPC_SSL_CIPHER_SUITES.
 absl::StatusOr<TlsCertificates> CheckTlsCertificates(TlsPem pem, absl::Time now);
+
+// Makes the server's side of a connection with TlsCertificates::context agree on HTTP/2 (ALPN `h2`) with a client that offers it. Without
+// this, none agrees on anything.
+void OfferHttp2(ssl_st* connection);
+bool AgreedOnHttp2(const ssl_st* connection);
 
 // For the log: "certificate of /CN=a, valid until 2026-01-31T12:00:00+00:00, clients must show a
 // certificate of /CN=b". Pure.

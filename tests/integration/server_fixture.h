@@ -2,6 +2,7 @@
 #ifndef SRU_TESTS_INTEGRATION_SERVER_FIXTURE_H_
 #define SRU_TESTS_INTEGRATION_SERVER_FIXTURE_H_
 
+#include <cstdlib>
 #include <future>
 #include <memory>
 #include <string>
@@ -26,6 +27,12 @@ inline server::Options TestOptions(const std::string& repository) {
   options.http.metrics_listen = {"127.0.0.1", 0};
   options.http.http_listen = server::ListenAddress{"127.0.0.1", 0};
   options.drain_timeout = absl::Seconds(60);
+  // As the program reads it: a test runs against either transport.
+  if (const char* const transport = std::getenv("SRU_GRPC_TRANSPORT")) {
+    options.transport.transport = absl::string_view(transport) == "native"
+                                      ? server::door::GrpcTransport::kNative
+                                      : server::door::GrpcTransport::kLibrary;
+  }
   return options;
 }
 

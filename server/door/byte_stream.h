@@ -1,0 +1,50 @@
+// ByteStream: the bytes of one connection, with TLS or without, on a socket that does not block.
+#ifndef SRU_SERVER_DOOR_BYTE_STREAM_H_
+#define SRU_SERVER_DOOR_BYTE_STREAM_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+struct ssl_ctx_st;  // OpenSSL's SSL_CTX
+
+namespace sru::server::door {
+
+// Used by one thread. Does not own the socket.
+class ByteStream {
+ public:
+  enum class Outcome {
+    kDone,
+    kWantsRead,   // when the socket can be read
+    kWantsWrite,  // when it can be written
+    kEnd,         // the peer has ended its side, or the connection is broken
+  };
+  struct Result {
+    Outcome outcome = Outcome::kDone;
+    size_t bytes = 0;  // that were read or written; more than 0 if kDone
+  };
+
+  virtual ~ByteStream() = default;
+  // To be called until it is kDone, before anything else. kEnd: it has failed.
+  virtual Outcome Handshake() { return Outcome::kDone; }
+  // Why the handshake has failed; empty: the peer has closed the connection.
+  virtual std::string HandshakeError() const { return ""; }
+  // The common name in the peer's certificate; empty if it has shown none.
+  virtual std::string CertificateName() const { return ""; }
+  virtual Result Read(absl::Span<char> buffer) = 0;
+  // After kWantsRead or kWantsWrite, the next bytes to be written begin with the same ones.
+  virtual Result Write(absl::string_view bytes) = 0;
+  // Tells the peer that nothing more will come, as well as that goes without waiting.
+  virtual void EndSending() = 0;
+};
+
+std::unique_ptr<ByteStream> MakePlainStream(int socket);
+// A server's side, which agrees on HTTP/2. Null if there is no memory.
+std::unique_ptr<ByteStream> MakeTlsStream(int socket, ssl_ctx_st* context);
+
+}  // namespace sru::server::door
+
+#endif  // SRU_SERVER_DOOR_BYTE_STREAM_H_

@@ -1,0 +1,782 @@
+#include "server/door/connection.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "server/base/clock.h"
+#include "server/base/log.h"
+
+namespace sru::server::door {
+namespace {
+
+using boost::system::error_code;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// How long a peer may take for its TLS handshake, and for its HTTP/2 preface with its SETTINGS.
+constexpr seconds kHandshakeTimeout(10);
+constexpr seconds kPrefaceTimeout(10);
+// How long a stream waits for bytes that it needs.
+constexpr seconds kBytesTimeout(30);
+// A peer that has said nothing for this long is asked, and has so long to answer.
+constexpr seconds kKeepaliveTime(60);
+constexpr seconds kKeepaliveTimeout(20);
+// Until the final GOAWAY follows the first one, if the peer acknowledges no ping.
+constexpr seconds kGoAwayTimeout(1);
+// How long a connection that ends waits for its peer to close it, so that what was sent last arrives.
+constexpr seconds kLingerTimeout(1);
+
+constexpr int kMaxPingStrikes = 2;
+constexpr size_t kSmallData = 64;
+// Of all streams of a connection together; what the streams hold is bounded by themselves.
+constexpr int32_t kConnectionWindow = 4 << 20;
+constexpr int32_t kStreamWindow = 65535;  // as HTTP/2 has it
+constexpr size_t kMostStreamWindow = 1 << 20;
+// What is framed at a time, and in one turn.
+constexpr size_t kGatheredBytes = 64 << 10;
+constexpr int kGathersPerTurn = 4;
+// What is read in one turn, and how long that may take.
+constexpr int kReadsPerTurn = 4;
+constexpr milliseconds kReadTime(1);
+// What is read of a peer that does not take what is written.
+constexpr size_t kReadWhileBlocked = 64 << 10;
+
+constexpr char kKeepalivePing[] = "keepaliv";
+constexpr char kGoAwayPing[] = "goodbye.";
+constexpr size_t kPingBytes = 8;
+
+SteadyTime After(SteadyTime time, absl::Duration duration) {
+  if (duration >= absl::Hours(24 * 365)) return SteadyTime::max();
+  return time + absl::ToChronoNanoseconds(duration);
+}
+
+}  // namespace
+
+// nghttp2 is C: no exception may pass it. Only a lack of memory throws; it ends the connection.
+struct Reactions {
+  template <typename React>
+  static int Guard(const React& react) {
+    try {
+      return react();
+    } catch (const std::exception&) {
+      return NGHTTP2_ERR_CALLBACK_FAILURE;
+    }
+  }
+  static Connection& Of(void* user) { return *static_cast<Connection*>(user); }
+
+  static int BeginHeaders(nghttp2_session* /*session*/, const nghttp2_frame* frame, void* user) {
+    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
+    return Guard([&] { return Of(user).OnBeginHeaders(frame->hd.stream_id); });
+  }
+  static int Header(nghttp2_session* /*session*/, const nghttp2_frame* frame, const uint8_t* name,
+                    size_t name_size, const uint8_t* value, size_t value_size, uint8_t /*flags*/,
+                    void* user) {
+    return Guard([&] {
+      if (Stream* const stream = Of(user).Find(frame->hd.stream_id)) {
+        stream->OnHeader({reinterpret_cast<const char*>(name), name_size},
+                         {reinterpret_cast<const char*>(value), value_size});
+      }
+      return 0;
+    });
+  }
+  static int FrameHeader(nghttp2_session* /*session*/, const nghttp2_frame_hd* header, void* user) {
+    return Of(user).OnFrameHeader(*header);
+  }
+  static int Frame(nghttp2_session* /*session*/, const nghttp2_frame* frame, void* user) {
+    return Guard([&] { return Of(user).OnFrame(*frame); });
+  }
+  static int Data(nghttp2_session* /*session*/, uint8_t /*flags*/, int32_t id, const uint8_t* data,
+                  size_t size, void* user) {
+    return Guard([&] { return Of(user).OnData(id, {reinterpret_cast<const char*>(data), size}); });
+  }
+  static int FrameSent(nghttp2_session* /*session*/, const nghttp2_frame* frame, void* user) {
+    return Guard([&] { return Of(user).OnFrameSent(*frame); });
+  }
+  static int StreamClosed(nghttp2_session* /*session*/, int32_t id, uint32_t /*code*/, void* user) {
+    return Guard([&] {
+      Of(user).OnStreamClosed(id);
+      return 0;
+    });
+  }
+
+  static const nghttp2_session_callbacks* All() {
+    static const nghttp2_session_callbacks* const all = [] {
+      nghttp2_session_callbacks* callbacks = nullptr;
+      nghttp2_session_callbacks_new(&callbacks);
+      nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, BeginHeaders);
+      nghttp2_session_callbacks_set_on_header_callback(callbacks, Header);
+      nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks, FrameHeader);
+      nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, Frame);
+      nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, Data);
+      nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, FrameSent);
+      nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, StreamClosed);
+      return callbacks;
+    }();
+    return all;
+  }
+  static const nghttp2_option* Option() {
+    static const nghttp2_option* const option = [] {
+      nghttp2_option* made = nullptr;
+      nghttp2_option_new(&made);
+      nghttp2_option_set_no_auto_window_update(made, 1);
+      nghttp2_option_set_no_closed_streams(made, 1);
+      nghttp2_option_set_max_settings(made, 32);
+      // FloodGuard's bound comes first, and is counted.
+      nghttp2_option_set_stream_reset_rate_limit(made, 1 << 20, 1 << 20);
+      return made;
+    }();
+    return option;
+  }
+};
+
+AcceptedSocket::~AcceptedSocket() {
+  if (fd_ >= 0) close(fd_);
+}
+
+Connection::Connection(DoorContext* context, Loop* loop, Owner* owner, AcceptedSocket socket)
+    : context_(*context),
+      loop_(*loop),
+      owner_(*owner),
+      memory_(context->memory.Of(socket.key())),
+      socket_(socket.release()),
+      descriptor_(loop->io(), socket_),
+      started_(ClockNow()),
+      deadline_(started_ + kHandshakeTimeout),
+      last_read_(started_),
+      idle_since_(started_),
+      last_ping_(started_ - std::chrono::hours(1)) {
+  auto peer = std::make_shared<PeerInfo>();
+  peer->name = socket.peer();
+  peer->key = socket.key();
+  peer_ = std::move(peer);
+  // By up to 10%, so that connections that began together do not end together.
+  const auto vary = static_cast<double>(std::hash<std::string>()(peer_->name) % 201) / 1000 + 0.9;
+  age_at_ = After(started_, context_.options.limits.max_age * vary);
+  context_.options.metrics->OnConnection();
+}
+
+Connection::~Connection() {
+  if (session_ != nullptr) nghttp2_session_del(session_);
+}
+
+// The life of the connection.
+
+void Connection::Start() {
+  const auto self = shared_from_this();
+  const auto enter = [this, &self](ConnectionTable* table, TablePlace* place) {
+    auto [makes_way, entered] = table->Enter(place, self, peer_->key);
+    if (makes_way != nullptr) {
+      Loop& its_loop = makes_way->loop();
+      its_loop.Post([makes_way = std::move(makes_way)] { makes_way->Close(CloseCause::kMadeWay); });
+    }
+    if (!entered || makes_way != nullptr) context_.options.on_refused();
+    return entered;
+  };
+  if (!enter(&context_.connections, &place_)) return Close(CloseCause::kMadeWay);
+  CheckBy(deadline_);
+  if (context_.options.tls_context == nullptr) {
+    bytes_ = MakePlainStream(socket_);
+    return StartSession();
+  }
+  if (!enter(&context_.handshakes, &handshake_place_)) return Close(CloseCause::kMadeWay);
+  tls_context_ = context_.options.tls_context();
+  bytes_ = MakeTlsStream(socket_, tls_context_.get());
+  if (bytes_ == nullptr) return Close(CloseCause::kHandshake);
+  Handshake();
+}
+
+void Connection::Handshake() {
+  switch (bytes_->Handshake()) {
+    case ByteStream::Outcome::kWantsRead:
+      return AwaitReadable();
+    case ByteStream::Outcome::kWantsWrite:
+      return AwaitWritable();
+    case ByteStream::Outcome::kEnd:
+      return FailHandshake();
+    case ByteStream::Outcome::kDone:
+      break;
+  }
+  context_.handshakes.Leave(&handshake_place_);
+  auto peer = std::make_shared<PeerInfo>(*peer_);
+  peer->certificate = bytes_->CertificateName();
+  peer_ = std::move(peer);
+  StartSession();
+}
+
+void Connection::FailHandshake() {
+  context_.options.on_handshake_failure(bytes_->HandshakeError(), peer_->name);
+  Close(CloseCause::kHandshake);
+}
+
+void Connection::StartSession() {
+  state_ = State::kOpen;
+  deadline_ = ClockNow() + kPrefaceTimeout;
+  CheckBy(deadline_);
+  if (nghttp2_session_server_new2(&session_, Reactions::All(), this, Reactions::Option()) != 0) {
+    return Close(CloseCause::kProtocol);
+  }
+  const transport::ConnectionLimits& limits = context_.options.limits;
+  const nghttp2_settings_entry settings[] = {
+      {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS,
+       static_cast<uint32_t>(limits.max_concurrent_streams)},
+      {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, static_cast<uint32_t>(limits.max_metadata_bytes)},
+      {NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1}};
+  nghttp2_submit_settings(session_, NGHTTP2_FLAG_NONE, settings, std::size(settings));
+  nghttp2_session_set_local_window_size(session_, NGHTTP2_FLAG_NONE, 0, kConnectionWindow);
+  CheckBy(age_at_);
+  CheckBy(last_read_ + kKeepaliveTime);
+  CheckBy(After(idle_since_, limits.max_idle));
+  if (context_.draining.load()) BeginGoAway(CloseCause::kDrain);
+  WriteSoon();
+  ReadSome();
+}
+
+void Connection::Close(CloseCause cause) {
+  if (state_ == State::kClosed) return;
+  const auto self = shared_from_this();
+  if (state_ != State::kLingering) cause_ = cause;
+  state_ = State::kClosed;
+  if (std::exchange(go_away_, GoAway::kFinal) == GoAway::kAnnounced)
+    context_.announced.fetch_sub(1);
+  context_.options.metrics->OnClosed(cause_);
+  context_.connections.Leave(&place_);
+  context_.handshakes.Leave(&handshake_place_);
+  EndStreams();
+  loop_.Forget(this);
+  loop_.timers().Clear(this);
+  bytes_.reset();
+  error_code ignored;
+  descriptor_.close(ignored);
+  owner_.OnClosed(this);
+}
+
+void Connection::EndStreams() {
+  while (!streams_.empty()) streams_.front().OnClosed();
+  num_streams_ = 0;
+  while (!to_flush_.empty()) CallFlushed(/*ok=*/false);
+}
+
+void Connection::Terminate(uint32_t code, CloseCause cause) {
+  nghttp2_session_terminate_session(session_, code);
+  cause_ = cause;
+  if (cause != CloseCause::kFlood) Say(CloseCauseName(cause));
+  if (Flush()) return BeginLinger(cause);
+  Close(cause);
+}
+
+void Connection::BeginLinger(CloseCause cause) {
+  if (state_ != State::kOpen) return;
+  cause_ = cause;
+  state_ = State::kLingering;
+  EndStreams();
+  bytes_->EndSending();
+  deadline_ = ClockNow() + kLingerTimeout;
+  CheckBy(deadline_);
+  AwaitReadable();
+}
+
+void Connection::BeginGoAway(CloseCause cause) {
+  if (go_away_ != GoAway::kNot || state_ == State::kLingering || state_ == State::kClosed) return;
+  if (session_ == nullptr) return Close(cause);  // in its handshake
+  cause_ = cause;
+  go_away_ = GoAway::kAnnounced;
+  context_.announced.fetch_add(1);
+  // What the client sends before it knows arrives before the ping's acknowledgement.
+  nghttp2_submit_shutdown_notice(session_);
+  SubmitPing(kGoAwayPing);
+  go_away_at_ = ClockNow() + kGoAwayTimeout;
+  CheckBy(go_away_at_);
+  WriteSoon();
+}
+
+void Connection::FinishGoAway() {
+  if (go_away_ != GoAway::kAnnounced) return;
+  go_away_ = GoAway::kFinal;
+  context_.announced.fetch_sub(1);
+  nghttp2_submit_goaway(session_, NGHTTP2_FLAG_NONE,
+                        nghttp2_session_get_last_proc_stream_id(session_), NGHTTP2_NO_ERROR,
+                        nullptr, 0);
+  WriteSoon();
+}
+
+void Connection::CloseIfDone() {
+  if (state_ != State::kOpen || nghttp2_session_want_write(session_) != 0) return;
+  if (go_away_ == GoAway::kFinal && num_streams_ == 0) return BeginLinger(cause_);
+  // nghttp2 has ended the session for an error, or the client has said goodbye.
+  if (go_away_ == GoAway::kNot && nghttp2_session_want_read(session_) == 0) {
+    Say(CloseCauseName(CloseCause::kProtocol));
+    BeginLinger(CloseCause::kProtocol);
+  }
+}
+
+// Time.
+
+void Connection::CheckBy(SteadyTime due) {
+  if (due < this->due()) loop_.timers().Set(this, due);
+}
+
+void Connection::OnTimer(SteadyTime now) {
+  const auto self = shared_from_this();
+  const DoorOptions& options = context_.options;
+  if (state_ == State::kHandshake) {
+    if (now < deadline_) return CheckBy(deadline_);
+    options.on_handshake_failure("", peer_->name);
+    return Close(CloseCause::kTooSlow);
+  }
+  if (state_ == State::kLingering) {
+    if (now < deadline_) return CheckBy(deadline_);
+    return Close(cause_);
+  }
+  if (!has_settings_) {
+    if (now >= deadline_) return Terminate(NGHTTP2_SETTINGS_TIMEOUT, CloseCause::kTooSlow);
+    CheckBy(deadline_);
+  }
+  if (now >= resume_at_) {
+    resume_at_ = SteadyTime::max();
+    AwaitReadable();
+  }
+  CheckBy(resume_at_);
+  while (!waiting_.empty() && waiting_.front().waits_since() + kBytesTimeout <= now) {
+    // Until the header block has ended, nothing else can be read.
+    if (!waiting_.front().has_head()) return Terminate(NGHTTP2_NO_ERROR, CloseCause::kTooSlow);
+    waiting_.front().OnTooSlow();
+  }
+  if (!waiting_.empty()) CheckBy(waiting_.front().waits_since() + kBytesTimeout);
+
+  SteadyTime not_taken = After(blocked_since_, options.send_timeout);
+  if (blocked_since_ == SteadyTime::max()) not_taken = SteadyTime::max();
+  if (!unsent_.empty()) {
+    not_taken = std::min(not_taken, After(unsent_.front().unsent_since(), options.send_timeout));
+  }
+  if (now >= not_taken) {
+    context_.not_taken.fetch_add(1, std::memory_order_relaxed);
+    options.on_not_taken(unsent_.empty() ? absl::string_view() : unsent_.front().method(),
+                         peer_->name);
+    return Close(CloseCause::kNotTaken);
+  }
+  CheckBy(not_taken);
+
+  if (go_away_ == GoAway::kNot) {
+    if (now >= age_at_) {
+      age_grace_at_ = After(now, options.limits.max_age_grace);
+      BeginGoAway(CloseCause::kAge);
+    } else if (num_streams_ == 0 && now >= After(idle_since_, options.limits.max_idle)) {
+      BeginGoAway(CloseCause::kIdle);
+    } else {
+      CheckBy(age_at_);
+      if (num_streams_ == 0) CheckBy(After(idle_since_, options.limits.max_idle));
+    }
+  }
+  if (go_away_ == GoAway::kAnnounced) {
+    if (now >= go_away_at_) {
+      FinishGoAway();
+    } else {
+      CheckBy(go_away_at_);
+    }
+  }
+  if (now >= age_grace_at_) return Close(CloseCause::kAge);
+  CheckBy(age_grace_at_);
+
+  if (ping_sent_ != SteadyTime::max() && last_read_ < ping_sent_) {
+    if (now >= ping_sent_ + kKeepaliveTimeout) return Close(CloseCause::kTooSlow);
+    CheckBy(ping_sent_ + kKeepaliveTimeout);
+  } else if (now >= last_read_ + kKeepaliveTime) {
+    ping_sent_ = now;
+    SubmitPing(kKeepalivePing);
+    CheckBy(ping_sent_ + kKeepaliveTimeout);
+    WriteSoon();
+  } else {
+    CheckBy(last_read_ + kKeepaliveTime);
+  }
+}
+
+void Connection::SubmitPing(absl::string_view payload) {
+  nghttp2_submit_ping(session_, NGHTTP2_FLAG_NONE,
+                      reinterpret_cast<const uint8_t*>(payload.data()));
+}
+
+// Reading.
+
+void Connection::AwaitReadable() {
+  if (reading_ || state_ == State::kClosed || resume_at_ != SteadyTime::max() ||
+      read_while_blocked_ >= kReadWhileBlocked) {
+    return;
+  }
+  reading_ = true;
+  descriptor_.async_wait(Descriptor::wait_read, [self = shared_from_this()](error_code error) {
+    Loop::Turn turn(&self->loop_);
+    self->reading_ = false;
+    if (error || self->state_ == State::kClosed) return;
+    self->OnReady();
+  });
+}
+
+void Connection::OnReady() {
+  if (state_ == State::kHandshake) return Handshake();
+  ReadSome();
+}
+
+void Connection::ReadSome() {
+  if (resume_at_ != SteadyTime::max()) return;  // read on then
+  const SteadyTime start = ClockNow();
+  for (int i = 0; i < kReadsPerTurn; ++i) {
+    const absl::Span<char> buffer = loop_.read_buffer();
+    const ByteStream::Result result = bytes_->Read(buffer);
+    switch (result.outcome) {
+      case ByteStream::Outcome::kDone:
+        break;
+      case ByteStream::Outcome::kWantsRead:
+        return AwaitReadable();
+      case ByteStream::Outcome::kWantsWrite:
+        return AwaitWritable();
+      case ByteStream::Outcome::kEnd:
+        return Close(CloseCause::kPeer);
+    }
+    const absl::string_view bytes(buffer.data(), result.bytes);
+    if (state_ == State::kLingering) continue;  // what comes now is for nobody
+    if (!Receive(bytes)) return;
+    if (resume_at_ != SteadyTime::max() || read_while_blocked_ >= kReadWhileBlocked) return;
+    if (ClockNow() - start > kReadTime) break;
+  }
+  // TLS may hold more than the socket shows.
+  boost::asio::post(loop_.io(), [self = shared_from_this()] {
+    Loop::Turn turn(&self->loop_);
+    if (self->state_ == State::kOpen || self->state_ == State::kLingering) self->ReadSome();
+  });
+}
+
+bool Connection::Receive(absl::string_view bytes) {
+  context_.options.metrics->OnRead(bytes.size());
+  last_read_ = ClockNow();
+  ping_sent_ = SteadyTime::max();
+  if (out_begin_ < out_.size()) read_while_blocked_ += bytes.size();
+  floods_.OnBytes(bytes.size());
+  ssize_t used = 0;
+  filter_.Pass(bytes, [&](absl::string_view part) {
+    used = nghttp2_session_mem_recv(session_, reinterpret_cast<const uint8_t*>(part.data()),
+                                    part.size());
+    return used >= 0;
+  });
+  if (flooded_) {
+    Terminate(NGHTTP2_ENHANCE_YOUR_CALM, CloseCause::kFlood);
+    return false;
+  }
+  if (used < 0) {
+    // What is no HTTP/2 gets no answer in HTTP/2.
+    if (used == NGHTTP2_ERR_BAD_CLIENT_MAGIC) {
+      Close(CloseCause::kProtocol);
+    } else {
+      Terminate(NGHTTP2_INTERNAL_ERROR, CloseCause::kProtocol);
+    }
+    return false;
+  }
+  WriteSoon();
+  return true;
+}
+
+Stream* Connection::Find(int32_t id) {
+  if (state_ != State::kOpen) return nullptr;
+  return static_cast<Stream*>(nghttp2_session_get_stream_user_data(session_, id));
+}
+
+int Connection::OnBeginHeaders(int32_t id) {
+  context_.options.metrics->OnStream();
+  if (num_streams_++ == 0) place_.set_idle(false);
+  if (!memory_->Take(Stream::kStreamBytes)) {
+    return nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, id, NGHTTP2_REFUSED_STREAM);
+  }
+  auto* const stream = new Stream(this, id);
+  streams_.push_back(*stream);
+  AwaitBytes(stream);
+  return nghttp2_session_set_stream_user_data(session_, id, stream);
+}
+
+int Connection::OnFrameHeader(const nghttp2_frame_hd& header) {
+  Flood flood = Flood::kOtherFrames;
+  switch (header.type) {
+    case NGHTTP2_DATA:
+      if ((header.flags & NGHTTP2_FLAG_END_STREAM) != 0 || header.length >= kSmallData) return 0;
+      flood = header.length == 0 ? Flood::kEmptyData : Flood::kSmallData;
+      break;
+    case NGHTTP2_HEADERS:
+    case NGHTTP2_CONTINUATION:
+    case NGHTTP2_GOAWAY:
+      return 0;
+    case NGHTTP2_RST_STREAM:
+      context_.options.metrics->OnReset(/*by_client=*/true);
+      flood = Flood::kResets;
+      break;
+    case NGHTTP2_PING:
+      flood = Flood::kPings;
+      break;
+    case NGHTTP2_SETTINGS:
+      flood = Flood::kSettings;
+      break;
+    case NGHTTP2_WINDOW_UPDATE:
+      flood = Flood::kWindowUpdates;
+      break;
+    case NGHTTP2_PRIORITY:
+      flood = Flood::kPriorities;
+      break;
+    default:
+      break;
+  }
+  return Note(flood) ? 0 : NGHTTP2_ERR_CALLBACK_FAILURE;
+}
+
+bool Connection::Note(Flood flood) {
+  if (flooded_) return false;
+  if (floods_.Note(flood, ClockNow())) return true;
+  OnFlood(flood);
+  return false;
+}
+
+void Connection::OnFlood(Flood flood) {
+  flooded_ = true;
+  context_.options.metrics->OnFlood(flood);
+  Say(FloodName(flood));
+}
+
+void Connection::Say(absl::string_view reason) {
+  int64_t dropped = 0;
+  if (!context_.closed_lines.Take(SteadyNow(), &dropped)) return;
+  Log(LogLevel::kWarning, "connection closed",
+      {{"reason", reason}, {"peer", peer_->name}, {"lines_dropped", dropped}});
+}
+
+int Connection::OnFrame(const nghttp2_frame& frame) {
+  const bool ends = (frame.hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
+  switch (frame.hd.type) {
+    case NGHTTP2_HEADERS:
+      if (Stream* const stream = Find(frame.hd.stream_id)) {
+        if (frame.headers.cat == NGHTTP2_HCAT_REQUEST) stream->OnHead();
+        if (ends) stream->OnEnd();
+      }
+      return 0;
+    case NGHTTP2_DATA:
+      if (!ends) return 0;
+      if (Stream* const stream = Find(frame.hd.stream_id)) stream->OnEnd();
+      return 0;
+    case NGHTTP2_SETTINGS:
+      has_settings_ = true;
+      return 0;
+    case NGHTTP2_PING:
+      return OnPing((frame.hd.flags & NGHTTP2_FLAG_ACK) != 0,
+                    {reinterpret_cast<const char*>(frame.ping.opaque_data), kPingBytes});
+    default:
+      return 0;
+  }
+}
+
+int Connection::OnPing(bool ack, absl::string_view payload) {
+  if (ack) {
+    if (payload == kGoAwayPing) FinishGoAway();
+    return 0;
+  }
+  const SteadyTime now = ClockNow();
+  const bool early =
+      now < After(last_ping_, context_.options.limits.min_ping_interval) && !sent_since_ping_;
+  ping_strikes_ = early ? ping_strikes_ + 1 : 0;
+  last_ping_ = now;
+  sent_since_ping_ = false;
+  if (ping_strikes_ <= kMaxPingStrikes) return 0;
+  OnFlood(Flood::kPings);
+  return NGHTTP2_ERR_CALLBACK_FAILURE;
+}
+
+int Connection::OnData(int32_t id, absl::string_view bytes) {
+  nghttp2_session_consume_connection(session_, bytes.size());
+  if (Stream* const stream = Find(id)) stream->OnData(bytes);
+  return 0;
+}
+
+void Connection::OnStreamClosed(int32_t id) {
+  if (--num_streams_ == 0) {
+    place_.set_idle(true);
+    idle_since_ = ClockNow();
+    CheckBy(After(idle_since_, context_.options.limits.max_idle));
+  }
+  if (Stream* const stream = Find(id)) stream->OnClosed();
+}
+
+// What streams ask for.
+
+void Connection::AwaitBytes(Stream* stream) {
+  waiting_.push_back(*stream);
+  CheckBy(stream->waits_since() + kBytesTimeout);
+}
+
+void Connection::AwaitTaken(Stream* stream) {
+  unsent_.push_back(*stream);
+  CheckBy(After(stream->unsent_since(), context_.options.send_timeout));
+}
+
+void Connection::FlushLater(Stream* stream) {
+  if (!std::exchange(stream->is_flush_listed, true)) to_flush_.push_back(stream);
+  WriteSoon();
+}
+
+void Connection::OpenWindow(int32_t id, size_t bytes) {
+  nghttp2_session_consume_stream(session_, id, bytes);
+  WriteSoon();
+}
+
+void Connection::WidenWindow(int32_t id, size_t bytes) {
+  const auto wanted = static_cast<int32_t>(std::min(kStreamWindow + bytes, kMostStreamWindow));
+  // Little by little it would cost a frame each time.
+  if (wanted < nghttp2_session_get_stream_effective_local_window_size(session_, id) * 2) return;
+  nghttp2_session_set_local_window_size(session_, NGHTTP2_FLAG_NONE, id, wanted);
+}
+
+void Connection::Reset(int32_t id) {
+  nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, id, NGHTTP2_CANCEL);
+  WriteSoon();
+}
+
+void Connection::OnMessage() { floods_.OnMessage(); }
+
+void Connection::OnRefusal() {
+  const absl::Duration pause = context_.options.limits.read_pause;
+  if (pause <= absl::ZeroDuration() || resume_at_ != SteadyTime::max()) return;
+  resume_at_ = After(ClockNow(), pause);
+  CheckBy(resume_at_);
+}
+
+// Writing.
+
+void Connection::WriteNow() {
+  const auto self = shared_from_this();
+  if (state_ != State::kOpen) return;
+  if (!Flush()) return;
+  if (flooded_) return Terminate(NGHTTP2_ENHANCE_YOUR_CALM, CloseCause::kFlood);
+  CloseIfDone();
+}
+
+int Connection::OnFrameSent(const nghttp2_frame& frame) {
+  switch (frame.hd.type) {
+    case NGHTTP2_HEADERS:
+    case NGHTTP2_DATA: {
+      sent_since_ping_ = true;
+      floods_.OnDataSent();
+      if ((frame.hd.flags & NGHTTP2_FLAG_END_STREAM) == 0) return 0;
+      floods_.OnAnswer();
+      const int32_t id = frame.hd.stream_id;
+      if (Stream* const stream = Find(id)) stream->OnEndFramed();
+      // The client need not send the rest.
+      if (nghttp2_session_get_stream_remote_close(session_, id) == 0) {
+        nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, id, NGHTTP2_NO_ERROR);
+      }
+      return 0;
+    }
+    case NGHTTP2_RST_STREAM:
+      if (frame.rst_stream.error_code == NGHTTP2_NO_ERROR) return 0;
+      context_.options.metrics->OnReset(/*by_client=*/false);
+      Note(Flood::kResets);  // the turn's end looks at flooded_
+      return 0;
+    case NGHTTP2_GOAWAY:
+      context_.options.metrics->OnGoAway();
+      return 0;
+    default:
+      return 0;
+  }
+}
+
+bool Connection::WriteOut(absl::string_view bytes, size_t* written) {
+  *written = 0;
+  while (*written < bytes.size()) {
+    const ByteStream::Result result = bytes_->Write(bytes.substr(*written));
+    if (result.outcome == ByteStream::Outcome::kDone) {
+      *written += result.bytes;
+      continue;
+    }
+    if (result.outcome == ByteStream::Outcome::kEnd) {
+      Close(CloseCause::kPeer);
+    } else {
+      AwaitWritable();
+    }
+    break;
+  }
+  context_.options.metrics->OnWritten(*written);
+  return *written == bytes.size();
+}
+
+bool Connection::Flush() {
+  if (out_begin_ < out_.size()) {
+    size_t written = 0;
+    const bool all = WriteOut(absl::string_view(out_).substr(out_begin_), &written);
+    out_begin_ += written;
+    if (written > 0) blocked_since_ = ClockNow();
+    if (!all) return false;
+    std::string().swap(out_);
+    out_begin_ = 0;
+    blocked_since_ = SteadyTime::max();
+    read_while_blocked_ = 0;
+    AwaitReadable();
+  }
+  std::vector<char>& buffer = loop_.write_buffer();
+  for (int i = 0;; ++i) {
+    if (i == kGathersPerTurn) {
+      AwaitWritable();  // others come first
+      return false;
+    }
+    buffer.clear();
+    while (buffer.size() < kGatheredBytes) {
+      const uint8_t* data = nullptr;
+      const ssize_t size = nghttp2_session_mem_send(session_, &data);
+      if (size < 0) {
+        Close(CloseCause::kProtocol);
+        return false;
+      }
+      if (size == 0) break;
+      buffer.insert(buffer.end(), data, data + size);
+    }
+    if (buffer.empty()) break;
+    floods_.OnBytes(buffer.size());
+    size_t written = 0;
+    if (!WriteOut({buffer.data(), buffer.size()}, &written)) {
+      if (state_ == State::kClosed) return false;
+      out_.assign(buffer.data() + written, buffer.size() - written);
+      out_begin_ = 0;
+      blocked_since_ = ClockNow();
+      CheckBy(After(blocked_since_, context_.options.send_timeout));
+      return false;
+    }
+  }
+  CallFlushed(/*ok=*/true);
+  return true;
+}
+
+void Connection::CallFlushed(bool ok) {
+  std::vector<Stream*> flushed;
+  flushed.swap(to_flush_);
+  for (Stream* const stream : flushed) {
+    stream->is_flush_listed = false;
+    stream->OnFlushed(ok);
+  }
+  if (to_flush_.empty()) {
+    flushed.clear();
+    to_flush_.swap(flushed);  // keeps its memory
+  }
+}
+
+void Connection::AwaitWritable() {
+  if (writing_ || state_ == State::kClosed) return;
+  writing_ = true;
+  descriptor_.async_wait(Descriptor::wait_write, [self = shared_from_this()](error_code error) {
+    Loop::Turn turn(&self->loop_);
+    self->writing_ = false;
+    if (error || self->state_ == State::kClosed) return;
+    if (self->state_ == State::kHandshake) return self->Handshake();
+    self->WriteSoon();
+    self->AwaitReadable();
+  });
+}
+
+}  // namespace sru::server::door

@@ -1,0 +1,203 @@
+// Connection: a socket, TLS, an HTTP/2 session of nghttp2, and the streams on it. It lives on one loop.
+//
+// Reading. What arrives is read in portions of 16 KiB into a buffer of the loop, so a connection that is idle holds none. While the peer does
+// not take what is written, little more is read of it.
+//
+// Time. Each wait for the peer has a deadline: TLS handshake, HTTP/2 preface, the bytes of a call's message, acknowledgements of pings, taking
+// what is sent. One timer looks after all of them: it is set to the earliest, and what has become late meanwhile sets it again.
+#ifndef SRU_SERVER_DOOR_CONNECTION_H_
+#define SRU_SERVER_DOOR_CONNECTION_H_
+
+#include <nghttp2/nghttp2.h>
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/intrusive/list.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "server/door/byte_stream.h"
+#include "server/door/connection_table.h"
+#include "server/door/door_context.h"
+#include "server/door/flood_guard.h"
+#include "server/door/frame_filter.h"
+#include "server/door/loop.h"
+#include "server/door/stream.h"
+
+namespace sru::server::door {
+
+// A socket that has been accepted. Owns it.
+class AcceptedSocket {
+ public:
+  AcceptedSocket(int fd, std::string peer, const AddressKey& key)
+      : fd_(fd), peer_(std::move(peer)), key_(key) {}
+  AcceptedSocket(AcceptedSocket&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), peer_(std::move(other.peer_)), key_(other.key_) {}
+  AcceptedSocket& operator=(AcceptedSocket&&) = delete;
+  ~AcceptedSocket();
+
+  int release() { return std::exchange(fd_, -1); }
+  const std::string& peer() const { return peer_; }
+  const AddressKey& key() const { return key_; }
+
+ private:
+  int fd_;
+  std::string peer_;
+  AddressKey key_;
+};
+
+class Connection final : public std::enable_shared_from_this<Connection>,
+                         private Writer,
+                         private Timer {
+ public:
+  // Who keeps the connection while it is open. On the loop's thread.
+  class Owner {
+   public:
+    virtual void OnClosed(Connection* connection) = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  Connection(DoorContext* context, Loop* loop, Owner* owner, AcceptedSocket socket);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // All of the following are for the loop's thread.
+
+  void Start();
+  // Asks the client to go elsewhere; calls that are on their way are answered.
+  void BeginGoAway(CloseCause cause);
+  // Closes the connection at once. Its owner may drop it. A reason is counted.
+  void Close(CloseCause cause);
+
+  // For streams.
+  DoorContext& context() { return context_; }
+  Loop& loop() { return loop_; }
+  const std::shared_ptr<const PeerInfo>& peer() const { return peer_; }
+  const std::shared_ptr<MemoryCount>& memory() const { return memory_; }
+  nghttp2_session* session() { return session_; }
+  void AwaitBytes(Stream* stream);
+  void AwaitTaken(Stream* stream);
+  // The stream's OnFlushed() is called when all that is framed by then has been written.
+  void FlushLater(Stream* stream);
+  void WriteSoon() { loop_.WriteLater(this); }
+  // Bytes of the stream are used, so that the client may send as many more.
+  void OpenWindow(int32_t id, size_t bytes);
+  // A message has so many bytes to come: lets more of them be under way at a time.
+  void WidenWindow(int32_t id, size_t bytes);
+  void Reset(int32_t id);
+  // A call was refused because too much arrives: what comes next may gather for a moment.
+  void OnRefusal();
+  // A message has arrived whole.
+  void OnMessage();
+
+ private:
+  enum class State { kHandshake, kOpen, kLingering, kClosed };
+  enum class GoAway { kNot, kAnnounced, kFinal };
+  using Descriptor = boost::asio::posix::stream_descriptor;
+
+  // nghttp2's reactions.
+  friend struct Reactions;
+  int OnBeginHeaders(int32_t id);
+  int OnFrameHeader(const nghttp2_frame_hd& header);
+  int OnFrame(const nghttp2_frame& frame);
+  int OnData(int32_t id, absl::string_view bytes);
+  int OnFrameSent(const nghttp2_frame& frame);
+  void OnStreamClosed(int32_t id);
+  Stream* Find(int32_t id);
+  // False when the connection is to be ended.
+  bool Note(Flood flood);
+  void OnFlood(Flood flood);
+  // Logs why the connection is closed.
+  void Say(absl::string_view reason);
+  int OnPing(bool ack, absl::string_view payload);
+
+  // Writer:
+  void WriteNow() override;
+  // Timer:
+  void OnTimer(SteadyTime now) override;
+
+  void StartSession();
+  void Handshake();
+  void FailHandshake();
+  void AwaitReadable();
+  void AwaitWritable();
+  void OnReady();
+  void ReadSome();
+  // False when the connection is not to be read on.
+  bool Receive(absl::string_view bytes);
+  // Writes what there is. False: the peer takes no more for now, or the connection is closed.
+  bool Flush();
+  bool WriteOut(absl::string_view bytes, size_t* written);
+  void CallFlushed(bool ok);
+  // Ends the session with a GOAWAY of this code, and then the connection.
+  void Terminate(uint32_t code, CloseCause cause);
+  void BeginLinger(CloseCause cause);
+  void EndStreams();
+  void FinishGoAway();
+  void CloseIfDone();
+  void CheckBy(SteadyTime due);
+  void SubmitPing(absl::string_view payload);
+
+  DoorContext& context_;
+  Loop& loop_;
+  Owner& owner_;
+  std::shared_ptr<const PeerInfo> peer_;
+  const std::shared_ptr<MemoryCount> memory_;
+  const int socket_;
+  Descriptor descriptor_;
+  std::shared_ptr<ssl_ctx_st> tls_context_;
+  std::unique_ptr<ByteStream> bytes_;
+  nghttp2_session* session_ = nullptr;
+  TablePlace place_;
+  TablePlace handshake_place_;
+
+  State state_ = State::kHandshake;
+  CloseCause cause_ = CloseCause::kPeer;  // of what has begun
+  bool reading_ = false;                  // waits until it can be read
+  bool writing_ = false;                  // waits until it can be written
+
+  boost::intrusive::list<Stream, boost::intrusive::base_hook<StreamHook<AllStreams>>,
+                         boost::intrusive::constant_time_size<false>>
+      streams_;
+  boost::intrusive::list<Stream, boost::intrusive::base_hook<StreamHook<WaitingStreams>>,
+                         boost::intrusive::constant_time_size<false>>
+      waiting_;  // the one that waits longest first
+  boost::intrusive::list<Stream, boost::intrusive::base_hook<StreamHook<UnsentStreams>>,
+                         boost::intrusive::constant_time_size<false>>
+      unsent_;               // likewise
+  int64_t num_streams_ = 0;  // that nghttp2 has
+  std::vector<Stream*> to_flush_;
+
+  std::string out_;       // framed, and not taken by the socket
+  size_t out_begin_ = 0;  // of what is left
+  SteadyTime blocked_since_ = SteadyTime::max();
+  size_t read_while_blocked_ = 0;
+
+  FrameFilter filter_;
+  FloodGuard floods_;
+  bool flooded_ = false;
+  GoAway go_away_ = GoAway::kNot;
+  SteadyTime go_away_at_ = SteadyTime::max();  // when the final one follows at the latest
+  SteadyTime started_;
+  SteadyTime deadline_;  // of the handshake, of the preface, of lingering
+  bool has_settings_ = false;
+  SteadyTime last_read_;
+  SteadyTime idle_since_;
+  SteadyTime age_at_;
+  SteadyTime age_grace_at_ = SteadyTime::max();
+  SteadyTime resume_at_ = SteadyTime::max();  // until then nothing is read
+  SteadyTime ping_sent_ = SteadyTime::max();  // that is not acknowledged
+  // Pings of the client.
+  SteadyTime last_ping_;
+  int ping_strikes_ = 0;
+  bool sent_since_ping_ = true;
+};
+
+}  // namespace sru::server::door
+
+#endif  // SRU_SERVER_DOOR_CONNECTION_H_

@@ -1,0 +1,69 @@
+// What the connections of one port share.
+#ifndef SRU_SERVER_DOOR_DOOR_CONTEXT_H_
+#define SRU_SERVER_DOOR_DOOR_CONTEXT_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/base/rate_limit.h"
+#include "server/calls/method.h"
+#include "server/door/connection_table.h"
+#include "server/door/door_metrics.h"
+#include "server/door/memory_count.h"
+#include "server/transport/call_check.h"
+#include "server/transport/security_options.h"
+
+struct ssl_ctx_st;  // OpenSSL's SSL_CTX
+
+namespace sru::server::door {
+
+struct DoorOptions {
+  // Both must outlive the door.
+  const calls::MethodTable* methods = nullptr;
+  DoorMetrics* metrics = nullptr;
+  // Makes the call of a path that no row has.
+  std::function<calls::CallHandler*(calls::Exchange* exchange)> unknown;
+  transport::CallCheck check_call;  // null: all may call
+  // Turns TLS on: gives the context for a connection that has just come.
+  std::function<std::shared_ptr<ssl_ctx_st>()> tls_context;
+  // A TLS handshake failed. `detail` is OpenSSL's reason; empty: the client closed the connection after it had sent something, or its time
+  // was up.
+  std::function<void(const std::string& detail, const std::string& peer)> on_handshake_failure;
+  // A connection was closed because there are too many.
+  std::function<void()> on_refused;
+  // A connection is closed because the answer of a call was not taken in time.
+  std::function<void(absl::string_view method, const std::string& peer)> on_not_taken;
+
+  transport::ConnectionLimits limits;
+  uint32_t max_message_bytes = 4 << 20;
+  bool allow_compression = false;
+  absl::Duration send_timeout = absl::InfiniteDuration();
+};
+
+struct DoorContext {
+  DoorContext(DoorOptions given, MemoryCount* receive_memory);
+
+  const DoorOptions options;
+  // What arrives and what open streams take, over all doors; each address has a part of it at most.
+  AddressMemory memory;
+  ConnectionTable connections;
+  ConnectionTable handshakes;
+
+  // Answers that were given and have not left, and those that were given up.
+  std::atomic<int64_t> unsent{0};
+  std::atomic<int64_t> not_taken{0};
+  std::atomic<int64_t> streams{0};  // that are open, or whose calls have not ended
+  // Connections that were asked to go elsewhere, and may still send calls.
+  std::atomic<int64_t> announced{0};
+  std::atomic<bool> draining{false};
+  RateLimit closed_lines{10};  // limits the log lines on connections that are closed
+};
+
+}  // namespace sru::server::door
+
+#endif  // SRU_SERVER_DOOR_DOOR_CONTEXT_H_

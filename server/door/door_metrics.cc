@@ -1,0 +1,79 @@
+#include "server/door/door_metrics.h"
+
+namespace sru::server::door {
+namespace {
+
+prometheus::Family<prometheus::Counter>& Family(prometheus::Registry* registry, const char* name,
+                                                const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(*registry);
+}
+
+}  // namespace
+
+const char* CloseCauseName(CloseCause cause) {
+  switch (cause) {
+    case CloseCause::kPeer:
+      return "peer";
+    case CloseCause::kHandshake:
+      return "handshake";
+    case CloseCause::kProtocol:
+      return "protocol";
+    case CloseCause::kTooSlow:
+      return "too_slow";
+    case CloseCause::kNotTaken:
+      return "not_taken";
+    case CloseCause::kFlood:
+      return "flood";
+    case CloseCause::kMadeWay:
+      return "made_way";
+    case CloseCause::kIdle:
+      return "idle";
+    case CloseCause::kAge:
+      return "age";
+    case CloseCause::kDrain:
+      return "drain";
+  }
+  return "";
+}
+
+DoorMetrics::DoorMetrics(prometheus::Registry* registry)
+    : connections_(prometheus::BuildGauge()
+                       .Name("sru_door_connections")
+                       .Help("Connections of the native gRPC transport that are open.")
+                       .Register(*registry)
+                       .Add({})),
+      streams_(Family(registry, "sru_door_streams_total",
+                      "HTTP/2 streams that clients of the native gRPC transport have opened.")
+                   .Add({})),
+      resets_(Family(registry, "sru_door_resets_total",
+                     "HTTP/2 streams that were reset, by who did it.")),
+      client_resets_(resets_.Add({{"by", "client"}})),
+      own_resets_(resets_.Add({{"by", "server"}})),
+      read_bytes_(Family(registry, "sru_door_read_bytes_total",
+                         "Bytes that the native gRPC transport has read, without TLS.")
+                      .Add({})),
+      written_bytes_(Family(registry, "sru_door_written_bytes_total",
+                            "Bytes that the native gRPC transport has written, without TLS.")
+                         .Add({})),
+      go_aways_(Family(registry, "sru_door_goaways_total",
+                       "Connections that were told to go elsewhere (GOAWAY).")
+                    .Add({})),
+      lag_(prometheus::BuildHistogram()
+               .Name("sru_door_loop_lag_seconds")
+               .Help("How long answers wait until their event loop takes them.")
+               .Register(*registry)
+               .Add({}, prometheus::Histogram::BucketBoundaries{0.00001, 0.0001, 0.001, 0.01, 0.1,
+                                                                1})) {
+  auto& closed = Family(registry, "sru_door_connections_closed_total",
+                        "Connections of the native gRPC transport that have ended, by cause.");
+  for (size_t i = 0; i < kNumCloseCauses; ++i) {
+    closed_[i] = &closed.Add({{"cause", CloseCauseName(static_cast<CloseCause>(i))}});
+  }
+  auto& floods = Family(registry, "sru_door_floods_total",
+                        "Connections that were ended for a flood, by what came too often.");
+  for (size_t i = 0; i < kNumFloods; ++i) {
+    floods_[i] = &floods.Add({{"reason", FloodName(static_cast<Flood>(i))}});
+  }
+}
+
+}  // namespace sru::server::door

@@ -1,0 +1,68 @@
+// What Prometheus is told of the native door. Thread-safe.
+#ifndef SRU_SERVER_DOOR_DOOR_METRICS_H_
+#define SRU_SERVER_DOOR_DOOR_METRICS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "prometheus/counter.h"
+#include "prometheus/gauge.h"
+#include "prometheus/histogram.h"
+#include "prometheus/registry.h"
+#include "server/door/flood_guard.h"
+
+namespace sru::server::door {
+
+// Why a connection has ended.
+enum class CloseCause {
+  kPeer,       // the peer has closed it, or it broke
+  kHandshake,  // TLS failed
+  kProtocol,   // what came is not HTTP/2
+  kTooSlow,    // no handshake, preface, SETTINGS or acknowledgement in time
+  kNotTaken,   // the peer does not take what is sent to it
+  kFlood,
+  kMadeWay,  // for another one
+  kIdle,
+  kAge,
+  kDrain
+};
+inline constexpr size_t kNumCloseCauses = 10;
+const char* CloseCauseName(CloseCause cause);
+
+// Must not outlive the registry.
+class DoorMetrics {
+ public:
+  explicit DoorMetrics(prometheus::Registry* registry);
+
+  void OnConnection() { connections_.Increment(); }
+  void OnClosed(CloseCause cause) {
+    connections_.Decrement();
+    closed_[static_cast<size_t>(cause)]->Increment();
+  }
+  void OnStream() { streams_.Increment(); }
+  void OnReset(bool by_client) { (by_client ? client_resets_ : own_resets_).Increment(); }
+  void OnFlood(Flood flood) { floods_[static_cast<size_t>(flood)]->Increment(); }
+  void OnRead(size_t bytes) { read_bytes_.Increment(static_cast<double>(bytes)); }
+  void OnWritten(size_t bytes) { written_bytes_.Increment(static_cast<double>(bytes)); }
+  void OnGoAway() { go_aways_.Increment(); }
+  void OnLag(absl::Duration lag) { lag_.Observe(absl::ToDoubleSeconds(lag)); }
+
+ private:
+  prometheus::Gauge& connections_;
+  std::array<prometheus::Counter*, kNumCloseCauses> closed_{};
+  prometheus::Counter& streams_;
+  prometheus::Family<prometheus::Counter>& resets_;
+  prometheus::Counter& client_resets_;
+  prometheus::Counter& own_resets_;
+  std::array<prometheus::Counter*, kNumFloods> floods_{};
+  prometheus::Counter& read_bytes_;
+  prometheus::Counter& written_bytes_;
+  prometheus::Counter& go_aways_;
+  prometheus::Histogram& lag_;
+};
+
+}  // namespace sru::server::door
+
+#endif  // SRU_SERVER_DOOR_DOOR_METRICS_H_

@@ -1,0 +1,27 @@
+#include "server/door/door_options.h"
+
+#include <algorithm>
+#include <thread>
+
+namespace sru::server::door {
+namespace {
+
+constexpr int kMostThreads = 4;
+
+}  // namespace
+
+int TransportOptions::num_io_threads() const {
+  if (io_threads > 0) return io_threads;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostThreads);
+}
+
+void AddFlags(TransportOptions* options, FlagTable* flags) {
+  flags->AddChoice<GrpcTransport>(
+      "grpc_transport", &options->transport,
+      {{"library", GrpcTransport::kLibrary}, {"native", GrpcTransport::kNative}},
+      "What carries gRPC calls. library: the gRPC library. native: the server's own event loops.");
+  flags->Add("io_threads", &options->io_threads, {1, 1024, /*or_zero=*/true},
+             "Event loops of --grpc_transport=native. 0 = as many as there are cores, at most 4.");
+}
+
+}  // namespace sru::server::door

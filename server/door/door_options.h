@@ -1,0 +1,22 @@
+// The server's options on which transport serves gRPC.
+#ifndef SRU_SERVER_DOOR_DOOR_OPTIONS_H_
+#define SRU_SERVER_DOOR_DOOR_OPTIONS_H_
+
+#include "server/base/flag_table.h"
+
+namespace sru::server::door {
+
+enum class GrpcTransport { kLibrary, kNative };
+
+struct TransportOptions {
+  GrpcTransport transport = GrpcTransport::kLibrary;
+  int io_threads = 0;  // of the native one; 0 = as many as cores, at most 4
+
+  int num_io_threads() const;
+};
+
+void AddFlags(TransportOptions* options, FlagTable* flags);
+
+}  // namespace sru::server::door
+
+#endif  // SRU_SERVER_DOOR_DOOR_OPTIONS_H_

@@ -1,0 +1,121 @@
+// FloodGuard: counts what a peer can make us do for nearly nothing, and says when it is more than any honest client does. Each kind has a rate
+// beyond which the connection ends. What a client honestly does besides calls grows with its calls, so each call and each answer earns it more.
+//
+// Used by one thread.
+#ifndef SRU_SERVER_DOOR_FLOOD_GUARD_H_
+#define SRU_SERVER_DOOR_FLOOD_GUARD_H_
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+
+#include "server/door/timer_set.h"
+
+namespace sru::server::door {
+
+enum class Flood {
+  kResets,  // of streams, by either side
+  kPings,
+  kSettings,
+  kEmptyData,
+  kSmallData,
+  kWindowUpdates,
+  kPriorities,
+  kOtherFrames
+};
+inline constexpr size_t kNumFloods = 8;
+
+constexpr const char* FloodName(Flood flood) {
+  switch (flood) {
+    case Flood::kResets:
+      return "resets";
+    case Flood::kPings:
+      return "pings";
+    case Flood::kSettings:
+      return "settings";
+    case Flood::kEmptyData:
+      return "empty_data";
+    case Flood::kSmallData:
+      return "small_data";
+    case Flood::kWindowUpdates:
+      return "window_updates";
+    case Flood::kPriorities:
+      return "priorities";
+    case Flood::kOtherFrames:
+      return "other_frames";
+  }
+  return "";
+}
+
+class FloodGuard {
+ public:
+  FloodGuard() {
+    for (size_t i = 0; i < kNumFloods; ++i) left_[i] = kRates[i].burst;
+  }
+
+  // False when the connection is to be ended.
+  bool Note(Flood flood, SteadyTime now) {
+    Refill(now);
+    double& left = left_[static_cast<size_t>(flood)];
+    left -= 1;
+    return left >= 0;
+  }
+
+  // A call was answered.
+  void OnAnswer() {
+    Earn(Flood::kResets, 1);
+    Earn(Flood::kPings, 1);
+    Earn(Flood::kWindowUpdates, 4);
+    Earn(Flood::kPriorities, 2);
+  }
+  // Data was sent: gRPC's clients give room for more after each message, however small.
+  void OnDataSent() {
+    Earn(Flood::kWindowUpdates, 4);
+    Earn(Flood::kPings, 1);
+  }
+  // A message has arrived whole.
+  void OnMessage() { Earn(Flood::kSmallData, 2); }
+  // So many bytes were sent or received in frames of a good size.
+  void OnBytes(size_t bytes) {
+    Earn(Flood::kWindowUpdates, static_cast<double>(bytes) / 1024);
+    Earn(Flood::kPings, static_cast<double>(bytes) / 16384);
+  }
+
+ private:
+  struct Rate {
+    double burst;
+    double per_second;
+  };
+  // In the order of Flood. What remains of a flood below these rates takes a few hundredths of a core.
+  static constexpr std::array<Rate, kNumFloods> kRates = {{
+      {10000, 5000},
+      {1000, 100},
+      {100, 5},
+      {1000, 100},
+      {50000, 20000},
+      {20000, 5000},
+      {1000, 100},
+      {1000, 100},
+  }};
+
+  void Earn(Flood flood, double amount) {
+    const auto i = static_cast<size_t>(flood);
+    left_[i] = std::min(left_[i] + amount, kRates[i].burst);
+  }
+  void Refill(SteadyTime now) {
+    const double seconds = std::chrono::duration<double>(now - refilled_).count();
+    if (seconds < 0.01) return;
+    refilled_ = now;
+    for (size_t i = 0; i < kNumFloods; ++i) {
+      left_[i] = std::min(left_[i] + seconds * kRates[i].per_second, kRates[i].burst);
+    }
+  }
+
+  std::array<double, kNumFloods> left_{};
+  SteadyTime refilled_{};
+};
+
+}  // namespace sru::server::door
+
+#endif  // SRU_SERVER_DOOR_FLOOD_GUARD_H_

@@ -1,0 +1,75 @@
+// FrameFilter: leaves a frame out that gRPC's clients send and HTTP/2 forbids: a RST_STREAM for a stream that they gave up before they had
+// opened it. nghttp2 would end the connection for it, with all of its calls; gRPC's servers ignore it. On a connection that has had no stream
+// yet it is passed on, since that no client does.
+//
+// Used by one thread.
+#ifndef SRU_SERVER_DOOR_FRAME_FILTER_H_
+#define SRU_SERVER_DOOR_FRAME_FILTER_H_
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "absl/strings/string_view.h"
+
+namespace sru::server::door {
+
+class FrameFilter {
+ public:
+  // Passes bytes of a connection, from its preface on, to `take(bytes)`, maybe in several parts. A false from that ends it.
+  template <typename Take>
+  bool Pass(absl::string_view bytes, const Take& take) {
+    size_t begin = 0;  // of what is to be passed on
+    size_t at = 0;
+    while (at < bytes.size()) {
+      if (to_body_end_ > 0) {
+        const size_t part = std::min(to_body_end_, bytes.size() - at);
+        at += part;
+        to_body_end_ -= part;
+        if (drops_) begin = at;
+        continue;
+      }
+      const size_t held = head_bytes_;
+      const size_t head_begin = at;
+      const size_t part = std::min(head_.size() - held, bytes.size() - at);
+      std::memcpy(head_.data() + held, bytes.data() + at, part);
+      at += part;
+      head_bytes_ += part;
+      if (head_bytes_ == head_.size()) {
+        ReadHead();
+        if (!drops_ && held > 0 && !take(absl::string_view(head_.data(), held))) return false;
+        if (!drops_) continue;
+      }
+      // What came before; the head is left out, or held until it is complete.
+      if (head_begin > begin && !take(bytes.substr(begin, head_begin - begin))) return false;
+      begin = at;
+    }
+    return begin == at || take(bytes.substr(begin, at - begin));
+  }
+
+ private:
+  static constexpr size_t kPrefaceBytes = 24;
+  static constexpr uint8_t kHeaders = 1;
+  static constexpr uint8_t kRstStream = 3;
+
+  uint32_t Byte(size_t i) const { return static_cast<unsigned char>(head_[i]); }
+  void ReadHead() {
+    head_bytes_ = 0;
+    to_body_end_ = Byte(0) << 16 | Byte(1) << 8 | Byte(2);
+    const uint32_t id = (Byte(5) & 0x7F) << 24 | Byte(6) << 16 | Byte(7) << 8 | Byte(8);
+    if (Byte(3) == kHeaders) last_stream_ = std::max(last_stream_, id);
+    drops_ = Byte(3) == kRstStream && id % 2 == 1 && id > last_stream_ && last_stream_ > 0;
+  }
+
+  size_t to_body_end_ = kPrefaceBytes;  // of the frame
+  bool drops_ = false;                  // the frame
+  std::array<char, 9> head_{};
+  size_t head_bytes_ = 0;
+  uint32_t last_stream_ = 0;
+};
+
+}  // namespace sru::server::door
+
+#endif  // SRU_SERVER_DOOR_FRAME_FILTER_H_

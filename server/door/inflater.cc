@@ -1,0 +1,54 @@
+#include "server/door/inflater.h"
+
+#include <zlib.h>
+
+#include <array>
+
+#include "absl/strings/str_cat.h"
+
+namespace sru::server::door {
+namespace {
+
+constexpr int kWindowBits = 15;
+constexpr int kWithGzipHeader = 16;
+constexpr size_t kBlockBytes = 64 << 10;
+
+}  // namespace
+
+Inflater::Inflater(bool gzip, uint32_t max_bytes)
+    : max_bytes_(max_bytes), stream_(std::make_unique<z_stream>()) {
+  failed_ = inflateInit2(stream_.get(), kWindowBits + (gzip ? kWithGzipHeader : 0)) != Z_OK;
+}
+
+Inflater::~Inflater() { inflateEnd(stream_.get()); }
+
+absl::Status Inflater::Add(absl::string_view* bytes, absl::Cord* unpacked) {
+  if (failed_) return absl::ResourceExhaustedError("there is no memory to decompress the message");
+  if (ended_) return absl::InternalError("a compressed message goes on after its end");
+  std::array<char, kBlockBytes> block;
+  stream_->next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes->data()));
+  stream_->avail_in = static_cast<uInt>(bytes->size());
+  stream_->next_out = reinterpret_cast<Bytef*>(block.data());
+  stream_->avail_out = static_cast<uInt>(block.size());
+  const int result = inflate(stream_.get(), Z_NO_FLUSH);
+  if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) {
+    return absl::InternalError("a message is not compressed as its grpc-encoding says");
+  }
+  ended_ = result == Z_STREAM_END;
+  bytes->remove_prefix(bytes->size() - stream_->avail_in);
+  const size_t made = block.size() - stream_->avail_out;
+  has_more_ = stream_->avail_out == 0 && !ended_;
+  if (unpacked->size() + made > max_bytes_) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "Received message larger than max (", unpacked->size() + made, " vs. ", max_bytes_, ")"));
+  }
+  unpacked->Append(absl::string_view(block.data(), made));
+  return absl::OkStatus();
+}
+
+absl::Status Inflater::End() const {
+  if (ended_) return absl::OkStatus();
+  return absl::InternalError("a compressed message ends too early");
+}
+
+}  // namespace sru::server::door

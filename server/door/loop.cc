@@ -1,0 +1,151 @@
+#include "server/door/loop.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/system/error_code.hpp>
+#include <chrono>
+#include <csignal>
+#include <exception>
+#include <utility>
+
+namespace sru::server::door {
+namespace {
+
+namespace asio = boost::asio;
+
+class Job final : public LoopWork {
+ public:
+  explicit Job(std::function<void()> run) : run_(std::move(run)) {}
+  void RunOnLoop() override {
+    const std::unique_ptr<Job> self(this);
+    run_();
+  }
+
+ private:
+  const std::function<void()> run_;
+};
+
+}  // namespace
+
+Loop::Loop(std::function<void(SteadyTime::duration)> on_lag)
+    : on_lag_(std::move(on_lag)), keeps_running_(io_.get_executor()) {}
+
+Loop::~Loop() { Stop(); }
+
+void Loop::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Loop::Stop() {
+  if (!thread_.joinable()) return;
+  Post([this] {
+    keeps_running_.reset();
+    io_.stop();
+  });
+  thread_.join();
+  RunWork();
+}
+
+void Loop::Run() {
+  thread_id_ = std::this_thread::get_id();
+  // OpenSSL writes to sockets that may be closed.
+  sigset_t pipe;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+  while (!io_.stopped()) {
+    // Only a lack of memory throws here. What it concerned is left to its deadline.
+    try {
+      io_.run();
+    } catch (const std::exception&) {
+    }
+  }
+}
+
+void Loop::Wake(LoopWork* work) {
+  LoopWork* newest = work_.load(std::memory_order_relaxed);
+  do {
+    work->next_work_ = newest;
+  } while (!work_.compare_exchange_weak(newest, work, std::memory_order_acq_rel,
+                                        std::memory_order_relaxed));
+  // Who was there before has woken the loop, and the loop's own thread looks at the end of its turn.
+  if (newest != nullptr || IsThisThread()) return;
+  woken_at_.store(ClockNow().time_since_epoch().count(), std::memory_order_relaxed);
+  asio::post(io_, [this] {
+    Turn turn(this);
+    const SteadyTime woken(SteadyTime::duration(woken_at_.exchange(0, std::memory_order_relaxed)));
+    if (woken != SteadyTime()) on_lag_(ClockNow() - woken);
+  });
+}
+
+void Loop::Post(std::function<void()> job) { Wake(new Job(std::move(job))); }
+
+void Loop::RunWork() {
+  for (;;) {
+    while (oldest_work_ != nullptr) {
+      LoopWork* const work = oldest_work_;
+      oldest_work_ = work->next_work_;
+      work->RunOnLoop();
+    }
+    LoopWork* newest = work_.exchange(nullptr, std::memory_order_acq_rel);
+    if (newest == nullptr) return;
+    while (newest != nullptr) {
+      LoopWork* const next = newest->next_work_;
+      newest->next_work_ = oldest_work_;
+      oldest_work_ = newest;
+      newest = next;
+    }
+  }
+}
+
+bool Loop::WriteAll() {
+  if (writing_.empty()) writing_.swap(writers_);
+  if (writing_.empty()) return false;
+  while (!writing_.empty()) {
+    Writer* const writer = writing_.back();
+    writing_.pop_back();
+    if (writer == nullptr) continue;
+    writer->is_listed_ = false;
+    writer->WriteNow();
+  }
+  return true;
+}
+
+void Loop::EndTurn() noexcept {
+  for (;;) {
+    // What throws has been taken off its list before.
+    try {
+      RunWork();
+      if (WriteAll()) continue;
+      SetTimer();
+      return;
+    } catch (const std::exception&) {
+    }
+  }
+}
+
+void Loop::WriteLater(Writer* writer) {
+  if (std::exchange(writer->is_listed_, true)) return;
+  writers_.push_back(writer);
+}
+
+void Loop::Forget(Writer* writer) {
+  writer->is_listed_ = false;
+  writers_.erase(std::remove(writers_.begin(), writers_.end(), writer), writers_.end());
+  std::replace(writing_.begin(), writing_.end(), writer, static_cast<Writer*>(nullptr));
+}
+
+void Loop::SetTimer() {
+  const SteadyTime next = timers_.next();
+  if (next >= timer_due_) return;  // at worst it comes for nothing
+  timer_due_ = next;
+  timer_.expires_at(next);
+  timer_.async_wait([this](boost::system::error_code error) {
+    if (error) return;  // set anew
+    Turn turn(this);
+    timer_due_ = SteadyTime::max();
+    timers_.RunDue(ClockNow());
+  });
+}
+
+}  // namespace sru::server::door

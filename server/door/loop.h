@@ -1,0 +1,125 @@
+// Loop: a thread with an io_context, on which connections live. Other threads hand it work without a lock and without an allocation; what
+// several of them hand over while the loop has not looked yet wakes it once.
+//
+// Turns. Whatever the loop does, it does in a turn. At the end of a turn the loop runs the work that was handed over, and then lets each
+// connection that has something to write write it: the answers of a batch leave in one write per connection.
+#ifndef SRU_SERVER_DOOR_LOOP_H_
+#define SRU_SERVER_DOOR_LOOP_H_
+
+#include <array>
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "server/door/timer_set.h"
+
+namespace sru::server::door {
+
+// Work that any thread may hand to a loop.
+class LoopWork {
+ public:
+  virtual void RunOnLoop() = 0;
+
+ protected:
+  ~LoopWork() = default;
+
+ private:
+  friend class Loop;
+  LoopWork* next_work_ = nullptr;
+};
+
+// What writes at the end of a turn.
+class Writer {
+ public:
+  virtual void WriteNow() = 0;
+
+ protected:
+  ~Writer() = default;
+
+ private:
+  friend class Loop;
+  bool is_listed_ = false;
+};
+
+class Loop {
+ public:
+  // `on_lag` is told on the thread how long work waited between its wake-up and its turn, now and then.
+  explicit Loop(std::function<void(SteadyTime::duration)> on_lag);
+  ~Loop();
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  void Start();
+  // Ends the thread once it has run what it was given before. Not on the loop's thread.
+  void Stop();
+
+  // Runs the work on the loop's thread, soon. The work must not be handed over again until it runs. Thread-safe.
+  void Wake(LoopWork* work);
+  // The same for rare things. Thread-safe.
+  void Post(std::function<void()> job);
+
+  bool IsThisThread() const { return std::this_thread::get_id() == thread_id_.load(); }
+
+  // The rest is for the loop's thread.
+
+  // Each handler of the io_context begins with one.
+  class Turn {
+   public:
+    explicit Turn(Loop* loop) : loop_(*loop) {}
+    ~Turn() { loop_.EndTurn(); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    Loop& loop_;
+  };
+
+  boost::asio::io_context& io() { return io_; }
+  TimerSet& timers() { return timers_; }
+  // Calls WriteNow() at the end of the turn.
+  void WriteLater(Writer* writer);
+  void Forget(Writer* writer);
+
+  // To read into and to gather what is written; valid until the next use.
+  absl::Span<char> read_buffer() { return absl::MakeSpan(read_buffer_); }
+  std::vector<char>& write_buffer() { return write_buffer_; }
+
+ private:
+  static constexpr size_t kReadBytes = 16 << 10;
+
+  void Run();
+  // Whatever lacks memory meanwhile, the others get their turn.
+  void EndTurn() noexcept;
+  void RunWork();
+  // False if nobody had something to write.
+  bool WriteAll();
+  void SetTimer();
+
+  const std::function<void(SteadyTime::duration)> on_lag_;
+  boost::asio::io_context io_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> keeps_running_;
+  boost::asio::steady_timer timer_{io_};
+  SteadyTime timer_due_ = SteadyTime::max();  // of timer_
+  TimerSet timers_;
+  std::vector<Writer*> writers_;
+  std::vector<Writer*> writing_;
+  std::array<char, kReadBytes> read_buffer_;
+  std::vector<char> write_buffer_;
+  std::thread thread_;
+  std::atomic<std::thread::id> thread_id_;
+
+  LoopWork* oldest_work_ = nullptr;  // that RunWork() has yet to run
+  // The newest first.
+  std::atomic<LoopWork*> work_{nullptr};
+  std::atomic<SteadyTime::rep> woken_at_{0};
+};
+
+}  // namespace sru::server::door
+
+#endif  // SRU_SERVER_DOOR_LOOP_H_

@@ -1,0 +1,189 @@
+#include "server/door/native_door.h"
+
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/synchronization/blocking_counter.h"
+#include "absl/time/clock.h"
+#include "server/base/clock.h"
+#include "server/transport/file_limit.h"
+#include "server/transport/listening_sockets.h"
+
+namespace sru::server::door {
+namespace {
+
+// TLS handshakes that have not ended, at most.
+constexpr size_t kMaxHandshakes = 512;
+// What one address may take of the memory for what arrives. More than half, as all clients may come through one proxy.
+constexpr int64_t kAddressPart = 4;
+constexpr int64_t kAddressParts = 5;
+// How long connections may take to notice that they are to go.
+constexpr absl::Duration kNoticeTimeout = absl::Seconds(1);
+
+AddressKey KeyOf(const sockaddr_storage& address) {
+  AddressKey key{};
+  if (address.ss_family == AF_INET) {
+    std::memcpy(key.data() + 8, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, 4);
+  } else if (address.ss_family == AF_INET6) {
+    const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+    if (IN6_IS_ADDR_V4MAPPED(&v6)) {
+      std::memcpy(key.data() + 8, &v6.s6_addr[12], 4);
+    } else {
+      std::memcpy(key.data(), &v6, 8);
+    }
+  }
+  return key;
+}
+
+// Waits for something that has no signal, as it is waited for once; false after `timeout`.
+template <typename Done>
+bool Await(absl::Duration timeout, const Done& done) {
+  const absl::Time end = SteadyNow() + timeout;
+  while (!done()) {
+    if (SteadyNow() >= end) return false;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  return true;
+}
+
+}  // namespace
+
+DoorContext::DoorContext(DoorOptions given, MemoryCount* receive_memory)
+    : options(std::move(given)),
+      memory(receive_memory->limit() / kAddressParts * kAddressPart, receive_memory),
+      connections(static_cast<size_t>(options.limits.max_connections)),
+      handshakes(kMaxHandshakes) {}
+
+LoopSet::LoopSet(int threads, DoorMetrics* metrics) {
+  for (int i = 0; i < std::max(1, threads); ++i) {
+    loops_.push_back(std::make_unique<Loop>(
+        [metrics](SteadyTime::duration lag) { metrics->OnLag(absl::FromChrono(lag)); }));
+    loops_.back()->Start();
+  }
+}
+
+LoopSet::~LoopSet() {
+  for (const auto& loop : loops_) loop->Stop();
+}
+
+// Shelf.
+
+void NativeDoor::Shelf::Add(AcceptedSocket socket) {
+  size_.fetch_add(1);
+  loop_.Post([this, shared = std::make_shared<AcceptedSocket>(std::move(socket))] {
+    auto connection = std::make_shared<Connection>(&context_, &loop_, this, std::move(*shared));
+    connections_.emplace(connection.get(), connection);
+    connection->Start();
+  });
+}
+
+void NativeDoor::Shelf::OnClosed(Connection* connection) {
+  if (connections_.erase(connection) > 0) size_.fetch_sub(1);
+}
+
+std::vector<std::shared_ptr<Connection>> NativeDoor::Shelf::All() const {
+  std::vector<std::shared_ptr<Connection>> all;
+  all.reserve(connections_.size());
+  for (const auto& [key, connection] : connections_) all.push_back(connection);
+  return all;
+}
+
+void NativeDoor::Shelf::BeginDrain() {
+  for (const auto& connection : All()) connection->BeginGoAway(CloseCause::kDrain);
+}
+
+void NativeDoor::Shelf::CloseAll() {
+  for (const auto& connection : All()) connection->Close(CloseCause::kDrain);
+}
+
+// NativeDoor.
+
+absl::StatusOr<std::unique_ptr<NativeDoor>> NativeDoor::Open(absl::string_view flag,
+                                                             ListenAddress address,
+                                                             DoorOptions options, LoopSet* loops,
+                                                             MemoryCount* memory) {
+  absl::StatusOr<std::vector<int>> sockets = transport::OpenListeningSockets(flag, &address);
+  if (!sockets.ok()) return sockets.status();
+  std::unique_ptr<NativeDoor> door(
+      new NativeDoor(std::move(address), std::move(options), loops, memory));
+  absl::StatusOr<std::unique_ptr<transport::Acceptor>> acceptor = transport::Acceptor::Create(
+      *std::move(sockets), door->address_.ToString(),
+      [door = door.get()](int /*socket*/, int fd, const sockaddr_storage& from) {
+        door->OnConnection(fd, from);
+      });
+  if (!acceptor.ok()) return acceptor.status();
+  door->acceptor_ = *std::move(acceptor);
+  return door;
+}
+
+NativeDoor::NativeDoor(ListenAddress address, DoorOptions options, LoopSet* loops,
+                       MemoryCount* memory)
+    : address_(std::move(address)),
+      context_(std::move(options), memory),
+      max_file_(std::max(transport::kReservedFiles + 1, transport::RaiseFileLimit()) -
+                transport::kReservedFiles) {
+  for (const auto& loop : loops->loops()) {
+    shelves_.push_back(std::make_unique<Shelf>(&context_, loop.get()));
+  }
+}
+
+NativeDoor::~NativeDoor() {
+  if (acceptor_ != nullptr) Shutdown(absl::ZeroDuration());
+}
+
+void NativeDoor::Start() { acceptor_->Start(); }
+
+void NativeDoor::OnConnection(int fd, const sockaddr_storage& address) {
+  if (fd >= max_file_) {
+    context_.options.on_refused();  // before anybody can notice
+    close(fd);
+    return;
+  }
+  const auto least =
+      std::min_element(shelves_.begin(), shelves_.end(),
+                       [](const auto& a, const auto& b) { return a->size() < b->size(); });
+  (*least)->Add(AcceptedSocket(fd, transport::PeerName(address), KeyOf(address)));
+}
+
+int64_t NativeDoor::OpenOnShelves() const {
+  int64_t open = 0;
+  for (const auto& shelf : shelves_) open += shelf->size();
+  return open;
+}
+
+void NativeDoor::OnEachLoop(void (Shelf::*run)()) {
+  absl::BlockingCounter left(static_cast<int>(shelves_.size()));
+  for (const auto& shelf : shelves_) {
+    shelf->loop().Post([shelf = shelf.get(), run, &left] {
+      (shelf->*run)();
+      left.DecrementCount();
+    });
+  }
+  left.Wait();
+}
+
+void NativeDoor::BeginDrain() {
+  acceptor_->Stop();
+  context_.draining = true;
+  OnEachLoop(&Shelf::BeginDrain);
+  Await(kNoticeTimeout, [this] { return context_.announced.load() == 0; });
+}
+
+bool NativeDoor::WaitUntilSent(absl::Duration timeout) const {
+  return Await(timeout, [this] { return num_unsent() == 0; });
+}
+
+void NativeDoor::Shutdown(absl::Duration grace) {
+  if (!context_.draining) BeginDrain();
+  Await(grace, [this] { return OpenOnShelves() == 0; });
+  OnEachLoop(&Shelf::CloseAll);
+  // Calls learn that their callers are gone, and end.
+  Await(absl::InfiniteDuration(),
+        [this] { return OpenOnShelves() == 0 && context_.streams.load() == 0; });
+}
+
+}  // namespace sru::server::door

@@ -1,0 +1,117 @@
+// NativeDoor: a port that speaks gRPC over HTTP/2 without gRPC's library: nghttp2, OpenSSL and event loops. It starts the calls of a method
+// table and gives each an Exchange of its own (stream.h).
+//
+//   LoopSet loops(threads, &metrics);
+//   MemoryCount memory(bytes);
+//   auto door = NativeDoor::Open("listen", address, options, &loops, &memory);
+//   (*door)->Start();
+//   ...
+//   (*door)->BeginDrain();   // no new connections; open ones are asked to go elsewhere
+//   (*door)->Shutdown(grace);
+//
+// Thread-safe, but for this order.
+#ifndef SRU_SERVER_DOOR_NATIVE_DOOR_H_
+#define SRU_SERVER_DOOR_NATIVE_DOOR_H_
+
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/base/listen_address.h"
+#include "server/door/connection.h"
+#include "server/door/door_context.h"
+#include "server/door/loop.h"
+#include "server/door/memory_count.h"
+#include "server/transport/acceptor.h"
+
+namespace sru::server::door {
+
+// The loops of all doors of the process. Must outlive the doors.
+class LoopSet {
+ public:
+  LoopSet(int threads, DoorMetrics* metrics);
+  ~LoopSet();
+  LoopSet(const LoopSet&) = delete;
+  LoopSet& operator=(const LoopSet&) = delete;
+
+  const std::vector<std::unique_ptr<Loop>>& loops() const { return loops_; }
+
+ private:
+  std::vector<std::unique_ptr<Loop>> loops_;
+};
+
+class NativeDoor {
+ public:
+  // Binds and listens. kUnavailable names `flag`, the address and why it cannot be listened on. `loops` and `memory` must outlive the door.
+  static absl::StatusOr<std::unique_ptr<NativeDoor>> Open(absl::string_view flag,
+                                                          ListenAddress address,
+                                                          DoorOptions options, LoopSet* loops,
+                                                          MemoryCount* memory);
+  ~NativeDoor();
+  NativeDoor(const NativeDoor&) = delete;
+  NativeDoor& operator=(const NativeDoor&) = delete;
+
+  void Start();
+
+  // Takes the connections that wait, closes the listening sockets and asks all connections to go elsewhere (GOAWAY). Returns when no new call
+  // can come, or after a second. Calls that have come are answered.
+  void BeginDrain();
+  // Waits until no answer waits to be sent; false after `timeout`.
+  bool WaitUntilSent(absl::Duration timeout) const;
+  // Waits up to `grace` for the connections to end, then ends them, and waits until all calls have ended.
+  void Shutdown(absl::Duration grace);
+
+  // With the port that is really listened on.
+  const ListenAddress& address() const { return address_; }
+  int64_t num_connections() const { return static_cast<int64_t>(context_.connections.size()); }
+  int64_t num_unsent() const { return context_.unsent.load(std::memory_order_relaxed); }
+  int64_t num_not_taken() const { return context_.not_taken.load(std::memory_order_relaxed); }
+
+ private:
+  // The connections on one loop.
+  class Shelf final : public Connection::Owner {
+   public:
+    Shelf(DoorContext* context, Loop* loop) : context_(*context), loop_(*loop) {}
+
+    Loop& loop() { return loop_; }
+    // Thread-safe, like the count.
+    void Add(AcceptedSocket socket);
+    int64_t size() const { return size_.load(); }
+    // On the loop's thread.
+    void BeginDrain();
+    void CloseAll();
+
+   private:
+    void OnClosed(Connection* connection) override;
+    std::vector<std::shared_ptr<Connection>> All() const;
+
+    DoorContext& context_;
+    Loop& loop_;
+    std::atomic<int64_t> size_{0};
+    std::unordered_map<Connection*, std::shared_ptr<Connection>> connections_;
+  };
+
+  NativeDoor(ListenAddress address, DoorOptions options, LoopSet* loops, MemoryCount* memory);
+
+  void OnConnection(int fd, const sockaddr_storage& address);
+  int64_t OpenOnShelves() const;
+  // On all loops, and waits for it.
+  void OnEachLoop(void (Shelf::*run)());
+
+  ListenAddress address_;
+  DoorContext context_;
+  const int max_file_;  // descriptors from here on are kept for other uses
+  std::vector<std::unique_ptr<Shelf>> shelves_;
+  std::unique_ptr<transport::Acceptor> acceptor_;
+};
+
+}  // namespace sru::server::door
+
+#endif  // SRU_SERVER_DOOR_NATIVE_DOOR_H_

@@ -1,0 +1,114 @@
+#include "server/door/request_head.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace sru::server::door {
+namespace {
+
+constexpr size_t kFieldBytes = 32;  // RFC 9113, 10.5.1
+constexpr size_t kMostTimeoutDigits = 8;
+
+bool IsGrpc(absl::string_view type) {
+  if (!absl::ConsumePrefix(&type, "application/grpc")) return false;
+  return type.empty() || type[0] == '+' || type[0] == ';';
+}
+
+Encoding EncodingOf(absl::string_view name) {
+  if (name == "identity") return Encoding::kIdentity;
+  if (name == "gzip") return Encoding::kGzip;
+  if (name == "deflate") return Encoding::kDeflate;
+  return Encoding::kUnknown;
+}
+
+}  // namespace
+
+absl::Duration ParseTimeout(absl::string_view text) {
+  if (text.size() < 2 || text.size() > kMostTimeoutDigits + 1) return absl::InfiniteDuration();
+  int64_t amount = 0;
+  for (const char digit : text.substr(0, text.size() - 1)) {
+    if (digit < '0' || digit > '9') return absl::InfiniteDuration();
+    amount = amount * 10 + (digit - '0');
+  }
+  switch (text.back()) {
+    case 'H':
+      return absl::Hours(amount);
+    case 'M':
+      return absl::Minutes(amount);
+    case 'S':
+      return absl::Seconds(amount);
+    case 'm':
+      return absl::Milliseconds(amount);
+    case 'u':
+      return absl::Microseconds(amount);
+    case 'n':
+      return absl::Nanoseconds(amount);
+    default:
+      return absl::InfiniteDuration();
+  }
+}
+
+RequestHead::Part RequestHead::Keep(absl::string_view text) {
+  const Part part = {static_cast<uint32_t>(text_.size()), static_cast<uint32_t>(text.size())};
+  text_.append(text.data(), text.size());
+  return part;
+}
+
+void RequestHead::Add(absl::string_view name, absl::string_view value, size_t max_bytes) {
+  list_bytes_ += name.size() + value.size() + kFieldBytes;
+  if (list_bytes_ > max_bytes) return;
+  if (name == ":path") {
+    path_ = Keep(value);
+  } else if (name == ":method") {
+    is_post_ = value == "POST";
+  } else if (name == ":authority") {
+    AddCustom(name, value);
+  } else if (name == "content-type") {
+    is_grpc_ = IsGrpc(value);
+  } else if (absl::StartsWith(name, "grpc-")) {
+    if (name == "grpc-timeout") {
+      timeout_ = ParseTimeout(value);
+    } else if (name == "grpc-encoding") {
+      encoding_ = EncodingOf(value);
+      encoding_name_ = Keep(value);
+    } else if (name == "grpc-accept-encoding") {
+      for (const absl::string_view one : absl::StrSplit(value, ',')) {
+        if (absl::StripAsciiWhitespace(one) == "gzip") accepts_gzip_ = true;
+      }
+    }
+  } else if (!absl::StartsWith(name, ":") && name != "te") {
+    AddCustom(name, value);
+  }
+}
+
+void RequestHead::AddCustom(absl::string_view name, absl::string_view value) {
+  if (!absl::EndsWith(name, "-bin")) {
+    fields_.push_back({Keep(name), Keep(value)});
+    return;
+  }
+  // Several values of one key may come as one, with commas between them.
+  for (const absl::string_view one : absl::StrSplit(value, ',')) {
+    std::string bytes;
+    // Takes it with and without padding. What is no base64 is nothing.
+    if (!absl::Base64Unescape(absl::StripAsciiWhitespace(one), &bytes)) continue;
+    fields_.push_back({Keep(name), Keep(bytes)});
+  }
+}
+
+absl::string_view RequestHead::Find(absl::string_view name) const {
+  for (const Field& field : fields_) {
+    if (View(field.name) == name) return View(field.value);
+  }
+  return {};
+}
+
+int RequestHead::Count(absl::string_view name) const {
+  int count = 0;
+  for (const Field& field : fields_) count += View(field.name) == name ? 1 : 0;
+  return count;
+}
+
+}  // namespace sru::server::door

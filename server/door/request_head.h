@@ -1,0 +1,73 @@
+// RequestHead: the header fields of a call, and what gRPC's protocol says of them.
+#ifndef SRU_SERVER_DOOR_REQUEST_HEAD_H_
+#define SRU_SERVER_DOOR_REQUEST_HEAD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace sru::server::door {
+
+// How a message is packed.
+enum class Encoding { kIdentity, kGzip, kDeflate, kUnknown };
+
+// The value of grpc-timeout: at most eight digits and a unit (HMSmun). Infinite for anything else, as gRPC's library takes it. Pure.
+absl::Duration ParseTimeout(absl::string_view text);
+
+class RequestHead {
+ public:
+  // A field, as it arrives. Fields beyond `max_bytes` are counted, and not kept.
+  void Add(absl::string_view name, absl::string_view value, size_t max_bytes);
+
+  // As RFC 9113 counts a list: 32 bytes for each field besides its own.
+  size_t list_bytes() const { return list_bytes_; }
+
+  // Of fields that callers may set, and ":authority". The first one of a name; one whose name ends with "-bin" is decoded. Empty if there is
+  // none. Names that begin with "grpc-" are the protocol's own.
+  absl::string_view Find(absl::string_view name) const;
+  int Count(absl::string_view name) const;
+
+  absl::string_view path() const { return View(path_); }
+  bool is_post() const { return is_post_; }
+  bool is_grpc() const { return is_grpc_; }  // by its content type
+  absl::Duration timeout() const { return timeout_; }
+  Encoding encoding() const { return encoding_; }
+  absl::string_view encoding_name() const { return View(encoding_name_); }
+  bool accepts_gzip() const { return accepts_gzip_; }
+
+ private:
+  // A part of text_.
+  struct Part {
+    uint32_t begin = 0;
+    uint32_t size = 0;
+  };
+  struct Field {
+    Part name;
+    Part value;
+  };
+
+  absl::string_view View(Part part) const {
+    return absl::string_view(text_).substr(part.begin, part.size);
+  }
+  Part Keep(absl::string_view text);
+  void AddCustom(absl::string_view name, absl::string_view value);
+
+  std::string text_;
+  absl::InlinedVector<Field, 6> fields_;
+  size_t list_bytes_ = 0;
+  Part path_;
+  Part encoding_name_;
+  absl::Duration timeout_ = absl::InfiniteDuration();
+  Encoding encoding_ = Encoding::kIdentity;
+  bool is_post_ = false;
+  bool is_grpc_ = false;
+  bool accepts_gzip_ = false;
+};
+
+}  // namespace sru::server::door
+
+#endif  // SRU_SERVER_DOOR_REQUEST_HEAD_H_

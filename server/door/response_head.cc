@@ -1,0 +1,85 @@
+#include "server/door/response_head.h"
+
+#include <array>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace sru::server::door {
+namespace {
+
+constexpr std::array<absl::string_view, 17> kStatusNumbers = {
+    "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16"};
+
+nghttp2_nv Field(absl::string_view name, absl::string_view value, uint8_t flags) {
+  return {reinterpret_cast<uint8_t*>(const_cast<char*>(name.data())),
+          reinterpret_cast<uint8_t*>(const_cast<char*>(value.data())), name.size(), value.size(),
+          flags};
+}
+
+// Binary values come without padding, as gRPC's library sends them.
+std::string Base64(absl::string_view bytes) {
+  std::string text = absl::Base64Escape(bytes);
+  while (!text.empty() && text.back() == '=') text.pop_back();
+  return text;
+}
+
+// Not in the middle of a character.
+absl::string_view CutText(absl::string_view text, size_t most) {
+  if (text.size() <= most) return text;
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0) == 0x80) --most;
+  return text.substr(0, most);
+}
+
+}  // namespace
+
+std::string PercentEncode(absl::string_view text) {
+  constexpr char kHex[] = "0123456789ABCDEF";
+  std::string encoded;
+  encoded.reserve(text.size());
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte <= 0x7E && byte != '%') {
+      encoded.push_back(c);
+    } else {
+      encoded.push_back('%');
+      encoded.push_back(kHex[byte >> 4]);
+      encoded.push_back(kHex[byte & 15]);
+    }
+  }
+  return encoded;
+}
+
+void HeaderList::AddConstant(absl::string_view name, absl::string_view value) {
+  fields_.push_back(
+      Field(name, value, NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE));
+}
+
+void HeaderList::Add(absl::string_view name, absl::string_view value) {
+  fields_.push_back(Field(name, value, NGHTTP2_NV_FLAG_NONE));
+}
+
+void HeaderList::AddMetadata(const calls::Metadata& metadata) {
+  for (const auto& [name, value] : metadata) {
+    Add(name, absl::EndsWith(name, "-bin") ? Keep(Base64(value)) : absl::string_view(value));
+  }
+}
+
+void HeaderList::AddGrpcHead() {
+  AddConstant(":status", "200");
+  AddConstant("content-type", "application/grpc");
+}
+
+void HeaderList::AddEnd(const calls::CallEnd& end) {
+  const auto code = static_cast<size_t>(end.status.code());
+  AddConstant("grpc-status", kStatusNumbers[code < kStatusNumbers.size() ? code : 2]);
+  const absl::string_view message = CutText(end.status.message(), kMostMessageBytes);
+  if (!message.empty()) Add("grpc-message", Keep(PercentEncode(message)));
+  if (!end.details.empty() && end.details.size() <= kMostDetailBytes) {
+    Add("grpc-status-details-bin", Keep(Base64(end.details)));
+  }
+  AddMetadata(end.trailers);
+}
+
+}  // namespace sru::server::door

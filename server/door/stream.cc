@@ -1,0 +1,428 @@
+#include "server/door/stream.h"
+
+#include <nghttp2/nghttp2.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "server/door/connection.h"
+#include "server/door/response_head.h"
+
+namespace sru::server::door {
+namespace {
+
+// A client that sends less than this at a time has to send it in time.
+constexpr uint32_t kProgressBytes = 16 << 10;
+
+ssize_t GiveAnswer(nghttp2_session* /*session*/, int32_t /*id*/, uint8_t* to, size_t size,
+                   uint32_t* flags, nghttp2_data_source* source, void* /*connection*/) {
+  return static_cast<Stream*>(source->ptr)->ReadAnswer(to, size, flags);
+}
+
+}  // namespace
+
+Stream::Stream(Connection* connection, int32_t id)
+    : connection_(connection),
+      context_(connection->context()),
+      loop_(connection->loop()),
+      peer_(connection->peer()),
+      memory_(connection->memory()),
+      id_(id),
+      reader_(context_.options.max_message_bytes, memory_.get()),
+      waits_since_(ClockNow()) {
+  context_.streams.fetch_add(1, std::memory_order_relaxed);
+}
+
+Stream::~Stream() {
+  loop_.timers().Clear(this);
+  DropHeld();
+  memory_->Give(kStreamBytes);
+  context_.streams.fetch_sub(1, std::memory_order_relaxed);
+}
+
+absl::Duration Stream::time_left() const {
+  if (deadline_ == SteadyTime::max()) return absl::InfiniteDuration();
+  return absl::FromChrono(deadline_ - ClockNow());
+}
+
+// The beginning.
+
+void Stream::OnHeader(absl::string_view name, absl::string_view value) {
+  if (has_head_) return;  // trailers say nothing to a server
+  head_.Add(name, value, static_cast<size_t>(context_.options.limits.max_metadata_bytes));
+}
+
+void Stream::OnHead() {
+  has_head_ = true;
+  StreamHook<WaitingStreams>::unlink();
+  if (RefuseHead()) return;
+  if (head_.timeout() != absl::InfiniteDuration()) {
+    deadline_ =
+        ClockNow() + absl::ToChronoNanoseconds(std::min(head_.timeout(), absl::Hours(24 * 365)));
+    loop_.timers().Set(this, deadline_);
+  }
+  reader_.set_encoding(head_.encoding());
+  row_ = context_.options.methods->Find(head_.path());
+  one_request_ = row_ != nullptr && row_->kind != calls::MethodKind::kBidirectional;
+  if (one_request_) {
+    reading_ = true;
+    WaitForBytes();
+  } else {
+    handler_ = row_ == nullptr ? context_.options.unknown(this) : row_->start(this);
+  }
+}
+
+bool Stream::RefuseHead() {
+  if (!head_.is_post() &&
+      head_.list_bytes() <= static_cast<size_t>(context_.options.limits.max_metadata_bytes)) {
+    SendHttpStatus("405");
+    return true;
+  }
+  if (!head_.is_grpc() &&
+      head_.list_bytes() <= static_cast<size_t>(context_.options.limits.max_metadata_bytes)) {
+    SendHttpStatus("415");
+    return true;
+  }
+  absl::Status status = CheckHead();
+  if (status.ok()) return false;
+  Fail(std::move(status));
+  return true;
+}
+
+absl::Status Stream::CheckHead() const {
+  const DoorOptions& options = context_.options;
+  if (head_.list_bytes() > static_cast<size_t>(options.limits.max_metadata_bytes)) {
+    return absl::ResourceExhaustedError(absl::StrCat("received metadata size exceeds limit (",
+                                                     head_.list_bytes(), " vs. ",
+                                                     options.limits.max_metadata_bytes, ")"));
+  }
+  if (options.check_call != nullptr) {
+    transport::CallToCheck call;
+    call.path = head_.path();
+    call.authorizations = head_.Count("authorization");
+    call.headers.authorization = head_.Find("authorization");
+    call.headers.request_id = head_.Find("x-request-id");
+    call.headers.traceparent = head_.Find("traceparent");
+    call.headers.user_agent = head_.Find("user-agent");
+    call.peer = peer_->name;
+    call.certificate = [this] { return peer_->certificate; };
+    const char* const refusal = options.check_call(call);
+    if (refusal != nullptr) return absl::UnauthenticatedError(refusal);
+  }
+  const bool unknown = head_.encoding() == Encoding::kUnknown;
+  if (unknown || (head_.encoding() != Encoding::kIdentity && !options.allow_compression)) {
+    return absl::UnimplementedError(
+        absl::StrCat("Compression algorithm '", head_.encoding_name(),
+                     unknown ? "' is not supported." : "' is disabled."));
+  }
+  return absl::OkStatus();
+}
+
+// The client's bytes.
+
+void Stream::WaitForBytes() {
+  progress_ = 0;
+  waits_since_ = ClockNow();
+  StreamHook<WaitingStreams>::unlink();
+  connection_->AwaitBytes(this);
+}
+
+void Stream::OnData(absl::string_view bytes) {
+  if (!can_answer() || (one_request_ && got_request_)) return;  // its window stays closed
+  if (reading_ && held_begin_ == held_.size()) bytes.remove_prefix(TakeBytes(bytes));
+  if (bytes.empty() || !can_answer() || (one_request_ && got_request_)) return;
+  Hold(bytes);
+}
+
+size_t Stream::TakeBytes(absl::string_view bytes) {
+  size_t all = 0;
+  while (reading_ && all < bytes.size()) {
+    size_t taken = 0;
+    absl::Status status = reader_.Take(bytes.substr(all), &taken);
+    all += taken;
+    progress_ += static_cast<uint32_t>(taken);
+    connection_->OpenWindow(id_, taken);
+    if (!status.ok()) {
+      Fail(std::move(status));
+      return bytes.size();
+    }
+    if (reader_.has_message()) {
+      Deliver(reader_.TakeMessage());
+    } else if (progress_ >= kProgressBytes || !StreamHook<WaitingStreams>::is_linked()) {
+      WaitForBytes();
+    }
+  }
+  if (reader_.missing_bytes() > 0) connection_->WidenWindow(id_, reader_.missing_bytes());
+  return all;
+}
+
+void Stream::Hold(absl::string_view bytes) {
+  if (!memory_->Take(static_cast<int64_t>(bytes.size()))) {
+    return Fail(absl::ResourceExhaustedError("there is no memory for what is arriving; try again"));
+  }
+  held_.append(bytes.data(), bytes.size());
+}
+
+void Stream::DropHeld() {
+  memory_->Give(static_cast<int64_t>(held_.size()));
+  std::string().swap(held_);
+  held_begin_ = 0;
+}
+
+void Stream::TakeHeld() {
+  held_begin_ += TakeBytes(absl::string_view(held_).substr(held_begin_));
+  if (held_begin_ >= held_.size()) DropHeld();
+}
+
+void Stream::OnEnd() {
+  input_ended_ = true;
+  if (reading_ && held_.empty()) EndInput();
+}
+
+void Stream::EndInput() {
+  if (reader_.in_message()) {
+    return Fail(absl::InternalError("Incomplete message: the call's data ended within it"));
+  }
+  Deliver(std::nullopt);
+}
+
+void Stream::Deliver(std::optional<absl::Cord> message) {
+  reading_ = false;
+  got_request_ = true;
+  StreamHook<WaitingStreams>::unlink();
+  if (message.has_value()) connection_->OnMessage();
+  if (handler_ == nullptr) handler_ = row_->start(this);
+  handler_->OnMessage(std::move(message));
+}
+
+void Stream::OnTooSlow() {
+  Fail(absl::DeadlineExceededError("the call's message did not arrive in time"));
+}
+
+// What ends a call early.
+
+void Stream::OnTimer(SteadyTime /*now*/) { Fail(absl::DeadlineExceededError("Deadline Exceeded")); }
+
+void Stream::Fail(absl::Status status) {
+  if (!can_answer()) return;
+  const bool half_sent =
+      head_sent_ && (prefix_left_ + message_left_ > 0) && prefix_left_ < prefix_.size();
+  Cancel();
+  if (half_sent) return connection_->Reset(id_);
+  end_ = {std::move(status), "", {}, {}};
+  has_end_ = true;
+  SetUnsent();
+  Send();
+}
+
+void Stream::Cancel() {
+  cancelled_.store(true, std::memory_order_release);
+  loop_.timers().Clear(this);
+  StreamHook<WaitingStreams>::unlink();
+  DropHeld();
+  const bool was_reading = std::exchange(reading_, false);
+  const bool was_writing = std::exchange(writing_, false);
+  if (!framed_) {
+    prefix_left_ = message_left_ = 0;
+    message_.Clear();
+  }
+  if (call_is_over() || asked_to_finish_) return;
+  handler_->OnCancel();
+  if (was_reading) handler_->OnMessage(std::nullopt);
+  if (was_writing) handler_->OnWritten(false);
+}
+
+// What the call asks for.
+
+void Stream::Ask(uint32_t asked) {
+  if (asked_.fetch_or(asked, std::memory_order_acq_rel) == 0) loop_.Wake(this);
+}
+
+void Stream::Write(absl::Cord message) {
+  given_message_ = std::move(message);
+  Ask(kWrite);
+}
+
+void Stream::Finish(calls::CallEnd end) {
+  given_end_ = std::move(end);
+  Ask(kFinish);
+}
+
+void Stream::WriteAndFinish(absl::Cord message, calls::CallEnd end) {
+  given_message_ = std::move(message);
+  given_end_ = std::move(end);
+  Ask(kWrite | kFinish);
+}
+
+void Stream::RunOnLoop() {
+  const uint32_t asked = asked_.exchange(0, std::memory_order_acq_rel);
+  const bool finishes = (asked & kFinish) != 0;
+  if (finishes) {
+    asked_to_finish_ = true;
+    reading_ = false;
+    StreamHook<WaitingStreams>::unlink();
+  } else if ((asked & kRead) != 0) {
+    if (!can_answer()) {
+      handler_->OnMessage(std::nullopt);
+    } else {
+      reading_ = true;
+      TakeHeld();
+      if (reading_ && input_ended_ && can_answer()) EndInput();
+      if (reading_ && !got_request_) WaitForBytes();
+    }
+  }
+  if ((asked & kWrite) != 0) {
+    absl::Cord message = std::exchange(given_message_, absl::Cord());
+    if (can_answer()) {
+      SetMessage(std::move(message));
+      writing_ = !finishes;
+      SetUnsent();
+      if (!finishes) Send();
+    } else if (!finishes) {
+      handler_->OnWritten(false);
+    }
+  }
+  if (!finishes) return;
+  calls::CallEnd end = std::exchange(given_end_, calls::CallEnd());
+  if (!can_answer()) return EndCall();
+  loop_.timers().Clear(this);
+  DropHeld();
+  if (absl::IsResourceExhausted(end.status)) connection_->OnRefusal();
+  end_ = std::move(end);
+  has_end_ = true;
+  SetUnsent();
+  Send();
+}
+
+// The answer.
+
+void Stream::SetMessage(absl::Cord message) {
+  const size_t size = message.size();
+  prefix_ = {0, static_cast<char>(size >> 24), static_cast<char>(size >> 16),
+             static_cast<char>(size >> 8), static_cast<char>(size)};
+  prefix_left_ = prefix_.size();
+  message_ = std::move(message);
+  message_at_ = message_.char_begin();
+  message_left_ = size;
+}
+
+void Stream::Send() {
+  nghttp2_session* const session = connection_->session();
+  if (head_sent_) {
+    nghttp2_session_resume_data(session, id_);
+    return connection_->WriteSoon();
+  }
+  head_sent_ = true;
+  HeaderList head;
+  head.AddGrpcHead();
+  const bool has_message = prefix_left_ > 0;
+  if (has_end_) head.AddMetadata(end_.headers);
+  if (has_message) {
+    nghttp2_data_provider provider;
+    provider.source.ptr = this;
+    provider.read_callback = GiveAnswer;
+    nghttp2_submit_response(session, id_, head.data(), head.size(), &provider);
+  } else if (end_.headers.empty()) {
+    head.AddEnd(end_);
+    nghttp2_submit_response(session, id_, head.data(), head.size(), nullptr);
+  } else {
+    nghttp2_submit_headers(session, NGHTTP2_FLAG_NONE, id_, nullptr, head.data(), head.size(),
+                           nullptr);
+    HeaderList trailers;
+    trailers.AddEnd(end_);
+    nghttp2_submit_trailer(session, id_, trailers.data(), trailers.size());
+  }
+  connection_->WriteSoon();
+}
+
+ssize_t Stream::ReadAnswer(uint8_t* to, size_t size, uint32_t* flags) {
+  size_t used = std::min(size, prefix_left_);
+  std::memcpy(to, prefix_.data() + prefix_.size() - prefix_left_, used);
+  prefix_left_ -= used;
+  while (used < size && message_left_ > 0) {
+    const absl::string_view chunk = absl::Cord::ChunkRemaining(message_at_);
+    const size_t part = std::min({chunk.size(), size - used, message_left_});
+    std::memcpy(to + used, chunk.data(), part);
+    absl::Cord::Advance(&message_at_, part);
+    used += part;
+    message_left_ -= part;
+  }
+  if (prefix_left_ > 0 || message_left_ > 0) return static_cast<ssize_t>(used);
+  message_.Clear();
+  if (has_end_) {
+    *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
+    HeaderList trailers;
+    trailers.AddEnd(end_);
+    nghttp2_submit_trailer(connection_->session(), id_, trailers.data(), trailers.size());
+  } else if (used > 0) {
+    framed_ = true;
+    connection_->FlushLater(this);
+  } else {
+    return NGHTTP2_ERR_DEFERRED;
+  }
+  return static_cast<ssize_t>(used);
+}
+
+void Stream::SendHttpStatus(absl::string_view status) {
+  has_end_ = true;
+  head_sent_ = true;
+  SetUnsent();
+  HeaderList head;
+  head.AddConstant(":status", status);
+  nghttp2_submit_response(connection_->session(), id_, head.data(), head.size(), nullptr);
+  connection_->WriteSoon();
+}
+
+void Stream::SetUnsent() {
+  if (StreamHook<UnsentStreams>::is_linked()) return;
+  unsent_since_ = ClockNow();
+  connection_->AwaitTaken(this);
+  context_.unsent.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Stream::SetSent() {
+  if (!StreamHook<UnsentStreams>::is_linked()) return;
+  StreamHook<UnsentStreams>::unlink();
+  context_.unsent.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// The end.
+
+void Stream::OnClosed() {
+  StreamHook<AllStreams>::unlink();
+  if (!end_framed_) {
+    Cancel();
+    SetSent();
+  }
+  closed_ = true;
+  connection_->FlushLater(this);
+}
+
+void Stream::OnFlushed(bool ok) {
+  if (std::exchange(framed_, false)) {
+    if (!has_end_) SetSent();
+    if (std::exchange(writing_, false) && !asked_to_finish_) handler_->OnWritten(ok);
+  }
+  if (!closed_) return;
+  flushed_ = true;
+  SetSent();
+  if (asked_to_finish_ && !call_is_over()) return EndCall();
+  DeleteIfOver();
+}
+
+void Stream::EndCall() {
+  call_over_ = true;
+  calls::CallHandler* const handler = handler_;
+  handler->OnDone();
+  DeleteIfOver();
+}
+
+void Stream::DeleteIfOver() {
+  if (flushed_ && call_is_over()) delete this;
+}
+
+}  // namespace sru::server::door

@@ -1,0 +1,188 @@
+// Stream: a call that comes over HTTP/2, as its Exchange. It lives on the loop of its connection: there all reactions of the call run, and
+// there everything happens that a call asks for on another thread.
+//
+// A stream has two sides that end by themselves: nghttp2's stream, and the call. It is deleted when both have.
+#ifndef SRU_SERVER_DOOR_STREAM_H_
+#define SRU_SERVER_DOOR_STREAM_H_
+
+#include <array>
+#include <atomic>
+#include <boost/intrusive/list.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/calls/exchange.h"
+#include "server/calls/method.h"
+#include "server/door/door_context.h"
+#include "server/door/loop.h"
+#include "server/door/message_reader.h"
+#include "server/door/request_head.h"
+#include "server/door/timer_set.h"
+
+namespace sru::server::door {
+
+class Connection;
+
+// Who is at the other end of a connection.
+struct PeerInfo {
+  std::string name;  // in gRPC's form
+  AddressKey key{};
+  std::string certificate;  // common name; "" if the peer has shown none
+};
+
+struct AllStreams;
+struct WaitingStreams;
+struct UnsentStreams;
+template <typename Tag>
+using StreamHook =
+    boost::intrusive::list_base_hook<boost::intrusive::tag<Tag>,
+                                     boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+
+class Stream final : public calls::Exchange,
+                     private LoopWork,
+                     private Timer,
+                     public StreamHook<AllStreams>,
+                     public StreamHook<WaitingStreams>,
+                     public StreamHook<UnsentStreams> {
+ public:
+  // Has kStreamBytes of the connection's memory, and gives them back.
+  Stream(Connection* connection, int32_t id);
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  // What a stream without messages takes, with nghttp2's part.
+  static constexpr int64_t kStreamBytes = 4 << 10;
+
+  int32_t id() const { return id_; }
+
+  // The connection's side, within nghttp2's reactions. The stream may be gone after those that say so.
+  void OnHeader(absl::string_view name, absl::string_view value);
+  void OnHead();
+  void OnData(absl::string_view bytes);
+  // The client sends no more.
+  void OnEnd();
+  // nghttp2 forgets the stream. It may be gone then.
+  void OnClosed();
+  // Gives the next bytes of the answer, as nghttp2 asks for them.
+  ssize_t ReadAnswer(uint8_t* to, size_t size, uint32_t* flags);
+  void OnEndFramed() { end_framed_ = true; }
+
+  // Outside of them. What was framed of the stream has been written, or never will be. It may be gone then.
+  void OnFlushed(bool ok);
+  // The client does not send what it has to send.
+  void OnTooSlow();
+
+  // Since when it waits for bytes of its client, or for its client to take an answer.
+  SteadyTime waits_since() const { return waits_since_; }
+  SteadyTime unsent_since() const { return unsent_since_; }
+  bool has_head() const { return has_head_; }
+  // Of the connection: it is in the list of those whose OnFlushed() is to be called.
+  bool is_flush_listed = false;
+
+  // CallOrigin and Exchange:
+  absl::string_view FindHeader(absl::string_view name) const override { return head_.Find(name); }
+  std::string peer() const override { return peer_->name; }
+  absl::string_view method() const override { return head_.path(); }
+  absl::Duration time_left() const override;
+  bool is_cancelled() const override { return cancelled_.load(std::memory_order_acquire); }
+  void Read() override { Ask(kRead); }
+  void Write(absl::Cord message) override;
+  void Finish(calls::CallEnd end) override;
+  void WriteAndFinish(absl::Cord message, calls::CallEnd end) override;
+
+ private:
+  // What the call has asked for.
+  enum Asked : uint32_t { kRead = 1, kWrite = 2, kFinish = 4 };
+
+  ~Stream();
+
+  // From any thread.
+  void Ask(uint32_t asked);
+  // LoopWork:
+  void RunOnLoop() override;
+  // Timer: the deadline.
+  void OnTimer(SteadyTime now) override;
+
+  // Whether an answer can still be given to nghttp2.
+  bool can_answer() const { return !closed_ && !has_end_; }
+  bool call_is_over() const { return handler_ == nullptr || call_over_; }
+
+  // Answers a call that cannot begin, and says so.
+  bool RefuseHead();
+  absl::Status CheckHead() const;
+  // Gives bytes to the reader as long as a message is asked for; returns how many it took.
+  size_t TakeBytes(absl::string_view bytes);
+  void Hold(absl::string_view bytes);
+  void DropHeld();
+  void TakeHeld();
+  void EndInput();
+  void Deliver(std::optional<absl::Cord> message);
+  void WaitForBytes();
+  // Ends the call from here, as far as it has begun.
+  void Fail(absl::Status status);
+  void Cancel();
+  void SendHttpStatus(absl::string_view status);
+  void SetMessage(absl::Cord message);
+  // Hands what can be sent to nghttp2.
+  void Send();
+  void SetUnsent();
+  void SetSent();
+  void EndCall();
+  void DeleteIfOver();
+
+  Connection* const connection_;  // outlives the stream, but is of no use once closed_
+  DoorContext& context_;
+  Loop& loop_;
+  const std::shared_ptr<const PeerInfo> peer_;
+  const std::shared_ptr<MemoryCount> memory_;
+  const int32_t id_;
+
+  RequestHead head_;
+  const calls::Method* row_ = nullptr;  // null: there is none
+  SteadyTime deadline_ = SteadyTime::max();
+  calls::CallHandler* handler_ = nullptr;
+  std::atomic<bool> cancelled_{false};
+
+  // Bytes of the client.
+  MessageReader reader_;
+  std::string held_;       // that nobody had asked for when they came
+  size_t held_begin_ = 0;  // of what is left of them
+  bool has_head_ = false;
+  bool one_request_ = true;
+  bool reading_ = false;  // a message is asked for
+  bool got_request_ = false;
+  bool input_ended_ = false;
+  uint32_t progress_ = 0;  // bytes since waits_since_
+  SteadyTime waits_since_;
+
+  // The answer. What a thread has left for the loop:
+  std::atomic<uint32_t> asked_{0};
+  absl::Cord given_message_;
+  calls::CallEnd given_end_;
+  // What is being sent:
+  absl::Cord message_;
+  absl::Cord::CharIterator message_at_;
+  size_t message_left_ = 0;  // of the message
+  std::array<char, 5> prefix_{};
+  size_t prefix_left_ = 0;
+  bool writing_ = false;  // a Write() is on its way
+  bool framed_ = false;   // it has been framed, and not yet written
+  bool has_end_ = false;  // end_ follows the message
+  calls::CallEnd end_;
+  bool head_sent_ = false;
+  bool end_framed_ = false;
+  bool closed_ = false;     // nghttp2 has forgotten the stream
+  bool flushed_ = false;    // after that
+  bool call_over_ = false;  // OnDone() was called
+  bool asked_to_finish_ = false;
+  SteadyTime unsent_since_;
+};
+
+}  // namespace sru::server::door
+
+#endif  // SRU_SERVER_DOOR_STREAM_H_

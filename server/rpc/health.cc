@@ -1,0 +1,211 @@
+#include "server/rpc/health.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "base/wire_reader.h"
+
+namespace sru::server::rpc {
+namespace {
+
+constexpr size_t kMaxServiceName = 200;
+
+// The name in a HealthCheckRequest; nothing if that is none.
+std::optional<std::string> ServiceOf(const absl::Cord& message) {
+  const std::string bytes(message);
+  absl::string_view service;
+  WireReader reader(bytes);
+  while (reader.Next()) {
+    if (reader.tag() == WireTag(1, kWireBytes)) {
+      service = reader.Bytes();
+    } else {
+      reader.Skip();
+    }
+  }
+  if (!reader.ok() || service.size() > kMaxServiceName) return std::nullopt;
+  return std::string(service);
+}
+
+absl::Status CannotParse() { return absl::InvalidArgumentError("could not parse request"); }
+
+calls::CallEnd HealthEnd(absl::Status status) { return {std::move(status), "", {}, {}}; }
+
+}  // namespace
+
+class Health::CheckCall final : public calls::CallHandler {
+ public:
+  CheckCall(const Health* health, calls::Exchange* exchange)
+      : health_(*health), exchange_(*exchange) {}
+
+  static absl::Cord ResponseOf(State state) {
+    return absl::Cord(absl::string_view(std::string({'\x08', static_cast<char>(state)})));
+  }
+
+ private:
+  void OnMessage(std::optional<absl::Cord> message) noexcept override {
+    const std::optional<std::string> service = ServiceOf(message.value_or(absl::Cord()));
+    if (!service.has_value()) return exchange_.Finish(HealthEnd(CannotParse()));
+    const State state = health_.StateOf(*service);
+    if (state == State::kServiceUnknown) {
+      return exchange_.Finish(HealthEnd(absl::NotFoundError("service name unknown")));
+    }
+    exchange_.WriteAndFinish(ResponseOf(state), HealthEnd(absl::OkStatus()));
+  }
+  void OnDone() override { delete this; }
+
+  const Health& health_;
+  calls::Exchange& exchange_;
+};
+
+// Has one write on its way at a time, and then looks whether the state is another one by now.
+class Health::WatchCall final : public calls::CallHandler,
+                                public std::enable_shared_from_this<WatchCall> {
+ public:
+  WatchCall(Health* health, calls::Exchange* exchange) : health_(*health), exchange_(*exchange) {}
+
+  calls::CallHandler* Start() {
+    self_ = shared_from_this();
+    return this;
+  }
+
+  // Thread-safe.
+  void Look() { Go(/*written=*/false); }
+
+ private:
+  void OnMessage(std::optional<absl::Cord> message) noexcept override {
+    std::optional<std::string> service = ServiceOf(message.value_or(absl::Cord()));
+    if (!service.has_value()) return exchange_.Finish(HealthEnd(CannotParse()));
+    {
+      MutexLock lock(&health_.mutex_);
+      is_listed_ = health_.watches_.size() < static_cast<size_t>(kMaxWatches);
+      if (is_listed_) health_.watches_.emplace(*service, shared_from_this());
+    }
+    if (!is_listed_) {
+      return exchange_.Finish(HealthEnd(absl::ResourceExhaustedError(
+          absl::StrCat("there are ", kMaxWatches, " calls of Watch already"))));
+    }
+    service_ = *std::move(service);
+    {
+      MutexLock lock(&mutex_);
+      begun_ = true;
+    }
+    Go(/*written=*/false);
+  }
+  void OnWritten(bool ok) noexcept override {
+    if (!ok) EndSoon();
+    Go(/*written=*/true);
+  }
+  void OnCancel() noexcept override {
+    EndSoon();
+    Go(/*written=*/false);
+  }
+  void OnDone() override {
+    if (is_listed_) {
+      MutexLock lock(&health_.mutex_);
+      const auto [begin, end] = health_.watches_.equal_range(service_);
+      for (auto it = begin; it != end; ++it) {
+        if (it->second.get() != this) continue;
+        health_.watches_.erase(it);
+        break;
+      }
+    }
+    self_.reset();
+  }
+
+  void EndSoon() {
+    MutexLock lock(&mutex_);
+    ends_ = true;
+  }
+
+  void Go(bool written) {
+    State state = State::kServiceUnknown;
+    bool ends = false;
+    {
+      MutexLock lock(&mutex_);
+      if (written) writing_ = false;
+      if (!begun_ || writing_ || ended_) return;
+      state = health_.StateOf(service_);
+      ends = ended_ = ends_;
+      if (!ends && told_ == state) return;
+      told_ = state;
+      writing_ = true;
+    }
+    if (ends) {
+      exchange_.Finish(HealthEnd(absl::CancelledError("the caller has ended the call")));
+    } else {
+      exchange_.Write(CheckCall::ResponseOf(state));
+    }
+  }
+
+  Health& health_;
+  calls::Exchange& exchange_;
+  std::shared_ptr<WatchCall> self_;  // until OnDone()
+  // Set by the message, before begun_.
+  std::string service_;
+  bool is_listed_ = false;
+
+  Mutex mutex_;
+  bool begun_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ends_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<State> told_ ABSL_GUARDED_BY(mutex_);
+};
+
+Health::Health() { serving_[""] = true; }
+
+Health::~Health() = default;
+
+std::vector<calls::Method> Health::Methods() {
+  calls::Method check;
+  check.service = kHealthService;
+  check.name = "Check";
+  check.start = [this](calls::Exchange* exchange) { return new CheckCall(this, exchange); };
+  calls::Method watch;
+  watch.service = kHealthService;
+  watch.name = "Watch";
+  watch.kind = calls::MethodKind::kServerStream;
+  watch.start = [this](calls::Exchange* exchange) {
+    return std::make_shared<WatchCall>(this, exchange)->Start();
+  };
+  return {std::move(check), std::move(watch)};
+}
+
+Health::State Health::StateOf(const std::string& service) const {
+  MutexLock lock(&mutex_);
+  const auto found = serving_.find(service);
+  if (found == serving_.end()) return State::kServiceUnknown;
+  return found->second && !shut_down_ ? State::kServing : State::kNotServing;
+}
+
+void Health::Tell(const std::string* service) {
+  std::vector<std::shared_ptr<WatchCall>> told;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [name, watch] : watches_) {
+      if (service == nullptr || name == *service) told.push_back(watch);
+    }
+  }
+  for (const std::shared_ptr<WatchCall>& watch : told) watch->Look();
+}
+
+void Health::Set(const std::string& service, bool serving) {
+  {
+    MutexLock lock(&mutex_);
+    serving_[service] = serving;
+  }
+  Tell(&service);
+}
+
+void Health::Shutdown() {
+  {
+    MutexLock lock(&mutex_);
+    shut_down_ = true;
+  }
+  Tell(nullptr);
+}
+
+}  // namespace sru::server::rpc

@@ -1,0 +1,30 @@
+// CallCheck: whether a call may go on, by its headers; what a transport asks before it reads a message.
+#ifndef SRU_SERVER_TRANSPORT_CALL_CHECK_H_
+#define SRU_SERVER_TRANSPORT_CALL_CHECK_H_
+
+#include <functional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "server/telemetry/access_log.h"
+
+namespace sru::server::transport {
+
+// What a call's headers say of who calls. The texts live as long as the check runs.
+struct CallToCheck {
+  absl::string_view path;  // "/sru.v1.InferenceService/Classify", whether it exists or not
+  int authorizations = 0;  // headers of that name; the last one is in `headers`
+  telemetry::CallHeaders headers;
+  absl::string_view peer;  // in gRPC's form; "" where the transport does not tell it
+  // The common name in the certificate that the client has shown, "" if it has shown none. Looked
+  // up only when asked for.
+  std::function<std::string()> certificate;
+};
+
+// Null when the call goes on, otherwise the text to refuse it with as UNAUTHENTICATED, which must
+// live for ever. Runs on the transport's threads, on several at once, and must not block.
+using CallCheck = std::function<const char*(const CallToCheck&)>;
+
+}  // namespace sru::server::transport
+
+#endif  // SRU_SERVER_TRANSPORT_CALL_CHECK_H_
