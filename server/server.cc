@@ -644,7 +644,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     door.methods = &methods;
     door.metrics = door_metrics_.get();
     door.unknown = [this](calls::Exchange* exchange) {
-      return rpc::StartUnknownMethod(exchange, &metrics_, &access_log_);
+      return calls::StartUnknownMethod(exchange, &metrics_, &access_log_);
     };
     if (options_.security.has_tls()) {
       door.tls_context = [this] { return credentials_->TlsContext(); };
