@@ -67,6 +67,9 @@ class Client {
   virtual absl::StatusOr<v1::TranslateResponse> Translate(const v1::TranslateRequest& request,
                                                           const CallOptions& options = {}) = 0;
 
+  virtual absl::StatusOr<v1::TagResponse> Tag(const v1::TagRequest& request,
+                                              const CallOptions& options = {}) = 0;
+
   // Sends what `next` fills in, until it returns false, and hands over the answer of each request
   // before it asks for the next one. Every request has a chunk or asks for the state.
   // `on_response` returns false to end the call, which then returns kCancelled.

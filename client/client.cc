@@ -158,6 +158,11 @@ class GrpcClient : public Client {
     return Call(*stub_, &v1::InferenceService::Stub::Translate, request, options);
   }
 
+  absl::StatusOr<v1::TagResponse> Tag(const v1::TagRequest& request,
+                                      const CallOptions& options) override {
+    return Call(*stub_, &v1::InferenceService::Stub::Tag, request, options);
+  }
+
   absl::Status Generate(const v1::GenerateRequest& request,
                         const std::function<bool(const v1::GenerateResponse&)>& on_response,
                         const CallOptions& options) override {

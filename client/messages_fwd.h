@@ -25,6 +25,8 @@ class ScoreRequest;
 class ScoreResponse;
 class Sequence;
 class StageTimes;
+class TagRequest;
+class TagResponse;
 class TranslateRequest;
 class TranslateResponse;
 class Translation;

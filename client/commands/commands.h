@@ -12,12 +12,14 @@ extern const Command kScore;
 extern const Command kGenerate;
 extern const Command kAnswer;
 extern const Command kTranslate;
+extern const Command kTag;
 extern const Command kModels;
 extern const Command kHealth;
 extern const Command kAdmin;
 
-inline constexpr const Command* kCommands[] = {
-    &kClassify, &kEncode, &kScore, &kGenerate, &kAnswer, &kTranslate, &kModels, &kHealth, &kAdmin};
+inline constexpr const Command* kCommands[] = {&kClassify, &kEncode,    &kScore, &kGenerate,
+                                               &kAnswer,   &kTranslate, &kTag,   &kModels,
+                                               &kHealth,   &kAdmin};
 
 }  // namespace sru::client
 

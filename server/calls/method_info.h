@@ -23,6 +23,7 @@ enum class MethodId {
   kEncodeStream,
   kAnswer,
   kTranslate,
+  kTag,
   kListModels,
   kGetModel,
   kLoadModel,
@@ -143,6 +144,9 @@ constexpr MethodInfo Describe(MethodId method) {
                         Work::kSteps, {Task::kTranslator}, "a translator"}
           .Route("The most probable translations of each sequence.")
           .Box();
+    case MethodId::kTag:
+      return MethodInfo{kSru, "Tag", kUnary, Work::kBatches, {Task::kTagger}, "a tagger"}.Route(
+          "The most probable labels of each token of each sequence.");
     case MethodId::kListModels:
       return {kSru, "ListModels"};
     case MethodId::kGetModel:

@@ -4,6 +4,7 @@
 #include "server/tasks/generate/generate_stepper.h"
 #include "server/tasks/score/score_batch_runner.h"
 #include "server/tasks/stacks/stack_batch_runner.h"
+#include "server/tasks/tag/tag_batch_runner.h"
 #include "server/tasks/translate/translate_stepper.h"
 
 namespace sru::server::tasks {
@@ -67,14 +68,23 @@ batching::TaskRunners ForReaders() {
   return row;
 }
 
+batching::TaskRunners ForTaggers() {
+  batching::TaskRunners row;
+  row.make_batch_runner = [](const models::Model& model,
+                             const batching::RunnerPlace& place) -> BatchRunnerOr {
+    return TagBatchRunner::Create(model, place.limits);
+  };
+  return row;
+}
+
 }  // namespace
 
 const batching::TaskRunners& RunnersOf(models::Task task) {
   static const auto* const kStacks = new batching::TaskRunners(ForStacks());
   static const auto* const kLanguageModels = new batching::TaskRunners(ForLanguageModels());
   static const auto* const kTranslators = new batching::TaskRunners(ForTranslators());
-  static const auto* const kNothing = new batching::TaskRunners();
   static const auto* const kReaders = new batching::TaskRunners(ForReaders());
+  static const auto* const kTaggers = new batching::TaskRunners(ForTaggers());
   switch (task) {
     case models::Task::kClassifier:
     case models::Task::kEncoder:
@@ -86,7 +96,7 @@ const batching::TaskRunners& RunnersOf(models::Task task) {
     case models::Task::kReader:
       return *kReaders;
     case models::Task::kTagger:
-      return *kNothing;
+      return *kTaggers;
   }
   return *kStacks;
 }

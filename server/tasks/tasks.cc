@@ -4,7 +4,7 @@ namespace sru::server::tasks {
 
 const std::vector<Task>& AllTasks() {
   static const auto* const kTasks = new std::vector<Task>{
-      Classify(), Encode(), EncodeStream(), Score(), Answer(), Translate(), Generate()};
+      Classify(), Encode(), EncodeStream(), Score(), Answer(), Translate(), Generate(), Tag()};
   return *kTasks;
 }
 

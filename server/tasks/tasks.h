@@ -57,6 +57,7 @@ Task Encode();
 Task EncodeStream();
 Task Generate();
 Task Score();
+Task Tag();
 Task Translate();
 
 // All of them. Where a model answers several, the first is what a ModelInfer without outputs means.
