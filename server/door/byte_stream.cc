@@ -62,7 +62,8 @@ class TlsStream final : public ByteStream {
     }
     const Outcome outcome = OutcomeOf(result);
     if (outcome == Outcome::kEnd) {
-      if (const unsigned long code = ERR_peek_error(); code != 0) {
+      if (const unsigned long code = ERR_peek_error();
+          code != 0 && ERR_GET_REASON(code) != SSL_R_UNEXPECTED_EOF_WHILE_READING) {
         std::array<char, 256> text{};
         ERR_error_string_n(code, text.data(), text.size());
         error_ = absl::StrCat("SSL_ERROR_SSL: ", text.data());
@@ -72,6 +73,7 @@ class TlsStream final : public ByteStream {
     return outcome;
   }
   std::string HandshakeError() const override { return error_; }
+  bool PeerHasSent() const override { return BIO_number_read(SSL_get_rbio(ssl_.get())) > 0; }
   std::string CertificateName() const override {
     const X509* const certificate = SSL_get0_peer_certificate(ssl_.get());
     if (certificate == nullptr) return "";

@@ -32,6 +32,8 @@ class ByteStream {
   virtual Outcome Handshake() { return Outcome::kDone; }
   // Why the handshake has failed; empty: the peer has closed the connection.
   virtual std::string HandshakeError() const { return ""; }
+  // Whether a byte has come, of a handshake too.
+  virtual bool PeerHasSent() const { return true; }
   // The common name in the peer's certificate; empty if it has shown none.
   virtual std::string CertificateName() const { return ""; }
   virtual Result Read(absl::Span<char> buffer) = 0;

@@ -51,6 +51,8 @@ constexpr size_t kReadWhileBlocked = 64 << 10;
 constexpr char kKeepalivePing[] = "keepaliv";
 constexpr char kGoAwayPing[] = "goodbye.";
 constexpr size_t kPingBytes = 8;
+// By which gRPC's clients know that they are to ping less often.
+constexpr absl::string_view kTooManyPings = "too_many_pings";
 
 SteadyTime After(SteadyTime time, absl::Duration duration) {
   if (duration >= absl::Hours(24 * 365)) return SteadyTime::max();
@@ -86,9 +88,6 @@ struct Reactions {
       return 0;
     });
   }
-  static int FrameHeader(nghttp2_session* /*session*/, const nghttp2_frame_hd* header, void* user) {
-    return Of(user).OnFrameHeader(*header);
-  }
   static int Frame(nghttp2_session* /*session*/, const nghttp2_frame* frame, void* user) {
     return Guard([&] { return Of(user).OnFrame(*frame); });
   }
@@ -112,7 +111,6 @@ struct Reactions {
       nghttp2_session_callbacks_new(&callbacks);
       nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, BeginHeaders);
       nghttp2_session_callbacks_set_on_header_callback(callbacks, Header);
-      nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks, FrameHeader);
       nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, Frame);
       nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, Data);
       nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, FrameSent);
@@ -128,6 +126,8 @@ struct Reactions {
       nghttp2_option_set_no_auto_window_update(made, 1);
       nghttp2_option_set_no_closed_streams(made, 1);
       nghttp2_option_set_max_settings(made, 32);
+      // "authorization: Bearer " is a header like others to gRPC.
+      nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(made, 1);
       // FloodGuard's bound comes first, and is counted.
       nghttp2_option_set_stream_reset_rate_limit(made, 1 << 20, 1 << 20);
       return made;
@@ -211,7 +211,10 @@ void Connection::Handshake() {
 }
 
 void Connection::FailHandshake() {
-  context_.options.on_handshake_failure(bytes_->HandshakeError(), peer_->name);
+  // Who connects and leaves, as a load balancer's probe, has failed at nothing.
+  if (bytes_->PeerHasSent()) {
+    context_.options.on_handshake_failure(bytes_->HandshakeError(), peer_->name);
+  }
   Close(CloseCause::kHandshake);
 }
 
@@ -264,7 +267,10 @@ void Connection::EndStreams() {
 }
 
 void Connection::Terminate(uint32_t code, CloseCause cause) {
-  nghttp2_session_terminate_session(session_, code);
+  const absl::string_view text = ping_strikes_ > kMaxPingStrikes ? kTooManyPings : "";
+  nghttp2_submit_goaway(session_, NGHTTP2_FLAG_NONE,
+                        nghttp2_session_get_last_proc_stream_id(session_), code,
+                        reinterpret_cast<const uint8_t*>(text.data()), text.size());
   cause_ = cause;
   if (cause != CloseCause::kFlood) Say(CloseCauseName(cause));
   if (Flush()) return BeginLinger(cause);
@@ -327,7 +333,7 @@ void Connection::OnTimer(SteadyTime now) {
   const DoorOptions& options = context_.options;
   if (state_ == State::kHandshake) {
     if (now < deadline_) return CheckBy(deadline_);
-    options.on_handshake_failure("", peer_->name);
+    if (bytes_->PeerHasSent()) options.on_handshake_failure("", peer_->name);
     return Close(CloseCause::kTooSlow);
   }
   if (state_ == State::kLingering) {
@@ -459,11 +465,16 @@ bool Connection::Receive(absl::string_view bytes) {
   if (out_begin_ < out_.size()) read_while_blocked_ += bytes.size();
   floods_.OnBytes(bytes.size());
   ssize_t used = 0;
-  filter_.Pass(bytes, [&](absl::string_view part) {
-    used = nghttp2_session_mem_recv(session_, reinterpret_cast<const uint8_t*>(part.data()),
-                                    part.size());
-    return used >= 0;
-  });
+  filter_.Pass(
+      bytes,
+      [this](uint32_t type, uint32_t flags, size_t length) {
+        return OnFrameHead(type, flags, length);
+      },
+      [&](absl::string_view part) {
+        used = nghttp2_session_mem_recv(session_, reinterpret_cast<const uint8_t*>(part.data()),
+                                        part.size());
+        return used >= 0;
+      });
   if (flooded_) {
     Terminate(NGHTTP2_ENHANCE_YOUR_CALM, CloseCause::kFlood);
     return false;
@@ -498,37 +509,29 @@ int Connection::OnBeginHeaders(int32_t id) {
   return nghttp2_session_set_stream_user_data(session_, id, stream);
 }
 
-int Connection::OnFrameHeader(const nghttp2_frame_hd& header) {
-  Flood flood = Flood::kOtherFrames;
-  switch (header.type) {
+bool Connection::OnFrameHead(uint32_t type, uint32_t flags, size_t length) {
+  switch (type) {
     case NGHTTP2_DATA:
-      if ((header.flags & NGHTTP2_FLAG_END_STREAM) != 0 || header.length >= kSmallData) return 0;
-      flood = header.length == 0 ? Flood::kEmptyData : Flood::kSmallData;
-      break;
+      if ((flags & NGHTTP2_FLAG_END_STREAM) != 0 || length >= kSmallData) return true;
+      return Note(length == 0 ? Flood::kEmptyData : Flood::kSmallData);
     case NGHTTP2_HEADERS:
     case NGHTTP2_CONTINUATION:
     case NGHTTP2_GOAWAY:
-      return 0;
+      return true;
     case NGHTTP2_RST_STREAM:
       context_.options.metrics->OnReset(/*by_client=*/true);
-      flood = Flood::kResets;
-      break;
+      return Note(Flood::kResets);
     case NGHTTP2_PING:
-      flood = Flood::kPings;
-      break;
+      return Note(Flood::kPings);
     case NGHTTP2_SETTINGS:
-      flood = Flood::kSettings;
-      break;
+      return Note(Flood::kSettings);
     case NGHTTP2_WINDOW_UPDATE:
-      flood = Flood::kWindowUpdates;
-      break;
+      return Note(Flood::kWindowUpdates);
     case NGHTTP2_PRIORITY:
-      flood = Flood::kPriorities;
-      break;
+      return Note(Flood::kPriorities);
     default:
-      break;
+      return Note(Flood::kOtherFrames);
   }
-  return Note(flood) ? 0 : NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
 bool Connection::Note(Flood flood) {

@@ -103,7 +103,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   // nghttp2's reactions.
   friend struct Reactions;
   int OnBeginHeaders(int32_t id);
-  int OnFrameHeader(const nghttp2_frame_hd& header);
+  // False when the connection is to be ended.
+  bool OnFrameHead(uint32_t type, uint32_t flags, size_t length);
   int OnFrame(const nghttp2_frame& frame);
   int OnData(int32_t id, absl::string_view bytes);
   int OnFrameSent(const nghttp2_frame& frame);

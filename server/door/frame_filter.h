@@ -18,9 +18,10 @@ namespace sru::server::door {
 
 class FrameFilter {
  public:
-  // Passes bytes of a connection, from its preface on, to `take(bytes)`, maybe in several parts. A false from that ends it.
-  template <typename Take>
-  bool Pass(absl::string_view bytes, const Take& take) {
+  // Passes bytes of a connection, from its preface on, to `take(bytes)`, maybe in several parts. Before, each frame is shown to
+  // `see(type, flags, length)`. A false of either ends it.
+  template <typename See, typename Take>
+  bool Pass(absl::string_view bytes, const See& see, const Take& take) {
     size_t begin = 0;  // of what is to be passed on
     size_t at = 0;
     while (at < bytes.size()) {
@@ -39,6 +40,7 @@ class FrameFilter {
       head_bytes_ += part;
       if (head_bytes_ == head_.size()) {
         ReadHead();
+        if (!see(Byte(3), Byte(4), to_body_end_)) return false;
         if (!drops_ && held > 0 && !take(absl::string_view(head_.data(), held))) return false;
         if (!drops_) continue;
       }

@@ -145,8 +145,39 @@ def fields(data):
         yield key >> 3, value, data[begin:position]
 
 
+# The lengths of HPACK's Huffman codes (RFC 7541, appendix B), A = 5 bits. Codes of a length follow the order of their bytes.
+_CODE_LENGTHS = (
+    "ISXXXXXXXTZXXZXXXXXXXXZXXXXXXXXXBFFHIBDGFFDGDBBBAAABBBBBBBCDKBHFIBCCCCCCCCCCCCCCCCCCCC"
+    "CCDCDIOIJBKABABABBBACCBBBABCBAABCCCCCKGJIXPRPPRRRSRSSSSSTSTTRSTSSSSQRSRSSTRQPRRSSQSRRT"
+    "QRSSQQRQSRSSPRRRSRRSVVPORSRUVVVWWVTUOQVWWVWTQQVVXWWWPTPQRQQSRRUUTTVSVWVVWWWWWXWWWWWV"
+)
+
+
+def _codes():
+    codes, code, length = {}, 0, 0
+    for bits, byte in sorted((ord(letter) - 60, byte) for byte, letter in enumerate(_CODE_LENGTHS)):
+        code <<= bits - length
+        codes[bits, code] = byte
+        code, length = code + 1, bits
+    return codes
+
+
+_HUFFMAN = _codes()
+
+
+def huffman_text(data):
+    found, code, length = bytearray(), 0, 0
+    for byte in data:
+        for bit in range(7, -1, -1):
+            code, length = code << 1 | byte >> bit & 1, length + 1
+            if (length, code) in _HUFFMAN:
+                found.append(_HUFFMAN[length, code])
+                code = length = 0
+    return bytes(found)  # what is left is padding
+
+
 def read_fields(block):
-    """The header fields of a block. Values in Huffman code, and names from a table, come as None."""
+    """The header fields of a block. Those from a table of the connection come as None."""
     position = 0
 
     def number(bits):
@@ -171,7 +202,7 @@ def read_fields(block):
         size = number(7)
         value = block[position : position + size]
         position += size
-        return None if huffman else value.decode("latin-1")
+        return (huffman_text(value) if huffman else value).decode("latin-1")
 
     found = {}
     while position < len(block):

@@ -42,6 +42,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import http2  # noqa: E402
 
 # Between two checks a test may replace two files that belong together, not more.
+# Which transport the servers have, by the variable that they read.
+NATIVE = os.environ.get("SRU_GRPC_TRANSPORT") == "native"
 FAST = "--credentials_poll_interval_s=0.2"
 TOKEN = "kR3vX9mQ2bT7wZ5n"
 OTHER_TOKEN = "pL8sD1fG4hJ6kA0c"
@@ -241,10 +243,13 @@ class TlsTest(Files):
             self.assertIn("trec", done.stdout)
             done = run(*tls, "--tls_key=" + key)
             self.assertEqual(done.returncode, 1)
+            # gRPC's library does not tell a call's peer where tokens are checked.
+            peer = "peer=ipv4:127.0.0.1:" if NATIVE else "certificate=client "
             server.await_log(
                 "authentication failed method=/sru.v1.InferenceService/ListModels "
-                "code=UNAUTHENTICATED reason=missing certificate=client user_agent=\"grpc-c++/"
+                "code=UNAUTHENTICATED reason=missing " + peer
             )
+            server.await_log(" certificate=client user_agent=\"grpc-c++/")
             self.assertIn("UNAUTHENTICATED", done.stderr)
             self.assertIn("--token_file", done.stderr)
             # The message says why there is no connection, not only that there is none.
@@ -386,6 +391,8 @@ class TlsTest(Files):
 
     def test_tickets_end_with_the_authorities(self):
         """Sessions are resumed, but not once the client's authority has been removed."""
+        if NATIVE:
+            self.skipTest("the native transport resumes no sessions")
         authorities = os.path.join(self.directory, "ticket-ca.pem")
         shutil.copy(self.ours.certificate, authorities)
         certificate, key = self.client_pair
@@ -736,6 +743,13 @@ class LimitTest(unittest.TestCase):
         with Server("--max_connections=3") as server:
             connections = [http2.Connection(server.port) for _ in range(3)]
             server.await_metric("sru_connections", 3)
+            if NATIVE:
+                # The oldest one without a call makes way.
+                self.assertEqual(call_once(server, None).code, "OK")
+                self.assertEqual(server.metric("sru_connections_refused_total"), 1)
+                server.await_metric('sru_door_connections_closed_total{cause="made_way"}', 1)
+                self.assertTrue(connections[0].closed_within(5))
+                return
             self.assertIsNone(goaway(server))
             self.assertEqual(server.metric("sru_connections_refused_total"), 1)
             self.assertEqual(call_once(server, None).code, "UNAVAILABLE")

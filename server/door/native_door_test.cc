@@ -1,0 +1,628 @@
+#include "server/door/native_door.h"
+
+#include <arpa/inet.h>
+#include <nghttp2/nghttp2.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/poll.h"
+
+namespace sru::server::door {
+namespace {
+
+using ::sru::testing::PollUntil;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Fields = std::vector<std::pair<std::string, std::string>>;
+
+constexpr uint8_t kEndStream = NGHTTP2_FLAG_END_STREAM;
+constexpr uint8_t kEndHeaders = NGHTTP2_FLAG_END_HEADERS;
+
+std::string Number(uint32_t value, int bytes) {
+  std::string text;
+  while (bytes-- > 0) text.push_back(static_cast<char>(value >> (8 * bytes)));
+  return text;
+}
+
+std::string MessageOf(absl::string_view body) {
+  return absl::StrCat(absl::string_view("\0", 1), Number(static_cast<uint32_t>(body.size()), 4),
+                      body);
+}
+
+std::string FrameOf(uint8_t type, uint8_t flags, uint32_t stream, absl::string_view body = "") {
+  return absl::StrCat(Number(static_cast<uint32_t>(body.size()), 3), Number(type, 1),
+                      Number(flags, 1), Number(stream, 4), body);
+}
+
+// A client that says exactly what a test wants. Headers are literals, so that no state is needed.
+class RawClient {
+ public:
+  explicit RawClient(int port, bool begins = true) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    nghttp2_hd_inflate_new(&inflater_);
+    if (begins) Send(absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", FrameOf(4, 0, 0)));
+  }
+  ~RawClient() {
+    close(socket_);
+    nghttp2_hd_inflate_del(inflater_);
+  }
+  RawClient(const RawClient&) = delete;
+  RawClient& operator=(const RawClient&) = delete;
+
+  void Send(absl::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t sent = send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent <= 0) return;
+      bytes.remove_prefix(static_cast<size_t>(sent));
+    }
+  }
+  void SendHead(uint32_t stream, const std::string& path, const Fields& more = {},
+                uint8_t flags = 0,
+                const Fields& first = {{":method", "POST"}, {"content-type", "application/grpc"}}) {
+    std::string block;
+    Fields fields = first;
+    fields.insert(fields.begin(), {{":scheme", "http"}, {":path", path}, {":authority", "a"}});
+    std::stable_partition(fields.begin(), fields.end(),
+                          [](const auto& field) { return field.first[0] == ':'; });
+    fields.insert(fields.end(), more.begin(), more.end());
+    for (const auto& [name, value] : fields) {
+      for (const std::string& text :
+           {std::string(1, '\0'), Integer(name.size()), name, Integer(value.size()), value}) {
+        block += text;
+      }
+    }
+    Send(FrameOf(NGHTTP2_HEADERS, static_cast<uint8_t>(kEndHeaders | flags), stream, block));
+  }
+  void SendData(uint32_t stream, absl::string_view bytes, uint8_t flags = 0) {
+    Send(FrameOf(NGHTTP2_DATA, flags, stream, bytes));
+  }
+
+  struct Stream {
+    std::vector<Fields> heads;
+    std::string data;
+    bool ended = false;
+    int reset = -1;
+  };
+  Stream& stream(uint32_t id) { return streams_[id]; }
+  // The value in the last header block.
+  std::string Value(uint32_t id, const std::string& name) {
+    if (streams_[id].heads.empty()) return "";
+    for (const auto& [field, value] : streams_[id].heads.back()) {
+      if (field == name) return value;
+    }
+    return "";
+  }
+  const std::vector<uint32_t>& goaways() const { return goaways_; }  // their last stream
+  int goaway_error() const { return goaway_error_; }
+  int pongs() const { return pongs_; }
+  bool closed() const { return closed_; }
+  void set_answers_pings(bool answers) { answers_pings_ = answers; }
+
+  // Reads frames until `done()`; false if that takes too long.
+  template <typename Done>
+  bool ReadUntil(const Done& done) {
+    for (int i = 0; i < 1000 && !done(); ++i) {
+      if (!closed_ && !ReadSome(10)) closed_ = true;
+      if (closed_ && !done()) return false;
+    }
+    return done();
+  }
+  bool ReadEnd(uint32_t id) {
+    return ReadUntil([&] { return streams_[id].ended || streams_[id].reset > 0; });
+  }
+  bool ReadClose() {
+    return ReadUntil([&] { return closed_; });
+  }
+
+ private:
+  static std::string Integer(size_t value) {  // with a prefix of 7 bits
+    if (value < 127) return std::string(1, static_cast<char>(value));
+    std::string text(1, '\x7f');
+    for (value -= 127; value >= 128; value >>= 7)
+      text.push_back(static_cast<char>(128 | (value & 127)));
+    text.push_back(static_cast<char>(value));
+    return text;
+  }
+
+  bool ReadSome(int wait_ms) {
+    pollfd ready{socket_, POLLIN, 0};
+    if (poll(&ready, 1, wait_ms) <= 0) return true;
+    char buffer[65536];
+    const ssize_t size = recv(socket_, buffer, sizeof(buffer), 0);
+    if (size <= 0) return false;
+    in_.append(buffer, static_cast<size_t>(size));
+    const auto byte = [this](size_t i) {
+      return static_cast<uint32_t>(static_cast<unsigned char>(in_[i]));
+    };
+    while (in_.size() >= 9) {
+      const size_t length = byte(0) << 16 | byte(1) << 8 | byte(2);
+      if (in_.size() < 9 + length) break;
+      const uint32_t id = byte(5) << 24 | byte(6) << 16 | byte(7) << 8 | byte(8);
+      Handle(static_cast<uint8_t>(byte(3)), static_cast<uint8_t>(byte(4)), id,
+             in_.substr(9, length));
+      in_.erase(0, 9 + length);
+    }
+    return true;
+  }
+  void Handle(uint8_t type, uint8_t flags, uint32_t id, const std::string& body) {
+    const auto number = [&body](size_t at) {
+      uint32_t value = 0;
+      for (size_t i = at; i < at + 4; ++i) value = value << 8 | static_cast<unsigned char>(body[i]);
+      return value;
+    };
+    switch (type) {
+      case NGHTTP2_DATA:
+        streams_[id].data += body;
+        break;
+      case NGHTTP2_HEADERS: {
+        Fields fields;
+        auto* at = reinterpret_cast<uint8_t*>(const_cast<char*>(body.data()));
+        size_t left = body.size();
+        for (;;) {
+          nghttp2_nv field;
+          int what = 0;
+          const ssize_t used = nghttp2_hd_inflate_hd2(inflater_, &field, &what, at, left, 1);
+          if (used < 0) break;
+          at += used;
+          left -= static_cast<size_t>(used);
+          if ((what & NGHTTP2_HD_INFLATE_EMIT) != 0) {
+            fields.emplace_back(std::string(reinterpret_cast<char*>(field.name), field.namelen),
+                                std::string(reinterpret_cast<char*>(field.value), field.valuelen));
+          }
+          if ((what & NGHTTP2_HD_INFLATE_FINAL) != 0) break;
+        }
+        nghttp2_hd_inflate_end_headers(inflater_);
+        streams_[id].heads.push_back(std::move(fields));
+        break;
+      }
+      case NGHTTP2_RST_STREAM:
+        streams_[id].reset = static_cast<int>(number(0));
+        break;
+      case NGHTTP2_SETTINGS:
+        if ((flags & 1) == 0) Send(FrameOf(4, 1, 0));
+        break;
+      case NGHTTP2_PING:
+        if ((flags & 1) != 0) {
+          ++pongs_;
+        } else if (answers_pings_) {
+          Send(FrameOf(6, 1, 0, body));
+        }
+        break;
+      case NGHTTP2_GOAWAY:
+        goaways_.push_back(number(0));
+        goaway_error_ = static_cast<int>(number(4));
+        break;
+      default:
+        break;
+    }
+    if ((type == NGHTTP2_DATA || type == NGHTTP2_HEADERS) && (flags & kEndStream) != 0) {
+      streams_[id].ended = true;
+    }
+  }
+
+  const int socket_;
+  nghttp2_hd_inflater* inflater_ = nullptr;
+  std::string in_;
+  std::map<uint32_t, Stream> streams_;
+  std::vector<uint32_t> goaways_;
+  int goaway_error_ = -1;
+  int pongs_ = 0;
+  bool answers_pings_ = true;
+  bool closed_ = false;
+};
+
+// A call that does what the test says, and notes what happens to it.
+class PuppetCall final : public calls::CallHandler {
+ public:
+  struct Log {
+    Mutex mutex;
+    std::vector<std::string> events ABSL_GUARDED_BY(mutex);
+    calls::Exchange* exchange ABSL_GUARDED_BY(mutex) = nullptr;
+
+    void Add(std::string event) {
+      MutexLock lock(&mutex);
+      events.push_back(std::move(event));
+    }
+    std::vector<std::string> all() {
+      MutexLock lock(&mutex);
+      return events;
+    }
+    bool Has(const std::string& event) {
+      const std::vector<std::string> now = all();
+      return std::find(now.begin(), now.end(), event) != now.end();
+    }
+    calls::Exchange& Await() {
+      PollUntil([this] {
+        MutexLock lock(&mutex);
+        return exchange != nullptr;
+      });
+      MutexLock lock(&mutex);
+      return *exchange;
+    }
+  };
+  PuppetCall(Log* log, calls::Exchange* exchange) : log_(*log) {
+    MutexLock lock(&log_.mutex);
+    log_.exchange = exchange;
+  }
+
+  void OnMessage(std::optional<absl::Cord> message) override {
+    log_.Add(message.has_value() ? absl::StrCat("message ", std::string(*message)) : "no message");
+  }
+  void OnWritten(bool ok) override { log_.Add(ok ? "written" : "not written"); }
+  void OnCancel() override { log_.Add("cancel"); }
+  void OnDone() override {
+    log_.Add("done");
+    delete this;
+  }
+
+ private:
+  Log& log_;
+};
+
+// Answers each message with itself, and the end with the end.
+class EchoCall final : public calls::CallHandler {
+ public:
+  EchoCall(calls::Exchange* exchange, bool is_stream)
+      : exchange_(*exchange), is_stream_(is_stream) {
+    if (is_stream) exchange_.Read();
+  }
+  void OnMessage(std::optional<absl::Cord> message) override {
+    if (!is_stream_) {
+      return exchange_.WriteAndFinish(
+          message.value_or(absl::Cord("nothing")),
+          {absl::OkStatus(), "", {{"x-first", "1"}}, {{"x-last", "2"}}});
+    }
+    if (!message.has_value()) return exchange_.Finish({absl::OkStatus(), "", {}, {}});
+    exchange_.Write(*std::move(message));
+  }
+  void OnWritten(bool ok) override {
+    if (ok) return exchange_.Read();
+    exchange_.Finish({absl::CancelledError(), "", {}, {}});
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  calls::Exchange& exchange_;
+  const bool is_stream_;
+};
+
+class NativeDoorTest : public ::testing::Test {
+ protected:
+  NativeDoorTest() {
+    const auto add = [this](const char* name, calls::MethodKind kind, auto start) {
+      calls::Method row;
+      row.service = "t.T";
+      row.name = name;
+      row.kind = kind;
+      row.start = std::move(start);
+      rows_.push_back(std::move(row));
+    };
+    using Kind = calls::MethodKind;
+    add("Echo", Kind::kUnary,
+        [](calls::Exchange* exchange) { return new EchoCall(exchange, false); });
+    add("Echoes", Kind::kBidirectional,
+        [](calls::Exchange* exchange) { return new EchoCall(exchange, true); });
+    add("Puppet", Kind::kUnary,
+        [this](calls::Exchange* exchange) { return new PuppetCall(&log_, exchange); });
+    add("Puppets", Kind::kBidirectional,
+        [this](calls::Exchange* exchange) { return new PuppetCall(&log_, exchange); });
+    options_.max_message_bytes = 1000;
+    options_.metrics = &metrics_;
+    options_.unknown = [](calls::Exchange* exchange) -> calls::CallHandler* {
+      class Unknown final : public calls::CallHandler {
+        void OnMessage(std::optional<absl::Cord> /*message*/) override {}
+        void OnDone() override { delete this; }
+      };
+      exchange->Finish(
+          {absl::UnimplementedError(absl::StrCat("no ", exchange->method())), "", {}, {}});
+      return new Unknown;
+    };
+    options_.on_refused = [] {};
+    options_.on_not_taken = [](absl::string_view, const std::string&) {};
+  }
+  void Serve() {
+    methods_ = std::make_unique<calls::MethodTable>(std::move(rows_));
+    options_.methods = methods_.get();
+    auto door = NativeDoor::Open("listen", {"127.0.0.1", 0}, options_, &loops_, &memory_);
+    ASSERT_TRUE(door.ok()) << door.status();
+    door_ = *std::move(door);
+    door_->Start();
+  }
+  int port() const { return door_->address().port; }
+  void TearDown() override {
+    door_->Shutdown(absl::ZeroDuration());
+    EXPECT_EQ(memory_.used(), 0);
+    EXPECT_EQ(door_->num_connections(), 0);
+    EXPECT_EQ(door_->num_unsent(), 0);
+  }
+
+  prometheus::Registry registry_;
+  DoorMetrics metrics_{&registry_};
+  LoopSet loops_{2, &metrics_};
+  MemoryCount memory_{10 << 20};
+  std::vector<calls::Method> rows_;
+  DoorOptions options_;
+  PuppetCall::Log log_;
+  std::unique_ptr<calls::MethodTable> methods_;
+  std::unique_ptr<NativeDoor> door_;
+};
+
+TEST_F(NativeDoorTest, ACallIsAnsweredHoweverItsBytesAreCut) {
+  Serve();
+  for (size_t cut = 0; cut <= 8; ++cut) {
+    RawClient client(port());
+    client.SendHead(1, "/t.T/Echo");
+    const std::string bytes = MessageOf("abc");
+    client.SendData(1, bytes.substr(0, cut));
+    client.SendData(1, bytes.substr(cut), kEndStream);
+    ASSERT_TRUE(client.ReadEnd(1)) << cut;
+    EXPECT_EQ(client.stream(1).data, bytes);
+    ASSERT_EQ(client.stream(1).heads.size(), 2U);
+    EXPECT_THAT(
+        client.stream(1).heads[0],
+        ElementsAre(std::pair(":status", "200"), std::pair("content-type", "application/grpc"),
+                    std::pair("x-first", "1")));
+    EXPECT_THAT(client.stream(1).heads[1],
+                ElementsAre(std::pair("grpc-status", "0"), std::pair("x-last", "2")));
+  }
+}
+
+TEST_F(NativeDoorTest, MessagesMayShareAFrameAndBeEmpty) {
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/t.T/Echoes");
+  const std::string bytes = MessageOf("a") + MessageOf("") + MessageOf(std::string(900, 'x'));
+  client.SendData(1, bytes, kEndStream);
+  ASSERT_TRUE(client.ReadEnd(1));
+  EXPECT_EQ(client.stream(1).data, bytes);
+  EXPECT_EQ(client.Value(1, "grpc-status"), "0");
+}
+
+TEST_F(NativeDoorTest, WhatIsNoCallIsRefused) {
+  Serve();
+  RawClient client(port());
+  uint32_t id = 1;
+  const auto end_of = [&](const std::string& path, const std::string& bytes,
+                          const Fields& more = {}) {
+    const uint32_t stream = std::exchange(id, id + 2);
+    client.SendHead(stream, path, more);
+    client.SendData(stream, bytes, kEndStream);
+    EXPECT_TRUE(client.ReadEnd(stream)) << path;
+    return client.Value(stream, "grpc-status") + " " + client.Value(stream, "grpc-message");
+  };
+  EXPECT_EQ(end_of("/t.T/None", MessageOf("")), "12 no /t.T/None");
+  EXPECT_EQ(end_of("/t.T/Echo", MessageOf(std::string(1001, 'x')).substr(0, 5)),
+            "8 Received message larger than max (1001 vs. 1000)");
+  EXPECT_THAT(end_of("/t.T/Echo", MessageOf("abc").substr(0, 7)), HasSubstr("13 "));
+  EXPECT_THAT(end_of("/t.T/Echo", absl::StrCat("\x01", Number(0, 4))), HasSubstr("13 "));
+  EXPECT_THAT(end_of("/t.T/Echo", MessageOf(""), {{"grpc-encoding", "gzip"}}), HasSubstr("12 "));
+  EXPECT_THAT(end_of("/t.T/Echo", MessageOf(""), {{"x", std::string(9000, 'x')}}),
+              HasSubstr("8 received metadata size"));
+  // One without a message is that of an empty one to gRPC's library too, and a second is not read.
+  EXPECT_EQ(end_of("/t.T/Echo", ""), "0 ");
+  EXPECT_EQ(end_of("/t.T/Echo", MessageOf("a") + MessageOf("b")), "0 ");
+
+  client.SendHead(id, "/t.T/Echo", {}, kEndStream,
+                  {{":method", "POST"}, {"content-type", "text/plain"}});
+  ASSERT_TRUE(client.ReadEnd(id));
+  EXPECT_EQ(client.Value(id, ":status"), "415");
+  client.SendHead(id + 2, "/t.T/Echo", {}, kEndStream,
+                  {{":method", "GET"}, {"content-type", "application/grpc"}});
+  ASSERT_TRUE(client.ReadEnd(id + 2));
+  EXPECT_EQ(client.Value(id + 2, ":status"), "405");
+}
+
+TEST_F(NativeDoorTest, ACallSeesItsHeadersAndItsCallerTheEnd) {
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/t.T/Puppets",
+                  {{"x-mine", "a value"},
+                   {"x-some-bin", "AAEC"},
+                   {"x-other-bin", "AAE"},
+                   {"grpc-timeout", "30S"},
+                   {"grpc-hidden", "no"}});
+  calls::Exchange& exchange = log_.Await();
+  EXPECT_EQ(exchange.method(), "/t.T/Puppets");
+  EXPECT_EQ(exchange.FindHeader("x-mine"), "a value");
+  EXPECT_EQ(exchange.FindHeader("x-some-bin"), absl::string_view("\0\1\2", 3));
+  EXPECT_EQ(exchange.FindHeader("x-other-bin"), absl::string_view("\0\1", 2));
+  EXPECT_EQ(exchange.FindHeader("grpc-hidden"), "");
+  EXPECT_THAT(exchange.peer(), HasSubstr("ipv4:127.0.0.1:"));
+  EXPECT_LE(exchange.time_left(), absl::Seconds(30));
+  exchange.Finish({absl::InvalidArgumentError("50% \xC3\xA4\n"), std::string("\1\2", 2), {}, {}});
+  ASSERT_TRUE(client.ReadEnd(1));
+  // Nothing was written, so there is one header block, and the client need not send the rest.
+  EXPECT_THAT(client.stream(1).heads,
+              ElementsAre(ElementsAre(
+                  std::pair(":status", "200"), std::pair("content-type", "application/grpc"),
+                  std::pair("grpc-status", "3"), std::pair("grpc-message", "50%25 %C3%A4%0A"),
+                  std::pair("grpc-status-details-bin", "AQI"))));
+  EXPECT_TRUE(client.ReadUntil([&] { return client.stream(1).reset == NGHTTP2_NO_ERROR; }));
+  EXPECT_TRUE(PollUntil([&] { return log_.all() == std::vector<std::string>{"done"}; }));
+}
+
+TEST_F(NativeDoorTest, AResetAndADeadlineCancelACall) {
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/t.T/Puppet");
+  client.SendData(1, MessageOf("m"), kEndStream);
+  calls::Exchange& exchange = log_.Await();
+  client.Send(FrameOf(NGHTTP2_RST_STREAM, 0, 1, Number(NGHTTP2_CANCEL, 4)));
+  EXPECT_TRUE(PollUntil([&] { return log_.Has("cancel"); }));
+  EXPECT_TRUE(exchange.is_cancelled());
+  exchange.Finish({absl::CancelledError(), "", {}, {}});
+  EXPECT_TRUE(PollUntil([&] { return log_.Has("done"); }));
+  EXPECT_THAT(log_.all(), ElementsAre("message m", "cancel", "done"));
+
+  PuppetCall::Log& log = log_;
+  {
+    MutexLock lock(&log.mutex);
+    log.events.clear();
+    log.exchange = nullptr;
+  }
+  client.SendHead(3, "/t.T/Puppets", {{"grpc-timeout", "20m"}});
+  calls::Exchange& late = log_.Await();
+  late.Read();
+  ASSERT_TRUE(client.ReadEnd(3));
+  EXPECT_EQ(client.Value(3, "grpc-status"), "4");
+  EXPECT_TRUE(PollUntil([&] { return log_.Has("no message"); }));
+  late.Finish({absl::OkStatus(), "", {}, {}});
+  EXPECT_TRUE(PollUntil([&] { return log_.Has("done"); }));
+  EXPECT_THAT(log_.all(), ElementsAre("cancel", "no message", "done"));
+}
+
+TEST_F(NativeDoorTest, AWriteThatNobodyTakesEndsTheConnection) {
+  options_.send_timeout = absl::Milliseconds(100);
+  Serve();
+  RawClient client(port());
+  client.Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(0, 4)));  // no window
+  client.SendHead(1, "/t.T/Puppets");
+  calls::Exchange& exchange = log_.Await();
+  exchange.Write(absl::Cord("m"));
+  EXPECT_TRUE(client.ReadClose());
+  EXPECT_TRUE(PollUntil([&] { return log_.Has("not written"); }));
+  exchange.Finish({absl::OkStatus(), "", {}, {}});
+  EXPECT_TRUE(PollUntil([&] { return log_.Has("done"); }));
+  EXPECT_THAT(log_.all(), ElementsAre("cancel", "not written", "done"));
+  EXPECT_EQ(door_->num_not_taken(), 1);
+}
+
+TEST_F(NativeDoorTest, ADrainAnswersWhatHasComeAndGoesInTwoSteps) {
+  Serve();
+  RawClient client(port());
+  client.set_answers_pings(false);
+  client.SendHead(1, "/t.T/Puppet");
+  client.SendData(1, MessageOf("m"), kEndStream);
+  calls::Exchange& exchange = log_.Await();
+  std::thread drain([this] { door_->BeginDrain(); });
+  EXPECT_TRUE(client.ReadUntil([&] { return !client.goaways().empty(); }));
+  EXPECT_THAT(client.goaways(), ElementsAre(0x7fffffffU));
+  // A call that was on its way.
+  client.SendHead(3, "/t.T/Echo");
+  client.SendData(3, MessageOf("n"), kEndStream);
+  EXPECT_TRUE(client.ReadEnd(3));
+  EXPECT_EQ(client.Value(3, "grpc-status"), "0");
+  client.Send(FrameOf(NGHTTP2_PING, 1, 0, "goodbye."));
+  EXPECT_TRUE(client.ReadUntil([&] { return client.goaways().size() == 2; }));
+  EXPECT_EQ(client.goaways()[1], 3U);
+  drain.join();
+  exchange.WriteAndFinish(absl::Cord("answer"), {absl::OkStatus(), "", {}, {}});
+  EXPECT_TRUE(client.ReadEnd(1));
+  EXPECT_EQ(client.stream(1).data, MessageOf("answer"));
+  EXPECT_TRUE(client.ReadClose());
+}
+
+TEST_F(NativeDoorTest, FloodsEndTheirConnectionAndNoOther) {
+  Serve();
+  RawClient honest(port());
+  const std::map<std::string, std::string> floods = {
+      {"pings", FrameOf(NGHTTP2_PING, 1, 0, "12345678")},
+      {"settings", FrameOf(NGHTTP2_SETTINGS, 0, 0)},
+      {"window updates", FrameOf(NGHTTP2_WINDOW_UPDATE, 0, 0, Number(1, 4))},
+      {"priorities", FrameOf(NGHTTP2_PRIORITY, 0, 1, Number(0, 4) + "\1")},
+      {"empty data", FrameOf(NGHTTP2_DATA, 0, 1)},
+      {"unknown frames", FrameOf(200, 0, 0)},
+  };
+  uint32_t id = 1;
+  for (const auto& [name, frame] : floods) {
+    RawClient client(port());
+    client.SendHead(1, "/t.T/Echo");
+    for (int i = 0; i < 60000 && !client.closed(); i += 100) {
+      std::string many;
+      for (int j = 0; j < 100; ++j) many += frame;
+      client.Send(many);
+      client.ReadUntil([] { return true; });
+    }
+    EXPECT_TRUE(client.ReadClose()) << name;
+    honest.SendHead(id, "/t.T/Echo");
+    honest.SendData(id, MessageOf("m"), kEndStream);
+    EXPECT_TRUE(honest.ReadEnd(id)) << name;
+    id += 2;
+  }
+}
+
+TEST_F(NativeDoorTest, AResetOfAStreamThatNeverCameIsLeftOut) {
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/t.T/Echo");
+  client.SendData(1, MessageOf("a"), kEndStream);
+  ASSERT_TRUE(client.ReadEnd(1));
+  // gRPC's clients do this with a call that they give up before it has left.
+  const std::string reset = FrameOf(NGHTTP2_RST_STREAM, 0, 3, Number(NGHTTP2_CANCEL, 4));
+  for (const char byte : reset) client.Send(std::string(1, byte));
+  client.SendHead(5, "/t.T/Echo");
+  client.SendData(5, MessageOf("b"), kEndStream);
+  ASSERT_TRUE(client.ReadEnd(5));
+  EXPECT_EQ(client.stream(5).data, MessageOf("b"));
+
+  RawClient stranger(port());
+  stranger.Send(reset);
+  EXPECT_TRUE(stranger.ReadClose());
+  EXPECT_EQ(stranger.goaway_error(), NGHTTP2_PROTOCOL_ERROR);
+}
+
+TEST_F(NativeDoorTest, WhatIsNotHttp2IsClosed) {
+  Serve();
+  RawClient client(port(), /*begins=*/false);
+  client.Send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_TRUE(client.ReadClose());
+}
+
+TEST_F(NativeDoorTest, SilentConnectionsMakeWayForOthers) {
+  options_.limits.max_connections = 3;
+  Serve();
+  RawClient busy(port());
+  busy.SendHead(1, "/t.T/Puppet");
+  busy.SendData(1, MessageOf("m"), kEndStream);
+  calls::Exchange& exchange = log_.Await();
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (int i = 0; i < 5; ++i)
+    silent.push_back(std::make_unique<RawClient>(port(), /*begins=*/false));
+  EXPECT_TRUE(silent[0]->ReadClose());
+  RawClient client(port());
+  client.SendHead(1, "/t.T/Echo");
+  client.SendData(1, MessageOf("a"), kEndStream);
+  EXPECT_TRUE(client.ReadEnd(1));
+  exchange.WriteAndFinish(absl::Cord("answer"), {absl::OkStatus(), "", {}, {}});
+  EXPECT_TRUE(busy.ReadEnd(1));
+}
+
+TEST_F(NativeDoorTest, ManyLargeMessagesGoBothWays) {
+  options_.max_message_bytes = 4 << 20;
+  Serve();
+  RawClient client(port());
+  client.Send(FrameOf(NGHTTP2_WINDOW_UPDATE, 0, 0, Number(1 << 30, 4)));
+  client.Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(1 << 30, 4)));
+  const std::string bytes = MessageOf(std::string(60000, 'y'));
+  for (uint32_t id = 1; id < 40; id += 2) {
+    client.SendHead(id, "/t.T/Echo");
+    for (size_t at = 0; at < bytes.size(); at += 16384) {
+      client.SendData(id, absl::string_view(bytes).substr(at, 16384),
+                      at + 16384 >= bytes.size() ? kEndStream : uint8_t{0});
+    }
+  }
+  for (uint32_t id = 1; id < 40; id += 2) {
+    ASSERT_TRUE(client.ReadEnd(id));
+    EXPECT_EQ(client.stream(id).data, bytes);
+  }
+}
+
+}  // namespace
+}  // namespace sru::server::door

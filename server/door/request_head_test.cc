@@ -1,0 +1,84 @@
+#include "server/door/request_head.h"
+
+#include "gtest/gtest.h"
+#include "server/door/response_head.h"
+
+namespace sru::server::door {
+namespace {
+
+constexpr size_t kMost = 1000;
+
+TEST(RequestHeadTest, TimeoutsAreReadAsTheLibraryReadsThem) {
+  EXPECT_EQ(ParseTimeout("5H"), absl::Hours(5));
+  EXPECT_EQ(ParseTimeout("5M"), absl::Minutes(5));
+  EXPECT_EQ(ParseTimeout("05S"), absl::Seconds(5));
+  EXPECT_EQ(ParseTimeout("99999999m"), absl::Milliseconds(99999999));
+  EXPECT_EQ(ParseTimeout("7u"), absl::Microseconds(7));
+  EXPECT_EQ(ParseTimeout("0n"), absl::ZeroDuration());
+  for (const char* wrong : {"", "S", "5", "5s", "-5S", "5 S", "123456789S", "5SS", "0x5S"}) {
+    EXPECT_EQ(ParseTimeout(wrong), absl::InfiniteDuration()) << wrong;
+  }
+}
+
+TEST(RequestHeadTest, ContentTypesOfGrpc) {
+  for (const auto& [type, is_grpc] :
+       {std::pair{"application/grpc", true}, std::pair{"application/grpc+proto", true},
+        std::pair{"application/grpc;charset=utf-8", true}, std::pair{"application/grpcweb", false},
+        std::pair{"application/json", false}, std::pair{"", false}}) {
+    RequestHead head;
+    head.Add("content-type", type, kMost);
+    EXPECT_EQ(head.is_grpc(), is_grpc) << type;
+  }
+}
+
+TEST(RequestHeadTest, FieldsAreFoundAndTheProtocolsOwnAreNot) {
+  RequestHead head;
+  head.Add(":method", "POST", kMost);
+  head.Add(":path", "/a/B", kMost);
+  head.Add("x-one", "first", kMost);
+  head.Add("x-one", "second", kMost);
+  head.Add("grpc-timeout", "1S", kMost);
+  head.Add("grpc-encoding", "snappy", kMost);
+  head.Add("grpc-accept-encoding", "identity, gzip", kMost);
+  head.Add("te", "trailers", kMost);
+  head.Add("x-two-bin", "AA==,AQ", kMost);
+  head.Add("x-no-bin", "?", kMost);
+  EXPECT_TRUE(head.is_post());
+  EXPECT_EQ(head.path(), "/a/B");
+  EXPECT_EQ(head.Find("x-one"), "first");
+  EXPECT_EQ(head.Count("x-one"), 2);
+  EXPECT_EQ(head.Count("x-two-bin"), 2);
+  EXPECT_EQ(head.Find("x-two-bin"), absl::string_view("\0", 1));
+  EXPECT_EQ(head.Count("x-no-bin"), 0);
+  EXPECT_EQ(head.Count("grpc-timeout") + head.Count("te") + head.Count(":path"), 0);
+  EXPECT_EQ(head.timeout(), absl::Seconds(1));
+  EXPECT_EQ(head.encoding(), Encoding::kUnknown);
+  EXPECT_EQ(head.encoding_name(), "snappy");
+  EXPECT_TRUE(head.accepts_gzip());
+}
+
+TEST(RequestHeadTest, AListIsCountedBeyondItsBoundAndNotKept) {
+  RequestHead head;
+  head.Add("a", "b", 40);
+  head.Add("c", "d", 40);
+  EXPECT_EQ(head.list_bytes(), 2 * (2 + 32));
+  EXPECT_EQ(head.Find("a"), "b");
+  EXPECT_EQ(head.Count("c"), 0);
+}
+
+TEST(ResponseHeadTest, MessagesArePercentEncoded) {
+  EXPECT_EQ(PercentEncode("plain ~"), "plain ~");
+  EXPECT_EQ(PercentEncode("%\n\x7f\xC3\xA4"), "%25%0A%7F%C3%A4");
+}
+
+TEST(ResponseHeadTest, LongTextsAreCutBetweenCharacters) {
+  std::string text(kMostMessageBytes - 1, 'a');
+  text += "\xC3\xA4 and more";
+  HeaderList list;
+  list.AddEnd({absl::InternalError(text), std::string(kMostDetailBytes + 1, 'd'), {}, {}});
+  ASSERT_EQ(list.size(), 2U);  // no details
+  EXPECT_EQ(list.data()[1].valuelen, kMostMessageBytes - 1);
+}
+
+}  // namespace
+}  // namespace sru::server::door
