@@ -143,7 +143,7 @@ tests/golden             | tests/testing models models/decoding kernels       | 
 tests/gpu                | kernels kernels/testing                            |
 tests/fuzz               | server server/base server/calls server/calls/bounds | absl grpc nlohmann protobuf
                          | server/calls/messages server/compat server/tasks/* |
-                         | server/http server/open_inference/tensors server/rest |
+                         | server/door server/http server/open_inference/tensors server/rest |
                          | server/telemetry server/transport models           |
                          | models/text models/decoding kernels                |
                          | kernels/reference base proto                       |

@@ -89,6 +89,7 @@ class TlsStream final : public ByteStream {
     if (size > 0) return {Outcome::kDone, static_cast<size_t>(size)};
     return {OutcomeOf(size)};
   }
+  bool MayHoldMore() const override { return true; }
   Result Write(absl::string_view bytes) override {
     ERR_clear_error();
     const int size = SSL_write(ssl_.get(), bytes.data(),

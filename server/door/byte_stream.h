@@ -37,6 +37,8 @@ class ByteStream {
   // The common name in the peer's certificate; empty if it has shown none.
   virtual std::string CertificateName() const { return ""; }
   virtual Result Read(absl::Span<char> buffer) = 0;
+  // Whether Read() may give more though the socket has nothing.
+  virtual bool MayHoldMore() const { return false; }
   // After kWantsRead or kWantsWrite, the next bytes to be written begin with the same ones.
   virtual Result Write(absl::string_view bytes) = 0;
   // Tells the peer that nothing more will come, as well as that goes without waiting.

@@ -449,6 +449,7 @@ void Connection::ReadSome() {
     if (state_ == State::kLingering) continue;  // what comes now is for nobody
     if (!Receive(bytes)) return;
     if (resume_at_ != SteadyTime::max() || read_while_blocked_ >= kReadWhileBlocked) return;
+    if (bytes.size() < buffer.size() && !bytes_->MayHoldMore()) return AwaitReadable();
     if (ClockNow() - start > kReadTime) break;
   }
   // TLS may hold more than the socket shows.

@@ -92,8 +92,11 @@ void RequestHead::AddCustom(absl::string_view name, absl::string_view value) {
   // Several values of one key may come as one, with commas between them.
   for (const absl::string_view one : absl::StrSplit(value, ',')) {
     std::string bytes;
-    // Takes it with and without padding. What is no base64 is nothing.
-    if (!absl::Base64Unescape(absl::StripAsciiWhitespace(one), &bytes)) continue;
+    // With and without padding.
+    if (!absl::Base64Unescape(absl::StripAsciiWhitespace(one), &bytes)) {
+      has_bad_binary_ = true;
+      continue;
+    }
     fields_.push_back({Keep(name), Keep(bytes)});
   }
 }

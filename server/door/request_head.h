@@ -33,7 +33,8 @@ class RequestHead {
 
   absl::string_view path() const { return View(path_); }
   bool is_post() const { return is_post_; }
-  bool is_grpc() const { return is_grpc_; }  // by its content type
+  bool is_grpc() const { return is_grpc_; }                // by its content type
+  bool has_bad_binary() const { return has_bad_binary_; }  // a "-bin" header that is no base64
   absl::Duration timeout() const { return timeout_; }
   Encoding encoding() const { return encoding_; }
   absl::string_view encoding_name() const { return View(encoding_name_); }
@@ -65,6 +66,7 @@ class RequestHead {
   Encoding encoding_ = Encoding::kIdentity;
   bool is_post_ = false;
   bool is_grpc_ = false;
+  bool has_bad_binary_ = false;
   bool accepts_gzip_ = false;
 };
 

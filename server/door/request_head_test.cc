@@ -50,6 +50,7 @@ TEST(RequestHeadTest, FieldsAreFoundAndTheProtocolsOwnAreNot) {
   EXPECT_EQ(head.Count("x-two-bin"), 2);
   EXPECT_EQ(head.Find("x-two-bin"), absl::string_view("\0", 1));
   EXPECT_EQ(head.Count("x-no-bin"), 0);
+  EXPECT_TRUE(head.has_bad_binary());
   EXPECT_EQ(head.Count("grpc-timeout") + head.Count("te") + head.Count(":path"), 0);
   EXPECT_EQ(head.timeout(), absl::Seconds(1));
   EXPECT_EQ(head.encoding(), Encoding::kUnknown);

@@ -77,13 +77,13 @@ void Stream::OnHead() {
 }
 
 bool Stream::RefuseHead() {
-  if (!head_.is_post() &&
-      head_.list_bytes() <= static_cast<size_t>(context_.options.limits.max_metadata_bytes)) {
+  const bool is_whole =
+      head_.list_bytes() <= static_cast<size_t>(context_.options.limits.max_metadata_bytes);
+  if (is_whole && !head_.is_post()) {
     SendHttpStatus("405");
     return true;
   }
-  if (!head_.is_grpc() &&
-      head_.list_bytes() <= static_cast<size_t>(context_.options.limits.max_metadata_bytes)) {
+  if (is_whole && !head_.is_grpc()) {
     SendHttpStatus("415");
     return true;
   }
@@ -99,6 +99,9 @@ absl::Status Stream::CheckHead() const {
     return absl::ResourceExhaustedError(absl::StrCat("received metadata size exceeds limit (",
                                                      head_.list_bytes(), " vs. ",
                                                      options.limits.max_metadata_bytes, ")"));
+  }
+  if (head_.has_bad_binary()) {
+    return absl::InternalError("a header whose name ends with -bin is not base64");
   }
   if (options.check_call != nullptr) {
     transport::CallToCheck call;

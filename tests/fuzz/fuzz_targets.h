@@ -34,6 +34,8 @@ void FuzzHeaders(std::string_view bytes);
 void FuzzHttp(std::string_view bytes);
 // the body of POST /v2/models/NAME/infer; the first two bytes are the length of its JSON, 0 = all of it
 void FuzzV2(std::string_view bytes);
+// messages as gRPC frames them, which may be packed; the first byte is the size of the pieces
+void FuzzMessages(std::string_view bytes);
 // any other JSON body, of a request below /v1; the first byte says which
 void FuzzRest(std::string_view bytes);
 
@@ -44,6 +46,8 @@ void FuzzModel(std::string_view bytes);
 // (fuzz_server.cc).
 // frames and calls on a connection of the gRPC port
 void FuzzHttp2(std::string_view bytes);
+// on a connection of the native transport with a service of puppets; the first byte is the size of the pieces (fuzz_door.cc)
+void FuzzDoor(std::string_view bytes);
 // a request to the HTTP port: the request line, headers, an empty line, the body
 void FuzzGateway(std::string_view bytes);
 
@@ -67,6 +71,7 @@ inline constexpr Target kReaderTargets[] = {
     {"http", FuzzHttp},
     {"v2", FuzzV2},
     {"rest", FuzzRest},
+    {"messages", FuzzMessages},
 };
 
 // What needs a backend or the whole server.
@@ -74,6 +79,7 @@ inline constexpr Target kWholeTargets[] = {
     {"model", FuzzModel},
     {"http2", FuzzHttp2},
     {"gateway", FuzzGateway},
+    {"door", FuzzDoor},
 };
 
 }  // namespace sru::fuzz
