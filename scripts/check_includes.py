@@ -93,7 +93,7 @@ server/open_inference/tensors | server/calls server/calls/bounds              | 
                          | server/calls/messages server/lifecycle             |
                          | models base proto                                  |
 server/tasks/stacks      | server/calls/messages server/batching models kernels | absl
-server/tasks/tasks.h     | server/calls server/calls/kinds server/calls/messages | protobuf
+server/tasks/tasks.h     | server/calls server/calls/kinds server/calls/messages | absl protobuf
                          | server/open_inference/tensors models proto         |
 server/tasks/*           | server/tasks/tasks.h server/tasks/stacks           | absl protobuf
                          | server/calls server/calls/bounds server/calls/kinds |
@@ -101,8 +101,7 @@ server/tasks/*           | server/tasks/tasks.h server/tasks/stacks           | 
                          | server/batching server/batching/queue server/batching/steps |
                          | models models/text models/decoding kernels/common  |
                          | kernels base proto                                 |
-server/tasks             | server/tasks/tasks.h server/tasks/stacks           |
-                         | server/tasks/* server/batching models              |
+server/tasks             | server/tasks/tasks.h server/batching               |
 server/open_inference    | server/tasks/tasks.h server/calls server/calls/kinds     | absl protobuf
                          | server/calls/messages server/open_inference/tensors |
                          | server/lifecycle server/batching/queue server/base |
@@ -116,7 +115,7 @@ server/rest              | server/calls server/http server/telemetry base     | 
 server                   | server/calls server/calls/bounds server/calls/kinds | absl grpc re2
                          | server/rpc server/open_inference server/rest       |
                          | server/http server/lifecycle server/transport      |
-                         | server/telemetry server/tasks server/batching      |
+                         | server/telemetry server/tasks/tasks.h server/batching      |
                          | server/batching/steps server/base                  |
                          | server/compat server/door models kernels base      |
 
@@ -160,10 +159,10 @@ tests/chaos              | tests/testing server server/base server/compat bench 
 TESTS_ALSO_INCLUDE = {
     "server/transport": "proto",  # a service to accept connections for
     "server/calls/kinds": "proto",  # the details of an error
-    "server/batching": "server/tasks server/tasks/* server/tasks/stacks",  # models to compute with
+    "server/batching": "server/tasks/tasks.h server/tasks/* server/tasks/stacks",  # models to compute with
     # requests of every task, what parsing them takes, and models to compute with
-    "server/tasks": "base kernels server/base server/calls server/calls/bounds server/calls/messages server/compat server/open_inference/tensors models/text",
-    "server/tasks/*": "server/base server/tasks",  # a clock, and what makes an engine
+    "server/tasks": "server/tasks/* base models kernels server/base server/calls server/calls/bounds server/calls/messages server/compat server/open_inference/tensors models/text",
+    "server/tasks/*": "server/base",  # a clock
     "server/calls": "proto",  # messages to call with
     "server/lifecycle": "kernels",  # a backend to load models of every task with
     "server/http": "server/telemetry",  # metrics as the page gets them

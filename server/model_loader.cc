@@ -18,7 +18,7 @@
 #include "server/calls/kinds/call_basics.h"
 #include "server/lifecycle/load_failure.h"
 #include "server/lifecycle/model_registry.h"
-#include "server/tasks/runners.h"
+#include "server/tasks/tasks.h"
 
 namespace sru::server {
 

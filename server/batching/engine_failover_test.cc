@@ -19,7 +19,7 @@
 #include "models/model.h"
 #include "server/batching/batch_runner.h"
 #include "server/batching/engine.h"
-#include "server/tasks/runners.h"
+#include "server/tasks/tasks.h"
 #include "tests/testing/failing_backend.h"
 #include "tests/testing/puppet_engine.h"
 

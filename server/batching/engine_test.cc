@@ -27,7 +27,7 @@
 #include "models/model.h"
 #include "server/base/cores.h"
 #include "server/batching/batch_runner.h"
-#include "server/tasks/runners.h"
+#include "server/tasks/tasks.h"
 #include "server/tasks/score/score_task.h"
 #include "server/tasks/stacks/stack_batch_runner.h"
 #include "tests/testing/puppet_engine.h"

@@ -14,7 +14,8 @@ namespace {
 std::vector<const tasks::Task*> TasksOf(const models::Model& model) {
   std::vector<const tasks::Task*> found;
   for (const tasks::Task& task : tasks::AllTasks()) {
-    if (task.tensors.tasks.has(model.task())) found.push_back(&task);
+    const bool has_outputs = !task.tensors.outputs.empty();
+    if (has_outputs && task.tasks.has(model.task())) found.push_back(&task);
   }
   return found;
 }

@@ -21,9 +21,9 @@
 #include "server/batching/engine.h"
 #include "server/batching/prefix_cache.h"
 #include "server/tasks/generate/generate_sequence.h"
-#include "server/tasks/runners.h"
 #include "server/tasks/score/score_batch_runner.h"
 #include "server/tasks/score/score_task.h"
+#include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
 namespace {

@@ -1,5 +1,7 @@
 #include "server/tasks/tasks.h"
 
+#include "server/batching/engine.h"
+
 namespace sru::server::tasks {
 
 const std::vector<Task>& AllTasks() {
@@ -24,11 +26,17 @@ std::vector<calls::Method> TaskMethods(const calls::ServiceContext& context) {
   return methods;
 }
 
+batching::TaskRunners RunnersOf(models::Task task) {
+  batching::TaskRunners row;
+  for (const Task& one : AllTasks()) {
+    if (one.add_runners != nullptr && one.tasks.has(task)) one.add_runners(&row);
+  }
+  return row;
+}
+
 void WriteSizes(const models::Model& model, v1::ModelInfo* info) {
   for (const Task& task : AllTasks()) {
-    if (task.write_sizes == nullptr || !calls::Describe(task.method).tasks.has(model.task())) {
-      continue;
-    }
+    if (task.write_sizes == nullptr || !task.tasks.has(model.task())) continue;
     return task.write_sizes(model, info);
   }
   const kernels::StackSpec& spec = model.spec();

@@ -3,9 +3,11 @@
 #ifndef SRU_SERVER_TASKS_TASKS_H_
 #define SRU_SERVER_TASKS_TASKS_H_
 
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "google/protobuf/message.h"
 #include "models/model.h"
 #include "server/calls/exchange.h"
@@ -15,13 +17,23 @@
 #include "server/open_inference/tensors/task_tensors.h"
 #include "sru/v1/inference.pb.h"
 
+namespace sru::server::batching {
+class BatchRunner;
+class StepRunner;
+struct TaskRunners;
+}  // namespace sru::server::batching
+
 namespace sru::server::tasks {
+
+using BatchRunnerOr = absl::StatusOr<std::unique_ptr<batching::BatchRunner>>;
+using StepRunnerOr = absl::StatusOr<std::unique_ptr<batching::StepRunner>>;
 
 struct Task {
   using Start = calls::CallHandler* (*)(calls::MethodId, const calls::ServiceContext&,
                                         calls::Exchange*, calls::MessageFormPtr);
 
   calls::MethodId method = calls::MethodId::kClassify;
+  calls::TaskSet tasks;  // of the models that compute it
   // Default instances.
   const google::protobuf::Message* request = nullptr;
   const google::protobuf::Message* response = nullptr;
@@ -30,15 +42,19 @@ struct Task {
   Start start = nullptr;
   // What ModelInfer calls it with; without outputs, it does not.
   open_inference::TaskTensors tensors = {};
-  // Writes the sizes of a model that answers it; null: they are those of a stack.
+  // Adds what these models need for it to the row by which they compute (engine.h); null: other tasks of theirs say all.
+  void (*add_runners)(batching::TaskRunners* row) = nullptr;
+  // Writes the sizes of such a model; null: they are those of a stack.
   void (*write_sizes)(const models::Model& model, v1::ModelInfo* info) = nullptr;
 };
 
 // The row of a task whose calls are of the class `Call`, which derives from calls::TaskCall or looks alike.
 template <typename Call>
-Task TaskOf(calls::MethodId method, open_inference::TaskTensors tensors = {}) {
+Task TaskOf(calls::MethodId method, calls::TaskSet tasks,
+            open_inference::TaskTensors tensors = {}) {
   Task task;
   task.method = method;
+  task.tasks = tasks;
   task.request = &Call::RequestType::default_instance();
   task.response = &Call::ResponseType::default_instance();
   task.start = [](calls::MethodId id, const calls::ServiceContext& context,
@@ -50,6 +66,7 @@ Task TaskOf(calls::MethodId method, open_inference::TaskTensors tensors = {}) {
   task.tensors = std::move(tensors);
   return task;
 }
+
 // The rows, each in its folder.
 Task Answer();
 Task Classify();
@@ -66,6 +83,9 @@ const std::vector<Task>& AllTasks();
 // Their rows in the table of methods. `context` must outlive the calls.
 calls::Method MethodOf(const Task& task, const calls::ServiceContext& context);
 std::vector<calls::Method> TaskMethods(const calls::ServiceContext& context);
+
+// How models with this task compute. Without runners, they do not.
+batching::TaskRunners RunnersOf(models::Task task);
 
 // Writes the sizes of the model's parts, as far as its task has them.
 void WriteSizes(const models::Model& model, v1::ModelInfo* info);

@@ -18,7 +18,6 @@
 #include "google/protobuf/message.h"
 #include "models/model.h"
 #include "server/calls/bounds/request_outline.h"
-#include "server/calls/method_info.h"
 #include "server/open_inference/tensors/datatype.h"
 #include "server/open_inference/tensors/infer_parameters.h"
 
@@ -99,7 +98,6 @@ struct TaskParameter {
 };
 
 struct TaskTensors {
-  calls::TaskSet tasks;  // of the models that have these outputs
   std::vector<Output> outputs;
   std::vector<TaskParameter> parameters;  // besides those that every task has
   std::unique_ptr<TaskInputs> (*make_inputs)() = nullptr;

@@ -5,9 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "models/decoding/spans.h"
+#include "server/batching/engine.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/tasks/answer/answer_parser.h"
 #include "server/tasks/answer/query_inputs.h"
+#include "server/tasks/answer/reader_batch_runner.h"
 #include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
@@ -147,7 +149,7 @@ open_inference::Output AnswerOutput(
       comes);
 }
 
-void WriteSizesOf(const models::Model& model, v1::ModelInfo* info) {
+void WriteReaderSizes(const models::Model& model, v1::ModelInfo* info) {
   const models::EncoderConfig& encoder = model.config().encoder;
   const models::ReaderConfig& reader_config = model.config().reader;
   info->set_input_size(reader_config.embedding_dim);
@@ -168,7 +170,6 @@ void WriteSizesOf(const models::Model& model, v1::ModelInfo* info) {
 
 Task Answer() {
   open_inference::TaskTensors tensors;
-  tensors.tasks = {models::Task::kReader};
   using open_inference::Output;
   tensors.outputs = {
       AnswerOutput("answer",
@@ -182,8 +183,15 @@ Task Answer() {
       AnswerOutput("end", [](const v1::SpanAnswer& best) { return best.end_char(); })};
   tensors.parameters = {{"max_answer_tokens"}};
   tensors.make_inputs = MakeQueryInputs;
-  Task task = TaskOf<AnswerCall>(calls::MethodId::kAnswer, std::move(tensors));
-  task.write_sizes = WriteSizesOf;
+  Task task =
+      TaskOf<AnswerCall>(calls::MethodId::kAnswer, {models::Task::kReader}, std::move(tensors));
+  task.write_sizes = WriteReaderSizes;
+  task.add_runners = [](batching::TaskRunners* row) {
+    row->make_batch_runner = [](const models::Model& model,
+                                const batching::RunnerPlace& place) -> BatchRunnerOr {
+      return ReaderBatchRunner::Create(model.program(), *model.reader(), place.limits);
+    };
+  };
   return task;
 }
 

@@ -6,6 +6,7 @@
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/open_inference/tensors/sequence_input.h"
 #include "server/tasks/classify/labels.h"
+#include "server/tasks/stacks/stack_batch_runner.h"
 #include "server/tasks/stacks/stack_task.h"
 #include "server/tasks/tasks.h"
 
@@ -79,7 +80,6 @@ open_inference::Output ScoresOutput(const char* name, float (v1::Label::*value_o
 
 Task Classify() {
   open_inference::TaskTensors tensors;
-  tensors.tasks = {models::Task::kClassifier};
   tensors.outputs = {ScoresOutput("probabilities", &v1::Label::probability),
                      ScoresOutput("logits", &v1::Label::logit),
                      open_inference::ValueOutput<v1::Classification>(
@@ -92,7 +92,10 @@ Task Classify() {
     const bool only_best = call.outputs.size() == 1 && call.outputs.front()->text != nullptr;
     static_cast<v1::ClassifyRequest*>(request)->set_top_k(only_best ? 1 : 0);
   };
-  return TaskOf<ClassifyCall>(calls::MethodId::kClassify, std::move(tensors));
+  Task task = TaskOf<ClassifyCall>(calls::MethodId::kClassify, {models::Task::kClassifier},
+                                   std::move(tensors));
+  task.add_runners = AddStackRunners;
+  return task;
 }
 
 }  // namespace sru::server::tasks

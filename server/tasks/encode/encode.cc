@@ -12,6 +12,7 @@
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/open_inference/tensors/sequence_input.h"
 #include "server/tasks/encode/encoding.h"
+#include "server/tasks/stacks/stack_batch_runner.h"
 #include "server/tasks/stacks/stack_task.h"
 #include "server/tasks/tasks.h"
 
@@ -130,7 +131,6 @@ open_inference::Output EncodingOutput() {
 
 Task Encode() {
   open_inference::TaskTensors tensors;
-  tensors.tasks = {models::Task::kClassifier, models::Task::kEncoder};
   tensors.outputs = {EncodingOutput(),
                      open_inference::ValueOutput<v1::Encoding>(
                          "lengths", [](const v1::Encoding& one) { return one.token_count(); },
@@ -141,7 +141,11 @@ Task Encode() {
                        google::protobuf::Message* request) {
     static_cast<v1::EncodeRequest*>(request)->set_output_format(v1::OUTPUT_FORMAT_RAW_FLOAT32);
   };
-  return TaskOf<EncodeCall>(calls::MethodId::kEncode, std::move(tensors));
+  Task task =
+      TaskOf<EncodeCall>(calls::MethodId::kEncode,
+                         {models::Task::kClassifier, models::Task::kEncoder}, std::move(tensors));
+  task.add_runners = AddStackRunners;
+  return task;
 }
 
 }  // namespace sru::server::tasks

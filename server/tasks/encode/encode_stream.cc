@@ -472,6 +472,9 @@ class EncodeStreamCall final : public calls::Call {
 
 }  // namespace
 
-Task EncodeStream() { return TaskOf<EncodeStreamCall>(calls::MethodId::kEncodeStream); }
+Task EncodeStream() {
+  return TaskOf<EncodeStreamCall>(calls::MethodId::kEncodeStream,
+                                  {models::Task::kClassifier, models::Task::kEncoder});
+}
 
 }  // namespace sru::server::tasks

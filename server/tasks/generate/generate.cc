@@ -18,6 +18,7 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "models/sequence_state.h"
+#include "server/batching/engine.h"
 #include "server/calls/bounds/request_errors.h"
 #include "server/calls/bounds/request_outline.h"
 #include "server/calls/kinds/call.h"
@@ -25,6 +26,7 @@
 #include "server/calls/messages/response_writer.h"
 #include "server/tasks/generate/generate_parser.h"
 #include "server/tasks/generate/generate_sequence.h"
+#include "server/tasks/generate/generate_stepper.h"
 #include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
@@ -434,6 +436,22 @@ class GenerateCall final : public calls::Call {
 
 }  // namespace
 
-Task Generate() { return TaskOf<GenerateCall>(calls::MethodId::kGenerate); }
+Task Generate() {
+  Task task = TaskOf<GenerateCall>(calls::MethodId::kGenerate, {models::Task::kLanguageModel});
+  task.add_runners = [](batching::TaskRunners* row) {
+    row->make_step_runner = [](const models::Model& model,
+                               const batching::RunnerPlace& place) -> StepRunnerOr {
+      return GenerateStepper::Create(model.program(), *model.language_model(), place.limits,
+                                     place.arena, place.prefixes);
+    };
+    row->keeps_states = true;
+    row->prefix_fields = [](const models::Model& model) -> const std::vector<kernels::FieldSpec>& {
+      return model.language_model()->program.fields;
+    };
+    row->step_workers = "workers that generate";
+    row->drained = "the server is shutting down; go on from the state on another replica";
+  };
+  return task;
+}
 
 }  // namespace sru::server::tasks

@@ -21,7 +21,7 @@
 #include "server/base/clock.h"
 #include "server/batching/engine.h"
 #include "server/tasks/generate/generate_sequence.h"
-#include "server/tasks/runners.h"
+#include "server/tasks/tasks.h"
 #include "tests/testing/failing_backend.h"
 
 namespace sru::server::tasks {

@@ -5,8 +5,10 @@
 #include "base/status.h"
 #include "models/decoding/decoding_memo.h"
 #include "models/state_codec.h"
+#include "server/batching/engine.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/open_inference/tensors/sequence_input.h"
+#include "server/tasks/score/score_batch_runner.h"
 #include "server/tasks/score/score_task.h"
 #include "server/tasks/tasks.h"
 
@@ -131,11 +133,20 @@ class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreRe
 
 Task Score() {
   open_inference::TaskTensors tensors;
-  tensors.tasks = {models::Task::kLanguageModel};
   tensors.outputs = {open_inference::ValueOutput<v1::Score>(
       "log_prob", [](const v1::Score& score) { return score.log_prob(); })};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::ScoreRequest>;
-  return TaskOf<ScoreCall>(calls::MethodId::kScore, std::move(tensors));
+  Task task = TaskOf<ScoreCall>(calls::MethodId::kScore, {models::Task::kLanguageModel},
+                                std::move(tensors));
+  task.add_runners = [](batching::TaskRunners* row) {
+    row->keeps_states = true;
+    row->make_batch_runner = [](const models::Model& model,
+                                const batching::RunnerPlace& place) -> BatchRunnerOr {
+      return ScoreBatchRunner::Create(model.program(), *model.language_model(), place.limits,
+                                      place.arena, place.prefixes);
+    };
+  };
+  return task;
 }
 
 }  // namespace sru::server::tasks

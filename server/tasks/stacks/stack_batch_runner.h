@@ -15,7 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/backend.h"
 #include "models/kernel_status.h"
+#include "models/model.h"
 #include "server/batching/batch_runner.h"
+#include "server/batching/engine.h"
 #include "server/batching/warm_up.h"
 #include "server/tasks/stacks/stack_task.h"
 
@@ -168,6 +170,14 @@ class StackBatchRunner : public batching::BatchRunner {
   std::vector<kernels::SequenceOutput> outputs_;
   std::vector<const float*> initial_states_;
 };
+
+// The row of classifiers and encoders.
+inline void AddStackRunners(batching::TaskRunners* row) {
+  row->make_batch_runner = [](const models::Model& model, const batching::RunnerPlace& place)
+      -> absl::StatusOr<std::unique_ptr<batching::BatchRunner>> {
+    return StackBatchRunner::Create(model.executable(), model.spec(), place.limits);
+  };
+}
 
 }  // namespace sru::server::tasks
 

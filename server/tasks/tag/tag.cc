@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "base/status.h"
+#include "server/batching/engine.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/open_inference/tensors/sequence_input.h"
+#include "server/tasks/tag/tag_batch_runner.h"
 #include "server/tasks/tag/tag_task.h"
 #include "server/tasks/tasks.h"
 
@@ -112,14 +114,20 @@ open_inference::Output TokenOutput(const char* name, Value (v1::TagLabel::*value
 
 Task Tag() {
   open_inference::TaskTensors tensors;
-  tensors.tasks = {models::Task::kTagger};
   tensors.outputs = {TokenOutput("label_ids", &v1::TagLabel::index),
                      TokenOutput("probabilities", &v1::TagLabel::probability),
                      open_inference::ValueOutput<v1::Tagging>(
                          "lengths", [](const v1::Tagging& one) { return one.token_count(); })};
   tensors.parameters = {{"truncate"}};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::TagRequest>;
-  return TaskOf<TagCall>(calls::MethodId::kTag, std::move(tensors));
+  Task task = TaskOf<TagCall>(calls::MethodId::kTag, {models::Task::kTagger}, std::move(tensors));
+  task.add_runners = [](batching::TaskRunners* row) {
+    row->make_batch_runner = [](const models::Model& model,
+                                const batching::RunnerPlace& place) -> BatchRunnerOr {
+      return TagBatchRunner::Create(model, place.limits);
+    };
+  };
+  return task;
 }
 
 }  // namespace sru::server::tasks

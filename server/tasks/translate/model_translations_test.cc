@@ -21,7 +21,7 @@
 #include "models/model.h"
 #include "server/base/clock.h"
 #include "server/batching/engine.h"
-#include "server/tasks/runners.h"
+#include "server/tasks/tasks.h"
 #include "server/tasks/translate/translate_sequence.h"
 #include "tests/testing/failing_backend.h"
 #include "tests/testing/plain_translator.h"

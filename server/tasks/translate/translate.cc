@@ -5,11 +5,13 @@
 #include "models/decoding/decoding_memo.h"
 #include "models/decoding/generated_text.h"
 #include "models/translator.h"
+#include "server/batching/engine.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/open_inference/tensors/sequence_input.h"
 #include "server/tasks/tasks.h"
 #include "server/tasks/translate/translate_parser.h"
 #include "server/tasks/translate/translate_sequence.h"
+#include "server/tasks/translate/translate_stepper.h"
 
 namespace sru::server::tasks {
 namespace {
@@ -161,7 +163,7 @@ v1::LengthPenalty::Form ToProto(models::LengthPenalty penalty) {
   return v1::LengthPenalty::FORM_UNSPECIFIED;
 }
 
-void WriteSizesOf(const models::Model& model, v1::ModelInfo* info) {
+void WriteTranslatorSizes(const models::Model& model, v1::ModelInfo* info) {
   const models::TranslatorConfig& config = model.config().translator;
   info->set_input_size(config.d_model);
   info->set_output_size(config.d_model);
@@ -183,7 +185,6 @@ void WriteSizesOf(const models::Model& model, v1::ModelInfo* info) {
 
 Task Translate() {
   open_inference::TaskTensors tensors;
-  tensors.tasks = {models::Task::kTranslator};
   tensors.outputs = {open_inference::ValueOutput<v1::Translation>(
       "translation", [](const v1::Translation& translation) -> absl::string_view {
         if (translation.hypotheses().empty()) return {};
@@ -191,8 +192,22 @@ Task Translate() {
       })};
   tensors.parameters = {{"beam_size"}, {"max_new_tokens"}, {"truncate"}};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::TranslateRequest>;
-  Task task = TaskOf<TranslateCall>(calls::MethodId::kTranslate, std::move(tensors));
-  task.write_sizes = WriteSizesOf;
+  Task task = TaskOf<TranslateCall>(calls::MethodId::kTranslate, {models::Task::kTranslator},
+                                    std::move(tensors));
+  task.write_sizes = WriteTranslatorSizes;
+  task.add_runners = [](batching::TaskRunners* row) {
+    row->make_step_runner = [](const models::Model& model,
+                               const batching::RunnerPlace& place) -> StepRunnerOr {
+      return TranslateStepper::Create(model.program(), *model.translator(), place.limits,
+                                      place.arena);
+    };
+    row->keeps_states = true;
+    row->step_workers = "workers that translate";
+    row->drained = "the server is shutting down; send the request to another replica";
+    row->result_at_end = true;
+    row->words.fed = "sequences";
+    row->words.before_result = "before the translation was complete";
+  };
   return task;
 }
 
