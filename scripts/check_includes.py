@@ -92,7 +92,7 @@ server/calls/kinds       | server/calls server/calls/bounds server/calls/message
 server/open_inference/tensors | server/calls server/calls/bounds              | absl protobuf
                          | server/calls/messages server/lifecycle             |
                          | models base proto                                  |
-server/tasks/stacks      | server/calls/messages server/batching models kernels | absl
+server/tasks/stacks      | server/calls/messages server/batching models kernels base | absl
 server/tasks/tasks.h     | server/calls server/calls/kinds server/calls/messages | absl protobuf
                          | server/open_inference/tensors models proto         |
 server/tasks/*           | server/tasks/tasks.h server/tasks/stacks           | absl protobuf

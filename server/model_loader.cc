@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/status.h"
 #include "kernels/choose_backend.h"
 #include "models/kernel_status.h"
 #include "models/model.h"
@@ -24,7 +25,7 @@ namespace sru::server {
 
 absl::Status ServedModelLoader::MakeBackend() {
   if (backend_ == nullptr) {
-    if (absl::Status status = ChooseBackend(); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(ChooseBackend());
   }
   state_budgets_ = batching::MakeStateBudgets(options_.batching.state_memory_mb,
                                               backend_->devices(), ReadMemoryLimits());

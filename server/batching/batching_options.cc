@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "base/status.h"
 #include "kernels/data_type.h"
 #include "kernels/enum_names.h"
 
@@ -25,8 +26,8 @@ absl::StatusOr<std::vector<int>> ParseDevices(absl::string_view flag, absl::stri
   for (const absl::string_view number : absl::StrSplit(text, ',')) {
     int device = 0;
     if (!absl::SimpleAtoi(number, &device)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--", flag, ": expected numbers of GPUs with commas, such as 0,1, found '", text, "'"));
+      return InvalidArgument(
+          "--", flag, ": expected numbers of GPUs with commas, such as 0,1, found '", text, "'");
     }
     devices.push_back(device);
   }
@@ -140,41 +141,37 @@ void AddFlags(BatchingOptions* options, FlagTable* flags) {
 }
 
 absl::Status ValidateBatchingOptions(const BatchingOptions& options) {
-  if (absl::Status status = CheckRanges(options); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(CheckRanges(options));
   const std::string& backend = options.backend;
   std::vector<std::string> backends = kernels::BackendNames();
   backends.insert(backends.begin(), "auto");
   if (std::find(backends.begin(), backends.end(), backend) == backends.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--backend: expected ", JoinChoices(backends), ", found '", backend, "'"));
+    return InvalidArgument("--backend: expected ", JoinChoices(backends), ", found '", backend,
+                           "'");
   }
   const std::vector<int>& devices = options.hardware.cuda_devices;
   if (!devices.empty() && backend != "auto" && !kernels::BackendHasDevices(backend)) {
-    return absl::InvalidArgumentError(absl::StrCat("--devices: names GPUs, but --backend is ",
-                                                   backend, "; use ", BackendsWithDevices()));
+    return InvalidArgument("--devices: names GPUs, but --backend is ", backend, "; use ",
+                           BackendsWithDevices());
   }
   const bool distinct = std::set<int>(devices.begin(), devices.end()).size() == devices.size();
   if (!devices.empty() && (!distinct || *std::min_element(devices.begin(), devices.end()) < 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--devices: expected different numbers from 0 on, such as 0,1, found '",
-                     absl::StrJoin(devices, ","), "'"));
+    return InvalidArgument("--devices: expected different numbers from 0 on, such as 0,1, found '",
+                           absl::StrJoin(devices, ","), "'");
   }
   if (options.hardware.cuda_fuse_max_input == kernels::kFuseAll &&
       options.compile.dtype != kernels::DataType::kBFloat16) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--fuse_layers: all fuses bfloat16 layers, but --dtype is ",
-                     kernels::DataTypeName(options.compile.dtype), "; use --dtype=bfloat16"));
+    return InvalidArgument("--fuse_layers: all fuses bfloat16 layers, but --dtype is ",
+                           kernels::DataTypeName(options.compile.dtype), "; use --dtype=bfloat16");
   }
   if (options.state_memory_mb > 0 && options.prefix_cache_mb > options.state_memory_mb) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--prefix_cache_mb: expected at most --state_memory_mb, which is ",
-                     options.state_memory_mb, ", found ", options.prefix_cache_mb));
+    return InvalidArgument("--prefix_cache_mb: expected at most --state_memory_mb, which is ",
+                           options.state_memory_mb, ", found ", options.prefix_cache_mb);
   }
   const BatcherOptions& batcher = options.engine.batcher;
   if (batcher.max_queue_tokens < batcher.max_batch_tokens) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--max_queue_tokens: expected at least --max_batch_tokens, which is ",
-                     batcher.max_batch_tokens, ", found ", batcher.max_queue_tokens));
+    return InvalidArgument("--max_queue_tokens: expected at least --max_batch_tokens, which is ",
+                           batcher.max_batch_tokens, ", found ", batcher.max_queue_tokens);
   }
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "kernels/in_parallel.h"
 #include "server/base/cores.h"
 #include "server/batching/batch_workers.h"
@@ -56,10 +57,9 @@ class EngineImpl : public Engine {
   // One of these or both, before Start().
   absl::Status MakeBatches(std::vector<std::unique_ptr<BatchRunner>> runners,
                            const EngineOptions& options, BatchObserver* observer) {
-    auto made = BatchWorkers::Create(std::move(runners), WorkersOptionsOf(options), options.batcher,
-                                     clock_, observer);
-    if (!made.ok()) return made.status();
-    batches_ = *std::move(made);
+    SRU_ASSIGN_OR_RETURN(batches_,
+                         BatchWorkers::Create(std::move(runners), WorkersOptionsOf(options),
+                                              options.batcher, clock_, observer));
     return absl::OkStatus();
   }
   absl::Status MakeSteps(std::vector<std::unique_ptr<StepRunner>> runners, const TaskRunners& task,
@@ -89,9 +89,8 @@ class EngineImpl : public Engine {
     } else {
       scheduler.max_streams = options.max_streams;
     }
-    auto made = StepWorkers::Create(std::move(runners), steps, clock_, options.step_observer);
-    if (!made.ok()) return made.status();
-    steps_ = *std::move(made);
+    SRU_ASSIGN_OR_RETURN(
+        steps_, StepWorkers::Create(std::move(runners), steps, clock_, options.step_observer));
     return absl::OkStatus();
   }
 
@@ -100,7 +99,7 @@ class EngineImpl : public Engine {
     for (Workers* const workers :
          {static_cast<Workers*>(batches_.get()), static_cast<Workers*>(steps_.get())}) {
       if (workers == nullptr) continue;
-      if (absl::Status status = workers->Start(); !status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(workers->Start());
     }
     if (instances() > 0) return absl::OkStatus();
     return absl::UnavailableError("every device failed while the generator warmed up");
@@ -210,36 +209,41 @@ absl::StatusOr<std::shared_ptr<const StateArenas>> MakeStateArenas(const models:
 // wait for batches of another one at every turn.
 constexpr int kStepTurns = 5;
 
+// Of a worker of each kind that the model has.
+struct WorkerRunners {
+  std::unique_ptr<BatchRunner> batches;
+  std::unique_ptr<StepRunner> steps;
+};
+
 // Deals the workers out, in turn, to the devices that have not failed: see EngineOptions. Those of
 // several devices are made at the same time, since each tries its device's algorithms.
-template <typename Runner>
-absl::StatusOr<std::vector<std::unique_ptr<Runner>>> DealOut(
+absl::StatusOr<std::vector<WorkerRunners>> DealOut(
     const models::Model& model, const EngineOptions& options,
-    const std::function<absl::StatusOr<std::unique_ptr<Runner>>(int device)>& make) {
+    const std::function<absl::StatusOr<WorkerRunners>(int device)>& make) {
   const int num_devices = model.compiled().num_devices();
   const size_t instances =
       options.instances > 0 ? options.instances : DefaultInstances(model.compiled());
   std::vector<int> devices(num_devices);
   std::iota(devices.begin(), devices.end(), 0);
-  std::vector<std::unique_ptr<Runner>> runners;
+  std::vector<WorkerRunners> runners;
   absl::Status lost;
   // Each round makes one worker per device.
   for (size_t round = 0; round * num_devices < instances; ++round) {
     for (auto device = devices.begin(); device != devices.end() && runners.size() < instances;) {
       const size_t left = devices.end() - device;
       const int count = static_cast<int>(std::min(left, instances - runners.size()));
-      std::vector<absl::StatusOr<std::unique_ptr<Runner>>> made(count);
+      std::vector<absl::StatusOr<WorkerRunners>> made(count);
       kernels::InParallel(count, [&](int i) { made[i] = make(device[i]); });
-      for (auto& runner : made) {
-        if (runner.ok()) {
-          runners.push_back(*std::move(runner));
+      for (absl::StatusOr<WorkerRunners>& worker : made) {
+        if (worker.ok()) {
+          runners.push_back(*std::move(worker));
           ++device;
-        } else if (absl::IsUnavailable(runner.status())) {
-          lost = runner.status();
+        } else if (absl::IsUnavailable(worker.status())) {
+          lost = worker.status();
           if (options.on_device_lost) options.on_device_lost(*device, lost);
           device = devices.erase(device);
         } else {
-          return runner.status();
+          return worker.status();
         }
       }
     }
@@ -248,22 +252,27 @@ absl::StatusOr<std::vector<std::unique_ptr<Runner>>> DealOut(
   return runners;
 }
 
-// Without `task` there are no steppers.
-absl::StatusOr<std::unique_ptr<Engine>> StartEngine(
-    std::unique_ptr<EngineImpl> engine, const TaskRunners* task,
-    std::vector<std::unique_ptr<BatchRunner>> runners,
-    std::vector<std::unique_ptr<StepRunner>> steppers, const EngineOptions& options,
-    BatchObserver* observer) {
+absl::StatusOr<std::unique_ptr<Engine>> StartEngine(std::unique_ptr<EngineImpl> engine,
+                                                    const TaskRunners& task,
+                                                    std::vector<WorkerRunners> workers,
+                                                    const EngineOptions& options,
+                                                    BatchObserver* observer) {
+  std::vector<std::unique_ptr<BatchRunner>> runners;
+  std::vector<std::unique_ptr<StepRunner>> steppers;
+  for (WorkerRunners& worker : workers) {
+    if (worker.batches != nullptr) runners.push_back(std::move(worker.batches));
+    if (worker.steps != nullptr) steppers.push_back(std::move(worker.steps));
+  }
   if (runners.empty() && steppers.empty()) {
-    return absl::InvalidArgumentError("runners: expected at least one");
+    return InvalidArgument("runners: expected at least one");
   }
-  absl::Status status;
-  if (!runners.empty()) status = engine->MakeBatches(std::move(runners), options, observer);
-  if (status.ok() && !steppers.empty()) {
-    status = engine->MakeSteps(std::move(steppers), *task, options);
+  if (!runners.empty()) {
+    SRU_RETURN_UNLESS_OK(engine->MakeBatches(std::move(runners), options, observer));
   }
-  if (status.ok()) status = engine->Start();
-  if (!status.ok()) return status;
+  if (!steppers.empty()) {
+    SRU_RETURN_UNLESS_OK(engine->MakeSteps(std::move(steppers), task, options));
+  }
+  SRU_RETURN_UNLESS_OK(engine->Start());
   return engine;
 }
 
@@ -275,11 +284,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
                                                        const Clock* clock,
                                                        BatchObserver* observer) {
   if (options.instances < 0 || options.instances > kMaxInstances) {
-    return absl::InvalidArgumentError(absl::StrCat("instances: expected 0 (automatic) to ",
-                                                   kMaxInstances, ", found ", options.instances));
-  }
-  if (task.make_batch_runner == nullptr && task.make_step_runner == nullptr) {
-    return absl::InternalError("task: no runner");
+    return InvalidArgument("instances: expected 0 (automatic) to ", kMaxInstances, ", found ",
+                           options.instances);
   }
   // Checked before the workspaces are sized by them.
   if (auto checked = Batcher::Create(options.batcher, clock); !checked.ok()) {
@@ -287,13 +293,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
   }
   std::shared_ptr<const StateArenas> arenas;
   if (task.keeps_states) {
-    auto made = MakeStateArenas(*model, options.state_budgets);
-    if (!made.ok()) return made.status();
-    arenas = *std::move(made);
+    SRU_ASSIGN_OR_RETURN(arenas, MakeStateArenas(*model, options.state_budgets));
   }
   const PrefixCaches prefixes =
       MakePrefixCaches(*model, task, options.prefix_cache_bytes, arenas.get());
-  const auto place_on = [&](int device) -> absl::StatusOr<RunnerPlace> {
+  const auto make = [&](int device) -> absl::StatusOr<WorkerRunners> {
     RunnerPlace place;
     place.limits.max_tokens = options.batcher.max_batch_tokens;
     // Each sequence has at least one token.
@@ -303,53 +307,32 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
     place.limits.turn = absl::ToChronoMicroseconds(options.compute_turn);
     place.limits.device = device;
     if (arenas != nullptr) {
-      auto arena = arenas->arena(device);
-      if (!arena.ok()) return arena.status();
-      place.arena = *std::move(arena);
+      SRU_ASSIGN_OR_RETURN(place.arena, arenas->arena(device));
     }
     if (!prefixes.empty()) place.prefixes = prefixes[device];
-    return place;
+    WorkerRunners worker;
+    if (task.make_batch_runner != nullptr) {
+      SRU_ASSIGN_OR_RETURN(worker.batches, task.make_batch_runner(*model, place));
+    }
+    if (task.make_step_runner != nullptr) {
+      place.limits.turn *= kStepTurns;
+      SRU_ASSIGN_OR_RETURN(worker.steps, task.make_step_runner(*model, place));
+    }
+    return worker;
   };
-  const auto make_runner = [&](int device) -> absl::StatusOr<std::unique_ptr<BatchRunner>> {
-    absl::StatusOr<RunnerPlace> place = place_on(device);
-    if (!place.ok()) return place.status();
-    return task.make_batch_runner(*model, *place);
-  };
-  const auto make_stepper = [&](int device) -> absl::StatusOr<std::unique_ptr<StepRunner>> {
-    absl::StatusOr<RunnerPlace> place = place_on(device);
-    if (!place.ok()) return place.status();
-    place->limits.turn *= kStepTurns;
-    return task.make_step_runner(*model, *place);
-  };
-  std::vector<std::unique_ptr<BatchRunner>> runners;
-  std::vector<std::unique_ptr<StepRunner>> steppers;
-  if (task.make_batch_runner == nullptr) {
-    auto made = DealOut<StepRunner>(*model, options, make_stepper);
-    if (!made.ok()) return made.status();
-    steppers = *std::move(made);
-  } else {
-    auto made = DealOut<BatchRunner>(*model, options, make_runner);
-    if (!made.ok()) return made.status();
-    runners = *std::move(made);
-  }
-  // Workers of both kinds are on the same devices. A device that has failed meanwhile is taken out by the
-  // workers that take batches.
-  for (size_t i = 0; task.make_step_runner != nullptr && i < runners.size(); ++i) {
-    auto stepper = make_stepper(runners[i]->device());
-    if (absl::IsUnavailable(stepper.status())) continue;
-    if (!stepper.ok()) return stepper.status();
-    steppers.push_back(*std::move(stepper));
-  }
+  SRU_ASSIGN_OR_RETURN(std::vector<WorkerRunners> workers, DealOut(*model, options, make));
   return StartEngine(
       std::make_unique<EngineImpl>(std::move(model), std::move(arenas), prefixes, options, clock),
-      &task, std::move(runners), std::move(steppers), options, observer);
+      task, std::move(workers), options, observer);
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateWithRunners(
     std::vector<std::unique_ptr<BatchRunner>> runners, const EngineOptions& options,
     const Clock* clock, BatchObserver* observer) {
+  std::vector<WorkerRunners> workers(runners.size());
+  for (size_t i = 0; i < runners.size(); ++i) workers[i].batches = std::move(runners[i]);
   return StartEngine(std::make_unique<EngineImpl>(nullptr, nullptr, PrefixCaches(), options, clock),
-                     /*task=*/nullptr, std::move(runners), {}, options, observer);
+                     TaskRunners(), std::move(workers), options, observer);
 }
 
 }  // namespace sru::server::batching

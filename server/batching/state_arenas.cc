@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "models/kernel_status.h"
 
 namespace sru::server::batching {
@@ -42,9 +43,8 @@ absl::StatusOr<std::unique_ptr<StateArenas>> StateArenas::Create(
     const kernels::ProgramExecutable& executable, const StateBudgets& budgets) {
   const int num_devices = executable.num_devices();
   if (budgets.size() < static_cast<size_t>(num_devices)) {
-    return absl::InvalidArgumentError(absl::StrCat("state_budgets: expected one for each of ",
-                                                   num_devices, " devices, found ",
-                                                   budgets.size()));
+    return InvalidArgument("state_budgets: expected one for each of ", num_devices,
+                           " devices, found ", budgets.size());
   }
   std::unique_ptr<StateArenas> arenas(new StateArenas);
   for (int device = 0; device < num_devices; ++device) {

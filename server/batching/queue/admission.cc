@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace sru::server::batching {
 namespace {
@@ -66,19 +67,17 @@ absl::Status Admission::CheckSize(const AdmissionOptions& options, const OrderWe
   const OrderWeight& most = options.most;
   if (size.tokens <= most.tokens && size.sequences <= most.sequences) return absl::OkStatus();
   if (!options.in_steps) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         options.field, ": expected at most ", most.tokens, " tokens and ", most.sequences,
         " sequences in all (max_queue_tokens, max_queue_sequences), ", "found ", size.tokens,
-        " tokens in ", size.sequences, " sequences; split the request"));
+        " tokens in ", size.sequences, " sequences; split the request");
   }
   if (size.tokens > most.tokens) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.field, ": expected at most ", most.tokens,
-                     " tokens (max_queue_tokens), found ", size.tokens));
+    return InvalidArgument(options.field, ": expected at most ", most.tokens,
+                           " tokens (max_queue_tokens), found ", size.tokens);
   }
-  return absl::InvalidArgumentError(absl::StrCat(options.field, ": expected at most ",
-                                                 most.sequences, " (max_queue_sequences), found ",
-                                                 size.sequences));
+  return InvalidArgument(options.field, ": expected at most ", most.sequences,
+                         " (max_queue_sequences), found ", size.sequences);
 }
 
 Verdict Admission::Judge(const AdmissionRequest& request, absl::Time now,
@@ -137,7 +136,7 @@ void Admission::LearnOutcomes() {
 }
 
 absl::Status OptionError(const char* name, absl::string_view expected, absl::string_view found) {
-  return absl::InvalidArgumentError(absl::StrCat(name, ": expected ", expected, ", found ", found));
+  return InvalidArgument(name, ": expected ", expected, ", found ", found);
 }
 
 absl::Status CheckLeast(std::initializer_list<LeastOption> options,

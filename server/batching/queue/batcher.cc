@@ -14,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "base/status.h"
 #include "server/base/deferred_work.h"
 #include "server/batching/queue/admission.h"
 #include "server/batching/queue/answer_group.h"
@@ -95,7 +96,7 @@ absl::Status CheckOptions(const BatcherOptions& options) {
 
 absl::StatusOr<std::unique_ptr<Batcher>> Batcher::Create(const BatcherOptions& options,
                                                          const Clock* clock) {
-  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(CheckOptions(options));
   return std::unique_ptr<Batcher>(new Batcher(options, clock));
 }
 
@@ -147,15 +148,12 @@ absl::StatusOr<RequestHandle> Batcher::Submit(BatchRequest&& request, absl::Dura
   for (size_t i = 0; i < request.sequences.size(); ++i) {
     const int num_tokens = request.sequences[i]->num_tokens;
     if (num_tokens < 1 || num_tokens > options_.max_batch_tokens) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("sequences[", i, "]: expected 1 to ", options_.max_batch_tokens,
-                       " tokens (max_batch_tokens), found ", num_tokens));
+      return InvalidArgument("sequences[", i, "]: expected 1 to ", options_.max_batch_tokens,
+                             " tokens (max_batch_tokens), found ", num_tokens);
     }
     own += {num_tokens, 1};
   }
-  if (absl::Status status = Admission::CheckSize(admission_options_, own); !status.ok()) {
-    return status;
-  }
+  SRU_RETURN_UNLESS_OK(Admission::CheckSize(admission_options_, own));
 
   auto pending = std::make_shared<PendingRequest>();
   if (own.sequences > 1) {
@@ -183,7 +181,7 @@ absl::StatusOr<RequestHandle> Batcher::Submit(BatchRequest&& request, absl::Dura
     }
   }
   if (wake) work_.Signal();
-  if (absl::Status status = verdict.ToStatus(retry_after); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(verdict.ToStatus(retry_after));
   return pending;
 }
 

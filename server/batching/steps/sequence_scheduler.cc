@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "server/base/deferred_work.h"
 #include "server/batching/queue/answer_group.h"
 
@@ -58,7 +59,7 @@ absl::Status CheckOptions(const SchedulerOptions& options) {
 
 absl::StatusOr<std::unique_ptr<SequenceScheduler>> SequenceScheduler::Create(
     const SchedulerOptions& options, const Clock* clock) {
-  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(CheckOptions(options));
   return std::unique_ptr<SequenceScheduler>(new SequenceScheduler(options, clock));
 }
 
@@ -96,9 +97,8 @@ absl::StatusOr<std::vector<SequenceHandle>> SequenceScheduler::Submit(
     ScheduledSequence* const s = handles[i].get();
     const StepNeed need = requests[i].sequence->need();
     if (need.whole && need.rows > options_.max_step_tokens) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(options_.words.fed, ": expected at most ", options_.max_step_tokens,
-                       " tokens each (max_batch_tokens), found ", need.rows));
+      return InvalidArgument(options_.words.fed, ": expected at most ", options_.max_step_tokens,
+                             " tokens each (max_batch_tokens), found ", need.rows);
     }
     s->branches = requests[i].branches;
     s->call_failed = call_failed;
@@ -109,9 +109,7 @@ absl::StatusOr<std::vector<SequenceHandle>> SequenceScheduler::Submit(
     together.least_steps = std::max(together.least_steps, requests[i].least_steps);
     together.later_rows += s->all_later;
   }
-  if (absl::Status status = Admission::CheckSize(admission_options_, together.size); !status.ok()) {
-    return status;
-  }
+  SRU_RETURN_UNLESS_OK(Admission::CheckSize(admission_options_, together.size));
   Verdict verdict;
   {
     MutexLock lock(&mutex_);
@@ -129,7 +127,7 @@ absl::StatusOr<std::vector<SequenceHandle>> SequenceScheduler::Submit(
     }
     if (verdict.accepted()) Wake();
   }
-  if (absl::Status status = verdict.ToStatus(retry_after); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(verdict.ToStatus(retry_after));
   return handles;
 }
 

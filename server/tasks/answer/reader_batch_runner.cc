@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "models/kernel_status.h"
 #include "server/batching/warm_up.h"
 
@@ -30,8 +31,8 @@ absl::StatusOr<std::unique_ptr<ReaderBatchRunner>> ReaderBatchRunner::Create(
   program_limits.device = limits.device;
   program_limits.turn = limits.turn;
   std::unique_ptr<kernels::ProgramWorkspace> workspace;
-  const kernels::Status status = executable.CreateWorkspace(program_limits, &workspace);
-  if (!status.ok()) return models::ToAbslStatus(status);
+  SRU_RETURN_UNLESS_OK(
+      models::ToAbslStatus(executable.CreateWorkspace(program_limits, &workspace)));
   return std::unique_ptr<ReaderBatchRunner>(
       new ReaderBatchRunner(executable, model, limits, std::move(workspace)));
 }
@@ -77,14 +78,14 @@ absl::Status ReaderBatchRunner::Run(const std::vector<const batching::SequenceTa
     bool added = false;  // the question, to this run
     for (const AnswerTask::Passage& passage : task.passages) {
       if (passages_.size() == static_cast<size_t>(limits_.max_sequences)) {
-        if (absl::Status status = RunPacked(); !status.ok()) return status;
+        SRU_RETURN_UNLESS_OK(RunPacked());
         added = false;
       }
       if (!added) {
-        if (absl::Status status = AddQuestion(task); !status.ok()) return status;
+        SRU_RETURN_UNLESS_OK(AddQuestion(task));
         added = true;
       }
-      if (absl::Status status = AddPassage(passage); !status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(AddPassage(passage));
     }
   }
   return RunPacked();
@@ -110,8 +111,8 @@ absl::Status ReaderBatchRunner::Check(const AnswerTask& task) const {
         "that the model has");
   }
   if (num_tokens == task.num_tokens) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("answer: expected ", task.num_tokens, " tokens in all, found ", num_tokens));
+  return InvalidArgument("answer: expected ", task.num_tokens, " tokens in all, found ",
+                         num_tokens);
 }
 
 absl::Status ReaderBatchRunner::AddQuestion(const AnswerTask& task) {
@@ -163,8 +164,7 @@ absl::Status ReaderBatchRunner::RunPacked() {
   kernels::ProgramBatch batch;
   batch.axes = axes.data();
   batch.inputs = inputs.data();
-  const kernels::Status status = executable_.Run(batch, outputs.data(), *workspace_);
-  if (!status.ok()) return models::ToAbslStatus(status);
+  SRU_RETURN_UNLESS_OK(models::ToAbslStatus(executable_.Run(batch, outputs.data(), *workspace_)));
   for (size_t i = 0; i < passages_.size(); ++i) {
     const int row = passage_offsets_[i];
     std::copy_n(start_logits_.begin() + row, passages_[i]->length, passages_[i]->start_logits);

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/status.h"
 #include "models/kernel_status.h"
 
 namespace sru::server::tasks {
@@ -119,12 +120,13 @@ absl::Status GenerateSequence::Begin(const std::shared_ptr<StateArena>& arena,
     }
   }
   StateArena::Slot slot = StateArena::kNoSlot;
-  kernels::Status status = arena->Allocate(&slot);
-  if (!status.ok()) return models::ToAbslStatus(status);
-  if (task_.state != nullptr) status = arena->Put(slot, task_.state->state);
-  if (!status.ok()) {
-    arena->Free(slot);
-    return models::ToAbslStatus(status);
+  SRU_RETURN_UNLESS_OK(models::ToAbslStatus(arena->Allocate(&slot)));
+  if (task_.state != nullptr) {
+    const kernels::Status status = arena->Put(slot, task_.state->state);
+    if (!status.ok()) {
+      arena->Free(slot);
+      return models::ToAbslStatus(status);
+    }
   }
   arena_ = arena;
   prompt_slot_ = slot;
@@ -160,7 +162,7 @@ absl::Status GenerateSequence::Fork() {
 absl::Status GenerateSequence::Plan(int rows, const std::shared_ptr<StateArena>& arena,
                                     const std::shared_ptr<batching::PrefixCache>& prefixes,
                                     size_t share, std::vector<GenerateItem>* items) {
-  if (absl::Status status = Begin(arena, prefixes); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(Begin(arena, prefixes));
 
   GenerateItem item;
   item.sequence = this;
@@ -184,7 +186,7 @@ absl::Status GenerateSequence::Plan(int rows, const std::shared_ptr<StateArena>&
     items->push_back(item);
     return absl::OkStatus();
   }
-  if (absl::Status status = Fork(); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(Fork());
   int left = rows;
   const size_t first = first_branch_;
   for (size_t i = 0; i < branches_.size() && left > 0; ++i) {
@@ -301,8 +303,7 @@ void GenerateSequence::TakeInToken(int index) {
 absl::Status GenerateSequence::TakeState(int index) {
   Branch& branch = branches_[index];
   models::SequenceState state;
-  const kernels::Status taken = arena_->Take(branch.slot, &state.state);
-  if (!taken.ok()) return models::ToAbslStatus(taken);
+  SRU_RETURN_UNLESS_OK(models::ToAbslStatus(arena_->Take(branch.slot, &state.state)));
   branch.picker.WriteTo(&state.memo);
   if (branch.finish == FinishReason::kNone) {
     const std::string text = branch.text.TakeText();  // of the prompt's echo, if no token came

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status.h"
 #include "models/kernel_status.h"
 #include "server/batching/warm_up.h"
 
@@ -32,8 +33,8 @@ absl::StatusOr<std::unique_ptr<GenerateStepper>> GenerateStepper::Create(
   program_limits.device = limits.device;
   program_limits.turn = limits.turn;
   std::unique_ptr<kernels::ProgramWorkspace> workspace;
-  const kernels::Status status = executable.CreateWorkspace(program_limits, &workspace);
-  if (!status.ok()) return models::ToAbslStatus(status);
+  SRU_RETURN_UNLESS_OK(
+      models::ToAbslStatus(executable.CreateWorkspace(program_limits, &workspace)));
   return std::unique_ptr<GenerateStepper>(
       new GenerateStepper(executable, model, limits, max_picks, max_adjustments, std::move(arena),
                           std::move(prefixes), std::move(workspace)));
@@ -116,7 +117,7 @@ absl::Status GenerateStepper::Run(std::vector<batching::StepShare>& shares) {
       sum.adjustments += size.adjustments;
       ++end;
     }
-    if (absl::Status status = RunItems(begin, end, shares); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(RunItems(begin, end, shares));
   }
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "models/kernel_status.h"
 #include "server/batching/warm_up.h"
 
@@ -46,8 +47,8 @@ absl::StatusOr<std::unique_ptr<ScoreBatchRunner>> ScoreBatchRunner::Create(
   program_limits.device = limits.device;
   program_limits.turn = limits.turn;
   std::unique_ptr<kernels::ProgramWorkspace> workspace;
-  const kernels::Status status = executable.CreateWorkspace(program_limits, &workspace);
-  if (!status.ok()) return models::ToAbslStatus(status);
+  SRU_RETURN_UNLESS_OK(
+      models::ToAbslStatus(executable.CreateWorkspace(program_limits, &workspace)));
   return std::unique_ptr<ScoreBatchRunner>(new ScoreBatchRunner(
       executable, model, limits, std::move(arena), std::move(prefixes), std::move(workspace)));
 }
@@ -87,10 +88,10 @@ absl::Status ScoreBatchRunner::Run(const std::vector<const batching::SequenceTas
 }
 
 absl::Status ScoreBatchRunner::TryRun(const std::vector<const batching::SequenceTask*>& sequences) {
-  if (absl::Status status = Pack(sequences); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(Pack(sequences));
   slots_.clear();
   const BatchSlots slots(arena_.get(), slots_);
-  if (absl::Status status = MakeSlots(sequences); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(MakeSlots(sequences));
   const bool any_candidates = std::any_of(
       sequences.begin(), sequences.end(),
       [](const batching::SequenceTask* task) { return ScoreOf(task).num_candidates > 0; });
@@ -112,8 +113,8 @@ absl::Status ScoreBatchRunner::Pack(const std::vector<const batching::SequenceTa
   for (size_t i = 0; i < sequences.size(); ++i) {
     const ScoreTask& task = ScoreOf(sequences[i]);
     if (task.token_ids.size() != static_cast<size_t>(task.num_tokens)) {
-      return absl::InvalidArgumentError(absl::StrCat("token_ids: expected ", task.num_tokens,
-                                                     " values, found ", task.token_ids.size()));
+      return InvalidArgument("token_ids: expected ", task.num_tokens, " values, found ",
+                             task.token_ids.size());
     }
     if (task.num_tokens > limits_.max_tokens - row) {
       return absl::InternalError(absl::StrCat("the batch is over the workspace's limit of ",
@@ -182,8 +183,7 @@ absl::Status ScoreBatchRunner::ReadResults(
                   score.candidates + static_cast<size_t>(row - begin) * score.num_candidates);
     }
     if (score.final_state == nullptr) continue;
-    const kernels::Status taken = arena_->Take(slots_[i], score.final_state);
-    if (!taken.ok()) return models::ToAbslStatus(taken);
+    SRU_RETURN_UNLESS_OK(models::ToAbslStatus(arena_->Take(slots_[i], score.final_state)));
   }
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "kernels/backend.h"
 #include "models/kernel_status.h"
 #include "models/model.h"
@@ -49,12 +50,12 @@ class StackBatchRunner : public batching::BatchRunner {
     bool has_features = false;
     for (const batching::SequenceTask* task : sequences) {
       const auto* const sequence = static_cast<const StackTask*>(task);
-      if (absl::Status status = Check(*sequence); !status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(Check(*sequence));
       (sequence->features.empty() ? has_ids : has_features) = true;
     }
     // A batch with both kinds is rare; the backend runs each kind as a batch of its own.
     if (has_ids) {
-      if (absl::Status status = RunKind(sequences, /*features=*/false); !status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(RunKind(sequences, /*features=*/false));
     }
     if (has_features) return RunKind(sequences, /*features=*/true);
     return absl::OkStatus();
@@ -82,16 +83,15 @@ class StackBatchRunner : public batching::BatchRunner {
     const size_t num_tokens = static_cast<size_t>(std::max(sequence.num_tokens, 0));
     if (sequence.features.empty()) {
       if (sequence.token_ids.size() == num_tokens) return absl::OkStatus();
-      return absl::InvalidArgumentError(absl::StrCat("token_ids: expected ", num_tokens,
-                                                     " values, found ", sequence.token_ids.size()));
+      return InvalidArgument("token_ids: expected ", num_tokens, " values, found ",
+                             sequence.token_ids.size());
     }
     if (!sequence.token_ids.empty()) {
       return absl::InvalidArgumentError("expected token_ids or features, found both");
     }
     if (sequence.features.size() == num_tokens * spec_.input_size) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("features: expected ", num_tokens, " x ",
-                                                   spec_.input_size, " values, found ",
-                                                   sequence.features.size()));
+    return InvalidArgument("features: expected ", num_tokens, " x ", spec_.input_size,
+                           " values, found ", sequence.features.size());
   }
 
   absl::Status RunKind(const std::vector<const batching::SequenceTask*>& sequences, bool features) {

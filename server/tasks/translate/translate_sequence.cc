@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/status.h"
 #include "models/kernel_status.h"
 
 namespace sru::server::tasks {
@@ -207,8 +208,7 @@ absl::Status TranslateSequence::BeginSearch() {
   if (!slots_.empty()) return absl::OkStatus();
   StateArena::Slot slot = source_slot_;
   if (task_.alignment) {
-    const kernels::Status status = arena_->Copy(source_slot_, &slot);
-    if (!status.ok()) return models::ToAbslStatus(status);
+    SRU_RETURN_UNLESS_OK(models::ToAbslStatus(arena_->Copy(source_slot_, &slot)));
   } else {
     source_slot_ = StateArena::kNoSlot;
   }
@@ -220,8 +220,7 @@ absl::Status TranslateSequence::Reorder() {
   const auto live = static_cast<size_t>(search_->live());
   while (slots_.size() < live) {
     StateArena::Slot slot = StateArena::kNoSlot;
-    const kernels::Status status = arena_->Allocate(&slot);
-    if (!status.ok()) return models::ToAbslStatus(status);
+    SRU_RETURN_UNLESS_OK(models::ToAbslStatus(arena_->Allocate(&slot)));
     slots_.push_back(slot);
   }
   // Those that are not needed any more stay as they are, and are given back.
@@ -229,9 +228,8 @@ absl::Status TranslateSequence::Reorder() {
   std::iota(parents_.begin(), parents_.end(), 0);
   if (!std::equal(parents.begin(), parents.end(), parents_.begin())) {
     std::copy(parents.begin(), parents.end(), parents_.begin());
-    const kernels::Status status =
-        arena_->Reorder(slots_.data(), parents_.data(), static_cast<int>(slots_.size()));
-    if (!status.ok()) return models::ToAbslStatus(status);
+    SRU_RETURN_UNLESS_OK(models::ToAbslStatus(
+        arena_->Reorder(slots_.data(), parents_.data(), static_cast<int>(slots_.size()))));
   }
   while (slots_.size() > live) {
     FreeSlot(&slots_.back());
@@ -289,8 +287,7 @@ absl::Status TranslateSequence::BeginAlignment() {
   aligned_.reserve(count);
   while (aligned_slots_.size() < count) {
     StateArena::Slot slot = StateArena::kNoSlot;
-    const kernels::Status status = arena_->Copy(source_slot_, &slot);
-    if (!status.ok()) return models::ToAbslStatus(status);
+    SRU_RETURN_UNLESS_OK(models::ToAbslStatus(arena_->Copy(source_slot_, &slot)));
     aligned_slots_.push_back(slot);
     aligned_.push_back(0);
   }
@@ -318,8 +315,7 @@ absl::Status TranslateSequence::Plan(int rows, int64_t most_weights,
                                      const std::shared_ptr<StateArena>& arena, size_t share,
                                      std::vector<TranslateItem>* items) {
   if (arena_ == nullptr) {
-    const kernels::Status status = arena->Allocate(&source_slot_);
-    if (!status.ok()) return models::ToAbslStatus(status);
+    SRU_RETURN_UNLESS_OK(models::ToAbslStatus(arena->Allocate(&source_slot_)));
     arena_ = arena;
   }
   TranslateItem item;
@@ -334,13 +330,13 @@ absl::Status TranslateSequence::Plan(int rows, int64_t most_weights,
     return absl::OkStatus();
   }
   if (found_) {
-    if (absl::Status status = BeginAlignment(); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(BeginAlignment());
     PlanAlignment(rows, most_weights, item, items);
     return absl::OkStatus();
   }
-  if (absl::Status status = BeginSearch(); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(BeginSearch());
   if (reorder_) {
-    if (absl::Status status = Reorder(); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(Reorder());
   }
   item.kind = TranslateItem::Kind::kSearch;
   if (begun_ < begin_.size()) {

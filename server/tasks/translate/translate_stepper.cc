@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status.h"
 #include "models/kernel_status.h"
 #include "server/batching/warm_up.h"
 
@@ -30,8 +31,8 @@ absl::StatusOr<std::unique_ptr<TranslateStepper>> TranslateStepper::Create(
   program_limits.turn = limits.turn;
   program_limits.max_attention_values = max_weights;
   std::unique_ptr<kernels::ProgramWorkspace> workspace;
-  const kernels::Status status = executable.CreateWorkspace(program_limits, &workspace);
-  if (!status.ok()) return models::ToAbslStatus(status);
+  SRU_RETURN_UNLESS_OK(
+      models::ToAbslStatus(executable.CreateWorkspace(program_limits, &workspace)));
   return std::unique_ptr<TranslateStepper>(new TranslateStepper(
       executable, model, limits, max_weights, std::move(arena), std::move(workspace)));
 }
@@ -96,7 +97,7 @@ absl::Status TranslateStepper::Run(std::vector<batching::StepShare>& shares) {
       (item.kind == Kind::kAlign ? alignments_ : items_).push_back(item);
     }
   }
-  if (absl::Status status = RunAll(items_, shares); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(RunAll(items_, shares));
   return RunAll(alignments_, shares);
 }
 
@@ -119,7 +120,7 @@ absl::Status TranslateStepper::RunAll(const std::vector<TranslateItem>& items,
       weights += more_weights;
       ++end;
     }
-    if (absl::Status status = RunItems(items, begin, end, shares); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(RunItems(items, begin, end, shares));
   }
   return absl::OkStatus();
 }
