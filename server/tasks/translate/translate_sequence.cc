@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "models/kernel_status.h"
+#include "models/translator.h"
 
 namespace sru::server::tasks {
 
