@@ -133,10 +133,4 @@ FoundHypothesis BeamSearch::Found(const Finished& finished, bool with_rows) cons
   return found;
 }
 
-std::vector<FoundHypothesis> EmptyTranslation() {
-  std::vector<FoundHypothesis> found(1);
-  found.front().finished = true;
-  return found;
-}
-
 }  // namespace sru::models

@@ -117,9 +117,6 @@ class BeamSearch {
   bool done_;
 };
 
-// What a source without tokens has, which is not run: one hypothesis, empty and finished.
-std::vector<FoundHypothesis> EmptyTranslation();
-
 }  // namespace sru::models
 
 #endif  // SRU_MODELS_DECODING_BEAM_SEARCH_H_

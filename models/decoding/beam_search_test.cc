@@ -407,14 +407,5 @@ TEST(BeamSearchTest, ACopyGoesOnByItself) {
   EXPECT_THAT(copy.Take(false)[0].tokens, ElementsAre(5));
 }
 
-TEST(BeamSearchTest, ASourceWithoutTokensHasAnEmptyTranslation) {
-  const std::vector<FoundHypothesis> found = EmptyTranslation();
-  ASSERT_EQ(found.size(), 1u);
-  EXPECT_THAT(found[0].tokens, IsEmpty());
-  EXPECT_TRUE(found[0].finished);
-  EXPECT_EQ(found[0].log_prob, 0);
-  EXPECT_EQ(found[0].score, 0);
-}
-
 }  // namespace
 }  // namespace sru::models

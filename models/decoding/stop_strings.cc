@@ -1,22 +1,6 @@
 #include "models/decoding/stop_strings.h"
 
-#include "base/status.h"
-
 namespace sru::models {
-
-absl::Status ValidateStopStrings(const std::vector<std::string>& strings) {
-  if (strings.size() > kMaxStopStrings) {
-    return InvalidArgument("stop: expected at most ", kMaxStopStrings, " strings, found ",
-                           strings.size());
-  }
-  for (size_t i = 0; i < strings.size(); ++i) {
-    if (strings[i].empty() || strings[i].size() > kMaxStopStringBytes) {
-      return InvalidArgument("stop[", i, "]: expected 1 to ", kMaxStopStringBytes, " bytes, found ",
-                             strings[i].size());
-    }
-  }
-  return absl::OkStatus();
-}
 
 StopStrings::StopStrings(const std::vector<std::string>& strings) {
   size_t bytes = 0;

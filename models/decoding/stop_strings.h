@@ -11,15 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-
 namespace sru::models {
 
-inline constexpr size_t kMaxStopStrings = 64;
+inline constexpr size_t kMaxStopStrings = 64;  // of a call
 inline constexpr size_t kMaxStopStringBytes = 1024;
-
-// kInvalidArgument names the entry, such as "stop[2]".
-absl::Status ValidateStopStrings(const std::vector<std::string>& strings);
 
 // Immutable and thread-safe; the texts of a call share one.
 class StopStrings {
