@@ -11,7 +11,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "base/status.h"
 #include "client/client.h"
 #include "google/protobuf/repeated_ptr_field.h"

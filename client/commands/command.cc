@@ -3,8 +3,6 @@
 #include <iostream>
 #include <utility>
 
-#include "absl/status/statusor.h"
-
 namespace sru::client {
 
 std::optional<int> ParseArgs(const Command& command, const std::vector<std::string>& args,

@@ -3,7 +3,6 @@
 #include <iostream>
 #include <utility>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "client/names.h"
 

@@ -7,7 +7,6 @@
 #include <iostream>
 #include <utility>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/types/span.h"
 #include "base/status.h"
