@@ -89,6 +89,31 @@ TEST_F(SruClientTest, BlankLinesHaveAnswersIfEmptyTextsAreSkipped) {
   EXPECT_EQ(JsonLines(output.out).size(), 2u) << output.err;
 }
 
+TEST_F(SruClientTest, TagPrintsARowForEachToken) {
+  Output output = Run({"tag", "--model=m", "--priority=low", "4 moons", "one"});
+  EXPECT_EQ(output.out,
+            "TOKEN  LABEL   PROBABILITY  TEXT\n"
+            "4      number       0.7500  4 moons\n"
+            "moons  word         0.7500\n"
+            "one    word         0.7500  one\n");
+  const v1::TagRequest sent = server_.requests<v1::TagRequest>().back();
+  EXPECT_EQ(sent.model(), "m");
+  EXPECT_EQ(sent.priority(), v1::PRIORITY_LOW);
+  EXPECT_EQ(sent.top_k(), 1);
+  output = Run({"tag", "--top_k=2", "4"});
+  EXPECT_THAT(output.out, HasSubstr("4      number       0.7500  4\n       word         0.2500\n"));
+  output = Run({"tag", "--json", "--skip_empty", "--tokens"}, "New York\n\n");
+  const std::vector<nlohmann::json> objects = JsonLines(output.out);
+  ASSERT_EQ(objects.size(), 2u);
+  EXPECT_EQ(objects[0]["tokens"][1]["token"], "York");
+  EXPECT_EQ(objects[0]["tokens"][1]["labels"][0]["name"], "word");
+  EXPECT_EQ(objects[1]["token_count"], 0);
+  output = Run({"tag", "bad"}, 1);
+  EXPECT_THAT(output.err, HasSubstr("sequences[0].text: has a byte"));
+  output = Run({"tag", "--top_k=0", "x"}, 2);
+  EXPECT_THAT(output.err, HasSubstr("--top_k"));
+}
+
 TEST_F(SruClientTest, WarnsWhenMostWordsAreUnknown) {
   Output output = Run({"classify", "zzy zzx"});
   EXPECT_THAT(output.out, HasSubstr("3 (2 unknown)"));

@@ -280,6 +280,37 @@ class FakeServer : private v1::InferenceService::Service {
     return End(response);
   }
 
+  // A tagger of words between spaces: each is "word", or "number" if it begins with a digit. Refuses "bad".
+  grpc::Status Tag(grpc::ServerContext* /*context*/, const v1::TagRequest* request,
+                   v1::TagResponse* response) override {
+    MutexLock lock(&mu_);
+    if (grpc::Status status = Begin(*request); !status.ok()) return status;
+    for (int i = 0; i < request->sequences_size(); ++i) {
+      const v1::Sequence& sequence = request->sequences(i);
+      if (sequence.text() == "bad") {
+        return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                            absl::StrCat("sequences[", i, "].text: has a byte that is unknown"));
+      }
+      std::vector<std::string> words(sequence.tokens().values().begin(),
+                                     sequence.tokens().values().end());
+      if (words.empty()) words = absl::StrSplit(sequence.text(), ' ', absl::SkipEmpty());
+      v1::Tagging* const tagging = response->add_taggings();
+      tagging->set_token_count(static_cast<int>(words.size()));
+      for (const std::string& word : words) {
+        v1::TokenTags* const token = tagging->add_tokens();
+        token->set_token(word);
+        const bool is_number = absl::ascii_isdigit(word[0]);
+        for (int k = 0; k < std::max(1, request->top_k()); ++k) {
+          v1::TagLabel* const label = token->add_labels();
+          label->set_name(is_number == (k == 0) ? "number" : "word");
+          label->set_index(is_number == (k == 0) ? 1 : 0);
+          label->set_probability(k == 0 ? 0.75f : 0.25f);
+        }
+      }
+    }
+    return End(response);
+  }
+
   // A reader to which every word of a passage, between spaces and newlines, is an answer: the more
   // bytes, the better. Refuses a passage "bad", and one without words.
   grpc::Status Answer(grpc::ServerContext* /*context*/, const v1::AnswerRequest* request,
@@ -606,8 +637,8 @@ class FakeServer : private v1::InferenceService::Service {
   int num_calls_ ABSL_GUARDED_BY(mu_) = 0;
   std::tuple<std::vector<v1::ClassifyRequest>, std::vector<v1::EncodeRequest>,
              std::vector<v1::ScoreRequest>, std::vector<v1::AnswerRequest>,
-             std::vector<v1::TranslateRequest>, std::vector<v1::GenerateRequest>,
-             std::vector<v1::EncodeStreamRequest>>
+             std::vector<v1::TranslateRequest>, std::vector<v1::TagRequest>,
+             std::vector<v1::GenerateRequest>, std::vector<v1::EncodeStreamRequest>>
       requests_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::ModelInfo> models_ ABSL_GUARDED_BY(mu_);
   std::vector<int> drain_after_ ABSL_GUARDED_BY(mu_);
