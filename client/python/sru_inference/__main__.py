@@ -13,7 +13,7 @@ from . import __version__, export
 from ._requests import LENGTH_PENALTIES
 from .client import Client
 from .errors import InferenceError, UnavailableError
-from .results import Score, SpanAnswer
+from .results import Score, SpanAnswer, TagLabel
 
 
 def printable(text: str) -> str:
@@ -71,11 +71,26 @@ def lines_of_input() -> Iterator[str]:
     return (line.rstrip("\r\n") for line in sys.stdin)
 
 
+def texts_of(args: argparse.Namespace) -> List[str]:
+    """The texts of the command line, or the lines of standard input that are not blank."""
+    return args.texts or [line.strip() for line in sys.stdin if line.strip()]
+
+
+def with_probabilities(labels: Iterable[TagLabel]) -> str:
+    return ", ".join(f"{label.name} {label.probability:.4f}" for label in labels)
+
+
 def classify(client: Client, args: argparse.Namespace) -> None:
-    texts = args.texts or [line.strip() for line in sys.stdin if line.strip()]
+    texts = texts_of(args)
     for text, result in zip(texts, client.classify(texts, model=args.model, top_k=args.top_k)):
-        labels = [f"{label.name} {label.probability:.4f}" for label in result.labels]
-        print("%s  %s" % (", ".join(labels), text))
+        print("%s  %s" % (with_probabilities(result.labels), text))
+
+
+def tag(client: Client, args: argparse.Namespace) -> None:
+    for result in client.tag(texts_of(args), model=args.model, top_k=args.top_k):
+        for token in result.tokens:
+            print("%s  %s" % (with_probabilities(token.labels), shown(token.token)))
+        print()
 
 
 def score(client: Client, args: argparse.Namespace) -> None:
@@ -187,6 +202,11 @@ def make_parser() -> argparse.ArgumentParser:
     one = _add(commands, "classify", classify, "The labels of texts.", example)
     one.add_argument("texts", nargs="*", help="without any: one per line of standard input")
     one.add_argument("--top_k", type=int, default=1, help="labels per text; 0 = all")
+
+    what = "The labels of each token of texts: a line for each token, and a blank one after each text."
+    one = _add(commands, "tag", tag, what, 'tag --top_k=3 "New York is large"')
+    one.add_argument("texts", nargs="*", help="without any: one per line of standard input")
+    one.add_argument("--top_k", type=int, default=1, help="labels per token")
 
     what = "How probable texts are: number of tokens, natural logarithm of the probability, bits per token, perplexity."
     one = _add(commands, "score", score, what, 'score --model=war_and_peace "Prince Andrew smiled."')

@@ -161,6 +161,7 @@ class Client(ClientBase):
         return read(response, request_id_of(await call.initial_metadata()) if request_id else "")
 
     classify = _awaited(blocking.Client.classify)
+    tag = _awaited(blocking.Client.tag)
     encode = _awaited(blocking.Client.encode)
     score = _awaited(blocking.Client.score)
     generate = _streamed(blocking.Client.generate)

@@ -149,6 +149,31 @@ class Client(ClientBase):
         method = self._channels.get().inference.Classify
         return self._call(method, request, results.classifications, timeout, request_id)
 
+    def tag(
+        self,
+        sequences: Iterable[SequenceInput],
+        *,
+        model: str = "",
+        version: int = 0,
+        top_k: int = 1,
+        truncate: bool = False,
+        skip_empty: bool = False,
+        priority: str = "",
+        timeout: Optional[float] = None,
+        request_id: str = "",
+    ) -> results.Response[results.Tagging]:
+        """Labels with probabilities for each token of each sequence.
+
+        top_k: how many labels per token, the most probable first; at most 128.
+        truncate: cut sequences that are too long instead of refusing them.
+        skip_empty: a text without tokens has no tokens in its answer instead of failing the call.
+        """
+        request = pb.TagRequest(
+            **_requests.target(model, version, priority), top_k=top_k, truncate=truncate, skip_empty=skip_empty
+        )
+        _requests.fill_sequences(request.sequences, sequences)
+        return self._call(self._channels.get().inference.Tag, request, results.taggings, timeout, request_id)
+
     def encode(
         self,
         sequences: Iterable[SequenceInput],

@@ -66,12 +66,18 @@ class Response(Sequence[_T], Generic[_T]):
 
 
 @dataclasses.dataclass(frozen=True)
-class Label:
-    """index: its position among the model's labels. logit: the score before the softmax."""
+class TagLabel:
+    """index: its position among the model's labels."""
 
     name: str
     index: int
     probability: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Label(TagLabel):
+    """logit: the score before the softmax."""
+
     logit: float
 
 
@@ -104,6 +110,31 @@ class Classification:
     def logits(self) -> Floats:
         """[labels], in the order of `labels`."""
         return np.array([label.logit for label in self.labels], np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenTags:
+    """token: what a user reads for it; "" for features.
+    labels: the most probable first."""
+
+    token: str
+    labels: Tuple[TagLabel, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tagging:
+    """tokens: those that were computed, in order.
+    unknown_tokens: words that the vocabulary does not have, of those that were computed."""
+
+    tokens: Tuple[TokenTags, ...]
+    token_count: int
+    truncated: bool
+    unknown_tokens: int
+
+    @property
+    def labels(self) -> Tuple[str, ...]:
+        """Name of the most probable label of each token."""
+        return tuple(token.labels[0].name for token in self.tokens)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -297,7 +328,7 @@ class TranslatorInfo:
 @dataclasses.dataclass(frozen=True)
 class ModelInfo:
     """A loaded model.
-    task: "classifier", "encoder", "language_model", "reader" or "translator".
+    task: "classifier", "encoder", "language_model", "reader", "translator" or "tagger".
     input_size: features per token.
     output_size: width of an encoding. inference.proto describes all fields."""
 
@@ -373,6 +404,10 @@ def _candidates(message: Any) -> Tuple[Tuple[Candidate, ...], ...]:
 
 def classifications(message: pb.ClassifyResponse, request_id: str) -> Response[Classification]:
     return Response((_copy(Classification, one) for one in message.classifications), message, request_id)
+
+
+def taggings(message: pb.TagResponse, request_id: str) -> Response[Tagging]:
+    return Response((_copy(Tagging, one) for one in message.taggings), message, request_id)
 
 
 def encoding_values(encoding: pb.Encoding, precision: str) -> Floats:

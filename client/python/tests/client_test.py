@@ -39,6 +39,22 @@ def classify(request):
     )
 
 
+def tag(request):
+    """The labels of a word are its letters."""
+    taggings = []
+    for sequence in request.sequences:
+        words = sequence.text.split()
+        tokens = [
+            pb.TokenTags(
+                token=word,
+                labels=[pb.TagLabel(name=letter, index=3, probability=0.75) for letter in word[: request.top_k]],
+            )
+            for word in words
+        ]
+        taggings.append(pb.Tagging(tokens=tokens, token_count=len(words), unknown_tokens=1))
+    return pb.TagResponse(model=request.model, version=6, taggings=taggings)
+
+
 def encode(request):
     """As many zeros as its ids say."""
     shapes = [list(sequence.token_ids.values) for sequence in request.sequences]
@@ -124,6 +140,7 @@ def health(service):
 
 ANSWERS = {
     "Classify": classify,
+    "Tag": tag,
     "Encode": encode,
     "EncodeStream": encode_stream,
     "Translate": translate,
@@ -219,6 +236,30 @@ class CallsTest(unittest.TestCase):
         self.assertEqual((request.model, request.version, request.top_k), ("trec", 4, 2))
         self.assertEqual((request.truncate, request.skip_empty, request.priority), (True, True, pb.PRIORITY_HIGH))
         self.assertRegex(self.service.metadata[0]["user-agent"], r"^sru-inference-python/\d+\.\d+\.\d+ ")
+
+    def test_tag(self):
+        response = self.client.tag(
+            ["one two", "three"],
+            model="pos",
+            version=6,
+            top_k=2,
+            truncate=True,
+            skip_empty=True,
+            priority="high",
+            request_id="id-1",
+        )
+        self.assertEqual((response.model, response.version, response.request_id), ("pos", 6, "id-1"))
+        self.assertEqual([one.labels for one in response], [("o", "t"), ("t",)])
+        first = response[0]
+        self.assertEqual((first.token_count, first.truncated, first.unknown_tokens), (2, False, 1))
+        self.assertEqual([token.token for token in first.tokens], ["one", "two"])
+        self.assertEqual([(label.name, label.index, label.probability) for label in first.tokens[1].labels],
+                         [("t", 3, 0.75), ("w", 3, 0.75)])  # fmt: skip
+        request = self.service.requests[0]
+        self.assertEqual((request.model, request.version, request.top_k), ("pos", 6, 2))
+        self.assertEqual((request.truncate, request.skip_empty, request.priority), (True, True, pb.PRIORITY_HIGH))
+        self.assertEqual(self.client.tag([""])[0].labels, ())
+        self.assertEqual(self.service.requests[1].top_k, 1)
 
     def test_other_calls(self):
         self.assertEqual([one.values.shape for one in self.client.encode([[2, 3], [4]])], [(2, 3), (4,)])

@@ -90,6 +90,10 @@ class CommandsTest(unittest.TestCase):
         errors = self.check(["classify", "NOT_FOUND"], "", "", 1)
         self.assertEqual(errors, "NOT_FOUND: as you like it\n")
 
+    def test_tag(self):
+        self.check(["tag"], "one two\n\nthree\n", "o 0.7500  one\nt 0.7500  two\n\nt 0.7500  three\n\n")
+        self.check(["tag", "--top_k=2", "one"], "", "o 0.7500, n 0.7500  one\n\n")
+
     def test_score(self):
         self.check(
             ["score"],
@@ -157,7 +161,7 @@ class CommandsTest(unittest.TestCase):
     @unittest.skipUnless(os.path.exists(CLASSIFY), "an installation has no classify.py")
     def test_programs_of_a_checkout(self):
         folder = os.path.dirname(CLASSIFY)
-        for name, expected in (("classify", "a 0.7500  a\n"), ("translate", "A\n"), ("generate", "b")):
+        for name, expected in (("classify", "a 0.7500  a\n"), ("tag", "a 0.7500  a\n\n"), ("translate", "A\n"), ("generate", "b")):
             environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
             done = subprocess.run(
                 [sys.executable, "-B", os.path.join(folder, name + ".py"), "--address", self.service.address, "a"]

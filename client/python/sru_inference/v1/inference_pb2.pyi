@@ -578,11 +578,71 @@ class StageTimes(_message.Message):
     total_us: float
     def __init__(self, tokenize_us: _Optional[float] = ..., queue_us: _Optional[float] = ..., compute_us: _Optional[float] = ..., total_us: _Optional[float] = ...) -> None: ...
 
+class TagLabel(_message.Message):
+    __slots__ = ["index", "name", "probability"]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    name: str
+    probability: float
+    def __init__(self, name: _Optional[str] = ..., index: _Optional[int] = ..., probability: _Optional[float] = ...) -> None: ...
+
+class TagRequest(_message.Message):
+    __slots__ = ["model", "priority", "sequences", "skip_empty", "top_k", "truncate", "version"]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    SKIP_EMPTY_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    priority: Priority
+    sequences: _containers.RepeatedCompositeFieldContainer[Sequence]
+    skip_empty: bool
+    top_k: int
+    truncate: bool
+    version: int
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., top_k: _Optional[int] = ..., truncate: bool = ..., priority: _Optional[_Union[Priority, str]] = ..., skip_empty: bool = ...) -> None: ...
+
+class TagResponse(_message.Message):
+    __slots__ = ["model", "taggings", "times", "version"]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TAGGINGS_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    taggings: _containers.RepeatedCompositeFieldContainer[Tagging]
+    times: StageTimes
+    version: int
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., taggings: _Optional[_Iterable[_Union[Tagging, _Mapping]]] = ..., times: _Optional[_Union[StageTimes, _Mapping]] = ...) -> None: ...
+
+class Tagging(_message.Message):
+    __slots__ = ["token_count", "tokens", "truncated", "unknown_tokens"]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    token_count: int
+    tokens: _containers.RepeatedCompositeFieldContainer[TokenTags]
+    truncated: bool
+    unknown_tokens: int
+    def __init__(self, tokens: _Optional[_Iterable[_Union[TokenTags, _Mapping]]] = ..., token_count: _Optional[int] = ..., truncated: bool = ..., unknown_tokens: _Optional[int] = ...) -> None: ...
+
 class TokenIds(_message.Message):
     __slots__ = ["values"]
     VALUES_FIELD_NUMBER: _ClassVar[int]
     values: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, values: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class TokenTags(_message.Message):
+    __slots__ = ["labels", "token"]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    labels: _containers.RepeatedCompositeFieldContainer[TagLabel]
+    token: str
+    def __init__(self, token: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[TagLabel, _Mapping]]] = ...) -> None: ...
 
 class Tokens(_message.Message):
     __slots__ = ["values"]
