@@ -327,7 +327,7 @@ class CheckpointsTest(ExportTestCase):
         out, out_bias = linear(2, 6, 3)
         state = self.head_state(**{"head.0.weight": torch.ones(6), "head.0.bias": torch.ones(6), "head.1.weight": out,
                                    "head.1.bias": out_bias})
-        self.assert_refused("'head.0' is not a linear map, and the server's classifier is one linear layer", state=state)
+        self.assert_refused("'head.0' is not a linear map, and the server's output layer is one linear layer", state=state)
         state = self.head_state(**{"norm.weight": torch.ones(6), "norm.bias": torch.ones(6), "head.weight": out,
                                    "head.bias": out_bias})
         self.assert_refused("if 'norm' is between the pooling and the output layer", state=state)

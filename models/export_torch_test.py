@@ -483,6 +483,43 @@ class ExportTest(ExportTestCase):
             "differs from the key vocabulary",
             **self.run_language_model(tied_config(), tied_state(), vocabulary="</s>\na\n"))
 
+    def tagger_config(self, **changes):
+        config = small_config(task="tagger", **changes)
+        return {key: value for key, value in config.items() if key != "pooling" or "pooling" in changes}
+
+    def test_tagger(self):
+        output = self.assert_exports(config=self.tagger_config())
+        self.assertIn("5 words, 2 labels of each token.", output)
+        self.assertIn("sru_client tag --model=model", output)
+        self.assertEqual(set(self.config()), {"format_version", "task", "encoder", "embedding", "preprocessing", "labels"})
+        self.assertEqual((self.config()["task"], self.config()["labels"]), ("tagger", ["no", "yes"]))
+        self.assert_written(small_state(), VOCABULARY)
+
+    def test_tagger_of_features_in_one_direction_without_bias(self):
+        state = {name: tensor for name, tensor in small_state().items() if name not in ("embedding.weight", "out.bias")}
+        state.update({"encoder.rnn_lst.0.weight": torch.ones(4, 12), "encoder.rnn_lst.0.weight_c": torch.ones(6),
+                      "encoder.rnn_lst.0.bias": torch.ones(6), "out.weight": torch.ones(2, 3)})
+        config = {"task": "tagger", "sru_config": {"input_size": 4, "hidden_size": 3, "num_layers": 1}, "pooling": "none"}
+        self.assert_exports(config=config, state=state, vocabulary=None)
+        self.assertEqual(set(self.config()), {"format_version", "task", "encoder", "labels"})
+        self.assertEqual(set(read_safetensors(os.path.join(self.out, "model.safetensors"))), set(state))
+
+    def test_tagger_of_flags_and_its_encoder_alone(self):
+        config = {key: value for key, value in self.tagger_config().items() if key != "task"}
+        self.assert_exports(config=config, extra=["--task", "tagger"])
+        self.assertEqual(self.config()["task"], "tagger")
+        self.assert_exports(config=self.tagger_config(), extra=["--encoder_only", "--force"])
+        self.assertEqual((self.config()["pooling"], "task" in self.config(), "labels" in self.config()), ("none", False, False))
+
+    def test_refuses_what_a_tagger_cannot_be(self):
+        self.assert_refused("task: a tagger needs --labels", config=self.tagger_config(), labels=None)
+        self.assert_refused('pooling: expected "none" or no such key for a tagger, found "max"',
+                            config=self.tagger_config(pooling="max"))
+        self.assert_refused("expected shape [3, 6] from the config, found [2, 6]", config=self.tagger_config(),
+                            labels="a\nb\nc\n")
+        self.assert_refused("if 'norm' is between the encoder and the output layer", config=self.tagger_config(),
+                            state={**small_state(), "norm.weight": torch.ones(6), "norm.bias": torch.ones(6)})
+
     def test_takes_the_public_checkpoints(self):
         def check(given):
             self.assertEqual(self.config()["embedding"], {"vocabulary_size": len(given["vocabulary"])})
@@ -499,7 +536,7 @@ class ExportTest(ExportTestCase):
             export_torch.main(["--help"])
         self.assertEqual(exit_.exception.code, 0)
         for word in ("sru_config", "oov_id", "example:", "sru_server", "A CLASSIFIER", "AN ENCODER", "A LANGUAGE MODEL",
-                     "A READER", "A TRANSLATOR", "--check mine.json"):
+                     "A TAGGER", "A READER", "A TRANSLATOR", "--check mine.json"):
             self.assertIn(word, output.getvalue())
 
 

@@ -2,16 +2,17 @@
 skipped, without PyTorch."""
 
 import json
+import os
 import sys
 import unittest
 
 from export_reader_test import VOCABULARY, reader_config, reader_state
-from export_test_case import ExportTestCase
+from export_test_case import ExportTestCase, read_safetensors
 from export_translator_test import translator_config, translator_state
 
 import torch
 
-from exporter.reference import layer
+from exporter.reference import layer, under
 
 SERVER = None
 WORDS = ["<pad>", "<unk>", "the", "film", "good", "bad", "!", "a"]
@@ -51,6 +52,16 @@ def make_state(encoder, rows, outputs):
 PLAIN = {"input_size": 6, "hidden_size": 4, "num_layers": 2, "bidirectional": True}
 RICH = {"input_size": 6, "hidden_size": 8, "num_layers": 3, "use_tanh": True, "layer_norm": True, "rescale": True,
         "projection_size": 3, "normalize_after": True}
+
+
+def plain_vectors(state, ids, **changes):
+    """[length][output] in float64, of a model with PLAIN and these changes."""
+    encoder = {"use_tanh": False, "has_skip_term": True, "layer_norm": False, "rescale": False, **PLAIN, **changes}
+    h = state["embedding.weight"][ids].double()
+    for i in range(encoder["num_layers"]):
+        weights = under(state, f"encoder.rnn_lst.{i}.")
+        h = layer(torch, h, {name: value.double() for name, value in weights.items()}, encoder)
+    return h
 
 
 class VerifyTest(ExportTestCase):
@@ -115,18 +126,52 @@ class VerifyTest(ExportTestCase):
         self.assertEqual(code, 1, output)
         self.assertIn("this is a reader", output)
 
+    def test_tagger_with_texts_and_of_features(self):
+        output = self.assert_same(PLAIN, "--verify", "--verify_text", "the  film was very good !", task="tagger")
+        self.assertIn("2 of 6 words (33%) are unknown", output)
+        self.assertEqual(output.count("probabilities"), 7)
+        output = self.assert_same(RICH, "--verify", words=False, task="tagger")
+        self.assertEqual(output.count("probabilities"), 6)
+
+    def test_tagger_with_more_labels_than_a_server_sends(self):
+        state = make_state(PLAIN, len(WORDS), 150)
+        names = "".join(f"label {index}\n" for index in range(150))
+        config = {"task": "tagger", "sru_config": PLAIN, "preprocessing": "whitespace", "oov_id": 1}
+        words = ["--vocab", self.write("v.txt", "\n".join(WORDS)), "--labels", self.write("l.txt", names)]
+        code, output = self.run_other(config, state, *words)
+        self.assertEqual(code, 0, output)
+        self.assertIn(" 7500 ", output)  # numbers of 50 tokens
+        # A label that is not sent is no more probable than those that are.
+        probabilities = (plain_vectors(state, [2]) @ state["out.weight"].double().t() + state["out.bias"]).softmax(-1)
+        for wrong, code in ((False, 0), (True, 2)):
+            if wrong:
+                probabilities[0, probabilities.argmin()] = 0.5
+            given = self.write("mine.json", json.dumps({"ids": [[2]], "probabilities": [probabilities.tolist()]}))
+            found, output = self.run_other(config, state, *words, "--check", given)
+            self.assertEqual(found, code, output)
+
+    def test_trained_taggers(self):
+        folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "golden", "tagger")
+        for name, extra in (("words", ["--vocab", os.path.join(folder, "words", "vocab.txt")]), ("frames", [])):
+            def inside(file, name=name):
+                return os.path.join(folder, name, file)
+
+            code, output = self.export("--checkpoint", inside("model.safetensors"), "--config", inside("config.json"), "--out",
+                                       self.out, "--force", "--server", SERVER, "--verify", *extra)
+            self.assertEqual(code, 0, output)
+            self.assertEqual(output.count("probabilities"), 6)
+            given = read_safetensors(inside("model.safetensors"))
+            written = read_safetensors(os.path.join(self.out, "model.safetensors"))
+            self.assertEqual(set(written), set(given))
+            self.assertTrue(all(torch.equal(written[key], given[key]) for key in given))
+
     def test_check_finds_a_wrong_option(self):
         ids = [[2, 3, 4], [7], [5, 1, 1, 6, 2, 3]]
         encoder = {**PLAIN, "use_tanh": True}
         state = make_state(encoder, len(WORDS), 2)
         logits = []
-        defaults = {"use_tanh": True, "has_skip_term": True, "layer_norm": False, "rescale": False, "bidirectional": True}
         for sequence in ids:
-            h = state["embedding.weight"][sequence].double()
-            for i in range(2):
-                start = f"encoder.rnn_lst.{i}."
-                h = layer(torch, h, {name[len(start):]: value.double() for name, value in state.items()
-                                     if name.startswith(start)}, defaults)
+            h = plain_vectors(state, sequence, use_tanh=True)
             logits.append((h.max(0).values @ state["out.weight"].double().t() + state["out.bias"]).tolist())
         given = self.write("mine.json", json.dumps({"ids": ids, "logits": logits}))
         self.assert_same(encoder, "--check", given, pooling="max")

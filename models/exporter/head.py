@@ -13,7 +13,7 @@ BATCH_NORM_EPSILON = 1e-5
 # What changes nothing at inference.
 IDENTITIES = ("Dropout", "Identity", "AlphaDropout", "Dropout1d", "FeatureAlphaDropout", "Flatten")
 
-ADVICE = ("the server's classifier is one linear layer after the pooling. Serve the encoder with --encoder_only and compute "
+ADVICE = ("the server's output layer is one linear layer. Serve the encoder with --encoder_only and compute "
           "the head from Encode's vectors")
 
 Layer = collections.namedtuple("Layer", "prefix kind tensors")

@@ -48,6 +48,16 @@ A LANGUAGE MODEL, whose module is an embedding, an sru.SRU and a linear layer to
   of words:  {"task": "language_model", "unit": "word", "tied": true, "sru_config": {...}},
              and --vocab vocab.txt, which has </s> for the end of a line
 
+A TAGGER, which gives each token a label: an embedding (or feature frames), an sru.SRU in one
+direction or both, and a linear layer over each token's vector:
+
+  export_torch.py --checkpoint pos.pt --config pos.json --vocab vocab.txt --labels tags.txt \\
+      --out /srv/models/pos/1
+  sru_client tag --model=pos "New York is large"
+
+    {"task": "tagger", "preprocessing": "whitespace", "oov_id": 1,
+     "sru_config": {"input_size": 100, "hidden_size": 128, "num_layers": 2, "bidirectional": true}}
+
 A READER has the options and the names of modules of the public code of DrQA with SRU:
 
   export_torch.py --checkpoint squad.pt --config squad.json --vocab vocab.txt \\
@@ -83,14 +93,14 @@ IS THE EXPORT RIGHT? Shapes do not show use_tanh, has_skip_term and the pooling.
                                wrong option, pooling or vocabulary. mine.json is
                                {"ids": [[4, 8, 15], [16]], "logits": [[0.1, -2.5], [1.5, 0.25]]},
                                or "texts" in place of "ids"; "vectors" (of an encoder: the pooled
-                               vectors) or "log_probs" (of a language model: of each
-                               token but the first, or their sum) in place of "logits". Write it in
-                               eval mode:
+                               vectors), "log_probs" (of a language model: of each token but the
+                               first, or their sum) or "probabilities" (of a tagger: of each label
+                               of each token) in place of "logits". Write it in eval mode:
                                  json.dump({"ids": ids, "logits": logits.tolist()}, file)
 
   --verify takes every task (of a translator it compares the log-probabilities of what the server
-  found, of a reader the best span), --check classifiers, encoders and language models. Both start
-  sru_server (--server, or the one in build/bin or PATH).
+  found, of a reader the best span), --check classifiers, encoders, language models and taggers.
+  Both start sru_server (--server, or the one in build/bin or PATH).
   Exit code 2: the numbers differ (the model is written all the same).
 
 THE CHECKPOINT: a state_dict written by torch.save, a dict with one ("state_dict",
@@ -112,8 +122,8 @@ config.json of the served format (FORMAT.md) is understood, too.
                  proj_input_to_hidden_first, highway_bias. What matters to training only (dropout
                  and the like) is accepted and dropped; custom_m cannot be exported. Without this
                  key they are told from the tensors, as far as these show them.
-  task           "language_model", "reader" or "translator"; without it --labels make a classifier,
-                 and nothing an encoder.
+  task           "language_model", "tagger", "reader" or "translator"; without it --labels make a
+                 classifier, and nothing an encoder.
   pooling        @POOLINGS@: how token vectors become the classifier's input.
                  "none" for a model without a classifier.
   preprocessing  the tokenizer (FORMAT.md):

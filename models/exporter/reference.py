@@ -1,6 +1,6 @@
-"""The forward pass of classifiers, encoders and language models in PyTorch, to hold the server's numbers against: with the
-modules of the package "sru" where it is installed, else written from the equations, slow and obvious, in float64. Neither
-shares anything with the server."""
+"""The forward pass of the tasks of stack.py in PyTorch, to hold the server's numbers against: with the modules of the package
+"sru" where it is installed, else written from the equations, slow and obvious, in float64. Neither shares anything with the
+server."""
 
 import contextlib
 import io
@@ -113,7 +113,12 @@ class Reference:
         pooled = pool(self._torch, self._config["pooling"], self.vectors(inputs), self._encoder["bidirectional"])
         return self._tensors["out.weight"] @ pooled + self._tensors.get("out.bias", 0)
 
+    def output_log_probs(self, inputs):
+        """[length][outputs]"""
+        weight = self._tensors["out.weight" if "out.weight" in self._tensors else "embedding.weight"]
+        return (self.vectors(inputs) @ weight.t() + self._tensors.get("out.bias", 0)).log_softmax(-1)
+
     def log_probs(self, ids):
-        weight = self._tensors.get("out.weight", self._tensors["embedding.weight"])
-        scores = (self.vectors(ids) @ weight.t() + self._tensors["out.bias"]).log_softmax(-1)
+        """Of each token but the first."""
+        scores = self.output_log_probs(ids)
         return self._torch.stack([scores[t, ids[t + 1]] for t in range(len(ids) - 1)]) if len(ids) > 1 else scores[:0, 0]

@@ -1,5 +1,6 @@
-"""Tasks whose network is one SRU stack: classifiers, encoders and language models."""
+"""Tasks whose network is one SRU stack: classifiers, encoders, language models and taggers."""
 
+import collections
 import json
 
 from .checkpoint import Settings, collect_tensors, drop_ignored, rename_tensors
@@ -15,11 +16,16 @@ from .vocabulary_file import read_words
 # kernels/stack_spec.h; "none" is for models without a classifier only.
 POOLINGS = ("none", "first", "last", "max", "mean")
 
-# The names of the modules: embedding, encoder, output layer.
+# modules: the names of embedding, encoder and output layer. labels: whether the outputs have names. pooled: whether token
+# vectors become one; a task without pooling is named in config.json, the others follow from the labels. verb: the subcommand
+# of sru_client.
+Task = collections.namedtuple("Task", "modules labels pooled verb")
+
 TASKS = {
-    "classifier": ("embedding", "encoder", "out"),
-    "encoder": ("embedding", "encoder", "out"),
-    "language_model": ("embedding_layer", "rnn", "output_layer"),
+    "classifier": Task(("embedding", "encoder", "out"), labels=True, pooled=True, verb="classify"),
+    "encoder": Task(("embedding", "encoder", "out"), labels=False, pooled=True, verb="encode"),
+    "language_model": Task(("embedding_layer", "rnn", "output_layer"), labels=False, pooled=False, verb="score"),
+    "tagger": Task(("embedding", "encoder", "out"), labels=True, pooled=False, verb="tag"),
 }
 
 
@@ -52,7 +58,13 @@ def expected_tensors(encoder, vocabulary_size, num_labels, task="classifier"):
     return tensors
 
 
-def read_pooling(source, config, labels, arguments):
+def read_pooling(source, config, task, labels, arguments):
+    """None for a task that has none."""
+    if not TASKS[task].pooled:
+        if config.get("pooling", "none") != "none":
+            raise ExportError(f"{source}: pooling: expected \"none\" or no such key for a {task.replace('_', ' ')}, found "
+                              f"{json.dumps(config['pooling'])}")
+        return None
     poolings = [name for name in POOLINGS if name != "none" or not labels]
     pooling = config.get("pooling", None if labels else "none")
     if pooling is None and arguments.config is None:
@@ -70,9 +82,6 @@ def check_language_model(source, config, encoder):
     if encoder["bidirectional"]:
         raise ExportError(f"{source}: sru_config.bidirectional: expected false for a language "
                           "model, which must not see the tokens that it predicts; found true")
-    if config.get("pooling", "none") != "none":
-        raise ExportError(f"{source}: pooling: expected \"none\" or no such key for a language "
-                          f"model, found {json.dumps(config['pooling'])}")
     tied = check_boolean(source, "tied", config.get("tied", False))
     if tied and encoder["input_size"] != encoder["hidden_size"]:
         raise ExportError(f"{source}: tied: expected false, since sru_config.input_size "
@@ -91,7 +100,7 @@ def untie(torch, source, tensors):
 
 def usual_names(task, state):
     """The names that embedding, encoder and output layer have if nothing else is said."""
-    embedding, encoder, output = TASKS[task]
+    embedding, encoder, output = TASKS[task].modules
     # A language model of words may hold its table one level deeper.
     if task == "language_model" and embedding + ".embedding.weight" in state:
         embedding += ".embedding"
@@ -207,8 +216,9 @@ def stranger_hint(arguments, task, vocabulary, state, prefixes, width):
     for name, tensor in state.items():
         if name.endswith(".weight") and tensor.shape in ((width,), (width, width)) and "out" in prefixes.values() and (
                 not any(under(name, prefix) for prefix in prefixes)):
-            hints.append(f"if '{name[:-len('.weight')]}' is between the pooling and the output layer, as a norm or a layer with "
-                         "an activation, the model cannot be served as a classifier, but --encoder_only can")
+            hints.append(f"if '{name[:-len('.weight')]}' is between the {'pooling' if TASKS[task].pooled else 'encoder'} and the "
+                         "output layer, as a norm or a layer with an activation, the model cannot be served as a "
+                         f"{task.replace('_', ' ')}, but --encoder_only can")
             break
     if task == "encoder" and not arguments.encoder_only:
         hints.append("a classifier's output layer needs --labels, or pass --encoder_only to leave it out")
@@ -226,7 +236,7 @@ def read_model(torch, arguments, task, source, source_config):
     encoder = read_encoder(source, source_config)
     config = {}
     language_model = task == "language_model"
-    if language_model:
+    if not TASKS[task].pooled:
         config["task"] = task
     config["encoder"] = encoder
 
@@ -236,7 +246,7 @@ def read_model(torch, arguments, task, source, source_config):
 
     labels = read_labels(arguments)
     tied = language_model and check_language_model(source, source_config, encoder)
-    pooling = None if language_model else read_pooling(source, source_config, labels, arguments)
+    pooling = read_pooling(source, source_config, task, labels, arguments)
 
     checkpoint = checkpoint or read_source(torch, arguments)
     where = f"checkpoint {arguments.checkpoint}"
@@ -268,7 +278,7 @@ def read_model(torch, arguments, task, source, source_config):
                               expected_tensors(encoder, size, len(labels), task), SETTINGS)
     if tied:
         untie(torch, where, tensors)
-    return Exported(config, tensors, vocabulary, *describe(config, vocabulary))
+    return Exported(config, tensors, vocabulary, *describe(task, config, vocabulary))
 
 
 def read_labels(arguments):
@@ -310,18 +320,16 @@ def fit_vocabulary(where, state, prefixes, vocabulary, task, arguments):
     return size
 
 
-def describe(config, vocabulary):
+def describe(task, config, vocabulary):
     """What the model is made of beside its weights, and how to ask it."""
     encoder, labels = config["encoder"], config.get("labels", [])
-    language_model = config.get("task") == "language_model"
     symbols = {"bytes": "bytes", "characters": "characters", "sentencepiece": "pieces"}.get(
         config.get("preprocessing", {}).get("type"), "words")
     size = vocabulary.size if vocabulary is not None else 0
-    last = ("a language model" + (", tied" if config.get("tied") else "") if language_model
-            else f"{len(labels)} labels, pooling {config['pooling']}" if labels
-            else f"an encoder, pooling {config['pooling']}")
-    verb = "score" if language_model else "classify" if labels else "encode"
-    usage = (f"sru_client {verb} --model={{model}} 'your text'" if vocabulary is not None else
+    last = ("a language model" + (", tied" if config.get("tied") else "") if task == "language_model"
+            else f"{len(labels)} labels" if labels else "an encoder")
+    last += f", pooling {config['pooling']}" if "pooling" in config else " of each token" if labels else ""
+    usage = (f"sru_client {TASKS[task].verb} --model={{model}} 'your text'" if vocabulary is not None else
              "and send Features (proto/sru/v1/inference.proto) of "
              f"feature_size {encoder['input_size']}")
     return f"{encoder['num_layers']} layers", f"{size:,} {symbols}, {last}", usage

@@ -13,10 +13,15 @@ from .words import split
 # Of the sequences that are made up: short ones, and longer than what a scan computes at once.
 LENGTHS = (1, 2, 3, 7, 20, 50)
 
-STACK_TASKS = ("classifier", "encoder", "language_model")
+# What --check takes: the numbers of each task.
+CHECKED = {"classifier": ("logits", "vectors"), "encoder": ("vectors",), "language_model": ("log_probs",),
+           "tagger": ("probabilities",)}
 
-# What --verify takes; --check takes the former.
-VERIFIED_TASKS = (*STACK_TASKS, "translator", "reader")
+# What --verify takes.
+VERIFIED_TASKS = (*CHECKED, "translator", "reader")
+
+# That a server gives for one token.
+MOST_LABELS = 128
 
 # Of a translation of made-up ids, which rarely ends by itself.
 MOST_TOKENS = 12
@@ -90,6 +95,18 @@ def served_log_probs(served, value):
     return numbers(served.call("score", sequences=[sequence(value)], token_log_probs=True)["scores"][0]["token_log_probs"])
 
 
+def served_probabilities(served, value, num_labels, expected):
+    """[length][labels]. The server sends the MOST_LABELS most probable ones; the others, which cannot be more probable than
+    these, count as `expected` where that is so."""
+    tagging = served.call("tag", sequences=[sequence(value)], top_k=min(num_labels, MOST_LABELS))["taggings"][0]
+    wanted, found = iter(expected), []
+    for token in tagging["tokens"]:
+        sent = {label["index"]: float(label["probability"]) for label in token["labels"]}
+        least = min(sent.values())
+        found += [sent.get(index, min(least, next(wanted, 0))) for index in range(num_labels)]
+    return found
+
+
 def task_of(model):
     return model.config.get("task") or ("classifier" if model.config.get("labels") else "encoder")
 
@@ -159,6 +176,11 @@ def verify(torch, model, served, arguments, table):
                 found = served_log_probs(served, given)
                 table.add(f"{what}: log-probs", length, unknown, reference.log_probs(inputs).tolist(), found)
             continue
+        if task == "tagger":
+            expected = reference.output_log_probs(inputs).exp().flatten().tolist()
+            found = served_probabilities(served, given, len(model.config["labels"]), expected)
+            table.add(f"{what}: probabilities", length, unknown, expected, found)
+            continue
         found = served_vectors(served, given, "POOLING_NONE")
         table.add(f"{what}: vectors", length, None, reference.vectors(inputs).flatten().tolist(), found)
         if task == "classifier":
@@ -183,9 +205,6 @@ def verify_reader(torch, model, served, arguments, table):
         table.add(f"passage of {tokens}: score", tokens, None, list(reference.answer(question, passage)),
                   numbers([best["log_score"], best["probability"]]))
     return f"PyTorch ({reference.name})"
-
-
-CHECKED = {"classifier": ("logits", "vectors"), "encoder": ("vectors",), "language_model": ("log_probs",)}
 
 
 def flat(source, value):
@@ -231,6 +250,8 @@ def check(torch, model, served, path, table):
             found = served_logits(served, value)
         elif kind == "vectors":
             found = served_vectors(served, value, "POOLING_DEFAULT")
+        elif kind == "probabilities":
+            found = served_probabilities(served, value, len(model.config["labels"]), wanted)
         else:
             found = served_log_probs(served, value)
             if len(wanted) == 1:
