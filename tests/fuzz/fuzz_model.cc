@@ -184,6 +184,7 @@ void FuzzModel(std::string_view bytes) {
       return;
     case models::Task::kLanguageModel:
     case models::Task::kReader:
+    case models::Task::kTagger:
       break;
   }
   if ((*model)->tokenizer() != nullptr) CheckTokens(**model, config.embedding.vocabulary_size);
