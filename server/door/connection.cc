@@ -55,7 +55,7 @@ constexpr size_t kPingBytes = 8;
 constexpr absl::string_view kTooManyPings = "too_many_pings";
 
 SteadyTime After(SteadyTime time, absl::Duration duration) {
-  if (duration >= absl::Hours(24 * 365)) return SteadyTime::max();
+  if (time == SteadyTime::max() || duration >= absl::Hours(24 * 365)) return SteadyTime::max();
   return time + absl::ToChronoNanoseconds(duration);
 }
 
@@ -357,7 +357,6 @@ void Connection::OnTimer(SteadyTime now) {
   if (!waiting_.empty()) CheckBy(waiting_.front().waits_since() + kBytesTimeout);
 
   SteadyTime not_taken = After(blocked_since_, options.send_timeout);
-  if (blocked_since_ == SteadyTime::max()) not_taken = SteadyTime::max();
   if (!unsent_.empty()) {
     not_taken = std::min(not_taken, After(unsent_.front().unsent_since(), options.send_timeout));
   }

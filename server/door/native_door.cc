@@ -7,8 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/synchronization/blocking_counter.h"
 #include "absl/time/clock.h"
+#include "base/mutex.h"
 #include "server/base/clock.h"
 #include "server/transport/file_limit.h"
 #include "server/transport/listening_sockets.h"
@@ -156,14 +156,18 @@ int64_t NativeDoor::OpenOnShelves() const {
 }
 
 void NativeDoor::OnEachLoop(void (Shelf::*run)()) {
-  absl::BlockingCounter left(static_cast<int>(shelves_.size()));
+  Mutex mutex;
+  CondVar changed;
+  size_t left = shelves_.size();
   for (const auto& shelf : shelves_) {
-    shelf->loop().Post([shelf = shelf.get(), run, &left] {
+    shelf->loop().Post([&, shelf = shelf.get()] {
       (shelf->*run)();
-      left.DecrementCount();
+      MutexLock lock(&mutex);
+      if (--left == 0) changed.SignalAll();
     });
   }
-  left.Wait();
+  MutexLock lock(&mutex);
+  while (left > 0) changed.Wait(&mutex);
 }
 
 void NativeDoor::BeginDrain() {
