@@ -171,12 +171,11 @@ Connection::~Connection() {
 void Connection::Start() {
   const auto self = shared_from_this();
   const auto enter = [this, &self](ConnectionTable* table, TablePlace* place) {
-    auto [makes_way, entered] = table->Enter(place, self, peer_->key);
-    if (makes_way != nullptr) {
-      Loop& its_loop = makes_way->loop();
-      its_loop.Post([makes_way = std::move(makes_way)] { makes_way->Close(CloseCause::kMadeWay); });
-    }
+    const auto [makes_way, entered] = table->Enter(place, self, peer_->key);
     if (!entered || makes_way != nullptr) context_.options.on_refused();
+    if (makes_way != nullptr) {
+      makes_way->loop().Post([other = makes_way] { other->Close(CloseCause::kMadeWay); });
+    }
     return entered;
   };
   if (!enter(&context_.connections, &place_)) return Close(CloseCause::kMadeWay);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -504,6 +505,26 @@ TEST_F(NativeDoorTest, AWriteThatNobodyTakesEndsTheConnection) {
   EXPECT_EQ(door_->num_not_taken(), 1);
 }
 
+TEST_F(NativeDoorTest, AnswersThatNobodyTakesHaveABound) {
+  Serve();
+  RawClient client(port());
+  client.Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(0, 4)));  // no window
+  const std::string answer(6 << 20, 'x');
+  client.SendHead(1, "/t.T/Puppet");
+  client.SendData(1, MessageOf("m"), kEndStream);
+  log_.Await().WriteAndFinish(absl::Cord(answer), {absl::OkStatus(), "", {}, {}});
+  EXPECT_TRUE(PollUntil([&] { return memory_.used() > 6 << 20; }));
+  {
+    MutexLock lock(&log_.mutex);
+    log_.exchange = nullptr;
+  }
+  client.SendHead(3, "/t.T/Puppet");
+  client.SendData(3, MessageOf("m"), kEndStream);
+  log_.Await().WriteAndFinish(absl::Cord(answer), {absl::OkStatus(), "", {}, {}});
+  ASSERT_TRUE(client.ReadEnd(3));
+  EXPECT_EQ(client.Value(3, "grpc-status"), "8");
+}
+
 TEST_F(NativeDoorTest, ADrainAnswersWhatHasComeAndGoesInTwoSteps) {
   Serve();
   RawClient client(port());
@@ -587,6 +608,8 @@ TEST_F(NativeDoorTest, WhatIsNotHttp2IsClosed) {
 
 TEST_F(NativeDoorTest, SilentConnectionsMakeWayForOthers) {
   options_.limits.max_connections = 3;
+  std::atomic<int> refused{0};
+  options_.on_refused = [&refused] { ++refused; };
   Serve();
   RawClient busy(port());
   busy.SendHead(1, "/t.T/Puppet");
@@ -596,6 +619,7 @@ TEST_F(NativeDoorTest, SilentConnectionsMakeWayForOthers) {
   for (int i = 0; i < 5; ++i)
     silent.push_back(std::make_unique<RawClient>(port(), /*begins=*/false));
   EXPECT_TRUE(silent[0]->ReadClose());
+  EXPECT_GT(refused, 0);
   RawClient client(port());
   client.SendHead(1, "/t.T/Echo");
   client.SendData(1, MessageOf("a"), kEndStream);

@@ -17,6 +17,13 @@ namespace {
 
 // A client that sends less than this at a time has to send it in time.
 constexpr uint32_t kProgressBytes = 16 << 10;
+// Answers up to this size are part of what a stream takes.
+constexpr int64_t kUnchargedBytes = 1 << 10;
+
+absl::Status NoMemoryForAnswer() {
+  return absl::ResourceExhaustedError(
+      "there is no memory for the answer until other answers are taken; try again");
+}
 
 ssize_t GiveAnswer(nghttp2_session* /*session*/, int32_t /*id*/, uint8_t* to, size_t size,
                    uint32_t* flags, nghttp2_data_source* source, void* /*connection*/) {
@@ -40,6 +47,7 @@ Stream::Stream(Connection* connection, int32_t id)
 Stream::~Stream() {
   loop_.timers().Clear(this);
   DropHeld();
+  ClearMessage();
   memory_->Give(kStreamBytes);
   context_.streams.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -231,7 +239,7 @@ void Stream::Cancel() {
   const bool was_writing = std::exchange(writing_, false);
   if (!framed_) {
     prefix_left_ = message_left_ = 0;
-    message_.Clear();
+    ClearMessage();
   }
   if (call_is_over() || asked_to_finish_) return;
   handler_->OnCancel();
@@ -280,13 +288,17 @@ void Stream::RunOnLoop() {
   }
   if ((asked & kWrite) != 0) {
     absl::Cord message = std::exchange(given_message_, absl::Cord());
-    if (can_answer()) {
+    const bool fits = can_answer() && Charge(static_cast<int64_t>(message.size()));
+    if (fits) {
       SetMessage(std::move(message));
       writing_ = !finishes;
       SetUnsent();
       if (!finishes) Send();
     } else if (!finishes) {
       handler_->OnWritten(false);
+      Fail(NoMemoryForAnswer());
+    } else if (can_answer()) {
+      given_end_ = {NoMemoryForAnswer(), "", {}, std::move(given_end_.trailers)};
     }
   }
   if (!finishes) return;
@@ -302,6 +314,18 @@ void Stream::RunOnLoop() {
 }
 
 // The answer.
+
+bool Stream::Charge(int64_t bytes) {
+  if (bytes <= kUnchargedBytes) return true;
+  if (!memory_->Take(bytes)) return false;
+  charged_ = bytes;
+  return true;
+}
+
+void Stream::ClearMessage() {
+  message_.Clear();
+  memory_->Give(std::exchange(charged_, 0));
+}
 
 void Stream::SetMessage(absl::Cord message) {
   const size_t size = message.size();
@@ -355,7 +379,7 @@ ssize_t Stream::ReadAnswer(uint8_t* to, size_t size, uint32_t* flags) {
     message_left_ -= part;
   }
   if (prefix_left_ > 0 || message_left_ > 0) return static_cast<ssize_t>(used);
-  message_.Clear();
+  ClearMessage();
   if (has_end_) {
     *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
     HeaderList trailers;

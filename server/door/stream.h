@@ -127,7 +127,10 @@ class Stream final : public calls::Exchange,
   void Fail(absl::Status status);
   void Cancel();
   void SendHttpStatus(absl::string_view status);
+  // Takes the memory for a message of the answer; false if there is none.
+  bool Charge(int64_t bytes);
   void SetMessage(absl::Cord message);
+  void ClearMessage();
   // Hands what can be sent to nghttp2.
   void Send();
   void SetUnsent();
@@ -166,6 +169,7 @@ class Stream final : public calls::Exchange,
   calls::CallEnd given_end_;
   // What is being sent:
   absl::Cord message_;
+  int64_t charged_ = 0;  // for the message
   absl::Cord::CharIterator message_at_;
   size_t message_left_ = 0;  // of the message
   std::array<char, 5> prefix_{};
