@@ -27,9 +27,9 @@
 #include "models/model.h"
 #include "server/base/cores.h"
 #include "server/batching/batch_runner.h"
-#include "server/tasks/tasks.h"
 #include "server/tasks/score/score_task.h"
 #include "server/tasks/stacks/stack_batch_runner.h"
+#include "server/tasks/tasks.h"
 #include "tests/testing/puppet_engine.h"
 
 namespace sru::server::batching {

@@ -333,9 +333,8 @@ class SequenceCall : public TaskCall<Request, Response, Task> {
     input.may_be_empty = request.skip_empty();
     bool truncate = false;
     if constexpr (HasTruncate<Request>::value) truncate = request.truncate();
-    SRU_ASSIGN_OR_RETURN(
-        ParsedSequences parsed,
-        ParseSequences(request.sequences(), truncate, input, this->limits(), tasks));
+    SRU_ASSIGN_OR_RETURN(ParsedSequences parsed, ParseSequences(request.sequences(), truncate,
+                                                                input, this->limits(), tasks));
     SRU_RETURN_UNLESS_OK(ParseSequenceParameters(request, tasks));
     return parsed;
   }
