@@ -106,6 +106,7 @@ class LocalCalls::LocalExchange final : public Exchange,
   bool is_cancelled() const override { return cancelled_.load(); }
   void Read() override {}  // the methods that are called have one request
   void Write(absl::Cord message) override {
+    const Self self = shared_from_this();
     {
       MutexLock lock(&mutex_);
       message_ = std::move(message);
@@ -113,6 +114,7 @@ class LocalCalls::LocalExchange final : public Exchange,
     Pump();
   }
   void Finish(CallEnd end) override {
+    const Self self = shared_from_this();
     {
       MutexLock lock(&mutex_);
       end_ = std::move(end);
@@ -120,6 +122,7 @@ class LocalCalls::LocalExchange final : public Exchange,
     Pump();
   }
   void WriteAndFinish(absl::Cord message, CallEnd end) override {
+    const Self self = shared_from_this();
     {
       MutexLock lock(&mutex_);
       message_ = std::move(message);
@@ -130,6 +133,7 @@ class LocalCalls::LocalExchange final : public Exchange,
 
   // LocalStream:
   void Next() override {
+    const Self self = shared_from_this();
     {
       MutexLock lock(&mutex_);
       is_wanted_ = true;
@@ -138,6 +142,7 @@ class LocalCalls::LocalExchange final : public Exchange,
   }
   void Cancel() override {
     if (cancelled_.exchange(true)) return;
+    const Self self = shared_from_this();
     {
       MutexLock lock(&mutex_);
       tells_cancel_ = true;
@@ -146,6 +151,9 @@ class LocalCalls::LocalExchange final : public Exchange,
   }
 
  private:
+  // Held by each function that pumps: another thread may pump the end of the call meanwhile.
+  using Self = std::shared_ptr<LocalExchange>;
+
   enum class Step { kNone, kCancel, kMessage, kAnswer, kDrop, kEnd };
 
   Step NextStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -210,7 +218,7 @@ class LocalCalls::LocalExchange final : public Exchange,
 
   // Nobody pumps any more.
   void End() {
-    const std::shared_ptr<LocalExchange> self = shared_from_this();
+    const Self self = shared_from_this();
     handler_->OnDone();
     LocalAnswer answer;
     {

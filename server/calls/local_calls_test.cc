@@ -258,5 +258,35 @@ TEST(MessageCordTest, AMessageInPiecesIsReadAsAWhole) {
   EXPECT_EQ(request.ByteSizeLong(), 0U);
 }
 
+// A call that is answered on another thread while the one that started it is still in its reaction: either may be the last that holds it.
+TEST(LocalCallsTest, EitherThreadMayEndACall) {
+  class Call final : public CallHandler {
+   public:
+    Call(Exchange* exchange, std::thread* other) : exchange_(*exchange), other_(*other) {}
+    void OnMessage(std::optional<absl::Cord> /*message*/) override {
+      other_ = std::thread([this] { exchange_.WriteAndFinish(absl::Cord("x"), {}); });
+    }
+    void OnDone() override { delete this; }
+
+   private:
+    Exchange& exchange_;
+    std::thread& other_;
+  };
+  std::thread other;
+  Method method = Method::Of(MethodId::kGetModel);
+  method.start = [&other](Exchange* exchange) { return new Call(exchange, &other); };
+  for (int i = 0; i < 2000; ++i) {
+    LocalCalls calls;
+    std::atomic<int> answers{0};
+    calls.Unary(method, absl::Cord(), {absl::Seconds(20), {}, ""}, [&](const LocalAnswer& answer) {
+      EXPECT_TRUE(answer.end.status.ok());
+      ++answers;
+    });
+    other.join();
+    calls.Close();
+    EXPECT_EQ(answers, 1);
+  }
+}
+
 }  // namespace
 }  // namespace sru::server::calls
