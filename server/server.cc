@@ -638,7 +638,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return door;
   }
 
-  // What a native door asks of the server.
+  // The server gives these to a native door.
   door::DoorOptions NativeDoorOptions(const calls::MethodTable& methods, int max_message_bytes) {
     door::DoorOptions door;
     door.methods = &methods;
@@ -929,7 +929,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   std::unique_ptr<calls::MethodTable> admin_methods_;
   std::unique_ptr<rpc::GrpcDoor> door_;
   std::unique_ptr<rpc::GrpcDoor> admin_door_;
-  // Of the native doors; null without them.
+  // The native doors use these; null without them.
   door::MemoryCount receive_memory_{budgets_.receive_bytes};
   std::unique_ptr<door::DoorMetrics> door_metrics_;
   std::unique_ptr<door::LoopSet> loops_;

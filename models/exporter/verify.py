@@ -13,14 +13,14 @@ from .words import split
 # Of the sequences that are made up: short ones, and longer than what a scan computes at once.
 LENGTHS = (1, 2, 3, 7, 20, 50)
 
-# What --check takes: the numbers of each task.
+# --check takes these numbers of a task.
 CHECKED = {"classifier": ("logits", "vectors"), "encoder": ("vectors",), "language_model": ("log_probs",),
            "tagger": ("probabilities",)}
 
-# What --verify takes.
+# --verify takes models of these tasks.
 VERIFIED_TASKS = (*CHECKED, "translator", "reader")
 
-# That a server gives for one token.
+# A server gives no more labels for one token.
 MOST_LABELS = 128
 
 # Of a translation of made-up ids, which rarely ends by itself.

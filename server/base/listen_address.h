@@ -10,7 +10,7 @@
 
 namespace sru::server {
 
-// What the host of a socket in the file system begins with.
+// The host of a socket in the file system begins with this.
 inline constexpr absl::string_view kUnixPrefix = "unix:";
 
 // Port 0 lets the system choose.

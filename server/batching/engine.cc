@@ -209,7 +209,7 @@ absl::StatusOr<std::shared_ptr<const StateArenas>> MakeStateArenas(const models:
 // wait for batches of another one at every turn.
 constexpr int kStepTurns = 5;
 
-// Of a worker of each kind that the model has.
+// The runners of one worker, one of each kind that the model has.
 struct WorkerRunners {
   std::unique_ptr<BatchRunner> batches;
   std::unique_ptr<StepRunner> steps;

@@ -46,10 +46,10 @@ struct TaskRunners {
   absl::StatusOr<std::unique_ptr<StepRunner>> (*make_step_runner)(
       const models::Model& model, const RunnerPlace& place) = nullptr;
   bool keeps_states = false;  // of sequences, in arenas
-  // Of the states after the beginnings of prompts, if they may be kept (prefix_cache.h).
+  // Gives the fields of the states that are kept after the beginnings of prompts (prefix_cache.h); null: none are kept.
   const std::vector<kernels::FieldSpec>& (*prefix_fields)(const models::Model& model) = nullptr;
 
-  // Of steps:
+  // The rest is for models that go on in steps.
   const char* step_workers = "";  // what the log calls them
   const char* drained = "";       // with what kUnavailable says that a sequence was cut off
   bool result_at_end = false;     // as the next one, of SchedulerOptions

@@ -39,13 +39,13 @@ constexpr size_t kSmallData = 64;
 constexpr int32_t kConnectionWindow = 4 << 20;
 constexpr int32_t kStreamWindow = 65535;  // as HTTP/2 has it
 constexpr size_t kMostStreamWindow = 1 << 20;
-// What is framed at a time, and in one turn.
+// Bytes that are framed at a time, and how often in one turn.
 constexpr size_t kGatheredBytes = 64 << 10;
 constexpr int kGathersPerTurn = 4;
-// What is read in one turn, and how long that may take.
+// How often a connection is read in one turn, and for how long.
 constexpr int kReadsPerTurn = 4;
 constexpr milliseconds kReadTime(1);
-// What is read of a peer that does not take what is written.
+// A peer that does not take its answers is read up to this many bytes.
 constexpr size_t kReadWhileBlocked = 64 << 10;
 
 constexpr char kKeepalivePing[] = "keepaliv";
@@ -479,7 +479,7 @@ bool Connection::Receive(absl::string_view bytes) {
     return false;
   }
   if (used < 0) {
-    // What is no HTTP/2 gets no answer in HTTP/2.
+    // A peer that does not speak HTTP/2 gets no answer in HTTP/2.
     if (used == NGHTTP2_ERR_BAD_CLIENT_MAGIC) {
       Close(CloseCause::kProtocol);
     } else {

@@ -1,4 +1,4 @@
-// What the connections of one port share.
+// The connections of one port share this.
 #ifndef SRU_SERVER_DOOR_DOOR_CONTEXT_H_
 #define SRU_SERVER_DOOR_DOOR_CONTEXT_H_
 

@@ -1,4 +1,4 @@
-// What Prometheus is told of the native door. Thread-safe.
+// The native door's metrics for Prometheus. Thread-safe.
 #ifndef SRU_SERVER_DOOR_DOOR_METRICS_H_
 #define SRU_SERVER_DOOR_DOOR_METRICS_H_
 

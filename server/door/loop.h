@@ -34,7 +34,7 @@ class LoopWork {
   LoopWork* next_work_ = nullptr;
 };
 
-// What writes at the end of a turn.
+// A Writer writes at the end of a turn.
 class Writer {
  public:
   virtual void WriteNow() = 0;

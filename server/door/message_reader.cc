@@ -13,7 +13,7 @@ namespace {
 
 // Up to this size a message that comes in one piece is copied into the cord, which is one allocation.
 constexpr uint32_t kCopiedBytes = 4 << 10;
-// What is charged at a time.
+// Bytes are charged in parts of this size.
 constexpr int64_t kChargeStep = 64 << 10;
 
 absl::Status TooLarge(int64_t bytes, uint32_t limit) {

@@ -37,7 +37,7 @@ class MessageReader {
   // that is too large, or for which there is no memory; kInternal for what is no message.
   absl::Status Take(absl::string_view bytes, size_t* taken);
 
-  // Whether a message is complete; it then has to be taken before further bytes.
+  // True if a message is complete; it then has to be taken before further bytes.
   bool has_message() const { return complete_; }
   absl::Cord TakeMessage();
 

@@ -96,7 +96,7 @@ class Stream final : public calls::Exchange,
   void WriteAndFinish(absl::Cord message, calls::CallEnd end) override;
 
  private:
-  // What the call has asked for.
+  // The call has asked for these.
   enum Asked : uint32_t { kRead = 1, kWrite = 2, kFinish = 4 };
 
   ~Stream();
