@@ -80,7 +80,7 @@ server/telemetry         | server/calls server/batching server/batching/queue | 
 server/lifecycle         | server/telemetry server/calls server/batching      | absl
                          | server/base models base                            |
 server/transport         | server/telemetry server/base server/compat base    | absl grpc openssl prometheus
-server/door              | server/transport server/calls                      | absl boost nghttp2 openssl prometheus zlib
+server/door              | server/transport server/calls                      | absl boost nghttp2 prometheus zlib
                          | server/base base                                   |
 server/calls/messages    | server/calls server/calls/bounds server/lifecycle  | absl protobuf
                          | server/telemetry server/batching/queue             |
@@ -109,7 +109,7 @@ server/open_inference    | server/tasks/tasks.h server/calls server/calls/kinds 
 server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds       | absl grpc protobuf
                          | server/calls/messages server/transport             |
                          | server/telemetry server/batching/queue server/base base proto |
-server/http              | server/base base                                   | absl boost nlohmann openssl prometheus
+server/http              | server/transport server/calls server/base base     | absl boost nlohmann prometheus
 server/rest              | server/calls server/http server/telemetry base     | absl grpc nlohmann protobuf
                          | proto                                              |
 server                   | server/calls server/calls/bounds server/calls/kinds | absl grpc re2

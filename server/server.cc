@@ -243,9 +243,10 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     if (absl::Status status = LoadCredentials(); !status.ok()) return status;
     if (absl::Status status = StartMetricsServer(); !status.ok()) return status;
     if (absl::Status status = LoadModels(); !status.ok()) return status;
+    MakeMethods();
+    if (absl::Status status = StartCallServer(); !status.ok()) return status;
     if (absl::Status status = StartGrpc(); !status.ok()) return status;
     if (absl::Status status = StartAdmin(); !status.ok()) return status;
-    if (absl::Status status = StartCallServer(); !status.ok()) return status;
     started_ = true;
     UpdateHealth();
     if (options_.models.control != lifecycle::ModelControl::kStatic) manager_->StartThread();
@@ -262,7 +263,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return admin_listener_->address();
   }
   std::optional<ListenAddress> http_address() const override {
-    if (call_server_ == nullptr) return std::nullopt;
+    if (!options_.http.http_listen.has_value()) return std::nullopt;
     return call_server_->address();
   }
 
@@ -416,9 +417,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   absl::Status StartMetricsServer() {
     http::MetricsServer::Pages pages;
     pages.metrics = [this] { return metrics_.Text(Levels()); };
-    pages.not_ready = [this] { return NotReadyReason(); };
-    // When every device has failed, only a restart may help.
-    pages.alive = [this] { return in_service_.load(); };
+    pages.probes = probes_;
     pages.call = [this](const std::shared_ptr<http::HttpCall>& call) {
       return AnswerPageCall(call);
     };
@@ -669,6 +668,13 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
         std::make_unique<door::LoopSet>(options_.transport.num_io_threads(), door_metrics_.get());
     door::DoorOptions door = NativeDoorOptions(*methods_, options_.rpc.max_message_bytes);
     door.check_call = credentials_->CheckForListener();
+    door.start_http = [this](calls::HttpExchange* exchange) {
+      return call_server_->Answer(exchange);
+    };
+    door.on_http1 = [this](transport::AcceptedSocket socket,
+                           std::unique_ptr<transport::ByteStream> bytes, std::string received) {
+      call_server_->Adopt(std::move(socket), std::move(bytes), std::move(received));
+    };
     absl::StatusOr<std::unique_ptr<door::NativeDoor>> opened = door::NativeDoor::Open(
         "listen", options_.listen, std::move(door), loops_.get(), &receive_memory_);
     if (!opened.ok()) return opened.status();
@@ -678,10 +684,10 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return absl::OkStatus();
   }
 
+  bool is_native() const { return options_.transport.transport == door::GrpcTransport::kNative; }
+
   absl::Status StartGrpc() {
-    MakeMethods();
-    const bool native = options_.transport.transport == door::GrpcTransport::kNative;
-    absl::Status status = native ? StartNativeDoor() : StartLibraryDoor();
+    absl::Status status = is_native() ? StartNativeDoor() : StartLibraryDoor();
     if (!status.ok()) return status;
     page_gateway_ = std::make_unique<rest::Gateway>(MakePageGatewayOptions());
     serving_page_gateway_ = page_gateway_.get();
@@ -791,10 +797,10 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return gateway;
   }
 
-  // Calls over HTTP. Like the gRPC port, this one refuses connections until the server takes calls,
-  // so that balancers and clients go to another server meanwhile.
+  // Calls over HTTP, of the port of their own and of the native door's, which need not have both. Like the gRPC port, this one refuses
+  // connections until the server takes calls, so that balancers and clients go to another server meanwhile.
   absl::Status StartCallServer() {
-    if (!options_.http.http_listen.has_value()) return absl::OkStatus();
+    if (!options_.http.http_listen.has_value() && !is_native()) return absl::OkStatus();
     gateway_ = std::make_unique<rest::Gateway>(MakeGatewayOptions());
     http::HttpServer::Options options;
     options.keep_alive = true;
@@ -811,16 +817,23 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     }
     options.on_refused = [this] { OnConnectionRefused(); };
     options.check_headers = [this](const http::PageRequest& request) {
-      return gateway_->CheckHeaders(request);
+      return http::IsProbe(request) ? nullptr : gateway_->CheckHeaders(request);
     };
-    absl::StatusOr<std::unique_ptr<http::HttpServer>> server = http::HttpServer::Start(
-        *options_.http.http_listen, std::move(options),
-        [this](const std::shared_ptr<http::HttpCall>& call) { gateway_->Handle(call); });
-    if (!server.ok()) {
-      return absl::Status(server.status().code(),
-                          absl::StrCat("--http_listen: ", server.status().message()));
+    const http::HttpServer::Handler handler = [this](const std::shared_ptr<http::HttpCall>& call) {
+      if (!http::IsProbe(call->request())) return gateway_->Handle(call);
+      call->Reply(http::AnswerProbe(call->request(), probes_));
+    };
+    if (!options_.http.http_listen.has_value()) {
+      call_server_ = http::HttpServer::StartWithoutPort(std::move(options), handler);
+    } else {
+      absl::StatusOr<std::unique_ptr<http::HttpServer>> server =
+          http::HttpServer::Start(*options_.http.http_listen, std::move(options), handler);
+      if (!server.ok()) {
+        return absl::Status(server.status().code(),
+                            absl::StrCat("--http_listen: ", server.status().message()));
+      }
+      call_server_ = *std::move(server);
     }
-    call_server_ = *std::move(server);
     serving_call_server_ = call_server_.get();
     return absl::OkStatus();
   }
@@ -946,6 +959,9 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   std::unique_ptr<transport::Listener> admin_listener_;
   std::unique_ptr<transport::ConnectionGuard> guard_;  // null = none; asks the listeners
   std::unique_ptr<grpc::Server> admin_server_;
+  // When every device has failed, only a restart may help.
+  const http::Probes probes_{[this] { return NotReadyReason(); },
+                             [this] { return in_service_.load(); }};
   http::StatusPage status_page_{[this] { return Snapshot(); }, TryAccessFrom(options_),
                                 options_.http.status_page_hosts};
   std::unique_ptr<http::MetricsServer> metrics_server_;

@@ -1,7 +1,5 @@
 #include "server/door/connection.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
@@ -10,6 +8,7 @@
 #include <exception>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
 
@@ -51,6 +50,9 @@ constexpr size_t kReadWhileBlocked = 64 << 10;
 constexpr char kKeepalivePing[] = "keepaliv";
 constexpr char kGoAwayPing[] = "goodbye.";
 constexpr size_t kPingBytes = 8;
+constexpr absl::string_view kHttp2Name = "h2";
+// The first bytes of HTTP/2's preface, which no request of HTTP/1.1 begins with.
+constexpr absl::string_view kPrefaceVerb = "PRI ";
 // By which gRPC's clients know that they are to ping less often.
 constexpr absl::string_view kTooManyPings = "too_many_pings";
 
@@ -136,10 +138,6 @@ struct Reactions {
   }
 };
 
-AcceptedSocket::~AcceptedSocket() {
-  if (fd_ >= 0) close(fd_);
-}
-
 Connection::Connection(DoorContext* context, Loop* loop, Owner* owner, AcceptedSocket socket)
     : context_(*context),
       loop_(*loop),
@@ -181,12 +179,15 @@ void Connection::Start() {
   if (!enter(&context_.connections, &place_)) return Close(CloseCause::kMadeWay);
   CheckBy(deadline_);
   if (context_.options.tls_context == nullptr) {
-    bytes_ = MakePlainStream(socket_);
-    return StartSession();
+    bytes_ = transport::MakePlainStream(socket_);
+    return context_.options.on_http1 == nullptr ? StartSession("") : Sniff();
   }
   if (!enter(&context_.handshakes, &handshake_place_)) return Close(CloseCause::kMadeWay);
   tls_context_ = context_.options.tls_context();
-  bytes_ = MakeTlsStream(socket_, tls_context_.get());
+  const bool both = context_.options.on_http1 != nullptr;
+  bytes_ = transport::MakeTlsStream(
+      socket_, tls_context_.get(),
+      both ? transport::AlpnOffer::kHttp2AndHttp1 : transport::AlpnOffer::kHttp2);
   if (bytes_ == nullptr) return Close(CloseCause::kHandshake);
   Handshake();
 }
@@ -198,7 +199,7 @@ void Connection::Handshake() {
     case ByteStream::Outcome::kWantsWrite:
       return AwaitWritable();
     case ByteStream::Outcome::kEnd:
-      return FailHandshake();
+      return FailHandshake(bytes_->HandshakeError());
     case ByteStream::Outcome::kDone:
       break;
   }
@@ -206,18 +207,54 @@ void Connection::Handshake() {
   auto peer = std::make_shared<PeerInfo>(*peer_);
   peer->certificate = bytes_->CertificateName();
   peer_ = std::move(peer);
-  StartSession();
+  if (bytes_->protocol() == kHttp2Name) return StartSession("");
+  if (context_.options.on_http1 == nullptr) {
+    return FailHandshake("the client did not offer HTTP/2 (ALPN)");
+  }
+  if (bytes_->protocol().empty()) return Sniff();
+  HandOver("");
 }
 
-void Connection::FailHandshake() {
+void Connection::FailHandshake(const std::string& error) {
   // Who connects and leaves, as a load balancer's probe, has failed at nothing.
-  if (bytes_->PeerHasSent()) {
-    context_.options.on_handshake_failure(bytes_->HandshakeError(), peer_->name);
-  }
+  if (bytes_->PeerHasSent()) context_.options.on_handshake_failure(error, peer_->name);
   Close(CloseCause::kHandshake);
 }
 
-void Connection::StartSession() {
+void Connection::Sniff() {
+  if (state_ != State::kSniffing) {
+    state_ = State::kSniffing;
+    deadline_ = ClockNow() + kPrefaceTimeout;
+    CheckBy(deadline_);
+    if (context_.draining.load()) return Close(CloseCause::kDrain);
+  }
+  const ByteStream::Result result = bytes_->Read(loop_.read_buffer());
+  switch (result.outcome) {
+    case ByteStream::Outcome::kDone:
+      break;
+    case ByteStream::Outcome::kWantsRead:
+      return AwaitReadable();
+    case ByteStream::Outcome::kWantsWrite:
+      return AwaitWritable();
+    case ByteStream::Outcome::kEnd:
+      return Close(CloseCause::kPeer);
+  }
+  sniffed_.append(loop_.read_buffer().data(), result.bytes);
+  const absl::string_view begin = absl::string_view(sniffed_).substr(0, kPrefaceVerb.size());
+  if (!absl::StartsWith(kPrefaceVerb, begin)) return HandOver(std::exchange(sniffed_, ""));
+  if (begin.size() < kPrefaceVerb.size()) return Sniff();
+  StartSession(std::exchange(sniffed_, ""));
+}
+
+void Connection::HandOver(std::string received) {
+  const auto self = shared_from_this();
+  state_ = State::kClosed;
+  Leave(CloseCause::kHttp1);
+  context_.options.on_http1(AcceptedSocket(descriptor_.release(), peer_->name, peer_->key),
+                            std::move(bytes_), std::move(received));
+}
+
+void Connection::StartSession(absl::string_view received) {
   state_ = State::kOpen;
   deadline_ = ClockNow() + kPrefaceTimeout;
   CheckBy(deadline_);
@@ -237,7 +274,7 @@ void Connection::StartSession() {
   CheckBy(After(idle_since_, limits.max_idle));
   if (context_.draining.load()) BeginGoAway(CloseCause::kDrain);
   WriteSoon();
-  ReadSome();
+  if (received.empty() || Receive(received)) ReadSome();
 }
 
 void Connection::Close(CloseCause cause) {
@@ -247,15 +284,19 @@ void Connection::Close(CloseCause cause) {
   state_ = State::kClosed;
   if (std::exchange(go_away_, GoAway::kFinal) == GoAway::kAnnounced)
     context_.announced.fetch_sub(1);
-  context_.options.metrics->OnClosed(cause_);
-  context_.connections.Leave(&place_);
-  context_.handshakes.Leave(&handshake_place_);
   EndStreams();
-  loop_.Forget(this);
-  loop_.timers().Clear(this);
+  Leave(cause_);
   bytes_.reset();
   error_code ignored;
   descriptor_.close(ignored);
+}
+
+void Connection::Leave(CloseCause cause) {
+  context_.options.metrics->OnClosed(cause);
+  context_.connections.Leave(&place_);
+  context_.handshakes.Leave(&handshake_place_);
+  loop_.Forget(this);
+  loop_.timers().Clear(this);
   owner_.OnClosed(this);
 }
 
@@ -333,6 +374,10 @@ void Connection::OnTimer(SteadyTime now) {
   if (state_ == State::kHandshake) {
     if (now < deadline_) return CheckBy(deadline_);
     if (bytes_->PeerHasSent()) options.on_handshake_failure("", peer_->name);
+    return Close(CloseCause::kTooSlow);
+  }
+  if (state_ == State::kSniffing) {
+    if (now < deadline_) return CheckBy(deadline_);
     return Close(CloseCause::kTooSlow);
   }
   if (state_ == State::kLingering) {
@@ -424,6 +469,7 @@ void Connection::AwaitReadable() {
 
 void Connection::OnReady() {
   if (state_ == State::kHandshake) return Handshake();
+  if (state_ == State::kSniffing) return Sniff();
   ReadSome();
 }
 
@@ -776,6 +822,7 @@ void Connection::AwaitWritable() {
     self->writing_ = false;
     if (error || self->state_ == State::kClosed) return;
     if (self->state_ == State::kHandshake) return self->Handshake();
+    if (self->state_ == State::kSniffing) return self->Sniff();
     self->WriteSoon();
     self->AwaitReadable();
   });

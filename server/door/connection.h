@@ -18,35 +18,19 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "server/door/byte_stream.h"
 #include "server/door/connection_table.h"
 #include "server/door/door_context.h"
 #include "server/door/flood_guard.h"
 #include "server/door/frame_filter.h"
 #include "server/door/loop.h"
 #include "server/door/stream.h"
+#include "server/transport/accepted_socket.h"
+#include "server/transport/byte_stream.h"
 
 namespace sru::server::door {
 
-// A socket that has been accepted. Owns it.
-class AcceptedSocket {
- public:
-  AcceptedSocket(int fd, std::string peer, const AddressKey& key)
-      : fd_(fd), peer_(std::move(peer)), key_(key) {}
-  AcceptedSocket(AcceptedSocket&& other) noexcept
-      : fd_(std::exchange(other.fd_, -1)), peer_(std::move(other.peer_)), key_(other.key_) {}
-  AcceptedSocket& operator=(AcceptedSocket&&) = delete;
-  ~AcceptedSocket();
-
-  int release() { return std::exchange(fd_, -1); }
-  const std::string& peer() const { return peer_; }
-  const AddressKey& key() const { return key_; }
-
- private:
-  int fd_;
-  std::string peer_;
-  AddressKey key_;
-};
+using transport::AcceptedSocket;
+using transport::ByteStream;
 
 class Connection final : public std::enable_shared_from_this<Connection>,
                          private Writer,
@@ -96,7 +80,7 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void OnMessage();
 
  private:
-  enum class State { kHandshake, kOpen, kLingering, kClosed };
+  enum class State { kHandshake, kSniffing, kOpen, kLingering, kClosed };
   enum class GoAway { kNot, kAnnounced, kFinal };
   using Descriptor = boost::asio::posix::stream_descriptor;
 
@@ -122,9 +106,16 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   // Timer:
   void OnTimer(SteadyTime now) override;
 
-  void StartSession();
   void Handshake();
-  void FailHandshake();
+  // Finds out by the first bytes which HTTP the peer speaks.
+  void Sniff();
+  // Speaks HTTP/2. `received` has been read already.
+  void StartSession(absl::string_view received);
+  // Gives the connection to who speaks HTTP/1.1.
+  void HandOver(std::string received);
+  // Leaves all that the connection is listed in, and its owner.
+  void Leave(CloseCause cause);
+  void FailHandshake(const std::string& error);
   void AwaitReadable();
   void AwaitWritable();
   void OnReady();
@@ -158,6 +149,7 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   TablePlace handshake_place_;
 
   State state_ = State::kHandshake;
+  std::string sniffed_;
   CloseCause cause_ = CloseCause::kPeer;  // of what has begun
   bool reading_ = false;                  // waits until it can be read
   bool writing_ = false;                  // waits until it can be written

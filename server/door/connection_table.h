@@ -5,7 +5,6 @@
 #ifndef SRU_SERVER_DOOR_CONNECTION_TABLE_H_
 #define SRU_SERVER_DOOR_CONNECTION_TABLE_H_
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <list>
@@ -17,13 +16,13 @@
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
 #include "server/door/memory_count.h"
+#include "server/transport/accepted_socket.h"
 
 namespace sru::server::door {
 
 class Connection;
 
-// What a connection counts for: an IPv4 address, or the first half of an IPv6 address, since one machine has many that share it.
-using AddressKey = std::array<unsigned char, 16>;
+using transport::AddressKey;
 
 // A connection's place in a table.
 class TablePlace {

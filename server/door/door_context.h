@@ -11,10 +11,13 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/base/rate_limit.h"
+#include "server/calls/http_exchange.h"
 #include "server/calls/method.h"
 #include "server/door/connection_table.h"
 #include "server/door/door_metrics.h"
 #include "server/door/memory_count.h"
+#include "server/transport/accepted_socket.h"
+#include "server/transport/byte_stream.h"
 #include "server/transport/call_check.h"
 #include "server/transport/security_options.h"
 
@@ -29,6 +32,12 @@ struct DoorOptions {
   // Makes the call of a path that no row has.
   std::function<calls::CallHandler*(calls::Exchange* exchange)> unknown;
   transport::CallCheck check_call;  // null: all may call
+  // Makes the handler of a request over HTTP/2 that is no gRPC call. Null: it is answered with a status that says so.
+  std::function<calls::HttpHandler*(calls::HttpExchange* exchange)> start_http;
+  // Takes over a connection that speaks HTTP/1.1: `bytes` reads and writes it, `received` is what was read of it. Null: it is closed.
+  std::function<void(transport::AcceptedSocket socket, std::unique_ptr<transport::ByteStream> bytes,
+                     std::string received)>
+      on_http1;
   // Turns TLS on: gives the context for a connection that has just come.
   std::function<std::shared_ptr<ssl_ctx_st>()> tls_context;
   // A TLS handshake failed. `detail` is OpenSSL's reason; empty: the client closed the connection after it had sent something, or its time

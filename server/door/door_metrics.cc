@@ -32,6 +32,8 @@ const char* CloseCauseName(CloseCause cause) {
       return "age";
     case CloseCause::kDrain:
       return "drain";
+    case CloseCause::kHttp1:
+      return "http1";
   }
   return "";
 }
@@ -65,7 +67,8 @@ DoorMetrics::DoorMetrics(prometheus::Registry* registry)
                .Add({}, prometheus::Histogram::BucketBoundaries{0.00001, 0.0001, 0.001, 0.01, 0.1,
                                                                 1})) {
   auto& closed = Family(registry, "sru_door_connections_closed_total",
-                        "Connections of the native gRPC transport that have ended, by cause.");
+                        "Connections of the native gRPC transport that have ended, by cause; "
+                        "http1: they go on over HTTP/1.1.");
   for (size_t i = 0; i < kNumCloseCauses; ++i) {
     closed_[i] = &closed.Add({{"cause", CloseCauseName(static_cast<CloseCause>(i))}});
   }

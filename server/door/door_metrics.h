@@ -26,9 +26,10 @@ enum class CloseCause {
   kMadeWay,  // for another one
   kIdle,
   kAge,
-  kDrain
+  kDrain,
+  kHttp1  // it goes on as a connection of the HTTP server
 };
-inline constexpr size_t kNumCloseCauses = 10;
+inline constexpr size_t kNumCloseCauses = 11;
 const char* CloseCauseName(CloseCause cause);
 
 // Must not outlive the registry.

@@ -24,21 +24,6 @@ constexpr int64_t kAddressParts = 5;
 // How long connections may take to notice that they are to go.
 constexpr absl::Duration kNoticeTimeout = absl::Seconds(1);
 
-AddressKey KeyOf(const sockaddr_storage& address) {
-  AddressKey key{};
-  if (address.ss_family == AF_INET) {
-    std::memcpy(key.data() + 8, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, 4);
-  } else if (address.ss_family == AF_INET6) {
-    const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-    if (IN6_IS_ADDR_V4MAPPED(&v6)) {
-      std::memcpy(key.data() + 8, &v6.s6_addr[12], 4);
-    } else {
-      std::memcpy(key.data(), &v6, 8);
-    }
-  }
-  return key;
-}
-
 // Waits for something that has no signal, as it is waited for once; false after `timeout`.
 template <typename Done>
 bool Await(absl::Duration timeout, const Done& done) {
@@ -146,7 +131,7 @@ void NativeDoor::OnConnection(int fd, const sockaddr_storage& address) {
   const auto least =
       std::min_element(shelves_.begin(), shelves_.end(),
                        [](const auto& a, const auto& b) { return a->size() < b->size(); });
-  (*least)->Add(AcceptedSocket(fd, transport::PeerName(address), KeyOf(address)));
+  (*least)->Add(AcceptedSocket(fd, address));
 }
 
 int64_t NativeDoor::OpenOnShelves() const {

@@ -17,6 +17,8 @@ bool IsGrpc(absl::string_view type) {
   return type.empty() || type[0] == '+' || type[0] == ';';
 }
 
+bool IsReserved(absl::string_view name) { return absl::StartsWith(name, "grpc-"); }
+
 Encoding EncodingOf(absl::string_view name) {
   if (name == "identity") return Encoding::kIdentity;
   if (name == "gzip") return Encoding::kGzip;
@@ -63,12 +65,14 @@ void RequestHead::Add(absl::string_view name, absl::string_view value, size_t ma
   if (name == ":path") {
     path_ = Keep(value);
   } else if (name == ":method") {
-    is_post_ = value == "POST";
+    verb_ = Keep(value);
   } else if (name == ":authority") {
     AddCustom(name, value);
   } else if (name == "content-type") {
     is_grpc_ = IsGrpc(value);
-  } else if (absl::StartsWith(name, "grpc-")) {
+    AddCustom(name, value);
+  } else if (IsReserved(name)) {
+    AddCustom(name, value);
     if (name == "grpc-timeout") {
       timeout_ = ParseTimeout(value);
     } else if (name == "grpc-encoding") {
@@ -103,14 +107,16 @@ void RequestHead::AddCustom(absl::string_view name, absl::string_view value) {
 
 absl::string_view RequestHead::Find(absl::string_view name) const {
   for (const Field& field : fields_) {
-    if (View(field.name) == name) return View(field.value);
+    if (View(field.name) == name && !IsReserved(name)) return View(field.value);
   }
   return {};
 }
 
 int RequestHead::Count(absl::string_view name) const {
   int count = 0;
-  for (const Field& field : fields_) count += View(field.name) == name ? 1 : 0;
+  for (const Field& field : fields_) {
+    if (View(field.name) == name && !IsReserved(name)) ++count;
+  }
   return count;
 }
 

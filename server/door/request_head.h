@@ -27,12 +27,21 @@ class RequestHead {
   size_t list_bytes() const { return list_bytes_; }
 
   // Of fields that callers may set, and ":authority". The first one of a name; one whose name ends with "-bin" is decoded. Empty if there is
-  // none. Names that begin with "grpc-" are the protocol's own.
+  // none. Names that begin with "grpc-" are the protocol's own and not found.
   absl::string_view Find(absl::string_view name) const;
   int Count(absl::string_view name) const;
 
+  // Visits the fields in their order, and ":authority" as "host".
+  template <typename Visit>
+  void VisitFields(const Visit& visit) const {
+    for (const Field& field : fields_) {
+      const absl::string_view name = View(field.name);
+      visit(name == ":authority" ? "host" : name, View(field.value));
+    }
+  }
+
   absl::string_view path() const { return View(path_); }
-  bool is_post() const { return is_post_; }
+  absl::string_view verb() const { return View(verb_); }
   bool is_grpc() const { return is_grpc_; }                // by its content type
   bool has_bad_binary() const { return has_bad_binary_; }  // a "-bin" header that is no base64
   absl::Duration timeout() const { return timeout_; }
@@ -61,10 +70,10 @@ class RequestHead {
   absl::InlinedVector<Field, 6> fields_;
   size_t list_bytes_ = 0;
   Part path_;
+  Part verb_;
   Part encoding_name_;
   absl::Duration timeout_ = absl::InfiniteDuration();
   Encoding encoding_ = Encoding::kIdentity;
-  bool is_post_ = false;
   bool is_grpc_ = false;
   bool has_bad_binary_ = false;
   bool accepts_gzip_ = false;

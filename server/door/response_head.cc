@@ -71,6 +71,11 @@ void HeaderList::AddGrpcHead() {
   AddConstant("content-type", "application/grpc");
 }
 
+void HeaderList::AddHttpHead(int status, const calls::Metadata& headers) {
+  Add(":status", Keep(absl::StrCat(status)));
+  for (const auto& [name, value] : headers) Add(name, value);
+}
+
 void HeaderList::AddEnd(const calls::CallEnd& end) {
   const auto code = static_cast<size_t>(end.status.code());
   AddConstant("grpc-status", kStatusNumbers[code < kStatusNumbers.size() ? code : 2]);

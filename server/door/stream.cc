@@ -48,6 +48,7 @@ Stream::~Stream() {
   loop_.timers().Clear(this);
   DropHeld();
   ClearMessage();
+  memory_->Give(body_bytes_);
   memory_->Give(kStreamBytes);
   context_.streams.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -67,6 +68,12 @@ void Stream::OnHeader(absl::string_view name, absl::string_view value) {
 void Stream::OnHead() {
   has_head_ = true;
   StreamHook<WaitingStreams>::unlink();
+  if (!head_.is_grpc() && context_.options.start_http != nullptr) {
+    reading_ = true;
+    WaitForBytes();
+    handler_ = http_ = context_.options.start_http(this);
+    return;
+  }
   if (RefuseHead()) return;
   if (head_.timeout() != absl::InfiniteDuration()) {
     deadline_ =
@@ -87,7 +94,7 @@ void Stream::OnHead() {
 bool Stream::RefuseHead() {
   const bool is_whole =
       head_.list_bytes() <= static_cast<size_t>(context_.options.limits.max_metadata_bytes);
-  if (is_whole && !head_.is_post()) {
+  if (is_whole && head_.verb() != "POST") {
     SendHttpStatus("405");
     return true;
   }
@@ -144,6 +151,7 @@ void Stream::WaitForBytes() {
 
 void Stream::OnData(absl::string_view bytes) {
   if (!can_answer() || (one_request_ && got_request_)) return;  // its window stays closed
+  if (http_ != nullptr) return TakeBody(bytes);
   if (reading_ && held_begin_ == held_.size()) bytes.remove_prefix(TakeBytes(bytes));
   if (bytes.empty() || !can_answer() || (one_request_ && got_request_)) return;
   Hold(bytes);
@@ -191,6 +199,7 @@ void Stream::TakeHeld() {
 
 void Stream::OnEnd() {
   input_ended_ = true;
+  if (http_ != nullptr) return GiveBody(absl::OkStatus());
   if (reading_ && held_.empty()) EndInput();
 }
 
@@ -210,7 +219,40 @@ void Stream::Deliver(std::optional<absl::Cord> message) {
   handler_->OnMessage(std::move(message));
 }
 
+void Stream::TakeBody(absl::string_view bytes) {
+  const size_t most = context_.options.max_message_bytes;
+  if (held_.size() + bytes.size() > most) {
+    return GiveBody(absl::ResourceExhaustedError(absl::StrCat(
+        "the body has more than ", most, " bytes, which is the most that the server takes")));
+  }
+  if (!memory_->Take(static_cast<int64_t>(bytes.size()))) {
+    return GiveBody(absl::UnavailableError(
+        "the requests that the server is reading hold all the memory that they may; try again"));
+  }
+  held_.append(bytes.data(), bytes.size());
+  progress_ += static_cast<uint32_t>(bytes.size());
+  connection_->OpenWindow(id_, bytes.size());
+  connection_->WidenWindow(id_, held_.size());
+  if (progress_ >= kProgressBytes) WaitForBytes();
+}
+
+void Stream::GiveBody(absl::Status status) {
+  if (!can_answer() || !std::exchange(reading_, false)) return;
+  got_request_ = true;
+  StreamHook<WaitingStreams>::unlink();
+  if (!status.ok()) {
+    DropHeld();
+    return http_->OnBody(std::move(status));
+  }
+  connection_->OnMessage();
+  body_bytes_ = static_cast<int64_t>(held_.size());  // counted until the stream ends
+  http_->OnBody(std::exchange(held_, std::string()));
+}
+
 void Stream::OnTooSlow() {
+  if (http_ != nullptr) {
+    return GiveBody(absl::DeadlineExceededError("the body did not come in time"));
+  }
   Fail(absl::DeadlineExceededError("the call's message did not arrive in time"));
 }
 
@@ -220,10 +262,13 @@ void Stream::OnTimer(SteadyTime /*now*/) { Fail(absl::DeadlineExceededError("Dea
 
 void Stream::Fail(absl::Status status) {
   if (!can_answer()) return;
+  // A request that is no call has no trailers to say it in.
   const bool half_sent =
-      head_sent_ && (prefix_left_ + message_left_ > 0) && prefix_left_ < prefix_.size();
+      head_sent_ &&
+      (http_ != nullptr || ((prefix_left_ + message_left_ > 0) && prefix_left_ < prefix_.size()));
   Cancel();
   if (half_sent) return connection_->Reset(id_);
+  if (http_ != nullptr) SetHead(503, {});
   end_ = {std::move(status), "", {}, {}};
   has_end_ = true;
   SetUnsent();
@@ -269,6 +314,11 @@ void Stream::WriteAndFinish(absl::Cord message, calls::CallEnd end) {
   Ask(kWrite | kFinish);
 }
 
+void Stream::SetHead(int status, calls::Metadata headers) {
+  http_status_ = status;
+  http_headers_ = std::move(headers);
+}
+
 void Stream::RunOnLoop() {
   const uint32_t asked = asked_.exchange(0, std::memory_order_acq_rel);
   const bool finishes = (asked & kFinish) != 0;
@@ -299,6 +349,7 @@ void Stream::RunOnLoop() {
       Fail(NoMemoryForAnswer());
     } else if (can_answer()) {
       given_end_ = {NoMemoryForAnswer(), "", {}, std::move(given_end_.trailers)};
+      if (http_ != nullptr) SetHead(503, {});
     }
   }
   if (!finishes) return;
@@ -331,7 +382,7 @@ void Stream::SetMessage(absl::Cord message) {
   const size_t size = message.size();
   prefix_ = {0, static_cast<char>(size >> 24), static_cast<char>(size >> 16),
              static_cast<char>(size >> 8), static_cast<char>(size)};
-  prefix_left_ = prefix_.size();
+  prefix_left_ = http_ == nullptr ? prefix_.size() : 0;
   message_ = std::move(message);
   message_at_ = message_.char_begin();
   message_left_ = size;
@@ -345,8 +396,12 @@ void Stream::Send() {
   }
   head_sent_ = true;
   HeaderList head;
-  head.AddGrpcHead();
-  const bool has_message = prefix_left_ > 0;
+  if (http_ == nullptr) {
+    head.AddGrpcHead();
+  } else {
+    head.AddHttpHead(http_status_, http_headers_);
+  }
+  const bool has_message = prefix_left_ + message_left_ > 0;
   if (has_end_) head.AddMetadata(end_.headers);
   if (has_message) {
     nghttp2_data_provider provider;
@@ -354,7 +409,7 @@ void Stream::Send() {
     provider.read_callback = GiveAnswer;
     nghttp2_submit_response(session, id_, head.data(), head.size(), &provider);
   } else if (end_.headers.empty()) {
-    head.AddEnd(end_);
+    if (http_ == nullptr) head.AddEnd(end_);
     nghttp2_submit_response(session, id_, head.data(), head.size(), nullptr);
   } else {
     nghttp2_submit_headers(session, NGHTTP2_FLAG_NONE, id_, nullptr, head.data(), head.size(),
@@ -381,7 +436,9 @@ ssize_t Stream::ReadAnswer(uint8_t* to, size_t size, uint32_t* flags) {
   if (prefix_left_ > 0 || message_left_ > 0) return static_cast<ssize_t>(used);
   ClearMessage();
   if (has_end_) {
-    *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
+    *flags |= NGHTTP2_DATA_FLAG_EOF;
+    if (http_ != nullptr) return static_cast<ssize_t>(used);
+    *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
     HeaderList trailers;
     trailers.AddEnd(end_);
     nghttp2_submit_trailer(connection_->session(), id_, trailers.data(), trailers.size());

@@ -1,4 +1,4 @@
-// Stream: a call that comes over HTTP/2, as its Exchange. It lives on the loop of its connection: there all reactions of the call run, and
+// Stream: a call that comes over HTTP/2, or a request that is no call of gRPC's protocol, as an exchange. It lives on the loop of its connection: there all reactions of the call run, and
 // there everything happens that a call asks for on another thread.
 //
 // A stream has two sides that end by themselves: nghttp2's stream, and the call. It is deleted when both have.
@@ -16,7 +16,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "server/calls/exchange.h"
+#include "server/calls/http_exchange.h"
 #include "server/calls/method.h"
 #include "server/door/door_context.h"
 #include "server/door/loop.h"
@@ -43,7 +43,7 @@ using StreamHook =
     boost::intrusive::list_base_hook<boost::intrusive::tag<Tag>,
                                      boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
 
-class Stream final : public calls::Exchange,
+class Stream final : public calls::HttpExchange,
                      private LoopWork,
                      private Timer,
                      public StreamHook<AllStreams>,
@@ -94,6 +94,13 @@ class Stream final : public calls::Exchange,
   void Write(absl::Cord message) override;
   void Finish(calls::CallEnd end) override;
   void WriteAndFinish(absl::Cord message, calls::CallEnd end) override;
+  // HttpExchange:
+  absl::string_view verb() const override { return head_.verb(); }
+  void VisitHeaders(const std::function<void(absl::string_view name, absl::string_view value)>&
+                        visit) const override {
+    head_.VisitFields(visit);
+  }
+  void SetHead(int status, calls::Metadata headers) override;
 
  private:
   // The call has asked for these.
@@ -123,6 +130,9 @@ class Stream final : public calls::Exchange,
   void EndInput();
   void Deliver(std::optional<absl::Cord> message);
   void WaitForBytes();
+  // Of a request that is no call.
+  void TakeBody(absl::string_view bytes);
+  void GiveBody(absl::Status status);
   // Ends the call from here, as far as it has begun.
   void Fail(absl::Status status);
   void Cancel();
@@ -149,12 +159,14 @@ class Stream final : public calls::Exchange,
   const calls::Method* row_ = nullptr;  // null: there is none
   SteadyTime deadline_ = SteadyTime::max();
   calls::CallHandler* handler_ = nullptr;
+  calls::HttpHandler* http_ = nullptr;  // the same, of a request that is no call
   std::atomic<bool> cancelled_{false};
 
   // Bytes of the client.
   MessageReader reader_;
   std::string held_;       // that nobody had asked for when they came
   size_t held_begin_ = 0;  // of what is left of them
+  int64_t body_bytes_ = 0;  // that http_ has
   bool has_head_ = false;
   bool one_request_ = true;
   bool reading_ = false;  // a message is asked for
@@ -167,6 +179,8 @@ class Stream final : public calls::Exchange,
   std::atomic<uint32_t> asked_{0};
   absl::Cord given_message_;
   calls::CallEnd given_end_;
+  int http_status_ = 0;
+  calls::Metadata http_headers_;
   // What is being sent:
   absl::Cord message_;
   int64_t charged_ = 0;  // for the message

@@ -14,6 +14,7 @@
 #include <boost/system/error_code.hpp>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <exception>
 #include <list>
@@ -29,8 +30,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "server/http/exchange_call.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_socket.h"
+#include "server/transport/accepted_socket.h"
+#include "server/transport/byte_stream.h"
 
 namespace sru::server::http {
 namespace {
@@ -53,9 +57,8 @@ constexpr size_t kScratchBytes = 64 << 10;
 // How many connections are looked at for one that may be closed to make room.
 constexpr int kMaxCandidates = 1000;
 
-// The address that a connection counts for: an IPv4 address, or the first half of an IPv6 address,
-// since one machine has many that share it.
-using AddressKey = std::array<unsigned char, 16>;
+using transport::AddressKey;
+using transport::ByteStream;
 
 asio::ip::address Unmapped(const asio::ip::address& address) {
   if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address;
@@ -214,6 +217,21 @@ struct Shared {
   Shared(HttpServer::Options given, HttpServer::Handler given_handler)
       : options(std::move(given)), handler(std::move(given_handler)) {}
 
+  void Handle(const std::shared_ptr<HttpCall>& call) const {
+    try {
+      handler(call);
+    } catch (const std::bad_alloc&) {
+      call->Reply(ErrorResponse(503, "no memory to answer; try again"));
+    } catch (const std::exception& error) {
+      call->Reply(ErrorResponse(500, error.what()));
+    }
+  }
+  // Counts an answer.
+  void OnAnswer(int status) {
+    const auto digit = static_cast<size_t>(status / 100);
+    if (digit < answers.size()) answers[digit].fetch_add(1, std::memory_order_relaxed);
+  }
+
   const HttpServer::Options options;
   const HttpServer::Handler handler;
   ConnectionTable table;
@@ -234,33 +252,39 @@ class Loop final : private HttpConnection::Owner {
   asio::io_context& io() { return io_; }
   size_t connections() const { return num_connections_.load(std::memory_order_relaxed); }
 
-  // `on_start` runs first, on the thread.
-  void StartThread(std::function<void()> on_start) {
-    asio::post(io_, std::move(on_start));
+  void StartThread() {
     thread_ = std::thread([this] { Run(); });
   }
+  // From any thread.
+  void Post(std::function<void()> job) { jobs_->Post(std::move(job)); }
   void Join() {
     if (thread_.joinable()) thread_.join();
   }
 
   // The rest is for the loop's own thread.
 
-  void Add(HttpSocket socket, const tcp::endpoint& peer) {
+  // With null `bytes`, the connection has just been accepted.
+  void Add(HttpSocket socket, std::unique_ptr<ByteStream> bytes, std::string received,
+           const tcp::endpoint& peer) {
     const asio::ip::address address = Unmapped(peer.address());
     std::string text = address.to_string();
-    std::unique_ptr<HttpTransport> transport;
-    if (shared_.options.tls_context == nullptr) {
-      transport = MakePlainTransport(std::move(socket), absl::MakeSpan(scratch_));
-    } else {
-      const std::string name = address.is_v6() ? absl::StrCat("ipv6:[", text, "]:", peer.port())
-                                               : absl::StrCat("ipv4:", text, ":", peer.port());
-      transport = MakeTlsTransport(std::move(socket), shared_.options.tls_context(),
-                                   [this, name](const std::string& detail) {
-                                     if (shared_.options.on_handshake_failure != nullptr) {
-                                       shared_.options.on_handshake_failure(detail, name);
-                                     }
-                                   });
+    if (bytes == nullptr) {
+      bytes = shared_.options.tls_context == nullptr
+                  ? transport::MakePlainStream(socket.native_handle())
+                  : transport::MakeTlsStream(socket.native_handle(),
+                                             shared_.options.tls_context().get(),
+                                             transport::AlpnOffer::kNothing);
+      if (bytes == nullptr) return;
     }
+    const std::string name = address.is_v6() ? absl::StrCat("ipv6:[", text, "]:", peer.port())
+                                             : absl::StrCat("ipv4:", text, ":", peer.port());
+    std::unique_ptr<HttpTransport> transport =
+        MakeTransport(std::move(socket), std::move(bytes), std::move(received),
+                      absl::MakeSpan(scratch_), [this, name](const std::string& detail) {
+                        if (shared_.options.on_handshake_failure != nullptr) {
+                          shared_.options.on_handshake_failure(detail, name);
+                        }
+                      });
     Owner* const owner = this;
     auto connection =
         std::make_shared<HttpConnection>(std::move(transport), std::move(text), peer.port(), owner);
@@ -273,11 +297,6 @@ class Loop final : private HttpConnection::Owner {
     num_connections_.store(entries_.size(), std::memory_order_relaxed);
     StartTicking();
     connection->Start();
-  }
-
-  // From any thread.
-  void CloseSoon(std::shared_ptr<HttpConnection> connection) {
-    jobs_->Post([connection = std::move(connection)] { connection->Close(/*reset=*/true); });
   }
 
   void BeginStop() {
@@ -298,6 +317,11 @@ class Loop final : private HttpConnection::Owner {
 
  private:
   void Run() {
+    // OpenSSL writes to sockets that may be closed.
+    sigset_t pipe;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
     while (!io_.stopped()) {
       // Only a lack of memory can throw here. The affected connection stays as it is until its time
       // is up.
@@ -351,21 +375,8 @@ class Loop final : private HttpConnection::Owner {
   const HttpServer::Options& options() const override { return shared_.options; }
   std::weak_ptr<HttpJobs> jobs() override { return jobs_; }
   bool draining() const override { return stopping_ || shared_.draining; }
-  void Handle(const std::shared_ptr<HttpCall>& call) override {
-    try {
-      shared_.handler(call);
-    } catch (const std::bad_alloc&) {
-      call->Reply(ErrorResponse(503, "no memory to answer; try again"));
-    } catch (const std::exception& error) {
-      call->Reply(ErrorResponse(500, error.what()));
-    }
-  }
-  void OnAnswer(int status) override {
-    const size_t digit = static_cast<size_t>(status / 100);
-    if (digit < shared_.answers.size()) {
-      shared_.answers[digit].fetch_add(1, std::memory_order_relaxed);
-    }
-  }
+  void Handle(const std::shared_ptr<HttpCall>& call) override { shared_.Handle(call); }
+  void OnAnswer(int status) override { shared_.OnAnswer(status); }
   bool ReserveBody(size_t bytes) override {
     const auto amount = static_cast<int64_t>(bytes);
     const auto limit = static_cast<int64_t>(shared_.options.limits.max_total_body_bytes);
@@ -403,15 +414,24 @@ class Loop final : private HttpConnection::Owner {
 class BeastServer final : public HttpServer {
  public:
   BeastServer(Options options, Handler handler) : shared_(std::move(options), std::move(handler)) {
+    exchange_hooks_.check_headers = shared_.options.check_headers;
+    exchange_hooks_.handle = [this](const std::shared_ptr<HttpCall>& call) {
+      shared_.Handle(call);
+    };
+    exchange_hooks_.on_answer = [this](int status) { shared_.OnAnswer(status); };
+    exchange_hooks_.post = [this](std::function<void()> job) {
+      const size_t next = next_loop_.fetch_add(1, std::memory_order_relaxed);
+      loops_[next % loops_.size()]->Post(std::move(job));
+    };
     for (int i = 0; i < std::max(1, shared_.options.threads); ++i) {
       loops_.push_back(std::make_unique<Loop>(&shared_));
     }
-    acceptor_ = std::make_unique<tcp::acceptor>(loops_[0]->io());
   }
 
   ~BeastServer() override { Stop(); }
 
   absl::Status Listen(const ListenAddress& address) {
+    acceptor_ = std::make_unique<tcp::acceptor>(loops_[0]->io());
     error_code error;
     tcp::resolver resolver(loops_[0]->io());
     const auto found =
@@ -430,10 +450,29 @@ class BeastServer final : public HttpServer {
       return absl::UnavailableError(
           absl::StrCat("cannot listen on ", address.ToString(), ": ", error.message()));
     }
-    for (size_t i = 1; i < loops_.size(); ++i) KeepRunning(loops_[i].get());
-    loops_[0]->StartThread([this] { Accept(); });
-    running_ = true;
     return absl::OkStatus();
+  }
+
+  void Run() {
+    for (const auto& loop : loops_) KeepRunning(loop.get());
+    if (acceptor_ != nullptr) asio::post(loops_[0]->io(), [this] { Accept(); });
+    running_ = true;
+  }
+
+  void Adopt(transport::AcceptedSocket socket, std::unique_ptr<ByteStream> bytes,
+             std::string received) override {
+    auto moved = std::make_shared<transport::AcceptedSocket>(std::move(socket));
+    asio::post(loops_[0]->io(),
+               [this, moved, bytes = std::move(bytes), received = std::move(received)]() mutable {
+                 if (stopping_) return;
+                 Loop* const loop = LeastLoop();
+                 HttpSocket own(loop->io(), tcp::v4(), moved->release());
+                 Add(loop, std::move(own), std::move(bytes), std::move(received));
+               });
+  }
+
+  calls::HttpHandler* Answer(calls::HttpExchange* exchange) override {
+    return StartExchangeCall(exchange, exchange_hooks_);
   }
 
   void BeginDrain() override { shared_.draining = true; }
@@ -444,7 +483,7 @@ class BeastServer final : public HttpServer {
     asio::post(loops_[0]->io(), [this] {
       stopping_ = true;
       error_code ignored;
-      acceptor_->close(ignored);
+      if (acceptor_ != nullptr) acceptor_->close(ignored);
       // Connections that were given to the other threads before are theirs by now, since what is
       // posted runs in its order.
       for (const auto& loop : loops_) {
@@ -472,15 +511,20 @@ class BeastServer final : public HttpServer {
     work_.push_back(std::make_unique<asio::steady_timer>(loop->io()));
     work_.back()->expires_at(SteadyTime::max());
     work_.back()->async_wait([](error_code) {});
-    loop->StartThread([] {});
+    loop->StartThread();
+  }
+
+  Loop* LeastLoop() const {
+    Loop* least = loops_[0].get();
+    for (const auto& loop : loops_) {
+      if (loop->connections() < least->connections()) least = loop.get();
+    }
+    return least;
   }
 
   // On the first thread, as what follows.
   void Accept() {
-    Loop* next = loops_[0].get();
-    for (const auto& loop : loops_) {
-      if (loop->connections() < next->connections()) next = loop.get();
-    }
+    Loop* const next = LeastLoop();
     acceptor_->async_accept(next->io(), [this, next](error_code error, HttpSocket socket) {
       if (stopping_) return;
       if (error == asio::error::no_descriptors ||
@@ -494,14 +538,14 @@ class BeastServer final : public HttpServer {
       }
       // Whatever this lacks memory for, the next connection is accepted.
       try {
-        if (!error) Add(next, std::move(socket));
+        if (!error) Add(next, std::move(socket), nullptr, "");
       } catch (const std::exception&) {
       }
       Accept();
     });
   }
 
-  void Add(Loop* loop, HttpSocket socket) {
+  void Add(Loop* loop, HttpSocket socket, std::unique_ptr<ByteStream> bytes, std::string received) {
     error_code error;
     const tcp::endpoint peer = socket.remote_endpoint(error);
     if (error) return;  // it is closed already
@@ -512,9 +556,12 @@ class BeastServer final : public HttpServer {
         IsOutOfFiles(socket.native_handle())) {
       MakeRoom();
     }
-    if (loop == loops_[0].get()) return loop->Add(std::move(socket), peer);
-    asio::post(loop->io(), [loop, peer, socket = std::move(socket)]() mutable {
-      loop->Add(std::move(socket), peer);
+    if (loop == loops_[0].get()) {
+      return loop->Add(std::move(socket), std::move(bytes), std::move(received), peer);
+    }
+    asio::post(loop->io(), [loop, peer, socket = std::move(socket), bytes = std::move(bytes),
+                            received = std::move(received)]() mutable {
+      loop->Add(std::move(socket), std::move(bytes), std::move(received), peer);
     });
   }
 
@@ -523,7 +570,7 @@ class BeastServer final : public HttpServer {
     if (connection == nullptr) return;
     if (shared_.options.on_refused != nullptr) shared_.options.on_refused();
     if (loop == loops_[0].get()) return connection->Close(/*reset=*/true);
-    loop->CloseSoon(std::move(connection));
+    loop->Post([connection = std::move(connection)] { connection->Close(/*reset=*/true); });
   }
 
   Shared shared_;
@@ -531,6 +578,8 @@ class BeastServer final : public HttpServer {
   std::vector<std::unique_ptr<asio::steady_timer>> work_;
   std::unique_ptr<tcp::acceptor> acceptor_;
   ListenAddress address_;
+  ExchangeHooks exchange_hooks_;
+  std::atomic<size_t> next_loop_{0};
   bool running_ = false;
   bool stopping_ = false;  // on the first thread
 };
@@ -541,7 +590,14 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const ListenAddres
                                                               Options options, Handler handler) {
   auto server = std::make_unique<BeastServer>(std::move(options), std::move(handler));
   if (absl::Status status = server->Listen(address); !status.ok()) return status;
+  server->Run();
   return std::unique_ptr<HttpServer>(std::move(server));
+}
+
+std::unique_ptr<HttpServer> HttpServer::StartWithoutPort(Options options, Handler handler) {
+  auto server = std::make_unique<BeastServer>(std::move(options), std::move(handler));
+  server->Run();
+  return server;
 }
 
 }  // namespace sru::server::http

@@ -22,9 +22,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/base/listen_address.h"
+#include "server/calls/http_exchange.h"
 #include "server/http/page_message.h"
-
-struct ssl_ctx_st;  // OpenSSL's SSL_CTX
+#include "server/transport/accepted_socket.h"
+#include "server/transport/byte_stream.h"
 
 namespace sru::server::http {
 
@@ -111,6 +112,14 @@ class HttpServer {
                                                            Options options, Handler handler);
   // Like Stop().
   virtual ~HttpServer() = default;
+  // Without a port of its own: connections come by Adopt().
+  static std::unique_ptr<HttpServer> StartWithoutPort(Options options, Handler handler);
+
+  // Takes over a connection from another port: `bytes` reads and writes it, `received` is what was read of it before.
+  virtual void Adopt(transport::AcceptedSocket socket, std::unique_ptr<transport::ByteStream> bytes,
+                     std::string received) = 0;
+  // Makes the handler of a request that comes another way than over HTTP/1.1.
+  virtual calls::HttpHandler* Answer(calls::HttpExchange* exchange) = 0;
 
   // From now on, answers say that their connections are closed, and they are.
   virtual void BeginDrain() = 0;
@@ -119,7 +128,7 @@ class HttpServer {
   // written get half a second. No call of the handler runs afterwards, and replies are dropped.
   virtual void Stop() = 0;
 
-  // The address with the actual port.
+  // The address with the actual port; port 0 without one.
   virtual const ListenAddress& address() const = 0;
 
   virtual Stats stats() const = 0;

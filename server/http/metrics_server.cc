@@ -93,6 +93,16 @@ PageResponse Guarded(const Page& page) {
   }
 }
 
+bool IsRead(const PageRequest& request) {
+  return request.method == "GET" || request.method == "HEAD";
+}
+
+PageResponse NotARead(const PageRequest& request) {
+  PageResponse response = TextResponse(405, absl::StrCat(request.path, " takes GET and HEAD\n"));
+  response.headers.emplace_back("Allow", "GET, HEAD");
+  return response;
+}
+
 class MetricsServerImpl final : public MetricsServer {
  public:
   explicit MetricsServerImpl(Pages pages) : pages_(std::move(pages)) {}
@@ -125,22 +135,10 @@ class MetricsServerImpl final : public MetricsServer {
   // wait for nothing that takes long.
   void Handle(const std::shared_ptr<HttpCall>& call) {
     const PageRequest& request = call->request();
-    const bool known =
-        request.path == "/metrics" || request.path == "/healthz" || request.path == "/readyz";
-    if (known && request.method != "GET" && request.method != "HEAD") {
-      PageResponse response =
-          TextResponse(405, absl::StrCat(request.path, " takes GET and HEAD\n"));
-      response.headers.emplace_back("Allow", "GET, HEAD");
-      call->Reply(std::move(response));
-    } else if (request.path == "/healthz") {
-      const bool alive = pages_.alive == nullptr || pages_.alive();
-      call->Reply(alive ? TextResponse(200, "ok\n")
-                        : TextResponse(503, "every device has failed; start the server again\n"));
-    } else if (request.path == "/readyz") {
-      const std::string reason = pages_.not_ready();
-      call->Reply(reason.empty() ? TextResponse(200, "ready\n")
-                                 : TextResponse(503, absl::StrCat("not ready: ", reason, "\n")));
+    if (IsProbe(request)) {
+      call->Reply(AnswerProbe(request, pages_.probes));
     } else if (request.path == "/metrics") {
+      if (!IsRead(request)) return call->Reply(NotARead(request));
       QueueMetrics(call);
     } else {
       page_workers_.Run([this, call] {
@@ -204,6 +202,22 @@ class MetricsServerImpl final : public MetricsServer {
 };
 
 }  // namespace
+
+bool IsProbe(const PageRequest& request) {
+  return request.path == "/healthz" || request.path == "/readyz";
+}
+
+PageResponse AnswerProbe(const PageRequest& request, const Probes& probes) {
+  if (!IsRead(request)) return NotARead(request);
+  if (request.path == "/healthz") {
+    return probes.alive == nullptr || probes.alive()
+               ? TextResponse(200, "ok\n")
+               : TextResponse(503, "every device has failed; start the server again\n");
+  }
+  const std::string reason = probes.not_ready();
+  return reason.empty() ? TextResponse(200, "ready\n")
+                        : TextResponse(503, absl::StrCat("not ready: ", reason, "\n"));
+}
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
     const ListenAddress& address, Pages pages, const HttpServer::Limits& limits) {

@@ -18,19 +18,26 @@
 
 namespace sru::server::http {
 
+struct Probes {
+  std::function<std::string()> not_ready;  // why; empty = ready. Returns at once.
+  std::function<bool()> alive;             // null = always. Returns at once.
+};
+
+bool IsProbe(const PageRequest& request);  // by its path
+PageResponse AnswerProbe(const PageRequest& request, const Probes& probes);
+
 class MetricsServer {
  public:
   // The contents of the pages. All except `metrics` may be called by several threads at a time. If
   // one throws, the answer is 503 (memory) or 500.
   struct Pages {
     std::function<std::string()> metrics;
-    std::function<std::string()> not_ready;  // why; empty = ready. Returns at once.
+    Probes probes;
     // Calls of models, answered when they have ended; false = the path is none of theirs. Must return at
     // once. May be null.
     std::function<bool(const std::shared_ptr<HttpCall>&)> call;
     // Every other path (status_page.h), with any method; nullopt = there is none. May be null.
     std::function<std::optional<PageResponse>(const PageRequest&)> other;
-    std::function<bool()> alive;  // null = always. Returns at once.
   };
 
   // kUnavailable if `address` cannot be bound. Port 0 lets the system choose.

@@ -48,7 +48,7 @@ class MetricsServerTest : public ::testing::Test {
   MetricsServerTest() {
     MetricsServer::Pages pages;
     pages.metrics = [] { return std::string("sru_ready 1\n"); };
-    pages.not_ready = [this] { return std::string(ready_ ? "" : "loading"); };
+    pages.probes.not_ready = [this] { return std::string(ready_ ? "" : "loading"); };
     pages.other = [](const PageRequest& request) -> std::optional<PageResponse> {
       if (request.path != "/echo") return std::nullopt;
       PageResponse response;
@@ -65,7 +65,7 @@ class MetricsServerTest : public ::testing::Test {
       call_ = call;
       return true;
     };
-    pages.alive = [this] { return alive_.load(); };
+    pages.probes.alive = [this] { return alive_.load(); };
     auto server = MetricsServer::Start({"127.0.0.1", 0}, pages);
     EXPECT_TRUE(server.ok()) << server.status();
     if (server.ok()) server_ = *std::move(server);
@@ -239,7 +239,7 @@ class SlowClientsTest : public ::testing::TestWithParam<bool> {
   SlowClientsTest() {
     MetricsServer::Pages pages;
     pages.metrics = [] { return std::string(1 << 20, 'x'); };
-    pages.not_ready = [] { return ""; };
+    pages.probes.not_ready = [] { return ""; };
     HttpServer::Limits limits;
     if (GetParam()) {
       limits.max_connections = 64;
@@ -327,7 +327,7 @@ class BoundsTest : public ::testing::Test {
       }
       return std::string("sru_ready 1\n");
     };
-    pages_.not_ready = [] { return ""; };
+    pages_.probes.not_ready = [] { return ""; };
     pages_.other = [this](const PageRequest& request) -> std::optional<PageResponse> {
       PageResponse response;
       if (request.path == "/hold") {
@@ -480,8 +480,8 @@ TEST_F(BoundsTest, PagesDoNotHoldUpTheScraperNorTheScraperProbes) {
 
 TEST_F(BoundsTest, WhatThePagesThrowIsAnswered) {
   pages_.metrics = []() -> std::string { throw std::bad_alloc(); };
-  pages_.not_ready = []() -> std::string { throw std::bad_alloc(); };
-  pages_.alive = []() -> bool { throw std::runtime_error("a bug"); };
+  pages_.probes.not_ready = []() -> std::string { throw std::bad_alloc(); };
+  pages_.probes.alive = []() -> bool { throw std::runtime_error("a bug"); };
   const int port = Start();
   EXPECT_EQ(HttpGet(port, "/no_memory").status, 503);
   const HttpResponse response = HttpGet(port, "/bug");

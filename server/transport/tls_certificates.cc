@@ -115,22 +115,29 @@ std::string DescribeKey(const EVP_PKEY* key) {
 }
 
 constexpr absl::string_view kHttp2 = "h2";
+constexpr absl::string_view kHttp1 = "http/1.1";
+constexpr AlpnOffer kOffers[] = {AlpnOffer::kNothing, AlpnOffer::kHttp2, AlpnOffer::kHttp2AndHttp1};
 
-// Whether a connection has ALPN is a mark on the connection, as all share the context.
-int Http2Mark() {
+// A connection's offer is a mark on the connection, as all share the context.
+int OfferMark() {
   static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
   return index;
 }
 
 int ChooseProtocol(SSL* connection, const unsigned char** chosen, unsigned char* chosen_size,
                    const unsigned char* offered, unsigned offered_size, void* /*argument*/) {
-  if (SSL_get_ex_data(connection, Http2Mark()) == nullptr) return SSL_TLSEXT_ERR_NOACK;
-  for (unsigned i = 0; i < offered_size; i += 1U + offered[i]) {
-    const absl::string_view name(reinterpret_cast<const char*>(offered) + i + 1, offered[i]);
-    if (name != kHttp2) continue;
-    *chosen = offered + i + 1;
-    *chosen_size = offered[i];
-    return SSL_TLSEXT_ERR_OK;
+  const auto* const offer = static_cast<const AlpnOffer*>(SSL_get_ex_data(connection, OfferMark()));
+  if (offer == nullptr || *offer == AlpnOffer::kNothing) return SSL_TLSEXT_ERR_NOACK;
+  for (const absl::string_view wanted : {kHttp2, kHttp1}) {
+    if (wanted == kHttp1 && *offer == AlpnOffer::kHttp2) break;
+    for (unsigned i = 0; i < offered_size; i += 1U + offered[i]) {
+      if (absl::string_view(reinterpret_cast<const char*>(offered) + i + 1, offered[i]) != wanted) {
+        continue;
+      }
+      *chosen = offered + i + 1;
+      *chosen_size = offered[i];
+      return SSL_TLSEXT_ERR_OK;
+    }
   }
   return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
@@ -312,15 +319,16 @@ absl::StatusOr<TlsCertificates> CheckTlsCertificates(TlsPem pem, absl::Time now)
   return result;
 }
 
-void OfferHttp2(ssl_st* connection) {
-  SSL_set_ex_data(connection, Http2Mark(), connection);  // anything but null
+void OfferProtocols(ssl_st* connection, AlpnOffer offer) {
+  SSL_set_ex_data(connection, OfferMark(),
+                  const_cast<AlpnOffer*>(&kOffers[static_cast<size_t>(offer)]));
 }
 
-bool AgreedOnHttp2(const ssl_st* connection) {
+absl::string_view AgreedProtocol(const ssl_st* connection) {
   const unsigned char* name = nullptr;
   unsigned size = 0;
   SSL_get0_alpn_selected(connection, &name, &size);
-  return absl::string_view(reinterpret_cast<const char*>(name), size) == kHttp2;
+  return {reinterpret_cast<const char*>(name), size};
 }
 
 std::string Describe(const TlsCertificates& certificates) {

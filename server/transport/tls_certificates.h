@@ -43,10 +43,16 @@ struct TlsCertificates {
 // nothing but its arguments, OpenSSL's configuration and the variable GRPC_SSL_CIPHER_SUITES.
 absl::StatusOr<TlsCertificates> CheckTlsCertificates(TlsPem pem, absl::Time now);
 
-// Makes the server's side of a connection with TlsCertificates::context agree on HTTP/2 (ALPN `h2`) with a client that offers it. Without
-// this, none agrees on anything.
-void OfferHttp2(ssl_st* connection);
-bool AgreedOnHttp2(const ssl_st* connection);
+// The protocols that the server's side of a connection offers by ALPN. A client that offers protocols, and none of these, is refused.
+enum class AlpnOffer {
+  kNothing,  // what the client offers is not looked at
+  kHttp2,
+  kHttp2AndHttp1,
+};
+// For a connection with TlsCertificates::context, before its handshake.
+void OfferProtocols(ssl_st* connection, AlpnOffer offer);
+// "h2" or "http/1.1"; empty if there was no offer on one side. Valid as long as the connection.
+absl::string_view AgreedProtocol(const ssl_st* connection);
 
 // For the log: "certificate of /CN=a, valid until 2026-01-31T12:00:00+00:00, clients must show a
 // certificate of /CN=b". Pure.

@@ -1,6 +1,6 @@
 // ByteStream: the bytes of one connection, with TLS or without, on a socket that does not block.
-#ifndef SRU_SERVER_DOOR_BYTE_STREAM_H_
-#define SRU_SERVER_DOOR_BYTE_STREAM_H_
+#ifndef SRU_SERVER_TRANSPORT_BYTE_STREAM_H_
+#define SRU_SERVER_TRANSPORT_BYTE_STREAM_H_
 
 #include <cstddef>
 #include <memory>
@@ -8,10 +8,11 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "server/transport/tls_certificates.h"
 
 struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 
-namespace sru::server::door {
+namespace sru::server::transport {
 
 // Used by one thread. Does not own the socket.
 class ByteStream {
@@ -34,6 +35,8 @@ class ByteStream {
   virtual std::string HandshakeError() const { return ""; }
   // Whether a byte has come, of a handshake too.
   virtual bool PeerHasSent() const { return true; }
+  // The protocol that both sides have agreed on by ALPN, "h2" or "http/1.1"; empty if none.
+  virtual absl::string_view protocol() const { return ""; }
   // The common name in the peer's certificate; empty if it has shown none.
   virtual std::string CertificateName() const { return ""; }
   virtual Result Read(absl::Span<char> buffer) = 0;
@@ -46,9 +49,9 @@ class ByteStream {
 };
 
 std::unique_ptr<ByteStream> MakePlainStream(int socket);
-// A server's side, which agrees on HTTP/2. Null if there is no memory.
-std::unique_ptr<ByteStream> MakeTlsStream(int socket, ssl_ctx_st* context);
+// The server's side of a connection that agrees on a protocol of `offer` (ALPN). Null if there is no memory.
+std::unique_ptr<ByteStream> MakeTlsStream(int socket, ssl_ctx_st* context, AlpnOffer offer);
 
-}  // namespace sru::server::door
+}  // namespace sru::server::transport
 
-#endif  // SRU_SERVER_DOOR_BYTE_STREAM_H_
+#endif  // SRU_SERVER_TRANSPORT_BYTE_STREAM_H_

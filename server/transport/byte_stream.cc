@@ -1,4 +1,4 @@
-#include "server/door/byte_stream.h"
+#include "server/transport/byte_stream.h"
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -11,9 +11,7 @@
 #include <climits>
 
 #include "absl/strings/str_cat.h"
-#include "server/transport/tls_certificates.h"
-
-namespace sru::server::door {
+namespace sru::server::transport {
 namespace {
 
 class PlainStream final : public ByteStream {
@@ -55,11 +53,7 @@ class TlsStream final : public ByteStream {
   Outcome Handshake() override {
     ERR_clear_error();
     const int result = SSL_accept(ssl_.get());
-    if (result == 1) {
-      if (transport::AgreedOnHttp2(ssl_.get())) return Outcome::kDone;
-      error_ = "the client did not offer HTTP/2 (ALPN)";
-      return Outcome::kEnd;
-    }
+    if (result == 1) return Outcome::kDone;
     const Outcome outcome = OutcomeOf(result);
     if (outcome == Outcome::kEnd) {
       if (const unsigned long code = ERR_peek_error();
@@ -74,6 +68,7 @@ class TlsStream final : public ByteStream {
   }
   std::string HandshakeError() const override { return error_; }
   bool PeerHasSent() const override { return BIO_number_read(SSL_get_rbio(ssl_.get())) > 0; }
+  absl::string_view protocol() const override { return AgreedProtocol(ssl_.get()); }
   std::string CertificateName() const override {
     const X509* const certificate = SSL_get0_peer_certificate(ssl_.get());
     if (certificate == nullptr) return "";
@@ -127,12 +122,12 @@ std::unique_ptr<ByteStream> MakePlainStream(int socket) {
   return std::make_unique<PlainStream>(socket);
 }
 
-std::unique_ptr<ByteStream> MakeTlsStream(int socket, ssl_ctx_st* context) {
+std::unique_ptr<ByteStream> MakeTlsStream(int socket, ssl_ctx_st* context, AlpnOffer offer) {
   std::unique_ptr<SSL, SslFree> ssl(SSL_new(context));
   if (ssl == nullptr || SSL_set_fd(ssl.get(), socket) != 1) return nullptr;
   SSL_set_mode(ssl.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  transport::OfferHttp2(ssl.get());
+  OfferProtocols(ssl.get(), offer);
   return std::make_unique<TlsStream>(socket, std::move(ssl));
 }
 
-}  // namespace sru::server::door
+}  // namespace sru::server::transport

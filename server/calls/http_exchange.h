@@ -1,0 +1,47 @@
+// HttpExchange and HttpHandler: a request over HTTP that is no call of gRPC's protocol, and who answers it: an Exchange and a CallHandler whose
+// one message is the body, and whose answer has an HTTP status in place of a call's.
+//
+//   Transport                         Handler
+//   start(exchange)               ->  makes the handler; it may SetHead() and Finish() at once
+//   handler->OnBody(body)             unless the handler has answered before
+//   handler->OnWritten(ok)        <-  exchange->SetHead(200, headers), exchange->Write(part)
+//   handler->OnDone()             <-  exchange->Finish({}) or WriteAndFinish(body, {})
+#ifndef SRU_SERVER_CALLS_HTTP_EXCHANGE_H_
+#define SRU_SERVER_CALLS_HTTP_EXCHANGE_H_
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/calls/exchange.h"
+
+namespace sru::server::calls {
+
+class HttpHandler : public CallHandler {
+ public:
+  // At most once. kResourceExhausted: it is too long; kUnavailable: there is no memory for it; kDeadlineExceeded: it did not come in time.
+  virtual void OnBody(absl::StatusOr<std::string> body) = 0;
+  void OnMessage(std::optional<absl::Cord> /*message*/) final {}
+
+ protected:
+  ~HttpHandler() = default;
+};
+
+// method() is the target: path and query. Parts that are written are not empty, and the end has neither headers nor trailers.
+class HttpExchange : public Exchange {
+ public:
+  virtual absl::string_view verb() const = 0;  // "POST"
+  // Visits all fields in their order. The authority is "host".
+  virtual void VisitHeaders(
+      const std::function<void(absl::string_view name, absl::string_view value)>& visit) const = 0;
+  // Once, before the first part and the end, and as they are. Lower-case names.
+  virtual void SetHead(int status, Metadata headers) = 0;
+
+ protected:
+  ~HttpExchange() = default;
+};
+
+}  // namespace sru::server::calls
+
+#endif  // SRU_SERVER_CALLS_HTTP_EXCHANGE_H_

@@ -1,0 +1,219 @@
+#include "server/http/exchange_call.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "base/mutex.h"
+
+namespace sru::server::http {
+namespace {
+
+// Longer bodies are read and answered on a thread of their own: what takes its time there holds up no other connection.
+constexpr size_t kLongBody = 16 << 10;
+
+// Of a peer in gRPC's form: "ipv4:10.0.0.1:4711", "ipv6:%5B::1%5D:4711", "unix:".
+void SetRemote(const std::string& peer, PageRequest* request) {
+  std::string text = absl::StrReplaceAll(peer, {{"%5B", ""}, {"%5D", ""}, {"%25", "%"}});
+  absl::string_view address = text;
+  if (!absl::ConsumePrefix(&address, "ipv4:") && !absl::ConsumePrefix(&address, "ipv6:")) {
+    request->remote_address = "unix";
+    return;
+  }
+  const size_t colon = address.rfind(':');
+  request->remote_address = std::string(address.substr(0, colon));
+  if (colon != absl::string_view::npos &&
+      !absl::SimpleAtoi(address.substr(colon + 1), &request->remote_port)) {
+    request->remote_port = 0;
+  }
+}
+
+// Deletes itself when the exchange ends.
+class ExchangeHandler final : public calls::HttpHandler,
+                              public std::enable_shared_from_this<ExchangeHandler> {
+ public:
+  ExchangeHandler(calls::HttpExchange* exchange, const ExchangeHooks& hooks)
+      : exchange_(exchange), hooks_(hooks) {}
+
+  void Start() {
+    self_ = shared_from_this();
+    request_.method = std::string(exchange_->verb());
+    const absl::string_view target = exchange_->method();
+    const size_t question = target.find('?');
+    request_.path = std::string(target.substr(0, question));
+    if (question != absl::string_view::npos) {
+      request_.query = std::string(target.substr(question + 1));
+    }
+    SetRemote(exchange_->peer(), &request_);
+    exchange_->VisitHeaders([this](absl::string_view name, absl::string_view value) {
+      std::string& text = request_.headers[name];
+      absl::StrAppend(&text, text.empty() ? "" : ", ", value);
+    });
+    if (hooks_.check_headers == nullptr) return;
+    if (std::shared_ptr<const PageResponse> refusal = hooks_.check_headers(request_)) {
+      Reply(std::move(refusal));
+    }
+  }
+
+  // HttpHandler:
+  void OnBody(absl::StatusOr<std::string> body) override;
+  void OnWritten(bool ok) override {
+    std::function<void(bool)> written;
+    bool ends = false;
+    {
+      MutexLock lock(&mutex_);
+      writing_ = false;
+      written = std::exchange(written_, nullptr);
+      ends = parts_ended_;
+    }
+    if (ends) return exchange_->Finish({});
+    if (written != nullptr) written(ok);
+  }
+  void OnCancel() override {
+    std::function<void()> on_gone;
+    {
+      MutexLock lock(&mutex_);
+      gone_ = true;
+      on_gone = std::exchange(on_gone_, nullptr);
+    }
+    if (on_gone != nullptr) on_gone();
+  }
+  void OnDone() override { const std::shared_ptr<ExchangeHandler> last = std::move(self_); }
+
+  const PageRequest& request() const { return request_; }
+  bool gone() const {
+    MutexLock lock(&mutex_);
+    return gone_;
+  }
+  void OnGone(std::function<void()> on_gone) {
+    {
+      MutexLock lock(&mutex_);
+      if (!gone_) {
+        on_gone_ = std::move(on_gone);
+        return;
+      }
+    }
+    on_gone();
+  }
+
+  void Reply(std::shared_ptr<const PageResponse> response) {
+    if (!BeginAnswer(*response, /*has_length=*/true)) return;
+    if (response->body.empty() || request_.method == "HEAD") return exchange_->Finish({});
+    const absl::string_view body = response->body;
+    exchange_->WriteAndFinish(
+        absl::MakeCordFromExternal(body, [kept = std::move(response)](absl::string_view) {}), {});
+  }
+
+  // False if there is an answer already.
+  bool BeginAnswer(const PageResponse& head, bool has_length) {
+    {
+      MutexLock lock(&mutex_);
+      if (std::exchange(answered_, true)) return false;
+    }
+    hooks_.on_answer(head.status);
+    calls::Metadata headers = {{"content-type", head.content_type}};
+    if (has_length) headers.emplace_back("content-length", absl::StrCat(head.body.size()));
+    for (const auto& [name, value] : head.headers) {
+      headers.emplace_back(absl::AsciiStrToLower(name), value);
+    }
+    exchange_->SetHead(head.status, std::move(headers));
+    return true;
+  }
+
+  void WritePart(std::string part, std::function<void(bool)> written) {
+    {
+      MutexLock lock(&mutex_);
+      writing_ = !gone_ && !part.empty() && request_.method != "HEAD";
+      if (writing_) written_ = std::exchange(written, nullptr);
+    }
+    if (written != nullptr) return written(!gone());
+    exchange_->Write(absl::Cord(std::move(part)));
+  }
+
+  void EndParts() {
+    {
+      MutexLock lock(&mutex_);
+      parts_ended_ = true;
+      if (writing_) return;  // OnWritten() ends the answer
+    }
+    exchange_->Finish({});
+  }
+
+ private:
+  calls::HttpExchange* const exchange_;
+  const ExchangeHooks& hooks_;
+  std::shared_ptr<ExchangeHandler> self_;  // until OnDone()
+  PageRequest request_;
+  mutable Mutex mutex_;
+  bool answered_ ABSL_GUARDED_BY(mutex_) = false;
+  bool gone_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool parts_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::function<void()> on_gone_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(bool)> written_ ABSL_GUARDED_BY(mutex_);
+};
+
+class PartsOfAnswer final : public PageStream {
+ public:
+  explicit PartsOfAnswer(std::shared_ptr<ExchangeHandler> handler) : handler_(std::move(handler)) {}
+  ~PartsOfAnswer() override { handler_->EndParts(); }
+  void AsyncWrite(std::string part, std::function<void(bool)> written) override {
+    handler_->WritePart(std::move(part), std::move(written));
+  }
+
+ private:
+  const std::shared_ptr<ExchangeHandler> handler_;
+};
+
+// The exchange has to end, so whoever drops this without an answer gives one.
+class ExchangeCall final : public HttpCall {
+ public:
+  explicit ExchangeCall(std::shared_ptr<ExchangeHandler> handler) : handler_(std::move(handler)) {}
+  ~ExchangeCall() override {
+    auto response = std::make_shared<PageResponse>();
+    response->status = 503;
+    response->body = "there is no answer; try again\n";
+    handler_->Reply(std::move(response));
+  }
+  const PageRequest& request() const override { return handler_->request(); }
+  bool gone() const override { return handler_->gone(); }
+  void OnGone(std::function<void()> on_gone) override { handler_->OnGone(std::move(on_gone)); }
+  void Reply(std::shared_ptr<const PageResponse> response) override {
+    handler_->Reply(std::move(response));
+  }
+  std::unique_ptr<PageStream> ReplyInParts(const PageResponse& head) override {
+    handler_->BeginAnswer(head, /*has_length=*/false);
+    return std::make_unique<PartsOfAnswer>(handler_);
+  }
+
+ private:
+  const std::shared_ptr<ExchangeHandler> handler_;
+};
+
+void ExchangeHandler::OnBody(absl::StatusOr<std::string> body) {
+  {
+    MutexLock lock(&mutex_);
+    if (answered_) return;
+  }
+  const bool is_long = body.ok() && body->size() > kLongBody;
+  request_.read_body = [body = std::move(body)]() mutable { return std::move(body); };
+  const auto call = std::make_shared<ExchangeCall>(shared_from_this());
+  if (!is_long) return hooks_.handle(call);
+  hooks_.post([this, call] { hooks_.handle(call); });
+}
+
+}  // namespace
+
+calls::HttpHandler* StartExchangeCall(calls::HttpExchange* exchange, const ExchangeHooks& hooks) {
+  const auto handler = std::make_shared<ExchangeHandler>(exchange, hooks);
+  handler->Start();
+  return handler.get();
+}
+
+}  // namespace sru::server::http

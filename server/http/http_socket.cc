@@ -1,0 +1,157 @@
+#include "server/http/http_socket.h"
+
+#include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/socket_base.hpp>
+#include <boost/system/error_code.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sru::server::http {
+namespace {
+
+using boost::system::error_code;
+using transport::ByteStream;
+using Wait = boost::asio::socket_base;
+
+// Answers up to this size are copied, so that head and body leave together.
+constexpr size_t kMaxCopiedBytes = 64 << 10;
+
+class SocketTransport final : public HttpTransport {
+ public:
+  SocketTransport(HttpSocket socket, std::unique_ptr<ByteStream> bytes, std::string received,
+                  absl::Span<char> scratch,
+                  std::function<void(const std::string& detail)> on_failure)
+      : socket_(std::move(socket)),
+        bytes_(std::move(bytes)),
+        received_(std::move(received)),
+        scratch_(scratch),
+        on_failure_(std::move(on_failure)) {
+    error_code ignored;
+    socket_.non_blocking(true, ignored);
+  }
+
+  void Start(std::shared_ptr<User> user) override {
+    const ByteStream::Outcome outcome = bytes_->Handshake();
+    if (outcome == ByteStream::Outcome::kDone) return user->OnStarted(/*ok=*/true);
+    if (outcome == ByteStream::Outcome::kEnd) {
+      ReportFailure();
+      return user->OnStarted(false);
+    }
+    socket_.async_wait(WaitFor(outcome), [this, user = std::move(user)](error_code error) {
+      if (!error) return Start(user);
+      ReportFailure();
+      user->OnStarted(false);
+    });
+  }
+
+  // Without data there is no buffer, so that a connection that is idle holds none.
+  void Read(std::shared_ptr<User> user) override {
+    if (received_.empty() && !bytes_->MayHoldMore()) {
+      return AwaitData(ByteStream::Outcome::kWantsRead, std::move(user));
+    }
+    boost::asio::post(socket_.get_executor(),
+                      [this, user = std::move(user)] { ReadSome(std::move(user)); });
+  }
+
+  Sent Write(absl::string_view first, absl::string_view second,
+             std::shared_ptr<User> user) override {
+    first_ = first;
+    second_ = second;
+    if (!first.empty() && !second.empty() && first.size() + second.size() <= kMaxCopiedBytes) {
+      copy_ = absl::StrCat(first, second);
+      first_ = copy_;
+      second_ = {};
+    }
+    const ByteStream::Outcome outcome = WriteSome();
+    if (outcome == ByteStream::Outcome::kDone) return Sent::kAll;
+    if (outcome == ByteStream::Outcome::kEnd) {
+      boost::asio::post(socket_.get_executor(),
+                        [user = std::move(user)] { user->OnWritten(/*ok=*/false); });
+    } else {
+      AwaitTaken(outcome, std::move(user));
+    }
+    return Sent::kLater;
+  }
+
+  void ShutdownSend(std::shared_ptr<User> /*user*/) override { bytes_->EndSending(); }
+
+  void Close(bool reset) override {
+    error_code ignored;
+    if (reset) socket_.set_option(Wait::linger(true, 0), ignored);
+    socket_.close(ignored);
+  }
+
+ private:
+  static Wait::wait_type WaitFor(ByteStream::Outcome outcome) {
+    return outcome == ByteStream::Outcome::kWantsWrite ? Wait::wait_write : Wait::wait_read;
+  }
+
+  // Who connects and leaves, as a load balancer's probe, has failed at nothing.
+  void ReportFailure() {
+    if (bytes_->PeerHasSent()) on_failure_(bytes_->HandshakeError());
+  }
+
+  void AwaitData(ByteStream::Outcome outcome, std::shared_ptr<User> user) {
+    socket_.async_wait(WaitFor(outcome), [this, user = std::move(user)](error_code error) {
+      if (error) return user->OnRead(/*ok=*/false, {});
+      ReadSome(user);
+    });
+  }
+
+  void ReadSome(std::shared_ptr<User> user) {
+    if (!socket_.is_open()) return user->OnRead(false, {});
+    if (!received_.empty()) return user->OnRead(true, std::exchange(received_, std::string()));
+    const ByteStream::Result result = bytes_->Read(scratch_);
+    switch (result.outcome) {
+      case ByteStream::Outcome::kDone:
+        return user->OnRead(true, {scratch_.data(), result.bytes});
+      case ByteStream::Outcome::kEnd:
+        return user->OnRead(false, {});
+      default:
+        return AwaitData(result.outcome, std::move(user));
+    }
+  }
+
+  ByteStream::Outcome WriteSome() {
+    while (!first_.empty() || !second_.empty()) {
+      absl::string_view& part = first_.empty() ? second_ : first_;
+      const ByteStream::Result result = bytes_->Write(part);
+      if (result.outcome != ByteStream::Outcome::kDone) return result.outcome;
+      part.remove_prefix(result.bytes);
+    }
+    std::string().swap(copy_);
+    return ByteStream::Outcome::kDone;
+  }
+
+  void AwaitTaken(ByteStream::Outcome outcome, std::shared_ptr<User> user) {
+    socket_.async_wait(WaitFor(outcome), [this, user = std::move(user)](error_code error) {
+      const ByteStream::Outcome now = error ? ByteStream::Outcome::kEnd : WriteSome();
+      if (now == ByteStream::Outcome::kDone || now == ByteStream::Outcome::kEnd) {
+        return user->OnWritten(now == ByteStream::Outcome::kDone);
+      }
+      AwaitTaken(now, user);
+    });
+  }
+
+  HttpSocket socket_;
+  const std::unique_ptr<ByteStream> bytes_;
+  std::string received_;  // before this had the connection, and not read yet
+  const absl::Span<char> scratch_;
+  const std::function<void(const std::string& detail)> on_failure_;
+  absl::string_view first_;  // what is left to be written
+  absl::string_view second_;
+  std::string copy_;
+};
+
+}  // namespace
+
+std::unique_ptr<HttpTransport> MakeTransport(
+    HttpSocket socket, std::unique_ptr<ByteStream> bytes, std::string received,
+    absl::Span<char> scratch, std::function<void(const std::string& detail)> on_failure) {
+  return std::make_unique<SocketTransport>(std::move(socket), std::move(bytes), std::move(received),
+                                           scratch, std::move(on_failure));
+}
+
+}  // namespace sru::server::http
