@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -604,6 +605,147 @@ TEST_F(NativeDoorTest, WhatIsNotHttp2IsClosed) {
   RawClient client(port(), /*begins=*/false);
   client.Send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_TRUE(client.ReadClose());
+}
+
+// Notes what it is given, and answers when told to.
+class PuppetHttp final : public calls::HttpHandler {
+ public:
+  PuppetHttp(PuppetCall::Log* log, calls::HttpExchange* exchange) : log_(*log) {
+    std::string fields;
+    exchange->VisitHeaders([&fields](absl::string_view name, absl::string_view value) {
+      absl::StrAppend(&fields, " ", name, "=", value);
+    });
+    log_.Add(absl::StrCat(exchange->verb(), " ", exchange->method(), fields));
+    MutexLock lock(&log_.mutex);
+    log_.exchange = exchange;
+  }
+  void OnBody(absl::StatusOr<std::string> body) override {
+    log_.Add(body.ok() ? absl::StrCat("body ", *body) : body.status().ToString());
+  }
+  void OnWritten(bool ok) override { log_.Add(ok ? "written" : "not written"); }
+  void OnCancel() override { log_.Add("cancel"); }
+  void OnDone() override {
+    log_.Add("done");
+    delete this;
+  }
+
+ private:
+  PuppetCall::Log& log_;
+};
+
+class NativeDoorHttpTest : public NativeDoorTest {
+ protected:
+  NativeDoorHttpTest() {
+    options_.start_http = [this](calls::HttpExchange* exchange) -> calls::HttpHandler* {
+      return new PuppetHttp(&log_, exchange);
+    };
+    options_.on_http1 = [this](AcceptedSocket socket, std::unique_ptr<ByteStream> bytes,
+                               std::string received) {
+      log_.Add(absl::StrCat("http1 ", received));
+      bytes->Write("HTTP/1.1 200 OK\r\n");
+    };
+  }
+  calls::HttpExchange& Exchange() { return static_cast<calls::HttpExchange&>(log_.Await()); }
+  bool Happens(const std::string& event) {
+    return PollUntil([&] { return log_.Has(event); });
+  }
+  static Fields Request(const std::string& method) {
+    return {{":method", method}, {"content-type", "text/plain"}, {"grpc-timeout", "1S"}};
+  }
+};
+
+TEST_F(NativeDoorHttpTest, ARequestIsAnsweredHoweverItsBodyIsCut) {
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/a?b=c", {}, 0, Request("POST"));
+  ASSERT_TRUE(Happens("POST /a?b=c host=a content-type=text/plain grpc-timeout=1S"));
+  for (const char* const piece : {"ab", "", "c"}) client.SendData(1, piece);
+  client.SendData(1, "d", kEndStream);
+  ASSERT_TRUE(Happens("body abcd"));
+  Exchange().SetHead(201, {{"content-type", "text/html"}});
+  Exchange().WriteAndFinish(absl::Cord("answer"), {});
+  ASSERT_TRUE(client.ReadEnd(1));
+  EXPECT_EQ(client.stream(1).heads.size(), 1U) << "no trailers";
+  EXPECT_EQ(client.Value(1, ":status") + client.Value(1, "content-type"), "201text/html");
+  EXPECT_EQ(client.stream(1).data, "answer");
+  EXPECT_TRUE(Happens("done"));
+}
+
+TEST_F(NativeDoorHttpTest, AnAnswerMayComeInPartsOrHaveNoBody) {
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/a", {}, kEndStream, Request("GET"));
+  ASSERT_TRUE(Happens("body "));
+  Exchange().SetHead(200, {});
+  Exchange().Write(absl::Cord("one "));
+  ASSERT_TRUE(Happens("written"));
+  ASSERT_TRUE(client.ReadUntil([&] { return client.stream(1).data == "one "; }));
+  Exchange().Write(absl::Cord("two"));
+  ASSERT_TRUE(client.ReadUntil([&] { return client.stream(1).data == "one two"; }));
+  EXPECT_FALSE(client.stream(1).ended);
+  Exchange().Finish({});
+  ASSERT_TRUE(client.ReadEnd(1));
+  EXPECT_EQ(client.stream(1).data, "one two");
+
+  client.SendHead(3, "/a", {}, kEndStream, Request("GET"));
+  ASSERT_TRUE(PollUntil([this] { return log_.all().back() == "body "; }));
+  Exchange().SetHead(204, {});
+  Exchange().Finish({});
+  ASSERT_TRUE(client.ReadEnd(3));
+  EXPECT_EQ(client.Value(3, ":status"), "204");
+}
+
+TEST_F(NativeDoorHttpTest, ABodyHasABoundAndItsMemory) {
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/a", {}, 0, Request("POST"));
+  client.SendData(1, std::string(1000, 'x'));
+  EXPECT_TRUE(PollUntil([this] { return memory_.used() >= 1000; }));
+  client.SendData(1, "y");
+  ASSERT_TRUE(Happens(
+      "RESOURCE_EXHAUSTED: the body has more than 1000 bytes, which is the most that the server "
+      "takes"));
+  EXPECT_TRUE(PollUntil([this] { return memory_.used() < 1000 + Stream::kStreamBytes; }));
+  Exchange().SetHead(413, {});
+  Exchange().Finish({});
+  ASSERT_TRUE(client.ReadEnd(1));
+  EXPECT_EQ(client.Value(1, ":status"), "413");
+}
+
+TEST_F(NativeDoorHttpTest, AResetCancelsARequest) {
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/a", {}, 0, Request("POST"));
+  calls::HttpExchange& exchange = Exchange();
+  client.Send(FrameOf(NGHTTP2_RST_STREAM, 0, 1, Number(NGHTTP2_CANCEL, 4)));
+  ASSERT_TRUE(Happens("cancel"));
+  exchange.SetHead(200, {});
+  exchange.WriteAndFinish(absl::Cord("late"), {});
+  EXPECT_TRUE(Happens("done"));
+}
+
+TEST_F(NativeDoorHttpTest, TheFirstBytesTellWhoSpeaksHttp1) {
+  Serve();
+  for (const std::string request : {"GET / HTTP/1.1\r\n", "P", "PR", "PRI"}) {
+    RawClient client(port(), /*begins=*/false);
+    client.Send(request);
+    if (request.size() < 4) client.Send("X /\r\n");  // together or apart
+    EXPECT_TRUE(PollUntil([&] {
+      const std::vector<std::string> events = log_.all();
+      return !events.empty() && absl::StartsWith(events.back(), "http1 " + request);
+    })) << request;
+    EXPECT_TRUE(client.ReadClose());
+  }
+  RawClient client(port(), false);
+  for (const absl::string_view piece : {"P", "RI", " * HTTP/2.0\r\n\r\nSM\r\n\r\n"}) {
+    client.Send(piece);
+    usleep(1000);
+  }
+  client.Send(FrameOf(4, 0, 0));
+  client.SendHead(1, "/t.T/Echo");
+  client.SendData(1, MessageOf("a"), kEndStream);
+  ASSERT_TRUE(client.ReadEnd(1));
+  EXPECT_EQ(client.Value(1, "grpc-status"), "0");
 }
 
 TEST_F(NativeDoorTest, SilentConnectionsMakeWayForOthers) {

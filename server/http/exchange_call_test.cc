@@ -1,0 +1,194 @@
+#include "server/http/exchange_call.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sru::server::http {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Pair;
+
+// A transport that does only what a test tells it to.
+class PuppetHttpExchange final : public calls::HttpExchange {
+ public:
+  std::string method_text = "POST";
+  std::string target = "/a?b=c";
+  std::string peer_name = "ipv4:10.0.0.1:4711";
+  calls::Metadata fields;
+
+  int status = 0;
+  calls::Metadata head;
+  std::vector<std::string> parts;
+  bool ended = false;
+
+  absl::string_view verb() const override { return method_text; }
+  void VisitHeaders(const std::function<void(absl::string_view name, absl::string_view value)>&
+                        visit) const override {
+    for (const auto& [name, value] : fields) visit(name, value);
+  }
+  void SetHead(int given, calls::Metadata headers) override {
+    status = given;
+    head = std::move(headers);
+  }
+  absl::string_view FindHeader(absl::string_view /*name*/) const override { return {}; }
+  std::string peer() const override { return peer_name; }
+  absl::string_view method() const override { return target; }
+  absl::Duration time_left() const override { return absl::InfiniteDuration(); }
+  bool is_cancelled() const override { return false; }
+  void Read() override {}
+  void Write(absl::Cord message) override { parts.emplace_back(message); }
+  void Finish(calls::CallEnd /*end*/) override { ended = true; }
+  void WriteAndFinish(absl::Cord message, calls::CallEnd end) override {
+    Write(std::move(message));
+    Finish(std::move(end));
+  }
+};
+
+class ExchangeCallTest : public ::testing::Test {
+ protected:
+  ExchangeCallTest() {
+    hooks_.check_headers = [](const PageRequest& request) -> std::shared_ptr<const PageResponse> {
+      if (request.path != "/forbidden") return nullptr;
+      PageResponse response;
+      response.status = 401;
+      response.body = "no";
+      return std::make_shared<const PageResponse>(std::move(response));
+    };
+    hooks_.handle = [this](const std::shared_ptr<HttpCall>& call) { call_ = call; };
+    hooks_.on_answer = [this](int status) { statuses_.push_back(status); };
+    hooks_.post = [this](std::function<void()> job) { jobs_.push_back(std::move(job)); };
+  }
+  void Start() { handler_ = StartExchangeCall(&exchange_, hooks_); }
+  void TearDown() override {
+    call_ = nullptr;
+    EXPECT_TRUE(exchange_.ended);
+    handler_->OnDone();
+  }
+  static PageResponse Text(std::string text) {
+    PageResponse response;
+    response.content_type = "text/html";
+    response.body = std::move(text);
+    response.headers.emplace_back("Retry-After", "1");
+    return response;
+  }
+
+  ExchangeHooks hooks_;
+  PuppetHttpExchange exchange_;
+  calls::HttpHandler* handler_ = nullptr;
+  std::shared_ptr<HttpCall> call_;
+  std::vector<int> statuses_;
+  std::vector<std::function<void()>> jobs_;
+};
+
+TEST_F(ExchangeCallTest, ARequestIsThatOfItsFields) {
+  exchange_.fields = {{"x-a", "1"}, {"host", "h"}, {"x-a", "2"}};
+  Start();
+  handler_->OnBody(std::string("body"));
+  ASSERT_NE(call_, nullptr);
+  const PageRequest& request = call_->request();
+  EXPECT_EQ(request.method + " " + request.path + " " + request.query, "POST /a b=c");
+  EXPECT_EQ(request.header("x-a") + " " + request.header("host"), "1, 2 h");
+  EXPECT_EQ(request.remote_address, "10.0.0.1");
+  EXPECT_EQ(request.remote_port, 4711);
+  EXPECT_EQ(*request.read_body(), "body");
+  call_->Reply(Text("answer"));
+  EXPECT_EQ(exchange_.status, 200);
+  EXPECT_THAT(exchange_.head, ElementsAre(Pair("content-type", "text/html"),
+                                          Pair("content-length", "6"), Pair("retry-after", "1")));
+  EXPECT_THAT(exchange_.parts, ElementsAre("answer"));
+  EXPECT_THAT(statuses_, ElementsAre(200));
+}
+
+TEST_F(ExchangeCallTest, PeersHaveAddresses) {
+  exchange_.peer_name = "ipv6:%5Bfe80::1%254%5D:80";
+  Start();
+  handler_->OnBody(absl::DeadlineExceededError("late"));
+  EXPECT_EQ(call_->request().remote_address, "fe80::1%4");
+  EXPECT_EQ(call_->request().remote_port, 80);
+  EXPECT_EQ(call_->request().read_body().status(), absl::DeadlineExceededError("late"));
+}
+
+TEST_F(ExchangeCallTest, ARefusalNeedsNoBodyAndNoHandler) {
+  exchange_.target = "/forbidden";
+  Start();
+  EXPECT_EQ(exchange_.status, 401);
+  EXPECT_TRUE(exchange_.ended);
+  handler_->OnBody(std::string("body"));
+  EXPECT_EQ(call_, nullptr);
+}
+
+TEST_F(ExchangeCallTest, AHeadAsksForNoBody) {
+  exchange_.method_text = "HEAD";
+  Start();
+  handler_->OnBody(std::string());
+  call_->Reply(Text("answer"));
+  EXPECT_THAT(exchange_.head, ::testing::Contains(Pair("content-length", "6")));
+  EXPECT_THAT(exchange_.parts, ElementsAre());
+}
+
+TEST_F(ExchangeCallTest, ALongBodyIsHandledOnAnotherThread) {
+  Start();
+  handler_->OnBody(std::string(1 << 20, 'x'));
+  EXPECT_EQ(call_, nullptr);
+  ASSERT_EQ(jobs_.size(), 1U);
+  jobs_[0]();
+  jobs_.clear();
+  EXPECT_NE(call_, nullptr);
+}
+
+TEST_F(ExchangeCallTest, ACallThatIsDroppedIsAnswered) {
+  Start();
+  handler_->OnBody(std::string());
+  call_ = nullptr;
+  EXPECT_EQ(exchange_.status, 503);
+}
+
+TEST_F(ExchangeCallTest, PartsLeaveOneByOne) {
+  Start();
+  handler_->OnBody(std::string());
+  PageResponse head;
+  head.status = 206;
+  auto stream = call_->ReplyInParts(head);
+  call_ = nullptr;
+  std::vector<bool> written;
+  const auto note = [&written](bool ok) { written.push_back(ok); };
+  stream->AsyncWrite("one", note);
+  EXPECT_EQ(exchange_.status, 206);
+  EXPECT_THAT(written, ElementsAre());
+  handler_->OnWritten(true);
+  stream->AsyncWrite("", note);
+  EXPECT_THAT(written, ElementsAre(true, true));
+  stream->AsyncWrite("two", note);
+  stream.reset();  // while the part is on its way
+  EXPECT_FALSE(exchange_.ended);
+  handler_->OnWritten(true);
+  EXPECT_THAT(exchange_.parts, ElementsAre("one", "two"));
+}
+
+TEST_F(ExchangeCallTest, AnAnswerInPartsLearnsThatNobodyReads) {
+  Start();
+  handler_->OnBody(std::string());
+  int gone = 0;
+  call_->OnGone([&gone] { ++gone; });
+  auto stream = call_->ReplyInParts(PageResponse());
+  std::optional<bool> written;
+  stream->AsyncWrite("one", [&written](bool ok) { written = ok; });
+  handler_->OnCancel();
+  handler_->OnWritten(false);
+  EXPECT_EQ(gone, 1);
+  EXPECT_TRUE(call_->gone());
+  EXPECT_EQ(written, false);
+  stream->AsyncWrite("two", [&written](bool ok) { written = ok; });
+  EXPECT_EQ(written, false);
+  EXPECT_THAT(exchange_.parts, ElementsAre("one"));
+}
+
+}  // namespace
+}  // namespace sru::server::http
