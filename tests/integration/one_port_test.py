@@ -1,0 +1,129 @@
+"""Tests that the port of the native transport speaks gRPC, and HTTP/1.1 and HTTP/2 with JSON, with TLS and without.
+
+    one_port_test.py SRU_SERVER SRU_CLIENT MODEL_REPOSITORY
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+if shutil.which("curl") is None:
+    print("SKIPPED: there is no program curl")
+    sys.exit(77)
+
+from server_process import Authority, Server, await_true, call, classify_request, credentials
+
+NATIVE = "--grpc_transport=native"
+TOKEN = "kR3vX9mQ2bT7wZ5n"
+QUESTION = '{"model":"trec","sequences":[{"text":"Who wrote it ?"}]}'
+
+
+def curl(url, *flags, body=None):
+    """The HTTP version, the status and the body of an answer; version 0 and status 0 if there is none."""
+    command = ["curl", "-sS", "-m", "20", "-w", "\n%{http_version} %{http_code}", *flags]
+    if body is not None:
+        command += ["-H", "content-type: application/json", "--data-binary", "@-"]
+    done = subprocess.run([*command, url], input=body, capture_output=True, text=True, timeout=60)
+    text, _, last = done.stdout.rpartition("\n")
+    version, status = last.split()
+    return version, int(status), text
+
+
+def label(text):
+    return json.loads(text)["classifications"][0]["labels"][0]["name"]
+
+
+class OnePort(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(directory.cleanup)
+        cls.directory = directory.name
+        cls.ours = Authority(cls.directory, "ours")
+        cls.certificate, cls.key = cls.ours.issue("server")
+        cls.client_certificate, cls.client_key = cls.ours.issue("client")
+        cls.tokens = os.path.join(cls.directory, "tokens")
+        with open(cls.tokens, "w") as file:
+            file.write("a %s\n" % TOKEN)
+
+    def tls(self, *flags):
+        return Server(NATIVE, "--http_listen=", "--tls_cert=" + self.certificate, "--tls_key=" + self.key, *flags)
+
+    def check_grpc(self, server, channel_credentials=None, metadata=()):
+        channel = server.channel(channel_credentials)
+        try:
+            request = classify_request("Who wrote it ?", model="trec")
+            self.assertEqual(call(channel, "Classify", request, metadata).code, "OK")
+        finally:
+            channel.close()
+
+    def test_plain(self):
+        with Server(NATIVE, "--http_listen=") as server:
+            self.assertIsNone(server.http_port)
+            base = "http://127.0.0.1:%d" % server.port
+            self.check_grpc(server)
+            for flag, version in (("--http1.1", "1.1"), ("--http2-prior-knowledge", "2")):
+                self.assertEqual(curl(base + "/readyz", flag), (version, 200, "ready\n"))
+                self.assertEqual(curl(base + "/healthz", flag), (version, 200, "ok\n"))
+                got, status, text = curl(base + "/v1/classify", flag, body=QUESTION)
+                self.assertEqual((got, status, label(text)), (version, 200, "HUM"))
+                self.assertEqual(curl(base + "/nothing", flag)[:2], (version, 404))
+                got, status, text = curl(base + "/v1/classify", flag, body="{")
+                self.assertEqual((got, status), (version, 400))
+                self.assertIn("not JSON", text)
+                long = QUESTION.replace("Who", "Who " * 50000)  # more tokens than a sequence may have
+                got, status, text = curl(base + "/v1/classify", flag, body=long)
+                self.assertEqual((got, status), (version, 400), text[:200])
+            # Neither protocol, and nothing at all.
+            for first in (b"\x16\x03\x01", b"PRI *", b""):
+                with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+                    client.sendall(first)
+            self.check_grpc(server)
+            self.assertGreater(server.metric('sru_door_connections_closed_total{cause="http1"}'), 0)
+            self.assertGreater(server.metric('sru_http_requests_total{code="2xx"}'), 0)
+
+    def test_tls(self):
+        with self.tls("--auth_tokens_file=" + self.tokens) as server:
+            base = "https://localhost:%d" % server.port
+            trust = ("--cacert", self.ours.certificate)
+            bearer = ("-H", "authorization: Bearer " + TOKEN)
+            self.check_grpc(server, credentials(self.ours), (("authorization", "Bearer " + TOKEN),))
+            for flag, version in (("--http1.1", "1.1"), ("--http2", "2"), ("--no-alpn", "1.1")):
+                self.assertEqual(curl(base + "/readyz", flag, *trust), (version, 200, "ready\n"))
+                got, status, text = curl(base + "/v1/classify", flag, *trust, *bearer, body=QUESTION)
+                self.assertEqual((got, status, label(text)), (version, 200, "HUM"))
+                self.assertEqual(curl(base + "/v1/classify", flag, *trust, body=QUESTION)[:2], (version, 401))
+            self.assertEqual(curl("http://localhost:%d/readyz" % server.port)[:2], ("0", 0), "without TLS")
+
+    def test_mutual_tls(self):
+        with self.tls("--tls_client_ca=" + self.ours.certificate) as server:
+            url = "https://localhost:%d/v1/classify" % server.port
+            trust = ("--cacert", self.ours.certificate)
+            own = ("--cert", self.client_certificate, "--key", self.client_key)
+            for flag in ("--http1.1", "--http2"):
+                self.assertEqual(curl(url, flag, *trust, *own, body=QUESTION)[1], 200)
+                self.assertEqual(curl(url, flag, *trust, body=QUESTION)[1], 0)
+
+    def test_a_drain_answers_what_has_come(self):
+        body = '{"model":"war_and_peace","prompt":"Prince","max_tokens":400,"stream":true}'
+        for flag in ("--http1.1", "--http2-prior-knowledge"):
+            with Server(NATIVE, "--http_listen=") as server:
+                url = "http://127.0.0.1:%d/v1/completions" % server.port
+                command = ["curl", "-sSN", "-m", "20", flag, "-H", "content-type: application/json", "-d", body, url]
+                client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+                self.assertIn("data: ", client.stdout.readline())
+                server.process.send_signal(signal.SIGTERM)
+                text = client.communicate(timeout=30)[0]
+                self.assertIn("data: [DONE]", text, flag)
+                await_true(lambda: not server.alive(), "the server ends")
+                self.assertEqual(server.process.returncode, 0, flag)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
