@@ -168,6 +168,8 @@ http::HttpServer::Limits CallLimits(const Options& options, const calls::MemoryB
   limits.stream_timeout = absl::InfiniteDuration();
   limits.handling_timeout = absl::InfiniteDuration();
   limits.idle_timeout = std::min(kHttpIdleTimeout, options.connections.max_idle);
+  limits.max_age = options.connections.max_age;
+  limits.max_age_grace = options.connections.max_age_grace;
   return limits;
 }
 
@@ -247,6 +249,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     if (absl::Status status = StartCallServer(); !status.ok()) return status;
     if (absl::Status status = StartGrpc(); !status.ok()) return status;
     if (absl::Status status = StartAdmin(); !status.ok()) return status;
+    SetRechecks(true);
     started_ = true;
     UpdateHealth();
     if (options_.models.control != lifecycle::ModelControl::kStatic) manager_->StartThread();
@@ -283,6 +286,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   }
 
   bool Drain() override {
+    SetRechecks(false);
     drained_ = true;
     draining_ = true;
     started_ = false;
@@ -340,8 +344,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   absl::Status LoadCredentials() {
     transport::TakeOverGrpcLog();
     absl::StatusOr<std::unique_ptr<transport::Credentials>> credentials =
-        transport::Credentials::Create(options_.security, &security_metrics_, &access_log_,
-                                       &clock_);
+        transport::Credentials::Create(options_.security, &security_metrics_, &access_log_, &clock_,
+                                       [this] { RecheckCallers(); });
     if (!credentials.ok()) return credentials.status();
     credentials_ = *std::move(credentials);
     access_log_.set_caller_names([this](absl::string_view authorization) {
@@ -361,6 +365,20 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
           [this](const std::string& peer) { return FindConnection(peer); });
     }
     return absl::OkStatus();
+  }
+
+  // Other tokens or certificates are in use.
+  void RecheckCallers() {
+    MutexLock lock(&recheck_mutex_);
+    if (!rechecks_) return;
+    if (native_door_ != nullptr) native_door_->Recheck();
+    if (native_admin_door_ != nullptr) native_admin_door_->Recheck();
+    if (call_server_ != nullptr) call_server_->Recheck();
+  }
+
+  void SetRechecks(bool rechecks) {
+    MutexLock lock(&recheck_mutex_);
+    rechecks_ = rechecks;
   }
 
   // The socket of the connection on any port that has this peer by gRPC's name; -1 if there is
@@ -921,6 +939,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   transport::SecurityMetrics security_metrics_;
   telemetry::AccessLog access_log_;
   RateLimit refused_connections_{1, absl::Seconds(10)};  // limits the log lines on them
+  Mutex recheck_mutex_;
+  bool rechecks_ ABSL_GUARDED_BY(recheck_mutex_) = false;  // the ports are there
   std::unique_ptr<transport::Credentials> credentials_;
   // The server tries its own port without a certificate; with mutual TLS that one handshake fails.
   std::atomic<bool> expects_own_handshake_{false};

@@ -342,6 +342,20 @@ void Connection::BeginGoAway(CloseCause cause) {
   WriteSoon();
 }
 
+void Connection::Recheck() {
+  if (state_ != State::kOpen) return;
+  const auto self = shared_from_this();
+  const auto& tls_context = context_.options.tls_context;
+  const bool trusted = tls_context == nullptr || bytes_->IsTrustedBy(tls_context().get());
+  // What one stream ends may end others.
+  std::vector<int32_t> ids;
+  for (const Stream& stream : streams_) ids.push_back(stream.id());
+  for (const int32_t id : ids) {
+    if (Stream* const stream = Find(id)) stream->Recheck(trusted);
+  }
+  if (!trusted) BeginGoAway(CloseCause::kRevoked);
+}
+
 void Connection::FinishGoAway() {
   if (go_away_ != GoAway::kAnnounced) return;
   go_away_ = GoAway::kFinal;

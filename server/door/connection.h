@@ -55,6 +55,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void Start();
   // Asks the client to go elsewhere; calls that are on their way are answered.
   void BeginGoAway(CloseCause cause);
+  // Other tokens or certificates are in use.
+  void Recheck();
   // Closes the connection at once. Its owner may drop it. A reason is counted.
   void Close(CloseCause cause);
 

@@ -32,6 +32,8 @@ const char* CloseCauseName(CloseCause cause) {
       return "age";
     case CloseCause::kDrain:
       return "drain";
+    case CloseCause::kRevoked:
+      return "revoked";
     case CloseCause::kHttp1:
       return "http1";
   }

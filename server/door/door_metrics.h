@@ -27,9 +27,10 @@ enum class CloseCause {
   kIdle,
   kAge,
   kDrain,
-  kHttp1  // it goes on as a connection of the HTTP server
+  kRevoked,  // the client's certificate is no longer accepted
+  kHttp1     // it goes on as a connection of the HTTP server
 };
-inline constexpr size_t kNumCloseCauses = 11;
+inline constexpr size_t kNumCloseCauses = 12;
 const char* CloseCauseName(CloseCause cause);
 
 // Must not outlive the registry.

@@ -81,6 +81,10 @@ void NativeDoor::Shelf::BeginDrain() {
   for (const auto& connection : All()) connection->BeginGoAway(CloseCause::kDrain);
 }
 
+void NativeDoor::Shelf::Recheck() {
+  for (const auto& connection : All()) connection->Recheck();
+}
+
 void NativeDoor::Shelf::CloseAll() {
   for (const auto& connection : All()) connection->Close(CloseCause::kDrain);
 }
@@ -160,6 +164,11 @@ void NativeDoor::BeginDrain() {
   context_.draining = true;
   OnEachLoop(&Shelf::BeginDrain);
   Await(kNoticeTimeout, [this] { return context_.announced.load() == 0; });
+}
+
+void NativeDoor::Recheck() {
+  for (const auto& shelf : shelves_)
+    shelf->loop().Post([shelf = shelf.get()] { shelf->Recheck(); });
 }
 
 bool NativeDoor::WaitUntilSent(absl::Duration timeout) const {

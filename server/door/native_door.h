@@ -63,6 +63,8 @@ class NativeDoor {
   // Takes the connections that wait, closes the listening sockets and asks all connections to go elsewhere (GOAWAY). Returns when no new call
   // can come, or after a second. Calls that have come are answered.
   void BeginDrain();
+  // Other tokens or certificates are in use: soon ends the connections, and the streams of messages, of callers that are no longer accepted.
+  void Recheck();
   // Waits until no answer waits to be sent; false after `timeout`.
   bool WaitUntilSent(absl::Duration timeout) const;
   // Waits up to `grace` for the connections to end, then ends them, and waits until all calls have ended.
@@ -86,6 +88,7 @@ class NativeDoor {
     int64_t size() const { return size_.load(); }
     // On the loop's thread.
     void BeginDrain();
+    void Recheck();
     void CloseAll();
 
    private:

@@ -118,19 +118,7 @@ absl::Status Stream::CheckHead() const {
   if (head_.has_bad_binary()) {
     return absl::InternalError("a header whose name ends with -bin is not base64");
   }
-  if (options.check_call != nullptr) {
-    transport::CallToCheck call;
-    call.path = head_.path();
-    call.authorizations = head_.Count("authorization");
-    call.headers.authorization = head_.Find("authorization");
-    call.headers.request_id = head_.Find("x-request-id");
-    call.headers.traceparent = head_.Find("traceparent");
-    call.headers.user_agent = head_.Find("user-agent");
-    call.peer = peer_->name;
-    call.certificate = [this] { return peer_->certificate; };
-    const char* const refusal = options.check_call(call);
-    if (refusal != nullptr) return absl::UnauthenticatedError(refusal);
-  }
+  if (const char* const refusal = RefusalOfCaller()) return absl::UnauthenticatedError(refusal);
   const bool unknown = head_.encoding() == Encoding::kUnknown;
   if (unknown || (head_.encoding() != Encoding::kIdentity && !options.allow_compression)) {
     return absl::UnimplementedError(
@@ -138,6 +126,30 @@ absl::Status Stream::CheckHead() const {
                      unknown ? "' is not supported." : "' is disabled."));
   }
   return absl::OkStatus();
+}
+
+const char* Stream::RefusalOfCaller() const {
+  if (context_.options.check_call == nullptr) return nullptr;
+  transport::CallToCheck call;
+  call.path = head_.path();
+  call.authorizations = head_.Count("authorization");
+  call.headers.authorization = head_.Find("authorization");
+  call.headers.request_id = head_.Find("x-request-id");
+  call.headers.traceparent = head_.Find("traceparent");
+  call.headers.user_agent = head_.Find("user-agent");
+  call.peer = peer_->name;
+  call.certificate = [this] { return peer_->certificate; };
+  return context_.options.check_call(call);
+}
+
+void Stream::Recheck(bool trusted) {
+  // One answer that is on its way is that of a call that was accepted.
+  const bool is_stream =
+      http_ != nullptr ? head_sent_ : row_ != nullptr && row_->kind != calls::MethodKind::kUnary;
+  if (!is_stream || !can_answer()) return;
+  const char* const refusal =
+      trusted ? RefusalOfCaller() : "the client's certificate is no longer accepted";
+  if (refusal != nullptr) Fail(absl::UnauthenticatedError(refusal));
 }
 
 // The client's bytes.

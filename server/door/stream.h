@@ -76,6 +76,8 @@ class Stream final : public calls::HttpExchange,
   void OnFlushed(bool ok);
   // The client does not send what it has to send.
   void OnTooSlow();
+  // Other tokens or certificates are in use: ends a stream of messages whose caller is no longer accepted. `trusted`: its certificate is.
+  void Recheck(bool trusted);
 
   // Since when it waits for bytes of its client, or for its client to take an answer.
   SteadyTime waits_since() const { return waits_since_; }
@@ -122,6 +124,8 @@ class Stream final : public calls::HttpExchange,
   // Answers a call that cannot begin, and says so.
   bool RefuseHead();
   absl::Status CheckHead() const;
+  // Why the caller may not make this call; null if it may.
+  const char* RefusalOfCaller() const;
   // Gives bytes to the reader as long as a message is asked for; returns how many it took.
   size_t TakeBytes(absl::string_view bytes);
   void Hold(absl::string_view bytes);

@@ -150,20 +150,37 @@ class HttpConnection::Call final : public HttpCall, public std::enable_shared_fr
   std::function<void(bool)> written_ ABSL_GUARDED_BY(mutex_);  // of a part that is not sent yet
 };
 
+namespace {
+
+HttpConnection::SteadyTime In(absl::Duration duration) {
+  return duration == absl::InfiniteDuration()
+             ? HttpConnection::SteadyTime::max()
+             : std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(duration);
+}
+
+}  // namespace
+
 HttpConnection::HttpConnection(std::unique_ptr<HttpTransport> transport, std::string remote_address,
                                int remote_port, Owner* owner)
     : owner_(*owner),
       transport_(std::move(transport)),
       remote_address_(std::move(remote_address)),
       remote_port_(remote_port),
+      too_old_at_(In(owner->options().limits.max_age)),
       parser_(owner->options().limits.max_header_bytes, owner->options().limits.max_body_bytes) {}
 
 HttpConnection::~HttpConnection() { ReleaseBody(); }
 
-void HttpConnection::EndsIn(absl::Duration duration) {
-  deadline_ = duration == absl::InfiniteDuration()
-                  ? SteadyTime::max()
-                  : std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(duration);
+void HttpConnection::EndsIn(absl::Duration duration) { deadline_ = In(duration); }
+
+void HttpConnection::Recheck(ssl_ctx_st* tls_context) {
+  if (closed_ || stage_ == Stage::kStarting) return;
+  bool accepted = tls_context == nullptr || transport_->IsTrustedBy(tls_context);
+  if (accepted && stage_ == Stage::kParts) {
+    const auto& check = owner_.options().check_headers;
+    accepted = check == nullptr || check(call_->request()) == nullptr;
+  }
+  if (!accepted) Close(/*reset=*/true);
 }
 
 void HttpConnection::Start() {
@@ -380,7 +397,7 @@ void HttpConnection::Refuse(int status, const std::string& text) {
 std::string HttpConnection::HeadOf(const PageResponse& response, bool in_parts) {
   const auto reason = boost::beast::http::obsolete_reason(
       boost::beast::http::int_to_status(static_cast<unsigned>(response.status)));
-  close_after_ = close_after_ || owner_.draining();
+  close_after_ = close_after_ || owner_.draining() || is_too_old();
   std::string head = absl::StrCat("HTTP/1.1 ", response.status, " ",
                                   absl::string_view(reason.data(), reason.size()),
                                   "\r\nContent-Type: ", response.content_type);
@@ -482,6 +499,7 @@ void HttpConnection::EndRequest() {
   parts_ended_ = false;
   chunked_ = true;
   EndsIn(owner_.options().limits.idle_timeout);
+  deadline_ = std::min(deadline_, too_old_at_);
   Process();
 }
 
@@ -499,6 +517,10 @@ void HttpConnection::BeginParts(const Call* call, const PageResponse& head) {
   stage_ = Stage::kParts;
   handling_.store(false, std::memory_order_relaxed);
   EndsIn(owner_.options().limits.stream_timeout);
+  const absl::Duration grace = owner_.options().limits.max_age_grace;
+  if (grace != absl::InfiniteDuration() && too_old_at_ != SteadyTime::max()) {
+    deadline_ = std::min(deadline_, too_old_at_ + absl::ToChronoNanoseconds(grace));
+  }
   parts_deadline_ = deadline_;
   unsent_ = HeadOf(head, /*in_parts=*/true);
   WriteParts();

@@ -66,6 +66,9 @@ class HttpConnection final : public HttpTransport::User,
   void Close(bool reset);
   bool closed() const { return closed_; }
 
+  // Other tokens or certificates are in use; `tls_context` is null without TLS.
+  void Recheck(ssl_ctx_st* tls_context);
+
   // To be looked at now and then; OnDeadline() when it has passed.
   SteadyTime deadline() const { return deadline_; }
   void OnDeadline();
@@ -98,6 +101,7 @@ class HttpConnection final : public HttpTransport::User,
   void OnWritten(bool ok) override;
 
   void EndsIn(absl::Duration duration);
+  bool is_too_old() const { return std::chrono::steady_clock::now() >= too_old_at_; }
   // Goes on with what was read, as far as it goes, and reads on.
   void Process();
   // One step with what is in `in`; false when that takes more.
@@ -139,6 +143,7 @@ class HttpConnection final : public HttpTransport::User,
   bool processing_ = false;
   bool started_request_ = false;
   SteadyTime deadline_ = SteadyTime::max();
+  const SteadyTime too_old_at_;
   std::string in_;  // read and not used yet
   std::string body_;
   size_t reserved_ = 0;   // of the memory of all bodies

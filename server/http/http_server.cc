@@ -309,6 +309,12 @@ class Loop final : private HttpConnection::Owner {
     StartTicking();
   }
 
+  void Recheck() {
+    const auto context =
+        shared_.options.tls_context == nullptr ? nullptr : shared_.options.tls_context();
+    for (const auto& connection : Open()) connection->Recheck(context.get());
+  }
+
   // Runs at the next tick, once.
   void AtTick(std::function<void()> job) {
     at_tick_ = std::move(job);
@@ -476,6 +482,10 @@ class BeastServer final : public HttpServer {
   }
 
   void BeginDrain() override { shared_.draining = true; }
+
+  void Recheck() override {
+    for (const auto& loop : loops_) loop->Post([loop = loop.get()] { loop->Recheck(); });
+  }
 
   void Stop() override {
     if (!running_) return;

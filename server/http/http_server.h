@@ -69,6 +69,9 @@ class HttpServer {
     // Likewise, of what the client has been sent of it so far.
     absl::Duration part_timeout = absl::InfiniteDuration();
     absl::Duration idle_timeout = absl::Seconds(60);  // between two requests of a connection
+    // A connection that is older is closed after its answer, and one in parts is cut off when so much more has passed.
+    absl::Duration max_age = absl::InfiniteDuration();
+    absl::Duration max_age_grace = absl::InfiniteDuration();
     // How long a handler may take. It limits its own time; this is for a reply that was lost.
     absl::Duration handling_timeout = absl::Seconds(60);
   };
@@ -123,6 +126,10 @@ class HttpServer {
 
   // From now on, answers say that their connections are closed, and they are.
   virtual void BeginDrain() = 0;
+
+  // Other tokens or certificates are in use: soon closes the connections of clients whose certificate is no longer accepted, and those with an
+  // answer in parts to a request that Options::check_headers would refuse now.
+  virtual void Recheck() = 0;
 
   // Stops listening and closes connections whose request is not complete; answers that are being
   // written get half a second. No call of the handler runs afterwards, and replies are dropped.

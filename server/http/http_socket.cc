@@ -75,6 +75,8 @@ class SocketTransport final : public HttpTransport {
     return Sent::kLater;
   }
 
+  bool IsTrustedBy(ssl_ctx_st* context) const override { return bytes_->IsTrustedBy(context); }
+
   void ShutdownSend(std::shared_ptr<User> /*user*/) override { bytes_->EndSending(); }
 
   void Close(bool reset) override {

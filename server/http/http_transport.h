@@ -6,6 +6,8 @@
 
 #include "absl/strings/string_view.h"
 
+struct ssl_ctx_st;  // OpenSSL's SSL_CTX
+
 namespace sru::server::http {
 
 class HttpTransport {
@@ -34,6 +36,8 @@ class HttpTransport {
   // the parts must stay where they are.
   virtual Sent Write(absl::string_view first, absl::string_view second,
                      std::shared_ptr<User> user) = 0;
+  // Whether the client's certificate, if one was asked for, is accepted by this context too.
+  virtual bool IsTrustedBy(ssl_ctx_st* context) const = 0;
   // The client is told that nothing more will come.
   virtual void ShutdownSend(std::shared_ptr<User> user) = 0;
   // With `reset`, what the client has not taken yet is dropped; otherwise the kernel keeps it and

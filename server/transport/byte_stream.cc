@@ -3,6 +3,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
+#include <openssl/x509_vfy.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -45,6 +46,10 @@ struct SslFree {
   void operator()(SSL* ssl) const { SSL_free(ssl); }
 };
 
+struct StoreFree {
+  void operator()(X509_STORE_CTX* check) const { X509_STORE_CTX_free(check); }
+};
+
 class TlsStream final : public ByteStream {
  public:
   TlsStream(int socket, std::unique_ptr<SSL, SslFree> ssl)
@@ -76,6 +81,21 @@ class TlsStream final : public ByteStream {
     const int size = X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName,
                                                name.data(), static_cast<int>(name.size()));
     return size <= 0 ? std::string() : std::string(name.data(), static_cast<size_t>(size));
+  }
+  bool IsTrustedBy(SSL_CTX* context) const override {
+    X509* const certificate = SSL_get0_peer_certificate(ssl_.get());
+    if ((SSL_CTX_get_verify_mode(context) & SSL_VERIFY_PEER) == 0 || certificate == nullptr)
+      return true;
+    const std::unique_ptr<X509_STORE_CTX, StoreFree> check(X509_STORE_CTX_new());
+    ERR_clear_error();
+    const bool trusted =
+        check != nullptr &&
+        X509_STORE_CTX_init(check.get(), SSL_CTX_get_cert_store(context), certificate,
+                            SSL_get_peer_cert_chain(ssl_.get())) == 1 &&
+        X509_STORE_CTX_set_default(check.get(), "ssl_client") == 1 &&
+        X509_verify_cert(check.get()) == 1;
+    ERR_clear_error();
+    return trusted;
   }
   Result Read(absl::Span<char> buffer) override {
     ERR_clear_error();

@@ -45,6 +45,7 @@ struct Credentials::Shared {
   SecurityMetrics* metrics = nullptr;
   telemetry::AccessLog* access_log = nullptr;
   bool auth_health = false;
+  std::function<void()> on_change;
   std::shared_ptr<ServedCertificates> certificates;  // null without TLS
 
   // Thread-safe by themselves.
@@ -184,6 +185,7 @@ absl::Status WatchTokens(const char* flag, const char* what,
         LogInfo(absl::StrCat(what, ": now ", Describe(*newer)));
         WarnOfShortTokens(flag, *newer);
         tokens->Use(*std::move(newer));
+        shared->on_change();
       });
   return absl::OkStatus();
 }
@@ -198,12 +200,14 @@ Credentials::~Credentials() = default;
 absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(const SecurityOptions& options,
                                                                  SecurityMetrics* metrics,
                                                                  telemetry::AccessLog* access_log,
-                                                                 const Clock* clock) {
+                                                                 const Clock* clock,
+                                                                 std::function<void()> on_change) {
   if (absl::Status status = ValidateSecurityOptions(options); !status.ok()) return status;
   auto shared = std::make_shared<Shared>();
   shared->metrics = metrics;
   shared->access_log = access_log;
   shared->auth_health = options.auth_health;
+  shared->on_change = on_change == nullptr ? [] {} : std::move(on_change);
   std::unique_ptr<Credentials> credentials(new Credentials(options, shared));
 
   if (options.has_tls()) {
@@ -235,6 +239,7 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(const SecurityO
             expiry->Watch(newer->subject, newer->not_after);
           }
           used = *std::move(newer);
+          shared->on_change();
         });
   }
   if (options.has_tokens()) {

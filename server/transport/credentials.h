@@ -36,11 +36,13 @@ namespace sru::server::transport {
 class Credentials {
  public:
   // Reads and checks the files, starts watching them. Errors name the flag, what was expected and
-  // what was found.
+  // what was found. `on_change` runs on the thread when other tokens or certificates have come into
+  // use, so that who is no longer known can be shown out; it may be null.
   static absl::StatusOr<std::unique_ptr<Credentials>> Create(const SecurityOptions& options,
                                                              SecurityMetrics* metrics,
                                                              telemetry::AccessLog* access_log,
-                                                             const Clock* clock);
+                                                             const Clock* clock,
+                                                             std::function<void()> on_change);
   ~Credentials();
 
   // For one listener; each needs its own. Without TLS and tokens these are gRPC's own insecure

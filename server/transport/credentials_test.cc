@@ -61,7 +61,8 @@ class CredentialsTest : public ::testing::Test {
     if (mutual) options.tls_client_ca = directory_.path("ca.pem");
     options.poll_interval = absl::Hours(1);
     return LogOf([&] {
-      auto credentials = Credentials::Create(options, &metrics_, &access_log_, &clock_);
+      auto credentials =
+          Credentials::Create(options, &metrics_, &access_log_, &clock_, [this] { ++changes_; });
       ASSERT_TRUE(credentials.ok()) << credentials.status();
       credentials_ = *std::move(credentials);
     });
@@ -80,6 +81,7 @@ class CredentialsTest : public ::testing::Test {
   prometheus::Registry registry_;
   SecurityMetrics metrics_{&registry_};
   telemetry::AccessLog access_log_{{}, &clock_};
+  int changes_ = 0;
   std::unique_ptr<Credentials> credentials_;
 };
 
@@ -128,7 +130,9 @@ TEST_F(CredentialsTest, SaysWhatChanged) {
                             Not(HasSubstr("new certificate"))));
   // What is bad, and then as it was.
   directory_.Write("cert.pem", second.pem());
+  EXPECT_EQ(changes_, 4);
   EXPECT_THAT(Poll(), HasSubstr("earlier ones stay in use"));
+  EXPECT_EQ(changes_, 4) << "nobody is shown out";
   directory_.Write("cert.pem", first.pem());
   EXPECT_THAT(Poll(), HasSubstr("TLS: the files are again those in use"));
 }

@@ -80,20 +80,20 @@ def literal(name, value, indexed=False):
     return (b"\x40" if indexed else b"\0") + text(name) + text(value)
 
 
-def request_fields(path, headers=(), tls=False):
+def request_fields(path, headers=(), tls=False, content_type="application/grpc"):
     return [
         (":method", "POST"),
         (":scheme", "https" if tls else "http"),
         (":path", path),
         (":authority", "localhost"),
-        ("content-type", "application/grpc"),
+        ("content-type", content_type),
         ("te", "trailers"),
         *headers,
     ]
 
 
-def header_block(path, headers=(), tls=False, indexed=False):
-    return b"".join(literal(*field, indexed=indexed) for field in request_fields(path, headers, tls))
+def header_block(path, headers=(), tls=False, indexed=False, **content):
+    return b"".join(literal(*field, indexed=indexed) for field in request_fields(path, headers, tls, **content))
 
 
 def message(body, compressed=False, length=None):
@@ -305,11 +305,11 @@ class Connection:
         self._next_stream += 2
         return stream
 
-    def start(self, path, headers=(), body=None, end=False):
+    def start(self, path, headers=(), body=None, end=False, **content):
         """Opens a call; `body` (framed already) must fit into the windows. Returns its stream."""
         stream = self.next_stream()
         self._windows[stream] = self._initial_window
-        data = frame(HEADERS, END_HEADERS, stream, header_block(path, headers, self.tls))
+        data = frame(HEADERS, END_HEADERS, stream, header_block(path, headers, self.tls, **content))
         if body is not None:
             data += frame(DATA, END_STREAM if end else 0, stream, body)
             self._window -= len(body)

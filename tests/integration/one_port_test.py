@@ -3,24 +3,35 @@
     one_port_test.py SRU_SERVER SRU_CLIENT MODEL_REPOSITORY
 """
 
+import http.client
 import json
 import os
+import queue
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 if shutil.which("curl") is None:
     print("SKIPPED: there is no program curl")
     sys.exit(77)
 
-from server_process import Authority, Server, await_true, call, classify_request, credentials
+from server_process import SERVICE, Authority, Server, await_true, call, classify_request, credentials
+
+import grpc
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "attacks"))
+import http2  # noqa: E402
 
 NATIVE = "--grpc_transport=native"
 TOKEN = "kR3vX9mQ2bT7wZ5n"
+OTHER_TOKEN = "pL8sD1fG4hJ6kA0c"
+COMPLETIONS = "/v1/completions"
 QUESTION = '{"model":"trec","sequences":[{"text":"Who wrote it ?"}]}'
 
 
@@ -123,6 +134,83 @@ class OnePort(unittest.TestCase):
                 self.assertIn("data: [DONE]", text, flag)
                 await_true(lambda: not server.alive(), "the server ends")
                 self.assertEqual(server.process.returncode, 0, flag)
+
+    def test_who_is_shown_out(self):
+        """A token that is taken away ends its streams, those that go on over HTTP too, and nobody else's."""
+        tokens = os.path.join(self.directory, "changing")
+        with open(tokens, "w") as file:
+            file.write("a %s\nb %s\n" % (TOKEN, OTHER_TOKEN))
+        with self.tls("--auth_tokens_file=" + tokens, "--credentials_poll_interval_s=0.2") as server:
+            channel = server.channel(credentials(self.ours))
+            self.addCleanup(channel.close)
+
+            def stream(token):
+                requests = queue.SimpleQueue()
+                call = channel.stream_stream(SERVICE + "EncodeStream")(
+                    iter(requests.get, None), metadata=(("authorization", "Bearer " + token),)
+                )
+                self.addCleanup(requests.put, None)
+                return call
+
+            ended, stays = stream(TOKEN), stream(OTHER_TOKEN)
+            for version, token in (("1.1", TOKEN), ("2", TOKEN), ("2", OTHER_TOKEN)):
+                self.start_text(server, version, token)
+            server.await_metric("sru_requests_in_flight", 3)
+            with open(tokens, "w") as file:
+                file.write("b %s\n" % OTHER_TOKEN)
+            with self.assertRaises(grpc.RpcError) as raised:
+                next(ended)
+            self.assertEqual(raised.exception.code(), grpc.StatusCode.UNAUTHENTICATED)
+            server.await_metric("sru_requests_in_flight", 1)
+            self.assertTrue(stays.is_active())
+
+    def test_whose_certificate_is_no_longer_accepted(self):
+        authority = os.path.join(self.directory, "authority.pem")
+        shutil.copy(self.ours.certificate, authority)
+        with self.tls("--tls_client_ca=" + authority, "--credentials_poll_interval_s=0.2") as server:
+            for version in ("1.1", "2"):
+                self.start_text(server, version, TOKEN, self.client_certificate, self.client_key)
+            server.await_metric("sru_requests_in_flight", 2)
+            shutil.copy(Authority(self.directory, "theirs").certificate, authority)
+            server.await_metric("sru_requests_in_flight", 0)
+
+    def start_text(self, server, version, token, *pair):
+        """Begins a long text and reads none of it."""
+        tls = ssl.create_default_context(cafile=self.ours.certificate)
+        if pair:
+            tls.load_cert_chain(*pair)
+        body = b'{"model":"war_and_peace","prompt":"Prince","max_tokens":3000,"stream":true}'
+        authorization = "Bearer " + token
+        if version == "2":
+            tls.set_alpn_protocols(["h2"])
+            client = http2.Connection(server.port, window=1000, tls=tls)
+            client.start(COMPLETIONS, [("authorization", authorization)], body, True, content_type="application/json")
+        else:
+            raw = socket.socket()
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            raw.connect(("127.0.0.1", server.port))
+            client = tls.wrap_socket(raw, server_hostname="localhost")
+            head = "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAuthorization: %s\r\n"
+            client.sendall((head % (COMPLETIONS, authorization)).encode())
+            client.sendall(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+        self.addCleanup(client.close)
+
+    def test_an_old_connection_is_closed_after_its_answer(self):
+        with Server(NATIVE, "--max_connection_age_s=1") as server:
+            for port in (server.port, server.http_port):
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+                connection.request("GET", "/readyz")
+                self.assertIsNone(self.answer(connection).getheader("Connection"))
+                time.sleep(1.2)
+                with self.assertRaises((OSError, http.client.HTTPException)):
+                    connection.request("GET", "/readyz")  # it was idle when it became too old
+                    self.answer(connection)
+
+    @staticmethod
+    def answer(connection):
+        answer = connection.getresponse()
+        answer.read()
+        return answer
 
 
 if __name__ == "__main__":
