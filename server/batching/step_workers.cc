@@ -101,6 +101,12 @@ void StepWorkers::Count(Step& step, const absl::Status& status, absl::Time start
   observer_->OnStep(static_cast<int>(step.shares().size()), end - start, result_at_end_);
 }
 
+std::optional<int64_t> StepWorkers::WaitsForReadersAt() const {
+  const StepStats now = stats();
+  if (now.running + now.waiting > 0 || now.paused == 0) return std::nullopt;
+  return now.steps;
+}
+
 StepStats StepWorkers::stats() const {
   StepStats stats = scheduler_->stats();
   stats.steps = steps_.load(std::memory_order_relaxed);

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -67,6 +68,7 @@ class StepWorkers : public Workers, public StepService {
 
   absl::Status WarmUp(size_t worker) override { return runners_[worker]->WarmUp(); }
   bool Work(size_t worker, kernels::Turn* turn) override;
+  std::optional<int64_t> WaitsForReadersAt() const override;
   void CutOff() override { scheduler_->Suspend(drain_status_); }
   void OnDeviceLost(int device, const absl::Status& error) override {
     scheduler_->LoseDevice(device, error);

@@ -1,6 +1,7 @@
 #include "server/batching/workers.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,13 @@
 #include "server/batching/core_pool.h"
 
 namespace sru::server::batching {
+namespace {
+
+// How long readers may keep a drain waiting, and how often it looks.
+constexpr absl::Duration kReaderTime = absl::Seconds(1);
+constexpr absl::Duration kReaderLook = absl::Milliseconds(100);
+
+}  // namespace
 
 Workers::Workers(WorkersOptions options, const std::vector<int>& devices,
                  absl::Duration cut_off_time, const Clock* clock)
@@ -104,11 +112,21 @@ bool Workers::WaitUntilLeft(absl::Time deadline) {
 
 bool Workers::Drain(absl::Time deadline) {
   Close();
-  const absl::Duration left = std::max(deadline - clock_->Now(), absl::ZeroDuration());
-  if (WaitUntilLeft(deadline - std::min(left / 10, cut_off_time_))) return true;
+  absl::Time now = clock_->Now();
+  const absl::Duration left = std::max(deadline - now, absl::ZeroDuration());
+  const absl::Time cut_off = deadline - std::min(left / 10, cut_off_time_);
+  absl::Time waits_since = now;
+  std::optional<int64_t> waits_at;
+  if (WaitUntilLeft(now)) return true;
+  while (now < cut_off && now - waits_since < kReaderTime) {
+    if (WaitUntilLeft(std::min(now + kReaderLook, cut_off))) return true;
+    now = clock_->Now();
+    const std::optional<int64_t> at = WaitsForReadersAt();
+    if (!at.has_value() || at != waits_at) waits_since = now;
+    waits_at = at;
+  }
   CutOff();
-  WaitUntilLeft(deadline);
-  return false;
+  return WaitUntilLeft(deadline) && now < cut_off;
 }
 
 void Workers::Join() {

@@ -10,8 +10,10 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -57,7 +59,8 @@ class Workers {
   virtual void Close() = 0;
 
   // Close(), then waits until all that was accepted has ended. What is left at `deadline`, or a little
-  // before it, is cut off; false then.
+  // before it, is cut off; false then. Once all that is left has waited for its readers for a second, it
+  // is cut off as well: true then.
   bool Drain(absl::Time deadline);
 
  protected:
@@ -80,6 +83,8 @@ class Workers {
   // worker leaves.
   virtual bool Work(size_t worker, kernels::Turn* turn) = 0;
 
+  // A count that grows with all that runs, if nothing can run before a reader takes what it was given.
+  virtual std::optional<int64_t> WaitsForReadersAt() const { return std::nullopt; }
   // Ends what was accepted, as far as it is not running.
   virtual void CutOff() = 0;
   // LoseDevice() was called. The first is called with a lock held, in the order in which devices are

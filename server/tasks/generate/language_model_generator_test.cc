@@ -418,6 +418,17 @@ TEST_F(LanguageModelGeneratorTest, WithoutADeviceEveryCallEndsUnavailable) {
   EXPECT_EQ(Refused(Task({1}, 1)).code(), absl::StatusCode::kUnavailable);
 }
 
+TEST_F(LanguageModelGeneratorTest, ADrainDoesNotWaitForWhoDoesNotRead) {
+  Start();
+  Sink sink;
+  const batching::SequenceHandle handle = Submit(Sampled({1, 2, 3}, 20000, 21), &sink);
+  sink.WaitForChunks(2);
+  steps().Pause(handle);
+  EXPECT_TRUE(engine_->Drain(clock_.Now() + absl::Hours(1)));
+  EXPECT_EQ(sink.Wait().code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(sink.sample().state.empty());
+}
+
 TEST_F(LanguageModelGeneratorTest, ADrainHandsOutStatesThatGoOnElsewhere) {
   Start();
   constexpr int kTokens = 20000;
