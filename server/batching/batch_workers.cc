@@ -1,15 +1,19 @@
 #include "server/batching/batch_workers.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "server/base/turn_work.h"
 
 namespace sru::server::batching {
 namespace {
 
 constexpr int kMaxRuns = 2;  // of one batch
+// The longest batch that the thread of a loop computes, which lets its connections wait meanwhile.
+constexpr absl::Duration kLongestOnLoop = absl::Microseconds(300);
 
 using Failures = std::vector<std::pair<size_t, absl::Status>>;  // of sequences, by index
 
@@ -36,6 +40,36 @@ absl::Status RunAgain(BatchRunner& runner, const std::vector<const SequenceTask*
 
 }  // namespace
 
+// Of the loops that have submitted requests. May outlive the workers.
+class BatchWorkers::LoopRuns final : public TurnWork {
+ public:
+  explicit LoopRuns(BatchWorkers* workers) : workers_(workers) {}
+
+  void RunInTurn() override {
+    {
+      const MutexLock lock(&mutex_);
+      if (workers_ == nullptr) return;
+      ++running_;
+    }
+    workers_->RunHereOrWake();
+    const MutexLock lock(&mutex_);
+    if (--running_ == 0) ended_.SignalAll();
+  }
+
+  // Returns when no loop runs anything, nor will. Not on a loop's own turn.
+  void Stop() {
+    const MutexLock lock(&mutex_);
+    while (running_ > 0) ended_.Wait(&mutex_);
+    workers_ = nullptr;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar ended_;
+  BatchWorkers* workers_ ABSL_GUARDED_BY(mutex_);
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
 struct BatchWorkers::Outcome {
   bool ran = false;
   absl::Status batch;   // the run of the batch as a whole
@@ -61,11 +95,19 @@ BatchWorkers::BatchWorkers(std::vector<std::unique_ptr<BatchRunner>> runners,
       runners_(std::move(runners)),
       batcher_(std::move(batcher)),
       observer_(observer),
-      usage_(runners_.size()) {}
+      usage_(runners_.size()),
+      loop_runs_(std::make_shared<LoopRuns>(this)) {
+  batcher_->SetWakesLater([runs = loop_runs_] {
+    TurnWorkList* const list = TurnWorkList::OfThisThread();
+    if (list != nullptr) list->Add(runs);
+    return list != nullptr;
+  });
+}
 
 void BatchWorkers::Stop() {
   batcher_->Close();
   Join();
+  loop_runs_->Stop();
 }
 
 void BatchWorkers::CutOff() {
@@ -84,11 +126,26 @@ bool BatchWorkers::Work(size_t worker, kernels::Turn* turn) {
   std::unique_ptr<Batch> batch = batcher_->TakeBatch(&out_of_service(worker));
   if (batch == nullptr) return false;
   turn->Start();
+  RunBatch(worker, std::move(batch), /*claimed=*/false);
+  return true;
+}
+
+void BatchWorkers::RunHereOrWake() {
+  const size_t worker = ClaimIdle();
+  if (worker == runners_.size()) return batcher_->Wake();
+  std::unique_ptr<Batch> batch = batcher_->TryTakeBatch(kLongestOnLoop);
+  if (batch != nullptr) return RunBatch(worker, std::move(batch), /*claimed=*/true);
+  Free(worker);
+  batcher_->Wake();
+}
+
+void BatchWorkers::RunBatch(size_t worker, std::unique_ptr<Batch> batch, bool claimed) {
   const absl::Time start = clock().Now();
   Outcome outcome;
   int runs = 0;
   for (size_t on = worker; on < runners_.size() && runs < kMaxRuns; on = LeastLoaded()) {
-    outcome = RunOn(on, *batch, /*again=*/on != worker);
+    if (!std::exchange(claimed, false)) Claim(on, /*again=*/runs > 0 || on != worker);
+    outcome = RunOn(on, *batch);
     if (outcome.ran) ++runs;
     if (!absl::IsUnavailable(outcome.shared)) break;
     ReportLost(runners_[on]->device(), outcome.shared);
@@ -102,7 +159,34 @@ bool BatchWorkers::Work(size_t worker, kernels::Turn* turn) {
                        outcome.batch);
   }
   batcher_->Finish(std::move(batch), outcome.shared, compute);
-  return true;
+}
+
+size_t BatchWorkers::ClaimIdle() {
+  const MutexLock lock(&usage_mutex_);
+  for (size_t i = 0; i < runners_.size(); ++i) {
+    Usage& usage = usage_[i];
+    if (usage.busy || usage.waiting_again > 0 || out_of_service(i)) continue;
+    usage.busy = true;
+    return i;
+  }
+  return runners_.size();
+}
+
+void BatchWorkers::Claim(size_t worker, bool again) {
+  const MutexLock lock(&usage_mutex_);
+  Usage& usage = usage_[worker];
+  if (again) ++usage.waiting_again;
+  while (usage.busy || (!again && usage.waiting_again > 0)) freed_.Wait(&usage_mutex_);
+  if (again) --usage.waiting_again;
+  usage.busy = true;
+}
+
+void BatchWorkers::Free(size_t worker) {
+  {
+    const MutexLock lock(&usage_mutex_);
+    usage_[worker].busy = false;
+  }
+  freed_.SignalAll();
 }
 
 size_t BatchWorkers::LeastLoaded() {
@@ -117,16 +201,8 @@ size_t BatchWorkers::LeastLoaded() {
   return best;
 }
 
-BatchWorkers::Outcome BatchWorkers::RunOn(size_t worker, const Batch& batch, bool again) {
+BatchWorkers::Outcome BatchWorkers::RunOn(size_t worker, const Batch& batch) {
   BatchRunner& runner = *runners_[worker];
-  {
-    const MutexLock lock(&usage_mutex_);
-    Usage& usage = usage_[worker];
-    if (again) ++usage.waiting_again;
-    while (usage.busy || (!again && usage.waiting_again > 0)) freed_.Wait(&usage_mutex_);
-    if (again) --usage.waiting_again;
-    usage.busy = true;
-  }
   Outcome outcome;
   if (out_of_service(worker)) {  // it may have failed since it was chosen
     outcome.shared = absl::UnavailableError(
@@ -137,11 +213,7 @@ BatchWorkers::Outcome BatchWorkers::RunOn(size_t worker, const Batch& batch, boo
     outcome.batch = runner.Run(all);
     outcome.shared = RunAgain(runner, all, 0, all.size(), outcome.batch, &outcome.failures);
   }
-  {
-    const MutexLock lock(&usage_mutex_);
-    usage_[worker].busy = false;
-  }
-  freed_.SignalAll();
+  Free(worker);
   if (!outcome.shared.ok()) {
     outcome.batch = outcome.shared;
     outcome.failures.clear();

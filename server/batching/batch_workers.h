@@ -11,6 +11,9 @@
 // answered with kUnavailable. When no worker is left, every waiting request is answered and every new one
 // refused with that code, at once.
 //
+// The thread of an event loop that has submitted requests computes them by itself if that is short and a runner is idle: to wake a worker, and
+// to be woken by it, would cost more (docs/decisions/0004-compute-on-the-loop.md).
+//
 // Thread-safe.
 #ifndef SRU_SERVER_BATCHING_BATCH_WORKERS_H_
 #define SRU_SERVER_BATCHING_BATCH_WORKERS_H_
@@ -46,6 +49,7 @@ class BatchWorkers : public Workers {
 
  private:
   struct Outcome;
+  class LoopRuns;
   // Of a runner, which works for one thread at a time. Its own worker lets a batch that is run again go
   // first, so that such a batch does not wait behind a whole queue.
   struct Usage {
@@ -62,8 +66,16 @@ class BatchWorkers : public Workers {
   void OnWorkersLeft(int workers) override { batcher_->SetNumWorkers(workers); }
   void OnDeviceLost(int device, const absl::Status& error) override;
 
-  // `again`: the batch has run before.
-  Outcome RunOn(size_t worker, const Batch& batch, bool again);
+  // Runs a short batch on this thread, or wakes a worker.
+  void RunHereOrWake();
+  // The runner of a worker in service that nobody uses, which is busy from now on; runners_.size() if there is none.
+  size_t ClaimIdle();
+  void Free(size_t worker);
+  // Runs a batch and hands it back. `claimed`: the worker's runner is busy with it already.
+  void RunBatch(size_t worker, std::unique_ptr<Batch> batch, bool claimed);
+  // Waits until the runner is free, and makes it busy. `again`: the batch has run before.
+  void Claim(size_t worker, bool again);
+  Outcome RunOn(size_t worker, const Batch& batch);
   // The worker in service that a batch would wait for least; runners_.size() when there is none.
   size_t LeastLoaded();
 
@@ -73,6 +85,7 @@ class BatchWorkers : public Workers {
   Mutex usage_mutex_;
   CondVar freed_;
   std::vector<Usage> usage_ ABSL_GUARDED_BY(usage_mutex_);  // [worker]
+  const std::shared_ptr<LoopRuns> loop_runs_;
 };
 
 }  // namespace sru::server::batching

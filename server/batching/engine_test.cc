@@ -26,6 +26,7 @@
 #include "kernels/backend.h"
 #include "models/model.h"
 #include "server/base/cores.h"
+#include "server/base/turn_work.h"
 #include "server/batching/batch_runner.h"
 #include "server/tasks/score/score_task.h"
 #include "server/tasks/stacks/stack_batch_runner.h"
@@ -252,6 +253,73 @@ TEST_F(EngineTest, WorkersRunAtTheSameTime) {
   script_.OpenGate();
   for (Call& call : calls) EXPECT_TRUE(call.Wait().ok());
   EXPECT_EQ(script_.num_threads(), 2u);
+}
+
+TEST_F(EngineTest, ALoopComputesWhatIsShortByItself) {
+  Start(1);
+  for (int i = 0; i < 2; ++i) {
+    Call call;
+    ASSERT_TRUE(call.Submit(*engine_, MakeRequest(1, {5})).ok());
+    EXPECT_TRUE(call.Wait().ok());
+  }
+  // By now the speed of the first one is known.
+  float results[2] = {};
+  std::thread loop([&] {
+    TurnWorkList list;
+    list.SetForThisThread();
+    Call calls[2];
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_TRUE(calls[i].Submit(*engine_, MakeRequest(7 + i, {5}, &results[i])).ok());
+    }
+    EXPECT_EQ(engine_->batcher().stats().queued_sequences, 2) << "no worker was woken";
+    list.RunAll();
+    EXPECT_TRUE(calls[0].done() && calls[1].done());
+    EXPECT_TRUE(list.empty());
+  });
+  loop.join();
+  EXPECT_EQ(results[0] + results[1], 15);
+  EXPECT_EQ(script_.num_threads(), 2U);
+  EXPECT_THAT(observer_.batches(), ElementsAre("1/5 OK", "1/5 OK", "2/10 OK")) << "together";
+}
+
+TEST_F(EngineTest, ALoopLeavesToAWorkerWhatItMayNotCompute) {
+  Start(1);
+  std::thread loop([&] {
+    TurnWorkList list;
+    list.SetForThisThread();
+    Call unknown;
+    ASSERT_TRUE(unknown.Submit(*engine_, MakeRequest(1, {5})).ok());
+    list.RunAll();
+    EXPECT_TRUE(unknown.Wait().ok()) << "nothing was measured yet";
+    // The only runner is busy.
+    script_.CloseGate();
+    Call calls[2];
+    ASSERT_TRUE(calls[0].Submit(*engine_, MakeRequest(1, {5})).ok());
+    engine_->batcher().Wake();
+    script_.AwaitRunning(1);
+    ASSERT_TRUE(calls[1].Submit(*engine_, MakeRequest(1, {5})).ok());
+    list.RunAll();
+    EXPECT_FALSE(calls[1].done());
+    script_.OpenGate();
+    for (Call& call : calls) EXPECT_TRUE(call.Wait().ok());
+  });
+  loop.join();
+  EXPECT_EQ(script_.num_threads(), 1U);
+}
+
+TEST_F(EngineTest, ALoopMayComeLate) {
+  Start(1);
+  std::thread loop([&] {
+    TurnWorkList list;
+    list.SetForThisThread();
+    Call call;
+    ASSERT_TRUE(call.Submit(*engine_, MakeRequest(1, {5})).ok());
+    engine_->batcher().Wake();
+    EXPECT_TRUE(call.Wait().ok());
+    engine_ = nullptr;
+    list.RunAll();
+  });
+  loop.join();
 }
 
 // Runs one batch on each of `workers` workers and returns the cores that each may use.

@@ -48,6 +48,7 @@ void Loop::Stop() {
 
 void Loop::Run() {
   thread_id_ = std::this_thread::get_id();
+  turn_work_.SetForThisThread();
   // OpenSSL writes to sockets that may be closed.
   sigset_t pipe;
   sigemptyset(&pipe);
@@ -117,11 +118,21 @@ void Loop::EndTurn() noexcept {
     try {
       RunWork();
       if (WriteAll()) continue;
+      RunTurnWorkLater();
       SetTimer();
       return;
     } catch (const std::exception&) {
     }
   }
+}
+
+void Loop::RunTurnWorkLater() {
+  if (turn_work_.empty() || std::exchange(runs_turn_work_, true)) return;
+  asio::post(io_, [this] {
+    Turn turn(this);
+    runs_turn_work_ = false;
+    turn_work_.RunAll();
+  });
 }
 
 void Loop::WriteLater(Writer* writer) {

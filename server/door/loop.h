@@ -2,7 +2,8 @@
 // several of them hand over while the loop has not looked yet wakes it once.
 //
 // Turns. Whatever the loop does, it does in a turn. At the end of a turn the loop runs the work that was handed over, and then lets each
-// connection that has something to write write it: the answers of a batch leave in one write per connection.
+// connection that has something to write write it: the answers of a batch leave in one write per connection. What calls have put off
+// (server/base/turn_work.h) runs in a turn of its own, once the loop has looked at all connections that had something to say.
 #ifndef SRU_SERVER_DOOR_LOOP_H_
 #define SRU_SERVER_DOOR_LOOP_H_
 
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "server/base/turn_work.h"
 #include "server/door/timer_set.h"
 
 namespace sru::server::door {
@@ -96,6 +98,8 @@ class Loop {
   void Run();
   // Whatever lacks memory meanwhile, the others get their turn.
   void EndTurn() noexcept;
+  // Runs turn_work_ after what is ready to run by now.
+  void RunTurnWorkLater();
   void RunWork();
   // False if nobody had something to write.
   bool WriteAll();
@@ -107,6 +111,8 @@ class Loop {
   boost::asio::steady_timer timer_{io_};
   SteadyTime timer_due_ = SteadyTime::max();  // of timer_
   TimerSet timers_;
+  TurnWorkList turn_work_;
+  bool runs_turn_work_ = false;  // RunTurnWorkLater() was called
   std::vector<Writer*> writers_;
   std::vector<Writer*> writing_;
   std::array<char, kReadBytes> read_buffer_;

@@ -164,6 +164,7 @@ absl::StatusOr<RequestHandle> Batcher::Submit(BatchRequest&& request, absl::Dura
   pending->order.weight = own;
   pending->order.request = pending->expiry.request = pending.get();
 
+  const bool wakes_later = wakes_later_();
   bool wake = false;
   Verdict verdict;
   {
@@ -176,7 +177,7 @@ absl::StatusOr<RequestHandle> Batcher::Submit(BatchRequest&& request, absl::Dura
       pending->request = std::move(request);
       pending->arrival = verdict.now;
       Enqueue(pending);
-      wake = ClaimWaiter(verdict.now);
+      wake = !wakes_later && ClaimWaiter(verdict.now);
       PublishAmpleBudget(verdict.now);
     }
   }
@@ -411,6 +412,14 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now) {
   return batch;
 }
 
+bool Batcher::IsShort(absl::Duration longest) const {
+  if (longest == absl::InfiniteDuration()) return true;
+  const SpeedModel& speed = admission_.speed();
+  const OrderWeight waiting = order_.total();
+  return speed.known() && speed.Seconds(waiting.tokens, NumBatches(waiting, options_)) <=
+                              absl::ToDoubleSeconds(longest);
+}
+
 bool Batcher::ClaimWaiter(absl::Time now) {
   if (waiting_workers_ <= woken_workers_) return false;
   const absl::Time ready = ReadyAt();
@@ -424,7 +433,16 @@ bool Batcher::ClaimWaiter(absl::Time now) {
   return true;
 }
 
-std::unique_ptr<Batch> Batcher::TryTakeBatch() {
+void Batcher::Wake() {
+  bool wake = false;
+  {
+    MutexLock lock(&mutex_);
+    wake = ClaimWaiter(clock_->Now());
+  }
+  if (wake) work_.Signal();
+}
+
+std::unique_ptr<Batch> Batcher::TryTakeBatch(absl::Duration longest) {
   Answers answers;
   std::unique_ptr<Batch> batch;
   bool wake = false;
@@ -432,7 +450,7 @@ std::unique_ptr<Batch> Batcher::TryTakeBatch() {
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
     DropExpired(now, &answers);
-    batch = BuildBatch(now);
+    if (IsShort(longest)) batch = BuildBatch(now);
     if (batch != nullptr) wake = ClaimWaiter(now);
   }
   if (wake) work_.Signal();

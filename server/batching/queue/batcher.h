@@ -179,9 +179,16 @@ class Batcher : private AdmissionLoad {
   // called at any time, also after `done`.
   void Cancel(const RequestHandle& handle) noexcept;
 
+  // `wakes_later` is asked at each Submit(). True: it has brought about that TryTakeBatch() or Wake() is
+  // called soon, so that no worker need be woken now. Call it before the first Submit().
+  void SetWakesLater(std::function<bool()> wakes_later) { wakes_later_ = std::move(wakes_later); }
+  // Wakes a worker if there is work for it.
+  void Wake();
+
   // The next batch if one may start now, else null. First answers what has expired. Never blocks:
-  // tests and a fake clock drive this. The batch's queue time ends here.
-  std::unique_ptr<Batch> TryTakeBatch();
+  // tests and a fake clock drive this. The batch's queue time ends here. With a `longest`, there is one
+  // only if all that waits would take no longer, by the measured speed.
+  std::unique_ptr<Batch> TryTakeBatch(absl::Duration longest = absl::InfiniteDuration());
 
   // Blocks until TryTakeBatch() gives a batch, and answers what expires meanwhile. Returns null
   // once the batcher is closed and nothing waits any more, or once `*leave` has been set and
@@ -248,6 +255,8 @@ class Batcher : private AdmissionLoad {
 
   // When the next batch may start; a time in the past means at once.
   absl::Time ReadyAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether all that waits takes no longer.
+  bool IsShort(absl::Duration longest) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Null if no batch may start.
   std::unique_ptr<Batch> BuildBatch(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether a sleeping worker is needed for the waiting work. If so, the worker counts as woken and
@@ -258,6 +267,7 @@ class Batcher : private AdmissionLoad {
   const AdmissionOptions admission_options_;
   const Clock* const clock_;
   const absl::Time start_;
+  std::function<bool()> wakes_later_ = [] { return false; };
 
   mutable Mutex mutex_;
   CondVar work_;

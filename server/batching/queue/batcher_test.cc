@@ -170,6 +170,20 @@ TEST_F(BatcherTest, AWorkerThatLeavesTakesNothing) {
   puppet_->Finish();
 }
 
+TEST_F(BatcherTest, AShortBatchIsOneThatWasMeasuredToBe) {
+  Start();
+  Accept(1, {5});
+  EXPECT_EQ(batcher_->TryTakeBatch(absl::Hours(1)), nullptr) << "nothing is known yet";
+  EXPECT_THAT(puppet_->TakeNames(), ElementsAre(1));
+  puppet_->Finish();
+  Learn(10, Ms(10), 4);  // 1 ms per token
+  Accept(2, {5});
+  EXPECT_EQ(batcher_->TryTakeBatch(Ms(4)), nullptr);
+  std::unique_ptr<Batch> batch = batcher_->TryTakeBatch(Ms(6));
+  ASSERT_NE(batch, nullptr);
+  batcher_->Finish(std::move(batch), absl::OkStatus(), Ms(5));
+}
+
 // How a batch is filled -------------------------------------------------------------------------
 
 TEST_F(BatcherTest, ABatchHoldsManyRequestsUpToTheTokenBudget) {
