@@ -149,6 +149,8 @@ tests/fuzz               | server server/base server/calls server/calls/bounds |
 tests/integration        | tests/testing tests/kernels/cuda_host server       | absl grpc nlohmann openssl
                          | server/base server/compat models kernels           |
                          | kernels/cuda base proto                            |
+tests/interop            | tests/testing server/door server/transport         | absl grpc prometheus
+                         | server/calls server/base                           |
 tests/simulation         | tests/testing server/batching server/base          | absl
 tests/deploy             | tests/testing client base                          | absl
 tests/chaos              | tests/testing server server/base server/compat bench | absl protobuf

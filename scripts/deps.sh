@@ -28,7 +28,7 @@ build=(g++ cmake ninja-build make pkg-config libabsl-dev libgrpc++-dev libprotob
   libbenchmark-dev python3)
 cpp_client=(g++ cmake ninja-build pkg-config libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
   protobuf-compiler-grpc libssl-dev libutf8proc-dev nlohmann-json3-dev)
-test=(curl openssl python3-grpcio python3-numpy python3-protobuf nginx-light libsentencepiece-dev)
+test=(curl openssl python3-grpcio python3-h2 python3-numpy python3-protobuf nginx-light libsentencepiece-dev)
 lint=(clang-format clang-tidy)
 fuzz=(clang libclang-rt-dev libomp-dev lld)
 full=(python3-torch chromium chromium-driver python3-selenium)

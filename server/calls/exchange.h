@@ -28,6 +28,10 @@
 
 namespace sru::server::calls {
 
+// A header of this name asks for the answer's messages in an encoding ("gzip"), as far as the caller accepts it; it is not sent. The name
+// is the one that gRPC's library takes.
+inline constexpr char kEncodingRequest[] = "grpc-internal-encoding-request";
+
 // Lower-case names.
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
@@ -62,6 +66,12 @@ class Exchange : public CallOrigin {
   virtual absl::Duration time_left() const = 0;
   virtual bool is_cancelled() const = 0;
 
+  // Whether the message that was given last came compressed. Within OnMessage(); transports that do not know say no.
+  virtual bool message_was_compressed() const { return false; }
+
+  // Sends a header field before the first message, besides those of the end. Not after the first Write(). Transports whose callers take no
+  // headers ignore it.
+  virtual void AddHeader(std::string /*name*/, std::string /*value*/) {}
   // Takes one message from the wire, and no more. For streams of requests only.
   virtual void Read() = 0;
   virtual void Write(absl::Cord message) = 0;

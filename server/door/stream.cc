@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "server/door/connection.h"
+#include "server/door/deflate.h"
 #include "server/door/response_head.h"
 
 namespace sru::server::door {
@@ -19,6 +20,8 @@ namespace {
 constexpr uint32_t kProgressBytes = 16 << 10;
 // Answers up to this size are part of what a stream takes.
 constexpr int64_t kUnchargedBytes = 1 << 10;
+// Smaller messages are sent as they are, which is cheaper for both sides.
+constexpr size_t kLeastCompressedBytes = 1 << 10;
 
 absl::Status NoMemoryForAnswer() {
   return absl::ResourceExhaustedError(
@@ -310,8 +313,33 @@ void Stream::Ask(uint32_t asked) {
   if (asked_.fetch_or(asked, std::memory_order_acq_rel) == 0) loop_.Wake(this);
 }
 
-void Stream::Write(absl::Cord message) {
+void Stream::AddHeader(std::string name, std::string value) {
+  if (name == calls::kEncodingRequest) {
+    asked_for_gzip_ = value == "gzip";
+  } else {
+    given_headers_.emplace_back(std::move(name), std::move(value));
+  }
+}
+
+bool Stream::compresses() const {
+  return context_.options.allow_compression && head_.is_grpc() && head_.accepts_gzip() &&
+         (asked_for_gzip_ || head_.encoding() == Encoding::kGzip);
+}
+
+void Stream::GiveMessage(absl::Cord message) {
+  given_is_compressed_ = false;
+  const auto bytes = static_cast<int64_t>(message.size());
+  // Without the memory for both forms, the message goes as it is.
+  if (message.size() >= kLeastCompressedBytes && compresses() && !is_cancelled() &&
+      memory_->Take(bytes)) {
+    given_is_compressed_ = Gzip(&message);
+    memory_->Give(bytes);
+  }
   given_message_ = std::move(message);
+}
+
+void Stream::Write(absl::Cord message) {
+  GiveMessage(std::move(message));
   Ask(kWrite);
 }
 
@@ -321,7 +349,7 @@ void Stream::Finish(calls::CallEnd end) {
 }
 
 void Stream::WriteAndFinish(absl::Cord message, calls::CallEnd end) {
-  given_message_ = std::move(message);
+  GiveMessage(std::move(message));
   given_end_ = std::move(end);
   Ask(kWrite | kFinish);
 }
@@ -348,18 +376,21 @@ void Stream::RunOnLoop() {
       if (reading_ && !got_request_) WaitForBytes();
     }
   }
+  if ((asked & (kWrite | kFinish)) != 0 && !head_sent_) headers_.swap(given_headers_);
   if ((asked & kWrite) != 0) {
     absl::Cord message = std::exchange(given_message_, absl::Cord());
     const bool fits = can_answer() && Charge(static_cast<int64_t>(message.size()));
     if (fits) {
-      SetMessage(std::move(message));
+      SetMessage(std::move(message), given_is_compressed_);
       writing_ = !finishes;
       SetUnsent();
       if (!finishes) Send();
     } else if (!finishes) {
+      headers_.clear();
       handler_->OnWritten(false);
       Fail(NoMemoryForAnswer());
     } else if (can_answer()) {
+      headers_.clear();
       given_end_ = {NoMemoryForAnswer(), "", {}, std::move(given_end_.trailers)};
       if (http_ != nullptr) SetHead(503, {});
     }
@@ -390,9 +421,9 @@ void Stream::ClearMessage() {
   memory_->Give(std::exchange(charged_, 0));
 }
 
-void Stream::SetMessage(absl::Cord message) {
+void Stream::SetMessage(absl::Cord message, bool compressed) {
   const size_t size = message.size();
-  prefix_ = {0, static_cast<char>(size >> 24), static_cast<char>(size >> 16),
+  prefix_ = {compressed ? '\1' : '\0', static_cast<char>(size >> 24), static_cast<char>(size >> 16),
              static_cast<char>(size >> 8), static_cast<char>(size)};
   prefix_left_ = http_ == nullptr ? prefix_.size() : 0;
   message_ = std::move(message);
@@ -414,13 +445,15 @@ void Stream::Send() {
     head.AddHttpHead(http_status_, http_headers_);
   }
   const bool has_message = prefix_left_ + message_left_ > 0;
+  head.AddMetadata(headers_);
   if (has_end_) head.AddMetadata(end_.headers);
   if (has_message) {
+    if (compresses()) head.AddConstant("grpc-encoding", "gzip");
     nghttp2_data_provider provider;
     provider.source.ptr = this;
     provider.read_callback = GiveAnswer;
     nghttp2_submit_response(session, id_, head.data(), head.size(), &provider);
-  } else if (end_.headers.empty()) {
+  } else if (headers_.empty() && end_.headers.empty()) {
     if (http_ == nullptr) head.AddEnd(end_);
     nghttp2_submit_response(session, id_, head.data(), head.size(), nullptr);
   } else {

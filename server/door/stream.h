@@ -92,6 +92,8 @@ class Stream final : public calls::HttpExchange,
   absl::string_view method() const override { return head_.path(); }
   absl::Duration time_left() const override;
   bool is_cancelled() const override { return cancelled_.load(std::memory_order_acquire); }
+  bool message_was_compressed() const override { return reader_.is_compressed(); }
+  void AddHeader(std::string name, std::string value) override;
   void Read() override { Ask(kRead); }
   void Write(absl::Cord message) override;
   void Finish(calls::CallEnd end) override;
@@ -141,9 +143,13 @@ class Stream final : public calls::HttpExchange,
   void Fail(absl::Status status);
   void Cancel();
   void SendHttpStatus(absl::string_view status);
+  // Whether messages of the answer are compressed. On the call's threads, and once a message was given on the loop's.
+  bool compresses() const;
+  // Leaves a message for the loop. It is compressed here, since that may take longer than a loop should.
+  void GiveMessage(absl::Cord message);
   // Takes the memory for a message of the answer; false if there is none.
   bool Charge(int64_t bytes);
-  void SetMessage(absl::Cord message);
+  void SetMessage(absl::Cord message, bool compressed);
   void ClearMessage();
   // Hands what can be sent to nghttp2.
   void Send();
@@ -182,6 +188,9 @@ class Stream final : public calls::HttpExchange,
   // The answer. What a thread has left for the loop:
   std::atomic<uint32_t> asked_{0};
   absl::Cord given_message_;
+  bool given_is_compressed_ = false;
+  bool asked_for_gzip_ = false;
+  calls::Metadata given_headers_;
   calls::CallEnd given_end_;
   int http_status_ = 0;
   calls::Metadata http_headers_;
@@ -195,6 +204,7 @@ class Stream final : public calls::HttpExchange,
   bool writing_ = false;  // a Write() is on its way
   bool framed_ = false;   // it has been framed, and not yet written
   bool has_end_ = false;  // end_ follows the message
+  calls::Metadata headers_;
   calls::CallEnd end_;
   bool head_sent_ = false;
   bool end_framed_ = false;

@@ -102,6 +102,9 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
   }
   bool is_cancelled() const override { return call_.IsCancelled(); }
 
+  void AddHeader(std::string name, std::string value) override {
+    call_.AddInitialMetadata(name, value);
+  }
   void Read() override { StartRead(&incoming_); }
   void Write(absl::Cord message) override {
     outgoing_ = ToByteBuffer(message);
