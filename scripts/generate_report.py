@@ -147,7 +147,7 @@ def first_token(args, models):
 def memory(args, models):
     """1,000 sessions open, of which 100 generate."""
     # Sessions that read nothing are cut off after a while, which is not what is measured here.
-    flags = ["--max_streams=1100", "--max_new_tokens=100000", "--send_timeout_s=0"]
+    flags = ["--max_streams=4400", "--max_new_tokens=100000", "--send_timeout_s=0"]
     with Server(args, models.paper(), "bfloat16", flags) as server:
         bench(args, "generate", server, "--sessions=100", "--prompt=fixed:10", "--output=fixed:20", "--duration=2s")
         idle = server.memory_bytes()

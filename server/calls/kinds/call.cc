@@ -25,7 +25,7 @@ Call::Call(MethodId method, const ServiceContext& context, Exchange* exchange)
       request_id_(telemetry::AccessLog::Begin(*exchange)) {}
 
 absl::Status Call::Open() {
-  if (absl::Status status = context_.streams->Add(this); !status.ok()) {
+  if (absl::Status status = context_.streams->Add(this, exchange_.peer()); !status.ok()) {
     if (absl::IsResourceExhausted(status)) retry_after_ = kStreamRetry;
     return Refuse(*batching::GetRejectReason(status), status.message());
   }

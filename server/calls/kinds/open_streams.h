@@ -1,7 +1,7 @@
-// OpenStreams: the calls that stay open while messages go back and forth. It bounds how many there are, and
+// OpenStreams: the calls that stay open while messages go back and forth. It bounds how many there are, in all and from one address, and
 // tells them when the server drains. Thread-safe.
 //
-//   if (absl::Status status = streams.Add(this); !status.ok()) return refused;
+//   if (absl::Status status = streams.Add(this, peer); !status.ok()) return refused;
 //   ...
 //   streams.Leave(this);   // it has ended
 //   ...
@@ -13,7 +13,9 @@
 #include <cstdint>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "base/mutex.h"
 
 namespace sru::server::calls {
@@ -34,17 +36,23 @@ class OpenStream {
   OpenStream* next_ = nullptr;
   bool listed_ = false;
   std::atomic<bool> counted_{false};
+  uint64_t address_ = 0;  // set before it is counted
 };
 
 // Must be empty when it is destroyed.
 class OpenStreams {
  public:
-  explicit OpenStreams(int limit) : limit_(limit) {}
+  // One address has at most a quarter of the places, unless there are so few that it would mean nothing.
+  explicit OpenStreams(int limit)
+      : limit_(limit), share_(limit < kLeastShared ? limit : (limit + 3) / 4) {}
   OpenStreams(const OpenStreams&) = delete;
   OpenStreams& operator=(const OpenStreams&) = delete;
 
-  // A refusal (reject_reason.h): kStreams beyond the limit, kDraining after Drain().
-  absl::Status Add(OpenStream* stream);
+  static constexpr int kLeastShared = 8;
+
+  // A refusal (reject_reason.h): kStreams beyond the limit or the share of the caller's address, kDraining after Drain(). `peer` is in gRPC's
+  // form. Of an IPv6 address the network (/64) counts; a socket in the file system has no address, and so no share.
+  absl::Status Add(OpenStream* stream, absl::string_view peer);
   // Gives the stream's place to another one. It may do so in its OnDrain().
   void Leave(OpenStream* stream);
   // Does nothing for a stream that was not added. Waits for a running OnDrain().
@@ -58,11 +66,18 @@ class OpenStreams {
   int64_t count() const { return count_.load(std::memory_order_relaxed); }
 
  private:
+  // False if the address has its share.
+  bool TakeShare(uint64_t address);
+
   const int limit_;
+  const int share_;
   Mutex mutex_;
   OpenStream* first_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::atomic<int64_t> count_{0};  // grows under mutex_ only
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+
+  Mutex address_mutex_ ABSL_ACQUIRED_AFTER(mutex_);
+  absl::flat_hash_map<uint64_t, int> by_address_ ABSL_GUARDED_BY(address_mutex_);
 };
 
 }  // namespace sru::server::calls
