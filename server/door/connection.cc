@@ -22,8 +22,6 @@ using std::chrono::seconds;
 // How long a peer may take for its TLS handshake, and for its HTTP/2 preface with its SETTINGS.
 constexpr seconds kHandshakeTimeout(10);
 constexpr seconds kPrefaceTimeout(10);
-// How long a stream waits for bytes that it needs.
-constexpr seconds kBytesTimeout(30);
 // A peer that has said nothing for this long is asked, and has so long to answer.
 constexpr seconds kKeepaliveTime(60);
 constexpr seconds kKeepaliveTimeout(20);
@@ -407,12 +405,12 @@ void Connection::OnTimer(SteadyTime now) {
     AwaitReadable();
   }
   CheckBy(resume_at_);
-  while (!waiting_.empty() && waiting_.front().waits_since() + kBytesTimeout <= now) {
+  while (!waiting_.empty() && After(waiting_.front().waits_since(), options.bytes_timeout) <= now) {
     // Until the header block has ended, nothing else can be read.
     if (!waiting_.front().has_head()) return Terminate(NGHTTP2_NO_ERROR, CloseCause::kTooSlow);
     waiting_.front().OnTooSlow();
   }
-  if (!waiting_.empty()) CheckBy(waiting_.front().waits_since() + kBytesTimeout);
+  if (!waiting_.empty()) CheckBy(After(waiting_.front().waits_since(), options.bytes_timeout));
 
   SteadyTime not_taken = After(blocked_since_, options.send_timeout);
   if (!unsent_.empty()) {
@@ -672,7 +670,7 @@ void Connection::OnStreamClosed(int32_t id) {
 
 void Connection::AwaitBytes(Stream* stream) {
   waiting_.push_back(*stream);
-  CheckBy(stream->waits_since() + kBytesTimeout);
+  CheckBy(After(stream->waits_since(), context_.options.bytes_timeout));
 }
 
 void Connection::AwaitTaken(Stream* stream) {

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/clock.h"
 #include "tests/testing/poll.h"
 
 namespace sru::server::door {
@@ -417,6 +418,7 @@ TEST_F(NativeDoorTest, WhatIsNoCallIsRefused) {
   EXPECT_THAT(end_of("/t.T/Echo", MessageOf(""), {{"grpc-encoding", "gzip"}}), HasSubstr("12 "));
   EXPECT_THAT(end_of("/t.T/Echo", MessageOf(""), {{"x", std::string(9000, 'x')}}),
               HasSubstr("8 received metadata size"));
+  EXPECT_EQ(client.Value(id - 4, "grpc-accept-encoding"), "identity");
   // One without a message is that of an empty one to gRPC's library too, and a second is not read.
   EXPECT_EQ(end_of("/t.T/Echo", ""), "0 ");
   EXPECT_EQ(end_of("/t.T/Echo", MessageOf("a") + MessageOf("b")), "0 ");
@@ -488,6 +490,41 @@ TEST_F(NativeDoorTest, AResetAndADeadlineCancelACall) {
   late.Finish({absl::OkStatus(), "", {}, {}});
   EXPECT_TRUE(PollUntil([&] { return log_.Has("done"); }));
   EXPECT_THAT(log_.all(), ElementsAre("cancel", "no message", "done"));
+}
+
+TEST_F(NativeDoorTest, AStreamWhoseMessageDoesNotComeEnds) {
+  options_.bytes_timeout = absl::Milliseconds(200);
+  Serve();
+  RawClient client(port());
+  const auto ends = [&client](uint32_t id) {
+    return client.ReadEnd(id) && client.Value(id, "grpc-status") == "4";
+  };
+  // One that waits for its only message, streams whose calls read and do not read, and half a message.
+  client.SendHead(1, "/t.T/Echo");
+  client.SendHead(3, "/t.T/Echoes");
+  client.SendHead(5, "/t.T/Puppets");
+  client.SendHead(7, "/t.T/Echo");
+  client.SendData(7, MessageOf("abc").substr(0, 6));
+  EXPECT_TRUE(ends(1));
+  EXPECT_TRUE(ends(3));
+  EXPECT_TRUE(ends(5));
+  EXPECT_TRUE(ends(7));
+  log_.Await().Finish({absl::CancelledError(), "", {}, {}});
+  // What a call has not asked for has come in time, and so has what a stream sent first.
+  {
+    MutexLock lock(&log_.mutex);
+    log_.exchange = nullptr;
+  }
+  client.SendHead(9, "/t.T/Puppets");
+  client.SendData(9, MessageOf("m"));
+  client.SendHead(11, "/t.T/Echoes");
+  client.SendData(11, MessageOf("m"));
+  const auto one_ended = [&client] { return client.stream(9).ended || client.stream(11).ended; };
+  const absl::Time end = SteadyNow() + 2 * options_.bytes_timeout;
+  client.ReadUntil([&] { return one_ended() || SteadyNow() > end; });
+  EXPECT_FALSE(one_ended());
+  log_.Await().Finish({absl::OkStatus(), "", {}, {}});
+  EXPECT_TRUE(client.ReadEnd(9));
 }
 
 TEST_F(NativeDoorTest, AWriteThatNobodyTakesEndsTheConnection) {

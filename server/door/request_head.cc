@@ -1,8 +1,11 @@
 #include "server/door/request_head.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
@@ -105,6 +108,35 @@ void RequestHead::AddCustom(absl::string_view name, absl::string_view value) {
   }
 }
 
+void RequestHead::JoinRepeated() {
+  if (fields_.size() < 2) return;
+  // By name, and by arrival within a name.
+  std::sort(fields_.begin(), fields_.end(), [this](const Field& a, const Field& b) {
+    const int order = View(a.name).compare(View(b.name));
+    return order < 0 || (order == 0 && a.value.begin < b.value.begin);
+  });
+  size_t kept = 0;
+  for (size_t i = 0; i < fields_.size();) {
+    const absl::string_view name = View(fields_[i].name);
+    size_t end = i + 1;
+    if (!absl::EndsWith(name, "-bin")) {
+      while (end < fields_.size() && View(fields_[end].name) == name) ++end;
+    }
+    Field field = fields_[i];
+    if (end - i > 1) {
+      std::string joined;
+      for (size_t j = i; j < end; ++j) {
+        absl::StrAppend(&joined, j == i ? "" : ",", View(fields_[j].value));
+      }
+      field.value = Keep(joined);
+      field.count = static_cast<int>(end - i);
+    }
+    fields_[kept++] = field;
+    i = end;
+  }
+  fields_.resize(kept);
+}
+
 absl::string_view RequestHead::Find(absl::string_view name) const {
   for (const Field& field : fields_) {
     if (View(field.name) == name && !IsReserved(name)) return View(field.value);
@@ -115,7 +147,7 @@ absl::string_view RequestHead::Find(absl::string_view name) const {
 int RequestHead::Count(absl::string_view name) const {
   int count = 0;
   for (const Field& field : fields_) {
-    if (View(field.name) == name && !IsReserved(name)) ++count;
+    if (View(field.name) == name && !IsReserved(name)) count += field.count;
   }
   return count;
 }

@@ -22,13 +22,17 @@ class RequestHead {
  public:
   // A field, as it arrives. Fields beyond `max_bytes` are counted, and not kept.
   void Add(absl::string_view name, absl::string_view value, size_t max_bytes);
+  // Joins values of one name, once, after the last field.
+  void JoinRepeated();
 
   // As RFC 9113 counts a list: 32 bytes for each field besides its own.
   size_t list_bytes() const { return list_bytes_; }
 
-  // Of fields that callers may set, and ":authority". The first one of a name; one whose name ends with "-bin" is decoded. Empty if there is
-  // none. Names that begin with "grpc-" are the protocol's own and not found.
+  // Of fields that callers may set, and ":authority"; after JoinRepeated(). Values of one name are joined with commas, but for those whose name
+  // ends with "-bin": they are decoded, and the first one is found. Empty if there is none. Names that begin with "grpc-" are the protocol's
+  // own and not found.
   absl::string_view Find(absl::string_view name) const;
+  // How many fields of that name there were.
   int Count(absl::string_view name) const;
 
   // Visits the fields in their order, and ":authority" as "host".
@@ -58,6 +62,7 @@ class RequestHead {
   struct Field {
     Part name;
     Part value;
+    int count = 1;  // that are joined in the value
   };
 
   absl::string_view View(Part part) const {

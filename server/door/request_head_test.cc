@@ -36,6 +36,7 @@ TEST(RequestHeadTest, FieldsAreFoundAndTheProtocolsOwnAreNot) {
   head.Add(":method", "POST", kMost);
   head.Add(":path", "/a/B", kMost);
   head.Add("x-one", "first", kMost);
+  head.Add("x-other", "alone", kMost);
   head.Add("x-one", "second", kMost);
   head.Add("grpc-timeout", "1S", kMost);
   head.Add("grpc-encoding", "snappy", kMost);
@@ -43,10 +44,13 @@ TEST(RequestHeadTest, FieldsAreFoundAndTheProtocolsOwnAreNot) {
   head.Add("te", "trailers", kMost);
   head.Add("x-two-bin", "AA==,AQ", kMost);
   head.Add("x-no-bin", "?", kMost);
+  head.Add("x-one", "", kMost);
+  head.JoinRepeated();
   EXPECT_EQ(head.verb(), "POST");
   EXPECT_EQ(head.path(), "/a/B");
-  EXPECT_EQ(head.Find("x-one"), "first");
-  EXPECT_EQ(head.Count("x-one"), 2);
+  EXPECT_EQ(head.Find("x-one"), "first,second,");
+  EXPECT_EQ(head.Count("x-one"), 3);
+  EXPECT_EQ(head.Find("x-other"), "alone");
   EXPECT_EQ(head.Count("x-two-bin"), 2);
   EXPECT_EQ(head.Find("x-two-bin"), absl::string_view("\0", 1));
   EXPECT_EQ(head.Count("x-no-bin"), 0);

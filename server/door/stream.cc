@@ -77,6 +77,7 @@ void Stream::OnHead() {
     handler_ = http_ = context_.options.start_http(this);
     return;
   }
+  head_.JoinRepeated();
   if (RefuseHead()) return;
   if (head_.timeout() != absl::InfiniteDuration()) {
     deadline_ =
@@ -86,9 +87,9 @@ void Stream::OnHead() {
   reader_.set_encoding(head_.encoding());
   row_ = context_.options.methods->Find(head_.path());
   one_request_ = row_ != nullptr && row_->kind != calls::MethodKind::kBidirectional;
+  WaitForBytes();
   if (one_request_) {
     reading_ = true;
-    WaitForBytes();
   } else {
     handler_ = row_ == nullptr ? context_.options.unknown(this) : row_->start(this);
   }
@@ -107,7 +108,13 @@ bool Stream::RefuseHead() {
   }
   absl::Status status = CheckHead();
   if (status.ok()) return false;
-  Fail(std::move(status));
+  calls::Metadata trailers;
+  if (absl::IsUnimplemented(status)) {  // says how the client may send its messages
+    trailers.emplace_back("grpc-accept-encoding", context_.options.allow_compression
+                                                      ? "identity,deflate,gzip"
+                                                      : "identity");
+  }
+  Fail(std::move(status), std::move(trailers));
   return true;
 }
 
@@ -169,6 +176,7 @@ void Stream::OnData(absl::string_view bytes) {
   if (http_ != nullptr) return TakeBody(bytes);
   if (reading_ && held_begin_ == held_.size()) bytes.remove_prefix(TakeBytes(bytes));
   if (bytes.empty() || !can_answer() || (one_request_ && got_request_)) return;
+  if (!reading_) StreamHook<WaitingStreams>::unlink();  // the call is what is waited for
   Hold(bytes);
 }
 
@@ -215,6 +223,7 @@ void Stream::TakeHeld() {
 void Stream::OnEnd() {
   input_ended_ = true;
   if (http_ != nullptr) return GiveBody(absl::OkStatus());
+  if (!reading_) StreamHook<WaitingStreams>::unlink();
   if (reading_ && held_.empty()) EndInput();
 }
 
@@ -275,7 +284,7 @@ void Stream::OnTooSlow() {
 
 void Stream::OnTimer(SteadyTime /*now*/) { Fail(absl::DeadlineExceededError("Deadline Exceeded")); }
 
-void Stream::Fail(absl::Status status) {
+void Stream::Fail(absl::Status status, calls::Metadata trailers) {
   if (!can_answer()) return;
   // A request that is no call has no trailers to say it in.
   const bool half_sent =
@@ -284,7 +293,7 @@ void Stream::Fail(absl::Status status) {
   Cancel();
   if (half_sent) return connection_->Reset(id_);
   if (http_ != nullptr) SetHead(503, {});
-  end_ = {std::move(status), "", {}, {}};
+  end_ = {std::move(status), "", {}, std::move(trailers)};
   has_end_ = true;
   SetUnsent();
   Send();
@@ -373,7 +382,7 @@ void Stream::RunOnLoop() {
       reading_ = true;
       TakeHeld();
       if (reading_ && input_ended_ && can_answer()) EndInput();
-      if (reading_ && !got_request_) WaitForBytes();
+      if (reading_ && !got_request_ && !StreamHook<WaitingStreams>::is_linked()) WaitForBytes();
     }
   }
   if ((asked & (kWrite | kFinish)) != 0 && !head_sent_) headers_.swap(given_headers_);

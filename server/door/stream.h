@@ -140,7 +140,7 @@ class Stream final : public calls::HttpExchange,
   void TakeBody(absl::string_view bytes);
   void GiveBody(absl::Status status);
   // Ends the call from here, as far as it has begun.
-  void Fail(absl::Status status);
+  void Fail(absl::Status status, calls::Metadata trailers = {});
   void Cancel();
   void SendHttpStatus(absl::string_view status);
   // Whether messages of the answer are compressed. On the call's threads, and once a message was given on the loop's.
