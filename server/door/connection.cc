@@ -695,8 +695,8 @@ void Connection::WidenWindow(int32_t id, size_t bytes) {
   nghttp2_session_set_local_window_size(session_, NGHTTP2_FLAG_NONE, id, wanted);
 }
 
-void Connection::Reset(int32_t id) {
-  nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, id, NGHTTP2_CANCEL);
+void Connection::Reset(int32_t id, uint32_t code) {
+  nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, id, code);
   WriteSoon();
 }
 
@@ -728,9 +728,10 @@ int Connection::OnFrameSent(const nghttp2_frame& frame) {
       if ((frame.hd.flags & NGHTTP2_FLAG_END_STREAM) == 0) return 0;
       floods_.OnAnswer();
       const int32_t id = frame.hd.stream_id;
-      if (Stream* const stream = Find(id)) stream->OnEndFramed();
+      Stream* const stream = Find(id);
+      const bool takes_rest = stream != nullptr && stream->OnEndFramed();
       // The client need not send the rest.
-      if (nghttp2_session_get_stream_remote_close(session_, id) == 0) {
+      if (!takes_rest && nghttp2_session_get_stream_remote_close(session_, id) == 0) {
         nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, id, NGHTTP2_NO_ERROR);
       }
       return 0;

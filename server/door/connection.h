@@ -75,7 +75,7 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void OpenWindow(int32_t id, size_t bytes);
   // A message has so many bytes to come: lets more of them be under way at a time.
   void WidenWindow(int32_t id, size_t bytes);
-  void Reset(int32_t id);
+  void Reset(int32_t id, uint32_t code);
   // A call was refused because too much arrives: what comes next may gather for a moment.
   void OnRefusal();
   // A message has arrived whole.

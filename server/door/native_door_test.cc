@@ -761,6 +761,41 @@ TEST_F(NativeDoorHttpTest, AResetCancelsARequest) {
   EXPECT_TRUE(Happens("done"));
 }
 
+TEST_F(NativeDoorHttpTest, ARequestThatIsResetBeforeItsBodyHasComeCanEnd) {
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/a", {}, 0, Request("POST"));
+  client.SendData(1, "half");
+  client.Send(FrameOf(NGHTTP2_RST_STREAM, 0, 1, Number(NGHTTP2_CANCEL, 4)));
+  ASSERT_TRUE(Happens("CANCELLED: the client is gone"));
+  Exchange().SetHead(503, {});
+  Exchange().Finish({});
+  EXPECT_TRUE(Happens("done"));
+}
+
+TEST_F(NativeDoorHttpTest, TheRestOfARequestThatIsAnsweredEarlyIsTakenIfItIsShort) {
+  options_.bytes_timeout = absl::Milliseconds(300);
+  Serve();
+  RawClient client(port());
+  const auto is_reset = [&client](uint32_t id) {
+    return client.ReadUntil([&client, id] { return client.stream(id).reset == NGHTTP2_NO_ERROR; });
+  };
+  for (const uint32_t id : {1U, 3U, 5U}) {
+    client.SendHead(id, "/a", {}, 0, Request("POST"));
+    Exchange().SetHead(404, {});
+    Exchange().Finish({});
+    ASSERT_TRUE(client.ReadEnd(id));
+    MutexLock lock(&log_.mutex);
+    log_.exchange = nullptr;
+  }
+  client.SendData(1, "short", kEndStream);
+  client.SendData(3, std::string(10000, 'x'));
+  client.SendData(3, std::string(10000, 'x'));
+  EXPECT_TRUE(is_reset(3));
+  EXPECT_TRUE(is_reset(5)) << "nothing comes";
+  EXPECT_EQ(client.stream(1).reset, -1);
+}
+
 TEST_F(NativeDoorHttpTest, TheFirstBytesTellWhoSpeaksHttp1) {
   Serve();
   for (const std::string request : {"GET / HTTP/1.1\r\n", "P", "PR", "PRI"}) {

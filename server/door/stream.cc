@@ -79,6 +79,7 @@ void Stream::OnHead() {
   }
   head_.JoinRepeated();
   if (RefuseHead()) return;
+  if (head_.timeout() <= absl::ZeroDuration()) return OnTimer(ClockNow());
   if (head_.timeout() != absl::InfiniteDuration()) {
     deadline_ =
         ClockNow() + absl::ToChronoNanoseconds(std::min(head_.timeout(), absl::Hours(24 * 365)));
@@ -172,6 +173,10 @@ void Stream::WaitForBytes() {
 }
 
 void Stream::OnData(absl::string_view bytes) {
+  if (end_framed_ && http_ != nullptr) {
+    progress_ += static_cast<uint32_t>(bytes.size());
+    if (progress_ > kProgressBytes) connection_->Reset(id_, NGHTTP2_NO_ERROR);
+  }
   if (!can_answer() || (one_request_ && got_request_)) return;  // its window stays closed
   if (http_ != nullptr) return TakeBody(bytes);
   if (reading_ && held_begin_ == held_.size()) bytes.remove_prefix(TakeBytes(bytes));
@@ -274,6 +279,8 @@ void Stream::GiveBody(absl::Status status) {
 }
 
 void Stream::OnTooSlow() {
+  StreamHook<WaitingStreams>::unlink();
+  if (end_framed_) return connection_->Reset(id_, NGHTTP2_NO_ERROR);
   if (http_ != nullptr) {
     return GiveBody(absl::DeadlineExceededError("the body did not come in time"));
   }
@@ -291,7 +298,7 @@ void Stream::Fail(absl::Status status, calls::Metadata trailers) {
       head_sent_ &&
       (http_ != nullptr || ((prefix_left_ + message_left_ > 0) && prefix_left_ < prefix_.size()));
   Cancel();
-  if (half_sent) return connection_->Reset(id_);
+  if (half_sent) return connection_->Reset(id_, NGHTTP2_CANCEL);
   if (http_ != nullptr) SetHead(503, {});
   end_ = {std::move(status), "", {}, std::move(trailers)};
   has_end_ = true;
@@ -312,7 +319,11 @@ void Stream::Cancel() {
   }
   if (call_is_over() || asked_to_finish_) return;
   handler_->OnCancel();
-  if (was_reading) handler_->OnMessage(std::nullopt);
+  if (was_reading && http_ != nullptr) {
+    http_->OnBody(absl::CancelledError("the client is gone"));
+  } else if (was_reading) {
+    handler_->OnMessage(std::nullopt);
+  }
   if (was_writing) handler_->OnWritten(false);
 }
 
@@ -529,6 +540,14 @@ void Stream::SetSent() {
 }
 
 // The end.
+
+bool Stream::OnEndFramed() {
+  end_framed_ = true;
+  // Calls of gRPC are reset. Other clients may not expect a reset, and a short rest costs nothing.
+  if (http_ == nullptr || input_ended_) return false;
+  WaitForBytes();
+  return true;
+}
 
 void Stream::OnClosed() {
   StreamHook<AllStreams>::unlink();

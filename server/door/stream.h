@@ -70,7 +70,8 @@ class Stream final : public calls::HttpExchange,
   void OnClosed();
   // Gives the next bytes of the answer, as nghttp2 asks for them.
   ssize_t ReadAnswer(uint8_t* to, size_t size, uint32_t* flags);
-  void OnEndFramed() { end_framed_ = true; }
+  // The end of the answer is framed. Returns whether the rest of the request is taken, else the client is asked not to send it.
+  bool OnEndFramed();
 
   // Outside of them. What was framed of the stream has been written, or never will be. It may be gone then.
   void OnFlushed(bool ok);
