@@ -536,6 +536,10 @@ bool Connection::Receive(absl::string_view bytes) {
     Terminate(NGHTTP2_ENHANCE_YOUR_CALM, CloseCause::kFlood);
     return false;
   }
+  if (filter_.error() != NGHTTP2_NO_ERROR) {
+    Terminate(filter_.error(), CloseCause::kProtocol);
+    return false;
+  }
   if (used < 0) {
     // A peer that does not speak HTTP/2 gets no answer in HTTP/2.
     if (used == NGHTTP2_ERR_BAD_CLIENT_MAGIC) {

@@ -1,16 +1,24 @@
-// FrameFilter: leaves a frame out that gRPC's clients send and HTTP/2 forbids: a RST_STREAM for a stream that they gave up before they had
-// opened it. nghttp2 would end the connection for it, with all of its calls; gRPC's servers ignore it. On a connection that has had no stream
-// yet it is passed on, since that no client does.
+// FrameFilter: looks at the frames of a connection before nghttp2 does.
+//
+// It leaves a frame out that gRPC's clients send and HTTP/2 forbids: a RST_STREAM for a stream that they gave up before they had opened it.
+// nghttp2 would end the connection for it, with all of its calls; gRPC's servers ignore it. On a connection that has had no stream yet it is
+// passed on, since that no client does.
+//
+// It finds errors that nghttp2 lets pass: PRIORITY of stream 0, and frames for streams that the client has ended or passed over. Such streams
+// are remembered as long as there are few of them since.
 //
 // Used by one thread.
 #ifndef SRU_SERVER_DOOR_FRAME_FILTER_H_
 #define SRU_SERVER_DOOR_FRAME_FILTER_H_
+
+#include <nghttp2/nghttp2.h>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/string_view.h"
 
@@ -19,7 +27,7 @@ namespace sru::server::door {
 class FrameFilter {
  public:
   // Passes bytes of a connection, from its preface on, to `take(bytes)`, maybe in several parts. Before, each frame is shown to
-  // `see(type, flags, length)`. A false of either ends it.
+  // `see(type, flags, length)`. A false of either ends it, and so does an error.
   template <typename See, typename Take>
   bool Pass(absl::string_view bytes, const See& see, const Take& take) {
     size_t begin = 0;  // of what is to be passed on
@@ -40,6 +48,10 @@ class FrameFilter {
       head_bytes_ += part;
       if (head_bytes_ == head_.size()) {
         ReadHead();
+        if (error_ != NGHTTP2_NO_ERROR) {
+          if (head_begin > begin) take(bytes.substr(begin, head_begin - begin));
+          return false;
+        }
         if (!see(Byte(3), Byte(4), to_body_end_)) return false;
         if (!drops_ && held > 0 && !take(absl::string_view(head_.data(), held))) return false;
         if (!drops_) continue;
@@ -51,25 +63,46 @@ class FrameFilter {
     return begin == at || take(bytes.substr(begin, at - begin));
   }
 
+  // What the connection has to be ended with; NGHTTP2_NO_ERROR if nothing was wrong.
+  uint32_t error() const { return error_; }
+
  private:
   static constexpr size_t kPrefaceBytes = 24;
-  static constexpr uint8_t kHeaders = 1;
-  static constexpr uint8_t kRstStream = 3;
 
   uint32_t Byte(size_t i) const { return static_cast<unsigned char>(head_[i]); }
   void ReadHead() {
     head_bytes_ = 0;
     to_body_end_ = Byte(0) << 16 | Byte(1) << 8 | Byte(2);
     const uint32_t id = (Byte(5) & 0x7F) << 24 | Byte(6) << 16 | Byte(7) << 8 | Byte(8);
-    if (Byte(3) == kHeaders) last_stream_ = std::max(last_stream_, id);
-    drops_ = Byte(3) == kRstStream && id % 2 == 1 && id > last_stream_ && last_stream_ > 0;
+    const uint32_t type = Byte(3);
+    const bool is_content = type == NGHTTP2_HEADERS || type == NGHTTP2_DATA;
+    if (is_content && std::find(ended_.begin(), ended_.end(), id) != ended_.end() && id != 0) {
+      error_ = NGHTTP2_STREAM_CLOSED;
+    } else if (type == NGHTTP2_PRIORITY && id == 0) {
+      error_ = NGHTTP2_PROTOCOL_ERROR;
+    } else if (type == NGHTTP2_HEADERS && id > last_stream_) {
+      if (id > last_stream_ + 2) passed_over_ = {last_stream_ + 1, id - 1};
+      last_stream_ = id;
+    } else if (type == NGHTTP2_HEADERS && id >= passed_over_.first && id <= passed_over_.second) {
+      error_ = NGHTTP2_PROTOCOL_ERROR;
+    }
+    drops_ = type == NGHTTP2_RST_STREAM && id % 2 == 1 && id > last_stream_ && last_stream_ > 0;
+    const bool ends = is_content && (Byte(4) & NGHTTP2_FLAG_END_STREAM) != 0;
+    if ((ends || type == NGHTTP2_RST_STREAM) && id <= last_stream_) {
+      ended_[next_ended_++ % ended_.size()] = id;
+    }
   }
 
   size_t to_body_end_ = kPrefaceBytes;  // of the frame
   bool drops_ = false;                  // the frame
   std::array<char, 9> head_{};
   size_t head_bytes_ = 0;
+  uint32_t error_ = NGHTTP2_NO_ERROR;
   uint32_t last_stream_ = 0;
+  std::pair<uint32_t, uint32_t> passed_over_{
+      1, 0};                         // the last range of streams that were never opened
+  std::array<uint32_t, 8> ended_{};  // by the client
+  uint32_t next_ended_ = 0;
 };
 
 }  // namespace sru::server::door

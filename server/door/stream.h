@@ -175,8 +175,8 @@ class Stream final : public calls::HttpExchange,
 
   // Bytes of the client.
   MessageReader reader_;
-  std::string held_;       // that nobody had asked for when they came
-  size_t held_begin_ = 0;  // of what is left of them
+  std::string held_;        // that nobody had asked for when they came
+  size_t held_begin_ = 0;   // of what is left of them
   int64_t body_bytes_ = 0;  // that http_ has
   bool has_head_ = false;
   bool one_request_ = true;

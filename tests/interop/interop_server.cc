@@ -24,6 +24,7 @@
 #include "server/base/listen_address.h"
 #include "server/base/log.h"
 #include "server/calls/exchange.h"
+#include "server/calls/http_exchange.h"
 #include "server/calls/message_cord.h"
 #include "server/calls/method.h"
 #include "server/door/door_metrics.h"
@@ -242,6 +243,22 @@ class UnknownCall final : public CallHandler {
   void OnDone() override { delete this; }
 };
 
+// Answers requests that are no calls.
+class Page final : public server::calls::HttpHandler {
+ public:
+  explicit Page(server::calls::HttpExchange* exchange) : exchange_(*exchange) {}
+
+ private:
+  void OnBody(absl::StatusOr<std::string> /*body*/) override {
+    exchange_.SetHead(404, {{"content-type", "text/plain"}});
+    if (exchange_.verb() == "HEAD") return exchange_.Finish({});
+    exchange_.WriteAndFinish(absl::Cord("there are only calls of gRPC here\n"), {});
+  }
+  void OnDone() override { delete this; }
+
+  server::calls::HttpExchange& exchange_;
+};
+
 server::calls::MethodTable Methods() {
   std::vector<server::calls::Method> rows;
   const auto add = [&rows](const char* name, MethodKind kind,
@@ -318,6 +335,7 @@ absl::Status Serve(const Options& options, const sigset_t& signals) {
   door.methods = &methods;
   door.metrics = &metrics;
   door.unknown = [](Exchange* exchange) { return new UnknownCall(exchange); };
+  door.start_http = [](server::calls::HttpExchange* exchange) { return new Page(exchange); };
   if (*tls != nullptr) door.tls_context = [context = *tls] { return context; };
   door.on_handshake_failure = [](const std::string& detail, const std::string& peer) {
     server::Log(server::LogLevel::kWarning, "TLS handshake failed",

@@ -1,8 +1,8 @@
 """gRPC's interoperation tests with grpcio, in cleartext and over mutual TLS, and by hand what grpcio does not show.
 
-    interop_test.py SRU_INTEROP_SERVER PROTOC
+    interop_test.py SRU_INTEROP_SERVER
 
-Needs grpcio, protobuf and the program openssl; a machine without them skips the tests visibly.
+Needs grpcio, protobuf and the programs openssl and protoc; a machine without them skips the tests visibly.
 """
 
 import contextlib
@@ -22,17 +22,18 @@ try:
 except ImportError as missing:
     print("SKIPPED: %s (%s)" % (missing, sys.executable))
     sys.exit(77)
-if shutil.which("openssl") is None:
-    print("SKIPPED: there is no program openssl")
-    sys.exit(77)
+for program in ("openssl", "protoc"):
+    if shutil.which(program) is None:
+        print("SKIPPED: there is no program " + program)
+        sys.exit(77)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "attacks"))
 import http2  # noqa: E402
 
-SERVER, PROTOC = sys.argv[1:3]
+SERVER = sys.argv[1]
 STUBS = tempfile.TemporaryDirectory()
-subprocess.run([PROTOC, "--python_out=" + STUBS.name, "-I", HERE, "interop.proto"], check=True)
+subprocess.run(["protoc", "--python_out=" + STUBS.name, "-I", HERE, "interop.proto"], check=True)
 sys.path.insert(0, STUBS.name)
 import interop_pb2 as pb  # noqa: E402
 
@@ -367,4 +368,4 @@ class FlagsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:])

@@ -1,0 +1,216 @@
+"""gRPC's protocol over HTTP/2, by frames that no client library sends: each row is a request and how it must end.
+
+    grpc_rules_test.py SRU_INTEROP_SERVER
+"""
+
+import base64
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "attacks"))
+import http2  # noqa: E402
+from http2 import DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, field, frame, message  # noqa: E402
+
+EMPTY_CALL = "/grpc.testing.TestService/EmptyCall"
+UNARY_CALL = "/grpc.testing.TestService/UnaryCall"
+FULL_DUPLEX_CALL = "/grpc.testing.TestService/FullDuplexCall"
+OK, UNKNOWN, EXCEEDED, EXHAUSTED, UNIMPLEMENTED, INTERNAL = "0", "2", "4", "8", "12", "13"
+NOTHING = message(b"")
+
+
+class Answer:
+    def __init__(self):
+        self.heads = []
+        self.data = b""
+        self.reset = None
+
+    def field(self, name):
+        return self.heads[-1].get(name) if self.heads else None
+
+    def __repr__(self):
+        return "%s %r, reset: %s" % (self.heads, self.data, self.reset)
+
+
+def fields(path=EMPTY_CALL, **changes):
+    """The fields of a call; `changes` are by their names, `_` for a hyphen, None to leave one out."""
+    found = dict(http2.request_fields(path))
+    for name, value in changes.items():
+        found[{"method": ":method"}.get(name, name.replace("_", "-"))] = value
+    return [(name, value) for name, value in found.items() if value is not None]
+
+
+def request(connection, head, *parts, ends=True):
+    """Sends a request with each part in a frame of its own, and waits for the answer."""
+    stream = connection.next_stream()
+    block = b"".join(http2.literal(*one) for one in head)
+    bytes_ = frame(HEADERS, END_HEADERS | (0 if parts or not ends else END_STREAM), stream, block)
+    for i, part in enumerate(parts):
+        bytes_ += frame(DATA, END_STREAM if ends and i + 1 == len(parts) else 0, stream, part)
+    connection.send(bytes_)
+    answer = Answer()
+    ended = False
+    while not ended or (not ends and answer.reset is None):
+        one = connection.read_frame(5)
+        if one is None:
+            raise AssertionError("no end: %s" % answer)
+        kind, flags, where, payload = one
+        if where != stream:
+            continue
+        if kind == HEADERS:
+            answer.heads.append(http2.read_fields(payload))
+        if kind == DATA:
+            answer.data += payload
+        if kind == RST_STREAM:
+            answer.reset = int.from_bytes(payload, "big")
+        ended = ended or kind == RST_STREAM or (kind in (HEADERS, DATA) and flags & END_STREAM != 0)
+    return answer
+
+
+class GrpcRulesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = subprocess.Popen([sys.argv[1], "--listen=127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
+        cls.port = int(re.search(r":(\d+)$", cls.server.stdout.readline()).group(1))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.terminate()
+        code = cls.server.wait(timeout=30)
+        cls.server.stdout.close()
+        assert code == 0, code
+
+    def setUp(self):
+        self.connection = http2.Connection(self.port)
+        self.addCleanup(self.connection.close)
+
+    def check_rows(self, rows):
+        """Rows of name, expected grpc-status, header fields, parts of the body. All share a connection."""
+        for name, status, head, *parts in rows:
+            with self.subTest(name):
+                answer = request(self.connection, head, *parts)
+                self.assertEqual(answer.field("grpc-status"), status, answer)
+                self.assertEqual(answer.heads[0][":status"], "200")
+                if status == OK:
+                    self.assertEqual(answer.data, NOTHING)
+
+    def test_messages(self):
+        self.check_rows(
+            [
+                ("one", OK, fields(), NOTHING),
+                ("none, which is an empty one to gRPC's library as well", OK, fields()),
+                ("two, of which the second is not read", OK, fields(), NOTHING + NOTHING),
+                ("two in two frames", OK, fields(), NOTHING, NOTHING),
+                ("in single bytes", OK, fields(), *(bytes([byte]) for byte in NOTHING)),
+                ("half a prefix", INTERNAL, fields(), NOTHING[:2]),
+                ("half a message", INTERNAL, fields(), message(b"abcd")[:7]),
+                ("half a message of a stream", INTERNAL, fields(FULL_DUPLEX_CALL), NOTHING + message(b"abcd")[:7]),
+                ("compressed without an encoding", INTERNAL, fields(), message(b"x", compressed=True)),
+                ("compressed with identity", INTERNAL, fields(grpc_encoding="identity"), message(b"x", compressed=True)),
+                ("a flag that is none", INTERNAL, fields(), b"\2\0\0\0\0"),
+                ("not gzip", INTERNAL, fields(grpc_encoding="gzip"), message(b"x", compressed=True)),
+                ("gzip that is not used", OK, fields(grpc_encoding="gzip"), NOTHING),
+            ]
+        )
+
+    def test_a_message_that_is_too_large_is_refused_before_it_is_sent(self):
+        answer = request(self.connection, fields(), message(b"", length=1 << 30), ends=False)
+        self.assertEqual(answer.field("grpc-status"), EXHAUSTED)
+        self.assertEqual(len(answer.heads), 1)  # trailers only
+        self.assertEqual(answer.reset, 0)  # NO_ERROR: the client need not send the rest
+
+    def test_header_fields(self):
+        self.check_rows(
+            [
+                ("no te", OK, fields(te=None), NOTHING),
+                ("a content type with +proto", OK, fields(content_type="application/grpc+proto"), NOTHING),
+                ("a content type with a parameter", OK, fields(content_type="application/grpc;a=b"), NOTHING),
+                ("an unknown method", UNIMPLEMENTED, fields("/a.B/C"), NOTHING),
+                ("a method with a query", UNIMPLEMENTED, fields(EMPTY_CALL + "?a=b"), NOTHING),
+                ("no base64", INTERNAL, fields(x_bin="?"), NOTHING),
+                ("a list that is too large", EXHAUSTED, fields(x="y" * 9000), NOTHING),
+                ("a timeout of nothing", EXCEEDED, fields(FULL_DUPLEX_CALL, grpc_timeout="0S"), NOTHING),
+                ("a long timeout", OK, fields(grpc_timeout="99999999H"), NOTHING),
+            ]
+            # gRPC's library takes no notice of these.
+            + [
+                ("grpc-timeout: %r" % timeout, OK, fields(grpc_timeout=timeout), NOTHING)
+                for timeout in ("", "1", "S", "1s", "-1S", "1 S", " 1S", "123456789S", "1x")
+            ]
+        )
+
+    def test_encodings_that_are_refused(self):
+        for encoding in ("snappy", ""):
+            answer = request(self.connection, fields(grpc_encoding=encoding), NOTHING)
+            self.assertEqual(answer.field("grpc-status"), UNIMPLEMENTED)
+            self.assertEqual(answer.field("grpc-accept-encoding"), "identity,deflate,gzip")
+
+    def test_what_is_no_call(self):
+        for status, head in (
+            ("405", fields(method="GET")),
+            ("405", fields(method="PUT")),
+            ("404", fields(content_type="application/json")),
+            ("404", fields(content_type="application/grpc-web")),
+            ("404", fields(content_type=None)),
+        ):
+            answer = request(self.connection, head, NOTHING)
+            self.assertEqual(answer.heads[0][":status"], status, head)
+            self.assertIsNone(answer.field("grpc-status"))
+
+    def test_repeated_fields(self):
+        initial, trailing = "x-grpc-test-echo-initial", "x-grpc-test-echo-trailing-bin"
+        head = fields(UNARY_CALL) + [(initial, "a"), (trailing, "AAEC"), (initial, "b"), (trailing, "AA==")]
+        answer = request(self.connection, head, NOTHING)
+        self.assertEqual(answer.heads[0][initial], "a,b")
+        self.assertEqual(answer.heads[1][trailing], "AAEC")
+        for coded in ("AA", "AA==", "AA==,AAEC"):
+            answer = request(self.connection, fields(UNARY_CALL) + [(trailing, coded)], NOTHING)
+            self.assertEqual(answer.heads[-1][trailing], "AA")
+
+    def test_a_status_is_percent_encoded(self):
+        status = field(7, field(1, 2) + field(2, "50%\t\u00e4\n".encode()))
+        answer = request(self.connection, fields(UNARY_CALL), message(status))
+        self.assertEqual(answer.field("grpc-status"), UNKNOWN)
+        self.assertEqual(answer.field("grpc-message"), "50%25%09%C3%A4%0A")
+        self.assertEqual(len(answer.heads), 1)
+
+    def test_an_independent_client(self):
+        """What the server sends is what python3-h2 takes, with its checks of states and its tables of header fields."""
+        try:
+            import h2.config
+            import h2.connection
+            import h2.events
+        except ImportError:
+            self.skipTest("there is no python3-h2")
+        self.connection.close()
+        client = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
+        with http2.socket.create_connection(("127.0.0.1", self.port), 5) as connection:
+            client.initiate_connection()
+            value = base64.b64encode(bytes(range(256))).decode()
+            size = 100000
+            for i in range(20):
+                extra = [("x-grpc-test-echo-trailing-bin", value), ("x-grpc-test-echo-initial", "v%d" % i)]
+                stream = client.get_next_available_stream_id()
+                client.send_headers(stream, fields(UNARY_CALL) + extra)
+                client.send_data(stream, message(field(2, size)), end_stream=True)
+                events, data = {}, b""
+                while h2.events.StreamEnded not in events:
+                    connection.sendall(client.data_to_send())
+                    for event in client.receive_data(connection.recv(65536)):
+                        events[type(event)] = event
+                        if isinstance(event, h2.events.DataReceived):
+                            data += event.data
+                            client.acknowledge_received_data(event.flow_controlled_length, stream)
+                head = dict(events[h2.events.ResponseReceived].headers)
+                self.assertEqual(head["x-grpc-test-echo-initial"], "v%d" % i)
+                trailers = dict(events[h2.events.TrailersReceived].headers)
+                self.assertEqual(trailers["grpc-status"], OK)
+                self.assertEqual(trailers["x-grpc-test-echo-trailing-bin"], value.rstrip("="))
+                self.assertGreater(len(data), size)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
