@@ -8,12 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "server/calls/grpc_text.h"
 
 namespace sru::server::door {
 namespace {
 
 constexpr size_t kFieldBytes = 32;  // RFC 9113, 10.5.1
-constexpr size_t kMostTimeoutDigits = 8;
 
 bool IsGrpc(absl::string_view type) {
   if (!absl::ConsumePrefix(&type, "application/grpc")) return false;
@@ -30,31 +30,6 @@ Encoding EncodingOf(absl::string_view name) {
 }
 
 }  // namespace
-
-absl::Duration ParseTimeout(absl::string_view text) {
-  if (text.size() < 2 || text.size() > kMostTimeoutDigits + 1) return absl::InfiniteDuration();
-  int64_t amount = 0;
-  for (const char digit : text.substr(0, text.size() - 1)) {
-    if (digit < '0' || digit > '9') return absl::InfiniteDuration();
-    amount = amount * 10 + (digit - '0');
-  }
-  switch (text.back()) {
-    case 'H':
-      return absl::Hours(amount);
-    case 'M':
-      return absl::Minutes(amount);
-    case 'S':
-      return absl::Seconds(amount);
-    case 'm':
-      return absl::Milliseconds(amount);
-    case 'u':
-      return absl::Microseconds(amount);
-    case 'n':
-      return absl::Nanoseconds(amount);
-    default:
-      return absl::InfiniteDuration();
-  }
-}
 
 RequestHead::Part RequestHead::Keep(absl::string_view text) {
   const Part part = {static_cast<uint32_t>(text_.size()), static_cast<uint32_t>(text.size())};
@@ -77,7 +52,7 @@ void RequestHead::Add(absl::string_view name, absl::string_view value, size_t ma
   } else if (IsReserved(name)) {
     AddCustom(name, value);
     if (name == "grpc-timeout") {
-      timeout_ = ParseTimeout(value);
+      timeout_ = calls::ParseGrpcTimeout(value);
     } else if (name == "grpc-encoding") {
       encoding_ = EncodingOf(value);
       encoding_name_ = Keep(value);

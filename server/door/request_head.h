@@ -15,9 +15,6 @@ namespace sru::server::door {
 // How a message is packed.
 enum class Encoding { kIdentity, kGzip, kDeflate, kUnknown };
 
-// The value of grpc-timeout: at most eight digits and a unit (HMSmun). Infinite for anything else, as gRPC's library takes it. Pure.
-absl::Duration ParseTimeout(absl::string_view text);
-
 class RequestHead {
  public:
   // A field, as it arrives. Fields beyond `max_bytes` are counted, and not kept.

@@ -8,18 +8,6 @@ namespace {
 
 constexpr size_t kMost = 1000;
 
-TEST(RequestHeadTest, TimeoutsAreReadAsTheLibraryReadsThem) {
-  EXPECT_EQ(ParseTimeout("5H"), absl::Hours(5));
-  EXPECT_EQ(ParseTimeout("5M"), absl::Minutes(5));
-  EXPECT_EQ(ParseTimeout("05S"), absl::Seconds(5));
-  EXPECT_EQ(ParseTimeout("99999999m"), absl::Milliseconds(99999999));
-  EXPECT_EQ(ParseTimeout("7u"), absl::Microseconds(7));
-  EXPECT_EQ(ParseTimeout("0n"), absl::ZeroDuration());
-  for (const char* wrong : {"", "S", "5", "5s", "-5S", "5 S", "123456789S", "5SS", "0x5S"}) {
-    EXPECT_EQ(ParseTimeout(wrong), absl::InfiniteDuration()) << wrong;
-  }
-}
-
 TEST(RequestHeadTest, ContentTypesOfGrpc) {
   for (const auto& [type, is_grpc] :
        {std::pair{"application/grpc", true}, std::pair{"application/grpc+proto", true},
@@ -69,11 +57,6 @@ TEST(RequestHeadTest, AListIsCountedBeyondItsBoundAndNotKept) {
   EXPECT_EQ(head.list_bytes(), 2 * (2 + 32));
   EXPECT_EQ(head.Find("a"), "b");
   EXPECT_EQ(head.Count("c"), 0);
-}
-
-TEST(ResponseHeadTest, MessagesArePercentEncoded) {
-  EXPECT_EQ(PercentEncode("plain ~"), "plain ~");
-  EXPECT_EQ(PercentEncode("%\n\x7f\xC3\xA4"), "%25%0A%7F%C3%A4");
 }
 
 TEST(ResponseHeadTest, LongTextsAreCutBetweenCharacters) {

@@ -2,9 +2,8 @@
 
 #include <array>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
+#include "server/calls/grpc_text.h"
 
 namespace sru::server::door {
 namespace {
@@ -18,13 +17,6 @@ nghttp2_nv Field(absl::string_view name, absl::string_view value, uint8_t flags)
           flags};
 }
 
-// Binary values come without padding, as gRPC's library sends them.
-std::string Base64(absl::string_view bytes) {
-  std::string text = absl::Base64Escape(bytes);
-  while (!text.empty() && text.back() == '=') text.pop_back();
-  return text;
-}
-
 // Not in the middle of a character.
 absl::string_view CutText(absl::string_view text, size_t most) {
   if (text.size() <= most) return text;
@@ -33,23 +25,6 @@ absl::string_view CutText(absl::string_view text, size_t most) {
 }
 
 }  // namespace
-
-std::string PercentEncode(absl::string_view text) {
-  constexpr char kHex[] = "0123456789ABCDEF";
-  std::string encoded;
-  encoded.reserve(text.size());
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte <= 0x7E && byte != '%') {
-      encoded.push_back(c);
-    } else {
-      encoded.push_back('%');
-      encoded.push_back(kHex[byte >> 4]);
-      encoded.push_back(kHex[byte & 15]);
-    }
-  }
-  return encoded;
-}
 
 void HeaderList::AddConstant(absl::string_view name, absl::string_view value) {
   fields_.push_back(
@@ -62,7 +37,8 @@ void HeaderList::Add(absl::string_view name, absl::string_view value) {
 
 void HeaderList::AddMetadata(const calls::Metadata& metadata) {
   for (const auto& [name, value] : metadata) {
-    Add(name, absl::EndsWith(name, "-bin") ? Keep(Base64(value)) : absl::string_view(value));
+    Add(name, absl::EndsWith(name, "-bin") ? Keep(calls::UnpaddedBase64(value))
+                                           : absl::string_view(value));
   }
 }
 
@@ -80,9 +56,9 @@ void HeaderList::AddEnd(const calls::CallEnd& end) {
   const auto code = static_cast<size_t>(end.status.code());
   AddConstant("grpc-status", kStatusNumbers[code < kStatusNumbers.size() ? code : 2]);
   const absl::string_view message = CutText(end.status.message(), kMostMessageBytes);
-  if (!message.empty()) Add("grpc-message", Keep(PercentEncode(message)));
+  if (!message.empty()) Add("grpc-message", Keep(calls::PercentEncode(message)));
   if (!end.details.empty() && end.details.size() <= kMostDetailBytes) {
-    Add("grpc-status-details-bin", Keep(Base64(end.details)));
+    Add("grpc-status-details-bin", Keep(calls::UnpaddedBase64(end.details)));
   }
   AddMetadata(end.trailers);
 }

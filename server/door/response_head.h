@@ -19,9 +19,6 @@ inline constexpr size_t kMostMessageBytes = 2 << 10;
 // Details beyond this are left out.
 inline constexpr size_t kMostDetailBytes = 8 << 10;
 
-// The form of a grpc-message. Pure.
-std::string PercentEncode(absl::string_view text);
-
 class HeaderList {
  public:
   // Texts that live as long as the program.
