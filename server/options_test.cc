@@ -319,6 +319,15 @@ TEST(OptionsTest, NamesOfTheStatusPage) {
               AllOf(HasSubstr("--status_page_host"), HasSubstr("http://sru.example.org")));
 }
 
+TEST(OptionsTest, OriginsOfPagesThatMayCall) {
+  EXPECT_TRUE(Parse({})->http.allow_origins.empty());
+  EXPECT_THAT(
+      Parse({"--allow_origins=https://a.example,http://localhost:3000"})->http.allow_origins,
+      ElementsAre("https://a.example", "http://localhost:3000"));
+  EXPECT_THAT(ParseError({"--allow_origins=https://a.example,b.example"}),
+              AllOf(HasSubstr("--allow_origins"), HasSubstr("'b.example'")));
+}
+
 TEST(OptionsTest, TokensDoNotCrossTheNetworkByHttp) {
   Options options = Valid();
   options.listen.host = "127.0.0.1";

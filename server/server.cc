@@ -819,7 +819,9 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   // connections until the server takes calls, so that balancers and clients go to another server meanwhile.
   absl::Status StartCallServer() {
     if (!options_.http.http_listen.has_value() && !is_native()) return absl::OkStatus();
-    gateway_ = std::make_unique<rest::Gateway>(MakeGatewayOptions());
+    rest::Gateway::Options gateway = MakeGatewayOptions();
+    gateway.allow_origins = options_.http.allow_origins;
+    gateway_ = std::make_unique<rest::Gateway>(std::move(gateway));
     http::HttpServer::Options options;
     options.keep_alive = true;
     options.threads = options_.http.http_threads;

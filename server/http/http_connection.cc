@@ -399,9 +399,12 @@ std::string HttpConnection::HeadOf(const PageResponse& response, bool in_parts) 
       boost::beast::http::int_to_status(static_cast<unsigned>(response.status)));
   close_after_ = close_after_ || owner_.draining() || is_too_old();
   std::string head = absl::StrCat("HTTP/1.1 ", response.status, " ",
-                                  absl::string_view(reason.data(), reason.size()),
-                                  "\r\nContent-Type: ", response.content_type);
-  if (!in_parts) {
+                                  absl::string_view(reason.data(), reason.size()));
+  const bool has_body = response.status != 204;
+  if (has_body) absl::StrAppend(&head, "\r\nContent-Type: ", response.content_type);
+  if (!has_body) {
+    // RFC 9110 forbids a length here.
+  } else if (!in_parts) {
     absl::StrAppend(&head, "\r\nContent-Length: ", response.body.size());
   } else if (chunked_) {
     head += "\r\nTransfer-Encoding: chunked";

@@ -1,6 +1,7 @@
 #include "server/http/http_options.h"
 
 #include "absl/strings/str_join.h"
+#include "server/http/allowed_origins.h"
 #include "server/http/page_host.h"
 
 namespace sru::server::http {
@@ -18,6 +19,11 @@ void AddFlags(HttpOptions* options, FlagTable* flags) {
   flags->Add("http_threads", &options->http_threads, {1, 256},
              "Threads that read requests of --http_listen, turn JSON into messages and back, and "
              "write answers.");
+  flags->AddParsed("allow_origins", &options->allow_origins,
+                   absl::StrJoin(options->allow_origins, ","), ParseAllowedOrigins,
+                   "Origins whose web pages may make calls over --http_listen, separated by "
+                   "commas, such as https://app.example.com, or * for all. Browsers ask for it "
+                   "by CORS. Empty: pages of other origins are refused.");
   flags->AddParsed("status_page_try", &options->status_page_try,
                    TryAccessName(options->status_page_try), ParseTryAccess,
                    "off, local or all: who may try a model in the boxes of the status page, which "

@@ -17,6 +17,7 @@ struct HttpOptions {
   // Of the calls; nothing: calls come over gRPC only.
   std::optional<ListenAddress> http_listen = ListenAddress{"0.0.0.0", 8080};
   int http_threads = 2;
+  std::vector<std::string> allow_origins;  // whose pages may make calls; allowed_origins.h
   TryAccess status_page_try = TryAccess::kLocal;
   std::vector<std::string> status_page_hosts;  // names by which pages are shown; page_host.h
 };

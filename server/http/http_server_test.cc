@@ -44,9 +44,9 @@ class HttpServerTest : public ::testing::Test {
     options_.keep_alive = true;
     options_.threads = 2;
     options_.check_headers = [](const PageRequest& request) -> std::shared_ptr<const PageResponse> {
-      if (request.path != "/forbidden") return nullptr;
+      if (request.path != "/forbidden" && request.path != "/empty") return nullptr;
       PageResponse response;
-      response.status = 401;
+      response.status = request.path == "/empty" ? 204 : 401;
       return std::make_shared<const PageResponse>(std::move(response));
     };
   }
@@ -161,6 +161,15 @@ TEST_F(HttpServerTest, HeadersAreCheckedBeforeTheBodyIsRead) {
                       Not(HasSubstr("100 Continue"))));
   }
   EXPECT_EQ(handled_, 1);
+}
+
+TEST_F(HttpServerTest, AnAnswerWithoutABodyHasNoLength) {
+  SlowConnection client(Start());
+  client.Send(Get("/empty") + Get("/a"));
+  const std::string text = ReadUntil(&client, "</a:>");
+  EXPECT_THAT(text.substr(0, text.find("</a:>")),
+              AllOf(StartsWith("HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\n"),
+                    Not(HasSubstr("Content-Length: 0"))));
 }
 
 TEST_F(HttpServerTest, AClientMayAskBeforeItSendsTheBody) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/rpc/retry.pb.h"
 #include "nlohmann/json.hpp"
+#include "server/rest/web_protocol.h"
 
 namespace sru::server::rest {
 namespace {
@@ -86,6 +87,8 @@ std::optional<absl::Duration> RetryAfterOf(const calls::CallEnd& end) {
 RestError ErrorOfCall(const calls::CallEnd& end) {
   RestError error(end.status);
   error.retry_after = RetryAfterOf(end);
+  error.details = end.details;
+  error.trailers = end.trailers;
   return error;
 }
 
@@ -107,16 +110,24 @@ std::string ErrorBody(ErrorForm form, const RestError& error) {
                 {"param", error.param.empty() ? json() : json(error.param)},
                 {"code", code}}}};
       break;
+    default:
+      return WebEnd(form, error);
   }
   return body.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 http::PageResponse ErrorResponse(ErrorForm form, const RestError& error) {
   http::PageResponse response;
+  if (IsFramed(form)) {
+    response.content_type = WebContentType(form);
+    response.body = WebFrame(form, ErrorBody(form, error), /*is_end=*/true);
+    return response;
+  }
   response.status = StatusOf(error);
   response.content_type = kJsonContentType;
   response.body = ErrorBody(form, error);
   response.headers = error.headers;
+  if (form == ErrorForm::kConnect) AddConnectTrailers(error.trailers, &response);
   std::optional<absl::Duration> retry_after = error.retry_after;
   if (!retry_after.has_value() && response.status == 503) retry_after = kRetryUnavailable;
   if (retry_after.has_value()) {

@@ -39,7 +39,18 @@ enum class ErrorForm {
   kV1,             // {"error": {"code": "INVALID_ARGUMENT", "message": "..."}}
   kOpenInference,  // {"error": "...", "code": "INVALID_ARGUMENT"}
   kOpenAi,         // {"error": {"message", "type", "param", "code"}}
+  // Calls of methods by Connect and gRPC-Web (web_protocol.h). Those after kConnect answer in frames and with HTTP 200 in any case; the last
+  // frame has the error.
+  kConnect,  // {"code": "invalid_argument", "message": "...", "details": [...]}
+  kConnectJsonStream,
+  kConnectProtoStream,
+  kGrpcWeb,
+  kGrpcWebText,
 };
+
+constexpr bool IsWebCall(ErrorForm form) { return form >= ErrorForm::kConnect; }
+constexpr bool IsFramed(ErrorForm form) { return form > ErrorForm::kConnect; }
+constexpr bool IsGrpcWeb(ErrorForm form) { return form >= ErrorForm::kGrpcWeb; }
 
 struct RestError {
   RestError() = default;
@@ -51,13 +62,15 @@ struct RestError {
   int http_status = 0;                        // 0: that of the code
   std::optional<absl::Duration> retry_after;  // UNAVAILABLE without it gets one second
   std::string param;                          // OpenAI: the field that is wrong; "": null
+  std::string details;       // Connect, gRPC-Web: a serialized google.rpc.Status; "": none
+  calls::Metadata trailers;  // likewise
   std::vector<std::pair<std::string, std::string>> headers;  // such as Allow
 };
 
 // The error of a call that failed, with the RetryInfo in its details.
 RestError ErrorOfCall(const calls::CallEnd& end);
 
-// The body alone, as an event of a stream carries it.
+// The body alone, as an event or the last frame of a stream carries it. With OK, which only forms with frames have: the end of a call.
 std::string ErrorBody(ErrorForm form, const RestError& error);
 
 http::PageResponse ErrorResponse(ErrorForm form, const RestError& error);

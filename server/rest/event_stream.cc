@@ -6,21 +6,25 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/rest/web_protocol.h"
 
 namespace sru::server::rest {
 namespace {
 
 constexpr char kComment[] = ": keep-alive\n\n";
 
-std::string Event(absl::string_view data) { return absl::StrCat("data: ", data, "\n\n"); }
-
 }  // namespace
 
-EventStream::EventStream(std::shared_ptr<RestCall> call, ErrorForm errors,
-                         absl::Duration keep_alive)
-    : call_(std::move(call)), errors_(errors), keep_alive_(keep_alive) {}
+EventStream::EventStream(std::shared_ptr<RestCall> call, ErrorForm form, absl::Duration keep_alive)
+    : call_(std::move(call)), form_(form), keep_alive_(keep_alive) {}
+
+std::string EventStream::Event(absl::string_view data, bool is_end) const {
+  if (IsFramed(form_)) return WebFrame(form_, data, is_end);
+  return absl::StrCat("data: ", data, "\n\n");
+}
 
 void EventStream::Start() {
+  if (IsFramed(form_)) return;  // frames have no comments
   MutexLock lock(&mutex_);
   if (!ending_) SetAlarm();
 }
@@ -46,11 +50,11 @@ void EventStream::OnAlarm() {
 }
 
 void EventStream::Send(absl::string_view data, std::function<void(bool)> sent) {
-  Push(Event(data), std::move(sent), /*last=*/false);
+  Push(Event(data, /*is_end=*/false), std::move(sent), /*last=*/false);
 }
 
 void EventStream::End(absl::string_view data) {
-  Push(data.empty() ? "" : Event(data), nullptr, /*last=*/true);
+  Push(data.empty() ? "" : Event(data, /*is_end=*/true), nullptr, /*last=*/true);
 }
 
 void EventStream::Fail(const RestError& error) {
@@ -61,7 +65,7 @@ void EventStream::Fail(const RestError& error) {
     ending_ = true;
     alarm_.Cancel();
     as_answer = !std::exchange(begun_, true);
-    if (!as_answer) waiting_.push_back({Event(ErrorBody(errors_, error)), nullptr});
+    if (!as_answer) waiting_.push_back({Event(ErrorBody(form_, error), /*is_end=*/true), nullptr});
   }
   if (as_answer) {
     call_->Fail(error);
@@ -92,7 +96,8 @@ void EventStream::Push(std::string text, std::function<void(bool)> sent, bool la
   }
   if (begin) {
     http::PageResponse head;
-    head.content_type = "text/event-stream; charset=utf-8";
+    head.content_type =
+        IsFramed(form_) ? WebContentType(form_) : "text/event-stream; charset=utf-8";
     // Neither caches nor proxies that collect an answer may hold events back.
     head.headers.emplace_back("Cache-Control", "no-store");
     head.headers.emplace_back("X-Accel-Buffering", "no");

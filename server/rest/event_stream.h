@@ -1,6 +1,6 @@
-// EventStream: an answer of server-sent events (text/event-stream), sent as the client takes them.
+// EventStream: an answer of server-sent events (text/event-stream) or of the frames of Connect and gRPC-Web, sent as the client takes them.
 //
-// The answer begins with the first event, so that what fails before it has an HTTP status of its own. While nothing comes, a comment
+// The answer begins with the first event, so that what fails before it has an HTTP status of its own. While no event comes, a comment
 // now and then keeps proxies from closing the connection.
 //
 // Thread-safe.
@@ -27,8 +27,8 @@ class EventStream : public std::enable_shared_from_this<EventStream> {
  public:
   static constexpr absl::Duration kKeepAlive = absl::Seconds(15);
 
-  // Errors have the form of `errors`. Between comments there are `keep_alive`.
-  EventStream(std::shared_ptr<RestCall> call, ErrorForm errors,
+  // Events or frames, and errors, have the form of `form`. Between comments there are `keep_alive`.
+  EventStream(std::shared_ptr<RestCall> call, ErrorForm form,
               absl::Duration keep_alive = kKeepAlive);
   EventStream(const EventStream&) = delete;
   EventStream& operator=(const EventStream&) = delete;
@@ -40,7 +40,7 @@ class EventStream : public std::enable_shared_from_this<EventStream> {
   // Events are sent in the order of the calls; callers bound what waits by waiting for `sent`.
   void Send(absl::string_view data, std::function<void(bool)> sent);
 
-  // Sends a last event, unless it is empty, and ends the answer. Nothing may come after it.
+  // Sends a last event, unless it is empty, and ends the answer. Nothing may come after it. Frames: the end of the call.
   void End(absl::string_view data);
   // Ends the answer with an error: as an event if the answer has begun, otherwise as the answer.
   void Fail(const RestError& error);
@@ -51,6 +51,7 @@ class EventStream : public std::enable_shared_from_this<EventStream> {
     std::function<void(bool)> sent;
   };
 
+  std::string Event(absl::string_view data, bool is_end) const;
   void Push(std::string text, std::function<void(bool)> sent, bool last);
   void Pump();
   void OnWritten(bool ok);
@@ -58,7 +59,7 @@ class EventStream : public std::enable_shared_from_this<EventStream> {
   void OnAlarm();
 
   const std::shared_ptr<RestCall> call_;
-  const ErrorForm errors_;
+  const ErrorForm form_;
   const absl::Duration keep_alive_;
   Mutex mutex_;
   grpc::Alarm alarm_ ABSL_GUARDED_BY(mutex_);

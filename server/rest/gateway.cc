@@ -17,15 +17,18 @@
 #include "base/mutex.h"
 #include "grpcpp/alarm.h"
 #include "server/calls/local_calls.h"
+#include "server/http/allowed_origins.h"
 #include "server/http/page_host.h"
 #include "server/http/page_origin.h"
 #include "server/rest/completions.h"
 #include "server/rest/error_response.h"
 #include "server/rest/guard.h"
+#include "server/rest/method_call.h"
 #include "server/rest/openapi.h"
 #include "server/rest/route.h"
 #include "server/rest/v1_routes.h"
 #include "server/rest/v2_routes.h"
+#include "server/rest/web_protocol.h"
 #include "server/telemetry/request_id.h"
 
 namespace sru::server::rest {
@@ -39,11 +42,6 @@ constexpr int64_t kMostTimeoutMs = 24 * 60 * 60 * 1000;
 bool IsFromBrowser(const http::PageRequest& request) {
   return request.headers.count("origin") > 0 || request.headers.count("sec-fetch-site") > 0 ||
          absl::StartsWith(request.header("user-agent"), "Mozilla/");
-}
-
-std::string MediaType(const std::string& content_type) {
-  const std::string type = absl::AsciiStrToLower(content_type.substr(0, content_type.find(';')));
-  return std::string(absl::StripAsciiWhitespace(type));
 }
 
 absl::Status ParseTimeout(const std::string& text, absl::Duration* timeout) {
@@ -66,7 +64,21 @@ std::string PeerAt(const std::string& address, int port) {
   return absl::StrCat("ipv4:", address, ":", port);
 }
 
-calls::LocalCallInfo InfoOf(const http::PageRequest& request, const std::string& request_id) {
+// The earlier of the deadlines that the header of all routes and that of the form's protocol name.
+absl::Status ReadTimeouts(const http::PageRequest& request, ErrorForm form,
+                          absl::Duration* timeout) {
+  const std::string* const text = request.headers.Find(kTimeoutHeader);
+  if (text != nullptr) {
+    if (absl::Status status = ParseTimeout(*text, timeout); !status.ok()) return status;
+  }
+  if (!IsWebCall(form)) return absl::OkStatus();
+  const absl::StatusOr<absl::Duration> web = WebTimeout(form, request);
+  if (web.ok()) *timeout = std::min(*timeout, *web);
+  return web.status();
+}
+
+calls::LocalCallInfo InfoOf(const http::PageRequest& request, ErrorForm form,
+                            const std::string& request_id) {
   calls::LocalCallInfo info;
   for (const char* const name : {"authorization", "traceparent"}) {
     const std::string* const value = request.headers.Find(name);
@@ -74,9 +86,8 @@ calls::LocalCallInfo InfoOf(const http::PageRequest& request, const std::string&
   }
   if (!request_id.empty()) info.headers.emplace_back(telemetry::kRequestIdHeader, request_id);
   info.peer = PeerAt(request.remote_address, request.remote_port);
-  const std::string* const timeout = request.headers.Find(kTimeoutHeader);
-  // CheckHeaders() has seen that it is right.
-  if (timeout != nullptr) ParseTimeout(*timeout, &info.timeout).IgnoreError();
+  // CheckHeaders() has seen that they are right.
+  ReadTimeouts(request, form, &info.timeout).IgnoreError();
   return info;
 }
 
@@ -104,9 +115,21 @@ struct Gateway::State {
   explicit State(Options given)
       : options(std::move(given)), budget(std::make_shared<const MemoryBudget>(options.memory)) {}
 
+  RouteTable::Match Find(const http::PageRequest& request) const {
+    RouteTable::Match match = routes.Find(request.method, request.path);
+    // The content type says in which form a call of a method is answered.
+    if (IsWebCall(match.errors) && match.route != nullptr &&
+        CheckContent(request, *match.route).ok()) {
+      match.errors = WebFormOf(request).answer;
+    }
+    return match;
+  }
+
   // OK, or the refusal of the sender, whatever he asks for.
   absl::Status CheckSender(const http::PageRequest& request) const {
-    if (!IsFromBrowser(request)) return absl::OkStatus();
+    if (!IsFromBrowser(request) || http::IsFromAllowedOrigin(request, options.allow_origins)) {
+      return absl::OkStatus();
+    }
     if (http::IsCrossOrigin(request)) {
       return absl::PermissionDeniedError(
           "the request comes from a web page of another origin; this server answers programs, and "
@@ -138,6 +161,11 @@ struct Gateway::State {
       absl::Status status = options.authenticate(request);
       if (!status.ok()) return {status};
     }
+    if (IsWebCall(match.errors)) {
+      if (absl::Status status = CheckWebHeaders(match.errors, request); !status.ok()) {
+        return {status};
+      }
+    }
     if (!route.content_types.empty()) {
       if (absl::Status status = CheckContent(request, route); !status.ok()) {
         RestError error(status);
@@ -145,16 +173,10 @@ struct Gateway::State {
         return error;
       }
     }
-    const std::string* const timeout = request.headers.Find(kTimeoutHeader);
-    if (timeout != nullptr) {
-      absl::Duration ignored;
-      if (absl::Status status = ParseTimeout(*timeout, &ignored); !status.ok()) {
-        RestError error(status);
-        error.param = "X-Request-Timeout-Ms";
-        return error;
-      }
-    }
-    return {};
+    absl::Duration ignored;
+    RestError error(ReadTimeouts(request, match.errors, &ignored));
+    error.param = "X-Request-Timeout-Ms";
+    return error;
   }
 
   static absl::Status CheckContent(const http::PageRequest& request, const Route& route) {
@@ -164,19 +186,21 @@ struct Gateway::State {
                                                      encoding.substr(0, 32),
                                                      "': the server unpacks nothing"));
     }
-    const std::string* const type = request.headers.Find("content-type");
-    if (type == nullptr) return absl::OkStatus();
-    const std::string media = MediaType(*type);
+    const std::string* const header = request.headers.Find("content-type");
+    // A call of a method has several protocols to choose from.
+    if (header == nullptr && !IsWebCall(route.errors)) return absl::OkStatus();
+    const absl::string_view type = header == nullptr ? absl::string_view() : *header;
+    const std::string media = MediaType(type);
     for (const std::string& allowed : route.content_types) {
       if (media == allowed) return absl::OkStatus();
     }
     return absl::InvalidArgumentError(absl::StrCat("Content-Type: expected ",
                                                    absl::StrJoin(route.content_types, " or "),
-                                                   ", found '", type->substr(0, 64), "'"));
+                                                   ", found '", type.substr(0, 64), "'"));
   }
 
   // The routes name methods that the table has.
-  const calls::Method& Find(const std::string& method) const {
+  const calls::Method& FindMethod(const std::string& method) const {
     return *options.methods->Find(method);
   }
 
@@ -240,7 +264,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
                                           calls::LocalCalls::OnDone done) override {
     called_ = true;
     std::shared_ptr<calls::LocalCall> call = state_->calls.Unary(
-        state_->Find(method), std::move(request), Info(), Guarded(std::move(done), false));
+        state_->FindMethod(method), std::move(request), Info(), Guarded(std::move(done), false));
     CancelIfGone(call);
     return call;
   }
@@ -250,7 +274,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
                                                    calls::LocalCalls::OnDone done) override {
     called_ = true;
     std::shared_ptr<calls::LocalStream> call = state_->calls.ServerStream(
-        state_->Find(method), std::move(request), Info(),
+        state_->FindMethod(method), std::move(request), Info(),
         [self = shared_from_this(), on_message = std::move(on_message)](absl::Cord message) {
           self->FailIfThrown([&] { on_message(std::move(message)); });
         },
@@ -261,7 +285,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
 
   void Reply(http::PageResponse response) override {
     if (answered_.exchange(true)) return;
-    AddRequestId(&response);
+    AddHeaders(&response);
     auto held = std::make_shared<HeldResponse>(HeldResponse{nullptr, memory_, std::move(response)});
     {
       MutexLock lock(&mutex_);
@@ -279,7 +303,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   std::unique_ptr<http::PageStream> ReplyInParts(http::PageResponse head) override {
     answered_ = true;
     try {
-      AddRequestId(&head);
+      AddHeaders(&head);
       return http_->ReplyInParts(head);
     } catch (...) {
       answered_ = false;
@@ -319,7 +343,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
       MutexLock lock(&mutex_);
       id = request_id_;
     }
-    calls::LocalCallInfo info = InfoOf(http_->request(), id);
+    calls::LocalCallInfo info = InfoOf(http_->request(), match_.errors, id);
     info.timeout = std::min(info.timeout, state_->options.max_timeout);
     if (info.timeout != absl::InfiniteDuration()) SetAlarm(info.timeout);
     return info;
@@ -359,7 +383,8 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     call->Cancel();
   }
 
-  void AddRequestId(http::PageResponse* response) {
+  void AddHeaders(http::PageResponse* response) {
+    http::AddCorsHeaders(http_->request(), state_->options.allow_origins, response);
     MutexLock lock(&mutex_);
     if (!request_id_.empty()) response->headers.emplace_back("X-Request-Id", request_id_);
   }
@@ -419,7 +444,7 @@ Route DescriptionRoute(std::string description) {
 
 Gateway::Gateway(Options options) : state_(std::make_shared<State>(std::move(options))) {
   std::vector<RouteGroup> groups = {V1Routes(*state_->options.methods), CompletionsRoutes(),
-                                    OpenInferenceRoutes()};
+                                    OpenInferenceRoutes(), MethodRoutes(*state_->options.methods)};
   const std::vector<std::string>& only = state_->options.only;
   if (only.empty()) state_->routes.Add(DescriptionRoute(OpenApiText(groups)));
   for (RouteGroup& group : groups) {
@@ -434,10 +459,17 @@ Gateway::~Gateway() { Close(); }
 
 std::shared_ptr<const http::PageResponse> Gateway::CheckHeaders(
     const http::PageRequest& request) const {
-  const RouteTable::Match match = state_->routes.Find(request.method, request.path);
+  const std::vector<std::string>& origins = state_->options.allow_origins;
+  if (http::IsPreflight(request) && http::IsFromAllowedOrigin(request, origins)) {
+    http::PageResponse consent = http::PreflightResponse();
+    http::AddCorsHeaders(request, origins, &consent);
+    return std::make_shared<const http::PageResponse>(std::move(consent));
+  }
+  const RouteTable::Match match = state_->Find(request);
   const RestError error = state_->Check(request, match);
   if (error.status.ok()) return nullptr;
   http::PageResponse response = ErrorResponse(match.errors, error);
+  http::AddCorsHeaders(request, origins, &response);
   const std::string id = request.header(telemetry::kRequestIdHeader);
   if (!id.empty() && telemetry::IsValidRequestId(id))
     response.headers.emplace_back("X-Request-Id", id);
@@ -451,7 +483,7 @@ void Gateway::Handle(const std::shared_ptr<http::HttpCall>& call) {
     call->Reply(std::move(refusal));
     return;
   }
-  RouteTable::Match match = state_->routes.Find(call->request().method, call->request().path);
+  RouteTable::Match match = state_->Find(call->request());
   std::make_shared<Call>(state_, call, std::move(match))->Start();
 }
 

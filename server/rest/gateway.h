@@ -6,7 +6,7 @@
 //   X-Request-Timeout-Ms  the deadline: a whole number of milliseconds, from 1 to 86400000
 //   Authorization         Bearer TOKEN, if the server asks for tokens
 //
-// Web sites of other origins must not get in: there are no CORS answers, OPTIONS is refused, and so is what a browser sends for a
+// Web sites of other origins must not get in, unless `allow_origins` has them: OPTIONS is refused, and so is what a browser sends for a
 // page of another origin or of a name that a stranger can own (page_host.h).
 //
 // Thread-safe.
@@ -44,6 +44,8 @@ class Gateway {
     MemoryBudget memory;
     // Names under which pages may be opened besides those of page_host.h, and so call this.
     std::vector<std::string> page_hosts;
+    // Origins whose pages may call this and read the answers (allowed_origins.h).
+    std::vector<std::string> allow_origins;
     // Called for a request that is refused before a service has seen it, by `authenticate` too, for the log.
     std::function<void(const http::PageRequest& request, int http_status,
                        const absl::Status& reason)>

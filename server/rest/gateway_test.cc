@@ -12,6 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -21,6 +22,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "server/rest/event_stream.h"
+#include "server/rest/web_protocol.h"
 #include "sru/v1/inference.pb.h"
 #include "tests/testing/fake_methods.h"
 #include "tests/testing/poll.h"
@@ -810,6 +812,346 @@ TEST_F(GatewayTest, ASilentStreamIsKeptAlive) {
   events->Send("{}", nullptr);
   events->End("last");
   EXPECT_THAT(AwaitEnd(), ::testing::EndsWith("data: {}\n\ndata: last\n\n"));
+}
+
+// Calls of methods by Connect and gRPC-Web, and pages of other origins.
+class WebCallTest : public GatewayTest {
+ protected:
+  static constexpr char kClassify[] = "/sru.v1.InferenceService/Classify";
+  static constexpr char kGenerate[] = "/sru.v1.InferenceService/Generate";
+
+  static http::PageRequest Post(const std::string& path, const std::string& content_type,
+                                const std::string& body) {
+    http::PageRequest request = Request("POST", path, body);
+    request.headers["content-type"] = content_type;
+    return request;
+  }
+  static http::PageRequest With(http::PageRequest request, const std::string& name,
+                                const std::string& value) {
+    request.headers[name] = value;
+    return request;
+  }
+  static std::string ClassifyBytes() {
+    v1::ClassifyRequest request;
+    request.set_model("m");
+    request.add_sequences()->set_text("a");
+    return request.SerializeAsString();
+  }
+  static std::string GenerateBytes(int tokens) {
+    v1::GenerateRequest request;
+    request.set_max_new_tokens(tokens);
+    return request.SerializeAsString();
+  }
+  static std::string Framed(absl::string_view message, ErrorForm form = ErrorForm::kGrpcWeb) {
+    return WebFrame(form, message, /*is_end=*/false);
+  }
+  static std::string Ended(absl::string_view end, ErrorForm form = ErrorForm::kGrpcWeb) {
+    return WebFrame(form, end, /*is_end=*/true);
+  }
+  // The error of an answer by Connect.
+  void ExpectError(const http::PageRequest& request, int status, const std::string& code,
+                   const std::string& part) {
+    SCOPED_TRACE(part);
+    const auto response = Ask(request);
+    EXPECT_EQ(response->status, status);
+    EXPECT_EQ(response->content_type, "application/json");
+    const json error = json::parse(response->body);
+    EXPECT_EQ(error.at("code"), code);
+    EXPECT_THAT(error.at("message").get<std::string>(), HasSubstr(part));
+  }
+};
+
+TEST_F(WebCallTest, AConnectCallHasTheMessageAsItsBody) {
+  const auto as_json =
+      Ask(Post(kClassify, "application/json", R"({"model":"m","sequences":[{"text":"a"}]})"));
+  EXPECT_EQ(as_json->status, 200);
+  EXPECT_EQ(as_json->content_type, "application/json");
+  EXPECT_EQ(
+      as_json->body,
+      Ask(Request("POST", "/v1/classify", R"({"model":"m","sequences":[{"text":"a"}]})"))->body);
+
+  const auto as_proto = Ask(Post(kClassify, "application/proto", ClassifyBytes()));
+  EXPECT_EQ(as_proto->status, 200);
+  EXPECT_EQ(as_proto->content_type, "application/proto");
+  v1::ClassifyResponse response;
+  ASSERT_TRUE(response.ParseFromString(as_proto->body));
+  EXPECT_EQ(response.model(), "m");
+  EXPECT_EQ(response.classifications(0).labels(0).name(), "a");
+  EXPECT_GE(used_, as_proto->body.size());  // until the client has it
+  // A message without fields.
+  EXPECT_EQ(Ask(Post(kClassify, "application/proto", ""))->status, 200);
+  EXPECT_TRUE(refused_.empty());
+}
+
+TEST_F(WebCallTest, AConnectErrorHasDetailsAndTrailers) {
+  service_.classify = [](calls::Exchange&, const v1::ClassifyRequest&, v1::ClassifyResponse*) {
+    google::rpc::Status details;
+    google::rpc::RetryInfo info;
+    info.mutable_retry_delay()->set_seconds(2);
+    static_cast<void>(details.add_details()->PackFrom(info));
+    calls::CallEnd end = FakeEnd(absl::UnavailableError("the server drains"));
+    end.details = details.SerializeAsString();
+    end.trailers = {{"x-request-id", "of-the-service"}};
+    return end;
+  };
+  const auto response = Ask(Post(kClassify, "application/proto", ""));
+  EXPECT_EQ(response->status, 503);
+  EXPECT_EQ(response->content_type, "application/json");
+  EXPECT_EQ(response->body,
+            R"({"code":"unavailable","details":[{"type":"google.rpc.RetryInfo","value":"CgIIAg"}],)"
+            R"("message":"the server drains"})");
+  EXPECT_EQ(Header(*response, "Trailer-x-request-id"), "of-the-service");
+  EXPECT_EQ(Header(*response, "X-Request-Id"), "of-the-service");
+  EXPECT_EQ(Header(*response, "Retry-After"), "2");
+}
+
+TEST_F(WebCallTest, AnAnswerByConnectHasTheTrailersAsHeaders) {
+  service_.classify = [](calls::Exchange&, const v1::ClassifyRequest&, v1::ClassifyResponse*) {
+    calls::CallEnd end = FakeEnd(absl::OkStatus());
+    end.trailers = {{"x-cost", "7"}};
+    return end;
+  };
+  EXPECT_EQ(Header(*Ask(Post(kClassify, "application/json", "{}")), "Trailer-x-cost"), "7");
+  EXPECT_EQ(Header(*Ask(Request("POST", "/v1/classify", "{}")), "Trailer-x-cost"), "");
+}
+
+TEST_F(WebCallTest, WhatIsNoConnectCallIsRefused) {
+  const http::PageRequest good = Post(kClassify, "application/json", "{}");
+  ExpectError(Request("GET", kClassify), 405, "unimplemented", "it takes POST");
+  ExpectError(With(good, "content-type", "text/plain"), 415, "invalid_argument",
+              "application/proto or application/grpc-web");
+  ExpectError(With(good, "content-type", "application/connect+json"), 415, "invalid_argument",
+              "found 'application/connect+json'");
+  ExpectError(Post(kGenerate, "application/json", "{}"), 415, "invalid_argument",
+              "application/connect+json");
+  http::PageRequest untyped = good;
+  untyped.headers.erase("content-type");
+  ExpectError(untyped, 415, "invalid_argument", "found ''");
+  ExpectError(With(good, "content-encoding", "gzip"), 501, "unimplemented", "expected identity");
+  ExpectError(With(good, "connect-protocol-version", "2"), 400, "invalid_argument", "expected 1");
+  ExpectError(With(good, "connect-timeout-ms", "12345678901"), 400, "invalid_argument",
+              "connect-timeout-ms");
+  ExpectError(With(good, "x-request-timeout-ms", "0"), 400, "invalid_argument", "Timeout-Ms");
+  ExpectError(With(good, "authorization", ""), 401, "unauthenticated", "a token is needed");
+  ExpectError(Post(kClassify, "application/json", "{"), 400, "invalid_argument", "JSON");
+  ExpectError(Post("/sru.v1.InferenceService/Nothing", "application/json", "{}"), 404, "not_found",
+              "POST /SERVICE/METHOD");
+  EXPECT_THAT(refused_, ::testing::Contains(absl::StrCat(kClassify, " 415")));
+}
+
+TEST_F(WebCallTest, TheEarlierDeadlineCounts) {
+  absl::Duration left;
+  service_.classify = [&](calls::Exchange& exchange, const v1::ClassifyRequest&,
+                          v1::ClassifyResponse*) {
+    left = exchange.time_left();
+    return FakeEnd(absl::OkStatus());
+  };
+  const http::PageRequest connect =
+      With(Post(kClassify, "application/json", "{}"), "connect-timeout-ms", "50000");
+  for (const http::PageRequest& request :
+       {connect, With(connect, "x-request-timeout-ms", "60000"),
+        With(Post(kClassify, "application/grpc-web", Framed("")), "grpc-timeout", "50S")}) {
+    EXPECT_EQ(Ask(request)->status, 200);
+    EXPECT_GT(left, absl::Seconds(10));
+    EXPECT_LE(left, absl::Seconds(50));
+  }
+  EXPECT_EQ(Ask(With(connect, "x-request-timeout-ms", "20000"))->status, 200);
+  EXPECT_LE(left, absl::Seconds(20));
+}
+
+TEST_F(WebCallTest, AGrpcWebCallHasFrames) {
+  v1::ClassifyResponse expected;
+  expected.set_model("m");
+  expected.add_classifications()->add_labels()->set_name("a");
+  const std::string answer = expected.SerializeAsString();
+
+  const auto binary = Ask(Post(kClassify, "application/grpc-web+proto", Framed(ClassifyBytes())));
+  EXPECT_EQ(binary->status, 200);
+  EXPECT_EQ(binary->content_type, "application/grpc-web+proto");
+  EXPECT_EQ(binary->body, Framed(answer) + Ended("grpc-status: 0\r\n"));
+
+  // The prefix and the message in pieces of their own.
+  const std::string frame = Framed(ClassifyBytes());
+  const auto text =
+      Ask(Post(kClassify, "application/grpc-web-text",
+               absl::Base64Escape(frame.substr(0, 5)) + absl::Base64Escape(frame.substr(5))));
+  EXPECT_EQ(text->status, 200);
+  EXPECT_EQ(text->content_type, "application/grpc-web-text+proto");
+  EXPECT_EQ(text->body, Framed(answer, ErrorForm::kGrpcWebText) +
+                            Ended("grpc-status: 0\r\n", ErrorForm::kGrpcWebText));
+  EXPECT_TRUE(refused_.empty());
+}
+
+TEST_F(WebCallTest, AGrpcWebCallThatIsRefusedHasTrailers) {
+  const http::PageRequest good = Post(kClassify, "application/grpc-web", Framed(""));
+  const auto body = [](const std::string& type, const std::string& text) {
+    return Post(kClassify, type, text);
+  };
+  http::PageRequest large = good;
+  large.read_body = []() -> absl::StatusOr<std::string> {
+    return absl::ResourceExhaustedError("too long");
+  };
+  for (const auto& [request, code] :
+       {std::pair{With(good, "authorization", ""), 16},
+        std::pair{With(good, "grpc-timeout", "x"), 3},
+        std::pair{With(good, "grpc-encoding", "gzip"), 12}, std::pair{large, 8},
+        std::pair{body("application/grpc-web", "abc"), 3},
+        std::pair{body("application/grpc-web", Ended("")), 3},
+        std::pair{body("application/grpc-web", Framed("") + Framed("")), 3},
+        std::pair{body("application/grpc-web-text", "Y"), 3}}) {
+    refused_.clear();
+    const auto response = Ask(request);
+    EXPECT_EQ(response->status, 200);
+    EXPECT_THAT(response->content_type, StartsWith("application/grpc-web"));
+    const std::string decoded = response->content_type == "application/grpc-web+proto"
+                                    ? response->body
+                                    : *DecodeBase64Pieces(response->body);
+    EXPECT_EQ(decoded.front(), '\x80');
+    EXPECT_THAT(decoded, HasSubstr(absl::StrCat("grpc-status: ", code, "\r\ngrpc-message: ")));
+    EXPECT_THAT(refused_, ::testing::ElementsAre(absl::StrCat(kClassify, " 200")));
+  }
+  limit_ = 10;
+  // What decoding takes is reserved, too.
+  EXPECT_THAT(*DecodeBase64Pieces(Ask(body("application/grpc-web-text", "AAAAAAA="))->body),
+              HasSubstr("grpc-status: 8\r\n"));
+}
+
+TEST_F(WebCallTest, StreamsComeInFrames) {
+  v1::GenerateResponse first;
+  first.set_model("lm");
+  first.set_text("0");
+  v1::GenerateResponse second;
+  second.set_model("lm");
+  second.set_text("1");
+  second.set_finish_reason(v1::FINISH_REASON_LENGTH);
+  second.set_prompt_tokens(2);
+  second.set_generated_tokens(2);
+  const std::string request = Framed(GenerateBytes(2));
+  const auto frames = [&](ErrorForm form, const std::string& end) {
+    return Framed(first.SerializeAsString(), form) + Framed(second.SerializeAsString(), form) +
+           Ended(end, form);
+  };
+
+  const auto response = Ask(Post(kGenerate, "application/grpc-web+proto", request));
+  EXPECT_EQ(response->status, 200);
+  EXPECT_EQ(response->content_type, "application/grpc-web+proto");
+  EXPECT_EQ(AwaitEnd(), frames(ErrorForm::kGrpcWeb, "grpc-status: 0\r\n"));
+
+  Ask(Post(kGenerate, "application/grpc-web-text", absl::Base64Escape(request)));
+  EXPECT_EQ(AwaitEnd(), frames(ErrorForm::kGrpcWebText, "grpc-status: 0\r\n"));
+
+  Ask(Post(kGenerate, "application/connect+proto", request));
+  EXPECT_EQ(AwaitEnd(), frames(ErrorForm::kConnectProtoStream, "{}"));
+
+  const auto as_json =
+      Ask(Post(kGenerate, "application/connect+json", Framed(R"({"max_new_tokens":1})")));
+  EXPECT_EQ(as_json->content_type, "application/connect+json");
+  EXPECT_EQ(AwaitEnd(), Framed(R"({"model":"lm","text":"0","finish_reason":"FINISH_REASON_LENGTH",)"
+                               R"("prompt_tokens":2,"generated_tokens":1})") +
+                            Ended("{}", ErrorForm::kConnectJsonStream));
+
+  // Without a message.
+  Ask(Post(kGenerate, "application/grpc-web", Framed(GenerateBytes(0))));
+  EXPECT_EQ(AwaitEnd(), Ended("grpc-status: 0\r\n"));
+}
+
+TEST_F(WebCallTest, AStreamThatFailsEndsWithItsError) {
+  int messages = 0;
+  service_.generate = [&](calls::Exchange&, const v1::GenerateRequest&, const Writer& writer) {
+    for (int i = 0; i < messages; ++i) writer(v1::GenerateResponse());
+    return FakeEnd(absl::UnavailableError("the server drains"));
+  };
+  const std::string error = R"({"error":{"code":"unavailable","message":"the server drains"}})";
+  const auto early = Ask(Post(kGenerate, "application/connect+json", Framed("{}")));
+  EXPECT_EQ(early->status, 200);
+  EXPECT_EQ(early->content_type, "application/connect+json");
+  EXPECT_EQ(early->body, Ended(error, ErrorForm::kConnectJsonStream));
+  messages = 1;
+  Ask(Post(kGenerate, "application/connect+json", Framed("{}")));
+  EXPECT_EQ(AwaitEnd(), Framed("{}") + Ended(error, ErrorForm::kConnectJsonStream));
+  Ask(Post(kGenerate, "application/grpc-web", Framed("")));
+  EXPECT_EQ(AwaitEnd(),
+            Framed("") + Ended("grpc-status: 14\r\ngrpc-message: the server drains\r\n"));
+}
+
+TEST_F(WebCallTest, AMethodWithAStreamOfRequestsIsForGrpc) {
+  calls::Method method;
+  method.service = "sru.v1.InferenceService";
+  method.name = "EncodeStream";
+  method.kind = calls::MethodKind::kBidirectional;
+  std::vector<calls::Method> rows = service_.Rows();
+  rows.push_back(method);
+  const calls::MethodTable methods(std::move(rows));
+  Gateway::Options options = MakeOptions();
+  options.methods = &methods;
+  gateway_ = std::make_unique<Gateway>(std::move(options));
+  const auto response = Ask(Post(method.path(), "application/connect+proto", Framed("")));
+  EXPECT_EQ(response->status, 200);
+  EXPECT_THAT(response->body, HasSubstr(R"("code":"unimplemented")"));
+  EXPECT_THAT(response->body, HasSubstr("needs gRPC"));
+}
+
+TEST_F(WebCallTest, PagesOfAllowedOriginsMayCall) {
+  Gateway::Options options = MakeOptions();
+  options.allow_origins = {"https://app.example"};
+  gateway_ = std::make_unique<Gateway>(std::move(options));
+  // As a browser sends it to a server that has a name of its own.
+  http::PageRequest request = Request("POST", "/v1/classify", "{}");
+  request.headers["host"] = "sru.public.example";
+  request.headers["user-agent"] = "Mozilla/5.0 (X11)";
+  request.headers["sec-fetch-site"] = "cross-site";
+  request.headers["origin"] = "https://app.example";
+  const auto expect_cors = [](const http::PageResponse& response) {
+    EXPECT_EQ(Header(response, "Access-Control-Allow-Origin"), "https://app.example");
+    EXPECT_EQ(Header(response, "Vary"), "Origin");
+  };
+
+  http::PageRequest preflight = request;
+  preflight.method = "OPTIONS";
+  preflight.headers.erase("authorization");
+  preflight.headers.erase("content-type");
+  preflight.headers["access-control-request-method"] = "POST";
+  const auto consent = Ask(preflight);
+  EXPECT_EQ(consent->status, 204);
+  EXPECT_EQ(consent->body, "");
+  EXPECT_EQ(Header(*consent, "Access-Control-Allow-Methods"), "GET, POST");
+  expect_cors(*consent);
+  EXPECT_TRUE(refused_.empty());
+
+  const auto answer = Ask(request);
+  EXPECT_EQ(answer->status, 200);
+  expect_cors(*answer);
+  expect_cors(*Ask(With(request, "authorization", "")));  // 401, before the body
+  const http::PageRequest stream =
+      With(Post("/v1/generate", "application/json", R"({"max_new_tokens":1})"), "origin",
+           "https://app.example");
+  expect_cors(*Ask(stream));
+  AwaitEnd();
+
+  // Other pages are refused as without the option, and their browsers do not show them why.
+  for (const http::PageRequest& foreign :
+       {With(request, "origin", "https://other.example"),
+        With(preflight, "origin", "https://other.example"), With(request, "origin", "null")}) {
+    const auto refusal = Ask(foreign);
+    EXPECT_EQ(refusal->status, 403);
+    EXPECT_EQ(Header(*refusal, "Access-Control-Allow-Origin"), "");
+    EXPECT_EQ(Header(*refusal, "Access-Control-Allow-Methods"), "");
+  }
+  // Not a preflight, though OPTIONS.
+  preflight.headers.erase("access-control-request-method");
+  EXPECT_EQ(Ask(preflight)->status, 405);
+}
+
+TEST_F(WebCallTest, WithoutAllowedOriginsPreflightsAreRefused) {
+  http::PageRequest preflight = Request("OPTIONS", kClassify);
+  preflight.headers["origin"] = "https://app.example";
+  preflight.headers["access-control-request-method"] = "POST";
+  const auto refusal = Ask(preflight);
+  EXPECT_EQ(refusal->status, 403);
+  for (const auto& [name, value] : refusal->headers) {
+    EXPECT_THAT(name, Not(StartsWith("Access-Control")));
+    EXPECT_NE(name, "Vary");
+  }
 }
 
 }  // namespace

@@ -105,7 +105,7 @@ json ErrorSchema(ErrorForm form) {
       return {{"type", "object"},
               {"required", {"error"}},
               {"properties", {{"error", text}, {"code", text}}}};
-    case ErrorForm::kOpenAi:
+    default:
       break;
   }
   return {{"type", "object"},
@@ -127,7 +127,7 @@ const char* ErrorName(ErrorForm form) {
       return "Error";
     case ErrorForm::kOpenInference:
       return "InferenceError";
-    case ErrorForm::kOpenAi:
+    default:
       break;
   }
   return "OpenAiError";

@@ -42,6 +42,11 @@ bool SameApi(absl::string_view a, absl::string_view b) {
 
 }  // namespace
 
+std::string MediaType(absl::string_view content_type) {
+  const absl::string_view type = content_type.substr(0, content_type.find(';'));
+  return absl::AsciiStrToLower(absl::StripAsciiWhitespace(type));
+}
+
 std::optional<std::string> PercentDecode(absl::string_view text) {
   std::string decoded;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -95,9 +100,11 @@ RouteTable::Match RouteTable::Find(absl::string_view method, absl::string_view p
 }
 
 std::string RouteTable::Summary() const {
-  return absl::StrJoin(routes_, ", ", [](std::string* out, const Route& route) {
-    absl::StrAppend(out, route.method, " ", route.path);
-  });
+  std::string summary;
+  for (const Route& route : routes_) {
+    if (!IsWebCall(route.errors)) absl::StrAppend(&summary, route.method, " ", route.path, ", ");
+  }
+  return absl::StrCat(summary, "POST /SERVICE/METHOD");
 }
 
 }  // namespace sru::server::rest

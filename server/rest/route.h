@@ -103,12 +103,15 @@ class RouteTable {
   // `path` as it was sent. A HEAD finds what GET does.
   Match Find(absl::string_view method, absl::string_view path) const;
   const std::vector<Route>& routes() const { return routes_; }
-  // "GET /v1/models, POST /v1/classify, ...".
+  // "GET /v1/models, POST /v1/classify, ...", with all methods as one.
   std::string Summary() const;
 
  private:
   std::vector<Route> routes_;
 };
+
+// The value of a header Content-Type without its parameters, in lower case.
+std::string MediaType(absl::string_view content_type);
 
 // "%2F" becomes "/"; nullopt if it is malformed.
 std::optional<std::string> PercentDecode(absl::string_view text);

@@ -9,43 +9,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "google/protobuf/message.h"
 #include "nlohmann/json.hpp"
 #include "server/calls/message_cord.h"
-#include "server/rest/event_stream.h"
-#include "server/rest/guard.h"
 #include "server/rest/json_message.h"
+#include "server/rest/method_call.h"
 #include "server/rest/openapi.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::server::rest {
 namespace {
 
-using google::protobuf::Message;
 using SharedCall = std::shared_ptr<RestCall>;
 
 constexpr char kService[] = "/sru.v1.InferenceService/";
-
-RestError BadAnswer() {
-  return {absl::InternalError("a service answered with a message that cannot be read")};
-}
-
-// The bytes of a message that is sent; the body is no longer needed.
-absl::Cord TakeRequest(const SharedCall& call, const Message& request) {
-  absl::Cord bytes = calls::ToCord(request);
-  std::string().swap(call->body());
-  call->memory().ShrinkTo(static_cast<int64_t>(bytes.size()));
-  return bytes;
-}
-
-// Reads what a service answered. What the memory holds for the request is free by then.
-absl::Status ReadAnswer(const SharedCall& call, const absl::Cord& bytes, Message* response) {
-  // Parsed, numbers are as long as on the wire, and strings and small messages take three times as much.
-  if (!call->memory().Grow(3 * static_cast<int64_t>(bytes.size()))) {
-    return NoRequestMemory();
-  }
-  return calls::ParseCord(bytes, response) ? absl::OkStatus() : BadAnswer().status;
-}
 
 http::PageResponse JsonResponse(std::string body) {
   http::PageResponse response;
@@ -54,113 +30,20 @@ http::PageResponse JsonResponse(std::string body) {
   return response;
 }
 
-void AnswerWith(const SharedCall& call, const calls::LocalAnswer& answer,
-                std::unique_ptr<Message> response) {
-  if (!answer.end.status.ok()) return call->Fail(ErrorOfCall(answer.end));
-  std::string body;
-  absl::Status status = ReadAnswer(call, answer.message, response.get());
-  if (status.ok()) status = WriteJsonMessage(*response, JsonFields::kAll, &call->memory(), &body);
-  if (!status.ok()) return call->Fail(status);
-  response.reset();
-  call->memory().ShrinkTo(static_cast<int64_t>(body.capacity()));
-  call->Reply(JsonResponse(std::move(body)));
-}
-
-// A call with one answer.
-Route UnaryRoute(const calls::Method& method) {
+// A call with one answer, or one that is answered by events.
+Route CallRoute(const calls::Method& method) {
   Route route;
   route.method = "POST";
   route.path = method.http_path;
   route.content_types = {kJsonContentType};
-  route.handle = [&method](const SharedCall& call) {
-    const std::unique_ptr<Message> message(method.request->New());
-    absl::Status status = ParseJsonMessage(call->body(), &call->memory(), message.get());
-    if (!status.ok()) return call->Fail(status);
-    call->Unary(method.path(), TakeRequest(call, *message),
-                [call, &method](const calls::LocalAnswer& answer) {
-                  AnswerWith(call, answer, std::unique_ptr<Message>(method.response->New()));
-                });
-  };
+  route.handle = [&method](const SharedCall& call) { CallMethod(call, method, CallForm()); };
   route.openapi = [&method] {
+    if (method.kind == calls::MethodKind::kServerStream) {
+      return EventsOperation(method.summary, *method.request->GetDescriptor(),
+                             *method.response->GetDescriptor());
+    }
     return MessageOperation(method.summary, method.request->GetDescriptor(),
                             *method.response->GetDescriptor());
-  };
-  return route;
-}
-
-// Hands the messages of one call over as the client takes them.
-class MessageEvents : public std::enable_shared_from_this<MessageEvents> {
- public:
-  MessageEvents(SharedCall call, const calls::Method& method)
-      : call_(std::move(call)),
-        method_(method),
-        events_(std::make_shared<EventStream>(call_, ErrorForm::kV1)) {}
-
-  void Start(const absl::Cord& request) {
-    events_->Start();
-    stream_ = call_->ServerStream(
-        method_.path(), request,
-        [self = shared_from_this()](const absl::Cord& message) {
-          // The service would wait until the call's deadline for somebody to read on.
-          Guard([&] { self->OnMessage(message); },
-                [&](const RestError& error) { self->Fail(error); });
-        },
-        [self = shared_from_this()](const calls::LocalAnswer& answer) { self->OnDone(answer); });
-    stream_->Next();
-  }
-
- private:
-  void OnMessage(const absl::Cord& bytes) {
-    const std::unique_ptr<Message> response(method_.response->New());
-    std::string data;
-    const bool read = calls::ParseCord(bytes, response.get());
-    MemoryHold unlimited(nullptr);  // one message, which the service has reserved
-    if (!read || !WriteJsonMessage(*response, JsonFields::kSet, &unlimited, &data).ok()) {
-      return Fail(BadAnswer());
-    }
-    events_->Send(data, [self = shared_from_this()](bool more) {
-      if (more) {
-        self->stream_->Next();
-      } else {
-        self->stream_->Cancel();
-      }
-    });
-  }
-
-  void Fail(const RestError& error) {
-    events_->Fail(error);
-    stream_->Cancel();  // last: what it ends with is not the reason
-  }
-
-  void OnDone(const calls::LocalAnswer& answer) {
-    if (answer.end.status.ok()) {
-      events_->End("");
-    } else {
-      events_->Fail(ErrorOfCall(answer.end));
-    }
-  }
-
-  const SharedCall call_;
-  const calls::Method& method_;
-  const std::shared_ptr<EventStream> events_;
-  std::shared_ptr<calls::LocalStream> stream_;  // constant once Start() has returned
-};
-
-// A call that is answered by events.
-Route StreamRoute(const calls::Method& method) {
-  Route route;
-  route.method = "POST";
-  route.path = method.http_path;
-  route.content_types = {kJsonContentType};
-  route.handle = [&method](const SharedCall& call) {
-    const std::unique_ptr<Message> message(method.request->New());
-    absl::Status status = ParseJsonMessage(call->body(), &call->memory(), message.get());
-    if (!status.ok()) return call->Fail(status);
-    std::make_shared<MessageEvents>(call, method)->Start(TakeRequest(call, *message));
-  };
-  route.openapi = [&method] {
-    return EventsOperation(method.summary, *method.request->GetDescriptor(),
-                           *method.response->GetDescriptor());
   };
   return route;
 }
@@ -268,8 +151,7 @@ RouteGroup V1Routes(const calls::MethodTable& methods) {
   RouteGroup group;
   for (const calls::Method& method : methods.rows()) {
     if (method.http_path.empty()) continue;
-    const bool streams = method.kind == calls::MethodKind::kServerStream;
-    group.routes.push_back(streams ? StreamRoute(method) : UnaryRoute(method));
+    group.routes.push_back(CallRoute(method));
   }
   group.schemas = [&methods] {
     nlohmann::json schemas = nlohmann::json::object();

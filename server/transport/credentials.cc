@@ -101,10 +101,14 @@ const char* Refuse(const Credentials::Shared& shared, const Refusal& refusal,
   return refusal.text;
 }
 
+bool NeedsToken(const Credentials::Shared& shared, absl::string_view path) {
+  return shared.auth_health || !absl::StartsWith(path, kHealthPath);
+}
+
 // Decides on one call by its headers; null when it may go on.
 const char* CheckCall(const Credentials::Shared& shared, const ServedTokens& tokens,
                       const CallToCheck& call) {
-  if (absl::StartsWith(call.path, kHealthPath) && !shared.auth_health) return nullptr;
+  if (!NeedsToken(shared, call.path)) return nullptr;
   const std::optional<Refusal> refusal =
       JudgeToken(*tokens.Get(), call.authorizations, call.headers.authorization);
   if (!refusal.has_value()) return nullptr;
@@ -289,7 +293,7 @@ absl::Status Credentials::CheckToken(absl::string_view method,
                                      const telemetry::CallHeaders& headers,
                                      absl::string_view peer) const {
   const std::shared_ptr<const TokenSet> tokens = shared_->tokens.Get();
-  if (tokens == nullptr) return absl::OkStatus();
+  if (tokens == nullptr || !NeedsToken(*shared_, method)) return absl::OkStatus();
   const std::optional<Refusal> refusal =
       JudgeToken(*tokens, headers.authorization.empty() ? 0 : 1, headers.authorization);
   if (!refusal.has_value()) return absl::OkStatus();

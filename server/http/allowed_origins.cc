@@ -1,0 +1,94 @@
+#include "server/http/allowed_origins.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "server/http/page_host.h"
+
+namespace sru::server::http {
+namespace {
+
+constexpr char kAny[] = "*";
+
+// The names are for browsers that take no "*", and Authorization always needs its name. "*" lets clients add headers of their own, such as
+// those by which OpenAI's client describes itself.
+constexpr char kRequestHeaders[] =
+    "Authorization, Content-Type, Connect-Protocol-Version, Connect-Timeout-Ms, "
+    "Connect-Accept-Encoding, Grpc-Timeout, X-Grpc-Web, X-User-Agent, X-Request-Id, "
+    "X-Request-Timeout-Ms, Traceparent, Inference-Header-Content-Length, *";
+constexpr char kAnswerHeaders[] =
+    "Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin, X-Request-Id, Trailer-X-Request-Id, "
+    "Retry-After, Inference-Header-Content-Length";
+// Two hours, the longest that Chromium keeps a consent.
+constexpr char kMaxAgeSeconds[] = "7200";
+
+// Scheme, host and port without what browsers leave out, since origins are compared as texts.
+bool IsOrigin(absl::string_view text) {
+  absl::string_view host = text;
+  const bool is_https = absl::ConsumePrefix(&host, "https://");
+  if (!is_https && !absl::ConsumePrefix(&host, "http://")) return false;
+  return ParsePageHost(host).has_value() && !absl::EndsWith(host, is_https ? ":443" : ":80") &&
+         std::none_of(text.begin(), text.end(), absl::ascii_isupper);
+}
+
+bool AllowsAny(const std::vector<std::string>& origins) {
+  return std::find(origins.begin(), origins.end(), kAny) != origins.end();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ParseAllowedOrigins(absl::string_view flag,
+                                                             absl::string_view text) {
+  std::vector<std::string> origins;
+  if (text.empty()) return origins;
+  for (const absl::string_view origin : absl::StrSplit(text, ',')) {
+    if (origin != kAny && !IsOrigin(origin)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--", flag,
+          ": expected * or origins with commas between them, in lower case, without a path and "
+          "without the scheme's own port, such as https://app.example.com, found '",
+          origin, "'"));
+    }
+    origins.emplace_back(origin);
+  }
+  return origins;
+}
+
+bool IsFromAllowedOrigin(const PageRequest& request, const std::vector<std::string>& origins) {
+  const std::string* const origin = request.headers.Find("origin");
+  if (origin == nullptr) return false;
+  return AllowsAny(origins) || std::find(origins.begin(), origins.end(), *origin) != origins.end();
+}
+
+bool IsPreflight(const PageRequest& request) {
+  return request.method == "OPTIONS" && request.headers.count("origin") > 0 &&
+         request.headers.count("access-control-request-method") > 0;
+}
+
+PageResponse PreflightResponse() {
+  PageResponse response;
+  response.status = 204;
+  response.headers = {{"Access-Control-Allow-Methods", "GET, POST"},
+                      {"Access-Control-Allow-Headers", kRequestHeaders},
+                      {"Access-Control-Max-Age", kMaxAgeSeconds}};
+  return response;
+}
+
+void AddCorsHeaders(const PageRequest& request, const std::vector<std::string>& origins,
+                    PageResponse* response) {
+  if (origins.empty()) return;
+  const bool any = AllowsAny(origins);
+  // A cache must not give one page the answer for another.
+  if (!any) response->headers.emplace_back("Vary", "Origin");
+  if (!IsFromAllowedOrigin(request, origins)) return;
+  response->headers.emplace_back("Access-Control-Allow-Origin",
+                                 any ? kAny : request.header("origin"));
+  response->headers.emplace_back("Access-Control-Expose-Headers", kAnswerHeaders);
+}
+
+}  // namespace sru::server::http

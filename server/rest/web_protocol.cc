@@ -1,0 +1,229 @@
+#include "server/rest/web_protocol.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "google/rpc/retry.pb.h"
+#include "nlohmann/json.hpp"
+#include "server/calls/grpc_text.h"
+#include "server/rest/route.h"
+
+namespace sru::server::rest {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kPrefixBytes = 5;
+constexpr unsigned char kPackedFlag = 0x01;
+constexpr unsigned char kConnectEndFlag = 0x02;
+constexpr unsigned char kGrpcWebEndFlag = 0x80;
+constexpr size_t kMostTimeoutDigits = 10;
+constexpr char kGrpcWebType[] = "application/grpc-web";
+constexpr char kGrpcWebTextType[] = "application/grpc-web-text";
+
+// A value of metadata as it is sent.
+std::string MetadataText(const std::string& name, const std::string& value) {
+  return absl::EndsWith(name, "-bin") ? calls::UnpaddedBase64(value) : value;
+}
+
+// Of gRPC's codes only one is spelled in another way.
+std::string ConnectCode(absl::StatusCode code) {
+  if (code == absl::StatusCode::kCancelled) return "canceled";
+  return absl::AsciiStrToLower(absl::StatusCodeToString(code));
+}
+
+json ConnectError(const RestError& error) {
+  json body = {{"code", ConnectCode(error.status.code())},
+               {"message", std::string(error.status.message())}};
+  google::rpc::Status status;
+  if (!error.details.empty() && status.ParseFromString(error.details)) {
+    for (const google::protobuf::Any& detail : status.details()) {
+      const std::string& url = detail.type_url();
+      body["details"].push_back({{"type", url.substr(url.rfind('/') + 1)},
+                                 {"value", calls::UnpaddedBase64(detail.value())}});
+    }
+  }
+  return body;
+}
+
+std::string GrpcWebTrailers(const RestError& error) {
+  std::string lines = absl::StrCat("grpc-status: ", static_cast<int>(error.status.code()), "\r\n");
+  const auto add = [&lines](absl::string_view name, absl::string_view value) {
+    if (!value.empty()) absl::StrAppend(&lines, name, ": ", value, "\r\n");
+  };
+  add("grpc-message", calls::PercentEncode(error.status.message()));
+  add("grpc-status-details-bin", calls::UnpaddedBase64(error.details));
+  for (const auto& [name, value] : error.trailers) add(name, MetadataText(name, value));
+  return lines;
+}
+
+}  // namespace
+
+std::vector<std::string> WebContentTypes(const calls::Method& method) {
+  const bool is_unary = method.kind == calls::MethodKind::kUnary;
+  std::vector<std::string> types;
+  if (method.request != nullptr) {
+    types.emplace_back(is_unary ? kJsonContentType : "application/connect+json");
+  }
+  types.emplace_back(is_unary ? kProtoContentType : "application/connect+proto");
+  for (const char* const type : {kGrpcWebType, kGrpcWebTextType}) {
+    types.emplace_back(type);
+    types.push_back(absl::StrCat(type, "+proto"));
+  }
+  return types;
+}
+
+CallForm WebFormOf(const http::PageRequest& request) {
+  const std::string type = MediaType(request.header("content-type"));
+  CallForm form;
+  form.is_json = absl::EndsWith(type, "json");
+  form.is_base64 = absl::StartsWith(type, kGrpcWebTextType);
+  if (absl::StartsWith(type, kGrpcWebType)) {
+    const std::string accept = MediaType(request.header("accept"));
+    const bool says = absl::StartsWith(accept, kGrpcWebType);
+    const bool is_text = says ? absl::StartsWith(accept, kGrpcWebTextType) : form.is_base64;
+    form.answer = is_text ? ErrorForm::kGrpcWebText : ErrorForm::kGrpcWeb;
+  } else if (absl::StartsWith(type, "application/connect+")) {
+    form.answer = form.is_json ? ErrorForm::kConnectJsonStream : ErrorForm::kConnectProtoStream;
+  } else {
+    form.answer = ErrorForm::kConnect;
+  }
+  return form;
+}
+
+absl::Status CheckWebHeaders(ErrorForm form, const http::PageRequest& request) {
+  const char* const of_messages = IsGrpcWeb(form) ? "grpc-encoding" : "connect-content-encoding";
+  for (const char* const name : {"content-encoding", of_messages}) {
+    const std::string encoding = absl::AsciiStrToLower(request.header(name));
+    if (encoding.empty() || encoding == "identity") continue;
+    return absl::UnimplementedError(
+        absl::StrCat(name, ": expected identity, found '", encoding.substr(0, 32), "'"));
+  }
+  const std::string* const version = request.headers.Find("connect-protocol-version");
+  if (version != nullptr && *version != "1") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("Connect-Protocol-Version: expected 1, found '", version->substr(0, 32), "'"));
+  }
+  return WebTimeout(form, request).status();
+}
+
+absl::StatusOr<absl::Duration> WebTimeout(ErrorForm form, const http::PageRequest& request) {
+  const char* const name = IsGrpcWeb(form) ? "grpc-timeout" : "connect-timeout-ms";
+  const std::string* const text = request.headers.Find(name);
+  if (text == nullptr) return absl::InfiniteDuration();
+  absl::Duration timeout = absl::InfiniteDuration();
+  if (IsGrpcWeb(form)) {
+    timeout = calls::ParseGrpcTimeout(*text);
+  } else {
+    int64_t milliseconds = 0;
+    const bool are_digits = std::all_of(text->begin(), text->end(), absl::ascii_isdigit);
+    if (are_digits && text->size() <= kMostTimeoutDigits &&
+        absl::SimpleAtoi(*text, &milliseconds)) {
+      timeout = absl::Milliseconds(milliseconds);
+    }
+  }
+  if (timeout != absl::InfiniteDuration()) return timeout;
+  return absl::InvalidArgumentError(absl::StrCat(name, ": expected ",
+                                                 IsGrpcWeb(form)
+                                                     ? "1 to 8 digits and one of H, M, S, m, u, n"
+                                                     : "milliseconds in 1 to 10 digits",
+                                                 ", found '", text->substr(0, 32), "'"));
+}
+
+absl::StatusOr<std::string> DecodeBase64Pieces(absl::string_view text) {
+  std::string bytes;
+  std::string piece;
+  while (!text.empty()) {
+    const size_t padding = text.find('=');
+    const size_t size = padding == absl::string_view::npos ? text.size() : padding / 4 * 4 + 4;
+    if (size % 4 != 0 || size > text.size() ||
+        !absl::Base64Unescape(text.substr(0, size), &piece)) {
+      return absl::InvalidArgumentError("the body is not in base64");
+    }
+    if (bytes.empty()) {
+      bytes.swap(piece);
+    } else {
+      bytes += piece;
+    }
+    text.remove_prefix(size);
+  }
+  return bytes;
+}
+
+absl::StatusOr<absl::string_view> OnlyMessage(absl::string_view body) {
+  if (body.size() < kPrefixBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the body has ", body.size(),
+                                                   " bytes, expected a message with ", kPrefixBytes,
+                                                   " bytes in front of it"));
+  }
+  const auto byte = [body](size_t i) { return static_cast<unsigned char>(body[i]); };
+  if (byte(0) == kPackedFlag) {
+    return absl::InvalidArgumentError("the message is packed, and no encoding is named");
+  }
+  if (byte(0) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the frame has the flags ", int{byte(0)}, ", expected 0"));
+  }
+  uint64_t size = 0;
+  for (size_t i = 1; i < kPrefixBytes; ++i) size = size << 8 | byte(i);
+  body.remove_prefix(kPrefixBytes);
+  if (size != body.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the body has ", body.size(), " bytes after the prefix, expected one message of ", size,
+        " bytes, as that says"));
+  }
+  return body;
+}
+
+std::string WebFrame(ErrorForm form, absl::string_view message, bool is_end) {
+  const unsigned char end_flag = IsGrpcWeb(form) ? kGrpcWebEndFlag : kConnectEndFlag;
+  const auto size = static_cast<uint32_t>(message.size());
+  std::array<char, kPrefixBytes> prefix = {static_cast<char>(is_end ? end_flag : 0)};
+  for (size_t i = 1; i < kPrefixBytes; ++i) {
+    prefix[i] = static_cast<char>(size >> (8 * (kPrefixBytes - 1 - i)));
+  }
+  std::string frame = absl::StrCat(absl::string_view(prefix.data(), prefix.size()), message);
+  return form == ErrorForm::kGrpcWebText ? absl::Base64Escape(frame) : frame;
+}
+
+std::string WebEnd(ErrorForm form, const RestError& error) {
+  if (IsGrpcWeb(form)) return GrpcWebTrailers(error);
+  json end = json::object();
+  if (form == ErrorForm::kConnect) {
+    end = ConnectError(error);
+  } else {
+    if (!error.status.ok()) end["error"] = ConnectError(error);
+    for (const auto& [name, value] : error.trailers) {
+      end["metadata"][name].push_back(MetadataText(name, value));
+    }
+  }
+  return end.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+const char* WebContentType(ErrorForm form) {
+  switch (form) {
+    case ErrorForm::kConnectJsonStream:
+      return "application/connect+json";
+    case ErrorForm::kConnectProtoStream:
+      return "application/connect+proto";
+    case ErrorForm::kGrpcWebText:
+      return "application/grpc-web-text+proto";
+    default:
+      return "application/grpc-web+proto";
+  }
+}
+
+void AddConnectTrailers(const calls::Metadata& trailers, http::PageResponse* response) {
+  for (const auto& [name, value] : trailers) {
+    response->headers.emplace_back(absl::StrCat("Trailer-", name), MetadataText(name, value));
+  }
+}
+
+}  // namespace sru::server::rest
