@@ -3,12 +3,14 @@
 Exits with 77, which CTest shows as skipped, where selenium, chromium or chromedriver is missing.
 """
 
+import base64
 import http.server
 import json
 import os
 import re
 import shutil
 import signal
+import struct
 import sys
 import tempfile
 import threading
@@ -487,8 +489,8 @@ class StatusPageTest(unittest.TestCase):
             ".then((answers) => done(answers.map((answer) => answer.status)), (error) => done(String(error)));"),
             [403, 403])
 
-    def test_pages_of_other_origins_cannot_call(self):
-        """Neither a page of another site, nor one whose own name points to a port of the server."""
+    def serve_foreign_page(self):
+        """A site of somebody else; returns its port."""
 
         class Page(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
@@ -500,15 +502,19 @@ class StatusPageTest(unittest.TestCase):
             def log_message(self, *_):
                 pass
 
-        server = Server("--http_listen=127.0.0.1:0", "--status_page_try=all")
-        self.addCleanup(server.stop)
         foreign = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
         thread = threading.Thread(target=foreign.serve_forever)
         thread.start()
         self.addCleanup(thread.join)
         self.addCleanup(foreign.server_close)
         self.addCleanup(foreign.shutdown)
+        return foreign.server_address[1]
 
+    def test_pages_of_other_origins_cannot_call(self):
+        """Neither a page of another site, nor one whose own name points to a port of the server."""
+        server = Server("--http_listen=127.0.0.1:0", "--status_page_try=all")
+        self.addCleanup(server.stop)
+        page_port = self.serve_foreign_page()
         call = (
             "const done = arguments[0];"
             "const body = JSON.stringify({model: 'trec', sequences: [{text: 'x'}]});"
@@ -520,7 +526,7 @@ class StatusPageTest(unittest.TestCase):
             ".then((answer) => answer.type + ' ' + answer.status, () => 'blocked'))).then(done);")
         for port in (server.http_port, server.metrics_port):
             for host in ("127.0.0.1", "evil.example"):
-                self.driver.get("http://evil.example:%d/" % foreign.server_address[1])
+                self.driver.get("http://evil.example:%d/" % page_port)
                 answers = self.driver.execute_async_script(call % (host, port))
                 self.assertEqual(answers[:2], ["blocked", "blocked"], host)
                 self.assertEqual(answers[2:], ["opaque 0", "opaque 0"], host)  # sent, and refused, see below
@@ -533,6 +539,71 @@ class StatusPageTest(unittest.TestCase):
             lines = metrics.read().decode().splitlines()
         self.assertIn('sru_http_requests_total{code="2xx"} 0', lines)
         self.assertFalse([line for line in lines if line.startswith("sru_requests_total{")])
+
+    def test_pages_of_allowed_origins_can_call(self):
+        """By JSON of /v1, Connect and gRPC-Web in text, a stream of which is read as it comes."""
+        page_port = self.serve_foreign_page()
+        page = "http://app.example:%d" % page_port
+        server = Server("--http_listen=127.0.0.1:0", "--allow_origins=https://other.example," + page, writes=True)
+        self.addCleanup(server.stop)
+        call = (
+            "const [url, request, done] = arguments;"
+            "const post = (path, type, body, headers = {}) => fetch(url + path,"
+            " {method: 'POST', headers: {'Content-Type': type, 'Connect-Timeout-Ms': '30000', 'X-Grpc-Web': '1',"
+            "  'X-Request-Id': 'page', 'Authorization': 'Bearer x', 'X-Custom': 'x', ...headers}, body});"
+            "const score = JSON.stringify({sequences: [{text: 'It was'}]});"
+            # Each piece ends with whole groups of four characters, which are decoded by themselves.
+            "async function frames(answer) {"
+            "  const reader = answer.body.getReader();"
+            "  let text = '', bytes = '', pieces = 0, found = [];"
+            "  for (;;) {"
+            "    const {value, done} = await reader.read();"
+            "    if (done) return {found, pieces, rest: text + bytes};"
+            "    pieces += 1;"
+            "    text += new TextDecoder().decode(value);"
+            "    for (; text.length >= 4; text = text.slice(4)) bytes += atob(text.slice(0, 4));"
+            "    for (;;) {"
+            "      const at = (i) => bytes.charCodeAt(i);"
+            "      const size = bytes.length < 5 ? Infinity : at(1) << 24 | at(2) << 16 | at(3) << 8 | at(4);"
+            "      if (bytes.length < 5 + size) break;"
+            "      found.push([at(0), bytes.slice(5, 5 + size)]);"
+            "      bytes = bytes.slice(5 + size);"
+            "    }"
+            "  }"
+            "}"
+            "async function run() {"
+            "  const results = {};"
+            "  const rest = await post('/v1/score', 'application/json', score);"
+            "  results.rest = [rest.type, rest.status, 'scores' in await rest.json()];"
+            "  const connect = await post('/sru.v1.InferenceService/Score', 'application/json', score);"
+            "  results.connect = [connect.status, connect.headers.get('x-request-id'), 'scores' in await connect.json()];"
+            "  const wrong = await post('/sru.v1.InferenceService/Score', 'application/json', '{}',"
+            "                           {'Connect-Timeout-Ms': 'soon'});"
+            "  results.wrong = [wrong.status, (await wrong.json()).code];"
+            "  const web = await post('/sru.v1.InferenceService/Generate', 'application/grpc-web-text', request);"
+            "  results.web = [web.status, web.headers.get('content-type'), await frames(web)];"
+            "  return results;"
+            "}"
+            "run().then(done, (error) => done(String(error)));")
+        # GenerateRequest: prompt.text = "It was", max_new_tokens = 400.
+        request = b"\x1a\x08\x0a\x06It was\x30\x90\x03"
+        text = base64.b64encode(struct.pack(">BI", 0, len(request)) + request).decode()
+        url = "http://sru.example:%d" % server.http_port
+        self.driver.get(page)
+        results = self.driver.execute_async_script(call, url, text)
+        self.assertIsInstance(results, dict, results)
+        self.assertEqual(results["rest"], ["cors", 200, True])
+        self.assertEqual(results["connect"], [200, "page", True])
+        self.assertEqual(results["wrong"], [400, "invalid_argument"])
+        status, kind, stream = results["web"]
+        self.assertEqual((status, kind, stream["rest"]), (200, "application/grpc-web-text+proto", ""))
+        self.assertGreater(len(stream["found"]), 2, stream)
+        self.assertEqual({flags for flags, _ in stream["found"][:-1]}, {0})
+        self.assertEqual(stream["found"][-1], [0x80, "grpc-status: 0\r\n"])
+        # The same page under another name.
+        self.driver.get(page.replace("app", "evil"))
+        results = self.driver.execute_async_script(call, url, text)
+        self.assertIn("TypeError", results)
 
     def test_fits_a_phone(self):
         server = self.open()
