@@ -117,8 +117,10 @@ class ExchangeHandler final : public calls::HttpHandler,
       if (std::exchange(answered_, true)) return false;
     }
     hooks_.on_answer(head.status);
-    calls::Metadata headers = {{"content-type", head.content_type}};
-    if (has_length) headers.emplace_back("content-length", absl::StrCat(head.body.size()));
+    calls::Metadata headers;
+    if (head.has_body()) headers.emplace_back("content-type", head.content_type);
+    if (has_length && head.has_body())
+      headers.emplace_back("content-length", absl::StrCat(head.body.size()));
     for (const auto& [name, value] : head.headers) {
       headers.emplace_back(absl::AsciiStrToLower(name), value);
     }

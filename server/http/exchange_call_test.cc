@@ -124,6 +124,17 @@ TEST_F(ExchangeCallTest, ARefusalNeedsNoBodyAndNoHandler) {
   EXPECT_EQ(call_, nullptr);
 }
 
+TEST_F(ExchangeCallTest, AnAnswerWithoutABodyDescribesNone) {
+  Start();
+  handler_->OnBody(std::string());
+  PageResponse response = Text("");
+  response.status = 204;
+  call_->Reply(std::move(response));
+  EXPECT_EQ(exchange_.status, 204);
+  EXPECT_THAT(exchange_.head, ElementsAre(Pair("retry-after", "1")));
+  EXPECT_THAT(exchange_.parts, ElementsAre());
+}
+
 TEST_F(ExchangeCallTest, AHeadAsksForNoBody) {
   exchange_.method_text = "HEAD";
   Start();

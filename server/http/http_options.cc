@@ -21,8 +21,8 @@ void AddFlags(HttpOptions* options, FlagTable* flags) {
              "write answers.");
   flags->AddParsed("allow_origins", &options->allow_origins,
                    absl::StrJoin(options->allow_origins, ","), ParseAllowedOrigins,
-                   "Origins whose web pages may make calls over --http_listen, separated by "
-                   "commas, such as https://app.example.com, or * for all. Browsers ask for it "
+                   "Origins whose web pages may make calls over HTTP, separated by commas, "
+                   "such as https://app.example.com, or * for all. Browsers ask for it "
                    "by CORS. Empty: pages of other origins are refused.");
   flags->AddParsed("status_page_try", &options->status_page_try,
                    TryAccessName(options->status_page_try), ParseTryAccess,

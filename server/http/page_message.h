@@ -90,6 +90,9 @@ struct PageResponse {
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;  // additional headers
+
+  // RFC 9110 forbids a length, too, where there is none.
+  bool has_body() const { return status != 204; }
 };
 
 }  // namespace sru::server::http

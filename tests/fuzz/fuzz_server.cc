@@ -111,6 +111,7 @@ class TestedServer {
     options.listen = {"127.0.0.1", 0};
     options.http.metrics_listen = {"127.0.0.1", 0};
     options.http.http_listen = server::ListenAddress{"127.0.0.1", 0};
+    options.http.allow_origins = {"https://app.example"};
     options.batching.backend = "reference";
     options.batching.state_memory_mb = 16;
     options.batching.engine.instances = 1;
@@ -399,7 +400,8 @@ void FuzzGateway(std::string_view bytes) {
                                                          : server.http_port());
   connection.Send(request);
   std::string answer;
-  if (IsAboutFraming(head)) {
+  // A watch ends with its client.
+  if (IsAboutFraming(head) || absl::StrContains(head, "/Watch")) {
     connection.ReceiveAll(kMomentMs, &answer);
     connection.EndSending();
     Require(connection.ReceiveAll(kPatienceMs, &answer),

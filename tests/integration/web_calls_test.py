@@ -7,7 +7,9 @@ import base64
 import http.client
 import json
 import os
+import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -54,6 +56,9 @@ class WebCallsTest(unittest.TestCase):
             os.chmod(tokens, 0o600)
             cls.server = Server("--auth_tokens_file=" + tokens, "--allow_origins=" + PAGE)
         cls.addClassCleanup(cls.server.stop)
+        # Its port of gRPC takes calls over HTTP as well.
+        cls.native = Server("--grpc_transport=native", "--allow_origins=" + PAGE)
+        cls.addClassCleanup(cls.native.stop)
 
     def setUp(self):
         self.connection = http.client.HTTPConnection("127.0.0.1", self.server.http_port, timeout=30)
@@ -188,6 +193,38 @@ class WebCallsTest(unittest.TestCase):
                 self.assertEqual(found, status)
                 self.assertEqual((headers["access-control-allow-origin"], headers["vary"]), (PAGE, "Origin"))
                 self.assertIn("grpc-status", headers["access-control-expose-headers"].lower())
+
+    @unittest.skipIf(shutil.which("curl") is None, "there is no program curl")
+    def test_the_same_over_http2(self):
+        url = "http://127.0.0.1:%d" % self.native.port
+
+        def ask(path, body=b"", *flags, **headers):
+            """The status with the headers, and the body."""
+            command = ["curl", "-sSi", "-m", "30", "--http2-prior-knowledge", "--data-binary", "@-", *flags]
+            for name, value in headers.items():
+                command += ["-H", "%s: %s" % (name.replace("_", "-"), value)]
+            done = subprocess.run([*command, url + path], input=body, capture_output=True, check=True, timeout=60)
+            head, _, answer = done.stdout.partition(b"\r\n\r\n")
+            return head.decode(), answer
+
+        request = classify_request(TEXT, model="trec")
+        head, body = ask(SERVICE + "Classify", request, content_type="application/proto")
+        self.assertTrue(head.startswith("HTTP/2 200"), head)
+        self.assertEqual(self.label(body), "LOC")
+        head, body = ask(SERVICE + "Classify", frame(request), content_type="application/grpc-web")
+        (_, message), end = frames(body)
+        self.assertEqual((self.label(message), trailers(end[1])["grpc-status"]), ("LOC", "0"))
+        request = inference_pb2.GenerateRequest(model="war_and_peace", prompt={"text": "It"}, max_new_tokens=8)
+        head, body = ask(SERVICE + "Generate", base64.b64encode(frame(request.SerializeToString())),
+                         content_type="application/grpc-web-text", grpc_timeout="30S")
+        self.assertIn("content-type: application/grpc-web-text+proto", head)
+        self.assertEqual(trailers(frames(decode_pieces(body))[-1][1])["grpc-status"], "0")
+        head, body = ask(SERVICE + "Generate", frame(b""), content_type="application/grpc-web", grpc_timeout="soon")
+        self.assertEqual(trailers(frames(body)[0][1])["grpc-status"], "3")
+        head, body = ask(SERVICE + "Classify", b"", "-X", "OPTIONS", Origin=PAGE, Access_Control_Request_Method="POST")
+        self.assertTrue(head.startswith("HTTP/2 204"), head)
+        self.assertIn("access-control-allow-origin: " + PAGE, head)
+        self.assertNotIn("content-length", head)
 
     def test_a_foreign_page_is_refused(self):
         request = json.dumps({"model": "trec", "sequences": [{"text": TEXT}]})
