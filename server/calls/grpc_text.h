@@ -1,4 +1,4 @@
-// The texts that gRPC's protocol puts into headers and trailers, over HTTP/2 and in gRPC-Web. Pure functions.
+// Values of headers and trailers in the form that gRPC's protocol gives them, over HTTP/2 and in gRPC-Web. Pure functions.
 #ifndef SRU_SERVER_CALLS_GRPC_TEXT_H_
 #define SRU_SERVER_CALLS_GRPC_TEXT_H_
 
@@ -9,13 +9,13 @@
 
 namespace sru::server::calls {
 
-// The value of grpc-timeout: at most eight digits and a unit (HMSmun). Infinite for anything else, as gRPC's library takes it.
+// Reads a grpc-timeout: at most eight digits and a unit (HMSmun). Returns an infinite duration for anything else, as gRPC's library does.
 absl::Duration ParseGrpcTimeout(absl::string_view text);
 
-// The form of a grpc-message.
+// Encodes a grpc-message.
 std::string PercentEncode(absl::string_view text);
 
-// Base64 without padding, the form of binary values.
+// Encodes a binary value: base64 without padding.
 std::string UnpaddedBase64(absl::string_view bytes);
 
 }  // namespace sru::server::calls

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "server/calls/grpc_text.h"
 
 namespace sru::server::door {

@@ -15,8 +15,8 @@ namespace {
 
 constexpr char kAny[] = "*";
 
-// The names are for browsers that take no "*", and Authorization always needs its name. "*" lets clients add headers of their own, such as
-// those by which OpenAI's client describes itself.
+// "*" lets clients add their own headers; OpenAI's client describes itself in several. Old browsers do not know "*", and it never covers
+// Authorization, so the headers that the protocols need are listed as well.
 constexpr char kRequestHeaders[] =
     "Authorization, Content-Type, Connect-Protocol-Version, Connect-Timeout-Ms, "
     "Connect-Accept-Encoding, Grpc-Timeout, X-Grpc-Web, X-User-Agent, X-Request-Id, "
@@ -24,10 +24,10 @@ constexpr char kRequestHeaders[] =
 constexpr char kAnswerHeaders[] =
     "Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin, X-Request-Id, Trailer-X-Request-Id, "
     "Retry-After, Inference-Header-Content-Length";
-// Two hours, the longest that Chromium keeps a consent.
+// Two hours: Chromium keeps the answer to a preflight no longer.
 constexpr char kMaxAgeSeconds[] = "7200";
 
-// Scheme, host and port without what browsers leave out, since origins are compared as texts.
+// Origins are compared as texts, so an origin must be written as browsers send it: in lower case, without the scheme's default port.
 bool IsOrigin(absl::string_view text) {
   absl::string_view host = text;
   const bool is_https = absl::ConsumePrefix(&host, "https://");
@@ -51,7 +51,7 @@ absl::StatusOr<std::vector<std::string>> ParseAllowedOrigins(absl::string_view f
       return absl::InvalidArgumentError(absl::StrCat(
           "--", flag,
           ": expected * or origins with commas between them, in lower case, without a path and "
-          "without the scheme's own port, such as https://app.example.com, found '",
+          "without the scheme's default port, such as https://app.example.com, found '",
           origin, "'"));
     }
     origins.emplace_back(origin);
@@ -83,7 +83,7 @@ void AddCorsHeaders(const PageRequest& request, const std::vector<std::string>& 
                     PageResponse* response) {
   if (origins.empty()) return;
   const bool any = AllowsAny(origins);
-  // A cache must not give one page the answer for another.
+  // A cache must not give a page the answer that was meant for a page of another origin.
   if (!any) response->headers.emplace_back("Vary", "Origin");
   if (!IsFromAllowedOrigin(request, origins)) return;
   response->headers.emplace_back("Access-Control-Allow-Origin",

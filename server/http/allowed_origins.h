@@ -1,4 +1,4 @@
-// CORS: which web pages of other origins may make calls (--allow_origins), and the headers by which their browsers learn it.
+// CORS: --allow_origins names the origins whose web pages may make calls; browsers learn that from headers of the answers.
 //
 // Pure functions.
 #ifndef SRU_SERVER_HTTP_ALLOWED_ORIGINS_H_
@@ -17,15 +17,15 @@ namespace sru::server::http {
 absl::StatusOr<std::vector<std::string>> ParseAllowedOrigins(absl::string_view flag,
                                                              absl::string_view text);
 
-// Whether a page of one of the origins sent the request.
+// Returns true if a page of one of the origins sent the request.
 bool IsFromAllowedOrigin(const PageRequest& request, const std::vector<std::string>& origins);
 
-// Whether a browser asks if it may send another request.
+// Returns true for a preflight: a browser asks if it may send the actual request.
 bool IsPreflight(const PageRequest& request);
-// The consent, without the headers that all answers have.
+// Returns the answer to an allowed preflight. AddCorsHeaders() adds the rest.
 PageResponse PreflightResponse();
 
-// Adds what every answer to the request tells the browser. Without origins, nothing.
+// Adds the headers that every answer to the request has. Adds nothing if `origins` is empty.
 void AddCorsHeaders(const PageRequest& request, const std::vector<std::string>& origins,
                     PageResponse* response);
 

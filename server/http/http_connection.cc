@@ -400,13 +400,13 @@ std::string HttpConnection::HeadOf(const PageResponse& response, bool in_parts) 
   close_after_ = close_after_ || owner_.draining() || is_too_old();
   std::string head = absl::StrCat("HTTP/1.1 ", response.status, " ",
                                   absl::string_view(reason.data(), reason.size()));
-  if (response.has_body()) absl::StrAppend(&head, "\r\nContent-Type: ", response.content_type);
-  if (!response.has_body()) {
-    // Nothing describes a body.
-  } else if (!in_parts) {
-    absl::StrAppend(&head, "\r\nContent-Length: ", response.body.size());
-  } else if (chunked_) {
-    head += "\r\nTransfer-Encoding: chunked";
+  if (response.has_body()) {
+    absl::StrAppend(&head, "\r\nContent-Type: ", response.content_type);
+    if (!in_parts) {
+      absl::StrAppend(&head, "\r\nContent-Length: ", response.body.size());
+    } else if (chunked_) {
+      head += "\r\nTransfer-Encoding: chunked";
+    }
   }
   for (const auto& [name, value] : response.headers) {
     absl::StrAppend(&head, "\r\n", name, ": ", value);

@@ -91,7 +91,7 @@ struct PageResponse {
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;  // additional headers
 
-  // RFC 9110 forbids a length, too, where there is none.
+  // A 204 has no body, and RFC 9110 forbids that it states a length.
   bool has_body() const { return status != 204; }
 };
 

@@ -39,7 +39,7 @@ enum class ErrorForm {
   kV1,             // {"error": {"code": "INVALID_ARGUMENT", "message": "..."}}
   kOpenInference,  // {"error": "...", "code": "INVALID_ARGUMENT"}
   kOpenAi,         // {"error": {"message", "type", "param", "code"}}
-  // Calls of methods by Connect and gRPC-Web (web_protocol.h). Those after kConnect answer in frames and with HTTP 200 in any case; the last
+  // The forms of Connect and gRPC-Web (web_protocol.h). Those after kConnect consist of frames: the HTTP status is always 200, and the last
   // frame has the error.
   kConnect,  // {"code": "invalid_argument", "message": "...", "details": [...]}
   kConnectJsonStream,
@@ -70,7 +70,8 @@ struct RestError {
 // The error of a call that failed, with the RetryInfo in its details.
 RestError ErrorOfCall(const calls::CallEnd& end);
 
-// The body alone, as an event or the last frame of a stream carries it. With OK, which only forms with frames have: the end of a call.
+// Returns the body alone, as an event or the last frame of a stream carries it. Forms with frames end with such a body after a success, too;
+// its status is OK then.
 std::string ErrorBody(ErrorForm form, const RestError& error);
 
 http::PageResponse ErrorResponse(ErrorForm form, const RestError& error);

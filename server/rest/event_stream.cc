@@ -24,7 +24,7 @@ std::string EventStream::Event(absl::string_view data, bool is_end) const {
 }
 
 void EventStream::Start() {
-  if (IsFramed(form_)) return;  // frames have no comments
+  if (IsFramed(form_)) return;
   MutexLock lock(&mutex_);
   if (!ending_) SetAlarm();
 }

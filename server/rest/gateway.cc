@@ -64,7 +64,7 @@ std::string PeerAt(const std::string& address, int port) {
   return absl::StrCat("ipv4:", address, ":", port);
 }
 
-// The earlier of the deadlines that the header of all routes and that of the form's protocol name.
+// Reads the header that all routes have and that of the form's protocol. The earlier deadline counts.
 absl::Status ReadTimeouts(const http::PageRequest& request, ErrorForm form,
                           absl::Duration* timeout) {
   const std::string* const text = request.headers.Find(kTimeoutHeader);
@@ -117,7 +117,7 @@ struct Gateway::State {
 
   RouteTable::Match Find(const http::PageRequest& request) const {
     RouteTable::Match match = routes.Find(request.method, request.path);
-    // The content type says in which form a call of a method is answered.
+    // The content type of a call of a method decides on the form of its answer.
     if (IsWebCall(match.errors) && match.route != nullptr &&
         CheckContent(request, *match.route).ok()) {
       match.errors = WebFormOf(request).answer;
@@ -187,7 +187,7 @@ struct Gateway::State {
                                                      "': the server unpacks nothing"));
     }
     const std::string* const header = request.headers.Find("content-type");
-    // A call of a method has several protocols to choose from.
+    // A method can be called by several protocols, and only the type tells them apart.
     if (header == nullptr && !IsWebCall(route.errors)) return absl::OkStatus();
     const absl::string_view type = header == nullptr ? absl::string_view() : *header;
     const std::string media = MediaType(type);

@@ -1011,7 +1011,7 @@ TEST_F(WebCallTest, AGrpcWebCallThatIsRefusedHasTrailers) {
     EXPECT_THAT(refused_, ::testing::ElementsAre(absl::StrCat(kClassify, " 200")));
   }
   limit_ = 10;
-  // What decoding takes is reserved, too.
+  // Memory for the decoded body is reserved, too.
   EXPECT_THAT(*DecodeBase64Pieces(Ask(body("application/grpc-web-text", "AAAAAAA="))->body),
               HasSubstr("grpc-status: 8\r\n"));
 }
@@ -1095,7 +1095,7 @@ TEST_F(WebCallTest, PagesOfAllowedOriginsMayCall) {
   Gateway::Options options = MakeOptions();
   options.allow_origins = {"https://app.example"};
   gateway_ = std::make_unique<Gateway>(std::move(options));
-  // As a browser sends it to a server that has a name of its own.
+  // The server has a public name, which browsers send.
   http::PageRequest request = Request("POST", "/v1/classify", "{}");
   request.headers["host"] = "sru.public.example";
   request.headers["user-agent"] = "Mozilla/5.0 (X11)";

@@ -17,14 +17,14 @@ namespace {
 using google::protobuf::Message;
 using SharedCall = std::shared_ptr<RestCall>;
 
-// Parsed, numbers are as long as on the wire, and strings and small messages take three times as much. So do frames in base64.
+// A parsed message with strings and small messages takes three times its size on the wire, and so do a message and its frame in base64.
 constexpr int64_t kAnswerExpansion = 3;
 
 RestError BadAnswer() {
   return {absl::InternalError("a service answered with a message that cannot be read")};
 }
 
-// The bytes of the request's message. The body is no longer needed then.
+// Takes the bytes of the message out of the body.
 absl::StatusOr<absl::Cord> TakeRequest(const SharedCall& call, const calls::Method& method,
                                        const CallForm& form) {
   std::string& body = call->body();
@@ -56,7 +56,7 @@ absl::StatusOr<absl::Cord> TakeRequest(const SharedCall& call, const calls::Meth
   return bytes;
 }
 
-// Writes an answer's message as the form has it, without a frame.
+// Writes the message of an answer in the encoding of the form, without a frame.
 absl::Status WriteAnswer(const calls::Method& method, const CallForm& form, JsonFields fields,
                          const absl::Cord& bytes, MemoryHold* memory, std::string* text) {
   if (!form.is_json) {

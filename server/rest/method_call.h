@@ -1,5 +1,5 @@
-// CallMethod: a call of a method whose message is the body of an HTTP request, with one answer or a stream of them. MethodRoutes: the
-// routes POST /SERVICE/METHOD, by which Connect and gRPC-Web make such calls.
+// CallMethod: calls a method with the message in the body of an HTTP request, and answers with one message or a stream of them.
+// MethodRoutes: the routes POST /SERVICE/METHOD, by which Connect and gRPC-Web make such calls.
 #ifndef SRU_SERVER_REST_METHOD_CALL_H_
 #define SRU_SERVER_REST_METHOD_CALL_H_
 
@@ -14,15 +14,15 @@
 
 namespace sru::server::rest {
 
-// Answers `call`. `method`, which must have one request, outlives it.
+// Answers `call`. `method` must outlive it and must not have a stream of requests.
 void CallMethod(const std::shared_ptr<RestCall>& call, const calls::Method& method,
                 const CallForm& form);
 
-// Reads what a service answered. What the memory holds for the request is free by then.
+// Parses the answer of a service and reserves memory for it.
 absl::Status ReadAnswer(const std::shared_ptr<RestCall>& call, const absl::Cord& bytes,
                         google::protobuf::Message* response);
 
-// Of all methods, but those with a stream of requests are refused.
+// Returns a route for each method. Calls of methods with a stream of requests are refused.
 RouteGroup MethodRoutes(const calls::MethodTable& methods);
 
 }  // namespace sru::server::rest

@@ -103,7 +103,7 @@ class RouteTable {
   // `path` as it was sent. A HEAD finds what GET does.
   Match Find(absl::string_view method, absl::string_view path) const;
   const std::vector<Route>& routes() const { return routes_; }
-  // "GET /v1/models, POST /v1/classify, ...", with all methods as one.
+  // "GET /v1/models, POST /v1/classify, ...". "POST /SERVICE/METHOD" stands for the routes of all methods.
   std::string Summary() const;
 
  private:

@@ -28,12 +28,12 @@ constexpr size_t kMostTimeoutDigits = 10;
 constexpr char kGrpcWebType[] = "application/grpc-web";
 constexpr char kGrpcWebTextType[] = "application/grpc-web-text";
 
-// A value of metadata as it is sent.
+// Binary metadata is sent in base64.
 std::string MetadataText(const std::string& name, const std::string& value) {
   return absl::EndsWith(name, "-bin") ? calls::UnpaddedBase64(value) : value;
 }
 
-// Of gRPC's codes only one is spelled in another way.
+// Connect's codes are gRPC's in lower case, and one has another spelling.
 std::string ConnectCode(absl::StatusCode code) {
   if (code == absl::StatusCode::kCancelled) return "canceled";
   return absl::AsciiStrToLower(absl::StatusCodeToString(code));

@@ -1,4 +1,4 @@
-// What Connect (https://connectrpc.com/docs/protocol) and gRPC-Web (PROTOCOL-WEB.md of gRPC) put around the messages of a call:
+// The headers and frames of Connect (https://connectrpc.com/docs/protocol) and of gRPC-Web (doc/PROTOCOL-WEB.md of gRPC):
 //
 //   Content-Type                         answer
 //   application/json, proto              Connect, unary: the message, or an error as JSON with an HTTP status of its own
@@ -27,34 +27,34 @@ namespace sru::server::rest {
 
 inline constexpr char kProtoContentType[] = "application/proto";
 
-// How the bodies of a call's request and answer are written.
+// The encoding of the bodies of a call's request and answer.
 struct CallForm {
   ErrorForm answer = ErrorForm::kV1;
   bool is_json = true;
-  bool is_base64 = false;  // the request
+  bool is_base64 = false;  // the request's body
 };
 
-// What a method's requests may be.
+// Returns the content types that requests of a method may have.
 std::vector<std::string> WebContentTypes(const calls::Method& method);
 
-// By the headers of a request that has one of these types.
+// Returns the form of a request that has one of these types. The header Accept may ask for another form of gRPC-Web.
 CallForm WebFormOf(const http::PageRequest& request);
 
-// Whether the protocol's own headers are right. kUnimplemented: the body is packed.
+// Checks the headers of the protocol. kUnimplemented: the body is packed.
 absl::Status CheckWebHeaders(ErrorForm form, const http::PageRequest& request);
-// Infinite: there is none. kInvalidArgument: it is malformed.
+// Reads the protocol's deadline; infinite without one. kInvalidArgument: it is malformed.
 absl::StatusOr<absl::Duration> WebTimeout(ErrorForm form, const http::PageRequest& request);
 
-// Text that may consist of several pieces, each with padding of its own. kInvalidArgument: it is no base64.
+// Decodes base64 that may consist of several pieces, each with padding of its own. kInvalidArgument: it is no base64.
 absl::StatusOr<std::string> DecodeBase64Pieces(absl::string_view text);
-// The message in the only frame of a request. kInvalidArgument: it is not one whole frame.
+// Returns the message in the only frame of a request. kInvalidArgument: the body is not one whole frame.
 absl::StatusOr<absl::string_view> OnlyMessage(absl::string_view body);
 
-// A frame of an answer; `is_end` for the one with WebEnd().
+// Puts a message of an answer into a frame. `is_end` marks the frame that has WebEnd().
 std::string WebFrame(ErrorForm form, absl::string_view message, bool is_end);
-// How a call ended. kConnect: an error.
+// Returns the message that ends a call; the status is OK after a success. kConnect: the body of an error.
 std::string WebEnd(ErrorForm form, const RestError& error);
-// Of an answer in frames.
+// Returns the content type of an answer in frames.
 const char* WebContentType(ErrorForm form);
 void AddConnectTrailers(const calls::Metadata& trailers, http::PageResponse* response);
 

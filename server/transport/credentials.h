@@ -60,8 +60,8 @@ class Credentials {
   std::shared_ptr<ssl_ctx_st> TlsContext() const;
 
   // For a call of `method`, or request for this path, that comes another way than through a
-  // listener: OK when tokens are off, for the health service as over gRPC, or when its header `authorization` has one that is known, else
-  // kUnauthenticated, counted and logged.
+  // listener: OK when tokens are off, when the call needs none (the health service), or when its
+  // header `authorization` has one that is known, else kUnauthenticated, counted and logged.
   absl::Status CheckToken(absl::string_view method, const telemetry::CallHeaders& headers,
                           absl::string_view peer) const;
 

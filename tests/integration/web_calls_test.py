@@ -38,7 +38,7 @@ def frames(body):
 
 
 def decode_pieces(text):
-    """Of base64 in pieces with padding of their own: every four characters stand for themselves."""
+    """Decodes base64 that consists of pieces with padding of their own, four characters at a time."""
     return b"".join(base64.b64decode(text[i : i + 4], validate=True) for i in range(0, len(text), 4))
 
 
@@ -168,7 +168,7 @@ class WebCallsTest(unittest.TestCase):
     def test_every_method_with_one_request_can_be_called(self):
         for path in (SERVICE + "ListModels", "/inference.GRPCInferenceService/ServerReady"):
             self.assertEqual(self.ask(path, "application/json", "{}")[0], 200, path)
-        # Those of the admin port are not here, and a stream of requests is for gRPC.
+        # This port has no methods of the admin port, and a stream of requests needs gRPC.
         self.assertEqual(self.ask("/sru.v1.AdminService/LoadModel", "application/json", "{}")[0], 404)
         status, _, body = self.ask(SERVICE + "EncodeStream", "application/connect+json", frame(b"{}"))
         self.assertEqual(status, 200)
