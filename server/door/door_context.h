@@ -16,6 +16,7 @@
 #include "server/door/connection_table.h"
 #include "server/door/door_metrics.h"
 #include "server/door/memory_count.h"
+#include "server/door/side_threads.h"
 #include "server/transport/accepted_socket.h"
 #include "server/transport/byte_stream.h"
 #include "server/transport/call_check.h"
@@ -57,9 +58,10 @@ struct DoorOptions {
 };
 
 struct DoorContext {
-  DoorContext(DoorOptions given, MemoryCount* receive_memory);
+  DoorContext(DoorOptions given, MemoryCount* receive_memory, SideThreads* side_threads);
 
   const DoorOptions options;
+  SideThreads& side;
   // What arrives and what open streams take, over all doors; each address has a part of it at most.
   AddressMemory memory;
   ConnectionTable connections;

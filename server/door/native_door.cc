@@ -21,6 +21,8 @@ constexpr size_t kMaxHandshakes = 512;
 // What one address may take of the memory for what arrives. More than half, as all clients may come through one proxy.
 constexpr int64_t kAddressPart = 4;
 constexpr int64_t kAddressParts = 5;
+// For messages that are long; others go on to come and leave meanwhile.
+constexpr int kSideThreads = 2;
 // How long connections may take to notice that they are to go.
 constexpr absl::Duration kNoticeTimeout = absl::Seconds(1);
 
@@ -37,13 +39,14 @@ bool Await(absl::Duration timeout, const Done& done) {
 
 }  // namespace
 
-DoorContext::DoorContext(DoorOptions given, MemoryCount* receive_memory)
+DoorContext::DoorContext(DoorOptions given, MemoryCount* receive_memory, SideThreads* side_threads)
     : options(std::move(given)),
+      side(*side_threads),
       memory(receive_memory->limit() / kAddressParts * kAddressPart, receive_memory),
       connections(static_cast<size_t>(options.limits.max_connections)),
       handshakes(kMaxHandshakes) {}
 
-LoopSet::LoopSet(int threads, DoorMetrics* metrics) {
+LoopSet::LoopSet(int threads, DoorMetrics* metrics) : side_(kSideThreads) {
   for (int i = 0; i < std::max(1, threads); ++i) {
     loops_.push_back(std::make_unique<Loop>(
         [metrics](SteadyTime::duration lag) { metrics->OnLag(absl::FromChrono(lag)); }));
@@ -112,7 +115,7 @@ absl::StatusOr<std::unique_ptr<NativeDoor>> NativeDoor::Open(absl::string_view f
 NativeDoor::NativeDoor(ListenAddress address, DoorOptions options, LoopSet* loops,
                        MemoryCount* memory)
     : address_(std::move(address)),
-      context_(std::move(options), memory),
+      context_(std::move(options), memory, &loops->side()),
       max_file_(std::max(transport::kReservedFiles + 1, transport::RaiseFileLimit()) -
                 transport::kReservedFiles) {
   for (const auto& loop : loops->loops()) {

@@ -29,6 +29,7 @@
 #include "server/door/door_context.h"
 #include "server/door/loop.h"
 #include "server/door/memory_count.h"
+#include "server/door/side_threads.h"
 #include "server/transport/acceptor.h"
 
 namespace sru::server::door {
@@ -42,9 +43,11 @@ class LoopSet {
   LoopSet& operator=(const LoopSet&) = delete;
 
   const std::vector<std::unique_ptr<Loop>>& loops() const { return loops_; }
+  SideThreads& side() { return side_; }
 
  private:
   std::vector<std::unique_ptr<Loop>> loops_;
+  SideThreads side_;
 };
 
 class NativeDoor {

@@ -563,6 +563,54 @@ TEST_F(NativeDoorTest, AnswersThatNobodyTakesHaveABound) {
   EXPECT_EQ(client.Value(3, "grpc-status"), "8");
 }
 
+TEST_F(NativeDoorTest, ALongMessageIsGivenToItsCallOnAnotherThread) {
+  options_.max_message_bytes = 4 << 20;
+  std::atomic<bool> may_go_on{false};
+  std::atomic<bool> has_begun{false};
+  class SlowCall final : public calls::CallHandler {
+   public:
+    SlowCall(calls::Exchange* exchange, std::atomic<bool>* has_begun, std::atomic<bool>* may_go_on)
+        : exchange_(*exchange), has_begun_(*has_begun), may_go_on_(*may_go_on) {}
+    void OnMessage(std::optional<absl::Cord> message) override {
+      exchange_.WriteAndFinish(absl::Cord(absl::StrCat(message->size())), {});
+      has_begun_ = true;
+      while (!may_go_on_) usleep(1000);  // and uses what OnDone() deletes
+      ++uses_;
+    }
+    void OnDone() override { delete this; }
+
+   private:
+    calls::Exchange& exchange_;
+    std::atomic<bool>& has_begun_;
+    std::atomic<bool>& may_go_on_;
+    int uses_ = 0;
+  };
+  calls::Method row;
+  row.service = "t.T";
+  row.name = "Slow";
+  row.start = [&](calls::Exchange* exchange) {
+    return new SlowCall(exchange, &has_begun, &may_go_on);
+  };
+  rows_.push_back(std::move(row));
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/t.T/Slow");
+  const std::string bytes = MessageOf(std::string(200000, 'x'));
+  for (size_t at = 0; at < bytes.size(); at += 16384) {
+    client.SendData(1, absl::string_view(bytes).substr(at, 16384),
+                    at + 16384 >= bytes.size() ? kEndStream : 0);
+  }
+  ASSERT_TRUE(client.ReadUntil([&] { return has_begun.load(); }));
+  // The same connection is served meanwhile, and the answer leaves.
+  client.SendHead(3, "/t.T/Echo");
+  client.SendData(3, MessageOf("a"), kEndStream);
+  EXPECT_TRUE(client.ReadEnd(3));
+  EXPECT_TRUE(client.ReadEnd(1));
+  EXPECT_EQ(client.stream(1).data, MessageOf("200000"));
+  EXPECT_GE(memory_.used(), 200000);
+  may_go_on = true;
+}
+
 TEST_F(NativeDoorTest, ADrainAnswersWhatHasComeAndGoesInTwoSteps) {
   Serve();
   RawClient client(port());

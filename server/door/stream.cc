@@ -18,6 +18,8 @@ namespace {
 
 // A client that sends less than this at a time has to send it in time.
 constexpr uint32_t kProgressBytes = 16 << 10;
+// What is made of a message of this size would hold up the other connections of the loop.
+constexpr size_t kLongMessage = 64 << 10;
 // Answers up to this size are part of what a stream takes.
 constexpr int64_t kUnchargedBytes = 1 << 10;
 // Smaller messages are sent as they are, which is cheaper for both sides.
@@ -245,7 +247,18 @@ void Stream::Deliver(std::optional<absl::Cord> message) {
   StreamHook<WaitingStreams>::unlink();
   if (message.has_value()) connection_->OnMessage();
   if (handler_ == nullptr) handler_ = row_->start(this);
-  handler_->OnMessage(std::move(message));
+  if (!message.has_value() || message->size() < kLongMessage) {
+    return handler_->OnMessage(std::move(message));
+  }
+  const auto bytes = static_cast<int64_t>(message->size());
+  if (!memory_->Take(bytes)) {
+    return Fail(absl::ResourceExhaustedError("there is no memory for what is arriving; try again"));
+  }
+  away_bytes_ = bytes;
+  context_.side.Post([this, message = std::move(message)]() mutable {
+    handler_->OnMessage(std::move(message));
+    Ask(kBack);
+  });
 }
 
 void Stream::TakeBody(absl::string_view bytes) {
@@ -381,6 +394,10 @@ void Stream::SetHead(int status, calls::Metadata headers) {
 
 void Stream::RunOnLoop() {
   const uint32_t asked = asked_.exchange(0, std::memory_order_acq_rel);
+  if ((asked & kBack) != 0) {
+    memory_->Give(std::exchange(away_bytes_, 0));
+    if (ends_when_back_) return EndCall();
+  }
   const bool finishes = (asked & kFinish) != 0;
   if (finishes) {
     asked_to_finish_ = true;
@@ -572,6 +589,8 @@ void Stream::OnFlushed(bool ok) {
 }
 
 void Stream::EndCall() {
+  ends_when_back_ = away_bytes_ > 0;
+  if (ends_when_back_) return;
   call_over_ = true;
   calls::CallHandler* const handler = handler_;
   handler->OnDone();

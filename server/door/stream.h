@@ -1,5 +1,5 @@
 // Stream: a call that comes over HTTP/2, or a request that is no call of gRPC's protocol, as an exchange. It lives on the loop of its connection: there all reactions of the call run, and
-// there everything happens that a call asks for on another thread.
+// there everything happens that a call asks for on another thread. A long message is given to the call on a side thread.
 //
 // A stream has two sides that end by themselves: nghttp2's stream, and the call. It is deleted when both have.
 #ifndef SRU_SERVER_DOOR_STREAM_H_
@@ -109,7 +109,7 @@ class Stream final : public calls::HttpExchange,
 
  private:
   // The call has asked for these.
-  enum Asked : uint32_t { kRead = 1, kWrite = 2, kFinish = 4 };
+  enum Asked : uint32_t { kRead = 1, kWrite = 2, kFinish = 4, kBack = 8 };
 
   ~Stream();
 
@@ -178,6 +178,8 @@ class Stream final : public calls::HttpExchange,
   std::string held_;        // that nobody had asked for when they came
   size_t held_begin_ = 0;   // of what is left of them
   int64_t body_bytes_ = 0;  // that http_ has
+  int64_t away_bytes_ = 0;  // of a message that a side thread gives to the call
+  bool ends_when_back_ = false;  // the call has ended, but for that
   bool has_head_ = false;
   bool one_request_ = true;
   bool reading_ = false;  // a message is asked for

@@ -1,0 +1,65 @@
+// SideThreads: run what would hold up the connections of a loop, such as the parsing of a message of many megabytes.
+//
+// Thread-safe.
+#ifndef SRU_SERVER_DOOR_SIDE_THREADS_H_
+#define SRU_SERVER_DOOR_SIDE_THREADS_H_
+
+#include <deque>
+#include <functional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "base/mutex.h"
+
+namespace sru::server::door {
+
+class SideThreads {
+ public:
+  explicit SideThreads(int count) {
+    for (int i = 0; i < count; ++i) threads_.emplace_back([this] { Run(); });
+  }
+  // Runs what was posted before.
+  ~SideThreads() {
+    {
+      MutexLock lock(&mutex_);
+      stopping_ = true;
+      changed_.SignalAll();
+    }
+    for (std::thread& thread : threads_) thread.join();
+  }
+  SideThreads(const SideThreads&) = delete;
+  SideThreads& operator=(const SideThreads&) = delete;
+
+  void Post(std::function<void()> job) {
+    MutexLock lock(&mutex_);
+    jobs_.push_back(std::move(job));
+    changed_.Signal();
+  }
+
+ private:
+  void Run() {
+    for (;;) {
+      std::function<void()> job;
+      {
+        MutexLock lock(&mutex_);
+        while (jobs_.empty() && !stopping_) changed_.Wait(&mutex_);
+        if (jobs_.empty()) return;
+        job = std::move(jobs_.front());
+        jobs_.pop_front();
+      }
+      job();
+    }
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> jobs_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;  // of the owner
+};
+
+}  // namespace sru::server::door
+
+#endif  // SRU_SERVER_DOOR_SIDE_THREADS_H_
