@@ -23,7 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxNameBytes = 128;
 constexpr char kLayout[] = "expected <repository>/<model>/<version>/config.json";
 
 // Names of the directories in `directory` (links to directories too), sorted.
@@ -79,11 +78,17 @@ absl::StatusOr<ModelListing> ListVersions(const fs::path& directory, const std::
 }  // namespace
 
 bool IsValidModelName(std::string_view name) {
-  return !name.empty() && name.size() <= kMaxNameBytes && name[0] != '.' &&
+  return !name.empty() && name.size() <= kMaxModelNameBytes && name[0] != '.' &&
          std::all_of(name.begin(), name.end(), [](char c) {
            return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' ||
                   c == '-';
          });
+}
+
+absl::Status CheckNameLength(absl::string_view field, absl::string_view name) {
+  if (name.size() <= kMaxModelNameBytes) return absl::OkStatus();
+  return InvalidArgument(field, ": expected at most ", kMaxModelNameBytes, " bytes, found ",
+                         name.size());
 }
 
 absl::StatusOr<VersionPolicy> ParseVersionPolicy(absl::string_view text) {
@@ -117,7 +122,7 @@ absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository) 
     if (!IsValidModelName(name)) {
       listing.problems.push_back(absl::StrCat(repository, ": '", name,
                                               "' is not a model name: expected 1 to ",
-                                              kMaxNameBytes, " of A-Z a-z 0-9 _ . -"));
+                                              kMaxModelNameBytes, " of A-Z a-z 0-9 _ . -"));
       continue;
     }
     absl::StatusOr<ModelListing> model = ListVersions(fs::path(repository) / name, name);
@@ -131,9 +136,10 @@ absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository) 
 }
 
 absl::StatusOr<ModelListing> ScanModel(const std::string& repository, const std::string& name) {
+  SRU_RETURN_UNLESS_OK(CheckNameLength("model", name));
   if (!IsValidModelName(name)) {
     return InvalidArgument("model: '", absl::CHexEscape(name),
-                           "' is not a model name: expected 1 to ", kMaxNameBytes,
+                           "' is not a model name: expected 1 to ", kMaxModelNameBytes,
                            " of A-Z a-z 0-9 _ . - that do not start with a dot");
   }
   const fs::path directory = fs::path(repository) / name;

@@ -156,6 +156,14 @@ TEST(RepositoryTest, AScanOfOneModelCannotLeaveTheDirectory) {
   }
 }
 
+TEST(RepositoryTest, ANameThatIsTooLongIsNotRepeated) {
+  TempDirectory directory;
+  const absl::Status status =
+      ScanModel(directory.path(""), std::string(kMaxModelNameBytes + 1, 'x')).status();
+  EXPECT_EQ(status, absl::InvalidArgumentError("model: expected at most 128 bytes, found 129"));
+  EXPECT_TRUE(CheckNameLength("model", std::string(kMaxModelNameBytes, 'x')).ok());
+}
+
 TEST(RepositoryTest, TheSignatureFollowsTheFiles) {
   TempDirectory directory;
   WriteSmallModel(directory, "m/1");

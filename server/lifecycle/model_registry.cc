@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "models/repository.h"
 
 namespace sru::server::lifecycle {
 namespace {
@@ -51,6 +53,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRegistry::Find(const std::stri
     return absl::InvalidArgumentError(absl::StrCat(
         "version: ", version, " is negative, expected 0 for the latest or a version number"));
   }
+  SRU_RETURN_UNLESS_OK(models::CheckNameLength("model", name));
   auto it = models->end();
   if (!name.empty()) {
     it = models->find(name);

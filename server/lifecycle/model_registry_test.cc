@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "models/config.h"
+#include "models/repository.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/test_files.h"
 
@@ -39,6 +40,10 @@ TEST(ModelRegistryTest, FindsByNameAndVersion) {
   EXPECT_THAT(Error(registry, "b", 3, absl::StatusCode::kNotFound), HasSubstr("loaded: 2, 10"));
   EXPECT_THAT(Error(registry, "b", -1, absl::StatusCode::kInvalidArgument), HasSubstr("-1"));
   EXPECT_THAT(Error(registry, "x", 0, absl::StatusCode::kNotFound), HasSubstr("loaded: b"));
+  const std::string longest(models::kMaxModelNameBytes, 'x');
+  EXPECT_THAT(Error(registry, longest, 0, absl::StatusCode::kNotFound), HasSubstr("xxx"));
+  EXPECT_EQ(Error(registry, longest + "x", 0, absl::StatusCode::kInvalidArgument),
+            "model: expected at most 128 bytes, found 129");
   registry.Replace({Make("b", 2), Make("a", 1)});
   EXPECT_THAT(Error(registry, "", 0, absl::StatusCode::kInvalidArgument), HasSubstr("a, b"));
   EXPECT_EQ(registry.List()[0]->name, "a");

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
+#include "models/repository.h"
 #include "server/calls/kinds/reply_call.h"
 #include "server/calls/method_info.h"
 #include "server/open_inference/infer_stream_call.h"
@@ -40,6 +41,7 @@ std::vector<int64_t> VersionsOf(const lifecycle::ModelRegistry& registry, const 
 absl::Status WriteStatistics(const lifecycle::ModelRegistry& registry,
                              const inference::ModelStatisticsRequest& request,
                              inference::ModelStatisticsResponse* response) {
+  SRU_RETURN_UNLESS_OK(models::CheckNameLength("name", request.name()));
   SRU_ASSIGN_OR_RETURN(const int64_t version, ParseModelVersion("version", request.version()));
   for (const auto& served : registry.List()) {
     if (!request.name().empty() && served->name != request.name()) continue;

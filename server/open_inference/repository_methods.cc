@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "inference/open_inference.pb.h"
+#include "models/repository.h"
 #include "server/calls/kinds/reply_call.h"
 #include "server/open_inference/open_inference_methods.h"
 #include "server/open_inference/tensors/infer_request.h"
@@ -51,6 +52,7 @@ absl::Status CheckRepository(const std::string& name) {
 template <typename Request>
 absl::Status CheckRequest(const Request& request, absl::string_view allowed) {
   SRU_RETURN_UNLESS_OK(CheckRepository(request.repository_name()));
+  SRU_RETURN_UNLESS_OK(models::CheckNameLength("model_name", request.model_name()));
   for (const auto& [name, value] : request.parameters()) {
     if (name == allowed) continue;
     return InvalidArgument(

@@ -149,9 +149,9 @@ struct Gateway::State {
                                                "; there are ", routes.Summary()))};
     }
     if (match.route == nullptr) {
-      RestError error(absl::UnimplementedError(absl::StrCat(request.path, " does not take ",
-                                                            request.method.substr(0, 32),
-                                                            "; it takes ", match.allowed)));
+      RestError error(absl::UnimplementedError(
+          absl::StrCat(request.path.substr(0, 200), " does not take ", request.method.substr(0, 32),
+                       "; it takes ", match.allowed)));
       error.http_status = 405;
       error.headers.emplace_back("Allow", match.allowed);
       return error;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "base/wire_reader.h"
@@ -11,10 +12,11 @@
 namespace sru::server::rpc {
 namespace {
 
-constexpr size_t kMaxServiceName = 200;
+// As long as a model's name may be.
+constexpr size_t kMaxServiceName = 128;
 
-// The name in a HealthCheckRequest; nothing if that is none.
-std::optional<std::string> ServiceOf(const absl::Cord& message) {
+// The name in a HealthCheckRequest.
+absl::StatusOr<std::string> ServiceOf(const absl::Cord& message) {
   const std::string bytes(message);
   absl::string_view service;
   WireReader reader(bytes);
@@ -25,11 +27,13 @@ std::optional<std::string> ServiceOf(const absl::Cord& message) {
       reader.Skip();
     }
   }
-  if (!reader.ok() || service.size() > kMaxServiceName) return std::nullopt;
+  if (!reader.ok()) return absl::InvalidArgumentError("could not parse request");
+  if (service.size() > kMaxServiceName) {
+    return absl::InvalidArgumentError(absl::StrCat("service: expected at most ", kMaxServiceName,
+                                                   " bytes, found ", service.size()));
+  }
   return std::string(service);
 }
-
-absl::Status CannotParse() { return absl::InvalidArgumentError("could not parse request"); }
 
 calls::CallEnd HealthEnd(absl::Status status) { return {std::move(status), "", {}, {}}; }
 
@@ -46,8 +50,8 @@ class Health::CheckCall final : public calls::CallHandler {
 
  private:
   void OnMessage(std::optional<absl::Cord> message) noexcept override {
-    const std::optional<std::string> service = ServiceOf(message.value_or(absl::Cord()));
-    if (!service.has_value()) return exchange_.Finish(HealthEnd(CannotParse()));
+    const absl::StatusOr<std::string> service = ServiceOf(message.value_or(absl::Cord()));
+    if (!service.ok()) return exchange_.Finish(HealthEnd(service.status()));
     const State state = health_.StateOf(*service);
     if (state == State::kServiceUnknown) {
       return exchange_.Finish(HealthEnd(absl::NotFoundError("service name unknown")));
@@ -76,8 +80,8 @@ class Health::WatchCall final : public calls::CallHandler,
 
  private:
   void OnMessage(std::optional<absl::Cord> message) noexcept override {
-    std::optional<std::string> service = ServiceOf(message.value_or(absl::Cord()));
-    if (!service.has_value()) return exchange_.Finish(HealthEnd(CannotParse()));
+    absl::StatusOr<std::string> service = ServiceOf(message.value_or(absl::Cord()));
+    if (!service.ok()) return exchange_.Finish(HealthEnd(service.status()));
     {
       MutexLock lock(&health_.mutex_);
       is_listed_ = health_.watches_.size() < static_cast<size_t>(kMaxWatches);

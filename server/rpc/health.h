@@ -6,7 +6,7 @@
 //   ...
 //   health.Shutdown();
 //
-// It answers as the health service of gRPC's library does, also where a request is wrong.
+// It answers as the health service of gRPC's library does, also where a request is wrong; the error of a name that is too long says so.
 #ifndef SRU_SERVER_RPC_HEALTH_H_
 #define SRU_SERVER_RPC_HEALTH_H_
 
