@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -609,6 +610,40 @@ TEST_F(NativeDoorTest, ALongMessageIsGivenToItsCallOnAnotherThread) {
   EXPECT_EQ(client.stream(1).data, MessageOf("200000"));
   EXPECT_GE(memory_.used(), 200000);
   may_go_on = true;
+}
+
+TEST_F(NativeDoorTest, AnswersAreCompressedWithinTheMemory) {
+  options_.allow_compression = true;
+  Serve();
+  RawClient client(port());
+  client.Send(FrameOf(NGHTTP2_WINDOW_UPDATE, 0, 0, Number(1 << 30, 4)));
+  client.Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(1 << 30, 4)));
+  uint32_t id = 1;
+  // Of 10 MiB, one address has eight.
+  for (const auto& [size, status, compressed] :
+       {std::tuple{size_t{1000}, "0", false}, std::tuple{size_t{5} << 20, "0", true},
+        std::tuple{size_t{9} << 20, "8", false}}) {
+    client.SendHead(id, "/t.T/Puppet", {{"grpc-accept-encoding", "gzip"}});
+    client.SendData(id, MessageOf("m"), kEndStream);
+    calls::Exchange& exchange = log_.Await();
+    {
+      MutexLock lock(&log_.mutex);
+      log_.exchange = nullptr;
+    }
+    exchange.AddHeader(calls::kEncodingRequest, "gzip");
+    exchange.AddHeader("x-more", "1");
+    exchange.WriteAndFinish(absl::Cord(std::string(size, 'x')), {absl::OkStatus(), "", {}, {}});
+    ASSERT_TRUE(client.ReadEnd(id));
+    EXPECT_EQ(client.Value(id, "grpc-status"), status) << size;
+    if (client.stream(id).heads.size() == 2) {
+      EXPECT_THAT(client.stream(id).heads[0], ::testing::Contains(std::pair("x-more", "1")));
+      EXPECT_THAT(client.stream(id).heads[0],
+                  ::testing::Contains(std::pair("grpc-encoding", "gzip")));
+      EXPECT_EQ(client.stream(id).data[0], compressed ? 1 : 0) << size;
+    }
+    if (compressed) EXPECT_LT(client.stream(id).data.size(), size / 100);
+    id += 2;
+  }
 }
 
 TEST_F(NativeDoorTest, ADrainAnswersWhatHasComeAndGoesInTwoSteps) {
