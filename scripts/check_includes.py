@@ -67,7 +67,6 @@ models                   | models/text models/decoding kernels kernels/cpu/base 
                          | base                                               |
 
 server/base              | base                                               | absl nlohmann
-server/compat            |                                                    | absl grpc protobuf
 server/batching/queue    | server/base base                                   | absl
 server/batching/steps    | server/batching/queue server/base base             | absl
 server/batching          | server/batching/queue server/batching/steps        | absl
@@ -76,10 +75,10 @@ server/calls             | server/base models base                            | 
 server/calls/bounds      | server/base base proto                             | absl protobuf
 server/telemetry         | server/calls server/batching server/batching/queue | absl prometheus protobuf
                          | server/batching/steps server/base                  |
-                         | server/compat kernels base                         |
+                         | kernels base                                       |
 server/lifecycle         | server/telemetry server/calls server/batching      | absl
                          | server/base models base                            |
-server/transport         | server/telemetry server/base server/compat base    | absl grpc openssl prometheus
+server/transport         | server/telemetry server/base base                  | absl openssl prometheus
 server/door              | server/transport server/calls                      | absl boost nghttp2 prometheus zlib
                          | server/base base                                   |
 server/calls/messages    | server/calls server/calls/bounds server/lifecycle  | absl protobuf
@@ -88,7 +87,7 @@ server/calls/messages    | server/calls server/calls/bounds server/lifecycle  | 
 server/calls/kinds       | server/calls server/calls/bounds server/calls/messages | absl protobuf
                          | server/lifecycle server/telemetry                  |
                          | server/batching/queue                              |
-                         | server/base server/compat models base              |
+                         | server/base models base                            |
 server/open_inference/tensors | server/calls server/calls/bounds              | absl protobuf
                          | server/calls/messages server/lifecycle             |
                          | models base proto                                  |
@@ -108,16 +107,16 @@ server/open_inference    | server/tasks/tasks.h server/calls server/calls/kinds 
                          | models kernels base proto                          |
 server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds       | absl grpc protobuf
                          | server/calls/messages server/transport             |
-                         | server/telemetry server/batching/queue server/base base proto |
+                         | server/base base proto                             |
 server/http              | server/transport server/calls server/base base     | absl boost nlohmann prometheus
 server/rest              | server/calls server/http server/telemetry base     | absl grpc nlohmann protobuf
                          | proto                                              |
-server                   | server/calls server/calls/bounds server/calls/kinds | absl grpc re2
+server                   | server/calls server/calls/bounds server/calls/kinds | absl grpc prometheus protobuf re2
                          | server/rpc server/open_inference server/rest       |
                          | server/http server/lifecycle server/transport      |
                          | server/telemetry server/tasks/tasks.h server/batching      |
                          | server/batching/steps server/base                  |
-                         | server/compat server/door models kernels base      |
+                         | server/door models kernels base                    |
 
 client                   | base proto                                         | absl grpc nlohmann openssl protobuf
 client/commands          | client base proto                                  | absl nlohmann protobuf
@@ -141,29 +140,28 @@ tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/c
 tests/golden             | tests/testing models models/decoding kernels       | nlohmann
 tests/gpu                | kernels kernels/testing                            |
 tests/fuzz               | server server/base server/calls server/calls/bounds | absl grpc nlohmann protobuf
-                         | server/calls/messages server/compat server/tasks/* |
+                         | server/calls/messages server/tasks/* |
                          | server/door server/http server/open_inference/tensors server/rest |
                          | server/telemetry server/transport models           |
                          | models/text models/decoding kernels                |
                          | kernels/reference base proto                       |
-tests/integration        | tests/testing tests/kernels/cuda_host server       | absl grpc nlohmann openssl
-                         | server/base server/compat models kernels           |
+tests/integration        | tests/testing tests/kernels/cuda_host server       | absl grpc nlohmann openssl protobuf
+                         | server/base models kernels           |
                          | kernels/cuda base proto                            |
 tests/interop            | tests/testing server/door server/transport         | absl grpc prometheus
                          | server/calls server/base                           |
 tests/simulation         | tests/testing server/batching server/base          | absl
 tests/deploy             | tests/testing client base                          | absl
-tests/chaos              | tests/testing server server/base server/compat bench | absl protobuf
+tests/chaos              | tests/testing server server/base bench | absl protobuf
 """
 
 # What unit tests of a room may include as well: the other side of what two rooms must agree on, and
 # libraries that only tests use.
 TESTS_ALSO_INCLUDE = {
-    "server/transport": "proto",  # a service to accept connections for
     "server/calls/kinds": "proto",  # the details of an error
     "server/batching": "server/tasks/tasks.h server/tasks/* server/tasks/stacks",  # models to compute with
     # requests of every task, what parsing them takes, and models to compute with
-    "server/tasks": "server/tasks/* base models kernels server/base server/calls server/calls/bounds server/calls/messages server/compat server/open_inference/tensors models/text",
+    "server/tasks": "server/tasks/* base models kernels server/base server/calls server/calls/bounds server/calls/messages server/open_inference/tensors models/text",
     "server/tasks/*": "server/base",  # a clock
     "server/calls": "proto",  # messages to call with
     "server/lifecycle": "kernels",  # a backend to load models of every task with

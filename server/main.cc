@@ -17,10 +17,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/mutex.h"
+#include "google/protobuf/stubs/logging.h"
 #include "server/base/log.h"
 #include "server/base/scheduling.h"
-#include "server/compat/grpc_version.h"
-#include "server/compat/protobuf_compat.h"
 #include "server/lifecycle/load_failure.h"
 #include "server/options.h"
 #include "server/server.h"
@@ -175,7 +174,8 @@ int Main(int argc, char** argv) {
   auto* const signals = new Signals();
   // A client that closes its connection must not end the process.
   std::signal(SIGPIPE, SIG_IGN);
-  SilenceProtobufLog();
+  // The caller is told what is wrong with its bytes, and a stranger must not fill our log.
+  google::protobuf::SetLogHandler(nullptr);
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
 
   // Before any thread is started, since they inherit it.
@@ -184,10 +184,7 @@ int Main(int argc, char** argv) {
   }
 
   LogInfo(absl::StrCat("start: ", VersionText()));
-  for (const std::string& warning :
-       ExposureWarnings(options, GrpcVersion(), kGrpcWithstandsFloods)) {
-    LogWarning(warning);
-  }
+  for (const std::string& warning : ExposureWarnings(options)) LogWarning(warning);
   signals->StartThread();
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
   if (!server.ok()) return Fail(server.status());

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "grpcpp/grpcpp.h"
 #include "kernels/choose_backend.h"
 #include "server/base/version.h"
 
@@ -14,10 +15,8 @@ namespace {
 
 void AddFrontDoorFlags(Options* options, FlagTable* flags) {
   flags->AddParsed("listen", &options->listen, options->listen.ToString(), ParseListenAddress,
-                   "HOST:PORT of the gRPC service; 0.0.0.0 takes IPv6 too, as gRPC does. Port 0 "
-                   "lets the system choose one; the server prints it. By default every interface, "
-                   "but 127.0.0.1 in a build with a gRPC before 1.60, which strangers can stop "
-                   "(--version says which one it is).");
+                   "HOST:PORT of the gRPC service; 0.0.0.0 takes IPv6 too. Port 0 "
+                   "lets the system choose one; the server prints it.");
   flags->AddParsed("admin_listen", &options->admin_listen,
                    options->admin_listen.has_value() ? options->admin_listen->ToString() : "",
                    ParseOptionalListenAddress,
@@ -119,19 +118,16 @@ absl::Status ValidateOptions(const Options& options) {
   return CheckRooms(options);
 }
 
-std::vector<std::string> ExposureWarnings(const Options& options, absl::string_view grpc_version,
-                                          bool withstands_floods) {
+std::vector<std::string> ExposureWarnings(const Options& options) {
   std::vector<std::string> warnings;
-  if (withstands_floods || !options.security.tls_client_ca.empty()) return warnings;
+  if (options.transport.transport == door::GrpcTransport::kNative) return warnings;
+  if (!options.security.tls_client_ca.empty()) return warnings;
   const auto check = [&](absl::string_view flag, const ListenAddress& address) {
     if (transport::IsLoopbackHost(address.host)) return;
     warnings.push_back(absl::StrCat(
         "--", flag, "=", address.ToString(), ": whoever reaches it can stop this server, with or ",
-        "without a token: gRPC ", grpc_version, " has CVE-2023-33953, CVE-2023-44487 and ",
-        "CVE-2023-32731, which were mended until 1.60. Use the container image, which has a "
-        "current ",
-        "gRPC, or client certificates (--tls_client_ca), or 127.0.0.1 behind nginx 1.26 or Envoy ",
-        "1.27.1 or newer"));
+        "without a token: gRPC's library has no bounds for that. Use --grpc_transport=native, or ",
+        "client certificates (--tls_client_ca), or 127.0.0.1 behind nginx or Envoy"));
   };
   check("listen", options.listen);
   if (options.admin_listen.has_value()) check("admin_listen", *options.admin_listen);
@@ -156,7 +152,7 @@ std::string VersionText() {
   // Those of the build: to ask what the machine has would start a GPU's driver for nothing.
   return absl::StrCat("sru_server ", kVersion,
                       " (backends: ", absl::StrJoin(kernels::BuiltBackends(), ", "), "; gRPC ",
-                      GrpcVersion(), ")");
+                      grpc::Version(), ")");
 }
 
 }  // namespace sru::server

@@ -19,7 +19,6 @@
 #include "server/batching/batching_options.h"
 #include "server/calls/bounds/memory_options.h"
 #include "server/calls/bounds/rpc_options.h"
-#include "server/compat/grpc_version.h"
 #include "server/door/door_options.h"
 #include "server/http/http_options.h"
 #include "server/lifecycle/model_options.h"
@@ -29,8 +28,7 @@
 namespace sru::server {
 
 struct Options {
-  // A gRPC that strangers can stop is within reach of this machine only, unless somebody says so.
-  ListenAddress listen = {kGrpcWithstandsFloods ? "0.0.0.0" : "127.0.0.1", 50051};
+  ListenAddress listen = {"0.0.0.0", 50051};
   std::optional<ListenAddress> admin_listen;   // nothing: no admin service
   Scheduling scheduling = Scheduling::kBatch;  // of the process; main.cc applies it
   absl::Duration drain_timeout = absl::Seconds(30);
@@ -53,11 +51,10 @@ void AddFlags(Options* options, FlagTable* flags);
 // kInvalidArgument names the flag, what was expected and what was found.
 absl::Status ValidateOptions(const Options& options);
 
-// For the log at the start: each listener that strangers reach though `grpc_version` cannot stand
-// them, with what to do about it. Empty where gRPC withstands them (`withstands_floods`), and with
+// For the log at the start: each port of gRPC's library that strangers reach though the library
+// cannot stand them, with what to do about it. Empty for the native transport, and with
 // client certificates, without which nobody gets that far.
-std::vector<std::string> ExposureWarnings(const Options& options, absl::string_view grpc_version,
-                                          bool withstands_floods);
+std::vector<std::string> ExposureWarnings(const Options& options);
 
 // What --help prints: every flag with its meaning, default and environment variable.
 std::string HelpText();

@@ -14,7 +14,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/choose_backend.h"
-#include "server/compat/grpc_version.h"
 
 namespace sru::server {
 namespace {
@@ -60,8 +59,8 @@ TEST(OptionsTest, DefaultsNeedOnlyARepository) {
   const absl::StatusOr<Options> options = Parse({});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->models.repository, "models");
-  EXPECT_EQ(options->listen.ToString(),
-            kGrpcWithstandsFloods ? "0.0.0.0:50051" : "127.0.0.1:50051");
+  EXPECT_EQ(options->listen.ToString(), "0.0.0.0:50051");
+  EXPECT_EQ(options->transport.transport, door::GrpcTransport::kNative);
   EXPECT_EQ(options->http.metrics_listen.ToString(), "0.0.0.0:9090");
   ASSERT_TRUE(options->http.http_listen.has_value());
   EXPECT_EQ(options->http.http_listen->ToString(), "0.0.0.0:8080");
@@ -262,40 +261,36 @@ TEST(OptionsTest, ASequenceMustFitIntoABatchAndIntoTheQueue) {
 
 TEST(OptionsTest, WarnsOfListenersThatStrangersCanStop) {
   Options options = Valid();
-  const auto warnings = [&](const char* grpc, bool withstands_floods) {
-    return ExposureWarnings(options, grpc, withstands_floods);
-  };
+  options.listen.host = "0.0.0.0";
+  EXPECT_TRUE(ExposureWarnings(options).empty());
+  options.transport.transport = door::GrpcTransport::kLibrary;
   for (const char* host : {"127.0.0.1", "localhost", "::1"}) {
     options.listen.host = host;
-    EXPECT_TRUE(warnings("1.51.1", false).empty()) << host;
+    EXPECT_TRUE(ExposureWarnings(options).empty()) << host;
   }
   for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "example.org"}) {
     options.listen.host = host;
-    ASSERT_EQ(warnings("1.51.1", false).size(), 1u) << host;
-    EXPECT_THAT(warnings("1.51.1", false).front(),
+    ASSERT_EQ(ExposureWarnings(options).size(), 1U) << host;
+    EXPECT_THAT(ExposureWarnings(options).front(),
                 AllOf(StartsWith(absl::StrCat("--listen=", options.listen.ToString(), ": ")),
-                      HasSubstr("gRPC 1.51.1 has CVE-2023-33953"), HasSubstr("CVE-2023-44487"),
-                      HasSubstr("container image"), HasSubstr("--tls_client_ca"),
-                      HasSubstr("nginx 1.26"), HasSubstr("Envoy 1.27.1")));
-    EXPECT_TRUE(warnings("1.83.0", true).empty());
+                      HasSubstr("--grpc_transport=native"), HasSubstr("--tls_client_ca")));
   }
   options.admin_listen = ListenAddress{"10.0.0.2", 50052};
-  ASSERT_EQ(warnings("1.51.1", false).size(), 2u);
-  EXPECT_THAT(warnings("1.51.1", false).back(), StartsWith("--admin_listen=10.0.0.2:50052: "));
-  // Tokens do not help; certificates do, since gRPC reads no frame before the handshake is done.
+  ASSERT_EQ(ExposureWarnings(options).size(), 2U);
+  EXPECT_THAT(ExposureWarnings(options).back(), StartsWith("--admin_listen=10.0.0.2:50052: "));
+  // Tokens do not help; certificates do, since no frame is read before the handshake is done.
   options.security.auth_tokens_file = "tokens";
-  EXPECT_EQ(warnings("1.51.1", false).size(), 2u);
+  EXPECT_EQ(ExposureWarnings(options).size(), 2U);
   options.security.tls_client_ca = "ca.pem";
-  EXPECT_TRUE(warnings("1.51.1", false).empty());
+  EXPECT_TRUE(ExposureWarnings(options).empty());
 }
 
 TEST(OptionsTest, HelpShowsEveryFlagWithItsVariable) {
   const std::string help = HelpText();
-  EXPECT_THAT(help, HasSubstr(kGrpcWithstandsFloods ? "--listen=0.0.0.0:50051"
-                                                    : "--listen=127.0.0.1:50051"));
   for (const char* expected :
-       {"--model_repository", "--metrics_listen=0.0.0.0:9090", "--max_queue_delay_us=0",
-        "[SRU_MAX_QUEUE_TOKENS]", "--drain_timeout_s=30"}) {
+       {"--model_repository", "--listen=0.0.0.0:50051", "--grpc_transport=native",
+        "--metrics_listen=0.0.0.0:9090", "--max_queue_delay_us=0", "[SRU_MAX_QUEUE_TOKENS]",
+        "--drain_timeout_s=30"}) {
     EXPECT_THAT(help, HasSubstr(expected));
   }
 }

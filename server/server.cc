@@ -19,7 +19,6 @@
 #include "absl/time/clock.h"
 #include "base/mutex.h"
 #include "grpcpp/grpcpp.h"
-#include "grpcpp/resource_quota.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
 #include "server/base/memory_limit.h"
@@ -33,9 +32,7 @@
 #include "server/calls/kinds/open_streams.h"
 #include "server/calls/kinds/unknown_method.h"
 #include "server/calls/method.h"
-#include "server/door/door_metrics.h"
-#include "server/door/memory_count.h"
-#include "server/door/native_door.h"
+#include "server/grpc_ports.h"
 #include "server/http/http_server.h"
 #include "server/http/metrics_server.h"
 #include "server/http/status_page.h"
@@ -46,29 +43,18 @@
 #include "server/open_inference/open_inference_methods.h"
 #include "server/rest/error_response.h"
 #include "server/rest/gateway.h"
-#include "server/rpc/grpc_door.h"
 #include "server/rpc/health.h"
 #include "server/rpc/inference_methods.h"
 #include "server/rpc/reflection.h"
-#include "server/rpc/unsent_answers.h"
 #include "server/telemetry/access_log.h"
 #include "server/telemetry/metrics.h"
-#include "server/transport/connection_guard.h"
 #include "server/transport/credentials.h"
 #include "server/transport/file_limit.h"
-#include "server/transport/grpc_log.h"
-#include "server/transport/listener.h"
-#include "server/transport/own_port_check.h"
-#include "server/transport/read_pause.h"
-#include "server/transport/receive_ledger.h"
+#include "server/transport/listening_sockets.h"
 #include "server/transport/security_metrics.h"
 
 namespace sru::server {
 namespace {
-
-// How long new calls are answered with UNAVAILABLE before the listeners close: a call that arrives
-// while gRPC shuts down gets CANCELLED, which no client understands as "ask another replica".
-constexpr absl::Duration kRefusalGrace = absl::Milliseconds(100);
 
 // How long streams that never end by themselves (health Watch, reflection) may live after the last
 // call was answered.
@@ -88,61 +74,7 @@ constexpr absl::Duration kHttpIdleTimeout = absl::Seconds(90);
 constexpr int kPageCalls = 2;
 constexpr absl::Duration kPageTimeout = absl::Seconds(30);
 
-// Enough for a name and what protobuf puts around it.
-constexpr int kMaxAdminMessageBytes = 64 << 10;
-
-// For the one handshake that the server makes with itself. Long, so that a busy machine does not
-// fail it.
-constexpr absl::Duration kOwnHandshakeTimeout = absl::Seconds(30);
-
 constexpr char kReflectionService[] = "grpc.reflection.v1.ServerReflection";
-
-// A connection is closed if it has sent this many times the largest message and got no answer.
-constexpr int64_t kUnansweredMessages = 8;
-
-// What connections, open calls and allocators take in addition to the budgets.
-constexpr int64_t kMemoryMargin = int64_t{128} << 20;
-// The most log lines per second about connections that were closed because they held too much.
-constexpr int kClosedLogLines = 10;
-
-int Milliseconds(absl::Duration duration) {
-  return static_cast<int>(absl::ToInt64Milliseconds(duration));
-}
-
-// Sets the bounds for every connection of every listener. All listeners share one `quota`.
-void SetConnectionArguments(const Options& options, int max_message_bytes,
-                            const grpc::ResourceQuota& quota, grpc::ServerBuilder* builder) {
-  const transport::ConnectionLimits& limits = options.connections;
-  builder->SetMaxReceiveMessageSize(max_message_bytes);
-  builder->SetResourceQuota(quota);
-  if (!options.memory.allow_compression) {
-    // gRPC checks the length of a message only after it has unpacked it.
-    for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
-      builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
-    }
-  }
-  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.max_concurrent_streams);
-  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits.max_metadata_bytes);
-#ifdef GRPC_ARG_ABSOLUTE_MAX_METADATA_SIZE
-  // Where gRPC has two limits, the first one rejects only some of the larger headers.
-  builder->AddChannelArgument(GRPC_ARG_ABSOLUTE_MAX_METADATA_SIZE, limits.max_metadata_bytes);
-#endif
-  // A client that silently disappeared is noticed after at most 80 s.
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // After two pings that come too early, gRPC closes the connection.
-  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                              Milliseconds(limits.min_ping_interval));
-  if (limits.max_age != absl::InfiniteDuration()) {
-    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(limits.max_age));
-    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
-                                Milliseconds(limits.max_age_grace));
-  }
-  if (limits.max_idle != absl::InfiniteDuration()) {
-    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(limits.max_idle));
-  }
-}
 
 calls::RequestLimits LimitsFrom(const Options& options) {
   const batching::BatcherOptions& batcher = options.batching.engine.batcher;
@@ -219,24 +151,14 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
         loader_(&options_, std::move(backend), &metrics_, &clock_,
                 [this](int device, const absl::Status& error) {
                   device_watch_.Report(device, error);
-                }) {
-    quota_.Resize(static_cast<size_t>(budgets_.receive_bytes));
-  }
+                }) {}
 
   ~ServerImpl() override {
     if (!drained_) Drain();
-    transport::SetHandshakeObserver(nullptr);
-    // They tell the guard of connections, of which it asks them.
-    for (transport::Listener* listener : {listener_.get(), admin_listener_.get()}) {
-      if (listener != nullptr) listener->Stop();
-    }
-    if (receive_ledger_ != nullptr) receive_ledger_->StopTelling();
     // The metrics pages and the watch read the registry, so they go first.
     device_watch_.Stop();
     metrics_server_.reset();
-    // While everything that the manager's thread uses still exists, the guard for one.
     manager_.reset();
-    guard_.reset();
   }
 
   absl::Status Start() {
@@ -248,7 +170,9 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     MakeMethods();
     if (absl::Status status = StartCallServer(); !status.ok()) return status;
     if (absl::Status status = StartGrpc(); !status.ok()) return status;
-    if (absl::Status status = StartAdmin(); !status.ok()) return status;
+    if (options_.admin_listen.has_value()) {
+      if (absl::Status status = ports_->OpenAdmin(*admin_methods_); !status.ok()) return status;
+    }
     SetRechecks(true);
     started_ = true;
     UpdateHealth();
@@ -256,15 +180,9 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return absl::OkStatus();
   }
 
-  ListenAddress address() const override {
-    return native_door_ != nullptr ? native_door_->address() : listener_->address();
-  }
+  ListenAddress address() const override { return ports_->address(); }
   ListenAddress metrics_address() const override { return metrics_server_->address(); }
-  std::optional<ListenAddress> admin_address() const override {
-    if (native_admin_door_ != nullptr) return native_admin_door_->address();
-    if (admin_listener_ == nullptr) return std::nullopt;
-    return admin_listener_->address();
-  }
+  std::optional<ListenAddress> admin_address() const override { return ports_->admin_address(); }
   std::optional<ListenAddress> http_address() const override {
     if (!options_.http.http_listen.has_value()) return std::nullopt;
     return call_server_->address();
@@ -291,58 +209,35 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     draining_ = true;
     started_ = false;
     if (manager_ != nullptr) manager_->BeginStop();
-    if (grpc_server_ == nullptr && native_door_ == nullptr) return true;
+    if (serving_ports_ == nullptr) return true;
     const absl::Time start = clock_.Now();
     const absl::Time deadline = start + options_.drain_timeout;
     health_.Shutdown();  // NOT_SERVING, for good
     absl::SleepFor(options_.drain_delay);
     // Before the batchers close: what clients have sent before they know is answered.
-    if (native_door_ != nullptr) native_door_->BeginDrain();
+    ports_->BeginDrain();
 
     bool complete = true;
-    absl::Time closed;
     // Before the batchers close: streams that wait for their clients end with their states.
     open_streams_.Drain();
     if (call_server_ != nullptr) call_server_->BeginDrain();
-    {
-      // Including those that were unloaded but still have calls.
-      const std::vector<std::shared_ptr<lifecycle::ServedModel>> models = manager_->InMemory();
-      for (const auto& served : models) served->engine->Close();
-      closed = clock_.Now();
-      for (const auto& served : models) complete &= served->engine->Drain(deadline);
-    }
+    // Including those that were unloaded but still have calls.
+    std::vector<std::shared_ptr<lifecycle::ServedModel>> models = manager_->InMemory();
+    for (const auto& served : models) served->engine->Close();
+    for (const auto& served : models) complete &= served->engine->Drain(deadline);
+    models.clear();
     complete &= in_flight_.WaitUntilNone(std::max(deadline - clock_.Now(), kStreamGrace));
     // Does not wait for clients that do not read.
-    unsent_.WaitUntilNone(kAnswerGrace);
-    if (native_door_ != nullptr) {
-      native_door_->WaitUntilSent(kAnswerGrace);
-    } else {
-      absl::SleepFor(closed + kRefusalGrace - clock_.Now());
-      listener_->Stop();
-    }
+    ports_->WaitUntilSent(kAnswerGrace);
     if (page_gateway_ != nullptr) page_gateway_->Close();
     if (gateway_ != nullptr) gateway_->Close();
     if (call_server_ != nullptr) call_server_->Stop();
-    if (native_door_ != nullptr) {
-      native_door_->Shutdown(kStreamGrace);
-      if (native_admin_door_ != nullptr) native_admin_door_->Shutdown(kStreamGrace);
-      return complete;
-    }
-    // gRPC converts the date to its own clock at once.
-    grpc_server_->Shutdown(absl::ToChronoTime(clock_.WallNow() + kStreamGrace));
-    grpc_server_->Wait();
-    unsent_.Stop();
-    if (admin_server_ != nullptr) {
-      admin_listener_->Stop();
-      admin_server_->Shutdown(absl::ToChronoTime(clock_.WallNow() + kStreamGrace));
-      admin_server_->Wait();
-    }
+    ports_->Shutdown(kStreamGrace);
     return complete;
   }
 
  private:
   absl::Status LoadCredentials() {
-    transport::TakeOverGrpcLog();
     absl::StatusOr<std::unique_ptr<transport::Credentials>> credentials =
         transport::Credentials::Create(options_.security, &security_metrics_, &access_log_, &clock_,
                                        [this] { RecheckCallers(); });
@@ -351,19 +246,6 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     access_log_.set_caller_names([this](absl::string_view authorization) {
       return credentials_->CallerName(authorization);
     });
-    if (options_.security.has_tls()) {
-      transport::SetHandshakeObserver(
-          [this](const transport::FailedHandshake& failed) {
-            if (failed.failure == transport::HandshakeFailure::kNoClientCertificate &&
-                expects_own_handshake_.exchange(false)) {
-              return;
-            }
-            security_metrics_.OnHandshakeFailure(failed.failure);
-            access_log_.OnHandshakeFailure(transport::HandshakeFailureName(failed.failure),
-                                           failed.detail, failed.peer);
-          },
-          [this](const std::string& peer) { return FindConnection(peer); });
-    }
     return absl::OkStatus();
   }
 
@@ -371,25 +253,13 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   void RecheckCallers() {
     MutexLock lock(&recheck_mutex_);
     if (!rechecks_) return;
-    if (native_door_ != nullptr) native_door_->Recheck();
-    if (native_admin_door_ != nullptr) native_admin_door_->Recheck();
+    ports_->Recheck();
     if (call_server_ != nullptr) call_server_->Recheck();
   }
 
   void SetRechecks(bool rechecks) {
     MutexLock lock(&recheck_mutex_);
     rechecks_ = rechecks;
-  }
-
-  // The socket of the connection on any port that has this peer by gRPC's name; -1 if there is
-  // none.
-  int FindConnection(const std::string& peer) const {
-    for (const transport::Listener* listener :
-         {serving_listener_.load(), serving_admin_listener_.load()}) {
-      const int socket = listener == nullptr ? -1 : listener->FindConnection(peer);
-      if (socket >= 0) return socket;
-    }
-    return -1;
   }
 
   // Runs on the watch's thread.
@@ -472,9 +342,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   // ModelObserver:
   void OnLoad(const models::ModelLocation& /*location*/, absl::Duration duration,
               const absl::Status& status) override {
-    if (!status.ok()) return;
-    metrics_.OnModelLoaded(duration);
-    if (guard_ != nullptr) guard_->SetBaseBytes(transport::ConnectionGuard::ResidentBytes());
+    if (status.ok()) metrics_.OnModelLoaded(duration);
   }
   void OnServing(const std::string& model, bool serving) override {
     if (!serving) {
@@ -497,7 +365,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return "no model is loaded; see sru_client models --status";
   }
 
-  // Runs on the listeners' threads.
+  // Runs on the ports' threads.
   void OnConnectionRefused() {
     security_metrics_.OnConnectionRefused();
     int64_t before = 0;
@@ -517,84 +385,13 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     if (!warning.empty()) LogWarning(warning);
     // The ports are opened and closed again: until the server takes calls, it should refuse
     // connections.
-    const auto listen = transport::Listener::Open("listen", options_.listen, {});
-    if (!listen.ok()) return listen.status();
+    absl::Status status = transport::CheckListening("listen", options_.listen);
     if (options_.http.http_listen.has_value()) {
-      const auto http = transport::Listener::Open("http_listen", *options_.http.http_listen, {});
-      if (!http.ok()) return http.status();
+      status.Update(transport::CheckListening("http_listen", *options_.http.http_listen));
     }
-    if (!options_.admin_listen.has_value()) return absl::OkStatus();
-    return transport::Listener::Open("admin_listen", *options_.admin_listen, {}).status();
-  }
-
-  absl::StatusOr<std::unique_ptr<transport::Listener>> OpenListener(
-      absl::string_view flag, const ListenAddress& address,
-      std::shared_ptr<grpc::ServerCredentials> credentials, grpc::ServerBuilder* builder) {
-    transport::Listener::Options options;
-    options.max_connections = options_.connections.max_connections;
-    options.ledger = receive_ledger_;
-    options.on_refused = [this] { OnConnectionRefused(); };
-    if (guard_ != nullptr) {
-      options.on_accepted = [this](int fd, ino_t inode, const std::string& peer) {
-        guard_->Add(fd, inode, peer);
-      };
+    if (options_.admin_listen.has_value()) {
+      status.Update(transport::CheckListening("admin_listen", *options_.admin_listen));
     }
-    absl::StatusOr<std::unique_ptr<transport::Listener>> listener =
-        transport::Listener::Open(flag, address, std::move(options));
-    if (listener.ok()) (*listener)->AddTo(builder, std::move(credentials));
-    return listener;
-  }
-
-  // Of a connection of the port that takes large messages; nothing of the others'. On the guard's
-  // thread, which knows of connections once there is a listener.
-  std::optional<int64_t> DeliveredBytes(int fd, ino_t inode) const {
-    return listener_->DeliveredBytes(fd, inode);
-  }
-
-  // Of both ports.
-  void MakeReceiveLedger() {
-    transport::ReceiveLedger::Options options;
-    // Below what makes gRPC refuse calls and connections.
-    options.limit_bytes = budgets_.receive_bytes / 4 * 3;
-    options.now = [] { return SteadyNow() - absl::UnixEpoch(); };
-    options.on_closed = [this](const std::string& peer, int64_t held) {
-      security_metrics_.OnConnectionClosed(transport::CloseReason::kUnfinished);
-      int64_t dropped = 0;
-      if (!ledger_log_limit_.Take(SteadyNow(), &dropped)) return;
-      Log(LogLevel::kWarning, "connection closed",
-          {{"reason", transport::CloseReasonName(transport::CloseReason::kUnfinished)},
-           {"peer", peer},
-           {"unfinished_bytes", held},
-           {"lines_dropped", dropped}});
-    };
-    receive_ledger_ = transport::ReceiveLedger::Create(std::move(options));
-  }
-
-  // Before the listeners.
-  void StartGuard() {
-    if (!options_.connections.guard) return;
-    transport::ConnectionGuard::Options options;
-    options.limits.unanswered_bytes =
-        std::max(options.limits.unanswered_bytes,
-                 kUnansweredMessages * static_cast<int64_t>(options_.rpc.max_message_bytes));
-    options.limits.base_bytes = transport::ConnectionGuard::ResidentBytes();
-    options.limits.margin_bytes = kMemoryMargin;
-    options.limits.receive_bytes = budgets_.receive_bytes;
-    options.inflight_bytes = [this] { return inflight_budget_.used(); };
-    options.delivered_bytes = [this](int fd, ino_t inode) { return DeliveredBytes(fd, inode); };
-    options.on_closed = [this](transport::CloseReason reason) {
-      security_metrics_.OnConnectionClosed(reason);
-    };
-    guard_ = std::make_unique<transport::ConnectionGuard>(std::move(options));
-  }
-
-  // Call it after the listener has started.
-  absl::Status CheckHandshakes(const transport::Listener& listener) {
-    if (!options_.security.has_tls()) return absl::OkStatus();
-    expects_own_handshake_ = !options_.security.tls_client_ca.empty();
-    absl::Status status = transport::CheckTlsPort(listener.address().host, listener.address().port,
-                                                  kOwnHandshakeTimeout);
-    expects_own_handshake_ = false;
     return status;
   }
 
@@ -640,73 +437,32 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return std::make_unique<calls::MethodTable>(std::move(rows));
   }
 
-  rpc::GrpcDoor::Options DoorOptions(const calls::MethodTable& methods,
-                                     transport::Listener* listener) {
-    rpc::GrpcDoor::Options door;
-    door.methods = &methods;
-    door.unknown = [this](calls::Exchange* exchange) {
-      return calls::StartUnknownMethod(exchange, &metrics_, &access_log_);
-    };
-    door.unsent = &unsent_;
-    door.send_timeout = options_.memory.send_timeout;
-    door.access_log = &access_log_;
-    door.listener = listener;
-    door.read_pause = &read_pause_;
-    return door;
-  }
-
-  // The server gives these to a native door.
-  door::DoorOptions NativeDoorOptions(const calls::MethodTable& methods, int max_message_bytes) {
-    door::DoorOptions door;
-    door.methods = &methods;
-    door.metrics = door_metrics_.get();
-    door.unknown = [this](calls::Exchange* exchange) {
-      return calls::StartUnknownMethod(exchange, &metrics_, &access_log_);
-    };
-    if (options_.security.has_tls()) {
-      door.tls_context = [this] { return credentials_->TlsContext(); };
-    }
-    door.on_handshake_failure = [this](const std::string& detail, const std::string& peer) {
-      OnHandshakeFailure(detail, peer);
-    };
-    door.on_refused = [this] { OnConnectionRefused(); };
-    door.on_not_taken = [this](absl::string_view method, const std::string& peer) {
-      access_log_.OnAnswerNotTaken(method, peer, options_.memory.send_timeout);
-    };
-    door.limits = options_.connections;
-    door.max_message_bytes = static_cast<uint32_t>(max_message_bytes);
-    door.allow_compression = options_.memory.allow_compression;
-    door.send_timeout = options_.memory.send_timeout;
-    return door;
-  }
-
-  absl::Status StartNativeDoor() {
-    door_metrics_ = std::make_unique<door::DoorMetrics>(metrics_.registry());
-    loops_ =
-        std::make_unique<door::LoopSet>(options_.transport.num_io_threads(), door_metrics_.get());
-    door::DoorOptions door = NativeDoorOptions(*methods_, options_.rpc.max_message_bytes);
-    door.check_call = credentials_->CheckForListener();
-    door.start_http = [this](calls::HttpExchange* exchange) {
-      return call_server_->Answer(exchange);
-    };
-    door.on_http1 = [this](transport::AcceptedSocket socket,
-                           std::unique_ptr<transport::ByteStream> bytes, std::string received) {
-      call_server_->Adopt(std::move(socket), std::move(bytes), std::move(received));
-    };
-    absl::StatusOr<std::unique_ptr<door::NativeDoor>> opened = door::NativeDoor::Open(
-        "listen", options_.listen, std::move(door), loops_.get(), &receive_memory_);
-    if (!opened.ok()) return opened.status();
-    native_door_ = *std::move(opened);
-    native_door_->Start();
-    serving_native_door_ = native_door_.get();
-    return absl::OkStatus();
-  }
-
   bool is_native() const { return options_.transport.transport == door::GrpcTransport::kNative; }
 
   absl::Status StartGrpc() {
-    absl::Status status = is_native() ? StartNativeDoor() : StartLibraryDoor();
-    if (!status.ok()) return status;
+    GrpcPorts::Context context;
+    context.options = &options_;
+    context.receive_bytes = budgets_.receive_bytes;
+    context.registry = metrics_.registry();
+    context.credentials = credentials_.get();
+    context.access_log = &access_log_;
+    context.unknown = [this](calls::Exchange* exchange) {
+      return calls::StartUnknownMethod(exchange, &metrics_, &access_log_);
+    };
+    context.on_handshake_failure = [this](const std::string& detail, const std::string& peer) {
+      OnHandshakeFailure(detail, peer);
+    };
+    context.on_refused = [this] { OnConnectionRefused(); };
+    context.start_http = [this](calls::HttpExchange* exchange) {
+      return call_server_->Answer(exchange);
+    };
+    context.on_http1 = [this](transport::AcceptedSocket socket,
+                              std::unique_ptr<transport::ByteStream> bytes, std::string received) {
+      call_server_->Adopt(std::move(socket), std::move(bytes), std::move(received));
+    };
+    ports_ = std::make_unique<GrpcPorts>(std::move(context));
+    if (absl::Status status = ports_->Open(*methods_); !status.ok()) return status;
+    serving_ports_ = ports_.get();
     page_gateway_ = std::make_unique<rest::Gateway>(MakePageGatewayOptions());
     serving_page_gateway_ = page_gateway_.get();
     for (const telemetry::ModelStatus& model : manager_->Statuses()) {
@@ -715,59 +471,6 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     UpdateHealth();
     device_watch_.Start();
     return absl::OkStatus();
-  }
-
-  absl::Status StartLibraryDoor() {
-    MakeReceiveLedger();
-    StartGuard();
-    grpc::ServerBuilder builder;
-    absl::StatusOr<std::unique_ptr<transport::Listener>> listener =
-        OpenListener("listen", options_.listen, credentials_->ForListener(), &builder);
-    if (!listener.ok()) return listener.status();
-    listener_ = *std::move(listener);
-    door_ = std::make_unique<rpc::GrpcDoor>(DoorOptions(*methods_, listener_.get()));
-    builder.RegisterCallbackGenericService(door_.get());
-    SetConnectionArguments(options_, options_.rpc.max_message_bytes, quota_, &builder);
-    grpc_server_ = builder.BuildAndStart();
-    if (grpc_server_ == nullptr) {
-      return absl::InternalError("gRPC cannot start its server; GRPC_VERBOSITY=error says why");
-    }
-    listener_->Start();
-    if (absl::Status status = CheckHandshakes(*listener_); !status.ok()) return status;
-    unsent_.Start();
-    serving_listener_ = listener_.get();
-    return absl::OkStatus();
-  }
-
-  absl::Status StartAdmin() {
-    if (!options_.admin_listen.has_value()) return absl::OkStatus();
-    if (native_door_ != nullptr) {
-      door::DoorOptions door = NativeDoorOptions(*admin_methods_, kMaxAdminMessageBytes);
-      door.check_call = credentials_->CheckForAdminListener();
-      absl::StatusOr<std::unique_ptr<door::NativeDoor>> opened = door::NativeDoor::Open(
-          "admin_listen", *options_.admin_listen, std::move(door), loops_.get(), &receive_memory_);
-      if (!opened.ok()) return opened.status();
-      native_admin_door_ = *std::move(opened);
-      native_admin_door_->Start();
-      return absl::OkStatus();
-    }
-    grpc::ServerBuilder builder;
-    absl::StatusOr<std::unique_ptr<transport::Listener>> listener = OpenListener(
-        "admin_listen", *options_.admin_listen, credentials_->ForAdminListener(), &builder);
-    if (!listener.ok()) return listener.status();
-    admin_listener_ = *std::move(listener);
-    admin_door_ =
-        std::make_unique<rpc::GrpcDoor>(DoorOptions(*admin_methods_, admin_listener_.get()));
-    builder.RegisterCallbackGenericService(admin_door_.get());
-    SetConnectionArguments(options_, kMaxAdminMessageBytes, quota_, &builder);
-    admin_server_ = builder.BuildAndStart();
-    if (admin_server_ == nullptr) {
-      return absl::InternalError(
-          "gRPC cannot start the admin server; GRPC_VERBOSITY=error says why");
-    }
-    admin_listener_->Start();
-    serving_admin_listener_ = admin_listener_.get();
-    return CheckHandshakes(*admin_listener_);
   }
 
   absl::Status CheckToken(const http::PageRequest& request) const {
@@ -869,6 +572,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
 
   telemetry::ServerLevels Levels() const {
     telemetry::ServerLevels levels;
+    levels.grpc_version = grpc::Version();
     levels.ready = ready();
     levels.requests_in_flight = in_flight_.count();
     levels.suppressed_log_lines = access_log_.suppressed_lines();
@@ -878,15 +582,12 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     levels.inflight_bytes = inflight_budget_.used();
     levels.inflight_limit_bytes = inflight_budget_.limit();
     levels.rejected = metrics_.refusals_without_model();
-    levels.unsent_answers = unsent_.count();
     levels.open_streams = open_streams_.count();
-    levels.answers_not_taken = unsent_.abandoned();
-    if (transport::Listener* listener = serving_listener_)
-      levels.connections = listener->num_connections();
-    if (const door::NativeDoor* const native = serving_native_door_) {
-      levels.connections = native->num_connections();
-      levels.unsent_answers = native->num_unsent();
-      levels.answers_not_taken = native->num_not_taken();
+    if (const GrpcPorts* const ports = serving_ports_.load()) {
+      const GrpcPorts::Counts counts = ports->counts();
+      levels.connections = counts.connections;
+      levels.unsent_answers = counts.unsent_answers;
+      levels.answers_not_taken = counts.answers_not_taken;
     }
     if (const http::HttpServer* const http = serving_call_server_.load()) {
       const http::HttpServer::Stats stats = http->stats();
@@ -931,10 +632,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   std::atomic<bool> in_service_{true};  // some model has a worker, or there is no model
   bool drained_ = false;                // of the owner
   const calls::MemoryBudgets budgets_;
-  grpc::ResourceQuota quota_{"sru_server"};  // of all gRPC servers together
   calls::ReceivedMessages received_messages_;
   calls::ByteBudget inflight_budget_{budgets_.inflight_bytes};
-  rpc::UnsentAnswers unsent_{options_.memory.send_timeout, &clock_};
   calls::OpenStreams open_streams_{options_.rpc.max_streams};
   calls::InFlight in_flight_;
   telemetry::Metrics metrics_{&clock_};
@@ -944,8 +643,6 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   Mutex recheck_mutex_;
   bool rechecks_ ABSL_GUARDED_BY(recheck_mutex_) = false;  // the ports are there
   std::unique_ptr<transport::Credentials> credentials_;
-  // The server tries its own port without a certificate; with mutual TLS that one handshake fails.
-  std::atomic<bool> expects_own_handshake_{false};
   ServedModelLoader loader_;
   batching::DeviceWatch device_watch_{
       [this](int device, const absl::Status& error) { OnDeviceLost(device, error); }};
@@ -956,31 +653,14 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   Mutex health_mutex_;  // held while health is computed and published
   rpc::Health health_;
   rpc::Health admin_health_;  // of the admin port, which serves as long as it is there
-  transport::ReadPause read_pause_{options_.connections.read_pause};
   calls::ServiceContext service_context_;
   calls::AdminContext admin_context_;
   open_inference::OpenInferenceContext open_inference_context_;
   std::unique_ptr<calls::MethodTable> methods_;
   std::unique_ptr<calls::MethodTable> admin_methods_;
-  std::unique_ptr<rpc::GrpcDoor> door_;
-  std::unique_ptr<rpc::GrpcDoor> admin_door_;
-  // The native doors use these; null without them.
-  door::MemoryCount receive_memory_{budgets_.receive_bytes};
-  std::unique_ptr<door::DoorMetrics> door_metrics_;
-  std::unique_ptr<door::LoopSet> loops_;
-  std::unique_ptr<door::NativeDoor> native_door_;
-  std::unique_ptr<door::NativeDoor> native_admin_door_;
-  std::atomic<const door::NativeDoor*> serving_native_door_{nullptr};  // for the metrics port
-  std::shared_ptr<transport::ReceiveLedger> receive_ledger_;
-  RateLimit ledger_log_limit_{kClosedLogLines};
-  std::unique_ptr<transport::Listener> listener_;
-  // For the metrics port and gRPC's log, which start first.
-  std::atomic<transport::Listener*> serving_listener_{nullptr};
-  std::atomic<transport::Listener*> serving_admin_listener_{nullptr};
-  std::unique_ptr<grpc::Server> grpc_server_;
-  std::unique_ptr<transport::Listener> admin_listener_;
-  std::unique_ptr<transport::ConnectionGuard> guard_;  // null = none; asks the listeners
-  std::unique_ptr<grpc::Server> admin_server_;
+  std::unique_ptr<GrpcPorts> ports_;
+  std::atomic<const GrpcPorts*> serving_ports_{
+      nullptr};  // for the metrics port, which starts first
   // When every device has failed, only a restart may help.
   const http::Probes probes_{[this] { return NotReadyReason(); },
                              [this] { return in_service_.load(); }};

@@ -18,8 +18,9 @@ int TransportOptions::num_io_threads() const {
 void AddFlags(TransportOptions* options, FlagTable* flags) {
   flags->AddChoice<GrpcTransport>(
       "grpc_transport", &options->transport,
-      {{"library", GrpcTransport::kLibrary}, {"native", GrpcTransport::kNative}},
-      "What carries gRPC calls. library: the gRPC library. native: the server's own event loops.");
+      {{"native", GrpcTransport::kNative}, {"library", GrpcTransport::kLibrary}},
+      "What carries gRPC calls. native: the server's own event loops. library: gRPC's library, "
+      "which does not stand strangers and lacks some bounds; for comparison and as a fallback.");
   flags->Add("io_threads", &options->io_threads, {1, 1024, /*or_zero=*/true},
              "Event loops of --grpc_transport=native. 0 = as many as there are cores, at most 4.");
 }

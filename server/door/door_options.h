@@ -9,7 +9,7 @@ namespace sru::server::door {
 enum class GrpcTransport { kLibrary, kNative };
 
 struct TransportOptions {
-  GrpcTransport transport = GrpcTransport::kLibrary;
+  GrpcTransport transport = GrpcTransport::kNative;
   int io_threads = 0;  // of the native one; 0 = as many as cores, at most 4
 
   int num_io_threads() const;

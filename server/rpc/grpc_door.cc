@@ -10,25 +10,27 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "grpc/support/time.h"
+#include "grpcpp/resource_quota.h"
+#include "grpcpp/server_builder.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
-#include "server/batching/queue/answer_group.h"
+#include "server/base/clock.h"
+#include "server/rpc/grpc_credentials.h"
+#include "server/transport/listening_sockets.h"
 
 namespace sru::server::rpc {
 namespace {
 
+// A call that comes while the library shuts down gets CANCELLED, which clients do not understand as "ask another replica"; for this long
+// before, calls are answered with UNAVAILABLE.
+constexpr absl::Duration kRefusalGrace = absl::Milliseconds(100);
+
 // Messages up to this size are copied, which is cheaper than to share them.
 constexpr size_t kCopiedBytes = 256;
-
-// Messages from this size on are noted one by one, smaller ones at one call in 16, sixteenfold: to find a connection takes as long as a tenth
-// of a small call.
-constexpr size_t kLargeBytes = 4096;
-constexpr unsigned kSampling = 16;
-// Frames, a call's own headers, TLS records.
-constexpr int64_t kFrameBytes = 512;
-// Metadata that a client repeats is sent as a few bytes, so it must not earn a call much credit.
-constexpr int64_t kMostMetadataBytes = 2048;
 
 absl::Cord ToCord(const grpc::ByteBuffer& bytes) {
   std::vector<grpc::Slice> slices(1);
@@ -61,33 +63,100 @@ grpc::ByteBuffer ToByteBuffer(const absl::Cord& message) {
   return {slices.data(), slices.size()};
 }
 
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
+
+void SetLimits(const GrpcDoor::Options& options, grpc::ServerBuilder* builder) {
+  const transport::ConnectionLimits& limits = options.limits;
+  builder->SetMaxReceiveMessageSize(options.max_message_bytes);
+  if (options.receive_bytes > 0) {
+    builder->SetResourceQuota(
+        grpc::ResourceQuota().Resize(static_cast<size_t>(options.receive_bytes)));
+  }
+  if (!options.allow_compression) {
+    // The library checks the length of a message only after it has unpacked it.
+    for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+      builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
+    }
+  }
+  // Otherwise two servers could have one port.
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.max_concurrent_streams);
+  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits.max_metadata_bytes);
+  // A client that silently disappeared is noticed after at most 80 s.
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // After two pings that come too early, the library closes the connection.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                              Milliseconds(limits.min_ping_interval));
+  if (limits.max_age != absl::InfiniteDuration()) {
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(limits.max_age));
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
+                                Milliseconds(limits.max_age_grace));
+  }
+  if (limits.max_idle != absl::InfiniteDuration()) {
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(limits.max_idle));
+  }
+}
+
+absl::string_view FindMetadata(const grpc::GenericCallbackServerContext& call,
+                               absl::string_view name) {
+  const auto& metadata = call.client_metadata();
+  const auto found = metadata.find(grpc::string_ref(name.data(), name.size()));
+  if (found == metadata.end()) return {};
+  return {found->second.data(), found->second.size()};
+}
+
+// Null when the call may go on, otherwise why not.
+const char* Check(const transport::CallCheck& check, const grpc::GenericCallbackServerContext& of) {
+  if (check == nullptr) return nullptr;
+  const std::string peer = of.peer();
+  transport::CallToCheck call;
+  call.path = of.method();
+  call.authorizations = static_cast<int>(of.client_metadata().count("authorization"));
+  call.headers.authorization = FindMetadata(of, "authorization");
+  call.headers.request_id = FindMetadata(of, "x-request-id");
+  call.headers.traceparent = FindMetadata(of, "traceparent");
+  call.headers.user_agent = FindMetadata(of, "user-agent");
+  call.peer = peer;
+  call.certificate = [&of]() -> std::string {
+    const auto names = of.auth_context()->FindPropertyValues(GRPC_X509_CN_PROPERTY_NAME);
+    return names.empty() ? "" : std::string(names[0].data(), names[0].size());
+  };
+  return check(call);
+}
+
 }  // namespace
 
-// Lifetime: gRPC calls OnDone() when no reaction runs any more. UnsentAnswers may need the exchange a moment longer, so it counts who refers
-// to it.
+// A call that does not go on; nothing of it is read.
+class GrpcDoor::Refusal final : public grpc::ServerGenericBidiReactor {
+ public:
+  explicit Refusal(const char* why) { Finish({grpc::StatusCode::UNAUTHENTICATED, why}); }
+  void OnDone() override { delete this; }
+};
+
+// The library calls OnDone() when no reaction runs any more.
 class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::ServerGenericBidiReactor {
  private:
   using Reactor = grpc::ServerGenericBidiReactor;
 
  public:
   // A row's calls with one request begin when that has come, those of streams at once.
-  GrpcExchange(const Options& options, const calls::Method* row,
-               grpc::GenericCallbackServerContext* call)
-      : options_(options), row_(row), call_(*call) {
+  GrpcExchange(GrpcDoor* door, const calls::Method* row, grpc::GenericCallbackServerContext* call)
+      : door_(*door), row_(row), call_(*call) {
     if (row != nullptr && row->kind != calls::MethodKind::kBidirectional) {
       StartRead(&incoming_);
     } else {
-      handler_ = row == nullptr ? options.unknown(this) : row->start(this);
+      handler_ = row == nullptr ? door_.options_.unknown(this) : row->start(this);
       handler_state_ = kHasHandler;
     }
   }
 
   // CallOrigin and Exchange:
   absl::string_view FindHeader(absl::string_view name) const override {
-    const auto& metadata = call_.client_metadata();
-    const auto found = metadata.find(grpc::string_ref(name.data(), name.size()));
-    if (found == metadata.end()) return {};
-    return {found->second.data(), found->second.size()};
+    return FindMetadata(call_, name);
   }
   std::string peer() const override { return call_.peer(); }
   absl::string_view method() const override { return call_.method(); }
@@ -108,9 +177,7 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
   void Read() override { StartRead(&incoming_); }
   void Write(absl::Cord message) override {
     outgoing_ = ToByteBuffer(message);
-    HoldSocket();
-    Ref();
-    options_.unsent->Add(&unsent_message_);
+    AddUnsent();
     StartWrite(&outgoing_);
   }
   void Finish(calls::CallEnd end) override {
@@ -126,68 +193,22 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
  private:
   enum HandlerState { kHasHandler = 1, kCancelled = 2 };
 
-  class Unsent final : public UnsentAnswer {
-   public:
-    explicit Unsent(GrpcExchange* exchange) : exchange_(*exchange) {}
-    void Abandon() override { exchange_.Abandon(); }
-    void Release() override { exchange_.Unref(); }
-
-   private:
-    GrpcExchange& exchange_;
-  };
-
-  void Ref() { references_.fetch_add(1, std::memory_order_relaxed); }
-  void Unref() {
-    if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    if (handler_ != nullptr) handler_->OnDone();
-    delete this;
-  }
-
-  // The socket of the call's connection; -1 if it is not known.
-  int Socket() const {
-    return options_.listener == nullptr ? -1 : options_.listener->FindConnection(call_.peer());
-  }
-  void HoldSocket() const {
-    batching::AnswerGroup* const group = batching::AnswerGroup::Current();
-    if (group != nullptr) group->Hold(Socket());
-  }
+  void AddUnsent() { door_.unsent_.fetch_add(1, std::memory_order_relaxed); }
+  void RemoveUnsent() { door_.unsent_.fetch_sub(1, std::memory_order_relaxed); }
 
   grpc::Status Ending(const calls::CallEnd& end) {
     for (const auto& [name, value] : end.headers) call_.AddInitialMetadata(name, value);
     for (const auto& [name, value] : end.trailers) call_.AddTrailingMetadata(name, value);
-    HoldSocket();
-    if (absl::IsResourceExhausted(end.status) && options_.read_pause != nullptr) {
-      options_.read_pause->Start(Socket());
-    }
-    Ref();
-    options_.unsent->Add(&unsent_end_);
+    AddUnsent();
     if (end.status.ok()) return grpc::Status::OK;
     return {static_cast<grpc::StatusCode>(end.status.code()),  // the numbers are the same
             std::string(end.status.message()), end.details};
   }
 
-  // Tells the guard of connections that a message has arrived whole.
-  void NoteDelivered() const {
-    if (options_.listener == nullptr) return;
-    const size_t bytes = incoming_.Length();
-    int64_t weight = 1;
-    if (bytes < kLargeBytes) {
-      static thread_local unsigned calls = 0;
-      if (++calls % kSampling != 0) return;
-      weight = kSampling;
-    }
-    size_t headers = 0;
-    for (const auto& [name, value] : call_.client_metadata()) headers += name.size() + value.size();
-    options_.listener->NoteDelivered(
-        call_.peer(), weight * (static_cast<int64_t>(bytes) + kFrameBytes +
-                                std::min(static_cast<int64_t>(headers), kMostMetadataBytes)));
-  }
-
-  // The reactions: noexcept, since gRPC would swallow an exception, and the caller would wait for ever.
+  // The reactions: noexcept, since the library would swallow an exception, and the caller would wait for ever.
   void OnReadDone(bool ok) noexcept override {
     std::optional<absl::Cord> message;
     if (ok) {
-      NoteDelivered();
       message = ToCord(incoming_);
       incoming_.Clear();
     }
@@ -198,42 +219,77 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
   }
   void OnWriteDone(bool ok) noexcept override {
     outgoing_.Clear();
-    if (options_.unsent->Remove(&unsent_message_)) Unref();
-    handler_->OnWritten(ok && !abandoned_.load());
+    RemoveUnsent();
+    handler_->OnWritten(ok);
   }
   void OnCancel() noexcept override {
     if ((handler_state_.fetch_or(kCancelled) & kHasHandler) != 0) handler_->OnCancel();
   }
   void OnDone() override {
-    if (options_.unsent->Remove(&unsent_end_)) Unref();
-    Unref();
+    RemoveUnsent();
+    handler_->OnDone();
+    delete this;
   }
-  // OnCancel() and OnDone() never block, so gRPC may run them where it is instead of handing each
-  // to a thread of its executor. gRPC's own default reactor does the same.
+  // OnCancel() and OnDone() never block, so the library may run them where it is instead of handing each
+  // to a thread of its executor. Its own default reactor does the same.
   bool InternalInlineable() override { return true; }
 
-  void Abandon() {
-    abandoned_ = true;
-    options_.access_log->OnAnswerNotTaken(row_ == nullptr ? call_.method() : row_->name,
-                                          call_.peer(), options_.send_timeout);
-    if (options_.listener == nullptr || !options_.listener->Close(call_.peer())) call_.TryCancel();
-  }
-
-  const Options& options_;
+  GrpcDoor& door_;
   const calls::Method* const row_;  // null: there is none
   grpc::GenericCallbackServerContext& call_;
   calls::CallHandler* handler_ = nullptr;  // null until the first message
   std::atomic<int> handler_state_{0};
   grpc::ByteBuffer incoming_;
   grpc::ByteBuffer outgoing_;
-  std::atomic<int> references_{1};  // gRPC's, and one for each that UnsentAnswers knows of
-  std::atomic<bool> abandoned_{false};
-  Unsent unsent_message_{this};
-  Unsent unsent_end_{this};
 };
 
 grpc::ServerGenericBidiReactor* GrpcDoor::CreateReactor(grpc::GenericCallbackServerContext* call) {
-  return new GrpcExchange(options_, options_.methods->Find(call->method()), call);
+  const char* const refusal = Check(options_.check_call, *call);
+  if (refusal != nullptr) return new Refusal(refusal);
+  return new GrpcExchange(this, options_.methods->Find(call->method()), call);
+}
+
+GrpcDoor::GrpcDoor(ListenAddress address, Options options)
+    : address_(std::move(address)), options_(std::move(options)) {}
+
+GrpcDoor::~GrpcDoor() { Shutdown(absl::ZeroDuration()); }
+
+absl::StatusOr<std::unique_ptr<GrpcDoor>> GrpcDoor::Open(absl::string_view flag,
+                                                         ListenAddress address, Options options) {
+  // The library does not say why it cannot listen.
+  if (absl::Status status = transport::CheckListening(flag, address); !status.ok()) return status;
+  std::unique_ptr<GrpcDoor> door(new GrpcDoor(std::move(address), std::move(options)));
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort(door->address_.ToString(), MakeCredentials(door->options_.tls_files),
+                           &port);
+  builder.RegisterCallbackGenericService(door.get());
+  SetLimits(door->options_, &builder);
+  door->server_ = builder.BuildAndStart();
+  if (door->server_ == nullptr) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", door->address_.ToString(),
+                                               " (--", flag, "): GRPC_VERBOSITY=error says why"));
+  }
+  if (!absl::StartsWith(door->address_.host, kUnixPrefix)) door->address_.port = port;
+  return door;
+}
+
+bool GrpcDoor::WaitUntilSent(absl::Duration timeout) const {
+  const absl::Time end = SteadyNow() + timeout;
+  while (num_unsent() > 0) {
+    if (SteadyNow() >= end) return false;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  return true;
+}
+
+void GrpcDoor::Shutdown(absl::Duration grace) {
+  if (server_ == nullptr) return;
+  absl::SleepFor(std::min(grace, kRefusalGrace));
+  // The library converts the date to its own clock at once.
+  server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+  server_->Wait();
+  server_.reset();
 }
 
 }  // namespace sru::server::rpc

@@ -1,7 +1,9 @@
 #include "server/rpc/grpc_door.h"
 
+#include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -10,9 +12,11 @@
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
 #include "server/calls/kinds/unknown_method.h"
+#include "server/transport/listening_sockets.h"
 #include "sru/v1/inference.grpc.pb.h"
 #include "tests/testing/fake_methods.h"
 #include "tests/testing/poll.h"
+#include "tests/testing/test_files.h"
 
 namespace sru::server::rpc {
 namespace {
@@ -27,43 +31,28 @@ constexpr char kService[] = "sru.v1.InferenceService";
 
 class GrpcDoorTest : public ::testing::Test {
  protected:
-  // Starts a server with these methods.
+  // Opens a door to these methods.
   v1::InferenceService::Stub& Serve(std::vector<calls::Method> rows,
-                                    absl::Duration send_timeout = absl::InfiniteDuration()) {
+                                    const ListenAddress& address = {"127.0.0.1", 0}) {
     methods_ = std::make_unique<calls::MethodTable>(std::move(rows));
-    unsent_ = std::make_unique<UnsentAnswers>(send_timeout, &clock_);
-    unsent_->Start();
-    GrpcDoor::Options options;
-    options.methods = methods_.get();
-    options.unknown = [this](calls::Exchange* exchange) {
+    options_.methods = methods_.get();
+    options_.unknown = [this](calls::Exchange* exchange) {
       return calls::StartUnknownMethod(exchange, &metrics_, &access_log_);
     };
-    options.unsent = unsent_.get();
-    options.send_timeout = send_timeout;
-    options.access_log = &access_log_;
-    door_ = std::make_unique<GrpcDoor>(std::move(options));
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterCallbackGenericService(door_.get());
-    server_ = builder.BuildAndStart();
+    auto door = GrpcDoor::Open("listen", address, options_);
+    EXPECT_TRUE(door.ok()) << door.status();
+    door_ = *std::move(door);
     stub_ = v1::InferenceService::NewStub(
-        grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+        grpc::CreateChannel(door_->address().ToString(), grpc::InsecureChannelCredentials()));
     return *stub_;
-  }
-  void TearDown() override {
-    server_->Shutdown();
-    server_->Wait();
-    unsent_->Stop();
   }
 
   RealClock clock_;
   telemetry::Metrics metrics_{&clock_};
   telemetry::AccessLog access_log_{{telemetry::LogRequests::kNone}, &clock_};
   std::unique_ptr<calls::MethodTable> methods_;
-  std::unique_ptr<UnsentAnswers> unsent_;
+  GrpcDoor::Options options_;
   std::unique_ptr<GrpcDoor> door_;
-  std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::InferenceService::Stub> stub_;
 };
 
@@ -126,24 +115,94 @@ TEST_F(GrpcDoorTest, ACallLearnsThatItsCallerIsGone) {
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
-TEST_F(GrpcDoorTest, AClientThatNeverReadsIsGivenUp) {
+TEST_F(GrpcDoorTest, ACallThatMayNotIsRefusedBeforeItBegins) {
+  std::atomic<int> begun{0};
+  options_.check_call = [](const transport::CallToCheck& call) {
+    EXPECT_EQ(call.path, "/sru.v1.InferenceService/Classify");
+    EXPECT_THAT(std::string(call.peer), HasSubstr("ipv4:127.0.0.1:"));
+    EXPECT_EQ(call.certificate(), "");
+    const bool ok = call.authorizations == 1 && call.headers.authorization == "Bearer me";
+    return ok ? nullptr : "who are you?";
+  };
+  auto& stub = Serve({FakeUnary<v1::ClassifyRequest, v1::ClassifyResponse>(
+      kService, "Classify", [&](auto&, const auto&, auto*) {
+        ++begun;
+        return FakeEnd(absl::OkStatus());
+      })});
+  for (const char* const token : {"Bearer you", "Bearer me"}) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", token);
+    v1::ClassifyResponse response;
+    const grpc::Status status = stub.Classify(&context, {}, &response);
+    const bool mine = token == std::string("Bearer me");
+    EXPECT_EQ(status.error_code(), mine ? grpc::StatusCode::OK : grpc::StatusCode::UNAUTHENTICATED);
+    EXPECT_EQ(status.error_message(), mine ? "" : "who are you?");
+  }
+  EXPECT_EQ(begun, 1);
+}
+
+TEST_F(GrpcDoorTest, AnAnswerIsUnsentUntilItsClientTakesIt) {
   std::atomic<bool> refused{false};
   auto& stub = Serve({FakeStream<v1::GenerateRequest, v1::GenerateResponse>(
-                         kService, "Generate",
-                         [&](auto&, const auto&, const auto& write) {
-                           v1::GenerateResponse response;
-                           response.set_text(std::string(1 << 20, 'x'));
-                           for (int i = 0; i < 100 && !refused; ++i) refused = !write(response);
-                           return FakeEnd(absl::OkStatus());
-                         })},
-                     absl::Milliseconds(100));
+      kService, "Generate", [&](auto&, const auto&, const auto& write) {
+        v1::GenerateResponse response;
+        response.set_text(std::string(1 << 20, 'x'));
+        for (int i = 0; i < 100 && !refused; ++i) refused = !write(response);
+        return FakeEnd(absl::OkStatus());
+      })});
   grpc::ClientContext context;
   auto reader = stub.Generate(&context, {});
-  EXPECT_TRUE(PollUntil([&] { return refused.load(); }));
-  EXPECT_TRUE(PollUntil([&] { return unsent_->count() == 0; }));
-  EXPECT_EQ(unsent_->abandoned(), 1);
+  EXPECT_TRUE(PollUntil([&] { return door_->num_unsent() == 1; }));
+  EXPECT_FALSE(door_->WaitUntilSent(absl::Milliseconds(1)));
   context.TryCancel();
   reader->Finish();
+  EXPECT_TRUE(door_->WaitUntilSent(absl::Seconds(20)));
+  EXPECT_TRUE(refused);
+}
+
+TEST_F(GrpcDoorTest, AShutdownWaitsForCallsAndTheirAnswers) {
+  std::atomic<bool> entered{false};
+  std::atomic<bool> may_end{false};
+  auto& stub = Serve({FakeUnary<v1::ClassifyRequest, v1::ClassifyResponse>(
+      kService, "Classify", [&](auto&, const auto&, auto* response) {
+        entered = true;
+        EXPECT_TRUE(PollUntil([&] { return may_end.load(); }));
+        response->set_model(std::string(100000, 'm'));
+        return FakeEnd(absl::OkStatus());
+      })});
+  v1::ClassifyResponse response;
+  std::thread caller([&] {
+    grpc::ClientContext context;
+    EXPECT_TRUE(stub.Classify(&context, {}, &response).ok());
+  });
+  EXPECT_TRUE(PollUntil([&] { return entered.load(); }));
+  std::thread shutdown([this] { door_->Shutdown(absl::Seconds(60)); });
+  may_end = true;
+  shutdown.join();
+  caller.join();
+  EXPECT_EQ(response.model().size(), 100000U);
+}
+
+TEST_F(GrpcDoorTest, ListensOnEveryKindOfAddress) {
+  const models::TempDirectory directory;
+  for (const ListenAddress& address :
+       {ListenAddress{"0.0.0.0", 0}, ListenAddress{"::1", 0},
+        ListenAddress{absl::StrCat(kUnixPrefix, directory.path("door.sock")), 0}}) {
+    if (address.host == "::1" && !transport::CheckListening("listen", address).ok()) continue;
+    auto& stub = Serve({}, address);
+    grpc::ClientContext context;
+    v1::ClassifyResponse response;
+    EXPECT_EQ(stub.Classify(&context, {}, &response).error_code(), grpc::StatusCode::UNIMPLEMENTED)
+        << address.ToString();
+    if (address.host == "0.0.0.0") {
+      EXPECT_GT(door_->address().port, 0);
+      const auto second = GrpcDoor::Open("listen", door_->address(), options_);
+      EXPECT_TRUE(absl::IsUnavailable(second.status()));
+      EXPECT_THAT(std::string(second.status().message()),
+                  HasSubstr(absl::StrCat("cannot listen on ", door_->address().ToString(),
+                                         " (--listen): ")));
+    }
+  }
 }
 
 }  // namespace

@@ -19,7 +19,6 @@
 #include "server/calls/bounds/request_outline.h"
 #include "server/calls/message_cord.h"
 #include "server/calls/messages/request_parser.h"
-#include "server/compat/protobuf_compat.h"
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/tasks/answer/answer_parser.h"
 #include "server/tasks/tasks.h"
@@ -82,7 +81,7 @@ void ExpectEstimateCovers(const Request& request, const std::string& name) {
   ASSERT_TRUE(calls::ReadOutline<Request>(bytes, &outline)) << name;
   const int64_t before = allocated_bytes;
   google::protobuf::Arena arena;
-  auto* parsed = CreateOnArena<Request>(&arena);
+  auto* parsed = google::protobuf::Arena::CreateMessage<Request>(&arena);
   const absl::Status status = calls::ParseMessage(bytes, parsed);
   const int64_t allocated = allocated_bytes - before;
   ASSERT_TRUE(status.ok()) << name << ": " << status;
@@ -248,7 +247,7 @@ TEST(CallEstimateTest, CoversWhatParsingModelInferTakes) {
     ASSERT_TRUE(form->ReadOutline(&outline).ok());
     const int64_t before = allocated_bytes;
     google::protobuf::Arena arena;
-    auto* const parsed = CreateOnArena<v1::ClassifyRequest>(&arena);
+    auto* const parsed = google::protobuf::Arena::CreateMessage<v1::ClassifyRequest>(&arena);
     const absl::Status status = form->Parse(parsed);
     const int64_t allocated = allocated_bytes - before;
     ASSERT_TRUE(status.ok()) << status;

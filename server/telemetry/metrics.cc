@@ -16,7 +16,6 @@
 #include "prometheus/text_serializer.h"
 #include "server/base/process_start.h"
 #include "server/base/version.h"
-#include "server/compat/grpc_version.h"
 
 namespace sru::server::telemetry {
 namespace {
@@ -86,17 +85,21 @@ class LevelMetric {
   const AddAll add_all_ = nullptr;
 };
 
-void AddBuildInfo(const ServerLevels& /*levels*/, MetricFamily* family) {
+void AddBuildInfo(const ServerLevels& levels, MetricFamily* family) {
   // Of the build, not of the machine: a scrape must not start the GPU's driver in a server that
   // computes on the processor.
   static const auto* const kBackends =
       new std::string(absl::StrJoin(kernels::BuiltBackends(), ","));
-  Add(family, {{"version", kVersion}, {"backends", *kBackends}, {"grpc", GrpcVersion()}}, 1);
+  Add(family, {{"version", kVersion}, {"backends", *kBackends}, {"grpc", levels.grpc_version}}, 1);
 }
 
 void AddBackendInfo(const ServerLevels& levels, MetricFamily* family) {
   if (levels.backend.empty()) return;
   Add(family, {{"backend", levels.backend}, {"dtype", levels.dtype}, {"isa", levels.isa}}, 1);
+}
+
+void AddConnections(const ServerLevels& levels, MetricFamily* family) {
+  if (levels.connections.has_value()) Add(family, {}, static_cast<double>(*levels.connections));
 }
 
 void AddHttpConnections(const ServerLevels& levels, MetricFamily* family) {
@@ -278,8 +281,7 @@ constexpr LevelMetric kLevelMetrics[] = {
      [](const ServerLevels& l) -> double { return l.repository_emptied ? 1 : 0; }},
     {"sru_requests_in_flight", kGauge, "Calls that have no answer yet.",
      [](const ServerLevels& l) -> double { return l.requests_in_flight; }},
-    {"sru_connections", kGauge, "Client connections that are open.",
-     [](const ServerLevels& l) -> double { return l.connections; }},
+    {"sru_connections", kGauge, "Client connections that are open.", AddConnections},
     {"sru_http_connections", kGauge, "Connections of the HTTP port that are open.",
      AddHttpConnections},
     {"sru_http_requests_total", kCounter,
@@ -293,7 +295,7 @@ constexpr LevelMetric kLevelMetrics[] = {
      "Lines of the log that were lost because standard error did not take them.",
      [](const ServerLevels& l) -> double { return l.dropped_log_lines; }},
     {"sru_receive_memory_limit_bytes", kGauge,
-     "Most that gRPC may hold of messages that are still arriving (--max_receive_memory_mb).",
+     "Most that may be held of messages that are still arriving (--max_receive_memory_mb).",
      [](const ServerLevels& l) -> double { return l.receive_memory_limit_bytes; }},
     {"sru_received_message_bytes_total", kCounter,
      "Bytes that arrived as whole requests of calls that compute.",

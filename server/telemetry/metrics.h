@@ -184,9 +184,10 @@ struct ServerLevels {
     kernels::DeviceInfo info;
     bool lost = false;
   };
+  std::string grpc_version;
   bool ready = false;
   int64_t requests_in_flight = 0;
-  int64_t connections = 0;
+  std::optional<int64_t> connections;  // of the gRPC port; nothing: its transport does not tell
   // Of the HTTP port for calls; nothing: there is none.
   struct HttpLevels {
     int64_t connections = 0;

@@ -11,8 +11,6 @@
 #include "server/base/log.h"
 #include "server/transport/auth_tokens.h"
 #include "server/transport/expiry_notices.h"
-#include "server/transport/listener_credentials.h"
-#include "server/transport/tls_certificates.h"
 
 namespace sru::server::transport {
 
@@ -39,29 +37,30 @@ class ServedTokens {
 
 }  // namespace
 
-// What the listeners of one Credentials share with it, and with gRPC's threads.
+// What the ports of one Credentials share with it.
 struct Credentials::Shared {
   // Constant once made.
   SecurityMetrics* metrics = nullptr;
   telemetry::AccessLog* access_log = nullptr;
   bool auth_health = false;
   std::function<void()> on_change;
-  std::shared_ptr<ServedCertificates> certificates;  // null without TLS
 
   // Thread-safe by themselves.
   ServedTokens tokens;
   ServedTokens admin_tokens;  // only where the admin port has its own
 
-  absl::Status Use(const TlsCertificates& newer) {
-    if (absl::Status status = certificates->Use(newer.pem); !status.ok()) return status;
+  void Use(const TlsCertificates& newer) {
     metrics->SetCertificateExpiry(newer.not_after);
+    auto files = std::make_shared<const TlsPem>(newer.pem);
     MutexLock lock(&mutex);
     tls_context = newer.context;
-    return absl::OkStatus();
+    tls_files = std::move(files);
   }
 
   Mutex mutex;
+  // Null without TLS.
   std::shared_ptr<ssl_ctx_st> tls_context ABSL_GUARDED_BY(mutex);
+  std::shared_ptr<const TlsPem> tls_files ABSL_GUARDED_BY(mutex);
 };
 
 namespace {
@@ -215,13 +214,11 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(const SecurityO
   std::unique_ptr<Credentials> credentials(new Credentials(options, shared));
 
   if (options.has_tls()) {
-    shared->certificates =
-        std::make_shared<ServedCertificates>(/*mutual=*/!options.tls_client_ca.empty());
     FileWatcher::Contents contents = ReadTlsFiles(options);
     absl::StatusOr<TlsCertificates> certificates = CheckContents(contents, *clock);
     if (!certificates.ok()) return certificates.status();
     LogInfo(absl::StrCat("TLS: ", Describe(*certificates)));
-    if (absl::Status status = shared->Use(*certificates); !status.ok()) return status;
+    shared->Use(*certificates);
     auto expiry = std::make_shared<ExpiryNotices>();
     expiry->Watch(certificates->subject, certificates->not_after);
     SayWhatIsDue(expiry.get(), *clock);
@@ -231,13 +228,13 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(const SecurityO
         [shared, clock, expiry,
          used = *std::move(certificates)](const FileWatcher::Contents& changed) mutable {
           absl::StatusOr<TlsCertificates> newer = CheckContents(changed, *clock);
-          const absl::Status status = newer.ok() ? shared->Use(*newer) : newer.status();
-          shared->metrics->OnTlsReload(status.ok());
-          if (!status.ok()) {
+          shared->metrics->OnTlsReload(newer.ok());
+          if (!newer.ok()) {
             LogError(absl::StrCat("TLS files changed but the earlier ones stay in use: ",
-                                  status.message()));
+                                  newer.status().message()));
             return;
           }
+          shared->Use(*newer);
           LogInfo(absl::StrCat("TLS: ", DescribeChange(used, *newer)));
           if (newer->pem.certificate != used.pem.certificate) {
             expiry->Watch(newer->subject, newer->not_after);
@@ -276,17 +273,14 @@ CallCheck Credentials::CheckForAdminListener() const {
   };
 }
 
-std::shared_ptr<grpc::ServerCredentials> Credentials::ForListener() const {
-  return MakeListenerCredentials(shared_->certificates, CheckForListener());
-}
-
-std::shared_ptr<grpc::ServerCredentials> Credentials::ForAdminListener() const {
-  return MakeListenerCredentials(shared_->certificates, CheckForAdminListener());
-}
-
 std::shared_ptr<ssl_ctx_st> Credentials::TlsContext() const {
   MutexLock lock(&shared_->mutex);
   return shared_->tls_context;
+}
+
+std::shared_ptr<const TlsPem> Credentials::TlsFiles() const {
+  MutexLock lock(&shared_->mutex);
+  return shared_->tls_files;
 }
 
 absl::Status Credentials::CheckToken(absl::string_view method,

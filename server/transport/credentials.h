@@ -5,13 +5,9 @@
 //
 // A connection sees the newest certificates at its handshake, and none is interrupted. Tokens are
 // checked for each call when its headers arrive, before any message is read and whatever the
-// service or method is, existing or not; handlers see only calls that passed. How gRPC is brought
-// to do both is listener_credentials.h's business.
+// service or method is, existing or not; handlers see only calls that passed.
 //
-//   auto credentials = Credentials::Create(options, &metrics, &access_log, &clock);
-//   builder.AddListeningPort(address, (*credentials)->ForListener());
-//
-// Thread-safe. The clock must outlive the object, the metrics and the log the gRPC servers that use
+// Thread-safe. The clock must outlive the object, the metrics and the log the ports that use
 // the credentials.
 #ifndef SRU_SERVER_TRANSPORT_CREDENTIALS_H_
 #define SRU_SERVER_TRANSPORT_CREDENTIALS_H_
@@ -21,15 +17,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "grpcpp/security/server_credentials.h"
 #include "server/base/clock.h"
 #include "server/base/file_watcher.h"
 #include "server/telemetry/access_log.h"
 #include "server/transport/call_check.h"
 #include "server/transport/security_metrics.h"
 #include "server/transport/security_options.h"
-
-struct ssl_ctx_st;  // OpenSSL's SSL_CTX
+#include "server/transport/tls_certificates.h"
 
 namespace sru::server::transport {
 
@@ -45,22 +39,17 @@ class Credentials {
                                                              std::function<void()> on_change);
   ~Credentials();
 
-  // For one listener; each needs its own. Without TLS and tokens these are gRPC's own insecure
-  // ones, which cost nothing. May outlive this object, the files are then not read again. The admin
-  // port may have tokens of its own.
-  std::shared_ptr<grpc::ServerCredentials> ForListener() const;
-  std::shared_ptr<grpc::ServerCredentials> ForAdminListener() const;
-
-  // What those listeners ask of each call, for a transport that is not gRPC's; null where tokens are off. May outlive this object.
+  // What a gRPC port asks of each call; null where tokens are off. May outlive this object. The admin port may have tokens of its own.
   CallCheck CheckForListener() const;
   CallCheck CheckForAdminListener() const;
 
-  // For a connection of a port that is not gRPC's: OpenSSL's context with the newest certificates;
-  // null without TLS.
+  // For a connection that has just come: OpenSSL's context with the newest certificates, or the files that it was made from; null without
+  // TLS.
   std::shared_ptr<ssl_ctx_st> TlsContext() const;
+  std::shared_ptr<const TlsPem> TlsFiles() const;
 
   // For a call of `method`, or request for this path, that comes another way than through a
-  // listener: OK when tokens are off, when the call needs none (the health service), or when its
+  // gRPC port: OK when tokens are off, when the call needs none (the health service), or when its
   // header `authorization` has one that is known, else kUnauthenticated, counted and logged.
   absl::Status CheckToken(absl::string_view method, const telemetry::CallHeaders& headers,
                           absl::string_view peer) const;
@@ -75,7 +64,7 @@ class Credentials {
   // Lets the thread look at the files at once. Thread-safe.
   void LookNow() { watcher_.LookNow(); }
 
-  struct Shared;  // what listeners use; in credentials.cc
+  struct Shared;  // what ports use; in credentials.cc
 
  private:
   Credentials(const SecurityOptions& options, std::shared_ptr<Shared> shared);

@@ -183,4 +183,11 @@ absl::StatusOr<std::vector<int>> OpenListeningSockets(absl::string_view flag,
   return sockets;
 }
 
+absl::Status CheckListening(absl::string_view flag, ListenAddress address) {
+  const absl::StatusOr<std::vector<int>> sockets = OpenListeningSockets(flag, &address);
+  if (!sockets.ok()) return sockets.status();
+  for (const int socket : *sockets) close(socket);
+  return absl::OkStatus();
+}
+
 }  // namespace sru::server::transport

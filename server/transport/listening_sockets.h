@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "server/base/listen_address.h"
@@ -18,6 +19,9 @@ namespace sru::server::transport {
 // `flag`, the address and why it cannot be listened on. The caller closes the sockets.
 absl::StatusOr<std::vector<int>> OpenListeningSockets(absl::string_view flag,
                                                       ListenAddress* address);
+
+// Opens the sockets and closes them: the same error now that would come later. OK if they could be opened.
+absl::Status CheckListening(absl::string_view flag, ListenAddress address);
 
 // As gRPC writes it: a URI whose path is percent-encoded, link-local addresses with the number of their interface (fe80::1%4). Pure.
 std::string PeerName(const sockaddr_storage& address);

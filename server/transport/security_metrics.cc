@@ -1,5 +1,7 @@
 #include "server/transport/security_metrics.h"
 
+#include "absl/strings/match.h"
+
 namespace sru::server::transport {
 namespace {
 
@@ -40,18 +42,24 @@ const char* HandshakeFailureName(HandshakeFailure failure) {
   return "";
 }
 
-const char* CloseReasonName(CloseReason reason) {
-  switch (reason) {
-    case CloseReason::kMemory:
-      return "memory";
-    case CloseReason::kStallsOthers:
-      return "stalls_others";
-    case CloseReason::kUnanswered:
-      return "unanswered";
-    case CloseReason::kUnfinished:
-      return "unfinished";
+HandshakeFailure ClassifyHandshakeFailure(absl::string_view detail) {
+  if (absl::StrContains(detail, "peer did not return a certificate")) {
+    return HandshakeFailure::kNoClientCertificate;
   }
-  return "";
+  if (absl::StrContains(detail, "certificate verify failed")) {
+    return HandshakeFailure::kBadClientCertificate;
+  }
+  if (absl::StrContains(detail, "alert") || absl::StrContains(detail, "unsupported protocol") ||
+      absl::StrContains(detail, "no shared cipher")) {
+    return HandshakeFailure::kRefusedByClient;
+  }
+  if (absl::StrContains(detail, "http request") ||
+      absl::StrContains(detail, "wrong version number") ||
+      absl::StrContains(detail, "packet length too long") ||
+      absl::StrContains(detail, "https proxy request")) {
+    return HandshakeFailure::kNotTls;
+  }
+  return HandshakeFailure::kOther;
 }
 
 SecurityMetrics::SecurityMetrics(prometheus::Registry* registry)
@@ -83,13 +91,6 @@ SecurityMetrics::SecurityMetrics(prometheus::Registry* registry)
                       "token.");
   for (int i = 0; i < kNumAuthFailures; ++i) {
     auth_failures_[i] = &auth.Add({{"reason", AuthFailureName(static_cast<AuthFailure>(i))}});
-  }
-  auto& closed = Family(registry, "sru_connections_closed_total",
-                        "Connections that were closed because they sent much and were answered "
-                        "nothing, by why it mattered.");
-  for (int i = 0; i < kNumCloseReasons; ++i) {
-    closed_connections_[i] =
-        &closed.Add({{"reason", CloseReasonName(static_cast<CloseReason>(i))}});
   }
   auto& handshakes = Family(registry, "sru_tls_handshake_failures_total",
                             "Connections that failed in their TLS handshake, by reason.");

@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
@@ -28,11 +29,8 @@ enum class HandshakeFailure {
 };
 inline constexpr int kNumHandshakeFailures = 6;
 const char* HandshakeFailureName(HandshakeFailure failure);
-
-// Why the server closed a connection (connection_guard.h).
-enum class CloseReason { kMemory, kStallsOthers, kUnanswered, kUnfinished };
-inline constexpr int kNumCloseReasons = 4;
-const char* CloseReasonName(CloseReason reason);
+// What went wrong, by OpenSSL's words. Pure.
+HandshakeFailure ClassifyHandshakeFailure(absl::string_view detail);
 
 // Must not outlive the registry.
 class SecurityMetrics {
@@ -46,9 +44,6 @@ class SecurityMetrics {
     handshake_failures_[static_cast<int>(failure)]->Increment();
   }
   void OnConnectionRefused() { refused_connections_.Increment(); }
-  void OnConnectionClosed(CloseReason reason) {
-    closed_connections_[static_cast<int>(reason)]->Increment();
-  }
   void OnTlsReload(bool ok) { (ok ? tls_reloads_ : tls_reload_failures_).Increment(); }
   void OnTokensReload(bool ok) { (ok ? token_reloads_ : token_reload_failures_).Increment(); }
   // Makes the series; there is none without TLS.
@@ -57,7 +52,6 @@ class SecurityMetrics {
  private:
   std::array<prometheus::Counter*, kNumAuthFailures> auth_failures_{};
   std::array<prometheus::Counter*, kNumHandshakeFailures> handshake_failures_{};
-  std::array<prometheus::Counter*, kNumCloseReasons> closed_connections_{};
   prometheus::Counter& refused_connections_;
   prometheus::Counter& tls_reloads_;
   prometheus::Counter& tls_reload_failures_;

@@ -122,17 +122,14 @@ void AddFlags(SecurityOptions* options, FlagTable* flags) {
 
 void AddFlags(ConnectionLimits* limits, FlagTable* flags) {
   flags->Add("max_connections", &limits->max_connections, {0, 1 << 20},
-             "Most open connections; further ones are closed at once. 0 = as many as the process "
-             "may have open files, less some for its own.");
-  flags->Add("connection_guard", &limits->guard,
-             "Close connections that send and send and are answered nothing: the worst of them "
-             "when the process holds more memory than its budgets explain or when others are not "
-             "served, and each when it is beyond what any honest client does.");
+             "Most open connections; for a further one, the oldest one without a call of the "
+             "address with the most is closed. 0 = as many as the process may have open files, "
+             "less some for its own. gRPC's library has no such bound (--grpc_transport).");
   flags->Add("max_metadata_bytes", &limits->max_metadata_bytes, {1024, 1 << 20},
              "Most bytes of headers in one call; over it calls get RESOURCE_EXHAUSTED.");
   flags->Add("max_concurrent_streams", &limits->max_concurrent_streams, {1, 1 << 30},
              "Most calls that one connection may have open; a client keeps further ones back until "
-             "earlier ones are answered. gRPC works slower per call the more are open.");
+             "earlier ones are answered.");
   flags->AddMicroseconds("read_pause_us", &limits->read_pause,
                          {absl::ZeroDuration(), absl::Seconds(1)},
                          "When a call is refused because too much arrives, what its connection "
@@ -142,7 +139,7 @@ void AddFlags(ConnectionLimits* limits, FlagTable* flags) {
   flags->AddSecondsOrNever("max_connection_age_s", &limits->max_age,
                            {absl::Milliseconds(1), kMaxSeconds},
                            "After how many seconds a connection is asked to go elsewhere, so that "
-                           "clients find new servers; gRPC varies it by 10%. 0 = never.");
+                           "clients find new servers, give or take 10%. 0 = never.");
   flags->AddSeconds("max_connection_age_grace_s", &limits->max_age_grace,
                     {absl::ZeroDuration(), kMaxSeconds},
                     "How many seconds calls get to end on a connection that reached its age.");

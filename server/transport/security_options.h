@@ -40,10 +40,9 @@ struct SecurityOptions {
 // Bounds on what one connection, or all of them, can take from the server.
 struct ConnectionLimits {
   int max_connections = 10000;       // 0 = as many as the process may have open files
-  bool guard = true;                 // connection_guard.h
   int max_metadata_bytes = 8192;     // headers of one call
   int max_concurrent_streams = 512;  // per connection
-  absl::Duration read_pause = absl::Milliseconds(2);  // read_pause.h; 0 = none
+  absl::Duration read_pause = absl::Milliseconds(2);  // after a refused call; 0 = none
   // After max_age a connection takes no new calls, after another max_age_grace it is closed.
   // Infinite = never.
   absl::Duration max_age = absl::InfiniteDuration();

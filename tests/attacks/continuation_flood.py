@@ -1,7 +1,7 @@
 """Endless small header fields in CONTINUATION frames, each of which is below the limit of headers."""
 
 from flood import Flood
-from harness import BUDGETS, MIB, Known, run
+from harness import BUDGETS, MIB, run
 from http2 import CONTINUATION, HEADERS, frame, header_block, literal
 
 
@@ -19,5 +19,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("CONTINUATION flood", attack, memory_mib=96, flags=BUDGETS,
-        known=Known("CVE-2023-33953", (1, 57), latency=True, memory_mib=2048))  # fmt: skip
+    run("CONTINUATION flood", attack, memory_mib=96, flags=BUDGETS)

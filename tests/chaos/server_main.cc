@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
-#include "server/compat/grpc_version.h"
 #include "server/options.h"
 #include "server/server.h"
 #include "tests/testing/failing_backend.h"

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
 #include "google/protobuf/message.h"
+#include "google/protobuf/stubs/logging.h"
 #include "inference/open_inference.pb.h"
 #include "kernels/enum_names.h"
 #include "kernels/program.h"
@@ -44,7 +45,6 @@
 #include "server/calls/bounds/request_outline.h"
 #include "server/calls/message_cord.h"
 #include "server/calls/messages/request_parser.h"
-#include "server/compat/protobuf_compat.h"
 #include "server/http/page_host.h"
 #include "server/open_inference/tensors/infer_parameters.h"
 #include "server/open_inference/tensors/infer_request.h"
@@ -649,7 +649,7 @@ void FuzzStreamRequest(const absl::Cord& bytes) {
 
 void FuzzRequest(std::string_view bytes) {
   // The server does this too: otherwise protobuf would log each bad string.
-  server::SilenceProtobufLog();
+  google::protobuf::SetLogHandler(nullptr);
   static const auto* const kSplitters = new std::vector<Splitter>(Splitters());
   const absl::Cord buffer(absl::string_view(bytes.data(), bytes.size()));
   FuzzGenerateRequest(buffer, *kSplitters);
@@ -704,7 +704,7 @@ void FuzzRequest(std::string_view bytes) {
 }
 
 void FuzzInfer(std::string_view bytes) {
-  server::SilenceProtobufLog();
+  google::protobuf::SetLogHandler(nullptr);
   server::open_inference::InferRequest request;
   absl::Status status = server::open_inference::ReadInferRequest(
       absl::string_view(bytes.data(), bytes.size()), &request);

@@ -10,9 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/stubs/logging.h"
 #include "gtest/gtest.h"
 #include "server/base/log.h"
-#include "server/compat/protobuf_compat.h"
 #include "tests/integration/plain_reader.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/poll.h"
@@ -70,7 +70,7 @@ class AnswerTest : public ::testing::Test {
   }
 
   static void SetUpTestSuite() {
-    server::SilenceProtobufLog();
+    google::protobuf::SetLogHandler(nullptr);
     repository_ = new ReaderRepository;
     reader_ = new PlainReader(repository_->path("reader/1"));
     tagged_ = new PlainReader(repository_->path("tagged/1"));

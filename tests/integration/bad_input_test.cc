@@ -14,9 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/stubs/logging.h"
 #include "google/rpc/retry.pb.h"
 #include "gtest/gtest.h"
-#include "server/compat/protobuf_compat.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/test_files.h"
@@ -62,7 +62,7 @@ class BadInputTest : public ::testing::Test {
   static void SetUpTestSuite() {
     // Silences protobuf's own line about bytes that are not UTF-8, which the client's side logs
     // too.
-    server::SilenceProtobufLog();
+    google::protobuf::SetLogHandler(nullptr);
     repository_ = new SmallRepository();
     server::Options options = TestOptions(repository_->path());
     options.models.version_policy = models::VersionPolicy::All();
@@ -339,7 +339,7 @@ TEST_F(BadInputTest, UnknownMethod) {
 // A thousand good calls are in flight among calls of every kind of poison: each poisoned call
 // fails, and each good call gets the bits that it gets alone.
 TEST(PoisonTest, FailsAlone) {
-  server::SilenceProtobufLog();
+  google::protobuf::SetLogHandler(nullptr);
   RunningServer server(TestOptions(kBundledRepository));
   ASSERT_TRUE(server.started());
   constexpr int kGood = 1000;

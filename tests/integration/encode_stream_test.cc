@@ -462,6 +462,9 @@ TEST_F(EncodeStreamTest, ClientsThatVanishOrAreLate) {
 TEST_F(EncodeStreamTest, AClientThatDoesNotReadLosesItsConnection) {
   server::Options options = Options();
   options.memory.send_timeout = absl::Milliseconds(200);
+  if (options.transport.transport == server::door::GrpcTransport::kLibrary) {
+    GTEST_SKIP() << "gRPC's library keeps answers for any length of time";
+  }
   RunningServer server(options);
   ASSERT_TRUE(server.started());
   v1::EncodeStreamRequest start = First("encoder");

@@ -20,10 +20,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/stubs/logging.h"
 #include "gtest/gtest.h"
 #include "inference/open_inference.grpc.pb.h"
 #include "server/base/log.h"
-#include "server/compat/protobuf_compat.h"
 #include "sru/v1/admin.grpc.pb.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/certificates.h"
@@ -96,7 +96,7 @@ class EverythingAtOnceTest : public ::testing::Test {
  protected:
   EverythingAtOnceTest() {
     std::signal(SIGPIPE, SIG_IGN);  // as main(): OpenSSL raises it once a drain has closed the port
-    server::SilenceProtobufLog();
+    google::protobuf::SetLogHandler(nullptr);
     models::WriteSmallModel(repository_, "classifier/1");
     models::WriteSmallModel(repository_, "extra/1");
     nlohmann::json encoder = models::SmallLanguageModelConfig();
@@ -112,9 +112,7 @@ class EverythingAtOnceTest : public ::testing::Test {
   }
   ~EverythingAtOnceTest() override { StopCallers(); }
 
-  void Start(server::Options options) {
-    // The callers' memory, and that of the sanitizers, is the server's here.
-    options.connections.guard = false;
+  void Start(const server::Options& options) {
     auto started = server::Server::StartOn(std::make_unique<FailingBackend>(devices_), options);
     ASSERT_TRUE(started.ok()) << started.status();
     server_ = *std::move(started);

@@ -292,6 +292,9 @@ TEST_F(GenerateTest, ADrainGivesAStateWithWhichAnotherServerGoesOn) {
 TEST_F(GenerateTest, AClientThatNeverReadsIsPausedAndThenGivenUp) {
   server::Options options = Options();
   options.memory.send_timeout = absl::Seconds(1);
+  if (options.transport.transport == server::door::GrpcTransport::kLibrary) {
+    GTEST_SKIP() << "gRPC's library keeps answers for any length of time";
+  }
   RunningServer server(options);
   ASSERT_TRUE(server.started());
   UnreadCall unread(server.server().address().port, "/sru.v1.InferenceService/Generate",

@@ -11,10 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/stubs/logging.h"
 #include "gtest/gtest.h"
 #include "inference/open_inference.grpc.pb.h"
 #include "server/base/log.h"
-#include "server/compat/protobuf_compat.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/small_reader.h"
@@ -79,7 +79,7 @@ class Repository {
 class OpenInferenceTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    server::SilenceProtobufLog();
+    google::protobuf::SetLogHandler(nullptr);
     repository_ = new Repository();
     server::Options options = TestOptions(repository_->path());
     options.models.version_policy = models::VersionPolicy::All();

@@ -29,9 +29,9 @@ inline server::Options TestOptions(const std::string& repository) {
   options.drain_timeout = absl::Seconds(60);
   // As the program reads it: a test runs against either transport.
   if (const char* const transport = std::getenv("SRU_GRPC_TRANSPORT")) {
-    options.transport.transport = absl::string_view(transport) == "native"
-                                      ? server::door::GrpcTransport::kNative
-                                      : server::door::GrpcTransport::kLibrary;
+    options.transport.transport = absl::string_view(transport) == "library"
+                                      ? server::door::GrpcTransport::kLibrary
+                                      : server::door::GrpcTransport::kNative;
   }
   return options;
 }

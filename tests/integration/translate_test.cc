@@ -10,10 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/stubs/logging.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "models/model.h"
-#include "server/compat/protobuf_compat.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/plain_translator.h"
 #include "tests/testing/poll.h"
@@ -51,7 +51,7 @@ class Repository {
 class TranslateTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    server::SilenceProtobufLog();
+    google::protobuf::SetLogHandler(nullptr);
     repository_ = new Repository();
     server::Options options = TestOptions(repository_->path());
     options.rpc.limits.max_sequence_tokens = 24;

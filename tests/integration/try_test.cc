@@ -263,7 +263,8 @@ TEST(TryTest, DuringADrain) {
   std::thread caller([&] {
     while (!stop) {
       const int status = Try(server, kText).status;
-      EXPECT_TRUE(status == 200 || status == 503) << status;
+      // 429: the call before has not ended yet.
+      EXPECT_TRUE(status == 200 || status == 503 || status == 429) << status;
       ++answered;
     }
   });

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,9 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "server/base/deferred_work.h"
 #include "server/batching/queue/admission.h"
-#include "server/batching/queue/answer_group.h"
 #include "server/batching/queue/order_tree.h"
 
 namespace sru::server::batching {
@@ -128,9 +125,6 @@ Batcher::~Batcher() {
 }
 
 void Batcher::Answer(Answers answers) {
-  const DeferredWork deferred;
-  std::optional<AnswerGroup> group;
-  if (answers.size() > 1 && !DeferredWork::has_keeper()) group.emplace();
   for (RequestHandle& answer : answers) {
     const RequestHandle pending = std::move(answer);  // freed once it is answered
     // Moved out, so that its captures are freed even if the caller keeps the handle.

@@ -4,13 +4,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "server/base/deferred_work.h"
-#include "server/batching/queue/answer_group.h"
 
 namespace sru::server::batching {
 namespace {
@@ -363,14 +360,9 @@ void SequenceScheduler::FinishStep(std::unique_ptr<Step> step, const absl::Statu
     Wake(step->shares().size() >= kManyDeliveries ? kAnyDevice : step->device());
     if (Idle()) WakeAll();
   }
-  {
-    const DeferredWork deferred;
-    std::optional<AnswerGroup> group;
-    if (step->shares().size() > 1 && !DeferredWork::has_keeper()) group.emplace();
-    for (const StepShare& share : step->shares()) share.sequence->Deliver();
-    step = nullptr;  // the sequences may be freed, and their calls, before the last one is told
-    Tell(std::move(endings));
-  }
+  for (const StepShare& share : step->shares()) share.sequence->Deliver();
+  step = nullptr;  // the sequences may be freed, and their calls, before the last one is told
+  Tell(std::move(endings));
 }
 
 void SequenceScheduler::LoseDevice(int device, const absl::Status& status) {

@@ -18,12 +18,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
 #include "base/status.h"
+#include "google/protobuf/arena.h"
 #include "server/calls/bounds/request_outline.h"
 #include "server/calls/kinds/call.h"
 #include "server/calls/messages/message_form.h"
 #include "server/calls/messages/request_parser.h"
 #include "server/calls/messages/response_writer.h"
-#include "server/compat/protobuf_compat.h"
 
 namespace sru::server::calls {
 
@@ -42,7 +42,7 @@ class TaskCall : public Call {
   // The messages are `Request` and `Response`, or what `form` makes of them; then `method` is that of the form.
   TaskCall(MethodId method, const ServiceContext& context, Exchange* exchange, MessageFormPtr form)
       : Call(method, context, exchange),
-        request_(CreateOnArena<Request>(&arena_)),
+        request_(google::protobuf::Arena::CreateMessage<Request>(&arena_)),
         form_(std::move(form)) {
     times_.emplace();
     context_.in_flight->Enter();
@@ -236,7 +236,7 @@ class TaskCall : public Call {
   }
 
   absl::Status WriteResponse(absl::Cord* answer) {
-    auto* response = CreateOnArena<Response>(&arena_);
+    auto* response = google::protobuf::Arena::CreateMessage<Response>(&arena_);
     response->set_model(model().name());
     response->set_version(model().version());
     for (size_t i = 0; i < results_.size(); ++i) {

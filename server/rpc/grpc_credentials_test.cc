@@ -1,4 +1,4 @@
-#include "server/transport/listener_credentials.h"
+#include "server/rpc/grpc_credentials.h"
 
 #include <memory>
 #include <string>
@@ -6,11 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
-#include "server/compat/grpc_version.h"
 #include "sru/v1/inference.grpc.pb.h"
 #include "tests/testing/certificates.h"
 
-namespace sru::server::transport {
+namespace sru::server::rpc {
 namespace {
 
 using ::sru::testing::Certificate;
@@ -35,24 +34,21 @@ struct Party {
   Certificate client;
 };
 
-class ListenerCredentialsTest : public ::testing::TestWithParam<bool> {
+class GrpcCredentialsTest : public ::testing::TestWithParam<bool> {
  protected:
-  ListenerCredentialsTest() {
-    const absl::Status status = certificates_->Use(Pem(first_));
-    EXPECT_TRUE(status.ok()) << status;
+  GrpcCredentialsTest() {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", MakeListenerCredentials(certificates_, nullptr),
-                             &port_);
+    builder.AddListeningPort("127.0.0.1:0", MakeCredentials([this] { return files_; }), &port_);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
   }
 
   static bool mutual() { return GetParam(); }
 
-  static TlsPem Pem(const Party& party) {
-    TlsPem pem = {party.server.pem(), party.server.key_pem(), ""};
-    if (mutual()) pem.client_ca = party.authority.pem();
-    return pem;
+  static std::shared_ptr<const transport::TlsPem> Files(const Party& party) {
+    return std::make_shared<const transport::TlsPem>(
+        transport::TlsPem{party.server.pem(), party.server.key_pem(),
+                          mutual() ? party.authority.pem() : std::string()});
   }
 
   // What a call of `party` gets on a new connection, if it trusts the server of `trusted`.
@@ -76,36 +72,23 @@ class ListenerCredentialsTest : public ::testing::TestWithParam<bool> {
   static constexpr grpc::StatusCode kIn = grpc::StatusCode::UNIMPLEMENTED;
   const Party first_{"first"};
   const Party second_{"second"};
-  const std::shared_ptr<ServedCertificates> certificates_ =
-      std::make_shared<ServedCertificates>(mutual());
-  v1::InferenceService::Service service_;  // answers UNIMPLEMENTED
+  std::shared_ptr<const transport::TlsPem> files_ = Files(first_);  // changes between calls
+  v1::InferenceService::Service service_;                           // answers UNIMPLEMENTED
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
 
-TEST_P(ListenerCredentialsTest, NewConnectionsSeeNewCertificates) {
+TEST_P(GrpcCredentialsTest, NewConnectionsSeeNewCertificates) {
   EXPECT_EQ(Call(first_, first_), kIn);
   EXPECT_EQ(Call(second_, first_), UnknownClient());
-  ASSERT_TRUE(certificates_->Use(Pem(second_)).ok());
+  files_ = Files(second_);
   EXPECT_EQ(Call(second_, second_), kIn);
   EXPECT_EQ(Call(first_, second_), UnknownClient());
   EXPECT_EQ(Call(first_, first_), grpc::StatusCode::UNAVAILABLE);
 }
 
-#if SRU_GRPC_IS_CURRENT
-
-TEST_P(ListenerCredentialsTest, WhatIsRefusedLeavesAllOfTheEarlierInUse) {
-  TlsPem broken = Pem(second_);
-  broken.key = "no PEM";
-  EXPECT_FALSE(certificates_->Use(broken).ok());
-  EXPECT_EQ(Call(first_, first_), kIn);
-  EXPECT_EQ(Call(second_, first_), UnknownClient());
-}
-
-#endif  // SRU_GRPC_IS_CURRENT
-
-INSTANTIATE_TEST_SUITE_P(Tls, ListenerCredentialsTest, ::testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(Tls, GrpcCredentialsTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "mutual" : "server_only"; });
 
 }  // namespace
-}  // namespace sru::server::transport
+}  // namespace sru::server::rpc
