@@ -11,11 +11,10 @@
 # libraries that they load (deploy/image_rootfs.sh collects them), the packages' names and licenses for scanners, and
 # the bundled model. So any base works whose libraries the programs were built against.
 
-# A Debian sid, by any name, gets a current gRPC (scripts/current_grpc.sh). Debian 12 and 13 and Ubuntu 24.04 work too,
-# with their gRPC 1.51, against which a stranger can do more: docs/security.md. A CUDA base also has nvcc and cuBLAS.
+# Debian 12 and 13 and Ubuntu 24.04 work. A CUDA base also has nvcc and cuBLAS.
 # With CUDA 13 the image needs an NVIDIA driver from 580 on. With CUDA 12 it needs one from 525 on:
 #   --build-arg CUDA_BASE=docker.io/nvidia/cuda:12.9.1-devel-ubuntu24.04 --build-arg CUDA_REQUIRED=12.0
-ARG BASE=docker.io/library/debian:sid-slim
+ARG BASE=docker.io/library/debian:12-slim
 ARG CUDA_BASE=docker.io/nvidia/cuda:13.0.1-devel-ubuntu24.04
 
 # ---- what every runtime image says about itself
@@ -30,7 +29,7 @@ LABEL org.opencontainers.image.title="sru_server" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}"
 # Every flag of the server is an environment variable too; SRU_ADDRESS is sru_client's. The engine decides who reaches
-# the ports; by default a server with an old gRPC would listen on the loopback device.
+# the ports.
 ENV PATH=/usr/local/bin \
     SRU_LISTEN=0.0.0.0:50051 \
     SRU_MODEL_REPOSITORY=/models \
@@ -48,11 +47,7 @@ FROM runtime AS runtime-prebuilt
 COPY rootfs/ /
 
 # ---- build
-FROM ${BASE} AS base
-COPY scripts/current_grpc.sh /usr/local/sbin/
-RUN current_grpc.sh && rm -rf /var/lib/apt/lists/*
-
-FROM base AS tools
+FROM ${BASE} AS tools
 WORKDIR /src
 COPY scripts/deps.sh scripts/
 RUN scripts/deps.sh build && rm -rf /var/lib/apt/lists/*

@@ -2,24 +2,20 @@
 # Builds a container image of the server with whichever engine there is: docker, podman or buildah.
 #
 #   deploy/build_image.sh [--target=cpu|cuda|test] [--tag=NAME] [--engine=docker|podman|buildah]
-#                         [--base=current|stable] [--local_base] [--cuda=13|12] [--cuda_toolkit=DIR] [--prebuilt=BUILD]
-#                         [--arch=amd64|arm64]
+#                         [--local_base] [--cuda=13|12] [--cuda_toolkit=DIR] [--prebuilt=BUILD] [--arch=amd64|arm64]
 #
 #   --target        cpu (default) and cuda make an image; test builds and runs the tests in the build image
 #   --tag           name of the image; default: sru-server:cpu, sru-server:cuda
 #   --arch          of the machines that the image is for; default: this machine's. For another one the engine compiles under
 #                   qemu, if it can, which takes hours; --prebuilt with a cross build (scripts/arm64.sh) takes seconds
 #   --engine        default: the first of docker, podman, buildah that works here
-#   --base          what the programs are built on: current is Debian sid with a current gRPC, stable is Debian 12 with
-#                   its gRPC 1.51. Default: current or, with a message, stable if current is not available. The CUDA
-#                   image has only stable: NVIDIA has no base with a current gRPC.
 #   --local_base    makes the base image with debootstrap (root; needs a Debian mirror, SRU_DEBIAN_MIRROR, as
 #                   scripts/debian_root.sh uses it) instead of pulling one: for machines that reach no registry
 #   --cuda          with --target=cuda: 13 (default) needs an NVIDIA driver from 580 on, 12 one from 525 on; GPUs from
 #                   compute capability 8.0 on with either
 #   --cuda_toolkit  with --local_base and --target=cuda: a CUDA toolkit of this machine to put into that base
 #   --prebuilt      uses the programs of this build folder (cmake --preset release, then build) and the libraries of
-#                   this machine, or those that it was cross-compiled with, including gRPC, instead of compiling: takes
+#                   this machine, or those that it was cross-compiled with, instead of compiling: takes
 #                   seconds and needs no base image
 #
 # Its label io.grpc.version says which gRPC an image has, as its `sru_server --version` does.
@@ -35,20 +31,19 @@ fail() {
   exit 1
 }
 
-target=cpu tag='' engine='' base='' local_base='' cuda='' cuda_toolkit='' prebuilt='' arch=''
+target=cpu tag='' engine='' local_base='' cuda='' cuda_toolkit='' prebuilt='' arch=''
 for argument in "$@"; do
   case "$argument" in
     --target=cpu | --target=cuda | --target=test) target=${argument#*=} ;;
     --tag=?*) tag=${argument#*=} ;;
     --engine=docker | --engine=podman | --engine=buildah) engine=${argument#*=} ;;
-    --base=current | --base=stable) base=${argument#*=} ;;
     --local_base) local_base=yes ;;
     --cuda=13 | --cuda=12) cuda=${argument#*=} ;;
     --cuda_toolkit=?*) cuda_toolkit=${argument#*=} ;;
     --prebuilt=?*) prebuilt=${argument#*=} ;;
     --arch=amd64 | --arch=arm64) arch=${argument#*=} ;;
     -h | --help)
-      sed -n '2,31s/^# \{0,1\}//p' "$0"
+      sed -n '2,27s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     *) fail "unexpected argument '$argument'; --help lists what there is" ;;
@@ -59,9 +54,6 @@ if [ -n "$prebuilt" ] && [ ! -x "$prebuilt/bin/sru_server" ]; then
 fi
 if [ -n "$prebuilt" ] && [ "$target" != cpu ]; then
   fail "--prebuilt makes images for the CPU only; leave it out, or leave out --target=$target"
-fi
-if [ -n "$prebuilt" ] && [ -n "$base" ]; then
-  fail "--prebuilt takes the gRPC that $prebuilt was built with; leave it out, or leave out --base=$base"
 fi
 case "$(uname -m)" in
   x86_64) own_arch=amd64 ;;
@@ -82,9 +74,6 @@ fi
 arch=${arch:-$own_arch}
 if [ "$arch" != "$own_arch" ] && [ -n "$local_base" ]; then
   fail "--local_base makes bases of this machine's architecture, $own_arch; use --prebuilt with --arch=$arch (scripts/arm64.sh)"
-fi
-if [ "$target" = cuda ] && [ "$base" = current ]; then
-  fail "--base: expected stable for --target=cuda, found current; no base has both a CUDA toolkit and a current gRPC"
 fi
 if [ -n "$cuda" ] && { [ "$target" != cuda ] || [ -n "$cuda_toolkit" ]; }; then
   fail "--cuda chooses the base of --target=cuda; leave it out with --target=$target${cuda_toolkit:+ and --cuda_toolkit}"
@@ -149,12 +138,11 @@ build() {
   esac
 }
 
-# make_base SUITE NAME [TOOLKIT]: a Debian from debootstrap, with a CUDA toolkit if one is named.
+# make_base NAME [TOOLKIT]: a Debian 12 from debootstrap, with a CUDA toolkit if one is named.
 make_base() {
-  local suite=$1 root=$work/base path=/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-  shift
+  local root=$work/base path=/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
   echo "build_image: making $1 with debootstrap"
-  scripts/debian_root.sh "$suite" "$root" || return
+  scripts/debian_root.sh bookworm "$root" || return
   if [ -n "${2:-}" ]; then
     # Compiling and linking need these; the rest of a toolkit (profilers, cuDNN) is several times larger.
     mkdir -p "$root/usr/local/cuda/lib64"
@@ -178,16 +166,6 @@ make_base() {
   rm -rf "$root"
 }
 
-# make_current NAME: makes the base with a current gRPC; fails if there is none.
-make_current() {
-  local from=()
-  if [ -n "$local_base" ]; then
-    make_base sid localhost/sru-base:sid || return
-    from=(--build-arg BASE=localhost/sru-base:sid)
-  fi
-  build base "$1" . "${from[@]}"
-}
-
 context=. stage=runtime-$target
 [ "$target" != test ] || stage='test'
 if [ -n "$prebuilt" ]; then
@@ -202,11 +180,10 @@ else
     [ "$(id -u)" -eq 0 ] || fail "--local_base needs root, for debootstrap"
   fi
   if [ "$target" = cuda ]; then
-    base=stable
     if [ -n "$local_base" ]; then
       [ -n "$cuda_toolkit" ] || fail "--local_base with --target=cuda needs --cuda_toolkit=DIR, such as /usr/local/cuda"
       [ -x "$cuda_toolkit/bin/nvcc" ] || fail "--cuda_toolkit: $cuda_toolkit/bin/nvcc is missing"
-      make_base bookworm localhost/sru-base:cuda "$(readlink -f "$cuda_toolkit")"
+      make_base localhost/sru-base:cuda "$(readlink -f "$cuda_toolkit")"
       cuda=$("$cuda_toolkit/bin/nvcc" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
       [ -n "$cuda" ] || fail "--cuda_toolkit: expected 'release VERSION' in what its nvcc --version says, found none"
       arguments+=(--build-arg CUDA_BASE=localhost/sru-base:cuda)
@@ -216,26 +193,10 @@ else
     # A driver runs every minor version of its CUDA.
     arguments+=(--build-arg "CUDA_REQUIRED=${cuda:-13}.0")
   fi
-  if [ "$base" != stable ]; then
-    if make_current localhost/sru-base:current; then
-      base=current
-      arguments+=(--build-arg BASE=localhost/sru-base:current)
-    elif [ "$base" = current ]; then
-      fail "--base: there is no base with a current gRPC here; what stands above says why"
-    else
-      base=stable
-      echo "build_image: there is no base with a current gRPC here (what stands above says why), so the image is built on" \
-        "Debian 12 with its gRPC 1.51; docs/security.md says what a stranger can do to that" >&2
-    fi
-  fi
-  if [ "$base" = stable ]; then
-    stable=docker.io/library/debian:12-slim
-    # docker without BuildKit also builds the stages that the CUDA image does not need.
-    if [ -n "$local_base" ] && { [ "$target" != cuda ] || [ "$engine" = docker ]; }; then
-      stable=localhost/sru-base:debian
-      make_base bookworm "$stable"
-    fi
-    arguments+=(--build-arg "BASE=$stable")
+  # docker without BuildKit also builds the stages that the CUDA image does not need.
+  if [ -n "$local_base" ] && { [ "$target" != cuda ] || [ "$engine" = docker ]; }; then
+    make_base localhost/sru-base:debian
+    arguments+=(--build-arg BASE=localhost/sru-base:debian)
   fi
 fi
 

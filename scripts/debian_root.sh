@@ -3,7 +3,7 @@
 #
 #   scripts/debian_root.sh SUITE DIR
 #
-#   SUITE  bookworm (12), trixie (13) or sid of Debian, noble (24.04) of Ubuntu
+#   SUITE  bookworm (12) or trixie (13) of Debian, noble (24.04) of Ubuntu
 #   DIR    a folder that does not exist yet; it is removed again if this fails
 #
 # SRU_DEBIAN_MIRROR  where the packages come from; default: http://deb.debian.org/debian. A day of
@@ -25,8 +25,8 @@ fail() {
   exit 1
 }
 case "$suite" in
-  bookworm | trixie | sid | noble) ;;
-  *) fail "SUITE: expected bookworm, trixie, sid or noble, found '$suite'" ;;
+  bookworm | trixie | noble) ;;
+  *) fail "SUITE: expected bookworm, trixie or noble, found '$suite'" ;;
 esac
 [ ! -e "$root" ] || fail "DIR: $root exists already; remove it or name another folder"
 [ "$(id -u)" -eq 0 ] || fail "needs root, for debootstrap"

@@ -4,8 +4,7 @@
 #
 #   scripts/fresh_machine.sh SUITE [--command=COMMAND] [--root=DIR] [--keep]
 #
-#   SUITE      bookworm (Debian 12), trixie (13), sid: with a current gRPC and protobuf, from experimental; noble
-#              (Ubuntu 24.04)
+#   SUITE      bookworm (Debian 12), trixie (13), noble (Ubuntu 24.04)
 #   --command  runs this instead of the two commands, in the clone, with bash
 #   --root     where the machine is made; default: build/fresh_machine/SUITE. A machine that --keep left there is used
 #              again, with a new clone, and kept again.
@@ -31,21 +30,21 @@ suite='' keep='' root='' commands=()
 for argument in "$@"; do
   case "$argument" in
     -h | --help)
-      sed -n '2,17s/^# \{0,1\}//p' "$0"
+      sed -n '2,16s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     --command=?*) commands=("${argument#*=}") ;;
     --root=?*) root=${argument#*=} ;;
     --keep) keep=yes ;;
-    bookworm | trixie | sid | noble)
+    bookworm | trixie | noble)
       [ -z "$suite" ] || wrong_usage "expected one SUITE, found $suite and $argument"
       suite=$argument
       ;;
     -*) wrong_usage "unexpected argument '$argument'" ;;
-    *) wrong_usage "SUITE: expected bookworm, trixie, sid or noble, found '$argument'" ;;
+    *) wrong_usage "SUITE: expected bookworm, trixie or noble, found '$argument'" ;;
   esac
 done
-[ -n "$suite" ] || wrong_usage "SUITE: expected bookworm, trixie, sid or noble, found none"
+[ -n "$suite" ] || wrong_usage "SUITE: expected bookworm, trixie or noble, found none"
 [ ${#commands[@]} -gt 0 ] || commands=("make demo" "make test")
 
 source=$(readlink -f "$(dirname "$0")/..")
@@ -158,10 +157,6 @@ if [ -z "$used_again" ]; then
   printf '127.0.0.1 localhost\n::1 localhost ip6-localhost\n127.0.1.1 fresh\n' >"$root/etc/hosts"
   printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
   chmod +x "$root/usr/sbin/policy-rc.d"
-  if [ "$suite" = sid ]; then
-    cp "$source/scripts/current_grpc.sh" "$root/root/"
-    in_machine "gRPC from experimental" /root/current_grpc.sh
-  fi
   # The two commands need nothing else beforehand.
   in_machine make 'apt-get -qq update && apt-get -qq install -y --no-install-recommends make'
   echo "$suite" >"$mark"

@@ -72,7 +72,7 @@ class ArgumentsTest(unittest.TestCase):
     def test_help_names_every_option(self):
         done = run("--help")
         self.assertEqual(done.returncode, 0, done.stderr)
-        for word in ("bookworm", "trixie", "sid", "noble", "--command", "--root", "--keep", "SRU_DEBIAN_MIRROR"):
+        for word in ("bookworm", "trixie", "noble", "--command", "--root", "--keep", "SRU_DEBIAN_MIRROR"):
             self.assertIn(word, done.stdout)
 
     def test_ubuntu_needs_its_keys(self):
@@ -87,20 +87,20 @@ class ArgumentsTest(unittest.TestCase):
         self.assertIn("SRU_UBUNTU_KEYRING: expected the keys of Ubuntu's package ubuntu-keyring, found no /nonexistent/keys", done.stderr)
 
     def test_refuses_what_it_does_not_know(self):
-        self.assertIn("SUITE: expected bookworm, trixie, sid or noble, found none", self.refused())
-        self.assertIn("SUITE: expected bookworm, trixie, sid or noble, found 'jessie'", self.refused("jessie"))
-        self.assertIn("expected one SUITE, found sid and trixie", self.refused("sid", "trixie"))
-        self.assertIn("unexpected argument '--kep'", self.refused("sid", "--kep"))
-        self.assertIn("unexpected argument '--command='", self.refused("sid", "--command="))
+        self.assertIn("SUITE: expected bookworm, trixie or noble, found none", self.refused())
+        self.assertIn("SUITE: expected bookworm, trixie or noble, found 'jessie'", self.refused("jessie"))
+        self.assertIn("expected one SUITE, found bookworm and trixie", self.refused("bookworm", "trixie"))
+        self.assertIn("unexpected argument '--kep'", self.refused("bookworm", "--kep"))
+        self.assertIn("unexpected argument '--command='", self.refused("bookworm", "--command="))
 
     def test_removes_no_folder_that_it_did_not_make(self):
         with tempfile.TemporaryDirectory() as folder:
-            self.assertIn("is no machine that --keep left", self.refused("sid", "--root=" + folder))
+            self.assertIn("is no machine that --keep left", self.refused("bookworm", "--root=" + folder))
             self.assertTrue(os.path.isdir(folder))
             os.mkdir(os.path.join(folder, "etc"))
             with open(os.path.join(folder, "etc", "sru_fresh_machine"), "w", encoding="ascii") as file:
                 file.write("trixie\n")
-            self.assertIn("expected a machine of sid in %s, found trixie" % folder, self.refused("sid", "--root=" + folder))
+            self.assertIn("expected a machine of bookworm in %s, found trixie" % folder, self.refused("bookworm", "--root=" + folder))
             self.assertTrue(os.path.isdir(folder))
 
 
@@ -203,7 +203,7 @@ class MachineTest(unittest.TestCase):
         self.assertEqual(os.listdir(self.root + "/proc"), [], "nothing is mounted")
 
     def test_who_is_not_root_is_told(self):
-        done = run("sid", "--root=/nonexistent/machine", environment=self.environment, user=65534)
+        done = run("bookworm", "--root=/nonexistent/machine", environment=self.environment, user=65534)
         if re.search("Permission denied", done.stderr):
             self.skipTest("the checkout is not readable by others")
         self.assertEqual(done.returncode, 1)
