@@ -15,7 +15,7 @@ struct CallToCheck {
   absl::string_view path;  // "/sru.v1.InferenceService/Classify", whether it exists or not
   int authorizations = 0;  // headers of that name; the last one is in `headers`
   telemetry::CallHeaders headers;
-  absl::string_view peer;  // in gRPC's form; "" where the transport does not tell it
+  absl::string_view peer;  // in gRPC's form: "ipv4:10.0.0.1:4711"
   // The common name in the certificate that the client has shown, "" if it has shown none. Looked
   // up only when asked for.
   std::function<std::string()> certificate;
