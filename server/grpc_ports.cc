@@ -98,8 +98,8 @@ door::NativeDoor* GrpcPorts::NativeOf(const std::optional<Door>& door) {
 }
 
 void GrpcPorts::Recheck() {
-  for (const std::optional<Door>* const door : {&door_, &admin_door_}) {
-    if (door::NativeDoor* const native = NativeOf(*door)) native->Recheck();
+  for (const std::optional<Door>* const one : {&door_, &admin_door_}) {
+    if (door::NativeDoor* const native = NativeOf(*one)) native->Recheck();
   }
 }
 

@@ -98,7 +98,7 @@ bool Acceptor::Accept(int socket) {
       NoteFailure("accept");
       return false;
     }
-    on_connection_(socket, fd, address);
+    on_connection_(fd, address);
   }
 }
 

@@ -21,8 +21,8 @@ namespace sru::server::transport {
 
 class Acceptor {
  public:
-  // Runs on the thread and owns `fd`, which does not block. `socket` is the one that it came to.
-  using OnConnection = std::function<void(int socket, int fd, const sockaddr_storage& address)>;
+  // Runs on the thread and owns `fd`, which does not block.
+  using OnConnection = std::function<void(int fd, const sockaddr_storage& address)>;
 
   // Takes over `sockets` (listening_sockets.h). `name` is their address, for the log. kUnavailable if the system has no descriptor for it.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Create(std::vector<int> sockets,

@@ -95,7 +95,7 @@ TEST(AcceptorTest, GoesOnAcceptingAfterFailures) {
   ASSERT_TRUE(sockets.ok()) << sockets.status();
   std::atomic<int> accepted{0};
   auto acceptor = Acceptor::Create(*std::move(sockets), "a port",
-                                   [&](int /*socket*/, int fd, const sockaddr_storage& from) {
+                                   [&](int fd, const sockaddr_storage& from) {
                                      EXPECT_THAT(PeerName(from), HasSubstr("ipv4:127.0.0.1:"));
                                      ++accepted;
                                      close(fd);
