@@ -641,7 +641,9 @@ TEST_F(NativeDoorTest, AnswersAreCompressedWithinTheMemory) {
                   ::testing::Contains(std::pair("grpc-encoding", "gzip")));
       EXPECT_EQ(client.stream(id).data[0], compressed ? 1 : 0) << size;
     }
-    if (compressed) EXPECT_LT(client.stream(id).data.size(), size / 100);
+    if (compressed) {
+      EXPECT_LT(client.stream(id).data.size(), size / 100);
+    }
     id += 2;
   }
 }
@@ -759,7 +761,7 @@ class NativeDoorHttpTest : public NativeDoorTest {
     options_.start_http = [this](calls::HttpExchange* exchange) -> calls::HttpHandler* {
       return new PuppetHttp(&log_, exchange);
     };
-    options_.on_http1 = [this](AcceptedSocket socket, std::unique_ptr<ByteStream> bytes,
+    options_.on_http1 = [this](AcceptedSocket /*socket*/, std::unique_ptr<ByteStream> bytes,
                                std::string received) {
       log_.Add(absl::StrCat("http1 ", received));
       bytes->Write("HTTP/1.1 200 OK\r\n");

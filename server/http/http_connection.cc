@@ -166,8 +166,8 @@ HttpConnection::HttpConnection(std::unique_ptr<HttpTransport> transport, std::st
       transport_(std::move(transport)),
       remote_address_(std::move(remote_address)),
       remote_port_(remote_port),
-      too_old_at_(In(owner->options().limits.max_age)),
-      parser_(owner->options().limits.max_header_bytes, owner->options().limits.max_body_bytes) {}
+      parser_(owner->options().limits.max_header_bytes, owner->options().limits.max_body_bytes),
+      too_old_at_(In(owner->options().limits.max_age)) {}
 
 HttpConnection::~HttpConnection() { ReleaseBody(); }
 
