@@ -29,9 +29,11 @@ LABEL org.opencontainers.image.title="sru_server" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}"
 # Every flag of the server is an environment variable too; SRU_ADDRESS is sru_client's. The engine decides who reaches
-# the ports.
+# the ports, which by default only the machine itself does.
 ENV PATH=/usr/local/bin \
     SRU_LISTEN=0.0.0.0:50051 \
+    SRU_HTTP_LISTEN=0.0.0.0:8080 \
+    SRU_METRICS_LISTEN=0.0.0.0:9090 \
     SRU_MODEL_REPOSITORY=/models \
     SRU_ADDRESS=127.0.0.1:50051
 # A number, so that Kubernetes can see that it is not root.

@@ -185,6 +185,7 @@ int Main(int argc, char** argv) {
 
   LogInfo(absl::StrCat("start: ", VersionText()));
   for (const std::string& warning : ExposureWarnings(options)) LogWarning(warning);
+  if (const std::string notice = ReachNotice(options); !notice.empty()) LogInfo(notice);
   signals->StartThread();
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
   if (!server.ok()) return Fail(server.status());

@@ -14,9 +14,11 @@ namespace sru::server {
 namespace {
 
 void AddFrontDoorFlags(Options* options, FlagTable* flags) {
-  flags->AddParsed("listen", &options->listen, options->listen.ToString(), ParseListenAddress,
-                   "HOST:PORT of the gRPC service; 0.0.0.0 takes IPv6 too. Port 0 "
-                   "lets the system choose one; the server prints it.");
+  flags->AddParsed(
+      "listen", &options->listen, options->listen.ToString(), ParseListenAddress,
+      "HOST:PORT of the calls: gRPC and, with the native transport, JSON over HTTP/1.1 "
+      "and HTTP/2, /healthz and /readyz. 0.0.0.0 takes IPv6 too. Port 0 lets the "
+      "system choose one; the server prints it.");
   flags->AddParsed("admin_listen", &options->admin_listen,
                    options->admin_listen.has_value() ? options->admin_listen->ToString() : "",
                    ParseOptionalListenAddress,
@@ -132,6 +134,17 @@ std::vector<std::string> ExposureWarnings(const Options& options) {
   check("listen", options.listen);
   if (options.admin_listen.has_value()) check("admin_listen", *options.admin_listen);
   return warnings;
+}
+
+std::string ReachNotice(const Options& options) {
+  const bool http_is_near = !options.http.http_listen.has_value() ||
+                            transport::IsLoopbackHost(options.http.http_listen->host);
+  if (!transport::IsLoopbackHost(options.listen.host) || !http_is_near ||
+      !transport::IsLoopbackHost(options.http.metrics_listen.host)) {
+    return "";
+  }
+  return "only this machine reaches the ports; --listen=0.0.0.0:50051, --http_listen=0.0.0.0:8080 "
+         "and --metrics_listen=0.0.0.0:9090 open them to others";
 }
 
 std::string HelpText() {

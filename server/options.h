@@ -28,7 +28,7 @@
 namespace sru::server {
 
 struct Options {
-  ListenAddress listen = {"0.0.0.0", 50051};
+  ListenAddress listen = {"127.0.0.1", 50051};
   std::optional<ListenAddress> admin_listen;   // nothing: no admin service
   Scheduling scheduling = Scheduling::kBatch;  // of the process; main.cc applies it
   absl::Duration drain_timeout = absl::Seconds(30);
@@ -55,6 +55,9 @@ absl::Status ValidateOptions(const Options& options);
 // cannot stand them, with what to do about it. Empty for the native transport, and with
 // client certificates, without which nobody gets that far.
 std::vector<std::string> ExposureWarnings(const Options& options);
+
+// For the log at the start: that this machine alone reaches the ports, and what opens them; empty if another does.
+std::string ReachNotice(const Options& options);
 
 // What --help prints: every flag with its meaning, default and environment variable.
 std::string HelpText();

@@ -59,11 +59,11 @@ TEST(OptionsTest, DefaultsNeedOnlyARepository) {
   const absl::StatusOr<Options> options = Parse({});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->models.repository, "models");
-  EXPECT_EQ(options->listen.ToString(), "0.0.0.0:50051");
+  EXPECT_EQ(options->listen.ToString(), "127.0.0.1:50051");
   EXPECT_EQ(options->transport.transport, door::GrpcTransport::kNative);
-  EXPECT_EQ(options->http.metrics_listen.ToString(), "0.0.0.0:9090");
+  EXPECT_EQ(options->http.metrics_listen.ToString(), "127.0.0.1:9090");
   ASSERT_TRUE(options->http.http_listen.has_value());
-  EXPECT_EQ(options->http.http_listen->ToString(), "0.0.0.0:8080");
+  EXPECT_EQ(options->http.http_listen->ToString(), "127.0.0.1:8080");
   EXPECT_EQ(options->batching.backend, "auto");
   EXPECT_EQ(options->batching.compile.dtype, kernels::DataType::kFloat32);
   EXPECT_EQ(options->batching.engine.batcher.max_queue_delay, absl::ZeroDuration());
@@ -288,8 +288,8 @@ TEST(OptionsTest, WarnsOfListenersThatStrangersCanStop) {
 TEST(OptionsTest, HelpShowsEveryFlagWithItsVariable) {
   const std::string help = HelpText();
   for (const char* expected :
-       {"--model_repository", "--listen=0.0.0.0:50051", "--grpc_transport=native",
-        "--metrics_listen=0.0.0.0:9090", "--max_queue_delay_us=0", "[SRU_MAX_QUEUE_TOKENS]",
+       {"--model_repository", "--listen=127.0.0.1:50051", "--grpc_transport=native",
+        "--metrics_listen=127.0.0.1:9090", "--max_queue_delay_us=0", "[SRU_MAX_QUEUE_TOKENS]",
         "--drain_timeout_s=30"}) {
     EXPECT_THAT(help, HasSubstr(expected));
   }
@@ -323,9 +323,19 @@ TEST(OptionsTest, OriginsOfPagesThatMayCall) {
               AllOf(HasSubstr("--allow_origins"), HasSubstr("'b.example'")));
 }
 
+TEST(OptionsTest, OnlyThisMachineReachesThePorts) {
+  Options options = Valid();
+  EXPECT_THAT(ReachNotice(options), HasSubstr("--listen=0.0.0.0:50051"));
+  options.http.http_listen = std::nullopt;
+  EXPECT_FALSE(ReachNotice(options).empty());
+  options.http.metrics_listen.host = "0.0.0.0";
+  EXPECT_EQ(ReachNotice(options), "");
+}
+
 TEST(OptionsTest, TokensDoNotCrossTheNetworkByHttp) {
   Options options = Valid();
   options.listen.host = "127.0.0.1";
+  options.http.http_listen->host = "0.0.0.0";
   options.security.auth_tokens_file = "tokens";
   EXPECT_THAT(ErrorOf(options),
               AllOf(HasSubstr("--auth_tokens_file"), HasSubstr("or --http_listen= "),

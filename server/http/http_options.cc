@@ -15,7 +15,7 @@ void AddFlags(HttpOptions* options, FlagTable* flags) {
                    options->http_listen.has_value() ? options->http_listen->ToString() : "",
                    ParseOptionalListenAddress,
                    "HOST:PORT of the same calls over HTTP/1.1 with JSON. Port 0 lets the system "
-                   "choose one. Empty: calls come over gRPC only.");
+                   "choose one. Empty: there is none; --listen takes these calls too.");
   flags->Add("http_threads", &options->http_threads, {1, 256},
              "Threads that read requests of --http_listen, turn JSON into messages and back, and "
              "write answers.");

@@ -13,9 +13,9 @@
 namespace sru::server::http {
 
 struct HttpOptions {
-  ListenAddress metrics_listen = {"0.0.0.0", 9090};
-  // Of the calls; nothing: calls come over gRPC only.
-  std::optional<ListenAddress> http_listen = ListenAddress{"0.0.0.0", 8080};
+  ListenAddress metrics_listen = {"127.0.0.1", 9090};
+  // Of the calls; nothing: they have no port of their own.
+  std::optional<ListenAddress> http_listen = ListenAddress{"127.0.0.1", 8080};
   int http_threads = 2;
   std::vector<std::string> allow_origins;  // whose pages may make calls; allowed_origins.h
   TryAccess status_page_try = TryAccess::kLocal;
