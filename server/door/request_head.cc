@@ -67,6 +67,10 @@ void RequestHead::Add(absl::string_view name, absl::string_view value, size_t ma
 }
 
 void RequestHead::AddCustom(absl::string_view name, absl::string_view value) {
+  const unsigned char last = name.empty() ? 0 : static_cast<unsigned char>(name.back());
+  const uint64_t bit = uint64_t{1} << ((name.size() * 7 + last) % 64);
+  may_repeat_ = may_repeat_ || (name_bits_ & bit) != 0;
+  name_bits_ |= bit;
   if (!absl::EndsWith(name, "-bin")) {
     fields_.push_back({Keep(name), Keep(value)});
     return;
@@ -84,7 +88,7 @@ void RequestHead::AddCustom(absl::string_view name, absl::string_view value) {
 }
 
 void RequestHead::JoinRepeated() {
-  if (fields_.size() < 2) return;
+  if (!may_repeat_) return;  // as in most calls
   // By name, and by arrival within a name.
   std::sort(fields_.begin(), fields_.end(), [this](const Field& a, const Field& b) {
     const int order = View(a.name).compare(View(b.name));

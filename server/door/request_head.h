@@ -70,6 +70,8 @@ class RequestHead {
 
   std::string text_;
   absl::InlinedVector<Field, 6> fields_;
+  uint64_t name_bits_ = 0;  // of all names, a bit each
+  bool may_repeat_ = false;
   size_t list_bytes_ = 0;
   Part path_;
   Part verb_;
