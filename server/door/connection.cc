@@ -155,7 +155,7 @@ Connection::Connection(DoorContext* context, Loop* loop, Owner* owner, AcceptedS
   // By up to 10%, so that connections that began together do not end together.
   const auto vary = static_cast<double>(std::hash<std::string>()(peer_->name) % 201) / 1000 + 0.9;
   age_at_ = After(started_, context_.options.limits.max_age * vary);
-  context_.options.metrics->OnConnection();
+  Count(/*http2=*/false);
 }
 
 Connection::~Connection() {
@@ -254,6 +254,7 @@ void Connection::HandOver(std::string received) {
 
 void Connection::StartSession(absl::string_view received) {
   state_ = State::kOpen;
+  Count(/*http2=*/true);
   deadline_ = ClockNow() + kPrefaceTimeout;
   CheckBy(deadline_);
   if (nghttp2_session_server_new2(&session_, Reactions::All(), this, Reactions::Option()) != 0) {
@@ -289,7 +290,15 @@ void Connection::Close(CloseCause cause) {
   descriptor_.close(ignored);
 }
 
+void Connection::Count(bool http2) {
+  if (counted_ != nullptr) counted_->Decrement();
+  const bool tls = context_.options.tls_context != nullptr;
+  counted_ = &context_.options.metrics->Connections(tls, http2);
+  counted_->Increment();
+}
+
 void Connection::Leave(CloseCause cause) {
+  counted_->Decrement();
   context_.options.metrics->OnClosed(cause);
   context_.connections.Leave(&place_);
   context_.handshakes.Leave(&handshake_place_);
@@ -580,7 +589,6 @@ bool Connection::OnFrameHead(uint32_t type, uint32_t flags, size_t length) {
     case NGHTTP2_GOAWAY:
       return true;
     case NGHTTP2_RST_STREAM:
-      context_.options.metrics->OnReset(/*by_client=*/true);
       return Note(Flood::kResets);
     case NGHTTP2_PING:
       return Note(Flood::kPings);
@@ -627,6 +635,9 @@ int Connection::OnFrame(const nghttp2_frame& frame) {
     case NGHTTP2_DATA:
       if (!ends) return 0;
       if (Stream* const stream = Find(frame.hd.stream_id)) stream->OnEnd();
+      return 0;
+    case NGHTTP2_RST_STREAM:
+      context_.options.metrics->OnReset(/*by_client=*/true, frame.rst_stream.error_code);
       return 0;
     case NGHTTP2_SETTINGS:
       has_settings_ = true;
@@ -742,7 +753,7 @@ int Connection::OnFrameSent(const nghttp2_frame& frame) {
     }
     case NGHTTP2_RST_STREAM:
       if (frame.rst_stream.error_code == NGHTTP2_NO_ERROR) return 0;
-      context_.options.metrics->OnReset(/*by_client=*/false);
+      context_.options.metrics->OnReset(/*by_client=*/false, frame.rst_stream.error_code);
       Note(Flood::kResets);  // the turn's end looks at flooded_
       return 0;
     case NGHTTP2_GOAWAY:

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "prometheus/gauge.h"
 #include "server/door/connection_table.h"
 #include "server/door/door_context.h"
 #include "server/door/flood_guard.h"
@@ -115,6 +116,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void StartSession(absl::string_view received);
   // Gives the connection to who speaks HTTP/1.1.
   void HandOver(std::string received);
+  // Counts the connection as one of HTTP/2, or of none yet.
+  void Count(bool http2);
   // Leaves all that the connection is listed in, and its owner.
   void Leave(CloseCause cause);
   void FailHandshake(const std::string& error);
@@ -152,6 +155,7 @@ class Connection final : public std::enable_shared_from_this<Connection>,
 
   State state_ = State::kHandshake;
   std::string sniffed_;
+  prometheus::Gauge* counted_ = nullptr;
   CloseCause cause_ = CloseCause::kPeer;  // of what has begun
   bool reading_ = false;                  // waits until it can be read
   bool writing_ = false;                  // waits until it can be written

@@ -1,5 +1,7 @@
 #include "server/door/door_metrics.h"
 
+#include <nghttp2/nghttp2.h>
+
 namespace sru::server::door {
 namespace {
 
@@ -41,18 +43,9 @@ const char* CloseCauseName(CloseCause cause) {
 }
 
 DoorMetrics::DoorMetrics(prometheus::Registry* registry)
-    : connections_(prometheus::BuildGauge()
-                       .Name("sru_door_connections")
-                       .Help("Connections of the native gRPC transport that are open.")
-                       .Register(*registry)
-                       .Add({})),
-      streams_(Family(registry, "sru_door_streams_total",
+    : streams_(Family(registry, "sru_door_streams_total",
                       "HTTP/2 streams that clients of the native gRPC transport have opened.")
                    .Add({})),
-      resets_(Family(registry, "sru_door_resets_total",
-                     "HTTP/2 streams that were reset, by who did it.")),
-      client_resets_(resets_.Add({{"by", "client"}})),
-      own_resets_(resets_.Add({{"by", "server"}})),
       read_bytes_(Family(registry, "sru_door_read_bytes_total",
                          "Bytes that the native gRPC transport has read, without TLS.")
                       .Add({})),
@@ -68,6 +61,22 @@ DoorMetrics::DoorMetrics(prometheus::Registry* registry)
                .Register(*registry)
                .Add({}, prometheus::Histogram::BucketBoundaries{0.00001, 0.0001, 0.001, 0.01, 0.1,
                                                                 1})) {
+  auto& connections = prometheus::BuildGauge()
+                          .Name("sru_door_connections")
+                          .Help("Connections of the native gRPC transport that are open.")
+                          .Register(*registry);
+  auto& resets = Family(registry, "sru_door_resets_total",
+                        "HTTP/2 streams that were reset, by who did it and why.");
+  for (const bool on : {false, true}) {
+    for (const bool http2 : {false, true}) {
+      connections_[on][http2] = &connections.Add(
+          {{"transport", on ? "tls" : "plain"}, {"protocol", http2 ? "http2" : "not_begun"}});
+    }
+    for (size_t i = 0; i < kNumResetReasons; ++i) {
+      resets_[on][i] =
+          &resets.Add({{"by", on ? "client" : "server"}, {"reason", kResetReasons[i]}});
+    }
+  }
   auto& closed = Family(registry, "sru_door_connections_closed_total",
                         "Connections of the native gRPC transport that have ended, by cause; "
                         "http1: they go on over HTTP/1.1.");
@@ -79,6 +88,14 @@ DoorMetrics::DoorMetrics(prometheus::Registry* registry)
   for (size_t i = 0; i < kNumFloods; ++i) {
     floods_[i] = &floods.Add({{"reason", FloodName(static_cast<Flood>(i))}});
   }
+}
+
+void DoorMetrics::OnReset(bool by_client, uint32_t code) {
+  const size_t reason = code == NGHTTP2_CANCEL           ? 0
+                        : code == NGHTTP2_REFUSED_STREAM ? 1
+                        : code == NGHTTP2_NO_ERROR       ? 2
+                                                         : 3;
+  resets_[by_client][reason]->Increment();
 }
 
 }  // namespace sru::server::door

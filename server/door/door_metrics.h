@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 #include "absl/time/time.h"
 #include "prometheus/counter.h"
@@ -38,13 +39,12 @@ class DoorMetrics {
  public:
   explicit DoorMetrics(prometheus::Registry* registry);
 
-  void OnConnection() { connections_.Increment(); }
-  void OnClosed(CloseCause cause) {
-    connections_.Decrement();
-    closed_[static_cast<size_t>(cause)]->Increment();
-  }
+  // A connection is open, with TLS or not, and its client has chosen HTTP/2 or has not yet. Returns where it is counted.
+  prometheus::Gauge& Connections(bool tls, bool http2) { return *connections_[tls][http2]; }
+  void OnClosed(CloseCause cause) { closed_[static_cast<size_t>(cause)]->Increment(); }
   void OnStream() { streams_.Increment(); }
-  void OnReset(bool by_client) { (by_client ? client_resets_ : own_resets_).Increment(); }
+  // `code` is HTTP/2's.
+  void OnReset(bool by_client, uint32_t code);
   void OnFlood(Flood flood) { floods_[static_cast<size_t>(flood)]->Increment(); }
   void OnRead(size_t bytes) { read_bytes_.Increment(static_cast<double>(bytes)); }
   void OnWritten(size_t bytes) { written_bytes_.Increment(static_cast<double>(bytes)); }
@@ -52,12 +52,13 @@ class DoorMetrics {
   void OnLag(absl::Duration lag) { lag_.Observe(absl::ToDoubleSeconds(lag)); }
 
  private:
-  prometheus::Gauge& connections_;
+  static constexpr const char* kResetReasons[] = {"cancel", "refused", "no_error", "error"};
+  static constexpr size_t kNumResetReasons = std::size(kResetReasons);
+
+  std::array<std::array<prometheus::Gauge*, 2>, 2> connections_{};
   std::array<prometheus::Counter*, kNumCloseCauses> closed_{};
   prometheus::Counter& streams_;
-  prometheus::Family<prometheus::Counter>& resets_;
-  prometheus::Counter& client_resets_;
-  prometheus::Counter& own_resets_;
+  std::array<std::array<prometheus::Counter*, kNumResetReasons>, 2> resets_{};
   std::array<prometheus::Counter*, kNumFloods> floods_{};
   prometheus::Counter& read_bytes_;
   prometheus::Counter& written_bytes_;

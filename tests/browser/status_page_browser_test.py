@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import struct
 import sys
 import tempfile
@@ -292,6 +293,10 @@ class StatusPageTest(unittest.TestCase):
             path = self.driver.find_element(By.CSS_SELECTOR, "#charts path.line")
             before = path.get_attribute("d")
             self.wait(lambda: path.get_attribute("d").count("L") > before.count("L"), "a new point")
+            facts = self.driver.find_element(By.ID, "connections")
+            with socket.create_connection(("127.0.0.1", server.port)):
+                self.wait(lambda: re.search(r"not begun\s+1\b", facts.text), "a connection that says nothing")
+            self.wait(lambda: re.search(r"not begun\s+0\b", facts.text), "it is closed")
             # Only the version that is called has figures.
             self.assertEqual(self.driver.execute_script(
                 "return Array.from(document.querySelectorAll('#models thead th'), th => th.textContent)"),

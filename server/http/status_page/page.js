@@ -170,11 +170,40 @@ function drawFacts(status) {
     ["memory", m.formatBytes(value("process_resident_memory_bytes"))],
     ["CPU", cpu === null || cpu === undefined ? "–" : cpu.toFixed(2) + " cores"],
   ];
-  byId("facts").replaceChildren(...facts.map(([name, text]) => {
+  showFacts('facts', facts);
+}
+
+function showFacts(id, facts) {
+  byId(id).replaceChildren(...facts.map(([name, text]) => {
     const fact = element("div");
     fact.append(element("dt", "", name), element("dd", "", text));
     return fact;
   }));
+}
+
+// What the native transport counts.
+function drawConnections(status) {
+  byId('connections-section').hidden = m.series(status, 'sru_door_connections').length === 0;
+  const before = history[history.length - 2];
+  const rate = (name) =>
+      before && m.rate(m.total(status, name), m.total(before, name), status.time - before.time);
+  const lag = m.difference(
+      m.histogram(status, 'sru_door_loop_lag_seconds'),
+      m.histogram(history[0], 'sru_door_loop_lag_seconds'));
+  const http2 = m.total(status, 'sru_door_connections', {protocol: 'http2'});
+  showFacts('connections', [
+    ['HTTP/2', m.formatNumber(http2)],
+    ['HTTP/1.1', m.formatNumber(m.total(status, 'sru_http_connections'))],
+    ['not begun', m.formatNumber(m.total(status, 'sru_door_connections') - http2)],
+    ['streams/s', m.formatNumber(rate('sru_door_streams_total'))],
+    ['resets/s', m.formatNumber(rate('sru_door_resets_total'))],
+    ['in', m.formatBytes(rate('sru_door_read_bytes_total') || 0) + '/s'],
+    ['out', m.formatBytes(rate('sru_door_written_bytes_total') || 0) + '/s'],
+    ['loop lag p99', m.formatSeconds(m.quantile(lag, 0.99))],
+    ['floods ended', m.formatNumber(m.total(status, 'sru_door_floods_total'))],
+    ['handshakes failed', m.formatNumber(m.total(status, 'sru_tls_handshake_failures_total'))],
+    ['sent elsewhere', m.formatNumber(m.total(status, 'sru_door_goaways_total'))],
+  ]);
 }
 
 function describeModel(model) {
@@ -299,6 +328,7 @@ function receive(status) {
   setState(status.state);
   drawScope(status);
   drawFacts(status);
+  drawConnections(status);
   const f = drawFigures();
   if (history.length > 1) {
     for (const [chart, values] of charts) chart.add(status.time, values(f));
