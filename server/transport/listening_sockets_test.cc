@@ -94,12 +94,12 @@ TEST(AcceptorTest, GoesOnAcceptingAfterFailures) {
   auto sockets = OpenListeningSockets("listen", &address);
   ASSERT_TRUE(sockets.ok()) << sockets.status();
   std::atomic<int> accepted{0};
-  auto acceptor = Acceptor::Create(*std::move(sockets), "a port",
-                                   [&](int fd, const sockaddr_storage& from) {
-                                     EXPECT_THAT(PeerName(from), HasSubstr("ipv4:127.0.0.1:"));
-                                     ++accepted;
-                                     close(fd);
-                                   });
+  auto acceptor =
+      Acceptor::Create(*std::move(sockets), "a port", [&](int fd, const sockaddr_storage& from) {
+        EXPECT_THAT(PeerName(from), HasSubstr("ipv4:127.0.0.1:"));
+        ++accepted;
+        close(fd);
+      });
   ASSERT_TRUE(acceptor.ok()) << acceptor.status();
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
