@@ -104,9 +104,7 @@ absl::StatusOr<std::unique_ptr<NativeDoor>> NativeDoor::Open(absl::string_view f
       new NativeDoor(std::move(address), std::move(options), loops, memory));
   absl::StatusOr<std::unique_ptr<transport::Acceptor>> acceptor = transport::Acceptor::Create(
       *std::move(sockets), door->address_.ToString(),
-      [door = door.get()](int fd, const sockaddr_storage& from) {
-        door->OnConnection(fd, from);
-      });
+      [door = door.get()](int fd, const sockaddr_storage& from) { door->OnConnection(fd, from); });
   if (!acceptor.ok()) return acceptor.status();
   door->acceptor_ = *std::move(acceptor);
   return door;

@@ -175,10 +175,10 @@ class Stream final : public calls::HttpExchange,
 
   // Bytes of the client.
   MessageReader reader_;
-  std::string held_;        // that nobody had asked for when they came
-  size_t held_begin_ = 0;   // of what is left of them
-  int64_t body_bytes_ = 0;  // that http_ has
-  int64_t away_bytes_ = 0;  // of a message that a side thread gives to the call
+  std::string held_;             // that nobody had asked for when they came
+  size_t held_begin_ = 0;        // of what is left of them
+  int64_t body_bytes_ = 0;       // that http_ has
+  int64_t away_bytes_ = 0;       // of a message that a side thread gives to the call
   bool ends_when_back_ = false;  // the call has ended, but for that
   bool has_head_ = false;
   bool one_request_ = true;
