@@ -3,7 +3,8 @@
 
   make build && scripts/doors_report.py          about 8 minutes
 
-sru.v1 and the Open Inference Protocol over gRPC; /v1 and /v2 over HTTP; completions against Generate; what idle connections hold. The
+Both transports of gRPC, on one core; sru.v1 and the Open Inference Protocol over gRPC; /v1 and /v2 over HTTP; completions against Generate; what
+idle connections hold. The
 models are the bundled ones. What is compared alternates in one run, and medians over the rounds count. Parts can be left out or chosen:
 --parts=rest,idle. --quick measures for a moment only and judges nothing. Needs grpcio and h2load (the package nghttp2-client). Exits with 1
 if a figure is not as wanted.
@@ -12,9 +13,11 @@ if a figure is not as wanted.
 import contextlib
 import http.client
 import json
+import os
 import re
 import resource
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -22,7 +25,8 @@ import tempfile
 import time
 
 from report_calls import grpc, inference_pb2, inference_pb2_grpc
-from report_common import NotMeasured, PRETRAINED, Report, Row, Server, alternate, at_least, at_most, bench, medians, seconds
+from report_common import (NotMeasured, PRETRAINED, Report, Row, Server, Table, alternate, at_least, at_most, bench, medians, one_core,
+                           output_of, seconds)
 
 TEXT = "who wrote hamlet ?"
 CLASSIFIER = "trec"
@@ -158,6 +162,53 @@ def idle(args, _):
                   f" ({before / 1e6:,.0f} MB before, {after / 1e6:,.0f} MB after)", digits=1)
 
 
+def loaded(args, server, core, *flags):
+    """Calls per second, and the server's processor time for each, in microseconds; also where none is answered OK."""
+    time_before = server.seconds()
+    words = [args.bin / "sru_bench", "load", f"--address={server.address}", "--json", f"--model={CLASSIFIER}", "--warmup=0s",
+             f"--duration={seconds(args.seconds)}", *flags]
+    found = json.loads(output_of(words, core=core, partial=True))
+    return found["calls"] / found["elapsed_s"], 1e6 * (server.seconds() - time_before) / found["calls"]
+
+
+def idle_kib(server):
+    """What a connection over HTTP/2 holds that has nothing to say, in KiB."""
+    host, _, port = server.address.rpartition(":")
+    before = server.memory_bytes()
+    with contextlib.ExitStack() as stack:
+        for _ in range(CONNECTIONS):
+            connection = stack.enter_context(socket.create_connection((host, int(port))))
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        time.sleep(1)
+        return (server.memory_bytes() - before) / 1024 / CONNECTIONS
+
+
+def transports(args, _):
+    """Both transports on the last core, the load on another one. With one core only, they share it."""
+    core = one_core()
+    other = min(os.sched_getaffinity(0) - {core}, default=core)
+    loads = [(f"{in_flight} in flight, {connections} connection{'s' * (connections > 1)}",
+              (f"--in_flight={in_flight}", f"--connections={connections}"))
+             for in_flight, connections in ((64, 4), (64, 1), (1, 1))]
+    loads.append(("refused for a model that is not there, 64 in flight", ("--model=nobody", "--connections=4")))
+    yield Row("echo by gRPC's library, 64 in flight, both ends on both cores",
+              f"{statistics.median(bench(args, 'echo', None, f'--duration={seconds(args.seconds)}')['throughput_per_s'] for _ in range(args.rounds)):,.0f} calls/s")
+    for dtype in ("float32", "bfloat16"):
+        with contextlib.ExitStack() as stack:
+            servers = {name: stack.enter_context(Server(args, PRETRAINED, dtype, (f"--grpc_transport={name}",), core))
+                       for name in ("library", "native")}
+            rows = []
+            for name, flags in loads:
+                found = alternate(args.rounds, {which: lambda server=server: loaded(args, server, other, *flags)
+                                                for which, server in servers.items()})
+                middle = {which: [statistics.median(values) for values in zip(*runs)] for which, runs in found.items()}
+                rows.append((name, *(f"{rate:,.0f} calls/s, {cost:.1f} us" for rate, cost in middle.values()),
+                             f"{middle['native'][0] / middle['library'][0]:.2f}"))
+            if dtype == "float32":
+                rows.append((f"memory of {CONNECTIONS:,} idle connections, each", *(f"{idle_kib(server):.1f} KiB" for server in servers.values()), ""))
+            yield Table((f"Classify, {dtype}, one core", *servers, "native / library"), rows)
+
+
 def first_and_whole(parts):
     """Seconds to the first of what an iterator yields that counts, and to the end."""
     start, first = time.monotonic(), None
@@ -201,7 +252,7 @@ def main():
     return Report(
         __file__, "Doors",
         "Every call classifies the same short text, alone. Figures beside each other were measured in turns, in one run; they are medians.",
-        (protocols, rest, idle, completions), keeps=("The HTTP library alone", "Commands"), seconds=5).run()
+        (transports, protocols, rest, idle, completions), keeps=("The HTTP library alone", "Commands"), seconds=5).run()
 
 
 if __name__ == "__main__":
