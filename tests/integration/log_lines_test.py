@@ -240,14 +240,14 @@ class LogTest(unittest.TestCase):
             await_true(says_so, "a line that counts those left out")
             channel.close()
 
-    # Calls that each write a line of more than 600 bytes: together half more than what may wait and
+    # Calls that each write a line of more than 400 bytes: together half more than what may wait and
     # what a pipe holds.
-    FLOOD = 2500
+    FLOOD = 4500
 
     def flood(self, server):
         channel = server.channel()
         headers = (("x-request-id", "i" * 128), ("traceparent", TRACEPARENT))
-        request = classify_request(QUESTION, model="m" * 400)
+        request = classify_request(QUESTION, model="m" * 128)
         classify = channel.unary_unary("/sru.v1.InferenceService/Classify")
         for _ in range(0, self.FLOOD, 100):
             calls = [classify.future(request, metadata=headers, timeout=20) for _ in range(100)]
