@@ -163,7 +163,8 @@ void BatchWorkers::RunBatch(size_t worker, std::unique_ptr<Batch> batch, bool cl
 
 size_t BatchWorkers::ClaimIdle() {
   const MutexLock lock(&usage_mutex_);
-  for (size_t i = 0; i < runners_.size(); ++i) {
+  for (size_t tried = 0; tried < runners_.size(); ++tried) {
+    const size_t i = next_claim_++ % runners_.size();
     Usage& usage = usage_[i];
     if (usage.busy || usage.waiting_again > 0 || out_of_service(i)) continue;
     usage.busy = true;

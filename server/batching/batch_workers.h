@@ -85,6 +85,8 @@ class BatchWorkers : public Workers {
   Mutex usage_mutex_;
   CondVar freed_;
   std::vector<Usage> usage_ ABSL_GUARDED_BY(usage_mutex_);  // [worker]
+  // Where ClaimIdle() looks first: in turns, so that a device that has failed is noticed.
+  size_t next_claim_ ABSL_GUARDED_BY(usage_mutex_) = 0;
   const std::shared_ptr<LoopRuns> loop_runs_;
 };
 

@@ -242,8 +242,6 @@ class CudaLossTest : public ::testing::Test {
     server::Options options = ClassifierOptions();
     options.batching.engine.batcher.max_batch_tokens = 32;
     options.rpc.limits.max_sequence_tokens = 32;
-    // Every call goes to a worker, of either device: an event loop would compute calls that come one by one on the first one.
-    options.transport.transport = server::door::GrpcTransport::kLibrary;
     return options;
   }
   std::unique_ptr<kernels::Backend> MakeBackend(const kernels::BackendOptions& options) {
