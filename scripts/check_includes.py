@@ -109,8 +109,8 @@ server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds 
                          | server/calls/messages server/transport             |
                          | server/base base proto                             |
 server/http              | server/transport server/calls server/base base     | absl boost nlohmann prometheus
-server/rest              | server/calls server/http server/telemetry base     | absl grpc nlohmann protobuf
-                         | proto                                              |
+server/rest              | server/calls server/http server/telemetry          | absl grpc nlohmann protobuf
+                         | server/base base proto                             |
 server                   | server/calls server/calls/bounds server/calls/kinds | absl grpc prometheus protobuf re2
                          | server/rpc server/open_inference server/rest       |
                          | server/http server/lifecycle server/transport      |

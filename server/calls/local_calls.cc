@@ -75,7 +75,6 @@ class LocalCalls::LocalExchange final : public Exchange,
       : running_(std::move(running)),
         method_(method.path()),
         info_(std::move(info)),
-        deadline_(SteadyNow() + info_.timeout),
         is_unary_(on_message == nullptr),
         on_message_(std::move(on_message)),
         done_(std::move(done)),
@@ -102,7 +101,7 @@ class LocalCalls::LocalExchange final : public Exchange,
   }
   std::string peer() const override { return info_.peer; }
   absl::string_view method() const override { return method_; }
-  absl::Duration time_left() const override { return deadline_ - SteadyNow(); }
+  absl::Duration time_left() const override { return info_.deadline - SteadyNow(); }
   bool is_cancelled() const override { return cancelled_.load(); }
   void Read() override {}  // the methods that are called have one request
   void Write(absl::Cord message) override {
@@ -242,7 +241,6 @@ class LocalCalls::LocalExchange final : public Exchange,
   const std::shared_ptr<Running> running_;
   const std::string method_;
   const LocalCallInfo info_;
-  const absl::Time deadline_;
   const bool is_unary_;
   std::atomic<bool> cancelled_{false};
 

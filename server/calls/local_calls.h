@@ -20,8 +20,8 @@ namespace sru::server::calls {
 
 // A call's headers, deadline and caller.
 struct LocalCallInfo {
-  // The caller cancels the call when it has passed.
-  absl::Duration timeout = absl::InfiniteDuration();
+  // By SteadyNow(). The caller cancels the call when it has passed.
+  absl::Time deadline = absl::InfiniteFuture();
   Metadata headers;
   std::string peer;  // CallOrigin::peer()
 };

@@ -10,6 +10,7 @@
 #include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/clock.h"
 #include "server/calls/message_cord.h"
 #include "sru/v1/inference.pb.h"
 #include "tests/testing/fake_methods.h"
@@ -90,7 +91,7 @@ TEST(LocalCallsTest, AnAnswerHasItsMessageAndItsRequestId) {
   std::string got;
   std::atomic<bool> done{false};
   calls.Unary(method, ToCord(request),
-              {absl::Seconds(20), {{"x-request-id", "mine"}}, "ipv4:10.0.0.1:4711"},
+              {SteadyNow() + absl::Seconds(20), {{"x-request-id", "mine"}}, "ipv4:10.0.0.1:4711"},
               [&](const LocalAnswer& answer) {
                 v1::GetModelResponse response;
                 EXPECT_TRUE(ParseCord(answer.message, &response));
@@ -278,10 +279,11 @@ TEST(LocalCallsTest, EitherThreadMayEndACall) {
   for (int i = 0; i < 2000; ++i) {
     LocalCalls calls;
     std::atomic<int> answers{0};
-    calls.Unary(method, absl::Cord(), {absl::Seconds(20), {}, ""}, [&](const LocalAnswer& answer) {
-      EXPECT_TRUE(answer.end.status.ok());
-      ++answers;
-    });
+    calls.Unary(method, absl::Cord(), {SteadyNow() + absl::Seconds(20), {}, ""},
+                [&](const LocalAnswer& answer) {
+                  EXPECT_TRUE(answer.end.status.ok());
+                  ++answers;
+                });
     other.join();
     calls.Close();
     EXPECT_EQ(answers, 1);

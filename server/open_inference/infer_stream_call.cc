@@ -16,6 +16,7 @@
 #include "base/mutex.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "inference/open_inference.pb.h"
+#include "server/base/clock.h"
 #include "server/calls/kinds/call.h"
 #include "server/calls/local_calls.h"
 #include "server/calls/messages/response_writer.h"
@@ -111,7 +112,7 @@ class InferStreamCall final : public calls::Call {
   // Calls with the stream's deadline, and ends with it.
   void Ask(Request* request) {
     calls::LocalCallInfo info;
-    info.timeout = exchange_.time_left();
+    info.deadline = SteadyNow() + exchange_.time_left();
     info.peer = exchange_.peer();
     for (const char* const header : kPassedOn) {
       const absl::string_view value = exchange_.FindHeader(header);

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "grpcpp/alarm.h"
+#include "server/base/clock.h"
 #include "server/calls/local_calls.h"
 #include "server/http/allowed_origins.h"
 #include "server/http/page_host.h"
@@ -77,8 +78,7 @@ absl::Status ReadTimeouts(const http::PageRequest& request, ErrorForm form,
   return web.status();
 }
 
-calls::LocalCallInfo InfoOf(const http::PageRequest& request, ErrorForm form,
-                            const std::string& request_id) {
+calls::LocalCallInfo InfoOf(const http::PageRequest& request, const std::string& request_id) {
   calls::LocalCallInfo info;
   for (const char* const name : {"authorization", "traceparent"}) {
     const std::string* const value = request.headers.Find(name);
@@ -86,8 +86,6 @@ calls::LocalCallInfo InfoOf(const http::PageRequest& request, ErrorForm form,
   }
   if (!request_id.empty()) info.headers.emplace_back(telemetry::kRequestIdHeader, request_id);
   info.peer = PeerAt(request.remote_address, request.remote_port);
-  // CheckHeaders() has seen that they are right.
-  ReadTimeouts(request, form, &info.timeout).IgnoreError();
   return info;
 }
 
@@ -229,6 +227,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
       : state_(std::move(state)),
         http_(std::move(http)),
         match_(std::move(match)),
+        deadline_(SteadyNow() + TimeoutOf(*state_, http_->request(), match_.errors)),
         memory_(std::make_shared<MemoryHold>(state_->budget)) {
     const std::string id = http_->request().header(telemetry::kRequestIdHeader);
     if (!id.empty())
@@ -312,6 +311,14 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   }
 
  private:
+  static absl::Duration TimeoutOf(const State& state, const http::PageRequest& request,
+                                  ErrorForm form) {
+    absl::Duration timeout = absl::InfiniteDuration();
+    // CheckHeaders() has seen that the headers are right.
+    ReadTimeouts(request, form, &timeout).IgnoreError();
+    return std::min(timeout, state.options.max_timeout);
+  }
+
   // Fails a request before a service has seen it.
   void Refuse(const RestError& error) {
     const http::PageResponse response = ErrorResponse(match_.errors, error);
@@ -343,19 +350,20 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
       MutexLock lock(&mutex_);
       id = request_id_;
     }
-    calls::LocalCallInfo info = InfoOf(http_->request(), match_.errors, id);
-    info.timeout = std::min(info.timeout, state_->options.max_timeout);
-    if (info.timeout != absl::InfiniteDuration()) SetAlarm(info.timeout);
+    calls::LocalCallInfo info = InfoOf(http_->request(), id);
+    info.deadline = deadline_;
+    if (deadline_ != absl::InfiniteFuture()) SetAlarm();
     return info;
   }
 
   // Ends the calls of the request at its deadline.
-  void SetAlarm(absl::Duration timeout) {
+  void SetAlarm() {
     MutexLock lock(&mutex_);
     if (alarm_.has_value()) return;
     alarm_.emplace();
     // Weak: the alarm, which is a member, keeps the function.
-    alarm_->Set(absl::ToChronoTime(absl::Now() + timeout), [weak = weak_from_this()](bool expired) {
+    const absl::Time ends = absl::Now() + (deadline_ - SteadyNow());
+    alarm_->Set(absl::ToChronoTime(ends), [weak = weak_from_this()](bool expired) {
       const std::shared_ptr<Call> self = expired ? weak.lock() : nullptr;
       if (self != nullptr) self->OnGone();
     });
@@ -411,6 +419,8 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   const std::shared_ptr<State> state_;
   const std::shared_ptr<http::HttpCall> http_;
   const RouteTable::Match match_;
+  // One for all calls of the request, so that none of them is cancelled before it knows that its deadline has passed.
+  const absl::Time deadline_;
   // The handler's: it sees to it that one thread at a time uses them.
   std::string body_;
   // Shared with the answer and not moved into it: when a handler throws, what else it has under way may be at work with it.

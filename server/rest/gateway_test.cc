@@ -959,6 +959,19 @@ TEST_F(WebCallTest, TheEarlierDeadlineCounts) {
   EXPECT_LE(left, absl::Seconds(20));
 }
 
+TEST_F(WebCallTest, ACallIsCancelledWhenItsDeadlineHasPassed) {
+  absl::Duration left = absl::InfiniteDuration();
+  service_.classify = [&](calls::Exchange& exchange, const v1::ClassifyRequest&,
+                          v1::ClassifyResponse*) {
+    EXPECT_TRUE(PollUntil([&exchange] { return exchange.is_cancelled(); }));
+    left = exchange.time_left();
+    return FakeEnd(absl::DeadlineExceededError("late"));
+  };
+  const http::PageRequest request = Post(kClassify, "application/json", "{}");
+  ExpectError(With(request, "connect-timeout-ms", "20"), 504, "deadline_exceeded", "late");
+  EXPECT_LE(left, absl::Milliseconds(1));
+}
+
 TEST_F(WebCallTest, AGrpcWebCallHasFrames) {
   v1::ClassifyResponse expected;
   expected.set_model("m");
