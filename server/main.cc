@@ -19,7 +19,6 @@
 #include "base/mutex.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/base/log.h"
-#include "server/base/scheduling.h"
 #include "server/lifecycle/load_failure.h"
 #include "server/options.h"
 #include "server/server.h"
@@ -177,11 +176,6 @@ int Main(int argc, char** argv) {
   // The caller is told what is wrong with its bytes, and a stranger must not fill our log.
   google::protobuf::SetLogHandler(nullptr);
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
-
-  // Before any thread is started, since they inherit it.
-  if (absl::Status status = ApplyScheduling(options.scheduling); !status.ok()) {
-    LogWarning(status.message());
-  }
 
   LogInfo(absl::StrCat("start: ", VersionText()));
   for (const std::string& warning : ExposureWarnings(options)) LogWarning(warning);

@@ -26,13 +26,6 @@ void AddFrontDoorFlags(Options* options, FlagTable* flags) {
                    "Whoever reaches it can load and unload models: an address of the network, "
                    "unlike 127.0.0.1:50052, needs --admin_tokens_file, --auth_tokens_file or "
                    "--tls_client_ca.");
-  flags->AddChoice<Scheduling>(
-      "scheduling", &options->scheduling,
-      {{"batch", Scheduling::kBatch}, {"normal", Scheduling::kNormal}},
-      "What the system's scheduler does when a thread of the server wakes. batch: it waits for its "
-      "turn (SCHED_BATCH), which takes less time per call on a busy machine. normal: it may "
-      "interrupt what runs, for machines where other programs compete for the cores. A policy that "
-      "was set with chrt is left as it is.");
   const FlagTable::TimeRange up_to_a_day = {absl::ZeroDuration(), absl::Hours(24)};
   flags->AddSeconds("drain_timeout_s", &options->drain_timeout, up_to_a_day,
                     "After SIGTERM, the longest time in seconds until the server exits; what is in "

@@ -15,7 +15,6 @@
 #include "absl/time/time.h"
 #include "server/base/flag_table.h"
 #include "server/base/listen_address.h"
-#include "server/base/scheduling.h"
 #include "server/batching/batching_options.h"
 #include "server/calls/bounds/memory_options.h"
 #include "server/calls/bounds/rpc_options.h"
@@ -29,8 +28,7 @@ namespace sru::server {
 
 struct Options {
   ListenAddress listen = {"127.0.0.1", 50051};
-  std::optional<ListenAddress> admin_listen;   // nothing: no admin service
-  Scheduling scheduling = Scheduling::kBatch;  // of the process; main.cc applies it
+  std::optional<ListenAddress> admin_listen;  // nothing: no admin service
   absl::Duration drain_timeout = absl::Seconds(30);
   absl::Duration drain_delay = absl::ZeroDuration();
 

@@ -189,9 +189,6 @@ TEST(OptionsTest, ModelControl) {
   EXPECT_TRUE(Parse({"--version_policy=all"}).ok());
   EXPECT_THAT(ParseError({"--model_control=dynamic"}),
               HasSubstr("--model_control: expected static, poll or explicit, found 'dynamic'"));
-  EXPECT_THAT(ParseError({"--scheduling=fifo"}),
-              HasSubstr("--scheduling: expected batch or normal, found 'fifo'"));
-  EXPECT_EQ(Parse({"--scheduling=normal"})->scheduling, Scheduling::kNormal);
   for (const std::string out_of_range : {"-1", "1000001"}) {
     EXPECT_THAT(ParseError({"--compute_turn_us=" + out_of_range}),
                 HasSubstr("--compute_turn_us: expected 0 to 1s"));
