@@ -198,14 +198,14 @@ def transports(args, _):
             servers = {name: stack.enter_context(Server(args, PRETRAINED, dtype, (f"--grpc_transport={name}",), core))
                        for name in ("library", "native")}
             rows = []
+            if dtype == "float32":  # before any load, whose memory the allocator would use again
+                rows.append((f"memory of {CONNECTIONS:,} idle connections, each", *(f"{idle_kib(server):.1f} KiB" for server in servers.values()), ""))
             for name, flags in loads:
                 found = alternate(args.rounds, {which: lambda server=server: loaded(args, server, other, *flags)
                                                 for which, server in servers.items()})
                 middle = {which: [statistics.median(values) for values in zip(*runs)] for which, runs in found.items()}
                 rows.append((name, *(f"{rate:,.0f} calls/s, {cost:.1f} us" for rate, cost in middle.values()),
                              f"{middle['native'][0] / middle['library'][0]:.2f}"))
-            if dtype == "float32":
-                rows.append((f"memory of {CONNECTIONS:,} idle connections, each", *(f"{idle_kib(server):.1f} KiB" for server in servers.values()), ""))
             yield Table((f"Classify, {dtype}, one core", *servers, "native / library"), rows)
 
 

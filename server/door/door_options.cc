@@ -1,7 +1,8 @@
 #include "server/door/door_options.h"
 
 #include <algorithm>
-#include <thread>
+
+#include "server/base/cores.h"
 
 namespace sru::server::door {
 namespace {
@@ -12,7 +13,7 @@ constexpr int kMostThreads = 4;
 
 int TransportOptions::num_io_threads() const {
   if (io_threads > 0) return io_threads;
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostThreads);
+  return std::clamp(static_cast<int>(AllowedCores().size()), 1, kMostThreads);
 }
 
 void AddFlags(TransportOptions* options, FlagTable* flags) {
@@ -22,7 +23,8 @@ void AddFlags(TransportOptions* options, FlagTable* flags) {
       "What carries gRPC calls. native: the server's own event loops. library: gRPC's library, "
       "which does not stand strangers and lacks some bounds; for comparison and as a fallback.");
   flags->Add("io_threads", &options->io_threads, {1, 1024, /*or_zero=*/true},
-             "Event loops of --grpc_transport=native. 0 = as many as there are cores, at most 4.");
+             "Event loops of --grpc_transport=native. 0 = as many as the process may use cores, at "
+             "most 4.");
 }
 
 }  // namespace sru::server::door
