@@ -226,18 +226,9 @@ void Connection::Sniff() {
     CheckBy(deadline_);
     if (context_.draining.load()) return Close(CloseCause::kDrain);
   }
-  const ByteStream::Result result = bytes_->Read(loop_.read_buffer());
-  switch (result.outcome) {
-    case ByteStream::Outcome::kDone:
-      break;
-    case ByteStream::Outcome::kWantsRead:
-      return AwaitReadable();
-    case ByteStream::Outcome::kWantsWrite:
-      return AwaitWritable();
-    case ByteStream::Outcome::kEnd:
-      return Close(CloseCause::kPeer);
-  }
-  sniffed_.append(loop_.read_buffer().data(), result.bytes);
+  const absl::string_view bytes = ReadNow();
+  if (bytes.empty()) return;
+  sniffed_.append(bytes.data(), bytes.size());
   const absl::string_view begin = absl::string_view(sniffed_).substr(0, kPrefaceVerb.size());
   if (!absl::StartsWith(kPrefaceVerb, begin)) return HandOver(std::exchange(sniffed_, ""));
   if (begin.size() < kPrefaceVerb.size()) return Sniff();
@@ -494,27 +485,35 @@ void Connection::OnReady() {
   ReadSome();
 }
 
+absl::string_view Connection::ReadNow() {
+  const absl::Span<char> buffer = loop_.read_buffer();
+  const ByteStream::Result result = bytes_->Read(buffer);
+  switch (result.outcome) {
+    case ByteStream::Outcome::kDone:
+      return {buffer.data(), result.bytes};
+    case ByteStream::Outcome::kWantsRead:
+      AwaitReadable();
+      break;
+    case ByteStream::Outcome::kWantsWrite:
+      AwaitWritable();
+      break;
+    case ByteStream::Outcome::kEnd:
+      Close(CloseCause::kPeer);
+      break;
+  }
+  return {};
+}
+
 void Connection::ReadSome() {
   if (resume_at_ != SteadyTime::max()) return;  // read on then
   const SteadyTime start = ClockNow();
   for (int i = 0; i < kReadsPerTurn; ++i) {
-    const absl::Span<char> buffer = loop_.read_buffer();
-    const ByteStream::Result result = bytes_->Read(buffer);
-    switch (result.outcome) {
-      case ByteStream::Outcome::kDone:
-        break;
-      case ByteStream::Outcome::kWantsRead:
-        return AwaitReadable();
-      case ByteStream::Outcome::kWantsWrite:
-        return AwaitWritable();
-      case ByteStream::Outcome::kEnd:
-        return Close(CloseCause::kPeer);
-    }
-    const absl::string_view bytes(buffer.data(), result.bytes);
+    const absl::string_view bytes = ReadNow();
+    if (bytes.empty()) return;
     if (state_ == State::kLingering) continue;  // what comes now is for nobody
     if (!Receive(bytes)) return;
     if (resume_at_ != SteadyTime::max() || read_while_blocked_ >= kReadWhileBlocked) return;
-    if (bytes.size() < buffer.size() && !bytes_->MayHoldMore()) return AwaitReadable();
+    if (bytes.size() < loop_.read_buffer().size() && !bytes_->MayHoldMore()) return AwaitReadable();
     if (ClockNow() - start > kReadTime) break;
   }
   // TLS may hold more than the socket shows.

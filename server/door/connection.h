@@ -124,6 +124,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void AwaitReadable();
   void AwaitWritable();
   void OnReady();
+  // What the socket has. Empty: nothing for now, which is waited for, or the connection is closed.
+  absl::string_view ReadNow();
   void ReadSome();
   // False when the connection is not to be read on.
   bool Receive(absl::string_view bytes);

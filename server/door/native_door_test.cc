@@ -564,6 +564,21 @@ TEST_F(NativeDoorTest, AnswersThatNobodyTakesHaveABound) {
   EXPECT_EQ(client.Value(3, "grpc-status"), "8");
 }
 
+TEST_F(NativeDoorTest, AStreamThatSaysNothingMoreIsEnded) {
+  options_.limits.max_stream_idle = absl::Milliseconds(300);
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/t.T/Echoes");
+  for (int i = 0; i < 3; ++i) {
+    client.SendData(1, MessageOf("a"));
+    ASSERT_TRUE(client.ReadUntil([&] { return client.stream(1).data.size() == 6U * (i + 1); }));
+    usleep(150000);  // together more than its time
+  }
+  EXPECT_FALSE(client.stream(1).ended);
+  ASSERT_TRUE(client.ReadEnd(1));
+  EXPECT_EQ(client.Value(1, "grpc-status"), "0");
+}
+
 TEST_F(NativeDoorTest, ALongMessageIsGivenToItsCallOnAnotherThread) {
   options_.max_message_bytes = 4 << 20;
   std::atomic<bool> may_go_on{false};

@@ -25,6 +25,8 @@ constexpr int64_t kUnchargedBytes = 1 << 10;
 // Smaller messages are sent as they are, which is cheaper for both sides.
 constexpr size_t kLeastCompressedBytes = 1 << 10;
 
+absl::Status DeadlinePassed() { return absl::DeadlineExceededError("Deadline Exceeded"); }
+
 absl::Status NoMemoryForAnswer() {
   return absl::ResourceExhaustedError(
       "there is no memory for the answer until other answers are taken; try again");
@@ -81,11 +83,11 @@ void Stream::OnHead() {
   }
   head_.JoinRepeated();
   if (RefuseHead()) return;
-  if (head_.timeout() <= absl::ZeroDuration()) return OnTimer(ClockNow());
+  if (head_.timeout() <= absl::ZeroDuration()) return Fail(DeadlinePassed());
   if (head_.timeout() != absl::InfiniteDuration()) {
     deadline_ =
         ClockNow() + absl::ToChronoNanoseconds(std::min(head_.timeout(), absl::Hours(24 * 365)));
-    loop_.timers().Set(this, deadline_);
+    SetTimer();
   }
   reader_.set_encoding(head_.encoding());
   row_ = context_.options.methods->Find(head_.path());
@@ -189,6 +191,7 @@ void Stream::OnData(absl::string_view bytes) {
 
 size_t Stream::TakeBytes(absl::string_view bytes) {
   size_t all = 0;
+  if (!bytes.empty()) idle_at_ = SteadyTime::max();  // the timer comes for nothing
   while (reading_ && all < bytes.size()) {
     size_t taken = 0;
     absl::Status status = reader_.Take(bytes.substr(all), &taken);
@@ -239,6 +242,13 @@ void Stream::EndInput() {
     return Fail(absl::InternalError("Incomplete message: the call's data ended within it"));
   }
   Deliver(std::nullopt);
+}
+
+void Stream::AwaitNext() {
+  const absl::Duration most = context_.options.limits.max_stream_idle;
+  if (most == absl::InfiniteDuration()) return;
+  idle_at_ = ClockNow() + absl::ToChronoNanoseconds(most);
+  SetTimer();
 }
 
 void Stream::Deliver(std::optional<absl::Cord> message) {
@@ -302,7 +312,12 @@ void Stream::OnTooSlow() {
 
 // What ends a call early.
 
-void Stream::OnTimer(SteadyTime /*now*/) { Fail(absl::DeadlineExceededError("Deadline Exceeded")); }
+void Stream::OnTimer(SteadyTime now) {
+  if (now >= deadline_) return Fail(DeadlinePassed());
+  if (now < idle_at_) return SetTimer();
+  input_ended_ = true;
+  EndInput();
+}
 
 void Stream::Fail(absl::Status status, calls::Metadata trailers) {
   if (!can_answer()) return;
@@ -410,6 +425,7 @@ void Stream::RunOnLoop() {
       reading_ = true;
       TakeHeld();
       if (reading_ && input_ended_ && can_answer()) EndInput();
+      if (reading_ && got_request_) AwaitNext();
       if (reading_ && !got_request_ && !StreamHook<WaitingStreams>::is_linked()) WaitForBytes();
     }
   }

@@ -5,6 +5,7 @@
 #ifndef SRU_SERVER_DOOR_STREAM_H_
 #define SRU_SERVER_DOOR_STREAM_H_
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <boost/intrusive/list.hpp>
@@ -117,7 +118,7 @@ class Stream final : public calls::HttpExchange,
   void Ask(uint32_t asked);
   // LoopWork:
   void RunOnLoop() override;
-  // Timer: the deadline.
+  // Timer: the deadline, or the end of an idle stream.
   void OnTimer(SteadyTime now) override;
 
   // Whether an answer can still be given to nghttp2.
@@ -135,8 +136,11 @@ class Stream final : public calls::HttpExchange,
   void DropHeld();
   void TakeHeld();
   void EndInput();
+  // The client has to send another message within its time.
+  void AwaitNext();
   void Deliver(std::optional<absl::Cord> message);
   void WaitForBytes();
+  void SetTimer() { loop_.timers().Set(this, std::min(deadline_, idle_at_)); }
   // Of a request that is no call.
   void TakeBody(absl::string_view bytes);
   void GiveBody(absl::Status status);
@@ -169,6 +173,7 @@ class Stream final : public calls::HttpExchange,
   RequestHead head_;
   const calls::Method* row_ = nullptr;  // null: there is none
   SteadyTime deadline_ = SteadyTime::max();
+  SteadyTime idle_at_ = SteadyTime::max();  // by when the client has to send its next message
   calls::CallHandler* handler_ = nullptr;
   calls::HttpHandler* http_ = nullptr;  // the same, of a request that is no call
   std::atomic<bool> cancelled_{false};

@@ -147,6 +147,11 @@ void AddFlags(ConnectionLimits* limits, FlagTable* flags) {
                            {absl::Milliseconds(1), kMaxSeconds},
                            "After how many seconds without a call a connection is closed. 0 = "
                            "never.");
+  flags->AddSecondsOrNever("max_stream_idle_s", &limits->max_stream_idle,
+                           {absl::Milliseconds(1), kMaxSeconds},
+                           "After how many seconds without a message of its client a stream of "
+                           "messages (EncodeStream, ModelStreamInfer) ends, as if the client had "
+                           "ended it. 0 = never.");
   flags->AddSeconds("min_ping_interval_s", &limits->min_ping_interval,
                     {absl::ZeroDuration(), kMaxSeconds},
                     "A client that pings more often than this many seconds while it has no call "
