@@ -65,9 +65,10 @@ constexpr absl::Duration kStreamGrace = absl::Milliseconds(200);
 constexpr absl::Duration kAnswerGrace = absl::Seconds(1);
 
 // Of calls over HTTP: from the first byte of a request to its last header, the TLS handshake
-// likewise; for the whole body; and between two requests of a connection.
+// likewise; for the whole body, and for each 16 KiB of it; and between two requests of a connection.
 constexpr absl::Duration kHttpHeaderTimeout = absl::Seconds(10);
 constexpr absl::Duration kHttpBodyTimeout = absl::Seconds(60);
+constexpr absl::Duration kHttpProgressTimeout = absl::Seconds(10);
 constexpr absl::Duration kHttpIdleTimeout = absl::Seconds(90);
 
 // How many calls the boxes of the status page may make at a time, and for how long.
@@ -95,6 +96,7 @@ http::HttpServer::Limits CallLimits(const Options& options, const calls::MemoryB
   limits.max_total_body_bytes = static_cast<size_t>(budgets.receive_bytes);
   limits.header_timeout = kHttpHeaderTimeout;
   limits.body_timeout = kHttpBodyTimeout;
+  limits.progress_timeout = kHttpProgressTimeout;
   limits.answer_timeout = options.memory.send_timeout;
   limits.part_timeout = options.memory.send_timeout;
   limits.stream_timeout = absl::InfiniteDuration();

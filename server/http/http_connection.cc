@@ -21,7 +21,15 @@ constexpr size_t kMaxIgnoredBytes = 256 << 10;
 constexpr size_t kMaxPipelinedBytes = 16 << 10;
 // The rest of a refused request is read up to this size, to keep the connection.
 constexpr uint64_t kMaxRestBytes = 64 << 10;
+// How much of a body has to come within Limits::progress_timeout.
+constexpr size_t kProgressBytes = 16 << 10;
 constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
+
+HttpConnection::SteadyTime In(absl::Duration duration) {
+  return duration == absl::InfiniteDuration()
+             ? HttpConnection::SteadyTime::max()
+             : std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(duration);
+}
 
 PageResponse ErrorResponse(int status, absl::string_view text) {
   PageResponse response;
@@ -150,16 +158,6 @@ class HttpConnection::Call final : public HttpCall, public std::enable_shared_fr
   std::function<void(bool)> written_ ABSL_GUARDED_BY(mutex_);  // of a part that is not sent yet
 };
 
-namespace {
-
-HttpConnection::SteadyTime In(absl::Duration duration) {
-  return duration == absl::InfiniteDuration()
-             ? HttpConnection::SteadyTime::max()
-             : std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(duration);
-}
-
-}  // namespace
-
 HttpConnection::HttpConnection(std::unique_ptr<HttpTransport> transport, std::string remote_address,
                                int remote_port, Owner* owner)
     : owner_(*owner),
@@ -221,9 +219,7 @@ void HttpConnection::OnRead(bool ok, absl::string_view data) {
   if (!ok) {
     peer_closed_ = true;
     if (stage_ == Stage::kBody && !owner_.options().keep_alive) {
-      return Dispatch(absl::DeadlineExceededError(
-          absl::StrCat("the body did not come whole within ",
-                       absl::FormatDuration(owner_.options().limits.body_timeout))));
+      return Dispatch(SlowBody());
     }
     return Close(/*reset=*/false);
   }
@@ -318,6 +314,8 @@ void HttpConnection::OnHeader() {
   if (complete_) return Dispatch(std::string());
   stage_ = Stage::kBody;
   EndsIn(options.limits.body_timeout);
+  body_deadline_ = deadline_;
+  AwaitProgress();
   if (!parser_.expects_continue() || parser_.is_http_1_0()) return;
   // Nothing else is being written, and these few bytes fit into the kernel's buffer.
   head_ = kContinue;
@@ -325,9 +323,28 @@ void HttpConnection::OnHeader() {
   if (!sends_) head_.clear();
 }
 
+void HttpConnection::AwaitProgress() {
+  progress_ = 0;
+  deadline_ = std::min(body_deadline_, In(owner_.options().limits.progress_timeout));
+}
+
+absl::Status HttpConnection::SlowBody() const {
+  const HttpServer::Limits& limits = owner_.options().limits;
+  if (std::chrono::steady_clock::now() < body_deadline_ && !peer_closed_) {
+    return absl::DeadlineExceededError(absl::StrCat("less than ", kProgressBytes,
+                                                    " bytes of the body came within ",
+                                                    absl::FormatDuration(limits.progress_timeout)));
+  }
+  return absl::DeadlineExceededError(absl::StrCat("the body did not come whole within ",
+                                                  absl::FormatDuration(limits.body_timeout)));
+}
+
 bool HttpConnection::StepBody(absl::string_view* in) {
   if (in->empty()) return false;
+  const size_t before = in->size();
   const HttpRequestParser::Result result = parser_.ReadBody(in, &body_);
+  progress_ += before - in->size();
+  if (progress_ >= kProgressBytes) AwaitProgress();
   // What the string really holds, which grows in leaps.
   if (body_.capacity() > reserved_) {
     const size_t more = body_.capacity() - reserved_;
@@ -565,9 +582,7 @@ void HttpConnection::OnDeadline() {
   if (stage_ == Stage::kBody && !sends_) {
     // The handler tells the client, which may not have seen that it is late.
     close_after_ = true;
-    return Dispatch(absl::DeadlineExceededError(
-        absl::StrCat("the body did not come whole within ",
-                     absl::FormatDuration(owner_.options().limits.body_timeout))));
+    return Dispatch(SlowBody());
   }
   const bool idle = is_idle() && !started_request_;
   Close(/*reset=*/!idle);

@@ -109,6 +109,9 @@ class HttpConnection final : public HttpTransport::User,
   bool StepHeader(absl::string_view* in);
   bool StepBody(absl::string_view* in);
   bool StepRest(absl::string_view* in);
+  // The next part of the body has its time from now on.
+  void AwaitProgress();
+  absl::Status SlowBody() const;
   bool WantsToRead() const;
   void OnHeader();
   // Makes the request and hands it to the handler.
@@ -144,6 +147,8 @@ class HttpConnection final : public HttpTransport::User,
   bool started_request_ = false;
   SteadyTime deadline_ = SteadyTime::max();
   const SteadyTime too_old_at_;
+  SteadyTime body_deadline_ = SteadyTime::max();
+  size_t progress_ = 0;  // bytes of the body since AwaitProgress()
   std::string in_;  // read and not used yet
   std::string body_;
   size_t reserved_ = 0;   // of the memory of all bodies

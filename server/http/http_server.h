@@ -64,6 +64,8 @@ class HttpServer {
     size_t max_total_body_bytes = 0;
     absl::Duration header_timeout = absl::Seconds(2);   // from their first byte to the last header
     absl::Duration body_timeout = absl::Seconds(5);     // for the whole body
+    // For each 16 KiB of it, and for its rest.
+    absl::Duration progress_timeout = absl::InfiniteDuration();
     absl::Duration answer_timeout = absl::Seconds(10);  // until the client has taken all of it
     absl::Duration stream_timeout = absl::Seconds(90);  // likewise, of an answer in parts
     // Likewise, of what the client has been sent of it so far.

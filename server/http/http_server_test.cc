@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -291,6 +292,19 @@ TEST_F(HttpServerTest, BodiesShareMemory) {
   SlowConnection client(port);
   client.Send(large);
   ReadUntil(&client, "x>");
+}
+
+TEST_F(HttpServerTest, ABodyHasToGoOn) {
+  options_.limits.body_timeout = absl::Hours(1);
+  options_.limits.progress_timeout = absl::Milliseconds(300);
+  SlowConnection client(Start());
+  const std::string large = Post("/a", std::string(60000, 'x'));
+  for (size_t at = 0; at + 20000 < large.size(); at += 20000) {
+    client.Send(large.substr(at, 20000));
+    EXPECT_EQ(client.ReadSome(), "");
+    absl::SleepFor(absl::Milliseconds(200));  // together more than its time
+  }
+  EXPECT_THAT(client.ReadAll(), HasSubstr("less than 16384 bytes of the body came within 300ms"));
 }
 
 TEST_F(HttpServerTest, BodiesInChunksAreBounded) {
