@@ -46,12 +46,14 @@ class BatchWorkers::LoopRuns final : public TurnWork {
   explicit LoopRuns(BatchWorkers* workers) : workers_(workers) {}
 
   void RunInTurn() override {
+    BatchWorkers* workers = nullptr;
     {
       const MutexLock lock(&mutex_);
       if (workers_ == nullptr) return;
+      workers = workers_;
       ++running_;
     }
-    workers_->RunHereOrWake();
+    workers->RunHereOrWake();
     const MutexLock lock(&mutex_);
     if (--running_ == 0) ended_.SignalAll();
   }
