@@ -149,7 +149,7 @@ class HttpConnection final : public HttpTransport::User,
   const SteadyTime too_old_at_;
   SteadyTime body_deadline_ = SteadyTime::max();
   size_t progress_ = 0;  // bytes of the body since AwaitProgress()
-  std::string in_;  // read and not used yet
+  std::string in_;       // read and not used yet
   std::string body_;
   size_t reserved_ = 0;   // of the memory of all bodies
   bool complete_ = true;  // the request was read to its end

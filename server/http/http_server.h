@@ -62,8 +62,8 @@ class HttpServer {
     // Of all bodies that are being read or whose calls are not answered. 0 = no bound. Over it,
     // requests are answered with 503 and Retry-After.
     size_t max_total_body_bytes = 0;
-    absl::Duration header_timeout = absl::Seconds(2);   // from their first byte to the last header
-    absl::Duration body_timeout = absl::Seconds(5);     // for the whole body
+    absl::Duration header_timeout = absl::Seconds(2);  // from their first byte to the last header
+    absl::Duration body_timeout = absl::Seconds(5);    // for the whole body
     // For each 16 KiB of it, and for its rest.
     absl::Duration progress_timeout = absl::InfiniteDuration();
     absl::Duration answer_timeout = absl::Seconds(10);  // until the client has taken all of it
