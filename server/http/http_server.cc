@@ -30,6 +30,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "server/base/turn_work.h"
 #include "server/http/exchange_call.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_socket.h"
@@ -328,12 +329,17 @@ class Loop final : private HttpConnection::Owner {
     sigemptyset(&pipe);
     sigaddset(&pipe, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+    turn_work_.SetForThisThread();
     while (!io_.stopped()) {
       // Only a lack of memory can throw here. The affected connection stays as it is until its time
       // is up.
       try {
         StartTicking();
-        io_.run();
+        while (io_.run_one() > 0) {
+          if (turn_work_.empty()) continue;
+          io_.poll();  // what has come meanwhile belongs to the same batch
+          turn_work_.RunAll();
+        }
       } catch (const std::exception&) {
         std::this_thread::sleep_for(kTick);
       }
@@ -406,6 +412,7 @@ class Loop final : private HttpConnection::Owner {
   Shared& shared_;
   std::vector<char> scratch_ = std::vector<char>(kScratchBytes);
   asio::io_context io_{1};
+  TurnWorkList turn_work_;
   const std::shared_ptr<Jobs> jobs_ = std::make_shared<Jobs>(&io_);
   asio::steady_timer timer_{io_};
   std::unordered_map<HttpConnection*, std::unique_ptr<ConnectionTable::Entry>> entries_;

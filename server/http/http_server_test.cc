@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/turn_work.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/slow_connection.h"
 
@@ -292,6 +293,29 @@ TEST_F(HttpServerTest, BodiesShareMemory) {
   SlowConnection client(port);
   client.Send(large);
   ReadUntil(&client, "x>");
+}
+
+// Answers a call when the thread has looked at all connections.
+class LateReply final : public TurnWork {
+ public:
+  explicit LateReply(std::shared_ptr<HttpCall> call) : call_(std::move(call)) {}
+  void RunInTurn() override { call_->Reply(PageResponse()); }
+
+ private:
+  const std::shared_ptr<HttpCall> call_;
+};
+
+TEST_F(HttpServerTest, ItsThreadsRunWhatCallsPutOff) {
+  auto server =
+      HttpServer::Start({"127.0.0.1", 0}, options_, [](const std::shared_ptr<HttpCall>& call) {
+        TurnWorkList::OfThisThread()->Add(std::make_shared<LateReply>(call));
+      });
+  ASSERT_TRUE(server.ok());
+  SlowConnection client((*server)->address().port);
+  for (int i = 0; i < 3; ++i) {
+    client.Send(Get("/"));
+    ReadUntil(&client, "Content-Length: 0");
+  }
 }
 
 TEST_F(HttpServerTest, ABodyHasToGoOn) {
