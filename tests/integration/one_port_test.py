@@ -31,6 +31,7 @@ import http2  # noqa: E402
 NATIVE = "--grpc_transport=native"
 TOKEN = "kR3vX9mQ2bT7wZ5n"
 OTHER_TOKEN = "pL8sD1fG4hJ6kA0c"
+HANDSHAKES = 512  # that may be under way
 COMPLETIONS = "/v1/completions"
 QUESTION = '{"model":"trec","sequences":[{"text":"Who wrote it ?"}]}'
 
@@ -111,6 +112,19 @@ class OnePort(unittest.TestCase):
                 self.assertEqual((got, status, label(text)), (version, 200, "HUM"))
                 self.assertEqual(curl(base + "/v1/classify", flag, *trust, body=QUESTION)[:2], (version, 401))
             self.assertEqual(curl("http://localhost:%d/readyz" % server.port)[:2], ("0", 0), "without TLS")
+
+    def test_handshakes_that_do_not_end_make_way(self):
+        with self.tls() as server:
+            begun = [socket.create_connection(("127.0.0.1", server.port), timeout=20) for _ in range(600)]
+            for connection in begun:
+                self.addCleanup(connection.close)
+                connection.sendall(b"\x16\x03\x01\x02\x00\x01")
+            closed = 'sru_door_connections_closed_total{cause="made_way"}'
+            await_true(lambda: server.metric(closed) >= 600 - HANDSHAKES, "the oldest make way")
+            self.assertLessEqual(server.metric("sru_door_connections"), HANDSHAKES)
+            trust = ("--cacert", self.ours.certificate)
+            self.assertEqual(curl("https://localhost:%d/readyz" % server.port, *trust)[1], 200)
+            self.assertGreater(server.metric("sru_door_connections"), HANDSHAKES / 2, "before their time was up")
 
     def test_mutual_tls(self):
         with self.tls("--tls_client_ca=" + self.ours.certificate) as server:
