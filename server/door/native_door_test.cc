@@ -849,6 +849,18 @@ TEST_F(NativeDoorHttpTest, ABodyHasABoundAndItsMemory) {
   EXPECT_EQ(client.Value(1, ":status"), "413");
 }
 
+TEST_F(NativeDoorHttpTest, HeadersHaveABound) {
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/a", {{"x", std::string(9000, 'x')}}, kEndStream, Request("GET"));
+  ASSERT_TRUE(client.ReadEnd(1));
+  EXPECT_EQ(client.Value(1, ":status"), "431");
+  client.SendHead(3, "/t.T/Echo", {{"x", std::string(9000, 'x')}}, kEndStream);
+  ASSERT_TRUE(client.ReadEnd(3));
+  EXPECT_EQ(client.Value(3, "grpc-status"), "8");
+  EXPECT_TRUE(log_.all().empty());
+}
+
 TEST_F(NativeDoorHttpTest, AResetCancelsARequest) {
   Serve();
   RawClient client(port());

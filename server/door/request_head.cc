@@ -39,15 +39,13 @@ RequestHead::Part RequestHead::Keep(absl::string_view text) {
 
 void RequestHead::Add(absl::string_view name, absl::string_view value, size_t max_bytes) {
   list_bytes_ += name.size() + value.size() + kFieldBytes;
+  if (name == "content-type") is_grpc_ = IsGrpc(value);  // how a refusal is told
   if (list_bytes_ > max_bytes) return;
   if (name == ":path") {
     path_ = Keep(value);
   } else if (name == ":method") {
     verb_ = Keep(value);
   } else if (name == ":authority") {
-    AddCustom(name, value);
-  } else if (name == "content-type") {
-    is_grpc_ = IsGrpc(value);
     AddCustom(name, value);
   } else if (IsReserved(name)) {
     AddCustom(name, value);

@@ -76,6 +76,7 @@ void Stream::OnHead() {
   has_head_ = true;
   StreamHook<WaitingStreams>::unlink();
   if (!head_.is_grpc() && context_.options.start_http != nullptr) {
+    if (!HeadIsWhole()) return SendHttpStatus("431");
     reading_ = true;
     WaitForBytes();
     handler_ = http_ = context_.options.start_http(this);
@@ -100,9 +101,12 @@ void Stream::OnHead() {
   }
 }
 
+bool Stream::HeadIsWhole() const {
+  return head_.list_bytes() <= static_cast<size_t>(context_.options.limits.max_metadata_bytes);
+}
+
 bool Stream::RefuseHead() {
-  const bool is_whole =
-      head_.list_bytes() <= static_cast<size_t>(context_.options.limits.max_metadata_bytes);
+  const bool is_whole = HeadIsWhole();
   if (is_whole && head_.verb() != "POST") {
     SendHttpStatus("405");
     return true;
@@ -125,7 +129,7 @@ bool Stream::RefuseHead() {
 
 absl::Status Stream::CheckHead() const {
   const DoorOptions& options = context_.options;
-  if (head_.list_bytes() > static_cast<size_t>(options.limits.max_metadata_bytes)) {
+  if (!HeadIsWhole()) {
     return absl::ResourceExhaustedError(absl::StrCat("received metadata size exceeds limit (",
                                                      head_.list_bytes(), " vs. ",
                                                      options.limits.max_metadata_bytes, ")"));

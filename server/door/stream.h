@@ -125,6 +125,8 @@ class Stream final : public calls::HttpExchange,
   bool can_answer() const { return !closed_ && !has_end_; }
   bool call_is_over() const { return handler_ == nullptr || call_over_; }
 
+  // Whether all of its fields were kept.
+  bool HeadIsWhole() const;
   // Answers a call that cannot begin, and says so.
   bool RefuseHead();
   absl::Status CheckHead() const;
