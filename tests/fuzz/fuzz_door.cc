@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
 #include "server/door/native_door.h"
+#include "server/http/http_server.h"
 #include "tests/fuzz/fuzz_targets.h"
 #include "tests/fuzz/require.h"
 
@@ -27,6 +28,7 @@ namespace {
 
 namespace calls = server::calls;
 namespace door = server::door;
+namespace http = server::http;
 
 constexpr int kDoorPatienceMs = 30000;
 constexpr int64_t kDoorMemory = 8 << 20;
@@ -84,6 +86,12 @@ class FuzzedDoor {
     options.unknown = [](calls::Exchange* exchange) {
       return new EchoingCall(exchange, /*is_stream=*/true);
     };
+    options.start_http = [this](calls::HttpExchange* exchange) { return http_->Answer(exchange); };
+    options.on_http1 = [this](server::transport::AcceptedSocket socket,
+                              std::unique_ptr<server::transport::ByteStream> stream,
+                              std::string received) {
+      http_->Adopt(std::move(socket), std::move(stream), std::move(received));
+    };
     options.on_refused = [] {};
     options.on_not_taken = [](absl::string_view, const std::string&) {};
     auto opened =
@@ -127,7 +135,8 @@ class FuzzedDoor {
 
   void RequireNothingLeft() {
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kDoorPatienceMs);
-    while (memory_.used() != 0 || door_->num_connections() != 0 || door_->num_unsent() != 0) {
+    while (memory_.used() != 0 || door_->num_connections() != 0 || door_->num_unsent() != 0 ||
+           http_->stats().connections != 0) {
       Require(std::chrono::steady_clock::now() < end, "a connection that is gone leaves nothing");
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
@@ -139,6 +148,14 @@ class FuzzedDoor {
   door::LoopSet loops_{1, &metrics_};
   door::MemoryCount memory_{kDoorMemory};
   std::unique_ptr<calls::MethodTable> methods_;
+  std::unique_ptr<http::HttpServer> http_ = http::HttpServer::StartWithoutPort(
+      http::HttpServer::Options(), [](const std::shared_ptr<http::HttpCall>& call) {
+        http::PageResponse response;
+        absl::StatusOr<std::string> body = call->request().read_body();
+        response.body = body.ok() ? *std::move(body) : body.status().ToString();
+        if (call->request().query.empty()) return call->Reply(std::move(response));
+        call->ReplyInParts(response)->AsyncWrite(response.body, [](bool) {});
+      });
   std::unique_ptr<door::NativeDoor> door_;
 };
 
