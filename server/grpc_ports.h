@@ -45,7 +45,7 @@ class GrpcPorts {
     // As in door::DoorOptions.
     std::function<void(const std::string& detail, const std::string& peer)> on_handshake_failure;
     std::function<void()> on_refused;
-    // Of the port for callers; gRPC's library speaks gRPC only.
+    // Only the port for callers has these; gRPC's library speaks gRPC only.
     std::function<calls::HttpHandler*(calls::HttpExchange* exchange)> start_http;
     std::function<void(transport::AcceptedSocket socket,
                        std::unique_ptr<transport::ByteStream> bytes, std::string received)>

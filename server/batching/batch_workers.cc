@@ -40,7 +40,7 @@ absl::Status RunAgain(BatchRunner& runner, const std::vector<const SequenceTask*
 
 }  // namespace
 
-// Of the loops that have submitted requests. May outlive the workers.
+// Runs batches for the loops that have submitted requests. May outlive the workers.
 class BatchWorkers::LoopRuns final : public TurnWork {
  public:
   explicit LoopRuns(BatchWorkers* workers) : workers_(workers) {}

@@ -13,7 +13,7 @@
 namespace sru::server::batching {
 namespace {
 
-// How long readers may keep a drain waiting, and how often it looks.
+// Readers may keep a drain waiting for this long; it looks so often.
 constexpr absl::Duration kReaderTime = absl::Seconds(1);
 constexpr absl::Duration kReaderLook = absl::Milliseconds(100);
 

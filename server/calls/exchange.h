@@ -66,7 +66,7 @@ class Exchange : public CallOrigin {
   virtual absl::Duration time_left() const = 0;
   virtual bool is_cancelled() const = 0;
 
-  // Whether the message that was given last came compressed. Within OnMessage(); transports that do not know say no.
+  // Returns whether the message that was given last came compressed. Within OnMessage(); transports that do not know say no.
   virtual bool message_was_compressed() const { return false; }
 
   // Sends a header field before the first message, besides those of the end. Not after the first Write(). Transports whose callers take no

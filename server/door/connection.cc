@@ -345,7 +345,7 @@ void Connection::Recheck() {
   const auto self = shared_from_this();
   const auto& tls_context = context_.options.tls_context;
   const bool trusted = tls_context == nullptr || bytes_->IsTrustedBy(tls_context().get());
-  // What one stream ends may end others.
+  // The end of one stream may end others.
   std::vector<int32_t> ids;
   for (const Stream& stream : streams_) ids.push_back(stream.id());
   for (const int32_t id : ids) {

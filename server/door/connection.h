@@ -124,7 +124,7 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void AwaitReadable();
   void AwaitWritable();
   void OnReady();
-  // What the socket has. Empty: nothing for now, which is waited for, or the connection is closed.
+  // Reads what the socket has. Empty: nothing has come yet, and the connection waits for it, or is closed.
   absl::string_view ReadNow();
   void ReadSome();
   // False when the connection is not to be read on.

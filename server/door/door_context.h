@@ -52,7 +52,7 @@ struct DoorOptions {
   transport::ConnectionLimits limits;
   uint32_t max_message_bytes = 4 << 20;
   bool allow_compression = false;
-  // How long a stream waits for bytes that it needs: its header, its first message, the rest of one.
+  // A stream waits this long for bytes that it needs: its header, its first message, the rest of one.
   absl::Duration bytes_timeout = absl::Seconds(30);
   absl::Duration send_timeout = absl::InfiniteDuration();
 };

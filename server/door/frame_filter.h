@@ -63,7 +63,7 @@ class FrameFilter {
     return begin == at || take(bytes.substr(begin, at - begin));
   }
 
-  // What the connection has to be ended with; NGHTTP2_NO_ERROR if nothing was wrong.
+  // The code that the connection has to be ended with; NGHTTP2_NO_ERROR if nothing was wrong.
   uint32_t error() const { return error_; }
 
  private:

@@ -41,7 +41,7 @@ class MessageReader {
   bool has_message() const { return complete_; }
   absl::Cord TakeMessage();
 
-  // Whether the message that has begun last came compressed.
+  // Returns whether the message that has begun last came compressed.
   bool is_compressed() const { return prefix_[0] == 1; }
   // Whether a message has begun and is not complete.
   bool in_message() const { return prefix_bytes_ > 0 && !complete_; }

@@ -511,7 +511,7 @@ TEST_F(NativeDoorTest, AStreamWhoseMessageDoesNotComeEnds) {
   EXPECT_TRUE(ends(5));
   EXPECT_TRUE(ends(7));
   log_.Await().Finish({absl::CancelledError(), "", {}, {}});
-  // What a call has not asked for has come in time, and so has what a stream sent first.
+  // Bytes that no call has asked for have come in time, and so have the first ones of a stream.
   {
     MutexLock lock(&log_.mutex);
     log_.exchange = nullptr;
@@ -634,7 +634,7 @@ TEST_F(NativeDoorTest, AnswersAreCompressedWithinTheMemory) {
   client.Send(FrameOf(NGHTTP2_WINDOW_UPDATE, 0, 0, Number(1 << 30, 4)));
   client.Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(1 << 30, 4)));
   uint32_t id = 1;
-  // Of 10 MiB, one address has eight.
+  // One address has eight of the 10 MiB.
   for (const auto& [size, status, compressed] :
        {std::tuple{size_t{1000}, "0", false}, std::tuple{size_t{5} << 20, "0", true},
         std::tuple{size_t{9} << 20, "8", false}}) {

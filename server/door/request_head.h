@@ -29,7 +29,7 @@ class RequestHead {
   // ends with "-bin": they are decoded, and the first one is found. Empty if there is none. Names that begin with "grpc-" are the protocol's
   // own and not found.
   absl::string_view Find(absl::string_view name) const;
-  // How many fields of that name there were.
+  // Returns the number of fields of that name.
   int Count(absl::string_view name) const;
 
   // Visits the fields in their order, and ":authority" as "host".

@@ -18,7 +18,7 @@ namespace {
 
 // A client that sends less than this at a time has to send it in time.
 constexpr uint32_t kProgressBytes = 16 << 10;
-// What is made of a message of this size would hold up the other connections of the loop.
+// To parse a message of this size would hold up the other connections of the loop.
 constexpr size_t kLongMessage = 64 << 10;
 // Answers up to this size are part of what a stream takes.
 constexpr int64_t kUnchargedBytes = 1 << 10;

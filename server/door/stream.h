@@ -125,7 +125,7 @@ class Stream final : public calls::HttpExchange,
   bool can_answer() const { return !closed_ && !has_end_; }
   bool call_is_over() const { return handler_ == nullptr || call_over_; }
 
-  // Whether all of its fields were kept.
+  // Returns whether all of its fields were kept.
   bool HeadIsWhole() const;
   // Answers a call that cannot begin, and says so.
   bool RefuseHead();
@@ -143,14 +143,14 @@ class Stream final : public calls::HttpExchange,
   void Deliver(std::optional<absl::Cord> message);
   void WaitForBytes();
   void SetTimer() { loop_.timers().Set(this, std::min(deadline_, idle_at_)); }
-  // Of a request that is no call.
+  // Read the body of a request that is no call.
   void TakeBody(absl::string_view bytes);
   void GiveBody(absl::Status status);
   // Ends the call from here, as far as it has begun.
   void Fail(absl::Status status, calls::Metadata trailers = {});
   void Cancel();
   void SendHttpStatus(absl::string_view status);
-  // Whether messages of the answer are compressed. On the call's threads, and once a message was given on the loop's.
+  // Messages of the answer are compressed. On the call's threads, and once a message was given on the loop's.
   bool compresses() const;
   // Leaves a message for the loop. It is compressed here, since that may take longer than a loop should.
   void GiveMessage(absl::Cord message);

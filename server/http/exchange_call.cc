@@ -18,7 +18,7 @@ namespace {
 // Longer bodies are read and answered on a thread of their own: what takes its time there holds up no other connection.
 constexpr size_t kLongBody = 16 << 10;
 
-// Of a peer in gRPC's form: "ipv4:10.0.0.1:4711", "ipv6:%5B::1%5D:4711", "unix:".
+// Reads the address of a peer in gRPC's form: "ipv4:10.0.0.1:4711", "ipv6:%5B::1%5D:4711", "unix:".
 void SetRemote(const std::string& peer, PageRequest* request) {
   std::string text = absl::StrReplaceAll(peer, {{"%5B", ""}, {"%5D", ""}, {"%25", "%"}});
   absl::string_view address = text;

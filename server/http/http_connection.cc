@@ -21,7 +21,7 @@ constexpr size_t kMaxIgnoredBytes = 256 << 10;
 constexpr size_t kMaxPipelinedBytes = 16 << 10;
 // The rest of a refused request is read up to this size, to keep the connection.
 constexpr uint64_t kMaxRestBytes = 64 << 10;
-// How much of a body has to come within Limits::progress_timeout.
+// So much of a body has to come within Limits::progress_timeout.
 constexpr size_t kProgressBytes = 16 << 10;
 constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
 

@@ -14,7 +14,7 @@ namespace sru::server::http {
 
 struct HttpOptions {
   ListenAddress metrics_listen = {"127.0.0.1", 9090};
-  // Of the calls; nothing: they have no port of their own.
+  // The calls' port; nothing: they have none of their own.
   std::optional<ListenAddress> http_listen = ListenAddress{"127.0.0.1", 8080};
   int http_threads = 2;
   std::vector<std::string> allow_origins;  // whose pages may make calls; allowed_origins.h

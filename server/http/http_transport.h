@@ -36,7 +36,7 @@ class HttpTransport {
   // the parts must stay where they are.
   virtual Sent Write(absl::string_view first, absl::string_view second,
                      std::shared_ptr<User> user) = 0;
-  // Whether the client's certificate, if one was asked for, is accepted by this context too.
+  // Returns whether this context, too, accepts the client's certificate, if one was asked for.
   virtual bool IsTrustedBy(ssl_ctx_st* context) const = 0;
   // The client is told that nothing more will come.
   virtual void ShutdownSend(std::shared_ptr<User> user) = 0;

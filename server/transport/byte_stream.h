@@ -39,7 +39,7 @@ class ByteStream {
   virtual absl::string_view protocol() const { return ""; }
   // The common name in the peer's certificate; empty if it has shown none.
   virtual std::string CertificateName() const { return ""; }
-  // Whether the certificate that the peer has shown would be accepted by this context too. True where none was asked for.
+  // Returns whether this context, too, would accept the certificate that the peer has shown. True where none was asked for.
   virtual bool IsTrustedBy(ssl_ctx_st* /*context*/) const { return true; }
   virtual Result Read(absl::Span<char> buffer) = 0;
   // Whether Read() may give more though the socket has nothing.

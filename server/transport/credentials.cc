@@ -37,7 +37,7 @@ class ServedTokens {
 
 }  // namespace
 
-// What the ports of one Credentials share with it.
+// The ports of one Credentials share this with it.
 struct Credentials::Shared {
   // Constant once made.
   SecurityMetrics* metrics = nullptr;

@@ -39,7 +39,7 @@ class Credentials {
                                                              std::function<void()> on_change);
   ~Credentials();
 
-  // What a gRPC port asks of each call; null where tokens are off. May outlive this object. The admin port may have tokens of its own.
+  // The check that a gRPC port makes of each call; null where tokens are off. May outlive this object. The admin port may have tokens of its own.
   CallCheck CheckForListener() const;
   CallCheck CheckForAdminListener() const;
 

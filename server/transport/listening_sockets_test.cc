@@ -117,7 +117,7 @@ TEST(AcceptorTest, GoesOnAcceptingAfterFailures) {
   EXPECT_TRUE(failed);
   EXPECT_TRUE(PollUntil([&] { return accepted == 1; }));
   close(client);
-  // What waits at a port that is closed is accepted before.
+  // A port accepts what waits at it before it is closed.
   const int last = ConnectTo(address.port);
   EXPECT_GE(last, 0);
   (*acceptor)->Stop();

@@ -29,7 +29,7 @@ enum class HandshakeFailure {
 };
 inline constexpr int kNumHandshakeFailures = 6;
 const char* HandshakeFailureName(HandshakeFailure failure);
-// What went wrong, by OpenSSL's words. Pure.
+// Finds out what went wrong, by OpenSSL's words. Pure.
 HandshakeFailure ClassifyHandshakeFailure(absl::string_view detail);
 
 // Must not outlive the registry.

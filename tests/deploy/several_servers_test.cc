@@ -182,7 +182,7 @@ class SeveralServersTest : public ::testing::Test {
                         servers_[2]->address());
   }
 
-  // What a call of a text with so many bytes gets.
+  // Returns what a call of a text with so many bytes gets.
   absl::Status Refused(size_t bytes) {
     v1::ClassifyRequest large;
     *large.add_sequences() = client::TextSequence(std::string(bytes, 'x'));

@@ -140,7 +140,7 @@ class Peer:
         return ", ".join(text + (["closed"] if self.closed else ["open"]))
 
 
-# What must come: functions of a Peer that return whether it did.
+# Functions of a Peer that return whether the expected answer came.
 
 
 def connection_error(*codes):

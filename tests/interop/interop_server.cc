@@ -60,7 +60,7 @@ absl::Status StatusOf(const EchoStatus& status) {
   return {static_cast<absl::StatusCode>(status.code()), status.message()};
 }
 
-// What a caller has sent to have it sent back.
+// Returns what a caller has sent to have it sent back.
 void EchoHeader(Exchange* exchange) {
   const absl::string_view value = exchange->FindHeader(kEchoInitial);
   if (!value.empty()) exchange->AddHeader(kEchoInitial, std::string(value));

@@ -255,7 +255,7 @@ class Batcher : private AdmissionLoad {
 
   // When the next batch may start; a time in the past means at once.
   absl::Time ReadyAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether all that waits takes no longer.
+  // Returns whether all that waits takes no longer.
   bool IsShort(absl::Duration longest) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Null if no batch may start.
   std::unique_ptr<Batch> BuildBatch(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -181,7 +181,7 @@ function showFacts(id, facts) {
   }));
 }
 
-// What the native transport counts.
+// Shows the counts of the native transport.
 function drawConnections(status) {
   byId('connections-section').hidden = m.series(status, 'sru_door_connections').length === 0;
   const before = history[history.length - 2];
