@@ -14,7 +14,8 @@ namespace sru::server {
 class TurnWork {
  public:
   virtual ~TurnWork() = default;
-  virtual void RunInTurn() = 0;
+  // `in_time`: nothing that has come waits for the thread, so that it may take a moment.
+  virtual void RunInTurn(bool in_time) = 0;
 };
 
 // The loop's, which runs it. Used by its thread.
@@ -31,10 +32,10 @@ class TurnWorkList {
   }
   bool empty() const { return work_.empty(); }
   // Runs what was added before.
-  void RunAll() {
+  void RunAll(bool in_time) {
     std::vector<std::shared_ptr<TurnWork>> running;
     running.swap(work_);
-    for (const auto& work : running) work->RunInTurn();
+    for (const auto& work : running) work->RunInTurn(in_time);
   }
 
  private:

@@ -45,7 +45,7 @@ class BatchWorkers::LoopRuns final : public TurnWork {
  public:
   explicit LoopRuns(BatchWorkers* workers) : workers_(workers) {}
 
-  void RunInTurn() override {
+  void RunInTurn(bool in_time) override {
     BatchWorkers* workers = nullptr;
     {
       const MutexLock lock(&mutex_);
@@ -53,7 +53,11 @@ class BatchWorkers::LoopRuns final : public TurnWork {
       workers = workers_;
       ++running_;
     }
-    workers->RunHereOrWake();
+    if (in_time) {
+      workers->RunHereOrWake();
+    } else {
+      workers->batcher().Wake();
+    }
     const MutexLock lock(&mutex_);
     if (--running_ == 0) ended_.SignalAll();
   }

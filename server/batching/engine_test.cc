@@ -272,7 +272,7 @@ TEST_F(EngineTest, ALoopComputesWhatIsShortByItself) {
       ASSERT_TRUE(calls[i].Submit(*engine_, MakeRequest(7 + i, {5}, &results[i])).ok());
     }
     EXPECT_EQ(engine_->batcher().stats().queued_sequences, 2) << "no worker was woken";
-    list.RunAll();
+    list.RunAll(/*in_time=*/true);
     EXPECT_TRUE(calls[0].done() && calls[1].done());
     EXPECT_TRUE(list.empty());
   });
@@ -289,8 +289,12 @@ TEST_F(EngineTest, ALoopLeavesToAWorkerWhatItMayNotCompute) {
     list.SetForThisThread();
     Call unknown;
     ASSERT_TRUE(unknown.Submit(*engine_, MakeRequest(1, {5})).ok());
-    list.RunAll();
+    list.RunAll(/*in_time=*/true);
     EXPECT_TRUE(unknown.Wait().ok()) << "nothing was measured yet";
+    Call late;
+    ASSERT_TRUE(late.Submit(*engine_, MakeRequest(1, {5})).ok());
+    list.RunAll(/*in_time=*/false);
+    EXPECT_TRUE(late.Wait().ok());
     // The only runner is busy.
     script_.CloseGate();
     Call calls[2];
@@ -298,7 +302,7 @@ TEST_F(EngineTest, ALoopLeavesToAWorkerWhatItMayNotCompute) {
     engine_->batcher().Wake();
     script_.AwaitRunning(1);
     ASSERT_TRUE(calls[1].Submit(*engine_, MakeRequest(1, {5})).ok());
-    list.RunAll();
+    list.RunAll(/*in_time=*/true);
     EXPECT_FALSE(calls[1].done());
     script_.OpenGate();
     for (Call& call : calls) EXPECT_TRUE(call.Wait().ok());
@@ -317,7 +321,7 @@ TEST_F(EngineTest, ALoopMayComeLate) {
     engine_->batcher().Wake();
     EXPECT_TRUE(call.Wait().ok());
     engine_ = nullptr;
-    list.RunAll();
+    list.RunAll(/*in_time=*/true);
   });
   loop.join();
 }

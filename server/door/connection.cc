@@ -517,8 +517,10 @@ void Connection::ReadSome() {
     if (ClockNow() - start > kReadTime) break;
   }
   // TLS may hold more than the socket shows.
+  loop_.NoteBehind(true);
   boost::asio::post(loop_.io(), [self = shared_from_this()] {
     Loop::Turn turn(&self->loop_);
+    self->loop_.NoteBehind(false);
     if (self->state_ == State::kOpen || self->state_ == State::kLingering) self->ReadSome();
   });
 }

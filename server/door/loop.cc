@@ -131,7 +131,7 @@ void Loop::RunTurnWorkLater() {
   asio::post(io_, [this] {
     Turn turn(this);
     runs_turn_work_ = false;
-    turn_work_.RunAll();
+    turn_work_.RunAll(/*in_time=*/behind_ == 0);
   });
 }
 

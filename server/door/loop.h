@@ -84,6 +84,8 @@ class Loop {
 
   boost::asio::io_context& io() { return io_; }
   TimerSet& timers() { return timers_; }
+  // A connection has, or has no longer, more to be read than a turn allows.
+  void NoteBehind(bool is_behind) { behind_ += is_behind ? 1 : -1; }
   // Calls WriteNow() at the end of the turn.
   void WriteLater(Writer* writer);
   void Forget(Writer* writer);
@@ -113,6 +115,7 @@ class Loop {
   TimerSet timers_;
   TurnWorkList turn_work_;
   bool runs_turn_work_ = false;  // RunTurnWorkLater() was called
+  int behind_ = 0;               // connections that have more to be read
   std::vector<Writer*> writers_;
   std::vector<Writer*> writing_;
   std::array<char, kReadBytes> read_buffer_;

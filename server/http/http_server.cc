@@ -338,7 +338,7 @@ class Loop final : private HttpConnection::Owner {
         while (io_.run_one() > 0) {
           if (turn_work_.empty()) continue;
           io_.poll();  // what has come meanwhile belongs to the same batch
-          turn_work_.RunAll();
+          turn_work_.RunAll(/*in_time=*/true);
         }
       } catch (const std::exception&) {
         std::this_thread::sleep_for(kTick);

@@ -299,7 +299,7 @@ TEST_F(HttpServerTest, BodiesShareMemory) {
 class LateReply final : public TurnWork {
  public:
   explicit LateReply(std::shared_ptr<HttpCall> call) : call_(std::move(call)) {}
-  void RunInTurn() override { call_->Reply(PageResponse()); }
+  void RunInTurn(bool /*in_time*/) override { call_->Reply(PageResponse()); }
 
  private:
   const std::shared_ptr<HttpCall> call_;
