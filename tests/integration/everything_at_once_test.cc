@@ -38,6 +38,8 @@ namespace {
 
 using ::grpc::StatusCode;
 
+// A client that ends its calls as fast as it can fills its connection, and the answers of the other callers on it come too late.
+constexpr absl::Duration kPause = absl::Milliseconds(20);
 constexpr int kRounds = 10;  // that every caller goes through with an answer
 constexpr char kToken[] = "a-token-that-stays";
 
@@ -399,7 +401,9 @@ class EverythingAtOnceTest : public ::testing::Test {
       request.set_model("classifier");
       for (int i = 0; i < 50; ++i) *request.add_sequences() = Text("a b c a b c");
       v1::ClassifyResponse response;
-      return Failed(stub_->Classify(&context, request, &response));
+      const Outcome outcome = Failed(stub_->Classify(&context, request, &response));
+      absl::SleepFor(kPause);
+      return outcome;
     });
     Call("streams that are cancelled", ended, [this] {
       grpc::ClientContext context;
@@ -408,8 +412,7 @@ class EverythingAtOnceTest : public ::testing::Test {
       for (int i = 0; i < 5; ++i) stream->Write(InferRequest());
       context.TryCancel();
       const Outcome outcome = Failed(stream->Finish());
-      // A client that cancels as fast as it can fills its connection, and the answers of the other callers on it come too late.
-      absl::SleepFor(absl::Milliseconds(2));
+      absl::SleepFor(kPause);
       return outcome;
     });
   }
