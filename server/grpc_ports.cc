@@ -42,8 +42,9 @@ absl::Status GrpcPorts::OpenDoor(absl::string_view flag, const ListenAddress& ad
     options.check_call = std::move(check_call);
     absl::StatusOr<std::unique_ptr<rpc::GrpcDoor>> opened =
         rpc::GrpcDoor::Open(flag, address, std::move(options));
-    if (opened.ok()) *door = *std::move(opened);
-    return opened.status();
+    if (!opened.ok()) return opened.status();
+    *door = *std::move(opened);
+    return absl::OkStatus();
   }
   door::DoorOptions options = NativeOptions();
   options.methods = &methods;

@@ -52,7 +52,7 @@ class SocketTransport final : public HttpTransport {
       return AwaitData(ByteStream::Outcome::kWantsRead, std::move(user));
     }
     boost::asio::post(socket_.get_executor(),
-                      [this, user = std::move(user)] { ReadSome(std::move(user)); });
+                      [this, user = std::move(user)]() mutable { ReadSome(std::move(user)); });
   }
 
   Sent Write(absl::string_view first, absl::string_view second,
