@@ -30,7 +30,7 @@
 
 namespace sru::server {
 
-// Thread-safe, but for Open(), OpenAdmin() and Shutdown().
+// Thread-safe. One thread calls Open(), OpenAdmin() and Shutdown().
 class GrpcPorts {
  public:
   // All must outlive the ports.

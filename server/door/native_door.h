@@ -9,7 +9,7 @@
 //   (*door)->BeginDrain();   // no new connections; open ones are asked to go elsewhere
 //   (*door)->Shutdown(grace);
 //
-// Thread-safe, but for this order.
+// All functions are thread-safe; the caller keeps this order.
 #ifndef SRU_SERVER_DOOR_NATIVE_DOOR_H_
 #define SRU_SERVER_DOOR_NATIVE_DOOR_H_
 

@@ -500,7 +500,7 @@ TEST_F(NativeDoorTest, AStreamWhoseMessageDoesNotComeEnds) {
   const auto ends = [&client](uint32_t id) {
     return client.ReadEnd(id) && client.Value(id, "grpc-status") == "4";
   };
-  // One that waits for its only message, streams whose calls read and do not read, and half a message.
+  // A unary call waits for its message, one stream reads, one does not, and one has half a message.
   client.SendHead(1, "/t.T/Echo");
   client.SendHead(3, "/t.T/Echoes");
   client.SendHead(5, "/t.T/Puppets");

@@ -25,9 +25,9 @@ class RequestHead {
   // As RFC 9113 counts a list: 32 bytes for each field besides its own.
   size_t list_bytes() const { return list_bytes_; }
 
-  // Of fields that callers may set, and ":authority"; after JoinRepeated(). Values of one name are joined with commas, but for those whose name
-  // ends with "-bin": they are decoded, and the first one is found. Empty if there is none. Names that begin with "grpc-" are the protocol's
-  // own and not found.
+  // Finds a field that callers may set, or ":authority"; to be called after JoinRepeated(), which joins the values of one name with commas.
+  // Values of a name that ends with "-bin" are decoded, and the first one is found. Empty if there is none. Names that begin with "grpc-" are
+  // the protocol's own and not found.
   absl::string_view Find(absl::string_view name) const;
   // Returns the number of fields of that name.
   int Count(absl::string_view name) const;

@@ -186,7 +186,7 @@ class Stream final : public calls::HttpExchange,
   size_t held_begin_ = 0;        // of what is left of them
   int64_t body_bytes_ = 0;       // that http_ has
   int64_t away_bytes_ = 0;       // of a message that a side thread gives to the call
-  bool ends_when_back_ = false;  // the call has ended, but for that
+  bool ends_when_back_ = false;  // the call ends when the side thread is done
   bool has_head_ = false;
   bool one_request_ = true;
   bool reading_ = false;  // a message is asked for

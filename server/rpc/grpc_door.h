@@ -6,7 +6,7 @@
 //   (*door)->WaitUntilSent(timeout);
 //   (*door)->Shutdown(grace);
 //
-// Thread-safe, but for this order.
+// All functions are thread-safe; the caller keeps this order.
 #ifndef SRU_SERVER_RPC_GRPC_DOOR_H_
 #define SRU_SERVER_RPC_GRPC_DOOR_H_
 
