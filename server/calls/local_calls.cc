@@ -227,9 +227,14 @@ class LocalCalls::LocalExchange final : public Exchange,
     if (dropped_ && answer.end.status.ok()) {
       answer.end.status = absl::CancelledError("the caller cancelled the call");
     }
-    // The caller did not cancel it: Close() did.
-    if (absl::IsCancelled(answer.end.status) && running_->closed())
-      answer.end.status = ClosedStatus();
+    // It was not the caller who cancelled it.
+    if (absl::IsCancelled(answer.end.status)) {
+      if (running_->closed()) {
+        answer.end.status = ClosedStatus();
+      } else if (info_.deadline <= SteadyNow()) {
+        answer.end.status = absl::DeadlineExceededError("the deadline passed");
+      }
+    }
     answer.request_id = RequestIdOf(answer.end);
     answer.message = std::move(answer_);
     on_message_ = nullptr;

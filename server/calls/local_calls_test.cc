@@ -74,6 +74,24 @@ struct Caller {
   }
 };
 
+TEST(LocalCallsTest, ACallThatIsCancelledAtItsDeadlineSaysSo) {
+  const Method method = Unary([](Exchange& exchange, const auto&, auto*) {
+    EXPECT_TRUE(PollUntil([&] { return exchange.is_cancelled(); }));
+    return FakeEnd(absl::CancelledError("the caller cancelled the request"));
+  });
+  LocalCalls calls;
+  for (const bool in_time : {false, true}) {
+    LocalCallInfo info;
+    info.deadline = SteadyNow() + (in_time ? absl::Hours(1) : absl::ZeroDuration());
+    std::atomic<absl::StatusCode> code{absl::StatusCode::kOk};
+    std::shared_ptr<LocalCall> call = calls.Unary(
+        method, absl::Cord(), info, [&](LocalAnswer answer) { code = answer.end.status.code(); });
+    call->Cancel();
+    EXPECT_TRUE(PollUntil([&] { return code != absl::StatusCode::kOk; }));
+    EXPECT_EQ(code, in_time ? absl::StatusCode::kCancelled : absl::StatusCode::kDeadlineExceeded);
+  }
+}
+
 TEST(LocalCallsTest, AnAnswerHasItsMessageAndItsRequestId) {
   const Method method = Unary([](Exchange& exchange, const auto& request, auto* response) {
     EXPECT_EQ(exchange.method(), "/sru.v1.InferenceService/GetModel");

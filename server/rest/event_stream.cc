@@ -1,11 +1,10 @@
 #include "server/rest/event_stream.h"
 
-#include <chrono>
 #include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "server/rest/alarm_time.h"
 #include "server/rest/web_protocol.h"
 
 namespace sru::server::rest {
@@ -31,11 +30,10 @@ void EventStream::Start() {
 
 void EventStream::SetAlarm() {
   // Weak: the alarm, which is a member, keeps the function.
-  alarm_.Set(absl::ToChronoTime(absl::Now() + keep_alive_),
-             [weak = weak_from_this()](bool expired) {
-               if (!expired) return;
-               if (const std::shared_ptr<EventStream> self = weak.lock()) self->OnAlarm();
-             });
+  alarm_.Set(AlarmTime(keep_alive_), [weak = weak_from_this()](bool expired) {
+    if (!expired) return;
+    if (const std::shared_ptr<EventStream> self = weak.lock()) self->OnAlarm();
+  });
 }
 
 void EventStream::OnAlarm() {

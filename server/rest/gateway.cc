@@ -12,7 +12,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "grpcpp/alarm.h"
@@ -21,6 +20,7 @@
 #include "server/http/allowed_origins.h"
 #include "server/http/page_host.h"
 #include "server/http/page_origin.h"
+#include "server/rest/alarm_time.h"
 #include "server/rest/completions.h"
 #include "server/rest/error_response.h"
 #include "server/rest/guard.h"
@@ -362,8 +362,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     if (alarm_.has_value()) return;
     alarm_.emplace();
     // Weak: the alarm, which is a member, keeps the function.
-    const absl::Time ends = absl::Now() + (deadline_ - SteadyNow());
-    alarm_->Set(absl::ToChronoTime(ends), [weak = weak_from_this()](bool expired) {
+    alarm_->Set(AlarmTime(deadline_ - SteadyNow()), [weak = weak_from_this()](bool expired) {
       const std::shared_ptr<Call> self = expired ? weak.lock() : nullptr;
       if (self != nullptr) self->OnGone();
     });
