@@ -90,7 +90,10 @@ class LocalCalls::LocalExchange final : public Exchange,
     Pump();
   }
   // For a call that is not started.
-  void Refuse() { std::exchange(done_, nullptr)({{ClosedStatus(), "", {}, {}}, {}, ""}); }
+  void Refuse() {
+    on_message_ = nullptr;  // a function often keeps its caller, who keeps this
+    std::exchange(done_, nullptr)({{ClosedStatus(), "", {}, {}}, {}, ""});
+  }
 
   // CallOrigin and Exchange:
   absl::string_view FindHeader(absl::string_view name) const override {

@@ -217,6 +217,18 @@ TEST(LocalCallsTest, CloseEndsWhatRunsAndRefusesTheRest) {
   EXPECT_THAT(codes, ElementsAre(absl::StatusCode::kUnavailable, absl::StatusCode::kUnavailable));
 }
 
+// A caller that keeps its stream and is kept by the stream's functions is gone all the same.
+TEST(LocalCallsTest, ARefusedStreamKeepsNothing) {
+  const Method method = Stream([](Exchange&, const auto&) { return FakeEnd(absl::OkStatus()); });
+  LocalCalls calls;
+  calls.Close();
+  const auto kept = std::make_shared<int>(0);
+  const auto stream = calls.ServerStream(
+      method, absl::Cord(), {}, [kept](const absl::Cord&) {}, [kept](const LocalAnswer&) {});
+  stream->Next();
+  EXPECT_EQ(kept.use_count(), 1);
+}
+
 // Nothing is lost, doubled or entered twice, whoever comes first.
 TEST(LocalCallsTest, CallersAndMethodsOnManyThreads) {
   const Method method = Stream([](Exchange&, const auto& write) {
