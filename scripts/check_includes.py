@@ -78,7 +78,7 @@ server/telemetry         | server/calls server/batching server/batching/queue | 
                          | kernels base                                       |
 server/lifecycle         | server/telemetry server/calls server/batching      | absl
                          | server/base models base                            |
-server/transport         | server/telemetry server/base base                  | absl openssl prometheus
+server/transport         | server/telemetry server/base base                  | absl boost openssl prometheus
 server/door              | server/transport server/calls                      | absl boost nghttp2 prometheus zlib
                          | server/base base                                   |
 server/calls/messages    | server/calls server/calls/bounds server/lifecycle  | absl protobuf

@@ -18,11 +18,6 @@ GrpcPorts::GrpcPorts(Context context)
       receive_memory_(context_.receive_bytes) {}
 
 absl::Status GrpcPorts::Open(const calls::MethodTable& methods) {
-  if (options_.transport.transport == door::GrpcTransport::kNative) {
-    door_metrics_ = std::make_unique<door::DoorMetrics>(context_.registry);
-    loops_ =
-        std::make_unique<door::LoopSet>(options_.transport.num_io_threads(), door_metrics_.get());
-  }
   return OpenDoor("listen", options_.listen, methods, options_.rpc.max_message_bytes,
                   context_.credentials->CheckForListener(), &door_);
 }
@@ -35,7 +30,7 @@ absl::Status GrpcPorts::OpenAdmin(const calls::MethodTable& methods) {
 absl::Status GrpcPorts::OpenDoor(absl::string_view flag, const ListenAddress& address,
                                  const calls::MethodTable& methods, int max_message_bytes,
                                  transport::CallCheck check_call, std::optional<Door>* door) {
-  if (loops_ == nullptr) {
+  if (context_.loops == nullptr) {
     rpc::GrpcDoor::Options options = LibraryOptions();
     options.methods = &methods;
     options.max_message_bytes = max_message_bytes;
@@ -55,7 +50,7 @@ absl::Status GrpcPorts::OpenDoor(absl::string_view flag, const ListenAddress& ad
     options.on_http1 = context_.on_http1;
   }
   absl::StatusOr<std::unique_ptr<door::NativeDoor>> opened =
-      door::NativeDoor::Open(flag, address, std::move(options), loops_.get(), &receive_memory_);
+      door::NativeDoor::Open(flag, address, std::move(options), context_.loops, &receive_memory_);
   if (!opened.ok()) return opened.status();
   (*opened)->Start();
   *door = *std::move(opened);
@@ -64,7 +59,7 @@ absl::Status GrpcPorts::OpenDoor(absl::string_view flag, const ListenAddress& ad
 
 door::DoorOptions GrpcPorts::NativeOptions() const {
   door::DoorOptions door;
-  door.metrics = door_metrics_.get();
+  door.metrics = context_.door_metrics;
   door.unknown = context_.unknown;
   if (options_.security.has_tls()) {
     door.tls_context = [this] { return context_.credentials->TlsContext(); };

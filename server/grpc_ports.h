@@ -12,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "prometheus/registry.h"
 #include "server/base/listen_address.h"
 #include "server/calls/http_exchange.h"
 #include "server/calls/method.h"
@@ -27,6 +26,7 @@
 #include "server/transport/byte_stream.h"
 #include "server/transport/call_check.h"
 #include "server/transport/credentials.h"
+#include "server/transport/loop.h"
 
 namespace sru::server {
 
@@ -37,7 +37,9 @@ class GrpcPorts {
   struct Context {
     const Options* options = nullptr;
     int64_t receive_bytes = 0;  // bounds what arrives
-    prometheus::Registry* registry = nullptr;
+    // Of native ports; null: gRPC's library opens them.
+    transport::LoopSet* loops = nullptr;
+    door::DoorMetrics* door_metrics = nullptr;
     const transport::Credentials* credentials = nullptr;
     telemetry::AccessLog* access_log = nullptr;
     // Makes the call of a path that no row has.
@@ -94,10 +96,7 @@ class GrpcPorts {
 
   const Context context_;
   const Options& options_;
-  // The native doors use these; null without them.
-  door::MemoryCount receive_memory_;
-  std::unique_ptr<door::DoorMetrics> door_metrics_;
-  std::unique_ptr<door::LoopSet> loops_;
+  door::MemoryCount receive_memory_;  // of native doors
   std::optional<Door> door_;
   std::optional<Door> admin_door_;
 };

@@ -32,6 +32,7 @@
 #include "server/calls/kinds/open_streams.h"
 #include "server/calls/kinds/unknown_method.h"
 #include "server/calls/method.h"
+#include "server/door/door_metrics.h"
 #include "server/grpc_ports.h"
 #include "server/http/http_server.h"
 #include "server/http/metrics_server.h"
@@ -51,6 +52,7 @@
 #include "server/transport/credentials.h"
 #include "server/transport/file_limit.h"
 #include "server/transport/listening_sockets.h"
+#include "server/transport/loop.h"
 #include "server/transport/security_metrics.h"
 
 namespace sru::server {
@@ -70,6 +72,9 @@ constexpr absl::Duration kHttpHeaderTimeout = absl::Seconds(10);
 constexpr absl::Duration kHttpBodyTimeout = absl::Seconds(60);
 constexpr absl::Duration kHttpProgressTimeout = absl::Seconds(10);
 constexpr absl::Duration kHttpIdleTimeout = absl::Seconds(90);
+
+// For what takes long: messages of 64 KiB and more, and requests over HTTP with long bodies.
+constexpr int kSideThreads = 2;
 
 // How many calls the boxes of the status page may make at a time, and for how long.
 constexpr int kPageCalls = 2;
@@ -170,6 +175,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     if (absl::Status status = StartMetricsServer(); !status.ok()) return status;
     if (absl::Status status = LoadModels(); !status.ok()) return status;
     MakeMethods();
+    StartLoops();
     if (absl::Status status = StartCallServer(); !status.ok()) return status;
     if (absl::Status status = StartGrpc(); !status.ok()) return status;
     if (options_.admin_listen.has_value()) {
@@ -441,11 +447,23 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
 
   bool is_native() const { return options_.transport.transport == door::GrpcTransport::kNative; }
 
+  void StartLoops() {
+    if (!is_native() && !options_.http.http_listen.has_value()) return;
+    std::function<void(std::chrono::steady_clock::duration)> on_lag;
+    if (is_native()) {
+      door_metrics_ = std::make_unique<door::DoorMetrics>(metrics_.registry());
+      on_lag = [this](auto lag) { door_metrics_->OnLag(absl::FromChrono(lag)); };
+    }
+    loops_ = std::make_unique<transport::LoopSet>(options_.transport.num_io_threads(), kSideThreads,
+                                                  std::move(on_lag));
+  }
+
   absl::Status StartGrpc() {
     GrpcPorts::Context context;
     context.options = &options_;
     context.receive_bytes = budgets_.receive_bytes;
-    context.registry = metrics_.registry();
+    context.loops = is_native() ? loops_.get() : nullptr;
+    context.door_metrics = door_metrics_.get();
     context.credentials = credentials_.get();
     context.access_log = &access_log_;
     context.unknown = [this](calls::Exchange* exchange) {
@@ -529,7 +547,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     gateway_ = std::make_unique<rest::Gateway>(std::move(gateway));
     http::HttpServer::Options options;
     options.keep_alive = true;
-    options.threads = options_.http.http_threads;
+    options.loops = loops_.get();
     options.limits = CallLimits(options_, budgets_);
     options.make_error = [](int status, const std::string& text) {
       return rest::ErrorResponse(rest::ErrorForm::kV1, MalformedRequest(status, text));
@@ -551,19 +569,16 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     if (!options_.http.http_listen.has_value()) {
       call_server_ = http::HttpServer::StartWithoutPort(std::move(options), handler);
     } else {
-      absl::StatusOr<std::unique_ptr<http::HttpServer>> server =
-          http::HttpServer::Start(*options_.http.http_listen, std::move(options), handler);
-      if (!server.ok()) {
-        return absl::Status(server.status().code(),
-                            absl::StrCat("--http_listen: ", server.status().message()));
-      }
+      absl::StatusOr<std::unique_ptr<http::HttpServer>> server = http::HttpServer::Start(
+          "http_listen", *options_.http.http_listen, std::move(options), handler);
+      if (!server.ok()) return server.status();
       call_server_ = *std::move(server);
     }
     serving_call_server_ = call_server_.get();
     return absl::OkStatus();
   }
 
-  // On the threads of the HTTP port and of the native door.
+  // On the loops.
   void OnHandshakeFailure(const std::string& detail, const std::string& peer) {
     const transport::HandshakeFailure failure = detail.empty()
                                                     ? transport::HandshakeFailure::kClosedByClient
@@ -660,6 +675,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   open_inference::OpenInferenceContext open_inference_context_;
   std::unique_ptr<calls::MethodTable> methods_;
   std::unique_ptr<calls::MethodTable> admin_methods_;
+  std::unique_ptr<door::DoorMetrics> door_metrics_;  // of native ports
+  std::unique_ptr<transport::LoopSet> loops_;        // of native ports and of calls over HTTP
   std::unique_ptr<GrpcPorts> ports_;
   std::atomic<const GrpcPorts*> serving_ports_{
       nullptr};  // for the metrics port, which starts first

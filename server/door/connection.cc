@@ -166,13 +166,10 @@ Connection::~Connection() {
 
 void Connection::Start() {
   const auto self = shared_from_this();
-  const auto enter = [this, &self](ConnectionTable* table, TablePlace* place) {
-    const auto [makes_way, entered] = table->Enter(place, self, peer_->key);
-    if (!entered || makes_way != nullptr) context_.options.on_refused();
-    if (makes_way != nullptr) {
-      makes_way->loop().Post([other = makes_way] { other->Close(CloseCause::kMadeWay); });
-    }
-    return entered;
+  const auto enter = [this, &self](ConnectionTable* table, transport::TablePlace* place) {
+    const ConnectionTable::Entry entry = table->Enter(place, self, peer_->key);
+    if (entry != ConnectionTable::Entry::kEntered) context_.options.on_refused();
+    return entry != ConnectionTable::Entry::kFull;
   };
   if (!enter(&context_.connections, &place_)) return Close(CloseCause::kMadeWay);
   CheckBy(deadline_);
@@ -279,6 +276,10 @@ void Connection::Close(CloseCause cause) {
   bytes_.reset();
   error_code ignored;
   descriptor_.close(ignored);
+}
+
+void Connection::MakeWay() {
+  loop_.Post([self = shared_from_this()] { self->Close(CloseCause::kMadeWay); });
 }
 
 void Connection::Count(bool http2) {

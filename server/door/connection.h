@@ -19,23 +19,25 @@
 
 #include "absl/strings/string_view.h"
 #include "prometheus/gauge.h"
-#include "server/door/connection_table.h"
 #include "server/door/door_context.h"
 #include "server/door/flood_guard.h"
 #include "server/door/frame_filter.h"
-#include "server/door/loop.h"
 #include "server/door/stream.h"
 #include "server/transport/accepted_socket.h"
 #include "server/transport/byte_stream.h"
+#include "server/transport/connection_table.h"
+#include "server/transport/loop.h"
 
 namespace sru::server::door {
 
 using transport::AcceptedSocket;
 using transport::ByteStream;
+using transport::ConnectionTable;
 
 class Connection final : public std::enable_shared_from_this<Connection>,
-                         private Writer,
-                         private Timer {
+                         public transport::TableMember,
+                         private transport::Writer,
+                         private transport::Timer {
  public:
   // Who keeps the connection while it is open. On the loop's thread.
   class Owner {
@@ -60,6 +62,9 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void Recheck();
   // Closes the connection at once. Its owner may drop it. A reason is counted.
   void Close(CloseCause cause);
+
+  // TableMember:
+  void MakeWay() override;
 
   // For streams.
   DoorContext& context() { return context_; }
@@ -152,8 +157,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   std::shared_ptr<ssl_ctx_st> tls_context_;
   std::unique_ptr<ByteStream> bytes_;
   nghttp2_session* session_ = nullptr;
-  TablePlace place_;
-  TablePlace handshake_place_;
+  transport::TablePlace place_;
+  transport::TablePlace handshake_place_;
 
   State state_ = State::kHandshake;
   std::string sniffed_;

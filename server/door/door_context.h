@@ -13,14 +13,14 @@
 #include "server/base/rate_limit.h"
 #include "server/calls/http_exchange.h"
 #include "server/calls/method.h"
-#include "server/door/connection_table.h"
 #include "server/door/door_metrics.h"
 #include "server/door/memory_count.h"
-#include "server/door/side_threads.h"
 #include "server/transport/accepted_socket.h"
 #include "server/transport/byte_stream.h"
 #include "server/transport/call_check.h"
+#include "server/transport/connection_table.h"
 #include "server/transport/security_options.h"
+#include "server/transport/side_threads.h"
 
 struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 
@@ -58,14 +58,14 @@ struct DoorOptions {
 };
 
 struct DoorContext {
-  DoorContext(DoorOptions given, MemoryCount* receive_memory, SideThreads* side_threads);
+  DoorContext(DoorOptions given, MemoryCount* receive_memory, transport::SideThreads* side_threads);
 
   const DoorOptions options;
-  SideThreads& side;
+  transport::SideThreads& side;
   // What arrives and what open streams take, over all doors; each address has a part of it at most.
   AddressMemory memory;
-  ConnectionTable connections;
-  ConnectionTable handshakes;
+  transport::ConnectionTable connections;
+  transport::ConnectionTable handshakes;
 
   // Answers that were given and have not left, and those that were given up.
   std::atomic<int64_t> unsent{0};

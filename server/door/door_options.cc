@@ -23,8 +23,8 @@ void AddFlags(TransportOptions* options, FlagTable* flags) {
       "What carries gRPC calls. native: the server's own event loops. library: gRPC's library, "
       "which does not stand strangers and lacks some bounds; for comparison and as a fallback.");
   flags->Add("io_threads", &options->io_threads, {1, 1024, /*or_zero=*/true},
-             "Event loops of --grpc_transport=native. 0 = as many as the process may use cores, at "
-             "most 4.");
+             "Event loops, on which connections live: of HTTP, and of gRPC with "
+             "--grpc_transport=native. 0 = as many as the process may use cores, at most 4.");
 }
 
 }  // namespace sru::server::door

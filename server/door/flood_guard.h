@@ -10,7 +10,7 @@
 #include <chrono>
 #include <cstddef>
 
-#include "server/door/timer_set.h"
+#include "server/transport/timer_set.h"
 
 namespace sru::server::door {
 
@@ -55,7 +55,7 @@ class FloodGuard {
   }
 
   // False when the connection is to be ended.
-  bool Note(Flood flood, SteadyTime now) {
+  bool Note(Flood flood, transport::SteadyTime now) {
     Refill(now);
     double& left = left_[static_cast<size_t>(flood)];
     left -= 1;
@@ -103,7 +103,7 @@ class FloodGuard {
     const auto i = static_cast<size_t>(flood);
     left_[i] = std::min(left_[i] + amount, kRates[i].burst);
   }
-  void Refill(SteadyTime now) {
+  void Refill(transport::SteadyTime now) {
     const double seconds = std::chrono::duration<double>(now - refilled_).count();
     if (seconds < 0.01) return;
     refilled_ = now;
@@ -113,7 +113,7 @@ class FloodGuard {
   }
 
   std::array<double, kNumFloods> left_{};
-  SteadyTime refilled_{};
+  transport::SteadyTime refilled_{};
 };
 
 }  // namespace sru::server::door

@@ -6,7 +6,14 @@
 #define SRU_SERVER_DOOR_MEMORY_COUNT_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "base/mutex.h"
+#include "server/transport/accepted_socket.h"
 
 namespace sru::server::door {
 
@@ -39,6 +46,21 @@ class MemoryCount {
   const int64_t limit_;
   MemoryCount* const above_;
   std::atomic<int64_t> used_{0};
+};
+
+// The memory that each address takes, while it has a connection. Thread-safe.
+class AddressMemory {
+ public:
+  AddressMemory(int64_t limit, MemoryCount* above) : limit_(limit), above_(above) {}
+
+  std::shared_ptr<MemoryCount> Of(const transport::AddressKey& key);
+
+ private:
+  const int64_t limit_;
+  MemoryCount* const above_;
+  Mutex mutex_;
+  std::map<transport::AddressKey, std::weak_ptr<MemoryCount>> counts_ ABSL_GUARDED_BY(mutex_);
+  size_t sweep_at_ ABSL_GUARDED_BY(mutex_) = 64;
 };
 
 }  // namespace sru::server::door

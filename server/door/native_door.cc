@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "base/mutex.h"
 #include "server/base/clock.h"
 #include "server/transport/file_limit.h"
 #include "server/transport/listening_sockets.h"
@@ -21,8 +20,6 @@ constexpr size_t kMaxHandshakes = 512;
 // What one address may take of the memory for what arrives. More than half, as all clients may come through one proxy.
 constexpr int64_t kAddressPart = 4;
 constexpr int64_t kAddressParts = 5;
-// For messages that are long; others go on to come and leave meanwhile.
-constexpr int kSideThreads = 2;
 // How long connections may take to notice that they are to go.
 constexpr absl::Duration kNoticeTimeout = absl::Seconds(1);
 
@@ -39,24 +36,13 @@ bool Await(absl::Duration timeout, const Done& done) {
 
 }  // namespace
 
-DoorContext::DoorContext(DoorOptions given, MemoryCount* receive_memory, SideThreads* side_threads)
+DoorContext::DoorContext(DoorOptions given, MemoryCount* receive_memory,
+                         transport::SideThreads* side_threads)
     : options(std::move(given)),
       side(*side_threads),
       memory(receive_memory->limit() / kAddressParts * kAddressPart, receive_memory),
       connections(static_cast<size_t>(options.limits.max_connections)),
       handshakes(kMaxHandshakes) {}
-
-LoopSet::LoopSet(int threads, DoorMetrics* metrics) : side_(kSideThreads) {
-  for (int i = 0; i < std::max(1, threads); ++i) {
-    loops_.push_back(std::make_unique<Loop>(
-        [metrics](SteadyTime::duration lag) { metrics->OnLag(absl::FromChrono(lag)); }));
-    loops_.back()->Start();
-  }
-}
-
-LoopSet::~LoopSet() {
-  for (const auto& loop : loops_) loop->Stop();
-}
 
 // Shelf.
 
@@ -114,6 +100,7 @@ NativeDoor::NativeDoor(ListenAddress address, DoorOptions options, LoopSet* loop
                        MemoryCount* memory)
     : address_(std::move(address)),
       context_(std::move(options), memory, &loops->side()),
+      loops_(*loops),
       max_file_(std::max(transport::kReservedFiles + 1, transport::RaiseFileLimit()) -
                 transport::kReservedFiles) {
   for (const auto& loop : loops->loops()) {
@@ -146,18 +133,7 @@ int64_t NativeDoor::OpenOnShelves() const {
 }
 
 void NativeDoor::OnEachLoop(void (Shelf::*run)()) {
-  Mutex mutex;
-  CondVar changed;
-  size_t left = shelves_.size();
-  for (const auto& shelf : shelves_) {
-    shelf->loop().Post([&, shelf = shelf.get()] {
-      (shelf->*run)();
-      MutexLock lock(&mutex);
-      if (--left == 0) changed.SignalAll();
-    });
-  }
-  MutexLock lock(&mutex);
-  while (left > 0) changed.Wait(&mutex);
+  loops_.RunOnEach([&](size_t i) { (shelves_[i].get()->*run)(); });
 }
 
 void NativeDoor::BeginDrain() {

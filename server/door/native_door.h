@@ -1,7 +1,7 @@
 // NativeDoor: a port that speaks gRPC over HTTP/2 without gRPC's library: nghttp2, OpenSSL and event loops. It starts the calls of a method
 // table and gives each an Exchange of its own (stream.h).
 //
-//   LoopSet loops(threads, &metrics);
+//   LoopSet loops(threads, side_threads, [&metrics](auto lag) { metrics.OnLag(absl::FromChrono(lag)); });
 //   MemoryCount memory(bytes);
 //   auto door = NativeDoor::Open("listen", address, options, &loops, &memory);
 //   (*door)->Start();
@@ -27,28 +27,14 @@
 #include "server/base/listen_address.h"
 #include "server/door/connection.h"
 #include "server/door/door_context.h"
-#include "server/door/loop.h"
 #include "server/door/memory_count.h"
-#include "server/door/side_threads.h"
 #include "server/transport/acceptor.h"
+#include "server/transport/loop.h"
+#include "server/transport/side_threads.h"
 
 namespace sru::server::door {
 
-// The loops of all doors of the process. Must outlive the doors.
-class LoopSet {
- public:
-  LoopSet(int threads, DoorMetrics* metrics);
-  ~LoopSet();
-  LoopSet(const LoopSet&) = delete;
-  LoopSet& operator=(const LoopSet&) = delete;
-
-  const std::vector<std::unique_ptr<Loop>>& loops() const { return loops_; }
-  SideThreads& side() { return side_; }
-
- private:
-  std::vector<std::unique_ptr<Loop>> loops_;
-  SideThreads side_;
-};
+using transport::LoopSet;
 
 class NativeDoor {
  public:
@@ -113,6 +99,7 @@ class NativeDoor {
 
   ListenAddress address_;
   DoorContext context_;
+  LoopSet& loops_;
   const int max_file_;  // descriptors from here on are kept for other uses
   std::vector<std::unique_ptr<Shelf>> shelves_;
   std::unique_ptr<transport::Acceptor> acceptor_;

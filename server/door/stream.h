@@ -20,19 +20,23 @@
 #include "server/calls/http_exchange.h"
 #include "server/calls/method.h"
 #include "server/door/door_context.h"
-#include "server/door/loop.h"
 #include "server/door/message_reader.h"
 #include "server/door/request_head.h"
-#include "server/door/timer_set.h"
+#include "server/transport/loop.h"
+#include "server/transport/timer_set.h"
 
 namespace sru::server::door {
+
+using transport::ClockNow;
+using transport::Loop;
+using transport::SteadyTime;
 
 class Connection;
 
 // Who is at the other end of a connection.
 struct PeerInfo {
   std::string name;  // in gRPC's form
-  AddressKey key{};
+  transport::AddressKey key{};
   std::string certificate;  // common name; "" if the peer has shown none
 };
 
@@ -45,8 +49,8 @@ using StreamHook =
                                      boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
 
 class Stream final : public calls::HttpExchange,
-                     private LoopWork,
-                     private Timer,
+                     private transport::LoopWork,
+                     private transport::Timer,
                      public StreamHook<AllStreams>,
                      public StreamHook<WaitingStreams>,
                      public StreamHook<UnsentStreams> {

@@ -15,25 +15,6 @@
 namespace sru::server::http {
 namespace {
 
-// Longer bodies are read and answered on a thread of their own: what takes its time there holds up no other connection.
-constexpr size_t kLongBody = 16 << 10;
-
-// Reads the address of a peer in gRPC's form: "ipv4:10.0.0.1:4711", "ipv6:%5B::1%5D:4711", "unix:".
-void SetRemote(const std::string& peer, PageRequest* request) {
-  std::string text = absl::StrReplaceAll(peer, {{"%5B", ""}, {"%5D", ""}, {"%25", "%"}});
-  absl::string_view address = text;
-  if (!absl::ConsumePrefix(&address, "ipv4:") && !absl::ConsumePrefix(&address, "ipv6:")) {
-    request->remote_address = "unix";
-    return;
-  }
-  const size_t colon = address.rfind(':');
-  request->remote_address = std::string(address.substr(0, colon));
-  if (colon != absl::string_view::npos &&
-      !absl::SimpleAtoi(address.substr(colon + 1), &request->remote_port)) {
-    request->remote_port = 0;
-  }
-}
-
 // Deletes itself when the exchange ends.
 class ExchangeHandler final : public calls::HttpHandler,
                               public std::enable_shared_from_this<ExchangeHandler> {
@@ -203,14 +184,28 @@ void ExchangeHandler::OnBody(absl::StatusOr<std::string> body) {
     MutexLock lock(&mutex_);
     if (answered_) return;
   }
-  const bool is_long = body.ok() && body->size() > kLongBody;
+  const size_t bytes = body.ok() ? body->size() : 0;
   request_.read_body = [body = std::move(body)]() mutable { return std::move(body); };
   const auto call = std::make_shared<ExchangeCall>(shared_from_this());
-  if (!is_long) return hooks_.handle(call);
-  hooks_.post([this, call] { hooks_.handle(call); });
+  hooks_.handle(call, bytes);
 }
 
 }  // namespace
+
+void SetRemote(const std::string& peer, PageRequest* request) {
+  std::string text = absl::StrReplaceAll(peer, {{"%5B", ""}, {"%5D", ""}, {"%25", "%"}});
+  absl::string_view address = text;
+  if (!absl::ConsumePrefix(&address, "ipv4:") && !absl::ConsumePrefix(&address, "ipv6:")) {
+    request->remote_address = "unix";
+    return;
+  }
+  const size_t colon = address.rfind(':');
+  request->remote_address = std::string(address.substr(0, colon));
+  if (colon != absl::string_view::npos &&
+      !absl::SimpleAtoi(address.substr(colon + 1), &request->remote_port)) {
+    request->remote_port = 0;
+  }
+}
 
 calls::HttpHandler* StartExchangeCall(calls::HttpExchange* exchange, const ExchangeHooks& hooks) {
   const auto handler = std::make_shared<ExchangeHandler>(exchange, hooks);

@@ -2,8 +2,10 @@
 #ifndef SRU_SERVER_HTTP_EXCHANGE_CALL_H_
 #define SRU_SERVER_HTTP_EXCHANGE_CALL_H_
 
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "server/calls/http_exchange.h"
 #include "server/http/http_server.h"
@@ -14,11 +16,12 @@ namespace sru::server::http {
 struct ExchangeHooks {
   // As HttpServer::Options has it.
   std::function<std::shared_ptr<const PageResponse>(const PageRequest& request)> check_headers;
-  HttpServer::Handler handle;
+  std::function<void(const std::shared_ptr<HttpCall>& call, size_t body_bytes)> handle;
   std::function<void(int status)> on_answer;
-  // Runs what takes long on another thread than the exchange's.
-  std::function<void(std::function<void()> job)> post;
 };
+
+// Sets the remote address and port by a peer's name in gRPC's form: "ipv4:10.0.0.1:4711", "ipv6:%5B::1%5D:4711", "unix:".
+void SetRemote(const std::string& peer, PageRequest* request);
 
 // `hooks` must outlive the exchange.
 calls::HttpHandler* StartExchangeCall(calls::HttpExchange* exchange, const ExchangeHooks& hooks);

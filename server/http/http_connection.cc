@@ -31,13 +31,6 @@ HttpConnection::SteadyTime In(absl::Duration duration) {
              : std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(duration);
 }
 
-PageResponse ErrorResponse(int status, absl::string_view text) {
-  PageResponse response;
-  response.status = status;
-  response.body = absl::StrCat(text, "\n");
-  return response;
-}
-
 }  // namespace
 
 class HttpConnection::Call final : public HttpCall, public std::enable_shared_from_this<Call> {
@@ -161,6 +154,7 @@ class HttpConnection::Call final : public HttpCall, public std::enable_shared_fr
 HttpConnection::HttpConnection(std::unique_ptr<HttpTransport> transport, std::string remote_address,
                                int remote_port, Owner* owner)
     : owner_(*owner),
+      jobs_(owner->jobs()),
       transport_(std::move(transport)),
       remote_address_(std::move(remote_address)),
       remote_port_(remote_port),
@@ -169,7 +163,24 @@ HttpConnection::HttpConnection(std::unique_ptr<HttpTransport> transport, std::st
 
 HttpConnection::~HttpConnection() { ReleaseBody(); }
 
-void HttpConnection::EndsIn(absl::Duration duration) { deadline_ = In(duration); }
+void HttpConnection::EndsAt(SteadyTime deadline) {
+  deadline_ = deadline;
+  if (!closed_ && deadline < due()) owner_.timers().Set(this, deadline);
+}
+
+void HttpConnection::EndsIn(absl::Duration duration) { EndsAt(In(duration)); }
+
+void HttpConnection::OnTimer(SteadyTime now) {
+  const auto self = shared_from_this();
+  if (now < deadline_) return EndsAt(deadline_);  // which was moved meanwhile
+  OnDeadline();
+}
+
+void HttpConnection::MakeWay() {
+  if (const std::shared_ptr<HttpJobs> jobs = jobs_.lock()) {
+    jobs->Post([self = shared_from_this()] { self->Close(/*reset=*/true); });
+  }
+}
 
 void HttpConnection::Recheck(ssl_ctx_st* tls_context) {
   if (closed_ || stage_ == Stage::kStarting) return;
@@ -325,7 +336,7 @@ void HttpConnection::OnHeader() {
 
 void HttpConnection::AwaitProgress() {
   progress_ = 0;
-  deadline_ = std::min(body_deadline_, In(owner_.options().limits.progress_timeout));
+  EndsAt(std::min(body_deadline_, In(owner_.options().limits.progress_timeout)));
 }
 
 absl::Status HttpConnection::SlowBody() const {
@@ -394,21 +405,23 @@ bool HttpConnection::StepRest(absl::string_view* in) {
 }
 
 void HttpConnection::Dispatch(absl::StatusOr<std::string> body) {
+  const size_t body_bytes = body.ok() ? body->size() : 0;
   PageRequest request = std::move(parser_.request());
   request.read_body = [body = std::move(body)]() mutable { return std::move(body); };
-  call_ = std::make_shared<Call>(std::move(request), weak_from_this(), owner_.jobs());
+  call_ = std::make_shared<Call>(std::move(request), weak_from_this(), jobs_);
   stage_ = Stage::kHandling;
-  handling_.store(true, std::memory_order_relaxed);
+  place_.set_idle(false);
   EndsIn(owner_.options().limits.handling_timeout);
   const std::shared_ptr<Call> call = call_;
-  owner_.Handle(call);
+  owner_.Handle(call, body_bytes);
 }
 
 void HttpConnection::Refuse(int status, const std::string& text) {
   close_after_ = true;
   const auto& make_error = owner_.options().make_error;
-  Write(std::make_shared<const PageResponse>(make_error == nullptr ? ErrorResponse(status, text)
-                                                                   : make_error(status, text)));
+  Write(std::make_shared<const PageResponse>(make_error == nullptr
+                                                 ? TextResponse(status, absl::StrCat(text, "\n"))
+                                                 : make_error(status, text)));
 }
 
 std::string HttpConnection::HeadOf(const PageResponse& response, bool in_parts) {
@@ -444,7 +457,7 @@ void HttpConnection::Reply(const Call* call, std::shared_ptr<const PageResponse>
 void HttpConnection::Write(std::shared_ptr<const PageResponse> response) {
   owner_.OnAnswer(response->status);
   stage_ = Stage::kWriting;
-  handling_.store(false, std::memory_order_relaxed);
+  place_.set_idle(true);
   response_ = std::move(response);
   EndsIn(owner_.options().limits.answer_timeout);
   if (sends_) return;  // after "100 Continue", which is still on its way
@@ -482,7 +495,7 @@ void HttpConnection::OnSent() {
   if (stage_ != Stage::kParts) return;
   sending_.clear();
   const size_t bytes = std::exchange(sending_bytes_, 0);
-  deadline_ = parts_deadline_;
+  EndsAt(parts_deadline_);
   const std::shared_ptr<Call> call = call_;
   if (bytes > 0) call->OnSent(bytes);
   if (closed_) return;
@@ -517,8 +530,7 @@ void HttpConnection::EndRequest() {
   started_request_ = false;
   parts_ended_ = false;
   chunked_ = true;
-  EndsIn(owner_.options().limits.idle_timeout);
-  deadline_ = std::min(deadline_, too_old_at_);
+  EndsAt(std::min(In(owner_.options().limits.idle_timeout), too_old_at_));
   Process();
 }
 
@@ -534,13 +546,13 @@ void HttpConnection::BeginParts(const Call* call, const PageResponse& head) {
   chunked_ = !parser_.is_http_1_0();
   if (!chunked_) close_after_ = true;
   stage_ = Stage::kParts;
-  handling_.store(false, std::memory_order_relaxed);
-  EndsIn(owner_.options().limits.stream_timeout);
+  place_.set_idle(true);
+  parts_deadline_ = In(owner_.options().limits.stream_timeout);
   const absl::Duration grace = owner_.options().limits.max_age_grace;
   if (grace != absl::InfiniteDuration() && too_old_at_ != SteadyTime::max()) {
-    deadline_ = std::min(deadline_, too_old_at_ + absl::ToChronoNanoseconds(grace));
+    parts_deadline_ = std::min(parts_deadline_, too_old_at_ + absl::ToChronoNanoseconds(grace));
   }
-  parts_deadline_ = deadline_;
+  EndsAt(parts_deadline_);
   unsent_ = HeadOf(head, /*in_parts=*/true);
   WriteParts();
 }
@@ -571,10 +583,7 @@ void HttpConnection::WriteParts() {
   sending_ = std::exchange(unsent_, std::string());
   sending_bytes_ = std::exchange(unsent_bytes_, 0);
   const absl::Duration limit = owner_.options().limits.part_timeout;
-  if (limit != absl::InfiniteDuration()) {
-    EndsIn(limit);
-    deadline_ = std::min(deadline_, parts_deadline_);
-  }
+  if (limit != absl::InfiniteDuration()) EndsAt(std::min(In(limit), parts_deadline_));
   Send(sending_, {});
 }
 
@@ -584,7 +593,7 @@ void HttpConnection::OnDeadline() {
     close_after_ = true;
     return Dispatch(SlowBody());
   }
-  const bool idle = is_idle() && !started_request_;
+  const bool idle = stage_ == Stage::kHeader && in_.empty() && !started_request_;
   Close(/*reset=*/!idle);
 }
 
@@ -592,6 +601,7 @@ void HttpConnection::Close(bool reset) {
   if (closed_) return;
   closed_ = true;
   const auto self = shared_from_this();
+  owner_.timers().Clear(this);
   transport_->Close(reset);
   ReleaseBody();
   owner_.OnClosed(this);

@@ -7,7 +7,6 @@
 #ifndef SRU_SERVER_HTTP_HTTP_CONNECTION_H_
 #define SRU_SERVER_HTTP_HTTP_CONNECTION_H_
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +21,8 @@
 #include "server/http/http_request_parser.h"
 #include "server/http/http_server.h"
 #include "server/http/http_transport.h"
+#include "server/transport/connection_table.h"
+#include "server/transport/timer_set.h"
 
 namespace sru::server::http {
 
@@ -33,9 +34,11 @@ class HttpJobs {
 };
 
 class HttpConnection final : public HttpTransport::User,
+                             public transport::TableMember,
+                             private transport::Timer,
                              public std::enable_shared_from_this<HttpConnection> {
  public:
-  using SteadyTime = std::chrono::steady_clock::time_point;
+  using SteadyTime = transport::SteadyTime;
 
   // The server as its connections see it.
   class Owner {
@@ -46,7 +49,9 @@ class HttpConnection final : public HttpTransport::User,
     virtual std::weak_ptr<HttpJobs> jobs() = 0;
     // Connections are to be closed after their answers.
     virtual bool draining() const = 0;
-    virtual void Handle(const std::shared_ptr<HttpCall>& call) = 0;
+    virtual void Handle(const std::shared_ptr<HttpCall>& call, size_t body_bytes) = 0;
+    // The timers of the connection's thread.
+    virtual transport::TimerSet& timers() = 0;
     // Counts an answer.
     virtual void OnAnswer(int status) = 0;
     // Memory for bodies; false if there is no more.
@@ -64,20 +69,15 @@ class HttpConnection final : public HttpTransport::User,
 
   // With `reset`, an answer that the client has not taken yet is dropped.
   void Close(bool reset);
-  bool closed() const { return closed_; }
-
   // Other tokens or certificates are in use; `tls_context` is null without TLS.
   void Recheck(ssl_ctx_st* tls_context);
 
-  // To be looked at now and then; OnDeadline() when it has passed.
-  SteadyTime deadline() const { return deadline_; }
-  void OnDeadline();
+  // TableMember:
+  void MakeWay() override;
+  // Idle but while a handler has its request and has not answered.
+  transport::TablePlace* place() { return &place_; }
 
-  // A handler has its request and has not answered. From any thread.
-  bool is_handling() const { return handling_.load(std::memory_order_relaxed); }
   bool is_writing() const { return stage_ == Stage::kWriting || stage_ == Stage::kParts; }
-  // No request has begun. When the server drains, such a connection may be closed.
-  bool is_idle() const { return stage_ == Stage::kHeader && in_.empty(); }
 
   class Call;
 
@@ -100,6 +100,10 @@ class HttpConnection final : public HttpTransport::User,
   void OnRead(bool ok, absl::string_view data) override;
   void OnWritten(bool ok) override;
 
+  // Timer: looks whether a deadline has passed.
+  void OnTimer(SteadyTime now) override;
+  void OnDeadline();
+  void EndsAt(SteadyTime deadline);
   void EndsIn(absl::Duration duration);
   bool is_too_old() const { return std::chrono::steady_clock::now() >= too_old_at_; }
   // Goes on with what was read, as far as it goes, and reads on.
@@ -134,12 +138,13 @@ class HttpConnection final : public HttpTransport::User,
   std::string HeadOf(const PageResponse& response, bool in_parts);
 
   Owner& owner_;
+  const std::weak_ptr<HttpJobs> jobs_;
   const std::unique_ptr<HttpTransport> transport_;
   const std::string remote_address_;
   const int remote_port_;
   HttpRequestParser parser_;
   Stage stage_ = Stage::kStarting;
-  std::atomic<bool> handling_{false};  // the stage is kHandling
+  transport::TablePlace place_;
   bool closed_ = false;
   bool reading_ = false;
   bool peer_closed_ = false;

@@ -16,9 +16,6 @@ void AddFlags(HttpOptions* options, FlagTable* flags) {
                    ParseOptionalListenAddress,
                    "HOST:PORT of the same calls over HTTP/1.1 with JSON. Port 0 lets the system "
                    "choose one. Empty: there is none; --listen takes these calls too.");
-  flags->Add("http_threads", &options->http_threads, {1, 256},
-             "Threads that read requests of --http_listen, turn JSON into messages and back, and "
-             "write answers.");
   flags->AddParsed("allow_origins", &options->allow_origins,
                    absl::StrJoin(options->allow_origins, ","), ParseAllowedOrigins,
                    "Origins whose web pages may make calls over HTTP, separated by commas, "

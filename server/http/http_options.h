@@ -16,7 +16,6 @@ struct HttpOptions {
   ListenAddress metrics_listen = {"127.0.0.1", 9090};
   // The calls' port; nothing: they have none of their own.
   std::optional<ListenAddress> http_listen = ListenAddress{"127.0.0.1", 8080};
-  int http_threads = 2;
   std::vector<std::string> allow_origins;  // whose pages may make calls; allowed_origins.h
   TryAccess status_page_try = TryAccess::kLocal;
   std::vector<std::string> status_page_hosts;  // names by which pages are shown; page_host.h

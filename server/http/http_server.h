@@ -2,10 +2,11 @@
 // look at a page, and for calls. Boost.Beast implements HTTP and Boost.Asio the sockets; this
 // decides which connections may stay open, and for how long.
 //
-// A few threads do all reading and writing, each for its own connections, so no connection can
-// occupy a thread. Headers, body and answer have a time limit as a whole, which bytes that trickle
-// in do not renew. An answer can be sent in parts while it is made. When all connections are taken,
-// the oldest one of the address that has the most is closed to make room for a new one.
+// Loops do all reading and writing, each for its own connections, so no connection can occupy a
+// thread; requests with a long body are handled beside them. Headers, body and answer have a time
+// limit as a whole, which bytes that trickle in do not renew. An answer can be sent in parts while
+// it is made. When all connections are taken, the oldest one without a call, of the address that has
+// the most, is closed to make room for a new one.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_HTTP_HTTP_SERVER_H_
@@ -20,12 +21,14 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/base/listen_address.h"
 #include "server/calls/http_exchange.h"
 #include "server/http/page_message.h"
 #include "server/transport/accepted_socket.h"
 #include "server/transport/byte_stream.h"
+#include "server/transport/loop.h"
 
 namespace sru::server::http {
 
@@ -80,7 +83,8 @@ class HttpServer {
 
   struct Options {
     Limits limits;
-    int threads = 1;
+    // Must outlive the server, and its calls. Null: one loop of its own, which also handles requests with a long body.
+    transport::LoopSet* loops = nullptr;
     // A connection carries any number of requests, one after the other. Bodies may be chunked, and
     // a client that closes its side of the connection is gone.
     bool keep_alive = false;
@@ -106,21 +110,21 @@ class HttpServer {
     int64_t body_bytes = 0;            // of all bodies that are being read or handled
   };
 
-  // Called on one of the server's threads, so it must return at once. By then the body has been read,
+  // Called on one of the loops, so it must return at once, or beside them if the body is long. By then the body has been read,
   // or the reason why it cannot be read is known. An exception is answered with 503 (memory) or
   // 500.
   using Handler = std::function<void(const std::shared_ptr<HttpCall>& call)>;
 
-  // kUnavailable, with the reason, if the server cannot listen on `address`. Port 0 lets the system
-  // choose.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const ListenAddress& address,
+  // kUnavailable names `flag`, the address and why the server cannot listen on it. Port 0 lets the system choose.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(absl::string_view flag,
+                                                           const ListenAddress& address,
                                                            Options options, Handler handler);
   // Like Stop().
   virtual ~HttpServer() = default;
   // Without a port of its own: connections come by Adopt().
   static std::unique_ptr<HttpServer> StartWithoutPort(Options options, Handler handler);
 
-  // Takes over a connection from another port: `bytes` reads and writes it, `received` is what was read of it before.
+  // Takes over a connection from another port, on the loop that it stays on: `bytes` reads and writes it, `received` is what was read of it before.
   virtual void Adopt(transport::AcceptedSocket socket, std::unique_ptr<transport::ByteStream> bytes,
                      std::string received) = 0;
   // Makes the handler of a request that comes another way than over HTTP/1.1.

@@ -1,5 +1,6 @@
 #include "server/http/http_server.h"
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -44,7 +45,7 @@ class HttpServerTest : public ::testing::Test {
  protected:
   HttpServerTest() {
     options_.keep_alive = true;
-    options_.threads = 2;
+    options_.loops = &loops_;
     options_.check_headers = [](const PageRequest& request) -> std::shared_ptr<const PageResponse> {
       if (request.path != "/forbidden" && request.path != "/empty") return nullptr;
       PageResponse response;
@@ -56,7 +57,7 @@ class HttpServerTest : public ::testing::Test {
 
   int Start() {
     auto server =
-        HttpServer::Start({"127.0.0.1", 0}, options_,
+        HttpServer::Start("http_listen", {"127.0.0.1", 0}, options_,
                           [this](const std::shared_ptr<HttpCall>& call) { Handle(call); });
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -73,6 +74,14 @@ class HttpServerTest : public ::testing::Test {
       return;
     }
     PageResponse response;
+    if (call->request().path == "/on_a_loop") {
+      const auto& loops = loops_.loops();
+      response.body = std::any_of(loops.begin(), loops.end(),
+                                  [](const auto& loop) { return loop->IsThisThread(); })
+                          ? "<true>"
+                          : "<false>";
+      return call->Reply(std::move(response));
+    }
     absl::StatusOr<std::string> body = call->request().read_body();
     if (!body.ok()) response.status = 503;
     response.body = absl::StrCat("<", call->request().path, ":",
@@ -100,6 +109,7 @@ class HttpServerTest : public ::testing::Test {
     return text;
   }
 
+  transport::LoopSet loops_{2, 1, nullptr};
   HttpServer::Options options_;
   Mutex mutex_;
   std::vector<std::shared_ptr<HttpCall>> held_ ABSL_GUARDED_BY(mutex_);
@@ -306,8 +316,8 @@ class LateReply final : public TurnWork {
 };
 
 TEST_F(HttpServerTest, ItsThreadsRunWhatCallsPutOff) {
-  auto server =
-      HttpServer::Start({"127.0.0.1", 0}, options_, [](const std::shared_ptr<HttpCall>& call) {
+  auto server = HttpServer::Start(
+      "http_listen", {"127.0.0.1", 0}, options_, [](const std::shared_ptr<HttpCall>& call) {
         TurnWorkList::OfThisThread()->Add(std::make_shared<LateReply>(call));
       });
   ASSERT_TRUE(server.ok());
@@ -315,6 +325,14 @@ TEST_F(HttpServerTest, ItsThreadsRunWhatCallsPutOff) {
   for (int i = 0; i < 3; ++i) {
     client.Send(Get("/"));
     ReadUntil(&client, "Content-Length: 0");
+  }
+}
+
+TEST_F(HttpServerTest, ALongBodyIsHandledBesideTheLoops) {
+  SlowConnection client(Start());
+  for (const size_t size : {100, 60000}) {
+    client.Send(Post("/on_a_loop", std::string(size, 'x')));
+    EXPECT_THAT(ReadUntil(&client, ">"), HasSubstr(size == 100 ? "<true>" : "<false>"));
   }
 }
 

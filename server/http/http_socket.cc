@@ -1,8 +1,9 @@
 #include "server/http/http_socket.h"
 
-#include <boost/asio/error.hpp>
+#include <sys/socket.h>
+
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/socket_base.hpp>
 #include <boost/system/error_code.hpp>
 #include <utility>
 
@@ -13,24 +14,21 @@ namespace {
 
 using boost::system::error_code;
 using transport::ByteStream;
-using Wait = boost::asio::socket_base;
+using transport::Loop;
+using Descriptor = boost::asio::posix::stream_descriptor;
 
 // Answers up to this size are copied, so that head and body leave together.
 constexpr size_t kMaxCopiedBytes = 64 << 10;
 
 class SocketTransport final : public HttpTransport {
  public:
-  SocketTransport(HttpSocket socket, std::unique_ptr<ByteStream> bytes, std::string received,
-                  absl::Span<char> scratch,
+  SocketTransport(Loop* loop, int socket, std::unique_ptr<ByteStream> bytes, std::string received,
                   std::function<void(const std::string& detail)> on_failure)
-      : socket_(std::move(socket)),
+      : loop_(*loop),
+        socket_(loop->io(), socket),
         bytes_(std::move(bytes)),
         received_(std::move(received)),
-        scratch_(scratch),
-        on_failure_(std::move(on_failure)) {
-    error_code ignored;
-    socket_.non_blocking(true, ignored);
-  }
+        on_failure_(std::move(on_failure)) {}
 
   void Start(std::shared_ptr<User> user) override {
     const ByteStream::Outcome outcome = bytes_->Handshake();
@@ -40,6 +38,7 @@ class SocketTransport final : public HttpTransport {
       return user->OnStarted(false);
     }
     socket_.async_wait(WaitFor(outcome), [this, user = std::move(user)](error_code error) {
+      Loop::Turn turn(&loop_);
       if (!error) return Start(user);
       ReportFailure();
       user->OnStarted(false);
@@ -51,8 +50,10 @@ class SocketTransport final : public HttpTransport {
     if (received_.empty() && !bytes_->MayHoldMore()) {
       return AwaitData(ByteStream::Outcome::kWantsRead, std::move(user));
     }
-    boost::asio::post(socket_.get_executor(),
-                      [this, user = std::move(user)]() mutable { ReadSome(std::move(user)); });
+    boost::asio::post(loop_.io(), [this, user = std::move(user)]() mutable {
+      Loop::Turn turn(&loop_);
+      ReadSome(std::move(user));
+    });
   }
 
   Sent Write(absl::string_view first, absl::string_view second,
@@ -67,8 +68,10 @@ class SocketTransport final : public HttpTransport {
     const ByteStream::Outcome outcome = WriteSome();
     if (outcome == ByteStream::Outcome::kDone) return Sent::kAll;
     if (outcome == ByteStream::Outcome::kEnd) {
-      boost::asio::post(socket_.get_executor(),
-                        [user = std::move(user)] { user->OnWritten(/*ok=*/false); });
+      boost::asio::post(loop_.io(), [this, user = std::move(user)] {
+        Loop::Turn turn(&loop_);
+        user->OnWritten(/*ok=*/false);
+      });
     } else {
       AwaitTaken(outcome, std::move(user));
     }
@@ -80,14 +83,19 @@ class SocketTransport final : public HttpTransport {
   void ShutdownSend(std::shared_ptr<User> /*user*/) override { bytes_->EndSending(); }
 
   void Close(bool reset) override {
+    if (!socket_.is_open()) return;
+    const linger at_once{1, 0};
+    if (reset) {
+      setsockopt(socket_.native_handle(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    }
     error_code ignored;
-    if (reset) socket_.set_option(Wait::linger(true, 0), ignored);
     socket_.close(ignored);
   }
 
  private:
-  static Wait::wait_type WaitFor(ByteStream::Outcome outcome) {
-    return outcome == ByteStream::Outcome::kWantsWrite ? Wait::wait_write : Wait::wait_read;
+  static Descriptor::wait_type WaitFor(ByteStream::Outcome outcome) {
+    return outcome == ByteStream::Outcome::kWantsWrite ? Descriptor::wait_write
+                                                       : Descriptor::wait_read;
   }
 
   // Who connects and leaves, as a load balancer's probe, has failed at nothing.
@@ -97,6 +105,7 @@ class SocketTransport final : public HttpTransport {
 
   void AwaitData(ByteStream::Outcome outcome, std::shared_ptr<User> user) {
     socket_.async_wait(WaitFor(outcome), [this, user = std::move(user)](error_code error) {
+      Loop::Turn turn(&loop_);
       if (error) return user->OnRead(/*ok=*/false, {});
       ReadSome(user);
     });
@@ -105,10 +114,10 @@ class SocketTransport final : public HttpTransport {
   void ReadSome(std::shared_ptr<User> user) {
     if (!socket_.is_open()) return user->OnRead(false, {});
     if (!received_.empty()) return user->OnRead(true, std::exchange(received_, std::string()));
-    const ByteStream::Result result = bytes_->Read(scratch_);
+    const ByteStream::Result result = bytes_->Read(loop_.read_buffer());
     switch (result.outcome) {
       case ByteStream::Outcome::kDone:
-        return user->OnRead(true, {scratch_.data(), result.bytes});
+        return user->OnRead(true, {loop_.read_buffer().data(), result.bytes});
       case ByteStream::Outcome::kEnd:
         return user->OnRead(false, {});
       default:
@@ -129,6 +138,7 @@ class SocketTransport final : public HttpTransport {
 
   void AwaitTaken(ByteStream::Outcome outcome, std::shared_ptr<User> user) {
     socket_.async_wait(WaitFor(outcome), [this, user = std::move(user)](error_code error) {
+      Loop::Turn turn(&loop_);
       const ByteStream::Outcome now = error ? ByteStream::Outcome::kEnd : WriteSome();
       if (now == ByteStream::Outcome::kDone || now == ByteStream::Outcome::kEnd) {
         return user->OnWritten(now == ByteStream::Outcome::kDone);
@@ -137,10 +147,10 @@ class SocketTransport final : public HttpTransport {
     });
   }
 
-  HttpSocket socket_;
+  Loop& loop_;
+  Descriptor socket_;
   const std::unique_ptr<ByteStream> bytes_;
   std::string received_;  // before this had the connection, and not read yet
-  const absl::Span<char> scratch_;
   const std::function<void(const std::string& detail)> on_failure_;
   absl::string_view first_;  // what is left to be written
   absl::string_view second_;
@@ -150,10 +160,10 @@ class SocketTransport final : public HttpTransport {
 }  // namespace
 
 std::unique_ptr<HttpTransport> MakeTransport(
-    HttpSocket socket, std::unique_ptr<ByteStream> bytes, std::string received,
-    absl::Span<char> scratch, std::function<void(const std::string& detail)> on_failure) {
-  return std::make_unique<SocketTransport>(std::move(socket), std::move(bytes), std::move(received),
-                                           scratch, std::move(on_failure));
+    Loop* loop, int socket, std::unique_ptr<ByteStream> bytes, std::string received,
+    std::function<void(const std::string& detail)> on_failure) {
+  return std::make_unique<SocketTransport>(loop, socket, std::move(bytes), std::move(received),
+                                           std::move(on_failure));
 }
 
 }  // namespace sru::server::http

@@ -74,13 +74,6 @@ class Workers {
   std::vector<std::thread> threads_;  // of the owner
 };
 
-PageResponse TextResponse(int status, std::string text) {
-  PageResponse response;
-  response.status = status;
-  response.body = std::move(text);
-  return response;
-}
-
 // The answer of `page`, or one that says why there is none.
 template <typename Page>
 PageResponse Guarded(const Page& page) {
@@ -118,12 +111,9 @@ class MetricsServerImpl final : public MetricsServer {
     HttpServer::Options options;
     options.limits = limits;
     absl::StatusOr<std::unique_ptr<HttpServer>> http =
-        HttpServer::Start(address, std::move(options),
+        HttpServer::Start("metrics_listen", address, std::move(options),
                           [this](const std::shared_ptr<HttpCall>& call) { Handle(call); });
-    if (!http.ok()) {
-      return absl::Status(http.status().code(),
-                          absl::StrCat("--metrics_listen: ", http.status().message()));
-    }
+    if (!http.ok()) return http.status();
     http_ = *std::move(http);
     return absl::OkStatus();
   }

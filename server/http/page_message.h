@@ -95,6 +95,14 @@ struct PageResponse {
   bool has_body() const { return status != 204; }
 };
 
+// A line of text, or several.
+inline PageResponse TextResponse(int status, std::string text) {
+  PageResponse response;
+  response.status = status;
+  response.body = std::move(text);
+  return response;
+}
+
 }  // namespace sru::server::http
 
 #endif  // SRU_SERVER_HTTP_PAGE_MESSAGE_H_

@@ -23,7 +23,7 @@ namespace sru::server::http {
 
 class StatusPage {
  public:
-  // `snapshot` is called from the HTTP threads, several at a time. `hosts` are those of
+  // `snapshot` is called from several threads at a time. `hosts` are those of
   // --status_page_host.
   StatusPage(std::function<StatusSnapshot()> snapshot, TryAccess try_access,
              const std::vector<std::string>& hosts = {})

@@ -29,6 +29,7 @@ namespace {
 namespace calls = server::calls;
 namespace door = server::door;
 namespace http = server::http;
+namespace transport = server::transport;
 
 constexpr int kDoorPatienceMs = 30000;
 constexpr int64_t kDoorMemory = 8 << 20;
@@ -145,11 +146,16 @@ class FuzzedDoor {
  private:
   prometheus::Registry registry_;
   door::DoorMetrics metrics_{&registry_};
-  door::LoopSet loops_{1, &metrics_};
+  transport::LoopSet loops_{1, 1, nullptr};
   door::MemoryCount memory_{kDoorMemory};
   std::unique_ptr<calls::MethodTable> methods_;
+  http::HttpServer::Options HttpOptions() {
+    http::HttpServer::Options options;
+    options.loops = &loops_;
+    return options;
+  }
   std::unique_ptr<http::HttpServer> http_ = http::HttpServer::StartWithoutPort(
-      http::HttpServer::Options(), [](const std::shared_ptr<http::HttpCall>& call) {
+      HttpOptions(), [](const std::shared_ptr<http::HttpCall>& call) {
         http::PageResponse response;
         absl::StatusOr<std::string> body = call->request().read_body();
         response.body = body.ok() ? *std::move(body) : body.status().ToString();

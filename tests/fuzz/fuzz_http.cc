@@ -81,7 +81,8 @@ class Owner final : public server::http::HttpConnection::Owner {
   const server::http::HttpServer::Options& options() const override { return options_; }
   std::weak_ptr<server::http::HttpJobs> jobs() override { return jobs_; }
   bool draining() const override { return false; }
-  void Handle(const std::shared_ptr<server::http::HttpCall>& call) override {
+  server::transport::TimerSet& timers() override { return timers_; }
+  void Handle(const std::shared_ptr<server::http::HttpCall>& call, size_t /*body_bytes*/) override {
     const server::http::PageRequest& request = call->request();
     const absl::StatusOr<std::string> body = request.read_body();
     Require(!body.ok() || body->size() <= options_.limits.max_body_bytes, "a body has its bound");
@@ -132,6 +133,7 @@ class Owner final : public server::http::HttpConnection::Owner {
  private:
   server::http::HttpServer::Options options_;
   const std::shared_ptr<Jobs> jobs_ = std::make_shared<Jobs>();
+  server::transport::TimerSet timers_;
   std::vector<std::string> requests_;
   size_t reserved_ = 0;
 };

@@ -2,14 +2,14 @@
 // to clear one leaves nothing behind: calls have deadlines of seconds and last for microseconds.
 //
 // Used on the loop's thread.
-#ifndef SRU_SERVER_DOOR_TIMER_SET_H_
-#define SRU_SERVER_DOOR_TIMER_SET_H_
+#ifndef SRU_SERVER_TRANSPORT_TIMER_SET_H_
+#define SRU_SERVER_TRANSPORT_TIMER_SET_H_
 
 #include <boost/intrusive/set.hpp>
 #include <boost/intrusive/set_hook.hpp>
 #include <chrono>
 
-namespace sru::server::door {
+namespace sru::server::transport {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 inline SteadyTime ClockNow() { return std::chrono::steady_clock::now(); }
@@ -65,6 +65,6 @@ class TimerSet {
   boost::intrusive::multiset<Timer> timers_;
 };
 
-}  // namespace sru::server::door
+}  // namespace sru::server::transport
 
-#endif  // SRU_SERVER_DOOR_TIMER_SET_H_
+#endif  // SRU_SERVER_TRANSPORT_TIMER_SET_H_

@@ -2,8 +2,8 @@
 // address that has the most. So a stranger's silent connections make way for each other, and not for others' ones.
 //
 // Thread-safe.
-#ifndef SRU_SERVER_DOOR_CONNECTION_TABLE_H_
-#define SRU_SERVER_DOOR_CONNECTION_TABLE_H_
+#ifndef SRU_SERVER_TRANSPORT_CONNECTION_TABLE_H_
+#define SRU_SERVER_TRANSPORT_CONNECTION_TABLE_H_
 
 #include <atomic>
 #include <cstddef>
@@ -15,19 +15,24 @@
 
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
-#include "server/door/memory_count.h"
 #include "server/transport/accepted_socket.h"
 
-namespace sru::server::door {
+namespace sru::server::transport {
 
-class Connection;
+// A connection as the table knows it.
+class TableMember {
+ public:
+  // Closes it, soon, for another one. Thread-safe.
+  virtual void MakeWay() = 0;
 
-using transport::AddressKey;
+ protected:
+  ~TableMember() = default;
+};
 
 // A connection's place in a table.
 class TablePlace {
  public:
-  // It has no call, so it may make way. Thread-safe.
+  // Whether the connection has no call, so that it may make way. Thread-safe.
   void set_idle(bool idle) { idle_.store(idle, std::memory_order_relaxed); }
 
  private:
@@ -35,7 +40,7 @@ class TablePlace {
 
   std::atomic<bool> idle_{true};
   // Guarded by the table's mutex.
-  std::weak_ptr<Connection> connection_;
+  std::weak_ptr<TableMember> member_;
   AddressKey key_{};
   std::list<TablePlace*>::iterator place_;
   bool is_listed_ = false;
@@ -48,11 +53,14 @@ class ConnectionTable {
   ConnectionTable(const ConnectionTable&) = delete;
   ConnectionTable& operator=(const ConnectionTable&) = delete;
 
-  // Enters a connection, and takes out the one that makes way for it, if one has to: that is to be closed. Null and false: there is no room,
-  // and the connection was not entered.
-  std::pair<std::shared_ptr<Connection>, bool> Enter(TablePlace* place,
-                                                     std::shared_ptr<Connection> connection,
-                                                     const AddressKey& key);
+  enum class Entry {
+    kEntered,
+    kMadeWay,  // entered, and another one makes way for it
+    kFull,     // not entered: the table is full of connections that have calls
+  };
+  Entry Enter(TablePlace* place, const std::shared_ptr<TableMember>& member, const AddressKey& key);
+  // One connection makes way, as if the table were full. False if none may.
+  bool MakeRoom();
   // Nothing happens for a place that is not in the table.
   void Leave(TablePlace* place);
 
@@ -63,7 +71,8 @@ class ConnectionTable {
 
   void List(TablePlace* place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Unlist(TablePlace* place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  TablePlace* FindIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes out the one that makes way. Null: none may.
+  std::shared_ptr<TableMember> TakeIdle(bool* found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t limit_;
   mutable Mutex mutex_;
@@ -72,21 +81,6 @@ class ConnectionTable {
   size_t size_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// The memory that each address takes, while it has a connection. Thread-safe.
-class AddressMemory {
- public:
-  AddressMemory(int64_t limit, MemoryCount* above) : limit_(limit), above_(above) {}
+}  // namespace sru::server::transport
 
-  std::shared_ptr<MemoryCount> Of(const AddressKey& key);
-
- private:
-  const int64_t limit_;
-  MemoryCount* const above_;
-  Mutex mutex_;
-  std::map<AddressKey, std::weak_ptr<MemoryCount>> counts_ ABSL_GUARDED_BY(mutex_);
-  size_t sweep_at_ ABSL_GUARDED_BY(mutex_) = 64;
-};
-
-}  // namespace sru::server::door
-
-#endif  // SRU_SERVER_DOOR_CONNECTION_TABLE_H_
+#endif  // SRU_SERVER_TRANSPORT_CONNECTION_TABLE_H_

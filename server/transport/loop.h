@@ -4,14 +4,15 @@
 // Turns. Whatever the loop does, it does in a turn. At the end of a turn the loop runs the work that was handed over, and then lets each
 // connection that has something to write write it: the answers of a batch leave in one write per connection. What calls have put off
 // (server/base/turn_work.h) runs in a turn of its own, once the loop has looked at all connections that had something to say.
-#ifndef SRU_SERVER_DOOR_LOOP_H_
-#define SRU_SERVER_DOOR_LOOP_H_
+#ifndef SRU_SERVER_TRANSPORT_LOOP_H_
+#define SRU_SERVER_TRANSPORT_LOOP_H_
 
 #include <array>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -19,9 +20,10 @@
 
 #include "absl/types/span.h"
 #include "server/base/turn_work.h"
-#include "server/door/timer_set.h"
+#include "server/transport/side_threads.h"
+#include "server/transport/timer_set.h"
 
-namespace sru::server::door {
+namespace sru::server::transport {
 
 // Work that any thread may hand to a loop.
 class LoopWork {
@@ -129,6 +131,26 @@ class Loop {
   std::atomic<SteadyTime::rep> woken_at_{0};
 };
 
-}  // namespace sru::server::door
+// Loops that ports share, and the threads beside them. Must outlive the ports.
+class LoopSet {
+ public:
+  // At least one loop. `on_lag` may be null.
+  LoopSet(int loops, int side_threads, std::function<void(SteadyTime::duration)> on_lag);
+  ~LoopSet();
+  LoopSet(const LoopSet&) = delete;
+  LoopSet& operator=(const LoopSet&) = delete;
 
-#endif  // SRU_SERVER_DOOR_LOOP_H_
+  const std::vector<std::unique_ptr<Loop>>& loops() const { return loops_; }
+  SideThreads& side() { return side_; }
+  // Runs `run(i)` for each loops()[i] in a turn of its own, and waits for that. What a loop queued in turns before the last one has run by then. Not
+  // on a loop's thread.
+  void RunOnEach(const std::function<void(size_t i)>& run) const;
+
+ private:
+  std::vector<std::unique_ptr<Loop>> loops_;
+  SideThreads side_;
+};
+
+}  // namespace sru::server::transport
+
+#endif  // SRU_SERVER_TRANSPORT_LOOP_H_

@@ -1,4 +1,4 @@
-#include "server/door/loop.h"
+#include "server/transport/loop.h"
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
@@ -8,7 +8,9 @@
 #include <exception>
 #include <utility>
 
-namespace sru::server::door {
+#include "base/mutex.h"
+
+namespace sru::server::transport {
 namespace {
 
 namespace asio = boost::asio;
@@ -75,7 +77,7 @@ void Loop::Wake(LoopWork* work) {
   asio::post(io_, [this] {
     Turn turn(this);
     const SteadyTime woken(SteadyTime::duration(woken_at_.exchange(0, std::memory_order_relaxed)));
-    if (woken != SteadyTime()) on_lag_(ClockNow() - woken);
+    if (woken != SteadyTime() && on_lag_ != nullptr) on_lag_(ClockNow() - woken);
   });
 }
 
@@ -159,4 +161,34 @@ void Loop::SetTimer() {
   });
 }
 
-}  // namespace sru::server::door
+// LoopSet.
+
+LoopSet::LoopSet(int loops, int side_threads, std::function<void(SteadyTime::duration)> on_lag)
+    : side_(side_threads) {
+  for (int i = 0; i < std::max(1, loops); ++i) {
+    loops_.push_back(std::make_unique<Loop>(on_lag));
+    loops_.back()->Start();
+  }
+}
+
+LoopSet::~LoopSet() {
+  for (const auto& loop : loops_) loop->Stop();
+}
+
+void LoopSet::RunOnEach(const std::function<void(size_t i)>& run) const {
+  Mutex mutex;
+  CondVar changed;
+  size_t left = loops_.size();
+  for (size_t i = 0; i < loops_.size(); ++i) {
+    asio::post(loops_[i]->io(), [&, i] {
+      Loop::Turn turn(loops_[i].get());
+      run(i);
+      MutexLock lock(&mutex);
+      if (--left == 0) changed.SignalAll();
+    });
+  }
+  MutexLock lock(&mutex);
+  while (left > 0) changed.Wait(&mutex);
+}
+
+}  // namespace sru::server::transport
