@@ -111,7 +111,7 @@ server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds 
 server/http              | server/transport server/calls server/base base     | absl boost nlohmann prometheus
 server/rest              | server/calls server/http server/telemetry          | absl grpc nlohmann protobuf
                          | server/base base proto                             |
-server                   | server/calls server/calls/bounds server/calls/kinds | absl grpc prometheus protobuf re2
+server                   | server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf re2
                          | server/rpc server/open_inference server/rest       |
                          | server/http server/lifecycle server/transport      |
                          | server/telemetry server/tasks/tasks.h server/batching      |

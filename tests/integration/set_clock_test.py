@@ -13,7 +13,7 @@ import time
 import unittest
 from http.client import HTTPConnection
 
-from server_process import Authority, Server, classify_request
+from server_process import Authority, Server, await_true, classify_request
 
 CLOCK_SHIFT = sys.argv[4]
 SECOND = 10**9
@@ -59,12 +59,18 @@ class ClockTest(unittest.TestCase):
                     answer = response.read()
                     http_answers.append((response.status, b"" if response.status == 200 else answer))
 
+            def is_in_log(date):
+                return any(line["time"].startswith(date) for line in server.log_lines("request"))
+
             # Abseil's clock counts cycles once it has measured their rate for a few seconds, and then
             # lags behind a change by up to two seconds.
             call_for(6)
+            # The log has the dates of the wall clock, which shows that the shift has worked.
             for step in (-5 * SECOND, 5 * SECOND, -DAY, DAY, 0):
                 self.shift(step)
                 call_for(0.3)
+                date = time.strftime("%Y-%m-%d", time.gmtime(time.time() + step / SECOND))
+                await_true(lambda date=date: call_for(0.1) or is_in_log(date), "a log line of " + date)
             self.assertEqual(set(answers), {"OK"})
             self.assertGreater(len(answers), 100)
             self.assertEqual(set(http_answers), {(200, b"")})
@@ -78,9 +84,6 @@ class ClockTest(unittest.TestCase):
             begin = time.monotonic()
             self.assertEqual(server.stop(), 0)
             self.assertLess(time.monotonic() - begin, 15)
-            # The log has the dates of the wall clock, which shows that the shift has worked.
-            days = {line["time"][:10] for line in server.log_lines("request")}
-            self.assertGreaterEqual(len(days), 3, days)
 
     def test_the_log_announces_that_the_certificate_expires(self):
         with tempfile.TemporaryDirectory() as directory:
