@@ -312,8 +312,23 @@ void Connection::Terminate(uint32_t code, CloseCause cause) {
                         reinterpret_cast<const uint8_t*>(text.data()), text.size());
   cause_ = cause;
   if (cause != CloseCause::kFlood) Say(CloseCauseName(cause));
-  if (Flush()) return BeginLinger(cause);
-  Close(cause);
+  if (!Flush()) FrameGoAway();
+  BeginLinger(cause);
+}
+
+void Connection::FrameGoAway() {
+  if (state_ != State::kOpen) return;
+  const auto unsent = static_cast<ptrdiff_t>(out_begin_);
+  out_.erase(out_.begin(), out_.begin() + unsent);
+  out_begin_ = 0;
+  // It comes before data.
+  framed_go_away_ = false;
+  while (!framed_go_away_ && out_.size() < 2 * kGatheredBytes) {
+    const uint8_t* data = nullptr;
+    const ssize_t size = nghttp2_session_mem_send(session_, &data);
+    if (size <= 0) return;
+    out_.append(reinterpret_cast<const char*>(data), static_cast<size_t>(size));
+  }
 }
 
 void Connection::BeginLinger(CloseCause cause) {
@@ -321,7 +336,7 @@ void Connection::BeginLinger(CloseCause cause) {
   cause_ = cause;
   state_ = State::kLingering;
   EndStreams();
-  bytes_->EndSending();
+  if (out_.empty()) bytes_->EndSending();
   deadline_ = ClockNow() + kLingerTimeout;
   CheckBy(deadline_);
   AwaitReadable();
@@ -730,8 +745,8 @@ void Connection::OnRefusal() {
 
 void Connection::WriteNow() {
   const auto self = shared_from_this();
-  if (state_ != State::kOpen) return;
-  if (!Flush()) return;
+  if (state_ == State::kLingering && !out_.empty() && FlushFramed()) bytes_->EndSending();
+  if (state_ != State::kOpen || !Flush()) return;
   if (flooded_) return Terminate(NGHTTP2_ENHANCE_YOUR_CALM, CloseCause::kFlood);
   CloseIfDone();
 }
@@ -760,6 +775,7 @@ int Connection::OnFrameSent(const nghttp2_frame& frame) {
       return 0;
     case NGHTTP2_GOAWAY:
       context_.options.metrics->OnGoAway();
+      framed_go_away_ = true;
       return 0;
     default:
       return 0;
@@ -785,19 +801,23 @@ bool Connection::WriteOut(absl::string_view bytes, size_t* written) {
   return *written == bytes.size();
 }
 
+bool Connection::FlushFramed() {
+  if (out_.empty()) return true;
+  size_t written = 0;
+  const bool all = WriteOut(absl::string_view(out_).substr(out_begin_), &written);
+  out_begin_ += written;
+  if (written > 0) blocked_since_ = ClockNow();
+  if (!all) return false;
+  std::string().swap(out_);
+  out_begin_ = 0;
+  blocked_since_ = SteadyTime::max();
+  read_while_blocked_ = 0;
+  AwaitReadable();
+  return true;
+}
+
 bool Connection::Flush() {
-  if (out_begin_ < out_.size()) {
-    size_t written = 0;
-    const bool all = WriteOut(absl::string_view(out_).substr(out_begin_), &written);
-    out_begin_ += written;
-    if (written > 0) blocked_since_ = ClockNow();
-    if (!all) return false;
-    std::string().swap(out_);
-    out_begin_ = 0;
-    blocked_since_ = SteadyTime::max();
-    read_while_blocked_ = 0;
-    AwaitReadable();
-  }
+  if (!FlushFramed()) return false;
   std::vector<char>& buffer = loop_.write_buffer();
   for (int i = 0;; ++i) {
     if (i == kGathersPerTurn) {

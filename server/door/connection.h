@@ -136,10 +136,14 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   bool Receive(absl::string_view bytes);
   // Writes what there is. False: the peer takes no more for now, or the connection is closed.
   bool Flush();
+  // The same of what is framed already.
+  bool FlushFramed();
   bool WriteOut(absl::string_view bytes, size_t* written);
   void CallFlushed(bool ok);
   // Ends the session with a GOAWAY of this code, and then the connection.
   void Terminate(uint32_t code, CloseCause cause);
+  // Frames what comes before a GOAWAY that was submitted, and it, to be written as the peer takes it.
+  void FrameGoAway();
   void BeginLinger(CloseCause cause);
   void EndStreams();
   void FinishGoAway();
@@ -188,6 +192,7 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   FloodGuard floods_;
   bool flooded_ = false;
   GoAway go_away_ = GoAway::kNot;
+  bool framed_go_away_ = false;                // since FrameGoAway() began
   SteadyTime go_away_at_ = SteadyTime::max();  // when the final one follows at the latest
   SteadyTime started_;
   SteadyTime deadline_;  // of the handshake, of the preface, of lingering
