@@ -18,6 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/stubs/logging.h"
@@ -38,8 +39,6 @@ namespace {
 
 using ::grpc::StatusCode;
 
-// A client that ends its calls as fast as it can fills its connection, and the answers of the other callers on it come too late.
-constexpr absl::Duration kPause = absl::Milliseconds(20);
 constexpr int kRounds = 10;  // that every caller goes through with an answer
 constexpr char kToken[] = "a-token-that-stays";
 
@@ -200,7 +199,12 @@ class EverythingAtOnceTest : public ::testing::Test {
           }
           return true;
         },
-        absl::Seconds(120)));
+        absl::Seconds(120)))
+        << "answers by then, of which each caller wants " << rounds << " more: " << Rounds();
+  }
+  std::string Rounds() {
+    MutexLock lock(&mutex_);
+    return absl::StrJoin(rounds_, ", ", absl::PairFormatter(": "));
   }
 
   void StartCallers() {
@@ -380,6 +384,15 @@ class EverythingAtOnceTest : public ::testing::Test {
     });
   }
 
+  // Waits until the connection has come to an answer. Callers that wait for none would fill it faster than the server reads, and the answers
+  // of the others on it would come too late.
+  void AwaitAnswer() const {
+    grpc::ClientContext context;
+    Prepare(&context);
+    v1::ListModelsResponse response;
+    (void)stub_->ListModels(&context, v1::ListModelsRequest(), &response);
+  }
+
   // Calls that do not wait for their answers.
   void StartEndedCallers() {
     const std::set<StatusCode> ended = {StatusCode::CANCELLED, StatusCode::DEADLINE_EXCEEDED,
@@ -402,7 +415,7 @@ class EverythingAtOnceTest : public ::testing::Test {
       for (int i = 0; i < 50; ++i) *request.add_sequences() = Text("a b c a b c");
       v1::ClassifyResponse response;
       const Outcome outcome = Failed(stub_->Classify(&context, request, &response));
-      absl::SleepFor(kPause);
+      AwaitAnswer();
       return outcome;
     });
     Call("streams that are cancelled", ended, [this] {
@@ -412,7 +425,7 @@ class EverythingAtOnceTest : public ::testing::Test {
       for (int i = 0; i < 5; ++i) stream->Write(InferRequest());
       context.TryCancel();
       const Outcome outcome = Failed(stream->Finish());
-      absl::SleepFor(kPause);
+      AwaitAnswer();
       return outcome;
     });
   }
