@@ -143,7 +143,7 @@ absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const ModelFlags&
     names.push_back(absl::StrCat(location.name, " version ", location.version));
     if (!flags.model.empty() && location.name != flags.model) continue;
     if (flags.version != 0 && location.version != flags.version) continue;
-    const auto config = models::ReadModelConfig(absl::StrCat(location.directory, "/config.json"));
+    const auto config = models::ReadModelConfig(location.path() / "config.json");
     if (config.ok() && config->task != models::Task::kClassifier &&
         config->task != models::Task::kEncoder) {
       if (flags.model.empty()) continue;
@@ -159,8 +159,7 @@ absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const ModelFlags&
   }
   kernels::CompileOptions compile;
   compile.dtype = plan.dtype;
-  return models::Model::Load(found[0].directory, found[0].name, found[0].version, *backend,
-                             compile);
+  return models::Model::Load(found[0].path(), found[0].name, found[0].version, *backend, compile);
 }
 
 // Measures and prints one row per combination: the medians of runs that alternate.

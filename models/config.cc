@@ -339,9 +339,9 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::s
   return config;
 }
 
-absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path) {
+absl::StatusOr<ModelConfig> ReadModelConfig(const FilePath& path) {
   SRU_ASSIGN_OR_RETURN(FileContents file, FileContents::Read(path, kMaxConfigBytes));
-  return ParseModelConfig(file.bytes(), path);
+  return ParseModelConfig(file.bytes(), path.path());
 }
 
 absl::StatusOr<EncoderConfig> ParseEncoderConfig(std::string_view text, const std::string& source) {

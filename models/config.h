@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/enum_names.h"
 #include "kernels/stack_spec.h"
+#include "models/file.h"
 #include "models/reader_config.h"
 #include "models/text/preprocessing.h"
 #include "models/translator_config.h"
@@ -159,7 +160,7 @@ struct ModelConfig {
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json, const std::string& source);
 
 // Reads and parses a file. kNotFound when there is none, else as ParseModelConfig().
-absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path);
+absl::StatusOr<ModelConfig> ReadModelConfig(const FilePath& path);
 
 // Parses the JSON object of the "encoder" key alone (the golden files carry one).
 absl::StatusOr<EncoderConfig> ParseEncoderConfig(std::string_view json, const std::string& source);

@@ -1,11 +1,10 @@
 #include "models/digest.h"
 
-#include <fstream>
+#include <algorithm>
 #include <new>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "openssl/evp.h"
 
 namespace sru::models {
@@ -42,16 +41,15 @@ std::string DigestOf(std::string_view bytes) {
   return digest.Finish();
 }
 
-absl::StatusOr<std::string> DigestOfFile(const std::string& path) {
+absl::StatusOr<std::string> DigestOfFile(const OpenFile& file) {
   constexpr size_t kPieceBytes = 256 << 10;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
   Digest digest;
   std::vector<char> piece(kPieceBytes);
-  while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())) || file.gcount() > 0) {
-    digest.Update({piece.data(), static_cast<size_t>(file.gcount())});
+  for (uint64_t at = 0; at < file.size(); at += kPieceBytes) {
+    const size_t size = std::min<uint64_t>(kPieceBytes, file.size() - at);
+    SRU_RETURN_UNLESS_OK(file.Read(at, size, piece.data()));
+    digest.Update({piece.data(), size});
   }
-  if (file.bad()) return absl::UnavailableError(absl::StrCat(path, ": cannot be read"));
   return digest.Finish();
 }
 

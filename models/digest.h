@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "models/file.h"
 
 namespace sru::models {
 
@@ -31,9 +32,8 @@ class Digest {
 
 std::string DigestOf(std::string_view bytes);
 
-// Of a file's contents, which are read piece by piece. kNotFound, or kUnavailable when it cannot be
-// read.
-absl::StatusOr<std::string> DigestOfFile(const std::string& path);
+// Of a file's contents, which are read piece by piece. The error is that of OpenFile::Read().
+absl::StatusOr<std::string> DigestOfFile(const OpenFile& file);
 
 }  // namespace sru::models
 

@@ -28,11 +28,11 @@ TEST(DigestTest, ReadsAFilePieceByPiece) {
   std::string contents;
   for (int i = 0; i < 300001; ++i) contents += static_cast<char>(i * 7);
   std::ofstream(path, std::ios::binary) << contents;
-  EXPECT_EQ(*DigestOfFile(path), DigestOf(contents));
+  const auto digest = [&path] { return *DigestOfFile(*OpenFile::Open(path, 1 << 20)); };
+  EXPECT_EQ(digest(), DigestOf(contents));
   std::ofstream(path, std::ios::binary) << "";
-  EXPECT_EQ(*DigestOfFile(path), DigestOf(""));
+  EXPECT_EQ(digest(), DigestOf(""));
   std::remove(path.c_str());
-  EXPECT_EQ(DigestOfFile(path).status().code(), absl::StatusCode::kNotFound);
 }
 
 }  // namespace

@@ -1,16 +1,20 @@
 #include "models/file.h"
 
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 
 namespace sru::models {
@@ -20,12 +24,78 @@ int64_t ModificationTime(const struct stat& info) {
   return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
+// A `..` on the way is refused with EAGAIN while somebody renames folders.
+constexpr int kMaxTries = 100;
+
+void Close(int fd) {
+  const int error = errno;
+  close(fd);
+  errno = error;
+}
+
+// Opens `path`, which is relative to the folder `root`, without following any link.
+int OpenWithoutLinks(int root, const std::string& path, int flags) {
+  int at = dup(root);
+  const std::vector<std::string> parts = absl::StrSplit(path, '/', absl::SkipEmpty());
+  for (size_t i = 0; i < parts.size() && at >= 0; ++i) {
+    const bool last = i + 1 == parts.size();
+    struct stat info;
+    const int next = parts[i] == ".."
+                         ? (errno = EXDEV, -1)
+                         : openat(at, parts[i].c_str(),
+                                  (last ? flags : O_PATH | O_DIRECTORY) | O_CLOEXEC | O_NOFOLLOW);
+    if (next < 0 && fstatat(at, parts[i].c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISLNK(info.st_mode)) {
+      errno = EXDEV;
+    }
+    Close(at);
+    at = next;
+  }
+  return at;
+}
+
+int OpenBeneath(int root, const std::string& path, int flags) {
+  open_how how = {};
+  how.flags = static_cast<uint64_t>(flags | O_CLOEXEC);
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  int fd = -1;
+  for (int i = 0; i < kMaxTries && fd < 0; ++i) {
+    fd = static_cast<int>(syscall(SYS_openat2, root, path.c_str(), &how, sizeof(how)));
+    if (fd < 0 && errno != EAGAIN && errno != EINTR) break;
+  }
+  // Before Linux 5.6, or in a sandbox that hides the call.
+  if (fd < 0 && (errno == ENOSYS || errno == EPERM)) return OpenWithoutLinks(root, path, flags);
+  return fd;
+}
+
 }  // namespace
 
-absl::StatusOr<OpenFile> OpenFile::Open(const std::string& path, uint64_t max_bytes) {
+int FilePath::Open(int flags) const {
+  if (root_.empty()) return open(path_.c_str(), flags | O_CLOEXEC);
+  const int root = open(root_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (root < 0) return -1;
+  const size_t begin = path_.find_first_not_of('/', root_.size());
+  const int fd = OpenBeneath(root, begin == std::string::npos ? "." : path_.substr(begin), flags);
+  Close(root);
+  return fd;
+}
+
+absl::Status OpenError(const FilePath& path, int error) {
+  if (error != EXDEV) {
+    return absl::ErrnoToStatus(error, absl::StrCat(path.path(), ": cannot be opened"));
+  }
+  return InvalidArgument(
+      path.path(),
+      ": expected links that stay in the repository, found one that leads out of "
+      "it, is absolute, or cannot be checked by this system (no openat2); "
+      "--follow_outside_links allows them");
+}
+
+absl::StatusOr<OpenFile> OpenFile::Open(const FilePath& from, uint64_t max_bytes) {
+  const std::string& path = from.path();
   // Non-blocking, so that a pipe in place of a file is refused below rather than waited for.
-  OpenFile file(path, open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.fd_ < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be opened"));
+  OpenFile file(path, from.Open(O_RDONLY | O_NONBLOCK));
+  if (file.fd_ < 0) return OpenError(from, errno);
   struct stat info;
   if (fstat(file.fd_, &info) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be examined"));
@@ -80,7 +150,7 @@ absl::Status OpenFile::CheckUnchanged() const {
       absl::StrCat(path_, ": was changed while it was read; replace files by renaming"));
 }
 
-absl::StatusOr<FileContents> FileContents::Read(const std::string& path, uint64_t max_bytes) {
+absl::StatusOr<FileContents> FileContents::Read(const FilePath& path, uint64_t max_bytes) {
   SRU_ASSIGN_OR_RETURN(OpenFile file, OpenFile::Open(path, max_bytes));
   const uint64_t size = file.size();
   if (size == 0) return FileContents();  // mmap refuses length 0
@@ -88,7 +158,8 @@ absl::StatusOr<FileContents> FileContents::Read(const std::string& path, uint64_
   void* data =
       mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
   if (data == MAP_FAILED) {
-    return absl::ResourceExhaustedError(absl::StrCat(path, ": no memory for its ", size, " bytes"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(path.path(), ": no memory for its ", size, " bytes"));
   }
   FileContents contents(static_cast<char*>(data), size);
   SRU_RETURN_UNLESS_OK(file.Read(0, size, contents.data_));

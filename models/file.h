@@ -10,18 +10,49 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/statusor.h"
 
 namespace sru::models {
 
+// Names a file or a folder, and where links on the way to it may lead.
+class FilePath {
+ public:
+  // Links lead anywhere.
+  template <typename Path,
+            typename = std::enable_if_t<std::is_convertible_v<const Path&, std::string>>>
+  FilePath(const Path& path) : path_(path) {}  // NOLINT: implicit, as a path is no more than this
+  // Links stay in the folder `root`, with which `path` begins. Empty: they lead anywhere.
+  FilePath(std::string path, std::string root) : path_(std::move(path)), root_(std::move(root)) {}
+
+  const std::string& path() const { return path_; }
+
+  FilePath operator/(std::string_view name) const {
+    return {path_ + "/" + std::string(name), root_};
+  }
+
+  // Calls open(2) with `flags` and O_CLOEXEC, or openat2(2), so that the check of the links and the
+  // opening are one. EXDEV: a link leads out of the root, is absolute or, if the system has no
+  // openat2, is a link at all.
+  int Open(int flags) const;
+
+ private:
+  std::string path_;
+  std::string root_;
+};
+
+// The error of a FilePath::Open() that set `error`.
+absl::Status OpenError(const FilePath& path, int error);
+
 // A file that is open for reading. Movable; thread-safe but for that.
 class OpenFile {
  public:
   // kNotFound when there is no such file, kInvalidArgument when it is not a regular file or is
-  // larger than `max_bytes`, kPermissionDenied or kUnavailable when the system refuses.
-  static absl::StatusOr<OpenFile> Open(const std::string& path, uint64_t max_bytes);
+  // larger than `max_bytes` or a link leads out of the root, kPermissionDenied or kUnavailable when
+  // the system refuses.
+  static absl::StatusOr<OpenFile> Open(const FilePath& path, uint64_t max_bytes);
 
   OpenFile(OpenFile&& other) noexcept;
   OpenFile& operator=(OpenFile&&) = delete;
@@ -50,10 +81,9 @@ class OpenFile {
 // Immutable and thread-safe; movable.
 class FileContents {
  public:
-  // kNotFound when there is no such file, kInvalidArgument when it is not a regular file or is
-  // larger than `max_bytes`, kAborted when it changes while it is read, kResourceExhausted when
-  // there is not enough memory, kPermissionDenied or kUnavailable when the system refuses.
-  static absl::StatusOr<FileContents> Read(const std::string& path, uint64_t max_bytes);
+  // As OpenFile::Open(), and kAborted when it changes while it is read, kResourceExhausted when there is
+  // not enough memory.
+  static absl::StatusOr<FileContents> Read(const FilePath& path, uint64_t max_bytes);
 
   FileContents() = default;
   FileContents(FileContents&& other) noexcept;

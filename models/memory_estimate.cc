@@ -1,10 +1,8 @@
 #include "models/memory_estimate.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
+#include <limits>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/cpu/base/row_layout.h"
 #include "kernels/cpu/base/weight_layout.h"
 #include "models/reader.h"
@@ -45,9 +43,9 @@ int64_t TokenBytes(TokenizerType type) {
   return type == TokenizerType::kSentencePiece ? kPieceBytes : kWordBytes;
 }
 
-int64_t FileBytes(const std::string& path) {
-  struct stat info;
-  return stat(path.c_str(), &info) == 0 ? static_cast<int64_t>(info.st_size) : 0;
+int64_t FileBytes(const FilePath& path) {
+  const auto file = OpenFile::Open(path, std::numeric_limits<int64_t>::max());
+  return file.ok() ? static_cast<int64_t>(file->size()) : 0;
 }
 
 int64_t ProductColumns(int64_t n) {
@@ -318,9 +316,9 @@ MemoryEstimate EstimateMemory(const ModelConfig& config, const MemoryUse& use) {
   return EstimateOf(config, SizesOf(config), use);
 }
 
-MemoryEstimate EstimateMemory(const std::string& directory, const MemoryUse& use) {
-  const std::string config_path = absl::StrCat(directory, "/config.json");
-  const int64_t weights = FileBytes(absl::StrCat(directory, "/model.safetensors"));
+MemoryEstimate EstimateMemory(const FilePath& directory, const MemoryUse& use) {
+  const FilePath config_path = directory / "config.json";
+  const int64_t weights = FileBytes(directory / "model.safetensors");
   MemoryEstimate estimate;
   int64_t words = 0;  // of the tokenizer's file
   if (const auto config = ReadModelConfig(config_path); config.ok()) {
@@ -328,7 +326,7 @@ MemoryEstimate EstimateMemory(const std::string& directory, const MemoryUse& use
     // A file that is too small for what the config says is refused for that, once it is read.
     if (sizes.in_file * kValueBytes <= weights) estimate = EstimateOf(*config, sizes, use);
     if (config->has_tokenizer && *TokenizerFile(config->tokenizer.type) != '\0') {
-      words = FileBytes(absl::StrCat(directory, "/", TokenizerFile(config->tokenizer.type)));
+      words = FileBytes(directory / TokenizerFile(config->tokenizer.type));
     }
   }
   estimate.files = FileBytes(config_path) + weights + words;

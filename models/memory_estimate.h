@@ -35,7 +35,7 @@ struct MemoryEstimate {
 
 // Never fails: what cannot be read or does not fit together counts as far as it can be known, and
 // loading it will say what is wrong.
-MemoryEstimate EstimateMemory(const std::string& directory, const MemoryUse& use);
+MemoryEstimate EstimateMemory(const FilePath& directory, const MemoryUse& use);
 
 // The part that a config.json determines: everything but `files` and the bytes of the tokenizer's
 // file.

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "models/digest.h"
 #include "models/kernel_status.h"
 #include "models/reader.h"
 #include "models/stack_builder.h"
@@ -45,7 +44,7 @@ absl::Status CompileError(const std::string& source, const kernels::Backend& bac
 Model::Model() = default;
 Model::~Model() = default;
 
-absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& directory,
+absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const FilePath& directory,
                                                          std::string name, int64_t version,
                                                          kernels::Backend& backend,
                                                          const kernels::CompileOptions& options) {
@@ -53,11 +52,10 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& dire
   model->name_ = std::move(name);
   model->version_ = version;
 
-  SRU_ASSIGN_OR_RETURN(model->config_, ReadModelConfig(absl::StrCat(directory, "/config.json")));
+  SRU_ASSIGN_OR_RETURN(model->config_, ReadModelConfig(directory / "config.json"));
 
-  const std::string weights_path = absl::StrCat(directory, "/model.safetensors");
   SRU_ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsFile> weights,
-                       SafetensorsFile::OpenOnDemand(weights_path));
+                       SafetensorsFile::OpenOnDemand(directory / "model.safetensors"));
 
   if (model->config_.has_tokenizer) {
     SRU_ASSIGN_OR_RETURN(model->tokenizer_, LoadTokenizer(model->config_, directory));
@@ -98,7 +96,7 @@ absl::Status Model::MakeStateCodec(const SafetensorsFile& weights,
   owner.model = name_;
   owner.version = version_;
   owner.dtype = dtype_;
-  SRU_ASSIGN_OR_RETURN(owner.weights_digest, DigestOfFile(weights.source()));
+  SRU_ASSIGN_OR_RETURN(owner.weights_digest, weights.Digest());
   state_codec_ =
       std::make_unique<StateCodec>(owner, std::move(fields), config_.embedding.vocabulary_size);
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "models/config.h"
+#include "models/file.h"
 #include "models/language_model.h"
 #include "models/safetensors.h"
 #include "models/state_codec.h"
@@ -26,7 +27,7 @@ class Model {
  public:
   // Reads `directory` (FORMAT.md), checks it and compiles the model with `backend`. Errors name the
   // file, the key or tensor, what was expected and what was found.
-  static absl::StatusOr<std::shared_ptr<const Model>> Load(const std::string& directory,
+  static absl::StatusOr<std::shared_ptr<const Model>> Load(const FilePath& directory,
                                                            std::string name, int64_t version,
                                                            kernels::Backend& backend,
                                                            const kernels::CompileOptions& options);

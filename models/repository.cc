@@ -1,10 +1,15 @@
 #include "models/repository.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <iterator>
+#include <memory>
 #include <system_error>
 #include <utility>
 
@@ -26,22 +31,25 @@ namespace fs = std::filesystem;
 constexpr char kLayout[] = "expected <repository>/<model>/<version>/config.json";
 
 // Names of the directories in `directory` (links to directories too), sorted.
-absl::StatusOr<std::vector<std::string>> ListDirectories(const fs::path& directory) {
+absl::StatusOr<std::vector<std::string>> ListDirectories(const FilePath& directory) {
   std::vector<std::string> names;
-  std::error_code error;
-  fs::directory_iterator it(directory, error);
-  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
-    std::string name = it->path().filename().string();
-    // A file system's own directory appears in the root of a mounted volume.
-    if (name[0] == '.' || name == "lost+found") continue;
-    std::error_code ignored;  // a dangling link is no directory
-    if (it->is_directory(ignored)) names.push_back(std::move(name));
-  }
-  if (error) {
+  const int fd = directory.Open(O_RDONLY | O_DIRECTORY);
+  if (fd < 0 && errno == EXDEV) return OpenError(directory, errno);
+  const std::unique_ptr<DIR, int (*)(DIR*)> listed(fd < 0 ? nullptr : fdopendir(fd), closedir);
+  if (listed == nullptr) {
+    const std::error_code error(errno, std::generic_category());
+    if (fd >= 0) close(fd);
     const std::string message =
-        absl::StrCat(directory.string(), ": cannot be listed: ", error.message(), "; ", kLayout);
+        absl::StrCat(directory.path(), ": cannot be listed: ", error.message(), "; ", kLayout);
     return error == std::errc::no_such_file_or_directory ? absl::NotFoundError(message)
                                                          : absl::InvalidArgumentError(message);
+  }
+  while (const dirent* entry = readdir(listed.get())) {
+    const std::string name = entry->d_name;
+    // A file system's own directory appears in the root of a mounted volume.
+    if (name[0] == '.' || name == "lost+found") continue;
+    struct stat info;  // a dangling link is no directory
+    if (fstatat(fd, entry->d_name, &info, 0) == 0 && S_ISDIR(info.st_mode)) names.push_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -57,13 +65,17 @@ int64_t ParseVersion(const std::string& name) {
   return version;
 }
 
-absl::StatusOr<ModelListing> ListVersions(const fs::path& directory, const std::string& name) {
-  SRU_ASSIGN_OR_RETURN(std::vector<std::string> entries, ListDirectories(directory));
+absl::StatusOr<ModelListing> ListVersions(const std::string& repository, const std::string& name,
+                                          Links links) {
+  const fs::path directory = fs::path(repository) / name;
+  const std::string root = links == Links::kInside ? repository : "";
+  SRU_ASSIGN_OR_RETURN(std::vector<std::string> entries,
+                       ListDirectories(FilePath(directory.string(), root)));
   ModelListing listing;
   for (const std::string& entry : entries) {
     const int64_t version = ParseVersion(entry);
     if (version != 0) {
-      listing.versions.push_back({name, version, (directory / entry).string()});
+      listing.versions.push_back({name, version, (directory / entry).string(), root});
     } else if (listing.problem.empty()) {
       listing.problem = absl::StrCat(
           directory.string(), ": '", entry,
@@ -115,7 +127,7 @@ absl::StatusOr<VersionPolicy> ParseVersionPolicy(absl::string_view text) {
   return VersionPolicy::Named(std::move(versions));
 }
 
-absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository) {
+absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository, Links links) {
   SRU_ASSIGN_OR_RETURN(std::vector<std::string> names, ListDirectories(repository));
   RepositoryListing listing;
   for (const std::string& name : names) {
@@ -125,7 +137,7 @@ absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository) 
                                               kMaxModelNameBytes, " of A-Z a-z 0-9 _ . -"));
       continue;
     }
-    absl::StatusOr<ModelListing> model = ListVersions(fs::path(repository) / name, name);
+    absl::StatusOr<ModelListing> model = ListVersions(repository, name, links);
     if (model.ok()) {
       listing.models[name] = *std::move(model);
     } else if (!absl::IsNotFound(model.status())) {  // else it went away in this moment
@@ -135,7 +147,8 @@ absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository) 
   return listing;
 }
 
-absl::StatusOr<ModelListing> ScanModel(const std::string& repository, const std::string& name) {
+absl::StatusOr<ModelListing> ScanModel(const std::string& repository, const std::string& name,
+                                       Links links) {
   SRU_RETURN_UNLESS_OK(CheckNameLength("model", name));
   if (!IsValidModelName(name)) {
     return InvalidArgument("model: '", absl::CHexEscape(name),
@@ -148,7 +161,7 @@ absl::StatusOr<ModelListing> ScanModel(const std::string& repository, const std:
     return absl::NotFoundError(absl::StrCat("model: the repository has no model '", name,
                                             "': ", directory.string(), " is not a directory"));
   }
-  return ListVersions(directory, name);
+  return ListVersions(repository, name, links);
 }
 
 std::vector<ModelLocation> SelectVersions(const VersionPolicy& policy,
@@ -174,8 +187,9 @@ std::vector<ModelLocation> SelectVersions(const VersionPolicy& policy,
 }
 
 absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& repository,
-                                                          const VersionPolicy& policy) {
-  SRU_ASSIGN_OR_RETURN(RepositoryListing listing, ScanRepository(repository));
+                                                          const VersionPolicy& policy,
+                                                          Links links) {
+  SRU_ASSIGN_OR_RETURN(RepositoryListing listing, ScanRepository(repository, links));
   if (!listing.problems.empty()) return absl::InvalidArgumentError(listing.problems.front());
   std::vector<ModelLocation> locations;
   for (const auto& [name, model] : listing.models) {
@@ -197,11 +211,15 @@ absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& rep
   return locations;
 }
 
-std::string FileSignature(const std::string& directory) {
+std::string FileSignature(const FilePath& directory) {
   std::string signature;
   for (const char* name : {"config.json", "model.safetensors", "vocab.txt", "spm.model"}) {
+    const int fd = (directory / name).Open(O_PATH);
+    if (fd < 0) continue;
     struct stat info;
-    if (stat(absl::StrCat(directory, "/", name).c_str(), &info) != 0) continue;
+    const bool known = fstat(fd, &info) == 0;
+    close(fd);
+    if (!known) continue;
     absl::StrAppend(&signature, name, " ", info.st_size, " ", info.st_mtim.tv_sec, ".",
                     info.st_mtim.tv_nsec, " ", info.st_dev, ":", info.st_ino, "\n");
   }

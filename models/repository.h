@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "models/file.h"
 
 namespace sru::models {
 
@@ -44,6 +45,16 @@ struct ModelLocation {
   std::string name;
   int64_t version = 0;
   std::string directory;
+  // The folder that links in it must not lead out of; empty: they lead anywhere.
+  std::string root;
+
+  FilePath path() const { return {directory, root}; }
+};
+
+// Where links in a repository may lead. The repository itself may be a link in both cases.
+enum class Links {
+  kInside,    // to what is in the repository, by relative links
+  kAnywhere,  // to whatever the process may read
 };
 
 // What one look at a model's directory found.
@@ -64,11 +75,13 @@ bool IsValidModelName(std::string_view name);
 absl::Status CheckNameLength(absl::string_view field, absl::string_view name);
 
 // Looks without judging: the error is about the repository itself, kNotFound when it is absent.
-absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository);
+absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository,
+                                                 Links links = Links::kInside);
 
 // The same of one model. kInvalidArgument when `name` is not a model's name, before any file is
 // looked at; kNotFound when the repository has no such model.
-absl::StatusOr<ModelListing> ScanModel(const std::string& repository, const std::string& name);
+absl::StatusOr<ModelListing> ScanModel(const std::string& repository, const std::string& name,
+                                       Links links = Links::kInside);
 
 // Those of `versions` (ascending, of one model) that the policy names.
 std::vector<ModelLocation> SelectVersions(const VersionPolicy& policy,
@@ -78,12 +91,13 @@ std::vector<ModelLocation> SelectVersions(const VersionPolicy& policy,
 // is absent or has no model, kInvalidArgument for a bad name, a bad version or a model without one
 // that the policy names; the message says what was expected.
 absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& repository,
-                                                          const VersionPolicy& policy);
+                                                          const VersionPolicy& policy,
+                                                          Links links = Links::kInside);
 
 // Changes whenever a file of the version in `directory` is replaced, written to, removed or added:
 // names, sizes, times of modification and inodes of the files that FORMAT.md names. Files are not
 // read.
-std::string FileSignature(const std::string& directory);
+std::string FileSignature(const FilePath& directory);
 
 }  // namespace sru::models
 

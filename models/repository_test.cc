@@ -156,6 +156,36 @@ TEST(RepositoryTest, AScanOfOneModelCannotLeaveTheDirectory) {
   }
 }
 
+TEST(RepositoryTest, LinksThatLeadOutAreRefusedUnlessTheyAreAllowed) {
+  TempDirectory directory;
+  WriteSmallModel(directory, "store/7");
+  const std::string repository = directory.path("repository");
+  std::filesystem::create_directories(repository + "/m");
+  // As a ConfigMap has it, and as a store beside the repository does.
+  WriteSmallModel(directory, "repository/inside/1/..2026_01_01");
+  std::filesystem::create_symlink("..2026_01_01", repository + "/inside/1/..data");
+  for (const char* file : {"config.json", "vocab.txt", "model.safetensors"}) {
+    std::filesystem::create_symlink(std::string("..data/") + file,
+                                    repository + "/inside/1/" + file);
+  }
+  std::filesystem::create_directory_symlink(directory.path("store/7"), repository + "/m/7");
+  std::filesystem::create_directory_symlink("../store", repository + "/linked");
+
+  const auto found = ScanRepository(repository);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_NE(FileSignature(found->models.at("inside").versions[0].path()), "");
+  EXPECT_EQ(FileSignature(found->models.at("m").versions[0].path()), "");
+  // Not even the names in the folder are shown.
+  EXPECT_TRUE(found->models.at("linked").versions.empty());
+  EXPECT_THAT(found->models.at("linked").problem, HasSubstr("--follow_outside_links"));
+  EXPECT_EQ(ScanModel(repository, "linked").status().code(), absl::StatusCode::kInvalidArgument);
+
+  const auto followed = ScanRepository(repository, Links::kAnywhere);
+  ASSERT_TRUE(followed.ok()) << followed.status();
+  EXPECT_NE(FileSignature(followed->models.at("m").versions[0].path()), "");
+  EXPECT_EQ(followed->models.at("linked").versions.size(), 1u);
+}
+
 TEST(RepositoryTest, ANameThatIsTooLongIsNotRepeated) {
   TempDirectory directory;
   const absl::Status status =

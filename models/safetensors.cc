@@ -203,7 +203,7 @@ absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Parse(std::str
 }
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::OpenOnDemand(
-    const std::string& path) {
+    const FilePath& path) {
   SRU_ASSIGN_OR_RETURN(OpenFile file, OpenFile::Open(path, std::numeric_limits<int64_t>::max()));
   // The length, and the header if it is no longer than it may be.
   std::string head(std::min(kLengthBytes, file.size()), '\0');
@@ -216,7 +216,7 @@ absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::OpenOnDemand(
     }
   }
   std::unique_ptr<SafetensorsFile> result(new SafetensorsFile());
-  result->source_ = path;
+  result->source_ = path.path();
   uint64_t data_begin = 0;
   std::map<std::string_view, uint64_t> begins;
   SRU_RETURN_UNLESS_OK(result->ParseHeader(head, file.size(), &data_begin, &begins));

@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/stack_spec.h"
+#include "models/digest.h"
 #include "models/file.h"
 #include "models/tensor_pages.h"
 #include "nlohmann/json_fwd.hpp"
@@ -67,7 +68,7 @@ class SafetensorsFile {
 
   // Reads the header and leaves the values in the file until weights() is asked for them. The file
   // must have float32 tensors only; it stays open as long as the object.
-  static absl::StatusOr<std::unique_ptr<SafetensorsFile>> OpenOnDemand(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<SafetensorsFile>> OpenOnDemand(const FilePath& path);
 
   // Reads `bytes`, which must outlive the result. `source` names them in errors.
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Parse(std::string_view bytes,
@@ -89,6 +90,9 @@ class SafetensorsFile {
   // For CompileOptions::weights: where the values of views come from if they are read on demand;
   // null if they are in memory.
   kernels::WeightSource* weights() const { return pages_.get(); }
+  // SHA-256 of the file, which must be one that is read on demand: of the very file whose values
+  // these are, whatever has its name by now.
+  absl::StatusOr<std::string> Digest() const { return DigestOfFile(pages_->file()); }
   // The first error of reading on demand.
   absl::Status read_status() const;
   // Whether all values were read on demand and are good (TensorPages::CheckAllRead()).

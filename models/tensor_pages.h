@@ -40,6 +40,8 @@ class TensorPages final : public kernels::WeightSource {
   TensorPages& operator=(const TensorPages&) = delete;
   ~TensorPages() override;
 
+  const OpenFile& file() const { return file_; }
+
   // Where the values of tensor `index` of `places` will be; on a page boundary of its own.
   const float* data(size_t index) const;
 

@@ -29,10 +29,11 @@ constexpr uint64_t kMaxSentencePieceBytes = uint64_t{1} << 28;
 using Loaded = absl::StatusOr<std::unique_ptr<const Tokenizer>>;
 
 // A tokenizer of vocab.txt, of the type that the config says.
-Loaded LoadWithVocabulary(const ModelConfig& config, const std::string& directory) {
+Loaded LoadWithVocabulary(const ModelConfig& config, const FilePath& directory) {
   static_assert(EmbeddingConfig::kNoOov == Tokenizer::kNotFound);
-  const std::string path = absl::StrCat(directory, "/", kVocabularyFile);
-  SRU_ASSIGN_OR_RETURN(FileContents file, FileContents::Read(path, kMaxVocabularyBytes));
+  SRU_ASSIGN_OR_RETURN(FileContents file,
+                       FileContents::Read(directory / kVocabularyFile, kMaxVocabularyBytes));
+  const std::string path = (directory / kVocabularyFile).path();
   SRU_ASSIGN_OR_RETURN(auto vocabulary, Vocabulary::Parse(std::string(file.bytes()),
                                                           config.embedding.vocabulary_size, path));
   const int oov_id = config.embedding.oov_id;
@@ -81,9 +82,10 @@ absl::Status CheckPieces(const TranslatorConfig& config, const SentencePieceToke
   return status;
 }
 
-Loaded LoadSentencePiece(const ModelConfig& config, const std::string& directory) {
-  const std::string path = absl::StrCat(directory, "/", kSentencePieceFile);
-  SRU_ASSIGN_OR_RETURN(FileContents file, FileContents::Read(path, kMaxSentencePieceBytes));
+Loaded LoadSentencePiece(const ModelConfig& config, const FilePath& directory) {
+  SRU_ASSIGN_OR_RETURN(FileContents file,
+                       FileContents::Read(directory / kSentencePieceFile, kMaxSentencePieceBytes));
+  const std::string path = (directory / kSentencePieceFile).path();
   const bool translates = config.task == Task::kTranslator;
   SRU_ASSIGN_OR_RETURN(auto tokenizer, SentencePieceTokenizer::Parse(
                                            file.bytes(), config.embedding.vocabulary_size, path,
@@ -115,7 +117,7 @@ const char* TokenizerFile(TokenizerType type) {
 }
 
 absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const ModelConfig& config,
-                                                               const std::string& directory) {
+                                                               const FilePath& directory) {
   if (config.tokenizer.type == TokenizerType::kBytes) {
     return std::make_unique<const ByteTokenizer>(config.tokenizer.byte_vocabulary);
   }

@@ -71,7 +71,7 @@ models::MemoryEstimate ServedModelLoader::Estimate(const models::ModelLocation& 
   const batching::BatcherOptions& batcher = batching.engine.batcher;
   use.max_tokens = batcher.max_batch_tokens;
   use.max_sequences = std::min(batcher.max_batch_sequences, batcher.max_batch_tokens);
-  return models::EstimateMemory(location.directory, use);
+  return models::EstimateMemory(location.path(), use);
 }
 
 absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::Load(
@@ -87,7 +87,7 @@ absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::Load(
 absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::LoadServedModel(
     const models::ModelLocation& location) {
   absl::StatusOr<std::shared_ptr<const models::Model>> loaded = models::Model::Load(
-      location.directory, location.name, location.version, *backend_, options_.batching.compile);
+      location.path(), location.name, location.version, *backend_, options_.batching.compile);
   if (!loaded.ok()) return loaded.status();
   const std::shared_ptr<const models::Model>& model = *loaded;
   auto served = std::make_unique<lifecycle::ServedModel>();

@@ -56,8 +56,8 @@ class ServedModel:
     def _start(self):
         try:
             self._process = subprocess.Popen(
-                [self._program, f"--model_repository={self._directory.name}", "--listen=127.0.0.1:0",
-                 "--metrics_listen=127.0.0.1:0", "--http_listen=127.0.0.1:0"],
+                [self._program, f"--model_repository={self._directory.name}", "--follow_outside_links",
+                 "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", "--http_listen=127.0.0.1:0"],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
         except OSError as error:
             raise ExportError(f"cannot start {self._program}: {error.strerror}") from error

@@ -22,7 +22,7 @@ std::string Fingerprint(const models::ModelListing& listing) {
   std::string fingerprint = listing.problem;
   for (const models::ModelLocation& location : listing.versions) {
     absl::StrAppend(&fingerprint, "\n", location.version, "\n",
-                    models::FileSignature(location.directory));
+                    models::FileSignature(location.path()));
   }
   return fingerprint;
 }
@@ -83,23 +83,24 @@ ModelManager::~ModelManager() {
 absl::Status ModelManager::Start() {
   switch (options_.control) {
     case ModelControl::kStatic: {
-      const auto locations = models::ListRepository(options_.repository, options_.version_policy);
+      const auto locations =
+          models::ListRepository(options_.repository, options_.version_policy, options_.links());
       if (!locations.ok()) return locations.status();
       for (const models::ModelLocation& location : *locations) {
-        const absl::Status status =
-            LoadVersion(location, models::FileSignature(location.directory));
+        const absl::Status status = LoadVersion(location, models::FileSignature(location.path()));
         if (!status.ok()) return status;
       }
       return absl::OkStatus();
     }
     case ModelControl::kExplicit: {
-      if (auto listing = models::ScanRepository(options_.repository); !listing.ok()) {
+      if (auto listing = models::ScanRepository(options_.repository, options_.links());
+          !listing.ok()) {
         return listing.status();
       }
       Mode at_start;
       at_start.quiet = true;
       for (const std::string& model : options_.load_models) {
-        const auto listing = models::ScanModel(options_.repository, model);
+        const auto listing = models::ScanModel(options_.repository, model, options_.links());
         absl::Status status = listing.status();
         if (status.ok()) status = Apply(model, *listing, at_start);
         if (!status.ok()) {
@@ -178,7 +179,7 @@ bool ModelManager::AnyRetired() const {
 }
 
 absl::Status ModelManager::PollAtOnce() {
-  const auto listing = models::ScanRepository(options_.repository);
+  const auto listing = models::ScanRepository(options_.repository, options_.links());
   if (!listing.ok()) return listing.status();
   // Pretends that everything has been seen before.
   seen_.clear();
@@ -188,7 +189,7 @@ absl::Status ModelManager::PollAtOnce() {
 }
 
 void ModelManager::Poll() {
-  const auto listing = models::ScanRepository(options_.repository);
+  const auto listing = models::ScanRepository(options_.repository, options_.links());
   if (!listing.ok()) {
     if (listing.status() != scan_status_) {
       LogWarning(absl::StrCat(listing.status().message(), "; what is loaded stays"));
@@ -254,7 +255,7 @@ bool ModelManager::WaitsForEmptyRepository(const models::RepositoryListing& list
 }
 
 absl::StatusOr<std::vector<telemetry::ModelStatus>> ModelManager::Load(const std::string& model) {
-  const auto listing = models::ScanModel(options_.repository, model);
+  const auto listing = models::ScanModel(options_.repository, model, options_.links());
   Mode mode;
   mode.retry_failed = true;
   absl::Status status = listing.status();
@@ -271,7 +272,8 @@ absl::StatusOr<std::vector<telemetry::ModelStatus>> ModelManager::Load(const std
 
 absl::Status ModelManager::Unload(const std::string& model) {
   if (!models::IsValidModelName(model)) {
-    return models::ScanModel(options_.repository, model).status();  // says what is wrong with it
+    return models::ScanModel(options_.repository, model, options_.links())
+        .status();  // says what is wrong with it
   }
   {
     MutexLock lock(&mutex_);
@@ -398,7 +400,7 @@ absl::Status ModelManager::Apply(const std::string& model, const models::ModelLi
   std::vector<int64_t> serving;
   std::vector<int64_t> looked_at;
   for (auto it = candidates.rbegin(); it != candidates.rend() && serving.size() < wanted; ++it) {
-    const std::string signature = models::FileSignature(it->directory);
+    const std::string signature = models::FileSignature(it->path());
     const bool takes_anothers_place = looked_at.size() >= wanted;
     looked_at.push_back(it->version);
     bool served;
@@ -467,7 +469,7 @@ absl::Status ModelManager::LoadVersion(const models::ModelLocation& location,
     status = loaded.status();
   }
   const absl::Duration duration = clock_.Now() - start;
-  if (models::FileSignature(location.directory) != signature) {
+  if (models::FileSignature(location.path()) != signature) {
     status = absl::AbortedError("the files changed while they were loaded");
   }
   std::shared_ptr<ServedModel> served;

@@ -40,6 +40,12 @@ void AddFlags(ModelOptions* options, FlagTable* flags) {
   flags->Add("model_repository", &options->repository,
              "Directory with the models to serve: <model>/<version>/config.json and its "
              "neighbours, as models/FORMAT.md describes. Required.");
+  flags->Add("follow_outside_links", &options->follow_outside_links,
+             "Follow links in the repository that are absolute or lead out of it, as stores have "
+             "them that keep the files elsewhere. Whoever writes to the repository can then show "
+             "callers any file that the server may read, as a model's words. Without it such links "
+             "are refused; relative ones within the repository, as Kubernetes' ConfigMaps have "
+             "them, are followed.");
   flags->AddChoice<ModelControl>(
       "model_control", &options->control,
       {{"static", ModelControl::kStatic},

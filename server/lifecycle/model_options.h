@@ -15,12 +15,17 @@ namespace sru::server::lifecycle {
 
 struct ModelOptions {
   std::string repository;
+  bool follow_outside_links = false;
   ModelControl control = ModelControl::kStatic;
   absl::Duration poll_interval = absl::Seconds(5);
   // How long polling keeps the served models while the repository is empty.
   absl::Duration empty_repository_grace = absl::Seconds(300);
   models::VersionPolicy version_policy;
   std::vector<std::string> load_models;  // at the start, when explicit
+
+  models::Links links() const {
+    return follow_outside_links ? models::Links::kAnywhere : models::Links::kInside;
+  }
 };
 
 void AddFlags(ModelOptions* options, FlagTable* flags);

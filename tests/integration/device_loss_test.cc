@@ -111,6 +111,7 @@ class ReloadAfterLoss {
  public:
   server::Options Options(server::Options options) const {
     options.models.repository = repository_.path();
+    options.models.follow_outside_links = true;
     options.models.control = server::lifecycle::ModelControl::kExplicit;
     options.models.load_models = {"trec"};
     options.admin_listen = server::ListenAddress{"127.0.0.1", 0};

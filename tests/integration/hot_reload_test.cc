@@ -43,9 +43,9 @@ class HotReloadTest : public ::testing::Test {
   HotReloadTest() {
     Point(1);
     process_ = std::make_unique<Subprocess>(std::vector<std::string>{
-        SRU_SERVER_BINARY, "--model_repository=" + repository_.path(), "--listen=127.0.0.1:0",
-        "--metrics_listen=127.0.0.1:0", "--http_listen=", "--admin_listen=127.0.0.1:0",
-        "--model_control=explicit", "--load_models=trec"});
+        SRU_SERVER_BINARY, "--model_repository=" + repository_.path(), "--follow_outside_links",
+        "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", "--http_listen=",
+        "--admin_listen=127.0.0.1:0", "--model_control=explicit", "--load_models=trec"});
     EXPECT_TRUE(PollUntil([this] {
       return process_->HasExited() || absl::StrContains(process_->out(), "\n");
     })) << process_->err();

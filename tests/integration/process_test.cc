@@ -377,7 +377,7 @@ TEST(StopTest, ASignalEndsAStartWhileModelsLoad) {
     for (int i = 0; i < 200; ++i) {
       std::filesystem::create_directory_symlink(trec, repository.path(absl::StrCat("m", i)));
     }
-    Subprocess process(Command(repository.path(), {"--instances=1"}));
+    Subprocess process(Command(repository.path(), {"--instances=1", "--follow_outside_links"}));
     ASSERT_TRUE(PollUntil([&] { return absl::StrContains(process.err(), "loading model m0 "); }));
     process.Signal(SIGHUP);  // is handled and changes nothing
     process.Signal(signal);

@@ -63,7 +63,7 @@ class PlainServerTest(unittest.TestCase):
         for name in ("trec", "war_and_peace"):
             os.symlink(os.path.join(os.path.abspath(REPOSITORY), name), os.path.join(cls.repository.name, name))
         write_frames_model(cls.repository.name)
-        cls.server = Server("--model_repository=" + cls.repository.name)
+        cls.server = Server("--model_repository=" + cls.repository.name, "--follow_outside_links")
         cls.addClassCleanup(cls.server.stop)
         cls.client = sru_inference.Client(cls.server.address)
         cls.addClassCleanup(cls.client.close)

@@ -97,7 +97,8 @@ class ScoreTest : public ::testing::Test {
     models::StateOwner owner;
     owner.model = "lm";
     owner.version = 1;
-    owner.weights_digest = *models::DigestOfFile(repository_->path("lm/1/model.safetensors"));
+    owner.weights_digest = *models::DigestOfFile(
+        *models::OpenFile::Open(repository_->path("lm/1/model.safetensors"), 1 << 20));
     const std::vector<kernels::FieldSpec> fields = {{"c", kLayers * kWidth, false},
                                                     {"h", kWidth, false}};
     return {owner, fields, 5};

@@ -7,6 +7,7 @@ import base64
 import concurrent.futures
 import json
 import os
+import shutil
 import struct
 import threading
 
@@ -27,7 +28,7 @@ def make_repository(folder, pretrained):
     for root in (pretrained, OLD_MODELS):
         for name in os.listdir(root):
             if os.path.isdir(os.path.join(root, name)):
-                os.symlink(os.path.abspath(os.path.join(root, name)), os.path.join(folder, name))
+                shutil.copytree(os.path.join(root, name), os.path.join(folder, name))
 
 
 # The plain loops of the reference backend give the same bits on every processor and with every compiler.
