@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "openssl/core_names.h"
 #include "openssl/evp.h"
+#include "openssl/params.h"
 
 namespace sru::models {
 
@@ -39,6 +41,31 @@ std::string DigestOf(std::string_view bytes) {
   Digest digest;
   digest.Update(bytes);
   return digest.Finish();
+}
+
+std::optional<std::string> KeyedDigest(std::string_view key,
+                                       std::initializer_list<std::string_view> parts) {
+  const std::unique_ptr<EVP_MAC, decltype(&EVP_MAC_free)> mac(
+      EVP_MAC_fetch(nullptr, "HMAC", nullptr), EVP_MAC_free);
+  const std::unique_ptr<EVP_MAC_CTX, decltype(&EVP_MAC_CTX_free)> context(
+      mac == nullptr ? nullptr : EVP_MAC_CTX_new(mac.get()), EVP_MAC_CTX_free);
+  char hash[] = "SHA256";
+  const OSSL_PARAM parameters[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, hash, 0),
+                                   OSSL_PARAM_construct_end()};
+  bool done = context != nullptr &&
+              EVP_MAC_init(context.get(), reinterpret_cast<const unsigned char*>(key.data()),
+                           key.size(), parameters) == 1;
+  for (const std::string_view part : parts) {
+    done =
+        done && EVP_MAC_update(context.get(), reinterpret_cast<const unsigned char*>(part.data()),
+                               part.size()) == 1;
+  }
+  std::string digest(Digest::kBytes, '\0');
+  size_t size = 0;
+  done = done && EVP_MAC_final(context.get(), reinterpret_cast<unsigned char*>(digest.data()),
+                               &size, digest.size()) == 1;
+  if (!done || size != digest.size()) return std::nullopt;
+  return digest;
 }
 
 absl::StatusOr<std::string> DigestOfFile(const OpenFile& file) {

@@ -2,7 +2,9 @@
 #ifndef SRU_MODELS_DIGEST_H_
 #define SRU_MODELS_DIGEST_H_
 
+#include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -31,6 +33,11 @@ class Digest {
 };
 
 std::string DigestOf(std::string_view bytes);
+
+// HMAC-SHA256 of the parts one after the other, Digest::kBytes long; nothing when OpenSSL refuses or
+// has no memory.
+std::optional<std::string> KeyedDigest(std::string_view key,
+                                       std::initializer_list<std::string_view> parts);
 
 // Of a file's contents, which are read piece by piece. The error is that of OpenFile::Read().
 absl::StatusOr<std::string> DigestOfFile(const OpenFile& file);

@@ -44,13 +44,13 @@ absl::Status CompileError(const std::string& source, const kernels::Backend& bac
 Model::Model() = default;
 Model::~Model() = default;
 
-absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const FilePath& directory,
-                                                         std::string name, int64_t version,
-                                                         kernels::Backend& backend,
-                                                         const kernels::CompileOptions& options) {
+absl::StatusOr<std::shared_ptr<const Model>> Model::Load(
+    const FilePath& directory, std::string name, int64_t version, kernels::Backend& backend,
+    const kernels::CompileOptions& options, std::shared_ptr<const StateKeys> state_keys) {
   std::shared_ptr<Model> model(new Model());
   model->name_ = std::move(name);
   model->version_ = version;
+  model->state_keys_ = std::move(state_keys);
 
   SRU_ASSIGN_OR_RETURN(model->config_, ReadModelConfig(directory / "config.json"));
 
@@ -97,8 +97,8 @@ absl::Status Model::MakeStateCodec(const SafetensorsFile& weights,
   owner.version = version_;
   owner.dtype = dtype_;
   SRU_ASSIGN_OR_RETURN(owner.weights_digest, weights.Digest());
-  state_codec_ =
-      std::make_unique<StateCodec>(owner, std::move(fields), config_.embedding.vocabulary_size);
+  state_codec_ = std::make_unique<StateCodec>(owner, std::move(fields),
+                                              config_.embedding.vocabulary_size, state_keys_);
   return absl::OkStatus();
 }
 

@@ -26,11 +26,11 @@ struct Translator;
 class Model {
  public:
   // Reads `directory` (FORMAT.md), checks it and compiles the model with `backend`. Errors name the
-  // file, the key or tensor, what was expected and what was found.
-  static absl::StatusOr<std::shared_ptr<const Model>> Load(const FilePath& directory,
-                                                           std::string name, int64_t version,
-                                                           kernels::Backend& backend,
-                                                           const kernels::CompileOptions& options);
+  // file, the key or tensor, what was expected and what was found. `state_keys`: see state_codec.h.
+  static absl::StatusOr<std::shared_ptr<const Model>> Load(
+      const FilePath& directory, std::string name, int64_t version, kernels::Backend& backend,
+      const kernels::CompileOptions& options,
+      std::shared_ptr<const StateKeys> state_keys = nullptr);
 
   ~Model();
   Model(const Model&) = delete;
@@ -112,6 +112,7 @@ class Model {
   std::unique_ptr<Tagger> tagger_;
   std::unique_ptr<kernels::Executable> executable_;
   std::unique_ptr<kernels::ProgramExecutable> program_;
+  std::shared_ptr<const StateKeys> state_keys_;  // null: none
   std::unique_ptr<const StateCodec> state_codec_;
   std::string backend_name_;
   std::string backend_description_;

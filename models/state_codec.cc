@@ -1,11 +1,15 @@
 #include "models/state_codec.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <new>
+#include <optional>
 #include <utility>
 
 #include "base/status.h"
 #include "models/digest.h"
+#include "openssl/crypto.h"
 
 namespace sru::models {
 namespace {
@@ -46,11 +50,19 @@ std::string_view DigestAt(std::string_view bytes, size_t offset) {
   return bytes.substr(offset, kDigestBytes);
 }
 
-// Of a state without the digest that it contains.
-std::string DigestOfState(std::string_view bytes) {
+// Of a state without the digest that it contains. An empty key: the plain one.
+std::string DigestOfState(std::string_view bytes, std::string_view key) {
+  const std::string_view before = bytes.substr(0, kDigestOffset);
+  const std::string_view after = bytes.substr(kDigestOffset + kDigestBytes);
+  if (!key.empty()) {
+    const std::optional<std::string> digest = KeyedDigest(key, {before, after});
+    // OpenSSL could do it when the keys were read, so what fails is an allocation.
+    if (!digest.has_value()) throw std::bad_alloc();
+    return digest->substr(0, kDigestBytes);
+  }
   Digest digest;
-  digest.Update(bytes.substr(0, kDigestOffset));
-  digest.Update(bytes.substr(kDigestOffset + kDigestBytes));
+  digest.Update(before);
+  digest.Update(after);
   return digest.Finish().substr(0, kDigestBytes);
 }
 
@@ -62,8 +74,11 @@ absl::Status NotAState(const Args&... what) {
 }  // namespace
 
 StateCodec::StateCodec(const StateOwner& owner, std::vector<kernels::FieldSpec> fields,
-                       int vocabulary_size)
-    : owner_(owner), fields_(std::move(fields)), vocabulary_size_(vocabulary_size) {
+                       int vocabulary_size, std::shared_ptr<const StateKeys> keys)
+    : owner_(owner),
+      fields_(std::move(fields)),
+      vocabulary_size_(vocabulary_size),
+      keys_(std::move(keys)) {
   name_digest_ = DigestOf(owner_.model).substr(0, kDigestBytes);
   bytes_ = kHeaderBytes;
   for (const kernels::FieldSpec& field : fields_) {
@@ -106,7 +121,8 @@ std::string StateCodec::Encode(const kernels::StateArena::State& state,
   }
   for (const int32_t id : memo.prompt_ids) AppendValue(id, &bytes);
   bytes += memo.pending_text;
-  bytes.replace(kDigestOffset, kDigestBytes, DigestOfState(bytes));
+  bytes.replace(kDigestOffset, kDigestBytes,
+                DigestOfState(bytes, keys_ == nullptr ? "" : keys_->Get()->front()));
   return bytes;
 }
 
@@ -129,6 +145,15 @@ absl::Status StateCodec::Decode(std::string_view bytes, SequenceState* state) co
   return DecodeMemo(bytes, &state->memo);
 }
 
+bool StateCodec::HasDigest(std::string_view bytes) const {
+  const std::string_view found = DigestAt(bytes, kDigestOffset);
+  if (keys_ == nullptr) return found == DigestOfState(bytes, "");
+  const std::shared_ptr<const StateKeys::List> keys = keys_->Get();
+  return std::any_of(keys->begin(), keys->end(), [&](const std::string& key) {
+    return CRYPTO_memcmp(found.data(), DigestOfState(bytes, key).data(), kDigestBytes) == 0;
+  });
+}
+
 absl::Status StateCodec::CheckOwner(std::string_view bytes) const {
   const size_t rows_bytes = fields_.size() * sizeof(int32_t);
   // The format first: states of another one may be shorter.
@@ -141,10 +166,10 @@ absl::Status StateCodec::CheckOwner(std::string_view bytes) const {
   if (const auto format = ReadValue<uint32_t>(bytes, kFormatOffset); format != kFormat) {
     return NotAState("a state of format ", format, ", expected ", kFormat);
   }
-  if (bytes.size() < kHeaderBytes + rows_bytes ||
-      DigestAt(bytes, kDigestOffset) != DigestOfState(bytes)) {
-    return NotAState("the state was cut or changed: its digest does not agree with its ",
-                     bytes.size(), " bytes");
+  if (bytes.size() < kHeaderBytes + rows_bytes || !HasDigest(bytes)) {
+    return NotAState("the state was cut or changed",
+                     keys_ == nullptr ? "" : ", or made without a key of --state_key_file",
+                     ": its digest does not agree with its ", bytes.size(), " bytes");
   }
   if (DigestAt(bytes, kNameOffset) != name_digest_) {
     return NotAState("the state of another model, expected one of '", owner_.model, "'");

@@ -1,7 +1,9 @@
 // StateCodec: the state of a sequence as opaque bytes, for a caller to keep.
 //
 // A header binds the bytes to the model's name, version, weights and data type, so that a state is
-// never taken for that of another model; a digest finds what was cut or changed. Beside the model's
+// never taken for that of another model; a digest finds what was cut or changed. A plain digest
+// anybody can compute: with it, a state is what a caller says, as its other inputs are. With keys
+// it is HMAC-SHA256, and a state is one that a server with one of them made. Beside the model's
 // state they hold what the text needs to go on (models/decoding/decoding_memo.h). Little-endian:
 //
 //   offset  size
@@ -26,6 +28,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +39,7 @@
 #include "kernels/state_arena.h"
 #include "models/decoding/decoding_memo.h"
 #include "models/sequence_state.h"
+#include "models/state_keys.h"
 
 namespace sru::models {
 
@@ -50,8 +54,10 @@ struct StateOwner {
 // Immutable and thread-safe.
 class StateCodec {
  public:
-  // `fields` as in the model's program; the tokens of a memo are in [0, vocabulary_size).
-  StateCodec(const StateOwner& owner, std::vector<kernels::FieldSpec> fields, int vocabulary_size);
+  // `fields` as in the model's program; the tokens of a memo are in [0, vocabulary_size). Null keys:
+  // the digest is plain.
+  StateCodec(const StateOwner& owner, std::vector<kernels::FieldSpec> fields, int vocabulary_size,
+             std::shared_ptr<const StateKeys> keys = nullptr);
 
   // Bytes of a state whose growing fields and memo are empty.
   size_t bytes() const { return bytes_; }
@@ -61,7 +67,7 @@ class StateCodec {
   std::string Encode(const kernels::StateArena::State& state, const DecodingMemo& memo) const;
 
   // kInvalidArgument says how `bytes` are not a state of this model: cut, changed, of another model,
-  // version, weights or data type, with a value that is not a number, or with a memo that no text has.
+  // version, weights or data type, signed by none of the keys, with a value that is not a number, or with a memo that no text has.
   // Never reads past their end, and takes no more memory than they do.
   absl::Status Decode(std::string_view bytes, SequenceState* state) const;
 
@@ -69,12 +75,14 @@ class StateCodec {
   // The header up to its own digest.
   std::string Header() const;
   absl::Status CheckOwner(std::string_view bytes) const;
+  bool HasDigest(std::string_view bytes) const;
   absl::Status DecodeFields(std::string_view bytes, kernels::StateArena::State* state) const;
   absl::Status DecodeMemo(std::string_view bytes, DecodingMemo* memo) const;
 
   const StateOwner owner_;
   const std::vector<kernels::FieldSpec> fields_;
   const int vocabulary_size_;
+  const std::shared_ptr<const StateKeys> keys_;  // null: none
   std::string name_digest_;
   size_t bytes_ = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -186,6 +187,52 @@ TEST(StateCodecTest, RefusesSizesOfAMemoThatDoNotAgree) {
       EXPECT_NE(ErrorOf(codec, changed), "") << offset << " " << size;
     }
   }
+}
+
+// The key is all that a server need have in common with the one that made the state.
+TEST(StateCodecTest, WithKeysTakesOnlyWhatOneOfThemSigned) {
+  const std::string a(32, 'a');
+  const std::string b(32, 'b');
+  const auto with = [](const StateKeys::List& list) {
+    return StateCodec(Owner(), Fields(), 100, std::make_shared<StateKeys>(list));
+  };
+  const auto takes = [](const StateCodec& codec, const std::string& bytes) {
+    SequenceState state;
+    return codec.Decode(bytes, &state).ok();
+  };
+  const std::string of_a = with({a}).Encode(SomeState(), SomeMemo());
+  const std::string of_b = with({b, a}).Encode(SomeState(), SomeMemo());
+  const std::string plain = Codec().Encode(SomeState(), SomeMemo());
+  EXPECT_EQ(of_a.size(), plain.size());
+  EXPECT_TRUE(takes(with({a}), of_a));
+  EXPECT_TRUE(takes(with({b, a}), of_a));
+  EXPECT_TRUE(takes(with({a, b}), of_b));
+  EXPECT_FALSE(takes(with({a}), of_b));
+  EXPECT_FALSE(takes(with({a, b}), plain));
+  EXPECT_FALSE(takes(Codec(), of_a));
+  EXPECT_THAT(ErrorOf(with({a}), plain), HasSubstr("--state_key_file"));
+  for (size_t i = 0; i < of_a.size(); ++i) {
+    std::string changed = of_a;
+    changed[i] ^= 1;
+    EXPECT_FALSE(takes(with({a}), changed)) << i;
+  }
+}
+
+// A fleet replaces its key while it serves: every replica knows the new one before the first signs by it.
+TEST(StateCodecTest, KeysMayChangeWhileTheyAreInUse) {
+  const std::string a(32, 'a');
+  const std::string b(32, 'b');
+  const auto keys = std::make_shared<StateKeys>(StateKeys::List{a});
+  const StateCodec codec(Owner(), Fields(), 100, keys);
+  const std::string of_a = codec.Encode(SomeState(), {});
+  SequenceState state;
+  keys->Use({a, b});
+  EXPECT_EQ(codec.Encode(SomeState(), {}), of_a);
+  keys->Use({b, a});
+  EXPECT_TRUE(codec.Decode(of_a, &state).ok());
+  EXPECT_NE(codec.Encode(SomeState(), {}), of_a);
+  keys->Use({b});
+  EXPECT_FALSE(codec.Decode(of_a, &state).ok());
 }
 
 }  // namespace

@@ -86,8 +86,9 @@ absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::Load(
 
 absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::LoadServedModel(
     const models::ModelLocation& location) {
-  absl::StatusOr<std::shared_ptr<const models::Model>> loaded = models::Model::Load(
-      location.path(), location.name, location.version, *backend_, options_.batching.compile);
+  absl::StatusOr<std::shared_ptr<const models::Model>> loaded =
+      models::Model::Load(location.path(), location.name, location.version, *backend_,
+                          options_.batching.compile, state_keys_);
   if (!loaded.ok()) return loaded.status();
   const std::shared_ptr<const models::Model>& model = *loaded;
   auto served = std::make_unique<lifecycle::ServedModel>();

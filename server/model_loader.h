@@ -34,6 +34,11 @@ class ServedModelLoader final : public lifecycle::ModelLoader {
         on_device_lost_(std::move(on_device_lost)),
         backend_(std::move(backend)) {}
 
+  // Before the first model is loaded; null: states have a plain digest.
+  void set_state_keys(std::shared_ptr<const models::StateKeys> keys) {
+    state_keys_ = std::move(keys);
+  }
+
   // To be called first. An error also says which flag to change.
   absl::Status MakeBackend();
 
@@ -58,6 +63,7 @@ class ServedModelLoader final : public lifecycle::ModelLoader {
   const OnDeviceLost on_device_lost_;
   std::unique_ptr<kernels::Backend> backend_;
   batching::StateBudgets state_budgets_;
+  std::shared_ptr<const models::StateKeys> state_keys_;
   std::atomic<bool> ready_{false};
 };
 

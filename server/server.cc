@@ -18,8 +18,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/mutex.h"
+#include "base/status.h"
 #include "grpcpp/grpcpp.h"
 #include "server/base/clock.h"
+#include "server/base/file_watcher.h"
 #include "server/base/log.h"
 #include "server/base/memory_limit.h"
 #include "server/base/rate_limit.h"
@@ -47,6 +49,7 @@
 #include "server/rpc/health.h"
 #include "server/rpc/inference_methods.h"
 #include "server/rpc/reflection.h"
+#include "server/state_key_file.h"
 #include "server/telemetry/access_log.h"
 #include "server/telemetry/metrics.h"
 #include "server/transport/credentials.h"
@@ -204,7 +207,9 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     }
     if (options_.security.has_tls()) looked_at.push_back("the TLS files");
     if (!options_.security.auth_tokens_file.empty()) looked_at.push_back("the file of tokens");
+    if (!options_.security.state_key_file.empty()) looked_at.push_back("the file of state keys");
     credentials_->LookNow();
+    key_watcher_.LookNow();
     LogInfo(looked_at.empty()
                 ? "reload: there is nothing to look at; --model_control=poll lets the server look "
                   "at the repository"
@@ -251,6 +256,10 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
                                        [this] { RecheckCallers(); });
     if (!credentials.ok()) return credentials.status();
     credentials_ = *std::move(credentials);
+    SRU_ASSIGN_OR_RETURN(auto keys,
+                         WatchStateKeys(options_.security.state_key_file, &key_watcher_));
+    loader_.set_state_keys(std::move(keys));
+    key_watcher_.Start();
     access_log_.set_caller_names([this](absl::string_view authorization) {
       return credentials_->CallerName(authorization);
     });
@@ -660,6 +669,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   Mutex recheck_mutex_;
   bool rechecks_ ABSL_GUARDED_BY(recheck_mutex_) = false;  // the ports are there
   std::unique_ptr<transport::Credentials> credentials_;
+  FileWatcher key_watcher_{options_.security.poll_interval};
   ServedModelLoader loader_;
   batching::DeviceWatch device_watch_{
       [this](int device, const absl::Status& error) { OnDeviceLost(device, error); }};

@@ -30,6 +30,7 @@ TokenPicker::TokenPicker(std::shared_ptr<const SamplingOptions> options, uint64_
   }
   std::stable_sort(entries.begin(), entries.end(),
                    [](const Entry& a, const Entry& b) { return a.id < b.id; });
+  entries_.reserve(entries.size());
   for (const Entry& entry : entries) {
     if (entries_.empty() || entries_.back().id != entry.id) {
       entries_.push_back(entry);

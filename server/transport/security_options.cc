@@ -114,6 +114,13 @@ void AddFlags(SecurityOptions* options, FlagTable* flags) {
   flags->Add("admin_without_auth", &options->admin_without_auth,
              "Take --admin_listen on a network address without tokens or client certificates, "
              "where something else decides who reaches it.");
+  flags->Add(
+      "state_key_file", &options->state_key_file,
+      "File with the keys by which servers know the states that they return for callers to "
+      "keep, one a line, of at least 32 characters; # begins a comment. The first key signs, "
+      "states signed by any of them are accepted, others are refused. All replicas need the "
+      "same keys; other users must not be able to read the file. Read again when it changes. "
+      "Empty: a state is what its caller says.");
   flags->AddSeconds("credentials_poll_interval_s", &options->poll_interval,
                     {absl::Milliseconds(10), kMaxSeconds},
                     "How often, in seconds, the files of the flags above are looked at for "

@@ -29,6 +29,9 @@ struct SecurityOptions {
   std::string admin_tokens_file;
   bool admin_without_auth = false;  // an admin port for whoever reaches it
 
+  // Keys of the states that callers keep (models/state_keys.h); empty = states have a plain digest.
+  std::string state_key_file;
+
   // How often the files are looked at; a change is taken up at the second look that finds it.
   absl::Duration poll_interval = absl::Seconds(1);
 

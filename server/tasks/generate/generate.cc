@@ -169,16 +169,28 @@ class GenerateCall final : public calls::Call {
     return absl::OkStatus();
   }
 
-  // At least the bytes of what waits for the client, as messages and on the wire, and of the states.
+  // At least the bytes of what waits for the client, as messages and on the wire, of the states, and of what samples remember.
   int64_t AnswerBytes(const GenerateTask& task) const {
     const int64_t echoed = task.echo ? static_cast<int64_t>(task.prompt.size()) : 0;
     const int64_t tokens = 2 * static_cast<int64_t>(kMostWaitingTokens) + echoed;
     const int64_t per_token =
         32 + (task.num_candidates == 0 ? 0 : 64 + int64_t{160} * task.num_candidates) +
         (token_texts_ ? 160 : 0);
-    const auto state_bytes = static_cast<int64_t>(model().state_codec().bytes());
-    return task.num_samples *
-           (512 + per_token * tokens + (task.return_state ? 3 * state_bytes : 0));
+    // What a sample's picker remembers of each token (token_picker.h), in memory that may have doubled, and what the memo of its state has
+    // of it. A state may bring as many as the vocabulary has.
+    constexpr int64_t kPickerBytes = 32;
+    constexpr int64_t kMemoBytes = 12;
+    auto picked = static_cast<int64_t>(task.sampling.logit_bias.size());
+    if (task.state != nullptr) {
+      const models::DecodingMemo& memo = task.state->memo;
+      picked += static_cast<int64_t>(memo.counts.size() + memo.prompt_ids.size());
+    }
+    if (task.sampling.penalizes_repetition()) picked += static_cast<int64_t>(task.prompt.size());
+    if (task.sampling.has_penalties()) picked += task.max_new_tokens;
+    const int64_t state_bytes =
+        static_cast<int64_t>(model().state_codec().bytes()) + kMemoBytes * picked;
+    return task.num_samples * (512 + per_token * tokens + kPickerBytes * picked +
+                               (task.return_state ? 3 * state_bytes : 0));
   }
 
   // From the sink.

@@ -327,6 +327,45 @@ TEST_F(GenerateCallTest, MoreCallsThanMayBeOpen) {
   EXPECT_TRUE(fourth.has_retry_info());
 }
 
+// A state may name every token of a large vocabulary, and each sample remembers them.
+TEST_F(GenerateCallTest, WhatAStateMakesSamplesRememberIsReserved) {
+  constexpr int kSamples = 64;
+  const models::Model& model = *(*registry_.Find("lm", 0))->model;
+  kernels::StateArena::State state;
+  for (const kernels::FieldSpec& field : model.language_model()->program.fields) {
+    state.rows.push_back(1);
+    state.values.insert(state.values.end(), field.width, 0.25f);
+  }
+  request_.set_num_samples(kSamples);
+  const auto reserved = [&](const models::DecodingMemo& memo, bool return_state) {
+    request_.set_state(model.state_codec().Encode(state, memo));
+    request_.set_return_state(return_state);
+    const auto call = Start();
+    const int64_t used = budget_.used();
+    call->Cancel();
+    return used;
+  };
+  models::DecodingMemo memo;
+  const int64_t without = reserved(memo, false);
+  const int64_t returned = reserved(memo, true) - without;
+  memo.counts = {{0, 1}, {2, 1}};
+  memo.prompt_ids = {1};
+  EXPECT_GE(reserved(memo, false), without + kSamples * 3 * 32);
+  EXPECT_GE(reserved(memo, true), without + returned + kSamples * 3 * (32 + 3 * 12));
+  request_.mutable_sampling()->set_presence_penalty(1);
+  request_.set_max_new_tokens(1000);
+  EXPECT_GE(reserved(memo, false), without + kSamples * 1003 * 32);
+  // More than there is: refused before a sample is made.
+  request_.set_max_new_tokens(1);
+  const int64_t needed = reserved(memo, true);
+  calls::ByteReservation others(&budget_);
+  ASSERT_TRUE(others.Grow(budget_.limit() - needed + 1));
+  const size_t before = generator_.num_calls();
+  Call call(generate_, request_);
+  EXPECT_EQ(call.Finish().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(generator_.num_calls(), before);
+}
+
 TEST_F(GenerateCallTest, EveryFieldReachesTheGenerator) {
   models::DecodingMemo memo;
   memo.position = 7;

@@ -1,0 +1,71 @@
+#include "server/state_key_file.h"
+
+#include <filesystem>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/base/log.h"
+#include "tests/testing/test_files.h"
+
+namespace sru::server {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class StateKeyFileTest : public ::testing::Test {
+ protected:
+  void Write(const std::string& text, fs::perms perms = fs::perms(0440)) {
+    const std::string next = directory_.Write("next", text);
+    fs::permissions(next, perms);
+    fs::rename(next, path_);
+  }
+  void Look() {
+    watcher_.Poll();
+    watcher_.Poll();
+  }
+
+  models::TempDirectory directory_;
+  const std::string path_ = directory_.path("keys");
+  const std::string a_ = std::string(32, 'a');
+  const std::string b_ = std::string(32, 'b');
+  FileWatcher watcher_{absl::Hours(1)};
+};
+
+TEST_F(StateKeyFileTest, TakesUpWhatChangesAndKeepsTheKeysWhenItIsBad) {
+  Write(a_);
+  const auto keys = WatchStateKeys(path_, &watcher_);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  EXPECT_THAT(*(*keys)->Get(), ElementsAre(a_));
+  Write(b_ + "\n" + a_);
+  Look();
+  EXPECT_THAT(*(*keys)->Get(), ElementsAre(b_, a_));
+  Write("short");
+  Look();
+  EXPECT_THAT(*(*keys)->Get(), ElementsAre(b_, a_));
+  Write(a_, fs::perms(0444));
+  Look();
+  EXPECT_THAT(*(*keys)->Get(), ElementsAre(b_, a_));
+  Write(b_);
+  Look();
+  EXPECT_THAT(*(*keys)->Get(), ElementsAre(b_));
+}
+
+TEST_F(StateKeyFileTest, RefusesAFileThatOthersMayReadOrWrite) {
+  for (const int mode : {0444, 0642, 0604}) {
+    Write(a_, fs::perms(mode));
+    const absl::Status status = WatchStateKeys(path_, &watcher_).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << mode;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("--state_key_file: "), HasSubstr("chmod")));
+  }
+  fs::remove(path_);
+  EXPECT_EQ(WatchStateKeys(path_, &watcher_).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(*WatchStateKeys("", &watcher_), nullptr);
+}
+
+}  // namespace
+}  // namespace sru::server
