@@ -9,6 +9,7 @@ attack cannot run code. torch.load() is not used: some versions (1.13) ignore th
 import argparse
 import collections
 import io
+import os
 import pickle
 import struct
 import types
@@ -84,6 +85,13 @@ def _numpy_scalar(dtype, data=b""):
     return struct.unpack("<" + code, data)[0]
 
 
+# What else than an Inert may have attributes set: objects of these classes, never the classes themselves or functions.
+BUILT = {argparse.Namespace, types.SimpleNamespace, collections.OrderedDict, collections.defaultdict}
+
+# torch.save does not compress. A file that somebody has packed again may unpack to so much; a bomb unpacks to a thousand times its size.
+MAX_UNPACKED = 64 << 20
+MAX_RATIO = 20
+
 STORAGES = {"DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
             "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
             "ByteStorage": "uint8", "BoolStorage": "bool", "UntypedStorage": "uint8"}
@@ -138,6 +146,9 @@ def load(torch, path):
     known = _known(torch)
     storages = {}
     with zipfile.ZipFile(path) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
+        if unpacked > MAX_UNPACKED + MAX_RATIO * os.path.getsize(path):
+            raise HostileError(f"its {os.path.getsize(path):,} bytes would become {unpacked:,}, which no checkpoint's do")
         pickled = next(name for name in archive.namelist() if name.endswith("data.pkl"))
         folder = pickled[:-len("data.pkl")]
         if folder + "byteorder" in archive.namelist() and archive.read(folder + "byteorder") != b"little":
@@ -149,7 +160,17 @@ def load(torch, path):
                 storages[key] = torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)
             return storages[key]
 
-        class Unpickler(pickle.Unpickler):
+        # Python's own, since the one in C does not let BUILD be looked at.
+        class Unpickler(pickle._Unpickler):
+            dispatch = dict(pickle._Unpickler.dispatch)
+
+            def load_build(self):
+                state, target = self.stack[-1], self.stack[-2]
+                if not isinstance(target, Inert) and not (type(target) in BUILT and isinstance(state, dict)):
+                    raise HostileError(f"it changes attributes of {target!r:.100}, which no checkpoint does")
+                super().load_build()
+
+            dispatch[pickle.BUILD[0]] = load_build
 
             def find_class(self, module, name):
                 if (module, name) in known:
