@@ -37,6 +37,10 @@ constexpr int64_t kSinusoidRows = 1024;
 constexpr int64_t kWordBytes = 16 + 2 * 25;
 // Of a SentencePiece piece: the same, its text and score, and the nodes of the trie that few other pieces go through.
 constexpr int64_t kPieceBytes = 2 * 25 + 48 + 6 * 12;
+// Of a byte of a file of pieces: a node of the trie, if no two pieces begin alike, in memory that may have doubled; and while it is
+// parsed, its part of the shortest piece, before it is known how many there are.
+constexpr int64_t kPieceByteBytes = 2 * 12;
+constexpr int64_t kPassingByteBytes = 2 * 48 / 5;
 
 int64_t TokenBytes(TokenizerType type) {
   if (*TokenizerFile(type) == '\0') return 0;  // a table of 256 ids
@@ -321,10 +325,12 @@ MemoryEstimate EstimateMemory(const FilePath& directory, const MemoryUse& use) {
   const int64_t weights = FileBytes(directory / "model.safetensors");
   MemoryEstimate estimate;
   int64_t words = 0;  // of the tokenizer's file
+  bool pieces = false;
   if (const auto config = ReadModelConfig(config_path); config.ok()) {
     const Sizes sizes = SizesOf(*config);
     // A file that is too small for what the config says is refused for that, once it is read.
     if (sizes.in_file * kValueBytes <= weights) estimate = EstimateOf(*config, sizes, use);
+    pieces = config->has_tokenizer && config->tokenizer.type == TokenizerType::kSentencePiece;
     if (config->has_tokenizer && *TokenizerFile(config->tokenizer.type) != '\0') {
       words = FileBytes(directory / TokenizerFile(config->tokenizer.type));
     }
@@ -333,6 +339,10 @@ MemoryEstimate EstimateMemory(const FilePath& directory, const MemoryUse& use) {
   // Read, and then kept in a string of its own.
   estimate.vocabulary += words;
   estimate.passing = std::max(estimate.passing, words);
+  if (pieces) {
+    estimate.vocabulary += words * kPieceByteBytes;
+    estimate.passing = std::max(estimate.passing, words * kPassingByteBytes);
+  }
   return estimate;
 }
 

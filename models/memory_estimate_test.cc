@@ -1,5 +1,7 @@
 #include "models/memory_estimate.h"
 
+#include <malloc.h>
+
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -8,8 +10,10 @@
 #include "kernels/backend.h"
 #include "models/model.h"
 #include "models/reader.h"
+#include "models/tokenizer_loader.h"
 #include "models/translator.h"
 #include "tests/testing/random_reader.h"
+#include "tests/testing/sentencepiece_file.h"
 #include "tests/testing/test_files.h"
 #include "tests/testing/translator_files.h"
 
@@ -314,6 +318,39 @@ TEST_F(MemoryEstimateTest, OfATaggerIsWhatTheBackendThenTakes) {
   const auto in_workspace = static_cast<double>(workspace->bytes());
   EXPECT_GT(static_cast<double>(estimate.workspaces) / 3, 0.95 * in_workspace);
   EXPECT_LT(static_cast<double>(estimate.workspaces) / 3, 1.3 * in_workspace);
+}
+
+// Few long pieces make as many nodes as bytes.
+TEST_F(MemoryEstimateTest, OfPiecesCoversWhatTheTokenizerThenTakes) {
+  sru::testing::SentencePieceFile file = sru::testing::SmallSentencePieceFile();
+  uint32_t random = 1;
+  for (int i = 0; i < 3000; ++i) {
+    std::string text;
+    while (text.size() < 1000)
+      text += static_cast<char>('a' + (random = random * 1664525 + 1013904223) % 26);
+    file.pieces.push_back({text, -1.0f});
+  }
+  nlohmann::json config = LargeConfig();
+  config["preprocessing"] = {{"type", "sentencepiece"}};
+  config["embedding"] = {{"vocabulary_size", file.pieces.size()}};
+  TestTensors tensors = LargeTensors();
+  tensors["embedding.weight"] = MakeTensor({static_cast<int64_t>(file.pieces.size()), 40});
+  WriteModel(config, tensors);
+  directory_.Write("m/spm.model", file.bytes());
+  const auto read = ReadModelConfig(directory_.path("m/config.json"));
+  ASSERT_TRUE(read.ok()) << read.status();
+  const auto taken_now = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return static_cast<int64_t>(info.uordblks + info.hblkhd);
+  };
+  const int64_t before = taken_now();
+  if (before == 0) GTEST_SKIP() << "another allocator than the C library's";
+  const auto tokenizer = LoadTokenizer(*read, directory_.path("m"));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const int64_t taken = taken_now() - before;
+  EXPECT_GE(taken, 12 * 3000 * 1000);
+  EXPECT_GE(Estimate().vocabulary, taken);
+  EXPECT_LE(Estimate().vocabulary, 3 * taken);
 }
 
 TEST_F(MemoryEstimateTest, FilesThatAreWrongCountAsFarAsTheyAreKnown) {
