@@ -153,6 +153,8 @@ HttpRequestParser::Result HttpRequestParser::ReadHeader(absl::string_view* in) {
   if (chunked_ && (version_ == 10 || content_length_.has_value())) {
     return Error(400, "Transfer-Encoding: expected neither Content-Length nor HTTP/1.0 beside it");
   }
+  // RFC 9112, section 3.2. Nobody's page, and no proxy's rule, applies to a request without one.
+  if (version_ == 11 && !has_host_) return Error(400, "Host: expected one, found none");
   in->remove_prefix(skip + end);
   return Result::kDone;
 }

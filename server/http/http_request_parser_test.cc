@@ -98,12 +98,12 @@ TEST(HttpRequestParserTest, AmbiguousRequestsAreRefused) {
       {std::string("X: a\0b\r\n\r\n", 10), 400},
       {"no colon\r\n\r\n", 400},
       {": no name\r\n\r\n", 400},
-      {"Host: one\r\nHost: two\r\n\r\n", 400},
+      {"Host: two\r\n\r\n", 400},
       {"Expect: a miracle\r\n\r\n", 417},
   };
   for (const auto& [rest, status] : cases) {
     for (const size_t step : {size_t{1}, size_t{1000}}) {
-      const Outcome outcome = Parse("POST / HTTP/1.1\r\n" + rest, step);
+      const Outcome outcome = Parse("POST / HTTP/1.1\r\nHost: x\r\n" + rest, step);
       EXPECT_EQ(outcome.result, Result::kError) << rest;
       EXPECT_EQ(outcome.error_status, status) << rest;
       EXPECT_NE(outcome.error, "") << rest;
@@ -114,18 +114,27 @@ TEST(HttpRequestParserTest, AmbiguousRequestsAreRefused) {
   EXPECT_EQ(Parse("\x16\x03\x01", 1000).error_status, 400);
 }
 
+TEST(HttpRequestParserTest, ARequestOfHttp11HasAHost) {
+  const Outcome without = Parse("GET / HTTP/1.1\r\nX-Host: a\r\n\r\n", 1000);
+  EXPECT_EQ(without.result, Result::kError);
+  EXPECT_EQ(without.error_status, 400);
+  EXPECT_EQ(without.error, "Host: expected one, found none");
+  EXPECT_EQ(Parse("GET / HTTP/1.1\r\nHost:\r\n\r\n", 1000).result, Result::kDone);
+  EXPECT_EQ(Parse("GET / HTTP/1.0\r\n\r\n", 1000).result, Result::kDone);
+}
+
 TEST(HttpRequestParserTest, ChunksThatAreNone) {
   for (const std::string chunks :
        {"x\r\n", "-1\r\na\r\n", "5\nhello\r\n", "5\r\nhelloXX0\r\n\r\n", "10000000000000000\r\n",
         "1 \r\na\r\n0\r\n\r\n", "0\r\nno colon\r\n\r\n"}) {
     const Outcome outcome =
-        Parse("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks, 1000);
+        Parse("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks, 1000);
     EXPECT_EQ(outcome.result, Result::kError) << chunks;
   }
 }
 
 TEST(HttpRequestParserTest, Bounds) {
-  const std::string head = "POST / HTTP/1.1\r\n";
+  const std::string head = "POST / HTTP/1.1\r\nHost: x\r\n";
   EXPECT_EQ(Parse(head + "X: " + std::string(2000, 'x'), 100).error_status, 431);
   std::string many = head;
   for (int i = 0; i < 101; ++i) absl::StrAppend(&many, "A: b\r\n");

@@ -216,7 +216,8 @@ TEST_F(MetricsServerTest, WhatIsNoRequestIsRefused) {
               HasSubstr("Content-Length"));
   // The requests of old clients and of hasty ones.
   EXPECT_EQ(status("GET /healthz HTTP/1.0\r\n\r\n"), 200);
-  EXPECT_EQ(status("GET /healthz?verbose HTTP/1.1\r\nHost: x\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n"),
+  EXPECT_EQ(status("GET /healthz?verbose HTTP/1.1\r\nHost: x\r\n\r\nGET /metrics HTTP/1.1\r\nHost: "
+                   "x\r\n\r\n"),
             200);
 }
 
@@ -457,17 +458,19 @@ TEST_F(BoundsTest, PagesDoNotHoldUpTheScraperNorTheScraperProbes) {
   const int port = Start();
   std::vector<std::unique_ptr<SlowConnection>> pages;
   for (int i = 0; i < 20; ++i) {
-    pages.push_back(std::make_unique<SlowConnection>(port, "GET /hold HTTP/1.1\r\n\r\n"));
+    pages.push_back(
+        std::make_unique<SlowConnection>(port, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n"));
   }
   ASSERT_TRUE(PollUntil([this] { return held_ >= 2; }));
-  SlowConnection first(port, "GET /metrics HTTP/1.1\r\n\r\n");  // is held open too
+  SlowConnection first(port, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");  // is held open too
   ASSERT_TRUE(PollUntil([this] { return metrics_ == 1; }));
   EXPECT_EQ(HttpGet(port, "/healthz").status, 200);
   EXPECT_EQ(HttpGet(port, "/readyz").status, 200);
   // Requests that come meanwhile share one text, which is made when it is their turn.
   std::vector<std::unique_ptr<SlowConnection>> scrapers;
   for (int i = 0; i < 5; ++i) {
-    scrapers.push_back(std::make_unique<SlowConnection>(port, "GET /metrics HTTP/1.1\r\n\r\n"));
+    scrapers.push_back(
+        std::make_unique<SlowConnection>(port, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"));
   }
   // The answer to a later request says that the server has read the earlier ones.
   EXPECT_EQ(HttpGet(port, "/healthz").status, 200);
@@ -495,7 +498,7 @@ TEST_F(BoundsTest, WhatThePagesThrowIsAnswered) {
 TEST_F(BoundsTest, StoppingWaitsForWhatRuns) {
   const int port = Start();
   SlowConnection silent(port);
-  SlowConnection running(port, "GET /hold HTTP/1.1\r\n\r\n");
+  SlowConnection running(port, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
   ASSERT_TRUE(PollUntil([this] { return held_ == 1; }));
   std::thread stopper([this] { server_.reset(); });
   hold_.Notify();
