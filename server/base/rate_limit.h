@@ -1,11 +1,14 @@
 // Limits the log lines that callers can cause, to a number per second (or another interval); the
-// rest is only counted.
+// rest is only counted. One caller can use up half of it, so that others' lines are among them.
 #ifndef SRU_SERVER_BASE_RATE_LIMIT_H_
 #define SRU_SERVER_BASE_RATE_LIMIT_H_
 
+#include <array>
 #include <cstdint>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/hash/hash.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
 
@@ -22,21 +25,12 @@ class RateLimit {
   // the number refused since the last one that passed.
   bool Take(absl::Time now, int64_t* refused) {
     MutexLock lock(&mutex_);
-    absl::Duration ignored;
-    const int64_t index = absl::IDivDuration(now - absl::UnixEpoch(), interval_, &ignored);
-    if (index != index_) {
-      index_ = index;
-      taken_ = 0;
-    }
-    if (max_per_interval_ > 0 && taken_ >= max_per_interval_) {
-      ++refused_;
-      ++total_refused_;
-      return false;
-    }
-    ++taken_;
-    *refused = refused_;
-    refused_ = 0;
-    return true;
+    return TakeOf(now, nullptr, refused);
+  }
+  // The same for a caller, such as an address. Callers whose hashes agree count as one.
+  bool Take(absl::Time now, absl::string_view caller, int64_t* refused) {
+    MutexLock lock(&mutex_);
+    return TakeOf(now, &callers_[absl::HashOf(caller) % callers_.size()], refused);
   }
 
   int64_t total_refused() const {
@@ -45,11 +39,33 @@ class RateLimit {
   }
 
  private:
+  bool TakeOf(absl::Time now, int* caller, int64_t* refused) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    absl::Duration ignored;
+    const int64_t index = absl::IDivDuration(now - absl::UnixEpoch(), interval_, &ignored);
+    if (index != index_) {
+      index_ = index;
+      taken_ = 0;
+      callers_ = {};
+    }
+    const bool has_share = caller == nullptr || *caller < (max_per_interval_ + 1) / 2;
+    if (max_per_interval_ > 0 && (taken_ >= max_per_interval_ || !has_share)) {
+      ++refused_;
+      ++total_refused_;
+      return false;
+    }
+    ++taken_;
+    if (caller != nullptr) ++*caller;
+    *refused = refused_;
+    refused_ = 0;
+    return true;
+  }
+
   const int max_per_interval_;
   const absl::Duration interval_;
   mutable Mutex mutex_;
   int64_t index_ ABSL_GUARDED_BY(mutex_) = 0;
   int taken_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::array<int, 256> callers_ ABSL_GUARDED_BY(mutex_) = {};  // what each has taken, by its hash
   int64_t refused_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t total_refused_ ABSL_GUARDED_BY(mutex_) = 0;
 };

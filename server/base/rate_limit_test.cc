@@ -39,5 +39,17 @@ TEST(RateLimitTest, ZeroIsNoLimit) {
   EXPECT_EQ(limit.total_refused(), 0);
 }
 
+TEST(RateLimitTest, OneCallerHasHalf) {
+  RateLimit limit(5);
+  const absl::Time start = absl::FromUnixSeconds(1000);
+  int64_t refused = 0;
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(limit.Take(start, "a", &refused), i < 3) << i;
+  EXPECT_TRUE(limit.Take(start, "b", &refused));
+  EXPECT_EQ(refused, 997);
+  EXPECT_TRUE(limit.Take(start, &refused));
+  EXPECT_FALSE(limit.Take(start, "b", &refused));
+  EXPECT_TRUE(limit.Take(start + absl::Seconds(1), "a", &refused));
+}
+
 }  // namespace
 }  // namespace sru::server

@@ -58,6 +58,17 @@ void AppendIds(absl::string_view request_id, const std::optional<TraceContext>& 
 
 }  // namespace
 
+bool AccessLog::TakeOfStranger(absl::string_view peer, int64_t* suppressed) {
+  if (options_.requests == LogRequests::kNone || LogLevel::kWarning < GetLogOptions().level) {
+    return false;
+  }
+  int64_t of_strangers = 0;
+  if (!strangers_.Take(clock_.Now(), AddressOf(peer), &of_strangers)) return false;
+  const bool taken = Take(LogLevel::kWarning, peer, suppressed);
+  *suppressed += of_strangers;
+  return taken;
+}
+
 std::string AccessLog::Begin(const CallOrigin& call) {
   const absl::string_view given = call.FindHeader(kRequestIdHeader);
   if (given.empty()) return "";
@@ -71,10 +82,10 @@ std::string AccessLog::End(const CallOrigin& call, std::string request_id,
   if (!IsLogged(*record.status)) return request_id;
   const LogLevel level = LevelOf(record.status->code());
   int64_t suppressed = 0;
-  if (!Take(level, &suppressed)) return request_id;
+  const std::string peer = call.peer();
+  if (!Take(level, peer, &suppressed)) return request_id;
 
   const std::string code = absl::StatusCodeToString(record.status->code());
-  const std::string peer = call.peer();
   std::vector<LogField> fields = {{"method", record.method}, {"code", code}};
   if (!record.status->ok()) {
     const absl::string_view error = options_.content
@@ -115,7 +126,7 @@ void AccessLog::OnAuthenticationFailure(absl::string_view method, absl::string_v
                                         const CallHeaders& headers, absl::string_view peer,
                                         absl::string_view certificate) {
   int64_t suppressed = 0;
-  if (!Take(LogLevel::kWarning, &suppressed)) return;
+  if (!TakeOfStranger(peer, &suppressed)) return;
   std::vector<LogField> fields = {{"method", method.substr(0, kMaxErrorLength)},
                                   {"code", "UNAUTHENTICATED"},
                                   {"reason", reason}};
@@ -135,7 +146,7 @@ void AccessLog::OnAuthenticationFailure(absl::string_view method, absl::string_v
 void AccessLog::OnHttpRefusal(absl::string_view path, int http_status, const absl::Status& reason,
                               const CallHeaders& headers, absl::string_view peer) {
   int64_t suppressed = 0;
-  if (!Take(LogLevel::kWarning, &suppressed)) return;
+  if (!TakeOfStranger(peer, &suppressed)) return;
   absl::string_view error =
       options_.content ? reason.message().substr(0, kMaxErrorLength) : ErrorWithoutContent(reason);
   if (!options_.content && absl::IsInvalidArgument(reason)) {
@@ -159,7 +170,7 @@ void AccessLog::OnHttpRefusal(absl::string_view path, int http_status, const abs
 void AccessLog::OnHandshakeFailure(absl::string_view reason, absl::string_view detail,
                                    absl::string_view peer) {
   int64_t suppressed = 0;
-  if (!Take(LogLevel::kWarning, &suppressed)) return;
+  if (!TakeOfStranger(peer, &suppressed)) return;
   std::vector<LogField> fields = {{"reason", reason},
                                   {"detail", detail.substr(0, kMaxErrorLength)}};
   if (!peer.empty()) fields.push_back({"peer", peer});
@@ -170,7 +181,7 @@ void AccessLog::OnHandshakeFailure(absl::string_view reason, absl::string_view d
 void AccessLog::OnAnswerNotTaken(absl::string_view method, absl::string_view peer,
                                  absl::Duration waited) {
   int64_t suppressed = 0;
-  if (!Take(LogLevel::kWarning, &suppressed)) return;
+  if (!Take(LogLevel::kWarning, peer, &suppressed)) return;
   std::vector<LogField> fields = {
       {"method", method}, {"peer", peer}, {"waited_s", absl::ToDoubleSeconds(waited)}};
   if (suppressed > 0) fields.push_back({"suppressed_lines", suppressed});

@@ -8,7 +8,8 @@
 // only the field. `content` adds the request.
 //
 // Cost. For a call that has no id and is not logged, the cost is one look at its metadata. The
-// number of lines per second is limited; the next line that passes says how many were left out.
+// number of lines per second is limited; the next line that passes says how many were left out. One
+// address has half of them at most, and refusals of those who are no callers together a quarter.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_TELEMETRY_ACCESS_LOG_H_
@@ -62,7 +63,10 @@ struct CallHeaders {
 class AccessLog {
  public:
   AccessLog(const AccessLogOptions& options, const Clock* clock)
-      : options_(options), clock_(*clock), limit_(options.max_lines_per_second) {}
+      : options_(options),
+        clock_(*clock),
+        limit_(options.max_lines_per_second),
+        strangers_((options.max_lines_per_second + 3) / 4) {}
   AccessLog(const AccessLog&) = delete;
   AccessLog& operator=(const AccessLog&) = delete;
 
@@ -105,22 +109,30 @@ class AccessLog {
   // Whether lines hold requests, which must then be kept until End().
   bool content() const { return options_.content; }
 
-  int64_t suppressed_lines() const { return limit_.total_refused(); }
+  int64_t suppressed_lines() const { return limit_.total_refused() + strangers_.total_refused(); }
 
  private:
   bool IsLogged(const absl::Status& status) const {
     return !status.ok() || options_.requests == LogRequests::kAll;
   }
 
-  // Whether a line of this level may be written now; `*suppressed` lines were left out before it.
-  bool Take(LogLevel level, int64_t* suppressed) {
+  // Whether a line of this level on this peer may be written now; `*suppressed` lines were left out before it.
+  bool Take(LogLevel level, absl::string_view peer, int64_t* suppressed) {
     return options_.requests != LogRequests::kNone && level >= GetLogOptions().level &&
-           limit_.Take(clock_.Now(), suppressed);
+           limit_.Take(clock_.Now(), AddressOf(peer), suppressed);
+  }
+  // The same, of a warning on somebody who has not proved to be a caller.
+  bool TakeOfStranger(absl::string_view peer, int64_t* suppressed);
+
+  // Without the port, of which a peer has many.
+  static absl::string_view AddressOf(absl::string_view peer) {
+    return peer.substr(0, peer.substr(0, 3) == "ipv" ? peer.rfind(':') : peer.size());
   }
 
   const AccessLogOptions options_;
   const Clock& clock_;
   RateLimit limit_;
+  RateLimit strangers_;  // of their lines, which count in limit_ as well
   std::function<std::string(absl::string_view)> caller_names_;
 };
 

@@ -16,6 +16,10 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+struct FixedClock final : Clock {
+  absl::Time Now() const override { return absl::FromUnixSeconds(1000); }
+};
+
 struct Caller final : CallOrigin {
   absl::string_view FindHeader(absl::string_view name) const override {
     return name == "traceparent" ? "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01" : "";
@@ -87,6 +91,42 @@ TEST(AccessLogTest, ARefusedTokenHasThePeerIfItIsKnown) {
   const std::string end = " user_agent=curl/8 request_id=id-7\n";
   EXPECT_THAT(TokenLine("10.0.0.1", ""), HasSubstr(start + "reason=unknown peer=10.0.0.1" + end));
   EXPECT_THAT(TokenLine("", "team"), HasSubstr(start + "reason=unknown certificate=team" + end));
+}
+
+// Guesses of tokens, from one address or from many, leave room for the lines of others.
+TEST(AccessLogTest, GuessesDoNotDrownTheLinesOfOthers) {
+  const FixedClock clock;
+  AccessLogOptions options;
+  options.max_lines_per_second = 40;
+  AccessLog log(options, &clock);
+  const absl::Status status = absl::NotFoundError("model: there is none");
+  CallRecord record;
+  record.method = "Classify";
+  record.status = &status;
+  const auto lines = [](const std::string& text, const std::string& part) {
+    int count = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+      ++count;
+    return count;
+  };
+  EXPECT_TRUE(FlushLog(absl::Seconds(30)));
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 1000; ++i) {
+    log.OnAuthenticationFailure("/v1/classify", "unknown", {}, "ipv4:10.9.9.9:1", "");
+  }
+  for (int i = 0; i < 1000; ++i) {
+    const std::string peer = "ipv4:10.9." + std::to_string(i % 100) + ".1:" + std::to_string(i);
+    log.OnAuthenticationFailure("/v1/classify", "unknown", {}, peer, "");
+    log.OnHttpRefusal("/", 404, status, {}, peer);
+    log.OnHandshakeFailure("timeout", "", peer);
+  }
+  for (int i = 0; i < 1000; ++i) log.End(Caller(), "", record);
+  EXPECT_TRUE(FlushLog(absl::Seconds(30)));
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(lines(text, "peer=ipv4:10.9.9.9:"), 5);
+  EXPECT_EQ(lines(text, "peer=ipv4:10.9."), 10);
+  EXPECT_EQ(lines(text, "method=Classify"), 20);
+  EXPECT_EQ(log.suppressed_lines(), 5000 - 30);
 }
 
 }  // namespace
