@@ -412,6 +412,18 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return status;
   }
 
+  // The caller for whom the states after prompts are kept. Callers that nothing tells apart are one where no credentials are asked for,
+  // and nobody where they are: a request over HTTP/1 does not tell its certificate.
+  std::string PrefixOwner(const CallOrigin& call) const {
+    if (options_.batching.prefix_cache_mb == 0) return "";
+    const transport::SecurityOptions& security = options_.security;
+    const bool known = security.has_tokens() || !security.tls_client_ca.empty();
+    if (options_.batching.prefix_cache_shared || !known) return "everybody";
+    if (security.has_tokens()) return credentials_->CallerId(call.FindHeader("authorization"));
+    const std::string certificate = call.certificate();
+    return certificate.empty() ? "" : absl::StrCat("certificate ", certificate);
+  }
+
   // Makes the tables of both ports' methods.
   void MakeMethods() {
     service_context_.registry = &registry_;
@@ -424,6 +436,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     service_context_.streams = &open_streams_;
     service_context_.access_log = &access_log_;
     service_context_.limits = LimitsFrom(options_);
+    service_context_.prefix_owner = [this](const CallOrigin& call) { return PrefixOwner(call); };
     open_inference_context_.service = &service_context_;
     open_inference_context_.ready = [this] { return ready(); };
     open_inference_context_.max_queue_delay = options_.batching.engine.batcher.max_queue_delay;

@@ -14,6 +14,8 @@ class CallOrigin {
   virtual absl::string_view FindHeader(absl::string_view name) const = 0;
   // The caller's address in gRPC's form: "ipv4:10.0.0.1:4711", "unix:".
   virtual std::string peer() const = 0;
+  // The common name in the certificate that the caller has shown; empty if it has shown none, or the transport does not tell.
+  virtual std::string certificate() const { return ""; }
 
  protected:
   ~CallOrigin() = default;

@@ -96,8 +96,12 @@ void AddFlags(BatchingOptions* options, FlagTable* flags) {
   flags->Add("prefix_cache_mb", &options->prefix_cache_mb, {0, kIntMax},
              "How much of --state_memory_mb each model may keep, on each GPU or of the processor's "
              "memory, for states after the beginnings of prompts of Generate, in units of 10^6 "
-             "bytes: a prompt that begins as an earlier one goes on from there, with the same "
-             "result. 0 = none.");
+             "bytes: a prompt that begins as an earlier one of the same caller goes on from there, "
+             "with the same result. 0 = none.");
+  flags->Add("prefix_cache_shared", &options->prefix_cache_shared,
+             "Prompts go on from what any caller's earlier ones began with (--prefix_cache_mb). "
+             "Callers can then find out, by how long their guesses take, how others' prompts "
+             "begin.");
   flags->Add("allow_tf32", &options->hardware.cuda_tf32,
              "Lets float32 products on a GPU round their input to TF32: about three digits instead "
              "of seven, and faster.");

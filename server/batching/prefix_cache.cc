@@ -17,8 +17,9 @@ size_t BytesOfState(const std::vector<kernels::FieldSpec>& fields) {
 
 struct PrefixCache::Node {
   Node* parent = nullptr;
-  std::vector<int32_t> edge;  // that leads here; empty for the root only
-  Children children;          // by the first token of their edges
+  const std::string* owner = nullptr;  // of a root, which has no parent
+  std::vector<int32_t> edge;           // that leads here; empty for roots only
+  Children children;                   // by the first token of their edges
   StateArena::Slot slot = StateArena::kNoSlot;
   // Neighbors by use, of a node with a state.
   Node* newer = nullptr;
@@ -27,7 +28,7 @@ struct PrefixCache::Node {
 
 namespace {
 
-// A node, its entry in its parent's table and what the allocator adds to them.
+// A node, its part of a root, its entry in its parent's table and what the allocator adds to them.
 constexpr size_t kNodeBytes = 256;
 
 size_t CommonTokens(absl::Span<const int32_t> a, absl::Span<const int32_t> b) {
@@ -39,10 +40,7 @@ size_t CommonTokens(absl::Span<const int32_t> a, absl::Span<const int32_t> b) {
 }  // namespace
 
 PrefixCache::PrefixCache(std::shared_ptr<StateArena> arena, size_t state_bytes, size_t budget_bytes)
-    : arena_(std::move(arena)),
-      state_bytes_(state_bytes),
-      budget_bytes_(budget_bytes),
-      root_(std::make_unique<Node>()) {}
+    : arena_(std::move(arena)), state_bytes_(state_bytes), budget_bytes_(budget_bytes) {}
 
 // One by one: the destructor of a deep tree would overflow the thread's stack.
 PrefixCache::~PrefixCache() {
@@ -51,9 +49,9 @@ PrefixCache::~PrefixCache() {
   }
 }
 
-PrefixCache::Match PrefixCache::Lookup(absl::Span<const int32_t> prompt) {
+PrefixCache::Match PrefixCache::Lookup(const std::string& owner, absl::Span<const int32_t> prompt) {
   const MutexLock lock(&mutex_);
-  const Place place = Find(prompt);
+  const Place place = Find(owner, prompt);
   Match match;
   match.branch = place.matched + place.in_edge;
   if (place.kept != nullptr && arena_->Copy(place.kept->slot, &match.slot).ok()) {
@@ -70,11 +68,12 @@ PrefixCache::Match PrefixCache::Lookup(absl::Span<const int32_t> prompt) {
   return match;
 }
 
-bool PrefixCache::Insert(absl::Span<const int32_t> prefix, StateArena::Slot slot) {
+bool PrefixCache::Insert(const std::string& owner, absl::Span<const int32_t> prefix,
+                         StateArena::Slot slot) {
   if (prefix.empty() || kNodeBytes + prefix.size() * sizeof(int32_t) + state_bytes_ > budget_bytes_)
     return false;
   const MutexLock lock(&mutex_);
-  const Place place = Find(prefix);
+  Place place = Find(owner, prefix);
   if (place.kept != nullptr && place.kept == place.node && place.matched == prefix.size()) {
     Unlink(place.kept);
     Link(place.kept);
@@ -82,6 +81,11 @@ bool PrefixCache::Insert(absl::Span<const int32_t> prefix, StateArena::Slot slot
   }
   StateArena::Slot copy = StateArena::kNoSlot;
   if (!arena_->Copy(slot, &copy).ok()) return false;
+  if (place.node == nullptr) {
+    const auto root = roots_.emplace(owner, std::make_unique<Node>()).first;
+    root->second->owner = &root->first;
+    place.node = root->second.get();
+  }
   Node* const node = MakeNode(prefix, place);
   node->slot = copy;
   Link(node);
@@ -110,9 +114,12 @@ size_t PrefixCache::bytes() const {
          static_cast<size_t>(stats_.states) * state_bytes_;
 }
 
-PrefixCache::Place PrefixCache::Find(absl::Span<const int32_t> tokens) const {
+PrefixCache::Place PrefixCache::Find(const std::string& owner,
+                                     absl::Span<const int32_t> tokens) const {
   Place place;
-  place.node = root_.get();
+  const auto root = roots_.find(owner);
+  if (root == roots_.end()) return place;
+  place.node = root->second.get();
   while (place.matched < tokens.size()) {
     const auto it = place.node->children.find(tokens[place.matched]);
     if (it == place.node->children.end()) break;
@@ -158,7 +165,8 @@ PrefixCache::Node* PrefixCache::SplitEdge(Node* child, size_t tokens) {
 }
 
 void PrefixCache::Prune(Node* node) {
-  while (node != root_.get() && node->slot == StateArena::kNoSlot && node->children.size() < 2) {
+  while (node->parent != nullptr && node->slot == StateArena::kNoSlot &&
+         node->children.size() < 2) {
     Node* const parent = node->parent;
     if (node->children.empty()) {
       num_tokens_ -= node->edge.size();
@@ -176,6 +184,7 @@ void PrefixCache::Prune(Node* node) {
     parent->children.find(node->edge[0])->second = std::move(child);  // frees the node
     return;
   }
+  if (node->parent == nullptr && node->children.empty()) roots_.erase(roots_.find(*node->owner));
 }
 
 bool PrefixCache::EvictOldest() {

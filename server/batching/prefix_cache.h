@@ -8,6 +8,9 @@
 // lookup walks down it, in time proportional to the prompt. What two prompts have in common and nobody has kept, such as the instructions
 // before a question, shows as Match::branch: a state that is kept there serves the next one.
 //
+// Each owner has a tree of its own: a caller whose prompts went on from another's would learn, by their times, how that one's begin. The
+// budget is one for all, so owners learn of each other how much is kept, and nothing of what.
+//
 // A kept state is a copy of a slot, which shares its memory with the original until one of them goes on. The budget counts each state
 // as if it shared nothing, and the tree itself. Over the budget, or when the arena is full (EvictOne()), the state that has
 // not been used for longest goes first.
@@ -18,7 +21,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -60,12 +65,13 @@ class PrefixCache {
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
-  // The longest kept prefix of the prompt, which may be all of it.
-  Match Lookup(absl::Span<const int32_t> prompt);
+  // The owner's longest kept prefix of the prompt, which may be all of it.
+  Match Lookup(const std::string& owner, absl::Span<const int32_t> prompt);
 
   // Keeps a copy of `slot`, the state after exactly these tokens, of which there is at least one, from a fresh start. False if it is not
   // kept: alone it is over the budget, or there is no memory. One that is kept already counts as used.
-  bool Insert(absl::Span<const int32_t> prefix, kernels::StateArena::Slot slot);
+  bool Insert(const std::string& owner, absl::Span<const int32_t> prefix,
+              kernels::StateArena::Slot slot);
 
   // Gives up the state that has not been used for longest. False if there is none.
   bool EvictOne() { return Evict(1); }
@@ -80,19 +86,21 @@ class PrefixCache {
 
   // Where a sequence of tokens leaves the tree.
   struct Place {
-    Node* node = nullptr;  // the last one whose edge it has, from the root on
+    Node* node = nullptr;  // the last one whose edge it has, from the root on; null without a root
     size_t matched = 0;    // tokens of the sequence up to there
     Node* next = nullptr;  // the child with whose edge it goes on, if any
     size_t in_edge = 0;    // tokens of that edge that it has; 0 without `next`
     Node* kept = nullptr;  // the deepest one on the way that has a state
   };
 
-  Place Find(absl::Span<const int32_t> tokens) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Place Find(const std::string& owner, absl::Span<const int32_t> tokens) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The node at the end of `tokens`, made if there is none.
   Node* MakeNode(absl::Span<const int32_t> tokens, const Place& place)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Node* SplitEdge(Node* child, size_t tokens) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes out a node that is neither the end of a prefix nor a place where prefixes part, and its parent if that is so then.
+  // Takes out a node that is neither the end of a prefix nor a place where prefixes part, and its parent if that is so then; at last
+  // a root without children.
   void Prune(Node* node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool EvictOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Link(Node* node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -104,7 +112,7 @@ class PrefixCache {
   const size_t budget_bytes_;
 
   mutable Mutex mutex_;
-  const std::unique_ptr<Node> root_ ABSL_PT_GUARDED_BY(mutex_);
+  std::map<std::string, std::unique_ptr<Node>> roots_ ABSL_GUARDED_BY(mutex_);  // by owner
   // Ends of the list of nodes with a state.
   Node* newest_ ABSL_GUARDED_BY(mutex_) = nullptr;
   Node* oldest_ ABSL_GUARDED_BY(mutex_) = nullptr;

@@ -56,14 +56,14 @@ class PrefixCacheTest : public ::testing::Test {
 
   bool Insert(const Tokens& prefix) {
     const StateArena::Slot slot = SlotAfter(prefix);
-    const bool kept = cache_->Insert(prefix, slot);
+    const bool kept = cache_->Insert("a", prefix, slot);
     arena_->Free(slot);
     return kept;
   }
 
   // Length and branch; the slot is that of the prefix, and freed.
   std::pair<size_t, size_t> Lookup(const Tokens& prompt) {
-    const PrefixCache::Match match = cache_->Lookup(prompt);
+    const PrefixCache::Match match = cache_->Lookup("a", prompt);
     EXPECT_EQ(match.slot == StateArena::kNoSlot, match.length == 0);
     if (match.slot == StateArena::kNoSlot) return {match.length, match.branch};
     StateArena::State state;
@@ -99,6 +99,32 @@ TEST_F(PrefixCacheTest, SaysWherePromptsPart) {
   EXPECT_TRUE(Insert({5, 6, 7}));
   EXPECT_EQ(Lookup({5, 6, 7, 3, 3}), Found(3, 3));
   EXPECT_EQ(Lookup({5, 6, 7, 1, 2}), Found(3, 4));
+}
+
+// Neither what is found nor where prompts part tells an owner of another's prompts.
+TEST_F(PrefixCacheTest, OwnersFindOnlyTheirOwn) {
+  const StateArena::Slot slot = SlotAfter({1, 2, 3});
+  EXPECT_TRUE(cache_->Insert("a", Tokens{1, 2, 3}, slot));
+  const PrefixCache::Match none = cache_->Lookup("b", Tokens{1, 2, 3});
+  EXPECT_EQ(none.length, 0u);
+  EXPECT_EQ(none.branch, 0u);
+  EXPECT_TRUE(cache_->Insert("b", Tokens{1, 2}, slot));
+  EXPECT_EQ(cache_->stats().states, 2);
+  for (const auto& [owner, length] : {std::pair{"a", 3u}, std::pair{"b", 2u}}) {
+    const PrefixCache::Match match = cache_->Lookup(owner, Tokens{1, 2, 3, 4});
+    EXPECT_EQ(match.length, length) << owner;
+    EXPECT_EQ(match.branch, length) << owner;
+    arena_->Free(match.slot);
+  }
+  arena_->Free(slot);
+  // The least used one goes, whosever it is, and an owner's last one takes its tree with it.
+  EXPECT_TRUE(cache_->EvictOne());
+  EXPECT_EQ(cache_->Lookup("a", Tokens{1, 2, 3}).length, 0u);
+  EXPECT_TRUE(cache_->EvictOne());
+  EXPECT_EQ(cache_->Lookup("b", Tokens{1, 2}).length, 0u);
+  EXPECT_EQ(cache_->stats().bytes, 0);
+  Insert({1, 2});
+  EXPECT_EQ(cache_->stats().states, 1);
 }
 
 TEST_F(PrefixCacheTest, CountsWhatItFinds) {
@@ -155,7 +181,7 @@ TEST_F(PrefixCacheTest, StaysWithinItsBudget) {
 
 TEST_F(PrefixCacheTest, AMatchIsTheCallersWhateverHappensToTheCache) {
   Insert({1, 2});
-  const PrefixCache::Match match = cache_->Lookup(Tokens{1, 2});
+  const PrefixCache::Match match = cache_->Lookup("a", Tokens{1, 2});
   cache_ = nullptr;
   StateArena::State state;
   ASSERT_TRUE(arena_->Take(match.slot, &state).ok());
@@ -165,7 +191,7 @@ TEST_F(PrefixCacheTest, AMatchIsTheCallersWhateverHappensToTheCache) {
 }
 
 TEST_F(PrefixCacheTest, KeepsNoSlotThatIsNotThere) {
-  EXPECT_FALSE(cache_->Insert(Tokens{1, 2}, 12345));
+  EXPECT_FALSE(cache_->Insert("a", Tokens{1, 2}, 12345));
   EXPECT_EQ(cache_->stats().states, 0);
   EXPECT_EQ(cache_->stats().bytes, 0);
 }
@@ -176,12 +202,12 @@ TEST_F(PrefixCacheTest, TakesADeepTree) {
   const StateArena::Slot slot = SlotAfter({1});
   const Tokens prompt(kTokens, 1);
   for (int length = kTokens; length > 0; --length) {
-    ASSERT_TRUE(cache_->Insert(absl::MakeConstSpan(prompt).subspan(0, length), slot));
+    ASSERT_TRUE(cache_->Insert("a", absl::MakeConstSpan(prompt).subspan(0, length), slot));
   }
   arena_->Free(slot);
   EXPECT_EQ(cache_->stats().states, kTokens);
   for (int i = 0; i < kTokens / 2; ++i) ASSERT_TRUE(cache_->EvictOne());
-  const PrefixCache::Match match = cache_->Lookup(prompt);
+  const PrefixCache::Match match = cache_->Lookup("a", prompt);
   EXPECT_EQ(match.length, static_cast<size_t>(kTokens / 2));  // the longest went first
   arena_->Free(match.slot);
   cache_ = nullptr;

@@ -95,6 +95,7 @@ class Stream final : public calls::HttpExchange,
   // CallOrigin and Exchange:
   absl::string_view FindHeader(absl::string_view name) const override { return head_.Find(name); }
   std::string peer() const override { return peer_->name; }
+  std::string certificate() const override { return peer_->certificate; }
   absl::string_view method() const override { return head_.path(); }
   absl::Duration time_left() const override;
   bool is_cancelled() const override { return cancelled_.load(std::memory_order_acquire); }

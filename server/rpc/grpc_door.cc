@@ -109,6 +109,11 @@ absl::string_view FindMetadata(const grpc::GenericCallbackServerContext& call,
   return {found->second.data(), found->second.size()};
 }
 
+std::string CertificateName(const grpc::GenericCallbackServerContext& call) {
+  const auto names = call.auth_context()->FindPropertyValues(GRPC_X509_CN_PROPERTY_NAME);
+  return names.empty() ? "" : std::string(names[0].data(), names[0].size());
+}
+
 // Null when the call may go on, otherwise why not.
 const char* Check(const transport::CallCheck& check, const grpc::GenericCallbackServerContext& of) {
   if (check == nullptr) return nullptr;
@@ -121,10 +126,7 @@ const char* Check(const transport::CallCheck& check, const grpc::GenericCallback
   call.headers.traceparent = FindMetadata(of, "traceparent");
   call.headers.user_agent = FindMetadata(of, "user-agent");
   call.peer = peer;
-  call.certificate = [&of]() -> std::string {
-    const auto names = of.auth_context()->FindPropertyValues(GRPC_X509_CN_PROPERTY_NAME);
-    return names.empty() ? "" : std::string(names[0].data(), names[0].size());
-  };
+  call.certificate = [&of] { return CertificateName(of); };
   return check(call);
 }
 
@@ -159,6 +161,7 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
     return FindMetadata(call_, name);
   }
   std::string peer() const override { return call_.peer(); }
+  std::string certificate() const override { return CertificateName(call_); }
   absl::string_view method() const override { return call_.method(); }
   // The time that is left is the same by every clock. (call.deadline() would be a date, and wrong once the system's clock is set.)
   absl::Duration time_left() const override {

@@ -102,6 +102,7 @@ class PrefixReuseTest : public ::testing::Test {
 
   GenerateTask TaskOf(const Tokens& prompt) {
     GenerateTask task;
+    task.prefix_owner = "a";
     task.prompt = prompt;
     task.max_new_tokens = 6;
     task.sampling.temperature = 1;
@@ -219,6 +220,24 @@ TEST_F(PrefixReuseTest, AConversationIsComputedOnce) {
   EXPECT_EQ(tokens - stats.hit_tokens, 64 + 9 * 24);
 }
 
+// Neither the times nor the counters of a guess tell what another caller has asked.
+TEST_F(PrefixReuseTest, APromptGoesOnFromItsOwnersOnly) {
+  const auto cached = Start(1 << 20);
+  GenerateTask task = TaskOf(Random(64));
+  Generate(*cached, {task});
+  const int64_t fed = cached->steps()->stats().fed_rows;
+  task.prefix_owner = "b";
+  Generate(*cached, {task});
+  EXPECT_EQ(cached->prefix_stats()->hits, 0);
+  EXPECT_EQ(cached->steps()->stats().fed_rows, 2 * fed);
+  // Of a caller who cannot be told from others nothing is kept.
+  task.prefix_owner = "";
+  const auto before = *cached->prefix_stats();
+  for (int i = 0; i < 2; ++i) Generate(*cached, {task});
+  EXPECT_EQ(cached->prefix_stats()->states, before.states);
+  EXPECT_EQ(cached->prefix_stats()->hits + cached->prefix_stats()->misses, before.misses);
+}
+
 TEST_F(PrefixReuseTest, APromptWhoseLogProbabilitiesAreWantedIsComputed) {
   const auto plain = Start(0);
   const auto cached = Start(1 << 20);
@@ -286,7 +305,7 @@ TEST_F(PrefixReuseTest, KeptPrefixesMakeRoomForScores) {
   for (kernels::StateArena::Slot slot = 0; kept < 100; ++kept) {
     ASSERT_TRUE(arena->Allocate(&slot).ok());
     const bool put = arena->Put(slot, state).ok();
-    EXPECT_EQ(put, put && prefixes->Insert(Tokens{kept, 1}, slot));
+    EXPECT_EQ(put, put && prefixes->Insert("a", Tokens{kept, 1}, slot));
     arena->Free(slot);
     if (!put) break;
   }

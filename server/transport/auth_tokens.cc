@@ -107,15 +107,26 @@ std::optional<TokenSet::Digest> TokenSet::DigestOf(absl::string_view token) cons
   return digest;
 }
 
-const std::string* TokenSet::Find(absl::string_view token) const {
+const TokenSet::Entry* TokenSet::FindEntry(absl::string_view token) const {
   const std::optional<Digest> digest = DigestOf(token);
   if (!digest.has_value()) return nullptr;
-  const std::string* found = nullptr;
+  const Entry* found = nullptr;
   for (const Entry& entry : entries_) {
-    if (CRYPTO_memcmp(entry.digest.data(), digest->data(), digest->size()) == 0)
-      found = &entry.name;
+    if (CRYPTO_memcmp(entry.digest.data(), digest->data(), digest->size()) == 0) found = &entry;
   }
   return found;
+}
+
+const std::string* TokenSet::Find(absl::string_view token) const {
+  const Entry* const entry = FindEntry(token);
+  return entry == nullptr ? nullptr : &entry->name;
+}
+
+std::string TokenSet::CallerId(absl::string_view token) const {
+  const Entry* const entry = FindEntry(token);
+  if (entry == nullptr) return "";
+  if (!entry->name.empty()) return absl::StrCat("name ", entry->name);
+  return absl::StrCat("digest ", std::string(entry->digest.begin(), entry->digest.end()));
 }
 
 absl::string_view BearerToken(absl::string_view header) {

@@ -38,6 +38,9 @@ class TokenSet {
   // right: SHA-256 digests are compared, each as a whole and all of them.
   const std::string* Find(absl::string_view token) const;
 
+  // Tells callers apart: "name NAME", or "digest " and the token's for one without a name; empty when the token is not in the set.
+  std::string CallerId(absl::string_view token) const;
+
   size_t size() const { return entries_.size(); }
   // Tokens that can be guessed: of fewer than 16 characters.
   size_t num_short() const { return num_short_; }
@@ -48,6 +51,8 @@ class TokenSet {
     Digest digest;
     std::string name;
   };
+
+  const Entry* FindEntry(absl::string_view token) const;
 
   // Nothing when OpenSSL refuses or has no memory.
   std::optional<Digest> DigestOf(absl::string_view token) const;

@@ -106,5 +106,20 @@ TEST(BearerTokenTest, OtherFormsGiveNothing) {
   }
 }
 
+TEST(TokenSetTest, TellsCallersApartByNameOrToken) {
+  const auto set = TokenSet::Parse(
+      "a aaaaaaaaaaaaaaaaa\na bbbbbbbbbbbbbbbbb\nccccccccccccccccc\n"
+      "ddddddddddddddddd\n",
+      "F");
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_EQ(set->CallerId("aaaaaaaaaaaaaaaaa"), "name a");
+  EXPECT_EQ(set->CallerId("bbbbbbbbbbbbbbbbb"), "name a");
+  const std::string c = set->CallerId("ccccccccccccccccc");
+  EXPECT_EQ(c.find("digest "), 0u);
+  EXPECT_EQ(c.find("ccc"), std::string::npos);
+  EXPECT_NE(c, set->CallerId("ddddddddddddddddd"));
+  EXPECT_EQ(set->CallerId("eeeeeeeeeeeeeeeee"), "");
+}
+
 }  // namespace
 }  // namespace sru::server::transport

@@ -306,4 +306,10 @@ std::string Credentials::CallerName(absl::string_view authorization) const {
   return "";
 }
 
+std::string Credentials::CallerId(absl::string_view authorization) const {
+  const absl::string_view token = BearerToken(authorization);
+  const std::shared_ptr<const TokenSet> tokens = shared_->tokens.Get();
+  return token.empty() || tokens == nullptr ? "" : tokens->CallerId(token);
+}
+
 }  // namespace sru::server::transport

@@ -58,6 +58,10 @@ class Credentials {
   // has none.
   std::string CallerName(absl::string_view authorization) const;
 
+  // Tells callers apart: by the names of their tokens, or by the tokens if these have no names. Empty for a header without a
+  // known token.
+  std::string CallerId(absl::string_view authorization) const;
+
   // One look at the files, as the thread does it. For tests.
   void Poll() { watcher_.Poll(); }
 

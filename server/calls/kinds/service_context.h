@@ -2,6 +2,10 @@
 #ifndef SRU_SERVER_CALLS_KINDS_SERVICE_CONTEXT_H_
 #define SRU_SERVER_CALLS_KINDS_SERVICE_CONTEXT_H_
 
+#include <functional>
+#include <string>
+
+#include "server/base/call_origin.h"
 #include "server/base/clock.h"
 #include "server/calls/bounds/byte_budget.h"
 #include "server/calls/bounds/request_limits.h"
@@ -27,6 +31,8 @@ struct ServiceContext {
   RequestLimits limits;
   ReceivedMessages* received = nullptr;
   OpenStreams* streams = nullptr;
+  // For whom the states after a call's prompt are kept and found (GenerateTask::prefix_owner); null: for nobody.
+  std::function<std::string(const CallOrigin&)> prefix_owner;
 };
 
 }  // namespace sru::server::calls

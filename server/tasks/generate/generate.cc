@@ -127,6 +127,7 @@ class GenerateCall final : public calls::Call {
     }
     task.deadline = deadline_;
     task.sink = &sink_;
+    if (context_.prefix_owner != nullptr) task.prefix_owner = context_.prefix_owner(exchange_);
     times_->tokenize = context_.clock->Now() - arrival_;
     absl::Duration retry_after = absl::ZeroDuration();
     absl::StatusOr<batching::SequenceHandle> handle =

@@ -107,10 +107,10 @@ void GenerateSequence::Rewind() {
 absl::Status GenerateSequence::Begin(const std::shared_ptr<StateArena>& arena,
                                      const std::shared_ptr<batching::PrefixCache>& prefixes) {
   if (arena_ != nullptr) return absl::OkStatus();
-  prefixes_ = task_.state == nullptr ? prefixes : nullptr;
+  prefixes_ = task_.state == nullptr && !task_.prefix_owner.empty() ? prefixes : nullptr;
   keep_at_ = kept_ = 0;
   if (prefixes_ != nullptr && prompt_scored_ == task_.prompt.size()) {
-    const batching::PrefixCache::Match match = prefixes_->Lookup(task_.prompt);
+    const batching::PrefixCache::Match match = prefixes_->Lookup(task_.prefix_owner, task_.prompt);
     if (match.branch >= match.length + kLeastPrefix) keep_at_ = match.branch;
     if (match.length > 0) {
       arena_ = arena;
@@ -137,7 +137,8 @@ void GenerateSequence::KeepPrefix() {
   if (prefixes_ == nullptr) return;
   if (prompt_fed_ != keep_at_ && !(prompt_done() && prompt_fed_ >= kept_ + kLeastPrefix)) return;
   kept_ = prompt_fed_;
-  prefixes_->Insert(absl::MakeConstSpan(task_.prompt).subspan(0, prompt_fed_), prompt_slot_);
+  prefixes_->Insert(task_.prefix_owner, absl::MakeConstSpan(task_.prompt).subspan(0, prompt_fed_),
+                    prompt_slot_);
 }
 
 absl::Status GenerateSequence::Fork() {

@@ -84,6 +84,8 @@ struct GenerateTask {
   bool token_log_probs = false;
   bool return_state = false;
   int num_candidates = 0;
+  // Whose kept states the prompt may go on from, and whose its own become (prefix_cache.h); empty: nobody's.
+  std::string prefix_owner;
   batching::Priority priority = batching::Priority::kNormal;
   absl::Time deadline = absl::InfiniteFuture();
   GenerateSink* sink = nullptr;
