@@ -184,7 +184,7 @@ void Connection::Start() {
       socket_, tls_context_.get(),
       both ? transport::AlpnOffer::kHttp2AndHttp1 : transport::AlpnOffer::kHttp2);
   if (bytes_ == nullptr) return Close(CloseCause::kHandshake);
-  Handshake();
+  AwaitReadable();  // not at once: in a flood, who makes way goes before others take memory
 }
 
 void Connection::Handshake() {
