@@ -116,13 +116,12 @@ absl::Status ValidateOptions(const Options& options) {
 std::vector<std::string> ExposureWarnings(const Options& options) {
   std::vector<std::string> warnings;
   if (options.transport.transport == door::GrpcTransport::kNative) return warnings;
-  if (!options.security.tls_client_ca.empty()) return warnings;
   const auto check = [&](absl::string_view flag, const ListenAddress& address) {
     if (transport::IsLoopbackHost(address.host)) return;
     warnings.push_back(absl::StrCat(
         "--", flag, "=", address.ToString(), ": whoever reaches it can stop this server, with or ",
-        "without a token: gRPC's library has no bounds for that. Use --grpc_transport=native, or ",
-        "client certificates (--tls_client_ca), or 127.0.0.1 behind nginx or Envoy"));
+        "without a token: gRPC's library does not withstand the attacks of docs/security.md. Use ",
+        "--grpc_transport=native, or 127.0.0.1 behind nginx or Envoy"));
   };
   check("listen", options.listen);
   if (options.admin_listen.has_value()) check("admin_listen", *options.admin_listen);

@@ -50,8 +50,7 @@ void AddFlags(Options* options, FlagTable* flags);
 absl::Status ValidateOptions(const Options& options);
 
 // For the log at the start: each port of gRPC's library that strangers reach though the library
-// cannot stand them, with what to do about it. Empty for the native transport, and with
-// client certificates, without which nobody gets that far.
+// cannot stand them, with what to do about it. Empty for the native transport.
 std::vector<std::string> ExposureWarnings(const Options& options);
 
 // For the log at the start: that this machine alone reaches the ports, and what opens them; empty if another does.
