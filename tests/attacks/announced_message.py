@@ -30,6 +30,6 @@ if __name__ == "__main__":
     run(
         "announced 4 GiB",
         attack,
-        memory_mib=BUDGET_MIB * 2,
+        budget_mib=BUDGET_MIB,
         flags=["--max_receive_memory_mb=%d" % BUDGET_MIB],
     )

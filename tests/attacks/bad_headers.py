@@ -63,4 +63,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("bad headers on a shared connection", attack, memory_mib=64)
+    run("bad headers on a shared connection", attack)

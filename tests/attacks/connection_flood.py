@@ -51,4 +51,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("connection flood", attack, memory_mib=128, seconds=2)
+    run("connection flood", attack, budget_mib=HELD * 16 // 1024, seconds=2)

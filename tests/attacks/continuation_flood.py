@@ -19,4 +19,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("CONTINUATION flood", attack, memory_mib=96, flags=BUDGETS)
+    run("CONTINUATION flood", attack, flags=BUDGETS)

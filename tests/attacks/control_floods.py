@@ -48,4 +48,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("control frames", attack, memory_mib=192, seconds=4)
+    run("control frames", attack, seconds=4)

@@ -32,5 +32,5 @@ def after(server, outcome):
 
 
 if __name__ == "__main__":
-    run("drain with unread answers", attack, memory_mib=64, after=after, seconds=0.2, latency=False,
+    run("drain with unread answers", attack, after=after, seconds=0.2, latency=False,
         flags=["--drain_timeout_s=%d" % DRAIN_TIMEOUT_S])  # fmt: skip

@@ -42,5 +42,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    # Of 15 MiB gRPC holds the message itself and a copy while it hands it on; a new gRPC holds several copies.
-    run("expanding requests", attack, memory_mib=320, seconds=5, flags=["--max_message_bytes=%d" % (16 * MIB)])
+    run("expanding requests", attack, budget_mib=2 * SIZE // MIB, seconds=5, flags=["--max_message_bytes=%d" % (16 * MIB)])

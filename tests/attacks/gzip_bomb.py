@@ -35,4 +35,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("gzip bomb", attack, memory_mib=64)
+    run("gzip bomb", attack)

@@ -7,15 +7,16 @@ An attack is a function that runs in a process of its own:
         return Outcome("what happened")
 
     if __name__ == "__main__":
-        run("rapid reset", attack, memory_mib=256)
+        run("rapid reset", attack, budget_mib=16)
 
-`run` starts a server with the bundled model on ports of the system's choice, learns what a caller sees of it
-at rest, lets the attack go, and meanwhile calls Classify on a connection from before and on new ones. It
-passes when
+`run` starts a server with the bundled models on ports of the system's choice and with room for ROOM_MIB more than it
+has then (RLIMIT_DATA), learns what a caller sees of it at rest, lets the attack go, and meanwhile calls Classify on a
+connection from before and on new ones. It passes when
 
   * the p99 of both stays below ten times that at rest, or below LATENCY_FLOOR_S where that is more (a busy
     machine has such delays by itself) - or the server closed every connection of the attack within 2 s;
-  * the server's resident memory never grew by more than `memory_mib`;
+  * the server's resident memory never grew by more than BEYOND_MIB over the budgets that the attack may fill
+    (`budget_mib`); gRPC's library only has to stay in the room;
   * afterwards the process lives, no call is in flight, and a call gets the same bits as before;
   * the attack itself has nothing to complain of (Outcome.failures).
 
@@ -23,13 +24,15 @@ Exit code 0 for passed, 1 for failed, 77 for skipped.
 
     ATTACK.py SRU_SERVER MODEL_REPOSITORY
 
-The environment variable SRU_ATTACKS_FLAGS has more flags for the server.
+The environment variable SRU_ATTACKS_FLAGS has more flags for the server; SRU_ATTACKS_ROW names a file that gets the row of
+the table as JSON.
 """
 
 import collections
 import json
 import multiprocessing
 import os
+import resource
 import signal
 import ssl
 import subprocess
@@ -58,10 +61,14 @@ MOST_REFUSED = 0.05
 ATTACK_LIMIT_S = 20.0  # an attack that has not ended by then is killed, and fails
 
 MIB = 1 << 20
+ROOM_MIB = 256
+BEYOND_MIB = 16
+LIBRARY = "--grpc_transport=library" in os.environ.get("SRU_ATTACKS_FLAGS", "")
 
 # The bounds on arriving messages and on what calls hold are proportional to the machine; for attacks on other memory
 # the tests make both small.
 BUDGETS = ("--max_receive_memory_mb=64", "--max_inflight_mb=64")
+BUDGET_MIB = 2 * 64 * 10**6 // MIB  # both of them full
 _STAGE_TIMES = 4  # the one field of an answer that differs from call to call
 
 
@@ -73,10 +80,10 @@ QUESTION = classify_request("Who wrote Hamlet ?")
 
 class Outcome:
     """What an attack saw. `closed_after_s`: the age of its oldest connection when the server closed it, or when
-    the attack had nothing more to send; None when the server closed none."""
+    the attack had nothing more to send; None when the server closed none. `sent` is in bytes."""
 
-    def __init__(self, text="", closed_after_s=None, failures=()):
-        self.text, self.closed_after_s, self.failures = text, closed_after_s, list(failures)
+    def __init__(self, text="", closed_after_s=None, failures=(), sent=0):
+        self.text, self.closed_after_s, self.failures, self.sent = text, closed_after_s, list(failures), sent
 
 
 def answer_bits(answer):
@@ -110,11 +117,17 @@ class Server(SruServer):
                 "--model_repository=" + repository,
                 "--listen=127.0.0.1:0",
                 "--metrics_listen=127.0.0.1:0",
-                "--http_listen=",
+                "--http_listen=" + ("127.0.0.1:0" if LIBRARY else ""),
                 *flags,
                 *os.environ.get("SRU_ATTACKS_FLAGS", "").split(),
             ]
         )
+        self.http_port = self.port_of("HTTP") or self.port
+
+    def limit(self, mib):
+        """Lets it take this much more memory that it writes to."""
+        most = self.memory("VmData") + mib * MIB
+        resource.prlimit(self.pid, resource.RLIMIT_DATA, (most, most))
 
 
 class Prober:
@@ -202,7 +215,12 @@ class Target:
     """What an attack is told."""
 
     def __init__(self, server, deadline):
-        self.port, self.metrics_port, self.pid = server.port, server.metrics_port, server.pid
+        self.port, self.metrics_port, self.http_port, self.pid = (
+            server.port,
+            server.metrics_port,
+            server.http_port,
+            server.pid,
+        )
         self.deadline = deadline
         self.metric, self.page, self.memory = server.metric, server.page, server.memory
 
@@ -218,7 +236,9 @@ def _attack_process(attack, server, seconds, go, result):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     go.recv_bytes()
     try:
+        http2.Traffic.sent = 0
         outcome = attack(Target(server, time.monotonic() + seconds))
+        outcome.sent = http2.Traffic.sent
         result.send_bytes(json.dumps(vars(outcome)).encode())
     except Exception:
         result.send_bytes(json.dumps(vars(Outcome(failures=[traceback.format_exc()]))).encode())
@@ -227,7 +247,7 @@ def _attack_process(attack, server, seconds, go, result):
         os._exit(0)
 
 
-def _run_once(binary, repository, attack, seconds, most_mib, flags, latency, headers, after, tls):
+def _run_once(binary, repository, attack, seconds, budget_mib, flags, latency, headers, after, tls):
     server = Server(binary, repository, flags)
     failures = []
     try:
@@ -247,6 +267,7 @@ def _run_once(binary, repository, attack, seconds, most_mib, flags, latency, hea
         result_there.close()
         at_rest = server.memory()
         server.reset_peak()
+        server.limit(ROOM_MIB)
         with Prober(server.port, headers, tls) as probe:
             go.send_bytes(b"go")
             outcome = Outcome(failures=["the attack did not end"])
@@ -262,7 +283,8 @@ def _run_once(binary, repository, attack, seconds, most_mib, flags, latency, hea
             child.join()
         failures += outcome.failures
 
-        row = {"what": outcome.text, "peak_mib": None}
+        most_mib = ROOM_MIB if LIBRARY else budget_mib + BEYOND_MIB
+        row = {"what": outcome.text, "peak_mib": None, "budget_mib": budget_mib, "sent": outcome.sent}
         if not server.alive():
             code = server.process.returncode
             failures.append("the server ended with %s: %s" % (code, server.log()[-300:]))
@@ -339,7 +361,7 @@ HEADER = "| attack | what happened | peak MiB | p99 ms (at rest->attacked) | ver
 def run(
     name,
     attack,
-    memory_mib,
+    budget_mib=0,
     seconds=2.0,
     flags=(),
     latency=True,
@@ -349,18 +371,23 @@ def run(
 ):
     """Runs the attack with the server and the models that the command line names, and exits.
 
-    `seconds` is how long the attack may go on, `after(server, outcome)` looks further and returns failures, `tls` is the
-    ssl.SSLContext of the other callers (see TlsFiles). A run that fails by latency alone is repeated once: the machine may
-    have been busy with something else.
+    `budget_mib` is how much the attack may make the server hold of the memory for that, `seconds` is how long the attack
+    may go on, `after(server, outcome)` looks further and returns failures, `tls` is the ssl.SSLContext of the other callers
+    (see TlsFiles). A run that fails by latency alone is repeated once: the machine may have been busy with something
+    else.
     """
-    if len(sys.argv) != 3:
+    if len(sys.argv) < 3:
         print("usage: %s SRU_SERVER MODEL_REPOSITORY" % os.path.basename(sys.argv[0]), file=sys.stderr)
         sys.exit(2)
-    binary, repository = sys.argv[1:]
-    arguments = (seconds, memory_mib, flags, latency, headers, after, tls)
+    binary, repository = sys.argv[1:3]
+    arguments = (seconds, budget_mib, flags, latency, headers, after, tls)
     if not os.environ.get("SRU_ATTACKS_NO_HEADER"):
         print(HEADER)
     row, failures, slow = _run_once(binary, repository, attack, *arguments)
     if slow and not failures:
         row, failures, slow = _run_once(binary, repository, attack, *arguments)
-    sys.exit(1 if report(name, row, failures, slow) else 0)
+    failed = report(name, row, failures, slow)
+    if "SRU_ATTACKS_ROW" in os.environ:
+        with open(os.environ["SRU_ATTACKS_ROW"], "w", encoding="ascii") as file:
+            json.dump({"name": name, "failures": failures + slow, **row}, file)
+    sys.exit(1 if failed else 0)

@@ -86,4 +86,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("honest clients", attack, memory_mib=512, latency=False)
+    run("honest clients", attack, budget_mib=7 * 4, latency=False)

@@ -28,4 +28,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("HPACK integers", attack, memory_mib=96, flags=BUDGETS)
+    run("HPACK integers", attack, flags=BUDGETS)

@@ -40,6 +40,18 @@ class Closed(Exception):
     """The server has closed the connection, perhaps after a GOAWAY."""
 
 
+class Traffic:
+    """The bytes that this process has sent to servers."""
+
+    sent = 0
+
+
+def bind(unconnected, source):
+    """Connects from this address; the kernel takes the port only then, so that ports of earlier servers may come again."""
+    unconnected.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT
+    unconnected.bind((source, 0))
+
+
 def frame(kind, flags, stream, payload=b""):
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
@@ -236,15 +248,18 @@ class Connection:
     """A connection with its preface and SETTINGS sent.
 
     `window` is SETTINGS_INITIAL_WINDOW_SIZE; without `acknowledge` the server's SETTINGS get no ACK until
-    somebody says so; `receive_buffer` bounds what the kernel takes in for a client that does not read.
+    somebody says so; `receive_buffer` bounds what the kernel takes in for a client that does not read;
+    `source` is the address that the server sees.
     """
 
-    def __init__(self, port, window=None, acknowledge=True, tls=None, receive_buffer=None, timeout=5, extra=()):
+    def __init__(self, port, window=None, acknowledge=True, tls=None, receive_buffer=None, timeout=5, extra=(), source=None):
         raw = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         if receive_buffer is not None:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         raw.settimeout(timeout)
         try:
+            if source is not None:
+                bind(raw, source)
             raw.connect(("127.0.0.1", port))
         except OSError as error:
             raw.close()
@@ -296,6 +311,7 @@ class Connection:
             raise Closed(str(error)) from error
         finally:
             self.sent += position
+            Traffic.sent += position
         if deadline is None and position < len(view):
             raise Closed("the server has not read for the time of the socket")
         return position

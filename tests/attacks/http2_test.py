@@ -1,5 +1,7 @@
 """Tests the pieces of http2.py and of harness.py that the attacks are made of."""
 
+import os
+import re
 import socket
 import struct
 import threading
@@ -7,9 +9,16 @@ import unittest
 
 import harness
 import http2
+import run
 
 
 class PiecesTest(unittest.TestCase):
+    def test_every_attack_is_an_entry(self):
+        with open(os.path.join(run.HERE, "CMakeLists.txt"), encoding="ascii") as file:
+            entries = re.findall(r"(?m)^    (\w+)\)?$", file.read())
+        self.assertEqual(sorted(entries), run.programs())
+        self.assertEqual(set(run.LIBRARY_FAILS) | set(run.BEFORE) | set(entries), set(entries))
+
     def test_integers_are_those_of_the_rfc(self):
         # RFC 7541, appendix C.1
         self.assertEqual(http2.integer(10, 5), b"\x0a")

@@ -36,4 +36,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("costly parse failures", attack, memory_mib=160, seconds=2.5)
+    run("costly parse failures", attack, budget_mib=3 * 2 * SIZE >> 20, seconds=2.5)

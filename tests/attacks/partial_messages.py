@@ -38,4 +38,4 @@ def attack(target, tls=None):
 
 
 if __name__ == "__main__":
-    run("partial messages", attack, memory_mib=BUDGET_MIB * 5 // 2, seconds=3, flags=FLAGS)
+    run("partial messages", attack, budget_mib=BUDGET_MIB, seconds=3, flags=FLAGS)

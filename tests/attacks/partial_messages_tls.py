@@ -8,7 +8,7 @@ if __name__ == "__main__":
     run(
         "partial messages, TLS",
         lambda target: attack(target, files.context),
-        memory_mib=BUDGET_MIB * 5 // 2,
+        budget_mib=BUDGET_MIB,
         seconds=3,
         flags=(*FLAGS, *files.flags),
         tls=files.context,

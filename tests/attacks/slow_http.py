@@ -87,4 +87,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("slow HTTP", attack, memory_mib=64)
+    run("slow HTTP", attack)

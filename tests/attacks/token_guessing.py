@@ -58,5 +58,5 @@ if __name__ == "__main__":
         path = os.path.join(directory, "tokens")
         with open(path, "w") as file:
             file.write("team %s\n" % TOKEN)
-        run("token guessing", attack, memory_mib=64, flags=["--auth_tokens_file=" + path],
+        run("token guessing", attack, flags=["--auth_tokens_file=" + path],
             headers=[("authorization", "Bearer " + TOKEN)], after=after)  # fmt: skip

@@ -43,4 +43,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("limits without SETTINGS ACK", attack, memory_mib=192, flags=BUDGETS)
+    run("limits without SETTINGS ACK", attack, flags=BUDGETS)

@@ -42,4 +42,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("unread answers", attack, memory_mib=256, seconds=3, flags=["--max_inflight_mb=96"])
+    run("unread answers", attack, budget_mib=96, seconds=3, flags=["--max_inflight_mb=96"])
