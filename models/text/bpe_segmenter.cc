@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 #include "models/text/code_point.h"
 #include "models/text/piece_segmenter.h"
@@ -37,13 +38,20 @@ class BpeSegmenter final : public PieceSegmenter {
       if (!IsInText(piece.kind)) continue;
       ids_.emplace(absl::string_view(piece.text), static_cast<int32_t>(id));
       if (CrossesWords(piece.text)) crosses_words_ = true;
+      const std::string_view bytes = piece.text;
+      const size_t first = CodePointBytes(bytes[0]);
+      if (first == bytes.size()) continue;
+      for (size_t at = 0; at < bytes.size(); at += CodePointBytes(bytes[at])) {
+        const std::string_view character = bytes.substr(at, CodePointBytes(bytes[at]));
+        joined_.emplace(character.data(), character.size());
+      }
     }
   }
 
-  void Segment(std::string_view text, Sink sink) const override {
+  void Segment(std::string_view text, size_t window, Sink sink) const override {
     while (!text.empty()) {
       const size_t length = crosses_words_ ? text.size() : WordEnd(text);
-      if (!SegmentWord(text.substr(0, length), sink)) return;
+      if (!SegmentWord(text.substr(0, length), window, sink)) return;
       text.remove_prefix(length);
     }
   }
@@ -53,7 +61,6 @@ class BpeSegmenter final : public PieceSegmenter {
     std::string_view text;  // empty: it became part of another
     int32_t previous = kNone;
     int32_t next = kNone;
-    bool is_final = false;  // a user-defined piece
   };
 
   struct Merge {
@@ -84,26 +91,42 @@ class BpeSegmenter final : public PieceSegmenter {
 
   bool IsUnused(int32_t id) const { return model_.pieces[id].kind == PieceKind::kUnused; }
 
-  bool SegmentWord(std::string_view text, Sink sink) const {
+  // What stands alone, a user-defined piece or a character of no longer one, parts what comes before it from the rest.
+  bool SegmentWord(std::string_view text, size_t window, Sink sink) const {
     std::vector<Symbol> symbols;
+    size_t bytes = 0;
     while (!text.empty()) {
-      Symbol symbol;
       size_t length = user_defined_.empty() ? 0 : user_defined_.LongestPrefix(text);
-      symbol.is_final = length > 0;
-      if (length == 0) length = CodePointBytes(text[0]);
-      symbol.text = text.substr(0, length);
+      bool is_alone = length > 0;
+      if (length == 0) {
+        length = CodePointBytes(text[0]);
+        is_alone = joined_.count(absl::string_view(text.data(), length)) == 0;
+      }
+      if ((is_alone || bytes >= window) && !symbols.empty()) {
+        if (!MergeSymbols(&symbols, sink)) return false;
+        symbols.clear();
+        bytes = 0;
+      }
+      const std::string_view symbol = text.substr(0, length);
       text.remove_prefix(length);
+      if (is_alone) {
+        if (!Emit(symbol, Halves(), sink)) return false;
+        continue;
+      }
       const auto index = static_cast<int32_t>(symbols.size());
-      symbol.previous = index - 1;
-      symbol.next = text.empty() ? kNone : index + 1;
-      symbols.push_back(symbol);
+      if (index > 0) symbols.back().next = index;
+      symbols.push_back({symbol, index - 1, kNone});
+      bytes += length;
     }
+    return symbols.empty() || MergeSymbols(&symbols, sink);
+  }
 
+  bool MergeSymbols(std::vector<Symbol>* word, Sink sink) const {
+    std::vector<Symbol>& symbols = *word;
     std::priority_queue<Merge> merges;
     Halves halves;  // of the pieces that are not used, which are taken apart again
     const auto offer = [&](int32_t left, int32_t right) {
       if (left == kNone || right == kNone) return;
-      if (symbols[left].is_final || symbols[right].is_final) return;
       const std::string_view both(symbols[left].text.data(),
                                   symbols[left].text.size() + symbols[right].text.size());
       const int32_t id = Find(both);
@@ -163,6 +186,7 @@ class BpeSegmenter final : public PieceSegmenter {
   const ByteTrie& user_defined_;
   // Abseil's own view where it is not the standard's (Debian 12): only that one has a hash.
   absl::flat_hash_map<absl::string_view, int32_t> ids_;
+  absl::flat_hash_set<absl::string_view> joined_;  // the characters of pieces that have several
   bool crosses_words_ = false;
 };
 

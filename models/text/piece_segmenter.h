@@ -3,6 +3,7 @@
 #ifndef SRU_MODELS_TEXT_PIECE_SEGMENTER_H_
 #define SRU_MODELS_TEXT_PIECE_SEGMENTER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -21,8 +22,9 @@ class PieceSegmenter {
 
   virtual ~PieceSegmenter() = default;
 
-  // Calls `sink` with the pieces of `text` in order. `text` must be valid UTF-8.
-  virtual void Segment(std::string_view text, Sink sink) const = 0;
+  // Calls `sink` with the pieces of `text` in order. `text` must be valid UTF-8. Memory is proportional to `window`: where pieces could
+  // overlap over more bytes than that, so that the last of them might change the first, the text is cut.
+  virtual void Segment(std::string_view text, size_t window, Sink sink) const = 0;
 };
 
 // Both must outlive the segmenter. `user_defined` has the pieces of that kind.

@@ -96,7 +96,9 @@ std::pair<std::string_view, size_t> SentencePieceNormalizer::Replace(std::string
   return {std::string_view(replacements_.data() + value), longest};
 }
 
-std::string SentencePieceNormalizer::Normalize(std::string_view text) const {
+std::string SentencePieceNormalizer::Normalize(std::string_view text, size_t most,
+                                               bool* is_whole) const {
+  *is_whole = true;
   const std::string_view space = model_->escape_whitespaces ? kPieceSpace : " ";
   const bool remove_spaces = model_->remove_extra_whitespaces;
   if (remove_spaces) {
@@ -108,10 +110,14 @@ std::string SentencePieceNormalizer::Normalize(std::string_view text) const {
   }
   std::string normalized;
   if (text.empty()) return normalized;
-  normalized.reserve(text.size() + text.size() / 2);
+  normalized.reserve(std::min(text.size() + text.size() / 2, most));
   if (model_->add_dummy_prefix) normalized += space;
   bool after_space = remove_spaces;
   while (!text.empty()) {
+    if (normalized.size() >= most) {
+      *is_whole = false;
+      return normalized;
+    }
     auto [replaced, length] = Replace(text);
     text.remove_prefix(length);
     if (after_space) {

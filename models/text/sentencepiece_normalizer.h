@@ -24,8 +24,8 @@ class SentencePieceNormalizer {
                                                         const ByteTrie& protected_pieces);
 
   // `text` must be valid UTF-8, and so is the result. Spaces are U+2581 in it if the model escapes them. Empty when `text` has
-  // nothing but spaces and the model removes these.
-  std::string Normalize(std::string_view text) const;
+  // nothing but spaces and the model removes these. With `most` bytes or a little more it ends: `*is_whole` is false then.
+  std::string Normalize(std::string_view text, size_t most, bool* is_whole) const;
 
  private:
   SentencePieceNormalizer(const SentencePieceModel& model, const ByteTrie& protected_pieces)

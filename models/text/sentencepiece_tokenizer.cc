@@ -29,6 +29,17 @@ std::unique_ptr<const PieceSegmenter> MakeSegmenter(const SentencePieceModel& mo
   return nullptr;
 }
 
+// How many pieces behind those that are wanted are looked at: the choice of a piece depends on its neighbors.
+constexpr size_t kPiecesBehind = 64;
+
+size_t LongestPiece(const SentencePieceModel& model) {
+  size_t longest = 1;
+  for (const SentencePieceModel::Piece& piece : model.pieces) {
+    if (IsInText(piece.kind)) longest = std::max(longest, piece.text.size());
+  }
+  return longest;
+}
+
 int HexDigit(char c) { return c <= '9' ? c - '0' : c - 'A' + 10; }
 
 }  // namespace
@@ -36,6 +47,7 @@ int HexDigit(char c) { return c <= '9' ? c - '0' : c - 'A' + 10; }
 SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceModel model)
     : model_(std::move(model)),
       user_defined_(UserDefined(model_)),
+      longest_piece_(LongestPiece(model_)),
       segmenter_(MakeSegmenter(model_, user_defined_)) {
   ids_.reserve(model_.pieces.size());
   for (size_t id = 0; id < model_.pieces.size(); ++id) {
@@ -64,9 +76,26 @@ absl::Status SentencePieceTokenizer::AppendIds(std::string_view text, size_t max
                                                std::vector<int32_t>* ids) const {
   SRU_RETURN_UNLESS_OK(CheckUtf8(text));
   if (max_tokens == 0) return absl::OkStatus();
+  const size_t behind = kPiecesBehind * longest_piece_;
+  const size_t window =
+      max_tokens < kNoLimit / 2 / longest_piece_ ? max_tokens * longest_piece_ + behind : kNoLimit;
+  bool is_whole = false;
+  size_t bytes = 0;
+  const std::string normalized = normalizer_->Normalize(text, window, &is_whole);
+  AppendPieces(normalized, window, max_tokens, &bytes, ids);
+  // Unknown text may be one token, however long it is.
+  if (is_whole || bytes + behind <= normalized.size()) return absl::OkStatus();
+  ids->clear();
+  AppendPieces(normalizer_->Normalize(text, kNoLimit, &is_whole), window, max_tokens, &bytes, ids);
+  return absl::OkStatus();
+}
+
+void SentencePieceTokenizer::AppendPieces(std::string_view normalized, size_t window,
+                                          size_t max_tokens, size_t* bytes,
+                                          std::vector<int32_t>* ids) const {
   bool after_unknown = false;
-  const std::string normalized = normalizer_->Normalize(text);
-  segmenter_->Segment(normalized, [&](std::string_view piece, int32_t id) {
+  segmenter_->Segment(normalized, window, [&](std::string_view piece, int32_t id) {
+    *bytes += piece.size();
     const bool unknown = id == model_.unknown_id;
     if (unknown && model_.byte_fallback) {
       for (const char c : piece) {
@@ -79,7 +108,6 @@ absl::Status SentencePieceTokenizer::AppendIds(std::string_view text, size_t max
     after_unknown = unknown;
     return ids->size() < max_tokens;
   });
-  return absl::OkStatus();
 }
 
 int32_t SentencePieceTokenizer::Lookup(std::string_view piece) const {

@@ -34,6 +34,7 @@ class SentencePieceTokenizer final : public Tokenizer, public Detokenizer {
 
   // With byte fallback text never gives it: an unknown character is its bytes.
   int32_t unknown_id() const override { return model_.unknown_id; }
+  size_t quick_bytes() const override { return 2 << 10; }
   int size() const override { return static_cast<int>(model_.pieces.size()); }
   std::string TokenName(int32_t id) const override { return model_.pieces[id].text; }
   PieceKind kind(int32_t id) const { return model_.pieces[id].kind; }
@@ -45,11 +46,17 @@ class SentencePieceTokenizer final : public Tokenizer, public Detokenizer {
  private:
   explicit SentencePieceTokenizer(SentencePieceModel model);
 
+  // Memory and time follow from `max_tokens`: no more of a text is looked at than so many of the longest pieces take, and some behind them.
+  // Unless these would overlap without an end all that way, ids are those of the whole text.
   absl::Status AppendIds(std::string_view text, size_t max_tokens,
                          std::vector<int32_t>* ids) const override;
+  // Of normalized text; `*bytes` is how far it has come.
+  void AppendPieces(std::string_view normalized, size_t window, size_t max_tokens, size_t* bytes,
+                    std::vector<int32_t>* ids) const;
 
   const SentencePieceModel model_;  // what the others point into
   const ByteTrie user_defined_;
+  const size_t longest_piece_;  // in bytes
   // Abseil's own view where it is not the standard's (Debian 12): only that one has a hash.
   absl::flat_hash_map<absl::string_view, int32_t> ids_;
   std::unique_ptr<const SentencePieceNormalizer> normalizer_;

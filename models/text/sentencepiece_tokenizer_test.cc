@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -218,6 +220,61 @@ TEST(SentencePieceTokenizerTest, HostileTextTakesLinearTime) {
       // A second or less even with sanitizers; quadratic time would be hours.
       EXPECT_LT(seconds.count(), 60) << "unit '" << unit << "', algorithm " << algorithm;
     }
+  }
+}
+
+// A limit on tokens changes neither them nor those before them, wherever a long text is cut.
+TEST(SentencePieceTokenizerTest, ALimitGivesTheFirstTokensOfTheWhole) {
+  for (const int algorithm : {1, 2}) {
+    SentencePieceFile file = SmallSentencePieceFile();
+    file.algorithm = algorithm;
+    for (int length = 2; length <= 9; ++length) {
+      file.pieces.push_back({std::string(length, 'a') + "c", -1.0f});
+      file.pieces.push_back({std::string(length, 'a'), -2.0f - static_cast<float>(length)});
+    }
+    file.pieces.push_back({"qu", -3.0f});  // of characters that are no pieces
+    const auto tokenizer = Make(file);
+    std::mt19937 random(7);
+    for (const std::string& letters :
+         {"a", "aab", "abc", "ab c", "aaaaaaac", "axb", "xx xxxa", "quab", "q"}) {
+      // The pieces of the most probable path overlap all the way, and which of them is a shorter one depends on where the text ends.
+      if (algorithm == 1 && letters == "a") continue;
+      for (const size_t length : {100, 3000, 20000}) {
+        std::string text(length, 'a');
+        for (char& letter : text) letter = letters[random() % letters.size()];
+        if (length == 20000) text.insert(0, 5000, 'x');
+        const std::vector<int32_t> all = *tokenizer->Encode(text);
+        for (const size_t most : {size_t{1}, size_t{2}, size_t{33}, size_t{500}, all.size()}) {
+          const std::vector<int32_t> expected(all.begin(),
+                                              all.begin() + std::min(most, all.size()));
+          EXPECT_EQ(*tokenizer->Encode(text, most), expected)
+              << letters << " " << length << " " << most << ", algorithm " << algorithm;
+        }
+      }
+    }
+  }
+}
+
+// What a word costs follows from how many tokens are wanted, not from its length.
+TEST(SentencePieceTokenizerTest, AWordWithoutAnEndIsNotReadToItsEnd) {
+  for (const int algorithm : {1, 2}) {
+    SentencePieceFile file = SmallSentencePieceFile();
+    file.algorithm = algorithm;
+    for (int length = 2; length <= 16; ++length) {
+      file.pieces.push_back({std::string(length, 'a'), -2.0f - static_cast<float>(length)});
+    }
+    const auto tokenizer = Make(file);
+    const std::string text(size_t{1} << 18, 'a');
+    const auto seconds = [&](size_t most) {
+      double best = 1e9;
+      for (int round = 0; round < 3; ++round) {
+        const std::clock_t begin = std::clock();
+        EXPECT_TRUE(tokenizer->Encode(text, most).ok());
+        best = std::min(best, static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
+      }
+      return best;
+    };
+    EXPECT_LT(seconds(100), seconds(Tokenizer::kNoLimit) / 8) << algorithm;
   }
 }
 

@@ -36,7 +36,7 @@ class UnigramSegmenter final : public PieceSegmenter {
     unknown_score_ = lowest - kUnknownPenalty;
   }
 
-  void Segment(std::string_view text, Sink sink) const override {
+  void Segment(std::string_view text, size_t window, Sink sink) const override {
     // ends[i]: the best way to reach byte `origin` + i of the text. Where no piece passes over a place, every path goes through it;
     // what comes before is then final and given out, so that little is kept at any time.
     std::vector<End> ends(1);
@@ -63,7 +63,7 @@ class UnigramSegmenter final : public PieceSegmenter {
         reached = std::max(reached, start + character);
       }
       start += character;
-      if (start < reached && origin + start < text.size()) continue;
+      if (start < reached && start < window && origin + start < text.size()) continue;
 
       best.clear();
       for (size_t end = start; end > 0; end = ends[end].start) {
