@@ -106,6 +106,7 @@ class LocalCalls::LocalExchange final : public Exchange,
   absl::string_view method() const override { return method_; }
   absl::Duration time_left() const override { return info_.deadline - SteadyNow(); }
   bool is_cancelled() const override { return cancelled_.load(); }
+  int answer_expansion() const override { return info_.answer_expansion; }
   void Read() override {}  // the methods that are called have one request
   void Write(absl::Cord message) override {
     const Self self = shared_from_this();

@@ -23,7 +23,8 @@ struct LocalCallInfo {
   // By SteadyNow(). The caller cancels the call when it has passed.
   absl::Time deadline = absl::InfiniteFuture();
   Metadata headers;
-  std::string peer;  // CallOrigin::peer()
+  std::string peer;          // CallOrigin::peer()
+  int answer_expansion = 0;  // Exchange::answer_expansion()
 };
 
 struct LocalAnswer {

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/base/rate_limit.h"
+#include "server/base/side_threads.h"
 #include "server/calls/http_exchange.h"
 #include "server/calls/method.h"
 #include "server/door/door_metrics.h"
@@ -20,7 +21,6 @@
 #include "server/transport/call_check.h"
 #include "server/transport/connection_table.h"
 #include "server/transport/security_options.h"
-#include "server/transport/side_threads.h"
 
 struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 
@@ -58,10 +58,10 @@ struct DoorOptions {
 };
 
 struct DoorContext {
-  DoorContext(DoorOptions given, MemoryCount* receive_memory, transport::SideThreads* side_threads);
+  DoorContext(DoorOptions given, MemoryCount* receive_memory, SideThreads* side_threads);
 
   const DoorOptions options;
-  transport::SideThreads& side;
+  SideThreads& side;
   // What arrives and what open streams take, over all doors; each address has a part of it at most.
   AddressMemory memory;
   transport::ConnectionTable connections;

@@ -36,8 +36,7 @@ bool Await(absl::Duration timeout, const Done& done) {
 
 }  // namespace
 
-DoorContext::DoorContext(DoorOptions given, MemoryCount* receive_memory,
-                         transport::SideThreads* side_threads)
+DoorContext::DoorContext(DoorOptions given, MemoryCount* receive_memory, SideThreads* side_threads)
     : options(std::move(given)),
       side(*side_threads),
       memory(receive_memory->limit() / kAddressParts * kAddressPart, receive_memory),

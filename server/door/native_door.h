@@ -30,7 +30,6 @@
 #include "server/door/memory_count.h"
 #include "server/transport/acceptor.h"
 #include "server/transport/loop.h"
-#include "server/transport/side_threads.h"
 
 namespace sru::server::door {
 

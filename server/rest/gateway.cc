@@ -36,6 +36,12 @@ namespace sru::server::rest {
 namespace {
 
 constexpr char kTimeoutHeader[] = "x-request-timeout-ms";
+// To read a body of this size takes a fraction of a millisecond.
+constexpr size_t kLongBody = 8 << 10;
+// What the values of an answer take besides the message, for each of their bytes: the message once more, as it is parsed, or that and text, which
+// is copied while it grows.
+constexpr int kCopiesOfTensors = 1;
+constexpr int kJsonExpansion = 8;
 constexpr int64_t kMostTimeoutMs = 24 * 60 * 60 * 1000;
 
 // What a page of a browser sends and programs do not. Browsers leave Origin out of a GET for the page's own origin, and the
@@ -247,7 +253,10 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     http_->OnGone([weak = weak_from_this()] {
       if (const std::shared_ptr<Call> self = weak.lock()) self->OnGone();
     });
-    FailIfThrown([this] { match_.route->handle(shared_from_this()); });
+    if (body_.size() <= kLongBody || state_->options.readers == nullptr) return Run();
+    state_->options.readers->Post([self = shared_from_this()] {
+      if (!self->http_->gone()) self->Run();
+    });
   }
 
   const http::PageRequest& request() const override { return http_->request(); }
@@ -311,6 +320,11 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   }
 
  private:
+  void Run() {
+    if (state_->closed) return Fail({absl::UnavailableError("the server is shutting down")});
+    FailIfThrown([this] { match_.route->handle(shared_from_this()); });
+  }
+
   static absl::Duration TimeoutOf(const State& state, const http::PageRequest& request,
                                   ErrorForm form) {
     absl::Duration timeout = absl::InfiniteDuration();
@@ -352,6 +366,11 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     }
     calls::LocalCallInfo info = InfoOf(http_->request(), id);
     info.deadline = deadline_;
+    if (match_.errors == ErrorForm::kOpenInference) {
+      info.answer_expansion = kCopiesOfTensors;
+    } else if (match_.errors == ErrorForm::kV1 || WebFormOf(http_->request()).is_json) {
+      info.answer_expansion = kJsonExpansion;
+    }
     if (deadline_ != absl::InfiniteFuture()) SetAlarm();
     return info;
   }

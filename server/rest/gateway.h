@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/base/side_threads.h"
 #include "server/calls/method.h"
 #include "server/http/http_server.h"
 #include "server/http/page_message.h"
@@ -42,6 +43,8 @@ class Gateway {
     std::function<absl::Status(const http::PageRequest& request)> authenticate;
     // What requests and answers reserve that the services do not: JSON, and what it expands to.
     MemoryBudget memory;
+    // Where long bodies are read; null: on the threads of the port. Must outlive the gateway and its requests.
+    SideThreads* readers = nullptr;
     // Names under which pages may be opened besides those of page_host.h, and so call this.
     std::vector<std::string> page_hosts;
     // Origins whose pages may call this and read the answers (allowed_origins.h).

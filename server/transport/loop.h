@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "server/base/side_threads.h"
 #include "server/base/turn_work.h"
-#include "server/transport/side_threads.h"
 #include "server/transport/timer_set.h"
 
 namespace sru::server::transport {

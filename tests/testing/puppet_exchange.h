@@ -36,6 +36,7 @@ class PuppetExchange final : public server::calls::Exchange {
   // The call finds these.
   server::calls::Metadata headers;
   absl::Duration timeout = absl::InfiniteDuration();
+  int expansion = 0;
 
   // The test's side.
   void Start(const server::calls::Method& row) {
@@ -72,6 +73,7 @@ class PuppetExchange final : public server::calls::Exchange {
   absl::string_view method() const override { return method_; }
   absl::Duration time_left() const override { return timeout; }
   bool is_cancelled() const override { return cancelled_; }
+  int answer_expansion() const override { return expansion; }
   void Read() override { ++reads_; }
   void Write(absl::Cord message) override {
     message_ = std::move(message);

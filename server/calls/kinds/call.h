@@ -61,6 +61,19 @@ class Call : public CallHandler, protected OpenStream {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
 
+  // Runs `work` on `threads` and keeps the call alive meanwhile; here if there are none, or no memory to ask them.
+  template <typename Work>
+  void RunOn(SideThreads* threads, const Work& work) {
+    if (threads != nullptr) {
+      try {
+        threads->Post([work, alive = std::make_shared<const Reference>(this)] { work(); });
+        return;
+      } catch (const std::bad_alloc&) {  // what holds up others is better than no answer
+      }
+    }
+    work();
+  }
+
   // For a call that stays open: takes a place among the open streams. After an error, End() with it.
   absl::Status Open();
 

@@ -38,6 +38,18 @@ absl::Status CheckTask(const models::Model& model, MethodId method) {
   return Describe(method).tasks.has(model.task()) ? absl::OkStatus() : WrongTask(model, method);
 }
 
+bool IsLongText(const lifecycle::ServedModel* served, int64_t message_bytes) {
+  if (served == nullptr || served->model->tokenizer() == nullptr) return false;
+  return message_bytes > static_cast<int64_t>(served->model->tokenizer()->quick_bytes());
+}
+
+std::string AnswerTooLarge(const ByteBudget& budget, int64_t answer_bytes,
+                           absl::string_view field) {
+  return absl::StrCat(field, ": the answer would take about ", answer_bytes,
+                      " bytes, all calls together may take ", budget.limit(),
+                      " (--max_inflight_mb); ask for fewer or shorter ones at a time");
+}
+
 std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted) {
   if (wanted > budget.limit()) {
     return absl::StrCat("memory: the call would take about ", wanted,

@@ -29,8 +29,14 @@ bool Answers(const models::Model& model, MethodId method);
 // WrongTask() unless models with the model's task answer the method.
 absl::Status CheckTask(const models::Model& model, MethodId method);
 
+// Whether a message of a model, which may be null, takes longer to read than a loop should be held up.
+bool IsLongText(const lifecycle::ServedModel* served, int64_t message_bytes);
+
 // The message of a refusal because the budget has no room for `wanted` bytes.
 std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted);
+
+// The same for an answer that never fits; `field` is what is asked about.
+std::string AnswerTooLarge(const ByteBudget& budget, int64_t answer_bytes, absl::string_view field);
 
 // When to come back after a refusal for memory: calls of a usual size finish within that time.
 inline constexpr absl::Duration kMemoryRetryAfter = absl::Milliseconds(100);

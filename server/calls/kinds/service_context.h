@@ -7,6 +7,7 @@
 
 #include "server/base/call_origin.h"
 #include "server/base/clock.h"
+#include "server/base/side_threads.h"
 #include "server/calls/bounds/byte_budget.h"
 #include "server/calls/bounds/request_limits.h"
 #include "server/calls/kinds/in_flight.h"
@@ -33,6 +34,9 @@ struct ServiceContext {
   OpenStreams* streams = nullptr;
   // For whom the states after a call's prompt are kept and found (GenerateTask::prefix_owner); null: for nobody.
   std::function<std::string(const CallOrigin&)> prefix_owner;
+  // Where long texts are read and long answers are written; null: where they come.
+  SideThreads* readers = nullptr;
+  SideThreads* writers = nullptr;
 };
 
 }  // namespace sru::server::calls

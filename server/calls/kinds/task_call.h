@@ -6,6 +6,7 @@
 #define SRU_SERVER_CALLS_KINDS_TASK_CALL_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -31,6 +32,8 @@ namespace sru::server::calls {
 // freed with their call, which is cheaper.
 inline constexpr size_t kLargeMessageBytes = 4096;
 inline constexpr int64_t kLargeOutputBytes = 64 << 10;
+// To write an answer of this estimate takes a millisecond, as JSON, in which others' batches should not wait.
+inline constexpr int64_t kLongAnswerBytes = 128 << 10;
 
 // The state of one call that computes, made once per call. `Task` is its sequences' type.
 template <typename Request, typename Response, typename Task>
@@ -56,8 +59,15 @@ class TaskCall : public Call {
     // A call without a message has an empty one.
     absl::Cord bytes = message.has_value() ? *std::move(message) : absl::Cord();
     context_.received->Add(static_cast<int64_t>(bytes.size()));
-    absl::Status status = TakeMessage([&] { return Submit(&bytes); });
-    if (!status.ok()) FinishWith(std::move(status));
+    absl::Status status = TakeMessage([&] { return RefuseEarly(bytes); });
+    if (!status.ok()) return FinishWith(std::move(status));
+    if (!IsLongText(served_.get(), message_bytes_)) return Take(std::move(bytes));
+    RunOn(context_.readers, [this, bytes = std::move(bytes)] {
+      if (exchange_.is_cancelled()) {
+        return FinishWith(absl::CancelledError("the caller cancelled the call"));
+      }
+      Take(bytes);
+    });
   }
 
  protected:
@@ -170,6 +180,7 @@ class TaskCall : public Call {
       return ExplainParseFailure(*Request::descriptor(), bytes);
     }
     num_sequences_ = outline.num_sequences;
+    message_bytes_ = outline.message_bytes;
     if (form_ == nullptr && !outline.long_model_name) {
       // If there is no such model, the parsed request gives the better error.
       FindModel(outline.model, outline.version).IgnoreError();
@@ -185,10 +196,17 @@ class TaskCall : public Call {
     return Reserve(EstimateCallBytes(outline));
   }
 
+  // The call may be cancelled meanwhile.
+  void Take(absl::Cord bytes) noexcept {
+    const Reference alive(this);
+    absl::Status status = TakeMessage([&] { return Submit(&bytes); });
+    if (!status.ok()) return FinishWith(std::move(status));
+    if ((progress_.fetch_or(kSubmitted) & kCancelled) != 0) CancelWork();
+  }
+
   // Clears `bytes` when they are parsed.
   absl::Status Submit(absl::Cord* bytes) {
     const bool large = bytes->size() > kLargeMessageBytes;
-    SRU_RETURN_UNLESS_OK(RefuseEarly(*bytes));
     SRU_RETURN_UNLESS_OK(form_ == nullptr ? ParseMessage(*bytes, request_)
                                           : form_->Parse(request_));
     bytes->Clear();
@@ -222,8 +240,16 @@ class TaskCall : public Call {
       num_tokens += tokens;
       if (tokens > 0) ++num_computed;
     }
-    if (form_ != nullptr) answer_bytes += FormBytes(counts);
     const auto output_bytes = static_cast<int64_t>(output_size * sizeof(float));
+    const int64_t form_bytes = form_ == nullptr ? 0 : FormBytes(counts);
+    answer_bytes += form_bytes + exchange_.answer_expansion() * (output_bytes + form_bytes);
+    has_long_answer_ = answer_bytes > kLongAnswerBytes;
+    if (output_bytes + answer_bytes > context_.budget->limit()) {
+      const bool has_queries = Request::descriptor()->FindFieldByName("queries") != nullptr;
+      return Refuse(
+          batching::RejectReason::kMemory,
+          AnswerTooLarge(*context_.budget, answer_bytes, has_queries ? "queries" : "sequences"));
+    }
     if (output_bytes + answer_bytes > kLargeOutputBytes && num_computed > 0) {
       SRU_RETURN_UNLESS_OK(CheckAdmission(num_tokens, num_computed, priority));
     }
@@ -249,8 +275,16 @@ class TaskCall : public Call {
   }
 
   // Answers the call; nothing else does. Called exactly once. The call may be gone when it returns.
-  // noexcept: the transport would lose the exception, and the caller would wait for ever.
   void FinishWith(absl::Status status) noexcept {
+    if (!status.ok() || !has_long_answer_) return Answer(std::move(status));
+    RunOn(context_.writers, [this] {
+      Answer(exchange_.is_cancelled() ? absl::CancelledError("the caller cancelled the call")
+                                      : absl::OkStatus());
+    });
+  }
+
+  // noexcept: the transport would lose the exception, and the caller would wait for ever.
+  void Answer(absl::Status status) noexcept {
     absl::Cord answer;
     if (status.ok()) status = WriteResponse(&answer);
     if (form_ != nullptr && !status.ok()) {
@@ -290,8 +324,12 @@ class TaskCall : public Call {
   void OnCancel() noexcept override {
     // This also removes a call whose deadline passes while all workers are busy: the transport cancels
     // it then.
-    CancelWork();
+    if ((progress_.fetch_or(kCancelled) & kSubmitted) != 0) CancelWork();
   }
+
+  // Of progress_.
+  static constexpr int kSubmitted = 1;
+  static constexpr int kCancelled = 2;
 
   alignas(8) char arena_block_[kArenaBlock];
   google::protobuf::Arena arena_{arena_block_, kArenaBlock};
@@ -302,6 +340,9 @@ class TaskCall : public Call {
   std::vector<SequenceResult> results_;
   std::unique_ptr<float[]> outputs_;  // written by the engine until `done`
   batching::RequestHandle handle_;
+  int64_t message_bytes_ = 0;
+  bool has_long_answer_ = false;
+  std::atomic<int> progress_{0};  // what came second, the work or its end, cancels it
 };
 
 // Whether a request has a field that lets sequences be cut.

@@ -81,8 +81,14 @@ class EncodeStreamCall final : public calls::Call {
       return;
     }
     incoming_ = *std::move(message);
-    absl::Status status = TakeMessage([this] { return Take(); });
-    if (!status.ok()) Fail(std::move(status));
+    // Which model the first message is for is not known yet.
+    const auto bytes = static_cast<int64_t>(incoming_.size());
+    const bool is_long = has_started_ ? calls::IsLongText(idle_model_.lock().get(), bytes)
+                                      : incoming_.size() > calls::kLargeMessageBytes;
+    RunOn(is_long ? context_.readers : nullptr, [this] {
+      absl::Status status = TakeMessage([this] { return Take(); });
+      if (!status.ok()) Fail(std::move(status));
+    });
   }
 
   absl::Status EndOfMessages() const {
@@ -271,7 +277,12 @@ class EncodeStreamCall final : public calls::Call {
     }
     chunk_times_.queue = times.queue;
     chunk_times_.compute = times.compute;
-    absl::Status status = done;
+    const int64_t bytes = int64_t{chunk_tokens_} * width_ * static_cast<int64_t>(sizeof(float));
+    RunOn(bytes > calls::kLongAnswerBytes ? context_.writers : nullptr,
+          [this, done] { AnswerChunk(done); });
+  }
+
+  void AnswerChunk(absl::Status status) noexcept {
     if (status.ok()) {
       state_ = std::move(next_state_);
       status = WriteEncoding();

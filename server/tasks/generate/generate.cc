@@ -34,6 +34,8 @@ namespace {
 
 // Of one sample.
 constexpr size_t kMostWaitingTokens = 64;
+// Of a message with more tokens and candidates, which only an echo has, others' tokens do not wait.
+constexpr size_t kMostTokensAtOnce = 1000;
 
 v1::FinishReason ToProto(FinishReason reason) {
   switch (reason) {
@@ -60,13 +62,17 @@ class GenerateCall final : public calls::Call {
   }
 
   void OnMessage(std::optional<absl::Cord> message) noexcept override {
-    absl::Status status = TakeMessage([&] {
-      absl::Status opened = Open();
-      return opened.ok() ? Submit(message.value_or(absl::Cord())) : opened;
+    const absl::Cord bytes = message.value_or(absl::Cord());
+    // Which model it is for is not known yet.
+    RunOn(bytes.size() > calls::kLargeMessageBytes ? context_.readers : nullptr, [this, bytes] {
+      absl::Status status = TakeMessage([&] {
+        absl::Status opened = Open();
+        return opened.ok() ? Submit(bytes) : opened;
+      });
+      if (status.ok()) return;
+      context_.in_flight->Leave();
+      End(std::move(status));
     });
-    if (status.ok()) return;
-    context_.in_flight->Leave();
-    End(std::move(status));
   }
 
  private:
@@ -290,17 +296,16 @@ class GenerateCall final : public calls::Call {
       paused_ = pause;
     }
     if (pause_changes) ApplyPause();
-    switch (next) {
-      case kNothing:
-        return;
-      case kSend:
+    if (next == kNothing) return;
+    const bool is_long =
+        news.has_value() && news->token_ids.size() + news->candidates.size() > kMostTokensAtOnce;
+    RunOn(is_long ? context_.writers : nullptr, [this, next, status, news = std::move(news)] {
+      if (next == kSend) {
         Send(*news);
-        return;
-      case kSendLast:
-      case kEnd:
-        EndWith(std::move(status), news);
-        return;
-    }
+      } else {
+        EndWith(status, news);
+      }
+    });
   }
 
   // The sample whose turn it is; null when there are no news. Whether nothing can come after them.

@@ -9,12 +9,14 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "models/model.h"
 #include "models/sequence_state.h"
 #include "server/base/clock.h"
+#include "server/base/side_threads.h"
 #include "server/batching/engine.h"
 #include "server/calls/message_cord.h"
 #include "server/tasks/tasks.h"
@@ -166,6 +168,69 @@ TEST_F(GenerateCallTest, TokensComeWithTheirTextsIfAskedFor) {
   const auto call = Start();
   generator_.Send(0, Chunk("one", {3, 2}));
   EXPECT_THAT(call->MustRead().token_texts(), ElementsAre("b", "a"));
+}
+
+TEST_F(GenerateCallTest, ALongPromptIsReadOnAnotherThread) {
+  request_.mutable_prompt()->set_text(std::string(5000, ' ') + "a b");
+  std::optional<SideThreads> readers(std::in_place, 1);
+  context_.readers = &*readers;
+  absl::Notification go;
+  readers->Post([&] { go.WaitForNotification(); });
+  Call call(generate_, request_);
+  Call gone(generate_, request_);
+  gone.Cancel();
+  EXPECT_EQ(generator_.num_calls(), 0);
+  go.Notify();
+  readers.reset();  // has read both
+  EXPECT_EQ(generator_.num_calls(), 2);
+  EXPECT_EQ(gone.Finish().code(), absl::StatusCode::kCancelled);
+  generator_.Send(0, Chunk("one", {3, 2}));
+  EXPECT_EQ(call.MustRead().text(), "one");
+}
+
+TEST_F(GenerateCallTest, ALongTextOfAnyTaskIsReadOnAnotherThread) {
+  const calls::Method classify = MethodOf(Classify(), context_);
+  v1::ClassifyRequest request;
+  request.set_model("trec");
+  request.add_sequences()->set_text(std::string(100000, ' ') + "a b");
+  std::optional<SideThreads> readers(std::in_place, 1);
+  context_.readers = &*readers;
+  absl::Notification go;
+  readers->Post([&] { go.WaitForNotification(); });
+  sru::testing::PuppetExchange gone;
+  gone.Start(classify);
+  gone.Bring(request);
+  gone.Cancel();
+  EXPECT_FALSE(gone.end().has_value());
+  sru::testing::PuppetExchange waits;
+  waits.Start(classify);
+  waits.Bring(request);
+  go.Notify();
+  readers.reset();                      // has read both
+  ASSERT_TRUE(gone.end().has_value());  // nothing of it was submitted
+  EXPECT_EQ(gone.end()->status.code(), absl::StatusCode::kCancelled);
+  const batching::Batcher& batcher = registry_.List()[1]->engine->batcher();
+  EXPECT_EQ(batcher.stats().queued_sequences, 1);
+  EXPECT_FALSE(waits.end().has_value());
+  waits.Cancel();
+  ASSERT_TRUE(waits.end().has_value());
+  EXPECT_EQ(waits.end()->status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(batcher.stats().queued_sequences, 0);
+}
+
+TEST_F(GenerateCallTest, AnAnswerThatCannotFitIsRefusedBeforeTheWork) {
+  const calls::Method classify = MethodOf(Classify(), context_);
+  v1::ClassifyRequest request;
+  request.set_model("trec");
+  for (int i = 0; i < 256; ++i) request.add_sequences()->set_text("a b");
+  sru::testing::PuppetExchange exchange;
+  exchange.expansion = 1 << 20;
+  exchange.Start(classify);
+  exchange.Bring(request);
+  ASSERT_TRUE(exchange.end().has_value());
+  EXPECT_EQ(exchange.end()->status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(exchange.end()->status.message()),
+              StartsWith("sequences: the answer would take about"));
 }
 
 TEST_F(GenerateCallTest, SendsWhatComes) {

@@ -1,8 +1,9 @@
-// SideThreads: run what would hold up the connections of a loop, such as the parsing of a message of many megabytes.
+// SideThreads: run what would hold up the connections of a loop or the next batch of a worker, such as the parsing of a message of many
+// megabytes.
 //
 // Thread-safe.
-#ifndef SRU_SERVER_TRANSPORT_SIDE_THREADS_H_
-#define SRU_SERVER_TRANSPORT_SIDE_THREADS_H_
+#ifndef SRU_SERVER_BASE_SIDE_THREADS_H_
+#define SRU_SERVER_BASE_SIDE_THREADS_H_
 
 #include <deque>
 #include <functional>
@@ -13,7 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
 
-namespace sru::server::transport {
+namespace sru::server {
 
 class SideThreads {
  public:
@@ -60,6 +61,6 @@ class SideThreads {
   std::vector<std::thread> threads_;  // of the owner
 };
 
-}  // namespace sru::server::transport
+}  // namespace sru::server
 
-#endif  // SRU_SERVER_TRANSPORT_SIDE_THREADS_H_
+#endif  // SRU_SERVER_BASE_SIDE_THREADS_H_
