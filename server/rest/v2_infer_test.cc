@@ -1,5 +1,6 @@
 // The body of /v2/models/NAME/infer, both ways: v2_request.h and v2_response.h.
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -350,6 +351,127 @@ TEST(V2ResponseTest, RefusesWhatItCannotWrite) {
   response.mutable_raw_output_contents()->RemoveLast();
   EXPECT_EQ(WriteHttpInferResponse(response, OutputForms(), &unbounded).status().code(),
             absl::StatusCode::kInternal);
+}
+
+// A call whose client takes the parts of an answer at once, or when it is told to.
+class PartsCall final : public RestCall {
+ public:
+  explicit PartsCall(bool takes_at_once) : takes_at_once_(takes_at_once) {}
+
+  const http::PageRequest& request() const override { return request_; }
+  const std::string& parameter(const std::string& /*name*/) const override { return text_; }
+  std::string& body() override { return text_; }
+  MemoryHold& memory() override { return memory_; }
+  std::shared_ptr<calls::LocalCall> Unary(const std::string& /*method*/, absl::Cord /*request*/,
+                                          calls::LocalCalls::OnDone /*done*/) override {
+    return nullptr;
+  }
+  std::shared_ptr<calls::LocalStream> ServerStream(const std::string& /*method*/,
+                                                   absl::Cord /*request*/,
+                                                   calls::LocalCalls::OnMessage /*on_message*/,
+                                                   calls::LocalCalls::OnDone /*done*/) override {
+    return nullptr;
+  }
+  void Reply(http::PageResponse response) override { whole = std::move(response.body); }
+  void Fail(const RestError& error) override { failure = error.status; }
+  std::unique_ptr<http::PageStream> ReplyInParts(http::PageResponse head) override {
+    content_type = head.content_type;
+    return std::make_unique<Stream>(this);
+  }
+
+  std::string whole;
+  std::string content_type;
+  std::vector<std::string> parts;
+  std::function<void(bool)> written;
+  bool ended = false;
+  absl::Status failure;
+
+ private:
+  class Stream final : public http::PageStream {
+   public:
+    explicit Stream(PartsCall* call) : call_(*call) {}
+    ~Stream() override { call_.ended = true; }
+    void AsyncWrite(std::string part, std::function<void(bool)> written) override {
+      call_.parts.push_back(std::move(part));
+      if (call_.takes_at_once_) return written(true);
+      call_.written = std::move(written);
+    }
+
+   private:
+    PartsCall& call_;
+  };
+
+  const bool takes_at_once_;
+  int64_t used_ = 0;
+  MemoryHold memory_{Budget(1 << 20, &used_)};
+  http::PageRequest request_;
+  std::string text_;
+};
+
+// Two tensors, of which the JSON is longer than what may be in memory.
+inference::ModelInferResponse LongResponse() {
+  inference::ModelInferResponse response;
+  response.set_model_name("trec");
+  response.set_model_version("1");
+  auto* output = response.add_outputs();
+  output->set_name("ids");
+  output->set_datatype("INT32");
+  output->add_shape(200000);
+  std::vector<int> values(200000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int>(i * 12345);
+  response.add_raw_output_contents(
+      std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(int)));
+  output = response.add_outputs();
+  output->set_name("label");
+  output->set_datatype("BYTES");
+  output->add_shape(30000);
+  std::string texts;
+  for (int i = 0; i < 30000; ++i) texts += std::string("\2\0\0\0A\"", 6);
+  response.add_raw_output_contents(texts);
+  return response;
+}
+
+TEST(V2ResponseTest, LongJsonIsSentInParts) {
+  MemoryHold unbounded(nullptr);
+  const std::string whole = WriteHttpInferResponse(LongResponse(), OutputForms(), &unbounded)->body;
+  ASSERT_GT(whole.size(), size_t{2} << 20);
+  EXPECT_EQ(json::parse(whole)["outputs"][0]["data"].size(), 200000U);
+  for (const bool at_once : {true, false}) {
+    const auto call = std::make_shared<PartsCall>(at_once);
+    ReplyHttpInferResponse(call, LongResponse(), OutputForms());
+    while (call->written != nullptr) std::exchange(call->written, nullptr)(true);
+    EXPECT_TRUE(call->ended);
+    EXPECT_EQ(call->content_type, "application/json");
+    std::string sent;
+    for (const std::string& part : call->parts) {
+      EXPECT_LE(part.size(), 40U << 10);
+      sent += part;
+    }
+    EXPECT_EQ(sent, whole) << at_once;
+    EXPECT_EQ(call.use_count(), 1);  // nothing holds it any more
+  }
+}
+
+TEST(V2ResponseTest, NothingIsWrittenForAClientThatLeft) {
+  const auto call = std::make_shared<PartsCall>(false);
+  ReplyHttpInferResponse(call, LongResponse(), OutputForms());
+  std::exchange(call->written, nullptr)(true);
+  std::exchange(call->written, nullptr)(false);
+  EXPECT_EQ(call->written, nullptr);
+  EXPECT_EQ(call->parts.size(), 2U);
+  EXPECT_TRUE(call->ended);
+  EXPECT_EQ(call.use_count(), 1);
+}
+
+TEST(V2ResponseTest, ShortAndWrongAnswersAreWhole) {
+  const auto call = std::make_shared<PartsCall>(true);
+  ReplyHttpInferResponse(call, SomeResponse(), OutputForms());
+  EXPECT_EQ(json::parse(call->whole)["outputs"].size(), 2U);
+  inference::ModelInferResponse wrong = LongResponse();
+  wrong.mutable_outputs(0)->set_shape(0, 3);
+  ReplyHttpInferResponse(call, wrong, OutputForms());
+  EXPECT_EQ(call->failure.code(), absl::StatusCode::kInternal);
+  EXPECT_TRUE(call->parts.empty());
 }
 
 }  // namespace

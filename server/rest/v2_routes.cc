@@ -128,15 +128,14 @@ void ModelInfer(const CallPointer& call) {
               [call, outputs = std::move(request->outputs)](calls::LocalAnswer answer) {
                 MemoryHold& memory = call->memory();
                 memory.ShrinkTo(0);  // the request is gone
-                if (!memory.Grow(static_cast<int64_t>(answer.message.size()))) {
-                  return call->Fail({NoRequestMemory()});
-                }
+                const auto size = static_cast<int64_t>(answer.message.size());
+                // The message, and what is parsed of it.
+                if (!memory.Grow(2 * size)) return call->Fail({NoRequestMemory()});
                 inference::ModelInferResponse response;
                 if (!ParseAnswer(call, &answer, &response)) return;
-                absl::StatusOr<http::PageResponse> page =
-                    WriteHttpInferResponse(response, outputs, &memory);
-                if (!page.ok()) return call->Fail({page.status()});
-                call->Reply(*std::move(page));
+                answer.message.Clear();
+                memory.ShrinkTo(size);
+                ReplyHttpInferResponse(call, std::move(response), outputs);
               });
 }
 

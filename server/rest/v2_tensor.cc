@@ -303,10 +303,8 @@ void AppendNumber(T value, std::string* json) {
   json->append(digits, static_cast<size_t>(result.ptr - digits));
 }
 
-absl::Status AppendStrings(absl::string_view raw, size_t count, absl::string_view tensor,
-                           std::string* json) {
+absl::Status CheckStrings(absl::string_view raw, size_t count, absl::string_view tensor) {
   for (size_t i = 0; i < count; ++i) {
-    if (i > 0) json->push_back(',');
     const size_t size = raw.size() < 4 ? 0 : ReadBytes<uint32_t>(raw.data());
     if (raw.size() < 4 || raw.size() - 4 < size) {
       return absl::InternalError(absl::StrCat(tensor, ": the bytes end within element ", i));
@@ -317,7 +315,6 @@ absl::Status AppendStrings(absl::string_view raw, size_t count, absl::string_vie
           absl::StrCat(tensor, ": element ", i, " is not UTF-8, as a JSON string must be: ask for ",
                        "this output with the parameter binary_data"));
     }
-    AppendJsonString(text, json);
     raw.remove_prefix(4 + size);
   }
   if (!raw.empty()) {
@@ -389,34 +386,49 @@ absl::Status ReadTensorData(absl::string_view json, TensorType type,
   return DataReader(json, type, shape, tensor, raw).Read(*count);
 }
 
-absl::Status AppendTensorData(absl::string_view raw, TensorType type, size_t count,
-                              absl::string_view tensor, std::string* json) {
+absl::Status CheckTensorData(absl::string_view raw, TensorType type, size_t count,
+                             absl::string_view tensor) {
   if (!HasJsonForm(type)) {
     return absl::InvalidArgumentError(
         absl::StrCat(tensor, ": ", TensorTypeName(type),
                      " has no form in JSON: ask for it with the parameter binary_data"));
   }
-  json->push_back('[');
-  if (type == TensorType::kBytes) {
-    if (absl::Status status = AppendStrings(raw, count, tensor, json); !status.ok()) return status;
-  } else {
-    const size_t bytes = ElementBytes(type);
-    if (raw.size() / bytes != count || raw.size() % bytes != 0) {
-      return absl::InternalError(absl::StrCat(tensor, ": expected ", count, " elements of ", bytes,
-                                              " bytes, found ", raw.size(), " bytes"));
+  if (type == TensorType::kBytes) return CheckStrings(raw, count, tensor);
+  const size_t bytes = ElementBytes(type);
+  if (raw.size() / bytes == count && raw.size() % bytes == 0) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(tensor, ": expected ", count, " elements of ", bytes,
+                                          " bytes, found ", raw.size(), " bytes"));
+}
+
+absl::string_view AppendTensorPart(absl::string_view raw, TensorType type, bool is_first,
+                                   size_t most, std::string* json) {
+  const size_t begin = json->size();
+  while (!raw.empty() && json->size() - begin < most) {
+    if (!is_first) json->push_back(',');
+    is_first = false;
+    size_t bytes = ElementBytes(type);
+    if (type == TensorType::kBytes) {
+      const size_t size = ReadBytes<uint32_t>(raw.data());
+      AppendJsonString(raw.substr(bytes, size), json);
+      bytes += size;
+    } else if (type == TensorType::kBool) {
+      json->append(raw[0] != 0 ? "true" : "false");
+    } else {
+      WithNumberType(type, [&](auto tag) {
+        AppendNumber(ReadBytes<typename decltype(tag)::type>(raw.data()), json);
+      });
     }
-    for (size_t i = 0; i < count; ++i) {
-      if (i > 0) json->push_back(',');
-      const char* const element = raw.data() + i * bytes;
-      if (type == TensorType::kBool) {
-        json->append(*element != 0 ? "true" : "false");
-      } else {
-        WithNumberType(type, [&](auto tag) {
-          AppendNumber(ReadBytes<typename decltype(tag)::type>(element), json);
-        });
-      }
-    }
+    raw.remove_prefix(bytes);
   }
+  return raw;
+}
+
+absl::Status AppendTensorData(absl::string_view raw, TensorType type, size_t count,
+                              absl::string_view tensor, std::string* json) {
+  absl::Status status = CheckTensorData(raw, type, count, tensor);
+  if (!status.ok()) return status;
+  json->push_back('[');
+  AppendTensorPart(raw, type, /*is_first=*/true, std::string::npos, json);
   json->push_back(']');
   return absl::OkStatus();
 }
