@@ -1,0 +1,175 @@
+// What reading a body costs, whatever a caller made it of: eight times as many bytes take eight times as long, and no more.
+#include <algorithm>
+#include <ctime>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "server/rest/completions_request.h"
+#include "server/rest/json_message.h"
+#include "server/rest/v2_request.h"
+#include "server/rest/web_protocol.h"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::server::rest {
+namespace {
+
+constexpr size_t kBytes = 16 << 10;
+constexpr size_t kTimes = 8;
+// Quadratic time takes 64 times as long.
+constexpr double kMost = 3 * kTimes;
+
+using Parser = std::function<void(const std::string& body)>;
+// A text of about so many bytes.
+using Text = std::function<std::string(size_t bytes)>;
+
+void ReadCompletions(const std::string& body) {
+  MemoryHold unlimited(nullptr);
+  CompletionsRequest request;
+  ParseCompletionsRequest(body, &unlimited, &request);
+}
+
+// /v1, and Connect's JSON.
+template <typename Request>
+void ReadMessage(const std::string& body) {
+  MemoryHold unlimited(nullptr);
+  Request request;
+  ParseJsonMessage(body, &unlimited, &request).IgnoreError();
+}
+
+void ReadInfer(const std::string& body) {
+  MemoryHold unlimited(nullptr);
+  ParseHttpInferRequest(body, "", "trec", "", &unlimited).status().IgnoreError();
+}
+
+// The body, and as many bytes of binary tensors behind it as it has itself.
+void ReadInferWithBinary(const std::string& body) {
+  MemoryHold unlimited(nullptr);
+  ParseHttpInferRequest(body + std::string(body.size(), '\0'), absl::StrCat(body.size()), "trec",
+                        "", &unlimited)
+      .status()
+      .IgnoreError();
+}
+
+// gRPC-Web's text: a message in base64, and pieces of base64 one after the other.
+void ReadBase64(const std::string& body) {
+  const std::string frame = WebFrame(ErrorForm::kGrpcWebText, body, /*is_end=*/false);
+  const absl::StatusOr<std::string> message = DecodeBase64Pieces(frame);
+  ASSERT_TRUE(message.ok());
+  EXPECT_TRUE(OnlyMessage(*message).ok());
+  std::string pieces;
+  for (size_t i = 0; i < body.size() / 4; ++i) pieces += "QQ==";
+  EXPECT_EQ(DecodeBase64Pieces(pieces)->size(), body.size() / 4);
+}
+
+std::string Repeated(absl::string_view unit, size_t bytes, absl::string_view between = "") {
+  std::string text(unit);
+  while (text.size() < bytes) absl::StrAppend(&text, between, unit);
+  return text;
+}
+
+// Texts to stand where a value does.
+std::vector<std::pair<const char*, Text>> Values() {
+  const auto list = [](std::string unit) -> Text {
+    return [unit = std::move(unit)](size_t bytes) {
+      return absl::StrCat("[", Repeated(unit, bytes, ","), "]");
+    };
+  };
+  const auto string_of = [](std::string unit) -> Text {
+    return [unit = std::move(unit)](size_t bytes) {
+      return absl::StrCat("\"", Repeated(unit, bytes), "\"");
+    };
+  };
+  const auto keys = [](bool different) -> Text {
+    return [different](size_t bytes) {
+      std::string text = "{\"0\":1";
+      for (int i = 1; text.size() < bytes; ++i) {
+        absl::StrAppend(&text, ",\"", different ? i : 0, "\":1");
+      }
+      return text + "}";
+    };
+  };
+  return {{"objects", list("{}")},
+          {"lists", list("[]")},
+          {"lists of objects", list("[{}]")},
+          {"objects of objects", list(R"({"a":{}})")},
+          {"numbers", list("1")},
+          {"long numbers", list("-1.7976931348623157e-308")},
+          {"one long number", [](size_t bytes) { return "1" + std::string(bytes, '0'); }},
+          {"a long fraction", [](size_t bytes) { return "0." + std::string(bytes, '7'); }},
+          {"nulls", list("null")},
+          {"short strings", list("\"\"")},
+          {"numbers as strings", list("\"NaN\"")},
+          {"a long word", string_of("a")},
+          {"escapes", string_of("\\n")},
+          {"code points as escapes", string_of("\\u4e2d")},
+          {"pairs of escapes", string_of("\\ud83d\\ude00")},
+          {"a string without an end", [](size_t bytes) { return "\"" + Repeated("\\\"", bytes); }},
+          {"white space", [](size_t bytes) { return Repeated(" \n", bytes) + "1"; }},
+          {"keys", keys(true)},
+          {"one key again and again", keys(false)},
+          {"a long key", [](size_t bytes) { return "{\"" + std::string(bytes, 'k') + "\":1}"; }},
+          {"deep lists", [](size_t bytes) { return Repeated("[", bytes); }},
+          {"deep objects", [](size_t bytes) { return Repeated("{\"a\":", bytes); }},
+          {"no UTF-8", string_of("\xff")},
+          {"an error at the end", [](size_t bytes) { return Repeated("[1],", bytes) + "x"; }}};
+}
+
+double Seconds(const Parser& parse, const std::string& body) {
+  double best = 1e9;
+  for (int round = 0; round < 3; ++round) {
+    const std::clock_t begin = std::clock();
+    parse(body);
+    best = std::min(best, static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
+  }
+  return best;
+}
+
+struct Door {
+  const char* name;
+  Parser parse;
+  std::vector<std::string> bodies;  // "@" stands for the value
+};
+
+TEST(HostileBodyTest, EveryDoorTakesLinearTime) {
+  const std::string tensor =
+      R"({"inputs":[{"name":"a","shape":[100000000],"datatype":"FP64","data":@}]})";
+  const std::vector<Door> doors = {
+      {"completions",
+       ReadCompletions,
+       {R"({"prompt":@})", R"({"prompt":"a","logit_bias":@})", R"({"prompt":"a","stop":@})", "@"}},
+      {"v1 Classify",
+       ReadMessage<v1::ClassifyRequest>,
+       {R"({"sequences":@})", R"({"sequences":[{"text":@}]})",
+        R"({"sequences":[{"token_ids":{"values":@}}]})", "@"}},
+      {"v1 Generate",
+       ReadMessage<v1::GenerateRequest>,
+       {R"({"sampling":{"logit_bias":@}})", R"({"stop":@})", R"({"state":@})", "@"}},
+      {"v2",
+       ReadInfer,
+       {tensor, R"({"inputs":[{"name":"a","shape":[1],"datatype":"BYTES","data":[@]}]})",
+        R"({"inputs":@})", R"({"parameters":@})", R"({"id":@})", "@"}},
+      {"v2 with binary data", ReadInferWithBinary, {R"({"id":@,"inputs":[]})"}},
+      {"gRPC-Web", ReadBase64, {"@"}},
+  };
+  for (const Door& door : doors) {
+    for (const std::string& body : door.bodies) {
+      const size_t at = body.find('@');
+      for (const auto& [name, value] : Values()) {
+        const auto seconds = [&, &value = value](size_t bytes) {
+          return Seconds(door.parse,
+                         absl::StrCat(body.substr(0, at), value(bytes), body.substr(at + 1)));
+        };
+        EXPECT_LT(seconds(kTimes * kBytes), kMost * seconds(kBytes) + 0.01)
+            << door.name << ", " << body << ", " << name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sru::server::rest
