@@ -19,7 +19,7 @@ import time
 from harness import HEADER, LIBRARY, MIB
 from rows import ROWS
 
-NO_ATTACKS = {"run", "rows", "harness", "http2", "http2_test", "flood"}
+NO_ATTACKS = {"run", "rows", "harness", "http1", "http2", "http2_test", "flood"}
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 # What gRPC's library does not withstand, and why. Tests of the library leave these out; the table has them.
