@@ -47,7 +47,7 @@ std::string AnswerTooLarge(const ByteBudget& budget, int64_t answer_bytes,
                            absl::string_view field) {
   return absl::StrCat(field, ": the answer would take about ", answer_bytes,
                       " bytes, all calls together may take ", budget.limit(),
-                      " (--max_inflight_mb); ask for fewer or shorter ones at a time");
+                      " (--max_inflight_mb); send smaller calls");
 }
 
 std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted) {
