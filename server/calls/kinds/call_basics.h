@@ -3,6 +3,7 @@
 #ifndef SRU_SERVER_CALLS_KINDS_CALL_BASICS_H_
 #define SRU_SERVER_CALLS_KINDS_CALL_BASICS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -28,6 +29,10 @@ absl::Status WrongTask(const models::Model& model, MethodId method);
 bool Answers(const models::Model& model, MethodId method);
 // WrongTask() unless models with the model's task answer the method.
 absl::Status CheckTask(const models::Model& model, MethodId method);
+
+inline constexpr size_t kLargeMessageBytes = 4096;
+// To write an answer of this estimate takes a millisecond, as JSON, in which others' batches should not wait.
+inline constexpr int64_t kLongAnswerBytes = 128 << 10;
 
 // Whether a message of a model, which may be null, takes longer to read than a loop should be held up.
 bool IsLongText(const lifecycle::ServedModel* served, int64_t message_bytes);

@@ -28,12 +28,9 @@
 
 namespace sru::server::calls {
 
-// Messages and results larger than this are freed as soon as they are not needed; smaller ones are
+// Results larger than this, and messages than kLargeMessageBytes, are freed as soon as they are not needed; smaller ones are
 // freed with their call, which is cheaper.
-inline constexpr size_t kLargeMessageBytes = 4096;
 inline constexpr int64_t kLargeOutputBytes = 64 << 10;
-// To write an answer of this estimate takes a millisecond, as JSON, in which others' batches should not wait.
-inline constexpr int64_t kLongAnswerBytes = 128 << 10;
 
 // The state of one call that computes, made once per call. `Task` is its sequences' type.
 template <typename Request, typename Response, typename Task>
