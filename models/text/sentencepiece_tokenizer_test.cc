@@ -10,6 +10,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -235,7 +236,7 @@ TEST(SentencePieceTokenizerTest, ALimitGivesTheFirstTokensOfTheWhole) {
     file.pieces.push_back({"qu", -3.0f});  // of characters that are no pieces
     const auto tokenizer = Make(file);
     std::mt19937 random(7);
-    for (const std::string& letters :
+    for (const std::string_view letters :
          {"a", "aab", "abc", "ab c", "aaaaaaac", "axb", "xx xxxa", "quab", "q"}) {
       // The pieces of the most probable path overlap all the way, and which of them is a shorter one depends on where the text ends.
       if (algorithm == 1 && letters == "a") continue;

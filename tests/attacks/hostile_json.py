@@ -67,4 +67,4 @@ def attack(target):
 
 if __name__ == "__main__":
     http1.skip_without_http()
-    run("hostile JSON", attack, memory_mib=448, seconds=10)
+    run("hostile JSON", attack, budget_mib=128, seconds=10)

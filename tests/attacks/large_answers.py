@@ -66,4 +66,4 @@ def refused_before_the_work(server, outcome):
 
 if __name__ == "__main__":
     http1.skip_without_http()
-    run("small requests, large answers", attack, memory_mib=600, seconds=3, flags=["--max_inflight_mb=400"], after=refused_before_the_work)
+    run("small requests, large answers", attack, budget_mib=160, seconds=3, flags=["--max_inflight_mb=160"], after=refused_before_the_work)

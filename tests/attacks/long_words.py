@@ -90,4 +90,4 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as repository:
         make_repository(sys.argv[2], repository)
         sys.argv[2] = repository
-        run("words of megabytes", attack, memory_mib=160, seconds=2.5)
+        run("words of megabytes", attack, budget_mib=64, seconds=2.5)
