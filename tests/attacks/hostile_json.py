@@ -67,4 +67,4 @@ def attack(target):
 
 if __name__ == "__main__":
     http1.skip_without_http()
-    run("hostile JSON", attack, budget_mib=128, seconds=10)
+    run("hostile JSON", attack, budget_mib=96, seconds=10, flags=["--max_inflight_mb=64"])  # bodies that come are counted apart
