@@ -78,7 +78,7 @@ constexpr absl::Duration kHttpBodyTimeout = absl::Seconds(60);
 constexpr absl::Duration kHttpProgressTimeout = absl::Seconds(10);
 constexpr absl::Duration kHttpIdleTimeout = absl::Seconds(90);
 
-// For what takes long: messages of 64 KiB and more, and requests over HTTP with long bodies.
+// For messages of gRPC from 64 KiB on.
 constexpr int kSideThreads = 2;
 
 // How many calls the boxes of the status page may make at a time, and for how long.

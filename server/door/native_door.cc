@@ -40,8 +40,8 @@ DoorContext::DoorContext(DoorOptions given, MemoryCount* receive_memory, SideThr
     : options(std::move(given)),
       side(*side_threads),
       memory(receive_memory->limit() / kAddressParts * kAddressPart, receive_memory),
-      connections(static_cast<size_t>(options.limits.max_connections)),
-      handshakes(kMaxHandshakes) {}
+      connections(static_cast<size_t>(options.limits.max_connections), /*keeps_calls=*/true),
+      handshakes(kMaxHandshakes, /*keeps_calls=*/true) {}
 
 // Shelf.
 

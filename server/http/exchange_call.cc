@@ -184,10 +184,9 @@ void ExchangeHandler::OnBody(absl::StatusOr<std::string> body) {
     MutexLock lock(&mutex_);
     if (answered_) return;
   }
-  const size_t bytes = body.ok() ? body->size() : 0;
   request_.read_body = [body = std::move(body)]() mutable { return std::move(body); };
   const auto call = std::make_shared<ExchangeCall>(shared_from_this());
-  hooks_.handle(call, bytes);
+  hooks_.handle(call);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #ifndef SRU_SERVER_HTTP_EXCHANGE_CALL_H_
 #define SRU_SERVER_HTTP_EXCHANGE_CALL_H_
 
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,7 +15,7 @@ namespace sru::server::http {
 struct ExchangeHooks {
   // As HttpServer::Options has it.
   std::function<std::shared_ptr<const PageResponse>(const PageRequest& request)> check_headers;
-  std::function<void(const std::shared_ptr<HttpCall>& call, size_t body_bytes)> handle;
+  HttpServer::Handler handle;
   std::function<void(int status)> on_answer;
 };
 

@@ -61,10 +61,7 @@ class ExchangeCallTest : public ::testing::Test {
       response.body = "no";
       return std::make_shared<const PageResponse>(std::move(response));
     };
-    hooks_.handle = [this](const std::shared_ptr<HttpCall>& call, size_t body_bytes) {
-      call_ = call;
-      body_bytes_ = body_bytes;
-    };
+    hooks_.handle = [this](const std::shared_ptr<HttpCall>& call) { call_ = call; };
     hooks_.on_answer = [this](int status) { statuses_.push_back(status); };
   }
   void Start() { handler_ = StartExchangeCall(&exchange_, hooks_); }
@@ -86,7 +83,6 @@ class ExchangeCallTest : public ::testing::Test {
   calls::HttpHandler* handler_ = nullptr;
   std::shared_ptr<HttpCall> call_;
   std::vector<int> statuses_;
-  size_t body_bytes_ = 0;
 };
 
 TEST_F(ExchangeCallTest, ARequestIsThatOfItsFields) {
@@ -144,12 +140,6 @@ TEST_F(ExchangeCallTest, AHeadAsksForNoBody) {
   call_->Reply(Text("answer"));
   EXPECT_THAT(exchange_.head, ::testing::Contains(Pair("content-length", "6")));
   EXPECT_THAT(exchange_.parts, ElementsAre());
-}
-
-TEST_F(ExchangeCallTest, AHandlerKnowsHowLongTheBodyIs) {
-  Start();
-  handler_->OnBody(std::string(1 << 20, 'x'));
-  EXPECT_EQ(body_bytes_, size_t{1} << 20);
 }
 
 TEST_F(ExchangeCallTest, ACallThatIsDroppedIsAnswered) {

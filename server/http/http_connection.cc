@@ -405,7 +405,6 @@ bool HttpConnection::StepRest(absl::string_view* in) {
 }
 
 void HttpConnection::Dispatch(absl::StatusOr<std::string> body) {
-  const size_t body_bytes = body.ok() ? body->size() : 0;
   PageRequest request = std::move(parser_.request());
   request.read_body = [body = std::move(body)]() mutable { return std::move(body); };
   call_ = std::make_shared<Call>(std::move(request), weak_from_this(), jobs_);
@@ -413,7 +412,7 @@ void HttpConnection::Dispatch(absl::StatusOr<std::string> body) {
   place_.set_idle(false);
   EndsIn(owner_.options().limits.handling_timeout);
   const std::shared_ptr<Call> call = call_;
-  owner_.Handle(call, body_bytes);
+  owner_.Handle(call);
 }
 
 void HttpConnection::Refuse(int status, const std::string& text) {

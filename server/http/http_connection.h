@@ -49,7 +49,7 @@ class HttpConnection final : public HttpTransport::User,
     virtual std::weak_ptr<HttpJobs> jobs() = 0;
     // Connections are to be closed after their answers.
     virtual bool draining() const = 0;
-    virtual void Handle(const std::shared_ptr<HttpCall>& call, size_t body_bytes) = 0;
+    virtual void Handle(const std::shared_ptr<HttpCall>& call) = 0;
     // The timers of the connection's thread.
     virtual transport::TimerSet& timers() = 0;
     // Counts an answer.

@@ -46,8 +46,6 @@ constexpr std::chrono::milliseconds kStopGrace(500);
 constexpr rlim_t kFilesLeft = 32;
 // How much of an unread answer the kernel keeps. By default it would be megabytes.
 constexpr int kSendBufferBytes = 64 << 10;
-// A request with a longer body is handled beside the loops: what takes its time there holds up no connection.
-constexpr size_t kLongBody = 16 << 10;
 
 bool IsOutOfFiles(int fd) {
   rlimit limit{};
@@ -80,22 +78,9 @@ struct Shared {
   Shared(HttpServer::Options given, HttpServer::Handler given_handler)
       : options(std::move(given)),
         handler(std::move(given_handler)),
-        table(static_cast<size_t>(options.limits.max_connections)) {}
+        table(static_cast<size_t>(options.limits.max_connections), /*keeps_calls=*/false) {}
 
-  void Handle(const std::shared_ptr<HttpCall>& call, size_t body_bytes) {
-    if (options.loops == nullptr || body_bytes <= kLongBody) return HandleHere(call);
-    beside.fetch_add(1);
-    options.loops->side().Post([this, call = std::shared_ptr<HttpCall>(call)]() mutable {
-      // Only a lack of memory throws here. The connection stays as it is until its time is up.
-      try {
-        HandleHere(call);
-      } catch (const std::exception&) {
-      }
-      call.reset();
-      beside.fetch_sub(1);
-    });
-  }
-  void HandleHere(const std::shared_ptr<HttpCall>& call) const {
+  void Handle(const std::shared_ptr<HttpCall>& call) const {
     try {
       handler(call);
     } catch (const std::bad_alloc&) {
@@ -115,7 +100,6 @@ struct Shared {
   ConnectionTable table;
   std::atomic<bool> draining{false};
   std::atomic<int64_t> body_bytes{0};
-  std::atomic<int> beside{0};  // requests that are handled beside the loops
   std::array<std::atomic<int64_t>, 6> answers{};
 };
 
@@ -205,9 +189,7 @@ class Shelf final : private HttpConnection::Owner {
   std::weak_ptr<HttpJobs> jobs() override { return jobs_; }
   transport::TimerSet& timers() override { return loop_.timers(); }
   bool draining() const override { return stopping_ || shared_.draining; }
-  void Handle(const std::shared_ptr<HttpCall>& call, size_t body_bytes) override {
-    shared_.Handle(call, body_bytes);
-  }
+  void Handle(const std::shared_ptr<HttpCall>& call) override { shared_.Handle(call); }
   void OnAnswer(int status) override { shared_.OnAnswer(status); }
   bool ReserveBody(size_t bytes) override {
     const auto amount = static_cast<int64_t>(bytes);
@@ -244,8 +226,8 @@ class LoopedServer final : public HttpServer {
                                                     : nullptr),
         loops_(own_loops_ == nullptr ? *shared_.options.loops : *own_loops_) {
     exchange_hooks_.check_headers = shared_.options.check_headers;
-    exchange_hooks_.handle = [this](const std::shared_ptr<HttpCall>& call, size_t body_bytes) {
-      shared_.Handle(call, body_bytes);
+    exchange_hooks_.handle = [this](const std::shared_ptr<HttpCall>& call) {
+      shared_.Handle(call);
     };
     exchange_hooks_.on_answer = [this](int status) { shared_.OnAnswer(status); };
     for (const auto& loop : loops_.loops()) {
@@ -296,7 +278,7 @@ class LoopedServer final : public HttpServer {
     const auto end = std::chrono::steady_clock::now() + kStopGrace;
     while (num_open() > 0 && std::chrono::steady_clock::now() < end) Pause();
     loops_.RunOnEach([this](size_t i) { shelves_[i]->CloseAll(); });
-    while (num_open() > 0 || shared_.beside.load() > 0) Pause();
+    while (num_open() > 0) Pause();
     loops_.RunOnEach([this](size_t i) { shelves_[i]->StopJobs(); });
     // The ends of what connections waited for have run by then, as they were queued before.
     loops_.RunOnEach([](size_t /*i*/) {});
@@ -330,8 +312,14 @@ class LoopedServer final : public HttpServer {
     return shared_.table.MakeRoom();
   }
 
+  // On the acceptor's thread.
   void OnConnection(AcceptedSocket socket) {
-    if (!HasRoomFor(socket)) return;
+    if (IsOutOfFiles(socket.fd())) {
+      // Those that came before are in the table by then, and afterwards the one that makes way has given back its descriptor.
+      loops_.RunOnEach([](size_t /*i*/) {});
+      if (!HasRoomFor(socket)) return;
+      loops_.RunOnEach([](size_t /*i*/) {});
+    }
     const auto least =
         std::min_element(shelves_.begin(), shelves_.end(),
                          [](const auto& a, const auto& b) { return a->size() < b->size(); });

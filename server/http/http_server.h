@@ -3,10 +3,9 @@
 // decides which connections may stay open, and for how long.
 //
 // Loops do all reading and writing, each for its own connections, so no connection can occupy a
-// thread; requests with a long body are handled beside them. Headers, body and answer have a time
-// limit as a whole, which bytes that trickle in do not renew. An answer can be sent in parts while
-// it is made. When all connections are taken, the oldest one without a call, of the address that has
-// the most, is closed to make room for a new one.
+// thread. Headers, body and answer have a time limit as a whole, which bytes that trickle in do not
+// renew. An answer can be sent in parts while it is made. When all connections are taken, the oldest
+// one of the address that has the most, rather one without a call, is closed to make room for a new one.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_HTTP_HTTP_SERVER_H_
@@ -83,7 +82,7 @@ class HttpServer {
 
   struct Options {
     Limits limits;
-    // Must outlive the server, and its calls. Null: one loop of its own, which also handles requests with a long body.
+    // Must outlive the server, and its calls. Null: one loop of its own.
     transport::LoopSet* loops = nullptr;
     // A connection carries any number of requests, one after the other. Bodies may be chunked, and
     // a client that closes its side of the connection is gone.
@@ -110,7 +109,7 @@ class HttpServer {
     int64_t body_bytes = 0;            // of all bodies that are being read or handled
   };
 
-  // Called on one of the loops, so it must return at once, or beside them if the body is long. By then the body has been read,
+  // Called on one of the loops, so it must return at once. By then the body has been read,
   // or the reason why it cannot be read is known. An exception is answered with 503 (memory) or
   // 500.
   using Handler = std::function<void(const std::shared_ptr<HttpCall>& call)>;

@@ -1,6 +1,5 @@
 #include "server/http/http_server.h"
 
-#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -74,14 +73,6 @@ class HttpServerTest : public ::testing::Test {
       return;
     }
     PageResponse response;
-    if (call->request().path == "/on_a_loop") {
-      const auto& loops = loops_.loops();
-      response.body = std::any_of(loops.begin(), loops.end(),
-                                  [](const auto& loop) { return loop->IsThisThread(); })
-                          ? "<true>"
-                          : "<false>";
-      return call->Reply(std::move(response));
-    }
     absl::StatusOr<std::string> body = call->request().read_body();
     if (!body.ok()) response.status = 503;
     response.body = absl::StrCat("<", call->request().path, ":",
@@ -325,14 +316,6 @@ TEST_F(HttpServerTest, ItsThreadsRunWhatCallsPutOff) {
   for (int i = 0; i < 3; ++i) {
     client.Send(Get("/"));
     ReadUntil(&client, "Content-Length: 0");
-  }
-}
-
-TEST_F(HttpServerTest, ALongBodyIsHandledBesideTheLoops) {
-  SlowConnection client(Start());
-  for (const size_t size : {100, 60000}) {
-    client.Send(Post("/on_a_loop", std::string(size, 'x')));
-    EXPECT_THAT(ReadUntil(&client, ">"), HasSubstr(size == 100 ? "<true>" : "<false>"));
   }
 }
 

@@ -299,7 +299,10 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
       MutexLock lock(&mutex_);
       held->place = std::move(place_);
     }
-    http_->Reply(std::shared_ptr<const http::PageResponse>(held, &held->response));
+    std::shared_ptr<const http::PageResponse> answer(held, &held->response);
+    // When the client has the answer, this thread must not keep its place.
+    held.reset();
+    http_->Reply(std::move(answer));
   }
 
   void Fail(const RestError& error) override {

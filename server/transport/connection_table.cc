@@ -32,19 +32,21 @@ void ConnectionTable::Unlist(TablePlace* place) {
   --size_;
 }
 
-std::shared_ptr<TableMember> ConnectionTable::TakeIdle(bool* found) {
+std::shared_ptr<TableMember> ConnectionTable::TakeOldest(bool* found) {
+  TablePlace* chosen = nullptr;
   int looked_at = 0;
-  for (auto it = by_count_.rbegin(); it != by_count_.rend(); ++it) {
+  for (auto it = by_count_.rbegin(); it != by_count_.rend() && looked_at < kMaxCandidates; ++it) {
     for (TablePlace* const place : addresses_[it->second]) {
-      if (++looked_at > kMaxCandidates) return nullptr;
-      if (!place->idle_.load(std::memory_order_relaxed)) continue;
-      *found = true;
-      std::shared_ptr<TableMember> member = place->member_.lock();
-      Unlist(place);
-      return member;
+      const bool idle = place->idle_.load(std::memory_order_relaxed);
+      if (idle || (chosen == nullptr && !keeps_calls_)) chosen = place;
+      looked_at = idle ? kMaxCandidates : looked_at + 1;
+      if (looked_at >= kMaxCandidates) break;
     }
   }
-  return nullptr;
+  *found = chosen != nullptr;
+  if (chosen == nullptr) return nullptr;
+  Unlist(chosen);
+  return chosen->member_.lock();
 }
 
 ConnectionTable::Entry ConnectionTable::Enter(TablePlace* place,
@@ -55,7 +57,7 @@ ConnectionTable::Entry ConnectionTable::Enter(TablePlace* place,
   {
     MutexLock lock(&mutex_);
     if (limit_ > 0 && size_ >= limit_) {
-      makes_way = TakeIdle(&found);
+      makes_way = TakeOldest(&found);
       if (!found) return Entry::kFull;
     }
     place->member_ = member;
@@ -71,7 +73,7 @@ bool ConnectionTable::MakeRoom() {
   std::shared_ptr<TableMember> makes_way;
   {
     MutexLock lock(&mutex_);
-    makes_way = TakeIdle(&found);
+    makes_way = TakeOldest(&found);
   }
   if (makes_way != nullptr) makes_way->MakeWay();
   return found;

@@ -1,5 +1,5 @@
-// ConnectionTable: the connections of a port, by address, and who makes way when there are too many: the oldest one without a call of the
-// address that has the most. So a stranger's silent connections make way for each other, and not for others' ones.
+// ConnectionTable: the connections of a port, by address, and who makes way when there are too many: the oldest one of the address
+// that has the most, and rather one without a call. So a stranger's silent connections make way for each other, and not for others' ones.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_TRANSPORT_CONNECTION_TABLE_H_
@@ -48,8 +48,9 @@ class TablePlace {
 
 class ConnectionTable {
  public:
-  // With a `limit` of 0 nobody has to make way.
-  explicit ConnectionTable(size_t limit) : limit_(limit) {}
+  // With a `limit` of 0 nobody has to make way. With `keeps_calls`, a connection that has a call never does; otherwise only if all have
+  // calls.
+  ConnectionTable(size_t limit, bool keeps_calls) : limit_(limit), keeps_calls_(keeps_calls) {}
   ConnectionTable(const ConnectionTable&) = delete;
   ConnectionTable& operator=(const ConnectionTable&) = delete;
 
@@ -71,10 +72,11 @@ class ConnectionTable {
 
   void List(TablePlace* place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Unlist(TablePlace* place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes out the one that makes way. Null: none may.
-  std::shared_ptr<TableMember> TakeIdle(bool* found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes out the one that makes way. Null if it is about to go anyway, or if none may; `found` tells which.
+  std::shared_ptr<TableMember> TakeOldest(bool* found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t limit_;
+  const bool keeps_calls_;
   mutable Mutex mutex_;
   std::map<AddressKey, Address> addresses_ ABSL_GUARDED_BY(mutex_);
   std::set<std::pair<size_t, AddressKey>> by_count_ ABSL_GUARDED_BY(mutex_);

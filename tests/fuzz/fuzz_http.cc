@@ -82,7 +82,7 @@ class Owner final : public server::http::HttpConnection::Owner {
   std::weak_ptr<server::http::HttpJobs> jobs() override { return jobs_; }
   bool draining() const override { return false; }
   server::transport::TimerSet& timers() override { return timers_; }
-  void Handle(const std::shared_ptr<server::http::HttpCall>& call, size_t /*body_bytes*/) override {
+  void Handle(const std::shared_ptr<server::http::HttpCall>& call) override {
     const server::http::PageRequest& request = call->request();
     const absl::StatusOr<std::string> body = request.read_body();
     Require(!body.ok() || body->size() <= options_.limits.max_body_bytes, "a body has its bound");

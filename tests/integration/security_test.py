@@ -453,7 +453,7 @@ class TokenTest(Files):
         return ["--auth_tokens_file=" + self.path, *more]
 
     def test_every_call_needs_a_token(self):
-        with Server(*self.flags()) as server:
+        with Server(*self.flags("--log_requests_per_second=0")) as server:
             channel = server.channel()
             for metadata, reason in (
                 ((), "missing"),
