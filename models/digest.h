@@ -39,7 +39,7 @@ std::string DigestOf(std::string_view bytes);
 std::optional<std::string> KeyedDigest(std::string_view key,
                                        std::initializer_list<std::string_view> parts);
 
-// Of a file's contents, which are read piece by piece. The error is that of OpenFile::Read().
+// Returns the digest of a file's contents, which it reads piece by piece. The error is that of OpenFile::Read().
 absl::StatusOr<std::string> DigestOfFile(const OpenFile& file);
 
 }  // namespace sru::models

@@ -37,8 +37,8 @@ constexpr int64_t kSinusoidRows = 1024;
 constexpr int64_t kWordBytes = 16 + 2 * 25;
 // Of a SentencePiece piece: the same, its text and score, and the nodes of the trie that few other pieces go through.
 constexpr int64_t kPieceBytes = 2 * 25 + 48 + 6 * 12;
-// Of a byte of a file of pieces: a node of the trie, if no two pieces begin alike, in memory that may have doubled; and while it is
-// parsed, its part of the shortest piece, before it is known how many there are.
+// A byte of a file of pieces takes a node of the trie, if no two pieces begin alike, in memory that may have doubled; and while the file is
+// parsed, its part of the shortest piece, since nobody knows yet how many there are.
 constexpr int64_t kPieceByteBytes = 2 * 12;
 constexpr int64_t kPassingByteBytes = 2 * 48 / 5;
 

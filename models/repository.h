@@ -51,7 +51,7 @@ struct ModelLocation {
   FilePath path() const { return {directory, root}; }
 };
 
-// Where links in a repository may lead. The repository itself may be a link in both cases.
+// Links in a repository may lead so far. The repository itself may be a link in both cases.
 enum class Links {
   kInside,    // to what is in the repository, by relative links
   kAnywhere,  // to whatever the process may read

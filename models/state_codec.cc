@@ -50,7 +50,7 @@ std::string_view DigestAt(std::string_view bytes, size_t offset) {
   return bytes.substr(offset, kDigestBytes);
 }
 
-// Of a state without the digest that it contains. An empty key: the plain one.
+// Returns the digest of a state without the one that it contains. An empty key gives the plain one.
 std::string DigestOfState(std::string_view bytes, std::string_view key) {
   const std::string_view before = bytes.substr(0, kDigestOffset);
   const std::string_view after = bytes.substr(kDigestOffset + kDigestBytes);

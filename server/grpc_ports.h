@@ -37,7 +37,7 @@ class GrpcPorts {
   struct Context {
     const Options* options = nullptr;
     int64_t receive_bytes = 0;  // bounds what arrives
-    // Of native ports; null: gRPC's library opens them.
+    // Native ports use these; null: gRPC's library opens the ports.
     transport::LoopSet* loops = nullptr;
     door::DoorMetrics* door_metrics = nullptr;
     const transport::Credentials* credentials = nullptr;

@@ -167,7 +167,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
 
   ~ServerImpl() override {
     if (!drained_) Drain();
-    // What they have at last is the end of a call, with its model.
+    // Their last job may be the end of a call, with its model.
     readers_.reset();
     writers_.reset();
     // The metrics pages and the watch read the registry, so they go first.

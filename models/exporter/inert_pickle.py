@@ -85,7 +85,7 @@ def _numpy_scalar(dtype, data=b""):
     return struct.unpack("<" + code, data)[0]
 
 
-# What else than an Inert may have attributes set: objects of these classes, never the classes themselves or functions.
+# BUILD may set attributes of objects of these classes and of Inert ones, never of the classes themselves or of functions.
 BUILT = {argparse.Namespace, types.SimpleNamespace, collections.OrderedDict, collections.defaultdict}
 
 # torch.save does not compress. A file that somebody has packed again may unpack to so much; a bomb unpacks to a thousand times its size.

@@ -91,7 +91,7 @@ class BpeSegmenter final : public PieceSegmenter {
 
   bool IsUnused(int32_t id) const { return model_.pieces[id].kind == PieceKind::kUnused; }
 
-  // What stands alone, a user-defined piece or a character of no longer one, parts what comes before it from the rest.
+  // A user-defined piece stands alone, and so does a character of no longer piece: they part the text before them from the rest.
   bool SegmentWord(std::string_view text, size_t window, Sink sink) const {
     std::vector<Symbol> symbols;
     size_t bytes = 0;

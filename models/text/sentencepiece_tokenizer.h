@@ -50,7 +50,7 @@ class SentencePieceTokenizer final : public Tokenizer, public Detokenizer {
   // Unless these would overlap without an end all that way, ids are those of the whole text.
   absl::Status AppendIds(std::string_view text, size_t max_tokens,
                          std::vector<int32_t>* ids) const override;
-  // Of normalized text; `*bytes` is how far it has come.
+  // Appends the pieces of normalized text; `*bytes` says how far it has come.
   void AppendPieces(std::string_view normalized, size_t window, size_t max_tokens, size_t* bytes,
                     std::vector<int32_t>* ids) const;
 

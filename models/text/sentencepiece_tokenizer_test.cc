@@ -256,7 +256,7 @@ TEST(SentencePieceTokenizerTest, ALimitGivesTheFirstTokensOfTheWhole) {
   }
 }
 
-// What a word costs follows from how many tokens are wanted, not from its length.
+// A word costs as much as the tokens that are wanted of it, however long it is.
 TEST(SentencePieceTokenizerTest, AWordWithoutAnEndIsNotReadToItsEnd) {
   for (const int algorithm : {1, 2}) {
     SentencePieceFile file = SmallSentencePieceFile();

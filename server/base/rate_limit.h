@@ -27,7 +27,7 @@ class RateLimit {
     MutexLock lock(&mutex_);
     return TakeOf(now, nullptr, refused);
   }
-  // The same for a caller, such as an address. Callers whose hashes agree count as one.
+  // Does the same for a caller, such as an address. Callers whose hashes agree count as one.
   bool Take(absl::Time now, absl::string_view caller, int64_t* refused) {
     MutexLock lock(&mutex_);
     return TakeOf(now, &callers_[absl::HashOf(caller) % callers_.size()], refused);

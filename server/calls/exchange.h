@@ -66,7 +66,7 @@ class Exchange : public CallOrigin {
   virtual absl::Duration time_left() const = 0;
   virtual bool is_cancelled() const = 0;
 
-  // How many bytes more each byte of an answer's values takes on its way to the caller, who may want it as text.
+  // Each byte of an answer's values takes so many bytes more on its way to the caller, who may want it as text.
   virtual int answer_expansion() const { return 0; }
 
   // Returns whether the message that was given last came compressed. Within OnMessage(); transports that do not know say no.

@@ -136,7 +136,7 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   bool Receive(absl::string_view bytes);
   // Writes what there is. False: the peer takes no more for now, or the connection is closed.
   bool Flush();
-  // The same of what is framed already.
+  // Writes out what is framed already, as Flush().
   bool FlushFramed();
   bool WriteOut(absl::string_view bytes, size_t* written);
   void CallFlushed(bool ok);

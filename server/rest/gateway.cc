@@ -38,8 +38,8 @@ namespace {
 constexpr char kTimeoutHeader[] = "x-request-timeout-ms";
 // To read a body of this size takes a fraction of a millisecond.
 constexpr size_t kLongBody = 8 << 10;
-// What the values of an answer take besides the message, for each of their bytes: the message once more, as it is parsed, or that and text, which
-// is copied while it grows.
+// Each byte of an answer's values takes so many besides the message: the message once more, as it is parsed, or that and text, which is copied
+// while it grows.
 constexpr int kCopiesOfTensors = 1;
 constexpr int kJsonExpansion = 8;
 constexpr int64_t kMostTimeoutMs = 24 * 60 * 60 * 1000;

@@ -43,7 +43,7 @@ class Gateway {
     std::function<absl::Status(const http::PageRequest& request)> authenticate;
     // What requests and answers reserve that the services do not: JSON, and what it expands to.
     MemoryBudget memory;
-    // Where long bodies are read; null: on the threads of the port. Must outlive the gateway and its requests.
+    // Long bodies are read on these; null: on the threads of the port. Must outlive the gateway and its requests.
     SideThreads* readers = nullptr;
     // Names under which pages may be opened besides those of page_host.h, and so call this.
     std::vector<std::string> page_hosts;

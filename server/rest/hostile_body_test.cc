@@ -1,4 +1,4 @@
-// What reading a body costs, whatever a caller made it of: eight times as many bytes take eight times as long, and no more.
+// Bodies of which callers make what they like: eight times as many bytes take eight times as long, and no more.
 #include <algorithm>
 #include <ctime>
 #include <functional>

@@ -183,7 +183,7 @@ class InferJson {
   size_t binary_bytes_ = 0;
   bool has_binary_ = false;
   bool begun_ = false;
-  // What is written next: the values of this output, or its beginning.
+  // The values of this output are written next, or its beginning.
   int next_ = 0;
   bool in_data_ = false;
   absl::string_view left_;

@@ -68,7 +68,7 @@ absl::Status ReadTensorData(absl::string_view json, TensorType type,
 absl::Status AppendTensorData(absl::string_view raw, TensorType type, size_t count,
                               absl::string_view tensor, std::string* json);
 
-// The same in parts: what would be wrong with it, and then its values without brackets, from the first of `raw` on until they take `most`
+// These do the same in parts: they say what is wrong with it, and then write its values without brackets, from the first of `raw` on until they take `most`
 // bytes. Returns what is left of `raw`. `is_first`: no value has been appended yet.
 absl::Status CheckTensorData(absl::string_view raw, TensorType type, size_t count,
                              absl::string_view tensor);

@@ -230,7 +230,7 @@ TEST_F(PrefixReuseTest, APromptGoesOnFromItsOwnersOnly) {
   Generate(*cached, {task});
   EXPECT_EQ(cached->prefix_stats()->hits, 0);
   EXPECT_EQ(cached->steps()->stats().fed_rows, 2 * fed);
-  // Of a caller who cannot be told from others nothing is kept.
+  // Nothing is kept of a caller who cannot be told from others.
   task.prefix_owner = "";
   const auto before = *cached->prefix_stats();
   for (int i = 0; i < 2; ++i) Generate(*cached, {task});

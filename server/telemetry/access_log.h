@@ -116,12 +116,12 @@ class AccessLog {
     return !status.ok() || options_.requests == LogRequests::kAll;
   }
 
-  // Whether a line of this level on this peer may be written now; `*suppressed` lines were left out before it.
+  // Returns whether a line of this level on this peer may be written now; `*suppressed` lines were left out before it.
   bool Take(LogLevel level, absl::string_view peer, int64_t* suppressed) {
     return options_.requests != LogRequests::kNone && level >= GetLogOptions().level &&
            limit_.Take(clock_.Now(), AddressOf(peer), suppressed);
   }
-  // The same, of a warning on somebody who has not proved to be a caller.
+  // Does the same for a warning on somebody who has not proved to be a caller.
   bool TakeOfStranger(absl::string_view peer, int64_t* suppressed);
 
   // Without the port, of which a peer has many.

@@ -5,7 +5,7 @@
 namespace sru::server::transport {
 namespace {
 
-// How many connections are looked at for one that may make way.
+// So many connections are looked at for one that may make way.
 constexpr int kMaxCandidates = 1000;
 
 }  // namespace

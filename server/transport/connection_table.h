@@ -32,7 +32,7 @@ class TableMember {
 // A connection's place in a table.
 class TablePlace {
  public:
-  // Whether the connection has no call, so that it may make way. Thread-safe.
+  // Says that the connection has no call, so that it may make way. Thread-safe.
   void set_idle(bool idle) { idle_.store(idle, std::memory_order_relaxed); }
 
  private:

@@ -22,7 +22,7 @@ from rows import ROWS
 NO_ATTACKS = {"run", "rows", "harness", "http1", "http2", "http2_test", "flood"}
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# What gRPC's library does not withstand, and why. Tests of the library leave these out; the table has them.
+# gRPC's library does not withstand these. Its tests leave them out; the table has them.
 LIBRARY_FAILS = {
     "a_removed_token": "an open stream goes on when its token is taken away",
     "bad_headers": "a bad header ends the connection",

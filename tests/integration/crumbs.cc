@@ -18,7 +18,7 @@ constexpr size_t kMostWritten = 7;
 // Counts the calls on an accepted socket, from 1 on; 0 for others.
 std::array<std::atomic<uint32_t>, kMostFiles> g_calls{};
 
-// Whether a call on the socket finds nothing to be done.
+// Returns whether a call on the socket finds nothing to be done.
 bool Fails(int fd) {
   if (g_calls[fd].fetch_add(1) % 2 == 0) return false;
   errno = EAGAIN;

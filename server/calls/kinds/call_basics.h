@@ -34,13 +34,13 @@ inline constexpr size_t kLargeMessageBytes = 4096;
 // To write an answer of this estimate takes a millisecond, as JSON, in which others' batches should not wait.
 inline constexpr int64_t kLongAnswerBytes = 128 << 10;
 
-// Whether a message of a model, which may be null, takes longer to read than a loop should be held up.
+// Returns whether a message of a model, which may be null, takes longer to read than a loop should be held up.
 bool IsLongText(const lifecycle::ServedModel* served, int64_t message_bytes);
 
 // The message of a refusal because the budget has no room for `wanted` bytes.
 std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted);
 
-// The same for an answer that never fits; `field` is what is asked about.
+// Makes the same text for an answer that never fits; `field` names what is asked about.
 std::string AnswerTooLarge(const ByteBudget& budget, int64_t answer_bytes, absl::string_view field);
 
 // When to come back after a refusal for memory: calls of a usual size finish within that time.

@@ -34,7 +34,7 @@ struct ServiceContext {
   OpenStreams* streams = nullptr;
   // For whom the states after a call's prompt are kept and found (GenerateTask::prefix_owner); null: for nobody.
   std::function<std::string(const CallOrigin&)> prefix_owner;
-  // Where long texts are read and long answers are written; null: where they come.
+  // Long texts are read and long answers are written on these; null: where they come.
   SideThreads* readers = nullptr;
   SideThreads* writers = nullptr;
 };

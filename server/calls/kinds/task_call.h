@@ -324,7 +324,7 @@ class TaskCall : public Call {
     if ((progress_.fetch_or(kCancelled) & kSubmitted) != 0) CancelWork();
   }
 
-  // Of progress_.
+  // The bits of progress_.
   static constexpr int kSubmitted = 1;
   static constexpr int kCancelled = 2;
 

@@ -34,7 +34,7 @@ namespace {
 
 // Of one sample.
 constexpr size_t kMostWaitingTokens = 64;
-// Of a message with more tokens and candidates, which only an echo has, others' tokens do not wait.
+// A message with more tokens and candidates, which only an echo has, does not hold up others' tokens.
 constexpr size_t kMostTokensAtOnce = 1000;
 
 v1::FinishReason ToProto(FinishReason reason) {
@@ -183,8 +183,8 @@ class GenerateCall final : public calls::Call {
     const int64_t per_token =
         32 + (task.num_candidates == 0 ? 0 : 64 + int64_t{160} * task.num_candidates) +
         (token_texts_ ? 160 : 0);
-    // What a sample's picker remembers of each token (token_picker.h), in memory that may have doubled, and what the memo of its state has
-    // of it. A state may bring as many as the vocabulary has.
+    // A sample's picker remembers so much of each token (token_picker.h), in memory that may have doubled, and so much stands in the memo of
+    // its state. A state may bring as many tokens as the vocabulary has.
     constexpr int64_t kPickerBytes = 32;
     constexpr int64_t kMemoBytes = 12;
     auto picked = static_cast<int64_t>(task.sampling.logit_bias.size());
