@@ -168,8 +168,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   ~ServerImpl() override {
     if (!drained_) Drain();
     // Their last job may be the end of a call, with its model.
-    readers_.reset();
-    writers_.reset();
+    readers_.Stop();
+    writers_.Stop();
     // The metrics pages and the watch read the registry, so they go first.
     device_watch_.Stop();
     metrics_server_.reset();
@@ -439,8 +439,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     service_context_.budget = &inflight_budget_;
     service_context_.received = &received_messages_;
     service_context_.streams = &open_streams_;
-    service_context_.readers = &*readers_;
-    service_context_.writers = &*writers_;
+    service_context_.readers = &readers_;
+    service_context_.writers = &writers_;
     service_context_.access_log = &access_log_;
     service_context_.limits = LimitsFrom(options_);
     service_context_.prefix_owner = [this](const CallOrigin& call) { return PrefixOwner(call); };
@@ -538,7 +538,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
       MutexLock lock(&gateway_memory_mutex_);
       gateway_memory_.ShrinkTo(gateway_memory_.bytes() - bytes);
     };
-    gateway.readers = &*readers_;
+    gateway.readers = &readers_;
     gateway.page_hosts = options_.http.status_page_hosts;
     gateway.on_refused = [this](const http::PageRequest& request, int http_status,
                                 const absl::Status& reason) {
@@ -684,8 +684,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   calls::OpenStreams open_streams_{options_.rpc.max_streams};
   calls::InFlight in_flight_;
   // Apart, so that nobody's request waits for others' answers.
-  std::optional<SideThreads> readers_{std::in_place, std::max(2, NumCores() / 4)};
-  std::optional<SideThreads> writers_{std::in_place, std::max(2, NumCores() / 4)};
+  SideThreads readers_{std::max(2, NumCores() / 4)};
+  SideThreads writers_{std::max(2, NumCores() / 4)};
   telemetry::Metrics metrics_{&clock_};
   transport::SecurityMetrics security_metrics_;
   telemetry::AccessLog access_log_;

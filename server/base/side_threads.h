@@ -6,6 +6,7 @@
 #define SRU_SERVER_BASE_SIDE_THREADS_H_
 
 #include <deque>
+#include <exception>
 #include <functional>
 #include <thread>
 #include <utility>
@@ -21,22 +22,27 @@ class SideThreads {
   explicit SideThreads(int count) {
     for (int i = 0; i < count; ++i) threads_.emplace_back([this] { Run(); });
   }
-  // Runs what was posted before.
-  ~SideThreads() {
+  ~SideThreads() { Stop(); }
+  SideThreads(const SideThreads&) = delete;
+  SideThreads& operator=(const SideThreads&) = delete;
+
+  // Nothing happens after Stop().
+  void Post(std::function<void()> job) {
+    MutexLock lock(&mutex_);
+    if (stopping_) return;
+    jobs_.push_back(std::move(job));
+    changed_.Signal();
+  }
+
+  // Runs what was posted before, and ends the threads.
+  void Stop() {
     {
       MutexLock lock(&mutex_);
       stopping_ = true;
       changed_.SignalAll();
     }
     for (std::thread& thread : threads_) thread.join();
-  }
-  SideThreads(const SideThreads&) = delete;
-  SideThreads& operator=(const SideThreads&) = delete;
-
-  void Post(std::function<void()> job) {
-    MutexLock lock(&mutex_);
-    jobs_.push_back(std::move(job));
-    changed_.Signal();
+    threads_.clear();
   }
 
  private:
@@ -50,7 +56,11 @@ class SideThreads {
         job = std::move(jobs_.front());
         jobs_.pop_front();
       }
-      job();
+      // Only a lack of memory throws here. What it concerned is left to its deadline.
+      try {
+        job();
+      } catch (const std::exception&) {
+      }
     }
   }
 

@@ -1,78 +1,21 @@
 #include "server/http/metrics_server.h"
 
-#include <deque>
 #include <exception>
 #include <memory>
 #include <new>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "server/base/side_threads.h"
 
 namespace sru::server::http {
 namespace {
 
 // Threads for the pages for people.
 constexpr int kPageThreads = 2;
-
-// Threads for work that would occupy the server's one thread for too long.
-class Workers {
- public:
-  explicit Workers(int threads) {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
-  }
-  ~Workers() { Stop(); }
-  Workers(const Workers&) = delete;
-  Workers& operator=(const Workers&) = delete;
-
-  void Run(std::function<void()> job) {
-    MutexLock lock(&mutex_);
-    if (stopping_) return;
-    jobs_.push_back(std::move(job));
-    changed_.Signal();
-  }
-
-  // Waits for running jobs and drops those that have not begun.
-  void Stop() {
-    {
-      MutexLock lock(&mutex_);
-      stopping_ = true;
-      jobs_.clear();
-      changed_.SignalAll();
-    }
-    for (std::thread& thread : threads_) thread.join();
-    threads_.clear();
-  }
-
- private:
-  void Work() {
-    for (;;) {
-      std::function<void()> job;
-      {
-        MutexLock lock(&mutex_);
-        while (jobs_.empty() && !stopping_) changed_.Wait(&mutex_);
-        if (stopping_) return;
-        job = std::move(jobs_.front());
-        jobs_.pop_front();
-      }
-      // Jobs answer their own failures. If there is no memory even for that, the call gets no
-      // answer and its connection is closed when its time is up.
-      try {
-        job();
-      } catch (const std::exception&) {
-      }
-    }
-  }
-
-  Mutex mutex_;
-  CondVar changed_;
-  std::deque<std::function<void()>> jobs_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;  // of the owner
-};
 
 // The answer of `page`, or one that says why there is none.
 template <typename Page>
@@ -101,7 +44,7 @@ class MetricsServerImpl final : public MetricsServer {
   explicit MetricsServerImpl(Pages pages) : pages_(std::move(pages)) {}
 
   ~MetricsServerImpl() override {
-    // Running requests are answered before their connections are closed.
+    // Requests are answered before their connections are closed.
     metrics_worker_.Stop();
     page_workers_.Stop();
     if (http_ != nullptr) http_->Stop();
@@ -131,7 +74,7 @@ class MetricsServerImpl final : public MetricsServer {
       if (!IsRead(request)) return call->Reply(NotARead(request));
       QueueMetrics(call);
     } else {
-      page_workers_.Run([this, call] {
+      page_workers_.Post([this, call] {
         if (call->gone() || (pages_.call != nullptr && pages_.call(call))) return;
         call->Reply(Guarded([&] { return OtherPage(call->request()); }));
       });
@@ -152,7 +95,7 @@ class MetricsServerImpl final : public MetricsServer {
     metrics_calls_.push_back(call);
     if (metrics_calls_.size() > 1) return;
     try {
-      metrics_worker_.Run([this] { AnswerMetrics(); });
+      metrics_worker_.Post([this] { AnswerMetrics(); });
     } catch (const std::exception&) {
       metrics_calls_.clear();
       throw;
@@ -185,9 +128,9 @@ class MetricsServerImpl final : public MetricsServer {
   const Pages pages_;
   Mutex mutex_;
   std::vector<std::shared_ptr<HttpCall>> metrics_calls_ ABSL_GUARDED_BY(mutex_);  // waiting
-  // Thread-safe by themselves.
-  Workers metrics_worker_{1};
-  Workers page_workers_{kPageThreads};
+  // For work that would occupy the server's one thread for too long.
+  SideThreads metrics_worker_{1};
+  SideThreads page_workers_{kPageThreads};
   std::unique_ptr<HttpServer> http_;  // constant once it listens
 };
 
