@@ -67,7 +67,7 @@ class LinksTest : public ::testing::Test {
     return FileContents::Read(FilePath(root_ + "/" + name, root_), 100);
   }
 
-  // What a file holds, or the code of the error.
+  // Returns the contents of a file, or the code of the error.
   std::string Found(const std::string& name) const {
     const auto file = Read(name);
     return file.ok() ? std::string(file->bytes()) : absl::StatusCodeToString(file.status().code());

@@ -82,7 +82,7 @@ class InertPickleTest(unittest.TestCase):
             zipfile.ZipFile.read = original
         self.assertEqual(read, [])
         self.assertLess(self.size, 1 << 20)
-        # What is not compressed may be large, and what is compressed may be packed well.
+        # An archive may be large without compression, and small with it.
         self.assertEqual(self.load(pickle.dumps({}), [("m/data/0", bytes(100 << 20))]), {})
         self.assertEqual(self.load(pickle.dumps({}), [("m/data/0", bytes(60 << 20))], zipfile.ZIP_DEFLATED), {})
 
