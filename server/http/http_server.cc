@@ -315,7 +315,8 @@ class LoopedServer final : public HttpServer {
   // On the acceptor's thread.
   void OnConnection(AcceptedSocket socket) {
     if (IsOutOfFiles(socket.fd())) {
-      // Those that came before are in the table by then, and afterwards the one that makes way has given back its descriptor.
+      // The first wait lets the loops enter earlier connections into the table, or none could make way. The second one lets a loop close the
+      // connection that does: without it this thread would accept more of them while the descriptors run out.
       loops_.RunOnEach([](size_t /*i*/) {});
       if (!HasRoomFor(socket)) return;
       loops_.RunOnEach([](size_t /*i*/) {});
