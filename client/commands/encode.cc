@@ -213,7 +213,7 @@ int Encode(const Command& command, const std::vector<std::string>& args) {
   options.input.AddTo(&flags);
   options.input.AddSkipEmpty(&flags);
   flags.Add("pooling", &options.pooling_name,
-            "default (the model's own), none, first, last, max or mean");
+            "default (the model's own), none (token vectors) or another name, such as max");
   flags.Add("normalize", &options.normalize, "scale each vector to length 1");
   flags.Add("output_format", &options.format_name,
             "values on the wire: float32, float16 or bfloat16");

@@ -85,13 +85,18 @@ def package_encoder(torch, tensors, encoder):
     return run, f"the package sru {getattr(sru, '__version__', '')}".strip()
 
 
-def pool(torch, pooling, h, bidirectional):
-    if pooling == "first":
-        return h[0]
-    if pooling == "last":  # where each direction ends
-        half = h.shape[1] // 2
-        return torch.cat([h[-1, :half], h[0, half:]]) if bidirectional else h[-1]
-    return h.max(0).values if pooling == "max" else h.mean(0)
+def last_of_each_direction(torch, h, bidirectional):
+    half = h.shape[1] // 2
+    return torch.cat([h[-1, :half], h[0, half:]]) if bidirectional else h[-1]
+
+
+# The equations of the poolings, by name: of token vectors h [length][output], one vector.
+POOLS = {
+    "first": lambda torch, h, bidirectional: h[0],
+    "last": last_of_each_direction,
+    "max": lambda torch, h, bidirectional: h.max(0).values,
+    "mean": lambda torch, h, bidirectional: h.mean(0),
+}
 
 
 class Reference:
@@ -110,7 +115,8 @@ class Reference:
         return self._run(inputs)
 
     def logits(self, inputs):
-        pooled = pool(self._torch, self._config["pooling"], self.vectors(inputs), self._encoder["bidirectional"])
+        pool = POOLS[self._config["pooling"]]
+        pooled = pool(self._torch, self.vectors(inputs), self._encoder["bidirectional"])
         return self._tensors["out.weight"] @ pooled + self._tensors.get("out.bias", 0)
 
     def output_log_probs(self, inputs):

@@ -10,11 +10,12 @@ from .encoder import layer_tensors, read_encoder
 from .encoder_shapes import check_options, from_linear_names, infer_encoder, sizes
 from .head import fold_head, head_tensors, hidden_before, layers_before
 from .modules import Found, find_embedding, find_encoder, find_output, under
+from .reference import POOLS
 from .vocabulary import fit_rows, read_embedding, read_vocabulary
 from .vocabulary_file import read_words
 
 # kernels/stack_spec.h; "none" is for models without a classifier only.
-POOLINGS = ("none", "first", "last", "max", "mean")
+POOLINGS = ("none", *POOLS)
 
 # modules: the names of embedding, encoder and output layer. labels: whether the outputs have names. pooled: whether token
 # vectors become one; a task without pooling is named in config.json, the others follow from the labels. verb: the subcommand

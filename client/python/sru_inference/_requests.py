@@ -14,7 +14,7 @@ from .v1 import inference_pb2 as pb
 # [frames, feature_size].
 SequenceInput = Union[str, Sequence[str], Sequence[int], "npt.NDArray[Any]"]
 
-POOLINGS = ("default", "none", "last", "max", "mean", "first")  # by number
+POOLINGS = tuple(name[len("POOLING_") :].lower() for name in pb.Pooling.keys())  # by number
 PRIORITIES = ("", "low", "normal", "high")
 PRECISIONS = ("float32", "float16", "bfloat16")
 LENGTH_PENALTIES = ("", "gnmt", "power", "none")

@@ -191,7 +191,7 @@ class Client(ClientBase):
     ) -> results.Encodings:
         """A float32 array for each sequence: [width], or with pooling "none" [tokens, width].
 
-        pooling: "default" (the model's own), "none", "last", "max", "mean" or "first".
+        pooling: "default" (the model's own), or another one by its name, such as "none" or "max".
         normalize: scale each vector to length 1.
         precision: "float32", "float16" or "bfloat16", to which values are rounded on the wire.
         skip_empty: a text without tokens has the shape [0], or [0, width], instead of failing the call.

@@ -71,7 +71,6 @@ class SequenceTest(unittest.TestCase):
 
     def test_names_of_choices(self):
         for enum, names, prefix in (
-            (pb.Pooling, _requests.POOLINGS, "POOLING_"),
             (pb.Priority, _requests.PRIORITIES, "PRIORITY_"),
             (pb.LengthPenalty.Form, _requests.LENGTH_PENALTIES, "FORM_"),
             (pb.FinishReason, results._FINISH_REASONS, "FINISH_REASON_"),

@@ -2,27 +2,23 @@
 #ifndef SRU_SERVER_CALLS_MESSAGES_WIRE_POOLING_H_
 #define SRU_SERVER_CALLS_MESSAGES_WIRE_POOLING_H_
 
+#include <algorithm>
+#include <array>
 #include <optional>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "kernels/stack_spec.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::server::calls {
 
-constexpr v1::Pooling ToProto(kernels::Pooling pooling) {
-  switch (pooling) {
-    case kernels::Pooling::kNone:
-      return v1::POOLING_NONE;
-    case kernels::Pooling::kFirst:
-      return v1::POOLING_FIRST;
-    case kernels::Pooling::kLast:
-      return v1::POOLING_LAST;
-    case kernels::Pooling::kMax:
-      return v1::POOLING_MAX;
-    case kernels::Pooling::kMean:
-      return v1::POOLING_MEAN;
-  }
-  return v1::POOLING_DEFAULT;
+// By name: kMax is POOLING_MAX.
+inline v1::Pooling ToProto(kernels::Pooling pooling) {
+  v1::Pooling found = v1::POOLING_DEFAULT;
+  v1::Pooling_Parse(absl::StrCat("POOLING_", absl::AsciiStrToUpper(kernels::PoolingName(pooling))),
+                    &found);
+  return found;
 }
 
 static_assert(static_cast<size_t>(v1::Pooling_MAX) == kernels::kAllPoolings.size(),
@@ -30,10 +26,14 @@ static_assert(static_cast<size_t>(v1::Pooling_MAX) == kernels::kAllPoolings.size
 
 // Nothing for POOLING_DEFAULT and for a number that the wire does not know.
 inline std::optional<kernels::Pooling> FromProto(v1::Pooling pooling) {
-  for (const kernels::Pooling candidate : kernels::kAllPoolings) {
-    if (ToProto(candidate) == pooling) return candidate;
-  }
-  return std::nullopt;
+  static const auto wire = [] {
+    std::array<v1::Pooling, kernels::kAllPoolings.size()> all{};
+    for (size_t i = 0; i < all.size(); ++i) all[i] = ToProto(kernels::kAllPoolings[i]);
+    return all;
+  }();
+  const auto found = std::find(wire.begin(), wire.end(), pooling);
+  if (found == wire.end()) return std::nullopt;
+  return kernels::kAllPoolings[found - wire.begin()];
 }
 
 }  // namespace sru::server::calls
