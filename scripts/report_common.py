@@ -91,10 +91,10 @@ def output_of(words, core=None, echo=False, partial=False):
     return text
 
 
-def bench(args, command, server, *flags):
+def bench(args, command, server, *flags, core=None):
     """The JSON object of a run of sru_bench, which fails after printing it when no call was answered OK."""
     address = [f"--address={server.address}"] if server else []
-    return json.loads(output_of([args.bin / "sru_bench", command, *address, "--json", *flags], partial=server is not None))
+    return json.loads(output_of([args.bin / "sru_bench", command, *address, "--json", *flags], core, partial=server is not None))
 
 
 def kernel_benchmarks(args, pattern, *flags, core=None):
