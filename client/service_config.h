@@ -3,6 +3,12 @@
 //
 //   round_robin         spreads calls over all addresses of the target's name; a call goes to a
 //                       server that is connected and whose health service says that it serves
+//   outlier_detection   leaves an address alone for 10 s, and longer each time, up to 2 minutes, if
+//                       all of at least 10 calls that ended there within 2 s failed: a server that
+//                       is connected and does not work. It leaves one address in ten (at least one)
+//                       and never the last one, and asks for 10 failures because a server that
+//                       refuses two calls of three under overload must keep its share. A gRPC
+//                       library that lacks the policy takes the next one of the list, round_robin
 //   healthCheckConfig   the client watches grpc.health.v1, so that a server that drains gets no new
 //                       call. gRPC's libraries for C++ and Python have the watcher built in; Go
 //                       needs `import _ "google.golang.org/grpc/health"`

@@ -11,7 +11,9 @@ using nlohmann::json;
 
 TEST(ServiceConfigTest, TheFileRetriesAndBalances) {
   const json config = json::parse(ServiceConfigJson());
-  EXPECT_TRUE(config["loadBalancingConfig"][0].contains("round_robin"));
+  const json& balancing = config["loadBalancingConfig"];
+  EXPECT_EQ(balancing[0]["outlier_detection_experimental"]["childPolicy"][0], balancing[1]);
+  EXPECT_TRUE(balancing[1].contains("round_robin"));
   EXPECT_EQ(config["healthCheckConfig"]["serviceName"], "");
   const json& policy = config["methodConfig"][0]["retryPolicy"];
   EXPECT_EQ(policy["retryableStatusCodes"], json({"UNAVAILABLE", "CANCELLED"}));
@@ -44,7 +46,7 @@ TEST(ServiceConfigTest, TakesAnotherRetryPolicy) {
 TEST(ServiceConfigTest, OneAttemptIsNoRetryPolicyButTheSameBalancing) {
   const json config = json::parse(ServiceConfigJson(1, absl::Seconds(1), absl::Seconds(1)));
   EXPECT_FALSE(config["methodConfig"][0].contains("retryPolicy"));
-  EXPECT_TRUE(config["loadBalancingConfig"][0].contains("round_robin"));
+  EXPECT_TRUE(config["loadBalancingConfig"][1].contains("round_robin"));
   EXPECT_TRUE(config.contains("healthCheckConfig"));
 }
 

@@ -40,6 +40,8 @@ constexpr int kNumServers = 3;
 constexpr int kNumCallers = 8;
 // A call without an answer for this long hangs on the server that was stopped.
 constexpr absl::Duration kStuck = absl::Milliseconds(500);
+// After this time a server that has frozen gets no calls.
+constexpr absl::Duration kLeft = absl::Seconds(10);
 
 class ServerProcess {
  public:
@@ -189,10 +191,11 @@ class SeveralServersTest : public ::testing::Test {
     return client_->Classify(large).status();
   }
 
-  void Connect(const std::string& address, int max_attempts) {
+  void Connect(const std::string& address, int max_attempts,
+               absl::Duration deadline = absl::Seconds(30)) {
     client::ConnectOptions options;
     options.address = address;
-    options.deadline = absl::Seconds(30);
+    options.deadline = deadline;
     if (max_attempts > 0) options.max_attempts = max_attempts;  // else as it is shipped
     // By default, channels to the same address share a connection and its back-off.
     options.channel_args = {{"grpc.use_local_subchannel_pool", 1}};
@@ -204,10 +207,11 @@ class SeveralServersTest : public ::testing::Test {
   }
 
   // Waits until each of the servers has answered this many more calls.
-  void AwaitCalls(const std::vector<int>& servers, int64_t more) {
+  void AwaitCalls(const std::vector<int>& servers, int64_t more,
+                  absl::Duration timeout = absl::Seconds(30)) {
     for (const int i : servers) {
       const int64_t start = servers_[i]->calls();
-      EXPECT_TRUE(PollUntil([&] { return servers_[i]->calls() >= start + more; }))
+      EXPECT_TRUE(PollUntil([&] { return servers_[i]->calls() >= start + more; }, timeout))
           << "server " << i << " got no calls";
     }
   }
@@ -246,6 +250,56 @@ TEST_F(SeveralServersTest, RoundRobinWithTheShippedServiceConfigLosesNothing) {
   load.Stop();
   EXPECT_EQ(load.num_failures(), 0) << Describe(load.failures());
   RecordProperty("answered", static_cast<int>(load.answered()));
+}
+
+// A server that is stopped keeps its connections, and its health stream says what it last said.
+TEST_F(SeveralServersTest, AFrozenServerIsLeftWithoutLosingACall) {
+  ASSERT_NO_FATAL_FAILURE(StartServers());
+  Connect(AllAddresses(), /*max_attempts=*/0);
+  Load load(client_.get());
+  AwaitCalls({0, 1, 2}, 100);
+  servers_[0]->process().Signal(SIGSTOP);
+  const absl::Time stopped = absl::Now();
+  EXPECT_TRUE(PollUntil([&] { return load.CountStuck(kStuck) == kNumCallers; }));
+  EXPECT_TRUE(PollUntil([&] { return load.CountStuck(kStuck) == 0; }));
+  EXPECT_LT(absl::Now() - stopped, kLeft);
+  AwaitCalls({1, 2}, 10000);
+  EXPECT_EQ(load.CountStuck(kStuck), 0);
+  servers_[0]->process().Signal(SIGCONT);
+  AwaitCalls({0}, 100);
+  load.Stop();
+  EXPECT_EQ(load.num_failures(), 0) << Describe(load.failures());
+}
+
+// With deadlines that are shorter than it takes to find out, calls fail until the server is left, and
+// none later.
+TEST_F(SeveralServersTest, AFrozenServerFailsShortCallsForSeconds) {
+  const char* const seconds = std::getenv("SRU_FROZEN_SECONDS");
+  const absl::Duration frozen = absl::Seconds(seconds == nullptr ? 12 : std::atoi(seconds));
+  ASSERT_NO_FATAL_FAILURE(StartServers());
+  Connect(AllAddresses(), /*max_attempts=*/0, /*deadline=*/absl::Seconds(1));
+  Load load(client_.get());
+  AwaitCalls({0, 1, 2}, 100);
+  servers_[0]->process().Signal(SIGSTOP);
+  const absl::Time stopped = absl::Now();
+  int failures = 0;
+  absl::Time last = stopped;
+  EXPECT_FALSE(PollUntil(
+      [&] {
+        if (const int now = load.num_failures(); now > failures) {
+          failures = now;
+          last = absl::Now();
+        }
+        return false;
+      },
+      frozen));
+  EXPECT_GT(failures, 0);
+  EXPECT_LT(last - stopped, kLeft);
+  EXPECT_LE(load.most_failures_of_a_caller(), kLeft / absl::Seconds(1));
+  servers_[0]->process().Signal(SIGCONT);
+  AwaitCalls({0}, 100, absl::Seconds(150));  // gRPC tries again within two minutes
+  load.Stop();
+  EXPECT_EQ(load.num_failures(), failures) << Describe(load.failures());
 }
 
 TEST_F(SeveralServersTest, RoundRobinWithoutRetriesLosesWhatWasInFlightOnTheKilled) {

@@ -24,6 +24,8 @@ Address = Union[str, Sequence[str]]
 # gRPC waits for whole milliseconds, and some versions never end a call whose wait rounds to zero.
 MIN_BACKOFF = 0.002
 TOKEN_READ_INTERVAL = 10.0
+KEEPALIVE_TIME_MS = 1500
+KEEPALIVE_TIMEOUT_MS = 3000
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -83,6 +85,13 @@ class Connection:
             "grpc.service_config": service_config(options),
             "grpc.max_receive_message_length": options.max_message_bytes,
             "grpc.max_send_message_length": -1,
+            # A server that does not answer a ping within the timeout is gone: frozen, or cut off. Its calls go to
+            # others. client/client.cc has the same.
+            "grpc.keepalive_time_ms": KEEPALIVE_TIME_MS,
+            "grpc.keepalive_timeout_ms": KEEPALIVE_TIMEOUT_MS,
+            "grpc.http2.max_pings_without_data": 0,  # no bound
+            # Newer versions of gRPC wait for pings of their own, too, and send none of ours meanwhile.
+            "grpc.http2.ping_timeout_ms": KEEPALIVE_TIMEOUT_MS,
             "grpc.primary_user_agent": "sru-inference-python/" + read_package_file("VERSION").strip(),
         }
         if options.max_attempts == 1:
