@@ -4,9 +4,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <optional>
 #include <thread>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "server/base/control_groups.h"
 
 namespace sru::server {
 namespace {
@@ -42,6 +48,24 @@ class CoreSet {
   cpu_set_t* const set_;
 };
 
+// How many cores a group's quota pays for, rounded up; nullopt without one.
+std::optional<int> QuotaOf(const ControlGroup& group) {
+  // "QUOTA PERIOD", microseconds; without a quota version 2 says "max" and version 1 -1.
+  const std::string text =
+      group.version == 2 ? ReadSystemFile(group.directory + "cpu.max")
+                         : absl::StrCat(ReadSystemFile(group.directory + "cpu.cfs_quota_us"), " ",
+                                        ReadSystemFile(group.directory + "cpu.cfs_period_us"));
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  int64_t quota = 0;
+  int64_t period = 0;
+  if (words.size() != 2 || !absl::SimpleAtoi(words[0], &quota) || quota <= 0 ||
+      !absl::SimpleAtoi(words[1], &period) || period <= 0) {
+    return std::nullopt;
+  }
+  return static_cast<int>(std::min<int64_t>((quota - 1) / period + 1, kMaxCores));
+}
+
 }  // namespace
 
 std::vector<int> AllowedCores() {
@@ -65,9 +89,13 @@ absl::Status PinThisThread(int core) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot pin a thread to core ", core));
 }
 
-int NumCores() {
+int NumCores(const std::string& root) {
   const size_t allowed = AllowedCores().size();
-  return std::max(1, static_cast<int>(allowed > 0 ? allowed : std::thread::hardware_concurrency()));
+  int cores = static_cast<int>(allowed > 0 ? allowed : std::thread::hardware_concurrency());
+  for (const ControlGroup& group : FindControlGroups("cpu", root)) {
+    cores = std::min(cores, QuotaOf(group).value_or(cores));
+  }
+  return std::max(1, cores);
 }
 
 }  // namespace sru::server

@@ -3,6 +3,7 @@
 #ifndef SRU_SERVER_BASE_CORES_H_
 #define SRU_SERVER_BASE_CORES_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,8 +14,11 @@ namespace sru::server {
 // when the system does not say.
 std::vector<int> AllowedCores();
 
-// How many they are, at least 1. Where the system does not say, all that the machine has.
-int NumCores();
+// How many threads can run at a time, at least 1: as many as those cores (where the system does not
+// say, all of the machine), and no more than the control groups' quotas of processor time (`docker
+// run --cpus`, limits.cpu) pay for, rounded up. `root` is where proc and sys are looked for: tests
+// give a directory of their own. Reads a few small files.
+int NumCores(const std::string& root = "/");
 
 // From now on the calling thread runs on `core` only, and so do threads that it starts. Fails when
 // the core is not one that the process may use.

@@ -13,7 +13,7 @@ constexpr int kMostThreads = 4;
 
 int TransportOptions::num_io_threads() const {
   if (io_threads > 0) return io_threads;
-  return std::clamp(static_cast<int>(AllowedCores().size()), 1, kMostThreads);
+  return std::min(NumCores(), kMostThreads);
 }
 
 void AddFlags(TransportOptions* options, FlagTable* flags) {
