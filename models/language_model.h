@@ -51,6 +51,11 @@ struct LanguageModel {
   const kernels::StackSpec& stack() const;
 };
 
+// The most tokens of one step of Generate on the CPU, whatever a batch may hold: longer prompts come
+// in portions anyway, products are as fast with so many rows as with more, and each worker has a
+// workspace for them.
+inline constexpr int kMaxStepTokens = 1024;
+
 // The limits of a workspace of the program. `max_adjustments` are those of all picks together.
 kernels::ProgramLimits LanguageModelLimits(const LanguageModel& model, int max_tokens,
                                            int max_sequences, int max_picks, int max_adjustments);

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/base/row_layout.h"
 #include "kernels/cpu/base/weight_layout.h"
+#include "models/language_model.h"
 #include "models/reader.h"
 #include "models/tokenizer_loader.h"
 
@@ -288,15 +289,22 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
   const int64_t rows = use.max_tokens + kSpareRows;
   const int64_t pooled_rows = use.max_sequences + kSpareClassifierRows;
   const auto labels = static_cast<int64_t>(config.labels.size());
-  int64_t bytes = rows * (2 * sizes.widest_row + sizes.product_rows) * activation_bytes;
-  bytes += pooled_rows * (config.encoder.output_size() + labels) * kValueBytes;
-  bytes += std::min<int64_t>(sizes.parts, use.threads) * kChunkBytes;
-  bytes *= sizes.stacks;
-  // The token vectors, and those of the tokens before, from which the tokens are predicted.
+  const auto workspace = [&](int64_t tokens) {
+    int64_t bytes = tokens * (2 * sizes.widest_row + sizes.product_rows) * activation_bytes;
+    bytes += pooled_rows * (config.encoder.output_size() + labels) * kValueBytes;
+    bytes += std::min<int64_t>(sizes.parts, use.threads) * kChunkBytes;
+    bytes *= sizes.stacks;
+    // The token vectors, and those of the tokens before, from which the tokens are predicted.
+    if (config.task == Task::kLanguageModel) {
+      bytes += 2 * tokens * config.encoder.output_size() * kValueBytes;
+    }
+    return bytes;
+  };
+  int64_t bytes = workspace(rows);
   if (config.task == Task::kLanguageModel) {
-    bytes += 2 * rows * config.encoder.output_size() * kValueBytes;
     // One workspace scores and one generates; the latter has what comes after each sequence as well.
-    bytes = 2 * bytes + 2 * pooled_rows * config.encoder.output_size() * kValueBytes;
+    bytes += workspace(std::min<int64_t>(use.max_tokens, kMaxStepTokens) + kSpareRows) +
+             2 * pooled_rows * config.encoder.output_size() * kValueBytes;
   }
   bytes += rows * sizes.program_row * kValueBytes;
   // A piece of a product, per thread (program_product.cc).

@@ -1,12 +1,14 @@
 #include "server/model_loader.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "kernels/choose_backend.h"
@@ -22,6 +24,13 @@
 #include "server/tasks/tasks.h"
 
 namespace sru::server {
+namespace {
+
+// By default the workers of a version may take a quarter of the memory: during a reload there are
+// two versions, and calls need some, too.
+constexpr int64_t kWorkspaceShare = 4;
+
+}  // namespace
 
 absl::Status ServedModelLoader::MakeBackend() {
   if (backend_ == nullptr) {
@@ -46,6 +55,8 @@ absl::Status ServedModelLoader::ChooseBackend() {
     }
   }
   kernels::BackendOptions backend_options = batching.hardware;
+  // The backend knows the cores of the machine, not the quota.
+  if (backend_options.cpu_threads == 0) backend_options.cpu_threads = NumCores();
   backend_options.cuda_memory_limit_bytes =
       static_cast<size_t>(batching.gpu_memory_limit_mb) * 1000000;
   backend_options.cuda_poll = absl::ToChronoMicroseconds(batching.gpu_poll);
@@ -60,18 +71,49 @@ absl::Status ServedModelLoader::ChooseBackend() {
                                                    created.message()));
 }
 
-models::MemoryEstimate ServedModelLoader::Estimate(const models::ModelLocation& location) {
+models::MemoryEstimate ServedModelLoader::EstimateWith(const models::ModelLocation& location,
+                                                       int instances, int max_batch_tokens) const {
   models::MemoryUse use;
   const batching::BatchingOptions& batching = options_.batching;
   use.bytes = backend_->packed_bytes(batching.compile.dtype);
-  const int cores = NumCores();
-  use.threads = batching.hardware.cpu_threads > 0 ? batching.hardware.cpu_threads : cores;
-  use.workspaces = batching.engine.instances > 0 ? batching.engine.instances : cores;
-  if (!backend_->devices().empty()) use.workspaces = 0;  // in the devices' memory
-  const batching::BatcherOptions& batcher = batching.engine.batcher;
-  use.max_tokens = batcher.max_batch_tokens;
-  use.max_sequences = std::min(batcher.max_batch_sequences, batcher.max_batch_tokens);
+  use.threads = batching.hardware.cpu_threads > 0 ? batching.hardware.cpu_threads : NumCores();
+  use.workspaces = backend_->devices().empty() ? instances : 0;  // else in the devices' memory
+  use.max_tokens = max_batch_tokens;
+  use.max_sequences = std::min(batching.engine.batcher.max_batch_sequences, max_batch_tokens);
   return models::EstimateMemory(location.path(), use);
+}
+
+int ServedModelLoader::Instances(const models::ModelLocation& location) const {
+  const batching::EngineOptions& engine = options_.batching.engine;
+  if (engine.instances > 0 || !backend_->devices().empty()) return engine.instances;
+  const int64_t worker = EstimateWith(location, 1, engine.batcher.max_batch_tokens).workspaces;
+  const int64_t share = ReadMemoryLimits().limit_bytes / kWorkspaceShare;
+  const int cores = NumCores();
+  if (worker <= 0 || share <= 0) return cores;
+  return static_cast<int>(std::clamp<int64_t>(share / worker, 1, cores));
+}
+
+models::MemoryEstimate ServedModelLoader::Estimate(const models::ModelLocation& location) {
+  return EstimateWith(location, Instances(location),
+                      options_.batching.engine.batcher.max_batch_tokens);
+}
+
+std::string ServedModelLoader::Cure(const models::ModelLocation& location, int64_t bytes) {
+  int tokens = options_.batching.engine.batcher.max_batch_tokens;
+  models::MemoryEstimate one = EstimateWith(location, 1, tokens);
+  if (one.total() <= bytes) {
+    if (one.workspaces <= 0) return "";
+    return absl::StrCat("--instances=", 1 + (bytes - one.total()) / one.workspaces, " would fit");
+  }
+  const int least = options_.rpc.limits.max_sequence_tokens;
+  while (tokens > least && one.total() > bytes) {
+    tokens = std::max(tokens / 2, least);
+    one = EstimateWith(location, 1, tokens);
+  }
+  const std::string flags = absl::StrCat("--instances=1 --max_batch_tokens=", tokens);
+  if (one.total() <= bytes) return absl::StrCat(flags, " would fit");
+  return absl::StrFormat("with %s %.1f MB are missing", flags,
+                         static_cast<double>(one.total() - bytes) / 1e6);
 }
 
 absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::Load(
@@ -99,6 +141,7 @@ absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::LoadS
       model->name(), model->version(), options_.batching.engine.batcher.max_batch_tokens,
       [&model](calls::MethodId method) { return calls::Answers(*model, method); });
   batching::EngineOptions engine_options = options_.batching.engine;
+  engine_options.instances = Instances(location);
   engine_options.state_budgets = state_budgets_;
   engine_options.prefix_cache_bytes =
       static_cast<size_t>(options_.batching.prefix_cache_mb) * 1000000;

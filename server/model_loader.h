@@ -4,8 +4,10 @@
 #define SRU_SERVER_MODEL_LOADER_H_
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -49,11 +51,17 @@ class ServedModelLoader final : public lifecycle::ModelLoader {
 
   // ModelLoader:
   models::MemoryEstimate Estimate(const models::ModelLocation& location) override;
+  std::string Cure(const models::ModelLocation& location, int64_t bytes) override;
   absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> Load(
       const models::ModelLocation& location) override;
 
  private:
   absl::Status ChooseBackend();
+  // The workers of a version in this process' memory: --instances, or by default one per core, but
+  // no more than a quarter of the memory has room for; at least one.
+  int Instances(const models::ModelLocation& location) const;
+  models::MemoryEstimate EstimateWith(const models::ModelLocation& location, int instances,
+                                      int max_batch_tokens) const;
   absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> LoadServedModel(
       const models::ModelLocation& location);
 

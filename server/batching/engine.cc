@@ -37,6 +37,13 @@ PrefixCaches MakePrefixCaches(const models::Model& model, const TaskRunners& tas
   return caches;
 }
 
+int MaxStepTokens(const models::Model& model, const TaskRunners& task,
+                  const EngineOptions& options) {
+  const int most = options.batcher.max_batch_tokens;
+  const bool on_cpu = model.compiled().workers_per_device() == 0;
+  return on_cpu && task.max_cpu_step_tokens > 0 ? std::min(most, task.max_cpu_step_tokens) : most;
+}
+
 class EngineImpl : public Engine {
  public:
   EngineImpl(std::shared_ptr<const models::Model> model,
@@ -70,7 +77,7 @@ class EngineImpl : public Engine {
     steps.drain_status = absl::UnavailableError(task.drained);
     steps.num_devices = model_->compiled().num_devices();
     SchedulerOptions& scheduler = steps.scheduler;
-    scheduler.max_step_tokens = options.batcher.max_batch_tokens;
+    scheduler.max_step_tokens = MaxStepTokens(*model_, task, options);
     scheduler.max_step_sequences = options.batcher.max_batch_sequences;
     scheduler.max_waiting_rows = options.batcher.max_queue_tokens;
     scheduler.admission_by_deadline = options.batcher.admission_by_deadline;
@@ -316,6 +323,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
     }
     if (task.make_step_runner != nullptr) {
       place.limits.turn *= kStepTurns;
+      place.limits.max_tokens = MaxStepTokens(*model, task, options);
       SRU_ASSIGN_OR_RETURN(worker.steps, task.make_step_runner(*model, place));
     }
     return worker;

@@ -51,6 +51,7 @@ struct TaskRunners {
 
   // The rest is for models that go on in steps.
   const char* step_workers = "";  // what the log calls them
+  int max_cpu_step_tokens = 0;    // of a step on the CPU; 0 = as many as of a batch
   const char* drained = "";       // with what kUnavailable says that a sequence was cut off
   bool result_at_end = false;     // as the next one, of SchedulerOptions
   SchedulerWords words;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "server/base/heap.h"
 #include "server/base/log.h"
@@ -518,11 +519,15 @@ absl::Status ModelManager::CheckMemory(const models::ModelLocation& location,
                                        const models::MemoryEstimate& estimate) {
   const std::optional<int64_t> left = options_.free_memory ? options_.free_memory() : std::nullopt;
   if (!left.has_value() || estimate.total() <= *left) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat(location.directory, ": expected at least ", estimate.total(),
-                   " bytes of free memory (packed weights ", estimate.packed, ", workspaces ",
-                   estimate.workspaces, ", other ", estimate.vocabulary + estimate.passing,
-                   "), found ", *left, "; not read"));
+  const auto megabytes = [](int64_t bytes) {
+    return absl::StrFormat("%.1f MB", static_cast<double>(bytes) / 1e6);
+  };
+  const std::string cure = loader_.Cure(location, *left);
+  return absl::ResourceExhaustedError(absl::StrCat(
+      location.directory, ": expected at least ", megabytes(estimate.total()),
+      " of free memory (packed weights ", megabytes(estimate.packed), ", workspaces ",
+      megabytes(estimate.workspaces), ", other ", megabytes(estimate.vocabulary + estimate.passing),
+      "), found ", megabytes(*left), cure.empty() ? "" : "; ", cure, "; not read"));
 }
 
 bool ModelManager::HasRoom(int64_t bytes) const {

@@ -67,6 +67,11 @@ class ModelLoader {
   virtual ~ModelLoader() = default;
   // Estimated from the sizes of the files, without reading them. All zero: not known.
   virtual models::MemoryEstimate Estimate(const models::ModelLocation& /*location*/) { return {}; }
+  // Which flags would make a version fit for which there are only `bytes`, with their values, for the
+  // error; empty: not known.
+  virtual std::string Cure(const models::ModelLocation& /*location*/, int64_t /*bytes*/) {
+    return "";
+  }
   virtual absl::StatusOr<std::unique_ptr<ServedModel>> Load(
       const models::ModelLocation& location) = 0;
 };

@@ -66,15 +66,19 @@ class FakeLoader : public ModelLoader {
   models::MemoryEstimate Estimate(const models::ModelLocation& location) override {
     models::MemoryEstimate estimate;
     estimate.files = 10;
-    if (location.version == large_version) estimate.packed = 600;
-    if (location.version == large_version) estimate.passing = 400;
+    if (location.version == large_version) estimate.packed = 600000000;
+    if (location.version == large_version) estimate.passing = 400000000;
     return estimate;
+  }
+
+  std::string Cure(const models::ModelLocation& /*location*/, int64_t bytes) override {
+    return absl::StrCat("--flag=", bytes, " would fit");
   }
 
   // Returns what was loaded since its last call.
   std::vector<std::string> TakeAttempts() { return std::exchange(attempts, {}); }
 
-  int64_t large_version = -1;  // this version needs 1000 bytes, all others none
+  int64_t large_version = -1;  // this version needs 1000 MB, all others none
 
   std::vector<std::string> attempts;
   std::function<void()> during_load;
@@ -268,7 +272,7 @@ TEST_F(ModelManagerTest, ARepositoryThatIsEmptiedUnloadsNothingForAWhile) {
 
 TEST_F(ModelManagerTest, AVersionThatDoesNotFitIsNotReadAndIsTriedAgainWhenItDoes) {
   loader_.large_version = 2;
-  free_memory_ = 999;
+  free_memory_ = 999000000;
   Write("m/1", "good");
   ASSERT_TRUE(Start(ModelControl::kPoll).ok());
   Write("m/2", "good");
@@ -278,9 +282,9 @@ TEST_F(ModelManagerTest, AVersionThatDoesNotFitIsNotReadAndIsTriedAgainWhenItDoe
   EXPECT_THAT(Served(), ElementsAre("m:1"));
   EXPECT_THAT(States(), ElementsAre("m:1 ready", "m:2 failed"));
   EXPECT_THAT(MessageOf("m", 2),
-              ::testing::AllOf(HasSubstr("m/2"), HasSubstr("at least 1000 bytes of free memory"),
-                               HasSubstr("packed weights 600"), HasSubstr("other 400"),
-                               HasSubstr("found 999")));
+              ::testing::AllOf(HasSubstr("m/2"), HasSubstr("at least 1000.0 MB of free memory"),
+                               HasSubstr("packed weights 600.0 MB"), HasSubstr("other 400.0 MB"),
+                               HasSubstr("found 999.0 MB; --flag=999000000 would fit; not read")));
   EXPECT_EQ(observer_.last_status.code(), absl::StatusCode::kResourceExhausted);
 
   // Nothing happens while there is no room, and it counts as one failure.
@@ -291,7 +295,7 @@ TEST_F(ModelManagerTest, AVersionThatDoesNotFitIsNotReadAndIsTriedAgainWhenItDoe
   EXPECT_EQ(manager_->Load("m").status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
 
-  free_memory_ = 1000;
+  free_memory_ = 1000000000;
   manager_->Poll();
   EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:2"));
   EXPECT_THAT(Served(), ElementsAre("m:2"));
@@ -321,7 +325,7 @@ TEST_F(ModelManagerTest, WhatFailsForAnotherReasonIsNotTriedAgainForMemory) {
   Write("m/2", "broken");
   ASSERT_TRUE(Start(ModelControl::kPoll).ok());
   loader_.TakeAttempts();
-  free_memory_ = 5000;
+  free_memory_ = 5000000000;
   manager_->Poll();
   EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:2"));
   for (int i = 0; i < 3; ++i) manager_->Poll();

@@ -41,6 +41,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.dont_write_bytecode = True
 sys.path.insert(0, HERE)
+sys.path.append(os.path.join(HERE, "..", "testing"))
 
 try:
     import google.protobuf  # noqa: F401
@@ -54,6 +55,7 @@ import cases  # noqa: E402
 import faults  # noqa: E402
 import fleet  # noqa: E402
 import report  # noqa: E402
+from control_group import ControlGroup  # noqa: E402
 from fleet import log  # noqa: E402
 
 LEVELS = (0.5, 1, 2, 3)  # times saturation
@@ -257,7 +259,7 @@ class World:
         if not self.is_bounded:
             return None, ()
         try:
-            return fleet.MemoryGroup(name, fleet.REPLICA_BYTES), ()
+            return ControlGroup("chaos-" + name, fleet.REPLICA_BYTES), ()
         except OSError as error:
             self.remark("no control group could be made (%s): the kernel bounded no replica's memory" % error.strerror)
             log(self.remarks[-1])

@@ -98,41 +98,6 @@ def free_ports(count):
     return found
 
 
-class MemoryGroup:
-    """A control group for one server, in which the kernel kills what takes more than `limit` bytes; version 2, or 1 where
-    that has the memory controller. Raises OSError where this process may make none."""
-
-    def __init__(self, name, limit):
-        is_v2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
-        root = "/sys/fs/cgroup" if is_v2 else "/sys/fs/cgroup/memory"
-        if is_v2:
-            self._write(os.path.join(root, "cgroup.subtree_control"), "+memory")
-        self.folder = os.path.join(root, "sru-chaos-%d-%s" % (os.getpid(), name))
-        os.mkdir(self.folder)
-        try:
-            self._write(os.path.join(self.folder, "memory.max" if is_v2 else "memory.limit_in_bytes"), str(limit))
-        except OSError:
-            os.rmdir(self.folder)
-            raise
-        self._events = os.path.join(self.folder, "memory.events" if is_v2 else "memory.oom_control")
-
-    @staticmethod
-    def _write(path, text):
-        with open(path, "w", encoding="ascii") as file:
-            file.write(text)
-
-    def within(self, command):
-        """The same command, in the group from its beginning: a server reads its limit when it starts."""
-        return ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', os.path.join(self.folder, "cgroup.procs"), *command]
-
-    def remove(self):
-        """Once its server has ended. Returns how many processes the kernel has killed in it."""
-        with open(self._events, encoding="ascii") as file:
-            kills = int(re.search(r"^oom_kill (\d+)$", file.read(), re.MULTILINE).group(1))
-        os.rmdir(self.folder)
-        return kills
-
-
 class Server:
     """A server, through all of its processes. `ends` has how each ended: (pid, exit code, what it was told)."""
 

@@ -467,6 +467,7 @@ Task Generate() {
       return model.language_model()->program.fields;
     };
     row->step_workers = "workers that generate";
+    row->max_cpu_step_tokens = models::kMaxStepTokens;
     row->drained = "the server is shutting down; go on from the state on another replica";
   };
   return task;
