@@ -59,7 +59,7 @@ struct ConnectOptions {
   bool token_without_tls = false;
 
   // Further gRPC channel arguments by name. {"grpc.keepalive_time_ms", 30000} pings a silent server
-  // after 30 s in place of 1.5 s; without an answer within 3 s the connection ends.
+  // after 30 s in place of 1.5 s; without an answer within 6 s the connection ends.
   std::vector<std::pair<std::string, std::variant<int, std::string>>> channel_args;
 };
 

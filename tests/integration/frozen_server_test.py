@@ -3,7 +3,7 @@ calls of two minutes have failed.
 
     frozen_server_test.py SRU_SERVER SRU_CLIENT MODEL_REPOSITORY [SECONDS]
 
-SECONDS of calls after the failure, 10 by default. The network is one of this test's own, where it may make one.
+SECONDS of calls after the failure, 12 by default. The network is one of this test's own, where it may make one.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ if not HAS_NETWORK:
     if subprocess.run([*command, "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0:
         os.execvp(command[0], [*command, sys.executable, "-B", *sys.argv])
 
-from server_process import Server, await_true  # noqa: E402
+from server_process import Server  # noqa: E402
 
 import sru_inference  # noqa: E402
 from sru_inference import aio  # noqa: E402
 
-SECONDS = float(sys.argv[4]) if len(sys.argv) > 4 else 10.0
+SECONDS = float(sys.argv[4]) if len(sys.argv) > 4 else 12.0
 RATE = 20.0  # calls per second of each client
-LAST_FAILURE_S = min(10.0, SECONDS - 2)  # after the server has gone; later calls all succeed
+LAST_FAILURE_S = 10.0  # after the server has gone; later calls all succeed
 MOST_FAILURES = 0.02 * RATE * 120
 CALL = {"sequences": ["Who wrote Hamlet ?"], "model": "trec"}
 DEADLINE_S = 1.0
@@ -146,10 +146,10 @@ class FrozenServerTest(unittest.TestCase):
         servers, addresses = self.start("")
         with sru_inference.Client(addresses) as client:
             client.classify(**CALL)
-            await_true(lambda: servers[0].metric("sru_connections") >= 1, "a connection")
-            time.sleep(8)  # five pings; a server refuses the third of those that it does not stand
+            time.sleep(20)  # enough of them for a server whose --min_ping_interval_s is longer; nobody makes a call meanwhile
             client.classify(**CALL)
-        self.assertEqual(servers[0].metric("sru_door_floods_total") or 0, 0, servers[0].log())
+            self.assertEqual(servers[0].metric("sru_connections"), 1)
+            self.assertFalse(servers[0].metric("sru_door_connections_closed_total"), servers[0].log())
 
 
 if __name__ == "__main__":

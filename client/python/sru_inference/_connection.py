@@ -25,7 +25,7 @@ Address = Union[str, Sequence[str]]
 MIN_BACKOFF = 0.002
 TOKEN_READ_INTERVAL = 10.0
 KEEPALIVE_TIME_MS = 1500
-KEEPALIVE_TIMEOUT_MS = 3000
+KEEPALIVE_TIMEOUT_MS = 6000
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 

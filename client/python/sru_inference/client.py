@@ -77,7 +77,7 @@ class Client(ClientBase):
     token, token_file: what to send as a bearer token. The file is read again every 10 s. Without TLS the token is
         sent only to an address of this machine, unless token_without_tls says that something else encrypts.
     channel_options: further arguments of the gRPC channel. ("grpc.keepalive_time_ms", 30000) pings a silent server
-        after 30 s in place of 1.5 s; without an answer within 3 s the connection ends, and calls go to other servers.
+        after 30 s in place of 1.5 s; without an answer within 6 s the connection ends, and calls go to other servers.
 
     A sequence is a text (str), a list of words, a list or an integer array of token ids [length], or a float array
     of features [frames, feature_size]. `model` may be left out when the server has one for the call; version 0 is
