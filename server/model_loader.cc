@@ -29,6 +29,8 @@ namespace {
 // By default the workers of a version may take a quarter of the memory: during a reload there are
 // two versions, and calls need some, too.
 constexpr int64_t kWorkspaceShare = 4;
+// That a backend can be given.
+constexpr int kMostCpuThreads = 1024;
 
 }  // namespace
 
@@ -56,7 +58,9 @@ absl::Status ServedModelLoader::ChooseBackend() {
   }
   kernels::BackendOptions backend_options = batching.hardware;
   // The backend knows the cores of the machine, not the quota.
-  if (backend_options.cpu_threads == 0) backend_options.cpu_threads = NumCores();
+  if (backend_options.cpu_threads == 0) {
+    backend_options.cpu_threads = std::min(NumCores(), kMostCpuThreads);
+  }
   backend_options.cuda_memory_limit_bytes =
       static_cast<size_t>(batching.gpu_memory_limit_mb) * 1000000;
   backend_options.cuda_poll = absl::ToChronoMicroseconds(batching.gpu_poll);

@@ -72,7 +72,8 @@ void AddFlags(BatchingOptions* options, FlagTable* flags) {
   EngineOptions& engine = options->engine;
   flags->Add("instances", &engine.instances, {0, 1024},
              "Workers per model, each runs one batch at a time; they are dealt out to the GPUs in "
-             "turn. 0 = what suits the backend: one per core on the CPU, two per GPU.");
+             "turn. 0 = two per GPU; on the CPU one per core that the process may use (its control "
+             "group's limit counts), as far as a quarter of its memory has room for them.");
   flags->Add("pin_cores", &engine.pin_cores,
              "Keep each worker on one core, out of those that the process may use; with more "
              "workers than cores they share them evenly. For machines that run nothing else.");

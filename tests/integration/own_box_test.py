@@ -25,8 +25,9 @@ MODELS = ("trec", "war_and_peace")
 
 
 def instances(server):
-    """By model, as the log has them."""
-    return {name: int(count) for name, count in re.findall(r"loaded model (\w+) .* (\d+) instances", server.log())}
+    """By model."""
+    found = re.findall(r'(?m)^sru_instances\{model="(\w+)".*\} (\d+)$', server.page("/metrics"))
+    return {name: int(count) for name, count in found}
 
 
 class BoxTest(unittest.TestCase):
