@@ -32,6 +32,8 @@ constexpr int64_t kPieceRows = 64;
 constexpr int64_t kPartCopies = 3;
 // Rows of a language model's output layer that are packed at a time (program_product.cc).
 constexpr int64_t kOutputBlock = 512;
+// Rows that a thread gathers for it: a group, and those past it that a product may read.
+constexpr int64_t kOutputRows = 640;
 // Positions whose sinusoids are kept (program_embed.cc).
 constexpr int64_t kSinusoidRows = 1024;
 // Bytes per word: its view, and its place in a hash map that is half full at worst.
@@ -289,14 +291,17 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
   const int64_t rows = use.max_tokens + kSpareRows;
   const int64_t pooled_rows = use.max_sequences + kSpareClassifierRows;
   const auto labels = static_cast<int64_t>(config.labels.size());
+  const int64_t threads = std::min<int64_t>(kProgramThreads, use.threads);
   const auto workspace = [&](int64_t tokens) {
     int64_t bytes = tokens * (2 * sizes.widest_row + sizes.product_rows) * activation_bytes;
     bytes += pooled_rows * (config.encoder.output_size() + labels) * kValueBytes;
     bytes += std::min<int64_t>(sizes.parts, use.threads) * kChunkBytes;
     bytes *= sizes.stacks;
-    // The token vectors, and those of the tokens before, from which the tokens are predicted.
+    // The token vectors, and those of the tokens before, from which the tokens are predicted; and
+    // per thread the rows that it multiplies by the output layer, with a piece of the product.
     if (config.task == Task::kLanguageModel) {
-      bytes += 2 * tokens * config.encoder.output_size() * kValueBytes;
+      bytes += (2 * tokens + threads * kOutputRows) * config.encoder.output_size() * kValueBytes;
+      bytes += threads * kChunkBytes;
     }
     return bytes;
   };
@@ -308,7 +313,6 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
   }
   bytes += rows * sizes.program_row * kValueBytes;
   // A piece of a product, per thread (program_product.cc).
-  const int64_t threads = std::min<int64_t>(kProgramThreads, use.threads);
   if (config.task == Task::kReader || config.task == Task::kTagger) bytes += threads * kChunkBytes;
   // The rows that go into it, which a thread gathers, and those past the last that it may read.
   if (config.task == Task::kTagger) {

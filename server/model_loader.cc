@@ -103,21 +103,23 @@ models::MemoryEstimate ServedModelLoader::Estimate(const models::ModelLocation& 
 }
 
 std::string ServedModelLoader::Cure(const models::ModelLocation& location, int64_t bytes) {
+  // A value at the edge would load and then leave no memory for calls.
+  const auto room = static_cast<int64_t>(0.85 * static_cast<double>(bytes));
   int tokens = options_.batching.engine.batcher.max_batch_tokens;
   models::MemoryEstimate one = EstimateWith(location, 1, tokens);
-  if (one.total() <= bytes) {
+  if (one.total() <= room) {
     if (one.workspaces <= 0) return "";
-    return absl::StrCat("--instances=", 1 + (bytes - one.total()) / one.workspaces, " would fit");
+    return absl::StrCat("--instances=", 1 + (room - one.total()) / one.workspaces, " would fit");
   }
   const int least = options_.rpc.limits.max_sequence_tokens;
-  while (tokens > least && one.total() > bytes) {
+  while (tokens > least && one.total() > room) {
     tokens = std::max(tokens / 2, least);
     one = EstimateWith(location, 1, tokens);
   }
   const std::string flags = absl::StrCat("--instances=1 --max_batch_tokens=", tokens);
-  if (one.total() <= bytes) return absl::StrCat(flags, " would fit");
+  if (one.total() <= room) return absl::StrCat(flags, " would fit");
   return absl::StrFormat("with %s %.1f MB are missing", flags,
-                         static_cast<double>(one.total() - bytes) / 1e6);
+                         static_cast<double>(one.total() - room) / 1e6);
 }
 
 absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::Load(
