@@ -14,9 +14,12 @@
 #ifndef SRU_MODELS_TRANSLATOR_H_
 #define SRU_MODELS_TRANSLATOR_H_
 
+#include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "kernels/program.h"
 #include "kernels/program_executable.h"
 #include "models/config.h"
@@ -35,6 +38,16 @@ struct Translator {
   kernels::InputId target_ids = kernels::kNone;
   kernels::InputId targets = kernels::kNone;  // the token that follows, -1 where none is predicted
   kernels::InputId counts = kernels::kNone;   // how many candidates a token's place has
+  // The tokens of its hypothesis before it, BOS counted; kNone: the program knows it by a field.
+  kernels::InputId target_positions = kernels::kNone;
+  // kNone: every word may come next. Else those that may, a sequence of ascending ids for each sentence,
+  // and the sentence of each sequence of target.
+  kernels::AxisId choices = kernels::kNone;
+  kernels::InputId choice_ids = kernels::kNone;
+  kernels::InputId choice_map = kernels::kNone;
+  // The ascending ids of the words that may be in the translations of a source, whose ids are those that are
+  // encoded. Thread-safe. Empty without `choices`.
+  std::function<std::vector<int32_t>(absl::Span<const int32_t> source_ids)> shortlist;
   // States, [decoder layer]: what a hypothesis has of its sentence and of its own.
   struct Layer {
     kernels::FieldId context_keys = kernels::kNone;    // [source tokens][d_model]

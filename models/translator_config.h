@@ -11,6 +11,7 @@
 namespace sru::models {
 
 inline constexpr int kMaxPositions = 1 << 20;
+inline constexpr int kNoToken = -1;
 
 // Names are those of FORMAT.md.
 struct TranslatorConfig {
@@ -25,9 +26,10 @@ struct TranslatorConfig {
   int target_vocabulary = 0;
   int pad_id = 0;
   int unk_id = 0;
-  int bos_id = 0;
+  int bos_id = 0;  // kNoToken: hypotheses begin with a row of zeros
   int eos_id = 0;
-  int max_positions = 0;  // longest source, and longest target with its BOS, in tokens
+  int source_end_id = kNoToken;  // added to every source; kNoToken: nothing is
+  int max_positions = 0;         // longest source, and longest target with its BOS, in tokens
   // The default search. num_hypotheses is 1.
   SearchOptions search;
   // For users, such as "en"; may be empty.

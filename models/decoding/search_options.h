@@ -35,7 +35,11 @@ struct SearchOptions {
   int num_hypotheses = 1;  // of the answer; at most beam_size
   LengthPenalty length_penalty = LengthPenalty::kNone;
   double alpha = 0;
-  int max_length = 1;  // most tokens of a hypothesis, those of its prefix and its end counted
+  int max_length = 1;       // most tokens of a hypothesis, those of its prefix and its end counted
+  bool narrows = false;     // Marian's rules instead of OpenNMT-py's (beam_search.h)
+  double word_penalty = 0;  // taken from the log-probability for each token, the end counted
+  // Also bounds the tokens of a hypothesis, by this many for each token of the source; 0: it does not.
+  double max_length_factor = 0;
 };
 
 double LengthPenaltyOf(const SearchOptions& options, int num_tokens);
