@@ -36,6 +36,7 @@ BeamSearch::BeamSearch(const SearchOptions& options, int32_t bos_id, int32_t eos
       prefix_(std::move(prefix)),
       live_(1),
       parents_(1, 0),
+      width_(options.beam_size),
       length_(static_cast<int>(prefix_.size())),
       done_(length_ >= options.max_length) {}
 
@@ -52,16 +53,20 @@ void BeamSearch::Step(const kernels::Candidate* candidates, int count, int strid
   extensions.reserve(live_.size() * count);
   for (size_t place = 0; place < live_.size(); ++place) {
     for (int i = 0; i < count; ++i) {
-      const double sum = Sum(live_[place].log_prob, candidates[place * stride + i].log_prob);
+      const kernels::Candidate& candidate = candidates[place * stride + i];
+      if (candidate.id == kernels::kNone) continue;
+      const double sum = Sum(live_[place].log_prob, candidate.log_prob);
       extensions.push_back({sum, static_cast<int>(place), i});
     }
   }
-  const auto kept = std::min(extensions.size(), static_cast<size_t>(options_.beam_size));
+  ++length_;
+  done_ = extensions.empty();
+  if (done_) return;
+  const auto kept = std::min(extensions.size(), static_cast<size_t>(width_));
   std::partial_sort(extensions.begin(), extensions.begin() + static_cast<std::ptrdiff_t>(kept),
                     extensions.end());
   extensions.resize(kept);
 
-  ++length_;
   step_nodes_.push_back(static_cast<int32_t>(nodes_.size()));
   std::vector<Live> next;
   parents_.clear();
@@ -79,13 +84,15 @@ void BeamSearch::Step(const kernels::Candidate* candidates, int count, int strid
     }
   }
   live_ = std::move(next);
-  done_ = (best_has_ended_ && num_finished_ >= options_.num_hypotheses) ||
-          length_ >= options_.max_length || live_.empty();
+  if (options_.narrows) width_ = static_cast<int>(live_.size());
+  const bool enough =
+      !options_.narrows && best_has_ended_ && num_finished_ >= options_.num_hypotheses;
+  done_ = enough || length_ >= options_.max_length || live_.empty();
 }
 
 void BeamSearch::AddFinished(int32_t node, bool has_ended, double log_prob) {
   ++num_finished_;
-  const double score = log_prob / LengthPenaltyOf(options_, length_);
+  const double score = ScoreOf(options_, log_prob, length_);
   const auto worse = std::find_if(finished_.begin(), finished_.end(),
                                   [score](const Finished& other) { return other.score < score; });
   finished_.insert(worse, {node, has_ended, log_prob, score});
@@ -94,7 +101,7 @@ void BeamSearch::AddFinished(int32_t node, bool has_ended, double log_prob) {
 
 std::vector<FoundHypothesis> BeamSearch::Take(bool with_rows) {
   for (const Live& live : live_) {
-    if (num_finished_ >= options_.num_hypotheses) break;
+    if (!options_.narrows && num_finished_ >= options_.num_hypotheses) break;
     AddFinished(live.node, /*has_ended=*/false, live.log_prob);
   }
   live_.clear();

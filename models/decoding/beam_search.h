@@ -1,5 +1,5 @@
-// BeamSearch: which hypotheses of one translation go on, by the rules of OpenNMT-py (2018). Knows no model: it is given candidates with
-// their log-probabilities and says which tokens come next.
+// BeamSearch: which hypotheses of one translation go on, by the rules of OpenNMT-py (2018) or of Marian. Knows no model: it is given
+// candidates with their log-probabilities and says which tokens come next.
 //
 //   BeamSearch search(options, bos_id, eos_id, prefix);
 //   search.SetPrefixLogProb(the sum of the log-probabilities of its tokens, if there are any);
@@ -17,9 +17,13 @@
 //   - The search is over when num_hypotheses are finished and the best extension of this or an earlier step ended, when hypotheses
 //     have max_length tokens, or when none is live.
 //   - If fewer than num_hypotheses are finished then, live ones complete the answer in the order of their places.
-// The answer is ordered by score, log-probability / length penalty; of equals the one finished earlier, or in the lower place, is first.
+// Marian's rules (SearchOptions::narrows): the beam is narrower by one for each hypothesis that has ended. The search is over
+// when none is live, or when they have max_length tokens; then all that are live count as finished.
 //
-// Log-probabilities are added in double. One that is not a number counts as -infinity. A step takes O(live * count) time, and
+// The answer is ordered by score (ScoreOf()); of equals the one finished earlier, or in the lower place, is first.
+//
+// Log-probabilities are added in double. One that is not a number counts as -infinity. A candidate with the id kNone is none, as where
+// fewer words may come than there are places; without any the search is over. A step takes O(live * count) time, and
 // memory grows by at most beam_size entries of 8 bytes.
 #ifndef SRU_MODELS_DECODING_BEAM_SEARCH_H_
 #define SRU_MODELS_DECODING_BEAM_SEARCH_H_
@@ -113,6 +117,7 @@ class BeamSearch {
   std::vector<Finished> finished_;  // the best num_hypotheses, the best first
   int64_t num_finished_ = 0;        // all of them
   bool best_has_ended_ = false;     // the best extension of this or an earlier step
+  int width_;                       // extensions that the next step keeps
   int length_;                      // tokens of every live hypothesis, the prefix counted
   bool done_;
 };

@@ -59,6 +59,7 @@ std::vector<int32_t> WithBos(std::vector<int32_t> tokens) {
 }
 
 double PlainScore(const SearchOptions& options, double log_prob, double n) {
+  log_prob -= options.word_penalty * n;
   if (options.length_penalty == LengthPenalty::kGnmt) {
     return log_prob / std::pow((6 + n) / 6, options.alpha);
   }
@@ -117,6 +118,63 @@ std::vector<PlainHypothesis> PlainSearch(const Table& table, const SearchOptions
   if (finished.size() > static_cast<size_t>(options.num_hypotheses)) {
     finished.resize(options.num_hypotheses);
   }
+  return finished;
+}
+
+// Marian's rules, by recursion over its steps: `live` are extended, and those that end are taken out of the
+// width of the next step.
+void PlainNarrowingSteps(const Table& table, const SearchOptions& options, size_t width,
+                         const std::vector<PlainHypothesis>& live,
+                         std::vector<PlainHypothesis>* finished) {
+  std::vector<PlainHypothesis> all;
+  for (const PlainHypothesis& hypothesis : live) {
+    const std::vector<int32_t> before = WithBos(hypothesis.tokens);
+    const std::vector<float> row = table(before);
+    for (size_t token = 0; token < row.size(); ++token) {
+      PlainHypothesis& child = all.emplace_back(hypothesis);
+      child.tokens.push_back(static_cast<int32_t>(token));
+      child.rows.push_back(before);
+      child.log_prob += row[token];
+    }
+  }
+  std::stable_sort(all.begin(), all.end(), [](const PlainHypothesis& a, const PlainHypothesis& b) {
+    return a.log_prob > b.log_prob;
+  });
+  if (all.size() > width) all.resize(width);
+  const auto going_on = std::stable_partition(
+      all.begin(), all.end(), [](const PlainHypothesis& h) { return h.tokens.back() == kEos; });
+  for (auto child = all.begin(); child != all.end(); ++child) {
+    const size_t n = child->tokens.size();
+    child->score = PlainScore(options, child->log_prob, static_cast<double>(n));
+    child->finished = child < going_on;
+    if (child->finished || n == static_cast<size_t>(options.max_length)) {
+      PlainHypothesis& end = finished->emplace_back(*child);
+      if (end.finished) {
+        end.tokens.pop_back();
+        end.rows.pop_back();
+      }
+    }
+  }
+  const std::vector<PlainHypothesis> next(going_on, all.end());
+  if (next.empty() || next[0].tokens.size() == static_cast<size_t>(options.max_length)) return;
+  PlainNarrowingSteps(table, options, next.size(), next, finished);
+}
+
+std::vector<PlainHypothesis> PlainNarrowingSearch(const Table& table, const SearchOptions& options,
+                                                  const std::vector<int32_t>& prefix) {
+  PlainHypothesis first;
+  for (const int32_t token : prefix) {
+    first.rows.push_back(WithBos(first.tokens));
+    first.log_prob += table(first.rows.back())[token];
+    first.tokens.push_back(token);
+  }
+  std::vector<PlainHypothesis> finished;
+  PlainNarrowingSteps(table, options, options.beam_size, {first}, &finished);
+  std::stable_sort(
+      finished.begin(), finished.end(),
+      [](const PlainHypothesis& a, const PlainHypothesis& b) { return a.score > b.score; });
+  const auto wanted = static_cast<size_t>(options.num_hypotheses);
+  if (finished.size() > wanted) finished.resize(wanted);
   return finished;
 }
 
@@ -216,6 +274,8 @@ TEST(BeamSearchTest, EqualsAPlainSearchOnRandomTables) {
     options.length_penalty = kernels::AllNamed<LengthPenaltyName>()[random() % 3];
     options.alpha = std::vector<double>{0, 0.5, 0.6, 1, 2}[random() % 5];
     options.max_length = up_to(9);
+    options.narrows = random() % 2 == 0;
+    options.word_penalty = std::vector<double>{0, 0.25, -1}[random() % 3];
     std::vector<int32_t> prefix;
     if (random() % 3 == 0 && options.max_length > 1) {
       prefix.resize(up_to(options.max_length - 1));
@@ -227,8 +287,11 @@ TEST(BeamSearchTest, EqualsAPlainSearchOnRandomTables) {
                  << "trial " << trial << ", vocabulary " << vocabulary << ", beam "
                  << options.beam_size << ", n " << options.num_hypotheses << ", "
                  << LengthPenaltyName(options.length_penalty) << " " << options.alpha << ", length "
-                 << options.max_length << ", prefix " << prefix.size());
-    ExpectEqual(Search(table, options, prefix), PlainSearch(table, options, prefix));
+                 << options.max_length << ", prefix " << prefix.size() << ", narrows "
+                 << options.narrows << ", word penalty " << options.word_penalty);
+    ExpectEqual(Search(table, options, prefix), options.narrows
+                                                    ? PlainNarrowingSearch(table, options, prefix)
+                                                    : PlainSearch(table, options, prefix));
     if (HasFailure()) return;
   }
 }
@@ -294,6 +357,59 @@ TEST(BeamSearchTest, AnEndCostsItsPlaceInItsStepOnly) {
   EXPECT_EQ(search.live(), 2);
   EXPECT_THAT(search.parents(), ElementsAre(0, 0));
   EXPECT_EQ(search.last_token(1), 1);
+}
+
+TEST(BeamSearchTest, ByMariansRulesAnEndNarrowsTheBeam) {
+  // After BOS: 0 (-1), EOS (-1.5); after 0: 0 (-1), 1 (-1.5), EOS (-9).
+  const Table table = ByLastToken({{-1, -1.5f, -9, -9}, {-9, -9, -9, -0.5f}, {-1, -3, -9, -1.5f}});
+  SearchOptions options{3, 3, LengthPenalty::kPower, 1, 4};
+  options.narrows = true;
+  const Search search(table, options, {});
+  // Step 1 leaves 0 and 1 of three; step 2 takes (0, 0) and (0, 1) before (1, EOS), which would be kept by
+  // a beam that has three places again. Step 3 ends (0, 1), so that one is left.
+  EXPECT_EQ(search.steps(), 4);
+  ASSERT_EQ(search.found().size(), 3u);
+  EXPECT_THAT(search.found()[0].tokens, ElementsAre(0, 1));
+  EXPECT_EQ(search.found()[0].score, -3.0 / 3);
+  EXPECT_THAT(search.found()[1].tokens, ElementsAre(0, 0, 0, 0));
+  EXPECT_FALSE(search.found()[1].finished);
+  EXPECT_EQ(search.found()[1].score, -4.0 / 4);
+  EXPECT_THAT(search.found()[2].tokens, IsEmpty());
+  EXPECT_EQ(search.found()[2].score, -1.5);
+}
+
+TEST(BeamSearchTest, AWordPenaltyIsTakenForEachTokenAndTheEnd) {
+  // Either ends at once, or after ten tokens, which cost as much as the end.
+  const Table table = ByLastToken({{-0.125f, -9, -9, -9}, {}, {-0.5f, -9, -9, -0.5f}});
+  SearchOptions options{2, 2, LengthPenalty::kNone, 0, 10};
+  options.narrows = true;
+  options.word_penalty = -1;
+  const Search longer(table, options, {});
+  ASSERT_EQ(longer.found().size(), 2u);
+  EXPECT_EQ(longer.found()[0].tokens.size(), 10u);
+  EXPECT_EQ(longer.found()[0].score, longer.found()[0].log_prob + 10);
+  options.word_penalty = 0.5;
+  const Search shorter(table, options, {});
+  ASSERT_EQ(shorter.found().size(), 2u);
+  EXPECT_THAT(shorter.found()[0].tokens, IsEmpty());
+  EXPECT_EQ(shorter.found()[0].score, -0.5 - 0.5);
+}
+
+TEST(BeamSearchTest, PlacesWithoutACandidateAreNone) {
+  SearchOptions options{3, 3, LengthPenalty::kPower, 1, 9};
+  options.narrows = true;
+  BeamSearch search(options, kernels::kNone, kEos, {});
+  EXPECT_EQ(search.last_token(0), kernels::kNone);
+  const kernels::Candidate some[] = {{5, -1.0f}, {kernels::kNone, 0.0f}, {kernels::kNone, 0.0f}};
+  search.Step(some, 3, 3);
+  EXPECT_EQ(search.live(), 1);
+  search.Step(some + 1, 2, 2);
+  EXPECT_TRUE(search.done());
+  const std::vector<FoundHypothesis> found = search.Take(/*with_rows=*/true);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_THAT(found[0].tokens, ElementsAre(5));
+  EXPECT_FALSE(found[0].finished);
+  EXPECT_EQ(found[0].log_prob, -1);
 }
 
 TEST(BeamSearchTest, StopsOnceTheBestExtensionHasEndedAndThereAreEnough) {

@@ -19,6 +19,18 @@ double LengthPenaltyOf(const SearchOptions& options, int num_tokens) {
   return 1;
 }
 
+double ScoreOf(const SearchOptions& options, double log_prob, int num_tokens) {
+  return (log_prob - options.word_penalty * num_tokens) / LengthPenaltyOf(options, num_tokens);
+}
+
+int MaxLengthOf(const SearchOptions& options, int source_tokens) {
+  if (options.max_length_factor == 0) return options.max_length;
+  const float most =
+      std::ceil(static_cast<float>(options.max_length_factor) * static_cast<float>(source_tokens));
+  return most < static_cast<float>(options.max_length) ? static_cast<int>(most)
+                                                       : options.max_length;
+}
+
 absl::Status ValidateSearch(const SearchOptions& options, int limit, const char* limit_name) {
   if (options.beam_size < 1 || options.beam_size > kMaxBeam) {
     return InvalidArgument("beam_size: expected an integer in [1, ", kMaxBeam, "], found ",
@@ -32,6 +44,14 @@ absl::Status ValidateSearch(const SearchOptions& options, int limit, const char*
   if (!(options.alpha >= 0 && options.alpha <= kMaxLengthPenaltyAlpha)) {
     return InvalidArgument("length_penalty.alpha: expected a number in [0, ",
                            kMaxLengthPenaltyAlpha, "], found ", options.alpha);
+  }
+  if (!(std::abs(options.word_penalty) <= kMaxWordPenalty)) {
+    return InvalidArgument("word_penalty: expected a number in [", -kMaxWordPenalty, ", ",
+                           kMaxWordPenalty, "], found ", options.word_penalty);
+  }
+  if (!(options.max_length_factor >= 0 && options.max_length_factor <= kMaxLengthFactor)) {
+    return InvalidArgument("max_length_factor: expected a number in [0, ", kMaxLengthFactor,
+                           "], found ", options.max_length_factor);
   }
   if (options.max_length < 1 || options.max_length > limit) {
     return InvalidArgument("max_new_tokens: expected an integer in [1, ", limit, "] (", limit_name,

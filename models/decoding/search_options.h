@@ -9,6 +9,8 @@
 namespace sru::models {
 
 inline constexpr double kMaxLengthPenaltyAlpha = 10;
+inline constexpr double kMaxWordPenalty = 100;  // of either sign
+inline constexpr double kMaxLengthFactor = 100;
 
 // What the log-probability of a hypothesis of n tokens, its end counted, is divided by.
 enum class LengthPenalty {
@@ -43,6 +45,13 @@ struct SearchOptions {
 };
 
 double LengthPenaltyOf(const SearchOptions& options, int num_tokens);
+
+// What hypotheses are ordered by: (log_prob - word_penalty n) / length penalty, n = num_tokens.
+double ScoreOf(const SearchOptions& options, double log_prob, int num_tokens);
+
+// The most tokens of a hypothesis of a source of `source_tokens`: max_length, or the least whole number that
+// is not below max_length_factor source_tokens (in float, as Marian has it) if that is less.
+int MaxLengthOf(const SearchOptions& options, int source_tokens);
 
 // kInvalidArgument names the field of the request that is out of range, such as "length_penalty.alpha". `limit` is the largest
 // max_length, `limit_name` whence it comes.

@@ -35,9 +35,35 @@ TEST(SearchOptionsTest, PenaltiesAreThoseOfTheirEquations) {
   EXPECT_EQ(LengthPenaltyOf(options, 6), 1);
 }
 
+TEST(SearchOptionsTest, AScoreHasTheWordPenaltyOfEachToken) {
+  SearchOptions options;
+  options.length_penalty = LengthPenalty::kPower;
+  options.alpha = 1;
+  EXPECT_EQ(ScoreOf(options, -3, 4), -0.75);
+  options.word_penalty = 0.5;
+  EXPECT_EQ(ScoreOf(options, -3, 4), -1.25);
+}
+
+TEST(SearchOptionsTest, TheLengthIsBoundByTheSource) {
+  SearchOptions options;
+  options.max_length = 20;
+  EXPECT_EQ(MaxLengthOf(options, 3), 20);
+  options.max_length_factor = 2;
+  EXPECT_EQ(MaxLengthOf(options, 3), 6);
+  EXPECT_EQ(MaxLengthOf(options, 10), 20);
+  EXPECT_EQ(MaxLengthOf(options, 11), 20);
+  options.max_length_factor = 1.5;
+  EXPECT_EQ(MaxLengthOf(options, 3), 5);
+  // 1.2 as a float times ten is twelve, and not a little more.
+  options.max_length_factor = 1.2f;
+  EXPECT_EQ(MaxLengthOf(options, 10), 12);
+}
+
 TEST(SearchOptionsTest, TakesTheEndsOfEveryRange) {
   EXPECT_EQ(ErrorOf([](SearchOptions* o) { *o = {64, 64, LengthPenalty::kPower, 10, 200}; }), "");
   EXPECT_EQ(ErrorOf([](SearchOptions* o) { *o = {1, 1, LengthPenalty::kNone, 0, 1}; }), "");
+  EXPECT_EQ(ErrorOf([](SearchOptions* o) { o->word_penalty = o->max_length_factor = 100; }), "");
+  EXPECT_EQ(ErrorOf([](SearchOptions* o) { o->word_penalty = -100; }), "");
 }
 
 TEST(SearchOptionsTest, NamesTheFieldThatIsOutOfRange) {
@@ -52,6 +78,12 @@ TEST(SearchOptionsTest, NamesTheFieldThatIsOutOfRange) {
   for (const double alpha : {-0.1, 10.1, kInfinity, -kInfinity, std::nan("")}) {
     EXPECT_THAT(ErrorOf([alpha](SearchOptions* o) { o->alpha = alpha; }),
                 HasSubstr("length_penalty.alpha: expected a number in [0, 10], found "))
+        << alpha;
+    EXPECT_THAT(ErrorOf([alpha](SearchOptions* o) { o->word_penalty = 2000 * alpha; }),
+                HasSubstr("word_penalty: expected a number in [-100, 100], found "))
+        << alpha;
+    EXPECT_THAT(ErrorOf([alpha](SearchOptions* o) { o->max_length_factor = 20 * alpha; }),
+                HasSubstr("max_length_factor: expected a number in [0, 100], found "))
         << alpha;
   }
   EXPECT_EQ(ErrorOf([](SearchOptions* o) { o->max_length = 201; }),

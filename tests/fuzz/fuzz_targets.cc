@@ -813,6 +813,8 @@ void FuzzSearch(std::string_view bytes) {
   options.length_penalty = penalties[byte(2) % penalties.size()];
   options.alpha = byte(3) / 255.0 * models::kMaxLengthPenaltyAlpha;
   options.max_length = 1 + byte(4) % 32;
+  options.narrows = byte(4) / 32 % 2 != 0;
+  options.word_penalty = byte(4) / 64 - 1;
   Require(models::ValidateSearch(options, 32, "fuzz").ok(), "the options are valid");
   const std::vector<int32_t> prefix(byte(5) % options.max_length, byte(6));
   const int count = 1 + byte(7) % options.beam_size;
