@@ -22,6 +22,9 @@ using kernels::ValueId;
 
 constexpr float kNormEpsilon = 1e-6f;
 
+// Of all sentences of a batch, if the words of one are not more.
+constexpr int kMostChoices = 1 << 18;
+
 // Takes tensors by their names in OpenNMT-py and adds the operations that they are the weights of.
 class Builder {
  public:
@@ -232,6 +235,10 @@ kernels::ProgramLimits TranslatorLimits(const Translator& model, int max_source_
   limits.axes.resize(model.program.axes.size());
   limits.axes[model.source] = {max_source_tokens, max_sources};
   limits.axes[model.target] = {max_target_tokens, max_targets};
+  if (model.choices != kNone) {
+    const int words = model.program.inputs[model.choice_ids].limit;
+    limits.axes[model.choices] = {std::max(kMostChoices, words), max_targets};
+  }
   return limits;
 }
 

@@ -65,7 +65,8 @@ struct Translator {
   int max_candidates = 0;               // kMaxBeam, or fewer with a smaller vocabulary
 };
 
-// The limits of a workspace of the program: of each axis, tokens and sequences. Alignments cannot be
+// The limits of a workspace of the program: of each axis, tokens and sequences; of choices, as many as the
+// vocabulary has words, at least. Alignments cannot be
 // asked for as long as the result's max_attention_values is 0.
 kernels::ProgramLimits TranslatorLimits(const Translator& model, int max_source_tokens,
                                         int max_sources, int max_target_tokens, int max_targets);

@@ -6,7 +6,6 @@
 
 #include "base/status.h"
 #include "models/kernel_status.h"
-#include "models/translator.h"
 
 namespace sru::server::tasks {
 
@@ -128,7 +127,8 @@ TranslateSequence::TranslateSequence(std::shared_ptr<PendingTranslation> call, s
     : call_(std::move(call)),
       task_(call_->task(index)),
       config_(model.config().translator),
-      num_candidates_(std::min(task_.search.beam_size, model.translator()->max_candidates)) {
+      model_(*model.translator()),
+      num_candidates_(std::min(task_.search.beam_size, model_.max_candidates)) {
   begin_.reserve(task_.prefix.size() + 1);
   begin_.push_back(config_.bos_id);
   begin_.insert(begin_.end(), task_.prefix.begin(), task_.prefix.end());
@@ -168,6 +168,18 @@ int64_t TranslateSequence::TokensToAlign() const {
     if (i < aligned_.size()) tokens -= static_cast<int64_t>(aligned_[i]);
   }
   return tokens;
+}
+
+void TranslateSequence::MakeChoices() {
+  if (model_.choices == kernels::kNone || !choices_.empty()) return;
+  choices_ = model_.shortlist(task_.token_ids);
+  // The translation may end, and has to begin with its prefix.
+  const auto add = [this](int32_t id) {
+    const auto place = std::lower_bound(choices_.begin(), choices_.end(), id);
+    if (place == choices_.end() || *place != id) choices_.insert(place, id);
+  };
+  add(config_.eos_id);
+  std::for_each(task_.prefix.begin(), task_.prefix.end(), add);
 }
 
 void TranslateSequence::FreeSlot(StateArena::Slot* slot) {
@@ -306,6 +318,7 @@ void TranslateSequence::PlanAlignment(int rows, int64_t most_weights, TranslateI
     item.place = static_cast<int>(i);
     item.ids = aligned_ids_[i].data() + aligned_[i];
     item.count = static_cast<int>(std::min(tokens, left));
+    item.position = static_cast<int>(aligned_[i]);
     item.slot = aligned_slots_[i];
     items->push_back(item);
     left -= item.count;
@@ -323,6 +336,7 @@ absl::Status TranslateSequence::Plan(int rows, int64_t most_weights,
   item.sequence = this;
   item.share = share;
   if (!encoded_) {
+    MakeChoices();
     item.kind = TranslateItem::Kind::kSource;
     item.ids = task_.token_ids.data();
     item.count = static_cast<int>(task_.token_ids.size());
@@ -343,6 +357,7 @@ absl::Status TranslateSequence::Plan(int rows, int64_t most_weights,
   if (begun_ < begin_.size()) {
     item.ids = begin_.data() + begun_;
     item.count = static_cast<int>(std::min<size_t>(begin_.size() - begun_, rows));
+    item.position = static_cast<int>(begun_);
     item.slot = slots_[0];
     const bool all = begun_ + item.count == begin_.size();
     item.targets = item.ids + 1;
@@ -352,6 +367,7 @@ absl::Status TranslateSequence::Plan(int rows, int64_t most_weights,
     return absl::OkStatus();
   }
   item.count = 1;
+  item.position = static_cast<int>(begin_.size()) - 1 + search_->steps();
   item.num_candidates = static_cast<int>(num_candidates_);
   for (int place = 0; place < search_->live() && rows > 0; ++place) {
     if (fed_[place]) continue;
@@ -412,6 +428,7 @@ void TranslateSequence::End(const absl::Status& status, const batching::RequestT
   const std::shared_ptr<PendingTranslation> call = std::move(call_);
   // Handles keep the sequence.
   candidates_ = std::vector<kernels::Candidate>();
+  choices_ = std::vector<int32_t>();
   aligned_ids_ = std::vector<std::vector<int32_t>>();
   call->OnSentence(status);
 }

@@ -1,7 +1,8 @@
 // TranslateSequence: one sentence of a call, as a sequence of steps.
 //
 //   1. Its source is encoded in one step, on a slot of the arena.
-//   2. BOS and the prefix are fed, and predict the first token.
+//   2. BOS and the prefix are fed, and predict the first token. Where the model has a list of words for each
+//      sentence, it has been made by then.
 //   3. Each step feeds the last token of every live hypothesis. What one predicts decides, once all have
 //      been fed (models/decoding/beam_search.h), which of them go on: the slots are reordered, which moves
 //      no values.
@@ -34,6 +35,7 @@
 #include "kernels/state_arena.h"
 #include "models/decoding/beam_search.h"
 #include "models/model.h"
+#include "models/translator.h"
 #include "server/batching/steps/step_runner.h"
 #include "server/batching/steps/step_service.h"
 #include "server/tasks/translate/translate_task.h"
@@ -103,6 +105,7 @@ struct TranslateItem {
   int place = 0;  // of the hypothesis, in the search or among those that were found
   const int32_t* ids = nullptr;
   int count = 0;
+  int position = 0;  // of the first of them in its hypothesis, BOS being at 0
   kernels::StateArena::Slot slot = kernels::StateArena::kNoSlot;
   // kSearch: the first of the tokens are followed by these, whose log-probabilities are asked for.
   const int32_t* targets = nullptr;
@@ -126,6 +129,9 @@ class TranslateSequence : public batching::StepSequence {
   void Deliver() override {}
   void End(const absl::Status& status, const batching::RequestTimes& times) override;
 
+  // The ids that may be in the translation, ascending; empty: all may. There once the source is in a step.
+  const std::vector<int32_t>& choices() const { return choices_; }
+
   // For the stepper. Appends what the next step of up to `rows` rows needs, with slots of `arena`. Of
   // items whose alignment is asked for, at most as many tokens as have `most_weights` together. An error
   // changes nothing that matters; kResourceExhausted: there is no memory for its slots.
@@ -144,6 +150,7 @@ class TranslateSequence : public batching::StepSequence {
   absl::Status Commit(const TranslateItem& item, const Results& results);
 
  private:
+  void MakeChoices();
   void FreeSlot(kernels::StateArena::Slot* slot);
   void FreeSlots(std::vector<kernels::StateArena::Slot>* slots);
   absl::Status BeginSearch();
@@ -161,8 +168,10 @@ class TranslateSequence : public batching::StepSequence {
   std::shared_ptr<PendingTranslation> call_;  // null after the end
   TranslateTask& task_;                       // of the call; not used after the end
   const models::TranslatorConfig& config_;
+  const models::Translator& model_;
   const size_t num_candidates_;
-  std::vector<int32_t> begin_;  // BOS and the prefix
+  std::vector<int32_t> begin_;    // BOS and the prefix
+  std::vector<int32_t> choices_;  // made once, whatever is computed again
 
   std::shared_ptr<kernels::StateArena> arena_;  // that the slots are of; null: there are none
   // The encoded sentence. With the alignment it stays as it is; else it is the first hypothesis' slot.

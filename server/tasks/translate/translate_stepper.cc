@@ -1,6 +1,7 @@
 #include "server/tasks/translate/translate_stepper.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/status.h"
@@ -18,27 +19,28 @@ constexpr int64_t kLeastWeights = 1 << 18;
 
 // As good as any, where sentences are only run for their time.
 constexpr int32_t kPadding = 0;
+constexpr int kWarmUpChoices = 512;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TranslateStepper>> TranslateStepper::Create(
     const kernels::ProgramExecutable& executable, const models::Translator& model,
     const kernels::WorkspaceLimits& limits, std::shared_ptr<StateArena> arena) {
-  const int64_t max_weights = std::max<int64_t>(kLeastWeights, limits.max_tokens);
   kernels::ProgramLimits program_limits = models::TranslatorLimits(
       model, limits.max_tokens, limits.max_sequences, limits.max_tokens, limits.max_sequences);
   program_limits.device = limits.device;
   program_limits.turn = limits.turn;
-  program_limits.max_attention_values = max_weights;
+  program_limits.max_attention_values = std::max<int64_t>(kLeastWeights, limits.max_tokens);
   std::unique_ptr<kernels::ProgramWorkspace> workspace;
   SRU_RETURN_UNLESS_OK(
       models::ToAbslStatus(executable.CreateWorkspace(program_limits, &workspace)));
-  return std::unique_ptr<TranslateStepper>(new TranslateStepper(
-      executable, model, limits, max_weights, std::move(arena), std::move(workspace)));
+  return std::unique_ptr<TranslateStepper>(
+      new TranslateStepper(executable, model, limits, std::move(program_limits), std::move(arena),
+                           std::move(workspace)));
 }
 
-TranslateStepper::Rows::Rows(const kernels::WorkspaceLimits& limits)
-    : offsets(limits.max_sequences + 1), ids(limits.max_tokens), slots(limits.max_sequences) {}
+TranslateStepper::Rows::Rows(const kernels::AxisLimits& limits)
+    : offsets(limits.max_sequences + 1), ids(limits.max_rows), slots(limits.max_sequences) {}
 
 int TranslateStepper::Rows::Add(const int32_t* tokens, int count, StateArena::Slot slot) {
   const int first = num_rows;
@@ -51,19 +53,24 @@ int TranslateStepper::Rows::Add(const int32_t* tokens, int count, StateArena::Sl
 
 TranslateStepper::TranslateStepper(const kernels::ProgramExecutable& executable,
                                    const models::Translator& model,
-                                   const kernels::WorkspaceLimits& limits, int64_t max_weights,
+                                   const kernels::WorkspaceLimits& limits,
+                                   kernels::ProgramLimits program_limits,
                                    std::shared_ptr<StateArena> arena,
                                    std::unique_ptr<kernels::ProgramWorkspace> workspace)
     : executable_(executable),
       model_(model),
       limits_(limits),
-      max_weights_(max_weights),
+      program_limits_(std::move(program_limits)),
       arena_(std::move(arena)),
       workspace_(std::move(workspace)),
-      source_(limits),
-      target_(limits),
+      source_(program_limits_.axes[model.source]),
+      target_(program_limits_.axes[model.target]),
+      choices_(model.choices == kernels::kNone ? kernels::AxisLimits()
+                                               : program_limits_.axes[model.choices]),
       targets_(limits.max_tokens),
       counts_(limits.max_tokens),
+      positions_(limits.max_tokens),
+      choice_map_(limits.max_sequences),
       log_probs_(limits.max_tokens),
       candidates_(new kernels::Candidate[static_cast<size_t>(limits.max_tokens) *
                                          static_cast<size_t>(model.max_candidates)]),
@@ -89,7 +96,8 @@ absl::Status TranslateStepper::Run(std::vector<batching::StepShare>& shares) {
   for (size_t i = 0; i < shares.size(); ++i) {
     auto* const sequence = static_cast<TranslateSequence*>(shares[i].sequence);
     planned_.clear();
-    shares[i].status = sequence->Plan(shares[i].rows, max_weights_, arena_, i, &planned_);
+    shares[i].status =
+        sequence->Plan(shares[i].rows, program_limits_.max_attention_values, arena_, i, &planned_);
     if (!shares[i].status.ok()) continue;
     shares[i].unused = shares[i].rows;
     for (const TranslateItem& item : planned_) {
@@ -107,14 +115,21 @@ absl::Status TranslateStepper::RunAll(const std::vector<TranslateItem>& items,
     int64_t tokens[2] = {0, 0};  // of sources and of hypotheses
     int sequences[2] = {0, 0};
     int64_t weights = 0;
+    size_t choices = 0;
     while (end < items.size()) {
       const TranslateItem& item = items[end];
       const int axis = item.kind == Kind::kSource ? 0 : 1;
       const int64_t more_weights = int64_t{item.count} * item.num_weights;
+      const bool first = end == begin || items[end - 1].sequence != item.sequence;
+      const size_t more_choices =
+          item.kind == Kind::kSearch && first ? item.sequence->choices().size() : 0;
       if (tokens[axis] + item.count > limits_.max_tokens ||
-          sequences[axis] == limits_.max_sequences || weights + more_weights > max_weights_) {
+          sequences[axis] == limits_.max_sequences ||
+          weights + more_weights > program_limits_.max_attention_values ||
+          choices + more_choices > choices_.ids.size()) {
         break;
       }
+      choices += more_choices;
       tokens[axis] += item.count;
       ++sequences[axis];
       weights += more_weights;
@@ -146,8 +161,10 @@ void TranslateStepper::Pack(const std::vector<TranslateItem>& items, size_t begi
   packed_.clear();
   source_.Clear();
   target_.Clear();
+  choices_.Clear();
   any_log_probs_ = any_candidates_ = any_weights_ = false;
   int64_t weight = 0;
+  const TranslateSequence* last = nullptr;
   for (size_t i = begin; i < end; ++i) {
     const TranslateItem& item = items[i];
     if (!shares[item.share].status.ok()) continue;
@@ -155,6 +172,11 @@ void TranslateStepper::Pack(const std::vector<TranslateItem>& items, size_t begi
     const int row = rows.Add(item.ids, item.count, item.slot);
     packed_.push_back({&item, row, weight});
     if (item.kind == Kind::kSource) continue;
+    std::iota(positions_.begin() + row, positions_.begin() + row + item.count, item.position);
+    if (item.kind == Kind::kSearch) {
+      AddChoices(item.sequence == last ? nullptr : &item.sequence->choices());
+      last = item.sequence;
+    }
     std::fill_n(targets_.begin() + row, item.count, -1);
     std::copy_n(item.targets, item.num_targets, targets_.begin() + row);
     std::fill_n(counts_.begin() + row, item.count, 0);
@@ -164,7 +186,14 @@ void TranslateStepper::Pack(const std::vector<TranslateItem>& items, size_t begi
     any_candidates_ = any_candidates_ || item.num_candidates > 0;
   }
   any_weights_ = weight > 0;
-  if (any_weights_ && weights_ == nullptr) weights_.reset(new float[max_weights_]);
+  if (any_weights_ && weights_ == nullptr)
+    weights_.reset(new float[program_limits_.max_attention_values]);
+}
+
+void TranslateStepper::AddChoices(const std::vector<int32_t>* choices) {
+  if (model_.choices == kernels::kNone) return;
+  if (choices != nullptr) choices_.Add(choices->data(), static_cast<int>(choices->size()));
+  choice_map_[target_.num_sequences - 1] = choices_.num_sequences - 1;
 }
 
 absl::Status TranslateStepper::RunPacked() {
@@ -176,6 +205,14 @@ absl::Status TranslateStepper::RunPacked() {
   };
   set_axis(model_.source, source_);
   set_axis(model_.target, target_);
+  if (model_.choices != kernels::kNone) {
+    set_axis(model_.choices, choices_);
+    inputs_[model_.choice_ids].ids = choices_.ids.data();
+    inputs_[model_.choice_map].ids = choices_.num_rows > 0 ? choice_map_.data() : nullptr;
+  }
+  if (model_.target_positions != kernels::kNone) {
+    inputs_[model_.target_positions].ids = positions_.data();
+  }
   inputs_[model_.source_ids].ids = source_.ids.data();
   inputs_[model_.target_ids].ids = target_.ids.data();
   inputs_[model_.targets].ids = targets_.data();
@@ -222,11 +259,19 @@ absl::Status TranslateStepper::RunWarmUpBatch(int num_tokens) {
     source_.Add(tokens.data(), batching::EqualPart(num_tokens, count, i), slot);
   }
   target_.Clear();
+  choices_.Clear();
   any_log_probs_ = any_candidates_ = any_weights_ = false;
   if (status.ok()) status = RunPacked();
   source_.Clear();
+  std::vector<int32_t> choices;
+  if (model_.choices != kernels::kNone) {
+    choices.resize(std::min(kWarmUpChoices, model_.program.inputs[model_.choice_ids].limit));
+    std::iota(choices.begin(), choices.end(), 0);
+  }
   for (const StateArena::Slot slot : slots) {
     const int row = target_.Add(tokens.data(), 1, slot);
+    AddChoices(slot == slots.front() ? &choices : nullptr);
+    positions_[row] = 0;
     targets_[row] = -1;
     counts_[row] = model_.max_candidates;
   }

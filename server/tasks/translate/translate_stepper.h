@@ -39,7 +39,7 @@ class TranslateStepper : public batching::StepRunner {
 
  private:
   TranslateStepper(const kernels::ProgramExecutable& executable, const models::Translator& model,
-                   const kernels::WorkspaceLimits& limits, int64_t max_weights,
+                   const kernels::WorkspaceLimits& limits, kernels::ProgramLimits program_limits,
                    std::shared_ptr<kernels::StateArena> arena,
                    std::unique_ptr<kernels::ProgramWorkspace> workspace);
 
@@ -53,15 +53,18 @@ class TranslateStepper : public batching::StepRunner {
             const std::vector<batching::StepShare>& shares);
   // Passes the results of the batch on.
   void Commit(std::vector<batching::StepShare>& shares);
+  // Lists the words that the last sequence of `target_` may go on with; null: those of the one before.
+  void AddChoices(const std::vector<int32_t>* choices);
   absl::Status RunPacked();
   absl::Status RunWarmUpBatch(int num_tokens);
 
   // Sequences of one axis.
   struct Rows {
-    explicit Rows(const kernels::WorkspaceLimits& limits);
+    explicit Rows(const kernels::AxisLimits& limits);
     void Clear() { num_sequences = num_rows = 0; }
     // Returns the first row.
-    int Add(const int32_t* tokens, int count, kernels::StateArena::Slot slot);
+    int Add(const int32_t* tokens, int count,
+            kernels::StateArena::Slot slot = kernels::StateArena::kNoSlot);
 
     int num_sequences = 0;
     int num_rows = 0;
@@ -73,7 +76,7 @@ class TranslateStepper : public batching::StepRunner {
   const kernels::ProgramExecutable& executable_;
   const models::Translator& model_;
   const kernels::WorkspaceLimits limits_;
-  const int64_t max_weights_;  // of a batch's alignments
+  const kernels::ProgramLimits program_limits_;
   const std::shared_ptr<kernels::StateArena> arena_;
   const std::unique_ptr<kernels::ProgramWorkspace> workspace_;
 
@@ -91,14 +94,17 @@ class TranslateStepper : public batching::StepRunner {
   std::vector<Packed> packed_;
   Rows source_;
   Rows target_;
-  std::vector<int32_t> targets_;  // [target row]
-  std::vector<int32_t> counts_;   // [target row]
+  Rows choices_;                     // of sentences; without rows if the model has none
+  std::vector<int32_t> targets_;     // [target row]
+  std::vector<int32_t> counts_;      // [target row]
+  std::vector<int32_t> positions_;   // [target row]
+  std::vector<int32_t> choice_map_;  // [target sequence]
   bool any_log_probs_ = false;
   bool any_candidates_ = false;
   bool any_weights_ = false;
   std::vector<float> log_probs_;
   std::unique_ptr<kernels::Candidate[]> candidates_;  // [target rows][max_candidates]
-  // Made when it is asked for, for the first time: [max_weights_].
+  // Made when it is asked for, for the first time: [program_limits_.max_attention_values].
   std::unique_ptr<float[]> weights_;
   std::vector<kernels::AxisBatch> axes_;
   std::vector<kernels::InputBatch> inputs_;
