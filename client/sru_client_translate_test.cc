@@ -29,16 +29,17 @@ TEST_F(TranslateTest, PrintsALineForEachText) {
 }
 
 TEST_F(TranslateTest, SendsWhatTheFlagsSay) {
-  const Output output =
-      Run({"translate", "--model=m", "--version=3", "--priority=high", "--truncate",
-           "--beam_size=8", "--length_penalty=power", "--alpha=0.25", "--max_new_tokens=2",
-           "--prefix=Ein", "--tokens", "aa  bb", " "});
+  const Output output = Run({"translate", "--model=m", "--version=3", "--priority=high",
+                             "--truncate", "--beam_size=8", "--length_penalty=power",
+                             "--alpha=0.25", "--max_new_tokens=2", "--word_penalty=-0.5",
+                             "--max_length_factor=1.5", "--prefix=Ein", "--tokens", "aa  bb", " "});
   EXPECT_EQ(output.out, "Ein AA\n\n");
   EXPECT_THAT(
       server_.requests<v1::TranslateRequest>(),
       ElementsAre(Sends("model: 'm' version: 3 priority: PRIORITY_HIGH truncate: true beam_size: 8 "
                         "length_penalty { form: FORM_POWER alpha: 0.25 } max_new_tokens: 2 "
-                        "num_hypotheses: 1 target_prefixes: ['Ein', ''] "
+                        "word_penalty: -0.5 max_length_factor: 1.5 num_hypotheses: 1 "
+                        "target_prefixes: ['Ein', ''] "
                         "sequences { tokens { values: ['aa', 'bb'] } } sequences { text: ' ' }")));
 
   // A penalty without a form keeps the model's; alpha 0 is not "none given".
@@ -46,6 +47,9 @@ TEST_F(TranslateTest, SendsWhatTheFlagsSay) {
   EXPECT_TRUE(server_.requests<v1::TranslateRequest>()[1].length_penalty().has_alpha());
   EXPECT_EQ(server_.requests<v1::TranslateRequest>()[1].length_penalty().form(),
             v1::LengthPenalty::FORM_UNSPECIFIED);
+  EXPECT_FALSE(server_.requests<v1::TranslateRequest>()[1].has_word_penalty());
+  Run({"translate", "--word_penalty=0", "aa"});
+  EXPECT_TRUE(server_.requests<v1::TranslateRequest>()[2].has_word_penalty());
 }
 
 TEST_F(TranslateTest, LinesKeepTheirPlaces) {
@@ -107,6 +111,15 @@ TEST_F(TranslateTest, ListsTheAlignment) {
   EXPECT_TRUE(server_.requests<v1::TranslateRequest>()[0].return_alignment());
 }
 
+TEST_F(TranslateTest, PrintsHardAlignmentsAsMarianDoes) {
+  Output output = Run({"translate", "--hard_alignment", "--prefix=DIE", "two dogs", ""});
+  EXPECT_EQ(output.out, "DIE TWO DOGS ||| 0-0 1-1 1-2\n\n");
+  EXPECT_FALSE(server_.requests<v1::TranslateRequest>()[0].return_alignment());
+  output = Run({"translate", "--hard_alignment", "--json", "two dogs"});
+  EXPECT_THAT(JsonLines(output.out)[0]["hypotheses"][0], HasJson(R"({"hard_alignment": [0, 1]})"));
+  EXPECT_THAT(Run({"translate", "--json", "two dogs"}).out, Not(HasSubstr("alignment")));
+}
+
 TEST_F(TranslateTest, PrintsJson) {
   const Output output =
       Run({"translate", "--json", "--alignment", "--n_best=2", "--stats"}, "a man\n\nbad\n", 1);
@@ -159,6 +172,11 @@ TEST_F(TranslateTest, ChecksItsFlags) {
   EXPECT_THAT(error({"--alpha=nan"}), HasSubstr("--alpha: expected 0 to 10, found 'nan'"));
   EXPECT_THAT(error({"--alpha=10.5"}), HasSubstr("--alpha: expected 0 to 10"));
   EXPECT_THAT(error({"--alpha=x"}), HasSubstr("--alpha: expected 0 to 10, found 'x'"));
+  EXPECT_THAT(error({"--word_penalty=101"}),
+              HasSubstr("--word_penalty: expected -100 to 100, found '101'"));
+  EXPECT_THAT(error({"--word_penalty=nan"}), HasSubstr("--word_penalty: expected -100 to 100"));
+  EXPECT_THAT(error({"--max_length_factor=-1"}),
+              HasSubstr("--max_length_factor: expected 0 to 100, found -1"));
   EXPECT_THAT(error({"--length_penalty=big"}),
               HasSubstr("--length_penalty: expected one of gnmt, power, none; found 'big'"));
   EXPECT_THAT(error({"--max_new_tokens=-1"}), HasSubstr("--max_new_tokens: expected at least 0"));

@@ -8,6 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "base/limits.h"
 #include "base/status.h"
@@ -39,6 +40,8 @@ prints a table of the best translations; asking for several may change the first
 then goes on for longer. --prefix is what each translation has to begin with.
 
 --alignment lists, for each token of the translation, the tokens of the text at which the model looked.
+--hard_alignment adds to each translation " ||| " and pairs of numbers as Marian and fast_align write
+them: which token of the text, from 0, each of its tokens looked at most.
 
 examples:
   sru_client translate "A ship sails past the old lighthouse."
@@ -51,7 +54,10 @@ examples:
   sru_client translate --tokens "▁A ▁dog ▁runs ."         (pieces of the model's vocabulary)
 )";
 
-constexpr double kMaxAlpha = 10;  // inference.proto's limit
+// The limits of inference.proto.
+constexpr double kMaxAlpha = 10;
+constexpr double kMaxWordPenalty = 100;
+constexpr double kMaxLengthFactor = 100;
 
 struct TranslateFlags {
   CommonFlags common;
@@ -62,11 +68,21 @@ struct TranslateFlags {
   int n_best = 1;
   std::string length_penalty;
   std::string alpha;
+  std::string word_penalty;
   int max_new_tokens = 0;
+  double max_length_factor = 0;
   std::string prefix;
   bool alignment = false;
+  bool hard_alignment = false;
   bool stats = false;
 };
+
+// Parses a number that may be left out. Not a number is in no range.
+absl::Status ParseNumber(absl::string_view flag, const std::string& text, double low, double high,
+                         double* value) {
+  if (absl::SimpleAtod(text, value) && *value >= low && *value <= high) return absl::OkStatus();
+  return InvalidArgument("--", flag, ": expected ", low, " to ", high, ", found '", text, "'");
+}
 
 // Parses what flags name, checks them against each other and makes what all requests have.
 // kInvalidArgument names the flag.
@@ -76,6 +92,11 @@ absl::StatusOr<v1::TranslateRequest> MakeRequest(size_t num_arguments, Translate
   status.Update(CheckRange("beam_size", flags->beam_size, 0, kMaxBeam));
   status.Update(CheckRange("n_best", flags->n_best, 1, kMaxBeam));
   status.Update(CheckAtLeast("max_new_tokens", flags->max_new_tokens, 0));
+  // Not a number is in no range.
+  if (!(flags->max_length_factor >= 0 && flags->max_length_factor <= kMaxLengthFactor)) {
+    status.Update(InvalidArgument("--max_length_factor: expected 0 to ", kMaxLengthFactor,
+                                  ", found ", flags->max_length_factor));
+  }
   v1::LengthPenalty::Form form = v1::LengthPenalty::FORM_UNSPECIFIED;
   status.Update(ParseLengthPenalty(flags->length_penalty, &form));
   if (!status.ok()) return status;
@@ -92,17 +113,22 @@ absl::StatusOr<v1::TranslateRequest> MakeRequest(size_t num_arguments, Translate
   request.set_beam_size(flags->beam_size);
   request.set_num_hypotheses(flags->n_best);
   request.set_max_new_tokens(flags->max_new_tokens);
+  request.set_max_length_factor(static_cast<float>(flags->max_length_factor));
   request.set_return_alignment(flags->alignment);
+  request.set_return_hard_alignment(flags->hard_alignment);
   if (form != v1::LengthPenalty::FORM_UNSPECIFIED) {
     request.mutable_length_penalty()->set_form(form);
   }
   if (!flags->alpha.empty()) {
     double alpha = 0;
-    // NaN is in no range.
-    if (!absl::SimpleAtod(flags->alpha, &alpha) || !(alpha >= 0 && alpha <= kMaxAlpha)) {
-      return InvalidArgument("--alpha: expected 0 to ", kMaxAlpha, ", found '", flags->alpha, "'");
-    }
+    SRU_RETURN_UNLESS_OK(ParseNumber("alpha", flags->alpha, 0, kMaxAlpha, &alpha));
     request.mutable_length_penalty()->set_alpha(static_cast<float>(alpha));
+  }
+  if (!flags->word_penalty.empty()) {
+    double penalty = 0;
+    SRU_RETURN_UNLESS_OK(ParseNumber("word_penalty", flags->word_penalty, -kMaxWordPenalty,
+                                     kMaxWordPenalty, &penalty));
+    request.set_word_penalty(static_cast<float>(penalty));
   }
   return request;
 }
@@ -161,10 +187,16 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
             "as the model says");
   flags.Add("alpha", &options.alpha,
             "strength of the length penalty, 0 to 10; without it the model's own");
+  flags.Add("word_penalty", &options.word_penalty,
+            "what each token takes from the score, -100 to 100; without it the model's own");
   flags.Add("max_new_tokens", &options.max_new_tokens,
             "most tokens of a translation; 0 = the model's own");
+  flags.Add("max_length_factor", &options.max_length_factor,
+            "most tokens of a translation for each token of its text; 0 = the model's own");
   flags.Add("prefix", &options.prefix, "TEXT: what each translation begins with");
   flags.Add("alignment", &options.alignment, "show at which tokens of the text each token looked");
+  flags.Add("hard_alignment", &options.hard_alignment,
+            "add to each translation the token of the text that each token looked at most");
   flags.Add("files", &options.files, "the arguments are names of files; - is standard input");
   flags.Add("in_flight", &options.in_flight, "calls at a time");
   flags.Add("stats", &options.stats, "print numbers and speed to standard error");

@@ -57,10 +57,12 @@ TranslatePrinter::TranslatePrinter(const TranslatePrinterOptions& options, const
 
 // One line, whatever the model has written.
 std::string TranslatePrinter::Text(const v1::Hypothesis& hypothesis) const {
-  if (options_.terminal) return PrintableToken(hypothesis.text());
-  std::string text = hypothesis.text();
+  std::string text = options_.terminal ? PrintableToken(hypothesis.text()) : hypothesis.text();
   std::replace_if(
       text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  for (int t = 0; t < hypothesis.hard_alignment_size(); ++t) {
+    absl::StrAppend(&text, t == 0 ? " ||| " : " ", hypothesis.hard_alignment(t), "-", t);
+  }
   return text;
 }
 
@@ -131,10 +133,11 @@ Json TranslatePrinter::TextJson(const LineInput::Item& item, const v1::Translate
   if (const std::string& file = input_->source_name(item.source); !file.empty()) {
     json["file"] = file;
   }
-  if (!options_.alignment) json.erase("source_tokens");
+  if (translation.source_tokens().empty()) json.erase("source_tokens");
   for (int h = 0; h < translation.hypotheses_size(); ++h) {
     Json& hypothesis = json["hypotheses"][h];
     hypothesis.erase("alignment");
+    if (translation.hypotheses(h).hard_alignment().empty()) hypothesis.erase("hard_alignment");
     if (!options_.alignment) continue;
     hypothesis["alignment"] = AlignmentJson(translation.hypotheses(h), translation.token_count());
   }

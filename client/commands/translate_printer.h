@@ -1,4 +1,5 @@
-// Prints what `sru_client translate` has got: lines, a table of the best, alignments or JSON.
+// Prints what `sru_client translate` has got: lines, a table of the best, alignments or JSON. A hard alignment that has come
+// follows its translation.
 #ifndef SRU_CLIENT_COMMANDS_TRANSLATE_PRINTER_H_
 #define SRU_CLIENT_COMMANDS_TRANSLATE_PRINTER_H_
 

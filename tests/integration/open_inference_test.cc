@@ -395,6 +395,10 @@ TEST_F(OpenInferenceTest, TranslatorGivesWhatTranslateGives) {
     SCOPED_TRACE(beam);
     Parameter("beam_size").set_int64_param(beam);
     Parameter("max_new_tokens").set_uint64_param(5);
+    Parameter("word_penalty").set_double_param(-0.5);
+    Parameter("max_length_factor").set_int64_param(1);
+    translate.set_word_penalty(-0.5f);
+    translate.set_max_length_factor(1);
     translate.set_beam_size(beam);
     translate.set_max_new_tokens(5);
     v1::TranslateResponse translated;

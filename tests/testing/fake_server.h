@@ -364,7 +364,7 @@ class FakeServer : private v1::InferenceService::Service {
       v1::Translation* translation = response->add_translations();
       translation->set_token_count(static_cast<int>(source.size()));
       translation->set_truncated(request->truncate());
-      if (request->return_alignment()) {
+      if (request->return_alignment() || request->return_hard_alignment()) {
         for (const std::string& word : source) {
           translation->add_source_tokens(absl::StrCat("\u2581", word));
         }
@@ -395,8 +395,10 @@ class FakeServer : private v1::InferenceService::Service {
       hypothesis.add_tokens(absl::StrCat("\u2581", words[t]));
       hypothesis.add_token_ids(static_cast<int>(words[t].size()));
       absl::StrAppend(hypothesis.mutable_text(), t == 0 ? "" : " ", words[t]);
+      const size_t place = std::min(t, source.size() - 1);
+      if (request.return_hard_alignment()) hypothesis.add_hard_alignment(static_cast<int>(place));
       for (size_t s = 0; s < source.size() && request.return_alignment(); ++s) {
-        const bool own = s == std::min(t, source.size() - 1);
+        const bool own = s == place;
         hypothesis.add_alignment((own ? 0.75f : 0.0f) + (s == 0 ? 0.25f : 0.0f));
       }
     }

@@ -392,9 +392,12 @@ class Client(ClientBase):
         num_hypotheses: int = 0,
         length_penalty: str = "",
         alpha: Optional[float] = None,
+        word_penalty: Optional[float] = None,
         max_new_tokens: int = 0,
+        max_length_factor: float = 0,
         target_prefixes: Iterable[str] = (),
         return_alignment: bool = False,
+        return_hard_alignment: bool = False,
         truncate: bool = False,
         priority: str = "",
         timeout: Optional[float] = None,
@@ -406,6 +409,8 @@ class Client(ClientBase):
         num_hypotheses: how many to return.
         length_penalty: "gnmt", "power" or "none".
         alpha: its strength.
+        word_penalty: what each token takes from the score.
+        max_length_factor: most tokens for each token of the source.
         target_prefixes: none, or for each sequence what its translation begins with.
         """
         request = pb.TranslateRequest(
@@ -413,14 +418,18 @@ class Client(ClientBase):
             beam_size=beam_size,
             num_hypotheses=num_hypotheses,
             max_new_tokens=max_new_tokens,
+            max_length_factor=max_length_factor,
             target_prefixes=_requests.texts(target_prefixes, "target_prefixes"),
             return_alignment=return_alignment,
+            return_hard_alignment=return_hard_alignment,
             truncate=truncate,
         )
         form = _requests.choose(_requests.LENGTH_PENALTIES, length_penalty, "length_penalty")
         request.length_penalty.form = form  # type: ignore[assignment]
         if alpha is not None:
             request.length_penalty.alpha = alpha
+        if word_penalty is not None:
+            request.word_penalty = word_penalty
         _requests.fill_sequences(request.sequences, sequences)
         read = functools.partial(results.translations, alignment=return_alignment)
         return self._call(self._channels.get().inference.Translate, request, read, timeout, request_id)

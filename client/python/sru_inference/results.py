@@ -270,9 +270,10 @@ class QueryAnswers:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Hypothesis:
-    """score: log_prob by the length penalty.
+    """score: log_prob by the word penalty and the length penalty.
     tokens, token_ids: pieces of the text, without beginning and end.
     alignment: if asked for, float32 [tokens, source tokens], each row of which adds up to 1; else None.
+    hard_alignment: if asked for, the source token, from 0, at which each token looked most.
     unfinished: it was cut at the longest length."""
 
     text: str
@@ -281,6 +282,7 @@ class Hypothesis:
     score: float
     log_prob: float
     alignment: Optional[Floats]
+    hard_alignment: Ids
     unfinished: bool
 
 
@@ -288,7 +290,7 @@ class Hypothesis:
 class Translation:
     """hypotheses: the best first.
     token_count: source tokens that were computed.
-    source_tokens: the source's pieces, if the alignment was asked for."""
+    source_tokens: the source's pieces, if an alignment was asked for."""
 
     hypotheses: Tuple[Hypothesis, ...]
     token_count: int
@@ -323,6 +325,8 @@ class TranslatorInfo:
     source_language: str
     target_language: str
     max_positions: int
+    word_penalty: float
+    max_length_factor: float
 
 
 @dataclasses.dataclass(frozen=True)

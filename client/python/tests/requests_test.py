@@ -126,6 +126,13 @@ class SequenceTest(unittest.TestCase):
         self.assertTrue(penalty(0.0).HasField("alpha"))
         self.assertEqual(penalty(None).form, pb.LengthPenalty.FORM_POWER)
 
+    def test_what_a_translation_may_have_of_marian(self):
+        self.assertFalse(Requests().translate(["a"]).HasField("word_penalty"))
+        request = Requests().translate(["a"], word_penalty=0, max_length_factor=1.5, return_hard_alignment=True)
+        self.assertTrue(request.HasField("word_penalty"))
+        self.assertEqual((request.max_length_factor, request.return_hard_alignment), (1.5, True))
+        self.assertFalse(request.return_alignment)
+
 
 class ResultsTest(unittest.TestCase):
     def encoding(self, array, shape):

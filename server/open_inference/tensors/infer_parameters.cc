@@ -101,6 +101,14 @@ absl::Status ReadField(const InferParameter& parameter, google::protobuf::Messag
     return absl::OkStatus();
   }
   const std::optional<int64_t> number = NumberOf(parameter);
+  if (field->type() == google::protobuf::FieldDescriptor::TYPE_FLOAT) {
+    const double* const value = std::get_if<double>(&parameter.value);
+    if (value == nullptr && !number.has_value()) {
+      return Wrong(parameter, "expected a number, found ", KindOf(parameter));
+    }
+    fields.SetFloat(request, field, static_cast<float>(value != nullptr ? *value : *number));
+    return absl::OkStatus();
+  }
   if (!number.has_value()) {
     return Wrong(parameter, "expected a whole number, found ", KindOf(parameter));
   }

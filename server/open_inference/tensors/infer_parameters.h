@@ -24,7 +24,7 @@ absl::StatusOr<CommonParameters> ReadCommonParameters(const InferRequest& reques
 // Also of one that this server passes over.
 bool IsCommonParameter(absl::string_view name);
 
-// Sets the field of the request that has the parameter's name: a bool or an int32.
+// Sets the field of the request that has the parameter's name: a bool, an int32 or a float.
 absl::Status ReadField(const InferParameter& parameter, google::protobuf::Message* request);
 absl::StatusOr<absl::string_view> ReadString(const InferParameter& parameter);
 

@@ -34,6 +34,7 @@ class TranslateCall final
   absl::Status ParseParameters(const v1::TranslateRequest& request) override {
     SRU_ASSIGN_OR_RETURN(search_, ParseSearch(request, model().config().translator, limits()));
     return_alignment_ = request.return_alignment();
+    return_hard_alignment_ = request.return_hard_alignment();
     return absl::OkStatus();
   }
 
@@ -41,7 +42,8 @@ class TranslateCall final
                                                     std::vector<TranslateTask>* tasks) override {
     calls::ModelInput input = calls::InputOf(model());
     input.may_be_empty = true;
-    const int max_positions = model().config().translator.max_positions;
+    const models::TranslatorConfig& config = model().config().translator;
+    const int max_positions = config.max_positions;
     if (max_positions <= limits().max_batch_tokens) {
       input.max_tokens = max_positions;
       input.max_tokens_name = "max_positions of the model";
@@ -49,6 +51,8 @@ class TranslateCall final
       input.max_tokens = limits().max_batch_tokens;
       input.max_tokens_name = "--max_batch_tokens";
     }
+    const bool has_end = config.source_end_id != models::kNoToken;
+    if (has_end) input.max_tokens = std::max(input.max_tokens - 1, 1);
     SRU_ASSIGN_OR_RETURN(
         calls::ParsedSequences parsed,
         calls::ParseSequences(request.sequences(), request.truncate(), input, limits(), tasks));
@@ -57,8 +61,16 @@ class TranslateCall final
     for (size_t i = 0; i < tasks->size(); ++i) {
       TranslateTask& sentence = (*tasks)[i];
       sentence.prefix = std::move(prefixes[i]);
+      if (has_end && sentence.num_tokens > 0) {
+        sentence.token_ids.push_back(config.source_end_id);
+        ++sentence.num_tokens;
+        ++parsed.counts[i].computed;
+      }
       sentence.search = search_;
-      sentence.alignment = return_alignment_;
+      // A prefix has room for a token after it, whatever the source.
+      sentence.search.max_length = std::max(models::MaxLengthOf(search_, sentence.num_tokens),
+                                            static_cast<int>(sentence.prefix.size()) + 1);
+      sentence.alignment = return_alignment_ || return_hard_alignment_;
     }
     return parsed;
   }
@@ -66,14 +78,15 @@ class TranslateCall final
   size_t OutputSize(int /*num_tokens*/) const override { return 0; }
   void SetOutput(size_t /*index*/, float* /*values*/, TranslateTask* /*task*/) override {}
 
-  int64_t AnswerBytes(size_t /*index*/, int num_tokens) const override {
+  int64_t AnswerBytes(size_t index, int num_tokens) const override {
     if (num_tokens == 0) return kSentenceBytes;
-    const int64_t per_token =
-        kTokenBytes + (return_alignment_ ? kWeightBytes * int64_t{num_tokens} : 0);
-    const int64_t per_hypothesis = kHypothesisBytes + per_token * search_.max_length;
+    const bool alignment = tasks()[index].alignment;
+    const int max_length = tasks()[index].search.max_length;
+    const int64_t per_token = kTokenBytes + (alignment ? kWeightBytes * int64_t{num_tokens} : 0);
+    const int64_t per_hypothesis = kHypothesisBytes + per_token * max_length;
     const int64_t search =
-        kSearchBytes * search_.beam_size * (int64_t{search_.beam_size} + search_.max_length);
-    const int64_t source = return_alignment_ ? kTokenBytes * int64_t{num_tokens} : 0;
+        kSearchBytes * search_.beam_size * (int64_t{search_.beam_size} + max_length);
+    const int64_t source = alignment ? kTokenBytes * int64_t{num_tokens} : 0;
     return kSentenceBytes + source + search + per_hypothesis * search_.num_hypotheses;
   }
 
@@ -114,7 +127,7 @@ class TranslateCall final
     for (const TranslatedHypothesis& hypothesis : tasks()[index].hypotheses) {
       WriteHypothesis(hypothesis, translation->add_hypotheses());
     }
-    if (!return_alignment_ || model().tokenizer() == nullptr) return;
+    if (!tasks()[index].alignment || model().tokenizer() == nullptr) return;
     for (const int32_t id : tasks()[index].token_ids) {
       translation->add_source_tokens(model().tokenizer()->TokenName(id));
     }
@@ -133,7 +146,13 @@ class TranslateCall final
     proto->set_score(hypothesis.score);
     proto->set_log_prob(hypothesis.log_prob);
     proto->set_unfinished(!hypothesis.finished);
-    proto->mutable_alignment()->Add(hypothesis.alignment.begin(), hypothesis.alignment.end());
+    const auto& weights = hypothesis.alignment;
+    if (return_alignment_) proto->mutable_alignment()->Add(weights.begin(), weights.end());
+    if (!return_hard_alignment_ || hypothesis.tokens.empty()) return;
+    const auto width = static_cast<std::ptrdiff_t>(weights.size() / hypothesis.tokens.size());
+    for (auto row = weights.begin(); row != weights.end(); row += width) {
+      proto->add_hard_alignment(static_cast<int32_t>(std::max_element(row, row + width) - row));
+    }
   }
 
   int64_t ComputedTokens() const override {
@@ -148,6 +167,7 @@ class TranslateCall final
 
   models::SearchOptions search_;
   bool return_alignment_ = false;
+  bool return_hard_alignment_ = false;
   TranslateHandle handle_;
 };
 
@@ -179,6 +199,8 @@ void WriteTranslatorSizes(const models::Model& model, v1::ModelInfo* info) {
   translator->set_source_language(config.source_language);
   translator->set_target_language(config.target_language);
   translator->set_max_positions(config.max_positions);
+  translator->set_word_penalty(static_cast<float>(config.search.word_penalty));
+  translator->set_max_length_factor(static_cast<float>(config.search.max_length_factor));
 }
 
 }  // namespace
@@ -190,7 +212,8 @@ Task Translate() {
         if (translation.hypotheses().empty()) return {};
         return translation.hypotheses(0).text();
       })};
-  tensors.parameters = {{"beam_size"}, {"max_new_tokens"}, {"truncate"}};
+  tensors.parameters = {
+      {"beam_size"}, {"max_length_factor"}, {"max_new_tokens"}, {"truncate"}, {"word_penalty"}};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::TranslateRequest>;
   Task task = TaskOf<TranslateCall>(calls::MethodId::kTranslate, {models::Task::kTranslator},
                                     std::move(tensors));

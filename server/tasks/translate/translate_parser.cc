@@ -1,6 +1,7 @@
 #include "server/tasks/translate/translate_parser.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/status.h"
@@ -37,6 +38,25 @@ absl::Status ParseLengthPenalty(const v1::LengthPenalty& penalty, models::Search
   return absl::OkStatus();
 }
 
+absl::Status ParseWordPenalty(const v1::TranslateRequest& request, models::SearchOptions* search) {
+  if (!request.has_word_penalty()) return absl::OkStatus();
+  if (!(std::abs(request.word_penalty()) <= models::kMaxWordPenalty)) {
+    return InvalidArgument("word_penalty: ", request.word_penalty(), " is out of range, expected ",
+                           -models::kMaxWordPenalty, " to ", models::kMaxWordPenalty);
+  }
+  search->word_penalty = request.word_penalty();
+  return absl::OkStatus();
+}
+
+absl::Status ParseMaxLengthFactor(float factor, models::SearchOptions* search) {
+  if (!(factor >= 0 && factor <= models::kMaxLengthFactor)) {
+    return InvalidArgument("max_length_factor: ", factor, " is out of range, expected 0 to ",
+                           models::kMaxLengthFactor, ", 0 for the model's own");
+  }
+  if (factor > 0) search->max_length_factor = factor;
+  return absl::OkStatus();
+}
+
 absl::Status ParseMaxLength(int32_t max_new_tokens, int max_positions,
                             const calls::RequestLimits& limits, models::SearchOptions* search) {
   const int most = std::min(limits.max_new_tokens, max_positions);
@@ -61,11 +81,11 @@ absl::StatusOr<models::SearchOptions> ParseSearch(const v1::TranslateRequest& re
                            kMaxBeam, ", or 0 for the model's own");
   }
   if (request.beam_size() > 0) search.beam_size = request.beam_size();
-  absl::Status status = ParseLengthPenalty(request.length_penalty(), &search);
-  if (status.ok()) {
-    status = ParseMaxLength(request.max_new_tokens(), config.max_positions, limits, &search);
-  }
-  if (!status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(ParseLengthPenalty(request.length_penalty(), &search));
+  SRU_RETURN_UNLESS_OK(ParseWordPenalty(request, &search));
+  SRU_RETURN_UNLESS_OK(ParseMaxLengthFactor(request.max_length_factor(), &search));
+  SRU_RETURN_UNLESS_OK(
+      ParseMaxLength(request.max_new_tokens(), config.max_positions, limits, &search));
   // Greedy search has one hypothesis, whatever is asked for.
   const bool greedy = search.beam_size == 1;
   const int most = greedy ? kMaxBeam : search.beam_size;
@@ -75,7 +95,8 @@ absl::StatusOr<models::SearchOptions> ParseSearch(const v1::TranslateRequest& re
                            ", or 0 for 1");
   }
   search.num_hypotheses = greedy ? 1 : std::max(1, request.num_hypotheses());
-  if (greedy) search.length_penalty = models::LengthPenalty::kNone;
+  // OpenNMT-py's greedy search has no penalty; Marian's is its beam search.
+  if (greedy && !search.narrows) search.length_penalty = models::LengthPenalty::kNone;
   return search;
 }
 

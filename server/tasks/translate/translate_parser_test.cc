@@ -55,6 +55,12 @@ TEST_F(TranslateParserTest, WhatIsLeftOpenIsTheModels) {
   EXPECT_EQ(search.length_penalty, models::LengthPenalty::kPower);
   EXPECT_EQ(search.alpha, 0.7);
   EXPECT_EQ(search.max_length, 100);
+  EXPECT_EQ(search.word_penalty, 0);
+  EXPECT_EQ(search.max_length_factor, 0);
+  config_.search.word_penalty = 0.5;
+  config_.search.max_length_factor = 2;
+  EXPECT_EQ(Parse().word_penalty, 0.5);
+  EXPECT_EQ(Parse().max_length_factor, 2);
   limits_.max_new_tokens = 50;
   EXPECT_EQ(Parse().max_length, 50);
 }
@@ -65,12 +71,18 @@ TEST_F(TranslateParserTest, WhatIsAskedForGoesFirst) {
   request_.mutable_length_penalty()->set_form(v1::LengthPenalty::FORM_GNMT);
   request_.mutable_length_penalty()->set_alpha(0);
   request_.set_max_new_tokens(300);
+  config_.search.word_penalty = 0.5;
+  config_.search.max_length_factor = 2;
+  request_.set_word_penalty(0);
+  request_.set_max_length_factor(1.5f);
   const models::SearchOptions search = Parse();
   EXPECT_EQ(search.beam_size, 64);
   EXPECT_EQ(search.num_hypotheses, 64);
   EXPECT_EQ(search.length_penalty, models::LengthPenalty::kGnmt);
   EXPECT_EQ(search.alpha, 0);
   EXPECT_EQ(search.max_length, 300);
+  EXPECT_EQ(search.word_penalty, 0);
+  EXPECT_EQ(search.max_length_factor, 1.5);
   request_.mutable_length_penalty()->set_form(v1::LengthPenalty::FORM_NONE);
   EXPECT_EQ(Parse().length_penalty, models::LengthPenalty::kNone);
 }
@@ -81,6 +93,10 @@ TEST_F(TranslateParserTest, GreedySearchHasOneHypothesisAndNoPenalty) {
   const models::SearchOptions search = Parse();
   EXPECT_EQ(search.num_hypotheses, 1);
   EXPECT_EQ(search.length_penalty, models::LengthPenalty::kNone);
+  // Marian's has it.
+  config_.search.narrows = true;
+  EXPECT_EQ(Parse().num_hypotheses, 1);
+  EXPECT_EQ(Parse().length_penalty, models::LengthPenalty::kPower);
 }
 
 TEST_F(TranslateParserTest, WrongFieldsAreNamed) {
@@ -108,6 +124,19 @@ TEST_F(TranslateParserTest, WrongFieldsAreNamed) {
   request_.Clear();
   request_.mutable_length_penalty()->set_form(static_cast<v1::LengthPenalty::Form>(9));
   EXPECT_THAT(Error(), HasSubstr("length_penalty.form: 9 is unknown"));
+  request_.Clear();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float penalty : {-100.5f, 101.0f, kInfinity, std::nanf("")}) {
+    request_.set_word_penalty(penalty);
+    EXPECT_EQ(Error(),
+              absl::StrCat("word_penalty: ", penalty, " is out of range, expected -100 to 100"));
+  }
+  request_.Clear();
+  for (const float factor : {-1.0f, 100.5f, kInfinity, std::nanf("")}) {
+    request_.set_max_length_factor(factor);
+    EXPECT_EQ(Error(), absl::StrCat("max_length_factor: ", factor,
+                                    " is out of range, expected 0 to 100, 0 for the model's own"));
+  }
   request_.Clear();
   request_.set_max_new_tokens(301);
   EXPECT_EQ(

@@ -289,8 +289,9 @@ class GetModelResponse(_message.Message):
     def __init__(self, model: _Optional[_Union[ModelInfo, _Mapping]] = ...) -> None: ...
 
 class Hypothesis(_message.Message):
-    __slots__ = ["alignment", "log_prob", "score", "text", "token_ids", "tokens", "unfinished"]
+    __slots__ = ["alignment", "hard_alignment", "log_prob", "score", "text", "token_ids", "tokens", "unfinished"]
     ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    HARD_ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
     LOG_PROB_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -298,13 +299,14 @@ class Hypothesis(_message.Message):
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     UNFINISHED_FIELD_NUMBER: _ClassVar[int]
     alignment: _containers.RepeatedScalarFieldContainer[float]
+    hard_alignment: _containers.RepeatedScalarFieldContainer[int]
     log_prob: float
     score: float
     text: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     tokens: _containers.RepeatedScalarFieldContainer[str]
     unfinished: bool
-    def __init__(self, text: _Optional[str] = ..., tokens: _Optional[_Iterable[str]] = ..., score: _Optional[float] = ..., log_prob: _Optional[float] = ..., alignment: _Optional[_Iterable[float]] = ..., token_ids: _Optional[_Iterable[int]] = ..., unfinished: bool = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., tokens: _Optional[_Iterable[str]] = ..., score: _Optional[float] = ..., log_prob: _Optional[float] = ..., alignment: _Optional[_Iterable[float]] = ..., token_ids: _Optional[_Iterable[int]] = ..., unfinished: bool = ..., hard_alignment: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Label(_message.Message):
     __slots__ = ["index", "logit", "name", "probability"]
@@ -651,30 +653,36 @@ class Tokens(_message.Message):
     def __init__(self, values: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TranslateRequest(_message.Message):
-    __slots__ = ["beam_size", "length_penalty", "max_new_tokens", "model", "num_hypotheses", "priority", "return_alignment", "sequences", "target_prefixes", "truncate", "version"]
+    __slots__ = ["beam_size", "length_penalty", "max_length_factor", "max_new_tokens", "model", "num_hypotheses", "priority", "return_alignment", "return_hard_alignment", "sequences", "target_prefixes", "truncate", "version", "word_penalty"]
     BEAM_SIZE_FIELD_NUMBER: _ClassVar[int]
     LENGTH_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    MAX_LENGTH_FACTOR_FIELD_NUMBER: _ClassVar[int]
     MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     NUM_HYPOTHESES_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     RETURN_ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    RETURN_HARD_ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
     SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     TARGET_PREFIXES_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    WORD_PENALTY_FIELD_NUMBER: _ClassVar[int]
     beam_size: int
     length_penalty: LengthPenalty
+    max_length_factor: float
     max_new_tokens: int
     model: str
     num_hypotheses: int
     priority: Priority
     return_alignment: bool
+    return_hard_alignment: bool
     sequences: _containers.RepeatedCompositeFieldContainer[Sequence]
     target_prefixes: _containers.RepeatedScalarFieldContainer[str]
     truncate: bool
     version: int
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., beam_size: _Optional[int] = ..., length_penalty: _Optional[_Union[LengthPenalty, _Mapping]] = ..., num_hypotheses: _Optional[int] = ..., max_new_tokens: _Optional[int] = ..., return_alignment: bool = ..., target_prefixes: _Optional[_Iterable[str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., truncate: bool = ...) -> None: ...
+    word_penalty: float
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., beam_size: _Optional[int] = ..., length_penalty: _Optional[_Union[LengthPenalty, _Mapping]] = ..., num_hypotheses: _Optional[int] = ..., max_new_tokens: _Optional[int] = ..., return_alignment: bool = ..., target_prefixes: _Optional[_Iterable[str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., truncate: bool = ..., word_penalty: _Optional[float] = ..., max_length_factor: _Optional[float] = ..., return_hard_alignment: bool = ...) -> None: ...
 
 class TranslateResponse(_message.Message):
     __slots__ = ["model", "times", "translations", "version"]
@@ -703,22 +711,26 @@ class Translation(_message.Message):
     def __init__(self, hypotheses: _Optional[_Iterable[_Union[Hypothesis, _Mapping]]] = ..., token_count: _Optional[int] = ..., truncated: bool = ..., source_tokens: _Optional[_Iterable[str]] = ..., unknown_tokens: _Optional[int] = ...) -> None: ...
 
 class TranslatorInfo(_message.Message):
-    __slots__ = ["beam_size", "length_penalty", "max_new_tokens", "max_positions", "source_language", "target_language", "target_vocabulary_size"]
+    __slots__ = ["beam_size", "length_penalty", "max_length_factor", "max_new_tokens", "max_positions", "source_language", "target_language", "target_vocabulary_size", "word_penalty"]
     BEAM_SIZE_FIELD_NUMBER: _ClassVar[int]
     LENGTH_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    MAX_LENGTH_FACTOR_FIELD_NUMBER: _ClassVar[int]
     MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_POSITIONS_FIELD_NUMBER: _ClassVar[int]
     SOURCE_LANGUAGE_FIELD_NUMBER: _ClassVar[int]
     TARGET_LANGUAGE_FIELD_NUMBER: _ClassVar[int]
     TARGET_VOCABULARY_SIZE_FIELD_NUMBER: _ClassVar[int]
+    WORD_PENALTY_FIELD_NUMBER: _ClassVar[int]
     beam_size: int
     length_penalty: LengthPenalty
+    max_length_factor: float
     max_new_tokens: int
     max_positions: int
     source_language: str
     target_language: str
     target_vocabulary_size: int
-    def __init__(self, beam_size: _Optional[int] = ..., length_penalty: _Optional[_Union[LengthPenalty, _Mapping]] = ..., max_new_tokens: _Optional[int] = ..., target_vocabulary_size: _Optional[int] = ..., source_language: _Optional[str] = ..., target_language: _Optional[str] = ..., max_positions: _Optional[int] = ...) -> None: ...
+    word_penalty: float
+    def __init__(self, beam_size: _Optional[int] = ..., length_penalty: _Optional[_Union[LengthPenalty, _Mapping]] = ..., max_new_tokens: _Optional[int] = ..., target_vocabulary_size: _Optional[int] = ..., source_language: _Optional[str] = ..., target_language: _Optional[str] = ..., max_positions: _Optional[int] = ..., word_penalty: _Optional[float] = ..., max_length_factor: _Optional[float] = ...) -> None: ...
 
 class Priority(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
