@@ -19,6 +19,20 @@ inline constexpr int kNone = -1;  // of any of these: there is none
 inline constexpr int kAny = -2;   // in a rule: any axis, any width
 
 inline constexpr int kMaxVocabulary = 1 << 30;
+inline constexpr int kMaxPosition = 1 << 30;
+// The longest rows that are multiplied by rounded weights: sums of their products are int32.
+inline constexpr int kMaxInt8Size = 1 << 16;
+
+// Weights that were rounded to whole numbers before they came here; program.h has their arithmetic.
+struct Int8View {
+  const int8_t* data = nullptr;  // each from -127 to 127
+  size_t size = 0;
+  float multiplier = 0;  // m: a weight is data / m
+  float activation =
+      0;  // a, for all rows that they multiply; 0: each row has its own. Not of a table
+
+  bool empty() const { return size == 0; }
+};
 
 // How one symbol is picked; ops::Predict has the equations. A member that is 0 does nothing.
 struct Sampling {
@@ -78,11 +92,16 @@ struct InputRule {
   bool or_sequences = false;  // kMap: the axis whose sequences `target` has will do as well
   int least = 0;              // kIds
   int limit = 0;              // kIds, kAdjustments
-  AxisId rows_of = kAny;  // kAdjustments: another axis, each row of which they have a sequence for
+  // kAdjustments: another axis, each row of which they have a sequence for; kIds: one that it isn't on
+  AxisId rows_of = kAny;
+  bool ascending = false;  // kIds: within a sequence, each of which has some
 };
 constexpr InputRule AnInput(InputType type, AxisId axis = kAny) { return {type, axis}; }
 constexpr InputRule IdsIn(int least, int limit, AxisId axis = kAny) {
   return {InputType::kIds, axis, kAny, false, least, limit};
+}
+constexpr InputRule ChoicesFor(AxisId rows_of, int limit) {
+  return {InputType::kIds, kAny, kAny, false, 0, limit, rows_of, true};
 }
 constexpr InputRule MapTo(AxisId axis, AxisId target, bool or_sequences = false) {
   return {InputType::kMap, axis, target, or_sequences};
@@ -144,10 +163,12 @@ struct OperationVisitor {
   void SequenceAxis(const char* /*name*/, AxisId /*axis*/, AxisId /*of*/,
                     const char* /*why*/ = "") {}
 
-  // Weights: [rows][columns]; [size]; those of a stack without a pooling and a classifier, in one
+  // Weights: [rows][columns]; the same, rounded; [size]; those of a stack without a pooling and a classifier, in one
   // direction or any. Returns the width of the stack's token vectors, or 0 if that is not known.
   void Matrix(const char* /*name*/, const FloatView& /*view*/, int64_t /*rows*/,
               int64_t /*columns*/) {}
+  void Int8Matrix(const char* /*name*/, const Int8View& /*view*/, int64_t /*rows*/,
+                  int64_t /*columns*/) {}
   void Vector(const char* /*name*/, const FloatView& /*view*/, int64_t /*size*/,
               Presence /*presence*/ = Presence::kNeeded) {}
   int Layers(const char* /*name*/, const StackSpec& /*spec*/, bool /*one_direction*/) { return 0; }

@@ -12,6 +12,15 @@ int AppendTo(std::vector<T>* list, typename std::vector<T>::value_type item) {
   return static_cast<int>(list->size()) - 1;
 }
 
+struct Int8Visitor : OperationVisitor {
+  const std::function<void(Int8View*)>& visit;
+
+  explicit Int8Visitor(const std::function<void(Int8View*)>& visit) : visit(visit) {}
+  void Int8Matrix(const char* /*name*/, const Int8View& view, int64_t, int64_t) const {
+    visit(const_cast<Int8View*>(&view));  // as of WeightVisitor
+  }
+};
+
 struct WeightVisitor : OperationVisitor {
   const std::function<void(FloatView*)>& visit;
 
@@ -65,6 +74,13 @@ int Program::AddOutput(std::string name, ValueId value, OutputType type) {
 
 void ForEachWeight(Program* program, const std::function<void(FloatView*)>& visit) {
   WeightVisitor visitor(visit);
+  for (size_t i = 0; i < program->operations.size(); ++i) {
+    VisitOperation(*program, static_cast<ValueId>(i), visitor);
+  }
+}
+
+void ForEachInt8Weight(Program* program, const std::function<void(Int8View*)>& visit) {
+  Int8Visitor visitor(visit);
   for (size_t i = 0; i < program->operations.size(); ++i) {
     VisitOperation(*program, static_cast<ValueId>(i), visitor);
   }

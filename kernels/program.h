@@ -26,9 +26,18 @@
 // DataType::kInt8 the weights are rounded to int8, and Embed's table to bfloat16. Stack
 // rounds as it does alone (stack_spec.h). Everything else is float32 in all of them.
 //
+// Rounded weights. Linear, Predict and Embed may take whole numbers q (Int8View), which a quantizer made
+// of weights w: q = w m, rounded. Whatever the data type, a product with them is in the arithmetic of
+// Marian's int8 models, with exact sums and every other operation rounded to float32:
+//   r_j = x_j a, rounded to the nearest whole number, halves to even, within -127 and 127
+//   y_i = (sum_j (r_j + 127) q_ij) * (1 / (a m)) + (b_i + (sum_j q_ij) * -((127 / a) * (127 / m) / 127))
+//                                                      with `activation`, which is a then
+//   y_i = (sum_j r_j q_ij) * (1 / (a m)) + b_i         without: a = 127 / max_j |x_j|; y = b if that is 0
+// A row of a table is q * (1 / m).
+//
 // Weights. What the views of a program point to is read until Backend::Compile() returns, which copies
 // what it needs, and not after that. Compile() reads it in the scopes of CompileOptions::weights
-// (weight_source.h). Two Linear, or two Predict, whose views point to the same values share what is
+// (weight_source.h), but for rounded weights, which must be in memory. Two Linear, or two Predict, whose views point to the same values share what is
 // packed of them, and on the processor two Embed of one table that differ in position_field only.
 //
 // Promise: a sequence's results have the same bits whatever else is in the batch, and however its
@@ -85,6 +94,15 @@ struct FieldSpec {
 // and fields it uses all follow from this list (operands.h has its vocabulary).
 namespace ops {
 
+// The item of a weight that may be rounded: of its two views exactly one is there.
+template <class List>
+void MatrixOrInt8(List& list, const char* name, const FloatView& view, const char* int8_name,
+                  const Int8View& int8_view, int64_t rows, int64_t columns) {
+  if (int8_view.empty()) return list.Matrix(name, view, rows, columns);
+  list.Rule(view.empty(), name, "none, since there are rounded weights", "values");
+  list.Int8Matrix(int8_name, int8_view, rows, columns);
+}
+
 // y_t = x_t of the input.
 struct Features {
   static constexpr const char* kName = "features";
@@ -97,30 +115,51 @@ struct Features {
   }
 };
 
-// y_t = scale * E[id_t] + P[p_t], P being the sinusoids where `positions` is set, else 0:
-//   P[p][2i] = sin(p / 10000^(2i / width)),  P[p][2i + 1] = cos(p / 10000^(2i / width))
-// p_t is the place of t in its sequence, from 0, plus the rows that `position_field` had before this
-// run. P[p] is computed in float64 and rounded to float32; an odd width ends with a sine.
+// The sinusoids of positions, P[p]. They are computed in float64 and rounded to float32.
+enum class Positions {
+  kNone,         // 0
+  kInterleaved,  // P[p][2i] = sin(p / 10000^(2i / width)),  P[p][2i + 1] = cos(of the same);
+                 // an odd width ends with a sine
+  kHalves,       // Marian's, with h = width / 2, at least 2, and an even width:
+                 // P[p][i] = sin(p / 10000^(i / (h - 1))),  P[p][h + i] = cos(of the same)
+};
+
+// y_t = scale * E[id_t] + P[p_t]. E[-1] is a row of zeros. p_t is the place of t in its sequence, from
+// 0, plus the rows that `position_field` had before this run; or what `position_ids` says.
 struct Embed {
   static constexpr const char* kName = "embed";
-  InputId ids = kNone;  // kIds with least = 0 and limit = vocabulary_size
-  FloatView table;      // E: [vocabulary_size][width]
+  InputId ids = kNone;  // kIds with least = 0, or -1 with `zero_row`, and limit = vocabulary_size
+  FloatView table;      // E: [vocabulary_size][width], or
+  Int8View int8_table;  // the same
+  bool zero_row = false;
   int vocabulary_size = 0;
   int width = 0;
   float scale = 1.0f;
-  bool positions = false;
-  FieldId position_field = kNone;  // a growing field; with `positions` only
+  Positions positions = Positions::kNone;
+  // At most one of them, with `positions` only:
+  FieldId position_field = kNone;  // a growing field
+  InputId position_ids =
+      kNone;  // kIds on the axis of `ids` with least = 0 and limit = kMaxPosition
 
   template <class List>
   void Visit(List& list) const {
     list.Range("vocabulary_size", vocabulary_size, 1, kMaxVocabulary);
     list.Range("width", width, 1, kMaxSize);
-    list.Matrix("table", table, vocabulary_size, width);
-    list.Input("ids", ids, IdsIn(0, vocabulary_size));
+    MatrixOrInt8(list, "table", table, "int8_table", int8_table, vocabulary_size, width);
+    list.Input("ids", ids, IdsIn(zero_row ? -1 : 0, vocabulary_size));
     list.Finite("scale", scale);
-    if (!positions) list.None("position_field", position_field, "since positions is not set");
-    if (position_field != kNone)
+    if (positions == Positions::kNone) {
+      list.None("position_field", position_field, "since positions is none");
+      list.None("position_ids", position_ids, "since positions is none");
+    }
+    list.Rule(positions != Positions::kHalves || (width >= 4 && width % 2 == 0), "width",
+              "an even number of at least 4, since positions is halves", "another");
+    if (position_field != kNone) {
+      list.None("position_ids", position_ids, "since there is a position_field");
       list.Field("position_field", position_field, RowsBefore(list.InputAxis(ids)));
+    }
+    if (position_ids != kNone)
+      list.Input("position_ids", position_ids, IdsIn(0, kMaxPosition, list.InputAxis(ids)));
     list.Makes(list.InputAxis(ids), width);
   }
 };
@@ -129,16 +168,17 @@ struct Embed {
 struct Linear {
   static constexpr const char* kName = "linear";
   ValueId x = kNone;
-  int width = 0;     // of y
-  FloatView weight;  // W: [width][width of x]
-  FloatView bias;    // [width]; empty = zeros
+  int width = 0;         // of y
+  FloatView weight;      // W: [width][width of x], or
+  Int8View int8_weight;  // the same
+  FloatView bias;        // [width]; empty = zeros
   bool relu = false;
 
   template <class List>
   void Visit(List& list) const {
     list.Value("x", x);
     list.Range("width", width, 1, kMaxSize);
-    list.Matrix("weight", weight, width, list.WidthOf(x));
+    MatrixOrInt8(list, "weight", weight, "int8_weight", int8_weight, width, list.WidthOf(x));
     list.Vector("bias", bias, width, Presence::kOptional);
     list.Makes(list.AxisOf(x), width);
   }
@@ -191,6 +231,24 @@ struct Stack {
     const int64_t state_width = static_cast<int64_t>(spec.layers.size()) * width;
     if (state != kNone) list.Field("state", state, ReplacedRow(axis, state_width));
     list.Makes(axis, width);
+  }
+};
+
+// The cell of SSRU ("From Research to Production and Back", Kim et al., WNGT 2019), in the rows' order:
+//   f_t = sigmoid(forget_t),  c_t = f_t * c_{t-1} + (1 - f_t) * x_t,  y_t = max(0, c_t)
+// `state` is c after the last row. A sequence without rows leaves it as it was.
+struct Ssru {
+  static constexpr const char* kName = "ssru";
+  ValueId x = kNone;
+  ValueId forget = kNone;  // of x's axis and width
+  FieldId state = kNone;   // fixed, of x's width
+
+  template <class List>
+  void Visit(List& list) const {
+    list.Value("x", x);
+    list.Value("forget", forget, list.AxisOf(x), list.WidthOf(x));
+    list.Field("state", state, ReplacedRow(list.AxisOf(x), list.WidthOf(x)));
+    list.Makes(list.AxisOf(x), list.WidthOf(x));
   }
 };
 
@@ -387,11 +445,17 @@ struct Append {
 
 // log p_t = z_t - log sum_v exp z_tv,  z_t = W x_t + b, of which only what is asked for leaves the
 // backend. Its value has no rows that another operation may use; its results are:
-//   log_prob    [rows]: log p_t[target_t]; 0 where target_t = -1, for which nothing is computed
+//   log_prob    [rows]: log p_t[target_t]; 0 where target_t = -1, for which nothing is computed, and
+//               -infinity of a target that is not among the choices
 //   candidates  [rows][max_candidates]: the count_t most probable symbols, the best first, of equals
-//               the smallest id first; the places after them are not written
+//               the smallest id first; the places after them are not written. Where there are fewer
+//               than count_t symbols, kNone with -infinity follows
 //   picked      [rows]: a symbol v that is picked as follows, with its log p_t[v], whose bits are
 //               those of log_prob and of a candidate; kNone with 0 if the adjustments leave none
+//
+// With `choices`, the symbols v of row t are those of its sequence of choices alone, in the sum as well;
+// W is kept then as Embed keeps its table. Symbols that `never` names count in the sum, but are never
+// candidates.
 //
 // z' is z_t with the adjustments of row t, which are sequence t of their axis. The best symbol is
 // that with the largest z', of equals the smallest id. With temperature T = 0 it is picked. Else,
@@ -410,11 +474,18 @@ struct Predict {
   static constexpr const char* kName = "predict";
   ValueId x = kNone;
   int vocabulary_size = 0;  // rows of W
-  FloatView weight;         // W: [vocabulary_size][width of x]
+  FloatView weight;         // W: [vocabulary_size][width of x], or
+  Int8View int8_weight;     // the same
   FloatView bias;           // [vocabulary_size]; empty = zeros
   // kIds on x's axis with least = -1 and limit = vocabulary_size; kNone: there is no log_prob. Needed
   // when log_prob is asked for, as `counts` when candidates are.
   InputId targets = kNone;
+  // kIds with least = 0 and limit = vocabulary_size on an axis other than x's: of a sequence each id
+  // once, ascending. kNone: all symbols. Not with `sampling`, as `never`.
+  InputId choices = kNone;
+  InputId choices_map =
+      kNone;  // with `choices`: kMap from x's axis to theirs, to sequences with rows
+  std::vector<int32_t> never;  // ascending
   // kIds on x's axis with least = 0 and limit = max_candidates + 1; kNone: there are no candidates.
   InputId counts = kNone;
   int max_candidates = 0;  // 1 to vocabulary_size with counts, else 0
@@ -428,8 +499,18 @@ struct Predict {
   void Visit(List& list) const {
     list.Value("x", x);
     list.Range("vocabulary_size", vocabulary_size, 1, kMaxVocabulary);
-    list.Matrix("weight", weight, vocabulary_size, list.WidthOf(x));
+    MatrixOrInt8(list, "weight", weight, "int8_weight", int8_weight, vocabulary_size,
+                 list.WidthOf(x));
     list.Vector("bias", bias, vocabulary_size, Presence::kOptional);
+    if (choices == kNone) {
+      list.None("choices_map", choices_map, "since there are no choices");
+    } else {
+      list.Input("choices", choices, ChoicesFor(list.AxisOf(x), vocabulary_size));
+      list.Input("choices_map", choices_map, MapTo(list.AxisOf(x), list.InputAxis(choices)));
+    }
+    for (size_t i = 0; i < never.size(); ++i) {
+      list.Range("never", never[i], i == 0 ? 0 : never[i - 1] + 1, vocabulary_size - 1);
+    }
     list.Rule(targets != kNone || counts != kNone || sampling != kNone, "targets, counts, sampling",
               "at least one of them", "none");
     list.Makes(list.AxisOf(x), 0);
@@ -444,6 +525,9 @@ struct Predict {
       list.Input("counts", counts, IdsIn(0, max_candidates + 1, list.AxisOf(x)));
     }
     list.Result(OutputType::kPicked, sampling != kNone);
+    if (choices != kNone || !never.empty()) {
+      list.None("sampling", sampling, "since there are choices or symbols that are never chosen");
+    }
     if (sampling == kNone) {
       list.None("adjustments", adjustments, "since there is no sampling");
     } else {
@@ -457,9 +541,10 @@ struct Predict {
 
 }  // namespace ops
 
-using Operation = std::variant<ops::Features, ops::Embed, ops::Linear, ops::Normalize, ops::Stack,
-                               ops::Attend, ops::Concat, ops::Add, ops::Pool, ops::RowDot,
-                               ops::Shift, ops::Last, ops::Select, ops::Append, ops::Predict>;
+using Operation =
+    std::variant<ops::Features, ops::Embed, ops::Linear, ops::Normalize, ops::Stack, ops::Ssru,
+                 ops::Attend, ops::Concat, ops::Add, ops::Pool, ops::RowDot, ops::Shift, ops::Last,
+                 ops::Select, ops::Append, ops::Predict>;
 
 struct OutputSpec {
   std::string name;  // for messages
@@ -489,9 +574,11 @@ struct Program {
   int AddOutput(std::string name, ValueId value, OutputType type = OutputType::kRows);
 };
 
-// Calls `visit` for every view of the program, absent ones included. Tied weights are several views
-// of the same values.
+// Calls `visit` for every float32 view of the program, absent ones included. Tied weights are several
+// views of the same values.
 void ForEachWeight(Program* program, const std::function<void(FloatView*)>& visit);
+// The same for rounded weights, without absent ones.
+void ForEachInt8Weight(Program* program, const std::function<void(Int8View*)>& visit);
 
 // What follows from a valid program for each of its operations.
 struct ValueSpec {

@@ -63,6 +63,7 @@ class BatchValidator : public OperationVisitor {
     if (!needs_inputs_ || !status_.ok()) return;
     if (rule.type == InputType::kAdjustments) status_ = CheckAdjusted(id);
     if (status_.ok()) status_ = CheckPresent(id);
+    if (status_.ok() && rule.ascending) status_ = CheckAscending(id);
   }
   void Field(const char* /*name*/, FieldId id, const FieldRule& rule) {
     if (rule.grows && status_.ok()) status_ = CheckEverySlot(id);
@@ -199,6 +200,27 @@ class BatchValidator : public OperationVisitor {
       return InvalidArgument(AxisName(axis), ": expected ", rows,
                              " sequences, one for each row of ", OperationText(),
                              ", or none, found ", num_sequences(axis));
+    }
+    return OkStatus();
+  }
+
+  // That each sequence of an input has ids, in ascending order.
+  Status CheckAscending(InputId id) const {
+    const AxisId axis = program_.inputs[id].axis;
+    const int32_t* const ids = batch_.inputs[id].ids;
+    const bool of_sequences = program_.axes[axis].sequences_of != kNone;
+    for (int b = 0; b < num_sequences(axis) && !of_sequences; ++b) {
+      const int32_t* const offsets = batch_.axes[axis].offsets;
+      if (offsets[b] == offsets[b + 1]) {
+        return InvalidArgument(AxisName(axis), ": expected an id or more in sequence ", b,
+                               ", since ", OperationText(), " runs, found none");
+      }
+      for (int t = offsets[b] + 1; t < offsets[b + 1]; ++t) {
+        if (ids[t] > ids[t - 1]) continue;
+        return InvalidArgument(InputName(id), "[", t,
+                               "]: expected more than that before it in sequence ", b, ", ",
+                               ids[t - 1], ", found ", ids[t]);
+      }
     }
     return OkStatus();
   }

@@ -57,7 +57,8 @@ class Validator : public ProgramVisitor {
   }
 
   // A view of rows x columns values; of `columns` with rows = 1.
-  Status CheckView(const std::string& field, const FloatView& view, int64_t rows,
+  template <typename View>
+  Status CheckView(const std::string& field, const View& view, int64_t rows,
                    int64_t columns) const {
     const int64_t size = rows * columns;
     if (view.size == static_cast<size_t>(size)) {
@@ -250,6 +251,17 @@ class Validator : public ProgramVisitor {
   void Vector(const char* name, const FloatView& view, int64_t size,
               Presence presence = Presence::kNeeded) {
     if (presence == Presence::kNeeded || !view.empty()) Fail(CheckView(name, view, 1, size));
+  }
+
+  void Int8Matrix(const char* name, const Int8View& view, int64_t rows, int64_t columns) {
+    Fail(CheckView(name, view, rows, columns));
+    Fail(CheckRange(std::string(name) + "'s columns", columns, 1, kMaxInt8Size));
+    if (!(std::isfinite(view.multiplier) && view.multiplier > 0)) {
+      Fail(Error(std::string(name) + ".multiplier", "a positive number", view.multiplier));
+    }
+    if (!(std::isfinite(view.activation) && view.activation >= 0)) {
+      Fail(Error(std::string(name) + ".activation", "a positive number or 0", view.activation));
+    }
   }
 
   int Layers(const std::string& name, const StackSpec& spec, bool one_direction) {

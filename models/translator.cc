@@ -82,7 +82,7 @@ class Builder {
     embed.vocabulary_size = vocabulary;
     embed.width = config_.d_model;
     embed.scale = std::sqrt(static_cast<float>(config_.d_model));
-    embed.positions = true;
+    embed.positions = ops::Positions::kInterleaved;
     embed.position_field = position_field;
     return program_.Apply(embed);
   }

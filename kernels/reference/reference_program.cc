@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <new>
 #include <numeric>
@@ -36,11 +37,44 @@ struct RowRange {
 };
 
 // The sinusoid of a position in one column, in float64 and rounded to float32.
-double Sinusoid(int64_t position, int column, int width) {
-  const int pair = column / 2;
-  const double angle =
-      static_cast<double>(position) / std::pow(10000.0, 2.0 * pair / static_cast<double>(width));
-  return static_cast<float>(column % 2 == 0 ? std::sin(angle) : std::cos(angle));
+double Sinusoid(ops::Positions positions, int64_t position, int column, int width) {
+  const bool halves = positions == ops::Positions::kHalves;
+  const int half = width / 2;
+  const double exponent = halves ? (column % half) / (half - 1.0) : (column / 2) * 2.0 / width;
+  const double angle = static_cast<double>(position) / std::pow(10000.0, exponent);
+  const bool is_sine = halves ? column < half : column % 2 == 0;
+  return static_cast<float>(is_sine ? std::sin(angle) : std::cos(angle));
+}
+
+// y = W x + b of rounded weights, by the equations of program.h.
+Matrix Int8Product(const Matrix& x, const Int8View& w, const FloatView& bias, int rows) {
+  const float m = w.multiplier;
+  Matrix y(x.rows(), rows);
+  for (int t = 0; t < x.rows(); ++t) {
+    float largest = 0;
+    for (int j = 0; j < x.width; ++j) {
+      largest = std::max(largest, std::abs(static_cast<float>(x.row(t)[j])));
+    }
+    const bool is_given = w.activation > 0;
+    const float a = is_given ? w.activation : 127.0f / largest;
+    for (int i = 0; i < rows; ++i) {
+      const float b = bias.empty() ? 0.0f : bias.data[i];
+      int64_t sum = 0;
+      int64_t weights = 0;
+      for (int j = 0; j < x.width; ++j) {
+        const int q = w.data[static_cast<size_t>(i) * x.width + j];
+        const float scaled = static_cast<float>(x.row(t)[j]) * a;
+        const auto r = static_cast<int>(std::nearbyint(std::clamp(scaled, -127.0f, 127.0f)));
+        sum += (r + (is_given ? 127 : 0)) * q;
+        weights += q;
+      }
+      const float shift = is_given ? -((127.0f / a) * (127.0f / m)) / 127.0f : 0.0f;
+      const float shifted_bias = static_cast<float>(weights) * shift + b;
+      const float product = static_cast<float>(sum) * (1.0f / (a * m));
+      y.row(t)[i] = !is_given && largest == 0 ? b : product + shifted_bias;
+    }
+  }
+  return y;
 }
 
 double Dot(const double* a, const double* b, int size) {
@@ -196,21 +230,39 @@ class Evaluation {
       int64_t position = 0;
       if (op.position_field != kNone) position = states_[axis()].run.rows(op.position_field, b);
       for (int t = Rows(axis(), b).begin; t < Rows(axis(), b).end; ++t, ++position) {
-        const auto id = static_cast<size_t>(batch_.inputs[op.ids].ids[t]);
+        const int64_t id = batch_.inputs[op.ids].ids[t];
+        if (op.position_ids != kNone) position = batch_.inputs[op.position_ids].ids[t];
         for (int j = 0; j < y.width; ++j) {
-          y.row(t)[j] = op.scale * storage_.Embedding(op.table.data[id * op.width + j]);
-          if (op.positions) y.row(t)[j] += Sinusoid(position, j, y.width);
+          const size_t at = id * op.width + j;
+          if (id == kNone) {
+            y.row(t)[j] = 0;
+          } else if (op.int8_table.empty()) {
+            y.row(t)[j] = op.scale * storage_.Embedding(op.table.data[at]);
+          } else {
+            const float unit = 1.0f / op.int8_table.multiplier;
+            y.row(t)[j] = op.scale * (static_cast<float>(op.int8_table.data[at]) * unit);
+          }
+          if (op.positions != ops::Positions::kNone) {
+            y.row(t)[j] += Sinusoid(op.positions, position, j, y.width);
+          }
         }
       }
     }
     return y;
   }
 
-  // W x + b.
-  Matrix Affine(ValueId value, const FloatView& weight, const FloatView& bias, int width) const {
+  // A value as products take it.
+  Matrix Rounded(ValueId value) const {
     Matrix x = values_[value];
     storage_.RoundActivations(&x.values);
-    Matrix y = TransposedProduct(x, weight, width, storage_);
+    return x;
+  }
+
+  // W x + b, W being stored as `storage` has it.
+  static Matrix Affine(Matrix x, const FloatView& weight, const Int8View& int8_weight,
+                       const FloatView& bias, int width, const Storage& storage) {
+    if (!int8_weight.empty()) return Int8Product(x, int8_weight, bias, width);
+    Matrix y = TransposedProduct(x, weight, width, storage);
     for (int t = 0; t < y.rows(); ++t) {
       for (int j = 0; j < width && !bias.empty(); ++j) y.row(t)[j] += bias.data[j];
     }
@@ -218,7 +270,7 @@ class Evaluation {
   }
 
   Matrix Evaluate(const ops::Linear& op) const {
-    Matrix y = Affine(op.x, op.weight, op.bias, op.width);
+    Matrix y = Affine(Rounded(op.x), op.weight, op.int8_weight, op.bias, op.width, storage_);
     for (double& value : y.values) {
       if (op.relu && value < 0) value = 0;
     }
@@ -256,6 +308,23 @@ class Evaluation {
       if (op.state == kNone) continue;
       std::vector<double> c;
       for (const std::vector<double>& state : states) c.insert(c.end(), state.begin(), state.end());
+      Replace(op.state, b, c);
+    }
+    return y;
+  }
+
+  Matrix Evaluate(const ops::Ssru& op) const {
+    Matrix y = Zeros();
+    for (int b = 0; b < num_sequences(axis()); ++b) {
+      std::vector<double> c = Before(op.state, b);
+      for (int t = Rows(axis(), b).begin; t < Rows(axis(), b).end; ++t) {
+        for (int j = 0; j < y.width; ++j) {
+          const double f = 1 / (1 + std::exp(-values_[op.forget].row(t)[j]));
+          c[j] = f * c[j] + (1 - f) * values_[op.x].row(t)[j];
+          y.row(t)[j] = std::max(0.0, c[j]);
+        }
+        RoundToFloat(&c);
+      }
       Replace(op.state, b, c);
     }
     return y;
@@ -407,7 +476,21 @@ class Evaluation {
   }
 
   void Predict(const ops::Predict& op, OutputType type, const OutputBatch& output) const {
-    Matrix z = Affine(op.x, op.weight, op.bias, op.vocabulary_size);
+    constexpr double kLeast = -std::numeric_limits<double>::infinity();
+    const bool of_table = op.choices != kNone;
+    Matrix z = Affine(of_table ? values_[op.x] : Rounded(op.x), op.weight, op.int8_weight, op.bias,
+                      op.vocabulary_size, of_table ? storage_.OfTables() : storage_);
+    for (int b = 0; b < num_sequences(axis()) && op.choices != kNone; ++b) {
+      const RowRange choices =
+          Rows(program_.inputs[op.choices].axis, batch_.inputs[op.choices_map].ids[b]);
+      const int32_t* const ids = batch_.inputs[op.choices].ids;
+      for (int t = Rows(axis(), b).begin; t < Rows(axis(), b).end; ++t) {
+        for (int v = 0; v < z.width; ++v) {
+          const bool is_choice = std::binary_search(ids + choices.begin, ids + choices.end, v);
+          if (!is_choice) z.row(t)[v] = kLeast;
+        }
+      }
+    }
     for (int t = 0; t < z.rows(); ++t) {
       double* const row = z.row(t);
       const int32_t picked = type == OutputType::kPicked ? Pick(op, t, row) : kNone;
@@ -427,6 +510,7 @@ class Evaluation {
         output.values[t] = target < 0 ? 0.0f : static_cast<float>(row[target]);
         continue;
       }
+      for (int32_t v : op.never) row[v] = kLeast;
       const int32_t count = batch_.inputs[op.counts].ids[t];
       std::vector<int32_t> ids(z.width);
       std::iota(ids.begin(), ids.end(), 0);
@@ -435,7 +519,7 @@ class Evaluation {
       });
       Candidate* const candidates = output.candidates + static_cast<size_t>(t) * op.max_candidates;
       for (int32_t k = 0; k < count; ++k) {
-        candidates[k] = {ids[k], static_cast<float>(row[ids[k]])};
+        candidates[k] = {row[ids[k]] == kLeast ? kNone : ids[k], static_cast<float>(row[ids[k]])};
       }
     }
   }
@@ -516,6 +600,9 @@ class Executable : public ProgramExecutable {
              const Storage& storage)
       : program_(program), shape_(std::move(shape)), storage_(storage) {
     weights_.Take(options.weights, &program_);
+    ForEachInt8Weight(&program_, [this](Int8View* view) {
+      view->data = int8_weights_.emplace_back(view->data, view->data + view->size).data();
+    });
   }
 
   Status CreateWorkspace(const ProgramLimits& limits,
@@ -537,12 +624,17 @@ class Executable : public ProgramExecutable {
     return Evaluation(program_, shape_, storage_, workspace.limits(), batch, outputs).Run();
   }
 
-  size_t weight_bytes() const override { return weights_.bytes(); }
+  size_t weight_bytes() const override {
+    size_t bytes = weights_.bytes();
+    for (const std::vector<int8_t>& weights : int8_weights_) bytes += weights.size();
+    return bytes;
+  }
 
  private:
   Program program_;  // of weights_
   const ProgramShape shape_;
   WeightCopies weights_;
+  std::deque<std::vector<int8_t>> int8_weights_;
   const Storage storage_;
 };
 

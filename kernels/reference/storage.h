@@ -52,6 +52,11 @@ class Storage {
     return false;
   }
 
+  // Of tables, which are never in int8.
+  Storage OfTables() const {
+    return Storage(dtype_ == DataType::kFloat32 ? dtype_ : DataType::kBFloat16);
+  }
+
   // What one layer passes to the next.
   void RoundActivations(std::vector<double>* values) const {
     if (dtype_ != DataType::kBFloat16) return;

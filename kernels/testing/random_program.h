@@ -70,7 +70,8 @@ class RandomProgram {
     op.vocabulary_size = vocabulary_size;
     op.width = width;
     op.scale = scale;
-    op.positions = positions;
+    op.positions =
+        positions ? kernels::ops::Positions::kInterleaved : kernels::ops::Positions::kNone;
     op.position_field = position_field;
     return Apply(op, width);
   }

@@ -113,8 +113,9 @@ TEST(ProgramEmbedTest, SinusoidsGoOnPastTheirTable) {
     op.width = width;
     op.table = {table.data(), table.size()};
     op.scale = 2.5f;
-    op.positions = true;
-    const EmbedTable embed(op, /*rounds=*/false, nullptr);
+    op.positions = ops::Positions::kInterleaved;
+    const EmbedTable embed(op,
+                           std::make_shared<RowTable>(op.table, width, /*rounds=*/false, nullptr));
     for (const int64_t position : {0, 1, 1023, 1024, 1025, 70000}) {
       SCOPED_TRACE(std::to_string(width) + " values, position " + std::to_string(position));
       std::vector<float> y(width + 1, kUnwritten);
@@ -252,12 +253,12 @@ Predicted Predict(const Prediction& prediction, const std::vector<float>& x,
   }
   ProductThread products;
   PredictThread predict;
-  products.Add(prediction.product);
+  products.Add(*prediction.product);
   predict.Add(prediction, 0);
   const int all = static_cast<int>(which.size());
   int pieces = 0;
   for (int first = 0; first < all; first += step) {
-    predict.Run(prediction, call, which.data() + first, std::min(step, all - first), products,
+    predict.Run(prediction, call, {}, which.data() + first, std::min(step, all - first), products,
                 [&] { ++pieces; });
   }
   EXPECT_GT(pieces, 0);
@@ -293,7 +294,7 @@ TEST_P(ProgramPredictTest, MatchesPlainLoopsHoweverRowsAreCut) {
   op.weight = {weight.data(), weight.size()};
   op.bias = {bias.data(), bias.size()};
   ProductShapes shapes;
-  const Prediction prediction(op, kWidth, Arithmetic(), shapes, nullptr);
+  const Prediction prediction(op, kWidth, Arithmetic(), shapes, nullptr, nullptr);
   const Predicted found = Predict(prediction, x, targets, counts, most, kRows);
 
   for (int t = 0; t < kRows; ++t) {
@@ -352,7 +353,7 @@ TEST(ProgramPredictTest, EqualSymbolsComeInTheOrderOfTheirIds) {
   op.vocabulary_size = kVocabulary;
   op.weight = {weight.data(), weight.size()};
   ProductShapes shapes;
-  const Prediction prediction(op, 1, Arithmetic(), shapes, nullptr);
+  const Prediction prediction(op, 1, Arithmetic(), shapes, nullptr, nullptr);
   const std::vector<float> x(600, 0.25f);
   const Predicted found = Predict(prediction, x, {3}, {kVocabulary}, kVocabulary, 1);
   for (int i = 0; i < kVocabulary; ++i) {

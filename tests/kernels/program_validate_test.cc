@@ -82,7 +82,7 @@ struct Example {
       op->table = View(40);
       op->vocabulary_size = 10;
       op->width = 4;
-      op->positions = true;
+      op->positions = ops::Positions::kInterleaved;
       op->position_field = e.keys;
     });
     stack = Apply<ops::Stack>([](E e, ops::Stack* op) {  // 2
@@ -334,8 +334,8 @@ TEST(ValidateProgramTest, NamesWhatIsWrong) {
        [](Example& e) { e.op<ops::Embed>(e.embed).ids = e.targets; }},
       {"operations[1] (embed): scale: expected a finite number, found nan",
        [=](Example& e) { e.op<ops::Embed>(e.embed).scale = nan; }},
-      {"operations[1] (embed): position_field: expected none, since positions is not set, found 1",
-       [](Example& e) { e.op<ops::Embed>(e.embed).positions = false; }},
+      {"operations[1] (embed): position_field: expected none, since positions is none, found 1",
+       [](Example& e) { e.op<ops::Embed>(e.embed).positions = ops::Positions::kNone; }},
       {"operations[1] (embed): position_field: expected a growing field, found fields[0] (c)",
        [](Example& e) { e.op<ops::Embed>(e.embed).position_field = e.c; }},
       {"operations[1] (embed): position_field: expected a growing field, found 4",

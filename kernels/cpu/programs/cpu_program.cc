@@ -37,6 +37,9 @@ class Packer : public ProgramVisitor {
                                               static_cast<int>(columns), n);
     });
   }
+  void Int8Matrix(const char* name, const Int8View&, int64_t, int64_t) {
+    status_ = Unsupported(name, ": not on the cpu yet");
+  }
   // Zeros if it is absent.
   void Vector(const char* /*name*/, const FloatView& view, int64_t size, Presence = {}) {
     AlignedBuffer& copy = packed_->vectors.emplace_back(static_cast<size_t>(size));
@@ -55,7 +58,9 @@ class Packer : public ProgramVisitor {
     return {weight.data, weight.size, bias.data, bias.size, width};
   }
 
-  using EmbedKey = std::tuple<ViewKey, float, bool>;  // with the scale and `positions`
+  using EmbedKey = std::tuple<const RowTable*, float, ops::Positions>;  // with the scale
+  // Of a table that is float32 or rounded, or packed where it is null.
+  using PredictKey = std::tuple<const RowTable*, ViewKey>;
 
   // What `known` has for the key, or else what `make` makes.
   template <typename Key, typename T, typename Make>
@@ -67,14 +72,29 @@ class Packer : public ProgramVisitor {
   }
 
   void PackWeights(const ops::Embed& op) {
-    const EmbedKey key = {KeyOf(op.table, {}, op.width), op.scale, op.positions};
-    packed_->embed = Shared(&embeds_, key, [&] {
-      return std::make_shared<EmbedTable>(op, arithmetic_.rounds_embedding, source_);
-    });
+    packed_->table = Table(op.table, op.int8_table, op.width);
+    const EmbedKey key = {packed_->table.get(), op.scale, op.positions};
+    packed_->embed =
+        Shared(&embeds_, key, [&] { return std::make_shared<EmbedTable>(op, packed_->table); });
   }
   void PackWeights(const ops::Predict& op) {
-    packed_->predict = Shared(&predictions_, KeyOf(op.weight, op.bias, op.vocabulary_size), [&] {
-      return std::make_shared<Prediction>(op, WidthOf(op.x), arithmetic_, shapes_, source_);
+    if (!op.int8_weight.empty()) return Int8Matrix("int8_weight", op.int8_weight, 0, 0);
+    if (op.choices != kNone || !op.int8_weight.empty()) {
+      packed_->table = Table(op.weight, op.int8_weight, WidthOf(op.x));
+    }
+    const PredictKey key = {packed_->table.get(), KeyOf(op.weight, op.bias, op.vocabulary_size)};
+    packed_->predict = Shared(&predictions_, key, [&] {
+      return std::make_shared<Prediction>(op, WidthOf(op.x), arithmetic_, shapes_, packed_->table,
+                                          source_);
+    });
+  }
+  std::shared_ptr<const RowTable> Table(const FloatView& view, const Int8View& int8_view,
+                                        int width) {
+    const void* const data =
+        int8_view.empty() ? static_cast<const void*>(view.data) : int8_view.data;
+    return Shared(&tables_, {data, width}, [&] {
+      if (!int8_view.empty()) return std::make_shared<RowTable>(int8_view, width);
+      return std::make_shared<RowTable>(view, width, arithmetic_.rounds_embedding, source_);
     });
   }
   template <typename Op>
@@ -88,7 +108,8 @@ class Packer : public ProgramVisitor {
   ProductShapes shapes_;
   std::map<EmbedKey, std::shared_ptr<const EmbedTable>> embeds_;
   std::map<ViewKey, std::shared_ptr<const BlockedProduct>> products_;
-  std::map<ViewKey, std::shared_ptr<const Prediction>> predictions_;
+  std::map<PredictKey, std::shared_ptr<const Prediction>> predictions_;
+  std::map<std::pair<const void*, int>, std::shared_ptr<const RowTable>> tables_;
   PackedOperation* packed_ = nullptr;
   Status status_;
 };
@@ -193,6 +214,7 @@ size_t PackedProgram::bytes() const {
   };
   for (const PackedOperation& operation : operations) {
     for (const AlignedBuffer& vector : operation.vectors) bytes += vector.bytes();
+    add(operation.table);
     add(operation.embed);
     add(operation.product);
     add(operation.predict);
@@ -204,6 +226,7 @@ size_t PackedProgram::bytes() const {
 Status PackProgram(const Program& program, ProgramShape shape, const Arithmetic& arithmetic,
                    WeightSource* source, const CompileStack& compile_stack, PackedProgram* packed) {
   packed->program = WithoutWeights(program);
+  ForEachInt8Weight(&packed->program, [](Int8View* view) { view->data = nullptr; });
   packed->shape = std::move(shape);
   packed->operations.resize(program.operations.size());
   packed->readers.resize(program.operations.size());
@@ -238,6 +261,7 @@ Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLim
   made->threads.resize(std::min(num_threads, kMaxProgramThreads));
   int predicted_rows = 0;
   int adjustments = 0;
+  int ssru_width = 0;
   made->stacks.resize(program.operations.size());
   for (size_t i = 0; i < program.operations.size(); ++i) {
     const PackedOperation& operation = packed.operations[i];
@@ -247,9 +271,12 @@ Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLim
     for (Thread& thread : made->threads) {
       if (operation.product != nullptr) thread.products.Add(*operation.product);
       if (operation.predict != nullptr) {
-        thread.products.Add(operation.predict->product);
+        if (operation.predict->product) thread.products.Add(*operation.predict->product);
         thread.predict.Add(*operation.predict, samples ? axis.max_rows : 0);
       }
+    }
+    if (std::holds_alternative<ops::Ssru>(program.operations[i])) {
+      ssru_width = std::max(ssru_width, packed.shape.values[i].width);
     }
     if (operation.predict != nullptr) predicted_rows = std::max(predicted_rows, axis.max_rows);
     if (samples && predict->adjustments != kNone) {
@@ -273,6 +300,8 @@ Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLim
   made->initial_states.resize(most_sequences);
   made->rows_added.resize(most_sequences);
   made->rows.resize(predicted_rows);
+  made->row_choices.resize(predicted_rows);
+  made->ssru_state.resize(ssru_width);
   made->unadjusted.resize(adjustments);
   made->runs.resize(program.axes.size());
   made->written.resize(program.axes.size());
@@ -299,8 +328,10 @@ void CpuProgramWorkspace::LayOutValues(const PackedProgram& packed) {
     ForEachValue(program, id, [&](ValueId used) { last_use[owner[used]] = id; });
     // Products read rows past the last one.
     const PackedOperation& operation = packed.operations[id];
-    const BlockedProduct* product =
-        operation.predict != nullptr ? &operation.predict->product : operation.product.get();
+    const BlockedProduct* product = operation.product.get();
+    if (operation.predict != nullptr && operation.predict->product) {
+      product = &*operation.predict->product;
+    }
     if (product != nullptr) {
       spare = std::max(spare, static_cast<size_t>(product->piece_rows()) * product->k());
     }
@@ -333,8 +364,9 @@ size_t CpuProgramWorkspace::bytes() const {
     if (stack != nullptr) bytes += stack->bytes();
   }
   for (const Thread& thread : threads) bytes += thread.products.bytes() + thread.predict.bytes();
-  bytes += (one_row_each.size() + stack_offsets.size() + rows.size()) * sizeof(int32_t);
-  bytes += unadjusted.size() * sizeof(float);
+  bytes += (one_row_each.size() + stack_offsets.size() + rows.size() + row_choices.size()) *
+           sizeof(int32_t);
+  bytes += (unadjusted.size() + ssru_state.size()) * sizeof(float);
   bytes += stack_outputs.size() * (sizeof(SequenceOutput) + sizeof(const float*) + sizeof(int));
   return bytes;
 }

@@ -27,6 +27,7 @@ namespace sru::kernels::cpu {
 
 // The weights of one operation; most have none. Operations with the same weights share what is packed.
 struct PackedOperation {
+  std::shared_ptr<const RowTable> table;  // of `embed` or `predict`
   std::shared_ptr<const EmbedTable> embed;
   std::shared_ptr<const Prediction> predict;
   // Of the others, what their lists name: a matrix, vectors in their order, a stack.
@@ -86,6 +87,8 @@ class CpuProgramWorkspace : public ProgramWorkspace {
   std::vector<const float*> initial_states;
   std::vector<int> rows_added;                // [sequence]
   std::vector<int32_t> rows;                  // those that a Predict computes
+  std::vector<int32_t> row_choices;           // [of those]: the sequence of its choices
+  std::vector<float> ssru_state;              // of a sequence without a slot
   std::vector<float> unadjusted;              // [adjustment] of a Predict: its symbol's logit
   std::vector<StateArena::Run> runs;          // [axis]; while a batch runs
   std::vector<std::vector<FieldId>> written;  // [axis]: fields that its operations write

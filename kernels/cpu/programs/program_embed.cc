@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
-#include "kernels/cpu/base/bfloat16_rows.h"
 #include "kernels/cpu/programs/program_rows.h"
 
 namespace sru::kernels::cpu {
@@ -14,24 +14,14 @@ constexpr int64_t kTablePositions = 1024;
 
 }  // namespace
 
-EmbedTable::EmbedTable(const ops::Embed& op, bool rounds, WeightSource* source)
-    : width_(op.width), scale_(op.scale), positions_(op.positions) {
-  const size_t size = static_cast<size_t>(op.vocabulary_size) * width_;
-  if (rounds) {
-    rounded_ = AlignedArray<BFloat16>(size);
-  } else {
-    table_ = AlignedBuffer(size);
-  }
-  ReadRows(source, op.table, width_, [&](size_t first, size_t rows, const float* values) {
-    if (rounds) {
-      ToBFloat16Row(values, rows * width_, rounded_.data() + first * width_);
-    } else {
-      std::copy_n(values, rows * width_, table_.data() + first * width_);
-    }
-  });
-  if (!positions_) return;
-  for (size_t i = 0; i < width_; i += 2) {
-    wavelengths_.push_back(std::pow(10000.0, static_cast<double>(i) / static_cast<double>(width_)));
+EmbedTable::EmbedTable(const ops::Embed& op, std::shared_ptr<const RowTable> table)
+    : width_(op.width), scale_(op.scale), positions_(op.positions), table_(std::move(table)) {
+  if (positions_ == ops::Positions::kNone) return;
+  const size_t pairs = (width_ + 1) / 2;
+  const double size = positions_ == ops::Positions::kHalves ? static_cast<double>(pairs - 1)
+                                                            : static_cast<double>(width_) / 2;
+  for (size_t i = 0; i < pairs; ++i) {
+    wavelengths_.push_back(std::pow(10000.0, static_cast<double>(i) / size));
   }
   sinusoids_ = AlignedBuffer(kTablePositions * width_);
   for (int64_t position = 0; position < kTablePositions; ++position) {
@@ -42,14 +32,13 @@ EmbedTable::EmbedTable(const ops::Embed& op, bool rounds, WeightSource* source)
 }
 
 void EmbedTable::Row(int32_t id, int64_t position, float* y) const {
-  const size_t from = id * width_;
   const float* row = y;
-  if (rounded_.size() > 0) {
-    ToFloatRow(rounded_.data() + from, width_, y);
+  if (id == kNone) {
+    std::fill_n(y, width_, 0.0f);
   } else {
-    row = table_.data() + from;
+    row = table_->Row(id, y);
   }
-  if (!positions_) {
+  if (positions_ == ops::Positions::kNone) {
     ScaleRow(scale_, row, width_, y);
   } else if (position < kTablePositions) {
     ScaleAndAddRow(scale_, row, sinusoids_.data() + position * width_, width_, y);
@@ -66,13 +55,16 @@ void EmbedTable::Row(int32_t id, int64_t position, float* y) const {
 }
 
 float EmbedTable::Sinusoid(int64_t position, size_t column) const {
-  const double angle = static_cast<double>(position) / wavelengths_[column / 2];
-  return static_cast<float>(column % 2 == 0 ? std::sin(angle) : std::cos(angle));
+  const bool halves = positions_ == ops::Positions::kHalves;
+  const size_t half = width_ / 2;
+  const size_t pair = halves ? column % half : column / 2;
+  const bool is_sine = halves ? column < half : column % 2 == 0;
+  const double angle = static_cast<double>(position) / wavelengths_[pair];
+  return static_cast<float>(is_sine ? std::sin(angle) : std::cos(angle));
 }
 
 size_t EmbedTable::bytes() const {
-  return table_.bytes() + rounded_.bytes() + sinusoids_.bytes() +
-         wavelengths_.size() * sizeof(double);
+  return sinusoids_.bytes() + wavelengths_.size() * sizeof(double);
 }
 
 }  // namespace sru::kernels::cpu

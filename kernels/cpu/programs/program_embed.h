@@ -4,25 +4,25 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "kernels/cpu/base/aligned_buffer.h"
-#include "kernels/cpu/base/bfloat16.h"
+#include "kernels/cpu/programs/row_table.h"
 #include "kernels/program.h"
-#include "kernels/weight_source.h"
 
 namespace sru::kernels::cpu {
 
 // Immutable and thread-safe.
 class EmbedTable {
  public:
-  // Keeps the table in bfloat16 with `rounds`. Throws std::bad_alloc.
-  EmbedTable(const ops::Embed& op, bool rounds, WeightSource* source);
+  // `table` is E. Throws std::bad_alloc.
+  EmbedTable(const ops::Embed& op, std::shared_ptr<const RowTable> table);
 
-  // y [width] = scale * E[id] + P[position], the latter with op.positions only.
+  // y [width] = scale * E[id] + P[position].
   void Row(int32_t id, int64_t position, float* y) const;
 
-  size_t bytes() const;
+  size_t bytes() const;  // without E
 
  private:
   // P[position][column].
@@ -30,10 +30,9 @@ class EmbedTable {
 
   size_t width_;
   float scale_;
-  bool positions_;
-  AlignedBuffer table_;              // [vocabulary][width], or
-  AlignedArray<BFloat16> rounded_;   // the same
-  std::vector<double> wavelengths_;  // 10000^(2i / width)
+  ops::Positions positions_;
+  std::shared_ptr<const RowTable> table_;
+  std::vector<double> wavelengths_;  // of each pair of columns
   AlignedBuffer sinusoids_;          // [first positions][width]
 };
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
+
+#include "kernels/cpu/base/row_layout.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/programs/program_predict.cc"
@@ -64,10 +67,27 @@ HWY_EXPORT(AddBiasTarget);
 HWY_EXPORT(SumOfExpTarget);
 HWY_EXPORT(FindAboveTarget);
 
+constexpr float kLeast = -std::numeric_limits<float>::infinity();
+
 // The order of candidates, whose log_prob holds a logit meanwhile: the best first, of equals the
 // smallest id. As the order of a heap it puts the worst on top.
 bool IsBetter(const Candidate& a, const Candidate& b) {
   return a.log_prob != b.log_prob ? a.log_prob > b.log_prob : a.id < b.id;
+}
+
+// Symbols that are multiplied together by a table.
+constexpr int kTableColumns = 512;
+
+int PaddedColumns(int columns) {
+  return (columns + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
+}
+
+// The place of a symbol among those that there are; kNone if it is not there.
+int PlaceOf(int32_t id, const PredictThread::Choices& choices) {
+  if (choices.ids == nullptr) return id;
+  const int32_t* const end = choices.ids + choices.count;
+  const int32_t* const found = std::lower_bound(choices.ids, end, id);
+  return found != end && *found == id ? static_cast<int>(found - choices.ids) : kNone;
 }
 
 // Logits that a thread stores at a time, unless one row has more: 16 MiB.
@@ -98,21 +118,30 @@ void TakeCandidates(const float* z, int first, int n, int count, Candidate* heap
 }  // namespace
 
 Prediction::Prediction(const ops::Predict& op, int width, const Arithmetic& arithmetic,
-                       ProductShapes& shapes, WeightSource* source)
-    : product(shapes, arithmetic, source, op.weight, width, op.vocabulary_size),
-      bias(product.padded_n()) {
+                       ProductShapes& shapes, std::shared_ptr<const RowTable> rows,
+                       WeightSource* source)
+    : width(width), vocabulary_size(op.vocabulary_size), table(std::move(rows)) {
+  if (table == nullptr) {
+    product.emplace(shapes, arithmetic, source, op.weight, width, op.vocabulary_size);
+  }
+  bias = AlignedBuffer(product ? product->padded_n() : PaddedColumns(op.vocabulary_size));
   const ReadWeights readable(source, op.bias);
   std::copy_n(op.bias.data, op.bias.size, bias.data());
-  std::fill(bias.data() + op.vocabulary_size, bias.data() + bias.size(),
-            -std::numeric_limits<float>::infinity());
+  std::fill(bias.data() + op.vocabulary_size, bias.data() + bias.size(), kLeast);
 }
 
 void PredictThread::Add(const Prediction& prediction, int sampled_rows) {
-  rows_.resize(std::max<size_t>(rows_.size(), prediction.product.group_rows()));
+  rows_.resize(std::max<size_t>(rows_.size(), prediction.group_rows()));
+  if (prediction.table != nullptr) {
+    if (z_.size() == 0) z_ = AlignedBuffer(Prediction::kTableRows * kTableColumns);
+    if (bias_.size() == 0) bias_ = AlignedBuffer(kTableColumns);
+    if (scratch_.size() < prediction.table->width())
+      scratch_ = AlignedBuffer(prediction.table->width());
+  }
   if (sampled_rows == 0) return;
-  const size_t size = prediction.product.padded_n();
+  const size_t size = prediction.bias.size();
   const size_t rows = std::min<size_t>({kMostLogits / size, static_cast<size_t>(sampled_rows),
-                                        static_cast<size_t>(prediction.product.group_rows())});
+                                        static_cast<size_t>(prediction.group_rows())});
   const size_t logits = std::max<size_t>(rows, 1) * size;
   if (logits_.size() < logits) logits_ = AlignedBuffer(logits);
   picker_.Add(size);
@@ -121,7 +150,7 @@ void PredictThread::Add(const Prediction& prediction, int sampled_rows) {
 int PredictThread::RowsThatFit(const Prediction& prediction, const Call& call, const int32_t* which,
                                int rows) const {
   if (call.picked == nullptr) return rows;
-  const size_t room = logits_.size() / prediction.product.padded_n();
+  const size_t room = logits_.size() / prediction.bias.size();
   size_t sampled = 0;
   for (int i = 0; i < rows; ++i) {
     if (IsSampled(call, which[i]) && ++sampled > room) return i;
@@ -129,10 +158,18 @@ int PredictThread::RowsThatFit(const Prediction& prediction, const Call& call, c
   return rows;
 }
 
-void PredictThread::Start(const Prediction& prediction, const Call& call, const int32_t* which,
-                          int rows) {
-  constexpr float kLeast = -std::numeric_limits<float>::infinity();
-  std::fill_n(rows_.begin(), rows, Row{kLeast, 0.0, 0.0f, 0, kLeast, kNone, 0, nullptr});
+void PredictThread::Start(const Prediction& prediction, const Call& call, const Choices& choices,
+                          const int32_t* which, int rows) {
+  std::fill_n(rows_.begin(), rows, Row{kLeast, 0.0, kNone, kLeast, 0, kLeast, kNone, 0, nullptr});
+  never_.clear();
+  if (call.never != nullptr) {
+    for (int32_t id : *call.never) {
+      if (const int place = PlaceOf(id, choices); place != kNone) never_.push_back(place);
+    }
+  }
+  for (int i = 0; i < rows && call.log_prob != nullptr; ++i) {
+    if (call.targets[which[i]] >= 0) rows_[i].target = PlaceOf(call.targets[which[i]], choices);
+  }
   if (call.picked == nullptr) return;
   float* logits = logits_.data();
   for (int i = 0; i < rows; ++i) {
@@ -140,18 +177,43 @@ void PredictThread::Start(const Prediction& prediction, const Call& call, const 
     if (call.adjustments != nullptr) rows_[i].adjustment = call.adjusted_offsets[t];
     if (!IsSampled(call, t)) continue;
     rows_[i].logits = logits;
-    logits += prediction.product.padded_n();
+    logits += prediction.bias.size();
   }
 }
 
-void PredictThread::TakePiece(const Prediction& prediction, const Call& call, const int32_t* which,
+ProductPiece PredictThread::FirstPiece(int rows) {
+  ProductPiece piece;
+  piece.rows = rows;
+  piece.z = z_.data();
+  return piece;
+}
+
+bool PredictThread::Multiply(const Prediction& prediction, const Call& call, const Choices& choices,
+                             const int32_t* which, ProductPiece* piece) {
+  const int count = choices.ids != nullptr ? choices.count : prediction.vocabulary_size;
+  piece->columns = std::min(kTableColumns, count - piece->first);
+  if (piece->columns <= 0) return false;
+  piece->stride = PaddedColumns(piece->columns);
+  const int32_t* const ids = choices.ids == nullptr ? nullptr : choices.ids + piece->first;
+  for (int j = 0; j < piece->columns; ++j) {
+    bias_.data()[j] = prediction.bias.data()[ids == nullptr ? piece->first + j : ids[j]];
+  }
+  for (size_t j = piece->columns; j < piece->stride; ++j) {
+    bias_.data()[j] = kLeast;
+    for (int r = 0; r < piece->rows; ++r) piece->z[r * piece->stride + j] = 0;
+  }
+  prediction.table->Multiply(call.x, which, piece->rows, ids, piece->first, piece->columns,
+                             scratch_.data(), piece->z, piece->stride);
+  return true;
+}
+
+void PredictThread::TakePiece(const float* bias, const Call& call, const int32_t* which,
                               const ProductPiece& piece) {
   for (int i = 0; i < piece.rows; ++i) {
     Row& row = rows_[piece.row + i];
     const size_t t = which[piece.row + i];
     float* z = piece.z + i * piece.stride;
-    const float largest =
-        HWY_DYNAMIC_DISPATCH(AddBiasTarget)(z, prediction.bias.data() + piece.first, piece.stride);
+    const float largest = HWY_DYNAMIC_DISPATCH(AddBiasTarget)(z, bias, piece.stride);
     const double sum = HWY_DYNAMIC_DISPATCH(SumOfExpTarget)(z, piece.stride, largest);
     if (piece.first == 0) {
       row.largest = largest;
@@ -162,9 +224,12 @@ void PredictThread::TakePiece(const Prediction& prediction, const Call& call, co
     } else {
       row.sum += sum * std::exp(static_cast<double>(largest) - row.largest);
     }
-    if (call.log_prob != nullptr) {
-      const int target = call.targets[t] - piece.first;
-      if (target >= 0 && target < piece.columns) row.target = z[target];
+    if (row.target >= piece.first && row.target < piece.first + piece.columns) {
+      row.target_logit = z[row.target - piece.first];
+    }
+    for (int place : never_) {
+      if (place >= piece.first && place < piece.first + piece.columns)
+        z[place - piece.first] = kLeast;
     }
     // Once there are as many as are asked for, most pieces have none that is better than the worst of them.
     if (call.candidates != nullptr && call.counts[t] > 0 &&
@@ -208,7 +273,7 @@ void PredictThread::FinishPick(const Prediction& prediction, const Call& call, s
   picked.id = row.best_id;
   float logit = row.best;
   if (row.logits != nullptr) {
-    picked.id = picker_.Pick(row.logits, prediction.product.padded_n(), row.best, call.sampling[t]);
+    picked.id = picker_.Pick(row.logits, prediction.bias.size(), row.best, call.sampling[t]);
     if (picked.id == kNone) return;
     logit = row.logits[picked.id];
   }
@@ -224,20 +289,24 @@ void PredictThread::FinishPick(const Prediction& prediction, const Call& call, s
 
 double PredictThread::LogSum(const Row& row) { return row.largest + std::log(row.sum); }
 
-void PredictThread::Finish(const Call& call, const int32_t* which, int rows) {
+void PredictThread::Finish(const Call& call, const Choices& choices, const int32_t* which,
+                           int rows) {
   for (int i = 0; i < rows; ++i) {
     const Row& row = rows_[i];
     const size_t t = which[i];
     const double log_sum = LogSum(row);
     if (call.log_prob != nullptr && call.targets[t] >= 0) {
-      call.log_prob[t] = static_cast<float>(row.target - log_sum);
+      call.log_prob[t] = static_cast<float>(row.target_logit - log_sum);
     }
     if (call.candidates == nullptr) continue;
     Candidate* candidates = call.candidates + t * call.max_candidates;
     std::sort_heap(candidates, candidates + row.candidates, IsBetter);
     for (int c = 0; c < row.candidates; ++c) {
       candidates[c].log_prob = static_cast<float>(candidates[c].log_prob - log_sum);
+      if (choices.ids != nullptr) candidates[c].id = choices.ids[candidates[c].id];
+      if (candidates[c].log_prob == kLeast) candidates[c].id = kNone;
     }
+    std::fill(candidates + row.candidates, candidates + call.counts[t], Candidate{kNone, kLeast});
   }
 }
 

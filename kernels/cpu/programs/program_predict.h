@@ -7,25 +7,36 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/cpu/base/aligned_buffer.h"
 #include "kernels/cpu/programs/program_pick.h"
 #include "kernels/cpu/programs/program_product.h"
+#include "kernels/cpu/programs/row_table.h"
 #include "kernels/program.h"
 
 namespace sru::kernels::cpu {
 
 // What a program's Predict multiplies and adds. Immutable and thread-safe.
 struct Prediction {
-  // Throws dnnl::error and std::bad_alloc.
+  // `table` has the weights, or is null: they are packed then. Throws dnnl::error and std::bad_alloc.
   Prediction(const ops::Predict& op, int width, const Arithmetic& arithmetic, ProductShapes& shapes,
-             WeightSource* source);
+             std::shared_ptr<const RowTable> table, WeightSource* source);
 
-  size_t bytes() const { return product.bytes() + bias.bytes(); }
+  // Rows that are computed together.
+  int group_rows() const { return product ? product->group_rows() : kTableRows; }
+  double operations(int rows) const { return 2.0 * rows * width * vocabulary_size; }
+  size_t bytes() const { return (product ? product->bytes() : 0) + bias.bytes(); }
 
-  BlockedProduct product;
-  AlignedBuffer bias;  // [product.padded_n()], -infinity in the padding
+  static constexpr int kTableRows = 32;
+
+  int width;
+  int vocabulary_size;
+  std::optional<BlockedProduct> product;  // or
+  std::shared_ptr<const RowTable> table;
+  AlignedBuffer bias;  // [vocabulary_size and padding], -infinity in the padding
 };
 
 // The memory of one thread. Not thread-safe.
@@ -47,24 +58,39 @@ class PredictThread {
     // Where there are some: adjustments [offsets[t], offsets[t + 1]) are those of row t.
     const int32_t* adjusted_offsets = nullptr;
     const Adjustment* adjustments = nullptr;
-    float* unadjusted = nullptr;  // scratch: for each adjustment its symbol's logit
+    float* unadjusted = nullptr;                  // scratch: for each adjustment its symbol's logit
+    const std::vector<int32_t>* never = nullptr;  // no candidates; null = none are
+  };
+
+  // Symbols that a Run() is about, ascending; all of them if it has none.
+  struct Choices {
+    const int32_t* ids = nullptr;
+    int count = 0;
   };
 
   // How many of `rows` rows, at least one, there is memory for in one Run().
   int RowsThatFit(const Prediction& prediction, const Call& call, const int32_t* which,
                   int rows) const;
 
-  // Computes the rows that `which` names, at most product.group_rows() of them. `after_piece` is
-  // called now and then. Throws dnnl::error.
+  // Computes the rows that `which` names, at most group_rows() of them. `choices` may have ids if the
+  // prediction has a table. `after_piece` is called now and then. Throws dnnl::error.
   template <typename AfterPiece>
-  void Run(const Prediction& prediction, const Call& call, const int32_t* which, int rows,
-           ProductThread& products, const AfterPiece& after_piece) {
-    Start(prediction, call, which, rows);
-    products.Multiply(prediction.product, call.x, which, rows, [&](const ProductPiece& piece) {
-      TakePiece(prediction, call, which, piece);
-      after_piece();
-    });
-    Finish(call, which, rows);
+  void Run(const Prediction& prediction, const Call& call, const Choices& choices,
+           const int32_t* which, int rows, ProductThread& products, const AfterPiece& after_piece) {
+    Start(prediction, call, choices, which, rows);
+    if (prediction.table != nullptr) {
+      for (ProductPiece piece = FirstPiece(rows);
+           Multiply(prediction, call, choices, which, &piece); piece.first += piece.columns) {
+        TakePiece(bias_.data(), call, which, piece);
+        after_piece();
+      }
+    } else {
+      products.Multiply(*prediction.product, call.x, which, rows, [&](const ProductPiece& piece) {
+        TakePiece(prediction.bias.data() + piece.first, call, which, piece);
+        after_piece();
+      });
+    }
+    Finish(call, choices, which, rows);
     if (call.picked == nullptr) return;
     for (int i = 0; i < rows; ++i) {
       FinishPick(prediction, call, which[i], rows_[i]);
@@ -72,14 +98,18 @@ class PredictThread {
     }
   }
 
-  size_t bytes() const { return rows_.size() * sizeof(Row) + logits_.bytes() + picker_.bytes(); }
+  size_t bytes() const {
+    return rows_.size() * sizeof(Row) + logits_.bytes() + picker_.bytes() + z_.bytes() +
+           bias_.bytes() + scratch_.bytes();
+  }
 
  private:
   // Over the columns so far: the largest logit and the sum of e^(logit - largest).
   struct Row {
     float largest;
     double sum;
-    float target;    // the target's logit
+    int target;  // the target's place among the symbols, and its logit
+    float target_logit;
     int candidates;  // in the heap
     // Of a row of which a symbol is picked: the largest z' and the first symbol with it, the next
     // adjustment, and the logits, null of a row that is not sampled.
@@ -90,17 +120,29 @@ class PredictThread {
   };
 
   static double LogSum(const Row& row);
-  void Start(const Prediction& prediction, const Call& call, const int32_t* which, int rows);
-  void TakePiece(const Prediction& prediction, const Call& call, const int32_t* which,
+  void Start(const Prediction& prediction, const Call& call, const Choices& choices,
+             const int32_t* which, int rows);
+  // The logits of the next piece of symbols by the table, without bias, and the biases; false when
+  // there is none.
+  ProductPiece FirstPiece(int rows);
+  bool Multiply(const Prediction& prediction, const Call& call, const Choices& choices,
+                const int32_t* which, ProductPiece* piece);
+  // `bias` is that of the piece's columns.
+  void TakePiece(const float* bias, const Call& call, const int32_t* which,
                  const ProductPiece& piece);
   // Adjusts a piece of a row, and looks for the best symbol of it, whose largest logit is given.
   void TakeBest(const Call& call, size_t t, const ProductPiece& piece, float largest, float* z,
                 Row* row);
-  void Finish(const Call& call, const int32_t* which, int rows);
+  void Finish(const Call& call, const Choices& choices, const int32_t* which, int rows);
   void FinishPick(const Prediction& prediction, const Call& call, size_t t, const Row& row);
 
   std::vector<Row> rows_;
-  AlignedBuffer logits_;  // of rows that are sampled, [rows][prediction.product.padded_n()]
+  std::vector<int> never_;  // places of call.never among the symbols
+  // Of a table: logits [kTableRows][], biases, a row.
+  AlignedBuffer z_;
+  AlignedBuffer bias_;
+  AlignedBuffer scratch_;
+  AlignedBuffer logits_;  // of rows that are sampled, [rows][prediction.bias.size()]
   SymbolPicker picker_;
 };
 

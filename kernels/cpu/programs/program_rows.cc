@@ -50,6 +50,30 @@ void ScaleAndAddTarget(float scale, const float* x, const float* a, size_t n, fl
   });
 }
 
+void Int8ToFloatTarget(const int8_t* q, float unit, size_t n, float* y) {
+  ForEachVector(n, [&](auto d, size_t j) HWY_ATTR {
+    const hn::Rebind<int32_t, decltype(d)> d32;
+    const hn::Rebind<int8_t, decltype(d)> d8;
+    const auto whole = hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, q + j)));
+    hn::StoreU(hn::Mul(whole, hn::Set(d, unit)), d, y + j);
+  });
+}
+
+void SsruTarget(const float* x, const float* forget, const float* before, size_t n, float* c,
+                float* y) {
+  ForEachVector(n, [&](auto d, size_t j) HWY_ATTR {
+    const auto one = hn::Set(d, 1.0f);
+    const auto z = hn::LoadU(d, forget + j);
+    // Of -|z|, since e^|z| may be infinite: sigmoid(z) = e^-|z| / (1 + e^-|z|) for z below 0.
+    const auto e = Exp(d, hn::Neg(hn::Abs(z)));
+    const auto f = hn::Div(hn::IfThenElse(hn::Lt(z, hn::Zero(d)), e, one), hn::Add(one, e));
+    const auto state =
+        hn::MulAdd(f, hn::LoadU(d, before + j), hn::Mul(hn::Sub(one, f), hn::LoadU(d, x + j)));
+    hn::StoreU(state, d, c + j);
+    hn::StoreU(Larger(hn::Zero(d), state), d, y + j);
+  });
+}
+
 void MaxTarget(const float* x, size_t n, float* y) {
   ForEachVector(n, [&](auto d, size_t j) HWY_ATTR {
     hn::StoreU(Larger(hn::LoadU(d, y + j), hn::LoadU(d, x + j)), d, y + j);
@@ -121,6 +145,8 @@ HWY_EXPORT(AddTarget);
 HWY_EXPORT(AddBiasTarget);
 HWY_EXPORT(ScaleTarget);
 HWY_EXPORT(ScaleAndAddTarget);
+HWY_EXPORT(Int8ToFloatTarget);
+HWY_EXPORT(SsruTarget);
 HWY_EXPORT(MaxTarget);
 HWY_EXPORT(DotTarget);
 HWY_EXPORT(NormalizeTarget);
@@ -140,6 +166,15 @@ void ScaleRow(float scale, const float* x, size_t n, float* y) {
 
 void ScaleAndAddRow(float scale, const float* x, const float* a, size_t n, float* y) {
   HWY_DYNAMIC_DISPATCH(ScaleAndAddTarget)(scale, x, a, n, y);
+}
+
+void Int8ToFloatRow(const int8_t* q, float unit, size_t n, float* y) {
+  HWY_DYNAMIC_DISPATCH(Int8ToFloatTarget)(q, unit, n, y);
+}
+
+void SsruRow(const float* x, const float* forget, const float* before, size_t n, float* c,
+             float* y) {
+  HWY_DYNAMIC_DISPATCH(SsruTarget)(x, forget, before, n, c, y);
 }
 
 void MaxRow(const float* x, size_t n, float* y) { HWY_DYNAMIC_DISPATCH(MaxTarget)(x, n, y); }

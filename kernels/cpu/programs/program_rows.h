@@ -4,6 +4,7 @@
 #define SRU_KERNELS_CPU_PROGRAMS_PROGRAM_ROWS_H_
 
 #include <cstddef>
+#include <cstdint>
 
 namespace sru::kernels::cpu {
 
@@ -17,6 +18,11 @@ void AddBias(const float* z, size_t z_stride, const float* bias, int rows, size_
 void ScaleRow(float scale, const float* x, size_t n, float* y);
 // y = scale * x + a
 void ScaleAndAddRow(float scale, const float* x, const float* a, size_t n, float* y);
+// y = unit * q
+void Int8ToFloatRow(const int8_t* q, float unit, size_t n, float* y);
+// f = sigmoid(forget), c = f * before + (1 - f) * x, y = max(0, c). c may be `before`.
+void SsruRow(const float* x, const float* forget, const float* before, size_t n, float* c,
+             float* y);
 // y = max(y, x)
 void MaxRow(const float* x, size_t n, float* y);
 // sum_j a_j b_j

@@ -167,8 +167,9 @@ class ProgramRun {
     const EmbedTable& table = *packed_.operations[id].embed;
     for (int b = 0; b < rows.num_sequences; ++b) {
       int64_t position = op.position_field == kNone ? 0 : RowsBefore(op.position_field, axis, b);
-      for (int t = rows.offsets[b]; t < rows.offsets[b + 1]; ++t) {
-        table.Row(batch_.inputs[op.ids].ids[t], position++, Row(id, t));
+      for (int t = rows.offsets[b]; t < rows.offsets[b + 1]; ++t, ++position) {
+        if (op.position_ids != kNone) position = batch_.inputs[op.position_ids].ids[t];
+        table.Row(batch_.inputs[op.ids].ids[t], position, Row(id, t));
       }
     }
     return OkStatus();
@@ -238,6 +239,21 @@ class ProgramRun {
     running_.emplace(parallel_);
     turn_.Start();
     return status;
+  }
+
+  Status Execute(const ops::Ssru& op, ValueId id) {
+    const AxisId axis = values_[id].axis;
+    const AxisRows rows = Rows(axis);
+    const size_t width = Width(id);
+    for (int b = 0; b < rows.num_sequences; ++b) {
+      float* const after = StateOut(op.state, axis, b);
+      float* const c = after != nullptr ? after : ws_.ssru_state.data();
+      CopyOrClear(StateIn(op.state, axis, b), width, c);
+      for (int t = rows.offsets[b]; t < rows.offsets[b + 1]; ++t) {
+        SsruRow(Row(op.x, t), Row(op.forget, t), c, width, c, Row(id, t));
+      }
+    }
+    return OkStatus();
   }
 
   // The keys and values that sequence b of an Attend sees.
@@ -465,29 +481,49 @@ class ProgramRun {
       call.sampling = batch_.inputs[op.sampling].sampling;
       TakeAdjustments(op, &call);
     }
-    int count = 0;
-    for (int t = 0; t < rows; ++t) {
-      const bool has_target = call.targets != nullptr && call.targets[t] >= 0;
-      if (call.log_prob != nullptr && !has_target) call.log_prob[t] = 0;
-      const bool has_candidates = call.counts != nullptr && call.counts[t] > 0;
-      if (has_target || has_candidates || call.picked != nullptr) ws_.rows[count++] = t;
-    }
-    const BlockedProduct& product = prediction.product;
-    ForEachRange(count, product.operations(count), [&](int begin, int end, int thread) {
+    call.never = &op.never;
+    const int count = ListPredicted(op, id, call);
+    ForEachRange(count, prediction.operations(count), [&](int begin, int end, int thread) {
       CpuProgramWorkspace::Thread& own = ws_.threads[thread];
       for (int first = begin; first < end;) {
         const int32_t* const which = ws_.rows.data() + first;
-        int group = std::min(product.group_rows(), end - first);
+        int group = std::min(prediction.group_rows(), end - first);
+        PredictThread::Choices choices;
+        if (op.choices != kNone) {
+          const int32_t* const of = ws_.row_choices.data() + first;
+          group = static_cast<int>(
+              std::find_if(of, of + group, [of](int32_t b) { return b != *of; }) - of);
+          const AxisRows ids = Rows(program_.inputs[op.choices].axis);
+          choices = {batch_.inputs[op.choices].ids + ids.offsets[*of], ids.Length(*of)};
+        }
         // Adjacent rows need not be copied together first.
         const int adjacent = CountAdjacent(which, group);
         if (adjacent >= kMinAdjacentRows) group = adjacent;
         group = own.predict.RowsThatFit(prediction, call, which, group);
-        own.predict.Run(prediction, call, which, group, own.products, [&] { MayEndTurn(thread); });
+        own.predict.Run(prediction, call, choices, which, group, own.products,
+                        [&] { MayEndTurn(thread); });
         first += group;
       }
     });
     CopyPredictionsOut(id, rows, call);
     return OkStatus();
+  }
+
+  // Lists the rows of which something is asked, and where their choices are. Returns how many there are.
+  int ListPredicted(const ops::Predict& op, ValueId id, const PredictThread::Call& call) {
+    const AxisRows rows = RowsOf(id);
+    int count = 0;
+    for (int b = 0; b < rows.num_sequences; ++b) {
+      for (int t = rows.offsets[b]; t < rows.offsets[b + 1]; ++t) {
+        const bool has_target = call.targets != nullptr && call.targets[t] >= 0;
+        if (call.log_prob != nullptr && !has_target) call.log_prob[t] = 0;
+        const bool has_candidates = call.counts != nullptr && call.counts[t] > 0;
+        if (!has_target && !has_candidates && call.picked == nullptr) continue;
+        if (op.choices != kNone) ws_.row_choices[count] = batch_.inputs[op.choices_map].ids[b];
+        ws_.rows[count++] = t;
+      }
+    }
+    return count;
   }
 
   void TakeAdjustments(const ops::Predict& op, PredictThread::Call* call) const {

@@ -65,7 +65,9 @@ struct EmbedRowsArgs : RowsOfAxis {
   int width;
   int stride;  // of the table's rows and of y's
   float scale;
-  const double* divisors;      // 10000^(2i / width) [(width + 1) / 2]; null = no positions
+  const double* divisors;      // of each pair's angle [(width + 1) / 2]; null = no positions
+  bool halves;                 // the cosines follow all sines
+  const int32_t* positions;    // [row]; null = by
   const int32_t* rows_before;  // [sequence] of the position field; null = none
   float* y;
 };
@@ -114,6 +116,18 @@ struct ShiftRowsArgs : RowsOfAxis {
   int stride;
   const float* const* in;  // [sequence]; null = none in this bucket
   const float* x;
+  float* y;
+};
+
+// c = f * c + (1 - f) * x, y = max(0, c), f = sigmoid(forget), over the rows of each sequence, from
+// in[sequence], or zeros, to out[sequence], unless it is null (program.h's Ssru).
+struct SsruArgs : SequencesOfAxis {
+  int width;
+  int stride;
+  const float* x;
+  const float* forget;
+  const float* const* in;  // null = none in this bucket, nor out
+  float* const* out;
   float* y;
 };
 
@@ -260,7 +274,7 @@ struct PredictArgs {
 
 using OperationArgs =
     std::variant<CopyRowsArgs, EmbedRowsArgs, AddBiasArgs, AddRowsArgs, GatherStateArgs,
-                 ScatterStateArgs, ShiftRowsArgs, KeepLastArgs, LastRowsArgs, AppendArgs,
+                 ScatterStateArgs, SsruArgs, ShiftRowsArgs, KeepLastArgs, LastRowsArgs, AppendArgs,
                  AttendArgs, PoolRowsArgs, RowDotArgs, PredictArgs>;
 
 }  // namespace sru::kernels::cuda

@@ -98,13 +98,17 @@ __global__ void __launch_bounds__(kRowThreads)
   const RowPlace at = PlaceOf(args.stride);
   if (!IsRow(args.axis, args.max_rows, at.row)) return;
   const T* row = static_cast<const T*>(args.table) + int64_t{args.ids[at.row]} * args.stride;
-  float value = args.scale * ToFloat(row[at.column]);
+  float value = args.ids[at.row] < 0 ? 0.0f : args.scale * ToFloat(row[at.column]);
   if (args.divisors != nullptr && at.column < args.width) {
     const int b = args.row_sequence[at.row];
     const int64_t before = args.rows_before != nullptr ? args.rows_before[b] : 0;
-    const int64_t position = before + at.row - args.offsets[b];
-    const double angle = static_cast<double>(position) / args.divisors[at.column / 2];
-    value += static_cast<float>(at.column % 2 == 0 ? Sine(angle) : Cosine(angle));
+    const int64_t position =
+        args.positions != nullptr ? args.positions[at.row] : before + at.row - args.offsets[b];
+    const int half = args.width / 2;
+    const int pair = args.halves ? at.column % half : at.column / 2;
+    const bool is_sine = args.halves ? at.column < half : at.column % 2 == 0;
+    const double angle = static_cast<double>(position) / args.divisors[pair];
+    value += static_cast<float>(is_sine ? Sine(angle) : Cosine(angle));
   }
   args.y[int64_t{at.row} * args.stride + at.column] = value;
 }

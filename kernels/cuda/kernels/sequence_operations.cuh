@@ -58,6 +58,28 @@ auto WithKernel(const ScatterStateArgs& args, const Launch& launch) {
                 PerValue(args.max_sequences, args.segments * args.padded), args);
 }
 
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads) SsruKernel(const DependentArgs<SsruArgs> dependent) {
+  const SsruArgs& args = dependent.Await();
+  const RowPlace at = PlaceOf(args.stride);
+  if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
+  const bool is_value = at.column < args.width;  // and not padding
+  const T* in = args.in != nullptr ? args.in[at.row] : nullptr;
+  float c = in != nullptr && is_value ? in[at.column] : 0.0f;
+  for (int t = args.offsets[at.row]; t < args.offsets[at.row + 1]; ++t) {
+    const int64_t i = int64_t{t} * args.stride + at.column;
+    const float f = 1.0f / (1.0f + expf(-args.forget[i]));
+    c = is_value ? f * c + (1.0f - f) * args.x[i] : 0.0f;
+    args.y[i] = fmaxf(0.0f, c);
+  }
+  T* out = args.in != nullptr ? args.out[at.row] : nullptr;
+  if (out != nullptr && is_value) out[at.column] = c;
+}
+template <typename Launch>
+auto WithKernel(const SsruArgs& args, const Launch& launch) {
+  return launch(SsruKernel<float>, PerValue(args.max_sequences, args.stride), args);
+}
+
 // The last row of x of sequence b, or `in` where it has none, or zeros where that is null.
 __device__ __forceinline__ float LastOf(const int32_t* offsets, int b, const float* x, int stride,
                                         const float* in, int column) {

@@ -3,6 +3,7 @@
 #include <new>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "kernels/cuda/device/gpu_arena_memory.h"
 #include "kernels/cuda/program/program_forward.h"
@@ -130,6 +131,13 @@ class CudaProgram : public ProgramExecutable {
   const std::vector<ProgramOnDevice> devices_;
 };
 
+// The name of an operation's rounded weights, if it has some.
+struct Int8Check : OperationVisitor {
+  const char* name = nullptr;
+
+  void Int8Matrix(const char* its_name, const Int8View&, int64_t, int64_t) { name = its_name; }
+};
+
 Status Prepare(const PackedProgram& packed, size_t token_table_bytes,
                const std::shared_ptr<Gpu>& gpu, ProgramOnDevice* device) {
   std::unique_ptr<Stream> stream;
@@ -149,6 +157,23 @@ Status Prepare(const PackedProgram& packed, size_t token_table_bytes,
   return OkStatus();
 }
 
+// The operations that there are no kernels for.
+Status CheckSupported(const Program& program) {
+  for (size_t i = 0; i < program.operations.size(); ++i) {
+    const Operation& operation = program.operations[i];
+    const auto* const predict = std::get_if<ops::Predict>(&operation);
+    Int8Check rounded;
+    VisitOperation(program, static_cast<ValueId>(i), rounded);
+    const char* found = rounded.name;
+    if (predict != nullptr && predict->choices != kNone) found = "choices";
+    if (predict != nullptr && !predict->never.empty()) found = "never";
+    if (found == nullptr) continue;
+    return Unsupported(ItemName("operations", i, OperationName(operation)), ": ", found,
+                       ": not on a GPU; the cpu backend runs it");
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Status CompileProgram(const Program& program, const CompileOptions& options,
@@ -157,6 +182,7 @@ Status CompileProgram(const Program& program, const CompileOptions& options,
                       std::unique_ptr<ProgramExecutable>* executable) {
   ProgramShape shape;
   SRU_RETURN_IF_ERROR(Validate(program, &shape));
+  SRU_RETURN_IF_ERROR(CheckSupported(program));
   try {
     auto packed = std::make_unique<PackedProgram>(program, std::move(shape), pack, options.weights);
     std::vector<ProgramOnDevice> devices;

@@ -131,6 +131,8 @@ class Forward {
     args.stride = stride();
     args.scale = op.scale;
     args.divisors = static_cast<const double*>(device_.weights->tensor(operation().divisors));
+    args.halves = op.positions == ops::Positions::kHalves;
+    if (op.position_ids != kNone) args.positions = Ids(op.position_ids);
     if (op.position_field != kNone && has_slots()) {
       args.rows_before = PagesOf(op.position_field).rows_before;
     }
@@ -247,6 +249,21 @@ class Forward {
     kept.state = ws_.final_state.as<float>();
     kept.out = StatesOut(op.state);
     return Start(kept);
+  }
+
+  Status Run(const ops::Ssru& op) {
+    if (rows() == 0 && !has_slots()) return OkStatus();
+    auto args = OfSequences<SsruArgs>(axis());
+    args.width = width(op.x);
+    args.stride = stride();
+    args.x = value(op.x);
+    args.forget = value(op.forget);
+    if (has_slots()) {
+      args.in = StatesIn(op.state);
+      args.out = StatesOut(op.state);
+    }
+    args.y = y();
+    return Start(args);
   }
 
   Status Run(const ops::Attend& op) {

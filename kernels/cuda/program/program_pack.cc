@@ -144,10 +144,13 @@ class ProgramPacker : public ProgramVisitor {
 
   void PackMatrix(const ops::Embed& op) {
     operation().table = AddRows(options_.dtype, op.table, op.width);
-    if (!op.positions) return;
+    if (op.positions == ops::Positions::kNone) return;
     std::vector<double> divisors((op.width + 1) / 2);
+    const double size = op.positions == ops::Positions::kHalves
+                            ? static_cast<double>(divisors.size() - 1)
+                            : op.width / 2.0;
     for (size_t i = 0; i < divisors.size(); ++i) {
-      divisors[i] = std::pow(10000.0, 2.0 * static_cast<double>(i) / op.width);
+      divisors[i] = std::pow(10000.0, static_cast<double>(i) / size);
     }
     operation().divisors = Add(BytesOf(divisors));
   }

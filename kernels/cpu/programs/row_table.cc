@@ -1,0 +1,50 @@
+#include "kernels/cpu/programs/row_table.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/base/bfloat16_rows.h"
+#include "kernels/cpu/programs/program_rows.h"
+
+namespace sru::kernels::cpu {
+
+RowTable::RowTable(const FloatView& values, size_t width, bool rounds, WeightSource* source)
+    : width_(width) {
+  if (rounds) {
+    rounded_ = AlignedArray<BFloat16>(values.size);
+  } else {
+    floats_ = AlignedBuffer(values.size);
+  }
+  ReadRows(source, values, width, [&](size_t first, size_t rows, const float* from) {
+    if (rounds) {
+      ToBFloat16Row(from, rows * width, rounded_.data() + first * width);
+    } else {
+      std::copy_n(from, rows * width, floats_.data() + first * width);
+    }
+  });
+}
+
+RowTable::RowTable(const Int8View& values, size_t width)
+    : width_(width), int8_(values.size), unit_(1.0f / values.multiplier) {
+  std::copy_n(values.data, values.size, int8_.data());
+}
+
+const float* RowTable::Row(size_t id, float* scratch) const {
+  const size_t from = id * width_;
+  if (floats_.size() > 0) return floats_.data() + from;
+  if (rounded_.size() > 0) {
+    ToFloatRow(rounded_.data() + from, width_, scratch);
+  } else {
+    Int8ToFloatRow(int8_.data() + from, unit_, width_, scratch);
+  }
+  return scratch;
+}
+
+void RowTable::Multiply(const float* x, const int32_t* which, int rows, const int32_t* ids,
+                        int first, int count, float* scratch, float* z, size_t stride) const {
+  for (int j = 0; j < count; ++j) {
+    const float* const row = Row(ids == nullptr ? first + j : ids[j], scratch);
+    for (int r = 0; r < rows; ++r) z[r * stride + j] = DotRows(row, x + which[r] * width_, width_);
+  }
+}
+
+}  // namespace sru::kernels::cpu

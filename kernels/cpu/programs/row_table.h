@@ -1,0 +1,46 @@
+// Weights of a program (program.h) that are kept row by row, for what reads or multiplies some of the rows:
+// Embed, and Predict with choices or rounded weights. Operations with tied weights share one.
+#ifndef SRU_KERNELS_CPU_PROGRAMS_ROW_TABLE_H_
+#define SRU_KERNELS_CPU_PROGRAMS_ROW_TABLE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/base/aligned_buffer.h"
+#include "kernels/cpu/base/bfloat16.h"
+#include "kernels/program.h"
+#include "kernels/weight_source.h"
+
+namespace sru::kernels::cpu {
+
+// Immutable and thread-safe.
+class RowTable {
+ public:
+  // [rows][width]; keeps them in bfloat16 with `rounds`. Throws std::bad_alloc.
+  RowTable(const FloatView& values, size_t width, bool rounds, WeightSource* source);
+  // Keeps the whole numbers.
+  RowTable(const Int8View& values, size_t width);
+
+  size_t width() const { return width_; }
+  // A row in float32: a pointer to it, or `scratch` [width], where it has been put.
+  const float* Row(size_t id, float* scratch) const;
+
+  // z[r][j] = row ids[j] . x_r, or row first + j where there are no ids, for `rows` rows x [width]
+  // that `which` names. z is [rows][stride], `scratch` [width].
+  void Multiply(const float* x, const int32_t* which, int rows, const int32_t* ids, int first,
+                int count, float* scratch, float* z, size_t stride) const;
+
+  size_t bytes() const { return floats_.bytes() + rounded_.bytes() + int8_.bytes(); }
+
+ private:
+  size_t width_;
+  // One of these, [rows][width]:
+  AlignedBuffer floats_;
+  AlignedArray<BFloat16> rounded_;
+  AlignedArray<int8_t> int8_;
+  float unit_ = 0;  // of int8_
+};
+
+}  // namespace sru::kernels::cpu
+
+#endif  // SRU_KERNELS_CPU_PROGRAMS_ROW_TABLE_H_
