@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "models/file.h"
-#include "models/json.h"
+#include "models/files/file.h"
+#include "models/files/json.h"
 #include "models/object_reader.h"
 #include "nlohmann/json.hpp"
 

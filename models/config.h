@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/enum_names.h"
 #include "kernels/stack_spec.h"
-#include "models/file.h"
+#include "models/files/file.h"
 #include "models/reader_config.h"
 #include "models/text/preprocessing.h"
 #include "models/translator_config.h"

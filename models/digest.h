@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "models/file.h"
+#include "models/files/file.h"
 
 namespace sru::models {
 

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "models/config.h"
-#include "models/file.h"
+#include "models/files/file.h"
 #include "models/language_model.h"
 #include "models/safetensors.h"
 #include "models/state_codec.h"

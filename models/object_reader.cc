@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "models/json.h"
+#include "models/files/json.h"
 
 namespace sru::models {
 

@@ -16,7 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "models/file.h"
+#include "models/files/file.h"
 
 namespace sru::models {
 

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "models/json.h"
+#include "models/files/json.h"
 #include "nlohmann/json.hpp"
 
 namespace sru::models {

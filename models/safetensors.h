@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/stack_spec.h"
 #include "models/digest.h"
-#include "models/file.h"
+#include "models/files/file.h"
 #include "models/tensor_pages.h"
 #include "nlohmann/json_fwd.hpp"
 

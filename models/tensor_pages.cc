@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "models/json.h"
+#include "models/files/json.h"
 
 namespace sru::models {
 namespace {

@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/stack_spec.h"
 #include "kernels/weight_source.h"
-#include "models/file.h"
+#include "models/files/file.h"
 
 namespace sru::models {
 

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "kernels/stack_spec.h"
-#include "models/json.h"
+#include "models/files/json.h"
 #include "models/safetensors.h"
 
 namespace sru::models {

@@ -61,10 +61,11 @@ kernels/bench            | kernels kernels/common kernels/testing             | 
                          | kernels/cpu/base kernels/cpu/stacks                |
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack |
 
+models/files             | base                                               | absl nlohmann zlib
 models/text              | base                                               | absl utf8proc
 models/decoding          | models/text kernels base                           | absl
-models                   | models/text models/decoding kernels kernels/cpu/base | absl nlohmann openssl
-                         | base                                               |
+models                   | models/files models/text models/decoding           | absl nlohmann openssl
+                         | kernels kernels/cpu/base base                                        |
 
 server/base              | base                                               | absl nlohmann
 server/batching/queue    | server/base base                                   | absl
@@ -126,7 +127,7 @@ bench                    | client models kernels kernels/bench proto base     | 
 
 tests/kernels/cuda_host  | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack |
 tests/kernels/cuda_runtime | kernels/cuda/device                              | cuda
-tests/testing            | tests/kernels/cuda_host server/batching/queue      | absl grpc nlohmann openssl protobuf sentencepiece
+tests/testing            | tests/kernels/cuda_host server/batching/queue      | absl grpc nlohmann openssl protobuf sentencepiece zlib
                          | server/batching/steps server/tasks/* server/calls  |
                          | server/base models models/decoding kernels base    |
                          | kernels/cpu/base kernels/cpu/isa kernels/cpu/tiles |

@@ -3,8 +3,8 @@
 // Files are read rather than mapped: a model that is replaced in place (`cp` truncates the file
 // that it writes over) would change the weights of a model that is being served, or kill the
 // process with SIGBUS. The memory is page-aligned and goes back to the system with the object.
-#ifndef SRU_MODELS_FILE_H_
-#define SRU_MODELS_FILE_H_
+#ifndef SRU_MODELS_FILES_FILE_H_
+#define SRU_MODELS_FILES_FILE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 
 namespace sru::models {
@@ -85,6 +86,10 @@ class FileContents {
   // not enough memory.
   static absl::StatusOr<FileContents> Read(const FilePath& path, uint64_t max_bytes);
 
+  // Memory of `size` bytes that fill(memory) has written. `source` names it in errors: kResourceExhausted, or that of `fill`.
+  static absl::StatusOr<FileContents> Make(const std::string& source, size_t size,
+                                           absl::FunctionRef<absl::Status(char*)> fill);
+
   FileContents() = default;
   FileContents(FileContents&& other) noexcept;
   FileContents& operator=(FileContents&& other) noexcept;
@@ -102,4 +107,4 @@ class FileContents {
 
 }  // namespace sru::models
 
-#endif  // SRU_MODELS_FILE_H_
+#endif  // SRU_MODELS_FILES_FILE_H_

@@ -1,4 +1,4 @@
-#include "models/file.h"
+#include "models/files/file.h"
 
 #include <fcntl.h>
 #include <linux/filter.h>

@@ -1,6 +1,6 @@
 // JSON as the readers of this folder need it: strict, bounded, without exceptions.
-#ifndef SRU_MODELS_JSON_H_
-#define SRU_MODELS_JSON_H_
+#ifndef SRU_MODELS_FILES_JSON_H_
+#define SRU_MODELS_FILES_JSON_H_
 
 #include <cstdint>
 #include <string>
@@ -33,4 +33,4 @@ std::string JsonExcerpt(const nlohmann::json& value);
 
 }  // namespace sru::models
 
-#endif  // SRU_MODELS_JSON_H_
+#endif  // SRU_MODELS_FILES_JSON_H_

@@ -1,4 +1,4 @@
-#include "models/file.h"
+#include "models/files/file.h"
 
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -152,17 +152,22 @@ absl::Status OpenFile::CheckUnchanged() const {
 
 absl::StatusOr<FileContents> FileContents::Read(const FilePath& path, uint64_t max_bytes) {
   SRU_ASSIGN_OR_RETURN(OpenFile file, OpenFile::Open(path, max_bytes));
-  const uint64_t size = file.size();
+  return Make(path.path(), file.size(),
+              [&file](char* to) { return file.Read(0, file.size(), to); });
+}
+
+absl::StatusOr<FileContents> FileContents::Make(const std::string& source, size_t size,
+                                                absl::FunctionRef<absl::Status(char*)> fill) {
   if (size == 0) return FileContents();  // mmap refuses length 0
   // Not malloc(): what is freed there may stay with the process.
   void* data =
       mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
   if (data == MAP_FAILED) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(path.path(), ": no memory for its ", size, " bytes"));
+        absl::StrCat(source, ": no memory for its ", size, " bytes"));
   }
   FileContents contents(static_cast<char*>(data), size);
-  SRU_RETURN_UNLESS_OK(file.Read(0, size, contents.data_));
+  SRU_RETURN_UNLESS_OK(fill(contents.data_));
   mprotect(data, size, PROT_READ);
   return contents;
 }

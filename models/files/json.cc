@@ -1,4 +1,4 @@
-#include "models/json.h"
+#include "models/files/json.h"
 
 #include <functional>
 #include <set>

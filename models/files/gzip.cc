@@ -1,0 +1,75 @@
+#include "models/files/gzip.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/match.h"
+#include "base/status.h"
+
+namespace sru::models {
+namespace {
+
+constexpr size_t kTrailerBytes = 8;  // CRC-32, then the length
+constexpr size_t kLeastGzipBytes = 18;
+constexpr int kGzipWindow = 15 + 16;  // the largest window, and gzip's header only
+
+absl::Status Inflate(const std::string& source, std::string_view bytes, size_t size, char* to) {
+  z_stream stream = {};
+  if (inflateInit2(&stream, kGzipWindow) != Z_OK) {
+    return absl::ResourceExhaustedError(absl::StrCat(source, ": no memory to decompress it"));
+  }
+  stream.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(bytes.data()));
+  stream.next_out = reinterpret_cast<Bytef*>(to);
+  size_t unread = bytes.size();
+  size_t unwritten = size;
+  int result = Z_OK;
+  // zlib counts in 32 bits.
+  constexpr size_t kMost = std::numeric_limits<uInt>::max();
+  while (result == Z_OK) {
+    const auto in = static_cast<uInt>(std::min(unread, kMost));
+    const auto out = static_cast<uInt>(std::min(unwritten, kMost));
+    stream.avail_in = in;
+    stream.avail_out = out;
+    result = inflate(&stream, Z_NO_FLUSH);
+    unread -= in - stream.avail_in;
+    unwritten -= out - stream.avail_out;
+  }
+  inflateEnd(&stream);
+  if (result == Z_STREAM_END && unread == 0 && unwritten == 0) return absl::OkStatus();
+  return InvalidArgument(source, ": expected one gzip member of ", size,
+                         " bytes decompressed; the file is damaged or truncated");
+}
+
+}  // namespace
+
+uint64_t MostExpandedBytes(uint64_t compressed_bytes) {
+  return std::max(compressed_bytes * kMaxExpansion, uint64_t{1} << 20);
+}
+
+absl::StatusOr<FileContents> ReadPerhapsGzipped(const FilePath& path, uint64_t max_bytes) {
+  SRU_ASSIGN_OR_RETURN(FileContents file, FileContents::Read(path, max_bytes));
+  if (!absl::EndsWith(path.path(), ".gz")) return file;
+  const std::string_view bytes = file.bytes();
+  if (bytes.size() < kLeastGzipBytes) {
+    return InvalidArgument(path.path(), ": not a gzip file: expected at least ", kLeastGzipBytes,
+                           " bytes, found ", bytes.size());
+  }
+  uint32_t size = 0;
+  for (size_t i = 0; i < sizeof(size); ++i) {
+    size |= uint32_t{static_cast<unsigned char>(bytes[bytes.size() - kTrailerBytes / 2 + i])} << 8 * i;
+  }
+  const uint64_t most = std::min(MostExpandedBytes(bytes.size()), max_bytes);
+  if (size > most) {
+    return InvalidArgument(path.path(), ": expected at most ", most, " bytes decompressed, found ",
+                           size, " announced");
+  }
+  return FileContents::Make(path.path(), size, [&](char* to) {
+    return Inflate(path.path(), bytes, size, to);
+  });
+}
+
+}  // namespace sru::models
