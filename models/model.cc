@@ -1,5 +1,6 @@
 #include "models/model.h"
 
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "models/kernel_status.h"
 #include "models/reader.h"
 #include "models/stack_builder.h"
+#include "models/student.h"
 #include "models/tokenizer_loader.h"
 #include "models/translator.h"
 
@@ -25,6 +27,9 @@ size_t CountParameters(kernels::Program program) {
   size_t count = 0;
   std::set<const void*> seen;
   kernels::ForEachWeight(&program, [&](kernels::FloatView* view) {
+    if (seen.insert(view->data).second) count += view->size;
+  });
+  kernels::ForEachInt8Weight(&program, [&](kernels::Int8View* view) {
     if (seen.insert(view->data).second) count += view->size;
   });
   return count;
@@ -52,6 +57,15 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(
   model->version_ = version;
   model->state_keys_ = std::move(state_keys);
 
+  model->dtype_ = options.dtype;
+  model->backend_name_ = backend.name();
+  model->backend_description_ = backend.description();
+
+  SRU_ASSIGN_OR_RETURN(const std::optional<Student> student, OpenStudent(directory));
+  if (student.has_value()) {
+    SRU_RETURN_UNLESS_OK(model->LoadStudent(*student, backend, options));
+    return std::shared_ptr<const Model>(std::move(model));
+  }
   SRU_ASSIGN_OR_RETURN(model->config_, ReadModelConfig(directory / "config.json"));
 
   SRU_ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsFile> weights,
@@ -61,15 +75,23 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(
     SRU_ASSIGN_OR_RETURN(model->tokenizer_, LoadTokenizer(model->config_, directory));
   }
 
-  model->dtype_ = options.dtype;
   absl::Status compiled = model->Compile(*weights, backend, options);
   // What could not be read explains more than what the backend then made of zeros.
   if (!weights->read_status().ok()) compiled = weights->read_status();
   if (compiled.ok()) compiled = weights->CheckAllRead();
   if (!compiled.ok()) return compiled;
-  model->backend_name_ = backend.name();
-  model->backend_description_ = backend.description();
   return std::shared_ptr<const Model>(std::move(model));
+}
+
+absl::Status Model::LoadStudent(const Student& student, kernels::Backend& backend,
+                                const kernels::CompileOptions& options) {
+  config_ = student.config;
+  SRU_ASSIGN_OR_RETURN(StudentTexts texts, LoadStudentTexts(student));
+  SRU_ASSIGN_OR_RETURN(BuiltStudent built, BuildStudent(student, texts));
+  tokenizer_ = std::move(texts.source);
+  target_tokenizer_ = std::move(texts.target);
+  translator_ = std::make_unique<Translator>(std::move(built.translator));
+  return CompileProgram(student.weights->source(), backend, options, &translator_->program);
 }
 
 absl::Status Model::Compile(const SafetensorsFile& weights, kernels::Backend& backend,
@@ -120,14 +142,16 @@ absl::Status Model::CompileLanguageModel(const SafetensorsFile& weights, kernels
   SRU_ASSIGN_OR_RETURN(LanguageModel built, BuildLanguageModel(config_, weights));
   language_model_ = std::make_unique<LanguageModel>(std::move(built));
   SRU_RETURN_UNLESS_OK(MakeStateCodec(weights, language_model_->program.fields));
-  return CompileProgram(weights, backend, options, &language_model_->program);
+  options.weights = weights.weights();
+  return CompileProgram(weights.source(), backend, options, &language_model_->program);
 }
 
 absl::Status Model::CompileTranslator(const SafetensorsFile& weights, kernels::Backend& backend,
                                       kernels::CompileOptions options) {
   SRU_ASSIGN_OR_RETURN(Translator built, BuildTranslator(config_, weights));
   translator_ = std::make_unique<Translator>(std::move(built));
-  return CompileProgram(weights, backend, options, &translator_->program);
+  options.weights = weights.weights();
+  return CompileProgram(weights.source(), backend, options, &translator_->program);
 }
 
 absl::Status Model::CompileTagger(const SafetensorsFile& weights, kernels::Backend& backend,
@@ -135,16 +159,18 @@ absl::Status Model::CompileTagger(const SafetensorsFile& weights, kernels::Backe
   absl::StatusOr<Tagger> built = BuildTagger(config_, weights);
   if (!built.ok()) return built.status();
   tagger_ = std::make_unique<Tagger>(*std::move(built));
-  return CompileProgram(weights, backend, options, &tagger_->program);
+  options.weights = weights.weights();
+  return CompileProgram(weights.source(), backend, options, &tagger_->program);
 }
 
-absl::Status Model::CompileProgram(const SafetensorsFile& weights, kernels::Backend& backend,
-                                   kernels::CompileOptions options, kernels::Program* program) {
-  options.weights = weights.weights();
+absl::Status Model::CompileProgram(const std::string& source, kernels::Backend& backend,
+                                   const kernels::CompileOptions& options,
+                                   kernels::Program* program) {
   const kernels::Status compiled = backend.Compile(*program, options, &program_);
   parameter_count_ = static_cast<int64_t>(CountParameters(*program));
   *program = kernels::WithoutWeights(std::move(*program));
-  return CompileError(weights.source(), backend, compiled);
+  kernels::ForEachInt8Weight(program, [](kernels::Int8View* view) { view->data = nullptr; });
+  return CompileError(source, backend, compiled);
 }
 
 absl::Status Model::CompileReader(const SafetensorsFile& weights, kernels::Backend& backend,

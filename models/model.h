@@ -21,11 +21,12 @@
 namespace sru::models {
 
 struct Reader;
+struct Student;
 struct Translator;
 
 class Model {
  public:
-  // Reads `directory` (FORMAT.md), checks it and compiles the model with `backend`. Errors name the
+  // Reads `directory` (FORMAT.md), a model of ours or a student as Marian publishes it, checks it and compiles the model with `backend`. Errors name the
   // file, the key or tensor, what was expected and what was found. `state_keys`: see state_codec.h.
   static absl::StatusOr<std::shared_ptr<const Model>> Load(
       const FilePath& directory, std::string name, int64_t version, kernels::Backend& backend,
@@ -43,6 +44,10 @@ class Model {
   const std::vector<std::string>& labels() const { return config_.labels; }
   // Null for a model that takes no text.
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  // Of a translator's target; tokenizer() unless its vocabularies are apart.
+  const Tokenizer* target_tokenizer() const {
+    return target_tokenizer_ == nullptr ? tokenizer_.get() : target_tokenizer_.get();
+  }
   Task task() const { return config_.task; }
   // The sizes of the SRU stack of a model that is no reader and no translator. The views of weights,
   // here and in all that follows, have their sizes and point nowhere: the backend has what it needs.
@@ -97,14 +102,17 @@ class Model {
                                  kernels::CompileOptions options);
   absl::Status CompileTagger(const SafetensorsFile& weights, kernels::Backend& backend,
                              kernels::CompileOptions options);
-  // Also counts the weights, and keeps no more of `program` than their sizes.
-  absl::Status CompileProgram(const SafetensorsFile& weights, kernels::Backend& backend,
-                              kernels::CompileOptions options, kernels::Program* program);
+  absl::Status LoadStudent(const Student& student, kernels::Backend& backend,
+                           const kernels::CompileOptions& options);
+  // Also counts the weights, and keeps no more of `program` than their sizes. `source` names the file of weights.
+  absl::Status CompileProgram(const std::string& source, kernels::Backend& backend,
+                              const kernels::CompileOptions& options, kernels::Program* program);
 
   std::string name_;
   int64_t version_ = 0;
   ModelConfig config_;
   std::unique_ptr<const Tokenizer> tokenizer_;
+  std::unique_ptr<const Tokenizer> target_tokenizer_;
   kernels::StackSpec spec_;
   std::unique_ptr<LanguageModel> language_model_;
   std::shared_ptr<const Reader> reader_;

@@ -87,10 +87,11 @@ Loaded LoadSentencePiece(const ModelConfig& config, const FilePath& directory) {
                        FileContents::Read(directory / kSentencePieceFile, kMaxSentencePieceBytes));
   const std::string path = (directory / kSentencePieceFile).path();
   const bool translates = config.task == Task::kTranslator;
-  SRU_ASSIGN_OR_RETURN(auto tokenizer, SentencePieceTokenizer::Parse(
-                                           file.bytes(), config.embedding.vocabulary_size, path,
-                                           translates ? "translator.source_vocabulary"
-                                                      : "embedding.vocabulary_size"));
+  SRU_ASSIGN_OR_RETURN(
+      auto tokenizer,
+      SentencePieceTokenizer::Parse(file.bytes(), config.embedding.vocabulary_size, path,
+                                    translates ? "translator.source_vocabulary in config.json"
+                                               : "embedding.vocabulary_size in config.json"));
   if (translates) {
     SRU_RETURN_UNLESS_OK(CheckPieces(config.translator, *tokenizer, path));
   }

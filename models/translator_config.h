@@ -15,6 +15,8 @@ inline constexpr int kNoToken = -1;
 
 // Names are those of FORMAT.md.
 struct TranslatorConfig {
+  // A student as Marian publishes it (student.h); false: the paper's translator (translator.h).
+  bool student = false;
   int d_model = 0;  // width of embeddings and of every layer's output
   int heads = 0;    // of each attention; divides d_model
   int d_sru = 0;    // outputs of each SRU layer, of both directions together
@@ -30,6 +32,10 @@ struct TranslatorConfig {
   int eos_id = 0;
   int source_end_id = kNoToken;  // added to every source; kNoToken: nothing is
   int max_positions = 0;         // longest source, and longest target with its BOS, in tokens
+  // A student's; d_sru is d_model then.
+  int d_ffn = 0;                // of its feed-forward layers
+  bool int8_weights = false;    // the weights of products and the tables are int8
+  int max_sentence_tokens = 0;  // pieces above which a sentence's text is cut into parts; 0: never
   // The default search. num_hypotheses is 1.
   SearchOptions search;
   // For users, such as "en"; may be empty.

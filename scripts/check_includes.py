@@ -64,7 +64,8 @@ kernels/bench            | kernels kernels/common kernels/testing             | 
 models/files             | base                                               | absl nlohmann zlib
 models/text              | base                                               | absl utf8proc
 models/decoding          | models/text kernels base                           | absl
-models                   | models/files models/text models/decoding           | absl nlohmann openssl
+models/marian            | models/files base                                  | absl libzip yaml_cpp
+models                   | models/files models/text models/decoding models/marian | absl nlohmann openssl
                          | kernels kernels/cpu/base base                                        |
 
 server/base              | base                                               | absl nlohmann
@@ -178,7 +179,7 @@ TEST_LIBRARIES = "gmock gtest"
 LIBRARIES = {
     "absl": "absl/", "benchmark": "benchmark/", "boost": "boost/",
     "cuda": "cuda_runtime cuda_bf16 cuda.h cublas nvml", "dnnl": "dnnl oneapi/", "gmock": "gmock/",
-    "grpc": "grpc/ grpcpp/", "gtest": "gtest/", "hwy": "hwy/", "nghttp2": "nghttp2/",
+    "grpc": "grpc/ grpcpp/", "libzip": "zip.h", "yaml_cpp": "yaml-cpp/", "gtest": "gtest/", "hwy": "hwy/", "nghttp2": "nghttp2/",
     "nlohmann": "nlohmann/", "openmp": "omp.h", "openssl": "openssl/", "prometheus": "prometheus/",
     "protobuf": "google/protobuf/", "re2": "re2/", "sentencepiece": "sentencepiece_",
     "utf8proc": "utf8proc.h", "zlib": "zlib.h",

@@ -38,7 +38,8 @@ absl::StatusOr<Shortlist> Shortlist::Parse(std::string_view bytes,
                                            const ShortlistVocabularies& vocabularies,
                                            const std::string& source) {
   if (bytes.size() < kShortlistHeader || LoadAt<uint64_t>(bytes, 0) != kShortlistMagic) {
-    return InvalidArgument(source, ": not a binary shortlist: expected its magic number and at least ",
+    return InvalidArgument(source,
+                           ": not a binary shortlist: expected its magic number and at least ",
                            kShortlistHeader, " bytes, found ", bytes.size(), " bytes");
   }
   const auto field = [&](int index) { return LoadAt<uint64_t>(bytes, index * sizeof(uint64_t)); };
@@ -49,14 +50,16 @@ absl::StatusOr<Shortlist> Shortlist::Parse(std::string_view bytes,
   if (num_offsets > rest / sizeof(uint64_t) || num_words > rest / sizeof(uint32_t) ||
       num_offsets * sizeof(uint64_t) + num_words * sizeof(uint32_t) != rest) {
     return InvalidArgument(source, ": expected ", num_offsets, " offsets and ", num_words,
-                           " words after the header, found ", rest, " bytes; the file is damaged or truncated");
+                           " words after the header, found ", rest,
+                           " bytes; the file is damaged or truncated");
   }
   if (Checksum(bytes) != field(1)) {
     return InvalidArgument(source, ": the checksum is wrong; the file is damaged");
   }
   if (num_offsets < 1 || num_offsets > static_cast<uint64_t>(vocabularies.source) + 1) {
     return InvalidArgument(source, ": expected at most ", vocabularies.source + 1,
-                           " offsets, one more than the source vocabulary has pieces, found ", num_offsets);
+                           " offsets, one more than the source vocabulary has pieces, found ",
+                           num_offsets);
   }
   if (num_words > std::numeric_limits<uint32_t>::max()) {
     return InvalidArgument(source, ": expected fewer than 2^32 words, found ", num_words);
@@ -69,9 +72,11 @@ absl::StatusOr<Shortlist> Shortlist::Parse(std::string_view bytes,
     const auto offset = LoadAt<uint64_t>(bytes, kShortlistHeader + i * sizeof(uint64_t));
     const uint64_t least = i == 0 ? 0 : list.offsets_.back();
     if (offset < least || offset > num_words) {
-      return InvalidArgument(source, ": offset ", i, ": expected ", least, " to ", num_words, ", found ", offset);
+      return InvalidArgument(source, ": offset ", i, ": expected ", least, " to ", num_words,
+                             ", found ", offset);
     }
-    if (i > 0) list.longest_list_ = std::max(list.longest_list_, static_cast<uint32_t>(offset - least));
+    if (i > 0)
+      list.longest_list_ = std::max(list.longest_list_, static_cast<uint32_t>(offset - least));
     list.offsets_.push_back(static_cast<uint32_t>(offset));
   }
   const size_t words_begin = kShortlistHeader + num_offsets * sizeof(uint64_t);
@@ -122,7 +127,8 @@ std::vector<int32_t> Shortlist::For(absl::Span<const int32_t> source_ids) const 
 }
 
 int Shortlist::MostWords(int num_tokens) const {
-  const int64_t words = first_num_ + (int64_t{num_tokens} + 1) * (int64_t{longest_list_} + 1) + kWordsRoundedTo;
+  const int64_t words =
+      first_num_ + (int64_t{num_tokens} + 1) * (int64_t{longest_list_} + 1) + kWordsRoundedTo;
   return static_cast<int>(std::min<int64_t>(words, vocabularies_.target));
 }
 

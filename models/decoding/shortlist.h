@@ -48,10 +48,10 @@ class Shortlist {
   Shortlist() = default;
 
   ShortlistVocabularies vocabularies_;
-  int first_num_ = 0;               // at most the target vocabulary
+  int first_num_ = 0;  // at most the target vocabulary
   uint32_t longest_list_ = 0;
-  std::vector<uint32_t> offsets_;   // [source words with a list + 1]
-  std::vector<uint32_t> words_;     // words_[offsets_[s] .. offsets_[s + 1]): those of source word s
+  std::vector<uint32_t> offsets_;  // [source words with a list + 1]
+  std::vector<uint32_t> words_;    // words_[offsets_[s] .. offsets_[s + 1]): those of source word s
 };
 
 }  // namespace sru::models

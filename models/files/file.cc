@@ -138,6 +138,14 @@ absl::Status OpenFile::Read(uint64_t offset, size_t size, char* to) const {
   return absl::OkStatus();
 }
 
+std::FILE* OpenFile::OpenStream() const {
+  // Not dup(), whose position would be that of the other streams as well.
+  const int fd = open(absl::StrCat("/proc/self/fd/", fd_).c_str(), O_RDONLY | O_CLOEXEC);
+  std::FILE* const stream = fd < 0 ? nullptr : fdopen(fd, "rb");
+  if (stream == nullptr && fd >= 0) Close(fd);
+  return stream;
+}
+
 absl::Status OpenFile::CheckUnchanged() const {
   struct stat info;
   if (fstat(fd_, &info) != 0) {

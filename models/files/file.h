@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -66,6 +67,9 @@ class OpenFile {
   // Reads `size` bytes from `offset` on, which were in the file when it was opened. kAborted when
   // they are not there any more.
   absl::Status Read(uint64_t offset, size_t size, char* to) const;
+
+  // A stream of its own over the file, for a library that reads one; null if the system refuses.
+  std::FILE* OpenStream() const;
 
   // kAborted when somebody has written to the file since it was opened.
   absl::Status CheckUnchanged() const;

@@ -52,7 +52,7 @@ uint64_t MostExpandedBytes(uint64_t compressed_bytes) {
 
 absl::StatusOr<FileContents> ReadPerhapsGzipped(const FilePath& path, uint64_t max_bytes) {
   SRU_ASSIGN_OR_RETURN(FileContents file, FileContents::Read(path, max_bytes));
-  if (!absl::EndsWith(path.path(), ".gz")) return file;
+  if (!absl::EndsWith(path.path(), kGzipSuffix)) return file;
   const std::string_view bytes = file.bytes();
   if (bytes.size() < kLeastGzipBytes) {
     return InvalidArgument(path.path(), ": not a gzip file: expected at least ", kLeastGzipBytes,
@@ -60,16 +60,16 @@ absl::StatusOr<FileContents> ReadPerhapsGzipped(const FilePath& path, uint64_t m
   }
   uint32_t size = 0;
   for (size_t i = 0; i < sizeof(size); ++i) {
-    size |= uint32_t{static_cast<unsigned char>(bytes[bytes.size() - kTrailerBytes / 2 + i])} << 8 * i;
+    size |= uint32_t{static_cast<unsigned char>(bytes[bytes.size() - kTrailerBytes / 2 + i])}
+            << 8 * i;
   }
   const uint64_t most = std::min(MostExpandedBytes(bytes.size()), max_bytes);
   if (size > most) {
     return InvalidArgument(path.path(), ": expected at most ", most, " bytes decompressed, found ",
                            size, " announced");
   }
-  return FileContents::Make(path.path(), size, [&](char* to) {
-    return Inflate(path.path(), bytes, size, to);
-  });
+  return FileContents::Make(path.path(), size,
+                            [&](char* to) { return Inflate(path.path(), bytes, size, to); });
 }
 
 }  // namespace sru::models

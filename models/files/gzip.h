@@ -9,6 +9,8 @@
 
 namespace sru::models {
 
+inline constexpr char kGzipSuffix[] = ".gz";
+
 // A compressed file may grow to this many times its size, but to 1 MiB in any case. Weights and vocabularies grow less than tenfold.
 inline constexpr uint64_t kMaxExpansion = 64;
 uint64_t MostExpandedBytes(uint64_t compressed_bytes);

@@ -30,8 +30,8 @@ TEST_F(GzipTest, ReadsCompressedAndOtherFiles) {
   for (const std::string& text : {std::string(), std::string("abc"), std::string(300000, 'x')}) {
     for (const char* name : {"f.gz", "f"}) {
       const bool gzip = std::string(name) == "f.gz";
-      auto file = ReadPerhapsGzipped(
-          directory_.Write(name, gzip ? testing::Gzip(text) : text), kMost);
+      auto file =
+          ReadPerhapsGzipped(directory_.Write(name, gzip ? testing::Gzip(text) : text), kMost);
       ASSERT_TRUE(file.ok()) << file.status();
       EXPECT_EQ(file->bytes(), text);
     }
@@ -39,7 +39,8 @@ TEST_F(GzipTest, ReadsCompressedAndOtherFiles) {
 }
 
 TEST_F(GzipTest, RefusesDamagedFiles) {
-  const std::string good = testing::Gzip("The sentence of a test, which is neither short nor long.");
+  const std::string good =
+      testing::Gzip("The sentence of a test, which is neither short nor long.");
   for (size_t size = 0; size < good.size(); ++size) {
     EXPECT_THAT(Error(good.substr(0, size)), HasSubstr("f.gz: ")) << size;
   }

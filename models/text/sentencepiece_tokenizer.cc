@@ -60,8 +60,8 @@ absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::
   SRU_ASSIGN_OR_RETURN(SentencePieceModel model, SentencePieceModel::Parse(bytes, source));
   std::unique_ptr<SentencePieceTokenizer> tokenizer(new SentencePieceTokenizer(std::move(model)));
   if (tokenizer->size() != expected_size) {
-    return InvalidArgument(source, ": expected ", expected_size, " pieces (", size_key,
-                           " in config.json), found ", tokenizer->size());
+    return InvalidArgument(source, ": expected ", expected_size, " pieces (", size_key, "), found ",
+                           tokenizer->size());
   }
   absl::StatusOr<SentencePieceNormalizer> normalizer =
       SentencePieceNormalizer::Create(tokenizer->model_, tokenizer->user_defined_);

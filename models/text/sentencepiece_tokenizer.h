@@ -23,11 +23,11 @@ namespace sru::models {
 // Ids and texts are those of the library. No symbols of start or end are added. Neighboring unknown characters are one token.
 class SentencePieceTokenizer final : public Tokenizer, public Detokenizer {
  public:
-  // Parses the contents of an spm.model that must have `expected_size` pieces, as `size_key` of config.json says. kInvalidArgument with
+  // Parses the contents of an spm.model that must have `expected_size` pieces, as `size_key` says. kInvalidArgument with
   // `source`.
   static absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> Parse(
       std::string_view bytes, int expected_size, const std::string& source,
-      const char* size_key = "embedding.vocabulary_size");
+      const char* size_key = "embedding.vocabulary_size in config.json");
 
   // The id of a piece by its text, U+2581 for a space.
   int32_t Lookup(std::string_view piece) const override;

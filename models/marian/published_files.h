@@ -1,0 +1,43 @@
+// Recognizes the files of a student in a folder, by the names that Marian, Bergamot and Firefox give them:
+//
+//   weights       model*.npz or model*.bin
+//   vocabularies  vocab*.spm, or srcvocab*.spm and trgvocab*.spm
+//   shortlist     lex*.bin, optional
+//   search        WEIGHTS.decoder.yml, decoder.yml or config*.yml, optional
+//
+// Each may be gzip'd, with ".gz" at the end of its name; the file without it comes first.
+#ifndef SRU_MODELS_MARIAN_PUBLISHED_FILES_H_
+#define SRU_MODELS_MARIAN_PUBLISHED_FILES_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "models/files/file.h"
+
+namespace sru::models {
+
+// Names of files in one folder.
+struct PublishedFiles {
+  std::string weights;
+  std::string source_vocabulary;
+  std::string target_vocabulary;  // the same if both languages share one
+  std::string shortlist;          // empty: none
+  std::string search;             // empty: none
+  // What Firefox's names say: "en" and "de" in model.ende.intgemm.alphas.bin, if the vocabularies have it as well; else empty.
+  std::string source_language;
+  std::string target_language;
+
+  bool shares_vocabulary() const { return source_vocabulary == target_vocabulary; }
+  // All that are there.
+  std::vector<std::string> names() const;
+};
+
+// Nothing if the folder has no weights, or cannot be listed. kInvalidArgument names the folder when it has weights and lacks a vocabulary, or
+// when several files could be meant. Of several files of weights, Marian's model.npz is meant, beside which training leaves others.
+absl::StatusOr<std::optional<PublishedFiles>> FindPublishedFiles(const FilePath& directory);
+
+}  // namespace sru::models
+
+#endif  // SRU_MODELS_MARIAN_PUBLISHED_FILES_H_

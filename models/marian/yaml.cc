@@ -1,0 +1,146 @@
+#include "models/marian/yaml.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "models/files/json.h"
+
+namespace sru::models {
+namespace {
+
+constexpr size_t kMaxYamlBytes = 64 << 10;  // Marian's options take 2 KB
+constexpr int kMaxYamlDepth = 16;
+// Columns and marks before the text of a line: those of a few levels of nested lists.
+constexpr size_t kMaxIndent = 64;
+
+// The library parses recursively, so what nests is bounded before: brackets, and the marks and columns at the beginning of a line.
+bool IsShallow(std::string_view text) {
+  int depth = 0;
+  size_t indent = 0;
+  bool in_indent = true;
+  for (const char c : text) {
+    if (c == '[' || c == '{') ++depth;
+    if ((c == ']' || c == '}') && depth > 0) --depth;
+    if (c == '\n') {
+      in_indent = true;
+      indent = 0;
+    } else if (in_indent && (c == ' ' || c == '\t' || c == '-' || c == '?' || c == ':')) {
+      ++indent;
+    } else {
+      in_indent = false;
+    }
+    if (depth > kMaxYamlDepth || indent > kMaxIndent) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<YamlMap> YamlMap::Parse(std::string_view text, std::string source) {
+  YamlMap map(std::move(source));
+  if (text.size() > kMaxYamlBytes) {
+    return InvalidArgument(map.source_, ": expected at most ", kMaxYamlBytes,
+                           " bytes of YAML, found ", text.size());
+  }
+  if (!IsShallow(text)) {
+    return InvalidArgument(map.source_, ": expected YAML of at most ", kMaxYamlDepth,
+                           " levels and ", kMaxIndent, " columns of indentation");
+  }
+  try {
+    const YAML::Node root = YAML::Load(std::string(text));
+    if (!root.IsMap()) return InvalidArgument(map.source_, ": expected a YAML map");
+    for (const auto& entry : root) {
+      if (!entry.first.IsScalar())
+        return InvalidArgument(map.source_, ": expected keys that are scalars");
+      Value value;
+      if (entry.second.IsScalar()) {
+        value.items.push_back(entry.second.Scalar());
+      } else if (entry.second.IsSequence()) {
+        for (const YAML::Node& item : entry.second) {
+          value.nested = value.nested || !item.IsScalar();
+          if (item.IsScalar()) value.items.push_back(item.Scalar());
+        }
+      } else {
+        value.nested = entry.second.IsMap();
+      }
+      if (!map.values_.emplace(entry.first.Scalar(), std::move(value)).second) {
+        return InvalidArgument(map.source_, ": key ", Quoted(entry.first.Scalar()),
+                               " is there twice");
+      }
+    }
+  } catch (const YAML::Exception& e) {
+    return InvalidArgument(map.source_, ": not YAML: line ", e.mark.line + 1, ", column ",
+                           e.mark.column + 1);
+  }
+  return map;
+}
+
+void YamlMap::Fail(const std::string& key, const std::string& expected) {
+  const auto it = values_.find(key);
+  std::string found = "no such key";
+  if (it != values_.end()) {
+    found = it->second.nested ? "nested values" : Quoted(absl::StrJoin(it->second.items, ","));
+  }
+  status_.Update(
+      InvalidArgument(source_, ": key ", Quoted(key), ": expected ", expected, ", found ", found));
+}
+
+const std::string* YamlMap::Scalar(const std::string& key, const std::string& expected) {
+  const auto it = values_.find(key);
+  if (it == values_.end()) return nullptr;
+  if (!it->second.nested && it->second.items.size() == 1) return &it->second.items.front();
+  Fail(key, expected);
+  return nullptr;
+}
+
+void YamlMap::Integer(const std::string& key, int low, int high, int* value) {
+  const std::string expected = absl::StrCat("an integer from ", low, " to ", high);
+  const std::string* const text = Scalar(key, expected);
+  int found = 0;
+  if (text == nullptr) return;
+  if (!absl::SimpleAtoi(*text, &found) || found < low || found > high) return Fail(key, expected);
+  *value = found;
+}
+
+void YamlMap::Number(const std::string& key, double low, double high, double* value) {
+  const std::string expected = absl::StrCat("a number from ", low, " to ", high);
+  const std::string* const text = Scalar(key, expected);
+  double found = 0;
+  if (text == nullptr) return;
+  if (!absl::SimpleAtod(*text, &found) || !(found >= low && found <= high))
+    return Fail(key, expected);
+  *value = found;
+}
+
+void YamlMap::Boolean(const std::string& key, bool* value) {
+  const std::string* const text = Scalar(key, "true or false");
+  if (text == nullptr) return;
+  if (*text != "true" && *text != "false") return Fail(key, "true or false");
+  *value = *text == "true";
+}
+
+std::vector<std::string> YamlMap::List(const std::string& key) {
+  const auto it = values_.find(key);
+  if (it == values_.end()) return {};
+  if (it->second.nested) Fail(key, "a scalar or a list of scalars");
+  return it->second.items;
+}
+
+void YamlMap::Require(const std::string& key) {
+  if (!Has(key)) Fail(key, "a value");
+}
+
+void YamlMap::Expect(const std::string& key, const std::string& value) {
+  const auto it = values_.find(key);
+  if (it == values_.end()) return;
+  if (it->second.nested || absl::StrJoin(it->second.items, ",") != value) {
+    Fail(key, value.empty() ? "no value" : absl::StrCat("'", value, "'"));
+  }
+}
+
+}  // namespace sru::models

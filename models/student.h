@@ -1,0 +1,71 @@
+// A student of Marian ("From Research to Production and Back: Ludicrously Fast Neural Machine Translation", Kim et al., WNGT 2019), as Firefox
+// Translations and Bergamot publish it (models/marian), as a program with the parts of models/translator.h: a Transformer encoder with a decoder
+// of SSRUs. With LN for layer norm and MHA(q, k, v) for multi-head attention between four linear maps:
+//
+//   encoder   x = sqrt(d) E[source_t] + P[t];  each layer:  x = LN(x + MHA(x, x, x));  x = LN(x + W2 relu(W1 x + b1) + b2)
+//   decoder   x = sqrt(d) E'[target_t] + P[t], E'[-1] = 0;  each layer:  f = sigmoid(Wf x + bf);  c = f c' + (1 - f) W x;
+//             x = LN(x + relu(c));  x = LN(x + MHA(x, m, m)), m being the encoder's x;  x = LN(x + W2 relu(W1 x + b1) + b2)
+//   output    log p_t = log softmax(E' x + b) over the sentence's shortlist, or the vocabulary
+//
+// A hypothesis begins with id -1, without BOS, and keeps c of each decoder layer. </s> ends a source.
+#ifndef SRU_MODELS_STUDENT_H_
+#define SRU_MODELS_STUDENT_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/program.h"
+#include "models/config.h"
+#include "models/decoding/shortlist.h"
+#include "models/files/file.h"
+#include "models/marian/options.h"
+#include "models/marian/published_files.h"
+#include "models/marian/tensor_file.h"
+#include "models/text/sentencepiece_tokenizer.h"
+#include "models/translator.h"
+
+namespace sru::models {
+
+// What the files of a folder say before weights are read. Movable.
+struct Student {
+  FilePath directory = FilePath("");
+  PublishedFiles files;
+  MarianOptions options;
+  MarianSearch search;
+  ModelConfig config;  // of a translator, with TranslatorConfig::student
+  std::unique_ptr<TensorFile> weights;
+};
+
+// Reads a folder's files but for the weights. Nothing if it has no student: a model.safetensors makes it another model. A config.json, which is
+// optional, may set languages and the search. Errors name the file, the key or tensor, what was expected and what was found.
+absl::StatusOr<std::optional<Student>> OpenStudent(const FilePath& directory);
+
+// The files beside the weights.
+struct StudentTexts {
+  std::unique_ptr<const SentencePieceTokenizer> source;
+  std::unique_ptr<const SentencePieceTokenizer> target;  // null: as the source's
+  std::shared_ptr<const Shortlist> shortlist;            // null: there is none
+};
+absl::StatusOr<StudentTexts> LoadStudentTexts(const Student& student);
+
+// The weights in memory, as kernels take them. Not thread-safe.
+class StudentWeights;
+
+// A translator whose views point into `weights`.
+struct BuiltStudent {
+  BuiltStudent();
+  BuiltStudent(BuiltStudent&&) noexcept;
+  ~BuiltStudent();
+
+  Translator translator;
+  std::unique_ptr<StudentWeights> weights;
+};
+
+// Reads the weights. A tensor that the model does not use is an error.
+absl::StatusOr<BuiltStudent> BuildStudent(const Student& student, const StudentTexts& texts);
+
+}  // namespace sru::models
+
+#endif  // SRU_MODELS_STUDENT_H_
