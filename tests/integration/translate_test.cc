@@ -1,5 +1,6 @@
 // Translate over the wire with small random translators: the same as one hypothesis at a time, every field that can be
 // wrong, and what the server tells of a translator.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -175,6 +176,48 @@ TEST_F(TranslateTest, TextsAreThoseOfOneHypothesisAtATime) {
       }
     }
   }
+}
+
+TEST_F(TranslateTest, AHardAlignmentNamesTheTokensOfTheGreatestWeights) {
+  request_.set_return_alignment(true);
+  request_.set_return_hard_alignment(true);
+  const v1::TranslateResponse both = MustTranslate(request_);
+  request_.set_return_alignment(false);
+  const v1::TranslateResponse hard = MustTranslate(request_);
+  const v1::Hypothesis& expected = both.translations(0).hypotheses(0);
+  const v1::Hypothesis& found = hard.translations(0).hypotheses(0);
+  const int width = hard.translations(0).token_count();
+  EXPECT_EQ(hard.translations(0).source_tokens_size(), width);
+  EXPECT_EQ(found.alignment_size(), 0);
+  ASSERT_EQ(found.hard_alignment_size(), found.tokens_size());
+  ASSERT_GT(found.hard_alignment_size(), 0);
+  for (int t = 0; t < found.hard_alignment_size(); ++t) {
+    EXPECT_EQ(expected.hard_alignment(t), found.hard_alignment(t));
+    const auto row = expected.alignment().begin() + std::ptrdiff_t{t} * width;
+    EXPECT_EQ(std::max_element(row, row + width) - row, found.hard_alignment(t));
+  }
+  request_.set_return_hard_alignment(false);
+  EXPECT_EQ(MustTranslate(request_).translations(0).hypotheses(0).hard_alignment_size(), 0);
+}
+
+TEST_F(TranslateTest, ThePenaltiesOfWordsAndTheLengthOfTheSource) {
+  request_.set_beam_size(1);
+  request_.set_word_penalty(-50);
+  const v1::Hypothesis plain = MustTranslate(request_).translations(0).hypotheses(0);
+  const int n = plain.tokens_size() + (plain.unfinished() ? 0 : 1);
+  EXPECT_EQ(plain.score(), plain.log_prob() + 50 * n);
+  // Three pieces.
+  ASSERT_GT(plain.tokens_size(), 3);
+  request_.set_max_length_factor(1);
+  const v1::TranslateResponse cut = MustTranslate(request_);
+  const int source = cut.translations(0).token_count();
+  EXPECT_EQ(cut.translations(0).hypotheses(0).tokens_size(), source);
+  EXPECT_TRUE(cut.translations(0).hypotheses(0).unfinished());
+  // A prefix has room for a token after it.
+  request_.set_max_length_factor(0.1f);
+  request_.add_target_prefixes("c c c");
+  const v1::Hypothesis prefixed = MustTranslate(request_).translations(0).hypotheses(0);
+  EXPECT_TRUE(prefixed.tokens_size() > 3 || !prefixed.unfinished());
 }
 
 TEST_F(TranslateTest, TheSameTextAloneAndUnderLoad) {

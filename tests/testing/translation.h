@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,7 +33,8 @@ struct Translation {
 // Not thread-safe. Errors are failures of the test.
 class TranslationDriver {
  public:
-  using Slot = kernels::StateArena::Slot;
+  using StateArena = kernels::StateArena;
+  using Slot = StateArena::Slot;
 
   TranslationDriver(const kernels::ProgramExecutable& executable, const models::Translator& model,
                     const models::TranslatorConfig& config, kernels::StateArena* arena,
@@ -80,6 +83,7 @@ class TranslationDriver {
 
     const std::vector<int32_t>& source;
     std::vector<int32_t> fed;  // BOS and the prefix
+    std::vector<int32_t> choices;
     const std::vector<int32_t> prefix;
     models::BeamSearch beam;
     bool is_encoded = false;
@@ -124,6 +128,8 @@ class TranslationDriver {
       search->is_encoded = true;
     }
     Rows target;
+    Rows choices;  // each hypothesis has its own list
+    std::vector<int32_t> positions;
     std::vector<int32_t> targets;
     std::vector<int32_t> counts;
     size_t attention = 0;
@@ -131,6 +137,8 @@ class TranslationDriver {
       const int wanted = std::min(search->beam.candidates_wanted(), model_.max_candidates);
       if (search->beam.steps() == 0) {
         target.Add(search->fed, search->slots[0]);
+        choices.Add(Choices(search), StateArena::kNoSlot);
+        for (size_t i = 0; i < search->fed.size(); ++i) positions.push_back(static_cast<int>(i));
         targets.insert(targets.end(), search->prefix.begin(), search->prefix.end());
         counts.insert(counts.end(), search->prefix.size(), 0);
         targets.push_back(-1);
@@ -140,6 +148,8 @@ class TranslationDriver {
       }
       for (int place = 0; place < search->beam.live(); ++place) {
         target.Add({search->beam.last_token(place)}, search->slots[place]);
+        choices.Add(Choices(search), StateArena::kNoSlot);
+        positions.push_back(static_cast<int>(search->prefix.size()) + search->beam.steps());
         targets.push_back(-1);
         counts.push_back(wanted);
         attention += search->source.size();
@@ -155,7 +165,17 @@ class TranslationDriver {
     std::vector<kernels::InputBatch> inputs(model_.program.inputs.size());
     std::vector<kernels::OutputBatch> outputs(model_.program.outputs.size());
     inputs[model_.source_ids].ids = source.ids.data();
+    std::vector<int32_t> choice_map(target.slots.size());
+    std::iota(choice_map.begin(), choice_map.end(), 0);
     if (!decoded.empty()) {
+      if (model_.choices != kernels::kNone) {
+        axes[model_.choices] = choices.batch();
+        inputs[model_.choice_ids].ids = choices.ids.data();
+        inputs[model_.choice_map].ids = choice_map.data();
+      }
+      if (model_.target_positions != kernels::kNone) {
+        inputs[model_.target_positions].ids = positions.data();
+      }
       inputs[model_.target_ids].ids = target.ids.data();
       inputs[model_.targets].ids = targets.data();
       inputs[model_.counts].ids = counts.data();
@@ -176,6 +196,18 @@ class TranslationDriver {
       row += Advance(search, log_probs.data() + row,
                      candidates.data() + row * model_.max_candidates, &next_weights);
     }
+  }
+
+  // The words that its translation may have, if the model lists them.
+  const std::vector<int32_t>& Choices(Search* search) const {
+    if (model_.choices != kernels::kNone && search->choices.empty()) {
+      const std::vector<int32_t> list = model_.shortlist(search->source);
+      std::set<int32_t> words(list.begin(), list.end());
+      words.insert(config_.eos_id);
+      words.insert(search->prefix.begin(), search->prefix.end());
+      search->choices.assign(words.begin(), words.end());
+    }
+    return search->choices;
   }
 
   // Takes the results of a sentence's rows; returns how many there were.
