@@ -1,11 +1,13 @@
-// Files of Marian that tests make: the binary shortlist, gzip'd files.
+// Files of Marian that tests make: options, weights, the binary shortlist, gzip'd files.
 #ifndef SRU_TESTS_TESTING_MARIAN_FILES_H_
 #define SRU_TESTS_TESTING_MARIAN_FILES_H_
 
 #include <zlib.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace sru::testing {
@@ -59,6 +61,116 @@ inline std::string ShortlistFile(uint64_t first_num, uint64_t best_num,
   AppendNumber<uint64_t>(0xF11A48D5013417F5, &bytes);
   AppendNumber(sum, &bytes);
   return bytes + data;
+}
+
+// special:model.yml of a small student, with other values of some options; "" leaves one out.
+inline std::string MarianOptionsText(const std::map<std::string, std::string>& changes) {
+  std::map<std::string, std::string> options = {{"type", "transformer"},
+                                                {"transformer-decoder-autoreg", "rnn"},
+                                                {"dec-cell", "ssru"},
+                                                {"dim-emb", "8"},
+                                                {"transformer-dim-ffn", "12"},
+                                                {"transformer-heads", "2"},
+                                                {"enc-depth", "2"},
+                                                {"dec-depth", "1"},
+                                                {"dim-vocabs", "[270, 270]"},
+                                                {"tied-embeddings-all", "true"},
+                                                {"transformer-preprocess", "\"\""},
+                                                {"transformer-postprocess", "dan"},
+                                                {"transformer-tied-layers", "[]"},
+                                                {"transformer-guided-alignment-layer", "last"}};
+  for (const auto& [key, value] : changes) options[key] = value;
+  std::string text;
+  for (const auto& [key, value] : options) {
+    if (!value.empty()) text += key + ": " + value + "\n";
+  }
+  return text;
+}
+
+struct BinTensor {
+  std::string name;
+  uint64_t type = 0x404;
+  std::vector<int32_t> shape;
+  std::string data;
+};
+
+// A file of weights in Marian's binary format.
+inline std::string BinFile(const std::vector<BinTensor>& tensors, uint64_t version = 1) {
+  const auto padded = [](std::string bytes) {
+    bytes.resize((bytes.size() + 255) / 256 * 256);
+    return bytes;
+  };
+  std::string bytes;
+  AppendNumber(version, &bytes);
+  AppendNumber<uint64_t>(tensors.size(), &bytes);
+  for (const BinTensor& tensor : tensors) {
+    AppendNumber<uint64_t>(tensor.name.size() + 1, &bytes);
+    AppendNumber(tensor.type, &bytes);
+    AppendNumber<uint64_t>(tensor.shape.size(), &bytes);
+    AppendNumber<uint64_t>(padded(tensor.data).size(), &bytes);
+  }
+  for (const BinTensor& tensor : tensors) bytes += tensor.name + '\0';
+  for (const BinTensor& tensor : tensors) {
+    for (const int32_t size : tensor.shape) AppendNumber(size, &bytes);
+  }
+  const uint64_t gap = 256 - (bytes.size() + 8) % 256;
+  AppendNumber(gap, &bytes);
+  bytes.append(gap, '\0');
+  for (const BinTensor& tensor : tensors) bytes += padded(tensor.data);
+  return bytes;
+}
+
+struct ZipEntry {
+  std::string name;
+  std::string data;
+  uint16_t method = 0;  // stored; 8: `data` is deflated
+  int64_t size = -1;    // that the archive announces; -1: of `data`
+  bool right_checksum = true;
+};
+
+// A ZIP archive.
+inline std::string ZipFile(const std::vector<ZipEntry>& entries) {
+  std::string bytes;
+  std::string directory;
+  for (const ZipEntry& entry : entries) {
+    const auto size = static_cast<uint32_t>(entry.size < 0 ? entry.data.size() : entry.size);
+    std::string fields;
+    AppendNumber<uint16_t>(20, &fields);  // version, flags, method, time and date
+    AppendNumber<uint16_t>(0, &fields);
+    AppendNumber(entry.method, &fields);
+    AppendNumber<uint32_t>(0, &fields);
+    const auto* const data = reinterpret_cast<const Bytef*>(entry.data.data());
+    const auto checksum =
+        static_cast<uint32_t>(crc32(0, data, static_cast<uInt>(entry.data.size())));
+    AppendNumber(checksum ^ (entry.right_checksum ? 0 : 1), &fields);
+    AppendNumber(static_cast<uint32_t>(entry.data.size()), &fields);
+    AppendNumber(size, &fields);
+    AppendNumber(static_cast<uint16_t>(entry.name.size()), &fields);
+    AppendNumber<uint16_t>(0, &fields);
+    directory += std::string("PK\x01\x02\x14\x00", 6) + fields + std::string(10, '\0');
+    AppendNumber(static_cast<uint32_t>(bytes.size()), &directory);
+    directory += entry.name;
+    bytes += "PK\x03\x04" + fields + entry.name + entry.data;
+  }
+  const auto begin = static_cast<uint32_t>(bytes.size());
+  bytes += directory + std::string("PK\x05\x06\x00\x00\x00\x00", 8);
+  AppendNumber(static_cast<uint16_t>(entries.size()), &bytes);
+  AppendNumber(static_cast<uint16_t>(entries.size()), &bytes);
+  AppendNumber(static_cast<uint32_t>(directory.size()), &bytes);
+  AppendNumber(begin, &bytes);
+  return bytes + std::string(2, '\0');
+}
+
+// An .npy file, whose header is `descr`, `shape` and, by default, the order of C.
+inline std::string NpyFile(const std::string& descr, const std::string& shape,
+                           const std::string& data, const std::string& order = "False") {
+  std::string header =
+      "{'descr': '" + descr + "', 'fortran_order': " + order + ", 'shape': (" + shape + "), }";
+  header.resize((header.size() + 11 + 63) / 64 * 64 - 11, ' ');
+  header += '\n';
+  std::string bytes("\x93NUMPY\x01\x00", 8);
+  AppendNumber(static_cast<uint16_t>(header.size()), &bytes);
+  return bytes + header + data;
 }
 
 }  // namespace sru::testing
