@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
+#include <string>
 
+#include "absl/strings/match.h"
 #include "kernels/cpu/base/row_layout.h"
 #include "kernels/cpu/base/weight_layout.h"
+#include "models/files/gzip.h"
 #include "models/language_model.h"
 #include "models/reader.h"
+#include "models/student.h"
 #include "models/tokenizer_loader.h"
 
 namespace sru::models {
@@ -34,6 +39,8 @@ constexpr int64_t kPartCopies = 3;
 constexpr int64_t kOutputBlock = 512;
 // Rows that a thread gathers for it: a group, and those past it that a product may read.
 constexpr int64_t kOutputRows = 640;
+// Of a column of an int8 product, beside its weights: the sum of them, and a bias.
+constexpr int64_t kInt8ColumnBytes = 8;
 // Positions whose sinusoids are kept (program_embed.cc).
 constexpr int64_t kSinusoidRows = 1024;
 // Bytes per word: its view, and its place in a hash map that is half full at worst.
@@ -64,6 +71,7 @@ int64_t ProductColumns(int64_t n) {
 struct Sizes {
   int64_t in_file = 0;
   int64_t packed = 0;   // weights of products
+  int64_t int8_bytes = 0;  // the same and tables, where the file has them as int8: with what is kept of each column
   int64_t columns = 0;  // of these
   int64_t token_table = 0;
   int64_t embedding = 0;  // rows that are kept
@@ -257,6 +265,44 @@ Sizes SizesOfTranslator(const TranslatorConfig& config) {
   return sizes;
 }
 
+// A table that is also the output layer counts for both: without a shortlist they are laid out differently.
+Sizes SizesOfStudent(const TranslatorConfig& config) {
+  Sizes sizes;
+  const int64_t width = config.d_model;
+  const auto linear = [&](int64_t inputs, int64_t outputs) {
+    sizes.in_file += inputs * outputs;
+    if (config.int8_weights) {
+      sizes.int8_bytes += (inputs + kInt8ColumnBytes) * ProductColumns(outputs);
+    } else {
+      AddProduct(RowLayout{1, static_cast<int>(inputs)}.stride(), outputs, &sizes);
+    }
+    sizes.constants += outputs;
+  };
+  const auto layers = [&](int count, int maps) {
+    for (int i = 0; i < count; ++i) {
+      for (int j = 0; j < maps; ++j) linear(width, width);
+      linear(width, config.d_ffn);
+      linear(config.d_ffn, width);
+    }
+  };
+  layers(config.encoder_layers, 4);
+  layers(config.decoder_layers, 6);
+  const int64_t words =
+      config.source_vocabulary + (config.shared_embeddings ? 0 : config.target_vocabulary);
+  sizes.in_file += words * width;
+  // The output layer's weight is a table in the file.
+  const int64_t in_file = sizes.in_file;
+  linear(width, config.target_vocabulary);
+  sizes.in_file = in_file;
+  (config.int8_weights ? sizes.int8_bytes : sizes.embedding) += words * width;
+  sizes.constants += 2 * kSinusoidRows * width;
+  // All values are in memory while they are packed.
+  sizes.passing = config.int8_weights ? in_file / kValueBytes : in_file;
+  sizes.stacks = 0;
+  sizes.program_row = 2 * (width + std::max<int64_t>(4 * width, width + config.d_ffn));
+  return sizes;
+}
+
 Sizes SizesOf(const ModelConfig& config) {
   switch (config.task) {
     case Task::kClassifier:
@@ -268,7 +314,8 @@ Sizes SizesOf(const ModelConfig& config) {
     case Task::kReader:
       return SizesOfReader(config);
     case Task::kTranslator:
-      return SizesOfTranslator(config.translator);
+      return config.translator.student ? SizesOfStudent(config.translator)
+                                       : SizesOfTranslator(config.translator);
   }
   return Sizes();
 }
@@ -278,7 +325,7 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
   const auto weight_bytes = static_cast<int64_t>(use.bytes.weight);
   const auto embedding_bytes = static_cast<int64_t>(use.bytes.embedding);
   const auto activation_bytes = static_cast<int64_t>(use.bytes.activation);
-  estimate.packed = sizes.packed * weight_bytes + sizes.embedding * embedding_bytes +
+  estimate.packed = sizes.int8_bytes + sizes.packed * weight_bytes + sizes.embedding * embedding_bytes +
                     sizes.columns * static_cast<int64_t>(use.bytes.column) +
                     (sizes.constants + sizes.token_table) * kValueBytes;
   estimate.passing = sizes.passing * kValueBytes;
@@ -326,6 +373,39 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
   return estimate;
 }
 
+// Adds what pieces take whose file, decompressed, has so many bytes.
+void AddPieceBytes(int64_t bytes, MemoryEstimate* estimate) {
+  estimate->vocabulary += bytes * kPieceByteBytes;
+  estimate->passing = std::max(estimate->passing, bytes * kPassingByteBytes);
+}
+
+MemoryEstimate EstimateOfStudent(const Student& student, const MemoryUse& use) {
+  const Sizes sizes = SizesOf(student.config);
+  int64_t elements = 0;
+  int64_t bytes = 0;
+  for (const MarianTensor& tensor : student.weights->tensors()) {
+    elements += static_cast<int64_t>(tensor.elements);
+    bytes += static_cast<int64_t>(tensor.bytes());
+  }
+  MemoryEstimate estimate;
+  // Fewer values than the options say are refused for that, once they are read.
+  if (sizes.in_file <= elements) estimate = EstimateOf(student.config, sizes, use);
+  // A gzip'd file is in memory as a whole, too.
+  const FilePath& directory = student.directory;
+  if (absl::EndsWith(student.files.weights, kGzipSuffix)) estimate.passing += bytes;
+  for (const std::string& name : student.files.names()) estimate.files += FileBytes(directory / name);
+  estimate.files += FileBytes(directory / "config.json");
+  std::set<std::string> vocabularies = {student.files.source_vocabulary, student.files.target_vocabulary};
+  for (const std::string& name : vocabularies) {
+    AddPieceBytes(FileBytes(directory / name), &estimate);
+  }
+  if (vocabularies.size() > 1) {
+    estimate.vocabulary += student.options.target_vocabulary * TokenBytes(TokenizerType::kSentencePiece);
+  }
+  if (!student.files.shortlist.empty()) estimate.vocabulary += FileBytes(directory / student.files.shortlist);
+  return estimate;
+}
+
 }  // namespace
 
 MemoryEstimate EstimateMemory(const ModelConfig& config, const MemoryUse& use) {
@@ -333,6 +413,9 @@ MemoryEstimate EstimateMemory(const ModelConfig& config, const MemoryUse& use) {
 }
 
 MemoryEstimate EstimateMemory(const FilePath& directory, const MemoryUse& use) {
+  if (const auto student = OpenStudent(directory); student.ok() && student->has_value()) {
+    return EstimateOfStudent(**student, use);
+  }
   const FilePath config_path = directory / "config.json";
   const int64_t weights = FileBytes(directory / "model.safetensors");
   MemoryEstimate estimate;
@@ -351,10 +434,7 @@ MemoryEstimate EstimateMemory(const FilePath& directory, const MemoryUse& use) {
   // Read, and then kept in a string of its own.
   estimate.vocabulary += words;
   estimate.passing = std::max(estimate.passing, words);
-  if (pieces) {
-    estimate.vocabulary += words * kPieceByteBytes;
-    estimate.passing = std::max(estimate.passing, words * kPassingByteBytes);
-  }
+  if (pieces) AddPieceBytes(words, &estimate);
   return estimate;
 }
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -22,6 +23,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "models/marian/published_files.h"
 
 namespace sru::models {
 namespace {
@@ -213,7 +215,14 @@ absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& rep
 
 std::string FileSignature(const FilePath& directory) {
   std::string signature;
-  for (const char* name : {"config.json", "model.safetensors", "vocab.txt", "spm.model"}) {
+  std::vector<std::string> names = {"config.json", "model.safetensors", "vocab.txt", "spm.model"};
+  const absl::StatusOr<std::optional<PublishedFiles>> published = FindPublishedFiles(directory);
+  // Of a student whose files are ambiguous, one that is removed makes them another student.
+  if (!published.ok()) absl::StrAppend(&signature, published.status().message(), "\n");
+  if (published.ok() && published->has_value()) {
+    for (std::string& file : (*published)->names()) names.push_back(std::move(file));
+  }
+  for (const std::string& name : names) {
     const int fd = (directory / name).Open(O_PATH);
     if (fd < 0) continue;
     struct stat info;

@@ -84,8 +84,7 @@ ModelManager::~ModelManager() {
 absl::Status ModelManager::Start() {
   switch (options_.control) {
     case ModelControl::kStatic: {
-      const auto locations =
-          models::ListRepository(options_.repository, options_.version_policy, options_.links());
+      const auto locations = options_.Locations();
       if (!locations.ok()) return locations.status();
       for (const models::ModelLocation& location : *locations) {
         const absl::Status status = LoadVersion(location, models::FileSignature(location.path()));

@@ -1,5 +1,8 @@
 #include "server/lifecycle/model_options.h"
 
+#include <set>
+#include <utility>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -34,12 +37,47 @@ absl::StatusOr<std::vector<std::string>> ParseNames(absl::string_view /*flag*/,
   return names;
 }
 
+absl::StatusOr<std::vector<ModelDirectory>> ParseDirectories(absl::string_view flag,
+                                                             absl::string_view text) {
+  std::vector<ModelDirectory> directories;
+  if (text.empty()) return directories;
+  std::set<std::string> names;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    const std::pair<std::string, std::string> words = absl::StrSplit(part, absl::MaxSplits(':', 1));
+    if (!models::IsValidModelName(words.first) || words.second.empty() ||
+        !names.insert(words.first).second) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--", flag,
+          ": expected NAME:DIR, or several with different names, separated by commas, found '",
+          part, "'"));
+    }
+    directories.push_back({words.first, words.second});
+  }
+  return directories;
+}
+
 }  // namespace
+
+absl::StatusOr<std::vector<models::ModelLocation>> ModelOptions::Locations() const {
+  if (directories.empty()) return models::ListRepository(repository, version_policy, links());
+  std::vector<models::ModelLocation> locations;
+  for (const ModelDirectory& model : directories) {
+    const bool inside = links() == models::Links::kInside;
+    locations.push_back({model.name, 1, model.directory, inside ? model.directory : ""});
+  }
+  return locations;
+}
 
 void AddFlags(ModelOptions* options, FlagTable* flags) {
   flags->Add("model_repository", &options->repository,
              "Directory with the models to serve: <model>/<version>/config.json and its "
-             "neighbours, as models/FORMAT.md describes. Required.");
+             "neighbours, or what Marian publishes, as models/FORMAT.md describes. Required "
+             "without --model.");
+  flags->AddParsed(
+      "model", &options->directories, "", ParseDirectories,
+      "NAME:DIR, or several separated by commas: serves the files of one model in DIR as "
+      "version 1 of the model NAME, without a repository, such as the files of a translation "
+      "model of Firefox. --model_repository is not looked at then.");
   flags->Add("follow_outside_links", &options->follow_outside_links,
              "Follow links in the repository that are absolute or lead out of it, as stores have "
              "them that keep the files elsewhere. Whoever writes to the repository can then show "
@@ -74,10 +112,13 @@ void AddFlags(ModelOptions* options, FlagTable* flags) {
 }
 
 absl::Status ValidateModelOptions(const ModelOptions& options) {
-  if (options.repository.empty()) {
+  if (!options.directories.empty() && options.control != ModelControl::kStatic) {
+    return absl::InvalidArgumentError("--model: has a meaning only with --model_control=static");
+  }
+  if (options.repository.empty() && options.directories.empty()) {
     return absl::InvalidArgumentError(
         "--model_repository: expected the directory with the models, found nothing; give "
-        "--model_repository=DIR or set SRU_MODEL_REPOSITORY");
+        "--model_repository=DIR, set SRU_MODEL_REPOSITORY, or name one model by --model=NAME:DIR");
   }
   if (absl::Status status = CheckRanges(options); !status.ok()) return status;
   if (!options.load_models.empty() && options.control != ModelControl::kExplicit) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "models/repository.h"
 #include "server/base/flag_table.h"
@@ -13,8 +14,16 @@
 
 namespace sru::server::lifecycle {
 
+// A folder with the files of one model, which is served as version 1.
+struct ModelDirectory {
+  std::string name;
+  std::string directory;
+};
+
 struct ModelOptions {
   std::string repository;
+  // Served in place of a repository, unless empty.
+  std::vector<ModelDirectory> directories;
   bool follow_outside_links = false;
   ModelControl control = ModelControl::kStatic;
   absl::Duration poll_interval = absl::Seconds(5);
@@ -22,6 +31,9 @@ struct ModelOptions {
   absl::Duration empty_repository_grace = absl::Seconds(300);
   models::VersionPolicy version_policy;
   std::vector<std::string> load_models;  // at the start, when explicit
+
+  // What a static server loads.
+  absl::StatusOr<std::vector<models::ModelLocation>> Locations() const;
 
   models::Links links() const {
     return follow_outside_links ? models::Links::kAnywhere : models::Links::kInside;

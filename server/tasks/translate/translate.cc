@@ -56,8 +56,9 @@ class TranslateCall final
     SRU_ASSIGN_OR_RETURN(
         calls::ParsedSequences parsed,
         calls::ParseSequences(request.sequences(), request.truncate(), input, limits(), tasks));
-    SRU_ASSIGN_OR_RETURN(auto prefixes, ParsePrefixes(request, tasks->size(), model().tokenizer(),
-                                                      search_.max_length));
+    SRU_ASSIGN_OR_RETURN(
+        auto prefixes,
+        ParsePrefixes(request, tasks->size(), model().target_tokenizer(), search_.max_length));
     for (size_t i = 0; i < tasks->size(); ++i) {
       TranslateTask& sentence = (*tasks)[i];
       sentence.prefix = std::move(prefixes[i]);
@@ -135,7 +136,8 @@ class TranslateCall final
 
   void WriteHypothesis(const TranslatedHypothesis& hypothesis, v1::Hypothesis* proto) const {
     proto->mutable_token_ids()->Add(hypothesis.tokens.begin(), hypothesis.tokens.end());
-    if (const models::Tokenizer* const tokenizer = model().tokenizer(); tokenizer != nullptr) {
+    if (const models::Tokenizer* const tokenizer = model().target_tokenizer();
+        tokenizer != nullptr) {
       models::GeneratedText text(tokenizer->detokenizer(), nullptr, models::DecodingMemo());
       for (const int32_t id : hypothesis.tokens) {
         proto->add_tokens(tokenizer->TokenName(id));
