@@ -32,7 +32,8 @@
 //   r_j = x_j a, rounded to the nearest whole number, halves to even, within -127 and 127
 //   y_i = (sum_j (r_j + 127) q_ij) * (1 / (a m)) + (b_i + (sum_j q_ij) * -((127 / a) * (127 / m) / 127))
 //                                                      with `activation`, which is a then
-//   y_i = (sum_j r_j q_ij) * (1 / (a m)) + b_i         without: a = 127 / max_j |x_j|; y = b if that is 0
+//   y_i = (sum_j r_j q_ij) * (1 / (a m)) + b_i         without: a = 127 / max_j |x_j|, and
+//                                                      y = b if all |x_j| are below 1e-30
 // A row of a table is q * (1 / m).
 //
 // Weights. What the views of a program point to is read until Backend::Compile() returns, which copies

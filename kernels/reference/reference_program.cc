@@ -55,6 +55,7 @@ Matrix Int8Product(const Matrix& x, const Int8View& w, const FloatView& bias, in
     for (int j = 0; j < x.width; ++j) {
       largest = std::max(largest, std::abs(static_cast<float>(x.row(t)[j])));
     }
+    if (largest < 1e-30f) largest = 0;
     const bool is_given = w.activation > 0;
     const float a = is_given ? w.activation : 127.0f / largest;
     for (int i = 0; i < rows; ++i) {

@@ -11,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/int8/int8_product.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
+#include "kernels/cpu/int8/byte_kernel-inl.h"
 #include "kernels/cpu/int8/int8_kernel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -32,6 +33,16 @@ struct PairDot {
   }
   static Int8IntVector Total(Sums sums) { return hn::Set(Int8Int(), static_cast<int32_t>(sums)); }
   static void Store(Int8IntVector q, int16_t* x) { *x = static_cast<int16_t>(hn::GetLane(q)); }
+
+  using X = int16_t;
+  using T = int16_t;
+  static void StoreX(Int8IntVector r, int16_t* x) { Store(r, x); }
+  static void StoreT(Int8IntVector r, int16_t* x) { Store(r, x); }
+  using Row = int32_t;
+  static constexpr size_t RowStep() { return 1; }
+  static Row ZeroRow() { return 0; }
+  static void AddRow(const int8_t* weights, const int16_t* x, Row* row) { *row += *weights * *x; }
+  static int32_t SumOf(Row row) { return row; }
 };
 
 #else
@@ -94,10 +105,30 @@ struct PairDot {
     const hn::Rebind<int16_t, Int8Int> d16;
     hn::StoreU(hn::DemoteTo(d16, q), d16, x);
   }
+
+  using X = int16_t;
+  using T = int16_t;
+  static HWY_INLINE void StoreX(Int8IntVector r, int16_t* x) { Store(r, x); }
+  static HWY_INLINE void StoreT(Int8IntVector r, int16_t* x) { Store(r, x); }
+  using Row = Int8IntVector;
+  static HWY_INLINE size_t RowStep() { return hn::Lanes(Pairs()); }
+  static HWY_INLINE Row ZeroRow() { return hn::Zero(Int8Int()); }
+  static HWY_INLINE void AddRow(const int8_t* weights, const int16_t* x, Row* row) {
+    const hn::Rebind<int8_t, Pairs> d8;
+    const auto w = hn::PromoteTo(Pairs(), hn::LoadU(d8, weights));
+    *row = hn::Add(*row, MultiplyPairs(w, hn::LoadU(Pairs(), x)));
+  }
+  static HWY_INLINE int32_t SumOf(Row row) { return hn::GetLane(hn::SumOfLanes(Int8Int(), row)); }
 };
 #endif
 
 void MultiplyTarget(const Int8Call& call) { MultiplyInt8<PairDot>(call); }
+ByteRow RoundBytesTarget(const float* x, int k, int padded, float a, bool for_table,
+                         void* rounded) {
+  return RoundBytes<PairDot>(x, k, padded, a, for_table, rounded);
+}
+void MultiplyBytesTarget(const ByteCall& call) { MultiplyBytes<PairDot>(call); }
+void MultiplyByteTableTarget(const ByteTableCall& call) { MultiplyByteTable<PairDot>(call); }
 
 // A row of the matrix in units of its columns' scales, as it is stored.
 void RoundTarget(const float* weights, const float* scales, size_t n, uint8_t* rounded) {
@@ -124,6 +155,12 @@ namespace {
 
 HWY_EXPORT(MultiplyTarget);
 HWY_EXPORT(RoundTarget);
+HWY_EXPORT(RoundBytesTarget);
+HWY_EXPORT(MultiplyBytesTarget);
+HWY_EXPORT(MultiplyByteTableTarget);
+
+// Whether VPDPBUSD is there and may be used.
+bool MayUseVnni() { return (hwy::SupportedTargets() & HWY_AVX3) != 0 && HasAvx512Vnni(); }
 
 // The scale of each column.
 void ScaleColumns(const float* weights, int k, int n, float* scales) {
@@ -148,10 +185,24 @@ const Int8Kernel& PairInt8Kernel() {
   return kKernel;
 }
 
-const Int8Kernel& BestInt8Kernel() {
-  const bool may_use_avx512 = (hwy::SupportedTargets() & HWY_AVX3) != 0;
-  return may_use_avx512 && HasAvx512Vnni() ? VnniInt8Kernel() : PairInt8Kernel();
+const Int8Kernel& BestInt8Kernel() { return MayUseVnni() ? VnniInt8Kernel() : PairInt8Kernel(); }
+
+const ByteKernel& PairByteKernel() {
+  static constexpr ByteKernel kKernel = {
+      VectorTargetName,
+      2,
+      sizeof(int16_t),
+      [](const float* x, int k, int padded, float a, bool for_table, void* rounded) {
+        return HWY_DYNAMIC_DISPATCH(RoundBytesTarget)(x, k, padded, a, for_table, rounded);
+      },
+      [](const ByteCall& call) { HWY_DYNAMIC_DISPATCH(MultiplyBytesTarget)
+                                 (call); },
+      [](const ByteTableCall& call) { HWY_DYNAMIC_DISPATCH(MultiplyByteTableTarget)
+                                      (call); }};
+  return kKernel;
 }
+
+const ByteKernel& BestByteKernel() { return MayUseVnni() ? VnniByteKernel() : PairByteKernel(); }
 
 Int8Matrix::Int8Matrix(const float* weights, int k, int n, const Int8Kernel& kernel)
     : kernel_(&kernel), k_(k), n_(n), scales_(n) {

@@ -2,6 +2,7 @@
 // int32. Compiled for AVX512_VNNI.
 #include <immintrin.h>
 
+#include "kernels/cpu/int8/byte_kernel-inl.h"
 #include "kernels/cpu/int8/int8_kernel-inl.h"
 
 namespace sru::kernels::cpu {
@@ -46,6 +47,49 @@ struct VnniDot {
   }
 };
 
+// A value of x is one signed byte, or for a table an unsigned one.
+struct VnniByteDot {
+  static constexpr int kDepth = 4;
+  static constexpr int kMaxRows = 6;
+  static constexpr int Vectors(int /*rows*/) { return 4; }
+
+  using Sums = __m512i;
+  static HWY_INLINE Sums Zero() { return _mm512_setzero_si512(); }
+  static HWY_INLINE __m512i Load(const uint8_t* weights) { return _mm512_loadu_si512(weights); }
+  static HWY_INLINE void Add(__m512i weights, const int8_t* x, Sums* sums) {
+    int32_t four;
+    __builtin_memcpy(&four, x, sizeof(four));
+    *sums = _mm512_dpbusd_epi32(*sums, weights, _mm512_set1_epi32(four));
+  }
+  static HWY_INLINE Int8IntVector Total(Sums sums) { return Int8IntVector{sums}; }
+
+  using X = int8_t;
+  using T = uint8_t;
+  static HWY_INLINE void StoreX(Int8IntVector r, int8_t* x) {
+    // With a full mask, as above.
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(x), _mm512_maskz_cvtepi32_epi8(0xffff, r.raw));
+  }
+  static HWY_INLINE void StoreT(Int8IntVector r, uint8_t* x) {
+    StoreX(r, reinterpret_cast<int8_t*>(x));
+  }
+
+  using Row = __m512i;
+  static constexpr size_t RowStep() { return 64; }
+  static HWY_INLINE Row ZeroRow() { return _mm512_setzero_si512(); }
+  static HWY_INLINE void AddRow(const int8_t* weights, const uint8_t* x, Row* row) {
+    *row = _mm512_dpbusd_epi32(*row, _mm512_loadu_si512(x), _mm512_loadu_si512(weights));
+  }
+  static HWY_INLINE int32_t SumOf(Row row) {
+    return hn::GetLane(hn::SumOfLanes(Int8Int(), Int8IntVector{row}));
+  }
+};
+
+ByteRow Round(const float* x, int k, int padded, float a, bool for_table, void* rounded) {
+  return RoundBytes<VnniByteDot>(x, k, padded, a, for_table, rounded);
+}
+void MultiplyBytesVnni(const ByteCall& call) { MultiplyBytes<VnniByteDot>(call); }
+void MultiplyTableVnni(const ByteTableCall& call) { MultiplyByteTable<VnniByteDot>(call); }
+
 const char* Name() { return "AVX512_VNNI"; }
 void Multiply(const Int8Call& call) { MultiplyInt8<VnniDot>(call); }
 
@@ -55,6 +99,17 @@ void Multiply(const Int8Call& call) { MultiplyInt8<VnniDot>(call); }
 const Int8Kernel& VnniInt8Kernel() {
   static constexpr Int8Kernel kKernel = {HWY_NAMESPACE::Name, HWY_NAMESPACE::VnniDot::kDepth,
                                          HWY_NAMESPACE::Multiply};
+  return kKernel;
+}
+
+const ByteKernel& VnniByteKernel() {
+  using HWY_NAMESPACE::VnniByteDot;
+  static constexpr ByteKernel kKernel = {HWY_NAMESPACE::Name,
+                                         VnniByteDot::kDepth,
+                                         sizeof(VnniByteDot::X),
+                                         HWY_NAMESPACE::Round,
+                                         HWY_NAMESPACE::MultiplyBytesVnni,
+                                         HWY_NAMESPACE::MultiplyTableVnni};
   return kKernel;
 }
 

@@ -37,9 +37,6 @@ class Packer : public ProgramVisitor {
                                               static_cast<int>(columns), n);
     });
   }
-  void Int8Matrix(const char* name, const Int8View&, int64_t, int64_t) {
-    status_ = Unsupported(name, ": not on the cpu yet");
-  }
   // Zeros if it is absent.
   void Vector(const char* /*name*/, const FloatView& view, int64_t size, Presence = {}) {
     AlignedBuffer& copy = packed_->vectors.emplace_back(static_cast<size_t>(size));
@@ -78,7 +75,6 @@ class Packer : public ProgramVisitor {
         Shared(&embeds_, key, [&] { return std::make_shared<EmbedTable>(op, packed_->table); });
   }
   void PackWeights(const ops::Predict& op) {
-    if (!op.int8_weight.empty()) return Int8Matrix("int8_weight", op.int8_weight, 0, 0);
     if (op.choices != kNone || !op.int8_weight.empty()) {
       packed_->table = Table(op.weight, op.int8_weight, WidthOf(op.x));
     }
@@ -96,6 +92,12 @@ class Packer : public ProgramVisitor {
       if (!int8_view.empty()) return std::make_shared<RowTable>(int8_view, width);
       return std::make_shared<RowTable>(view, width, arithmetic_.rounds_embedding, source_);
     });
+  }
+  void PackWeights(const ops::Linear& op) {
+    if (op.int8_weight.empty()) return op.Visit(*this);
+    const ReadWeights readable(source_, op.bias);
+    packed_->byte_product =
+        std::make_unique<ByteMatrix>(op.int8_weight, WidthOf(op.x), op.width, op.bias);
   }
   template <typename Op>
   void PackWeights(const Op& op) {
@@ -215,6 +217,7 @@ size_t PackedProgram::bytes() const {
   for (const PackedOperation& operation : operations) {
     for (const AlignedBuffer& vector : operation.vectors) bytes += vector.bytes();
     add(operation.table);
+    if (operation.byte_product != nullptr) bytes += operation.byte_product->bytes();
     add(operation.embed);
     add(operation.product);
     add(operation.predict);
@@ -270,6 +273,7 @@ Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLim
     const bool samples = predict != nullptr && predict->sampling != kNone;
     for (Thread& thread : made->threads) {
       if (operation.product != nullptr) thread.products.Add(*operation.product);
+      if (operation.byte_product != nullptr) thread.rounded.Add(operation.byte_product->k());
       if (operation.predict != nullptr) {
         if (operation.predict->product) thread.products.Add(*operation.predict->product);
         thread.predict.Add(*operation.predict, samples ? axis.max_rows : 0);
@@ -363,7 +367,9 @@ size_t CpuProgramWorkspace::bytes() const {
   for (const std::unique_ptr<Workspace>& stack : stacks) {
     if (stack != nullptr) bytes += stack->bytes();
   }
-  for (const Thread& thread : threads) bytes += thread.products.bytes() + thread.predict.bytes();
+  for (const Thread& thread : threads) {
+    bytes += thread.products.bytes() + thread.predict.bytes() + thread.rounded.bytes();
+  }
   bytes += (one_row_each.size() + stack_offsets.size() + rows.size() + row_choices.size()) *
            sizeof(int32_t);
   bytes += (unadjusted.size() + ssru_state.size()) * sizeof(float);

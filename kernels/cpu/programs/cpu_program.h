@@ -32,6 +32,7 @@ struct PackedOperation {
   std::shared_ptr<const Prediction> predict;
   // Of the others, what their lists name: a matrix, vectors in their order, a stack.
   std::shared_ptr<const BlockedProduct> product;
+  std::unique_ptr<const ByteMatrix> byte_product;
   std::vector<AlignedBuffer> vectors;
   std::unique_ptr<Executable> stack;
 };
@@ -65,6 +66,7 @@ class CpuProgramWorkspace : public ProgramWorkspace {
   struct Thread {
     ProductThread products;
     PredictThread predict;
+    ByteRows rounded;
   };
 
   // For at most `threads` threads on one batch. Throws dnnl::error and std::bad_alloc.

@@ -126,7 +126,14 @@ Prediction::Prediction(const ops::Predict& op, int width, const Arithmetic& arit
   }
   bias = AlignedBuffer(product ? product->padded_n() : PaddedColumns(op.vocabulary_size));
   const ReadWeights readable(source, op.bias);
-  std::copy_n(op.bias.data, op.bias.size, bias.data());
+  if (!op.int8_weight.empty()) {
+    scales.emplace(op.int8_weight, width, vocabulary_size, op.bias, bias.size(),
+                   /*for_table=*/true);
+    std::copy_n(scales->bias.data(), bias.size(), bias.data());
+    scales->bias = AlignedBuffer();
+  } else {
+    std::copy_n(op.bias.data, op.bias.size, bias.data());
+  }
   std::fill(bias.data() + op.vocabulary_size, bias.data() + bias.size(), kLeast);
 }
 
@@ -135,6 +142,7 @@ void PredictThread::Add(const Prediction& prediction, int sampled_rows) {
   if (prediction.table != nullptr) {
     if (z_.size() == 0) z_ = AlignedBuffer(Prediction::kTableRows * kTableColumns);
     if (bias_.size() == 0) bias_ = AlignedBuffer(kTableColumns);
+    if (prediction.scales) rounded_.Add(prediction.width);
     if (scratch_.size() < prediction.table->width())
       scratch_ = AlignedBuffer(prediction.table->width());
   }
@@ -181,6 +189,12 @@ void PredictThread::Start(const Prediction& prediction, const Call& call, const 
   }
 }
 
+void PredictThread::RoundRows(const Prediction& prediction, const Call& call, const int32_t* which,
+                              int rows) {
+  rounded_.Round(BestByteKernel(), call.x, which, rows, prediction.width, *prediction.scales,
+                 /*for_table=*/true);
+}
+
 ProductPiece PredictThread::FirstPiece(int rows) {
   ProductPiece piece;
   piece.rows = rows;
@@ -202,8 +216,24 @@ bool PredictThread::Multiply(const Prediction& prediction, const Call& call, con
     bias_.data()[j] = kLeast;
     for (int r = 0; r < piece->rows; ++r) piece->z[r * piece->stride + j] = 0;
   }
-  prediction.table->Multiply(call.x, which, piece->rows, ids, piece->first, piece->columns,
-                             scratch_.data(), piece->z, piece->stride);
+  if (!prediction.scales) {
+    prediction.table->Multiply(call.x, which, piece->rows, ids, piece->columns, scratch_.data(),
+                               piece->z, piece->stride);
+    return true;
+  }
+  ByteTableCall table;
+  table.k = static_cast<int>(PaddedBytes(prediction.width));
+  table.table = prediction.table->int8();
+  if (prediction.scales->activation == 0) table.offsets = prediction.scales->offsets.data();
+  table.ids = ids;
+  table.first = piece->first;
+  table.count = piece->columns;
+  table.x = rounded_.x();
+  table.x_rows = rounded_.rows();
+  table.rows = piece->rows;
+  table.z = piece->z;
+  table.z_stride = piece->stride;
+  BestByteKernel().multiply_table(table);
   return true;
 }
 

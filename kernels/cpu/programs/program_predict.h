@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/cpu/base/aligned_buffer.h"
+#include "kernels/cpu/int8/byte_product.h"
 #include "kernels/cpu/programs/program_pick.h"
 #include "kernels/cpu/programs/program_product.h"
 #include "kernels/cpu/programs/row_table.h"
@@ -28,15 +29,19 @@ struct Prediction {
   // Rows that are computed together.
   int group_rows() const { return product ? product->group_rows() : kTableRows; }
   double operations(int rows) const { return 2.0 * rows * width * vocabulary_size; }
-  size_t bytes() const { return (product ? product->bytes() : 0) + bias.bytes(); }
+  size_t bytes() const {
+    return (product ? product->bytes() : 0) + bias.bytes() + (scales ? scales->bytes() : 0);
+  }
 
   static constexpr int kTableRows = 32;
+  static_assert(kTableRows <= kByteRows);
 
   int width;
   int vocabulary_size;
   std::optional<BlockedProduct> product;  // or
   std::shared_ptr<const RowTable> table;
-  AlignedBuffer bias;  // [vocabulary_size and padding], -infinity in the padding
+  std::optional<ByteScales> scales;  // of a table of rounded weights, with the bias
+  AlignedBuffer bias;                // [vocabulary_size and padding], -infinity in the padding
 };
 
 // The memory of one thread. Not thread-safe.
@@ -79,6 +84,7 @@ class PredictThread {
            const int32_t* which, int rows, ProductThread& products, const AfterPiece& after_piece) {
     Start(prediction, call, choices, which, rows);
     if (prediction.table != nullptr) {
+      if (prediction.scales) RoundRows(prediction, call, which, rows);
       for (ProductPiece piece = FirstPiece(rows);
            Multiply(prediction, call, choices, which, &piece); piece.first += piece.columns) {
         TakePiece(bias_.data(), call, which, piece);
@@ -100,7 +106,7 @@ class PredictThread {
 
   size_t bytes() const {
     return rows_.size() * sizeof(Row) + logits_.bytes() + picker_.bytes() + z_.bytes() +
-           bias_.bytes() + scratch_.bytes();
+           bias_.bytes() + scratch_.bytes() + rounded_.bytes();
   }
 
  private:
@@ -122,6 +128,8 @@ class PredictThread {
   static double LogSum(const Row& row);
   void Start(const Prediction& prediction, const Call& call, const Choices& choices,
              const int32_t* which, int rows);
+  // By a table:
+  void RoundRows(const Prediction& prediction, const Call& call, const int32_t* which, int rows);
   // The logits of the next piece of symbols by the table, without bias, and the biases; false when
   // there is none.
   ProductPiece FirstPiece(int rows);
@@ -142,6 +150,7 @@ class PredictThread {
   AlignedBuffer z_;
   AlignedBuffer bias_;
   AlignedBuffer scratch_;
+  ByteRows rounded_;
   AlignedBuffer logits_;  // of rows that are sampled, [rows][prediction.bias.size()]
   SymbolPicker picker_;
 };

@@ -177,8 +177,19 @@ class ProgramRun {
 
   Status Execute(const ops::Linear& op, ValueId id) {
     const PackedOperation& packed = packed_.operations[id];
-    const BlockedProduct& product = *packed.product;
     const int rows = RowsOf(id).num_rows();
+    if (packed.byte_product != nullptr) {
+      const ByteMatrix& product = *packed.byte_product;
+      ForEachRange(rows, product.operations(rows), [&](int begin, int end, int thread) {
+        for (int first = begin; first < end; first += kByteRows) {
+          product.Multiply(Row(op.x, first), std::min(kByteRows, end - first), op.relu,
+                           &ws_.threads[thread].rounded, Row(id, first));
+          MayEndTurn(thread);
+        }
+      });
+      return OkStatus();
+    }
+    const BlockedProduct& product = *packed.product;
     ForEachRange(rows, product.operations(rows), [&](int begin, int end, int thread) {
       for (int first = begin; first < end; first += product.group_rows()) {
         const int count = std::min(product.group_rows(), end - first);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/base/bfloat16_rows.h"
+#include "kernels/cpu/int8/byte_product.h"
 #include "kernels/cpu/programs/program_rows.h"
 
 namespace sru::kernels::cpu {
@@ -24,8 +25,12 @@ RowTable::RowTable(const FloatView& values, size_t width, bool rounds, WeightSou
 }
 
 RowTable::RowTable(const Int8View& values, size_t width)
-    : width_(width), int8_(values.size), unit_(1.0f / values.multiplier) {
-  std::copy_n(values.data, values.size, int8_.data());
+    : width_(width), unit_(1.0f / values.multiplier) {
+  const size_t rows = values.size / width;
+  int8_ = AlignedArray<int8_t>(rows * PaddedBytes(width));
+  for (size_t row = 0; row < rows; ++row) {
+    std::copy_n(values.data + row * width, width, int8_.data() + row * PaddedBytes(width));
+  }
 }
 
 const float* RowTable::Row(size_t id, float* scratch) const {
@@ -34,15 +39,15 @@ const float* RowTable::Row(size_t id, float* scratch) const {
   if (rounded_.size() > 0) {
     ToFloatRow(rounded_.data() + from, width_, scratch);
   } else {
-    Int8ToFloatRow(int8_.data() + from, unit_, width_, scratch);
+    Int8ToFloatRow(int8_.data() + id * PaddedBytes(width_), unit_, width_, scratch);
   }
   return scratch;
 }
 
 void RowTable::Multiply(const float* x, const int32_t* which, int rows, const int32_t* ids,
-                        int first, int count, float* scratch, float* z, size_t stride) const {
+                        int count, float* scratch, float* z, size_t stride) const {
   for (int j = 0; j < count; ++j) {
-    const float* const row = Row(ids == nullptr ? first + j : ids[j], scratch);
+    const float* const row = Row(ids[j], scratch);
     for (int r = 0; r < rows; ++r) z[r * stride + j] = DotRows(row, x + which[r] * width_, width_);
   }
 }

@@ -25,16 +25,18 @@ class RowTable {
   // A row in float32: a pointer to it, or `scratch` [width], where it has been put.
   const float* Row(size_t id, float* scratch) const;
 
-  // z[r][j] = row ids[j] . x_r, or row first + j where there are no ids, for `rows` rows x [width]
-  // that `which` names. z is [rows][stride], `scratch` [width].
-  void Multiply(const float* x, const int32_t* which, int rows, const int32_t* ids, int first,
-                int count, float* scratch, float* z, size_t stride) const;
+  // z[r][j] = row ids[j] . x_r for `rows` rows x [width] that `which` names. z is [rows][stride],
+  // `scratch` [width].
+  void Multiply(const float* x, const int32_t* which, int rows, const int32_t* ids, int count,
+                float* scratch, float* z, size_t stride) const;
+  // The whole numbers, [rows][PaddedBytes(width)]; null if there are none.
+  const int8_t* int8() const { return int8_.size() > 0 ? int8_.data() : nullptr; }
 
   size_t bytes() const { return floats_.bytes() + rounded_.bytes() + int8_.bytes(); }
 
  private:
   size_t width_;
-  // One of these, [rows][width]:
+  // One of these, [rows][width], of the last one with padding:
   AlignedBuffer floats_;
   AlignedArray<BFloat16> rounded_;
   AlignedArray<int8_t> int8_;

@@ -1,0 +1,163 @@
+// Products of bytes (byte_product.h) for the instruction set that the including file is compiled for.
+// Included once per target, as Highway's -inl headers are. How products are added up is a policy, Dot,
+// which has kDepth, kMaxRows, Vectors(), Sums, Zero(), Load(), Add() and Total() of int8_kernel-inl.h, and
+//   X                           a value of x, as Add() takes it
+//   T                           one of x for a table
+//   StoreX(r, x), StoreT(r, x)  a vector of them
+//   Row                         sums of a row of a table, with ZeroRow() and SumOf(row)
+//   RowStep()                   values that AddRow(weights, x, &row) multiplies
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/base/larger-inl.h"
+#include "kernels/cpu/int8/byte_kernel.h"
+#include "kernels/cpu/int8/int8_kernel-inl.h"
+
+#if defined(SRU_KERNELS_CPU_INT8_BYTE_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SRU_KERNELS_CPU_INT8_BYTE_KERNEL_INL_H_
+#undef SRU_KERNELS_CPU_INT8_BYTE_KERNEL_INL_H_
+#else
+#define SRU_KERNELS_CPU_INT8_BYTE_KERNEL_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace sru::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+template <class Dot>
+HWY_INLINE ByteRow RoundBytes(const float* x, int k, int padded, float a, bool for_table,
+                              void* rounded) {
+  const Int8Float d;
+  const Int8Int di;
+  using X = typename Dot::X;
+  using T = typename Dot::T;
+  X* const for_product = static_cast<X*>(rounded);
+  T* const of_table = static_cast<T*>(rounded);
+  const Int8FloatVector factor = hn::Set(d, a);
+  const Int8FloatVector most = hn::Set(d, 127.0f);
+  const Int8FloatVector least = hn::Set(d, -127.0f);
+  Int8IntVector sum = hn::Zero(di);
+  ForEachVectorOfRow(x, k, [&](Int8FloatVector v, int i) HWY_ATTR {
+    const Int8IntVector r = hn::NearestInt(hn::Min(hn::Max(hn::Mul(v, factor), least), most));
+    sum = hn::Add(sum, r);
+    if (for_table) {
+      Dot::StoreT(hn::Add(r, hn::Set(di, 127)), of_table + i);
+    } else {
+      Dot::StoreX(r, for_product + i);
+    }
+  });
+  // Past the values weights are zeros, but stored as kByteZero in a product.
+  const int lanes = static_cast<int>(hn::Lanes(d));
+  for (int i = (k + lanes - 1) / lanes * lanes; i < padded; ++i) {
+    if (for_table) {
+      of_table[i] = 0;
+    } else {
+      for_product[i] = 0;
+    }
+  }
+  ByteRow row;
+  row.extra = hn::GetLane(hn::SumOfLanes(di, sum)) * kByteZero;
+  return row;
+}
+
+// kRows rows of x by kVectors vectors of columns of a panel.
+template <class Dot, int kRows, int kVectors>
+HWY_INLINE void MultiplyByteTile(const ByteCall& call, int row, int panel, size_t column) {
+  using X = typename Dot::X;
+  const Int8Float d;
+  const Int8Int di;
+  const size_t lanes = hn::Lanes(d);
+  const size_t vector_bytes = lanes * Dot::kDepth;
+  const uint8_t* w = call.weights + static_cast<size_t>(panel) * call.k + column * Dot::kDepth;
+  const X* x = static_cast<const X*>(call.x) + static_cast<size_t>(row) * call.k;
+  const size_t k = static_cast<size_t>(call.k);
+  typename Dot::Sums sums[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = Dot::Zero();
+  }
+  for (size_t i = 0; i < k; i += Dot::kDepth) {
+    if constexpr (kRows == 1) {
+      for (size_t line = 0; line < kVectors * vector_bytes; line += 64) {
+        hwy::Prefetch(w + 4096 + line);
+      }
+    }
+    for (int v = 0; v < kVectors; ++v) {
+      const auto weights = Dot::Load(w + v * vector_bytes);
+      for (int r = 0; r < kRows; ++r) Dot::Add(weights, x + r * k + i, &sums[r][v]);
+    }
+    w += static_cast<size_t>(kByteColumns) * Dot::kDepth;
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    const size_t first = panel + column + v * lanes;
+    const Int8IntVector offset = hn::LoadU(di, call.offsets + first);
+    const Int8FloatVector bias = hn::LoadU(d, call.bias + first);
+    for (int r = 0; r < kRows; ++r) {
+      const ByteRow& x_row = call.x_rows[row + r];
+      const Int8IntVector extra = hn::Sub(offset, hn::Set(di, x_row.extra));
+      const Int8FloatVector sum = hn::ConvertTo(d, hn::Add(Dot::Total(sums[r][v]), extra));
+      Int8FloatVector value = hn::Add(hn::Mul(sum, hn::Set(d, x_row.scale)), bias);
+      if (call.relu) value = Larger(hn::Zero(d), value);
+      float* const y = call.y + (row + r) * call.y_stride + first;
+      if (first + lanes <= static_cast<size_t>(call.n)) {
+        hn::StoreU(value, d, y);
+        continue;
+      }
+      HWY_ALIGN float last[16];
+      hn::Store(value, d, last);
+      for (size_t j = 0; first + j < static_cast<size_t>(call.n); ++j) y[j] = last[j];
+    }
+  }
+}
+
+template <class Dot, int kRows>
+HWY_INLINE void MultiplyByteRows(const ByteCall& call, int row, int panel) {
+  for (; row + kRows <= call.rows; row += kRows) {
+    constexpr int kVectors = Dot::Vectors(kRows);
+    const size_t step = kVectors * hn::Lanes(Int8Float());
+    for (size_t column = 0; column < kByteColumns; column += step) {
+      MultiplyByteTile<Dot, kRows, kVectors>(call, row, panel, column);
+    }
+  }
+  if constexpr (kRows > 1) {
+    if (row < call.rows) MultiplyByteRows<Dot, kRows - 1>(call, row, panel);
+  }
+}
+
+template <class Dot>
+HWY_INLINE void MultiplyBytes(const ByteCall& call) {
+  for (int panel = 0; panel < call.n; panel += kByteColumns) {
+    MultiplyByteRows<Dot, Dot::kMaxRows>(call, 0, panel);
+  }
+}
+
+template <class Dot>
+HWY_INLINE void MultiplyByteTable(const ByteTableCall& call) {
+  using T = typename Dot::T;
+  constexpr int kAhead = 8;  // rows of the table
+  const size_t k = static_cast<size_t>(call.k);
+  const auto id_of = [&](int j) { return call.ids == nullptr ? call.first + j : call.ids[j]; };
+  for (int j = 0; j < call.count; ++j) {
+    if (call.ids != nullptr && j + kAhead < call.count) {
+      const int8_t* const ahead = call.table + call.ids[j + kAhead] * k;
+      for (size_t i = 0; i < k; i += 64) hwy::Prefetch(ahead + i);
+    }
+    const size_t id = static_cast<size_t>(id_of(j));
+    const int8_t* const w = call.table + id * k;
+    for (int r = 0; r < call.rows; ++r) {
+      const T* const x = static_cast<const T*>(call.x) + r * k;
+      auto row = Dot::ZeroRow();
+      for (size_t i = 0; i < k; i += Dot::RowStep()) Dot::AddRow(w + i, x + i, &row);
+      const int32_t offset = call.offsets != nullptr ? call.offsets[id] : 0;
+      call.z[r * call.z_stride + j] =
+          static_cast<float>(Dot::SumOf(row) + offset) * call.x_rows[r].scale;
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace sru::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif
