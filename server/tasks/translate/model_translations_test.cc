@@ -1,10 +1,11 @@
 // Translations of small translators on the reference backend, end to end in process: the same hypotheses
-// as one at a time, in any mix, after a lost device and with little memory.
+// as one at a time, in any mix, after a lost device and with little memory. Students of Marian, too.
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <utility>
@@ -100,6 +101,16 @@ void ExpectEqual(const TranslateTask& found, const TranslateTask& expected) {
 class ModelTranslationsTest : public ::testing::Test {
  protected:
   void Load(int num_devices = 1) {
+    devices_ = std::make_shared<testing::FailingDevices>(num_devices);
+    backend_ = std::make_unique<testing::FailingBackend>(devices_);
+    auto model = models::Model::Load(MakeFiles(), "m", 1, *backend_, {});
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+    plain_ = std::make_unique<PlainTranslator>(*model_);
+    options_.instances = 2 * num_devices;
+  }
+  // Returns the folder of the model.
+  virtual std::string MakeFiles() {
     nlohmann::json config = models::SmallTranslatorConfig();
     nlohmann::json& translator = config["translator"];
     translator["decoder_layers"] = 2;
@@ -107,13 +118,7 @@ class ModelTranslationsTest : public ::testing::Test {
     translator["bidirectional_encoder"] = true;
     config.erase("preprocessing");
     models::WriteTranslator(directory_, "m", config, models::TranslatorTensors(config, 5));
-    devices_ = std::make_shared<testing::FailingDevices>(num_devices);
-    backend_ = std::make_unique<testing::FailingBackend>(devices_);
-    auto model = models::Model::Load(directory_.path("m"), "m", 1, *backend_, {});
-    ASSERT_TRUE(model.ok()) << model.status();
-    model_ = *std::move(model);
-    plain_ = std::make_unique<PlainTranslator>(*model_);
-    options_.instances = 2 * num_devices;
+    return directory_.path("m");
   }
   void Start() {
     if (model_ == nullptr) Load();
@@ -178,6 +183,49 @@ class ModelTranslationsTest : public ::testing::Test {
       SCOPED_TRACE(absl::StrCat("sentence ", i));
       ExpectEqual(results[i], plain_->Translate(tasks[i]));
     }
+  }
+  // Steps of a few rows, too, so that sentences are divided and wait.
+  void ExpectTheSameAloneAndInAnyMix(const std::vector<TranslateTask>& tasks) {
+    for (const int most_sequences : {256, 16, 3}) {
+      SCOPED_TRACE(absl::StrCat("max_batch_sequences ", most_sequences));
+      options_.batcher.max_batch_sequences = most_sequences;
+      options_.batcher.max_batch_tokens = most_sequences == 256 ? 4096 : 48;
+      Start();
+      std::vector<std::unique_ptr<Answer>> answers;
+      for (size_t i = 0; i < tasks.size(); i += 3) {
+        answers.push_back(std::make_unique<Answer>());
+        Submit({tasks.begin() + static_cast<std::ptrdiff_t>(i),
+                tasks.begin() + static_cast<std::ptrdiff_t>(i) + 3},
+               answers.back().get());
+      }
+      std::vector<TranslateTask> results;
+      for (const auto& answer : answers) {
+        EXPECT_TRUE(answer->Wait().ok());
+        for (TranslateTask& result : answer->results()) results.push_back(std::move(result));
+      }
+      ExpectPlain(tasks, results);
+      ExpectNothingLeft();
+      engine_.reset();
+    }
+  }
+  // Of two devices, on which the model is loaded, one fails.
+  void ExpectALostDeviceIsReplayed(const std::vector<TranslateTask>& tasks) {
+    Start();
+    std::vector<std::unique_ptr<Answer>> answers;
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      answers.push_back(std::make_unique<Answer>());
+      Submit({tasks[i]}, answers.back().get());
+      if (i == tasks.size() / 2) devices_->failed[0] = true;
+    }
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      SCOPED_TRACE(absl::StrCat("sentence ", i));
+      const absl::Status status = answers[i]->Wait();
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    devices_->failed[0] = false;  // for the plain ones
+    for (size_t i = 0; i < tasks.size(); ++i) ExpectPlain({tasks[i]}, answers[i]->results());
+    EXPECT_EQ(engine_->instances(), 2);
+    ExpectNothingLeft();
   }
   void ExpectNothingLeft() {
     EXPECT_EQ(engine_->state_arenas()->stats().slots, 0);
@@ -244,29 +292,7 @@ TEST_F(ModelTranslationsTest, TheQueueIsThatOfTheSteps) {
 
 TEST_F(ModelTranslationsTest, TheSameHypothesesAloneAndInAnyMix) {
   Load();
-  const std::vector<TranslateTask> tasks = Mix(60, 1);
-  // Steps of a few rows, so that sentences are divided and wait.
-  for (const int most_sequences : {256, 16, 3}) {
-    SCOPED_TRACE(absl::StrCat("max_batch_sequences ", most_sequences));
-    options_.batcher.max_batch_sequences = most_sequences;
-    options_.batcher.max_batch_tokens = most_sequences == 256 ? 4096 : 48;
-    Start();
-    std::vector<std::unique_ptr<Answer>> answers;
-    for (size_t i = 0; i < tasks.size(); i += 3) {
-      answers.push_back(std::make_unique<Answer>());
-      Submit({tasks.begin() + static_cast<std::ptrdiff_t>(i),
-              tasks.begin() + static_cast<std::ptrdiff_t>(i) + 3},
-             answers.back().get());
-    }
-    std::vector<TranslateTask> results;
-    for (const auto& answer : answers) {
-      EXPECT_TRUE(answer->Wait().ok());
-      for (TranslateTask& result : answer->results()) results.push_back(std::move(result));
-    }
-    ExpectPlain(tasks, results);
-    ExpectNothingLeft();
-    engine_.reset();
-  }
+  ExpectTheSameAloneAndInAnyMix(Mix(60, 1));
 }
 
 TEST_F(ModelTranslationsTest, APrefixIsFedInPortionsAndCounts) {
@@ -341,23 +367,7 @@ TEST_F(ModelTranslationsTest, WithoutMemoryEvenForOneTheCallFailsAndOthersGoOn) 
 
 TEST_F(ModelTranslationsTest, ALostDeviceIsReplayedOnAnother) {
   Load(2);
-  const std::vector<TranslateTask> tasks = Mix(60, 3);
-  Start();
-  std::vector<std::unique_ptr<Answer>> answers;
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    answers.push_back(std::make_unique<Answer>());
-    Submit({tasks[i]}, answers.back().get());
-    if (i == 30) devices_->failed[0] = true;
-  }
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    SCOPED_TRACE(absl::StrCat("sentence ", i));
-    const absl::Status status = answers[i]->Wait();
-    ASSERT_TRUE(status.ok()) << status;
-  }
-  devices_->failed[0] = false;  // for the plain ones
-  for (size_t i = 0; i < tasks.size(); ++i) ExpectPlain({tasks[i]}, answers[i]->results());
-  EXPECT_EQ(engine_->instances(), 2);
-  ExpectNothingLeft();
+  ExpectALostDeviceIsReplayed(Mix(60, 3));
 }
 
 TEST_F(ModelTranslationsTest, WithoutADeviceCallsAreUnavailable) {
@@ -436,6 +446,85 @@ TEST_F(ModelTranslationsTest, BoundsAreThoseOfTheQueue) {
               HasSubstr("expected at most 3 (max_queue_sequences), found 4"));
   EXPECT_THAT(Refused(std::vector<TranslateTask>(3, Task(20, 1))),
               HasSubstr("expected at most 50 tokens (max_queue_tokens), found 60"));
+}
+
+// The small students of tests/golden.
+class StudentTranslationsTest : public ModelTranslationsTest,
+                                public ::testing::WithParamInterface<const char*> {
+ protected:
+  std::string MakeFiles() override { return absl::StrCat("tests/golden/student/", GetParam()); }
+
+  // As a call has them.
+  std::vector<TranslateTask> StudentMix(int count, uint32_t seed) {
+    std::vector<TranslateTask> tasks = Mix(count, seed);
+    for (TranslateTask& task : tasks) {
+      if (task.token_ids.empty()) continue;
+      task.token_ids.push_back(model_->config().translator.source_end_id);
+      task.search.narrows = true;
+      task.search.length_penalty = models::LengthPenalty::kPower;
+      task.search.alpha = 1;
+      task.search.word_penalty = 0.25;
+    }
+    return tasks;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Students, StudentTranslationsTest,
+                         ::testing::Values("shared", "int8", "apart"));
+
+TEST_P(StudentTranslationsTest, TheSameHypothesesAloneAndInAnyMix) {
+  Load();
+  ExpectTheSameAloneAndInAnyMix(StudentMix(60, 4));
+}
+
+TEST_P(StudentTranslationsTest, ALostDeviceIsReplayedOnAnother) {
+  Load(2);
+  ExpectALostDeviceIsReplayed(StudentMix(60, 5));
+}
+
+TEST_P(StudentTranslationsTest, WithLittleMemoryAllEndWithTheSameHypotheses) {
+  Load();
+  const std::vector<TranslateTask> tasks = StudentMix(40, 6);
+  options_.state_budgets = {std::make_shared<kernels::ArenaBudget>(60000)};
+  Start();
+  ExpectPlain(tasks, Translate(tasks));
+  ExpectNothingLeft();
+}
+
+TEST_P(StudentTranslationsTest, AnAlignmentIsOverTheSourceAndItsEnd) {
+  Load();
+  Start();
+  TranslateTask task = StudentMix(1, 7)[0];
+  task.token_ids = {20, 21, 22, model_->config().translator.source_end_id};
+  task.search.beam_size = task.search.num_hypotheses = 4;
+  task.search.max_length = 8;
+  task.prefix.clear();
+  task.alignment = true;
+  const TranslateTask result = Translate({task})[0];
+  // As many as the beam is wide, which narrows.
+  ASSERT_THAT(result.hypotheses, SizeIs(4));
+  for (const TranslatedHypothesis& hypothesis : result.hypotheses) {
+    ASSERT_THAT(hypothesis.alignment, SizeIs(4 * hypothesis.tokens.size()));
+    for (auto row = hypothesis.alignment.begin(); row != hypothesis.alignment.end(); row += 4) {
+      EXPECT_NEAR(std::accumulate(row, row + 4, 0.0), 1, 1e-5);
+    }
+  }
+}
+
+TEST_P(StudentTranslationsTest, ACancelledSentenceLeavesTheOthersAsTheyAre) {
+  Load();
+  options_.batcher.admission_by_deadline = false;
+  Start();
+  const std::vector<TranslateTask> tasks = StudentMix(30, 8);
+  Answer kept;
+  Answer cancelled;
+  std::vector<TranslateTask> many(200, Task(30, 8));
+  for (TranslateTask& task : many) task.search.max_length = 100;
+  const TranslateHandle handle = Submit(many, &cancelled);
+  Submit(tasks, &kept);
+  handle->Cancel();
+  EXPECT_EQ(cancelled.Wait().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(kept.Wait().ok());
+  ExpectPlain(tasks, kept.results());
 }
 
 }  // namespace

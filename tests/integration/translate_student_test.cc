@@ -1,0 +1,219 @@
+// Translate over the wire with the small students of tests/golden: the translations, n-best lists, scores and alignments of the
+// reference, the same bytes alone and beside others, and every option of the search.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/integration/server_fixture.h"
+#include "tests/testing/test_files.h"
+
+namespace sru::testing {
+namespace {
+
+using nlohmann::json;
+
+// Least margin, in log-probability, of choices that must be the same: float32, and with rounded weights.
+constexpr double kMargin = 1e-3;
+constexpr double kInt8Margin = 0.06;
+constexpr double kTolerance = 1e-4;
+constexpr double kInt8Tolerance = 2e-2;
+
+class TranslateStudentTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  static void SetUpTestSuite() {
+    repository_ = new models::TempDirectory();
+    for (const char* const name : {"shared", "int8", "apart"}) {
+      std::filesystem::create_directories(repository_->path(name));
+      std::filesystem::copy(absl::StrCat("tests/golden/student/", name),
+                            repository_->path(absl::StrCat(name, "/1")));
+    }
+    server_ = new RunningServer(TestOptions(repository_->path()));
+  }
+  static void TearDownTestSuite() {
+    delete std::exchange(server_, nullptr);
+    delete std::exchange(repository_, nullptr);
+  }
+  void SetUp() override {
+    ASSERT_TRUE(server_->started());
+    request_.set_model(GetParam());
+    std::ifstream file(absl::StrCat("tests/golden/student/", GetParam(), "/expected.jsonl"));
+    for (std::string line; std::getline(file, line);) {
+      expected_.push_back(json::parse(line));
+      request_.add_sequences()->set_text(expected_.back()["source"].get<std::string>());
+    }
+    ASSERT_FALSE(expected_.empty());
+    request_.mutable_length_penalty()->set_form(v1::LengthPenalty::FORM_POWER);
+    request_.mutable_length_penalty()->set_alpha(1);
+    request_.set_max_length_factor(2);
+  }
+
+  v1::TranslateResponse MustTranslate(const v1::TranslateRequest& request) {
+    v1::TranslateResponse response;
+    grpc::ClientContext context;
+    const grpc::Status status = server_->stub().Translate(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(response.translations_size(), request.sequences_size());
+    return response;
+  }
+  static bool is_int8() { return std::string(GetParam()) == "int8"; }
+  static double margin() { return is_int8() ? kInt8Margin : kMargin; }
+  static double tolerance() { return is_int8() ? kInt8Tolerance : kTolerance; }
+  static std::vector<int32_t> Ids(const v1::Hypothesis& hypothesis) {
+    return {hypothesis.token_ids().begin(), hypothesis.token_ids().end()};
+  }
+
+  static models::TempDirectory* repository_;
+  static RunningServer* server_;
+  std::vector<json> expected_;
+  v1::TranslateRequest request_;
+};
+models::TempDirectory* TranslateStudentTest::repository_ = nullptr;
+RunningServer* TranslateStudentTest::server_ = nullptr;
+
+INSTANTIATE_TEST_SUITE_P(Students, TranslateStudentTest,
+                         ::testing::Values("shared", "int8", "apart"));
+
+TEST_P(TranslateStudentTest, GreedyTranslationsAreTheReferences) {
+  request_.set_beam_size(1);
+  request_.set_return_alignment(true);
+  request_.set_return_hard_alignment(true);
+  const v1::TranslateResponse response = MustTranslate(request_);
+  int compared = 0;
+  for (size_t i = 0; i < expected_.size(); ++i) {
+    SCOPED_TRACE(expected_[i]["source"]);
+    const json& expected = expected_[i];
+    const v1::Translation& translation = response.translations(static_cast<int>(i));
+    // With </s>.
+    const size_t width = expected["source_ids"].size() + 1;
+    EXPECT_EQ(translation.token_count(), static_cast<int>(width));
+    EXPECT_EQ(translation.source_tokens_size(), static_cast<int>(width));
+    ASSERT_EQ(translation.hypotheses_size(), 1);
+    const v1::Hypothesis& found = translation.hypotheses(0);
+    ASSERT_EQ(found.alignment_size(), static_cast<int>(width * found.token_ids_size()));
+    ASSERT_EQ(found.hard_alignment_size(), found.token_ids_size());
+    for (int t = 0; t < found.token_ids_size(); ++t) {
+      const auto row = found.alignment().begin() + static_cast<std::ptrdiff_t>(t * width);
+      double sum = 0;
+      for (size_t s = 0; s < width; ++s) sum += row[static_cast<std::ptrdiff_t>(s)];
+      EXPECT_NEAR(sum, 1, 1e-5);
+    }
+    if (expected["greedy_margin"] < margin()) continue;
+    ++compared;
+    EXPECT_EQ(Ids(found), expected["greedy_ids"].get<std::vector<int32_t>>());
+    EXPECT_EQ(found.text(), expected["greedy"].get<std::string>());
+    const size_t n = expected["greedy_word_scores"].size();
+    EXPECT_EQ(found.unfinished(), n == expected["greedy_ids"].size());
+    EXPECT_NEAR(found.log_prob(), expected["greedy_log_prob"], tolerance() * n);
+    // Greedy search is Marian's beam of one: it is normalized, too.
+    EXPECT_NEAR(found.score(), expected["greedy_score"], tolerance());
+    for (int t = 0; t < found.hard_alignment_size(); ++t) {
+      const json& looked = expected["greedy_alignment"][static_cast<size_t>(t)];
+      if (looked.is_null()) continue;
+      EXPECT_EQ(found.hard_alignment(t), looked.get<int>());
+    }
+  }
+  EXPECT_GE(compared, is_int8() ? 1 : 5);
+}
+
+TEST_P(TranslateStudentTest, AllHypothesesOfANarrowingBeamAreTheReferences) {
+  request_.set_beam_size(4);
+  request_.set_num_hypotheses(4);
+  const v1::TranslateResponse response = MustTranslate(request_);
+  int compared = 0;
+  for (size_t i = 0; i < expected_.size(); ++i) {
+    SCOPED_TRACE(expected_[i]["source"]);
+    const json& expected = expected_[i]["beam4_nbest"];
+    const v1::Translation& translation = response.translations(static_cast<int>(i));
+    ASSERT_EQ(translation.hypotheses_size(), 4);
+    if (expected_[i]["beam4_margin"] < (is_int8() ? 0.01 : kMargin)) continue;
+    ++compared;
+    for (int h = 0; h < 4; ++h) {
+      EXPECT_EQ(Ids(translation.hypotheses(h)), expected[h]["ids"].get<std::vector<int32_t>>());
+      EXPECT_NEAR(translation.hypotheses(h).score(), expected[h]["score"], tolerance());
+    }
+  }
+  EXPECT_GE(compared, is_int8() ? 0 : 2);
+}
+
+TEST_P(TranslateStudentTest, ATextAloneHasTheBytesThatItHasBesideOthers) {
+  request_.set_beam_size(3);
+  request_.set_num_hypotheses(3);
+  request_.set_return_alignment(true);
+  const v1::TranslateResponse together = MustTranslate(request_);
+  std::vector<std::thread> clients;
+  for (int i = 0; i < request_.sequences_size(); ++i) {
+    clients.emplace_back([&, i] {
+      v1::TranslateRequest one = request_;
+      *one.mutable_sequences() = {request_.sequences().begin() + i,
+                                  request_.sequences().begin() + i + 1};
+      EXPECT_EQ(MustTranslate(one).translations(0).SerializeAsString(),
+                together.translations(i).SerializeAsString());
+    });
+  }
+  for (std::thread& client : clients) client.join();
+}
+
+TEST_P(TranslateStudentTest, OnlyWordsOfTheSentencesListAreChosen) {
+  if (!is_int8()) GTEST_SKIP() << "the model has no shortlist";
+  request_.set_beam_size(8);
+  request_.set_num_hypotheses(8);
+  const v1::TranslateResponse response = MustTranslate(request_);
+  for (size_t i = 0; i < expected_.size(); ++i) {
+    const std::vector<int32_t> list = expected_[i]["choices"];
+    for (const v1::Hypothesis& found : response.translations(static_cast<int>(i)).hypotheses()) {
+      for (const int32_t id : found.token_ids()) {
+        EXPECT_TRUE(std::binary_search(list.begin(), list.end(), id)) << id;
+      }
+    }
+  }
+}
+
+TEST_P(TranslateStudentTest, APrefixIsKept) {
+  request_.clear_sequences();
+  request_.add_sequences()->set_text("a model");
+  request_.add_target_prefixes("the batch");
+  request_.set_beam_size(2);
+  request_.set_max_length_factor(100);
+  request_.set_max_new_tokens(40);
+  const v1::Hypothesis found = MustTranslate(request_).translations(0).hypotheses(0);
+  EXPECT_THAT(found.text(), ::testing::StartsWith("the batch"));
+  EXPECT_TRUE(std::isfinite(found.log_prob()));
+}
+
+TEST_P(TranslateStudentTest, ATextWithoutPiecesIsNotSearchedFor) {
+  request_.clear_sequences();
+  request_.add_sequences()->set_text("");
+  request_.add_sequences()->mutable_token_ids();
+  for (const v1::Translation& translation : MustTranslate(request_).translations()) {
+    EXPECT_EQ(translation.token_count(), 0);
+    ASSERT_EQ(translation.hypotheses_size(), 1);
+    EXPECT_EQ(translation.hypotheses(0).text(), "");
+    EXPECT_EQ(translation.hypotheses(0).score(), 0);
+    EXPECT_FALSE(translation.hypotheses(0).unfinished());
+  }
+}
+
+TEST_P(TranslateStudentTest, TheWordPenaltyIsInTheScore) {
+  request_.set_beam_size(2);
+  request_.set_num_hypotheses(2);
+  request_.set_word_penalty(0.5);
+  for (const v1::Translation& translation : MustTranslate(request_).translations()) {
+    for (const v1::Hypothesis& found : translation.hypotheses()) {
+      const int n = found.token_ids_size() + (found.unfinished() ? 0 : 1);
+      EXPECT_NEAR(found.score(), found.log_prob() / n - 0.5, 1e-9);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sru::testing
