@@ -145,7 +145,7 @@ tests/fuzz               | server server/base server/calls server/calls/bounds |
                          | server/calls/messages server/tasks/* |
                          | server/door server/http server/open_inference/tensors server/rest |
                          | server/telemetry server/transport models           |
-                         | models/text models/decoding kernels                |
+                         | models/files models/marian models/text models/decoding kernels |
                          | kernels/reference base proto                       |
 tests/integration        | tests/testing tests/kernels/cuda_host server       | absl grpc nlohmann openssl protobuf
                          | server/base models kernels           |

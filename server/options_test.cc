@@ -158,6 +158,29 @@ TEST(OptionsTest, BadFlagValuesNameTheFlagAndTheValue) {
               AllOf(HasSubstr("--listen"), HasSubstr("HOST:PORT"), HasSubstr("50051")));
 }
 
+TEST(OptionsTest, ModelsWithoutARepository) {
+  const Options options = *Parse({"--model=ende:/models/a,fr-en:b:c"});
+  ASSERT_EQ(options.models.directories.size(), 2U);
+  EXPECT_EQ(options.models.directories[0].name, "ende");
+  EXPECT_EQ(options.models.directories[0].directory, "/models/a");
+  EXPECT_EQ(options.models.directories[1].name, "fr-en");
+  EXPECT_EQ(options.models.directories[1].directory, "b:c");
+  const auto locations = options.models.Locations();
+  ASSERT_TRUE(locations.ok()) << locations.status();
+  ASSERT_EQ(locations->size(), 2U);
+  EXPECT_EQ((*locations)[0].name, "ende");
+  EXPECT_EQ((*locations)[0].version, 1);
+  EXPECT_EQ((*locations)[0].root, "/models/a") << "links stay in the folder";
+  EXPECT_EQ((*Parse({"--model=a:d", "--follow_outside_links"})).models.Locations()->front().root,
+            "");
+  for (const char* text : {"--model=ende", "--model=:d", "--model=a:", "--model=a/b:d",
+                           "--model=a:d,a:e", "--model=a:d,"}) {
+    EXPECT_THAT(ParseError({text}), HasSubstr("--model: expected NAME:DIR")) << text;
+  }
+  EXPECT_THAT(ParseError({"--model=a:d", "--model_control=poll"}),
+              HasSubstr("--model: has a meaning only with --model_control=static"));
+}
+
 TEST(OptionsTest, ModelControl) {
   Options options = *Parse({});
   EXPECT_EQ(options.models.control, lifecycle::ModelControl::kStatic);

@@ -1,5 +1,5 @@
-// A small model of each task, as the exporter wrote it (tests/data/models), with changed bytes, through
-// the loader that the server uses.
+// A small model of each task, as the exporter wrote it (tests/data/models), and students in Marian's files, with changed bytes, through the
+// loader that the server uses.
 #include <stdlib.h>
 
 #include <algorithm>
@@ -139,6 +139,9 @@ void FuzzModel(std::string_view bytes) {
       ModelCopy("tests/data/models/old_language_model/1"),
       ModelCopy("tests/data/models/old_reader/1"),
       ModelCopy("tests/data/models/old_translator/1"),
+      ModelCopy("tests/golden/student/shared"),
+      ModelCopy("tests/golden/student/apart"),
+      ModelCopy("tests/golden/student/int8"),
   };
   constexpr size_t kMaxEdits = 16;
   Script script(bytes);

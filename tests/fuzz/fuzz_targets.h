@@ -16,6 +16,9 @@ void FuzzConfig(std::string_view bytes);
 void FuzzLines(std::string_view bytes);
 // spm.model, with texts that it cuts up; the first two bytes are the expected number of pieces
 void FuzzSentencePiece(std::string_view bytes);
+// a student's files: the first byte says whether these are its options, the options of a search, a shortlist, weights in a .bin or an .npz, or
+// a gzip'd file
+void FuzzMarian(std::string_view bytes);
 // a text for every tokenizer; the first byte is the limit of tokens, and the length of the question
 // if the text is one for a reader
 void FuzzText(std::string_view bytes);
@@ -62,6 +65,7 @@ inline constexpr Target kReaderTargets[] = {
     {"config", FuzzConfig},
     {"lines", FuzzLines},
     {"sentencepiece", FuzzSentencePiece},
+    {"marian", FuzzMarian},
     {"text", FuzzText},
     {"request", FuzzRequest},
     {"infer", FuzzInfer},

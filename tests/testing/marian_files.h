@@ -120,6 +120,71 @@ inline std::string BinFile(const std::vector<BinTensor>& tensors, uint64_t versi
   return bytes;
 }
 
+// The weights of a student with one table: sizes as in special:model.yml. With int8, matrices and the table are intgemm8.
+inline std::string StudentBin(int width, int ffn, int heads, int encoder_layers, int decoder_layers,
+                              int vocabulary, bool int8) {
+  std::vector<BinTensor> tensors;
+  const auto vector = [&](const std::string& name, int size) {
+    std::string data;
+    for (int i = 0; i < size; ++i) AppendNumber(0.01f * static_cast<float>(i % 7 - 3), &data);
+    tensors.push_back({name, 0x404, {1, size}, data});
+  };
+  const auto matrix = [&](const std::string& name, int rows, int columns) {
+    std::string data;
+    for (int i = 0; i < rows * columns; ++i) {
+      const int value = i * 37 % 101 - 50;
+      int8 ? AppendNumber(static_cast<int8_t>(value), &data)
+           : AppendNumber(0.004f * static_cast<float>(value), &data);
+    }
+    if (int8) AppendNumber(250.0f, &data);
+    tensors.push_back({name, int8 ? uint64_t{0x4101} : uint64_t{0x404}, {rows, columns}, data});
+  };
+  const auto norm = [&](const std::string& name) {
+    vector(name + "_ln_scale", width);
+    vector(name + "_ln_bias", width);
+  };
+  const auto attention = [&](const std::string& name) {
+    for (const char* part : {"q", "k", "v", "o"}) {
+      matrix(name + "_W" + part, width, width);
+      vector(name + "_b" + part, width);
+    }
+    norm(name + "_Wo");
+  };
+  const auto feed_forward = [&](const std::string& name) {
+    matrix(name + "_W1", width, ffn);
+    vector(name + "_b1", ffn);
+    matrix(name + "_W2", ffn, width);
+    vector(name + "_b2", width);
+    norm(name + "_ffn");
+  };
+  matrix("Wemb", vocabulary, width);
+  vector("decoder_ff_logit_out_b", vocabulary);
+  for (int i = 1; i <= encoder_layers; ++i) {
+    attention("encoder_l" + std::to_string(i) + "_self");
+    feed_forward("encoder_l" + std::to_string(i) + "_ffn");
+  }
+  for (int i = 1; i <= decoder_layers; ++i) {
+    const std::string layer = "decoder_l" + std::to_string(i);
+    matrix(layer + "_rnn_W", width, width);
+    matrix(layer + "_rnn_Wf", width, width);
+    vector(layer + "_rnn_bf", width);
+    norm(layer + "_rnn_ffn");
+    attention(layer + "_context");
+    feed_forward(layer + "_ffn");
+  }
+  const std::string pieces = std::to_string(vocabulary);
+  const std::string options =
+      MarianOptionsText({{"dim-emb", std::to_string(width)},
+                         {"transformer-dim-ffn", std::to_string(ffn)},
+                         {"transformer-heads", std::to_string(heads)},
+                         {"enc-depth", std::to_string(encoder_layers)},
+                         {"dec-depth", std::to_string(decoder_layers)},
+                         {"dim-vocabs", "[" + pieces + ", " + pieces + "]"}});
+  tensors.push_back(
+      {"special:model.yml", 0x101, {static_cast<int32_t>(options.size()) + 1}, options + '\0'});
+  return BinFile(tensors);
+}
+
 struct ZipEntry {
   std::string name;
   std::string data;
