@@ -70,8 +70,9 @@ int64_t ProductColumns(int64_t n) {
 // out.
 struct Sizes {
   int64_t in_file = 0;
-  int64_t packed = 0;   // weights of products
-  int64_t int8_bytes = 0;  // the same and tables, where the file has them as int8: with what is kept of each column
+  int64_t packed = 0;  // weights of products
+  int64_t int8_bytes =
+      0;  // the same and tables, where the file has them as int8: with what is kept of each column
   int64_t columns = 0;  // of these
   int64_t token_table = 0;
   int64_t embedding = 0;  // rows that are kept
@@ -325,7 +326,8 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
   const auto weight_bytes = static_cast<int64_t>(use.bytes.weight);
   const auto embedding_bytes = static_cast<int64_t>(use.bytes.embedding);
   const auto activation_bytes = static_cast<int64_t>(use.bytes.activation);
-  estimate.packed = sizes.int8_bytes + sizes.packed * weight_bytes + sizes.embedding * embedding_bytes +
+  estimate.packed = sizes.int8_bytes + sizes.packed * weight_bytes +
+                    sizes.embedding * embedding_bytes +
                     sizes.columns * static_cast<int64_t>(use.bytes.column) +
                     (sizes.constants + sizes.token_table) * kValueBytes;
   estimate.passing = sizes.passing * kValueBytes;
@@ -393,16 +395,20 @@ MemoryEstimate EstimateOfStudent(const Student& student, const MemoryUse& use) {
   // A gzip'd file is in memory as a whole, too.
   const FilePath& directory = student.directory;
   if (absl::EndsWith(student.files.weights, kGzipSuffix)) estimate.passing += bytes;
-  for (const std::string& name : student.files.names()) estimate.files += FileBytes(directory / name);
+  for (const std::string& name : student.files.names())
+    estimate.files += FileBytes(directory / name);
   estimate.files += FileBytes(directory / "config.json");
-  std::set<std::string> vocabularies = {student.files.source_vocabulary, student.files.target_vocabulary};
+  std::set<std::string> vocabularies = {student.files.source_vocabulary,
+                                        student.files.target_vocabulary};
   for (const std::string& name : vocabularies) {
     AddPieceBytes(FileBytes(directory / name), &estimate);
   }
   if (vocabularies.size() > 1) {
-    estimate.vocabulary += student.options.target_vocabulary * TokenBytes(TokenizerType::kSentencePiece);
+    estimate.vocabulary +=
+        student.options.target_vocabulary * TokenBytes(TokenizerType::kSentencePiece);
   }
-  if (!student.files.shortlist.empty()) estimate.vocabulary += FileBytes(directory / student.files.shortlist);
+  if (!student.files.shortlist.empty())
+    estimate.vocabulary += FileBytes(directory / student.files.shortlist);
   return estimate;
 }
 

@@ -24,7 +24,8 @@ struct MemoryUse {
 
 // Bytes.
 struct MemoryEstimate {
-  int64_t files = 0;       // of the model on disk: config.json, the weights, the tokenizer's file and so on
+  int64_t files =
+      0;  // of the model on disk: config.json, the weights, the tokenizer's file and so on
   int64_t packed = 0;      // the weights as the backend keeps them, the token table included
   int64_t vocabulary = 0;  // words and their index, and a shortlist
   int64_t workspaces = 0;  // all of them
