@@ -580,6 +580,7 @@ absl::StatusOr<BuiltStudent> BuildStudent(const Student& student, const StudentT
   built.weights = std::make_unique<StudentWeights>(student.weights.get());
   StudentBuilder builder(student, texts, built.weights.get(), &built.translator);
   SRU_RETURN_UNLESS_OK(builder.Build());
+  SRU_RETURN_UNLESS_OK(student.weights->CheckUnchanged());
   return built;
 }
 

@@ -29,7 +29,7 @@ struct BinHeader {
 class BinFile final : public TensorFile {
  public:
   BinFile(std::string source, TensorBytes bytes)
-      : TensorFile(std::move(source)), bytes_(std::move(bytes)) {}
+      : TensorFile(std::move(source), std::move(bytes)) {}
 
   absl::Status Read(size_t index, char* to) override {
     return bytes_.Read(offsets_[index], tensors_[index].bytes(), to);
@@ -131,7 +131,6 @@ class BinFile final : public TensorFile {
     return absl::OkStatus();
   }
 
-  const TensorBytes bytes_;
   uint64_t at_ = 0;                // of the file, bytes that are read
   std::vector<uint64_t> offsets_;  // [tensor]
 };

@@ -46,7 +46,7 @@ absl::string_view HeaderValue(absl::string_view header, absl::string_view key, c
 class NpzFile final : public TensorFile {
  public:
   NpzFile(std::string source, TensorBytes bytes)
-      : TensorFile(std::move(source)), bytes_(std::move(bytes)) {}
+      : TensorFile(std::move(source), std::move(bytes)) {}
 
   absl::Status Read(size_t index, char* to) override {
     const std::string& name = tensors_[index].name;
@@ -190,7 +190,6 @@ class NpzFile final : public TensorFile {
                                                   " bytes, found ", tensor->bytes()));
   }
 
-  const TensorBytes bytes_;
   std::unique_ptr<zip_t, CloseArchive> archive_;
   std::vector<uint64_t> header_bytes_;  // [tensor]: before its values
 };

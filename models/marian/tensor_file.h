@@ -72,8 +72,14 @@ class TensorFile {
   // Reads tensors()[index].bytes() bytes: values in row-major order, little-endian. An archive's checksum is verified.
   virtual absl::Status Read(size_t index, char* to) = 0;
 
+  // kAborted when somebody has written to the file since it was opened.
+  absl::Status CheckUnchanged() const {
+    return bytes_.file() == nullptr ? absl::OkStatus() : bytes_.file()->CheckUnchanged();
+  }
+
  protected:
-  explicit TensorFile(std::string source) : source_(std::move(source)) {}
+  TensorFile(std::string source, TensorBytes bytes)
+      : source_(std::move(source)), bytes_(std::move(bytes)) {}
 
   // kInvalidArgument with the file's and the tensor's name.
   absl::Status TensorError(const std::string& name, const std::string& what) const;
@@ -81,6 +87,7 @@ class TensorFile {
   absl::Status SetElements(uint64_t most, MarianTensor* tensor) const;
 
   const std::string source_;
+  const TensorBytes bytes_;
   std::vector<MarianTensor> tensors_;
 
  private:
