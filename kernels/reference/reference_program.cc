@@ -479,8 +479,8 @@ class Evaluation {
   void Predict(const ops::Predict& op, OutputType type, const OutputBatch& output) const {
     constexpr double kLeast = -std::numeric_limits<double>::infinity();
     const bool of_table = op.choices != kNone;
-    Matrix z = Affine(of_table ? values_[op.x] : Rounded(op.x), op.weight, op.int8_weight, op.bias,
-                      op.vocabulary_size, of_table ? storage_.OfTables() : storage_);
+    Matrix z = Affine(Rounded(op.x), op.weight, op.int8_weight, op.bias, op.vocabulary_size,
+                      of_table ? storage_.OfTables() : storage_);
     for (int b = 0; b < num_sequences(axis()) && op.choices != kNone; ++b) {
       const RowRange choices =
           Rows(program_.inputs[op.choices].axis, batch_.inputs[op.choices_map].ids[b]);

@@ -2,6 +2,7 @@
 #ifndef SRU_KERNELS_TESTING_RANDOM_PROGRAM_H_
 #define SRU_KERNELS_TESTING_RANDOM_PROGRAM_H_
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -41,11 +42,22 @@ class RandomProgram {
     return {storage_.back().data(), storage_.back().size()};
   }
 
+  // Rounded weights [rows][columns] of about 1 / sqrt(columns), the largest being 4 times that.
+  kernels::Int8View Int8Values(int rows, int columns, float activation = 30.0f) {
+    std::normal_distribution<float> normal(0.0f, 127.0f / 4);
+    std::vector<int8_t>& values = int8_storage_.emplace_back(static_cast<size_t>(rows) * columns);
+    for (int8_t& value : values) {
+      value = static_cast<int8_t>(std::clamp(std::nearbyint(normal(random_)), -127.0f, 127.0f));
+    }
+    return {values.data(), values.size(), 127.0f / 4 / Deviation(columns), activation};
+  }
+
   // Overwrites all weights, for a test that nothing reads them any more.
   void PoisonWeights() {
     for (std::vector<float>& values : storage_) {
       values.assign(values.size(), std::numeric_limits<float>::quiet_NaN());
     }
+    for (std::vector<int8_t>& values : int8_storage_) values.assign(values.size(), -128);
     stacks_.clear();
   }
 
@@ -84,6 +96,27 @@ class RandomProgram {
     if (bias) op.bias = Values(width, 0.5f);
     op.relu = relu;
     return Apply(op, width);
+  }
+
+  // Of rounded weights. An activation of 0: each row's own.
+  kernels::ValueId Int8Linear(kernels::ValueId x, int width, float activation = 30.0f,
+                              bool bias = true, bool relu = false) {
+    kernels::ops::Linear op;
+    op.x = x;
+    op.width = width;
+    op.int8_weight = Int8Values(width, this->width(x), activation);
+    if (bias) op.bias = Values(width, 0.5f);
+    op.relu = relu;
+    return Apply(op, width);
+  }
+
+  // With a state in a new field of this name.
+  kernels::ValueId Ssru(kernels::ValueId x, kernels::ValueId forget, const std::string& state) {
+    kernels::ops::Ssru op;
+    op.x = x;
+    op.forget = forget;
+    op.state = program.AddField(state, width(x));
+    return Apply(op, width(x));
   }
 
   kernels::ValueId Normalize(kernels::ValueId x, float epsilon = kernels::kLayerNormEpsilon) {
@@ -223,6 +256,18 @@ class RandomProgram {
     return value;
   }
 
+  // As Predict(), among the choices on an axis, with the inputs NAME_choices and NAME_choices_of.
+  kernels::ValueId Choose(const std::string& name, kernels::ValueId x, kernels::AxisId axis,
+                          kernels::AxisId choices, int vocabulary_size, int max_candidates,
+                          std::vector<int32_t> never = {}) {
+    const kernels::ValueId value = Predict(name, x, axis, vocabulary_size, max_candidates);
+    auto& op = std::get<kernels::ops::Predict>(program.operations[value]);
+    op.choices = program.AddIds(name + "_choices", choices, 0, vocabulary_size);
+    op.choices_map = program.AddMap(name + "_choices_of", axis, choices);
+    op.never = std::move(never);
+    return value;
+  }
+
   // An output of its own for rows.
   int Output(kernels::ValueId value, const std::string& name) {
     return program.AddOutput(name, value);
@@ -249,6 +294,7 @@ class RandomProgram {
 
   std::mt19937 random_;
   std::deque<std::vector<float>> storage_;
+  std::deque<std::vector<int8_t>> int8_storage_;
   std::deque<RandomStack> stacks_;
   std::vector<int> widths_;  // [operation]
 };
@@ -295,8 +341,16 @@ inline kernels::Sampling RandomSampling(std::mt19937& random) {
   return sampling;
 }
 
+// Whether a Predict takes its choices from an input.
+inline bool HasChoices(const kernels::Program& program, size_t input) {
+  return std::any_of(program.operations.begin(), program.operations.end(), [&](const auto& any) {
+    const auto* const predict = std::get_if<kernels::ops::Predict>(&any);
+    return predict != nullptr && predict->choices == static_cast<kernels::InputId>(input);
+  });
+}
+
 // Every input, with ids of their whole range. `lengths` is [axis]; a list that is missing is empty. Ids
-// of adjustments are as far from each other as their number allows.
+// of adjustments and choices are as far from each other as their number allows.
 inline ProgramData RandomData(const kernels::Program& program,
                               std::vector<std::vector<int>> lengths, unsigned seed) {
   std::mt19937 random(seed);
@@ -318,7 +372,15 @@ inline ProgramData RandomData(const kernels::Program& program,
     };
     switch (input.type) {
       case kernels::InputType::kIds:
-        fill(rows, input.least, input.limit);
+        if (!HasChoices(program, i)) {
+          fill(rows, input.least, input.limit);
+          break;
+        }
+        for (int count : data.lengths[input.axis]) {
+          for (int64_t k = 0; k < count; ++k) {
+            data.ids[i].push_back(static_cast<int32_t>(k * input.limit / count));
+          }
+        }
         break;
       case kernels::InputType::kFeatures:
         for (int k = 0; k < rows * input.width; ++k) data.features[i].push_back(normal(random));

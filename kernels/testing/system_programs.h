@@ -219,6 +219,86 @@ inline TranslatorIds AddTranslatorSystem(RandomProgram* p, const TranslatorShape
   return ids;
 }
 
+// A Transformer's encoder and a decoder with SSRU, as Marian's students are.
+struct StudentShape {
+  int vocabulary = 45;
+  int width = 16;
+  int heads = 4;
+  int feed_forward = 32;
+  int encoder_layers = 1;
+  int decoder_layers = 1;
+  bool int8 = false;
+  bool choices = true;
+  int max_candidates = 6;
+};
+
+// `source`, `target` and with choices `choices` are axes 0, 1 and 2; slots as of a translator. Outputs:
+// encoded, token_log_prob, token_candidates, alignment.
+inline void AddStudentSystem(RandomProgram* p, const StudentShape& shape) {
+  using kernels::ValueId;
+  const kernels::AxisId source = p->program.AddAxis("source");
+  const kernels::AxisId target = p->program.AddAxis("target");
+  const int width = shape.width;
+  const auto linear = [&](ValueId x, int size, bool bias = true, bool relu = false) {
+    return shape.int8 ? p->Int8Linear(x, size, 30.0f, bias, relu) : p->Linear(x, size, bias, relu);
+  };
+  const auto add = [&](ValueId x, ValueId y) { return p->Normalize(p->Add(y, x), 1e-9f); };
+  const auto feed_forward = [&](ValueId x) {
+    return add(x, linear(linear(x, shape.feed_forward, true, true), width));
+  };
+  kernels::ops::Embed embed;
+  embed.vocabulary_size = shape.vocabulary;
+  embed.width = width;
+  embed.scale = std::sqrt(static_cast<float>(width));
+  embed.positions = kernels::ops::Positions::kHalves;
+  if (shape.int8) {
+    embed.int8_table = p->Int8Values(shape.vocabulary, width);
+  } else {
+    embed.table = p->Values(static_cast<size_t>(shape.vocabulary) * width, 1.0f / embed.scale);
+  }
+  embed.ids = p->program.AddIds("source_ids", source, 0, shape.vocabulary);
+  ValueId x = p->Apply(embed, width);
+  kernels::ops::Attend attend;
+  attend.heads = shape.heads;
+  for (int i = 0; i < shape.encoder_layers; ++i) {
+    attend.q = linear(x, width);
+    attend.keys = linear(x, width);
+    attend.values = linear(x, width);
+    x = feed_forward(add(x, linear(p->Attend(attend, width), width)));
+  }
+  p->Output(x, "encoded");
+
+  embed.ids = p->program.AddIds("target_ids", target, -1, shape.vocabulary);
+  embed.zero_row = true;
+  embed.position_ids = p->program.AddIds("target_positions", target, 0, kernels::kMaxPosition);
+  ValueId y = p->Apply(embed, width);
+  for (int i = 0; i < shape.decoder_layers; ++i) {
+    const std::string layer = std::to_string(i);
+    kernels::ops::Attend context;
+    context.heads = shape.heads;
+    context.key_field = p->program.AddField("context_keys" + layer, width, true);
+    context.value_field = p->program.AddField("context_values" + layer, width, true);
+    p->Append(linear(x, width), context.key_field);
+    p->Append(linear(x, width), context.value_field);
+    const ValueId forget = linear(y, width);
+    y = add(y, p->Ssru(linear(y, width, false), forget, "c" + layer));
+    context.q = linear(y, width);
+    const ValueId attended = p->Attend(context, width);
+    y = feed_forward(add(y, linear(attended, width)));
+    if (i + 1 < shape.decoder_layers) continue;
+    if (shape.choices) {
+      const kernels::AxisId choices = p->program.AddAxis("choices");
+      p->Choose("token", y, target, choices, shape.vocabulary, shape.max_candidates, {1});
+    } else {
+      p->Predict("token", y, target, shape.vocabulary, shape.max_candidates);
+    }
+    auto& op = std::get<kernels::ops::Predict>(p->program.operations.back());
+    op.weight = embed.table;
+    op.int8_weight = embed.int8_table;
+    p->program.AddOutput("alignment", attended, kernels::OutputType::kAttention);
+  }
+}
+
 }  // namespace sru::testing
 
 #endif  // SRU_KERNELS_TESTING_SYSTEM_PROGRAMS_H_

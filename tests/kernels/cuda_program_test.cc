@@ -193,6 +193,17 @@ struct Rig {
   std::unique_ptr<StateArena> arena;
 };
 
+TEST(CudaProgramTest, RefusesRoundedWeightsByName) {
+  RandomProgram p(1);
+  const AxisId tokens = p.program.AddAxis("tokens");
+  p.Output(p.Int8Linear(p.Linear(p.Features("x", tokens, 8), 8), 8), "y");
+  Rig rig;
+  const Status status = rig.backend->Compile(p.program, CompileOptions(), &rig.executable);
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_EQ(status.message(),
+            "operations[2] (linear): int8_weight: rounded weights run on the cpu backend alone");
+}
+
 TEST(CudaProgramTest, RecordsOncePerBucketAndReplaysWithEachBatch) {
   const Model model;
   Rig rig;

@@ -356,6 +356,83 @@ void AddPredict(RandomProgram* p, int width) {
   p->Predict("best", x, tokens, 1000, 1);
 }
 
+void AddEmbedOptions(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  ops::Embed op;
+  op.ids = p->program.AddIds("ids", tokens, -1, 4);
+  op.zero_row = true;
+  op.vocabulary_size = 4;
+  op.width = width;
+  op.scale = 1.7f;
+  op.positions = ops::Positions::kHalves;
+  op.table = p->Values(4 * width);
+  p->Output(p->Apply(op, width), "halves");
+  op.position_ids = p->program.AddIds("positions", tokens, 0, kMaxPosition);
+  p->Output(p->Apply(op, width), "positions_given");
+  op.positions = ops::Positions::kInterleaved;
+  p->Output(p->Apply(op, width), "interleaved");
+}
+
+void AddSsru(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const ValueId x = p->Features("x", tokens, width);
+  p->Output(p->Ssru(x, p->Features("forget", tokens, width), "c"), "y");
+  p->Output(p->Ssru(x, x, "d"), "of_itself");
+}
+
+// The axis of the choices is the second one.
+void AddChoices(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const AxisId choices = p->program.AddAxis("choices");
+  const ValueId x = p->Features("x", tokens, width);
+  p->Choose("few", x, tokens, choices, 1700, 9);
+  p->Choose("never", x, tokens, choices, 1700, 9, {0, 1, 850, 1699});
+  const ValueId all = p->Predict("all", x, tokens, 700, 5);
+  std::get<ops::Predict>(p->program.operations[all]).never = {0, 3, 511, 512, 699};
+  const ValueId none = p->Predict("none", x, tokens, 2, 2);
+  std::get<ops::Predict>(p->program.operations[none]).never = {0, 1};
+}
+
+void AddRounded(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const ValueId x = p->Features("x", tokens, width);
+  p->Output(p->Int8Linear(x, width), "given");
+  p->Output(p->Int8Linear(x, 2 * width + 3, 0.0f, true, true), "own");
+  p->Output(p->Int8Linear(x, 130, 50.0f, false), "without_bias");
+  ops::Embed op;
+  op.ids = p->program.AddIds("ids", tokens, 0, 700);
+  op.vocabulary_size = 700;
+  op.width = width;
+  op.int8_table = p->Int8Values(700, width, 20.0f);
+  p->Output(p->Apply(op, width), "rows");
+  const ValueId tied = p->Predict("tied", x, tokens, 700, 5);
+  auto& predict = std::get<ops::Predict>(p->program.operations[tied]);
+  predict.weight = {};
+  predict.int8_weight = op.int8_table;
+  predict.never = {600};
+}
+
+void AddRoundedChoices(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const AxisId choices = p->program.AddAxis("choices");
+  const ValueId x = p->Features("x", tokens, width);
+  for (const float activation : {0.0f, 25.0f}) {
+    const ValueId id =
+        p->Choose(activation > 0 ? "given" : "own", x, tokens, choices, 1700, 9, {850});
+    auto& predict = std::get<ops::Predict>(p->program.operations[id]);
+    predict.weight = {};
+    predict.int8_weight = p->Int8Values(1700, width, activation);
+  }
+}
+
+void AddStudent(RandomProgram* p, int width) {
+  testing::StudentShape shape;
+  shape.width = 4 * width;
+  shape.feed_forward = 9 * width;
+  shape.encoder_layers = shape.decoder_layers = 2;
+  testing::AddStudentSystem(p, shape);
+}
+
 // Axes 1 and 2 are those of adjustments.
 void AddPicks(RandomProgram* p, int width) {
   const AxisId tokens = p->program.AddAxis("tokens");
@@ -585,6 +662,16 @@ std::vector<Case> Cases() {
   add("Select", AddSelect, widths, {{{}, {}}, {{1}, {1}}, {{}, {4}}, {{3, 0, 40}, {1, 0, 17, 5}}},
       Rounding::kNone);
   add("Predict", AddPredict, widths, kRagged, Rounding::kSameRows);
+  add("EmbedOptions", AddEmbedOptions, {4, 6, 100}, kRagged, Rounding::kSameRows);
+  add("Ssru", AddSsru, widths, kRagged, Rounding::kNone, {0});
+  const std::vector<Lengths> chosen = {
+      {{}, {}}, {{1}, {1}}, {{0}, {7}}, {{3, 0, 40, 1, 17, 5}, {5, 600, 1, 1700, 16}}};
+  add("Choices", AddChoices, widths, chosen, Rounding::kSameRows);
+  add("Rounded", AddRounded, widths, kRagged, Rounding::kNone);
+  add("RoundedChoices", AddRoundedChoices, widths, chosen, Rounding::kNone);
+  add("Student", AddStudent, {2, 5},
+      {{{}, {}, {}}, {{5, 1, 30}, {}, {}}, {{}, {3, 1, 21}, {40, 9}}, {{7, 2}, {4, 11}, {20}}},
+      Rounding::kChained);
   add("LanguageModel", AddLanguageModel, {24, 40}, kRagged, Rounding::kChained, {0});
   add("Reader", AddReader, {16, 25}, {{{}, {}}, {{1}, {1}}, {{30, 1, 77, 12}, {9, 2, 13}}},
       Rounding::kChained);
@@ -622,11 +709,19 @@ bool LacksAttention(const Program& program) {
   return HasAttention(program) && TestedBackend::FromEnvironment().is_cuda();
 }
 
+// Rounded weights run on the processor alone.
+bool LacksRounded(Program program) {
+  bool has = false;
+  ForEachInt8Weight(&program, [&](Int8View*) { has = true; });
+  return has && TestedBackend::FromEnvironment().is_cuda();
+}
+
 class ProgramTest : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     RandomProgram p(7);
     GetParam().build(&p);
+    if (LacksRounded(p.program)) GTEST_SKIP() << "the cuda backend does not have rounded weights";
     if (LacksAttention(p.program)) GTEST_SKIP() << "the cuda backend does not have attention";
   }
 };

@@ -734,6 +734,176 @@ TEST(ValidateProgramTest, TakesPicksThatAreRight) {
   }
 }
 
+// Marian's positions, rounded weights, the cell of SSRU, choices.
+struct StudentExample {
+  std::vector<int8_t> whole = std::vector<int8_t>(80);
+  Program program;
+  AxisId tokens, choices;
+  InputId ids, positions, chosen, map, counts;
+  ValueId embed, linear, ssru, predict;
+
+  StudentExample() {
+    tokens = program.AddAxis("tokens");
+    choices = program.AddAxis("choices");
+    ids = program.AddIds("ids", tokens, -1, 10);                       // 0
+    positions = program.AddIds("positions", tokens, 0, kMaxPosition);  // 1
+    chosen = program.AddIds("chosen", choices, 0, 10);                 // 2
+    map = program.AddMap("choices_of", tokens, choices);               // 3
+    counts = program.AddIds("counts", tokens, 0, 4);                   // 4
+    ops::Embed embed_op;
+    embed_op.ids = ids;
+    embed_op.int8_table = {whole.data(), 40, 3.0f};
+    embed_op.zero_row = true;
+    embed_op.vocabulary_size = 10;
+    embed_op.width = 4;
+    embed_op.positions = ops::Positions::kHalves;
+    embed_op.position_ids = positions;
+    embed = program.Apply(embed_op);
+    ops::Linear linear_op;
+    linear_op.x = embed;
+    linear_op.width = 4;
+    linear_op.int8_weight = {whole.data(), 16, 3.0f, 2.0f};
+    linear = program.Apply(linear_op);
+    ops::Ssru ssru_op;
+    ssru_op.x = embed;
+    ssru_op.forget = linear;
+    ssru_op.state = program.AddField("c", 4);
+    ssru = program.Apply(ssru_op);
+    ops::Predict predict_op;
+    predict_op.x = ssru;
+    predict_op.vocabulary_size = 10;
+    predict_op.int8_weight = {whole.data(), 40, 3.0f, 2.0f};
+    predict_op.choices = chosen;
+    predict_op.choices_map = map;
+    predict_op.never = {1, 9};
+    predict_op.counts = counts;
+    predict_op.max_candidates = 3;
+    predict = program.Apply(predict_op);
+    program.AddOutput("candidates", predict, OutputType::kCandidates);
+  }
+
+  template <typename Op>
+  Op& op(ValueId id) {
+    return std::get<Op>(program.operations[id]);
+  }
+};
+
+TEST(ValidateProgramTest, NamesWhatIsWrongWithAStudent) {
+  static const float kWeights[40] = {};
+  using E = StudentExample;
+  struct Broken {
+    std::string message;
+    std::function<void(E&)> breaks;
+  };
+  const std::vector<Broken> cases = {
+      {"operations[0] (embed): table: expected none, since there are rounded weights, found values",
+       [](E& e) {
+         e.op<ops::Embed>(e.embed).table = {kWeights, 40};
+       }},
+      {"operations[0] (embed): int8_table: expected 10 x 4 = 40 values, found 39",
+       [](E& e) { e.op<ops::Embed>(e.embed).int8_table.size = 39; }},
+      {"operations[0] (embed): int8_table: expected 40 values, found a null pointer",
+       [](E& e) { e.op<ops::Embed>(e.embed).int8_table.data = nullptr; }},
+      {"operations[0] (embed): int8_table.multiplier: expected a positive number, found 0.000000",
+       [](E& e) { e.op<ops::Embed>(e.embed).int8_table.multiplier = 0; }},
+      {"operations[0] (embed): ids: expected ids from 0 to 9, found inputs[0] (ids) of -1 to 9",
+       [](E& e) { e.op<ops::Embed>(e.embed).zero_row = false; }},
+      {"operations[0] (embed): position_ids: expected none, since positions is none, found 1",
+       [](E& e) { e.op<ops::Embed>(e.embed).positions = ops::Positions::kNone; }},
+      {"operations[0] (embed): position_ids: expected ids from 0 to 1073741823, found inputs[4] "
+       "(counts) of 0 to 3",
+       [](E& e) { e.op<ops::Embed>(e.embed).position_ids = e.counts; }},
+      {"operations[0] (embed): width: expected an even number of at least 4, since positions is "
+       "halves, found another",
+       [](E& e) {
+         e.op<ops::Embed>(e.embed).width = 2;
+         e.op<ops::Embed>(e.embed).int8_table.size = 20;
+       }},
+      {"operations[1] (linear): int8_weight.activation: expected a positive number or 0, found "
+       "-1.000000",
+       [](E& e) { e.op<ops::Linear>(e.linear).int8_weight.activation = -1; }},
+      {"operations[2] (ssru): forget: expected a value of an operation before it, 0 to 1, found "
+       "none",
+       [](E& e) { e.op<ops::Ssru>(e.ssru).forget = kNone; }},
+      {"operations[2] (ssru): state: expected width 4, found fields[0] (c) of width 5",
+       [](E& e) { e.program.fields[0].width = 5; }},
+      {"operations[2] (ssru): state: expected a field that does not grow, found fields[0] (c)",
+       [](E& e) { e.program.fields[0].grows = true; }},
+      {"operations[3] (predict): choices: expected an axis other than x's, found axes[0] (tokens)",
+       [](E& e) { e.program.inputs[e.chosen].axis = e.tokens; }},
+      {"operations[3] (predict): choices_map: expected an input of a map, found none",
+       [](E& e) { e.op<ops::Predict>(e.predict).choices_map = kNone; }},
+      {"operations[3] (predict): choices_map: expected none, since there are no choices, found 3",
+       [](E& e) { e.op<ops::Predict>(e.predict).choices = kNone; }},
+      {"operations[3] (predict): choices_map: expected the axis axes[1] (choices), found axes[0] "
+       "(tokens)",
+       [](E& e) { e.program.inputs[e.map].target = e.tokens; }},
+      {"operations[3] (predict): never: expected 2 to 9, found 1",
+       [](E& e) {
+         e.op<ops::Predict>(e.predict).never = {1, 1};
+       }},
+      {"operations[3] (predict): never: expected 0 to 9, found 10",
+       [](E& e) { e.op<ops::Predict>(e.predict).never = {10}; }},
+      {"operations[3] (predict): sampling: expected none, since there are choices or symbols that "
+       "are never chosen, found 5",
+       [](E& e) {
+         e.op<ops::Predict>(e.predict).sampling = e.program.AddSampling("sampling", e.tokens);
+       }},
+  };
+  StudentExample right;
+  ProgramShape shape;
+  const Status status = Validate(right.program, &shape);
+  ASSERT_TRUE(status.ok()) << status.message();
+  for (const Broken& broken : cases) {
+    StudentExample e;
+    broken.breaks(e);
+    const Status refused = Validate(e.program, &shape);
+    EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument) << broken.message;
+    EXPECT_EQ(refused.message(), broken.message);
+  }
+}
+
+TEST(ValidateBatchTest, NamesWhatIsWrongWithChoices) {
+  StudentExample e;
+  ProgramShape shape;
+  ASSERT_TRUE(Validate(e.program, &shape).ok());
+  ProgramLimits limits;
+  limits.axes = {{4, 4}, {4, 4}};
+  const auto check = [&](std::vector<int32_t> chosen, std::vector<int32_t> offsets, int32_t map) {
+    const std::vector<int32_t> token_offsets = {0, 1};
+    const std::vector<int32_t> ids = {-1};
+    const std::vector<int32_t> positions = {7};
+    const std::vector<int32_t> counts = {3};
+    const AxisBatch axes[] = {
+        {1, token_offsets.data(), nullptr},
+        {static_cast<int>(offsets.size()) - 1, offsets.data(), nullptr},
+    };
+    const InputBatch inputs[] = {
+        {ids.data()}, {positions.data()}, {chosen.data()}, {&map}, {counts.data()}};
+    Candidate candidates[3];
+    const OutputBatch outputs[] = {{nullptr, candidates}};
+    ProgramBatch batch;
+    batch.axes = axes;
+    batch.inputs = inputs;
+    return ValidateBatch(e.program, shape, limits, batch, outputs).message();
+  };
+  EXPECT_EQ(check({0, 9}, {0, 2}, 0), "");
+  EXPECT_EQ(check({5, 0, 9}, {0, 1, 3}, 1), "");
+  EXPECT_EQ(check({2, 2}, {0, 2}, 0),
+            "inputs[2] (chosen)[1]: expected more than that before it in sequence 0, 2, found 2");
+  EXPECT_EQ(check({2, 1}, {0, 2}, 0),
+            "inputs[2] (chosen)[1]: expected more than that before it in sequence 0, 2, found 1");
+  EXPECT_EQ(check({2, 10}, {0, 2}, 0), "inputs[2] (chosen)[1]: expected 0 to 9, found 10");
+  EXPECT_EQ(
+      check({2}, {0, 1, 1}, 0),
+      "axes[1] (choices): expected an id or more in sequence 1, since operations[3] (predict) "
+      "runs, found none");
+  EXPECT_EQ(
+      check({2}, {0, 1}, 1),
+      "inputs[3] (choices_of)[0]: expected one of the 1 sequences of axes[1] (choices), found "
+      "1");
+}
+
 // A map may also name the axis whose sequences v's rows are, and that of v itself; a field that another
 // axis fills may be read before that axis' operation.
 TEST(ValidateProgramTest, TakesWhatIsRight) {

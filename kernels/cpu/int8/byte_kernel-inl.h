@@ -4,7 +4,7 @@
 //   X                           a value of x, as Add() takes it
 //   T                           one of x for a table
 //   StoreX(r, x), StoreT(r, x)  a vector of them
-//   Row                         sums of a row of a table, with ZeroRow() and SumOf(row)
+//   Row                         sums of a row of a table, with ZeroRow() and SumsOf4(rows, sums)
 //   RowStep()                   values that AddRow(weights, x, &row) multiplies
 #include <cstddef>
 #include <cstdint>
@@ -73,21 +73,24 @@ HWY_INLINE void MultiplyByteTile(const ByteCall& call, int row, int panel, size_
   const uint8_t* w = call.weights + static_cast<size_t>(panel) * call.k + column * Dot::kDepth;
   const X* x = static_cast<const X*>(call.x) + static_cast<size_t>(row) * call.k;
   const size_t k = static_cast<size_t>(call.k);
-  typename Dot::Sums sums[kRows][kVectors];
-  for (int r = 0; r < kRows; ++r) {
+  // A lone row has two sums in turn, since the next addition to one waits for the last.
+  constexpr int kTurns = kRows == 1 ? 2 : 1;
+  constexpr size_t kStepBytes = size_t{kByteColumns} * Dot::kDepth;
+  typename Dot::Sums sums[kRows * kTurns][kVectors];
+  for (int r = 0; r < kRows * kTurns; ++r) {
     for (int v = 0; v < kVectors; ++v) sums[r][v] = Dot::Zero();
   }
-  for (size_t i = 0; i < k; i += Dot::kDepth) {
-    if constexpr (kRows == 1) {
-      for (size_t line = 0; line < kVectors * vector_bytes; line += 64) {
-        hwy::Prefetch(w + 4096 + line);
+  for (size_t i = 0; i < k; i += kTurns * Dot::kDepth) {
+    for (int turn = 0; turn < kTurns; ++turn) {
+      for (int v = 0; v < kVectors; ++v) {
+        if constexpr (kRows == 1) hwy::Prefetch(w + 4096 + v * vector_bytes);
+        const auto weights = Dot::Load(w + v * vector_bytes);
+        for (int r = 0; r < kRows; ++r) {
+          Dot::Add(weights, x + r * k + i + turn * Dot::kDepth, &sums[r * kTurns + turn][v]);
+        }
       }
+      w += kStepBytes;
     }
-    for (int v = 0; v < kVectors; ++v) {
-      const auto weights = Dot::Load(w + v * vector_bytes);
-      for (int r = 0; r < kRows; ++r) Dot::Add(weights, x + r * k + i, &sums[r][v]);
-    }
-    w += static_cast<size_t>(kByteColumns) * Dot::kDepth;
   }
   for (int v = 0; v < kVectors; ++v) {
     const size_t first = panel + column + v * lanes;
@@ -96,7 +99,9 @@ HWY_INLINE void MultiplyByteTile(const ByteCall& call, int row, int panel, size_
     for (int r = 0; r < kRows; ++r) {
       const ByteRow& x_row = call.x_rows[row + r];
       const Int8IntVector extra = hn::Sub(offset, hn::Set(di, x_row.extra));
-      const Int8FloatVector sum = hn::ConvertTo(d, hn::Add(Dot::Total(sums[r][v]), extra));
+      Int8IntVector total = Dot::Total(sums[r * kTurns][v]);
+      if constexpr (kTurns == 2) total = hn::Add(total, Dot::Total(sums[1][v]));
+      const Int8FloatVector sum = hn::ConvertTo(d, hn::Add(total, extra));
       Int8FloatVector value = hn::Add(hn::Mul(sum, hn::Set(d, x_row.scale)), bias);
       if (call.relu) value = Larger(hn::Zero(d), value);
       float* const y = call.y + (row + r) * call.y_stride + first;
@@ -137,21 +142,34 @@ HWY_INLINE void MultiplyByteTable(const ByteTableCall& call) {
   using T = typename Dot::T;
   constexpr int kAhead = 8;  // rows of the table
   const size_t k = static_cast<size_t>(call.k);
-  const auto id_of = [&](int j) { return call.ids == nullptr ? call.first + j : call.ids[j]; };
-  for (int j = 0; j < call.count; ++j) {
-    if (call.ids != nullptr && j + kAhead < call.count) {
-      const int8_t* const ahead = call.table + call.ids[j + kAhead] * k;
+  const auto id_of = [&](int j) -> size_t {
+    return call.ids == nullptr ? call.first + j : call.ids[j];
+  };
+  for (int j = 0; j < call.count; j += 4) {
+    const int columns = call.count - j < 4 ? call.count - j : 4;
+    const int8_t* w[4];
+    int32_t offsets[4] = {};
+    for (int c = 0; c < 4; ++c) {
+      const size_t id = id_of(c < columns ? j + c : j);
+      w[c] = call.table + id * k;
+      if (call.offsets != nullptr) offsets[c] = call.offsets[id];
+      if (j + c + kAhead >= call.count) continue;
+      const int8_t* const ahead = call.table + id_of(j + c + kAhead) * k;
       for (size_t i = 0; i < k; i += 64) hwy::Prefetch(ahead + i);
     }
-    const size_t id = static_cast<size_t>(id_of(j));
-    const int8_t* const w = call.table + id * k;
     for (int r = 0; r < call.rows; ++r) {
       const T* const x = static_cast<const T*>(call.x) + r * k;
-      auto row = Dot::ZeroRow();
-      for (size_t i = 0; i < k; i += Dot::RowStep()) Dot::AddRow(w + i, x + i, &row);
-      const int32_t offset = call.offsets != nullptr ? call.offsets[id] : 0;
-      call.z[r * call.z_stride + j] =
-          static_cast<float>(Dot::SumOf(row) + offset) * call.x_rows[r].scale;
+      typename Dot::Row rows[4];
+      for (int c = 0; c < 4; ++c) rows[c] = Dot::ZeroRow();
+      for (size_t i = 0; i < k; i += Dot::RowStep()) {
+        for (int c = 0; c < 4; ++c) Dot::AddRow(w[c] + i, x + i, &rows[c]);
+      }
+      int32_t sums[4];
+      Dot::SumsOf4(rows, sums);
+      float* const z = call.z + r * call.z_stride + j;
+      for (int c = 0; c < columns; ++c) {
+        z[c] = static_cast<float>(sums[c] + offsets[c]) * call.x_rows[r].scale;
+      }
     }
   }
 }

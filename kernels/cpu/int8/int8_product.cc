@@ -42,7 +42,9 @@ struct PairDot {
   static constexpr size_t RowStep() { return 1; }
   static Row ZeroRow() { return 0; }
   static void AddRow(const int8_t* weights, const int16_t* x, Row* row) { *row += *weights * *x; }
-  static int32_t SumOf(Row row) { return row; }
+  static void SumsOf4(const Row* rows, int32_t* sums) {
+    for (int i = 0; i < 4; ++i) sums[i] = rows[i];
+  }
 };
 
 #else
@@ -118,7 +120,9 @@ struct PairDot {
     const auto w = hn::PromoteTo(Pairs(), hn::LoadU(d8, weights));
     *row = hn::Add(*row, MultiplyPairs(w, hn::LoadU(Pairs(), x)));
   }
-  static HWY_INLINE int32_t SumOf(Row row) { return hn::GetLane(hn::SumOfLanes(Int8Int(), row)); }
+  static HWY_INLINE void SumsOf4(const Row* rows, int32_t* sums) {
+    for (int i = 0; i < 4; ++i) sums[i] = hn::GetLane(hn::SumOfLanes(Int8Int(), rows[i]));
+  }
 };
 #endif
 
@@ -195,10 +199,14 @@ const ByteKernel& PairByteKernel() {
       [](const float* x, int k, int padded, float a, bool for_table, void* rounded) {
         return HWY_DYNAMIC_DISPATCH(RoundBytesTarget)(x, k, padded, a, for_table, rounded);
       },
-      [](const ByteCall& call) { HWY_DYNAMIC_DISPATCH(MultiplyBytesTarget)
-                                 (call); },
-      [](const ByteTableCall& call) { HWY_DYNAMIC_DISPATCH(MultiplyByteTableTarget)
-                                      (call); }};
+      [](const ByteCall& call) {
+        HWY_DYNAMIC_DISPATCH(MultiplyBytesTarget)
+        (call);
+      },
+      [](const ByteTableCall& call) {
+        HWY_DYNAMIC_DISPATCH(MultiplyByteTableTarget)
+        (call);
+      }};
   return kKernel;
 }
 

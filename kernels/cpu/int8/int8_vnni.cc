@@ -50,7 +50,7 @@ struct VnniDot {
 // A value of x is one signed byte, or for a table an unsigned one.
 struct VnniByteDot {
   static constexpr int kDepth = 4;
-  static constexpr int kMaxRows = 6;
+  static constexpr int kMaxRows = 4;  // 16 sums at most, as above
   static constexpr int Vectors(int /*rows*/) { return 4; }
 
   using Sums = __m512i;
@@ -79,8 +79,20 @@ struct VnniByteDot {
   static HWY_INLINE void AddRow(const int8_t* weights, const uint8_t* x, Row* row) {
     *row = _mm512_dpbusd_epi32(*row, _mm512_loadu_si512(x), _mm512_loadu_si512(weights));
   }
-  static HWY_INLINE int32_t SumOf(Row row) {
-    return hn::GetLane(hn::SumOfLanes(Int8Int(), Int8IntVector{row}));
+  static HWY_INLINE void SumsOf4(const Row* rows, int32_t* sums) {
+    const auto add_pairs = [](__m512i low, __m512i high) { return _mm512_add_epi32(low, high); };
+    const __m512i a = add_pairs(_mm512_maskz_unpacklo_epi32(0xffff, rows[0], rows[1]),
+                                _mm512_maskz_unpackhi_epi32(0xffff, rows[0], rows[1]));
+    const __m512i b = add_pairs(_mm512_maskz_unpacklo_epi32(0xffff, rows[2], rows[3]),
+                                _mm512_maskz_unpackhi_epi32(0xffff, rows[2], rows[3]));
+    // In each quarter a sum of a quarter of each row.
+    const __m512i quarters =
+        add_pairs(_mm512_maskz_unpacklo_epi64(0xff, a, b), _mm512_maskz_unpackhi_epi64(0xff, a, b));
+    const __m256i halves = _mm256_add_epi32(_mm512_maskz_extracti64x4_epi64(0xff, quarters, 0),
+                                            _mm512_maskz_extracti64x4_epi64(0xff, quarters, 1));
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(sums),
+        _mm_add_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1)));
   }
 };
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/cpu/base/bfloat16_rows.h"
 #include "kernels/cpu/base/row_layout.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -120,7 +121,10 @@ void TakeCandidates(const float* z, int first, int n, int count, Candidate* heap
 Prediction::Prediction(const ops::Predict& op, int width, const Arithmetic& arithmetic,
                        ProductShapes& shapes, std::shared_ptr<const RowTable> rows,
                        WeightSource* source)
-    : width(width), vocabulary_size(op.vocabulary_size), table(std::move(rows)) {
+    : width(width),
+      vocabulary_size(op.vocabulary_size),
+      rounds(arithmetic.rounds),
+      table(std::move(rows)) {
   if (table == nullptr) {
     product.emplace(shapes, arithmetic, source, op.weight, width, op.vocabulary_size);
   }
@@ -131,6 +135,7 @@ Prediction::Prediction(const ops::Predict& op, int width, const Arithmetic& arit
                    /*for_table=*/true);
     std::copy_n(scales->bias.data(), bias.size(), bias.data());
     scales->bias = AlignedBuffer();
+    kernel = &BestByteKernel();
   } else {
     std::copy_n(op.bias.data, op.bias.size, bias.data());
   }
@@ -143,8 +148,10 @@ void PredictThread::Add(const Prediction& prediction, int sampled_rows) {
     if (z_.size() == 0) z_ = AlignedBuffer(Prediction::kTableRows * kTableColumns);
     if (bias_.size() == 0) bias_ = AlignedBuffer(kTableColumns);
     if (prediction.scales) rounded_.Add(prediction.width);
-    if (scratch_.size() < prediction.table->width())
-      scratch_ = AlignedBuffer(prediction.table->width());
+    const size_t width = prediction.width;
+    if (scratch_.size() < width) scratch_ = AlignedBuffer(width);
+    const size_t x_size = Prediction::kTableRows * width;
+    if (!prediction.scales && x_.size() < x_size) x_ = AlignedBuffer(x_size);
   }
   if (sampled_rows == 0) return;
   const size_t size = prediction.bias.size();
@@ -189,10 +196,18 @@ void PredictThread::Start(const Prediction& prediction, const Call& call, const 
   }
 }
 
-void PredictThread::RoundRows(const Prediction& prediction, const Call& call, const int32_t* which,
-                              int rows) {
-  rounded_.Round(BestByteKernel(), call.x, which, rows, prediction.width, *prediction.scales,
-                 /*for_table=*/true);
+void PredictThread::TakeRows(const Prediction& prediction, const Call& call, const int32_t* which,
+                             int rows) {
+  if (prediction.scales) {
+    rounded_.Round(*prediction.kernel, call.x, which, rows, prediction.width, *prediction.scales,
+                   /*for_table=*/true);
+    return;
+  }
+  const size_t width = prediction.width;
+  for (int r = 0; r < rows; ++r) {
+    std::copy_n(call.x + which[r] * width, width, x_.data() + r * width);
+  }
+  if (prediction.rounds) RoundRowToBFloat16(x_.data(), rows * width);
 }
 
 ProductPiece PredictThread::FirstPiece(int rows) {
@@ -202,8 +217,8 @@ ProductPiece PredictThread::FirstPiece(int rows) {
   return piece;
 }
 
-bool PredictThread::Multiply(const Prediction& prediction, const Call& call, const Choices& choices,
-                             const int32_t* which, ProductPiece* piece) {
+bool PredictThread::Multiply(const Prediction& prediction, const Choices& choices,
+                             ProductPiece* piece) {
   const int count = choices.ids != nullptr ? choices.count : prediction.vocabulary_size;
   piece->columns = std::min(kTableColumns, count - piece->first);
   if (piece->columns <= 0) return false;
@@ -217,7 +232,7 @@ bool PredictThread::Multiply(const Prediction& prediction, const Call& call, con
     for (int r = 0; r < piece->rows; ++r) piece->z[r * piece->stride + j] = 0;
   }
   if (!prediction.scales) {
-    prediction.table->Multiply(call.x, which, piece->rows, ids, piece->columns, scratch_.data(),
+    prediction.table->Multiply(x_.data(), piece->rows, ids, piece->columns, scratch_.data(),
                                piece->z, piece->stride);
     return true;
   }
@@ -233,7 +248,7 @@ bool PredictThread::Multiply(const Prediction& prediction, const Call& call, con
   table.rows = piece->rows;
   table.z = piece->z;
   table.z_stride = piece->stride;
-  BestByteKernel().multiply_table(table);
+  prediction.kernel->multiply_table(table);
   return true;
 }
 

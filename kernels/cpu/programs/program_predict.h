@@ -38,10 +38,12 @@ struct Prediction {
 
   int width;
   int vocabulary_size;
+  bool rounds;                            // rows of x, that a table multiplies, to bfloat16
   std::optional<BlockedProduct> product;  // or
   std::shared_ptr<const RowTable> table;
-  std::optional<ByteScales> scales;  // of a table of rounded weights, with the bias
-  AlignedBuffer bias;                // [vocabulary_size and padding], -infinity in the padding
+  std::optional<ByteScales> scales;  // of a table of rounded weights, and what multiplies by it
+  const ByteKernel* kernel = nullptr;
+  AlignedBuffer bias;  // [vocabulary_size and padding], -infinity in the padding
 };
 
 // The memory of one thread. Not thread-safe.
@@ -84,9 +86,9 @@ class PredictThread {
            const int32_t* which, int rows, ProductThread& products, const AfterPiece& after_piece) {
     Start(prediction, call, choices, which, rows);
     if (prediction.table != nullptr) {
-      if (prediction.scales) RoundRows(prediction, call, which, rows);
-      for (ProductPiece piece = FirstPiece(rows);
-           Multiply(prediction, call, choices, which, &piece); piece.first += piece.columns) {
+      TakeRows(prediction, call, which, rows);
+      for (ProductPiece piece = FirstPiece(rows); Multiply(prediction, choices, &piece);
+           piece.first += piece.columns) {
         TakePiece(bias_.data(), call, which, piece);
         after_piece();
       }
@@ -106,7 +108,7 @@ class PredictThread {
 
   size_t bytes() const {
     return rows_.size() * sizeof(Row) + logits_.bytes() + picker_.bytes() + z_.bytes() +
-           bias_.bytes() + scratch_.bytes() + rounded_.bytes();
+           bias_.bytes() + scratch_.bytes() + x_.bytes() + rounded_.bytes();
   }
 
  private:
@@ -129,12 +131,11 @@ class PredictThread {
   void Start(const Prediction& prediction, const Call& call, const Choices& choices,
              const int32_t* which, int rows);
   // By a table:
-  void RoundRows(const Prediction& prediction, const Call& call, const int32_t* which, int rows);
+  void TakeRows(const Prediction& prediction, const Call& call, const int32_t* which, int rows);
   // The logits of the next piece of symbols by the table, without bias, and the biases; false when
   // there is none.
   ProductPiece FirstPiece(int rows);
-  bool Multiply(const Prediction& prediction, const Call& call, const Choices& choices,
-                const int32_t* which, ProductPiece* piece);
+  bool Multiply(const Prediction& prediction, const Choices& choices, ProductPiece* piece);
   // `bias` is that of the piece's columns.
   void TakePiece(const float* bias, const Call& call, const int32_t* which,
                  const ProductPiece& piece);
@@ -150,6 +151,7 @@ class PredictThread {
   AlignedBuffer z_;
   AlignedBuffer bias_;
   AlignedBuffer scratch_;
+  AlignedBuffer x_;  // the rows that are multiplied
   ByteRows rounded_;
   AlignedBuffer logits_;  // of rows that are sampled, [rows][prediction.bias.size()]
   SymbolPicker picker_;

@@ -44,11 +44,11 @@ const float* RowTable::Row(size_t id, float* scratch) const {
   return scratch;
 }
 
-void RowTable::Multiply(const float* x, const int32_t* which, int rows, const int32_t* ids,
-                        int count, float* scratch, float* z, size_t stride) const {
+void RowTable::Multiply(const float* x, int rows, const int32_t* ids, int count, float* scratch,
+                        float* z, size_t stride) const {
   for (int j = 0; j < count; ++j) {
     const float* const row = Row(ids[j], scratch);
-    for (int r = 0; r < rows; ++r) z[r * stride + j] = DotRows(row, x + which[r] * width_, width_);
+    for (int r = 0; r < rows; ++r) z[r * stride + j] = DotRows(row, x + r * width_, width_);
   }
 }
 

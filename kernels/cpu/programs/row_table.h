@@ -25,10 +25,9 @@ class RowTable {
   // A row in float32: a pointer to it, or `scratch` [width], where it has been put.
   const float* Row(size_t id, float* scratch) const;
 
-  // z[r][j] = row ids[j] . x_r for `rows` rows x [width] that `which` names. z is [rows][stride],
-  // `scratch` [width].
-  void Multiply(const float* x, const int32_t* which, int rows, const int32_t* ids, int count,
-                float* scratch, float* z, size_t stride) const;
+  // z[r][j] = row ids[j] . x_r for rows of x, [rows][width]. z is [rows][stride], `scratch` [width].
+  void Multiply(const float* x, int rows, const int32_t* ids, int count, float* scratch, float* z,
+                size_t stride) const;
   // The whole numbers, [rows][PaddedBytes(width)]; null if there are none.
   const int8_t* int8() const { return int8_.size() > 0 ? int8_.data() : nullptr; }
 

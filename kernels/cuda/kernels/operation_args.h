@@ -260,9 +260,18 @@ struct PredictArgs {
   float* logits;  // [r][logit_stride], without bias; the kernel adds it, and adjusts them
   int logit_stride;
   int vocabulary_size;
-  const float* bias;                  // [vocabulary_size]; null = zeros
-  const int32_t* targets;             // [first + r]; -1: no log-probability
-  const int32_t* counts;              // [first + r]: of candidates
+  const float* bias;       // [vocabulary_size]; null = zeros
+  const int32_t* targets;  // [first + r]; -1: no log-probability
+  const int32_t* counts;   // [first + r]: of candidates
+  // Without `sampling`: the symbols of the row's sequence of choices alone; null = all. Of them those that
+  // are no candidates.
+  const int32_t* rows;          // [first + r]: a row of x
+  const int32_t* row_sequence;  // [row of x]
+  const int32_t* choices_map;   // [sequence of x]
+  const int32_t* choice_offsets;
+  const int32_t* choices;
+  const int32_t* never;
+  int num_never;
   float* log_prob;                    // [first + r]
   PredictCandidate* candidates;       // [first + r][header->max_count]
   const PickSampling* sampling;       // [first + r]; null = nothing is picked, nor is the rest read

@@ -163,6 +163,38 @@ class RowAdjustments {
   int end_;
 };
 
+// The symbols that a row may choose from, ascending.
+class RowChoices {
+ public:
+  __device__ __forceinline__ RowChoices(const PredictArgs& args, int number)
+      : ids_(args.choices), begin_(0), end_(0) {
+    if (ids_ == nullptr) return;
+    const int sequence = args.choices_map[args.row_sequence[args.rows[number]]];
+    begin_ = args.choice_offsets[sequence];
+    end_ = args.choice_offsets[sequence + 1];
+  }
+
+  __device__ __forceinline__ bool Has(int32_t id) const {
+    if (ids_ == nullptr) return true;
+    int begin = begin_;
+    int end = end_;
+    while (begin < end) {
+      const int middle = begin + (end - begin) / 2;
+      if (ids_[middle] < id) {
+        begin = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    return begin < end_ && ids_[begin] == id;
+  }
+
+ private:
+  const int32_t* const ids_;
+  int begin_;
+  int end_;
+};
+
 // Blocks that must fit a multiprocessor's registers; left to itself the compiler spills for more.
 template <int kThreads, bool kPicks>
 inline constexpr int kPredictBlocks = (kPicks ? 768 : 1024) / kThreads;
@@ -178,11 +210,14 @@ __global__ void __launch_bounds__(kThreads, (kPredictBlocks<kThreads, kPicks>))
   const Logits<kThreads> logits = {args.logits + int64_t{blockIdx.x} * args.logit_stride,
                                    args.vocabulary_size};
   Word64 best = 0;
-  if (args.bias == nullptr) {
+  if (args.bias == nullptr && args.choices == nullptr) {
     best = logits.Best(~0ULL);
   } else {
+    const RowChoices choices(args, number);
     logits.ForEach([&](int v, float product) {
-      const float logit = product + Unpack(LoadReadOnly<1>(args.bias + v), 0);
+      float logit = product;
+      if (args.bias != nullptr) logit += Unpack(LoadReadOnly<1>(args.bias + v), 0);
+      if (!choices.Has(v)) logit = -HUGE_VALF;
       logits.at[v] = logit;
       const Word64 key = KeyOf(logit, v);
       if (key > best) best = key;
@@ -197,10 +232,19 @@ __global__ void __launch_bounds__(kThreads, (kPredictBlocks<kThreads, kPicks>))
     args.log_prob[number] = target < 0 ? 0.0f : logits.at[target] - top - log_sum;
   }
   const int count = args.counts[number];
+  if (count > 0 && args.num_never > 0) {
+    __syncthreads();  // the logits have been read
+    for (int i = static_cast<int>(threadIdx.x); i < args.num_never; i += kThreads) {
+      logits.at[args.never[i]] = -HUGE_VALF;
+    }
+    __syncthreads();
+    best = logits.Best(~0ULL);
+  }
   if (count > 0) {
     PredictCandidate* candidates = args.candidates + int64_t{number} * args.header->max_count;
     Candidates<kThreads>(logits, block, shared).Choose(count, best, [&](int place, Word64 key) {
-      candidates[place] = {IdOf(key), LogitOf(key) - top - log_sum};
+      const float logit = LogitOf(key);
+      candidates[place] = {logit == -HUGE_VALF ? -1 : IdOf(key), logit - top - log_sum};
     });
   }
   if constexpr (kPicks) {

@@ -157,19 +157,14 @@ Status Prepare(const PackedProgram& packed, size_t token_table_bytes,
   return OkStatus();
 }
 
-// The operations that there are no kernels for.
+// That no operation has rounded weights, which there are no kernels for.
 Status CheckSupported(const Program& program) {
   for (size_t i = 0; i < program.operations.size(); ++i) {
-    const Operation& operation = program.operations[i];
-    const auto* const predict = std::get_if<ops::Predict>(&operation);
     Int8Check rounded;
     VisitOperation(program, static_cast<ValueId>(i), rounded);
-    const char* found = rounded.name;
-    if (predict != nullptr && predict->choices != kNone) found = "choices";
-    if (predict != nullptr && !predict->never.empty()) found = "never";
-    if (found == nullptr) continue;
-    return Unsupported(ItemName("operations", i, OperationName(operation)), ": ", found,
-                       ": not on a GPU; the cpu backend runs it");
+    if (rounded.name == nullptr) continue;
+    return Unsupported(ItemName("operations", i, OperationName(program.operations[i])), ": ",
+                       rounded.name, ": rounded weights run on the cpu backend alone");
   }
   return OkStatus();
 }

@@ -445,6 +445,15 @@ class Forward {
       args.bias = Vector(0);
       args.targets = Input<int32_t>(asked.targets);
       args.counts = Input<int32_t>(asked.counts);
+      args.rows = Input<int32_t>(asked.rows);
+      if (op.choices != kNone) {
+        args.row_sequence = Input<int32_t>(layout_.axes[axis()].row_sequence);
+        args.choices_map = Ids(op.choices_map);
+        args.choice_offsets = offsets(packed_.program.inputs[op.choices].axis);
+        args.choices = Ids(op.choices);
+      }
+      args.never = static_cast<const int32_t*>(device_.weights->tensor(operation().never));
+      args.num_never = static_cast<int>(op.never.size());
       args.log_prob = prediction.log_prob.as<float>();
       args.candidates = prediction.candidates.as<PredictCandidate>();
       if (Wants(OutputType::kPicked)) {

@@ -155,6 +155,7 @@ class ProgramPacker : public ProgramVisitor {
     operation().divisors = Add(BytesOf(divisors));
   }
   void PackMatrix(const ops::Predict& op) {
+    if (!op.never.empty()) operation().never = Add(BytesOf(op.never));
     operation().product.weights = AddRows(options_.dtype, op.weight, WidthOf(op.x));
     AddProduct(GroupOf(axis(), id_), op.x, RowLayout::RoundUp(op.vocabulary_size), &operation());
   }

@@ -41,6 +41,7 @@ struct PackedOperation {
   ValueId bias_of = kNone;
   TensorIndex table = kNoTensor;     // Embed: [vocabulary][stride] in the storage type
   TensorIndex divisors = kNoTensor;  // Embed: float64, of the sinusoids (operation_args.h)
+  TensorIndex never = kNoTensor;     // Predict: int32
   // What its list names, in its order.
   std::vector<TensorIndex> vectors;  // float32, padded; kNoTensor where there is none
   std::vector<ValueId> arguments;    // the values that it reads
