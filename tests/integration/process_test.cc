@@ -217,6 +217,25 @@ TEST(StartTest, HelpAndVersion) {
   EXPECT_THAT(version.out(), HasSubstr(absl::StrCat("gRPC ", grpc::Version())));
 }
 
+TEST(StartTest, OneModelNeedsNoRepository) {
+  ServerProcess server({"--model=student:tests/golden/student/int8"});
+  const auto translate = [&server](const std::string& model) {
+    v1::TranslateRequest request;
+    request.set_model(model);
+    request.add_sequences()->set_text("the state of a model");
+    v1::TranslateResponse response;
+    grpc::ClientContext context;
+    const grpc::Status status = server.stub().Translate(&context, request, &response);
+    EXPECT_EQ(response.translations_size(), status.ok() ? 1 : 0);
+    return status;
+  };
+  EXPECT_TRUE(translate("student").ok());
+  EXPECT_EQ(translate("trec").error_code(), grpc::StatusCode::NOT_FOUND)
+      << "the repository is not looked at";
+  ExpectRefusesToStart(Command(kBundledRepository, {"--model=m:no/such/folder"}),
+                       {"no/such/folder/config.json"});
+}
+
 TEST(StartTest, TakenPorts) {
   ServerProcess first({});
   ExpectRefusesToStart(Command(kBundledRepository, {"--listen=" + first.address()}),
