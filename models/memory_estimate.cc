@@ -39,7 +39,7 @@ constexpr int64_t kPartCopies = 3;
 constexpr int64_t kOutputBlock = 512;
 // Rows that a thread gathers for it: a group, and those past it that a product may read.
 constexpr int64_t kOutputRows = 640;
-// Of a column of an int8 product, beside its weights: the sum of them, and a bias.
+// The sum of a column of an int8 product, and its bias.
 constexpr int64_t kInt8ColumnBytes = 8;
 // Positions whose sinusoids are kept (program_embed.cc).
 constexpr int64_t kSinusoidRows = 1024;
@@ -375,7 +375,7 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
   return estimate;
 }
 
-// Adds what pieces take whose file, decompressed, has so many bytes.
+// Adds the memory of the pieces of a file of `bytes` bytes.
 void AddPieceBytes(int64_t bytes, MemoryEstimate* estimate) {
   estimate->vocabulary += bytes * kPieceByteBytes;
   estimate->passing = std::max(estimate->passing, bytes * kPassingByteBytes);

@@ -430,7 +430,7 @@ absl::StatusOr<std::string> ReadOptions(TensorFile* weights) {
                          " is missing: expected the options of a model of Marian");
 }
 
-// What config.json says, if there is one.
+// Reads config.json, if there is one.
 absl::Status ReadStudentConfig(const FilePath& path, Student* student, bool* use_shortlist) {
   absl::StatusOr<FileContents> file = FileContents::Read(path, kMaxConfigBytes);
   if (absl::IsNotFound(file.status())) return absl::OkStatus();

@@ -28,7 +28,7 @@
 
 namespace sru::models {
 
-// What the files of a folder say before weights are read. Movable.
+// A folder's files, before the weights are read. Movable.
 struct Student {
   FilePath directory = FilePath("");
   PublishedFiles files;
@@ -38,8 +38,8 @@ struct Student {
   std::unique_ptr<TensorFile> weights;
 };
 
-// Reads a folder's files but for the weights. Nothing if it has no student: a model.safetensors makes it another model. A config.json, which is
-// optional, may set languages and the search. Errors name the file, the key or tensor, what was expected and what was found.
+// Reads the options and configurations in a folder. Returns nothing if there is no student: with a model.safetensors it is another model. An
+// optional config.json sets languages and the search. Errors name the file, the key or tensor, what was expected and what was found.
 absl::StatusOr<std::optional<Student>> OpenStudent(const FilePath& directory);
 
 // The files beside the weights.

@@ -17,7 +17,7 @@ constexpr int kMaxMarianWidth = 16384;
 constexpr int kMaxMarianLayers = 256;
 constexpr int kMaxMarianVocabulary = 1 << 24;
 
-// What makes the graph of this model: other values make another one. Older files lack some.
+// The values that make the graph of this model. Older files lack some.
 constexpr std::pair<const char*, const char*> kGraph[] = {
     {"type", "transformer"},
     {"transformer-decoder-autoreg", "rnn"},

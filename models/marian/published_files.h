@@ -25,7 +25,7 @@ struct PublishedFiles {
   std::string target_vocabulary;  // the same if both languages share one
   std::string shortlist;          // empty: none
   std::string search;             // empty: none
-  // What Firefox's names say: "en" and "de" in model.ende.intgemm.alphas.bin, if the vocabularies have it as well; else empty.
+  // From Firefox's names: "en" and "de" for model.ende.intgemm.alphas.bin, if the vocabularies have "ende" as well; else empty.
   std::string source_language;
   std::string target_language;
 

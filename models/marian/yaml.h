@@ -21,7 +21,7 @@ class YamlMap {
 
   bool Has(const std::string& key) const { return values_.count(key) != 0; }
 
-  // What is missing is left as it was.
+  // A missing key leaves `value` as it was.
   void Integer(const std::string& key, int low, int high, int* value);
   void Number(const std::string& key, double low, double high, double* value);
   void Boolean(const std::string& key, bool* value);

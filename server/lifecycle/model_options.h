@@ -32,7 +32,7 @@ struct ModelOptions {
   models::VersionPolicy version_policy;
   std::vector<std::string> load_models;  // at the start, when explicit
 
-  // What a static server loads.
+  // The versions that a static server loads.
   absl::StatusOr<std::vector<models::ModelLocation>> Locations() const;
 
   models::Links links() const {

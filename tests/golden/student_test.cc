@@ -35,11 +35,11 @@ constexpr int kBatch = 16;
 // Least margin, in log-probability, of a choice that must be the same.
 constexpr double kFloatMargin = 1e-3;
 constexpr double kInt8Margin = 0.06;
-// Of a token's log-probability, and of a score.
+// Largest error of a token's log-probability and of a score.
 constexpr double kTokenTolerance = 1e-4;
 // A rounded activation that is one off changes a score by up to 1e-2, so of int8 models the median counts.
 constexpr double kMedianTolerance = 1e-5;
-// The reference backend translates every so many sentences of the trained model.
+// Slow backends translate one sentence in this many of the trained model.
 constexpr size_t kSlowStep = 25;
 
 double Median(std::vector<double> values) {
@@ -55,7 +55,7 @@ class StudentTest : public ::testing::Test {
     kernels::CompileOptions options;
     options.dtype = tested_.dtype;
     auto model = models::Model::Load(directory, "student", 1, *backend_, options);
-    // What has no kernel on a GPU is refused by its name.
+    // A program with an operation that GPUs lack is refused by name.
     if (tested_.is_cuda() && absl::IsUnimplemented(model.status())) {
       EXPECT_THAT(model.status().message(), ::testing::HasSubstr("not on a GPU"));
       GTEST_SKIP() << model.status();
