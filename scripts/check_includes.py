@@ -39,11 +39,11 @@ kernels/reference        | kernels                                            |
 kernels/cpu/base         | kernels kernels/common                             | hwy openmp
 kernels/cpu/tiles        | kernels kernels/common kernels/cpu/base            |
 kernels/cpu/isa          | kernels kernels/cpu/base kernels/cpu/tiles         | dnnl hwy
-kernels/cpu/int8         | kernels/cpu/base kernels/cpu/isa                   | hwy
+kernels/cpu/int8         | kernels kernels/cpu/base kernels/cpu/isa           | hwy
 kernels/cpu/isa/processor_other.cc | kernels/cpu/isa kernels/cpu/int8 kernels/cpu/tiles |
 kernels/cpu/stacks       | kernels kernels/common kernels/cpu/base            | dnnl
                          | kernels/cpu/tiles kernels/cpu/int8                 |
-kernels/cpu/programs     | kernels kernels/cpu/base kernels/cpu/stacks        | hwy
+kernels/cpu/programs     | kernels kernels/cpu/base kernels/cpu/int8 kernels/cpu/stacks | hwy
 kernels/cpu              | kernels kernels/cpu/base kernels/cpu/isa           |
                          | kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs |
 kernels/cuda/kernels     | kernels kernels/common                             | cuda

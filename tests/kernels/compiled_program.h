@@ -353,6 +353,11 @@ inline void ExpectCandidatesNear(const std::vector<Candidate>& expected,
         ASSERT_EQ(found[k].log_prob, kNoCandidate.log_prob) << what << " " << k;
         continue;
       }
+      ASSERT_EQ(expected[k].id == kNone, found[k].id == kNone) << what << " " << k;
+      if (expected[k].id == kNone) {
+        ASSERT_EQ(expected[k].log_prob, found[k].log_prob) << what << " " << k;
+        continue;
+      }
       ASSERT_NEAR(expected[k].log_prob, found[k].log_prob,
                   tolerance * std::max(1.0f, std::abs(expected[k].log_prob)))
           << what << " " << k;
@@ -384,8 +389,11 @@ inline void ExpectNear(const Program& program, const Results& expected, const Re
     const std::string name = what + ": " + program.outputs[i].name;
     ASSERT_EQ(expected.values[i].size(), found.values[i].size()) << name;
     double scale = 1;
-    for (float value : expected.values[i]) scale = std::max(scale, std::abs(double{value}));
+    for (float value : expected.values[i]) {
+      if (std::isfinite(value)) scale = std::max(scale, std::abs(double{value}));
+    }
     for (size_t k = 0; k < expected.values[i].size(); ++k) {
+      if (expected.values[i][k] == found.values[i][k]) continue;  // -infinity too
       ASSERT_NEAR(expected.values[i][k], found.values[i][k], tolerance * scale) << name << " " << k;
     }
     if (program.outputs[i].type == OutputType::kPicked) {

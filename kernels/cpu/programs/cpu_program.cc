@@ -304,7 +304,7 @@ Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLim
   made->initial_states.resize(most_sequences);
   made->rows_added.resize(most_sequences);
   made->rows.resize(predicted_rows);
-  made->row_choices.resize(predicted_rows);
+  made->choices.resize(predicted_rows);
   made->ssru_state.resize(ssru_width);
   made->unadjusted.resize(adjustments);
   made->runs.resize(program.axes.size());
@@ -370,8 +370,8 @@ size_t CpuProgramWorkspace::bytes() const {
   for (const Thread& thread : threads) {
     bytes += thread.products.bytes() + thread.predict.bytes() + thread.rounded.bytes();
   }
-  bytes += (one_row_each.size() + stack_offsets.size() + rows.size() + row_choices.size()) *
-           sizeof(int32_t);
+  bytes += (one_row_each.size() + stack_offsets.size() + rows.size()) * sizeof(int32_t);
+  bytes += choices.size() * sizeof(PredictThread::Choices);
   bytes += (unadjusted.size() + ssru_state.size()) * sizeof(float);
   bytes += stack_outputs.size() * (sizeof(SequenceOutput) + sizeof(const float*) + sizeof(int));
   return bytes;

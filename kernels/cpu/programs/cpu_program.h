@@ -87,13 +87,13 @@ class CpuProgramWorkspace : public ProgramWorkspace {
   std::vector<int32_t> stack_offsets;
   std::vector<SequenceOutput> stack_outputs;
   std::vector<const float*> initial_states;
-  std::vector<int> rows_added;                // [sequence]
-  std::vector<int32_t> rows;                  // those that a Predict computes
-  std::vector<int32_t> row_choices;           // [of those]: the sequence of its choices
-  std::vector<float> ssru_state;              // of a sequence without a slot
-  std::vector<float> unadjusted;              // [adjustment] of a Predict: its symbol's logit
-  std::vector<StateArena::Run> runs;          // [axis]; while a batch runs
-  std::vector<std::vector<FieldId>> written;  // [axis]: fields that its operations write
+  std::vector<int> rows_added;                  // [sequence]
+  std::vector<int32_t> rows;                    // those that a Predict computes
+  std::vector<PredictThread::Choices> choices;  // of those
+  std::vector<float> ssru_state;                // of a sequence without a slot
+  std::vector<float> unadjusted;                // [adjustment] of a Predict: its symbol's logit
+  std::vector<StateArena::Run> runs;            // [axis]; while a batch runs
+  std::vector<std::vector<FieldId>> written;    // [axis]: fields that its operations write
 
  private:
   explicit CpuProgramWorkspace(const ProgramLimits& limits) : limits_(limits) {}

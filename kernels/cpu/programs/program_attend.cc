@@ -50,30 +50,6 @@ HWY_INLINE void Scores(const float* HWY_RESTRICT q, const float* const (&keys)[4
   }
 }
 #else
-// Adds the blocks of 4 lanes to each other.
-template <class D, class V>
-HWY_INLINE auto SumOfBlocks(D d, V v) {
-  if constexpr (hn::MaxLanes(d) > 4) {
-    const hn::Half<D> half;
-    return SumOfBlocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
-  } else {
-    return v;
-  }
-}
-
-// The sums of the lanes of four vectors.
-template <class D, class V>
-HWY_INLINE auto SumsOfFour(D d, V a, V b, V c, V e) {
-  const hn::Repartition<double, D> pairs;
-  const V ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
-  const V ce = hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
-  const auto first = hn::BitCast(pairs, ab);
-  const auto second = hn::BitCast(pairs, ce);
-  const V sums = hn::Add(hn::BitCast(d, hn::InterleaveLower(pairs, first, second)),
-                         hn::BitCast(d, hn::InterleaveUpper(pairs, first, second)));
-  return SumOfBlocks(d, sums);
-}
-
 HWY_INLINE void Scores(const float* HWY_RESTRICT q, const float* const (&keys)[4], size_t column,
                        size_t n, float scale, float* HWY_RESTRICT scores) {
   const FullVector d;

@@ -121,17 +121,14 @@ void TakeCandidates(const float* z, int first, int n, int count, Candidate* heap
 Prediction::Prediction(const ops::Predict& op, int width, const Arithmetic& arithmetic,
                        ProductShapes& shapes, std::shared_ptr<const RowTable> rows,
                        WeightSource* source)
-    : width(width),
-      vocabulary_size(op.vocabulary_size),
-      rounds(arithmetic.rounds),
-      table(std::move(rows)) {
+    : width(width), rounds(arithmetic.rounds), table(std::move(rows)) {
   if (table == nullptr) {
     product.emplace(shapes, arithmetic, source, op.weight, width, op.vocabulary_size);
   }
   bias = AlignedBuffer(product ? product->padded_n() : PaddedColumns(op.vocabulary_size));
   const ReadWeights readable(source, op.bias);
   if (!op.int8_weight.empty()) {
-    scales.emplace(op.int8_weight, width, vocabulary_size, op.bias, bias.size(),
+    scales.emplace(op.int8_weight, width, op.vocabulary_size, op.bias, bias.size(),
                    /*for_table=*/true);
     std::copy_n(scales->bias.data(), bias.size(), bias.data());
     scales->bias = AlignedBuffer();
@@ -149,7 +146,7 @@ void PredictThread::Add(const Prediction& prediction, int sampled_rows) {
     if (bias_.size() == 0) bias_ = AlignedBuffer(kTableColumns);
     if (prediction.scales) rounded_.Add(prediction.width);
     const size_t width = prediction.width;
-    if (scratch_.size() < width) scratch_ = AlignedBuffer(width);
+    if (scratch_.size() < 4 * width) scratch_ = AlignedBuffer(4 * width);
     const size_t x_size = Prediction::kTableRows * width;
     if (!prediction.scales && x_.size() < x_size) x_ = AlignedBuffer(x_size);
   }
@@ -219,8 +216,7 @@ ProductPiece PredictThread::FirstPiece(int rows) {
 
 bool PredictThread::Multiply(const Prediction& prediction, const Choices& choices,
                              ProductPiece* piece) {
-  const int count = choices.ids != nullptr ? choices.count : prediction.vocabulary_size;
-  piece->columns = std::min(kTableColumns, count - piece->first);
+  piece->columns = std::min(kTableColumns, choices.count - piece->first);
   if (piece->columns <= 0) return false;
   piece->stride = PaddedColumns(piece->columns);
   const int32_t* const ids = choices.ids == nullptr ? nullptr : choices.ids + piece->first;

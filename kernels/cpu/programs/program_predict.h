@@ -28,7 +28,8 @@ struct Prediction {
 
   // Rows that are computed together.
   int group_rows() const { return product ? product->group_rows() : kTableRows; }
-  double operations(int rows) const { return 2.0 * rows * width * vocabulary_size; }
+  // Of rows that have so many symbols together.
+  double operations(int64_t symbols) const { return 2.0 * static_cast<double>(symbols) * width; }
   size_t bytes() const {
     return (product ? product->bytes() : 0) + bias.bytes() + (scales ? scales->bytes() : 0);
   }
@@ -37,7 +38,6 @@ struct Prediction {
   static_assert(kTableRows <= kByteRows);
 
   int width;
-  int vocabulary_size;
   bool rounds;                            // rows of x, that a table multiplies, to bfloat16
   std::optional<BlockedProduct> product;  // or
   std::shared_ptr<const RowTable> table;
@@ -69,9 +69,9 @@ class PredictThread {
     const std::vector<int32_t>* never = nullptr;  // no candidates; null = none are
   };
 
-  // Symbols that a Run() is about, ascending; all of them if it has none.
+  // The symbols of rows.
   struct Choices {
-    const int32_t* ids = nullptr;
+    const int32_t* ids = nullptr;  // ascending; null = all, the first `count` numbers
     int count = 0;
   };
 
@@ -79,7 +79,7 @@ class PredictThread {
   int RowsThatFit(const Prediction& prediction, const Call& call, const int32_t* which,
                   int rows) const;
 
-  // Computes the rows that `which` names, at most group_rows() of them. `choices` may have ids if the
+  // Computes the rows that `which` names, at most group_rows() of them. `choices` has ids only if the
   // prediction has a table. `after_piece` is called now and then. Throws dnnl::error.
   template <typename AfterPiece>
   void Run(const Prediction& prediction, const Call& call, const Choices& choices,

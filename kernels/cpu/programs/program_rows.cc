@@ -99,6 +99,31 @@ float DotTarget(const float* a, const float* b, size_t n) {
   });
 }
 
+void DotFourTarget(const float* const* rows, const float* x, size_t n, float* sums) {
+#if HWY_TARGET == HWY_SCALAR
+  for (size_t i = 0; i < 4; ++i) sums[i] = DotTarget(rows[i], x, n);
+#else
+  const FullVector full;
+  const hn::CappedTag<float, 4> four;
+  const size_t whole = n / hn::Lanes(full) * hn::Lanes(full);
+  auto a = hn::Zero(full);
+  auto b = a;
+  auto c = a;
+  auto e = a;
+  for (size_t j = 0; j < whole; j += hn::Lanes(full)) {
+    const auto xs = hn::LoadU(full, x + j);
+    a = hn::MulAdd(hn::LoadU(full, rows[0] + j), xs, a);
+    b = hn::MulAdd(hn::LoadU(full, rows[1] + j), xs, b);
+    c = hn::MulAdd(hn::LoadU(full, rows[2] + j), xs, c);
+    e = hn::MulAdd(hn::LoadU(full, rows[3] + j), xs, e);
+  }
+  hn::StoreU(SumsOfFour(full, a, b, c, e), four, sums);
+  for (size_t i = 0; i < 4; ++i) {
+    for (size_t j = whole; j < n; ++j) sums[i] += rows[i][j] * x[j];
+  }
+#endif
+}
+
 void NormalizeHuge(const float* x, const float* weight, const float* bias, size_t n, float epsilon,
                    float* y) {
   double sum = 0;
@@ -149,6 +174,7 @@ HWY_EXPORT(Int8ToFloatTarget);
 HWY_EXPORT(SsruTarget);
 HWY_EXPORT(MaxTarget);
 HWY_EXPORT(DotTarget);
+HWY_EXPORT(DotFourTarget);
 HWY_EXPORT(NormalizeTarget);
 
 void AddRows(const float* a, const float* b, size_t n, float* y) {
@@ -178,6 +204,10 @@ void SsruRow(const float* x, const float* forget, const float* before, size_t n,
 }
 
 void MaxRow(const float* x, size_t n, float* y) { HWY_DYNAMIC_DISPATCH(MaxTarget)(x, n, y); }
+
+void DotFourRows(const float* const* rows, const float* x, size_t n, float* sums) {
+  HWY_DYNAMIC_DISPATCH(DotFourTarget)(rows, x, n, sums);
+}
 
 float DotRows(const float* a, const float* b, size_t n) {
   return HWY_DYNAMIC_DISPATCH(DotTarget)(a, b, n);

@@ -27,6 +27,8 @@ void SsruRow(const float* x, const float* forget, const float* before, size_t n,
 void MaxRow(const float* x, size_t n, float* y);
 // sum_j a_j b_j
 float DotRows(const float* a, const float* b, size_t n);
+// sums[i] = sum_j rows[i]_j x_j for four rows, which may be the same
+void DotFourRows(const float* const* rows, const float* x, size_t n, float* sums);
 // y = (x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias; in float64 where the squares may
 // not fit into float32.
 void NormalizeValues(const float* x, const float* weight, const float* bias, size_t n,

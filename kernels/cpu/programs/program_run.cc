@@ -493,25 +493,24 @@ class ProgramRun {
       TakeAdjustments(op, &call);
     }
     call.never = &op.never;
-    const int count = ListPredicted(op, id, call);
-    ForEachRange(count, prediction.operations(count), [&](int begin, int end, int thread) {
+    int64_t symbols = 0;
+    const int count = ListPredicted(op, id, call, &symbols);
+    ForEachRange(count, prediction.operations(symbols), [&](int begin, int end, int thread) {
       CpuProgramWorkspace::Thread& own = ws_.threads[thread];
       for (int first = begin; first < end;) {
         const int32_t* const which = ws_.rows.data() + first;
         int group = std::min(prediction.group_rows(), end - first);
-        PredictThread::Choices choices;
-        if (op.choices != kNone) {
-          const int32_t* const of = ws_.row_choices.data() + first;
-          group = static_cast<int>(
-              std::find_if(of, of + group, [of](int32_t b) { return b != *of; }) - of);
-          const AxisRows ids = Rows(program_.inputs[op.choices].axis);
-          choices = {batch_.inputs[op.choices].ids + ids.offsets[*of], ids.Length(*of)};
-        }
+        // Rows of one run have the same choices.
+        const PredictThread::Choices* const choices = ws_.choices.data() + first;
+        group = static_cast<int>(
+            std::find_if(choices, choices + group,
+                         [choices](const auto& other) { return other.ids != choices->ids; }) -
+            choices);
         // Adjacent rows need not be copied together first.
         const int adjacent = CountAdjacent(which, group);
         if (adjacent >= kMinAdjacentRows) group = adjacent;
         group = own.predict.RowsThatFit(prediction, call, which, group);
-        own.predict.Run(prediction, call, choices, which, group, own.products,
+        own.predict.Run(prediction, call, *choices, which, group, own.products,
                         [&] { MayEndTurn(thread); });
         first += group;
       }
@@ -520,17 +519,26 @@ class ProgramRun {
     return OkStatus();
   }
 
-  // Lists the rows of which something is asked, and where their choices are. Returns how many there are.
-  int ListPredicted(const ops::Predict& op, ValueId id, const PredictThread::Call& call) {
+  // Lists the rows of which something is asked, and their choices. Returns how many there are, and adds
+  // up their symbols.
+  int ListPredicted(const ops::Predict& op, ValueId id, const PredictThread::Call& call,
+                    int64_t* symbols) {
     const AxisRows rows = RowsOf(id);
     int count = 0;
     for (int b = 0; b < rows.num_sequences; ++b) {
+      PredictThread::Choices choices = {nullptr, op.vocabulary_size};
+      if (op.choices != kNone) {
+        const AxisRows ids = Rows(program_.inputs[op.choices].axis);
+        const int sequence = batch_.inputs[op.choices_map].ids[b];
+        choices = {batch_.inputs[op.choices].ids + ids.offsets[sequence], ids.Length(sequence)};
+      }
       for (int t = rows.offsets[b]; t < rows.offsets[b + 1]; ++t) {
         const bool has_target = call.targets != nullptr && call.targets[t] >= 0;
         if (call.log_prob != nullptr && !has_target) call.log_prob[t] = 0;
         const bool has_candidates = call.counts != nullptr && call.counts[t] > 0;
         if (!has_target && !has_candidates && call.picked == nullptr) continue;
-        if (op.choices != kNone) ws_.row_choices[count] = batch_.inputs[op.choices_map].ids[b];
+        *symbols += choices.count;
+        ws_.choices[count] = choices;
         ws_.rows[count++] = t;
       }
     }

@@ -72,6 +72,32 @@ HWY_INLINE float MaxOf(D d, V v) {
   return hn::GetLane(hn::MaxOfLanes(d, v));
 }
 
+#if HWY_TARGET != HWY_SCALAR
+// Adds the blocks of 4 lanes to each other.
+template <class D, class V>
+HWY_INLINE auto SumOfBlocks(D d, V v) {
+  if constexpr (hn::MaxLanes(d) > 4) {
+    const hn::Half<D> half;
+    return SumOfBlocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  } else {
+    return v;
+  }
+}
+
+// The sums of the lanes of four vectors.
+template <class D, class V>
+HWY_INLINE auto SumsOfFour(D d, V a, V b, V c, V e) {
+  const hn::Repartition<double, D> pairs;
+  const V ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+  const V ce = hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
+  const auto first = hn::BitCast(pairs, ab);
+  const auto second = hn::BitCast(pairs, ce);
+  const V sums = hn::Add(hn::BitCast(d, hn::InterleaveLower(pairs, first, second)),
+                         hn::BitCast(d, hn::InterleaveUpper(pairs, first, second)));
+  return SumOfBlocks(d, sums);
+}
+#endif
+
 // Replaces each of `n` values z, n a whole number of vectors, by e^(z - max) and returns their sum.
 HWY_INLINE float ExpAndSum(float* values, size_t n, float max) {
   const FullVector d;

@@ -46,9 +46,17 @@ const float* RowTable::Row(size_t id, float* scratch) const {
 
 void RowTable::Multiply(const float* x, int rows, const int32_t* ids, int count, float* scratch,
                         float* z, size_t stride) const {
-  for (int j = 0; j < count; ++j) {
-    const float* const row = Row(ids[j], scratch);
-    for (int r = 0; r < rows; ++r) z[r * stride + j] = DotRows(row, x + r * width_, width_);
+  for (int j = 0; j < count; j += 4) {
+    const int columns = std::min(4, count - j);
+    const float* four[4];
+    for (int c = 0; c < 4; ++c) {
+      four[c] = c < columns ? Row(ids[j + c], scratch + c * width_) : four[0];
+    }
+    for (int r = 0; r < rows; ++r) {
+      float sums[4];
+      DotFourRows(four, x + r * width_, width_, sums);
+      std::copy_n(sums, columns, z + r * stride + j);
+    }
   }
 }
 

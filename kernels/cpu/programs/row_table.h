@@ -25,7 +25,8 @@ class RowTable {
   // A row in float32: a pointer to it, or `scratch` [width], where it has been put.
   const float* Row(size_t id, float* scratch) const;
 
-  // z[r][j] = row ids[j] . x_r for rows of x, [rows][width]. z is [rows][stride], `scratch` [width].
+  // z[r][j] = row ids[j] . x_r for rows of x, [rows][width]. z is [rows][stride], `scratch`
+  // [4][width].
   void Multiply(const float* x, int rows, const int32_t* ids, int count, float* scratch, float* z,
                 size_t stride) const;
   // The whole numbers, [rows][PaddedBytes(width)]; null if there are none.
