@@ -194,7 +194,8 @@ TEST_P(TranslateStudentTest, ATextWithoutPiecesIsNotSearchedFor) {
   request_.clear_sequences();
   request_.add_sequences()->set_text("");
   request_.add_sequences()->mutable_token_ids();
-  for (const v1::Translation& translation : MustTranslate(request_).translations()) {
+  const v1::TranslateResponse response = MustTranslate(request_);
+  for (const v1::Translation& translation : response.translations()) {
     EXPECT_EQ(translation.token_count(), 0);
     ASSERT_EQ(translation.hypotheses_size(), 1);
     EXPECT_EQ(translation.hypotheses(0).text(), "");
@@ -207,7 +208,8 @@ TEST_P(TranslateStudentTest, TheWordPenaltyIsInTheScore) {
   request_.set_beam_size(2);
   request_.set_num_hypotheses(2);
   request_.set_word_penalty(0.5);
-  for (const v1::Translation& translation : MustTranslate(request_).translations()) {
+  const v1::TranslateResponse response = MustTranslate(request_);
+  for (const v1::Translation& translation : response.translations()) {
     for (const v1::Hypothesis& found : translation.hypotheses()) {
       const int n = found.token_ids_size() + (found.unfinished() ? 0 : 1);
       EXPECT_NEAR(found.score(), found.log_prob() / n - 0.5, 1e-9);
