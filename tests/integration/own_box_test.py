@@ -22,6 +22,7 @@ from sru_server import SruServer
 
 MANY_CORES = {"LD_PRELOAD": os.path.abspath(sys.argv[4])}
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "operations.md")
+SMALL_BATCHES = ("--max_batch_tokens=64", "--max_sequence_tokens=64")  # and small workspaces
 MODELS = ("trec", "war_and_peace")
 
 
@@ -61,15 +62,15 @@ class BoxTest(unittest.TestCase):
         self.assertLess(server.memory("VmHWM"), 400 << 20)
 
     def test_memory_for_all_of_64_cores(self):
-        server = self.start("--max_batch_tokens=64", "--max_sequence_tokens=64", memory=4 << 30)
+        server = self.start(*SMALL_BATCHES, memory=4 << 30)
         self.assertEqual(instances(server), dict.fromkeys(MODELS, 64))
 
     def test_a_quota_of_processor_time(self):
-        wide = self.start(memory=8 << 30)
+        wide = self.start(*SMALL_BATCHES, memory=4 << 30)
         threads = len(os.listdir("/proc/%d/task" % wide.pid))
         wide.stop()
         self.doCleanups()
-        server = self.start(memory=8 << 30, cpus=1.5)
+        server = self.start(*SMALL_BATCHES, memory=4 << 30, cpus=1.5)
         self.check_serves(server)
         self.assertEqual(instances(server), dict.fromkeys(MODELS, 2))
         self.assertLess(len(os.listdir("/proc/%d/task" % server.pid)), threads / 4)
