@@ -111,11 +111,15 @@ server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds 
                          | server/calls/messages server/transport             |
                          | server/base base proto                             |
 server/http              | server/transport server/calls server/base base     | absl boost nlohmann prometheus
+server/translation       | server/calls server/calls/bounds server/lifecycle  | absl cld2 icu protobuf
+                         | models models/text base proto                      |
 server/rest              | server/calls server/http server/telemetry          | absl grpc nlohmann protobuf
+                         | server/translation                                 |
                          | server/base base proto                             |
 server                   | server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf re2
                          | server/rpc server/open_inference server/rest       |
                          | server/http server/lifecycle server/transport      |
+                         | server/translation                                 |
                          | server/telemetry server/tasks/tasks.h server/batching      |
                          | server/batching/steps server/base                  |
                          | server/door models kernels base                    |
@@ -177,12 +181,12 @@ TEST_LIBRARIES = "gmock gtest"
 
 # library -> what its headers' names begin with
 LIBRARIES = {
-    "absl": "absl/", "benchmark": "benchmark/", "boost": "boost/",
+    "absl": "absl/", "benchmark": "benchmark/", "boost": "boost/", "cld2": "cld2/",
     "cuda": "cuda_runtime cuda_bf16 cuda.h cublas nvml", "dnnl": "dnnl oneapi/", "gmock": "gmock/",
-    "grpc": "grpc/ grpcpp/", "libzip": "zip.h", "yaml_cpp": "yaml-cpp/", "gtest": "gtest/", "hwy": "hwy/", "nghttp2": "nghttp2/",
+    "grpc": "grpc/ grpcpp/", "gtest": "gtest/", "hwy": "hwy/", "icu": "unicode/", "libzip": "zip.h", "nghttp2": "nghttp2/",
     "nlohmann": "nlohmann/", "openmp": "omp.h", "openssl": "openssl/", "prometheus": "prometheus/",
     "protobuf": "google/protobuf/", "re2": "re2/", "sentencepiece": "sentencepiece_",
-    "utf8proc": "utf8proc.h", "zlib": "zlib.h",
+    "utf8proc": "utf8proc.h", "yaml_cpp": "yaml-cpp/", "zlib": "zlib.h",
 }
 # header of Abseil -> the names that are looked for
 ABSEIL = {

@@ -1,0 +1,515 @@
+#include "server/translation/document.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "base/status.h"
+#include "base/utf8.h"
+#include "unicode/uchar.h"
+#include "unicode/utf8.h"
+
+namespace sru::server::translation {
+namespace {
+
+constexpr int kMostDepth = 200;
+constexpr std::string_view kWordStart = "\xE2\x96\x81";  // U+2581, SentencePiece's space
+
+using Names = std::set<std::string, std::less<>>;
+
+bool IsInline(const std::string& name) {
+  static const auto* const names = new Names{
+      "a",      "abbr",   "acronym", "b",    "bdi", "bdo",   "big", "cite",   "data",  "del",
+      "dfn",    "em",     "font",    "i",    "img", "input", "ins", "label",  "mark",  "meta",
+      "link",   "output", "q",       "rp",   "rt",  "ruby",  "s",   "small",  "span",  "strike",
+      "strong", "sub",    "sup",     "time", "u",   "var",   "wbr", "script", "style", "nobr"};
+  return names->count(name) > 0;
+}
+
+// Elements whose content is no text to translate.
+bool IsLeftAlone(const std::string& name) {
+  static const auto* const names =
+      new Names{"code",   "iframe", "kbd", "math",     "noembed", "noframes", "samp",
+                "script", "style",  "svg", "textarea", "tt",      "var",      "xmp"};
+  return names->count(name) > 0;
+}
+
+// The page says so itself.
+bool IsNotTranslated(std::string_view tag) {
+  const std::string text = absl::AsciiStrToLower(absl::string_view(tag.data(), tag.size()));
+  return absl::StrContains(text, "translate=\"no\"") || absl::StrContains(text, "translate=no") ||
+         absl::StrContains(text, "translate='no'") || absl::StrContains(text, "notranslate");
+}
+
+UChar32 CharacterAt(std::string_view text, size_t at) {
+  UChar32 character = 0;
+  U8_GET(reinterpret_cast<const uint8_t*>(text.data()), 0, at, static_cast<int64_t>(text.size()),
+         character);
+  return character;
+}
+
+size_t After(std::string_view text, size_t at) {
+  do ++at;
+  while (at < text.size() && ContinuesUtf8(text[at]));
+  return at;
+}
+
+bool IsSpaceAt(std::string_view text, size_t at) {
+  return u_isUWhiteSpace(CharacterAt(text, at)) != 0;
+}
+
+// Whether words of the character's script are written without spaces between them.
+bool StandsAlone(UChar32 character) {
+  switch (u_getIntPropertyValue(character, UCHAR_LINE_BREAK)) {
+    case U_LB_IDEOGRAPHIC:
+    case U_LB_CONDITIONAL_JAPANESE_STARTER:
+    case U_LB_COMPLEX_CONTEXT:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// <0xE4>: a byte of a character that the vocabulary does not have.
+bool IsByte(std::string_view piece) {
+  return piece.size() == 6 && piece.substr(0, 3) == "<0x" && piece.back() == '>';
+}
+
+}  // namespace
+
+std::vector<size_t> PieceOffsets(std::string_view text,
+                                 const std::vector<std::string_view>& pieces) {
+  std::vector<size_t> offsets;
+  size_t at = 0;
+  const auto skip_word = [&] {
+    while (at < text.size() && !IsSpaceAt(text, at)) at = After(text, at);
+  };
+  const auto skip_space = [&] {
+    while (at < text.size() && IsSpaceAt(text, at)) at = After(text, at);
+  };
+  for (std::string_view piece : pieces) {
+    bool is_start = true;
+    size_t begin = at;
+    if (IsByte(piece)) {
+      while (begin > 0 && begin < text.size() && ContinuesUtf8(text[begin])) --begin;
+      if (at < text.size()) ++at;
+      offsets.push_back(begin);
+      continue;
+    }
+    while (!piece.empty()) {
+      if (absl::StartsWith(absl::string_view(piece.data(), piece.size()),
+                           absl::string_view(kWordStart.data(), kWordStart.size()))) {
+        // The model and the text agree again at each word.
+        if (at > 0) skip_word();
+        skip_space();
+        piece.remove_prefix(kWordStart.size());
+        if (is_start) begin = at;
+        continue;
+      }
+      is_start = false;
+      piece.remove_prefix(After(piece, 0));
+      if (at < text.size() && !IsSpaceAt(text, at)) at = After(text, at);
+    }
+    offsets.push_back(std::min(begin, text.size()));
+  }
+  return offsets;
+}
+
+// Reads a text and makes its items and units.
+class DocumentParser {
+ public:
+  DocumentParser(Document* document, const TextRules& rules, const Document::Splitter& split)
+      : document_(*document), rules_(rules), split_(split) {}
+
+  absl::Status Parse() {
+    const std::string_view text = document_.text_;
+    if (rules_.format == TextFormat::kPlain) {
+      block_ = document_.text_;
+      return Flush();
+    }
+    document_.is_markup_ = true;
+    MarkupReader reader(text, is_xml());
+    MarkupToken token;
+    while (reader.Next(&token)) SRU_RETURN_UNLESS_OK(Take(token, &reader));
+    SRU_RETURN_UNLESS_OK(Flush());
+    AddRaw({});  // elements that are open end here
+    return absl::OkStatus();
+  }
+
+ private:
+  using Kind = MarkupToken::Kind;
+  using Item = Document::Item;
+
+  bool is_xml() const { return rules_.format == TextFormat::kXml; }
+
+  absl::Status Take(const MarkupToken& token, MarkupReader* reader) {
+    if (token.kind == Kind::kText) {
+      block_ += token.text;
+      return absl::OkStatus();
+    }
+    if (token.kind == Kind::kRaw) return AddMark(element_, token.raw);
+    const bool is_open = token.kind == Kind::kOpen;
+    const bool is_inline =
+        is_xml() ? rules_.splitting_tags.count(token.name) == 0 : IsInline(token.name);
+    if (is_open && (is_xml() ? rules_.ignored_tags.count(token.name) > 0
+                             : IsLeftAlone(token.name) || IsNotTranslated(token.raw))) {
+      return AddMark(element_, reader->SkipElement(token));
+    }
+    if (!is_inline) {
+      SRU_RETURN_UNLESS_OK(Flush());
+      AddRaw(token.raw);
+      if (token.name == "pre") in_pre_ = is_open;
+      return absl::OkStatus();
+    }
+    switch (token.kind) {
+      case Kind::kOpen:
+        return Open(token);
+      case Kind::kClose:
+        return Close(token);
+      default:
+        return AddMark(element_, token.raw);
+    }
+  }
+
+  absl::Status AddMark(int element, std::string_view raw) {
+    marks_.push_back({block_.size(), element, raw});
+    return absl::OkStatus();
+  }
+  void AddRaw(std::string_view raw) {
+    Item& item = document_.items_.emplace_back();
+    item.kind = Item::Kind::kRaw;
+    item.element = element_;
+    item.raw = raw;
+  }
+
+  absl::Status Open(const MarkupToken& token) {
+    const int depth = document_.elements_[element_].depth + 1;
+    if (depth > kMostDepth) {
+      return InvalidArgument("the markup nests deeper than ", kMostDepth, " elements");
+    }
+    document_.elements_.push_back({token.raw, token.name, element_, depth});
+    element_ = static_cast<int>(document_.elements_.size()) - 1;
+    openings_.push_back({marks_.size(), blocks_});
+    return AddMark(element_, {});
+  }
+
+  // An end tag ends what is open within its element, too; one without a beginning is left out.
+  absl::Status Close(const MarkupToken& token) {
+    int closed = element_;
+    while (closed != 0 && document_.elements_[closed].name != token.name) {
+      closed = document_.elements_[closed].parent;
+    }
+    if (closed == 0) return absl::OkStatus();
+    const Document::Element& element = document_.elements_[closed];
+    const auto& [mark, block] = openings_[static_cast<size_t>(closed) - 1];
+    const bool is_empty = closed == element_ && block == blocks_ && mark < marks_.size() &&
+                          marks_[mark].offset == block_.size();
+    element_ = element.parent;
+    if (!is_empty) return AddMark(element_, {});
+    const char* const begin = element.tag.data();
+    marks_.resize(mark);
+    return AddMark(element_,
+                   {begin, static_cast<size_t>(token.raw.data() + token.raw.size() - begin)});
+  }
+
+  // Makes units of the text since the last block's tag.
+  absl::Status Flush() {
+    Splitting splitting = rules_.splitting;
+    if (rules_.format == TextFormat::kHtml && !in_pre_ && splitting == Splitting::kSentences) {
+      splitting = Splitting::kNoNewlines;
+    }
+    SRU_ASSIGN_OR_RETURN(const std::vector<TextRange> ranges, split_(block_, splitting));
+    size_t at = 0;
+    size_t mark = 0;
+    int element = block_element_;
+    const auto add_text = [&](size_t end) {
+      if (at == end) return;
+      Item& item = document_.items_.emplace_back();
+      item.element = element;
+      item.text = block_.substr(at, end - at);
+      at = end;
+    };
+    const auto add_marks = [&](size_t end) {
+      for (; mark < marks_.size() && marks_[mark].offset <= end; ++mark) {
+        add_text(marks_[mark].offset);
+        element = marks_[mark].element;
+        if (marks_[mark].raw.empty()) continue;
+        Item& item = document_.items_.emplace_back();
+        item.kind = Item::Kind::kRaw;
+        item.element = element;
+        item.raw = marks_[mark].raw;
+      }
+      add_text(end);
+    };
+    for (const TextRange& range : ranges) {
+      add_marks(range.begin);
+      Item& item = document_.items_.emplace_back();
+      item.kind = Item::Kind::kUnit;
+      item.element = element;
+      item.unit = document_.units_.size();
+      Document::Unit& unit = document_.units_.emplace_back();
+      unit.text = block_.substr(range.begin, range.end - range.begin);
+      std::replace_if(
+          unit.text.begin(), unit.text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+      unit.element = element;
+      for (; mark < marks_.size() && marks_[mark].offset < range.end; ++mark) {
+        unit.marks.push_back(marks_[mark]);
+        unit.marks.back().offset -= range.begin;
+        element = marks_[mark].element;
+      }
+      at = range.end;
+    }
+    add_marks(block_.size());
+    block_.clear();
+    marks_.clear();
+    block_element_ = element_;
+    ++blocks_;
+    return absl::OkStatus();
+  }
+
+  Document& document_;
+  const TextRules& rules_;
+  const Document::Splitter& split_;
+  std::string block_;  // its text, decoded
+  std::vector<Document::Unit::Mark> marks_;
+  int block_element_ = 0;  // the innermost at the beginning of the block
+  int element_ = 0;        // the innermost
+  size_t blocks_ = 0;
+  std::vector<std::pair<size_t, size_t>> openings_;  // by element - 1: its mark and its block
+  bool in_pre_ = false;
+};
+
+absl::StatusOr<std::unique_ptr<const Document>> Document::Parse(std::string text,
+                                                                const TextRules& rules,
+                                                                const Splitter& split) {
+  std::unique_ptr<Document> document(new Document());
+  document->text_ = std::move(text);
+  SRU_RETURN_UNLESS_OK(DocumentParser(document.get(), rules, split).Parse());
+  return std::unique_ptr<const Document>(std::move(document));
+}
+
+// Writes the text of a document. Tags are written when something follows that stands between them.
+class Document::Writer {
+ public:
+  Writer(const Document& document, bool join_with_spaces)
+      : document_(document),
+        join_with_spaces_(join_with_spaces),
+        was_written_(document.elements_.size()),
+        most_repeated_(document.text_.size()) {}
+
+  void Write(const Item& item, const std::vector<v1::Translation>& translations, int hypothesis) {
+    switch (item.kind) {
+      case Item::Kind::kText:
+        WriteText(item.text, item.element);
+        break;
+      case Item::Kind::kRaw:
+        WriteRaw(item.raw, item.element);
+        break;
+      case Item::Kind::kUnit: {
+        const v1::Translation& translation = translations[item.unit];
+        if (after_unit_ && join_with_spaces_) text_ += ' ';
+        if (translation.hypotheses_size() > 0) {
+          const int last = translation.hypotheses_size() - 1;
+          WriteUnit(document_.units_[item.unit], translation,
+                    translation.hypotheses(std::min(hypothesis, last)));
+        }
+        break;
+      }
+    }
+    after_unit_ = item.kind == Item::Kind::kUnit;
+  }
+  std::string Take() { return std::move(text_); }
+
+ private:
+  // Words of a translation, and what they were made from.
+  struct Group {
+    size_t begin = 0;
+    size_t end = 0;
+    int token = 0;    // of the source
+    int element = 0;  // the innermost around it
+  };
+
+  // Whether there is a space before the mark.
+  static bool StandsApart(const Unit& unit, const Unit::Mark& mark) {
+    return IsSpaceAt(unit.text, mark.offset - 1);
+  }
+
+  void WriteText(std::string_view text, int element) {
+    if (text.empty()) return;
+    if (!document_.is_markup_) {
+      text_.append(text);
+      return;
+    }
+    Enter(element);
+    AppendEscaped(text, &text_);
+  }
+  void WriteRaw(std::string_view raw, int element) {
+    Enter(element);
+    text_.append(raw);
+  }
+
+  int Parent(int element) const { return document_.elements_[element].parent; }
+  int Common(int a, int b) const {
+    const std::vector<Element>& elements = document_.elements_;
+    while (a != b)
+      (elements[a].depth >= elements[b].depth ? a : b) =
+          Parent(elements[a].depth >= elements[b].depth ? a : b);
+    return a;
+  }
+
+  // Ends and begins elements, until `element` is the innermost.
+  void Enter(int element) {
+    const int common = Common(inside_, element);
+    for (; inside_ != common; inside_ = Parent(inside_)) {
+      text_.append("</").append(document_.elements_[inside_].name).append(">");
+    }
+    std::vector<int> entered;
+    size_t repeated = 0;
+    for (; element != common; element = Parent(element)) {
+      entered.push_back(element);
+      if (was_written_[element]) repeated += document_.elements_[element].tag.size();
+    }
+    // A long tag around words that come in another order must not make the answer many times as long as the text.
+    if (repeated > most_repeated_) return;
+    most_repeated_ -= repeated;
+    for (auto it = entered.rbegin(); it != entered.rend(); ++it) {
+      text_.append(document_.elements_[*it].tag);
+      was_written_[*it] = true;
+      inside_ = *it;
+    }
+  }
+
+  void WriteUnit(const Unit& unit, const v1::Translation& translation,
+                 const v1::Hypothesis& hypothesis) {
+    const std::string& text = hypothesis.text();
+    if (unit.marks.empty()) return WriteText(text, unit.element);
+    const std::vector<std::string_view> pieces(translation.source_tokens().begin(),
+                                               translation.source_tokens().end());
+    const std::vector<size_t> sources = PieceOffsets(unit.text, pieces);
+    // The innermost element around each token of the source, and the tokens that marks stand before.
+    std::vector<int> elements;
+    std::vector<std::pair<int, const Unit::Mark*>> raws;
+    auto mark = unit.marks.begin();
+    int element = unit.element;
+    const auto pass = [&](size_t offset) {
+      for (; mark != unit.marks.end() && mark->offset <= offset; ++mark) {
+        element = mark->element;
+        if (!mark->raw.empty()) raws.emplace_back(static_cast<int>(elements.size()), &*mark);
+      }
+    };
+    for (const size_t offset : sources) {
+      pass(offset);
+      elements.push_back(element);
+    }
+    pass(unit.text.size());
+    size_t at = 0;
+    for (const Group& group : GroupsOf(hypothesis, elements, unit.element)) {
+      const auto write_raws = [&](bool after_space) {
+        for (auto& [token, raw] : raws) {
+          if (raw == nullptr || token != group.token || after_space != StandsApart(unit, *raw)) {
+            continue;
+          }
+          WriteRaw(raw->raw, raw->element);
+          if (after_space && IsSpaceAt(unit.text, raw->offset)) text_ += ' ';
+          raw = nullptr;
+        }
+      };
+      write_raws(/*after_space=*/false);
+      const int around = Common(inside_, group.element);
+      WriteText(std::string_view(text).substr(at, group.begin - at), around);
+      write_raws(/*after_space=*/true);
+      WriteText(std::string_view(text).substr(group.begin, group.end - group.begin), group.element);
+      at = group.end;
+    }
+    WriteText(std::string_view(text).substr(at), element);
+    for (const auto& [token, raw] : raws) {
+      if (raw == nullptr) continue;
+      if (StandsApart(unit, *raw)) text_ += ' ';
+      WriteRaw(raw->raw, raw->element);
+    }
+  }
+
+  // The words of a translation; characters of scripts without spaces are words.
+  static std::vector<Group> GroupsOf(const v1::Hypothesis& hypothesis,
+                                     const std::vector<int>& elements, int outside) {
+    const std::string_view text = hypothesis.text();
+    const std::vector<std::string_view> pieces(hypothesis.tokens().begin(),
+                                               hypothesis.tokens().end());
+    const std::vector<size_t> offsets = PieceOffsets(text, pieces);
+    const auto sources = static_cast<int>(elements.size());
+    const int columns =
+        pieces.empty() ? 0 : hypothesis.alignment_size() / static_cast<int>(pieces.size());
+    const int counted = std::min(columns, sources);  // the end of the source has no element
+    std::vector<Group> groups;
+    std::vector<std::vector<float>> weights;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const size_t at = offsets[i];
+      const bool starts =
+          i == 0 || at == text.size() ||
+          (at > offsets[i - 1] && (IsSpaceAt(text, at - 1) || StandsAlone(CharacterAt(text, at))));
+      if (starts && (i == 0 || at < text.size())) {
+        groups.push_back({i == 0 ? 0 : at, 0, 0, outside});
+        weights.emplace_back(sources);
+      }
+      for (int s = 0; s < counted; ++s) {
+        weights.back()[s] += hypothesis.alignment(static_cast<int>(i) * columns + s);
+      }
+    }
+    std::vector<int> counts(
+        elements.empty() ? 0 : *std::max_element(elements.begin(), elements.end()) + 1);
+    for (size_t g = 0; g < groups.size(); ++g) {
+      Group& group = groups[g];
+      group.end = g + 1 < groups.size() ? groups[g + 1].begin : text.size();
+      while (group.end > group.begin + 1 && text[group.end - 1] == ' ') --group.end;
+      if (sources == 0) continue;
+      // Without an alignment, words are taken to keep their order.
+      const auto best = std::max_element(weights[g].begin(), weights[g].end());
+      group.token = counted > 0 ? static_cast<int>(best - weights[g].begin())
+                                : static_cast<int>(g * elements.size() / groups.size());
+      group.element = elements[group.token];
+      ++counts[group.element];
+    }
+    KeepElements(elements, weights, outside, &counts, &groups);
+    return groups;
+  }
+
+  // An element that no word has got takes the one that looked at it most, from an element with several.
+  static void KeepElements(const std::vector<int>& elements,
+                           const std::vector<std::vector<float>>& weights, int outside,
+                           std::vector<int>* counts, std::vector<Group>* groups) {
+    for (size_t s = 0; s < elements.size(); ++s) {
+      if (elements[s] == outside || (*counts)[elements[s]] > 0) continue;
+      Group* best = nullptr;
+      float most = -1;
+      for (size_t g = 0; g < groups->size(); ++g) {
+        if ((*counts)[(*groups)[g].element] < 2 || weights[g][s] <= most) continue;
+        most = weights[g][s];
+        best = &(*groups)[g];
+      }
+      if (best == nullptr) return;
+      --(*counts)[best->element];
+      best->element = elements[s];
+      best->token = static_cast<int>(s);
+      ++(*counts)[best->element];
+    }
+  }
+
+  const Document& document_;
+  const bool join_with_spaces_;
+  std::string text_;
+  int inside_ = 0;  // the innermost element that is written and has no end yet
+  bool after_unit_ = false;
+  std::vector<bool> was_written_;
+  size_t most_repeated_;  // bytes of tags that may yet come again
+};
+
+std::string Document::Assemble(const std::vector<v1::Translation>& translations, int hypothesis,
+                               bool join_with_spaces) const {
+  Writer writer(*this, join_with_spaces);
+  for (const Item& item : items_) writer.Write(item, translations, hypothesis);
+  return writer.Take();
+}
+
+}  // namespace sru::server::translation

@@ -1,0 +1,107 @@
+// Document: a text as units that a model can translate, sentences or parts of them, and the text again from their translations. What lies between
+// units stays as it is: white space, paragraphs, tags.
+//
+// HTML and XML. A block's tag (and every one that is not known to stand within a line) ends a sentence. Tags within a sentence follow the words: each
+// word of the translation gets the elements of the word of the source that it was made from, by the alignment; an element may come several times.
+// Elements without content, comments and what is left alone stand before the word that they stood before. Entities are decoded for the model
+// and written anew. The output is well-formed where the input was.
+#ifndef SRU_SERVER_TRANSLATION_DOCUMENT_H_
+#define SRU_SERVER_TRANSLATION_DOCUMENT_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/translation/markup.h"
+#include "server/translation/sentences.h"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::server::translation {
+
+enum class TextFormat { kPlain, kHtml, kXml };
+
+struct TextRules {
+  TextFormat format = TextFormat::kPlain;
+  Splitting splitting = Splitting::kSentences;
+  // XML only: elements that end a sentence; elements that are left alone.
+  std::set<std::string> splitting_tags;
+  std::set<std::string> ignored_tags;
+};
+
+// Not movable: it has views of its text. Immutable once parsed.
+class Document {
+ public:
+  // The units of a text, in their order; never empty ones.
+  using Splitter = std::function<absl::StatusOr<std::vector<TextRange>>(std::string_view text,
+                                                                        Splitting splitting)>;
+
+  struct Unit {
+    std::string text;
+    bool needs_alignment() const { return !marks.empty(); }
+
+    // What stands between its first and its last character.
+    struct Mark {
+      size_t offset = 0;
+      int element = 0;       // the innermost from here on, or around `raw`
+      std::string_view raw;  // empty: `element` begins or ends here
+    };
+    std::vector<Mark> marks;
+    int element = 0;  // the innermost around its first character
+  };
+
+  // `text` is valid UTF-8. kInvalidArgument: elements nest too deeply; errors of `split`.
+  static absl::StatusOr<std::unique_ptr<const Document>> Parse(std::string text,
+                                                               const TextRules& rules,
+                                                               const Splitter& split);
+  Document(const Document&) = delete;
+  Document& operator=(const Document&) = delete;
+
+  const std::vector<Unit>& units() const { return units_; }
+
+  // The text made of a hypothesis of each unit's translation; of the last one where there are fewer. `join_with_spaces`: write a space between
+  // units that follow each other directly.
+  std::string Assemble(const std::vector<v1::Translation>& translations, int hypothesis,
+                       bool join_with_spaces) const;
+
+ private:
+  friend class DocumentParser;
+  class Writer;
+
+  // An element that is open around words; 0 is none.
+  struct Element {
+    std::string_view tag;
+    std::string name;
+    int parent = 0;
+    int depth = 0;
+  };
+  struct Item {
+    enum class Kind { kText, kRaw, kUnit };
+    Kind kind = Kind::kText;
+    int element = 0;  // the innermost around it
+    size_t unit = 0;
+    std::string text;      // decoded
+    std::string_view raw;  // a part of text_
+  };
+
+  Document() = default;
+
+  std::string text_;
+  bool is_markup_ = false;
+  std::vector<Element> elements_ = std::vector<Element>(1);
+  std::vector<Unit> units_;
+  std::vector<Item> items_;
+};
+
+// Where each piece of a SentencePiece model begins in the text that it is a part of. Exact for text that was made of the pieces; close to it
+// where the model has normalized the text.
+std::vector<size_t> PieceOffsets(std::string_view text,
+                                 const std::vector<std::string_view>& pieces);
+
+}  // namespace sru::server::translation
+
+#endif  // SRU_SERVER_TRANSLATION_DOCUMENT_H_

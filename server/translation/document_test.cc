@@ -1,0 +1,208 @@
+#include "server/translation/document.h"
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sru::server::translation {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Translates into capitals; in `reversed` order if it is asked to. Its pieces are words, each aligned with the one that it was made from.
+v1::Translation Capitals(const std::string& text, bool reversed) {
+  v1::Translation translation;
+  v1::Hypothesis* const hypothesis = translation.add_hypotheses();
+  const std::vector<std::string> words = absl::StrSplit(text, ' ', absl::SkipEmpty());
+  const auto count = words.size();
+  for (size_t i = 0; i < count; ++i) {
+    const size_t source = reversed ? count - 1 - i : i;
+    translation.add_source_tokens(absl::StrCat("\xE2\x96\x81", words[i]));
+    const std::string word = absl::AsciiStrToUpper(words[source]);
+    hypothesis->add_tokens(absl::StrCat("\xE2\x96\x81", word));
+    absl::StrAppend(hypothesis->mutable_text(), i == 0 ? "" : " ", word);
+    for (size_t s = 0; s < count; ++s) hypothesis->add_alignment(s == source ? 0.9f : 0.01f);
+  }
+  return translation;
+}
+
+class DocumentTest : public ::testing::Test {
+ protected:
+  DocumentTest() { rules_.format = TextFormat::kHtml; }
+
+  std::unique_ptr<const Document> Parse(const std::string& text) {
+    auto document = Document::Parse(text, rules_, [](std::string_view part, Splitting splitting) {
+      return SplitSentences(part, "en", splitting);
+    });
+    EXPECT_TRUE(document.ok()) << document.status();
+    return document.ok() ? *std::move(document) : nullptr;
+  }
+  std::string Translate(const std::string& text, bool reversed = false, bool spaces = false) {
+    const std::unique_ptr<const Document> document = Parse(text);
+    std::vector<v1::Translation> translations;
+    for (const Document::Unit& unit : document->units()) {
+      translations.push_back(Capitals(unit.text, reversed));
+    }
+    return document->Assemble(translations, 0, spaces);
+  }
+  std::vector<std::string> Units(const std::string& text) {
+    std::vector<std::string> units;
+    const std::unique_ptr<const Document> document = Parse(text);
+    for (const Document::Unit& unit : document->units()) units.push_back(unit.text);
+    return units;
+  }
+
+  TextRules rules_;
+};
+
+TEST_F(DocumentTest, PlainTextKeepsItsWhiteSpace) {
+  rules_.format = TextFormat::kPlain;
+  EXPECT_EQ(Translate("  One <b>.\n\n\tTwo & a half!  Three\r\n"),
+            "  ONE <B>.\n\n\tTWO & A HALF!  THREE\r\n");
+  EXPECT_EQ(Translate(" \n "), " \n ");
+  EXPECT_EQ(Translate(""), "");
+}
+
+TEST_F(DocumentTest, UnitsWithoutSpaceBetweenThemGetOneIfTheTargetWritesIt) {
+  rules_.format = TextFormat::kPlain;
+  const std::string text =
+      "a\xE3\x80\x82"
+      "b\xE3\x80\x82";
+  EXPECT_EQ(Translate(text, false, true), "A\xE3\x80\x82 B\xE3\x80\x82");
+  EXPECT_EQ(Translate(text, false, false),
+            "A\xE3\x80\x82"
+            "B\xE3\x80\x82");
+}
+
+TEST_F(DocumentTest, BlocksEndSentences) {
+  EXPECT_THAT(Units("<h1>a title</h1><p>some <b>text</b>\nthat. More<br>lines</p> rest"),
+              ElementsAre("a title", "some text that.", "More", "lines", "rest"));
+  EXPECT_EQ(Translate("<ul>\n <li>one</li>\n <li>two</li></ul>"),
+            "<ul>\n <li>ONE</li>\n <li>TWO</li></ul>");
+}
+
+TEST_F(DocumentTest, TagsFollowTheWords) {
+  EXPECT_EQ(Translate("<p>the <b>big red</b> dog</p>"), "<p>THE <b>BIG RED</b> DOG</p>");
+  EXPECT_EQ(Translate("the <b>big red</b> dog", true), "DOG <b>RED BIG</b> THE");
+  EXPECT_EQ(Translate("<a href=\"x\">all of it</a>", true), "<a href=\"x\">IT OF ALL</a>");
+  EXPECT_EQ(Translate("<b>one</b> two <i>three</i>", true), "<i>THREE</i> TWO <b>ONE</b>");
+  EXPECT_EQ(Translate("<b>one <i>two</i></b> three", true), "THREE <b><i>TWO</i> ONE</b>");
+  // Elements go over sentences.
+  EXPECT_EQ(Translate("<b>One. Two</b> three."), "<b>ONE. TWO</b> THREE.");
+  EXPECT_EQ(Translate("<b><p>one</p><p>two</b> three</p>"), "<b><p>ONE</p><p>TWO</b> THREE</p>");
+}
+
+TEST_F(DocumentTest, EmptyElementsStandBeforeTheirWord) {
+  EXPECT_EQ(Translate("see <img src=x> here", true), "<img src=x> HERE SEE");
+  EXPECT_EQ(Translate("see <i class=\"icon\"></i> here"), "SEE <i class=\"icon\"></i> HERE");
+  EXPECT_EQ(Translate("one<!-- note --> two"), "ONE<!-- note --> TWO");
+}
+
+TEST_F(DocumentTest, CodeAndScriptsAreLeftAlone) {
+  EXPECT_EQ(Translate("call <code>f(<b>x</b>)</code> now"), "CALL <code>f(<b>x</b>)</code> NOW");
+  EXPECT_EQ(Translate("<script>if (a < b) \"</p>\"</SCRIPT >text<style>p{}</style>"),
+            "<script>if (a < b) \"</p>\"</SCRIPT >TEXT<style>p{}</style>");
+  EXPECT_EQ(Translate("<p translate=\"no\">name <p>x</p></p><p>text</p>"),
+            "<p translate=\"no\">name <p>x</p></p><p>TEXT</p>");
+  EXPECT_EQ(Translate("text <script>never ends"), "TEXT <script>never ends");
+}
+
+TEST_F(DocumentTest, EntitiesAreDecodedForTheModel) {
+  EXPECT_THAT(Units("a &lt; b &amp;&nbsp;caf&eacute; &#x41;&#66; &hellip;"),
+              ElementsAre("a < b &\xC2\xA0"
+                          "caf\xC3\xA9 AB \xE2\x80\xA6"));
+  EXPECT_EQ(Translate("a &lt; b &amp; c > d"), "A &lt; B &amp; C &gt; D");
+  EXPECT_EQ(Translate("AT&T a & b &; &#0; &#xD800;"), "AT&amp;T A &amp; B &amp;; &#0; &#xD800;");
+  EXPECT_EQ(Translate("one &unknown; two"), "ONE &unknown; TWO");
+}
+
+TEST_F(DocumentTest, WhatIsNoTagIsText) {
+  EXPECT_EQ(Translate("1 < 2 <3 <"), "1 &lt; 2 &lt;3 &lt;");
+  EXPECT_EQ(Translate("one <b unfinished"), "ONE &lt;B UNFINISHED");
+  EXPECT_EQ(Translate("one</i> two</b>"), "ONE TWO");
+  EXPECT_EQ(Translate("<a title=\"x > y\">z</a>"), "<a title=\"x > y\">Z</a>");
+}
+
+TEST_F(DocumentTest, Xml) {
+  rules_.format = TextFormat::kXml;
+  rules_.splitting_tags = {"par"};
+  rules_.ignored_tags = {"keep"};
+  EXPECT_EQ(Translate("<doc><par>one <X>two</X></par><par>a<keep>b <c/></keep></par></doc>", true),
+            "<doc><par><X>TWO</X> ONE</par><par>A<keep>b <c/></keep></par></doc>");
+  EXPECT_EQ(Translate("a <x/> b <![CDATA[<raw>]]>"), "A <x/> B <![CDATA[<raw>]]>");
+}
+
+TEST_F(DocumentTest, EveryElementKeepsAWord) {
+  const std::unique_ptr<const Document> document = Parse("one <b>two</b> three");
+  v1::Translation translation = Capitals("one two three", false);
+  v1::Hypothesis* const hypothesis = translation.mutable_hypotheses(0);
+  // Nothing looks at the second word most.
+  for (int i = 0; i < 9; ++i) hypothesis->set_alignment(i, i % 3 == 0 ? 0.9f : 0.01f);
+  hypothesis->set_alignment(3 + 1, 0.3f);
+  EXPECT_EQ(document->Assemble({translation}, 0, false), "ONE <b>TWO</b> THREE");
+  // Without an alignment words are taken to keep their order.
+  hypothesis->clear_alignment();
+  EXPECT_EQ(document->Assemble({translation}, 0, false), "ONE <b>TWO</b> THREE");
+  // A translation of nothing.
+  EXPECT_EQ(document->Assemble({v1::Translation()}, 0, false), "");
+  translation.clear_hypotheses();
+  translation.add_hypotheses();
+  EXPECT_EQ(document->Assemble({translation}, 0, false), "");
+}
+
+TEST_F(DocumentTest, DeepMarkupIsRefused) {
+  std::string text;
+  for (int i = 0; i < 201; ++i) text += "<b>";
+  const auto document = Document::Parse(text, rules_, [](std::string_view part, Splitting) {
+    return SplitSentences(part, "en", Splitting::kNone);
+  });
+  EXPECT_EQ(document.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(document.status().message()), HasSubstr("deeper than 200"));
+}
+
+TEST_F(DocumentTest, LongTagsAroundManyWordsDoNotMultiply) {
+  const std::string tag = "<a title=\"" + std::string(10000, 'x') + "\">";
+  std::string text = "zero ";
+  for (int i = 0; i < 50; ++i) absl::StrAppend(&text, i % 2 == 0 ? tag : "</a>", " w", i);
+  EXPECT_LE(Translate(text, true).size(), 3 * text.size());
+}
+
+TEST_F(DocumentTest, HostileMarkupTakesLinearTime) {
+  for (const char* const part :
+       {"&", "<", "<a ", "<a \"", "<!--", "<b></b>", "</b>", "<p>", "&amp", "&amp;", "<b>x</b> ",
+        "<script>", "<code>", "<i>x", "<!", "</", "<b x='", "<code></code>"}) {
+    std::string text;
+    for (int i = 0; i < 199; ++i) text += "<u>";
+    while (text.size() < 300000) text += part;
+    const auto start = std::chrono::steady_clock::now();
+    const auto document = Document::Parse(text, rules_, [](std::string_view block, Splitting mode) {
+      return SplitSentences(block, "en", mode);
+    });
+    if (document.ok()) {
+      (*document)->Assemble(std::vector<v1::Translation>((*document)->units().size()), 0, false);
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10)) << part;
+  }
+}
+
+TEST(PieceOffsetsTest, PiecesAndTheirText) {
+  const std::string space = "\xE2\x96\x81";
+  const std::string a = space + "ab";
+  const std::string d = space + "d";
+  const std::string u = "<0xC3>";
+  const std::string v = "<0xA9>";
+  EXPECT_THAT(PieceOffsets("abc d\xC3\xA9", {a, "c", d, u, v}), ElementsAre(0, 2, 4, 5, 5));
+  // Where the model has normalized the text, they agree again at the next word.
+  EXPECT_THAT(PieceOffsets("\xEF\xAC\x83x  d", {space + "ffix", d}), ElementsAre(0, 6));
+  EXPECT_THAT(PieceOffsets("", {a, d}), ElementsAre(0, 0));
+}
+
+}  // namespace
+}  // namespace sru::server::translation

@@ -1,0 +1,162 @@
+#include "server/translation/languages.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_join.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "unicode/locid.h"
+#include "unicode/unistr.h"
+
+namespace sru::server::translation {
+namespace {
+
+constexpr size_t kLongestCode = 35;  // what BCP 47 asks implementations for
+constexpr char kPivot[] = "en";
+
+// A key takes ICU microseconds, and a catalog is made for each request. Models are few, so the table stays small.
+const LanguageKey& CachedKey(const std::string& code) {
+  static auto* const mutex = new Mutex();
+  static auto* const keys = new std::map<std::string, LanguageKey>();
+  MutexLock lock(mutex);
+  const auto [entry, is_new] = keys->try_emplace(code);
+  if (is_new) entry->second = KeyOf(code);
+  return entry->second;
+}
+
+// The model of this name with the greatest version stands last in the registry's list.
+bool IsLatest(const std::vector<std::shared_ptr<lifecycle::ServedModel>>& all, size_t i) {
+  return i + 1 == all.size() || all[i + 1]->name != all[i]->name;
+}
+
+std::vector<std::string> Sorted(const std::set<std::string>& codes) {
+  return {codes.begin(), codes.end()};
+}
+
+}  // namespace
+
+LanguageKey KeyOf(absl::string_view code) {
+  const bool good = !code.empty() && code.size() <= kLongestCode && absl::ascii_isalpha(code[0]) &&
+                    std::all_of(code.begin(), code.end(), [](char c) {
+                      return absl::ascii_isalnum(c) || c == '-' || c == '_';
+                    });
+  if (!good) return {};
+  icu::Locale locale = icu::Locale::createCanonical(std::string(code).c_str());
+  UErrorCode error = U_ZERO_ERROR;
+  locale.addLikelySubtags(error);
+  if (U_FAILURE(error) != 0 || locale.isBogus() != 0) return {};
+  LanguageKey key{locale.getLanguage(), locale.getScript(), locale.getCountry()};
+  if (key.language == "no") key.language = "nb";  // the usual form of Norwegian
+  return key;
+}
+
+int MatchOf(const LanguageKey& a, const LanguageKey& b) {
+  if (a.empty() || a.language != b.language || a.script != b.script) return 0;
+  return a.region == b.region ? 2 : 1;
+}
+
+std::string LanguageName(const std::string& code) {
+  icu::UnicodeString name;
+  icu::Locale::createCanonical(code.c_str()).getDisplayName(icu::Locale::getEnglish(), name);
+  std::string text;
+  return name.toUTF8String(text);
+}
+
+bool HasSpaces(const LanguageKey& key) {
+  static const auto* const kWithout =
+      new std::set<std::string>{"zh", "yue", "ja", "th", "lo", "km", "my", "bo", "dz", "wuu"};
+  return kWithout->count(key.language) == 0;
+}
+
+LanguageCatalog::LanguageCatalog(const lifecycle::ModelRegistry& registry) {
+  const std::vector<std::shared_ptr<lifecycle::ServedModel>> all = registry.List();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const models::Model& model = *all[i]->model;
+    const models::TranslatorConfig& config = model.config().translator;
+    if (!IsLatest(all, i) || model.task() != models::Task::kTranslator ||
+        model.tokenizer() == nullptr || config.source_language.empty() ||
+        config.target_language.empty()) {
+      continue;
+    }
+    models_.push_back({config.source_language, config.target_language,
+                       CachedKey(config.source_language), CachedKey(config.target_language),
+                       all[i]});
+  }
+}
+
+const TranslatorModel* LanguageCatalog::Find(const LanguageKey& source,
+                                             const LanguageKey& target) const {
+  const TranslatorModel* best = nullptr;
+  int best_match = 0;
+  for (const TranslatorModel& model : models_) {
+    const int from = MatchOf(model.source_key, source);
+    const int to = MatchOf(model.target_key, target);
+    if (from == 0 || to == 0 || from + to <= best_match) continue;
+    best = &model;
+    best_match = from + to;
+  }
+  return best;
+}
+
+absl::StatusOr<std::vector<TranslatorModel>> LanguageCatalog::Path(
+    const LanguageKey& source, const LanguageKey& target) const {
+  if (MatchOf(source, target) != 0) return std::vector<TranslatorModel>();
+  if (const TranslatorModel* const model = Find(source, target)) {
+    return std::vector<TranslatorModel>{*model};
+  }
+  const LanguageKey& pivot = CachedKey(kPivot);
+  const TranslatorModel* const first = Find(source, pivot);
+  const TranslatorModel* const second = Find(pivot, target);
+  if (first == nullptr || second == nullptr) {
+    return InvalidArgument("no model translates from ", source.language, " into ", target.language,
+                           ", nor two by way of English; sources are ",
+                           absl::StrJoin(Sources(), ", "), ", targets ",
+                           absl::StrJoin(Targets(), ", "));
+  }
+  return std::vector<TranslatorModel>{*first, *second};
+}
+
+std::vector<std::string> LanguageCatalog::Sources() const {
+  std::set<std::string> codes;
+  for (const TranslatorModel& model : models_) codes.insert(model.source);
+  return Sorted(codes);
+}
+
+std::vector<std::string> LanguageCatalog::Targets() const {
+  std::set<std::string> codes;
+  for (const TranslatorModel& model : models_) codes.insert(model.target);
+  return Sorted(codes);
+}
+
+std::vector<std::string> LanguageCatalog::TargetsOf(const std::string& source) const {
+  const LanguageKey key = CachedKey(source);
+  const LanguageKey& pivot = CachedKey(kPivot);
+  const bool through = Find(key, pivot) != nullptr;
+  std::set<std::string> codes;
+  for (const TranslatorModel& model : models_) {
+    if (MatchOf(model.target_key, key) != 0) continue;
+    if (MatchOf(model.source_key, key) != 0 || (through && MatchOf(model.source_key, pivot) != 0)) {
+      codes.insert(model.target);
+    }
+  }
+  return Sorted(codes);
+}
+
+std::string LanguageCatalog::FindCode(const LanguageKey& key, bool is_source) const {
+  std::string code;
+  int best_match = 0;
+  for (const TranslatorModel& model : models_) {
+    const int match = MatchOf(is_source ? model.source_key : model.target_key, key);
+    if (match <= best_match) continue;
+    best_match = match;
+    code = is_source ? model.source : model.target;
+  }
+  return code;
+}
+
+}  // namespace sru::server::translation

@@ -1,0 +1,72 @@
+// Languages of texts and of translators, by their codes (BCP 47, as "en", "pt-BR", "zh_Hant"; case does not matter).
+//
+// Two codes mean the same language if ICU completes both to the same language and script: "en" matches "en-US", "zh" matches "zh-Hans" and
+// "zh-TW" does not. Of several models the one of the same region goes first, then the first by name.
+//
+// Pure functions; a LanguageCatalog is immutable.
+#ifndef SRU_SERVER_TRANSLATION_LANGUAGES_H_
+#define SRU_SERVER_TRANSLATION_LANGUAGES_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/lifecycle/model_registry.h"
+
+namespace sru::server::translation {
+
+struct LanguageKey {
+  std::string language;  // "" = none
+  std::string script;
+  std::string region;
+
+  bool empty() const { return language.empty(); }
+};
+
+// Empty if `code` has not the form of a code.
+LanguageKey KeyOf(absl::string_view code);
+// 0 = other languages, 1 = the same, 2 = of the same region as well.
+int MatchOf(const LanguageKey& a, const LanguageKey& b);
+// In English: "Portuguese (Brazil)".
+std::string LanguageName(const std::string& code);
+// Whether the language writes spaces between its words.
+bool HasSpaces(const LanguageKey& key);
+
+// A translator that takes text and says its languages.
+struct TranslatorModel {
+  std::string source;  // as config.json has them
+  std::string target;
+  LanguageKey source_key;
+  LanguageKey target_key;
+  std::shared_ptr<const lifecycle::ServedModel> served;
+};
+
+// The translators that are loaded.
+class LanguageCatalog {
+ public:
+  explicit LanguageCatalog(const lifecycle::ModelRegistry& registry);
+
+  // The models that translate, one after the other: one, two by way of English, or none if both languages are the same. kInvalidArgument:
+  // there are none.
+  absl::StatusOr<std::vector<TranslatorModel>> Path(const LanguageKey& source,
+                                                    const LanguageKey& target) const;
+
+  // Codes without repetitions, sorted, as the models have them.
+  std::vector<std::string> Sources() const;
+  std::vector<std::string> Targets() const;
+  // What can be reached from there, by way of English as well.
+  std::vector<std::string> TargetsOf(const std::string& source) const;
+  // The code that models have for the language; "" = none. `is_source`: as a source.
+  std::string FindCode(const LanguageKey& key, bool is_source) const;
+
+ private:
+  const TranslatorModel* Find(const LanguageKey& source, const LanguageKey& target) const;
+
+  std::vector<TranslatorModel> models_;
+};
+
+}  // namespace sru::server::translation
+
+#endif  // SRU_SERVER_TRANSLATION_LANGUAGES_H_

@@ -1,0 +1,65 @@
+#include "server/translation/languages.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/translation/detection.h"
+
+namespace sru::server::translation {
+namespace {
+
+using ::testing::IsEmpty;
+
+int Match(const char* a, const char* b) { return MatchOf(KeyOf(a), KeyOf(b)); }
+
+TEST(LanguagesTest, CodesOfTheSameLanguageMatch) {
+  EXPECT_EQ(Match("en", "EN-US"), 2);
+  EXPECT_EQ(Match("en-GB", "en"), 1);
+  EXPECT_EQ(Match("pt_BR", "pt-br"), 2);
+  EXPECT_EQ(Match("zh", "zh-Hans"), 2);
+  EXPECT_EQ(Match("zh-TW", "zh-Hant"), 2);
+  EXPECT_EQ(Match("zh-TW", "zh"), 0);
+  EXPECT_EQ(Match("iw", "he"), 2);
+  EXPECT_EQ(Match("no", "nb"), 2);
+  EXPECT_EQ(Match("en", "de"), 0);
+}
+
+TEST(LanguagesTest, WhatIsNoCodeMatchesNothing) {
+  for (const char* const code : {"", "1", "e n", "en;", "\xC3\xA9", "-"}) {
+    EXPECT_TRUE(KeyOf(code).empty()) << code;
+  }
+  EXPECT_TRUE(KeyOf(std::string(100, 'a')).empty());
+  EXPECT_EQ(MatchOf(KeyOf(""), KeyOf("")), 0);
+}
+
+TEST(LanguagesTest, Names) {
+  EXPECT_EQ(LanguageName("de"), "German");
+  EXPECT_EQ(LanguageName("PT-BR"), "Portuguese (Brazil)");
+  EXPECT_TRUE(HasSpaces(KeyOf("de")));
+  EXPECT_FALSE(HasSpaces(KeyOf("zh-Hant")));
+}
+
+TEST(DetectionTest, FindsTheLanguage) {
+  const auto english = DetectLanguages("The quick brown fox jumps over the lazy dog.", false);
+  ASSERT_FALSE(english.empty());
+  EXPECT_EQ(english[0].code, "en");
+  EXPECT_GT(english[0].confidence, 50);
+  const auto german = DetectLanguages(
+      "Das ist ein kurzer deutscher Satz \xC3\xBC"
+      "ber Hunde.",
+      false);
+  ASSERT_FALSE(german.empty());
+  EXPECT_EQ(german[0].code, "de");
+  const auto marked =
+      DetectLanguages("<p title=\"the quick brown fox\">Das ist ein deutscher Satz.</p>", true);
+  ASSERT_FALSE(marked.empty());
+  EXPECT_EQ(marked[0].code, "de");
+  EXPECT_THAT(DetectLanguages("", false), IsEmpty());
+  EXPECT_THAT(DetectLanguages("1 2 3", false), IsEmpty());
+  std::string cut(16 * 1024 - 1, 'a');
+  EXPECT_THAT(DetectLanguages(cut + "\xC3\xA9", false).size(), ::testing::Le(3u));
+}
+
+}  // namespace
+}  // namespace sru::server::translation

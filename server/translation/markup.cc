@@ -1,0 +1,220 @@
+#include "server/translation/markup.h"
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "unicode/utf8.h"
+
+namespace sru::server::translation {
+namespace {
+
+constexpr size_t kLongestEntity = 12;  // "&thetasym;" and the numbers of all characters
+
+// Abseil's own type, where it is not the standard's.
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+// Elements without an end, and those whose content is not markup.
+const std::set<std::string, std::less<>>& VoidElements() {
+  static const auto* const names = new std::set<std::string, std::less<>>{
+      "area",  "base", "br",   "col",   "embed",  "hr",    "img",
+      "input", "link", "meta", "param", "source", "track", "wbr"};
+  return *names;
+}
+const std::set<std::string, std::less<>>& RawElements() {
+  static const auto* const names = new std::set<std::string, std::less<>>{
+      "iframe", "noembed", "noframes", "script", "style", "textarea", "xmp"};
+  return *names;
+}
+
+// HTML's names from U+00A0 to U+00FF in their order.
+constexpr char kLatin1[] =
+    "nbsp iexcl cent pound curren yen brvbar sect uml copy ordf laquo not shy reg macr deg plusmn "
+    "sup2 sup3 acute micro para middot cedil sup1 ordm raquo frac14 frac12 frac34 iquest Agrave "
+    "Aacute Acirc Atilde Auml Aring AElig Ccedil Egrave Eacute Ecirc Euml Igrave Iacute Icirc Iuml "
+    "ETH Ntilde Ograve Oacute Ocirc Otilde Ouml times Oslash Ugrave Uacute Ucirc Uuml Yacute THORN "
+    "szlig agrave aacute acirc atilde auml aring aelig ccedil egrave eacute ecirc euml igrave "
+    "iacute icirc iuml eth ntilde ograve oacute ocirc otilde ouml divide oslash ugrave uacute "
+    "ucirc uuml yacute thorn yuml";
+
+const std::map<std::string, uint32_t, std::less<>>& Entities(bool is_xml) {
+  using Table = std::map<std::string, uint32_t, std::less<>>;
+  static const auto* const xml =
+      new Table{{"amp", '&'}, {"lt", '<'}, {"gt", '>'}, {"quot", '"'}, {"apos", '\''}};
+  static const Table* const html = [] {
+    auto* const table = new Table(*xml);
+    uint32_t character = 0xA0;
+    for (const absl::string_view name : absl::StrSplit(kLatin1, ' ')) {
+      table->emplace(name, character++);
+    }
+    const Table others = {
+        {"OElig", 0x152},   {"oelig", 0x153},   {"Scaron", 0x160}, {"scaron", 0x161},
+        {"Zcaron", 0x17D},  {"zcaron", 0x17E},  {"Ccaron", 0x10C}, {"ccaron", 0x10D},
+        {"ndash", 0x2013},  {"mdash", 0x2014},  {"lsquo", 0x2018}, {"rsquo", 0x2019},
+        {"sbquo", 0x201A},  {"ldquo", 0x201C},  {"rdquo", 0x201D}, {"bdquo", 0x201E},
+        {"bull", 0x2022},   {"hellip", 0x2026}, {"prime", 0x2032}, {"lsaquo", 0x2039},
+        {"rsaquo", 0x203A}, {"euro", 0x20AC},   {"trade", 0x2122}, {"minus", 0x2212},
+        {"thinsp", 0x2009}, {"ensp", 0x2002},   {"emsp", 0x2003}};
+    table->insert(others.begin(), others.end());
+    return table;
+  }();
+  return is_xml ? *xml : *html;
+}
+
+// 0: none.
+uint32_t CharacterOf(std::string_view name, bool is_xml) {
+  absl::string_view digits = View(name);
+  if (absl::ConsumePrefix(&digits, "#")) {
+    uint32_t number = 0;
+    const bool is_hex = absl::ConsumePrefix(&digits, "x") || absl::ConsumePrefix(&digits, "X");
+    const bool good =
+        is_hex ? absl::SimpleHexAtoi(digits, &number) : absl::SimpleAtoi(digits, &number);
+    return good && number >= 0x20 && U_IS_UNICODE_CHAR(number) ? number : 0;
+  }
+  const auto found = Entities(is_xml).find(name);
+  return found == Entities(is_xml).end() ? 0 : found->second;
+}
+
+void AppendCharacter(uint32_t character, std::string* text) {
+  uint8_t bytes[U8_MAX_LENGTH];
+  size_t size = 0;
+  U8_APPEND_UNSAFE(bytes, size, character);
+  text->append(reinterpret_cast<const char*>(bytes), size);
+}
+
+bool StartsName(char c) { return absl::ascii_isalpha(c) || c == '_' || (c & 0x80) != 0; }
+bool EndsName(char c) { return absl::ascii_isspace(c) || c == '/' || c == '>'; }
+
+}  // namespace
+
+bool MarkupReader::Next(MarkupToken* token) {
+  if (at_ == markup_.size()) return false;
+  const size_t begin = at_;
+  *token = MarkupToken();
+  if (markup_[at_] == '&') {
+    ReadEntity(token);
+  } else if (markup_[at_] != '<' || !ReadTag(token)) {
+    ReadText(token);
+  }
+  token->raw = markup_.substr(begin, at_ - begin);
+  return true;
+}
+
+std::string_view MarkupReader::SkipElement(const MarkupToken& open) {
+  const auto begin = static_cast<size_t>(open.raw.data() - markup_.data());
+  if (!is_xml_ && RawElements().count(open.name) > 0) {
+    const std::string end = "</" + open.name;
+    while (at_ < markup_.size() &&
+           !(markup_[at_] == '<' &&
+             absl::EqualsIgnoreCase(View(markup_.substr(at_, end.size())), end))) {
+      ++at_;
+    }
+    at_ = EndOf(">");
+  } else {
+    MarkupToken token;
+    for (size_t depth = 1; depth > 0 && Next(&token);) {
+      if (token.name != open.name) continue;
+      if (token.kind == MarkupToken::Kind::kOpen) ++depth;
+      if (token.kind == MarkupToken::Kind::kClose) --depth;
+    }
+  }
+  return markup_.substr(begin, at_ - begin);
+}
+
+void MarkupReader::ReadText(MarkupToken* token) {
+  // The first character may be a < that begins no tag.
+  const size_t end = markup_.find_first_of("<&", at_ + 1);
+  const size_t begin = at_;
+  at_ = end == std::string_view::npos ? markup_.size() : end;
+  token->text = std::string(markup_.substr(begin, at_ - begin));
+}
+
+void MarkupReader::ReadEntity(MarkupToken* token) {
+  const std::string_view start = markup_.substr(at_, kLongestEntity);
+  const size_t semicolon = start.find(';');
+  const std::string_view name =
+      start.substr(1, semicolon == std::string_view::npos ? 0 : semicolon - 1);
+  // A lone & is a character.
+  if (name.empty() || name.find_first_of("& <>\"'\n") != std::string_view::npos) {
+    return ReadText(token);
+  }
+  at_ += semicolon + 1;
+  const uint32_t character = CharacterOf(name, is_xml_);
+  if (character == 0) {
+    token->kind = MarkupToken::Kind::kRaw;
+  } else {
+    AppendCharacter(character, &token->text);
+  }
+}
+
+size_t MarkupReader::EndOf(std::string_view what) const {
+  const size_t found = markup_.find(what, at_);
+  return found == std::string_view::npos ? markup_.size() : found + what.size();
+}
+
+bool MarkupReader::ReadTag(MarkupToken* token) {
+  const std::string_view rest = markup_.substr(at_);
+  if (rest.size() < 2) return false;
+  if (rest[1] == '!' || rest[1] == '?') {
+    token->kind = MarkupToken::Kind::kRaw;
+    const bool is_comment = absl::StartsWith(View(rest), "<!--");
+    const bool is_data = is_xml_ && absl::StartsWith(View(rest), "<![CDATA[");
+    at_ = EndOf(is_comment ? "-->" : (is_data ? "]]>" : ">"));
+    return true;
+  }
+  const bool is_close = rest[1] == '/';
+  const size_t name_begin = is_close ? 2 : 1;
+  if (!has_tags_ || rest.size() <= name_begin || !StartsName(rest[name_begin])) return false;
+  size_t end = name_begin;
+  while (end < rest.size() && !EndsName(rest[end])) ++end;
+  const std::string_view name = rest.substr(name_begin, end - name_begin);
+  char quote = 0;
+  for (; end < rest.size() && (quote != 0 || rest[end] != '>'); ++end) {
+    const char c = rest[end];
+    if (quote != 0) {
+      if (c == quote) quote = 0;
+    } else if ((c == '"' || c == '\'') && rest[end - 1] == '=') {
+      quote = c;
+    }
+  }
+  if (end == rest.size()) {
+    has_tags_ = false;
+    return false;
+  }
+  at_ += end + 1;
+  token->name = is_xml_ ? std::string(name) : absl::AsciiStrToLower(View(name));
+  if (is_close) {
+    token->kind = MarkupToken::Kind::kClose;
+  } else if (is_xml_ ? rest[end - 1] == '/' : VoidElements().count(token->name) > 0) {
+    token->kind = MarkupToken::Kind::kEmpty;
+  } else {
+    token->kind = MarkupToken::Kind::kOpen;
+  }
+  return true;
+}
+
+void AppendEscaped(std::string_view text, std::string* markup) {
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        *markup += "&amp;";
+        break;
+      case '<':
+        *markup += "&lt;";
+        break;
+      case '>':
+        *markup += "&gt;";
+        break;
+      default:
+        *markup += c;
+    }
+  }
+}
+
+}  // namespace sru::server::translation

@@ -1,0 +1,63 @@
+// MarkupReader: HTML or XML as a sequence of texts and tags, in the order in which they stand and with all of their bytes. It builds no tree and
+// repairs nothing: what it cannot read is text.
+//
+//   MarkupReader reader(markup, /*is_xml=*/false);
+//   MarkupToken token;
+//   while (reader.Next(&token)) ...
+//
+// Time is linear in the bytes. Not thread-safe.
+#ifndef SRU_SERVER_TRANSLATION_MARKUP_H_
+#define SRU_SERVER_TRANSLATION_MARKUP_H_
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace sru::server::translation {
+
+struct MarkupToken {
+  enum class Kind {
+    kText,   // `text`: characters, entities decoded
+    kOpen,   // <name ...>
+    kClose,  // </name>
+    kEmpty,  // <name .../>, or an element of HTML that has no end
+    kRaw,    // comments, declarations, instructions, CDATA, entities that are not known
+  };
+  Kind kind = Kind::kText;
+  std::string_view raw;  // the bytes, a part of the markup
+  std::string name;      // of a tag; in lower case unless it is XML
+  std::string text;
+};
+
+class MarkupReader {
+ public:
+  // `markup` is valid UTF-8 and outlives the reader.
+  MarkupReader(std::string_view markup, bool is_xml) : markup_(markup), is_xml_(is_xml) {}
+
+  // False at the end.
+  bool Next(MarkupToken* token);
+
+  // Passes over the rest of the element that the token `open` has opened. Returns all of the element, up to the end of the markup if it has
+  // no end tag.
+  std::string_view SkipElement(const MarkupToken& open);
+
+ private:
+  void ReadText(MarkupToken* token);
+  void ReadEntity(MarkupToken* token);
+  // False: no tag, comment or the like begins here.
+  bool ReadTag(MarkupToken* token);
+  // Where `what` ends that is looked for from `at_`; the end of the markup if it is not there.
+  size_t EndOf(std::string_view what) const;
+
+  const std::string_view markup_;
+  const bool is_xml_;
+  size_t at_ = 0;
+  bool has_tags_ = true;  // false once a tag had no end: another one has none either
+};
+
+// Appends `text` with &, < and > as entities.
+void AppendEscaped(std::string_view text, std::string* markup);
+
+}  // namespace sru::server::translation
+
+#endif  // SRU_SERVER_TRANSLATION_MARKUP_H_

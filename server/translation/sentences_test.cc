@@ -1,0 +1,106 @@
+#include "server/translation/sentences.h"
+
+#include <chrono>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/text/byte_tokenizer.h"
+
+namespace sru::server::translation {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::vector<uint8_t> AllBytes() {
+  std::vector<uint8_t> bytes(256);
+  std::iota(bytes.begin(), bytes.end(), uint8_t{0});
+  return bytes;
+}
+
+std::vector<std::string> Texts(const std::string& text, const std::vector<TextRange>& ranges) {
+  std::vector<std::string> texts;
+  for (const TextRange& range : ranges) {
+    texts.push_back(text.substr(range.begin, range.end - range.begin));
+  }
+  return texts;
+}
+
+std::vector<std::string> Split(const std::string& text, const std::string& language = "en",
+                               Splitting splitting = Splitting::kSentences) {
+  return Texts(text, SplitSentences(text, language, splitting));
+}
+
+TEST(SentencesTest, NoSentenceEndsAfterAnAbbreviation) {
+  EXPECT_THAT(Split("Mr. Smith saw Dr. No. He ran!  Why?"),
+              ElementsAre("Mr. Smith saw Dr. No.", "He ran!", "Why?"));
+  EXPECT_THAT(Split("Er kam z.B. am Montag. Dann ging er.", "de"),
+              ElementsAre("Er kam z.B. am Montag.", "Dann ging er."));
+  EXPECT_THAT(Split("\xE4\xBD\xA0\xE5\xA5\xBD\xE3\x80\x82\xE6\x88\x91\xE3\x80\x82", "zh"),
+              ElementsAre("\xE4\xBD\xA0\xE5\xA5\xBD\xE3\x80\x82", "\xE6\x88\x91\xE3\x80\x82"));
+  EXPECT_THAT(Split("One. Two.", "xx"), ElementsAre("One.", "Two."));
+}
+
+TEST(SentencesTest, LinesEndSentencesUnlessTheyAreWhiteSpace) {
+  const std::string text = "  A line\nand another.\r\n\r\nA paragraph. \t";
+  EXPECT_THAT(Split(text), ElementsAre("A line", "and another.", "A paragraph."));
+  EXPECT_THAT(Split(text, "en", Splitting::kNoNewlines),
+              ElementsAre("A line\nand another.", "A paragraph."));
+  EXPECT_THAT(Split(text, "en", Splitting::kNone),
+              ElementsAre("A line\nand another.\r\n\r\nA paragraph."));
+  EXPECT_THAT(Split(" \n\t\xC2\xA0 "), IsEmpty());
+  EXPECT_THAT(Split(""), IsEmpty());
+}
+
+TEST(SentencesTest, LongSentencesAreCutBeforeWords) {
+  const models::ByteTokenizer tokenizer(AllBytes());
+  std::vector<TextRange> parts;
+  const std::string text = "one two three four five six seven";
+  ASSERT_TRUE(CutSentence(text, {4, text.size()}, tokenizer, 12, &parts).ok());
+  EXPECT_THAT(Texts(text, parts), ElementsAre("two three", "four", "five", "six seven"));
+  parts.clear();
+  ASSERT_TRUE(CutSentence(text, {0, text.size()}, tokenizer, 100, &parts).ok());
+  EXPECT_THAT(Texts(text, parts), ElementsAre(text));
+}
+
+TEST(SentencesTest, WithoutSpacesTheyAreCutBeforeCharacters) {
+  const models::ByteTokenizer tokenizer(AllBytes());
+  const std::string character = "\xE4\xBD\xA0";
+  std::string text;
+  for (int i = 0; i < 7; ++i) text += character;
+  std::vector<TextRange> parts;
+  ASSERT_TRUE(CutSentence(text, {0, text.size()}, tokenizer, 8, &parts).ok());
+  std::string joined;
+  for (const std::string& part : Texts(text, parts)) {
+    EXPECT_LE(part.size(), 8u);
+    EXPECT_EQ(part.size() % 3, 0u);
+    joined += part;
+  }
+  EXPECT_EQ(joined, text);
+  // A character of more tokens than there may be stays whole.
+  parts.clear();
+  ASSERT_TRUE(CutSentence(character, {0, 3}, tokenizer, 2, &parts).ok());
+  EXPECT_THAT(Texts(character, parts), ElementsAre(character));
+}
+
+TEST(SentencesTest, HostileTextsTakeLinearTime) {
+  const models::ByteTokenizer tokenizer(AllBytes());
+  for (const char* const part :
+       {". ", "Mr. ", "e.g. ", ".1", "a. B. ", "\"", ".)", "? ", "\n", "a"}) {
+    std::string text;
+    while (text.size() < 1 << 20) text += part;
+    const auto start = std::chrono::steady_clock::now();
+    std::vector<TextRange> parts;
+    for (const TextRange& range : SplitSentences(text, "en", Splitting::kSentences)) {
+      ASSERT_TRUE(CutSentence(text, range, tokenizer, 127, &parts).ok());
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10)) << part;
+  }
+}
+
+}  // namespace
+}  // namespace sru::server::translation

@@ -1,0 +1,291 @@
+#include "server/translation/text_translator.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "base/utf8.h"
+#include "server/calls/message_cord.h"
+#include "server/translation/detection.h"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::server::translation {
+namespace {
+
+// The longest part of a sentence, in tokens, as Bergamot cuts them: published models were trained on shorter ones.
+constexpr int kMostTokens = 127;
+// Sentences of a call. Alignments take memory with the square of the length.
+constexpr size_t kMostUnits = 64;
+constexpr size_t kMostAligned = 16;
+
+// A text on its way through the models of its path.
+struct Job {
+  std::vector<TranslatorModel> path;
+  std::string text;  // as the models so far have it
+  std::unique_ptr<const Document> document;
+  std::vector<v1::Translation> translations;  // by unit
+};
+
+// The units of a call: the job of each, and its place there.
+struct CallUnits {
+  const TranslatorModel* model = nullptr;
+  bool aligned = false;
+  int hypotheses = 1;
+  std::vector<std::pair<Job*, size_t>> units;
+};
+
+// One request. Its functions run one after the other, on the threads that bring the answers.
+class Translation : public std::enable_shared_from_this<Translation> {
+ public:
+  Translation(TextRequest request, const calls::RequestLimits& limits, TextTranslator::Call call,
+              TextTranslator::Done done)
+      : request_(std::move(request)),
+        limits_(limits),
+        call_(std::move(call)),
+        done_(std::move(done)) {}
+
+  absl::Status Prepare(const LanguageCatalog& catalog) {
+    if (request_.texts.empty() || request_.texts.size() > kMostTexts) {
+      return InvalidArgument("text: expected 1 to ", kMostTexts, " texts, found ",
+                             request_.texts.size());
+    }
+    const LanguageKey target = KeyOf(request_.target);
+    const std::string target_code = catalog.FindCode(target, /*is_source=*/false);
+    if (target_code.empty()) {
+      return InvalidArgument("target language: no model translates into '",
+                             request_.target.substr(0, 64), "'; there are ",
+                             absl::StrJoin(catalog.Targets(), ", "));
+    }
+    for (std::string& text : request_.texts) {
+      SRU_ASSIGN_OR_RETURN(TranslatedText answer, SourceOf(catalog, text));
+      Job& job = jobs_.emplace_back();
+      SRU_ASSIGN_OR_RETURN(job.path, catalog.Path(KeyOf(answer.source), target));
+      answer.is_pivoted = job.path.size() > 1;
+      job.text = std::move(text);
+      if (job.path.empty()) answer.translations = {job.text};
+      answers_.push_back(std::move(answer));
+      num_steps_ = std::max(num_steps_, job.path.size());
+    }
+    return absl::OkStatus();
+  }
+
+  // Makes call after call, until one of them is not answered at once. A function that calls itself for each would need a stack for all.
+  void Run() {
+    while (true) {
+      if (absl::Status status = EndStep(); !status.ok()) return End({status, "", {}, {}});
+      if (calls_.empty()) return End({});
+      phase_ = 0;
+      call_(MakeRequest(calls_.back()), [self = shared_from_this()](calls::LocalAnswer answer) {
+        self->answer_ = std::move(answer);
+        if (self->phase_.fetch_add(1) == 1) self->Resume();
+      });
+      if (phase_.fetch_add(1) == 0) return;  // the answer's thread goes on
+      if (!TakeAnswer()) return;
+    }
+  }
+
+ private:
+  void Resume() {
+    if (TakeAnswer()) Run();
+  }
+
+  absl::StatusOr<TranslatedText> SourceOf(const LanguageCatalog& catalog,
+                                          const std::string& text) const {
+    if (request_.source.empty()) {
+      return TextTranslator::FindSource(catalog, text, request_.rules.format != TextFormat::kPlain);
+    }
+    TranslatedText answer;
+    answer.source = catalog.FindCode(KeyOf(request_.source), /*is_source=*/true);
+    if (!answer.source.empty()) return answer;
+    return InvalidArgument("source language: no model translates from '",
+                           request_.source.substr(0, 64), "'; there are ",
+                           absl::StrJoin(catalog.Sources(), ", "));
+  }
+
+  // If all calls of a step have been answered, puts its texts together and begins the next one. No calls are left after the last.
+  absl::Status EndStep() {
+    while (calls_.empty()) {
+      if (step_ > 0) AssembleAll();
+      if (step_ == num_steps_) return absl::OkStatus();
+      SRU_RETURN_UNLESS_OK(BeginStep());
+      ++step_;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status BeginStep() {
+    // By model and whether alignments are needed.
+    std::map<std::pair<std::string, bool>, CallUnits> open;
+    for (Job& job : jobs_) {
+      if (step_ >= job.path.size()) continue;
+      const TranslatorModel& model = job.path[step_];
+      SRU_ASSIGN_OR_RETURN(job.document,
+                           Document::Parse(std::move(job.text), request_.rules, SplitterOf(model)));
+      job.translations.assign(job.document->units().size(), {});
+      for (size_t i = 0; i < job.translations.size(); ++i) {
+        const bool aligned = job.document->units()[i].needs_alignment();
+        CallUnits& call = open[{model.served->name, aligned}];
+        call.model = &model;
+        call.aligned = aligned;
+        call.hypotheses = step_ + 1 == job.path.size() ? 1 + request_.alternatives : 1;
+        call.units.emplace_back(&job, i);
+        if (call.units.size() == MostUnits(aligned)) {
+          calls_.push_back(std::move(call));
+          call = CallUnits();
+        }
+      }
+    }
+    for (auto& [key, call] : open) {
+      if (!call.units.empty()) calls_.push_back(std::move(call));
+    }
+    return absl::OkStatus();
+  }
+
+  size_t MostUnits(bool aligned) const {
+    const int64_t most =
+        std::min(int64_t{limits_.max_sequences}, limits_.max_request_tokens / kMostTokens);
+    return std::clamp(static_cast<size_t>(most), size_t{1}, aligned ? kMostAligned : kMostUnits);
+  }
+
+  size_t MostTokens(const TranslatorModel& model) const {
+    const models::TranslatorConfig& config = model.served->model->config().translator;
+    return static_cast<size_t>(std::min({kMostTokens, config.max_positions,
+                                         limits_.max_batch_tokens, limits_.max_sequence_tokens}));
+  }
+
+  Document::Splitter SplitterOf(const TranslatorModel& model) const {
+    const models::Tokenizer& tokenizer = *model.served->model->tokenizer();
+    return [&tokenizer, &model, most = MostTokens(model)](
+               std::string_view text,
+               Splitting splitting) -> absl::StatusOr<std::vector<TextRange>> {
+      std::vector<TextRange> parts;
+      for (const TextRange& sentence : SplitSentences(text, model.source_key.language, splitting)) {
+        SRU_RETURN_UNLESS_OK(CutSentence(text, sentence, tokenizer, most, &parts));
+      }
+      return parts;
+    };
+  }
+
+  absl::Cord MakeRequest(const CallUnits& call) const {
+    const models::TranslatorConfig& config = call.model->served->model->config().translator;
+    v1::TranslateRequest request;
+    request.set_model(call.model->served->name);
+    request.set_return_alignment(call.aligned);
+    // A character can have more tokens than the model takes.
+    request.set_truncate(true);
+    if (call.hypotheses > 1) {
+      request.set_num_hypotheses(call.hypotheses);
+      request.set_beam_size(std::max(call.hypotheses, config.search.beam_size));
+    }
+    for (const auto& [job, unit] : call.units) {
+      request.add_sequences()->set_text(job->document->units()[unit].text);
+    }
+    return calls::ToCord(request);
+  }
+
+  // False if the request has failed.
+  bool TakeAnswer() {
+    const calls::LocalAnswer answer = std::move(answer_);
+    const CallUnits call = std::move(calls_.back());
+    calls_.pop_back();
+    v1::TranslateResponse response;
+    if (!answer.end.status.ok()) {
+      End(answer.end);
+      return false;
+    }
+    if (!calls::ParseCord(answer.message, &response) ||
+        static_cast<size_t>(response.translations_size()) != call.units.size()) {
+      End({absl::InternalError("Translate answered with a message that cannot be read"),
+           "",
+           {},
+           {}});
+      return false;
+    }
+    for (size_t i = 0; i < call.units.size(); ++i) {
+      const auto& [job, unit] = call.units[i];
+      job->translations[unit] = std::move(*response.mutable_translations(static_cast<int>(i)));
+    }
+    return true;
+  }
+
+  void AssembleAll() {
+    for (size_t i = 0; i < jobs_.size(); ++i) {
+      Job& job = jobs_[i];
+      if (job.document == nullptr) continue;
+      const TranslatorModel& model = job.path[step_ - 1];
+      const bool add_spaces = !HasSpaces(model.source_key) && HasSpaces(model.target_key);
+      const bool is_last = step_ == job.path.size();
+      job.text = job.document->Assemble(job.translations, 0, add_spaces);
+      if (is_last) {
+        answers_[i].translations.push_back(std::move(job.text));
+        for (int k = 1; k <= request_.alternatives; ++k)
+          AddAlternative(job, k, add_spaces, &answers_[i]);
+      }
+      job.document = nullptr;
+      job.translations.clear();
+    }
+  }
+
+  static void AddAlternative(const Job& job, int hypothesis, bool add_spaces,
+                             TranslatedText* answer) {
+    std::string text = job.document->Assemble(job.translations, hypothesis, add_spaces);
+    std::vector<std::string>& all = answer->translations;
+    if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(std::move(text));
+  }
+
+  void End(const calls::CallEnd& end) {
+    call_ = nullptr;
+    std::exchange(done_, nullptr)(end, std::move(answers_));
+  }
+
+  TextRequest request_;
+  const calls::RequestLimits limits_;
+  TextTranslator::Call call_;
+  TextTranslator::Done done_;
+  std::vector<Job> jobs_;
+  std::vector<TranslatedText> answers_;
+  size_t num_steps_ = 0;
+  size_t step_ = 0;  // steps that have begun
+  std::vector<CallUnits>
+      calls_;  // of the step, that are yet to be answered; the last one goes first
+  calls::LocalAnswer answer_;
+  std::atomic<int> phase_{0};  // 1 when the call was made or answered, 2 when both
+};
+
+}  // namespace
+
+absl::StatusOr<TranslatedText> TextTranslator::FindSource(const LanguageCatalog& catalog,
+                                                          const std::string& text, bool is_markup) {
+  TranslatedText found;
+  for (const DetectedLanguage& language : DetectLanguages(text, is_markup)) {
+    found.source = catalog.FindCode(KeyOf(language.code), /*is_source=*/true);
+    if (found.source.empty()) continue;
+    found.confidence = language.confidence;
+    return found;
+  }
+  found.source = catalog.FindCode(KeyOf("en"), /*is_source=*/true);
+  const std::vector<std::string> sources = catalog.Sources();
+  if (sources.empty()) {
+    return InvalidArgument("no translator is loaded that says its languages (config.json)");
+  }
+  if (found.source.empty()) found.source = sources.front();
+  return found;
+}
+
+void TextTranslator::Translate(TextRequest request, Call call, Done done) {
+  for (const std::string& text : request.texts) {
+    num_characters_ +=
+        std::count_if(text.begin(), text.end(), [](char byte) { return !ContinuesUtf8(byte); });
+  }
+  const auto translation =
+      std::make_shared<Translation>(std::move(request), limits_, std::move(call), done);
+  if (absl::Status status = translation->Prepare(Catalog()); !status.ok()) {
+    return done({status, "", {}, {}}, {});
+  }
+  translation->Run();
+}
+
+}  // namespace sru::server::translation

@@ -1,0 +1,77 @@
+// TextTranslator: texts as users have them, translated by calls of Translate. For each text it finds the language, if it is not given, and the
+// models; cuts the text into sentences, and sentences into parts that the model takes; makes the calls; and puts the text together again. Without a
+// direct model a text goes through English, by two models.
+//
+// Sentences of all texts share calls, each of which is answered before the next one is made. Calls are the caller's to make, so that its token,
+// deadline and limits hold for them.
+//
+// Thread-safe.
+#ifndef SRU_SERVER_TRANSLATION_TEXT_TRANSLATOR_H_
+#define SRU_SERVER_TRANSLATION_TEXT_TRANSLATOR_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/cord.h"
+#include "server/calls/bounds/request_limits.h"
+#include "server/calls/local_calls.h"
+#include "server/lifecycle/model_registry.h"
+#include "server/translation/document.h"
+#include "server/translation/languages.h"
+
+namespace sru::server::translation {
+
+inline constexpr size_t kMostTexts = 1000;
+inline constexpr int kMostAlternatives = 16;
+
+struct TextRequest {
+  std::vector<std::string> texts;  // valid UTF-8
+  std::string source;              // a code; "" = that of each text is found
+  std::string target;
+  TextRules rules;
+  int alternatives = 0;  // translations besides the best one
+};
+
+struct TranslatedText {
+  std::string source;  // the code, as the model has it
+  int confidence = 0;  // of the source that was found, in percent
+  bool is_pivoted = false;
+  std::vector<std::string> translations;  // the best first
+};
+
+class TextTranslator {
+ public:
+  // Makes a call of Translate. `done` may run before it returns.
+  using Call = std::function<void(absl::Cord request, calls::LocalCalls::OnDone done)>;
+  using Done = std::function<void(const calls::CallEnd& end, std::vector<TranslatedText> texts)>;
+
+  // `registry` outlives this.
+  TextTranslator(const lifecycle::ModelRegistry* registry, const calls::RequestLimits& limits)
+      : registry_(*registry), limits_(limits) {}
+
+  LanguageCatalog Catalog() const { return LanguageCatalog(registry_); }
+
+  // The language of a text among those that models translate from, with its confidence in percent; without one, English with 0, or the only
+  // one that there is. kInvalidArgument: none is loaded.
+  static absl::StatusOr<TranslatedText> FindSource(const LanguageCatalog& catalog,
+                                                   const std::string& text, bool is_markup);
+
+  // `done` is called once, on any thread. It and `call` may throw, into whom has called: the caller of this, or of `done`.
+  void Translate(TextRequest request, Call call, Done done);
+
+  // Of all texts that have been asked for.
+  int64_t num_characters() const { return num_characters_; }
+
+ private:
+  const lifecycle::ModelRegistry& registry_;
+  const calls::RequestLimits limits_;
+  std::atomic<int64_t> num_characters_{0};
+};
+
+}  // namespace sru::server::translation
+
+#endif  // SRU_SERVER_TRANSLATION_TEXT_TRANSLATOR_H_
