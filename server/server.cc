@@ -5,6 +5,7 @@
 #include <chrono>
 #include <exception>
 #include <initializer_list>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -48,12 +49,14 @@
 #include "server/open_inference/open_inference_methods.h"
 #include "server/rest/error_response.h"
 #include "server/rest/gateway.h"
+#include "server/rest/route.h"
 #include "server/rpc/health.h"
 #include "server/rpc/inference_methods.h"
 #include "server/rpc/reflection.h"
 #include "server/state_key_file.h"
 #include "server/telemetry/access_log.h"
 #include "server/telemetry/metrics.h"
+#include "server/translation/text_translator.h"
 #include "server/transport/credentials.h"
 #include "server/transport/file_limit.h"
 #include "server/transport/listening_sockets.h"
@@ -84,6 +87,9 @@ constexpr int kSideThreads = 2;
 // How many calls the boxes of the status page may make at a time, and for how long.
 constexpr int kPageCalls = 2;
 constexpr absl::Duration kPageTimeout = absl::Seconds(30);
+
+// What the box for texts calls besides the routes of methods.
+constexpr const char* kTextBoxPaths[] = {"/translate", "/languages"};
 
 constexpr char kReflectionService[] = "grpc.reflection.v1.ServerReflection";
 
@@ -341,7 +347,10 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
 
   // A call of the status page's boxes; false if the path is none of theirs.
   bool AnswerPageCall(const std::shared_ptr<http::HttpCall>& call) {
-    if (!absl::StartsWith(call->request().path, "/v1/")) return false;
+    const std::string& path = call->request().path;
+    const bool is_text_box = std::find(std::begin(kTextBoxPaths), std::end(kTextBoxPaths), path) !=
+                             std::end(kTextBoxPaths);
+    if (!is_text_box && !absl::StartsWith(path, "/v1/")) return false;
     if (rest::Gateway* const gateway = serving_page_gateway_) {
       gateway->Handle(call);
     } else {
@@ -539,6 +548,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
       gateway_memory_.ShrinkTo(gateway_memory_.bytes() - bytes);
     };
     gateway.readers = &readers_;
+    gateway.translator = &translator_;
     gateway.page_hosts = options_.http.status_page_hosts;
     gateway.on_refused = [this](const http::PageRequest& request, int http_status,
                                 const absl::Status& reason) {
@@ -555,12 +565,14 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
       const calls::MethodInfo info = calls::Describe(static_cast<calls::MethodId>(i));
       if (info.has_box) gateway.only.push_back(calls::HttpPathOf(info));
     }
+    gateway.only.insert(gateway.only.end(), std::begin(kTextBoxPaths), std::end(kTextBoxPaths));
     gateway.max_calls = kPageCalls;
     gateway.max_timeout = kPageTimeout;
     gateway.authenticate = [this](const http::PageRequest& request) {
       absl::Status access = status_page_.CheckAccess(request);
       // A page of another site can send a body without a type, but none of this type.
-      if (access.ok() && request.headers.Find("content-type") == nullptr) {
+      if (access.ok() &&
+          rest::MediaType(request.header("content-type")) != rest::kJsonContentType) {
         access = absl::PermissionDeniedError("Content-Type: expected application/json");
       }
       return access.ok() ? CheckToken(request) : access;
@@ -698,6 +710,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   batching::DeviceWatch device_watch_{
       [this](int device, const absl::Status& error) { OnDeviceLost(device, error); }};
   lifecycle::ModelRegistry registry_;
+  translation::TextTranslator translator_{&registry_, LimitsFrom(options_)};
   std::unique_ptr<lifecycle::ModelManager> manager_;
   std::atomic<const lifecycle::ModelManager*> manager_pages_{
       nullptr};         // for the metrics pages' threads

@@ -110,6 +110,12 @@ std::string ErrorBody(ErrorForm form, const RestError& error) {
                 {"param", error.param.empty() ? json() : json(error.param)},
                 {"code", code}}}};
       break;
+    case ErrorForm::kDeepL:
+      body = {{"message", message}};
+      break;
+    case ErrorForm::kLibreTranslate:
+      body = {{"error", message}};
+      break;
     default:
       return WebEnd(form, error);
   }
@@ -124,6 +130,8 @@ http::PageResponse ErrorResponse(ErrorForm form, const RestError& error) {
     return response;
   }
   response.status = StatusOf(error);
+  const bool is_translation = form == ErrorForm::kDeepL || form == ErrorForm::kLibreTranslate;
+  if (is_translation && response.status == 401) response.status = 403;
   response.content_type = kJsonContentType;
   response.body = ErrorBody(form, error);
   response.headers = error.headers;

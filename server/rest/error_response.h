@@ -36,9 +36,11 @@ namespace sru::server::rest {
 inline constexpr char kJsonContentType[] = "application/json";
 
 enum class ErrorForm {
-  kV1,             // {"error": {"code": "INVALID_ARGUMENT", "message": "..."}}
-  kOpenInference,  // {"error": "...", "code": "INVALID_ARGUMENT"}
-  kOpenAi,         // {"error": {"message", "type", "param", "code"}}
+  kV1,              // {"error": {"code": "INVALID_ARGUMENT", "message": "..."}}
+  kOpenInference,   // {"error": "...", "code": "INVALID_ARGUMENT"}
+  kOpenAi,          // {"error": {"message", "type", "param", "code"}}
+  kDeepL,           // {"message": "..."}; these two have 403 for UNAUTHENTICATED
+  kLibreTranslate,  // {"error": "..."}
   // The forms of Connect and gRPC-Web (web_protocol.h). Those after kConnect consist of frames: the HTTP status is always 200, and the last
   // frame has the error.
   kConnect,  // {"code": "invalid_argument", "message": "...", "details": [...]}

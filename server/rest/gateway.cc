@@ -22,8 +22,10 @@
 #include "server/http/page_origin.h"
 #include "server/rest/alarm_time.h"
 #include "server/rest/completions.h"
+#include "server/rest/deepl_routes.h"
 #include "server/rest/error_response.h"
 #include "server/rest/guard.h"
+#include "server/rest/libretranslate_routes.h"
 #include "server/rest/method_call.h"
 #include "server/rest/openapi.h"
 #include "server/rest/route.h"
@@ -35,6 +37,7 @@
 namespace sru::server::rest {
 namespace {
 
+constexpr char kAuthorization[] = "authorization";
 constexpr char kTimeoutHeader[] = "x-request-timeout-ms";
 // To read a body of this size takes a fraction of a millisecond.
 constexpr size_t kLongBody = 8 << 10;
@@ -86,7 +89,7 @@ absl::Status ReadTimeouts(const http::PageRequest& request, ErrorForm form,
 
 calls::LocalCallInfo InfoOf(const http::PageRequest& request, const std::string& request_id) {
   calls::LocalCallInfo info;
-  for (const char* const name : {"authorization", "traceparent"}) {
+  for (const char* const name : {kAuthorization, "traceparent"}) {
     const std::string* const value = request.headers.Find(name);
     if (value != nullptr) info.headers.emplace_back(name, *value);
   }
@@ -161,7 +164,8 @@ struct Gateway::State {
       return error;
     }
     const Route& route = *match.route;
-    if (route.needs_token && options.authenticate != nullptr) {
+    const bool comes_later = route.token_in_body && request.headers.count("authorization") == 0;
+    if (route.needs_token && !comes_later && options.authenticate != nullptr) {
       absl::Status status = options.authenticate(request);
       if (!status.ok()) return {status};
     }
@@ -244,6 +248,8 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     if (!TakePlace()) return;
     absl::StatusOr<std::string> body = std::string();
     if (!match_.route->content_types.empty()) body = http_->request().read_body();
+    // A GET seldom has a body, and says nothing of its length then.
+    if (match_.route->method == "GET" && absl::IsInvalidArgument(body.status())) body.emplace();
     if (!body.ok()) return Refuse(BodyError(body.status()));
     body_ = *std::move(body);
     if (!memory_->Grow(static_cast<int64_t>(body_.size()))) {
@@ -267,6 +273,15 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   }
   std::string& body() override { return body_; }
   MemoryHold& memory() override { return *memory_; }
+
+  absl::Status Authenticate(absl::string_view token) override {
+    if (!token.empty()) authorization_ = absl::StrCat("Bearer ", token);
+    if (state_->options.authenticate == nullptr) return absl::OkStatus();
+    if (token.empty()) return state_->options.authenticate(http_->request());
+    http::PageRequest request = http_->request();
+    request.headers[kAuthorization] = authorization_;
+    return state_->options.authenticate(request);
+  }
 
   std::shared_ptr<calls::LocalCall> Unary(const std::string& method, absl::Cord request,
                                           calls::LocalCalls::OnDone done) override {
@@ -369,7 +384,17 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     }
     calls::LocalCallInfo info = InfoOf(http_->request(), id);
     info.deadline = deadline_;
-    if (match_.errors == ErrorForm::kOpenInference) {
+    if (!authorization_.empty()) {
+      auto& headers = info.headers;
+      headers.erase(
+          std::remove_if(headers.begin(), headers.end(),
+                         [](const auto& header) { return header.first == kAuthorization; }),
+          headers.end());
+      headers.emplace_back(kAuthorization, authorization_);
+    }
+    if (match_.errors == ErrorForm::kDeepL || match_.errors == ErrorForm::kLibreTranslate) {
+      info.answer_expansion = 0;  // its texts are reserved for when they come
+    } else if (match_.errors == ErrorForm::kOpenInference) {
       info.answer_expansion = kCopiesOfTensors;
     } else if (match_.errors == ErrorForm::kV1 || WebFormOf(http_->request()).is_json) {
       info.answer_expansion = kJsonExpansion;
@@ -444,6 +469,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   const absl::Time deadline_;
   // The handler's: it sees to it that one thread at a time uses them.
   std::string body_;
+  std::string authorization_;  // with the token of a field
   // Shared with the answer and not moved into it: when a handler throws, what else it has under way may be at work with it.
   const std::shared_ptr<MemoryHold> memory_;
   std::atomic<bool> answered_{false};
@@ -476,6 +502,10 @@ Route DescriptionRoute(std::string description) {
 Gateway::Gateway(Options options) : state_(std::make_shared<State>(std::move(options))) {
   std::vector<RouteGroup> groups = {V1Routes(*state_->options.methods), CompletionsRoutes(),
                                     OpenInferenceRoutes(), MethodRoutes(*state_->options.methods)};
+  if (translation::TextTranslator* const translator = state_->options.translator) {
+    groups.push_back(DeepLRoutes(translator));
+    groups.push_back(LibreTranslateRoutes(translator));
+  }
   const std::vector<std::string>& only = state_->options.only;
   if (only.empty()) state_->routes.Add(DescriptionRoute(OpenApiText(groups)));
   for (RouteGroup& group : groups) {

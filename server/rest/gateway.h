@@ -25,6 +25,7 @@
 #include "server/http/http_server.h"
 #include "server/http/page_message.h"
 #include "server/rest/memory_hold.h"
+#include "server/translation/text_translator.h"
 
 namespace sru::server::rest {
 
@@ -45,6 +46,8 @@ class Gateway {
     MemoryBudget memory;
     // Long bodies are read on these; null: on the threads of the port. Must outlive the gateway and its requests.
     SideThreads* readers = nullptr;
+    // Translates texts for the routes of DeepL's and LibreTranslate's APIs; null: there are none. Must outlive the gateway and its requests.
+    translation::TextTranslator* translator = nullptr;
     // Names under which pages may be opened besides those of page_host.h, and so call this.
     std::vector<std::string> page_hosts;
     // Origins whose pages may call this and read the answers (allowed_origins.h).

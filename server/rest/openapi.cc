@@ -105,6 +105,11 @@ json ErrorSchema(ErrorForm form) {
       return {{"type", "object"},
               {"required", {"error"}},
               {"properties", {{"error", text}, {"code", text}}}};
+    case ErrorForm::kDeepL:
+    case ErrorForm::kLibreTranslate: {
+      const char* const name = form == ErrorForm::kDeepL ? "message" : "error";
+      return {{"type", "object"}, {"required", {name}}, {"properties", {{name, text}}}};
+    }
     default:
       break;
   }
@@ -127,6 +132,10 @@ const char* ErrorName(ErrorForm form) {
       return "Error";
     case ErrorForm::kOpenInference:
       return "InferenceError";
+    case ErrorForm::kDeepL:
+      return "DeepLError";
+    case ErrorForm::kLibreTranslate:
+      return "LibreTranslateError";
     default:
       break;
   }

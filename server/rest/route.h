@@ -51,6 +51,10 @@ class RestCall {
   // answer.
   virtual MemoryHold& memory() = 0;
 
+  // Checks `token`, which a field of the request has, or the header if it is empty. The calls that follow have it. Routes with
+  // `token_in_body` call this first of all.
+  virtual absl::Status Authenticate(absl::string_view token) = 0;
+
   // Calls of the server's own methods, by their full names, with the headers of the request (authorization, x-request-id, traceparent, the caller's
   // address) and its deadline. Cancelled when the client goes away. What `done` and `on_message` throw fails the request.
   virtual std::shared_ptr<calls::LocalCall> Unary(const std::string& method, absl::Cord request,
@@ -76,6 +80,8 @@ struct Route {
   std::vector<std::string> content_types;
   ErrorForm errors = ErrorForm::kV1;
   bool needs_token = true;  // if the server asks for tokens at all
+  // The token may be a field of the body: a request without the header is let in, and the handler calls Authenticate().
+  bool token_in_body = false;
   std::function<void(const std::shared_ptr<RestCall>&)> handle;
   // Its Operation Object of OpenAPI 3.1; null: it is not described.
   std::function<nlohmann::json()> openapi;

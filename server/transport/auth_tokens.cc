@@ -130,9 +130,12 @@ std::string TokenSet::CallerId(absl::string_view token) const {
 }
 
 absl::string_view BearerToken(absl::string_view header) {
-  constexpr absl::string_view kScheme = "Bearer ";
-  if (!absl::StartsWithIgnoreCase(header, kScheme)) return {};
-  header.remove_prefix(kScheme.size());
+  const auto has_scheme = [&header](absl::string_view scheme) {
+    if (!absl::StartsWithIgnoreCase(header, scheme)) return false;
+    header.remove_prefix(scheme.size());
+    return true;
+  };
+  if (!has_scheme("Bearer ") && !has_scheme("DeepL-Auth-Key ")) return {};
   while (absl::ConsumePrefix(&header, " ")) {
   }
   if (header.size() > kMaxTokenLength || !IsVisible(header)) return {};

@@ -63,7 +63,7 @@ class TokenSet {
   size_t num_short_ = 0;
 };
 
-// The token of the header "authorization: Bearer TOKEN"; the scheme in any case, as RFC 9110 has
+// The token of the header "authorization: Bearer TOKEN", or "DeepL-Auth-Key TOKEN" as clients of DeepL's API write it; the scheme in any case, as RFC 9110 has
 // it. Empty when the header has another form. Pure.
 absl::string_view BearerToken(absl::string_view header);
 

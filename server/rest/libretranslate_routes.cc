@@ -1,0 +1,213 @@
+#include "server/rest/libretranslate_routes.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "nlohmann/json.hpp"
+#include "server/rest/json_message.h"
+#include "server/rest/openapi.h"
+#include "server/rest/request_fields.h"
+#include "server/rest/translation_call.h"
+
+namespace sru::server::rest {
+namespace {
+
+using nlohmann::json;
+using translation::TextRequest;
+using translation::TranslatedText;
+using SharedCall = std::shared_ptr<RestCall>;
+
+// A list of JSON values; one value alone if the request was not for a list.
+template <typename Append>
+void AppendEach(const std::vector<TranslatedText>& texts, bool is_list, std::string* answer,
+                const Append& append) {
+  if (is_list) *answer += '[';
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (i > 0) *answer += ',';
+    append(texts[i]);
+  }
+  if (is_list) *answer += ']';
+}
+
+void AppendDetected(const TranslatedText& text, std::string* answer) {
+  absl::StrAppend(answer, "{\"confidence\":", text.confidence, ",\"language\":");
+  AppendJsonString(text.source, answer);
+  *answer += '}';
+}
+
+// Reads the fields and checks the token.
+absl::Status Begin(const SharedCall& call, RequestFields* fields) {
+  absl::Status status = ReadFields(call, fields);
+  // Who may not call learns nothing else.
+  absl::Status access = call->Authenticate(fields->Last("api_key"));
+  return access.ok() ? status : access;
+}
+
+absl::Status ReadRequest(RequestFields& fields, TextRequest* request) {
+  for (const char* const name : {"q", "source", "target"}) {
+    if (!fields.has(name)) {
+      return InvalidArgument("Invalid request: missing ", name, " parameter");
+    }
+  }
+  request->texts = fields.All("q");
+  request->source = fields.Last("source");
+  if (request->source == "auto") request->source.clear();
+  request->target = fields.Last("target");
+  const std::string format = fields.Last("format");
+  if (format == "html") {
+    request->rules.format = translation::TextFormat::kHtml;
+  } else if (!format.empty() && format != "text") {
+    return InvalidArgument("format: expected text or html, found '", format.substr(0, 32), "'");
+  }
+  request->alternatives =
+      static_cast<int>(fields.Integer("alternatives", 0, 0, translation::kMostAlternatives));
+  return fields.status();
+}
+
+void Translate(const SharedCall& call, translation::TextTranslator& translator) {
+  RequestFields fields;
+  TextRequest request;
+  absl::Status status = Begin(call, &fields);
+  if (status.ok()) status = ReadRequest(fields, &request);
+  if (!status.ok()) return call->Fail(status);
+  const bool is_list = fields.is_list("q");
+  const bool is_detected = request.source.empty();
+  const bool has_alternatives = request.alternatives > 0;
+  TranslateTexts(
+      call, translator, std::move(request),
+      [call, is_list, is_detected, has_alternatives](const std::vector<TranslatedText>& texts) {
+        std::string answer = "{";
+        if (has_alternatives) {
+          answer += "\"alternatives\":";
+          AppendEach(texts, is_list, &answer, [&answer](const TranslatedText& text) {
+            answer += '[';
+            for (size_t i = 1; i < text.translations.size(); ++i) {
+              if (i > 1) answer += ',';
+              AppendJsonString(text.translations[i], &answer);
+            }
+            answer += ']';
+          });
+          answer += ',';
+        }
+        if (is_detected) {
+          answer += "\"detectedLanguage\":";
+          AppendEach(texts, is_list, &answer,
+                     [&answer](const TranslatedText& text) { AppendDetected(text, &answer); });
+          answer += ',';
+        }
+        answer += "\"translatedText\":";
+        AppendEach(texts, is_list, &answer, [&answer](const TranslatedText& text) {
+          AppendJsonString(text.translations.front(), &answer);
+        });
+        ReplyJson(call, answer + "}");
+      });
+}
+
+void Detect(const SharedCall& call, const translation::TextTranslator& translator) {
+  RequestFields fields;
+  absl::Status status = Begin(call, &fields);
+  if (status.ok() && !fields.has("q")) {
+    status = InvalidArgument("Invalid request: missing q parameter");
+  }
+  if (!status.ok()) return call->Fail(status);
+  const absl::StatusOr<TranslatedText> found = translation::TextTranslator::FindSource(
+      translator.Catalog(), fields.Last("q"), /*is_markup=*/false);
+  if (!found.ok()) return call->Fail(found.status());
+  std::string answer = "[";
+  AppendDetected(*found, &answer);
+  ReplyJson(call, answer + "]");
+}
+
+void Languages(const SharedCall& call, const translation::TextTranslator& translator) {
+  RequestFields fields;
+  if (absl::Status status = Begin(call, &fields); !status.ok()) return call->Fail(status);
+  const translation::LanguageCatalog catalog = translator.Catalog();
+  std::string answer = "[";
+  for (const std::string& code : catalog.Sources()) {
+    absl::StrAppend(&answer, answer.size() > 1 ? "," : "", "{\"code\":");
+    AppendJsonString(code, &answer);
+    answer += ",\"name\":";
+    AppendJsonString(translation::LanguageName(code), &answer);
+    answer += ",\"targets\":[";
+    bool is_first = true;
+    for (const std::string& target : catalog.TargetsOf(code)) {
+      if (!std::exchange(is_first, false)) answer += ',';
+      AppendJsonString(target, &answer);
+    }
+    answer += "]}";
+  }
+  ReplyJson(call, answer + "]");
+}
+
+void Settings(const SharedCall& call, const translation::TextTranslator& translator) {
+  const translation::LanguageCatalog catalog = translator.Catalog();
+  const std::vector<std::string> targets = catalog.Targets();
+  const std::string target = targets.empty() ? "en" : targets.front();
+  const json settings = {
+      {"apiKeys", true},
+      {"charLimit", -1},
+      {"filesTranslation", false},
+      {"frontendTimeout", 500},
+      {"keyRequired", !call->Authenticate("").ok()},
+      {"language",
+       {{"source", {{"code", "auto"}, {"name", "Auto Detect"}}},
+        {"target", {{"code", target}, {"name", translation::LanguageName(target)}}}}},
+      {"suggestions", false},
+      {"supportedFilesFormat", json::array()}};
+  ReplyJson(call, settings.dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
+json Operation(const char* summary, json properties, json answer) {
+  json operation = {{"summary", summary},
+                    {"responses", {{"200", JsonAnswer("The answer.", std::move(answer))}}}};
+  if (properties.is_null()) return operation;
+  const json request = {{"type", "object"}, {"properties", std::move(properties)}};
+  json body = JsonBody(request);
+  body["content"][kFormContentType] = {{"schema", request}};
+  operation["requestBody"] = std::move(body);
+  return operation;
+}
+
+}  // namespace
+
+RouteGroup LibreTranslateRoutes(translation::TextTranslator* translator) {
+  const json text = {{"type", "string"}};
+  const json texts = {{"oneOf", {text, {{"type", "array"}, {"items", text}}}}};
+  const json object = {{"type", "object"}};
+  const json objects = {{"type", "array"}, {"items", object}};
+  RouteGroup group;
+  const auto add = [&group, translator](const char* method, const char* path, auto handle,
+                                        json operation) {
+    Route& route = group.routes.emplace_back();
+    route.method = method;
+    route.path = path;
+    route.content_types = {kFormContentType, kJsonContentType};
+    route.errors = ErrorForm::kLibreTranslate;
+    route.token_in_body = true;
+    route.handle = [translator, handle](const SharedCall& call) { handle(call, *translator); };
+    route.openapi = [operation = std::move(operation)] { return operation; };
+  };
+  add("POST", "/translate", Translate,
+      Operation("LibreTranslate's API: translations of texts, sentence by sentence.",
+                {{"q", texts},
+                 {"source", text},
+                 {"target", text},
+                 {"format", {{"enum", {"text", "html"}}}},
+                 {"alternatives", {{"type", "integer"}}},
+                 {"api_key", text}},
+                object));
+  add("POST", "/detect", Detect,
+      Operation("LibreTranslate's API: the language of a text.", {{"q", text}, {"api_key", text}},
+                objects));
+  add("GET", "/languages", Languages,
+      Operation("LibreTranslate's API: the languages that can be translated.", nullptr, objects));
+  add("GET", "/frontend/settings", Settings,
+      Operation("LibreTranslate's API: what its web page asks first.", nullptr, object));
+  return group;
+}
+
+}  // namespace sru::server::rest

@@ -1,0 +1,156 @@
+#include "server/rest/request_fields.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/utf8.h"
+#include "server/rest/error_response.h"
+#include "server/rest/json_body.h"
+#include "server/rest/route.h"
+
+namespace sru::server::rest {
+namespace {
+
+// What a byte of a body becomes: "&a" is the shortest field of a form, a node of the map and a string.
+constexpr int64_t kFieldBytesPerByte = 64;
+
+absl::Status FieldError(absl::string_view name, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat(Excerpt(name), ": ", what));
+}
+
+absl::StatusOr<std::string> DecodeForm(absl::string_view name, absl::string_view text) {
+  std::string spaced(text);
+  std::replace(spaced.begin(), spaced.end(), '+', ' ');
+  std::optional<std::string> decoded = PercentDecode(spaced);
+  if (!decoded.has_value()) return FieldError(name, "expected two digits after each %");
+  if (FindInvalidUtf8(*decoded) != decoded->size()) return FieldError(name, "expected UTF-8");
+  return *std::move(decoded);
+}
+
+}  // namespace
+
+// Takes what stands at the first level and in lists there.
+class FieldEvents {
+ public:
+  explicit FieldEvents(RequestFields* fields) : fields_(*fields) {}
+
+  const absl::Status& problem() const { return problem_; }
+
+  bool Null() { return depth_ > 0 || Refuse(); }
+  bool Bool(bool value) { return Add(value ? "true" : "false"); }
+  bool Number(const JsonNumber& number) { return Add(std::string(number.text)); }
+  bool String(absl::string_view text) { return Add(std::string(text)); }
+  bool StartObject() {
+    ++depth_;
+    return true;
+  }
+  bool Key(absl::string_view name) {
+    if (depth_ != 1) return true;
+    name_ = std::string(name);
+    if (!fields_.has(name_)) return true;
+    problem_ = FieldError(name, "the key comes twice");
+    return false;
+  }
+  void EndObject() { --depth_; }
+  bool StartArray() {
+    if (depth_ == 0) return Refuse();
+    if (depth_ == 1) fields_.fields_[name_].is_list = true;
+    ++depth_;
+    return true;
+  }
+  void EndArray() { --depth_; }
+
+ private:
+  bool Refuse() {
+    problem_ = absl::InvalidArgumentError("the body: expected a JSON object");
+    return false;
+  }
+  bool Add(std::string value) {
+    if (depth_ == 0) return Refuse();
+    const auto found = fields_.fields_.find(name_);
+    const bool in_list = depth_ == 2 && found != fields_.fields_.end() && found->second.is_list;
+    if (depth_ == 1 || in_list) fields_.fields_[name_].values.push_back(std::move(value));
+    return true;
+  }
+
+  RequestFields& fields_;
+  std::string name_;  // of the first level
+  int depth_ = 0;
+  absl::Status problem_;
+};
+
+absl::Status RequestFields::AddForm(absl::string_view form, MemoryHold* memory) {
+  if (!memory->Grow(kFieldBytesPerByte * static_cast<int64_t>(form.size())))
+    return NoRequestMemory();
+  for (const absl::string_view part : absl::StrSplit(form, '&', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> field =
+        absl::StrSplit(part, absl::MaxSplits('=', 1));
+    absl::StatusOr<std::string> name = DecodeForm(field.first, field.first);
+    if (!name.ok()) return name.status();
+    absl::StatusOr<std::string> value = DecodeForm(*name, field.second);
+    if (!value.ok()) return value.status();
+    Values& values = fields_[*std::move(name)];
+    values.is_list = !values.values.empty();
+    values.values.push_back(*std::move(value));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RequestFields::AddJson(absl::string_view json, MemoryHold* memory) {
+  if (!memory->Grow(kFieldBytesPerByte * static_cast<int64_t>(json.size())))
+    return NoRequestMemory();
+  FieldEvents events(this);
+  if (absl::Status status = ReadJsonBody(json, &events); !status.ok()) return status;
+  // If the rest is not JSON, that counts more.
+  return events.problem().ok() ? absl::OkStatus() : JsonSyntaxError(json, events.problem());
+}
+
+absl::Status RequestFields::AddBody(absl::string_view body, absl::string_view content_type,
+                                    MemoryHold* memory) {
+  return MediaType(content_type) == kJsonContentType ? AddJson(body, memory)
+                                                     : AddForm(body, memory);
+}
+
+std::vector<std::string> RequestFields::All(const std::string& name) const {
+  const auto found = fields_.find(name);
+  return found == fields_.end() ? std::vector<std::string>() : found->second.values;
+}
+
+std::string RequestFields::Last(const std::string& name) const {
+  const auto found = fields_.find(name);
+  return found == fields_.end() || found->second.values.empty() ? "" : found->second.values.back();
+}
+
+bool RequestFields::is_list(const std::string& name) const {
+  const auto found = fields_.find(name);
+  return found != fields_.end() && found->second.is_list;
+}
+
+bool RequestFields::Flag(const std::string& name, bool otherwise) {
+  const std::string value = Last(name);
+  if (value.empty()) return otherwise;
+  if (value == "1" || value == "true") return true;
+  if (value != "0" && value != "false" && status_.ok()) {
+    status_ = FieldError(
+        name, absl::StrCat("expected 0, 1, true or false, found '", Excerpt(value), "'"));
+  }
+  return false;
+}
+
+int64_t RequestFields::Integer(const std::string& name, int64_t otherwise, int64_t least,
+                               int64_t most) {
+  const std::string value = Last(name);
+  int64_t number = otherwise;
+  if (value.empty()) return number;
+  if ((!absl::SimpleAtoi(value, &number) || number < least || number > most) && status_.ok()) {
+    status_ = FieldError(name, absl::StrCat("expected a whole number from ", least, " to ", most,
+                                            ", found '", Excerpt(value), "'"));
+  }
+  return number;
+}
+
+}  // namespace sru::server::rest

@@ -1,0 +1,57 @@
+// RequestFields: the fields of a request whose body is a form (application/x-www-form-urlencoded) or a JSON object of strings, numbers, truth
+// values and lists of them: both say the same. Fields that nobody asks for are ignored, as the APIs do that take such requests.
+//
+// Not thread-safe.
+#ifndef SRU_SERVER_REST_REQUEST_FIELDS_H_
+#define SRU_SERVER_REST_REQUEST_FIELDS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "server/rest/memory_hold.h"
+
+namespace sru::server::rest {
+
+inline constexpr char kFormContentType[] = "application/x-www-form-urlencoded";
+
+class RequestFields {
+ public:
+  // Adds the fields of a form, such as a query. Reserves the memory that they take. kInvalidArgument names the field: percent signs without
+  // digits, bytes that are not UTF-8.
+  absl::Status AddForm(absl::string_view form, MemoryHold* memory);
+  // Adds the fields of a JSON object; null is the same as a field that is left out.
+  absl::Status AddJson(absl::string_view json, MemoryHold* memory);
+  // The body by its content type.
+  absl::Status AddBody(absl::string_view body, absl::string_view content_type, MemoryHold* memory);
+
+  bool has(const std::string& name) const { return fields_.count(name) > 0; }
+  // All values in their order.
+  std::vector<std::string> All(const std::string& name) const;
+  // The last value; "" if there is none.
+  std::string Last(const std::string& name) const;
+  // Whether it came as a list.
+  bool is_list(const std::string& name) const;
+
+  // "1" and "true", "0" and "false". The first problem of these two stays: kInvalidArgument with the field's name.
+  bool Flag(const std::string& name, bool otherwise);
+  int64_t Integer(const std::string& name, int64_t otherwise, int64_t least, int64_t most);
+  const absl::Status& status() const { return status_; }
+
+ private:
+  friend class FieldEvents;
+  struct Values {
+    std::vector<std::string> values;
+    bool is_list = false;
+  };
+
+  std::map<std::string, Values> fields_;
+  absl::Status status_;
+};
+
+}  // namespace sru::server::rest
+
+#endif  // SRU_SERVER_REST_REQUEST_FIELDS_H_

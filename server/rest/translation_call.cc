@@ -1,0 +1,53 @@
+#include "server/rest/translation_call.h"
+
+#include <utility>
+
+#include "server/rest/error_response.h"
+
+namespace sru::server::rest {
+namespace {
+
+constexpr char kTranslate[] = "/sru.v1.InferenceService/Translate";
+// An answer is kept as it came and as a message, until its texts are put together.
+constexpr int64_t kCopies = 2;
+
+}  // namespace
+
+void TranslateTexts(const std::shared_ptr<RestCall>& call, translation::TextTranslator& translator,
+                    translation::TextRequest request,
+                    std::function<void(std::vector<translation::TranslatedText> texts)> done) {
+  translator.Translate(
+      std::move(request),
+      [call](absl::Cord message, calls::LocalCalls::OnDone take) {
+        call->Unary(kTranslate, std::move(message),
+                    [call, take = std::move(take)](calls::LocalAnswer answer) {
+                      const auto bytes = static_cast<int64_t>(answer.message.size());
+                      if (answer.end.status.ok() && !call->memory().Grow(kCopies * bytes)) {
+                        answer.end.status = NoRequestMemory();
+                      }
+                      take(std::move(answer));
+                    });
+      },
+      [call, done = std::move(done)](const calls::CallEnd& end,
+                                     std::vector<translation::TranslatedText> texts) {
+        if (!end.status.ok()) return call->Fail(ErrorOfCall(end));
+        done(std::move(texts));
+      });
+}
+
+absl::Status ReadFields(const std::shared_ptr<RestCall>& call, RequestFields* fields) {
+  absl::Status status = fields->AddForm(call->request().query, &call->memory());
+  if (!status.ok() || call->body().empty()) return status;
+  status = fields->AddBody(call->body(), call->request().header("content-type"), &call->memory());
+  std::string().swap(call->body());
+  return status;
+}
+
+void ReplyJson(const std::shared_ptr<RestCall>& call, std::string json) {
+  http::PageResponse response;
+  response.content_type = kJsonContentType;
+  response.body = std::move(json);
+  call->Reply(std::move(response));
+}
+
+}  // namespace sru::server::rest

@@ -1,0 +1,28 @@
+// TranslateTexts: answers a request for translations of texts, in whatever dialect, by calls of Translate (server/translation).
+#ifndef SRU_SERVER_REST_TRANSLATION_CALL_H_
+#define SRU_SERVER_REST_TRANSLATION_CALL_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/rest/request_fields.h"
+#include "server/rest/route.h"
+#include "server/translation/text_translator.h"
+
+namespace sru::server::rest {
+
+// Calls `done` with the translations, or fails the request.
+void TranslateTexts(const std::shared_ptr<RestCall>& call, translation::TextTranslator& translator,
+                    translation::TextRequest request,
+                    std::function<void(std::vector<translation::TranslatedText> texts)> done);
+
+// The fields of the query and the body, whose memory is given back.
+absl::Status ReadFields(const std::shared_ptr<RestCall>& call, RequestFields* fields);
+
+void ReplyJson(const std::shared_ptr<RestCall>& call, std::string json);
+
+}  // namespace sru::server::rest
+
+#endif  // SRU_SERVER_REST_TRANSLATION_CALL_H_
