@@ -111,7 +111,7 @@ server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds 
                          | server/calls/messages server/transport             |
                          | server/base base proto                             |
 server/http              | server/transport server/calls server/base base     | absl boost nlohmann prometheus
-server/translation       | server/calls server/calls/bounds server/lifecycle  | absl cld2 icu protobuf
+server/translation       | server/calls server/calls/bounds server/lifecycle  | absl cld2 icu
                          | models models/text base proto                      |
 server/rest              | server/calls server/http server/telemetry          | absl grpc nlohmann protobuf
                          | server/translation                                 |

@@ -70,6 +70,7 @@ TEST_F(StatusPageTest, TheFilesAreThereWithTheirTypes) {
                                    std::pair{"/write.js", "text/javascript; charset=utf-8"},
                                    std::pair{"/box.js", "text/javascript; charset=utf-8"},
                                    std::pair{"/read.js", "text/javascript; charset=utf-8"},
+                                   std::pair{"/texts.js", "text/javascript; charset=utf-8"},
                                    std::pair{"/translate.js", "text/javascript; charset=utf-8"},
                                    std::pair{"/icon.svg", "image/svg+xml"}}) {
     const auto response = Request(path);
@@ -91,7 +92,7 @@ TEST_F(StatusPageTest, ThePageLoadsNothingFromElsewhereAndRunsNothingInline) {
   EXPECT_EQ(HeaderOf(*response, "X-Content-Type-Options"), "nosniff");
   EXPECT_EQ(HeaderOf(*response, "X-Frame-Options"), "DENY");
   for (const char* path : {"/", "/style.css", "/page.js", "/chart.js", "/metrics.js", "/try.js",
-                           "/write.js", "/box.js", "/read.js", "/translate.js"}) {
+                           "/write.js", "/box.js", "/read.js", "/texts.js", "/translate.js"}) {
     std::string body = Request(path)->body;
     // The name of the SVG namespace is no address that anything is loaded from.
     const std::string name_space = "http://www.w3.org/2000/svg";

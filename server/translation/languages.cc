@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "models/model.h"
 #include "unicode/locid.h"
 #include "unicode/unistr.h"
 

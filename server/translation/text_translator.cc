@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "models/model.h"
 #include "server/calls/message_cord.h"
 #include "server/translation/detection.h"
 #include "sru/v1/inference.pb.h"

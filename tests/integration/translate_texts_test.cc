@@ -2,6 +2,7 @@
 // by sentence, and what stands between sentences stays; languages, detection, two models one after the other; tokens; what is refused.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,10 +45,9 @@ class Repository {
     config["translator"]["source_language"] = source;
     config["translator"]["target_language"] = target;
     models::TestTensors tensors = models::TranslatorTensors(config, seed);
-    // No translation is empty: the four special pieces are improbable.
+    // No translation is empty: the four special pieces are improbable, the end among them.
     std::vector<float>& bias = tensors["generator.0.bias"].values;
-    for (int i = 0; i < 3; ++i) bias[i] = -100;
-    bias[3] = -4;
+    std::fill_n(bias.begin(), 4, -100.0f);
     models::WriteTranslator(directory_, "models/" + name + "/1", config, tensors);
   }
 

@@ -3,6 +3,7 @@
 import { Chart } from "./chart.js";
 import * as m from "./metrics.js";
 import { updateRead } from "./read.js";
+import { updateTexts } from "./texts.js";
 import { updateTranslate } from "./translate.js";
 import { updateTry } from "./try.js";
 import { updateWrite } from "./write.js";
@@ -339,6 +340,7 @@ function receive(status) {
   updateWrite(status);
   updateRead(status);
   updateTranslate(status);
+  updateTexts(status);
 }
 
 let lastAnswer = Date.now();
