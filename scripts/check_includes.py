@@ -148,7 +148,7 @@ tests/gpu                | kernels kernels/testing                            |
 tests/fuzz               | server server/base server/calls server/calls/bounds | absl grpc nlohmann protobuf
                          | server/calls/messages server/tasks/* |
                          | server/door server/http server/open_inference/tensors server/rest |
-                         | server/telemetry server/transport models           |
+                         | server/telemetry server/translation server/transport models |
                          | models/files models/marian models/text models/decoding kernels |
                          | kernels/reference base proto                       |
 tests/integration        | tests/testing tests/kernels/cuda_host server       | absl grpc nlohmann openssl protobuf

@@ -8,7 +8,7 @@
 #
 #   --inputs=N   N inputs in all, shared out by the targets' measured speed, a minimum for each
 #   --seconds=S  S seconds of each target
-#   --targets    some of: safetensors config lines sentencepiece marian text request infer state search headers http v2 rest
+#   --targets    some of: safetensors config lines sentencepiece marian text request infer state search headers http v2 rest texts
 #                model http2 gateway; default: all
 #   --jobs=J     targets that run at a time; default: 2
 #   --minimize   afterwards adds to tests/fuzz/corpus the smallest inputs that reach what the committed ones do not, up to

@@ -15,8 +15,16 @@
 namespace sru::server::rest {
 namespace {
 
-// What a byte of a body becomes: "&a" is the shortest field of a form, a node of the map and a string.
-constexpr int64_t kFieldBytesPerByte = 64;
+// What a value takes besides its bytes: a string in a list that grows, and perhaps a node of the map.
+constexpr int64_t kValueBytes = 160;
+
+absl::Status Reserve(absl::string_view body, absl::string_view separators, MemoryHold* memory) {
+  const auto values = std::count_if(body.begin(), body.end(), [separators](char c) {
+    return separators.find(c) != absl::string_view::npos;
+  });
+  const auto bytes = static_cast<int64_t>(2 * body.size());
+  return memory->Grow(bytes + kValueBytes * (values + 1)) ? absl::OkStatus() : NoRequestMemory();
+}
 
 absl::Status FieldError(absl::string_view name, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(Excerpt(name), ": ", what));
@@ -84,8 +92,7 @@ class FieldEvents {
 };
 
 absl::Status RequestFields::AddForm(absl::string_view form, MemoryHold* memory) {
-  if (!memory->Grow(kFieldBytesPerByte * static_cast<int64_t>(form.size())))
-    return NoRequestMemory();
+  if (absl::Status status = Reserve(form, "&", memory); !status.ok()) return status;
   for (const absl::string_view part : absl::StrSplit(form, '&', absl::SkipEmpty())) {
     const std::pair<absl::string_view, absl::string_view> field =
         absl::StrSplit(part, absl::MaxSplits('=', 1));
@@ -101,8 +108,7 @@ absl::Status RequestFields::AddForm(absl::string_view form, MemoryHold* memory) 
 }
 
 absl::Status RequestFields::AddJson(absl::string_view json, MemoryHold* memory) {
-  if (!memory->Grow(kFieldBytesPerByte * static_cast<int64_t>(json.size())))
-    return NoRequestMemory();
+  if (absl::Status status = Reserve(json, ",", memory); !status.ok()) return status;
   FieldEvents events(this);
   if (absl::Status status = ReadJsonBody(json, &events); !status.ok()) return status;
   // If the rest is not JSON, that counts more.

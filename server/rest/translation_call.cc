@@ -28,6 +28,9 @@ void TranslateTexts(const std::shared_ptr<RestCall>& call, translation::TextTran
                       take(std::move(answer));
                     });
       },
+      [call](int64_t bytes) {
+        return call->memory().Grow(bytes) ? absl::OkStatus() : NoRequestMemory();
+      },
       [call, done = std::move(done)](const calls::CallEnd& end,
                                      std::vector<translation::TranslatedText> texts) {
         if (!end.status.ok()) return call->Fail(ErrorOfCall(end));

@@ -505,6 +505,15 @@ class Document::Writer {
   size_t most_repeated_;  // bytes of tags that may yet come again
 };
 
+int64_t Document::MemoryBytes() const {
+  constexpr size_t kElementBytes = 2 * sizeof(Element);  // lists grow by doubling
+  size_t bytes = 3 * text_.size() + kElementBytes * elements_.size() +
+                 2 * sizeof(Item) * items_.size() +
+                 2 * (sizeof(Unit) + sizeof(v1::Translation)) * units_.size();
+  for (const Unit& unit : units_) bytes += 2 * sizeof(Unit::Mark) * unit.marks.size();
+  return static_cast<int64_t>(bytes);
+}
+
 std::string Document::Assemble(const std::vector<v1::Translation>& translations, int hypothesis,
                                bool join_with_spaces) const {
   Writer writer(*this, join_with_spaces);

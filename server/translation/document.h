@@ -9,6 +9,7 @@
 #define SRU_SERVER_TRANSLATION_DOCUMENT_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <set>
@@ -62,6 +63,8 @@ class Document {
   Document& operator=(const Document&) = delete;
 
   const std::vector<Unit>& units() const { return units_; }
+  // What it takes, with the answers' frames.
+  int64_t MemoryBytes() const;
 
   // The text made of a hypothesis of each unit's translation; of the last one where there are fewer. `join_with_spaces`: write a space between
   // units that follow each other directly.

@@ -13,6 +13,7 @@
 #include "unicode/filteredbrk.h"
 #include "unicode/locid.h"
 #include "unicode/uchar.h"
+#include "unicode/unistr.h"
 #include "unicode/utext.h"
 #include "unicode/utf8.h"
 
@@ -41,15 +42,35 @@ std::unique_ptr<icu::BreakIterator> MakeIterator(const std::string& language) {
   return std::unique_ptr<icu::BreakIterator>(builder->build(rules.release(), error));
 }
 
-// A copy of the language's iterator, which takes ICU milliseconds to make. Null: ICU has no data. The languages are those of models.
-std::unique_ptr<icu::BreakIterator> IteratorOf(const std::string& language) {
+using Iterators = std::vector<std::unique_ptr<icu::BreakIterator>>;
+
+Mutex* PoolMutex() {
   static auto* const mutex = new Mutex();
-  static auto* const made = new std::map<std::string, std::unique_ptr<icu::BreakIterator>>();
-  MutexLock lock(mutex);
-  const auto [entry, is_new] = made->try_emplace(language);
-  if (is_new) entry->second = MakeIterator(language);
-  return std::unique_ptr<icu::BreakIterator>(entry->second == nullptr ? nullptr
-                                                                      : entry->second->clone());
+  return mutex;
+}
+// By language, those of models: iterators that nobody uses now. They take ICU milliseconds to make, and copies of one share what is no
+// thread's alone.
+std::map<std::string, Iterators>& Pool() {
+  static auto* const pool = new std::map<std::string, Iterators>();
+  return *pool;
+}
+
+std::unique_ptr<icu::BreakIterator> TakeIterator(const std::string& language) {
+  {
+    MutexLock lock(PoolMutex());
+    Iterators& iterators = Pool()[language];
+    if (!iterators.empty()) {
+      std::unique_ptr<icu::BreakIterator> iterator = std::move(iterators.back());
+      iterators.pop_back();
+      return iterator;
+    }
+  }
+  return MakeIterator(language);
+}
+
+void GiveBackIterator(const std::string& language, std::unique_ptr<icu::BreakIterator> iterator) {
+  MutexLock lock(PoolMutex());
+  Pool()[language].push_back(std::move(iterator));
 }
 
 UChar32 CharacterAt(std::string_view text, size_t at) {
@@ -107,6 +128,8 @@ void SplitBySentences(std::string_view text, icu::BreakIterator* iterator,
     }
   }
   Add(text, {begin, text.size()}, ranges);
+  static const auto* const nothing = new icu::UnicodeString();
+  iterator->setText(*nothing);  // it keeps a view
   utext_close(opened);
 }
 
@@ -126,8 +149,8 @@ size_t CutOf(std::string_view text, TextRange range) {
 std::vector<TextRange> SplitSentences(std::string_view text, const std::string& language,
                                       Splitting splitting) {
   std::vector<TextRange> ranges;
-  const std::unique_ptr<icu::BreakIterator> iterator =
-      splitting == Splitting::kNone ? nullptr : IteratorOf(language);
+  std::unique_ptr<icu::BreakIterator> iterator =
+      splitting == Splitting::kNone ? nullptr : TakeIterator(language);
   if (iterator == nullptr) {
     Add(text, {0, text.size()}, &ranges);
   } else if (splitting == Splitting::kSentences) {
@@ -138,6 +161,7 @@ std::vector<TextRange> SplitSentences(std::string_view text, const std::string& 
         line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
     SplitBySentences(line, iterator.get(), &ranges);
   }
+  if (iterator != nullptr) GiveBackIterator(language, std::move(iterator));
   return ranges;
 }
 

@@ -42,10 +42,11 @@ struct CallUnits {
 class Translation : public std::enable_shared_from_this<Translation> {
  public:
   Translation(TextRequest request, const calls::RequestLimits& limits, TextTranslator::Call call,
-              TextTranslator::Done done)
+              TextTranslator::Reserve reserve, TextTranslator::Done done)
       : request_(std::move(request)),
         limits_(limits),
         call_(std::move(call)),
+        reserve_(std::move(reserve)),
         done_(std::move(done)) {}
 
   absl::Status Prepare(const LanguageCatalog& catalog) {
@@ -125,6 +126,7 @@ class Translation : public std::enable_shared_from_this<Translation> {
       const TranslatorModel& model = job.path[step_];
       SRU_ASSIGN_OR_RETURN(job.document,
                            Document::Parse(std::move(job.text), request_.rules, SplitterOf(model)));
+      SRU_RETURN_UNLESS_OK(reserve_(job.document->MemoryBytes()));
       job.translations.assign(job.document->units().size(), {});
       for (size_t i = 0; i < job.translations.size(); ++i) {
         const bool aligned = job.document->units()[i].needs_alignment();
@@ -239,12 +241,14 @@ class Translation : public std::enable_shared_from_this<Translation> {
 
   void End(const calls::CallEnd& end) {
     call_ = nullptr;
+    reserve_ = nullptr;
     std::exchange(done_, nullptr)(end, std::move(answers_));
   }
 
   TextRequest request_;
   const calls::RequestLimits limits_;
   TextTranslator::Call call_;
+  TextTranslator::Reserve reserve_;
   TextTranslator::Done done_;
   std::vector<Job> jobs_;
   std::vector<TranslatedText> answers_;
@@ -276,13 +280,13 @@ absl::StatusOr<TranslatedText> TextTranslator::FindSource(const LanguageCatalog&
   return found;
 }
 
-void TextTranslator::Translate(TextRequest request, Call call, Done done) {
+void TextTranslator::Translate(TextRequest request, Call call, Reserve reserve, Done done) {
   for (const std::string& text : request.texts) {
     num_characters_ +=
         std::count_if(text.begin(), text.end(), [](char byte) { return !ContinuesUtf8(byte); });
   }
-  const auto translation =
-      std::make_shared<Translation>(std::move(request), limits_, std::move(call), done);
+  const auto translation = std::make_shared<Translation>(std::move(request), limits_,
+                                                         std::move(call), std::move(reserve), done);
   if (absl::Status status = translation->Prepare(Catalog()); !status.ok()) {
     return done({status, "", {}, {}}, {});
   }

@@ -47,6 +47,8 @@ class TextTranslator {
  public:
   // Makes a call of Translate. `done` may run before it returns.
   using Call = std::function<void(absl::Cord request, calls::LocalCalls::OnDone done)>;
+  // Reserves memory, or says why not.
+  using Reserve = std::function<absl::Status(int64_t bytes)>;
   using Done = std::function<void(const calls::CallEnd& end, std::vector<TranslatedText> texts)>;
 
   // `registry` outlives this.
@@ -61,7 +63,7 @@ class TextTranslator {
                                                    const std::string& text, bool is_markup);
 
   // `done` is called once, on any thread. It and `call` may throw, into whom has called: the caller of this, or of `done`.
-  void Translate(TextRequest request, Call call, Done done);
+  void Translate(TextRequest request, Call call, Reserve reserve, Done done);
 
   // Of all texts that have been asked for.
   int64_t num_characters() const { return num_characters_; }

@@ -100,6 +100,10 @@ class PlayedServer:
                     status["time"] += 1
                     self.reply(200, "application/json", json.dumps(status).encode())
                     return
+                if self.path in answers or self.path == "/languages":
+                    code, answer = answers.get(self.path, (200, []))
+                    self.reply(code, "application/json", json.dumps(answer).encode())
+                    return
                 name = "index.html" if self.path == "/" else os.path.basename(self.path)
                 with open(os.path.join(SOURCE_ROOT, "server", "http", "status_page", name), "rb") as file:
                     self.reply(200, types[name.rsplit(".", 1)[1]], file.read())
@@ -406,6 +410,26 @@ class StatusPageTest(unittest.TestCase):
         self.assertEqual(server.requests, [("/v1/answer", {
             "model": "questions", "version": 3, "queries": [{"question": "Who stayed?", "passages": [passage]}],
             "top_n": 3, "no_overlap": True})])
+        self.check_quiet(server)
+
+    def test_texts_are_translated_between_languages(self):
+        server = self.play(
+            [{"name": "en_de", "task": "translator"}],
+            {"/languages": (200, [{"code": "de", "name": "German", "targets": ["en"]},
+                                  {"code": "en", "name": "English", "targets": ["de", "fr"]}]),
+             "/translate": (200, {"translatedText": "Ein Hund.\n\n<b>Zwei</b>",
+                                  "detectedLanguage": {"language": "en", "confidence": 90}})})
+        self.wait(self.driver.find_element(By.ID, "texts").is_displayed, "the box of texts")
+        self.assertEqual([option.text for option in self.elements("#texts-source option")], ["detect", "German", "English"])
+        self.assertEqual([option.text for option in self.elements("#texts-target option")], ["German", "English", "fr"])
+        self.driver.execute_script("document.getElementById('texts-text').value = 'A dog.\\n\\n<b>Two</b>'")
+        self.press("texts")
+        self.wait(lambda: self.elements("#texts-answer .passage"), "a translation")
+        self.assertEqual(self.elements("#texts-answer .passage")[0].get_attribute("textContent"),
+                         "Ein Hund.\n\n<b>Zwei</b>")
+        self.assertIn("from en, 90 % of the text", self.text("texts-answer"))
+        self.assertEqual(server.requests, [("/translate", {
+            "q": "A dog.\n\n<b>Two</b>", "source": "auto", "target": "de", "format": "text"})])
         self.check_quiet(server)
 
     def test_a_translator_shows_what_it_looked_at(self):

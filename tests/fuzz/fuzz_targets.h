@@ -41,6 +41,8 @@ void FuzzV2(std::string_view bytes);
 void FuzzMessages(std::string_view bytes);
 // any other JSON body, of a request below /v1; the first byte says which
 void FuzzRest(std::string_view bytes);
+// a text for every kind of document, and the fields of a form and of JSON; the first byte says which (fuzz_texts.cc)
+void FuzzTexts(std::string_view bytes);
 
 // a small model of each task as the exporter wrote it, some of its files' bytes changed: which model,
 // then which file, where and how (fuzz_model.cc)
@@ -76,6 +78,7 @@ inline constexpr Target kReaderTargets[] = {
     {"v2", FuzzV2},
     {"rest", FuzzRest},
     {"messages", FuzzMessages},
+    {"texts", FuzzTexts},
 };
 
 // What needs a backend or the whole server.

@@ -7,6 +7,7 @@ const section = byId("texts-section");
 const [source, target] = [byId("texts-source"), byId("texts-target")];
 const [token, answer] = [byId("texts-token"), byId("texts-answer")];
 let languages = [];
+let failed = false;  // to get them
 let known = "";  // the translators whose languages these are
 
 async function call(path, options) {
@@ -35,7 +36,14 @@ function fillTargets() {
 }
 
 async function fillLanguages() {
-  languages = await call("languages");
+  try {
+    languages = await call("languages");
+    failed = false;
+    answer.replaceChildren();
+  } catch (error) {
+    failed = true;
+    showError(answer, error.message);
+  }
   fill(source, languages.map(({ code }) => code), [new Option("detect", "auto")]);
   fillTargets();
 }
@@ -44,15 +52,16 @@ async function fillLanguages() {
 export function updateTexts(status) {
   const translators = status.models.filter((model) =>
     model.task === "translator" && model.takes_text && model.state === "ready");
-  section.hidden = !(status.try.allowed && translators.length > 0);
+  const allowed = status.try.allowed && translators.length > 0;
+  section.hidden = !(allowed && (failed || languages.length > 0));
   const now = translators.map(({ name, version }) => `${name} ${version}`).join("\n");
-  if (section.hidden || now === known) return;
+  if (!allowed || now === known) return;
   known = now;
-  fillLanguages().catch((error) => showError(answer, error.message));
+  fillLanguages();
 }
 
 source.addEventListener("change", fillTargets);
-token.addEventListener("change", () => fillLanguages().catch((error) => showError(answer, error.message)));
+token.addEventListener("change", fillLanguages);
 
 byId("texts").addEventListener("submit", async (event) => {
   event.preventDefault();
