@@ -32,6 +32,8 @@ BODIES = {
     "/v1/completions": ('{"prompt":%s}', '{"prompt":"a","logit_bias":%s}'),
     "/v1/classify": ('{"sequences":%s}', '{"sequences":[{"text":%s}]}'),
     "/v2/models/trec/infer": ('{"inputs":[{"name":"text","shape":[9],"datatype":"BYTES","data":%s}]}',),
+    "/v2/translate": ('{"target_lang":"de","text":%s}',),
+    "/translate": ('{"source":"en","target":"de","q":%s}', '{"source":"en","target":"de","q":"a","x":%s}'),
     "/sru.v1.InferenceService/Classify": ('{"sequences":%s}',),
 }
 

@@ -1,0 +1,101 @@
+#include "server/rest/request_fields.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sru::server::rest {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+RequestFields Read(const std::string& body, const char* type) {
+  RequestFields fields;
+  MemoryHold memory(nullptr);
+  const absl::Status status = fields.AddBody(body, type, &memory);
+  EXPECT_TRUE(status.ok()) << body << ": " << status;
+  return fields;
+}
+
+std::string Error(const std::string& body, const char* type) {
+  RequestFields fields;
+  MemoryHold memory(nullptr);
+  const absl::Status status = fields.AddBody(body, type, &memory);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << body;
+  return std::string(status.message());
+}
+
+TEST(RequestFieldsTest, FormsAndJsonSayTheSame) {
+  for (
+      const RequestFields& fields :
+      {Read("text=a+b%26&text=%C3%A9&n=5&on=1&empty=",
+            "application/x-www-form-urlencoded; charset=utf-8"),
+       Read(
+           R"({"text":["a b&","\u00e9"],"n":5,"on":true,"empty":"","left":null,"x":{"text":"y","z":[1]}})",
+           "Application/JSON")}) {
+    RequestFields read = fields;
+    EXPECT_THAT(read.All("text"), ElementsAre("a b&", "\xC3\xA9"));
+    EXPECT_EQ(read.Last("text"), "\xC3\xA9");
+    EXPECT_TRUE(read.is_list("text"));
+    EXPECT_FALSE(read.is_list("n"));
+    EXPECT_EQ(read.Integer("n", 1, 0, 5), 5);
+    EXPECT_EQ(read.Integer("left", 7, 0, 9), 7);
+    EXPECT_TRUE(read.Flag("on", false));
+    EXPECT_TRUE(read.Flag("left", true));
+    EXPECT_TRUE(read.has("empty"));
+    EXPECT_FALSE(read.has("left"));
+    EXPECT_THAT(read.All("left"), IsEmpty());
+    EXPECT_TRUE(read.status().ok());
+    EXPECT_EQ(read.Integer("n", 1, 0, 4), 5);
+    EXPECT_FALSE(read.Flag("text", true));
+    EXPECT_EQ(read.status().message(), "n: expected a whole number from 0 to 4, found '5'");
+  }
+}
+
+TEST(RequestFieldsTest, AListOfOneIsAListInJson) {
+  EXPECT_TRUE(Read(R"({"q":["a"]})", "application/json").is_list("q"));
+  EXPECT_FALSE(Read("q=a", kFormContentType).is_list("q"));
+  EXPECT_TRUE(Read(R"({"q":[]})", "application/json").has("q"));
+}
+
+TEST(RequestFieldsTest, WhatCannotBeReadIsNamed) {
+  EXPECT_EQ(Error("a=%4", kFormContentType), "a: expected two digits after each %");
+  EXPECT_EQ(Error("a=%FF", kFormContentType), "a: expected UTF-8");
+  EXPECT_THAT(Error("%FF=a", kFormContentType), HasSubstr("expected UTF-8"));
+  EXPECT_EQ(Error(R"({"a":1,"a":2})", "application/json"), "a: the key comes twice");
+  for (const char* const body : {"[1]", "1", "\"a\"", "null", "true"}) {
+    EXPECT_EQ(Error(body, "application/json"), "the body: expected a JSON object") << body;
+  }
+  EXPECT_THAT(Error(R"({"a":"b")", "application/json"), HasSubstr("the body is not JSON"));
+  EXPECT_THAT(Error("{\"a\":\"\xFF\"}", "application/json"), HasSubstr("the body is not JSON"));
+}
+
+TEST(RequestFieldsTest, MemoryIsReserved) {
+  int64_t left = 10000;
+  auto budget = std::make_shared<MemoryBudget>();
+  budget->reserve = [&left](int64_t bytes) {
+    if (bytes > left) return false;
+    left -= bytes;
+    return true;
+  };
+  budget->release = [&left](int64_t bytes) { left += bytes; };
+  {
+    MemoryHold memory(budget);
+    RequestFields fields;
+    EXPECT_TRUE(fields.AddForm("a=b", &memory).ok());
+    EXPECT_GT(memory.bytes(), 100);
+    EXPECT_EQ(fields.AddForm(std::string(1000, '&'), &memory).code(),
+              absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(fields.AddJson("[" + std::string(1000, ',') + "]", &memory).code(),
+              absl::StatusCode::kResourceExhausted);
+  }
+  EXPECT_EQ(left, 10000);
+}
+
+}  // namespace
+}  // namespace sru::server::rest
