@@ -306,6 +306,12 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     return call;
   }
 
+  void RunAside(std::function<void()> work) override {
+    auto run = [self = shared_from_this(), work = std::move(work)] { self->FailIfThrown(work); };
+    if (state_->options.readers == nullptr) return run();
+    state_->options.readers->Post(std::move(run));
+  }
+
   void Reply(http::PageResponse response) override {
     if (answered_.exchange(true)) return;
     AddHeaders(&response);

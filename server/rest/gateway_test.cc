@@ -779,6 +779,8 @@ class StreamedCall final : public RestCall {
   const std::string& parameter(const std::string& /*name*/) const override { return body_; }
   std::string& body() override { return body_; }
   MemoryHold& memory() override { return memory_; }
+  absl::Status Authenticate(absl::string_view /*token*/) override { return absl::OkStatus(); }
+  void RunAside(std::function<void()> work) override { work(); }
   std::shared_ptr<calls::LocalCall> Unary(const std::string& /*method*/, absl::Cord /*request*/,
                                           calls::LocalCalls::OnDone /*done*/) override {
     return nullptr;

@@ -64,6 +64,9 @@ class RestCall {
                                                            calls::LocalCalls::OnMessage on_message,
                                                            calls::LocalCalls::OnDone done) = 0;
 
+  // Runs `work` on one of the threads that read long bodies; without them, at once. What it throws fails the request.
+  virtual void RunAside(std::function<void()> work) = 0;
+
   // Adds X-Request-Id.
   virtual void Reply(http::PageResponse response) = 0;
   // In the form of the route.

@@ -10,23 +10,33 @@ namespace {
 constexpr char kTranslate[] = "/sru.v1.InferenceService/Translate";
 // An answer is kept as it came and as a message, until its texts are put together.
 constexpr int64_t kCopies = 2;
+// To put longer texts together takes longer than a worker should be kept from its batches.
+constexpr size_t kLongTexts = 8 << 10;
 
 }  // namespace
 
 void TranslateTexts(const std::shared_ptr<RestCall>& call, translation::TextTranslator& translator,
                     translation::TextRequest request,
                     std::function<void(std::vector<translation::TranslatedText> texts)> done) {
+  size_t size = 0;
+  for (const std::string& text : request.texts) size += text.size();
   translator.Translate(
       std::move(request),
-      [call](absl::Cord message, calls::LocalCalls::OnDone take) {
-        call->Unary(kTranslate, std::move(message),
-                    [call, take = std::move(take)](calls::LocalAnswer answer) {
-                      const auto bytes = static_cast<int64_t>(answer.message.size());
-                      if (answer.end.status.ok() && !call->memory().Grow(kCopies * bytes)) {
-                        answer.end.status = NoRequestMemory();
-                      }
-                      take(std::move(answer));
-                    });
+      [call, is_long = size > kLongTexts](absl::Cord message, calls::LocalCalls::OnDone take) {
+        const auto on_answer = [call, take = std::move(take)](calls::LocalAnswer answer) {
+          const auto bytes = static_cast<int64_t>(answer.message.size());
+          if (answer.end.status.ok() && !call->memory().Grow(kCopies * bytes)) {
+            answer.end.status = NoRequestMemory();
+          }
+          take(std::move(answer));
+        };
+        if (!is_long) {
+          call->Unary(kTranslate, std::move(message), on_answer);
+          return;
+        }
+        call->Unary(kTranslate, std::move(message), [call, on_answer](calls::LocalAnswer answer) {
+          call->RunAside([on_answer, answer = std::move(answer)] { on_answer(answer); });
+        });
       },
       [call](int64_t bytes) {
         return call->memory().Grow(bytes) ? absl::OkStatus() : NoRequestMemory();

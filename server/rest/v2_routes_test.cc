@@ -128,6 +128,8 @@ class FakeCall final : public RestCall {
   }
   std::string& body() override { return body_; }
   MemoryHold& memory() override { return memory_; }
+  absl::Status Authenticate(absl::string_view /*token*/) override { return absl::OkStatus(); }
+  void RunAside(std::function<void()> work) override { work(); }
   std::shared_ptr<calls::LocalCall> Unary(const std::string& method, absl::Cord request,
                                           calls::LocalCalls::OnDone done) override {
     return calls_.Unary(*methods_.Find(method), std::move(request), {}, std::move(done));

@@ -65,7 +65,6 @@ class Translation : public std::enable_shared_from_this<Translation> {
       SRU_ASSIGN_OR_RETURN(TranslatedText answer, SourceOf(catalog, text));
       Job& job = jobs_.emplace_back();
       SRU_ASSIGN_OR_RETURN(job.path, catalog.Path(KeyOf(answer.source), target));
-      answer.is_pivoted = job.path.size() > 1;
       job.text = std::move(text);
       if (job.path.empty()) answer.translations = {job.text};
       answers_.push_back(std::move(answer));

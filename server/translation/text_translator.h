@@ -39,7 +39,6 @@ struct TextRequest {
 struct TranslatedText {
   std::string source;  // the code, as the model has it
   int confidence = 0;  // of the source that was found, in percent
-  bool is_pivoted = false;
   std::vector<std::string> translations;  // the best first
 };
 
