@@ -1,7 +1,9 @@
 #include "server/rest/deepl_routes.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,16 +13,13 @@
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "base/utf8.h"
-#include "nlohmann/json.hpp"
 #include "server/rest/json_message.h"
-#include "server/rest/openapi.h"
 #include "server/rest/request_fields.h"
 #include "server/rest/translation_call.h"
 
 namespace sru::server::rest {
 namespace {
 
-using nlohmann::json;
 using translation::Splitting;
 using translation::TextFormat;
 using translation::TextRequest;
@@ -155,93 +154,30 @@ void Languages(const SharedCall& call, const translation::TextTranslator& transl
   ReplyJson(call, answer + "]");
 }
 
-json TranslateOperation() {
-  const json text = {{"type", "string"}};
-  const json texts = {{"type", "array"}, {"items", text}};
-  const json request = {{"type", "object"},
-                        {"required", {"text", "target_lang"}},
-                        {"properties",
-                         {{"text", texts},
-                          {"target_lang", text},
-                          {"source_lang", text},
-                          {"split_sentences", {{"enum", {"0", "1", "nonewlines"}}}},
-                          {"tag_handling", {{"enum", {"html", "xml"}}}},
-                          {"splitting_tags", texts},
-                          {"ignore_tags", texts},
-                          {"show_billed_characters", {{"type", "boolean"}}}}}};
-  const json translation = {{"type", "object"},
-                            {"required", {"detected_source_language", "text"}},
-                            {"properties",
-                             {{"detected_source_language", text},
-                              {"text", text},
-                              {"billed_characters", {{"type", "integer"}}}}}};
-  const json answer = {
-      {"type", "object"},
-      {"required", {"translations"}},
-      {"properties", {{"translations", {{"type", "array"}, {"items", translation}}}}}};
-  json body = JsonBody(request);
-  body["content"][kFormContentType] = {{"schema", request}};
-  return {{"summary", "DeepL's API: translations of texts, sentence by sentence."},
-          {"requestBody", std::move(body)},
-          {"responses", {{"200", JsonAnswer("The translations.", answer)}}}};
-}
-
-json LanguagesOperation() {
-  const json text = {{"type", "string"}};
-  const json language = {
-      {"type", "object"},
-      {"required", {"language", "name"}},
-      {"properties",
-       {{"language", text}, {"name", text}, {"supports_formality", {{"type", "boolean"}}}}}};
-  return {
-      {"summary", "DeepL's API: the languages that can be translated."},
-      {"parameters",
-       json::array(
-           {{{"name", "type"}, {"in", "query"}, {"schema", {{"enum", {"source", "target"}}}}}})},
-      {"responses",
-       {{"200", JsonAnswer("The languages.", {{"type", "array"}, {"items", language}})}}}};
-}
-
-json UsageOperation() {
-  const json whole = {{"type", "integer"}};
-  return {
-      {"summary", "DeepL's API: the characters that were translated since the server's start."},
-      {"responses",
-       {{"200",
-         JsonAnswer("There is no limit.",
-                    {{"type", "object"},
-                     {"required", {"character_count", "character_limit"}},
-                     {"properties", {{"character_count", whole}, {"character_limit", whole}}}})}}}};
-}
-
 }  // namespace
 
 RouteGroup DeepLRoutes(translation::TextTranslator* translator) {
   RouteGroup group;
-  const auto add = [&group](const char* method, const char* path,
-                            std::function<void(const SharedCall&)> handle,
-                            std::function<json()> openapi) {
-    Route& route = group.routes.emplace_back();
-    route.method = method;
-    route.path = path;
-    route.content_types = {kFormContentType, kJsonContentType};
-    route.errors = ErrorForm::kDeepL;
-    route.handle = std::move(handle);
-    route.openapi = std::move(openapi);
+  const auto add = [&group](const char* method, const char* path, const char* summary,
+                            const std::vector<std::string>& fields,
+                            std::function<void(const SharedCall&)> handle) {
+    group.routes.push_back(
+        TextRoute(method, path, ErrorForm::kDeepL, summary, fields, std::move(handle)));
   };
   const auto languages = [translator](const SharedCall& call) { Languages(call, *translator); };
-  add(
-      "POST", "/v2/translate",
-      [translator](const SharedCall& call) { Translate(call, *translator); }, TranslateOperation);
-  add("GET", "/v2/languages", languages, LanguagesOperation);
-  add("POST", "/v2/languages", languages, LanguagesOperation);
-  add(
-      "GET", "/v2/usage",
+  add("POST", "/v2/translate", "DeepL's API: translations of texts, sentence by sentence.",
+      {"text", "target_lang", "source_lang", "split_sentences", "tag_handling", "splitting_tags",
+       "ignore_tags", "show_billed_characters"},
+      [translator](const SharedCall& call) { Translate(call, *translator); });
+  for (const char* const method : {"GET", "POST"}) {
+    add(method, "/v2/languages", "DeepL's API: the languages of sources or targets.", {"type"},
+        languages);
+  }
+  add("GET", "/v2/usage", "DeepL's API: the characters since the server's start.", {},
       [translator](const SharedCall& call) {
         ReplyJson(call, absl::StrCat("{\"character_count\":", translator->num_characters(),
                                      ",\"character_limit\":", kNoLimit, "}"));
-      },
-      UsageOperation);
+      });
   return group;
 }
 

@@ -9,7 +9,6 @@
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "server/rest/json_message.h"
-#include "server/rest/openapi.h"
 #include "server/rest/request_fields.h"
 #include "server/rest/translation_call.h"
 
@@ -161,52 +160,25 @@ void Settings(const SharedCall& call, const translation::TextTranslator& transla
   ReplyJson(call, settings.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
-json Operation(const char* summary, json properties, json answer) {
-  json operation = {{"summary", summary},
-                    {"responses", {{"200", JsonAnswer("The answer.", std::move(answer))}}}};
-  if (properties.is_null()) return operation;
-  const json request = {{"type", "object"}, {"properties", std::move(properties)}};
-  json body = JsonBody(request);
-  body["content"][kFormContentType] = {{"schema", request}};
-  operation["requestBody"] = std::move(body);
-  return operation;
-}
-
 }  // namespace
 
 RouteGroup LibreTranslateRoutes(translation::TextTranslator* translator) {
-  const json text = {{"type", "string"}};
-  const json texts = {{"oneOf", {text, {{"type", "array"}, {"items", text}}}}};
-  const json object = {{"type", "object"}};
-  const json objects = {{"type", "array"}, {"items", object}};
   RouteGroup group;
-  const auto add = [&group, translator](const char* method, const char* path, auto handle,
-                                        json operation) {
-    Route& route = group.routes.emplace_back();
-    route.method = method;
-    route.path = path;
-    route.content_types = {kFormContentType, kJsonContentType};
-    route.errors = ErrorForm::kLibreTranslate;
+  const auto add = [&group, translator](const char* method, const char* path, const char* summary,
+                                        const std::vector<std::string>& fields, auto handle) {
+    Route route =
+        TextRoute(method, path, ErrorForm::kLibreTranslate, summary, fields,
+                  [translator, handle](const SharedCall& call) { handle(call, *translator); });
     route.token_in_body = true;
-    route.handle = [translator, handle](const SharedCall& call) { handle(call, *translator); };
-    route.openapi = [operation = std::move(operation)] { return operation; };
+    group.routes.push_back(std::move(route));
   };
-  add("POST", "/translate", Translate,
-      Operation("LibreTranslate's API: translations of texts, sentence by sentence.",
-                {{"q", texts},
-                 {"source", text},
-                 {"target", text},
-                 {"format", {{"enum", {"text", "html"}}}},
-                 {"alternatives", {{"type", "integer"}}},
-                 {"api_key", text}},
-                object));
-  add("POST", "/detect", Detect,
-      Operation("LibreTranslate's API: the language of a text.", {{"q", text}, {"api_key", text}},
-                objects));
-  add("GET", "/languages", Languages,
-      Operation("LibreTranslate's API: the languages that can be translated.", nullptr, objects));
-  add("GET", "/frontend/settings", Settings,
-      Operation("LibreTranslate's API: what its web page asks first.", nullptr, object));
+  add("POST", "/translate", "LibreTranslate's API: translations of texts, sentence by sentence.",
+      {"q", "source", "target", "format", "alternatives", "api_key"}, Translate);
+  add("POST", "/detect", "LibreTranslate's API: the language of a text.", {"q", "api_key"}, Detect);
+  add("GET", "/languages", "LibreTranslate's API: the languages and their targets.", {"api_key"},
+      Languages);
+  add("GET", "/frontend/settings", "LibreTranslate's API: what its web page asks first.", {},
+      Settings);
   return group;
 }
 

@@ -2,10 +2,14 @@
 
 #include <utility>
 
+#include "nlohmann/json.hpp"
 #include "server/rest/error_response.h"
+#include "server/rest/openapi.h"
 
 namespace sru::server::rest {
 namespace {
+
+using nlohmann::json;
 
 constexpr char kTranslate[] = "/sru.v1.InferenceService/Translate";
 // An answer is kept as it came and as a message, until its texts are put together.
@@ -54,6 +58,34 @@ absl::Status ReadFields(const std::shared_ptr<RestCall>& call, RequestFields* fi
   status = fields->AddBody(call->body(), call->request().header("content-type"), &call->memory());
   std::string().swap(call->body());
   return status;
+}
+
+Route TextRoute(const std::string& method, const std::string& path, ErrorForm errors,
+                const std::string& summary, const std::vector<std::string>& fields,
+                std::function<void(const std::shared_ptr<RestCall>&)> handle) {
+  Route route;
+  route.method = method;
+  route.path = path;
+  route.content_types = {kFormContentType, kJsonContentType};
+  route.errors = errors;
+  route.handle = std::move(handle);
+  route.openapi = [method, summary, fields] {
+    const json any = json::object();
+    json operation = {{"summary", summary},
+                      {"responses", {{"200", JsonAnswer("Its answer.", any)}}}};
+    json properties = json::object();
+    for (const std::string& field : fields) {
+      properties[field] = any;
+      if (method != "GET") continue;
+      operation["parameters"].push_back({{"name", field}, {"in", "query"}, {"schema", any}});
+    }
+    if (method == "GET") return operation;
+    const json schema = {{"type", "object"}, {"properties", std::move(properties)}};
+    operation["requestBody"] = JsonBody(schema);
+    operation["requestBody"]["content"][kFormContentType] = {{"schema", schema}};
+    return operation;
+  };
+  return route;
 }
 
 void ReplyJson(const std::shared_ptr<RestCall>& call, std::string json) {

@@ -21,6 +21,11 @@ void TranslateTexts(const std::shared_ptr<RestCall>& call, translation::TextTran
 // The fields of the query and the body, whose memory is given back.
 absl::Status ReadFields(const std::shared_ptr<RestCall>& call, RequestFields* fields);
 
+// A route that takes a form or JSON, with these fields in its description.
+Route TextRoute(const std::string& method, const std::string& path, ErrorForm errors,
+                const std::string& summary, const std::vector<std::string>& fields,
+                std::function<void(const std::shared_ptr<RestCall>&)> handle);
+
 void ReplyJson(const std::shared_ptr<RestCall>& call, std::string json);
 
 }  // namespace sru::server::rest

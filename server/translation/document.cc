@@ -8,8 +8,8 @@
 #include "absl/strings/match.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "server/translation/characters.h"
 #include "unicode/uchar.h"
-#include "unicode/utf8.h"
 
 namespace sru::server::translation {
 namespace {
@@ -41,23 +41,6 @@ bool IsNotTranslated(std::string_view tag) {
   const std::string text = absl::AsciiStrToLower(absl::string_view(tag.data(), tag.size()));
   return absl::StrContains(text, "translate=\"no\"") || absl::StrContains(text, "translate=no") ||
          absl::StrContains(text, "translate='no'") || absl::StrContains(text, "notranslate");
-}
-
-UChar32 CharacterAt(std::string_view text, size_t at) {
-  UChar32 character = 0;
-  U8_GET(reinterpret_cast<const uint8_t*>(text.data()), 0, at, static_cast<int64_t>(text.size()),
-         character);
-  return character;
-}
-
-size_t After(std::string_view text, size_t at) {
-  do ++at;
-  while (at < text.size() && ContinuesUtf8(text[at]));
-  return at;
-}
-
-bool IsSpaceAt(std::string_view text, size_t at) {
-  return u_isUWhiteSpace(CharacterAt(text, at)) != 0;
 }
 
 // Whether words of the character's script are written without spaces between them.

@@ -9,13 +9,12 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "server/translation/characters.h"
 #include "unicode/brkiter.h"
 #include "unicode/filteredbrk.h"
 #include "unicode/locid.h"
-#include "unicode/uchar.h"
 #include "unicode/unistr.h"
 #include "unicode/utext.h"
-#include "unicode/utf8.h"
 
 namespace sru::server::translation {
 namespace {
@@ -71,30 +70,6 @@ std::unique_ptr<icu::BreakIterator> TakeIterator(const std::string& language) {
 void GiveBackIterator(const std::string& language, std::unique_ptr<icu::BreakIterator> iterator) {
   MutexLock lock(PoolMutex());
   Pool()[language].push_back(std::move(iterator));
-}
-
-UChar32 CharacterAt(std::string_view text, size_t at) {
-  UChar32 character = 0;
-  U8_GET(reinterpret_cast<const uint8_t*>(text.data()), 0, at, static_cast<int64_t>(text.size()),
-         character);
-  return character;
-}
-
-// Where the character before `at` begins.
-size_t Before(std::string_view text, size_t at) {
-  do --at;
-  while (at > 0 && ContinuesUtf8(text[at]));
-  return at;
-}
-
-size_t After(std::string_view text, size_t at) {
-  do ++at;
-  while (at < text.size() && ContinuesUtf8(text[at]));
-  return at;
-}
-
-bool IsSpaceAt(std::string_view text, size_t at) {
-  return u_isUWhiteSpace(CharacterAt(text, at)) != 0;
 }
 
 TextRange Trimmed(std::string_view text, TextRange range) {
