@@ -45,7 +45,8 @@ class PuppetGenerator : public batching::StepService {
   }
   absl::Status CheckAdmission(int64_t /*rows*/, int64_t /*sequences*/,
                               batching::Priority /*priority*/, absl::Time /*deadline*/,
-                              absl::Duration* retry_after) override {
+                              absl::Duration* retry_after,
+                              const batching::Flow* /*flow*/) override {
     MutexLock lock(&mutex_);
     if (!refusal_.ok() && retry_after != nullptr) *retry_after = retry_after_;
     return refusal_;

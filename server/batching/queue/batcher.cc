@@ -181,7 +181,8 @@ absl::StatusOr<RequestHandle> Batcher::Submit(BatchRequest&& request, absl::Dura
 }
 
 absl::Status Batcher::CheckAdmission(int64_t num_tokens, int64_t num_sequences, Priority priority,
-                                     absl::Time deadline, absl::Duration* retry_after) {
+                                     absl::Time deadline, absl::Duration* retry_after,
+                                     const Flow* /*flow*/) {
   // At most half of the room is taken while a budget is ample.
   const int64_t ample_ns = ample_budget_ns_.load(std::memory_order_relaxed);
   if (absl::ToInt64Nanoseconds(deadline - clock_->Now()) > ample_ns &&

@@ -66,6 +66,7 @@
 #include "base/mutex.h"
 #include "server/base/clock.h"
 #include "server/batching/queue/admission.h"
+#include "server/batching/queue/flow.h"
 #include "server/batching/queue/order_tree.h"
 #include "server/batching/queue/reject_reason.h"
 
@@ -90,6 +91,7 @@ struct BatchRequest {
   absl::InlinedVector<const SequenceTask*, 2> sequences;  // at least one; the caller's until `done`
   Priority priority = Priority::kNormal;
   absl::Time deadline = absl::InfiniteFuture();
+  FlowHandle flow;  // of the caller
   // Called exactly once, from a worker's thread or from Cancel(), Stop() or Abort(), never with a
   // lock of the batcher held. With OK every output has been written. With any other status the
   // outputs must not be read: kDeadlineExceeded, kCancelled, kUnavailable (the drain ran out of
@@ -171,7 +173,8 @@ class Batcher : private AdmissionLoad {
   // refusal counts as one of Submit(). While there is ample time and room, returns OK without
   // applying the exact rules; Submit() applies them.
   absl::Status CheckAdmission(int64_t num_tokens, int64_t num_sequences, Priority priority,
-                              absl::Time deadline, absl::Duration* retry_after = nullptr);
+                              absl::Time deadline, absl::Duration* retry_after = nullptr,
+                              const Flow* flow = nullptr);
 
   // The caller is gone. If the request still waits, it leaves the queue and `done` gets kCancelled
   // before this returns (or kDeadlineExceeded, and is counted as expired, if its deadline has

@@ -129,7 +129,8 @@ absl::StatusOr<std::vector<SequenceHandle>> SequenceScheduler::Submit(
 }
 
 absl::Status SequenceScheduler::CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
-                                               absl::Time deadline, absl::Duration* retry_after) {
+                                               absl::Time deadline, absl::Duration* retry_after,
+                                               const Flow* /*flow*/) {
   Verdict verdict;
   {
     MutexLock lock(&mutex_);

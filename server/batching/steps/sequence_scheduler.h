@@ -76,7 +76,8 @@ class SequenceScheduler {
   absl::StatusOr<std::vector<SequenceHandle>> Submit(std::vector<SequenceRequest>&& requests,
                                                      absl::Duration* retry_after = nullptr);
   absl::Status CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
-                              absl::Time deadline, absl::Duration* retry_after = nullptr);
+                              absl::Time deadline, absl::Duration* retry_after = nullptr,
+                              const Flow* flow = nullptr);
   void Cancel(const SequenceHandle& handle) noexcept;
   void Pause(const SequenceHandle& handle);
   void Resume(const SequenceHandle& handle);

@@ -37,6 +37,7 @@ struct SequenceRequest {
   std::unique_ptr<StepSequence> sequence;
   Priority priority = Priority::kNormal;
   absl::Time deadline = absl::InfiniteFuture();
+  FlowHandle flow;  // of the caller
   // The step with which it may end by itself at the earliest, or with SchedulerOptions::result_at_end at the
   // latest; for admission.
   int least_steps = 1;
@@ -77,7 +78,7 @@ class StepService {
  public:
   virtual ~StepService() = default;
 
-  // See above, for at least one sequence; all have the priority and the deadline of the first. If they are
+  // See above, for at least one sequence; all have the priority, the deadline and the flow of the first. If they are
   // refused because of a bound or the deadline, and `retry_after` is not null, it is set as Batcher::Submit()
   // does. Sequences may end before this returns.
   virtual absl::StatusOr<std::vector<SequenceHandle>> Submit(
@@ -86,8 +87,8 @@ class StepService {
   // What Submit() would say now to so many sequences that are fed that many rows together, without its exact
   // rules. A refusal counts as one of Submit().
   virtual absl::Status CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
-                                      absl::Time deadline,
-                                      absl::Duration* retry_after = nullptr) = 0;
+                                      absl::Time deadline, absl::Duration* retry_after = nullptr,
+                                      const Flow* flow = nullptr) = 0;
 
   // The caller is gone. A sequence that is in no step ends before this returns, another one with the step.
   // May be called at any time, also after the end.

@@ -20,6 +20,7 @@ Call::Call(MethodId method, const ServiceContext& context, Exchange* exchange)
       exchange_(*exchange),
       arrival_(context.clock->Now()),
       deadline_(arrival_ + exchange->time_left()),
+      flow_(context.flow_of == nullptr ? nullptr : context.flow_of(*exchange)),
       held_(context.budget),
       method_(method),
       request_id_(telemetry::AccessLog::Begin(*exchange)) {}

@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "google/protobuf/message.h"
+#include "server/batching/queue/flow.h"
 #include "server/batching/queue/reject_reason.h"
 #include "server/calls/bounds/byte_budget.h"
 #include "server/calls/exchange.h"
@@ -120,6 +121,7 @@ class Call : public CallHandler, protected OpenStream {
   Exchange& exchange_;
   const absl::Time arrival_;
   const absl::Time deadline_;
+  const batching::FlowHandle flow_;
   ByteReservation held_;
   std::shared_ptr<lifecycle::ServedModel> served_;  // null: no model is in use
 

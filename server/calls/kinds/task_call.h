@@ -101,7 +101,7 @@ class TaskCall : public Call {
                                       batching::Priority priority) {
     absl::Duration retry_after = absl::ZeroDuration();
     absl::Status status = served_->engine->batcher().CheckAdmission(
-        num_tokens, num_sequences, priority, deadline(), &retry_after);
+        num_tokens, num_sequences, priority, deadline(), &retry_after, flow_.get());
     return Refused(std::move(status), retry_after);
   }
   // Has the sequences computed; unless it returns an error, FinishWork() is called once, maybe before it
@@ -119,6 +119,7 @@ class TaskCall : public Call {
     }
     batch_request.priority = priority;
     batch_request.deadline = deadline();
+    batch_request.flow = flow_;
     batch_request.done = [this](const absl::Status& status, const batching::RequestTimes& times) {
       FinishWork(status, times);
     };

@@ -220,6 +220,7 @@ class EncodeStreamCall final : public calls::Call {
     task.output.final_state = next_state_.get();
     task.initial_state = state_.get();
     batch.priority = priority_;
+    batch.flow = flow_;
     batch.deadline = deadline_;
     batch.done = [this](const absl::Status& done, const batching::RequestTimes& times) {
       OnComputed(done, times);

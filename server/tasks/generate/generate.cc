@@ -108,7 +108,7 @@ class GenerateCall final : public calls::Call {
       if (status.ok() && priority.ok() && generates()) {
         absl::Duration retry_after = absl::ZeroDuration();
         status = steps()->CheckAdmission(/*rows=*/1, /*sequences=*/1, *priority, deadline_,
-                                         &retry_after);
+                                         &retry_after, flow_.get());
         if (!status.ok()) return Refused(std::move(status), retry_after);
       }
     }
@@ -133,6 +133,7 @@ class GenerateCall final : public calls::Call {
     }
     task.deadline = deadline_;
     task.sink = &sink_;
+    task.flow = flow_;
     if (context_.prefix_owner != nullptr) task.prefix_owner = context_.prefix_owner(exchange_);
     times_->tokenize = context_.clock->Now() - arrival_;
     absl::Duration retry_after = absl::ZeroDuration();

@@ -400,6 +400,7 @@ absl::StatusOr<batching::SequenceHandle> SubmitGenerate(const models::Model& mod
   requests[0].sequence = std::make_unique<GenerateSequence>(&task, model);
   requests[0].priority = task.priority;
   requests[0].deadline = task.deadline;
+  requests[0].flow = task.flow;
   requests[0].least_steps = std::max(1, task.min_new_tokens);
   auto handles = service.Submit(std::move(requests), retry_after);
   if (!handles.ok()) return handles.status();

@@ -87,6 +87,7 @@ struct GenerateTask {
   // Whose kept states the prompt may go on from, and whose its own become (prefix_cache.h); empty: nobody's.
   std::string prefix_owner;
   batching::Priority priority = batching::Priority::kNormal;
+  batching::FlowHandle flow;  // of the caller
   absl::Time deadline = absl::InfiniteFuture();
   GenerateSink* sink = nullptr;
 };

@@ -95,6 +95,7 @@ absl::StatusOr<TranslateHandle> SubmitTranslate(const models::Model& model,
                                                 absl::Duration* retry_after) {
   const batching::Priority priority = request.priority;
   const absl::Time deadline = request.deadline;
+  const batching::FlowHandle flow = request.flow;
   const absl::Span<TranslateTask> tasks = request.sentences;
   const auto call = std::make_shared<PendingTranslation>(std::move(request), &service);
   std::vector<batching::SequenceRequest> sentences;
@@ -106,11 +107,12 @@ absl::StatusOr<TranslateHandle> SubmitTranslate(const models::Model& model,
     sentence.sequence = std::make_unique<TranslateSequence>(call, i, model);
     sentence.priority = priority;
     sentence.deadline = deadline;
+    sentence.flow = flow;
     sentence.least_steps = task.search.max_length - static_cast<int>(task.prefix.size());
     sentence.branches = task.search.beam_size;
   }
   if (sentences.empty()) {
-    absl::Status status = service.CheckAdmission(0, 0, priority, deadline, retry_after);
+    absl::Status status = service.CheckAdmission(0, 0, priority, deadline, retry_after, flow.get());
     if (!status.ok()) return status;
     call->Answer();
     return call;

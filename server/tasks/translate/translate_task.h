@@ -44,6 +44,7 @@ struct TranslateTask
 struct TranslateRequest {
   absl::Span<TranslateTask> sentences;  // at least one; the caller's until `done`
   batching::Priority priority = batching::Priority::kNormal;
+  batching::FlowHandle flow;  // of the caller
   absl::Time deadline = absl::InfiniteFuture();
   // Called exactly once if the request is accepted, from a worker's thread or from SubmitTranslate(), Cancel()
   // or Drain(), with no lock held. One sentence's error (step_service.h) is that of the call, whose other

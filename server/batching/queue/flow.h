@@ -1,0 +1,37 @@
+// Flow: the work of one caller, as queues see it. Queues of the same model's batches and steps share their workers between flows by
+// weight (fair_order.h). A null pointer stands for the one flow of all whom nothing tells apart.
+//
+// There is one object per caller: queues compare flows by address, and keep one alive while they remember its work.
+#ifndef SRU_SERVER_BATCHING_QUEUE_FLOW_H_
+#define SRU_SERVER_BATCHING_QUEUE_FLOW_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace sru::server::batching {
+
+// Thread-safe.
+class Flow {
+ public:
+  explicit Flow(std::string id, double weight = 1) : id_(std::move(id)), weight_(weight) {}
+  Flow(const Flow&) = delete;
+  Flow& operator=(const Flow&) = delete;
+
+  const std::string& id() const { return id_; }
+  // Greater than 0: a flow of weight 2 gets twice the work of one of weight 1 while both have work waiting. Work that is taken later
+  // counts by a changed weight.
+  double weight() const { return weight_.load(std::memory_order_relaxed); }
+  void set_weight(double weight) { weight_.store(weight, std::memory_order_relaxed); }
+
+ private:
+  const std::string id_;
+  std::atomic<double> weight_;
+};
+
+using FlowHandle = std::shared_ptr<const Flow>;
+
+}  // namespace sru::server::batching
+
+#endif  // SRU_SERVER_BATCHING_QUEUE_FLOW_H_
