@@ -74,19 +74,20 @@ server/batching/steps    | server/batching/queue server/base base             | 
 server/batching          | server/batching/queue server/batching/steps        | absl
                          | server/base models kernels base                    |
 server/calls             | server/base models base                            | absl protobuf
+server/callers           | server/calls server/batching/queue server/base base | absl boost
 server/calls/bounds      | server/base base proto                             | absl protobuf
 server/telemetry         | server/calls server/batching server/batching/queue | absl prometheus protobuf
                          | server/batching/steps server/base                  |
                          | kernels base                                       |
 server/lifecycle         | server/telemetry server/calls server/batching      | absl
                          | server/base models base                            |
-server/transport         | server/telemetry server/base base                  | absl boost openssl prometheus
-server/door              | server/transport server/calls                      | absl boost nghttp2 prometheus zlib
+server/transport         | server/callers server/telemetry server/base base   | absl boost openssl prometheus
+server/door              | server/transport server/callers server/calls       | absl boost nghttp2 prometheus zlib
                          | server/base base                                   |
 server/calls/messages    | server/calls server/calls/bounds server/lifecycle  | absl protobuf
                          | server/telemetry server/batching/queue             |
                          | models models/text kernels base proto              |
-server/calls/kinds       | server/calls server/calls/bounds server/calls/messages | absl protobuf
+server/calls/kinds       | server/callers server/calls server/calls/bounds server/calls/messages | absl protobuf
                          | server/lifecycle server/telemetry                  |
                          | server/batching/queue                              |
                          | server/base models base                            |
@@ -108,15 +109,15 @@ server/open_inference    | server/tasks/tasks.h server/calls server/calls/kinds 
                          | server/lifecycle server/batching/queue server/base |
                          | models kernels base proto                          |
 server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds       | absl grpc protobuf
-                         | server/calls/messages server/transport             |
+                         | server/calls/messages server/transport server/callers |
                          | server/base base proto                             |
 server/http              | server/transport server/calls server/base base     | absl boost nlohmann prometheus
 server/translation       | server/calls server/calls/bounds server/lifecycle  | absl cld2 icu
                          | models models/text base proto                      |
-server/rest              | server/calls server/http server/telemetry          | absl grpc nlohmann protobuf
+server/rest              | server/callers server/calls server/http server/telemetry | absl grpc nlohmann protobuf
                          | server/translation                                 |
                          | server/base base proto                             |
-server                   | server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf re2
+server                   | server/callers server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf re2
                          | server/rpc server/open_inference server/rest       |
                          | server/http server/lifecycle server/transport      |
                          | server/translation                                 |

@@ -61,6 +61,7 @@ door::DoorOptions GrpcPorts::NativeOptions() const {
   door::DoorOptions door;
   door.metrics = context_.door_metrics;
   door.unknown = context_.unknown;
+  door.refused = context_.refused;
   if (options_.security.has_tls()) {
     door.tls_context = [this] { return context_.credentials->TlsContext(); };
   }
@@ -78,6 +79,7 @@ door::DoorOptions GrpcPorts::NativeOptions() const {
 rpc::GrpcDoor::Options GrpcPorts::LibraryOptions() const {
   rpc::GrpcDoor::Options door;
   door.unknown = context_.unknown;
+  door.refused = context_.refused;
   if (options_.security.has_tls()) {
     door.tls_files = [this] { return context_.credentials->TlsFiles(); };
   }

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/base/listen_address.h"
+#include "server/callers/caller.h"
 #include "server/calls/http_exchange.h"
 #include "server/calls/method.h"
 #include "server/door/door_context.h"
@@ -45,6 +46,9 @@ class GrpcPorts {
     // Makes the call of a path that no row has.
     std::function<calls::CallHandler*(calls::Exchange* exchange)> unknown;
     // As in door::DoorOptions.
+    std::function<calls::CallHandler*(calls::Exchange* exchange, calls::MethodId method,
+                                      const callers::Refusal& refusal)>
+        refused;
     std::function<void(const std::string& detail, const std::string& peer)> on_handshake_failure;
     std::function<void()> on_refused;
     // Only the port for callers has these; gRPC's library speaks gRPC only.

@@ -30,6 +30,7 @@
 #include "server/base/side_threads.h"
 #include "server/batching/device_watch.h"
 #include "server/batching/engine.h"
+#include "server/callers/callers.h"
 #include "server/calls/bounds/byte_budget.h"
 #include "server/calls/bounds/memory_options.h"
 #include "server/calls/kinds/admin_context.h"
@@ -263,17 +264,15 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
  private:
   absl::Status LoadCredentials() {
     absl::StatusOr<std::unique_ptr<transport::Credentials>> credentials =
-        transport::Credentials::Create(options_.security, &security_metrics_, &access_log_, &clock_,
-                                       [this] { RecheckCallers(); });
+        transport::Credentials::Create(options_.security, &callers_, &security_metrics_,
+                                       &access_log_, &clock_, [this] { RecheckCallers(); });
     if (!credentials.ok()) return credentials.status();
     credentials_ = *std::move(credentials);
     SRU_ASSIGN_OR_RETURN(auto keys,
                          WatchStateKeys(options_.security.state_key_file, &key_watcher_));
     loader_.set_state_keys(std::move(keys));
     key_watcher_.Start();
-    access_log_.set_caller_names([this](absl::string_view authorization) {
-      return credentials_->CallerName(authorization);
-    });
+    check_call_ = credentials_->CheckForListener();
     return absl::OkStatus();
   }
 
@@ -426,16 +425,14 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return status;
   }
 
-  // The caller for whom the states after prompts are kept. Callers that nothing tells apart are one where no credentials are asked for,
-  // and nobody where they are: a request over HTTP/1 does not tell its certificate.
+  // The caller for whom the states after prompts are kept. All are one where no credentials are asked for.
   std::string PrefixOwner(const CallOrigin& call) const {
     if (options_.batching.prefix_cache_mb == 0) return "";
     const transport::SecurityOptions& security = options_.security;
     const bool known = security.has_tokens() || !security.tls_client_ca.empty();
     if (options_.batching.prefix_cache_shared || !known) return "everybody";
-    if (security.has_tokens()) return credentials_->CallerId(call.FindHeader("authorization"));
-    const std::string certificate = call.certificate();
-    return certificate.empty() ? "" : absl::StrCat("certificate ", certificate);
+    const callers::CallerPtr& caller = call.caller();
+    return caller != nullptr && caller->is_proven() ? caller->id() : "";
   }
 
   // Makes the tables of both ports' methods.
@@ -507,6 +504,10 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     context.unknown = [this](calls::Exchange* exchange) {
       return calls::StartUnknownMethod(exchange, &metrics_, &access_log_);
     };
+    context.refused = [this](calls::Exchange* exchange, calls::MethodId method,
+                             const callers::Refusal& refusal) {
+      return calls::StartRefusedCall(exchange, method, refusal, &metrics_, &access_log_);
+    };
     context.on_handshake_failure = [this](const std::string& detail, const std::string& peer) {
       OnHandshakeFailure(detail, peer);
     };
@@ -531,14 +532,28 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return absl::OkStatus();
   }
 
-  absl::Status CheckToken(const http::PageRequest& request) const {
-    return credentials_->CheckToken(request.path, HeadersOf(request), request.remote_address);
+  absl::StatusOr<callers::CallerPtr> FindCaller(const http::PageRequest& request) const {
+    const auto find = [&request](absl::string_view name) -> absl::string_view {
+      const std::string* const value = request.headers.Find(name);
+      return value == nullptr ? absl::string_view() : *value;
+    };
+    transport::CallToCheck call;
+    call.path = request.path;
+    call.headers = HeadersOf(request);
+    call.authorizations = call.headers.authorization.empty() ? 0 : 1;
+    call.x_forwarded_for = find("x-forwarded-for");
+    call.forwarded = find("forwarded");
+    call.peer = request.remote_address;
+    call.certificate = [&request] { return request.certificate; };
+    transport::CallVerdict verdict = check_call_(call);
+    if (verdict.refusal != nullptr) return absl::UnauthenticatedError(verdict.refusal);
+    return std::move(verdict.caller);
   }
 
   rest::Gateway::Options MakeGatewayOptions() {
     rest::Gateway::Options gateway;
     gateway.methods = methods_.get();
-    gateway.authenticate = [this](const http::PageRequest& request) { return CheckToken(request); };
+    gateway.authenticate = [this](const http::PageRequest& request) { return FindCaller(request); };
     gateway.memory.reserve = [this](int64_t bytes) {
       MutexLock lock(&gateway_memory_mutex_);
       return gateway_memory_.Grow(bytes);
@@ -550,11 +565,11 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     gateway.readers = &readers_;
     gateway.translator = &translator_;
     gateway.page_hosts = options_.http.status_page_hosts;
-    gateway.on_refused = [this](const http::PageRequest& request, int http_status,
-                                const absl::Status& reason) {
-      if (absl::IsUnauthenticated(reason)) return;  // CheckToken() has logged it
+    gateway.on_refused = [this](const http::PageRequest& request, const callers::Caller* caller,
+                                int http_status, const absl::Status& reason) {
+      if (absl::IsUnauthenticated(reason)) return;  // the check has logged it
       access_log_.OnHttpRefusal(request.path, http_status, reason, HeadersOf(request),
-                                request.remote_address);
+                                request.remote_address, caller == nullptr ? "" : caller->name());
     };
     return gateway;
   }
@@ -568,14 +583,16 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     gateway.only.insert(gateway.only.end(), std::begin(kTextBoxPaths), std::end(kTextBoxPaths));
     gateway.max_calls = kPageCalls;
     gateway.max_timeout = kPageTimeout;
-    gateway.authenticate = [this](const http::PageRequest& request) {
+    gateway.authenticate =
+        [this](const http::PageRequest& request) -> absl::StatusOr<callers::CallerPtr> {
       absl::Status access = status_page_.CheckAccess(request);
       // A page of another site can send a body without a type, but none of this type.
       if (access.ok() &&
           rest::MediaType(request.header("content-type")) != rest::kJsonContentType) {
         access = absl::PermissionDeniedError("Content-Type: expected application/json");
       }
-      return access.ok() ? CheckToken(request) : access;
+      if (!access.ok()) return access;
+      return FindCaller(request);
     };
     return gateway;
   }
@@ -704,7 +721,10 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   RateLimit refused_connections_{1, absl::Seconds(10)};  // limits the log lines on them
   Mutex recheck_mutex_;
   bool rechecks_ ABSL_GUARDED_BY(recheck_mutex_) = false;  // the ports are there
+  callers::Callers callers_{options_.security.caller_limits.value_or(callers::CallerLimits()),
+                            &clock_};
   std::unique_ptr<transport::Credentials> credentials_;
+  transport::CallCheck check_call_;  // of the port for callers
   FileWatcher key_watcher_{options_.security.poll_interval};
   ServedModelLoader loader_;
   batching::DeviceWatch device_watch_{

@@ -2,11 +2,16 @@
 #ifndef SRU_SERVER_BASE_CALL_ORIGIN_H_
 #define SRU_SERVER_BASE_CALL_ORIGIN_H_
 
+#include <memory>
 #include <string>
 
 #include "absl/strings/string_view.h"
 
 namespace sru::server {
+
+namespace callers {
+class Caller;  // server/callers/caller.h
+}  // namespace callers
 
 class CallOrigin {
  public:
@@ -16,6 +21,11 @@ class CallOrigin {
   virtual std::string peer() const = 0;
   // The common name in the certificate that the caller has shown; empty if it has shown none, or the transport does not tell.
   virtual std::string certificate() const { return ""; }
+  // Who calls, and what its calls may take; null: nothing is known of it, and it has no limits.
+  virtual const std::shared_ptr<callers::Caller>& caller() const {
+    static const std::shared_ptr<callers::Caller> nobody;
+    return nobody;
+  }
 
  protected:
   ~CallOrigin() = default;

@@ -3,6 +3,7 @@
 #define SRU_SERVER_CALLS_METHOD_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,8 +24,9 @@ inline std::string HttpPathOf(const MethodInfo& info) {
 }
 
 struct Method {
-  std::string service;  // "sru.v1.InferenceService"
-  std::string name;     // "Classify"
+  std::optional<MethodId> id;  // nothing: health, reflection
+  std::string service;         // "sru.v1.InferenceService"
+  std::string name;            // "Classify"
   MethodKind kind = MethodKind::kUnary;
   // Default instances; null where nothing needs them.
   const google::protobuf::Message* request = nullptr;
@@ -47,6 +49,7 @@ struct Method {
   static Method Of(MethodId id) {
     const MethodInfo info = Describe(id);
     Method row;
+    row.id = id;
     row.service = info.service;
     row.name = info.name;
     row.kind = info.kind;

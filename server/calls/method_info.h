@@ -183,6 +183,10 @@ constexpr MethodInfo Describe(MethodId method) {
   return {};
 }
 constexpr const char* MethodName(MethodId method) { return Describe(method).name; }
+// Whether a caller may be forbidden its calls, or have no tokens left for them: those that compute, and not those that look something up.
+constexpr bool IsLimited(MethodId method) {
+  return Describe(method).computes() || Describe(method).is_stream();
+}
 
 inline constexpr size_t kNumMethods = [] {
   size_t count = 0;

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "server/base/rate_limit.h"
 #include "server/base/side_threads.h"
+#include "server/callers/caller.h"
 #include "server/calls/http_exchange.h"
 #include "server/calls/method.h"
 #include "server/door/door_metrics.h"
@@ -32,7 +33,11 @@ struct DoorOptions {
   DoorMetrics* metrics = nullptr;
   // Makes the call of a path that no row has.
   std::function<calls::CallHandler*(calls::Exchange* exchange)> unknown;
-  transport::CallCheck check_call;  // null: all may call
+  transport::CallCheck check_call;  // null: all may call, and none are told apart
+  // Makes the call of a method that the caller's limits refuse.
+  std::function<calls::CallHandler*(calls::Exchange* exchange, calls::MethodId method,
+                                    const callers::Refusal& refusal)>
+      refused;
   // Makes the handler of a request over HTTP/2 that is no gRPC call. Null: it is answered with a status that says so.
   std::function<calls::HttpHandler*(calls::HttpExchange* exchange)> start_http;
   // Takes over a connection that speaks HTTP/1.1: `bytes` reads and writes it, `received` is what was read of it. Null: it is closed.

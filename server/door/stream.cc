@@ -92,10 +92,16 @@ void Stream::OnHead() {
   }
   reader_.set_encoding(head_.encoding());
   row_ = context_.options.methods->Find(head_.path());
-  one_request_ = row_ != nullptr && row_->kind != calls::MethodKind::kBidirectional;
+  callers::Refusal refusal;
+  if (row_ != nullptr && row_->id.has_value() && caller_ != nullptr) {
+    refusal = lease_.Enter(caller_, *row_->id);
+  }
+  one_request_ = refusal.ok() && row_ != nullptr && row_->kind != calls::MethodKind::kBidirectional;
   WaitForBytes();
   if (one_request_) {
     reading_ = true;
+  } else if (!refusal.ok()) {
+    handler_ = context_.options.refused(this, *row_->id, refusal);
   } else {
     handler_ = row_ == nullptr ? context_.options.unknown(this) : row_->start(this);
   }
@@ -127,7 +133,7 @@ bool Stream::RefuseHead() {
   return true;
 }
 
-absl::Status Stream::CheckHead() const {
+absl::Status Stream::CheckHead() {
   const DoorOptions& options = context_.options;
   if (!HeadIsWhole()) {
     return absl::ResourceExhaustedError(absl::StrCat("received metadata size exceeds limit (",
@@ -137,7 +143,9 @@ absl::Status Stream::CheckHead() const {
   if (head_.has_bad_binary()) {
     return absl::InternalError("a header whose name ends with -bin is not base64");
   }
-  if (const char* const refusal = RefusalOfCaller()) return absl::UnauthenticatedError(refusal);
+  transport::CallVerdict verdict = CheckCaller();
+  if (verdict.refusal != nullptr) return absl::UnauthenticatedError(verdict.refusal);
+  caller_ = std::move(verdict.caller);
   const bool unknown = head_.encoding() == Encoding::kUnknown;
   if (unknown || (head_.encoding() != Encoding::kIdentity && !options.allow_compression)) {
     return absl::UnimplementedError(
@@ -147,8 +155,8 @@ absl::Status Stream::CheckHead() const {
   return absl::OkStatus();
 }
 
-const char* Stream::RefusalOfCaller() const {
-  if (context_.options.check_call == nullptr) return nullptr;
+transport::CallVerdict Stream::CheckCaller() const {
+  if (context_.options.check_call == nullptr) return {};
   transport::CallToCheck call;
   call.path = head_.path();
   call.authorizations = head_.Count("authorization");
@@ -156,6 +164,8 @@ const char* Stream::RefusalOfCaller() const {
   call.headers.request_id = head_.Find("x-request-id");
   call.headers.traceparent = head_.Find("traceparent");
   call.headers.user_agent = head_.Find("user-agent");
+  call.x_forwarded_for = head_.Find("x-forwarded-for");
+  call.forwarded = head_.Find("forwarded");
   call.peer = peer_->name;
   call.certificate = [this] { return peer_->certificate; };
   return context_.options.check_call(call);
@@ -167,7 +177,7 @@ void Stream::Recheck(bool trusted) {
       http_ != nullptr ? head_sent_ : row_ != nullptr && row_->kind != calls::MethodKind::kUnary;
   if (!is_stream || !can_answer()) return;
   const char* const refusal =
-      trusted ? RefusalOfCaller() : "the client's certificate is no longer accepted";
+      trusted ? CheckCaller().refusal : "the client's certificate is no longer accepted";
   if (refusal != nullptr) Fail(absl::UnauthenticatedError(refusal));
 }
 
@@ -420,6 +430,7 @@ void Stream::RunOnLoop() {
   const bool finishes = (asked & kFinish) != 0;
   if (finishes) {
     asked_to_finish_ = true;
+    lease_.Leave();
     reading_ = false;
     StreamHook<WaitingStreams>::unlink();
   } else if ((asked & kRead) != 0) {

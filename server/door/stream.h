@@ -17,6 +17,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "server/callers/caller.h"
 #include "server/calls/http_exchange.h"
 #include "server/calls/method.h"
 #include "server/door/door_context.h"
@@ -96,6 +97,7 @@ class Stream final : public calls::HttpExchange,
   absl::string_view FindHeader(absl::string_view name) const override { return head_.Find(name); }
   std::string peer() const override { return peer_->name; }
   std::string certificate() const override { return peer_->certificate; }
+  const callers::CallerPtr& caller() const override { return caller_; }
   absl::string_view method() const override { return head_.path(); }
   absl::Duration time_left() const override;
   bool is_cancelled() const override { return cancelled_.load(std::memory_order_acquire); }
@@ -134,9 +136,8 @@ class Stream final : public calls::HttpExchange,
   bool HeadIsWhole() const;
   // Answers a call that cannot begin, and says so.
   bool RefuseHead();
-  absl::Status CheckHead() const;
-  // Why the caller may not make this call; null if it may.
-  const char* RefusalOfCaller() const;
+  absl::Status CheckHead();
+  transport::CallVerdict CheckCaller() const;
   // Gives bytes to the reader as long as a message is asked for; returns how many it took.
   size_t TakeBytes(absl::string_view bytes);
   void Hold(absl::string_view bytes);
@@ -179,6 +180,8 @@ class Stream final : public calls::HttpExchange,
 
   RequestHead head_;
   const calls::Method* row_ = nullptr;  // null: there is none
+  callers::CallerPtr caller_;           // of a call
+  callers::Lease lease_;                // until the call ends
   SteadyTime deadline_ = SteadyTime::max();
   SteadyTime idle_at_ = SteadyTime::max();  // by when the client has to send its next message
   calls::CallHandler* handler_ = nullptr;

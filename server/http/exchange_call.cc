@@ -32,6 +32,7 @@ class ExchangeHandler final : public calls::HttpHandler,
       request_.query = std::string(target.substr(question + 1));
     }
     SetRemote(exchange_->peer(), &request_);
+    request_.certificate = exchange_->certificate();
     exchange_->VisitHeaders([this](absl::string_view name, absl::string_view value) {
       std::string& text = request_.headers[name];
       absl::StrAppend(&text, text.empty() ? "" : ", ", value);

@@ -23,6 +23,8 @@ constexpr size_t kMaxPipelinedBytes = 16 << 10;
 constexpr uint64_t kMaxRestBytes = 64 << 10;
 // So much of a body has to come within Limits::progress_timeout.
 constexpr size_t kProgressBytes = 16 << 10;
+// A limit of the caller, which lets its open answers go on.
+constexpr int kTooMany = 429;
 constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
 HttpConnection::SteadyTime In(absl::Duration duration) {
@@ -187,7 +189,8 @@ void HttpConnection::Recheck(ssl_ctx_st* tls_context) {
   bool accepted = tls_context == nullptr || transport_->IsTrustedBy(tls_context);
   if (accepted && stage_ == Stage::kParts) {
     const auto& check = owner_.options().check_headers;
-    accepted = check == nullptr || check(call_->request()) == nullptr;
+    const auto refusal = check == nullptr ? nullptr : check(call_->request());
+    accepted = refusal == nullptr || refusal->status == kTooMany;
   }
   if (!accepted) Close(/*reset=*/true);
 }
@@ -296,6 +299,7 @@ void HttpConnection::OnHeader() {
   PageRequest& request = parser_.request();
   request.remote_address = remote_address_;
   request.remote_port = remote_port_;
+  request.certificate = transport_->CertificateName();
   is_head_ = request.method == "HEAD";
   complete_ = length == 0 && !parser_.chunked();
   close_after_ = !options.keep_alive || !parser_.keep_alive();

@@ -78,6 +78,7 @@ class SocketTransport final : public HttpTransport {
     return Sent::kLater;
   }
 
+  std::string CertificateName() const override { return bytes_->CertificateName(); }
   bool IsTrustedBy(ssl_ctx_st* context) const override { return bytes_->IsTrustedBy(context); }
 
   void ShutdownSend(std::shared_ptr<User> /*user*/) override { bytes_->EndSending(); }

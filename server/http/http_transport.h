@@ -3,6 +3,7 @@
 #define SRU_SERVER_HTTP_HTTP_TRANSPORT_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/strings/string_view.h"
 
@@ -36,6 +37,8 @@ class HttpTransport {
   // the parts must stay where they are.
   virtual Sent Write(absl::string_view first, absl::string_view second,
                      std::shared_ptr<User> user) = 0;
+  // The common name in the client's certificate; empty if it has shown none.
+  virtual std::string CertificateName() const = 0;
   // Returns whether this context, too, accepts the client's certificate, if one was asked for.
   virtual bool IsTrustedBy(ssl_ctx_st* context) const = 0;
   // The client is told that nothing more will come.

@@ -63,6 +63,8 @@ struct PageRequest {
   std::string query;           // after '?', undecoded
   std::string remote_address;  // of the connection: "127.0.0.1", "::1"
   int remote_port = 0;
+  std::string
+      certificate;  // the common name in the certificate that the client has shown; "": none
   PageHeaders headers;
   // Reads the body; called at most once. kInvalidArgument: its length is not stated;
   // kResourceExhausted: it is too long; kDeadlineExceeded: it did not arrive completely in time.

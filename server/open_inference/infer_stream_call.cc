@@ -114,6 +114,7 @@ class InferStreamCall final : public calls::Call {
     calls::LocalCallInfo info;
     info.deadline = SteadyNow() + exchange_.time_left();
     info.peer = exchange_.peer();
+    info.caller = exchange_.caller();
     for (const char* const header : kPassedOn) {
       const absl::string_view value = exchange_.FindHeader(header);
       if (!value.empty()) info.headers.emplace_back(header, value);

@@ -461,6 +461,7 @@ RouteGroup CompletionsRoutes() {
   route.path = "/v1/completions";
   route.content_types = {kJsonContentType};
   route.errors = ErrorForm::kOpenAi;
+  route.calls = calls::MethodId::kGenerate;
   route.handle = [](const SharedCall& call) {
     CompletionsRequest request;
     const RestError error = ParseCompletionsRequest(call->body(), &call->memory(), &request);

@@ -98,6 +98,11 @@ calls::LocalCallInfo InfoOf(const http::PageRequest& request, const std::string&
   return info;
 }
 
+void AddRateLimits(const callers::Caller* caller, http::PageResponse* response) {
+  if (caller == nullptr) return;
+  for (auto& header : caller->RateLimitHeaders()) response->headers.push_back(std::move(header));
+}
+
 RestError BodyError(const absl::Status& status) {
   RestError error(status);
   switch (status.code()) {
@@ -148,7 +153,8 @@ struct Gateway::State {
     return absl::OkStatus();
   }
 
-  RestError Check(const http::PageRequest& request, const RouteTable::Match& match) const {
+  RestError Check(const http::PageRequest& request, const RouteTable::Match& match,
+                  callers::CallerPtr* caller) const {
     if (closed) return {absl::UnavailableError("the server is shutting down")};
     if (absl::Status status = CheckSender(request); !status.ok()) return {status};
     if (match.route == nullptr && match.allowed.empty()) {
@@ -166,8 +172,9 @@ struct Gateway::State {
     const Route& route = *match.route;
     const bool comes_later = route.token_in_body && request.headers.count("authorization") == 0;
     if (route.needs_token && !comes_later && options.authenticate != nullptr) {
-      absl::Status status = options.authenticate(request);
-      if (!status.ok()) return {status};
+      absl::StatusOr<callers::CallerPtr> found = options.authenticate(request);
+      if (!found.ok()) return {found.status()};
+      *caller = *std::move(found);
     }
     if (IsWebCall(match.errors)) {
       if (absl::Status status = CheckWebHeaders(match.errors, request); !status.ok()) {
@@ -184,6 +191,13 @@ struct Gateway::State {
     absl::Duration ignored;
     RestError error(ReadTimeouts(request, match.errors, &ignored));
     error.param = "X-Request-Timeout-Ms";
+    if (!error.status.ok() || *caller == nullptr || !route.calls.has_value()) return error;
+    return ErrorOf((*caller)->Check(*route.calls));
+  }
+
+  static RestError ErrorOf(callers::Refusal refusal) {
+    RestError error(std::move(refusal.status));
+    error.retry_after = refusal.retry_after;
     return error;
   }
 
@@ -212,8 +226,12 @@ struct Gateway::State {
     return *options.methods->Find(method);
   }
 
-  void Refused(const http::PageRequest& request, const RestError& error, int http_status) const {
-    if (options.on_refused != nullptr) options.on_refused(request, http_status, error.status);
+  void Refused(const http::PageRequest& request, callers::Caller* caller, const RestError& error,
+               int http_status) const {
+    if (caller != nullptr) caller->OnEnd(error.status, 0);
+    if (options.on_refused != nullptr) {
+      options.on_refused(request, caller, http_status, error.status);
+    }
   }
 
   const Options options;
@@ -233,10 +251,12 @@ struct HeldResponse {
 
 class Gateway::Call final : public RestCall, public std::enable_shared_from_this<Call> {
  public:
-  Call(std::shared_ptr<State> state, std::shared_ptr<http::HttpCall> http, RouteTable::Match match)
+  Call(std::shared_ptr<State> state, std::shared_ptr<http::HttpCall> http, RouteTable::Match match,
+       callers::CallerPtr caller)
       : state_(std::move(state)),
         http_(std::move(http)),
         match_(std::move(match)),
+        caller_(std::move(caller)),
         deadline_(SteadyNow() + TimeoutOf(*state_, http_->request(), match_.errors)),
         memory_(std::make_shared<MemoryHold>(state_->budget)) {
     const std::string id = http_->request().header(telemetry::kRequestIdHeader);
@@ -245,7 +265,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   }
 
   void Start() {
-    if (!TakePlace()) return;
+    if (!EnterCaller() || !TakePlace()) return;
     absl::StatusOr<std::string> body = std::string();
     if (!match_.route->content_types.empty()) body = http_->request().read_body();
     // A GET seldom has a body, and says nothing of its length then.
@@ -275,12 +295,17 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   MemoryHold& memory() override { return *memory_; }
 
   absl::Status Authenticate(absl::string_view token) override {
+    if (caller_ != nullptr) return absl::OkStatus();  // by the header
     if (!token.empty()) authorization_ = absl::StrCat("Bearer ", token);
     if (state_->options.authenticate == nullptr) return absl::OkStatus();
-    if (token.empty()) return state_->options.authenticate(http_->request());
     http::PageRequest request = http_->request();
-    request.headers[kAuthorization] = authorization_;
-    return state_->options.authenticate(request);
+    if (!token.empty()) request.headers[kAuthorization] = authorization_;
+    absl::StatusOr<callers::CallerPtr> found = state_->options.authenticate(request);
+    if (!found.ok()) return found.status();
+    caller_ = *std::move(found);
+    if (!match_.route->calls.has_value()) return absl::OkStatus();
+    MutexLock lock(&mutex_);
+    return lease_.Enter(caller_, *match_.route->calls).status;
   }
 
   std::shared_ptr<calls::LocalCall> Unary(const std::string& method, absl::Cord request,
@@ -314,6 +339,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
 
   void Reply(http::PageResponse response) override {
     if (answered_.exchange(true)) return;
+    LeaveCaller();
     AddHeaders(&response);
     auto held = std::make_shared<HeldResponse>(HeldResponse{nullptr, memory_, std::move(response)});
     {
@@ -360,8 +386,26 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   // Fails a request before a service has seen it.
   void Refuse(const RestError& error) {
     const http::PageResponse response = ErrorResponse(match_.errors, error);
-    state_->Refused(http_->request(), error, response.status);
+    state_->Refused(http_->request(), caller_.get(), error, response.status);
     Reply(response);
+  }
+
+  // Refuses the request if its caller has no place for it.
+  bool EnterCaller() {
+    if (caller_ == nullptr || !match_.route->calls.has_value()) return true;
+    callers::Refusal refusal;
+    {
+      MutexLock lock(&mutex_);
+      refusal = lease_.Enter(caller_, *match_.route->calls);
+    }
+    if (refusal.ok()) return true;
+    Refuse(State::ErrorOf(std::move(refusal)));
+    return false;
+  }
+
+  void LeaveCaller() {
+    MutexLock lock(&mutex_);
+    lease_.Leave();
   }
 
   // Refuses the request if there is no place.
@@ -398,6 +442,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
           headers.end());
       headers.emplace_back(kAuthorization, authorization_);
     }
+    info.caller = caller_;
     if (match_.errors == ErrorForm::kDeepL || match_.errors == ErrorForm::kLibreTranslate) {
       info.answer_expansion = 0;  // its texts are reserved for when they come
     } else if (match_.errors == ErrorForm::kOpenInference) {
@@ -445,6 +490,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
 
   void AddHeaders(http::PageResponse* response) {
     http::AddCorsHeaders(http_->request(), state_->options.allow_origins, response);
+    AddRateLimits(caller_.get(), response);
     MutexLock lock(&mutex_);
     if (!request_id_.empty()) response->headers.emplace_back("X-Request-Id", request_id_);
   }
@@ -461,7 +507,10 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
         {
           MutexLock lock(&self->mutex_);
           if (!answer.request_id.empty()) self->request_id_ = answer.request_id;
-          if (sent) self->place_.reset();
+          if (sent) {
+            self->place_.reset();
+            self->lease_.Leave();
+          }
         }
         done(std::move(answer));
       });
@@ -471,6 +520,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   const std::shared_ptr<State> state_;
   const std::shared_ptr<http::HttpCall> http_;
   const RouteTable::Match match_;
+  callers::CallerPtr caller_;  // null until Authenticate() where the token is a field
   // One for all calls of the request, so that none of them is cancelled before it knows that its deadline has passed.
   const absl::Time deadline_;
   // The handler's: it sees to it that one thread at a time uses them.
@@ -482,6 +532,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   std::atomic<bool> called_{false};  // a service has seen the request
   Mutex mutex_;
   std::string request_id_ ABSL_GUARDED_BY(mutex_);
+  callers::Lease lease_ ABSL_GUARDED_BY(mutex_);         // until the request is answered
   std::shared_ptr<void> place_ ABSL_GUARDED_BY(mutex_);  // one of Options::max_calls
   std::optional<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
@@ -526,6 +577,12 @@ Gateway::~Gateway() { Close(); }
 
 std::shared_ptr<const http::PageResponse> Gateway::CheckHeaders(
     const http::PageRequest& request) const {
+  callers::CallerPtr ignored;
+  return CheckHeaders(request, &ignored);
+}
+
+std::shared_ptr<const http::PageResponse> Gateway::CheckHeaders(const http::PageRequest& request,
+                                                                callers::CallerPtr* caller) const {
   const std::vector<std::string>& origins = state_->options.allow_origins;
   if (http::IsPreflight(request) && http::IsFromAllowedOrigin(request, origins)) {
     http::PageResponse consent = http::PreflightResponse();
@@ -533,25 +590,27 @@ std::shared_ptr<const http::PageResponse> Gateway::CheckHeaders(
     return std::make_shared<const http::PageResponse>(std::move(consent));
   }
   const RouteTable::Match match = state_->Find(request);
-  const RestError error = state_->Check(request, match);
+  const RestError error = state_->Check(request, match, caller);
   if (error.status.ok()) return nullptr;
   http::PageResponse response = ErrorResponse(match.errors, error);
   http::AddCorsHeaders(request, origins, &response);
+  AddRateLimits(caller->get(), &response);
   const std::string id = request.header(telemetry::kRequestIdHeader);
   if (!id.empty() && telemetry::IsValidRequestId(id))
     response.headers.emplace_back("X-Request-Id", id);
-  state_->Refused(request, error, response.status);
+  state_->Refused(request, caller->get(), error, response.status);
   return std::make_shared<const http::PageResponse>(std::move(response));
 }
 
 void Gateway::Handle(const std::shared_ptr<http::HttpCall>& call) {
   // Once more: it costs little, and the server may have been closed since.
-  if (std::shared_ptr<const http::PageResponse> refusal = CheckHeaders(call->request())) {
+  callers::CallerPtr caller;
+  if (std::shared_ptr<const http::PageResponse> refusal = CheckHeaders(call->request(), &caller)) {
     call->Reply(std::move(refusal));
     return;
   }
   RouteTable::Match match = state_->Find(call->request());
-  std::make_shared<Call>(state_, call, std::move(match))->Start();
+  std::make_shared<Call>(state_, call, std::move(match), std::move(caller))->Start();
 }
 
 void Gateway::Close() {

@@ -6,6 +6,8 @@
 //   X-Request-Timeout-Ms  the deadline: a whole number of milliseconds, from 1 to 86400000
 //   Authorization         Bearer TOKEN, if the server asks for tokens
 //
+// Answers to a caller with limits have x-ratelimit-limit-requests, -remaining-, -reset-, and the same of tokens (server/callers/caller.h).
+//
 // Web sites of other origins must not get in, unless `allow_origins` has them: OPTIONS is refused, and so is what a browser sends for a
 // page of another origin or of a name that a stranger can own (page_host.h).
 //
@@ -19,8 +21,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/base/side_threads.h"
+#include "server/callers/caller.h"
 #include "server/calls/method.h"
 #include "server/http/http_server.h"
 #include "server/http/page_message.h"
@@ -40,8 +44,9 @@ class Gateway {
     int max_calls = 0;
     // The longest deadline of a call, and that of a request that names none.
     absl::Duration max_timeout = absl::InfiniteDuration();
-    // OK, or why a request with these headers is refused. Null: everybody passes.
-    std::function<absl::Status(const http::PageRequest& request)> authenticate;
+    // Who calls, or why a request with these headers is refused. Null: everybody passes, and none are told apart.
+    std::function<absl::StatusOr<callers::CallerPtr>(const http::PageRequest& request)>
+        authenticate;
     // What requests and answers reserve that the services do not: JSON, and what it expands to.
     MemoryBudget memory;
     // Long bodies are read on these; null: on the threads of the port. Must outlive the gateway and its requests.
@@ -52,9 +57,9 @@ class Gateway {
     std::vector<std::string> page_hosts;
     // Origins whose pages may call this and read the answers (allowed_origins.h).
     std::vector<std::string> allow_origins;
-    // Called for a request that is refused before a service has seen it, by `authenticate` too, for the log.
-    std::function<void(const http::PageRequest& request, int http_status,
-                       const absl::Status& reason)>
+    // Called for a request that is refused before a service has seen it, by `authenticate` too, for the log. `caller` is null if nobody knows.
+    std::function<void(const http::PageRequest& request, const callers::Caller* caller,
+                       int http_status, const absl::Status& reason)>
         on_refused;
   };
 
@@ -76,6 +81,9 @@ class Gateway {
  private:
   class Call;
   struct State;
+
+  std::shared_ptr<const http::PageResponse> CheckHeaders(const http::PageRequest& request,
+                                                         callers::CallerPtr* caller) const;
 
   const std::shared_ptr<State> state_;  // shared with the calls
 };

@@ -175,6 +175,7 @@ RouteGroup MethodRoutes(const calls::MethodTable& methods) {
     route.path = method.path();
     route.content_types = WebContentTypes(method);
     route.errors = ErrorForm::kConnect;
+    route.calls = method.id;
     route.handle = [&method](const SharedCall& call) {
       if (method.kind != calls::MethodKind::kBidirectional) {
         return CallMethod(call, method, WebFormOf(call->request()));

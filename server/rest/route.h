@@ -29,6 +29,7 @@
 #include "absl/time/time.h"
 #include "nlohmann/json_fwd.hpp"
 #include "server/calls/local_calls.h"
+#include "server/calls/method_info.h"
 #include "server/http/page_message.h"
 #include "server/rest/error_response.h"
 #include "server/rest/memory_hold.h"
@@ -85,6 +86,7 @@ struct Route {
   bool needs_token = true;  // if the server asks for tokens at all
   // The token may be a field of the body: a request without the header is let in, and the handler calls Authenticate().
   bool token_in_body = false;
+  std::optional<calls::MethodId> calls;  // what it calls, as far as callers' limits are about it
   std::function<void(const std::shared_ptr<RestCall>&)> handle;
   // Its Operation Object of OpenAPI 3.1; null: it is not described.
   std::function<nlohmann::json()> openapi;

@@ -35,6 +35,7 @@ Route CallRoute(const calls::Method& method) {
   Route route;
   route.method = "POST";
   route.path = method.http_path;
+  route.calls = method.id;
   route.content_types = {kJsonContentType};
   route.handle = [&method](const SharedCall& call) { CallMethod(call, method, CallForm()); };
   route.openapi = [&method] {

@@ -197,6 +197,7 @@ RouteGroup OpenInferenceRoutes() {
     const std::string infer = path("/infer");
     group.routes.push_back(PostRoute(infer, {"application/json", "application/octet-stream"},
                                      ModelInfer, [infer] { return V2InferOperation(infer); }));
+    group.routes.back().calls = calls::MethodId::kModelInfer;
   }
   for (const char* path : {"/v2/repository/index", "/v2/repository/models/{name}/load",
                            "/v2/repository/models/{name}/unload"}) {

@@ -114,10 +114,24 @@ std::string CertificateName(const grpc::GenericCallbackServerContext& call) {
   return names.empty() ? "" : std::string(names[0].data(), names[0].size());
 }
 
-// Null when the call may go on, otherwise why not.
-const char* Check(const transport::CallCheck& check, const grpc::GenericCallbackServerContext& of) {
-  if (check == nullptr) return nullptr;
+// The values of a name, joined with commas.
+std::string JoinMetadata(const grpc::GenericCallbackServerContext& call, absl::string_view name) {
+  std::string joined;
+  const auto [begin, end] =
+      call.client_metadata().equal_range(grpc::string_ref(name.data(), name.size()));
+  for (auto it = begin; it != end; ++it) {
+    absl::StrAppend(&joined, joined.empty() ? "" : ",",
+                    absl::string_view(it->second.data(), it->second.size()));
+  }
+  return joined;
+}
+
+transport::CallVerdict Check(const transport::CallCheck& check,
+                             const grpc::GenericCallbackServerContext& of) {
+  if (check == nullptr) return {};
   const std::string peer = of.peer();
+  const std::string x_forwarded_for = JoinMetadata(of, "x-forwarded-for");
+  const std::string forwarded = JoinMetadata(of, "forwarded");
   transport::CallToCheck call;
   call.path = of.method();
   call.authorizations = static_cast<int>(of.client_metadata().count("authorization"));
@@ -125,6 +139,8 @@ const char* Check(const transport::CallCheck& check, const grpc::GenericCallback
   call.headers.request_id = FindMetadata(of, "x-request-id");
   call.headers.traceparent = FindMetadata(of, "traceparent");
   call.headers.user_agent = FindMetadata(of, "user-agent");
+  call.x_forwarded_for = x_forwarded_for;
+  call.forwarded = forwarded;
   call.peer = peer;
   call.certificate = [&of] { return CertificateName(of); };
   return check(call);
@@ -146,9 +162,17 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
 
  public:
   // A row's calls with one request begin when that has come, those of streams at once.
-  GrpcExchange(GrpcDoor* door, const calls::Method* row, grpc::GenericCallbackServerContext* call)
-      : door_(*door), row_(row), call_(*call) {
-    if (row != nullptr && row->kind != calls::MethodKind::kBidirectional) {
+  GrpcExchange(GrpcDoor* door, const calls::Method* row, grpc::GenericCallbackServerContext* call,
+               callers::CallerPtr caller)
+      : door_(*door), row_(row), call_(*call), caller_(std::move(caller)) {
+    callers::Refusal refusal;
+    if (row != nullptr && row->id.has_value() && caller_ != nullptr) {
+      refusal = lease_.Enter(caller_, *row->id);
+    }
+    if (!refusal.ok()) {
+      handler_ = door_.options_.refused(this, *row->id, refusal);
+      handler_state_ = kHasHandler;
+    } else if (row != nullptr && row->kind != calls::MethodKind::kBidirectional) {
       StartRead(&incoming_);
     } else {
       handler_ = row == nullptr ? door_.options_.unknown(this) : row->start(this);
@@ -162,6 +186,7 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
   }
   std::string peer() const override { return call_.peer(); }
   std::string certificate() const override { return CertificateName(call_); }
+  const callers::CallerPtr& caller() const override { return caller_; }
   absl::string_view method() const override { return call_.method(); }
   // The time that is left is the same by every clock. (call.deadline() would be a date, and wrong once the system's clock is set.)
   absl::Duration time_left() const override {
@@ -200,6 +225,7 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
   void RemoveUnsent() { door_.unsent_.fetch_sub(1, std::memory_order_relaxed); }
 
   grpc::Status Ending(const calls::CallEnd& end) {
+    lease_.Leave();
     for (const auto& [name, value] : end.headers) call_.AddInitialMetadata(name, value);
     for (const auto& [name, value] : end.trailers) call_.AddTrailingMetadata(name, value);
     AddUnsent();
@@ -240,6 +266,8 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
   GrpcDoor& door_;
   const calls::Method* const row_;  // null: there is none
   grpc::GenericCallbackServerContext& call_;
+  const callers::CallerPtr caller_;
+  callers::Lease lease_;                   // until the call ends
   calls::CallHandler* handler_ = nullptr;  // null until the first message
   std::atomic<int> handler_state_{0};
   grpc::ByteBuffer incoming_;
@@ -247,9 +275,10 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
 };
 
 grpc::ServerGenericBidiReactor* GrpcDoor::CreateReactor(grpc::GenericCallbackServerContext* call) {
-  const char* const refusal = Check(options_.check_call, *call);
-  if (refusal != nullptr) return new Refusal(refusal);
-  return new GrpcExchange(this, options_.methods->Find(call->method()), call);
+  transport::CallVerdict verdict = Check(options_.check_call, *call);
+  if (verdict.refusal != nullptr) return new Refusal(verdict.refusal);
+  return new GrpcExchange(this, options_.methods->Find(call->method()), call,
+                          std::move(verdict.caller));
 }
 
 GrpcDoor::GrpcDoor(ListenAddress address, Options options)

@@ -21,6 +21,7 @@
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/server.h"
 #include "server/base/listen_address.h"
+#include "server/callers/caller.h"
 #include "server/calls/method.h"
 #include "server/transport/call_check.h"
 #include "server/transport/security_options.h"
@@ -34,7 +35,11 @@ class GrpcDoor final : private grpc::CallbackGenericService {
     const calls::MethodTable* methods = nullptr;  // must outlive the door
     // Makes the call of a path that no row has.
     std::function<calls::CallHandler*(calls::Exchange* exchange)> unknown;
-    transport::CallCheck check_call;  // null: all may call
+    transport::CallCheck check_call;  // null: all may call, and none are told apart
+    // Makes the call of a method that the caller's limits refuse.
+    std::function<calls::CallHandler*(calls::Exchange* exchange, calls::MethodId method,
+                                      const callers::Refusal& refusal)>
+        refused;
     // Turns TLS on: gives the files for a connection that has just come, never null. With a `client_ca` at the start, clients need a certificate.
     std::function<std::shared_ptr<const transport::TlsPem>()> tls_files;
     int64_t receive_bytes =

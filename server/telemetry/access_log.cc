@@ -94,9 +94,7 @@ std::string AccessLog::End(const CallOrigin& call, std::string request_id,
     fields.push_back({"error", error});
   }
   fields.push_back({"peer", peer});
-  std::string caller;
-  if (caller_names_ != nullptr) caller = caller_names_(call.FindHeader("authorization"));
-  if (!caller.empty()) fields.push_back({"caller", caller});
+  if (!record.caller.empty()) fields.push_back({"caller", record.caller});
   AppendIds(request_id, ParseTraceparent(call.FindHeader(kTraceparentHeader)), &fields);
   if (!record.model.empty()) {
     fields.push_back({"model", record.model});
@@ -144,7 +142,8 @@ void AccessLog::OnAuthenticationFailure(absl::string_view method, absl::string_v
 }
 
 void AccessLog::OnHttpRefusal(absl::string_view path, int http_status, const absl::Status& reason,
-                              const CallHeaders& headers, absl::string_view peer) {
+                              const CallHeaders& headers, absl::string_view peer,
+                              absl::string_view caller) {
   int64_t suppressed = 0;
   if (!TakeOfStranger(peer, &suppressed)) return;
   absl::string_view error =
@@ -158,6 +157,7 @@ void AccessLog::OnHttpRefusal(absl::string_view path, int http_status, const abs
                                   {"code", code},
                                   {"error", error},
                                   {"peer", peer}};
+  if (!caller.empty()) fields.push_back({"caller", caller});
   if (!headers.user_agent.empty()) {
     fields.push_back({"user_agent", headers.user_agent.substr(0, kMaxErrorLength)});
   }

@@ -16,10 +16,8 @@
 #define SRU_SERVER_TELEMETRY_ACCESS_LOG_H_
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -44,6 +42,7 @@ struct AccessLogOptions {
 struct CallRecord {
   absl::string_view method;
   const absl::Status* status = nullptr;
+  absl::string_view caller;  // its name
   absl::string_view model;
   int64_t version = 0;
   int64_t sequences = 0;
@@ -70,12 +69,6 @@ class AccessLog {
   AccessLog(const AccessLog&) = delete;
   AccessLog& operator=(const AccessLog&) = delete;
 
-  // Sets the function that gives the name of a caller by its authorization header, empty if there
-  // is none. Call this before the first call arrives.
-  void set_caller_names(std::function<std::string(absl::string_view)> caller_names) {
-    caller_names_ = std::move(caller_names);
-  }
-
   // For the handler of a call: returns the call's x-request-id, or a new one if that is not valid.
   // Empty if the call has none.
   static std::string Begin(const CallOrigin& call);
@@ -94,10 +87,10 @@ class AccessLog {
                                const CallHeaders& headers, absl::string_view peer,
                                absl::string_view certificate);
 
-  // Logs a request over HTTP that was refused before a service had seen it. Of an INVALID_ARGUMENT the line has only what stands
+  // Logs a request over HTTP that was refused before a service had seen it; `caller` is "" if nobody knows. Of an INVALID_ARGUMENT the line has only what stands
   // before the first quotation, as `reason` may quote the request.
   void OnHttpRefusal(absl::string_view path, int http_status, const absl::Status& reason,
-                     const CallHeaders& headers, absl::string_view peer);
+                     const CallHeaders& headers, absl::string_view peer, absl::string_view caller);
 
   // Logs a connection that failed in its TLS handshake.
   void OnHandshakeFailure(absl::string_view reason, absl::string_view detail,
@@ -133,7 +126,6 @@ class AccessLog {
   const Clock& clock_;
   RateLimit limit_;
   RateLimit strangers_;  // of their lines, which count in limit_ as well
-  std::function<std::string(absl::string_view)> caller_names_;
 };
 
 }  // namespace sru::server::telemetry

@@ -5,7 +5,9 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -17,6 +19,7 @@ namespace sru::server::transport {
 namespace {
 
 constexpr size_t kShortToken = 16;
+constexpr absl::string_view kDefaultLine = "default";
 
 // SHA-256 of "abc", as FIPS 180-2 gives it.
 constexpr unsigned char kDigestOfAbc[] = {
@@ -50,6 +53,13 @@ absl::StatusOr<TokenSet> TokenSet::Parse(absl::string_view text, absl::string_vi
   if (!known.has_value() || !std::equal(known->begin(), known->end(), kDigestOfAbc)) {
     return NoDigest(source);
   }
+  struct Line {
+    int number;
+    std::vector<absl::string_view> limits;
+  };
+  std::vector<Line> lines;  // of the tokens
+  int default_line = 0;
+  std::vector<absl::string_view> default_words;
   int line_number = 0;
   const auto error = [&](absl::string_view what) {
     return absl::InvalidArgumentError(absl::StrCat(source, ": line ", line_number, ": ", what));
@@ -59,14 +69,31 @@ absl::StatusOr<TokenSet> TokenSet::Parse(absl::string_view text, absl::string_vi
     ++line_number;
     line = absl::StripAsciiWhitespace(line);
     if (line.empty() || line[0] == '#') continue;
-    const std::vector<absl::string_view> words =
+    std::vector<absl::string_view> words =
         absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
-    if (words.size() > 2) {
-      return error(absl::StrCat("expected TOKEN or NAME TOKEN, found ", words.size(), " words"));
-    }
     for (absl::string_view word : words) {
       if (!IsVisible(word)) return error("expected visible ASCII characters");
     }
+    const auto end_of_names = std::find_if(words.begin() + 1, words.end(), callers::IsLimit);
+    const std::vector<absl::string_view> limit_words(end_of_names, words.end());
+    const size_t num_names = words.size() - limit_words.size();
+    if (!limit_words.empty()) {
+      const bool is_default = num_names == 1 && words[0] == kDefaultLine;
+      if (num_names != 2 && !is_default) {
+        return error("expected NAME TOKEN before limits, as limits need a name");
+      }
+      if (is_default) {
+        if (default_line > 0)
+          return error(absl::StrCat("the default stands on line ", default_line, " already"));
+        default_line = line_number;
+        default_words = limit_words;
+        continue;
+      }
+    } else if (num_names > 2) {
+      return error(absl::StrCat("expected TOKEN, or NAME TOKEN and limits such as weight=2, found ",
+                                words.size(), " words"));
+    }
+    words.resize(num_names);
     const absl::string_view token = words.back();
     if (token.size() > kMaxTokenLength) {
       return error(absl::StrCat("expected a token of at most ", kMaxTokenLength,
@@ -76,7 +103,7 @@ absl::StatusOr<TokenSet> TokenSet::Parse(absl::string_view text, absl::string_vi
     if (!digest.has_value()) return NoDigest(source);
     Entry entry;
     entry.digest = *digest;
-    if (words.size() == 2) entry.name = std::string(words[0]);
+    if (words.size() == 2) entry.owner.name = std::string(words[0]);
     const auto same = [&](const Entry& other) { return other.digest == entry.digest; };
     if (std::any_of(set.entries_.begin(), set.entries_.end(), same)) {
       return error("this token stands on an earlier line already");
@@ -85,6 +112,7 @@ absl::StatusOr<TokenSet> TokenSet::Parse(absl::string_view text, absl::string_vi
       return error(absl::StrCat("expected at most ", kMaxTokens, " tokens"));
     }
     set.entries_.push_back(std::move(entry));
+    lines.push_back({line_number, limit_words});
     if (token.size() < kShortToken) ++set.num_short_;
   }
   if (set.entries_.empty()) {
@@ -93,7 +121,37 @@ absl::StatusOr<TokenSet> TokenSet::Parse(absl::string_view text, absl::string_vi
                      ": expected at least one token, found none; make one with "
                      "`openssl rand -base64 32`"));
   }
+  line_number = default_line;
+  const absl::StatusOr<callers::CallerLimits> defaults = callers::ParseLimits(default_words, {});
+  if (!defaults.ok()) return error(defaults.status().message());
+  absl::flat_hash_map<std::string, std::pair<int, callers::CallerLimits>> by_name;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].limits.empty()) continue;
+    line_number = lines[i].number;
+    absl::StatusOr<callers::CallerLimits> limits = callers::ParseLimits(lines[i].limits, *defaults);
+    if (!limits.ok()) return error(limits.status().message());
+    const auto [known, is_new] =
+        by_name.try_emplace(set.entries_[i].owner.name, line_number, *limits);
+    if (is_new || known->second.second == *limits) continue;
+    return error(absl::StrCat("expected the limits that line ", known->second.first,
+                              " gives this name, or none"));
+  }
+  for (Entry& entry : set.entries_) {
+    const auto found = by_name.find(entry.owner.name);
+    entry.owner.limits = found == by_name.end() ? *defaults : found->second.second;
+  }
   return set;
+}
+
+void TokenSet::Register(callers::Callers* callers) {
+  for (Entry& entry : entries_) {
+    Owner& owner = entry.owner;
+    const std::string id =
+        owner.name.empty()
+            ? absl::StrCat("digest ", std::string(entry.digest.begin(), entry.digest.end()))
+            : absl::StrCat("name ", owner.name);
+    owner.caller = callers->WithLimits(id, owner.name, owner.limits);
+  }
 }
 
 std::optional<TokenSet::Digest> TokenSet::DigestOf(absl::string_view token) const {
@@ -107,26 +165,16 @@ std::optional<TokenSet::Digest> TokenSet::DigestOf(absl::string_view token) cons
   return digest;
 }
 
-const TokenSet::Entry* TokenSet::FindEntry(absl::string_view token) const {
+const TokenSet::Owner* TokenSet::Find(absl::string_view token) const {
   const std::optional<Digest> digest = DigestOf(token);
   if (!digest.has_value()) return nullptr;
-  const Entry* found = nullptr;
+  const Owner* found = nullptr;
   for (const Entry& entry : entries_) {
-    if (CRYPTO_memcmp(entry.digest.data(), digest->data(), digest->size()) == 0) found = &entry;
+    if (CRYPTO_memcmp(entry.digest.data(), digest->data(), digest->size()) == 0) {
+      found = &entry.owner;
+    }
   }
   return found;
-}
-
-const std::string* TokenSet::Find(absl::string_view token) const {
-  const Entry* const entry = FindEntry(token);
-  return entry == nullptr ? nullptr : &entry->name;
-}
-
-std::string TokenSet::CallerId(absl::string_view token) const {
-  const Entry* const entry = FindEntry(token);
-  if (entry == nullptr) return "";
-  if (!entry->name.empty()) return absl::StrCat("name ", entry->name);
-  return absl::StrCat("digest ", std::string(entry->digest.begin(), entry->digest.end()));
 }
 
 absl::string_view BearerToken(absl::string_view header) {

@@ -4,8 +4,11 @@
 // space. The name stands in the access log; several tokens may have the same, so that one can be
 // replaced without an interruption. Blank lines and lines that begin with # are skipped.
 //   # team         token
-//   search         4f6R0pXyY0b1nq3cVd2m
+//   search         4f6R0pXyY0b1nq3cVd2m    tokens_per_second=20000 calls_in_flight=64
 //   4o1X9nUuPqL0aa7Zc8sE
+//   default        tokens_per_second=2000
+// After a name and a token, limits may follow (callers/caller_limits.h), which are those of all tokens of the name: the lines of one name that have
+// limits have the same. A line of the word "default" and limits says what holds where a line does not say it; it may stand anywhere, once.
 #ifndef SRU_SERVER_TRANSPORT_AUTH_TOKENS_H_
 #define SRU_SERVER_TRANSPORT_AUTH_TOKENS_H_
 
@@ -18,6 +21,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "server/callers/caller.h"
+#include "server/callers/callers.h"
 
 struct evp_md_st;  // OpenSSL's EVP_MD
 
@@ -33,13 +38,18 @@ class TokenSet {
   // OpenSSL's configuration leaves it without SHA-256, or with one that computes something else.
   static absl::StatusOr<TokenSet> Parse(absl::string_view text, absl::string_view source);
 
-  // The name that stands before `token`, empty when none does; null when the token is not in the
-  // set, or its digest could not be computed. The time does not depend on how much of a token is
+  struct Owner {
+    std::string name;  // that stands before the token; may be empty
+    callers::CallerLimits limits;
+    callers::CallerPtr
+        caller;  // null before Register(); tokens of one name have one, those without a name each their own
+  };
+  // Null when the token is not in the set, or its digest could not be computed. The time does not depend on how much of a token is
   // right: SHA-256 digests are compared, each as a whole and all of them.
-  const std::string* Find(absl::string_view token) const;
+  const Owner* Find(absl::string_view token) const;
 
-  // Tells callers apart: "name NAME", or "digest " and the token's for one without a name; empty when the token is not in the set.
-  std::string CallerId(absl::string_view token) const;
+  // Finds the callers, whose limits are those of the set from now on. Once, before the set is shared.
+  void Register(callers::Callers* callers);
 
   size_t size() const { return entries_.size(); }
   // Tokens that can be guessed: of fewer than 16 characters.
@@ -49,10 +59,8 @@ class TokenSet {
   using Digest = std::array<unsigned char, 32>;
   struct Entry {
     Digest digest;
-    std::string name;
+    Owner owner;
   };
-
-  const Entry* FindEntry(absl::string_view token) const;
 
   // Nothing when OpenSSL refuses or has no memory.
   std::optional<Digest> DigestOf(absl::string_view token) const;

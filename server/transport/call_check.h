@@ -1,11 +1,13 @@
-// CallCheck: whether a call may go on, by its headers; what a transport asks before it reads a message.
+// CallCheck: who makes a call, and whether it may go on, by its headers; what a transport asks before it reads a message.
 #ifndef SRU_SERVER_TRANSPORT_CALL_CHECK_H_
 #define SRU_SERVER_TRANSPORT_CALL_CHECK_H_
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "server/callers/caller.h"
 #include "server/telemetry/access_log.h"
 
 namespace sru::server::transport {
@@ -15,15 +17,23 @@ struct CallToCheck {
   absl::string_view path;  // "/sru.v1.InferenceService/Classify", whether it exists or not
   int authorizations = 0;  // headers of that name; the last one is in `headers`
   telemetry::CallHeaders headers;
-  absl::string_view peer;  // in gRPC's form: "ipv4:10.0.0.1:4711"
+  // What proxies say of whom they call for; several fields of a name are joined with commas.
+  absl::string_view x_forwarded_for;
+  absl::string_view forwarded;
+  absl::string_view peer;  // in gRPC's form: "ipv4:10.0.0.1:4711"; or "10.0.0.1", "::1", "unix"
   // The common name in the certificate that the client has shown, "" if it has shown none. Looked
   // up only when asked for.
   std::function<std::string()> certificate;
 };
 
-// Null when the call goes on, otherwise the text to refuse it with as UNAUTHENTICATED, which must
-// live for ever. Runs on the transport's threads, on several at once, and must not block.
-using CallCheck = std::function<const char*(const CallToCheck&)>;
+struct CallVerdict {
+  // Null when the call goes on, otherwise the text to refuse it with as UNAUTHENTICATED, which lives for ever.
+  const char* refusal = nullptr;
+  callers::CallerPtr caller;  // null: nobody in particular
+};
+
+// Runs on the transport's threads, on several at once, and must not block.
+using CallCheck = std::function<CallVerdict(const CallToCheck&)>;
 
 }  // namespace sru::server::transport
 

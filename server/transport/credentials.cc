@@ -42,7 +42,10 @@ struct Credentials::Shared {
   // Constant once made.
   SecurityMetrics* metrics = nullptr;
   telemetry::AccessLog* access_log = nullptr;
+  callers::Callers* callers = nullptr;
   bool auth_health = false;
+  callers::TrustedProxies trusted_proxies;
+  callers::ForwardedHeader forwarded_header = {};
   std::function<void()> on_change;
 
   // Thread-safe by themselves.
@@ -72,9 +75,9 @@ struct Refusal {
   const char* text;
 };
 
-// Nothing when the caller may go on. `authorizations`: how many headers of that name there are.
+// Nothing when the caller may go on, who is `*owner` then. `authorizations`: how many headers of that name there are.
 std::optional<Refusal> JudgeToken(const TokenSet& tokens, int authorizations,
-                                  absl::string_view authorization) {
+                                  absl::string_view authorization, const TokenSet::Owner** owner) {
   if (authorizations == 0) {
     return Refusal{AuthFailure::kMissing,
                    "authorization: expected the header 'authorization: Bearer TOKEN', found none"};
@@ -86,7 +89,8 @@ std::optional<Refusal> JudgeToken(const TokenSet& tokens, int authorizations,
         AuthFailure::kMalformed,
         "authorization: expected one header 'authorization: Bearer TOKEN', found another form"};
   }
-  if (tokens.Find(token) != nullptr) return std::nullopt;
+  *owner = tokens.Find(token);
+  if (*owner != nullptr) return std::nullopt;
   return Refusal{AuthFailure::kUnknown,
                  "authorization: the token is not one that this server knows"};
 }
@@ -104,14 +108,30 @@ bool NeedsToken(const Credentials::Shared& shared, absl::string_view path) {
   return shared.auth_health || !absl::StartsWith(path, kHealthPath);
 }
 
-// Decides on one call by its headers; null when it may go on.
-const char* CheckCall(const Credentials::Shared& shared, const ServedTokens& tokens,
+// Who calls without a token.
+callers::CallerPtr CallerWithoutToken(const Credentials::Shared& shared, const CallToCheck& call) {
+  if (call.certificate != nullptr) {
+    const std::string subject = call.certificate();
+    if (!subject.empty()) return shared.callers->ByCertificate(subject);
+  }
+  const bool is_rfc = shared.forwarded_header == callers::ForwardedHeader::kForwarded;
+  return shared.callers->ByAddress(shared.trusted_proxies.CallerAddress(
+      call.peer, is_rfc ? call.forwarded : call.x_forwarded_for, shared.forwarded_header));
+}
+
+// Decides on one call by its headers.
+CallVerdict CheckCall(const Credentials::Shared& shared, const ServedTokens& tokens,
                       const CallToCheck& call) {
-  if (!NeedsToken(shared, call.path)) return nullptr;
+  const std::shared_ptr<const TokenSet> set = tokens.Get();
+  if (!NeedsToken(shared, call.path)) return {};
+  if (set == nullptr) return {nullptr, CallerWithoutToken(shared, call)};
+  const TokenSet::Owner* owner = nullptr;
   const std::optional<Refusal> refusal =
-      JudgeToken(*tokens.Get(), call.authorizations, call.headers.authorization);
-  if (!refusal.has_value()) return nullptr;
-  return Refuse(shared, *refusal, call.path, call.headers, call.peer, call.certificate());
+      JudgeToken(*set, call.authorizations, call.headers.authorization, &owner);
+  if (!refusal.has_value()) return {nullptr, owner->caller};
+  return {Refuse(shared, *refusal, call.path, call.headers, call.peer,
+                 call.certificate == nullptr ? "" : call.certificate()),
+          nullptr};
 }
 
 // An error of a file, with the flag that names it in front.
@@ -174,6 +194,7 @@ absl::Status WatchTokens(const char* flag, const char* what,
   if (!known.ok()) return known.status();
   LogInfo(absl::StrCat(what, ": ", Describe(*known)));
   WarnOfShortTokens(flag, *known);
+  known->Register(shared->callers);
   tokens->Use(*std::move(known));
   watcher->Watch(
       [path] { return ReadFiles({path}); }, std::move(contents),
@@ -187,6 +208,7 @@ absl::Status WatchTokens(const char* flag, const char* what,
         }
         LogInfo(absl::StrCat(what, ": now ", Describe(*newer)));
         WarnOfShortTokens(flag, *newer);
+        newer->Register(shared->callers);
         tokens->Use(*std::move(newer));
         shared->on_change();
       });
@@ -200,16 +222,17 @@ Credentials::Credentials(const SecurityOptions& options, std::shared_ptr<Shared>
 
 Credentials::~Credentials() = default;
 
-absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(const SecurityOptions& options,
-                                                                 SecurityMetrics* metrics,
-                                                                 telemetry::AccessLog* access_log,
-                                                                 const Clock* clock,
-                                                                 std::function<void()> on_change) {
+absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(
+    const SecurityOptions& options, callers::Callers* callers, SecurityMetrics* metrics,
+    telemetry::AccessLog* access_log, const Clock* clock, std::function<void()> on_change) {
   if (absl::Status status = ValidateSecurityOptions(options); !status.ok()) return status;
   auto shared = std::make_shared<Shared>();
   shared->metrics = metrics;
   shared->access_log = access_log;
+  shared->callers = callers;
   shared->auth_health = options.auth_health;
+  shared->trusted_proxies = options.trusted_proxies;
+  shared->forwarded_header = options.forwarded_header;
   shared->on_change = on_change == nullptr ? [] {} : std::move(on_change);
   std::unique_ptr<Credentials> credentials(new Credentials(options, shared));
 
@@ -260,16 +283,18 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(const SecurityO
 }
 
 CallCheck Credentials::CheckForListener() const {
-  if (!options_.has_tokens()) return nullptr;
   return [shared = shared_](const CallToCheck& call) {
     return CheckCall(*shared, shared->tokens, call);
   };
 }
 
 CallCheck Credentials::CheckForAdminListener() const {
-  if (options_.admin_tokens_file.empty()) return CheckForListener();
-  return [shared = shared_](const CallToCheck& call) {
-    return CheckCall(*shared, shared->admin_tokens, call);
+  if (!options_.has_admin_tokens()) return nullptr;
+  const bool own = !options_.admin_tokens_file.empty();
+  return [shared = shared_, own](const CallToCheck& call) {
+    const CallVerdict verdict =
+        CheckCall(*shared, own ? shared->admin_tokens : shared->tokens, call);
+    return CallVerdict{verdict.refusal, nullptr};
   };
 }
 
@@ -281,35 +306,6 @@ std::shared_ptr<ssl_ctx_st> Credentials::TlsContext() const {
 std::shared_ptr<const TlsPem> Credentials::TlsFiles() const {
   MutexLock lock(&shared_->mutex);
   return shared_->tls_files;
-}
-
-absl::Status Credentials::CheckToken(absl::string_view method,
-                                     const telemetry::CallHeaders& headers,
-                                     absl::string_view peer) const {
-  const std::shared_ptr<const TokenSet> tokens = shared_->tokens.Get();
-  if (tokens == nullptr || !NeedsToken(*shared_, method)) return absl::OkStatus();
-  const std::optional<Refusal> refusal =
-      JudgeToken(*tokens, headers.authorization.empty() ? 0 : 1, headers.authorization);
-  if (!refusal.has_value()) return absl::OkStatus();
-  return absl::UnauthenticatedError(
-      Refuse(*shared_, *refusal, method, headers, peer, /*certificate=*/""));
-}
-
-std::string Credentials::CallerName(absl::string_view authorization) const {
-  const absl::string_view token = BearerToken(authorization);
-  if (token.empty()) return "";
-  for (const ServedTokens* file : {&shared_->tokens, &shared_->admin_tokens}) {
-    const std::shared_ptr<const TokenSet> tokens = file->Get();
-    const std::string* name = tokens == nullptr ? nullptr : tokens->Find(token);
-    if (name != nullptr) return *name;
-  }
-  return "";
-}
-
-std::string Credentials::CallerId(absl::string_view authorization) const {
-  const absl::string_view token = BearerToken(authorization);
-  const std::shared_ptr<const TokenSet> tokens = shared_->tokens.Get();
-  return token.empty() || tokens == nullptr ? "" : tokens->CallerId(token);
 }
 
 }  // namespace sru::server::transport

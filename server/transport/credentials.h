@@ -7,7 +7,7 @@
 // checked for each call when its headers arrive, before any message is read and whatever the
 // service or method is, existing or not; handlers see only calls that passed.
 //
-// Thread-safe. The clock must outlive the object, the metrics and the log the ports that use
+// Thread-safe. The clock must outlive the object, the metrics, the log and the callers the ports that use
 // the credentials.
 #ifndef SRU_SERVER_TRANSPORT_CREDENTIALS_H_
 #define SRU_SERVER_TRANSPORT_CREDENTIALS_H_
@@ -16,9 +16,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "server/base/clock.h"
 #include "server/base/file_watcher.h"
+#include "server/callers/callers.h"
 #include "server/telemetry/access_log.h"
 #include "server/transport/call_check.h"
 #include "server/transport/security_metrics.h"
@@ -32,14 +32,13 @@ class Credentials {
   // Reads and checks the files, starts watching them. Errors name the flag, what was expected and
   // what was found. `on_change` runs on the thread when other tokens or certificates have come into
   // use, so that who is no longer known can be shown out; it may be null.
-  static absl::StatusOr<std::unique_ptr<Credentials>> Create(const SecurityOptions& options,
-                                                             SecurityMetrics* metrics,
-                                                             telemetry::AccessLog* access_log,
-                                                             const Clock* clock,
-                                                             std::function<void()> on_change);
+  static absl::StatusOr<std::unique_ptr<Credentials>> Create(
+      const SecurityOptions& options, callers::Callers* callers, SecurityMetrics* metrics,
+      telemetry::AccessLog* access_log, const Clock* clock, std::function<void()> on_change);
   ~Credentials();
 
-  // The check that a gRPC port makes of each call; null where tokens are off. May outlive this object. The admin port may have tokens of its own.
+  // The check that a port makes of each call. May outlive this object. The admin port may have tokens of its own, and tells nobody apart; its
+  // check is null where there are none.
   CallCheck CheckForListener() const;
   CallCheck CheckForAdminListener() const;
 
@@ -47,20 +46,6 @@ class Credentials {
   // TLS.
   std::shared_ptr<ssl_ctx_st> TlsContext() const;
   std::shared_ptr<const TlsPem> TlsFiles() const;
-
-  // For a call of `method`, or request for this path, that comes another way than through a
-  // gRPC port: OK when tokens are off, when the call needs none (the health service), or when its
-  // header `authorization` has one that is known, else kUnauthenticated, counted and logged.
-  absl::Status CheckToken(absl::string_view method, const telemetry::CallHeaders& headers,
-                          absl::string_view peer) const;
-
-  // The name in the files of tokens of whom the header `authorization` belongs to; empty when it
-  // has none.
-  std::string CallerName(absl::string_view authorization) const;
-
-  // Tells callers apart: by the names of their tokens, or by the tokens if these have no names. Empty for a header without a
-  // known token.
-  std::string CallerId(absl::string_view authorization) const;
 
   // One look at the files, as the thread does it. For tests.
   void Poll() { watcher_.Poll(); }

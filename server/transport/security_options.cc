@@ -47,6 +47,12 @@ absl::Status ValidateSecurityOptions(const SecurityOptions& o) {
         "--auth_tokens_file: expected the file with the tokens, as --",
         health_without_tokens ? "auth_health" : "auth_without_tls", " is given, found nothing"));
   }
+  if (o.caller_limits.has_value() && o.has_tokens()) {
+    return absl::InvalidArgumentError(
+        "--caller_limits: expected none, as --auth_tokens_file is given, where the line 'default' "
+        "has "
+        "the limits of callers whose lines have none");
+  }
   return absl::OkStatus();
 }
 
@@ -102,7 +108,8 @@ void AddFlags(SecurityOptions* options, FlagTable* flags) {
   flags->Add("auth_tokens_file", &options->auth_tokens_file,
              "File with the tokens that callers may show as 'authorization: Bearer TOKEN', one a "
              "line, optionally after a name; # begins a comment. Every call then needs a token, "
-             "but for the health service. Read again when it changes.");
+             "but for the health service. After name and token, limits of the caller may follow "
+             "(docs/security.md). Read again when it changes.");
   flags->Add("auth_health", &options->auth_health,
              "The health service needs a token too. Kubernetes' gRPC probes cannot send one.");
   flags->Add("auth_without_tls", &options->auth_without_tls,
@@ -111,6 +118,22 @@ void AddFlags(SecurityOptions* options, FlagTable* flags) {
   flags->Add("admin_tokens_file", &options->admin_tokens_file,
              "File with the tokens of the admin port, in the form of --auth_tokens_file. The admin "
              "port then takes these and no others. Empty: it takes those of --auth_tokens_file.");
+  flags->AddParsed(
+      "caller_limits", &options->caller_limits, "", callers::ParseLimitsFlag,
+      "What each caller may take, where tokens are off: KEY=VALUE of tokens_per_second, burst, "
+      "calls_in_flight, open_streams, highest_priority, models, methods and weight, between spaces "
+      "(docs/security.md). A caller is the subject of a client certificate, else an address.");
+  flags->AddParsed(
+      "trusted_proxies", &options->trusted_proxies, "", callers::TrustedProxies::Parse,
+      "Addresses, networks (10.0.0.0/8) and \"unix\", between commas, of the proxies in "
+      "front of the server: a call that comes from one of them is that of the last "
+      "address in --forwarded_header that is none of them.");
+  flags->AddChoice(
+      "forwarded_header", &options->forwarded_header,
+      {{"x-forwarded-for", callers::ForwardedHeader::kXForwardedFor},
+       {"forwarded", callers::ForwardedHeader::kForwarded}},
+      "The header to which --trusted_proxies add the address of whom they call for. The "
+      "other one is not read, as a caller may send it.");
   flags->Add("admin_without_auth", &options->admin_without_auth,
              "Take --admin_listen on a network address without tokens or client certificates, "
              "where something else decides who reaches it.");

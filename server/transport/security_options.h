@@ -10,6 +10,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/base/flag_table.h"
+#include "server/callers/caller_limits.h"
+#include "server/callers/trusted_proxies.h"
 
 namespace sru::server::transport {
 
@@ -28,6 +30,12 @@ struct SecurityOptions {
   // Tokens of the admin port, which takes no others then; empty = those of auth_tokens_file.
   std::string admin_tokens_file;
   bool admin_without_auth = false;  // an admin port for whoever reaches it
+
+  // The limits of each caller, where tokens are off; with tokens their file has them.
+  std::optional<callers::CallerLimits> caller_limits;
+  // Who calls through these is told by the header.
+  callers::TrustedProxies trusted_proxies;
+  callers::ForwardedHeader forwarded_header = callers::ForwardedHeader::kXForwardedFor;
 
   // Keys of the states that callers keep (models/state_keys.h); empty = states have a plain digest.
   std::string state_key_file;

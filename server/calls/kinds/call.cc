@@ -1,5 +1,6 @@
 #include "server/calls/kinds/call.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/status.h"
@@ -20,7 +21,7 @@ Call::Call(MethodId method, const ServiceContext& context, Exchange* exchange)
       exchange_(*exchange),
       arrival_(context.clock->Now()),
       deadline_(arrival_ + exchange->time_left()),
-      flow_(context.flow_of == nullptr ? nullptr : context.flow_of(*exchange)),
+      caller_(exchange->caller()),
       held_(context.budget),
       method_(method),
       request_id_(telemetry::AccessLog::Begin(*exchange)) {}
@@ -37,8 +38,31 @@ absl::Status Call::Open() {
 absl::Status Call::FindModel(const std::string& name, int64_t version) {
   SRU_ASSIGN_OR_RETURN(std::shared_ptr<lifecycle::ServedModel> served,
                        context_.registry->Find(name, version, Describe(method_).tasks));
+  SRU_RETURN_UNLESS_OK(CheckModel(served->name));
   SetModel(std::move(served));
   return absl::OkStatus();
+}
+
+absl::Status Call::CheckModel(absl::string_view name) const {
+  return caller_ == nullptr ? absl::OkStatus() : caller_->CheckModel(name);
+}
+
+absl::Status Call::CheckPriority(batching::Priority priority) const {
+  return caller_ == nullptr ? absl::OkStatus() : caller_->CheckPriority(priority);
+}
+
+absl::Status Call::Charge(int64_t tokens) {
+  if (caller_ == nullptr) return absl::OkStatus();
+  callers::Refusal refusal = caller_->Charge(tokens);
+  if (refusal.ok()) charged_ += tokens;
+  if (!refusal.ok()) retry_after_ = refusal.retry_after;
+  return std::move(refusal.status);
+}
+
+void Call::GiveBack(int64_t tokens) {
+  if (caller_ == nullptr) return;
+  charged_ -= tokens;
+  caller_->Settle(-tokens);
 }
 
 void Call::SetModel(std::shared_ptr<lifecycle::ServedModel> served) {
@@ -94,6 +118,11 @@ CallEnd Call::Ending(absl::Status status) noexcept {
   record.tokens = num_tokens_;
   record.times = times_;
   record.request = logged_request_;
+  // Nothing was charged to a call that was refused.
+  ended.used_tokens = status.ok()     ? num_tokens_
+                      : charged_ == 0 ? 0
+                                      : std::max(num_tokens_, charged_);
+  if (caller_ != nullptr && charged_ > 0) caller_->Settle(ended.used_tokens - charged_);
   CallEnd end = EndCall(context_.metrics, context_.access_log, std::move(ended));
   if (is_open_stream_) context_.streams->Leave(this);
   return end;

@@ -16,8 +16,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "google/protobuf/message.h"
-#include "server/batching/queue/flow.h"
+#include "server/batching/queue/order_tree.h"
 #include "server/batching/queue/reject_reason.h"
+#include "server/callers/caller.h"
 #include "server/calls/bounds/byte_budget.h"
 #include "server/calls/exchange.h"
 #include "server/calls/kinds/call_basics.h"
@@ -89,10 +90,18 @@ class Call : public CallHandler, protected OpenStream {
     }
   }
 
-  // Finds the model that a call of this method without a name may mean as well.
+  // Finds the model that a call of this method without a name may mean as well, and that the caller may use.
   absl::Status FindModel(const std::string& name, int64_t version);
+  // kPermissionDenied for what the caller may not use or ask for.
+  absl::Status CheckModel(absl::string_view name) const;
+  absl::Status CheckPriority(batching::Priority priority) const;
   // Notes which model the call is of.
   void SetModel(std::shared_ptr<lifecycle::ServedModel> served);
+
+  // Takes the tokens of work that is about to be submitted from the caller's, or refuses the call; gives them back if the work is refused. What
+  // the call has needed besides is taken at its end (`num_tokens_`).
+  absl::Status Charge(int64_t tokens);
+  void GiveBack(int64_t tokens);
 
   // Reserves memory, or refuses the call.
   absl::Status Reserve(ByteReservation* held, int64_t bytes);
@@ -121,7 +130,7 @@ class Call : public CallHandler, protected OpenStream {
   Exchange& exchange_;
   const absl::Time arrival_;
   const absl::Time deadline_;
-  const batching::FlowHandle flow_;
+  const callers::CallerPtr caller_;  // may be null; the flow of its work
   ByteReservation held_;
   std::shared_ptr<lifecycle::ServedModel> served_;  // null: no model is in use
 
@@ -138,6 +147,7 @@ class Call : public CallHandler, protected OpenStream {
  private:
   std::string request_id_;
   std::shared_ptr<telemetry::ModelMetrics> metrics_;  // of the model
+  int64_t charged_ = 0;                               // of the caller's tokens
   std::atomic<int> references_{1};                    // the transport's
   bool is_open_stream_ = false;
 };

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/callers/caller.h"
 #include "server/calls/messages/status_details.h"
 #include "server/telemetry/request_id.h"
 
@@ -27,6 +28,10 @@ CallEnd EndCall(telemetry::Metrics* metrics, telemetry::AccessLog* access_log, E
   const absl::Status& status = *ended.record.status;
   if (ended.method.has_value()) ended.record.method = MethodName(*ended.method);
   Count(metrics, ended);
+  if (callers::Caller* const caller = ended.origin->caller().get()) {
+    caller->OnEnd(status, ended.used_tokens);
+    ended.record.caller = caller->name();
+  }
   CallEnd end;
   end.status = status;
   end.details = StatusDetails(status, ended.retry_after);

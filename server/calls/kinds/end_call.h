@@ -8,6 +8,7 @@
 #ifndef SRU_SERVER_CALLS_KINDS_END_CALL_H_
 #define SRU_SERVER_CALLS_KINDS_END_CALL_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -27,7 +28,8 @@ struct EndedCall {
   telemetry::ModelMetrics* model_metrics =
       nullptr;  // of the model that was called; null: the call named none
   // For the log. `status` must be set; its `method` only if the field above is empty.
-  telemetry::CallRecord record;
+  telemetry::CallRecord record;  // its `caller` is the origin's
+  int64_t used_tokens = 0;       // that the caller is charged for
   // When the caller should come back, if the call was refused.
   std::optional<absl::Duration> retry_after;
 };

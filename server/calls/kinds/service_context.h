@@ -8,7 +8,6 @@
 #include "server/base/call_origin.h"
 #include "server/base/clock.h"
 #include "server/base/side_threads.h"
-#include "server/batching/queue/flow.h"
 #include "server/calls/bounds/byte_budget.h"
 #include "server/calls/bounds/request_limits.h"
 #include "server/calls/kinds/in_flight.h"
@@ -33,8 +32,6 @@ struct ServiceContext {
   RequestLimits limits;
   ReceivedMessages* received = nullptr;
   OpenStreams* streams = nullptr;
-  // The flow of a call's caller; null: calls have none.
-  std::function<batching::FlowHandle(const CallOrigin&)> flow_of;
   // For whom the states after a call's prompt are kept and found (GenerateTask::prefix_owner); null: for nobody.
   std::function<std::string(const CallOrigin&)> prefix_owner;
   // Long texts are read and long answers are written on these; null: where they come.

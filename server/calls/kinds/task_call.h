@@ -101,7 +101,7 @@ class TaskCall : public Call {
                                       batching::Priority priority) {
     absl::Duration retry_after = absl::ZeroDuration();
     absl::Status status = served_->engine->batcher().CheckAdmission(
-        num_tokens, num_sequences, priority, deadline(), &retry_after, flow_.get());
+        num_tokens, num_sequences, priority, deadline(), &retry_after, caller_.get());
     return Refused(std::move(status), retry_after);
   }
   // Has the sequences computed; unless it returns an error, FinishWork() is called once, maybe before it
@@ -119,7 +119,7 @@ class TaskCall : public Call {
     }
     batch_request.priority = priority;
     batch_request.deadline = deadline();
-    batch_request.flow = flow_;
+    batch_request.flow = caller_;
     batch_request.done = [this](const absl::Status& status, const batching::RequestTimes& times) {
       FinishWork(status, times);
     };
@@ -172,6 +172,7 @@ class TaskCall : public Call {
   absl::Status RefuseEarly(const absl::Cord& bytes) {
     RequestOutline outline;
     if (form_ != nullptr) {
+      SRU_RETURN_UNLESS_OK(CheckModel(form_->served()->name));
       SetModel(form_->served());
       SRU_RETURN_UNLESS_OK(form_->ReadOutline(&outline));
     } else if (!ReadOutline<Request>(bytes, &outline)) {
@@ -214,12 +215,18 @@ class TaskCall : public Call {
     if (form_ == nullptr) SRU_RETURN_UNLESS_OK(CheckTask(model(), method_));
     SRU_RETURN_UNLESS_OK(ParseParameters(*request_));
     SRU_ASSIGN_OR_RETURN(batching::Priority priority, ParsePriority(request_->priority()));
+    SRU_RETURN_UNLESS_OK(CheckPriority(priority));
     SRU_ASSIGN_OR_RETURN(ParsedSequences parsed, ParseInput(*request_, &tasks_));
     if (large && !context_.access_log->content() && !NeedsRequest()) FreeMessages();
     served_->metrics->OnWords(parsed.words.words, parsed.words.unknown);
     SRU_RETURN_UNLESS_OK(MakeOutputs(priority, parsed.counts));
     times_->tokenize = context_.clock->Now() - arrival_;
-    return SubmitWork(priority);
+    int64_t num_tokens = 0;
+    for (const Task& task : tasks_) num_tokens += task.num_tokens;
+    SRU_RETURN_UNLESS_OK(Charge(num_tokens));
+    absl::Status status = SubmitWork(priority);
+    if (!status.ok()) GiveBack(num_tokens);
+    return status;
   }
 
   // Allocates the results of the tasks and points the tasks at them. If they are large, asks the

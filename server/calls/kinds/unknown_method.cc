@@ -31,7 +31,7 @@ absl::string_view HintOf(absl::string_view method) {
   return "models are served on the port of --listen";
 }
 
-class UnknownMethodCall final : public CallHandler {
+class EndedCallHandler final : public CallHandler {
  public:
   void OnMessage(std::optional<absl::Cord> /*message*/) override {}
   void OnDone() override { delete this; }
@@ -54,7 +54,19 @@ CallHandler* StartUnknownMethod(Exchange* exchange, telemetry::Metrics* metrics,
   ended.record.method = method;
   ended.record.status = &status;
   exchange->Finish(EndCall(metrics, access_log, std::move(ended)));
-  return new UnknownMethodCall;
+  return new EndedCallHandler;
+}
+
+CallHandler* StartRefusedCall(Exchange* exchange, MethodId method, const callers::Refusal& refusal,
+                              telemetry::Metrics* metrics, telemetry::AccessLog* access_log) {
+  EndedCall ended;
+  ended.origin = exchange;
+  ended.request_id = telemetry::AccessLog::Begin(*exchange);
+  ended.method = method;
+  ended.record.status = &refusal.status;
+  ended.retry_after = refusal.retry_after;
+  exchange->Finish(EndCall(metrics, access_log, std::move(ended)));
+  return new EndedCallHandler;
 }
 
 }  // namespace sru::server::calls

@@ -147,6 +147,7 @@ class EncodeStreamCall final : public calls::Call {
     format_ = *format;
     absl::StatusOr<batching::Priority> priority = calls::ParsePriority(start.priority());
     if (!priority.ok()) return InStart(priority.status());
+    SRU_RETURN_UNLESS_OK(CheckPriority(*priority));
     priority_ = *priority;
     normalize_ = start.normalize();
     layers_ = static_cast<int>(model().spec().layers.size());
@@ -220,7 +221,7 @@ class EncodeStreamCall final : public calls::Call {
     task.output.final_state = next_state_.get();
     task.initial_state = state_.get();
     batch.priority = priority_;
-    batch.flow = flow_;
+    batch.flow = caller_;
     batch.deadline = deadline_;
     batch.done = [this](const absl::Status& done, const batching::RequestTimes& times) {
       OnComputed(done, times);
@@ -232,11 +233,14 @@ class EncodeStreamCall final : public calls::Call {
       submitted = ++chunks_submitted_;
       batch_model_ = served_;
     }
+    const int64_t num_tokens = task.num_tokens;
+    SRU_RETURN_UNLESS_OK(Charge(num_tokens));
     absl::Duration retry_after = absl::ZeroDuration();
     const std::shared_ptr<lifecycle::ServedModel> served = served_;
     absl::StatusOr<batching::RequestHandle> handle =
         served->engine->batcher().Submit(std::move(batch), &retry_after);
     if (!handle.ok()) {
+      GiveBack(num_tokens);
       if (absl::IsResourceExhausted(handle.status())) retry_after_ = retry_after;
       return handle.status();
     }

@@ -108,7 +108,7 @@ class GenerateCall final : public calls::Call {
       if (status.ok() && priority.ok() && generates()) {
         absl::Duration retry_after = absl::ZeroDuration();
         status = steps()->CheckAdmission(/*rows=*/1, /*sequences=*/1, *priority, deadline_,
-                                         &retry_after, flow_.get());
+                                         &retry_after, caller_.get());
         if (!status.ok()) return Refused(std::move(status), retry_after);
       }
     }
@@ -121,6 +121,7 @@ class GenerateCall final : public calls::Call {
     if (!generates()) return calls::WrongTask(model(), method_);
     GenerateTask& task = task_;
     SRU_RETURN_UNLESS_OK(ParseTask(request, &task));
+    SRU_RETURN_UNLESS_OK(CheckPriority(task.priority));
     token_texts_ = request.token_texts();
     SRU_RETURN_UNLESS_OK(Reserve(&held_, AnswerBytes(task)));
     num_sequences_ = task.num_samples;
@@ -133,13 +134,18 @@ class GenerateCall final : public calls::Call {
     }
     task.deadline = deadline_;
     task.sink = &sink_;
-    task.flow = flow_;
+    task.flow = caller_;
     if (context_.prefix_owner != nullptr) task.prefix_owner = context_.prefix_owner(exchange_);
     times_->tokenize = context_.clock->Now() - arrival_;
+    const int64_t prompt_tokens = num_tokens_;  // it may grow as soon as the task is submitted
+    SRU_RETURN_UNLESS_OK(Charge(prompt_tokens));
     absl::Duration retry_after = absl::ZeroDuration();
     absl::StatusOr<batching::SequenceHandle> handle =
         SubmitGenerate(model(), *steps(), task, &retry_after);
-    if (!handle.ok()) return Refused(handle.status(), retry_after);
+    if (!handle.ok()) {
+      GiveBack(prompt_tokens);
+      return Refused(handle.status(), retry_after);
+    }
     // From here on there may be text, and even its end.
     bool cancel = false;
     bool pause = false;

@@ -95,7 +95,7 @@ class TranslateCall final
                               batching::Priority priority) override {
     absl::Duration retry_after = absl::ZeroDuration();
     absl::Status status = engine().steps()->CheckAdmission(num_tokens, num_sequences, priority,
-                                                           deadline(), &retry_after, flow_.get());
+                                                           deadline(), &retry_after, caller_.get());
     return Refused(std::move(status), retry_after);
   }
 
@@ -104,7 +104,7 @@ class TranslateCall final
     work.sentences = absl::MakeSpan(tasks());
     work.priority = priority;
     work.deadline = deadline();
-    work.flow = flow_;
+    work.flow = caller_;
     work.done = [this](const absl::Status& status, const batching::RequestTimes& times) {
       FinishWork(status, times);
     };
