@@ -648,6 +648,10 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
 
   telemetry::ServerLevels Levels() const {
     telemetry::ServerLevels levels;
+    for (callers::Callers::Level& caller : callers_.Levels()) {
+      levels.callers.push_back(
+          {std::move(caller.name), caller.calls, caller.tokens, caller.refused, caller.in_flight});
+    }
     levels.grpc_version = grpc::Version();
     levels.ready = ready();
     levels.requests_in_flight = in_flight_.count();
@@ -721,8 +725,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   RateLimit refused_connections_{1, absl::Seconds(10)};  // limits the log lines on them
   Mutex recheck_mutex_;
   bool rechecks_ ABSL_GUARDED_BY(recheck_mutex_) = false;  // the ports are there
-  callers::Callers callers_{options_.security.caller_limits.value_or(callers::CallerLimits()),
-                            &clock_};
+  mutable callers::Callers callers_{
+      options_.security.caller_limits.value_or(callers::CallerLimits()), &clock_};
   std::unique_ptr<transport::Credentials> credentials_;
   transport::CallCheck check_call_;  // of the port for callers
   FileWatcher key_watcher_{options_.security.poll_interval};

@@ -23,6 +23,7 @@ bool IsStream(calls::MethodId method) { return calls::Describe(method).is_stream
 
 // In whole milliseconds, as OpenAI writes it: "6m0.5s".
 std::string FormatReset(double seconds) {
+  if (seconds <= 0) return "0s";
   return absl::FormatDuration(absl::Milliseconds(std::ceil(seconds * 1e3)));
 }
 
@@ -76,8 +77,8 @@ Refusal Caller::CheckBalance() const {
 }
 
 Refusal Caller::CheckLocked(calls::MethodId method) const {
-  if (!limits_.methods.empty() && calls::IsLimited(method) &&
-      !Contains(limits_.methods, calls::MethodName(method))) {
+  if (!calls::IsLimited(method)) return {};
+  if (!limits_.methods.empty() && !Contains(limits_.methods, calls::MethodName(method))) {
     return {absl::PermissionDeniedError(absl::StrCat(
                 "method: the caller '", name_, "' may not call ", calls::MethodName(method),
                 "; it may call ", absl::StrJoin(limits_.methods, ", "))),
@@ -95,7 +96,7 @@ Refusal Caller::CheckLocked(calls::MethodId method) const {
                                                       "may have")),
             kRetryStreams};
   }
-  return calls::IsLimited(method) ? CheckBalance() : Refusal();
+  return CheckBalance();
 }
 
 Refusal Caller::Check(calls::MethodId method) const {
@@ -193,6 +194,7 @@ int64_t Caller::in_flight() const {
 }
 
 Refusal Lease::Enter(CallerPtr caller, calls::MethodId method) {
+  if (!calls::IsLimited(method)) return {};
   Refusal refusal = caller->Enter(method);
   if (refusal.ok()) {
     caller_ = std::move(caller);

@@ -63,7 +63,7 @@ class Caller : public batching::Flow {
   // Takes effect at once; what is in flight stays.
   void SetLimits(CallerLimits limits);
 
-  // What Lease::Enter() would say. kPermissionDenied: the method is none of the caller's; kResourceExhausted: it is over a limit.
+  // What Lease::Enter() would say: OK for what only looks something up. kPermissionDenied: the method is none of the caller's; kResourceExhausted: it is over a limit.
   Refusal Check(calls::MethodId method) const;
   // kPermissionDenied for a priority or a model that the caller may not use; names the field.
   absl::Status CheckPriority(batching::Priority priority) const;

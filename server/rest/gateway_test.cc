@@ -21,6 +21,8 @@
 #include "google/rpc/retry.pb.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/base/clock.h"
+#include "server/callers/callers.h"
 #include "server/rest/event_stream.h"
 #include "server/rest/web_protocol.h"
 #include "sru/v1/inference.pb.h"
@@ -68,6 +70,10 @@ struct FakeService {
         Row<v1::TranslateRequest, v1::TranslateResponse>("Translate")};
     for (calls::Method& row : rows) {
       row.http_path = absl::StrCat("/v1/", absl::AsciiStrToLower(row.name));
+      for (size_t i = 0; i < calls::kNumMethods; ++i) {
+        const auto id = static_cast<calls::MethodId>(i);
+        if (row.name == calls::MethodName(id)) row.id = id;
+      }
     }
     rows.push_back(FakeUnary<v1::ListModelsRequest, v1::ListModelsResponse>(
         kService, "ListModels", [](auto& /*exchange*/, const auto& /*request*/, auto* response) {
@@ -210,13 +216,14 @@ class GatewayTest : public ::testing::Test {
       return false;
     };
     options.memory.release = [this](int64_t bytes) { used_ -= bytes; };
-    options.authenticate = [](const http::PageRequest& request) {
-      if (request.header("authorization") == "Bearer secret") return absl::OkStatus();
+    options.authenticate =
+        [this](const http::PageRequest& request) -> absl::StatusOr<callers::CallerPtr> {
+      if (request.header("authorization") == "Bearer secret") return caller_;
       return absl::UnauthenticatedError("a token is needed");
     };
     options.page_hosts = {"sru.example"};
-    options.on_refused = [this](const http::PageRequest& request, int status,
-                                const absl::Status& /*reason*/) {
+    options.on_refused = [this](const http::PageRequest& request, const callers::Caller* /*caller*/,
+                                int status, const absl::Status& /*reason*/) {
       refused_.push_back(absl::StrCat(request.path, " ", status));
     };
     return options;
@@ -302,6 +309,8 @@ class GatewayTest : public ::testing::Test {
   std::atomic<int64_t> limit_{int64_t{1} << 30};
   std::atomic<bool> throws_{false};  // the next reservation
   std::vector<std::string> refused_;
+  RealClock clock_;
+  callers::CallerPtr caller_;  // of all requests; null: nobody in particular
   std::shared_ptr<Client> client_ = std::make_shared<Client>();
   std::unique_ptr<Gateway> gateway_;
 };
@@ -443,6 +452,78 @@ TEST_F(GatewayTest, BodiesThatCannotBeReadAreRefused) {
   }
   ExpectRefusal(Request("POST", "/v1/classify", "{"), 400, "INVALID_ARGUMENT",
                 "the body is not JSON");
+}
+
+TEST_F(GatewayTest, ACallerHasItsLimits) {
+  callers::Callers callers({}, &clock_);
+  const auto limit = [&](const std::string& limits) {
+    caller_ = callers.WithLimits("name a", "a", *callers::ParseLimitsFlag("f", limits));
+  };
+  callers::Caller* seen = nullptr;
+  service_.classify = [&](calls::Exchange& exchange, const v1::ClassifyRequest&,
+                          v1::ClassifyResponse*) {
+    seen = exchange.caller().get();
+    EXPECT_EQ(seen->in_flight(), 1);
+    return FakeEnd(absl::OkStatus());
+  };
+  limit("calls_in_flight=2 tokens_per_second=100 methods=Classify");
+  http::PageRequest request = Request("POST", "/v1/classify", "{}");
+  const auto answer = Ask(request);
+  EXPECT_EQ(answer->status, 200);
+  EXPECT_EQ(seen, caller_.get());
+  EXPECT_EQ(Header(*answer, "x-ratelimit-limit-requests"), "2");
+  EXPECT_EQ(Header(*answer, "x-ratelimit-remaining-requests"), "2");
+  EXPECT_EQ(Header(*answer, "x-ratelimit-limit-tokens"), "100");
+  EXPECT_EQ(Header(*answer, "x-ratelimit-remaining-tokens"), "100");
+  EXPECT_EQ(Header(*answer, "x-ratelimit-reset-tokens"), "0s");
+  EXPECT_EQ(caller_->in_flight(), 0);
+
+  // From here on no body is read.
+  request.read_body = [] {
+    ADD_FAILURE() << "the body was read";
+    return "";
+  };
+  http::PageRequest completion = Request("POST", "/v1/completions");
+  completion.read_body = request.read_body;
+  const auto forbidden = Ask(completion);
+  EXPECT_EQ(forbidden->status, 403);
+  EXPECT_THAT(forbidden->body, HasSubstr("may not call Generate"));
+  EXPECT_EQ(Ask(Request("GET", "/v1/models"))->status, 200) << "it only looks something up";
+
+  EXPECT_TRUE(caller_->Charge(100 + 50).ok());
+  const auto refused = Ask(request);
+  EXPECT_EQ(refused->status, 429);
+  EXPECT_EQ(Header(*refused, "Retry-After"), "1");
+  EXPECT_EQ(Header(*refused, "x-ratelimit-remaining-tokens"), "0");
+  EXPECT_NE(Header(*refused, "x-ratelimit-reset-tokens"), "0s");
+  EXPECT_THAT(refused_, ::testing::ElementsAre("/v1/completions 403", "/v1/classify 429"));
+
+  limit("calls_in_flight=1");
+  callers::Lease lease;
+  EXPECT_TRUE(lease.Enter(caller_, calls::MethodId::kClassify).ok());
+  const auto full = Ask(request);
+  EXPECT_EQ(full->status, 429);
+  EXPECT_EQ(Header(*full, "x-ratelimit-remaining-requests"), "0");
+  EXPECT_EQ(Header(*full, "x-ratelimit-limit-tokens"), "");
+  lease.Leave();
+  request.read_body = [] { return "{}"; };
+  EXPECT_EQ(Ask(request)->status, 200);
+  EXPECT_EQ(caller_->counts().refused, 3);
+}
+
+TEST_F(GatewayTest, AnOpenStreamHasAPlace) {
+  callers::Callers callers({}, &clock_);
+  caller_ = callers.WithLimits("name a", "a", *callers::ParseLimitsFlag("f", "open_streams=1"));
+  const std::string body = R"({"model":"lm","prompt":{"text":"a"},"max_new_tokens":3})";
+  for (int i = 0; i < 3; ++i) {
+    const auto answer = Ask(Request("POST", "/v1/generate", body));
+    EXPECT_EQ(answer->status, 200) << answer->body;
+    AwaitEnd();
+    EXPECT_TRUE(PollUntil([this] { return caller_->in_flight() == 0; }));
+  }
+  callers::Lease lease;
+  EXPECT_TRUE(lease.Enter(caller_, calls::MethodId::kGenerate).ok());
+  EXPECT_EQ(Ask(Request("POST", "/v1/generate", body))->status, 429);
 }
 
 TEST_F(GatewayTest, MemoryIsBoundedAndGivenBack) {

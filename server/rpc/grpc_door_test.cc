@@ -122,7 +122,7 @@ TEST_F(GrpcDoorTest, ACallThatMayNotIsRefusedBeforeItBegins) {
     EXPECT_THAT(std::string(call.peer), HasSubstr("ipv4:127.0.0.1:"));
     EXPECT_EQ(call.certificate(), "");
     const bool ok = call.authorizations == 1 && call.headers.authorization == "Bearer me";
-    return ok ? nullptr : "who are you?";
+    return transport::CallVerdict{ok ? nullptr : "who are you?", nullptr};
   };
   auto& stub = Serve({FakeUnary<v1::ClassifyRequest, v1::ClassifyResponse>(
       kService, "Classify", [&](auto&, const auto&, auto*) {

@@ -34,13 +34,15 @@ TEST(AccessLogTest, AFailedCallHasItsCallerAndItsIds) {
   CallRecord record;
   record.method = "Classify";
   record.status = &status;
+  record.caller = "search";
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(log.End(Caller(), "id-7", record), "id-7");
   EXPECT_TRUE(FlushLog(absl::Seconds(30)));
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              AllOf(HasSubstr("method=Classify code=NOT_FOUND"), HasSubstr("model: there is none"),
-                    HasSubstr("peer=ipv4:10.0.0.1:4711 "), HasSubstr("request_id=id-7"),
-                    HasSubstr("trace_id=4bf92f3577b34da6a3ce929d0e0e4736")));
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      AllOf(HasSubstr("method=Classify code=NOT_FOUND"), HasSubstr("model: there is none"),
+            HasSubstr("peer=ipv4:10.0.0.1:4711 "), HasSubstr("caller=search"),
+            HasSubstr("request_id=id-7"), HasSubstr("trace_id=4bf92f3577b34da6a3ce929d0e0e4736")));
 }
 
 // The line of a request over HTTP that was refused for this reason.
@@ -53,17 +55,17 @@ std::string RefusalLine(const absl::Status& reason, bool content) {
   headers.request_id = "id-7";
   headers.user_agent = "curl/8";
   ::testing::internal::CaptureStderr();
-  log.OnHttpRefusal("/v1/classify", 400, reason, headers, "10.0.0.1");
+  log.OnHttpRefusal("/v1/classify", 400, reason, headers, "10.0.0.1", "search");
   EXPECT_TRUE(FlushLog(absl::Seconds(30)));
   return ::testing::internal::GetCapturedStderr();
 }
 
 TEST(AccessLogTest, ARefusalOverHttpHasALineWithoutTheRequest) {
-  EXPECT_THAT(
-      RefusalLine(absl::NotFoundError("there is nothing"), false),
-      AllOf(HasSubstr("HTTP request refused method=/v1/classify http_status=400"),
-            HasSubstr("code=NOT_FOUND"), HasSubstr("there is nothing"), HasSubstr("peer=10.0.0.1"),
-            HasSubstr("user_agent=curl/8"), HasSubstr("request_id=id-7")));
+  EXPECT_THAT(RefusalLine(absl::NotFoundError("there is nothing"), false),
+              AllOf(HasSubstr("HTTP request refused method=/v1/classify http_status=400"),
+                    HasSubstr("code=NOT_FOUND"), HasSubstr("there is nothing"),
+                    HasSubstr("peer=10.0.0.1"), HasSubstr("caller=search"),
+                    HasSubstr("user_agent=curl/8"), HasSubstr("request_id=id-7")));
   for (const std::string text : {"sequences[0].text: found 'private'", "unknown field 'private'"}) {
     const absl::Status reason = absl::InvalidArgumentError(text);
     EXPECT_THAT(RefusalLine(reason, false),
@@ -117,7 +119,7 @@ TEST(AccessLogTest, GuessesDoNotDrownTheLinesOfOthers) {
   for (int i = 0; i < 1000; ++i) {
     const std::string peer = "ipv4:10.9." + std::to_string(i % 100) + ".1:" + std::to_string(i);
     log.OnAuthenticationFailure("/v1/classify", "unknown", {}, peer, "");
-    log.OnHttpRefusal("/", 404, status, {}, peer);
+    log.OnHttpRefusal("/", 404, status, {}, peer, "");
     log.OnHandshakeFailure("timeout", "", peer);
   }
   for (int i = 0; i < 1000; ++i) log.End(Caller(), "", record);

@@ -236,6 +236,13 @@ void AddStateBudgets(const ServerLevels& levels, MetricFamily* family) {
   }
 }
 
+template <int64_t ServerLevels::CallerLevels::*kCount>
+void AddCallers(const ServerLevels& levels, MetricFamily* family) {
+  for (const ServerLevels::CallerLevels& caller : levels.callers) {
+    Add(family, {{"caller", caller.name}}, static_cast<double>(caller.*kCount));
+  }
+}
+
 void AddRejections(const ServerLevels& levels, MetricFamily* family) {
   const auto add = [family](Labels labels, batching::RejectReason reason, int64_t count) {
     labels.push_back({"reason", Describe(reason).name});
@@ -395,6 +402,16 @@ constexpr LevelMetric kLevelMetrics[] = {
      AddPrefixes<&batching::PrefixCache::Stats::bytes>},
     {"sru_rejections_total", kCounter, "Calls that were refused before they were queued.",
      AddRejections},
+    {"sru_caller_calls_total", kCounter,
+     "Calls that have ended, by who called: the busiest callers, and \"other\" for the rest.",
+     AddCallers<&ServerLevels::CallerLevels::calls>},
+    {"sru_caller_tokens_total", kCounter, "Tokens that the calls of a caller have used.",
+     AddCallers<&ServerLevels::CallerLevels::tokens>},
+    {"sru_caller_refusals_total", kCounter,
+     "Calls of a caller that ended with RESOURCE_EXHAUSTED or PERMISSION_DENIED.",
+     AddCallers<&ServerLevels::CallerLevels::refused>},
+    {"sru_caller_calls_in_flight", kGauge, "Calls of a caller that are not answered yet.",
+     AddCallers<&ServerLevels::CallerLevels::in_flight>},
     {"sru_expired_total", kCounter, "Calls whose deadline passed while they were queued.",
      [](const ModelLevels& m) -> double { return m.stats.expired; }},
     {"sru_cancelled_total", kCounter, "Calls that were cancelled while they were queued.",

@@ -184,6 +184,15 @@ struct ServerLevels {
     kernels::DeviceInfo info;
     bool lost = false;
   };
+  // The busiest callers, and "other".
+  struct CallerLevels {
+    std::string name;
+    int64_t calls = 0;  // that have ended, since the start
+    int64_t tokens = 0;
+    int64_t refused = 0;
+    int64_t in_flight = 0;
+  };
+  std::vector<CallerLevels> callers;
   std::string grpc_version;
   bool ready = false;
   int64_t requests_in_flight = 0;

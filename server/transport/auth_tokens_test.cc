@@ -5,14 +5,16 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/callers/callers.h"
+#include "tests/testing/fake_clock.h"
 
 namespace sru::server::transport {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::testing::Pointee;
 
 constexpr char kFile[] = R"(# who        token
 search       4f6R0pXyY0b1nq3cVd2m
@@ -37,9 +39,9 @@ TEST(TokenSetTest, FindsTokensAndTheirNames) {
   const TokenSet set = Parse(kFile);
   EXPECT_EQ(set.size(), 3u);
   EXPECT_EQ(set.num_short(), 1u);
-  EXPECT_THAT(set.Find("4f6R0pXyY0b1nq3cVd2m"), Pointee(std::string("search")));
-  EXPECT_THAT(set.Find("4o1X9nUuPqL0aa7Zc8sE"), Pointee(std::string()));
-  EXPECT_THAT(set.Find("short+/=~"), Pointee(std::string("search")));
+  EXPECT_EQ(set.Find("4f6R0pXyY0b1nq3cVd2m")->name, "search");
+  EXPECT_EQ(set.Find("4o1X9nUuPqL0aa7Zc8sE")->name, "");
+  EXPECT_EQ(set.Find("short+/=~")->name, "search");
 }
 
 TEST(TokenSetTest, EverythingElseIsUnknown) {
@@ -107,18 +109,71 @@ TEST(BearerTokenTest, OtherFormsGiveNothing) {
 }
 
 TEST(TokenSetTest, TellsCallersApartByNameOrToken) {
-  const auto set = TokenSet::Parse(
+  TokenSet set = Parse(
       "a aaaaaaaaaaaaaaaaa\na bbbbbbbbbbbbbbbbb\nccccccccccccccccc\n"
-      "ddddddddddddddddd\n",
-      "F");
-  ASSERT_TRUE(set.ok()) << set.status();
-  EXPECT_EQ(set->CallerId("aaaaaaaaaaaaaaaaa"), "name a");
-  EXPECT_EQ(set->CallerId("bbbbbbbbbbbbbbbbb"), "name a");
-  const std::string c = set->CallerId("ccccccccccccccccc");
-  EXPECT_EQ(c.find("digest "), 0u);
-  EXPECT_EQ(c.find("ccc"), std::string::npos);
-  EXPECT_NE(c, set->CallerId("ddddddddddddddddd"));
-  EXPECT_EQ(set->CallerId("eeeeeeeeeeeeeeeee"), "");
+      "ddddddddddddddddd\n");
+  const FakeClock clock;
+  callers::Callers callers({}, &clock);
+  set.Register(&callers);
+  const auto caller = [&set](const char* token) { return set.Find(token)->caller; };
+  EXPECT_EQ(caller("aaaaaaaaaaaaaaaaa")->id(), "name a");
+  EXPECT_EQ(caller("bbbbbbbbbbbbbbbbb"), caller("aaaaaaaaaaaaaaaaa"));
+  EXPECT_NE(caller("ccccccccccccccccc"), caller("ddddddddddddddddd"));
+  EXPECT_EQ(caller("ccccccccccccccccc")->name(), "unnamed");
+  EXPECT_EQ(caller("ccccccccccccccccc")->id().find("ccc"), std::string::npos);
+  EXPECT_TRUE(caller("ccccccccccccccccc")->is_proven());
+}
+
+TEST(TokenSetTest, LimitsFollowTheToken) {
+  const TokenSet set = Parse(
+      "search aaaaaaaaaaaaaaaaa  tokens_per_second=20000 burst=40000 models=lm,trec weight=2\n"
+      "search bbbbbbbbbbbbbbbbb\n"
+      "other ccccccccccccccccc calls_in_flight=8\n"
+      "ddddddddddddddddd\n"
+      "default tokens_per_second=100 highest_priority=high\n");
+  EXPECT_EQ(set.size(), 4u);
+  for (const char* const token : {"aaaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbbb"}) {
+    const callers::CallerLimits& search = set.Find(token)->limits;
+    EXPECT_EQ(search.tokens_per_second, 20000);
+    EXPECT_EQ(search.burst, 40000);
+    EXPECT_THAT(search.models, ElementsAre("lm", "trec"));
+    EXPECT_EQ(search.weight, 2);
+    EXPECT_EQ(search.highest_priority, batching::Priority::kHigh);
+  }
+  EXPECT_EQ(set.Find("ccccccccccccccccc")->limits.calls_in_flight, 8);
+  EXPECT_EQ(set.Find("ccccccccccccccccc")->limits.tokens_per_second, 100);
+  EXPECT_EQ(set.Find("ddddddddddddddddd")->limits.tokens_per_second, 100);
+}
+
+// What these lines meant before there were limits.
+TEST(TokenSetTest, OldLinesMeanWhatTheyDid) {
+  const TokenSet set = Parse("default\ndefault dG9rZW4tZm9yLXlvdQ==\nteam models=\nweight=\n");
+  EXPECT_EQ(set.size(), 4u);
+  EXPECT_EQ(set.Find("default")->name, "");
+  EXPECT_EQ(set.Find("dG9rZW4tZm9yLXlvdQ==")->name, "default");
+  EXPECT_EQ(set.Find("models=")->name, "team");
+  EXPECT_NE(set.Find("weight="), nullptr);
+}
+
+TEST(TokenSetTest, ErrorsOfLimitsNameTheLineAndRepeatNoToken) {
+  const auto error = [](const std::string& line) {
+    const std::string text = ErrorOf("# a comment\nok aaaaaaaaaaaaaaaaa\n" + line);
+    EXPECT_THAT(text, AllOf(HasSubstr("--auth_tokens_file: line 3: "), Not(HasSubstr("secret"))));
+    return text;
+  };
+  EXPECT_THAT(error("a secret weight=0"), HasSubstr("weight: expected a number from 0.01 to 100"));
+  EXPECT_THAT(error("a secret burst=5"), HasSubstr("burst: expected tokens_per_second beside it"));
+  EXPECT_THAT(error("a secret calls_in_flight=-1"), HasSubstr("calls_in_flight: expected a whole"));
+  EXPECT_THAT(error("a secret weight=1 weight=2"), HasSubstr("weight: expected once"));
+  EXPECT_THAT(error("a secret weight=1 wieght=secret"), HasSubstr("KEY=VALUE"));
+  EXPECT_THAT(error("a secret methods=Classify,Clasify"), HasSubstr("found 'Clasify'"));
+  EXPECT_THAT(error("a secret highest_priority=urgent"), HasSubstr("low, normal or high"));
+  EXPECT_THAT(error("secret weight=1"), HasSubstr("NAME TOKEN"));
+  EXPECT_THAT(error("default weight=x"), HasSubstr("weight"));
+  EXPECT_THAT(ErrorOf("default weight=1\na aaaaaaaaa\ndefault weight=2"),
+              AllOf(HasSubstr("line 3"), HasSubstr("line 1 already")));
+  EXPECT_THAT(ErrorOf("a aaaaaaaaa weight=1\na bbbbbbbbb weight=2"),
+              AllOf(HasSubstr("line 2"), HasSubstr("that line 1 gives this name")));
 }
 
 }  // namespace

@@ -61,8 +61,8 @@ class CredentialsTest : public ::testing::Test {
     if (mutual) options.tls_client_ca = directory_.path("ca.pem");
     options.poll_interval = absl::Hours(1);
     return LogOf([&] {
-      auto credentials =
-          Credentials::Create(options, &metrics_, &access_log_, &clock_, [this] { ++changes_; });
+      auto credentials = Credentials::Create(options, &callers_, &metrics_, &access_log_, &clock_,
+                                             [this] { ++changes_; });
       ASSERT_TRUE(credentials.ok()) << credentials.status();
       credentials_ = *std::move(credentials);
     });
@@ -81,6 +81,7 @@ class CredentialsTest : public ::testing::Test {
   prometheus::Registry registry_;
   SecurityMetrics metrics_{&registry_};
   telemetry::AccessLog access_log_{{}, &clock_};
+  callers::Callers callers_{{}, &clock_};
   int changes_ = 0;
   std::unique_ptr<Credentials> credentials_;
 };

@@ -222,7 +222,8 @@ class World:
             os.symlink(os.path.join(folder, "log"), os.path.join(folder, name, "log"))
             group, flags = self._bound_memory(name)
             one = fleet.Server(
-                name, server, os.path.join(folder, name), {**small, **bundled}, ("--instances=1", *flags), clock_shift, group
+                name, server, os.path.join(folder, name), {**small, **bundled},
+                ("--instances=1", "--caller_limits=highest_priority=high", *flags), clock_shift, group
             )
             self.servers[name] = one
             replicas.append(one)

@@ -23,6 +23,7 @@ from server_process import Server  # noqa: E402
 MODEL = "war_and_peace"
 PROMPT = "It was a dark and"
 TOKEN = "0123456789abcdef0123456789abcdef"
+LIMITED = "fedcba9876543210fedcba9876543210"
 
 
 class OpenAiTest(unittest.TestCase):
@@ -31,7 +32,7 @@ class OpenAiTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             tokens = os.path.join(directory, "tokens")
             with open(tokens, "w", encoding="utf-8") as file:
-                file.write("tester " + TOKEN + "\n")
+                file.write("tester %s\nlimited %s tokens_per_second=1 burst=20 calls_in_flight=3\n" % (TOKEN, LIMITED))
             os.chmod(tokens, 0o600)
             cls.server = Server("--auth_tokens_file=" + tokens)
         cls.addClassCleanup(cls.server.stop)
@@ -163,6 +164,19 @@ class OpenAiTest(unittest.TestCase):
         with self.assertRaises(openai.InternalServerError) as caught:
             self.complete(max_tokens=4000, n=64, extra_headers={"X-Request-Timeout-Ms": "20"})
         self.assertEqual(caught.exception.status_code, 504)
+
+    def test_limits_of_a_caller_are_the_clients(self):
+        with self.make_client(LIMITED) as client:
+            answer = client.completions.with_raw_response.create(model=MODEL, prompt=PROMPT, max_tokens=8)
+            self.assertEqual(answer.headers["x-ratelimit-limit-requests"], "3")
+            self.assertEqual(answer.headers["x-ratelimit-remaining-requests"], "3")
+            self.assertEqual(answer.headers["x-ratelimit-limit-tokens"], "20")
+            with self.assertRaises(openai.RateLimitError) as caught:  # it has used 25
+                client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=8)
+            headers = caught.exception.response.headers
+            self.assertEqual(headers["x-ratelimit-remaining-tokens"], "0")
+            self.assertGreaterEqual(int(headers["retry-after"]), 1)
+            self.assertEqual(caught.exception.body["type"], "rate_limit_error")
 
     def test_a_stream_that_is_left_is_cancelled(self):
         stream = self.complete(max_tokens=4000, n=64, stream=True)

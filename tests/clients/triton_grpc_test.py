@@ -66,7 +66,8 @@ class TritonTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.server = Server(
-            "--admin_listen=127.0.0.1:0", "--model_control=explicit", "--load_models=trec,war_and_peace"
+            "--admin_listen=127.0.0.1:0", "--model_control=explicit", "--load_models=trec,war_and_peace",
+            "--caller_limits=highest_priority=high"
         )
         cls.client = triton.InferenceServerClient(cls.server.address)
 

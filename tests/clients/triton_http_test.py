@@ -51,7 +51,9 @@ def texts(values, binary=True, name="text", module=triton):
 class TritonHttpTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server("--model_control=explicit", "--load_models=trec,war_and_peace")
+        cls.server = Server(
+            "--model_control=explicit", "--load_models=trec,war_and_peace", "--caller_limits=highest_priority=high"
+        )
         cls.url = "127.0.0.1:%d" % cls.server.http_port
         cls.client = triton.InferenceServerClient(cls.url, concurrency=8)
         cls.grpc = triton_grpc.InferenceServerClient(cls.server.address)

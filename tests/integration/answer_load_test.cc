@@ -52,6 +52,8 @@ class AnswerLoadTest : public ::testing::Test {
     models::WriteSmallReader(repository_, "reader/1");
     plain_ = std::make_unique<PlainReader>(repository_.path("reader/1"), "reference");
     options_ = TestOptions(repository_.path());
+    options_.security.caller_limits =
+        *server::callers::ParseLimitsFlag("caller_limits", "highest_priority=high");
     options_.batching.engine.instances = 1;
     options_.batching.engine.batcher.max_batch_tokens = 2048;
     options_.batching.engine.batcher.max_queue_tokens = 10000000;

@@ -82,6 +82,8 @@ class OpenInferenceTest : public ::testing::Test {
     google::protobuf::SetLogHandler(nullptr);
     repository_ = new Repository();
     server::Options options = TestOptions(repository_->path());
+    options.security.caller_limits =
+        *server::callers::ParseLimitsFlag("caller_limits", "highest_priority=high");
     options.models.version_policy = models::VersionPolicy::All();
     options.rpc.limits.max_sequences = 40;
     options.rpc.limits.max_sequence_tokens = 24;

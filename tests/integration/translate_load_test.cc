@@ -42,6 +42,8 @@ class TranslateLoadTest : public ::testing::Test {
     tensors_ = models::TranslatorTensors(config_, 11);
     models::WriteTranslator(directory_, "m/1", config_, tensors_);
     options_ = TestOptions(directory_.path());
+    options_.security.caller_limits =
+        *server::callers::ParseLimitsFlag("caller_limits", "highest_priority=high");
     options_.batching.backend = "reference";
     options_.batching.engine.instances = 2;
     options_.batching.engine.batcher.max_batch_sequences = 32;

@@ -276,6 +276,36 @@ function drawModels(status) {
   }));
 }
 
+// Shows who calls, by the tokens of the window.
+function drawCallers(status) {
+  const first = history[0];
+  const seconds = status.time - first.time;
+  const rows = m.series(status, "sru_caller_calls_total").map(({ labels }) => {
+    // A caller that was not among the busiest before has had no series.
+    const rate = (name) => m.rate(m.total(status, name, labels), m.total(first, name, labels), seconds);
+    return {
+      name: labels.caller,
+      calls: rate("sru_caller_calls_total"),
+      tokens: rate("sru_caller_tokens_total"),
+      inFlight: m.total(status, "sru_caller_calls_in_flight", labels),
+      refused: rate("sru_caller_refusals_total"),
+    };
+  });
+  const all = rows.reduce((sum, row) => sum + row.tokens, 0);
+  rows.sort((a, b) => b.tokens - a.tokens || b.calls - a.calls);
+  byId("callers-section").hidden = rows.length === 0;
+  byId("callers").tBodies[0].replaceChildren(...rows.map((caller) => {
+    const row = element("tr");
+    row.append(element("td", "", caller.name));
+    for (const text of [m.formatNumber(caller.calls), m.formatNumber(caller.tokens),
+      m.formatPercent(m.share(caller.tokens, all)), m.formatNumber(caller.inFlight),
+      m.formatNumber(caller.refused)]) {
+      row.append(element("td", "number", text));
+    }
+    return row;
+  }));
+}
+
 // The choice of models; kept as it is while the models are the same.
 function drawScope(status) {
   const wanted = ["", ...status.models.map((model) => JSON.stringify(labelsOf(model)))];
@@ -335,6 +365,7 @@ function receive(status) {
     for (const [chart, values] of charts) chart.add(status.time, values(f));
   }
   drawModels(status);
+  drawCallers(status);
   drawAllMetrics(status);
   updateTry(status);
   updateWrite(status);
