@@ -22,7 +22,7 @@ CallerPtr Callers::Find(absl::string_view id, absl::string_view name, bool prove
   MutexLock lock(&mutex_);
   auto found = known_.find(id);
   if (found == known_.end()) {
-    if (known_.size() >= kMostIdle) Forget();
+    if (known_.size() >= forget_at_) Forget();
     auto caller = std::make_shared<Caller>(std::string(id), std::string(name), proven,
                                            limits == nullptr ? limits_ : *limits, others_, &clock_);
     found = known_.emplace(std::string(id), Known{std::move(caller)}).first;
@@ -59,15 +59,20 @@ void Callers::Forget() {
   for (const auto& [id, known] : known_) {
     if (known.caller.use_count() == 1) seen.push_back(known.caller->last_seen());
   }
-  if (seen.empty()) return;
-  const auto middle = seen.begin() + static_cast<std::ptrdiff_t>(seen.size() / 2);
-  std::nth_element(seen.begin(), middle, seen.end());
+  absl::Time middle = absl::InfinitePast();
+  if (!seen.empty()) {
+    const auto at = seen.begin() + static_cast<std::ptrdiff_t>(seen.size() / 2);
+    std::nth_element(seen.begin(), at, seen.end());
+    middle = *at;
+  }
   for (auto it = known_.begin(); it != known_.end();) {
     const auto here = it++;
-    if (here->second.caller.use_count() > 1 || here->second.caller->last_seen() > *middle) continue;
+    if (here->second.caller.use_count() > 1 || here->second.caller->last_seen() > middle) continue;
     SetApart(&here->second, false);
     known_.erase(here);
   }
+  // Those in use may be more.
+  forget_at_ = std::max(kMostIdle, 2 * known_.size());
 }
 
 std::vector<Callers::Level> Callers::Levels() {

@@ -68,6 +68,7 @@ class Callers {
   const std::shared_ptr<CallerCounts> others_ = std::make_shared<CallerCounts>();
   Mutex mutex_;
   absl::flat_hash_map<std::string, Known> known_ ABSL_GUARDED_BY(mutex_);
+  size_t forget_at_ ABSL_GUARDED_BY(mutex_) = kMostIdle;
   size_t num_apart_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time chosen_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
