@@ -74,7 +74,9 @@ TEST(CallersTest, TenThousandNamesMakeFewSeriesAndAreForgotten) {
     callers.ByAddress(absl::StrCat("10.", i / 256, ".", i % 256, ".1"))
         ->OnEnd(absl::OkStatus(), tokens);
     total += tokens;
-    if (i % 1000 == 0) EXPECT_LE(callers.Levels().size(), Callers::kNamed + 1);
+    if (i % 1000 == 0) {
+      EXPECT_LE(callers.Levels().size(), Callers::kNamed + 1);
+    }
   }
   const std::map<std::string, Callers::Level> levels = ByName(&callers);
   EXPECT_EQ(levels.size(), Callers::kNamed + 1);

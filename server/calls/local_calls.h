@@ -23,9 +23,9 @@ struct LocalCallInfo {
   // By SteadyNow(). The caller cancels the call when it has passed.
   absl::Time deadline = absl::InfiniteFuture();
   Metadata headers;
-  std::string peer;                         // CallOrigin::peer()
-  int answer_expansion = 0;                 // Exchange::answer_expansion()
-  std::shared_ptr<callers::Caller> caller;  // CallOrigin::caller()
+  std::string peer;                                   // CallOrigin::peer()
+  int answer_expansion = 0;                           // Exchange::answer_expansion()
+  std::shared_ptr<callers::Caller> caller = nullptr;  // CallOrigin::caller()
 };
 
 struct LocalAnswer {

@@ -43,6 +43,7 @@ struct Credentials::Shared {
   SecurityMetrics* metrics = nullptr;
   telemetry::AccessLog* access_log = nullptr;
   callers::Callers* callers = nullptr;
+  std::unique_ptr<callers::Callers> admin_callers;  // of the admin port, where they have names only
   bool auth_health = false;
   callers::TrustedProxies trusted_proxies;
   callers::ForwardedHeader forwarded_header = {};
@@ -188,17 +189,18 @@ void SayWhatIsDue(ExpiryNotices* expiry, const Clock& clock) {
 // log.
 absl::Status WatchTokens(const char* flag, const char* what,
                          const std::shared_ptr<Credentials::Shared>& shared,
-                         const std::string& path, ServedTokens* tokens, FileWatcher* watcher) {
+                         const std::string& path, ServedTokens* tokens, callers::Callers* callers,
+                         FileWatcher* watcher) {
   FileWatcher::Contents contents = ReadFiles({path});
   absl::StatusOr<TokenSet> known = ParseTokens(flag, contents);
   if (!known.ok()) return known.status();
   LogInfo(absl::StrCat(what, ": ", Describe(*known)));
   WarnOfShortTokens(flag, *known);
-  known->Register(shared->callers);
+  known->Register(callers);
   tokens->Use(*std::move(known));
   watcher->Watch(
       [path] { return ReadFiles({path}); }, std::move(contents),
-      [shared, flag, what, tokens](const FileWatcher::Contents& changed) {
+      [shared, flag, what, tokens, callers](const FileWatcher::Contents& changed) {
         absl::StatusOr<TokenSet> newer = ParseTokens(flag, changed);
         shared->metrics->OnTokensReload(newer.ok());
         if (!newer.ok()) {
@@ -208,7 +210,7 @@ absl::Status WatchTokens(const char* flag, const char* what,
         }
         LogInfo(absl::StrCat(what, ": now ", Describe(*newer)));
         WarnOfShortTokens(flag, *newer);
-        newer->Register(shared->callers);
+        newer->Register(callers);
         tokens->Use(*std::move(newer));
         shared->on_change();
       });
@@ -230,6 +232,7 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(
   shared->metrics = metrics;
   shared->access_log = access_log;
   shared->callers = callers;
+  shared->admin_callers = std::make_unique<callers::Callers>(callers::CallerLimits(), clock);
   shared->auth_health = options.auth_health;
   shared->trusted_proxies = options.trusted_proxies;
   shared->forwarded_header = options.forwarded_header;
@@ -269,13 +272,13 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(
   if (options.has_tokens()) {
     absl::Status status =
         WatchTokens("auth_tokens_file", "authentication", shared, options.auth_tokens_file,
-                    &shared->tokens, &credentials->watcher_);
+                    &shared->tokens, callers, &credentials->watcher_);
     if (!status.ok()) return status;
   }
   if (!options.admin_tokens_file.empty()) {
-    absl::Status status =
-        WatchTokens("admin_tokens_file", "authentication of the admin port", shared,
-                    options.admin_tokens_file, &shared->admin_tokens, &credentials->watcher_);
+    absl::Status status = WatchTokens("admin_tokens_file", "authentication of the admin port",
+                                      shared, options.admin_tokens_file, &shared->admin_tokens,
+                                      shared->admin_callers.get(), &credentials->watcher_);
     if (!status.ok()) return status;
   }
   credentials->watcher_.Start();
@@ -292,9 +295,12 @@ CallCheck Credentials::CheckForAdminListener() const {
   if (!options_.has_admin_tokens()) return nullptr;
   const bool own = !options_.admin_tokens_file.empty();
   return [shared = shared_, own](const CallToCheck& call) {
-    const CallVerdict verdict =
-        CheckCall(*shared, own ? shared->admin_tokens : shared->tokens, call);
-    return CallVerdict{verdict.refusal, nullptr};
+    CallVerdict verdict = CheckCall(*shared, own ? shared->admin_tokens : shared->tokens, call);
+    if (verdict.caller != nullptr) {
+      verdict.caller =
+          shared->admin_callers->WithLimits(verdict.caller->id(), verdict.caller->name(), {});
+    }
+    return verdict;
   };
 }
 

@@ -37,7 +37,7 @@ class Credentials {
       telemetry::AccessLog* access_log, const Clock* clock, std::function<void()> on_change);
   ~Credentials();
 
-  // The check that a port makes of each call. May outlive this object. The admin port may have tokens of its own, and tells nobody apart; its
+  // The check that a port makes of each call. May outlive this object. The admin port may have tokens of its own, and its callers have names and no limits; its
   // check is null where there are none.
   CallCheck CheckForListener() const;
   CallCheck CheckForAdminListener() const;

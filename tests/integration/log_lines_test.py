@@ -206,7 +206,7 @@ class LogTest(unittest.TestCase):
                 channel.close()
                 server.stop()
                 callers = [line.get("caller") for line in server.log_lines("request")]
-                self.assertEqual(callers, ["search", None])
+                self.assertEqual(callers, ["search", "unnamed"])
                 failed = server.log_lines("authentication failed")
                 self.assertEqual([(line["reason"], line["trace_id"]) for line in failed], [("missing", TRACE)])
                 self.assertNotIn("token-of", server.log())
