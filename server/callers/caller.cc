@@ -50,22 +50,25 @@ void Caller::SetLimits(CallerLimits limits) {
   limits_ = std::move(limits);
   const auto most = static_cast<double>(limits_.most_tokens());
   balance_ = had_balance ? std::min(balance_, most) : most;
+  balance_at_ = clock_.Now();
 }
 
-double Caller::Balance() const {
-  const double earned = absl::ToDoubleSeconds(clock_.Now() - balance_at_) *
-                        static_cast<double>(limits_.tokens_per_second);
+double Caller::Balance(absl::Time now) const {
+  const double earned =
+      absl::ToDoubleSeconds(now - balance_at_) * static_cast<double>(limits_.tokens_per_second);
   return std::min(balance_ + earned, static_cast<double>(limits_.most_tokens()));
 }
 
 void Caller::Add(double tokens) {
-  balance_ = std::min(Balance() + tokens, static_cast<double>(limits_.most_tokens()));
-  balance_at_ = clock_.Now();
+  if (!LimitsTokens()) return;
+  const absl::Time now = clock_.Now();
+  balance_ = std::min(Balance(now) + tokens, static_cast<double>(limits_.most_tokens()));
+  balance_at_ = now;
 }
 
 Refusal Caller::CheckBalance() const {
   if (!LimitsTokens()) return {};
-  const double balance = Balance();
+  const double balance = Balance(clock_.Now());
   if (balance > 0) return {};
   const absl::Duration wait =
       absl::Milliseconds(1) +
@@ -176,7 +179,7 @@ std::vector<std::pair<std::string, std::string>> Caller::RateLimitHeaders() cons
         left > 0 ? 0 : absl::ToDoubleSeconds(kRetryCalls));
   }
   if (LimitsTokens()) {
-    const double balance = Balance();
+    const double balance = Balance(clock_.Now());
     const auto most = static_cast<double>(limits_.most_tokens());
     add("tokens", limits_.most_tokens(), static_cast<int64_t>(balance),
         (most - balance) / static_cast<double>(limits_.tokens_per_second));

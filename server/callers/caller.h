@@ -96,8 +96,7 @@ class Caller : public batching::Flow {
   bool LimitsTokens() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return limits_.tokens_per_second > 0;
   }
-  // The balance now.
-  double Balance() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  double Balance(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Add(double tokens) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Refusal CheckBalance() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Refusal CheckLocked(calls::MethodId method) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -119,7 +119,11 @@ std::string TrustedProxies::CallerAddress(absl::string_view peer, absl::string_v
     text = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
     peer = text;
   }
-  if (!absl::ConsumePrefix(&peer, "ipv4:")) absl::ConsumePrefix(&peer, "ipv6:");
+  if (absl::ConsumePrefix(&peer, "ipv4:")) {  // as the system writes it
+    if (networks_.empty()) return std::string(peer.substr(0, peer.find(':')));
+  } else {
+    absl::ConsumePrefix(&peer, "ipv6:");
+  }
   std::optional<ip::address_v6> last = ParseHost(peer);
   bool trusted = last.has_value() ? Trusts(*last) : unix_;
   while (trusted && !forwarded.empty()) {
