@@ -4,7 +4,8 @@
 //   conservation  each accepted sequence ends exactly once, with a status that can be explained
 //   bits          results are those of an undisturbed run
 //   budgets       of batches, steps, queues, streams and arenas; all places are given back in the end
-//   order         priority with ageing, then deadline, then arrival
+//   order         priority with ageing, then deadline, then arrival, of each caller
+//   shares        a caller who asks for one thing at a time waits while others get no more than fair_order.h says
 //   starvation    nothing waits for more than kMostWait, or is overtaken in more batches than stated
 //   wake-ups      no worker sleeps while a batch or a step may start
 //   cancels       nothing of a call is started after its Cancel()
@@ -47,6 +48,7 @@ struct Fault {
   int lost_signals = 0;         // one in so many
   bool keeps_places = false;    // an arena does not get a place back, now and then
   bool misses_cancels = false;  // Cancel() does nothing
+  bool free_flood = false;      // the virtual time of the flood stands still
 };
 
 class FiberClock : public Clock {
@@ -93,6 +95,7 @@ struct Version;
 // What the history knows of everything that was submitted.
 struct Record {
   Version* version = nullptr;
+  int flow = 0;  // in History::flows_
   Priority priority = Priority::kNormal;
   absl::Time deadline;
   bool accepted = false;
@@ -155,6 +158,10 @@ class History {
   History(uint64_t seed, const Fault& fault)
       : fault_(fault), fibers_(seed), random_(seed ^ 0x5eed), clock_(&fibers_) {
     fibers_.lost_signals = fault.lost_signals;
+    // The first is null: of callers whom nothing tells apart.
+    flows_[1] = std::make_shared<Flow>("heavy", 3);
+    flows_[kPolite] = std::make_shared<Flow>("polite");
+    flows_[kFlood] = std::make_shared<Flow>("flood", fault.free_flood ? 1e18 : 1);
   }
 
   // What was violated first; "" if nothing.
@@ -163,6 +170,11 @@ class History {
       StartVersion();
       clients_ = static_cast<int>(random_.From(1, 3));
       for (int i = 0, clients = clients_; i < clients; ++i) fibers_.Spawn([this] { Client(); });
+      if (random_.OneIn(4)) {
+        const bool text = random_.OneIn(2);
+        fibers_.Spawn([this, text] { Polite(text); });
+        fibers_.Spawn([this, text] { Flood(text); });
+      }
     });
     if (!fibers_.Run([this] { Probe(); })) {
       Violated("all sleep for ever");
@@ -188,8 +200,16 @@ class History {
   void StartVersion();
   void Client();
   void Close();
-  void SubmitCall();
-  void SubmitText();
+  // Sends a call or a text of a polite caller, or of a flood, one after the other until the clients have ended.
+  void Polite(bool text);
+  void Flood(bool text);
+  // `plain`: of one sequence, without a deadline.
+  Call& SubmitCall(int flow, bool plain = false);
+  Text& SubmitText(int flow, bool plain = false);
+  void NoteServed(const Record& record, bool step, int rows) {
+    served_.push_back({record.version, step, record.flow, record.priority, rows, fibers_.now()});
+  }
+  void CheckShares(const Record& record, bool step);
   void CancelOne();
   void Drain(Version* version, absl::Duration timeout);
   void LoseDevice(Version* version, int device) {
@@ -226,6 +246,19 @@ class History {
   const FiberClock clock_;
   std::string violation_;
   bool ended_ = true;
+  struct Served {
+    const Version* version;
+    bool step;
+    int flow;
+    Priority priority;
+    int rows;
+    absl::Time when;
+  };
+  static constexpr int kFlows = 4;  // of clients, but for the last two
+  static constexpr int kPolite = 2;
+  static constexpr int kFlood = 3;
+  FlowHandle flows_[kFlows];
+  std::vector<Served> served_;
   int clients_ = 0;
   Version* serving_ = nullptr;
   std::deque<Call> calls_;
@@ -250,6 +283,7 @@ class History::SimulatedBatches : public BatchRunner {
       if (ran == 0 && !version_.any_lost && version_.most_together == 1000) {
         history_.NoteRun(&call, "a call");
       }
+      if (ran == 0) history_.NoteServed(call, false, sequence->num_tokens);
       ran = 1;
       call.first_run = std::min(call.first_run, history_.fibers_.now());
       tokens += sequence->num_tokens;
@@ -290,6 +324,7 @@ class History::SimulatedSteps : public StepRunner {
       const auto& sequence = static_cast<const ArenaSequence&>(*share.sequence);
       Text& text = history_.texts_[sequence.plan().name];
       history_.NoteRun(&text, "a text");
+      history_.NoteServed(text, true, share.rows);
       text.was_rewound |= sequence.rewinds() > 0;
       rows += share.rows;
     }
@@ -372,19 +407,42 @@ void History::StartVersion() {
   serving_ = &v;
 }
 
-void History::SubmitCall() {
+void History::Polite(bool text) {
+  for (int left = 60; left > 0 && clients_ > 0; --left) {
+    const Record& record = text ? static_cast<Record&>(SubmitText(kPolite, true))
+                                : static_cast<Record&>(SubmitCall(kPolite, true));
+    for (int looks = 500; looks > 0 && record.accepted && record.ended == absl::InfiniteFuture();
+         --looks) {
+      fibers_.Sleep(absl::Microseconds(200));
+    }
+    fibers_.Sleep(absl::Microseconds(random_.From(1, 5000)));
+  }
+}
+
+void History::Flood(bool text) {
+  for (int left = 300; left > 0 && clients_ > 0; --left) {
+    const Record& record = text ? static_cast<Record&>(SubmitText(kFlood, true))
+                                : static_cast<Record&>(SubmitCall(kFlood, true));
+    if (!record.accepted || random_.OneIn(8)) fibers_.Sleep(absl::Microseconds(500));
+  }
+}
+
+Call& History::SubmitCall(int flow, bool plain) {
   Version& v = *serving_;
   Call& call = calls_.emplace_back();
   call.id = static_cast<int64_t>(calls_.size()) - 1;
   call.version = &v;
   call.priority = static_cast<Priority>(random_.From(0, 2));
-  call.bad = random_.OneIn(16);
+  call.flow = flow;
+  if (plain) call.priority = Priority::kNormal;
+  call.bad = !plain && random_.OneIn(16);
   BatchRequest request;
+  request.flow = flows_[flow];
   request.priority = call.priority;
-  if (random_.OneIn(3))
+  if (!plain && random_.OneIn(3))
     request.deadline = fibers_.now() + absl::Microseconds(random_.From(0, 20000));
   call.deadline = request.deadline;
-  const int64_t count = random_.OneIn(3) ? random_.From(2, 5) : 1;
+  const int64_t count = !plain && random_.OneIn(3) ? random_.From(2, 5) : 1;
   call.outputs.resize(count);
   call.ran.resize(count);
   call.tasks.resize(count);
@@ -406,17 +464,20 @@ void History::SubmitCall() {
   call.accepted = handle.ok();
   if (handle.ok()) call.handle = *std::move(handle);
   const BatcherStats stats = v.batches->batcher().stats();
-  if (stats.queued_tokens > v.batcher.max_queue_tokens ||
-      stats.queued_sequences > v.batcher.max_queue_sequences) {
+  if (2 * stats.queued_tokens > 3 * v.batcher.max_queue_tokens ||
+      2 * stats.queued_sequences > 3 * v.batcher.max_queue_sequences) {
     Violated("the queue holds ", stats.queued_tokens, " tokens");
   }
+  return call;
 }
 
-void History::SubmitText() {
+Text& History::SubmitText(int flow, bool plain) {
   Version& v = *serving_;
   Text& text = texts_.emplace_back();
   text.version = &v;
   text.priority = static_cast<Priority>(random_.From(0, 2));
+  text.flow = flow;
+  if (plain) text.priority = Priority::kNormal;
   text.plan.name = texts_.size() - 1;
   text.plan.prompt = random_.OneIn(4) ? random_.From(1, 60) : random_.From(1, 6);
   text.plan.tokens = static_cast<int>(random_.From(1, 8));
@@ -426,10 +487,11 @@ void History::SubmitText() {
   std::vector<SequenceRequest> requests(1);
   SequenceRequest& request = requests[0];
   request.sequence = std::make_unique<ArenaSequence>(text.plan, &text.outcome);
+  request.flow = flows_[flow];
   request.priority = text.priority;
   request.branches = text.plan.branches;
   request.least_steps = v.scheduler.result_at_end ? text.plan.tokens : 1;
-  if (random_.OneIn(3))
+  if (!plain && random_.OneIn(3))
     request.deadline = fibers_.now() + absl::Microseconds(random_.From(0, 40000));
   text.deadline = request.deadline;
   text.outcome.on_end = [this, &text] { text.ended = fibers_.now(); };
@@ -438,10 +500,11 @@ void History::SubmitText() {
   text.accepted = handle.ok();
   if (handle.ok()) text.handle = handle->front();
   const StepStats stats = v.steps->scheduler().stats();
-  if (stats.running + stats.waiting + stats.paused > v.scheduler.max_streams ||
+  if (2 * (stats.running + stats.waiting + stats.paused) > 3 * v.scheduler.max_streams ||
       stats.waiting_rows < 0) {
     Violated("the scheduler holds ", stats.running + stats.waiting + stats.paused, " texts");
   }
+  return text;
 }
 
 void History::CancelOne() {
@@ -463,9 +526,9 @@ void History::Client() {
     if (random_.OneIn(3)) fibers_.Sleep(absl::Microseconds(random_.From(1, 5000)));
     const int64_t dice = random_.From(0, 99);
     if (dice < 40) {
-      SubmitCall();
+      SubmitCall(static_cast<int>(random_.From(0, 1)));
     } else if (dice < 75) {
-      SubmitText();
+      SubmitText(static_cast<int>(random_.From(0, 1)));
     } else if (dice < 83) {
       CancelOne();
     } else if (dice < 94) {
@@ -594,7 +657,42 @@ void History::CheckEnds() {
   }
 }
 
+// While a thing of the polite caller waits for its first run, nobody else gets more, by weight, than he does and than these allow: what
+// is chosen at a time and was chosen already, and what goes first because it is overdue.
+void History::CheckShares(const Record& record, bool step) {
+  const Version& v = *record.version;
+  const bool waits = record.accepted && record.flow == kPolite && record.cancelled >= record.ended;
+  if (!waits || v.any_lost || v.cut_off || v.most_together < 1000 || v.starves) return;
+  const absl::Time until = std::min(record.first_run, record.ended);
+  const double weights[kFlows] = {1, 3, 1, 1};
+  double got[kFlows] = {};
+  double most[kFlows] = {};
+  for (const Served& served : served_) {
+    if (served.version != &v || served.step != step) continue;
+    const double rows = served.rows / weights[served.flow];
+    most[served.flow] = std::max(most[served.flow], rows);
+    if (served.when < record.arrival || served.when >= until) continue;
+    if (served.priority <= record.priority) got[served.flow] += rows;
+  }
+  const int workers = std::accumulate(v.workers.begin(), v.workers.end(), 0);
+  const double batch = step ? v.scheduler.max_step_tokens : v.batcher.max_batch_tokens;
+  const double overdue = (until - record.arrival) / (kOverdueIntervals * v.batcher.ageing_interval);
+  for (int flow = 0; flow < kFlows; ++flow) {
+    // A call of a client has up to five sequences.
+    const double slack = (2 + workers) * batch + (1 + overdue) * 5 * most[flow];
+    if (flow == kPolite || got[flow] <= got[kPolite] + slack) continue;
+    Violated(step ? "a text" : "a call", " of a polite caller waits while flow ", flow, " gets ",
+             got[flow], " of ", slack);
+  }
+}
+
 void History::CheckOrder() {
+  for (const Call& call : calls_) CheckShares(call, false);
+  for (const Text& text : texts_) {
+    // What may not begin yet, because of others that have begun, waits for them.
+    const SchedulerOptions& options = text.version->scheduler;
+    if (!text.was_paused && options.max_begun_branches > 1000) CheckShares(text, true);
+  }
   CheckOrderOf(calls_, "a call");
   CheckOrderOf(texts_, "a text");
 }
@@ -614,7 +712,8 @@ void History::CheckOrderOf(const Records& records, const char* what) {
     int passes = 0;
     int rivals = 0;
     for (const auto& second : records) {
-      if (second.version != first.version || !second.accepted || !Undisturbed(second)) continue;
+      if (second.version != first.version || second.flow != first.flow) continue;
+      if (!second.accepted || !Undisturbed(second)) continue;
       if (second.arrival <= first.first_run) ++rivals;
       const bool overtaken = key(first) < key(second) && first.arrival < second.first_run &&
                              second.first_run < std::min(first.first_run, first.ended);
@@ -667,10 +766,11 @@ TEST(BatchingSimulationTest, ASeedReplaysExactly) {
 }
 
 TEST(BatchingSimulationTest, PlantedFaultsAreFound) {
-  Fault faults[3];
+  Fault faults[4];
   faults[0].lost_signals = 100;
   faults[1].keeps_places = true;
   faults[2].misses_cancels = true;
+  faults[3].free_flood = true;
   for (const Fault& fault : faults) {
     std::string violation;
     EXPECT_NE(FirstViolation(10000, fault, &violation), -1);

@@ -11,6 +11,8 @@ namespace {
 constexpr absl::Duration kMinRetry = absl::Milliseconds(1);
 constexpr absl::Duration kMaxRetry = absl::Seconds(10);
 constexpr absl::Duration kUnknownRetry = absl::Milliseconds(100);
+// The reserve beyond a bound is one part in so many of it.
+constexpr int64_t kReserveParts = 2;
 // An outcome far inside the deadline says little about whether deadlines are kept under load.
 constexpr double kTellingShareOfBudget = 0.25;
 
@@ -88,8 +90,16 @@ Verdict Admission::Judge(const AdmissionRequest& request, absl::Time now,
   v.now = now;
   v.key = {Rank(now, request.priority), request.deadline, next_number_};
   v.budget = request.deadline - now;
-  v.levels = load.levels();
-  const OrderWeight& waiting = v.levels.waiting;
+  v.levels = load.levels(request.flow);
+  const AdmissionLoad::Levels& levels = v.levels;
+  const OrderWeight& most = options_.most;
+  // Whether `size` more is allowed.
+  const auto fits = [&](int64_t there, int64_t own, int64_t size, int64_t bound) {
+    if (there <= bound - size) return true;
+    const int64_t reserve = bound / kReserveParts;
+    return there - reserve <= bound - size &&
+           static_cast<double>(own + size) <= levels.share * static_cast<double>(reserve);
+  };
   if (!stopped_.ok()) {
     v.refusal = RejectReason::kNoWorker;
     v.stopped = stopped_;
@@ -97,10 +107,12 @@ Verdict Admission::Judge(const AdmissionRequest& request, absl::Time now,
     v.refusal = RejectReason::kDraining;
   } else if (v.budget <= absl::ZeroDuration()) {
     v.expired = true;
-  } else if (v.levels.streams > options_.max_streams - request.size.sequences) {
+  } else if (!fits(levels.streams, levels.own_streams, request.size.sequences,
+                   options_.max_streams)) {
     v.refusal = RejectReason::kStreams;
-  } else if (waiting.tokens > options_.most.tokens - request.size.tokens ||
-             waiting.sequences > options_.most.sequences - request.size.sequences) {
+  } else if (!fits(levels.waiting.tokens, levels.own.tokens, request.size.tokens, most.tokens) ||
+             !fits(levels.waiting.sequences, levels.own.sequences, request.size.sequences,
+                   most.sequences)) {
     v.refusal = RejectReason::kQueueFull;
   } else if (request.deadline != absl::InfiniteFuture() && speed_.known()) {
     const AdmissionLoad::Prediction prediction = load.Predict(v.key, request, now);

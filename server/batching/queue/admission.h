@@ -6,6 +6,9 @@
 //   kResourceExhausted  a bound would be passed (kStreams, kQueueFull), or, with admission by deadline, the
 //                       work would end too late by the measured speed (kDeadline): never while a worker is
 //                       free and nothing waits, and never before something has been measured
+// One caller alone may fill what the bounds allow. Others then find a reserve of half as much beyond them, of which each may take its
+// share by weight: nothing that was accepted has to leave for them.
+//
 // Every refusal counts. A refusal for want of room or time comes with a retry delay: the time that the
 // waiting work will take by the measured speed, from 1 ms to 10 s; 100 ms if nothing has been measured.
 //
@@ -21,6 +24,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/batching/queue/flow.h"
 #include "server/batching/queue/order_tree.h"
 #include "server/batching/queue/reject_reason.h"
 #include "server/batching/queue/speed_model.h"
@@ -32,6 +36,7 @@ struct AdmissionRequest {
   OrderWeight size;
   Priority priority = Priority::kNormal;
   absl::Time deadline = absl::InfiniteFuture();
+  const Flow* flow = nullptr;
   // In steps: the rows after the first result, if callers wait for the end, and the steps until it.
   int64_t later_rows = 0;
   int least_steps = 1;
@@ -54,7 +59,11 @@ class AdmissionLoad {
   struct Levels {
     OrderWeight waiting;
     int64_t streams = 0;  // work that has not ended
-    bool idle = false;    // a worker is free, and nothing waits for it
+    // Of these, the flow's, and its part of the whole by weight.
+    OrderWeight own;
+    int64_t own_streams = 0;
+    double share = 1;
+    bool idle = false;  // a worker is free, and nothing waits for it
   };
   // Seconds from now, without the margin.
   struct Prediction {
@@ -63,7 +72,7 @@ class AdmissionLoad {
   };
 
   virtual ~AdmissionLoad() = default;
-  virtual Levels levels() const = 0;
+  virtual Levels levels(const Flow* flow) const = 0;
   // For a request that joined with `key`.
   virtual Prediction Predict(const OrderKey& key, const AdmissionRequest& request,
                              absl::Time now) const = 0;

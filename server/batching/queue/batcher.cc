@@ -32,8 +32,9 @@ class PendingRequest {
   int running = 0;  // sequences that are in batches
   int passes = 0;   // batches in which it was overtaken
 
-  OrderNode order;   // in the queue's order
-  OrderNode expiry;  // by deadline; only when there is one
+  Batcher::FlowQueue* queue = nullptr;  // while it waits
+  OrderNode order;                      // in that queue's order
+  OrderNode expiry;                     // by deadline; only when there is one
   PendingRequest* older = nullptr;
   PendingRequest* newer = nullptr;
 
@@ -111,16 +112,16 @@ Batcher::Batcher(const BatcherOptions& options, const Clock* clock)
       clock_(clock),
       start_(clock->Now()),
       num_workers_(options.num_workers),
-      admission_(admission_options_, start_) {}
+      admission_(admission_options_, start_),
+      flows_(options.ageing_interval) {}
 
 Batcher::~Batcher() {
   MutexLock lock(&mutex_);
-  if (order_.empty() && running_batches_ == 0) return;
+  if (oldest_ == nullptr && running_batches_ == 0) return;
   std::fprintf(stderr,
                "Batcher destroyed while %lld sequences wait and %lld batches run; Close() it and "
                "serve or Abort() the rest first\n",
-               static_cast<long long>(order_.total().sequences),
-               static_cast<long long>(running_batches_));
+               static_cast<long long>(total_.sequences), static_cast<long long>(running_batches_));
   std::abort();
 }
 
@@ -163,7 +164,7 @@ absl::StatusOr<RequestHandle> Batcher::Submit(BatchRequest&& request, absl::Dura
   Verdict verdict;
   {
     MutexLock lock(&mutex_);
-    verdict = Judge(own, request.priority, request.deadline);
+    verdict = Judge(own, request.priority, request.deadline, request.flow.get());
     if (verdict.accepted()) {
       admission_.TakeNumber();
       pending->order.key = verdict.key;
@@ -182,7 +183,7 @@ absl::StatusOr<RequestHandle> Batcher::Submit(BatchRequest&& request, absl::Dura
 
 absl::Status Batcher::CheckAdmission(int64_t num_tokens, int64_t num_sequences, Priority priority,
                                      absl::Time deadline, absl::Duration* retry_after,
-                                     const Flow* /*flow*/) {
+                                     const Flow* flow) {
   // At most half of the room is taken while a budget is ample.
   const int64_t ample_ns = ample_budget_ns_.load(std::memory_order_relaxed);
   if (absl::ToInt64Nanoseconds(deadline - clock_->Now()) > ample_ns &&
@@ -193,30 +194,45 @@ absl::Status Batcher::CheckAdmission(int64_t num_tokens, int64_t num_sequences, 
   Verdict verdict;
   {
     MutexLock lock(&mutex_);
-    verdict = Judge({num_tokens, num_sequences}, priority, deadline);
+    verdict = Judge({num_tokens, num_sequences}, priority, deadline, flow);
   }
   return verdict.ToStatus(retry_after);
 }
 
-Verdict Batcher::Judge(const OrderWeight& own, Priority priority, absl::Time deadline) {
+Verdict Batcher::Judge(const OrderWeight& own, Priority priority, absl::Time deadline,
+                       const Flow* flow) {
   // Arrivals are kept in order even if the clock is set back.
   absl::Time now = clock_->Now();
   if (newest_ != nullptr) now = std::max(now, newest_->arrival);
-  return admission_.Judge({own, priority, deadline}, now, *this);
+  return admission_.Judge({own, priority, deadline, flow}, now, *this);
 }
 
-Batcher::Levels Batcher::levels() const {
+Batcher::Levels Batcher::levels(const Flow* flow) const {
   Levels levels;
-  levels.waiting = order_.total();
-  levels.idle = order_.empty() && running_batches_ < num_workers_;
+  levels.waiting = total_;
+  if (const FlowQueue* const queue = flows_.Find(flow); queue != nullptr) {
+    levels.own = queue->order.total();
+  }
+  levels.share = flows_.ShareOf(flow);
+  levels.idle = oldest_ == nullptr && running_batches_ < num_workers_;
   return levels;
 }
 
 Batcher::Prediction Batcher::Predict(const OrderKey& key, const AdmissionRequest& request,
                                      absl::Time now) const {
   const SpeedModel& speed = admission_.speed();
-  OrderWeight work = order_.Before(key);
+  const FlowQueue* const queue = flows_.Find(request.flow);
+  OrderWeight work = queue == nullptr ? OrderWeight() : queue->order.Before(key);
   work += request.size;
+  // Of other flows, all of a higher priority goes before it, and as much of the same as their share allows.
+  OrderWeight others;
+  for (int c = static_cast<int>(request.priority); c < kClasses; ++c) {
+    OrderWeight rest = waiting_.of[c];
+    if (queue != nullptr) rest -= queue->waiting.of[c];
+    const bool higher = c > static_cast<int>(request.priority);
+    others += higher ? rest : flows_.Before(request.flow, request.priority, work.tokens, rest);
+  }
+  work += others;
   const double total = speed.Seconds(work.tokens, NumBatches(work, options_));
   // The workers share the work ahead of the request, but not the batch that it ends in.
   const double last = speed.Seconds(std::min<int64_t>(work.tokens, options_.max_batch_tokens), 1);
@@ -227,14 +243,14 @@ Batcher::Prediction Batcher::Predict(const OrderKey& key, const AdmissionRequest
 }
 
 double Batcher::BacklogSeconds(absl::Time now) const {
-  const OrderWeight waiting = order_.total();
+  const OrderWeight waiting = total_;
   const SpeedModel& speed = admission_.speed();
   return (RunningSeconds(now) + speed.Seconds(waiting.tokens, NumBatches(waiting, options_))) /
          num_workers_;
 }
 
 void Batcher::PublishAmpleBudget(absl::Time now) {
-  const OrderWeight waiting = order_.total();
+  const OrderWeight waiting = total_;
   const bool roomy = !admission_.closed() && waiting.tokens <= options_.max_queue_tokens / 2 &&
                      waiting.sequences <= options_.max_queue_sequences / 2;
   const absl::Duration ample =
@@ -248,7 +264,12 @@ void Batcher::Enqueue(const RequestHandle& pending) {
   PendingRequest* const p = pending.get();
   p->self = pending;
   p->queued = true;
-  order_.Insert(&p->order);
+  p->queue = flows_.Join(p->request.flow);
+  flows_.Insert(p->queue, p->request.priority, p->arrival);
+  p->queue->order.Insert(&p->order);
+  p->queue->waiting.at(p->request.priority) += p->order.weight;
+  waiting_.at(p->request.priority) += p->order.weight;
+  total_ += p->order.weight;
   if (p->request.deadline != absl::InfiniteFuture()) {
     p->expiry.key = {0, p->request.deadline, p->order.key.number};
     expiry_.Insert(&p->expiry);
@@ -260,7 +281,9 @@ void Batcher::Enqueue(const RequestHandle& pending) {
 
 void Batcher::Dequeue(PendingRequest* pending) {
   pending->queued = false;
-  order_.Erase(&pending->order);
+  Count(pending, pending->order.weight);
+  pending->queue->order.Erase(&pending->order);
+  flows_.Erase(pending->queue, pending->request.priority);
   if (pending->request.deadline != absl::InfiniteFuture()) expiry_.Erase(&pending->expiry);
   (pending->older == nullptr ? oldest_ : pending->older->newer) = pending->newer;
   (pending->newer == nullptr ? newest_ : pending->newer->older) = pending->older;
@@ -320,9 +343,15 @@ void Batcher::Cancel(const RequestHandle& handle) noexcept {
   Answer(std::move(answers));
 }
 
+void Batcher::Count(PendingRequest* pending, const OrderWeight& taken) {
+  pending->queue->waiting.at(pending->request.priority) -= taken;
+  waiting_.at(pending->request.priority) -= taken;
+  total_ -= taken;
+}
+
 absl::Time Batcher::ReadyAt() const {
-  if (order_.empty()) return absl::InfiniteFuture();
-  const OrderWeight waiting = order_.total();
+  if (oldest_ == nullptr) return absl::InfiniteFuture();
+  const OrderWeight waiting = total_;
   if (options_.max_queue_delay == absl::ZeroDuration() || admission_.closed() ||
       waiting.tokens >= options_.max_batch_tokens ||
       waiting.sequences >= options_.max_batch_sequences) {
@@ -337,15 +366,22 @@ absl::Time Batcher::ReadyAt() const {
   return ready;
 }
 
+int Batcher::TokenBudget(absl::Time now) const {
+  const SpeedModel& speed = admission_.speed();
+  if (!speed.known() || !flows_.contested(now)) return options_.max_batch_tokens;
+  return static_cast<int>(std::min<int64_t>(options_.max_batch_tokens,
+                                            speed.TokensWithin(absl::ToDoubleSeconds(kPiece))));
+}
+
 std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now) {
   if (ReadyAt() > now) return nullptr;
   auto batch = std::make_unique<Batch>();
   // Under the lock it is quicker to allocate once.
-  const auto most = static_cast<size_t>(
-      std::min<int64_t>(options_.max_batch_sequences, order_.total().sequences));
+  const auto most =
+      static_cast<size_t>(std::min<int64_t>(options_.max_batch_sequences, total_.sequences));
   batch->sequences_.reserve(most);
   batch->shares_.reserve(most);
-  int budget = options_.max_batch_tokens;
+  int budget = TokenBudget(now);
   int room = options_.max_batch_sequences;
   const int max_look_past = options_.max_passes == 0 ? 0 : kMaxLookPast;
   int looked_past = 0;                                 // sequences
@@ -353,14 +389,23 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now) {
   size_t num_passed = 0;
   size_t num_overtaken = 0;  // of these, the first ones
   bool open = true;
-  for (OrderNode* node = order_.First(); node != nullptr && open;) {
+  flows_.Begin(now);
+  flows_.Clear();
+  for (FlowQueue* queue : flows_.active()) {
+    queue->next = queue->order.First();
+    flows_.Add(queue, queue->next->request->request.priority, queue->next->key.number);
+  }
+  flows_.Start();
+  for (FlowQueue* queue = flows_.Next(); queue != nullptr && open; queue = flows_.Next()) {
+    OrderNode* const node = queue->next;
     PendingRequest* const pending = node->request;
     const OrderKey key = node->key;
     OrderWeight taken;
     int* link = &pending->first;
     for (int index = *link; index != PendingRequest::kEnd && open; index = *link) {
       const int num_tokens = pending->request.sequences[index]->num_tokens;
-      if (num_tokens <= budget) {
+      // The first one goes even if it takes longer than a piece.
+      if (num_tokens <= budget || batch->sequences_.empty()) {
         batch->Add(pending, index);
         taken += {num_tokens, 1};
         budget -= num_tokens;
@@ -383,17 +428,25 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now) {
       if (taken.sequences == node->weight.sequences) {
         Dequeue(pending);
       } else {
-        order_.Reduce(node, taken);
+        Count(pending, taken);
+        queue->order.Reduce(node, taken);
       }
+      flows_.Took(taken.tokens);
     }
-    if (open) node = order_.After(key);
+    queue->next = queue->order.After(key);
+    if (queue->next == nullptr) {
+      flows_.Pop();
+    } else {
+      flows_.Replace(queue->next->request->request.priority, queue->next->key.number);
+    }
   }
   for (size_t i = 0; i < num_overtaken; ++i) {
     if (++passed[i]->passes != options_.max_passes) continue;
     OrderNode& node = passed[i]->order;
-    order_.Erase(&node);
+    OrderTree& order = passed[i]->queue->order;
+    order.Erase(&node);
     node.key = {kOvertakenRank, absl::InfinitePast(), node.key.number};
-    order_.Insert(&node);
+    order.Insert(&node);
   }
 
   batch->start_ = now;
@@ -410,7 +463,7 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now) {
 bool Batcher::IsShort(absl::Duration longest) const {
   if (longest == absl::InfiniteDuration()) return true;
   const SpeedModel& speed = admission_.speed();
-  const OrderWeight waiting = order_.total();
+  const OrderWeight waiting = total_;
   return speed.known() && speed.Seconds(waiting.tokens, NumBatches(waiting, options_)) <=
                               absl::ToDoubleSeconds(longest);
 }
@@ -421,7 +474,7 @@ bool Batcher::ClaimWaiter(absl::Time now) {
   if (ready > now) {
     // No batch may start yet; a worker must wake up when one may.
     if (ready >= first_wake_ || woken_workers_ > 0) return false;
-  } else if (woken_workers_ > 0 && NumBatches(order_.total(), options_) <= woken_workers_) {
+  } else if (woken_workers_ > 0 && NumBatches(total_, options_) <= woken_workers_) {
     return false;  // the workers that are waking up will take it all
   }
   ++woken_workers_;
@@ -466,7 +519,7 @@ std::unique_ptr<Batch> Batcher::TakeBatch(const std::atomic<bool>* leave) {
       DropExpired(now, &answers);
       if (!leaving()) batch = BuildBatch(now);
       while (batch == nullptr && answers.empty() && !leaving() &&
-             !(admission_.closed() && order_.empty())) {
+             !(admission_.closed() && oldest_ == nullptr)) {
         const absl::Time until = std::min(ReadyAt(), NextExpiry());
         first_wake_ = std::min(first_wake_, until);
         ++waiting_workers_;
@@ -478,7 +531,7 @@ std::unique_ptr<Batch> Batcher::TakeBatch(const std::atomic<bool>* leave) {
         DropExpired(now, &answers);
         if (!leaving()) batch = BuildBatch(now);
       }
-      end = leaving() || (admission_.closed() && order_.empty());
+      end = leaving() || (admission_.closed() && oldest_ == nullptr);
       // A worker that leaves does this too: it may have been woken for the waiting work.
       if (batch != nullptr || end) wake = ClaimWaiter(now);
     }
@@ -561,7 +614,7 @@ void Batcher::Abort(const absl::Status& status) {
   {
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
-    while (!order_.empty()) Drop(order_.First()->request, status, now, &answers);
+    while (oldest_ != nullptr) Drop(oldest_, status, now, &answers);
   }
   work_.SignalAll();
   Answer(std::move(answers));
@@ -571,7 +624,7 @@ BatcherStats Batcher::stats() const {
   MutexLock lock(&mutex_);
   BatcherStats stats = counts_;
   stats.rejected = admission_.rejected();
-  const OrderWeight waiting = order_.total();
+  const OrderWeight waiting = total_;
   stats.queued_sequences = waiting.sequences;
   stats.queued_tokens = waiting.tokens;
   if (oldest_ != nullptr) {

@@ -9,6 +9,10 @@
 // wait for more. It then starts when the oldest waiting request has waited that long, a full batch
 // is waiting, a longer wait would make a request miss its deadline, or the batcher is closed.
 //
+// Callers share the queue by weight (fair_order.h); what follows is the order of one caller's requests, and of all of them if nothing
+// tells callers apart. While several callers use the queue, batches are small: they take about kPiece, or more if the work for each
+// batch would be much of that.
+//
 // Order: priority level, then deadline, then arrival. A waiting request rises by one level at each
 // tick of a clock that ticks every `ageing_interval`. There is no highest level: a request of the
 // lowest one goes before any that came three ticks later, so that it moves even under a flood of
@@ -23,8 +27,8 @@
 //                       max_batch_tokens, or alone more than the queue may hold
 //   kUnavailable        Close() was called (kDraining), or Stop() (kNoWorker)
 //   kDeadlineExceeded   the deadline has passed already
-//   kResourceExhausted  the queue's bound on tokens or on sequences would be passed (kQueueFull),
-//                       or, with admission by deadline, the request cannot finish in time by the
+//   kResourceExhausted  the queue's bound on tokens or on sequences would be passed (kQueueFull; admission.h
+//                       says what a caller may have beyond it), or, with admission by deadline, the request cannot finish in time by the
 //                       measured speed of the model (kDeadline; speed_model.h): never while a
 //                       worker is free and nothing waits, and never before a batch has been
 //                       measured
@@ -66,6 +70,7 @@
 #include "base/mutex.h"
 #include "server/base/clock.h"
 #include "server/batching/queue/admission.h"
+#include "server/batching/queue/fair_order.h"
 #include "server/batching/queue/flow.h"
 #include "server/batching/queue/order_tree.h"
 #include "server/batching/queue/reject_reason.h"
@@ -103,6 +108,8 @@ struct BatchRequest {
 class PendingRequest;
 using RequestHandle = std::shared_ptr<PendingRequest>;
 
+// How long a batch takes while callers compete.
+inline constexpr absl::Duration kPiece = absl::Microseconds(500);
 // How many sequences one batch may skip.
 inline constexpr int kMaxLookPast = 64;
 
@@ -219,13 +226,21 @@ class Batcher : private AdmissionLoad {
   BatcherStats stats() const;
 
  private:
+  friend class PendingRequest;
   // Requests whose `done` is to be called.
   using Answers = std::vector<RequestHandle>;
 
   Batcher(const BatcherOptions& options, const Clock* clock);
 
+  // The waiting requests of a flow.
+  struct FlowQueue : FlowShare {
+    OrderTree order;
+    WaitingWork waiting;
+    OrderNode* next = nullptr;  // while a batch is built
+  };
+
   // Judges by the rules of batcher.h, and counts a refusal.
-  Verdict Judge(const OrderWeight& own, Priority priority, absl::Time deadline)
+  Verdict Judge(const OrderWeight& own, Priority priority, absl::Time deadline, const Flow* flow)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Calls `done` of each. Never with mutex_ held.
@@ -233,7 +248,7 @@ class Batcher : private AdmissionLoad {
 
   // Seconds since the start.
   double Since(absl::Time time) const { return absl::ToDoubleSeconds(time - start_); }
-  Levels levels() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Levels levels(const Flow* flow) const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Until the request would finish.
   Prediction Predict(const OrderKey& key, const AdmissionRequest& request,
                      absl::Time now) const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -258,6 +273,11 @@ class Batcher : private AdmissionLoad {
 
   // When the next batch may start; a time in the past means at once.
   absl::Time ReadyAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of the next batch.
+  int TokenBudget(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Work of a request leaves the queue.
+  void Count(PendingRequest* pending, const OrderWeight& taken)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns whether all that waits takes no longer.
   bool IsShort(absl::Duration longest) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Null if no batch may start.
@@ -277,7 +297,9 @@ class Batcher : private AdmissionLoad {
 
   int num_workers_ ABSL_GUARDED_BY(mutex_);
   Admission admission_ ABSL_GUARDED_BY(mutex_);
-  OrderTree order_ ABSL_GUARDED_BY(mutex_);
+  FairOrder<FlowQueue> flows_ ABSL_GUARDED_BY(mutex_);
+  WaitingWork waiting_ ABSL_GUARDED_BY(mutex_);
+  OrderWeight total_ ABSL_GUARDED_BY(mutex_);  // of waiting_
   OrderTree expiry_ ABSL_GUARDED_BY(mutex_);
   PendingRequest* oldest_ ABSL_GUARDED_BY(mutex_) = nullptr;  // both ends of the list by arrival
   PendingRequest* newest_ ABSL_GUARDED_BY(mutex_) = nullptr;

@@ -44,6 +44,14 @@ class SpeedModel {
     return fixed_ * static_cast<double>(batches) + per_token_ * static_cast<double>(tokens);
   }
 
+  // The most tokens of a batch that takes no longer; but so many that what each batch takes besides is at most a tenth of it.
+  int64_t TokensWithin(double seconds) const {
+    constexpr double kMost = 1e9;
+    if (per_token_ <= 0) return static_cast<int64_t>(kMost);
+    const double tokens = std::max(seconds - fixed_, 9 * fixed_) / per_token_;
+    return static_cast<int64_t>(std::clamp(tokens, 1.0, kMost));
+  }
+
   // A prediction (without the margin) and the actual time, both in seconds and > 0.
   void AddOutcome(double predicted, double actual) {
     const double error = actual / predicted - margin_;

@@ -11,8 +11,18 @@ constexpr int64_t kTryingRank = std::numeric_limits<int64_t>::min();
 
 }  // namespace
 
-Places::Places(const std::vector<int>& workers, Admission* admission)
-    : admission_(admission), devices_(workers.size()) {
+ScheduledSequence* FlowPlaces::Device::NextDecoding() const {
+  ScheduledSequence* best = nullptr;
+  for (const DecodeList& list : decoding) {
+    ScheduledSequence* const front = list.front();
+    if (front != nullptr && (best == nullptr || front->decode_key < best->decode_key)) best = front;
+  }
+  return best;
+}
+
+Places::Places(const std::vector<int>& workers, absl::Duration ageing_interval,
+               Admission* admission)
+    : admission_(admission), devices_(workers.size()), flows_(ageing_interval) {
   for (size_t i = 0; i < workers.size(); ++i) {
     devices_[i].workers = workers[i];
     devices_[i].lost = workers[i] == 0;
@@ -20,7 +30,11 @@ Places::Places(const std::vector<int>& workers, Admission* admission)
   }
 }
 
-void Places::Join(ScheduledSequence* s, absl::Time now) {
+void Places::Join(ScheduledSequence* s, const FlowHandle& flow, absl::Time now) {
+  s->flow = flows_.Join(flow);
+  s->flow->devices.resize(devices_.size());
+  ++s->flow->users;
+  ++s->flow->live;
   ++levels_.live;
   s->older = newest_;
   (newest_ == nullptr ? oldest_ : newest_->newer) = s;
@@ -43,12 +57,26 @@ void Places::Leave(ScheduledSequence* s) {
   (s->older == nullptr ? oldest_ : s->older->newer) = s->newer;
   (s->newer == nullptr ? newest_ : s->newer->older) = s->older;
   --levels_.live;
-  if (s->begun) --levels_.begun;
+  --s->flow->live;
+  if (s->begun) {
+    --levels_.begun;
+    --s->flow->begun;
+  }
+  --s->flow->users;
 }
 
 void Places::CountRows(ScheduledSequence* s, int64_t rows) {
   levels_.waiting_rows += rows - s->waiting_rows;
+  s->flow->waiting_rows += rows - s->waiting_rows;
   s->waiting_rows = rows;
+}
+
+void Places::CountFed(ScheduledSequence* s, int sign) {
+  FedWeight& fed = s->device == kAnyDevice ? fresh_ : devices_[s->device].fed;
+  const OrderWeight& weight = s->order()->weight;
+  fed.sequences += sign;
+  fed.weight.tokens += sign * weight.tokens;
+  fed.weight.sequences += sign * weight.sequences;
 }
 
 void Places::CountLater(ScheduledSequence* s, int64_t rows) {
@@ -75,6 +103,7 @@ void Places::Unbind(ScheduledSequence* s) {
   if (s->device == kAnyDevice) return;
   --devices_[s->device].bound;
   devices_[s->device].begun_branches -= s->branches;
+  s->flow->begun_branches -= s->branches;
   s->device = kAnyDevice;
 }
 
@@ -101,7 +130,8 @@ void Places::Attach(ScheduledSequence* s, absl::Time now) {
     Device& device = devices_[s->device];
     s->decode_key = {admission_->Rank(now, s->priority), absl::InfinitePast(),
                      admission_->TakeNumber()};
-    device.decoding[static_cast<size_t>(s->priority)].PushBack(s);
+    s->flow->devices[s->device].decoding[static_cast<size_t>(s->priority)].PushBack(s);
+    flows_.Insert(s->flow, s->priority, now);
     ++device.decode_sequences;
     device.decode_rows += s->need.rows;
     s->place = Place::kDecoding;
@@ -113,6 +143,8 @@ void Places::Attach(ScheduledSequence* s, absl::Time now) {
   // In place of a number of sequences, the rows that follow; those of what has begun are in begun_later.
   node->weight = {s->need.rows, s->begun ? 0 : s->later};
   FedTree(*s).Insert(node);
+  CountFed(s, 1);
+  flows_.Insert(s->flow, s->priority, now);
   s->place = Place::kFed;
 }
 
@@ -132,10 +164,13 @@ void Places::Detach(ScheduledSequence* s) {
       break;
     case Place::kFed:
       FedTree(*s).Erase(s->order());
+      CountFed(s, -1);
+      flows_.Erase(s->flow, s->priority);
       break;
     case Place::kDecoding: {
       Device& device = devices_[s->device];
-      device.decoding[static_cast<size_t>(s->priority)].Erase(s);
+      s->flow->devices[s->device].decoding[static_cast<size_t>(s->priority)].Erase(s);
+      flows_.Erase(s->flow, s->priority);
       --device.decode_sequences;
       device.decode_rows -= s->need.rows;
       break;
@@ -159,10 +194,12 @@ void Places::Take(ScheduledSequence* s, Step* step, int64_t rows) {
     s->device = step->device();
     ++devices_[s->device].bound;
     devices_[s->device].begun_branches += s->branches;
+    s->flow->begun_branches += s->branches;
   }
   if (!s->begun) {
     s->begun = true;
     ++levels_.begun;
+    ++s->flow->begun;
     levels_.begun_later += s->later;
   }
   step->Add(s, s->granted);

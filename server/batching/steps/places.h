@@ -10,10 +10,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "server/batching/queue/admission.h"
+#include "server/batching/queue/fair_order.h"
 #include "server/batching/queue/order_tree.h"
 #include "server/batching/steps/scheduled_sequence.h"
 
@@ -39,6 +41,30 @@ class DecodeList {
   ScheduledSequence* last_ = nullptr;
 };
 
+// What a flow has, and where.
+struct FlowPlaces : FlowShare {
+  struct Device {
+    OrderTree fed;                              // that have begun here
+    std::array<DecodeList, kClasses> decoding;  // [priority]
+
+    // What decodes next; null if nothing does.
+    ScheduledSequence* NextDecoding() const;
+  };
+
+  OrderTree fresh;             // that have begun nowhere
+  std::deque<Device> devices;  // [device]
+  int64_t live = 0;            // as Places::Levels have them
+  int64_t begun = 0;
+  int64_t begun_branches = 0;
+  int64_t waiting_rows = 0;
+};
+
+// How much is in the trees of all flows.
+struct FedWeight {
+  int64_t sequences = 0;
+  OrderWeight weight;
+};
+
 class Places {
  public:
   struct Device {
@@ -48,10 +74,10 @@ class Places {
     int64_t begun_branches = 0;  // of these
     int running_steps = 0;
     int64_t running_rows = 0;
-    bool fed_last = false;               // the last step had room for prefill only
-    OrderTree fed;                       // that have begun here
-    std::array<DecodeList, 3> decoding;  // [priority]
-    int64_t decode_sequences = 0;        // in the lists
+    bool fed_last = false;         // the last step had room for prefill only
+    OrderTree trying;              // that were starved and have begun here
+    FedWeight fed;                 // with them
+    int64_t decode_sequences = 0;  // in the lists of all flows
     int64_t decode_rows = 0;
   };
   struct Levels {
@@ -70,19 +96,21 @@ class Places {
   };
 
   // [device]: how many workers it has. `admission` orders arrivals, and must outlive the places.
-  Places(const std::vector<int>& workers, Admission* admission);
+  Places(const std::vector<int>& workers, absl::Duration ageing_interval, Admission* admission);
 
   const Levels& levels() const { return levels_; }
   std::vector<Device>& devices() { return devices_; }
   const std::vector<Device>& devices() const { return devices_; }
-  const OrderTree& fresh() const { return fresh_; }      // that have begun nowhere
+  const FedWeight& fresh() const { return fresh_; }      // that have begun nowhere
+  const OrderTree& trying() const { return trying_; }    // of these, those that were starved
   const OrderTree& starved() const { return starved_; }  // that wait for memory
   const OrderTree& expiry() const { return expiry_; }    // by deadline
+  FairOrder<FlowPlaces>& flows() { return flows_; }
   ScheduledSequence* oldest() const { return oldest_; }
   ScheduledSequence* newest() const { return newest_; }
 
-  // A sequence arrives.
-  void Join(ScheduledSequence* s, absl::Time now);
+  // A sequence of the flow arrives.
+  void Join(ScheduledSequence* s, const FlowHandle& flow, absl::Time now);
 
   // These take a sequence that is in no step out of wherever it waits.
   // It ends.
@@ -113,13 +141,19 @@ class Places {
   void CountHeld(ScheduledSequence* s);
   void CountStep(const Step& step, int sign);
   void Unbind(ScheduledSequence* s);
+  // Puts it into the tree where it waits to be fed, or takes it out.
+  void CountFed(ScheduledSequence* s, int sign);
   OrderTree& FedTree(const ScheduledSequence& s) {
-    return s.device == kAnyDevice ? fresh_ : devices_[s.device].fed;
+    const bool fresh = s.device == kAnyDevice;
+    if (s.trying) return fresh ? trying_ : devices_[s.device].trying;
+    return fresh ? s.flow->fresh : s.flow->devices[s.device].fed;
   }
 
   Admission* const admission_;
   std::vector<Device> devices_;
-  OrderTree fresh_;
+  FairOrder<FlowPlaces> flows_;
+  FedWeight fresh_;
+  OrderTree trying_;
   OrderTree starved_;
   OrderTree expiry_;
   ScheduledSequence* oldest_ = nullptr;

@@ -34,6 +34,8 @@ enum class Place {
 struct OrderHook : OrderNode {};
 struct ExpiryHook : OrderNode {};
 
+struct FlowPlaces;  // places.h
+
 class ScheduledSequence : public OrderHook, public ExpiryHook {
  public:
   std::unique_ptr<StepSequence> sequence;
@@ -42,8 +44,9 @@ class ScheduledSequence : public OrderHook, public ExpiryHook {
   absl::Time deadline = absl::InfiniteFuture();
   absl::Time arrival;
   uint64_t number = 0;
-  int branches = 1;       // as the request says
-  int64_t all_later = 0;  // rows by which it is expected to go on, with result_at_end
+  FlowPlaces* flow = nullptr;  // whose it is
+  int branches = 1;            // as the request says
+  int64_t all_later = 0;       // rows by which it is expected to go on, with result_at_end
   double predicted_seconds = 0;
   // Of the sequences that were submitted together, null for a single one: one of them has failed, and their
   // call has been counted.

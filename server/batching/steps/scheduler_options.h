@@ -12,6 +12,7 @@ namespace sru::server::batching {
 
 inline constexpr double kSlowestStep = 3;
 inline constexpr int kLeastPortion = 32;
+inline constexpr absl::Duration kStepPiece = absl::Milliseconds(2);
 // When a sequence whose state found no memory asks again.
 inline constexpr absl::Duration kAllocationRetry = absl::Milliseconds(10);
 inline constexpr absl::Duration kLoneWait = absl::Seconds(1);

@@ -65,7 +65,7 @@ SequenceScheduler::SequenceScheduler(const SchedulerOptions& options, const Cloc
       admission_options_(AdmissionOptionsOf(options)),
       clock_(clock),
       admission_(admission_options_, clock->Now()),
-      places_(options.workers, &admission_),
+      places_(options.workers, options.ageing_interval, &admission_),
       starvation_(&places_),
       composer_(options_, &places_, &admission_),
       workers_(options.workers.size()) {}
@@ -88,6 +88,7 @@ absl::StatusOr<std::vector<SequenceHandle>> SequenceScheduler::Submit(
   AdmissionRequest together;
   together.priority = requests[0].priority;
   together.deadline = requests[0].deadline;
+  together.flow = requests[0].flow.get();
   const auto call_failed = count > 1 ? std::make_shared<bool>(false) : nullptr;
   for (size_t i = 0; i < count; ++i) {
     handles[i] = std::make_shared<ScheduledSequence>();
@@ -120,7 +121,7 @@ absl::StatusOr<std::vector<SequenceHandle>> SequenceScheduler::Submit(
       s->number = admission_.TakeNumber();
       s->predicted_seconds = verdict.predicted_seconds;
       s->self = handles[i];
-      places_.Join(s, verdict.now);
+      places_.Join(s, requests[0].flow, verdict.now);
     }
     if (verdict.accepted()) Wake();
   }
@@ -130,11 +131,12 @@ absl::StatusOr<std::vector<SequenceHandle>> SequenceScheduler::Submit(
 
 absl::Status SequenceScheduler::CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
                                                absl::Time deadline, absl::Duration* retry_after,
-                                               const Flow* /*flow*/) {
+                                               const Flow* flow) {
   Verdict verdict;
   {
     MutexLock lock(&mutex_);
-    verdict = admission_.Judge({{rows, sequences}, priority, deadline}, clock_->Now(), composer_);
+    verdict =
+        admission_.Judge({{rows, sequences}, priority, deadline, flow}, clock_->Now(), composer_);
   }
   return verdict.ToStatus(retry_after);
 }

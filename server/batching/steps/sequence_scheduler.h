@@ -13,6 +13,9 @@
 // not bounded in this way if it is the first of a step to be fed: room is left for all of it, or, if that
 // is more than half of a step, it takes turns with what decodes.
 //
+// Callers share the steps by weight (fair_order.h), in rows; the above is the order of one caller's sequences. While several callers
+// compete, the sequences of a step that decode take about kStepPiece, or more where each step takes much of that by itself.
+//
 // With several workers a second step starts only beside one of rows_per_step rows, or for what is
 // fed: what fits into one step takes little longer together than alone. A sequence stays on the
 // device on which it began.
@@ -23,7 +26,7 @@
 //
 // Where sequences are short (SchedulerOptions::max_begun_branches), no more begin than decode in a step
 // together: those that have begun end sooner and hold less memory, and those that wait hold none. One of
-// high priority begins until there are twice as many.
+// high priority, or of a caller of whom nothing has begun, begins until there are twice as many.
 //
 // A sequence ends when it says so, at its deadline, when it is cancelled, or with an error of its own.
 // What is in a step at that moment ends with the step. A paused one takes no step and keeps its memory;

@@ -47,10 +47,9 @@ void Starvation::OnStepEnd(int64_t tried, bool in_vain, int64_t most, absl::Time
 void Starvation::BreakDeadlock(bool tried_in_vain, absl::Time now) {
   if (places_.starved().empty() || places_.levels().running_steps > 0) return;
   for (const Places::Device& device : places_.devices()) {
-    if (device.decode_sequences > 0 || !device.fed.empty()) return;
+    if (device.decode_sequences > 0 || device.fed.sequences > 0) return;
   }
-  const OrderTree& fresh = places_.fresh();
-  if (!fresh.empty() && ScheduledSequence::OfOrder(fresh.First())->trying) return;
+  if (!places_.trying().empty()) return;
   if (!tried_in_vain) return Revive(1, now);
   ScheduledSequence* const first = ScheduledSequence::OfOrder(places_.starved().First());
   ScheduledSequence* last = nullptr;  // to arrive, of those that can give up memory

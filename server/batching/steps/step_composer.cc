@@ -11,71 +11,111 @@ int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 }  // namespace
 
 int64_t StepComposer::UsefulSteps(const Device& device) const {
-  const int64_t rows = device.running_rows + device.decode_rows + device.fed.total().tokens +
-                       (places_.starved().empty() ? places_.fresh().total().tokens : 0);
+  const int64_t rows = device.running_rows + device.decode_rows + device.fed.weight.tokens +
+                       (places_.starved().empty() ? places_.fresh().weight.tokens : 0);
   return std::clamp<int64_t>(DivideUp(rows, options_.rows_per_step), 1,
                              std::max(1, device.workers));
 }
 
-bool StepComposer::MayBeginHere(const Device& device) const {
-  if (places_.fresh().empty()) return false;
-  if (!places_.starved().empty()) {
-    // What is tried again goes on; everything else waits behind the starved.
-    return ScheduledSequence::OfOrder(places_.fresh().First())->trying;
-  }
+bool StepComposer::MayBeginHere(const Device& device, const ScheduledSequence& first) const {
+  // What is tried again goes on; everything else waits behind the starved.
+  if (!places_.starved().empty()) return first.trying;
   // Sequences stay where they begin, so the devices get equally many.
   constexpr int64_t kSlack = 8;
   for (const Device& other : places_.devices()) {
     if (!other.lost && device.bound > other.bound + kSlack) return false;
   }
   if (device.begun_branches == 0) return true;
-  const ScheduledSequence& first = *ScheduledSequence::OfOrder(places_.fresh().First());
   // What is urgent does not wait for others to end.
-  const bool urgent = first.priority == Priority::kHigh;
+  const bool urgent = first.priority == Priority::kHigh || first.flow->begun_branches == 0;
   const int64_t begun = urgent ? device.begun_branches / 2 : device.begun_branches;
   return first.branches <= options_.max_begun_branches - begun;
 }
 
-bool StepComposer::MayStart(const Device& device) const {
+bool StepComposer::MayStart(int device_index) const {
+  const Device& device = places_.devices()[device_index];
   if (device.lost || device.running_steps >= UsefulSteps(device)) return false;
-  return device.decode_sequences > 0 || !device.fed.empty() || MayBeginHere(device);
+  return device.decode_sequences > 0 || device.fed.sequences > 0 ||
+         (places_.fresh().sequences > 0 && NextFed(device_index) != nullptr);
 }
 
-void StepComposer::AddDecoding(const Device& device, Step* step, int64_t most_rows,
-                               int64_t most_sequences) {
-  while (device.decode_sequences > 0) {
-    ScheduledSequence* best = nullptr;
-    for (const DecodeList& list : device.decoding) {
-      ScheduledSequence* const front = list.front();
-      if (front != nullptr && (best == nullptr || front->decode_key < best->decode_key)) {
-        best = front;
-      }
-    }
+void StepComposer::AddDecoding(Step* step, int64_t most_rows, int64_t most_sequences) {
+  FairOrder<FlowPlaces>& flows = places_.flows();
+  flows.Clear();
+  for (FlowPlaces* flow : flows.active()) {
+    const ScheduledSequence* const first = flow->devices[step->device()].NextDecoding();
+    if (first != nullptr) flows.Add(flow, first->priority, first->decode_key.number);
+  }
+  flows.Start();
+  for (FlowPlaces* flow = flows.Next(); flow != nullptr; flow = flows.Next()) {
+    const FlowPlaces::Device& there = flow->devices[step->device()];
+    ScheduledSequence* const best = there.NextDecoding();
     // A sequence of more branches than a step has room for gets one to itself; the runner divides it.
     const bool fits = best->need.rows <= most_rows && best->need.branches <= most_sequences;
-    if (!fits && !step->shares().empty()) return;
+    if (!fits && !step->shares().empty()) {
+      flows.Pop();
+      continue;
+    }
     most_rows -= best->need.rows;
     most_sequences -= best->need.branches;
     places_.Take(best, step, best->need.rows);
+    flows.Took(best->need.rows);
     if (most_rows <= 0 || most_sequences <= 0) return;
+    if (const ScheduledSequence* const next = there.NextDecoding(); next != nullptr) {
+      flows.Replace(next->priority, next->decode_key.number);
+    } else {
+      flows.Pop();
+    }
   }
 }
 
-ScheduledSequence* StepComposer::NextFed(const Device& device) const {
-  OrderNode* node = device.fed.First();
-  if (MayBeginHere(device)) {
-    OrderNode* const fresh = places_.fresh().First();
-    if (node == nullptr || fresh->key < node->key) node = fresh;
+ScheduledSequence* StepComposer::NextFedOf(const FlowPlaces& flow, int device_index) const {
+  OrderNode* node = flow.devices[device_index].fed.First();
+  if (OrderNode* const fresh = flow.fresh.First();
+      fresh != nullptr && (node == nullptr || fresh->key < node->key) &&
+      MayBeginHere(places_.devices()[device_index], *ScheduledSequence::OfOrder(fresh))) {
+    node = fresh;
   }
   return node == nullptr ? nullptr : ScheduledSequence::OfOrder(node);
 }
 
-void StepComposer::AddFed(const Device& device, Step* step, int64_t most_rows, int64_t room,
-                          int64_t most_sequences) {
+ScheduledSequence* StepComposer::NextTrying(const Device& device) const {
+  OrderNode* node = device.trying.First();
+  if (OrderNode* const fresh = places_.trying().First();
+      fresh != nullptr && (node == nullptr || fresh->key < node->key) &&
+      MayBeginHere(device, *ScheduledSequence::OfOrder(fresh))) {
+    node = fresh;
+  }
+  return node == nullptr ? nullptr : ScheduledSequence::OfOrder(node);
+}
+
+ScheduledSequence* StepComposer::NextFed(int device_index) const {
+  FairOrder<FlowPlaces>& flows = places_.flows();
+  flows.Clear();
+  for (FlowPlaces* flow : flows.active()) {
+    const ScheduledSequence* const first = NextFedOf(*flow, device_index);
+    if (first != nullptr) flows.Add(flow, first->priority, first->number);
+  }
+  flows.Start();
+  ScheduledSequence* const trying = NextTrying(places_.devices()[device_index]);
+  if (trying != nullptr || flows.Next() == nullptr) return trying;
+  return NextFedOf(*flows.Next(), device_index);
+}
+
+void StepComposer::AddFed(Step* step, int64_t most_rows, int64_t room, int64_t most_sequences) {
+  FairOrder<FlowPlaces>& flows = places_.flows();
+  const Device& device = places_.devices()[step->device()];
+  NextFed(step->device());
   bool first = true;
   while (most_rows > 0 && most_sequences > 0) {
-    ScheduledSequence* const s = NextFed(device);
-    if (s == nullptr) return;
+    ScheduledSequence* const trying = NextTrying(device);
+    FlowPlaces* const flow = trying == nullptr ? flows.Next() : nullptr;
+    if (trying == nullptr && flow == nullptr) return;
+    ScheduledSequence* const s = flow == nullptr ? trying : NextFedOf(*flow, step->device());
+    if (s == nullptr) {  // it may not begin any more
+      flows.Pop();
+      continue;
+    }
     int64_t rows = std::min(s->need.rows, most_rows);
     if (s->need.whole && rows < s->need.rows) {
       if (!first || s->need.rows > room) return;
@@ -85,17 +125,26 @@ void StepComposer::AddFed(const Device& device, Step* step, int64_t most_rows, i
     most_rows -= rows;
     most_sequences -= std::min<int64_t>(s->need.branches, rows);
     places_.Take(s, step, rows);
+    if (flow == nullptr) continue;
+    flows.Took(rows);
+    if (const ScheduledSequence* const next = NextFedOf(*flow, step->device()); next != nullptr) {
+      flows.Replace(next->priority, next->number);
+    } else {
+      flows.Pop();
+    }
   }
 }
 
 int64_t StepComposer::StepsToStart(int device_index) const {
   const Device& device = places_.devices()[device_index];
-  return MayStart(device) ? UsefulSteps(device) - device.running_steps : 0;
+  return MayStart(device_index) ? UsefulSteps(device) - device.running_steps : 0;
 }
 
 std::unique_ptr<Step> StepComposer::Compose(int device_index, absl::Time now) {
   Device& device = places_.devices()[device_index];
-  if (!MayStart(device)) return nullptr;
+  if (!MayStart(device_index)) return nullptr;
+  FairOrder<FlowPlaces>& flows = places_.flows();
+  flows.Begin(now);
   auto step = std::make_unique<Step>(device_index, now);
   const int64_t most_sequences = options_.max_step_sequences;
   step->Reserve(static_cast<size_t>(std::min(most_sequences, places_.levels().live)));
@@ -103,7 +152,7 @@ std::unique_ptr<Step> StepComposer::Compose(int device_index, absl::Time now) {
   // Other workers that this one leaves something to.
   const int64_t free = UsefulSteps(device) - device.running_steps;
   const int64_t budget = options_.max_step_tokens;
-  const ScheduledSequence* const next = NextFed(device);
+  const ScheduledSequence* const next = NextFed(device_index);
   const bool feed = next != nullptr;
   // Room that is left for what is fed. With room for one row only, or for little else, the two take turns.
   int64_t left_rows = feed ? std::clamp<int64_t>(budget / 4, 1, kLeastPortion) : 0;
@@ -116,8 +165,12 @@ std::unique_ptr<Step> StepComposer::Compose(int device_index, absl::Time now) {
   if (decode) {
     const int64_t share =
         std::max<int64_t>(DivideUp(device.decode_rows, free), options_.rows_per_step);
-    const int64_t most_rows = turns ? budget : budget - left_rows;
-    AddDecoding(device, step.get(), std::min(share, most_rows),
+    int64_t most_rows = turns ? budget : budget - left_rows;
+    if (flows.contested(now) && decode_speed_.known()) {
+      const int64_t piece = decode_speed_.TokensWithin(absl::ToDoubleSeconds(kStepPiece));
+      most_rows = std::min<int64_t>(most_rows, std::max<int64_t>(piece, options_.rows_per_step));
+    }
+    AddDecoding(step.get(), std::min(share, most_rows),
                 turns ? most_sequences : most_sequences - left_sequences);
     decode_rows = step->rows();
   }
@@ -125,7 +178,7 @@ std::unique_ptr<Step> StepComposer::Compose(int device_index, absl::Time now) {
   const bool leave = decode_rows > 0 && free > 1;
   if (feed && !leave && !(turns && decode_rows > 0)) {
     const int64_t room = budget - step->rows();
-    AddFed(device, step.get(), std::min(Portion(decode_rows), room), room,
+    AddFed(step.get(), std::min(Portion(decode_rows), room), room,
            most_sequences - static_cast<int64_t>(step->shares().size()));
   }
 
@@ -145,11 +198,16 @@ int64_t StepComposer::Portion(int64_t decode_rows) const {
   return static_cast<int64_t>(std::min<double>(rows, options_.max_step_tokens));
 }
 
-StepComposer::Levels StepComposer::levels() const {
+StepComposer::Levels StepComposer::levels(const Flow* flow) const {
   const Places::Levels& there = places_.levels();
   Levels levels;
   levels.waiting = {there.waiting_rows, there.live - there.begun};
   levels.streams = there.live;
+  if (const FlowPlaces* const own = places_.flows().Find(flow); own != nullptr) {
+    levels.own = {own->waiting_rows, own->live - own->begun};
+    levels.own_streams = own->live;
+  }
+  levels.share = places_.flows().ShareOf(flow);
   levels.idle = there.live == there.paused;
   return levels;
 }
@@ -161,33 +219,50 @@ void StepComposer::Learn(const Step& step, int64_t rows, absl::Duration busy) {
 
 StepComposer::Prediction StepComposer::Predict(const OrderKey& key, const AdmissionRequest& request,
                                                absl::Time /*now*/) const {
+  OrderWeight own;
+  OrderWeight others = AllFed();
+  if (const FlowPlaces* const flow = places_.flows().Find(request.flow); flow != nullptr) {
+    own = flow->fresh.Before(key);
+    others -= flow->fresh.total();
+    for (const FlowPlaces::Device& device : flow->devices) {
+      own += device.fed.Before(key);
+      others -= device.fed.total();
+    }
+  }
+  OrderWeight ahead = own;
+  ahead += places_.flows().Before(request.flow, request.priority, own.tokens + request.size.tokens,
+                                  others);
   Prediction prediction;
   if (options_.result_at_end) {
-    prediction.outcome = prediction.deadline = SecondsToEnd(key, request);
+    prediction.outcome = prediction.deadline = SecondsToEnd(ahead, request);
   } else {
-    prediction.outcome = SecondsToResult(key, request.size.tokens, 1);
+    prediction.outcome = SecondsToResult(ahead, request.size.tokens, 1);
     prediction.deadline = request.least_steps == 1
                               ? prediction.outcome
-                              : SecondsToResult(key, request.size.tokens, request.least_steps);
+                              : SecondsToResult(ahead, request.size.tokens, request.least_steps);
   }
   return prediction;
 }
 
 double StepComposer::BacklogSeconds(absl::Time /*now*/) const {
-  const OrderKey last = {std::numeric_limits<int64_t>::max(), absl::InfiniteFuture(), 0};
-  return options_.result_at_end ? SecondsToEnd(last, AdmissionRequest())
-                                : SecondsToResult(last, 0, 1);
+  return options_.result_at_end ? SecondsToEnd(AllFed(), AdmissionRequest())
+                                : SecondsToResult(AllFed(), 0, 1);
 }
 
-double StepComposer::SecondsToResult(const OrderKey& key, int64_t rows, int least_steps) const {
+OrderWeight StepComposer::AllFed() const {
+  OrderWeight all = places_.fresh().weight;
+  for (const Device& device : places_.devices()) all += device.fed.weight;
+  return all;
+}
+
+double StepComposer::SecondsToResult(const OrderWeight& ahead, int64_t rows,
+                                     int least_steps) const {
   const Places::Levels& levels = places_.levels();
-  int64_t ahead = places_.fresh().Before(key).tokens;
   int64_t decode_rows = levels.running_decode_rows;  // of sequences that are not paused
   for (const Device& device : places_.devices()) {
-    ahead += device.fed.Before(key).tokens;
     decode_rows += device.decode_rows;
   }
-  const int64_t work = ahead + rows;
+  const int64_t work = ahead.tokens + rows;
   // With a second worker, what is fed goes in steps of its own.
   const int64_t portion = levels.num_workers > 1 ? options_.max_step_tokens : Portion(decode_rows);
   const int64_t steps = std::max<int64_t>(1, DivideUp(work, portion));
@@ -207,18 +282,17 @@ double StepComposer::SecondsToResult(const OrderKey& key, int64_t rows, int leas
   return seconds + (least_steps - 1) * decode_speed_.Seconds(decode_rows + 1, 1);
 }
 
-double StepComposer::SecondsToEnd(const OrderKey& key, const AdmissionRequest& request) const {
+double StepComposer::SecondsToEnd(const OrderWeight& ahead, const AdmissionRequest& request) const {
   // The rows of all that has begun and of what begins earlier come before, as far as they fit into the
   // same steps.
   const SpeedModel& speed = decode_speed_.known() ? decode_speed_ : admission_.speed();
   const int64_t in_step = std::min(options_.max_step_tokens, options_.max_step_sequences);
-  const int64_t all =
-      places_.levels().begun_later + places_.fresh().Before(key).sequences + request.later_rows;
+  const int64_t all = places_.levels().begun_later + ahead.sequences + request.later_rows;
   const int64_t steps = std::max<int64_t>(request.least_steps, DivideUp(all, in_step));
   const double together = speed.Seconds(std::min(all, steps * in_step), steps) /
                           std::max(1, places_.levels().num_workers);
   const double alone = speed.Seconds(request.later_rows, request.least_steps);
-  return SecondsToResult(key, request.size.tokens, 1) + std::max(together, alone);
+  return SecondsToResult(ahead, request.size.tokens, 1) + std::max(together, alone);
 }
 
 }  // namespace sru::server::batching

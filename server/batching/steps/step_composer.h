@@ -29,7 +29,7 @@ class StepComposer : public AdmissionLoad {
   // A step has run that took `rows` rows.
   void Learn(const Step& step, int64_t rows, absl::Duration busy);
 
-  Levels levels() const override;
+  Levels levels(const Flow* flow) const override;
   Prediction Predict(const OrderKey& key, const AdmissionRequest& request,
                      absl::Time now) const override;
   double BacklogSeconds(absl::Time now) const override;
@@ -39,20 +39,26 @@ class StepComposer : public AdmissionLoad {
 
   // How many steps of a device may run at a time with the work that there is.
   int64_t UsefulSteps(const Device& device) const;
-  bool MayBeginHere(const Device& device) const;
-  bool MayStart(const Device& device) const;
-  // The sequence that is fed next on the device; null if there is none.
-  ScheduledSequence* NextFed(const Device& device) const;
-  void AddDecoding(const Device& device, Step* step, int64_t most_rows, int64_t most_sequences);
+  // Whether a sequence that has begun nowhere may begin on the device.
+  bool MayBeginHere(const Device& device, const ScheduledSequence& first) const;
+  bool MayStart(int device) const;
+  // The sequence of the flow that is fed next on the device; null if there is none.
+  ScheduledSequence* NextFedOf(const FlowPlaces& flow, int device) const;
+  // Of those that were starved.
+  ScheduledSequence* NextTrying(const Device& device) const;
+  // Of all; arranges the flows that have one.
+  ScheduledSequence* NextFed(int device) const;
+  void AddDecoding(Step* step, int64_t most_rows, int64_t most_sequences);
   // `most_rows`, or all of a sequence that is fed whole if it is the first and has at most `room`.
-  void AddFed(const Device& device, Step* step, int64_t most_rows, int64_t room,
-              int64_t most_sequences);
+  void AddFed(Step* step, int64_t most_rows, int64_t room, int64_t most_sequences);
   // Rows to be fed beside `decode_rows` others.
   int64_t Portion(int64_t decode_rows) const;
   // Until the end, where results come at the end only.
-  double SecondsToEnd(const OrderKey& key, const AdmissionRequest& request) const;
+  double SecondsToEnd(const OrderWeight& ahead, const AdmissionRequest& request) const;
   // Until the first result, or `least_steps` - 1 steps more.
-  double SecondsToResult(const OrderKey& key, int64_t rows, int least_steps) const;
+  double SecondsToResult(const OrderWeight& ahead, int64_t rows, int least_steps) const;
+  // All that waits to be fed, with the rows that follow of what has not begun.
+  OrderWeight AllFed() const;
 
   const SchedulerOptions& options_;
   Places& places_;
