@@ -81,11 +81,12 @@ int ConnectTo(const SocketAddress& address) {
 
 absl::StatusOr<std::unique_ptr<H2Connection>> H2Connection::Open(
     const std::vector<SocketAddress>& addresses, const std::string& method, Done done,
-    bool keep_answers) {
+    bool keep_answers, const std::string& token) {
   for (const SocketAddress& address : addresses) {
     const int fd = ConnectTo(address);
     if (fd < 0) continue;
-    std::unique_ptr<H2Connection> connection(new H2Connection(fd, method, done, keep_answers));
+    std::unique_ptr<H2Connection> connection(
+        new H2Connection(fd, method, token, done, keep_answers));
     if (connection->Handshake()) return connection;
     return absl::UnavailableError("cannot connect: what listens there does not speak HTTP/2");
   }
@@ -165,8 +166,13 @@ struct H2Connection::Callbacks {
   }
 };
 
-H2Connection::H2Connection(int fd, const std::string& method, Done done, bool keep_answers)
-    : fd_(fd), method_(method), done_(std::move(done)), session_(nullptr, nghttp2_session_del) {
+H2Connection::H2Connection(int fd, const std::string& method, const std::string& token, Done done,
+                           bool keep_answers)
+    : fd_(fd),
+      method_(method),
+      authorization_(token.empty() ? "" : absl::StrCat("Bearer ", token)),
+      done_(std::move(done)),
+      session_(nullptr, nghttp2_session_del) {
   nghttp2_session_callbacks* callbacks = nullptr;
   nghttp2_session* session = nullptr;
   // These fail only if there is no memory.
@@ -213,12 +219,13 @@ bool H2Connection::alive() const {
 }
 
 uint32_t H2Connection::Start(const std::string& message, int64_t timeout_us) {
-  std::array<nghttp2_nv, 7> headers = {
+  std::array<nghttp2_nv, 8> headers = {
       Header(":method", "POST"), Header(":scheme", "http"),
       Header(":path", method_),  Header(":authority", "localhost"),
       Header("te", "trailers"),  Header("content-type", "application/grpc"),
   };
   size_t num_headers = 6;
+  if (!authorization_.empty()) headers[num_headers++] = Header("authorization", authorization_);
   std::string timeout;
   if (timeout_us > 0) {
     // At most 8 digits. The value differs from call to call, so it does not belong in the header

@@ -34,10 +34,10 @@ class H2Connection {
 
   // Connects to one of `addresses` and makes the HTTP/2 handshake; blocks for up to 5 seconds.
   // `method` is the path of the unary method that all calls use. `keep_answers`: whether the answers
-  // are kept for `done`. kUnavailable if nothing listens or if it does not speak HTTP/2.
+  // are kept for `done`. The calls show `token` unless it is empty. kUnavailable if nothing listens or if it does not speak HTTP/2.
   static absl::StatusOr<std::unique_ptr<H2Connection>> Open(
       const std::vector<SocketAddress>& addresses, const std::string& method, Done done,
-      bool keep_answers = false);
+      bool keep_answers = false, const std::string& token = "");
   ~H2Connection();
 
   H2Connection(const H2Connection&) = delete;
@@ -79,7 +79,8 @@ class H2Connection {
   // The callbacks of libnghttp2.
   struct Callbacks;
 
-  H2Connection(int fd, const std::string& method, Done done, bool keep_answers);
+  H2Connection(int fd, const std::string& method, const std::string& token, Done done,
+               bool keep_answers);
 
   bool Handshake();
   // Moves what libnghttp2 wants to send to the output buffer.
@@ -95,6 +96,7 @@ class H2Connection {
 
   const int fd_;
   const std::string method_;
+  const std::string authorization_;  // empty = none
   const Done done_;
   std::unique_ptr<nghttp2_session, void (*)(nghttp2_session*)> session_;
   bool alive_ = true;

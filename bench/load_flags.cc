@@ -28,6 +28,7 @@ void AddConnectionFlags(LoadOptions* load, client::FlagSet* flags) {
   flags->Add("deadline", &load->deadline, "of each call; inf = none");
   flags->Add("connections", &load->connections,
              "HTTP/2 connections that the calls are spread over");
+  flags->Add("token", &load->token, "bearer token that the calls show, which tells callers apart");
   flags->Add("threads", &load->threads, "threads of this client, at most one per connection");
   flags->Add(
       "send_interval", &load->send_interval,

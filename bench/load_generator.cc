@@ -78,7 +78,7 @@ class Worker {
         [this, number](uint32_t stream, absl::StatusCode code, absl::string_view text) {
           if (Call* call = Find(number, stream)) End(call, code, text);
         },
-        run_->options->check != nullptr);
+        run_->options->check != nullptr, run_->options->token);
     if (!connection.ok()) return connection.status();
     links_.push_back({*std::move(connection), {}, 0});
     return absl::OkStatus();

@@ -43,6 +43,7 @@ struct LoadOptions {
   std::string address;
   // The path of a unary method.
   std::string method;
+  std::string token;  // that calls show; empty = none
 
   int in_flight = 64;  // closed loop only
   double rate = 0;     // calls per second; 0 = closed loop
