@@ -79,6 +79,7 @@ class SequenceSchedulerTest : public ::testing::Test {
     request.sequence = std::move(sequence);
     request.priority = priority;
     request.deadline = clock_.Now() + timeout;
+    request.flow = flow_;
     request.least_steps = least_steps;
     retry_after_ = absl::ZeroDuration();
     auto handle = scheduler_->Submit(std::move(requests), &retry_after_);
@@ -193,6 +194,7 @@ class SequenceSchedulerTest : public ::testing::Test {
   std::map<uint64_t, SequenceHandle> handles_;
   std::vector<std::unique_ptr<Step>> running_;
   absl::Duration retry_after_;
+  FlowHandle flow_;    // of what is submitted
   bool full_ = false;  // nothing begins for want of memory
   std::map<uint64_t, absl::Status> errors_;
 };
@@ -970,6 +972,49 @@ TEST(SchedulerOptionsTest, NamesTheOptionThatIsOutOfRange) {
   options = {};
   options.workers = {0, 0};
   EXPECT_THAT(message(options), HasSubstr("workers"));
+}
+
+// A caller with many rows does not hold up one with few.
+TEST_F(SequenceSchedulerTest, CallersShareStepsByRows) {
+  options_.max_step_sequences = 64;
+  options_.max_step_tokens = 64;
+  Start();
+  const auto many = std::make_shared<Flow>("many");
+  const auto few = std::make_shared<Flow>("few");
+  flow_ = many;
+  for (uint64_t name = 1; name <= 8; ++name) Accept({name, 1, 20, 32});
+  for (int i = 0; i < 8; ++i) Run();  // they begin
+  flow_ = few;
+  Accept({100, 1, 20, 1});
+  int tokens = 0;
+  for (int i = 0; i < 6; ++i) {
+    for (const auto& [name, rows] : Run()) tokens += name == 100 ? 1 : 0;
+  }
+  EXPECT_EQ(tokens, 6);  // one of every step, although the others need four for one row each
+}
+
+// Of two callers that are fed, each gets half, whoever came first.
+TEST_F(SequenceSchedulerTest, PromptsOfCallersTakeTurns) {
+  Start();
+  flow_ = std::make_shared<Flow>("many");
+  for (uint64_t name = 1; name <= 8; ++name) Accept({name, 100, 1});
+  flow_ = std::make_shared<Flow>("few");
+  Accept({100, 50, 1});
+  EXPECT_THAT(Run(), ElementsAre(Pair(1, 100)));
+  EXPECT_THAT(Run(), ElementsAre(Pair(100, 50), Pair(2, 50)));
+}
+
+// One caller does not keep others from what max_streams allows.
+TEST_F(SequenceSchedulerTest, OneCallerDoesNotTakeAllStreams) {
+  options_.max_streams = 8;
+  Start();
+  flow_ = std::make_shared<Flow>("many");
+  for (uint64_t name = 1; name <= 8; ++name) Accept({name, 1, 5});
+  EXPECT_EQ(Submit({9, 1, 5}).code(), absl::StatusCode::kResourceExhausted);
+  flow_ = std::make_shared<Flow>("few");
+  Accept({100, 1, 5});
+  Accept({101, 1, 5});
+  EXPECT_EQ(Submit({102, 1, 5}).code(), absl::StatusCode::kResourceExhausted);
 }
 
 }  // namespace

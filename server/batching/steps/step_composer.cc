@@ -118,7 +118,11 @@ void StepComposer::AddFed(Step* step, int64_t most_rows, int64_t room, int64_t m
     }
     int64_t rows = std::min(s->need.rows, most_rows);
     if (s->need.whole && rows < s->need.rows) {
-      if (!first || s->need.rows > room) return;
+      if (!first || s->need.rows > room) {
+        if (flow == nullptr) return;
+        flows.Pop();
+        continue;
+      }
       rows = s->need.rows;
     }
     first = false;

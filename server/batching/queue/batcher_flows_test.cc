@@ -1,0 +1,167 @@
+// Several callers in one queue (fair_order.h).
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/batching/queue/batcher.h"
+#include "server/batching/queue/flow.h"
+#include "tests/testing/batcher_fixture.h"
+
+namespace sru::server::batching {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Names below 100 are the first caller's, below 200 the second's and so on.
+class BatcherFlowsTest : public BatcherTest {
+ protected:
+  absl::Status Submit(int32_t name, const std::vector<int>& lengths,
+                      Priority priority = Priority::kNormal,
+                      absl::Duration timeout = absl::InfiniteDuration()) {
+    BatchRequest request = MakeRequest(name, lengths);
+    request.flow = flows_[name / 100];
+    request.priority = priority;
+    request.deadline = clock_.Now() + timeout;
+    request.done = [this, name](const absl::Status& status, const RequestTimes& times) {
+      answers_[name].push_back({status, times});
+    };
+    auto handle = batcher_->Submit(std::move(request));
+    if (handle.ok()) handles_[name] = *handle;
+    return handle.status();
+  }
+  void Fill(int32_t first, int count, int length, Priority priority = Priority::kNormal) {
+    for (int i = 0; i < count; ++i) {
+      const absl::Status status = Submit(first + i, {length}, priority);
+      ASSERT_TRUE(status.ok()) << status;
+    }
+  }
+  // Of one batch, by caller.
+  std::vector<int> Shares() {
+    std::vector<int> shares(flows_.size());
+    for (const int32_t name : puppet_->TakeNames()) ++shares[name / 100];
+    puppet_->Finish(absl::OkStatus(), Ms(1));
+    return shares;
+  }
+
+  const std::vector<std::shared_ptr<Flow>> flows_ = {
+      std::make_shared<Flow>("a"), std::make_shared<Flow>("b"), std::make_shared<Flow>("c", 3)};
+};
+
+TEST_F(BatcherFlowsTest, FlowsShareABatchByTokensAndWeight) {
+  Start();
+  Fill(0, 40, 10);
+  Fill(100, 20, 20);
+  EXPECT_THAT(Shares(), ElementsAre(5, 2, 0));
+  EXPECT_THAT(Shares(), ElementsAre(5, 2, 0));  // 10 of 100 tokens are left for a sequence of 20
+  Fill(200, 20, 10);
+  std::vector<int> sums(3);
+  for (int i = 0; i < 3; ++i) {
+    const std::vector<int> shares = Shares();
+    for (size_t flow = 0; flow < 3; ++flow) sums[flow] += shares[flow];
+  }
+  EXPECT_NEAR(sums[0], 6, 1);
+  EXPECT_NEAR(sums[1], 3, 1);
+  EXPECT_NEAR(sums[2], 18, 2);
+}
+
+TEST_F(BatcherFlowsTest, OneAloneGetsEverything) {
+  Start();
+  Fill(0, 25, 10);
+  EXPECT_THAT(Shares(), ElementsAre(10, 0, 0));
+  EXPECT_THAT(Shares(), ElementsAre(10, 0, 0));
+  EXPECT_THAT(Shares(), ElementsAre(5, 0, 0));
+}
+
+TEST_F(BatcherFlowsTest, WhoComesDoesNotWaitBehindAQueue) {
+  Start();
+  Fill(0, 60, 10);
+  EXPECT_THAT(Shares(), ElementsAre(10, 0, 0));
+  Fill(100, 1, 10);
+  EXPECT_THAT(Shares(), ElementsAre(9, 1, 0));
+}
+
+TEST_F(BatcherFlowsTest, NobodySavesUpForLater) {
+  Start();
+  Fill(100, 1, 10);
+  EXPECT_THAT(Shares(), ElementsAre(0, 1, 0));
+  Fill(0, 80, 10);
+  for (int i = 0; i < 4; ++i) EXPECT_THAT(Shares(), ElementsAre(10, 0, 0));
+  Fill(100, 40, 10);
+  EXPECT_THAT(Shares(), ElementsAre(5, 5, 0));
+}
+
+TEST_F(BatcherFlowsTest, TheDeadlineOrdersWhatOneCallerSends) {
+  Start();
+  Fill(0, 1, 50);
+  ASSERT_TRUE(Submit(1, {50}, Priority::kNormal, Ms(100)).ok());
+  ASSERT_TRUE(Submit(100, {50}, Priority::kNormal, Ms(200)).ok());
+  // The second caller's deadline does not matter to the first: each gets half.
+  EXPECT_THAT(puppet_->TakeNames(), ElementsAre(1, 100));
+}
+
+TEST_F(BatcherFlowsTest, AHigherPriorityGoesFirstButNotForEver) {
+  options_.ageing_interval = Ms(10);
+  Start();
+  Fill(100, 1, 10, Priority::kLow);
+  Fill(0, 30, 10, Priority::kHigh);
+  EXPECT_THAT(Shares(), ElementsAre(10, 0, 0));
+  clock_.Advance(Ms(30));
+  EXPECT_THAT(Shares(), ElementsAre(9, 1, 0));
+}
+
+TEST_F(BatcherFlowsTest, OneDoesNotKeepOthersOutOfTheQueue) {
+  Start();
+  Fill(0, 100, 1);  // max_queue_sequences
+  EXPECT_EQ(Submit(99, {1}).code(), absl::StatusCode::kResourceExhausted);
+  // Half as much beyond the bound is for others, by weight: this one may have half of 50.
+  Fill(100, 25, 1);
+  EXPECT_EQ(Submit(199, {1}).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Submit(98, {1}).code(), absl::StatusCode::kResourceExhausted);
+  Fill(200, 25, 1);
+  EXPECT_EQ(Submit(299, {1}).code(), absl::StatusCode::kResourceExhausted);  // 150
+}
+
+TEST_F(BatcherFlowsTest, DeadlinesAreJudgedByTheOwnShare) {
+  Start();
+  Learn(100, Ms(100), 4);
+  Fill(0, 50, 20);  // a second of work
+  // Two batches of its own take 0.2 s alone, and in turns with the other caller 0.4 s.
+  EXPECT_EQ(Submit(50, {100}, Priority::kNormal, Ms(700)).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Submit(100, {100}, Priority::kNormal, Ms(150)).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Submit(101, {50, 50}, Priority::kNormal, Ms(400)).code(), absl::StatusCode::kOk);
+  // What the other caller has sent matters less than what this one has sent already.
+  EXPECT_EQ(Submit(102, {100}, Priority::kNormal, Ms(400)).code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(BatcherFlowsTest, BatchesAreSmallWhileCallersCompete) {
+  options_.max_batch_tokens = 1000;
+  options_.max_queue_tokens = 10000;
+  options_.max_batch_sequences = 1000;
+  options_.max_queue_sequences = 10000;
+  Start();
+  Learn(100, Ms(1), 4);  // 10 us a token: 50 tokens take kPiece
+  Fill(0, 99, 10);
+  EXPECT_EQ(puppet_->TakeNames().size(), 99u);
+  puppet_->Finish(absl::OkStatus(), Ms(1));
+  Fill(0, 90, 10);
+  Fill(100, 1, 10);
+  EXPECT_EQ(puppet_->TakeNames().size(), 5u);
+  puppet_->Finish(absl::OkStatus(), Ms(1));
+  // The next call may come at any time.
+  EXPECT_EQ(puppet_->TakeNames().size(), 5u);
+  puppet_->Finish(absl::OkStatus(), kContest);
+  EXPECT_EQ(puppet_->TakeNames().size(), 81u);
+}
+
+}  // namespace
+}  // namespace sru::server::batching
