@@ -10,9 +10,11 @@ in which stages a call spends its time. That the server does not answer wrongly 
 
 import collections
 import functools
+import json
 import os
 import resource
 import shutil
+import subprocess
 import sys
 import time
 
@@ -224,6 +226,54 @@ def models(args, kept):
     yield "\n".join(f"* {name}: {meaning}" for name, meaning in call_stages.STAGES.items())
 
 
+TOKENS = {"polite": "polite-caller-token", "flood": "flooding-caller-token"}
+
+
+def write_tokens(folder):
+    folder.mkdir()
+    file = folder / "tokens.txt"
+    file.write_text("".join(f"{name} {token}\n" for name, token in TOKENS.items()))
+    file.chmod(0o600)
+
+
+def callers(args, kept):
+    """Two callers, of whom one sends as much as he can."""
+    rounds, duration = min(args.rounds, 3), args.seconds
+    tokens = kept.make("callers", write_tokens) / "tokens.txt"
+    flags = ["--sequences=32", "--deadline=1s", f"--token={TOKENS['flood']}"]
+    rows = []
+
+    with served(args, PRETRAINED, (f"--auth_tokens_file={tokens}",)) as server:
+        def polite():
+            return bench(args, "load", server, "--rate=50", "--deadline=100ms", f"--token={TOKENS['polite']}",
+                         f"--duration={seconds(2 * duration)}")
+
+        def flooded(*more):
+            command = [args.bin / "sru_bench", "load", f"--address={server.address}", *flags, *more, "--json"]
+            with subprocess.Popen([*command, f"--duration={seconds(2 * duration + 2)}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+                time.sleep(1.5)
+                run = polite()
+                found = json.loads(process.communicate()[0])
+            return run, found["goodput_per_s"]
+
+        most = max(bench(args, "load", server, *flags, f"--in_flight={n}", f"--duration={seconds(duration)}")["goodput_per_s"] for n in (8, 16))
+        for title, more in (("8 connections", ["--in_flight=2000", "--connections=8"]),
+                            ("64 connections", ["--in_flight=2000", "--connections=64"]),
+                            ("8 connections, low priority", ["--in_flight=2000", "--connections=8", "--priority=low"]),
+                            ("8 connections, high priority", ["--in_flight=2000", "--connections=8", "--priority=high"])):
+            runs = alternate(rounds, {"alone": polite, "flooded": lambda more=more: flooded(*more)})
+            kept_in_time = [100 * run["goodput_per_s"] * run["elapsed_s"] / run["calls"] for run, _ in runs["flooded"]]
+            alone = [run["latency_us"]["p99"] / 1e3 for run in runs["alone"]]
+            beside_flood = [run["latency_us"]["p99"] / 1e3 for run, _ in runs["flooded"]]
+            rows.append((title, spread(kept_in_time, 1), spread(alone, 1), spread(beside_flood, 1), spread(ratios(beside_flood, alone), 1),
+                         spread([goodput / most for _, goodput in runs["flooded"]], 2)))
+    yield (f"### A polite caller beside a flood\n\nTwo tokens. The polite one: `sru_bench load --rate=50 --deadline=100ms --token=..`. The other:"
+           f" `sru_bench load --in_flight=2000 --sequences=32 --deadline=1s --token=..`. {rounds} rounds of {2 * duration:g} s, alone and beside the"
+           f" flood in turns" + SPREAD + f" The flood's goodput is relative to the best of closed loops with 8 and 16 calls in flight ({most:,.0f} calls/s).")
+    yield Table(("the flood", "polite: answered in time, % (wanted: >= 99)", "p99 alone, ms", "p99 beside it, ms", "ratio (wanted: <= 2)",
+                 "the flood's goodput / alone (wanted: >= 0.95)"), rows)
+
+
 def instance(args, kept):
     """The client shares the cores with the server; a server that leaves a core to gRPC and the client accepts more calls."""
     yield "## With --instances=1"
@@ -235,7 +285,7 @@ def main():
         __file__, "Serving",
         "Bundled TREC model, float32. Times move with the machine; ratios come from runs that alternate in one call of the script. Server"
         " and client share the cores.",
-        (noise, beside(wire), beside(connection), beside(latency), beside(flood), models, instance), keeps=("What a refused call costs",), seconds=4)
+        (noise, beside(wire), beside(connection), beside(latency), beside(flood), models, callers, instance), keeps=("What a refused call costs",), seconds=4)
     report.parser.add_argument("--flood_seconds", type=float, default=60)
     report.parser.set_defaults(transport=())
     return report.run()

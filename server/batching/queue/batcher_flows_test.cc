@@ -46,7 +46,7 @@ class BatcherFlowsTest : public BatcherTest {
   std::vector<int> Shares() {
     std::vector<int> shares(flows_.size());
     for (const int32_t name : puppet_->TakeNames()) ++shares[name / 100];
-    puppet_->Finish(absl::OkStatus(), Ms(1));
+    puppet_->Finish();
     return shares;
   }
 
@@ -58,17 +58,15 @@ TEST_F(BatcherFlowsTest, FlowsShareABatchByTokensAndWeight) {
   Start();
   Fill(0, 40, 10);
   Fill(100, 20, 20);
-  EXPECT_THAT(Shares(), ElementsAre(5, 2, 0));
-  EXPECT_THAT(Shares(), ElementsAre(5, 2, 0));  // 10 of 100 tokens are left for a sequence of 20
-  Fill(200, 20, 10);
+  EXPECT_THAT(Shares(), ElementsAre(6, 2, 0));
+  EXPECT_THAT(Shares(), ElementsAre(4, 3, 0));
+  Fill(200, 40, 10);
   std::vector<int> sums(3);
   for (int i = 0; i < 3; ++i) {
     const std::vector<int> shares = Shares();
     for (size_t flow = 0; flow < 3; ++flow) sums[flow] += shares[flow];
   }
-  EXPECT_NEAR(sums[0], 6, 1);
-  EXPECT_NEAR(sums[1], 3, 1);
-  EXPECT_NEAR(sums[2], 18, 2);
+  EXPECT_THAT(sums, ElementsAre(6, 3, 18));
 }
 
 TEST_F(BatcherFlowsTest, OneAloneGetsEverything) {
@@ -93,7 +91,7 @@ TEST_F(BatcherFlowsTest, NobodySavesUpForLater) {
   EXPECT_THAT(Shares(), ElementsAre(0, 1, 0));
   Fill(0, 80, 10);
   for (int i = 0; i < 4; ++i) EXPECT_THAT(Shares(), ElementsAre(10, 0, 0));
-  Fill(100, 40, 10);
+  Fill(101, 40, 10);
   EXPECT_THAT(Shares(), ElementsAre(5, 5, 0));
 }
 
@@ -150,17 +148,21 @@ TEST_F(BatcherFlowsTest, BatchesAreSmallWhileCallersCompete) {
   options_.max_queue_sequences = 10000;
   Start();
   Learn(100, Ms(1), 4);  // 10 us a token: 50 tokens take kPiece
-  Fill(0, 99, 10);
-  EXPECT_EQ(puppet_->TakeNames().size(), 99u);
-  puppet_->Finish(absl::OkStatus(), Ms(1));
-  Fill(0, 90, 10);
+  clock_.Advance(kContest);
+  Fill(0, 1, 10);
+  clock_.Advance(kContest);
+  Fill(1, 29, 10);
+  EXPECT_EQ(puppet_->TakeNames().size(), 30u);
+  puppet_->Finish(absl::OkStatus(), Ms(3));
+  Fill(30, 60, 10);
   Fill(100, 1, 10);
   EXPECT_EQ(puppet_->TakeNames().size(), 5u);
-  puppet_->Finish(absl::OkStatus(), Ms(1));
+  puppet_->Finish(absl::OkStatus(), Ms(0.5));
   // The next call may come at any time.
   EXPECT_EQ(puppet_->TakeNames().size(), 5u);
-  puppet_->Finish(absl::OkStatus(), kContest);
-  EXPECT_EQ(puppet_->TakeNames().size(), 81u);
+  puppet_->Finish(absl::OkStatus(), Ms(0.5));
+  clock_.Advance(kContest);
+  EXPECT_EQ(puppet_->TakeNames().size(), 51u);
 }
 
 }  // namespace
