@@ -198,11 +198,16 @@ class CudaExecutable : public Executable {
     if (batch.num_sequences == 0) return OkStatus();
     auto& ws = static_cast<CudaWorkspace&>(workspace);
     if (ws.gpu().lost()) return ws.gpu().LostError();
-    BatchRun run(*stack_, batch, outputs, ws);
-    // Also after an error: the staging memory must be free for the next batch.
-    SRU_RETURN_IF_ERROR(ws.gpu().ObserveRun(FinishWork(*ws.stream, Enqueue(run, ws))));
-    run.ReadResults();
-    return OkStatus();
+    try {
+      BatchRun run(*stack_, batch, outputs, ws);
+      // Also after an error: the staging memory must be free for the next batch.
+      SRU_RETURN_IF_ERROR(
+          ws.gpu().ObserveRun(RunWork(*ws.stream, [&] { return Enqueue(run, ws); })));
+      run.ReadResults();
+      return OkStatus();
+    } catch (const std::bad_alloc&) {
+      return Status(StatusCode::kResourceExhausted, "running a batch: out of memory");
+    }
   }
 
   size_t weight_bytes() const override {

@@ -80,17 +80,43 @@ Status ToStatus(cudaError_t error, const char* call, int ordinal) {
 
 class CudaGraph : public Graph {
  public:
-  CudaGraph(int ordinal, cudaGraphExec_t executable) : ordinal_(ordinal), executable_(executable) {}
+  explicit CudaGraph(int ordinal) : ordinal_(ordinal) {}
   ~CudaGraph() override {
+    if (executable == nullptr) return;
     (void)cudaSetDevice(ordinal_);
-    (void)cudaGraphExecDestroy(executable_);
+    (void)cudaGraphExecDestroy(executable);
     ForgetLastError();
   }
-  cudaGraphExec_t executable() const { return executable_; }
+
+  cudaGraphExec_t executable = nullptr;
 
  private:
   const int ordinal_;
-  cudaGraphExec_t executable_;
+};
+
+// A capture that has begun on a stream. It ends with the object at the latest: a stream that an
+// exception left recording would refuse all later work.
+class Capture {
+ public:
+  explicit Capture(cudaStream_t stream) : stream_(stream) {}
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+  ~Capture() {
+    if (!ended_) (void)End();
+    if (graph_ != nullptr) (void)cudaGraphDestroy(graph_);
+    ForgetLastError();
+  }
+
+  cudaError_t End() {
+    ended_ = true;
+    return cudaStreamEndCapture(stream_, &graph_);
+  }
+  cudaGraph_t graph() const { return graph_; }
+
+ private:
+  const cudaStream_t stream_;
+  bool ended_ = false;
+  cudaGraph_t graph_ = nullptr;
 };
 
 class CudaStream : public Stream {
@@ -176,36 +202,37 @@ class CudaStream : public Stream {
   }
 
   Status Record(const std::function<Status()>& enqueue, std::unique_ptr<Graph>* graph) override {
+    auto recorded = std::make_unique<CudaGraph>(ordinal_);
     SRU_RETURN_IF_ERROR(Check(cudaSetDevice(ordinal_), "cudaSetDevice"));
     // Thread-local: other instances allocate and launch meanwhile.
     SRU_RETURN_IF_ERROR(Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
                               "cudaStreamBeginCapture"));
-    Status status = enqueue();
-    cudaGraph_t recorded = nullptr;
-    const Status ended = Check(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture");
-    if (status.ok()) status = ended;
-    cudaGraphExec_t executable = nullptr;
-    if (status.ok()) {
-      status = Check(cudaGraphInstantiate(&executable, recorded, 0), "cudaGraphInstantiate");
-    }
-    if (recorded != nullptr) (void)cudaGraphDestroy(recorded);
-    if (!status.ok()) ForgetLastError();
-    if (status.ok()) *graph = std::make_unique<CudaGraph>(ordinal_, executable);
-    return status;
+    Capture capture(stream_);
+    SRU_RETURN_IF_ERROR(enqueue());
+    SRU_RETURN_IF_ERROR(Check(capture.End(), "cudaStreamEndCapture"));
+    SRU_RETURN_IF_ERROR(Check(cudaGraphInstantiate(&recorded->executable, capture.graph(), 0),
+                              "cudaGraphInstantiate"));
+    *graph = std::move(recorded);
+    return OkStatus();
   }
 
   Status Launch(Graph& graph) override {
-    return Run("cudaGraphLaunch", [&] {
-      return cudaGraphLaunch(static_cast<CudaGraph&>(graph).executable(), stream_);
-    });
+    return Run("cudaGraphLaunch",
+               [&] { return cudaGraphLaunch(static_cast<CudaGraph&>(graph).executable, stream_); });
   }
 
   void* native_handle() override { return stream_; }
 
   Status Wait() override {
-    SRU_RETURN_IF_ERROR(Run("cudaEventRecord", [&] { return cudaEventRecord(done_, stream_); }));
-    if (PollUntilDone()) return OkStatus();
-    return Check(cudaEventSynchronize(done_), "waiting for the device");
+    cudaError_t error = cudaSetDevice(ordinal_);
+    if (error == cudaSuccess) error = cudaEventRecord(done_, stream_);
+    if (error == cudaSuccess && PollUntilDone()) return OkStatus();
+    if (error == cudaSuccess) error = cudaEventSynchronize(done_);
+    if (error == cudaSuccess) return OkStatus();
+    // The event may have failed and not the work, which is over only if the stream says so.
+    const bool over = cudaStreamSynchronize(stream_) == cudaSuccess;
+    Status status = Check(error, "waiting for the device");
+    return over ? status : Status(StatusCode::kDeviceLost, status.message());
   }
 
  private:

@@ -267,6 +267,40 @@ TEST(CudaBackendTest, ABatchWhoseRecordingFailsRunsWithoutAGraph) {
   EXPECT_TRUE(rig.backend->devices()[0].lost);
 }
 
+TEST(CudaBackendTest, AfterAFailureInAnyOperationTheNextBatchIsRight) {
+  const RandomStack stack(StackOptions(), 1);
+  const RandomBatch batch(stack.spec(), {10, 20, 5}, false, 1);
+  const RandomBatch other(stack.spec(), {9, 20, 6}, false, 2);
+  for (const bool throws : {false, true}) {
+    Rig rig;
+    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+    const OutputArrays expected(stack.spec(), batch.view(), Pooling::kMax);
+    ASSERT_TRUE(rig.Run(batch.view(), expected).ok());
+    HostDeviceControl& control = *rig.controls[0];
+    control.failure_throws = throws;
+    // The first rounds record, the others replay.
+    bool failed = true;
+    for (int operations = 0; failed; ++operations) {
+      SCOPED_TRACE(operations);
+      ASSERT_LT(operations, 100);
+      control.operations_until_failure = operations;
+      const OutputArrays unchecked(stack.spec(), other.view(), Pooling::kMax);
+      const int64_t waits = control.waits;
+      const Status status = rig.Run(other.view(), unchecked);
+      EXPECT_EQ(control.waits, waits + 1) << "the next batch writes to the staging memory";
+      failed = control.operations_until_failure < 0;
+      control.operations_until_failure = -1;
+      if (throws && failed) {
+        EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+      }
+      const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+      ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+      EXPECT_EQ(outputs.token_vectors, expected.token_vectors);
+    }
+    EXPECT_FALSE(rig.backend->devices()[0].lost);
+  }
+}
+
 TEST(CudaBackendTest, GraphsAreBoundedAndServingAllocatesNothing) {
   StackOptions options;
   options.hidden_size = 8;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <iterator>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -108,9 +109,11 @@ class CudaDeviceTest : public ::testing::Test {
       SimulatedDevice& device = SimulatedDeviceAt(i);
       EXPECT_EQ(device.streams_alive, 0);
       EXPECT_EQ(device.graphs_alive, 0);
+      EXPECT_EQ(device.recordings_alive, 0);
       EXPECT_EQ(device.allocations_alive, 0);
       device.failed = device.error = cudaSuccess;
       device.failing_call.clear();
+      device.calls_until_failure = -1;
       device.launches = device.waits = device.queries_until_done = 0;
       device.dependent_launches = 0;
       device.compute_capability = 9;
@@ -224,10 +227,16 @@ TEST_F(CudaDeviceTest, ErrorsForGoodAreKnown) {
     SimulatedDeviceAt(0).failed = error;
     EXPECT_EQ(streams_[0]->Wait().code(), StatusCode::kDeviceLost) << error;
   }
-  SimulatedDeviceAt(0).failed = cudaErrorLaunchOutOfResources;
+  SimulatedDevice& device = SimulatedDeviceAt(0);
+  device.failed = cudaSuccess;
+  device.failing_call = "cudaEventSynchronize";
+  device.error = cudaErrorLaunchOutOfResources;
   EXPECT_EQ(streams_[0]->Wait().code(), StatusCode::kInternal);
-  SimulatedDeviceAt(0).failed = cudaErrorMemoryAllocation;
+  device.error = cudaErrorMemoryAllocation;
   EXPECT_EQ(streams_[0]->Wait().code(), StatusCode::kResourceExhausted);
+  // Nothing says that the work is over, so its memory may be in use.
+  device.failed = cudaErrorMemoryAllocation;
+  EXPECT_EQ(streams_[0]->Wait().code(), StatusCode::kDeviceLost);
 }
 
 TEST_F(CudaDeviceTest, AProbeSaysWhetherTheDeviceWorks) {
@@ -303,6 +312,81 @@ TEST_F(CudaDeviceTest, ARecordingThatFailsEndsTheCapture) {
     SimulatedDeviceAt(0).failing_call.clear();
     ExpectThatLaunchesWork(*streams_[0]);
   }
+}
+
+TEST_F(CudaDeviceTest, ARecordingThatThrowsEndsTheCapture) {
+  std::unique_ptr<Graph> graph;
+  const auto enqueue = [this]() -> Status {
+    EXPECT_TRUE(kLaunches[0].launch(*streams_[0]).ok());
+    throw std::bad_alloc();
+  };
+  EXPECT_THROW((void)streams_[0]->Record(enqueue, &graph), std::bad_alloc);
+  EXPECT_EQ(graph, nullptr);
+  EXPECT_EQ(SimulatedDeviceAt(0).streams_capturing, 0);
+  ExpectThatLaunchesWork(*streams_[0]);
+  ASSERT_TRUE(
+      streams_[0]->Record([this] { return kLaunches[0].launch(*streams_[0]); }, &graph).ok());
+}
+
+// A batch as the backend runs it, in which each call in turn fails or each step in turn throws.
+TEST_F(CudaDeviceTest, WhateverFailsTheStreamIsIdleAfterwards) {
+  SimulatedDevice& device = SimulatedDeviceAt(0);
+  Stream& stream = *streams_[0];
+  char from[16] = {};
+  char to[16];
+  int steps_until_throw = -1;
+  const auto step = [&](Status status) {
+    if (steps_until_throw-- == 0) throw std::bad_alloc();
+    return status;
+  };
+  const auto run = [&] {
+    std::unique_ptr<Graph> graph;
+    const auto enqueue = [&] {
+      for (const NamedLaunch& launch : kLaunches) {
+        SRU_RETURN_IF_ERROR(step(launch.launch(stream)));
+      }
+      return OkStatus();
+    };
+    return RunWork(stream, [&] {
+      SRU_RETURN_IF_ERROR(step(stream.Record(enqueue, &graph)));
+      SRU_RETURN_IF_ERROR(step(stream.CopyToDevice(to, from, sizeof(to))));
+      SRU_RETURN_IF_ERROR(step(stream.Launch(*graph)));
+      SRU_RETURN_IF_ERROR(enqueue());
+      return step(stream.CopyToHost(from, to, sizeof(to)));
+    });
+  };
+  const auto expect_idle = [&] {
+    EXPECT_EQ(device.streams_capturing, 0);
+    EXPECT_EQ(device.streams_busy, 0);
+    EXPECT_EQ(device.recordings_alive, 0);
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+    ExpectThatLaunchesWork(stream);
+  };
+  device.error = cudaErrorLaunchOutOfResources;
+  int calls = 0;
+  for (bool failed = true; failed; ++calls) {
+    SCOPED_TRACE(calls);
+    device.calls_until_failure = calls;
+    const Status status = run();
+    failed = device.calls_until_failure < 0;
+    device.calls_until_failure = -1;
+    EXPECT_TRUE(failed || status.ok()) << status.message();
+    expect_idle();
+  }
+  EXPECT_GT(calls, 40);
+  int steps = 0;
+  for (bool threw = true; threw; ++steps) {
+    SCOPED_TRACE(steps);
+    steps_until_throw = steps;
+    threw = false;
+    try {
+      EXPECT_TRUE(run().ok());
+    } catch (const std::bad_alloc&) {
+      threw = true;
+    }
+    expect_idle();
+  }
+  EXPECT_GT(steps, 20);
 }
 
 constexpr auto kNumLaunches = static_cast<int64_t>(std::size(kLaunches));

@@ -528,6 +528,62 @@ TEST(CudaProgramTest, ADeviceLostInAnyOperationFailsTheRunAndNoSlotGoesOn) {
   EXPECT_TRUE(succeeded);
 }
 
+// Another worker's run would take the pages, and the GPU would write to them.
+TEST(CudaProgramTest, ARunThatFailsInAnyOperationHoldsItsPagesUntilTheWorkIsOver) {
+  const Model model;
+  for (const bool throws : {false, true}) {
+    // The first run of a bucket is not recorded, the second one is, the third one replays.
+    for (int earlier_runs = 0; earlier_runs < 3; ++earlier_runs) {
+      bool failed = true;
+      for (int operations = 0; failed; ++operations) {
+        SCOPED_TRACE(::testing::Message() << throws << ", " << earlier_runs << ", " << operations);
+        ASSERT_LT(operations, 100);
+        Rig rig;
+        ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
+        ASSERT_NO_FATAL_FAILURE(rig.MakeArena());
+        Call call(model.program, {{3, 2}, {20}}, 1);
+        call.slots[model.tokens] = {rig.Slot(), rig.Slot()};
+        call.slots[model.cached] = {rig.Slot()};
+        for (int run = 0; run < earlier_runs; ++run) ASSERT_TRUE(rig.Run(call).ok());
+        const StateArena::Stats before = rig.arena->stats();
+        HostDeviceControl& control = *rig.controls[0];
+        int waits = 0;
+        control.on_wait = [&] {
+          ++waits;
+          EXPECT_GT(rig.arena->stats().used_bytes, before.used_bytes);
+        };
+        control.failure_throws = throws;
+        control.operations_until_failure = operations;
+        const Status status = rig.Run(call);
+        failed = control.operations_until_failure < 0;
+        control.operations_until_failure = -1;
+        control.on_wait = nullptr;
+        // A bucket whose recording fails otherwise runs without a graph.
+        if (throws && failed) {
+          EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+        }
+        if (!failed) {
+          EXPECT_EQ(waits, 1);
+        }
+        if (!status.ok()) {
+          EXPECT_EQ(rig.arena->stats().used_bytes, before.used_bytes);
+          ASSERT_TRUE(rig.Run(call).ok());
+        }
+        EXPECT_FALSE(rig.backend->devices()[0].lost);
+
+        Rig other;
+        ASSERT_NO_FATAL_FAILURE(other.Prepare(model.program));
+        ASSERT_NO_FATAL_FAILURE(other.MakeArena());
+        Call expected(model.program, {{3, 2}, {20}}, 1);
+        expected.slots[model.tokens] = {other.Slot(), other.Slot()};
+        expected.slots[model.cached] = {other.Slot()};
+        for (int run = 0; run <= earlier_runs; ++run) ASSERT_TRUE(other.Run(expected).ok());
+        EXPECT_EQ(call.values, expected.values);
+      }
+    }
+  }
+}
+
 TEST(CudaProgramTest, ADeviceLostInACopyOfAStateIsNoticed) {
   const Model model;
   Rig rig;

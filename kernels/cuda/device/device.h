@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -81,14 +82,16 @@ class Stream {
   // unwritten memory reports mistakes only.
   virtual Status Initialize(void* memory, size_t bytes) = 0;
 
-  // Records what `enqueue` puts on this stream instead of running it.
+  // Records what `enqueue` puts on this stream instead of running it. `enqueue` may throw; the stream
+  // does not record afterwards.
   virtual Status Record(const std::function<Status()>& enqueue, std::unique_ptr<Graph>* graph) = 0;
   virtual Status Launch(Graph& graph) = 0;
 
   // The driver's own handle, a cudaStream_t, for timing by events; null where there is none.
   virtual void* native_handle() { return nullptr; }
 
-  // Blocks until all of the work is done. Reports what went wrong in it.
+  // Blocks until all of the work is done, also after an error: kDeviceLost if the device does not say
+  // that it is. Reports what went wrong in it.
   virtual Status Wait() = 0;
 
   // How long Wait() asks whether the work is done before it sleeps; 0 at first.
@@ -112,6 +115,20 @@ class Stream {
 inline Status FinishWork(Stream& stream, Status status) {
   Status waited = stream.Wait();
   return status.ok() || waited.code() == StatusCode::kDeviceLost ? waited : status;
+}
+
+// The same for work that `enqueue()` puts on the stream. If that throws, the work before it has ended
+// when the exception reaches the caller, whose memory and pages it uses.
+template <typename Enqueue>
+Status RunWork(Stream& stream, const Enqueue& enqueue) {
+  Status status;
+  try {
+    status = enqueue();
+  } catch (...) {
+    (void)stream.Wait();
+    throw;
+  }
+  return FinishWork(stream, std::move(status));
 }
 
 // One GPU. Thread-safe. Methods may be called from any thread; each makes the device current where

@@ -41,10 +41,9 @@ class GpuArenaMemory : public ArenaMemory {
   Status Copy(const Enqueue& enqueue) {
     if (gpu_->lost()) return gpu_->LostError();
     const MutexLock lock(&mutex_);
-    const Status status = enqueue(*stream_);
     // Also after an error: nothing may be in flight when the caller's memory goes.
-    const Status waited = stream_->Wait();
-    return gpu_->Observe(status.ok() || waited.code() == StatusCode::kDeviceLost ? waited : status);
+    Stream& stream = *stream_;
+    return gpu_->Observe(RunWork(stream, [&] { return enqueue(stream); }));
   }
 
   const std::shared_ptr<Gpu> gpu_;  // outlives the stream

@@ -66,7 +66,6 @@ class CudaProgram : public ProgramExecutable {
     try {
       return RunBatch(batch, outputs, ws);
     } catch (const std::bad_alloc&) {
-      (void)ws.stream->Wait();  // the staging memory must be free for the next batch
       return Status(StatusCode::kResourceExhausted, "running a batch: out of memory");
     }
   }
@@ -88,7 +87,7 @@ class CudaProgram : public ProgramExecutable {
     if (run.parts().empty()) return OkStatus();
     SRU_RETURN_IF_ERROR(ws.gpu().Observe(run.BeginStates()));
     // Also after an error: the staging memory and the pages must be free for others.
-    SRU_RETURN_IF_ERROR(ws.gpu().ObserveRun(FinishWork(*ws.stream, Enqueue(run, ws))));
+    SRU_RETURN_IF_ERROR(ws.gpu().ObserveRun(RunWork(*ws.stream, [&] { return Enqueue(run, ws); })));
     run.ReadResults();
     run.Commit();
     return OkStatus();

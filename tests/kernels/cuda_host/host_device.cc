@@ -281,7 +281,13 @@ class HostStream : public Stream {
   Status Record(const std::function<Status()>& enqueue, std::unique_ptr<Graph>* graph) override {
     if (Status status = Fail(); !status.ok()) return status;
     if (!work_.empty()) std::abort();  // the backend records on an idle stream
-    Status status = enqueue();
+    Status status;
+    try {
+      status = enqueue();
+    } catch (...) {
+      work_.clear();
+      throw;
+    }
     if (status.ok() && control_->recording != StatusCode::kOk) {
       status = Status(control_->recording, "the recording failed");
     }
@@ -300,7 +306,8 @@ class HostStream : public Stream {
 
   Status Wait() override {
     ++control_->waits;
-    Status status = Fail();
+    if (control_->on_wait && !work_.empty()) control_->on_wait();
+    Status status = Lost();
     Work work;
     work.swap(work_);
     if (!status.ok()) return status;
@@ -347,8 +354,16 @@ class HostStream : public Stream {
     return kernels::OkStatus();
   }
 
-  // The device's state by now.
   Status Fail() {
+    if (control_->operations_until_failure >= 0 && control_->operations_until_failure-- == 0) {
+      if (control_->failure_throws) throw std::bad_alloc();
+      return kernels::Internal("failed by the test");
+    }
+    return Lost();
+  }
+
+  // The device's state by now.
+  Status Lost() {
     int64_t left = control_->operations_until_lost.load();
     if (left < 0) return kernels::OkStatus();
     if (left > 0) {

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -52,6 +53,12 @@ struct HostDeviceControl {
   // After this many further operations (copies, launches, waits) every one fails with kDeviceLost.
   // Negative = never.
   std::atomic<int64_t> operations_until_lost{-1};
+  // After this many further operations other than waits one fails, and the next ones succeed: with
+  // kInternal, or by throwing std::bad_alloc. Negative = never.
+  std::atomic<int64_t> operations_until_failure{-1};
+  std::atomic<bool> failure_throws{false};
+  // Called when a stream with work on it is waited for, before the work is done. May be empty.
+  std::function<void()> on_wait;
   // This many further waits fail with kInternal, and what they wait for is not done.
   std::atomic<int64_t> failing_waits{0};
   // Whether probes succeed on a device that is not lost.

@@ -11,9 +11,11 @@
 struct CUstream_st {
   int device;
   bool capturing;
+  bool busy;
 };
 struct CUevent_st {
   int device;
+  CUstream_st* stream;  // of its last record
 };
 struct CUgraph_st {
   int device;
@@ -37,8 +39,11 @@ cudaError_t Ended(cudaError_t error) {
 
 // What a call on the current device comes to before it does anything.
 cudaError_t Begin(const char* call) {
-  const SimulatedDevice& device = SimulatedDeviceAt(current_device);
+  SimulatedDevice& device = SimulatedDeviceAt(current_device);
   if (device.failed != cudaSuccess) return Ended(device.failed);
+  if (device.calls_until_failure >= 0 && device.calls_until_failure-- == 0) {
+    return Ended(device.error);
+  }
   if (device.failing_call == call) return Ended(device.error);
   return cudaSuccess;
 }
@@ -49,6 +54,19 @@ cudaError_t Begin(const char* call, const Handle* handle) {
   const cudaError_t error = Begin(call);
   if (error != cudaSuccess) return error;
   return handle->device == current_device ? cudaSuccess : Ended(cudaErrorInvalidValue);
+}
+
+void SetBusy(CUstream_st* stream, bool busy) {
+  if (stream->capturing || stream->busy == busy) return;
+  stream->busy = busy;
+  SimulatedDeviceAt(stream->device).streams_busy += busy ? 1 : -1;
+}
+
+// A call that puts work on a stream.
+cudaError_t BeginWork(const char* call, CUstream_st* stream) {
+  const cudaError_t error = Begin(call, stream);
+  if (error == cudaSuccess) SetBusy(stream, true);
+  return error;
 }
 
 }  // namespace
@@ -146,12 +164,12 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind /*kind*/,
                             cudaStream_t stream) {
-  const cudaError_t error = Begin("cudaMemcpyAsync", stream);
+  const cudaError_t error = BeginWork("cudaMemcpyAsync", stream);
   if (error == cudaSuccess && !stream->capturing) std::memcpy(to, from, bytes);
   return error;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
-  const cudaError_t error = Begin("cudaMemsetAsync", stream);
+  const cudaError_t error = BeginWork("cudaMemsetAsync", stream);
   if (error == cudaSuccess && !stream->capturing) std::memset(to, value, bytes);
   return error;
 }
@@ -159,30 +177,41 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
   const cudaError_t error = Begin("cudaStreamCreateWithFlags");
   if (error != cudaSuccess) return error;
-  *stream = new CUstream_st{current_device, false};
+  *stream = new CUstream_st{current_device, false, false};
   ++SimulatedDeviceAt(current_device).streams_alive;
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  SetBusy(stream, false);
   --SimulatedDeviceAt(stream->device).streams_alive;
   delete stream;
   return Begin("cudaStreamDestroy");
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*mode*/) {
   const cudaError_t error = Begin("cudaStreamBeginCapture", stream);
-  if (error == cudaSuccess) stream->capturing = true;
+  if (error != cudaSuccess) return error;
+  stream->capturing = true;
+  ++SimulatedDeviceAt(stream->device).streams_capturing;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream->capturing) std::abort();
+  const cudaError_t error = Begin("cudaStreamSynchronize");  // any device may be current
+  if (error == cudaSuccess) SetBusy(stream, false);
   return error;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   if (!stream->capturing) std::abort();  // CUDA's error would say that our pairs do not match
   stream->capturing = false;
+  --SimulatedDeviceAt(stream->device).streams_capturing;
   const cudaError_t error = Begin("cudaStreamEndCapture", stream);
   *graph = error == cudaSuccess ? new CUgraph_st{current_device} : nullptr;
+  if (error == cudaSuccess) ++SimulatedDeviceAt(current_device).recordings_alive;
   return error;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
   const cudaError_t error = Begin("cudaEventCreateWithFlags");
-  if (error == cudaSuccess) *event = new CUevent_st{current_device};
+  if (error == cudaSuccess) *event = new CUevent_st{current_device, nullptr};
   return error;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -192,18 +221,24 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (stream->capturing) std::abort();
   const cudaError_t error = Begin("cudaEventRecord", stream);
-  return error == cudaSuccess && event->device != stream->device ? Ended(cudaErrorInvalidValue)
-                                                                 : error;
+  if (error != cudaSuccess) return error;
+  if (event->device != stream->device) return Ended(cudaErrorInvalidValue);
+  event->stream = stream;
+  return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const cudaError_t error = Begin("cudaEventQuery", event);
   if (error != cudaSuccess) return error;
   std::atomic<int64_t>& left = SimulatedDeviceAt(event->device).queries_until_done;
-  return left > 0 && left-- > 0 ? Ended(cudaErrorNotReady) : cudaSuccess;
+  if (left > 0 && left-- > 0) return Ended(cudaErrorNotReady);
+  SetBusy(event->stream, false);
+  return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   ++SimulatedDeviceAt(event->device).waits;
-  return Begin("cudaEventSynchronize", event);
+  const cudaError_t error = Begin("cudaEventSynchronize", event);
+  if (error == cudaSuccess) SetBusy(event->stream, false);
+  return error;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
                                  unsigned long long /*flags*/) {  // NOLINT: CUDA's type
@@ -214,6 +249,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  --SimulatedDeviceAt(graph->device).recordings_alive;
   delete graph;
   return Begin("cudaGraphDestroy");
 }
@@ -223,7 +259,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
   return Begin("cudaGraphExecDestroy");
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-  const cudaError_t error = Begin("cudaGraphLaunch", stream);
+  const cudaError_t error = BeginWork("cudaGraphLaunch", stream);
   return error == cudaSuccess && executable->device != stream->device ? Ended(cudaErrorInvalidValue)
                                                                       : error;
 }
@@ -244,7 +280,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function,
                                 void** args) {
-  const cudaError_t error = Begin("cudaLaunchKernelExC", config->stream);
+  const cudaError_t error = BeginWork("cudaLaunchKernelExC", config->stream);
   if (error != cudaSuccess) return error;
   if (function == nullptr || args == nullptr || config->gridDim.x == 0 || config->blockDim.x == 0) {
     return Ended(cudaErrorInvalidValue);

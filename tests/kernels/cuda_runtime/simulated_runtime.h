@@ -24,6 +24,9 @@ struct SimulatedDevice {
   std::string failing_call;
   cudaError_t error = cudaSuccess;
 
+  // After this many further calls one fails with `error`; negative = never.
+  std::atomic<int64_t> calls_until_failure{-1};
+
   // After this many further queries of an event its work is done. Every wait ends at once.
   std::atomic<int64_t> queries_until_done{0};
 
@@ -32,6 +35,9 @@ struct SimulatedDevice {
   std::atomic<int64_t> dependent_launches{
       0};  // those that may start before earlier ones have ended
   std::atomic<int64_t> streams_alive{0};
+  std::atomic<int64_t> streams_capturing{0};
+  std::atomic<int64_t> streams_busy{0};  // with work that nobody has seen the end of
+  std::atomic<int64_t> recordings_alive{0};
   std::atomic<int64_t> graphs_alive{0};
   std::atomic<int64_t> allocations_alive{0};
 };
