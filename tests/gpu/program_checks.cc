@@ -41,6 +41,7 @@ void LanguageModel(RandomProgram* p, int width) {
   options.vocabulary_size = 300;
   const ValueId h = p->StackOfIds(p->program.AddIds("ids", tokens, 0, 300), options, "state");
   p->Predict("next", p->Shift(h, "last"), tokens, 300, 5);
+  p->Output(p->Last(h, p->program.AddSequenceAxis("texts", tokens)), "end");
   p->Output(p->Linear(h, width + 3, true, true), "hidden");
 }
 
@@ -89,6 +90,12 @@ void Decoder(RandomProgram* p, int width) {
   p->Predict("token", y, target, 70, 3);
 }
 
+// Picks whose logits are the bias alone, the same in every data type.
+void Picker(RandomProgram* p, int vocabulary) {
+  const AxisId rows = p->program.AddAxis("rows");
+  p->Pick("next", p->Features("x", rows, 8), rows, vocabulary, 5);
+}
+
 using Slots = std::vector<std::vector<StateArena::Slot>>;  // [axis]; empty = none
 
 // A program on a backend, with `sequences` slots if it has fields.
@@ -116,6 +123,8 @@ class Running {
   }
 
   const std::vector<StateArena::Slot>& slots() const { return slots_; }
+  // The symbols that Run() has picked so far.
+  const std::vector<int32_t>& picked() const { return picked_; }
   StateArena& arena() { return *arena_; }
 
   // `results` is [output]: rows, log-probabilities, attention, or the log-probabilities of candidates.
@@ -136,6 +145,8 @@ class Running {
     for (size_t i = 0; i < inputs.size(); ++i) {
       inputs[i].ids = data.ids[i].empty() ? nullptr : data.ids[i].data();
       inputs[i].values = data.features[i].empty() ? nullptr : data.features[i].data();
+      inputs[i].sampling = data.sampling[i].empty() ? nullptr : data.sampling[i].data();
+      inputs[i].adjustments = data.adjustments[i].empty() ? nullptr : data.adjustments[i].data();
     }
     kernels::ProgramShape shape;
     Status status = kernels::Validate(program, &shape);
@@ -149,6 +160,9 @@ class Running {
       if (output.type == OutputType::kCandidates) {
         const auto& predict = std::get<ops::Predict>(program.operations[output.value]);
         candidates[i].resize(rows * predict.max_candidates);
+        outputs[i].candidates = candidates[i].data();
+      } else if (output.type == OutputType::kPicked) {
+        candidates[i].resize(rows);
         outputs[i].candidates = candidates[i].data();
       } else if (output.type == OutputType::kAttention) {
         (*results)[i].resize(kMaxAttention);
@@ -167,6 +181,7 @@ class Running {
     for (size_t i = 0; i < outputs.size(); ++i) {
       for (const Candidate& candidate : candidates[i]) {
         (*results)[i].push_back(candidate.log_prob);
+        if (program.outputs[i].type == OutputType::kPicked) picked_.push_back(candidate.id);
       }
     }
     return status;
@@ -180,6 +195,7 @@ class Running {
   std::unique_ptr<kernels::ProgramWorkspace> workspace_;
   std::unique_ptr<StateArena> arena_;
   std::vector<StateArena::Slot> slots_;
+  std::vector<int32_t> picked_;
 };
 
 // The largest |expected - found| over the largest |expected| or 1; infinite for what is not a number.
@@ -314,6 +330,26 @@ void CheckPrograms(
       }
       report_error(name, largest);
     }
+  }
+  for (const int vocabulary : small ? std::vector<int>{300} : std::vector<int>{300, 8193, 32000}) {
+    const std::string name = "program, picks of " + std::to_string(vocabulary);
+    RandomProgram p(43);
+    Picker(&p, vocabulary);
+    const int rows = small ? 8 : 64;
+    ProgramData data = RandomData(p.program, {{rows}, std::vector<int>(rows, 30)}, 44);
+    std::fill(data.features[0].begin(), data.features[0].end(), 0.0f);
+    Running expecting, running;
+    std::vector<std::vector<float>> expected, found;
+    Status status = expecting.Prepare(reference, DataType::kFloat32, p.program, 2000, rows);
+    if (status.ok()) status = running.Prepare(tested, dtype, p.program, 2000, rows);
+    if (status.ok()) status = expecting.Run(data, {}, &expected);
+    if (status.ok()) status = running.Run(data, {}, &found);
+    if (!status.ok()) {
+      report(name, false, status.message());
+      continue;
+    }
+    report_error(name, LargestError(expected, found));
+    report(name + ", symbols", expecting.picked() == running.picked(), "as the reference's");
   }
   for (const int width : small ? std::vector<int>{12} : std::vector<int>{64, 256}) {
     const std::string name = "program, translator of width " + std::to_string(width);

@@ -76,6 +76,11 @@ SimulatedDevice& SimulatedDeviceAt(int ordinal) {
   return devices[ordinal];
 }
 
+KernelsSeen& SimulatedKernels() {
+  static KernelsSeen kernels;
+  return kernels;
+}
+
 std::atomic<int>& SimulatedDriverVersion() {
   static std::atomic<int> version{CUDART_VERSION};
   return version;
@@ -124,7 +129,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::strcpy(properties->name, "simulated");
   properties->totalGlobalMem = kTotalMemory;
   properties->major = SimulatedDeviceAt(device).compute_capability;
-  properties->multiProcessorCount = 132;
+  properties->multiProcessorCount = SimulatedDeviceAt(device).multiprocessors;
   return cudaSuccess;
 }
 cudaError_t cudaInitDevice(int device, unsigned /*device_flags*/, unsigned /*flags*/) {
@@ -264,8 +269,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
                                                                       : error;
 }
 
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* /*function*/) {
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
   *attributes = {};
+  const std::lock_guard<std::mutex> lock(SimulatedKernels().mutex);
+  SimulatedKernels().loaded.insert(function);
   return Begin("cudaFuncGetAttributes");
 }
 cudaError_t cudaFuncSetAttribute(const void* /*function*/, cudaFuncAttribute /*attribute*/,
@@ -294,6 +301,8 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
     if (attribute.val.programmaticStreamSerializationAllowed != 0) ++device.dependent_launches;
   }
   ++device.launches;
+  const std::lock_guard<std::mutex> lock(SimulatedKernels().mutex);
+  SimulatedKernels().launched.insert(function);
   return cudaSuccess;
 }
 
@@ -314,7 +323,7 @@ Status ProductRunner::Create(const CublasLt& library, void* workspace, size_t wo
 ProductRunner::~ProductRunner() { handle_ = nullptr; }
 Status ProductRunner::Candidates(const ProductShape& /*shape*/, int /*rows*/, size_t /*max_count*/,
                                  std::vector<ProductAlgorithm>* candidates) {
-  candidates->clear();
+  candidates->assign(1, ProductAlgorithm());
   return OkStatus();
 }
 // The library has a runtime of its own, so ours knows nothing of its errors.

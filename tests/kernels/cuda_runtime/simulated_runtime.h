@@ -12,12 +12,15 @@
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
+#include <set>
 #include <string>
 
 namespace sru::testing {
 
 struct SimulatedDevice {
   int compute_capability = 9;  // its major number
+  int multiprocessors = 132;
   // Every call on the device fails with this.
   cudaError_t failed = cudaSuccess;
   // The call of this name, such as "cudaGraphLaunch", fails with `error`, as long as it is set.
@@ -43,6 +46,14 @@ struct SimulatedDevice {
 };
 
 inline constexpr int kSimulatedDevices = 2;
+
+// The kernels that the process has loaded, and those that it has launched or recorded, on any device.
+struct KernelsSeen {
+  std::mutex mutex;
+  std::set<const void*> loaded;
+  std::set<const void*> launched;
+};
+KernelsSeen& SimulatedKernels();
 
 // Of the process; tests reset what they change.
 SimulatedDevice& SimulatedDeviceAt(int ordinal);
