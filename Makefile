@@ -38,11 +38,11 @@ bench: build  ## measure the CPU engine (16 minutes; QUICK=1: one) and write doc
 	@scripts/deps.sh bench
 	@scripts/cpu_report.py --bin $(BUILD)/bin $(if $(QUICK),--quick --out $(BUILD)/cpu.md)
 
-gpu_prefix:  ## an installation for a GPU machine, at most 60 MB: build-gpu_prefix/prefix.tar.gz
+gpu_prefix:  ## an installation for a GPU machine, at most 60 MB: build-gpu_prefix/prefix.tar.gz (WITH=cublaslt,published: more)
 	@scripts/deps.sh build
 	@cmake --preset gpu_prefix
 	@cmake --build --preset gpu_prefix -j $(JOBS)
-	@scripts/gpu_prefix.sh build-gpu_prefix
+	@scripts/gpu_prefix.sh --with=$(WITH) build-gpu_prefix
 
 lint: $(BUILD)/build.ninja  ## check the formatting, run clang-tidy (QUICK=1: not of tests; SINCE=COMMIT: what changed)
 	@scripts/deps.sh lint

@@ -8,26 +8,48 @@ import glob
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LEAST_CMAKE = (3, 25)  # cmake_minimum_required() of kernels/
 LEAST_CUDA = (12, 0)  # of cmake/SruCuda.cmake
+KILL_SECONDS = 3  # in which a killed process ends, unless the driver hangs
 
 Programs = collections.namedtuple("Programs", "check bench")
 Toolkit = collections.namedtuple(
     "Toolkit", "nvcc version library_folder cmake_flags")
 
 
+def end_of(process, seconds):
+    """Its exit code, or None if it takes longer and is killed with all that it has started.
+
+    A driver that hangs keeps a process from dying: it is left behind then."""
+    try:
+        return process.wait(timeout=max(0.1, seconds))
+    except subprocess.TimeoutExpired:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(timeout=KILL_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            pass
+        return None
+
+
 def output_of(command, seconds=30):
     """What it prints; nothing if it fails or takes longer."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, cwd=ROOT,
-                              check=False)
-        return done.stdout.strip() if done.returncode == 0 else ""
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as out:
+        try:
+            process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL, cwd=ROOT,
+                                       start_new_session=True)
+        except OSError:
+            return ""
+        if end_of(process, seconds) != 0:
+            return ""
+        out.seek(0)
+        return out.read().strip()
 
 
 def version_of(command, pattern):

@@ -3,13 +3,19 @@
 # OUT/prefix.tar.gz and, unpacked, OUT/prefix. Fails if it takes more than 60 MB unpacked: the build must be one without the CPU backend, whose
 # oneDNN alone takes 40 MB.
 #
-#   make gpu_prefix                         builds (preset gpu_prefix), then
-#   scripts/gpu_prefix.sh BUILD [OUT]       OUT is BUILD
+#   make gpu_prefix [WITH=cublaslt,published]      builds (preset gpu_prefix), then
+#   scripts/gpu_prefix.sh [--with=...] BUILD [OUT] OUT is BUILD
+#
+# cublaslt: also OUT/cublaslt.tar.gz (382 MB; 542 MB unpacked) for a machine with the driver alone: --cublaslt of the report. It is not cut down to
+# one architecture, since nvprune takes static libraries only. published: the prefix also has the Python package `sru`, whose kernel the report
+# compiles on a machine with nvcc and PyTorch.
 set -euo pipefail
 most=60000000
 
+with=
+case ${1:-} in --with=*) with=${1#--with=}; shift;; esac
 if [ $# -lt 1 ] || [ $# -gt 2 ]; then
-  sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 build=$1 out=${2:-$1}
@@ -29,5 +35,14 @@ for program in gpu_check gpu_bench; do
     exit 1
   fi
 done
+case ,$with, in *,published,*)
+  python3 -m pip install --quiet --no-deps --target "$prefix/python" sru==2.6.0;;
+esac
 tar -C "$out" -czf "$out/prefix.tar.gz" prefix
+case ,$with, in *,cublaslt,*)
+  folder=$(cd "$(dirname "$0")" && python3 -B -c 'import gpu_build; print(gpu_build.find_toolkit().library_folder or "")')
+  library=$(find "${folder:-/nonexistent}" -name 'libcublasLt.so.[0-9]*' -printf '%f\n' -quit)
+  tar -C "$folder" --dereference -cf - "$library" | gzip -1 >"$out/cublaslt.tar.gz"
+  echo "gpu_prefix: $out/cublaslt.tar.gz, $(stat -c %s "$out/cublaslt.tar.gz") bytes";;
+esac
 echo "gpu_prefix: $out/prefix.tar.gz, $(stat -c %s "$out/prefix.tar.gz") bytes, $size unpacked"

@@ -23,18 +23,21 @@ elif [ "$1" = -S ]; then mkdir -p "$4/bin"; echo "$@" >"$4/flags"
 else cp "$HERE/gpu_check" "$HERE/gpu_bench" "$2/bin/"
 fi"""
 NVCC = 'echo "Cuda compilation tools, release VERSION, V1"'
-CHECK = """echo "${CUDA_VISIBLE_DEVICES-unset} $*" >>"$HERE/checked"
+CHECK = """echo "${CUDA_VISIBLE_DEVICES-unset} ${CUDA_LAUNCH_BLOCKING-0} $*" >>"$HERE/checked"
 for a; do case $a in
-  --json=*) echo '[{"name": "golden x", "ok": true, "detail": ""}]' >"${a#--json=}";; esac; done
+  --json=*) echo '{"name": "golden x", "ok": true, "detail": ""}' >"${a#--json=}";; esac; done
 echo 1 checks, 0 failed"""
 BENCH = """case "$1" in
-  scan) echo '[{"dtype": "bfloat16", "directions": 2, "hidden": 128, "sequences": 4, "length": 8, "us": 5,
- "bytes_per_s": 4e12, "ratio": 0.91}]';;
+  scan) echo '[
+{"dtype": "bfloat16", "directions": 2, "hidden": 128, "sequences": 4, "length": 8, "us": 5, "bytes_per_s": 4e12, "ratio": 0.91}
+]';;
   classify) cp "$OUT/gpu.json" "$OUT/gpu.log" "$HERE/"
-    echo '[{"type": "float32", "tokens": 10, "gpu_and_copy_us": 50.0, "without_token_table_us": 66.0,
- "run_p50_us": 70.0, "run_p99_us": 90.0}]';;
-  systems) echo '[{"name": "reader", "type": "float32", "sequences": 1, "rows": 142, "run_p50_us": 300.0,
- "run_p99_us": 320.0, "workspace_mb": 80.5}]';;
+    echo '[
+{"type": "float32", "tokens": 10, "gpu_and_copy_us": 50.0, "without_token_table_us": 66.0, "run_p50_us": 70.0, "run_p99_us": 90.0}
+]';;
+  systems) echo '[
+{"name": "reader", "type": "float32", "sequences": 1, "rows": 142, "run_p50_us": 300.0, "run_p99_us": 320.0, "workspace_mb": 80.5}
+]';;
 esac"""
 SANITIZER = """[ "$1" != --help ] || { echo "  --kernel-name arg   --kernel-name-exclude arg"; exit 0; }
 echo "$*" >>"$HERE/sanitized"
@@ -43,6 +46,7 @@ COMPARE = """import argparse, json
 parser = argparse.ArgumentParser()
 for name in ("--gpu_bench", "--out", "--seconds"):
     parser.add_argument(name)
+parser.add_argument("--published", action="store_true")
 flags = parser.parse_args()
 json.dump({"torch": "paper", "cudnn": 9, "results": [], "left_out": [], "errors": [],
            "summary": None, "seconds": float(flags.seconds)}, open(flags.out, "w"))
@@ -65,6 +69,8 @@ class MachineTest(unittest.TestCase):
         self.write(self.root + "/kernels/bench/compare_pytorch_gpu.py", COMPARE)
         # The machine.
         self.write(self.here + "/python/torch/__init__.py", "")
+        self.write(self.here + "/python/sru/__init__.py", "")
+        self.write(self.here + "/python/sru/cuda_functional.py", "")
         self.write(self.here + "/cuda/include/cublasLt.h", "")
         self.write(self.here + "/cuda/include/cuda_runtime_api.h", "")
         self.write(self.here + "/cuda/lib64/libcublasLt.so.13", "")
@@ -125,11 +131,19 @@ class MachineTest(unittest.TestCase):
         self.assertEqual(self.report(), 0, self.said)
         self.assertEqual(set(self.results.values()), {"ok"}, self.results)
         self.assertEqual(sum(n.startswith("sanitizer") for n in self.results), 9)
-        self.assertEqual(self.data["checks"]["bfloat16"][0]["name"], "golden x")
+        self.assertEqual(self.data["checks"]["large, bfloat16"][0]["name"], "golden x")
         self.assertEqual(self.data["scan"][0]["ratio"], 0.91)
         self.assertEqual(self.data["pytorch"]["torch"], "paper")
         self.assertEqual(sorted(os.listdir(self.out)), ["gpu.json", "gpu.log", "gpu.md"])
         self.assertIn("-DSRU_CUDA_ARCHITECTURES=90", self.lines("build/flags")[0])
+        order = [re.sub(r", .*", "", n) if n.startswith("sanitizer") else n for n in self.results]
+        types = ("float32", "bfloat16", "bfloat16_fused")
+        self.assertEqual(list(dict.fromkeys(order)), [
+            "configure", "build", *(f"checks, {g}, {t}" for g in ("goldens", "bits", "large") for t in types),
+            "scan", "classify", "systems", "published kernel", "against PyTorch",
+            *(f"checks, {g}, {t}" for g in ("programs", "reference", "others") for t in types),
+            *(f"sanitizer {kind}" for kind in ("memcheck", "racecheck", "initcheck", "synccheck")),
+            "sanitizer memcheck of all kernels"])
         # With one GPU nothing is hidden from anybody.
         self.assertEqual({l.split()[0] for l in self.lines("checked")}, {"unset"})
 
@@ -138,17 +152,40 @@ class MachineTest(unittest.TestCase):
             self.program(name, f"echo {name}: needs a GPU; exit 77")
         self.program("cuda/bin/compute-sanitizer", 'echo skipped; exit 77')
         self.assertEqual(self.report(), 1)
-        self.assertEqual(self.steps_but("configure", "build", "against PyTorch"),
-                         {n: "failed" for n in self.steps_but("configure", "build", "against PyTorch")})
-        self.assertIn("77", self.notes["checks, float32"])
+        # There is one reason, and it is there at once.
+        self.assertEqual(self.steps_but("configure", "build"), {"checks, goldens, float32": "failed"})
+        self.assertRegex(self.said.splitlines()[-1], "gpu_report: exit code 77; gpu_check: needs a GPU")
+        self.assertLess(self.seconds, 20)
+
+    def test_a_group_that_loses_the_device_is_repeated_kernel_by_kernel(self):
+        self.program("gpu_check", CHECK.replace('"ok": true, "detail": ""', '"ok": false, "detail": "device 0 (Paper) has failed and is out of use"')
+                     .replace("1 checks, 0 failed", "1 checks, 1 failed; exit 1").replace("echo 1 checks, 1 failed; exit 1", "exit 1"))
+        self.assertEqual(self.report(), 1)
+        blocking = [l.split()[1] for l in self.lines("checked") if "--only=bits" in l]
+        self.assertEqual(blocking, ["0", "1"] * 3)
+        self.assertFalse(self.data["checks"]["bits, float32, kernel by kernel"][0]["ok"])
         self.assertEqual(self.results["against PyTorch"], "ok")
+
+    def test_whatever_hangs_the_report_ends_in_time_with_what_was_printed(self):
+        hangs = 'echo \'{"name": "begun", "type": "x", "rows": 1, "run_p50_us": 2, "run_p99_us": 3, "sequences": 1, "workspace_mb": 1}\'; exec sleep 600'
+        self.program("gpu_bench", '[ "$1" = systems ] || exit 1; ' + hangs)
+        self.program("cuda/bin/compute-sanitizer", hangs)
+        self.write(self.root + "/kernels/bench/compare_pytorch_gpu.py", "import time\ntime.sleep(600)\n")
+        self.assertEqual(self.report(minutes=0.3), 1)
+        self.assertLess(self.seconds, 0.3 * 60 + 8)
+        self.assertEqual(self.data["systems"][0]["name"], "begun")
+        self.assertIn("ran out of time", self.notes["systems"])
+        self.program("gpu_check", hangs)
+        self.assertEqual(self.report(minutes=0.3), 1)
+        self.assertLess(self.seconds, 0.3 * 60 + 8)
+        self.assertIn("ran out of time", self.notes["checks, goldens, float32"])
 
     def test_programs_that_do_nothing_have_failed(self):
         self.program("gpu_check", "exit 0")
         self.program("gpu_bench", "exit 0")
         self.program("cuda/bin/compute-sanitizer", "exit 0")
         self.assertEqual(self.report(), 1)
-        for name in ("results of checks, float32", "results of checks, bfloat16_fused",
+        for name in ("results of checks, goldens, float32", "results of checks, bits, bfloat16_fused",
                      "results of scan", "results of classify", "results of systems", "sanitizer racecheck, float32"):
             self.assertEqual(self.results[name], "failed", name)
 
@@ -164,8 +201,8 @@ class MachineTest(unittest.TestCase):
         self.program("cuda/bin/compute-sanitizer", "exec sleep 60")
         self.assertEqual(self.report(minutes=0.3), 1)
         self.assertLess(self.seconds, 0.3 * 60 + 5)  # Python's own starts are slow on a busy machine
-        self.assertIn("ran out of time", self.notes["checks, bfloat16_fused"])
-        self.assertEqual(self.results["checks, float32"], "ok")
+        self.assertIn("ran out of time", self.notes["checks, goldens, bfloat16_fused"])
+        self.assertEqual(self.results["checks, goldens, float32"], "ok")
         self.assertIn("ran out of time", self.notes["sanitizer synccheck, bfloat16_fused"])
         self.assertEqual(self.results["against PyTorch"], "ok")
         self.assertGreater(self.data["pytorch"]["seconds"], 1.9)
@@ -175,16 +212,16 @@ class MachineTest(unittest.TestCase):
         # What the step "classify" saw in the report's folder.
         with open(self.here + "/gpu.json", encoding="utf-8") as file:
             seen = json.load(file)
-        self.assertEqual([s["name"] for s in seen["steps"]][-2:], ["checks, bfloat16_fused", "scan"])
-        self.assertEqual(seen["checks"]["float32"][0]["name"], "golden x")
+        self.assertEqual([s["name"] for s in seen["steps"]][-2:], ["checks, large, bfloat16_fused", "scan"])
+        self.assertEqual(seen["checks"]["bits, float32"][0]["name"], "golden x")
         self.assertIn("1 checks, 0 failed", "\n".join(self.lines("gpu.log")))
 
     def test_of_eight_gpus_the_idlest_is_used_and_all_are_checked_shortly(self):
         self.gpus(8, memory=(9, 8, 7, 30, 2, 1, 4, 5))
         self.assertEqual(self.report(), 0, self.said)
         seen = [l.split() for l in self.lines("checked")]
-        self.assertEqual([l[0] for l in seen], ["5", "5", "5", "unset"])
-        self.assertEqual(seen[3][1:], ["--small"])
+        self.assertEqual([l[0] for l in seen], ["5"] * 18 + ["unset"])
+        self.assertEqual(seen[18][2:], ["--small"])
         self.assertEqual(self.results["short check on all GPUs"], "ok")
 
     def test_whoever_chose_a_gpu_keeps_it(self):
@@ -224,11 +261,11 @@ class MachineTest(unittest.TestCase):
             self.program("tools/cmake", cmake)
             self.report("--prefix", self.prefix())
             # The installation of this test has no server.
-            self.assertEqual(self.results["server"], "failed")
+            self.assertEqual(self.results["server, float32"], "failed")
             self.assertEqual(set(self.steps_but("server", "trained").values()), {"ok"}, self.results)
             self.assertEqual(self.results["trained models"], "skipped", "there are no checkpoints")
             self.assertIn(missing, self.notes["programs of --prefix"])
-            self.assertEqual(len(self.data["checks"]), 3)
+            self.assertEqual(len(self.data["checks"]), 18)
 
     def test_without_anything_it_says_what_to_do(self):
         self.program("cuda/bin/nvcc", NVCC.replace("VERSION", "11.8"))
@@ -241,7 +278,7 @@ class MachineTest(unittest.TestCase):
         self.program("tools/cmake", CMAKE.format(version="3.28.1") + '\n[ "$1" != --build ]')
         self.assertEqual(self.report("--prefix", self.prefix()), 1)
         self.assertEqual(self.results["build"], "failed")
-        self.assertEqual(self.results["checks, float32"], "ok")
+        self.assertEqual(self.results["checks, goldens, float32"], "ok")
 
     def test_a_damaged_installation_and_a_failing_tool_do_not_stop_the_rest(self):
         self.write(self.here + "/damaged.tar.gz", "no archive")
@@ -249,7 +286,7 @@ class MachineTest(unittest.TestCase):
         self.program("gpu_bench", '[ "$1" != classify ] || exit 1\n' + BENCH)
         self.assertEqual(self.report("--prefix", self.here + "/damaged.tar.gz"), 1)
         failed = {n for n, r in self.results.items() if r == "failed"}
-        self.assertEqual(failed, {"server", "classify", "sanitizer racecheck, float32",
+        self.assertEqual(failed, {"--prefix", "classify", "sanitizer racecheck, float32",
                                   "sanitizer racecheck, bfloat16_fused"})
 
     def test_the_installation_for_gpu_machines_has_the_programs_of_the_report(self):
@@ -272,6 +309,22 @@ for name in $names; do echo >"$4/bin/$name"; chmod +x "$4/bin/$name"; done"""
                                     text=True, check=True).stdout
             for name in ("sru_server", "gpu_check", "gpu_bench"):
                 self.assertIn("prefix/bin/" + name, listed)
+
+    def test_the_library_for_a_machine_with_the_driver_alone_travels_in_an_archive(self):
+        self.program("tools/cmake", 'mkdir -p "$4/bin"; for n in gpu_check gpu_bench; do echo >"$4/bin/$n"; chmod +x "$4/bin/$n"; done')
+        os.makedirs(self.build)
+        done = subprocess.run([ROOT + "/scripts/gpu_prefix.sh", "--with=cublaslt", self.build], capture_output=True, text=True, check=False,
+                              env={"PATH": f"{self.here}/tools:{self.here}/cuda/bin:/usr/bin:/bin"})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        archive = shutil.copy(self.build + "/cublaslt.tar.gz", self.here)
+        shutil.rmtree(self.here + "/cuda")
+        # The library of this test is empty, unlike one that this machine may have.
+        self.program("gpu_check", 'found=; IFS=:; for f in $LD_LIBRARY_PATH; do [ ! -e "$f/libcublasLt.so.13" ] || [ -s "$f/libcublasLt.so.13" ] || found=1; done; unset IFS\n'
+                                  '[ "$found" ] || { echo gpu_check: libcublasLt.so.13 cannot be loaded; exit 77; }\n' + CHECK)
+        self.assertEqual(self.report("--prefix", self.prefix()), 1)
+        self.assertIn("libcublasLt.so.13 cannot be loaded", self.said.splitlines()[-1])
+        self.report("--prefix", self.prefix(), "--cublaslt", archive)
+        self.assertEqual(self.results["checks, goldens, float32"], "ok")
 
 
 if __name__ == "__main__":

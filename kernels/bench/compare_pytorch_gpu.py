@@ -5,11 +5,11 @@
 
 Each row is a shape of the paper, a batch size and a data type. Against each other run, A B C A B C:
 
-  sru      our stack, `gpu_bench interactive` (float32, bfloat16; float16 has no column of its own:
-           it is compared with our bfloat16)
+  sru      our stack, `gpu_bench interactive`
   fused    the same in bfloat16 with a kernel per layer (sru_server --fuse_layers=all)
   lstm     torch.nn.LSTM on cuDNN, of the same width and depth, eager and captured in a CUDA graph;
            the better of the two counts
+  published  torch modules of the package `sru`, whose kernel this machine has compiled (--published), in float32
   ops      the same SRU written in PyTorch operations (one product and one loop over time per layer
            and direction), captured in a CUDA graph; eager it would be slower still
 
@@ -17,6 +17,7 @@ Times are medians of repeated runs over many launches, by events. Rows that time
 are listed as left out. Exits with 77 where PyTorch or a GPU is missing.
 """
 import argparse
+import importlib
 import json
 import statistics
 import subprocess
@@ -36,7 +37,7 @@ SHAPES = {
     "squad_6": (6, 300, 128, 2, 128),
 }
 BATCHES = (32, 1, 8, 128)
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = ("float32", "bfloat16")
 TARGET_BATCH = 32  # targets hold up to this batch size
 TARGET_LSTM = 5.0
 TARGET_LSTM_MEDIAN = 10.0
@@ -167,7 +168,7 @@ class Runner:
         return begin.elapsed_time(end) * 1e3 / repeat
 
 
-def compare(torch, ours, shape, batch, dtype, rounds, with_operations):
+def compare(torch, ours, shape, batch, dtype, rounds, with_operations, published=None):
     layers, inputs, hidden, directions, length = SHAPES[shape]
     kind = getattr(torch, dtype)
     x = torch.randn(length, batch, inputs, device="cuda", dtype=kind)
@@ -183,6 +184,9 @@ def compare(torch, ours, shape, batch, dtype, rounds, with_operations):
     if with_operations:
         operations = sru_in_operations(torch, layers, inputs, hidden, directions, kind)
         runners["ops_graph"] = Runner(torch, operations, x, True)
+    if published is not None and dtype == "float32":
+        module = published.SRU(inputs, hidden, layers, bidirectional=directions == 2).to("cuda", kind)
+        runners["published"] = Runner(torch, module, x, False)
     fuses = dtype != "float32"
     times = {name: [] for name in ("sru", *(["fused"] if fuses else []), *runners)}
     for _ in range(rounds):
@@ -210,6 +214,7 @@ def main():
     parser.add_argument("--out", help="JSON file to write")
     parser.add_argument("--seconds", type=float, default=150, help="when to stop taking new rows")
     parser.add_argument("--rounds", type=int, default=5, help="A B C rounds of a row")
+    parser.add_argument("--published", action="store_true", help="also time the package sru")
     parser.add_argument("--list", action="store_true", help="print the rows and exit")
     flags = parser.parse_args()
     if flags.list:
@@ -233,6 +238,7 @@ def main():
     report = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
               "device": torch.cuda.get_device_name(), "results": [], "left_out": [], "errors": []}
     ours = OurStacks(flags.gpu_bench)
+    published = importlib.import_module("sru") if flags.published else None
     for shape, batch, dtype in rows():
         if time.monotonic() - start > flags.seconds:
             report["left_out"].append([shape, batch, dtype])
@@ -240,7 +246,7 @@ def main():
         # The loops over time make large graphs, slow to record: once per shape and batch is enough.
         try:
             report["results"].append(compare(torch, ours, shape, batch, dtype, flags.rounds,
-                                             dtype == "float32" and batch <= TARGET_BATCH))
+                                             dtype == "float32" and batch <= TARGET_BATCH, published))
             print(json.dumps(report["results"][-1]), flush=True)
         except RuntimeError as error:
             report["errors"].append({"row": [shape, batch, dtype], "error": str(error)[:500]})
