@@ -29,7 +29,8 @@ cudaError_t LoadFusedKernels() {
   for (int input = FusedInput(0); input <= kFusedMaxInput; input *= 2) {
     for (int matrices : {3, 4}) {
       const cudaError_t error = WithKernel(input, matrices, [&](auto* kernel) {
-        return LoadKernel(kernel, FusedSharedBytes(input, matrices, FusedMaxSlices(input)));
+        return LoadKernel(kernel, FusedSharedBytes(input, matrices, FusedMaxSlices(input)),
+                          /*shared_first=*/true);
       });
       if (error != cudaSuccess) return error;
     }

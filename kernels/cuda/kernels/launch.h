@@ -82,18 +82,17 @@ cudaError_t LaunchKernel(void (*kernel)(DependentArgs<Args>, More...), int64_t b
 }
 
 // Loads one kernel onto the current device. `shared_bytes` is the most of DynamicShared() that it
-// is launched with.
+// is launched with. With `shared_first`, shared memory decides how many of its blocks a multiprocessor
+// runs, and not the cache that shares the place with it; others read the same rows again from that.
 template <typename Kernel>
-cudaError_t LoadKernel(Kernel* kernel, size_t shared_bytes = 0) {
+cudaError_t LoadKernel(Kernel* kernel, size_t shared_bytes = 0, bool shared_first = false) {
   const void* const function = reinterpret_cast<const void*>(kernel);
   cudaFuncAttributes attributes;
   const cudaError_t error = cudaFuncGetAttributes(&attributes, function);
   if (error != cudaSuccess || shared_bytes == 0) return error;
   const cudaError_t grown = cudaFuncSetAttribute(
       function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
-  if (grown != cudaSuccess) return grown;
-  // How many of its blocks a multiprocessor runs is decided by shared memory, not by the cache that
-  // shares the place with it.
+  if (grown != cudaSuccess || !shared_first) return grown;
   return cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
                               cudaSharedmemCarveoutMaxShared);
 }

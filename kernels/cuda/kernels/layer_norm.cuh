@@ -1,5 +1,9 @@
 // Layer norm of rows, a warp per row, in float32 and in two passes (mean, then variance), whatever
 // the storage type.
+//
+// Bound by memory, and by instructions where the row comes from the cache: a value is read three times, the
+// last two from the cache, and written once; 2 + 2 or 4 + 4 bytes a result by storage type. Blocks: rows / 4.
+// 16 rows are 4 blocks of 132 multiprocessors, whose time is that of three trips along a row.
 #ifndef SRU_KERNELS_CUDA_KERNELS_LAYER_NORM_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_LAYER_NORM_CUH_
 

@@ -7,6 +7,10 @@
 // at most the `count`-th best of the row, so the candidates are among the keys from there on. Those
 // are few, unless the best are all in a few parts; if they do not fit into shared
 // memory, the candidates are found one after the other.
+//
+// Bound by the walks over a row, 3 without a pick and up to 11 with one, by one block: 4 bytes a logit and
+// walk, from the second-level cache. Bytes a result: 4 x vocabulary x walks read, 16 written. Blocks: one per
+// row. 16 rows are 16 blocks of 132 multiprocessors.
 #ifndef SRU_KERNELS_CUDA_KERNELS_PREDICT_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_PREDICT_CUH_
 

@@ -22,7 +22,8 @@ cudaError_t Load() {
         const cudaError_t error =
             WithScanKernel<T, kDims>(by_token, output, activation, [&](auto* kernel) {
               return LoadKernel(kernel,
-                                ScanSharedBytes(kDims * static_cast<int>(sizeof(T)), by_token));
+                                ScanSharedBytes(kDims * static_cast<int>(sizeof(T)), by_token),
+                                /*shared_first=*/true);
             });
         if (error != cudaSuccess) return error;
       }

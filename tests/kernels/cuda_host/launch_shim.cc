@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 #ifndef __x86_64__
@@ -63,9 +64,12 @@ ShimMode ModeOfEnvironment() {
   if (name == nullptr || *name == '\0') return mode;
   mode.copies_early = std::strstr(name, "early") != nullptr;
   mode.threads_reversed = std::strstr(name, "reversed") != nullptr;
-  if (!mode.copies_early && !mode.threads_reversed) {
-    std::fprintf(
-        stderr, "SRU_CUDA_HOST_MODE: expected early, reversed or early_reversed, found %s\n", name);
+  const bool other_tanh = std::strstr(name, "tanh_") != nullptr;
+  if (!mode.copies_early && !mode.threads_reversed && !other_tanh) {
+    std::fprintf(stderr,
+                 "SRU_CUDA_HOST_MODE: expected early, reversed, early_reversed, tanh_low or "
+                 "tanh_high, found %s\n",
+                 name);
     std::exit(1);
   }
   return mode;
@@ -445,6 +449,12 @@ Copies& CurrentCopies() {
 }
 
 }  // namespace
+
+const float kTanhFactor = [] {
+  const char* const name = std::getenv("SRU_CUDA_HOST_MODE");
+  const std::string mode = name == nullptr ? "" : name;
+  return mode == "tanh_low" ? 1 - 0x1p-11f : mode == "tanh_high" ? 1 + 0x1p-11f : 1.0f;
+}();
 
 ShimMode GetShimMode() { return CurrentMode(); }
 void SetShimMode(ShimMode mode) { CurrentMode() = mode; }

@@ -54,8 +54,19 @@ inline unsigned atomicAdd(unsigned* to, unsigned value) {
 }
 // NOLINTEND
 
+namespace sru::testing {
+// The error of tanh, as SRU_CUDA_HOST_MODE says: 1, or the least or the most that the GPU's fast tanh may
+// be of the true one.
+extern const float kTanhFactor;
+}  // namespace sru::testing
+
 // The same as in shared_memory.cuh and tensor_core.cuh.
 namespace sru::kernels::cuda {
+
+// For device_math.cuh.
+inline float HostTanh(float x) {
+  return std::fmin(std::fmax(std::tanh(x) * sru::testing::kTanhFactor, -1.0f), 1.0f);
+}
 
 unsigned char* DynamicShared();
 struct SharedAddress {
