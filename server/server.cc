@@ -435,17 +435,6 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return caller != nullptr && caller->is_proven() ? caller->id() : "";
   }
 
-  // The flow of the token that a call shows.
-  batching::FlowHandle FlowOf(const CallOrigin& call) {
-    if (!options_.security.has_tokens()) return nullptr;
-    std::string id = credentials_->CallerId(call.FindHeader("authorization"));
-    if (id.empty()) return nullptr;
-    const MutexLock lock(&flows_mutex_);
-    std::shared_ptr<batching::Flow>& flow = flows_[id];
-    if (flow == nullptr) flow = std::make_shared<batching::Flow>(std::move(id));
-    return flow;
-  }
-
   // Makes the tables of both ports' methods.
   void MakeMethods() {
     service_context_.registry = &registry_;
@@ -460,7 +449,6 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     service_context_.writers = &writers_;
     service_context_.access_log = &access_log_;
     service_context_.limits = LimitsFrom(options_);
-    service_context_.flow_of = [this](const CallOrigin& call) { return FlowOf(call); };
     service_context_.prefix_owner = [this](const CallOrigin& call) { return PrefixOwner(call); };
     open_inference_context_.service = &service_context_;
     open_inference_context_.ready = [this] { return ready(); };
@@ -735,10 +723,6 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   transport::SecurityMetrics security_metrics_;
   telemetry::AccessLog access_log_;
   RateLimit refused_connections_{1, absl::Seconds(10)};  // limits the log lines on them
-  Mutex flows_mutex_;
-  std::map<std::string, std::shared_ptr<batching::Flow>> flows_
-      ABSL_GUARDED_BY(flows_mutex_);  // by CallerId()
-
   Mutex recheck_mutex_;
   bool rechecks_ ABSL_GUARDED_BY(recheck_mutex_) = false;  // the ports are there
   mutable callers::Callers callers_{

@@ -68,6 +68,7 @@ Route TextRoute(const std::string& method, const std::string& path, ErrorForm er
   route.path = path;
   route.content_types = {kFormContentType, kJsonContentType};
   route.errors = errors;
+  route.calls = calls::MethodId::kTranslate;
   route.handle = std::move(handle);
   route.openapi = [method, summary, fields] {
     const json any = json::object();
