@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kTrailerBytes = 8;  // CRC-32, then the length
 constexpr size_t kLeastGzipBytes = 18;
+constexpr std::string_view kGzipMagic = "\x1f\x8b";
 constexpr int kGzipWindow = 15 + 16;  // the largest window, and gzip's header only
 
 absl::Status Inflate(const std::string& source, std::string_view bytes, size_t size, char* to) {
@@ -54,9 +55,10 @@ absl::StatusOr<FileContents> ReadPerhapsGzipped(const FilePath& path, uint64_t m
   SRU_ASSIGN_OR_RETURN(FileContents file, FileContents::Read(path, max_bytes));
   if (!absl::EndsWith(path.path(), kGzipSuffix)) return file;
   const std::string_view bytes = file.bytes();
-  if (bytes.size() < kLeastGzipBytes) {
-    return InvalidArgument(path.path(), ": not a gzip file: expected at least ", kLeastGzipBytes,
-                           " bytes, found ", bytes.size());
+  if (bytes.size() < kLeastGzipBytes || bytes.substr(0, 2) != kGzipMagic) {
+    return InvalidArgument(path.path(),
+                           ": not a gzip file: expected its magic number and at least ",
+                           kLeastGzipBytes, " bytes, found ", bytes.size(), " bytes");
   }
   uint32_t size = 0;
   for (size_t i = 0; i < sizeof(size); ++i) {

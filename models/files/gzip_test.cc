@@ -48,7 +48,8 @@ TEST_F(GzipTest, RefusesDamagedFiles) {
   bad[good.size() - 8] ^= 1;
   EXPECT_THAT(Error(bad), HasSubstr("damaged or truncated")) << "the CRC";
   EXPECT_THAT(Error(good + good), HasSubstr("damaged or truncated")) << "a second member";
-  EXPECT_THAT(Error(std::string(40, 'x')), HasSubstr("f.gz: "));
+  EXPECT_THAT(Error(std::string(40, 'x')), HasSubstr("f.gz: not a gzip file"))
+      << "such as a pointer of Git LFS";
   EXPECT_THAT(Error(good, 50), HasSubstr("expected at most 50 bytes"));
 }
 
