@@ -151,7 +151,8 @@ def answer(client: Client, args: argparse.Namespace) -> None:
 
 
 def translate(client: Client, args: argparse.Namespace) -> None:
-    options = given(args, "in_flight model beam_size length_penalty alpha word_penalty max_new_tokens max_length_factor")
+    names = "in_flight model beam_size length_penalty alpha word_penalty max_new_tokens max_length_factor"
+    options = given(args, names)
     for text in client.translate_all(args.texts or lines_of_input(), **options):
         print(shown(text), flush=True)
 
@@ -242,7 +243,7 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument("--alpha", type=float, help="strength of the length penalty")
     one.add_argument("--word_penalty", type=float, help="what each token takes from the score")
     one.add_argument("--max_new_tokens", type=int, default=0, help="0 = the model's own")
-    one.add_argument("--max_length_factor", type=float, default=0, help="tokens for each of the text's; 0 = the model's own")
+    one.add_argument("--max_length_factor", type=float, default=0, help="tokens for each one of the text")
     one.add_argument("--in_flight", type=int, default=4, help="calls at a time")
 
     _add(commands, "models", models, "The models of a server, and their states.", "", model=False)
