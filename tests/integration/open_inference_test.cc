@@ -410,6 +410,9 @@ TEST_F(OpenInferenceTest, TranslatorGivesWhatTranslateGives) {
               RawStrings({translated.translations(0).hypotheses(0).text(),
                           translated.translations(1).hypotheses(0).text()}));
   }
+  Parameter("word_penalty").set_string_param("some");
+  ExpectError(StatusCode::INVALID_ARGUMENT,
+              "parameters[word_penalty]: expected a number, found a string");
 }
 
 TEST_F(OpenInferenceTest, LargeMessages) {
