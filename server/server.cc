@@ -50,6 +50,7 @@
 #include "server/open_inference/open_inference_methods.h"
 #include "server/rest/error_response.h"
 #include "server/rest/gateway.h"
+#include "server/rest/request_fields.h"
 #include "server/rest/route.h"
 #include "server/rpc/health.h"
 #include "server/rpc/inference_methods.h"
@@ -586,9 +587,9 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     gateway.authenticate =
         [this](const http::PageRequest& request) -> absl::StatusOr<callers::CallerPtr> {
       absl::Status access = status_page_.CheckAccess(request);
-      // A page of another site can send a body without a type, but none of this type.
-      if (access.ok() &&
-          rest::MediaType(request.header("content-type")) != rest::kJsonContentType) {
+      // A page of another site can send a body without a type, or a form, but none of this type.
+      const std::string type = rest::MediaType(request.header("content-type"));
+      if (access.ok() && (type.empty() || type == rest::kFormContentType)) {
         access = absl::PermissionDeniedError("Content-Type: expected application/json");
       }
       if (!access.ok()) return access;
