@@ -123,7 +123,11 @@ absl::StatusOr<std::vector<SequenceHandle>> SequenceScheduler::Submit(
       s->self = handles[i];
       places_.Join(s, requests[0].flow, verdict.now);
     }
-    if (verdict.accepted()) Wake();
+    if (verdict.accepted()) {
+      Wake();
+      const OrderNode* const first = places_.expiry().First();
+      if (first != nullptr && first->key.deadline == together.deadline) WakeForExpiry();
+    }
   }
   SRU_RETURN_UNLESS_OK(verdict.ToStatus(retry_after));
   return handles;
@@ -222,6 +226,14 @@ void SequenceScheduler::Resume(const SequenceHandle& handle) {
 std::unique_ptr<Step> SequenceScheduler::Build(int device, absl::Time now) {
   starvation_.Retry(now);
   return composer_.Compose(device, now);
+}
+
+void SequenceScheduler::WakeForExpiry() {
+  for (IdleWorkers& workers : workers_) {
+    if (workers.waiting == 0 || workers.woken > 0) continue;
+    ++workers.woken;
+    workers.work.Signal();
+  }
 }
 
 void SequenceScheduler::Wake(int with_worker) {
