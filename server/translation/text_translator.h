@@ -37,8 +37,8 @@ struct TextRequest {
 };
 
 struct TranslatedText {
-  std::string source;  // the code, as the model has it
-  int confidence = 0;  // of the source that was found, in percent
+  std::string source;                     // the code, as the model has it
+  int confidence = 0;                     // of the source that was found, in percent
   std::vector<std::string> translations;  // the best first
 };
 
