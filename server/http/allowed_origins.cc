@@ -23,7 +23,9 @@ constexpr char kRequestHeaders[] =
     "X-Request-Timeout-Ms, Traceparent, Inference-Header-Content-Length, *";
 constexpr char kAnswerHeaders[] =
     "Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin, X-Request-Id, Trailer-X-Request-Id, "
-    "Retry-After, Inference-Header-Content-Length";
+    "Retry-After, Inference-Header-Content-Length, X-RateLimit-Limit-Requests, "
+    "X-RateLimit-Remaining-Requests, X-RateLimit-Reset-Requests, X-RateLimit-Limit-Tokens, "
+    "X-RateLimit-Remaining-Tokens, X-RateLimit-Reset-Tokens";
 // Two hours: Chromium keeps the answer to a preflight no longer.
 constexpr char kMaxAgeSeconds[] = "7200";
 
