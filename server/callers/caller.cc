@@ -197,7 +197,7 @@ int64_t Caller::in_flight() const {
 }
 
 Refusal Lease::Enter(CallerPtr caller, calls::MethodId method) {
-  if (!calls::IsLimited(method)) return {};
+  if (caller == nullptr || !calls::IsLimited(method)) return {};
   Refusal refusal = caller->Enter(method);
   if (refusal.ok()) {
     caller_ = std::move(caller);

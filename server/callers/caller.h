@@ -135,7 +135,7 @@ class Lease {
   }
   ~Lease() { Leave(); }
 
-  // Once. Takes no place if it says why the call does not go on.
+  // Once. Takes no place if it says why the call does not go on, nor for a null caller.
   Refusal Enter(CallerPtr caller, calls::MethodId method);
   void Leave();
 

@@ -93,7 +93,7 @@ void Stream::OnHead() {
   reader_.set_encoding(head_.encoding());
   row_ = context_.options.methods->Find(head_.path());
   callers::Refusal refusal;
-  if (row_ != nullptr && row_->id.has_value() && caller_ != nullptr) {
+  if (row_ != nullptr && row_->id.has_value()) {
     refusal = lease_.Enter(caller_, *row_->id);
   }
   one_request_ = refusal.ok() && row_ != nullptr && row_->kind != calls::MethodKind::kBidirectional;

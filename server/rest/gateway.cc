@@ -304,8 +304,13 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     if (!found.ok()) return found.status();
     caller_ = *std::move(found);
     if (!match_.route->calls.has_value()) return absl::OkStatus();
-    MutexLock lock(&mutex_);
-    return lease_.Enter(caller_, *match_.route->calls).status;
+    callers::Refusal refusal;
+    {
+      MutexLock lock(&mutex_);
+      refusal = lease_.Enter(caller_, *match_.route->calls);
+    }
+    retry_after_ = refusal.retry_after;
+    return std::move(refusal.status);
   }
 
   std::shared_ptr<calls::LocalCall> Unary(const std::string& method, absl::Cord request,
@@ -352,7 +357,9 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     http_->Reply(std::move(answer));
   }
 
-  void Fail(const RestError& error) override {
+  void Fail(const RestError& why) override {
+    RestError error = why;
+    if (retry_after_.has_value()) error.retry_after = retry_after_;
     // The services log what they refuse themselves.
     if (!called_) return Refuse(error);
     Reply(ErrorResponse(match_.errors, error));
@@ -392,7 +399,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
 
   // Refuses the request if its caller has no place for it.
   bool EnterCaller() {
-    if (caller_ == nullptr || !match_.route->calls.has_value()) return true;
+    if (!match_.route->calls.has_value()) return true;
     callers::Refusal refusal;
     {
       MutexLock lock(&mutex_);
@@ -521,6 +528,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   const std::shared_ptr<http::HttpCall> http_;
   const RouteTable::Match match_;
   callers::CallerPtr caller_;  // null until Authenticate() where the token is a field
+  std::optional<absl::Duration> retry_after_;  // of a refusal by Authenticate()
   // One for all calls of the request, so that none of them is cancelled before it knows that its deadline has passed.
   const absl::Time deadline_;
   // The handler's: it sees to it that one thread at a time uses them.

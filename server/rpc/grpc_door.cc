@@ -166,7 +166,7 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
                callers::CallerPtr caller)
       : door_(*door), row_(row), call_(*call), caller_(std::move(caller)) {
     callers::Refusal refusal;
-    if (row != nullptr && row->id.has_value() && caller_ != nullptr) {
+    if (row != nullptr && row->id.has_value()) {
       refusal = lease_.Enter(caller_, *row->id);
     }
     if (!refusal.ok()) {

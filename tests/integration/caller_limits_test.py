@@ -62,7 +62,9 @@ class Limits(unittest.TestCase):
     def post(self, caller, path="/v1/classify", **fields):
         """Status, headers and message of the answer."""
         body = fields or {"model": "trec", "sequences": [{"text": TEXT}]}
-        headers = {"Content-Type": "application/json", "Authorization": "Bearer " + TOKENS[caller]}
+        headers = {"Content-Type": "application/json"}
+        if "api_key" not in body:
+            headers["Authorization"] = "Bearer " + TOKENS[caller]
         url = "http://127.0.0.1:%d%s" % (self.server.http_port, path)
         request = urllib.request.Request(url, json.dumps(body).encode(), headers)
         try:
@@ -85,10 +87,15 @@ class Limits(unittest.TestCase):
         self.assertEqual(headers["x-ratelimit-remaining-tokens"], "0")
         self.assertRegex(headers["x-ratelimit-reset-tokens"], r"^1[0-9.]*s$")
         self.assertIsNone(headers["x-ratelimit-limit-requests"])
+        # LibreTranslate's clients have the token in the body.
+        text = {"q": "a", "source": "en", "target": "de", "api_key": TOKENS["slow"]}
+        status, headers, text = self.post("slow", "/translate", **text)
+        self.assertEqual(status, 429, text)
+        self.assertGreaterEqual(int(headers["Retry-After"]), 1)
         # Others are not concerned, and looking things up is free.
         self.assertEqual(self.call("free").code, "OK")
         self.assertEqual(self.call("slow", b"", "ListModels").code, "OK")
-        self.assertEqual(self.server.metric('sru_caller_refusals_total{caller="slow"}'), 3)
+        self.assertEqual(self.server.metric('sru_caller_refusals_total{caller="slow"}'), 4)
         self.assertEqual(self.server.metric('sru_caller_tokens_total{caller="slow"}'), 14)
         self.server.await_log("caller=slow")
 
