@@ -248,15 +248,13 @@ def callers(args, kept):
             return bench(args, "load", server, "--rate=50", "--deadline=100ms", f"--token={TOKENS['polite']}",
                          f"--duration={seconds(2 * duration)}")
 
-        def flood_alone(*more):
-            return bench(args, "load", server, *flags, *more, f"--duration={seconds(duration)}")["goodput_per_s"]
-
-        def flooded(*more):
-            # The flood's client gets what the others leave of the cores, as if it was on a machine of its own.
+        def flooding(beside, *more):
+            """What beside() returns, and the goodput of the flood."""
+            # Its client gets what the others leave of the cores, as if it was on a machine of its own.
             command = ["nice", "-n", "19", args.bin / "sru_bench", "load", f"--address={server.address}", *flags, *more, "--json"]
             with subprocess.Popen([*command, f"--duration={seconds(2 * duration + 2)}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
                 time.sleep(1.5)
-                run = polite()
+                run = beside()
                 found = json.loads(process.communicate()[0])
             return run, found["goodput_per_s"]
 
@@ -264,13 +262,13 @@ def callers(args, kept):
                             ("64 connections", ["--in_flight=2000", "--connections=64"]),
                             ("8 connections, low priority", ["--in_flight=2000", "--connections=8", "--priority=low"]),
                             ("8 connections, high priority", ["--in_flight=2000", "--connections=8", "--priority=high"])):
-            runs = alternate(rounds, {"alone": polite, "flood": lambda more=more: flood_alone(*more),
-                                      "flooded": lambda more=more: flooded(*more)})
+            runs = alternate(rounds, {"alone": polite, "flood": lambda more=more: flooding(lambda: None, *more),
+                                      "flooded": lambda more=more: flooding(polite, *more)})
             kept_in_time = [100 * run["goodput_per_s"] * run["elapsed_s"] / run["calls"] for run, _ in runs["flooded"]]
             alone = [run["latency_us"]["p99"] / 1e3 for run in runs["alone"]]
             beside_flood = [run["latency_us"]["p99"] / 1e3 for run, _ in runs["flooded"]]
             rows.append((title, spread(kept_in_time, 1), spread(alone, 1), spread(beside_flood, 1), spread(ratios(beside_flood, alone), 1),
-                         spread(ratios([goodput for _, goodput in runs["flooded"]], runs["flood"]), 2)))
+                         spread(ratios([goodput for _, goodput in runs["flooded"]], [goodput for _, goodput in runs["flood"]]), 2)))
     yield (f"### A polite caller beside a flood\n\nTwo tokens. The polite one: `sru_bench load --rate=50 --deadline=100ms --token=..`. The other:"
            f" `sru_bench load --in_flight=2000 --sequences=32 --deadline=1s --token=..`. {rounds} rounds of {2 * duration:g} s, alone and beside the"
            " flood in turns; the flood's client runs with `nice -n 19`" + SPREAD)
