@@ -166,6 +166,7 @@ absl::StatusOr<RequestHandle> Batcher::Submit(BatchRequest&& request, absl::Dura
     MutexLock lock(&mutex_);
     verdict = Judge(own, request.priority, request.deadline, request.flow.get());
     if (verdict.accepted()) {
+      pending->queue = flows_.Join(request.flow);  // may throw
       admission_.TakeNumber();
       pending->order.key = verdict.key;
       pending->predicted_seconds = verdict.predicted_seconds;
@@ -264,7 +265,6 @@ void Batcher::Enqueue(const RequestHandle& pending) {
   PendingRequest* const p = pending.get();
   p->self = pending;
   p->queued = true;
-  p->queue = flows_.Join(p->request.flow);
   flows_.Insert(p->queue, p->request.priority, p->arrival);
   p->queue->order.Insert(&p->order);
   p->queue->waiting.at(p->request.priority) += p->order.weight;

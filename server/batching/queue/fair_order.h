@@ -70,15 +70,15 @@ class FairOrder {
   explicit FairOrder(absl::Duration ageing_interval)
       : patience_(kOverdueIntervals * ageing_interval) {}
 
-  // The share of a flow, for as long as it has pieces or users.
+  // The share of a flow, for as long as it has pieces or users. May throw std::bad_alloc; Insert() and Erase() do not.
   Share* Join(const FlowHandle& flow) {
     if (shares_.size() > 2 * active_.size() + kManyIdle) Forget();
-    std::unique_ptr<Share>& share = shares_[flow.get()];
-    if (share == nullptr) {
-      share = std::make_unique<Share>();
-      share->flow = flow;
-    }
-    return share.get();
+    const auto found = shares_.find(flow.get());
+    if (found != shares_.end()) return found->second.get();
+    auto made = std::make_unique<Share>();
+    made->flow = flow;
+    if (active_.capacity() <= shares_.size()) active_.reserve(2 * shares_.size() + 1);
+    return shares_.emplace(flow.get(), std::move(made)).first->second.get();
   }
   // Null if the queue knows nothing of it.
   const Share* Find(const Flow* flow) const {

@@ -30,9 +30,14 @@ Places::Places(const std::vector<int>& workers, absl::Duration ageing_interval,
   }
 }
 
-void Places::Join(ScheduledSequence* s, const FlowHandle& flow, absl::Time now) {
-  s->flow = flows_.Join(flow);
-  s->flow->devices.resize(devices_.size());
+FlowPlaces* Places::PlacesOf(const FlowHandle& flow) {
+  FlowPlaces* const places = flows_.Join(flow);
+  places->devices.resize(devices_.size());
+  return places;
+}
+
+void Places::Join(ScheduledSequence* s, FlowPlaces* flow, absl::Time now) {
+  s->flow = flow;
   ++s->flow->users;
   ++s->flow->live;
   ++levels_.live;

@@ -109,8 +109,10 @@ class Places {
   ScheduledSequence* oldest() const { return oldest_; }
   ScheduledSequence* newest() const { return newest_; }
 
+  // Where a flow's sequences are to be; may throw std::bad_alloc.
+  FlowPlaces* PlacesOf(const FlowHandle& flow);
   // A sequence of the flow arrives.
-  void Join(ScheduledSequence* s, const FlowHandle& flow, absl::Time now);
+  void Join(ScheduledSequence* s, FlowPlaces* flow, absl::Time now);
 
   // These take a sequence that is in no step out of wherever it waits.
   // It ends.

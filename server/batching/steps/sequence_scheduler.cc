@@ -112,6 +112,7 @@ absl::StatusOr<std::vector<SequenceHandle>> SequenceScheduler::Submit(
   {
     MutexLock lock(&mutex_);
     verdict = admission_.Judge(together, clock_->Now(), composer_);
+    FlowPlaces* const flow = verdict.accepted() ? places_.PlacesOf(requests[0].flow) : nullptr;
     for (size_t i = 0; i < count && verdict.accepted(); ++i) {
       ScheduledSequence* const s = handles[i].get();
       s->sequence = std::move(requests[i].sequence);
@@ -121,7 +122,7 @@ absl::StatusOr<std::vector<SequenceHandle>> SequenceScheduler::Submit(
       s->number = admission_.TakeNumber();
       s->predicted_seconds = verdict.predicted_seconds;
       s->self = handles[i];
-      places_.Join(s, requests[0].flow, verdict.now);
+      places_.Join(s, flow, verdict.now);
     }
     if (verdict.accepted()) {
       Wake();
