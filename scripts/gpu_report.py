@@ -552,18 +552,23 @@ def measure(steps, programs, environment):
     steps.report.write()
 
 
-def compare_pytorch(steps, program, environment):
-    """The comparison measures as many rows as it can, with the published package's kernel if that is here and can be compiled."""
-    environment = {**environment, "TORCH_EXTENSIONS_DIR": os.path.join(os.path.dirname(steps.report.logs), "torch"),
-                   "TORCH_CUDA_ARCH_LIST": steps.report.data["facts"]["capability"]}
+def start_published(steps, environment):
+    """Compiles the published package's kernel beside other steps, if the package and PyTorch are here."""
     compiles = ("import importlib.util, sys; all(map(importlib.util.find_spec, ('torch', 'sru'))) or sys.exit(77)\n"
                 "import sru.cuda_functional")
-    published = steps.run("published kernel", [sys.executable, "-B", "-W", "error:Just-in-time", "-c", compiles], 90, environment, may_skip=True)
+    with open(steps.report.log("published kernel"), "w", encoding="utf-8") as log:
+        return time.monotonic(), steps.start([sys.executable, "-B", "-W", "error:Just-in-time", "-c", compiles], log, environment)
+
+
+def compare_pytorch(steps, program, environment, started, published):
+    """The comparison measures as many rows as it can, with the published package's kernel if that could be compiled."""
+    code, _ = steps.finish("published kernel", published, started, 200, may_skip=True)
+    if code == 0:
+        steps.record("published kernel", "ok", time.monotonic() - started)
     path = os.path.join(steps.report.logs, "pytorch.json")
     seconds = max(2.0, min(120 * steps.scale, steps.left() - 20 * steps.scale))
     steps.run("against PyTorch", [sys.executable, "-B", "kernels/bench/compare_pytorch_gpu.py", "--gpu_bench", program, "--out", path,
-                                  "--seconds", f"{seconds:.1f}", *(["--published"] if published is not None else [])], 160, environment,
-              may_skip=True)
+                                  "--seconds", f"{seconds:.1f}", *(["--published"] if code == 0 else [])], 160, environment, may_skip=True)
     steps.report.data["pytorch"] = json_file(path)
     steps.report.write()
 
@@ -612,15 +617,18 @@ def main():
         return 1
     # In the order of what is worth most if time runs out.
     if programs:
+        extensions = {**environment, "TORCH_EXTENSIONS_DIR": os.path.join(build, "torch"), "TORCH_CUDA_ARCH_LIST": found["capability"]}
+        published = start_published(steps, extensions)
         check(steps, programs, environment, "bits")
         check(steps, programs, environment, "large")
     if prefix:
         drive_servers(steps, prefix, environment)
         drive_trained(steps, prefix, build, environment)
     if programs:
+        check(steps, programs, environment, "programs")
         measure(steps, programs, environment)
-        compare_pytorch(steps, programs.bench, environment)
-        for group in ("programs", "reference", "others"):
+        compare_pytorch(steps, programs.bench, extensions, *published)
+        for group in ("reference", "others"):
             check(steps, programs, environment, group)
         check_all_gpus(steps, programs, environment)
         steps.reserve = 0.0

@@ -140,8 +140,8 @@ class MachineTest(unittest.TestCase):
         types = ("float32", "bfloat16", "bfloat16_fused")
         self.assertEqual(list(dict.fromkeys(order)), [
             "configure", "build", *(f"checks, {g}, {t}" for g in ("goldens", "bits", "large") for t in types),
-            "scan", "classify", "systems", "published kernel", "against PyTorch",
-            *(f"checks, {g}, {t}" for g in ("programs", "reference", "others") for t in types),
+            *(f"checks, programs, {t}" for t in types), "scan", "classify", "systems", "published kernel", "against PyTorch",
+            *(f"checks, {g}, {t}" for g in ("reference", "others") for t in types),
             *(f"sanitizer {kind}" for kind in ("memcheck", "racecheck", "initcheck", "synccheck")),
             "sanitizer memcheck of all kernels"])
         # With one GPU nothing is hidden from anybody.
@@ -212,7 +212,7 @@ class MachineTest(unittest.TestCase):
         # What the step "classify" saw in the report's folder.
         with open(self.here + "/gpu.json", encoding="utf-8") as file:
             seen = json.load(file)
-        self.assertEqual([s["name"] for s in seen["steps"]][-2:], ["checks, large, bfloat16_fused", "scan"])
+        self.assertEqual([s["name"] for s in seen["steps"]][-2:], ["checks, programs, bfloat16_fused", "scan"])
         self.assertEqual(seen["checks"]["bits, float32"][0]["name"], "golden x")
         self.assertIn("1 checks, 0 failed", "\n".join(self.lines("gpu.log")))
 

@@ -15,7 +15,7 @@ enum class CheckGroup { kGoldens, kBits, kLarge, kReference, kPrograms, kOthers 
 struct CheckOptions {
   std::string backend = "cuda";
   kernels::DataType dtype = kernels::DataType::kFloat32;
-  std::string reference = "reference";  // the backend to compare with
+  std::string reference = "reference";   // the backend to compare with
   std::string goldens = "tests/golden";  // the folder
   std::string json;                      // file for an object per check and line, or empty
   bool fuse_layers = false;   // kFuseAll for BackendOptions::cuda_fuse_max_input, else kFuseNone

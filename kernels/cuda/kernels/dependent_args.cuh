@@ -13,7 +13,8 @@
 // * The kernels of cuBLASLt and all copies are launched without the attribute: they begin when all
 //   before them has ended. A kernel of ours after one of the library waits for its end, also if the
 //   library's says early that others may start.
-// * A kernel of ours never says so; the next one starts when its blocks have ended.
+// * A kernel of ours says so right after its own wait. The next one's blocks start where there is room once
+//   all blocks have come that far, and wait for its end in turn. So at most two kernels are on the way.
 // * Loads that the compiler may take for reads of constant memory (LoadReadOnly()) could be moved to
 //   before the wait. They are for what no kernel of a batch writes: weights and tables.
 //
@@ -30,7 +31,10 @@ namespace sru::kernels::cuda {
 // Returns at once in a kernel that was launched without the attribute.
 __device__ __forceinline__ void AwaitEarlierKernels() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile(
+      "griddepcontrol.wait;\n\t"
+      "griddepcontrol.launch_dependents;" ::
+          : "memory");
 #endif
 }
 

@@ -127,7 +127,9 @@ Status TokenTable::Create(const PackedStack& stack, const DeviceStack& weights,
     GpuStream stream;
     TableMaker maker(stack, weights, plans);
     status = GpuStream::Create(gpu, &stream);
-    if (status.ok()) status = stream->Initialize(created->u_.data(), u_bytes);
+    if (status.ok()) {
+      status = FinishWork(*stream, stream->Initialize(created->u_.data(), u_bytes));
+    }
     if (status.ok()) {
       status = maker.Run(gpu, *stream, created->u_.as<char>(), created->own_x_.as<char>());
     }
