@@ -70,7 +70,7 @@ void Reader(RandomProgram* p, int width) {
   p->Output(p->Select(h, p->program.AddRows("rows", question, passages)), "selected");
 }
 
-// Attention to all that a slot has seen, on the axis 0.
+// Attention to all that a slot has seen, and an average of it, on the axis 0.
 void Decoder(RandomProgram* p, int width) {
   const AxisId target = p->program.AddAxis("target");
   const FieldId keys = p->program.AddField("keys", width, true);
@@ -87,6 +87,7 @@ void Decoder(RandomProgram* p, int width) {
   op.causal = true;
   const ValueId y = p->Add(x, p->Linear(p->Attend(op, width), width));
   p->Output(y, "y");
+  p->Output(p->Ssru(p->Linear(n, width), p->Linear(n, width), "averaged"), "averaged");
   p->Predict("token", y, target, 70, 3);
 }
 

@@ -24,7 +24,7 @@ SKIPPED = 77
 # id, three kinds of output, two activations; rows of 64 to 512 values, 3 and 4 gates; one kernel for each operation, two of Attend and of those that read or
 # write the storage type, four of Predict: two numbers of threads, with and without picks; three of rows in both types and two
 # in one.
-KERNELS = {"scan": 48, "fused": 8, "operations": 20, "rows": 8}
+KERNELS = {"scan": 48, "fused": 8, "operations": 21, "rows": 8}
 MAX_REGISTERS = 240  # of a thread, which can have 255
 STEPS = 16  # kScanDepth
 GROUP = 4  # kScanGroup
