@@ -138,14 +138,14 @@ tests/testing            | tests/kernels/cuda_host server/batching/queue      | 
                          | server/base models models/decoding kernels base    |
                          | kernels/cpu/base kernels/cpu/isa kernels/cpu/tiles |
                          | kernels/cuda proto                                 |
-tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime kernels | hwy
+tests/gpu                | kernels kernels/testing                            |
+tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime tests/gpu kernels | hwy
                          | kernels/common kernels/cpu/base kernels/cpu/tiles  |
                          | kernels/cpu/isa kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs |
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack |
                          | kernels/cuda/program kernels/cuda                  |
                          | kernels/bench kernels/testing                      |
 tests/golden             | tests/testing models models/decoding kernels       | nlohmann
-tests/gpu                | kernels kernels/testing                            |
 tests/fuzz               | server server/base server/calls server/calls/bounds | absl grpc nlohmann protobuf
                          | server/calls/messages server/tasks/* |
                          | server/door server/http server/open_inference/tensors server/rest |

@@ -208,7 +208,7 @@ class ReportTest(unittest.TestCase):
                    os.path.join(prefix, "share", "sru", "models"))
         steps = self.steps(seconds=120)
         names = ("float32", "bfloat16")
-        gpu_report.drive_servers(steps, prefix, {}, backend="cpu", seconds=0.2, names=names)
+        gpu_report.drive_servers(steps, prefix, {}, backend="cpu", seconds=0.5, names=names)
         self.assertFalse(steps.failed, self.report.data["steps"])
         self.assertEqual(tuple(s["name"] for s in self.report.data["servers"]), names)
         for server in self.report.data["servers"]:
