@@ -42,6 +42,7 @@ class MemoryTransport final : public server::http::HttpTransport {
     absl::StrAppend(&wire_.sent, first, second);
     return Sent::kAll;
   }
+  std::string CertificateName() const override { return ""; }
   bool IsTrustedBy(ssl_ctx_st* /*context*/) const override { return true; }
   void ShutdownSend(std::shared_ptr<User> /*user*/) override {}
   void Close(bool /*reset*/) override { wire_.closed = true; }
