@@ -252,10 +252,10 @@ class Evaluation {
     return y;
   }
 
-  // A value as products take it.
-  Matrix Rounded(ValueId value) const {
+  // A value as the products with these weights take it.
+  Matrix Taken(ValueId value, const Int8View& int8_weight) const {
     Matrix x = values_[value];
-    storage_.RoundActivations(&x.values);
+    if (int8_weight.empty()) storage_.RoundActivations(&x.values);
     return x;
   }
 
@@ -271,7 +271,7 @@ class Evaluation {
   }
 
   Matrix Evaluate(const ops::Linear& op) const {
-    Matrix y = Affine(Rounded(op.x), op.weight, op.int8_weight, op.bias, op.width, storage_);
+    Matrix y = Affine(Taken(op.x, op.int8_weight), op.weight, op.int8_weight, op.bias, op.width, storage_);
     for (double& value : y.values) {
       if (op.relu && value < 0) value = 0;
     }
@@ -479,7 +479,7 @@ class Evaluation {
   void Predict(const ops::Predict& op, OutputType type, const OutputBatch& output) const {
     constexpr double kLeast = -std::numeric_limits<double>::infinity();
     const bool of_table = op.choices != kNone;
-    Matrix z = Affine(Rounded(op.x), op.weight, op.int8_weight, op.bias, op.vocabulary_size,
+    Matrix z = Affine(Taken(op.x, op.int8_weight), op.weight, op.int8_weight, op.bias, op.vocabulary_size,
                       of_table ? storage_.OfTables() : storage_);
     for (int b = 0; b < num_sequences(axis()) && op.choices != kNone; ++b) {
       const RowRange choices =

@@ -16,6 +16,7 @@
 #ifndef SRU_TESTS_KERNELS_CUDA_HOST_LAUNCH_SHIM_H_
 #define SRU_TESTS_KERNELS_CUDA_HOST_LAUNCH_SHIM_H_
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -65,7 +66,8 @@ namespace sru::kernels::cuda {
 
 // For device_math.cuh.
 inline float HostTanh(float x) {
-  return std::fmin(std::fmax(std::tanh(x) * sru::testing::kTanhFactor, -1.0f), 1.0f);
+  // std::fmin would lose a NaN.
+  return std::clamp(std::tanh(x) * sru::testing::kTanhFactor, -1.0f, 1.0f);
 }
 
 unsigned char* DynamicShared();
