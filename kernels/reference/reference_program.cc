@@ -271,7 +271,8 @@ class Evaluation {
   }
 
   Matrix Evaluate(const ops::Linear& op) const {
-    Matrix y = Affine(Taken(op.x, op.int8_weight), op.weight, op.int8_weight, op.bias, op.width, storage_);
+    Matrix y =
+        Affine(Taken(op.x, op.int8_weight), op.weight, op.int8_weight, op.bias, op.width, storage_);
     for (double& value : y.values) {
       if (op.relu && value < 0) value = 0;
     }
@@ -479,8 +480,8 @@ class Evaluation {
   void Predict(const ops::Predict& op, OutputType type, const OutputBatch& output) const {
     constexpr double kLeast = -std::numeric_limits<double>::infinity();
     const bool of_table = op.choices != kNone;
-    Matrix z = Affine(Taken(op.x, op.int8_weight), op.weight, op.int8_weight, op.bias, op.vocabulary_size,
-                      of_table ? storage_.OfTables() : storage_);
+    Matrix z = Affine(Taken(op.x, op.int8_weight), op.weight, op.int8_weight, op.bias,
+                      op.vocabulary_size, of_table ? storage_.OfTables() : storage_);
     for (int b = 0; b < num_sequences(axis()) && op.choices != kNone; ++b) {
       const RowRange choices =
           Rows(program_.inputs[op.choices].axis, batch_.inputs[op.choices_map].ids[b]);
