@@ -38,7 +38,7 @@
 //
 // Weights. What the views of a program point to is read until Backend::Compile() returns, which copies
 // what it needs, and not after that. Compile() reads it in the scopes of CompileOptions::weights
-// (weight_source.h), but for rounded weights, which must be in memory. Two Linear, or two Predict, whose views point to the same values share what is
+// (weight_source.h), except for rounded weights, which must be in memory. Two Linear, or two Predict, whose views point to the same values share what is
 // packed of them, and on the processor two Embed of one table that differ in position_field only.
 //
 // Promise: a sequence's results have the same bits whatever else is in the batch, and however its

@@ -204,7 +204,7 @@ class BatchValidator : public OperationVisitor {
     return OkStatus();
   }
 
-  // That each sequence of an input has ids, in ascending order.
+  // Checks that each sequence of an input has ids, in ascending order.
   Status CheckAscending(InputId id) const {
     const AxisId axis = program_.inputs[id].axis;
     const int32_t* const ids = batch_.inputs[id].ids;

@@ -44,7 +44,7 @@ class Model {
   const std::vector<std::string>& labels() const { return config_.labels; }
   // Null for a model that takes no text.
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
-  // Of a translator's target; tokenizer() unless its vocabularies are apart.
+  // A translator's tokenizer of the target; tokenizer() if both languages share a vocabulary.
   const Tokenizer* target_tokenizer() const {
     return target_tokenizer_ == nullptr ? tokenizer_.get() : target_tokenizer_.get();
   }

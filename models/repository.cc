@@ -217,7 +217,7 @@ std::string FileSignature(const FilePath& directory) {
   std::string signature;
   std::vector<std::string> names = {"config.json", "model.safetensors", "vocab.txt", "spm.model"};
   const absl::StatusOr<std::optional<PublishedFiles>> published = FindPublishedFiles(directory);
-  // Of a student whose files are ambiguous, one that is removed makes them another student.
+  // If files are ambiguous, removing one makes the folder another student.
   if (!published.ok()) absl::StrAppend(&signature, published.status().message(), "\n");
   if (published.ok() && published->has_value()) {
     for (std::string& file : (*published)->names()) names.push_back(std::move(file));

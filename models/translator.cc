@@ -22,7 +22,7 @@ using kernels::ValueId;
 
 constexpr float kNormEpsilon = 1e-6f;
 
-// Of all sentences of a batch, if the words of one are not more.
+// The most choices of a batch, unless one sentence has more.
 constexpr int kMostChoices = 1 << 18;
 
 // Takes tensors by their names in OpenNMT-py and adds the operations that they are the weights of.

@@ -29,7 +29,7 @@ namespace {
 // By default the workers of a version may take a quarter of the memory: during a reload there are
 // two versions, and calls need some, too.
 constexpr int64_t kWorkspaceShare = 4;
-// That a backend can be given.
+// The most threads that a backend takes.
 constexpr int kMostCpuThreads = 1024;
 
 }  // namespace

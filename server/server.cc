@@ -90,7 +90,7 @@ constexpr int kSideThreads = 2;
 constexpr int kPageCalls = 2;
 constexpr absl::Duration kPageTimeout = absl::Seconds(30);
 
-// What the box for texts calls besides the routes of methods.
+// The paths that the box for texts calls besides the routes of methods.
 constexpr const char* kTextBoxPaths[] = {"/translate", "/languages"};
 
 constexpr char kReflectionService[] = "grpc.reflection.v1.ServerReflection";

@@ -52,7 +52,7 @@ class Storage {
     return false;
   }
 
-  // Of tables, which are never in int8.
+  // The storage of tables, which are never in int8.
   Storage OfTables() const {
     return Storage(dtype_ == DataType::kFloat32 ? dtype_ : DataType::kBFloat16);
   }

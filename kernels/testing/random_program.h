@@ -98,7 +98,7 @@ class RandomProgram {
     return Apply(op, width);
   }
 
-  // Of rounded weights. An activation of 0: each row's own.
+  // A product with rounded weights. With an activation of 0 each row has its own multiplier.
   kernels::ValueId Int8Linear(kernels::ValueId x, int width, float activation = 30.0f,
                               bool bias = true, bool relu = false) {
     kernels::ops::Linear op;
@@ -341,7 +341,7 @@ inline kernels::Sampling RandomSampling(std::mt19937& random) {
   return sampling;
 }
 
-// Whether a Predict takes its choices from an input.
+// True if a Predict takes its choices from the input.
 inline bool HasChoices(const kernels::Program& program, size_t input) {
   return std::any_of(program.operations.begin(), program.operations.end(), [&](const auto& any) {
     const auto* const predict = std::get_if<kernels::ops::Predict>(&any);

@@ -46,7 +46,7 @@ struct SearchOptions {
 
 double LengthPenaltyOf(const SearchOptions& options, int num_tokens);
 
-// What hypotheses are ordered by: (log_prob - word_penalty n) / length penalty, n = num_tokens.
+// The score, by which hypotheses are ordered: (log_prob - word_penalty n) / length penalty, n = num_tokens.
 double ScoreOf(const SearchOptions& options, double log_prob, int num_tokens);
 
 // The most tokens of a hypothesis of a source of `source_tokens`: max_length, or the least whole number that

@@ -43,7 +43,7 @@ struct Refusal {
   bool ok() const { return status.ok(); }
 };
 
-// What calls of one caller, or of several, have come to.
+// Totals of the calls of one caller, or of several.
 struct CallerCounts {
   std::atomic<int64_t> calls{0};    // that have ended
   std::atomic<int64_t> tokens{0};   // that they computed
@@ -63,7 +63,7 @@ class Caller : public batching::Flow {
   // Takes effect at once; what is in flight stays.
   void SetLimits(CallerLimits limits);
 
-  // What Lease::Enter() would say: OK for what only looks something up. kPermissionDenied: the method is none of the caller's; kResourceExhausted: it is over a limit.
+  // The answer that Lease::Enter() would give: OK for lookups. kPermissionDenied: the method is none of the caller's; kResourceExhausted: it is over a limit.
   Refusal Check(calls::MethodId method) const;
   // kPermissionDenied for a priority or a model that the caller may not use; names the field.
   absl::Status CheckPriority(batching::Priority priority) const;
@@ -77,7 +77,7 @@ class Caller : public batching::Flow {
   // Counts a call.
   void OnEnd(const absl::Status& status, int64_t tokens);
 
-  // What OpenAI's clients read, x-ratelimit-limit-requests and so on; none without such limits. Requests are calls in flight, tokens
+  // The headers that OpenAI's clients read, x-ratelimit-limit-requests and so on; none without such limits. Requests are calls in flight, tokens
   // the balance.
   std::vector<std::pair<std::string, std::string>> RateLimitHeaders() const;
 

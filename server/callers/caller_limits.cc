@@ -35,7 +35,7 @@ absl::Status ParseCount(absl::string_view key, absl::string_view value, int64_t 
   return Expected(key, absl::StrCat("a whole number from 1 to ", most), value);
 }
 
-// Of names between commas.
+// Parses names between commas.
 absl::StatusOr<std::vector<std::string>> ParseNames(absl::string_view key,
                                                     absl::string_view value) {
   std::vector<std::string> names = absl::StrSplit(value, ',');

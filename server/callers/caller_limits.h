@@ -38,7 +38,7 @@ struct CallerLimits {
   friend bool operator!=(const CallerLimits& a, const CallerLimits& b) { return !(a == b); }
 };
 
-// Whether a word is KEY=VALUE with the key of a limit and a value.
+// True for KEY=VALUE with the key of a limit and a value.
 bool IsLimit(absl::string_view word);
 
 // Reads words that are all KEY=VALUE; what they do not say is as in `defaults`. kInvalidArgument names the key, and repeats no word that is no

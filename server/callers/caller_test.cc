@@ -63,7 +63,7 @@ TEST_F(CallerTest, ACallMayOverdrawAndIsPaidBack) {
   EXPECT_FALSE(caller->Check(kClassify).ok());
   clock_.Advance(absl::Milliseconds(501));
   EXPECT_TRUE(caller->Check(kClassify).ok());
-  // What was not needed comes back, what was generated is taken even so.
+  // Unneeded tokens come back; generated ones are charged even beyond the balance.
   EXPECT_TRUE(caller->Charge(100).ok());
   caller->Settle(-100);
   EXPECT_TRUE(caller->Check(kClassify).ok());
@@ -85,7 +85,7 @@ TEST_F(CallerTest, CallsAndStreamsHavePlaces) {
     EXPECT_TRUE(absl::IsResourceExhausted(refusal.status));
     EXPECT_TRUE(refusal.retry_after.has_value());
     EXPECT_EQ(caller->in_flight(), 2);
-    // What looks something up takes no place.
+    // A lookup takes no place.
     EXPECT_TRUE(third.Enter(caller, calls::MethodId::kListModels).ok());
   }
   EXPECT_EQ(caller->in_flight(), 1);

@@ -71,7 +71,7 @@ void Callers::Forget() {
     SetApart(&here->second, false);
     known_.erase(here);
   }
-  // Those in use may be more.
+  // Callers in use may exceed the bound.
   forget_at_ = std::max(kMostIdle, 2 * known_.size());
 }
 

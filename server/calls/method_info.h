@@ -183,7 +183,7 @@ constexpr MethodInfo Describe(MethodId method) {
   return {};
 }
 constexpr const char* MethodName(MethodId method) { return Describe(method).name; }
-// Whether a caller may be forbidden its calls, or have no tokens left for them: those that compute, and not those that look something up.
+// True for the methods that callers' limits apply to: those that compute, not lookups.
 constexpr bool IsLimited(MethodId method) {
   return Describe(method).computes() || Describe(method).is_stream();
 }

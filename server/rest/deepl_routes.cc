@@ -28,7 +28,7 @@ using SharedCall = std::shared_ptr<RestCall>;
 
 constexpr char kNoLimit[] = "1000000000000";  // what DeepL answers to customers without one
 
-// What the API has and these models cannot do. To ignore it would give another translation than was asked for.
+// Fields of the API that these models cannot honour. Ignoring one would give another translation than was asked for.
 constexpr const char* kNotSupported[] = {"glossary_id", "glossary_ids", "style_id",
                                          "translation_memory_id", "custom_instructions"};
 

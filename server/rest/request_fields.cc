@@ -15,7 +15,7 @@
 namespace sru::server::rest {
 namespace {
 
-// What a value takes besides its bytes: a string in a list that grows, and perhaps a node of the map.
+// The memory of a value besides its bytes: a string in a list that grows, and perhaps a node of the map.
 constexpr int64_t kValueBytes = 160;
 
 absl::Status Reserve(absl::string_view body, absl::string_view separators, MemoryHold* memory) {

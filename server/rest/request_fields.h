@@ -33,7 +33,7 @@ class RequestFields {
   std::vector<std::string> All(const std::string& name) const;
   // The last value; "" if there is none.
   std::string Last(const std::string& name) const;
-  // Whether it came as a list.
+  // True if it came as a list.
   bool is_list(const std::string& name) const;
 
   // "1" and "true", "0" and "false". The first problem of these two stays: kInvalidArgument with the field's name.

@@ -43,7 +43,7 @@ bool IsNotTranslated(std::string_view tag) {
          absl::StrContains(text, "translate='no'") || absl::StrContains(text, "notranslate");
 }
 
-// Whether words of the character's script are written without spaces between them.
+// True if the character's script puts no spaces between words.
 bool StandsAlone(UChar32 character) {
   switch (u_getIntPropertyValue(character, UCHAR_LINE_BREAK)) {
     case U_LB_IDEOGRAPHIC:
@@ -314,7 +314,7 @@ class Document::Writer {
     int element = 0;  // the innermost around it
   };
 
-  // Whether there is a space before the mark.
+  // True if there is a space before the mark.
   static bool StandsApart(const Unit& unit, const Unit::Mark& mark) {
     return IsSpaceAt(unit.text, mark.offset - 1);
   }

@@ -45,7 +45,7 @@ class Document {
     std::string text;
     bool needs_alignment() const { return !marks.empty(); }
 
-    // What stands between its first and its last character.
+    // A tag between its first and its last character.
     struct Mark {
       size_t offset = 0;
       int element = 0;       // the innermost from here on, or around `raw`
@@ -63,7 +63,7 @@ class Document {
   Document& operator=(const Document&) = delete;
 
   const std::vector<Unit>& units() const { return units_; }
-  // What it takes, with the answers' frames.
+  // Its memory, including the answers' frames.
   int64_t MemoryBytes() const;
 
   // The text made of a hypothesis of each unit's translation; of the last one where there are fewer. `join_with_spaces`: write a space between

@@ -31,7 +31,7 @@ LanguageKey KeyOf(absl::string_view code);
 int MatchOf(const LanguageKey& a, const LanguageKey& b);
 // In English: "Portuguese (Brazil)".
 std::string LanguageName(const std::string& code);
-// Whether the language writes spaces between its words.
+// True if the language writes spaces between its words.
 bool HasSpaces(const LanguageKey& key);
 
 // A translator that takes text and says its languages.
@@ -56,7 +56,7 @@ class LanguageCatalog {
   // Codes without repetitions, sorted, as the models have them.
   std::vector<std::string> Sources() const;
   std::vector<std::string> Targets() const;
-  // What can be reached from there, by way of English as well.
+  // The targets that can be reached from there, also through English.
   std::vector<std::string> TargetsOf(const std::string& source) const;
   // The code that models have for the language; "" = none. `is_source`: as a source.
   std::string FindCode(const LanguageKey& key, bool is_source) const;

@@ -64,7 +64,7 @@ class TextTranslator {
   // `done` is called once, on any thread. It and `call` may throw, into whom has called: the caller of this, or of `done`.
   void Translate(TextRequest request, Call call, Reserve reserve, Done done);
 
-  // Of all texts that have been asked for.
+  // The characters of all texts so far.
   int64_t num_characters() const { return num_characters_; }
 
  private:

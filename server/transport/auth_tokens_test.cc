@@ -145,7 +145,7 @@ TEST(TokenSetTest, LimitsFollowTheToken) {
   EXPECT_EQ(set.Find("ddddddddddddddddd")->limits.tokens_per_second, 100);
 }
 
-// What these lines meant before there were limits.
+// These lines mean what they meant before there were limits.
 TEST(TokenSetTest, OldLinesMeanWhatTheyDid) {
   const TokenSet set = Parse("default\ndefault dG9rZW4tZm9yLXlvdQ==\nteam models=\nweight=\n");
   EXPECT_EQ(set.size(), 4u);

@@ -17,7 +17,7 @@ struct CallToCheck {
   absl::string_view path;  // "/sru.v1.InferenceService/Classify", whether it exists or not
   int authorizations = 0;  // headers of that name; the last one is in `headers`
   telemetry::CallHeaders headers;
-  // What proxies say of whom they call for; several fields of a name are joined with commas.
+  // The headers in which proxies name their client; several fields of a name are joined with commas.
   absl::string_view x_forwarded_for;
   absl::string_view forwarded;
   absl::string_view peer;  // in gRPC's form: "ipv4:10.0.0.1:4711"; or "10.0.0.1", "::1", "unix"

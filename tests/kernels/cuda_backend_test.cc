@@ -332,7 +332,7 @@ TEST(CudaBackendTest, GraphsAreBoundedAndServingAllocatesNothing) {
   EXPECT_EQ(rig.controls[0]->graphs_alive, 0);
 }
 
-// Of two directions: a scan whose blocks are more than half full with four dimensions a thread, which it
+// With two directions: a scan whose blocks are more than half full with four dimensions a thread, which it
 // then has if there are few multiprocessors.
 constexpr int kFillsBlocks = 72;
 

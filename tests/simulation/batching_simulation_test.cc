@@ -254,7 +254,7 @@ class History {
     int rows;
     absl::Time when;
   };
-  static constexpr int kFlows = 4;  // of clients, but for the last two
+  static constexpr int kFlows = 4;  // the first two are clients
   static constexpr int kPolite = 2;
   static constexpr int kFlood = 3;
   FlowHandle flows_[kFlows];
@@ -689,7 +689,7 @@ void History::CheckShares(const Record& record, bool step) {
 void History::CheckOrder() {
   for (const Call& call : calls_) CheckShares(call, false);
   for (const Text& text : texts_) {
-    // What may not begin yet, because of others that have begun, waits for them.
+    // A text that may not begin yet waits for the others that have begun.
     const SchedulerOptions& options = text.version->scheduler;
     if (!text.was_paused && options.max_begun_branches > 1000) CheckShares(text, true);
   }

@@ -163,7 +163,7 @@ HWY_EXPORT(RoundBytesTarget);
 HWY_EXPORT(MultiplyBytesTarget);
 HWY_EXPORT(MultiplyByteTableTarget);
 
-// Whether VPDPBUSD is there and may be used.
+// True if the processor has VPDPBUSD and it may be used.
 bool MayUseVnni() { return (hwy::SupportedTargets() & HWY_AVX3) != 0 && HasAvx512Vnni(); }
 
 // The scale of each column.

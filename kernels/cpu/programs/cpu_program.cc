@@ -56,7 +56,7 @@ class Packer : public ProgramVisitor {
   }
 
   using EmbedKey = std::tuple<const RowTable*, float, ops::Positions>;  // with the scale
-  // Of a table that is float32 or rounded, or packed where it is null.
+  // The table, float32 or rounded; null for packed weights, which the view names.
   using PredictKey = std::tuple<const RowTable*, ViewKey>;
 
   // What `known` has for the key, or else what `make` makes.

@@ -28,7 +28,7 @@ struct Prediction {
 
   // Rows that are computed together.
   int group_rows() const { return product ? product->group_rows() : kTableRows; }
-  // Of rows that have so many symbols together.
+  // The floating-point operations of rows with `symbols` symbols in total.
   double operations(int64_t symbols) const { return 2.0 * static_cast<double>(symbols) * width; }
   size_t bytes() const {
     return (product ? product->bytes() : 0) + bias.bytes() + (scales ? scales->bytes() : 0);
@@ -147,7 +147,7 @@ class PredictThread {
 
   std::vector<Row> rows_;
   std::vector<int> never_;  // places of call.never among the symbols
-  // Of a table: logits [kTableRows][], biases, a row.
+  // For products with a table: logits [kTableRows][], biases, a row.
   AlignedBuffer z_;
   AlignedBuffer bias_;
   AlignedBuffer scratch_;

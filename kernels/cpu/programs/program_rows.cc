@@ -64,7 +64,7 @@ void SsruTarget(const float* x, const float* forget, const float* before, size_t
   ForEachVector(n, [&](auto d, size_t j) HWY_ATTR {
     const auto one = hn::Set(d, 1.0f);
     const auto z = hn::LoadU(d, forget + j);
-    // Of -|z|, since e^|z| may be infinite: sigmoid(z) = e^-|z| / (1 + e^-|z|) for z below 0.
+    // Uses -|z|, since e^|z| may be infinite: sigmoid(z) = e^-|z| / (1 + e^-|z|) for z below 0.
     const auto e = Exp(d, hn::Neg(hn::Abs(z)));
     const auto f = hn::Div(hn::IfThenElse(hn::Lt(z, hn::Zero(d)), e, one), hn::Add(one, e));
     const auto state =

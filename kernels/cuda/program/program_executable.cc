@@ -156,7 +156,7 @@ Status Prepare(const PackedProgram& packed, size_t token_table_bytes,
   return OkStatus();
 }
 
-// That no operation has rounded weights, which there are no kernels for.
+// Refuses rounded weights, for which there are no kernels.
 Status CheckSupported(const Program& program) {
   for (size_t i = 0; i < program.operations.size(); ++i) {
     Int8Check rounded;

@@ -93,7 +93,7 @@ Verdict Admission::Judge(const AdmissionRequest& request, absl::Time now,
   v.levels = load.levels(request.flow);
   const AdmissionLoad::Levels& levels = v.levels;
   const OrderWeight& most = options_.most;
-  // Whether `size` more is allowed.
+  // True if `size` more is allowed.
   const auto fits = [&](int64_t there, int64_t own, int64_t size, int64_t bound) {
     if (there <= bound - size) return true;
     const int64_t reserve = bound / kReserveParts;

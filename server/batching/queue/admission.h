@@ -59,7 +59,7 @@ class AdmissionLoad {
   struct Levels {
     OrderWeight waiting;
     int64_t streams = 0;  // work that has not ended
-    // Of these, the flow's, and its part of the whole by weight.
+    // The flow's part of these, and its share of the whole by weight.
     OrderWeight own;
     int64_t own_streams = 0;
     double share = 1;

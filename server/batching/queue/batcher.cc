@@ -225,7 +225,7 @@ Batcher::Prediction Batcher::Predict(const OrderKey& key, const AdmissionRequest
   const FlowQueue* const queue = flows_.Find(request.flow);
   OrderWeight work = queue == nullptr ? OrderWeight() : queue->order.Before(key);
   work += request.size;
-  // Of other flows, all of a higher priority goes before it, and as much of the same as their share allows.
+  // Other flows' requests of a higher priority go before it, and those of the same priority as far as their share allows.
   OrderWeight others;
   for (int c = static_cast<int>(request.priority); c < kClasses; ++c) {
     OrderWeight rest = waiting_.of[c];

@@ -273,7 +273,7 @@ class Batcher : private AdmissionLoad {
 
   // When the next batch may start; a time in the past means at once.
   absl::Time ReadyAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Of the next batch.
+  // The token budget of the next batch.
   int TokenBudget(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Work of a request leaves the queue.
   void Count(PendingRequest* pending, const OrderWeight& taken)

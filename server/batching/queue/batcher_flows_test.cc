@@ -42,7 +42,7 @@ class BatcherFlowsTest : public BatcherTest {
       ASSERT_TRUE(status.ok()) << status;
     }
   }
-  // Of one batch, by caller.
+  // The sequences of one batch, by caller.
   std::vector<int> Shares() {
     std::vector<int> shares(flows_.size());
     for (const int32_t name : puppet_->TakeNames()) ++shares[name / 100];
@@ -140,7 +140,7 @@ TEST_F(BatcherFlowsTest, DeadlinesAreJudgedByTheOwnShare) {
   EXPECT_EQ(Submit(100, {100}, Priority::kNormal, Ms(150)).code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(Submit(101, {50, 50}, Priority::kNormal, Ms(400)).code(), absl::StatusCode::kOk);
-  // What the other caller has sent matters less than what this one has sent already.
+  // This caller's own requests delay it more than the other caller's.
   EXPECT_EQ(Submit(102, {100}, Priority::kNormal, Ms(400)).code(),
             absl::StatusCode::kResourceExhausted);
 }

@@ -39,7 +39,7 @@ inline constexpr int kOverdueIntervals = 3;
 // For so long after two flows have met, work is taken in small pieces, since the next call of a flow may come at any time.
 inline constexpr absl::Duration kContest = absl::Seconds(1);
 
-// What waits, by priority.
+// The waiting work, by priority.
 struct WaitingWork {
   std::array<OrderWeight, kClasses> of;
 
@@ -206,7 +206,7 @@ class FairOrder {
     return {overdue ? share->waits_since : absl::InfiniteFuture(), level,
             std::max(share->starts[level], times_[level]), number, share};
   }
-  // Of idle flows, what no longer matters, or all if they are very many.
+  // Drops the shares of idle flows that no longer matter, or of all idle flows if there are too many.
   void Forget() {
     const bool all = shares_.size() > active_.size() + kMostIdle;
     absl::erase_if(shares_, [&](const auto& entry) {

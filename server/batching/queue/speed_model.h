@@ -44,7 +44,7 @@ class SpeedModel {
     return fixed_ * static_cast<double>(batches) + per_token_ * static_cast<double>(tokens);
   }
 
-  // The most tokens of a batch that takes no longer; but so many that what each batch takes besides is at most a tenth of it.
+  // The most tokens of a batch that takes no longer than `seconds`; more if a batch's fixed cost would otherwise exceed a tenth of its time.
   int64_t TokensWithin(double seconds) const {
     constexpr double kMost = 1e9;
     if (per_token_ <= 0) return static_cast<int64_t>(kMost);

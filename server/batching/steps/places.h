@@ -41,13 +41,13 @@ class DecodeList {
   ScheduledSequence* last_ = nullptr;
 };
 
-// What a flow has, and where.
+// The sequences of a flow, by place.
 struct FlowPlaces : FlowShare {
   struct Device {
     OrderTree fed;                              // that have begun here
     std::array<DecodeList, kClasses> decoding;  // [priority]
 
-    // What decodes next; null if nothing does.
+    // The sequence that decodes next; null if none does.
     ScheduledSequence* NextDecoding() const;
   };
 

@@ -279,7 +279,7 @@ std::unique_ptr<Step> SequenceScheduler::TakeStep(int device) {
                                     node == nullptr ? absl::InfiniteFuture() : node->key.deadline);
         // What is running is looked at when its step ends.
         if (until <= now) until = now + kAllocationRetry;
-        // What has expired, or is tried again, may have left something for another device.
+        // An expired or retried sequence may have left work for another device.
         Wake();
         ++workers.waiting;
         workers.work.WaitFor(&mutex_, until - now);

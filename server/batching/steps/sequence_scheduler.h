@@ -136,7 +136,7 @@ class SequenceScheduler {
   }
   // Wakes workers for what may start. One step of `device` is left to a worker that comes by itself.
   void Wake(int device = kAnyDevice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Those that sleep look again when the deadline passes that has become the first: what expires may have kept others from beginning.
+  // Sleeping workers look again when the new first deadline passes: an expired sequence may have kept others from beginning.
   void WakeForExpiry() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (IdleWorkers& workers : workers_) workers.work.SignalAll();

@@ -993,7 +993,7 @@ TEST_F(SequenceSchedulerTest, CallersShareStepsByRows) {
   EXPECT_EQ(tokens, 6);  // one of every step, although the others need four for one row each
 }
 
-// Of two callers that are fed, each gets half, whoever came first.
+// Two callers in prefill get half each, whoever came first.
 TEST_F(SequenceSchedulerTest, PromptsOfCallersTakeTurns) {
   Start();
   flow_ = std::make_shared<Flow>("many");

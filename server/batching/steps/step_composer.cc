@@ -18,7 +18,7 @@ int64_t StepComposer::UsefulSteps(const Device& device) const {
 }
 
 bool StepComposer::MayBeginHere(const Device& device, const ScheduledSequence& first) const {
-  // What is tried again goes on; everything else waits behind the starved.
+  // Retried sequences continue; all others wait behind the starved ones.
   if (!places_.starved().empty()) return first.trying;
   // Sequences stay where they begin, so the devices get equally many.
   constexpr int64_t kSlack = 8;

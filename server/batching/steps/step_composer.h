@@ -39,14 +39,14 @@ class StepComposer : public AdmissionLoad {
 
   // How many steps of a device may run at a time with the work that there is.
   int64_t UsefulSteps(const Device& device) const;
-  // Whether a sequence that has begun nowhere may begin on the device.
+  // True if a sequence that has begun nowhere may begin on the device.
   bool MayBeginHere(const Device& device, const ScheduledSequence& first) const;
   bool MayStart(int device) const;
   // The sequence of the flow that is fed next on the device; null if there is none.
   ScheduledSequence* NextFedOf(const FlowPlaces& flow, int device) const;
-  // Of those that were starved.
+  // The next of the starved sequences.
   ScheduledSequence* NextTrying(const Device& device) const;
-  // Of all; arranges the flows that have one.
+  // The next of all flows; reorders the flows that have one.
   ScheduledSequence* NextFed(int device) const;
   void AddDecoding(Step* step, int64_t most_rows, int64_t most_sequences);
   // `most_rows`, or all of a sequence that is fed whole if it is the first and has at most `room`.

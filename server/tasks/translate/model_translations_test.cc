@@ -208,7 +208,7 @@ class ModelTranslationsTest : public ::testing::Test {
       engine_.reset();
     }
   }
-  // Of two devices, on which the model is loaded, one fails.
+  // The model is loaded on two devices, and one fails.
   void ExpectALostDeviceIsReplayed(const std::vector<TranslateTask>& tasks) {
     Start();
     std::vector<std::unique_ptr<Answer>> answers;
