@@ -133,7 +133,7 @@ class StudentWeights {
     if (values == nullptr) {
       const size_t index = indices_.at(name);
       const uint64_t bytes = file_.tensors()[index].bytes();
-      values.reset(new float[(bytes + sizeof(float) - 1) / sizeof(float)]());
+      values = std::make_unique<float[]>((bytes + sizeof(float) - 1) / sizeof(float));
       if (status_.ok()) status_ = file_.Read(index, reinterpret_cast<char*>(values.get()));
     }
     return values.get();
@@ -305,7 +305,8 @@ class StudentBuilder {
     ops::Attend attend;
     attend.q = Projection(x, name, "q");
     attend.heads = config_.heads;
-    attend.scale = 1 / std::sqrt(static_cast<float>(config_.d_model / config_.heads));
+    const int head_width = config_.d_model / config_.heads;
+    attend.scale = 1 / std::sqrt(static_cast<float>(head_width));
     return attend;
   }
 

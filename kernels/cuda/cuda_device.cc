@@ -114,7 +114,7 @@ class Capture {
   cudaGraph_t graph() const { return graph_; }
 
  private:
-  const cudaStream_t stream_;
+  cudaStream_t stream_;
   bool ended_ = false;
   cudaGraph_t graph_ = nullptr;
 };

@@ -40,7 +40,8 @@ struct RowRange {
 double Sinusoid(ops::Positions positions, int64_t position, int column, int width) {
   const bool halves = positions == ops::Positions::kHalves;
   const int half = width / 2;
-  const double exponent = halves ? (column % half) / (half - 1.0) : (column / 2) * 2.0 / width;
+  const int pair = halves ? column % half : column / 2;
+  const double exponent = halves ? pair / (half - 1.0) : pair * 2.0 / width;
   const double angle = static_cast<double>(position) / std::pow(10000.0, exponent);
   const bool is_sine = halves ? column < half : column % 2 == 0;
   return static_cast<float>(is_sine ? std::sin(angle) : std::cos(angle));
