@@ -29,6 +29,8 @@ constexpr seconds kKeepaliveTimeout(20);
 constexpr seconds kGoAwayTimeout(1);
 // How long a connection that ends waits for its peer to close it, so that what was sent last arrives.
 constexpr seconds kLingerTimeout(1);
+// A client that has given up its first call before it left opens a stream within this, or its connection ends.
+constexpr milliseconds kOpenTimeout(500);
 
 constexpr int kMaxPingStrikes = 2;
 constexpr size_t kSmallData = 64;
@@ -416,6 +418,11 @@ void Connection::OnTimer(SteadyTime now) {
     if (now >= deadline_) return Terminate(NGHTTP2_SETTINGS_TIMEOUT, CloseCause::kTooSlow);
     CheckBy(deadline_);
   }
+  if (now >= open_by_) {
+    open_by_ = SteadyTime::max();
+    if (filter_.has_only_reset()) return Terminate(NGHTTP2_PROTOCOL_ERROR, CloseCause::kProtocol);
+  }
+  CheckBy(open_by_);
   if (now >= resume_at_) {
     resume_at_ = SteadyTime::max();
     AwaitReadable();
@@ -565,6 +572,10 @@ bool Connection::Receive(absl::string_view bytes) {
   if (filter_.error() != NGHTTP2_NO_ERROR) {
     Terminate(filter_.error(), CloseCause::kProtocol);
     return false;
+  }
+  if (filter_.has_only_reset() && open_by_ == SteadyTime::max()) {
+    open_by_ = last_read_ + kOpenTimeout;
+    CheckBy(open_by_);
   }
   if (used < 0) {
     // A peer that does not speak HTTP/2 gets no answer in HTTP/2.

@@ -202,6 +202,7 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   SteadyTime age_at_;
   SteadyTime age_grace_at_ = SteadyTime::max();
   SteadyTime resume_at_ = SteadyTime::max();  // until then nothing is read
+  SteadyTime open_by_ = SteadyTime::max();    // if it has only reset streams
   SteadyTime ping_sent_ = SteadyTime::max();  // that is not acknowledged
   // Pings of the client.
   SteadyTime last_ping_;

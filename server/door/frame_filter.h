@@ -1,8 +1,8 @@
 // FrameFilter: looks at the frames of a connection before nghttp2 does.
 //
 // It leaves a frame out that gRPC's clients send and HTTP/2 forbids: a RST_STREAM for a stream that they gave up before they had opened it.
-// nghttp2 would end the connection for it, with all of its calls; gRPC's servers ignore it. On a connection that has had no stream yet it is
-// passed on, since that no client does.
+// nghttp2 would end the connection for it, with all of its calls; gRPC's servers ignore it. A connection of which nothing else comes is for
+// its owner to end.
 //
 // It finds errors that nghttp2 lets pass: PRIORITY of stream 0, and frames for streams that the client has ended or passed over. Such streams
 // are remembered as long as there are few of them since.
@@ -66,6 +66,9 @@ class FrameFilter {
   // The code that the connection has to be ended with; NGHTTP2_NO_ERROR if nothing was wrong.
   uint32_t error() const { return error_; }
 
+  // True if a RST_STREAM was left out and no stream has been opened.
+  bool has_only_reset() const { return has_left_out_ && last_stream_ == 0; }
+
  private:
   static constexpr size_t kPrefaceBytes = 24;
 
@@ -86,7 +89,8 @@ class FrameFilter {
     } else if (type == NGHTTP2_HEADERS && id >= passed_over_.first && id <= passed_over_.second) {
       error_ = NGHTTP2_PROTOCOL_ERROR;
     }
-    drops_ = type == NGHTTP2_RST_STREAM && id % 2 == 1 && id > last_stream_ && last_stream_ > 0;
+    drops_ = type == NGHTTP2_RST_STREAM && id % 2 == 1 && id > last_stream_;
+    has_left_out_ |= drops_;
     const bool ends = is_content && (Byte(4) & NGHTTP2_FLAG_END_STREAM) != 0;
     if ((ends || type == NGHTTP2_RST_STREAM) && id <= last_stream_) {
       ended_[next_ended_++ % ended_.size()] = id;
@@ -95,6 +99,7 @@ class FrameFilter {
 
   size_t to_body_end_ = kPrefaceBytes;  // of the frame
   bool drops_ = false;                  // the frame
+  bool has_left_out_ = false;           // a frame
   std::array<char, 9> head_{};
   size_t head_bytes_ = 0;
   uint32_t error_ = NGHTTP2_NO_ERROR;

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -581,34 +582,35 @@ TEST_F(NativeDoorTest, AStreamThatSaysNothingMoreIsEnded) {
 
 TEST_F(NativeDoorTest, ALongMessageIsGivenToItsCallOnAnotherThread) {
   options_.max_message_bytes = 4 << 20;
-  std::atomic<bool> may_go_on{false};
-  std::atomic<bool> has_begun{false};
+  struct Flags {
+    std::atomic<bool> may_go_on{false};
+    std::atomic<bool> has_begun{false};
+  };
+  const auto flags = std::make_shared<Flags>();  // the call reads them after the test's body
   class SlowCall final : public calls::CallHandler {
    public:
-    SlowCall(calls::Exchange* exchange, std::atomic<bool>* has_begun, std::atomic<bool>* may_go_on)
-        : exchange_(*exchange), has_begun_(*has_begun), may_go_on_(*may_go_on) {}
+    SlowCall(calls::Exchange* exchange, std::shared_ptr<Flags> flags)
+        : exchange_(*exchange), flags_(std::move(flags)) {}
     void OnMessage(std::optional<absl::Cord> message) override {
       exchange_.WriteAndFinish(absl::Cord(absl::StrCat(message->size())), {});
-      has_begun_ = true;
-      while (!may_go_on_) usleep(1000);  // and uses what OnDone() deletes
+      flags_->has_begun = true;
+      while (!flags_->may_go_on) usleep(1000);  // and uses what OnDone() deletes
       ++uses_;
     }
     void OnDone() override { delete this; }
 
    private:
     calls::Exchange& exchange_;
-    std::atomic<bool>& has_begun_;
-    std::atomic<bool>& may_go_on_;
+    const std::shared_ptr<Flags> flags_;
     int uses_ = 0;
   };
   calls::Method row;
   row.service = "t.T";
   row.name = "Slow";
-  row.start = [&](calls::Exchange* exchange) {
-    return new SlowCall(exchange, &has_begun, &may_go_on);
-  };
+  row.start = [flags](calls::Exchange* exchange) { return new SlowCall(exchange, flags); };
   rows_.push_back(std::move(row));
   Serve();
+  const absl::Cleanup release = [&] { flags->may_go_on = true; };  // or the door waits for its call
   RawClient client(port());
   client.SendHead(1, "/t.T/Slow");
   const std::string bytes = MessageOf(std::string(200000, 'x'));
@@ -616,7 +618,7 @@ TEST_F(NativeDoorTest, ALongMessageIsGivenToItsCallOnAnotherThread) {
     client.SendData(1, absl::string_view(bytes).substr(at, 16384),
                     at + 16384 >= bytes.size() ? kEndStream : 0);
   }
-  ASSERT_TRUE(client.ReadUntil([&] { return has_begun.load(); }));
+  ASSERT_TRUE(PollUntil([&] { return flags->has_begun.load(); }));
   // The same connection is served meanwhile, and the answer leaves.
   client.SendHead(3, "/t.T/Echo");
   client.SendData(3, MessageOf("a"), kEndStream);
@@ -624,7 +626,6 @@ TEST_F(NativeDoorTest, ALongMessageIsGivenToItsCallOnAnotherThread) {
   EXPECT_TRUE(client.ReadEnd(1));
   EXPECT_EQ(client.stream(1).data, MessageOf("200000"));
   EXPECT_GE(memory_.used(), 200000);
-  may_go_on = true;
 }
 
 TEST_F(NativeDoorTest, AnswersAreCompressedWithinTheMemory) {
@@ -730,6 +731,14 @@ TEST_F(NativeDoorTest, AResetOfAStreamThatNeverCameIsLeftOut) {
   client.SendData(5, MessageOf("b"), kEndStream);
   ASSERT_TRUE(client.ReadEnd(5));
   EXPECT_EQ(client.stream(5).data, MessageOf("b"));
+
+  // Also of its first.
+  RawClient fresh(port());
+  fresh.Send(FrameOf(NGHTTP2_RST_STREAM, 0, 1, Number(NGHTTP2_CANCEL, 4)));
+  fresh.SendHead(3, "/t.T/Echo");
+  fresh.SendData(3, MessageOf("c"), kEndStream);
+  ASSERT_TRUE(fresh.ReadEnd(3));
+  EXPECT_EQ(fresh.stream(3).data, MessageOf("c"));
 
   RawClient stranger(port());
   stranger.Send(reset);
