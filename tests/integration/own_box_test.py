@@ -164,6 +164,7 @@ class FormulaTest(unittest.TestCase):
                 f"--instances={self.INSTANCES}",
                 f"--max_batch_tokens={self.BATCH}",
                 f"--max_queue_tokens={self.BATCH}",
+                "--backend=cpu",
             )
             found = [float(number) * 1e6 for number in re.findall(r"(?:weights|workspaces) ([\d.]+) MB", error)]
             self.assertEqual(len(found), 2, error)
