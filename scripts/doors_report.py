@@ -32,6 +32,7 @@ TEXT = "who wrote hamlet ?"
 CLASSIFIER = "trec"
 LANGUAGE_MODEL = "war_and_peace"
 WANTED_CALLS = 15000       # Classify over keep-alive connections, per second on two cores
+WANTED_REST = 0.8          # calls/s of REST by those of gRPC on as many connections
 WANTED_PROTOCOL = 0.85     # calls/s of the Open Inference Protocol by those of sru.v1
 CONNECTIONS = 1000
 NEW_TOKENS = 200
@@ -47,14 +48,14 @@ class Door:
     def __init__(self, name, path, body, headers=("content-type: application/json",)):
         self.name, self.path, self.body, self.headers = name, path, body, headers
 
-    def measure(self, args, http_address, connections):
-        """Calls per second."""
+    def measure(self, args, address, connections, streams=0):
+        """Calls per second, over HTTP/1.1 or over `streams` of each connection in HTTP/2."""
         calls = ["-n256"] if args.quick else [f"-D{max(1, round(args.seconds))}", "--warm-up-time=1"]
         with tempfile.NamedTemporaryFile() as file:
             file.write(self.body)
             file.flush()
-            words = ["h2load", "--h1", f"-c{connections}", "-t1", *calls, f"-d{file.name}",
-                     *(word for header in self.headers for word in ("-H", header)), f"http://{http_address}{self.path}"]
+            words = ["h2load", f"-m{streams}" if streams else "--h1", f"-c{connections}", "-t1", *calls, f"-d{file.name}",
+                     *(word for header in self.headers for word in ("-H", header)), f"http://{address}{self.path}"]
             try:
                 done = subprocess.run(words, timeout=3 * args.seconds + 20, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                       check=False)
@@ -89,8 +90,8 @@ def http_server(args, *flags):
     return Server(args, PRETRAINED, flags=("--http_listen=127.0.0.1:0", *flags))
 
 
-def native_rate(args, server, in_flight, protocol="native"):
-    return bench(args, "load", server, f"--model={CLASSIFIER}", f"--protocol={protocol}", f"--in_flight={in_flight}",
+def native_rate(args, server, in_flight, protocol="native", connections=2):
+    return bench(args, "load", server, f"--model={CLASSIFIER}", f"--protocol={protocol}", f"--in_flight={in_flight}", f"--connections={connections}",
                  f"--warmup={seconds(min(0.5, args.seconds))}", f"--duration={seconds(args.seconds)}")["throughput_per_s"]
 
 
@@ -110,6 +111,11 @@ def rest(args, _):
     if shutil.which("h2load") is None:
         raise NotMeasured("there is no h2load (package nghttp2-client)")
     with http_server(args) as server:
+        first = doors()[0]
+        found = medians(args.rounds, {
+            "http": lambda: first.measure(args, server.address, 4, 16), "gRPC": lambda: native_rate(args, server, 64, connections=4)})
+        yield at_least(f"64 in flight on 4 connections of HTTP/2: {first.name} / sru.v1 Classify over gRPC", found["http"] / found["gRPC"],
+                       WANTED_REST, f" ({found['http']:,.0f} and {found['gRPC']:,.0f} calls/s)", digits=2)
         for connections in (64, 1):
             found = medians(args.rounds, {
                 **{door.name: lambda door=door: door.measure(args, server.http_address, connections) for door in doors()},
