@@ -119,7 +119,7 @@ class ReportTest(unittest.TestCase):
                 result("sst_2", 32, "bfloat16", 10.0, 60.0, fused=4.0)]
         data["pytorch"] = {"torch": "2", "cudnn": 9, "results": rows, "left_out": [["b", 1, "c"]],
                            "errors": [], "summary": compare.summary(rows)}
-        data["servers"] = [{"name": "polling", "questions": 60, "right": 60, "logit_error": 1e-6, "vectors": 0,
+        data["servers"] = [{"name": "without polling", "questions": 60, "right": 60, "logit_error": 1e-6, "vectors": 0,
                             "score_error": 1e-5, "greedy": True,
                             "loads": [{"load": "64 in flight", "rate": 1234.5, "p50": 10, "p99": 20}]}]
         self.report.write()
@@ -130,8 +130,8 @@ class ReportTest(unittest.TestCase):
                        "least 6.0 (target 5: reached)",
                        "median 6.0 (target 10: missed)", "1 rows were left out", "| 6.0 | 80.0 | 8.0 |",
                        "fused layers, 1 rows: least 15.0, median 15.0", "| 10.0 | 4.0 | - | 60.0 |",
-                       "| polling | 60 of 60 | 1.0e-06 | 0 | 1.0e-05 | equal |",
-                       "| polling | 64 in flight | 1234 | 10 | 20 |"):
+                       "| without polling | 60 of 60 | 1.0e-06 | 0 | 1.0e-05 | equal |",
+                       "| without polling | 64 in flight | 1234 | 10 | 20 |"):
             self.assertIn(wanted, text)
         with open(os.path.join(self.report.folder, "gpu.json"), encoding="utf-8") as file:
             self.assertEqual(json.load(file), data)

@@ -116,10 +116,11 @@ void AddFlags(BatchingOptions* options, FlagTable* flags) {
       "is faster), all (at most 512 values) or none. scripts/gpu_report.sh compares all with none "
       "on your GPU.");
   flags->AddMicroseconds(
-      "gpu_poll_us", &options->gpu_poll, {absl::ZeroDuration(), absl::Seconds(1)},
+      "gpu_poll_us", &options->gpu_poll, {absl::Microseconds(-1), absl::Seconds(1)},
       "How long a worker that waits for its GPU keeps asking whether the batch is done, before it "
       "sleeps until the GPU wakes it. Saves the time to wake up, and takes the worker's core "
-      "meanwhile. 0 = it sleeps at once.");
+      "meanwhile. 0 = it sleeps at once; -1 = 50 where the process may use at least four cores, "
+      "else 0.");
   flags->Add("gpu_dependent_launch", &options->hardware.cuda_dependent_launch,
              "Starts each GPU kernel before the one ahead of it has ended, and has it wait there, "
              "which saves the time between two: programmatic dependent launch, on GPUs of compute "

@@ -18,7 +18,7 @@ struct BatchingOptions {
   // Its cuda_memory_limit_bytes and cuda_poll are not read: gpu_memory_limit_mb and gpu_poll have them.
   kernels::BackendOptions hardware;
   int64_t gpu_memory_limit_mb = 0;  // of each GPU, 10^6 bytes; 0 = nine tenths of what is free
-  absl::Duration gpu_poll;          // BackendOptions::cuda_poll
+  absl::Duration gpu_poll = absl::Microseconds(-1);  // BackendOptions::cuda_poll; -1: by the cores
   // Of each device, for the states of sequences, 10^6 bytes; 0 = a tenth of what is free
   int64_t state_memory_mb = 0;
   // Of each device and model, for the states of prompts' beginnings, 10^6 bytes; 0 = none are kept

@@ -677,6 +677,31 @@ TEST(CudaBackendTest, DevicesArePreparedAtTheSameTime) {
   EXPECT_EQ(PrepareDevices(gpus, fails, &states).message(), "1");  // the first one's
 }
 
+TEST(CudaBackendTest, MemoryOfStatesIsKeptUntilItIsNeeded) {
+  HostDeviceControl control;
+  auto gpu = std::make_unique<Gpu>(MakeHostDevice(HostDeviceOptions(), &control), 4096);
+  void* memory = nullptr;
+  ASSERT_TRUE(gpu->AllocateAgain(1024, &memory).ok());
+  void* const first = memory;
+  EXPECT_EQ(gpu->BudgetLeft(), 3072u);
+  gpu->Keep(memory, 1024);
+  EXPECT_EQ(gpu->BudgetLeft(), 4096u);
+  EXPECT_EQ(gpu->info().memory_in_use, 0u);
+  ASSERT_TRUE(gpu->AllocateAgain(1024, &memory).ok());
+  EXPECT_EQ(memory, first);
+  EXPECT_EQ(control.allocations, 1);
+  gpu->Keep(memory, 1024);
+  void* whole = nullptr;
+  ASSERT_TRUE(gpu->Allocate(4096, &whole).ok());
+  EXPECT_EQ(control.allocations_alive, 1);
+  EXPECT_EQ(gpu->AllocateAgain(1024, &memory).code(), StatusCode::kResourceExhausted);
+  gpu->Free(whole, 4096);
+  ASSERT_TRUE(gpu->AllocateAgain(1024, &memory).ok());
+  gpu->Keep(memory, 1024);
+  gpu.reset();
+  EXPECT_EQ(control.allocations_alive, 0);
+}
+
 TEST(CudaBackendTest, MemoryIsReportedAndGivenBack) {
   const RandomStack stack(StackOptions(), 1);
   BackendOptions options;

@@ -985,8 +985,7 @@ TEST(CudaPickTest, AGraphPicksByWhatEachBatchBrings) {
     if (batch % 4 < 2) call.offsets[1] = {0};  // not one sequence
     const int64_t to_host = rig.controls[0]->bytes_to_host;
     ASSERT_TRUE(rig.Run(call).ok());
-    EXPECT_EQ(rig.controls[0]->bytes_to_host - to_host,
-              static_cast<int64_t>(cases.size() * sizeof(Candidate)));
+    EXPECT_EQ(rig.controls[0]->bytes_to_host, to_host);  // the kernels write to the host's memory
     for (size_t row = 0; row < cases.size(); ++row) {
       EXPECT_EQ(call.candidates[PickModel::kPicked][row].id, ExpectedPick(logits, cases[row]));
     }

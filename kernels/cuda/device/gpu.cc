@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <new>
 
 namespace sru::kernels::cuda {
 namespace {
@@ -21,13 +22,15 @@ Gpu::Gpu(std::unique_ptr<Device> device, size_t memory_limit, std::chrono::micro
       poll_(poll),
       dependent_launch_(dependent_launch) {}
 
+Gpu::~Gpu() { FreeKept(); }
+
 DeviceInfo Gpu::info() const {
   DeviceInfo info;
   info.name = device_->name();
   info.ordinal = device_->ordinal();
   info.memory_bytes = device_->total_memory();
   info.memory_limit = memory_limit_;
-  info.memory_in_use = in_use_.load();
+  info.memory_in_use = memory_limit_ - BudgetLeft();
   // Others allocate and free between the two.
   info.weight_bytes = std::min(weight_bytes_.load(), info.memory_in_use);
   info.graph_hits = graph_use_.hits.load();
@@ -37,7 +40,12 @@ DeviceInfo Gpu::info() const {
   return info;
 }
 
-size_t Gpu::BudgetLeft() const { return memory_limit_ - std::min(in_use_.load(), memory_limit_); }
+size_t Gpu::BudgetLeft() const {
+  const size_t kept = kept_bytes_.load();
+  const size_t in_use = in_use_.load();
+  // Others allocate and free between the two.
+  return memory_limit_ - std::min(in_use - std::min(in_use, kept), memory_limit_);
+}
 
 Status Gpu::CheckBudget(const std::string& what, size_t bytes) const {
   const size_t left = BudgetLeft();
@@ -49,10 +57,19 @@ Status Gpu::CheckBudget(const std::string& what, size_t bytes) const {
 }
 
 Status Gpu::Allocate(size_t bytes, void** memory) {
+  Status status = AllocateNew(bytes, memory);
+  if (status.code() == StatusCode::kResourceExhausted && FreeKept()) {
+    status = AllocateNew(bytes, memory);
+  }
+  return status;
+}
+
+Status Gpu::AllocateNew(size_t bytes, void** memory) {
   size_t in_use = in_use_.load();
   do {
     if (in_use > memory_limit_ || bytes > memory_limit_ - in_use) {
-      return CheckBudget("an allocation", bytes);
+      const Status status = CheckBudget("an allocation", bytes);
+      return status.ok() ? Status(StatusCode::kResourceExhausted, "memory is kept") : status;
     }
   } while (!in_use_.compare_exchange_weak(in_use, in_use + bytes));
   Status status = Observe(device_->Allocate(bytes, memory));
@@ -63,6 +80,43 @@ Status Gpu::Allocate(size_t bytes, void** memory) {
 void Gpu::Free(void* memory, size_t bytes) {
   device_->Free(memory);
   in_use_ -= bytes;
+}
+
+Status Gpu::AllocateAgain(size_t bytes, void** memory) {
+  {
+    const MutexLock lock(&mutex_);
+    const auto kept = kept_.find(bytes);
+    if (kept != kept_.end()) {
+      *memory = kept->second;
+      kept_.erase(kept);
+      kept_bytes_ -= bytes;
+      return OkStatus();
+    }
+  }
+  return Allocate(bytes, memory);
+}
+
+void Gpu::Keep(void* memory, size_t bytes) {
+  try {
+    const MutexLock lock(&mutex_);
+    kept_.emplace(bytes, memory);
+    kept_bytes_ += bytes;
+  } catch (const std::bad_alloc&) {
+    Free(memory, bytes);
+  }
+}
+
+bool Gpu::FreeKept() {
+  std::multimap<size_t, void*> kept;
+  {
+    const MutexLock lock(&mutex_);
+    kept.swap(kept_);
+  }
+  for (const auto& [bytes, memory] : kept) {
+    kept_bytes_ -= bytes;
+    Free(memory, bytes);
+  }
+  return !kept.empty();
 }
 
 Status Gpu::AllocatePinned(size_t bytes, void** memory) {

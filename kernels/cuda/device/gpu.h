@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "kernels/cuda/device/array_plan.h"
 #include "kernels/cuda/device/device.h"
 #include "kernels/cuda/device/graph_cache.h"
+#include "kernels/mutex.h"
 #include "kernels/status.h"
 
 namespace sru::kernels::cuda {
@@ -23,6 +25,7 @@ class Gpu {
   // `memory_limit`, `poll` and `dependent_launch` as in BackendOptions.
   Gpu(std::unique_ptr<Device> device, size_t memory_limit, std::chrono::microseconds poll = {},
       bool dependent_launch = false);
+  ~Gpu();
 
   Device& device() { return *device_; }
   std::chrono::microseconds poll() const { return poll_; }
@@ -39,6 +42,10 @@ class Gpu {
   // Device memory, within the budget.
   Status Allocate(size_t bytes, void** memory);
   void Free(void* memory, size_t bytes);
+  // The same for memory that comes and goes while batches run: the device would wait for all of them each time. What is
+  // freed is kept for the next of its size, until an allocation needs it.
+  Status AllocateAgain(size_t bytes, void** memory);
+  void Keep(void* memory, size_t bytes);
   // Nobody may touch these bytes of an allocation until it is freed.
   void Protect(void* memory, size_t bytes) { device_->Protect(memory, bytes); }
   // Host memory, which no budget counts.
@@ -65,6 +72,9 @@ class Gpu {
   Status LostError() const;
 
  private:
+  Status AllocateNew(size_t bytes, void** memory);
+  // Whether there was any.
+  bool FreeKept();
   Status OutOfUse(const Status& error, const std::string& reason) const;
 
   const std::unique_ptr<Device> device_;
@@ -73,6 +83,9 @@ class Gpu {
   const bool dependent_launch_;
   std::atomic<size_t> in_use_{0};
   std::atomic<size_t> weight_bytes_{0};
+  mutable Mutex mutex_;
+  std::multimap<size_t, void*> kept_ SRU_GUARDED_BY(mutex_);  // by bytes
+  std::atomic<size_t> kept_bytes_{0};                         // of those in use
   GraphUse graph_use_;
   std::atomic<int> internal_errors_{0};  // of runs, in a row
   std::atomic<bool> lost_{false};

@@ -16,11 +16,11 @@ class GpuArenaMemory : public ArenaMemory {
   Status Allocate(size_t bytes, float** memory) override {
     if (gpu_->lost()) return gpu_->LostError();
     void* allocated = nullptr;
-    Status status = gpu_->Allocate(bytes, &allocated);
+    Status status = gpu_->AllocateAgain(bytes, &allocated);
     if (status.ok()) *memory = static_cast<float*>(allocated);
     return status;
   }
-  void Free(float* memory, size_t bytes) override { gpu_->Free(memory, bytes); }
+  void Free(float* memory, size_t bytes) override { gpu_->Keep(memory, bytes); }
 
   Status CopyIn(float* to, const float* from, size_t count) override {
     return Copy(

@@ -454,11 +454,11 @@ class Forward {
       }
       args.never = static_cast<const int32_t*>(device_.weights->tensor(operation().never));
       args.num_never = static_cast<int>(op.never.size());
-      args.log_prob = prediction.log_prob.as<float>();
+      args.log_prob = prediction.host_log_prob.as<float>();
       args.candidates = prediction.candidates.as<PredictCandidate>();
       if (Wants(OutputType::kPicked)) {
         args.sampling = Input<PickSampling>(layout_.inputs[op.sampling]);
-        args.picked = prediction.picked.as<PredictCandidate>();
+        args.picked = prediction.host_picked.as<PredictCandidate>();
         const AxisId adjusted =
             op.adjustments == kNone ? kNone : packed_.program.inputs[op.adjustments].axis;
         if (adjusted != kNone && bucket_.sequences[adjusted] > 0) {

@@ -252,12 +252,12 @@ ProgramRun::Result ProgramRun::ResultOf(size_t output) const {
       return {ws_.outputs[output], ws_.value(value), rows * packed_.stride(value) * sizeof(float)};
     }
     case OutputType::kLogProb:
-      return {prediction.host_log_prob, prediction.log_prob.data(), asked * sizeof(float)};
+      return {prediction.host_log_prob, nullptr, asked * sizeof(float)};
     case OutputType::kCandidates:
       return {prediction.host_candidates, prediction.candidates.data(),
               asked * max_count_[value] * sizeof(PredictCandidate)};
     case OutputType::kPicked:
-      return {prediction.host_picked, prediction.picked.data(), asked * sizeof(PredictCandidate)};
+      return {prediction.host_picked, nullptr, asked * sizeof(PredictCandidate)};
     case OutputType::kAttention:
       return {ws_.attentions[value].host_weights, ws_.attentions[value].weights.data(),
               CountWeights(value) * sizeof(float)};
@@ -268,7 +268,7 @@ ProgramRun::Result ProgramRun::ResultOf(size_t output) const {
 Status ProgramRun::EnqueueResults() const {
   for (size_t i = 0; i < packed_.program.outputs.size(); ++i) {
     const Result result = wants(i) ? ResultOf(i) : Result();
-    if (result.bytes == 0) continue;
+    if (result.bytes == 0 || result.device == nullptr) continue;
     SRU_RETURN_IF_ERROR(ws_.stream->CopyToHost(result.host.data(), result.device, result.bytes));
   }
   return OkStatus();

@@ -56,7 +56,7 @@ class ProgramRun {
   // Where a result is, and its bytes.
   struct Result {
     ArrayView host;
-    const void* device = nullptr;
+    const void* device = nullptr;  // null if the kernels write to the host's memory
     size_t bytes = 0;
   };
   Result ResultOf(size_t output) const;

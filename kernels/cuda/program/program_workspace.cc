@@ -328,13 +328,11 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
     const size_t log_prob = largest.predicted[i] * sizeof(float);
     const size_t candidates =
         largest.predicted[i] * predict->max_candidates * sizeof(PredictCandidate);
-    on_device.Add(&prediction.log_prob, log_prob);
     on_device.Add(&prediction.candidates, candidates);
     on_host.Add(&prediction.host_log_prob, log_prob);
     on_host.Add(&prediction.host_candidates, candidates);
     if (predict->sampling == kNone) continue;
     const size_t picked = largest.predicted[i] * sizeof(PredictCandidate);
-    on_device.Add(&prediction.picked, picked);
     on_host.Add(&prediction.host_picked, picked);
   }
   ws->outputs.resize(program.outputs.size());

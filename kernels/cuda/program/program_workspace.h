@@ -155,9 +155,10 @@ class CudaProgramWorkspace : public ProgramWorkspace {
   ArrayView logits;
   ArrayView unadjusted;  // of a Predict's logits, those that are adjusted
 
-  // Results of a Predict, in the order of the rows that are asked for.
+  // Results of a Predict, in the order of the rows that are asked for. A value for each row goes straight to the
+  // host's memory: a copy would take longer to begin.
   struct Prediction {
-    ArrayView log_prob, candidates, picked;
+    ArrayView candidates;
     ArrayView host_log_prob, host_candidates, host_picked;
   };
   std::vector<Prediction> predictions;  // [operation]; empty of others
