@@ -543,7 +543,6 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     call.headers = HeadersOf(request);
     call.authorizations = call.headers.authorization.empty() ? 0 : 1;
     call.x_forwarded_for = find("x-forwarded-for");
-    call.forwarded = find("forwarded");
     call.peer = request.remote_address;
     call.certificate = [&request] { return request.certificate; };
     transport::CallVerdict verdict = check_call_(call);

@@ -53,26 +53,7 @@ std::string NameOf(const ip::address_v6& address) {
   return ip::network_v6(address, kNetworkBits).canonical().to_string();
 }
 
-// The address in one part of a header's value.
-std::optional<ip::address_v6> ParsePart(absl::string_view part, ForwardedHeader form) {
-  part = absl::StripAsciiWhitespace(part);
-  if (form == ForwardedHeader::kXForwardedFor) return ParseHost(part);
-  for (absl::string_view pair :
-       absl::StrSplit(part, ';')) {  // for="[2001:db8::1]:4711";proto=https
-    pair = absl::StripAsciiWhitespace(pair);
-    if (!absl::StartsWithIgnoreCase(pair, "for=")) continue;
-    pair.remove_prefix(4);
-    if (absl::ConsumePrefix(&pair, "\"") && !absl::ConsumeSuffix(&pair, "\"")) return std::nullopt;
-    return ParseHost(pair);
-  }
-  return std::nullopt;
-}
-
 }  // namespace
-
-const char* HeaderName(ForwardedHeader header) {
-  return header == ForwardedHeader::kForwarded ? "forwarded" : "x-forwarded-for";
-}
 
 absl::StatusOr<TrustedProxies> TrustedProxies::Parse(absl::string_view flag,
                                                      absl::string_view text) {
@@ -111,8 +92,8 @@ bool TrustedProxies::Trusts(const ip::address_v6& address) const {
   });
 }
 
-std::string TrustedProxies::CallerAddress(absl::string_view peer, absl::string_view forwarded,
-                                          ForwardedHeader form) const {
+std::string TrustedProxies::CallerAddress(absl::string_view peer,
+                                          absl::string_view forwarded) const {
   // gRPC's library encodes the brackets of IPv6.
   std::string text;
   if (peer.find('%') != absl::string_view::npos) {
@@ -130,7 +111,7 @@ std::string TrustedProxies::CallerAddress(absl::string_view peer, absl::string_v
     const size_t comma = forwarded.rfind(',');
     const bool is_first = comma == absl::string_view::npos;
     const std::optional<ip::address_v6> next =
-        ParsePart(is_first ? forwarded : forwarded.substr(comma + 1), form);
+        ParseHost(absl::StripAsciiWhitespace(is_first ? forwarded : forwarded.substr(comma + 1)));
     if (!next.has_value()) break;
     last = next;
     trusted = Trusts(*next);

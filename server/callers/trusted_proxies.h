@@ -16,10 +16,6 @@
 
 namespace sru::server::callers {
 
-// Which header the proxies add the address of their client to. Only that one is read: the other may be a caller's own.
-enum class ForwardedHeader { kXForwardedFor, kForwarded };
-const char* HeaderName(ForwardedHeader header);  // in lower case
-
 class TrustedProxies {
  public:
   TrustedProxies() = default;  // none
@@ -28,10 +24,9 @@ class TrustedProxies {
   static absl::StatusOr<TrustedProxies> Parse(absl::string_view flag, absl::string_view text);
 
   // The name of the caller's address: "10.0.0.1"; of IPv6 its network, "2001:db8:1:2::/64", since one machine has many addresses of it; kAnonymous
-  // where there is none (a socket in the file system). `peer` is in gRPC's form or as "10.0.0.1", "::1"; `forwarded` is the header's value. A
+  // where there is none (a socket in the file system). `peer` is in gRPC's form or as "10.0.0.1", "::1"; `forwarded` is the value of X-Forwarded-For. A
   // part of it that is no address ends the search: the caller is then the last proxy.
-  std::string CallerAddress(absl::string_view peer, absl::string_view forwarded,
-                            ForwardedHeader form) const;
+  std::string CallerAddress(absl::string_view peer, absl::string_view forwarded) const;
 
  private:
   bool Trusts(const boost::asio::ip::address_v6& address) const;

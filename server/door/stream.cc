@@ -165,7 +165,6 @@ transport::CallVerdict Stream::CheckCaller() const {
   call.headers.traceparent = head_.Find("traceparent");
   call.headers.user_agent = head_.Find("user-agent");
   call.x_forwarded_for = head_.Find("x-forwarded-for");
-  call.forwarded = head_.Find("forwarded");
   call.peer = peer_->name;
   call.certificate = [this] { return peer_->certificate; };
   return context_.options.check_call(call);

@@ -131,7 +131,6 @@ transport::CallVerdict Check(const transport::CallCheck& check,
   if (check == nullptr) return {};
   const std::string peer = of.peer();
   const std::string x_forwarded_for = JoinMetadata(of, "x-forwarded-for");
-  const std::string forwarded = JoinMetadata(of, "forwarded");
   transport::CallToCheck call;
   call.path = of.method();
   call.authorizations = static_cast<int>(of.client_metadata().count("authorization"));
@@ -140,7 +139,6 @@ transport::CallVerdict Check(const transport::CallCheck& check,
   call.headers.traceparent = FindMetadata(of, "traceparent");
   call.headers.user_agent = FindMetadata(of, "user-agent");
   call.x_forwarded_for = x_forwarded_for;
-  call.forwarded = forwarded;
   call.peer = peer;
   call.certificate = [&of] { return CertificateName(of); };
   return check(call);

@@ -19,7 +19,6 @@ struct CallToCheck {
   telemetry::CallHeaders headers;
   // The headers in which proxies name their client; several fields of a name are joined with commas.
   absl::string_view x_forwarded_for;
-  absl::string_view forwarded;
   absl::string_view peer;  // in gRPC's form: "ipv4:10.0.0.1:4711"; or "10.0.0.1", "::1", "unix"
   // The common name in the certificate that the client has shown, "" if it has shown none. Looked
   // up only when asked for.

@@ -46,7 +46,6 @@ struct Credentials::Shared {
   std::unique_ptr<callers::Callers> admin_callers;  // of the admin port, where they have names only
   bool auth_health = false;
   callers::TrustedProxies trusted_proxies;
-  callers::ForwardedHeader forwarded_header = {};
   std::function<void()> on_change;
 
   // Thread-safe by themselves.
@@ -115,9 +114,8 @@ callers::CallerPtr CallerWithoutToken(const Credentials::Shared& shared, const C
     const std::string subject = call.certificate();
     if (!subject.empty()) return shared.callers->ByCertificate(subject);
   }
-  const bool is_rfc = shared.forwarded_header == callers::ForwardedHeader::kForwarded;
-  return shared.callers->ByAddress(shared.trusted_proxies.CallerAddress(
-      call.peer, is_rfc ? call.forwarded : call.x_forwarded_for, shared.forwarded_header));
+  return shared.callers->ByAddress(
+      shared.trusted_proxies.CallerAddress(call.peer, call.x_forwarded_for));
 }
 
 // Decides on one call by its headers.
@@ -235,7 +233,6 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(
   shared->admin_callers = std::make_unique<callers::Callers>(callers::CallerLimits(), clock);
   shared->auth_health = options.auth_health;
   shared->trusted_proxies = options.trusted_proxies;
-  shared->forwarded_header = options.forwarded_header;
   shared->on_change = on_change == nullptr ? [] {} : std::move(on_change);
   std::unique_ptr<Credentials> credentials(new Credentials(options, shared));
 

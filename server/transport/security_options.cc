@@ -127,13 +127,7 @@ void AddFlags(SecurityOptions* options, FlagTable* flags) {
       "trusted_proxies", &options->trusted_proxies, "", callers::TrustedProxies::Parse,
       "Addresses, networks (10.0.0.0/8) and \"unix\", between commas, of the proxies in "
       "front of the server: a call that comes from one of them is that of the last "
-      "address in --forwarded_header that is none of them.");
-  flags->AddChoice(
-      "forwarded_header", &options->forwarded_header,
-      {{"x-forwarded-for", callers::ForwardedHeader::kXForwardedFor},
-       {"forwarded", callers::ForwardedHeader::kForwarded}},
-      "The header to which --trusted_proxies add the address of whom they call for. The "
-      "other one is not read, as a caller may send it.");
+      "address in X-Forwarded-For that is none of them.");
   flags->Add("admin_without_auth", &options->admin_without_auth,
              "Take --admin_listen on a network address without tokens or client certificates, "
              "where something else decides who reaches it.");

@@ -35,7 +35,6 @@ struct SecurityOptions {
   std::optional<callers::CallerLimits> caller_limits;
   // Who calls through these is told by the header.
   callers::TrustedProxies trusted_proxies;
-  callers::ForwardedHeader forwarded_header = callers::ForwardedHeader::kXForwardedFor;
 
   // Keys of the states that callers keep (models/state_keys.h); empty = states have a plain digest.
   std::string state_key_file;

@@ -234,7 +234,6 @@ class Identities(unittest.TestCase):
             self.assertIn("--caller_limits: expected none, as --auth_tokens_file is given", text)
         self.assertIn("--caller_limits: weight: expected", refusal("--caller_limits=weight=0"))
         self.assertIn("--trusted_proxies: expected addresses", refusal("--trusted_proxies=proxy"))
-        self.assertIn("--forwarded_header", refusal("--forwarded_header=via"))
 
 
 if __name__ == "__main__":
