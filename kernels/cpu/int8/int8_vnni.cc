@@ -9,6 +9,14 @@ namespace sru::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
+// Adds products of unsigned and signed bytes to sums. With the intrinsic GCC 12 copies all sums of a tile around
+// at each step, which costs a third of the speed.
+HWY_INLINE void AddBytes(__m512i a, __m512i b, __m512i* sums) {
+  __m512i now = *sums;
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(now) : "v"(a), "v"(b));
+  *sums = now;
+}
+
 // A value of x is 256 high + low, each a signed byte.
 struct VnniDot {
   static constexpr int kDepth = 4;
@@ -27,8 +35,8 @@ struct VnniDot {
   static HWY_INLINE void Add(__m512i weights, const int16_t* x, Sums* sums) {
     int32_t bytes[2];
     __builtin_memcpy(bytes, x, sizeof(bytes));
-    sums->high = _mm512_dpbusd_epi32(sums->high, weights, _mm512_set1_epi32(bytes[0]));
-    sums->low = _mm512_dpbusd_epi32(sums->low, weights, _mm512_set1_epi32(bytes[1]));
+    AddBytes(weights, _mm512_set1_epi32(bytes[0]), &sums->high);
+    AddBytes(weights, _mm512_set1_epi32(bytes[1]), &sums->low);
   }
 
   // The bits past the 32nd that are lost on the way cancel out: the total is an int32.
@@ -59,7 +67,7 @@ struct VnniByteDot {
   static HWY_INLINE void Add(__m512i weights, const int8_t* x, Sums* sums) {
     int32_t four;
     __builtin_memcpy(&four, x, sizeof(four));
-    *sums = _mm512_dpbusd_epi32(*sums, weights, _mm512_set1_epi32(four));
+    AddBytes(weights, _mm512_set1_epi32(four), sums);
   }
   static HWY_INLINE Int8IntVector Total(Sums sums) { return Int8IntVector{sums}; }
 
@@ -77,7 +85,7 @@ struct VnniByteDot {
   static constexpr size_t RowStep() { return 64; }
   static HWY_INLINE Row ZeroRow() { return _mm512_setzero_si512(); }
   static HWY_INLINE void AddRow(const int8_t* weights, const uint8_t* x, Row* row) {
-    *row = _mm512_dpbusd_epi32(*row, _mm512_loadu_si512(x), _mm512_loadu_si512(weights));
+    AddBytes(_mm512_loadu_si512(x), _mm512_loadu_si512(weights), row);
   }
   static HWY_INLINE void SumsOf4(const Row* rows, int32_t* sums) {
     const auto add_pairs = [](__m512i low, __m512i high) { return _mm512_add_epi32(low, high); };

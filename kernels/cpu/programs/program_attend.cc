@@ -230,9 +230,9 @@ HWY_INLINE void PrefetchRows(const float* page, size_t width, size_t first, size
 
 // Heads [head, head + num_heads) of one row: y = sum_s a_s v_s over the first `num_keys` keys, at least
 // one. The softmax is computed block by block with the largest score so far. `attention` gets the a_s
-// of the first head unless it is null.
-void AttendHeads(const AttendCall& call, int row, size_t head, size_t num_heads, size_t num_keys,
-                 float* attention) {
+// of the first head unless it is null. The first row of a call asks for keys and values ahead.
+void AttendHeads(const AttendCall& call, int row, bool first_row, size_t head, size_t num_heads,
+                 size_t num_keys, float* attention) {
   const size_t key_size = call.keys.width / call.heads;
   const size_t value_size = call.values.width / call.heads;
   const float* q = call.q + row * call.keys.width + head * key_size;
@@ -244,10 +244,11 @@ void AttendHeads(const AttendCall& call, int row, size_t head, size_t num_heads,
       const size_t at_page = (first + key) / kStatePageRows;
       const float* page = call.keys.Page(at_page) + head * key_size;
       const size_t end = count - key < kStatePageRows ? count - key : kStatePageRows;
-      const float* const next = first + key + kStatePageRows < num_keys
-                                    ? call.keys.Page(at_page + 1)
-                                : row + 1 == call.rows ? call.next_keys
-                                                       : nullptr;
+      const float* next = nullptr;
+      if (first_row) {
+        next =
+            first + key + kStatePageRows < num_keys ? call.keys.Page(at_page + 1) : call.next_keys;
+      }
       for (size_t i = 0; i < end; i += 4) {
         // The last one again in place of those that there are not.
         const float* four[4];
@@ -255,8 +256,10 @@ void AttendHeads(const AttendCall& call, int row, size_t head, size_t num_heads,
           four[k] = page + (i + k < end ? i + k : end - 1) * call.keys.width;
         }
         // What is read next is on its way meanwhile: the values of these keys, and the next page of keys.
-        PrefetchRows(call.values.Page(at_page), call.values.width, i, head * value_size,
-                     num_heads * value_size);
+        if (first_row) {
+          PrefetchRows(call.values.Page(at_page), call.values.width, i, head * value_size,
+                       num_heads * value_size);
+        }
         if (next != nullptr) {
           PrefetchRows(next, call.keys.width, i, head * key_size, num_heads * key_size);
         }
@@ -294,7 +297,8 @@ void AttendRowsTarget(const AttendCall& call, int begin, int end) {
       continue;
     }
     for (size_t head = 0; head < heads; head += kGroupHeads) {
-      AttendHeads(call, row, head, heads - head < kGroupHeads ? heads - head : kGroupHeads,
+      AttendHeads(call, row, row == begin, head,
+                  heads - head < kGroupHeads ? heads - head : kGroupHeads,
                   static_cast<size_t>(num_keys), head == 0 ? attention : nullptr);
     }
   }
