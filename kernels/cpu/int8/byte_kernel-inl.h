@@ -6,6 +6,7 @@
 //   StoreX(r, x), StoreT(r, x)  a vector of them
 //   Row                         sums of a row of a table, with ZeroRow() and SumsOf4(rows, sums)
 //   RowStep()                   values that AddRow(weights, x, &row) multiplies
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -80,7 +81,13 @@ HWY_INLINE void MultiplyByteTile(const ByteCall& call, int row, int panel, size_
   for (int r = 0; r < kRows * kTurns; ++r) {
     for (int v = 0; v < kVectors; ++v) sums[r][v] = Dot::Zero();
   }
-  for (size_t i = 0; i < k; i += kTurns * Dot::kDepth) {
+  // The first four tiles of many rows ask for the next panel, a quarter each: the processor alone does not look
+  // past a page of memory.
+  const bool is_asking = call.rows >= 4 * kRows && panel + kByteColumns < call.n;
+  const size_t quarter = kByteColumns * k / 4;
+  const uint8_t* ahead = w + (is_asking ? 4 + std::min(row / kRows, 3) : 0) * quarter;
+  for (size_t i = 0; i < k; i += kTurns * Dot::kDepth, ahead += kStepBytes / 4) {
+    if constexpr (kRows > 1) hwy::Prefetch(ahead);
     for (int turn = 0; turn < kTurns; ++turn) {
       for (int v = 0; v < kVectors; ++v) {
         if constexpr (kRows == 1) hwy::Prefetch(w + 4096 + v * vector_bytes);
