@@ -189,6 +189,12 @@ void Connection::Start() {
   AwaitReadable();  // not at once: in a flood, who makes way goes before others take memory
 }
 
+void Connection::HandshakeInTurn() {
+  loop_.RunInTurn(peer_->key, [self = shared_from_this()] {
+    if (self->state_ == State::kHandshake) self->Handshake();
+  });
+}
+
 void Connection::Handshake() {
   switch (bytes_->Handshake()) {
     case ByteStream::Outcome::kWantsRead:
@@ -503,7 +509,7 @@ void Connection::AwaitReadable() {
 }
 
 void Connection::OnReady() {
-  if (state_ == State::kHandshake) return Handshake();
+  if (state_ == State::kHandshake) return HandshakeInTurn();
   if (state_ == State::kSniffing) return Sniff();
   ReadSome();
 }
@@ -882,7 +888,7 @@ void Connection::AwaitWritable() {
     Loop::Turn turn(&self->loop_);
     self->writing_ = false;
     if (error || self->state_ == State::kClosed) return;
-    if (self->state_ == State::kHandshake) return self->Handshake();
+    if (self->state_ == State::kHandshake) return self->HandshakeInTurn();
     if (self->state_ == State::kSniffing) return self->Sniff();
     self->WriteSoon();
     self->AwaitReadable();

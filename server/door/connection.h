@@ -114,6 +114,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   // Timer:
   void OnTimer(SteadyTime now) override;
 
+  // A step of the TLS handshake. Addresses take turns.
+  void HandshakeInTurn();
   void Handshake();
   // Finds out by the first bytes which HTTP the peer speaks.
   void Sniff();

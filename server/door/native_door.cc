@@ -17,6 +17,8 @@ namespace {
 
 // TLS handshakes that have not ended, at most.
 constexpr size_t kMaxHandshakes = 512;
+// Connections of one address that wait on a loop to begin, and steps of handshakes, at most.
+constexpr size_t kMostWaiting = 1024;
 // What one address may take of the memory for what arrives. More than half, as all clients may come through one proxy.
 constexpr int64_t kAddressPart = 4;
 constexpr int64_t kAddressParts = 5;
@@ -47,11 +49,25 @@ DoorContext::DoorContext(DoorOptions given, MemoryCount* receive_memory, SideThr
 
 void NativeDoor::Shelf::Add(AcceptedSocket socket) {
   size_.fetch_add(1);
-  loop_.Post([this, shared = std::make_shared<AcceptedSocket>(std::move(socket))] {
-    auto connection = std::make_shared<Connection>(&context_, &loop_, this, std::move(*shared));
-    connections_.emplace(connection.get(), connection);
-    connection->Start();
+  loop_.Post([this, shared = std::make_shared<AcceptedSocket>(std::move(socket))]() mutable {
+    const transport::AddressKey address = shared->key();
+    if (loop_.NumWaiting(address) >= kMostWaiting) {
+      context_.options.on_refused();
+      size_.fetch_sub(1);
+      return;
+    }
+    loop_.RunInTurn(address, [this, shared = std::move(shared)] { Begin(shared.get()); });
   });
+}
+
+void NativeDoor::Shelf::Begin(AcceptedSocket* socket) {
+  if (closed_) {
+    size_.fetch_sub(1);
+    return;
+  }
+  auto connection = std::make_shared<Connection>(&context_, &loop_, this, std::move(*socket));
+  connections_.emplace(connection.get(), connection);
+  connection->Start();
 }
 
 void NativeDoor::Shelf::OnClosed(Connection* connection) {
@@ -74,6 +90,7 @@ void NativeDoor::Shelf::Recheck() {
 }
 
 void NativeDoor::Shelf::CloseAll() {
+  closed_ = true;
   for (const auto& connection : All()) connection->Close(CloseCause::kDrain);
 }
 

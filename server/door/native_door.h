@@ -80,12 +80,14 @@ class NativeDoor {
     void CloseAll();
 
    private:
+    void Begin(AcceptedSocket* socket);
     void OnClosed(Connection* connection) override;
     std::vector<std::shared_ptr<Connection>> All() const;
 
     DoorContext& context_;
     Loop& loop_;
     std::atomic<int64_t> size_{0};
+    bool closed_ = false;  // nothing begins any more
     std::unordered_map<Connection*, std::shared_ptr<Connection>> connections_;
   };
 

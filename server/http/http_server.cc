@@ -139,7 +139,7 @@ class Shelf final : private HttpConnection::Owner {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof(kSendBufferBytes));
     std::unique_ptr<HttpTransport> transport =
-        MakeTransport(&loop_, socket.release(), std::move(bytes), std::move(received),
+        MakeTransport(&loop_, socket.release(), socket.key(), std::move(bytes), std::move(received),
                       [this, peer = socket.peer()](const std::string& detail) {
                         if (shared_.options.on_handshake_failure != nullptr) {
                           shared_.options.on_handshake_failure(detail, peer);

@@ -15,6 +15,9 @@ namespace {
 
 namespace asio = boost::asio;
 
+// Jobs of RunInTurn() run one after the other for this long: a step of a handshake takes as long, the end of one that was given up does not.
+constexpr std::chrono::microseconds kJobsTime(100);
+
 class Job final : public LoopWork {
  public:
   explicit Job(std::function<void()> run) : run_(std::move(run)) {}
@@ -121,6 +124,7 @@ void Loop::EndTurn() noexcept {
       RunWork();
       if (WriteAll()) continue;
       RunTurnWorkLater();
+      RunJobsLater();
       SetTimer();
       return;
     } catch (const std::exception&) {
@@ -135,6 +139,34 @@ void Loop::RunTurnWorkLater() {
     runs_turn_work_ = false;
     turn_work_.RunAll(/*in_time=*/behind_ == 0);
   });
+}
+
+void Loop::RunInTurn(const AddressKey& address, std::function<void()> job) {
+  jobs_[address].push_back(std::move(job));
+}
+
+size_t Loop::NumWaiting(const AddressKey& address) const {
+  const auto found = jobs_.find(address);
+  return found == jobs_.end() ? 0 : found->second.size();
+}
+
+void Loop::RunJobsLater() {
+  if (jobs_.empty() || runs_jobs_) return;
+  asio::post(io_, [this] {
+    Turn turn(this);
+    runs_jobs_ = false;
+    const SteadyTime end = ClockNow() + kJobsTime;
+    do {
+      auto next = jobs_.upper_bound(served_);
+      if (next == jobs_.end()) next = jobs_.begin();
+      served_ = next->first;
+      const std::function<void()> job = std::move(next->second.front());
+      next->second.pop_front();
+      if (next->second.empty()) jobs_.erase(next);
+      job();
+    } while (!jobs_.empty() && ClockNow() < end);
+  });
+  runs_jobs_ = true;
 }
 
 void Loop::WriteLater(Writer* writer) {

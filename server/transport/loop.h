@@ -13,7 +13,9 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstddef>
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "absl/types/span.h"
 #include "server/base/side_threads.h"
 #include "server/base/turn_work.h"
+#include "server/transport/accepted_socket.h"
 #include "server/transport/timer_set.h"
 
 namespace sru::server::transport {
@@ -88,6 +91,11 @@ class Loop {
   TimerSet& timers() { return timers_; }
   // A connection has, or has no longer, more to be read than a turn allows.
   void NoteBehind(bool is_behind) { behind_ += is_behind ? 1 : -1; }
+  // Runs the job in a later turn. The addresses whose jobs wait take turns, and between jobs that take long the loop looks at everything
+  // else: for what a stranger makes a loop compute, such as a step of a TLS handshake.
+  void RunInTurn(const AddressKey& address, std::function<void()> job);
+  // How many jobs of the address wait.
+  size_t NumWaiting(const AddressKey& address) const;
   // Calls WriteNow() at the end of the turn.
   void WriteLater(Writer* writer);
   void Forget(Writer* writer);
@@ -104,6 +112,8 @@ class Loop {
   void EndTurn() noexcept;
   // Runs turn_work_ after what is ready to run by now.
   void RunTurnWorkLater();
+  // Runs jobs_ likewise.
+  void RunJobsLater();
   void RunWork();
   // False if nobody had something to write.
   bool WriteAll();
@@ -118,6 +128,9 @@ class Loop {
   TurnWorkList turn_work_;
   bool runs_turn_work_ = false;  // RunTurnWorkLater() was called
   int behind_ = 0;               // connections that have more to be read
+  std::map<AddressKey, std::deque<std::function<void()>>> jobs_;  // of RunInTurn(), none empty
+  bool runs_jobs_ = false;                                        // RunJobsLater() was called
+  AddressKey served_{};  // the address of the job that ran last
   std::vector<Writer*> writers_;
   std::vector<Writer*> writing_;
   std::array<char, kReadBytes> read_buffer_;

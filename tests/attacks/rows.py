@@ -4,6 +4,7 @@ bodies and handshakes.
     rows.py SRU_SERVER MODEL_REPOSITORY ROW
 """
 
+import collections
 import itertools
 import json
 import os
@@ -12,6 +13,7 @@ import resource
 import shutil
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -207,6 +209,23 @@ def half_handshakes(target):
             time.sleep(0.4)  # it comes in waves, since the server's time for handshakes is not what counts
     target.settled(0.3)
     return Outcome("%d handshakes begun" % len(held))
+
+
+@row(credentials="tls", flags=BUDGETS, budget_mib=512 * 80 // 1024, seconds=3)
+def handshake_flood(target):
+    """First messages of TLS handshakes as fast as the server takes them: it signs for each."""
+    more_files(5000)
+    hello, held, begun = client_hello(), collections.deque(), 0
+    while target.time_left() > 0:
+        try:
+            held.append(Tcp(target.port, ELSEWHERE, timeout=0.5))
+            held[-1].socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            begun += held[-1].send(hello)
+        except Closed:
+            pass
+        if len(held) > 600:
+            held.popleft().socket.close()
+    return Outcome("%d handshakes begun" % begun)
 
 
 @row(flags=BUDGETS, budget_mib=10000 * 4 // 1024, seconds=6)

@@ -28,6 +28,7 @@ LIBRARY_FAILS = {
     "bad_headers": "a bad header ends the connection",
     "continuation_flood": "headers that have not ended are kept",
     "half_handshakes": "no bound on the number of handshakes",
+    "handshake_flood": "no bound on the number of handshakes",
     "health_streams": "streams of health calls are in no budget",
     "hpack_integer": "an integer is read from its start at each frame",
     "rapid_reset": "streams that were reset are kept until they are worked off",
