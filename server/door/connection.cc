@@ -128,7 +128,7 @@ struct Reactions {
       nghttp2_option_set_no_auto_window_update(made, 1);
       nghttp2_option_set_no_closed_streams(made, 1);
       nghttp2_option_set_max_settings(made, 32);
-      // "authorization: Bearer " is a header like others to gRPC.
+      // RequestHead looks at it, and lets "authorization: Bearer " pass.
       nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(made, 1);
       // FloodGuard's bound comes first, and is counted.
       nghttp2_option_set_stream_reset_rate_limit(made, 1 << 20, 1 << 20);

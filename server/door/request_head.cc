@@ -20,6 +20,9 @@ bool IsGrpc(absl::string_view type) {
   return type.empty() || type[0] == '+' || type[0] == ';';
 }
 
+// gRPC's clients send "Bearer " with an empty token, which is refused as a wrong one.
+bool MayEndWithSpace(absl::string_view name) { return name == "authorization"; }
+
 bool IsReserved(absl::string_view name) { return absl::StartsWith(name, "grpc-"); }
 
 Encoding EncodingOf(absl::string_view name) {
@@ -39,14 +42,22 @@ RequestHead::Part RequestHead::Keep(absl::string_view text) {
 
 void RequestHead::Add(absl::string_view name, absl::string_view value, size_t max_bytes) {
   list_bytes_ += name.size() + value.size() + kFieldBytes;
+  if (absl::StripAsciiWhitespace(value).size() < value.size() && !MayEndWithSpace(name)) {
+    is_malformed_ = true;
+  }
   if (name == "content-type") is_grpc_ = IsGrpc(value);  // how a refusal is told
   if (list_bytes_ > max_bytes) return;
   if (name == ":path") {
     path_ = Keep(value);
   } else if (name == ":method") {
     verb_ = Keep(value);
+  } else if (name == ":scheme") {
+    default_port_ = value == "https" ? ":443" : ":80";
   } else if (name == ":authority") {
     AddCustom(name, value);
+    authority_ = fields_.back().value;
+  } else if (name == "host" && authority_.size > 0) {
+    if (!IsAuthority(value)) is_malformed_ = true;
   } else if (IsReserved(name)) {
     AddCustom(name, value);
     if (name == "grpc-timeout") {
@@ -62,6 +73,13 @@ void RequestHead::Add(absl::string_view name, absl::string_view value, size_t ma
   } else if (!absl::StartsWith(name, ":") && name != "te") {
     AddCustom(name, value);
   }
+}
+
+bool RequestHead::IsAuthority(absl::string_view host) const {
+  absl::string_view authority = View(authority_);
+  absl::ConsumeSuffix(&authority, default_port_);
+  absl::ConsumeSuffix(&host, default_port_);
+  return absl::EqualsIgnoreCase(authority, host);
 }
 
 void RequestHead::AddCustom(absl::string_view name, absl::string_view value) {

@@ -43,7 +43,9 @@ class RequestHead {
 
   absl::string_view path() const { return View(path_); }
   absl::string_view verb() const { return View(verb_); }
-  bool is_grpc() const { return is_grpc_; }                // by its content type
+  bool is_grpc() const { return is_grpc_; }  // by its content type
+  // Breaks a rule of HTTP/2: a value has space at an end, or "host" names another one than ":authority".
+  bool is_malformed() const { return is_malformed_; }
   bool has_bad_binary() const { return has_bad_binary_; }  // a "-bin" header that is no base64
   absl::Duration timeout() const { return timeout_; }
   Encoding encoding() const { return encoding_; }
@@ -66,6 +68,8 @@ class RequestHead {
     return absl::string_view(text_).substr(part.begin, part.size);
   }
   Part Keep(absl::string_view text);
+  // Whether `host` is that of ":authority", by which it goes then.
+  bool IsAuthority(absl::string_view host) const;
   void AddCustom(absl::string_view name, absl::string_view value);
 
   std::string text_;
@@ -75,10 +79,13 @@ class RequestHead {
   size_t list_bytes_ = 0;
   Part path_;
   Part verb_;
+  Part authority_;
+  absl::string_view default_port_ = ":80";
   Part encoding_name_;
   absl::Duration timeout_ = absl::InfiniteDuration();
   Encoding encoding_ = Encoding::kIdentity;
   bool is_grpc_ = false;
+  bool is_malformed_ = false;
   bool has_bad_binary_ = false;
   bool accepts_gzip_ = false;
 };

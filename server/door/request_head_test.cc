@@ -1,5 +1,9 @@
 #include "server/door/request_head.h"
 
+#include <string>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "server/door/response_head.h"
 
@@ -48,6 +52,27 @@ TEST(RequestHeadTest, FieldsAreFoundAndTheProtocolsOwnAreNot) {
   EXPECT_EQ(head.encoding(), Encoding::kUnknown);
   EXPECT_EQ(head.encoding_name(), "snappy");
   EXPECT_TRUE(head.accepts_gzip());
+}
+
+TEST(RequestHeadTest, AHostIsThatOfTheAuthority) {
+  for (const auto& [scheme, host, is_malformed] :
+       {std::tuple{"http", "Example.com", false}, std::tuple{"http", "example.com:80", false},
+        std::tuple{"https", "example.com:443", false}, std::tuple{"http", "example.com:443", true},
+        std::tuple{"http", "example.co", true}, std::tuple{"http", "", true}}) {
+    RequestHead head;
+    head.Add(":authority", "example.com", kMost);
+    head.Add(":scheme", scheme, kMost);
+    head.Add("host", host, kMost);
+    EXPECT_EQ(head.is_malformed(), is_malformed) << scheme << " " << host;
+    std::string hosts;  // of a handler of requests, which has one
+    head.VisitFields(
+        [&](absl::string_view, absl::string_view value) { absl::StrAppend(&hosts, value); });
+    EXPECT_EQ(hosts, "example.com");
+  }
+  RequestHead head;
+  head.Add("host", "alone", kMost);
+  EXPECT_FALSE(head.is_malformed());
+  EXPECT_EQ(head.Find("host"), "alone");
 }
 
 TEST(RequestHeadTest, AListIsCountedBeyondItsBoundAndNotKept) {

@@ -75,6 +75,7 @@ void Stream::OnHeader(absl::string_view name, absl::string_view value) {
 void Stream::OnHead() {
   has_head_ = true;
   StreamHook<WaitingStreams>::unlink();
+  if (head_.is_malformed()) return connection_->Reset(id_, NGHTTP2_PROTOCOL_ERROR);
   if (!head_.is_grpc() && context_.options.start_http != nullptr) {
     if (!HeadIsWhole()) return SendHttpStatus("431");
     reading_ = true;

@@ -420,6 +420,8 @@ def rows(r):
         ("8.2 an upper-case name", {"more": [("X-TEST", "ok")]}),
         ("8.2.1 a value with NUL", {"more": [("x-test", "a\0b")]}),
         ("8.2.1 a value with a line break", {"more": [("x-test", "a\r\nb: c")]}),
+        ("8.2.1 a value that begins with a space", {"more": [("x-test", " a")]}),
+        ("8.2.1 a value that ends with a tab", {"more": [("x-test", "a\t")]}),
         ("8.2.1 an empty name", {"more": [("", "a")]}),
         ("8.2.1 a name with a space", {"more": [("x test", "a")]}),
         ("8.2.2 connection", {"more": [("connection", "keep-alive")]}),
@@ -439,6 +441,7 @@ def rows(r):
         ("8.3.1 two methods", {"first": [(":method", "GET")]}),
         ("8.3.1 two schemes", {"first": [(":scheme", "http")]}),
         ("8.3.1 two paths", {"first": [(":path", "/")]}),
+        ("8.3.1 a host that is not the authority", {"more": [("host", "elsewhere")]}),
     ):
         yield name, stream_error(PROTOCOL), r.head(**fields)
     length = r.head(end=False, change={":method": "POST"}, more=[("content-length", "1")])
@@ -447,6 +450,7 @@ def rows(r):
         "8.1.1 a content-length that several DATA do not have",
         stream_error(PROTOCOL), no_window, SETTLED, length, frame(DATA, 0, 1, b"test"), data,
     )  # fmt: skip
+    yield "8.3.1 a host that is the authority", answers(), r.head(more=[("host", "LocalHost:80")])
     for method in ("GET", "HEAD", "POST", "PUT", "OPTIONS"):
         yield "8.1 %s is answered" % method, answers(), r.head(change={":method": method})
 
