@@ -38,6 +38,8 @@ constexpr size_t kSmallData = 64;
 constexpr int32_t kConnectionWindow = 4 << 20;
 constexpr int32_t kStreamWindow = 65535;  // as HTTP/2 has it
 constexpr size_t kMostStreamWindow = 1 << 20;
+// This part of what an address may take is for the answers of one connection that its peer does not take.
+constexpr int64_t kAnswersPart = 4;
 // Bytes that are framed at a time, and how often in one turn.
 constexpr size_t kGatheredBytes = 64 << 10;
 constexpr int kGathersPerTurn = 4;
@@ -747,6 +749,20 @@ void Connection::WidenWindow(int32_t id, size_t bytes) {
 void Connection::Reset(int32_t id, uint32_t code) {
   nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, id, code);
   WriteSoon();
+}
+
+bool Connection::TakeForAnswer(int64_t bytes) {
+  // One answer may be as large as there is memory.
+  const bool is_alone = answer_bytes_ == 0;
+  if (!is_alone && answer_bytes_ + bytes > memory_->limit() / kAnswersPart) return false;
+  if (!memory_->Take(bytes)) return false;
+  answer_bytes_ += bytes;
+  return true;
+}
+
+void Connection::GiveForAnswer(int64_t bytes) {
+  answer_bytes_ -= bytes;
+  memory_->Give(bytes);
 }
 
 void Connection::OnMessage() { floods_.OnMessage(); }

@@ -77,6 +77,9 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   // The stream's OnFlushed() is called when all that is framed by then has been written.
   void FlushLater(Stream* stream);
   void WriteSoon() { loop_.WriteLater(this); }
+  // The memory of an answer until it is framed. False if the connection has too much that its peer does not take, or if there is none.
+  [[nodiscard]] bool TakeForAnswer(int64_t bytes);
+  void GiveForAnswer(int64_t bytes);
   // Bytes of the stream are used, so that the client may send as many more.
   void OpenWindow(int32_t id, size_t bytes);
   // A message has so many bytes to come: lets more of them be under way at a time.
@@ -181,8 +184,9 @@ class Connection final : public std::enable_shared_from_this<Connection>,
       waiting_;  // the one that waits longest first
   boost::intrusive::list<Stream, boost::intrusive::base_hook<StreamHook<UnsentStreams>>,
                          boost::intrusive::constant_time_size<false>>
-      unsent_;               // likewise
-  int64_t num_streams_ = 0;  // that nghttp2 has
+      unsent_;                // likewise
+  int64_t num_streams_ = 0;   // that nghttp2 has
+  int64_t answer_bytes_ = 0;  // of TakeForAnswer()
   std::vector<Stream*> to_flush_;
 
   std::string out_;       // framed, and not taken by the socket

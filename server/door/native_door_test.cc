@@ -565,6 +565,35 @@ TEST_F(NativeDoorTest, AnswersThatNobodyTakesHaveABound) {
   EXPECT_EQ(client.Value(3, "grpc-status"), "8");
 }
 
+TEST_F(NativeDoorTest, AConnectionHasAPartOfTheMemoryForAnswers) {
+  Serve();
+  const auto answers = [&](RawClient* client, uint32_t stream, size_t bytes) {
+    client->SendHead(stream, "/t.T/Puppet");
+    client->SendData(stream, MessageOf("m"), kEndStream);
+    log_.Await().WriteAndFinish(absl::Cord(std::string(bytes, 'x')),
+                                {absl::OkStatus(), "", {}, {}});
+    MutexLock lock(&log_.mutex);
+    log_.exchange = nullptr;
+  };
+  RawClient client(port());
+  RawClient other(port());
+  const std::string no_window = FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(0, 4));
+  client.Send(no_window);
+  other.Send(no_window);
+  answers(&client, 1, 3 << 20);  // more than the part, but alone
+  EXPECT_TRUE(PollUntil([&] { return memory_.used() > 3 << 20; }));
+  answers(&client, 3, 1 << 20);
+  ASSERT_TRUE(client.ReadEnd(3));
+  EXPECT_EQ(client.Value(3, "grpc-status"), "8");
+  answers(&other, 1, 1 << 20);
+  EXPECT_TRUE(PollUntil([&] { return memory_.used() > 4 << 20; }));
+  client.Send(FrameOf(NGHTTP2_RST_STREAM, 0, 1, Number(NGHTTP2_CANCEL, 4)));
+  EXPECT_TRUE(PollUntil([&] { return memory_.used() < 2 << 20; }));
+  answers(&client, 5, 1 << 20);
+  answers(&client, 7, 1 << 19);  // together within the part
+  EXPECT_TRUE(PollUntil([&] { return memory_.used() > 5 << 19; }));
+}
+
 TEST_F(NativeDoorTest, AStreamThatSaysNothingMoreIsEnded) {
   options_.limits.max_stream_idle = absl::Milliseconds(300);
   Serve();

@@ -479,14 +479,14 @@ void Stream::RunOnLoop() {
 
 bool Stream::Charge(int64_t bytes) {
   if (bytes <= kUnchargedBytes) return true;
-  if (!memory_->Take(bytes)) return false;
+  if (!connection_->TakeForAnswer(bytes)) return false;
   charged_ = bytes;
   return true;
 }
 
 void Stream::ClearMessage() {
   message_.Clear();
-  memory_->Give(std::exchange(charged_, 0));
+  if (charged_ > 0) connection_->GiveForAnswer(std::exchange(charged_, 0));
 }
 
 void Stream::SetMessage(absl::Cord message, bool compressed) {
