@@ -138,7 +138,7 @@ class GrpcRulesTest(unittest.TestCase):
             # gRPC's library takes no notice of these.
             + [
                 ("grpc-timeout: %r" % timeout, OK, fields(grpc_timeout=timeout), NOTHING)
-                for timeout in ("", "1", "S", "1s", "-1S", "1 S", " 1S", "123456789S", "1x")
+                for timeout in ("", "1", "S", "1s", "-1S", "1 S", "123456789S", "1x")
             ]
         )
 
