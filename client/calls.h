@@ -45,12 +45,14 @@ class Client {
   // with TLS; for that, a second connection is made. kDeadlineExceeded after `timeout`.
   virtual absl::Status Connect(absl::Duration timeout) = 0;
 
-  virtual absl::StatusOr<v1::ClassifyResponse> Classify(const v1::ClassifyRequest& request,
-                                                        const CallOptions& options = {}) = 0;
-  virtual absl::StatusOr<v1::EncodeResponse> Encode(const v1::EncodeRequest& request,
-                                                    const CallOptions& options = {}) = 0;
-  virtual absl::StatusOr<v1::ScoreResponse> Score(const v1::ScoreRequest& request,
+  // Classify(), Encode(), Score(), Answer(), Translate(), Tag(). Tags of an Answer's passages are those
+  // of ModelInfo.reader; a reader without them needs none. A long text takes long to translate: the
+  // deadline is that of all sequences of the call together.
+#define SRU_CLIENT_METHOD(name)                                                     \
+  virtual absl::StatusOr<v1::name##Response> name(const v1::name##Request& request, \
                                                   const CallOptions& options = {}) = 0;
+  SRU_CLIENT_METHODS(SRU_CLIENT_METHOD)
+#undef SRU_CLIENT_METHOD
 
   // Hands over the messages of the answer as they come, on the thread that calls; `on_response`
   // returns false to end the call, which then returns kCancelled. If the server has to stop before
@@ -59,16 +61,6 @@ class Client {
   virtual absl::Status Generate(const v1::GenerateRequest& request,
                                 const std::function<bool(const v1::GenerateResponse&)>& on_response,
                                 const CallOptions& options = {}) = 0;
-
-  // Tags of passages are those of ModelInfo.reader; a reader without them needs none.
-  virtual absl::StatusOr<v1::AnswerResponse> Answer(const v1::AnswerRequest& request,
-                                                    const CallOptions& options = {}) = 0;
-  // A long text takes long: the deadline is that of all sequences of the call together.
-  virtual absl::StatusOr<v1::TranslateResponse> Translate(const v1::TranslateRequest& request,
-                                                          const CallOptions& options = {}) = 0;
-
-  virtual absl::StatusOr<v1::TagResponse> Tag(const v1::TagRequest& request,
-                                              const CallOptions& options = {}) = 0;
 
   // Sends what `next` fills in, until it returns false, and hands over the answer of each request
   // before it asks for the next one. Every request has a chunk or asks for the state.

@@ -142,35 +142,13 @@ class GrpcClient : public Client {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<v1::ClassifyResponse> Classify(const v1::ClassifyRequest& request,
-                                                const CallOptions& options) override {
-    return Call(*stub_, &v1::InferenceService::Stub::Classify, request, options);
+#define SRU_CLIENT_METHOD(name)                                                  \
+  absl::StatusOr<v1::name##Response> name(const v1::name##Request& request,      \
+                                          const CallOptions& options) override { \
+    return Call(*stub_, &v1::InferenceService::Stub::name, request, options);    \
   }
-
-  absl::StatusOr<v1::EncodeResponse> Encode(const v1::EncodeRequest& request,
-                                            const CallOptions& options) override {
-    return Call(*stub_, &v1::InferenceService::Stub::Encode, request, options);
-  }
-
-  absl::StatusOr<v1::ScoreResponse> Score(const v1::ScoreRequest& request,
-                                          const CallOptions& options) override {
-    return Call(*stub_, &v1::InferenceService::Stub::Score, request, options);
-  }
-
-  absl::StatusOr<v1::AnswerResponse> Answer(const v1::AnswerRequest& request,
-                                            const CallOptions& options) override {
-    return Call(*stub_, &v1::InferenceService::Stub::Answer, request, options);
-  }
-
-  absl::StatusOr<v1::TranslateResponse> Translate(const v1::TranslateRequest& request,
-                                                  const CallOptions& options) override {
-    return Call(*stub_, &v1::InferenceService::Stub::Translate, request, options);
-  }
-
-  absl::StatusOr<v1::TagResponse> Tag(const v1::TagRequest& request,
-                                      const CallOptions& options) override {
-    return Call(*stub_, &v1::InferenceService::Stub::Tag, request, options);
-  }
+  SRU_CLIENT_METHODS(SRU_CLIENT_METHOD)
+#undef SRU_CLIENT_METHOD
 
   absl::Status Generate(const v1::GenerateRequest& request,
                         const std::function<bool(const v1::GenerateResponse&)>& on_response,

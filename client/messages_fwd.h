@@ -1,16 +1,26 @@
 // Declares the messages and enums of sru/v1 that the headers of client/ name: a declaration is
-// enough to pass them by reference or to declare a function that returns one.
+// enough to pass them by reference or to declare a function that returns one. Lists the methods of
+// InferenceService that take a request and return a response: each is a method of Client.
 #ifndef SRU_CLIENT_MESSAGES_FWD_H_
 #define SRU_CLIENT_MESSAGES_FWD_H_
 
+// Calls METHOD(name) for each of them.
+#define SRU_CLIENT_METHODS(METHOD) \
+  METHOD(Classify)                 \
+  METHOD(Encode)                   \
+  METHOD(Score)                    \
+  METHOD(Answer)                   \
+  METHOD(Translate)                \
+  METHOD(Tag)
+
 namespace sru::v1 {
 
-class AnswerRequest;
-class AnswerResponse;
-class ClassifyRequest;
-class ClassifyResponse;
-class EncodeRequest;
-class EncodeResponse;
+#define SRU_CLIENT_MESSAGES(name) \
+  class name##Request;            \
+  class name##Response;
+SRU_CLIENT_METHODS(SRU_CLIENT_MESSAGES)
+#undef SRU_CLIENT_MESSAGES
+
 class EncodeStreamRequest;
 class EncodeStreamResponse;
 class Encoding;
@@ -21,14 +31,8 @@ class ListModelsResponse;
 class LoadModelResponse;
 class ModelInfo;
 class Score;
-class ScoreRequest;
-class ScoreResponse;
 class Sequence;
 class StageTimes;
-class TagRequest;
-class TagResponse;
-class TranslateRequest;
-class TranslateResponse;
 class Translation;
 
 enum LengthPenalty_Form : int;

@@ -40,6 +40,14 @@ function(sru_set_properties target)
   endif()
 endfunction()
 
+# sru_sources(VARIABLE FOLDERS/...): the sources of folders, without tests. A new one needs no line in a CMakeLists.txt.
+function(sru_sources variable)
+  list(TRANSFORM ARGN APPEND *.cc)
+  file(GLOB sources RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} CONFIGURE_DEPENDS ${ARGN})
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  set(${variable} ${sources} PARENT_SCOPE)
+endfunction()
+
 # sru_library(NAME SRCS files... [DEPS targets...] [ALONE files...])
 # ALONE: files that give names of their own to what others of the library call the same. Where the files of a library are compiled
 # together (CMAKE_UNITY_BUILD, as in most presets), they are not.
