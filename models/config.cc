@@ -51,32 +51,12 @@ absl::StatusOr<EncoderConfig> ReadEncoder(const json& object, const std::string&
   return encoder;
 }
 
-// What a tokenizer does with what its vocabulary lacks.
-enum class OovUse { kRequired, kOptional, kNone };
-
-OovUse UseOfOov(TokenizerType type) {
-  switch (type) {
-    case TokenizerType::kWhitespace:
-    case TokenizerType::kLowercase:
-    case TokenizerType::kSentenceClassification:
-    case TokenizerType::kUnicodeWords:
-      return OovUse::kRequired;
-    case TokenizerType::kCharacters:
-      return OovUse::kOptional;
-    case TokenizerType::kBytes:
-    case TokenizerType::kLineWords:
-    case TokenizerType::kSentencePiece:
-      return OovUse::kNone;
-  }
-  return OovUse::kNone;
-}
-
 absl::Status ReadEmbedding(const json& object, const std::string& source, TokenizerType tokenizer,
                            EmbeddingConfig* config) {
   ObjectReader reader(object, source, "embedding");
   reader.Integer("vocabulary_size", 1, kMaxVocabulary, &config->vocabulary_size);
   const int max_oov_id = std::max(config->vocabulary_size, 1) - 1;
-  switch (UseOfOov(tokenizer)) {
+  switch (Describe(tokenizer).oov) {
     case OovUse::kRequired:
       reader.Integer("oov_id", 0, max_oov_id, &config->oov_id);
       break;
@@ -119,21 +99,8 @@ void ReadByteVocabulary(ObjectReader& reader, std::vector<uint8_t>* bytes) {
 absl::Status ReadTokenizer(const json& object, const std::string& source, TokenizerConfig* config) {
   ObjectReader reader(object, source, "preprocessing");
   reader.Choice<TokenizerTypeName>("type", &config->type);
-  switch (config->type) {
-    case TokenizerType::kWhitespace:
-    case TokenizerType::kLowercase:
-    case TokenizerType::kCharacters:
-    case TokenizerType::kLineWords:
-    case TokenizerType::kSentencePiece:
-      break;
-    case TokenizerType::kSentenceClassification:
-    case TokenizerType::kUnicodeWords:
-      reader.Boolean("lowercase", &config->lowercase);
-      break;
-    case TokenizerType::kBytes:
-      ReadByteVocabulary(reader, &config->byte_vocabulary);
-      break;
-  }
+  if (Describe(config->type).has_lowercase) reader.Boolean("lowercase", &config->lowercase);
+  if (config->type == TokenizerType::kBytes) ReadByteVocabulary(reader, &config->byte_vocabulary);
   return reader.Finish();
 }
 
@@ -171,25 +138,23 @@ void ReadLabels(ObjectReader& reader, std::vector<std::string>* labels) {
 
 // Reads the root's keys `pooling`, `labels` and `tied`, which depend on each other and on the task.
 void ReadHead(const json& root, ObjectReader& reader, ModelConfig* config) {
-  const bool has_labels = reader.Has("labels");
-  const auto beside_task = [config](const char* expected) {
-    return absl::StrCat("expected ", expected, " beside task \"", TaskName(config->task), "\"");
+  const TaskInfo info = Describe(config->task);
+  const auto beside_task = [&info](const char* expected) {
+    return absl::StrCat("expected ", expected, " beside task \"", info.name, "\"");
   };
-
   const bool predicts = config->task == Task::kLanguageModel;
-  const bool pools = config->task == Task::kClassifier || config->task == Task::kEncoder;
-  if (reader.Has("pooling") || pools) {
+  if (reader.Has("pooling") || info.pools) {
     reader.Choice<kernels::PoolingName>("pooling", &config->pooling);
   }
-  if (config->task == Task::kClassifier || config->task == Task::kTagger) {
+  if (info.labels) {
     ReadLabels(reader, &config->labels);
-    if (pools && config->pooling == kernels::Pooling::kNone) {
+    if (info.pools && config->pooling == kernels::Pooling::kNone) {
       reader.Fail("pooling",
                   absl::StrCat("expected ", kernels::ListNames<kernels::PoolingName>(1, "\""),
                                " for a model with labels"),
                   "none");
     }
-  } else if (has_labels) {
+  } else if (reader.Has("labels")) {
     reader.Fail("labels", beside_task("no such key"), root["labels"]);
   }
   if (reader.Has("tied")) {
@@ -199,7 +164,7 @@ void ReadHead(const json& root, ObjectReader& reader, ModelConfig* config) {
       reader.Fail("tied", beside_task("no such key"), root["tied"]);
     }
   }
-  if (!pools && config->pooling != kernels::Pooling::kNone) {
+  if (!info.pools && config->pooling != kernels::Pooling::kNone) {
     reader.Fail("pooling", beside_task("\"none\", or no such key,"), root["pooling"]);
   }
   if (!predicts) return;
@@ -253,7 +218,7 @@ absl::Status ReadTokens(const std::string& source, bool takes_text, ObjectReader
   return status;
 }
 
-// Reads the root's keys of a classifier, an encoder, a language model or a tagger.
+// Reads the root's keys of a model whose layers are one stack.
 absl::Status ReadStackModel(const json& root, const std::string& source, ObjectReader& reader,
                             ModelConfig* config) {
   absl::Status status = ReadEncoderKey(source, reader, config);
@@ -321,20 +286,11 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::s
                 absl::StrCat("expected no such key beside task \"", TaskName(config.task), "\""),
                 root["labels"]);
   }
-  switch (config.task) {
-    case Task::kClassifier:
-    case Task::kEncoder:
-    case Task::kLanguageModel:
-    case Task::kTagger:
-      SRU_RETURN_UNLESS_OK(ReadStackModel(root, source, reader, &config));
-      break;
-    case Task::kReader:
-      SRU_RETURN_UNLESS_OK(ReadReaderModel(source, reader, &config));
-      break;
-    case Task::kTranslator:
-      SRU_RETURN_UNLESS_OK(ReadTranslator(root, source, reader, &config));
-      break;
-  }
+  const absl::Status read = config.task == Task::kReader ? ReadReaderModel(source, reader, &config)
+                            : config.task == Task::kTranslator
+                                ? ReadTranslator(root, source, reader, &config)
+                                : ReadStackModel(root, source, reader, &config);
+  SRU_RETURN_UNLESS_OK(read);
   SRU_RETURN_UNLESS_OK(reader.Finish());
   return config;
 }

@@ -14,7 +14,7 @@
 #include "kernels/stack_spec.h"
 #include "models/files/file.h"
 #include "models/reader_config.h"
-#include "models/text/preprocessing.h"
+#include "models/text/tokenizer.h"
 #include "models/translator_config.h"
 
 namespace sru::models {
@@ -72,67 +72,40 @@ struct EmbeddingConfig {
   int oov_id = kNoOov;      // id of a word or character that the vocabulary does not have
 };
 
-// How text becomes token ids: each is a tokenizer of models/text.
-enum class TokenizerType {
-  kWhitespace,
-  kLowercase,
-  kSentenceClassification,
-  kBytes,
-  kCharacters,
-  kLineWords,
-  kUnicodeWords,
-  kSentencePiece
-};
-
-constexpr const char* TokenizerTypeName(TokenizerType type) {
-  switch (type) {
-    case TokenizerType::kWhitespace:
-      return PreprocessingTypeName(PreprocessingType::kWhitespace);
-    case TokenizerType::kLowercase:
-      return PreprocessingTypeName(PreprocessingType::kLowercase);
-    case TokenizerType::kSentenceClassification:
-      return PreprocessingTypeName(PreprocessingType::kSentenceClassification);
-    case TokenizerType::kBytes:
-      return "bytes";
-    case TokenizerType::kCharacters:
-      return "characters";
-    case TokenizerType::kLineWords:
-      return "line_words";
-    case TokenizerType::kUnicodeWords:
-      return "unicode_words";
-    case TokenizerType::kSentencePiece:
-      return "sentencepiece";
-  }
-  return "";
-}
-
 // The key "preprocessing".
 struct TokenizerConfig {
   TokenizerType type = TokenizerType::kWhitespace;
-  bool lowercase = false;  // kSentenceClassification, kUnicodeWords: look up in lower case
+  bool lowercase = false;                // look up in lower case, with TokenizerInfo::has_lowercase
   std::vector<uint8_t> byte_vocabulary;  // kBytes: the bytes that have an id, ascending
 };
 
 // What a model is for, which decides what its parts are and which calls it answers.
 enum class Task { kClassifier, kEncoder, kLanguageModel, kReader, kTranslator, kTagger };
 
-constexpr const char* TaskName(Task task) {
+struct TaskInfo {
+  const char* name = "";  // in config.json
+  bool pools = false;     // whether it has token vectors made one: with the key `pooling`
+  bool labels = false;    // whether its outputs have names: with the key `labels`
+};
+
+constexpr TaskInfo Describe(Task task) {
   switch (task) {
     case Task::kClassifier:
-      return "classifier";
+      return {"classifier", /*pools=*/true, /*labels=*/true};
     case Task::kEncoder:
-      return "encoder";
+      return {"encoder", /*pools=*/true};
     case Task::kLanguageModel:
-      return "language_model";
+      return {"language_model"};
     case Task::kReader:
-      return "reader";
+      return {"reader"};
     case Task::kTranslator:
-      return "translator";
+      return {"translator"};
     case Task::kTagger:
-      return "tagger";
+      return {"tagger", /*pools=*/false, /*labels=*/true};
   }
-  return "";
+  return {};
 }
+constexpr const char* TaskName(Task task) { return Describe(task).name; }
 
 struct ModelConfig {
   std::string description;
@@ -148,7 +121,7 @@ struct ModelConfig {
   bool has_tokenizer = false;
   TokenizerConfig tokenizer;
   kernels::Pooling pooling = kernels::Pooling::kNone;
-  // Names of the outputs of a classifier or a tagger, unique; else empty.
+  // Names of the outputs, unique; empty where the task has none.
   std::vector<std::string> labels;
   // kLanguageModel: the output layer's weight is the embedding.
   bool tied = false;

@@ -399,9 +399,9 @@ TEST(ConfigTest, NamesWhatItReads) {
   EXPECT_STREQ(TaskName(Task::kLanguageModel), "language_model");
   EXPECT_STREQ(TaskName(Task::kReader), "reader");
   EXPECT_STREQ(TaskName(Task::kTranslator), "translator");
-  EXPECT_STREQ(PreprocessingTypeName(PreprocessingType::kWhitespace), "whitespace");
-  EXPECT_STREQ(PreprocessingTypeName(PreprocessingType::kLowercase), "lowercase");
-  EXPECT_STREQ(PreprocessingTypeName(PreprocessingType::kSentenceClassification),
+  EXPECT_STREQ(TokenizerTypeName(TokenizerType::kWhitespace), "whitespace");
+  EXPECT_STREQ(TokenizerTypeName(TokenizerType::kLowercase), "lowercase");
+  EXPECT_STREQ(TokenizerTypeName(TokenizerType::kSentenceClassification),
                "sentence_classification");
 }
 

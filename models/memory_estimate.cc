@@ -12,7 +12,6 @@
 #include "models/language_model.h"
 #include "models/reader.h"
 #include "models/student.h"
-#include "models/tokenizer_loader.h"
 
 namespace sru::models {
 namespace {
@@ -53,7 +52,7 @@ constexpr int64_t kPieceByteBytes = 2 * 12;
 constexpr int64_t kPassingByteBytes = 2 * 48 / 5;
 
 int64_t TokenBytes(TokenizerType type) {
-  if (*TokenizerFile(type) == '\0') return 0;  // a table of 256 ids
+  if (*Describe(type).file == '\0') return 0;  // a table of 256 ids
   return type == TokenizerType::kSentencePiece ? kPieceBytes : kWordBytes;
 }
 
@@ -432,9 +431,8 @@ MemoryEstimate EstimateMemory(const FilePath& directory, const MemoryUse& use) {
     // A file that is too small for what the config says is refused for that, once it is read.
     if (sizes.in_file * kValueBytes <= weights) estimate = EstimateOf(*config, sizes, use);
     pieces = config->has_tokenizer && config->tokenizer.type == TokenizerType::kSentencePiece;
-    if (config->has_tokenizer && *TokenizerFile(config->tokenizer.type) != '\0') {
-      words = FileBytes(directory / TokenizerFile(config->tokenizer.type));
-    }
+    const char* const file = config->has_tokenizer ? Describe(config->tokenizer.type).file : "";
+    if (*file != '\0') words = FileBytes(directory / file);
   }
   estimate.files = FileBytes(config_path) + weights + words;
   // Read, and then kept in a string of its own.

@@ -23,7 +23,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "kernels/enum_names.h"
 #include "models/marian/published_files.h"
+#include "models/text/tokenizer.h"
 
 namespace sru::models {
 namespace {
@@ -215,7 +217,11 @@ absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& rep
 
 std::string FileSignature(const FilePath& directory) {
   std::string signature;
-  std::vector<std::string> names = {"config.json", "model.safetensors", "vocab.txt", "spm.model"};
+  std::vector<std::string> names = {"config.json", "model.safetensors"};
+  for (const TokenizerType type : kernels::AllNamed<TokenizerTypeName>()) {
+    const char* const file = Describe(type).file;
+    if (*file != '\0' && names.back() != file) names.emplace_back(file);
+  }
   const absl::StatusOr<std::optional<PublishedFiles>> published = FindPublishedFiles(directory);
   // If files are ambiguous, removing one makes the folder another student.
   if (!published.ok()) absl::StrAppend(&signature, published.status().message(), "\n");

@@ -11,7 +11,6 @@
 #include "models/text/byte_tokenizer.h"
 #include "models/text/character_tokenizer.h"
 #include "models/text/line_word_tokenizer.h"
-#include "models/text/preprocessing.h"
 #include "models/text/sentencepiece_model.h"
 #include "models/text/sentencepiece_tokenizer.h"
 #include "models/text/unicode_word_tokenizer.h"
@@ -21,8 +20,6 @@
 namespace sru::models {
 namespace {
 
-constexpr char kVocabularyFile[] = "vocab.txt";
-constexpr char kSentencePieceFile[] = "spm.model";
 constexpr uint64_t kMaxVocabularyBytes = uint64_t{1} << 30;
 constexpr uint64_t kMaxSentencePieceBytes = uint64_t{1} << 28;
 
@@ -31,24 +28,19 @@ using Loaded = absl::StatusOr<std::unique_ptr<const Tokenizer>>;
 // A tokenizer of vocab.txt, of the type that the config says.
 Loaded LoadWithVocabulary(const ModelConfig& config, const FilePath& directory) {
   static_assert(EmbeddingConfig::kNoOov == Tokenizer::kNotFound);
-  SRU_ASSIGN_OR_RETURN(FileContents file,
-                       FileContents::Read(directory / kVocabularyFile, kMaxVocabularyBytes));
-  const std::string path = (directory / kVocabularyFile).path();
+  const FilePath words_path = directory / Describe(config.tokenizer.type).file;
+  SRU_ASSIGN_OR_RETURN(FileContents file, FileContents::Read(words_path, kMaxVocabularyBytes));
+  const std::string& path = words_path.path();
   SRU_ASSIGN_OR_RETURN(auto vocabulary, Vocabulary::Parse(std::string(file.bytes()),
                                                           config.embedding.vocabulary_size, path));
   const int oov_id = config.embedding.oov_id;
   const bool lowercase = config.tokenizer.lowercase;
-  const auto words = [&](PreprocessingType type) {
-    return std::make_unique<const WordTokenizer>(PreprocessingConfig{type, lowercase},
-                                                 std::move(vocabulary), oov_id);
-  };
   switch (config.tokenizer.type) {
     case TokenizerType::kWhitespace:
-      return words(PreprocessingType::kWhitespace);
     case TokenizerType::kLowercase:
-      return words(PreprocessingType::kLowercase);
     case TokenizerType::kSentenceClassification:
-      return words(PreprocessingType::kSentenceClassification);
+      return std::make_unique<const WordTokenizer>(
+          PreprocessingConfig{config.tokenizer.type, lowercase}, std::move(vocabulary), oov_id);
     case TokenizerType::kCharacters:
       return std::make_unique<const CharacterTokenizer>(std::move(vocabulary), oov_id);
     case TokenizerType::kUnicodeWords:
@@ -83,9 +75,9 @@ absl::Status CheckPieces(const TranslatorConfig& config, const SentencePieceToke
 }
 
 Loaded LoadSentencePiece(const ModelConfig& config, const FilePath& directory) {
-  SRU_ASSIGN_OR_RETURN(FileContents file,
-                       FileContents::Read(directory / kSentencePieceFile, kMaxSentencePieceBytes));
-  const std::string path = (directory / kSentencePieceFile).path();
+  const FilePath pieces_path = directory / Describe(config.tokenizer.type).file;
+  SRU_ASSIGN_OR_RETURN(FileContents file, FileContents::Read(pieces_path, kMaxSentencePieceBytes));
+  const std::string& path = pieces_path.path();
   const bool translates = config.task == Task::kTranslator;
   SRU_ASSIGN_OR_RETURN(
       auto tokenizer,
@@ -99,23 +91,6 @@ Loaded LoadSentencePiece(const ModelConfig& config, const FilePath& directory) {
 }
 
 }  // namespace
-
-const char* TokenizerFile(TokenizerType type) {
-  switch (type) {
-    case TokenizerType::kWhitespace:
-    case TokenizerType::kLowercase:
-    case TokenizerType::kSentenceClassification:
-    case TokenizerType::kCharacters:
-    case TokenizerType::kLineWords:
-    case TokenizerType::kUnicodeWords:
-      return kVocabularyFile;
-    case TokenizerType::kSentencePiece:
-      return kSentencePieceFile;
-    case TokenizerType::kBytes:
-      return "";
-  }
-  return "";
-}
 
 absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const ModelConfig& config,
                                                                const FilePath& directory) {

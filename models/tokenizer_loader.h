@@ -11,9 +11,6 @@
 
 namespace sru::models {
 
-// The file beside config.json that a tokenizer is made of: vocab.txt, spm.model, or none ("").
-const char* TokenizerFile(TokenizerType type);
-
 // The tokenizer of a model that has an embedding. `directory` has its file, if it needs one.
 // Errors name the file: kNotFound when it is missing, kInvalidArgument when it is damaged or does not fit the config.
 absl::StatusOr<std::unique_ptr<const Tokenizer>> LoadTokenizer(const ModelConfig& config,

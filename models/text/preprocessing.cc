@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "models/text/lower_case.h"
-#include "models/text/tokenizer.h"
 #include "models/text/white_space.h"
 
 namespace sru::models {
@@ -66,18 +65,19 @@ Preprocessor::Preprocessor(const PreprocessingConfig& config) : config_(config) 
 absl::Status Preprocessor::Split(std::string_view text, size_t max_words, Sink sink) const {
   SRU_RETURN_UNLESS_OK(CheckUtf8(text));
   switch (config_.type) {
-    case PreprocessingType::kWhitespace:
+    case TokenizerType::kWhitespace:
       SplitWhitespace(text, max_words, /*lower_case=*/false, sink);
       return absl::OkStatus();
-    case PreprocessingType::kLowercase:
+    case TokenizerType::kLowercase:
       SplitWhitespace(text, max_words, /*lower_case=*/true, sink);
       return absl::OkStatus();
-    case PreprocessingType::kSentenceClassification:
+    case TokenizerType::kSentenceClassification:
       SplitSentence(text, max_words, sink);
       return absl::OkStatus();
+    default:
+      return absl::InternalError(
+          absl::StrCat("no such preprocessing, ", static_cast<int>(config_.type)));
   }
-  return absl::InternalError(
-      absl::StrCat("no such preprocessing, ", static_cast<int>(config_.type)));
 }
 
 void Preprocessor::SplitWhitespace(std::string_view text, size_t max_words, bool lower_case,

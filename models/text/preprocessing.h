@@ -16,26 +16,16 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "models/text/tokenizer.h"
 
 namespace sru::models {
 
 // The ways that stand above.
-enum class PreprocessingType { kWhitespace, kLowercase, kSentenceClassification };
-
-constexpr const char* PreprocessingTypeName(PreprocessingType type) {
-  switch (type) {
-    case PreprocessingType::kWhitespace:
-      return "whitespace";
-    case PreprocessingType::kLowercase:
-      return "lowercase";
-    case PreprocessingType::kSentenceClassification:
-      return "sentence_classification";
-  }
-  return "";
-}
+inline constexpr TokenizerType kPreprocessings[] = {
+    TokenizerType::kWhitespace, TokenizerType::kLowercase, TokenizerType::kSentenceClassification};
 
 struct PreprocessingConfig {
-  PreprocessingType type = PreprocessingType::kWhitespace;
+  TokenizerType type = TokenizerType::kWhitespace;  // one of kPreprocessings
   bool lowercase = false;  // only for kSentenceClassification: lower-case at the end
 };
 

@@ -62,7 +62,7 @@ std::vector<std::string> SentenceOracle(std::string text, bool lowercase) {
 }
 
 TEST(PreprocessingTest, SentenceClassification) {
-  const Preprocessor keep({PreprocessingType::kSentenceClassification, false});
+  const Preprocessor keep({TokenizerType::kSentenceClassification, false});
   const struct {
     std::string text;
     std::vector<std::string> words;
@@ -85,7 +85,7 @@ TEST(PreprocessingTest, SentenceClassification) {
     EXPECT_THAT(Words(keep, c.text), ElementsAreArray(c.words)) << c.text;
     EXPECT_THAT(SentenceOracle(c.text, false), ElementsAreArray(c.words)) << c.text;
   }
-  const Preprocessor lower({PreprocessingType::kSentenceClassification, true});
+  const Preprocessor lower({TokenizerType::kSentenceClassification, true});
   EXPECT_THAT(Words(lower, "What IS N't It's"), ElementsAre("what", "is", "n't", "it", "'s"));
 }
 
@@ -130,7 +130,7 @@ TEST(PreprocessingTest, SentenceClassificationEqualsItsDefinition) {
                                            std::string(1, '\0')};
   std::mt19937 random(20240501);
   for (const bool lowercase : {false, true}) {
-    const Preprocessor preprocessor({PreprocessingType::kSentenceClassification, lowercase});
+    const Preprocessor preprocessor({TokenizerType::kSentenceClassification, lowercase});
     for (int i = 0; i < 20000; ++i) {
       std::string text;
       for (size_t n = random() % 16; n > 0; --n) text += pieces[random() % pieces.size()];
@@ -140,7 +140,7 @@ TEST(PreprocessingTest, SentenceClassificationEqualsItsDefinition) {
 }
 
 TEST(PreprocessingTest, Whitespace) {
-  const Preprocessor preprocessor({PreprocessingType::kWhitespace, false});
+  const Preprocessor preprocessor({TokenizerType::kWhitespace, false});
   EXPECT_THAT(Words(preprocessor, ""), IsEmpty());
   EXPECT_THAT(Words(preprocessor, " \u3000\u00a0\n"), IsEmpty());
   EXPECT_THAT(Words(preprocessor, "Don't  split,\tplease. "),
@@ -152,7 +152,7 @@ TEST(PreprocessingTest, Whitespace) {
 
 // The white space of Python's str.split(), and nothing else in Unicode.
 TEST(PreprocessingTest, WhitespaceIsPythons) {
-  const Preprocessor preprocessor({PreprocessingType::kWhitespace, false});
+  const Preprocessor preprocessor({TokenizerType::kWhitespace, false});
   const auto is_space = [](int c) {
     return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
            c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
@@ -182,17 +182,17 @@ TEST(PreprocessingTest, WhitespaceIsPythons) {
 }
 
 TEST(PreprocessingTest, Lowercase) {
-  const Preprocessor preprocessor({PreprocessingType::kLowercase, false});
+  const Preprocessor preprocessor({TokenizerType::kLowercase, false});
   EXPECT_THAT(Words(preprocessor, "The \u00c9COLE, It's\u00a0OK"),
               ElementsAre("the", "\u00e9cole,", "it's", "ok"));
 }
 
 TEST(PreprocessingTest, StopsAfterMaxWords) {
-  for (const PreprocessingType type : kernels::AllNamed<PreprocessingTypeName>()) {
+  for (const TokenizerType type : kPreprocessings) {
     const Preprocessor preprocessor({type, true});
     const std::vector<std::string> all = {"a", "b", "!", "c", "!", "d"};
     const std::string text =
-        type == PreprocessingType::kSentenceClassification ? "a b! c!d" : "a b ! c ! d";
+        type == TokenizerType::kSentenceClassification ? "a b! c!d" : "a b ! c ! d";
     for (size_t max_words = 0; max_words <= 8; ++max_words) {
       EXPECT_THAT(Words(preprocessor, text, max_words),
                   ElementsAreArray(all.begin(), all.begin() + std::min(max_words, all.size())));
@@ -201,9 +201,7 @@ TEST(PreprocessingTest, StopsAfterMaxWords) {
 }
 
 TEST(PreprocessingTest, RefusesInvalidUtf8) {
-  for (const PreprocessingType type :
-       {PreprocessingType::kWhitespace, PreprocessingType::kLowercase,
-        PreprocessingType::kSentenceClassification}) {
+  for (const TokenizerType type : kPreprocessings) {
     const Preprocessor preprocessor({type, false});
     const absl::Status status =
         preprocessor.Split("good bad\xff", 1, [](std::string_view) { FAIL(); });
@@ -213,7 +211,7 @@ TEST(PreprocessingTest, RefusesInvalidUtf8) {
 }
 
 TEST(PreprocessingTest, AnUnknownTypeIsAnErrorAndNotWhiteSpace) {
-  const Preprocessor preprocessor({static_cast<PreprocessingType>(9), false});
+  const Preprocessor preprocessor({static_cast<TokenizerType>(9), false});
   const absl::Status status = preprocessor.Split("a b", 2, [](std::string_view) { FAIL(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_EQ(status.message(), "no such preprocessing, 9");
@@ -229,9 +227,9 @@ TEST(PreprocessingTest, EqualsTheTokensOfTheCheckpoints) {
     std::string name;
     PreprocessingConfig config;
     int sentences;
-  } kCases[] = {{"trec", {PreprocessingType::kSentenceClassification, false}, 500},
-                {"sst2", {PreprocessingType::kWhitespace, false}, 1821},
-                {"subj", {PreprocessingType::kSentenceClassification, true}, 1000}};
+  } kCases[] = {{"trec", {TokenizerType::kSentenceClassification, false}, 500},
+                {"sst2", {TokenizerType::kWhitespace, false}, 1821},
+                {"subj", {TokenizerType::kSentenceClassification, true}, 1000}};
   for (const auto& c : kCases) {
     const Preprocessor preprocessor(c.config);
     std::ifstream file(directory / c.name / "expected.jsonl");

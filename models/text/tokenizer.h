@@ -17,6 +17,52 @@
 
 namespace sru::models {
 
+// How text becomes token ids: each is a tokenizer of this folder.
+enum class TokenizerType {
+  kWhitespace,
+  kLowercase,
+  kSentenceClassification,
+  kBytes,
+  kCharacters,
+  kLineWords,
+  kUnicodeWords,
+  kSentencePiece
+};
+
+// What a tokenizer does with what its vocabulary lacks.
+enum class OovUse { kRequired, kOptional, kNone };
+
+struct TokenizerInfo {
+  const char* name = "";  // in config.json
+  const char* file = "";  // beside config.json, of which the tokenizer is made; none: ""
+  OovUse oov = OovUse::kNone;
+  bool has_lowercase = false;  // whether its key `lowercase` says how words are looked up
+};
+
+constexpr TokenizerInfo Describe(TokenizerType type) {
+  constexpr const char* kWords = "vocab.txt";
+  switch (type) {
+    case TokenizerType::kWhitespace:
+      return {"whitespace", kWords, OovUse::kRequired};
+    case TokenizerType::kLowercase:
+      return {"lowercase", kWords, OovUse::kRequired};
+    case TokenizerType::kSentenceClassification:
+      return {"sentence_classification", kWords, OovUse::kRequired, /*has_lowercase=*/true};
+    case TokenizerType::kBytes:
+      return {"bytes"};
+    case TokenizerType::kCharacters:
+      return {"characters", kWords, OovUse::kOptional};
+    case TokenizerType::kLineWords:
+      return {"line_words", kWords};
+    case TokenizerType::kUnicodeWords:
+      return {"unicode_words", kWords, OovUse::kRequired, /*has_lowercase=*/true};
+    case TokenizerType::kSentencePiece:
+      return {"sentencepiece", "spm.model"};
+  }
+  return {};
+}
+constexpr const char* TokenizerTypeName(TokenizerType type) { return Describe(type).name; }
+
 // Token ids to text. Immutable and thread-safe.
 class Detokenizer {
  public:

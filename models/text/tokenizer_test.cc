@@ -31,9 +31,7 @@ std::vector<std::unique_ptr<const Tokenizer>> Tokenizers() {
   tokenizers.push_back(std::make_unique<CharacterTokenizer>(Words(), 0));
   tokenizers.push_back(*LineWordTokenizer::Create(Words()));
   tokenizers.push_back(std::make_unique<UnicodeWordTokenizer>(Words(), 0, /*lowercase=*/true));
-  for (const PreprocessingType type :
-       {PreprocessingType::kWhitespace, PreprocessingType::kLowercase,
-        PreprocessingType::kSentenceClassification}) {
+  for (const TokenizerType type : kPreprocessings) {
     tokenizers.push_back(
         std::make_unique<WordTokenizer>(PreprocessingConfig{type, /*lowercase=*/true}, Words(), 0));
   }

@@ -21,26 +21,26 @@ std::unique_ptr<WordTokenizer> MakeTokenizer(PreprocessingConfig config) {
 }
 
 TEST(WordTokenizerTest, EncodesText) {
-  const auto tokenizer = MakeTokenizer({PreprocessingType::kSentenceClassification, false});
+  const auto tokenizer = MakeTokenizer({TokenizerType::kSentenceClassification, false});
   EXPECT_THAT(*tokenizer->Encode("How, how'll?"), ElementsAre(3, 1, 2, 5, 4));
   EXPECT_THAT(*tokenizer->Encode("How, how'll?", 2), ElementsAre(3, 1));
   EXPECT_THAT(*tokenizer->Encode("How, how'll?", 0), IsEmpty());
   EXPECT_THAT(*tokenizer->Encode(""), IsEmpty());
   EXPECT_THAT(*tokenizer->Encode(" . "), IsEmpty());
   // The text <oov> is a word that the vocabulary has only for its own use, but finds.
-  EXPECT_THAT(*MakeTokenizer({PreprocessingType::kWhitespace, false})->Encode("<pad> <oov>"),
+  EXPECT_THAT(*MakeTokenizer({TokenizerType::kWhitespace, false})->Encode("<pad> <oov>"),
               ElementsAre(0, 1));
-  EXPECT_THAT(*MakeTokenizer({PreprocessingType::kLowercase, false})->Encode("HOW How? ?"),
+  EXPECT_THAT(*MakeTokenizer({TokenizerType::kLowercase, false})->Encode("HOW How? ?"),
               ElementsAre(2, 1, 4));
 }
 
 TEST(WordTokenizerTest, RefusesInvalidUtf8) {
-  const auto tokenizer = MakeTokenizer({PreprocessingType::kWhitespace, false});
+  const auto tokenizer = MakeTokenizer({TokenizerType::kWhitespace, false});
   EXPECT_EQ(tokenizer->Encode("how \xff").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(WordTokenizerTest, LooksUpWordsAsTheyAre) {
-  const auto tokenizer = MakeTokenizer({PreprocessingType::kLowercase, false});
+  const auto tokenizer = MakeTokenizer({TokenizerType::kLowercase, false});
   EXPECT_EQ(tokenizer->Lookup("How"), 3);
   EXPECT_EQ(tokenizer->Lookup("HOW"), tokenizer->unknown_id());
   EXPECT_EQ(tokenizer->Lookup(""), tokenizer->unknown_id());

@@ -89,7 +89,7 @@ std::unique_ptr<models::Vocabulary> ThreeSymbols(const char* contents) {
 // One of each kind.
 std::vector<Splitter> Splitters() {
   std::vector<Splitter> splitters;
-  for (const models::PreprocessingType type : kernels::AllNamed<models::PreprocessingTypeName>()) {
+  for (const models::TokenizerType type : models::kPreprocessings) {
     for (const bool lowercase : {false, true}) {
       const models::PreprocessingConfig config{type, lowercase};
       splitters.push_back(
