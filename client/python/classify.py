@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Asks an SRU inference server for the labels of texts. The same as `python3 -m sru_inference classify`, from a
-checkout.
+"""Asks an SRU inference server from a checkout: the same as `python3 -m sru_inference COMMAND`, with the name under which it is
+called. The other names are links to this file.
 
-python3 classify.py "How many moons does Jupiter have ?" "Who wrote Hamlet ?" python3 classify.py
---address=localhost:50051 --top_k=3 < questions.txt
+python3 classify.py "How many moons does Jupiter have ?" "Who wrote Hamlet ?"
+python3 tag.py --address=localhost:50051 --top_k=3 < texts.txt
 """
 
+import os
 import sys
 
 from sru_inference.__main__ import main
 
 if __name__ == "__main__":
-    sys.exit(main(["classify", *sys.argv[1:]]))
+    sys.exit(main([os.path.basename(sys.argv[0])[: -len(".py")], *sys.argv[1:]]))
