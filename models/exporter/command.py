@@ -1,10 +1,9 @@
 """Exports a PyTorch checkpoint of an SRU model to the model repository of the SRU inference server.
 
 The checkpoint is that of a module with an embedding (torch.nn.Embedding), an encoder (sru.SRU of the
-PyPI package "sru") and a classifier or, in a language model or a tagger, an output layer
-(torch.nn.Linear), or of a reader or a translator. It becomes a directory REPOSITORY/MODEL/VERSION
-with config.json, model.safetensors and the tokenizer's vocab.txt or spm.model, which FORMAT.md
-describes.
+PyPI package "sru") and a classifier or another output layer (torch.nn.Linear), or of a reader or a
+translator. It becomes a directory REPOSITORY/MODEL/VERSION with config.json, model.safetensors and
+the tokenizer's vocab.txt or spm.model, which FORMAT.md describes.
 
 Needs PyTorch (Debian and Ubuntu: apt install python3-torch) and nothing else; not even the package
 "sru". --verify and --check also need sru_server.
@@ -20,7 +19,7 @@ from .common import ExportError, read_config
 from .encoder import ENCODER_ARGUMENTS
 from .help_text import epilog
 from .model_directory import check_out, exists_message, report, write_model
-from .verify import CHECKED, VERIFIED_TASKS, compare
+from .verify import compare
 
 # What reads the model of each task that can be exported. What else "task" says is a note.
 TASKS = {**dict.fromkeys(stack.TASKS, stack.read_model), "reader": reader.read_model,
@@ -90,10 +89,8 @@ def export(torch, arguments):
     task = read_task(source, config, arguments)
     if arguments.config is None and task in ("reader", "translator"):
         raise ExportError(f"--config: is needed for a {task}; --help shows one")
-    if (arguments.verify or arguments.verify_text) and task not in VERIFIED_TASKS:
-        raise ExportError(f"--verify: compares a {', '.join(VERIFIED_TASKS)}; this is a {task}")
-    if arguments.check and task not in CHECKED:
-        raise ExportError(f"--check: compares a {', '.join(CHECKED)}; this is a {task}")
+    if arguments.check and task not in stack.TASKS:
+        raise ExportError(f"--check: compares a {', '.join(stack.TASKS)}; this is a {task}")
     model = TASKS[task](torch, arguments, task, source, config)
     write_model(out, arguments.force, arguments.description, model)
     report(out, model, arguments.notes)
@@ -125,7 +122,7 @@ def parse_arguments(arguments, program):
     parser.add_argument("--vocab", metavar="V.txt", help="vocabulary, one word per line, line number = id from 0")
     parser.add_argument("--subwords", metavar="SPM.model", help="SentencePiece model, for the preprocessing sentencepiece")
     parser.add_argument("--labels", metavar="L.txt",
-                        help="names of the outputs of a classifier or a tagger, one per line, in their order")
+                        help="names of the outputs, one per line, in their order: for a task whose outputs have names")
     parser.add_argument("--out", required=True, metavar="REPOSITORY/MODEL/VERSION",
                         help="directory to write; the version is a positive integer")
     parser.add_argument("--description", default="", help="free text for users of the model")

@@ -99,7 +99,7 @@ IS THE EXPORT RIGHT? Shapes do not show use_tanh, has_skip_term and the pooling.
                                  json.dump({"ids": ids, "logits": logits.tolist()}, file)
 
   --verify takes every task (of a translator it compares the log-probabilities of what the server
-  found, of a reader the best span), --check classifiers, encoders, language models and taggers.
+  found, of a reader the best span), --check all but readers and translators.
   Both start sru_server (--server, or the one in build/bin or PATH).
   Exit code 2: the numbers differ (the model is written all the same).
 
@@ -122,8 +122,7 @@ config.json of the served format (FORMAT.md) is understood, too.
                  proj_input_to_hidden_first, highway_bias. What matters to training only (dropout
                  and the like) is accepted and dropped; custom_m cannot be exported. Without this
                  key they are told from the tensors, as far as these show them.
-  task           "language_model", "tagger", "reader" or "translator"; without it --labels make a
-                 classifier, and nothing an encoder.
+  task           what the model is for; without it --labels make a classifier, and nothing an encoder.
   pooling        @POOLINGS@: how token vectors become the classifier's input.
                  "none" for a model without a classifier.
   preprocessing  the tokenizer (FORMAT.md):

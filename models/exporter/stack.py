@@ -19,14 +19,18 @@ POOLINGS = ("none", *POOLS)
 
 # modules: the names of embedding, encoder and output layer. labels: whether the outputs have names. pooled: whether token
 # vectors become one; a task without pooling is named in config.json, the others follow from the labels. verb: the subcommand
-# of sru_client.
-Task = collections.namedtuple("Task", "modules labels pooled verb")
+# of sru_client. numbers: what --verify and --check compare (NUMBERS of verify.py).
+Task = collections.namedtuple("Task", "modules labels pooled verb numbers")
 
 TASKS = {
-    "classifier": Task(("embedding", "encoder", "out"), labels=True, pooled=True, verb="classify"),
-    "encoder": Task(("embedding", "encoder", "out"), labels=False, pooled=True, verb="encode"),
-    "language_model": Task(("embedding_layer", "rnn", "output_layer"), labels=False, pooled=False, verb="score"),
-    "tagger": Task(("embedding", "encoder", "out"), labels=True, pooled=False, verb="tag"),
+    "classifier": Task(("embedding", "encoder", "out"), labels=True, pooled=True, verb="classify",
+                       numbers=("logits", "vectors")),
+    "encoder": Task(("embedding", "encoder", "out"), labels=False, pooled=True, verb="encode",
+                    numbers=("vectors",)),
+    "language_model": Task(("embedding_layer", "rnn", "output_layer"), labels=False, pooled=False, verb="score",
+                           numbers=("log_probs",)),
+    "tagger": Task(("embedding", "encoder", "out"), labels=True, pooled=False, verb="tag",
+                   numbers=("probabilities",)),
 }
 
 

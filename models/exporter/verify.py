@@ -8,17 +8,11 @@ from .reference import Reference
 from .reference_reader import ReaderReference, made_up_queries
 from .reference_translator import TranslatorReference
 from .served_model import ServedModel, find_server
+from .stack import TASKS
 from .words import split
 
 # Of the sequences that are made up: short ones, and longer than what a scan computes at once.
 LENGTHS = (1, 2, 3, 7, 20, 50)
-
-# --check takes these numbers of a task.
-CHECKED = {"classifier": ("logits", "vectors"), "encoder": ("vectors",), "language_model": ("log_probs",),
-           "tagger": ("probabilities",)}
-
-# --verify takes models of these tasks.
-VERIFIED_TASKS = (*CHECKED, "translator", "reader")
 
 # A server gives no more labels for one token.
 MOST_LABELS = 128
@@ -80,31 +74,40 @@ def numbers(values):
     return [float(value) for value in values]
 
 
-def served_logits(served, value):
+def served_logits(served, value, *_):
     """In the order of the labels."""
     labels = served.call("classify", sequences=[sequence(value)])["classifications"][0]["labels"]
     return numbers(label["logit"] for label in sorted(labels, key=lambda label: label["index"]))
 
 
-def served_vectors(served, value, pooling):
+def served_vectors(served, value, *_, pooling="POOLING_DEFAULT"):
     return numbers(served.call("encode", sequences=[sequence(value)], pooling=pooling)["encodings"][0]["values"])
 
 
-def served_log_probs(served, value):
+def served_log_probs(served, value, *_):
     """Of each token but the first."""
     return numbers(served.call("score", sequences=[sequence(value)], token_log_probs=True)["scores"][0]["token_log_probs"])
 
 
-def served_probabilities(served, value, num_labels, expected):
+def served_probabilities(served, value, expected, num_labels):
     """[length][labels]. The server sends the MOST_LABELS most probable ones; the others, which cannot be more probable than
     these, count as `expected` where that is so."""
-    tagging = served.call("tag", sequences=[sequence(value)], top_k=min(num_labels, MOST_LABELS))["taggings"][0]
     wanted, found = iter(expected), []
+    tagging = served.call("tag", sequences=[sequence(value)], top_k=min(num_labels, MOST_LABELS))["taggings"][0]
     for token in tagging["tokens"]:
         sent = {label["index"]: float(label["probability"]) for label in token["labels"]}
         least = min(sent.values())
         found += [sent.get(index, min(least, next(wanted, 0))) for index in range(num_labels)]
     return found
+
+
+# By the kinds of numbers in stack.TASKS: what gets them from the server, and what PyTorch makes of ids or frames.
+NUMBERS = {
+    "logits": (served_logits, lambda reference, inputs: reference.logits(inputs)),
+    "vectors": (served_vectors, lambda reference, inputs: reference.vectors(inputs)),
+    "log_probs": (served_log_probs, lambda reference, inputs: reference.log_probs(inputs)),
+    "probabilities": (served_probabilities, lambda reference, inputs: reference.output_log_probs(inputs).exp()),
+}
 
 
 def task_of(model):
@@ -171,21 +174,16 @@ def verify(torch, model, served, arguments, table):
                 table.add(f"{what}: log-prob, beam {beam}", length, unknown, [reference.log_prob(inputs, target)],
                           numbers([best["log_prob"]]))
             continue
-        if task == "language_model":
-            if length > 1:
-                found = served_log_probs(served, given)
-                table.add(f"{what}: log-probs", length, unknown, reference.log_probs(inputs).tolist(), found)
-            continue
-        if task == "tagger":
-            expected = reference.output_log_probs(inputs).exp().flatten().tolist()
-            found = served_probabilities(served, given, len(model.config["labels"]), expected)
-            table.add(f"{what}: probabilities", length, unknown, expected, found)
-            continue
-        found = served_vectors(served, given, "POOLING_NONE")
-        table.add(f"{what}: vectors", length, None, reference.vectors(inputs).flatten().tolist(), found)
-        if task == "classifier":
-            found = served_logits(served, given)
-            table.add(f"{what}: logits", length, unknown, reference.logits(inputs).tolist(), found)
+        for kind in reversed(TASKS[task].numbers):
+            from_server, from_reference = NUMBERS[kind]
+            expected = from_reference(reference, inputs).flatten().tolist()
+            if kind == "vectors":  # of each token
+                found = served_vectors(served, given, pooling="POOLING_NONE")
+            elif expected:
+                found = from_server(served, given, expected, len(model.config.get("labels", [])))
+            else:
+                continue
+            table.add(f"{what}: {kind.replace('_', '-')}", length, None if kind == "vectors" else unknown, expected, found)
     return f"PyTorch ({reference.name})"
 
 
@@ -220,10 +218,11 @@ def read_checked(path, model):
     source = f"--check {path}"
     given = read_config(path)
     inputs = [key for key in ("ids", "texts", "features") if key in given]
-    kinds = [kind for kind in CHECKED[task_of(model)] if kind in given]
+    known = TASKS[task_of(model)].numbers
+    kinds = [kind for kind in known if kind in given]
     if len(inputs) != 1 or len(kinds) != 1:
         raise ExportError(f"{source}: expected an object with one of ids, texts and features, and one of "
-                          f"{', '.join(CHECKED[task_of(model)])}; found {', '.join(given) or 'nothing'}")
+                          f"{', '.join(known)}; found {', '.join(given) or 'nothing'}")
     sequences, expected = given[inputs[0]], given[kinds[0]]
     if not isinstance(sequences, list) or not isinstance(expected, list) or not sequences or len(sequences) != len(expected):
         raise ExportError(f"{source}: expected lists of the same length, one entry per sequence, as {inputs[0]} and {kinds[0]}")
@@ -246,16 +245,9 @@ def check(torch, model, served, path, table):
         if isinstance(value, str) and model.config.get("preprocessing", {}).get("type") not in (None, "bytes", "sentencepiece"):
             ids, unknown = ids_of(model, value)
             tokens = len(ids)
-        if kind == "logits":
-            found = served_logits(served, value)
-        elif kind == "vectors":
-            found = served_vectors(served, value, "POOLING_DEFAULT")
-        elif kind == "probabilities":
-            found = served_probabilities(served, value, len(model.config["labels"]), wanted)
-        else:
-            found = served_log_probs(served, value)
-            if len(wanted) == 1:
-                found = [sum(found)]
+        found = NUMBERS[kind][0](served, value, wanted, len(model.config.get("labels", [])))
+        if kind == "log_probs" and len(wanted) == 1:
+            found = [sum(found)]
         table.add(f"{index}: {kind}", tokens, unknown, wanted, found)
     return f"the numbers of {path}"
 
