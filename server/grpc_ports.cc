@@ -10,6 +10,10 @@ namespace {
 // Enough for a name and what protobuf puts around it.
 constexpr int kMaxAdminMessageBytes = 64 << 10;
 
+transport::NeedsToken NeedsToken(const calls::MethodTable& methods) {
+  return [&methods](absl::string_view path) { return methods.NeedsToken(path); };
+}
+
 }  // namespace
 
 GrpcPorts::GrpcPorts(Context context)
@@ -19,12 +23,12 @@ GrpcPorts::GrpcPorts(Context context)
 
 absl::Status GrpcPorts::Open(const calls::MethodTable& methods) {
   return OpenDoor("listen", options_.listen, methods, options_.rpc.max_message_bytes,
-                  context_.credentials->CheckForListener(), &door_);
+                  context_.credentials->CheckForListener(NeedsToken(methods)), &door_);
 }
 
 absl::Status GrpcPorts::OpenAdmin(const calls::MethodTable& methods) {
   return OpenDoor("admin_listen", *options_.admin_listen, methods, kMaxAdminMessageBytes,
-                  context_.credentials->CheckForAdminListener(), &admin_door_);
+                  context_.credentials->CheckForAdminListener(NeedsToken(methods)), &admin_door_);
 }
 
 absl::Status GrpcPorts::OpenDoor(absl::string_view flag, const ListenAddress& address,

@@ -273,7 +273,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
                          WatchStateKeys(options_.security.state_key_file, &key_watcher_));
     loader_.set_state_keys(std::move(keys));
     key_watcher_.Start();
-    check_call_ = credentials_->CheckForListener();
+    check_call_ = credentials_->CheckForListener(
+        [this](absl::string_view path) { return methods_->NeedsToken(path); });
     return absl::OkStatus();
   }
 

@@ -28,6 +28,7 @@ struct Method {
   std::string service;         // "sru.v1.InferenceService"
   std::string name;            // "Classify"
   MethodKind kind = MethodKind::kUnary;
+  bool needs_token = true;  // false: only with --auth_health
   // Default instances; null where nothing needs them.
   const google::protobuf::Message* request = nullptr;
   const google::protobuf::Message* response = nullptr;
@@ -75,6 +76,11 @@ class MethodTable {
   const Method* Find(absl::string_view path) const {
     const auto found = by_path_.find(path);
     return found == by_path_.end() ? nullptr : found->second;
+  }
+  // Whether a call of the path needs a token, where the port asks for them. What has no row does.
+  bool NeedsToken(absl::string_view path) const {
+    const Method* const row = Find(path);
+    return row == nullptr || row->needs_token;
   }
 
  private:

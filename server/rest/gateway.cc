@@ -171,7 +171,7 @@ struct Gateway::State {
     }
     const Route& route = *match.route;
     const bool comes_later = route.token_in_body && request.headers.count("authorization") == 0;
-    if (route.needs_token && !comes_later && options.authenticate != nullptr) {
+    if (!comes_later && options.authenticate != nullptr) {
       absl::StatusOr<callers::CallerPtr> found = options.authenticate(request);
       if (!found.ok()) return {found.status()};
       *caller = *std::move(found);

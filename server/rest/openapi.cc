@@ -178,7 +178,6 @@ void Complete(const Route& route, json* operation) {
                                       SchemaReference(ErrorName(route.errors)));
   }
   if (!operation->contains("operationId")) (*operation)["operationId"] = OperationId(route);
-  if (!route.needs_token) (*operation)["security"] = json::array();
 }
 
 }  // namespace

@@ -83,8 +83,7 @@ struct Route {
   // What a body may be; the first is taken if the request does not say. Empty: the route takes no body.
   std::vector<std::string> content_types;
   ErrorForm errors = ErrorForm::kV1;
-  bool needs_token = true;  // if the server asks for tokens at all
-  // The token may be a field of the body: a request without the header is let in, and the handler calls Authenticate().
+  // The token, if the server asks for them at all, may be a field of the body: a request without the header is let in, and the handler calls Authenticate().
   bool token_in_body = false;
   std::optional<calls::MethodId> calls;  // what it calls, as far as callers' limits are about it
   std::function<void(const std::shared_ptr<RestCall>&)> handle;

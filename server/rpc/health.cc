@@ -167,11 +167,13 @@ std::vector<calls::Method> Health::Methods() {
   calls::Method check;
   check.service = kHealthService;
   check.name = "Check";
+  check.needs_token = false;
   check.start = [this](calls::Exchange* exchange) { return new CheckCall(this, exchange); };
   calls::Method watch;
   watch.service = kHealthService;
   watch.name = "Watch";
   watch.kind = calls::MethodKind::kServerStream;
+  watch.needs_token = false;
   watch.start = [this](calls::Exchange* exchange) {
     return std::make_shared<WatchCall>(this, exchange)->Start();
   };

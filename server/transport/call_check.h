@@ -31,6 +31,9 @@ struct CallVerdict {
   callers::CallerPtr caller;  // null: nobody in particular
 };
 
+// Whether the method of a path needs a token, as the table of methods says.
+using NeedsToken = std::function<bool(absl::string_view path)>;
+
 // Runs on the transport's threads, on several at once, and must not block.
 using CallCheck = std::function<CallVerdict(const CallToCheck&)>;
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "server/base/log.h"
@@ -68,8 +67,6 @@ struct Credentials::Shared {
 
 namespace {
 
-constexpr absl::string_view kHealthPath = "/grpc.health.v1.Health/";
-
 struct Refusal {
   AuthFailure failure;
   const char* text;
@@ -104,10 +101,6 @@ const char* Refuse(const Credentials::Shared& shared, const Refusal& refusal,
   return refusal.text;
 }
 
-bool NeedsToken(const Credentials::Shared& shared, absl::string_view path) {
-  return shared.auth_health || !absl::StartsWith(path, kHealthPath);
-}
-
 // Who calls without a token.
 callers::CallerPtr CallerWithoutToken(const Credentials::Shared& shared, const CallToCheck& call) {
   if (call.certificate != nullptr) {
@@ -120,9 +113,9 @@ callers::CallerPtr CallerWithoutToken(const Credentials::Shared& shared, const C
 
 // Decides on one call by its headers.
 CallVerdict CheckCall(const Credentials::Shared& shared, const ServedTokens& tokens,
-                      const CallToCheck& call) {
+                      const NeedsToken& needs_token, const CallToCheck& call) {
   const std::shared_ptr<const TokenSet> set = tokens.Get();
-  if (!NeedsToken(shared, call.path)) return {};
+  if (!shared.auth_health && !needs_token(call.path)) return {};
   if (set == nullptr) return {nullptr, CallerWithoutToken(shared, call)};
   const TokenSet::Owner* owner = nullptr;
   const std::optional<Refusal> refusal =
@@ -282,17 +275,18 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(
   return credentials;
 }
 
-CallCheck Credentials::CheckForListener() const {
-  return [shared = shared_](const CallToCheck& call) {
-    return CheckCall(*shared, shared->tokens, call);
+CallCheck Credentials::CheckForListener(NeedsToken needs_token) const {
+  return [shared = shared_, needs_token = std::move(needs_token)](const CallToCheck& call) {
+    return CheckCall(*shared, shared->tokens, needs_token, call);
   };
 }
 
-CallCheck Credentials::CheckForAdminListener() const {
+CallCheck Credentials::CheckForAdminListener(NeedsToken needs_token) const {
   if (!options_.has_admin_tokens()) return nullptr;
   const bool own = !options_.admin_tokens_file.empty();
-  return [shared = shared_, own](const CallToCheck& call) {
-    CallVerdict verdict = CheckCall(*shared, own ? shared->admin_tokens : shared->tokens, call);
+  return [shared = shared_, own, needs_token = std::move(needs_token)](const CallToCheck& call) {
+    CallVerdict verdict =
+        CheckCall(*shared, own ? shared->admin_tokens : shared->tokens, needs_token, call);
     if (verdict.caller != nullptr) {
       verdict.caller =
           shared->admin_callers->WithLimits(verdict.caller->id(), verdict.caller->name(), {});

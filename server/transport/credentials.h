@@ -37,10 +37,11 @@ class Credentials {
       telemetry::AccessLog* access_log, const Clock* clock, std::function<void()> on_change);
   ~Credentials();
 
-  // The check that a port makes of each call. May outlive this object. The admin port may have tokens of its own, and its callers have names and no limits; its
-  // check is null where there are none.
-  CallCheck CheckForListener() const;
-  CallCheck CheckForAdminListener() const;
+  // The check that a port makes of each call. May outlive this object, and asks `needs_token` unless --auth_health says that all
+  // methods do. The admin port may have tokens of its own, and its callers have names and no limits; its check is null where there are
+  // none.
+  CallCheck CheckForListener(NeedsToken needs_token) const;
+  CallCheck CheckForAdminListener(NeedsToken needs_token) const;
 
   // For a connection that has just come: OpenSSL's context with the newest certificates, or the files that it was made from; null without
   // TLS.
