@@ -8,7 +8,7 @@ from .common import (MAX_PIECES_BYTES, MAX_VOCABULARY, REQUIRED, ExportError, ch
 from .vocabulary_file import UNUSED, check_reachable, read_words
 from .words import never_given
 
-# models/config.h, each with its own keys and their defaults.
+# models/text/tokenizer.h, each with its own keys and their defaults.
 PREPROCESSINGS = {
     "whitespace": {},
     "lowercase": {},
