@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
 #include "base/status.h"
 #include "models/stack_builder.h"
@@ -46,10 +45,6 @@ void AddPicks(kernels::ValueId h, ops::Predict predict, LanguageModel* model) {
 }
 
 }  // namespace
-
-const kernels::StackSpec& LanguageModel::stack() const {
-  return std::get<ops::Stack>(program.operations.front()).spec;
-}
 
 kernels::ProgramLimits LanguageModelLimits(const LanguageModel& model, int max_tokens,
                                            int max_sequences, int max_picks, int max_adjustments) {

@@ -47,8 +47,6 @@ struct LanguageModel {
   int picked = kernels::kNone;           // [picks]
   int pick_candidates = kernels::kNone;  // [picks][max_candidates]
   int max_candidates = 0;                // kMaxCandidates, or a smaller vocabulary
-
-  const kernels::StackSpec& stack() const;
 };
 
 // The most tokens of one step of Generate on the CPU, whatever a batch may hold: longer prompts come

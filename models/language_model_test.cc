@@ -42,8 +42,8 @@ TEST_F(LanguageModelTest, Loads) {
   auto model = Load();
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ((*model)->task(), Task::kLanguageModel);
-  ASSERT_NE((*model)->language_model(), nullptr);
-  EXPECT_EQ((*model)->language_model()->max_candidates, 5);
+  ASSERT_NE((*model)->As<LanguageModel>(), nullptr);
+  EXPECT_EQ((*model)->As<LanguageModel>()->max_candidates, 5);
   EXPECT_EQ((*model)->spec().vocabulary_size, 5);
   EXPECT_EQ((*model)->spec().output_size(), 3);
   // 20 of the embedding, 60 of the layer, 20 of the output layer.
@@ -107,7 +107,7 @@ TEST_F(LanguageModelTest, AStackHasNone) {
   tensors_ = SmallTensors();
   auto model = Load();
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ((*model)->language_model(), nullptr);
+  EXPECT_EQ((*model)->As<LanguageModel>(), nullptr);
   EXPECT_THAT((*model)->labels(), Not(::testing::IsEmpty()));
 }
 

@@ -236,8 +236,8 @@ TEST_F(MemoryEstimateTest, OfATranslatorIsWhatTheBackendThenTakes) {
       EXPECT_GE(estimate.packed - packed_shared, int64_t{4} * (1500 + 1024) * 96);
     }
     kernels::ProgramLimits limits =
-        TranslatorLimits(*(*model)->translator(), use.max_tokens, use.max_sequences, use.max_tokens,
-                         use.max_sequences);
+        TranslatorLimits(*(*model)->As<Translator>(), use.max_tokens, use.max_sequences,
+                         use.max_tokens, use.max_sequences);
     std::unique_ptr<kernels::ProgramWorkspace> workspace;
     ASSERT_TRUE((*model)->program().CreateWorkspace(limits, &workspace).ok());
     const auto in_workspace = static_cast<double>(workspace->bytes());
@@ -279,12 +279,12 @@ TEST_F(MemoryEstimateTest, OfAReaderIsWhatTheBackendThenTakes) {
     EXPECT_GE(estimate.packed, int64_t{4} * (variant ? 1 : 2) * reader.words * reader.dim);
     EXPECT_GE(estimate.passing, int64_t{4} * (variant ? 0 : 1) * reader.words * reader.dim);
     std::unique_ptr<kernels::ProgramWorkspace> workspace;
-    ASSERT_TRUE(
-        (*model)
-            ->program()
-            .CreateWorkspace(ReaderLimits(*(*model)->reader(), use.max_tokens, use.max_sequences),
-                             &workspace)
-            .ok());
+    ASSERT_TRUE((*model)
+                    ->program()
+                    .CreateWorkspace(
+                        ReaderLimits(*(*model)->As<Reader>(), use.max_tokens, use.max_sequences),
+                        &workspace)
+                    .ok());
     const auto in_workspace = static_cast<double>(workspace->bytes());
     EXPECT_GT(static_cast<double>(estimate.workspaces) / 3, 0.95 * in_workspace);
     EXPECT_LT(static_cast<double>(estimate.workspaces) / 3, 1.3 * in_workspace);

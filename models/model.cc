@@ -3,13 +3,16 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "models/kernel_status.h"
+#include "models/language_model.h"
 #include "models/reader.h"
 #include "models/stack_builder.h"
 #include "models/student.h"
+#include "models/tagger.h"
 #include "models/tokenizer_loader.h"
 #include "models/translator.h"
 
@@ -90,8 +93,8 @@ absl::Status Model::LoadStudent(const Student& student, kernels::Backend& backen
   SRU_ASSIGN_OR_RETURN(BuiltStudent built, BuildStudent(student, texts));
   tokenizer_ = std::move(texts.source);
   target_tokenizer_ = std::move(texts.target);
-  translator_ = std::make_unique<Translator>(std::move(built.translator));
-  return CompileProgram(student.weights->source(), backend, options, &translator_->program);
+  auto& translator = parts_.emplace<Translator>(std::move(built.translator));
+  return CompileProgram(student.weights->source(), backend, options, &translator.program);
 }
 
 absl::Status Model::Compile(const SafetensorsFile& weights, kernels::Backend& backend,
@@ -101,13 +104,13 @@ absl::Status Model::Compile(const SafetensorsFile& weights, kernels::Backend& ba
     case Task::kEncoder:
       return CompileStack(weights, backend, options);
     case Task::kLanguageModel:
-      return CompileLanguageModel(weights, backend, options);
+      return CompileParts(BuildLanguageModel(config_, weights), weights, backend, options);
     case Task::kReader:
       return CompileReader(weights, backend, options);
     case Task::kTranslator:
-      return CompileTranslator(weights, backend, options);
+      return CompileParts(BuildTranslator(config_, weights), weights, backend, options);
     case Task::kTagger:
-      return CompileTagger(weights, backend, options);
+      return CompileParts(BuildTagger(config_, weights), weights, backend, options);
   }
   return absl::InternalError(absl::StrCat("no such task, ", static_cast<int>(task())));
 }
@@ -137,30 +140,16 @@ absl::Status Model::CompileStack(const SafetensorsFile& weights, kernels::Backen
   return MakeStateCodec(weights, {{"c", width, /*grows=*/false}});
 }
 
-absl::Status Model::CompileLanguageModel(const SafetensorsFile& weights, kernels::Backend& backend,
-                                         kernels::CompileOptions options) {
-  SRU_ASSIGN_OR_RETURN(LanguageModel built, BuildLanguageModel(config_, weights));
-  language_model_ = std::make_unique<LanguageModel>(std::move(built));
-  SRU_RETURN_UNLESS_OK(MakeStateCodec(weights, language_model_->program.fields));
-  options.weights = weights.weights();
-  return CompileProgram(weights.source(), backend, options, &language_model_->program);
-}
-
-absl::Status Model::CompileTranslator(const SafetensorsFile& weights, kernels::Backend& backend,
-                                      kernels::CompileOptions options) {
-  SRU_ASSIGN_OR_RETURN(Translator built, BuildTranslator(config_, weights));
-  translator_ = std::make_unique<Translator>(std::move(built));
-  options.weights = weights.weights();
-  return CompileProgram(weights.source(), backend, options, &translator_->program);
-}
-
-absl::Status Model::CompileTagger(const SafetensorsFile& weights, kernels::Backend& backend,
-                                  kernels::CompileOptions options) {
-  absl::StatusOr<Tagger> built = BuildTagger(config_, weights);
+template <typename Parts>
+absl::Status Model::CompileParts(absl::StatusOr<Parts> built, const SafetensorsFile& weights,
+                                 kernels::Backend& backend, kernels::CompileOptions options) {
   if (!built.ok()) return built.status();
-  tagger_ = std::make_unique<Tagger>(*std::move(built));
+  kernels::Program& program = parts_.emplace<Parts>(*std::move(built)).program;
+  if (task() == Task::kLanguageModel) {
+    SRU_RETURN_UNLESS_OK(MakeStateCodec(weights, program.fields));
+  }
   options.weights = weights.weights();
-  return CompileProgram(weights.source(), backend, options, &tagger_->program);
+  return CompileProgram(weights.source(), backend, options, &program);
 }
 
 absl::Status Model::CompileProgram(const std::string& source, kernels::Backend& backend,
@@ -170,6 +159,9 @@ absl::Status Model::CompileProgram(const std::string& source, kernels::Backend& 
   parameter_count_ = static_cast<int64_t>(CountParameters(*program));
   *program = kernels::WithoutWeights(std::move(*program));
   kernels::ForEachInt8Weight(program, [](kernels::Int8View* view) { view->data = nullptr; });
+  for (const kernels::Operation& operation : program->operations) {
+    if (const auto* stack = std::get_if<kernels::ops::Stack>(&operation)) spec_ = stack->spec;
+  }
   return CompileError(source, backend, compiled);
 }
 
@@ -182,7 +174,7 @@ absl::Status Model::CompileReader(const SafetensorsFile& weights, kernels::Backe
   parameter_count_ = reader.parameter_count;
   reader.program = kernels::WithoutWeights(std::move(reader.program));
   reader.match_table = nullptr;
-  reader_ = std::make_shared<const Reader>(std::move(reader));
+  parts_ = std::move(reader);
   return CompileError(weights.source(), backend, compiled);
 }
 

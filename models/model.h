@@ -3,6 +3,7 @@
 #ifndef SRU_MODELS_MODEL_H_
 #define SRU_MODELS_MODEL_H_
 
+#include <any>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,17 +13,13 @@
 #include "kernels/backend.h"
 #include "models/config.h"
 #include "models/files/file.h"
-#include "models/language_model.h"
 #include "models/safetensors.h"
 #include "models/state_codec.h"
-#include "models/tagger.h"
 #include "models/text/tokenizer.h"
 
 namespace sru::models {
 
-struct Reader;
 struct Student;
-struct Translator;
 
 class Model {
  public:
@@ -40,7 +37,7 @@ class Model {
   const std::string& name() const { return name_; }
   int64_t version() const { return version_; }
   const ModelConfig& config() const { return config_; }
-  // Empty for a model that is no classifier and no tagger.
+  // Empty for a model whose outputs have no names.
   const std::vector<std::string>& labels() const { return config_.labels; }
   // Null for a model that takes no text.
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
@@ -49,16 +46,11 @@ class Model {
     return target_tokenizer_ == nullptr ? tokenizer_.get() : target_tokenizer_.get();
   }
   Task task() const { return config_.task; }
-  // The sizes of the SRU stack of a model that is no reader and no translator. The views of weights,
-  // here and in all that follows, have their sizes and point nowhere: the backend has what it needs.
-  const kernels::StackSpec& spec() const {
-    if (language_model_ != nullptr) return language_model_->stack();
-    return tagger_ != nullptr ? tagger_->stack() : spec_;
-  }
-  // Besides what its embedding takes, if it has one: a classifier, an encoder, and a tagger without embedding.
-  bool takes_features() const {
-    return tagger_ != nullptr ? tagger_->features != kernels::kNone : program_ == nullptr;
-  }
+  // The sizes of the SRU stack of a model that has one. The views of weights, here and in all that
+  // follows, have their sizes and point nowhere: the backend has what it needs.
+  const kernels::StackSpec& spec() const { return spec_; }
+  // Besides what its embedding takes, if it has one.
+  bool takes_features() const { return program_ == nullptr || !config_.has_embedding; }
   // Whatever was compiled.
   const kernels::CompiledModel& compiled() const {
     if (program_ != nullptr) return *program_;
@@ -66,12 +58,13 @@ class Model {
   }
   // Requires a classifier or an encoder.
   const kernels::Executable& executable() const { return *executable_; }
-  // One of these is not null, by the task, if the model is neither a classifier nor an encoder.
-  const LanguageModel* language_model() const { return language_model_.get(); }
-  const Reader* reader() const { return reader_.get(); }
-  const Translator* translator() const { return translator_.get(); }
-  const Tagger* tagger() const { return tagger_.get(); }
-  // Requires one of them.
+  // The program and the names of its parts: a LanguageModel, Reader, Translator or Tagger, by the task. Null
+  // for a model that is another one or no program.
+  template <typename Parts>
+  const Parts* As() const {
+    return std::any_cast<Parts>(&parts_);
+  }
+  // Requires a model that is a program.
   const kernels::ProgramExecutable& program() const { return *program_; }
   // Whether a sequence may come in chunks, each going on from the state after the one before: to a
   // classifier, an encoder or a language model of one direction.
@@ -94,17 +87,15 @@ class Model {
                               std::vector<kernels::FieldSpec> fields);
   absl::Status CompileStack(const SafetensorsFile& weights, kernels::Backend& backend,
                             kernels::CompileOptions options);
-  absl::Status CompileLanguageModel(const SafetensorsFile& weights, kernels::Backend& backend,
-                                    kernels::CompileOptions options);
   absl::Status CompileReader(const SafetensorsFile& weights, kernels::Backend& backend,
                              kernels::CompileOptions options);
-  absl::Status CompileTranslator(const SafetensorsFile& weights, kernels::Backend& backend,
-                                 kernels::CompileOptions options);
-  absl::Status CompileTagger(const SafetensorsFile& weights, kernels::Backend& backend,
-                             kernels::CompileOptions options);
+  template <typename Parts>
+  absl::Status CompileParts(absl::StatusOr<Parts> built, const SafetensorsFile& weights,
+                            kernels::Backend& backend, kernels::CompileOptions options);
   absl::Status LoadStudent(const Student& student, kernels::Backend& backend,
                            const kernels::CompileOptions& options);
-  // Also counts the weights, and keeps no more of `program` than their sizes. `source` names the file of weights.
+  // Also counts the weights, and keeps no more of `program` than their sizes. `source` names the file of
+  // weights.
   absl::Status CompileProgram(const std::string& source, kernels::Backend& backend,
                               const kernels::CompileOptions& options, kernels::Program* program);
 
@@ -114,10 +105,7 @@ class Model {
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::unique_ptr<const Tokenizer> target_tokenizer_;
   kernels::StackSpec spec_;
-  std::unique_ptr<LanguageModel> language_model_;
-  std::shared_ptr<const Reader> reader_;
-  std::unique_ptr<Translator> translator_;
-  std::unique_ptr<Tagger> tagger_;
+  std::any parts_;
   std::unique_ptr<kernels::Executable> executable_;
   std::unique_ptr<kernels::ProgramExecutable> program_;
   std::shared_ptr<const StateKeys> state_keys_;  // null: none

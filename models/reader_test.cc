@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
+#include "models/language_model.h"
 #include "models/model.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/random_reader.h"
@@ -383,12 +384,12 @@ TEST_F(ReaderTest, AModelHasIt) {
     const Model& model = **loaded;
     EXPECT_EQ(model.task(), Task::kReader);
     EXPECT_NE(model.tokenizer(), nullptr);
-    EXPECT_EQ(model.language_model(), nullptr);
+    EXPECT_EQ(model.As<LanguageModel>(), nullptr);
     EXPECT_FALSE(model.is_unidirectional());
-    ASSERT_NE(model.reader(), nullptr);
+    ASSERT_NE(model.As<Reader>(), nullptr);
     // The backend has the weights.
-    EXPECT_EQ(model.reader()->match_table, nullptr);
-    const auto& embed = std::get<kernels::ops::Embed>(model.reader()->program.operations[0]);
+    EXPECT_EQ(model.As<Reader>()->match_table, nullptr);
+    const auto& embed = std::get<kernels::ops::Embed>(model.As<Reader>()->program.operations[0]);
     EXPECT_EQ(embed.table.data, nullptr);
     EXPECT_EQ(embed.table.size, static_cast<size_t>(variant.words * variant.dim));
     // What is in the file, but for constants; the table of matches is not.

@@ -12,6 +12,7 @@
 #include "models/memory_estimate.h"
 #include "models/model.h"
 #include "models/repository.h"
+#include "models/translator.h"
 #include "tests/testing/marian_files.h"
 #include "tests/testing/test_files.h"
 
@@ -97,7 +98,7 @@ TEST_F(StudentFilesTest, AreServedAsTheyWerePublished) {
   EXPECT_EQ(config.search.alpha, 1);
   EXPECT_EQ(config.search.max_length_factor, 2);
   EXPECT_EQ((*model)->target_tokenizer(), (*model)->tokenizer());
-  EXPECT_EQ((*model)->translator()->choices, kernels::kNone);
+  EXPECT_EQ((*model)->As<Translator>()->choices, kernels::kNone);
   // A table, 2 layers of 4 maps and 2 of 6, and feed-forward layers, with their biases and norms.
   EXPECT_EQ((*model)->parameter_count(),
             330 * 16 + 330 + 20 * 256 + 16 * 16 + 2 * 16 + 4 * (2 * 16 * 24 + 24 + 16) + 10 * 32);
@@ -123,7 +124,7 @@ TEST_F(StudentFilesTest, MayAllBeCompressed) {
     const auto original = Model::Load(std::string(kGolden) + name, "m", 1, *backend_, {});
     ASSERT_TRUE(original.ok()) << original.status();
     EXPECT_EQ((*model)->parameter_count(), (*original)->parameter_count());
-    EXPECT_EQ((*model)->translator()->choices, (*original)->translator()->choices);
+    EXPECT_EQ((*model)->As<Translator>()->choices, (*original)->As<Translator>()->choices);
   }
 }
 
@@ -133,7 +134,7 @@ TEST_F(StudentFilesTest, ConfigMaySetLanguagesAndSearch) {
                    "beam-size: 6\nnormalize: 0\nword-penalty: 0.5\nmax-length-break: 64\n");
   auto model = Load();
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_NE((*model)->translator()->choices, kernels::kNone);
+  EXPECT_NE((*model)->As<Translator>()->choices, kernels::kNone);
   const auto search = [&] { return (*model)->config().translator.search; };
   EXPECT_EQ(search().beam_size, 6);
   EXPECT_EQ(search().length_penalty, LengthPenalty::kNone);
@@ -152,7 +153,7 @@ TEST_F(StudentFilesTest, ConfigMaySetLanguagesAndSearch) {
   EXPECT_EQ(search().alpha, 0.7);
   EXPECT_EQ(search().word_penalty, 0.5) << "still decoder.yml's";
   EXPECT_EQ(search().max_length_factor, 3);
-  EXPECT_EQ((*model)->translator()->choices, kernels::kNone);
+  EXPECT_EQ((*model)->As<Translator>()->choices, kernels::kNone);
 
   directory_.Write("config.json", R"({"format_version": 1, "beamsize": 4})");
   EXPECT_THAT(Error(), HasSubstr("config.json: unknown key 'beamsize'"));
@@ -266,7 +267,7 @@ TEST_F(StudentFilesTest, TheMemoryEstimateIsWhatTheBackendThenTakes) {
     ASSERT_TRUE(
         (*model)
             ->program()
-            .CreateWorkspace(TranslatorLimits(*(*model)->translator(), use.max_tokens,
+            .CreateWorkspace(TranslatorLimits(*(*model)->As<Translator>(), use.max_tokens,
                                               use.max_sequences, use.max_tokens, use.max_sequences),
                              &workspace)
             .ok());

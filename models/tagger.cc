@@ -41,8 +41,7 @@ absl::StatusOr<Tagger> BuildTagger(const ModelConfig& config, const SafetensorsF
     stack.x = program.Apply(features);
   }
   tagger.counts = program.AddIds("labels", tagger.tokens, 0, tagger.max_labels + 1);
-  tagger.layers = program.Apply(std::move(stack));
-  predict.x = tagger.layers;
+  predict.x = program.Apply(std::move(stack));
   predict.vocabulary_size = num_labels;
   predict.counts = tagger.counts;
   predict.max_candidates = tagger.max_labels;

@@ -5,8 +5,6 @@
 #ifndef SRU_MODELS_TAGGER_H_
 #define SRU_MODELS_TAGGER_H_
 
-#include <variant>
-
 #include "absl/status/statusor.h"
 #include "kernels/program.h"
 #include "models/config.h"
@@ -22,14 +20,9 @@ struct Tagger {
   kernels::InputId ids = kernels::kNone;
   kernels::InputId features = kernels::kNone;  // [input_size]
   kernels::InputId counts = kernels::kNone;    // how many labels a token gets: 0 to max_labels
-  kernels::ValueId layers = kernels::kNone;    // the Stack
   // Output: [tokens][max_labels], the most probable first; a candidate's id is the label's index.
   int labels = kernels::kNone;
   int max_labels = 0;  // kMaxCandidates, or fewer if the model has fewer labels
-
-  const kernels::StackSpec& stack() const {
-    return std::get<kernels::ops::Stack>(program.operations[layers]).spec;
-  }
 };
 
 // From `embedding.weight` unless the model takes features, `encoder.*`, `out.weight` and, if it is there, `out.bias`. A tensor that

@@ -37,8 +37,8 @@ TEST_F(TaggerTest, Loads) {
   auto model = Load();
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ((*model)->task(), Task::kTagger);
-  ASSERT_NE((*model)->tagger(), nullptr);
-  EXPECT_EQ((*model)->tagger()->max_labels, 2);
+  ASSERT_NE((*model)->As<Tagger>(), nullptr);
+  EXPECT_EQ((*model)->As<Tagger>()->max_labels, 2);
   EXPECT_EQ((*model)->labels().size(), 2u);
   EXPECT_EQ((*model)->spec().output_size(), 6);
   EXPECT_FALSE((*model)->is_unidirectional());
@@ -54,7 +54,7 @@ TEST_F(TaggerTest, MayHaveNoBiasAndTakeFeatures) {
   tensors_.erase("embedding.weight");
   auto model = Load();
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ((*model)->tagger()->ids, kernels::kNone);
+  EXPECT_EQ((*model)->As<Tagger>()->ids, kernels::kNone);
   EXPECT_EQ((*model)->tokenizer(), nullptr);
 }
 

@@ -11,7 +11,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "models/language_model.h"
 #include "models/model.h"
+#include "models/reader.h"
 #include "tests/testing/translator_files.h"
 
 namespace sru::models {
@@ -199,7 +201,7 @@ class TranslatorTest : public ::testing::Test {
   // Encodes the source in one run and feeds the target in another.
   static Found Run(const Model& model, const std::vector<int32_t>& source,
                    const std::vector<int32_t>& target) {
-    const Translator& translator = *model.translator();
+    const Translator& translator = *model.As<Translator>();
     const auto vocabulary = static_cast<size_t>(translator.max_candidates);
     const auto sources = static_cast<int32_t>(source.size());
     const auto targets = static_cast<int32_t>(target.size());
@@ -261,10 +263,10 @@ TEST_F(TranslatorTest, Loads) {
   const Model& model = **loaded;
   EXPECT_EQ(model.task(), Task::kTranslator);
   EXPECT_FALSE(model.is_unidirectional());
-  EXPECT_EQ(model.language_model(), nullptr);
-  EXPECT_EQ(model.reader(), nullptr);
-  ASSERT_NE(model.translator(), nullptr);
-  const Translator& translator = *model.translator();
+  EXPECT_EQ(model.As<LanguageModel>(), nullptr);
+  EXPECT_EQ(model.As<Reader>(), nullptr);
+  ASSERT_NE(model.As<Translator>(), nullptr);
+  const Translator& translator = *model.As<Translator>();
   EXPECT_EQ(translator.max_candidates, 11);
   EXPECT_EQ(translator.layers.size(), 1u);
   EXPECT_EQ(translator.program.fields[translator.layers[0].c].width, 12);
@@ -289,8 +291,8 @@ TEST_F(TranslatorTest, HasEveryOption) {
   auto loaded = Load();
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ((*loaded)->tokenizer(), nullptr);
-  EXPECT_EQ((*loaded)->translator()->layers.size(), 3u);
-  EXPECT_EQ((*loaded)->translator()->max_candidates, kMaxBeam);
+  EXPECT_EQ((*loaded)->As<Translator>()->layers.size(), 3u);
+  EXPECT_EQ((*loaded)->As<Translator>()->max_candidates, kMaxBeam);
 }
 
 TEST_F(TranslatorTest, EqualsThePlainEquations) {

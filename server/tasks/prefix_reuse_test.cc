@@ -16,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
+#include "models/language_model.h"
 #include "models/model.h"
 #include "server/base/clock.h"
 #include "server/batching/engine.h"
@@ -271,7 +272,7 @@ TEST_F(PrefixReuseTest, ATextThatGoesOnFromAStateHasNothingToDoWithIt) {
 
 TEST_F(PrefixReuseTest, KeptPrefixesMakeRoomForSequencesThatRun) {
   // The arena has room for 40 states; the cache alone would take more.
-  const size_t state = batching::BytesOfState(model_->language_model()->program.fields);
+  const size_t state = batching::BytesOfState(model_->As<models::LanguageModel>()->program.fields);
   const auto budget = std::make_shared<kernels::ArenaBudget>(40 * state);
   const auto plain = Start(0);
   options_.state_budgets = {budget};
@@ -289,7 +290,8 @@ TEST_F(PrefixReuseTest, KeptPrefixesMakeRoomForSequencesThatRun) {
 
 // A batch of Score that needs more than what the prefixes have left.
 TEST_F(PrefixReuseTest, KeptPrefixesMakeRoomForScores) {
-  const std::vector<kernels::FieldSpec>& fields = model_->language_model()->program.fields;
+  const std::vector<kernels::FieldSpec>& fields =
+      model_->As<models::LanguageModel>()->program.fields;
   const size_t state_bytes = batching::BytesOfState(fields);
   kernels::ArenaOptions arena_options;
   arena_options.budget_bytes = 20 * state_bytes;
@@ -315,8 +317,8 @@ TEST_F(PrefixReuseTest, KeptPrefixesMakeRoomForScores) {
   kernels::WorkspaceLimits limits;
   limits.max_tokens = 8;
   limits.max_sequences = 2;
-  auto runner = ScoreBatchRunner::Create(model_->program(), *model_->language_model(), limits,
-                                         arena, prefixes);
+  auto runner = ScoreBatchRunner::Create(model_->program(), *model_->As<models::LanguageModel>(),
+                                         limits, arena, prefixes);
   ASSERT_TRUE(runner.ok()) << runner.status();
   float log_probs[2][3];
   kernels::StateArena::State final_states[2];

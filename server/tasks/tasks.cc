@@ -5,8 +5,11 @@
 namespace sru::server::tasks {
 
 const std::vector<Task>& AllTasks() {
-  static const auto* const kTasks = new std::vector<Task>{
-      Classify(), Encode(), EncodeStream(), Score(), Answer(), Translate(), Generate(), Tag()};
+  static const auto* const kTasks = [] {
+    auto* const tasks = new std::vector<Task>;
+    for (Task (*const row)() : kRows) tasks->push_back(row());
+    return tasks;
+  }();
   return *kTasks;
 }
 

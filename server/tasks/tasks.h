@@ -1,5 +1,5 @@
 // The tasks: the methods that compute, each in a folder of its own with its call, the parser of its request, the writer of its answer and
-// its tensors in the Open Inference Protocol. Here and in tasks.cc is all that the rest of the server knows of them.
+// its tensors in the Open Inference Protocol. Here is all that the rest of the server knows of them.
 #ifndef SRU_SERVER_TASKS_TASKS_H_
 #define SRU_SERVER_TASKS_TASKS_H_
 
@@ -68,16 +68,20 @@ Task TaskOf(calls::MethodId method, calls::TaskSet tasks,
 }
 
 // The rows, each in its folder.
-Task Answer();
 Task Classify();
 Task Encode();
 Task EncodeStream();
-Task Generate();
 Task Score();
-Task Tag();
+Task Answer();
 Task Translate();
+Task Generate();
+Task Tag();
 
-// All of them. Where a model answers several, the first is what a ModelInfer without outputs means.
+// Where a model answers several, the first is what a ModelInfer without outputs means.
+inline constexpr Task (*kRows[])() = {Classify, Encode,    EncodeStream, Score,
+                                      Answer,   Translate, Generate,     Tag};
+
+// All of them, in this order.
 const std::vector<Task>& AllTasks();
 
 // Their rows in the table of methods. `context` must outlive the calls.

@@ -13,6 +13,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
+#include "models/language_model.h"
 #include "models/model.h"
 #include "nlohmann/json.hpp"
 #include "tests/golden/greedy_continuation.h"
@@ -69,7 +70,7 @@ TEST(GreedyTextTest, EveryContinuationIsThatOfThePackage) {
   auto loaded = models::Model::Load(kModel, "lm", 1, *backend, kernels::CompileOptions());
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   const models::Model& model = **loaded;
-  const models::LanguageModel& lm = *model.language_model();
+  const models::LanguageModel& lm = *model.As<models::LanguageModel>();
 
   std::vector<std::vector<int32_t>> prompts;
   size_t tokens = 0;

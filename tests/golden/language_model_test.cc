@@ -2,6 +2,8 @@
 // states of the cases in tests/golden/language_model and of those that export_shared_cases.py has
 // exported (README.md beside this file). Also: the same bits alone, in a batch, and cut into chunks of any size with the state
 // carried.
+#include "models/language_model.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -72,11 +74,12 @@ class LanguageModelTest : public ::testing::Test {
     auto model = models::Model::Load(directory, "lm", 1, *backend_, options);
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
-    ASSERT_NE(model_->language_model(), nullptr);
+    ASSERT_NE(model_->As<models::LanguageModel>(), nullptr);
     ASSERT_NO_FATAL_FAILURE(ReadExpected(expected_path));
     const auto num_sequences = static_cast<int>(sequences_.size());
-    const kernels::ProgramLimits limits = models::LanguageModelLimits(
-        *model_->language_model(), std::max(total_tokens_, 1), num_sequences, num_sequences, 0);
+    const kernels::ProgramLimits limits =
+        models::LanguageModelLimits(*model_->As<models::LanguageModel>(),
+                                    std::max(total_tokens_, 1), num_sequences, num_sequences, 0);
     kernels::Status status = model_->program().CreateWorkspace(limits, &workspace_);
     ASSERT_TRUE(status.ok()) << status.message();
     kernels::ArenaOptions arena_options;
@@ -123,9 +126,10 @@ class LanguageModelTest : public ::testing::Test {
     const float* const first_c = Floats(**file, "input.c");
     const float* const first_h = Floats(**file, "input.h");
     ASSERT_TRUE(log_probs != nullptr && c != nullptr && h != nullptr);
-    const auto& fields = model_->language_model()->program.fields;
-    const auto c_size = static_cast<size_t>(fields[model_->language_model()->c].width);
-    const auto h_size = static_cast<size_t>(fields[model_->language_model()->last_h].width);
+    const auto& fields = model_->As<models::LanguageModel>()->program.fields;
+    const auto c_size = static_cast<size_t>(fields[model_->As<models::LanguageModel>()->c].width);
+    const auto h_size =
+        static_cast<size_t>(fields[model_->As<models::LanguageModel>()->last_h].width);
     const auto* ids = static_cast<const int64_t*>(tokens->data);
     if (const models::TensorView* const greedy = (*file)->Find("expected.greedy")) {
       const auto* const symbols = static_cast<const int64_t*>(greedy->data);
@@ -181,7 +185,7 @@ class LanguageModelTest : public ::testing::Test {
   void RunChunk(const std::vector<int>& indices,
                 const std::vector<kernels::StateArena::Slot>& slots, size_t begin, size_t step,
                 std::vector<Scored>* scored) {
-    const models::LanguageModel& model = *model_->language_model();
+    const models::LanguageModel& model = *model_->As<models::LanguageModel>();
     std::vector<int32_t> offsets = {0}, ids, targets;
     std::vector<kernels::StateArena::Slot> present;
     std::vector<size_t> of;
@@ -235,8 +239,8 @@ class LanguageModelTest : public ::testing::Test {
     const auto steps = static_cast<int>(expected_greedy_[0].size());
     const std::vector<std::vector<int32_t>> nothing(slots.size());
     const auto picks =
-        testing::ContinueGreedily(model_->program(), *model_->language_model(), nothing, steps,
-                                  arena_.get(), slots, workspace_.get());
+        testing::ContinueGreedily(model_->program(), *model_->As<models::LanguageModel>(), nothing,
+                                  steps, arena_.get(), slots, workspace_.get());
     for (size_t i = 0; i < slots.size(); ++i) {
       std::vector<int32_t> ids;
       for (const kernels::Candidate& pick : picks[i]) ids.push_back(pick.id);

@@ -62,9 +62,9 @@ class StudentTest : public ::testing::Test {
     }
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
-    ASSERT_NE(model_->translator(), nullptr);
-    kernels::ProgramLimits limits = models::TranslatorLimits(*model_->translator(), kBatch * 300,
-                                                             kBatch, kBatch * 400, kBatch * 8);
+    ASSERT_NE(model_->As<models::Translator>(), nullptr);
+    kernels::ProgramLimits limits = models::TranslatorLimits(
+        *model_->As<models::Translator>(), kBatch * 300, kBatch, kBatch * 400, kBatch * 8);
     limits.max_attention_values = int64_t{kBatch} * 4 * 400;
     kernels::Status status = model_->program().CreateWorkspace(limits, &workspace_);
     ASSERT_TRUE(status.ok()) << status.message();
@@ -110,8 +110,8 @@ class StudentTest : public ::testing::Test {
   }
 
   std::vector<testing::Translation> Translate(const std::vector<testing::Sentence>& sentences) {
-    testing::TranslationDriver driver(model_->program(), *model_->translator(), config(),
-                                      arena_.get(), workspace_.get());
+    testing::TranslationDriver driver(model_->program(), *model_->As<models::Translator>(),
+                                      config(), arena_.get(), workspace_.get());
     std::vector<testing::Translation> found;
     for (size_t begin = 0; begin < sentences.size(); begin += kBatch) {
       const std::vector<testing::Sentence> batch(
@@ -135,7 +135,7 @@ class StudentTest : public ::testing::Test {
   // The log-probability of each token, which feeds the hypothesis as a whole.
   std::vector<double> TokenLogProbs(const testing::Sentence& sentence,
                                     const models::FoundHypothesis& hypothesis) {
-    const models::Translator& model = *model_->translator();
+    const models::Translator& model = *model_->As<models::Translator>();
     std::vector<int32_t> targets = hypothesis.tokens;
     if (hypothesis.finished) targets.push_back(config().eos_id);
     std::vector<int32_t> ids(1, config().bos_id);
@@ -190,7 +190,7 @@ class StudentTest : public ::testing::Test {
       greedy.push_back(SentenceOf(line, 1));
       beam.push_back(SentenceOf(line, 4));
       if (line.contains("choices")) {
-        EXPECT_EQ(model_->translator()->shortlist(greedy.back().source),
+        EXPECT_EQ(model_->As<models::Translator>()->shortlist(greedy.back().source),
                   line["choices"].get<std::vector<int32_t>>());
       }
     }
@@ -393,7 +393,7 @@ TEST_F(TrainedStudentTest, TranslatesAsBergamotWithTheShortlist) {
   if (IsSkipped() || HasFatalFailure()) return;
   EXPECT_EQ(config().source_language, "en");
   EXPECT_EQ(config().target_language, "de");
-  EXPECT_NE(model_->translator()->choices, kernels::kNone);
+  EXPECT_NE(model_->As<models::Translator>()->choices, kernels::kNone);
   CheckBergamot("shortlist");
 }
 
@@ -405,7 +405,7 @@ TEST_F(TrainedStudentTest, TranslatesAsBergamotWithoutShortlist) {
   directory.Write("config.json", R"({"format_version": 1, "shortlist": false})");
   Load(directory.path());
   if (IsSkipped() || HasFatalFailure()) return;
-  EXPECT_EQ(model_->translator()->choices, kernels::kNone);
+  EXPECT_EQ(model_->As<models::Translator>()->choices, kernels::kNone);
   CheckBergamot("full");
 }
 

@@ -1,5 +1,7 @@
 // The program of a tagger on one backend, against the published package: the log-probabilities of the labels of the cases in
 // tests/golden/tagger (README.md beside this file), and the same bits alone and in a batch.
+#include "models/tagger.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -33,7 +35,7 @@ class TaggerTest : public ::testing::TestWithParam<const char*> {
     auto model = models::Model::Load(directory, "tagger", 1, *backend_, options);
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
-    ASSERT_NE(model_->tagger(), nullptr);
+    ASSERT_NE(model_->As<models::Tagger>(), nullptr);
     auto expected = models::SafetensorsFile::Open(directory + "/expected.safetensors");
     ASSERT_TRUE(expected.ok()) << expected.status();
     expected_ = *std::move(expected);
@@ -44,15 +46,16 @@ class TaggerTest : public ::testing::TestWithParam<const char*> {
       offsets_.push_back(offsets_.back() + static_cast<int32_t>(length));
     }
     kernels::ProgramLimits limits;
-    limits.axes.resize(model_->tagger()->program.axes.size());
-    limits.axes[model_->tagger()->tokens] = {offsets_.back(), static_cast<int>(lengths->shape[0])};
+    limits.axes.resize(model_->As<models::Tagger>()->program.axes.size());
+    limits.axes[model_->As<models::Tagger>()->tokens] = {offsets_.back(),
+                                                         static_cast<int>(lengths->shape[0])};
     const kernels::Status made = model_->program().CreateWorkspace(limits, &workspace_);
     ASSERT_TRUE(made.ok()) << made.message();
   }
 
   // The labels of the sequences from `first` to before `last`: [tokens][labels].
   std::vector<kernels::Candidate> Run(size_t first, size_t last) {
-    const models::Tagger& tagger = *model_->tagger();
+    const models::Tagger& tagger = *model_->As<models::Tagger>();
     const int begin = offsets_[first];
     std::vector<int32_t> offsets;
     for (size_t i = first; i <= last; ++i) offsets.push_back(offsets_[i] - begin);
@@ -94,7 +97,7 @@ class TaggerTest : public ::testing::TestWithParam<const char*> {
 TEST_P(TaggerTest, GivesTheLogProbabilitiesOfThePackage) {
   const auto* expected = static_cast<const float*>(expected_->Find("expected.log_probs")->data);
   const std::vector<kernels::Candidate> found = Run(0, offsets_.size() - 1);
-  const auto num_labels = static_cast<size_t>(model_->tagger()->max_labels);
+  const auto num_labels = static_cast<size_t>(model_->As<models::Tagger>()->max_labels);
   ASSERT_EQ(num_labels, model_->labels().size());
   const float tolerance =
       tested_.dtype == kernels::DataType::kFloat32 ? kTolerance : kBFloat16Tolerance;
@@ -113,7 +116,8 @@ TEST_P(TaggerTest, GivesTheSameBitsAloneAndInABatch) {
   const std::vector<kernels::Candidate> together = Run(0, offsets_.size() - 1);
   for (size_t i = 0; i + 1 < offsets_.size(); ++i) {
     const std::vector<kernels::Candidate> alone = Run(i, i + 1);
-    const size_t begin = static_cast<size_t>(offsets_[i]) * model_->tagger()->max_labels;
+    const size_t begin =
+        static_cast<size_t>(offsets_[i]) * model_->As<models::Tagger>()->max_labels;
     EXPECT_EQ(std::memcmp(alone.data(), together.data() + begin, alone.size() * sizeof(alone[0])),
               0)
         << "sequence " << i;

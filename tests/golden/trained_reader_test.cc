@@ -65,9 +65,10 @@ class TrainedReaderTest : public ::testing::Test {
     auto model = models::Model::Load(directory, "squad", 1, *backend_, options);
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
-    ASSERT_NE(model_->reader(), nullptr);
+    ASSERT_NE(model_->As<models::Reader>(), nullptr);
     status = model_->program().CreateWorkspace(
-        models::ReaderLimits(*model_->reader(), 1 << 15, 8 * kQueriesPerBatch), &workspace_);
+        models::ReaderLimits(*model_->As<models::Reader>(), 1 << 15, 8 * kQueriesPerBatch),
+        &workspace_);
     ASSERT_TRUE(status.ok()) << status.message();
   }
 
@@ -165,7 +166,7 @@ class TrainedReaderTest : public ::testing::Test {
 
   void ComputeBatch(const std::vector<Query>& queries,
                     std::vector<std::vector<Passage>>* computed) {
-    const models::Reader& reader = *model_->reader();
+    const models::Reader& reader = *model_->As<models::Reader>();
     const models::ReaderConfig& config = model_->config().reader;
     std::vector<int32_t> passage_offsets = {0}, question_offsets = {0}, passage_ids, question_ids,
                          of;

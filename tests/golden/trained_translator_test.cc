@@ -46,9 +46,9 @@ class TrainedTranslatorTest : public ::testing::Test {
     auto model = models::Model::Load(kModel, "multi30k", 1, *backend_, options);
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
-    ASSERT_NE(model_->translator(), nullptr);
-    kernels::ProgramLimits limits = models::TranslatorLimits(*model_->translator(), kBatch * 100,
-                                                             kBatch, kBatch * 100, kBatch * 8);
+    ASSERT_NE(model_->As<models::Translator>(), nullptr);
+    kernels::ProgramLimits limits = models::TranslatorLimits(
+        *model_->As<models::Translator>(), kBatch * 100, kBatch, kBatch * 100, kBatch * 8);
     limits.max_attention_values = int64_t{kBatch} * 8 * 100;
     kernels::Status status = model_->program().CreateWorkspace(limits, &workspace_);
     ASSERT_TRUE(status.ok()) << status.message();
@@ -67,7 +67,7 @@ class TrainedTranslatorTest : public ::testing::Test {
 
   // Translates all sources with `options`; counts those that equal the recorded `key`.
   void Check(const std::string& key, const models::SearchOptions& options) {
-    testing::TranslationDriver driver(model_->program(), *model_->translator(),
+    testing::TranslationDriver driver(model_->program(), *model_->As<models::Translator>(),
                                       model_->config().translator, arena_.get(), workspace_.get());
     for (size_t begin = 0; begin < expected_.size(); begin += kBatch) {
       const size_t end = std::min(begin + kBatch, expected_.size());

@@ -57,7 +57,7 @@ class TranslationTest : public ::testing::Test {
     ASSERT_TRUE(status.ok()) << status.message();
   }
 
-  const models::Translator& translator() const { return *model_->translator(); }
+  const models::Translator& translator() const { return *model_->As<models::Translator>(); }
   const models::TranslatorConfig& config() const { return model_->config().translator; }
 
   testing::TranslationDriver Driver() {

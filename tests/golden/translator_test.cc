@@ -81,7 +81,7 @@ class TranslatorTest : public ::testing::TestWithParam<std::string> {
     auto model = models::Model::Load(directory_, "translator", 1, *backend_, options);
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
-    ASSERT_NE(model_->translator(), nullptr);
+    ASSERT_NE(model_->As<models::Translator>(), nullptr);
     // Whole rows of log-probabilities are candidates.
     ASSERT_EQ(translator().max_candidates, config().target_vocabulary);
     ASSERT_NO_FATAL_FAILURE(ReadExpected());
@@ -102,7 +102,7 @@ class TranslatorTest : public ::testing::TestWithParam<std::string> {
     ASSERT_TRUE(status.ok()) << status.message();
   }
 
-  const models::Translator& translator() const { return *model_->translator(); }
+  const models::Translator& translator() const { return *model_->As<models::Translator>(); }
   const models::TranslatorConfig& config() const { return model_->config().translator; }
   bool is_bfloat16() const { return tested_.dtype == kernels::DataType::kBFloat16; }
 

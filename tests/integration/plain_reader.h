@@ -145,7 +145,7 @@ class PlainReader {
                                                         const models::TokenizedText& passage,
                                                         const std::vector<float>& features,
                                                         const v1::PassageTags& tags) const {
-    const models::Reader& reader = *model_->reader();
+    const models::Reader& reader = *model_->As<models::Reader>();
     const auto question_length = static_cast<int>(question.size());
     const auto length = static_cast<int>(passage.size());
     std::unique_ptr<kernels::ProgramWorkspace> workspace;

@@ -22,8 +22,8 @@ namespace sru::server {
 class PlainTranslator {
  public:
   explicit PlainTranslator(const models::Model& model) : model_(model) {
-    kernels::ProgramLimits limits =
-        models::TranslatorLimits(*model.translator(), kMaxTokens, 1, kMaxTokens, kMaxBeam);
+    kernels::ProgramLimits limits = models::TranslatorLimits(*model.As<models::Translator>(),
+                                                             kMaxTokens, 1, kMaxTokens, kMaxBeam);
     limits.max_attention_values = int64_t{kMaxTokens} * kMaxTokens;
     EXPECT_TRUE(model.program().CreateWorkspace(limits, &workspace_).ok());
     kernels::ArenaOptions options;
@@ -39,7 +39,7 @@ class PlainTranslator {
       result.hypotheses.emplace_back().finished = true;
       return result;
     }
-    testing::TranslationDriver driver(model_.program(), *model_.translator(),
+    testing::TranslationDriver driver(model_.program(), *model_.As<models::Translator>(),
                                       model_.config().translator, arena_.get(), workspace_.get());
     const std::vector<testing::Sentence> sentences = {{task.token_ids, task.search, task.prefix}};
     testing::Translation found = driver.Translate(sentences, /*stagger=*/0).at(0);

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "models/decoding/spans.h"
+#include "models/reader.h"
 #include "server/batching/engine.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/tasks/answer/answer_parser.h"
@@ -189,7 +190,7 @@ Task Answer() {
   task.add_runners = [](batching::TaskRunners* row) {
     row->make_batch_runner = [](const models::Model& model,
                                 const batching::RunnerPlace& place) -> BatchRunnerOr {
-      return ReaderBatchRunner::Create(model.program(), *model.reader(), place.limits);
+      return ReaderBatchRunner::Create(model.program(), *model.As<models::Reader>(), place.limits);
     };
   };
   return task;

@@ -15,6 +15,7 @@
 #include "kernels/backend.h"
 #include "models/kernel_status.h"
 #include "models/model.h"
+#include "models/reader.h"
 #include "tests/testing/small_reader.h"
 
 namespace sru::server::tasks {
@@ -79,7 +80,8 @@ class ReaderBatchRunnerTest : public ::testing::TestWithParam<std::tuple<const c
     kernels::WorkspaceLimits limits;
     limits.max_tokens = max_tokens;
     limits.max_sequences = max_sequences;
-    auto runner = ReaderBatchRunner::Create(model_->program(), *model_->reader(), limits);
+    auto runner =
+        ReaderBatchRunner::Create(model_->program(), *model_->As<models::Reader>(), limits);
     EXPECT_TRUE(runner.ok()) << runner.status();
     return *std::move(runner);
   }
@@ -285,7 +287,7 @@ TEST_P(LongPassageTest, TimeAndMemoryAreLinearInIt) {
   const auto bytes = [this](int tokens) {
     std::unique_ptr<kernels::ProgramWorkspace> workspace;
     const kernels::Status made = model_->program().CreateWorkspace(
-        models::ReaderLimits(*model_->reader(), tokens, 1), &workspace);
+        models::ReaderLimits(*model_->As<models::Reader>(), tokens, 1), &workspace);
     EXPECT_TRUE(made.ok()) << made.message();
     return static_cast<double>(workspace->bytes());
   };

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "models/language_model.h"
 #include "models/sequence_state.h"
 #include "server/batching/engine.h"
 #include "server/calls/bounds/request_errors.h"
@@ -165,9 +166,9 @@ class GenerateCall final : public calls::Call {
 
   absl::Status ParseTask(const v1::GenerateRequest& request, GenerateTask* task) const {
     calls::WordCounts words;
-    absl::Status status =
-        ParseGenerate(request, calls::InputOf(model()), model().language_model()->max_candidates,
-                      context_.limits, task, &words);
+    absl::Status status = ParseGenerate(request, calls::InputOf(model()),
+                                        model().As<models::LanguageModel>()->max_candidates,
+                                        context_.limits, task, &words);
     if (!status.ok()) return status;
     served_->metrics->OnWords(words.words, words.unknown);
     if (!request.state().empty()) {
@@ -466,12 +467,12 @@ Task Generate() {
   task.add_runners = [](batching::TaskRunners* row) {
     row->make_step_runner = [](const models::Model& model,
                                const batching::RunnerPlace& place) -> StepRunnerOr {
-      return GenerateStepper::Create(model.program(), *model.language_model(), place.limits,
-                                     place.arena, place.prefixes);
+      return GenerateStepper::Create(model.program(), *model.As<models::LanguageModel>(),
+                                     place.limits, place.arena, place.prefixes);
     };
     row->keeps_states = true;
     row->prefix_fields = [](const models::Model& model) -> const std::vector<kernels::FieldSpec>& {
-      return model.language_model()->program.fields;
+      return model.As<models::LanguageModel>()->program.fields;
     };
     row->step_workers = "workers that generate";
     row->max_cpu_step_tokens = models::kMaxStepTokens;

@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
+#include "models/language_model.h"
 #include "models/model.h"
 #include "models/sequence_state.h"
 #include "server/base/clock.h"
@@ -397,7 +398,7 @@ TEST_F(GenerateCallTest, WhatAStateMakesSamplesRememberIsReserved) {
   constexpr int kSamples = 64;
   const models::Model& model = *(*registry_.Find("lm", 0))->model;
   kernels::StateArena::State state;
-  for (const kernels::FieldSpec& field : model.language_model()->program.fields) {
+  for (const kernels::FieldSpec& field : model.As<models::LanguageModel>()->program.fields) {
     state.rows.push_back(1);
     state.values.insert(state.values.end(), field.width, 0.25f);
   }
@@ -436,7 +437,7 @@ TEST_F(GenerateCallTest, EveryFieldReachesTheGenerator) {
   memo.position = 7;
   kernels::StateArena::State state;
   const models::Model& model = *(*registry_.Find("lm", 0))->model;
-  for (const kernels::FieldSpec& field : model.language_model()->program.fields) {
+  for (const kernels::FieldSpec& field : model.As<models::LanguageModel>()->program.fields) {
     state.rows.push_back(1);
     state.values.insert(state.values.end(), field.width, 0.25f);
   }

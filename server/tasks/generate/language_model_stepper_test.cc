@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
+#include "models/language_model.h"
 #include "models/model.h"
 #include "server/batching/steps/step_runner.h"
 #include "server/tasks/generate/generate_sequence.h"
@@ -57,9 +58,9 @@ class LanguageModelStepperTest : public ::testing::Test {
     kernels::WorkspaceLimits limits;
     limits.max_tokens = max_tokens;
     limits.max_sequences = max_sequences;
-    auto stepper =
-        GenerateStepper::Create(model_->program(), *model_->language_model(), limits, shared,
-                                /*prefixes=*/nullptr, least_adjustments);
+    auto stepper = GenerateStepper::Create(model_->program(), *model_->As<models::LanguageModel>(),
+                                           limits, shared,
+                                           /*prefixes=*/nullptr, least_adjustments);
     EXPECT_TRUE(stepper.ok()) << stepper.status();
     EXPECT_TRUE((*stepper)->WarmUp().ok());
 

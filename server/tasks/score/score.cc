@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "models/decoding/decoding_memo.h"
+#include "models/language_model.h"
 #include "models/state_codec.h"
 #include "server/batching/engine.h"
 #include "server/calls/kinds/task_call.h"
@@ -44,9 +45,9 @@ class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreRe
 
  private:
   absl::Status ParseParameters(const v1::ScoreRequest& request) override {
-    SRU_ASSIGN_OR_RETURN(num_candidates_,
-                         calls::ParseTopCandidates(request.top_candidates(),
-                                                   model().language_model()->max_candidates));
+    SRU_ASSIGN_OR_RETURN(num_candidates_, calls::ParseTopCandidates(
+                                              request.top_candidates(),
+                                              model().As<models::LanguageModel>()->max_candidates));
     token_log_probs_ = request.token_log_probs();
     return_states_ = request.return_states();
     return absl::OkStatus();
@@ -142,8 +143,8 @@ Task Score() {
     row->keeps_states = true;
     row->make_batch_runner = [](const models::Model& model,
                                 const batching::RunnerPlace& place) -> BatchRunnerOr {
-      return ScoreBatchRunner::Create(model.program(), *model.language_model(), place.limits,
-                                      place.arena, place.prefixes);
+      return ScoreBatchRunner::Create(model.program(), *model.As<models::LanguageModel>(),
+                                      place.limits, place.arena, place.prefixes);
     };
   };
   return task;

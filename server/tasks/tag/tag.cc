@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "base/status.h"
+#include "models/tagger.h"
 #include "server/batching/engine.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/open_inference/tensors/sequence_input.h"
 #include "server/tasks/tag/tag_batch_runner.h"
-#include "server/tasks/tag/tag_task.h"
 #include "server/tasks/tasks.h"
 
 namespace sru::server::tasks {
@@ -22,7 +22,7 @@ class TagCall final : public calls::SequenceCall<v1::TagRequest, v1::TagResponse
 
  private:
   absl::Status ParseParameters(const v1::TagRequest& request) override {
-    const int most = model().tagger()->max_labels;
+    const int most = model().As<models::Tagger>()->max_labels;
     if (request.top_k() < 0 || request.top_k() > most) {
       return InvalidArgument("top_k: ", request.top_k(), " is out of range, expected 0 to ", most);
     }

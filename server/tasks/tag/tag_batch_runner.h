@@ -3,46 +3,165 @@
 #ifndef SRU_SERVER_TASKS_TAG_TAG_BATCH_RUNNER_H_
 #define SRU_SERVER_TASKS_TAG_TAG_BATCH_RUNNER_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "kernels/backend.h"
+#include "kernels/program.h"
+#include "models/kernel_status.h"
 #include "models/model.h"
+#include "models/tagger.h"
 #include "server/batching/batch_runner.h"
+#include "server/batching/warm_up.h"
+#include "server/calls/messages/token_task.h"
 
 namespace sru::server::tasks {
+
+// A sequence of which a tagger finds the labels of each token.
+struct TagTask : calls::TokenTask {
+  // [num_tokens][num_labels]: the most probable labels of each token, the best first; a candidate's id is the label's index. The
+  // caller's, valid until the request's `done` is called.
+  kernels::Candidate* labels = nullptr;
+  int num_labels = 1;  // 1 to models::Tagger::max_labels
+};
 
 class TagBatchRunner : public batching::BatchRunner {
  public:
   // `model` is a tagger and must outlive the runner. limits.states is not read.
   static absl::StatusOr<std::unique_ptr<TagBatchRunner>> Create(
-      const models::Model& model, const kernels::WorkspaceLimits& limits);
+      const models::Model& model, const kernels::WorkspaceLimits& limits) {
+    kernels::ProgramLimits program_limits;
+    program_limits.axes.resize(model.As<models::Tagger>()->program.axes.size());
+    program_limits.axes[model.As<models::Tagger>()->tokens] = {limits.max_tokens,
+                                                               limits.max_sequences};
+    program_limits.device = limits.device;
+    program_limits.turn = limits.turn;
+    std::unique_ptr<kernels::ProgramWorkspace> workspace;
+    SRU_RETURN_UNLESS_OK(
+        models::ToAbslStatus(model.program().CreateWorkspace(program_limits, &workspace)));
+    return std::unique_ptr<TagBatchRunner>(new TagBatchRunner(model, limits, std::move(workspace)));
+  }
 
   int device() const override { return limits_.device; }
-  absl::Status WarmUp() override;
-  absl::Status Run(const std::vector<const batching::SequenceTask*>& sequences) override;
+
+  absl::Status WarmUp() override {
+    return batching::WarmUpBySize(limits_.max_tokens,
+                                  [this](int tokens) { return RunWarmUpBatch(tokens); });
+  }
+
+  absl::Status Run(const std::vector<const batching::SequenceTask*>& sequences) override {
+    SRU_RETURN_UNLESS_OK(Pack(sequences));
+    std::vector<kernels::AxisBatch> axes(tagger_.program.axes.size());
+    axes[tagger_.tokens].num_sequences = static_cast<int>(sequences.size());
+    axes[tagger_.tokens].offsets = offsets_.data();
+    std::vector<kernels::InputBatch> inputs(tagger_.program.inputs.size());
+    if (takes_features()) {
+      inputs[tagger_.features].values = features_.data();
+    } else {
+      inputs[tagger_.ids].ids = token_ids_.data();
+    }
+    inputs[tagger_.counts].ids = counts_.data();
+    std::vector<kernels::OutputBatch> outputs(tagger_.program.outputs.size());
+    outputs[tagger_.labels].candidates = labels_.get();
+    kernels::ProgramBatch batch;
+    batch.axes = axes.data();
+    batch.inputs = inputs.data();
+    SRU_RETURN_UNLESS_OK(models::ToAbslStatus(executable_.Run(batch, outputs.data(), *workspace_)));
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const TagTask& task = TaskOf(sequences[i]);
+      for (int t = 0; t < task.num_tokens; ++t) {
+        std::copy_n(labels_.get() + static_cast<size_t>(offsets_[i] + t) * tagger_.max_labels,
+                    task.num_labels, task.labels + static_cast<size_t>(t) * task.num_labels);
+      }
+    }
+    return absl::OkStatus();
+  }
 
  private:
   TagBatchRunner(const models::Model& model, const kernels::WorkspaceLimits& limits,
-                 std::unique_ptr<kernels::ProgramWorkspace> workspace);
+                 std::unique_ptr<kernels::ProgramWorkspace> workspace)
+      : executable_(model.program()),
+        tagger_(*model.As<models::Tagger>()),
+        feature_size_(model.takes_features() ? model.spec().input_size : 0),
+        limits_(limits),
+        workspace_(std::move(workspace)),
+        offsets_(limits.max_sequences + 1),
+        token_ids_(takes_features() ? 0 : limits.max_tokens),
+        features_(limits.max_tokens * feature_size_),
+        counts_(limits.max_tokens),
+        labels_(
+            new kernels::Candidate[static_cast<size_t>(limits.max_tokens) * tagger_.max_labels]) {}
 
-  absl::Status Pack(const std::vector<const batching::SequenceTask*>& sequences);
-  absl::Status RunWarmUpBatch(int num_tokens);
+  static const TagTask& TaskOf(const batching::SequenceTask* sequence) {
+    return *static_cast<const TagTask*>(sequence);
+  }
 
-  bool takes_features() const { return tagger_.features != kernels::kNone; }
-  // Values of a token in features_.
-  size_t feature_size() const { return takes_features() ? tagger_.stack().input_size : 0; }
+  absl::Status Pack(const std::vector<const batching::SequenceTask*>& sequences) {
+    if (sequences.size() > static_cast<size_t>(limits_.max_sequences)) {
+      return absl::InternalError(absl::StrCat("a batch of ", sequences.size(),
+                                              " sequences is over the workspace's limit of ",
+                                              limits_.max_sequences));
+    }
+    int row = 0;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const TagTask& task = TaskOf(sequences[i]);
+      const size_t ids = takes_features() ? 0 : task.num_tokens;
+      const size_t values = task.num_tokens * feature_size_;
+      if (task.token_ids.size() != ids || task.features.size() != values) {
+        return InvalidArgument("expected ", ids, " token_ids and ", values,
+                               " values of features, found ", task.token_ids.size(), " and ",
+                               task.features.size());
+      }
+      if (task.num_tokens > limits_.max_tokens - row) {
+        return absl::InternalError(absl::StrCat("the batch is over the workspace's limit of ",
+                                                limits_.max_tokens, " tokens"));
+      }
+      offsets_[i] = row;
+      std::copy(task.token_ids.begin(), task.token_ids.end(),
+                token_ids_.begin() + (ids > 0 ? row : 0));
+      std::copy(task.features.begin(), task.features.end(),
+                features_.begin() + row * feature_size_);
+      std::fill_n(counts_.begin() + row, task.num_tokens, task.num_labels);
+      row += task.num_tokens;
+    }
+    offsets_[sequences.size()] = row;
+    return absl::OkStatus();
+  }
+
+  absl::Status RunWarmUpBatch(int num_tokens) {
+    const int num_sequences = batching::WarmUpSequences(num_tokens, limits_.max_sequences);
+    std::vector<kernels::Candidate> labels(num_tokens);  // nobody reads them
+    std::vector<TagTask> tasks(num_sequences);
+    std::vector<const batching::SequenceTask*> sequences;
+    for (int i = 0; i < num_sequences; ++i) {
+      TagTask& task = tasks[i];
+      task.num_tokens = batching::EqualPart(num_tokens, num_sequences, i);
+      if (!takes_features()) task.token_ids.assign(task.num_tokens, 0);
+      task.features.assign(task.num_tokens * feature_size_, 0.0f);
+      task.labels = labels.data();
+      sequences.push_back(&task);
+    }
+    return Run(sequences);
+  }
+
+  bool takes_features() const { return feature_size_ > 0; }
 
   const kernels::ProgramExecutable& executable_;
   const models::Tagger& tagger_;
+  const size_t feature_size_;  // values of a token in features_; 0: the model takes ids
   const kernels::WorkspaceLimits limits_;
   const std::unique_ptr<kernels::ProgramWorkspace> workspace_;
   std::vector<int32_t> offsets_;
   std::vector<int32_t> token_ids_;
-  std::vector<float> features_;  // [max_tokens][feature_size()]
+  std::vector<float> features_;  // [max_tokens][feature_size_]
   std::vector<int32_t> counts_;  // of labels, by token
   // [max_tokens][max_labels]; not initialized, so that what no token asks for costs nothing.
   const std::unique_ptr<kernels::Candidate[]> labels_;

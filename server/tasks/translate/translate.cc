@@ -224,8 +224,8 @@ Task Translate() {
   task.add_runners = [](batching::TaskRunners* row) {
     row->make_step_runner = [](const models::Model& model,
                                const batching::RunnerPlace& place) -> StepRunnerOr {
-      return TranslateStepper::Create(model.program(), *model.translator(), place.limits,
-                                      place.arena);
+      return TranslateStepper::Create(model.program(), *model.As<models::Translator>(),
+                                      place.limits, place.arena);
     };
     row->keeps_states = true;
     row->step_workers = "workers that translate";

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "models/kernel_status.h"
+#include "models/translator.h"
 
 namespace sru::server::tasks {
 
@@ -129,7 +130,7 @@ TranslateSequence::TranslateSequence(std::shared_ptr<PendingTranslation> call, s
     : call_(std::move(call)),
       task_(call_->task(index)),
       config_(model.config().translator),
-      model_(*model.translator()),
+      model_(*model.As<models::Translator>()),
       num_candidates_(std::min(task_.search.beam_size, model_.max_candidates)) {
   begin_.reserve(task_.prefix.size() + 1);
   begin_.push_back(config_.bos_id);
