@@ -58,8 +58,8 @@ class Model {
   }
   // Requires a classifier or an encoder.
   const kernels::Executable& executable() const { return *executable_; }
-  // The program and the names of its parts: a LanguageModel, Reader, Translator or Tagger, by the task. Null
-  // for a model that is another one or no program.
+  // The program and the names of its parts, of the class that its task has, such as LanguageModel. Null for
+  // any other class, and for a classifier or an encoder.
   template <typename Parts>
   const Parts* As() const {
     return std::any_cast<Parts>(&parts_);

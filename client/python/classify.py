@@ -3,7 +3,7 @@
 called. The other names are links to this file.
 
 python3 classify.py "How many moons does Jupiter have ?" "Who wrote Hamlet ?"
-python3 tag.py --address=localhost:50051 --top_k=3 < texts.txt
+python3 translate.py --address=localhost:50051 < texts.txt
 """
 
 import os
