@@ -2,74 +2,96 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
+#include "absl/strings/str_split.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "base/utf8.h"
 #include "server/translation/characters.h"
 #include "unicode/brkiter.h"
-#include "unicode/filteredbrk.h"
 #include "unicode/locid.h"
+#include "unicode/uchar.h"
 #include "unicode/unistr.h"
+#include "unicode/ures.h"
 #include "unicode/utext.h"
 
 namespace sru::server::translation {
 namespace {
 
-// Abbreviations that ICU's lists lack, which come before names.
-constexpr const char* kEnglishTitles[] = {"Dr.",   "Drs.", "Hon.", "Jr.", "Messrs.", "Mt.",
-                                          "Prof.", "Rev.", "Sgt.", "Sr.", "St.",     "vs."};
+// Abbreviations that ICU's lists lack, in any language.
+constexpr const char* kTitles[] = {"Dr.",  "Drs.", "e.g.",    "Gen.", "Gov.",  "Hon.",
+                                   "i.e.", "Jr.",  "Messrs.", "Mt.",  "Prof.", "Rev.",
+                                   "Sen.", "Sgt.", "Sr.",     "St.",  "vs."};
+// Those that stand before numbers.
+constexpr const char* kCounted[] = {"Art.", "No.", "Nos.", "Nr.", "p.", "pp."};
+// Languages that write ordinal numbers with a full stop.
+constexpr const char* kWithOrdinals[] = {"bs", "cs", "da", "de", "et", "fi", "hr", "hu", "is", "lb",
+                                         "lv", "nb", "nn", "no", "pl", "sk", "sl", "sr", "tr"};
+constexpr size_t kLongestAbbreviation = 24;
 
-std::unique_ptr<icu::BreakIterator> MakeIterator(const std::string& language) {
+// The rules of a language. Those of ICU take milliseconds to make, and copies of one share what is no thread's alone.
+struct LanguageRules {
+  std::set<std::string, std::less<>> abbreviations;
+  bool has_ordinals = false;
+  std::vector<std::unique_ptr<icu::BreakIterator>> iterators;  // that nobody uses now
+};
+
+// ICU's own iterator of these takes "er." for "r.", which is one.
+void AddAbbreviations(const std::string& language, std::set<std::string, std::less<>>* all) {
+  all->insert(std::begin(kTitles), std::end(kTitles));
   UErrorCode error = U_ZERO_ERROR;
-  const icu::Locale locale(language.c_str());
-  std::unique_ptr<icu::BreakIterator> rules(
-      icu::BreakIterator::createSentenceInstance(locale, error));
-  if (U_FAILURE(error) != 0) return nullptr;
-  const std::unique_ptr<icu::FilteredBreakIteratorBuilder> builder(
-      icu::FilteredBreakIteratorBuilder::createInstance(locale, error));
-  if (U_FAILURE(error) != 0 || builder == nullptr) return rules;  // a language without a list
-  if (language == "en") {
-    for (const char* const title : kEnglishTitles) {
-      builder->suppressBreakAfter(icu::UnicodeString::fromUTF8(title), error);
-    }
+  const icu::LocalUResourceBundlePointer rules(
+      ures_open(U_ICUDATA_NAME "-brkitr", language.c_str(), &error));
+  if (error == U_USING_DEFAULT_WARNING) return;  // another language's
+  icu::LocalUResourceBundlePointer list(
+      ures_getByKey(rules.getAlias(), "exceptions", nullptr, &error));
+  list.adoptInstead(ures_getByKey(list.getAlias(), "SentenceBreak", nullptr, &error));
+  if (U_FAILURE(error) != 0) return;  // a language without a list
+  while (ures_hasNext(list.getAlias()) != 0) {
+    int32_t length = 0;
+    const UChar* const text = ures_getNextString(list.getAlias(), &length, nullptr, &error);
+    if (U_FAILURE(error) != 0) return;
+    std::string words;
+    icu::UnicodeString(text, length).toUTF8String(words);
+    for (const absl::string_view word : absl::StrSplit(words, ' ')) all->emplace(word);
   }
-  error = U_ZERO_ERROR;
-  return std::unique_ptr<icu::BreakIterator>(builder->build(rules.release(), error));
 }
 
-using Iterators = std::vector<std::unique_ptr<icu::BreakIterator>>;
-
-Mutex* PoolMutex() {
+Mutex* RulesMutex() {
   static auto* const mutex = new Mutex();
   return mutex;
 }
-// By language, those of models: iterators that nobody uses now. They take ICU milliseconds to make, and copies of one share what is no
-// thread's alone.
-std::map<std::string, Iterators>& Pool() {
-  static auto* const pool = new std::map<std::string, Iterators>();
-  return *pool;
+// Of the languages of models. Under the mutex; what is there stays.
+LanguageRules& RulesOf(const std::string& language) {
+  static auto* const all = new std::map<std::string, LanguageRules>();
+  const auto [entry, is_new] = all->try_emplace(language);
+  if (is_new) {
+    AddAbbreviations(language, &entry->second.abbreviations);
+    entry->second.has_ordinals = std::find(std::begin(kWithOrdinals), std::end(kWithOrdinals),
+                                           language) != std::end(kWithOrdinals);
+  }
+  return entry->second;
 }
 
-std::unique_ptr<icu::BreakIterator> TakeIterator(const std::string& language) {
+std::unique_ptr<icu::BreakIterator> TakeIterator(LanguageRules* rules,
+                                                 const std::string& language) {
   {
-    MutexLock lock(PoolMutex());
-    Iterators& iterators = Pool()[language];
-    if (!iterators.empty()) {
-      std::unique_ptr<icu::BreakIterator> iterator = std::move(iterators.back());
-      iterators.pop_back();
+    MutexLock lock(RulesMutex());
+    if (!rules->iterators.empty()) {
+      std::unique_ptr<icu::BreakIterator> iterator = std::move(rules->iterators.back());
+      rules->iterators.pop_back();
       return iterator;
     }
   }
-  return MakeIterator(language);
-}
-
-void GiveBackIterator(const std::string& language, std::unique_ptr<icu::BreakIterator> iterator) {
-  MutexLock lock(PoolMutex());
-  Pool()[language].push_back(std::move(iterator));
+  UErrorCode error = U_ZERO_ERROR;
+  std::unique_ptr<icu::BreakIterator> iterator(
+      icu::BreakIterator::createSentenceInstance(icu::Locale(language.c_str()), error));
+  return U_FAILURE(error) != 0 ? nullptr : std::move(iterator);
 }
 
 TextRange Trimmed(std::string_view text, TextRange range) {
@@ -84,12 +106,44 @@ TextRange Trimmed(std::string_view text, TextRange range) {
 
 void Add(std::string_view text, TextRange range, std::vector<TextRange>* ranges) {
   range = Trimmed(text, range);
-  if (range.begin < range.end) ranges->push_back(range);
+  for (size_t at = range.begin; at < range.end; at = After(text, at)) {
+    if (u_isalpha(CharacterAt(text, at)) != 0) return ranges->push_back(range);
+  }
+}
+
+// False if the full stop that the range ends with is that of an abbreviation, of initials or of a number that counts. `next`: what follows.
+bool EndsSentence(std::string_view text, TextRange range, UChar32 next,
+                  const LanguageRules& rules) {
+  if (range.begin == range.end || text[range.end - 1] != '.') return true;
+  size_t begin = range.end;
+  while (begin > range.begin && range.end - begin < kLongestAbbreviation &&
+         !IsSpaceAt(text, Before(text, begin))) {
+    begin = Before(text, begin);
+  }
+  while (begin + 1 < range.end && u_ispunct(CharacterAt(text, begin)) != 0) {
+    begin = After(text, begin);
+  }
+  const std::string_view word = text.substr(begin, range.end - begin);
+  if (word.size() < 2) return true;
+  if (rules.abbreviations.count(word) > 0) return false;
+  if (u_isdigit(next) != 0 &&
+      std::find(std::begin(kCounted), std::end(kCounted), word) != std::end(kCounted)) {
+    return false;
+  }
+  const std::string_view number = word.substr(0, word.size() - 1);
+  if (rules.has_ordinals &&
+      ((number.size() <= 2 && number.find_first_not_of("0123456789") == std::string_view::npos) ||
+       number.find_first_not_of("IVXLC") == std::string_view::npos)) {
+    return false;
+  }
+  const size_t last = Before(text, range.end - 1);
+  return u_isupper(CharacterAt(text, last)) == 0 ||
+         (last > begin && text[last - 1] != '.' && text[last - 1] != '-');
 }
 
 // `text` has no line ends where sentences may go over them.
-void SplitBySentences(std::string_view text, icu::BreakIterator* iterator,
-                      std::vector<TextRange>* ranges) {
+void SplitBySentences(std::string_view text, const LanguageRules& rules,
+                      icu::BreakIterator* iterator, std::vector<TextRange>* ranges) {
   UErrorCode error = U_ZERO_ERROR;
   UText* const opened =
       utext_openUTF8(nullptr, text.data(), static_cast<int64_t>(text.size()), &error);
@@ -98,8 +152,17 @@ void SplitBySentences(std::string_view text, icu::BreakIterator* iterator,
   if (U_FAILURE(error) == 0) {
     iterator->first();
     for (int32_t end = iterator->next(); end != icu::BreakIterator::DONE; end = iterator->next()) {
-      Add(text, {begin, static_cast<size_t>(end)}, ranges);
-      begin = static_cast<size_t>(end);
+      const auto at = static_cast<size_t>(end);
+      const TextRange sentence = Trimmed(text, {begin, at});
+      begin = sentence.begin;
+      const bool ends_line =
+          text.substr(sentence.end, at - sentence.end).find_first_of("\r\n") != text.npos;
+      if (!ends_line && at < text.size() &&
+          !EndsSentence(text, sentence, CharacterAt(text, at), rules)) {
+        continue;
+      }
+      Add(text, sentence, ranges);
+      begin = at;
     }
   }
   Add(text, {begin, text.size()}, ranges);
@@ -124,19 +187,27 @@ size_t CutOf(std::string_view text, TextRange range) {
 std::vector<TextRange> SplitSentences(std::string_view text, const std::string& language,
                                       Splitting splitting) {
   std::vector<TextRange> ranges;
+  LanguageRules* rules = nullptr;
+  {
+    MutexLock lock(RulesMutex());
+    rules = &RulesOf(language);
+  }
   std::unique_ptr<icu::BreakIterator> iterator =
-      splitting == Splitting::kNone ? nullptr : TakeIterator(language);
+      splitting == Splitting::kNone ? nullptr : TakeIterator(rules, language);
   if (iterator == nullptr) {
     Add(text, {0, text.size()}, &ranges);
-  } else if (splitting == Splitting::kSentences) {
-    SplitBySentences(text, iterator.get(), &ranges);  // by the rules, a line's end ends a sentence
-  } else {
-    std::string line(text);
+    return ranges;
+  }
+  std::string line;
+  if (splitting == Splitting::kNoNewlines) {  // by the rules, a line's end ends a sentence
+    line = text;
     std::replace_if(
         line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-    SplitBySentences(line, iterator.get(), &ranges);
+    text = line;
   }
-  if (iterator != nullptr) GiveBackIterator(language, std::move(iterator));
+  SplitBySentences(text, *rules, iterator.get(), &ranges);
+  MutexLock lock(RulesMutex());
+  rules->iterators.push_back(std::move(iterator));
   return ranges;
 }
 

@@ -1,5 +1,5 @@
-// Sentences of a text, by ICU's rules (Unicode, UAX #29) and the abbreviations of the language, after which no sentence ends; and the parts of
-// sentences that are too long for a model.
+// Sentences of a text, by ICU's rules (Unicode, UAX #29), but none ends after an abbreviation of the language, initials or a number that counts; and
+// the parts of sentences that are too long for a model.
 //
 // Pure functions, thread-safe. Time is linear in the bytes, whatever the text says.
 #ifndef SRU_SERVER_TRANSLATION_SENTENCES_H_
@@ -27,7 +27,7 @@ struct TextRange {
   size_t end = 0;
 };
 
-// The sentences of `text`, valid UTF-8, in their order, without the white space around them. What lies between them is white space, or nothing.
+// The sentences of `text`, valid UTF-8, in their order, without the white space around them. What lies between them has no letters.
 // `language`: ICU's code, "en".
 std::vector<TextRange> SplitSentences(std::string_view text, const std::string& language,
                                       Splitting splitting);

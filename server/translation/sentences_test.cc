@@ -43,6 +43,26 @@ TEST(SentencesTest, NoSentenceEndsAfterAnAbbreviation) {
   EXPECT_THAT(Split("\xE4\xBD\xA0\xE5\xA5\xBD\xE3\x80\x82\xE6\x88\x91\xE3\x80\x82", "zh"),
               ElementsAre("\xE4\xBD\xA0\xE5\xA5\xBD\xE3\x80\x82", "\xE6\x88\x91\xE3\x80\x82"));
   EXPECT_THAT(Split("One. Two.", "xx"), ElementsAre("One.", "Two."));
+  // Longer words that end like one.
+  EXPECT_THAT(Split("Dann ging er. Im Jahr 1990. Dann.", "de"),
+              ElementsAre("Dann ging er.", "Im Jahr 1990.", "Dann."));
+  EXPECT_THAT(Split("Etwa v. Chr. oder z. B. Er kam.", "de"),
+              ElementsAre("Etwa v. Chr. oder z. B. Er kam."));
+  EXPECT_THAT(Split("See No. 5 there. No. Why? (Mr. X)\nGo to Dr.\nHe."),
+              ElementsAre("See No. 5 there.", "No.", "Why?", "(Mr. X)", "Go to Dr.", "He."));
+}
+
+TEST(SentencesTest, NoSentenceEndsAfterInitialsAndNumbersThatCount) {
+  EXPECT_THAT(Split("J. K. Rowling met J.-P. Sartre. The U.S.S.R. Army left."),
+              ElementsAre("J. K. Rowling met J.-P. Sartre.", "The U.S.S.R. Army left."));
+  EXPECT_THAT(Split("1. Open it. 2. Close it. He is 30. Then he left."),
+              ElementsAre("Open it.", "Close it.", "He is 30.", "Then he left."));
+  EXPECT_THAT(Split("Am 3. Oktober kam Ludwig XIV. König zu sein.", "de"),
+              ElementsAre("Am 3. Oktober kam Ludwig XIV. König zu sein."));
+}
+
+TEST(SentencesTest, WhatHasNoLettersIsNoSentence) {
+  EXPECT_THAT(Split("12:30\n...\nA 1\n\xF0\x9F\x8E\x89"), ElementsAre("A 1"));
 }
 
 TEST(SentencesTest, LinesEndSentencesUnlessTheyAreWhiteSpace) {
@@ -90,7 +110,7 @@ TEST(SentencesTest, WithoutSpacesTheyAreCutBeforeCharacters) {
 TEST(SentencesTest, HostileTextsTakeLinearTime) {
   const models::ByteTokenizer tokenizer(AllBytes());
   for (const char* const part :
-       {". ", "Mr. ", "e.g. ", ".1", "a. B. ", "\"", ".)", "? ", "\n", "a"}) {
+       {". ", "Mr. ", "e.g. ", ".1", "a. B. ", "\"", ".)", "? ", "\n", "a", "A. ", "1. ", " "}) {
     std::string text;
     while (text.size() < 1 << 20) text += part;
     const auto start = std::chrono::steady_clock::now();
