@@ -36,13 +36,6 @@ bool IsLeftAlone(const std::string& name) {
   return names->count(name) > 0;
 }
 
-// The page says so itself.
-bool IsNotTranslated(std::string_view tag) {
-  const std::string text = absl::AsciiStrToLower(absl::string_view(tag.data(), tag.size()));
-  return absl::StrContains(text, "translate=\"no\"") || absl::StrContains(text, "translate=no") ||
-         absl::StrContains(text, "translate='no'") || absl::StrContains(text, "notranslate");
-}
-
 // True if the character's script puts no spaces between words.
 bool StandsAlone(UChar32 character) {
   switch (u_getIntPropertyValue(character, UCHAR_LINE_BREAK)) {
@@ -113,6 +106,7 @@ class DocumentParser {
       return Flush();
     }
     document_.is_markup_ = true;
+    if (is_xml()) FindSplits(text);
     MarkupReader reader(text, is_xml());
     MarkupToken token;
     while (reader.Next(&token)) SRU_RETURN_UNLESS_OK(Take(token, &reader));
@@ -127,6 +121,36 @@ class DocumentParser {
 
   bool is_xml() const { return rules_.format == TextFormat::kXml; }
 
+  // Which elements of XML end sentences.
+  void FindSplits(std::string_view text) {
+    splits_ = rules_.splitting_tags;
+    if (!rules_.outline) return;
+    struct Tag {
+      std::string_view name;
+      uint32_t parent = 0;
+      bool has_text = false;  // directly within it
+    };
+    std::vector<Tag> tags(1);
+    uint32_t parent = 0;
+    MarkupReader reader(text, /*is_xml=*/true);
+    for (MarkupToken token; reader.Next(&token);) {
+      if (token.kind == Kind::kText) {
+        tags[parent].has_text |= !absl::StripAsciiWhitespace(token.text).empty();
+      } else if (token.kind == Kind::kClose) {
+        if (tags[parent].name == token.name) parent = tags[parent].parent;
+      } else if (token.kind != Kind::kRaw) {
+        tags.push_back({token.raw.substr(1, token.name.size()), parent});
+        splits_.insert(token.name);
+        if (token.kind == Kind::kOpen) parent = static_cast<uint32_t>(tags.size() - 1);
+      }
+    }
+    for (const Tag& tag : tags) {
+      if (tags[tag.parent].has_text) splits_.erase(std::string(tag.name));
+    }
+    for (const std::string& name : rules_.inline_tags) splits_.erase(name);
+    splits_.insert(rules_.splitting_tags.begin(), rules_.splitting_tags.end());
+  }
+
   absl::Status Take(const MarkupToken& token, MarkupReader* reader) {
     if (token.kind == Kind::kText) {
       block_ += token.text;
@@ -134,10 +158,9 @@ class DocumentParser {
     }
     if (token.kind == Kind::kRaw) return AddMark(element_, token.raw);
     const bool is_open = token.kind == Kind::kOpen;
-    const bool is_inline =
-        is_xml() ? rules_.splitting_tags.count(token.name) == 0 : IsInline(token.name);
+    const bool is_inline = is_xml() ? splits_.count(token.name) == 0 : IsInline(token.name);
     if (is_open && (is_xml() ? rules_.ignored_tags.count(token.name) > 0
-                             : IsLeftAlone(token.name) || IsNotTranslated(token.raw))) {
+                             : IsLeftAlone(token.name) || token.is_not_translated)) {
       return AddMark(element_, reader->SkipElement(token));
     }
     if (!is_inline) {
@@ -187,11 +210,15 @@ class DocumentParser {
     if (closed == 0) return absl::OkStatus();
     const Document::Element& element = document_.elements_[closed];
     const auto& [mark, block] = openings_[static_cast<size_t>(closed) - 1];
-    const bool is_empty = closed == element_ && block == blocks_ && mark < marks_.size() &&
-                          marks_[mark].offset == block_.size();
+    const bool is_empty =
+        closed == element_ && block == blocks_ && mark < marks_.size() &&
+        absl::StripAsciiWhitespace(absl::string_view(block_).substr(marks_[mark].offset)).empty();
     element_ = element.parent;
     if (!is_empty) return AddMark(element_, {});
     const char* const begin = element.tag.data();
+    // Its white space stands between words as well, if there is no other.
+    const size_t offset = marks_[mark].offset;
+    if (offset == 0 || IsSpaceAt(block_, Before(block_, offset))) block_.resize(offset);
     marks_.resize(mark);
     return AddMark(element_,
                    {begin, static_cast<size_t>(token.raw.data() + token.raw.size() - begin)});
@@ -255,7 +282,8 @@ class DocumentParser {
   Document& document_;
   const TextRules& rules_;
   const Document::Splitter& split_;
-  std::string block_;  // its text, decoded
+  std::set<std::string> splits_;  // the elements of XML that end sentences
+  std::string block_;             // its text, decoded
   std::vector<Document::Unit::Mark> marks_;
   int block_element_ = 0;  // the innermost at the beginning of the block
   int element_ = 0;        // the innermost

@@ -29,9 +29,12 @@ enum class TextFormat { kPlain, kHtml, kXml };
 struct TextRules {
   TextFormat format = TextFormat::kPlain;
   Splitting splitting = Splitting::kSentences;
-  // XML only: elements that end a sentence; elements that are left alone.
+  // XML only: elements that end a sentence; those that do not; those that are left alone.
   std::set<std::string> splitting_tags;
+  std::set<std::string> inline_tags;
   std::set<std::string> ignored_tags;
+  // XML only: the other elements end a sentence, too, unless they stand beside text somewhere.
+  bool outline = true;
 };
 
 // Not movable: it has views of its text. Immutable once parsed.

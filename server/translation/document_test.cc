@@ -103,6 +103,8 @@ TEST_F(DocumentTest, EmptyElementsStandBeforeTheirWord) {
   EXPECT_EQ(Translate("see <img src=x> here", true), "<img src=x> HERE SEE");
   EXPECT_EQ(Translate("see <i class=\"icon\"></i> here"), "SEE <i class=\"icon\"></i> HERE");
   EXPECT_EQ(Translate("one<!-- note --> two"), "ONE<!-- note --> TWO");
+  EXPECT_EQ(Translate("see <i class=\"icon\"> </i> here"), "SEE <i class=\"icon\"> </i> HERE");
+  EXPECT_EQ(Translate("one<b> </b>two <i>\n</i>"), "ONE <b> </b>TWO <i>\n</i>");
 }
 
 TEST_F(DocumentTest, CodeAndScriptsAreLeftAlone) {
@@ -112,6 +114,10 @@ TEST_F(DocumentTest, CodeAndScriptsAreLeftAlone) {
   EXPECT_EQ(Translate("<p translate=\"no\">name <p>x</p></p><p>text</p>"),
             "<p translate=\"no\">name <p>x</p></p><p>TEXT</p>");
   EXPECT_EQ(Translate("text <script>never ends"), "TEXT <script>never ends");
+  EXPECT_EQ(Translate("<p class='a notranslate'>x</p><p TRANSLATE = No>x</p>"),
+            "<p class='a notranslate'>x</p><p TRANSLATE = No>x</p>");
+  EXPECT_EQ(Translate("<a href=/notranslate/ title='translate=\"no\"' class=notranslate2>x</a>"),
+            "<a href=/notranslate/ title='translate=\"no\"' class=notranslate2>X</a>");
 }
 
 TEST_F(DocumentTest, EntitiesAreDecodedForTheModel) {
@@ -121,6 +127,7 @@ TEST_F(DocumentTest, EntitiesAreDecodedForTheModel) {
   EXPECT_EQ(Translate("a &lt; b &amp; c > d"), "A &lt; B &amp; C &gt; D");
   EXPECT_EQ(Translate("AT&T a & b &; &#0; &#xD800;"), "AT&amp;T A &amp; B &amp;; &#0; &#xD800;");
   EXPECT_EQ(Translate("one &unknown; two"), "ONE &unknown; TWO");
+  EXPECT_EQ(Translate("a &DoubleLeftRightArrow; b"), "A &DoubleLeftRightArrow; B");
 }
 
 TEST_F(DocumentTest, WhatIsNoTagIsText) {
@@ -128,6 +135,7 @@ TEST_F(DocumentTest, WhatIsNoTagIsText) {
   EXPECT_EQ(Translate("one <b unfinished"), "ONE &lt;B UNFINISHED");
   EXPECT_EQ(Translate("one</i> two</b>"), "ONE TWO");
   EXPECT_EQ(Translate("<a title=\"x > y\">z</a>"), "<a title=\"x > y\">Z</a>");
+  EXPECT_EQ(Translate("<a title = 'x > y'>z</a>"), "<a title = 'x > y'>Z</a>");
 }
 
 TEST_F(DocumentTest, Xml) {
@@ -137,6 +145,24 @@ TEST_F(DocumentTest, Xml) {
   EXPECT_EQ(Translate("<doc><par>one <X>two</X></par><par>a<keep>b <c/></keep></par></doc>", true),
             "<doc><par><X>TWO</X> ONE</par><par>A<keep>b <c/></keep></par></doc>");
   EXPECT_EQ(Translate("a <x/> b <![CDATA[<raw>]]>"), "A <x/> B <![CDATA[<raw>]]>");
+  EXPECT_EQ(Translate("<!DOCTYPE x [<!ENTITY y \"z\"> ] ><x>a</x>"),
+            "<!DOCTYPE x [<!ENTITY y \"z\"> ] ><x>A</x>");
+}
+
+TEST_F(DocumentTest, ElementsThatStandBesideNoTextEndSentencesOfXml) {
+  rules_.format = TextFormat::kXml;
+  const std::string text =
+      "<doc><title>one</title><par>two <i>three</i></par><par><i>four</i></par></doc>";
+  EXPECT_THAT(Units(text), ElementsAre("one", "two three", "four"));
+  EXPECT_THAT(Units("<i>one</i> two"), ElementsAre("one two"));
+  rules_.inline_tags = {"title"};
+  EXPECT_THAT(Units("<title>one</title><par>two</par>"), ElementsAre("one", "two"));
+  rules_.inline_tags = {"title", "par"};
+  EXPECT_THAT(Units("<title>one</title><par>two</par>"), ElementsAre("onetwo"));
+  rules_.splitting_tags = {"i"};
+  EXPECT_THAT(Units("<i>one</i> two"), ElementsAre("one", "two"));
+  rules_.outline = false;
+  EXPECT_THAT(Units(text), ElementsAre("onetwo", "three", "four"));
 }
 
 TEST_F(DocumentTest, EveryElementKeepsAWord) {
@@ -176,8 +202,9 @@ TEST_F(DocumentTest, LongTagsAroundManyWordsDoNotMultiply) {
 
 TEST_F(DocumentTest, HostileMarkupTakesLinearTime) {
   for (const char* const part :
-       {"&", "<", "<a ", "<a \"", "<!--", "<b></b>", "</b>", "<p>", "&amp", "&amp;", "<b>x</b> ",
-        "<script>", "<code>", "<i>x", "<!", "</", "<b x='", "<code></code>"}) {
+       {"&",   "<",    "<a ",    "<a \"",     "<!--",      "<b></b>",      "</b>",
+        "<p>", "&amp", "&amp;",  "<b>x</b> ", "<script>",  "<code>",       "<i>x",
+        "<!",  "</",   "<b x='", "<b x=",     "<b> </b> ", "<code></code>"}) {
     std::string text;
     for (int i = 0; i < 199; ++i) text += "<u>";
     while (text.size() < 300000) text += part;

@@ -15,7 +15,7 @@
 namespace sru::server::translation {
 namespace {
 
-constexpr size_t kLongestEntity = 12;  // "&thetasym;" and the numbers of all characters
+constexpr size_t kLongestEntity = 40;  // HTML's have up to 33 bytes
 
 // Abseil's own type, where it is not the standard's.
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
@@ -158,6 +158,42 @@ size_t MarkupReader::EndOf(std::string_view what) const {
   return found == std::string_view::npos ? markup_.size() : found + what.size();
 }
 
+size_t MarkupReader::ReadAttributes(size_t at, MarkupToken* token) const {
+  const auto skip = [&](auto test) {
+    const size_t begin = at;
+    while (at < markup_.size() && test(markup_[at])) ++at;
+    return markup_.substr(begin, at - begin);
+  };
+  const auto is_space = [](char c) { return absl::ascii_isspace(c); };
+  while (true) {
+    skip([](char c) { return absl::ascii_isspace(c) || c == '/'; });
+    if (at == markup_.size() || markup_[at] == '>') return at;
+    const size_t begin = at++;
+    skip([](char c) { return !EndsName(c) && c != '='; });
+    const std::string_view name = markup_.substr(begin, at - begin);
+    skip(is_space);
+    if (at == markup_.size() || markup_[at] != '=') continue;
+    ++at;
+    skip(is_space);
+    std::string_view value;
+    if (at < markup_.size() && (markup_[at] == '"' || markup_[at] == '\'')) {
+      const char quote = markup_[at++];
+      value = skip([quote](char c) { return c != quote; });
+      if (at < markup_.size()) ++at;
+    } else {
+      value = skip([](char c) { return !absl::ascii_isspace(c) && c != '>'; });
+    }
+    if (absl::EqualsIgnoreCase(View(name), "translate")) {
+      token->is_not_translated |= absl::EqualsIgnoreCase(View(value), "no");
+    } else if (absl::EqualsIgnoreCase(View(name), "class")) {
+      for (const absl::string_view word :
+           absl::StrSplit(View(value), absl::ByAnyChar(" \t\r\n\f"))) {
+        token->is_not_translated |= word == "notranslate";
+      }
+    }
+  }
+}
+
 bool MarkupReader::ReadTag(MarkupToken* token) {
   const std::string_view rest = markup_.substr(at_);
   if (rest.size() < 2) return false;
@@ -165,7 +201,15 @@ bool MarkupReader::ReadTag(MarkupToken* token) {
     token->kind = MarkupToken::Kind::kRaw;
     const bool is_comment = absl::StartsWith(View(rest), "<!--");
     const bool is_data = is_xml_ && absl::StartsWith(View(rest), "<![CDATA[");
+    const size_t begin = at_;
     at_ = EndOf(is_comment ? "-->" : (is_data ? "]]>" : ">"));
+    // The declarations within a document's type end with > as well.
+    const std::string_view raw = markup_.substr(begin, at_ - begin);
+    if (is_xml_ && absl::StartsWith(View(raw), "<!DOCTYPE") && absl::StrContains(View(raw), "[") &&
+        !absl::StrContains(View(raw), "]")) {
+      at_ = EndOf("]");
+      at_ = EndOf(">");
+    }
     return true;
   }
   const bool is_close = rest[1] == '/';
@@ -174,17 +218,10 @@ bool MarkupReader::ReadTag(MarkupToken* token) {
   size_t end = name_begin;
   while (end < rest.size() && !EndsName(rest[end])) ++end;
   const std::string_view name = rest.substr(name_begin, end - name_begin);
-  char quote = 0;
-  for (; end < rest.size() && (quote != 0 || rest[end] != '>'); ++end) {
-    const char c = rest[end];
-    if (quote != 0) {
-      if (c == quote) quote = 0;
-    } else if ((c == '"' || c == '\'') && rest[end - 1] == '=') {
-      quote = c;
-    }
-  }
+  end = ReadAttributes(at_ + end, token) - at_;
   if (end == rest.size()) {
     has_tags_ = false;
+    *token = MarkupToken();
     return false;
   }
   at_ += end + 1;

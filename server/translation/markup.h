@@ -27,6 +27,7 @@ struct MarkupToken {
   std::string_view raw;  // the bytes, a part of the markup
   std::string name;      // of a tag; in lower case unless it is XML
   std::string text;
+  bool is_not_translated = false;  // translate="no" or the class "notranslate"
 };
 
 class MarkupReader {
@@ -46,6 +47,8 @@ class MarkupReader {
   void ReadEntity(MarkupToken* token);
   // False: no tag, comment or the like begins here.
   bool ReadTag(MarkupToken* token);
+  // Reads the attributes of a tag from `at` on. Returns where its > stands; the end of the markup if there is none.
+  size_t ReadAttributes(size_t at, MarkupToken* token) const;
   // Where `what` ends that is looked for from `at_`; the end of the markup if it is not there.
   size_t EndOf(std::string_view what) const;
 
