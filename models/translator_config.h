@@ -33,9 +33,10 @@ struct TranslatorConfig {
   int source_end_id = kNoToken;  // added to every source; kNoToken: nothing is
   int max_positions = 0;         // longest source, and longest target with its BOS, in tokens
   // A student's; d_sru is d_model then.
-  int d_ffn = 0;                // of its feed-forward layers
-  bool int8_weights = false;    // the weights of products and the tables are int8
-  int max_sentence_tokens = 0;  // pieces above which a sentence's text is cut into parts; 0: never
+  int d_ffn = 0;              // of its feed-forward layers
+  bool int8_weights = false;  // the weights of products and the tables are int8
+  // Pieces above which a sentence of a text is cut into parts; 0: never. As Bergamot has it: published models were trained on shorter sentences.
+  int max_sentence_tokens = 127;
   // The default search. num_hypotheses is 1.
   SearchOptions search;
   // For users, such as "en"; may be empty.

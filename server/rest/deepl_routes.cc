@@ -58,7 +58,9 @@ absl::Status ReadRules(RequestFields& fields, translation::TextRules* rules) {
     rules->format = TextFormat::kHtml;
   } else if (handling == "xml") {
     rules->format = TextFormat::kXml;
+    rules->outline = fields.Flag("outline_detection", true);
     rules->splitting_tags = Tags(fields, "splitting_tags");
+    rules->inline_tags = Tags(fields, "non_splitting_tags");
     rules->ignored_tags = Tags(fields, "ignore_tags");
   } else if (!handling.empty()) {
     return InvalidArgument("Value for 'tag_handling' not supported: expected xml or html.");
@@ -93,7 +95,9 @@ absl::Status ReadRequest(RequestFields& fields, TextRequest* request) {
         "prefer_less.");
   }
   for (const char* const name : kNotSupported) {
-    if (fields.has(name)) return InvalidArgument("Parameter '", name, "' is not supported.");
+    if (!fields.Last(name).empty()) {
+      return InvalidArgument("Parameter '", name, "' is not supported.");
+    }
   }
   // White space and punctuation are always kept.
   fields.Flag("preserve_formatting", true);
@@ -167,7 +171,7 @@ RouteGroup DeepLRoutes(translation::TextTranslator* translator) {
   const auto languages = [translator](const SharedCall& call) { Languages(call, *translator); };
   add("POST", "/v2/translate", "DeepL's API: translations of texts, sentence by sentence.",
       {"text", "target_lang", "source_lang", "split_sentences", "tag_handling", "splitting_tags",
-       "ignore_tags", "show_billed_characters"},
+       "non_splitting_tags", "ignore_tags", "outline_detection", "show_billed_characters"},
       [translator](const SharedCall& call) { Translate(call, *translator); });
   for (const char* const method : {"GET", "POST"}) {
     add(method, "/v2/languages", "DeepL's API: the languages of sources or targets.", {"type"},

@@ -11,6 +11,7 @@
 #include "server/rest/json_message.h"
 #include "server/rest/request_fields.h"
 #include "server/rest/translation_call.h"
+#include "server/translation/detection.h"
 
 namespace sru::server::rest {
 namespace {
@@ -32,9 +33,9 @@ void AppendEach(const std::vector<TranslatedText>& texts, bool is_list, std::str
   if (is_list) *answer += ']';
 }
 
-void AppendDetected(const TranslatedText& text, std::string* answer) {
-  absl::StrAppend(answer, "{\"confidence\":", text.confidence, ",\"language\":");
-  AppendJsonString(text.source, answer);
+void AppendDetected(const std::string& language, int confidence, std::string* answer) {
+  absl::StrAppend(answer, "{\"confidence\":", confidence, ",\"language\":");
+  AppendJsonString(language, answer);
   *answer += '}';
 }
 
@@ -48,7 +49,7 @@ absl::Status Begin(const SharedCall& call, RequestFields* fields) {
 
 absl::Status ReadRequest(RequestFields& fields, TextRequest* request) {
   for (const char* const name : {"q", "source", "target"}) {
-    if (!fields.has(name)) {
+    if (fields.All(name).empty()) {
       return InvalidArgument("Invalid request: missing ", name, " parameter");
     }
   }
@@ -94,8 +95,9 @@ void Translate(const SharedCall& call, translation::TextTranslator& translator) 
         }
         if (is_detected) {
           answer += "\"detectedLanguage\":";
-          AppendEach(texts, is_list, &answer,
-                     [&answer](const TranslatedText& text) { AppendDetected(text, &answer); });
+          AppendEach(texts, is_list, &answer, [&answer](const TranslatedText& text) {
+            AppendDetected(text.source, text.confidence, &answer);
+          });
           answer += ',';
         }
         answer += "\"translatedText\":";
@@ -113,11 +115,18 @@ void Detect(const SharedCall& call, const translation::TextTranslator& translato
     status = InvalidArgument("Invalid request: missing q parameter");
   }
   if (!status.ok()) return call->Fail(status);
-  const absl::StatusOr<TranslatedText> found = translation::TextTranslator::FindSource(
-      translator.Catalog(), fields.Last("q"), /*is_markup=*/false);
-  if (!found.ok()) return call->Fail(found.status());
-  std::string answer = "[";
-  AppendDetected(*found, &answer);
+  const translation::LanguageCatalog catalog = translator.Catalog();
+  std::vector<translation::DetectedLanguage> found =
+      translation::DetectLanguages(fields.Last("q"), /*is_markup=*/false);
+  if (found.empty()) found.push_back({"en", 0});
+  std::string answer;
+  for (const translation::DetectedLanguage& language : found) {
+    const translation::LanguageKey key = translation::KeyOf(language.code);
+    std::string code = catalog.FindCode(key, /*is_source=*/true);
+    if (code.empty()) code = catalog.FindCode(key, /*is_source=*/false);
+    answer += answer.empty() ? '[' : ',';
+    AppendDetected(code.empty() ? language.code : code, language.confidence, &answer);
+  }
   ReplyJson(call, answer + "]");
 }
 

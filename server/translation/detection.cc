@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "base/utf8.h"
+#include "unicode/locid.h"
 
 namespace sru::server::translation {
 namespace {
@@ -32,7 +33,10 @@ std::vector<DetectedLanguage> DetectLanguages(std::string_view text, bool is_mar
   std::vector<DetectedLanguage> detected;
   for (int i = 0; i < 3; ++i) {
     if (languages[i] == CLD2::UNKNOWN_LANGUAGE || percents[i] == 0) continue;
-    detected.push_back({CLD2::LanguageCode(languages[i]), percents[i]});
+    // Its "iw" is today's "he".
+    UErrorCode error = U_ZERO_ERROR;
+    const auto locale = icu::Locale::createCanonical(CLD2::LanguageCode(languages[i]));
+    detected.push_back({locale.toLanguageTag<std::string>(error), percents[i]});
   }
   return detected;
 }

@@ -1,6 +1,7 @@
 #include "server/translation/text_translator.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <utility>
@@ -16,8 +17,6 @@
 namespace sru::server::translation {
 namespace {
 
-// The longest part of a sentence, in tokens, as Bergamot cuts them: published models were trained on shorter ones.
-constexpr int kMostTokens = 127;
 // Sentences of a call. Alignments take memory with the square of the length.
 constexpr size_t kMostUnits = 64;
 constexpr size_t kMostAligned = 16;
@@ -62,7 +61,7 @@ class Translation : public std::enable_shared_from_this<Translation> {
                              absl::StrJoin(catalog.Targets(), ", "));
     }
     for (std::string& text : request_.texts) {
-      SRU_ASSIGN_OR_RETURN(TranslatedText answer, SourceOf(catalog, text));
+      SRU_ASSIGN_OR_RETURN(TranslatedText answer, SourceOf(catalog, target, text));
       Job& job = jobs_.emplace_back();
       SRU_ASSIGN_OR_RETURN(job.path, catalog.Path(KeyOf(answer.source), target));
       job.text = std::move(text);
@@ -93,17 +92,30 @@ class Translation : public std::enable_shared_from_this<Translation> {
     if (TakeAnswer()) Run();
   }
 
-  absl::StatusOr<TranslatedText> SourceOf(const LanguageCatalog& catalog,
+  // The language of a text: of those found in it the first that models translate from, or the target; without one English, or the first that
+  // there is.
+  absl::StatusOr<TranslatedText> SourceOf(const LanguageCatalog& catalog, const LanguageKey& target,
                                           const std::string& text) const {
-    if (request_.source.empty()) {
-      return TextTranslator::FindSource(catalog, text, request_.rules.format != TextFormat::kPlain);
-    }
     TranslatedText answer;
-    answer.source = catalog.FindCode(KeyOf(request_.source), /*is_source=*/true);
-    if (!answer.source.empty()) return answer;
-    return InvalidArgument("source language: no model translates from '",
-                           request_.source.substr(0, 64), "'; there are ",
-                           absl::StrJoin(catalog.Sources(), ", "));
+    const auto is_known = [&](const LanguageKey& key, const std::string& code) {
+      answer.source = catalog.FindCode(key, /*is_source=*/true);
+      if (answer.source.empty() && MatchOf(key, target) != 0) answer.source = code;
+      return !answer.source.empty();
+    };
+    if (!request_.source.empty()) {
+      if (is_known(KeyOf(request_.source), request_.target)) return answer;
+      return InvalidArgument("source language: no model translates from '",
+                             request_.source.substr(0, 64), "'; there are ",
+                             absl::StrJoin(catalog.Sources(), ", "));
+    }
+    const bool is_markup = request_.rules.format != TextFormat::kPlain;
+    for (const DetectedLanguage& language : DetectLanguages(text, is_markup)) {
+      answer.confidence = language.confidence;
+      if (is_known(KeyOf(language.code), language.code)) return answer;
+    }
+    answer.confidence = 0;
+    if (!is_known(KeyOf("en"), "en")) answer.source = catalog.Sources().front();
+    return answer;
   }
 
   // If all calls of a step have been answered, puts its texts together and begins the next one. No calls are left after the last.
@@ -132,9 +144,11 @@ class Translation : public std::enable_shared_from_this<Translation> {
         CallUnits& call = open[{model.served->name, aligned}];
         call.model = &model;
         call.aligned = aligned;
-        call.hypotheses = step_ + 1 == job.path.size() ? 1 + request_.alternatives : 1;
+        // The last hypothesis is often an empty one.
+        const bool has_others = request_.alternatives > 0 && step_ + 1 == job.path.size();
+        call.hypotheses = has_others ? 2 + request_.alternatives : 1;
         call.units.emplace_back(&job, i);
-        if (call.units.size() == MostUnits(aligned)) {
+        if (call.units.size() == MostUnits(model, aligned)) {
           calls_.push_back(std::move(call));
           call = CallUnits();
         }
@@ -146,16 +160,20 @@ class Translation : public std::enable_shared_from_this<Translation> {
     return absl::OkStatus();
   }
 
-  size_t MostUnits(bool aligned) const {
+  size_t MostUnits(const TranslatorModel& model, bool aligned) const {
+    const auto tokens = static_cast<int64_t>(MostTokens(model) + 1);  // with the end
     const int64_t most =
-        std::min(int64_t{limits_.max_sequences}, limits_.max_request_tokens / kMostTokens);
+        std::min(int64_t{limits_.max_sequences}, limits_.max_request_tokens / tokens);
     return std::clamp(static_cast<size_t>(most), size_t{1}, aligned ? kMostAligned : kMostUnits);
   }
 
   size_t MostTokens(const TranslatorModel& model) const {
     const models::TranslatorConfig& config = model.served->model->config().translator;
-    return static_cast<size_t>(std::min({kMostTokens, config.max_positions,
-                                         limits_.max_batch_tokens, limits_.max_sequence_tokens}));
+    int most = std::min(config.max_positions, limits_.max_batch_tokens);
+    if (config.source_end_id != models::kNoToken) --most;
+    most = std::min(most, limits_.max_sequence_tokens);
+    if (config.max_sentence_tokens > 0) most = std::min(most, config.max_sentence_tokens);
+    return static_cast<size_t>(std::max(most, 1));
   }
 
   Document::Splitter SplitterOf(const TranslatorModel& model) const {
@@ -208,7 +226,13 @@ class Translation : public std::enable_shared_from_this<Translation> {
     }
     for (size_t i = 0; i < call.units.size(); ++i) {
       const auto& [job, unit] = call.units[i];
-      job->translations[unit] = std::move(*response.mutable_translations(static_cast<int>(i)));
+      v1::Translation& translation = job->translations[unit];
+      translation = std::move(*response.mutable_translations(static_cast<int>(i)));
+      auto* const hypotheses = translation.mutable_hypotheses();
+      if (hypotheses->empty()) continue;
+      const auto is_empty = [](const v1::Hypothesis& one) { return one.text().empty(); };
+      hypotheses->erase(std::remove_if(std::next(hypotheses->begin()), hypotheses->end(), is_empty),
+                        hypotheses->end());
     }
     return true;
   }
@@ -222,20 +246,17 @@ class Translation : public std::enable_shared_from_this<Translation> {
       const bool is_last = step_ == job.path.size();
       job.text = job.document->Assemble(job.translations, 0, add_spaces);
       if (is_last) {
-        answers_[i].translations.push_back(std::move(job.text));
-        for (int k = 1; k <= request_.alternatives; ++k)
-          AddAlternative(job, k, add_spaces, &answers_[i]);
+        std::vector<std::string>& all = answers_[i].translations;
+        all.push_back(std::move(job.text));
+        const auto most = static_cast<size_t>(1 + request_.alternatives);
+        for (int k = 1; k <= request_.alternatives + 1 && all.size() < most; ++k) {
+          std::string text = job.document->Assemble(job.translations, k, add_spaces);
+          if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(std::move(text));
+        }
       }
       job.document = nullptr;
       job.translations.clear();
     }
-  }
-
-  static void AddAlternative(const Job& job, int hypothesis, bool add_spaces,
-                             TranslatedText* answer) {
-    std::string text = job.document->Assemble(job.translations, hypothesis, add_spaces);
-    std::vector<std::string>& all = answer->translations;
-    if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(std::move(text));
   }
 
   void End(const calls::CallEnd& end) {
@@ -260,24 +281,6 @@ class Translation : public std::enable_shared_from_this<Translation> {
 };
 
 }  // namespace
-
-absl::StatusOr<TranslatedText> TextTranslator::FindSource(const LanguageCatalog& catalog,
-                                                          const std::string& text, bool is_markup) {
-  TranslatedText found;
-  for (const DetectedLanguage& language : DetectLanguages(text, is_markup)) {
-    found.source = catalog.FindCode(KeyOf(language.code), /*is_source=*/true);
-    if (found.source.empty()) continue;
-    found.confidence = language.confidence;
-    return found;
-  }
-  found.source = catalog.FindCode(KeyOf("en"), /*is_source=*/true);
-  const std::vector<std::string> sources = catalog.Sources();
-  if (sources.empty()) {
-    return InvalidArgument("no translator is loaded that says its languages (config.json)");
-  }
-  if (found.source.empty()) found.source = sources.front();
-  return found;
-}
 
 void TextTranslator::Translate(TextRequest request, Call call, Reserve reserve, Done done) {
   for (const std::string& text : request.texts) {

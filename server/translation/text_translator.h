@@ -37,7 +37,8 @@ struct TextRequest {
 };
 
 struct TranslatedText {
-  std::string source;                     // the code, as the model has it
+  std::string
+      source;  // the code, as the model has it; of the target's language perhaps another form
   int confidence = 0;                     // of the source that was found, in percent
   std::vector<std::string> translations;  // the best first
 };
@@ -55,11 +56,6 @@ class TextTranslator {
       : registry_(*registry), limits_(limits) {}
 
   LanguageCatalog Catalog() const { return LanguageCatalog(registry_); }
-
-  // The language of a text among those that models translate from, with its confidence in percent; without one, English with 0, or the only
-  // one that there is. kInvalidArgument: none is loaded.
-  static absl::StatusOr<TranslatedText> FindSource(const LanguageCatalog& catalog,
-                                                   const std::string& text, bool is_markup);
 
   // `done` is called once, on any thread. It and `call` may throw, into whom has called: the caller of this, or of `done`.
   void Translate(TextRequest request, Call call, Reserve reserve, Done done);

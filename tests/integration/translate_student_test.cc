@@ -32,10 +32,22 @@ class TranslateStudentTest : public ::testing::TestWithParam<const char*> {
  protected:
   static void SetUpTestSuite() {
     repository_ = new models::TempDirectory();
-    for (const char* const name : {"shared", "int8", "apart"}) {
+    for (const char* const name : {"shared", "int8", "apart", "short", "long"}) {
       std::filesystem::create_directories(repository_->path(name));
+    }
+    for (const char* const name : {"shared", "int8", "apart"}) {
       std::filesystem::copy(absl::StrCat("tests/golden/student/", name),
                             repository_->path(absl::StrCat(name, "/1")));
+    }
+    // The same student, whose texts are cut into short parts, or not at all.
+    for (const auto& [name, most] : {std::pair("short", 9), std::pair("long", 0)}) {
+      const json config = {{"format_version", 1},
+                           {"source", most > 0 ? "en" : "de"},
+                           {"target", most > 0 ? "de" : "en"},
+                           {"max_length_break", most}};
+      std::filesystem::copy("tests/golden/student/shared",
+                            repository_->path(absl::StrCat(name, "/1")));
+      repository_->Write(absl::StrCat(name, "/1/config.json"), config.dump());
     }
     server_ = new RunningServer(TestOptions(repository_->path()));
   }
@@ -202,6 +214,22 @@ TEST_P(TranslateStudentTest, ATextWithoutPiecesIsNotSearchedFor) {
     EXPECT_EQ(translation.hypotheses(0).score(), 0);
     EXPECT_FALSE(translation.hypotheses(0).unfinished());
   }
+}
+
+TEST_P(TranslateStudentTest, TextsAreCutWhereTheModelSaysSo) {
+  const auto translated = [](const std::string& text, const std::string& from,
+                             const std::string& to) {
+    const HttpResponse response = HttpGet(
+        server_->server().http_address()->port,
+        absl::StrCat("/v2/translate?text=", text, "&source_lang=", from, "&target_lang=", to),
+        "POST");
+    EXPECT_EQ(response.status, 200) << response.body;
+    return json::parse(response.body)["translations"][0]["text"].get<std::string>();
+  };
+  const std::string word = translated("model", "en", "de");
+  EXPECT_EQ(translated("model", "de", "en"), word);
+  EXPECT_EQ(translated("model+model", "en", "de"), word + " " + word);
+  EXPECT_NE(translated("model+model", "de", "en"), word + " " + word);
 }
 
 TEST_P(TranslateStudentTest, TheWordPenaltyIsInTheScore) {
