@@ -1,6 +1,5 @@
 #include "server/rest/deepl_routes.h"
 
-#include <algorithm>
 #include <functional>
 #include <memory>
 #include <set>
@@ -9,24 +8,23 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
-#include "base/utf8.h"
-#include "server/rest/json_message.h"
+#include "nlohmann/json.hpp"
 #include "server/rest/request_fields.h"
 #include "server/rest/translation_call.h"
 
 namespace sru::server::rest {
 namespace {
 
+using nlohmann::json;
 using translation::Splitting;
 using translation::TextFormat;
 using translation::TextRequest;
 using translation::TranslatedText;
 using SharedCall = std::shared_ptr<RestCall>;
 
-constexpr char kNoLimit[] = "1000000000000";  // what DeepL answers to customers without one
+constexpr int64_t kNoLimit = 1'000'000'000'000;  // what DeepL answers to customers without one
 
 // Fields of the API that these models cannot honour. Ignoring one would give another translation than was asked for.
 constexpr const char* kNotSupported[] = {"glossary_id", "glossary_ids", "style_id",
@@ -36,10 +34,6 @@ constexpr const char* kNotSupported[] = {"glossary_id", "glossary_ids", "style_i
 std::string TargetCode(const std::string& code) { return absl::AsciiStrToUpper(code); }
 std::string SourceCode(const std::string& code) {
   return absl::AsciiStrToUpper(code.substr(0, code.find_first_of("-_")));
-}
-
-int64_t Characters(const std::string& text) {
-  return std::count_if(text.begin(), text.end(), [](char byte) { return !ContinuesUtf8(byte); });
 }
 
 std::set<std::string> Tags(const RequestFields& fields, const std::string& name) {
@@ -114,22 +108,18 @@ void Translate(const SharedCall& call, translation::TextTranslator& translator) 
   if (!status.ok()) return call->Fail(status);
   std::vector<int64_t> characters;
   for (const std::string& text : request.texts) {
-    if (shows_characters) characters.push_back(Characters(text));
+    if (shows_characters) characters.push_back(translation::NumCharacters(text));
   }
   TranslateTexts(call, translator, std::move(request),
                  [call, characters](const std::vector<TranslatedText>& texts) {
-                   std::string answer = "{\"translations\":[";
+                   json answer;
                    for (size_t i = 0; i < texts.size(); ++i) {
-                     absl::StrAppend(&answer, i == 0 ? "" : ",", "{\"detected_source_language\":");
-                     AppendJsonString(SourceCode(texts[i].source), &answer);
-                     answer += ",\"text\":";
-                     AppendJsonString(texts[i].translations.front(), &answer);
-                     if (!characters.empty()) {
-                       absl::StrAppend(&answer, ",\"billed_characters\":", characters[i]);
-                     }
-                     answer += '}';
+                     json& text = answer["translations"].emplace_back();
+                     text["detected_source_language"] = SourceCode(texts[i].source);
+                     text["text"] = texts[i].translations.front();
+                     if (!characters.empty()) text["billed_characters"] = characters[i];
                    }
-                   ReplyJson(call, answer + "]}");
+                   ReplyJson(call, answer);
                  });
 }
 
@@ -143,19 +133,18 @@ void Languages(const SharedCall& call, const translation::TextTranslator& transl
         InvalidArgument("Value for 'type' not supported: expected source or target."));
   }
   const translation::LanguageCatalog catalog = translator.Catalog();
-  std::string answer = "[";
+  json answer = json::array();
   std::string last;
   for (const std::string& code : is_target ? catalog.Targets() : catalog.Sources()) {
     const std::string shown = is_target ? TargetCode(code) : SourceCode(code);
     if (shown == last) continue;
-    absl::StrAppend(&answer, last.empty() ? "" : ",", "{\"language\":");
-    AppendJsonString(shown, &answer);
-    answer += ",\"name\":";
-    AppendJsonString(translation::LanguageName(shown), &answer);
-    absl::StrAppend(&answer, is_target ? ",\"supports_formality\":false}" : "}");
+    json& language = answer.emplace_back();
+    language["language"] = shown;
+    language["name"] = translation::LanguageName(shown);
+    if (is_target) language["supports_formality"] = false;
     last = shown;
   }
-  ReplyJson(call, answer + "]");
+  ReplyJson(call, answer);
 }
 
 }  // namespace
@@ -179,8 +168,8 @@ RouteGroup DeepLRoutes(translation::TextTranslator* translator) {
   }
   add("GET", "/v2/usage", "DeepL's API: the characters since the server's start.", {},
       [translator](const SharedCall& call) {
-        ReplyJson(call, absl::StrCat("{\"character_count\":", translator->num_characters(),
-                                     ",\"character_limit\":", kNoLimit, "}"));
+        ReplyJson(call, {{"character_count", translator->num_characters()},
+                         {"character_limit", kNoLimit}});
       });
   return group;
 }

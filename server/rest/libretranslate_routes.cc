@@ -5,13 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
-#include "server/rest/json_message.h"
 #include "server/rest/request_fields.h"
 #include "server/rest/translation_call.h"
-#include "server/translation/detection.h"
 
 namespace sru::server::rest {
 namespace {
@@ -21,22 +18,8 @@ using translation::TextRequest;
 using translation::TranslatedText;
 using SharedCall = std::shared_ptr<RestCall>;
 
-// A list of JSON values; one value alone if the request was not for a list.
-template <typename Append>
-void AppendEach(const std::vector<TranslatedText>& texts, bool is_list, std::string* answer,
-                const Append& append) {
-  if (is_list) *answer += '[';
-  for (size_t i = 0; i < texts.size(); ++i) {
-    if (i > 0) *answer += ',';
-    append(texts[i]);
-  }
-  if (is_list) *answer += ']';
-}
-
-void AppendDetected(const std::string& language, int confidence, std::string* answer) {
-  absl::StrAppend(answer, "{\"confidence\":", confidence, ",\"language\":");
-  AppendJsonString(language, answer);
-  *answer += '}';
+json Detected(const std::string& language, int confidence) {
+  return {{"confidence", confidence}, {"language", language}};
 }
 
 // Reads the fields and checks the token.
@@ -80,31 +63,22 @@ void Translate(const SharedCall& call, translation::TextTranslator& translator) 
   TranslateTexts(
       call, translator, std::move(request),
       [call, is_list, is_detected, has_alternatives](const std::vector<TranslatedText>& texts) {
-        std::string answer = "{";
-        if (has_alternatives) {
-          answer += "\"alternatives\":";
-          AppendEach(texts, is_list, &answer, [&answer](const TranslatedText& text) {
-            answer += '[';
-            for (size_t i = 1; i < text.translations.size(); ++i) {
-              if (i > 1) answer += ',';
-              AppendJsonString(text.translations[i], &answer);
-            }
-            answer += ']';
-          });
-          answer += ',';
+        json answer;
+        for (const TranslatedText& text : texts) {
+          const auto best = text.translations.begin();
+          answer["translatedText"].push_back(*best);
+          if (is_detected) {
+            answer["detectedLanguage"].push_back(Detected(text.source, text.confidence));
+          }
+          if (has_alternatives) {
+            answer["alternatives"].push_back(
+                std::vector<std::string>(best + 1, text.translations.end()));
+          }
         }
-        if (is_detected) {
-          answer += "\"detectedLanguage\":";
-          AppendEach(texts, is_list, &answer, [&answer](const TranslatedText& text) {
-            AppendDetected(text.source, text.confidence, &answer);
-          });
-          answer += ',';
+        if (!is_list) {
+          for (json& value : answer) value = json(std::move(value.front()));
         }
-        answer += "\"translatedText\":";
-        AppendEach(texts, is_list, &answer, [&answer](const TranslatedText& text) {
-          AppendJsonString(text.translations.front(), &answer);
-        });
-        ReplyJson(call, answer + "}");
+        ReplyJson(call, answer);
       });
 }
 
@@ -119,36 +93,27 @@ void Detect(const SharedCall& call, const translation::TextTranslator& translato
   std::vector<translation::DetectedLanguage> found =
       translation::DetectLanguages(fields.Last("q"), /*is_markup=*/false);
   if (found.empty()) found.push_back({"en", 0});
-  std::string answer;
+  json answer = json::array();
   for (const translation::DetectedLanguage& language : found) {
     const translation::LanguageKey key = translation::KeyOf(language.code);
     std::string code = catalog.FindCode(key, /*is_source=*/true);
     if (code.empty()) code = catalog.FindCode(key, /*is_source=*/false);
-    answer += answer.empty() ? '[' : ',';
-    AppendDetected(code.empty() ? language.code : code, language.confidence, &answer);
+    answer.push_back(Detected(code.empty() ? language.code : code, language.confidence));
   }
-  ReplyJson(call, answer + "]");
+  ReplyJson(call, answer);
 }
 
 void Languages(const SharedCall& call, const translation::TextTranslator& translator) {
   RequestFields fields;
   if (absl::Status status = Begin(call, &fields); !status.ok()) return call->Fail(status);
   const translation::LanguageCatalog catalog = translator.Catalog();
-  std::string answer = "[";
+  json answer = json::array();
   for (const std::string& code : catalog.Sources()) {
-    absl::StrAppend(&answer, answer.size() > 1 ? "," : "", "{\"code\":");
-    AppendJsonString(code, &answer);
-    answer += ",\"name\":";
-    AppendJsonString(translation::LanguageName(code), &answer);
-    answer += ",\"targets\":[";
-    bool is_first = true;
-    for (const std::string& target : catalog.TargetsOf(code)) {
-      if (!std::exchange(is_first, false)) answer += ',';
-      AppendJsonString(target, &answer);
-    }
-    answer += "]}";
+    answer.push_back({{"code", code},
+                      {"name", translation::LanguageName(code)},
+                      {"targets", catalog.TargetsOf(code)}});
   }
-  ReplyJson(call, answer + "]");
+  ReplyJson(call, answer);
 }
 
 void Settings(const SharedCall& call, const translation::TextTranslator& translator) {
@@ -166,7 +131,7 @@ void Settings(const SharedCall& call, const translation::TextTranslator& transla
         {"target", {{"code", target}, {"name", translation::LanguageName(target)}}}}},
       {"suggestions", false},
       {"supportedFilesFormat", json::array()}};
-  ReplyJson(call, settings.dump(-1, ' ', false, json::error_handler_t::replace));
+  ReplyJson(call, settings);
 }
 
 }  // namespace

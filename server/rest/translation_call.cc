@@ -89,10 +89,10 @@ Route TextRoute(const std::string& method, const std::string& path, ErrorForm er
   return route;
 }
 
-void ReplyJson(const std::shared_ptr<RestCall>& call, std::string json) {
+void ReplyJson(const std::shared_ptr<RestCall>& call, const json& answer) {
   http::PageResponse response;
   response.content_type = kJsonContentType;
-  response.body = std::move(json);
+  response.body = answer.dump(-1, ' ', false, json::error_handler_t::replace);
   call->Reply(std::move(response));
 }
 

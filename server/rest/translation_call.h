@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "nlohmann/json.hpp"
 #include "server/rest/request_fields.h"
 #include "server/rest/route.h"
 #include "server/translation/text_translator.h"
@@ -26,7 +27,7 @@ Route TextRoute(const std::string& method, const std::string& path, ErrorForm er
                 const std::string& summary, const std::vector<std::string>& fields,
                 std::function<void(const std::shared_ptr<RestCall>&)> handle);
 
-void ReplyJson(const std::shared_ptr<RestCall>& call, std::string json);
+void ReplyJson(const std::shared_ptr<RestCall>& call, const nlohmann::json& answer);
 
 }  // namespace sru::server::rest
 

@@ -1,5 +1,8 @@
 #include "server/translation/languages.h"
 
+#include <cld2/public/compact_lang_det.h>
+#include <cld2/public/encodings.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -10,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "models/model.h"
 #include "unicode/locid.h"
 #include "unicode/unistr.h"
@@ -19,6 +23,7 @@ namespace {
 
 constexpr size_t kLongestCode = 35;  // what BCP 47 asks implementations for
 constexpr char kPivot[] = "en";
+constexpr size_t kMostDetectedBytes = 16 << 10;
 
 // A key takes ICU microseconds, and a catalog is made for each request. Models are few, so the table stays small.
 const LanguageKey& CachedKey(const std::string& code) {
@@ -33,10 +38,6 @@ const LanguageKey& CachedKey(const std::string& code) {
 // The model of this name with the greatest version stands last in the registry's list.
 bool IsLatest(const std::vector<std::shared_ptr<lifecycle::ServedModel>>& all, size_t i) {
   return i + 1 == all.size() || all[i + 1]->name != all[i]->name;
-}
-
-std::vector<std::string> Sorted(const std::set<std::string>& codes) {
-  return {codes.begin(), codes.end()};
 }
 
 }  // namespace
@@ -72,6 +73,29 @@ bool HasSpaces(const LanguageKey& key) {
   static const auto* const kWithout =
       new std::set<std::string>{"zh", "yue", "ja", "th", "lo", "km", "my", "bo", "dz", "wuu"};
   return kWithout->count(key.language) == 0;
+}
+
+std::vector<DetectedLanguage> DetectLanguages(std::string_view text, bool is_markup) {
+  size_t size = std::min(text.size(), kMostDetectedBytes);
+  while (size > 0 && size < text.size() && ContinuesUtf8(text[size])) --size;
+  const CLD2::CLDHints hints = {nullptr, nullptr, CLD2::UNKNOWN_ENCODING, CLD2::UNKNOWN_LANGUAGE};
+  CLD2::Language languages[3];
+  int percents[3];
+  double scores[3];
+  int text_bytes = 0;
+  bool is_reliable = false;
+  CLD2::ExtDetectLanguageSummary(text.data(), static_cast<int>(size), !is_markup, &hints,
+                                 CLD2::kCLDFlagBestEffort, languages, percents, scores, nullptr,
+                                 &text_bytes, &is_reliable);
+  std::vector<DetectedLanguage> detected;
+  for (int i = 0; i < 3; ++i) {
+    if (languages[i] == CLD2::UNKNOWN_LANGUAGE || percents[i] == 0) continue;
+    // Its "iw" is today's "he".
+    UErrorCode error = U_ZERO_ERROR;
+    const auto locale = icu::Locale::createCanonical(CLD2::LanguageCode(languages[i]));
+    detected.push_back({locale.toLanguageTag<std::string>(error), percents[i]});
+  }
+  return detected;
 }
 
 LanguageCatalog::LanguageCatalog(const lifecycle::ModelRegistry& registry) {
@@ -122,16 +146,10 @@ absl::StatusOr<std::vector<TranslatorModel>> LanguageCatalog::Path(
   return std::vector<TranslatorModel>{*first, *second};
 }
 
-std::vector<std::string> LanguageCatalog::Sources() const {
+std::vector<std::string> LanguageCatalog::Codes(std::string TranslatorModel::*side) const {
   std::set<std::string> codes;
-  for (const TranslatorModel& model : models_) codes.insert(model.source);
-  return Sorted(codes);
-}
-
-std::vector<std::string> LanguageCatalog::Targets() const {
-  std::set<std::string> codes;
-  for (const TranslatorModel& model : models_) codes.insert(model.target);
-  return Sorted(codes);
+  for (const TranslatorModel& model : models_) codes.insert(model.*side);
+  return {codes.begin(), codes.end()};
 }
 
 std::vector<std::string> LanguageCatalog::TargetsOf(const std::string& source) const {
@@ -145,7 +163,7 @@ std::vector<std::string> LanguageCatalog::TargetsOf(const std::string& source) c
       codes.insert(model.target);
     }
   }
-  return Sorted(codes);
+  return {codes.begin(), codes.end()};
 }
 
 std::string LanguageCatalog::FindCode(const LanguageKey& key, bool is_source) const {

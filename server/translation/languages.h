@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -34,6 +35,15 @@ std::string LanguageName(const std::string& code);
 // True if the language writes spaces between its words.
 bool HasSpaces(const LanguageKey& key);
 
+struct DetectedLanguage {
+  std::string code;    // "en", "zh-Hant"
+  int confidence = 0;  // how much of the text, in percent
+};
+
+// The languages of a text by CLD2's tables, the most of it first; none if it says too little. Looks at the beginning of a long text. `is_markup`:
+// tags do not count.
+std::vector<DetectedLanguage> DetectLanguages(std::string_view text, bool is_markup);
+
 // A translator that takes text and says its languages.
 struct TranslatorModel {
   std::string source;  // as config.json has them
@@ -54,14 +64,15 @@ class LanguageCatalog {
                                                     const LanguageKey& target) const;
 
   // Codes without repetitions, sorted, as the models have them.
-  std::vector<std::string> Sources() const;
-  std::vector<std::string> Targets() const;
+  std::vector<std::string> Sources() const { return Codes(&TranslatorModel::source); }
+  std::vector<std::string> Targets() const { return Codes(&TranslatorModel::target); }
   // The targets that can be reached from there, also through English.
   std::vector<std::string> TargetsOf(const std::string& source) const;
   // The code that models have for the language; "" = none. `is_source`: as a source.
   std::string FindCode(const LanguageKey& key, bool is_source) const;
 
  private:
+  std::vector<std::string> Codes(std::string TranslatorModel::*side) const;
   const TranslatorModel* Find(const LanguageKey& source, const LanguageKey& target) const;
 
   std::vector<TranslatorModel> models_;

@@ -4,7 +4,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/translation/detection.h"
 
 namespace sru::server::translation {
 namespace {

@@ -11,7 +11,6 @@
 #include "base/utf8.h"
 #include "models/model.h"
 #include "server/calls/message_cord.h"
-#include "server/translation/detection.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::server::translation {
@@ -282,11 +281,12 @@ class Translation : public std::enable_shared_from_this<Translation> {
 
 }  // namespace
 
+int64_t NumCharacters(const std::string& text) {
+  return std::count_if(text.begin(), text.end(), [](char byte) { return !ContinuesUtf8(byte); });
+}
+
 void TextTranslator::Translate(TextRequest request, Call call, Reserve reserve, Done done) {
-  for (const std::string& text : request.texts) {
-    num_characters_ +=
-        std::count_if(text.begin(), text.end(), [](char byte) { return !ContinuesUtf8(byte); });
-  }
+  for (const std::string& text : request.texts) num_characters_ += NumCharacters(text);
   const auto translation = std::make_shared<Translation>(std::move(request), limits_,
                                                          std::move(call), std::move(reserve), done);
   if (absl::Status status = translation->Prepare(Catalog()); !status.ok()) {

@@ -43,6 +43,9 @@ struct TranslatedText {
   std::vector<std::string> translations;  // the best first
 };
 
+// Of valid UTF-8.
+int64_t NumCharacters(const std::string& text);
+
 class TextTranslator {
  public:
   // Makes a call of Translate. `done` may run before it returns.
