@@ -52,13 +52,13 @@ absl::Status ReadRules(RequestFields& fields, translation::TextRules* rules) {
     rules->format = TextFormat::kHtml;
   } else if (handling == "xml") {
     rules->format = TextFormat::kXml;
-    rules->outline = fields.Flag("outline_detection", true);
-    rules->splitting_tags = Tags(fields, "splitting_tags");
-    rules->inline_tags = Tags(fields, "non_splitting_tags");
-    rules->ignored_tags = Tags(fields, "ignore_tags");
   } else if (!handling.empty()) {
     return InvalidArgument("Value for 'tag_handling' not supported: expected xml or html.");
   }
+  rules->outline = fields.Flag("outline_detection", true);
+  rules->splitting_tags = Tags(fields, "splitting_tags");
+  rules->inline_tags = Tags(fields, "non_splitting_tags");
+  rules->ignored_tags = Tags(fields, "ignore_tags");
   const std::string splitting = fields.Last("split_sentences");
   if (splitting == "0" || splitting == "false") {
     rules->splitting = Splitting::kNone;
@@ -95,7 +95,6 @@ absl::Status ReadRequest(RequestFields& fields, TextRequest* request) {
   }
   // White space and punctuation are always kept.
   fields.Flag("preserve_formatting", true);
-  fields.Flag("outline_detection", true);
   return fields.status();
 }
 

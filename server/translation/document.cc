@@ -106,7 +106,7 @@ class DocumentParser {
       return Flush();
     }
     document_.is_markup_ = true;
-    if (is_xml()) FindSplits(text);
+    if (is_xml() && rules_.outline) FindOutline(text);
     MarkupReader reader(text, is_xml());
     MarkupToken token;
     while (reader.Next(&token)) SRU_RETURN_UNLESS_OK(Take(token, &reader));
@@ -121,10 +121,14 @@ class DocumentParser {
 
   bool is_xml() const { return rules_.format == TextFormat::kXml; }
 
-  // Which elements of XML end sentences.
-  void FindSplits(std::string_view text) {
-    splits_ = rules_.splitting_tags;
-    if (!rules_.outline) return;
+  // True if a sentence ends where an element of this name begins or ends.
+  bool EndsSentence(const std::string& name) const {
+    if (rules_.splitting_tags.count(name) > 0) return true;
+    if (rules_.inline_tags.count(name) > 0) return false;
+    return is_xml() ? outline_.count(name) > 0 : !IsInline(name);
+  }
+
+  void FindOutline(std::string_view text) {
     struct Tag {
       std::string_view name;
       uint32_t parent = 0;
@@ -140,15 +144,13 @@ class DocumentParser {
         if (tags[parent].name == token.name) parent = tags[parent].parent;
       } else if (token.kind != Kind::kRaw) {
         tags.push_back({token.raw.substr(1, token.name.size()), parent});
-        splits_.insert(token.name);
+        outline_.insert(token.name);
         if (token.kind == Kind::kOpen) parent = static_cast<uint32_t>(tags.size() - 1);
       }
     }
     for (const Tag& tag : tags) {
-      if (tags[tag.parent].has_text) splits_.erase(std::string(tag.name));
+      if (tags[tag.parent].has_text) outline_.erase(std::string(tag.name));
     }
-    for (const std::string& name : rules_.inline_tags) splits_.erase(name);
-    splits_.insert(rules_.splitting_tags.begin(), rules_.splitting_tags.end());
   }
 
   absl::Status Take(const MarkupToken& token, MarkupReader* reader) {
@@ -158,12 +160,11 @@ class DocumentParser {
     }
     if (token.kind == Kind::kRaw) return AddMark(element_, token.raw);
     const bool is_open = token.kind == Kind::kOpen;
-    const bool is_inline = is_xml() ? splits_.count(token.name) == 0 : IsInline(token.name);
-    if (is_open && (is_xml() ? rules_.ignored_tags.count(token.name) > 0
-                             : IsLeftAlone(token.name) || token.is_not_translated)) {
+    if (is_open && (rules_.ignored_tags.count(token.name) > 0 ||
+                    (!is_xml() && (IsLeftAlone(token.name) || token.is_not_translated)))) {
       return AddMark(element_, reader->SkipElement(token));
     }
-    if (!is_inline) {
+    if (EndsSentence(token.name)) {
       SRU_RETURN_UNLESS_OK(Flush());
       AddRaw(token.raw);
       if (token.name == "pre") in_pre_ = is_open;
@@ -282,8 +283,8 @@ class DocumentParser {
   Document& document_;
   const TextRules& rules_;
   const Document::Splitter& split_;
-  std::set<std::string> splits_;  // the elements of XML that end sentences
-  std::string block_;             // its text, decoded
+  std::set<std::string> outline_;  // names of XML's elements that stand beside no text
+  std::string block_;              // its text, decoded
   std::vector<Document::Unit::Mark> marks_;
   int block_element_ = 0;  // the innermost at the beginning of the block
   int element_ = 0;        // the innermost

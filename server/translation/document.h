@@ -29,11 +29,11 @@ enum class TextFormat { kPlain, kHtml, kXml };
 struct TextRules {
   TextFormat format = TextFormat::kPlain;
   Splitting splitting = Splitting::kSentences;
-  // XML only: elements that end a sentence; those that do not; those that are left alone.
+  // Elements that end a sentence; those that do not; those that are left alone. Of HTML, besides those that are known.
   std::set<std::string> splitting_tags;
   std::set<std::string> inline_tags;
   std::set<std::string> ignored_tags;
-  // XML only: the other elements end a sentence, too, unless they stand beside text somewhere.
+  // XML only: other elements end a sentence, unless they stand beside text somewhere.
   bool outline = true;
 };
 

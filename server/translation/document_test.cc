@@ -149,6 +149,13 @@ TEST_F(DocumentTest, Xml) {
             "<!DOCTYPE x [<!ENTITY y \"z\"> ] ><x>A</x>");
 }
 
+TEST_F(DocumentTest, TheRulesNameElementsOfHtml) {
+  rules_.splitting_tags = {"b"};
+  rules_.inline_tags = {"p"};
+  rules_.ignored_tags = {"i"};
+  EXPECT_THAT(Units("one <p>two</p> <b>three</b> <i>four</i>"), ElementsAre("one two", "three"));
+}
+
 TEST_F(DocumentTest, ElementsThatStandBesideNoTextEndSentencesOfXml) {
   rules_.format = TextFormat::kXml;
   const std::string text =
