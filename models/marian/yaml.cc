@@ -131,10 +131,6 @@ std::vector<std::string> YamlMap::List(const std::string& key) {
   return it->second.items;
 }
 
-void YamlMap::Require(const std::string& key) {
-  if (!Has(key)) Fail(key, "a value");
-}
-
 void YamlMap::Expect(const std::string& key, const std::string& value) {
   const auto it = values_.find(key);
   if (it == values_.end()) return;

@@ -19,8 +19,6 @@ class YamlMap {
   // kInvalidArgument when `text` is longer than 64 KiB, is nested too deeply, is not YAML, or is not a map.
   static absl::StatusOr<YamlMap> Parse(std::string_view text, std::string source);
 
-  bool Has(const std::string& key) const { return values_.count(key) != 0; }
-
   // A missing key leaves `value` as it was.
   void Integer(const std::string& key, int low, int high, int* value);
   void Number(const std::string& key, double low, double high, double* value);
@@ -28,7 +26,9 @@ class YamlMap {
   // The scalars of a list, or the only one; empty without the key.
   std::vector<std::string> List(const std::string& key);
   // An error if the key is missing.
-  void Require(const std::string& key);
+  void Require(const std::string& key) {
+    if (values_.count(key) == 0) Fail(key, "a value");
+  }
   // An error if the key has another value than this scalar, or than no value for "". A list of several is joined by commas.
   void Expect(const std::string& key, const std::string& value);
 

@@ -1,5 +1,3 @@
-#include "server/rest/deepl_routes.h"
-
 #include <functional>
 #include <memory>
 #include <set>
@@ -12,6 +10,7 @@
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "server/rest/request_fields.h"
+#include "server/rest/text_routes.h"
 #include "server/rest/translation_call.h"
 
 namespace sru::server::rest {

@@ -1,5 +1,3 @@
-#include "server/rest/libretranslate_routes.h"
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,6 +6,7 @@
 #include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "server/rest/request_fields.h"
+#include "server/rest/text_routes.h"
 #include "server/rest/translation_call.h"
 
 namespace sru::server::rest {

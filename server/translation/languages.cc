@@ -8,10 +8,8 @@
 #include <set>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_join.h"
-#include "base/mutex.h"
 #include "base/status.h"
 #include "base/utf8.h"
 #include "models/model.h"
@@ -27,10 +25,8 @@ constexpr size_t kMostDetectedBytes = 16 << 10;
 
 // A key takes ICU microseconds, and a catalog is made for each request. Models are few, so the table stays small.
 const LanguageKey& CachedKey(const std::string& code) {
-  static auto* const mutex = new Mutex();
-  static auto* const keys = new std::map<std::string, LanguageKey>();
-  MutexLock lock(mutex);
-  const auto [entry, is_new] = keys->try_emplace(code);
+  thread_local std::map<std::string, LanguageKey> keys;
+  const auto [entry, is_new] = keys.try_emplace(code);
   if (is_new) entry->second = KeyOf(code);
   return entry->second;
 }

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "absl/strings/str_split.h"
-#include "base/mutex.h"
 #include "base/status.h"
 #include "base/utf8.h"
 #include "server/translation/characters.h"
@@ -34,11 +33,11 @@ constexpr const char* kWithOrdinals[] = {"bs", "cs", "da", "de", "et", "fi", "hr
                                          "lv", "nb", "nn", "no", "pl", "sk", "sl", "sr", "tr"};
 constexpr size_t kLongestAbbreviation = 24;
 
-// The rules of a language. Those of ICU take milliseconds to make, and copies of one share what is no thread's alone.
+// The rules of a language.
 struct LanguageRules {
   std::set<std::string, std::less<>> abbreviations;
   bool has_ordinals = false;
-  std::vector<std::unique_ptr<icu::BreakIterator>> iterators;  // that nobody uses now
+  std::unique_ptr<icu::BreakIterator> iterator;
 };
 
 // ICU's own iterator of these takes "er." for "r.", which is one.
@@ -62,36 +61,20 @@ void AddAbbreviations(const std::string& language, std::set<std::string, std::le
   }
 }
 
-Mutex* RulesMutex() {
-  static auto* const mutex = new Mutex();
-  return mutex;
-}
-// Of the languages of models. Under the mutex; what is there stays.
+// Those of the languages of models. ICU takes milliseconds to make an iterator, which serves one thread.
 LanguageRules& RulesOf(const std::string& language) {
-  static auto* const all = new std::map<std::string, LanguageRules>();
-  const auto [entry, is_new] = all->try_emplace(language);
-  if (is_new) {
-    AddAbbreviations(language, &entry->second.abbreviations);
-    entry->second.has_ordinals = std::find(std::begin(kWithOrdinals), std::end(kWithOrdinals),
-                                           language) != std::end(kWithOrdinals);
-  }
-  return entry->second;
-}
-
-std::unique_ptr<icu::BreakIterator> TakeIterator(LanguageRules* rules,
-                                                 const std::string& language) {
-  {
-    MutexLock lock(RulesMutex());
-    if (!rules->iterators.empty()) {
-      std::unique_ptr<icu::BreakIterator> iterator = std::move(rules->iterators.back());
-      rules->iterators.pop_back();
-      return iterator;
-    }
-  }
+  thread_local std::map<std::string, LanguageRules> all;
+  const auto [entry, is_new] = all.try_emplace(language);
+  LanguageRules& rules = entry->second;
+  if (!is_new) return rules;
+  AddAbbreviations(language, &rules.abbreviations);
+  rules.has_ordinals = std::find(std::begin(kWithOrdinals), std::end(kWithOrdinals), language) !=
+                       std::end(kWithOrdinals);
   UErrorCode error = U_ZERO_ERROR;
-  std::unique_ptr<icu::BreakIterator> iterator(
+  rules.iterator.reset(
       icu::BreakIterator::createSentenceInstance(icu::Locale(language.c_str()), error));
-  return U_FAILURE(error) != 0 ? nullptr : std::move(iterator);
+  if (U_FAILURE(error) != 0) rules.iterator = nullptr;
+  return rules;
 }
 
 TextRange Trimmed(std::string_view text, TextRange range) {
@@ -143,7 +126,8 @@ bool EndsSentence(std::string_view text, TextRange range, UChar32 next,
 
 // `text` has no line ends where sentences may go over them.
 void SplitBySentences(std::string_view text, const LanguageRules& rules,
-                      icu::BreakIterator* iterator, std::vector<TextRange>* ranges) {
+                      std::vector<TextRange>* ranges) {
+  icu::BreakIterator* const iterator = rules.iterator.get();
   UErrorCode error = U_ZERO_ERROR;
   UText* const opened =
       utext_openUTF8(nullptr, text.data(), static_cast<int64_t>(text.size()), &error);
@@ -187,14 +171,8 @@ size_t CutOf(std::string_view text, TextRange range) {
 std::vector<TextRange> SplitSentences(std::string_view text, const std::string& language,
                                       Splitting splitting) {
   std::vector<TextRange> ranges;
-  LanguageRules* rules = nullptr;
-  {
-    MutexLock lock(RulesMutex());
-    rules = &RulesOf(language);
-  }
-  std::unique_ptr<icu::BreakIterator> iterator =
-      splitting == Splitting::kNone ? nullptr : TakeIterator(rules, language);
-  if (iterator == nullptr) {
+  const LanguageRules& rules = RulesOf(language);
+  if (splitting == Splitting::kNone || rules.iterator == nullptr) {
     Add(text, {0, text.size()}, &ranges);
     return ranges;
   }
@@ -205,9 +183,7 @@ std::vector<TextRange> SplitSentences(std::string_view text, const std::string& 
         line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
     text = line;
   }
-  SplitBySentences(text, *rules, iterator.get(), &ranges);
-  MutexLock lock(RulesMutex());
-  rules->iterators.push_back(std::move(iterator));
+  SplitBySentences(text, rules, &ranges);
   return ranges;
 }
 

@@ -1,0 +1,27 @@
+// The routes of two APIs for texts, for which there are clients. Bodies are forms or JSON.
+//
+// DeepL's (v2), beside the Open Inference Protocol's of the same prefix. The key stands in "Authorization: DeepL-Auth-Key KEY", or as a bearer token.
+//   POST      /v2/translate        text (several), target_lang, source_lang, split_sentences, tag_handling, ...
+//   GET, POST /v2/languages        type: source or target
+//   GET       /v2/usage            the characters since the server's start; there is no limit, and so no status 456
+//
+// LibreTranslate's. The token of a server that asks for one is the field `api_key`, or stands in the header as in other routes.
+//   POST      /translate           q (a string or a list), source ("auto"), target, format (text, html), alternatives
+//   POST      /detect              q
+//   GET       /languages           the languages and what each can be translated into
+//   GET       /frontend/settings   what its web page asks first
+#ifndef SRU_SERVER_REST_TEXT_ROUTES_H_
+#define SRU_SERVER_REST_TEXT_ROUTES_H_
+
+#include "server/rest/route.h"
+#include "server/translation/text_translator.h"
+
+namespace sru::server::rest {
+
+// `translator` outlives the routes and their requests.
+RouteGroup DeepLRoutes(translation::TextTranslator* translator);
+RouteGroup LibreTranslateRoutes(translation::TextTranslator* translator);
+
+}  // namespace sru::server::rest
+
+#endif  // SRU_SERVER_REST_TEXT_ROUTES_H_
