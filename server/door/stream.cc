@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -22,6 +23,8 @@ constexpr uint32_t kProgressBytes = 16 << 10;
 constexpr size_t kLongMessage = 64 << 10;
 // Answers up to this size are part of what a stream takes.
 constexpr int64_t kUnchargedBytes = 1 << 10;
+// To free an answer of this size would hold them up too: it takes a millisecond for each 10 MiB.
+constexpr int64_t kCostlyBytes = 1 << 20;
 // Smaller messages are sent as they are, which is cheaper for both sides.
 constexpr size_t kLeastCompressedBytes = 1 << 10;
 
@@ -485,7 +488,14 @@ bool Stream::Charge(int64_t bytes) {
 }
 
 void Stream::ClearMessage() {
-  message_.Clear();
+  if (charged_ > kCostlyBytes) {
+    try {
+      context_.side.Post([message = std::exchange(message_, absl::Cord())] {});
+    } catch (const std::exception&) {  // nghttp2 asks for bytes, and is C
+    }
+  } else {
+    message_.Clear();
+  }
   if (charged_ > 0) connection_->GiveForAnswer(std::exchange(charged_, 0));
 }
 

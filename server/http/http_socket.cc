@@ -19,6 +19,8 @@ using Descriptor = boost::asio::posix::stream_descriptor;
 
 // Answers up to this size are copied, so that head and body leave together.
 constexpr size_t kMaxCopiedBytes = 64 << 10;
+// Bytes that are written in one turn.
+constexpr size_t kWrittenBytes = 64 << 10;
 
 class SocketTransport final : public HttpTransport {
  public:
@@ -134,11 +136,13 @@ class SocketTransport final : public HttpTransport {
   }
 
   ByteStream::Outcome WriteSome() {
-    while (!first_.empty() || !second_.empty()) {
+    for (size_t written = 0; !first_.empty() || !second_.empty();) {
+      if (written >= kWrittenBytes) return ByteStream::Outcome::kWantsWrite;  // others come first
       absl::string_view& part = first_.empty() ? second_ : first_;
-      const ByteStream::Result result = bytes_->Write(part);
+      const ByteStream::Result result = bytes_->Write(part.substr(0, kWrittenBytes));
       if (result.outcome != ByteStream::Outcome::kDone) return result.outcome;
       part.remove_prefix(result.bytes);
+      written += result.bytes;
     }
     std::string().swap(copy_);
     return ByteStream::Outcome::kDone;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <map>
 #include <optional>
 #include <utility>
@@ -40,6 +41,8 @@ constexpr char kAuthorization[] = "authorization";
 constexpr char kTimeoutHeader[] = "x-request-timeout-ms";
 // To read a body of this size takes a fraction of a millisecond.
 constexpr size_t kLongBody = 8 << 10;
+// To free an answer of this size would hold up a loop: it takes a millisecond for each 10 MiB.
+constexpr size_t kCostlyBytes = 1 << 20;
 // Each byte of an answer's values takes so many besides the message: the message once more, as it is parsed, or that and text, which is copied
 // while it grows.
 constexpr int kCopiesOfTensors = 1;
@@ -345,7 +348,17 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     if (answered_.exchange(true)) return;
     LeaveCaller();
     AddHeaders(&response);
-    auto held = std::make_shared<HeldResponse>(HeldResponse{nullptr, memory_, std::move(response)});
+    std::shared_ptr<HeldResponse> held(
+        new HeldResponse{nullptr, memory_, std::move(response)},
+        [readers = state_->options.readers](HeldResponse* given) {
+          const std::unique_ptr<HeldResponse> owned(given);
+          std::string& body = owned->response.body;
+          if (readers == nullptr || body.size() <= kCostlyBytes) return;
+          try {
+            readers->Post([shared = std::make_shared<std::string>(std::move(body))] {});
+          } catch (const std::exception&) {  // the end of the answer must not fail
+          }
+        });
     {
       MutexLock lock(&mutex_);
       held->place = std::move(place_);
