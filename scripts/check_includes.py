@@ -84,7 +84,7 @@ server/lifecycle         | server/telemetry server/calls server/batching      | 
 server/transport         | server/callers server/telemetry server/base base   | absl boost openssl prometheus
 server/door              | server/transport server/callers server/calls       | absl boost nghttp2 prometheus zlib
                          | server/base base                                   |
-server/calls/messages    | server/calls server/calls/bounds server/lifecycle  | absl protobuf
+server/calls/messages    | server/base server/calls server/calls/bounds server/lifecycle | absl protobuf
                          | server/telemetry server/batching/queue             |
                          | models models/text kernels base proto              |
 server/calls/kinds       | server/callers server/calls server/calls/bounds server/calls/messages | absl protobuf

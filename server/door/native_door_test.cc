@@ -23,6 +23,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
+#include "server/base/interruption.h"
 #include "tests/testing/poll.h"
 
 namespace sru::server::door {
@@ -655,6 +656,41 @@ TEST_F(NativeDoorTest, ALongMessageIsGivenToItsCallOnAnotherThread) {
   EXPECT_TRUE(client.ReadEnd(1));
   EXPECT_EQ(client.stream(1).data, MessageOf("200000"));
   EXPECT_GE(memory_.used(), 200000);
+}
+
+TEST_F(NativeDoorTest, AMessageIsNotReadOnWhenItsClientHasLeft) {
+  options_.max_message_bytes = 4 << 20;
+  const auto state = std::make_shared<std::atomic<int>>(0);
+  class ReadingCall final : public calls::CallHandler {
+   public:
+    ReadingCall(calls::Exchange* exchange, std::shared_ptr<std::atomic<int>> state)
+        : exchange_(*exchange), state_(std::move(state)) {}
+    void OnMessage(std::optional<absl::Cord> /*message*/) override {
+      *state_ = 1;
+      if (PollUntil([] { return Interruption::Asked(); })) *state_ = 2;
+      exchange_.Finish({absl::CancelledError(), "", {}, {}});
+    }
+    void OnDone() override { delete this; }
+
+   private:
+    calls::Exchange& exchange_;
+    const std::shared_ptr<std::atomic<int>> state_;
+  };
+  calls::Method row;
+  row.service = "t.T";
+  row.name = "Reads";
+  row.start = [state](calls::Exchange* exchange) { return new ReadingCall(exchange, state); };
+  rows_.push_back(std::move(row));
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/t.T/Reads");
+  const std::string bytes = MessageOf(std::string(100000, 'x'));
+  for (size_t at = 0; at < bytes.size(); at += 16384) {
+    client.SendData(1, absl::string_view(bytes).substr(at, 16384));
+  }
+  ASSERT_TRUE(PollUntil([&] { return *state == 1; }));
+  client.Send(FrameOf(NGHTTP2_RST_STREAM, 0, 1, Number(NGHTTP2_CANCEL, 4)));
+  EXPECT_TRUE(PollUntil([&] { return *state == 2; }));
 }
 
 TEST_F(NativeDoorTest, AnswersAreCompressedWithinTheMemory) {

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/interruption.h"
 #include "server/door/connection.h"
 #include "server/door/deflate.h"
 #include "server/door/response_head.h"
@@ -283,6 +284,7 @@ void Stream::Deliver(std::optional<absl::Cord> message) {
   }
   away_bytes_ = bytes;
   context_.side.Post([this, message = std::move(message)]() mutable {
+    const Interruption interruption([this] { return is_cancelled(); });
     handler_->OnMessage(std::move(message));
     Ask(kBack);
   });

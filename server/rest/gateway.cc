@@ -17,6 +17,7 @@
 #include "base/mutex.h"
 #include "grpcpp/alarm.h"
 #include "server/base/clock.h"
+#include "server/base/interruption.h"
 #include "server/calls/local_calls.h"
 #include "server/http/allowed_origins.h"
 #include "server/http/page_host.h"
@@ -283,7 +284,8 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     });
     if (body_.size() <= kLongBody || state_->options.readers == nullptr) return Run();
     state_->options.readers->Post([self = shared_from_this()] {
-      if (!self->http_->gone()) self->Run();
+      const Interruption interruption([&self] { return self->http_->gone(); });
+      if (!Interruption::Asked()) self->Run();
     });
   }
 

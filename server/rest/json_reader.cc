@@ -4,11 +4,14 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/interruption.h"
 
 namespace sru::server::rest {
 namespace {
 
 constexpr size_t kFoundCharacters = 40;
+// They take some microseconds.
+constexpr size_t kItemsUntilAsked = 256;
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
@@ -168,6 +171,10 @@ bool JsonReader::NextItem(char closing, absl::string_view expected) {
     ++at_;
   }
   has_items_[depth_] = true;
+  if (++items_ % kItemsUntilAsked == 0 && Interruption::Asked()) {
+    status_ = absl::CancelledError("the caller has left");
+    return false;
+  }
   return true;
 }
 

@@ -11,8 +11,8 @@
 //   reader.ExpectEnd();
 //   if (!reader.ok()) return reader.status();
 //
-// The first error stays: from then on every function returns false. Errors are kInvalidArgument and name the byte. Keys
-// that come twice are the caller's to refuse. Nothing is recursive, and nesting deeper than kMaxDepth is an error.
+// The first error stays: from then on every function returns false. Errors are kInvalidArgument and name the byte, but for kCancelled when
+// the thread's work is to end (server/base/interruption.h). Keys that come twice are the caller's to refuse. Nothing is recursive, and nesting deeper than kMaxDepth is an error.
 //
 // Not thread-safe.
 #ifndef SRU_SERVER_REST_JSON_READER_H_
@@ -138,6 +138,7 @@ class JsonReader {
   const absl::string_view text_;
   size_t at_ = 0;
   size_t depth_ = 0;
+  size_t items_ = 0;  // of all objects and arrays, so far
   std::bitset<kMaxDepth + 1>
       has_items_;  // by depth: whether a comma must come before the next item
   std::bitset<kMaxDepth + 1> is_object_;  // by depth

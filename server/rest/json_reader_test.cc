@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/base/interruption.h"
 #include "server/rest/json_message.h"
 
 namespace sru::server::rest {
@@ -169,6 +170,17 @@ TEST(JsonReaderTest, ReadsStringsAsTheyAreWritten) {
   absl::string_view read;
   ASSERT_TRUE(reader.ReadString(&scratch, &read));
   EXPECT_EQ(read, text);
+}
+
+TEST(JsonReaderTest, EndsWhenItsThreadIsInterrupted) {
+  std::string text = "[1";
+  for (int i = 0; i < 100000; ++i) text += ",[]";
+  text += "]";
+  EXPECT_TRUE(SkipAll(text).ok());
+  int asked = 0;
+  const Interruption interruption([&asked] { return ++asked == 3; });
+  EXPECT_TRUE(absl::IsCancelled(SkipAll(text)));
+  EXPECT_EQ(asked, 3);
 }
 
 TEST(JsonReaderTest, FoundIsShort) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "server/base/interruption.h"
 #include "server/calls/bounds/request_errors.h"
 #include "server/calls/bounds/request_outline.h"
 #include "server/calls/bounds/wire_check.h"
@@ -230,6 +231,7 @@ absl::StatusOr<ParsedSequences> ParseSequences(
   parsed.counts.resize(sequences.size());
   int64_t total_tokens = 0;
   for (int i = 0; i < sequences.size(); ++i) {
+    if (Interruption::Asked()) return absl::CancelledError("the caller has left");
     TokenTask* const task = task_of(i);
     SRU_RETURN_UNLESS_OK(SequenceParser("sequences", i, truncate, input, limits)
                              .Parse(sequences[i], task, &parsed.counts[i]));

@@ -13,6 +13,7 @@
 #include "models/text/byte_tokenizer.h"
 #include "models/text/vocabulary.h"
 #include "models/text/word_tokenizer.h"
+#include "server/base/interruption.h"
 #include "server/calls/messages/wire_pooling.h"
 
 namespace sru::server::calls {
@@ -74,6 +75,14 @@ class RequestParserTest : public ::testing::Test {
   std::vector<TokenTask> tasks_;
   v1::ClassifyRequest request_;
 };
+
+TEST_F(RequestParserTest, EndsWhenItsThreadIsInterrupted) {
+  for (int i = 0; i < 3; ++i) request_.add_sequences()->set_text("cats");
+  int asked = 0;
+  const Interruption interruption([&asked] { return ++asked == 2; });
+  EXPECT_TRUE(absl::IsCancelled(Parse(words_).status()));
+  EXPECT_EQ(asked, 2);
+}
 
 // Without an id for unknown tokens, one that the vocabulary lacks is an error.
 TEST_F(RequestParserTest, TokensThatTheVocabularyLacks) {
