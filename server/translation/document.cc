@@ -185,10 +185,7 @@ class DocumentParser {
     return absl::OkStatus();
   }
   void AddRaw(std::string_view raw) {
-    Item& item = document_.items_.emplace_back();
-    item.kind = Item::Kind::kRaw;
-    item.element = element_;
-    item.raw = raw;
+    document_.items_.push_back({Item::Kind::kRaw, element_, 0, {}, raw});
   }
 
   absl::Status Open(const MarkupToken& token) {
@@ -237,9 +234,7 @@ class DocumentParser {
     int element = block_element_;
     const auto add_text = [&](size_t end) {
       if (at == end) return;
-      Item& item = document_.items_.emplace_back();
-      item.element = element;
-      item.text = block_.substr(at, end - at);
+      document_.items_.push_back({Item::Kind::kText, element, 0, block_.substr(at, end - at), {}});
       at = end;
     };
     const auto add_marks = [&](size_t end) {
@@ -247,19 +242,13 @@ class DocumentParser {
         add_text(marks_[mark].offset);
         element = marks_[mark].element;
         if (marks_[mark].raw.empty()) continue;
-        Item& item = document_.items_.emplace_back();
-        item.kind = Item::Kind::kRaw;
-        item.element = element;
-        item.raw = marks_[mark].raw;
+        document_.items_.push_back({Item::Kind::kRaw, element, 0, {}, marks_[mark].raw});
       }
       add_text(end);
     };
     for (const TextRange& range : ranges) {
       add_marks(range.begin);
-      Item& item = document_.items_.emplace_back();
-      item.kind = Item::Kind::kUnit;
-      item.element = element;
-      item.unit = document_.units_.size();
+      document_.items_.push_back({Item::Kind::kUnit, element, document_.units_.size(), {}, {}});
       Document::Unit& unit = document_.units_.emplace_back();
       unit.text = block_.substr(range.begin, range.end - range.begin);
       std::replace_if(

@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "unicode/utf8.h"
@@ -237,21 +238,7 @@ bool MarkupReader::ReadTag(MarkupToken* token) {
 }
 
 void AppendEscaped(std::string_view text, std::string* markup) {
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        *markup += "&amp;";
-        break;
-      case '<':
-        *markup += "&lt;";
-        break;
-      case '>':
-        *markup += "&gt;";
-        break;
-      default:
-        *markup += c;
-    }
-  }
+  *markup += absl::StrReplaceAll(View(text), {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
 }
 
 }  // namespace sru::server::translation

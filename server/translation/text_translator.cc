@@ -74,8 +74,8 @@ class Translation : public std::enable_shared_from_this<Translation> {
   // Makes call after call, until one of them is not answered at once. A function that calls itself for each would need a stack for all.
   void Run() {
     while (true) {
-      if (absl::Status status = EndStep(); !status.ok()) return End({status, "", {}, {}});
-      if (calls_.empty()) return End({});
+      if (absl::Status status = EndStep(); !status.ok()) return End(status);
+      if (calls_.empty()) return End(absl::OkStatus());
       phase_ = 0;
       call_(MakeRequest(calls_.back()), [self = shared_from_this()](calls::LocalAnswer answer) {
         self->answer_ = std::move(answer);
@@ -217,10 +217,7 @@ class Translation : public std::enable_shared_from_this<Translation> {
     }
     if (!calls::ParseCord(answer.message, &response) ||
         static_cast<size_t>(response.translations_size()) != call.units.size()) {
-      End({absl::InternalError("Translate answered with a message that cannot be read"),
-           "",
-           {},
-           {}});
+      End(absl::InternalError("Translate answered with a message that cannot be read"));
       return false;
     }
     for (size_t i = 0; i < call.units.size(); ++i) {
@@ -258,6 +255,7 @@ class Translation : public std::enable_shared_from_this<Translation> {
     }
   }
 
+  void End(absl::Status status) { End(calls::CallEnd{std::move(status), "", {}, {}}); }
   void End(const calls::CallEnd& end) {
     call_ = nullptr;
     reserve_ = nullptr;
