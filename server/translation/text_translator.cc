@@ -91,8 +91,8 @@ class Translation : public std::enable_shared_from_this<Translation> {
     if (TakeAnswer()) Run();
   }
 
-  // The language of a text: of those found in it the first that models translate from, or the target; without one English, or the first that
-  // there is.
+  // The language of a text: of those found in it the first that models translate from, or the target; without one
+  // English, or the first that there is.
   absl::StatusOr<TranslatedText> SourceOf(const LanguageCatalog& catalog, const LanguageKey& target,
                                           const std::string& text) const {
     TranslatedText answer;
@@ -113,7 +113,7 @@ class Translation : public std::enable_shared_from_this<Translation> {
       if (is_known(KeyOf(language.code), language.code)) return answer;
     }
     answer.confidence = 0;
-    if (!is_known(KeyOf("en"), "en")) answer.source = catalog.Sources().front();
+    if (!is_known(KeyOf("en"), "")) answer.source = catalog.Sources().front();
     return answer;
   }
 
@@ -244,7 +244,7 @@ class Translation : public std::enable_shared_from_this<Translation> {
       if (is_last) {
         std::vector<std::string>& all = answers_[i].translations;
         all.push_back(std::move(job.text));
-        const auto most = static_cast<size_t>(1 + request_.alternatives);
+        const size_t most = 1 + static_cast<size_t>(request_.alternatives);
         for (int k = 1; k <= request_.alternatives + 1 && all.size() < most; ++k) {
           std::string text = job.document->Assemble(job.translations, k, add_spaces);
           if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(std::move(text));
