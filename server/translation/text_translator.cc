@@ -36,6 +36,12 @@ struct CallUnits {
   std::vector<std::pair<Job*, size_t>> units;
 };
 
+// The end of a message about a language that none of these is.
+std::string Instead(const std::vector<std::string>& codes) {
+  if (codes.empty()) return "; no model has languages: its config.json may name them";
+  return absl::StrCat("; there are ", absl::StrJoin(codes, ", "));
+}
+
 // One request. Its functions run one after the other, on the threads that bring the answers.
 class Translation : public std::enable_shared_from_this<Translation> {
  public:
@@ -56,8 +62,7 @@ class Translation : public std::enable_shared_from_this<Translation> {
     const std::string target_code = catalog.FindCode(target, /*is_source=*/false);
     if (target_code.empty()) {
       return InvalidArgument("target language: no model translates into '",
-                             request_.target.substr(0, 64), "'; there are ",
-                             absl::StrJoin(catalog.Targets(), ", "));
+                             request_.target.substr(0, 64), "'", Instead(catalog.Targets()));
     }
     for (std::string& text : request_.texts) {
       SRU_ASSIGN_OR_RETURN(TranslatedText answer, SourceOf(catalog, target, text));
@@ -104,8 +109,7 @@ class Translation : public std::enable_shared_from_this<Translation> {
     if (!request_.source.empty()) {
       if (is_known(KeyOf(request_.source), request_.target)) return answer;
       return InvalidArgument("source language: no model translates from '",
-                             request_.source.substr(0, 64), "'; there are ",
-                             absl::StrJoin(catalog.Sources(), ", "));
+                             request_.source.substr(0, 64), "'", Instead(catalog.Sources()));
     }
     const bool is_markup = request_.rules.format != TextFormat::kPlain;
     for (const DetectedLanguage& language : DetectLanguages(text, is_markup)) {
