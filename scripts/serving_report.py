@@ -267,8 +267,9 @@ def callers(args, kept):
             kept_in_time = [100 * run["goodput_per_s"] * run["elapsed_s"] / run["calls"] for run, _ in runs["flooded"]]
             alone = [run["latency_us"]["p99"] / 1e3 for run in runs["alone"]]
             beside_flood = [run["latency_us"]["p99"] / 1e3 for run, _ in runs["flooded"]]
+            goodputs, goodputs_alone = ([goodput for _, goodput in runs[name]] for name in ("flooded", "flood"))
             rows.append((title, spread(kept_in_time, 1), spread(alone, 1), spread(beside_flood, 1), spread(ratios(beside_flood, alone), 1),
-                         spread(ratios([goodput for _, goodput in runs["flooded"]], [goodput for _, goodput in runs["flood"]]), 2)))
+                         spread(ratios(goodputs, goodputs_alone), 2) if all(goodputs_alone) else "all refused"))
     yield (f"### A polite caller beside a flood\n\nTwo tokens. The polite one: `sru_bench load --rate=50 --deadline=100ms --token=..`. The other:"
            f" `sru_bench load --in_flight=2000 --sequences=32 --deadline=1s --token=..`. {rounds} rounds of {2 * duration:g} s, alone and beside the"
            " flood in turns; the flood's client runs with `nice -n 19`" + SPREAD)
