@@ -353,7 +353,8 @@ def sources(root):
         paths = git.stdout.splitlines()
     else:
         paths = [os.path.relpath(os.path.join(folder, name), root)
-                 for folder, _, names in os.walk(root) for name in names]
+                 for folder, _, names in os.walk(root) for name in names
+                 if not os.path.relpath(folder, root).startswith("build")]
     return sorted(p for p in paths if p.endswith(SOURCES) and os.path.isfile(os.path.join(root, p)))
 
 

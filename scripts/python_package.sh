@@ -34,7 +34,7 @@ if [ ${#pythons[@]} -eq 0 ]; then
   for minor in 15 14 13 12; do
     [ "$minor" -gt "$oldest" ] || break
     for python in "python3.$minor" "${PYENV_ROOT:-$HOME/.pyenv}/versions/3.$minor".*/bin/python; do
-      if "$python" -c 'import venv' 2>/dev/null; then
+      if "$python" -c 'import ensurepip, venv' 2>/dev/null; then
         pythons+=("$python")
         break 2
       fi
@@ -89,6 +89,7 @@ number=0
 for python in "${pythons[@]}"; do
   number=$((number + 1))
   venv=$work/venv$number
+  "$python" -c 'import ensurepip' 2>/dev/null || { echo "SKIPPED: $python has no ensurepip (package python3-venv)"; exit 77; }
   "$python" -m venv "$venv"
   if [ "$number" -eq 1 ]; then
     pip_run "$venv/bin/pip" wheel --no-deps -w "$work" "$package"

@@ -374,9 +374,12 @@ def machine(backend):
     name = re.search(r"model name\s*:\s*(.*)", text)
     flags = (re.search(r"flags\s*:\s*(.*)", text) or ("", ""))[1].split()
     sets = " ".join(flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if flag in flags)
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False)
+    try:
+        commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:  # there is no git
+        commit = ""
     return (f"Machine: {name[1] if name else 'unknown processor'}, {os.cpu_count()} cores ({sets}), backend {backend}."
-            f" Commit: {commit.stdout.strip() or 'unknown'}. Date: {datetime.date.today()}.")
+            f" Commit: {commit or 'unknown'}. Date: {datetime.date.today()}.")
 
 
 class Report:
