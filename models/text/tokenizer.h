@@ -29,7 +29,7 @@ enum class TokenizerType {
   kSentencePiece
 };
 
-// What a tokenizer does with what its vocabulary lacks.
+// Whatever a vocabulary lacks gets the id of the key `oov`: a tokenizer requires that key, takes it, or has no use for it.
 enum class OovUse { kRequired, kOptional, kNone };
 
 struct TokenizerInfo {

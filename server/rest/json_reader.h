@@ -11,7 +11,7 @@
 //   reader.ExpectEnd();
 //   if (!reader.ok()) return reader.status();
 //
-// The first error stays: from then on every function returns false. Errors are kInvalidArgument and name the byte, but for kCancelled when
+// The first error stays: from then on every function returns false. Errors are kInvalidArgument and name the byte; kCancelled when
 // the thread's work is to end (server/base/interruption.h). Keys that come twice are the caller's to refuse. Nothing is recursive, and nesting deeper than kMaxDepth is an error.
 //
 // Not thread-safe.

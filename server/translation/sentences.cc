@@ -26,7 +26,7 @@ namespace {
 constexpr const char* kTitles[] = {"Dr.",  "Drs.", "e.g.",    "Gen.", "Gov.",  "Hon.",
                                    "i.e.", "Jr.",  "Messrs.", "Mt.",  "Prof.", "Rev.",
                                    "Sen.", "Sgt.", "Sr.",     "St.",  "vs."};
-// Those that stand before numbers.
+// Abbreviations that stand before numbers.
 constexpr const char* kCounted[] = {"Art.", "No.", "Nos.", "Nr.", "p.", "pp."};
 // Languages that write ordinal numbers with a full stop.
 constexpr const char* kWithOrdinals[] = {"bs", "cs", "da", "de", "et", "fi", "hr", "hu", "is", "lb",
@@ -61,7 +61,7 @@ void AddAbbreviations(const std::string& language, std::set<std::string, std::le
   }
 }
 
-// Those of the languages of models. ICU takes milliseconds to make an iterator, which serves one thread.
+// Rules of the languages of models. ICU takes milliseconds to make an iterator, which serves one thread.
 LanguageRules& RulesOf(const std::string& language) {
   thread_local std::map<std::string, LanguageRules> all;
   const auto [entry, is_new] = all.try_emplace(language);

@@ -43,7 +43,7 @@ struct TranslatedText {
   std::vector<std::string> translations;  // the best first
 };
 
-// Of valid UTF-8.
+// `text` is valid UTF-8.
 int64_t NumCharacters(const std::string& text);
 
 class TextTranslator {
