@@ -1,7 +1,7 @@
 """How gpu_report.py comes by gpu_check and gpu_bench on a machine that may lack tools.
 
-CMake builds them, if it is new enough and there is nvcc; else they are those of the installation that was taken along
-(make gpu_prefix).
+They are those of the installation that was taken along (make gpu_prefix); without one, CMake builds them, if it is new enough and there is
+nvcc.
 """
 import collections
 import glob
@@ -106,6 +106,8 @@ def made(folder):
 def programs(steps, build, toolkit, architecture, prefix):
     """gpu_check and gpu_bench, or None with a failed step that says what to do."""
     carried = made(os.path.join(prefix, "bin")) if prefix else None
+    if carried:
+        return carried
     advice = ("install the CUDA toolkit (nvcc), g++ and CMake, or take programs along: make gpu_prefix where "
               "there are these, then --prefix build-gpu_prefix/prefix.tar.gz here")
     cmake = version_of(["cmake", "--version"], "version ")
@@ -121,9 +123,6 @@ def programs(steps, build, toolkit, architecture, prefix):
         built = build_with_cmake(steps, build, toolkit, architecture)
         if built:
             return built
-    if carried:
-        steps.record("programs of --prefix", "ok", 0, why)
-        return carried
     steps.record("programs", "failed", 0, f"{why}; {advice}")
     return None
 

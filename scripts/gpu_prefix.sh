@@ -36,7 +36,9 @@ for program in gpu_check gpu_bench; do
   fi
 done
 case ,$with, in *,published,*)
-  python3 -m pip install --quiet --no-deps --target "$prefix/python" sru==2.6.0;;
+  python3 -m pip install --quiet --no-deps --target "$prefix/python" sru==2.6.0
+  # PyTorch 2 no longer takes what type() gives where a scalar type is expected.
+  sed -i 's/\.type(), "sru/.scalar_type(), "sru/' "$prefix/python/sru/csrc/sru_cuda_kernel.cu";;
 esac
 tar -C "$out" -czf "$out/prefix.tar.gz" prefix
 case ,$with, in *,cublaslt,*)

@@ -5,6 +5,8 @@ A step that fails or runs out of time is recorded, and the others continue. The 
 are rewritten after each. Once nvidia-smi has shown a GPU, a program that finds none has failed: only PyTorch may be missing.
 """
 import argparse
+import collections
+import functools
 import glob
 import importlib.util
 import itertools
@@ -28,6 +30,7 @@ SANITIZER_SHARE = 0.2  # of the time, kept for the sanitizers
 # than this apart.
 MAX_SCORE_ERROR = 1e-3
 TRAINED = {"reader": "reader_squad", "translator": "translator_multi30k"}
+STUDENT = os.path.join("oracles", "ssru")
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 CHECKS = {"float32": ["--dtype=float32"], "bfloat16": ["--dtype=bfloat16"],
           "bfloat16_fused": ["--dtype=bfloat16", "--fuse_layers"]}
@@ -98,8 +101,8 @@ TABLES = (
      lambda r: (r["name"], r["type"], r["sequences"], r["rows"], f"{r['run_p50_us']:.1f}", f"{r['run_p99_us']:.1f}",
                 f"{r['rows'] / r['run_p50_us'] * 1e6:.0f}", f"{r['workspace_mb']:.0f}")),
     ("trained", "Trained models in the server, float32",
-     "Answers with their offsets and translations (beam 5) that the reference recorded; they must be equal, and their scores within"
-     f" {MAX_SCORE_ERROR:.0e}.",
+     "Answers with their offsets, translations (beam 5) and a Marian student's translations that the reference or Marian recorded; they must"
+     f" be equal, and their scores within {MAX_SCORE_ERROR:.0e}.",
      ("model", "recorded", "equal", "largest difference of a score"),
      lambda r: (r["name"], r["recorded"], r["equal"], f"{r['difference']:.1e}")),
 )
@@ -375,9 +378,16 @@ def compare_translations(recorded, found):
     return len(equal), max([abs(r["score"] - h["score"]) for r, h in equal], default=0.0)
 
 
+def compare_student(recorded, found, kind):
+    """The same of a student of Marian, `kind` greedy or beam4; the differences are of log-probabilities."""
+    pairs = [(r, f["hypotheses"][0]) for r, f in zip(recorded, found)]
+    equal = [(r, h) for r, h in pairs if r[kind] == h["text"]]
+    return len(equal), max([abs(r[kind + "_log_prob"] - h["log_prob"]) for r, h in equal], default=0.0)
+
+
 def drive_trained(steps, prefix, build, environment, backend="cuda"):
-    """The trained reader and translator in the server against what the reference recorded. Needs the checkpoints, and PyTorch to export
-    them."""
+    """The trained reader, translator and student of Marian in the server against what the reference recorded. Needs the checkpoints, and
+    PyTorch to export those of the first two."""
     name = "trained models"
     if steps.out_of_time(name):
         return
@@ -396,20 +406,34 @@ def drive_trained(steps, prefix, build, environment, backend="cuda"):
                                                "--out", os.path.join(repository, task, "1")], 60) is None:
             return
 
+    def question(row):
+        return json.dumps({"question": row["question"], "passages": [row["paragraph"]]})
+
+    def sentence(row):
+        return row["source"]
+
+    # Name, model, folder of expected.jsonl, what the client is asked for each row of it, how the answers are compared.
+    asked = [("reader", "reader", sources["reader"], ["answer", "--queries"], question, compare_answers),
+             ("translator", "translator", sources["translator"], ["translate", "--beam_size=5"], sentence, compare_translations)]
+    student = os.path.join(shared, STUDENT)
+    if os.path.isdir(student):
+        os.makedirs(os.path.join(repository, "student", "1"))
+        for file in ("model.npz", "vocab.spm"):
+            shutil.copy(os.path.join(student, "marian", file), os.path.join(repository, "student", "1"))
+        asked += [(f"student, {kind}", "student", student, ["translate", f"--beam_size={beam}"], sentence,
+                   functools.partial(compare_student, kind=kind)) for kind, beam in (("greedy", 1), ("beam4", 4))]
+
     def compare(address, _):
         mistakes = []
-        for task, source in sources.items():
+        for title, model, source, arguments, given, count in asked:
             recorded = [json.loads(line) for line in read(os.path.join(source, "expected.jsonl")).splitlines()]
-            arguments, given, count = (
-                (["answer", "--queries"], [json.dumps({"question": r["question"], "passages": [r["paragraph"]]}) for r in recorded],
-                 compare_answers) if task == "reader" else
-                (["translate", "--beam_size=5"], [r["source"] for r in recorded], compare_translations))
-            said = client_output(steps, prefix, environment, [*arguments, "--json", "--model=" + task, "--address=" + address], given)
+            said = client_output(steps, prefix, environment, [*arguments, "--json", "--model=" + model, "--address=" + address],
+                                 map(given, recorded))
             found = [json.loads(line) for line in said.splitlines()]
             equal, difference = count(recorded, found)
-            steps.report.data["trained"].append({"name": task, "recorded": len(recorded), "equal": equal, "difference": difference})
+            steps.report.data["trained"].append({"name": title, "recorded": len(recorded), "equal": equal, "difference": difference})
             if len(found) != len(recorded) or equal != len(recorded) or not difference <= MAX_SCORE_ERROR:
-                mistakes.append(f"{task}: {equal} of {len(recorded)} equal, a score differs by {difference:.1e}")
+                mistakes.append(f"{title}: {equal} of {len(recorded)} equal, a score differs by {difference:.1e}")
         return mistakes
 
     with_server(steps, name, prefix, repository, environment, backend, compare)
@@ -517,24 +541,49 @@ def one_gpu(found):
     return {"CUDA_VISIBLE_DEVICES": str(used.index(min(used))), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
-def check(steps, programs, environment, group):
-    """Runs a group of gpu_check's checks in every data type, a process each, as a lost device fails all checks after it.
+def check(steps, programs, environment, groups, at_once):
+    """Runs groups of gpu_check's checks in every data type, a process each, as a lost device fails all checks after it, `at_once` of them
+    beside each other: the reference on the processor takes most of the time, and nothing is timed.
 
-    If one is lost, they run once more with each kernel waited for, so that the first failure is that of its kernel. Returns whether the
-    programs find a GPU at all."""
-    for dtype, arguments in CHECKS.items():
-        for name, more in ((f"checks, {group}, {dtype}", {}), (f"checks, {group}, {dtype}, kernel by kernel", {"CUDA_LAUNCH_BLOCKING": "1"})):
-            path = os.path.join(steps.report.logs, f"checks_{group}_{dtype}_{len(more)}.jsonl")
-            done = steps.run(name, [programs.check, "--only=" + group, *arguments, "--json=" + path], 40, {**environment, **more})
-            if steps.code == NO_GPU:
-                return False
-            found = steps.results(name, read(path) if os.path.exists(path) else "", done)
-            if found:
-                steps.report.data["checks"][name[len("checks, "):]] = found
-            if not any(LOST in c["detail"] for c in found):
-                break
+    If one is lost, its group runs once more with each kernel waited for, so that the first failure is that of its kernel. Returns whether
+    the programs find a GPU at all."""
+    waiting = [(group, dtype) for group in groups for dtype in CHECKS]
+    running = collections.deque()
+    while waiting or running:
+        if waiting and len(running) < at_once:
+            name, path, command = check_command(steps, programs, *waiting.pop(0), "")
+            if not steps.out_of_time(name):
+                with open(steps.report.log(name), "w", encoding="utf-8") as log:
+                    running.append((name, path, command, time.monotonic(), steps.start(command, log, environment)))
+            continue
+        name, path, command, started, process = running.popleft()
+        code, output = steps.finish(name, process, started, 45)
+        if code == NO_GPU:
+            for *_, other in running:
+                end_of(other, 0)
+            return False
+        if code == 0:
+            steps.record(name, "ok", time.monotonic() - started, (output.strip().splitlines() or [""])[-1][:200])
+        if any(LOST in c["detail"] for c in keep_checks(steps, name, path, code == 0)):
+            name, path, command = check_command(steps, programs, *name.split(", ")[1:], ", kernel by kernel")
+            keep_checks(steps, name, path, steps.run(name, command, 40, {**environment, "CUDA_LAUNCH_BLOCKING": "1"}) is not None)
     steps.report.write()
     return True
+
+
+def check_command(steps, programs, group, dtype, how):
+    """The name of a step that runs a group of checks, the file with its results, and its command."""
+    name = f"checks, {group}, {dtype}{how}"
+    path = steps.report.log(name) + ".jsonl"
+    return name, path, [programs.check, "--only=" + group, *CHECKS[dtype], "--json=" + path]
+
+
+def keep_checks(steps, name, path, succeeded):
+    """The results of a step that ran checks; the report keeps them."""
+    found = steps.results(name, read(path) if os.path.exists(path) else "", True if succeeded else None)
+    if found:
+        steps.report.data["checks"][name[len("checks, "):]] = found
+    return found
 
 
 def check_all_gpus(steps, programs, environment):
@@ -611,7 +660,9 @@ def main():
     if prefix and os.path.isdir(os.path.join(prefix, "python")):  # the published package
         environment["PYTHONPATH"] = ":".join(filter(None, [os.environ.get("PYTHONPATH"), os.path.join(prefix, "python")]))
     programs = gpu_build.programs(steps, build, toolkit, found["capability"].replace(".", "") or "90", prefix)
-    if programs and not check(steps, programs, environment, "goldens"):
+    one_by_one = "Exclusive" in " ".join(nvidia_smi("compute_mode"))
+    at_once = 1 if one_by_one else max(2, (os.cpu_count() or 2) // 2)
+    if programs and not check(steps, programs, environment, ("goldens",), at_once):
         # Nothing else would find one; the reason is the program's.
         print("gpu_report: " + report.data["steps"][-1]["note"], file=sys.stderr)
         return 1
@@ -619,20 +670,16 @@ def main():
     if programs:
         extensions = {**environment, "TORCH_EXTENSIONS_DIR": os.path.join(build, "torch"), "TORCH_CUDA_ARCH_LIST": found["capability"]}
         published = start_published(steps, extensions)
-        check(steps, programs, environment, "bits")
-        check(steps, programs, environment, "large")
+        check(steps, programs, environment, ("bits", "large", "programs", "reference", "others"), at_once)
     if prefix:
         drive_servers(steps, prefix, environment)
         drive_trained(steps, prefix, build, environment)
     if programs:
-        check(steps, programs, environment, "programs")
         measure(steps, programs, environment)
         compare_pytorch(steps, programs.bench, extensions, *published)
-        for group in ("reference", "others"):
-            check(steps, programs, environment, group)
         check_all_gpus(steps, programs, environment)
         steps.reserve = 0.0
-        sanitize(steps, programs.check, environment, one_by_one="Exclusive" in " ".join(nvidia_smi("compute_mode")))
+        sanitize(steps, programs.check, environment, one_by_one=one_by_one)
     report.write()
     print(f"gpu_report: {report.folder}/gpu.md, gpu.json and gpu.log")
     return 1 if steps.failed else 0

@@ -225,7 +225,7 @@ class ReportTest(unittest.TestCase):
         for flag in flags:
             self.assertIn(f"  {flag}=", said)
 
-    def test_drives_the_trained_reader_and_translator(self):
+    def test_drives_the_trained_models(self):
         prefix = os.path.join(self.folder.name, "prefix")
         os.makedirs(prefix)
         os.symlink(os.path.abspath(PROGRAMS), os.path.join(prefix, "bin"))
@@ -238,7 +238,7 @@ class ReportTest(unittest.TestCase):
             self.assertRegex(last["note"], "shared/checkpoints|torch")
             self.skipTest(last["note"])
         self.assertEqual([(r["name"], r["recorded"], r["equal"]) for r in self.report.data["trained"]],
-                         [("reader", 300, 300), ("translator", 300, 300)])
+                         [("reader", 300, 300), ("translator", 300, 300), ("student, greedy", 200, 200), ("student, beam4", 200, 200)])
         self.assertIn("| translator | 300 | 300 |", self.markdown())
 
     def test_answers_and_translations_are_compared_with_all_that_was_recorded(self):
@@ -250,6 +250,9 @@ class ReportTest(unittest.TestCase):
         recorded = [{"beam5_best": {"text": "eins", "score": -1.0}}, {"beam5_best": {"text": "zwei", "score": -2.0}}]
         found = [{"hypotheses": [{"text": "eins", "score": -1.5}]}, {"hypotheses": [{"text": "drei", "score": -2.0}]}]
         self.assertEqual(gpu_report.compare_translations(recorded, found), (1, 0.5))
+        recorded = [{"greedy": "eins", "greedy_log_prob": -1.0}, {"greedy": "zwei", "greedy_log_prob": -2.0}]
+        found = [{"hypotheses": [{"text": "eins", "log_prob": -1.5}]}, {"hypotheses": [{"text": "drei", "log_prob": -2.0}]}]
+        self.assertEqual(gpu_report.compare_student(recorded, found, "greedy"), (1, 0.5))
 
     def test_a_server_that_is_wrong_or_refuses_has_failed(self):
         good = {"name": "float32", "questions": 60, "right": 60, "logit_error": 1e-6, "vectors": 0,

@@ -203,6 +203,8 @@ template <>
 struct ScanMath<float> {
   // sigmoid(x) for z = kExp2GateScale x.
   static __device__ __forceinline__ float Gate(float z) { return Reciprocal(1.0f + Exp2(z)); }
+  // 1 - sigmoid(x), with the relative error of its own however small it is.
+  static __device__ __forceinline__ float OneMinusGate(float z) { return Gate(-z); }
   // 2 sigmoid(2x) - 1; no infinity meets another on the way.
   static __device__ __forceinline__ float Tanh(float x) {
     return fmaf(2.0f, Gate(2.0f * kExp2GateScale * x), -1.0f);
@@ -214,6 +216,10 @@ struct ScanMath<BFloat16> {
   // sigmoid(x) for z = kTanhGateScale x.
   static __device__ __forceinline__ float Gate(float z) {
     return fmaf(0.5f, TanhApproximate(z), 0.5f);
+  }
+  // 1 - sigmoid(x).
+  static __device__ __forceinline__ float OneMinusGate(float z) {
+    return fmaf(-0.5f, TanhApproximate(z), 0.5f);
   }
   static __device__ __forceinline__ float Tanh(float x) { return TanhApproximate(x); }
 };

@@ -304,11 +304,12 @@ struct ScanThread {
 #pragma unroll
     for (int d = 0; d < kDims; ++d) {
       const float u0 = step.Value(0, d);
-      const float f = ScanMath<T>::Gate(fmaf(v_f[d], c[d], step.Value(1, d) + b_f[d]));
+      const float leak = ScanMath<T>::OneMinusGate(fmaf(v_f[d], c[d], step.Value(1, d) + b_f[d]));
       r[d] = ScanMath<T>::Gate(fmaf(v_r[d], c[d], step.Value(2, d) + b_r[d]));
-      // Not u0 + f * (c - u0): of two values of very different size that loses the smaller one,
-      // even where the gate chooses it.
-      c[d] = fmaf(f, c[d], (1.0f - f) * u0);
+      // From 1 - f, since an f near 1 has lost what leaks: over hundreds of steps the state would
+      // drift. Not c + leak * (u0 - c): of two values of very different size that loses the smaller
+      // one, even where the gate chooses it.
+      c[d] = fmaf(1.0f - leak, c[d], leak * u0);
       h[d] = c[d];
     }
     Activate<T>(Known::Function(activation), h);
