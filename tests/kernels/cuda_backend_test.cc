@@ -32,6 +32,7 @@
 namespace sru::kernels::cuda {
 namespace {
 
+using ::sru::testing::HostAlgorithm;
 using ::sru::testing::HostDeviceControl;
 using ::sru::testing::HostDeviceOptions;
 using ::sru::testing::MakeHostDevice;
@@ -39,7 +40,11 @@ using ::sru::testing::OutputArrays;
 using ::sru::testing::RandomBatch;
 using ::sru::testing::RandomStack;
 using ::sru::testing::StackOptions;
+using ::sru::testing::SumOrder;
 using ::testing::HasSubstr;
+
+constexpr HostAlgorithm kRefuses = {SumOrder::kInOrder, SumOrder::kInOrder,
+                                    HostAlgorithm::Other::kRefuses};
 
 TEST(BucketTest, TokenBucketsWasteAtMostAnEighth) {
   for (int max_tokens : {1, 16, 17, 100, 128, 129, 1000, 16384, 20000}) {
@@ -473,9 +478,10 @@ TEST(FusedLayerTest, NeedsNeitherUNorTheLibrary) {
   for (bool fuse : {false, true}) {
     BackendOptions backend;
     backend.cuda_fuse_max_input = fuse ? kFuseAll : kFuseNone;
-    Rig rig(1, backend);
+    HostDeviceOptions device;
+    if (fuse) device.reference_algorithms = device.bucket_algorithms = {kRefuses};
+    Rig rig(1, backend, device);
     rig.compile.dtype = DataType::kBFloat16;
-    rig.controls[0]->unstable_rows = fuse ? 16 : 0;  // AProductWithoutAStableAlgorithmIsRefused
     ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
     bytes[fuse] = rig.workspaces[0]->bytes();
   }
@@ -484,12 +490,28 @@ TEST(FusedLayerTest, NeedsNeitherUNorTheLibrary) {
 
 TEST(CudaBackendTest, AProductWithoutAStableAlgorithmIsRefused) {
   const RandomStack stack(StackOptions(), 1);
-  Rig rig;
-  // The rows that everything is compared with.
-  rig.controls[0]->unstable_rows = 16;
+  HostDeviceOptions device;
+  device.reference_algorithms = device.bucket_algorithms = {kRefuses};
+  Rig rig(1, {}, device);
   const Status status = rig.Compile(stack.spec());
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
   EXPECT_THAT(status.message(), HasSubstr("do not depend on the batch"));
+}
+
+TEST(CudaBackendTest, WithoutAReferenceResultsDoNotDependOnTheBatchEither) {
+  const RandomStack stack(StackOptions(), 1);
+  const RandomBatch batch(stack.spec(), {70, 7}, false, 2);
+  const RandomBatch alone(stack.spec(), {70}, false, 2);
+  Rig rig;
+  // The rows that everything is compared with.
+  rig.controls[0]->unstable_rows = 16;
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {77, 2}));
+  const OutputArrays all(stack.spec(), batch.view(), Pooling::kMax);
+  const OutputArrays one(stack.spec(), alone.view(), Pooling::kMax);
+  ASSERT_TRUE(rig.Run(batch.view(), all).ok());
+  ASSERT_TRUE(rig.Run(alone.view(), one).ok());
+  EXPECT_TRUE(
+      std::equal(one.token_vectors.begin(), one.token_vectors.end(), all.token_vectors.begin()));
 }
 
 TEST(CudaBackendTest, ABucketWithoutAStableAlgorithmUsesALargerOne) {

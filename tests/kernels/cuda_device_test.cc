@@ -297,6 +297,28 @@ TEST_F(CudaDeviceTest, AProductOnALostDeviceEndsAsALoss) {
   EXPECT_EQ(multiply().code(), StatusCode::kDeviceLost);
 }
 
+TEST_F(CudaDeviceTest, AProductIsTimed) {
+  double seconds = 0;
+  const auto time = [&] {
+    return streams_[0]->TimeProduct(ProductShape(), ProductAlgorithm(), 16, nullptr, nullptr,
+                                    nullptr, &seconds);
+  };
+  ASSERT_TRUE(time().ok());
+  EXPECT_DOUBLE_EQ(seconds, 1e-3 / 8);  // eight in a launch that takes a millisecond
+  SimulatedDevice& device = SimulatedDeviceAt(0);
+  device.error = cudaErrorLaunchOutOfResources;
+  for (const char* call : {"cudaStreamBeginCapture", "cudaGraphInstantiate", "cudaGraphLaunch",
+                           "cudaEventCreateWithFlags", "cudaEventRecord", "cudaEventElapsedTime"}) {
+    device.failing_call = call;
+    EXPECT_FALSE(time().ok()) << call;
+    device.failing_call.clear();
+    EXPECT_EQ(device.graphs_alive, 0) << call;
+    EXPECT_EQ(device.streams_capturing, 0) << call;
+    ExpectThatLaunchesWork(*streams_[0]);
+  }
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
 TEST_F(CudaDeviceTest, ARecordingThatFailsEndsTheCapture) {
   std::unique_ptr<Graph> graph;
   for (const char* call : {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate",

@@ -2,7 +2,6 @@
 // also where bfloat16 hides almost all of the difference.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <memory>
 #include <random>
 #include <vector>
@@ -27,8 +26,7 @@ constexpr SumOrder kOtherOrders[] = {SumOrder::kBackward, SumOrder::kGroupsOf8,
                                      SumOrder::kGroupsOf16, SumOrder::kHalves};
 
 bool operator==(const ProductAlgorithm& a, const HostAlgorithm& b) {
-  const ProductAlgorithm other = b.ToProductAlgorithm();
-  return std::memcmp(a.data, other.data, sizeof(a.data)) == 0;
+  return a == b.ToProductAlgorithm();
 }
 
 // The plans of one product in bfloat16 with random weights.
@@ -71,6 +69,8 @@ class PlanRig {
     EXPECT_TRUE(status.ok()) << status.message();
     return choices.empty() ? std::vector<ProductChoice>() : choices[0];
   }
+
+  HostDeviceControl& control() { return control_; }
 
  private:
   HostDeviceControl control_;
@@ -116,6 +116,64 @@ TEST_P(ProductPlanTest, AReferenceMustNotDependOnRowsOrPlace) {
       PlanRig rig(GetParam(), {{SumOrder::kInOrder, order, when}, steady}, {});
       EXPECT_TRUE(rig.reference() == steady) << static_cast<int>(when);
     }
+  }
+}
+
+// An algorithm of the same order that the library tells from others.
+HostAlgorithm Timed(SumOrder order, int nanoseconds) {
+  return {order, order, Other::kNever, nanoseconds};
+}
+
+TEST_P(ProductPlanTest, TheFastestOfTheSameBitsIsTakenForFewRows) {
+  const HostAlgorithm first = Timed(SumOrder::kInOrder, 300);
+  const HostAlgorithm fast = Timed(SumOrder::kInOrder, 100);
+  PlanRig rig(GetParam(), {Timed(SumOrder::kInOrder, 200)},
+              {Timed(SumOrder::kBackward, 1), first, fast, Timed(SumOrder::kInOrder, 101)});
+  for (const ProductChoice& choice : rig.Choose({16, 48, 64, 128})) {
+    EXPECT_TRUE(choice.algorithm == (choice.rows <= 64 ? fast : first)) << choice.rows;
+  }
+  const int64_t timed = rig.control().products_timed;
+  EXPECT_EQ(timed, 3 * 4);
+  (void)rig.Choose({16, 48, 64, 128});
+  EXPECT_EQ(rig.control().products_timed, timed);
+}
+
+TEST_P(ProductPlanTest, TheReferenceIsTakenIfItIsTheFastest) {
+  const HostAlgorithm reference = Timed(SumOrder::kInOrder, 7);
+  PlanRig rig(GetParam(), {reference}, {Timed(SumOrder::kInOrder, 300)});
+  for (const ProductChoice& choice : rig.Choose({16})) EXPECT_TRUE(choice.algorithm == reference);
+}
+
+// Whatever the times are: they differ from one run to the next.
+TEST_P(ProductPlanTest, TheReferenceIsGoodForManyRowsAndForFew) {
+  for (SumOrder order : kOtherOrders) {
+    SCOPED_TRACE(static_cast<int>(order));
+    for (int nanoseconds : {1, 1000}) {
+      const HostAlgorithm first = Timed(SumOrder::kInOrder, 100);
+      const HostAlgorithm second = Timed(order, nanoseconds);
+      const HostAlgorithm few = Timed(order, 2 * nanoseconds);
+      const HostAlgorithm refuses = {order, order, Other::kRefuses};
+      // The bits of the first one at many rows are not among those for few.
+      PlanRig both(GetParam(), {first, second}, {few});
+      EXPECT_TRUE(both.reference() == second);
+      EXPECT_TRUE(both.Choose({16})[0].algorithm == second);
+      // What is far behind at many rows costs too much there.
+      PlanRig late(GetParam(), {first, refuses, refuses, refuses, refuses, second}, {few});
+      EXPECT_TRUE(late.reference() == first);
+    }
+  }
+}
+
+// Nothing gives 16 rows the bits that it gives more; but 16 rows at a time get the same bits always.
+TEST_P(ProductPlanTest, WithoutAReferenceRowsAreComputed16AtATime) {
+  const HostAlgorithm by_place{SumOrder::kInOrder, SumOrder::kBackward, Other::kEveryNinthRow};
+  const HostAlgorithm by_rows{SumOrder::kInOrder, SumOrder::kBackward, Other::kAbove64Rows};
+  PlanRig rig(GetParam(), {by_place}, {by_place, by_rows});
+  ProductAlgorithm expected = by_rows.ToProductAlgorithm();
+  expected.rows_at_a_time = 16;
+  EXPECT_TRUE(rig.reference() == expected);
+  for (const ProductChoice& choice : rig.Choose({128, 256})) {
+    EXPECT_TRUE(choice.algorithm == expected) << choice.rows;
   }
 }
 

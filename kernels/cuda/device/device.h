@@ -8,10 +8,12 @@
 #ifndef SRU_KERNELS_CUDA_DEVICE_DEVICE_H_
 #define SRU_KERNELS_CUDA_DEVICE_DEVICE_H_
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -39,9 +41,14 @@ struct ProductShape {
   }
 };
 
-// One way to compute a product; what is in it is the device's own business.
+// One way to compute a product; what is in `data` is the device's own business.
 struct ProductAlgorithm {
   uint64_t data[8] = {};
+  int rows_at_a_time = 0;  // each time as a product of its own; 0 = all at once
+
+  bool operator==(const ProductAlgorithm& o) const {
+    return std::equal(data, std::end(data), o.data) && rows_at_a_time == o.rows_at_a_time;
+  }
 };
 
 // Device memory that an algorithm may ask for, where a device does not say otherwise.
@@ -74,8 +81,22 @@ class Stream {
   virtual Status Compare(const CompareArgs& args) = 0;
   // One of a program's.
   virtual Status RunOperation(const OperationArgs& args) = 0;
-  virtual Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
-                          const void* x, const void* weights, void* y) = 0;
+  // `rows` is a multiple of algorithm.rows_at_a_time.
+  Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
+                  const void* x, const void* weights, void* y) {
+    const int step = algorithm.rows_at_a_time > 0 ? algorithm.rows_at_a_time : rows;
+    const size_t x_bytes = shape.k * ValueBytes(shape.dtype);
+    const size_t y_bytes = shape.n * ValueBytes(shape.result_dtype());
+    for (int first = 0; first < rows; first += step) {
+      SRU_RETURN_IF_ERROR(MultiplyAtOnce(shape, algorithm, step,
+                                         static_cast<const char*>(x) + first * x_bytes, weights,
+                                         static_cast<char*>(y) + first * y_bytes));
+    }
+    return OkStatus();
+  }
+  // Multiplies several times on an idle stream, and waits. `seconds` is what the device takes each time.
+  virtual Status TimeProduct(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
+                             const void* x, const void* weights, void* y, double* seconds) = 0;
 
   // Writes fresh memory once. With what is the device's choice, and no result may depend on it: this
   // is for memory of which a bucket's spare rows are read, so that a tool which reports reads of
@@ -105,6 +126,9 @@ class Stream {
   bool dependent_launch() const { return dependent_launch_; }
 
  private:
+  virtual Status MultiplyAtOnce(const ProductShape& shape, const ProductAlgorithm& algorithm,
+                                int rows, const void* x, const void* weights, void* y) = 0;
+
   std::chrono::microseconds poll_{0};
   bool dependent_launch_ = false;
 };

@@ -10,7 +10,8 @@
 namespace sru::kernels::cuda {
 namespace {
 
-static_assert(sizeof(ProductAlgorithm) == sizeof(cublasLtMatmulAlgo_t), "one holds the other");
+static_assert(sizeof(ProductAlgorithm::data) == sizeof(cublasLtMatmulAlgo_t),
+              "one holds the other");
 
 // A handle of the library, destroyed with the object.
 template <typename Handle, cublasStatus_t (*CublasLt::*kDestroy)(Handle)>

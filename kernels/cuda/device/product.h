@@ -29,7 +29,7 @@ class ProductRunner {
   Status Candidates(const ProductShape& shape, int rows, size_t max_count,
                     std::vector<ProductAlgorithm>* candidates);
 
-  // As Stream::Multiply().
+  // As Stream::Multiply(), all rows at once.
   Status Run(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows, const void* x,
              const void* weights, void* y, cudaStream_t stream);
 

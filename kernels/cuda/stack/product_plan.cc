@@ -16,9 +16,14 @@ namespace {
 constexpr int kReferenceTrials[] = {16, 48, 128, kReferenceRows};
 constexpr size_t kReferenceCandidates = 8;
 constexpr size_t kBucketCandidates = 3;
+// At decoding's few rows, where the library's guesses are the least good, candidates are timed.
+constexpr int kFewRows = 16;
+constexpr int kMaxTimedRows = 64;
+constexpr size_t kTimedCandidates = 8;
 // A product with float32 results is tried with weights of the trial's own if they are not more.
 constexpr size_t kMaxTrialWeights = size_t{1} << 18;
-// Rows that hold the expected results: the period, rounded up to the smallest bucket.
+// Rows that hold the expected results: the period, rounded up to the smallest bucket, of which all others are
+// multiples.
 constexpr int kExpectedRows = 16;
 
 // Different columns of a trial's own weights; they repeat over all n.
@@ -94,6 +99,25 @@ class Trial {
       if (!status.ok() || !*passes) return status;
     }
     return OkStatus();
+  }
+
+  // Whether the rows match at every one of kReferenceTrials.
+  Status PassesAll(const ProductAlgorithm& algorithm, bool* passes) {
+    *passes = true;
+    for (int rows : kReferenceTrials) {
+      if (*passes) SRU_RETURN_IF_ERROR(Passes(algorithm, rows, passes));
+    }
+    return OkStatus();
+  }
+
+  // Infinite if the device cannot say.
+  Status Time(const ProductAlgorithm& algorithm, int rows, double* seconds) {
+    const Input& input = inputs_.front();
+    const Status timed =
+        FinishWork(stream_, stream_.TimeProduct(shape_, algorithm, rows, input.x.data(),
+                                                input.weights, y_.data(), seconds));
+    if (!timed.ok()) *seconds = HUGE_VAL;
+    return timed.code() == StatusCode::kDeviceLost ? timed : OkStatus();
   }
 
  private:
@@ -210,6 +234,91 @@ class Trial {
   std::vector<Input> inputs_;
 };
 
+bool Has(const std::vector<ProductAlgorithm>& algorithms, const ProductAlgorithm& algorithm) {
+  return std::find(algorithms.begin(), algorithms.end(), algorithm) != algorithms.end();
+}
+
+// Algorithms that give the same bits for any number of rows, and their places among the library's candidates.
+struct SameBits {
+  std::vector<ProductAlgorithm> algorithms;  // the best for kReferenceRows first
+  size_t place_many = kReferenceCandidates;  // for kReferenceRows
+  size_t place_few = kReferenceCandidates;   // for kFewRows
+
+  // A training set or a prompt has many rows and a step few. The library knows less about few.
+  size_t cost() const { return 2 * place_many + place_few; }
+};
+
+// Adds a candidate to those with the same bits, or alone if there are none; not if its bits depend on the
+// rows. `index` is that of its bits, or the number of all.
+Status Sort(const ProductAlgorithm& candidate, Trial& trial, std::vector<SameBits>* all,
+            size_t* index) {
+  bool same = false;
+  for (*index = 0; *index < all->size(); ++*index) {
+    if (Has((*all)[*index].algorithms, candidate)) return OkStatus();
+  }
+  for (*index = 0; *index < all->size(); ++*index) {
+    SameBits& known = (*all)[*index];
+    SRU_RETURN_IF_ERROR(trial.Expect(known.algorithms.front()));
+    SRU_RETURN_IF_ERROR(trial.PassesAll(candidate, &same));
+    if (!same) continue;
+    known.algorithms.push_back(candidate);
+    return OkStatus();
+  }
+  const Status expected = trial.Expect(candidate);
+  if (!expected.ok()) return expected.code() == StatusCode::kDeviceLost ? expected : OkStatus();
+  SRU_RETURN_IF_ERROR(trial.PassesAll(candidate, &same));
+  if (same) all->emplace_back().algorithms = {candidate};
+  return OkStatus();
+}
+
+// The algorithms whose bits a product gets; empty if there are none. No time is measured: every device of a
+// kind must choose the same bits, in this process and in others.
+Status ChooseBits(const ProductShape& shape, Gpu& gpu, Trial& trial,
+                  std::vector<ProductAlgorithm>* chosen) {
+  std::vector<ProductAlgorithm> many;
+  std::vector<ProductAlgorithm> few;
+  SRU_RETURN_IF_ERROR(
+      gpu.device().ProductCandidates(shape, kReferenceRows, kReferenceCandidates, &many));
+  SRU_RETURN_IF_ERROR(gpu.device().ProductCandidates(shape, kFewRows, kReferenceCandidates, &few));
+  std::vector<SameBits> all;
+  const auto best = [&all] {
+    return std::min_element(all.begin(), all.end(), [](const SameBits& a, const SameBits& b) {
+      return a.cost() < b.cost();
+    });
+  };
+  for (size_t place = 0; place < std::max(many.size(), few.size()); ++place) {
+    size_t index = 0;
+    if (place < many.size()) {
+      SRU_RETURN_IF_ERROR(Sort(many[place], trial, &all, &index));
+      if (index < all.size() && place < all[index].place_many) {
+        all[index].place_many = place;
+        std::vector<ProductAlgorithm>& same = all[index].algorithms;
+        std::iter_swap(same.begin(), std::find(same.begin(), same.end(), many[place]));
+      }
+    }
+    if (place < few.size()) {
+      SRU_RETURN_IF_ERROR(Sort(few[place], trial, &all, &index));
+      if (index < all.size()) all[index].place_few = std::min(all[index].place_few, place);
+    }
+    // What comes later costs more.
+    if (!all.empty() && best()->cost() <= place + 1) break;
+  }
+  if (!all.empty()) {
+    *chosen = best()->algorithms;
+    return OkStatus();
+  }
+  // Rows whose number never changes: one of these algorithms for all, at whatever speed.
+  for (ProductAlgorithm& candidate : few) {
+    size_t index = 0;
+    candidate.rows_at_a_time = kExpectedRows;
+    SRU_RETURN_IF_ERROR(Sort(candidate, trial, &all, &index));
+    if (index == all.size()) continue;
+    *chosen = {candidate};
+    break;
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Status ProductPlans::Create(const PackedStack& stack, const DeviceStack& weights,
@@ -242,24 +351,8 @@ Status ProductPlans::Create(const std::vector<Planned>& products, const std::sha
   for (Plan& plan : created->plans_) {
     Trial trial(plan.shape, plan.weights, kReferenceRows, gpu, *stream);
     SRU_RETURN_IF_ERROR(trial.Prepare());
-    std::vector<ProductAlgorithm> candidates;
-    SRU_RETURN_IF_ERROR(gpu->device().ProductCandidates(plan.shape, kReferenceRows,
-                                                        kReferenceCandidates, &candidates));
-    bool found = false;
-    for (const ProductAlgorithm& candidate : candidates) {
-      const Status expected = trial.Expect(candidate);
-      if (expected.code() == StatusCode::kDeviceLost) return expected;
-      found = expected.ok();
-      for (int rows : kReferenceTrials) {
-        if (!found) break;
-        SRU_RETURN_IF_ERROR(trial.Passes(candidate, rows, &found));
-      }
-      if (found) {
-        plan.reference = candidate;
-        break;
-      }
-    }
-    if (!found) {
+    SRU_RETURN_IF_ERROR(ChooseBits(plan.shape, *gpu, trial, &plan.same_bits));
+    if (plan.same_bits.empty()) {
       return Unsupported("product of ", plan.shape.k, " by ", plan.shape.n,
                          ": the library has no algorithm whose results do not depend on the batch");
     }
@@ -281,20 +374,35 @@ Status ProductPlans::Choose(const std::vector<int>& row_counts, Stream& stream,
     if (!known) {
       Trial trial(plan.shape, plan.weights, row_counts.back(), gpu_, stream);
       SRU_RETURN_IF_ERROR(trial.Prepare());
-      SRU_RETURN_IF_ERROR(trial.Expect(plan.reference));
+      SRU_RETURN_IF_ERROR(trial.Expect(plan.reference()));
       for (int rows : row_counts) {
         if (tried.count(rows) > 0) continue;
+        const bool timed = rows <= kMaxTimedRows;
         std::vector<ProductAlgorithm> candidates;
-        SRU_RETURN_IF_ERROR(
-            gpu_->device().ProductCandidates(plan.shape, rows, kBucketCandidates, &candidates));
-        candidates.push_back(plan.reference);
+        SRU_RETURN_IF_ERROR(gpu_->device().ProductCandidates(
+            plan.shape, rows, timed ? kTimedCandidates : kBucketCandidates, &candidates));
+        for (const ProductAlgorithm& same : plan.same_bits) {
+          if ((timed || same == plan.reference()) && !Has(candidates, same)) {
+            candidates.push_back(same);
+          }
+        }
         std::optional<ProductAlgorithm> passed;
+        double least = -1;  // not measured
         for (const ProductAlgorithm& candidate : candidates) {
           bool passes = false;
           SRU_RETURN_IF_ERROR(trial.Passes(candidate, rows, &passes));
-          if (passes) {
+          if (!passes) continue;
+          if (!passed.has_value()) {
             passed = candidate;
-            break;
+            if (!timed) break;
+            continue;
+          }
+          if (least < 0) SRU_RETURN_IF_ERROR(trial.Time(*passed, rows, &least));
+          double seconds = 0;
+          SRU_RETURN_IF_ERROR(trial.Time(candidate, rows, &seconds));
+          if (seconds < least) {
+            least = seconds;
+            passed = candidate;
           }
         }
         tried[rows] = passed;

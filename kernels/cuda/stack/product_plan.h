@@ -2,12 +2,17 @@
 //
 // A row's result must have the same bits for any number of rows and at any place among them. The
 // library promises that for no pair of algorithms, and its own choice changes with the number of
-// rows. So each product has a reference algorithm, chosen at a fixed number of rows whatever the
-// limits of a workspace, and for each bucket the fastest algorithm is taken that gives the
-// reference's bits: every candidate is tried on the device, with kTrialPeriod different rows
-// repeated over the whole bucket, and is dropped if one bit differs. Algorithms that split a sum
-// among blocks are not even candidates. A bucket for which nothing passes uses the next larger
-// one's rows.
+// rows. So each product has a reference, whatever the limits of a workspace: of the library's candidates for many
+// rows and for few, those with the same bits for every number of rows stand together, and the group is
+// taken whose best places in both lists are the best. No time is measured for that, so that every device of a kind
+// chooses the same bits.
+//
+// For each bucket, candidates that give the reference's bits are tried on the device, with kTrialPeriod
+// different rows repeated over the whole bucket, and are dropped if one bit differs. Up to 64 rows the
+// fastest of the others is taken, by the device's clock; above, the first one in the library's order. Algorithms
+// that split a sum among blocks are not even candidates. A bucket for which nothing passes uses the next larger
+// one's rows. A product without a reference is computed 16 rows at a time, by one algorithm, as long as that
+// gives all places among the 16 the same bits.
 //
 // Results in bfloat16 have 8 bits, so most of those of random rows are the same for any order of
 // summation. They are tried with rows and weights that cancel as well: each value has a partner, at
@@ -34,7 +39,7 @@ struct ProductChoice {
   ProductAlgorithm algorithm;
 };
 
-// The reference algorithm is chosen among those for this many rows.
+// The reference algorithm is, if it can be, one of those for this many rows.
 inline constexpr int kReferenceRows = 512;
 
 // Different rows of a trial: no divisor of a tile's rows, so that each row gets many places in a
@@ -58,7 +63,7 @@ class ProductPlans {
 
   // For kReferenceRows rows, with which it has been tried.
   const ProductAlgorithm& reference(const PackedProduct& product) const {
-    return plans_[product.shape].reference;
+    return plans_[product.shape].reference();
   }
 
   // Choices of every product for the buckets `row_counts` (ascending, as from TokenBuckets()):
@@ -72,8 +77,10 @@ class ProductPlans {
  private:
   struct Plan {
     ProductShape shape;
-    const void* weights = nullptr;  // of one of the products of this shape
-    ProductAlgorithm reference;
+    const void* weights = nullptr;            // of one of the products of this shape
+    std::vector<ProductAlgorithm> same_bits;  // the reference first
+
+    const ProductAlgorithm& reference() const { return same_bits.front(); }
   };
 
   explicit ProductPlans(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}

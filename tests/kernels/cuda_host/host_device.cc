@@ -259,8 +259,16 @@ class HostStream : public Stream {
       std::visit([&](const auto& given) { WithKernel(given, launch); }, args);
     });
   }
-  Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
-                  const void* x, const void* weights, void* y) override {
+  Status TimeProduct(const ProductShape& /*shape*/, const ProductAlgorithm& algorithm, int /*rows*/,
+                     const void* /*x*/, const void* /*weights*/, void* /*y*/,
+                     double* seconds) override {
+    if (!work_.empty()) std::abort();  // the stream is idle
+    ++control_->products_timed;
+    *seconds = HostAlgorithm::From(algorithm).nanoseconds * 1e-9;
+    return Fail();
+  }
+  Status MultiplyAtOnce(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
+                        const void* x, const void* weights, void* y) override {
     if (!multiplies_) std::abort();  // a stream without memory for its products
     const HostAlgorithm given = HostAlgorithm::From(algorithm);
     if (given.when == HostAlgorithm::Other::kRefuses) {
@@ -510,12 +518,13 @@ ProductAlgorithm HostAlgorithm::ToProductAlgorithm() const {
   algorithm.data[0] = static_cast<uint64_t>(order);
   algorithm.data[1] = static_cast<uint64_t>(other);
   algorithm.data[2] = static_cast<uint64_t>(when);
+  algorithm.data[3] = static_cast<uint64_t>(nanoseconds);
   return algorithm;
 }
 
 HostAlgorithm HostAlgorithm::From(const ProductAlgorithm& algorithm) {
   return {static_cast<SumOrder>(algorithm.data[0]), static_cast<SumOrder>(algorithm.data[1]),
-          static_cast<Other>(algorithm.data[2])};
+          static_cast<Other>(algorithm.data[2]), static_cast<int>(algorithm.data[3])};
 }
 
 std::unique_ptr<Device> MakeHostDevice(const HostDeviceOptions& options,

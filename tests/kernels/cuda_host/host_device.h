@@ -43,6 +43,7 @@ struct HostAlgorithm {
   SumOrder order = SumOrder::kInOrder;
   SumOrder other = SumOrder::kInOrder;
   Other when = Other::kNever;
+  int nanoseconds = 0;  // that TimeProduct() says it takes
 
   kernels::cuda::ProductAlgorithm ToProductAlgorithm() const;
   static HostAlgorithm From(const kernels::cuda::ProductAlgorithm& algorithm);
@@ -78,6 +79,7 @@ struct HostDeviceControl {
   std::atomic<int64_t> kernels{0};         // the same
   // Those that a GPU may start before the ones ahead of them have ended. Here that changes nothing.
   std::atomic<int64_t> dependent_kernels{0};
+  std::atomic<int64_t> products_timed{0};
   std::atomic<int64_t> probes{0};
   std::atomic<int64_t> allocations{0};
   std::atomic<int64_t> allocations_alive{0};  // of the device

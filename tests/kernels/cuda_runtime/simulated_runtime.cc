@@ -16,6 +16,8 @@ struct CUstream_st {
 struct CUevent_st {
   int device;
   CUstream_st* stream;  // of its last record
+  bool tells_time;
+  double milliseconds;  // when that was
 };
 struct CUgraph_st {
   int device;
@@ -214,9 +216,10 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   if (error == cudaSuccess) ++SimulatedDeviceAt(current_device).recordings_alive;
   return error;
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   const cudaError_t error = Begin("cudaEventCreateWithFlags");
-  if (error == cudaSuccess) *event = new CUevent_st{current_device, nullptr};
+  const bool tells_time = (flags & cudaEventDisableTiming) == 0;
+  if (error == cudaSuccess) *event = new CUevent_st{current_device, nullptr, tells_time, 0};
   return error;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -229,6 +232,16 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (error != cudaSuccess) return error;
   if (event->device != stream->device) return Ended(cudaErrorInvalidValue);
   event->stream = stream;
+  // A launch of a graph takes a millisecond, everything else nothing.
+  event->milliseconds = static_cast<double>(SimulatedDeviceAt(stream->device).graph_launches);
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  const cudaError_t error = Begin("cudaEventElapsedTime", begin);
+  if (error != cudaSuccess) return error;
+  if (!begin->tells_time || !end->tells_time) return Ended(cudaErrorInvalidValue);
+  if (end->stream->busy) return Ended(cudaErrorNotReady);
+  *milliseconds = static_cast<float>(end->milliseconds - begin->milliseconds);
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -265,6 +278,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   const cudaError_t error = BeginWork("cudaGraphLaunch", stream);
+  if (error == cudaSuccess) ++SimulatedDeviceAt(stream->device).graph_launches;
   return error == cudaSuccess && executable->device != stream->device ? Ended(cudaErrorInvalidValue)
                                                                       : error;
 }

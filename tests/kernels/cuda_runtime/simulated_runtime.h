@@ -37,6 +37,7 @@ struct SimulatedDevice {
   std::atomic<int64_t> launches{0};  // of kernels, also recorded ones
   std::atomic<int64_t> dependent_launches{
       0};  // those that may start before earlier ones have ended
+  std::atomic<int64_t> graph_launches{0};
   std::atomic<int64_t> streams_alive{0};
   std::atomic<int64_t> streams_capturing{0};
   std::atomic<int64_t> streams_busy{0};  // with work that nobody has seen the end of
