@@ -140,9 +140,11 @@ class TimingEvent {
 
 class CudaStream : public Stream {
  public:
-  CudaStream(int ordinal, int num_multiprocessors, bool supports_dependent_launch)
+  CudaStream(int ordinal, int num_multiprocessors, size_t max_shared_bytes,
+             bool supports_dependent_launch)
       : ordinal_(ordinal),
         num_multiprocessors_(num_multiprocessors),
+        max_shared_bytes_(max_shared_bytes),
         supports_dependent_launch_(supports_dependent_launch) {}
 
   Status Create(const CublasLt& library, void* product_workspace, size_t product_workspace_bytes) {
@@ -210,7 +212,7 @@ class CudaStream : public Stream {
     return Run("comparison", [&] { return LaunchCompare(args, kernels()); });
   }
   Status RunOperation(const OperationArgs& args) override {
-    return Run("operation", [&] { return LaunchOperation(args, kernels()); });
+    return Run("operation", [&] { return LaunchOperation(args, max_shared_bytes_, kernels()); });
   }
 
   Status TimeProduct(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
@@ -321,6 +323,7 @@ class CudaStream : public Stream {
 
   const int ordinal_;
   const int num_multiprocessors_;
+  const size_t max_shared_bytes_;
   const bool supports_dependent_launch_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t done_ = nullptr;
@@ -357,7 +360,8 @@ class CudaDevice : public Device {
     SRU_RETURN_IF_ERROR(Check(LoadScanKernels(), "loading the scan kernels"));
     SRU_RETURN_IF_ERROR(Check(LoadRowKernels(), "loading the row kernels"));
     SRU_RETURN_IF_ERROR(Check(LoadFusedKernels(), "loading the fused kernels"));
-    SRU_RETURN_IF_ERROR(Check(LoadOperationKernels(), "loading the operations' kernels"));
+    SRU_RETURN_IF_ERROR(Check(LoadOperationKernels(properties_.sharedMemPerBlockOptin),
+                              "loading the operations' kernels"));
     SRU_RETURN_IF_ERROR(Check(cudaMalloc(&probed_, kProbedBytes), "cudaMalloc"));
     own_stream_ = std::move(stream);
     return OkStatus();
@@ -426,6 +430,7 @@ class CudaDevice : public Device {
   }
   std::unique_ptr<CudaStream> NewStream() const {
     return std::make_unique<CudaStream>(ordinal_, num_multiprocessors(),
+                                        properties_.sharedMemPerBlockOptin,
                                         supports_dependent_launch_);
   }
 

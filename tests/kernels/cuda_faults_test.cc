@@ -293,7 +293,7 @@ Bytes RunHead() {
 
 // Targets, candidates and picks of a row: greedy, and with as many as can be of equal logits at the
 // borders of top_k and top_p.
-template <int kThreads>
+template <int kThreads, bool kKeepsRow>
 Bytes RunPredict() {
   constexpr int kWords = 5 * kThreads + 100;
   constexpr int kRows = 4;
@@ -337,8 +337,8 @@ Bytes RunPredict() {
   args.unadjusted = unadjusted.data();
   args.picked = picked.data();
   Launch(
-      kRows, kThreads, [&] { PredictKernel<kThreads, true>(args); },
-      sizeof(PredictShared<kThreads>));
+      kRows, kThreads, [&] { PredictKernel<kThreads, true, kKeepsRow>(args); },
+      PredictSharedBytes<kThreads>(kKeepsRow, kWords));
   Bytes results = BytesOf(log_prob);
   for (const Bytes& more : {BytesOf(candidates), BytesOf(picked)}) {
     results.insert(results.end(), more.begin(), more.end());
@@ -429,7 +429,8 @@ constexpr KernelCase kCases[] = {
     // each other (2). Without one of those around the best keys more candidates are sorted than need
     // be, or one after the other (3). Parts of a row are summed anew only when the sum before has been
     // read, unless logits are no numbers (1).
-    {"predict", RunPredict<kLargePredictThreads>, 5},
+    {"predict", RunPredict<kLargePredictThreads, false>, 5},
+    {"predict_kept", RunPredict<kLargePredictThreads, true>, 5},
     // The weights of the keys are replaced after a shuffle (1).
     {"attend", RunAttend, 1},
     {"hand_down", RunHandDown},

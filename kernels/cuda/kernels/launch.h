@@ -41,7 +41,8 @@ inline bool SupportsDependentLaunch(int compute_capability, int driver_version) 
 cudaError_t LoadScanKernels();
 cudaError_t LoadRowKernels();
 cudaError_t LoadFusedKernels();
-cudaError_t LoadOperationKernels();
+// `max_shared_bytes` is what a block of the device can have.
+cudaError_t LoadOperationKernels(size_t max_shared_bytes);
 
 cudaError_t LaunchEmbed(DataType dtype, const EmbedArgs& args, LaunchStream stream);
 cudaError_t LaunchLayerNorm(DataType dtype, const LayerNormArgs& args, LaunchStream stream);
@@ -54,7 +55,8 @@ cudaError_t LaunchFused(const FusedArgs& args, int slices, int blocks, LaunchStr
 cudaError_t LaunchPool(DataType dtype, const PoolArgs& args, LaunchStream stream);
 cudaError_t LaunchHead(const HeadArgs& args, LaunchStream stream);
 cudaError_t LaunchCompare(const CompareArgs& args, LaunchStream stream);
-cudaError_t LaunchOperation(const OperationArgs& args, LaunchStream stream);
+cudaError_t LaunchOperation(const OperationArgs& args, size_t max_shared_bytes,
+                            LaunchStream stream);
 
 // dependent_args.cuh
 template <typename Args>

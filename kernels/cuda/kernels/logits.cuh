@@ -34,13 +34,11 @@ __device__ __forceinline__ int32_t IdOf(Word64 key) {
 // Of `size` logits, of which thread t has those with id % kThreads = t.
 template <int kThreads>
 struct Logits {
-  // Loads that are on their way at a time.
-  static constexpr int kGroup = 4;
-
-  // use(id, logit) for each of the thread's own, by ascending ids.
-  template <typename Use>
+  // use(id, logit) for each of the thread's own, by ascending ids. kGroup loads are on their way at a time.
+  template <int kGroup = 4, typename Use>
   __device__ __forceinline__ void ForEach(const Use& use) const {
     int v = static_cast<int>(threadIdx.x);
+#pragma unroll 1
     for (; v < size - (kGroup - 1) * kThreads; v += kGroup * kThreads) {
       float values[kGroup];
 #pragma unroll
@@ -48,6 +46,7 @@ struct Logits {
 #pragma unroll
       for (int i = 0; i < kGroup; ++i) use(v + i * kThreads, values[i]);
     }
+#pragma unroll 1
     for (; v < size; v += kThreads) use(v, at[v]);
   }
 

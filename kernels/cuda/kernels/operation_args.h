@@ -279,6 +279,7 @@ struct PredictArgs {
   const PickAdjustment* adjustments;
   float* unadjusted;         // [adjustment]: scratch
   PredictCandidate* picked;  // [first + r]
+  size_t max_shared_bytes;   // that a block of this device can have; set by the launch
 };
 
 using OperationArgs =

@@ -8,8 +8,10 @@ namespace sru::kernels::cuda {
 namespace {
 
 template <typename Args>
-cudaError_t LoadKernelsOf() {
-  for (const Args& args : KernelVariants(Args{})) {
+cudaError_t LoadKernelsOf(size_t max_shared_bytes) {
+  Args any{};
+  LimitShared(&any, max_shared_bytes);
+  for (const Args& args : KernelVariants(any)) {
     const cudaError_t error =
         WithKernel(args, [](auto* kernel, const LaunchShape& shape, const Args& /*args*/) {
           return LoadKernel(kernel, shape.shared_bytes);
@@ -20,21 +22,23 @@ cudaError_t LoadKernelsOf() {
 }
 
 template <typename... Args>
-cudaError_t LoadKernelsOfEach(const std::variant<Args...>* /*type*/) {
+cudaError_t LoadKernelsOfEach(const std::variant<Args...>* /*type*/, size_t max_shared_bytes) {
   cudaError_t error = cudaSuccess;
-  (void)((error = LoadKernelsOf<Args>(), error == cudaSuccess) && ...);
+  (void)((error = LoadKernelsOf<Args>(max_shared_bytes), error == cudaSuccess) && ...);
   return error;
 }
 
 }  // namespace
 
-cudaError_t LoadOperationKernels() {
-  return LoadKernelsOfEach(static_cast<const OperationArgs*>(nullptr));
+cudaError_t LoadOperationKernels(size_t max_shared_bytes) {
+  return LoadKernelsOfEach(static_cast<const OperationArgs*>(nullptr), max_shared_bytes);
 }
 
-cudaError_t LaunchOperation(const OperationArgs& args, LaunchStream stream) {
+cudaError_t LaunchOperation(const OperationArgs& args, size_t max_shared_bytes,
+                            LaunchStream stream) {
   return std::visit(
-      [stream](const auto& given) {
+      [=](auto given) {
+        LimitShared(&given, max_shared_bytes);
         return WithKernel(given, [stream](auto* kernel, const LaunchShape& shape, const auto& a) {
           return LaunchKernel(kernel, shape.blocks, shape.threads, shape.shared_bytes, stream, a);
         });

@@ -2,7 +2,10 @@
 //
 // Nothing is sorted. The symbols that top_k and top_p leave are those from a key on (logits.cuh),
 // which is found 8 bits at a time: each pass over the row sums what the symbols weigh by the next bits
-// of their logits. Symbols weigh 1 each for top_k and n_v for top_p. Of equal logits at the border,
+// of their places. A place is first how far the logit is below the best one, in 24 bits, then the logit's own
+// bits: the first 8 bits of a logit are its sign and most of its exponent, which are the same for thousands of
+// symbols, and additions to one sum wait for each other. Two or three passes mostly leave one symbol at the
+// border. Symbols weigh 1 each for top_k and n_v for top_p. Of equal logits at the border,
 // the smallest ids stay. The symbol that a number below the sum of all n_v falls on is found by ids:
 // each warp sums a part of the row, and the part that has the symbol is scanned. Weights are whole
 // numbers, so threads may add them in any order.
@@ -25,7 +28,7 @@ __device__ __forceinline__ Word64 MultiplyHigh(Word64 a, Word64 b) {
 #endif
 }
 
-// Sums of weights by 8 bits of the key. Each is in two words, since shared memory has no native
+// Sums of weights by 8 bits of the place. Each is in two words, since shared memory has no native
 // addition of 64 bits.
 struct PickSums {
   static constexpr int kCount = 256;
@@ -44,6 +47,7 @@ struct PickSums {
 
   unsigned low[kCount];
   unsigned high[kCount];
+  unsigned symbols[kCount];  // how many have been added, but for the first pass
 };
 
 template <int kThreads>
@@ -54,6 +58,7 @@ struct PickShared {
   Word64 before;
   Word64 weight;
   int bits;
+  int alone;  // whether one symbol alone has these bits
   int id;
 };
 
@@ -86,7 +91,19 @@ class Picker {
   }
 
  private:
+  // A place's linear bits: multiples of 2^-19 up to 32.
+  static constexpr float kSteps = 524288.0f;
+  static constexpr uint32_t kLastStep = (1u << 24) - 1;
+  static constexpr int kFirstShift = 48;  // of a place's 56 bits
+
   static __device__ __forceinline__ int Thread() { return static_cast<int>(threadIdx.x); }
+
+  // Larger for larger logits.
+  __device__ __forceinline__ Word64 PlaceOf(float logit) const {
+    // kLastStep for what is no number.
+    const float steps = fminf((top_ - logit) * kSteps, static_cast<float>(kLastStep));
+    return static_cast<Word64>(kLastStep - static_cast<uint32_t>(steps)) << 32 | OrderedBits(logit);
+  }
 
   // n_v.
   __device__ __forceinline__ Word64 Weight(float logit) const {
@@ -105,21 +122,24 @@ class Picker {
   // least.
   template <typename WeightOf, typename Least>
   __device__ __forceinline__ void KeepBest(const WeightOf& weight, const Least& least_of_total) {
-    uint32_t prefix = 0;  // of the logit on the border
-    Word64 before = 0;    // what the symbols weigh that are better than all with this prefix
-    Word64 here = 0;      // and these
+    Word64 prefix = 0;  // of the place on the border
+    Word64 before = 0;  // what the symbols weigh that are better than all with this prefix
+    Word64 here = 0;    // and these
     Word64 least = 0;
 #pragma unroll 1
-    for (int shift = 24; shift >= 0; shift -= 8) {
+    for (int shift = kFirstShift; shift >= 0; shift -= 8) {
       for (int i = Thread(); i < PickSums::kCount; i += kThreads) {
-        shared_.sums.low[i] = shared_.sums.high[i] = 0;
+        shared_.sums.low[i] = shared_.sums.high[i] = shared_.sums.symbols[i] = 0;
       }
       __syncthreads();
       logits_.ForEach([&](int v, float logit) {
-        const uint32_t ordered = OrderedBits(logit);
-        if (shift < 24 && ordered >> (shift + 8) != prefix) return;
+        const Word64 place = PlaceOf(logit) >> shift;
+        if (place >> 8 != prefix) return;
         const Word64 n = WeightIfKept(v, logit, weight);
-        if (n > 0) shared_.sums.Add(ordered >> shift & 0xff, n);
+        if (n == 0) return;
+        const auto bits = static_cast<uint32_t>(place & 0xff);
+        shared_.sums.Add(bits, n);
+        if (shift < kFirstShift) atomicAdd(&shared_.sums.symbols[bits], 1u);
       });
       __syncthreads();
       // The best first.
@@ -127,35 +147,46 @@ class Picker {
       const Word64 mine = bits >= 0 ? shared_.sums.Get(bits) : 0;
       Word64 total = 0;
       const Word64 sum = before + block_.Scan(mine, &total);
-      if (shift == 24) {
+      if (shift == kFirstShift) {
         if (total == 0) return;
         least = least_of_total(total);
       }
       if (sum >= least && sum - mine < least) {
         shared_.bits = bits;
+        shared_.alone = shared_.sums.symbols[bits] == 1 ? 1 : 0;
         shared_.before = sum - mine;
         shared_.weight = mine;
       }
       __syncthreads();
-      prefix = prefix << 8 | static_cast<uint32_t>(shared_.bits);
+      prefix = prefix << 8 | static_cast<Word64>(shared_.bits);
       before = shared_.before;
       here = shared_.weight;
-      if (before + here == least) {
-        Cut(static_cast<Word64>(prefix) << shift << 32);
+      if (before + here == least || shared_.alone != 0) {
+        Cut(WorstKey(shift, prefix, weight));
         return;
       }
     }
-    // All that are left have the same logit. Mostly that is one symbol.
-    int32_t last = -1;
-    if (weight(FromOrderedBits(prefix)) < here) {
-      const Word64 bound = least - before - 1;
-      last = FirstAbove(
-          [&](int v, float logit) {
-            return OrderedBits(logit) == prefix ? WeightIfKept(v, logit, weight) : 0;
-          },
-          [bound](Word64) { return bound; });
-    }
-    Cut(last < 0 ? static_cast<Word64>(prefix) << 32 : KeyOf(prefix, last));
+    // All that are left have the same logit.
+    const auto ordered = static_cast<uint32_t>(prefix);
+    const Word64 bound = least - before - 1;
+    const int32_t last = FirstAbove(
+        [&](int v, float logit) {
+          return OrderedBits(logit) == ordered ? WeightIfKept(v, logit, weight) : 0;
+        },
+        [bound](Word64) { return bound; });
+    Cut(last < 0 ? static_cast<Word64>(ordered) << 32 : KeyOf(ordered, last));
+  }
+
+  // Of the symbols that are kept and whose places begin with `prefix`; there are some.
+  template <typename WeightOf>
+  __device__ __forceinline__ Word64 WorstKey(int shift, Word64 prefix, const WeightOf& weight) {
+    Word64 worst = 0;  // the complement
+    logits_.ForEach([&](int v, float logit) {
+      if (PlaceOf(logit) >> shift != prefix || WeightIfKept(v, logit, weight) == 0) return;
+      const Word64 key = KeyOf(logit, v);
+      if (~key > worst) worst = ~key;
+    });
+    return ~block_.Max(worst);
   }
 
   __device__ __forceinline__ void Cut(Word64 key) {

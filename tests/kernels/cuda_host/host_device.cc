@@ -247,7 +247,7 @@ class HostStream : public Stream {
     });
   }
   Status RunOperation(const OperationArgs& args) override {
-    return AddKernel([args] {
+    return AddKernel([args, max_shared_bytes = options_.max_shared_bytes] {
       const auto launch = [](const auto& kernel, const LaunchShape& shape, const auto& given) {
         const auto thread = [&] { kernel(given); };
         if (shape.threads_wait) {
@@ -256,7 +256,12 @@ class HostStream : public Stream {
           LaunchIndependent(shape.blocks, shape.threads, thread, shape.shared_bytes);
         }
       };
-      std::visit([&](const auto& given) { WithKernel(given, launch); }, args);
+      std::visit(
+          [&](auto given) {
+            LimitShared(&given, max_shared_bytes);
+            WithKernel(given, launch);
+          },
+          args);
     });
   }
   Status TimeProduct(const ProductShape& /*shape*/, const ProductAlgorithm& algorithm, int /*rows*/,

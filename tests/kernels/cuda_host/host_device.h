@@ -94,6 +94,7 @@ struct HostDeviceOptions {
   std::string name = "host";
   size_t product_workspace_bytes = kernels::cuda::kProductWorkspaceBytes;
   size_t total_memory = size_t{4} << 30;
+  size_t max_shared_bytes = size_t{227} << 10;  // of a block
   // There are few, so that both of the scan's widths (scan_shape.h) occur within a test.
   int num_multiprocessors = 6;
   // What the library offers at 512 rows, where the reference is chosen, and at any other number;

@@ -116,6 +116,7 @@ struct cudaDeviceProp {
   int major;
   int minor;
   int multiProcessorCount;
+  size_t sharedMemPerBlockOptin;
 };
 
 extern "C" {

@@ -1,5 +1,6 @@
 #include "tests/kernels/cuda_runtime/simulated_runtime.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -30,6 +31,7 @@ namespace sru::testing {
 namespace {
 
 constexpr size_t kTotalMemory = size_t{8} << 30;
+constexpr size_t kBlockSharedBytes = size_t{227} << 10;
 
 thread_local int current_device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
@@ -132,6 +134,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->totalGlobalMem = kTotalMemory;
   properties->major = SimulatedDeviceAt(device).compute_capability;
   properties->multiProcessorCount = SimulatedDeviceAt(device).multiprocessors;
+  properties->sharedMemPerBlockOptin = kBlockSharedBytes;
   return cudaSuccess;
 }
 cudaError_t cudaInitDevice(int device, unsigned /*device_flags*/, unsigned /*flags*/) {
@@ -289,9 +292,17 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
   SimulatedKernels().loaded.insert(function);
   return Begin("cudaFuncGetAttributes");
 }
-cudaError_t cudaFuncSetAttribute(const void* /*function*/, cudaFuncAttribute /*attribute*/,
-                                 int /*value*/) {
-  return Begin("cudaFuncSetAttribute");
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
+  const cudaError_t error = Begin("cudaFuncSetAttribute");
+  if (error != cudaSuccess || attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
+    return error;
+  if (value < 0 || static_cast<size_t>(value) > kBlockSharedBytes) {
+    return Ended(cudaErrorInvalidValue);
+  }
+  const std::lock_guard<std::mutex> lock(SimulatedKernels().mutex);
+  size_t& most = SimulatedKernels().max_shared_bytes[function];
+  most = std::max(most, static_cast<size_t>(value));
+  return cudaSuccess;
 }
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* /*function*/,
                                                           int /*threads*/,
@@ -317,7 +328,9 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
   ++device.launches;
   const std::lock_guard<std::mutex> lock(SimulatedKernels().mutex);
   SimulatedKernels().launched.insert(function);
-  return cudaSuccess;
+  const auto asked = SimulatedKernels().max_shared_bytes.find(function);
+  const size_t most = asked == SimulatedKernels().max_shared_bytes.end() ? 0 : asked->second;
+  return config->dynamicSmemBytes <= most ? cudaSuccess : Ended(cudaErrorInvalidValue);
 }
 
 namespace sru::kernels::cuda {

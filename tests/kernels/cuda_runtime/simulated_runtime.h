@@ -11,7 +11,9 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -53,6 +55,7 @@ struct KernelsSeen {
   std::mutex mutex;
   std::set<const void*> loaded;
   std::set<const void*> launched;
+  std::map<const void*, size_t> max_shared_bytes;  // that a launch may ask for
 };
 KernelsSeen& SimulatedKernels();
 
