@@ -180,7 +180,7 @@ void Connection::Start() {
     bytes_ = transport::MakePlainStream(socket_);
     return context_.options.on_http1 == nullptr ? StartSession("") : Sniff();
   }
-  if (!enter(&context_.handshakes, &handshake_place_)) return Close(CloseCause::kMadeWay);
+  if (!enter(&loop_.handshakes(), &handshake_place_)) return Close(CloseCause::kMadeWay);
   tls_context_ = context_.options.tls_context();
   const bool both = context_.options.on_http1 != nullptr;
   bytes_ = transport::MakeTlsStream(
@@ -207,7 +207,7 @@ void Connection::Handshake() {
     case ByteStream::Outcome::kDone:
       break;
   }
-  context_.handshakes.Leave(&handshake_place_);
+  loop_.handshakes().Leave(&handshake_place_);
   auto peer = std::make_shared<PeerInfo>(*peer_);
   peer->certificate = bytes_->CertificateName();
   peer_ = std::move(peer);
@@ -302,7 +302,7 @@ void Connection::Leave(CloseCause cause) {
   counted_->Decrement();
   context_.options.metrics->OnClosed(cause);
   context_.connections.Leave(&place_);
-  context_.handshakes.Leave(&handshake_place_);
+  loop_.handshakes().Leave(&handshake_place_);
   loop_.Forget(this);
   loop_.timers().Clear(this);
   owner_.OnClosed(this);

@@ -70,7 +70,6 @@ struct DoorContext {
   // What arrives and what open streams take, over all doors; each address has a part of it at most.
   AddressMemory memory;
   transport::ConnectionTable connections;
-  transport::ConnectionTable handshakes;
 
   // Answers that were given and have not left, and those that were given up.
   std::atomic<int64_t> unsent{0};

@@ -15,10 +15,6 @@
 namespace sru::server::door {
 namespace {
 
-// TLS handshakes that have not ended, at most.
-constexpr size_t kMaxHandshakes = 512;
-// Connections of one address that wait on a loop to begin, and steps of handshakes, at most.
-constexpr size_t kMostWaiting = 1024;
 // What one address may take of the memory for what arrives. More than half, as all clients may come through one proxy.
 constexpr int64_t kAddressPart = 4;
 constexpr int64_t kAddressParts = 5;
@@ -42,30 +38,26 @@ DoorContext::DoorContext(DoorOptions given, MemoryCount* receive_memory, SideThr
     : options(std::move(given)),
       side(*side_threads),
       memory(receive_memory->limit() / kAddressParts * kAddressPart, receive_memory),
-      connections(static_cast<size_t>(options.limits.max_connections), /*keeps_calls=*/true),
-      handshakes(kMaxHandshakes, /*keeps_calls=*/true) {}
+      connections(static_cast<size_t>(options.limits.max_connections), /*keeps_calls=*/true) {}
 
 // Shelf.
 
 void NativeDoor::Shelf::Add(AcceptedSocket socket) {
   size_.fetch_add(1);
-  loop_.Post([this, shared = std::make_shared<AcceptedSocket>(std::move(socket))]() mutable {
-    const transport::AddressKey address = shared->key();
-    if (loop_.NumWaiting(address) >= kMostWaiting) {
-      context_.options.on_refused();
-      size_.fetch_sub(1);
-      return;
-    }
-    loop_.RunInTurn(address, [this, shared = std::move(shared)] { Begin(shared.get()); });
-  });
+  loop_.TakeIn(
+      std::move(socket), [this](AcceptedSocket taken) { Begin(std::move(taken)); },
+      [this] {
+        context_.options.on_refused();
+        size_.fetch_sub(1);
+      });
 }
 
-void NativeDoor::Shelf::Begin(AcceptedSocket* socket) {
+void NativeDoor::Shelf::Begin(AcceptedSocket socket) {
   if (closed_) {
     size_.fetch_sub(1);
     return;
   }
-  auto connection = std::make_shared<Connection>(&context_, &loop_, this, std::move(*socket));
+  auto connection = std::make_shared<Connection>(&context_, &loop_, this, std::move(socket));
   connections_.emplace(connection.get(), connection);
   connection->Start();
 }

@@ -80,7 +80,7 @@ class NativeDoor {
     void CloseAll();
 
    private:
-    void Begin(AcceptedSocket* socket);
+    void Begin(AcceptedSocket socket);
     void OnClosed(Connection* connection) override;
     std::vector<std::shared_ptr<Connection>> All() const;
 

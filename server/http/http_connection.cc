@@ -203,6 +203,7 @@ void HttpConnection::Start() {
 void HttpConnection::OnStarted(bool ok) {
   if (closed_) return;
   if (!ok) return Close(/*reset=*/false);
+  owner_.OnStarted(this);
   stage_ = Stage::kHeader;
   started_request_ = true;  // the first one has to come within the time of the headers
   EndsIn(owner_.options().limits.header_timeout);

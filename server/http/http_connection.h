@@ -57,6 +57,8 @@ class HttpConnection final : public HttpTransport::User,
     // Memory for bodies; false if there is no more.
     virtual bool ReserveBody(size_t bytes) = 0;
     virtual void ReleaseBody(size_t bytes) = 0;
+    // Its TLS handshake has ended.
+    virtual void OnStarted(HttpConnection* connection) = 0;
     // The connection is closed.
     virtual void OnClosed(HttpConnection* connection) = 0;
   };
@@ -76,6 +78,7 @@ class HttpConnection final : public HttpTransport::User,
   void MakeWay() override;
   // Idle but while a handler has its request and has not answered.
   transport::TablePlace* place() { return &place_; }
+  transport::TablePlace* handshake_place() { return &handshake_place_; }
 
   bool is_writing() const { return stage_ == Stage::kWriting || stage_ == Stage::kParts; }
 
@@ -145,6 +148,7 @@ class HttpConnection final : public HttpTransport::User,
   HttpRequestParser parser_;
   Stage stage_ = Stage::kStarting;
   transport::TablePlace place_;
+  transport::TablePlace handshake_place_;
   bool closed_ = false;
   bool reading_ = false;
   bool peer_closed_ = false;

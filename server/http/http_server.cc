@@ -114,10 +114,16 @@ class Shelf final : private HttpConnection::Owner {
   int64_t size() const { return size_.load(); }
   void Post(AcceptedSocket socket) {
     size_.fetch_add(1);
-    loop_.Post([this, moved = std::make_shared<AcceptedSocket>(std::move(socket))] {
-      Add(std::move(*moved), nullptr, "");
-      size_.fetch_sub(1);
-    });
+    loop_.TakeIn(
+        std::move(socket),
+        [this](AcceptedSocket taken) {
+          Add(std::move(taken), nullptr, "");
+          size_.fetch_sub(1);
+        },
+        [this] {
+          OnRefused();
+          size_.fetch_sub(1);
+        });
   }
   void StopJobs() { jobs_->Stop(); }
 
@@ -128,6 +134,7 @@ class Shelf final : private HttpConnection::Owner {
     if (stopping_) return;
     const HttpServer::Options& options = shared_.options;
     const int fd = socket.fd();
+    const bool handshakes = bytes == nullptr && options.tls_context != nullptr;
     if (bytes == nullptr) {
       bytes = options.tls_context == nullptr
                   ? transport::MakePlainStream(fd)
@@ -150,12 +157,13 @@ class Shelf final : private HttpConnection::Owner {
     Owner* const owner = this;
     const auto connection = std::make_shared<HttpConnection>(
         std::move(transport), std::move(remote.remote_address), remote.remote_port, owner);
-    const ConnectionTable::Entry entry =
-        shared_.table.Enter(connection->place(), connection, socket.key());
-    if (entry != ConnectionTable::Entry::kEntered && options.on_refused != nullptr) {
-      options.on_refused();
-    }
-    if (entry == ConnectionTable::Entry::kFull) return;
+    const auto enter = [&](ConnectionTable* table, transport::TablePlace* place) {
+      const ConnectionTable::Entry entry = table->Enter(place, connection, socket.key());
+      if (entry != ConnectionTable::Entry::kEntered) OnRefused();
+      return entry != ConnectionTable::Entry::kFull;
+    };
+    if (!enter(&shared_.table, connection->place())) return;
+    if (handshakes) enter(&loop_.handshakes(), connection->handshake_place());
     connections_.emplace(connection.get(), connection);
     size_.fetch_add(1);
     connection->Start();
@@ -177,6 +185,9 @@ class Shelf final : private HttpConnection::Owner {
   }
 
  private:
+  void OnRefused() const {
+    if (shared_.options.on_refused != nullptr) shared_.options.on_refused();
+  }
   std::vector<std::shared_ptr<HttpConnection>> All() const {
     std::vector<std::shared_ptr<HttpConnection>> all;
     all.reserve(connections_.size());
@@ -202,10 +213,14 @@ class Shelf final : private HttpConnection::Owner {
   void ReleaseBody(size_t bytes) override {
     shared_.body_bytes.fetch_sub(static_cast<int64_t>(bytes), std::memory_order_relaxed);
   }
+  void OnStarted(HttpConnection* connection) override {
+    loop_.handshakes().Leave(connection->handshake_place());
+  }
   void OnClosed(HttpConnection* connection) override {
     const auto found = connections_.find(connection);
     if (found == connections_.end()) return;
     shared_.table.Leave(connection->place());
+    OnStarted(connection);
     connections_.erase(found);
     size_.fetch_sub(1);
   }
@@ -315,7 +330,7 @@ class LoopedServer final : public HttpServer {
   // On the acceptor's thread.
   void OnConnection(AcceptedSocket socket) {
     if (IsOutOfFiles(socket.fd())) {
-      // The first wait lets the loops enter earlier connections into the table, or none could make way. The second one lets a loop close the
+      // The first wait lets the loops enter earlier connections into the table, or fewer could make way. The second one lets a loop close the
       // connection that does: without it this thread would accept more of them while the descriptors run out.
       loops_.RunOnEach([](size_t /*i*/) {});
       if (!HasRoomFor(socket)) return;

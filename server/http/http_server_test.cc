@@ -1,7 +1,11 @@
 #include "server/http/http_server.h"
 
+#include <openssl/ssl.h>
+
 #include <atomic>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,11 +14,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/turn_work.h"
+#include "server/transport/file_limit.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/slow_connection.h"
 
@@ -88,6 +94,11 @@ class HttpServerTest : public ::testing::Test {
       return call != nullptr;
     }));
     return call;
+  }
+
+  static size_t NumOpenFiles() {
+    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                                             std::filesystem::directory_iterator()));
   }
 
   // What comes until it ends with `end`.
@@ -376,6 +387,44 @@ TEST_F(HttpServerTest, RoomIsMadeAndCounted) {
   // Whoever waits for an answer stays.
   Held(0)->Reply(PageResponse());
   ReadUntil(&busy, "200 OK");
+  server_.reset();
+}
+
+TEST_F(HttpServerTest, FewConnectionsOfAnAddressWaitToBegin) {
+  constexpr size_t kConnections = 2 * transport::Loop::kMostWaiting + 10;
+  transport::RaiseFileLimit();
+  std::atomic<int> refused{0};
+  options_.limits.max_connections = kConnections;
+  options_.limits.header_timeout = absl::Hours(1);
+  options_.on_refused = [&] { ++refused; };
+  const int port = Start();
+  absl::Notification go;
+  for (const auto& loop : loops_.loops()) loop->Post([&go] { go.WaitForNotification(); });
+  std::vector<std::unique_ptr<SlowConnection>> waiting;
+  while (waiting.size() < kConnections) waiting.push_back(std::make_unique<SlowConnection>(port));
+  EXPECT_TRUE(PollUntil([&] { return NumOpenFiles() > 2 * kConnections; }));  // all are accepted
+  go.Notify();
+  EXPECT_TRUE(PollUntil([&] { return refused == 10; })) << refused;
+  EXPECT_TRUE(PollUntil([&] { return server_->stats().connections == kConnections - 10; }))
+      << server_->stats().connections;
+  server_.reset();
+}
+
+TEST_F(HttpServerTest, HandshakesHaveABound) {
+  constexpr int kMost = transport::LoopSet::kMaxHandshakes;
+  transport::RaiseFileLimit();
+  std::atomic<int> refused{0};
+  const std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_server_method()), SSL_CTX_free);
+  options_.tls_context = [&context] { return context; };
+  options_.limits.max_connections = 2 * kMost;
+  options_.limits.header_timeout = absl::Hours(1);
+  options_.on_refused = [&] { ++refused; };
+  const int port = Start();
+  std::vector<std::unique_ptr<SlowConnection>> silent;
+  for (int i = 0; i < kMost + 50; ++i) silent.push_back(std::make_unique<SlowConnection>(port));
+  EXPECT_TRUE(PollUntil([&] { return refused == 50; })) << refused;
+  EXPECT_TRUE(PollUntil([&] { return server_->stats().connections == kMost; }));
+  EXPECT_LT(silent[0]->TimeUntilClosed(kLong), kLong);
   server_.reset();
 }
 

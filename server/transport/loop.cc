@@ -27,13 +27,15 @@ class Job final : public LoopWork {
   }
 
  private:
-  const std::function<void()> run_;
+  std::function<void()> run_;
 };
 
 }  // namespace
 
-Loop::Loop(std::function<void(SteadyTime::duration)> on_lag)
-    : on_lag_(std::move(on_lag)), keeps_running_(io_.get_executor()) {}
+Loop::Loop(std::function<void(SteadyTime::duration)> on_lag, size_t most_handshakes)
+    : on_lag_(std::move(on_lag)),
+      handshakes_(most_handshakes, /*keeps_calls=*/true),
+      keeps_running_(io_.get_executor()) {}
 
 Loop::~Loop() { Stop(); }
 
@@ -145,6 +147,18 @@ void Loop::RunInTurn(const AddressKey& address, std::function<void()> job) {
   jobs_[address].push_back(std::move(job));
 }
 
+void Loop::TakeIn(AcceptedSocket socket, std::function<void(AcceptedSocket socket)> begin,
+                  std::function<void()> refuse) {
+  Post([this, shared = std::make_shared<AcceptedSocket>(std::move(socket)),
+        begin = std::move(begin), refuse = std::move(refuse)]() mutable {
+    const AddressKey address = shared->key();
+    if (NumWaiting(address) >= kMostWaiting) return refuse();
+    RunInTurn(address, [shared = std::move(shared), begin = std::move(begin)] {
+      begin(std::move(*shared));
+    });
+  });
+}
+
 size_t Loop::NumWaiting(const AddressKey& address) const {
   const auto found = jobs_.find(address);
   return found == jobs_.end() ? 0 : found->second.size();
@@ -197,8 +211,10 @@ void Loop::SetTimer() {
 
 LoopSet::LoopSet(int loops, int side_threads, std::function<void(SteadyTime::duration)> on_lag)
     : side_(side_threads) {
-  for (int i = 0; i < std::max(1, loops); ++i) {
-    loops_.push_back(std::make_unique<Loop>(on_lag));
+  const auto num_loops = static_cast<size_t>(std::max(1, loops));
+  while (loops_.size() < num_loops) {
+    loops_.push_back(
+        std::make_unique<Loop>(on_lag, std::max<size_t>(1, kMaxHandshakes / num_loops)));
     loops_.back()->Start();
   }
 }

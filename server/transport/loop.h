@@ -24,6 +24,7 @@
 #include "server/base/side_threads.h"
 #include "server/base/turn_work.h"
 #include "server/transport/accepted_socket.h"
+#include "server/transport/connection_table.h"
 #include "server/transport/timer_set.h"
 
 namespace sru::server::transport {
@@ -56,8 +57,12 @@ class Writer {
 
 class Loop {
  public:
-  // `on_lag` is told on the thread how long work waited between its wake-up and its turn, now and then.
-  explicit Loop(std::function<void(SteadyTime::duration)> on_lag);
+  // Connections of one address that wait to begin, and its other jobs that wait for their turn, at most.
+  static constexpr size_t kMostWaiting = 1024;
+
+  // `on_lag` is told on the thread how long work waited between its wake-up and its turn, now and then. `most_handshakes` is the limit of
+  // handshakes().
+  Loop(std::function<void(SteadyTime::duration)> on_lag, size_t most_handshakes);
   ~Loop();
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
@@ -70,6 +75,11 @@ class Loop {
   void Wake(LoopWork* work);
   // The same for rare things. Thread-safe.
   void Post(std::function<void()> job);
+
+  // Begins a connection that has been accepted, in its address' turn. If too many wait before it, it is closed and `refuse` runs instead. Both
+  // run on the loop's thread. Thread-safe.
+  void TakeIn(AcceptedSocket socket, std::function<void(AcceptedSocket socket)> begin,
+              std::function<void()> refuse);
 
   bool IsThisThread() const { return std::this_thread::get_id() == thread_id_.load(); }
 
@@ -89,6 +99,9 @@ class Loop {
 
   boost::asio::io_context& io() { return io_; }
   TimerSet& timers() { return timers_; }
+  // The connections of all ports whose TLS handshake has not ended. What a handshake holds is freed on this loop, before the next turn takes more: if
+  // loops shared the table, a loop that is not scheduled would keep the memory of those that made way, while another takes more.
+  ConnectionTable& handshakes() { return handshakes_; }
   // A connection has, or has no longer, more to be read than a turn allows.
   void NoteBehind(bool is_behind) { behind_ += is_behind ? 1 : -1; }
   // Runs the job in a later turn. The addresses whose jobs wait take turns, and between jobs that take long the loop looks at everything
@@ -120,6 +133,7 @@ class Loop {
   void SetTimer();
 
   const std::function<void(SteadyTime::duration)> on_lag_;
+  ConnectionTable handshakes_;
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> keeps_running_;
   boost::asio::steady_timer timer_{io_};
@@ -147,6 +161,9 @@ class Loop {
 // Loops that ports share, and the threads beside them. Must outlive the ports.
 class LoopSet {
  public:
+  // TLS handshakes that have not ended, at most, on all loops together. One holds 46 KiB once the server has answered its first message.
+  static constexpr size_t kMaxHandshakes = 512;
+
   // At least one loop. `on_lag` may be null.
   LoopSet(int loops, int side_threads, std::function<void(SteadyTime::duration)> on_lag);
   ~LoopSet();
