@@ -5,6 +5,7 @@ bodies and handshakes.
 """
 
 import collections
+import contextlib
 import itertools
 import json
 import os
@@ -35,6 +36,7 @@ ELSEWHERE = "127.0.0.2"  # the attacker's address where it has another one than 
 TOKEN, OTHER_TOKEN = "kR3vX9mQ2bT7wZ5n", "pL8sD1fG4hJ6kA0c"
 MOST = (1 << 31) - 1
 HANDSHAKES_MIB = 512 * 46 // 1024
+SHORT_S = 1  # what a short text or Score call may take beside the longest ones; on a machine that others use, one of ten may take longer
 ROWS = {}
 
 
@@ -146,6 +148,12 @@ def together(work, arguments):
     for thread in threads:
         thread.join()
     return found
+
+
+def held_up(codes, times):
+    """What is wrong with the short calls, which got these codes after these times."""
+    late = sum(code != "OK" or taken > SHORT_S for code, taken in zip(codes, times))
+    return ["%d of %d short calls failed or took over %d s" % (late, len(times), SHORT_S)] if late * 10 > len(times) else []
 
 
 def sequence(text):
@@ -398,27 +406,43 @@ def short_bodies(target):
 
 @row(flags=(*BUDGETS, "--caller_limits=highest_priority=high"), budget_mib=BUDGET_MIB, seconds=6)
 def greedy_texts(target):
-    """N13: eight callers with 64 texts each, of the highest priority, and one with a short text."""
-    greedy = generate(2000, 64, field(14, 3))
-    held = []
+    """N13: eight calls with 64 long texts each, which are read as they come, and short texts of the same priority and address."""
+    greedy = message(generate(4000, 64, field(7, 4000)))  # 7 = the least number of tokens
+    calls, ended = [], threading.Event()
+
+    def read(connection):
+        while not ended.is_set():
+            with contextlib.suppress(socket.timeout):
+                connection.socket.recv(1 << 18)
+
     for _ in range(8):
-        held.append(Connection(target.port, window=1 << 24, source=ELSEWHERE))
-        held[-1].send(window_update(0, 1 << 24))
-        held[-1].start(GENERATE, body=message(greedy), end=True)
+        calls.append(Connection(target.port, window=MOST, timeout=0.1))
+        calls[-1].send(window_update(0, MOST - DEFAULT_WINDOW))
+        calls[-1].start(GENERATE, body=greedy, end=True)
+    readers = [threading.Thread(target=read, args=(connection,)) for connection in calls]
+    for reader in readers:
+        reader.start()
     target.settled(0.5)
     times, codes = [], []
-    while target.time_left() > 1 and len(times) < 4:
+    while target.time_left() > 1 and len(times) < 20:
         with Connection(target.port) as connection:
             start = time.monotonic()
             codes.append(connection.call(GENERATE, generate(8), timeout=10).code)
             times.append(time.monotonic() - start)
-    text = "a short text took at most %.2f s: %s" % (max(times), counts(codes))
-    return Outcome(text, failures=only(codes, "OK"))
+    writing = target.metric("sru_requests_in_flight")
+    ended.set()
+    for reader in readers:
+        reader.join()
+    text = "%d short texts took at most %.2f s: %s" % (len(times), max(times), counts(codes))
+    failures = held_up(codes, times)
+    if writing < len(calls):
+        failures.append("only %d of the long texts were being written" % writing)
+    return Outcome(text, failures=failures)
 
 
 @row(flags=BUDGETS, budget_mib=BUDGET_MIB, seconds=4)
 def greedy_scores(target):
-    """N13: long Score calls beside short ones of the same priority, which have 3 s."""
+    """N13: the longest Score calls beside short ones of the same priority, which have 3 s."""
     long = message(b"".join(field(3, sequence("it was " * 280)) for _ in range(30)) + field(8, 2))
 
     def greedy(_):
@@ -434,21 +458,19 @@ def greedy_scores(target):
         codes = []
         with Connection(target.port) as connection:
             while target.time_left() > 0.3:
+                start = time.monotonic()
                 codes.append(connection.call(SCORE, field(3, sequence("It was")), [("grpc-timeout", "3S")]).code)
+                times.append(time.monotonic() - start)
                 time.sleep(0.02)
         return codes
 
+    times = []
     found = together(lambda work: (work.__name__, work(0)), [greedy, greedy, short])
     codes = {
         name: list(itertools.chain(*[codes for one, codes in found if one == name])) for name in ("greedy", "short")
     }
-    refused = sum(code != "OK" for code in codes["short"])
-    failures = (
-        ["%d of %d short calls were refused" % (refused, len(codes["short"]))]
-        if refused * 2 > len(codes["short"])
-        else []
-    )
-    return Outcome("long: %s, short: %s" % (counts(codes["greedy"]), counts(codes["short"])), failures=failures)
+    text = "long: %s, short: %s, at most %.2f s" % (counts(codes["greedy"]), counts(codes["short"]), max(times))
+    return Outcome(text, failures=held_up(codes["short"], times))
 
 
 @row(seconds=3)
