@@ -55,6 +55,8 @@ namespace {
 // plus kAmpleLeast.
 constexpr double kAmple = 2.0;
 constexpr absl::Duration kAmpleLeast = absl::Milliseconds(1);
+// A caller has little waiting if it is at most this part of a batch.
+constexpr int kLittlePart = 4;
 // Lower than the rank of any arrival.
 constexpr int64_t kOvertakenRank = std::numeric_limits<int64_t>::min();
 
@@ -382,6 +384,8 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now) {
   batch->sequences_.reserve(most);
   batch->shares_.reserve(most);
   int budget = TokenBudget(now);
+  const int64_t little = budget < options_.max_batch_tokens ? budget / kLittlePart : 0;
+  bool has_little_only = false;
   int room = options_.max_batch_sequences;
   const int max_look_past = options_.max_passes == 0 ? 0 : kMaxLookPast;
   int looked_past = 0;                                 // sequences
@@ -397,6 +401,9 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now) {
   }
   flows_.Start();
   for (FlowQueue* queue = flows_.Next(); queue != nullptr && open; queue = flows_.Next()) {
+    const bool has_little = queue->waiting.total().tokens <= little;
+    if (batch->sequences_.empty()) has_little_only = has_little;
+    if (has_little_only && !has_little) break;
     OrderNode* const node = queue->next;
     PendingRequest* const pending = node->request;
     const OrderKey key = node->key;

@@ -11,7 +11,8 @@
 //
 // Callers share the queue by weight (fair_order.h); what follows is the order of one caller's requests, and of all of them if nothing
 // tells callers apart. While several callers use the queue, batches are small: they take about kPiece, or more if the work for each
-// batch would be much of that.
+// batch would be much of that. Callers of whom little waits, at most a quarter of such a batch, then share no batch with those who have
+// more: their calls would only wait for the others' work.
 //
 // Order: priority level, then deadline, then arrival. A waiting request rises by one level at each
 // tick of a clock that ticks every `ageing_interval`. There is no highest level: a request of the

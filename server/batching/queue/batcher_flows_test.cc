@@ -145,13 +145,28 @@ TEST_F(BatcherFlowsTest, DeadlinesAreJudgedByTheOwnShare) {
             absl::StatusCode::kResourceExhausted);
 }
 
-TEST_F(BatcherFlowsTest, BatchesAreSmallWhileCallersCompete) {
-  options_.max_batch_tokens = 1000;
-  options_.max_queue_tokens = 10000;
-  options_.max_batch_sequences = 1000;
-  options_.max_queue_sequences = 10000;
-  Start();
-  Learn(100, Ms(1), 4);  // 10 us a token: 50 tokens take kPiece
+// 10 us a token: 50 tokens take kPiece.
+class BatcherPiecesTest : public BatcherFlowsTest {
+ protected:
+  void SetUp() override {
+    options_.max_batch_tokens = 1000;
+    options_.max_queue_tokens = 10000;
+    options_.max_batch_sequences = 1000;
+    options_.max_queue_sequences = 10000;
+    Start();
+    Learn(100, Ms(1), 4);
+  }
+  // The sequences of one batch, by caller; each has 10 tokens.
+  std::vector<int> Pieces() {
+    std::vector<int> pieces(flows_.size());
+    const auto names = puppet_->TakeNames();
+    for (const int32_t name : names) ++pieces[name / 100];
+    puppet_->Finish(absl::OkStatus(), Ms(0.1) * names.size());
+    return pieces;
+  }
+};
+
+TEST_F(BatcherPiecesTest, BatchesAreSmallWhileCallersCompete) {
   clock_.Advance(kContest);
   Fill(0, 1, 10);
   clock_.Advance(kContest);
@@ -159,14 +174,44 @@ TEST_F(BatcherFlowsTest, BatchesAreSmallWhileCallersCompete) {
   EXPECT_EQ(puppet_->TakeNames().size(), 30u);
   puppet_->Finish(absl::OkStatus(), Ms(3));
   Fill(30, 60, 10);
-  Fill(100, 1, 10);
+  Fill(100, 2, 10);
   EXPECT_EQ(puppet_->TakeNames().size(), 5u);
   puppet_->Finish(absl::OkStatus(), Ms(0.5));
   // The next call may come at any time.
   EXPECT_EQ(puppet_->TakeNames().size(), 5u);
   puppet_->Finish(absl::OkStatus(), Ms(0.5));
   clock_.Advance(kContest);
-  EXPECT_EQ(puppet_->TakeNames().size(), 51u);
+  EXPECT_EQ(puppet_->TakeNames().size(), 52u);
+}
+
+TEST_F(BatcherPiecesTest, WhoHasLittleSharesNoBatchWithWhoHasMuch) {
+  Fill(0, 60, 10);
+  Fill(100, 1, 10);
+  Pieces();
+  Fill(101, 1, 10);
+  Fill(200, 1, 10);
+  EXPECT_THAT(Pieces(), ElementsAre(0, 1, 1));
+  EXPECT_THAT(Pieces(), ElementsAre(5, 0, 0));
+  Fill(102, 60, 10);  // no longer little
+  std::vector<int> sums(3);
+  for (int i = 0; i < 4; ++i) {
+    const std::vector<int> pieces = Pieces();
+    for (size_t flow = 0; flow < 3; ++flow) sums[flow] += pieces[flow];
+  }
+  EXPECT_GE(sums[0], 5);
+  EXPECT_GE(sums[1], 5);
+}
+
+TEST_F(BatcherPiecesTest, WhoAlwaysHasLittleGetsNoMoreThanItsShare) {
+  Fill(0, 60, 10);
+  std::vector<int> sums(3);
+  for (int i = 0; i < 20; ++i) {
+    Fill(100 + i, sums[1] == i ? 1 : 0, 10);  // one after the other
+    const std::vector<int> pieces = Pieces();
+    for (size_t flow = 0; flow < 3; ++flow) sums[flow] += pieces[flow];
+  }
+  EXPECT_GE(sums[0], sums[1]);
+  EXPECT_GE(sums[1], 5);
 }
 
 }  // namespace
