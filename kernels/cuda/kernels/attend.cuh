@@ -69,9 +69,9 @@ class AttendRows {
 
 // Blocks that must fit a multiprocessor's registers; left to itself the compiler spills for more.
 inline constexpr int kAttendBlocks = 4;
-// Keys whose products with q are summed over the lanes together, and rows whose loads are on their way
-// at a time. Where fewer are left, the last one is read again: a branch around each load would make it
-// wait for the one before.
+// Keys whose products with q are summed over the lanes together, and rows of which two values of a lane
+// are on their way at a time. Where fewer rows are left, the last one is read again, and so is the lane's first
+// value where a head has no second: a branch around each load would make it wait for the one before.
 inline constexpr int kAttendGroup = 8;
 
 // The sum over all lanes of their values[lane % kAttendGroup], for each lane its own; `values` is used
@@ -122,10 +122,19 @@ __device__ __forceinline__ void AttendHead(const float* q, const AttendRows& key
         rows[s] = these.Row(group + s < seen ? group + s : seen - 1) + key_column;
       }
 #pragma unroll 1
-      for (int j = lane; j < key_size; j += kWarpSize) {
-        const float of_q = q[j];
+      for (int j = lane; j < key_size; j += 2 * kWarpSize) {
+        const int next = j + kWarpSize < key_size ? j + kWarpSize : j;
+        const float of_q[2] = {q[j], next != j ? q[next] : 0.0f};
+        float of_rows[kAttendGroup][2];
 #pragma unroll
-        for (int s = 0; s < kAttendGroup; ++s) dots[s] = fmaf(of_q, rows[s][j], dots[s]);
+        for (int s = 0; s < kAttendGroup; ++s) {
+          of_rows[s][0] = rows[s][j];
+          of_rows[s][1] = rows[s][next];
+        }
+#pragma unroll
+        for (int s = 0; s < kAttendGroup; ++s) {
+          dots[s] = fmaf(of_q[1], of_rows[s][1], fmaf(of_q[0], of_rows[s][0], dots[s]));
+        }
       }
       const float dot = SumOfLane(dots, lane);
       if (lane / kAttendGroup == group / kAttendGroup && lane < seen) score = dot * scale;
@@ -143,21 +152,32 @@ __device__ __forceinline__ void AttendHead(const float* q, const AttendRows& key
     const RowsOfWarp summed = values.At(first, seen);
     const bool is_last = first + kWarpSize >= count;
 #pragma unroll 1
-    for (int j = lane; j < value_size; j += kWarpSize) {
-      float sum = first == 0 ? 0.0f : y[j] * keep;
+    for (int j = lane; j < value_size; j += 2 * kWarpSize) {
+      const int next = j + kWarpSize < value_size ? j + kWarpSize : j;
+      float sum[2] = {};
+      if (first > 0) {
+        sum[0] = y[j] * keep;
+        sum[1] = y[next] * keep;
+      }
 #pragma unroll 1
       for (int group = 0; group < seen; group += kAttendGroup) {
-        float of_rows[kAttendGroup];
+        float of_rows[kAttendGroup][2];
 #pragma unroll
         for (int s = 0; s < kAttendGroup; ++s) {
-          const int row = group + s < seen ? group + s : seen - 1;
-          of_rows[s] = summed.Row(row)[value_column + j];
+          const float* const row =
+              summed.Row(group + s < seen ? group + s : seen - 1) + value_column;
+          of_rows[s][0] = row[j];
+          of_rows[s][1] = row[next];
         }
         // The weights of the rows that are read again are 0.
 #pragma unroll
-        for (int s = 0; s < kAttendGroup; ++s) sum = fmaf(weights[group + s], of_rows[s], sum);
+        for (int s = 0; s < kAttendGroup; ++s) {
+          sum[0] = fmaf(weights[group + s], of_rows[s][0], sum[0]);
+          sum[1] = fmaf(weights[group + s], of_rows[s][1], sum[1]);
+        }
       }
-      y[j] = is_last ? sum / total : sum;
+      y[j] = is_last ? sum[0] / total : sum[0];
+      if (next != j) y[next] = is_last ? sum[1] / total : sum[1];
     }
     SyncWarp();  // before the weights are replaced
   }
