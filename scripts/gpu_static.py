@@ -11,7 +11,8 @@ is needed. For each kernel's main loop it prints
 * waits: places in the whole kernel where an instruction waits for a load from global memory, and how
   many of the loads waited for had no other one begun beside them ("alone").
 
-Of attention it looks at the loops over eight keys and eight values: static cycles per key and value.
+Of attention it looks at the loops over eight keys and eight values: static cycles per key and value; of Predict at the walk that
+adds the bias: static cycles per symbol of a thread.
 
     scripts/gpu_static.py --architectures=80,90,100 [--nvcc=PATH] [--source=FOLDER] [--kernels=scan]
 
@@ -44,6 +45,7 @@ OTHER_LATENCY = 20
 FUSED_STEPS = 16
 FUSED_MUFU = 3 * FUSED_STEPS
 ATTEND_GROUP = 8  # kAttendGroup
+PREDICT_GROUP = 8  # of the walk that adds the bias
 # An ELF symbol; records of .nv.info.
 ELF_SYMBOL_BYTES = 24
 INFO_WITH_BYTES, INFO_REGISTERS, INFO_FRAME = 4, 0x2f, 0x11
@@ -241,6 +243,17 @@ def attend_loops(code):
             if sum(i.opcode in (LDG, LD) for i in loop) >= ATTEND_GROUP]
 
 
+def predict_walk(code):
+    """The walk over eight logits that adds eight biases, which must all be on their way at a time; None if there is none."""
+    for loop in loops(code):
+        found = body(code, loop)
+        count = collections.Counter(i.opcode for i in found)
+        if (count[LDG], count[LDS]) == (PREDICT_GROUP, PREDICT_GROUP) or (
+                count[LDG] == 2 * PREDICT_GROUP and count[STG] == PREDICT_GROUP):
+            return found
+    return None
+
+
 def scan_steps(loop, by_token):
     """Steps of a round: each copies 4 planes, and the id of a later step."""
     return sum(i.opcode == LDGSTS for i in loop) / (5 if by_token else 4)
@@ -267,6 +280,10 @@ def figures(kernels):
         if kernel == "AttendKernel" and (groups := attend_loops(code)):
             instructions = sum(map(len, groups)) / ATTEND_GROUP
             cycles = sum(map(static_cycles, groups)) / ATTEND_GROUP
+        if kernel == "PredictKernel":
+            walk = predict_walk(code)
+            instructions = len(walk) / PREDICT_GROUP if walk else None
+            cycles = static_cycles(walk) / PREDICT_GROUP if walk else None
         rows.append(Figures(kernel, dtype, tuple(arguments), instructions, cycles, waits, alone))
     return sorted(rows)
 

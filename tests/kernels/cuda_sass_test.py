@@ -5,6 +5,7 @@
 * the scan's steps have more instructions, or take more static cycles, than the limits below;
 * the steps of a fused layer's chunk have;
 * a key and a value of attention have, for 32 columns of a head;
+* Predict's walk that adds the bias has, or its loads are no longer on their way together;
 * one of these kernels waits for loads from global memory one after the other.
 
 Usage: cuda_sass_test.py FOLDER SOURCE_ROOT ARCHITECTURES, such as "80 90". FOLDER has what nvcc left there (--keep). Exits with 77
@@ -35,6 +36,9 @@ FUSED = (30, 75)
 # Of a key and a value: instructions and static cycles, of which there were 760 to 820 when each load waited for the one
 # before.
 ATTEND = (35, 160)
+# Of a thread's symbol in the walk that adds the bias: instructions and static cycles. With a branch between the loads each symbol
+# would wait for a trip of its own to the cache.
+PREDICT = (20, 80)
 
 
 def check_scan(architecture, rows):
@@ -105,6 +109,23 @@ def check_attend(architecture, rows):
     return errors
 
 
+def check_predict(architecture, rows):
+    errors = []
+    kernels = [row for row in rows if row.kernel == "PredictKernel"]
+    for row in kernels:
+        where = f"sm_{architecture}, prediction, {row.arguments}"
+        if row.instructions is None:
+            errors.append(f"{where}: no loop over eight logits and their biases")
+            continue
+        for what, value, limit in (("instructions per symbol", row.instructions, PREDICT[0]),
+                                   ("static cycles per symbol", row.cycles, PREDICT[1])):
+            if value > limit:
+                errors.append(f"{where}: expected at most {limit} {what}, found {value:.1f}")
+    if len(kernels) != 5:
+        errors.append(f"sm_{architecture}: expected 5 kernels of predictions, found {len(kernels)}")
+    return errors
+
+
 def main():
     folder, root, architectures = sys.argv[1], sys.argv[2], sys.argv[3].split()
     if not folder or not architectures:
@@ -122,7 +143,9 @@ def main():
         errors += check_scan(architecture, figures("scan"))
         errors += check_pool(architecture, figures("rows"))
         errors += check_fused(architecture, figures("fused"))
-        errors += check_attend(architecture, figures("operations"))
+        operations = figures("operations")
+        errors += check_attend(architecture, operations)
+        errors += check_predict(architecture, operations)
     if errors:
         sys.exit("\n".join(errors))
 

@@ -38,7 +38,6 @@ struct Logits {
   template <int kGroup = 4, typename Use>
   __device__ __forceinline__ void ForEach(const Use& use) const {
     int v = static_cast<int>(threadIdx.x);
-#pragma unroll 1
     for (; v < size - (kGroup - 1) * kThreads; v += kGroup * kThreads) {
       float values[kGroup];
 #pragma unroll

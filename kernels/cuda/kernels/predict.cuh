@@ -249,15 +249,22 @@ __global__ void __launch_bounds__(kThreads, (kPredictBlocks<kThreads, kPicks>))
   if (args.bias == nullptr && args.choices == nullptr) {
     best = logits.Best(~0ULL);
   } else {
-    const RowChoices choices(args, number);
-    logits.template ForEach<8>([&](int v, float value) {
-      float logit = value;
-      if (args.bias != nullptr) logit += Unpack(LoadReadOnly<1>(args.bias + v), 0);
-      if (!choices.Has(v)) logit = -HUGE_VALF;
+    const auto keep = [&](int v, float logit) {
       logits.at[v] = logit;
       const Word64 key = KeyOf(logit, v);
       if (key > best) best = key;
-    });
+    };
+    if (args.choices == nullptr) {
+      // Without a branch, so that as many biases as logits are on their way at a time.
+      logits.template ForEach<8>(
+          [&](int v, float logit) { keep(v, logit + Unpack(LoadReadOnly<1>(args.bias + v), 0)); });
+    } else {
+      const RowChoices choices(args, number);
+      logits.ForEach([&](int v, float logit) {
+        if (args.bias != nullptr) logit += Unpack(LoadReadOnly<1>(args.bias + v), 0);
+        keep(v, choices.Has(v) ? logit : -HUGE_VALF);
+      });
+    }
   }
   const float top = block.Max(best == 0 ? -HUGE_VALF : LogitOf(best));
   float exponentials = 0.0f;
