@@ -161,7 +161,7 @@ struct Rig {
     Prepare(program, std::vector<AxisLimits>(program.axes.size(), of_axes));
   }
   void Prepare(const Program& program, std::vector<AxisLimits> axes) {
-    Status status = backend->Compile(program, CompileOptions(), &executable);
+    Status status = backend->Compile(program, compile, &executable);
     ASSERT_TRUE(status.ok()) << status.message();
     limits.axes = std::move(axes);
     for (int i = 0; i < executable->num_devices(); ++i) {
@@ -187,6 +187,7 @@ struct Rig {
 
   std::vector<std::unique_ptr<HostDeviceControl>> controls;
   std::unique_ptr<Backend> backend;
+  CompileOptions compile;  // of Prepare()
   std::unique_ptr<ProgramExecutable> executable;
   ProgramLimits limits;
   std::vector<std::unique_ptr<ProgramWorkspace>> workspaces;
@@ -1387,6 +1388,90 @@ TEST(CudaProgramTest, OperationsOfTheSameWeightsShareThem) {
   const size_t once = weight_bytes(false, false);
   EXPECT_EQ(weight_bytes(true, true), once);
   EXPECT_EQ(weight_bytes(true, false), 2 * once);
+}
+
+// What a batch launches, kernels and products.
+int64_t Launches(Rig& rig, Call& call) {
+  const HostDeviceControl& control = *rig.controls[0];
+  const int64_t before = control.kernels + control.products;
+  const Status status = rig.Run(call);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return control.kernels + control.products - before;
+}
+
+// At decoding's few rows a step takes as long as its launches.
+TEST(CudaProgramTest, LaunchesOfATranslatorsStep) {
+  const struct {
+    DataType dtype;
+    int fuse_max_input;
+    int launches;  // of a decoder layer
+  } kCases[] = {
+      // 6 products, 2 attentions, 3 layer norms with what comes before and after them, a scan, the new
+      // keys and values.
+      {DataType::kFloat32, kFuseNone, 13},
+      {DataType::kBFloat16, kFuseNone, 13},
+      // A product and the scan are one launch.
+      {DataType::kBFloat16, kFuseAll, 12},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.launches);
+    BackendOptions options;
+    options.cuda_fuse_max_input = c.fuse_max_input;
+    int64_t launches[2];
+    for (const int layers : {2, 3}) {
+      ::sru::testing::TranslatorSizes sizes;
+      sizes.layers = layers;
+      const RandomTranslator model(sizes);
+      Rig rig(1, options);
+      rig.compile.dtype = c.dtype;
+      rig.limits.max_attention_values = 2000;
+      ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
+      ASSERT_NO_FATAL_FAILURE(rig.MakeArena());
+      Call encode(model.program, {{7}, {}}, 1);
+      encode.slots[model.source] = {rig.Slot()};
+      ASSERT_TRUE(rig.Run(encode).ok());
+      Call step(model.program, {{}, {1}}, 2);
+      step.slots[model.target] = encode.slots[model.source];
+      launches[layers - 2] = Launches(rig, step);
+    }
+    EXPECT_EQ(launches[1] - launches[0], c.launches);
+    // The embedding and its layer norm; the states, from the slots and to them; the rows, the logits and
+    // the candidates of the prediction.
+    EXPECT_EQ(launches[0] - 2 * (launches[1] - launches[0]), 7);
+  }
+}
+
+TEST(CudaProgramTest, LaunchesOfALanguageModelsStep) {
+  BackendOptions backend_options;
+  backend_options.cuda_fuse_max_input = kFuseNone;
+  for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    int64_t launches[2];
+    for (const int layers : {6, 12}) {
+      RandomProgram p(3);
+      const AxisId tokens = p.program.AddAxis("tokens");
+      StackOptions options;
+      options.input_size = 16;
+      options.hidden_size = 32;
+      options.num_layers = layers;
+      options.directions = 1;
+      options.projection_size = 16;
+      options.vocabulary_size = kVocabulary;
+      const ValueId h =
+          p.StackOfIds(p.program.AddIds("ids", tokens, 0, kVocabulary), options, "state");
+      p.Pick("next", p.Shift(h, "last"), tokens, kVocabulary, kCandidates);
+      Rig rig(1, backend_options);
+      rig.compile.dtype = dtype;
+      ASSERT_NO_FATAL_FAILURE(rig.Prepare(p.program));
+      ASSERT_NO_FATAL_FAILURE(rig.MakeArena());
+      Call call(p.program, {{1, 1}, {}}, 1);
+      call.slots[tokens] = {rig.Slot(), rig.Slot()};
+      launches[layers / 6 - 1] = Launches(rig, call);
+    }
+    // A layer: the projection, the product, the scan.
+    EXPECT_EQ(launches[1] - launches[0], 6 * 3) << static_cast<int>(dtype);
+    // The states, the row before and the new one; the rows, the logits and the candidates.
+    EXPECT_LE(launches[1], 12 * 3 + 7);
+  }
 }
 
 }  // namespace

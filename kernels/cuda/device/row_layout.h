@@ -12,6 +12,9 @@ inline constexpr int kSegmentAlignment = 8;
 
 using RowLayout = PaddedRow<kSegmentAlignment>;
 
+// Whether rows are in memory as those of as many values in one segment.
+constexpr bool IsPlain(const RowLayout& row) { return row.segments == 1 || row.is_dense(); }
+
 }  // namespace sru::kernels::cuda
 
 #endif  // SRU_KERNELS_CUDA_DEVICE_ROW_LAYOUT_H_

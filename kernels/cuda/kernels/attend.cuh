@@ -1,7 +1,7 @@
 // Multi-head attention, a warp per row and head. Keys are taken 32 at a time from the first on, with
 // a running maximum and sum (Milakov and Gimelshein, "Online normalizer calculation for softmax"),
 // so that what a row sees decides its bits, and not how the rows were cut into runs. The row of y
-// holds the running sum of values.
+// holds the running sum of values, and is rounded for a product at the end where one reads it.
 //
 // Bound by the keys and values that a row sees, 4 bytes a value and read once per row: from the second-level
 // cache where rows share them. Bytes a result: 4 written, 8 read for each key. Blocks: rows x heads / 4. A
@@ -102,10 +102,11 @@ __device__ __forceinline__ float SumOfLane(float (&values)[kAttendGroup], int la
 // holds their scores until the largest is known, each of which the lane reads that wrote it. Null = they
 // are not wanted.
 template <bool kAttention>
-__device__ __forceinline__ void AttendHead(const float* q, const AttendRows& keys, int key_column,
-                                           int key_size, const AttendRows& values, int value_column,
+__device__ __forceinline__ void AttendHead(const float* q, const float* q_bias,
+                                           const AttendRows& keys, int key_column, int key_size,
+                                           const AttendRows& values, int value_column,
                                            int value_size, float scale, int count, float* weights,
-                                           float* y, float* attention) {
+                                           float* y, BFloat16* rounded, float* attention) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   float top = -HUGE_VALF;
   float total = 0.0f;
@@ -124,7 +125,11 @@ __device__ __forceinline__ void AttendHead(const float* q, const AttendRows& key
 #pragma unroll 1
       for (int j = lane; j < key_size; j += 2 * kWarpSize) {
         const int next = j + kWarpSize < key_size ? j + kWarpSize : j;
-        const float of_q[2] = {q[j], next != j ? q[next] : 0.0f};
+        float of_q[2] = {q[j], next != j ? q[next] : 0.0f};
+        if (q_bias != nullptr) {
+          of_q[0] += q_bias[j];
+          if (next != j) of_q[1] += q_bias[next];
+        }
         float of_rows[kAttendGroup][2];
 #pragma unroll
         for (int s = 0; s < kAttendGroup; ++s) {
@@ -176,13 +181,21 @@ __device__ __forceinline__ void AttendHead(const float* q, const AttendRows& key
           sum[1] = fmaf(weights[group + s], of_rows[s][1], sum[1]);
         }
       }
-      y[j] = is_last ? sum[0] / total : sum[0];
-      if (next != j) y[next] = is_last ? sum[1] / total : sum[1];
+      const auto store = [&](int column, float value) {
+        if (is_last) value /= total;
+        y[column] = value;
+        if (is_last && rounded != nullptr) rounded[column] = FromFloat<BFloat16>(value);
+      };
+      store(j, sum[0]);
+      if (next != j) store(next, sum[1]);
     }
     SyncWarp();  // before the weights are replaced
   }
   if (count <= 0) {
-    for (int j = lane; j < value_size; j += kWarpSize) y[j] = 0.0f;
+    for (int j = lane; j < value_size; j += kWarpSize) {
+      y[j] = 0.0f;
+      if (rounded != nullptr) rounded[j] = BFloat16{};
+    }
   }
   if constexpr (kAttention) {
     if (attention == nullptr) return;
@@ -206,7 +219,9 @@ __global__ void __launch_bounds__(kRowThreads, kAttendBlocks)
   const int key_size = args.key_width / args.heads;
   const int value_size = args.value_width / args.heads;
   const T* q = args.q + row * args.q_stride + head * key_size;
+  const T* q_bias = args.q_bias != nullptr ? args.q_bias + head * key_size : nullptr;
   T* y = args.y + row * args.y_stride;
+  BFloat16* rounded = args.rounded != nullptr ? args.rounded + row * args.y_stride : nullptr;
   T* weights = reinterpret_cast<T*>(DynamicShared()) + threadIdx.x / kWarpSize * kWarpSize;
   // Later rows of the sequence that the row does not see.
   const int hidden = args.causal ? args.offsets[b + 1] - 1 - static_cast<int>(row) : 0;
@@ -230,11 +245,13 @@ __global__ void __launch_bounds__(kRowThreads, kAttendBlocks)
       for (int s = seen + lane; s < count; s += kWarpSize) attention[s] = 0.0f;
     }
   }
-  AttendHead<kAttention>(q, keys, head * key_size, key_size, values, head * value_size, value_size,
-                         args.scale, count - hidden, weights, y + head * value_size, attention);
+  AttendHead<kAttention>(q, q_bias, keys, head * key_size, key_size, values, head * value_size,
+                         value_size, args.scale, count - hidden, weights, y + head * value_size,
+                         rounded != nullptr ? rounded + head * value_size : nullptr, attention);
   // The padding, by the last head's warp.
   if (head == args.heads - 1 && args.value_width + lane < args.y_stride) {
     y[args.value_width + lane] = 0.0f;
+    if (rounded != nullptr) rounded[args.value_width + lane] = BFloat16{};
   }
 }
 template <typename Launch>

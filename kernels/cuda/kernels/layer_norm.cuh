@@ -18,33 +18,30 @@ namespace sru::kernels::cuda {
 constexpr float kLargestVariance = 1e30f;
 constexpr float kHugeRowFactor = 0x1p-80f;  // the square of the largest float then fits
 
-template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
-    LayerNormKernel(const DependentArgs<LayerNormArgs> dependent) {
-  const LayerNormArgs& args = dependent.Await();
-  const int row =
-      static_cast<int>(blockIdx.x) * kRowWarps + static_cast<int>(threadIdx.x) / kWarpSize;
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  // The whole warp leaves: those that stay exchange values.
-  if (row >= args.header->num_tokens || row >= args.max_tokens) return;
-  const int stride = args.segments * args.padded;
-  const int width = args.segments * args.size;
-  // Not through the read-only path: y may be x.
-  const T* x = static_cast<const T*>(args.x) + static_cast<int64_t>(row) * stride;
-  T* y = static_cast<T*>(args.y) + static_cast<int64_t>(row) * stride;
+// Values that a lane reads before it writes any.
+constexpr int kNormAtOnce = 8;
 
+// Calls write(i, y_i) for the values of a row of `segments` and their padding, by a warp: lane l reads and
+// writes those at l, l + 32 and so on. write() may write to x: it is not read through the read-only path.
+template <typename T, typename Write>
+__device__ __forceinline__ void NormalizeRow(const T* x, int segments, int size, int padded,
+                                             const float* weight, const float* bias, float epsilon,
+                                             const Write& write) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int stride = segments * padded;
+  const int width = segments * size;
   float factor = 1.0f;
   float mean;
   float variance;
   while (true) {
     float sum = 0.0f;
     for (int i = lane; i < width; i += kWarpSize) {
-      sum += ToFloat(x[i < args.size ? i : i - args.size + args.padded]) * factor;
+      sum += ToFloat(x[i < size ? i : i - size + padded]) * factor;
     }
     mean = WarpSum(sum) / static_cast<float>(width);
     float squares = 0.0f;
     for (int i = lane; i < width; i += kWarpSize) {
-      const float d = ToFloat(x[i < args.size ? i : i - args.size + args.padded]) * factor - mean;
+      const float d = ToFloat(x[i < size ? i : i - size + padded]) * factor - mean;
       squares = fmaf(d, d, squares);
     }
     variance = WarpSum(squares) / static_cast<float>(width);
@@ -52,29 +49,41 @@ __global__ void __launch_bounds__(kRowThreads)
     if (variance <= kLargestVariance || factor != 1.0f) break;
     factor = kHugeRowFactor;
   }
-  const float scale = 1.0f / sqrtf(variance + args.epsilon * factor * factor);
+  const float scale = 1.0f / sqrtf(variance + epsilon * factor * factor);
   // Several values are read before any is written: y may be x, so that the compiler cannot do so.
-  constexpr int kAtOnce = 8;
-  for (int first = lane; first < stride; first += kAtOnce * kWarpSize) {
-    float values[kAtOnce], weights[kAtOnce], biases[kAtOnce];
+  for (int first = lane; first < stride; first += kNormAtOnce * kWarpSize) {
+    float values[kNormAtOnce], weights[kNormAtOnce], biases[kNormAtOnce];
 #pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
+    for (int k = 0; k < kNormAtOnce; ++k) {
       const int i = first + k * kWarpSize;
       if (i < stride) {
         values[k] = ToFloat(x[i]);
-        weights[k] = Unpack(LoadReadOnly<1>(args.weight + i), 0);
-        biases[k] = Unpack(LoadReadOnly<1>(args.bias + i), 0);
+        weights[k] = Unpack(LoadReadOnly<1>(weight + i), 0);
+        biases[k] = Unpack(LoadReadOnly<1>(bias + i), 0);
       }
     }
 #pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
+    for (int k = 0; k < kNormAtOnce; ++k) {
       const int i = first + k * kWarpSize;
       // weight and bias are zero in the padding; x is finite there.
-      if (i < stride) {
-        y[i] = FromFloat<T>(fmaf((values[k] * factor - mean) * scale, weights[k], biases[k]));
-      }
+      if (i < stride) write(i, fmaf((values[k] * factor - mean) * scale, weights[k], biases[k]));
     }
   }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    LayerNormKernel(const DependentArgs<LayerNormArgs> dependent) {
+  const LayerNormArgs& args = dependent.Await();
+  const int row =
+      static_cast<int>(blockIdx.x) * kRowWarps + static_cast<int>(threadIdx.x) / kWarpSize;
+  // The whole warp leaves: those that stay exchange values.
+  if (row >= args.header->num_tokens || row >= args.max_tokens) return;
+  const int stride = args.segments * args.padded;
+  const T* x = static_cast<const T*>(args.x) + static_cast<int64_t>(row) * stride;
+  T* y = static_cast<T*>(args.y) + static_cast<int64_t>(row) * stride;
+  NormalizeRow(x, args.segments, args.size, args.padded, args.weight, args.bias, args.epsilon,
+               [y](int i, float value) { y[i] = FromFloat<T>(value); });
 }
 
 }  // namespace sru::kernels::cuda

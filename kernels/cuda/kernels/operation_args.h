@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <variant>
 
+#include "kernels/cuda/kernels/bfloat16.h"
 #include "kernels/cuda/kernels/kernel_args.h"
 #include "kernels/data_type.h"
 #include "kernels/stack_spec.h"
@@ -80,34 +81,53 @@ struct AddBiasArgs : RowsOfAxis {
   float* y;
 };
 
-// y = a + (b + bias).
-struct AddRowsArgs : RowsOfAxis {
-  int stride;
+// a + (b + bias), of rows.
+struct RowSum {
   const float* a;
   const float* b;
   const float* bias;  // [stride]; null = zeros
+};
+
+// y = sum.
+struct AddRowsArgs : RowsOfAxis {
+  int stride;
+  RowSum sum;
   float* y;
 };
 
-// The states of a stack, from the slots' rows to the rows that a scan reads: dense
-// [segments][size] from in[sequence], zeros where it is null, to padded [segments][padded].
-struct GatherStateArgs : SequencesOfAxis {
-  int segments;
-  int size;
-  int padded;
-  const float* const* in;  // [sequence]
-  float* state;            // [sequence][segments][padded]
+// x = sum, if there is one, and y = (x - mean) / sqrt(variance + epsilon) * weight + bias.
+struct NormalizeRowsArgs : RowsOfAxis {
+  int width;
+  int stride;
+  RowSum sum;  // a is null: none, x is there
+  float* x;
+  const float* weight;  // [stride]
+  const float* bias;
+  float epsilon;
+  // One of them at least; null = not wanted.
+  float* y;
+  BFloat16* rounded;
 };
 
-// The reverse: to out[sequence], where it is not null. A sequence without rows, which no scan has
-// touched, keeps in[sequence], or zeros where that is null.
-struct ScatterStateArgs : SequencesOfAxis {
-  int segments;
+// The states of a stack: rows of slots, dense [layers][size], and the padded rows that its scans read and
+// write in place.
+struct StackState {
+  const float* const* in;  // [sequence]; null = zeros
+  float* const* out;       // [sequence]; null = not wanted
+  int layers;
   int size;
   int padded;
-  const float* const* in;
-  const float* state;
-  float* const* out;
+  float* state;  // [sequence][layers][padded]
+};
+
+// Copies the states of several stacks from `in`, or to `out`. A sequence without rows, which no scan has
+// touched, keeps its state by that.
+inline constexpr int kMaxStackStates = 8;
+struct MoveStatesArgs : SequencesOfAxis {
+  bool to_slots;
+  int columns;  // layers * padded of all stacks
+  int count;
+  StackState stacks[kMaxStackStates];
 };
 
 // y_t = x_{t-1} within a sequence, the first row being in[sequence], or zeros where there is none.
@@ -159,16 +179,24 @@ struct FieldPages {
   float* const* pages;
 };
 
-// Adds the rows of x to a growing field.
-struct AppendArgs : RowsOfAxis {
-  int width;
-  int stride;
+// Rows that are added to a growing field.
+struct AppendedRows {
   FieldPages field;
   // [sequence]: the page, shared with other slots, whose rows the last page before this run must get
   // first (StateArena::Run::copied_from()), by which a shared page is copied without a launch of its own;
   // null = none.
   const float* const* copied_from;
   const float* x;
+  const float* bias;  // [width]; null = zeros
+};
+
+// Adds the rows of x + bias to each of `count` growing fields of one width.
+inline constexpr int kMaxAppended = 3;
+struct AppendArgs : RowsOfAxis {
+  int width;
+  int stride;  // of each x
+  int count;
+  AppendedRows fields[kMaxAppended];
 };
 
 // y_t = sum_s softmax_s(scale * q_t . k_s) v_s for each head (program.h's Attend).
@@ -179,9 +207,11 @@ struct AttendArgs : RowsOfAxis {
   float scale;
   bool causal;
   const float* q;
+  const float* q_bias;  // [key_width], added to q; null = zeros
   int q_stride;
   float* y;
   int y_stride;
+  BFloat16* rounded;  // y once more, y_stride apart; null = not wanted
   // Keys and values are rows of values,
   const float* keys;
   const float* values;
@@ -283,8 +313,8 @@ struct PredictArgs {
 };
 
 using OperationArgs =
-    std::variant<CopyRowsArgs, EmbedRowsArgs, AddBiasArgs, AddRowsArgs, GatherStateArgs,
-                 ScatterStateArgs, SsruArgs, ShiftRowsArgs, KeepLastArgs, LastRowsArgs, AppendArgs,
+    std::variant<CopyRowsArgs, EmbedRowsArgs, AddBiasArgs, AddRowsArgs, NormalizeRowsArgs,
+                 MoveStatesArgs, SsruArgs, ShiftRowsArgs, KeepLastArgs, LastRowsArgs, AppendArgs,
                  AttendArgs, PoolRowsArgs, RowDotArgs, PredictArgs>;
 
 }  // namespace sru::kernels::cuda

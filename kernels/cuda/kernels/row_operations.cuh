@@ -1,8 +1,8 @@
-// Operations that make each row from a row or two: copies, embeddings, sums, shifts. A thread makes
-// one value, except for the products of rows, which a warp makes.
+// Operations that make each row from a row or two: copies, embeddings, sums, shifts, layer norms. A
+// thread makes one value, except for layer norms and products of rows, of which a warp makes a row.
 //
 // Bound by memory where rows are many: 4 bytes read for each operand and 4 written a result. At decoding's few
-// rows bound by the launch. Blocks: rows x width / 128, or rows / 4 for products of rows. 16 rows of 512 values
+// rows bound by the launch. Blocks: rows x width / 128, or rows / 4 where a warp makes a row. 16 rows of 512 values
 // are 64 blocks of 132 multiprocessors.
 #ifndef SRU_KERNELS_CUDA_KERNELS_ROW_OPERATIONS_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_ROW_OPERATIONS_CUH_
@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/kernels/dependent_args.cuh"
 #include "kernels/cuda/kernels/device_math.cuh"
+#include "kernels/cuda/kernels/layer_norm.cuh"
 #include "kernels/cuda/kernels/operation_args.h"
 #include "kernels/cuda/kernels/rows_shape.h"
 #include "kernels/cuda/kernels/sinusoid.cuh"
@@ -147,6 +148,13 @@ auto WithKernel(const AddBiasArgs& args, const Launch& launch) {
   return launch(AddBiasKernel<float>, PerValue(args.max_rows, args.stride), args);
 }
 
+// Of value i, which is in this column of its row.
+__device__ __forceinline__ float SumAt(const RowSum& sum, int64_t i, int column) {
+  float b = sum.b[i];
+  if (sum.bias != nullptr) b += sum.bias[column];
+  return sum.a[i] + b;
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
     AddRowsKernel(const DependentArgs<AddRowsArgs> dependent) {
@@ -154,13 +162,51 @@ __global__ void __launch_bounds__(kRowThreads)
   const RowPlace at = PlaceOf(args.stride);
   if (!IsRow(args.axis, args.max_rows, at.row)) return;
   const int64_t i = int64_t{at.row} * args.stride + at.column;
-  T b = args.b[i];
-  if (args.bias != nullptr) b += args.bias[at.column];
-  args.y[i] = args.a[i] + b;
+  args.y[i] = SumAt(args.sum, i, at.column);
 }
 template <typename Launch>
 auto WithKernel(const AddRowsArgs& args, const Launch& launch) {
   return launch(AddRowsKernel<float>, PerValue(args.max_rows, args.stride), args);
+}
+
+// A warp per row, as LayerNormKernel, with what comes before and after it: the sum of a residual, and
+// rounding for the product that follows. The sum is written and read again by the same lane.
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads)
+    NormalizeRowsKernel(const DependentArgs<NormalizeRowsArgs> dependent) {
+  const NormalizeRowsArgs& args = dependent.Await();
+  const int64_t row = WarpPlace();
+  // The whole warp leaves: those that stay exchange values.
+  if (!IsRow(args.axis, args.max_rows, row)) return;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int64_t begin = row * args.stride;
+  T* const x = args.x + begin;
+  if (args.sum.a != nullptr) {
+    for (int first = lane; first < args.stride; first += kNormAtOnce * kWarpSize) {
+      T sums[kNormAtOnce] = {};
+#pragma unroll
+      for (int k = 0; k < kNormAtOnce; ++k) {
+        const int i = first + k * kWarpSize;
+        if (i < args.stride) sums[k] = SumAt(args.sum, begin + i, i);
+      }
+#pragma unroll
+      for (int k = 0; k < kNormAtOnce; ++k) {
+        const int i = first + k * kWarpSize;
+        if (i < args.stride) x[i] = sums[k];
+      }
+    }
+  }
+  T* const y = args.y != nullptr ? args.y + begin : nullptr;
+  BFloat16* const rounded = args.rounded != nullptr ? args.rounded + begin : nullptr;
+  NormalizeRow(x, 1, args.width, args.stride, args.weight, args.bias, args.epsilon,
+               [y, rounded](int i, float value) {
+                 if (y != nullptr) y[i] = value;
+                 if (rounded != nullptr) rounded[i] = FromFloat<BFloat16>(value);
+               });
+}
+template <typename Launch>
+auto WithKernel(const NormalizeRowsArgs& args, const Launch& launch) {
+  return launch(NormalizeRowsKernel<float>, PerWarp(args.max_rows), args);
 }
 
 template <typename T>
@@ -185,28 +231,31 @@ auto WithKernel(const ShiftRowsArgs& args, const Launch& launch) {
 
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
-    AppendKernel(const DependentArgs<AppendArgs> dependent) {
+    AppendKernel(const __grid_constant__ DependentArgs<AppendArgs> dependent) {
   const AppendArgs& args = dependent.Await();
-  const RowPlace at = PlaceOf(args.width);
+  const RowPlace at = PlaceOf(args.count * args.width);
   if (!IsRow(args.axis, args.max_rows, at.row)) return;
+  const AppendedRows& added = args.fields[at.column / args.width];
+  const int column = at.column % args.width;
   const int b = args.row_sequence[at.row];
-  const int before = args.field.rows_before[b];
+  const int before = added.field.rows_before[b];
   const int row = before + at.row - args.offsets[b];
-  T* page = args.field.pages[args.field.page_begin[b] + row / kStatePageRows];
-  const float* shared = args.copied_from[b];
+  T* page = added.field.pages[added.field.page_begin[b] + row / kStatePageRows];
+  const float* shared = added.copied_from[b];
   if (shared != nullptr && row == before) {
     // The sequence's first new row is in the page that replaces the shared one.
 #pragma unroll 4
     for (int i = 0; i < before % kStatePageRows; ++i) {
-      page[i * args.width + at.column] = shared[i * args.width + at.column];
+      page[i * args.width + column] = shared[i * args.width + column];
     }
   }
-  page[int64_t{row % kStatePageRows} * args.width + at.column] =
-      args.x[int64_t{at.row} * args.stride + at.column];
+  T value = added.x[int64_t{at.row} * args.stride + column];
+  if (added.bias != nullptr) value += added.bias[column];
+  page[int64_t{row % kStatePageRows} * args.width + column] = value;
 }
 template <typename Launch>
 auto WithKernel(const AppendArgs& args, const Launch& launch) {
-  return launch(AppendKernel<float>, PerValue(args.max_rows, args.width), args);
+  return launch(AppendKernel<float>, PerValue(args.max_rows, args.count * args.width), args);
 }
 
 template <typename T>

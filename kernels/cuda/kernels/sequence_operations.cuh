@@ -20,46 +20,30 @@ namespace sru::kernels::cuda {
 // Templates only so that a header may hold them.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
-    GatherStateKernel(const DependentArgs<GatherStateArgs> dependent) {
-  const GatherStateArgs& args = dependent.Await();
-  const int stride = args.segments * args.padded;
-  const RowPlace at = PlaceOf(stride);
+    MoveStatesKernel(const __grid_constant__ DependentArgs<MoveStatesArgs> dependent) {
+  const MoveStatesArgs& args = dependent.Await();
+  const RowPlace at = PlaceOf(args.columns);
   if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
-  const int segment = at.column / args.padded;
-  const int j = at.column % args.padded;
-  const T* in = args.in[at.row];
-  const bool has_value = in != nullptr && j < args.size;
-  args.state[int64_t{at.row} * stride + at.column] = has_value ? in[segment * args.size + j] : 0.0f;
-}
-template <typename Launch>
-auto WithKernel(const GatherStateArgs& args, const Launch& launch) {
-  return launch(GatherStateKernel<float>, PerValue(args.max_sequences, args.segments * args.padded),
-                args);
-}
-
-template <typename T>
-__global__ void __launch_bounds__(kRowThreads)
-    ScatterStateKernel(const DependentArgs<ScatterStateArgs> dependent) {
-  const ScatterStateArgs& args = dependent.Await();
-  const int stride = args.segments * args.padded;
-  const RowPlace at = PlaceOf(stride);
-  if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
-  const int segment = at.column / args.padded;
-  const int j = at.column % args.padded;
-  T* out = args.out[at.row];
-  if (out == nullptr || j >= args.size) return;
-  const int i = segment * args.size + j;
-  const T* in = args.in[at.row];
-  if (args.offsets[at.row + 1] > args.offsets[at.row]) {
-    out[i] = args.state[int64_t{at.row} * stride + at.column];
+  int column = at.column;
+  int s = 0;
+  for (; column >= args.stacks[s].layers * args.stacks[s].padded; ++s) {
+    column -= args.stacks[s].layers * args.stacks[s].padded;
+  }
+  const StackState& of = args.stacks[s];
+  const int j = column % of.padded;
+  const int i = column / of.padded * of.size + j;
+  T* state = of.state + int64_t{at.row} * of.layers * of.padded + column;
+  if (args.to_slots) {
+    T* out = of.out[at.row];
+    if (out != nullptr && j < of.size) out[i] = *state;
   } else {
-    out[i] = in != nullptr ? in[i] : 0.0f;
+    const T* in = of.in[at.row];
+    *state = in != nullptr && j < of.size ? in[i] : 0.0f;
   }
 }
 template <typename Launch>
-auto WithKernel(const ScatterStateArgs& args, const Launch& launch) {
-  return launch(ScatterStateKernel<float>,
-                PerValue(args.max_sequences, args.segments * args.padded), args);
+auto WithKernel(const MoveStatesArgs& args, const Launch& launch) {
+  return launch(MoveStatesKernel<float>, PerValue(args.max_sequences, args.columns), args);
 }
 
 template <typename T>

@@ -23,9 +23,10 @@ class Forward {
   Status Enqueue() {
     for (size_t i = 0; i < packed_.operations.size(); ++i) {
       id_ = static_cast<ValueId>(i);
-      if ((packed_.shape.users[i] & bucket_.users) == 0) continue;
+      if ((packed_.shape.users[i] & bucket_.users) == 0 || operation().is_joined) continue;
       SRU_RETURN_IF_ERROR(
           std::visit([this](const auto& op) { return Run(op); }, packed_.program.operations[i]));
+      if (is_rounded() && !operation().rounds) SRU_RETURN_IF_ERROR(Round());
     }
     return OkStatus();
   }
@@ -38,12 +39,21 @@ class Forward {
   bool has_slots() const { return bucket_.has_slots(axis()); }
   float* y() const { return ws_.value(id_); }
   int stride() const { return packed_.stride(id_); }
+  // Whether products of this batch read its value.
+  bool is_rounded() const { return (operation().rounded_users & bucket_.users) != 0; }
+  BFloat16* RoundedIf(bool wanted) const {
+    return wanted ? static_cast<BFloat16*>(ws_.rounded(id_)) : nullptr;
+  }
 
   int width(ValueId value) const { return packed_.shape.values[value].width; }
   int stride(ValueId value) const { return packed_.stride(value); }
   int row_stride(ValueId value) const { return packed_.row_stride(value); }
   AxisId axis_of(ValueId value) const { return packed_.shape.values[value].axis; }
   const float* value(ValueId id) const { return ws_.value(id); }
+  // A value's rows as products read them.
+  const void* Multiplied(ValueId id) const {
+    return packed_.dtype == DataType::kFloat32 ? value(id) : ws_.rounded(id);
+  }
 
   template <typename T>
   const T* Input(size_t offset) const {
@@ -84,6 +94,13 @@ class Forward {
   // A vector among the operation's weights; null if it is absent.
   const float* Vector(size_t index) const {
     return device_.weights->floats(operation().vectors[index]);
+  }
+  // The bias that is still to be added to a value, null if there is none.
+  const float* BiasOf(ValueId value) const {
+    const PackedOperation& of = packed_.operations[value];
+    if (!of.adds_bias_later) return nullptr;
+    const TensorIndex bias = packed_.operations[of.first == kNone ? value : of.first].vectors[0];
+    return device_.weights->floats(bias) + of.column;
   }
   // Whether the batch wants an output of the operation of this type.
   bool Wants(OutputType type) const { return bucket_.wants(packed_.program, id_, type); }
@@ -143,12 +160,7 @@ class Forward {
   Status Run(const ops::Linear& op) {
     if (rows() == 0) return OkStatus();
     if (operation().first != kNone && operation().first != id_) return OkStatus();  // it is made
-    const void* x = value(op.x);
-    if (packed_.dtype != DataType::kFloat32) {
-      SRU_RETURN_IF_ERROR(Round(op.x));
-      x = ws_.rounded.data();
-    }
-    SRU_RETURN_IF_ERROR(Multiply(rows(), x, y()));
+    SRU_RETURN_IF_ERROR(Multiply(rows(), Multiplied(op.x), y()));
     if (operation().adds_bias_later) return OkStatus();
     if (operation().vectors[0] == kNoTensor && !op.relu) return OkStatus();
     auto args = OfRows<AddBiasArgs>();
@@ -159,31 +171,28 @@ class Forward {
     return Start(args);
   }
 
-  // A value in the storage type, for products; once for all that follow one another.
-  Status Round(ValueId x) {
-    if (rounded_ == x) return OkStatus();
-    rounded_ = x;
-    CopyRowsArgs args = Copy(value(x), stride(x), stride(x), stride(x), 0);
+  // The operation's rows once more, in the storage type.
+  Status Round() {
+    if (rows() == 0) return OkStatus();
+    CopyRowsArgs args = Copy(y(), stride(), stride(), stride(), 0);
     args.y_dtype = packed_.dtype;
-    args.y = ws_.rounded.data();
-    args.y_stride = stride(x);
+    args.y = ws_.rounded(id_);
     return Start(args);
   }
 
   Status Run(const ops::Normalize& op) {
     if (rows() == 0) return OkStatus();
-    LayerNormArgs args{};
-    args.header = &header(axis())->rows;
-    args.max_tokens = rows();
-    args.segments = 1;
-    args.size = width(op.x);
-    args.padded = stride();
+    auto args = OfRows<NormalizeRowsArgs>();
+    args.width = width(op.x);
+    args.stride = stride();
+    if (!operation().joined.empty()) args.sum = SumOf(operation().joined[0]);
+    args.x = ws_.value(op.x);
     args.weight = Vector(0);
     args.bias = Vector(1);
     args.epsilon = op.epsilon;
-    args.x = value(op.x);
-    args.y = y();
-    return ws_.stream->Normalize(DataType::kFloat32, args);
+    args.y = operation().keeps_float ? y() : nullptr;
+    args.rounded = RoundedIf(is_rounded());
+    return Start(args);
   }
 
   Status Run(const ops::Stack& op) {
@@ -195,16 +204,7 @@ class Forward {
     const PackedStack& stack = *packed_.stacks[operation().stack];
     const StackOnDevice& device = device_.stacks[operation().stack];
     const RowLayout& row = stack.output();
-    auto state = OfSequences<GatherStateArgs>(axis());
-    state.segments = static_cast<int>(stack.layers.size());
-    state.size = row.width();
-    state.padded = row.stride();
-    state.state = ws_.initial_state.as<float>();
-    if (carries) {
-      state.in = StatesIn(op.state);
-      SRU_RETURN_IF_ERROR(Start(state));
-    }
-
+    if (carries) SRU_RETURN_IF_ERROR(MoveStates(operation().states_before, false));
     StackPass pass;
     pass.stream = ws_.stream.get();
     pass.max_tokens = rows();
@@ -216,17 +216,18 @@ class Forward {
     pass.sequences = Input<SequenceEntry>(layout_.axes[axis()].entries);
     if (op.x == kNone) {
       pass.token_ids = Ids(op.ids);
+    } else if (IsPlain(stack.input)) {
+      pass.rows = Multiplied(op.x);
     } else {
       pass.features = value(op.x);
       pass.feature_stride = stride(op.x);
     }
     if (carries) {
-      pass.initial_state = ws_.initial_state.as<float>();
-      pass.final_state = ws_.final_state.as<float>();
+      pass.initial_state = pass.final_state = ws_.state(axis(), operation());
     }
-    // Rows of one segment have the layout of values.
-    const bool unpacks = row.segments > 1 && !row.is_dense();
+    const bool unpacks = !IsPlain(row);
     pass.token_vectors = unpacks ? ws_.token_rows.as<float>() : y();
+    if (!operation().keeps_float) pass.output = ws_.rounded(id_);
     pass.x = ws_.x.data();
     pass.h = ws_.h.data();
     pass.normalized = ws_.normalized.data();
@@ -240,15 +241,25 @@ class Forward {
       args.x_padded = row.padded();
       SRU_RETURN_IF_ERROR(Start(args));
     }
-    if (!carries) return OkStatus();
-    auto kept = OfSequences<ScatterStateArgs>(axis());
-    kept.segments = state.segments;
-    kept.size = state.size;
-    kept.padded = state.padded;
-    kept.in = state.in;
-    kept.state = ws_.final_state.as<float>();
-    kept.out = StatesOut(op.state);
-    return Start(kept);
+    return carries ? MoveStates(operation().states_after, true) : OkStatus();
+  }
+
+  // Between the slots and the rows that scans read.
+  Status MoveStates(const std::vector<ValueId>& stacks, bool to_slots) {
+    if (stacks.empty()) return OkStatus();
+    auto args = OfSequences<MoveStatesArgs>(axis());
+    args.to_slots = to_slots;
+    for (const ValueId id : stacks) {
+      const FieldId field = std::get<ops::Stack>(packed_.program.operations[id]).state;
+      const PackedStack& stack = *packed_.stacks[packed_.operations[id].stack];
+      const int layers = static_cast<int>(stack.layers.size());
+      const int padded = stack.output().stride();
+      args.stacks[args.count++] = {StatesIn(field), StatesOut(field),
+                                   layers,          stack.output().width(),
+                                   padded,          ws_.state(axis(), packed_.operations[id])};
+      args.columns += layers * padded;
+    }
+    return Start(args);
   }
 
   Status Run(const ops::Ssru& op) {
@@ -275,9 +286,11 @@ class Forward {
     args.scale = op.scale;
     args.causal = op.causal;
     args.q = value(op.q);
+    args.q_bias = BiasOf(op.q);
     args.q_stride = row_stride(op.q);
     args.y = y();
     args.y_stride = stride();
+    args.rounded = RoundedIf(is_rounded());
     if (op.keys != kNone) {
       args.keys = value(op.keys);
       args.values = value(op.values);
@@ -310,18 +323,23 @@ class Forward {
     return OkStatus();
   }
 
-  Status Run(const ops::Add& op) {
+  Status Run(const ops::Add& /*op*/) {
     if (rows() == 0) return OkStatus();
     auto args = OfRows<AddRowsArgs>();
     args.stride = stride();
-    args.a = value(op.a);
-    args.b = value(op.b);
-    if (operation().bias_of != kNone) {
-      if (operation().bias_of == op.a) std::swap(args.a, args.b);
-      args.bias = device_.weights->floats(packed_.operations[operation().bias_of].vectors[0]);
-    }
+    args.sum = SumOf(id_);
     args.y = y();
     return Start(args);
+  }
+
+  RowSum SumOf(ValueId add) const {
+    const auto& op = std::get<ops::Add>(packed_.program.operations[add]);
+    const ValueId bias_of = packed_.operations[add].bias_of;
+    RowSum sum{value(op.a), value(op.b), nullptr};
+    if (bias_of == kNone) return sum;
+    if (bias_of == op.a) std::swap(sum.a, sum.b);
+    sum.bias = BiasOf(bias_of);
+    return sum;
   }
 
   Status Run(const ops::Pool& op) {
@@ -406,9 +424,15 @@ class Forward {
     auto args = OfRows<AppendArgs>();
     args.width = width(op.x);
     args.stride = row_stride(op.x);
-    args.field = PagesOf(op.field);
-    args.copied_from = Input<const float*>(field(op.field, axis()).copied);
-    args.x = value(op.x);
+    const auto add = [&](const ops::Append& append) {
+      args.fields[args.count++] = {PagesOf(append.field),
+                                   Input<const float*>(field(append.field, axis()).copied),
+                                   value(append.x), BiasOf(append.x)};
+    };
+    for (const ValueId id : operation().joined) {
+      add(std::get<ops::Append>(packed_.program.operations[id]));
+    }
+    add(op);
     return Start(args);
   }
 
@@ -478,7 +502,6 @@ class Forward {
   CudaProgramWorkspace& ws_;
   const ProgramLayout layout_;
   ValueId id_ = kNone;
-  ValueId rounded_ = kNone;  // the value that ws_.rounded holds
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "kernels/cuda/kernels/storage_type.h"
+#include "kernels/cuda/program/program_join.h"
 
 namespace sru::kernels::cuda {
 namespace {
@@ -76,8 +77,9 @@ class ProgramPacker : public ProgramVisitor {
           AddRows(options_.dtype, linear->weight, packed_.shape.values[linear->x].width);
       AddProduct(GroupOf(axis(), kNone), linear->x, RowLayout::RoundUp(linear->width), &packed);
       packed.vectors = {AddVector(linear->bias, linear->width)};
-      if (packed.vectors[0] == kNoTensor || linear->relu) continue;
-      if (is_output_[i] || readers_[i].size() != 1) continue;
+      if (packed.vectors[0] == kNoTensor || linear->relu || is_output_[i]) continue;
+      packed.adds_bias_later = ReadersAddBias(id_);
+      if (packed.adds_bias_later || readers_[i].size() != 1) continue;
       PackedOperation& reader = packed_.operations[readers_[i][0]];
       if (!std::holds_alternative<ops::Add>(program_.operations[readers_[i][0]])) continue;
       if (reader.bias_of != kNone) continue;
@@ -97,11 +99,17 @@ class ProgramPacker : public ProgramVisitor {
       const ValueId id = static_cast<ValueId>(i);
       const auto* const linear = std::get_if<ops::Linear>(&program_.operations[i]);
       if (linear == nullptr || linear->x != x || packed_.operations[i].first != kNone) continue;
-      // One must not run where another does not.
-      if (packed_.shape.users[i] != packed_.shape.users[first]) continue;
+      if (!RunTogether(first, id)) continue;
       if (IsForAttention(id)) together.push_back(id);
     }
     return together;
+  }
+
+  // Whether none of two operations runs without the other, at least in batches with slots: there the keys
+  // and values of rows are wanted for the slots alone, and the queries for what comes of them too.
+  bool RunTogether(ValueId a, ValueId b) const {
+    const std::vector<uint64_t>& users = packed_.shape.users;
+    return users[a] == users[b] || (users[a] & users[b] & ProgramShape::StateBit(axis())) != 0;
   }
 
   // Whether all that reads a Linear's value takes rows of any stride.
@@ -113,6 +121,19 @@ class ProgramPacker : public ProgramVisitor {
         return readers_[reader].empty() && !is_output_[reader];
       }
       return std::holds_alternative<ops::Attend>(operation);
+    });
+  }
+
+  // Whether all that reads a Linear's value adds its bias to what it reads: fields that it is appended to,
+  // and attention of which it is the query.
+  bool ReadersAddBias(ValueId id) const {
+    return std::all_of(readers_[id].begin(), readers_[id].end(), [&](ValueId reader) {
+      const Operation& operation = program_.operations[reader];
+      if (std::holds_alternative<ops::Append>(operation)) {
+        return readers_[reader].empty() && !is_output_[reader];
+      }
+      const auto* const attend = std::get_if<ops::Attend>(&operation);
+      return attend != nullptr && attend->keys != id && attend->values != id;
     });
   }
 
@@ -135,7 +156,13 @@ class ProgramPacker : public ProgramVisitor {
       });
       biases.resize(n);
     }
-    for (ValueId id : together) packed_.operations[id].row_stride = n;
+    const bool later = has_bias && std::all_of(together.begin(), together.end(),
+                                               [this](ValueId id) { return ReadersAddBias(id); });
+    for (ValueId id : together) {
+      packed_.shape.users[together[0]] |= packed_.shape.users[id];
+      packed_.operations[id].row_stride = n;
+      packed_.operations[id].adds_bias_later = later;
+    }
     PackedOperation& packed = packed_.operations[together[0]];
     packed.product.weights = Add(std::move(weights));
     AddProduct(GroupOf(axis(), kNone), x, n, &packed);
@@ -327,6 +354,7 @@ PackedProgram::PackedProgram(const Program& given, ProgramShape program_shape,
   for (size_t i = 0; i < operations.size(); ++i) packer.Pack(static_cast<ValueId>(i));
   packer.PackLinears();
   parts = PartsOf(*this);
+  JoinOperations(this);
   for (size_t a = 0; a < parts.size(); ++a) {
     if (static_cast<size_t>(parts[a]) == part_users.size()) part_users.push_back(0);
     part_users[parts[a]] |= ProgramShape::StateBit(static_cast<AxisId>(a));

@@ -35,10 +35,23 @@ struct PackedOperation {
   ValueId first = kNone;  // kNone: it is not one of several
   int column = 0;
   int row_stride = 0;  // of the product's rows; 0 = as of any value
-  // A bias that an Add, which alone reads the value, adds with its own sum: of the Linear, that it is so,
-  // and of the Add, whose it is. It saves a launch and a pass over the rows.
+  // Whether what reads a Linear's value adds its bias: attention to its queries, Append to new rows, an Add,
+  // which alone reads the value then, with its own sum. It saves a launch and a pass over the rows.
   bool adds_bias_later = false;
-  ValueId bias_of = kNone;
+  ValueId bias_of = kNone;  // of an Add: the Linear
+  // Operations that a later one of the same part does in its own launch (program_join.h), in order: of that
+  // one which they are, and of each of them that it is one.
+  std::vector<ValueId> joined;
+  bool is_joined = false;
+  // Stacks of one axis whose states are copied together: before the first of them from the slots, which it
+  // lists, and behind the last one to them. Where a stack's are in memory, in values of a sequence.
+  std::vector<ValueId> states_before, states_after;
+  int state_begin = 0;
+  // In which forms the value's rows are in memory: float32, where something reads that or the operation needs
+  // it, and the storage type of products, where that is another one, for these users of the program.
+  bool keeps_float = true;
+  uint64_t rounded_users = 0;
+  bool rounds = false;               // the operation's own launch makes the rounded rows
   TensorIndex table = kNoTensor;     // Embed: [vocabulary][stride] in the storage type
   TensorIndex divisors = kNoTensor;  // Embed: float64, of the sinusoids (operation_args.h)
   TensorIndex never = kNoTensor;     // Predict: int32
@@ -96,6 +109,7 @@ struct PackedProgram {
   std::vector<uint64_t> part_users;  // [part]: those of its operations (ProgramShape::users)
   std::vector<bool> has_stack;       // [axis]: an operation needs its sequences by length
   std::vector<bool> has_operations;  // [axis]; else only inputs are on it
+  std::vector<int> state_sizes;      // [axis]: of the states of its stacks, in values of a sequence
   HostTensors tensors;               // emptied by ReleaseHostCopy(), with those of the stacks
 
   void ReleaseHostCopy();

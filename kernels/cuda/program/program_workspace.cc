@@ -17,7 +17,8 @@ namespace {
 // is one, else one more.
 struct ValueBuffers {
   std::vector<size_t> bytes;
-  std::vector<int> of_value;  // -1: a value without rows
+  std::vector<int> of_value;    // -1: a value without rows
+  std::vector<size_t> rounded;  // [operation]: bytes from its beginning to the value's rounded rows
 
   ValueBuffers(const PackedProgram& packed, const std::vector<std::vector<int>>& row_buckets) {
     const size_t count = packed.operations.size();
@@ -44,16 +45,25 @@ struct ValueBuffers {
     }
     std::vector<ValueId> holder;  // [buffer]
     of_value.assign(count, -1);
+    rounded.assign(count, 0);
     for (size_t place = 0; place < count; ++place) {
       const size_t i = order[place];
       const ValueSpec& value = packed.shape.values[i];
       if (value.width == 0) continue;
       if (original[i] != static_cast<ValueId>(i)) {
         of_value[i] = of_value[original[i]];
+        rounded[i] = rounded[original[i]];
         continue;
       }
-      const size_t needed = static_cast<size_t>(row_buckets[value.axis].back()) *
-                            packed.row_stride(static_cast<ValueId>(i)) * sizeof(float);
+      const PackedOperation& operation = packed.operations[i];
+      const size_t rows = row_buckets[value.axis].back();
+      const int stride = packed.row_stride(static_cast<ValueId>(i));
+      size_t needed = operation.keeps_float ? rows * stride * sizeof(float) : 0;
+      if (operation.rounded_users != 0) {
+        rounded[i] = (needed + ArrayPlan::kAlignment - 1) / ArrayPlan::kAlignment *
+                     ArrayPlan::kAlignment;  // libraries rely on it
+        needed = rounded[i] + rows * stride * ValueBytes(packed.dtype);
+      }
       int chosen = -1;
       for (size_t b = 0; b < bytes.size(); ++b) {
         if (last_use[holder[b]] >= place) continue;
@@ -250,8 +260,8 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
   const size_t value_bytes = ValueBytes(packed.dtype);
 
   // Scratch: the most that one operation takes.
-  size_t x = 0, normalized = 0, projected = 0, u = 0, token_rows = 0, states = 0;
-  size_t rounded = 0, predicted = 0, logits = 0, unadjusted = 0;
+  size_t x = 0, normalized = 0, projected = 0, u = 0, token_rows = 0;
+  size_t predicted = 0, logits = 0, unadjusted = 0;
   for (size_t i = 0; i < packed.operations.size(); ++i) {
     const PackedOperation& operation = packed.operations[i];
     const AxisId axis = packed.shape.values[i].axis;
@@ -263,16 +273,10 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
       projected = std::max(projected, rows * stack.MaxProjectedStride() * value_bytes);
       u = std::max(u, rows * stack.MaxProductStride() * value_bytes);
       token_rows = std::max(token_rows, rows * stack.output().stride() * sizeof(float));
-      states = std::max(states, ws->max_sequences_[axis] * stack.layers.size() *
-                                    stack.output().stride() * sizeof(float));
     }
     if (operation.group < 0) continue;
     const ProductShape& shape = packed.shape_of(operation);
-    if (packed.groups[operation.group].predict == kNone) {
-      if (packed.dtype != DataType::kFloat32) {
-        rounded = std::max(rounded, rows * shape.k * value_bytes);
-      }
-    } else {
+    if (packed.groups[operation.group].predict != kNone) {
       const size_t chunk = TokenBuckets(ws->predict_chunks_[operation.group]).back();
       predicted = std::max(predicted, chunk * shape.k * value_bytes);
       logits = std::max(logits, chunk * shape.n * sizeof(float));
@@ -289,9 +293,11 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
   on_device.Add(&ws->projected, projected);
   on_device.Add(&ws->u, u);
   on_device.Add(&ws->token_rows, token_rows);
-  on_device.Add(&ws->initial_state, states);
-  on_device.Add(&ws->final_state, states);
-  on_device.Add(&ws->rounded, rounded);
+  ws->states.resize(program.axes.size());
+  for (size_t a = 0; a < ws->states.size(); ++a) {
+    const size_t sequences = ws->max_sequences_[a];
+    on_device.Add(&ws->states[a], sequences * packed.state_sizes[a] * sizeof(float));
+  }
   on_device.Add(&ws->predicted, predicted);
   on_device.Add(&ws->logits, logits);
   on_device.Add(&ws->unadjusted, unadjusted);
@@ -313,6 +319,7 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
   }
   const ValueBuffers buffers(packed, ws->row_buckets_);
   ws->value_buffer_ = buffers.of_value;
+  ws->value_rounded_ = buffers.rounded;
   for (size_t i = 0; i < packed.operations.size(); ++i) {
     ws->value_column_.push_back(packed.column(static_cast<ValueId>(i)));
   }

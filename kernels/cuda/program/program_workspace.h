@@ -143,14 +143,23 @@ class CudaProgramWorkspace : public ProgramWorkspace {
     return values_[value_buffer_[id]].as<float>() + value_column_[id];
   }
 
+  // Those of PackedOperation::rounded_users, as far apart.
+  void* rounded(ValueId id) const {
+    return values_[value_buffer_[id]].as<char>() + value_rounded_[id];
+  }
+
+  // The rows of a stack's state, which its scans replace.
+  float* state(AxisId axis, const PackedOperation& stack) const {
+    return states[axis].as<float>() + int64_t{stack.state_begin} * max_sequences_[axis];
+  }
+
   // Room for this many pages in a part's staging memory; what is recorded is dropped if that moves it.
   Status ReservePages(int part, const ProgramLayout& layout, size_t pages);
 
   // Scratch of one operation.
   ArrayView x, h, normalized, projected, u;  // a stack's
   ArrayView token_rows;                      // a stack's output before its padding goes
-  ArrayView initial_state, final_state;      // [sequence][layers][output stride]
-  ArrayView rounded;                         // what a product multiplies, in bfloat16
+  std::vector<ArrayView> states;             // [axis]: those of its stacks
   ArrayView predicted;                       // what a Predict multiplies
   ArrayView logits;
   ArrayView unadjusted;  // of a Predict's logits, those that are adjusted
@@ -194,8 +203,9 @@ class CudaProgramWorkspace : public ProgramWorkspace {
   std::vector<Choices> group_choices_;         // [group]
   std::vector<Choices> stack_choices_;         // [stack]
   std::vector<ArrayView> values_;
-  std::vector<int> value_buffer_;  // [operation]: index into values_
-  std::vector<int> value_column_;  // [operation]: in the rows there
+  std::vector<int> value_buffer_;      // [operation]: index into values_
+  std::vector<int> value_column_;      // [operation]: in the rows there
+  std::vector<size_t> value_rounded_;  // [operation]: bytes to the rounded rows there
   size_t bytes_ = 0;
 };
 

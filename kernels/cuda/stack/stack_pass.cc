@@ -14,20 +14,22 @@ class Pass {
        const StackPass& pass)
       : stack_(stack),
         weights_(weights),
-        table_(pass.features != nullptr ? nullptr : table),
+        table_(pass.token_ids != nullptr ? table : nullptr),
         pass_(pass),
         before_scan_(stack, weights, *pass.stream, pass.header, pass.max_tokens,
                      [this](const PackedProduct& product, const void* x, void* y) {
                        return Multiply(product, x, y);
                      }),
-        x_(pass.x),
-        h_(pass.h) {}
+        x_(pass.rows != nullptr ? pass.rows : pass.x),
+        h_(pass.h),
+        next_h_(pass.x) {}
 
   Status Enqueue() {
     if (table_ == nullptr) SRU_RETURN_IF_ERROR(MakeInput());
     for (size_t i = 0; i < stack_.layers.size(); ++i) {
       SRU_RETURN_IF_ERROR(RunLayer(i));
-      std::swap(x_, h_);
+      x_ = h_;
+      std::swap(h_, next_h_);
     }
     if (!ScanFinishesOutputs()) SRU_RETURN_IF_ERROR(Pool());
     return pass_.label_results != nullptr ? Classify() : OkStatus();
@@ -44,7 +46,13 @@ class Pass {
 
   // The first layer's input, into x_.
   Status MakeInput() {
-    return before_scan_.MakeInput(pass_.token_ids, pass_.features, pass_.feature_stride, h_, x_);
+    if (pass_.rows == nullptr) {
+      return before_scan_.MakeInput(pass_.token_ids, pass_.features, pass_.feature_stride, h_,
+                                    pass_.x);
+    }
+    if (!stack_.input_to_hidden.exists()) return OkStatus();
+    x_ = pass_.x;
+    return Multiply(stack_.input_to_hidden, pass_.rows, pass_.x);
   }
 
   // x_ -> h_.
@@ -130,11 +138,13 @@ class Pass {
     args.state_stride = static_cast<int64_t>(stack_.layers.size() * width);
     if (pass_.initial_state != nullptr) args.initial_state = pass_.initial_state + index * width;
     if (pass_.final_state != nullptr) args.final_state = pass_.final_state + index * width;
-    if (finishes) {
+    if (!finishes) {
+      args.h = h_;
+    } else if (pass_.output != nullptr) {
+      args.h = pass_.output;
+    } else {
       args.token_vectors = pass_.token_vectors;
       args.pooled = pass_.pooled;
-    } else {
-      args.h = h_;
     }
     return args;
   }
@@ -172,8 +182,9 @@ class Pass {
   const TokenTable* const table_;
   const StackPass& pass_;
   const BeforeScan before_scan_;
-  void* x_;
-  void* h_;
+  const void* x_;  // the layer's input
+  void* h_;        // its output, and that of the next layer
+  void* next_h_;
 };
 
 }  // namespace

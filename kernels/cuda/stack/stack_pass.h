@@ -27,7 +27,8 @@ struct StackPass {
   const BatchHeader* header = nullptr;
   const SequenceEntry* sequences = nullptr;
   const int32_t* token_ids = nullptr;    // exactly one of
-  const float* features = nullptr;       // these two
+  const float* features = nullptr;       // these three
+  const void* rows = nullptr;            // as features, in the stack's layout and its storage type
   int feature_stride = 0;                // values from one row of features to the next
   const float* initial_state = nullptr;  // [sequence's index][layers][output stride]; null = zeros
 
@@ -35,6 +36,9 @@ struct StackPass {
   // `label_results` and these themselves, may be in pinned memory of the host.
   float* final_state = nullptr;    // [state_row][layers][output stride]
   float* token_vectors = nullptr;  // [token_row]
+  // In place of token vectors, of a stack whose scan finishes them: those of all tokens in their order, in the
+  // storage type.
+  void* output = nullptr;
   float* pooled = nullptr;         // [pool_row]
   float* label_results = nullptr;  // [label_row][logits, probabilities]; needs `pooled`
   // label_results once more, in pinned memory of the host; null = not wanted.

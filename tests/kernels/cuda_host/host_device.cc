@@ -280,6 +280,7 @@ class HostStream : public Stream {
       return kernels::Internal("this algorithm cannot do that");
     }
     const bool unstable = rows == control_->unstable_rows.load();
+    ++control_->products;
     return Add([=] {
       WithStorageType(shape.dtype, [&](auto type) {
         using T = decltype(type);
