@@ -112,8 +112,9 @@ void AddFlags(BatchingOptions* options, FlagTable* flags) {
        {"all", kernels::kFuseAll},
        {"none", kernels::kFuseNone}},
       "Which bfloat16 layers run as one GPU kernel each, with fewer launches and products that are "
-      "not rounded: auto (those whose input has at most 256 values, where calculation says that it "
-      "is faster), all (at most 512 values) or none. scripts/gpu_report.sh compares all with none "
+      "not rounded: auto (those whose input has at most 128 values, where an H100 is faster with "
+      "it), "
+      "all (at most 512 values) or none. scripts/gpu_report.sh compares all with none "
       "on your GPU.");
   flags->AddMicroseconds(
       "gpu_poll_us", &options->gpu_poll, {absl::Microseconds(-1), absl::Seconds(1)},

@@ -16,9 +16,9 @@ namespace {
 constexpr int kReferenceTrials[] = {16, 48, 128, kReferenceRows};
 constexpr size_t kReferenceCandidates = 8;
 constexpr size_t kBucketCandidates = 3;
-// At decoding's few rows, where the library's guesses are the least good, candidates are timed.
+// For few rows the library knows the least, and at up to kMaxTimedRows its first guess may take several times the least time.
 constexpr int kFewRows = 16;
-constexpr int kMaxTimedRows = 64;
+constexpr int kMaxTimedRows = 512;
 constexpr size_t kTimedCandidates = 8;
 // A product with float32 results is tried with weights of the trial's own if they are not more.
 constexpr size_t kMaxTrialWeights = size_t{1} << 18;

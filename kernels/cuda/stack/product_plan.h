@@ -8,7 +8,7 @@
 // chooses the same bits.
 //
 // For each bucket, candidates that give the reference's bits are tried on the device, with kTrialPeriod
-// different rows repeated over the whole bucket, and are dropped if one bit differs. Up to 64 rows the
+// different rows repeated over the whole bucket, and are dropped if one bit differs. Up to 512 rows the
 // fastest of the others is taken, by the device's clock; above, the first one in the library's order. Algorithms
 // that split a sum among blocks are not even candidates. A bucket for which nothing passes uses the next larger
 // one's rows. A product without a reference is computed 16 rows at a time, by one algorithm, as long as that
