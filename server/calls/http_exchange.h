@@ -22,7 +22,7 @@ class HttpHandler : public CallHandler {
  public:
   // At most once. kResourceExhausted: it is too long; kUnavailable: there is no memory for it; kDeadlineExceeded: it did not come in
   // time; kCancelled: the client is gone.
-  virtual void OnBody(absl::StatusOr<std::string> body) = 0;
+  virtual void OnBody(absl::StatusOr<absl::Cord> body) = 0;
   void OnMessage(std::optional<absl::Cord> /*message*/) final {}
 
  protected:

@@ -830,8 +830,8 @@ class PuppetHttp final : public calls::HttpHandler {
     MutexLock lock(&log_.mutex);
     log_.exchange = exchange;
   }
-  void OnBody(absl::StatusOr<std::string> body) override {
-    log_.Add(body.ok() ? absl::StrCat("body ", *body) : body.status().ToString());
+  void OnBody(absl::StatusOr<absl::Cord> body) override {
+    log_.Add(body.ok() ? absl::StrCat("body ", std::string(*body)) : body.status().ToString());
   }
   void OnWritten(bool ok) override { log_.Add(ok ? "written" : "not written"); }
   void OnCancel() override { log_.Add("cancel"); }

@@ -238,7 +238,8 @@ void Stream::Hold(absl::string_view bytes) {
 }
 
 void Stream::DropHeld() {
-  memory_->Give(static_cast<int64_t>(held_.size()));
+  memory_->Give(static_cast<int64_t>(held_.size() + body_.size()));
+  body_.Clear();
   std::string().swap(held_);
   held_begin_ = 0;
 }
@@ -292,7 +293,7 @@ void Stream::Deliver(std::optional<absl::Cord> message) {
 
 void Stream::TakeBody(absl::string_view bytes) {
   const size_t most = context_.options.max_message_bytes;
-  if (held_.size() + bytes.size() > most) {
+  if (body_.size() + bytes.size() > most) {
     return GiveBody(absl::ResourceExhaustedError(absl::StrCat(
         "the body has more than ", most, " bytes, which is the most that the server takes")));
   }
@@ -300,10 +301,10 @@ void Stream::TakeBody(absl::string_view bytes) {
     return GiveBody(absl::UnavailableError(
         "the requests that the server is reading hold all the memory that they may; try again"));
   }
-  held_.append(bytes.data(), bytes.size());
+  body_.Append(bytes);
   progress_ += static_cast<uint32_t>(bytes.size());
   connection_->OpenWindow(id_, bytes.size());
-  connection_->WidenWindow(id_, held_.size());
+  connection_->WidenWindow(id_, body_.size());
   if (progress_ >= kProgressBytes) WaitForBytes();
 }
 
@@ -316,8 +317,8 @@ void Stream::GiveBody(absl::Status status) {
     return http_->OnBody(std::move(status));
   }
   connection_->OnMessage();
-  body_bytes_ = static_cast<int64_t>(held_.size());  // counted until the stream ends
-  http_->OnBody(std::exchange(held_, std::string()));
+  body_bytes_ = static_cast<int64_t>(body_.size());  // counted until the stream ends
+  http_->OnBody(std::exchange(body_, absl::Cord()));
 }
 
 void Stream::OnTooSlow() {

@@ -192,6 +192,7 @@ class Stream final : public calls::HttpExchange,
   MessageReader reader_;
   std::string held_;             // that nobody had asked for when they came
   size_t held_begin_ = 0;        // of what is left of them
+  absl::Cord body_;              // of a request that is no call
   int64_t body_bytes_ = 0;       // that http_ has
   int64_t away_bytes_ = 0;       // of a message that a side thread gives to the call
   bool ends_when_back_ = false;  // the call ends when the side thread is done

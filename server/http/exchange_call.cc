@@ -44,7 +44,7 @@ class ExchangeHandler final : public calls::HttpHandler,
   }
 
   // HttpHandler:
-  void OnBody(absl::StatusOr<std::string> body) override;
+  void OnBody(absl::StatusOr<absl::Cord> body) override;
   void OnWritten(bool ok) override {
     std::function<void(bool)> written;
     bool ends = false;
@@ -180,12 +180,12 @@ class ExchangeCall final : public HttpCall {
   const std::shared_ptr<ExchangeHandler> handler_;
 };
 
-void ExchangeHandler::OnBody(absl::StatusOr<std::string> body) {
+void ExchangeHandler::OnBody(absl::StatusOr<absl::Cord> body) {
   {
     MutexLock lock(&mutex_);
     if (answered_) return;
   }
-  request_.read_body = [body = std::move(body)]() mutable { return std::move(body); };
+  request_.SetBody(std::move(body));
   const auto call = std::make_shared<ExchangeCall>(shared_from_this());
   hooks_.handle(call);
 }

@@ -88,7 +88,7 @@ class ExchangeCallTest : public ::testing::Test {
 TEST_F(ExchangeCallTest, ARequestIsThatOfItsFields) {
   exchange_.fields = {{"x-a", "1"}, {"host", "h"}, {"x-a", "2"}};
   Start();
-  handler_->OnBody(std::string("body"));
+  handler_->OnBody(absl::Cord("body"));
   ASSERT_NE(call_, nullptr);
   const PageRequest& request = call_->request();
   EXPECT_EQ(request.method + " " + request.path + " " + request.query, "POST /a b=c");
@@ -118,13 +118,13 @@ TEST_F(ExchangeCallTest, ARefusalNeedsNoBodyAndNoHandler) {
   Start();
   EXPECT_EQ(exchange_.status, 401);
   EXPECT_TRUE(exchange_.ended);
-  handler_->OnBody(std::string("body"));
+  handler_->OnBody(absl::Cord("body"));
   EXPECT_EQ(call_, nullptr);
 }
 
 TEST_F(ExchangeCallTest, AnAnswerWithoutABodyDescribesNone) {
   Start();
-  handler_->OnBody(std::string());
+  handler_->OnBody(absl::Cord());
   PageResponse response = Text("");
   response.status = 204;
   call_->Reply(std::move(response));
@@ -136,7 +136,7 @@ TEST_F(ExchangeCallTest, AnAnswerWithoutABodyDescribesNone) {
 TEST_F(ExchangeCallTest, AHeadAsksForNoBody) {
   exchange_.method_text = "HEAD";
   Start();
-  handler_->OnBody(std::string());
+  handler_->OnBody(absl::Cord());
   call_->Reply(Text("answer"));
   EXPECT_THAT(exchange_.head, ::testing::Contains(Pair("content-length", "6")));
   EXPECT_THAT(exchange_.parts, ElementsAre());
@@ -144,14 +144,14 @@ TEST_F(ExchangeCallTest, AHeadAsksForNoBody) {
 
 TEST_F(ExchangeCallTest, ACallThatIsDroppedIsAnswered) {
   Start();
-  handler_->OnBody(std::string());
+  handler_->OnBody(absl::Cord());
   call_ = nullptr;
   EXPECT_EQ(exchange_.status, 503);
 }
 
 TEST_F(ExchangeCallTest, PartsLeaveOneByOne) {
   Start();
-  handler_->OnBody(std::string());
+  handler_->OnBody(absl::Cord());
   PageResponse head;
   head.status = 206;
   auto stream = call_->ReplyInParts(head);
@@ -173,7 +173,7 @@ TEST_F(ExchangeCallTest, PartsLeaveOneByOne) {
 
 TEST_F(ExchangeCallTest, AnAnswerInPartsLearnsThatNobodyReads) {
   Start();
-  handler_->OnBody(std::string());
+  handler_->OnBody(absl::Cord());
   int gone = 0;
   call_->OnGone([&gone] { ++gone; });
   auto stream = call_->ReplyInParts(PageResponse());

@@ -327,7 +327,7 @@ void HttpConnection::OnHeader() {
                                                               "most ",
                                                               options.limits.max_body_bytes)));
   }
-  if (complete_) return Dispatch(std::string());
+  if (complete_) return Dispatch(absl::Cord());
   stage_ = Stage::kBody;
   EndsIn(options.limits.body_timeout);
   body_deadline_ = deadline_;
@@ -361,12 +361,11 @@ bool HttpConnection::StepBody(absl::string_view* in) {
   const HttpRequestParser::Result result = parser_.ReadBody(in, &body_);
   progress_ += before - in->size();
   if (progress_ >= kProgressBytes) AwaitProgress();
-  // What the string really holds, which grows in leaps.
-  if (body_.capacity() > reserved_) {
-    const size_t more = body_.capacity() - reserved_;
+  if (body_.size() > reserved_) {
+    const size_t more = body_.size() - reserved_;
     if (!owner_.ReserveBody(more)) {
       close_after_ = true;
-      body_ = std::string();
+      body_.Clear();
       Dispatch(absl::UnavailableError(
           "the requests that the server is reading hold all the memory that they may; try again"));
       return true;
@@ -389,12 +388,12 @@ bool HttpConnection::StepBody(absl::string_view* in) {
       break;
   }
   complete_ = true;
-  Dispatch(std::move(body_));
+  Dispatch(std::exchange(body_, absl::Cord()));
   return true;
 }
 
 bool HttpConnection::StepRest(absl::string_view* in) {
-  body_.clear();
+  body_.Clear();
   switch (parser_.ReadBody(in, &body_)) {
     case HttpRequestParser::Result::kNeedMore:
       return false;
@@ -409,9 +408,9 @@ bool HttpConnection::StepRest(absl::string_view* in) {
   return true;
 }
 
-void HttpConnection::Dispatch(absl::StatusOr<std::string> body) {
+void HttpConnection::Dispatch(absl::StatusOr<absl::Cord> body) {
   PageRequest request = std::move(parser_.request());
-  request.read_body = [body = std::move(body)]() mutable { return std::move(body); };
+  request.SetBody(std::move(body));
   call_ = std::make_shared<Call>(std::move(request), weak_from_this(), jobs_);
   stage_ = Stage::kHandling;
   place_.set_idle(false);
@@ -539,7 +538,7 @@ void HttpConnection::EndRequest() {
 }
 
 void HttpConnection::ReleaseBody() {
-  if (body_.capacity() > 0) body_ = std::string();
+  body_.Clear();
   if (reserved_ > 0) owner_.ReleaseBody(std::exchange(reserved_, 0));
 }
 

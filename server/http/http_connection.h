@@ -16,6 +16,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/http/http_request_parser.h"
@@ -122,7 +123,7 @@ class HttpConnection final : public HttpTransport::User,
   bool WantsToRead() const;
   void OnHeader();
   // Makes the request and hands it to the handler.
-  void Dispatch(absl::StatusOr<std::string> body);
+  void Dispatch(absl::StatusOr<absl::Cord> body);
   // The request is wrong, so no more is read.
   void Refuse(int status, const std::string& text);
   void Write(std::shared_ptr<const PageResponse> response);
@@ -159,7 +160,7 @@ class HttpConnection final : public HttpTransport::User,
   SteadyTime body_deadline_ = SteadyTime::max();
   size_t progress_ = 0;  // bytes of the body since AwaitProgress()
   std::string in_;       // read and not used yet
-  std::string body_;
+  absl::Cord body_;
   size_t reserved_ = 0;   // of the memory of all bodies
   bool complete_ = true;  // the request was read to its end
   bool close_after_ = false;

@@ -72,12 +72,12 @@ class HttpRequestParser::Beast final : public http::basic_parser<true> {
   void on_finish_impl(error_code& /*error*/) override {}
 
   std::size_t Append(View body, error_code& error) {
-    std::string* const whole = parser_.body_;
+    absl::Cord* const whole = parser_.body_;
     if (body.size() > parser_.max_body_bytes_ - std::min(parser_.max_body_bytes_, whole->size())) {
       error = http::error::body_limit;
       return 0;
     }
-    whole->append(body.data(), body.size());
+    whole->Append(ToView(body));
     return body.size();
   }
 
@@ -159,7 +159,7 @@ HttpRequestParser::Result HttpRequestParser::ReadHeader(absl::string_view* in) {
   return Result::kDone;
 }
 
-HttpRequestParser::Result HttpRequestParser::ReadBody(absl::string_view* in, std::string* body) {
+HttpRequestParser::Result HttpRequestParser::ReadBody(absl::string_view* in, absl::Cord* body) {
   if (beast_->is_done()) return Result::kDone;
   if (in->empty()) return Result::kNeedMore;
   body_ = body;

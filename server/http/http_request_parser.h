@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
 #include "server/http/page_message.h"
 
@@ -35,7 +36,7 @@ class HttpRequestParser {
   // must have the same bytes again, with more behind them.
   Result ReadHeader(absl::string_view* in);
   // Then the body, which is appended. What is not taken must be passed again.
-  Result ReadBody(absl::string_view* in, std::string* body);
+  Result ReadBody(absl::string_view* in, absl::Cord* body);
   // For the next request.
   void Reset();
 
@@ -71,7 +72,7 @@ class HttpRequestParser {
   bool expects_continue_ = false;
   bool has_host_ = false;
   std::optional<uint64_t> content_length_;
-  std::string* body_ = nullptr;  // during ReadBody()
+  absl::Cord* body_ = nullptr;  // during ReadBody()
   int error_status_ = 0;
   std::string error_;
 };

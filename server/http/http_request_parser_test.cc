@@ -23,7 +23,7 @@ constexpr size_t kMaxBodyBytes = 100;
 struct Outcome {
   Result result = Result::kNeedMore;
   PageRequest request;
-  std::string body;
+  absl::Cord body;
   std::string rest;  // what belongs to the next request
   int error_status = 0;
   std::string error;

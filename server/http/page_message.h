@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
 
 namespace sru::server::http {
@@ -66,9 +67,19 @@ struct PageRequest {
   std::string
       certificate;  // the common name in the certificate that the client has shown; "": none
   PageHeaders headers;
-  // Reads the body; called at most once. kInvalidArgument: its length is not stated;
+  // Makes the body, in one piece; called at most once, on any thread. kInvalidArgument: its length is not stated;
   // kResourceExhausted: it is too long; kDeadlineExceeded: it did not arrive completely in time.
   std::function<absl::StatusOr<std::string>()> read_body;
+  size_t body_bytes = 0;  // of what read_body() makes
+
+  // `body` is as it came, in pieces: a string that grows is copied again and again, which would hold up the loop that reads it.
+  void SetBody(absl::StatusOr<absl::Cord> body) {
+    body_bytes = body.ok() ? body->size() : 0;
+    read_body = [body = std::move(body)]() mutable -> absl::StatusOr<std::string> {
+      if (!body.ok()) return body.status();
+      return std::string(std::exchange(*body, absl::Cord()));
+    };
+  }
 
   // "" if it was not sent.
   std::string header(absl::string_view lower_case_name) const {

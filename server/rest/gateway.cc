@@ -269,20 +269,13 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
 
   void Start() {
     if (!EnterCaller() || !TakePlace()) return;
-    absl::StatusOr<std::string> body = std::string();
-    if (!match_.route->content_types.empty()) body = http_->request().read_body();
-    // A GET seldom has a body, and says nothing of its length then.
-    if (match_.route->method == "GET" && absl::IsInvalidArgument(body.status())) body.emplace();
-    if (!body.ok()) return Refuse(BodyError(body.status()));
-    body_ = *std::move(body);
-    if (!memory_->Grow(static_cast<int64_t>(body_.size()))) {
-      return Refuse({NoRequestMemory()});
-    }
+    const size_t body_bytes = http_->request().body_bytes;
+    if (!memory_->Grow(static_cast<int64_t>(body_bytes))) return Refuse({NoRequestMemory()});
     // The connection must not keep this alive.
     http_->OnGone([weak = weak_from_this()] {
       if (const std::shared_ptr<Call> self = weak.lock()) self->OnGone();
     });
-    if (body_.size() <= kLongBody || state_->options.readers == nullptr) return Run();
+    if (body_bytes <= kLongBody || state_->options.readers == nullptr) return Run();
     state_->options.readers->Post([self = shared_from_this()] {
       const Interruption interruption([&self] { return self->http_->gone(); });
       if (!Interruption::Asked()) self->Run();
@@ -393,6 +386,12 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
  private:
   void Run() {
     if (state_->closed) return Fail({absl::UnavailableError("the server is shutting down")});
+    absl::StatusOr<std::string> body = std::string();
+    if (!match_.route->content_types.empty()) body = http_->request().read_body();
+    // A GET seldom has a body, and says nothing of its length then.
+    if (match_.route->method == "GET" && absl::IsInvalidArgument(body.status())) body.emplace();
+    if (!body.ok()) return Refuse(BodyError(body.status()));
+    body_ = *std::move(body);
     FailIfThrown([this] { match_.route->handle(shared_from_this()); });
   }
 

@@ -249,7 +249,7 @@ class GatewayTest : public ::testing::Test {
     request.headers["host"] = "localhost:8080";
     request.headers["authorization"] = "Bearer secret";
     if (method == "POST") request.headers["content-type"] = "application/json";
-    request.read_body = [body] { return body; };
+    request.SetBody(absl::Cord(body));
     return request;
   }
 

@@ -249,7 +249,7 @@ class Page final : public server::calls::HttpHandler {
   explicit Page(server::calls::HttpExchange* exchange) : exchange_(*exchange) {}
 
  private:
-  void OnBody(absl::StatusOr<std::string> /*body*/) override {
+  void OnBody(absl::StatusOr<absl::Cord> /*body*/) override {
     exchange_.SetHead(404, {{"content-type", "text/plain"}});
     if (exchange_.verb() == "HEAD") return exchange_.Finish({});
     exchange_.WriteAndFinish(absl::Cord("there are only calls of gRPC here\n"), {});
