@@ -203,14 +203,13 @@ def client_hello(protocols=("h2",)):
     return out.read()
 
 
-@row(credentials="tls", flags=BUDGETS, budget_mib=HANDSHAKES_MIB, seconds=6)
-def half_handshakes(target):
-    """N2: TLS handshakes that do not go on after the first message."""
+def begin_handshakes(target, port):
+    """TLS handshakes that do not go on after the first message."""
     more_files(5000)
     hello, held = client_hello(), []
     while len(held) < 4000 and target.time_left() > 0.5:
         try:
-            held.append(Tcp(target.port, ELSEWHERE, timeout=0.5))
+            held.append(Tcp(port, ELSEWHERE, timeout=0.5))
             held[-1].send(hello)
         except Closed:
             break
@@ -218,6 +217,18 @@ def half_handshakes(target):
             time.sleep(0.4)  # it comes in waves, since the server's time for handshakes is not what counts
     target.settled(0.3)
     return Outcome("%d handshakes begun" % len(held))
+
+
+@row(credentials="tls", flags=BUDGETS, budget_mib=HANDSHAKES_MIB, seconds=6)
+def half_handshakes(target):
+    """N2: half handshakes, on the port of gRPC."""
+    return begin_handshakes(target, target.port)
+
+
+@row(credentials="tls", flags=[*BUDGETS, "--http_listen=127.0.0.1:0"], budget_mib=HANDSHAKES_MIB, seconds=6)
+def half_handshakes_http(target):
+    """N2: the same on a port of HTTP/1.1."""
+    return begin_handshakes(target, target.http_port)
 
 
 @row(credentials="tls", flags=BUDGETS, budget_mib=HANDSHAKES_MIB, seconds=3)
