@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <boost/asio/error.hpp>
-#include <boost/asio/post.hpp>
 #include <chrono>
 #include <cstring>
 #include <exception>
@@ -42,9 +41,8 @@ constexpr size_t kMostStreamWindow = 1 << 20;
 constexpr int64_t kAnswersPart = 4;
 // Bytes that are framed and written in one turn: on the loopback device, where writing is receiving too, they take a third of a millisecond.
 constexpr size_t kGatheredBytes = 64 << 10;
-// How often a connection is read in one turn, and for how long.
+// How many pieces of less than a portion are read in one turn: TLS gives records, and may hold more than the socket shows.
 constexpr int kReadsPerTurn = 4;
-constexpr milliseconds kReadTime(1);
 // A peer that does not take its answers is read up to this many bytes.
 constexpr size_t kReadWhileBlocked = 64 << 10;
 
@@ -512,6 +510,7 @@ void Connection::AwaitReadable() {
 void Connection::OnReady() {
   if (state_ == State::kHandshake) return HandshakeInTurn();
   if (state_ == State::kSniffing) return Sniff();
+  if (in_turn_ || loop_.has_jobs()) return ReadInTurn();
   ReadSome();
 }
 
@@ -536,23 +535,27 @@ absl::string_view Connection::ReadNow() {
 
 void Connection::ReadSome() {
   if (resume_at_ != SteadyTime::max()) return;  // read on then
-  const SteadyTime start = ClockNow();
   for (int i = 0; i < kReadsPerTurn; ++i) {
     const absl::string_view bytes = ReadNow();
     if (bytes.empty()) return;
     if (state_ == State::kLingering) continue;  // what comes now is for nobody
     if (!Receive(bytes)) return;
     if (resume_at_ != SteadyTime::max() || read_while_blocked_ >= kReadWhileBlocked) return;
-    if (bytes.size() < loop_.read_buffer().size() && !bytes_->MayHoldMore()) return AwaitReadable();
-    if (ClockNow() - start > kReadTime) break;
+    if (bytes.size() == loop_.read_buffer().size()) break;
+    if (!bytes_->MayHoldMore()) return AwaitReadable();
   }
-  // TLS may hold more than the socket shows.
-  loop_.NoteBehind(true);
-  boost::asio::post(loop_.io(), [self = shared_from_this()] {
-    Loop::Turn turn(&self->loop_);
+  ReadInTurn();
+}
+
+void Connection::ReadInTurn() {
+  if (in_turn_) return;
+  loop_.RunInTurn({peer_->key, last_caller_}, [self = shared_from_this()] {
+    self->in_turn_ = false;
     self->loop_.NoteBehind(false);
     if (self->state_ == State::kOpen || self->state_ == State::kLingering) self->ReadSome();
   });
+  in_turn_ = true;
+  loop_.NoteBehind(true);
 }
 
 bool Connection::Receive(absl::string_view bytes) {

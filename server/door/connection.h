@@ -1,7 +1,8 @@
 // Connection: a socket, TLS, an HTTP/2 session of nghttp2, and the streams on it. It lives on one loop.
 //
-// Reading. What arrives is read in portions of 16 KiB into a buffer of the loop, so a connection that is idle holds none. While the peer does
-// not take what is written, little more is read of it.
+// Reading. What arrives is read in portions of 16 KiB into a buffer of the loop, so a connection that is idle holds none. Where more waits than
+// a portion, callers take turns, not connections: a caller is known by its last call. While the peer does not take what is written, little
+// more is read of it.
 //
 // Time. Each wait for the peer has a deadline: TLS handshake, HTTP/2 preface, the bytes of a call's message, acknowledgements of pings, taking
 // what is sent. One timer looks after all of them: it is set to the earliest, and what has become late meanwhile sets it again.
@@ -85,10 +86,14 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   // A message has so many bytes to come: lets more of them be under way at a time.
   void WidenWindow(int32_t id, size_t bytes);
   void Reset(int32_t id, uint32_t code);
-  // A call was refused because too much arrives: what comes next may gather for a moment.
+  // A call was refused because too much arrives, or what its caller may not ask for: what comes next may gather for a moment.
   void OnRefusal();
   // A message has arrived whole.
   void OnMessage();
+  // Whose call has begun.
+  void OnCaller(const callers::Caller* caller) {
+    if (caller != nullptr) last_caller_ = caller;
+  }
 
  private:
   enum class State { kHandshake, kSniffing, kOpen, kLingering, kClosed };
@@ -137,6 +142,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   // Reads what the socket has. Empty: nothing has come yet, and the connection waits for it, or is closed.
   absl::string_view ReadNow();
   void ReadSome();
+  // Reads on when it is its caller's turn.
+  void ReadInTurn();
   // False when the connection is not to be read on.
   bool Receive(absl::string_view bytes);
   // Writes what there is. False: the peer takes no more for now, or the connection is closed.
@@ -175,6 +182,9 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   CloseCause cause_ = CloseCause::kPeer;  // of what has begun
   bool reading_ = false;                  // waits until it can be read
   bool writing_ = false;                  // waits until it can be written
+  bool in_turn_ = false;                  // waits for ReadInTurn()
+  // Whose turn ReadInTurn() waits for. Connections of an address that have had no call share one.
+  const void* last_caller_ = &context_;
 
   boost::intrusive::list<Stream, boost::intrusive::base_hook<StreamHook<AllStreams>>,
                          boost::intrusive::constant_time_size<false>>

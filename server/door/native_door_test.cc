@@ -1,6 +1,7 @@
 #include "server/door/native_door.h"
 
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <nghttp2/nghttp2.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -62,6 +64,8 @@ class RawClient {
     address.sin_port = htons(static_cast<uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    const int at_once = 1;
+    setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof(at_once));
     nghttp2_hd_inflate_new(&inflater_);
     if (begins) Send(absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", FrameOf(4, 0, 0)));
   }
@@ -1026,6 +1030,92 @@ TEST_F(NativeDoorTest, SilentConnectionsMakeWayForOthers) {
   EXPECT_TRUE(client.ReadEnd(1));
   exchange.WriteAndFinish(absl::Cord("answer"), {absl::OkStatus(), "", {}, {}});
   EXPECT_TRUE(busy.ReadEnd(1));
+}
+
+TEST_F(NativeDoorTest, CallersTakeTurnsInWhatIsRead) {
+  const RealClock clock;
+  const auto caller = [&clock](const char* name) {
+    return std::make_shared<callers::Caller>(name, name, /*proven=*/true, callers::CallerLimits(),
+                                             std::make_shared<callers::CallerCounts>(), &clock);
+  };
+  const std::map<std::string, callers::CallerPtr> known = {{"many", caller("many")},
+                                                           {"few", caller("few")}};
+  Mutex mutex;
+  std::map<std::thread::id, std::vector<std::string>> begun;  // whose calls each loop has begun
+  options_.check_call = [&](const transport::CallToCheck& call) {
+    const std::string name(call.headers.authorization);
+    MutexLock lock(&mutex);
+    begun[std::this_thread::get_id()].push_back(name);
+    return transport::CallVerdict{nullptr, known.at(name)};
+  };
+  Serve();
+  const auto send = [](RawClient* client, uint32_t id, const char* name) {
+    client->SendHead(id, "/t.T/Echo", {{"authorization", name}});
+    client->SendData(id, MessageOf(std::string(900, 'x')), kEndStream);
+  };
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (const char* name : {"many", "many", "many", "many", "few", "few"}) {
+    clients.push_back(std::make_unique<RawClient>(port()));
+    send(clients.back().get(), 1, name);
+    ASSERT_TRUE(clients.back()->ReadEnd(1));
+  }
+  // While the loops can read nothing, more comes than they read at a time.
+  std::promise<void> all_sent;
+  const std::shared_future<void> sent = all_sent.get_future().share();
+  std::atomic<size_t> held{0};
+  for (const auto& loop : loops_.loops()) {
+    loop->Post([&held, sent] {
+      ++held;
+      sent.wait();
+    });
+  }
+  ASSERT_TRUE(PollUntil([&] { return held == loops_.loops().size(); }));
+  {
+    MutexLock lock(&mutex);
+    begun.clear();
+  }
+  constexpr uint32_t kCalls = 60;
+  for (size_t i = 0; i < clients.size(); ++i) {
+    const bool many = i < 4;
+    for (uint32_t call = 1; call <= (many ? kCalls : 1); ++call) {
+      send(clients[i].get(), 1 + 2 * call, many ? "many" : "few");
+    }
+  }
+  all_sent.set_value();
+  for (size_t i = 0; i < clients.size(); ++i) {
+    ASSERT_TRUE(clients[i]->ReadEnd(i < 4 ? 1 + 2 * kCalls : 3));
+  }
+  MutexLock lock(&mutex);
+  ASSERT_EQ(begun.size(), 2U);
+  for (const auto& [loop, names] : begun) {
+    const auto first = std::find(names.begin(), names.end(), "few") - names.begin();
+    EXPECT_EQ(names.size(), 2 * kCalls + 1);
+    EXPECT_LE(first, 2 * 18);  // two portions of 16 KiB
+  }
+}
+
+TEST_F(NativeDoorTest, WhatFollowsARefusalGathersForAMoment) {
+  options_.limits.read_pause = absl::Milliseconds(100);
+  Serve();
+  RawClient client(port());
+  uint32_t id = 1;
+  for (const absl::Status& refusal :
+       {absl::ResourceExhaustedError("full"), absl::PermissionDeniedError("not yours")}) {
+    client.SendHead(id, "/t.T/Puppets");
+    calls::Exchange& exchange = log_.Await();
+    const absl::Time start = SteadyNow();
+    exchange.Finish({refusal, "", {}, {}});
+    ASSERT_TRUE(client.ReadEnd(id));
+    const int pongs = client.pongs();
+    client.Send(FrameOf(NGHTTP2_PING, 0, 0, "12345678"));
+    EXPECT_TRUE(client.ReadUntil([&] { return client.pongs() > pongs; }));
+    EXPECT_GE(SteadyNow() - start, options_.limits.read_pause) << refusal;
+    EXPECT_TRUE(PollUntil([&] { return log_.Has("done"); }));
+    MutexLock lock(&log_.mutex);
+    log_.events.clear();
+    log_.exchange = nullptr;
+    id += 2;
+  }
 }
 
 TEST_F(NativeDoorTest, ManyLargeMessagesGoBothWays) {

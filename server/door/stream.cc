@@ -151,6 +151,7 @@ absl::Status Stream::CheckHead() {
   transport::CallVerdict verdict = CheckCaller();
   if (verdict.refusal != nullptr) return absl::UnauthenticatedError(verdict.refusal);
   caller_ = std::move(verdict.caller);
+  connection_->OnCaller(caller_.get());
   const bool unknown = head_.encoding() == Encoding::kUnknown;
   if (unknown || (head_.encoding() != Encoding::kIdentity && !options.allow_compression)) {
     return absl::UnimplementedError(
@@ -474,7 +475,9 @@ void Stream::RunOnLoop() {
   if (!can_answer()) return EndCall();
   loop_.timers().Clear(this);
   DropHeld();
-  if (absl::IsResourceExhausted(end.status)) connection_->OnRefusal();
+  if (absl::IsResourceExhausted(end.status) || absl::IsPermissionDenied(end.status)) {
+    connection_->OnRefusal();
+  }
   end_ = std::move(end);
   has_end_ = true;
   SetUnsent();

@@ -143,8 +143,8 @@ void Loop::RunTurnWorkLater() {
   });
 }
 
-void Loop::RunInTurn(const AddressKey& address, std::function<void()> job) {
-  jobs_[address].push_back(std::move(job));
+void Loop::RunInTurn(const TurnKey& key, std::function<void()> job) {
+  jobs_[key].push_back(std::move(job));
 }
 
 void Loop::TakeIn(AcceptedSocket socket, std::function<void(AcceptedSocket socket)> begin,
@@ -159,8 +159,8 @@ void Loop::TakeIn(AcceptedSocket socket, std::function<void(AcceptedSocket socke
   });
 }
 
-size_t Loop::NumWaiting(const AddressKey& address) const {
-  const auto found = jobs_.find(address);
+size_t Loop::NumWaiting(const TurnKey& key) const {
+  const auto found = jobs_.find(key);
   return found == jobs_.end() ? 0 : found->second.size();
 }
 

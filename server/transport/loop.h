@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -53,6 +54,19 @@ class Writer {
  private:
   friend class Loop;
   bool is_listed_ = false;
+};
+
+// Whose jobs take turns with the jobs of others: an address, or one of its callers.
+struct TurnKey {
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  TurnKey(const AddressKey& of_address, const void* of_caller = nullptr)
+      : address(of_address), caller(of_caller) {}
+  bool operator<(const TurnKey& other) const {
+    return std::tie(address, caller) < std::tie(other.address, other.caller);
+  }
+
+  AddressKey address;
+  const void* caller;  // tells callers apart, and is not read
 };
 
 class Loop {
@@ -104,11 +118,13 @@ class Loop {
   ConnectionTable& handshakes() { return handshakes_; }
   // A connection has, or has no longer, more to be read than a turn allows.
   void NoteBehind(bool is_behind) { behind_ += is_behind ? 1 : -1; }
-  // Runs the job in a later turn. The addresses whose jobs wait take turns, and between jobs that take long the loop looks at everything
-  // else: for what a stranger makes a loop compute, such as a step of a TLS handshake.
-  void RunInTurn(const AddressKey& address, std::function<void()> job);
-  // How many jobs of the address wait.
-  size_t NumWaiting(const AddressKey& address) const;
+  // Runs the job in a later turn. The keys whose jobs wait take turns, and between jobs that take long the loop looks at everything
+  // else: for what a stranger makes a loop compute, such as a step of a TLS handshake, and for reading on where more than a portion waits.
+  void RunInTurn(const TurnKey& key, std::function<void()> job);
+  // How many jobs of the key wait.
+  size_t NumWaiting(const TurnKey& key) const;
+  // Jobs of RunInTurn() wait.
+  bool has_jobs() const { return !jobs_.empty(); }
   // Calls WriteNow() at the end of the turn.
   void WriteLater(Writer* writer);
   void Forget(Writer* writer);
@@ -142,9 +158,9 @@ class Loop {
   TurnWorkList turn_work_;
   bool runs_turn_work_ = false;  // RunTurnWorkLater() was called
   int behind_ = 0;               // connections that have more to be read
-  std::map<AddressKey, std::deque<std::function<void()>>> jobs_;  // of RunInTurn(), none empty
-  bool runs_jobs_ = false;                                        // RunJobsLater() was called
-  AddressKey served_{};  // the address of the job that ran last
+  std::map<TurnKey, std::deque<std::function<void()>>> jobs_;  // of RunInTurn(), none empty
+  bool runs_jobs_ = false;                                     // RunJobsLater() was called
+  TurnKey served_{AddressKey{}};                               // of the job that ran last
   std::vector<Writer*> writers_;
   std::vector<Writer*> writing_;
   std::array<char, kReadBytes> read_buffer_;

@@ -156,8 +156,9 @@ void AddFlags(ConnectionLimits* limits, FlagTable* flags) {
              "earlier ones are answered.");
   flags->AddMicroseconds("read_pause_us", &limits->read_pause,
                          {absl::ZeroDuration(), absl::Seconds(1)},
-                         "When a call is refused because too much arrives, what its connection "
-                         "sends next may gather for so many microseconds: calls that are refused "
+                         "When a call is refused because too much arrives or its caller may not "
+                         "make it, what its connection sends next may gather for so many "
+                         "microseconds: calls that are refused "
                          "together leave more time to those that are accepted. 0 = it is read at "
                          "once.");
   flags->AddSecondsOrNever("max_connection_age_s", &limits->max_age,
