@@ -106,6 +106,7 @@ class Owner final : public server::http::HttpConnection::Owner {
     Require(reserved_ >= bytes, "no more is given back than was taken");
     reserved_ -= bytes;
   }
+  void OnStarted(server::http::HttpConnection* /*connection*/) override {}
   void OnClosed(server::http::HttpConnection* /*connection*/) override {}
 
   // What a client that sends `bytes` in pieces of `step` makes the handler see.

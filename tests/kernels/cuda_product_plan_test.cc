@@ -120,8 +120,8 @@ TEST_P(ProductPlanTest, AReferenceMustNotDependOnRowsOrPlace) {
 }
 
 // An algorithm of the same order that the library tells from others.
-HostAlgorithm Timed(SumOrder order, int nanoseconds) {
-  return {order, order, Other::kNever, nanoseconds};
+HostAlgorithm Timed(SumOrder order, int microseconds) {
+  return {order, order, Other::kNever, microseconds};
 }
 
 TEST_P(ProductPlanTest, TheFastestOfTheSameBitsIsTakenForFewRows) {
@@ -129,13 +129,20 @@ TEST_P(ProductPlanTest, TheFastestOfTheSameBitsIsTakenForFewRows) {
   const HostAlgorithm fast = Timed(SumOrder::kInOrder, 100);
   PlanRig rig(GetParam(), {Timed(SumOrder::kInOrder, 200)},
               {Timed(SumOrder::kBackward, 1), first, fast, Timed(SumOrder::kInOrder, 101)});
-  for (const ProductChoice& choice : rig.Choose({16, 48, 64, 128})) {
-    EXPECT_TRUE(choice.algorithm == (choice.rows <= 64 ? fast : first)) << choice.rows;
+  for (const ProductChoice& choice : rig.Choose({16, 48, 512, 1024, 2048})) {
+    EXPECT_TRUE(choice.algorithm == (choice.rows <= 512 ? fast : first)) << choice.rows;
   }
   const int64_t timed = rig.control().products_timed;
   EXPECT_EQ(timed, 3 * 4);
-  (void)rig.Choose({16, 48, 64, 128});
+  (void)rig.Choose({16, 48, 512, 1024, 2048});
   EXPECT_EQ(rig.control().products_timed, timed);
+}
+
+TEST_P(ProductPlanTest, OfAProductThatTakesLittleMoreThanALaunchNoOtherIsTried) {
+  const HostAlgorithm first = Timed(SumOrder::kInOrder, 5);
+  PlanRig rig(GetParam(), {first}, {first, Timed(SumOrder::kInOrder, 1)});
+  for (const ProductChoice& choice : rig.Choose({16, 512})) EXPECT_TRUE(choice.algorithm == first);
+  EXPECT_EQ(rig.control().products_timed, 2);
 }
 
 TEST_P(ProductPlanTest, TheReferenceIsTakenIfItIsTheFastest) {
@@ -148,10 +155,10 @@ TEST_P(ProductPlanTest, TheReferenceIsTakenIfItIsTheFastest) {
 TEST_P(ProductPlanTest, TheReferenceIsGoodForManyRowsAndForFew) {
   for (SumOrder order : kOtherOrders) {
     SCOPED_TRACE(static_cast<int>(order));
-    for (int nanoseconds : {1, 1000}) {
+    for (int microseconds : {1, 1000}) {
       const HostAlgorithm first = Timed(SumOrder::kInOrder, 100);
-      const HostAlgorithm second = Timed(order, nanoseconds);
-      const HostAlgorithm few = Timed(order, 2 * nanoseconds);
+      const HostAlgorithm second = Timed(order, microseconds);
+      const HostAlgorithm few = Timed(order, 2 * microseconds);
       const HostAlgorithm refuses = {order, order, Other::kRefuses};
       // The bits of the first one at many rows are not among those for few.
       PlanRig both(GetParam(), {first, second}, {few});

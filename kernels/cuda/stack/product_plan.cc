@@ -20,6 +20,8 @@ constexpr size_t kBucketCandidates = 3;
 constexpr int kFewRows = 16;
 constexpr int kMaxTimedRows = 512;
 constexpr size_t kTimedCandidates = 8;
+// Seconds of a product of which a launch is so large a part that no other candidate is tried.
+constexpr double kFastEnough = 6e-6;
 // A product with float32 results is tried with weights of the trial's own if they are not more.
 constexpr size_t kMaxTrialWeights = size_t{1} << 18;
 // Rows that hold the expected results: the period, rounded up to the smallest bucket, of which all others are
@@ -387,7 +389,7 @@ Status ProductPlans::Choose(const std::vector<int>& row_counts, Stream& stream,
           }
         }
         std::optional<ProductAlgorithm> passed;
-        double least = -1;  // not measured
+        double least = 0;
         for (const ProductAlgorithm& candidate : candidates) {
           bool passes = false;
           SRU_RETURN_IF_ERROR(trial.Passes(candidate, rows, &passes));
@@ -395,9 +397,10 @@ Status ProductPlans::Choose(const std::vector<int>& row_counts, Stream& stream,
           if (!passed.has_value()) {
             passed = candidate;
             if (!timed) break;
+            SRU_RETURN_IF_ERROR(trial.Time(candidate, rows, &least));
+            if (least < kFastEnough) break;
             continue;
           }
-          if (least < 0) SRU_RETURN_IF_ERROR(trial.Time(*passed, rows, &least));
           double seconds = 0;
           SRU_RETURN_IF_ERROR(trial.Time(candidate, rows, &seconds));
           if (seconds < least) {

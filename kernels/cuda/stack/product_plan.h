@@ -9,10 +9,11 @@
 //
 // For each bucket, candidates that give the reference's bits are tried on the device, with kTrialPeriod
 // different rows repeated over the whole bucket, and are dropped if one bit differs. Up to 512 rows the
-// fastest of the others is taken, by the device's clock; above, the first one in the library's order. Algorithms
-// that split a sum among blocks are not even candidates. A bucket for which nothing passes uses the next larger
-// one's rows. A product without a reference is computed 16 rows at a time, by one algorithm, as long as that
-// gives all places among the 16 the same bits.
+// fastest of the others is taken, by the device's clock, unless the first takes little more than a launch
+// does; above, the first one in the library's order. Algorithms that split a sum among blocks are not even
+// candidates. A bucket for which nothing passes uses the next larger one's rows. A product without a
+// reference is computed 16 rows at a time, by one algorithm, as long as that gives all places among the 16
+// the same bits.
 //
 // Results in bfloat16 have 8 bits, so most of those of random rows are the same for any order of
 // summation. They are tried with rows and weights that cancel as well: each value has a partner, at

@@ -269,7 +269,7 @@ class HostStream : public Stream {
                      double* seconds) override {
     if (!work_.empty()) std::abort();  // the stream is idle
     ++control_->products_timed;
-    *seconds = HostAlgorithm::From(algorithm).nanoseconds * 1e-9;
+    *seconds = HostAlgorithm::From(algorithm).microseconds * 1e-6;
     return Fail();
   }
   Status MultiplyAtOnce(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
@@ -524,7 +524,7 @@ ProductAlgorithm HostAlgorithm::ToProductAlgorithm() const {
   algorithm.data[0] = static_cast<uint64_t>(order);
   algorithm.data[1] = static_cast<uint64_t>(other);
   algorithm.data[2] = static_cast<uint64_t>(when);
-  algorithm.data[3] = static_cast<uint64_t>(nanoseconds);
+  algorithm.data[3] = static_cast<uint64_t>(microseconds);
   return algorithm;
 }
 

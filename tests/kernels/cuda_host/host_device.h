@@ -43,7 +43,7 @@ struct HostAlgorithm {
   SumOrder order = SumOrder::kInOrder;
   SumOrder other = SumOrder::kInOrder;
   Other when = Other::kNever;
-  int nanoseconds = 0;  // that TimeProduct() says it takes
+  int microseconds = 0;  // that TimeProduct() says it takes
 
   kernels::cuda::ProductAlgorithm ToProductAlgorithm() const;
   static HostAlgorithm From(const kernels::cuda::ProductAlgorithm& algorithm);
