@@ -50,8 +50,8 @@ kernels/cuda/kernels     | kernels kernels/common                             | 
 kernels/cuda/device      | kernels kernels/common kernels/cuda/kernels        | cuda
 kernels/cuda/stack       | kernels kernels/common kernels/cuda/kernels        |
                          | kernels/cuda/device                                |
-kernels/cuda/program     | kernels kernels/cuda/kernels kernels/cuda/device   |
-                         | kernels/cuda/stack                                 |
+kernels/cuda/program     | kernels kernels/common kernels/cuda/kernels       |
+                         | kernels/cuda/device kernels/cuda/stack             |
 kernels/cuda             | kernels kernels/common kernels/cuda/kernels        | cuda
                          | kernels/cuda/device kernels/cuda/stack             |
                          | kernels/cuda/program                               |

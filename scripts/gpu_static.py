@@ -11,7 +11,7 @@ is needed. For each kernel's main loop it prints
 * waits: places in the whole kernel where an instruction waits for a load from global memory, and how
   many of the loads waited for had no other one begun beside them ("alone").
 
-Of attention it looks at the loops over eight keys and eight values: static cycles per key and value; of Predict at the walk that
+Of attention it looks at the loops over eight keys and eight values: static cycles per key and value for 64 columns; of Predict at the walk that
 adds the bias: static cycles per symbol of a thread.
 
     scripts/gpu_static.py --architectures=80,90,100 [--nvcc=PATH] [--source=FOLDER] [--kernels=scan]

@@ -129,12 +129,12 @@ TEST_P(ProductPlanTest, TheFastestOfTheSameBitsIsTakenForFewRows) {
   const HostAlgorithm fast = Timed(SumOrder::kInOrder, 100);
   PlanRig rig(GetParam(), {Timed(SumOrder::kInOrder, 200)},
               {Timed(SumOrder::kBackward, 1), first, fast, Timed(SumOrder::kInOrder, 101)});
-  for (const ProductChoice& choice : rig.Choose({16, 48, 512, 1024, 2048})) {
+  for (const ProductChoice& choice : rig.Choose({16, 48, 256, 1024, 2048})) {
     EXPECT_TRUE(choice.algorithm == (choice.rows <= 512 ? fast : first)) << choice.rows;
   }
   const int64_t timed = rig.control().products_timed;
   EXPECT_EQ(timed, 3 * 4);
-  (void)rig.Choose({16, 48, 512, 1024, 2048});
+  (void)rig.Choose({16, 48, 256, 1024, 2048});
   EXPECT_EQ(rig.control().products_timed, timed);
 }
 
@@ -155,7 +155,7 @@ TEST_P(ProductPlanTest, TheReferenceIsTakenIfItIsTheFastest) {
 TEST_P(ProductPlanTest, TheReferenceIsGoodForManyRowsAndForFew) {
   for (SumOrder order : kOtherOrders) {
     SCOPED_TRACE(static_cast<int>(order));
-    for (int microseconds : {1, 1000}) {
+    for (int microseconds : {10, 1000}) {
       const HostAlgorithm first = Timed(SumOrder::kInOrder, 100);
       const HostAlgorithm second = Timed(order, microseconds);
       const HostAlgorithm few = Timed(order, 2 * microseconds);
