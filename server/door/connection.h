@@ -90,7 +90,7 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void OnRefusal();
   // A message has arrived whole.
   void OnMessage();
-  // Whose call has begun.
+  // A call of this caller has begun.
   void OnCaller(const callers::Caller* caller) {
     if (caller != nullptr) last_caller_ = caller;
   }
@@ -183,7 +183,7 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   bool reading_ = false;                  // waits until it can be read
   bool writing_ = false;                  // waits until it can be written
   bool in_turn_ = false;                  // waits for ReadInTurn()
-  // Whose turn ReadInTurn() waits for. Connections of an address that have had no call share one.
+  // ReadInTurn() waits for the turn of this caller. Connections of an address that have had no call share one.
   const void* last_caller_ = &context_;
 
   boost::intrusive::list<Stream, boost::intrusive::base_hook<StreamHook<AllStreams>>,

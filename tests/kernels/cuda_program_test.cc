@@ -1390,7 +1390,7 @@ TEST(CudaProgramTest, OperationsOfTheSameWeightsShareThem) {
   EXPECT_EQ(weight_bytes(true, false), 2 * once);
 }
 
-// What a batch launches, kernels and products.
+// The kernels and products that a batch launches.
 int64_t Launches(Rig& rig, Call& call) {
   const HostDeviceControl& control = *rig.controls[0];
   const int64_t before = control.kernels + control.products;

@@ -14,7 +14,7 @@ class Joiner {
  public:
   explicit Joiner(PackedProgram* packed) : packed_(*packed) {}
 
-  // Whose rows are rounded, and by what.
+  // Decides whose rows are rounded, and by what.
   void ChooseForms() {
     if (packed_.dtype == DataType::kFloat32) return;
     const size_t count = packed_.operations.size();
