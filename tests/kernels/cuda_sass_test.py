@@ -92,37 +92,20 @@ def check_fused(architecture, rows):
     return errors
 
 
-def check_attend(architecture, rows):
+def check_loops(architecture, rows, kernel, count, loop, of, limits):
+    """`count` kernels of this name have a `loop` each, with at most `limits` instructions and static cycles per `of`."""
     errors = []
-    kernels = [row for row in rows if row.kernel == "AttendKernel"]
+    kernels = [row for row in rows if row.kernel == kernel]
     for row in kernels:
-        where = f"sm_{architecture}, attention, {row.arguments}"
+        where = f"sm_{architecture}, {kernel}, {row.arguments}"
         if row.instructions is None:
-            errors.append(f"{where}: no loop over eight keys or values")
+            errors.append(f"{where}: no loop over {loop}")
             continue
-        for what, value, limit in (("instructions per key and value", row.instructions, ATTEND[0]),
-                                   ("static cycles per key and value", row.cycles, ATTEND[1])):
+        for what, value, limit in zip(("instructions", "static cycles"), (row.instructions, row.cycles), limits):
             if value > limit:
-                errors.append(f"{where}: expected at most {limit} {what}, found {value:.1f}")
-    if len(kernels) != 2:
-        errors.append(f"sm_{architecture}: expected 2 kernels of attention, found {len(kernels)}")
-    return errors
-
-
-def check_predict(architecture, rows):
-    errors = []
-    kernels = [row for row in rows if row.kernel == "PredictKernel"]
-    for row in kernels:
-        where = f"sm_{architecture}, prediction, {row.arguments}"
-        if row.instructions is None:
-            errors.append(f"{where}: no loop over eight logits and their biases")
-            continue
-        for what, value, limit in (("instructions per symbol", row.instructions, PREDICT[0]),
-                                   ("static cycles per symbol", row.cycles, PREDICT[1])):
-            if value > limit:
-                errors.append(f"{where}: expected at most {limit} {what}, found {value:.1f}")
-    if len(kernels) != 5:
-        errors.append(f"sm_{architecture}: expected 5 kernels of predictions, found {len(kernels)}")
+                errors.append(f"{where}: expected at most {limit} {what} per {of}, found {value:.1f}")
+    if len(kernels) != count:
+        errors.append(f"sm_{architecture}: expected {count} of {kernel}, found {len(kernels)}")
     return errors
 
 
@@ -144,8 +127,8 @@ def main():
         errors += check_pool(architecture, figures("rows"))
         errors += check_fused(architecture, figures("fused"))
         operations = figures("operations")
-        errors += check_attend(architecture, operations)
-        errors += check_predict(architecture, operations)
+        errors += check_loops(architecture, operations, "AttendKernel", 2, "eight keys or values", "key and value", ATTEND)
+        errors += check_loops(architecture, operations, "PredictKernel", 5, "eight logits and their biases", "symbol", PREDICT)
     if errors:
         sys.exit("\n".join(errors))
 

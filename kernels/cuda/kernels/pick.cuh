@@ -47,7 +47,7 @@ struct PickSums {
 
   unsigned low[kCount];
   unsigned high[kCount];
-  unsigned symbols[kCount];  // how many have been added, but for the first pass
+  unsigned symbols[kCount];  // how many have been added; none in the first pass
 };
 
 template <int kThreads>
@@ -177,7 +177,7 @@ class Picker {
     Cut(last < 0 ? static_cast<Word64>(ordered) << 32 : KeyOf(ordered, last));
   }
 
-  // Of the symbols that are kept and whose places begin with `prefix`; there are some.
+  // The worst of the kept symbols whose places begin with `prefix`; there are some.
   template <typename WeightOf>
   __device__ __forceinline__ Word64 WorstKey(int shift, Word64 prefix, const WeightOf& weight) {
     Word64 worst = 0;  // the complement

@@ -148,7 +148,7 @@ auto WithKernel(const AddBiasArgs& args, const Launch& launch) {
   return launch(AddBiasKernel<float>, PerValue(args.max_rows, args.stride), args);
 }
 
-// Of value i, which is in this column of its row.
+// The result for value i, which is in this column of its row.
 __device__ __forceinline__ float SumAt(const RowSum& sum, int64_t i, int column) {
   float b = sum.b[i];
   if (sum.bias != nullptr) b += sum.bias[column];

@@ -143,7 +143,7 @@ class CudaProgramWorkspace : public ProgramWorkspace {
     return values_[value_buffer_[id]].as<float>() + value_column_[id];
   }
 
-  // Those of PackedOperation::rounded_users, as far apart.
+  // The bfloat16 rows of PackedOperation::rounded_users, as far apart.
   void* rounded(ValueId id) const {
     return values_[value_buffer_[id]].as<char>() + value_rounded_[id];
   }
