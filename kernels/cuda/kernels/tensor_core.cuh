@@ -27,10 +27,11 @@ __device__ __forceinline__ void MultiplyTile(float (&d)[4], uint32_t a0, uint32_
 __device__ __forceinline__ void SyncWarp() { __syncwarp(); }
 
 // Until `threads`, a multiple of 32, are here. Unlike __syncthreads() it may be called in several
-// places of a kernel, one for each role of its warps.
+// places of a kernel, one for each role of its warps: bar.sync would promise that all come to the
+// same instruction.
 __device__ __forceinline__ void RoleBarrier(int threads) {
   __syncwarp();  // the warp arrives as one
-  asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
+  asm volatile("barrier.sync 1, %0;" ::"r"(threads) : "memory");
 }
 
 #endif  // __CUDACC__
