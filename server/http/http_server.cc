@@ -111,18 +111,19 @@ class Shelf final : private HttpConnection::Owner {
 
   Loop& loop() { return loop_; }
   // Connections that are open or on their way. Thread-safe, like Post().
-  int64_t size() const { return size_.load(); }
+  int64_t size() const { return size_.load() + on_their_way_.load(); }
+  int64_t num_on_their_way() const { return on_their_way_.load(); }
   void Post(AcceptedSocket socket) {
-    size_.fetch_add(1);
+    on_their_way_.fetch_add(1);
     loop_.TakeIn(
         std::move(socket),
         [this](AcceptedSocket taken) {
           Add(std::move(taken), nullptr, "");
-          size_.fetch_sub(1);
+          on_their_way_.fetch_sub(1);
         },
         [this] {
           OnRefused();
-          size_.fetch_sub(1);
+          on_their_way_.fetch_sub(1);
         });
   }
   void StopJobs() { jobs_->Stop(); }
@@ -229,7 +230,8 @@ class Shelf final : private HttpConnection::Owner {
   Loop& loop_;
   const std::shared_ptr<Jobs> jobs_;
   std::unordered_map<HttpConnection*, std::shared_ptr<HttpConnection>> connections_;
-  std::atomic<int64_t> size_{0};
+  std::atomic<int64_t> size_{0};  // open
+  std::atomic<int64_t> on_their_way_{0};
   bool stopping_ = false;
 };
 
@@ -257,7 +259,8 @@ class LoopedServer final : public HttpServer {
     if (!sockets.ok()) return sockets.status();
     absl::StatusOr<std::unique_ptr<transport::Acceptor>> acceptor = transport::Acceptor::Create(
         *std::move(sockets), address.ToString(),
-        [this](int fd, const sockaddr_storage& from) { OnConnection(AcceptedSocket(fd, from)); });
+        [this](int fd, const sockaddr_storage& from) { OnConnection(AcceptedSocket(fd, from)); },
+        [this] { MakeWay(); });
     if (!acceptor.ok()) return acceptor.status();
     address_ = std::move(address);
     acceptor_ = *std::move(acceptor);
@@ -321,21 +324,28 @@ class LoopedServer final : public HttpServer {
   }
 
   // Lets another connection make way when the process runs out of descriptors. False: none can.
-  bool HasRoomFor(const AcceptedSocket& socket) {
-    if (!IsOutOfFiles(socket.fd())) return true;
+  bool HasRoomFor(const AcceptedSocket& socket) { return !IsOutOfFiles(socket.fd()) || MakeRoom(); }
+  bool MakeRoom() {
     if (shared_.options.on_refused != nullptr) shared_.options.on_refused();
     return shared_.table.MakeRoom();
   }
 
+  // On the acceptor's thread. Waits until a connection has made way. False: none can.
+  bool MakeWay() {
+    // The first wait lets the loops enter earlier connections into the table, or none could make way. The last one lets a loop close the
+    // connection that does: without it this thread would accept more of them while the descriptors run out.
+    do {
+      loops_.RunOnEach([](size_t /*i*/) {});
+    } while (std::any_of(shelves_.begin(), shelves_.end(),
+                         [](const auto& shelf) { return shelf->num_on_their_way() > 0; }));
+    if (!MakeRoom()) return false;
+    loops_.RunOnEach([](size_t /*i*/) {});
+    return true;
+  }
+
   // On the acceptor's thread.
   void OnConnection(AcceptedSocket socket) {
-    if (IsOutOfFiles(socket.fd())) {
-      // The first wait lets the loops enter earlier connections into the table, or fewer could make way. The second one lets a loop close the
-      // connection that does: without it this thread would accept more of them while the descriptors run out.
-      loops_.RunOnEach([](size_t /*i*/) {});
-      if (!HasRoomFor(socket)) return;
-      loops_.RunOnEach([](size_t /*i*/) {});
-    }
+    if (IsOutOfFiles(socket.fd()) && !MakeWay()) return;
     const auto least =
         std::min_element(shelves_.begin(), shelves_.end(),
                          [](const auto& a, const auto& b) { return a->size() < b->size(); });

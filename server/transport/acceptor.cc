@@ -21,16 +21,19 @@ constexpr absl::Duration kFailureWait = absl::Milliseconds(50);
 
 }  // namespace
 
-Acceptor::Acceptor(std::vector<int> sockets, std::string name, OnConnection on_connection)
+Acceptor::Acceptor(std::vector<int> sockets, std::string name, OnConnection on_connection,
+                   OnFailure on_failure)
     : sockets_(std::move(sockets)),
       name_(std::move(name)),
-      on_connection_(std::move(on_connection)) {}
+      on_connection_(std::move(on_connection)),
+      on_failure_(std::move(on_failure)) {}
 
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Create(std::vector<int> sockets,
                                                            std::string name,
-                                                           OnConnection on_connection) {
-  std::unique_ptr<Acceptor> acceptor(
-      new Acceptor(std::move(sockets), std::move(name), std::move(on_connection)));
+                                                           OnConnection on_connection,
+                                                           OnFailure on_failure) {
+  std::unique_ptr<Acceptor> acceptor(new Acceptor(std::move(sockets), std::move(name),
+                                                  std::move(on_connection), std::move(on_failure)));
   acceptor->wake_ = eventfd(0, EFD_CLOEXEC);
   if (acceptor->wake_ < 0) {
     return absl::UnavailableError(absl::StrCat("cannot accept connections to ", acceptor->name_,
@@ -96,6 +99,7 @@ bool Acceptor::Accept(int socket) {
       if (errno == EINTR || IsAboutConnection(errno)) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
       NoteFailure("accept");
+      if (on_failure_ != nullptr) on_failure_();
       return false;
     }
     on_connection_(fd, address);

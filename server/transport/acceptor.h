@@ -23,11 +23,14 @@ class Acceptor {
  public:
   // Runs on the thread and owns `fd`, which does not block.
   using OnConnection = std::function<void(int fd, const sockaddr_storage& address)>;
+  // Runs on the thread when the system lacks what accepting needs, so that an open connection can make way.
+  using OnFailure = std::function<void()>;
 
   // Takes over `sockets` (listening_sockets.h). `name` is their address, for the log. kUnavailable if the system has no descriptor for it.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Create(std::vector<int> sockets,
                                                           std::string name,
-                                                          OnConnection on_connection);
+                                                          OnConnection on_connection,
+                                                          OnFailure on_failure = nullptr);
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
@@ -40,7 +43,8 @@ class Acceptor {
   int64_t num_failures() const { return failures_.load(std::memory_order_relaxed); }
 
  private:
-  Acceptor(std::vector<int> sockets, std::string name, OnConnection on_connection);
+  Acceptor(std::vector<int> sockets, std::string name, OnConnection on_connection,
+           OnFailure on_failure);
 
   void Run();
   // Accepts what waits at `socket`. False when the system lacks something for it.
@@ -52,7 +56,8 @@ class Acceptor {
   std::vector<int> sockets_;
   const std::string name_;
   const OnConnection on_connection_;
-  int wake_ = -1;  // an eventfd that wakes Run()
+  const OnFailure on_failure_;  // may be null
+  int wake_ = -1;               // an eventfd that wakes Run()
   std::atomic<bool> stopping_{false};
   std::atomic<int64_t> failures_{0};
   std::thread thread_;

@@ -94,12 +94,15 @@ TEST(AcceptorTest, GoesOnAcceptingAfterFailures) {
   auto sockets = OpenListeningSockets("listen", &address);
   ASSERT_TRUE(sockets.ok()) << sockets.status();
   std::atomic<int> accepted{0};
-  auto acceptor =
-      Acceptor::Create(*std::move(sockets), "a port", [&](int fd, const sockaddr_storage& from) {
+  std::atomic<int> told{0};
+  auto acceptor = Acceptor::Create(
+      *std::move(sockets), "a port",
+      [&](int fd, const sockaddr_storage& from) {
         EXPECT_THAT(PeerName(from), HasSubstr("ipv4:127.0.0.1:"));
         ++accepted;
         close(fd);
-      });
+      },
+      [&] { ++told; });
   ASSERT_TRUE(acceptor.ok()) << acceptor.status();
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -115,6 +118,7 @@ TEST(AcceptorTest, GoesOnAcceptingAfterFailures) {
   const bool failed = PollUntil([&] { return (*acceptor)->num_failures() >= 3; });
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   EXPECT_TRUE(failed);
+  EXPECT_GE(told, 1);
   EXPECT_TRUE(PollUntil([&] { return accepted == 1; }));
   close(client);
   // A port accepts what waits at it before it is closed.
