@@ -164,7 +164,7 @@ TEST_P(ProductPlanTest, TheReferenceIsGoodForManyRowsAndForFew) {
       PlanRig both(GetParam(), {first, second}, {few});
       EXPECT_TRUE(both.reference() == second);
       EXPECT_TRUE(both.Choose({16})[0].algorithm == second);
-      // What is far behind at many rows costs too much there.
+      // An algorithm that is far behind at many rows costs too much there.
       PlanRig late(GetParam(), {first, refuses, refuses, refuses, refuses, second}, {few});
       EXPECT_TRUE(late.reference() == first);
     }

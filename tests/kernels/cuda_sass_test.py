@@ -33,10 +33,10 @@ ALONE = 2
 POOL = (150, 5)
 # Of a fused layer's step: instructions and static cycles.
 FUSED = (30, 75)
-# Of a key and a value: instructions and static cycles, of which there were 1,500 to 1,640 when each load waited for the one
-# before.
+# A key and a value may take so many instructions and static cycles. There were 1,500 to 1,640 cycles when each load waited
+# for the one before.
 ATTEND = (46, 160)
-# Of a thread's symbol in the walk that adds the bias: instructions and static cycles. With a branch between the loads each symbol
+# A thread's symbol may take so many in the walk that adds the bias. With a branch between the loads each symbol
 # would wait for a trip of its own to the cache.
 PREDICT = (20, 80)
 

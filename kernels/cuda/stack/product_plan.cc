@@ -302,7 +302,7 @@ Status ChooseBits(const ProductShape& shape, Gpu& gpu, Trial& trial,
       SRU_RETURN_IF_ERROR(Sort(few[place], trial, &all, &index));
       if (index < all.size()) all[index].place_few = std::min(all[index].place_few, place);
     }
-    // What comes later costs more.
+    // Later candidates cost more.
     if (!all.empty() && best()->cost() <= place + 1) break;
   }
   if (!all.empty()) {
