@@ -253,10 +253,12 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     for (const auto& served : models) complete &= served->engine->Drain(deadline);
     models.clear();
     complete &= in_flight_.WaitUntilNone(std::max(deadline - clock_.Now(), kStreamGrace));
-    // Does not wait for clients that do not read.
-    ports_->WaitUntilSent(kAnswerGrace);
+    // Does not wait for clients that do not read. A call of HTTP has its answer when the client has taken the last part
+    // but one.
+    const absl::Time sent_by = clock_.Now() + kAnswerGrace;
+    if (gateway_ != nullptr) gateway_->Close(kAnswerGrace);
+    ports_->WaitUntilSent(sent_by - clock_.Now());
     if (page_gateway_ != nullptr) page_gateway_->Close();
-    if (gateway_ != nullptr) gateway_->Close();
     if (call_server_ != nullptr) call_server_->Stop();
     ports_->Shutdown(kStreamGrace);
     return complete;

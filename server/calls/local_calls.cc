@@ -46,9 +46,16 @@ class LocalCalls::Running {
     MutexLock lock(&mutex_);
     return closed_;
   }
-  std::set<std::shared_ptr<LocalExchange>> Close() {
+  // Those that are left after `grace`.
+  std::set<std::shared_ptr<LocalExchange>> Close(absl::Duration grace) {
+    {
+      MutexLock lock(&mutex_);
+      closed_ = true;
+    }
+    WaitUntil(&mutex_, &changed_, grace, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      return calls_.empty();
+    });
     MutexLock lock(&mutex_);
-    closed_ = true;
     return calls_;
   }
   void WaitUntilNone() {
@@ -303,8 +310,8 @@ std::shared_ptr<LocalStream> LocalCalls::ServerStream(const Method& method, absl
   return Start(method, std::move(request), std::move(info), std::move(on_message), std::move(done));
 }
 
-void LocalCalls::Close() {
-  for (const std::shared_ptr<LocalExchange>& call : running_->Close()) call->Cancel();
+void LocalCalls::Close(absl::Duration grace) {
+  for (const std::shared_ptr<LocalExchange>& call : running_->Close(grace)) call->Cancel();
   running_->WaitUntilNone();
 }
 

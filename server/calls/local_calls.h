@@ -70,8 +70,9 @@ class LocalCalls {
   std::shared_ptr<LocalStream> ServerStream(const Method& method, absl::Cord request,
                                             LocalCallInfo info, OnMessage on_message, OnDone done);
 
-  // Cancels what runs, waits until it has ended, and refuses what comes later. A call's `done` has returned by then.
-  void Close();
+  // Refuses what comes later, cancels what still runs after `grace`, and waits until it has ended. A call's `done` has
+  // returned by then.
+  void Close(absl::Duration grace = absl::ZeroDuration());
 
  private:
   class LocalExchange;

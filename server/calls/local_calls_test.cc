@@ -217,6 +217,29 @@ TEST(LocalCallsTest, CloseEndsWhatRunsAndRefusesTheRest) {
   EXPECT_THAT(codes, ElementsAre(absl::StatusCode::kUnavailable, absl::StatusCode::kUnavailable));
 }
 
+// All has been computed; the caller takes it at its own pace.
+TEST(LocalCallsTest, CloseLetsACallerTakeWhatIsLeft) {
+  const Method method = Stream([](Exchange&, const auto& write) {
+    for (int n = 0; n < 100; ++n) EXPECT_TRUE(write(std::to_string(n)));
+    return FakeEnd(absl::OkStatus());
+  });
+  LocalCalls calls;
+  Caller caller;
+  const auto stream =
+      calls.ServerStream(method, absl::Cord(), {}, caller.OnMessage(), caller.OnDone());
+  std::thread reader([&] {
+    for (size_t n = 1; n <= 100; ++n) {
+      stream->Next();
+      EXPECT_TRUE(PollUntil([&] { return caller.count() == n; }));
+    }
+    stream->Next();
+  });
+  calls.Close(absl::Seconds(20));
+  reader.join();
+  MutexLock lock(&caller.mutex);
+  EXPECT_EQ(*caller.end, absl::OkStatus());
+}
+
 // A caller that keeps its stream and is kept by the stream's functions is gone all the same.
 TEST(LocalCallsTest, ARefusedStreamKeepsNothing) {
   const Method method = Stream([](Exchange&, const auto&) { return FakeEnd(absl::OkStatus()); });

@@ -634,9 +634,9 @@ void Gateway::Handle(const std::shared_ptr<http::HttpCall>& call) {
   std::make_shared<Call>(state_, call, std::move(match), std::move(caller))->Start();
 }
 
-void Gateway::Close() {
+void Gateway::Close(absl::Duration grace) {
   state_->closed = true;
-  state_->calls.Close();
+  state_->calls.Close(grace);
 }
 
 }  // namespace sru::server::rest

@@ -75,8 +75,8 @@ class Gateway {
   // Answers a request, when its call has ended. Does not block. Looks at the headers again.
   void Handle(const std::shared_ptr<http::HttpCall>& call);
 
-  // Cancels the calls that run and waits for their ends. From now on requests get 503.
-  void Close();
+  // From now on requests get 503. Cancels the calls that still run after `grace`, and waits for their ends.
+  void Close(absl::Duration grace = absl::ZeroDuration());
 
  private:
   class Call;
