@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the packages of the distribution that are missing, and only those (Debian 12 and 13, Ubuntu 24.04).
 #
-#   scripts/deps.sh [--print] [GROUP...]      groups: build cpp_client test lint fuzz full bench deploy clients machine arm64; default: build
+#   scripts/deps.sh [--print] [GROUP...]      groups: build cpp_client test lint fuzz full bench deploy clients languages machine
+#                                             arm64; default: build
 #
 #   --print  prints the names of the packages and installs nothing
 #   build  compiler, build tools and libraries
@@ -18,6 +19,7 @@
 #          kubernetes-validate from PyPI in .cache/deploy-venv: the tests of deploy/ skip what is missing
 #   clients  clients that others wrote, from PyPI in .cache/clients-venv: the tests of tests/clients skip without
 #          them
+#   languages  gRPC for Go, Java and Ruby, for tests/interop/languages_test.py
 #   machine  what scripts/fresh_machine.sh needs to make a machine
 #   arm64  what scripts/arm64.sh needs in addition to `build`
 set -euo pipefail
@@ -37,6 +39,8 @@ bench=(python3-torch libtorch-dev libopenblas0-pthread python3-dev python3-pip n
 # netavark: from 1.33 on, buildah does not start without it.
 deploy=(prometheus python3-yaml python3-venv buildah netavark debootstrap)
 clients=(python3-venv)
+languages=(golang-go golang-google-grpc-dev golang-goprotobuf-dev protoc-gen-go-grpc ruby-grpc default-jdk-headless libgrpc-java
+  libnetty-java libperfmark-java libprotobuf-java protobuf-compiler-grpc-java-plugin)
 machine=(debootstrap git util-linux)
 arm64=(g++-aarch64-linux-gnu qemu-user-static mmdebstrap)
 # kubectl also comes in packages with other names, and Ubuntu has none.
@@ -61,15 +65,16 @@ for group in "${@:-build}"; do
     bench) wanted+=("${bench[@]}") ;;
     deploy) wanted+=("${deploy[@]}") ;;
     clients) wanted+=("${clients[@]}") ;;
+    languages) wanted+=("${languages[@]}") ;;
     machine) wanted+=("${machine[@]}") ;;
     arm64) wanted+=("${arm64[@]}") ;;
     -h | --help)
-      sed -n '2,23s/^# \{0,1\}//p' "$0"
+      sed -n '2,25s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     *)
       echo "deps: unknown group '$group', expected build, cpp_client, test, lint, fuzz, full, bench, deploy," \
-        "clients, machine or arm64" >&2
+        "clients, languages, machine or arm64" >&2
       exit 2
       ;;
   esac
