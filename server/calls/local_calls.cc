@@ -52,9 +52,8 @@ class LocalCalls::Running {
       MutexLock lock(&mutex_);
       closed_ = true;
     }
-    WaitUntil(&mutex_, &changed_, grace, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      return calls_.empty();
-    });
+    WaitUntil(&mutex_, &changed_, grace,
+              [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return calls_.empty(); });
     MutexLock lock(&mutex_);
     return calls_;
   }
