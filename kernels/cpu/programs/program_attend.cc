@@ -1,5 +1,7 @@
 #include "kernels/cpu/programs/program_attend.h"
 
+#include <cmath>
+
 #include "hwy/cache_control.h"
 
 #undef HWY_TARGET_INCLUDE
