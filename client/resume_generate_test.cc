@@ -1,5 +1,6 @@
 #include "client/resume_generate.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>

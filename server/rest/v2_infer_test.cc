@@ -1,6 +1,7 @@
 // The body of /v2/models/NAME/infer, both ways: v2_request.h and v2_response.h.
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
