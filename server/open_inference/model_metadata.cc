@@ -110,7 +110,6 @@ void WriteModelStatistics(const lifecycle::ServedModel& served,
     statistics->set_last_inference(absl::ToUnixMillis(sums.last_end));
   }
   statistics->set_inference_count(sums.sequences);
-  statistics->set_execution_count(sums.batches);
   inference::InferStatistics* const calls = statistics->mutable_inference_stats();
   WriteDuration(sums.succeeded, times.total, calls->mutable_success());
   WriteDuration(sums.failed, sums.failed_total, calls->mutable_fail());
@@ -121,11 +120,14 @@ void WriteModelStatistics(const lifecycle::ServedModel& served,
                 calls->mutable_compute_output());
   WriteDuration(0, absl::ZeroDuration(), calls->mutable_cache_hit());
   WriteDuration(0, absl::ZeroDuration(), calls->mutable_cache_miss());
-  for (const auto& [size, sum] : served.metrics->batch_sizes().sums()) {
+  int64_t executions = 0;
+  for (const auto& [size, sum] : sums.batches) {
+    executions += sum.batches;
     inference::InferBatchStatistics* const batches = statistics->add_batch_stats();
     batches->set_batch_size(size);
     WriteDuration(sum.batches, sum.compute, batches->mutable_compute_infer());
   }
+  statistics->set_execution_count(executions);
 }
 
 }  // namespace sru::server::open_inference

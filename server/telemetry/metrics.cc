@@ -438,49 +438,28 @@ ModelMetrics::ModelMetrics(prometheus::Registry* registry, const Clock* clock,
       clock_(*clock),
       max_batch_tokens_(max_batch_tokens) {}
 
-namespace {
-
-void AddTo(std::atomic<int64_t>* sum, int64_t value) {
-  sum->fetch_add(value, std::memory_order_relaxed);
-}
-void AddTo(std::atomic<int64_t>* sum, absl::Duration duration) {
-  AddTo(sum, absl::ToInt64Nanoseconds(duration));
-}
-absl::Duration DurationOf(const std::atomic<int64_t>& sum) {
-  return absl::Nanoseconds(sum.load(std::memory_order_relaxed));
-}
-
-}  // namespace
-
 void ModelMetrics::Sum(absl::StatusCode code, const CallTimes& times, int64_t sequences) {
-  sums_.last_end.store(absl::ToUnixNanos(clock_.WallNow()), std::memory_order_relaxed);
+  const absl::Time now = clock_.WallNow();
+  MutexLock lock(&sums_mutex_);
+  sums_.last_end = now;
   if (code != absl::StatusCode::kOk) {
-    AddTo(&sums_.failed, 1);
-    AddTo(&sums_.failed_total, times.total);
+    ++sums_.failed;
+    sums_.failed_total += times.total;
     return;
   }
-  AddTo(&sums_.succeeded, 1);
-  AddTo(&sums_.sequences, sequences);
-  AddTo(&sums_.tokenize, times.tokenize);
-  AddTo(&sums_.queue, times.queue);
-  AddTo(&sums_.compute, times.compute);
-  AddTo(&sums_.total, times.total);
+  ++sums_.succeeded;
+  sums_.sequences += sequences;
+  sums_.times.tokenize += times.tokenize;
+  sums_.times.queue += times.queue;
+  sums_.times.compute += times.compute;
+  sums_.times.total += times.total;
 }
 
-ModelMetrics::CallSums ModelMetrics::sums() const {
-  CallSums sums;
-  sums.succeeded = sums_.succeeded.load(std::memory_order_relaxed);
-  sums.failed = sums_.failed.load(std::memory_order_relaxed);
-  sums.sequences = sums_.sequences.load(std::memory_order_relaxed);
-  sums.times.tokenize = DurationOf(sums_.tokenize);
-  sums.times.queue = DurationOf(sums_.queue);
-  sums.times.compute = DurationOf(sums_.compute);
-  sums.times.total = DurationOf(sums_.total);
-  sums.failed_total = DurationOf(sums_.failed_total);
-  sums.batches = sums_.batches.load(std::memory_order_relaxed);
-  const int64_t last_end = sums_.last_end.load(std::memory_order_relaxed);
-  if (last_end != 0) sums.last_end = absl::FromUnixNanos(last_end);
-  return sums;
+void ModelMetrics::SumBatch(int sequences, absl::Duration compute) {
+  MutexLock lock(&sums_mutex_);
+  BatchSum& sum = sums_.batches[sequences];
+  ++sum.batches;
+  sum.compute += compute;
 }
 
 void ModelMetrics::OnCall(calls::MethodId method, absl::StatusCode code, const CallTimes& times,
@@ -495,8 +474,7 @@ void ModelMetrics::OnCall(calls::MethodId method, absl::StatusCode code, const C
 
 void ModelMetrics::OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
                            const absl::Status& /*status*/) {
-  AddTo(&sums_.batches, 1);
-  batch_sizes_.Add(num_sequences, compute);
+  SumBatch(num_sequences, compute);
   compute_duration_.Observe(compute);
   batch_sequences_.Observe(num_sequences);
   batch_tokens_.Observe(num_tokens);
@@ -522,8 +500,7 @@ ModelHistogram& ModelMetrics::decode_sequences() {
 }
 
 void ModelMetrics::OnStep(int sequences, absl::Duration compute, bool result_at_end) {
-  AddTo(&sums_.batches, 1);
-  batch_sizes_.Add(sequences, compute);
+  SumBatch(sequences, compute);
   decode_sequences().Observe(sequences);
   if (result_at_end) compute_duration_.Observe(compute);
 }

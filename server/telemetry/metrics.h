@@ -14,7 +14,6 @@
 #define SRU_SERVER_TELEMETRY_METRICS_H_
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -42,7 +41,6 @@
 #include "server/batching/state_arenas.h"
 #include "server/batching/steps/step_service.h"
 #include "server/calls/method_info.h"
-#include "server/telemetry/batch_sizes.h"
 #include "server/telemetry/call_times.h"
 #include "server/telemetry/model_series.h"
 #include "server/telemetry/model_status.h"
@@ -58,6 +56,12 @@ class ModelMetrics : public batching::BatchObserver, public batching::StepObserv
   void OnCall(calls::MethodId method, absl::StatusCode code, const CallTimes& times,
               int64_t sequences = 1);
 
+  // Batches, or steps, of one size.
+  struct BatchSum {
+    int64_t batches = 0;
+    absl::Duration compute;
+  };
+
   // Sums over all calls that compute, since the model was loaded.
   struct CallSums {
     int64_t succeeded = 0;
@@ -65,13 +69,13 @@ class ModelMetrics : public batching::BatchObserver, public batching::StepObserv
     int64_t sequences = 0;  // this and the times: of calls that succeeded
     CallTimes times;
     absl::Duration failed_total;
-    int64_t batches = 0;                         // that were computed, or steps
+    std::map<int, BatchSum> batches;             // that were computed, or steps, by their sequences
     absl::Time last_end = absl::InfinitePast();  // when the last of them was answered, by the date
   };
-  CallSums sums() const;
-
-  // Batches or steps, by how many sequences they had.
-  const BatchSizes& batch_sizes() const { return batch_sizes_; }
+  CallSums sums() const {
+    MutexLock lock(&sums_mutex_);
+    return sums_;
+  }
 
   // Counts the tokens of a call that its texts and words gave, and those of them that the vocabulary does not have.
   void OnWords(int64_t words, int64_t unknown) {
@@ -105,28 +109,15 @@ class ModelMetrics : public batching::BatchObserver, public batching::StepObserv
   ModelMetrics(prometheus::Registry* registry, const Clock* clock, const std::string& model,
                int64_t version, int max_batch_tokens);
 
-  // CallSums, of nanoseconds.
-  struct AtomicSums {
-    std::atomic<int64_t> succeeded{0};
-    std::atomic<int64_t> failed{0};
-    std::atomic<int64_t> sequences{0};
-    std::atomic<int64_t> tokenize{0};
-    std::atomic<int64_t> queue{0};
-    std::atomic<int64_t> compute{0};
-    std::atomic<int64_t> total{0};
-    std::atomic<int64_t> failed_total{0};
-    std::atomic<int64_t> batches{0};
-    std::atomic<int64_t> last_end{0};  // since the epoch; 0 = no call has ended
-  };
-
   void Sum(absl::StatusCode code, const CallTimes& times, int64_t sequences);
+  void SumBatch(int sequences, absl::Duration compute);
 
   const SeriesOwner owner_;
   const Clock& clock_;
   const int max_batch_tokens_;
   batching::RejectCounters refusals_;  // shown as levels
-  AtomicSums sums_;
-  BatchSizes batch_sizes_;
+  mutable Mutex sums_mutex_;
+  CallSums sums_ ABSL_GUARDED_BY(sums_mutex_);
 
   // The table of metrics per model that are recorded as things happen, one entry each.
   RequestCounters requests_{owner_};

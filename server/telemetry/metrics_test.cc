@@ -57,7 +57,7 @@ TEST(MetricsTest, SumsOfTheCallsOfAModel) {
   EXPECT_EQ(sums.succeeded, 2);
   EXPECT_EQ(sums.failed, 1);
   EXPECT_EQ(sums.sequences, 5);
-  EXPECT_EQ(sums.batches, 1);
+  EXPECT_EQ(sums.batches.at(5).batches, 1);
   EXPECT_EQ(sums.times.tokenize, absl::Microseconds(2));
   EXPECT_EQ(sums.times.queue, absl::Microseconds(4));
   EXPECT_EQ(sums.times.compute, absl::Microseconds(8));
@@ -69,12 +69,12 @@ TEST(MetricsTest, SumsOfTheCallsOfAModel) {
 TEST(MetricsTest, BatchesAndStepsBySize) {
   Metrics metrics(&kClock);
   const std::shared_ptr<ModelMetrics> model = metrics.ForModel("m", 1, 100);
-  EXPECT_TRUE(model->batch_sizes().sums().empty());
+  EXPECT_TRUE(model->sums().batches.empty());
   model->OnBatch(5, 50, absl::Microseconds(4), absl::OkStatus());
   model->OnBatch(1, 50, absl::Microseconds(2), absl::OkStatus());
   model->OnStep(5, absl::Microseconds(3), /*result_at_end=*/false);
   model->OnStep(2, absl::Microseconds(1), /*result_at_end=*/true);
-  const std::map<int, BatchSizes::Sum> sums = model->batch_sizes().sums();
+  const std::map<int, ModelMetrics::BatchSum> sums = model->sums().batches;
   ASSERT_EQ(sums.size(), 3);
   EXPECT_EQ(sums.at(1).batches, 1);
   EXPECT_EQ(sums.at(2).compute, absl::Microseconds(1));
