@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstddef>
 #include <fstream>
 #include <optional>
@@ -14,7 +15,6 @@
 #include "absl/strings/str_join.h"
 #include "kernels/choose_backend.h"
 #include "prometheus/text_serializer.h"
-#include "server/base/process_start.h"
 #include "server/base/version.h"
 
 namespace sru::server::telemetry {
@@ -44,6 +44,10 @@ void Add(MetricFamily* family, Labels labels, double value) {
 Labels LabelsOf(const ModelLevels& levels) {
   return {{"model", levels.model}, {"version", absl::StrCat(levels.version)}};
 }
+
+// By the date then, as the clock may be set later. Some milliseconds after the kernel has started the process, before all else is initialized.
+const std::chrono::system_clock::time_point kProcessStart __attribute__((init_priority(101))) =
+    std::chrono::system_clock::now();
 
 // A metric that is read at each scrape. One function gives its series: from the server's levels
 // (one series), from a model's levels (one series per model), or all of them with their labels. A
@@ -418,7 +422,7 @@ constexpr LevelMetric kLevelMetrics[] = {
      [](const ModelLevels& m) -> double { return m.stats.cancelled; }},
     {"process_start_time_seconds", kGauge, "Start time of the process since the epoch in seconds.",
      [](const ServerLevels& /*l*/) -> double {
-       return absl::ToDoubleSeconds(ProcessStartTime() - absl::UnixEpoch());
+       return absl::ToDoubleSeconds(absl::FromChrono(kProcessStart) - absl::UnixEpoch());
      }},
     {"process_cpu_seconds_total", kCounter, "User and system CPU time in seconds.",
      [](const ServerLevels& /*l*/, MetricFamily* family) {
