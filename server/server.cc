@@ -38,8 +38,11 @@
 #include "server/calls/kinds/open_streams.h"
 #include "server/calls/kinds/unknown_method.h"
 #include "server/calls/method.h"
+#include "server/door/door_context.h"
 #include "server/door/door_metrics.h"
-#include "server/grpc_ports.h"
+#include "server/door/grpc_port.h"
+#include "server/door/memory_count.h"
+#include "server/door/native_door.h"
 #include "server/http/http_server.h"
 #include "server/http/metrics_server.h"
 #include "server/http/status_page.h"
@@ -52,6 +55,7 @@
 #include "server/rest/gateway.h"
 #include "server/rest/request_fields.h"
 #include "server/rest/route.h"
+#include "server/rpc/grpc_door.h"
 #include "server/rpc/health.h"
 #include "server/rpc/inference_methods.h"
 #include "server/rpc/reflection.h"
@@ -92,6 +96,9 @@ constexpr absl::Duration kPageTimeout = absl::Seconds(30);
 
 // The paths that the box for texts calls besides the routes of methods.
 constexpr const char* kTextBoxPaths[] = {"/translate", "/languages"};
+
+// Enough for a name and what protobuf puts around it.
+constexpr uint32_t kMaxAdminMessageBytes = 64 << 10;
 
 constexpr char kReflectionService[] = "grpc.reflection.v1.ServerReflection";
 
@@ -194,9 +201,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     StartLoops();
     if (absl::Status status = StartCallServer(); !status.ok()) return status;
     if (absl::Status status = StartGrpc(); !status.ok()) return status;
-    if (options_.admin_listen.has_value()) {
-      if (absl::Status status = ports_->OpenAdmin(*admin_methods_); !status.ok()) return status;
-    }
+    if (absl::Status status = StartAdmin(); !status.ok()) return status;
     SetRechecks(true);
     started_ = true;
     UpdateHealth();
@@ -204,9 +209,12 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return absl::OkStatus();
   }
 
-  ListenAddress address() const override { return ports_->address(); }
+  ListenAddress address() const override { return port_->address(); }
   ListenAddress metrics_address() const override { return metrics_server_->address(); }
-  std::optional<ListenAddress> admin_address() const override { return ports_->admin_address(); }
+  std::optional<ListenAddress> admin_address() const override {
+    if (admin_port_ == nullptr) return std::nullopt;
+    return admin_port_->address();
+  }
   std::optional<ListenAddress> http_address() const override {
     if (!options_.http.http_listen.has_value()) return std::nullopt;
     return call_server_->address();
@@ -235,13 +243,13 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     draining_ = true;
     started_ = false;
     if (manager_ != nullptr) manager_->BeginStop();
-    if (serving_ports_ == nullptr) return true;
+    if (serving_port_ == nullptr) return true;
     const absl::Time start = clock_.Now();
     const absl::Time deadline = start + options_.drain_timeout;
     health_.Shutdown();  // NOT_SERVING, for good
     absl::SleepFor(options_.drain_delay);
     // Before the batchers close: what clients have sent before they know is answered.
-    ports_->BeginDrain();
+    port_->BeginDrain();
 
     bool complete = true;
     // Before the batchers close: streams that wait for their clients end with their states.
@@ -257,10 +265,11 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     // but one.
     const absl::Time sent_by = clock_.Now() + kAnswerGrace;
     if (gateway_ != nullptr) gateway_->Close(kAnswerGrace);
-    ports_->WaitUntilSent(sent_by - clock_.Now());
+    port_->WaitUntilSent(sent_by - clock_.Now());
     if (page_gateway_ != nullptr) page_gateway_->Close();
     if (call_server_ != nullptr) call_server_->Stop();
-    ports_->Shutdown(kStreamGrace);
+    port_->Shutdown(kStreamGrace);
+    if (admin_port_ != nullptr) admin_port_->Shutdown(kStreamGrace);
     return complete;
   }
 
@@ -284,7 +293,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   void RecheckCallers() {
     MutexLock lock(&recheck_mutex_);
     if (!rechecks_) return;
-    ports_->Recheck();
+    port_->Recheck();
+    if (admin_port_ != nullptr) admin_port_->Recheck();
     if (call_server_ != nullptr) call_server_->Recheck();
   }
 
@@ -497,35 +507,75 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
                                                   std::move(on_lag));
   }
 
-  absl::Status StartGrpc() {
-    GrpcPorts::Context context;
-    context.options = &options_;
-    context.receive_bytes = budgets_.receive_bytes;
-    context.loops = is_native() ? loops_.get() : nullptr;
-    context.door_metrics = door_metrics_.get();
-    context.credentials = credentials_.get();
-    context.access_log = &access_log_;
-    context.unknown = [this](calls::Exchange* exchange) {
+  // What both gRPC ports have in common.
+  door::DoorOptions MakeDoorOptions(const calls::MethodTable& methods) {
+    door::DoorOptions door;
+    door.methods = &methods;
+    door.metrics = door_metrics_.get();
+    door.unknown = [this](calls::Exchange* exchange) {
       return calls::StartUnknownMethod(exchange, &metrics_, &access_log_);
     };
-    context.refused = [this](calls::Exchange* exchange, calls::MethodId method,
-                             const callers::Refusal& refusal) {
+    door.refused = [this](calls::Exchange* exchange, calls::MethodId method,
+                          const callers::Refusal& refusal) {
       return calls::StartRefusedCall(exchange, method, refusal, &metrics_, &access_log_);
     };
-    context.on_handshake_failure = [this](const std::string& detail, const std::string& peer) {
+    if (options_.security.has_tls()) {
+      door.tls_context = [this] { return credentials_->TlsContext(); };
+    }
+    door.on_handshake_failure = [this](const std::string& detail, const std::string& peer) {
       OnHandshakeFailure(detail, peer);
     };
-    context.on_refused = [this] { OnConnectionRefused(); };
-    context.start_http = [this](calls::HttpExchange* exchange) {
+    door.on_refused = [this] { OnConnectionRefused(); };
+    door.on_not_taken = [this](absl::string_view method, const std::string& peer) {
+      access_log_.OnAnswerNotTaken(method, peer, options_.memory.send_timeout);
+    };
+    door.limits = options_.connections;
+    door.allow_compression = options_.memory.allow_compression;
+    door.send_timeout = options_.memory.send_timeout;
+    return door;
+  }
+
+  // By the transport that --grpc_transport chooses.
+  absl::StatusOr<std::unique_ptr<door::GrpcPort>> OpenPort(absl::string_view flag,
+                                                           const ListenAddress& address,
+                                                           door::DoorOptions options) {
+    if (!is_native()) {
+      rpc::GrpcDoor::TlsFiles tls_files;
+      if (options_.security.has_tls()) tls_files = [this] { return credentials_->TlsFiles(); };
+      return rpc::GrpcDoor::Open(flag, address, std::move(options), budgets_.receive_bytes,
+                                 std::move(tls_files));
+    }
+    SRU_ASSIGN_OR_RETURN(
+        std::unique_ptr<door::NativeDoor> door,
+        door::NativeDoor::Open(flag, address, std::move(options), loops_.get(), &receive_memory_));
+    door->Start();
+    return std::unique_ptr<door::GrpcPort>(std::move(door));
+  }
+
+  absl::Status StartAdmin() {
+    if (!options_.admin_listen.has_value()) return absl::OkStatus();
+    door::DoorOptions options = MakeDoorOptions(*admin_methods_);
+    options.max_message_bytes = kMaxAdminMessageBytes;
+    options.check_call = credentials_->CheckForAdminListener(
+        [this](absl::string_view path) { return admin_methods_->NeedsToken(path); });
+    SRU_ASSIGN_OR_RETURN(admin_port_,
+                         OpenPort("admin_listen", *options_.admin_listen, std::move(options)));
+    return absl::OkStatus();
+  }
+
+  absl::Status StartGrpc() {
+    door::DoorOptions options = MakeDoorOptions(*methods_);
+    options.max_message_bytes = static_cast<uint32_t>(options_.rpc.max_message_bytes);
+    options.check_call = check_call_;
+    options.start_http = [this](calls::HttpExchange* exchange) {
       return call_server_->Answer(exchange);
     };
-    context.on_http1 = [this](transport::AcceptedSocket socket,
+    options.on_http1 = [this](transport::AcceptedSocket socket,
                               std::unique_ptr<transport::ByteStream> bytes, std::string received) {
       call_server_->Adopt(std::move(socket), std::move(bytes), std::move(received));
     };
-    ports_ = std::make_unique<GrpcPorts>(std::move(context));
-    if (absl::Status status = ports_->Open(*methods_); !status.ok()) return status;
-    serving_ports_ = ports_.get();
+    SRU_ASSIGN_OR_RETURN(port_, OpenPort("listen", options_.listen, std::move(options)));
+    serving_port_ = port_.get();
     page_gateway_ = std::make_unique<rest::Gateway>(MakePageGatewayOptions());
     serving_page_gateway_ = page_gateway_.get();
     for (const telemetry::ModelStatus& model : manager_->Statuses()) {
@@ -667,8 +717,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     levels.inflight_limit_bytes = inflight_budget_.limit();
     levels.rejected = metrics_.refusals_without_model();
     levels.open_streams = open_streams_.count();
-    if (const GrpcPorts* const ports = serving_ports_.load()) {
-      const GrpcPorts::Counts counts = ports->counts();
+    if (const door::GrpcPort* const port = serving_port_.load()) {
+      const door::GrpcPort::Counts counts = port->counts();
       levels.connections = counts.connections;
       levels.unsent_answers = counts.unsent_answers;
       levels.answers_not_taken = counts.answers_not_taken;
@@ -752,8 +802,10 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   std::unique_ptr<calls::MethodTable> admin_methods_;
   std::unique_ptr<door::DoorMetrics> door_metrics_;  // of native ports
   std::unique_ptr<transport::LoopSet> loops_;        // of native ports and of calls over HTTP
-  std::unique_ptr<GrpcPorts> ports_;
-  std::atomic<const GrpcPorts*> serving_ports_{
+  door::MemoryCount receive_memory_{budgets_.receive_bytes};  // of native ports
+  std::unique_ptr<door::GrpcPort> port_;
+  std::unique_ptr<door::GrpcPort> admin_port_;  // null = none
+  std::atomic<const door::GrpcPort*> serving_port_{
       nullptr};  // for the metrics port, which starts first
   // When every device has failed, only a restart may help.
   const http::Probes probes_{[this] { return NotReadyReason(); },

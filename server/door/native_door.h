@@ -27,6 +27,7 @@
 #include "server/base/listen_address.h"
 #include "server/door/connection.h"
 #include "server/door/door_context.h"
+#include "server/door/grpc_port.h"
 #include "server/door/memory_count.h"
 #include "server/transport/acceptor.h"
 #include "server/transport/loop.h"
@@ -35,31 +36,27 @@ namespace sru::server::door {
 
 using transport::LoopSet;
 
-class NativeDoor {
+class NativeDoor final : public GrpcPort {
  public:
   // Binds and listens. kUnavailable names `flag`, the address and why it cannot be listened on. `loops` and `memory` must outlive the door.
   static absl::StatusOr<std::unique_ptr<NativeDoor>> Open(absl::string_view flag,
                                                           ListenAddress address,
                                                           DoorOptions options, LoopSet* loops,
                                                           MemoryCount* memory);
-  ~NativeDoor();
+  ~NativeDoor() override;
   NativeDoor(const NativeDoor&) = delete;
   NativeDoor& operator=(const NativeDoor&) = delete;
 
   void Start();
 
-  // Takes the connections that wait, closes the listening sockets and asks all connections to go elsewhere (GOAWAY). Returns when no new call
-  // can come, or after a second. Calls that have come are answered.
-  void BeginDrain();
-  // Other tokens or certificates are in use: soon ends the connections, and the streams of messages, of callers that are no longer accepted.
-  void Recheck();
-  // Waits until no answer waits to be sent; false after `timeout`.
-  bool WaitUntilSent(absl::Duration timeout) const;
-  // Waits up to `grace` for the connections to end, then ends them, and waits until all calls have ended.
-  void Shutdown(absl::Duration grace);
+  // GrpcPort:
+  const ListenAddress& address() const override { return address_; }
+  Counts counts() const override { return {num_connections(), num_unsent(), num_not_taken()}; }
+  void Recheck() override;
+  void BeginDrain() override;
+  bool WaitUntilSent(absl::Duration timeout) const override;
+  void Shutdown(absl::Duration grace) override;
 
-  // With the port that is really listened on.
-  const ListenAddress& address() const { return address_; }
   int64_t num_connections() const { return static_cast<int64_t>(context_.connections.size()); }
   int64_t num_unsent() const { return context_.unsent.load(std::memory_order_relaxed); }
   int64_t num_not_taken() const { return context_.not_taken.load(std::memory_order_relaxed); }

@@ -67,12 +67,12 @@ int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
 
-void SetLimits(const GrpcDoor::Options& options, grpc::ServerBuilder* builder) {
+void SetLimits(const door::DoorOptions& options, int64_t receive_bytes,
+               grpc::ServerBuilder* builder) {
   const transport::ConnectionLimits& limits = options.limits;
-  builder->SetMaxReceiveMessageSize(options.max_message_bytes);
-  if (options.receive_bytes > 0) {
-    builder->SetResourceQuota(
-        grpc::ResourceQuota().Resize(static_cast<size_t>(options.receive_bytes)));
+  builder->SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
+  if (receive_bytes > 0) {
+    builder->SetResourceQuota(grpc::ResourceQuota().Resize(static_cast<size_t>(receive_bytes)));
   }
   if (!options.allow_compression) {
     // The library checks the length of a message only after it has unpacked it.
@@ -279,22 +279,24 @@ grpc::ServerGenericBidiReactor* GrpcDoor::CreateReactor(grpc::GenericCallbackSer
                           std::move(verdict.caller));
 }
 
-GrpcDoor::GrpcDoor(ListenAddress address, Options options)
+GrpcDoor::GrpcDoor(ListenAddress address, door::DoorOptions options)
     : address_(std::move(address)), options_(std::move(options)) {}
 
 GrpcDoor::~GrpcDoor() { Shutdown(absl::ZeroDuration()); }
 
 absl::StatusOr<std::unique_ptr<GrpcDoor>> GrpcDoor::Open(absl::string_view flag,
-                                                         ListenAddress address, Options options) {
+                                                         ListenAddress address,
+                                                         door::DoorOptions options,
+                                                         int64_t receive_bytes,
+                                                         TlsFiles tls_files) {
   // The library does not say why it cannot listen.
   if (absl::Status status = transport::CheckListening(flag, address); !status.ok()) return status;
   std::unique_ptr<GrpcDoor> door(new GrpcDoor(std::move(address), std::move(options)));
   grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort(door->address_.ToString(), MakeCredentials(door->options_.tls_files),
-                           &port);
+  builder.AddListeningPort(door->address_.ToString(), MakeCredentials(std::move(tls_files)), &port);
   builder.RegisterCallbackGenericService(door.get());
-  SetLimits(door->options_, &builder);
+  SetLimits(door->options_, receive_bytes, &builder);
   door->server_ = builder.BuildAndStart();
   if (door->server_ == nullptr) {
     return absl::UnavailableError(absl::StrCat("cannot listen on ", door->address_.ToString(),

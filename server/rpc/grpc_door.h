@@ -1,7 +1,7 @@
 // GrpcDoor: a port that gRPC's library serves (--grpc_transport=library). It starts the calls of a method table and gives each an Exchange of
 // its own. The library bounds neither connections nor handshakes nor the time that an answer may wait for its client (docs/security.md).
 //
-//   auto door = GrpcDoor::Open("listen", address, options);
+//   auto door = GrpcDoor::Open("listen", address, options, receive_bytes, tls);
 //   ...
 //   (*door)->WaitUntilSent(timeout);
 //   (*door)->Shutdown(grace);
@@ -21,46 +21,32 @@
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/server.h"
 #include "server/base/listen_address.h"
-#include "server/callers/caller.h"
-#include "server/calls/method.h"
-#include "server/transport/call_check.h"
-#include "server/transport/security_options.h"
+#include "server/door/door_context.h"
+#include "server/door/grpc_port.h"
 #include "server/transport/tls_certificates.h"
 
 namespace sru::server::rpc {
 
-class GrpcDoor final : private grpc::CallbackGenericService {
+class GrpcDoor final : public door::GrpcPort, private grpc::CallbackGenericService {
  public:
-  struct Options {
-    const calls::MethodTable* methods = nullptr;  // must outlive the door
-    // Makes the call of a path that no row has.
-    std::function<calls::CallHandler*(calls::Exchange* exchange)> unknown;
-    transport::CallCheck check_call;  // null: all may call, and none are told apart
-    // Makes the call of a method that the caller's limits refuse.
-    std::function<calls::CallHandler*(calls::Exchange* exchange, calls::MethodId method,
-                                      const callers::Refusal& refusal)>
-        refused;
-    // Turns TLS on: gives the files for a connection that has just come, never null. With a `client_ca` at the start, clients need a certificate.
-    std::function<std::shared_ptr<const transport::TlsPem>()> tls_files;
-    int64_t receive_bytes =
-        0;  // bounds what the library holds of what arrives, roughly; 0 = unbounded
-    transport::ConnectionLimits limits;
-    int max_message_bytes = 4 << 20;
-    bool allow_compression = false;
-  };
+  using TlsFiles = std::function<std::shared_ptr<const transport::TlsPem>()>;
 
-  // Listens and takes calls. kUnavailable names `flag`, the address and why it cannot be listened on.
+  // Listens and takes calls. kUnavailable names `flag`, the address and why it cannot be listened on. What `options` say of connections that
+  // end, of HTTP and of TLS is the native door's. `receive_bytes` bounds what the library holds of what arrives, roughly; 0 = unbounded. `tls_files`
+  // turns TLS on: it gives the files for a connection that has just come, never null. With a `client_ca` at the start, clients need a
+  // certificate.
   static absl::StatusOr<std::unique_ptr<GrpcDoor>> Open(absl::string_view flag,
-                                                        ListenAddress address, Options options);
+                                                        ListenAddress address,
+                                                        door::DoorOptions options,
+                                                        int64_t receive_bytes, TlsFiles tls_files);
   ~GrpcDoor() override;
 
-  // Waits until the library has taken all answers off our hands; false after `timeout`.
-  bool WaitUntilSent(absl::Duration timeout) const;
-  // Waits up to `grace` for calls to end, then cancels them, and waits until all have ended.
-  void Shutdown(absl::Duration grace);
+  // GrpcPort:
+  const ListenAddress& address() const override { return address_; }
+  Counts counts() const override { return {std::nullopt, num_unsent(), 0}; }
+  bool WaitUntilSent(absl::Duration timeout) const override;
+  void Shutdown(absl::Duration grace) override;
 
-  // With the port that is really listened on.
-  const ListenAddress& address() const { return address_; }
   // Calls that were answered and whose answers have not been taken.
   int64_t num_unsent() const { return unsent_.load(std::memory_order_relaxed); }
 
@@ -68,12 +54,12 @@ class GrpcDoor final : private grpc::CallbackGenericService {
   class GrpcExchange;
   class Refusal;
 
-  GrpcDoor(ListenAddress address, Options options);
+  GrpcDoor(ListenAddress address, door::DoorOptions options);
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* call) override;
 
   ListenAddress address_;
-  const Options options_;
+  const door::DoorOptions options_;
   std::atomic<int64_t> unsent_{0};
   std::unique_ptr<grpc::Server> server_;  // null after Shutdown()
 };

@@ -39,7 +39,7 @@ class GrpcDoorTest : public ::testing::Test {
     options_.unknown = [this](calls::Exchange* exchange) {
       return calls::StartUnknownMethod(exchange, &metrics_, &access_log_);
     };
-    auto door = GrpcDoor::Open("listen", address, options_);
+    auto door = GrpcDoor::Open("listen", address, options_, /*receive_bytes=*/0, nullptr);
     EXPECT_TRUE(door.ok()) << door.status();
     door_ = *std::move(door);
     stub_ = v1::InferenceService::NewStub(
@@ -51,7 +51,7 @@ class GrpcDoorTest : public ::testing::Test {
   telemetry::Metrics metrics_{&clock_};
   telemetry::AccessLog access_log_{{telemetry::LogRequests::kNone}, &clock_};
   std::unique_ptr<calls::MethodTable> methods_;
-  GrpcDoor::Options options_;
+  door::DoorOptions options_;
   std::unique_ptr<GrpcDoor> door_;
   std::unique_ptr<v1::InferenceService::Stub> stub_;
 };
@@ -196,7 +196,8 @@ TEST_F(GrpcDoorTest, ListensOnEveryKindOfAddress) {
         << address.ToString();
     if (address.host == "0.0.0.0") {
       EXPECT_GT(door_->address().port, 0);
-      const auto second = GrpcDoor::Open("listen", door_->address(), options_);
+      const auto second = GrpcDoor::Open("listen", door_->address(), options_,
+                                         /*receive_bytes=*/0, nullptr);
       EXPECT_TRUE(absl::IsUnavailable(second.status()));
       EXPECT_THAT(std::string(second.status().message()),
                   HasSubstr(absl::StrCat("cannot listen on ", door_->address().ToString(),
