@@ -21,14 +21,9 @@ namespace {
 constexpr size_t kShortToken = 16;
 constexpr absl::string_view kDefaultLine = "default";
 
-// SHA-256 of "abc", as FIPS 180-2 gives it.
-constexpr unsigned char kDigestOfAbc[] = {
-    0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea, 0x41, 0x41, 0x40, 0xde, 0x5d, 0xae, 0x22, 0x23,
-    0xb0, 0x03, 0x61, 0xa3, 0x96, 0x17, 0x7a, 0x9c, 0xb4, 0x10, 0xff, 0x61, 0xf2, 0x00, 0x15, 0xad};
-
 // Without a digest no token could be told from another, so that all or none would pass.
 absl::Status NoDigest(absl::string_view source) {
-  char reason[256] = "its digest is wrong";
+  char reason[256] = "no reason given";
   if (const unsigned long code = ERR_peek_last_error(); code != 0) {
     ERR_error_string_n(code, reason, sizeof(reason));
   }
@@ -49,10 +44,7 @@ absl::StatusOr<TokenSet> TokenSet::Parse(absl::string_view text, absl::string_vi
   TokenSet set;
   ERR_clear_error();
   set.sha256_.reset(EVP_MD_fetch(nullptr, "SHA256", nullptr), EVP_MD_free);
-  const std::optional<Digest> known = set.DigestOf("abc");
-  if (!known.has_value() || !std::equal(known->begin(), known->end(), kDigestOfAbc)) {
-    return NoDigest(source);
-  }
+  if (set.sha256_ == nullptr) return NoDigest(source);
   struct Line {
     int number;
     std::vector<absl::string_view> limits;

@@ -35,7 +35,7 @@ inline constexpr size_t kMaxTokens = 10000;
 class TokenSet {
  public:
   // kInvalidArgument names `source` and the line, and repeats no token. kFailedPrecondition when
-  // OpenSSL's configuration leaves it without SHA-256, or with one that computes something else.
+  // OpenSSL's configuration leaves it without SHA-256.
   static absl::StatusOr<TokenSet> Parse(absl::string_view text, absl::string_view source);
 
   struct Owner {
