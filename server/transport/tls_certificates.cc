@@ -9,7 +9,6 @@
 #include <openssl/x509v3.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <ctime>
 #include <memory>
 #include <utility>
@@ -22,13 +21,11 @@
 namespace sru::server::transport {
 namespace {
 
-// What gRPC offers unless GRPC_SSL_CIPHER_SUITES says otherwise.
+// What gRPC offers.
 constexpr char kCipherSuites[] =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:"
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:"
     "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES256-GCM-SHA384";
-// More than any handshake takes.
-constexpr int kMaxHandshakeSteps = 100;
 constexpr size_t kMaxNames = 5;  // of authorities in one log line
 
 struct OpenSslFree {
@@ -36,7 +33,6 @@ struct OpenSslFree {
   void operator()(X509* p) const { X509_free(p); }
   void operator()(EVP_PKEY* p) const { EVP_PKEY_free(p); }
   void operator()(SSL_CTX* p) const { SSL_CTX_free(p); }
-  void operator()(SSL* p) const { SSL_free(p); }
 };
 template <typename T>
 using Owned = std::unique_ptr<T, OpenSslFree>;
@@ -153,10 +149,9 @@ absl::StatusOr<Owned<SSL_CTX>> MakeServerContext() {
   }
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   SSL_CTX_set_max_proto_version(context.get(), TLS1_3_VERSION);
-  const char* suites = std::getenv("GRPC_SSL_CIPHER_SUITES");
-  if (SSL_CTX_set_cipher_list(context.get(), suites == nullptr ? kCipherSuites : suites) != 1) {
-    return Error("tls_cert", "OpenSSL has none of the cipher suites of ",
-                 suites == nullptr ? "gRPC" : "GRPC_SSL_CIPHER_SUITES", " (", OpenSslReason(), ")");
+  if (SSL_CTX_set_cipher_list(context.get(), kCipherSuites) != 1) {
+    return Error("tls_cert", "OpenSSL has none of the cipher suites of gRPC (", OpenSslReason(),
+                 ")");
   }
   int curve = NID_X9_62_prime256v1;
   if (SSL_CTX_set1_groups(context.get(), &curve, 1) != 1) {
@@ -173,44 +168,6 @@ bool IsStrongEnough(const SSL_CTX* context, X509* authority) {
   return SSL_CTX_get_security_callback(context)(nullptr, context, SSL_SECOP_CA_KEY | SSL_SECOP_PEER,
                                                 bits, NID_undef, authority,
                                                 SSL_CTX_get0_security_ex_data(context)) == 1;
-}
-
-// A handshake with a client that takes whatever it gets; OpenSSL looks at the chain only then.
-absl::Status TryHandshake(SSL_CTX* server_context, const std::string& subject) {
-  const Owned<SSL_CTX> client_context(SSL_CTX_new(TLS_client_method()));
-  if (client_context == nullptr) {
-    return Error("tls_cert", "OpenSSL cannot do TLS here (", OpenSslReason(), ")");
-  }
-  SSL_CTX_set_security_level(client_context.get(), 0);
-  SSL_CTX_set_verify(client_context.get(), SSL_VERIFY_NONE, nullptr);
-  const Owned<SSL> server(SSL_new(server_context));
-  const Owned<SSL> client(SSL_new(client_context.get()));
-  BIO* server_end = nullptr;
-  BIO* client_end = nullptr;
-  if (server == nullptr || client == nullptr ||
-      BIO_new_bio_pair(&server_end, 0, &client_end, 0) != 1) {
-    return Error("tls_cert", "OpenSSL cannot do TLS here (", OpenSslReason(), ")");
-  }
-  SSL_set_bio(server.get(), server_end, server_end);
-  SSL_set_bio(client.get(), client_end, client_end);
-  SSL_set_accept_state(server.get());
-  SSL_set_connect_state(client.get());
-  for (int step = 0; step < kMaxHandshakeSteps; ++step) {
-    for (SSL* side : {client.get(), server.get()}) {
-      ERR_clear_error();
-      const int result = SSL_do_handshake(side);
-      if (result == 1) continue;
-      const int error = SSL_get_error(side, result);
-      if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) continue;
-      return Error("tls_cert", "expected a chain with which OpenSSL can do TLS at its security ",
-                   "level, ", SSL_CTX_get_security_level(server_context), ", found that of ",
-                   subject, ": ", OpenSslReason());
-    }
-    if (SSL_is_init_finished(server.get()) == 1 && SSL_is_init_finished(client.get()) == 1) {
-      return absl::OkStatus();
-    }
-  }
-  return Error("tls_cert", "a handshake with the certificate of ", subject, " does not end");
 }
 
 std::string JoinNames(const std::vector<std::string>& names) {
@@ -265,17 +222,16 @@ absl::StatusOr<TlsCertificates> CheckTlsCertificates(TlsPem pem, absl::Time now)
   }
   for (size_t i = 1; i < chain->size(); ++i) {
     X509* const issuer = (*chain)[i].get();
-    if (SSL_CTX_add_extra_chain_cert(context, issuer) != 1) {
-      return Error("tls_cert", "OpenSSL does not take the certificate of ", SubjectOf(*issuer),
-                   ": ", OpenSslReason());
+    if (SSL_CTX_add1_chain_cert(context, issuer) != 1) {
+      return Error("tls_cert", "expected a chain that OpenSSL takes at its security level, ",
+                   security_level, ", found the certificate of ", SubjectOf(*issuer), ": ",
+                   OpenSslReason());
     }
-    X509_up_ref(issuer);  // the context has taken over one
   }
   if (SSL_CTX_use_PrivateKey(context, key->get()) != 1) {
     return Error("tls_key", "expected a key that OpenSSL takes at its security level, ",
                  security_level, ", found ", DescribeKey(key->get()), ": ", OpenSslReason());
   }
-  if (absl::Status status = TryHandshake(context, result.subject); !status.ok()) return status;
 
   if (!pem.client_ca.empty()) {
     absl::StatusOr<std::vector<Owned<X509>>> authorities =

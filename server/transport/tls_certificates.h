@@ -1,7 +1,6 @@
 // The certificate, key and client authorities of a TLS server, read from PEM and checked, so that a
-// mistake is reported when the files are read and not at somebody's handshake. The last check is a
-// handshake in memory, with all that gRPC sets: what OpenSSL's configuration forbids (a security
-// level, a provider that is missing) is known to nobody else.
+// mistake is reported when the files are read and not at somebody's handshake: also what OpenSSL's
+// configuration forbids (a security level, a provider that is missing).
 #ifndef SRU_SERVER_TRANSPORT_TLS_CERTIFICATES_H_
 #define SRU_SERVER_TRANSPORT_TLS_CERTIFICATES_H_
 
@@ -40,7 +39,7 @@ struct TlsCertificates {
 // what was found: not PEM, a key with a passphrase, a key of another certificate, a certificate
 // that is not valid at `now`, or whose chain does not hold together; a key or signature that
 // OpenSSL does not take at its security level, with OpenSSL's reason. Thread-safe; depends on
-// nothing but its arguments, OpenSSL's configuration and the variable GRPC_SSL_CIPHER_SUITES.
+// nothing but its arguments and OpenSSL's configuration.
 absl::StatusOr<TlsCertificates> CheckTlsCertificates(TlsPem pem, absl::Time now);
 
 // The protocols that the server's side of a connection offers by ALPN. A client that offers protocols, and none of these, is refused.

@@ -57,7 +57,7 @@ TEST(TlsCertificatesTest, AKeyUnderTheSecurityLevelIsRefused) {
                     HasSubstr("RSA, 1024 bits"), HasSubstr("key too small")));
 }
 
-// Loading says nothing of it, only a handshake does.
+// A handshake would fail of it, for each client.
 TEST(TlsCertificatesTest, AWeakKeyFurtherUpTheChainIsRefused) {
   const Certificate authority(Named("weak ca", 1024, true));
   const Certificate server(Named("server"), &authority);
