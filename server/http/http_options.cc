@@ -21,11 +21,12 @@ void AddFlags(HttpOptions* options, FlagTable* flags) {
                    "Origins whose web pages may make calls over HTTP, separated by commas, "
                    "such as https://app.example.com, or * for all. Browsers ask for it "
                    "by CORS. Empty: pages of other origins are refused.");
-  flags->AddParsed("status_page_try", &options->status_page_try,
-                   TryAccessName(options->status_page_try), ParseTryAccess,
-                   "off, local or all: who may try a model in the boxes of the status page, which "
-                   "call /v1/classify, generate, answer and translate on its port. local: only who "
-                   "comes from this machine, also through kubectl port-forward or ssh -L.");
+  flags->AddChoice<TryAccess>(
+      "status_page_try", &options->status_page_try,
+      {{"off", TryAccess::kOff}, {"local", TryAccess::kLocal}, {"all", TryAccess::kAll}},
+      "off, local or all: who may try a model in the boxes of the status page, which "
+      "call /v1/classify, generate, answer and translate on its port. local: only who "
+      "comes from this machine, also through kubectl port-forward or ssh -L.");
   flags->AddParsed("status_page_host", &options->status_page_hosts,
                    absl::StrJoin(options->status_page_hosts, ","), ParsePageHostNames,
                    "Names by which people may open the status page, separated by commas, such as "

@@ -29,16 +29,6 @@ PageResponse Guarded(const Page& page) {
   }
 }
 
-bool IsRead(const PageRequest& request) {
-  return request.method == "GET" || request.method == "HEAD";
-}
-
-PageResponse NotARead(const PageRequest& request) {
-  PageResponse response = TextResponse(405, absl::StrCat(request.path, " takes GET and HEAD\n"));
-  response.headers.emplace_back("Allow", "GET, HEAD");
-  return response;
-}
-
 class MetricsServerImpl final : public MetricsServer {
  public:
   explicit MetricsServerImpl(Pages pages) : pages_(std::move(pages)) {}

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "server/transport/security_options.h"
 
 namespace sru::server::http {
 namespace {
@@ -36,21 +37,7 @@ bool IsName(absl::string_view name) {
 
 }  // namespace
 
-bool PageHost::is_loopback() const {
-  switch (kind) {
-    case Kind::kIpV4:
-      return absl::StartsWith(host, "127.");
-    case Kind::kIpV6: {
-      in6_addr address{};
-      return inet_pton(AF_INET6, host.c_str(), &address) == 1 &&
-             (IN6_IS_ADDR_LOOPBACK(&address) ||
-              (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127));
-    }
-    case Kind::kName:
-      return host == "localhost";
-  }
-  return false;
-}
+bool PageHost::is_loopback() const { return transport::IsLoopbackHost(host); }
 
 std::optional<PageHost> ParsePageHost(absl::string_view header) {
   PageHost result;

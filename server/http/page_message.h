@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
 namespace sru::server::http {
@@ -113,6 +114,17 @@ inline PageResponse TextResponse(int status, std::string text) {
   PageResponse response;
   response.status = status;
   response.body = std::move(text);
+  return response;
+}
+
+inline bool IsRead(const PageRequest& request) {
+  return request.method == "GET" || request.method == "HEAD";
+}
+
+// The answer to what is no read, for a page that can only be read.
+inline PageResponse NotARead(const PageRequest& request) {
+  PageResponse response = TextResponse(405, absl::StrCat(request.path, " takes GET and HEAD\n"));
+  response.headers.emplace_back("Allow", "GET, HEAD");
   return response;
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/http/page_host.h"
+#include "server/transport/security_options.h"
 
 namespace sru::server::http {
 
@@ -40,19 +41,6 @@ void AddSecurityHeaders(PageResponse* response) {
   }
 }
 
-PageResponse MethodNotAllowed(const PageRequest& request) {
-  PageResponse response;
-  response.status = 405;
-  response.body = absl::StrCat(request.path, " takes GET and HEAD\n");
-  response.headers.emplace_back("Allow", "GET, HEAD");
-  return response;
-}
-
-bool IsLoopbackAddress(absl::string_view address) {
-  return address == "::1" || absl::StartsWith(address, "127.") ||
-         absl::StartsWith(address, "::ffff:127.");
-}
-
 }  // namespace
 
 absl::Status StatusPage::CheckAccess(const PageRequest& request) const {
@@ -70,7 +58,7 @@ absl::Status StatusPage::CheckAccess(const PageRequest& request) const {
                              request.headers.count("x-real-ip") >
                          0;
   const std::optional<PageHost> host = ParsePageHost(request.header("host"));
-  if (!forwarded && IsLoopbackAddress(request.remote_address) && host.has_value() &&
+  if (!forwarded && transport::IsLoopbackHost(request.remote_address) && host.has_value() &&
       host->is_loopback()) {
     return absl::OkStatus();
   }
@@ -82,14 +70,14 @@ absl::Status StatusPage::CheckAccess(const PageRequest& request) const {
 
 std::optional<PageResponse> StatusPage::PageAt(const PageRequest& request) const {
   std::optional<PageResponse> response;
-  const bool reads = request.method == "GET" || request.method == "HEAD";
+  const bool reads = IsRead(request);
   if (request.path == "/status.json") {
     if (reads) {
       response.emplace();
       response->content_type = "application/json; charset=utf-8";
       response->body = StatusJson(snapshot_(), CheckAccess(request));
     } else {
-      response = MethodNotAllowed(request);
+      response = NotARead(request);
     }
   } else {
     const std::string name = request.path == "/" ? "/index.html" : request.path;
@@ -100,7 +88,7 @@ std::optional<PageResponse> StatusPage::PageAt(const PageRequest& request) const
         response->content_type = ContentTypeOf(file);
         response->body = content;
       } else {
-        response = MethodNotAllowed(request);
+        response = NotARead(request);
       }
     }
   }

@@ -209,15 +209,6 @@ TEST(TryAccessTest, OffMeansNobody) {
   EXPECT_FALSE(MayTry(TryAccess::kOff, "127.0.0.1", "localhost"));
 }
 
-TEST(TryAccessTest, Parses) {
-  EXPECT_EQ(*ParseTryAccess("f", "off"), TryAccess::kOff);
-  EXPECT_EQ(*ParseTryAccess("f", "local"), TryAccess::kLocal);
-  EXPECT_EQ(*ParseTryAccess("f", "all"), TryAccess::kAll);
-  const absl::Status status = ParseTryAccess("status_page_try", "yes").status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("--status_page_try"));
-}
-
 TEST_F(StatusPageTest, IsNotShownUnderANameThatMayBeAStrangers) {
   for (const char* host : {"evil.example:9090", "127.0.0.1.evil.example", "localhost:1@x", ""}) {
     host_ = host;
