@@ -697,7 +697,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
                                                     ? transport::HandshakeFailure::kClosedByClient
                                                     : transport::ClassifyHandshakeFailure(detail);
     security_metrics_.OnHandshakeFailure(failure);
-    access_log_.OnHandshakeFailure(transport::HandshakeFailureName(failure), detail, peer);
+    access_log_.OnHandshakeFailure(transport::kHandshakeFailureNames[static_cast<size_t>(failure)],
+                                   detail, peer);
   }
 
   telemetry::ServerLevels Levels() const {

@@ -318,7 +318,7 @@ void Connection::Terminate(uint32_t code, CloseCause cause) {
                         nghttp2_session_get_last_proc_stream_id(session_), code,
                         reinterpret_cast<const uint8_t*>(text.data()), text.size());
   cause_ = cause;
-  if (cause != CloseCause::kFlood) Say(CloseCauseName(cause));
+  if (cause != CloseCause::kFlood) Say(kCloseCauseNames[static_cast<size_t>(cause)]);
   if (!Flush()) FrameGoAway();
   BeginLinger(cause);
 }
@@ -392,7 +392,7 @@ void Connection::CloseIfDone() {
   if (go_away_ == GoAway::kFinal && num_streams_ == 0) return BeginLinger(cause_);
   // nghttp2 has ended the session for an error, or the client has said goodbye.
   if (go_away_ == GoAway::kNot && nghttp2_session_want_read(session_) == 0) {
-    Say(CloseCauseName(CloseCause::kProtocol));
+    Say("protocol");
     BeginLinger(CloseCause::kProtocol);
   }
 }
@@ -651,7 +651,7 @@ bool Connection::Note(Flood flood) {
 void Connection::OnFlood(Flood flood) {
   flooded_ = true;
   context_.options.metrics->OnFlood(flood);
-  Say(FloodName(flood));
+  Say(kFloodNames[static_cast<size_t>(flood)]);
 }
 
 void Connection::Say(absl::string_view reason) {

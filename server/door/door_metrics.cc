@@ -3,58 +3,24 @@
 #include <nghttp2/nghttp2.h>
 
 namespace sru::server::door {
-namespace {
 
-prometheus::Family<prometheus::Counter>& Family(prometheus::Registry* registry, const char* name,
-                                                const char* help) {
-  return prometheus::BuildCounter().Name(name).Help(help).Register(*registry);
-}
-
-}  // namespace
-
-const char* CloseCauseName(CloseCause cause) {
-  switch (cause) {
-    case CloseCause::kPeer:
-      return "peer";
-    case CloseCause::kHandshake:
-      return "handshake";
-    case CloseCause::kProtocol:
-      return "protocol";
-    case CloseCause::kTooSlow:
-      return "too_slow";
-    case CloseCause::kNotTaken:
-      return "not_taken";
-    case CloseCause::kFlood:
-      return "flood";
-    case CloseCause::kMadeWay:
-      return "made_way";
-    case CloseCause::kIdle:
-      return "idle";
-    case CloseCause::kAge:
-      return "age";
-    case CloseCause::kDrain:
-      return "drain";
-    case CloseCause::kRevoked:
-      return "revoked";
-    case CloseCause::kHttp1:
-      return "http1";
-  }
-  return "";
-}
-
+using transport::AddCounter;
 DoorMetrics::DoorMetrics(prometheus::Registry* registry)
-    : streams_(Family(registry, "sru_door_streams_total",
-                      "HTTP/2 streams that clients of the native gRPC transport have opened.")
-                   .Add({})),
-      read_bytes_(Family(registry, "sru_door_read_bytes_total",
-                         "Bytes that the native gRPC transport has read, without TLS.")
-                      .Add({})),
-      written_bytes_(Family(registry, "sru_door_written_bytes_total",
-                            "Bytes that the native gRPC transport has written, without TLS.")
-                         .Add({})),
-      go_aways_(Family(registry, "sru_door_goaways_total",
-                       "Connections that were told to go elsewhere (GOAWAY).")
-                    .Add({})),
+    : closed_(registry, "sru_door_connections_closed_total",
+              "Connections of the native gRPC transport that have ended, by cause; "
+              "http1: they go on over HTTP/1.1.",
+              "cause", kCloseCauseNames),
+      streams_(AddCounter(registry, "sru_door_streams_total",
+                          "HTTP/2 streams that clients of the native gRPC transport have opened.")),
+      floods_(registry, "sru_door_floods_total",
+              "Connections that were ended for a flood, by what came too often.", "reason",
+              kFloodNames),
+      read_bytes_(AddCounter(registry, "sru_door_read_bytes_total",
+                             "Bytes that the native gRPC transport has read, without TLS.")),
+      written_bytes_(AddCounter(registry, "sru_door_written_bytes_total",
+                                "Bytes that the native gRPC transport has written, without TLS.")),
+      go_aways_(AddCounter(registry, "sru_door_goaways_total",
+                           "Connections that were told to go elsewhere (GOAWAY).")),
       lag_(prometheus::BuildHistogram()
                .Name("sru_door_loop_lag_seconds")
                .Help("How long answers wait until their event loop takes them.")
@@ -65,8 +31,10 @@ DoorMetrics::DoorMetrics(prometheus::Registry* registry)
                           .Name("sru_door_connections")
                           .Help("Connections of the native gRPC transport that are open.")
                           .Register(*registry);
-  auto& resets = Family(registry, "sru_door_resets_total",
-                        "HTTP/2 streams that were reset, by who did it and why.");
+  auto& resets = prometheus::BuildCounter()
+                     .Name("sru_door_resets_total")
+                     .Help("HTTP/2 streams that were reset, by who did it and why.")
+                     .Register(*registry);
   for (const bool on : {false, true}) {
     for (const bool http2 : {false, true}) {
       connections_[on][http2] = &connections.Add(
@@ -76,17 +44,6 @@ DoorMetrics::DoorMetrics(prometheus::Registry* registry)
       resets_[on][i] =
           &resets.Add({{"by", on ? "client" : "server"}, {"reason", kResetReasons[i]}});
     }
-  }
-  auto& closed = Family(registry, "sru_door_connections_closed_total",
-                        "Connections of the native gRPC transport that have ended, by cause; "
-                        "http1: they go on over HTTP/1.1.");
-  for (size_t i = 0; i < kNumCloseCauses; ++i) {
-    closed_[i] = &closed.Add({{"cause", CloseCauseName(static_cast<CloseCause>(i))}});
-  }
-  auto& floods = Family(registry, "sru_door_floods_total",
-                        "Connections that were ended for a flood, by what came too often.");
-  for (size_t i = 0; i < kNumFloods; ++i) {
-    floods_[i] = &floods.Add({{"reason", FloodName(static_cast<Flood>(i))}});
   }
 }
 

@@ -13,6 +13,7 @@
 #include "prometheus/histogram.h"
 #include "prometheus/registry.h"
 #include "server/door/flood_guard.h"
+#include "server/transport/reason_counters.h"
 
 namespace sru::server::door {
 
@@ -31,8 +32,10 @@ enum class CloseCause {
   kRevoked,  // the client's certificate is no longer accepted
   kHttp1     // it goes on as a connection of the HTTP server
 };
-inline constexpr size_t kNumCloseCauses = 12;
-const char* CloseCauseName(CloseCause cause);
+inline constexpr const char* kCloseCauseNames[] = {"peer",      "handshake", "protocol", "too_slow",
+                                                   "not_taken", "flood",     "made_way", "idle",
+                                                   "age",       "drain",     "revoked",  "http1"};
+static_assert(std::size(kCloseCauseNames) == size_t{1} + static_cast<size_t>(CloseCause::kHttp1));
 
 // Must not outlive the registry.
 class DoorMetrics {
@@ -41,11 +44,11 @@ class DoorMetrics {
 
   // A connection is open, with TLS or not, and its client has chosen HTTP/2 or has not yet. Returns where it is counted.
   prometheus::Gauge& Connections(bool tls, bool http2) { return *connections_[tls][http2]; }
-  void OnClosed(CloseCause cause) { closed_[static_cast<size_t>(cause)]->Increment(); }
+  void OnClosed(CloseCause cause) { closed_.Count(cause); }
   void OnStream() { streams_.Increment(); }
   // `code` is HTTP/2's.
   void OnReset(bool by_client, uint32_t code);
-  void OnFlood(Flood flood) { floods_[static_cast<size_t>(flood)]->Increment(); }
+  void OnFlood(Flood flood) { floods_.Count(flood); }
   void OnRead(size_t bytes) { read_bytes_.Increment(static_cast<double>(bytes)); }
   void OnWritten(size_t bytes) { written_bytes_.Increment(static_cast<double>(bytes)); }
   void OnGoAway() { go_aways_.Increment(); }
@@ -56,10 +59,10 @@ class DoorMetrics {
   static constexpr size_t kNumResetReasons = std::size(kResetReasons);
 
   std::array<std::array<prometheus::Gauge*, 2>, 2> connections_{};
-  std::array<prometheus::Counter*, kNumCloseCauses> closed_{};
+  transport::ReasonCounters<CloseCause, std::size(kCloseCauseNames)> closed_;
   prometheus::Counter& streams_;
   std::array<std::array<prometheus::Counter*, kNumResetReasons>, 2> resets_{};
-  std::array<prometheus::Counter*, kNumFloods> floods_{};
+  transport::ReasonCounters<Flood, kNumFloods> floods_;
   prometheus::Counter& read_bytes_;
   prometheus::Counter& written_bytes_;
   prometheus::Counter& go_aways_;

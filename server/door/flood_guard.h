@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <iterator>
 
 #include "server/transport/timer_set.h"
 
@@ -24,29 +25,11 @@ enum class Flood {
   kPriorities,
   kOtherFrames
 };
-inline constexpr size_t kNumFloods = 8;
-
-constexpr const char* FloodName(Flood flood) {
-  switch (flood) {
-    case Flood::kResets:
-      return "resets";
-    case Flood::kPings:
-      return "pings";
-    case Flood::kSettings:
-      return "settings";
-    case Flood::kEmptyData:
-      return "empty_data";
-    case Flood::kSmallData:
-      return "small_data";
-    case Flood::kWindowUpdates:
-      return "window_updates";
-    case Flood::kPriorities:
-      return "priorities";
-    case Flood::kOtherFrames:
-      return "other_frames";
-  }
-  return "";
-}
+inline constexpr const char* kFloodNames[] = {"resets",     "pings",       "settings",
+                                              "empty_data", "small_data",  "window_updates",
+                                              "priorities", "other_frames"};
+inline constexpr size_t kNumFloods = std::size(kFloodNames);
+static_assert(kNumFloods == size_t{1} + static_cast<size_t>(Flood::kOtherFrames));
 
 class FloodGuard {
  public:

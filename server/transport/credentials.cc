@@ -96,8 +96,8 @@ const char* Refuse(const Credentials::Shared& shared, const Refusal& refusal,
                    absl::string_view method, const telemetry::CallHeaders& headers,
                    absl::string_view peer, absl::string_view certificate) {
   shared.metrics->OnAuthFailure(refusal.failure);
-  shared.access_log->OnAuthenticationFailure(method, AuthFailureName(refusal.failure), headers,
-                                             peer, certificate);
+  shared.access_log->OnAuthenticationFailure(
+      method, kAuthFailureNames[static_cast<size_t>(refusal.failure)], headers, peer, certificate);
   return refusal.text;
 }
 

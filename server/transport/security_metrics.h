@@ -3,20 +3,21 @@
 #ifndef SRU_SERVER_TRANSPORT_SECURITY_METRICS_H_
 #define SRU_SERVER_TRANSPORT_SECURITY_METRICS_H_
 
-#include <array>
+#include <cstddef>
+#include <iterator>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "prometheus/registry.h"
+#include "server/transport/reason_counters.h"
 
 namespace sru::server::transport {
 
 // Why a call has no valid token.
 enum class AuthFailure { kMissing, kMalformed, kUnknown };
-inline constexpr int kNumAuthFailures = 3;
-const char* AuthFailureName(AuthFailure failure);
+inline constexpr const char* kAuthFailureNames[] = {"missing", "malformed", "unknown"};
 
 // Why a TLS handshake failed.
 enum class HandshakeFailure {
@@ -27,8 +28,14 @@ enum class HandshakeFailure {
   kNotTls,
   kOther
 };
-inline constexpr int kNumHandshakeFailures = 6;
-const char* HandshakeFailureName(HandshakeFailure failure);
+inline constexpr const char* kHandshakeFailureNames[] = {"no_client_certificate",
+                                                         "bad_client_certificate",
+                                                         "refused_by_client",
+                                                         "closed_by_client",
+                                                         "not_tls",
+                                                         "other"};
+static_assert(std::size(kHandshakeFailureNames) ==
+              size_t{1} + static_cast<size_t>(HandshakeFailure::kOther));
 // Finds out what went wrong, by OpenSSL's words. Pure.
 HandshakeFailure ClassifyHandshakeFailure(absl::string_view detail);
 
@@ -37,12 +44,8 @@ class SecurityMetrics {
  public:
   explicit SecurityMetrics(prometheus::Registry* registry);
 
-  void OnAuthFailure(AuthFailure failure) {
-    auth_failures_[static_cast<int>(failure)]->Increment();
-  }
-  void OnHandshakeFailure(HandshakeFailure failure) {
-    handshake_failures_[static_cast<int>(failure)]->Increment();
-  }
+  void OnAuthFailure(AuthFailure failure) { auth_failures_.Count(failure); }
+  void OnHandshakeFailure(HandshakeFailure failure) { handshake_failures_.Count(failure); }
   void OnConnectionRefused() { refused_connections_.Increment(); }
   void OnTlsReload(bool ok) { (ok ? tls_reloads_ : tls_reload_failures_).Increment(); }
   void OnTokensReload(bool ok) { (ok ? token_reloads_ : token_reload_failures_).Increment(); }
@@ -50,8 +53,8 @@ class SecurityMetrics {
   void SetCertificateExpiry(absl::Time not_after);
 
  private:
-  std::array<prometheus::Counter*, kNumAuthFailures> auth_failures_{};
-  std::array<prometheus::Counter*, kNumHandshakeFailures> handshake_failures_{};
+  ReasonCounters<AuthFailure, std::size(kAuthFailureNames)> auth_failures_;
+  ReasonCounters<HandshakeFailure, std::size(kHandshakeFailureNames)> handshake_failures_;
   prometheus::Counter& refused_connections_;
   prometheus::Counter& tls_reloads_;
   prometheus::Counter& tls_reload_failures_;
