@@ -98,30 +98,16 @@ void FlagTable::AddNumber(absl::string_view name, T* field, Range range, absl::s
 void FlagTable::AddSeconds(absl::string_view name, absl::Duration* field, TimeRange range,
                            absl::string_view help) {
   Flag flag;
-  flag.default_text = absl::UnparseFlag(absl::ToDoubleSeconds(*field));
-  flag.expected = "a number";
-  flag.set = [field](absl::string_view text) {
-    double seconds = 0;
-    if (!ParseInto(text, &seconds)) return false;
-    *field = absl::Seconds(seconds);
-    return true;
-  };
-  AddDuration(name, field, range, /*or_never=*/false, std::move(flag), help);
-}
-
-void FlagTable::AddSecondsOrNever(absl::string_view name, absl::Duration* field, TimeRange range,
-                                  absl::string_view help) {
-  Flag flag;
   flag.default_text =
       absl::UnparseFlag(*field == absl::InfiniteDuration() ? 0.0 : absl::ToDoubleSeconds(*field));
   flag.expected = "a number";
-  flag.set = [field](absl::string_view text) {
+  flag.set = [field, or_never = range.or_never](absl::string_view text) {
     double seconds = 0;
     if (!ParseInto(text, &seconds)) return false;
-    *field = seconds == 0 ? absl::InfiniteDuration() : absl::Seconds(seconds);
+    *field = or_never && seconds == 0 ? absl::InfiniteDuration() : absl::Seconds(seconds);
     return true;
   };
-  AddDuration(name, field, range, /*or_never=*/true, std::move(flag), help);
+  AddDuration(name, field, range, std::move(flag), help);
 }
 
 void FlagTable::AddMicroseconds(absl::string_view name, absl::Duration* field, TimeRange range,
@@ -135,19 +121,20 @@ void FlagTable::AddMicroseconds(absl::string_view name, absl::Duration* field, T
     *field = absl::Microseconds(microseconds);
     return true;
   };
-  AddDuration(name, field, range, /*or_never=*/false, std::move(flag), help);
+  AddDuration(name, field, range, std::move(flag), help);
 }
 
 void FlagTable::AddDuration(absl::string_view name, absl::Duration* field, TimeRange range,
-                            bool or_never, Flag flag, absl::string_view help) {
+                            Flag flag, absl::string_view help) {
   flag.name = std::string(name);
   flag.help = std::string(help);
-  flag.check = [name = flag.name, field, range, or_never] {
-    const bool never = or_never && *field == absl::InfiniteDuration();
+  flag.check = [name = flag.name, field, range] {
+    const bool never = range.or_never && *field == absl::InfiniteDuration();
     if (never || (*field >= range.low && *field <= range.high)) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--", name, ": expected ", or_never ? "0 (never) or " : "", absl::FormatDuration(range.low),
-        " to ", absl::FormatDuration(range.high), ", found ", absl::FormatDuration(*field)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", name, ": expected ", range.or_never ? "0 (never) or " : "",
+                     absl::FormatDuration(range.low), " to ", absl::FormatDuration(range.high),
+                     ", found ", absl::FormatDuration(*field)));
   };
   flags_.push_back(std::move(flag));
 }

@@ -44,6 +44,7 @@ class FlagTable {
   struct TimeRange {
     absl::Duration low;
     absl::Duration high;
+    bool or_never = false;  // 0 is taken as well, of seconds, and gives an infinite duration
   };
 
   FlagTable() = default;
@@ -58,9 +59,6 @@ class FlagTable {
   // A decimal number of seconds. Names end with _s.
   void AddSeconds(absl::string_view name, absl::Duration* field, TimeRange range,
                   absl::string_view help);
-  // The same, where 0 is taken as well and gives an infinite duration.
-  void AddSecondsOrNever(absl::string_view name, absl::Duration* field, TimeRange range,
-                         absl::string_view help);
   // A whole number of microseconds. Names end with _us.
   void AddMicroseconds(absl::string_view name, absl::Duration* field, TimeRange range,
                        absl::string_view help);
@@ -134,8 +132,8 @@ class FlagTable {
   Flag* Find(absl::string_view name);
   template <typename T>
   void AddNumber(absl::string_view name, T* field, Range range, absl::string_view help);
-  void AddDuration(absl::string_view name, absl::Duration* field, TimeRange range, bool or_never,
-                   Flag flag, absl::string_view help);
+  void AddDuration(absl::string_view name, absl::Duration* field, TimeRange range, Flag flag,
+                   absl::string_view help);
   // `take(name, text)` is called by Check(), if the flag was set.
   void AddText(absl::string_view name, std::string default_text, absl::string_view help,
                std::function<absl::Status(absl::string_view, absl::string_view)> take);

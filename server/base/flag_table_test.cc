@@ -45,8 +45,8 @@ void AddFlags(TestOptions* options, FlagTable* flags) {
   flags->Add("test_pin", &options->pin, "Whether.");
   flags->AddSeconds("test_interval_s", &options->interval, {absl::Milliseconds(10), absl::Hours(1)},
                     "How long.");
-  flags->AddSecondsOrNever("test_age_s", &options->age, {absl::Milliseconds(1), absl::Hours(1)},
-                           "How old.");
+  flags->AddSeconds("test_age_s", &options->age,
+                    {absl::Milliseconds(1), absl::Hours(1), /*or_never=*/true}, "How old.");
   flags->AddMicroseconds("test_pause_us", &options->pause, {absl::ZeroDuration(), absl::Seconds(1)},
                          "How short.");
   flags->AddChoice<Fruit>("test_fruit", &options->fruit,

@@ -161,22 +161,22 @@ void AddFlags(ConnectionLimits* limits, FlagTable* flags) {
                          "microseconds: calls that are refused "
                          "together leave more time to those that are accepted. 0 = it is read at "
                          "once.");
-  flags->AddSecondsOrNever("max_connection_age_s", &limits->max_age,
-                           {absl::Milliseconds(1), kMaxSeconds},
-                           "After how many seconds a connection is asked to go elsewhere, so that "
-                           "clients find new servers, give or take 10%. 0 = never.");
+  flags->AddSeconds("max_connection_age_s", &limits->max_age,
+                    {absl::Milliseconds(1), kMaxSeconds, /*or_never=*/true},
+                    "After how many seconds a connection is asked to go elsewhere, so that "
+                    "clients find new servers, give or take 10%. 0 = never.");
   flags->AddSeconds("max_connection_age_grace_s", &limits->max_age_grace,
                     {absl::ZeroDuration(), kMaxSeconds},
                     "How many seconds calls get to end on a connection that reached its age.");
-  flags->AddSecondsOrNever("max_connection_idle_s", &limits->max_idle,
-                           {absl::Milliseconds(1), kMaxSeconds},
-                           "After how many seconds without a call a connection is closed. 0 = "
-                           "never.");
-  flags->AddSecondsOrNever("max_stream_idle_s", &limits->max_stream_idle,
-                           {absl::Milliseconds(1), kMaxSeconds},
-                           "After how many seconds without a message of its client a stream of "
-                           "messages (EncodeStream, ModelStreamInfer) ends, as if the client had "
-                           "ended it. 0 = never.");
+  flags->AddSeconds("max_connection_idle_s", &limits->max_idle,
+                    {absl::Milliseconds(1), kMaxSeconds, /*or_never=*/true},
+                    "After how many seconds without a call a connection is closed. 0 = "
+                    "never.");
+  flags->AddSeconds("max_stream_idle_s", &limits->max_stream_idle,
+                    {absl::Milliseconds(1), kMaxSeconds, /*or_never=*/true},
+                    "After how many seconds without a message of its client a stream of "
+                    "messages (EncodeStream, ModelStreamInfer) ends, as if the client had "
+                    "ended it. 0 = never.");
   flags->AddSeconds("min_ping_interval_s", &limits->min_ping_interval,
                     {absl::ZeroDuration(), kMaxSeconds},
                     "A client that pings more often than this many seconds while it has no call "

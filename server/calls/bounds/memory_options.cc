@@ -31,10 +31,10 @@ void AddFlags(MemoryOptions* options, FlagTable* flags) {
              "How much calls may hold, from the arrival of their messages until their answers have "
              "left, over all models, in units of 10^6 bytes; over it calls get RESOURCE_EXHAUSTED "
              "at once. 0 = a quarter of what the process may take.");
-  flags->AddSecondsOrNever("send_timeout_s", &options->send_timeout,
-                           {absl::Milliseconds(10), absl::Hours(24 * 7)},
-                           "After how many seconds an answer that its client does not take costs "
-                           "the client its connection. 0 = never.");
+  flags->AddSeconds("send_timeout_s", &options->send_timeout,
+                    {absl::Milliseconds(10), absl::Hours(24 * 7), /*or_never=*/true},
+                    "After how many seconds an answer that its client does not take costs "
+                    "the client its connection. 0 = never.");
 }
 
 MemoryBudgets ResolveMemoryBudgets(const MemoryOptions& options, const MemoryLimits& limits) {
