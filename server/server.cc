@@ -199,7 +199,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     if (absl::Status status = LoadModels(); !status.ok()) return status;
     MakeMethods();
     StartLoops();
-    if (absl::Status status = StartCallServer(); !status.ok()) return status;
+    StartCallServer();
     if (absl::Status status = StartGrpc(); !status.ok()) return status;
     if (absl::Status status = StartAdmin(); !status.ok()) return status;
     SetRechecks(true);
@@ -216,8 +216,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return admin_port_->address();
   }
   std::optional<ListenAddress> http_address() const override {
-    if (!options_.http.http_listen.has_value()) return std::nullopt;
-    return call_server_->address();
+    if (http_port_ == nullptr) return std::nullopt;
+    return http_port_->address();
   }
 
   void Reload() override {
@@ -267,9 +267,9 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     if (gateway_ != nullptr) gateway_->Close(kAnswerGrace);
     port_->WaitUntilSent(sent_by - clock_.Now());
     if (page_gateway_ != nullptr) page_gateway_->Close();
+    if (http_port_ != nullptr) http_port_->BeginDrain();
     if (call_server_ != nullptr) call_server_->Stop();
-    port_->Shutdown(kStreamGrace);
-    if (admin_port_ != nullptr) admin_port_->Shutdown(kStreamGrace);
+    for (door::GrpcPort* const port : Ports()) port->Shutdown(kStreamGrace);
     return complete;
   }
 
@@ -293,9 +293,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   void RecheckCallers() {
     MutexLock lock(&recheck_mutex_);
     if (!rechecks_) return;
-    port_->Recheck();
-    if (admin_port_ != nullptr) admin_port_->Recheck();
-    if (call_server_ != nullptr) call_server_->Recheck();
+    for (door::GrpcPort* const port : Ports()) port->Recheck();
+    if (call_server_ != nullptr) call_server_->Recheck(credentials_->TlsContext());
   }
 
   void SetRechecks(bool rechecks) {
@@ -498,16 +497,22 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
 
   void StartLoops() {
     if (!is_native() && !options_.http.http_listen.has_value()) return;
-    std::function<void(std::chrono::steady_clock::duration)> on_lag;
-    if (is_native()) {
-      door_metrics_ = std::make_unique<door::DoorMetrics>(metrics_.registry());
-      on_lag = [this](auto lag) { door_metrics_->OnLag(absl::FromChrono(lag)); };
-    }
-    loops_ = std::make_unique<transport::LoopSet>(options_.transport.num_io_threads(), kSideThreads,
-                                                  std::move(on_lag));
+    door_metrics_ = std::make_unique<door::DoorMetrics>(metrics_.registry());
+    loops_ = std::make_unique<transport::LoopSet>(
+        options_.transport.num_io_threads(), kSideThreads,
+        [this](auto lag) { door_metrics_->OnLag(absl::FromChrono(lag)); });
   }
 
-  // What both gRPC ports have in common.
+  // Those that are open.
+  std::vector<door::GrpcPort*> Ports() const {
+    std::vector<door::GrpcPort*> ports;
+    for (const auto* port : {&port_, &http_port_, &admin_port_}) {
+      if (*port != nullptr) ports.push_back(port->get());
+    }
+    return ports;
+  }
+
+  // What all ports have in common.
   door::DoorOptions MakeDoorOptions(const calls::MethodTable& methods) {
     door::DoorOptions door;
     door.methods = &methods;
@@ -545,6 +550,12 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
       return rpc::GrpcDoor::Open(flag, address, std::move(options), budgets_.receive_bytes,
                                  std::move(tls_files));
     }
+    return OpenNativePort(flag, address, std::move(options));
+  }
+
+  absl::StatusOr<std::unique_ptr<door::GrpcPort>> OpenNativePort(absl::string_view flag,
+                                                                 const ListenAddress& address,
+                                                                 door::DoorOptions options) {
     SRU_ASSIGN_OR_RETURN(
         std::unique_ptr<door::NativeDoor> door,
         door::NativeDoor::Open(flag, address, std::move(options), loops_.get(), &receive_memory_));
@@ -563,7 +574,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return absl::OkStatus();
   }
 
-  absl::Status StartGrpc() {
+  // Of the two ports for callers.
+  door::DoorOptions MakeCallOptions() {
     door::DoorOptions options = MakeDoorOptions(*methods_);
     options.max_message_bytes = static_cast<uint32_t>(options_.rpc.max_message_bytes);
     options.check_call = check_call_;
@@ -574,8 +586,18 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
                               std::unique_ptr<transport::ByteStream> bytes, std::string received) {
       call_server_->Adopt(std::move(socket), std::move(bytes), std::move(received));
     };
-    SRU_ASSIGN_OR_RETURN(port_, OpenPort("listen", options_.listen, std::move(options)));
+    return options;
+  }
+
+  // Like the port of --listen, that of --http_listen refuses connections until the server takes calls, so that balancers and clients go to
+  // another server meanwhile. The native door serves it whatever serves gRPC: only it takes HTTP/1.1.
+  absl::Status StartGrpc() {
+    SRU_ASSIGN_OR_RETURN(port_, OpenPort("listen", options_.listen, MakeCallOptions()));
     serving_port_ = port_.get();
+    if (options_.http.http_listen.has_value()) {
+      SRU_ASSIGN_OR_RETURN(
+          http_port_, OpenNativePort("http_listen", *options_.http.http_listen, MakeCallOptions()));
+    }
     page_gateway_ = std::make_unique<rest::Gateway>(MakePageGatewayOptions());
     serving_page_gateway_ = page_gateway_.get();
     for (const telemetry::ModelStatus& model : manager_->Statuses()) {
@@ -651,10 +673,9 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return gateway;
   }
 
-  // Calls over HTTP, of the port of their own and of the native door's, which need not have both. Like the gRPC port, this one refuses
-  // connections until the server takes calls, so that balancers and clients go to another server meanwhile.
-  absl::Status StartCallServer() {
-    if (!options_.http.http_listen.has_value() && !is_native()) return absl::OkStatus();
+  // Answers calls over HTTP, which come by native doors.
+  void StartCallServer() {
+    if (loops_ == nullptr) return;
     rest::Gateway::Options gateway = MakeGatewayOptions();
     gateway.allow_origins = options_.http.allow_origins;
     gateway_ = std::make_unique<rest::Gateway>(std::move(gateway));
@@ -665,12 +686,6 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     options.make_error = [](int status, const std::string& text) {
       return rest::ErrorResponse(rest::ErrorForm::kV1, MalformedRequest(status, text));
     };
-    if (options_.security.has_tls()) {
-      options.tls_context = [this] { return credentials_->TlsContext(); };
-      options.on_handshake_failure = [this](const std::string& detail, const std::string& peer) {
-        OnHandshakeFailure(detail, peer);
-      };
-    }
     options.on_refused = [this] { OnConnectionRefused(); };
     options.check_headers = [this](const http::PageRequest& request) {
       return http::IsProbe(request) ? nullptr : gateway_->CheckHeaders(request);
@@ -679,16 +694,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
       if (!http::IsProbe(call->request())) return gateway_->Handle(call);
       call->Reply(http::AnswerProbe(call->request(), probes_));
     };
-    if (!options_.http.http_listen.has_value()) {
-      call_server_ = http::HttpServer::StartWithoutPort(std::move(options), handler);
-    } else {
-      absl::StatusOr<std::unique_ptr<http::HttpServer>> server = http::HttpServer::Start(
-          "http_listen", *options_.http.http_listen, std::move(options), handler);
-      if (!server.ok()) return server.status();
-      call_server_ = *std::move(server);
-    }
+    call_server_ = http::HttpServer::StartWithoutPort(std::move(options), handler);
     serving_call_server_ = call_server_.get();
-    return absl::OkStatus();
   }
 
   // On the loops.
@@ -805,6 +812,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   std::unique_ptr<transport::LoopSet> loops_;        // of native ports and of calls over HTTP
   door::MemoryCount receive_memory_{budgets_.receive_bytes};  // of native ports
   std::unique_ptr<door::GrpcPort> port_;
+  std::unique_ptr<door::GrpcPort> http_port_;   // null = none
   std::unique_ptr<door::GrpcPort> admin_port_;  // null = none
   std::atomic<const door::GrpcPort*> serving_port_{
       nullptr};  // for the metrics port, which starts first

@@ -185,7 +185,7 @@ void HttpConnection::MakeWay() {
 }
 
 void HttpConnection::Recheck(ssl_ctx_st* tls_context) {
-  if (closed_ || stage_ == Stage::kStarting) return;
+  if (closed_) return;
   bool accepted = tls_context == nullptr || transport_->IsTrustedBy(tls_context);
   if (accepted && stage_ == Stage::kParts) {
     const auto& check = owner_.options().check_headers;
@@ -196,15 +196,6 @@ void HttpConnection::Recheck(ssl_ctx_st* tls_context) {
 }
 
 void HttpConnection::Start() {
-  EndsIn(owner_.options().limits.header_timeout);
-  transport_->Start(shared_from_this());
-}
-
-void HttpConnection::OnStarted(bool ok) {
-  if (closed_) return;
-  if (!ok) return Close(/*reset=*/false);
-  owner_.OnStarted(this);
-  stage_ = Stage::kHeader;
   started_request_ = true;  // the first one has to come within the time of the headers
   EndsIn(owner_.options().limits.header_timeout);
   Process();
@@ -212,8 +203,6 @@ void HttpConnection::OnStarted(bool ok) {
 
 bool HttpConnection::WantsToRead() const {
   switch (stage_) {
-    case Stage::kStarting:
-      return false;
     case Stage::kHeader:
     case Stage::kBody:
     case Stage::kRest:

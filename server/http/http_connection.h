@@ -58,8 +58,6 @@ class HttpConnection final : public HttpTransport::User,
     // Memory for bodies; false if there is no more.
     virtual bool ReserveBody(size_t bytes) = 0;
     virtual void ReleaseBody(size_t bytes) = 0;
-    // Its TLS handshake has ended.
-    virtual void OnStarted(HttpConnection* connection) = 0;
     // The connection is closed.
     virtual void OnClosed(HttpConnection* connection) = 0;
   };
@@ -79,7 +77,6 @@ class HttpConnection final : public HttpTransport::User,
   void MakeWay() override;
   // Idle but while a handler has its request and has not answered.
   transport::TablePlace* place() { return &place_; }
-  transport::TablePlace* handshake_place() { return &handshake_place_; }
 
   bool is_writing() const { return stage_ == Stage::kWriting || stage_ == Stage::kParts; }
 
@@ -89,8 +86,7 @@ class HttpConnection final : public HttpTransport::User,
   friend class Call;
 
   enum class Stage {
-    kStarting,  // the TLS handshake
-    kHeader,    // and the time between two requests
+    kHeader,  // and the time between two requests
     kBody,
     kHandling,
     kWriting,
@@ -100,7 +96,6 @@ class HttpConnection final : public HttpTransport::User,
   };
 
   // HttpTransport::User:
-  void OnStarted(bool ok) override;
   void OnRead(bool ok, absl::string_view data) override;
   void OnWritten(bool ok) override;
 
@@ -147,9 +142,8 @@ class HttpConnection final : public HttpTransport::User,
   const std::string remote_address_;
   const int remote_port_;
   HttpRequestParser parser_;
-  Stage stage_ = Stage::kStarting;
+  Stage stage_ = Stage::kHeader;
   transport::TablePlace place_;
-  transport::TablePlace handshake_place_;
   bool closed_ = false;
   bool reading_ = false;
   bool peer_closed_ = false;

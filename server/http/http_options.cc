@@ -14,7 +14,8 @@ void AddFlags(HttpOptions* options, FlagTable* flags) {
   flags->AddParsed("http_listen", &options->http_listen,
                    options->http_listen.has_value() ? options->http_listen->ToString() : "",
                    ParseOptionalListenAddress,
-                   "HOST:PORT of the same calls over HTTP/1.1 with JSON. Port 0 lets the system "
+                   "HOST:PORT of the same calls for those who make them over HTTP with JSON. Port "
+                   "0 lets the system "
                    "choose one. Empty: there is none; --listen takes these calls too.");
   flags->AddParsed("allow_origins", &options->allow_origins,
                    absl::StrJoin(options->allow_origins, ","), ParseAllowedOrigins,

@@ -133,38 +133,22 @@ class Shelf final : private HttpConnection::Owner {
   // Without `bytes`, the connection has just been accepted.
   void Add(AcceptedSocket socket, std::unique_ptr<ByteStream> bytes, std::string received) {
     if (stopping_) return;
-    const HttpServer::Options& options = shared_.options;
     const int fd = socket.fd();
-    const bool handshakes = bytes == nullptr && options.tls_context != nullptr;
-    if (bytes == nullptr) {
-      bytes = options.tls_context == nullptr
-                  ? transport::MakePlainStream(fd)
-                  : transport::MakeTlsStream(fd, options.tls_context().get(),
-                                             transport::AlpnOffer::kNothing);
-      if (bytes == nullptr) return;
-    }
+    if (bytes == nullptr) bytes = transport::MakePlainStream(fd);
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof(kSendBufferBytes));
     std::unique_ptr<HttpTransport> transport =
-        MakeTransport(&loop_, socket.release(), socket.key(), std::move(bytes), std::move(received),
-                      [this, peer = socket.peer()](const std::string& detail) {
-                        if (shared_.options.on_handshake_failure != nullptr) {
-                          shared_.options.on_handshake_failure(detail, peer);
-                        }
-                      });
+        MakeTransport(&loop_, socket.release(), std::move(bytes), std::move(received));
     PageRequest remote;
     SetRemote(socket.peer(), &remote);
     Owner* const owner = this;
     const auto connection = std::make_shared<HttpConnection>(
         std::move(transport), std::move(remote.remote_address), remote.remote_port, owner);
-    const auto enter = [&](ConnectionTable* table, transport::TablePlace* place) {
-      const ConnectionTable::Entry entry = table->Enter(place, connection, socket.key());
-      if (entry != ConnectionTable::Entry::kEntered) OnRefused();
-      return entry != ConnectionTable::Entry::kFull;
-    };
-    if (!enter(&shared_.table, connection->place())) return;
-    if (handshakes) enter(&loop_.handshakes(), connection->handshake_place());
+    const ConnectionTable::Entry entry =
+        shared_.table.Enter(connection->place(), connection, socket.key());
+    if (entry != ConnectionTable::Entry::kEntered) OnRefused();
+    if (entry == ConnectionTable::Entry::kFull) return;
     connections_.emplace(connection.get(), connection);
     size_.fetch_add(1);
     connection->Start();
@@ -179,10 +163,8 @@ class Shelf final : private HttpConnection::Owner {
   void CloseAll() {
     for (const auto& connection : All()) connection->Close(/*reset=*/false);
   }
-  void Recheck() {
-    const auto context =
-        shared_.options.tls_context == nullptr ? nullptr : shared_.options.tls_context();
-    for (const auto& connection : All()) connection->Recheck(context.get());
+  void Recheck(ssl_ctx_st* tls_context) {
+    for (const auto& connection : All()) connection->Recheck(tls_context);
   }
 
  private:
@@ -214,14 +196,10 @@ class Shelf final : private HttpConnection::Owner {
   void ReleaseBody(size_t bytes) override {
     shared_.body_bytes.fetch_sub(static_cast<int64_t>(bytes), std::memory_order_relaxed);
   }
-  void OnStarted(HttpConnection* connection) override {
-    loop_.handshakes().Leave(connection->handshake_place());
-  }
   void OnClosed(HttpConnection* connection) override {
     const auto found = connections_.find(connection);
     if (found == connections_.end()) return;
     shared_.table.Leave(connection->place());
-    OnStarted(connection);
     connections_.erase(found);
     size_.fetch_sub(1);
   }
@@ -283,9 +261,9 @@ class LoopedServer final : public HttpServer {
 
   void BeginDrain() override { shared_.draining = true; }
 
-  void Recheck() override {
+  void Recheck(std::shared_ptr<ssl_ctx_st> tls_context) override {
     for (const auto& shelf : shelves_) {
-      shelf->loop().Post([shelf = shelf.get()] { shelf->Recheck(); });
+      shelf->loop().Post([shelf = shelf.get(), tls_context] { shelf->Recheck(tls_context.get()); });
     }
   }
 

@@ -93,12 +93,6 @@ class HttpServer {
     std::function<std::shared_ptr<const PageResponse>(const PageRequest& request)> check_headers;
     // The answer to what is no request; null: a line of text.
     std::function<PageResponse(int status, const std::string& text)> make_error;
-    // Turns TLS on: gives the context for a connection that has just come. Called on the server's
-    // threads.
-    std::function<std::shared_ptr<ssl_ctx_st>()> tls_context;
-    // A TLS handshake failed. `detail` is OpenSSL's reason; empty: the client closed the connection
-    // after it had sent something, or its time was up. `peer` is in gRPC's form.
-    std::function<void(const std::string& detail, const std::string& peer)> on_handshake_failure;
     // A connection was closed to make room for another.
     std::function<void()> on_refused;
   };
@@ -120,7 +114,7 @@ class HttpServer {
                                                            Options options, Handler handler);
   // Like Stop().
   virtual ~HttpServer() = default;
-  // Without a port of its own: connections come by Adopt().
+  // Without a port of its own: connections come by Adopt(), and requests by Answer().
   static std::unique_ptr<HttpServer> StartWithoutPort(Options options, Handler handler);
 
   // Takes over a connection from another port, on the loop that it stays on: `bytes` reads and writes it, `received` is what was read of it before.
@@ -132,9 +126,9 @@ class HttpServer {
   // From now on, answers say that their connections are closed, and they are.
   virtual void BeginDrain() = 0;
 
-  // Other tokens or certificates are in use: soon closes the connections of clients whose certificate is no longer accepted, and those with an
+  // Other tokens or certificates are in use (`tls_context`; null without TLS): soon closes the connections of clients whose certificate is no longer accepted, and those with an
   // answer in parts to a request that Options::check_headers would refuse now.
-  virtual void Recheck() = 0;
+  virtual void Recheck(std::shared_ptr<ssl_ctx_st> tls_context) = 0;
 
   // Stops listening and closes connections whose request is not complete; answers that are being
   // written get half a second. No call of the handler runs afterwards, and replies are dropped.

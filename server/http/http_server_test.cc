@@ -1,7 +1,5 @@
 #include "server/http/http_server.h"
 
-#include <openssl/ssl.h>
-
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -407,24 +405,6 @@ TEST_F(HttpServerTest, FewConnectionsOfAnAddressWaitToBegin) {
   EXPECT_TRUE(PollUntil([&] { return refused == 10; })) << refused;
   EXPECT_TRUE(PollUntil([&] { return server_->stats().connections == kConnections - 10; }))
       << server_->stats().connections;
-  server_.reset();
-}
-
-TEST_F(HttpServerTest, HandshakesHaveABound) {
-  constexpr int kMost = transport::LoopSet::kMaxHandshakes;
-  transport::RaiseFileLimit();
-  std::atomic<int> refused{0};
-  const std::shared_ptr<SSL_CTX> context(SSL_CTX_new(TLS_server_method()), SSL_CTX_free);
-  options_.tls_context = [&context] { return context; };
-  options_.limits.max_connections = 2 * kMost;
-  options_.limits.header_timeout = absl::Hours(1);
-  options_.on_refused = [&] { ++refused; };
-  const int port = Start();
-  std::vector<std::unique_ptr<SlowConnection>> silent;
-  for (int i = 0; i < kMost + 50; ++i) silent.push_back(std::make_unique<SlowConnection>(port));
-  EXPECT_TRUE(PollUntil([&] { return refused == 50; })) << refused;
-  EXPECT_TRUE(PollUntil([&] { return server_->stats().connections == kMost; }));
-  EXPECT_LT(silent[0]->TimeUntilClosed(kLong), kLong);
   server_.reset();
 }
 

@@ -24,21 +24,12 @@ constexpr size_t kWrittenBytes = 64 << 10;
 
 class SocketTransport final : public HttpTransport {
  public:
-  SocketTransport(Loop* loop, int socket, const transport::AddressKey& address,
-                  std::unique_ptr<ByteStream> bytes, std::string received,
-                  std::function<void(const std::string& detail)> on_failure)
+  SocketTransport(Loop* loop, int socket, std::unique_ptr<ByteStream> bytes, std::string received)
       : loop_(*loop),
         socket_(loop->io(), socket),
-        address_(address),
         bytes_(std::move(bytes)),
-        received_(std::move(received)),
-        on_failure_(std::move(on_failure)) {}
+        received_(std::move(received)) {}
 
-  void Start(std::shared_ptr<User> user) override {
-    loop_.RunInTurn(address_, [this, user = std::move(user)] {
-      if (socket_.is_open()) Handshake(user);
-    });
-  }
   // Without data there is no buffer, so that a connection that is idle holds none.
   void Read(std::shared_ptr<User> user) override {
     if (received_.empty() && !bytes_->MayHoldMore()) {
@@ -88,29 +79,9 @@ class SocketTransport final : public HttpTransport {
   }
 
  private:
-  void Handshake(const std::shared_ptr<User>& user) {
-    const ByteStream::Outcome outcome = bytes_->Handshake();
-    if (outcome == ByteStream::Outcome::kDone) return user->OnStarted(/*ok=*/true);
-    if (outcome == ByteStream::Outcome::kEnd) {
-      ReportFailure();
-      return user->OnStarted(false);
-    }
-    socket_.async_wait(WaitFor(outcome), [this, user](error_code error) {
-      Loop::Turn turn(&loop_);
-      if (!error) return Start(user);
-      ReportFailure();
-      user->OnStarted(false);
-    });
-  }
-
   static Descriptor::wait_type WaitFor(ByteStream::Outcome outcome) {
     return outcome == ByteStream::Outcome::kWantsWrite ? Descriptor::wait_write
                                                        : Descriptor::wait_read;
-  }
-
-  // Who connects and leaves, as a load balancer's probe, has failed at nothing.
-  void ReportFailure() {
-    if (bytes_->PeerHasSent()) on_failure_(bytes_->HandshakeError());
   }
 
   void AwaitData(ByteStream::Outcome outcome, std::shared_ptr<User> user) {
@@ -161,10 +132,8 @@ class SocketTransport final : public HttpTransport {
 
   Loop& loop_;
   Descriptor socket_;
-  const transport::AddressKey address_;
   const std::unique_ptr<ByteStream> bytes_;
-  std::string received_;  // before this had the connection, and not read yet
-  const std::function<void(const std::string& detail)> on_failure_;
+  std::string received_;     // before this had the connection, and not read yet
   absl::string_view first_;  // what is left to be written
   absl::string_view second_;
   std::string copy_;
@@ -172,11 +141,10 @@ class SocketTransport final : public HttpTransport {
 
 }  // namespace
 
-std::unique_ptr<HttpTransport> MakeTransport(
-    Loop* loop, int socket, const transport::AddressKey& address, std::unique_ptr<ByteStream> bytes,
-    std::string received, std::function<void(const std::string& detail)> on_failure) {
-  return std::make_unique<SocketTransport>(loop, socket, address, std::move(bytes),
-                                           std::move(received), std::move(on_failure));
+std::unique_ptr<HttpTransport> MakeTransport(Loop* loop, int socket,
+                                             std::unique_ptr<ByteStream> bytes,
+                                             std::string received) {
+  return std::make_unique<SocketTransport>(loop, socket, std::move(bytes), std::move(received));
 }
 
 }  // namespace sru::server::http

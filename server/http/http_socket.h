@@ -2,22 +2,19 @@
 #ifndef SRU_SERVER_HTTP_HTTP_SOCKET_H_
 #define SRU_SERVER_HTTP_HTTP_SOCKET_H_
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "server/http/http_transport.h"
-#include "server/transport/accepted_socket.h"
 #include "server/transport/byte_stream.h"
 #include "server/transport/loop.h"
 
 namespace sru::server::http {
 
-// Owns `socket`, which `bytes` reads and writes and which does not block. `received` is what was read of `bytes` before. `on_failure` gets OpenSSL's reason why a handshake has failed, or "" if the client went after it had sent something.
-std::unique_ptr<HttpTransport> MakeTransport(
-    transport::Loop* loop, int socket, const transport::AddressKey& address,
-    std::unique_ptr<transport::ByteStream> bytes, std::string received,
-    std::function<void(const std::string& detail)> on_failure);
+// Owns `socket`, which `bytes` reads and writes and which does not block. `received` is what was read of `bytes` before.
+std::unique_ptr<HttpTransport> MakeTransport(transport::Loop* loop, int socket,
+                                             std::unique_ptr<transport::ByteStream> bytes,
+                                             std::string received);
 
 }  // namespace sru::server::http
 

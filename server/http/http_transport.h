@@ -18,8 +18,6 @@ class HttpTransport {
   class User {
    public:
     virtual ~User() = default;
-    // `ok`: requests may be read. Otherwise the TLS handshake has failed.
-    virtual void OnStarted(bool ok) = 0;
     // Not `ok`: the client has closed its side, or the connection is broken. `data` is valid during
     // the call.
     virtual void OnRead(bool ok, absl::string_view data) = 0;
@@ -29,8 +27,6 @@ class HttpTransport {
 
   virtual ~HttpTransport() = default;
 
-  // The handshake, if there is one. May call OnStarted() before it returns.
-  virtual void Start(std::shared_ptr<User> user) = 0;
   // Reads some. One at a time; does not call OnRead() before it returns.
   virtual void Read(std::shared_ptr<User> user) = 0;
   // Writes both parts. One at a time. kAll: it is done. kLater: OnWritten() follows, and until then

@@ -112,7 +112,7 @@ std::string DescribeKey(const EVP_PKEY* key) {
 
 constexpr absl::string_view kHttp2 = "h2";
 constexpr absl::string_view kHttp1 = "http/1.1";
-constexpr AlpnOffer kOffers[] = {AlpnOffer::kNothing, AlpnOffer::kHttp2, AlpnOffer::kHttp2AndHttp1};
+constexpr AlpnOffer kOffers[] = {AlpnOffer::kHttp2, AlpnOffer::kHttp2AndHttp1};
 
 // A connection's offer is a mark on the connection, as all share the context.
 int OfferMark() {
@@ -123,7 +123,6 @@ int OfferMark() {
 int ChooseProtocol(SSL* connection, const unsigned char** chosen, unsigned char* chosen_size,
                    const unsigned char* offered, unsigned offered_size, void* /*argument*/) {
   const auto* const offer = static_cast<const AlpnOffer*>(SSL_get_ex_data(connection, OfferMark()));
-  if (offer == nullptr || *offer == AlpnOffer::kNothing) return SSL_TLSEXT_ERR_NOACK;
   for (const absl::string_view wanted : {kHttp2, kHttp1}) {
     if (wanted == kHttp1 && *offer == AlpnOffer::kHttp2) break;
     for (unsigned i = 0; i < offered_size; i += 1U + offered[i]) {

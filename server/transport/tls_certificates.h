@@ -44,7 +44,6 @@ absl::StatusOr<TlsCertificates> CheckTlsCertificates(TlsPem pem, absl::Time now)
 
 // The protocols that the server's side of a connection offers by ALPN. A client that offers protocols, and none of these, is refused.
 enum class AlpnOffer {
-  kNothing,  // what the client offers is not looked at
   kHttp2,
   kHttp2AndHttp1,
 };

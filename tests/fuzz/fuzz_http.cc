@@ -31,7 +31,6 @@ class MemoryTransport final : public server::http::HttpTransport {
  public:
   explicit MemoryTransport(Wire* wire) : wire_(*wire) {}
 
-  void Start(std::shared_ptr<User> user) override { user->OnStarted(true); }
   void Read(std::shared_ptr<User> user) override {
     Require(wire_.reader == nullptr, "there is one read at a time");
     wire_.reader = std::move(user);
@@ -106,7 +105,6 @@ class Owner final : public server::http::HttpConnection::Owner {
     Require(reserved_ >= bytes, "no more is given back than was taken");
     reserved_ -= bytes;
   }
-  void OnStarted(server::http::HttpConnection* /*connection*/) override {}
   void OnClosed(server::http::HttpConnection* /*connection*/) override {}
 
   // What a client that sends `bytes` in pieces of `step` makes the handler see.
