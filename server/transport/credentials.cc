@@ -9,30 +9,32 @@
 #include "base/mutex.h"
 #include "server/base/log.h"
 #include "server/transport/auth_tokens.h"
-#include "server/transport/expiry_notices.h"
 
 namespace sru::server::transport {
 
 namespace {
 
-// The tokens of one file. Null until Use(), and for good where tokens are off. Thread-safe.
-class ServedTokens {
+// What is in use of a file, or of several. Null until Use(). Thread-safe.
+template <typename T>
+class InUse {
  public:
-  std::shared_ptr<const TokenSet> Get() const {
+  std::shared_ptr<const T> Get() const {
     MutexLock lock(&mutex_);
-    return tokens_;
+    return newest_;
   }
 
-  void Use(TokenSet newer) {
-    auto set = std::make_shared<const TokenSet>(std::move(newer));
+  void Use(T newer) {
+    auto newest = std::make_shared<const T>(std::move(newer));
     MutexLock lock(&mutex_);
-    tokens_ = std::move(set);
+    newest_ = std::move(newest);
   }
 
  private:
   mutable Mutex mutex_;
-  std::shared_ptr<const TokenSet> tokens_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const T> newest_ ABSL_GUARDED_BY(mutex_);
 };
+
+using ServedTokens = InUse<TokenSet>;
 
 }  // namespace
 
@@ -47,25 +49,15 @@ struct Credentials::Shared {
   callers::TrustedProxies trusted_proxies;
   std::function<void()> on_change;
 
-  // Thread-safe by themselves.
   ServedTokens tokens;
   ServedTokens admin_tokens;  // only where the admin port has its own
-
-  void Use(const TlsCertificates& newer) {
-    metrics->SetCertificateExpiry(newer.not_after);
-    auto files = std::make_shared<const TlsPem>(newer.pem);
-    MutexLock lock(&mutex);
-    tls_context = newer.context;
-    tls_files = std::move(files);
-  }
-
-  Mutex mutex;
-  // Null without TLS.
-  std::shared_ptr<ssl_ctx_st> tls_context ABSL_GUARDED_BY(mutex);
-  std::shared_ptr<const TlsPem> tls_files ABSL_GUARDED_BY(mutex);
+  InUse<TlsCertificates> tls;
 };
 
 namespace {
+
+// As the alert SruCertificateExpiresSoon, which says so while the time passes.
+constexpr absl::Duration kEndsSoon = absl::Hours(14 * 24);
 
 struct Refusal {
   AuthFailure failure;
@@ -170,10 +162,12 @@ FileWatcher::Contents ReadTlsFiles(const SecurityOptions& options) {
   return contents;
 }
 
-void SayWhatIsDue(ExpiryNotices* expiry, const Clock& clock) {
-  if (const auto notice = expiry->Look(clock.WallNow()); notice.has_value()) {
-    Log(notice->level, notice->text);
-  }
+void UseCertificates(const std::shared_ptr<Credentials::Shared>& shared, TlsCertificates newer,
+                     const Clock& clock) {
+  const bool ends_soon = clock.WallNow() >= newer.not_after - kEndsSoon;
+  Log(ends_soon ? LogLevel::kWarning : LogLevel::kInfo, absl::StrCat("TLS: ", Describe(newer)));
+  shared->metrics->SetCertificateExpiry(newer.not_after);
+  shared->tls.Use(std::move(newer));
 }
 
 // Reads the file of a flag and keeps `tokens`, a part of `shared`, as it is. `what` stands in the
@@ -233,16 +227,10 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(
     FileWatcher::Contents contents = ReadTlsFiles(options);
     absl::StatusOr<TlsCertificates> certificates = CheckContents(contents, *clock);
     if (!certificates.ok()) return certificates.status();
-    LogInfo(absl::StrCat("TLS: ", Describe(*certificates)));
-    shared->Use(*certificates);
-    auto expiry = std::make_shared<ExpiryNotices>();
-    expiry->Watch(certificates->subject, certificates->not_after);
-    SayWhatIsDue(expiry.get(), *clock);
-    credentials->watcher_.EachLook([expiry, clock] { SayWhatIsDue(expiry.get(), *clock); });
+    UseCertificates(shared, *std::move(certificates), *clock);
     credentials->watcher_.Watch(
         [options] { return ReadTlsFiles(options); }, std::move(contents),
-        [shared, clock, expiry,
-         used = *std::move(certificates)](const FileWatcher::Contents& changed) mutable {
+        [shared, clock](const FileWatcher::Contents& changed) {
           absl::StatusOr<TlsCertificates> newer = CheckContents(changed, *clock);
           shared->metrics->OnTlsReload(newer.ok());
           if (!newer.ok()) {
@@ -250,12 +238,7 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(
                                   newer.status().message()));
             return;
           }
-          shared->Use(*newer);
-          LogInfo(absl::StrCat("TLS: ", DescribeChange(used, *newer)));
-          if (newer->pem.certificate != used.pem.certificate) {
-            expiry->Watch(newer->subject, newer->not_after);
-          }
-          used = *std::move(newer);
+          UseCertificates(shared, *std::move(newer), *clock);
           shared->on_change();
         });
   }
@@ -296,13 +279,14 @@ CallCheck Credentials::CheckForAdminListener(NeedsToken needs_token) const {
 }
 
 std::shared_ptr<ssl_ctx_st> Credentials::TlsContext() const {
-  MutexLock lock(&shared_->mutex);
-  return shared_->tls_context;
+  const std::shared_ptr<const TlsCertificates> tls = shared_->tls.Get();
+  return tls == nullptr ? nullptr : tls->context;
 }
 
 std::shared_ptr<const TlsPem> Credentials::TlsFiles() const {
-  MutexLock lock(&shared_->mutex);
-  return shared_->tls_files;
+  std::shared_ptr<const TlsCertificates> tls = shared_->tls.Get();
+  const TlsPem* const pem = tls == nullptr ? nullptr : &tls->pem;
+  return {std::move(tls), pem};
 }
 
 }  // namespace sru::server::transport
