@@ -622,31 +622,22 @@ void ModelManager::FreeReleased() {
 }
 
 void ModelManager::NotifyServing(const std::string& model) {
-  if (observer_ == nullptr) return;
-  bool serving = false;
-  {
-    MutexLock lock(&mutex_);
-    const auto entry = models_.find(model);
-    if (entry != models_.end()) {
-      for (const auto& [number, version] : entry->second.versions) {
-        serving |= version.served != nullptr;
-      }
-    }
+  if (observer_ != nullptr) observer_->OnServing(model, !ServedVersions(model).empty());
+}
+
+std::vector<int64_t> ModelManager::ServedVersions(const std::string& model) const {
+  std::vector<int64_t> served;
+  MutexLock lock(&mutex_);
+  const auto entry = models_.find(model);
+  if (entry == models_.end()) return served;
+  for (const auto& [number, version] : entry->second.versions) {
+    if (version.served != nullptr) served.push_back(number);
   }
-  observer_->OnServing(model, serving);
+  return served;
 }
 
 std::string ModelManager::StillServed(const std::string& model) const {
-  std::vector<int64_t> served;
-  {
-    MutexLock lock(&mutex_);
-    const auto entry = models_.find(model);
-    if (entry != models_.end()) {
-      for (const auto& [number, version] : entry->second.versions) {
-        if (version.served != nullptr) served.push_back(number);
-      }
-    }
-  }
+  const std::vector<int64_t> served = ServedVersions(model);
   if (served.empty()) return "no version of the model is served";
   return absl::StrCat(served.size() == 1 ? "version " : "versions ", absl::StrJoin(served, ", "),
                       served.size() == 1 ? " is served" : " are served");

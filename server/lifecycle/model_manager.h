@@ -207,6 +207,7 @@ class ModelManager {
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Retire(std::shared_ptr<ServedModel>* served) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotifyServing(const std::string& model);
+  std::vector<int64_t> ServedVersions(const std::string& model) const;
   std::vector<telemetry::ModelStatus> StatusesOf(const std::string* model) const;
   std::string StillServed(const std::string& model) const;
   void Post(std::function<void(const absl::Status& admitted)> request);
