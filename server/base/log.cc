@@ -25,29 +25,9 @@ constexpr int kPollMs = 1000;
 std::atomic<LogFormat> log_format{LogFormat::kText};
 std::atomic<LogLevel> log_level{LogLevel::kInfo};
 
-const char* TextLevel(LogLevel level) {
-  switch (level) {
-    case LogLevel::kInfo:
-      return "INFO ";
-    case LogLevel::kWarning:
-      return "WARN ";
-    case LogLevel::kError:
-      return "ERROR";
-  }
-  return "?    ";
-}
-
-const char* JsonLevel(LogLevel level) {
-  switch (level) {
-    case LogLevel::kInfo:
-      return "info";
-    case LogLevel::kWarning:
-      return "warning";
-    case LogLevel::kError:
-      return "error";
-  }
-  return "unknown";
-}
+// By LogLevel.
+constexpr const char* kTextLevels[] = {"INFO ", "WARN ", "ERROR"};
+constexpr const char* kJsonLevels[] = {"info", "warning", "error"};
 
 bool IsControl(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
@@ -134,8 +114,8 @@ std::string FormatLogLine(LogLevel level, absl::string_view message, absl::Time 
   const std::string time = absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", now, absl::UTCTimeZone());
   std::string line;
   if (format == LogFormat::kJson) {
-    absl::StrAppend(&line, "{\"time\":\"", time, "\",\"level\":\"", JsonLevel(level),
-                    "\",\"message\":");
+    absl::StrAppend(&line, "{\"time\":\"", time, "\",\"level\":\"",
+                    kJsonLevels[static_cast<size_t>(level)], "\",\"message\":");
     AppendJsonString(message, &line);
     for (const LogField& field : fields) {
       absl::StrAppend(&line, ",\"", field.name, "\":");
@@ -144,7 +124,7 @@ std::string FormatLogLine(LogLevel level, absl::string_view message, absl::Time 
     line.push_back('}');
     return line;
   }
-  absl::StrAppend(&line, time, " ", TextLevel(level), " ", message);
+  absl::StrAppend(&line, time, " ", kTextLevels[static_cast<size_t>(level)], " ", message);
   std::replace_if(line.begin(), line.end(), IsControl, ' ');
   for (const LogField& field : fields) {
     absl::StrAppend(&line, " ", field.name, "=");

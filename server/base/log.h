@@ -22,6 +22,7 @@
 
 namespace sru::server {
 
+// Each has its names in log.cc.
 enum class LogLevel { kInfo, kWarning, kError };
 enum class LogFormat { kText, kJson };
 
