@@ -250,6 +250,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     absl::SleepFor(options_.drain_delay);
     // Before the batchers close: what clients have sent before they know is answered.
     port_->BeginDrain();
+    if (http_port_ != nullptr) http_port_->BeginDrain();
 
     bool complete = true;
     // Before the batchers close: streams that wait for their clients end with their states.
@@ -266,8 +267,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     const absl::Time sent_by = clock_.Now() + kAnswerGrace;
     if (gateway_ != nullptr) gateway_->Close(kAnswerGrace);
     port_->WaitUntilSent(sent_by - clock_.Now());
+    if (http_port_ != nullptr) http_port_->WaitUntilSent(sent_by - clock_.Now());
     if (page_gateway_ != nullptr) page_gateway_->Close();
-    if (http_port_ != nullptr) http_port_->BeginDrain();
     if (call_server_ != nullptr) call_server_->Stop();
     for (door::GrpcPort* const port : Ports()) port->Shutdown(kStreamGrace);
     return complete;
