@@ -49,7 +49,7 @@ class CallHandler {
   virtual void OnMessage(std::optional<absl::Cord> message) = 0;
   // The message has left. Not OK: it never will, and no other can.
   virtual void OnWritten(bool /*ok*/) {}
-  // The caller is gone, or its deadline has passed.
+  // The caller is gone, or its deadline has passed; is_cancelled() says so already.
   virtual void OnCancel() {}
   // Usually deletes the handler.
   virtual void OnDone() = 0;

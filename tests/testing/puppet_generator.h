@@ -61,7 +61,7 @@ class PuppetGenerator : public batching::StepService {
       call.done = true;
       sink = call.task.sink;
     }
-    sink->OnDone(absl::CancelledError("the caller cancelled the call"), batching::RequestTimes());
+    sink->OnEnd(absl::CancelledError("the caller cancelled the call"), batching::RequestTimes());
   }
   void Pause(const batching::SequenceHandle& handle) override { SetPaused(handle, true); }
   void Resume(const batching::SequenceHandle& handle) override { SetPaused(handle, false); }
@@ -126,7 +126,7 @@ class PuppetGenerator : public batching::StepService {
       calls_[index].done = true;
       sink = calls_[index].task.sink;
     }
-    sink->OnDone(status, times);
+    sink->OnEnd(status, times);
   }
 
  private:

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/status.h"
 #include "server/calls/kinds/end_call.h"
 
 namespace sru::server::calls {
@@ -88,14 +87,10 @@ absl::Status Call::Refuse(batching::RejectReason reason, absl::string_view messa
   return batching::MakeRefusal(reason, message);
 }
 
-void Call::End(absl::Status status) {
+void Call::End(absl::Status status, std::optional<absl::Cord> message) {
   CallEnd end = Ending(std::move(status));
+  if (message.has_value()) return exchange_.WriteAndFinish(*std::move(message), std::move(end));
   exchange_.Finish(std::move(end));
-}
-
-void Call::WriteAndEnd(absl::Cord message, absl::Status status) {
-  CallEnd end = Ending(std::move(status));
-  exchange_.WriteAndFinish(std::move(message), std::move(end));
 }
 
 CallEnd Call::Ending(absl::Status status) noexcept {

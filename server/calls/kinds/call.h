@@ -10,11 +10,13 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/status.h"
 #include "google/protobuf/message.h"
 #include "server/batching/queue/order_tree.h"
 #include "server/batching/queue/reject_reason.h"
@@ -98,24 +100,34 @@ class Call : public CallHandler, protected OpenStream {
   // Notes which model the call is of.
   void SetModel(std::shared_ptr<lifecycle::ServedModel> served);
 
-  // Takes the tokens of work that is about to be submitted from the caller's, or refuses the call; gives them back if the work is refused. What
-  // the call has needed besides is taken at its end (`num_tokens_`).
-  absl::Status Charge(int64_t tokens);
-  void GiveBack(int64_t tokens);
+  // Asks a Batcher or a StepService whether it would take such work.
+  template <typename Queue>
+  absl::Status CheckQueue(Queue& queue, int64_t num_tokens, int64_t num_sequences,
+                          batching::Priority priority, absl::Time deadline) {
+    absl::Duration retry_after = absl::ZeroDuration();
+    absl::Status status = queue.CheckAdmission(num_tokens, num_sequences, priority, deadline,
+                                               &retry_after, caller_.get());
+    return Refused(std::move(status), retry_after);
+  }
+  // Takes the tokens of work from the caller's, and has submit(&retry_after) submit it. They are given back if the work is refused. What the call
+  // has needed besides is taken at its end (`num_tokens_`).
+  template <typename Submit>
+  absl::Status SubmitCharged(int64_t tokens, const Submit& submit) {
+    SRU_RETURN_UNLESS_OK(Charge(tokens));
+    absl::Duration retry_after = absl::ZeroDuration();
+    absl::Status status = submit(&retry_after);
+    if (status.ok()) return status;
+    GiveBack(tokens);
+    return Refused(std::move(status), retry_after);
+  }
 
   // Reserves memory, or refuses the call.
   absl::Status Reserve(ByteReservation* held, int64_t bytes);
   // Counts a refusal that the batcher does not count.
   absl::Status Refuse(batching::RejectReason reason, absl::string_view message);
-  // Remembers when the caller should come back if `status` is a refusal, and returns it.
-  absl::Status Refused(absl::Status status, absl::Duration retry_after) {
-    if (absl::IsResourceExhausted(status)) retry_after_ = retry_after;
-    return status;
-  }
 
-  // Ends the call, which may be gone then. Exactly one of these, once, and not while a message is on its way.
-  void End(absl::Status status);
-  void WriteAndEnd(absl::Cord message, absl::Status status);
+  // Ends the call, which may be gone then, maybe with a last message. Once, and not while a message is on its way.
+  void End(absl::Status status, std::optional<absl::Cord> message = std::nullopt);
 
   // Counts and logs the end of the call, and gives what the transport is to send. noexcept: the transport would lose the exception, and the
   // caller would wait for ever.
@@ -145,6 +157,14 @@ class Call : public CallHandler, protected OpenStream {
   int64_t logged_version_ = 0;
 
  private:
+  absl::Status Charge(int64_t tokens);
+  void GiveBack(int64_t tokens);
+  // Remembers when the caller should come back if `status` is a refusal, and returns it.
+  absl::Status Refused(absl::Status status, absl::Duration retry_after) {
+    if (absl::IsResourceExhausted(status)) retry_after_ = retry_after;
+    return status;
+  }
+
   std::string request_id_;
   std::shared_ptr<telemetry::ModelMetrics> metrics_;  // of the model
   int64_t charged_ = 0;                               // of the caller's tokens

@@ -29,11 +29,8 @@ void ReplyCall::Finish(absl::Status status, const google::protobuf::Message* res
   if (finished_.exchange(true)) return;
   absl::Cord answer;
   if (response != nullptr) status = SerializeMessage(*response, &answer);
-  if (status.ok()) {
-    WriteAndEnd(std::move(answer), std::move(status));
-  } else {
-    End(std::move(status));
-  }
+  if (!status.ok()) return End(std::move(status));
+  End(std::move(status), std::move(answer));
 }
 
 }  // namespace sru::server::calls

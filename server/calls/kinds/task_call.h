@@ -99,14 +99,11 @@ class TaskCall : public Call {
   // What Batcher::CheckAdmission() says.
   virtual absl::Status CheckAdmission(int64_t num_tokens, int num_sequences,
                                       batching::Priority priority) {
-    absl::Duration retry_after = absl::ZeroDuration();
-    absl::Status status = served_->engine->batcher().CheckAdmission(
-        num_tokens, num_sequences, priority, deadline(), &retry_after, caller_.get());
-    return Refused(std::move(status), retry_after);
+    return CheckQueue(engine().batcher(), num_tokens, num_sequences, priority, deadline());
   }
   // Has the sequences computed; unless it returns an error, FinishWork() is called once, maybe before it
   // returns. Nothing is thrown then.
-  virtual absl::Status SubmitWork(batching::Priority priority) {
+  virtual absl::Status SubmitWork(batching::Priority priority, absl::Duration* retry_after) {
     batching::BatchRequest batch_request;
     batch_request.sequences.reserve(tasks_.size());
     for (const Task& task : tasks_) {
@@ -123,17 +120,11 @@ class TaskCall : public Call {
     batch_request.done = [this](const absl::Status& status, const batching::RequestTimes& times) {
       FinishWork(status, times);
     };
-    absl::Duration retry_after = absl::ZeroDuration();
-    absl::StatusOr<batching::RequestHandle> handle =
-        served_->engine->batcher().Submit(std::move(batch_request), &retry_after);
-    if (!handle.ok()) return Refused(handle.status(), retry_after);
-    handle_ = *std::move(handle);
+    SRU_ASSIGN_OR_RETURN(handle_, engine().batcher().Submit(std::move(batch_request), retry_after));
     return absl::OkStatus();
   }
   // The caller is gone. Called once the handler has returned.
-  virtual void CancelWork() {
-    if (handle_ != nullptr) served_->engine->batcher().Cancel(handle_);
-  }
+  virtual void CancelWork() { engine().batcher().Cancel(handle_); }
 
   // Answers the call, which may be gone when it returns.
   void FinishWork(const absl::Status& status, const batching::RequestTimes& times) {
@@ -223,10 +214,8 @@ class TaskCall : public Call {
     times_->tokenize = context_.clock->Now() - arrival_;
     int64_t num_tokens = 0;
     for (const Task& task : tasks_) num_tokens += task.num_tokens;
-    SRU_RETURN_UNLESS_OK(Charge(num_tokens));
-    absl::Status status = SubmitWork(priority);
-    if (!status.ok()) GiveBack(num_tokens);
-    return status;
+    return SubmitCharged(
+        num_tokens, [&](absl::Duration* retry_after) { return SubmitWork(priority, retry_after); });
   }
 
   // Allocates the results of the tasks and points the tasks at them. If they are large, asks the

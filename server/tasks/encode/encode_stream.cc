@@ -231,27 +231,21 @@ class EncodeStreamCall final : public calls::Call {
     {
       MutexLock lock(&mutex_);
       submitted = ++chunks_submitted_;
-      batch_model_ = served_;
     }
-    const int64_t num_tokens = task.num_tokens;
-    SRU_RETURN_UNLESS_OK(Charge(num_tokens));
-    absl::Duration retry_after = absl::ZeroDuration();
     const std::shared_ptr<lifecycle::ServedModel> served = served_;
-    absl::StatusOr<batching::RequestHandle> handle =
-        served->engine->batcher().Submit(std::move(batch), &retry_after);
-    if (!handle.ok()) {
-      GiveBack(num_tokens);
-      if (absl::IsResourceExhausted(handle.status())) retry_after_ = retry_after;
-      return handle.status();
-    }
+    batching::RequestHandle handle;
+    SRU_RETURN_UNLESS_OK(
+        SubmitCharged(task.num_tokens, [&](absl::Duration* retry_after) -> absl::Status {
+          SRU_ASSIGN_OR_RETURN(handle,
+                               served->engine->batcher().Submit(std::move(batch), retry_after));
+          return absl::OkStatus();
+        }));
     // From here on the answer may be on its way, and even the next chunk.
-    bool cancelled = false;
     {
       MutexLock lock(&mutex_);
-      if (chunks_computed_ < submitted) handle_ = *handle;
-      cancelled = cancelled_;
+      if (chunks_submitted_ == submitted) handle_ = handle;
     }
-    if (cancelled) served->engine->batcher().Cancel(*handle);
+    if (exchange_.is_cancelled()) served->engine->batcher().Cancel(handle);
     return absl::OkStatus();
   }
 
@@ -274,12 +268,6 @@ class EncodeStreamCall final : public calls::Call {
   // On a worker's thread, or that of a Cancel().
   // noexcept, as in Call::Ending(), what follows once a message is accepted: a handler above would end the call twice.
   void OnComputed(const absl::Status& done, const batching::RequestTimes& times) noexcept {
-    {
-      MutexLock lock(&mutex_);
-      ++chunks_computed_;
-      handle_ = nullptr;
-      batch_model_ = nullptr;
-    }
     chunk_times_.queue = times.queue;
     chunk_times_.compute = times.compute;
     const int64_t bytes = int64_t{chunk_tokens_} * width_ * static_cast<int64_t>(sizeof(float));
@@ -386,28 +374,18 @@ class EncodeStreamCall final : public calls::Call {
   // Ends the stream in phase kComputing. What another server may do better begins with the state that this
   // one has reached.
   void Fail(absl::Status status) noexcept {
-    {
-      MutexLock lock(&mutex_);
-      phase_ = Phase::kEnded;
-      handle_ = nullptr;
-      batch_model_ = nullptr;
-    }
+    SetPhase(Phase::kEnded);
     const bool can_go_on = absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
-    const std::shared_ptr<lifecycle::ServedModel> served = idle_model_.lock();
-    bool has_message = false;
-    if (can_go_on && state_ != nullptr && served != nullptr) {
-      served_ = served;
+    if (can_go_on && state_ != nullptr) served_ = idle_model_.lock();
+    std::optional<absl::Cord> last;
+    if (can_go_on && state_ != nullptr && served_ != nullptr) {
       v1::EncodeStreamResponse response;
       response.set_state(EncodedState());
-      has_message = calls::SerializeMessage(response, &outgoing_).ok();
+      if (calls::SerializeMessage(response, &outgoing_).ok()) last = std::move(outgoing_);
     }
     Rest();
     context_.in_flight->Leave();
-    if (has_message) {
-      WriteAndEnd(std::move(outgoing_), std::move(status));
-    } else {
-      End(std::move(status));
-    }
+    End(std::move(status), std::move(last));
   }
 
   // OpenStream:
@@ -424,14 +402,13 @@ class EncodeStreamCall final : public calls::Call {
 
   void OnCancel() noexcept override {
     batching::RequestHandle handle;
-    std::shared_ptr<lifecycle::ServedModel> served;
     {
       MutexLock lock(&mutex_);
-      cancelled_ = true;
       handle = handle_;
-      served = batch_model_;
     }
-    if (handle != nullptr) served->engine->batcher().Cancel(handle);
+    if (handle == nullptr) return;
+    const std::shared_ptr<lifecycle::ServedModel> served = idle_model_.lock();
+    if (served != nullptr) served->engine->batcher().Cancel(handle);
   }
 
   const models::Model& model() const { return *served_->model; }
@@ -457,7 +434,7 @@ class EncodeStreamCall final : public calls::Call {
   absl::Cord outgoing_;
   calls::ByteReservation chunk_held_;
   bool has_started_ = false;
-  std::weak_ptr<lifecycle::ServedModel> idle_model_;
+  std::weak_ptr<lifecycle::ServedModel> idle_model_;  // set before there is a handle_
   v1::OutputFormat format_ = v1::OUTPUT_FORMAT_FLOATS;
   batching::Priority priority_ = batching::Priority::kNormal;
   bool normalize_ = false;
@@ -478,12 +455,8 @@ class EncodeStreamCall final : public calls::Call {
   Mutex mutex_;
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kReading;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  // Of the chunk that is in the batcher.
-  batching::RequestHandle handle_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<lifecycle::ServedModel> batch_model_ ABSL_GUARDED_BY(mutex_);
+  batching::RequestHandle handle_ ABSL_GUARDED_BY(mutex_);  // of the last chunk, which may be done
   int64_t chunks_submitted_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t chunks_computed_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace

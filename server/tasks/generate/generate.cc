@@ -50,7 +50,7 @@ v1::FinishReason ToProto(FinishReason reason) {
   return v1::FINISH_REASON_UNSPECIFIED;
 }
 
-class GenerateCall final : public calls::Call {
+class GenerateCall final : public calls::Call, private GenerateSink {
  public:
   using RequestType = v1::GenerateRequest;
   using ResponseType = v1::GenerateResponse;
@@ -77,18 +77,6 @@ class GenerateCall final : public calls::Call {
   }
 
  private:
-  class Sink final : public GenerateSink {
-   public:
-    explicit Sink(GenerateCall* call) : call_(*call) {}
-    void OnChunk(GeneratedChunk&& chunk) override { call_.OnText(std::move(chunk)); }
-    void OnDone(const absl::Status& status, const batching::RequestTimes& times) override {
-      call_.OnEnd(status, times);
-    }
-
-   private:
-    GenerateCall& call_;
-  };
-
   // What a client has yet to be sent of one sample.
   struct Sample {
     bool has_news = false;
@@ -107,10 +95,8 @@ class GenerateCall final : public calls::Call {
       const absl::StatusOr<batching::Priority> priority = calls::ParsePriority(outline.priority);
       // Of an error the rest of the request may say more.
       if (status.ok() && priority.ok() && generates()) {
-        absl::Duration retry_after = absl::ZeroDuration();
-        status = steps()->CheckAdmission(/*rows=*/1, /*sequences=*/1, *priority, deadline_,
-                                         &retry_after, caller_.get());
-        if (!status.ok()) return Refused(std::move(status), retry_after);
+        SRU_RETURN_UNLESS_OK(
+            CheckQueue(*steps(), /*num_tokens=*/1, /*num_sequences=*/1, *priority, deadline_));
       }
     }
     SRU_RETURN_UNLESS_OK(Reserve(&held_, calls::EstimateCallBytes(outline)));
@@ -134,30 +120,28 @@ class GenerateCall final : public calls::Call {
       samples_.resize(task.num_samples);
     }
     task.deadline = deadline_;
-    task.sink = &sink_;
+    task.sink = this;
     task.flow = caller_;
     if (context_.prefix_owner != nullptr) task.prefix_owner = context_.prefix_owner(exchange_);
     times_->tokenize = context_.clock->Now() - arrival_;
     const int64_t prompt_tokens = num_tokens_;  // it may grow as soon as the task is submitted
-    SRU_RETURN_UNLESS_OK(Charge(prompt_tokens));
-    absl::Duration retry_after = absl::ZeroDuration();
-    absl::StatusOr<batching::SequenceHandle> handle =
-        SubmitGenerate(model(), *steps(), task, &retry_after);
-    if (!handle.ok()) {
-      GiveBack(prompt_tokens);
-      return Refused(handle.status(), retry_after);
-    }
+    batching::SequenceHandle handle;
+    SRU_RETURN_UNLESS_OK(
+        SubmitCharged(prompt_tokens, [&](absl::Duration* retry_after) -> absl::Status {
+          SRU_ASSIGN_OR_RETURN(handle, SubmitGenerate(model(), *steps(), task, retry_after));
+          return absl::OkStatus();
+        }));
     // From here on there may be text, and even its end.
     bool cancel = false;
     bool pause = false;
     {
       MutexLock lock(&mutex_);
-      handle_ = *handle;
-      cancel = cancelled_;
+      handle_ = handle;
+      cancel = !failure_.ok();
       pause = paused_;
     }
     if (cancel) {
-      steps()->Cancel(*handle);
+      steps()->Cancel(handle);
     } else if (pause) {
       ApplyPause();
     }
@@ -208,8 +192,7 @@ class GenerateCall final : public calls::Call {
                                (task.return_state ? 3 * state_bytes : 0));
   }
 
-  // From the sink.
-  void OnText(GeneratedChunk&& chunk) noexcept {
+  void OnChunk(GeneratedChunk&& chunk) noexcept override {
     const Reference alive(this);
     {
       MutexLock lock(&mutex_);
@@ -218,8 +201,7 @@ class GenerateCall final : public calls::Call {
     Advance();
   }
 
-  // From the sink, last.
-  void OnEnd(const absl::Status& status, const batching::RequestTimes& times) noexcept {
+  void OnEnd(const absl::Status& status, const batching::RequestTimes& times) noexcept override {
     const Reference alive(this);
     times_->queue = times.queue;
     times_->compute = times.compute;
@@ -264,7 +246,6 @@ class GenerateCall final : public calls::Call {
     {
       MutexLock lock(&mutex_);
       failure_.Update(status);
-      cancelled_ = true;
       handle = handle_;
     }
     if (handle != nullptr) steps()->Cancel(handle);
@@ -349,18 +330,12 @@ class GenerateCall final : public calls::Call {
   }
 
   void EndWith(absl::Status status, const std::optional<GeneratedChunk>& last) {
-    bool has_message = false;
-    if (last.has_value()) {
-      times_->total = context_.clock->Now() - arrival_;
-      const absl::Status written = WriteMessage(*last, /*is_last=*/true);
-      has_message = written.ok();
-      status.Update(written);
-    }
-    if (has_message) {
-      WriteAndEnd(std::move(outgoing_), std::move(status));
-    } else {
-      End(std::move(status));
-    }
+    if (!last.has_value()) return End(std::move(status));
+    times_->total = context_.clock->Now() - arrival_;
+    const absl::Status written = WriteMessage(*last, /*is_last=*/true);
+    status.Update(written);
+    if (!written.ok()) return End(std::move(status));
+    End(std::move(status), std::move(outgoing_));
   }
 
   absl::Status WriteMessage(const GeneratedChunk& news, bool is_last) {
@@ -433,8 +408,6 @@ class GenerateCall final : public calls::Call {
     return model().task() == models::Task::kLanguageModel && steps() != nullptr;
   }
 
-  Sink sink_{this};
-
   // Constant once the call is submitted.
   GenerateTask task_;
   size_t num_candidates_ = 0;
@@ -452,7 +425,6 @@ class GenerateCall final : public calls::Call {
   size_t ended_samples_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t generated_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
   bool paused_ ABSL_GUARDED_BY(mutex_) = false;
-  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool sending_ ABSL_GUARDED_BY(mutex_) = false;
   bool sent_all_ ABSL_GUARDED_BY(mutex_) = true;  // no message was lost
   bool done_ ABSL_GUARDED_BY(mutex_) = false;     // the service has ended the call

@@ -364,7 +364,7 @@ void GenerateSequence::Deliver() {
   const absl::Status status = end_status_;
   const batching::RequestTimes times = end_times_;
   mutex_.Unlock();
-  sink->OnDone(status, times);
+  sink->OnEnd(status, times);
 }
 
 void GenerateSequence::End(const absl::Status& status, const batching::RequestTimes& times) {

@@ -55,7 +55,7 @@ struct GeneratedChunk {
 
 // Where a call's text goes. Called from threads of the workers, and of callers of Submit(), Cancel()
 // and Drain(), with no lock held and never by two threads at once. Must not block, and must live until
-// OnDone() has returned. May call Cancel(), Pause() and Resume().
+// OnEnd() has returned. May call Cancel(), Pause() and Resume().
 class GenerateSink {
  public:
   virtual ~GenerateSink() = default;
@@ -65,7 +65,7 @@ class GenerateSink {
   // Exactly once, after the last chunk: how the call has ended (step_service.h). With kUnavailable each sample
   // that had not ended has had a last chunk with its state, if its prompt had been computed. `times`: until
   // the first token, or the end without one, and of all steps that the call was part of.
-  virtual void OnDone(const absl::Status& status, const batching::RequestTimes& times) = 0;
+  virtual void OnEnd(const absl::Status& status, const batching::RequestTimes& times) = 0;
 };
 
 // Valid: fields are in range, and token ids in the vocabulary.

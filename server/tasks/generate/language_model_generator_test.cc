@@ -71,7 +71,7 @@ class Sink : public GenerateSink {
     ++chunks_;
     changed_.SignalAll();
   }
-  void OnDone(const absl::Status& status, const batching::RequestTimes& times) override {
+  void OnEnd(const absl::Status& status, const batching::RequestTimes& times) override {
     const MutexLock lock(&mutex_);
     EXPECT_FALSE(done_) << "done twice";
     EXPECT_GE(times.queue, absl::ZeroDuration());

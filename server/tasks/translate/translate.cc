@@ -93,13 +93,10 @@ class TranslateCall final
 
   absl::Status CheckAdmission(int64_t num_tokens, int num_sequences,
                               batching::Priority priority) override {
-    absl::Duration retry_after = absl::ZeroDuration();
-    absl::Status status = engine().steps()->CheckAdmission(num_tokens, num_sequences, priority,
-                                                           deadline(), &retry_after, caller_.get());
-    return Refused(std::move(status), retry_after);
+    return CheckQueue(*engine().steps(), num_tokens, num_sequences, priority, deadline());
   }
 
-  absl::Status SubmitWork(batching::Priority priority) override {
+  absl::Status SubmitWork(batching::Priority priority, absl::Duration* retry_after) override {
     TranslateRequest work;
     work.sentences = absl::MakeSpan(tasks());
     work.priority = priority;
@@ -108,11 +105,8 @@ class TranslateCall final
     work.done = [this](const absl::Status& status, const batching::RequestTimes& times) {
       FinishWork(status, times);
     };
-    absl::Duration retry_after = absl::ZeroDuration();
-    absl::StatusOr<TranslateHandle> handle =
-        SubmitTranslate(model(), *engine().steps(), std::move(work), &retry_after);
-    if (!handle.ok()) return Refused(handle.status(), retry_after);
-    handle_ = *std::move(handle);
+    SRU_ASSIGN_OR_RETURN(handle_,
+                         SubmitTranslate(model(), *engine().steps(), std::move(work), retry_after));
     return absl::OkStatus();
   }
 
