@@ -132,7 +132,7 @@ class CpuBackend : public Backend {
       case DataType::kFloat32:
         return OkStatus();
       case DataType::kBFloat16:
-        arithmetic->rounds = true;
+        arithmetic->rounding = Rounding::kBFloat16;
         arithmetic->rounds_embedding = true;
         if (isa_.products == BFloat16Products::kOneDnn) {
           arithmetic->products = ProductType::kBFloat16;

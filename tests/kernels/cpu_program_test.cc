@@ -372,9 +372,11 @@ TEST(BlockedProductTest, BlocksCoverEveryColumnAndCutRowsAlike) {
       constexpr int kRows = 300;
       const std::vector<float> weight = Random(static_cast<size_t>(k) * n, 14);
       const std::vector<float> x = Random(static_cast<size_t>(kRows + 600) * k, 15);
-      std::vector<Arithmetic> arithmetics = {{rounds, rounds, ProductType::kFloat32}};
-      if (rounds && HasAvx512Bf16()) arithmetics.push_back({true, true, ProductType::kBFloat16});
-      if (!rounds) arithmetics.push_back({false, true, ProductType::kInt8});
+      std::vector<Arithmetic> arithmetics = {
+          {rounds ? Rounding::kBFloat16 : Rounding::kNone, rounds, ProductType::kFloat32}};
+      if (rounds && HasAvx512Bf16())
+        arithmetics.push_back({Rounding::kBFloat16, true, ProductType::kBFloat16});
+      if (!rounds) arithmetics.push_back({Rounding::kNone, true, ProductType::kInt8});
       for (const Arithmetic& arithmetic : arithmetics) {
         ProductShapes shapes(arithmetic.products);
         const BlockedProduct product(shapes, arithmetic, nullptr, {weight.data(), weight.size()}, k,

@@ -10,6 +10,9 @@ namespace sru::kernels::cpu {
 
 using BFloat16 = uint16_t;
 
+// The values to which a data type rounds what is kept in float32.
+enum class Rounding { kNone, kBFloat16 };
+
 inline BFloat16 ToBFloat16(float value) { return BFloat16Bits(value); }
 inline float ToFloat(BFloat16 value) { return FloatOfBFloat16Bits(value); }
 // The float32 value of the nearest bfloat16.

@@ -56,7 +56,8 @@ void ToFloatRow(const BFloat16* from, size_t size, float* to) {
   HWY_DYNAMIC_DISPATCH(ToFloatTarget)(from, size, to);
 }
 
-void RoundRowToBFloat16(float* values, size_t size) {
+void RoundRow(Rounding rounding, float* values, size_t size) {
+  if (rounding == Rounding::kNone) return;
   HWY_DYNAMIC_DISPATCH(RoundTarget)(values, size);
 }
 

@@ -10,8 +10,8 @@ namespace sru::kernels::cpu {
 
 void ToBFloat16Row(const float* from, size_t size, BFloat16* to);
 void ToFloatRow(const BFloat16* from, size_t size, float* to);
-// Leaves each value at the nearest that bfloat16 has.
-void RoundRowToBFloat16(float* values, size_t size);
+// Leaves each value at the nearest that there is.
+void RoundRow(Rounding rounding, float* values, size_t size);
 
 }  // namespace sru::kernels::cpu
 

@@ -32,7 +32,7 @@ HWY_INLINE void ScanVectors(const ScanParameters& p, const ScanSteps& s, size_t 
 
   // Copies: vector stores may alias anything, so that members would be read again at each step.
   const PoolingStep pooling = s.pooling;
-  const bool rounds_h = s.rounds_h;
+  const Rounding rounding = s.h_rounding;
   bool first = s.starts;
   const float* HWY_RESTRICT u = s.u + j;
   const float* HWY_RESTRICT x = kHighway == Highway::kInput ? s.x + j : nullptr;
@@ -51,7 +51,7 @@ HWY_INLINE void ScanVectors(const ScanParameters& p, const ScanSteps& s, size_t 
                                              hn::Load(d, at + p.padded),
                                              hn::Load(d, at + 2 * p.padded), highway, c[i]);
       if (h_row != nullptr) {
-        hn::StoreU(rounds_h ? RoundToBFloat16(d, h[i]) : h[i], d, h_row + i * lanes);
+        hn::StoreU(Rounded(d, rounding, h[i]), d, h_row + i * lanes);
       }
     }
     PoolStep<kVectors>(pooling, first, h, pool);
@@ -98,7 +98,7 @@ HWY_INLINE void StepVectors(const ScanParameters& p, const SingleSteps& s, size_
     b_f[i] = hn::Load(d, p.b_f + at);
     b_r[i] = hn::Load(d, p.b_r + at);
   }
-  const bool rounds_h = s.rounds_h;
+  const Rounding rounding = s.h_rounding;
   const float* const* const befores = s.before;
   float* const* const afters = s.after;
   float* const* const h_rows = s.h_rows;
@@ -139,7 +139,7 @@ HWY_INLINE void StepVectors(const ScanParameters& p, const SingleSteps& s, size_
                                                   hn::Load(d, at + 2 * p.padded), highway, c);
       if (after != nullptr) hn::StoreU(c, d, after + s.c_column + j + i * lanes);
       if (h_at != nullptr) {
-        hn::StoreU(rounds_h ? RoundToBFloat16(d, h) : h, d, h_at + i * lanes);
+        hn::StoreU(Rounded(d, rounding, h), d, h_at + i * lanes);
       }
     }
     u += s.u_stride;

@@ -13,6 +13,7 @@
 
 #include "kernels/common/gate_scale.h"
 #include "kernels/common/highway.h"
+#include "kernels/cpu/base/bfloat16.h"
 #include "kernels/stack_spec.h"
 
 namespace sru::kernels::cpu {
@@ -40,7 +41,7 @@ struct ScanSteps {
   float* c = nullptr;  // [padded], in and out
   float* h = nullptr;  // null = not wanted
   ptrdiff_t h_stride = 0;
-  bool rounds_h = false;  // stores the nearest bfloat16 value of each h; the pool is not rounded
+  Rounding h_rounding = Rounding::kNone;  // of each h that is stored; the pool is not rounded
   // Running pool over the steps, [padded], in and out, which begins with PoolStart() (pool.h). The
   // step is PoolingInTime()'s. Null with kNothing.
   PoolingStep pooling = PoolingStep::kNothing;
@@ -68,7 +69,7 @@ struct SingleSteps {
   size_t h_stride = 0;
   float* const* h_rows = nullptr;  // null of one row = not wanted
   size_t h_column = 0;
-  bool rounds_h = false;  // as of ScanSteps
+  Rounding h_rounding = Rounding::kNone;  // as of ScanSteps
 };
 
 // The same bits as Scan() of each row.

@@ -166,6 +166,10 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> BFloat16Bits(D d, V value) {
 
 HWY_INLINE V RoundToBFloat16(D d, V value) { return hn::BitCast(d, BFloat16Bits(d, value)); }
 
+HWY_INLINE V Rounded(D d, Rounding rounding, V value) {
+  return rounding == Rounding::kBFloat16 ? RoundToBFloat16(d, value) : value;
+}
+
 HWY_INLINE void StoreBFloat16(D d, V value, BFloat16* to) {
 #if HWY_TARGET <= HWY_AVX3 && defined(__AVX512BF16__)
   // Denormals become zero.

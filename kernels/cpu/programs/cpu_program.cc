@@ -264,7 +264,6 @@ Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLim
   made->threads.resize(std::min(num_threads, kMaxProgramThreads));
   int predicted_rows = 0;
   int adjustments = 0;
-  int ssru_width = 0;
   made->stacks.resize(program.operations.size());
   for (size_t i = 0; i < program.operations.size(); ++i) {
     const PackedOperation& operation = packed.operations[i];
@@ -278,9 +277,6 @@ Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLim
         if (operation.predict->product) thread.products.Add(*operation.predict->product);
         thread.predict.Add(*operation.predict, samples ? axis.max_rows : 0);
       }
-    }
-    if (std::holds_alternative<ops::Ssru>(program.operations[i])) {
-      ssru_width = std::max(ssru_width, packed.shape.values[i].width);
     }
     if (operation.predict != nullptr) predicted_rows = std::max(predicted_rows, axis.max_rows);
     if (samples && predict->adjustments != kNone) {
@@ -305,11 +301,12 @@ Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLim
   made->rows_added.resize(most_sequences);
   made->rows.resize(predicted_rows);
   made->choices.resize(predicted_rows);
-  made->ssru_state.resize(ssru_width);
   made->unadjusted.resize(adjustments);
   made->runs.resize(program.axes.size());
   made->written.resize(program.axes.size());
   for (size_t field = 0; field < program.fields.size(); ++field) {
+    const size_t width = program.fields[field].grows ? 0 : program.fields[field].width;
+    if (width > made->lone_state.size()) made->lone_state.resize(width);
     made->written[packed.shape.field_axes[field]].push_back(static_cast<FieldId>(field));
   }
   *workspace = std::move(made);
@@ -372,7 +369,7 @@ size_t CpuProgramWorkspace::bytes() const {
   }
   bytes += (one_row_each.size() + stack_offsets.size() + rows.size()) * sizeof(int32_t);
   bytes += choices.size() * sizeof(PredictThread::Choices);
-  bytes += (unadjusted.size() + ssru_state.size()) * sizeof(float);
+  bytes += (unadjusted.size() + lone_state.size()) * sizeof(float);
   bytes += stack_outputs.size() * (sizeof(SequenceOutput) + sizeof(const float*) + sizeof(int));
   return bytes;
 }

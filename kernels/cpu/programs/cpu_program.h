@@ -90,7 +90,7 @@ class CpuProgramWorkspace : public ProgramWorkspace {
   std::vector<int> rows_added;                  // [sequence]
   std::vector<int32_t> rows;                    // those that a Predict computes
   std::vector<PredictThread::Choices> choices;  // of those
-  std::vector<float> ssru_state;                // of a sequence without a slot
+  std::vector<float> lone_state;                // a fixed field of a sequence without a slot
   std::vector<float> unadjusted;                // [adjustment] of a Predict: its symbol's logit
   std::vector<StateArena::Run> runs;            // [axis]; while a batch runs
   std::vector<std::vector<FieldId>> written;    // [axis]: fields that its operations write

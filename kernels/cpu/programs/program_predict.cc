@@ -121,7 +121,7 @@ void TakeCandidates(const float* z, int first, int n, int count, Candidate* heap
 Prediction::Prediction(const ops::Predict& op, int width, const Arithmetic& arithmetic,
                        ProductShapes& shapes, std::shared_ptr<const RowTable> rows,
                        WeightSource* source)
-    : width(width), rounds(arithmetic.rounds), table(std::move(rows)) {
+    : width(width), rounding(arithmetic.rounding), table(std::move(rows)) {
   if (table == nullptr) {
     product.emplace(shapes, arithmetic, source, op.weight, width, op.vocabulary_size);
   }
@@ -204,7 +204,7 @@ void PredictThread::TakeRows(const Prediction& prediction, const Call& call, con
   for (int r = 0; r < rows; ++r) {
     std::copy_n(call.x + which[r] * width, width, x_.data() + r * width);
   }
-  if (prediction.rounds) RoundRowToBFloat16(x_.data(), rows * width);
+  RoundRow(prediction.rounding, x_.data(), rows * width);
 }
 
 ProductPiece PredictThread::FirstPiece(int rows) {

@@ -38,7 +38,7 @@ struct Prediction {
   static_assert(kTableRows <= kByteRows);
 
   int width;
-  bool rounds;                            // rows of x, that a table multiplies, to bfloat16
+  Rounding rounding;                      // of rows of x that a table multiplies
   std::optional<BlockedProduct> product;  // or
   std::shared_ptr<const RowTable> table;
   std::optional<ByteScales> scales;  // of a table of rounded weights, and what multiplies by it

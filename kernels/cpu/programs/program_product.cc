@@ -55,7 +55,7 @@ BlockedProduct::BlockedProduct(ProductShapes& shapes, const Arithmetic& arithmet
     block.columns = std::min(width, n - first);
     const int padded = PaddedColumns(block.columns);
     PackBlock(source, weight, k, first, block.columns, padded, &packed);
-    if (arithmetic.rounds) RoundRowToBFloat16(packed.data(), packed.size());
+    RoundRow(arithmetic.rounding, packed.data(), packed.size());
     block.product = std::make_unique<Product>(shapes, packed.data(), k, padded, row_counts);
     piece_rows_ = std::min(piece_rows_, block.product->max_rows());
     blocks_.push_back(std::move(block));
@@ -101,7 +101,7 @@ const float* ProductThread::Prepare(const BlockedProduct& product, const float* 
     ToBFloat16Row(x, rows * k, rounded_.data());
     return x;
   }
-  if (which == nullptr && !arithmetic.rounds) return x;
+  if (which == nullptr && arithmetic.rounding == Rounding::kNone) return x;
   for (int row = 0; row < rows; ++row) {
     const float* from = x + (which == nullptr ? row : which[row]) * k;
     if (converts) {
@@ -110,7 +110,7 @@ const float* ProductThread::Prepare(const BlockedProduct& product, const float* 
       std::copy_n(from, k, x_.data() + row * k);
     }
   }
-  if (arithmetic.rounds && !converts) RoundRowToBFloat16(x_.data(), rows * k);
+  if (!converts) RoundRow(arithmetic.rounding, x_.data(), rows * k);
   return x_.data();
 }
 

@@ -258,7 +258,7 @@ class ProgramRun {
     const size_t width = Width(id);
     for (int b = 0; b < rows.num_sequences; ++b) {
       float* const after = StateOut(op.state, axis, b);
-      float* const c = after != nullptr ? after : ws_.ssru_state.data();
+      float* const c = after != nullptr ? after : ws_.lone_state.data();
       CopyOrClear(StateIn(op.state, axis, b), width, c);
       for (int t = rows.offsets[b]; t < rows.offsets[b + 1]; ++t) {
         SsruRow(Row(op.x, t), Row(op.forget, t), c, width, c, Row(id, t));

@@ -108,7 +108,7 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
   }
 
   void Round(AlignedBuffer& rows, int stride) const {
-    if (stack_.rounds) RoundRowToBFloat16(rows.data(), static_cast<size_t>(tokens_) * stride);
+    RoundRow(stack_.rounding, rows.data(), static_cast<size_t>(tokens_) * stride);
   }
 
   void RunLayer(size_t index) {
@@ -229,7 +229,7 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
       }
     } else {
       SetHiddenRows(layer, column, first_step, sign, &steps);
-      steps.rounds_h = stack_.rounds;
+      steps.h_rounding = stack_.rounding;
     }
 
     Scan(part.scan, steps);
@@ -260,7 +260,7 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
     } else {
       steps.h_stride = layer.output.stride();
       steps.h = ws_.h.data() + begin * steps.h_stride + column;
-      steps.rounds_h = stack_.rounds;
+      steps.h_rounding = stack_.rounding;
     }
     ScanSingleSteps(part.scan, steps);
   }

@@ -23,13 +23,13 @@ int ChunkRows(int columns) {
 // What packing needs besides the weights.
 struct Packing {
   WeightSource* weights = nullptr;
-  bool rounds = false;
+  Rounding rounding = Rounding::kNone;
   ProductShapes shapes;
   AlignedBuffer columns;  // scratch: one part's weights
 };
 
-AlignedBuffer Rounded(AlignedBuffer weights, bool rounds) {
-  if (rounds) RoundRowToBFloat16(weights.data(), weights.size());
+AlignedBuffer Rounded(AlignedBuffer weights, Rounding rounding) {
+  RoundRow(rounding, weights.data(), weights.size());
   return weights;
 }
 
@@ -46,7 +46,7 @@ void PackDirection(const LayerSpec& spec, const RowLayout& product_rows, int dir
     const int size = std::min(kPartSize, padded - first);
     AlignedBuffer& columns = packing->columns;
     PackGateWeights(spec, product_rows, direction, first, size, &columns);
-    if (packing->rounds) RoundRowToBFloat16(columns.data(), columns.size());
+    RoundRow(packing->rounding, columns.data(), columns.size());
     Part part;
     part.direction = direction;
     part.first = first;
@@ -66,7 +66,7 @@ void PackDirection(const LayerSpec& spec, const RowLayout& product_rows, int dir
 Layer PackLayer(const LayerSpec& spec, const RowLayout& input, Packing* packing) {
   const ReadLayerVectors vectors(packing->weights, spec);
   Layer layer;
-  layer.rounds = packing->rounds;
+  layer.rounding = packing->rounding;
   layer.input = input;
   layer.output = {spec.directions, spec.hidden_size};
   layer.layer_norm = spec.layer_norm;
@@ -77,7 +77,7 @@ Layer PackLayer(const LayerSpec& spec, const RowLayout& input, Packing* packing)
     product_rows = {1, spec.projection_size};
     const ReadWeights readable(packing->weights, spec.weight_proj);
     const AlignedBuffer packed =
-        Rounded(PackProjection(spec, input, product_rows), packing->rounds);
+        Rounded(PackProjection(spec, input, product_rows), packing->rounding);
     layer.projection = std::make_unique<Product>(packing->shapes, packed.data(), input.stride(),
                                                  product_rows.stride(),
                                                  RowBuckets(ChunkRows(product_rows.stride())));
@@ -123,7 +123,7 @@ std::vector<AlignedBuffer> TokenProducts(WeightSource* weights, const StackSpec&
       for (int row = 0; row < rows; ++row) {
         first.input.Pack(values + (done + row) * width, x.data() + row * stride);
       }
-      if (rounds_embedding) RoundRowToBFloat16(x.data(), rows * stride);
+      if (rounds_embedding) RoundRow(Rounding::kBFloat16, x.data(), rows * stride);
       const float* input = product_input.Run(x.data(), rows);
       for (size_t i = 0; i < runners.size(); ++i) {
         runners[i].Run(input, rows, tables[i].data() + (from + done) * first.parts[i].product->n());
@@ -137,8 +137,8 @@ std::vector<AlignedBuffer> TokenProducts(WeightSource* weights, const StackSpec&
 
 PackedStack::PackedStack(const StackSpec& stack, const Arithmetic& arithmetic,
                          WeightSource* weights)
-    : spec(WithoutWeights(stack)), rounds(arithmetic.rounds) {
-  Packing packing{weights, rounds, ProductShapes(arithmetic.products), {}};
+    : spec(WithoutWeights(stack)), rounding(arithmetic.rounding) {
+  Packing packing{weights, rounding, ProductShapes(arithmetic.products), {}};
   RowLayout rows = FirstLayerInput(stack);
   input = rows;
   if (!stack.input_to_hidden.empty()) {
@@ -146,7 +146,8 @@ PackedStack::PackedStack(const StackSpec& stack, const Arithmetic& arithmetic,
     const ReadWeights readable(weights, stack.input_to_hidden);
     const int chunk_rows = ChunkRows(rows.stride());
     input_to_hidden = std::make_unique<Product>(
-        packing.shapes, Rounded(PackTransposed(stack.input_to_hidden, input, rows), rounds).data(),
+        packing.shapes,
+        Rounded(PackTransposed(stack.input_to_hidden, input, rows), rounding).data(),
         input.stride(), rows.stride(), RowBuckets(chunk_rows));
   }
   for (const LayerSpec& layer : stack.layers) {

@@ -36,7 +36,7 @@ struct Layer {
   RowLayout input;
   RowLayout output;
   LayerNorm layer_norm = LayerNorm::kNone;
-  bool rounds = false;
+  Rounding rounding = Rounding::kNone;
   NormWeights norm;
   std::unique_ptr<Product> projection;
   std::vector<AlignedBuffer> constants;  // [direction]: v_f, v_r, b_f, b_r
@@ -46,9 +46,9 @@ struct Layer {
 
 // How a stack is computed.
 struct Arithmetic {
-  // Weights and activations are rounded to bfloat16's values; these are kept in float32, so that the products
-  // may be in either type and mean the same.
-  bool rounds = false;
+  // Of weights and activations. They are kept in float32, so that the products may be in either type and mean
+  // the same.
+  Rounding rounding = Rounding::kNone;
   // Embeddings are kept in bfloat16.
   bool rounds_embedding = false;
   ProductType products = ProductType::kFloat32;
@@ -63,7 +63,7 @@ struct PackedStack {
   size_t bytes() const;
 
   StackSpec spec;  // without weights
-  bool rounds = false;
+  Rounding rounding = Rounding::kNone;
   RowLayout input;  // of the embedding or of the caller's features
   // [vocabulary][input.stride()] where batches read it (ReadsEmbedding()): one of the two.
   AlignedBuffer embedding;

@@ -47,7 +47,7 @@ class ProductInput {
 
  private:
   void Round(float* values, int rows, int stride) const {
-    if (layer_.rounds) RoundRowToBFloat16(values, static_cast<size_t>(rows) * stride);
+    RoundRow(layer_.rounding, values, static_cast<size_t>(rows) * stride);
   }
 
   const Layer& layer_;
