@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "models/kernel_status.h"
@@ -69,7 +70,14 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(
     SRU_RETURN_UNLESS_OK(model->LoadStudent(*student, backend, options));
     return std::shared_ptr<const Model>(std::move(model));
   }
-  SRU_ASSIGN_OR_RETURN(model->config_, ReadModelConfig(directory / "config.json"));
+  absl::StatusOr<ModelConfig> config = ReadModelConfig(directory / "config.json");
+  if (absl::IsNotFound(config.status())) {
+    return absl::NotFoundError(
+        absl::StrCat(config.status().message(),
+                     "; nor are there model*.npz or model*.bin of a student of Marian"));
+  }
+  SRU_RETURN_UNLESS_OK(config.status());
+  model->config_ = *std::move(config);
 
   SRU_ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsFile> weights,
                        SafetensorsFile::OpenOnDemand(directory / "model.safetensors"));

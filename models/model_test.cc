@@ -195,6 +195,7 @@ TEST_F(ModelTest, NamesTheFileThatIsWrong) {
     std::string message;
   } kCases[] = {
       {"config.json", "", "cannot be opened"},
+      {"config.json", "", "nor are there model*.npz or model*.bin"},
       {"config.json", "{", "not valid JSON"},
       {"model.safetensors", "", "cannot be opened"},
       {"model.safetensors", "garbage", "not a safetensors file"},

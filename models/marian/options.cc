@@ -5,6 +5,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "base/limits.h"
 #include "base/status.h"
 #include "models/marian/yaml.h"
@@ -22,9 +24,6 @@ constexpr std::pair<const char*, const char*> kGraph[] = {
     {"type", "transformer"},
     {"transformer-decoder-autoreg", "rnn"},
     {"dec-cell", "ssru"},
-    {"transformer-preprocess", ""},
-    {"transformer-postprocess", "dan"},
-    {"transformer-postprocess-top", ""},
     {"transformer-ffn-activation", "relu"},
     {"transformer-ffn-depth", "2"},
     {"transformer-tied-layers", ""},
@@ -45,6 +44,15 @@ constexpr std::pair<const char*, const char*> kGraph[] = {
     {"input-types", ""},
     {"right-left", "false"},
     {"ulr", "false"},
+    {"layer-normalization", "false"},
+};
+
+// The steps around a sublayer, without d, which is dropout and does nothing in a translation.
+constexpr std::pair<const char*, const char*> kSteps[] = {
+    {"transformer-preprocess", ""},
+    {"transformer-postprocess", "an"},
+    {"transformer-postprocess-emb", ""},
+    {"transformer-postprocess-top", ""},
 };
 
 // Options that are not in every file, and without which the model is another one.
@@ -89,6 +97,10 @@ absl::StatusOr<MarianOptions> ParseMarianOptions(std::string_view yaml, const st
                        YamlMap::Parse(yaml, absl::StrCat(source, ": ", kMarianOptionsTensor)));
   for (const char* key : kRequired) map.Require(key);
   for (const auto& [key, value] : kGraph) map.Expect(key, value);
+  for (const auto& [key, steps] : kSteps) {
+    const std::string found = absl::StrReplaceAll(absl::StrJoin(map.List(key), ","), {{"d", ""}});
+    if (found != steps) map.Fail(key, absl::StrCat("the steps '", steps, "', with or without d"));
+  }
   MarianOptions options;
   map.Integer("dim-emb", 4, kMaxMarianWidth, &options.width);
   map.Integer("transformer-dim-ffn", 1, kMaxMarianWidth, &options.ffn);

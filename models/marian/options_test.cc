@@ -47,7 +47,7 @@ TEST(MarianOptionsTest, ReadsSizes) {
 TEST(MarianOptionsTest, IgnoresWhatOtherModelsHave) {
   for (const char* key :
        {"dec-cell-base-depth", "dec-cell-high-depth", "enc-cell", "enc-cell-depth", "enc-type",
-        "dim-rnn", "skip", "layer-normalization", "transformer-aan-depth", "version"}) {
+        "dim-rnn", "skip", "transformer-aan-depth", "version"}) {
     EXPECT_EQ(ErrorWith(key, "anything"), "") << key;
   }
 }
@@ -64,7 +64,10 @@ TEST(MarianOptionsTest, RefusesByNameWhatChangesTheGraph) {
       {"transformer-no-bias", "true"},
       {"transformer-preprocess", "n"},
       {"transformer-postprocess", "da"},
+      {"transformer-postprocess", "dar"},
+      {"transformer-postprocess-emb", "nd"},
       {"transformer-postprocess-top", "n"},
+      {"layer-normalization", "true"},
       {"transformer-ffn-activation", "swish"},
       {"transformer-ffn-depth", "3"},
       {"transformer-decoder-dim-ffn", "13"},
@@ -95,6 +98,8 @@ TEST(MarianOptionsTest, RefusesByNameWhatChangesTheGraph) {
   EXPECT_THAT(ErrorWith("tied-embeddings-all", "false"), HasSubstr("key 'tied-embeddings'"));
   EXPECT_EQ(ErrorWith("transformer-decoder-dim-ffn", "12"), "") << "as in the encoder";
   EXPECT_EQ(ErrorWith("transformer-decoder-ffn-depth", "2"), "");
+  EXPECT_EQ(ErrorWith("transformer-postprocess", "an"), "") << "trained without dropout";
+  EXPECT_EQ(ErrorWith("transformer-preprocess", "d"), "");
 }
 
 TEST(MarianOptionsTest, RefusesOptionsThatAreMissing) {

@@ -106,13 +106,17 @@ absl::StatusOr<std::optional<PublishedFiles>> FindPublishedFiles(const FilePath&
   for (std::string& name : Matching(names, "model", ".bin")) weights.push_back(std::move(name));
   if (weights.empty()) return std::nullopt;
   PublishedFiles files;
-  files.weights = weights.front();
   if (weights.size() > 1) {
-    const auto marian = std::find(weights.begin(), weights.end(), "model.npz");
-    if (marian == weights.end())
+    const std::vector<std::string> rounded = Matching(names, "model", ".alphas.bin");
+    if (names.count("model.npz") != 0) {
+      weights = {"model.npz"};
+    } else if (rounded.size() == 1) {
+      weights = rounded;
+    } else {
       return Ambiguous(directory, "file of weights, model*.npz or model*.bin", weights);
-    files.weights = *marian;
+    }
   }
+  files.weights = weights.front();
   SRU_RETURN_UNLESS_OK(FindVocabularies(directory, names, &files));
   SRU_ASSIGN_OR_RETURN(files.shortlist, Only(directory, names, "lex", ".bin"));
   const std::vector<std::string> configs = Matching(names, "config", ".yml");
@@ -123,8 +127,9 @@ absl::StatusOr<std::optional<PublishedFiles>> FindPublishedFiles(const FilePath&
     if (name.empty() || found.empty() || !files.search.empty()) continue;
     files.search = found.front();
   }
-  const std::string languages = LanguagesOf(files.weights);
-  if (!languages.empty() && languages == LanguagesOf(files.source_vocabulary)) {
+  const std::string languages = LanguagesOf(files.source_vocabulary);
+  const std::string of_weights = LanguagesOf(files.weights);
+  if (!languages.empty() && (of_weights.empty() || of_weights == languages)) {
     files.source_language = languages.substr(0, 2);
     files.target_language = languages.substr(2);
   }

@@ -25,7 +25,7 @@ struct PublishedFiles {
   std::string target_vocabulary;  // the same if both languages share one
   std::string shortlist;          // empty: none
   std::string search;             // empty: none
-  // From Firefox's names: "en" and "de" for model.ende.intgemm.alphas.bin, if the vocabularies have "ende" as well; else empty.
+  // From Firefox's names: "en" and "de" for vocab.ende.spm, unless the weights have other languages in theirs; else empty.
   std::string source_language;
   std::string target_language;
 
@@ -35,7 +35,8 @@ struct PublishedFiles {
 };
 
 // Nothing if the folder has no weights, or cannot be listed. kInvalidArgument names the folder when it has weights and lacks a vocabulary, or
-// when several files could be meant. Of several files of weights, Marian's model.npz is meant, beside which training leaves others.
+// when several files could be meant. Of several files of weights, Marian's model.npz is meant, beside which training leaves others, and then
+// the only int8 file with multipliers (model*.alphas.bin).
 absl::StatusOr<std::optional<PublishedFiles>> FindPublishedFiles(const FilePath& directory);
 
 }  // namespace sru::models

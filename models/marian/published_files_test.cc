@@ -67,6 +67,19 @@ TEST(PublishedFilesTest, KnowsMariansNames) {
       << "four letters that the vocabulary has not";
 }
 
+TEST(PublishedFilesTest, PrefersFloatWeightsThenMultipliers) {
+  const PublishedFiles both = Found({"model.npz", "model.ende.intgemm.alphas.bin",
+                                     "model.intgemm8.bin", "vocab.ende.spm", "lex.50.50.ende.bin"});
+  EXPECT_EQ(both.weights, "model.npz");
+  EXPECT_EQ(both.source_language, "en");
+  EXPECT_EQ(both.target_language, "de");
+  EXPECT_EQ(
+      Found({"model.alphas.npz", "model.intgemm8.bin", "model.intgemm.alphas.bin.gz", "vocab.spm"})
+          .weights,
+      "model.intgemm.alphas.bin.gz");
+  EXPECT_EQ(Found({"model.deen.intgemm.alphas.bin", "vocab.ende.spm"}).source_language, "");
+}
+
 TEST(PublishedFilesTest, PrefersWhatIsNotCompressed) {
   const PublishedFiles files =
       Found({"model.bin", "model.bin.gz", "vocab.spm", "vocab.spm.gz", "lex.bin", "lex.bin.gz"});

@@ -29,6 +29,11 @@ absl::Status Begin(const SharedCall& call, RequestFields* fields) {
   return access.ok() ? status : access;
 }
 
+// Its clients know two languages by codes of its own.
+std::string CodeOf(const std::string& code) {
+  return code == "zt" ? "zh-Hant" : (code == "pb" ? "pt-BR" : code);
+}
+
 absl::Status ReadRequest(RequestFields& fields, TextRequest* request) {
   for (const char* const name : {"q", "source", "target"}) {
     if (fields.All(name).empty()) {
@@ -36,9 +41,9 @@ absl::Status ReadRequest(RequestFields& fields, TextRequest* request) {
     }
   }
   request->texts = fields.All("q");
-  request->source = fields.Last("source");
+  request->source = CodeOf(fields.Last("source"));
   if (request->source == "auto") request->source.clear();
-  request->target = fields.Last("target");
+  request->target = CodeOf(fields.Last("target"));
   const std::string format = fields.Last("format");
   if (format == "html") {
     request->rules.format = translation::TextFormat::kHtml;

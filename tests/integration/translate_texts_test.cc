@@ -235,6 +235,10 @@ TEST_F(TranslateTextsTest, LibreTranslate) {
   EXPECT_THAT(answer["alternatives"], SizeIs(3));
   EXPECT_EQ(std::count(answer["alternatives"].begin(), answer["alternatives"].end(), ""), 0);
   EXPECT_TRUE(answer["detectedLanguage"].contains("confidence"));
+  EXPECT_EQ(Post("/translate", {{"q", "A b c."}, {"source", "en"}, {"target", "pb"}}),
+            json({{"translatedText", Sentence("en_pt", "A b c.")}}));
+  EXPECT_THAT(Post("/translate", {{"q", "a"}, {"source", "en"}, {"target", "zt"}}, 400).dump(),
+              ::testing::HasSubstr("no model translates into 'zh-Hant'"));
   const json settings = json::parse(HttpGet(port(), "/frontend/settings").body);
   EXPECT_EQ(settings["keyRequired"], false);
   EXPECT_EQ(settings["language"]["target"]["code"], "de");
