@@ -92,6 +92,29 @@ class TranslationTest(unittest.TestCase):
             "<x><y>%s</y><z>a</z></x>" % part,
         )
 
+    def test_deepl_options(self):
+        def translate(**options):
+            return self.deepl.translate_text("a b c", source_lang="EN", target_lang="DE", **options).text
+
+        plain = translate()
+        for options in (
+            {"context": "d e"},
+            {"preserve_formatting": True},
+            {"formality": "prefer_less"},
+            {"split_sentences": "nonewlines"},
+            {"split_sentences": deepl.SplitSentences.OFF},
+            {"model_type": "latency_optimized"},
+            {"extra_body_parameters": {"unknown": "1"}},
+        ):
+            self.assertEqual(translate(**options), plain, options)
+        for name, options in (
+            ("glossary_id", {"glossary": "some-id"}),
+            ("style_id", {"style_rule": "some-id"}),
+            ("custom_instructions", {"custom_instructions": ["Be brief."]}),
+        ):
+            with self.assertRaisesRegex(deepl.DeepLException, "'%s' is not supported" % name):
+                translate(**options)
+
     def test_deepl_languages_and_usage(self):
         self.assertEqual([(x.code, x.name) for x in self.deepl.get_source_languages()], [("DE", "German"), ("EN", "English")])
         targets = self.deepl.get_target_languages()
