@@ -6,21 +6,28 @@
 #include <cstdint>
 #include <limits>
 #include <set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "base/utf8.h"
+#include "base/wire_reader.h"
 #include "google/protobuf/descriptor.h"
 #include "nlohmann/json.hpp"
+#include "server/calls/message_cord.h"
 #include "server/rest/json_body.h"
 
 namespace sru::server::rest {
 namespace {
 
 using google::protobuf::Descriptor;
+using google::protobuf::EnumDescriptor;
 using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
@@ -28,6 +35,8 @@ using google::protobuf::OneofDescriptor;
 using google::protobuf::Reflection;
 // Memory is reserved in steps of so many bytes.
 constexpr int64_t kReserveStep = 16 << 10;
+// Holds most answers, so that they are not copied while they grow.
+constexpr size_t kFirstBlock = 1 << 10;
 // What an element of a list takes: protobuf's lists double, and copy while they do.
 constexpr int64_t kBytesPerNumber = 24;
 constexpr int64_t kBytesPerString = 48;
@@ -457,52 +466,145 @@ class MessageReader {
   absl::Status status_;
 };
 
+// How the messages of a type are written. Made once for each type, since descriptors and reflection take longer than the writing.
+struct MessageForm;
+struct FieldForm {
+  int number = 0;
+  std::string key;  // with its quotes and the colon
+  FieldDescriptor::Type type = FieldDescriptor::TYPE_BOOL;
+  bool is_list = false;  // or a map
+  bool is_map = false;
+  bool is_optional = false;
+  const EnumDescriptor* values = nullptr;
+  const MessageForm* message = nullptr;
+};
+struct MessageForm {
+  std::vector<FieldForm> fields;  // in the order of their declaration
+  std::vector<int> by_number;     // where they are there; -1: there is none
+
+  int Find(int number) const {
+    const auto at = static_cast<size_t>(number);
+    return at < by_number.size() ? by_number[at] : -1;
+  }
+};
+
+class MessageForms {
+ public:
+  const MessageForm& Of(const Descriptor& type) {
+    MutexLock lock(&mutex_);
+    return Make(type);
+  }
+
+ private:
+  const MessageForm& Make(const Descriptor& type) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const auto [place, is_new] = forms_.try_emplace(&type);
+    MessageForm& form = place->second;
+    if (!is_new) return form;
+    for (int i = 0; i < type.field_count(); ++i) {
+      const FieldDescriptor& field = *type.field(i);
+      FieldForm& made = form.fields.emplace_back();
+      made.number = field.number();
+      made.key = absl::StrCat("\"", NameOf(field), "\":");
+      made.type = field.type();
+      made.is_list = field.is_repeated();
+      made.is_map = field.is_map();
+      made.is_optional = !field.is_repeated() && field.has_presence();
+      made.values = field.enum_type();
+      if (field.message_type() != nullptr) made.message = &Make(*field.message_type());
+      const auto number = static_cast<size_t>(field.number());
+      if (form.by_number.size() <= number) form.by_number.resize(number + 1, -1);
+      form.by_number[number] = i;
+    }
+    return form;
+  }
+
+  Mutex mutex_;
+  std::unordered_map<const Descriptor*, MessageForm> forms_ ABSL_GUARDED_BY(mutex_);
+};
+
+const MessageForm& FormOf(const Descriptor& type) {
+  static auto* const forms = new MessageForms();
+  return forms->Of(type);
+}
+
+// Writes the bytes of messages, which this process has serialized.
 class MessageWriter {
  public:
   MessageWriter(JsonFields fields, MemoryHold* memory, std::string* json)
       : fields_(fields), memory_(*memory), json_(*json) {}
 
-  bool Write(const Message& message) {
-    const Descriptor& type = *message.GetDescriptor();
-    const Reflection& reflection = *message.GetReflection();
+  const absl::Status& status() const { return status_; }
+
+  bool Write(absl::string_view bytes, const MessageForm& form) {
+    const FoundFields found = Find(bytes, form);
     json_ += '{';
     bool first = true;
-    for (int i = 0; i < type.field_count(); ++i) {
-      const FieldDescriptor& field = *type.field(i);
-      if (field.is_repeated()) {
-        const int size = reflection.FieldSize(message, &field);
-        if (size == 0 && fields_ == JsonFields::kSet) continue;
-        Key(field, &first);
-        if (!(field.is_map() ? WriteMap(message, field, size) : WriteList(message, field, size)))
-          return false;
-        continue;
+    for (size_t i = 0; i < form.fields.size(); ++i) {
+      const FieldForm& field = form.fields[i];
+      if (found[i].count == 0 && (field.is_optional || fields_ == JsonFields::kSet)) continue;
+      Separate(&first);
+      json_ += field.key;
+      if (field.is_list) {
+        WriteList(bytes, field, found[i]);
+      } else {
+        WireReader value = ReaderAt(bytes, found[i]);
+        WriteValue(field, &value);
       }
-      if ((field.has_presence() || fields_ == JsonFields::kSet) &&
-          !reflection.HasField(message, &field))
-        continue;
-      Key(field, &first);
-      if (!WriteValue(message, field)) return false;
+      if (!status_.ok()) return false;
     }
     json_ += '}';
     return Settle();
   }
 
  private:
+  // Where the first value of a list has its tag, or the last one of another field.
+  struct Found {
+    size_t begin = 0;
+    size_t count = 0;
+  };
+  using FoundFields = absl::InlinedVector<Found, 16>;
+
+  FoundFields Find(absl::string_view bytes, const MessageForm& form) {
+    FoundFields found(form.fields.size());
+    WireReader reader(bytes);
+    for (size_t begin = 0; reader.Next(); begin = bytes.size() - reader.left()) {
+      const int index = form.Find(reader.field());
+      if (index >= 0) {
+        Found& field = found[static_cast<size_t>(index)];
+        if (field.count++ == 0 || !form.fields[static_cast<size_t>(index)].is_list) {
+          field.begin = begin;
+        }
+      }
+      reader.PassValue();
+    }
+    if (!reader.ok()) {
+      status_ = absl::InternalError("a service answered with a message that cannot be read");
+    }
+    return found;
+  }
+
+  // The default of every type is 0 on the wire.
+  static WireReader ReaderAt(absl::string_view bytes, const Found& found) {
+    static constexpr absl::string_view kZeros("\0\0\0\0\0\0\0\0", 8);
+    if (found.count == 0) return WireReader(kZeros);
+    WireReader reader(bytes.substr(found.begin));
+    reader.Next();
+    return reader;
+  }
+
   // Reserves what the text has grown by, and as much again: it is copied when it outgrows its block.
   bool Settle() {
     const auto size = static_cast<int64_t>(json_.size());
-    if (size - settled_ < kReserveStep) return true;
+    if (size - settled_ < kReserveStep) return status_.ok();
     const int64_t grown = size - settled_;
     settled_ = size;
-    return memory_.Grow(2 * grown);
+    if (!memory_.Grow(2 * grown)) status_ = NoRequestMemory();
+    return status_.ok();
   }
 
-  void Key(const FieldDescriptor& field, bool* first) {
+  void Separate(bool* first) {
     if (!*first) json_ += ',';
     *first = false;
-    json_ += '"';
-    json_.append(NameOf(field).data(), NameOf(field).size());
-    json_ += "\":";
   }
 
   template <typename Integer>
@@ -512,7 +614,8 @@ class MessageWriter {
     json_.append(digits, end.ptr);
   }
   template <typename Integer>
-  void AppendQuoted(Integer value) {
+  void AppendLong(Integer value) {
+    if (fields_ == JsonFields::kPlain) return Append(value);
     json_ += '"';
     Append(value);
     json_ += '"';
@@ -525,104 +628,95 @@ class MessageWriter {
       json_ += std::isnan(value) ? "\"NaN\"" : value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
     }
   }
-  void AppendEnum(const FieldDescriptor& field, int number) {
-    const EnumValueDescriptor* const value = field.enum_type()->FindValueByNumber(number);
-    if (value == nullptr) {
-      Append(number);
-      return;
-    }
-    json_ += '"';
-    json_ += value->name();
-    json_ += '"';
-  }
-  void AppendText(const FieldDescriptor& field, const std::string& text) {
-    if (field.type() == FieldDescriptor::TYPE_BYTES) {
-      json_ += '"';
-      json_ += absl::Base64Escape(text);
-      json_ += '"';
-    } else {
-      AppendJsonString(text, &json_);
-    }
+  void AppendEnum(const FieldForm& field, int number) {
+    const EnumValueDescriptor* const value = field.values->FindValueByNumber(number);
+    if (value == nullptr) return Append(number);
+    absl::StrAppend(&json_, "\"", absl::string_view(value->name()), "\"");
   }
 
-  // `index` is that of the element of a list; kSingle: the field is not a list.
-  static constexpr int kSingle = -1;
-  bool WriteValue(const Message& message, const FieldDescriptor& field, int index = kSingle) {
-    const Reflection& reflection = *message.GetReflection();
-    const auto get = [&](auto single, auto element) {
-      return index == kSingle ? (reflection.*single)(message, &field)
-                              : (reflection.*element)(message, &field, index);
-    };
-    switch (field.cpp_type()) {
-      case FieldDescriptor::CPPTYPE_INT32:
-        Append(get(&Reflection::GetInt32, &Reflection::GetRepeatedInt32));
+  // Where `*reader` is after the tag.
+  bool WriteValue(const FieldForm& field, WireReader* reader) {
+    switch (field.type) {
+      case FieldDescriptor::TYPE_INT32:
+        Append(static_cast<int32_t>(reader->Varint()));
         break;
-      case FieldDescriptor::CPPTYPE_INT64:
-        AppendQuoted(get(&Reflection::GetInt64, &Reflection::GetRepeatedInt64));
+      case FieldDescriptor::TYPE_INT64:
+        AppendLong(static_cast<int64_t>(reader->Varint()));
         break;
-      case FieldDescriptor::CPPTYPE_UINT32:
-        Append(get(&Reflection::GetUInt32, &Reflection::GetRepeatedUInt32));
+      case FieldDescriptor::TYPE_UINT32:
+        Append(static_cast<uint32_t>(reader->Varint()));
         break;
-      case FieldDescriptor::CPPTYPE_UINT64:
-        AppendQuoted(get(&Reflection::GetUInt64, &Reflection::GetRepeatedUInt64));
+      case FieldDescriptor::TYPE_UINT64:
+        AppendLong(reader->Varint());
         break;
-      case FieldDescriptor::CPPTYPE_FLOAT:
-        AppendReal(get(&Reflection::GetFloat, &Reflection::GetRepeatedFloat));
+      case FieldDescriptor::TYPE_FLOAT:
+        AppendReal(reader->Float());
         break;
-      case FieldDescriptor::CPPTYPE_DOUBLE:
-        AppendReal(get(&Reflection::GetDouble, &Reflection::GetRepeatedDouble));
+      case FieldDescriptor::TYPE_DOUBLE:
+        AppendReal(reader->Double());
         break;
-      case FieldDescriptor::CPPTYPE_BOOL:
-        json_ += get(&Reflection::GetBool, &Reflection::GetRepeatedBool) ? "true" : "false";
+      case FieldDescriptor::TYPE_BOOL:
+        json_ += reader->Varint() != 0 ? "true" : "false";
         break;
-      case FieldDescriptor::CPPTYPE_ENUM:
-        AppendEnum(field, get(&Reflection::GetEnumValue, &Reflection::GetRepeatedEnumValue));
+      case FieldDescriptor::TYPE_ENUM:
+        AppendEnum(field, static_cast<int>(reader->Varint()));
         break;
-      case FieldDescriptor::CPPTYPE_STRING: {
-        std::string scratch;
-        AppendText(field,
-                   index == kSingle
-                       ? reflection.GetStringReference(message, &field, &scratch)
-                       : reflection.GetRepeatedStringReference(message, &field, index, &scratch));
+      case FieldDescriptor::TYPE_STRING:
+        AppendJsonString(reader->Bytes(), &json_);
         break;
-      }
-      case FieldDescriptor::CPPTYPE_MESSAGE:
-        return Write(index == kSingle ? reflection.GetMessage(message, &field)
-                                      : reflection.GetRepeatedMessage(message, &field, index));
+      case FieldDescriptor::TYPE_BYTES:
+        absl::StrAppend(&json_, "\"", absl::Base64Escape(reader->Bytes()), "\"");
+        break;
+      case FieldDescriptor::TYPE_MESSAGE:
+        return Write(reader->Bytes(), *field.message);
+      default:
+        status_ = absl::InternalError("the contract has a type of field that is not written");
     }
     return Settle();
   }
 
-  bool WriteList(const Message& message, const FieldDescriptor& field, int size) {
-    json_ += '[';
-    for (int i = 0; i < size; ++i) {
-      if (i > 0) json_ += ',';
-      if (!WriteValue(message, field, i)) return false;
+  bool WriteList(absl::string_view bytes, const FieldForm& field, Found found) {
+    json_ += field.is_map ? '{' : '[';
+    bool first = true;
+    WireReader reader(bytes.substr(found.begin));
+    while (found.count > 0 && status_.ok() && reader.Next()) {
+      if (reader.field() != field.number) {
+        reader.PassValue();
+        continue;
+      }
+      --found.count;
+      const bool is_packed =
+          reader.kind() == kWireBytes && FieldDescriptor::IsTypePackable(field.type);
+      const size_t outer = is_packed ? reader.Enter() : 0;
+      while (!is_packed || !reader.at_end()) {
+        Separate(&first);
+        const bool ok =
+            field.is_map ? WriteEntry(reader.Bytes(), *field.message) : WriteValue(field, &reader);
+        if (!ok || !is_packed) break;
+      }
+      if (is_packed) reader.Leave(outer);
     }
-    json_ += ']';
-    return true;
+    json_ += field.is_map ? '}' : ']';
+    return status_.ok();
   }
 
-  // Only requests have maps; this is for whoever echoes one.
-  bool WriteMap(const Message& message, const FieldDescriptor& field, int size) {
-    const Reflection& reflection = *message.GetReflection();
-    json_ += '{';
-    for (int i = 0; i < size; ++i) {
-      if (i > 0) json_ += ',';
-      const Message& entry = reflection.GetRepeatedMessage(message, &field, i);
-      json_ += '"';
-      Append(entry.GetReflection()->GetInt32(entry, field.message_type()->FindFieldByNumber(1)));
-      json_ += "\":";
-      if (!WriteValue(entry, *field.message_type()->FindFieldByNumber(2))) return false;
-    }
-    json_ += '}';
-    return true;
+  // The keys of maps are strings in JSON.
+  bool WriteEntry(absl::string_view bytes, const MessageForm& form) {
+    const FoundFields found = Find(bytes, form);
+    WireReader key = ReaderAt(bytes, found[0]);
+    const bool is_number = form.fields[0].type == FieldDescriptor::TYPE_INT32;
+    if (is_number) json_ += '"';
+    if (!WriteValue(form.fields[0], &key)) return false;
+    json_ += is_number ? "\":" : ":";
+    WireReader value = ReaderAt(bytes, found[1]);
+    return WriteValue(form.fields[1], &value);
   }
 
   const JsonFields fields_;
   MemoryHold& memory_;
   std::string& json_;
   int64_t settled_ = static_cast<int64_t>(json_.size());
+  absl::Status status_;
 };
 
 template <typename Real>
@@ -646,10 +740,18 @@ absl::Status ParseJsonMessage(absl::string_view text, MemoryHold* memory, Messag
   return status.ok() ? reader.Finish() : status;
 }
 
+absl::Status WriteJsonMessage(const Descriptor& type, const absl::Cord& bytes, JsonFields fields,
+                              MemoryHold* memory, std::string* json) {
+  absl::Cord whole = bytes;
+  json->reserve(json->size() + kFirstBlock);
+  MessageWriter writer(fields, memory, json);
+  writer.Write(whole.Flatten(), FormOf(type));
+  return writer.status();
+}
+
 absl::Status WriteJsonMessage(const Message& message, JsonFields fields, MemoryHold* memory,
                               std::string* json) {
-  if (!MessageWriter(fields, memory, json).Write(message)) return NoRequestMemory();
-  return absl::OkStatus();
+  return WriteJsonMessage(*message.GetDescriptor(), calls::ToCord(message), fields, memory, json);
 }
 
 void AppendJsonString(absl::string_view text, std::string* json) {

@@ -1,6 +1,6 @@
 // Messages of protobuf as JSON, in protobuf's own form (https://protobuf.dev/programming-guides/json/): what is written here every
-// JSON parser of protobuf reads, and the reverse. It goes through reflection rather than protobuf's utility, because a refusal
-// must name the place in the request, the memory must be bounded, and the utility takes about eight times as long for a short request and its answer.
+// JSON parser of protobuf reads, and the reverse. Requests go through reflection and answers are written from their bytes, rather than by protobuf's utility, because a refusal
+// must name the place in the request, the memory must be bounded, and the utility takes many times as long for a short request and its answer.
 //
 // Names of fields are written as the contract has them (snake_case); lowerCamelCase is read, too. 64-bit integers are written as
 // strings, bytes as base64, enums by name. null is the same as a field that is left out.
@@ -12,7 +12,9 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
+#include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "server/rest/memory_hold.h"
 
@@ -27,9 +29,14 @@ absl::Status ParseJsonMessage(absl::string_view json, MemoryHold* memory,
 enum class JsonFields {
   kAll,  // all but absent messages and members of a oneof, so that readers need no defaults
   kSet,  // what differs from its default
+  // As kAll, with 64-bit integers as numbers, which is what clients of the Open Inference Protocol read.
+  kPlain,
 };
 
-// Appends the message. kResourceExhausted: the memory is not to be had.
+// Appends the message of this type that has these bytes, as this process has serialized it. kResourceExhausted: the memory is not to be had;
+// kInternal: the bytes are no message.
+absl::Status WriteJsonMessage(const google::protobuf::Descriptor& type, const absl::Cord& bytes,
+                              JsonFields fields, MemoryHold* memory, std::string* json);
 absl::Status WriteJsonMessage(const google::protobuf::Message& message, JsonFields fields,
                               MemoryHold* memory, std::string* json);
 

@@ -63,9 +63,7 @@ absl::Status WriteAnswer(const calls::Method& method, const CallForm& form, Json
     absl::CopyCordToString(bytes, text);
     return absl::OkStatus();
   }
-  const std::unique_ptr<Message> response(method.response->New());
-  if (!calls::ParseCord(bytes, response.get())) return BadAnswer().status;
-  return WriteJsonMessage(*response, fields, memory, text);
+  return WriteJsonMessage(*method.response->GetDescriptor(), bytes, fields, memory, text);
 }
 
 void AnswerWith(const SharedCall& call, const calls::Method& method, const CallForm& form,

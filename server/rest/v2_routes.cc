@@ -12,7 +12,6 @@
 #include "nlohmann/json.hpp"
 #include "server/calls/message_cord.h"
 #include "server/rest/json_message.h"
-#include "server/rest/v2_message_json.h"
 #include "server/rest/v2_openapi.h"
 #include "server/rest/v2_request.h"
 #include "server/rest/v2_response.h"
@@ -36,6 +35,14 @@ void ReplyJson(const CallPointer& call, int status, const ordered_json& json) {
   page.content_type = kJsonContentType;
   page.body = json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   call->Reply(std::move(page));
+}
+
+// 64-bit integers are numbers there.
+void ReplyMessage(const CallPointer& call, const google::protobuf::Message& message) {
+  http::PageResponse page;
+  page.content_type = kJsonContentType;
+  absl::Status status = WriteJsonMessage(message, JsonFields::kPlain, &call->memory(), &page.body);
+  status.ok() ? call->Reply(std::move(page)) : call->Fail(status);
 }
 
 // False, and the call has been answered, if the bytes are not such a message.
@@ -75,7 +82,7 @@ Request ModelRequest(const RestCall& call) {
 void ServerMetadata(const CallPointer& call) {
   Ask<inference::ServerMetadataResponse>(
       call, "ServerMetadata", inference::ServerMetadataRequest(),
-      [call](const auto& response) { ReplyJson(call, 200, MessageToJson(response)); });
+      [call](const auto& response) { ReplyMessage(call, response); });
 }
 
 void ServerLive(const CallPointer& call) {
@@ -95,7 +102,7 @@ void ServerReady(const CallPointer& call) {
 void ModelMetadata(const CallPointer& call) {
   Ask<inference::ModelMetadataResponse>(
       call, "ModelMetadata", ModelRequest<inference::ModelMetadataRequest>(*call),
-      [call](const auto& response) { ReplyJson(call, 200, MessageToJson(response)); });
+      [call](const auto& response) { ReplyMessage(call, response); });
 }
 
 void ModelReady(const CallPointer& call) {
@@ -110,13 +117,13 @@ void ModelReady(const CallPointer& call) {
 void ModelConfig(const CallPointer& call) {
   Ask<inference::ModelConfigResponse>(
       call, "ModelConfig", ModelRequest<inference::ModelConfigRequest>(*call),
-      [call](const auto& response) { ReplyJson(call, 200, MessageToJson(response.config())); });
+      [call](const auto& response) { ReplyMessage(call, response.config()); });
 }
 
 void ModelStatistics(const CallPointer& call) {
   Ask<inference::ModelStatisticsResponse>(
       call, "ModelStatistics", ModelRequest<inference::ModelStatisticsRequest>(*call),
-      [call](const auto& response) { ReplyJson(call, 200, MessageToJson(response)); });
+      [call](const auto& response) { ReplyMessage(call, response); });
 }
 
 void ModelInfer(const CallPointer& call) {
