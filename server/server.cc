@@ -619,7 +619,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     call.headers = HeadersOf(request);
     call.authorizations = call.headers.authorization.empty() ? 0 : 1;
     call.x_forwarded_for = find("x-forwarded-for");
-    call.peer = request.remote_address;
+    call.peer = request.peer;
     call.certificate = [&request] { return request.certificate; };
     transport::CallVerdict verdict = check_call_(call);
     if (verdict.refusal != nullptr) return absl::UnauthenticatedError(verdict.refusal);
@@ -645,7 +645,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
                                 int http_status, const absl::Status& reason) {
       if (absl::IsUnauthenticated(reason)) return;  // the check has logged it
       access_log_.OnHttpRefusal(request.path, http_status, reason, HeadersOf(request),
-                                request.remote_address, caller == nullptr ? "" : caller->name());
+                                request.remote_address(), caller == nullptr ? "" : caller->name());
     };
     return gateway;
   }
@@ -688,8 +688,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
       return rest::ErrorResponse(rest::ErrorForm::kV1, MalformedRequest(status, text));
     };
     options.on_refused = [this] { OnConnectionRefused(); };
-    options.check_headers = [this](const http::PageRequest& request) {
-      return http::IsProbe(request) ? nullptr : gateway_->CheckHeaders(request);
+    options.check_headers = [this](http::PageRequest* request) {
+      return http::IsProbe(*request) ? nullptr : gateway_->CheckHeaders(request);
     };
     const http::HttpServer::Handler handler = [this](const std::shared_ptr<http::HttpCall>& call) {
       if (!http::IsProbe(call->request())) return gateway_->Handle(call);

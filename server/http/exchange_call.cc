@@ -6,10 +6,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
 #include "base/mutex.h"
 
 namespace sru::server::http {
@@ -31,14 +28,13 @@ class ExchangeHandler final : public calls::HttpHandler,
     if (question != absl::string_view::npos) {
       request_.query = std::string(target.substr(question + 1));
     }
-    SetRemote(exchange_->peer(), &request_);
+    request_.peer = exchange_->peer();
     request_.certificate = exchange_->certificate();
     exchange_->VisitHeaders([this](absl::string_view name, absl::string_view value) {
-      std::string& text = request_.headers[name];
-      absl::StrAppend(&text, text.empty() ? "" : ", ", value);
+      request_.headers.Add(name, value);
     });
     if (hooks_.check_headers == nullptr) return;
-    if (std::shared_ptr<const PageResponse> refusal = hooks_.check_headers(request_)) {
+    if (std::shared_ptr<const PageResponse> refusal = hooks_.check_headers(&request_)) {
       Reply(std::move(refusal));
     }
   }
@@ -191,21 +187,6 @@ void ExchangeHandler::OnBody(absl::StatusOr<absl::Cord> body) {
 }
 
 }  // namespace
-
-void SetRemote(const std::string& peer, PageRequest* request) {
-  std::string text = absl::StrReplaceAll(peer, {{"%5B", ""}, {"%5D", ""}, {"%25", "%"}});
-  absl::string_view address = text;
-  if (!absl::ConsumePrefix(&address, "ipv4:") && !absl::ConsumePrefix(&address, "ipv6:")) {
-    request->remote_address = "unix";
-    return;
-  }
-  const size_t colon = address.rfind(':');
-  request->remote_address = std::string(address.substr(0, colon));
-  if (colon != absl::string_view::npos &&
-      !absl::SimpleAtoi(address.substr(colon + 1), &request->remote_port)) {
-    request->remote_port = 0;
-  }
-}
 
 calls::HttpHandler* StartExchangeCall(calls::HttpExchange* exchange, const ExchangeHooks& hooks) {
   const auto handler = std::make_shared<ExchangeHandler>(exchange, hooks);

@@ -14,13 +14,10 @@ namespace sru::server::http {
 // Makes the handler of an exchange. All functions may run on any thread, until the exchange ends.
 struct ExchangeHooks {
   // As HttpServer::Options has it.
-  std::function<std::shared_ptr<const PageResponse>(const PageRequest& request)> check_headers;
+  std::function<std::shared_ptr<const PageResponse>(PageRequest* request)> check_headers;
   HttpServer::Handler handle;
   std::function<void(int status)> on_answer;
 };
-
-// Sets the remote address and port by a peer's name in gRPC's form: "ipv4:10.0.0.1:4711", "ipv6:%5B::1%5D:4711", "unix:".
-void SetRemote(const std::string& peer, PageRequest* request);
 
 // `hooks` must outlive the exchange.
 calls::HttpHandler* StartExchangeCall(calls::HttpExchange* exchange, const ExchangeHooks& hooks);

@@ -153,13 +153,12 @@ class HttpConnection::Call final : public HttpCall, public std::enable_shared_fr
   std::function<void(bool)> written_ ABSL_GUARDED_BY(mutex_);  // of a part that is not sent yet
 };
 
-HttpConnection::HttpConnection(std::unique_ptr<HttpTransport> transport, std::string remote_address,
-                               int remote_port, Owner* owner)
+HttpConnection::HttpConnection(std::unique_ptr<HttpTransport> transport, std::string peer,
+                               Owner* owner)
     : owner_(*owner),
       jobs_(owner->jobs()),
       transport_(std::move(transport)),
-      remote_address_(std::move(remote_address)),
-      remote_port_(remote_port),
+      peer_(std::move(peer)),
       parser_(owner->options().limits.max_header_bytes, owner->options().limits.max_body_bytes),
       too_old_at_(In(owner->options().limits.max_age)) {}
 
@@ -189,7 +188,8 @@ void HttpConnection::Recheck(ssl_ctx_st* tls_context) {
   bool accepted = tls_context == nullptr || transport_->IsTrustedBy(tls_context);
   if (accepted && stage_ == Stage::kParts) {
     const auto& check = owner_.options().check_headers;
-    const auto refusal = check == nullptr ? nullptr : check(call_->request());
+    PageRequest request = call_->request();
+    const auto refusal = check == nullptr ? nullptr : check(&request);
     accepted = refusal == nullptr || refusal->status == kTooMany;
   }
   if (!accepted) Close(/*reset=*/true);
@@ -287,14 +287,13 @@ void HttpConnection::OnHeader() {
   const HttpServer::Options& options = owner_.options();
   const uint64_t length = parser_.content_length().value_or(0);
   PageRequest& request = parser_.request();
-  request.remote_address = remote_address_;
-  request.remote_port = remote_port_;
+  request.peer = peer_;
   request.certificate = transport_->CertificateName();
   is_head_ = request.method == "HEAD";
   complete_ = length == 0 && !parser_.chunked();
   close_after_ = !options.keep_alive || !parser_.keep_alive();
   if (options.check_headers != nullptr) {
-    if (std::shared_ptr<const PageResponse> refusal = options.check_headers(request)) {
+    if (std::shared_ptr<const PageResponse> refusal = options.check_headers(&request)) {
       // A client that was not told to go on may send the body or not, so its end is unknown. The parser reads no body that is
       // over its bound.
       if (!complete_ &&

@@ -62,8 +62,7 @@ class HttpConnection final : public HttpTransport::User,
     virtual void OnClosed(HttpConnection* connection) = 0;
   };
 
-  HttpConnection(std::unique_ptr<HttpTransport> transport, std::string remote_address,
-                 int remote_port, Owner* owner);
+  HttpConnection(std::unique_ptr<HttpTransport> transport, std::string peer, Owner* owner);
   ~HttpConnection() override;
 
   void Start();
@@ -139,8 +138,7 @@ class HttpConnection final : public HttpTransport::User,
   Owner& owner_;
   const std::weak_ptr<HttpJobs> jobs_;
   const std::unique_ptr<HttpTransport> transport_;
-  const std::string remote_address_;
-  const int remote_port_;
+  const std::string peer_;  // in gRPC's form
   HttpRequestParser parser_;
   Stage stage_ = Stage::kHeader;
   transport::TablePlace place_;

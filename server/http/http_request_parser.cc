@@ -195,10 +195,7 @@ void HttpRequestParser::OnField(absl::string_view name, absl::string_view value)
     Error(431, absl::StrCat("more than ", kMaxFields, " headers"));
     return;
   }
-  std::string& all = request_.headers[absl::AsciiStrToLower(name)];
-  const bool again = !all.empty();
-  if (again) all += ", ";
-  all.append(value.data(), value.size());
+  request_.headers.Add(absl::AsciiStrToLower(name), value);
   if (absl::EqualsIgnoreCase(name, "content-length")) {
     uint64_t length = 0;
     const bool digits = !value.empty() && std::all_of(value.begin(), value.end(), [](char c) {

@@ -140,11 +140,9 @@ class Shelf final : private HttpConnection::Owner {
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof(kSendBufferBytes));
     std::unique_ptr<HttpTransport> transport =
         MakeTransport(&loop_, socket.release(), std::move(bytes), std::move(received));
-    PageRequest remote;
-    SetRemote(socket.peer(), &remote);
     Owner* const owner = this;
-    const auto connection = std::make_shared<HttpConnection>(
-        std::move(transport), std::move(remote.remote_address), remote.remote_port, owner);
+    const auto connection =
+        std::make_shared<HttpConnection>(std::move(transport), socket.peer(), owner);
     const ConnectionTable::Entry entry =
         shared_.table.Enter(connection->place(), connection, socket.key());
     if (entry != ConnectionTable::Entry::kEntered) OnRefused();

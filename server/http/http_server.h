@@ -88,9 +88,9 @@ class HttpServer {
     // a client that closes its side of the connection is gone.
     bool keep_alive = false;
     // Called when the headers of a request have arrived, before its body is read. If it returns an
-    // answer, that is sent, and the handler does not see the request. Must return at once. May be
-    // null.
-    std::function<std::shared_ptr<const PageResponse>(const PageRequest& request)> check_headers;
+    // answer, that is sent, and the handler does not see the request; otherwise it may set the
+    // request's `admission`. Must return at once. May be null.
+    std::function<std::shared_ptr<const PageResponse>(PageRequest* request)> check_headers;
     // The answer to what is no request; null: a line of text.
     std::function<PageResponse(int status, const std::string& text)> make_error;
     // A connection was closed to make room for another.

@@ -49,10 +49,10 @@ class HttpServerTest : public ::testing::Test {
   HttpServerTest() {
     options_.keep_alive = true;
     options_.loops = &loops_;
-    options_.check_headers = [](const PageRequest& request) -> std::shared_ptr<const PageResponse> {
-      if (request.path != "/forbidden" && request.path != "/empty") return nullptr;
+    options_.check_headers = [](PageRequest* request) -> std::shared_ptr<const PageResponse> {
+      if (request->path != "/forbidden" && request->path != "/empty") return nullptr;
       PageResponse response;
-      response.status = request.path == "/empty" ? 204 : 401;
+      response.status = request->path == "/empty" ? 204 : 401;
       return std::make_shared<const PageResponse>(std::move(response));
     };
   }

@@ -55,7 +55,7 @@ class MetricsServerTest : public ::testing::Test {
       response.headers.emplace_back("X-Seen", request.header("x-custom"));
       absl::StatusOr<std::string> body = request.read_body();
       response.status = body.ok() ? 200 : 400;
-      response.body = absl::StrCat(request.method, " from ", request.remote_address, ": ",
+      response.body = absl::StrCat(request.method, " from ", request.remote_address(), ": ",
                                    body.ok() ? *body : body.status().ToString());
       return response;
     };

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +14,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 
 namespace sru::server::http {
 
@@ -26,6 +29,17 @@ class PageHeaders {
   PageHeaders() = default;
   PageHeaders(std::initializer_list<Entry> entries) : entries_(entries) {}
 
+  void Add(absl::string_view lower_case_name, absl::string_view value) {
+    const auto it = Position(lower_case_name);
+    if (it == entries_.end()) {
+      if (entries_.empty()) entries_.reserve(kUsual);
+      entries_.emplace_back(lower_case_name, value);
+      return;
+    }
+    auto& all = const_cast<std::string&>(it->second);
+    if (!all.empty()) all += ", ";
+    all.append(value.data(), value.size());
+  }
   // Adds the header, empty, if there is none.
   std::string& operator[](absl::string_view lower_case_name) {
     const auto it = Position(lower_case_name);
@@ -51,6 +65,8 @@ class PageHeaders {
   std::vector<Entry>::const_iterator end() const { return entries_.end(); }
 
  private:
+  static constexpr size_t kUsual = 8;
+
   std::vector<Entry>::const_iterator Position(absl::string_view name) const {
     return std::find_if(entries_.begin(), entries_.end(),
                         [name](const Entry& entry) { return entry.first == name; });
@@ -60,14 +76,15 @@ class PageHeaders {
 };
 
 struct PageRequest {
-  std::string method;          // "GET"
-  std::string path;            // without the query, undecoded
-  std::string query;           // after '?', undecoded
-  std::string remote_address;  // of the connection: "127.0.0.1", "::1"
-  int remote_port = 0;
+  std::string method;  // "GET"
+  std::string path;    // without the query, undecoded
+  std::string query;   // after '?', undecoded
+  std::string peer;    // in gRPC's form: "ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711", "unix:"
   std::string
       certificate;  // the common name in the certificate that the client has shown; "": none
   PageHeaders headers;
+  // What HttpServer::Options::check_headers has found out, for the handler.
+  std::shared_ptr<const void> admission;
   // Makes the body, in one piece; called at most once, on any thread. kInvalidArgument: its length is not stated;
   // kResourceExhausted: it is too long; kDeadlineExceeded: it did not arrive completely in time.
   std::function<absl::StatusOr<std::string>()> read_body;
@@ -80,6 +97,16 @@ struct PageRequest {
       if (!body.ok()) return body.status();
       return std::string(std::exchange(*body, absl::Cord()));
     };
+  }
+
+  // "127.0.0.1", "::1" or "unix".
+  std::string remote_address() const {
+    absl::string_view address = peer;
+    if (!absl::ConsumePrefix(&address, "ipv4:") && !absl::ConsumePrefix(&address, "ipv6:")) {
+      return "unix";
+    }
+    return absl::StrReplaceAll(address.substr(0, address.rfind(':')),
+                               {{"%5B", ""}, {"%5D", ""}, {"%25", "%"}});
   }
 
   // "" if it was not sent.

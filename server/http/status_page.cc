@@ -58,7 +58,7 @@ absl::Status StatusPage::CheckAccess(const PageRequest& request) const {
                              request.headers.count("x-real-ip") >
                          0;
   const std::optional<PageHost> host = ParsePageHost(request.header("host"));
-  if (!forwarded && transport::IsLoopbackHost(request.remote_address) && host.has_value() &&
+  if (!forwarded && transport::IsLoopbackHost(request.remote_address()) && host.has_value() &&
       host->is_loopback()) {
     return absl::OkStatus();
   }

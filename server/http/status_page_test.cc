@@ -5,6 +5,8 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -40,14 +42,14 @@ class StatusPageTest : public ::testing::Test {
     PageRequest request;
     request.method = method;
     request.path = path;
-    request.remote_address = remote_address_;
+    request.peer = peer_;
     request.headers["host"] = host_;
     return page_.Handle(request);
   }
   json Status() { return json::parse(Request("/status.json")->body); }
 
   StatusSnapshot snapshot_;
-  std::string remote_address_ = "127.0.0.1";
+  std::string peer_ = "ipv4:127.0.0.1:4711";
   std::string host_ = "localhost:9090";
   StatusPage page_{[this] { return snapshot_; }, TryAccess::kLocal, {"sru.example"}};
 };
@@ -145,7 +147,7 @@ TEST_F(StatusPageTest, StatusHasServerModelsAndLimits) {
 
 TEST_F(StatusPageTest, StatusSaysWhetherThisViewerMayTry) {
   EXPECT_EQ(Status()["try"]["allowed"], true);
-  remote_address_ = "10.1.2.3";
+  peer_ = "ipv4:10.1.2.3:4711";
   const json access = Status()["try"];
   EXPECT_EQ(access["allowed"], false);
   EXPECT_THAT(access["reason"].get<std::string>(), HasSubstr("--status_page_try=all"));
@@ -155,7 +157,9 @@ bool MayTry(TryAccess access, const std::string& address, const std::string& hos
             const std::string& header = "accept") {
   const StatusPage page([] { return StatusSnapshot(); }, access, {"sru.example"});
   PageRequest request;
-  request.remote_address = address;
+  const bool is_ipv6 = absl::StrContains(address, ':');
+  request.peer =
+      is_ipv6 ? absl::StrCat("ipv6:%5B", address, "%5D:80") : absl::StrCat("ipv4:", address, ":80");
   request.headers = {{"host", host}, {header, "anything"}};
   const absl::Status status = page.CheckAccess(request);
   EXPECT_TRUE(status.ok() || absl::IsPermissionDenied(status)) << status;

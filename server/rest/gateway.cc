@@ -71,12 +71,6 @@ absl::Status ParseTimeout(const std::string& text, absl::Duration* timeout) {
   return absl::OkStatus();
 }
 
-// A caller at `address` ("10.0.0.1", "::1") in gRPC's form.
-std::string PeerAt(const std::string& address, int port) {
-  if (absl::StrContains(address, ':')) return absl::StrCat("ipv6:[", address, "]:", port);
-  return absl::StrCat("ipv4:", address, ":", port);
-}
-
 // Reads the header that all routes have and that of the form's protocol. The earlier deadline counts.
 absl::Status ReadTimeouts(const http::PageRequest& request, ErrorForm form,
                           absl::Duration* timeout) {
@@ -97,7 +91,7 @@ calls::LocalCallInfo InfoOf(const http::PageRequest& request, const std::string&
     if (value != nullptr) info.headers.emplace_back(name, *value);
   }
   if (!request_id.empty()) info.headers.emplace_back(telemetry::kRequestIdHeader, request_id);
-  info.peer = PeerAt(request.remote_address, request.remote_port);
+  info.peer = request.peer;
   return info;
 }
 
@@ -125,6 +119,12 @@ RestError BodyError(const absl::Status& status) {
 }
 
 }  // namespace
+
+// A request whose headers are right.
+struct Gateway::Admission {
+  RouteTable::Match match;
+  callers::CallerPtr caller;  // null: nobody knows, or the token is a field
+};
 
 struct Gateway::State {
   explicit State(Options given)
@@ -254,12 +254,13 @@ struct HeldResponse {
 
 class Gateway::Call final : public RestCall, public std::enable_shared_from_this<Call> {
  public:
-  Call(std::shared_ptr<State> state, std::shared_ptr<http::HttpCall> http, RouteTable::Match match,
-       callers::CallerPtr caller)
+  Call(std::shared_ptr<State> state, std::shared_ptr<http::HttpCall> http,
+       std::shared_ptr<const Admission> admission)
       : state_(std::move(state)),
         http_(std::move(http)),
-        match_(std::move(match)),
-        caller_(std::move(caller)),
+        admission_(std::move(admission)),
+        match_(admission_->match),
+        caller_(admission_->caller),
         deadline_(SteadyNow() + TimeoutOf(*state_, http_->request(), match_.errors)),
         memory_(std::make_shared<MemoryHold>(state_->budget)) {
     const std::string id = http_->request().header(telemetry::kRequestIdHeader);
@@ -539,7 +540,8 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
 
   const std::shared_ptr<State> state_;
   const std::shared_ptr<http::HttpCall> http_;
-  const RouteTable::Match match_;
+  const std::shared_ptr<const Admission> admission_;
+  const RouteTable::Match& match_;
   callers::CallerPtr caller_;  // null until Authenticate() where the token is a field
   std::optional<absl::Duration> retry_after_;  // of a refusal by Authenticate()
   // One for all calls of the request, so that none of them is cancelled before it knows that its deadline has passed.
@@ -596,42 +598,45 @@ Gateway::Gateway(Options options) : state_(std::make_shared<State>(std::move(opt
 
 Gateway::~Gateway() { Close(); }
 
-std::shared_ptr<const http::PageResponse> Gateway::CheckHeaders(
-    const http::PageRequest& request) const {
-  callers::CallerPtr ignored;
-  return CheckHeaders(request, &ignored);
+std::shared_ptr<const http::PageResponse> Gateway::CheckHeaders(http::PageRequest* request) const {
+  std::shared_ptr<const Admission> admission;
+  std::shared_ptr<const http::PageResponse> refusal = Check(*request, &admission);
+  request->admission = std::move(admission);
+  return refusal;
 }
 
-std::shared_ptr<const http::PageResponse> Gateway::CheckHeaders(const http::PageRequest& request,
-                                                                callers::CallerPtr* caller) const {
+std::shared_ptr<const http::PageResponse> Gateway::Check(
+    const http::PageRequest& request, std::shared_ptr<const Admission>* admission) const {
   const std::vector<std::string>& origins = state_->options.allow_origins;
   if (http::IsPreflight(request) && http::IsFromAllowedOrigin(request, origins)) {
     http::PageResponse consent = http::PreflightResponse();
     http::AddCorsHeaders(request, origins, &consent);
     return std::make_shared<const http::PageResponse>(std::move(consent));
   }
-  const RouteTable::Match match = state_->Find(request);
-  const RestError error = state_->Check(request, match, caller);
-  if (error.status.ok()) return nullptr;
+  RouteTable::Match match = state_->Find(request);
+  callers::CallerPtr caller;
+  const RestError error = state_->Check(request, match, &caller);
+  if (error.status.ok()) {
+    *admission = std::make_shared<const Admission>(Admission{std::move(match), std::move(caller)});
+    return nullptr;
+  }
   http::PageResponse response = ErrorResponse(match.errors, error);
   http::AddCorsHeaders(request, origins, &response);
-  AddRateLimits(caller->get(), &response);
+  AddRateLimits(caller.get(), &response);
   const std::string id = request.header(telemetry::kRequestIdHeader);
   if (!id.empty() && telemetry::IsValidRequestId(id))
     response.headers.emplace_back("X-Request-Id", id);
-  state_->Refused(request, caller->get(), error, response.status);
+  state_->Refused(request, caller.get(), error, response.status);
   return std::make_shared<const http::PageResponse>(std::move(response));
 }
 
 void Gateway::Handle(const std::shared_ptr<http::HttpCall>& call) {
-  // Once more: it costs little, and the server may have been closed since.
-  callers::CallerPtr caller;
-  if (std::shared_ptr<const http::PageResponse> refusal = CheckHeaders(call->request(), &caller)) {
-    call->Reply(std::move(refusal));
-    return;
+  auto admission = std::static_pointer_cast<const Admission>(call->request().admission);
+  if (admission == nullptr) {
+    std::shared_ptr<const http::PageResponse> refusal = Check(call->request(), &admission);
+    if (refusal != nullptr) return call->Reply(std::move(refusal));
   }
-  RouteTable::Match match = state_->Find(call->request());
-  std::make_shared<Call>(state_, call, std::move(match), std::move(caller))->Start();
+  std::make_shared<Call>(state_, call, std::move(admission))->Start();
 }
 
 void Gateway::Close(absl::Duration grace) {

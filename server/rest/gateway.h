@@ -69,10 +69,10 @@ class Gateway {
   Gateway(const Gateway&) = delete;
   Gateway& operator=(const Gateway&) = delete;
 
-  // Null if the request may go on, otherwise its refusal. To be called before the body is read.
-  std::shared_ptr<const http::PageResponse> CheckHeaders(const http::PageRequest& request) const;
+  // Null if the request may go on, otherwise its refusal. To be called before the body is read. Handle() goes by what it has found.
+  std::shared_ptr<const http::PageResponse> CheckHeaders(http::PageRequest* request) const;
 
-  // Answers a request, when its call has ended. Does not block. Looks at the headers again.
+  // Answers a request, when its call has ended. Does not block. Looks at headers that nobody has looked at.
   void Handle(const std::shared_ptr<http::HttpCall>& call);
 
   // From now on requests get 503. Cancels the calls that still run after `grace`, and waits for their ends.
@@ -80,10 +80,11 @@ class Gateway {
 
  private:
   class Call;
+  struct Admission;
   struct State;
 
-  std::shared_ptr<const http::PageResponse> CheckHeaders(const http::PageRequest& request,
-                                                         callers::CallerPtr* caller) const;
+  std::shared_ptr<const http::PageResponse> Check(
+      const http::PageRequest& request, std::shared_ptr<const Admission>* admission) const;
 
   const std::shared_ptr<State> state_;  // shared with the calls
 };

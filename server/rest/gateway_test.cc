@@ -244,8 +244,7 @@ class GatewayTest : public ::testing::Test {
     http::PageRequest request;
     request.method = method;
     request.path = path;
-    request.remote_address = "10.1.2.3";
-    request.remote_port = 4711;
+    request.peer = "ipv4:10.1.2.3:4711";
     request.headers["host"] = "localhost:8080";
     request.headers["authorization"] = "Bearer secret";
     if (method == "POST") request.headers["content-type"] = "application/json";
@@ -254,8 +253,8 @@ class GatewayTest : public ::testing::Test {
   }
 
   // The refusal of the headers, or the answer.
-  std::shared_ptr<const http::PageResponse> Ask(const http::PageRequest& request) {
-    std::shared_ptr<const http::PageResponse> refusal = gateway_->CheckHeaders(request);
+  std::shared_ptr<const http::PageResponse> Ask(http::PageRequest request) {
+    std::shared_ptr<const http::PageResponse> refusal = gateway_->CheckHeaders(&request);
     if (refusal != nullptr) return refusal;
     Start(request);
     return Await();

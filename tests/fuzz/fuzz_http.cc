@@ -71,9 +71,9 @@ class Owner final : public server::http::HttpConnection::Owner {
     options_.keep_alive = true;
     options_.limits.max_header_bytes = 8192;
     options_.limits.max_body_bytes = 64;
-    options_.check_headers = [](const server::http::PageRequest& request)
+    options_.check_headers = [](server::http::PageRequest* request)
         -> std::shared_ptr<const server::http::PageResponse> {
-      if (request.path != "/forbidden") return nullptr;
+      if (request->path != "/forbidden") return nullptr;
       return std::make_shared<const server::http::PageResponse>();
     };
   }
