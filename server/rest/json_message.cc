@@ -1,9 +1,11 @@
 #include "server/rest/json_message.h"
 
 #include <algorithm>
+#include <bitset>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <set>
 #include <unordered_map>
@@ -32,9 +34,9 @@ using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::OneofDescriptor;
-using google::protobuf::Reflection;
 // Memory is reserved in steps of so many bytes.
 constexpr int64_t kReserveStep = 16 << 10;
+constexpr size_t kUsualDepth = 4;
 // Holds most answers, so that they are not copied while they grow.
 constexpr size_t kFirstBlock = 1 << 10;
 // What an element of a list takes: protobuf's lists double, and copy while they do.
@@ -57,8 +59,6 @@ JsonNumber WholeNumber(int64_t value) {
   return number;
 }
 
-absl::string_view NameOf(const FieldDescriptor& field) { return field.name(); }
-
 // Takes memory in steps, so that a long message does not touch the budget for each of its values.
 class Meter {
  public:
@@ -75,10 +75,91 @@ class Meter {
   int64_t waiting_ = 0;
 };
 
-// Fills a message from the events of its JSON. The stack is as deep as the message's type allows, whatever the text.
+// What descriptors say of the messages of a type. Made once for each type: to ask descriptors and reflection takes longer than to read and to write.
+struct MessageForm;
+struct FieldForm {
+  int number = 0;
+  absl::string_view name;
+  absl::string_view camel_name;
+  std::string key;  // the name as it is written, with its quotes and the colon
+  FieldDescriptor::Type type = FieldDescriptor::TYPE_BOOL;
+  bool is_list = false;  // or a map
+  bool is_map = false;
+  bool is_packed = false;
+  bool is_optional = false;
+  const OneofDescriptor* oneof = nullptr;
+  const EnumDescriptor* values = nullptr;
+  const MessageForm* message = nullptr;
+};
+struct MessageForm {
+  std::vector<FieldForm> fields;  // in the order of their declaration
+  std::vector<int> by_number;     // where they are there; -1: there is none
+
+  int Find(int number) const {
+    const auto at = static_cast<size_t>(number);
+    return at < by_number.size() ? by_number[at] : -1;
+  }
+  const FieldForm* Find(absl::string_view name) const {
+    for (const FieldForm& field : fields) {
+      if (field.name == name) return &field;
+    }
+    for (const FieldForm& field : fields) {
+      if (field.camel_name == name) return &field;
+    }
+    return nullptr;
+  }
+};
+
+class MessageForms {
+ public:
+  const MessageForm& Of(const Descriptor& type) {
+    MutexLock lock(&mutex_);
+    return Make(type);
+  }
+
+ private:
+  const MessageForm& Make(const Descriptor& type) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const auto [place, is_new] = forms_.try_emplace(&type);
+    MessageForm& form = place->second;
+    if (!is_new) return form;
+    for (int i = 0; i < type.field_count(); ++i) {
+      const FieldDescriptor& field = *type.field(i);
+      FieldForm& made = form.fields.emplace_back();
+      made.number = field.number();
+      made.name = field.name();
+      made.camel_name = field.json_name();
+      made.key = absl::StrCat("\"", made.name, "\":");
+      made.type = field.type();
+      made.is_list = field.is_repeated();
+      made.is_map = field.is_map();
+      made.is_packed = field.is_packed();
+      made.is_optional = !field.is_repeated() && field.has_presence();
+      made.oneof = field.containing_oneof();
+      made.values = field.enum_type();
+      if (field.message_type() != nullptr) made.message = &Make(*field.message_type());
+      const auto number = static_cast<size_t>(field.number());
+      if (form.by_number.size() <= number) form.by_number.resize(number + 1, -1);
+      form.by_number[number] = i;
+    }
+    return form;
+  }
+
+  Mutex mutex_;
+  std::unordered_map<const Descriptor*, MessageForm> forms_ ABSL_GUARDED_BY(mutex_);
+};
+
+const MessageForm& FormOf(const Descriptor& type) {
+  static auto* const forms = new MessageForms();
+  return forms->Of(type);
+}
+
+// Writes the bytes of a message from the events of its JSON. The stack is as deep as the message's type allows, whatever the text.
 class MessageReader {
  public:
-  MessageReader(MemoryHold* memory, Message* message) : meter_(memory), root_(*message) {}
+  MessageReader(const MessageForm& root, MemoryHold* memory, std::string* wire)
+      : meter_(memory), root_(root), wire_(*wire) {
+    frames_.reserve(kUsualDepth);
+  }
 
   absl::Status Finish() {
     if (status_.ok() && !meter_.Settle()) status_ = NoRequestMemory();
@@ -91,10 +172,10 @@ class MessageReader {
     return Refuse("null");
   }
   bool Bool(bool value) {
-    const FieldDescriptor* const field = Target();
-    if (field == nullptr || field->cpp_type() != FieldDescriptor::CPPTYPE_BOOL)
+    const FieldForm* const field = Target();
+    if (field == nullptr || field->type != FieldDescriptor::TYPE_BOOL)
       return Refuse(value ? "true" : "false");
-    return Put(*field, value, &Reflection::SetBool, &Reflection::AddBool);
+    return PutVarint(*field, value ? 1 : 0);
   }
   bool Number(const JsonNumber& number) {
     const auto text = [&number] { return Excerpt(number.text); };
@@ -103,19 +184,28 @@ class MessageReader {
     return SetNumber(number, text);
   }
   bool String(absl::string_view text) {
-    const FieldDescriptor* const field = Target();
+    const FieldForm* const field = Target();
     if (field == nullptr) return Refuse("a string");
-    switch (field->cpp_type()) {
-      case FieldDescriptor::CPPTYPE_STRING:
-        return SetString(*field, text);
-      case FieldDescriptor::CPPTYPE_ENUM: {
-        const EnumValueDescriptor* const value =
-            field->enum_type()->FindValueByName(std::string(text));
-        if (value == nullptr) return Refuse(absl::StrCat("'", Excerpt(text), "'"));
-        return SetEnum(*field, value->number());
+    switch (field->type) {
+      case FieldDescriptor::TYPE_STRING:
+        return PutString(*field, text);
+      case FieldDescriptor::TYPE_BYTES: {
+        // Both alphabets, with or without padding.
+        const bool web_safe = text.find_first_of("-_") != absl::string_view::npos;
+        std::string bytes;
+        if (!(web_safe ? absl::WebSafeBase64Unescape(text, &bytes)
+                       : absl::Base64Unescape(text, &bytes))) {
+          return Refuse("something else");
+        }
+        return PutString(*field, bytes);
       }
-      case FieldDescriptor::CPPTYPE_BOOL:
-      case FieldDescriptor::CPPTYPE_MESSAGE:
+      case FieldDescriptor::TYPE_ENUM: {
+        const EnumValueDescriptor* const value = field->values->FindValueByName(std::string(text));
+        if (value == nullptr) return Refuse(absl::StrCat("'", Excerpt(text), "'"));
+        return PutVarint(*field, SignedVarint(value->number()));
+      }
+      case FieldDescriptor::TYPE_BOOL:
+      case FieldDescriptor::TYPE_MESSAGE:
         return Refuse("a string");
       default:
         return SetNumberFromText(text);
@@ -124,169 +214,203 @@ class MessageReader {
 
   bool StartObject() {
     if (frames_.empty()) {
-      frames_.push_back(Frame(&root_));
+      frames_.emplace_back(&root_);
       return true;
     }
     Frame& frame = frames_.back();
-    const FieldDescriptor* const field = Target();
-    const bool is_map = field != nullptr && field->is_map() && !frame.in_array;
-    if (field == nullptr || field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE ||
-        (field->is_map() && frame.in_array)) {
+    const FieldForm* const field = Target();
+    if (field == nullptr || field->type != FieldDescriptor::TYPE_MESSAGE ||
+        (field->is_map && frame.in_array)) {
       return Refuse("an object");
     }
-    if (is_map) {
-      Frame map(frame.message);
+    if (field->is_map) {
+      Frame map(frame.type);
       map.field = field;
       map.is_map = true;
       frames_.push_back(std::move(map));
       return true;
     }
-    if (!Claim(*field, kBytesPerMessage + 8 * field->message_type()->field_count())) return false;
-    const Reflection& reflection = *frame.message->GetReflection();
-    Message* const message = field->is_repeated() ? reflection.AddMessage(frame.message, field)
-                                                  : reflection.MutableMessage(frame.message, field);
-    frames_.push_back(Frame(message));
+    const auto num_fields = static_cast<int64_t>(field->message->fields.size());
+    if (!Claim(*field, kBytesPerMessage + 8 * num_fields)) return false;
+    AppendTag(*field, kWireBytes);
+    frames_.emplace_back(field->message);
+    frames_.back().begin = wire_.size();
     return true;
   }
   bool Key(absl::string_view name) {
     Frame& frame = frames_.back();
     if (frame.is_map) return MapKey(name);
-    const FieldDescriptor* const field = FindField(*frame.message->GetDescriptor(), name);
-    if (field == nullptr) {
-      frame.field = nullptr;
+    frame.field = frame.type->Find(name);
+    if (frame.field == nullptr) {
       return Fail(absl::StrCat(PathPrefix(), "unknown field '", Excerpt(name),
-                               "'; expected one of ", FieldNames(*frame.message->GetDescriptor())));
+                               "'; expected one of ", FieldNames(*frame.type)));
     }
-    frame.field = field;
-    if (!frame.MarkSeen(field->index())) return Fail(absl::StrCat(Path(), ": the key comes twice"));
+    if (frame.seen.test(frame.index_of_field()))
+      return Fail(absl::StrCat(Path(), ": the key comes twice"));
+    frame.seen.set(frame.index_of_field());
     return true;
   }
-  void EndObject() { frames_.pop_back(); }
+  void EndObject() {
+    const Frame& frame = frames_.back();
+    if (frames_.size() > 1 && !frame.is_map) InsertSize(frame.begin);
+    frames_.pop_back();
+  }
   bool StartArray() {
     Frame* const frame = frames_.empty() ? nullptr : &frames_.back();
     if (frame == nullptr || frame->in_array || frame->is_map || frame->field == nullptr ||
-        !frame->field->is_repeated() || frame->field->is_map()) {
+        !frame->field->is_list || frame->field->is_map) {
       return Refuse("a list");
     }
     frame->in_array = true;
     frame->index = 0;
+    if (frame->field->is_packed) {
+      frame->tag_begin = wire_.size();
+      AppendTag(*frame->field, kWireBytes);
+      frame->list_begin = wire_.size();
+    }
     return true;
   }
-  void EndArray() { frames_.back().in_array = false; }
+  void EndArray() {
+    Frame& frame = frames_.back();
+    frame.in_array = false;
+    if (!frame.field->is_packed) return;
+    if (frame.index > 0) {
+      InsertSize(frame.list_begin);
+    } else {
+      wire_.resize(frame.tag_begin);
+    }
+  }
 
  private:
   struct Frame {
-    explicit Frame(Message* filled) : message(filled) {}
+    using Fields = std::bitset<64>;
 
-    Message* message = nullptr;
-    const FieldDescriptor* field = nullptr;  // whose value comes
+    explicit Frame(const MessageForm* of) : type(of) {}
+
+    size_t index_of_field() const { return static_cast<size_t>(field - type->fields.data()); }
+
+    const MessageForm* type;
+    const FieldForm* field = nullptr;  // whose value comes
+    size_t begin = 0;                  // of the message in the bytes
+    size_t tag_begin = 0;              // of a packed list
+    size_t list_begin = 0;             // of its values
     bool in_array = false;
-    bool is_map = false;  // the object is the map `field` of `message`
+    bool is_map = false;  // the object is the map `field` of a message of this type
     int index = 0;        // in the list
-    std::vector<bool> seen;
+    Fields seen;
+    Fields filled;
     std::set<std::string> map_keys;
-
-    bool MarkSeen(int index_of_field) {
-      const auto at = static_cast<size_t>(index_of_field);
-      if (seen.size() <= at) seen.resize(at + 1);
-      if (seen[at]) return false;
-      seen[at] = true;
-      return true;
-    }
   };
 
-  static const FieldDescriptor* FindField(const Descriptor& type, absl::string_view name) {
-    const FieldDescriptor* const field = type.FindFieldByName(std::string(name));
-    if (field != nullptr) return field;
-    for (int i = 0; i < type.field_count(); ++i) {
-      if (absl::string_view(type.field(i)->json_name()) == name) return type.field(i);
-    }
-    return nullptr;
-  }
-
-  static std::string FieldNames(const Descriptor& type) {
+  static std::string FieldNames(const MessageForm& type) {
     std::string names;
-    for (int i = 0; i < type.field_count(); ++i)
-      absl::StrAppend(&names, i == 0 ? "" : ", ", NameOf(*type.field(i)));
+    for (const FieldForm& field : type.fields)
+      absl::StrAppend(&names, names.empty() ? "" : ", ", field.name);
     return names;
   }
 
+  void AppendVarint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) wire_.push_back(static_cast<char>(value | 0x80));
+    wire_.push_back(static_cast<char>(value));
+  }
+  void AppendTag(const FieldForm& field, WireKind kind) {
+    AppendVarint(WireTag(field.number, kind));
+  }
+  // Puts the size of what begins there in front of it.
+  void InsertSize(size_t begin) {
+    const size_t end = wire_.size();
+    AppendVarint(end - begin);
+    const std::string size = wire_.substr(end);
+    wire_.resize(end);
+    wire_.insert(begin, size);
+  }
+  template <typename Real>
+  void AppendReal(Real value) {
+    char bytes[sizeof(Real)];
+    std::memcpy(bytes, &value, sizeof(Real));
+    wire_.append(bytes, sizeof(Real));
+  }
+  static uint64_t SignedVarint(int64_t value) { return static_cast<uint64_t>(value); }
+
   // The field that a scalar or an object would be put into; null where the JSON may have none.
-  const FieldDescriptor* Target() const {
+  const FieldForm* Target() const {
     if (frames_.empty()) return nullptr;
     const Frame& frame = frames_.back();
-    if (frame.field == nullptr) return nullptr;
-    if (frame.is_map) return nullptr;
-    if (frame.field->is_repeated() && !frame.field->is_map() && !frame.in_array) return nullptr;
+    if (frame.field == nullptr || frame.is_map) return nullptr;
+    if (frame.field->is_list && !frame.field->is_map && !frame.in_array) return nullptr;
     return frame.field;
   }
 
   // Before a value is put into the field: that it may be, and that there is memory for it.
-  bool Claim(const FieldDescriptor& field, int64_t bytes) {
+  bool Claim(const FieldForm& field, int64_t bytes) {
     if (!meter_.Take(bytes)) {
       status_ = NoRequestMemory();
       return false;
     }
     Frame& frame = frames_.back();
-    if (field.is_repeated()) {
+    if (field.is_list) {
       ++frame.index;
       return true;
     }
-    const OneofDescriptor* const oneof = field.containing_oneof();
-    if (oneof != nullptr) {
-      const FieldDescriptor* const other =
-          frame.message->GetReflection()->GetOneofFieldDescriptor(*frame.message, oneof);
-      if (other != nullptr) {
+    if (field.oneof != nullptr) {
+      const std::vector<FieldForm>& fields = frame.type->fields;
+      for (size_t i = 0; i < fields.size(); ++i) {
+        if (fields[i].oneof != field.oneof || !frame.filled.test(i)) continue;
         return Fail(
-            absl::StrCat(Path(), ": ", NameOf(*other), " is set already; expected one of them"));
+            absl::StrCat(Path(), ": ", fields[i].name, " is set already; expected one of them"));
       }
+      frame.filled.set(frame.index_of_field());
     }
     return true;
   }
 
-  // Puts a value that is not a message into the field, by the function for its kind of field.
-  template <typename Value, typename Set, typename Add>
-  bool Put(const FieldDescriptor& field, Value value, Set set, Add add) {
+  // Puts a value into the field. The values of a packed list have no tags.
+  bool PutVarint(const FieldForm& field, uint64_t value) {
     if (!Claim(field, kBytesPerNumber)) return false;
-    Message* const message = frames_.back().message;
-    const Reflection& reflection = *message->GetReflection();
-    if (field.is_repeated()) {
-      (reflection.*add)(message, &field, value);
-    } else {
-      (reflection.*set)(message, &field, value);
-    }
+    if (!field.is_packed) AppendTag(field, kWireVarint);
+    AppendVarint(value);
+    return true;
+  }
+  template <typename Real>
+  bool PutReal(const FieldForm& field, Real value) {
+    if (!Claim(field, kBytesPerNumber)) return false;
+    if (!field.is_packed) AppendTag(field, sizeof(Real) == 4 ? kWireFixed32 : kWireFixed64);
+    AppendReal(value);
+    return true;
+  }
+  bool PutString(const FieldForm& field, absl::string_view value) {
+    if (!Claim(field, kBytesPerString + static_cast<int64_t>(value.size()))) return false;
+    AppendTag(field, kWireBytes);
+    AppendVarint(value.size());
+    wire_.append(value.data(), value.size());
     return true;
   }
 
   template <typename Text>
   bool SetNumber(const JsonNumber& number, const Text& text) {
     if (!frames_.empty() && frames_.back().is_map) return MapValue(number.real, text);
-    const FieldDescriptor* const field = Target();
+    const FieldForm* const field = Target();
     if (field == nullptr) return Refuse(absl::StrCat("the number ", text()));
-    switch (field->cpp_type()) {
-      case FieldDescriptor::CPPTYPE_INT32:
+    switch (field->type) {
+      case FieldDescriptor::TYPE_INT32:
+      case FieldDescriptor::TYPE_ENUM:
         if (!FitsInt32(number)) return Refuse(text());
-        return Put(*field, static_cast<int32_t>(*number.as_signed), &Reflection::SetInt32,
-                   &Reflection::AddInt32);
-      case FieldDescriptor::CPPTYPE_INT64:
+        return PutVarint(*field, SignedVarint(*number.as_signed));
+      case FieldDescriptor::TYPE_INT64:
         if (!number.as_signed.has_value()) return Refuse(text());
-        return Put(*field, *number.as_signed, &Reflection::SetInt64, &Reflection::AddInt64);
-      case FieldDescriptor::CPPTYPE_UINT32:
+        return PutVarint(*field, SignedVarint(*number.as_signed));
+      case FieldDescriptor::TYPE_UINT32:
         if (number.as_unsigned.value_or(UINT64_MAX) > UINT32_MAX) return Refuse(text());
-        return Put(*field, static_cast<uint32_t>(*number.as_unsigned), &Reflection::SetUInt32,
-                   &Reflection::AddUInt32);
-      case FieldDescriptor::CPPTYPE_UINT64:
+        return PutVarint(*field, *number.as_unsigned);
+      case FieldDescriptor::TYPE_UINT64:
         if (!number.as_unsigned.has_value()) return Refuse(text());
-        return Put(*field, *number.as_unsigned, &Reflection::SetUInt64, &Reflection::AddUInt64);
-      case FieldDescriptor::CPPTYPE_FLOAT:
+        return PutVarint(*field, *number.as_unsigned);
+      case FieldDescriptor::TYPE_FLOAT:
         if (std::isfinite(number.real) && std::abs(number.real) >= kFloatLimit)
           return Refuse(text());
-        return Put(*field, ToFloat(number.real), &Reflection::SetFloat, &Reflection::AddFloat);
-      case FieldDescriptor::CPPTYPE_DOUBLE:
-        return Put(*field, number.real, &Reflection::SetDouble, &Reflection::AddDouble);
-      case FieldDescriptor::CPPTYPE_ENUM:
-        if (!FitsInt32(number)) return Refuse(text());
-        return SetEnum(*field, static_cast<int>(*number.as_signed));
+        return PutReal(*field, ToFloat(number.real));
+      case FieldDescriptor::TYPE_DOUBLE:
+        return PutReal(*field, number.real);
       default:
         return Refuse(absl::StrCat("the number ", text()));
     }
@@ -312,9 +436,9 @@ class MessageReader {
   bool SetNumberFromText(absl::string_view text) {
     const auto found = [&text] { return absl::StrCat("'", Excerpt(text), "'"); };
     if (text.empty() || text.front() == ' ' || text.back() == ' ') return Refuse(found());
-    const FieldDescriptor::CppType type = Target()->cpp_type();
+    const FieldDescriptor::Type type = Target()->type;
     const bool is_real =
-        type == FieldDescriptor::CPPTYPE_FLOAT || type == FieldDescriptor::CPPTYPE_DOUBLE;
+        type == FieldDescriptor::TYPE_FLOAT || type == FieldDescriptor::TYPE_DOUBLE;
     JsonNumber number;
     if (is_real && (text == "NaN" || text == "Infinity" || text == "-Infinity")) {
       number.real = text == "NaN" ? std::numeric_limits<double>::quiet_NaN()
@@ -337,33 +461,6 @@ class MessageReader {
     return SetReal(number.real, found);
   }
 
-  bool SetString(const FieldDescriptor& field, absl::string_view text) {
-    std::string value;
-    if (field.type() == FieldDescriptor::TYPE_BYTES) {
-      // Both alphabets, with or without padding.
-      const bool web_safe = text.find_first_of("-_") != absl::string_view::npos;
-      if (!(web_safe ? absl::WebSafeBase64Unescape(text, &value)
-                     : absl::Base64Unescape(text, &value))) {
-        return Refuse("something else");
-      }
-    } else {
-      value = std::string(text);
-    }
-    if (!Claim(field, kBytesPerString + static_cast<int64_t>(value.size()))) return false;
-    Message* const message = frames_.back().message;
-    const Reflection& reflection = *message->GetReflection();
-    if (field.is_repeated()) {
-      reflection.AddString(message, &field, std::move(value));
-    } else {
-      reflection.SetString(message, &field, std::move(value));
-    }
-    return true;
-  }
-
-  bool SetEnum(const FieldDescriptor& field, int number) {
-    return Put(field, number, &Reflection::SetEnumValue, &Reflection::AddEnumValue);
-  }
-
   // The contract's maps are from int32 to float; MapValue() refuses others.
   bool MapKey(absl::string_view name) {
     Frame& frame = frames_.back();
@@ -383,15 +480,18 @@ class MessageReader {
   template <typename Text>
   bool MapValue(double real, const Text& text) {
     Frame& frame = frames_.back();
-    const FieldDescriptor* const key = frame.field->message_type()->FindFieldByNumber(1);
-    const FieldDescriptor* const value = frame.field->message_type()->FindFieldByNumber(2);
-    if (key->cpp_type() != FieldDescriptor::CPPTYPE_INT32 ||
-        value->cpp_type() != FieldDescriptor::CPPTYPE_FLOAT || !(std::abs(real) < kFloatLimit)) {
+    const std::vector<FieldForm>& entry = frame.field->message->fields;
+    if (entry[0].type != FieldDescriptor::TYPE_INT32 ||
+        entry[1].type != FieldDescriptor::TYPE_FLOAT || !(std::abs(real) < kFloatLimit)) {
       return Refuse(text());
     }
-    Message* const entry = frame.message->GetReflection()->AddMessage(frame.message, frame.field);
-    entry->GetReflection()->SetInt32(entry, key, map_key_);
-    entry->GetReflection()->SetFloat(entry, value, ToFloat(real));
+    AppendTag(*frame.field, kWireBytes);
+    const size_t begin = wire_.size();
+    AppendTag(entry[0], kWireVarint);
+    AppendVarint(SignedVarint(map_key_));
+    AppendTag(entry[1], kWireFixed32);
+    AppendReal(ToFloat(real));
+    InsertSize(begin);
     return true;
   }
 
@@ -399,7 +499,7 @@ class MessageReader {
     std::string path;
     for (const Frame& frame : frames_) {
       if (frame.is_map || frame.field == nullptr) continue;
-      absl::StrAppend(&path, path.empty() ? "" : ".", NameOf(*frame.field));
+      absl::StrAppend(&path, path.empty() ? "" : ".", frame.field->name);
       if (frame.in_array) {
         // The element of an inner frame has been counted already.
         absl::StrAppend(&path, "[", &frame == &frames_.back() ? frame.index : frame.index - 1, "]");
@@ -413,27 +513,29 @@ class MessageReader {
     return path.empty() ? path : absl::StrCat(path, ": ");
   }
 
-  static absl::string_view Expected(const FieldDescriptor& field, bool in_array) {
-    if (field.is_map()) return "an object of numbers";
-    if (field.is_repeated() && !in_array) return "a list";
-    switch (field.cpp_type()) {
-      case FieldDescriptor::CPPTYPE_INT32:
+  static absl::string_view Expected(const FieldForm& field, bool in_array) {
+    if (field.is_map) return "an object of numbers";
+    if (field.is_list && !in_array) return "a list";
+    switch (field.type) {
+      case FieldDescriptor::TYPE_INT32:
         return "a whole number of 32 bits";
-      case FieldDescriptor::CPPTYPE_INT64:
+      case FieldDescriptor::TYPE_INT64:
         return "a whole number of 64 bits";
-      case FieldDescriptor::CPPTYPE_UINT32:
+      case FieldDescriptor::TYPE_UINT32:
         return "a whole number from 0 to 2^32 - 1";
-      case FieldDescriptor::CPPTYPE_UINT64:
+      case FieldDescriptor::TYPE_UINT64:
         return "a whole number from 0 to 2^64 - 1";
-      case FieldDescriptor::CPPTYPE_FLOAT:
+      case FieldDescriptor::TYPE_FLOAT:
         return "a number in the range of float32";
-      case FieldDescriptor::CPPTYPE_DOUBLE:
+      case FieldDescriptor::TYPE_DOUBLE:
         return "a number";
-      case FieldDescriptor::CPPTYPE_BOOL:
+      case FieldDescriptor::TYPE_BOOL:
         return "true or false";
-      case FieldDescriptor::CPPTYPE_STRING:
-        return field.type() == FieldDescriptor::TYPE_BYTES ? "a string in base64" : "a string";
-      case FieldDescriptor::CPPTYPE_MESSAGE:
+      case FieldDescriptor::TYPE_STRING:
+        return "a string";
+      case FieldDescriptor::TYPE_BYTES:
+        return "a string in base64";
+      case FieldDescriptor::TYPE_MESSAGE:
         return "an object";
       default:
         return "";
@@ -443,13 +545,12 @@ class MessageReader {
   bool Refuse(absl::string_view found) {
     if (frames_.empty()) return Fail(absl::StrCat("expected an object, found ", found));
     const Frame& frame = frames_.back();
-    const FieldDescriptor& field = *frame.field;
+    const FieldForm& field = *frame.field;
     std::string expected(Expected(field, frame.in_array));
     if (expected.empty()) {
-      const google::protobuf::EnumDescriptor& type = *field.enum_type();
-      for (int i = 0; i < type.value_count(); ++i) {
+      for (int i = 0; i < field.values->value_count(); ++i) {
         absl::StrAppend(&expected, i == 0 ? "one of " : ", ",
-                        absl::string_view(type.value(i)->name()));
+                        absl::string_view(field.values->value(i)->name()));
       }
     }
     return Fail(absl::StrCat(Path(), ": expected ", expected, ", found ", found));
@@ -460,72 +561,12 @@ class MessageReader {
   }
 
   Meter meter_;
-  Message& root_;
+  const MessageForm& root_;
+  std::string& wire_;
   std::vector<Frame> frames_;
   int32_t map_key_ = 0;
   absl::Status status_;
 };
-
-// How the messages of a type are written. Made once for each type, since descriptors and reflection take longer than the writing.
-struct MessageForm;
-struct FieldForm {
-  int number = 0;
-  std::string key;  // with its quotes and the colon
-  FieldDescriptor::Type type = FieldDescriptor::TYPE_BOOL;
-  bool is_list = false;  // or a map
-  bool is_map = false;
-  bool is_optional = false;
-  const EnumDescriptor* values = nullptr;
-  const MessageForm* message = nullptr;
-};
-struct MessageForm {
-  std::vector<FieldForm> fields;  // in the order of their declaration
-  std::vector<int> by_number;     // where they are there; -1: there is none
-
-  int Find(int number) const {
-    const auto at = static_cast<size_t>(number);
-    return at < by_number.size() ? by_number[at] : -1;
-  }
-};
-
-class MessageForms {
- public:
-  const MessageForm& Of(const Descriptor& type) {
-    MutexLock lock(&mutex_);
-    return Make(type);
-  }
-
- private:
-  const MessageForm& Make(const Descriptor& type) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const auto [place, is_new] = forms_.try_emplace(&type);
-    MessageForm& form = place->second;
-    if (!is_new) return form;
-    for (int i = 0; i < type.field_count(); ++i) {
-      const FieldDescriptor& field = *type.field(i);
-      FieldForm& made = form.fields.emplace_back();
-      made.number = field.number();
-      made.key = absl::StrCat("\"", NameOf(field), "\":");
-      made.type = field.type();
-      made.is_list = field.is_repeated();
-      made.is_map = field.is_map();
-      made.is_optional = !field.is_repeated() && field.has_presence();
-      made.values = field.enum_type();
-      if (field.message_type() != nullptr) made.message = &Make(*field.message_type());
-      const auto number = static_cast<size_t>(field.number());
-      if (form.by_number.size() <= number) form.by_number.resize(number + 1, -1);
-      form.by_number[number] = i;
-    }
-    return form;
-  }
-
-  Mutex mutex_;
-  std::unordered_map<const Descriptor*, MessageForm> forms_ ABSL_GUARDED_BY(mutex_);
-};
-
-const MessageForm& FormOf(const Descriptor& type) {
-  static auto* const forms = new MessageForms();
-  return forms->Of(type);
-}
 
 // Writes the bytes of messages, which this process has serialized.
 class MessageWriter {
@@ -685,8 +726,7 @@ class MessageWriter {
         continue;
       }
       --found.count;
-      const bool is_packed =
-          reader.kind() == kWireBytes && FieldDescriptor::IsTypePackable(field.type);
+      const bool is_packed = field.is_packed && reader.kind() == kWireBytes;
       const size_t outer = is_packed ? reader.Enter() : 0;
       while (!is_packed || !reader.at_end()) {
         Separate(&first);
@@ -732,12 +772,22 @@ void AppendShortest(Real value, std::string* json) {
 
 }  // namespace
 
-absl::Status ParseJsonMessage(absl::string_view text, MemoryHold* memory, Message* message) {
+absl::Status ParseJsonMessage(const Descriptor& type, absl::string_view json, MemoryHold* memory,
+                              std::string* wire) {
   // The reader holds a string that has escapes, and its copy.
-  if (!memory->Grow(2 * static_cast<int64_t>(text.size()))) return NoRequestMemory();
-  MessageReader reader(memory, message);
-  absl::Status status = ReadJsonBody(text, &reader);
+  if (!memory->Grow(2 * static_cast<int64_t>(json.size()))) return NoRequestMemory();
+  MessageReader reader(FormOf(type), memory, wire);
+  absl::Status status = ReadJsonBody(json, &reader);
   return status.ok() ? reader.Finish() : status;
+}
+
+absl::Status ParseJsonMessage(absl::string_view json, MemoryHold* memory, Message* message) {
+  std::string wire;
+  absl::Status status = ParseJsonMessage(*message->GetDescriptor(), json, memory, &wire);
+  if (status.ok() && !message->ParseFromString(wire)) {
+    status = absl::InvalidArgumentError("the request is too large for a message");
+  }
+  return status;
 }
 
 absl::Status WriteJsonMessage(const Descriptor& type, const absl::Cord& bytes, JsonFields fields,

@@ -1,6 +1,6 @@
 // Messages of protobuf as JSON, in protobuf's own form (https://protobuf.dev/programming-guides/json/): what is written here every
-// JSON parser of protobuf reads, and the reverse. Requests go through reflection and answers are written from their bytes, rather than by protobuf's utility, because a refusal
-// must name the place in the request, the memory must be bounded, and the utility takes many times as long for a short request and its answer.
+// JSON parser of protobuf reads, and the reverse. It goes from and to the bytes of messages, without protobuf's utility or reflection, because a refusal must name the place
+// in the request, the memory must be bounded, and these take several times as long for a short request and its answer.
 //
 // Names of fields are written as the contract has them (snake_case); lowerCamelCase is read, too. 64-bit integers are written as
 // strings, bytes as base64, enums by name. null is the same as a field that is left out.
@@ -20,9 +20,12 @@
 
 namespace sru::server::rest {
 
-// Adds what `json`, an object, says to `*message`, which is empty before. Reserves the memory that it takes. kInvalidArgument names the
-// field or the line and what is wrong: text that is not JSON or not UTF-8, unknown fields, keys that come twice, two of a oneof, values of a wrong type or
+// Appends the bytes of the message of this type that `json`, an object, describes. Reserves the memory that they and the message take. kInvalidArgument names
+// the field or the line and what is wrong: text that is not JSON or not UTF-8, unknown fields, keys that come twice, two of a oneof, values of a wrong type or
 // out of range, more than the message's own nesting. kResourceExhausted: the memory is not to be had.
+absl::Status ParseJsonMessage(const google::protobuf::Descriptor& type, absl::string_view json,
+                              MemoryHold* memory, std::string* wire);
+// Makes `*message` of it, which is empty before.
 absl::Status ParseJsonMessage(absl::string_view json, MemoryHold* memory,
                               google::protobuf::Message* message);
 

@@ -42,10 +42,11 @@ absl::StatusOr<absl::Cord> TakeRequest(const SharedCall& call, const calls::Meth
   }
   absl::Cord bytes;
   if (form.is_json) {
-    const std::unique_ptr<Message> message(method.request->New());
-    absl::Status status = ParseJsonMessage(text, &call->memory(), message.get());
+    std::string wire;
+    absl::Status status =
+        ParseJsonMessage(*method.request->GetDescriptor(), text, &call->memory(), &wire);
     if (!status.ok()) return status;
-    bytes = calls::ToCord(*message);
+    bytes = std::move(wire);
   } else {
     const size_t prefix = body.size() - text.size();
     bytes = std::move(body);
