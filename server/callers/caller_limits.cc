@@ -130,15 +130,8 @@ absl::StatusOr<CallerLimits> ParseLimitsFlag(absl::string_view flag, absl::strin
 }
 
 const char* PriorityName(Priority priority) {
-  switch (priority) {
-    case Priority::kLow:
-      return "low";
-    case Priority::kNormal:
-      return "normal";
-    case Priority::kHigh:
-      return "high";
-  }
-  return "";
+  static constexpr const char* kNames[] = {"low", "normal", "high"};
+  return kNames[static_cast<size_t>(priority)];
 }
 
 }  // namespace sru::server::callers

@@ -17,17 +17,8 @@ namespace {
 
 // As Triton names them.
 const char* StateName(telemetry::ModelState state) {
-  switch (state) {
-    case telemetry::ModelState::kLoading:
-      return "LOADING";
-    case telemetry::ModelState::kReady:
-      return "READY";
-    case telemetry::ModelState::kUnloading:
-      return "UNLOADING";
-    case telemetry::ModelState::kFailed:
-      return "UNAVAILABLE";
-  }
-  return "";
+  static constexpr const char* kNames[] = {"LOADING", "READY", "UNLOADING", "UNAVAILABLE"};
+  return kNames[static_cast<size_t>(state)];
 }
 
 void WriteIndex(const std::vector<telemetry::ModelStatus>& statuses, bool only_ready,

@@ -44,17 +44,8 @@ std::string WithoutRepository(absl::string_view message, absl::string_view repos
 }
 
 const char* ModelStateName(ModelState state) {
-  switch (state) {
-    case ModelState::kLoading:
-      return "loading";
-    case ModelState::kReady:
-      return "ready";
-    case ModelState::kUnloading:
-      return "unloading";
-    case ModelState::kFailed:
-      return "failed";
-  }
-  return "";
+  static constexpr const char* kNames[] = {"loading", "ready", "unloading", "failed"};
+  return kNames[static_cast<size_t>(state)];
 }
 
 }  // namespace sru::server::telemetry
