@@ -50,18 +50,24 @@ const std::chrono::system_clock::time_point kProcessStart __attribute__((init_pr
     std::chrono::system_clock::now();
 
 // A metric that is read at each scrape. One function gives its series: from the server's levels
-// (one series), from a model's levels (one series per model), or all of them with their labels. A
-// metric without series is not shown.
+// (one series), from a model's levels (one series per model, or one for each value of a label), or
+// all of them with their labels. A metric without series is not shown.
 class LevelMetric {
  public:
   using OfServer = double (*)(const ServerLevels&);
   using OfModel = double (*)(const ModelLevels&);
+  using Values = std::vector<std::pair<std::string, double>>;  // by the label's value
+  using ValuesOfModel = Values (*)(const ModelLevels&);
   using AddAll = void (*)(const ServerLevels&, MetricFamily*);
 
   constexpr LevelMetric(const char* name, MetricType type, const char* help, OfServer value)
       : name_(name), type_(type), help_(help), of_server_(value) {}
   constexpr LevelMetric(const char* name, MetricType type, const char* help, OfModel value)
       : name_(name), type_(type), help_(help), of_model_(value) {}
+  // With "" for the label there is one value, without one, or none.
+  constexpr LevelMetric(const char* name, MetricType type, const char* help, const char* label,
+                        ValuesOfModel values)
+      : name_(name), type_(type), help_(help), label_(label), values_of_model_(values) {}
   constexpr LevelMetric(const char* name, MetricType type, const char* help, AddAll add_all)
       : name_(name), type_(type), help_(help), add_all_(add_all) {}
 
@@ -76,6 +82,15 @@ class LevelMetric {
         Add(&family, LabelsOf(model), of_model_(model));
       }
     }
+    if (values_of_model_ != nullptr) {
+      for (const ModelLevels& model : levels.models) {
+        for (const auto& [label, value] : values_of_model_(model)) {
+          Labels labels = LabelsOf(model);
+          if (*label_ != '\0') labels.push_back({label_, label});
+          Add(&family, std::move(labels), value);
+        }
+      }
+    }
     if (add_all_ != nullptr) add_all_(levels, &family);
     return family;
   }
@@ -86,8 +101,12 @@ class LevelMetric {
   const char* const help_;
   const OfServer of_server_ = nullptr;
   const OfModel of_model_ = nullptr;
+  const char* const label_ = nullptr;
+  const ValuesOfModel values_of_model_ = nullptr;
   const AddAll add_all_ = nullptr;
 };
+
+using Values = LevelMetric::Values;
 
 void AddBuildInfo(const ServerLevels& levels, MetricFamily* family) {
   // Of the build, not of the machine: a scrape must not start the GPU's driver in a server that
@@ -121,14 +140,6 @@ void AddHttpRequests(const ServerLevels& levels, MetricFamily* family) {
     if (digit == 3) continue;
     Add(family, {{"code", absl::StrCat(digit, "xx")}},
         static_cast<double>(levels.http->answers[digit]));
-  }
-}
-
-void AddModelInfo(const ServerLevels& levels, MetricFamily* family) {
-  for (const ModelLevels& model : levels.models) {
-    Labels labels = LabelsOf(model);
-    labels.push_back({"task", model.task});
-    Add(family, std::move(labels), 1);
   }
 }
 
@@ -168,68 +179,16 @@ void AddDeviceBatches(const ServerLevels& levels, MetricFamily* family) {
   }
 }
 
-void AddStateBytes(const ServerLevels& levels, MetricFamily* family) {
-  for (const ModelLevels& model : levels.models) {
-    if (!model.states.has_value()) continue;
-    for (const auto& [kind, bytes] : {std::pair{"used", model.states->used_bytes},
-                                      std::pair{"held", model.states->held_bytes}}) {
-      Labels labels = LabelsOf(model);
-      labels.push_back({"kind", kind});
-      Add(family, std::move(labels), static_cast<double>(bytes));
-    }
-  }
-}
-
-void AddStateSlots(const ServerLevels& levels, MetricFamily* family) {
-  for (const ModelLevels& model : levels.models) {
-    if (!model.states.has_value()) continue;
-    Labels labels = LabelsOf(model);
-    labels.push_back({"kind", "used"});
-    Add(family, std::move(labels), static_cast<double>(model.states->slots));
-  }
-}
-
-void AddTranslateSentences(const ServerLevels& levels, MetricFamily* family) {
-  for (const ModelLevels& model : levels.models) {
-    if (!model.translations.has_value()) continue;
-    for (const auto& [state, sentences] : {std::pair{"running", model.translations->running},
-                                           std::pair{"waiting", model.translations->waiting}}) {
-      Labels labels = LabelsOf(model);
-      labels.push_back({"state", state});
-      Add(family, std::move(labels), static_cast<double>(sentences));
-    }
-  }
-}
-
-void AddGeneratedTokens(const ServerLevels& levels, MetricFamily* family) {
-  for (const ModelLevels& model : levels.models) {
-    if (model.translations.has_value()) {
-      Add(family, LabelsOf(model), static_cast<double>(model.translations->new_tokens));
-    }
-    if (!model.generator.has_value()) continue;
-    Add(family, LabelsOf(model), static_cast<double>(model.generator->new_tokens));
-  }
-}
-
-void AddGenerateCalls(const ServerLevels& levels, MetricFamily* family) {
-  for (const ModelLevels& model : levels.models) {
-    if (!model.generator.has_value()) continue;
-    for (const auto& [state, calls] : {std::pair{"running", model.generator->running},
-                                       std::pair{"waiting", model.generator->waiting},
-                                       std::pair{"paused", model.generator->paused}}) {
-      Labels labels = LabelsOf(model);
-      labels.push_back({"state", state});
-      Add(family, std::move(labels), static_cast<double>(calls));
-    }
-  }
+Values GeneratedTokens(const ModelLevels& model) {
+  if (model.generator.has_value()) return {{"", model.generator->new_tokens}};
+  if (model.translations.has_value()) return {{"", model.translations->new_tokens}};
+  return {};
 }
 
 template <int64_t batching::PrefixCache::Stats::*kMember>
-void AddPrefixes(const ServerLevels& levels, MetricFamily* family) {
-  for (const ModelLevels& model : levels.models) {
-    if (!model.prefixes.has_value()) continue;
-    Add(family, LabelsOf(model), static_cast<double>((*model.prefixes).*kMember));
-  }
+Values OfPrefixes(const ModelLevels& model) {
+  if (!model.prefixes.has_value()) return {};
+  return {{"", (*model.prefixes).*kMember}};
 }
 
 void AddStateBudgets(const ServerLevels& levels, MetricFamily* family) {
@@ -324,8 +283,10 @@ constexpr LevelMetric kLevelMetrics[] = {
     {"sru_build_info", kGauge, "Always 1; the labels describe this build.", AddBuildInfo},
     {"sru_backend_info", kGauge, "Always 1; the labels say what the models run on.",
      AddBackendInfo},
-    {"sru_model_info", kGauge, "Always 1; the label says what a version in service is for.",
-     AddModelInfo},
+    {"sru_model_info", kGauge, "Always 1; the label says what a version in service is for.", "task",
+     [](const ModelLevels& m) {
+       return Values{{m.task, 1}};
+     }},
     {"sru_model_state", kGauge,
      "Versions in memory or failed, by state (loading, ready, unloading, failed); version 0 is the "
      "model's directory.",
@@ -372,38 +333,54 @@ constexpr LevelMetric kLevelMetrics[] = {
     {"sru_generated_tokens_total", kCounter,
      "Tokens that calls of Generate have picked, and those of the translations that Translate has "
      "found.",
-     AddGeneratedTokens},
+     "", GeneratedTokens},
     {"sru_translate_sentences", kGauge,
-     "Sentences of Translate that take steps (running) or have had none (waiting).",
-     AddTranslateSentences},
+     "Sentences of Translate that take steps (running) or have had none (waiting).", "state",
+     [](const ModelLevels& m) {
+       const auto& of = m.translations;
+       return of ? Values{{"running", of->running}, {"waiting", of->waiting}} : Values();
+     }},
     {"sru_generate_calls", kGauge,
      "Calls of Generate that take steps (running), have had none (waiting), or wait for their "
      "clients to read (paused).",
-     AddGenerateCalls},
+     "state",
+     [](const ModelLevels& m) {
+       const auto& of = m.generator;
+       return of ? Values{{"running", of->running},
+                          {"waiting", of->waiting},
+                          {"paused", of->paused}}
+                 : Values();
+     }},
     {"sru_state_slots", kGauge, "Sequences whose states are kept where the model runs (used).",
-     AddStateSlots},
+     "kind",
+     [](const ModelLevels& m) {
+       return m.states ? Values{{"used", m.states->slots}} : Values();
+     }},
     {"sru_state_bytes", kGauge,
-     "Memory for the states of sequences: in use (used), and taken for them (held).",
-     AddStateBytes},
+     "Memory for the states of sequences: in use (used), and taken for them (held).", "kind",
+     [](const ModelLevels& m) {
+       const auto& of = m.states;
+       return of ? Values{{"used", of->used_bytes}, {"held", of->held_bytes}} : Values();
+     }},
     {"sru_state_budget_bytes", kGauge,
      "Most that the states of all models together may take of a device (--state_memory_mb).",
      AddStateBudgets},
     {"sru_prefix_cache_hits_total", kCounter,
-     "Prompts that began as an earlier one and went on from its state (--prefix_cache_mb).",
-     AddPrefixes<&batching::PrefixCache::Stats::hits>},
+     "Prompts that began as an earlier one and went on from its state (--prefix_cache_mb).", "",
+     OfPrefixes<&batching::PrefixCache::Stats::hits>},
     {"sru_prefix_cache_misses_total", kCounter, "Prompts for whose beginning no state was kept.",
-     AddPrefixes<&batching::PrefixCache::Stats::misses>},
+     "", OfPrefixes<&batching::PrefixCache::Stats::misses>},
     {"sru_prefix_cache_hit_tokens_total", kCounter,
-     "Tokens of prompts that were not computed, because a state after them was kept.",
-     AddPrefixes<&batching::PrefixCache::Stats::hit_tokens>},
+     "Tokens of prompts that were not computed, because a state after them was kept.", "",
+     OfPrefixes<&batching::PrefixCache::Stats::hit_tokens>},
     {"sru_prefix_cache_evictions_total", kCounter,
-     "States of prompts' beginnings that made room for others.",
-     AddPrefixes<&batching::PrefixCache::Stats::evictions>},
-    {"sru_prefix_cache_states", kGauge, "States of prompts' beginnings that are kept.",
-     AddPrefixes<&batching::PrefixCache::Stats::states>},
+     "States of prompts' beginnings that made room for others.", "",
+     OfPrefixes<&batching::PrefixCache::Stats::evictions>},
+    {"sru_prefix_cache_states", kGauge, "States of prompts' beginnings that are kept.", "",
+     OfPrefixes<&batching::PrefixCache::Stats::states>},
     {"sru_prefix_cache_bytes", kGauge,
-     "Memory of the states of prompts' beginnings and of what finds them.",
-     AddPrefixes<&batching::PrefixCache::Stats::bytes>},
+     "Memory of the states of prompts' beginnings and of what finds them.", "",
+     OfPrefixes<&batching::PrefixCache::Stats::bytes>},
     {"sru_rejections_total", kCounter, "Calls that were refused before they were queued.",
      AddRejections},
     {"sru_caller_calls_total", kCounter,
