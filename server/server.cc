@@ -123,9 +123,6 @@ http::HttpServer::Limits CallLimits(const Options& options, const calls::MemoryB
   limits.body_timeout = kHttpBodyTimeout;
   limits.progress_timeout = kHttpProgressTimeout;
   limits.answer_timeout = options.memory.send_timeout;
-  limits.part_timeout = options.memory.send_timeout;
-  limits.stream_timeout = absl::InfiniteDuration();
-  limits.handling_timeout = absl::InfiniteDuration();
   limits.idle_timeout = std::min(kHttpIdleTimeout, options.connections.max_idle);
   limits.max_age = options.connections.max_age;
   limits.max_age_grace = options.connections.max_age_grace;

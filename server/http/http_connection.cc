@@ -402,7 +402,7 @@ void HttpConnection::Dispatch(absl::StatusOr<absl::Cord> body) {
   call_ = std::make_shared<Call>(std::move(request), weak_from_this(), jobs_);
   stage_ = Stage::kHandling;
   place_.set_idle(false);
-  EndsIn(owner_.options().limits.handling_timeout);
+  EndsAt(SteadyTime::max());  // the handler limits its own time
   const std::shared_ptr<Call> call = call_;
   owner_.Handle(call);
 }
@@ -538,10 +538,9 @@ void HttpConnection::BeginParts(const Call* call, const PageResponse& head) {
   if (!chunked_) close_after_ = true;
   stage_ = Stage::kParts;
   place_.set_idle(true);
-  parts_deadline_ = In(owner_.options().limits.stream_timeout);
   const absl::Duration grace = owner_.options().limits.max_age_grace;
   if (grace != absl::InfiniteDuration() && too_old_at_ != SteadyTime::max()) {
-    parts_deadline_ = std::min(parts_deadline_, too_old_at_ + absl::ToChronoNanoseconds(grace));
+    parts_deadline_ = too_old_at_ + absl::ToChronoNanoseconds(grace);
   }
   EndsAt(parts_deadline_);
   unsent_ = HeadOf(head, /*in_parts=*/true);
@@ -573,8 +572,7 @@ void HttpConnection::WriteParts() {
   if (sends_ || (unsent_.empty() && unsent_bytes_ == 0)) return;
   sending_ = std::exchange(unsent_, std::string());
   sending_bytes_ = std::exchange(unsent_bytes_, 0);
-  const absl::Duration limit = owner_.options().limits.part_timeout;
-  if (limit != absl::InfiniteDuration()) EndsAt(std::min(In(limit), parts_deadline_));
+  EndsAt(std::min(In(owner_.options().limits.answer_timeout), parts_deadline_));
   Send(sending_, {});
 }
 

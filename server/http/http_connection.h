@@ -168,7 +168,7 @@ class HttpConnection final : public HttpTransport::User,
   bool sends_ = false;
   bool parts_ended_ = false;
   bool chunked_ = true;
-  SteadyTime parts_deadline_ = SteadyTime::max();
+  SteadyTime parts_deadline_ = SteadyTime::max();  // by the age of the connection
   size_t ignored_bytes_ = 0;
 };
 

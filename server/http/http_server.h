@@ -50,8 +50,7 @@ class HttpCall {
     Reply(std::make_shared<const PageResponse>(std::move(response)));
   }
   // Sends the status and the headers of `head`, and as the body what is written to the stream until
-  // that is destroyed. May be called from any thread, at most once and instead of Reply(). The
-  // client has Limits::stream_timeout for all of it.
+  // that is destroyed. May be called from any thread, at most once and instead of Reply().
   virtual std::unique_ptr<PageStream> ReplyInParts(const PageResponse& head) = 0;
 };
 
@@ -68,16 +67,12 @@ class HttpServer {
     absl::Duration body_timeout = absl::Seconds(5);    // for the whole body
     // For each 16 KiB of it, and for its rest.
     absl::Duration progress_timeout = absl::InfiniteDuration();
-    absl::Duration answer_timeout = absl::Seconds(10);  // until the client has taken all of it
-    absl::Duration stream_timeout = absl::Seconds(90);  // likewise, of an answer in parts
-    // Likewise, of what the client has been sent of it so far.
-    absl::Duration part_timeout = absl::InfiniteDuration();
+    // Until the client has taken all of an answer, or of one in parts what it has been sent so far.
+    absl::Duration answer_timeout = absl::Seconds(10);
     absl::Duration idle_timeout = absl::Seconds(60);  // between two requests of a connection
     // A connection that is older is closed after its answer, and one in parts is cut off when so much more has passed.
     absl::Duration max_age = absl::InfiniteDuration();
     absl::Duration max_age_grace = absl::InfiniteDuration();
-    // How long a handler may take. It limits its own time; this is for a reply that was lost.
-    absl::Duration handling_timeout = absl::Seconds(60);
   };
 
   struct Options {
