@@ -248,8 +248,7 @@ class LoopedServer final : public HttpServer {
              std::string received) override {
     for (const auto& shelf : shelves_) {
       if (!shelf->loop().IsThisThread()) continue;
-      if (HasRoomFor(socket)) shelf->Add(std::move(socket), std::move(bytes), std::move(received));
-      return;
+      return shelf->Add(std::move(socket), std::move(bytes), std::move(received));
     }
   }
 
@@ -299,14 +298,7 @@ class LoopedServer final : public HttpServer {
     return open;
   }
 
-  // Lets another connection make way when the process runs out of descriptors. False: none can.
-  bool HasRoomFor(const AcceptedSocket& socket) { return !IsOutOfFiles(socket.fd()) || MakeRoom(); }
-  bool MakeRoom() {
-    if (shared_.options.on_refused != nullptr) shared_.options.on_refused();
-    return shared_.table.MakeRoom();
-  }
-
-  // On the acceptor's thread. Waits until a connection has made way. False: none can.
+  // Lets another connection make way when the process runs out of descriptors. On the acceptor's thread, which waits for it. False: none can.
   bool MakeWay() {
     // The first wait lets the loops enter earlier connections into the table, or none could make way. The last one lets a loop close the
     // connection that does: without it this thread would accept more of them while the descriptors run out.
@@ -314,7 +306,8 @@ class LoopedServer final : public HttpServer {
       loops_.RunOnEach([](size_t /*i*/) {});
     } while (std::any_of(shelves_.begin(), shelves_.end(),
                          [](const auto& shelf) { return shelf->num_on_their_way() > 0; }));
-    if (!MakeRoom()) return false;
+    if (shared_.options.on_refused != nullptr) shared_.options.on_refused();
+    if (!shared_.table.MakeRoom()) return false;
     loops_.RunOnEach([](size_t /*i*/) {});
     return true;
   }
