@@ -3,8 +3,6 @@
 #ifndef SRU_SERVER_OPEN_INFERENCE_TENSORS_MESSAGE_BYTES_H_
 #define SRU_SERVER_OPEN_INFERENCE_TENSORS_MESSAGE_BYTES_H_
 
-#include <memory>
-
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
@@ -22,14 +20,11 @@ class MessageBytes {
 
   // Until Release().
   absl::string_view view() const { return view_; }
-  // Of the copy.
-  int64_t copied_bytes() const { return held_.bytes(); }
   void Release();
 
  private:
-  absl::Cord message_;  // that is not copied
-  calls::ByteReservation held_;
-  std::unique_ptr<char[]> copy_;
+  absl::Cord message_;
+  calls::ByteReservation held_;  // for the copy
   absl::string_view view_;
 };
 
