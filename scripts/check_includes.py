@@ -94,10 +94,11 @@ server/calls/kinds       | server/callers server/calls server/calls/bounds serve
 server/open_inference/tensors | server/calls server/calls/bounds              | absl protobuf
                          | server/calls/messages server/lifecycle             |
                          | models base proto                                  |
+server/tasks/programs    | models kernels base | absl
 server/tasks/stacks      | server/calls/messages server/batching models kernels base | absl
 server/tasks/tasks.h     | server/calls server/calls/kinds server/calls/messages | absl protobuf
                          | server/open_inference/tensors models proto         |
-server/tasks/*           | server/tasks/tasks.h server/tasks/stacks           | absl protobuf
+server/tasks/*           | server/tasks/tasks.h server/tasks/programs server/tasks/stacks | absl protobuf
                          | server/calls server/calls/bounds server/calls/kinds |
                          | server/calls/messages server/open_inference/tensors |
                          | server/batching server/batching/queue server/batching/steps |

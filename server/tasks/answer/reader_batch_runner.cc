@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "models/kernel_status.h"
 #include "server/batching/warm_up.h"
 
 namespace sru::server::tasks {
@@ -26,26 +25,20 @@ size_t SizeOf(kernels::InputId input, int max_tokens) {
 absl::StatusOr<std::unique_ptr<ReaderBatchRunner>> ReaderBatchRunner::Create(
     const kernels::ProgramExecutable& executable, const models::Reader& model,
     const kernels::WorkspaceLimits& limits) {
-  kernels::ProgramLimits program_limits =
-      models::ReaderLimits(model, limits.max_tokens, limits.max_sequences);
-  program_limits.device = limits.device;
-  program_limits.turn = limits.turn;
-  std::unique_ptr<kernels::ProgramWorkspace> workspace;
-  SRU_RETURN_UNLESS_OK(
-      models::ToAbslStatus(executable.CreateWorkspace(program_limits, &workspace)));
-  return std::unique_ptr<ReaderBatchRunner>(
-      new ReaderBatchRunner(executable, model, limits, std::move(workspace)));
+  SRU_ASSIGN_OR_RETURN(
+      ProgramRun run,
+      ProgramRun::Create(executable, model.program,
+                         models::ReaderLimits(model, limits.max_tokens, limits.max_sequences),
+                         limits));
+  return std::unique_ptr<ReaderBatchRunner>(new ReaderBatchRunner(std::move(run), model, limits));
 }
 
-ReaderBatchRunner::ReaderBatchRunner(const kernels::ProgramExecutable& executable,
-                                     const models::Reader& model,
-                                     const kernels::WorkspaceLimits& limits,
-                                     std::unique_ptr<kernels::ProgramWorkspace> workspace)
-    : executable_(executable),
+ReaderBatchRunner::ReaderBatchRunner(ProgramRun run, const models::Reader& model,
+                                     const kernels::WorkspaceLimits& limits)
+    : run_(std::move(run)),
       model_(model),
       limits_(limits),
       num_features_(WidthOf(model, model.passage_features)),
-      workspace_(std::move(workspace)),
       question_offsets_(limits.max_sequences + 1),
       passage_offsets_(limits.max_sequences + 1),
       question_of_(limits.max_sequences),
@@ -146,25 +139,19 @@ absl::Status ReaderBatchRunner::AddPassage(const AnswerTask::Passage& passage) {
 }
 
 absl::Status ReaderBatchRunner::RunPacked() {
-  std::vector<kernels::AxisBatch> axes(model_.program.axes.size());
-  axes[model_.passage].num_sequences = static_cast<int>(passages_.size());
-  axes[model_.passage].offsets = passage_offsets_.data();
-  axes[model_.question].num_sequences = num_questions_;
-  axes[model_.question].offsets = question_offsets_.data();
-  std::vector<kernels::InputBatch> inputs(model_.program.inputs.size());
-  inputs[model_.passage_ids].ids = passage_ids_.data();
-  inputs[model_.question_ids].ids = question_ids_.data();
-  inputs[model_.question_of].ids = question_of_.data();
-  if (num_features_ > 0) inputs[model_.passage_features].values = features_.get();
-  if (!pos_.empty()) inputs[model_.pos_ids].ids = pos_.data();
-  if (!ner_.empty()) inputs[model_.ner_ids].ids = ner_.data();
-  std::vector<kernels::OutputBatch> outputs(model_.program.outputs.size());
-  outputs[model_.start_logits].values = start_logits_.data();
-  outputs[model_.end_logits].values = end_logits_.data();
-  kernels::ProgramBatch batch;
-  batch.axes = axes.data();
-  batch.inputs = inputs.data();
-  SRU_RETURN_UNLESS_OK(models::ToAbslStatus(executable_.Run(batch, outputs.data(), *workspace_)));
+  run_.axis(model_.passage).num_sequences = static_cast<int>(passages_.size());
+  run_.axis(model_.passage).offsets = passage_offsets_.data();
+  run_.axis(model_.question).num_sequences = num_questions_;
+  run_.axis(model_.question).offsets = question_offsets_.data();
+  run_.input(model_.passage_ids).ids = passage_ids_.data();
+  run_.input(model_.question_ids).ids = question_ids_.data();
+  run_.input(model_.question_of).ids = question_of_.data();
+  if (num_features_ > 0) run_.input(model_.passage_features).values = features_.get();
+  if (!pos_.empty()) run_.input(model_.pos_ids).ids = pos_.data();
+  if (!ner_.empty()) run_.input(model_.ner_ids).ids = ner_.data();
+  run_.output(model_.start_logits).values = start_logits_.data();
+  run_.output(model_.end_logits).values = end_logits_.data();
+  SRU_RETURN_UNLESS_OK(run_.Run());
   for (size_t i = 0; i < passages_.size(); ++i) {
     const int row = passage_offsets_[i];
     std::copy_n(start_logits_.begin() + row, passages_[i]->length, passages_[i]->start_logits);

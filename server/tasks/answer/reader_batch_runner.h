@@ -14,6 +14,7 @@
 #include "models/reader.h"
 #include "server/batching/batch_runner.h"
 #include "server/tasks/answer/answer_task.h"
+#include "server/tasks/programs/program_run.h"
 
 namespace sru::server::tasks {
 
@@ -32,9 +33,8 @@ class ReaderBatchRunner : public batching::BatchRunner {
   absl::Status Run(const std::vector<const batching::SequenceTask*>& sequences) override;
 
  private:
-  ReaderBatchRunner(const kernels::ProgramExecutable& executable, const models::Reader& model,
-                    const kernels::WorkspaceLimits& limits,
-                    std::unique_ptr<kernels::ProgramWorkspace> workspace);
+  ReaderBatchRunner(ProgramRun run, const models::Reader& model,
+                    const kernels::WorkspaceLimits& limits);
 
   absl::Status Check(const AnswerTask& task) const;
   absl::Status AddQuestion(const AnswerTask& task);
@@ -45,11 +45,10 @@ class ReaderBatchRunner : public batching::BatchRunner {
 
   int num_passage_tokens() const { return passage_offsets_[passages_.size()]; }
 
-  const kernels::ProgramExecutable& executable_;
+  ProgramRun run_;
   const models::Reader& model_;
   const kernels::WorkspaceLimits limits_;
   const int num_features_;  // per token of a passage; 0: the model has none
-  const std::unique_ptr<kernels::ProgramWorkspace> workspace_;
   // Of the questions and passages that have been added.
   int num_questions_ = 0;
   std::vector<const AnswerTask::Passage*> passages_;

@@ -28,32 +28,28 @@ absl::StatusOr<std::unique_ptr<GenerateStepper>> GenerateStepper::Create(
   // One pick may adjust the whole vocabulary.
   const int max_adjustments =
       std::max(model.program.inputs[model.pick_adjustments].limit, least_adjustments);
-  kernels::ProgramLimits program_limits = models::LanguageModelLimits(
-      model, limits.max_tokens, limits.max_sequences, max_picks, max_adjustments);
-  program_limits.device = limits.device;
-  program_limits.turn = limits.turn;
-  std::unique_ptr<kernels::ProgramWorkspace> workspace;
-  SRU_RETURN_UNLESS_OK(
-      models::ToAbslStatus(executable.CreateWorkspace(program_limits, &workspace)));
+  SRU_ASSIGN_OR_RETURN(
+      ProgramRun run,
+      ProgramRun::Create(executable, model.program,
+                         models::LanguageModelLimits(model, limits.max_tokens, limits.max_sequences,
+                                                     max_picks, max_adjustments),
+                         limits));
   return std::unique_ptr<GenerateStepper>(
-      new GenerateStepper(executable, model, limits, max_picks, max_adjustments, std::move(arena),
-                          std::move(prefixes), std::move(workspace)));
+      new GenerateStepper(std::move(run), model, limits, max_picks, max_adjustments,
+                          std::move(arena), std::move(prefixes)));
 }
 
-GenerateStepper::GenerateStepper(const kernels::ProgramExecutable& executable,
-                                 const models::LanguageModel& model,
+GenerateStepper::GenerateStepper(ProgramRun run, const models::LanguageModel& model,
                                  const kernels::WorkspaceLimits& limits, int max_picks,
                                  int max_adjustments, std::shared_ptr<StateArena> arena,
-                                 std::shared_ptr<batching::PrefixCache> prefixes,
-                                 std::unique_ptr<kernels::ProgramWorkspace> workspace)
-    : executable_(executable),
+                                 std::shared_ptr<batching::PrefixCache> prefixes)
+    : run_(std::move(run)),
       model_(model),
       limits_(limits),
       max_picks_(max_picks),
       max_adjustments_(max_adjustments),
       arena_(std::move(arena)),
       prefixes_(std::move(prefixes)),
-      workspace_(std::move(workspace)),
       offsets_(limits.max_sequences + 1),
       ids_(limits.max_tokens),
       targets_(limits.max_tokens),
@@ -64,10 +60,7 @@ GenerateStepper::GenerateStepper(const kernels::ProgramExecutable& executable,
       adjustment_offsets_(max_picks + 1),
       sampling_(max_picks),
       log_probs_(limits.max_tokens),
-      picked_(max_picks),
-      axes_(model.program.axes.size()),
-      inputs_(model.program.inputs.size()),
-      outputs_(model.program.outputs.size()) {
+      picked_(max_picks) {
   planned_.reserve(limits.max_sequences);
   items_.reserve(limits.max_sequences);
   continues_.reserve(limits.max_sequences);
@@ -261,37 +254,33 @@ int GenerateStepper::Pack(size_t begin, size_t end,
 }
 
 absl::Status GenerateStepper::RunPacked(int num_sequences) {
-  kernels::AxisBatch& tokens = axes_[model_.tokens];
+  kernels::AxisBatch& tokens = run_.axis(model_.tokens);
   tokens.num_sequences = num_sequences;
   tokens.offsets = offsets_.data();
   tokens.slots = slots_.data();
   const int32_t pick_offsets[2] = {0, num_picks_};
-  kernels::AxisBatch& picks = axes_[model_.picks];
+  kernels::AxisBatch& picks = run_.axis(model_.picks);
   picks.num_sequences = num_picks_ > 0 ? 1 : 0;
   picks.offsets = pick_offsets;
-  kernels::AxisBatch& adjustments = axes_[model_.adjustments];
+  kernels::AxisBatch& adjustments = run_.axis(model_.adjustments);
   adjustments.num_sequences = packed_adjustments_.empty() ? 0 : num_picks_;
   adjustments.offsets = adjustment_offsets_.data();
 
-  inputs_[model_.ids].ids = ids_.data();
-  inputs_[model_.targets].ids = targets_.data();
-  inputs_[model_.counts].ids = counts_.data();
-  inputs_[model_.pick_sequences].ids = pick_sequences_.data();
-  inputs_[model_.sampling].sampling = sampling_.data();
-  inputs_[model_.pick_counts].ids = pick_counts_.data();
-  inputs_[model_.pick_adjustments].adjustments = packed_adjustments_.data();
+  run_.input(model_.ids).ids = ids_.data();
+  run_.input(model_.targets).ids = targets_.data();
+  run_.input(model_.counts).ids = counts_.data();
+  run_.input(model_.pick_sequences).ids = pick_sequences_.data();
+  run_.input(model_.sampling).sampling = sampling_.data();
+  run_.input(model_.pick_counts).ids = pick_counts_.data();
+  run_.input(model_.pick_adjustments).adjustments = packed_adjustments_.data();
 
-  outputs_[model_.log_probs].values = any_scores_ ? log_probs_.data() : nullptr;
-  outputs_[model_.candidates].candidates = any_candidates_ ? candidates_.get() : nullptr;
-  outputs_[model_.picked].candidates = num_picks_ > 0 ? picked_.data() : nullptr;
-  outputs_[model_.pick_candidates].candidates =
+  run_.output(model_.log_probs).values = any_scores_ ? log_probs_.data() : nullptr;
+  run_.output(model_.candidates).candidates = any_candidates_ ? candidates_.get() : nullptr;
+  run_.output(model_.picked).candidates = num_picks_ > 0 ? picked_.data() : nullptr;
+  run_.output(model_.pick_candidates).candidates =
       any_pick_candidates_ ? pick_candidates_.get() : nullptr;
 
-  kernels::ProgramBatch batch;
-  batch.axes = axes_.data();
-  batch.inputs = inputs_.data();
-  batch.arena = arena_.get();
-  return models::ToAbslStatus(executable_.Run(batch, outputs_.data(), *workspace_));
+  return run_.Run(arena_.get());
 }
 
 absl::Status GenerateStepper::RunWarmUpBatch(int num_tokens) {

@@ -21,6 +21,7 @@
 #include "server/batching/prefix_cache.h"
 #include "server/batching/steps/step_runner.h"
 #include "server/tasks/generate/generate_sequence.h"
+#include "server/tasks/programs/program_run.h"
 
 namespace sru::server::tasks {
 
@@ -53,11 +54,10 @@ class GenerateStepper : public batching::StepRunner {
     int64_t adjustments = 0;
   };
 
-  GenerateStepper(const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
+  GenerateStepper(ProgramRun run, const models::LanguageModel& model,
                   const kernels::WorkspaceLimits& limits, int max_picks, int max_adjustments,
                   std::shared_ptr<kernels::StateArena> arena,
-                  std::shared_ptr<batching::PrefixCache> prefixes,
-                  std::unique_ptr<kernels::ProgramWorkspace> workspace);
+                  std::shared_ptr<batching::PrefixCache> prefixes);
 
   // After an error for want of memory: whether that many kept prefixes, or what there is, have been
   // given up.
@@ -72,14 +72,13 @@ class GenerateStepper : public batching::StepRunner {
   absl::Status RunPacked(int num_sequences);
   absl::Status RunWarmUpBatch(int num_tokens);
 
-  const kernels::ProgramExecutable& executable_;
+  ProgramRun run_;
   const models::LanguageModel& model_;
   const kernels::WorkspaceLimits limits_;
   const int max_picks_;
   const int max_adjustments_;
   const std::shared_ptr<kernels::StateArena> arena_;
   const std::shared_ptr<batching::PrefixCache> prefixes_;  // may be null
-  const std::unique_ptr<kernels::ProgramWorkspace> workspace_;
 
   // The step.
   std::vector<GenerateItem> planned_;
@@ -110,9 +109,6 @@ class GenerateStepper : public batching::StepRunner {
   std::unique_ptr<kernels::Candidate[]> candidates_;       // [max_tokens][max_candidates]
   std::unique_ptr<kernels::Candidate[]> pick_candidates_;  // [max_picks][max_candidates]
   std::vector<size_t> packed_;                             // the items that are in it
-  std::vector<kernels::AxisBatch> axes_;
-  std::vector<kernels::InputBatch> inputs_;
-  std::vector<kernels::OutputBatch> outputs_;
 };
 
 }  // namespace sru::server::tasks

@@ -42,29 +42,24 @@ absl::StatusOr<std::unique_ptr<ScoreBatchRunner>> ScoreBatchRunner::Create(
     const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
     const kernels::WorkspaceLimits& limits, std::shared_ptr<kernels::StateArena> arena,
     std::shared_ptr<batching::PrefixCache> prefixes) {
-  kernels::ProgramLimits program_limits =
-      models::LanguageModelLimits(model, limits.max_tokens, limits.max_sequences, 0, 0);
-  program_limits.device = limits.device;
-  program_limits.turn = limits.turn;
-  std::unique_ptr<kernels::ProgramWorkspace> workspace;
-  SRU_RETURN_UNLESS_OK(
-      models::ToAbslStatus(executable.CreateWorkspace(program_limits, &workspace)));
-  return std::unique_ptr<ScoreBatchRunner>(new ScoreBatchRunner(
-      executable, model, limits, std::move(arena), std::move(prefixes), std::move(workspace)));
+  SRU_ASSIGN_OR_RETURN(ProgramRun run,
+                       ProgramRun::Create(executable, model.program,
+                                          models::LanguageModelLimits(model, limits.max_tokens,
+                                                                      limits.max_sequences, 0, 0),
+                                          limits));
+  return std::unique_ptr<ScoreBatchRunner>(
+      new ScoreBatchRunner(std::move(run), model, limits, std::move(arena), std::move(prefixes)));
 }
 
-ScoreBatchRunner::ScoreBatchRunner(const kernels::ProgramExecutable& executable,
-                                   const models::LanguageModel& model,
+ScoreBatchRunner::ScoreBatchRunner(ProgramRun run, const models::LanguageModel& model,
                                    const kernels::WorkspaceLimits& limits,
                                    std::shared_ptr<kernels::StateArena> arena,
-                                   std::shared_ptr<batching::PrefixCache> prefixes,
-                                   std::unique_ptr<kernels::ProgramWorkspace> workspace)
-    : executable_(executable),
+                                   std::shared_ptr<batching::PrefixCache> prefixes)
+    : run_(std::move(run)),
       model_(model),
       limits_(limits),
       arena_(std::move(arena)),
       prefixes_(std::move(prefixes)),
-      workspace_(std::move(workspace)),
       offsets_(limits.max_sequences + 1),
       token_ids_(limits.max_tokens),
       targets_(limits.max_tokens),
@@ -151,22 +146,16 @@ absl::Status ScoreBatchRunner::MakeSlots(
 }
 
 absl::Status ScoreBatchRunner::RunPacked(int num_sequences, bool any_candidates) {
-  std::vector<kernels::AxisBatch> axes(model_.program.axes.size());
-  axes[model_.tokens].num_sequences = num_sequences;
-  axes[model_.tokens].offsets = offsets_.data();
-  axes[model_.tokens].slots = slots_.data();
-  std::vector<kernels::InputBatch> inputs(model_.program.inputs.size());
-  inputs[model_.ids].ids = token_ids_.data();
-  inputs[model_.targets].ids = targets_.data();
-  inputs[model_.counts].ids = counts_.data();
-  std::vector<kernels::OutputBatch> outputs(model_.program.outputs.size());
-  outputs[model_.log_probs].values = log_probs_.data();
-  if (any_candidates) outputs[model_.candidates].candidates = candidates_.get();
-  kernels::ProgramBatch batch;
-  batch.axes = axes.data();
-  batch.inputs = inputs.data();
-  batch.arena = arena_.get();
-  return models::ToAbslStatus(executable_.Run(batch, outputs.data(), *workspace_));
+  kernels::AxisBatch& tokens = run_.axis(model_.tokens);
+  tokens.num_sequences = num_sequences;
+  tokens.offsets = offsets_.data();
+  tokens.slots = slots_.data();
+  run_.input(model_.ids).ids = token_ids_.data();
+  run_.input(model_.targets).ids = targets_.data();
+  run_.input(model_.counts).ids = counts_.data();
+  run_.output(model_.log_probs).values = log_probs_.data();
+  run_.output(model_.candidates).candidates = any_candidates ? candidates_.get() : nullptr;
+  return run_.Run(arena_.get());
 }
 
 absl::Status ScoreBatchRunner::ReadResults(

@@ -15,6 +15,7 @@
 #include "models/language_model.h"
 #include "server/batching/batch_runner.h"
 #include "server/batching/prefix_cache.h"
+#include "server/tasks/programs/program_run.h"
 #include "server/tasks/score/score_task.h"
 
 namespace sru::server::tasks {
@@ -35,11 +36,10 @@ class ScoreBatchRunner : public batching::BatchRunner {
   absl::Status Run(const std::vector<const batching::SequenceTask*>& sequences) override;
 
  private:
-  ScoreBatchRunner(const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
+  ScoreBatchRunner(ProgramRun run, const models::LanguageModel& model,
                    const kernels::WorkspaceLimits& limits,
                    std::shared_ptr<kernels::StateArena> arena,
-                   std::shared_ptr<batching::PrefixCache> prefixes,
-                   std::unique_ptr<kernels::ProgramWorkspace> workspace);
+                   std::shared_ptr<batching::PrefixCache> prefixes);
 
   absl::Status TryRun(const std::vector<const batching::SequenceTask*>& sequences);
   absl::Status Pack(const std::vector<const batching::SequenceTask*>& sequences);
@@ -48,12 +48,11 @@ class ScoreBatchRunner : public batching::BatchRunner {
   absl::Status ReadResults(const std::vector<const batching::SequenceTask*>& sequences);
   absl::Status RunWarmUpBatch(int num_tokens);
 
-  const kernels::ProgramExecutable& executable_;
+  ProgramRun run_;
   const models::LanguageModel& model_;
   const kernels::WorkspaceLimits limits_;
   const std::shared_ptr<kernels::StateArena> arena_;
   const std::shared_ptr<batching::PrefixCache> prefixes_;  // may be null
-  const std::unique_ptr<kernels::ProgramWorkspace> workspace_;
   std::vector<int32_t> offsets_;
   std::vector<int32_t> token_ids_;
   std::vector<int32_t> targets_;

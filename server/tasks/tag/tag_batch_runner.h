@@ -16,12 +16,12 @@
 #include "base/status.h"
 #include "kernels/backend.h"
 #include "kernels/program.h"
-#include "models/kernel_status.h"
 #include "models/model.h"
 #include "models/tagger.h"
 #include "server/batching/batch_runner.h"
 #include "server/batching/warm_up.h"
 #include "server/calls/messages/token_task.h"
+#include "server/tasks/programs/program_run.h"
 
 namespace sru::server::tasks {
 
@@ -38,16 +38,13 @@ class TagBatchRunner : public batching::BatchRunner {
   // `model` is a tagger and must outlive the runner. limits.states is not read.
   static absl::StatusOr<std::unique_ptr<TagBatchRunner>> Create(
       const models::Model& model, const kernels::WorkspaceLimits& limits) {
-    kernels::ProgramLimits program_limits;
-    program_limits.axes.resize(model.As<models::Tagger>()->program.axes.size());
-    program_limits.axes[model.As<models::Tagger>()->tokens] = {limits.max_tokens,
-                                                               limits.max_sequences};
-    program_limits.device = limits.device;
-    program_limits.turn = limits.turn;
-    std::unique_ptr<kernels::ProgramWorkspace> workspace;
-    SRU_RETURN_UNLESS_OK(
-        models::ToAbslStatus(model.program().CreateWorkspace(program_limits, &workspace)));
-    return std::unique_ptr<TagBatchRunner>(new TagBatchRunner(model, limits, std::move(workspace)));
+    const models::Tagger& tagger = *model.As<models::Tagger>();
+    kernels::ProgramLimits axes;
+    axes.axes.resize(tagger.program.axes.size());
+    axes.axes[tagger.tokens] = {limits.max_tokens, limits.max_sequences};
+    SRU_ASSIGN_OR_RETURN(ProgramRun run, ProgramRun::Create(model.program(), tagger.program,
+                                                            std::move(axes), limits));
+    return std::unique_ptr<TagBatchRunner>(new TagBatchRunner(std::move(run), model, limits));
   }
 
   int device() const override { return limits_.device; }
@@ -59,22 +56,16 @@ class TagBatchRunner : public batching::BatchRunner {
 
   absl::Status Run(const std::vector<const batching::SequenceTask*>& sequences) override {
     SRU_RETURN_UNLESS_OK(Pack(sequences));
-    std::vector<kernels::AxisBatch> axes(tagger_.program.axes.size());
-    axes[tagger_.tokens].num_sequences = static_cast<int>(sequences.size());
-    axes[tagger_.tokens].offsets = offsets_.data();
-    std::vector<kernels::InputBatch> inputs(tagger_.program.inputs.size());
+    run_.axis(tagger_.tokens).num_sequences = static_cast<int>(sequences.size());
+    run_.axis(tagger_.tokens).offsets = offsets_.data();
     if (takes_features()) {
-      inputs[tagger_.features].values = features_.data();
+      run_.input(tagger_.features).values = features_.data();
     } else {
-      inputs[tagger_.ids].ids = token_ids_.data();
+      run_.input(tagger_.ids).ids = token_ids_.data();
     }
-    inputs[tagger_.counts].ids = counts_.data();
-    std::vector<kernels::OutputBatch> outputs(tagger_.program.outputs.size());
-    outputs[tagger_.labels].candidates = labels_.get();
-    kernels::ProgramBatch batch;
-    batch.axes = axes.data();
-    batch.inputs = inputs.data();
-    SRU_RETURN_UNLESS_OK(models::ToAbslStatus(executable_.Run(batch, outputs.data(), *workspace_)));
+    run_.input(tagger_.counts).ids = counts_.data();
+    run_.output(tagger_.labels).candidates = labels_.get();
+    SRU_RETURN_UNLESS_OK(run_.Run());
     for (size_t i = 0; i < sequences.size(); ++i) {
       const TagTask& task = TaskOf(sequences[i]);
       for (int t = 0; t < task.num_tokens; ++t) {
@@ -86,13 +77,11 @@ class TagBatchRunner : public batching::BatchRunner {
   }
 
  private:
-  TagBatchRunner(const models::Model& model, const kernels::WorkspaceLimits& limits,
-                 std::unique_ptr<kernels::ProgramWorkspace> workspace)
-      : executable_(model.program()),
+  TagBatchRunner(ProgramRun run, const models::Model& model, const kernels::WorkspaceLimits& limits)
+      : run_(std::move(run)),
         tagger_(*model.As<models::Tagger>()),
         feature_size_(model.takes_features() ? model.spec().input_size : 0),
         limits_(limits),
-        workspace_(std::move(workspace)),
         offsets_(limits.max_sequences + 1),
         token_ids_(takes_features() ? 0 : limits.max_tokens),
         features_(limits.max_tokens * feature_size_),
@@ -154,11 +143,10 @@ class TagBatchRunner : public batching::BatchRunner {
 
   bool takes_features() const { return feature_size_ > 0; }
 
-  const kernels::ProgramExecutable& executable_;
+  ProgramRun run_;
   const models::Tagger& tagger_;
   const size_t feature_size_;  // values of a token in features_; 0: the model takes ids
   const kernels::WorkspaceLimits limits_;
-  const std::unique_ptr<kernels::ProgramWorkspace> workspace_;
   std::vector<int32_t> offsets_;
   std::vector<int32_t> token_ids_;
   std::vector<float> features_;  // [max_tokens][feature_size_]

@@ -28,15 +28,11 @@ absl::StatusOr<std::unique_ptr<TranslateStepper>> TranslateStepper::Create(
     const kernels::WorkspaceLimits& limits, std::shared_ptr<StateArena> arena) {
   kernels::ProgramLimits program_limits = models::TranslatorLimits(
       model, limits.max_tokens, limits.max_sequences, limits.max_tokens, limits.max_sequences);
-  program_limits.device = limits.device;
-  program_limits.turn = limits.turn;
   program_limits.max_attention_values = std::max<int64_t>(kLeastWeights, limits.max_tokens);
-  std::unique_ptr<kernels::ProgramWorkspace> workspace;
-  SRU_RETURN_UNLESS_OK(
-      models::ToAbslStatus(executable.CreateWorkspace(program_limits, &workspace)));
+  SRU_ASSIGN_OR_RETURN(ProgramRun run, ProgramRun::Create(executable, model.program,
+                                                          std::move(program_limits), limits));
   return std::unique_ptr<TranslateStepper>(
-      new TranslateStepper(executable, model, limits, std::move(program_limits), std::move(arena),
-                           std::move(workspace)));
+      new TranslateStepper(std::move(run), model, limits, std::move(arena)));
 }
 
 TranslateStepper::Rows::Rows(const kernels::AxisLimits& limits)
@@ -51,32 +47,24 @@ int TranslateStepper::Rows::Add(const int32_t* tokens, int count, StateArena::Sl
   return first;
 }
 
-TranslateStepper::TranslateStepper(const kernels::ProgramExecutable& executable,
-                                   const models::Translator& model,
+TranslateStepper::TranslateStepper(ProgramRun run, const models::Translator& model,
                                    const kernels::WorkspaceLimits& limits,
-                                   kernels::ProgramLimits program_limits,
-                                   std::shared_ptr<StateArena> arena,
-                                   std::unique_ptr<kernels::ProgramWorkspace> workspace)
-    : executable_(executable),
+                                   std::shared_ptr<StateArena> arena)
+    : run_(std::move(run)),
       model_(model),
       limits_(limits),
-      program_limits_(std::move(program_limits)),
       arena_(std::move(arena)),
-      workspace_(std::move(workspace)),
-      source_(program_limits_.axes[model.source]),
-      target_(program_limits_.axes[model.target]),
+      source_(run_.limits().axes[model.source]),
+      target_(run_.limits().axes[model.target]),
       choices_(model.choices == kernels::kNone ? kernels::AxisLimits()
-                                               : program_limits_.axes[model.choices]),
+                                               : run_.limits().axes[model.choices]),
       targets_(limits.max_tokens),
       counts_(limits.max_tokens),
       positions_(limits.max_tokens),
       choice_map_(limits.max_sequences),
       log_probs_(limits.max_tokens),
       candidates_(new kernels::Candidate[static_cast<size_t>(limits.max_tokens) *
-                                         static_cast<size_t>(model.max_candidates)]),
-      axes_(model.program.axes.size()),
-      inputs_(model.program.inputs.size()),
-      outputs_(model.program.outputs.size()) {
+                                         static_cast<size_t>(model.max_candidates)]) {
   planned_.reserve(limits.max_sequences);
   items_.reserve(limits.max_sequences);
   packed_.reserve(2 * static_cast<size_t>(limits.max_sequences));
@@ -97,7 +85,7 @@ absl::Status TranslateStepper::Run(std::vector<batching::StepShare>& shares) {
     auto* const sequence = static_cast<TranslateSequence*>(shares[i].sequence);
     planned_.clear();
     shares[i].status =
-        sequence->Plan(shares[i].rows, program_limits_.max_attention_values, arena_, i, &planned_);
+        sequence->Plan(shares[i].rows, run_.limits().max_attention_values, arena_, i, &planned_);
     if (!shares[i].status.ok()) continue;
     shares[i].unused = shares[i].rows;
     for (const TranslateItem& item : planned_) {
@@ -125,7 +113,7 @@ absl::Status TranslateStepper::RunAll(const std::vector<TranslateItem>& items,
           item.kind == Kind::kSearch && first ? item.sequence->choices().size() : 0;
       if (tokens[axis] + item.count > limits_.max_tokens ||
           sequences[axis] == limits_.max_sequences ||
-          weights + more_weights > program_limits_.max_attention_values ||
+          weights + more_weights > run_.limits().max_attention_values ||
           choices + more_choices > choices_.ids.size()) {
         break;
       }
@@ -187,7 +175,7 @@ void TranslateStepper::Pack(const std::vector<TranslateItem>& items, size_t begi
   }
   any_weights_ = weight > 0;
   if (any_weights_ && weights_ == nullptr)
-    weights_.reset(new float[program_limits_.max_attention_values]);
+    weights_.reset(new float[run_.limits().max_attention_values]);
 }
 
 void TranslateStepper::AddChoices(const std::vector<int32_t>* choices) {
@@ -198,7 +186,7 @@ void TranslateStepper::AddChoices(const std::vector<int32_t>* choices) {
 
 absl::Status TranslateStepper::RunPacked() {
   const auto set_axis = [this](kernels::AxisId id, const Rows& rows) {
-    kernels::AxisBatch& axis = axes_[id];
+    kernels::AxisBatch& axis = run_.axis(id);
     axis.num_sequences = rows.num_sequences;
     axis.offsets = rows.offsets.data();
     axis.slots = rows.slots.data();
@@ -207,24 +195,20 @@ absl::Status TranslateStepper::RunPacked() {
   set_axis(model_.target, target_);
   if (model_.choices != kernels::kNone) {
     set_axis(model_.choices, choices_);
-    inputs_[model_.choice_ids].ids = choices_.ids.data();
-    inputs_[model_.choice_map].ids = choices_.num_rows > 0 ? choice_map_.data() : nullptr;
+    run_.input(model_.choice_ids).ids = choices_.ids.data();
+    run_.input(model_.choice_map).ids = choices_.num_rows > 0 ? choice_map_.data() : nullptr;
   }
   if (model_.target_positions != kernels::kNone) {
-    inputs_[model_.target_positions].ids = positions_.data();
+    run_.input(model_.target_positions).ids = positions_.data();
   }
-  inputs_[model_.source_ids].ids = source_.ids.data();
-  inputs_[model_.target_ids].ids = target_.ids.data();
-  inputs_[model_.targets].ids = targets_.data();
-  inputs_[model_.counts].ids = counts_.data();
-  outputs_[model_.log_probs].values = any_log_probs_ ? log_probs_.data() : nullptr;
-  outputs_[model_.candidates].candidates = any_candidates_ ? candidates_.get() : nullptr;
-  outputs_[model_.alignment].values = any_weights_ ? weights_.get() : nullptr;
-  kernels::ProgramBatch batch;
-  batch.axes = axes_.data();
-  batch.inputs = inputs_.data();
-  batch.arena = arena_.get();
-  return models::ToAbslStatus(executable_.Run(batch, outputs_.data(), *workspace_));
+  run_.input(model_.source_ids).ids = source_.ids.data();
+  run_.input(model_.target_ids).ids = target_.ids.data();
+  run_.input(model_.targets).ids = targets_.data();
+  run_.input(model_.counts).ids = counts_.data();
+  run_.output(model_.log_probs).values = any_log_probs_ ? log_probs_.data() : nullptr;
+  run_.output(model_.candidates).candidates = any_candidates_ ? candidates_.get() : nullptr;
+  run_.output(model_.alignment).values = any_weights_ ? weights_.get() : nullptr;
+  return run_.Run(arena_.get());
 }
 
 void TranslateStepper::Commit(std::vector<batching::StepShare>& shares) {

@@ -20,6 +20,7 @@
 #include "kernels/state_arena.h"
 #include "models/translator.h"
 #include "server/batching/steps/step_runner.h"
+#include "server/tasks/programs/program_run.h"
 #include "server/tasks/translate/translate_sequence.h"
 
 namespace sru::server::tasks {
@@ -38,10 +39,9 @@ class TranslateStepper : public batching::StepRunner {
   absl::Status Run(std::vector<batching::StepShare>& shares) override;
 
  private:
-  TranslateStepper(const kernels::ProgramExecutable& executable, const models::Translator& model,
-                   const kernels::WorkspaceLimits& limits, kernels::ProgramLimits program_limits,
-                   std::shared_ptr<kernels::StateArena> arena,
-                   std::unique_ptr<kernels::ProgramWorkspace> workspace);
+  TranslateStepper(ProgramRun run, const models::Translator& model,
+                   const kernels::WorkspaceLimits& limits,
+                   std::shared_ptr<kernels::StateArena> arena);
 
   // Runs all of `items`, as many together as fit. Returns only what ends the step: kUnavailable.
   absl::Status RunAll(const std::vector<TranslateItem>& items,
@@ -73,12 +73,10 @@ class TranslateStepper : public batching::StepRunner {
     std::vector<kernels::StateArena::Slot> slots;
   };
 
-  const kernels::ProgramExecutable& executable_;
+  ProgramRun run_;
   const models::Translator& model_;
   const kernels::WorkspaceLimits limits_;
-  const kernels::ProgramLimits program_limits_;
   const std::shared_ptr<kernels::StateArena> arena_;
-  const std::unique_ptr<kernels::ProgramWorkspace> workspace_;
 
   // The step.
   std::vector<TranslateItem> planned_;
@@ -104,11 +102,8 @@ class TranslateStepper : public batching::StepRunner {
   bool any_weights_ = false;
   std::vector<float> log_probs_;
   std::unique_ptr<kernels::Candidate[]> candidates_;  // [target rows][max_candidates]
-  // Made when it is asked for, for the first time: [program_limits_.max_attention_values].
+  // Made when it is asked for, for the first time: [max_attention_values].
   std::unique_ptr<float[]> weights_;
-  std::vector<kernels::AxisBatch> axes_;
-  std::vector<kernels::InputBatch> inputs_;
-  std::vector<kernels::OutputBatch> outputs_;
 };
 
 }  // namespace sru::server::tasks
