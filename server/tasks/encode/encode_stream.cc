@@ -6,6 +6,7 @@
 // and not its model.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -376,9 +377,8 @@ class EncodeStreamCall final : public calls::Call {
   void Fail(absl::Status status) noexcept {
     SetPhase(Phase::kEnded);
     const bool can_go_on = absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
-    if (can_go_on && state_ != nullptr) served_ = idle_model_.lock();
     std::optional<absl::Cord> last;
-    if (can_go_on && state_ != nullptr && served_ != nullptr) {
+    if (can_go_on && state_ != nullptr && FindModelAgain().ok()) {
       v1::EncodeStreamResponse response;
       response.set_state(EncodedState());
       if (calls::SerializeMessage(response, &outgoing_).ok()) last = std::move(outgoing_);
