@@ -212,7 +212,7 @@ class StudentBuilder {
     const auto target_table =
         weights_.Table(target_name, config_.target_vocabulary, config_.d_model);
     AddInputs();
-    AddFields();
+    AddTranslatorStates(config_, /*self_attention=*/false, model_);
     const ValueId memory = Encode(source_table);
     model_->encoder_output = program_.AddOutput("encoder output", memory);
     KeepContext(memory);
@@ -224,17 +224,9 @@ class StudentBuilder {
   using Matrix = StudentWeights::Matrix;
 
   void AddInputs() {
-    model_->source = program_.AddAxis("source");
-    model_->target = program_.AddAxis("target");
-    model_->source_ids =
-        program_.AddIds("source ids", model_->source, 0, config_.source_vocabulary);
-    model_->target_ids =
-        program_.AddIds("target ids", model_->target, -1, config_.target_vocabulary);
+    AddTranslatorInputs(config_, kMaxBeam, model_);
     model_->target_positions =
         program_.AddIds("positions", model_->target, 0, kernels::kMaxPosition);
-    model_->targets = program_.AddIds("targets", model_->target, -1, config_.target_vocabulary);
-    model_->max_candidates = std::min(kMaxBeam, config_.target_vocabulary);
-    model_->counts = program_.AddIds("candidates", model_->target, 0, model_->max_candidates + 1);
     if (texts_.shortlist == nullptr) return;
     model_->choices = program_.AddAxis("choices");
     model_->choice_ids = program_.AddIds("choices", model_->choices, 0, config_.target_vocabulary);
@@ -242,19 +234,6 @@ class StudentBuilder {
     model_->shortlist = [list = texts_.shortlist](absl::Span<const int32_t> source_ids) {
       return list->For(source_ids);
     };
-  }
-
-  void AddFields() {
-    for (int i = 0; i < config_.decoder_layers; ++i) {
-      const std::string name = absl::StrCat("layer ", i);
-      Translator::Layer layer;
-      layer.context_keys =
-          program_.AddField(name + " context keys", config_.d_model, /*grows=*/true);
-      layer.context_values =
-          program_.AddField(name + " context values", config_.d_model, /*grows=*/true);
-      layer.c = program_.AddField(name + " c", config_.d_model);
-      model_->layers.push_back(layer);
-    }
   }
 
   ops::Embed Embedding(kernels::InputId ids, const Matrix& table, int vocabulary) const {
@@ -302,12 +281,7 @@ class StudentBuilder {
 
   // With keys and values still to be set.
   ops::Attend Attention(ValueId x, const std::string& name) {
-    ops::Attend attend;
-    attend.q = Projection(x, name, "q");
-    attend.heads = config_.heads;
-    const int head_width = config_.d_model / config_.heads;
-    attend.scale = 1 / std::sqrt(static_cast<float>(head_width));
-    return attend;
+    return TranslatorAttention(config_, Projection(x, name, "q"));
   }
 
   ValueId AddAttention(ValueId x, ValueId attended, const std::string& name) {
@@ -389,20 +363,13 @@ class StudentBuilder {
   void Predict(ValueId x, const Matrix& table) {
     ops::Predict predict;
     predict.x = x;
-    predict.vocabulary_size = config_.target_vocabulary;
     predict.weight = table.floats;
     predict.int8_weight = table.int8;
     predict.bias = weights_.Vector("decoder_ff_logit_out_b", config_.target_vocabulary);
-    predict.targets = model_->targets;
     predict.choices = model_->choice_ids;
     predict.choices_map = model_->choice_map;
     predict.never = NeverChosen();
-    predict.counts = model_->counts;
-    predict.max_candidates = model_->max_candidates;
-    const ValueId predicted = program_.Apply(predict);
-    model_->log_probs = program_.AddOutput("log_probs", predicted, kernels::OutputType::kLogProb);
-    model_->candidates =
-        program_.AddOutput("candidates", predicted, kernels::OutputType::kCandidates);
+    AddPrediction(config_, std::move(predict), model_);
   }
 
   const TranslatorConfig& config_;

@@ -36,16 +36,8 @@ class Builder {
     const kernels::FloatView target_table =
         config_.shared_embeddings ? source_table
                                   : Table("decoder.embeddings", config_.target_vocabulary);
-    model_->source = program_.AddAxis("source");
-    model_->target = program_.AddAxis("target");
-    model_->source_ids =
-        program_.AddIds("source ids", model_->source, 0, config_.source_vocabulary);
-    model_->target_ids =
-        program_.AddIds("target ids", model_->target, 0, config_.target_vocabulary);
-    model_->targets = program_.AddIds("targets", model_->target, -1, config_.target_vocabulary);
-    model_->max_candidates = std::min(max_candidates, config_.target_vocabulary);
-    model_->counts = program_.AddIds("candidates", model_->target, 0, model_->max_candidates + 1);
-    AddFields();
+    AddTranslatorInputs(config_, max_candidates, model_);
+    AddTranslatorStates(config_, /*self_attention=*/true, model_);
     const ValueId memory = Encode(source_table);
     model_->encoder_output = program_.AddOutput("encoder output", memory);
     KeepContext(memory);
@@ -57,21 +49,6 @@ class Builder {
   kernels::FloatView Table(const std::string& embeddings, int vocabulary) {
     return reader_.Take(embeddings + ".make_embedding.emb_luts.0.weight",
                         {vocabulary, config_.d_model});
-  }
-
-  void AddFields() {
-    for (int i = 0; i < config_.decoder_layers; ++i) {
-      const auto add = [&](const char* name, int width, bool grows) {
-        return program_.AddField(absl::StrCat("layer ", i, " ", name), width, grows);
-      };
-      Translator::Layer layer;
-      layer.context_keys = add("context keys", config_.d_model, /*grows=*/true);
-      layer.context_values = add("context values", config_.d_model, /*grows=*/true);
-      layer.self_keys = add("keys", config_.d_model, /*grows=*/true);
-      layer.self_values = add("values", config_.d_model, /*grows=*/true);
-      layer.c = add("c", config_.d_sru, /*grows=*/false);
-      model_->layers.push_back(layer);
-    }
   }
 
   ValueId Embed(kernels::InputId ids, const kernels::FloatView& table, int vocabulary,
@@ -115,12 +92,7 @@ class Builder {
 
   // With what it attends to still to be set.
   ops::Attend Attention(ValueId query, const std::string& name) {
-    ops::Attend attend;
-    attend.q = Projection(query, name + ".linear_query");
-    attend.heads = config_.heads;
-    const int width = config_.d_model / config_.heads;
-    attend.scale = 1 / std::sqrt(static_cast<float>(width));
-    return attend;
+    return TranslatorAttention(config_, Projection(query, name + ".linear_query"));
   }
 
   // x and what the sublayer makes of it.
@@ -208,17 +180,10 @@ class Builder {
   void Predict(ValueId x) {
     ops::Predict predict;
     predict.x = x;
-    predict.vocabulary_size = config_.target_vocabulary;
     predict.weight =
         reader_.Take("generator.0.weight", {config_.target_vocabulary, config_.d_model});
     predict.bias = reader_.Take("generator.0.bias", {config_.target_vocabulary});
-    predict.targets = model_->targets;
-    predict.counts = model_->counts;
-    predict.max_candidates = model_->max_candidates;
-    const ValueId predicted = program_.Apply(predict);
-    model_->log_probs = program_.AddOutput("log_probs", predicted, kernels::OutputType::kLogProb);
-    model_->candidates =
-        program_.AddOutput("candidates", predicted, kernels::OutputType::kCandidates);
+    AddPrediction(config_, std::move(predict), model_);
   }
 
   const TranslatorConfig& config_;
@@ -240,6 +205,54 @@ kernels::ProgramLimits TranslatorLimits(const Translator& model, int max_source_
     limits.axes[model.choices] = {std::max(kMostChoices, words), max_targets};
   }
   return limits;
+}
+
+void AddTranslatorInputs(const TranslatorConfig& config, int max_candidates, Translator* model) {
+  kernels::Program& program = model->program;
+  const int begin = config.bos_id == kNoToken ? kNoToken : 0;
+  model->source = program.AddAxis("source");
+  model->target = program.AddAxis("target");
+  model->source_ids = program.AddIds("source ids", model->source, 0, config.source_vocabulary);
+  model->target_ids = program.AddIds("target ids", model->target, begin, config.target_vocabulary);
+  model->targets = program.AddIds("targets", model->target, -1, config.target_vocabulary);
+  model->max_candidates = std::min(max_candidates, config.target_vocabulary);
+  model->counts = program.AddIds("candidates", model->target, 0, model->max_candidates + 1);
+}
+
+void AddTranslatorStates(const TranslatorConfig& config, bool self_attention, Translator* model) {
+  for (int i = 0; i < config.decoder_layers; ++i) {
+    const auto add = [&](const char* name, int width, bool grows) {
+      return model->program.AddField(absl::StrCat("layer ", i, " ", name), width, grows);
+    };
+    Translator::Layer& layer = model->layers.emplace_back();
+    layer.context_keys = add("context keys", config.d_model, /*grows=*/true);
+    layer.context_values = add("context values", config.d_model, /*grows=*/true);
+    if (self_attention) {
+      layer.self_keys = add("keys", config.d_model, /*grows=*/true);
+      layer.self_values = add("values", config.d_model, /*grows=*/true);
+    }
+    layer.c = add("c", config.d_sru, /*grows=*/false);
+  }
+}
+
+ops::Attend TranslatorAttention(const TranslatorConfig& config, ValueId q) {
+  ops::Attend attend;
+  attend.q = q;
+  attend.heads = config.heads;
+  const int width = config.d_model / config.heads;
+  attend.scale = 1 / std::sqrt(static_cast<float>(width));
+  return attend;
+}
+
+void AddPrediction(const TranslatorConfig& config, ops::Predict predict, Translator* model) {
+  predict.vocabulary_size = config.target_vocabulary;
+  predict.targets = model->targets;
+  predict.counts = model->counts;
+  predict.max_candidates = model->max_candidates;
+  kernels::Program& program = model->program;
+  const ValueId predicted = program.Apply(std::move(predict));
+  model->log_probs = program.AddOutput("log_probs", predicted, kernels::OutputType::kLogProb);
+  model->candidates = program.AddOutput("candidates", predicted, kernels::OutputType::kCandidates);
 }
 
 absl::StatusOr<Translator> BuildTranslator(const ModelConfig& config,

@@ -71,6 +71,16 @@ struct Translator {
 kernels::ProgramLimits TranslatorLimits(const Translator& model, int max_source_tokens,
                                         int max_sources, int max_target_tokens, int max_targets);
 
+// What the programs of translators and of students (student.h) have in common: the axes and inputs, without positions and choices;
+void AddTranslatorInputs(const TranslatorConfig& config, int max_candidates, Translator* model);
+// the states, those of self-attention if asked for;
+void AddTranslatorStates(const TranslatorConfig& config, bool self_attention, Translator* model);
+// an attention whose keys and values are still to be set;
+kernels::ops::Attend TranslatorAttention(const TranslatorConfig& config, kernels::ValueId q);
+// and the outputs of `predict`, which has its weights and choices.
+void AddPrediction(const TranslatorConfig& config, kernels::ops::Predict predict,
+                   Translator* model);
+
 // From the tensors that FORMAT.md lists. A tensor that the model does not use is an error. The views are those of `tensors`.
 // A test may ask for more candidates.
 absl::StatusOr<Translator> BuildTranslator(const ModelConfig& config,

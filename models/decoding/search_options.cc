@@ -32,30 +32,34 @@ int MaxLengthOf(const SearchOptions& options, int source_tokens) {
 }
 
 absl::Status ValidateSearch(const SearchOptions& options, int limit, const char* limit_name) {
+  constexpr char kWrong[] = " is out of range, expected ";
+  constexpr char kOwn[] = "or 0 for the model's own";
   if (options.beam_size < 1 || options.beam_size > kMaxBeam) {
-    return InvalidArgument("beam_size: expected an integer in [1, ", kMaxBeam, "], found ",
-                           options.beam_size);
-  }
-  if (options.num_hypotheses < 1 || options.num_hypotheses > options.beam_size) {
-    return InvalidArgument("num_hypotheses: expected an integer in [1, ", options.beam_size,
-                           "], at most beam_size, found ", options.num_hypotheses);
+    return InvalidArgument("beam_size: ", options.beam_size, kWrong, "1 to ", kMaxBeam, ", ", kOwn);
   }
   // NaN is in no range.
   if (!(options.alpha >= 0 && options.alpha <= kMaxLengthPenaltyAlpha)) {
-    return InvalidArgument("length_penalty.alpha: expected a number in [0, ",
-                           kMaxLengthPenaltyAlpha, "], found ", options.alpha);
+    return InvalidArgument("length_penalty.alpha: ", options.alpha, kWrong, "0 to ",
+                           kMaxLengthPenaltyAlpha);
   }
   if (!(std::abs(options.word_penalty) <= kMaxWordPenalty)) {
-    return InvalidArgument("word_penalty: expected a number in [", -kMaxWordPenalty, ", ",
-                           kMaxWordPenalty, "], found ", options.word_penalty);
+    return InvalidArgument("word_penalty: ", options.word_penalty, kWrong, -kMaxWordPenalty, " to ",
+                           kMaxWordPenalty);
   }
   if (!(options.max_length_factor >= 0 && options.max_length_factor <= kMaxLengthFactor)) {
-    return InvalidArgument("max_length_factor: expected a number in [0, ", kMaxLengthFactor,
-                           "], found ", options.max_length_factor);
+    return InvalidArgument("max_length_factor: ", options.max_length_factor, kWrong, "0 to ",
+                           kMaxLengthFactor, ", 0 for the model's own");
   }
   if (options.max_length < 1 || options.max_length > limit) {
-    return InvalidArgument("max_new_tokens: expected an integer in [1, ", limit, "] (", limit_name,
-                           "), found ", options.max_length);
+    return InvalidArgument("max_new_tokens: ", options.max_length, kWrong, "1 to ", limit, " (",
+                           limit_name, "), ", kOwn);
+  }
+  if (options.num_hypotheses < 1 || options.num_hypotheses > options.beam_size) {
+    // Greedy search takes any number for 1.
+    const bool greedy = options.beam_size == 1;
+    return InvalidArgument("num_hypotheses: ", options.num_hypotheses, kWrong, "1 to ",
+                           greedy ? kMaxBeam : options.beam_size, greedy ? "" : " (beam_size)",
+                           ", or 0 for 1");
   }
   return absl::OkStatus();
 }

@@ -75,8 +75,6 @@ absl::StatusOr<Shortlist> Shortlist::Parse(std::string_view bytes,
       return InvalidArgument(source, ": offset ", i, ": expected ", least, " to ", num_words,
                              ", found ", offset);
     }
-    if (i > 0)
-      list.longest_list_ = std::max(list.longest_list_, static_cast<uint32_t>(offset - least));
     list.offsets_.push_back(static_cast<uint32_t>(offset));
   }
   const size_t words_begin = kShortlistHeader + num_offsets * sizeof(uint64_t);
@@ -124,12 +122,6 @@ std::vector<int32_t> Shortlist::For(absl::Span<const int32_t> source_ids) const 
     }
   }
   return words;
-}
-
-int Shortlist::MostWords(int num_tokens) const {
-  const int64_t words =
-      first_num_ + (int64_t{num_tokens} + 1) * (int64_t{longest_list_} + 1) + kWordsRoundedTo;
-  return static_cast<int>(std::min<int64_t>(words, vocabularies_.target));
 }
 
 }  // namespace sru::models

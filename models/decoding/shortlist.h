@@ -38,18 +38,11 @@ class Shortlist {
   // vocabulary, may or may not end with </s>. Takes O(target vocabulary / 64 + words) time.
   std::vector<int32_t> For(absl::Span<const int32_t> source_ids) const;
 
-  // The most words that For() returns for a source of `num_tokens` pieces.
-  int MostWords(int num_tokens) const;
-
-  // Memory that it takes, in bytes.
-  size_t bytes() const { return (words_.size() + offsets_.size()) * sizeof(uint32_t); }
-
  private:
   Shortlist() = default;
 
   ShortlistVocabularies vocabularies_;
-  int first_num_ = 0;  // at most the target vocabulary
-  uint32_t longest_list_ = 0;
+  int first_num_ = 0;              // at most the target vocabulary
   std::vector<uint32_t> offsets_;  // [source words with a list + 1]
   std::vector<uint32_t> words_;    // words_[offsets_[s] .. offsets_[s + 1]): those of source word s
 };

@@ -168,18 +168,6 @@ class TranslateCall final
   TranslateHandle handle_;
 };
 
-v1::LengthPenalty::Form ToProto(models::LengthPenalty penalty) {
-  switch (penalty) {
-    case models::LengthPenalty::kGnmt:
-      return v1::LengthPenalty::FORM_GNMT;
-    case models::LengthPenalty::kPower:
-      return v1::LengthPenalty::FORM_POWER;
-    case models::LengthPenalty::kNone:
-      return v1::LengthPenalty::FORM_NONE;
-  }
-  return v1::LengthPenalty::FORM_UNSPECIFIED;
-}
-
 void WriteTranslatorSizes(const models::Model& model, v1::ModelInfo* info) {
   const models::TranslatorConfig& config = model.config().translator;
   info->set_input_size(config.d_model);
@@ -189,7 +177,7 @@ void WriteTranslatorSizes(const models::Model& model, v1::ModelInfo* info) {
   info->set_bidirectional(config.bidirectional_encoder);
   v1::TranslatorInfo* const translator = info->mutable_translator();
   translator->set_beam_size(config.search.beam_size);
-  translator->mutable_length_penalty()->set_form(ToProto(config.search.length_penalty));
+  translator->mutable_length_penalty()->set_form(FormOf(config.search.length_penalty));
   translator->mutable_length_penalty()->set_alpha(static_cast<float>(config.search.alpha));
   translator->set_max_new_tokens(config.search.max_length);
   translator->set_target_vocabulary_size(config.target_vocabulary);

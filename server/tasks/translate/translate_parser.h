@@ -17,6 +17,8 @@
 
 namespace sru::server::tasks {
 
+v1::LengthPenalty::Form FormOf(models::LengthPenalty penalty);
+
 // How to search, with the model's own values for what the request leaves open. kInvalidArgument begins
 // with the path of the field:
 //   length_penalty.alpha: nan is out of range, expected 0 to 10
