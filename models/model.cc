@@ -97,11 +97,10 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(
 absl::Status Model::LoadStudent(const Student& student, kernels::Backend& backend,
                                 const kernels::CompileOptions& options) {
   config_ = student.config;
-  SRU_ASSIGN_OR_RETURN(StudentTexts texts, LoadStudentTexts(student));
-  SRU_ASSIGN_OR_RETURN(BuiltStudent built, BuildStudent(student, texts));
-  tokenizer_ = std::move(texts.source);
-  target_tokenizer_ = std::move(texts.target);
-  auto& translator = parts_.emplace<Translator>(std::move(built.translator));
+  SRU_ASSIGN_OR_RETURN(LoadedStudent loaded, models::LoadStudent(student));
+  tokenizer_ = std::move(loaded.source);
+  target_tokenizer_ = std::move(loaded.target);
+  auto& translator = parts_.emplace<Translator>(std::move(loaded.translator));
   return CompileProgram(student.weights->source(), backend, options, &translator.program);
 }
 

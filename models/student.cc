@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "models/decoding/shortlist.h"
 #include "models/files/gzip.h"
 #include "models/files/json.h"
 #include "models/object_reader.h"
@@ -41,8 +42,6 @@ constexpr uint64_t kMaxPiecesBytes = uint64_t{1} << 28;
 constexpr uint64_t kMaxShortlistBytes = uint64_t{1} << 30;
 constexpr int kMaxStudentConfigDepth = 4;
 constexpr char kMultiplierSuffix[] = "_QuantMultA";
-
-}  // namespace
 
 // Takes tensors by their names in Marian, and remembers the first error and which were taken.
 class StudentWeights {
@@ -187,22 +186,18 @@ class StudentWeights {
   absl::Status status_;
 };
 
-BuiltStudent::BuiltStudent() = default;
-BuiltStudent::BuiltStudent(BuiltStudent&&) noexcept = default;
-BuiltStudent::~BuiltStudent() = default;
-
-namespace {
-
 class StudentBuilder {
  public:
-  StudentBuilder(const Student& student, const StudentTexts& texts, StudentWeights* weights,
-                 Translator* model)
+  // `shortlist` may be null.
+  StudentBuilder(const Student& student, std::shared_ptr<const Shortlist> shortlist,
+                 StudentWeights* weights, LoadedStudent* loaded)
       : config_(student.config.translator),
         student_(student),
-        texts_(texts),
+        shortlist_(std::move(shortlist)),
         weights_(*weights),
-        model_(model),
-        program_(model->program) {}
+        target_pieces_(loaded->target == nullptr ? *loaded->source : *loaded->target),
+        model_(&loaded->translator),
+        program_(model_->program) {}
 
   absl::Status Build() {
     const bool one = student_.options.one_table;
@@ -227,11 +222,11 @@ class StudentBuilder {
     AddTranslatorInputs(config_, kMaxBeam, model_);
     model_->target_positions =
         program_.AddIds("positions", model_->target, 0, kernels::kMaxPosition);
-    if (texts_.shortlist == nullptr) return;
+    if (shortlist_ == nullptr) return;
     model_->choices = program_.AddAxis("choices");
     model_->choice_ids = program_.AddIds("choices", model_->choices, 0, config_.target_vocabulary);
     model_->choice_map = program_.AddMap("choices of target", model_->target, model_->choices);
-    model_->shortlist = [list = texts_.shortlist](absl::Span<const int32_t> source_ids) {
+    model_->shortlist = [list = shortlist_](absl::Span<const int32_t> source_ids) {
       return list->For(source_ids);
     };
   }
@@ -348,13 +343,11 @@ class StudentBuilder {
 
   // Ascending.
   std::vector<int32_t> NeverChosen() const {
-    const SentencePieceTokenizer& pieces =
-        texts_.target == nullptr ? *texts_.source : *texts_.target;
     std::vector<int32_t> never;
     if (!student_.search.allow_unk) never.push_back(kUnknownId);
     for (int byte = 0; byte < 32 && !student_.search.allow_special; ++byte) {
-      const int32_t id = pieces.Lookup(ByteName(static_cast<unsigned char>(byte)));
-      if (pieces.kind(id) == PieceKind::kByte) never.push_back(id);
+      const int32_t id = target_pieces_.Lookup(ByteName(static_cast<unsigned char>(byte)));
+      if (target_pieces_.kind(id) == PieceKind::kByte) never.push_back(id);
     }
     std::sort(never.begin(), never.end());
     return never;
@@ -374,8 +367,9 @@ class StudentBuilder {
 
   const TranslatorConfig& config_;
   const Student& student_;
-  const StudentTexts& texts_;
+  const std::shared_ptr<const Shortlist> shortlist_;
   StudentWeights& weights_;
+  const SentencePieceTokenizer& target_pieces_;
   Translator* const model_;
   kernels::Program& program_;
 };
@@ -517,39 +511,36 @@ absl::StatusOr<std::optional<Student>> OpenStudent(const FilePath& directory) {
   return student;
 }
 
-absl::StatusOr<StudentTexts> LoadStudentTexts(const Student& student) {
+absl::StatusOr<LoadedStudent> LoadStudent(const Student& student) {
   const PublishedFiles& files = student.files;
   const MarianOptions& options = student.options;
-  StudentTexts texts;
-  SRU_ASSIGN_OR_RETURN(texts.source, LoadPieces(student.directory / files.source_vocabulary,
-                                                options.source_vocabulary));
+  LoadedStudent loaded;
+  SRU_ASSIGN_OR_RETURN(loaded.source, LoadPieces(student.directory / files.source_vocabulary,
+                                                 options.source_vocabulary));
   if (!files.shares_vocabulary()) {
-    SRU_ASSIGN_OR_RETURN(texts.target, LoadPieces(student.directory / files.target_vocabulary,
-                                                  options.target_vocabulary));
+    SRU_ASSIGN_OR_RETURN(loaded.target, LoadPieces(student.directory / files.target_vocabulary,
+                                                   options.target_vocabulary));
   } else if (options.source_vocabulary != options.target_vocabulary) {
     return InvalidArgument(student.weights->source(),
                            ": key 'dim-vocabs': expected two equal numbers beside ",
                            Quoted(files.source_vocabulary), ", found ", options.source_vocabulary,
                            " and ", options.target_vocabulary);
   }
-  if (files.shortlist.empty()) return texts;
-  const FilePath path = student.directory / files.shortlist;
-  SRU_ASSIGN_OR_RETURN(const FileContents file, ReadPerhapsGzipped(path, kMaxShortlistBytes));
-  const ShortlistVocabularies vocabularies{options.source_vocabulary, options.target_vocabulary,
-                                           files.shares_vocabulary(), kEndId};
-  SRU_ASSIGN_OR_RETURN(Shortlist shortlist,
-                       Shortlist::Parse(file.bytes(), vocabularies, path.path()));
-  texts.shortlist = std::make_shared<const Shortlist>(std::move(shortlist));
-  return texts;
-}
-
-absl::StatusOr<BuiltStudent> BuildStudent(const Student& student, const StudentTexts& texts) {
-  BuiltStudent built;
-  built.weights = std::make_unique<StudentWeights>(student.weights.get());
-  StudentBuilder builder(student, texts, built.weights.get(), &built.translator);
-  SRU_RETURN_UNLESS_OK(builder.Build());
+  std::shared_ptr<const Shortlist> shortlist;
+  if (!files.shortlist.empty()) {
+    const FilePath path = student.directory / files.shortlist;
+    SRU_ASSIGN_OR_RETURN(const FileContents file, ReadPerhapsGzipped(path, kMaxShortlistBytes));
+    const ShortlistVocabularies vocabularies{options.source_vocabulary, options.target_vocabulary,
+                                             files.shares_vocabulary(), kEndId};
+    SRU_ASSIGN_OR_RETURN(Shortlist list, Shortlist::Parse(file.bytes(), vocabularies, path.path()));
+    shortlist = std::make_shared<const Shortlist>(std::move(list));
+  }
+  const auto weights = std::make_shared<StudentWeights>(student.weights.get());
+  loaded.weights = weights;
+  SRU_RETURN_UNLESS_OK(
+      StudentBuilder(student, std::move(shortlist), weights.get(), &loaded).Build());
   SRU_RETURN_UNLESS_OK(student.weights->CheckUnchanged());
-  return built;
+  return loaded;
 }
 
 }  // namespace sru::models

@@ -16,9 +16,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "kernels/program.h"
 #include "models/config.h"
-#include "models/decoding/shortlist.h"
 #include "models/files/file.h"
 #include "models/marian/options.h"
 #include "models/marian/published_files.h"
@@ -42,29 +40,16 @@ struct Student {
 // optional config.json sets languages and the search. Errors name the file, the key or tensor, what was expected and what was found.
 absl::StatusOr<std::optional<Student>> OpenStudent(const FilePath& directory);
 
-// The files beside the weights.
-struct StudentTexts {
+// What the files say, in memory, as a backend takes it.
+struct LoadedStudent {
   std::unique_ptr<const SentencePieceTokenizer> source;
   std::unique_ptr<const SentencePieceTokenizer> target;  // null: as the source's
-  std::shared_ptr<const Shortlist> shortlist;            // null: there is none
-};
-absl::StatusOr<StudentTexts> LoadStudentTexts(const Student& student);
-
-// The weights in memory, as kernels take them. Not thread-safe.
-class StudentWeights;
-
-// A translator whose views point into `weights`.
-struct BuiltStudent {
-  BuiltStudent();
-  BuiltStudent(BuiltStudent&&) noexcept;
-  ~BuiltStudent();
-
   Translator translator;
-  std::unique_ptr<StudentWeights> weights;
+  std::shared_ptr<const void> weights;  // that the program's views point into
 };
 
-// Reads the weights. A tensor that the model does not use is an error.
-absl::StatusOr<BuiltStudent> BuildStudent(const Student& student, const StudentTexts& texts);
+// Reads the files. A tensor that the model does not use is an error.
+absl::StatusOr<LoadedStudent> LoadStudent(const Student& student);
 
 }  // namespace sru::models
 
