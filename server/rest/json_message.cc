@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -81,11 +81,13 @@ struct FieldForm {
   int number = 0;
   absl::string_view name;
   absl::string_view camel_name;
-  std::string key;  // the name as it is written, with its quotes and the colon
+  std::string key;  // the name as it is written, with a comma before it, its quotes and the colon
   FieldDescriptor::Type type = FieldDescriptor::TYPE_BOOL;
   bool is_list = false;  // or a map
   bool is_map = false;
   bool is_packed = false;
+  // The fields of a message are in the order of their numbers. This one comes before the one that was declared before it, or is the first.
+  bool restarts = false;
   bool is_optional = false;
   const OneofDescriptor* oneof = nullptr;
   const EnumDescriptor* values = nullptr;
@@ -93,12 +95,7 @@ struct FieldForm {
 };
 struct MessageForm {
   std::vector<FieldForm> fields;  // in the order of their declaration
-  std::vector<int> by_number;     // where they are there; -1: there is none
 
-  int Find(int number) const {
-    const auto at = static_cast<size_t>(number);
-    return at < by_number.size() ? by_number[at] : -1;
-  }
   const FieldForm* Find(absl::string_view name) const {
     for (const FieldForm& field : fields) {
       if (field.name == name) return &field;
@@ -128,18 +125,16 @@ class MessageForms {
       made.number = field.number();
       made.name = field.name();
       made.camel_name = field.json_name();
-      made.key = absl::StrCat("\"", made.name, "\":");
+      made.key = absl::StrCat(",\"", made.name, "\":");
       made.type = field.type();
       made.is_list = field.is_repeated();
       made.is_map = field.is_map();
       made.is_packed = field.is_packed();
+      made.restarts = i == 0 || field.number() < type.field(i - 1)->number();
       made.is_optional = !field.is_repeated() && field.has_presence();
       made.oneof = field.containing_oneof();
       made.values = field.enum_type();
       if (field.message_type() != nullptr) made.message = &Make(*field.message_type());
-      const auto number = static_cast<size_t>(field.number());
-      if (form.by_number.size() <= number) form.by_number.resize(number + 1, -1);
-      form.by_number[number] = i;
     }
     return form;
   }
@@ -577,62 +572,31 @@ class MessageWriter {
   const absl::Status& status() const { return status_; }
 
   bool Write(absl::string_view bytes, const MessageForm& form) {
-    const FoundFields found = Find(bytes, form);
-    json_ += '{';
+    std::optional<WireReader> reader;
+    bool more = false;  // the reader has a field
     bool first = true;
-    for (size_t i = 0; i < form.fields.size(); ++i) {
-      const FieldForm& field = form.fields[i];
-      if (found[i].count == 0 && (field.is_optional || fields_ == JsonFields::kSet)) continue;
-      Separate(&first);
-      json_ += field.key;
-      if (field.is_list) {
-        WriteList(bytes, field, found[i]);
-      } else {
-        WireReader value = ReaderAt(bytes, found[i]);
-        WriteValue(field, &value);
+    json_ += '{';
+    for (const FieldForm& field : form.fields) {
+      if (field.restarts) {
+        reader.emplace(bytes);
+        more = reader->Next();
       }
+      for (; more && reader->field() < field.number; more = reader->Next()) reader->PassValue();
+      const bool is_there = more && reader->field() == field.number;
+      if (!is_there && (field.is_optional || fields_ == JsonFields::kSet)) continue;
+      json_.append(field.key, first ? 1 : 0);
+      first = false;
+      more = field.is_list ? WriteList(field, &*reader, more) : WriteOne(field, &*reader, more);
       if (!status_.ok()) return false;
     }
     json_ += '}';
+    if (reader.has_value() && !reader->ok()) {
+      status_ = absl::InternalError("a service answered with a message that cannot be read");
+    }
     return Settle();
   }
 
  private:
-  // Where the first value of a list has its tag, or the last one of another field.
-  struct Found {
-    size_t begin = 0;
-    size_t count = 0;
-  };
-  using FoundFields = absl::InlinedVector<Found, 16>;
-
-  FoundFields Find(absl::string_view bytes, const MessageForm& form) {
-    FoundFields found(form.fields.size());
-    WireReader reader(bytes);
-    for (size_t begin = 0; reader.Next(); begin = bytes.size() - reader.left()) {
-      const int index = form.Find(reader.field());
-      if (index >= 0) {
-        Found& field = found[static_cast<size_t>(index)];
-        if (field.count++ == 0 || !form.fields[static_cast<size_t>(index)].is_list) {
-          field.begin = begin;
-        }
-      }
-      reader.PassValue();
-    }
-    if (!reader.ok()) {
-      status_ = absl::InternalError("a service answered with a message that cannot be read");
-    }
-    return found;
-  }
-
-  // The default of every type is 0 on the wire.
-  static WireReader ReaderAt(absl::string_view bytes, const Found& found) {
-    static constexpr absl::string_view kZeros("\0\0\0\0\0\0\0\0", 8);
-    if (found.count == 0) return WireReader(kZeros);
-    WireReader reader(bytes.substr(found.begin));
-    reader.Next();
-    return reader;
-  }
-
   // Reserves what the text has grown by, and as much again: it is copied when it outgrows its block.
   bool Settle() {
     const auto size = static_cast<int64_t>(json_.size());
@@ -641,11 +605,6 @@ class MessageWriter {
     settled_ = size;
     if (!memory_.Grow(2 * grown)) status_ = NoRequestMemory();
     return status_.ok();
-  }
-
-  void Separate(bool* first) {
-    if (!*first) json_ += ',';
-    *first = false;
   }
 
   template <typename Integer>
@@ -716,40 +675,44 @@ class MessageWriter {
     return Settle();
   }
 
-  bool WriteList(absl::string_view bytes, const FieldForm& field, Found found) {
+  // The following return whether the reader has another field. `more`: it has one, which may be a later one than `field`.
+  bool WriteOne(const FieldForm& field, WireReader* reader, bool more) {
+    if (more && reader->field() == field.number) return WriteValue(field, reader) && reader->Next();
+    WireReader zeros(absl::string_view("\0\0\0\0\0\0\0\0", 8));  // the default of every type
+    WriteValue(field, &zeros);
+    return more;
+  }
+
+  bool WriteList(const FieldForm& field, WireReader* reader, bool more) {
     json_ += field.is_map ? '{' : '[';
     bool first = true;
-    WireReader reader(bytes.substr(found.begin));
-    while (found.count > 0 && status_.ok() && reader.Next()) {
-      if (reader.field() != field.number) {
-        reader.PassValue();
-        continue;
+    for (; more && reader->field() == field.number; more = reader->Next()) {
+      const bool is_packed = field.is_packed && reader->kind() == kWireBytes;
+      const size_t outer = is_packed ? reader->Enter() : 0;
+      while (reader->ok() && !(is_packed && reader->at_end())) {
+        if (!first) json_ += ',';
+        first = false;
+        const bool ok = field.is_map ? WriteEntry(reader->Bytes(), field.message->fields)
+                                     : WriteValue(field, reader);
+        if (!ok) return false;
+        if (!is_packed) break;
       }
-      --found.count;
-      const bool is_packed = field.is_packed && reader.kind() == kWireBytes;
-      const size_t outer = is_packed ? reader.Enter() : 0;
-      while (!is_packed || !reader.at_end()) {
-        Separate(&first);
-        const bool ok =
-            field.is_map ? WriteEntry(reader.Bytes(), *field.message) : WriteValue(field, &reader);
-        if (!ok || !is_packed) break;
-      }
-      if (is_packed) reader.Leave(outer);
+      if (is_packed) reader->Leave(outer);
     }
     json_ += field.is_map ? '}' : ']';
-    return status_.ok();
+    return more;
   }
 
   // The keys of maps are strings in JSON.
-  bool WriteEntry(absl::string_view bytes, const MessageForm& form) {
-    const FoundFields found = Find(bytes, form);
-    WireReader key = ReaderAt(bytes, found[0]);
-    const bool is_number = form.fields[0].type == FieldDescriptor::TYPE_INT32;
-    if (is_number) json_ += '"';
-    if (!WriteValue(form.fields[0], &key)) return false;
-    json_ += is_number ? "\":" : ":";
-    WireReader value = ReaderAt(bytes, found[1]);
-    return WriteValue(form.fields[1], &value);
+  bool WriteEntry(absl::string_view bytes, const std::vector<FieldForm>& key_and_value) {
+    WireReader reader(bytes);
+    const absl::string_view quote =
+        key_and_value[0].type == FieldDescriptor::TYPE_INT32 ? "\"" : "";
+    json_.append(quote.data(), quote.size());
+    const bool more = WriteOne(key_and_value[0], &reader, reader.Next());
+    absl::StrAppend(&json_, quote, ":");
+    WriteOne(key_and_value[1], &reader, more);
+    return status_.ok();
   }
 
   const JsonFields fields_;
