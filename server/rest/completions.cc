@@ -271,12 +271,7 @@ class Completions : public std::enable_shared_from_this<Completions> {
       }
       if (request_.include_usage) chunks.push_back(UsageChunk());
     }
-    if (!request_.stream) {
-      http::PageResponse response;
-      response.content_type = kJsonContentType;
-      response.body = std::move(body);
-      return call_->Reply(std::move(response));
-    }
+    if (!request_.stream) return call_->Reply(JsonResponse(std::move(body)));
     for (const std::string& chunk : chunks) events_->Send(chunk, nullptr);
     events_->End("[DONE]");
   }

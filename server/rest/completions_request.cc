@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+#include "server/rest/error_response.h"
 #include "server/rest/json_body.h"
 
 namespace sru::server::rest {
@@ -33,7 +34,7 @@ struct Problem {
 
 std::string Shown(const json& value) {
   if (value.is_structured()) return value.is_array() ? "a list" : "an object";
-  return Excerpt(value.dump(-1, ' ', false, json::error_handler_t::replace));
+  return Excerpt(JsonText(value));
 }
 
 // Builds the tree of a body, until a key comes twice or the nesting is too deep. Each event takes constant time, or

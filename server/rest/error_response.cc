@@ -84,6 +84,14 @@ std::optional<absl::Duration> RetryAfterOf(const calls::CallEnd& end) {
 
 }  // namespace
 
+http::PageResponse JsonResponse(std::string body, int status) {
+  http::PageResponse response;
+  response.status = status;
+  response.content_type = kJsonContentType;
+  response.body = std::move(body);
+  return response;
+}
+
 RestError ErrorOfCall(const calls::CallEnd& end) {
   RestError error(end.status);
   error.retry_after = RetryAfterOf(end);
@@ -119,7 +127,7 @@ std::string ErrorBody(ErrorForm form, const RestError& error) {
     default:
       return WebEnd(form, error);
   }
-  return body.dump(-1, ' ', false, json::error_handler_t::replace);
+  return JsonText(body);
 }
 
 http::PageResponse ErrorResponse(ErrorForm form, const RestError& error) {

@@ -69,6 +69,15 @@ struct RestError {
   std::vector<std::pair<std::string, std::string>> headers;  // such as Allow
 };
 
+// An answer with this JSON.
+http::PageResponse JsonResponse(std::string body, int status = 200);
+
+// The text of a nlohmann::json; bytes that are not UTF-8 become U+FFFD.
+template <typename Json>
+std::string JsonText(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 // The error of a call that failed, with the RetryInfo in its details.
 RestError ErrorOfCall(const calls::CallEnd& end);
 

@@ -53,8 +53,9 @@ constexpr int64_t kMostTimeoutMs = 24 * 60 * 60 * 1000;
 // What a page of a browser sends and programs do not. Browsers leave Origin out of a GET for the page's own origin, and the
 // Sec-Fetch headers where the page came over plain HTTP.
 bool IsFromBrowser(const http::PageRequest& request) {
+  const std::string* const agent = request.headers.Find("user-agent");
   return request.headers.count("origin") > 0 || request.headers.count("sec-fetch-site") > 0 ||
-         absl::StartsWith(request.header("user-agent"), "Mozilla/");
+         (agent != nullptr && absl::StartsWith(*agent, "Mozilla/"));
 }
 
 absl::Status ParseTimeout(const std::string& text, absl::Duration* timeout) {
@@ -570,10 +571,9 @@ Route DescriptionRoute(std::string description) {
   Route route;
   route.method = "GET";
   route.path = "/openapi.json";
-  auto response = std::make_shared<http::PageResponse>();
-  response->content_type = kJsonContentType;
-  response->body = std::move(description);
-  route.handle = [response](const std::shared_ptr<RestCall>& call) { call->Reply(*response); };
+  route.handle = [description = std::move(description)](const std::shared_ptr<RestCall>& call) {
+    call->Reply(JsonResponse(description));
+  };
   return route;
 }
 

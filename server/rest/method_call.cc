@@ -69,8 +69,7 @@ absl::Status WriteAnswer(const calls::Method& method, const CallForm& form, Json
 
 void AnswerWith(const SharedCall& call, const calls::Method& method, const CallForm& form,
                 const calls::LocalAnswer& answer) {
-  const RestError end = ErrorOfCall(answer.end);
-  if (!end.status.ok()) return call->Fail(end);
+  if (!answer.end.status.ok()) return call->Fail(ErrorOfCall(answer.end));
   const auto size = static_cast<int64_t>(answer.message.size());
   if (!call->memory().Grow(kAnswerExpansion * size)) return call->Fail(NoRequestMemory());
   http::PageResponse response;
@@ -79,11 +78,12 @@ void AnswerWith(const SharedCall& call, const calls::Method& method, const CallF
   if (!status.ok()) return call->Fail(status);
   if (IsFramed(form.answer)) {
     response.content_type = WebContentType(form.answer);
+    const std::string end = ErrorBody(form.answer, ErrorOfCall(answer.end));
     response.body = WebFrame(form.answer, response.body, /*is_end=*/false) +
-                    WebFrame(form.answer, ErrorBody(form.answer, end), /*is_end=*/true);
+                    WebFrame(form.answer, end, /*is_end=*/true);
   } else {
     response.content_type = form.is_json ? kJsonContentType : kProtoContentType;
-    if (form.answer == ErrorForm::kConnect) AddConnectTrailers(end.trailers, &response);
+    if (form.answer == ErrorForm::kConnect) AddConnectTrailers(answer.end.trailers, &response);
   }
   call->memory().ShrinkTo(static_cast<int64_t>(response.body.capacity()));
   call->Reply(std::move(response));
@@ -159,7 +159,9 @@ void CallMethod(const SharedCall& call, const calls::Method& method, const CallF
               });
 }
 
-absl::Status ReadAnswer(const SharedCall& call, const absl::Cord& bytes, Message* response) {
+absl::Status ReadAnswer(const SharedCall& call, const calls::LocalAnswer& answer,
+                        Message* response) {
+  const absl::Cord& bytes = answer.message;
   if (!call->memory().Grow(kAnswerExpansion * static_cast<int64_t>(bytes.size()))) {
     return NoRequestMemory();
   }

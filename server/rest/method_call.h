@@ -4,10 +4,13 @@
 #define SRU_SERVER_REST_METHOD_CALL_H_
 
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "google/protobuf/message.h"
+#include "server/calls/message_cord.h"
 #include "server/calls/method.h"
 #include "server/rest/route.h"
 #include "server/rest/web_protocol.h"
@@ -19,8 +22,21 @@ void CallMethod(const std::shared_ptr<RestCall>& call, const calls::Method& meth
                 const CallForm& form);
 
 // Parses the answer of a service and reserves memory for it.
-absl::Status ReadAnswer(const std::shared_ptr<RestCall>& call, const absl::Cord& bytes,
+absl::Status ReadAnswer(const std::shared_ptr<RestCall>& call, const calls::LocalAnswer& answer,
                         google::protobuf::Message* response);
+
+// Calls the method of this full name; `reply` gets its answer, a Response. Other ends fail the request.
+template <typename Response, typename Reply>
+void AskMethod(const std::shared_ptr<RestCall>& call, const std::string& method,
+               const google::protobuf::Message& request, Reply reply) {
+  call->Unary(method, calls::ToCord(request),
+              [call, reply = std::move(reply)](const calls::LocalAnswer& answer) {
+                if (!answer.end.status.ok()) return call->Fail(ErrorOfCall(answer.end));
+                Response response;
+                const absl::Status status = ReadAnswer(call, answer, &response);
+                status.ok() ? reply(response) : call->Fail(status);
+              });
+}
 
 // Returns a route for each method. Calls of methods with a stream of requests are refused.
 RouteGroup MethodRoutes(const calls::MethodTable& methods);

@@ -90,10 +90,7 @@ Route TextRoute(const std::string& method, const std::string& path, ErrorForm er
 }
 
 void ReplyJson(const std::shared_ptr<RestCall>& call, const json& answer) {
-  http::PageResponse response;
-  response.content_type = kJsonContentType;
-  response.body = answer.dump(-1, ' ', false, json::error_handler_t::replace);
-  call->Reply(std::move(response));
+  call->Reply(JsonResponse(JsonText(answer)));
 }
 
 }  // namespace sru::server::rest

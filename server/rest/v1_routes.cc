@@ -10,7 +10,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "nlohmann/json.hpp"
-#include "server/calls/message_cord.h"
 #include "server/rest/json_message.h"
 #include "server/rest/method_call.h"
 #include "server/rest/openapi.h"
@@ -22,13 +21,6 @@ namespace {
 using SharedCall = std::shared_ptr<RestCall>;
 
 constexpr char kService[] = "/sru.v1.InferenceService/";
-
-http::PageResponse JsonResponse(std::string body) {
-  http::PageResponse response;
-  response.content_type = kJsonContentType;
-  response.body = std::move(body);
-  return response;
-}
 
 // A call with one answer, or one that is answered by events.
 Route CallRoute(const calls::Method& method) {
@@ -57,9 +49,13 @@ std::string OpenAiModel(const std::string& name, int64_t created) {
   return text;
 }
 
-// Puts `members` in front of the object's own.
-std::string Joined(const std::string& members, const std::string& object) {
-  return absl::StrCat("{", members, object.size() > 2 ? "," : "", object.substr(1));
+// Answers with the JSON of the message, which has `members` in front of its own.
+void ReplyJoined(const SharedCall& call, const std::string& members,
+                 const google::protobuf::Message& message) {
+  std::string json;
+  absl::Status status = WriteJsonMessage(message, JsonFields::kAll, &call->memory(), &json);
+  if (!status.ok()) return call->Fail(status);
+  call->Reply(JsonResponse(absl::StrCat("{", members, json.size() > 2 ? "," : "", json.substr(1))));
 }
 
 Route ModelsRoute(int64_t created) {
@@ -67,26 +63,20 @@ Route ModelsRoute(int64_t created) {
   route.method = "GET";
   route.path = "/v1/models";
   route.handle = [created](const SharedCall& call) {
-    call->Unary(absl::StrCat(kService, "ListModels"), calls::ToCord(v1::ListModelsRequest()),
-                [call, created](const calls::LocalAnswer& answer) {
-                  if (!answer.end.status.ok()) return call->Fail(ErrorOfCall(answer.end));
-                  v1::ListModelsResponse response;
-                  std::string body;
-                  absl::Status status = ReadAnswer(call, answer.message, &response);
-                  if (status.ok())
-                    status = WriteJsonMessage(response, JsonFields::kAll, &call->memory(), &body);
-                  if (!status.ok()) return call->Fail(status);
-                  std::string members = R"("object":"list","data":[)";
-                  const std::string* last = nullptr;  // the versions of a model stand together
-                  for (const v1::ModelInfo& model : response.models()) {
-                    if (last != nullptr && *last == model.name()) continue;
-                    absl::StrAppend(&members, last == nullptr ? "{" : ",{",
-                                    OpenAiModel(model.name(), created), "}");
-                    last = &model.name();
-                  }
-                  members += ']';
-                  call->Reply(JsonResponse(Joined(members, body)));
-                });
+    AskMethod<v1::ListModelsResponse>(
+        call, absl::StrCat(kService, "ListModels"), v1::ListModelsRequest(),
+        [call, created](const v1::ListModelsResponse& response) {
+          std::string members = R"("object":"list","data":[)";
+          const std::string* last = nullptr;  // the versions of a model stand together
+          for (const v1::ModelInfo& model : response.models()) {
+            if (last != nullptr && *last == model.name()) continue;
+            absl::StrAppend(&members, last == nullptr ? "{" : ",{",
+                            OpenAiModel(model.name(), created), "}");
+            last = &model.name();
+          }
+          members += ']';
+          ReplyJoined(call, members, response);
+        });
   };
   route.openapi = [] {
     return ModelsOperation(
@@ -125,17 +115,10 @@ Route ModelRoute(int64_t created) {
     if (absl::Status status = ParseVersion(call->request().query, &version); !status.ok())
       return call->Fail(status);
     request.set_version(version);
-    call->Unary(
-        absl::StrCat(kService, "GetModel"), calls::ToCord(request),
-        [call, created](const calls::LocalAnswer& answer) {
-          if (!answer.end.status.ok()) return call->Fail(ErrorOfCall(answer.end));
-          v1::GetModelResponse response;
-          std::string body;
-          absl::Status status = ReadAnswer(call, answer.message, &response);
-          if (status.ok())
-            status = WriteJsonMessage(response, JsonFields::kAll, &call->memory(), &body);
-          if (!status.ok()) return call->Fail(status);
-          call->Reply(JsonResponse(Joined(OpenAiModel(response.model().name(), created), body)));
+    AskMethod<v1::GetModelResponse>(
+        call, absl::StrCat(kService, "GetModel"), request,
+        [call, created](const v1::GetModelResponse& response) {
+          ReplyJoined(call, OpenAiModel(response.model().name(), created), response);
         });
   };
   route.openapi = [] {

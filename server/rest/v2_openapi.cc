@@ -6,22 +6,15 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+#include "server/rest/openapi.h"
 
 namespace sru::server::rest {
 namespace {
 
 using nlohmann::json;
 
-json Reference(const std::string& schema) {
-  return {{"$ref", absl::StrCat("#/components/schemas/", schema)}};
-}
-
-json JsonContent(const std::string& schema) {
-  return {{"application/json", {{"schema", Reference(schema)}}}};
-}
-
 json Answer(const std::string& description, const std::string& schema) {
-  return {{"description", description}, {"content", JsonContent(schema)}};
+  return JsonAnswer(description, SchemaReference(schema));
 }
 
 json TextSchema(const std::string& description) {
@@ -79,7 +72,7 @@ json TensorSchema(bool is_input) {
       {"name", {{"type", "string"}}},
       {"shape", ArrayOf({{"type", "integer"}, {"format", "int64"}, {"minimum", 0}})},
       {"datatype", {{"type", "string"}, {"examples", {"BYTES", "INT64", "INT32", "FP32"}}}},
-      {"parameters", Reference("V2Parameters")},
+      {"parameters", SchemaReference("V2Parameters")},
       {"data",
        {{"type", "array"},
         {"items", json::object()},
@@ -124,9 +117,8 @@ json V2InferOperation(const std::string& path) {
         {"format", "binary"},
         {"description",
          "The JSON, then the values of those tensors that have binary_data_size."}}}};
-  json request = JsonContent("V2InferRequest");
-  request["application/octet-stream"] = binary;
-  operation["requestBody"] = {{"required", true}, {"content", std::move(request)}};
+  json& request = operation["requestBody"] = JsonBody(SchemaReference("V2InferRequest"));
+  request["content"]["application/octet-stream"] = binary;
   json answer = Answer("The outputs.", "V2InferResponse");
   answer["content"]["application/octet-stream"] = binary;
   answer["headers"]["Inference-Header-Content-Length"] = {
@@ -174,17 +166,18 @@ json V2Schemas() {
                              {"additionalProperties", {{"type", {"string", "number", "boolean"}}}}};
   schemas["V2InputTensor"] = TensorSchema(true);
   schemas["V2OutputTensor"] = TensorSchema(false);
-  const json wanted = Object({{"name", text}, {"parameters", Reference("V2Parameters")}}, {"name"});
+  const json wanted =
+      Object({{"name", text}, {"parameters", SchemaReference("V2Parameters")}}, {"name"});
   schemas["V2InferRequest"] = Object({{"id", TextSchema("Comes back with the answer.")},
-                                      {"parameters", Reference("V2Parameters")},
-                                      {"inputs", ArrayOf(Reference("V2InputTensor"))},
+                                      {"parameters", SchemaReference("V2Parameters")},
+                                      {"inputs", ArrayOf(SchemaReference("V2InputTensor"))},
                                       {"outputs", ArrayOf(wanted)}},
                                      {"inputs"});
   schemas["V2InferResponse"] = Object({{"model_name", text},
                                        {"model_version", text},
                                        {"id", text},
-                                       {"parameters", Reference("V2Parameters")},
-                                       {"outputs", ArrayOf(Reference("V2OutputTensor"))}},
+                                       {"parameters", SchemaReference("V2Parameters")},
+                                       {"outputs", ArrayOf(SchemaReference("V2OutputTensor"))}},
                                       {"model_name", "outputs"});
   return schemas;
 }

@@ -81,8 +81,7 @@ void AppendParameters(const Parameters& parameters, std::optional<size_t> binary
   for (const auto& [name, parameter] : parameters) object[name] = ParameterJson(parameter);
   if (binary_bytes.has_value()) object["binary_data_size"] = *binary_bytes;
   if (object.empty()) return;
-  absl::StrAppend(json, ",\"parameters\":",
-                  object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  absl::StrAppend(json, ",\"parameters\":", JsonText(object));
 }
 
 // The JSON of an answer, which must outlive it.
@@ -203,9 +202,7 @@ class AnswerInParts : public std::enable_shared_from_this<AnswerInParts> {
           WriteHttpInferResponse(response_, forms_, &call_->memory());
       return page.ok() ? call_->Reply(*std::move(page)) : call_->Fail({page.status()});
     }
-    http::PageResponse head;
-    head.content_type = kJsonContentType;
-    stream_ = call_->ReplyInParts(std::move(head));
+    stream_ = call_->ReplyInParts(JsonResponse(""));
     Send();
   }
 
@@ -246,8 +243,7 @@ absl::StatusOr<http::PageResponse> WriteHttpInferResponse(
   if (absl::Status status = json.Check(); !status.ok()) return status;
   const int64_t before = memory->bytes();
   if (!memory->Grow(static_cast<int64_t>(json.most_bytes()))) return NoRequestMemory();
-  http::PageResponse page;
-  page.content_type = kJsonContentType;
+  http::PageResponse page = JsonResponse("");
   std::string& body = page.body;
   json.Append(std::string::npos, &body);
   if (json.has_binary()) {

@@ -12,6 +12,7 @@
 #include "nlohmann/json.hpp"
 #include "server/calls/message_cord.h"
 #include "server/rest/json_message.h"
+#include "server/rest/method_call.h"
 #include "server/rest/v2_openapi.h"
 #include "server/rest/v2_request.h"
 #include "server/rest/v2_response.h"
@@ -30,44 +31,21 @@ std::string MethodPath(const char* method) {
 }
 
 void ReplyJson(const CallPointer& call, int status, const ordered_json& json) {
-  http::PageResponse page;
-  page.status = status;
-  page.content_type = kJsonContentType;
-  page.body = json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-  call->Reply(std::move(page));
+  call->Reply(JsonResponse(JsonText(json), status));
 }
 
 // 64-bit integers are numbers there.
 void ReplyMessage(const CallPointer& call, const google::protobuf::Message& message) {
-  http::PageResponse page;
-  page.content_type = kJsonContentType;
-  absl::Status status = WriteJsonMessage(message, JsonFields::kPlain, &call->memory(), &page.body);
-  status.ok() ? call->Reply(std::move(page)) : call->Fail(status);
-}
-
-// False, and the call has been answered, if the bytes are not such a message.
-template <typename Message>
-bool ParseAnswer(const CallPointer& call, calls::LocalAnswer* answer, Message* message) {
-  if (!answer->end.status.ok()) {
-    call->Fail(ErrorOfCall(answer->end));
-    return false;
-  }
-  if (!calls::ParseCord(answer->message, message)) {
-    call->Fail({absl::InternalError("the service's answer cannot be read")});
-    return false;
-  }
-  return true;
+  std::string json;
+  const absl::Status status = WriteJsonMessage(message, JsonFields::kPlain, &call->memory(), &json);
+  status.ok() ? call->Reply(JsonResponse(std::move(json))) : call->Fail(status);
 }
 
 // Sends the request; `reply` gets the answer.
-template <typename Response, typename Request>
-void Ask(const CallPointer& call, const char* method, const Request& request,
-         std::function<void(const Response&)> reply) {
-  call->Unary(MethodPath(method), calls::ToCord(request),
-              [call, reply = std::move(reply)](calls::LocalAnswer answer) {
-                Response response;
-                if (ParseAnswer(call, &answer, &response)) reply(response);
-              });
+template <typename Response, typename Reply>
+void Ask(const CallPointer& call, const char* method, const google::protobuf::Message& request,
+         Reply reply) {
+  AskMethod<Response>(call, MethodPath(method), request, std::move(reply));
 }
 
 // A request about a model, or a version of one, that the path names.
@@ -133,13 +111,16 @@ void ModelInfer(const CallPointer& call) {
   if (!request.ok()) return call->Fail({request.status()});
   call->Unary(MethodPath("ModelInfer"), request->message,  // a copy shares the bytes
               [call, outputs = std::move(request->outputs)](calls::LocalAnswer answer) {
+                if (!answer.end.status.ok()) return call->Fail(ErrorOfCall(answer.end));
                 MemoryHold& memory = call->memory();
                 memory.ShrinkTo(0);  // the request is gone
                 const auto size = static_cast<int64_t>(answer.message.size());
                 // The message, and what is parsed of it.
                 if (!memory.Grow(2 * size)) return call->Fail({NoRequestMemory()});
                 inference::ModelInferResponse response;
-                if (!ParseAnswer(call, &answer, &response)) return;
+                if (!calls::ParseCord(answer.message, &response)) {
+                  return call->Fail({absl::InternalError("the service's answer cannot be read")});
+                }
                 answer.message.Clear();
                 memory.ShrinkTo(size);
                 ReplyHttpInferResponse(call, std::move(response), outputs);

@@ -204,7 +204,7 @@ std::string WebEnd(ErrorForm form, const RestError& error) {
       end["metadata"][name].push_back(MetadataText(name, value));
     }
   }
-  return end.dump(-1, ' ', false, json::error_handler_t::replace);
+  return JsonText(end);
 }
 
 const char* WebContentType(ErrorForm form) {
