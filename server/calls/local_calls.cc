@@ -1,8 +1,8 @@
 #include "server/calls/local_calls.h"
 
 #include <atomic>
+#include <list>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -32,14 +32,21 @@ std::string RequestIdOf(const CallEnd& end) {
 // The calls that have not ended.
 class LocalCalls::Running {
  public:
-  // False when it is closed.
-  bool Enter(const std::shared_ptr<LocalExchange>& call) {
+  using Calls = std::list<std::shared_ptr<LocalExchange>>;
+
+  // False when it is closed; otherwise `*place` is for Leave().
+  bool Enter(const std::shared_ptr<LocalExchange>& call, Calls::iterator* place) {
+    Calls entered = {call};  // made and freed without the lock
     MutexLock lock(&mutex_);
-    return !closed_ && calls_.insert(call).second;
+    if (closed_) return false;
+    *place = entered.begin();
+    calls_.splice(calls_.end(), entered);
+    return true;
   }
-  void Leave(const std::shared_ptr<LocalExchange>& call) {
+  void Leave(Calls::iterator place) {
+    Calls left;
     MutexLock lock(&mutex_);
-    calls_.erase(call);
+    left.splice(left.end(), calls_, place);
     if (closed_) changed_.SignalAll();
   }
   bool closed() const {
@@ -47,7 +54,7 @@ class LocalCalls::Running {
     return closed_;
   }
   // Those that are left after `grace`.
-  std::set<std::shared_ptr<LocalExchange>> Close(absl::Duration grace) {
+  Calls Close(absl::Duration grace) {
     {
       MutexLock lock(&mutex_);
       closed_ = true;
@@ -66,7 +73,7 @@ class LocalCalls::Running {
   mutable Mutex mutex_;
   CondVar changed_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<std::shared_ptr<LocalExchange>> calls_ ABSL_GUARDED_BY(mutex_);
+  Calls calls_ ABSL_GUARDED_BY(mutex_);
 };
 
 // One thread at a time is in Pump() and runs what comes next, so that neither the call nor its caller is entered twice, and no function
@@ -87,6 +94,7 @@ class LocalCalls::LocalExchange final : public Exchange,
         request_(std::move(request)),
         is_wanted_(is_unary_) {}
 
+  Running::Calls::iterator* place() { return &place_; }
   void Start(const Method& method) {
     CallHandler* const handler = method.start(this);
     {
@@ -251,10 +259,11 @@ class LocalCalls::LocalExchange final : public Exchange,
     on_message_ = nullptr;
     // Moved away, so that what it holds is gone before Close() may return.
     std::exchange(done_, nullptr)(std::move(answer));
-    running_->Leave(self);
+    running_->Leave(place_);
   }
 
   const std::shared_ptr<Running> running_;
+  Running::Calls::iterator place_;  // there, constant once the call has begun
   const std::string method_;
   const LocalCallInfo info_;
   const bool is_unary_;
@@ -285,14 +294,14 @@ std::shared_ptr<LocalStream> LocalCalls::Start(const Method& method, absl::Cord 
                                                OnDone done) {
   auto call = std::make_shared<LocalExchange>(running_, method, std::move(request), std::move(info),
                                               std::move(on_message), std::move(done));
-  if (!running_->Enter(call)) {
+  if (!running_->Enter(call, call->place())) {
     call->Refuse();
     return call;
   }
   try {
     call->Start(method);
   } catch (...) {  // there is no memory for a call
-    running_->Leave(call);
+    running_->Leave(*call->place());
     throw;
   }
   return call;
