@@ -105,7 +105,7 @@ class GenerateTest : public ::testing::Test {
     EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_open_streams") == 0; }));
     EXPECT_TRUE(PollUntil([&] { return server.Metric(kUsedSlots) == 0; }));
     EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_inflight_bytes") == 0; }));
-    EXPECT_EQ(server.Metric("sru_requests_in_flight"), 0);
+    EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_requests_in_flight") == 0; }));
   }
 
   static RunningServer* server_;

@@ -98,7 +98,7 @@ class OpenInferenceTest : public ::testing::Test {
   void SetUp() override { ASSERT_TRUE(server_->started()); }
   void TearDown() override {
     EXPECT_TRUE(PollUntil([] { return server_->Metric("sru_inflight_bytes") == 0; }));
-    EXPECT_EQ(server_->Metric("sru_requests_in_flight"), 0);
+    EXPECT_TRUE(PollUntil([] { return server_->Metric("sru_requests_in_flight") == 0; }));
   }
 
   Input* AddInput(const std::string& name, const std::string& datatype,
