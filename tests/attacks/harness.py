@@ -29,6 +29,7 @@ the table as JSON.
 """
 
 import collections
+import contextlib
 import json
 import multiprocessing
 import os
@@ -247,6 +248,13 @@ def _attack_process(attack, server, seconds, go, result):
         os._exit(0)
 
 
+def _go_first():
+    """Where it may, this process goes before other programs, whose work would count as the attack's; so do the server, the
+    attack and the other callers, as they inherit it."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, -10)
+
+
 def _run_once(binary, repository, attack, seconds, budget_mib, flags, latency, headers, after, tls):
     server = Server(binary, repository, flags)
     failures = []
@@ -380,6 +388,7 @@ def run(
         print("usage: %s SRU_SERVER MODEL_REPOSITORY" % os.path.basename(sys.argv[0]), file=sys.stderr)
         sys.exit(2)
     binary, repository = sys.argv[1:3]
+    _go_first()
     arguments = (seconds, budget_mib, flags, latency, headers, after, tls)
     if not os.environ.get("SRU_ATTACKS_NO_HEADER"):
         print(HEADER)
