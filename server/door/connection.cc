@@ -32,6 +32,8 @@ constexpr seconds kLingerTimeout(1);
 constexpr milliseconds kOpenTimeout(500);
 
 constexpr int kMaxPingStrikes = 2;
+// A header list far beyond its limit counts as so many resets: a frame of some kilobytes can become megabytes of fields.
+constexpr double kEndlessHeadersResets = 100;
 constexpr size_t kSmallData = 64;
 // Of all streams of a connection together; what the streams hold is bounded by themselves.
 constexpr int32_t kConnectionWindow = 4 << 20;
@@ -83,8 +85,9 @@ struct Reactions {
                     void* user) {
     return Guard([&] {
       if (Stream* const stream = Of(user).Find(frame->hd.stream_id)) {
-        stream->OnHeader({reinterpret_cast<const char*>(name), name_size},
-                         {reinterpret_cast<const char*>(value), value_size});
+        const bool goes_on = stream->OnHeader({reinterpret_cast<const char*>(name), name_size},
+                                              {reinterpret_cast<const char*>(value), value_size});
+        if (!goes_on) return Of(user).OnEndlessHeaders();
       }
       return 0;
     });
@@ -641,9 +644,14 @@ bool Connection::OnFrameHead(uint32_t type, uint32_t flags, size_t length) {
   }
 }
 
-bool Connection::Note(Flood flood) {
+int Connection::OnEndlessHeaders() {
+  Note(Flood::kResets, kEndlessHeadersResets);
+  return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;  // resets the stream
+}
+
+bool Connection::Note(Flood flood, double times) {
   if (flooded_) return false;
-  if (floods_.Note(flood, ClockNow())) return true;
+  if (floods_.Note(flood, ClockNow(), times)) return true;
   OnFlood(flood);
   return false;
 }

@@ -111,7 +111,9 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void OnStreamClosed(int32_t id);
   Stream* Find(int32_t id);
   // False when the connection is to be ended.
-  bool Note(Flood flood);
+  bool Note(Flood flood, double times = 1);
+  // nghttp2 is to read the rest of the fields for the sake of its table only.
+  int OnEndlessHeaders();
   void OnFlood(Flood flood);
   // Logs why the connection is closed.
   void Say(absl::string_view reason);

@@ -38,10 +38,10 @@ class FloodGuard {
   }
 
   // False when the connection is to be ended.
-  bool Note(Flood flood, transport::SteadyTime now) {
+  bool Note(Flood flood, transport::SteadyTime now, double times = 1) {
     Refill(now);
     double& left = left_[static_cast<size_t>(flood)];
-    left -= 1;
+    left -= times;
     return left >= 0;
   }
 

@@ -394,6 +394,28 @@ TEST_F(NativeDoorTest, ACallIsAnsweredHoweverItsBytesAreCut) {
   }
 }
 
+// A few kilobytes become megabytes of fields, and all of it would be looked at.
+TEST_F(NativeDoorTest, AFieldThatComesAgainAndAgainEndsItsStreamThenItsConnection) {
+  Serve();
+  RawClient client(port());
+  const std::string name_and_size = "\x40\x01x\x7f\xbd\x1d";  // into the table, with 3,900 bytes
+  const std::string block =
+      "\x83\x86\x04\x09/t.T/Echo\x01\x01z" + name_and_size + std::string(3900, 'v');
+  client.Send(FrameOf(NGHTTP2_HEADERS, 5, 1, block + std::string(2000, '\xbe')));
+  ASSERT_TRUE(client.ReadUntil([&] { return client.stream(1).reset != -1; }));
+  // The connection goes on.
+  client.SendHead(3, "/t.T/Echo");
+  client.SendData(3, MessageOf("a"), kEndStream);
+  ASSERT_TRUE(client.ReadEnd(3));
+  EXPECT_EQ(client.Value(3, "grpc-status"), "0");
+  for (uint32_t id = 5; id < 1000 && !client.closed(); id += 2) {
+    client.Send(FrameOf(NGHTTP2_HEADERS, 5, id, block + std::string(2000, '\xbe')));
+    client.ReadUntil([] { return true; });
+  }
+  EXPECT_TRUE(client.ReadClose());
+  EXPECT_EQ(client.goaway_error(), NGHTTP2_ENHANCE_YOUR_CALM);
+}
+
 TEST_F(NativeDoorTest, MessagesMayShareAFrameAndBeEmpty) {
   Serve();
   RawClient client(port());

@@ -20,6 +20,10 @@ namespace {
 
 // A client that sends less than this at a time has to send it in time.
 constexpr uint32_t kProgressBytes = 16 << 10;
+// Beside its name and value (RFC 9113, 6.5.2).
+constexpr size_t kBesideField = 32;
+// How much longer than its bound a list of fields may be to be refused with a reason. Each byte of it is looked at.
+constexpr size_t kMostIgnoredFields = 256 << 10;
 // To parse a message of this size would hold up the other connections of the loop.
 constexpr size_t kLongMessage = 64 << 10;
 // Answers up to this size are part of what a stream takes.
@@ -71,9 +75,12 @@ absl::Duration Stream::time_left() const {
 
 // The beginning.
 
-void Stream::OnHeader(absl::string_view name, absl::string_view value) {
-  if (has_head_) return;  // trailers say nothing to a server
-  head_.Add(name, value, static_cast<size_t>(context_.options.limits.max_metadata_bytes));
+bool Stream::OnHeader(absl::string_view name, absl::string_view value) {
+  const auto most = static_cast<size_t>(context_.options.limits.max_metadata_bytes);
+  field_bytes_ += name.size() + value.size() + kBesideField;
+  // Trailers say nothing to a server.
+  if (!has_head_) head_.Add(name, value, most);
+  return field_bytes_ <= most + kMostIgnoredFields;
 }
 
 void Stream::OnHead() {

@@ -67,7 +67,8 @@ class Stream final : public calls::HttpExchange,
   int32_t id() const { return id_; }
 
   // The connection's side, within nghttp2's reactions. The stream may be gone after those that say so.
-  void OnHeader(absl::string_view name, absl::string_view value);
+  // Returns whether more fields may come: false for a list that no honest client sends.
+  bool OnHeader(absl::string_view name, absl::string_view value);
   void OnHead();
   void OnData(absl::string_view bytes);
   // The client sends no more.
@@ -202,6 +203,7 @@ class Stream final : public calls::HttpExchange,
   bool got_request_ = false;
   bool input_ended_ = false;
   uint32_t progress_ = 0;  // bytes since waits_since_
+  size_t field_bytes_ = 0;
   SteadyTime waits_since_;
 
   // The answer. What a thread has left for the loop:
