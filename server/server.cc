@@ -263,8 +263,11 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     // but one.
     const absl::Time sent_by = clock_.Now() + kAnswerGrace;
     if (gateway_ != nullptr) gateway_->Close(kAnswerGrace);
-    port_->WaitUntilSent(sent_by - clock_.Now());
-    if (http_port_ != nullptr) http_port_->WaitUntilSent(sent_by - clock_.Now());
+    for (door::GrpcPort* const port : {port_.get(), http_port_.get()}) {
+      if (port == nullptr) continue;
+      port->RefuseRest();
+      port->WaitUntilSent(sent_by - clock_.Now());
+    }
     if (page_gateway_ != nullptr) page_gateway_->Close();
     if (call_server_ != nullptr) call_server_->Stop();
     for (door::GrpcPort* const port : Ports()) port->Shutdown(kStreamGrace);

@@ -380,6 +380,16 @@ void Connection::Recheck() {
   if (!trusted) BeginGoAway(CloseCause::kRevoked);
 }
 
+void Connection::RefuseRest() {
+  if (state_ != State::kOpen) return;
+  const auto self = shared_from_this();
+  std::vector<int32_t> ids;
+  for (const Stream& stream : waiting_) ids.push_back(stream.id());
+  for (const int32_t id : ids) {
+    if (Stream* const stream = Find(id)) stream->RefuseRest();
+  }
+}
+
 void Connection::FinishGoAway() {
   if (go_away_ != GoAway::kAnnounced) return;
   go_away_ = GoAway::kFinal;

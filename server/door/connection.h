@@ -61,6 +61,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void BeginGoAway(CloseCause cause);
   // Other tokens or certificates are in use.
   void Recheck();
+  // Answers the calls whose messages have not come whole: another server is to be asked.
+  void RefuseRest();
   // Closes the connection at once. Its owner may drop it. A reason is counted.
   void Close(CloseCause cause);
 

@@ -31,6 +31,9 @@ class GrpcPort {
   // Takes the connections that wait, closes the listening sockets and asks all connections to go elsewhere (GOAWAY). Returns when no new call
   // can come, or after a second. Calls that have come are answered. gRPC's library does so in Shutdown() only.
   virtual void BeginDrain() {}
+  // After BeginDrain(): answers the calls whose messages have not come whole; their clients can ask another server. gRPC's library cancels them
+  // in Shutdown().
+  virtual void RefuseRest() {}
   // Waits until no answer waits to be sent; false after `timeout`.
   virtual bool WaitUntilSent(absl::Duration timeout) const = 0;
   // Waits up to `grace` for calls to end, then cancels them, and waits until all have ended.

@@ -77,6 +77,10 @@ void NativeDoor::Shelf::BeginDrain() {
   for (const auto& connection : All()) connection->BeginGoAway(CloseCause::kDrain);
 }
 
+void NativeDoor::Shelf::RefuseRest() {
+  for (const auto& connection : All()) connection->RefuseRest();
+}
+
 void NativeDoor::Shelf::Recheck() {
   for (const auto& connection : All()) connection->Recheck();
 }
@@ -155,6 +159,8 @@ void NativeDoor::Recheck() {
   for (const auto& shelf : shelves_)
     shelf->loop().Post([shelf = shelf.get()] { shelf->Recheck(); });
 }
+
+void NativeDoor::RefuseRest() { OnEachLoop(&Shelf::RefuseRest); }
 
 bool NativeDoor::WaitUntilSent(absl::Duration timeout) const {
   return Await(timeout, [this] { return num_unsent() == 0; });

@@ -54,6 +54,7 @@ class NativeDoor final : public GrpcPort {
   Counts counts() const override { return {num_connections(), num_unsent(), num_not_taken()}; }
   void Recheck() override;
   void BeginDrain() override;
+  void RefuseRest() override;
   bool WaitUntilSent(absl::Duration timeout) const override;
   void Shutdown(absl::Duration grace) override;
 
@@ -73,6 +74,7 @@ class NativeDoor final : public GrpcPort {
     int64_t size() const { return size_.load(); }
     // On the loop's thread.
     void BeginDrain();
+    void RefuseRest();
     void Recheck();
     void CloseAll();
 

@@ -780,6 +780,31 @@ TEST_F(NativeDoorTest, ADrainAnswersWhatHasComeAndGoesInTwoSteps) {
   EXPECT_TRUE(client.ReadClose());
 }
 
+TEST_F(NativeDoorTest, AMessageThatIsOnItsWayAtTheEndOfADrainIsAnswered) {
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/t.T/Echo");
+  client.SendData(1, MessageOf("half of it").substr(0, 9));
+  client.SendHead(3, "/t.T/Echoes");
+  client.SendHead(5, "/t.T/Puppet");
+  client.SendData(5, MessageOf("m"), kEndStream);
+  calls::Exchange& exchange = log_.Await();
+  std::thread drain([this] {
+    door_->BeginDrain();
+    door_->RefuseRest();
+  });
+  for (const uint32_t id : {1U, 3U}) {
+    EXPECT_TRUE(client.ReadEnd(id));
+    EXPECT_EQ(client.Value(id, "grpc-status"), "14");
+    EXPECT_EQ(client.Value(id, "grpc-message"), "the server is shutting down");
+  }
+  drain.join();
+  exchange.WriteAndFinish(absl::Cord("answer"), {absl::OkStatus(), "", {}, {}});
+  EXPECT_TRUE(client.ReadEnd(5));
+  EXPECT_EQ(client.Value(5, "grpc-status"), "0");
+  EXPECT_TRUE(client.ReadClose());
+}
+
 TEST_F(NativeDoorTest, FloodsEndTheirConnectionAndNoOther) {
   Serve();
   RawClient honest(port());

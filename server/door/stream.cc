@@ -330,12 +330,21 @@ void Stream::GiveBody(absl::Status status) {
 }
 
 void Stream::OnTooSlow() {
+  StopWaiting(absl::DeadlineExceededError("the body did not come in time"),
+              absl::DeadlineExceededError("the call's message did not arrive in time"));
+}
+
+void Stream::RefuseRest() {
+  if (!StreamHook<WaitingStreams>::is_linked() || !has_head_) return;
+  const absl::Status reason = absl::UnavailableError("the server is shutting down");
+  StopWaiting(reason, reason);
+}
+
+void Stream::StopWaiting(absl::Status body, absl::Status message) {
   StreamHook<WaitingStreams>::unlink();
   if (end_framed_) return connection_->Reset(id_, NGHTTP2_NO_ERROR);
-  if (http_ != nullptr) {
-    return GiveBody(absl::DeadlineExceededError("the body did not come in time"));
-  }
-  Fail(absl::DeadlineExceededError("the call's message did not arrive in time"));
+  if (http_ != nullptr) return GiveBody(std::move(body));
+  Fail(std::move(message));
 }
 
 // What ends a call early.

@@ -84,6 +84,8 @@ class Stream final : public calls::HttpExchange,
   void OnFlushed(bool ok);
   // The client does not send what it has to send.
   void OnTooSlow();
+  // The server shuts down while the client is sending its message or body: says that another server is to be asked.
+  void RefuseRest();
   // Other tokens or certificates are in use: ends a stream of messages whose caller is no longer accepted. `trusted`: its certificate is.
   void Recheck(bool trusted);
 
@@ -129,6 +131,8 @@ class Stream final : public calls::HttpExchange,
   // Timer: the deadline, or the end of an idle stream.
   void OnTimer(SteadyTime now) override;
 
+  // Ends a stream that waits for bytes of its client.
+  void StopWaiting(absl::Status body, absl::Status message);
   // Whether an answer can still be given to nghttp2.
   bool can_answer() const { return !closed_ && !has_end_; }
   bool call_is_over() const { return handler_ == nullptr || call_over_; }

@@ -502,7 +502,7 @@ void HttpConnection::EndRequest() {
   if (close_after_ || owner_.draining()) {
     ReleaseBody();
     transport_->ShutdownSend(shared_from_this());
-    if (owner_.draining() || peer_closed_) return Close(/*reset=*/false);
+    if ((owner_.draining() && complete_) || peer_closed_) return Close(/*reset=*/false);
     // If this closed at once and more data came, the kernel would reset the connection, and the
     // client might lose the answer.
     stage_ = Stage::kClosing;
@@ -584,6 +584,13 @@ void HttpConnection::OnDeadline() {
   }
   const bool idle = stage_ == Stage::kHeader && in_.empty() && !started_request_;
   Close(/*reset=*/!idle);
+}
+
+void HttpConnection::BeginStop() {
+  if (stage_ == Stage::kWriting || stage_ == Stage::kParts || stage_ == Stage::kClosing) return;
+  if (stage_ != Stage::kBody || sends_) return Close(/*reset=*/false);
+  close_after_ = true;
+  Dispatch(absl::UnavailableError("the server is shutting down"));
 }
 
 void HttpConnection::Close(bool reset) {

@@ -77,7 +77,8 @@ class HttpConnection final : public HttpTransport::User,
   // Idle but while a handler has its request and has not answered.
   transport::TablePlace* place() { return &place_; }
 
-  bool is_writing() const { return stage_ == Stage::kWriting || stage_ == Stage::kParts; }
+  // The server stops: no request comes after that which is being answered. One whose body has not come whole is answered without it.
+  void BeginStop();
 
   class Call;
 

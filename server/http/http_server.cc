@@ -154,9 +154,7 @@ class Shelf final : private HttpConnection::Owner {
 
   void BeginStop() {
     stopping_ = true;
-    for (const auto& connection : All()) {
-      if (!connection->is_writing()) connection->Close(/*reset=*/false);
-    }
+    for (const auto& connection : All()) connection->BeginStop();
   }
   void CloseAll() {
     for (const auto& connection : All()) connection->Close(/*reset=*/false);

@@ -367,6 +367,20 @@ TEST_F(HttpServerTest, ADrainEndsConnectionsAfterTheirAnswers) {
   EXPECT_THAT(client.ReadAll(), AllOf(HasSubstr("200 OK"), HasSubstr("Connection: close")));
 }
 
+TEST_F(HttpServerTest, ABodyThatIsOnItsWayWhenTheServerStopsIsAnswered) {
+  SlowConnection client(Start());
+  client.Send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\nha");
+  ReadUntil(&client, "100 Continue");
+  server_->BeginDrain();
+  std::thread stop([this] { server_->Stop(); });
+  const std::string answer = ReadUntil(&client, "shutting down>");
+  EXPECT_THAT(answer, AllOf(HasSubstr("503"), HasSubstr("Connection: close")));
+  // What the client is sending meanwhile does not cost it the answer.
+  client.Send("lf");
+  EXPECT_EQ(client.ReadAll(), "");
+  stop.join();
+}
+
 TEST_F(HttpServerTest, RoomIsMadeAndCounted) {
   std::atomic<int> refused{0};
   options_.limits.max_connections = 4;

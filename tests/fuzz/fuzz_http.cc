@@ -114,7 +114,7 @@ class Owner final : public server::http::HttpConnection::Owner {
     {
       server::http::HttpConnection::Owner* const as_owner = &owner;
       const auto connection = std::make_shared<server::http::HttpConnection>(
-          std::make_unique<MemoryTransport>(&wire), "127.0.0.1", 1, as_owner);
+          std::make_unique<MemoryTransport>(&wire), "ipv4:127.0.0.1:1", as_owner);
       connection->Start();
       for (size_t i = 0; i < bytes.size() && wire.reader != nullptr; i += step) {
         const std::string_view piece = bytes.substr(i, step);

@@ -3,6 +3,7 @@
     one_port_test.py SRU_SERVER SRU_CLIENT MODEL_REPOSITORY
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -148,6 +149,30 @@ class OnePort(unittest.TestCase):
                 self.assertIn("data: [DONE]", text, flag)
                 await_true(lambda: not server.alive(), "the server ends")
                 self.assertEqual(server.process.returncode, 0, flag)
+
+    def test_a_drain_answers_those_who_are_sending(self):
+        """They learn that another server is to be asked, and that this one has done nothing."""
+        with Server(NATIVE, "--http_listen=") as server, contextlib.ExitStack() as stack:
+            older = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 20))
+            head = "POST /v1/classify HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\nExpect: 100-continue\r\n\r\n{"
+            older.sendall(head.encode())
+            self.assertIn(b"100 Continue", older.recv(100))
+            newer = []
+            for path, kind, body in (
+                ("/v1/classify", "application/json", b"{"),
+                ("/sru.v1.InferenceService/Classify", "application/grpc", http2.message(b"abc")[:6]),
+            ):
+                connection = stack.enter_context(http2.Connection(server.port))
+                newer.append((connection, connection.start(path, body=body, content_type=kind)))
+                self.assertEqual(connection.call("/grpc.health.v1.Health/Check").code, "OK")  # so that one has come, too
+            server.process.send_signal(signal.SIGTERM)
+            answer = b"".join(iter(lambda: older.recv(1000), b""))
+            self.assertRegex(answer.decode(), "(?s)^HTTP/1.1 503 .*Connection: close.*the server is shutting down")
+            page, called = (connection.finish(stream, timeout=20) for connection, stream in newer)
+            self.assertIn("503", page.details)
+            self.assertEqual((called.code, called.details), ("UNAVAILABLE", "the server is shutting down"))
+            await_true(lambda: not server.alive(), "the server ends")
+            self.assertEqual(server.process.returncode, 0)
 
     def test_who_is_shown_out(self):
         """A token that is taken away ends its streams, those that go on over HTTP too, and nobody else's."""
