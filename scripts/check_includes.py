@@ -115,8 +115,8 @@ server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds 
 server/http              | server/transport server/calls server/base base     | absl boost nlohmann prometheus
 server/translation       | server/calls server/calls/bounds server/lifecycle  | absl cld2 icu
                          | models models/text base proto                      |
-server/rest              | server/callers server/calls server/http server/telemetry | absl grpc nlohmann protobuf
-                         | server/translation                                 |
+server/rest              | server/callers server/calls server/calls/bounds    | absl grpc nlohmann protobuf
+                         | server/http server/telemetry server/translation    |
                          | server/base base proto                             |
 server                   | server/callers server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf re2
                          | server/rpc server/open_inference server/rest       |

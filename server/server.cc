@@ -638,6 +638,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
       MutexLock lock(&gateway_memory_mutex_);
       gateway_memory_.ShrinkTo(gateway_memory_.bytes() - bytes);
     };
+    gateway.memory.limit = budgets_.inflight_bytes;
+    gateway.limits = LimitsFrom(options_);
     gateway.readers = &readers_;
     gateway.translator = &translator_;
     gateway.page_hosts = options_.http.status_page_hosts;

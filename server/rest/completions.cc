@@ -176,7 +176,7 @@ class Completions : public std::enable_shared_from_this<Completions> {
       }
     }
     if (out_of_memory_) {
-      return Fail({NoRequestMemory()});
+      return Fail({call_->memory().NoMemory()});
     }
     if (!sends_parts()) return Next(prompt);
     events_->Send(part, [self = shared_from_this(), prompt](bool more) {

@@ -93,7 +93,7 @@ class TreeBuilder {
 };
 
 absl::Status ParseTree(absl::string_view body, MemoryHold* memory, json* tree) {
-  if (!memory->Grow(kBytesPerByte * static_cast<int64_t>(body.size()))) return NoRequestMemory();
+  if (!memory->Grow(kBytesPerByte * static_cast<int64_t>(body.size()))) return memory->NoMemory();
   TreeBuilder builder(tree);
   if (absl::Status status = ReadJsonBody(body, &builder); !status.ok()) return status;
   // That the rest is not JSON counts more.

@@ -272,7 +272,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   void Start() {
     if (!EnterCaller() || !TakePlace()) return;
     const size_t body_bytes = http_->request().body_bytes;
-    if (!memory_->Grow(static_cast<int64_t>(body_bytes))) return Refuse({NoRequestMemory()});
+    if (!memory_->Grow(static_cast<int64_t>(body_bytes))) return Refuse({memory_->NoMemory()});
     // The connection must not keep this alive.
     http_->OnGone([weak = weak_from_this()] {
       if (const std::shared_ptr<Call> self = weak.lock()) self->OnGone();
@@ -292,6 +292,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   }
   std::string& body() override { return body_; }
   MemoryHold& memory() override { return *memory_; }
+  const calls::RequestLimits& limits() const override { return state_->options.limits; }
 
   absl::Status Authenticate(absl::string_view token) override {
     if (caller_ != nullptr) return absl::OkStatus();  // by the header

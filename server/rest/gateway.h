@@ -25,6 +25,7 @@
 #include "absl/time/time.h"
 #include "server/base/side_threads.h"
 #include "server/callers/caller.h"
+#include "server/calls/bounds/request_limits.h"
 #include "server/calls/method.h"
 #include "server/http/http_server.h"
 #include "server/http/page_message.h"
@@ -49,6 +50,8 @@ class Gateway {
         authenticate;
     // What requests and answers reserve that the services do not: JSON, and what it expands to.
     MemoryBudget memory;
+    // Those of the methods.
+    calls::RequestLimits limits;
     // Long bodies are read on these; null: on the threads of the port. Must outlive the gateway and its requests.
     SideThreads* readers = nullptr;
     // Translates texts for the routes of DeepL's and LibreTranslate's APIs; null: there are none. Must outlive the gateway and its requests.

@@ -859,6 +859,7 @@ class StreamedCall final : public RestCall {
   const std::string& parameter(const std::string& /*name*/) const override { return body_; }
   std::string& body() override { return body_; }
   MemoryHold& memory() override { return memory_; }
+  const calls::RequestLimits& limits() const override { return limits_; }
   absl::Status Authenticate(absl::string_view /*token*/) override { return absl::OkStatus(); }
   void RunAside(std::function<void()> work) override { work(); }
   std::shared_ptr<calls::LocalCall> Unary(const std::string& /*method*/, absl::Cord /*request*/,
@@ -882,6 +883,7 @@ class StreamedCall final : public RestCall {
   const http::PageRequest request_;
   std::string body_;
   MemoryHold memory_{nullptr};
+  const calls::RequestLimits limits_;
 };
 
 TEST_F(GatewayTest, ASilentStreamIsKeptAlive) {

@@ -22,8 +22,10 @@
 #include "base/wire_reader.h"
 #include "google/protobuf/descriptor.h"
 #include "nlohmann/json.hpp"
+#include "server/calls/bounds/request_outline.h"
 #include "server/calls/message_cord.h"
 #include "server/rest/json_body.h"
+#include "sru/v1/inference.pb.h"
 
 namespace sru::server::rest {
 namespace {
@@ -69,6 +71,7 @@ class Meter {
     return waiting_ < kReserveStep || Settle();
   }
   [[nodiscard]] bool Settle() { return memory_.Grow(std::exchange(waiting_, 0)); }
+  absl::Status NoMemory() const { return memory_.NoMemory(); }
 
  private:
   MemoryHold& memory_;
@@ -94,6 +97,7 @@ struct FieldForm {
   const MessageForm* message = nullptr;
 };
 struct MessageForm {
+  const Descriptor* type = nullptr;
   std::vector<FieldForm> fields;  // in the order of their declaration
 
   const FieldForm* Find(absl::string_view name) const {
@@ -119,6 +123,7 @@ class MessageForms {
     const auto [place, is_new] = forms_.try_emplace(&type);
     MessageForm& form = place->second;
     if (!is_new) return form;
+    form.type = &type;
     for (int i = 0; i < type.field_count(); ++i) {
       const FieldDescriptor& field = *type.field(i);
       FieldForm& made = form.fields.emplace_back();
@@ -151,13 +156,14 @@ const MessageForm& FormOf(const Descriptor& type) {
 // Writes the bytes of a message from the events of its JSON. The stack is as deep as the message's type allows, whatever the text.
 class MessageReader {
  public:
-  MessageReader(const MessageForm& root, MemoryHold* memory, std::string* wire)
-      : meter_(memory), root_(root), wire_(*wire) {
+  MessageReader(const MessageForm& root, const calls::RequestLimits* limits, MemoryHold* memory,
+                std::string* wire)
+      : limits_(limits), meter_(memory), root_(root), wire_(*wire) {
     frames_.reserve(kUsualDepth);
   }
 
   absl::Status Finish() {
-    if (status_.ok() && !meter_.Settle()) status_ = NoRequestMemory();
+    if (status_.ok() && !meter_.Settle()) status_ = meter_.NoMemory();
     return status_;
   }
 
@@ -339,13 +345,13 @@ class MessageReader {
   // Before a value is put into the field: that it may be, and that there is memory for it.
   bool Claim(const FieldForm& field, int64_t bytes) {
     if (!meter_.Take(bytes)) {
-      status_ = NoRequestMemory();
+      status_ = meter_.NoMemory();
       return false;
     }
     Frame& frame = frames_.back();
     if (field.is_list) {
       ++frame.index;
-      return true;
+      return Count(field);
     }
     if (field.oneof != nullptr) {
       const std::vector<FieldForm>& fields = frame.type->fields;
@@ -357,6 +363,32 @@ class MessageReader {
       frame.filled.set(frame.index_of_field());
     }
     return true;
+  }
+
+  // Counts an element of a list as the outline of the message would (request_outline.h), so that a request that is refused by its counts does not
+  // take the memory of others first.
+  bool Count(const FieldForm& field) {
+    if (limits_ == nullptr) return true;
+    const Descriptor* const element = field.message == nullptr ? nullptr : field.message->type;
+    const bool is_passage = frames_.back().type->type == v1::Query::descriptor() &&
+                            field.number == v1::Query::kPassagesFieldNumber;
+    if (element == v1::Query::descriptor()) {
+      ++outline_.num_queries;
+    } else if (element == v1::Sequence::descriptor() || is_passage) {
+      ++outline_.num_sequences;
+    } else if (element == nullptr && frames_.size() > 1) {
+      ++outline_.num_words;
+    } else {
+      return CountEntry(field);
+    }
+    status_ = calls::CheckOutline(outline_, *limits_);
+    return status_.ok();
+  }
+  // What is neither a sequence nor a word: stop strings, entries of maps. Methods take far fewer of them than words.
+  bool CountEntry(const FieldForm& field) {
+    if (limits_ == nullptr || ++outline_.num_entries <= limits_->max_request_tokens) return true;
+    return Fail(absl::StrCat(field.name, ": more than ", limits_->max_request_tokens,
+                             " entries, expected at most that"));
   }
 
   // Puts a value into the field. The values of a packed list have no tags.
@@ -460,9 +492,10 @@ class MessageReader {
   bool MapKey(absl::string_view name) {
     Frame& frame = frames_.back();
     if (!meter_.Take(kBytesPerMessage + kBytesPerString + static_cast<int64_t>(name.size()))) {
-      status_ = NoRequestMemory();
+      status_ = meter_.NoMemory();
       return false;
     }
+    if (!CountEntry(*frame.field)) return false;
     if (!frame.map_keys.emplace(name).second) {
       return Fail(absl::StrCat(Path(), ": the key '", Excerpt(name), "' comes twice"));
     }
@@ -555,6 +588,8 @@ class MessageReader {
     return false;
   }
 
+  const calls::RequestLimits* const limits_;
+  calls::RequestOutline outline_;  // the counts so far
   Meter meter_;
   const MessageForm& root_;
   std::string& wire_;
@@ -603,7 +638,7 @@ class MessageWriter {
     if (size - settled_ < kReserveStep) return status_.ok();
     const int64_t grown = size - settled_;
     settled_ = size;
-    if (!memory_.Grow(2 * grown)) status_ = NoRequestMemory();
+    if (!memory_.Grow(2 * grown)) status_ = memory_.NoMemory();
     return status_.ok();
   }
 
@@ -736,17 +771,20 @@ void AppendShortest(Real value, std::string* json) {
 }  // namespace
 
 absl::Status ParseJsonMessage(const Descriptor& type, absl::string_view json, MemoryHold* memory,
-                              std::string* wire) {
+                              std::string* wire, const calls::RequestLimits* limits) {
   // The reader holds a string that has escapes, and its copy.
-  if (!memory->Grow(2 * static_cast<int64_t>(json.size()))) return NoRequestMemory();
-  MessageReader reader(FormOf(type), memory, wire);
+  if (!memory->Grow(2 * static_cast<int64_t>(json.size()))) return memory->NoMemory();
+  // The values of a tensor are not counted as words are.
+  const bool has_words = type.file() == v1::Sequence::descriptor()->file();
+  MessageReader reader(FormOf(type), has_words ? limits : nullptr, memory, wire);
   absl::Status status = ReadJsonBody(json, &reader);
   return status.ok() ? reader.Finish() : status;
 }
 
-absl::Status ParseJsonMessage(absl::string_view json, MemoryHold* memory, Message* message) {
+absl::Status ParseJsonMessage(absl::string_view json, MemoryHold* memory, Message* message,
+                              const calls::RequestLimits* limits) {
   std::string wire;
-  absl::Status status = ParseJsonMessage(*message->GetDescriptor(), json, memory, &wire);
+  absl::Status status = ParseJsonMessage(*message->GetDescriptor(), json, memory, &wire, limits);
   if (status.ok() && !message->ParseFromString(wire)) {
     status = absl::InvalidArgumentError("the request is too large for a message");
   }

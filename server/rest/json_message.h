@@ -16,18 +16,22 @@
 #include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
+#include "server/calls/bounds/request_limits.h"
 #include "server/rest/memory_hold.h"
 
 namespace sru::server::rest {
 
 // Appends the bytes of the message of this type that `json`, an object, describes. Reserves the memory that they and the message take. kInvalidArgument names
 // the field or the line and what is wrong: text that is not JSON or not UTF-8, unknown fields, keys that come twice, two of a oneof, values of a wrong type or
-// out of range, more than the message's own nesting. kResourceExhausted: the memory is not to be had.
+// out of range, more than the message's own nesting; and more sequences, queries or words than the limits allow, unless they are null. kResourceExhausted: the
+// memory is not to be had.
 absl::Status ParseJsonMessage(const google::protobuf::Descriptor& type, absl::string_view json,
-                              MemoryHold* memory, std::string* wire);
+                              MemoryHold* memory, std::string* wire,
+                              const calls::RequestLimits* limits = nullptr);
 // Makes `*message` of it, which is empty before.
 absl::Status ParseJsonMessage(absl::string_view json, MemoryHold* memory,
-                              google::protobuf::Message* message);
+                              google::protobuf::Message* message,
+                              const calls::RequestLimits* limits = nullptr);
 
 enum class JsonFields {
   kAll,  // all but absent messages and members of a oneof, so that readers need no defaults

@@ -12,6 +12,7 @@
 #include "google/protobuf/util/json_util.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
+#include "inference/open_inference.pb.h"
 #include "nlohmann/json.hpp"
 #include "server/calls/message_cord.h"
 #include "sru/v1/inference.pb.h"
@@ -180,6 +181,7 @@ struct Budget {
       return true;
     };
     budget->release = [this](int64_t bytes) { left += bytes; };
+    budget->limit = limit;
   }
   int64_t left;
   int64_t least;
@@ -222,6 +224,79 @@ TEST(JsonMessageTest, MemoryIsReservedBeforeItIsTaken) {
   EXPECT_EQ(WriteJsonMessage(response, JsonFields::kAll, &hold, &json).code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_LT(json.size(), size_t{1} << 20);
+}
+
+TEST(JsonMessageTest, WhatTheCountsRefuseTakesNoMemory) {
+  calls::RequestLimits limits;
+  limits.max_sequences = 100;
+  limits.max_request_tokens = 1000;
+  const auto list = [](absl::string_view element, int times) {
+    std::string text = "[";
+    for (int i = 0; i < times; ++i) absl::StrAppend(&text, i == 0 ? "" : ",", element);
+    return text + "]";
+  };
+  const auto error_of = [&](const std::string& json, google::protobuf::Message* message) {
+    Budget budget(2 * static_cast<int64_t>(json.size()) + (200 << 10));
+    MemoryHold hold(budget.budget);
+    const absl::Status status = ParseJsonMessage(json, &hold, message, &limits);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    return std::string(status.message());
+  };
+  v1::ClassifyRequest classify;
+  const std::string many = "(--max_sequences_per_request); send several calls";
+  EXPECT_EQ(error_of("{\"sequences\":" + list("{}", 100000) + "}", &classify),
+            "sequences: 101 are too many, expected at most 100 " + many);
+  for (const std::string& tokens : {R"("tokens":{"values":)" + list(R"("")", 300) + "}",
+                                    R"("token_ids":{"values":)" + list("1", 300) + "}"}) {
+    v1::ClassifyRequest request;
+    EXPECT_THAT(error_of("{\"sequences\":" + list("{" + tokens + "}", 100) + "}", &request),
+                StartsWith("sequences: more than 1000 tokens in all"));
+  }
+  v1::AnswerRequest answer;
+  EXPECT_EQ(error_of("{\"queries\":" + list("{}", 100000) + "}", &answer),
+            "queries: 101 are too many, expected at most 100 " + many);
+  v1::AnswerRequest passages;
+  EXPECT_EQ(error_of("{\"queries\":[{\"passages\":" + list(R"("")", 100000) + "}]}", &passages),
+            "queries: 101 passages are too many, expected at most 100 " + many);
+  v1::GenerateRequest stop;
+  EXPECT_EQ(error_of("{\"stop\":" + list(R"("")", 100000) + "}", &stop),
+            "stop: more than 1000 entries, expected at most that");
+  std::string biases;
+  for (int i = 0; i < 100000; ++i) absl::StrAppend(&biases, i == 0 ? "" : ",", "\"", i, "\":1");
+  v1::GenerateRequest sampling;
+  EXPECT_EQ(error_of("{\"sampling\":{\"logit_bias\":{" + biases + "}}}", &sampling),
+            "logit_bias: more than 1000 entries, expected at most that");
+  v1::ClassifyRequest most;
+  MemoryHold unlimited(nullptr);
+  inference::ModelInferRequest tensor;
+  EXPECT_TRUE(
+      ParseJsonMessage(R"({"inputs":[{"contents":{"fp32_contents":)" + list("1", 2000) + "}}]}",
+                       &unlimited, &tensor, &limits)
+          .ok());
+  EXPECT_TRUE(
+      ParseJsonMessage("{\"sequences\":" + list(R"({"tokens":{"values":["a"]}})", 100) + "}",
+                       &unlimited, &most, &limits)
+          .ok());
+}
+
+TEST(JsonMessageTest, MemoryThatNeverComesIsNotToBeWaitedFor) {
+  Budget budget(100000);
+  MemoryHold other(budget.budget);
+  ASSERT_TRUE(other.Grow(60000));
+  v1::ClassifyRequest request;
+  for (const auto& [bytes, expected] :
+       {std::pair(30000,
+                  "the requests of the server hold all the memory that they may; retry later"),
+        std::pair(
+            60000,
+            "memory: the request would take at least 120054 bytes, all calls together may take "
+            "100000 (--max_inflight_mb); send smaller requests")}) {
+    MemoryHold hold(budget.budget);
+    EXPECT_EQ(ParseJsonMessage("{\"sequences\":[{\"text\":\"" + std::string(bytes, 'a') + "\"}]}",
+                               &hold, &request)
+                  .message(),
+              expected);
+  }
 }
 
 v1::EncodeResponse SomeEncoding() {

@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 
 namespace sru::server::rest {
 
@@ -16,13 +18,8 @@ namespace sru::server::rest {
 struct MemoryBudget {
   std::function<bool(int64_t bytes)> reserve;  // false: nothing was reserved
   std::function<void(int64_t bytes)> release;
+  int64_t limit = std::numeric_limits<int64_t>::max();  // what all holds may have together
 };
-
-// The error of a request that the budget has no memory for.
-inline absl::Status NoRequestMemory() {
-  return absl::ResourceExhaustedError(
-      "the requests of the server hold all the memory that they may; retry later");
-}
 
 class MemoryHold {
  public:
@@ -46,9 +43,24 @@ class MemoryHold {
   // them.
   [[nodiscard]] bool Grow(int64_t bytes) {
     if (bytes == 0) return true;
-    if (budget_ != nullptr && budget_->reserve != nullptr && !budget_->reserve(bytes)) return false;
+    if (budget_ != nullptr && budget_->reserve != nullptr && !budget_->reserve(bytes)) {
+      refused_ = bytes_ + bytes;
+      return false;
+    }
     bytes_ += bytes;
     return true;
+  }
+
+  // The error of a request for which Grow() returned false.
+  absl::Status NoMemory() const {
+    if (budget_ != nullptr && refused_ > budget_->limit) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("memory: the request would take at least ", refused_,
+                       " bytes, all calls together may take ", budget_->limit,
+                       " (--max_inflight_mb); send smaller requests"));
+    }
+    return absl::ResourceExhaustedError(
+        "the requests of the server hold all the memory that they may; retry later");
   }
 
   // Gives back what exceeds `bytes`.
@@ -63,6 +75,7 @@ class MemoryHold {
 
   std::shared_ptr<const MemoryBudget> budget_;
   int64_t bytes_ = 0;
+  int64_t refused_ = 0;  // what it would have had after the last Grow() that returned false
 };
 
 }  // namespace sru::server::rest

@@ -29,7 +29,7 @@ absl::StatusOr<absl::Cord> TakeRequest(const SharedCall& call, const calls::Meth
                                        const CallForm& form) {
   std::string& body = call->body();
   if (form.is_base64) {
-    if (!call->memory().Grow(static_cast<int64_t>(body.size()))) return NoRequestMemory();
+    if (!call->memory().Grow(static_cast<int64_t>(body.size()))) return call->memory().NoMemory();
     absl::StatusOr<std::string> decoded = DecodeBase64Pieces(body);
     if (!decoded.ok()) return decoded.status();
     body = *std::move(decoded);
@@ -43,8 +43,8 @@ absl::StatusOr<absl::Cord> TakeRequest(const SharedCall& call, const calls::Meth
   absl::Cord bytes;
   if (form.is_json) {
     std::string wire;
-    absl::Status status =
-        ParseJsonMessage(*method.request->GetDescriptor(), text, &call->memory(), &wire);
+    absl::Status status = ParseJsonMessage(*method.request->GetDescriptor(), text, &call->memory(),
+                                           &wire, &call->limits());
     if (!status.ok()) return status;
     bytes = std::move(wire);
   } else {
@@ -71,7 +71,7 @@ void AnswerWith(const SharedCall& call, const calls::Method& method, const CallF
                 const calls::LocalAnswer& answer) {
   if (!answer.end.status.ok()) return call->Fail(ErrorOfCall(answer.end));
   const auto size = static_cast<int64_t>(answer.message.size());
-  if (!call->memory().Grow(kAnswerExpansion * size)) return call->Fail(NoRequestMemory());
+  if (!call->memory().Grow(kAnswerExpansion * size)) return call->Fail(call->memory().NoMemory());
   http::PageResponse response;
   absl::Status status =
       WriteAnswer(method, form, JsonFields::kAll, answer.message, &call->memory(), &response.body);
@@ -163,7 +163,7 @@ absl::Status ReadAnswer(const SharedCall& call, const calls::LocalAnswer& answer
                         Message* response) {
   const absl::Cord& bytes = answer.message;
   if (!call->memory().Grow(kAnswerExpansion * static_cast<int64_t>(bytes.size()))) {
-    return NoRequestMemory();
+    return call->memory().NoMemory();
   }
   return calls::ParseCord(bytes, response) ? absl::OkStatus() : BadAnswer().status;
 }

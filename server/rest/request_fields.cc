@@ -23,7 +23,7 @@ absl::Status Reserve(absl::string_view body, absl::string_view separators, Memor
     return separators.find(c) != absl::string_view::npos;
   });
   const auto bytes = static_cast<int64_t>(2 * body.size());
-  return memory->Grow(bytes + kValueBytes * (values + 1)) ? absl::OkStatus() : NoRequestMemory();
+  return memory->Grow(bytes + kValueBytes * (values + 1)) ? absl::OkStatus() : memory->NoMemory();
 }
 
 absl::Status FieldError(absl::string_view name, absl::string_view what) {

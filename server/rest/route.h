@@ -28,6 +28,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "nlohmann/json_fwd.hpp"
+#include "server/calls/bounds/request_limits.h"
 #include "server/calls/local_calls.h"
 #include "server/calls/method_info.h"
 #include "server/http/page_message.h"
@@ -51,6 +52,8 @@ class RestCall {
   // What this request has reserved of the memory of all calls, at first the bytes of the body. Kept until the client has taken the
   // answer.
   virtual MemoryHold& memory() = 0;
+  // What a message may have, for readers of JSON that would have to keep more than that before the method sees it.
+  virtual const calls::RequestLimits& limits() const = 0;
 
   // Checks `token`, which a field of the request has, or the header if it is empty. The calls that follow have it. Routes with
   // `token_in_body` call this first of all.

@@ -30,7 +30,7 @@ void TranslateTexts(const std::shared_ptr<RestCall>& call, translation::TextTran
         const auto on_answer = [call, take = std::move(take)](calls::LocalAnswer answer) {
           const auto bytes = static_cast<int64_t>(answer.message.size());
           if (answer.end.status.ok() && !call->memory().Grow(kCopies * bytes)) {
-            answer.end.status = NoRequestMemory();
+            answer.end.status = call->memory().NoMemory();
           }
           take(std::move(answer));
         };
@@ -43,7 +43,7 @@ void TranslateTexts(const std::shared_ptr<RestCall>& call, translation::TextTran
         });
       },
       [call](int64_t bytes) {
-        return call->memory().Grow(bytes) ? absl::OkStatus() : NoRequestMemory();
+        return call->memory().Grow(bytes) ? absl::OkStatus() : call->memory().NoMemory();
       },
       [call, done = std::move(done)](const calls::CallEnd& end,
                                      std::vector<translation::TranslatedText> texts) {

@@ -363,6 +363,7 @@ class PartsCall final : public RestCall {
   const std::string& parameter(const std::string& /*name*/) const override { return text_; }
   std::string& body() override { return text_; }
   MemoryHold& memory() override { return memory_; }
+  const calls::RequestLimits& limits() const override { return limits_; }
   absl::Status Authenticate(absl::string_view /*token*/) override { return absl::OkStatus(); }
   void RunAside(std::function<void()> work) override { work(); }
   std::shared_ptr<calls::LocalCall> Unary(const std::string& /*method*/, absl::Cord /*request*/,
@@ -407,6 +408,7 @@ class PartsCall final : public RestCall {
   const bool takes_at_once_;
   int64_t used_ = 0;
   MemoryHold memory_{Budget(1 << 20, &used_)};
+  const calls::RequestLimits limits_;
   http::PageRequest request_;
   std::string text_;
 };

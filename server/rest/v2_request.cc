@@ -182,7 +182,7 @@ class RequestReader {
   absl::Status Store(std::string* text) {
     absl::string_view value;
     if (!reader_.ReadString(&scratch_, &value)) return reader_.status();
-    if (!memory_.Grow(2 * static_cast<int64_t>(value.size()))) return NoRequestMemory();
+    if (!memory_.Grow(2 * static_cast<int64_t>(value.size()))) return memory_.NoMemory();
     text->assign(value.data(), value.size());
     return absl::OkStatus();
   }
@@ -350,7 +350,7 @@ class RequestReader {
                    Quoted(input->datatype()));
     }
     if (!memory_.Grow(static_cast<int64_t>(values * ElementBytes(*type) + string_bytes))) {
-      return NoRequestMemory();
+      return memory_.NoMemory();
     }
     bytes->data.reserve(values * ElementBytes(*type) +
                         (*type == TensorType::kBytes ? string_bytes : 0));

@@ -242,7 +242,7 @@ absl::StatusOr<http::PageResponse> WriteHttpInferResponse(
   InferJson json(response, forms);
   if (absl::Status status = json.Check(); !status.ok()) return status;
   const int64_t before = memory->bytes();
-  if (!memory->Grow(static_cast<int64_t>(json.most_bytes()))) return NoRequestMemory();
+  if (!memory->Grow(static_cast<int64_t>(json.most_bytes()))) return memory->NoMemory();
   http::PageResponse page = JsonResponse("");
   std::string& body = page.body;
   json.Append(std::string::npos, &body);

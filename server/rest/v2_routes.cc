@@ -116,7 +116,7 @@ void ModelInfer(const CallPointer& call) {
                 memory.ShrinkTo(0);  // the request is gone
                 const auto size = static_cast<int64_t>(answer.message.size());
                 // The message, and what is parsed of it.
-                if (!memory.Grow(2 * size)) return call->Fail({NoRequestMemory()});
+                if (!memory.Grow(2 * size)) return call->Fail({memory.NoMemory()});
                 inference::ModelInferResponse response;
                 if (!calls::ParseCord(answer.message, &response)) {
                   return call->Fail({absl::InternalError("the service's answer cannot be read")});

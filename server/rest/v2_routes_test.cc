@@ -128,6 +128,7 @@ class FakeCall final : public RestCall {
   }
   std::string& body() override { return body_; }
   MemoryHold& memory() override { return memory_; }
+  const calls::RequestLimits& limits() const override { return limits_; }
   absl::Status Authenticate(absl::string_view /*token*/) override { return absl::OkStatus(); }
   void RunAside(std::function<void()> work) override { work(); }
   std::shared_ptr<calls::LocalCall> Unary(const std::string& method, absl::Cord request,
@@ -164,6 +165,7 @@ class FakeCall final : public RestCall {
   const ErrorForm errors_;
   const std::string none_;
   MemoryHold memory_{nullptr};
+  const calls::RequestLimits limits_;
   http::PageResponse response_;
   sru::testing::Notification answered_;
 };
