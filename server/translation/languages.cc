@@ -130,7 +130,7 @@ absl::StatusOr<std::vector<TranslatorModel>> LanguageCatalog::Path(
   if (const TranslatorModel* const model = Find(source, target)) {
     return std::vector<TranslatorModel>{*model};
   }
-  const LanguageKey& pivot = CachedKey(kPivot);
+  const LanguageKey pivot = CachedKey(kPivot);
   const TranslatorModel* const first = Find(source, pivot);
   const TranslatorModel* const second = Find(pivot, target);
   if (first == nullptr || second == nullptr) {
@@ -150,7 +150,7 @@ std::vector<std::string> LanguageCatalog::Codes(std::string TranslatorModel::*si
 
 std::vector<std::string> LanguageCatalog::TargetsOf(const std::string& source) const {
   const LanguageKey key = CachedKey(source);
-  const LanguageKey& pivot = CachedKey(kPivot);
+  const LanguageKey pivot = CachedKey(kPivot);
   const bool through = Find(key, pivot) != nullptr;
   std::set<std::string> codes;
   for (const TranslatorModel& model : models_) {
