@@ -105,7 +105,8 @@ function(sru_reuse_test_headers target kind)
   if(NOT SRU_PRECOMPILE_TEST_HEADERS)
     return()
   endif()
-  set(flags -fopenmp -pthread)  # what the libraries of nearly every test bring: the same for all
+  # What the libraries of nearly every test bring, Abseil's NOMINMAX included: the same for all, or the compiler does not take the headers.
+  set(flags -fopenmp -pthread -DNOMINMAX)
   set(headers sru_test_headers_${kind})
   if(NOT TARGET ${headers})
     file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${headers}.cc CONTENT "int main() {}\n")
