@@ -45,6 +45,8 @@ class LanguagesTest(unittest.TestCase):
         """The names of the files that are generated."""
         with tempfile.TemporaryDirectory() as folder:
             done = generate(language, contract, folder)
+            if "hasn't been updated to support optional fields in proto3" in done.stdout:
+                self.skipTest("this plugin is older than the fields `optional` of proto3: " + language)
             self.assertEqual(done.returncode, 0, done.stdout)
             return [
                 os.path.relpath(os.path.join(path, name), folder)

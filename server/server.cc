@@ -619,7 +619,10 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     call.headers = HeadersOf(request);
     call.authorizations = call.headers.authorization.empty() ? 0 : 1;
     call.x_forwarded_for = find("x-forwarded-for");
-    call.peer = request.peer;
+    // Only a server with tokens refuses callers, and it logs their address.
+    const std::string address =
+        options_.security.auth_tokens_file.empty() ? "" : request.remote_address();
+    call.peer = address.empty() ? absl::string_view(request.peer) : address;
     call.certificate = [&request] { return request.certificate; };
     transport::CallVerdict verdict = check_call_(call);
     if (verdict.refusal != nullptr) return absl::UnauthenticatedError(verdict.refusal);
