@@ -78,6 +78,7 @@ void FileWatcher::Poll() {
     group.reported = group.last_seen;
     group.on_change(group.reported);
   }
+  if (each_look_ != nullptr) each_look_();
 }
 
 void FileWatcher::LookNow() {

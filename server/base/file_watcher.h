@@ -44,6 +44,9 @@ class FileWatcher {
   // what it gave the caller. `on_change` gets what differs from it, and from what it got last.
   void Watch(Read read, Contents known, OnChange on_change);
 
+  // Before Start(). Runs at the end of each look, for what depends on the time and the contents.
+  void EachLook(std::function<void()> action) { each_look_ = std::move(action); }
+
   // Starts the thread, if there is something to watch.
   void Start();
 
@@ -65,7 +68,8 @@ class FileWatcher {
   void Run();
 
   const absl::Duration interval_;
-  std::vector<Group> groups_;  // constant but for their contents, which only Poll() touches
+  std::vector<Group> groups_;        // constant but for their contents, which only Poll() touches
+  std::function<void()> each_look_;  // constant once started
   Mutex mutex_;
   CondVar changed_;  // one of the two below
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;

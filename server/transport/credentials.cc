@@ -9,32 +9,30 @@
 #include "base/mutex.h"
 #include "server/base/log.h"
 #include "server/transport/auth_tokens.h"
+#include "server/transport/expiry_notices.h"
 
 namespace sru::server::transport {
 
 namespace {
 
-// What is in use of a file, or of several. Null until Use(). Thread-safe.
-template <typename T>
-class InUse {
+// The tokens of one file. Null until Use(), and for good where tokens are off. Thread-safe.
+class ServedTokens {
  public:
-  std::shared_ptr<const T> Get() const {
+  std::shared_ptr<const TokenSet> Get() const {
     MutexLock lock(&mutex_);
-    return newest_;
+    return tokens_;
   }
 
-  void Use(T newer) {
-    auto newest = std::make_shared<const T>(std::move(newer));
+  void Use(TokenSet newer) {
+    auto set = std::make_shared<const TokenSet>(std::move(newer));
     MutexLock lock(&mutex_);
-    newest_ = std::move(newest);
+    tokens_ = std::move(set);
   }
 
  private:
   mutable Mutex mutex_;
-  std::shared_ptr<const T> newest_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const TokenSet> tokens_ ABSL_GUARDED_BY(mutex_);
 };
-
-using ServedTokens = InUse<TokenSet>;
 
 }  // namespace
 
@@ -49,15 +47,25 @@ struct Credentials::Shared {
   callers::TrustedProxies trusted_proxies;
   std::function<void()> on_change;
 
+  // Thread-safe by themselves.
   ServedTokens tokens;
   ServedTokens admin_tokens;  // only where the admin port has its own
-  InUse<TlsCertificates> tls;
+
+  void Use(const TlsCertificates& newer) {
+    metrics->SetCertificateExpiry(newer.not_after);
+    auto files = std::make_shared<const TlsPem>(newer.pem);
+    MutexLock lock(&mutex);
+    tls_context = newer.context;
+    tls_files = std::move(files);
+  }
+
+  Mutex mutex;
+  // Null without TLS.
+  std::shared_ptr<ssl_ctx_st> tls_context ABSL_GUARDED_BY(mutex);
+  std::shared_ptr<const TlsPem> tls_files ABSL_GUARDED_BY(mutex);
 };
 
 namespace {
-
-// As the alert SruCertificateExpiresSoon, which says so while the time passes.
-constexpr absl::Duration kEndsSoon = absl::Hours(14 * 24);
 
 struct Refusal {
   AuthFailure failure;
@@ -162,12 +170,10 @@ FileWatcher::Contents ReadTlsFiles(const SecurityOptions& options) {
   return contents;
 }
 
-void UseCertificates(const std::shared_ptr<Credentials::Shared>& shared, TlsCertificates newer,
-                     const Clock& clock) {
-  const bool ends_soon = clock.WallNow() >= newer.not_after - kEndsSoon;
-  Log(ends_soon ? LogLevel::kWarning : LogLevel::kInfo, absl::StrCat("TLS: ", Describe(newer)));
-  shared->metrics->SetCertificateExpiry(newer.not_after);
-  shared->tls.Use(std::move(newer));
+void SayWhatIsDue(ExpiryNotices* expiry, const Clock& clock) {
+  if (const auto notice = expiry->Look(clock.WallNow()); notice.has_value()) {
+    Log(notice->level, notice->text);
+  }
 }
 
 // Reads the file of a flag and keeps `tokens`, a part of `shared`, as it is. `what` stands in the
@@ -227,10 +233,16 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(
     FileWatcher::Contents contents = ReadTlsFiles(options);
     absl::StatusOr<TlsCertificates> certificates = CheckContents(contents, *clock);
     if (!certificates.ok()) return certificates.status();
-    UseCertificates(shared, *std::move(certificates), *clock);
+    LogInfo(absl::StrCat("TLS: ", Describe(*certificates)));
+    shared->Use(*certificates);
+    auto expiry = std::make_shared<ExpiryNotices>();
+    expiry->Watch(certificates->subject, certificates->not_after);
+    SayWhatIsDue(expiry.get(), *clock);
+    credentials->watcher_.EachLook([expiry, clock] { SayWhatIsDue(expiry.get(), *clock); });
     credentials->watcher_.Watch(
         [options] { return ReadTlsFiles(options); }, std::move(contents),
-        [shared, clock](const FileWatcher::Contents& changed) {
+        [shared, clock, expiry,
+         used = *std::move(certificates)](const FileWatcher::Contents& changed) mutable {
           absl::StatusOr<TlsCertificates> newer = CheckContents(changed, *clock);
           shared->metrics->OnTlsReload(newer.ok());
           if (!newer.ok()) {
@@ -238,7 +250,12 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(
                                   newer.status().message()));
             return;
           }
-          UseCertificates(shared, *std::move(newer), *clock);
+          shared->Use(*newer);
+          LogInfo(absl::StrCat("TLS: ", DescribeChange(used, *newer)));
+          if (newer->pem.certificate != used.pem.certificate) {
+            expiry->Watch(newer->subject, newer->not_after);
+          }
+          used = *std::move(newer);
           shared->on_change();
         });
   }
@@ -279,14 +296,13 @@ CallCheck Credentials::CheckForAdminListener(NeedsToken needs_token) const {
 }
 
 std::shared_ptr<ssl_ctx_st> Credentials::TlsContext() const {
-  const std::shared_ptr<const TlsCertificates> tls = shared_->tls.Get();
-  return tls == nullptr ? nullptr : tls->context;
+  MutexLock lock(&shared_->mutex);
+  return shared_->tls_context;
 }
 
 std::shared_ptr<const TlsPem> Credentials::TlsFiles() const {
-  std::shared_ptr<const TlsCertificates> tls = shared_->tls.Get();
-  const TlsPem* const pem = tls == nullptr ? nullptr : &tls->pem;
-  return {std::move(tls), pem};
+  MutexLock lock(&shared_->mutex);
+  return shared_->tls_files;
 }
 
 }  // namespace sru::server::transport

@@ -1,7 +1,7 @@
 // Credentials: who may connect to the server and call it. Makes the credentials of its listeners
 // from the TLS files and the file of tokens, and keeps them fresh: a thread reads the files again
 // when they change. A change that does not check out leaves what is in use in use, with a log line
-// and a metric.
+// and a metric. The thread also says when the certificate is about to expire (expiry_notices.h).
 //
 // A connection sees the newest certificates at its handshake, and none is interrupted. Tokens are
 // checked for each call when its headers arrive, before any message is read and whatever the

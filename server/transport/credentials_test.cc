@@ -86,15 +86,30 @@ class CredentialsTest : public ::testing::Test {
   std::unique_ptr<Credentials> credentials_;
 };
 
-TEST_F(CredentialsTest, WarnsOfACertificateThatEndsSoon) {
-  WriteServer(Certificate(Named("server", absl::Hours(24 * 15))));
-  EXPECT_THAT(Start(), AllOf(HasSubstr("INFO"), HasSubstr("TLS: certificate of /CN=server, valid"),
-                             Not(HasSubstr("WARN"))));
-  WriteServer(Certificate(Named("next", absl::Hours(24 * 13))));
-  EXPECT_THAT(Poll(), AllOf(HasSubstr("WARN"), HasSubstr("TLS: certificate of /CN=next, valid")));
+TEST_F(CredentialsTest, SaysThatTheCertificateExpires) {
+  WriteServer(Certificate(Named("server", absl::Hours(24 * 30))));
+  EXPECT_THAT(Start(), AllOf(HasSubstr("/CN=server"), Not(HasSubstr("expires in"))));
+  EXPECT_THAT(Poll(), IsEmpty());
+  clock_.Advance(absl::Hours(24 * 17));
+  EXPECT_THAT(Poll(), AllOf(HasSubstr("WARN"), HasSubstr("/CN=server expires in 1")));
+  EXPECT_THAT(Poll(), IsEmpty());
+  clock_.Advance(absl::Hours(24 * 12 + 1));
+  EXPECT_THAT(Poll(), AllOf(HasSubstr("WARN"), HasSubstr("expires in 2")));
+  clock_.Advance(absl::Hours(24));
+  EXPECT_THAT(Poll(), AllOf(HasSubstr("ERROR"), HasSubstr("/CN=server has expired at")));
+  EXPECT_THAT(Poll(), IsEmpty());
 }
 
-TEST_F(CredentialsTest, SaysWhatIsInUse) {
+TEST_F(CredentialsTest, SaysAtTheStartThatItExpiresSoon) {
+  WriteServer(Certificate(Named("server", absl::Minutes(50))));
+  EXPECT_THAT(Start(), AllOf(HasSubstr("/CN=server expires in 49 minutes"), HasSubstr("WARN")));
+  // Of a new one that ends as soon, too.
+  WriteServer(Certificate(Named("next", absl::Hours(24 * 3))));
+  EXPECT_THAT(Poll(), AllOf(HasSubstr("new certificate of /CN=next"),
+                            HasSubstr("/CN=next expires in 2 days")));
+}
+
+TEST_F(CredentialsTest, SaysWhatChanged) {
   const Certificate first(Named("first", absl::Hours(24 * 90)));
   const Certificate second(Named("second", absl::Hours(24 * 90)));
   WriteServer(first);
@@ -102,23 +117,25 @@ TEST_F(CredentialsTest, SaysWhatIsInUse) {
   EXPECT_THAT(Start(/*mutual=*/true),
               AllOf(HasSubstr("certificate of /CN=first"), HasSubstr("of /CN=ours")));
   WriteAuthority("theirs");
-  EXPECT_THAT(Poll(), AllOf(HasSubstr("certificate of /CN=first"), HasSubstr("of /CN=theirs")));
+  EXPECT_THAT(Poll(), AllOf(HasSubstr("TLS: new authorities of clients: /CN=theirs"),
+                            Not(HasSubstr("certificate of"))));
   WriteServer(second);
-  EXPECT_THAT(Poll(), AllOf(HasSubstr("TLS: certificate of /CN=second, valid until"),
-                            HasSubstr("of /CN=theirs")));
+  EXPECT_THAT(Poll(), AllOf(HasSubstr("TLS: new certificate of /CN=second, valid until"),
+                            Not(HasSubstr("authorities"))));
   WriteServer(first);
   WriteAuthority("ours");
-  EXPECT_THAT(Poll(), AllOf(HasSubstr("TLS: certificate of /CN=first"), HasSubstr("of /CN=ours")));
+  EXPECT_THAT(Poll(), HasSubstr("TLS: new certificate of /CN=first"));
   // The same key, written another way.
   directory_.Write("key.pem", "# the key\n" + first.key_pem());
-  EXPECT_THAT(Poll(), HasSubstr("TLS: certificate of /CN=first"));
+  EXPECT_THAT(Poll(), AllOf(HasSubstr("TLS: the key of /CN=first was written anew"),
+                            Not(HasSubstr("new certificate"))));
   // What is bad, and then as it was.
   directory_.Write("cert.pem", second.pem());
   EXPECT_EQ(changes_, 4);
   EXPECT_THAT(Poll(), HasSubstr("earlier ones stay in use"));
   EXPECT_EQ(changes_, 4) << "nobody is shown out";
   directory_.Write("cert.pem", first.pem());
-  EXPECT_THAT(Poll(), HasSubstr("TLS: certificate of /CN=first"));
+  EXPECT_THAT(Poll(), HasSubstr("TLS: the files are again those in use"));
 }
 
 }  // namespace

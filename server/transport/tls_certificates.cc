@@ -297,4 +297,20 @@ std::string Describe(const TlsCertificates& certificates) {
   return text;
 }
 
+std::string DescribeChange(const TlsCertificates& before, const TlsCertificates& after) {
+  std::vector<std::string> changes;
+  if (before.pem.certificate != after.pem.certificate) {
+    changes.push_back(
+        absl::StrCat("new certificate of ", after.subject, ", valid until ",
+                     absl::FormatTime(absl::RFC3339_sec, after.not_after, absl::UTCTimeZone())));
+  } else if (before.pem.key != after.pem.key) {
+    changes.push_back(absl::StrCat("the key of ", after.subject, " was written anew"));
+  }
+  if (before.pem.client_ca != after.pem.client_ca) {
+    changes.push_back(
+        absl::StrCat("new authorities of clients: ", JoinNames(after.client_authorities)));
+  }
+  return changes.empty() ? "the files are again those in use" : absl::StrJoin(changes, "; ");
+}
+
 }  // namespace sru::server::transport

@@ -55,6 +55,8 @@ absl::string_view AgreedProtocol(const ssl_st* connection);
 // For the log: "certificate of /CN=a, valid until 2026-01-31T12:00:00+00:00, clients must show a
 // certificate of /CN=b". Pure.
 std::string Describe(const TlsCertificates& certificates);
+// What is new: "new certificate of ...", "new authorities of clients: ...". Pure.
+std::string DescribeChange(const TlsCertificates& before, const TlsCertificates& after);
 
 }  // namespace sru::server::transport
 

@@ -1,4 +1,4 @@
-"""Sets the clock of a server while it answers: no call fails, and no duration is wrong.
+"""Sets the clock of a server while it answers: no call fails, no duration is wrong, and dates are noticed.
 
     set_clock_test.py SRU_SERVER SRU_CLIENT MODEL_REPOSITORY CLOCK_SHIFT_LIBRARY
 """
@@ -13,11 +13,12 @@ import time
 import unittest
 from http.client import HTTPConnection
 
-from server_process import Server, await_true, classify_request
+from server_process import Authority, Server, await_true, classify_request
 
 CLOCK_SHIFT = sys.argv[4]
 SECOND = 10**9
-DAY = 24 * 3600 * SECOND
+HOUR = 3600 * SECOND
+DAY = 24 * HOUR
 
 
 class ClockTest(unittest.TestCase):
@@ -83,6 +84,25 @@ class ClockTest(unittest.TestCase):
             begin = time.monotonic()
             self.assertEqual(server.stop(), 0)
             self.assertLess(time.monotonic() - begin, 15)
+
+    def test_the_log_announces_that_the_certificate_expires(self):
+        with tempfile.TemporaryDirectory() as directory:
+            certificate, key = Authority(directory, "ours").issue("server", days=20)
+            files = ("--tls_cert=" + certificate, "--tls_key=" + key, "--credentials_poll_interval_s=0.2")
+            with self.server(*files, "--log_format=json") as server:
+                self.assertNotIn(" expire", server.log())
+                for passed, notice in (
+                    (7 * DAY, "the certificate of /CN=server expires in 12 days"),
+                    (19 * DAY + HOUR, "the certificate of /CN=server expires in 22 hours"),
+                    (20 * DAY + HOUR, "the certificate of /CN=server has expired at"),
+                ):
+                    self.shift(passed)
+                    server.await_log(notice)
+                self.assertEqual(server.metric("sru_ready"), 1)
+                self.assertEqual(server.stop(), 0)
+                lines = [json.loads(line) for line in server.log().splitlines()]
+                levels = [line["level"] for line in lines if "the certificate of" in line["message"]]
+                self.assertEqual(levels, ["warning", "warning", "error"])
 
 
 if __name__ == "__main__":
