@@ -40,7 +40,7 @@ struct Student {
 // optional config.json sets languages and the search. Errors name the file, the key or tensor, what was expected and what was found.
 absl::StatusOr<std::optional<Student>> OpenStudent(const FilePath& directory);
 
-// What the files say, in memory, as a backend takes it.
+// The files of a student in memory, as a backend takes them.
 struct LoadedStudent {
   std::unique_ptr<const SentencePieceTokenizer> source;
   std::unique_ptr<const SentencePieceTokenizer> target;  // null: as the source's

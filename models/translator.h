@@ -71,7 +71,7 @@ struct Translator {
 kernels::ProgramLimits TranslatorLimits(const Translator& model, int max_source_tokens,
                                         int max_sources, int max_target_tokens, int max_targets);
 
-// What the programs of translators and of students (student.h) have in common: the axes and inputs, without positions and choices;
+// The programs of translators and of students (student.h) have in common: the axes and inputs, without positions and choices;
 void AddTranslatorInputs(const TranslatorConfig& config, int max_candidates, Translator* model);
 // the states, those of self-attention if asked for;
 void AddTranslatorStates(const TranslatorConfig& config, bool self_attention, Translator* model);

@@ -504,7 +504,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
         [this](auto lag) { door_metrics_->OnLag(absl::FromChrono(lag)); });
   }
 
-  // Those that are open.
+  // All ports that are open.
   std::vector<door::GrpcPort*> Ports() const {
     std::vector<door::GrpcPort*> ports;
     for (const auto* port : {&port_, &http_port_, &admin_port_}) {
@@ -513,7 +513,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return ports;
   }
 
-  // What all ports have in common.
+  // All ports have these in common.
   door::DoorOptions MakeDoorOptions(const calls::MethodTable& methods) {
     door::DoorOptions door;
     door.methods = &methods;
@@ -575,7 +575,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     return absl::OkStatus();
   }
 
-  // Of the two ports for callers.
+  // The two ports for callers have these.
   door::DoorOptions MakeCallOptions() {
     door::DoorOptions options = MakeDoorOptions(*methods_);
     options.max_message_bytes = static_cast<uint32_t>(options_.rpc.max_message_bytes);

@@ -53,7 +53,7 @@ class LocalCalls::Running {
     MutexLock lock(&mutex_);
     return closed_;
   }
-  // Those that are left after `grace`.
+  // Returns the calls that are left after `grace`.
   Calls Close(absl::Duration grace) {
     {
       MutexLock lock(&mutex_);

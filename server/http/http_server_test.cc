@@ -375,7 +375,7 @@ TEST_F(HttpServerTest, ABodyThatIsOnItsWayWhenTheServerStopsIsAnswered) {
   std::thread stop([this] { server_->Stop(); });
   const std::string answer = ReadUntil(&client, "shutting down>");
   EXPECT_THAT(answer, AllOf(HasSubstr("503"), HasSubstr("Connection: close")));
-  // What the client is sending meanwhile does not cost it the answer.
+  // The client is still sending, which does not cost it the answer.
   client.Send("lf");
   EXPECT_EQ(client.ReadAll(), "");
   stop.join();

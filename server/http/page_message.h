@@ -83,7 +83,7 @@ struct PageRequest {
   std::string
       certificate;  // the common name in the certificate that the client has shown; "": none
   PageHeaders headers;
-  // What HttpServer::Options::check_headers has found out, for the handler.
+  // HttpServer::Options::check_headers leaves here, for the handler, what it has found out.
   std::shared_ptr<const void> admission;
   // Makes the body, in one piece; called at most once, on any thread. kInvalidArgument: its length is not stated;
   // kResourceExhausted: it is too long; kDeadlineExceeded: it did not arrive completely in time.

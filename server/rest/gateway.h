@@ -50,7 +50,7 @@ class Gateway {
         authenticate;
     // What requests and answers reserve that the services do not: JSON, and what it expands to.
     MemoryBudget memory;
-    // Those of the methods.
+    // The same as the methods have.
     calls::RequestLimits limits;
     // Long bodies are read on these; null: on the threads of the port. Must outlive the gateway and its requests.
     SideThreads* readers = nullptr;

@@ -78,7 +78,7 @@ class Meter {
   int64_t waiting_ = 0;
 };
 
-// What descriptors say of the messages of a type. Made once for each type: to ask descriptors and reflection takes longer than to read and to write.
+// A type of message, as its descriptor has it. It is made once for each type: to ask descriptors and reflection takes longer than to read and to write.
 struct MessageForm;
 struct FieldForm {
   int number = 0;
@@ -384,7 +384,7 @@ class MessageReader {
     status_ = calls::CheckOutline(outline_, *limits_);
     return status_.ok();
   }
-  // What is neither a sequence nor a word: stop strings, entries of maps. Methods take far fewer of them than words.
+  // Counts stop strings and entries of maps, which are neither sequences nor words. Methods take far fewer of them than words.
   bool CountEntry(const FieldForm& field) {
     if (limits_ == nullptr || ++outline_.num_entries <= limits_->max_request_tokens) return true;
     return Fail(absl::StrCat(field.name, ": more than ", limits_->max_request_tokens,

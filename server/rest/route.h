@@ -52,7 +52,7 @@ class RestCall {
   // What this request has reserved of the memory of all calls, at first the bytes of the body. Kept until the client has taken the
   // answer.
   virtual MemoryHold& memory() = 0;
-  // What a message may have, for readers of JSON that would have to keep more than that before the method sees it.
+  // Readers of JSON stop at these, since they would have to keep more than that before the method sees it.
   virtual const calls::RequestLimits& limits() const = 0;
 
   // Checks `token`, which a field of the request has, or the header if it is empty. The calls that follow have it. Routes with

@@ -21,7 +21,7 @@
 namespace sru::server::transport {
 namespace {
 
-// What gRPC offers.
+// gRPC offers the same.
 constexpr char kCipherSuites[] =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:"
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:"

@@ -29,7 +29,7 @@ from sru_server import SruServer  # noqa: E402
 
 ROOT = os.path.join(recorded.TESTS, "..")
 CONTRACTS = ["sru/v1/inference.proto", "sru/v1/admin.proto", "inference/open_inference.proto"]
-# What says how long something took, when, where it ran, and in how many batches.
+# These fields say how long something took, when, where it ran, and in how many batches.
 MASKED = {"times", "backend_description", "last_inference", "ns", "execution_count", "batch_stats"}
 MODELS = {  # and the methods that they answer, which most calls keep to
     "trec": "Classify Encode ModelInfer ModelStreamInfer",

@@ -46,7 +46,7 @@ struct Layer {
 
 // How a stack is computed.
 struct Arithmetic {
-  // Of weights and activations. They are kept in float32, so that the products may be in either type and mean
+  // Weights and activations are rounded so and kept in float32: the products may be in either type and mean
   // the same.
   Rounding rounding = Rounding::kNone;
   // Embeddings are kept in bfloat16.
