@@ -2,6 +2,8 @@
 PRESET ?= release
 BUILD := $(if $(filter release,$(PRESET)),build,build-$(PRESET))
 JOBS ?= $(shell nproc)
+# Tests also wait. More than eight at once would starve those that measure time.
+export CTEST_PARALLEL_LEVEL ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8)))
 MODEL_REPOSITORY ?= models/pretrained
 FORMATTED := $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cc' '*.cu' '*.cuh' 2>/dev/null)
 
