@@ -1,5 +1,6 @@
 #include "server/base/cores.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -88,6 +89,8 @@ absl::Status PinThisThread(int core) {
   if (set.Apply() == 0) return absl::OkStatus();
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot pin a thread to core ", core));
 }
+
+void NameThisThread(const char* name) { pthread_setname_np(pthread_self(), name); }
 
 int NumCores(const std::string& root) {
   const size_t allowed = AllowedCores().size();

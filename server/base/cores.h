@@ -1,4 +1,4 @@
-// The processor's cores: which ones this process may use, and how to keep a thread on one of them.
+// The processor's cores: which ones this process may use, how to keep a thread on one of them, and names of threads.
 // Thread-safe.
 #ifndef SRU_SERVER_BASE_CORES_H_
 #define SRU_SERVER_BASE_CORES_H_
@@ -23,6 +23,9 @@ int NumCores(const std::string& root = "/");
 // From now on the calling thread runs on `core` only, and so do threads that it starts. Fails when
 // the core is not one that the process may use.
 absl::Status PinThisThread(int core);
+
+// What `top -H`, perf and debuggers call the calling thread; at most 15 characters.
+void NameThisThread(const char* name);
 
 }  // namespace sru::server
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/cores.h"
 
 namespace sru::server {
 namespace {
@@ -90,6 +91,7 @@ void FileWatcher::LookNow() {
 }
 
 void FileWatcher::Run() {
+  NameThisThread("sru_files");
   for (;;) {
     bool look_now = false;
     {

@@ -6,6 +6,8 @@
 #include <system_error>
 #include <utility>
 
+#include "server/base/cores.h"
+
 namespace sru::server {
 namespace {
 
@@ -92,6 +94,7 @@ bool LogWriter::WriteOut(absl::string_view text, int64_t* lost) {
 }
 
 void LogWriter::Run() {
+  NameThisThread("sru_log");
   std::string batch;
   int64_t unreported = 0;  // lines that were lost before what is written next
   const auto report = [&] {

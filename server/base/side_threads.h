@@ -14,6 +14,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
+#include "server/base/cores.h"
 
 namespace sru::server {
 
@@ -47,6 +48,7 @@ class SideThreads {
 
  private:
   void Run() {
+    NameThisThread("sru_side");
     for (;;) {
       std::function<void()> job;
       {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "server/base/cores.h"
 #include "server/base/heap.h"
 #include "server/base/log.h"
 
@@ -120,6 +121,7 @@ void ModelManager::StartThread() {
 }
 
 void ModelManager::Run() {
+  NameThisThread("sru_models");
   const bool polls = options_.control == ModelControl::kPoll;
   absl::Time next_poll = polls ? clock_.Now() + options_.poll_interval : absl::InfiniteFuture();
   for (;;) {

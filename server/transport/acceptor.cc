@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/base/cores.h"
 #include "server/base/log.h"
 #include "server/transport/listening_sockets.h"
 
@@ -70,6 +71,7 @@ void Acceptor::NoteFailure(const char* what) {
 }
 
 void Acceptor::Run() {
+  NameThisThread("sru_acceptor");
   std::vector<pollfd> polled = {{wake_, POLLIN, 0}};
   for (const int socket : sockets_) polled.push_back({socket, POLLIN, 0});
   const int wait_ms = static_cast<int>(absl::ToInt64Milliseconds(kFailureWait));

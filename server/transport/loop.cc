@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "server/base/cores.h"
 
 namespace sru::server::transport {
 namespace {
@@ -54,6 +55,7 @@ void Loop::Stop() {
 }
 
 void Loop::Run() {
+  NameThisThread("sru_loop");
   thread_id_ = std::this_thread::get_id();
   turn_work_.SetForThisThread();
   // OpenSSL writes to sockets that may be closed.
