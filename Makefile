@@ -40,7 +40,7 @@ bench: build  ## measure the CPU engine (16 minutes; QUICK=1: one) and write doc
 	@scripts/deps.sh bench
 	@scripts/cpu_report.py --bin $(BUILD)/bin $(if $(QUICK),--quick --out $(BUILD)/cpu.md)
 
-gpu_prefix:  ## an installation for a GPU machine, at most 60 MB: build-gpu_prefix/prefix.tar.gz (WITH=cublaslt,published: more)
+gpu_prefix:  ## an installation for a GPU machine, at most 68 MB: build-gpu_prefix/prefix.tar.gz (WITH=cublaslt,published: more)
 	@scripts/deps.sh build
 	@cmake --preset gpu_prefix
 	@cmake --build --preset gpu_prefix -j $(JOBS)

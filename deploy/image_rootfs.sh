@@ -40,7 +40,6 @@ if [ ! -e "$sysroot$loader" ]; then
 fi
 compiler=
 [ -z "$sysroot" ] || compiler=aarch64-linux-gnu-
-PATH=$PATH:/usr/sbin  # icupkg
 # What ldd prints for a program or library. No library is looked for in the program's own folders.
 list_libraries() {
   if [ -n "$sysroot" ]; then
@@ -105,23 +104,8 @@ for library in "${libraries[@]}"; do
     *) cp -L "$sysroot$library" "$out$multiarch/" ;;
   esac
 done
-# trim_icu LIBRARY: leaves in ICU's data, 31 MB, what server/translation uses: rules for breaks, names of languages in English.
-trim_icu() {
-  local name symbol used=$work/used
-  symbol=$(objdump -T "$1" | grep -o 'icudt[0-9]*_dat')
-  name=${symbol%_dat}l.dat
-  mkdir -p "$used"
-  objcopy -O binary --only-section=.rodata "$1" "$work/$name"
-  icupkg -l "$work/$name" |
-    grep -Ev '^(brkitr/.*|lang/(root|en|res_index|pool)\.res)$' |
-    grep -Ev '^(root|en|pool|likelySubtags|metadata|supplementalData|keyTypeData|res_index|icuver)\.res$' >"$work/others.lst"
-  icupkg -r "$work/others.lst" "$work/$name" "$used/$name"
-  printf '.section .rodata\n.balign 16\n.globl %s\n.type %s,%%object\n%s:\n.incbin "%s"\n.size %s, .-%s\n' \
-    "$symbol" "$symbol" "$symbol" "$used/$name" "$symbol" "$symbol" |
-    "${compiler}g++" -shared -nostdlib -Wl,-z,noexecstack -Wl,-soname,"$(basename "$1")" -x assembler - -o "$1"
-}
 for library in "$out$multiarch"/libicudata.so.*; do
-  if [ -e "$library" ]; then trim_icu "$library"; fi
+  [ ! -e "$library" ] || "$(dirname "$0")/trim_icu.sh" "$library" "${compiler}g++"
 done
 cp -L "$sysroot$loader" "$out$loader"
 libraries+=("$loader")

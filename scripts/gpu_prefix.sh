@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Packs the installation that is taken to a GPU machine (scripts/gpu_report.sh --prefix), with the programs of the report:
-# OUT/prefix.tar.gz and, unpacked, OUT/prefix. Fails if it takes more than 95 MB unpacked: the build must be one without the CPU backend, whose
+# OUT/prefix.tar.gz and, unpacked, OUT/prefix. Fails if it takes more than 68 MB unpacked: the build must be one without the CPU backend, whose
 # oneDNN alone takes 40 MB.
 #
 #   make gpu_prefix [WITH=cublaslt,published]      builds (preset gpu_prefix), then
@@ -10,7 +10,7 @@
 # one architecture, since nvprune takes static libraries only. published: the prefix also has the Python package `sru`, whose kernel the report
 # compiles on a machine with nvcc and PyTorch.
 set -euo pipefail
-most=95000000  # 31 MB of them ICU's data, 11 packed
+most=68000000
 
 with=
 case ${1:-} in --with=*) with=${1#--with=}; shift;; esac
@@ -23,6 +23,9 @@ rm -rf "$out/prefix" "$out/prefix.tar.gz"
 prefix=$(readlink -f "$out")/prefix
 { cmake --install "$build" --prefix "$prefix" --strip && cmake --install "$build" --prefix "$prefix" --component gpu --strip
 } >"$out/prefix.log" || { cat "$out/prefix.log"; exit 1; }
+for library in "$prefix"/lib/libicudata.so.*; do
+  [ ! -e "$library" ] || "$(dirname "$0")/../deploy/trim_icu.sh" "$library"
+done
 size=$(find "$out/prefix" -type f -printf '%s\n' | awk '{sum += $1} END {print sum}')
 if [ "$size" -gt $most ]; then
   echo "gpu_prefix: $out/prefix has $size bytes, expected at most $most; the largest files:" >&2
