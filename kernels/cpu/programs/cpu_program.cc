@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "kernels/cpu/base/block_sizes.h"
 #include "kernels/cpu/base/library_calls.h"
 
 namespace sru::kernels::cpu {

@@ -57,9 +57,6 @@ using CompileStack = std::function<Status(const StackSpec&, std::unique_ptr<Exec
 Status PackProgram(const Program& program, ProgramShape shape, const Arithmetic& arithmetic,
                    WeightSource* source, const CompileStack& compile_stack, PackedProgram* packed);
 
-// Most threads that work on one operation, so that a workspace needs memory for so many only.
-inline constexpr int kMaxProgramThreads = 4;
-
 class CpuProgramWorkspace : public ProgramWorkspace {
  public:
   // What one thread needs.

@@ -4,16 +4,10 @@
 #include <cmath>
 #include <utility>
 
+#include "kernels/cpu/base/block_sizes.h"
 #include "kernels/cpu/programs/program_rows.h"
 
 namespace sru::kernels::cpu {
-namespace {
-
-// Positions whose sinusoids are computed at load; those of later ones are computed when they occur.
-constexpr int64_t kTablePositions = 1024;
-
-}  // namespace
-
 EmbedTable::EmbedTable(const ops::Embed& op, std::shared_ptr<const RowTable> table)
     : width_(op.width), scale_(op.scale), positions_(op.positions), table_(std::move(table)) {
   if (positions_ == ops::Positions::kNone) return;

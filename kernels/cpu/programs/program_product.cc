@@ -1,26 +1,14 @@
 #include "kernels/cpu/programs/program_product.h"
 
 #include "kernels/cpu/base/bfloat16_rows.h"
+#include "kernels/cpu/base/block_sizes.h"
 #include "kernels/cpu/base/row_layout.h"
 
 namespace sru::kernels::cpu {
 namespace {
 
-// Columns of a block: wide enough for products at full speed.
-constexpr int kBlockColumns = 512;
-// Bytes of a piece of z: a part of the second-level cache.
-constexpr size_t kPieceBytes = 256 * 1024;
-constexpr int kMinPieceRows = 32;
-// Several blocks read their weights once for each group of rows, from memory when there are many.
-constexpr int kGroupRows = 512;
-
 int PaddedColumns(int columns) {
   return (columns + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
-}
-
-int PieceRows(int columns) {
-  const int rows = static_cast<int>(kPieceBytes / (sizeof(float) * columns)) / 16 * 16;
-  return std::clamp(rows, kMinPieceRows, kMaxChunkRows);
 }
 
 // Rows `first` to `first` + `columns` of the matrix, transposed: [k][padded].
@@ -46,7 +34,7 @@ BlockedProduct::BlockedProduct(ProductShapes& shapes, const Arithmetic& arithmet
   // Blocks of about the same width rather than a narrow last one.
   const int blocks = (n + kBlockColumns - 1) / kBlockColumns;
   const int width = PaddedColumns((n + blocks - 1) / blocks);
-  const std::vector<int> row_counts = RowBuckets(PieceRows(width));
+  const std::vector<int> row_counts = RowBuckets(ChunkRows(width));
   piece_rows_ = row_counts.back();
   AlignedBuffer packed;
   for (int first = 0; first < n; first += width) {

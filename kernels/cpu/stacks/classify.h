@@ -6,13 +6,11 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/base/aligned_buffer.h"
+#include "kernels/cpu/base/block_sizes.h"
 #include "kernels/cpu/base/row_layout.h"
 #include "kernels/cpu/stacks/product.h"
 
 namespace sru::kernels::cpu {
-
-// Pooled vectors that a classifier multiplies at a time: this many rows past the last are read.
-inline constexpr int kClassifierRows = 64;
 
 // The product of a specification's classifier for pooled vectors in `rows`; null without one.
 std::unique_ptr<Product> PackClassifier(ProductShapes& shapes, WeightSource* weights,

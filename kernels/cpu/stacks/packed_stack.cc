@@ -10,16 +10,6 @@
 namespace sru::kernels::cpu {
 namespace {
 
-// U of one chunk of tokens stays within this many bytes, so that the scan finds it in the
-// second-level cache.
-constexpr size_t kChunkBytes = 256 * 1024;
-constexpr int kMinChunkRows = 32;
-
-int ChunkRows(int columns) {
-  const int rows = static_cast<int>(kChunkBytes / (sizeof(float) * columns)) / 16 * 16;
-  return std::clamp(rows, kMinChunkRows, kMaxChunkRows);
-}
-
 // What packing needs besides the weights.
 struct Packing {
   WeightSource* weights = nullptr;
@@ -32,9 +22,6 @@ AlignedBuffer Rounded(AlignedBuffer weights, Rounding rounding) {
   RoundRow(rounding, weights.data(), weights.size());
   return weights;
 }
-
-// Dimensions of a part: wide enough for products at full speed.
-constexpr int kPartSize = 128;
 
 // Adds the parts of one direction.
 void PackDirection(const LayerSpec& spec, const RowLayout& product_rows, int direction,

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/base/aligned_buffer.h"
 #include "kernels/cpu/base/bfloat16.h"
+#include "kernels/cpu/base/block_sizes.h"
 #include "kernels/cpu/base/row_layout.h"
 #include "kernels/cpu/base/scan.h"
 #include "kernels/cpu/base/weight_layout.h"
@@ -18,9 +19,6 @@
 #include "kernels/weight_source.h"
 
 namespace sru::kernels::cpu {
-
-// Most rows of a chunk: products read and write up to this many rows past the last token.
-inline constexpr int kMaxChunkRows = 256;
 
 // Adjacent dimensions of one direction that are multiplied and scanned together: products of wide
 // layers come in several, so that idle cores can take some (ParallelRunner). They are the same
