@@ -11,6 +11,7 @@
 #include "models/files/file.h"
 #include "models/files/json.h"
 #include "models/object_reader.h"
+#include "models/task_parts.h"
 #include "nlohmann/json.hpp"
 
 namespace sru::models {
@@ -96,14 +97,6 @@ void ReadByteVocabulary(ObjectReader& reader, std::vector<uint8_t>* bytes) {
   }
 }
 
-absl::Status ReadTokenizer(const json& object, const std::string& source, TokenizerConfig* config) {
-  ObjectReader reader(object, source, "preprocessing");
-  reader.Choice<TokenizerTypeName>("type", &config->type);
-  if (Describe(config->type).has_lowercase) reader.Boolean("lowercase", &config->lowercase);
-  if (config->type == TokenizerType::kBytes) ReadByteVocabulary(reader, &config->byte_vocabulary);
-  return reader.Finish();
-}
-
 // What both keys say together.
 absl::Status CheckVocabularySize(const ModelConfig& config, const std::string& source) {
   const size_t bytes = config.tokenizer.byte_vocabulary.size();
@@ -136,13 +129,17 @@ void ReadLabels(ObjectReader& reader, std::vector<std::string>* labels) {
   }
 }
 
+std::string BesideTask(Task task, const char* expected) {
+  return absl::StrCat("expected ", expected, " beside task \"", TaskName(task), "\"");
+}
+
 // Reads the root's keys `pooling`, `labels` and `tied`, which depend on each other and on the task.
-void ReadHead(const json& root, ObjectReader& reader, ModelConfig* config) {
+void ReadHead(ObjectReader& reader, ModelConfig* config) {
+  const json& root = reader.object();
   const TaskInfo info = Describe(config->task);
-  const auto beside_task = [&info](const char* expected) {
-    return absl::StrCat("expected ", expected, " beside task \"", info.name, "\"");
+  const auto beside_task = [config](const char* expected) {
+    return BesideTask(config->task, expected);
   };
-  const bool predicts = config->task == Task::kLanguageModel;
   if (reader.Has("pooling") || info.pools) {
     reader.Choice<kernels::PoolingName>("pooling", &config->pooling);
   }
@@ -154,11 +151,11 @@ void ReadHead(const json& root, ObjectReader& reader, ModelConfig* config) {
                                " for a model with labels"),
                   "none");
     }
-  } else if (reader.Has("labels")) {
-    reader.Fail("labels", beside_task("no such key"), root["labels"]);
+  } else {
+    RefuseLabels(reader, config->task);
   }
   if (reader.Has("tied")) {
-    if (predicts) {
+    if (info.predicts) {
       reader.Boolean("tied", &config->tied);
     } else {
       reader.Fail("tied", beside_task("no such key"), root["tied"]);
@@ -167,7 +164,7 @@ void ReadHead(const json& root, ObjectReader& reader, ModelConfig* config) {
   if (!info.pools && config->pooling != kernels::Pooling::kNone) {
     reader.Fail("pooling", beside_task("\"none\", or no such key,"), root["pooling"]);
   }
-  if (!predicts) return;
+  if (!info.predicts) return;
 
   reader.Required("embedding", "an object beside task \"language_model\"");
   const EncoderConfig& encoder = config->encoder;
@@ -181,14 +178,6 @@ void ReadHead(const json& root, ObjectReader& reader, ModelConfig* config) {
   }
 }
 
-absl::Status ReadEncoderKey(const std::string& source, ObjectReader& reader, ModelConfig* config) {
-  const json* encoder = reader.Required("encoder", "an object");
-  if (encoder == nullptr) return absl::OkStatus();
-  absl::StatusOr<EncoderConfig> read = ReadEncoder(*encoder, source, "encoder");
-  if (read.ok()) config->encoder = *read;
-  return read.status();
-}
-
 // The embedding of a model whose tokens are ids.
 absl::Status ReadEmbeddingOfIds(const json& object, const std::string& source,
                                 EmbeddingConfig* config) {
@@ -197,18 +186,34 @@ absl::Status ReadEmbeddingOfIds(const json& object, const std::string& source,
   return reader.Finish();
 }
 
-// Both keys, or an embedding alone where a model need not take text.
-absl::Status ReadTokens(const std::string& source, bool takes_text, ObjectReader& reader,
-                        ModelConfig* config) {
-  config->has_tokenizer = takes_text || reader.Has("preprocessing");
+}  // namespace
+
+absl::Status ReadEncoderKey(ObjectReader& root, ModelConfig* config) {
+  const json* encoder = root.Required("encoder", "an object");
+  if (encoder == nullptr) return absl::OkStatus();
+  SRU_ASSIGN_OR_RETURN(config->encoder, ReadEncoder(*encoder, root.source(), "encoder"));
+  return absl::OkStatus();
+}
+
+absl::Status ReadTokenizer(const json& object, const std::string& source, TokenizerConfig* config) {
+  ObjectReader reader(object, source, "preprocessing");
+  reader.Choice<TokenizerTypeName>("type", &config->type);
+  if (Describe(config->type).has_lowercase) reader.Boolean("lowercase", &config->lowercase);
+  if (config->type == TokenizerType::kBytes) ReadByteVocabulary(reader, &config->byte_vocabulary);
+  return reader.Finish();
+}
+
+absl::Status ReadTokens(bool takes_text, ObjectReader& root, ModelConfig* config) {
+  const std::string& source = root.source();
+  config->has_tokenizer = takes_text || root.Has("preprocessing");
   config->has_embedding = true;
-  const json* embedding = reader.Required(
+  const json* embedding = root.Required(
       "embedding", config->has_tokenizer ? "an object beside 'preprocessing'" : "an object");
   if (!config->has_tokenizer) {
     return embedding == nullptr ? absl::OkStatus()
                                 : ReadEmbeddingOfIds(*embedding, source, &config->embedding);
   }
-  const json* preprocessing = reader.Required("preprocessing", "an object beside 'embedding'");
+  const json* preprocessing = root.Required("preprocessing", "an object beside 'embedding'");
   if (embedding == nullptr || preprocessing == nullptr) return absl::OkStatus();
   const absl::Status tokenizer = ReadTokenizer(*preprocessing, source, &config->tokenizer);
   absl::Status status =
@@ -218,60 +223,22 @@ absl::Status ReadTokens(const std::string& source, bool takes_text, ObjectReader
   return status;
 }
 
-// Reads the root's keys of a model whose layers are one stack.
-absl::Status ReadStackModel(const json& root, const std::string& source, ObjectReader& reader,
-                            ModelConfig* config) {
-  absl::Status status = ReadEncoderKey(source, reader, config);
-  if (status.ok() && (reader.Has("embedding") || reader.Has("preprocessing"))) {
-    status = ReadTokens(source, /*takes_text=*/true, reader, config);
+void RefuseLabels(ObjectReader& root, Task task) {
+  if (!root.Has("labels")) return;
+  root.Fail("labels", BesideTask(task, "no such key"), root.object()["labels"]);
+}
+
+absl::Status ReadStackKeys(ObjectReader& root, ModelConfig* config) {
+  SRU_RETURN_UNLESS_OK(ReadEncoderKey(root, config));
+  if (root.Has("embedding") || root.Has("preprocessing")) {
+    SRU_RETURN_UNLESS_OK(ReadTokens(/*takes_text=*/true, root, config));
   }
-  if (!status.ok()) return status;
-  ReadHead(root, reader, config);
+  ReadHead(root, config);
   return absl::OkStatus();
 }
-
-absl::Status ReadReaderModel(const std::string& source, ObjectReader& reader, ModelConfig* config) {
-  absl::Status status = ReadEncoderKey(source, reader, config);
-  if (status.ok()) status = ReadTokens(source, /*takes_text=*/false, reader, config);
-  if (!status.ok()) return status;
-  if (config->has_tokenizer && config->tokenizer.type != TokenizerType::kUnicodeWords) {
-    reader.Fail("preprocessing.type", "expected \"unicode_words\" beside task \"reader\"",
-                TokenizerTypeName(config->tokenizer.type));
-  }
-  const json* object = reader.Required("reader", "an object beside task \"reader\"");
-  return object == nullptr ? absl::OkStatus() : ReadReaderConfig(*object, source, config);
-}
-
-// Reads the root's keys of a translator.
-absl::Status ReadTranslator(const json& root, const std::string& source, ObjectReader& reader,
-                            ModelConfig* config) {
-  const json* translator = reader.Required("translator", "an object beside task \"translator\"");
-  if (translator == nullptr) return absl::OkStatus();
-  SRU_ASSIGN_OR_RETURN(config->translator, ReadTranslatorConfig(*translator, source));
-  config->has_embedding = true;
-  config->embedding.vocabulary_size = config->translator.source_vocabulary;
-  config->has_tokenizer = reader.Has("preprocessing");
-  if (!config->has_tokenizer) return absl::OkStatus();
-  const json& preprocessing = root["preprocessing"];
-  SRU_RETURN_UNLESS_OK(ReadTokenizer(preprocessing, source, &config->tokenizer));
-  if (config->tokenizer.type != TokenizerType::kSentencePiece) {
-    reader.Fail("preprocessing.type", "expected \"sentencepiece\" beside task \"translator\"",
-                preprocessing["type"]);
-  }
-  // One file has the pieces of both sides.
-  if (config->translator.target_vocabulary != config->translator.source_vocabulary) {
-    reader.Fail("translator.target_vocabulary",
-                absl::StrCat("expected ", config->translator.source_vocabulary,
-                             " as translator.source_vocabulary beside 'preprocessing'"),
-                config->translator.target_vocabulary);
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::string& source) {
-  SRU_ASSIGN_OR_RETURN(json root, ParseJsonObject(text, {kMaxConfigDepth}, source));
+  SRU_ASSIGN_OR_RETURN(const json root, ParseJsonObject(text, {kMaxConfigDepth}, source));
   ModelConfig config;
   ObjectReader reader(root, source, "");
 
@@ -280,17 +247,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::s
   reader.OptionalString("description", &config.description);
   config.task = reader.Has("labels") ? Task::kClassifier : Task::kEncoder;
   if (reader.Has("task")) reader.Choice<TaskName>("task", &config.task);
-  // The others read it.
-  if ((config.task == Task::kReader || config.task == Task::kTranslator) && reader.Has("labels")) {
-    reader.Fail("labels",
-                absl::StrCat("expected no such key beside task \"", TaskName(config.task), "\""),
-                root["labels"]);
-  }
-  const absl::Status read = config.task == Task::kReader ? ReadReaderModel(source, reader, &config)
-                            : config.task == Task::kTranslator
-                                ? ReadTranslator(root, source, reader, &config)
-                                : ReadStackModel(root, source, reader, &config);
-  SRU_RETURN_UNLESS_OK(read);
+  SRU_RETURN_UNLESS_OK(PartsOf(config.task).read(reader, &config));
   SRU_RETURN_UNLESS_OK(reader.Finish());
   return config;
 }

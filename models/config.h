@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/enum_names.h"
 #include "kernels/stack_spec.h"
@@ -16,6 +17,7 @@
 #include "models/reader_config.h"
 #include "models/text/tokenizer.h"
 #include "models/translator_config.h"
+#include "nlohmann/json_fwd.hpp"
 
 namespace sru::models {
 
@@ -86,6 +88,9 @@ struct TaskInfo {
   const char* name = "";  // in config.json
   bool pools = false;     // whether it has token vectors made one: with the key `pooling`
   bool labels = false;    // whether its outputs have names: with the key `labels`
+  // Whether it predicts each token from those before it: forward only, with an embedding, which may be the output layer's
+  // weight, too (the key `tied`).
+  bool predicts = false;
 };
 
 constexpr TaskInfo Describe(Task task) {
@@ -95,7 +100,7 @@ constexpr TaskInfo Describe(Task task) {
     case Task::kEncoder:
       return {"encoder", /*pools=*/true};
     case Task::kLanguageModel:
-      return {"language_model"};
+      return {"language_model", /*pools=*/false, /*labels=*/false, /*predicts=*/true};
     case Task::kReader:
       return {"reader"};
     case Task::kTranslator:
@@ -134,6 +139,19 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json, const std::s
 
 // Reads and parses a file. kNotFound when there is none, else as ParseModelConfig().
 absl::StatusOr<ModelConfig> ReadModelConfig(const FilePath& path);
+
+// Read keys of a config.json for the tasks (task_parts.h). Errors name the key, what was expected and what was found; those that `root`
+// remembers are not returned. All keys of a model whose layers are one stack:
+absl::Status ReadStackKeys(ObjectReader& root, ModelConfig* config);
+// "encoder";
+absl::Status ReadEncoderKey(ObjectReader& root, ModelConfig* config);
+// "embedding" and "preprocessing", or an embedding alone where a model need not take text;
+absl::Status ReadTokens(bool takes_text, ObjectReader& root, ModelConfig* config);
+// the value of "preprocessing".
+absl::Status ReadTokenizer(const nlohmann::json& object, const std::string& source,
+                           TokenizerConfig* config);
+// Refuses "labels" beside the task.
+void RefuseLabels(ObjectReader& root, Task task);
 
 // Parses the JSON object of the "encoder" key alone (the golden files carry one).
 absl::StatusOr<EncoderConfig> ParseEncoderConfig(std::string_view json, const std::string& source);

@@ -13,6 +13,10 @@ namespace ops = kernels::ops;
 
 namespace {
 
+// Rows that a thread gathers for the output layer: a group, and those past it that a product may read.
+constexpr int64_t kOutputRows =
+    kernels::cpu::kGroupRows + kernels::cpu::ChunkRows(kernels::cpu::kBlockColumns);
+
 // What comes after the sequences, by the weights of `predict`.
 void AddPicks(kernels::ValueId h, ops::Predict predict, LanguageModel* model) {
   kernels::Program& program = model->program;
@@ -72,6 +76,7 @@ absl::StatusOr<LanguageModel> BuildLanguageModel(const ModelConfig& config,
   SRU_RETURN_UNLESS_OK(reader.Finish());
 
   LanguageModel model;
+  model.keeps_states = true;
   kernels::Program& program = model.program;
   model.max_candidates = std::min(kMaxCandidates, vocabulary);
   model.tokens = program.AddAxis("tokens");
@@ -97,6 +102,18 @@ absl::StatusOr<LanguageModel> BuildLanguageModel(const ModelConfig& config,
   model.candidates = program.AddOutput("candidates", predicted, kernels::OutputType::kCandidates);
   AddPicks(h, predict, &model);
   return model;
+}
+
+ModelSizes LanguageModelSizes(const ModelConfig& config) {
+  ModelSizes sizes =
+      StackSizes(config, config.embedding.vocabulary_size, kernels::cpu::kBlockColumns);
+  const int64_t width = config.encoder.output_size();
+  // The token vectors, and those of the tokens before, from which the tokens are predicted; and per thread the rows that it
+  // multiplies by the output layer, with a piece of the product.
+  sizes.program_row = 2 * width;
+  sizes.program_thread = kOutputRows * width + kPieceValues;
+  sizes.step_tokens = kMaxStepTokens;
+  return sizes;
 }
 
 }  // namespace sru::models

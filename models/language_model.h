@@ -17,14 +17,13 @@
 #include "kernels/program.h"
 #include "kernels/program_executable.h"
 #include "models/config.h"
-#include "models/safetensors.h"
+#include "models/task_parts.h"
 
 namespace sru::models {
 
-// The program and the names of its parts. What a batch does not ask for is not computed: Score leaves the axes of picks empty, a step
-// of Generate asks for no log_probs and candidates of tokens.
-struct LanguageModel {
-  kernels::Program program;
+// What a batch does not ask for is not computed: Score leaves the axes of picks empty, a step of Generate asks for no log_probs
+// and candidates of tokens.
+struct LanguageModel : ProgramParts {
   kernels::AxisId tokens = kernels::kNone;
   kernels::AxisId sequences = kernels::kNone;    // those of tokens
   kernels::AxisId picks = kernels::kNone;        // a row for each symbol that is picked
@@ -62,6 +61,8 @@ kernels::ProgramLimits LanguageModelLimits(const LanguageModel& model, int max_t
 // the model does not use is an error. The views are those of `tensors`.
 absl::StatusOr<LanguageModel> BuildLanguageModel(const ModelConfig& config,
                                                  const SafetensorsFile& tensors);
+
+ModelSizes LanguageModelSizes(const ModelConfig& config);
 
 }  // namespace sru::models
 

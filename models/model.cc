@@ -9,13 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "models/kernel_status.h"
-#include "models/language_model.h"
-#include "models/reader.h"
 #include "models/stack_builder.h"
 #include "models/student.h"
-#include "models/tagger.h"
+#include "models/task_parts.h"
 #include "models/tokenizer_loader.h"
-#include "models/translator.h"
 
 namespace sru::models {
 namespace {
@@ -100,26 +97,18 @@ absl::Status Model::LoadStudent(const Student& student, kernels::Backend& backen
   SRU_ASSIGN_OR_RETURN(LoadedStudent loaded, models::LoadStudent(student));
   tokenizer_ = std::move(loaded.source);
   target_tokenizer_ = std::move(loaded.target);
-  auto& translator = parts_.emplace<Translator>(std::move(loaded.translator));
-  return CompileProgram(student.weights->source(), backend, options, &translator.program);
+  return CompileProgram(student.weights->source(), backend, options,
+                        std::make_unique<Translator>(std::move(loaded.translator)));
 }
 
 absl::Status Model::Compile(const SafetensorsFile& weights, kernels::Backend& backend,
-                            const kernels::CompileOptions& options) {
-  switch (task()) {
-    case Task::kClassifier:
-    case Task::kEncoder:
-      return CompileStack(weights, backend, options);
-    case Task::kLanguageModel:
-      return CompileParts(BuildLanguageModel(config_, weights), weights, backend, options);
-    case Task::kReader:
-      return CompileReader(weights, backend, options);
-    case Task::kTranslator:
-      return CompileParts(BuildTranslator(config_, weights), weights, backend, options);
-    case Task::kTagger:
-      return CompileParts(BuildTagger(config_, weights), weights, backend, options);
-  }
-  return absl::InternalError(absl::StrCat("no such task, ", static_cast<int>(task())));
+                            kernels::CompileOptions options) {
+  const auto build = PartsOf(task()).build;
+  if (build == nullptr) return CompileStack(weights, backend, options);
+  SRU_ASSIGN_OR_RETURN(std::unique_ptr<ProgramParts> parts, build(config_, weights));
+  if (parts->keeps_states) SRU_RETURN_UNLESS_OK(MakeStateCodec(weights, parts->program.fields));
+  options.weights = weights.weights();
+  return CompileProgram(weights.source(), backend, options, std::move(parts));
 }
 
 absl::Status Model::MakeStateCodec(const SafetensorsFile& weights,
@@ -147,42 +136,21 @@ absl::Status Model::CompileStack(const SafetensorsFile& weights, kernels::Backen
   return MakeStateCodec(weights, {{"c", width, /*grows=*/false}});
 }
 
-template <typename Parts>
-absl::Status Model::CompileParts(absl::StatusOr<Parts> built, const SafetensorsFile& weights,
-                                 kernels::Backend& backend, kernels::CompileOptions options) {
-  if (!built.ok()) return built.status();
-  kernels::Program& program = parts_.emplace<Parts>(*std::move(built)).program;
-  if (task() == Task::kLanguageModel) {
-    SRU_RETURN_UNLESS_OK(MakeStateCodec(weights, program.fields));
-  }
-  options.weights = weights.weights();
-  return CompileProgram(weights.source(), backend, options, &program);
-}
-
 absl::Status Model::CompileProgram(const std::string& source, kernels::Backend& backend,
                                    const kernels::CompileOptions& options,
-                                   kernels::Program* program) {
-  const kernels::Status compiled = backend.Compile(*program, options, &program_);
-  parameter_count_ = static_cast<int64_t>(CountParameters(*program));
-  *program = kernels::WithoutWeights(std::move(*program));
-  kernels::ForEachInt8Weight(program, [](kernels::Int8View* view) { view->data = nullptr; });
-  for (const kernels::Operation& operation : program->operations) {
+                                   std::unique_ptr<ProgramParts> parts) {
+  kernels::Program& program = parts->program;
+  const kernels::Status compiled = backend.Compile(program, options, &program_);
+  parameter_count_ = parts->parameter_count > 0 ? parts->parameter_count
+                                                : static_cast<int64_t>(CountParameters(program));
+  program = kernels::WithoutWeights(std::move(program));
+  kernels::ForEachInt8Weight(&program, [](kernels::Int8View* view) { view->data = nullptr; });
+  for (const kernels::Operation& operation : program.operations) {
     if (const auto* stack = std::get_if<kernels::ops::Stack>(&operation)) spec_ = stack->spec;
   }
+  parts->values = nullptr;
+  parts_ = std::move(parts);
   return CompileError(source, backend, compiled);
-}
-
-absl::Status Model::CompileReader(const SafetensorsFile& weights, kernels::Backend& backend,
-                                  kernels::CompileOptions options) {
-  SRU_ASSIGN_OR_RETURN(Reader reader, BuildReader(config_, weights));
-  const std::unique_ptr<kernels::WeightSource> source = WeightsOfReader(reader, weights);
-  options.weights = source.get();
-  const kernels::Status compiled = backend.Compile(reader.program, options, &program_);
-  parameter_count_ = reader.parameter_count;
-  reader.program = kernels::WithoutWeights(std::move(reader.program));
-  reader.match_table = nullptr;
-  parts_ = std::move(reader);
-  return CompileError(weights.source(), backend, compiled);
 }
 
 }  // namespace sru::models

@@ -3,7 +3,6 @@
 #ifndef SRU_MODELS_MODEL_H_
 #define SRU_MODELS_MODEL_H_
 
-#include <any>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -15,6 +14,7 @@
 #include "models/files/file.h"
 #include "models/safetensors.h"
 #include "models/state_codec.h"
+#include "models/task_parts.h"
 #include "models/text/tokenizer.h"
 
 namespace sru::models {
@@ -58,11 +58,11 @@ class Model {
   }
   // Requires a classifier or an encoder.
   const kernels::Executable& executable() const { return *executable_; }
-  // The program and the names of its parts, of the class that its task has, such as LanguageModel. Null for
-  // any other class, and for a classifier or an encoder.
+  // The program and the names of its parts, of the struct that its task has, such as LanguageModel. Null for
+  // any other struct, and for a classifier or an encoder.
   template <typename Parts>
   const Parts* As() const {
-    return std::any_cast<Parts>(&parts_);
+    return dynamic_cast<const Parts*>(parts_.get());
   }
   // Requires a model that is a program.
   const kernels::ProgramExecutable& program() const { return *program_; }
@@ -82,22 +82,17 @@ class Model {
   Model();
 
   absl::Status Compile(const SafetensorsFile& weights, kernels::Backend& backend,
-                       const kernels::CompileOptions& options);
+                       kernels::CompileOptions options);
   absl::Status MakeStateCodec(const SafetensorsFile& weights,
                               std::vector<kernels::FieldSpec> fields);
   absl::Status CompileStack(const SafetensorsFile& weights, kernels::Backend& backend,
                             kernels::CompileOptions options);
-  absl::Status CompileReader(const SafetensorsFile& weights, kernels::Backend& backend,
-                             kernels::CompileOptions options);
-  template <typename Parts>
-  absl::Status CompileParts(absl::StatusOr<Parts> built, const SafetensorsFile& weights,
-                            kernels::Backend& backend, kernels::CompileOptions options);
   absl::Status LoadStudent(const Student& student, kernels::Backend& backend,
                            const kernels::CompileOptions& options);
-  // Also counts the weights, and keeps no more of `program` than their sizes. `source` names the file of
-  // weights.
+  // Also counts the weights, and keeps no more of them than their sizes. `source` names the file of weights.
   absl::Status CompileProgram(const std::string& source, kernels::Backend& backend,
-                              const kernels::CompileOptions& options, kernels::Program* program);
+                              const kernels::CompileOptions& options,
+                              std::unique_ptr<ProgramParts> parts);
 
   std::string name_;
   int64_t version_ = 0;
@@ -105,7 +100,7 @@ class Model {
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::unique_ptr<const Tokenizer> target_tokenizer_;
   kernels::StackSpec spec_;
-  std::any parts_;
+  std::unique_ptr<const ProgramParts> parts_;  // null: there is no program
   std::unique_ptr<kernels::Executable> executable_;
   std::unique_ptr<kernels::ProgramExecutable> program_;
   std::shared_ptr<const StateKeys> state_keys_;  // null: none

@@ -25,6 +25,10 @@ class ObjectReader {
   // `path` is the key of the object in the file, empty for the root. `object` must outlive the reader.
   ObjectReader(const nlohmann::json& object, const std::string& source, std::string path);
 
+  const nlohmann::json& object() const { return object_; }
+  // The name of the file, for errors.
+  const std::string& source() const { return source_; }
+
   // Whether the object has the key, which is known from then on.
   bool Has(const std::string& key);
 

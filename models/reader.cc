@@ -1,14 +1,18 @@
 #include "models/reader.h"
 
 #include <algorithm>
-#include <functional>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "kernels/weight_source.h"
 #include "models/stack_builder.h"
 #include "models/tensor_reader.h"
 
@@ -19,32 +23,6 @@ using kernels::FloatView;
 using kernels::ValueId;
 
 namespace {
-
-// Leaves the reads of the reader's own table, which is in memory, out.
-class ReaderWeights final : public kernels::WeightSource {
- public:
-  ReaderWeights(kernels::WeightSource* file, std::shared_ptr<const std::vector<float>> table)
-      : file_(file), table_(std::move(table)) {}
-
-  void Read(const FloatView& view) override {
-    if (IsInFile(view)) file_->Read(view);
-  }
-  void Release(const FloatView& view) override {
-    if (IsInFile(view)) file_->Release(view);
-  }
-
- private:
-  bool IsInFile(const FloatView& view) const {
-    const std::less<const float*> before;
-    const float* const begin = table_ == nullptr ? nullptr : table_->data();
-    const float* const end = table_ == nullptr ? nullptr : begin + table_->size();
-    const bool in_table = begin != end && !before(view.data, begin) && before(view.data, end);
-    return file_ != nullptr && !in_table;
-  }
-
-  kernels::WeightSource* const file_;
-  const std::shared_ptr<const std::vector<float>> table_;
-};
 
 // max(0, W e + b) for each row e of an embedding of this width.
 std::vector<float> MatchTable(kernels::WeightSource* source, const FloatView& embedding,
@@ -76,6 +54,14 @@ std::vector<float> MatchTable(kernels::WeightSource* source, const FloatView& em
   return table;
 }
 
+// The stack over questions.
+EncoderConfig QuestionEncoder(const ModelConfig& config) {
+  EncoderConfig encoder = config.encoder;
+  encoder.input_size = config.reader.embedding_dim;
+  encoder.num_layers = config.reader.question_layers;
+  return encoder;
+}
+
 // Builds a program from the tensors that it takes.
 class ReaderBuilder {
  public:
@@ -104,12 +90,9 @@ class ReaderBuilder {
 
     int passage_width = 0;
     model_.passage_vectors = Stack("doc_rnn.rnns.", config_.encoder, read, &passage_width);
-    EncoderConfig question_encoder = config_.encoder;
-    question_encoder.input_size = width();
-    question_encoder.num_layers = options().question_layers;
     int question_width = 0;
     model_.question_vectors =
-        Stack("question_rnn.rnns.", question_encoder, question, &question_width);
+        Stack("question_rnn.rnns.", QuestionEncoder(config_), question, &question_width);
     model_.question_vector = Merge(question_width);
     model_.start_logits = Logits("start", question_width, passage_width);
     model_.end_logits = Logits("end", question_width, passage_width);
@@ -190,12 +173,12 @@ class ReaderBuilder {
 
   void MakeMatchTable(const FloatView& embedding) {
     if (matches_.empty()) return;
-    model_.match_table = std::make_shared<const std::vector<float>>(
+    const auto table = std::make_shared<const std::vector<float>>(
         MatchTable(tensors_.weights(), embedding, match_));
     for (const ValueId match : matches_) {
-      std::get<ops::Embed>(program().operations[match]).table = {model_.match_table->data(),
-                                                                 model_.match_table->size()};
+      std::get<ops::Embed>(program().operations[match]).table = {table->data(), table->size()};
     }
+    model_.values = table;
   }
 
   // The vectors of the last layer, or of all layers.
@@ -284,9 +267,44 @@ absl::StatusOr<Reader> BuildReader(const ModelConfig& config, const SafetensorsF
   return reader;
 }
 
-std::unique_ptr<kernels::WeightSource> WeightsOfReader(const Reader& reader,
-                                                       const SafetensorsFile& tensors) {
-  return std::make_unique<ReaderWeights>(tensors.weights(), reader.match_table);
+// Its values are in one workspace with those of the stacks.
+ModelSizes ReaderSizes(const ModelConfig& config) {
+  const ReaderConfig& reader = config.reader;
+  ModelSizes sizes;
+  const int64_t width = reader.embedding_dim;
+  const int64_t embedding = config.embedding.vocabulary_size * width;
+  sizes.in_file = embedding + int64_t{reader.pos_size} * reader.pos_dim +
+                  int64_t{reader.ner_size} * reader.ner_dim;
+  sizes.embedding = sizes.in_file;
+  sizes.program_row = 2 * width + config.encoder.input_size + reader.num_features() +
+                      reader.pos_dim + reader.ner_dim;
+  sizes.program_thread = kPieceValues;
+  int64_t match_table = 0;  // in memory while all else is packed
+  if (reader.use_qemb) {
+    sizes.in_file += width * width;
+    // What the aligned question compares is a table, too, unless that is too large.
+    if (embedding * kValueBytes <= static_cast<int64_t>(kMaxMatchTableBytes)) {
+      sizes.embedding += embedding;
+      match_table = embedding;
+    }
+    sizes.program_row += 3 * width;
+  }
+  sizes.stacks = 0;
+  const auto add_stack = [&](const EncoderConfig& encoder) {
+    AddLayers(encoder, {1, encoder.input_size}, 0, &sizes);
+    const int64_t layers = reader.concat_rnn_layers ? encoder.num_layers : 1;
+    sizes.stacks += layers;
+    // The vectors of each layer, and beside each other.
+    sizes.program_row += encoder.output_size() * (layers == 1 ? 1 : 2 * layers);
+    return encoder.output_size() * layers;
+  };
+  const int64_t passage_vector = add_stack(config.encoder);
+  const int64_t question_vector = add_stack(QuestionEncoder(config));
+  sizes.passing += match_table;
+  sizes.passing_gates += match_table;
+  sizes.in_file += 2 * question_vector * passage_vector;
+  for (int i = 0; i < 2; ++i) AddProduct(question_vector, passage_vector, &sizes);
+  return sizes;
 }
 
 }  // namespace sru::models

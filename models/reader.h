@@ -13,22 +13,17 @@
 #define SRU_MODELS_READER_H_
 
 #include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/program.h"
 #include "kernels/program_executable.h"
-#include "kernels/weight_source.h"
 #include "models/config.h"
-#include "models/safetensors.h"
+#include "models/task_parts.h"
 
 namespace sru::models {
 
-// The program and the names of its parts. An input that the model does not have is kNone.
-struct Reader {
-  kernels::Program program;
+// An input that the model does not have is kNone. `values` has m of all ids, if that is a table.
+struct Reader : ProgramParts {
   kernels::AxisId passage = kernels::kNone;    // tokens of passages
   kernels::AxisId question = kernels::kNone;   // tokens of questions
   kernels::AxisId questions = kernels::kNone;  // one row per question
@@ -49,9 +44,6 @@ struct Reader {
   kernels::ValueId passage_vectors = kernels::kNone;
   kernels::ValueId question_vectors = kernels::kNone;
   kernels::ValueId question_vector = kernels::kNone;
-  // m of all ids, to which views of the program point; not in the file.
-  std::shared_ptr<const std::vector<float>> match_table;
-  int64_t parameter_count = 0;  // the number of weights in the file
 };
 
 // m depends on the id alone, so it is computed for the whole vocabulary when the program is built, unless the table would be larger than this:
@@ -67,9 +59,7 @@ kernels::ProgramLimits ReaderLimits(const Reader& reader, int max_tokens, int ma
 absl::StatusOr<Reader> BuildReader(const ModelConfig& config, const SafetensorsFile& tensors,
                                    size_t max_match_table_bytes = kMaxMatchTableBytes);
 
-// Where the values of the program's weights come from (CompileOptions::weights). Borrows `tensors`.
-std::unique_ptr<kernels::WeightSource> WeightsOfReader(const Reader& reader,
-                                                       const SafetensorsFile& tensors);
+ModelSizes ReaderSizes(const ModelConfig& config);
 
 }  // namespace sru::models
 

@@ -64,9 +64,8 @@ absl::Status CheckEncoder(const EncoderConfig& encoder, const ReaderConfig& read
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status ReadReaderConfig(const json& object, const std::string& source, ModelConfig* config) {
+// The value of the key "reader", which is checked with the encoder.
+absl::Status ReadReader(const json& object, const std::string& source, ModelConfig* config) {
   ReaderConfig& read = config->reader;
   ObjectReader reader(object, source, "reader");
   reader.Integer("embedding_dim", 1, kMaxWidth, &read.embedding_dim);
@@ -80,6 +79,20 @@ absl::Status ReadReaderConfig(const json& object, const std::string& source, Mod
   reader.Integer("max_len", 1, ReaderConfig::kMaxAnswerTokens, &read.max_len);
   SRU_RETURN_UNLESS_OK(reader.Finish());
   return CheckEncoder(config->encoder, read, source);
+}
+
+}  // namespace
+
+absl::Status ReadReaderKeys(ObjectReader& root, ModelConfig* config) {
+  RefuseLabels(root, config->task);
+  SRU_RETURN_UNLESS_OK(ReadEncoderKey(root, config));
+  SRU_RETURN_UNLESS_OK(ReadTokens(/*takes_text=*/false, root, config));
+  if (config->has_tokenizer && config->tokenizer.type != TokenizerType::kUnicodeWords) {
+    root.Fail("preprocessing.type", "expected \"unicode_words\" beside task \"reader\"",
+              TokenizerTypeName(config->tokenizer.type));
+  }
+  const json* object = root.Required("reader", "an object beside task \"reader\"");
+  return object == nullptr ? absl::OkStatus() : ReadReader(*object, root.source(), config);
 }
 
 }  // namespace sru::models

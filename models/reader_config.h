@@ -71,11 +71,10 @@ struct ReaderConfig {
 };
 
 struct ModelConfig;
+class ObjectReader;
 
-// Reads the key "reader" into config->reader and checks it with the encoder, which has been read. kInvalidArgument, as ParseModelConfig()
-// has it.
-absl::Status ReadReaderConfig(const nlohmann::json& object, const std::string& source,
-                              ModelConfig* config);
+// Reads the keys of a reader's config.json, "reader" into config->reader. kInvalidArgument, as ParseModelConfig() has it.
+absl::Status ReadReaderKeys(ObjectReader& root, ModelConfig* config);
 
 }  // namespace sru::models
 

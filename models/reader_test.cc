@@ -236,8 +236,7 @@ class ReaderTest : public ::testing::Test {
   std::vector<Logits> Run(const Reader& reader, const std::vector<Pair>& pairs) {
     std::unique_ptr<kernels::ProgramExecutable> executable;
     kernels::CompileOptions options;
-    const auto weights = WeightsOfReader(reader, *file_);
-    options.weights = weights.get();
+    options.weights = file_->weights();
     kernels::Status status = backend_->Compile(reader.program, options, &executable);
     EXPECT_TRUE(status.ok()) << status.message();
     if (!status.ok()) return {};
@@ -317,7 +316,7 @@ TEST_F(ReaderTest, EqualsThePlainEquations) {
     for (const size_t max_table : {kMaxMatchTableBytes, size_t{0}}) {
       const auto reader = Build(variant, tensors, max_table);
       ASSERT_TRUE(reader.ok()) << reader.status();
-      EXPECT_EQ(reader->match_table != nullptr, variant.use_qemb && max_table > 0);
+      EXPECT_EQ(reader->values != nullptr, variant.use_qemb && max_table > 0);
       const std::vector<Logits> found = Run(*reader, pairs);
       ASSERT_EQ(found.size(), pairs.size());
       for (size_t i = 0; i < pairs.size(); ++i) {
@@ -333,8 +332,8 @@ TEST_F(ReaderTest, EqualsThePlainEquations) {
 TEST_F(ReaderTest, ATableThatIsTooLargeIsNotMade) {
   const RandomReader variant = Variants()[0];
   const size_t bytes = sizeof(float) * variant.words * variant.dim;
-  EXPECT_NE(Build(variant, variant.Tensors(), bytes)->match_table, nullptr);
-  EXPECT_EQ(Build(variant, variant.Tensors(), bytes - 1)->match_table, nullptr);
+  EXPECT_NE(Build(variant, variant.Tensors(), bytes)->values, nullptr);
+  EXPECT_EQ(Build(variant, variant.Tensors(), bytes - 1)->values, nullptr);
 }
 
 TEST_F(ReaderTest, ErrorsNameTheTensor) {
@@ -388,7 +387,7 @@ TEST_F(ReaderTest, AModelHasIt) {
     EXPECT_FALSE(model.is_unidirectional());
     ASSERT_NE(model.As<Reader>(), nullptr);
     // The backend has the weights.
-    EXPECT_EQ(model.As<Reader>()->match_table, nullptr);
+    EXPECT_EQ(model.As<Reader>()->values, nullptr);
     const auto& embed = std::get<kernels::ops::Embed>(model.As<Reader>()->program.operations[0]);
     EXPECT_EQ(embed.table.data, nullptr);
     EXPECT_EQ(embed.table.size, static_cast<size_t>(variant.words * variant.dim));

@@ -19,8 +19,7 @@ bool AllZero(const FloatView& view) {
 
 }  // namespace
 
-kernels::LayerSpec ReadLayer(const EncoderConfig& config, int index, const std::string& prefix,
-                             TensorReader& reader) {
+kernels::LayerSpec LayerSizes(const EncoderConfig& config, int index) {
   kernels::LayerSpec layer;
   layer.input_size = config.layer_input_size(index);
   layer.hidden_size = config.hidden_size;
@@ -29,7 +28,16 @@ kernels::LayerSpec ReadLayer(const EncoderConfig& config, int index, const std::
   layer.has_skip_term = config.has_skip_term;
   layer.num_matrices = config.has_skip_term && layer.input_size != layer.output_size() ? 4 : 3;
   layer.activation = config.use_tanh ? kernels::Activation::kTanh : kernels::Activation::kIdentity;
+  if (config.layer_norm) {
+    layer.layer_norm =
+        config.normalize_after ? kernels::LayerNorm::kAfter : kernels::LayerNorm::kBefore;
+  }
+  return layer;
+}
 
+kernels::LayerSpec ReadLayer(const EncoderConfig& config, int index, const std::string& prefix,
+                             TensorReader& reader) {
+  kernels::LayerSpec layer = LayerSizes(config, index);
   const int64_t outputs = layer.output_size();
   if (layer.projection_size > 0) {
     layer.weight_proj =
@@ -44,10 +52,9 @@ kernels::LayerSpec ReadLayer(const EncoderConfig& config, int index, const std::
   // Checked in every case, read only when the layer scales its input.
   const FloatView scale_x = reader.Take(prefix + "scale_x", {1});
   if (config.rescale && !scale_x.empty()) layer.alpha = scale_x.data[0];
-  if (config.layer_norm) {
-    layer.layer_norm =
-        config.normalize_after ? kernels::LayerNorm::kAfter : kernels::LayerNorm::kBefore;
-    const int64_t width = config.normalize_after ? outputs : layer.input_size;
+  if (layer.layer_norm != kernels::LayerNorm::kNone) {
+    const int64_t width =
+        layer.layer_norm == kernels::LayerNorm::kAfter ? outputs : layer.input_size;
     layer.norm_weight = reader.Take(prefix + "layer_norm.weight", {width});
     layer.norm_bias = reader.Take(prefix + "layer_norm.bias", {width});
   }

@@ -13,6 +13,9 @@
 
 namespace sru::models {
 
+// One layer's sizes and variants, without its tensors.
+kernels::LayerSpec LayerSizes(const EncoderConfig& config, int index);
+
 // Takes the tensors of one layer, `<prefix>weight` and so on. What could not be taken is empty in the
 // result; `reader` has the error.
 kernels::LayerSpec ReadLayer(const EncoderConfig& config, int index, const std::string& prefix,

@@ -41,6 +41,8 @@ constexpr uint64_t kMaxOptionsBytes = 64 << 10;
 constexpr uint64_t kMaxPiecesBytes = uint64_t{1} << 28;
 constexpr uint64_t kMaxShortlistBytes = uint64_t{1} << 30;
 constexpr int kMaxStudentConfigDepth = 4;
+// The sum of a column of an int8 product, and its bias.
+constexpr int64_t kInt8ColumnBytes = 8;
 constexpr char kMultiplierSuffix[] = "_QuantMultA";
 
 // Takes tensors by their names in Marian, and remembers the first error and which were taken.
@@ -536,11 +538,47 @@ absl::StatusOr<LoadedStudent> LoadStudent(const Student& student) {
     shortlist = std::make_shared<const Shortlist>(std::move(list));
   }
   const auto weights = std::make_shared<StudentWeights>(student.weights.get());
-  loaded.weights = weights;
+  loaded.translator.values = weights;
   SRU_RETURN_UNLESS_OK(
       StudentBuilder(student, std::move(shortlist), weights.get(), &loaded).Build());
   SRU_RETURN_UNLESS_OK(student.weights->CheckUnchanged());
   return loaded;
+}
+
+// A table that is also the output layer counts for both: without a shortlist they are laid out differently.
+ModelSizes StudentSizes(const TranslatorConfig& config) {
+  ModelSizes sizes;
+  const int64_t width = config.d_model;
+  const auto linear = [&](int64_t inputs, int64_t outputs) {
+    if (!config.int8_weights) {
+      AddLinear(inputs, outputs, &sizes);
+      return;
+    }
+    sizes.in_file += inputs * outputs;
+    sizes.int8_bytes += (inputs + kInt8ColumnBytes) * ProductColumns(outputs);
+    sizes.constants += outputs;
+  };
+  const auto layers = [&](int count, int maps) {
+    for (int i = 0; i < count; ++i) {
+      for (int j = 0; j < maps; ++j) linear(width, width);
+      linear(width, config.d_ffn);
+      linear(config.d_ffn, width);
+    }
+  };
+  layers(config.encoder_layers, 4);
+  layers(config.decoder_layers, 6);
+  const int64_t table = TableWords(config) * width;
+  // The output layer's weight is a table in the file.
+  const int64_t in_file = sizes.in_file + table;
+  linear(width, config.target_vocabulary);
+  sizes.in_file = in_file;
+  (config.int8_weights ? sizes.int8_bytes : sizes.embedding) += table;
+  sizes.constants += 2 * kSinusoidRows * width;
+  // All values are in memory while they are packed.
+  sizes.passing = config.int8_weights ? in_file / kValueBytes : in_file;
+  sizes.stacks = 0;
+  sizes.program_row = TranslatorRow(config, config.d_ffn);
+  return sizes;
 }
 
 }  // namespace sru::models

@@ -45,11 +45,12 @@ struct LoadedStudent {
   std::unique_ptr<const SentencePieceTokenizer> source;
   std::unique_ptr<const SentencePieceTokenizer> target;  // null: as the source's
   Translator translator;
-  std::shared_ptr<const void> weights;  // that the program's views point into
 };
 
 // Reads the files. A tensor that the model does not use is an error.
 absl::StatusOr<LoadedStudent> LoadStudent(const Student& student);
+
+ModelSizes StudentSizes(const TranslatorConfig& config);
 
 }  // namespace sru::models
 

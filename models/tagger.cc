@@ -12,6 +12,13 @@ namespace sru::models {
 
 namespace ops = kernels::ops;
 
+namespace {
+
+// The rows of a piece of the output layer's product.
+constexpr int64_t kPieceRows = 64;
+
+}  // namespace
+
 absl::StatusOr<Tagger> BuildTagger(const ModelConfig& config, const SafetensorsFile& tensors) {
   const auto num_labels = static_cast<int>(config.labels.size());
   TensorReader reader(tensors);
@@ -48,6 +55,18 @@ absl::StatusOr<Tagger> BuildTagger(const ModelConfig& config, const SafetensorsF
   tagger.labels =
       program.AddOutput("labels", program.Apply(predict), kernels::OutputType::kCandidates);
   return tagger;
+}
+
+ModelSizes TaggerSizes(const ModelConfig& config) {
+  ModelSizes sizes = StackSizes(config);
+  const int64_t width = config.encoder.output_size();
+  // Each token's vector, and the features where there is no embedding.
+  sizes.program_row = width + (config.has_embedding ? 0 : config.encoder.input_size);
+  // The rows that a thread multiplies by the output layer, which it gathers, with a piece of the product; and those past the last
+  // that it may read.
+  sizes.program_thread = 2 * kPieceRows * width + kPieceValues;
+  sizes.program_rest = kPieceRows * width;
+  return sizes;
 }
 
 }  // namespace sru::models

@@ -8,13 +8,11 @@
 #include "absl/status/statusor.h"
 #include "kernels/program.h"
 #include "models/config.h"
-#include "models/safetensors.h"
+#include "models/task_parts.h"
 
 namespace sru::models {
 
-// The program and the names of its parts.
-struct Tagger {
-  kernels::Program program;
+struct Tagger : ProgramParts {
   kernels::AxisId tokens = kernels::kNone;
   // Inputs of tokens. One of `ids` and `features` is there.
   kernels::InputId ids = kernels::kNone;
@@ -28,6 +26,8 @@ struct Tagger {
 // From `embedding.weight` unless the model takes features, `encoder.*`, `out.weight` and, if it is there, `out.bias`. A tensor that
 // the model does not use is an error. The views are those of `tensors`.
 absl::StatusOr<Tagger> BuildTagger(const ModelConfig& config, const SafetensorsFile& tensors);
+
+ModelSizes TaggerSizes(const ModelConfig& config);
 
 }  // namespace sru::models
 

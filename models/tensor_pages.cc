@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -78,16 +79,20 @@ const float* TensorPages::data(size_t index) const {
   return reinterpret_cast<const float*>(tensors_[index].memory);
 }
 
-TensorPages::Tensor& TensorPages::Find(const kernels::FloatView& view) {
+TensorPages::Tensor* TensorPages::Find(const kernels::FloatView& view) {
   const auto* const begin = reinterpret_cast<const char*>(view.data);
+  const std::less<const char*> before;
+  if (before(begin, memory_) || !before(begin, memory_ + memory_bytes_)) return nullptr;
   // Tensors without values have the address of the next one.
   auto it = std::upper_bound(tensors_.begin(), tensors_.end(), begin,
                              [](const char* p, const Tensor& t) { return p < t.memory; });
-  return *--it;
+  return &*--it;
 }
 
 void TensorPages::Read(const kernels::FloatView& view) {
-  Tensor& tensor = Find(view);
+  Tensor* const found = Find(view);
+  if (found == nullptr) return;
+  Tensor& tensor = *found;
   char* const to = tensor.memory + (reinterpret_cast<const char*>(view.data) - tensor.memory);
   const size_t bytes = view.size * sizeof(float);
   const size_t begin = to - tensor.memory;
@@ -102,7 +107,9 @@ void TensorPages::Read(const kernels::FloatView& view) {
 }
 
 void TensorPages::Release(const kernels::FloatView& view) {
-  const Tensor& tensor = Find(view);
+  const Tensor* const found = Find(view);
+  if (found == nullptr) return;
+  const Tensor& tensor = *found;
   const auto base = reinterpret_cast<uintptr_t>(tensor.memory);
   const auto data = reinterpret_cast<uintptr_t>(view.data);
   // Pages at the ends of a part hold values of its neighbors as well.

@@ -46,7 +46,8 @@ class TensorPages final : public kernels::WeightSource {
   const float* data(size_t index) const;
 
   // Reads from the file and checks that the values are finite. An error makes them zeros and is
-  // kept for status(); after it nothing is read any more.
+  // kept for status(); after it nothing is read any more. Values that are not in the file, such as
+  // a table that a model computes, are in memory: they stay as they are.
   void Read(const kernels::FloatView& view) override;
   void Release(const kernels::FloatView& view) override;
 
@@ -69,7 +70,8 @@ class TensorPages final : public kernels::WeightSource {
         memory_(memory),
         memory_bytes_(memory_bytes) {}
 
-  Tensor& Find(const kernels::FloatView& view);
+  // Null for values that are not in the file.
+  Tensor* Find(const kernels::FloatView& view);
 
   const OpenFile file_;
   std::vector<Tensor> tensors_;  // in the order of their addresses

@@ -77,6 +77,16 @@ TEST_F(TensorPagesTest, ReadsTensorsAndPartsAsOftenAsAskedFor) {
   EXPECT_TRUE(pages->CheckAllRead().ok()) << pages->CheckAllRead();
 }
 
+TEST_F(TensorPagesTest, LeavesValuesAloneThatAreNotInTheFile) {
+  Write({Counting(5)});
+  const auto pages = Open();
+  const std::vector<float> computed = {1.0f, 2.0f};
+  { const kernels::ReadWeights readable(pages.get(), {computed.data(), computed.size()}); }
+  EXPECT_EQ(computed, (std::vector<float>{1.0f, 2.0f}));
+  EXPECT_TRUE(pages->status().ok()) << pages->status();
+  EXPECT_FALSE(pages->CheckAllRead().ok());
+}
+
 // In pages of memory.
 size_t ResidentPages(const float* data, size_t bytes) {
   const size_t page = sysconf(_SC_PAGESIZE);

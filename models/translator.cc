@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "models/stack_builder.h"
 #include "models/tensor_reader.h"
 
 namespace sru::models {
@@ -24,6 +25,17 @@ constexpr float kNormEpsilon = 1e-6f;
 
 // The most choices of a batch, unless one sentence has more.
 constexpr int kMostChoices = 1 << 18;
+
+// The SRU layer of a layer.
+EncoderConfig FeedForwardEncoder(const TranslatorConfig& config, bool bidirectional) {
+  EncoderConfig sru;
+  sru.input_size = config.d_model;
+  sru.bidirectional = bidirectional;
+  sru.hidden_size = config.d_sru / sru.directions();
+  sru.num_layers = 1;
+  sru.has_skip_term = false;
+  return sru;
+}
 
 // Takes tensors by their names in OpenNMT-py and adds the operations that they are the weights of.
 class Builder {
@@ -102,11 +114,7 @@ class Builder {
 
   // x + W2 SRU(LN(x)) + b2.
   ValueId FeedForward(ValueId x, const std::string& name, int directions, FieldId state) {
-    kernels::LayerSpec layer;
-    layer.input_size = config_.d_model;
-    layer.hidden_size = config_.d_sru / directions;
-    layer.directions = directions;
-    layer.has_skip_term = false;
+    kernels::LayerSpec layer = LayerSizes(FeedForwardEncoder(config_, directions == 2), 0);
     const int64_t outputs = layer.output_size();
     layer.weight =
         reader_.Take(name + ".sru.weight", {config_.d_model, outputs * layer.num_matrices});
@@ -207,6 +215,15 @@ kernels::ProgramLimits TranslatorLimits(const Translator& model, int max_source_
   return limits;
 }
 
+int64_t TableWords(const TranslatorConfig& config) {
+  return config.source_vocabulary + (config.shared_embeddings ? 0 : config.target_vocabulary);
+}
+
+int64_t TranslatorRow(const TranslatorConfig& config, int64_t inner_width) {
+  const int64_t width = config.d_model;
+  return 2 * (width + std::max(4 * width, width + inner_width));
+}
+
 void AddTranslatorInputs(const TranslatorConfig& config, int max_candidates, Translator* model) {
   kernels::Program& program = model->program;
   const int begin = config.bos_id == kNoToken ? kNoToken : 0;
@@ -261,6 +278,35 @@ absl::StatusOr<Translator> BuildTranslator(const ModelConfig& config,
   Builder builder(config.translator, tensors, &model);
   SRU_RETURN_UNLESS_OK(builder.Build(max_candidates));
   return model;
+}
+
+// Each SRU layer is a stack of its own; the values between them are in one workspace.
+ModelSizes TranslatorSizes(const ModelConfig& model) {
+  const TranslatorConfig& config = model.translator;
+  ModelSizes sizes;
+  const int64_t width = config.d_model;
+  const auto linear = [&sizes](int64_t inputs, int64_t outputs) {
+    const int64_t packed = AddLinear(inputs, outputs, &sizes);
+    const int64_t block = std::min<int64_t>(kernels::cpu::kBlockColumns, outputs);
+    sizes.passing = std::max(sizes.passing, inputs * outputs + packed * block / outputs);
+  };
+  const auto layers = [&](int count, int attentions, bool bidirectional) {
+    for (int i = 0; i < count; ++i) {
+      for (int j = 0; j < 4 * attentions; ++j) linear(width, width);
+      AddLayers(FeedForwardEncoder(config, bidirectional), {1, config.d_model}, 0, &sizes);
+      linear(config.d_sru, width);
+    }
+  };
+  layers(config.encoder_layers, 1, config.bidirectional_encoder);
+  layers(config.decoder_layers, 2, false);
+  linear(width, config.target_vocabulary);
+  sizes.embedding = TableWords(config) * width;
+  sizes.in_file += sizes.embedding;
+  // The sinusoids of the first positions, with each table.
+  sizes.constants += (config.shared_embeddings ? 1 : 2) * kSinusoidRows * width;
+  sizes.stacks = config.encoder_layers + config.decoder_layers;
+  sizes.program_row = TranslatorRow(config, config.d_sru);
+  return sizes;
 }
 
 }  // namespace sru::models

@@ -23,13 +23,12 @@
 #include "kernels/program.h"
 #include "kernels/program_executable.h"
 #include "models/config.h"
-#include "models/safetensors.h"
+#include "models/task_parts.h"
 
 namespace sru::models {
 
-// The program and the names of its parts. What a batch does not ask for is not computed.
-struct Translator {
-  kernels::Program program;
+// What a batch does not ask for is not computed.
+struct Translator : ProgramParts {
   kernels::AxisId source = kernels::kNone;  // tokens of sentences that are encoded
   kernels::AxisId target = kernels::kNone;  // tokens of hypotheses
   // Inputs of source.
@@ -80,12 +79,18 @@ kernels::ops::Attend TranslatorAttention(const TranslatorConfig& config, kernels
 // and the outputs of `predict`, which has its weights and choices.
 void AddPrediction(const TranslatorConfig& config, kernels::ops::Predict predict,
                    Translator* model);
+// The rows of their tables of words, and the values of a row that a workspace keeps: of the source and of the target each x, and queries, keys,
+// values and what is attended to, or the inner values of the feed-forward layer.
+int64_t TableWords(const TranslatorConfig& config);
+int64_t TranslatorRow(const TranslatorConfig& config, int64_t inner_width);
 
 // From the tensors that FORMAT.md lists. A tensor that the model does not use is an error. The views are those of `tensors`.
 // A test may ask for more candidates.
 absl::StatusOr<Translator> BuildTranslator(const ModelConfig& config,
                                            const SafetensorsFile& tensors,
                                            int max_candidates = kMaxBeam);
+
+ModelSizes TranslatorSizes(const ModelConfig& config);
 
 }  // namespace sru::models
 

@@ -42,8 +42,7 @@ void ReadSearch(ObjectReader& reader, TranslatorConfig* config) {
                 kMaxLengthPenaltyAlpha, &search.alpha);
 }
 
-}  // namespace
-
+// The value of the key.
 absl::StatusOr<TranslatorConfig> ReadTranslatorConfig(const json& object,
                                                       const std::string& source) {
   TranslatorConfig config;
@@ -69,6 +68,33 @@ absl::StatusOr<TranslatorConfig> ReadTranslatorConfig(const json& object,
   reader.OptionalString("target_language", &config.target_language);
   SRU_RETURN_UNLESS_OK(reader.Finish());
   return config;
+}
+
+}  // namespace
+
+absl::Status ReadTranslatorKeys(ObjectReader& root, ModelConfig* config) {
+  RefuseLabels(root, config->task);
+  const json* translator = root.Required(kKey, "an object beside task \"translator\"");
+  if (translator == nullptr) return absl::OkStatus();
+  SRU_ASSIGN_OR_RETURN(config->translator, ReadTranslatorConfig(*translator, root.source()));
+  config->has_embedding = true;
+  config->embedding.vocabulary_size = config->translator.source_vocabulary;
+  config->has_tokenizer = root.Has("preprocessing");
+  if (!config->has_tokenizer) return absl::OkStatus();
+  const json& preprocessing = root.object()["preprocessing"];
+  SRU_RETURN_UNLESS_OK(ReadTokenizer(preprocessing, root.source(), &config->tokenizer));
+  if (config->tokenizer.type != TokenizerType::kSentencePiece) {
+    root.Fail("preprocessing.type", "expected \"sentencepiece\" beside task \"translator\"",
+              preprocessing["type"]);
+  }
+  // One file has the pieces of both sides.
+  if (config->translator.target_vocabulary != config->translator.source_vocabulary) {
+    root.Fail("translator.target_vocabulary",
+              absl::StrCat("expected ", config->translator.source_vocabulary,
+                           " as translator.source_vocabulary beside 'preprocessing'"),
+              config->translator.target_vocabulary);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace sru::models

@@ -4,9 +4,8 @@
 
 #include <string>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "models/decoding/search_options.h"
-#include "nlohmann/json_fwd.hpp"
 
 namespace sru::models {
 
@@ -44,9 +43,11 @@ struct TranslatorConfig {
   std::string target_language;
 };
 
-// Reads the value of the key. kInvalidArgument as ParseModelConfig() has it.
-absl::StatusOr<TranslatorConfig> ReadTranslatorConfig(const nlohmann::json& object,
-                                                      const std::string& source);
+struct ModelConfig;
+class ObjectReader;
+
+// Reads the keys of a translator's config.json. kInvalidArgument as ParseModelConfig() has it.
+absl::Status ReadTranslatorKeys(ObjectReader& root, ModelConfig* config);
 
 }  // namespace sru::models
 

@@ -92,8 +92,7 @@ class ReaderTest : public ::testing::TestWithParam<std::string> {
     question_vector_ = add("question vector", reader_.question_vector);
     kernels::CompileOptions options;
     options.dtype = tested_.dtype;
-    const auto weights = models::WeightsOfReader(reader_, **tensors);
-    options.weights = weights.get();
+    options.weights = (*tensors)->weights();
     status = backend_->Compile(reader_.program, options, &executable_);
     ASSERT_TRUE(status.ok()) << status.message();
     ASSERT_NO_FATAL_FAILURE(ReadExpected());
