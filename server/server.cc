@@ -633,15 +633,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     rest::Gateway::Options gateway;
     gateway.methods = methods_.get();
     gateway.authenticate = [this](const http::PageRequest& request) { return FindCaller(request); };
-    gateway.memory.reserve = [this](int64_t bytes) {
-      MutexLock lock(&gateway_memory_mutex_);
-      return gateway_memory_.Grow(bytes);
-    };
-    gateway.memory.release = [this](int64_t bytes) {
-      MutexLock lock(&gateway_memory_mutex_);
-      gateway_memory_.ShrinkTo(gateway_memory_.bytes() - bytes);
-    };
-    gateway.memory.limit = budgets_.inflight_bytes;
+    gateway.memory = &inflight_budget_;
     gateway.limits = LimitsFrom(options_);
     gateway.readers = &readers_;
     gateway.translator = &translator_;
@@ -828,8 +820,6 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   http::StatusPage status_page_{[this] { return Snapshot(); }, TryAccessFrom(options_),
                                 options_.http.status_page_hosts};
   std::unique_ptr<http::MetricsServer> metrics_server_;
-  Mutex gateway_memory_mutex_;
-  calls::ByteReservation gateway_memory_ ABSL_GUARDED_BY(gateway_memory_mutex_){&inflight_budget_};
   std::unique_ptr<rest::Gateway> page_gateway_;                  // of the metrics port
   std::atomic<rest::Gateway*> serving_page_gateway_{nullptr};    // null while models are loaded
   std::unique_ptr<rest::Gateway> gateway_;                       // null = none

@@ -177,9 +177,8 @@ TEST(CompletionsRequestTest, HostileBodiesTakeLinearTime) {
 }
 
 TEST(CompletionsRequestTest, MemoryIsReserved) {
-  auto budget = std::make_shared<MemoryBudget>();
-  budget->reserve = [](int64_t bytes) { return bytes < 1000; };
-  MemoryHold hold(budget);
+  calls::ByteBudget budget(1000);
+  MemoryHold hold(&budget);
   CompletionsRequest request;
   const RestError error =
       ParseCompletionsRequest("{\"prompt\":\"" + std::string(1000, 'a') + "\"}", &hold, &request);

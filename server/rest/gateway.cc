@@ -128,8 +128,7 @@ struct Gateway::Admission {
 };
 
 struct Gateway::State {
-  explicit State(Options given)
-      : options(std::move(given)), budget(std::make_shared<const MemoryBudget>(options.memory)) {}
+  explicit State(Options given) : options(std::move(given)) {}
 
   RouteTable::Match Find(const http::PageRequest& request) const {
     RouteTable::Match match = routes.Find(request.method, request.path);
@@ -239,7 +238,6 @@ struct Gateway::State {
   }
 
   const Options options;
-  const std::shared_ptr<const MemoryBudget> budget;
   RouteTable routes;
   std::atomic<bool> closed{false};
   std::atomic<int> running{0};  // of Options::max_calls
@@ -263,7 +261,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
         match_(admission_->match),
         caller_(admission_->caller),
         deadline_(SteadyNow() + TimeoutOf(*state_, http_->request(), match_.errors)),
-        memory_(std::make_shared<MemoryHold>(state_->budget)) {
+        memory_(std::make_shared<MemoryHold>(state_->options.memory)) {
     const std::string id = http_->request().header(telemetry::kRequestIdHeader);
     if (!id.empty())
       request_id_ = telemetry::IsValidRequestId(id) ? id : telemetry::MakeRequestId();

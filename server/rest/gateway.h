@@ -25,11 +25,11 @@
 #include "absl/time/time.h"
 #include "server/base/side_threads.h"
 #include "server/callers/caller.h"
+#include "server/calls/bounds/byte_budget.h"
 #include "server/calls/bounds/request_limits.h"
 #include "server/calls/method.h"
 #include "server/http/http_server.h"
 #include "server/http/page_message.h"
-#include "server/rest/memory_hold.h"
 #include "server/translation/text_translator.h"
 
 namespace sru::server::rest {
@@ -48,8 +48,9 @@ class Gateway {
     // Who calls, or why a request with these headers is refused. Null: everybody passes, and none are told apart.
     std::function<absl::StatusOr<callers::CallerPtr>(const http::PageRequest& request)>
         authenticate;
-    // What requests and answers reserve that the services do not: JSON, and what it expands to.
-    MemoryBudget memory;
+    // What requests and answers reserve from that the services do not: JSON, and what it expands to. Null: no limit. Must outlive the
+    // gateway and the answers.
+    calls::ByteBudget* memory = nullptr;
     // The same as the methods have.
     calls::RequestLimits limits;
     // Long bodies are read on these; null: on the threads of the port. Must outlive the gateway and its requests.

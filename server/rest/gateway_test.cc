@@ -104,6 +104,19 @@ struct FakeService {
   }
 };
 
+class TestBudget : public calls::ByteBudget {
+ public:
+  TestBudget() : ByteBudget(int64_t{1} << 30) {}
+
+  std::atomic<bool> throws{false};  // the next reservation
+
+ private:
+  bool Reserve(int64_t bytes) override {
+    if (throws.exchange(false)) throw std::bad_alloc();
+    return ByteBudget::Reserve(bytes);
+  }
+};
+
 // What a client gets; shared by the call and its stream.
 struct Client {
   Mutex mutex;
@@ -209,13 +222,7 @@ class GatewayTest : public ::testing::Test {
   Gateway::Options MakeOptions() {
     Gateway::Options options;
     options.methods = &methods_;
-    options.memory.reserve = [this](int64_t bytes) {
-      if (throws_.exchange(false)) throw std::bad_alloc();
-      if (used_.fetch_add(bytes) + bytes <= limit_) return true;
-      used_ -= bytes;
-      return false;
-    };
-    options.memory.release = [this](int64_t bytes) { used_ -= bytes; };
+    options.memory = &budget_;
     options.authenticate =
         [this](const http::PageRequest& request) -> absl::StatusOr<callers::CallerPtr> {
       if (request.header("authorization") == "Bearer secret") return caller_;
@@ -235,7 +242,7 @@ class GatewayTest : public ::testing::Test {
       MutexLock lock(&client_->mutex);
       client_->response = nullptr;
     }
-    EXPECT_TRUE(PollUntil([this] { return used_ == 0; })) << used_;
+    EXPECT_TRUE(PollUntil([this] { return budget_.used() == 0; })) << budget_.used();
     gateway_ = nullptr;
   }
 
@@ -304,9 +311,7 @@ class GatewayTest : public ::testing::Test {
 
   FakeService service_;
   const calls::MethodTable methods_{service_.Rows()};
-  std::atomic<int64_t> used_{0};
-  std::atomic<int64_t> limit_{int64_t{1} << 30};
-  std::atomic<bool> throws_{false};  // the next reservation
+  TestBudget budget_;
   std::vector<std::string> refused_;
   RealClock clock_;
   callers::CallerPtr caller_;  // of all requests; null: nobody in particular
@@ -526,12 +531,13 @@ TEST_F(GatewayTest, AnOpenStreamHasAPlace) {
 }
 
 TEST_F(GatewayTest, MemoryIsBoundedAndGivenBack) {
-  limit_ = 100000;
+  calls::ByteReservation others(&budget_);
+  ASSERT_TRUE(others.Grow(budget_.limit() - 100000));
   ExpectRefusal(Request("POST", "/v1/classify", std::string(50000, ' ') + "{}"), 429,
                 "RESOURCE_EXHAUSTED", "memory");
   const auto response = Ask(Request("POST", "/v1/classify", R"({"sequences":[{"text":"a"}]})"));
   EXPECT_EQ(response->status, 200);
-  EXPECT_GT(used_, 0);  // until the client has the answer
+  EXPECT_GT(budget_.used(), others.bytes());  // until the client has the answer
 }
 
 TEST_F(GatewayTest, ACallIsCancelledWhenItsClientIsGone) {
@@ -799,7 +805,7 @@ TEST_F(GatewayTest, WhatThrowsForOnePromptEndsTheOthers) {
       EXPECT_TRUE(PollUntil([&] { return running == 2; }));
       v1::GenerateResponse part;
       part.set_text("0");
-      throws_ = true;
+      budget_.throws = true;
       writer(part);
     }
     if (PollUntil([&exchange] { return exchange.is_cancelled(); })) ++cancelled;
@@ -961,7 +967,7 @@ TEST_F(WebCallTest, AConnectCallHasTheMessageAsItsBody) {
   ASSERT_TRUE(response.ParseFromString(as_proto->body));
   EXPECT_EQ(response.model(), "m");
   EXPECT_EQ(response.classifications(0).labels(0).name(), "a");
-  EXPECT_GE(used_, as_proto->body.size());  // until the client has it
+  EXPECT_GE(budget_.used(), as_proto->body.size());  // until the client has it
   // A message without fields.
   EXPECT_EQ(Ask(Post(kClassify, "application/proto", ""))->status, 200);
   EXPECT_TRUE(refused_.empty());
@@ -1107,7 +1113,8 @@ TEST_F(WebCallTest, AGrpcWebCallThatIsRefusedHasTrailers) {
     EXPECT_THAT(decoded, HasSubstr(absl::StrCat("grpc-status: ", code, "\r\ngrpc-message: ")));
     EXPECT_THAT(refused_, ::testing::ElementsAre(absl::StrCat(kClassify, " 200")));
   }
-  limit_ = 10;
+  calls::ByteReservation others(&budget_);
+  ASSERT_TRUE(others.Grow(budget_.limit() - budget_.used() - 10));
   // Memory for the decoded body is reserved, too.
   EXPECT_THAT(*DecodeBase64Pieces(Ask(body("application/grpc-web-text", "AAAAAAA="))->body),
               HasSubstr("grpc-status: 8\r\n"));

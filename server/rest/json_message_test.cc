@@ -171,23 +171,6 @@ TEST(JsonMessageTest, DepthIsBoundedByTheMessage) {
               StartsWith("sequences[0]: unknown field 'sequences'"));
 }
 
-// A budget with so many bytes, and the most that were taken of it.
-struct Budget {
-  explicit Budget(int64_t limit) : left(limit), least(limit) {
-    budget->reserve = [this](int64_t bytes) {
-      if (bytes > left) return false;
-      left -= bytes;
-      least = std::min(least, left);
-      return true;
-    };
-    budget->release = [this](int64_t bytes) { left += bytes; };
-    budget->limit = limit;
-  }
-  int64_t left;
-  int64_t least;
-  std::shared_ptr<MemoryBudget> budget = std::make_shared<MemoryBudget>();
-};
-
 TEST(JsonMessageTest, MemoryIsReservedBeforeItIsTaken) {
   const int64_t limit = 4 << 20;
   // Three bytes each become a message, a string or a number.
@@ -199,27 +182,27 @@ TEST(JsonMessageTest, MemoryIsReservedBeforeItIsTaken) {
   }
   for (const std::string& json : {messages + "]}", strings + "]}}]}"}) {
     v1::ClassifyRequest request;
-    Budget enough(int64_t{64} << 20);
+    calls::ByteBudget enough(int64_t{64} << 20);
     {
-      MemoryHold hold(enough.budget);
+      MemoryHold hold(&enough);
       EXPECT_TRUE(ParseJsonMessage(json, &hold, &request).ok());
       EXPECT_GE(hold.bytes(), static_cast<int64_t>(request.SpaceUsedLong()));
     }
-    EXPECT_EQ(enough.left, int64_t{64} << 20);
-    Budget little(limit);
+    EXPECT_EQ(enough.used(), 0);
+    calls::ByteBudget little(limit);
     v1::ClassifyRequest refused;
     {
-      MemoryHold hold(little.budget);
+      MemoryHold hold(&little);
       EXPECT_EQ(ParseJsonMessage(json, &hold, &refused).code(),
                 absl::StatusCode::kResourceExhausted);
       EXPECT_LT(refused.SpaceUsedLong(), static_cast<size_t>(limit));
     }
-    EXPECT_EQ(little.left, limit);
+    EXPECT_EQ(little.used(), 0);
   }
   v1::EncodeResponse response;
   for (int i = 0; i < 100000; ++i) response.add_encodings()->add_values(0.1f);
-  Budget little(1 << 20);
-  MemoryHold hold(little.budget);
+  calls::ByteBudget little(1 << 20);
+  MemoryHold hold(&little);
   std::string json;
   EXPECT_EQ(WriteJsonMessage(response, JsonFields::kAll, &hold, &json).code(),
             absl::StatusCode::kResourceExhausted);
@@ -236,8 +219,8 @@ TEST(JsonMessageTest, WhatTheCountsRefuseTakesNoMemory) {
     return text + "]";
   };
   const auto error_of = [&](const std::string& json, google::protobuf::Message* message) {
-    Budget budget(2 * static_cast<int64_t>(json.size()) + (200 << 10));
-    MemoryHold hold(budget.budget);
+    calls::ByteBudget budget(2 * static_cast<int64_t>(json.size()) + (200 << 10));
+    MemoryHold hold(&budget);
     const absl::Status status = ParseJsonMessage(json, &hold, message, &limits);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     return std::string(status.message());
@@ -280,8 +263,8 @@ TEST(JsonMessageTest, WhatTheCountsRefuseTakesNoMemory) {
 }
 
 TEST(JsonMessageTest, MemoryThatNeverComesIsNotToBeWaitedFor) {
-  Budget budget(100000);
-  MemoryHold other(budget.budget);
+  calls::ByteBudget budget(100000);
+  MemoryHold other(&budget);
   ASSERT_TRUE(other.Grow(60000));
   v1::ClassifyRequest request;
   for (const auto& [bytes, expected] :
@@ -291,7 +274,7 @@ TEST(JsonMessageTest, MemoryThatNeverComesIsNotToBeWaitedFor) {
             60000,
             "memory: the request would take at least 120054 bytes, all calls together may take "
             "100000 (--max_inflight_mb); send smaller requests")}) {
-    MemoryHold hold(budget.budget);
+    MemoryHold hold(&budget);
     EXPECT_EQ(ParseJsonMessage("{\"sequences\":[{\"text\":\"" + std::string(bytes, 'a') + "\"}]}",
                                &hold, &request)
                   .message(),

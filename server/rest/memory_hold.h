@@ -1,62 +1,37 @@
 // MemoryHold: what one HTTP request has reserved of the memory that all calls may hold together. Its destructor gives
-// it back. Movable; not thread-safe.
+// it back. Not thread-safe.
 #ifndef SRU_SERVER_REST_MEMORY_HOLD_H_
 #define SRU_SERVER_REST_MEMORY_HOLD_H_
 
 #include <cstdint>
-#include <functional>
-#include <limits>
-#include <memory>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "server/calls/bounds/byte_budget.h"
 
 namespace sru::server::rest {
 
-// The budget that holds are taken from. Both functions are thread-safe; null functions: there is no limit.
-struct MemoryBudget {
-  std::function<bool(int64_t bytes)> reserve;  // false: nothing was reserved
-  std::function<void(int64_t bytes)> release;
-  int64_t limit = std::numeric_limits<int64_t>::max();  // what all holds may have together
-};
-
 class MemoryHold {
  public:
-  explicit MemoryHold(std::shared_ptr<const MemoryBudget> budget) : budget_(std::move(budget)) {}
-  ~MemoryHold() { Release(); }
-  MemoryHold(const MemoryHold&) = delete;
-  MemoryHold& operator=(const MemoryHold&) = delete;
-  MemoryHold(MemoryHold&& other) noexcept
-      : budget_(std::move(other.budget_)), bytes_(std::exchange(other.bytes_, 0)) {}
-  MemoryHold& operator=(MemoryHold&& other) noexcept {
-    if (this == &other) return *this;
-    Release();
-    budget_ = std::move(other.budget_);
-    bytes_ = std::exchange(other.bytes_, 0);
-    return *this;
-  }
+  // `budget` must outlive it; null: there is no limit.
+  explicit MemoryHold(calls::ByteBudget* budget) : budget_(budget), held_(budget) {}
 
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return held_.bytes(); }
 
   // Reserves this many more bytes, which must not be negative. False, and nothing changes, if the budget does not have
   // them.
   [[nodiscard]] bool Grow(int64_t bytes) {
-    if (bytes == 0) return true;
-    if (budget_ != nullptr && budget_->reserve != nullptr && !budget_->reserve(bytes)) {
-      refused_ = bytes_ + bytes;
-      return false;
-    }
-    bytes_ += bytes;
-    return true;
+    if (bytes == 0 || held_.Grow(bytes)) return true;
+    refused_ = held_.bytes() + bytes;
+    return false;
   }
 
   // The error of a request for which Grow() returned false.
   absl::Status NoMemory() const {
-    if (budget_ != nullptr && refused_ > budget_->limit) {
+    if (budget_ != nullptr && refused_ > budget_->limit()) {
       return absl::ResourceExhaustedError(
           absl::StrCat("memory: the request would take at least ", refused_,
-                       " bytes, all calls together may take ", budget_->limit,
+                       " bytes, all calls together may take ", budget_->limit(),
                        " (--max_inflight_mb); send smaller requests"));
     }
     return absl::ResourceExhaustedError(
@@ -64,17 +39,11 @@ class MemoryHold {
   }
 
   // Gives back what exceeds `bytes`.
-  void ShrinkTo(int64_t bytes) {
-    if (bytes >= bytes_) return;
-    if (budget_ != nullptr && budget_->release != nullptr) budget_->release(bytes_ - bytes);
-    bytes_ = bytes;
-  }
+  void ShrinkTo(int64_t bytes) { held_.ShrinkTo(bytes); }
 
  private:
-  void Release() { ShrinkTo(0); }
-
-  std::shared_ptr<const MemoryBudget> budget_;
-  int64_t bytes_ = 0;
+  calls::ByteBudget* const budget_;
+  calls::ByteReservation held_;
   int64_t refused_ = 0;  // what it would have had after the last Grow() that returned false
 };
 

@@ -76,16 +76,9 @@ TEST(RequestFieldsTest, WhatCannotBeReadIsNamed) {
 }
 
 TEST(RequestFieldsTest, MemoryIsReserved) {
-  int64_t left = 10000;
-  auto budget = std::make_shared<MemoryBudget>();
-  budget->reserve = [&left](int64_t bytes) {
-    if (bytes > left) return false;
-    left -= bytes;
-    return true;
-  };
-  budget->release = [&left](int64_t bytes) { left += bytes; };
+  calls::ByteBudget budget(10000);
   {
-    MemoryHold memory(budget);
+    MemoryHold memory(&budget);
     RequestFields fields;
     EXPECT_TRUE(fields.AddForm("a=b", &memory).ok());
     EXPECT_GT(memory.bytes(), 100);
@@ -94,7 +87,7 @@ TEST(RequestFieldsTest, MemoryIsReserved) {
     EXPECT_EQ(fields.AddJson("[" + std::string(1000, ',') + "]", &memory).code(),
               absl::StatusCode::kResourceExhausted);
   }
-  EXPECT_EQ(left, 10000);
+  EXPECT_EQ(budget.used(), 0);
 }
 
 }  // namespace

@@ -25,17 +25,6 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::shared_ptr<const MemoryBudget> Budget(int64_t limit, int64_t* used) {
-  auto budget = std::make_shared<MemoryBudget>();
-  budget->reserve = [=](int64_t bytes) {
-    if (*used + bytes > limit) return false;
-    *used += bytes;
-    return true;
-  };
-  budget->release = [=](int64_t bytes) { *used -= bytes; };
-  return budget;
-}
-
 struct Parsed {
   inference::ModelInferRequest request;
   OutputForms outputs;
@@ -43,8 +32,8 @@ struct Parsed {
 
 absl::StatusOr<Parsed> Parse(const std::string& body, const std::string& json_length = "",
                              int64_t memory_limit = 64 << 20) {
-  int64_t used = 0;
-  MemoryHold memory(Budget(memory_limit, &used));
+  calls::ByteBudget budget(memory_limit);
+  MemoryHold memory(&budget);
   absl::StatusOr<HttpInferRequest> request =
       ParseHttpInferRequest(body, json_length, "trec", "2", &memory);
   if (!request.ok()) return request.status();
@@ -141,13 +130,13 @@ TEST(V2RequestTest, LargeTensorsAreNotCopied) {
                    R"(],"datatype":"INT32","parameters":{"binary_data_size":)", 4 * count,
                    R"(}},{"name":"b","shape":[)", count, R"(],"datatype":"INT32","data":)",
                    json(values).dump(), "}]}");
-  int64_t used = 0;
-  MemoryHold memory(Budget(1 << 20, &used));
+  calls::ByteBudget budget(1 << 20);
+  MemoryHold memory(&budget);
   ASSERT_TRUE(memory.Grow(static_cast<int64_t>(header.size() + 4 * count)));
   absl::StatusOr<HttpInferRequest> request = ParseHttpInferRequest(
       header + Ints(values), absl::StrCat(header.size()), "trec", "", &memory);
   ASSERT_TRUE(request.ok()) << request.status();
-  EXPECT_GE(used, static_cast<int64_t>(header.size()) + 2 * 4 * count);
+  EXPECT_GE(budget.used(), static_cast<int64_t>(header.size()) + 2 * 4 * count);
   const auto chunks = request->message.Chunks();
   EXPECT_EQ(std::distance(chunks.begin(), chunks.end()), 4);
   inference::ModelInferRequest message;
@@ -262,16 +251,16 @@ TEST(V2RequestTest, MemoryIsReservedBeforeItIsTaken) {
   EXPECT_EQ(Parse(body, "", 799000).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(Parse(body, "", 801000).ok());
 
-  int64_t used = 0;
+  calls::ByteBudget budget(1 << 20);
   {
-    MemoryHold memory(Budget(1 << 20, &used));
+    MemoryHold memory(&budget);
     ASSERT_TRUE(memory.Grow(static_cast<int64_t>(body.size())));
     absl::StatusOr<HttpInferRequest> request = ParseHttpInferRequest(body, "", "trec", "", &memory);
     ASSERT_TRUE(request.ok());
     // The text is gone, the message is there.
-    EXPECT_EQ(used, static_cast<int64_t>(request->message.size()));
+    EXPECT_EQ(budget.used(), static_cast<int64_t>(request->message.size()));
   }
-  EXPECT_EQ(used, 0);
+  EXPECT_EQ(budget.used(), 0);
 }
 
 // ---------------------------------------------------------------- answers
@@ -303,8 +292,8 @@ std::string HeaderOf(const http::PageResponse& page) {
 }
 
 TEST(V2ResponseTest, Json) {
-  int64_t used = 0;
-  MemoryHold memory(Budget(1 << 20, &used));
+  calls::ByteBudget budget(1 << 20);
+  MemoryHold memory(&budget);
   const auto page = WriteHttpInferResponse(SomeResponse(), OutputForms(), &memory);
   ASSERT_TRUE(page.ok()) << page.status();
   EXPECT_EQ(page->content_type, "application/json");
@@ -313,7 +302,7 @@ TEST(V2ResponseTest, Json) {
             json::parse(R"({"model_name":"trec","model_version":"1","id":"a\"1","outputs":[
                 {"name":"label","datatype":"BYTES","shape":[2],"data":["A","BC"]},
                 {"name":"ids","datatype":"INT32","shape":[2,1],"data":[-1,5]}]})"));
-  EXPECT_GE(used, static_cast<int64_t>(page->body.size()));
+  EXPECT_GE(budget.used(), static_cast<int64_t>(page->body.size()));
 }
 
 TEST(V2ResponseTest, BinaryDataFollowTheJson) {
@@ -339,11 +328,11 @@ TEST(V2ResponseTest, BinaryDataFollowTheJson) {
 }
 
 TEST(V2ResponseTest, RefusesWhatItCannotWrite) {
-  int64_t used = 0;
-  MemoryHold memory(Budget(100, &used));
+  calls::ByteBudget budget(100);
+  MemoryHold memory(&budget);
   EXPECT_EQ(WriteHttpInferResponse(SomeResponse(), OutputForms(), &memory).status().code(),
             absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(used, 0);
+  EXPECT_EQ(budget.used(), 0);
   MemoryHold unbounded(nullptr);
   inference::ModelInferResponse response = SomeResponse();
   response.mutable_outputs(1)->set_shape(0, 3);
@@ -406,8 +395,8 @@ class PartsCall final : public RestCall {
   };
 
   const bool takes_at_once_;
-  int64_t used_ = 0;
-  MemoryHold memory_{Budget(1 << 20, &used_)};
+  calls::ByteBudget budget_{1 << 20};
+  MemoryHold memory_{&budget_};
   const calls::RequestLimits limits_;
   http::PageRequest request_;
   std::string text_;

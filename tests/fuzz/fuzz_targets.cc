@@ -965,6 +965,17 @@ void RequireSameValues(const inference::ModelInferRequest::InferInputTensor& inp
   Require(again == raw, "values survive their form in JSON");
 }
 
+class FuzzedBudget : public server::calls::ByteBudget {
+ public:
+  using ByteBudget::ByteBudget;
+
+ private:
+  bool Reserve(int64_t bytes) override {
+    Require(bytes >= 0, "what is reserved is a size");
+    return ByteBudget::Reserve(bytes);
+  }
+};
+
 }  // namespace
 
 void FuzzV2(std::string_view bytes) {
@@ -974,17 +985,9 @@ void FuzzV2(std::string_view bytes) {
   const std::string body(bytes.substr(2));
   RequireSameJson(body);
   constexpr int64_t kMemory = 16 << 10;
-  int64_t used = 0;
-  auto budget = std::make_shared<server::rest::MemoryBudget>();
-  budget->reserve = [&](int64_t size) {
-    Require(size >= 0, "what is reserved is a size");
-    if (used + size > kMemory) return false;
-    used += size;
-    return true;
-  };
-  budget->release = [&](int64_t size) { used -= size; };
+  FuzzedBudget budget(kMemory);
   {
-    server::rest::MemoryHold memory(budget);
+    server::rest::MemoryHold memory(&budget);
     Require(memory.Grow(static_cast<int64_t>(body.size())), "the body fits");
     auto request = server::rest::ParseHttpInferRequest(
         body, length == 0 ? "" : absl::StrCat(length), "m", "1", &memory);
@@ -1002,25 +1005,10 @@ void FuzzV2(std::string_view bytes) {
       }
     }
   }
-  Require(used == 0, "what was reserved is given back");
+  Require(budget.used() == 0, "what was reserved is given back");
 }
 
 namespace {
-
-// A budget that says afterwards whether everything was given back.
-struct CountedMemory {
-  explicit CountedMemory(int64_t limit) {
-    budget->reserve = [this, limit](int64_t bytes) {
-      if (bytes < 0 || used + bytes > limit) return false;
-      used += bytes;
-      return true;
-    };
-    budget->release = [this](int64_t bytes) { used -= bytes; };
-  }
-  int64_t used = 0;
-  std::shared_ptr<server::rest::MemoryBudget> budget =
-      std::make_shared<server::rest::MemoryBudget>();
-};
 
 void RequireRefusal(const absl::Status& status) {
   if (absl::IsResourceExhausted(status)) return;
@@ -1030,9 +1018,9 @@ void RequireRefusal(const absl::Status& status) {
 
 // What is read can be written, and what is written is read as the same.
 void FuzzJson(std::string_view text, google::protobuf::Message* message) {
-  CountedMemory memory(int64_t{1} << 20);
+  FuzzedBudget memory(int64_t{1} << 20);
   {
-    server::rest::MemoryHold hold(memory.budget);
+    server::rest::MemoryHold hold(&memory);
     const absl::Status status =
         server::rest::ParseJsonMessage({text.data(), text.size()}, &hold, message);
     if (!status.ok()) return RequireRefusal(status);
@@ -1050,20 +1038,20 @@ void FuzzJson(std::string_view text, google::protobuf::Message* message) {
               "nothing is lost");
     }
   }
-  Require(memory.used == 0, "memory is given back");
+  Require(memory.used() == 0, "memory is given back");
 }
 
 // The body of POST /v1/completions.
 void FuzzCompletionsBody(std::string_view bytes) {
-  CountedMemory memory(int64_t{1} << 20);
+  FuzzedBudget memory(int64_t{1} << 20);
   server::rest::CompletionsRequest request;
   {
-    server::rest::MemoryHold hold(memory.budget);
+    server::rest::MemoryHold hold(&memory);
     const server::rest::RestError error =
         server::rest::ParseCompletionsRequest({bytes.data(), bytes.size()}, &hold, &request);
     if (!error.status.ok()) return RequireRefusal(error.status);
   }
-  Require(memory.used == 0, "memory is given back");
+  Require(memory.used() == 0, "memory is given back");
   Require(!request.prompts.empty(), "there is a prompt");
   Require(request.generate.max_new_tokens() >= 0, "lengths are not negative");
   Require(request.generate.num_samples() >= 1 && request.generate.num_samples() <= 64,

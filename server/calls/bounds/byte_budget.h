@@ -21,23 +21,26 @@ namespace sru::server::calls {
 class ByteBudget {
  public:
   explicit ByteBudget(int64_t limit) : limit_(limit) {}
+  virtual ~ByteBudget() = default;
   ByteBudget(const ByteBudget&) = delete;
   ByteBudget& operator=(const ByteBudget&) = delete;
 
   int64_t limit() const { return limit_; }
   int64_t used() const { return used_.load(std::memory_order_relaxed); }
 
- private:
+ protected:
   friend class ByteReservation;
 
   // Returns false and reserves nothing if that would exceed the limit. For a moment other threads
   // may see the refused bytes as used, so near the limit a call that would just have fitted may be
   // refused, but never the reverse.
-  bool Reserve(int64_t bytes) {
+  virtual bool Reserve(int64_t bytes) {
     if (used_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= limit_) return true;
     used_.fetch_sub(bytes, std::memory_order_relaxed);
     return false;
   }
+
+ private:
   void Release(int64_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
 
   const int64_t limit_;
@@ -47,7 +50,8 @@ class ByteBudget {
 // The bytes that one call has reserved; its destructor gives them back. Not thread-safe.
 class ByteReservation {
  public:
-  explicit ByteReservation(ByteBudget* budget) : budget_(*budget) {}
+  // Null: there is no limit.
+  explicit ByteReservation(ByteBudget* budget) : budget_(budget) {}
   ~ByteReservation() { ShrinkTo(0); }
   ByteReservation(const ByteReservation&) = delete;
   ByteReservation& operator=(const ByteReservation&) = delete;
@@ -57,7 +61,7 @@ class ByteReservation {
   // Reserves this many more bytes, which must not be negative. Returns false and changes nothing if
   // the budget does not have them.
   [[nodiscard]] bool Grow(int64_t bytes) {
-    if (!budget_.Reserve(bytes)) return false;
+    if (budget_ != nullptr && !budget_->Reserve(bytes)) return false;
     bytes_ += bytes;
     return true;
   }
@@ -65,12 +69,12 @@ class ByteReservation {
   // Gives back whatever exceeds `bytes`.
   void ShrinkTo(int64_t bytes) {
     if (bytes >= bytes_) return;
-    budget_.Release(bytes_ - bytes);
+    if (budget_ != nullptr) budget_->Release(bytes_ - bytes);
     bytes_ = bytes;
   }
 
  private:
-  ByteBudget& budget_;
+  ByteBudget* const budget_;
   int64_t bytes_ = 0;
 };
 
