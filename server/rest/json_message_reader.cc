@@ -1,46 +1,32 @@
-#include "server/rest/json_message.h"
-
 #include <algorithm>
 #include <bitset>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <optional>
 #include <set>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/mutex.h"
-#include "base/utf8.h"
 #include "base/wire_reader.h"
-#include "google/protobuf/descriptor.h"
-#include "nlohmann/json.hpp"
 #include "server/calls/bounds/request_outline.h"
-#include "server/calls/message_cord.h"
 #include "server/rest/json_body.h"
+#include "server/rest/json_message.h"
+#include "server/rest/json_message_form.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::server::rest {
 namespace {
 
 using google::protobuf::Descriptor;
-using google::protobuf::EnumDescriptor;
 using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
-using google::protobuf::OneofDescriptor;
-// Memory is reserved in steps of so many bytes.
-constexpr int64_t kReserveStep = 16 << 10;
+
 constexpr size_t kUsualDepth = 4;
-// Holds most answers, so that they are not copied while they grow.
-constexpr size_t kFirstBlock = 1 << 10;
 // What an element of a list takes: protobuf's lists double, and copy while they do.
 constexpr int64_t kBytesPerNumber = 24;
 constexpr int64_t kBytesPerString = 48;
@@ -77,81 +63,6 @@ class Meter {
   MemoryHold& memory_;
   int64_t waiting_ = 0;
 };
-
-// A type of message, as its descriptor has it. It is made once for each type: to ask descriptors and reflection takes longer than to read and to write.
-struct MessageForm;
-struct FieldForm {
-  int number = 0;
-  absl::string_view name;
-  absl::string_view camel_name;
-  std::string key;  // the name as it is written, with a comma before it, its quotes and the colon
-  FieldDescriptor::Type type = FieldDescriptor::TYPE_BOOL;
-  bool is_list = false;  // or a map
-  bool is_map = false;
-  bool is_packed = false;
-  // The fields of a message are in the order of their numbers. This one comes before the one that was declared before it, or is the first.
-  bool restarts = false;
-  bool is_optional = false;
-  const OneofDescriptor* oneof = nullptr;
-  const EnumDescriptor* values = nullptr;
-  const MessageForm* message = nullptr;
-};
-struct MessageForm {
-  const Descriptor* type = nullptr;
-  std::vector<FieldForm> fields;  // in the order of their declaration
-
-  const FieldForm* Find(absl::string_view name) const {
-    for (const FieldForm& field : fields) {
-      if (field.name == name) return &field;
-    }
-    for (const FieldForm& field : fields) {
-      if (field.camel_name == name) return &field;
-    }
-    return nullptr;
-  }
-};
-
-class MessageForms {
- public:
-  const MessageForm& Of(const Descriptor& type) {
-    MutexLock lock(&mutex_);
-    return Make(type);
-  }
-
- private:
-  const MessageForm& Make(const Descriptor& type) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const auto [place, is_new] = forms_.try_emplace(&type);
-    MessageForm& form = place->second;
-    if (!is_new) return form;
-    form.type = &type;
-    for (int i = 0; i < type.field_count(); ++i) {
-      const FieldDescriptor& field = *type.field(i);
-      FieldForm& made = form.fields.emplace_back();
-      made.number = field.number();
-      made.name = field.name();
-      made.camel_name = field.json_name();
-      made.key = absl::StrCat(",\"", made.name, "\":");
-      made.type = field.type();
-      made.is_list = field.is_repeated();
-      made.is_map = field.is_map();
-      made.is_packed = field.is_packed();
-      made.restarts = i == 0 || field.number() < type.field(i - 1)->number();
-      made.is_optional = !field.is_repeated() && field.has_presence();
-      made.oneof = field.containing_oneof();
-      made.values = field.enum_type();
-      if (field.message_type() != nullptr) made.message = &Make(*field.message_type());
-    }
-    return form;
-  }
-
-  Mutex mutex_;
-  std::unordered_map<const Descriptor*, MessageForm> forms_ ABSL_GUARDED_BY(mutex_);
-};
-
-const MessageForm& FormOf(const Descriptor& type) {
-  static auto* const forms = new MessageForms();
-  return forms->Of(type);
-}
 
 // Writes the bytes of a message from the events of its JSON. The stack is as deep as the message's type allows, whatever the text.
 class MessageReader {
@@ -598,176 +509,6 @@ class MessageReader {
   absl::Status status_;
 };
 
-// Writes the bytes of messages, which this process has serialized.
-class MessageWriter {
- public:
-  MessageWriter(JsonFields fields, MemoryHold* memory, std::string* json)
-      : fields_(fields), memory_(*memory), json_(*json) {}
-
-  const absl::Status& status() const { return status_; }
-
-  bool Write(absl::string_view bytes, const MessageForm& form) {
-    std::optional<WireReader> reader;
-    bool more = false;  // the reader has a field
-    bool first = true;
-    json_ += '{';
-    for (const FieldForm& field : form.fields) {
-      if (field.restarts) {
-        reader.emplace(bytes);
-        more = reader->Next();
-      }
-      for (; more && reader->field() < field.number; more = reader->Next()) reader->PassValue();
-      const bool is_there = more && reader->field() == field.number;
-      if (!is_there && (field.is_optional || fields_ == JsonFields::kSet)) continue;
-      json_.append(field.key, first ? 1 : 0);
-      first = false;
-      more = field.is_list ? WriteList(field, &*reader, more) : WriteOne(field, &*reader, more);
-      if (!status_.ok()) return false;
-    }
-    json_ += '}';
-    if (reader.has_value() && !reader->ok()) {
-      status_ = absl::InternalError("a service answered with a message that cannot be read");
-    }
-    return Settle();
-  }
-
- private:
-  // Reserves what the text has grown by, and as much again: it is copied when it outgrows its block.
-  bool Settle() {
-    const auto size = static_cast<int64_t>(json_.size());
-    if (size - settled_ < kReserveStep) return status_.ok();
-    const int64_t grown = size - settled_;
-    settled_ = size;
-    if (!memory_.Grow(2 * grown)) status_ = memory_.NoMemory();
-    return status_.ok();
-  }
-
-  template <typename Integer>
-  void Append(Integer value) {
-    char digits[24];
-    const std::to_chars_result end = std::to_chars(digits, digits + sizeof(digits), value);
-    json_.append(digits, end.ptr);
-  }
-  template <typename Integer>
-  void AppendLong(Integer value) {
-    if (fields_ == JsonFields::kPlain) return Append(value);
-    json_ += '"';
-    Append(value);
-    json_ += '"';
-  }
-  template <typename Real>
-  void AppendReal(Real value) {
-    if (std::isfinite(value)) {
-      AppendJsonNumber(value, &json_);
-    } else {
-      json_ += std::isnan(value) ? "\"NaN\"" : value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
-    }
-  }
-  void AppendEnum(const FieldForm& field, int number) {
-    const EnumValueDescriptor* const value = field.values->FindValueByNumber(number);
-    if (value == nullptr) return Append(number);
-    absl::StrAppend(&json_, "\"", absl::string_view(value->name()), "\"");
-  }
-
-  // Where `*reader` is after the tag.
-  bool WriteValue(const FieldForm& field, WireReader* reader) {
-    switch (field.type) {
-      case FieldDescriptor::TYPE_INT32:
-        Append(static_cast<int32_t>(reader->Varint()));
-        break;
-      case FieldDescriptor::TYPE_INT64:
-        AppendLong(static_cast<int64_t>(reader->Varint()));
-        break;
-      case FieldDescriptor::TYPE_UINT32:
-        Append(static_cast<uint32_t>(reader->Varint()));
-        break;
-      case FieldDescriptor::TYPE_UINT64:
-        AppendLong(reader->Varint());
-        break;
-      case FieldDescriptor::TYPE_FLOAT:
-        AppendReal(reader->Float());
-        break;
-      case FieldDescriptor::TYPE_DOUBLE:
-        AppendReal(reader->Double());
-        break;
-      case FieldDescriptor::TYPE_BOOL:
-        json_ += reader->Varint() != 0 ? "true" : "false";
-        break;
-      case FieldDescriptor::TYPE_ENUM:
-        AppendEnum(field, static_cast<int>(reader->Varint()));
-        break;
-      case FieldDescriptor::TYPE_STRING:
-        AppendJsonString(reader->Bytes(), &json_);
-        break;
-      case FieldDescriptor::TYPE_BYTES:
-        absl::StrAppend(&json_, "\"", absl::Base64Escape(reader->Bytes()), "\"");
-        break;
-      case FieldDescriptor::TYPE_MESSAGE:
-        return Write(reader->Bytes(), *field.message);
-      default:
-        status_ = absl::InternalError("the contract has a type of field that is not written");
-    }
-    return Settle();
-  }
-
-  // The following return whether the reader has another field. `more`: it has one, which may be a later one than `field`.
-  bool WriteOne(const FieldForm& field, WireReader* reader, bool more) {
-    if (more && reader->field() == field.number) return WriteValue(field, reader) && reader->Next();
-    WireReader zeros(absl::string_view("\0\0\0\0\0\0\0\0", 8));  // the default of every type
-    WriteValue(field, &zeros);
-    return more;
-  }
-
-  bool WriteList(const FieldForm& field, WireReader* reader, bool more) {
-    json_ += field.is_map ? '{' : '[';
-    bool first = true;
-    for (; more && reader->field() == field.number; more = reader->Next()) {
-      const bool is_packed = field.is_packed && reader->kind() == kWireBytes;
-      const size_t outer = is_packed ? reader->Enter() : 0;
-      while (reader->ok() && !(is_packed && reader->at_end())) {
-        if (!first) json_ += ',';
-        first = false;
-        const bool ok = field.is_map ? WriteEntry(reader->Bytes(), field.message->fields)
-                                     : WriteValue(field, reader);
-        if (!ok) return false;
-        if (!is_packed) break;
-      }
-      if (is_packed) reader->Leave(outer);
-    }
-    json_ += field.is_map ? '}' : ']';
-    return more;
-  }
-
-  // The keys of maps are strings in JSON.
-  bool WriteEntry(absl::string_view bytes, const std::vector<FieldForm>& key_and_value) {
-    WireReader reader(bytes);
-    const absl::string_view quote =
-        key_and_value[0].type == FieldDescriptor::TYPE_INT32 ? "\"" : "";
-    json_.append(quote.data(), quote.size());
-    const bool more = WriteOne(key_and_value[0], &reader, reader.Next());
-    absl::StrAppend(&json_, quote, ":");
-    WriteOne(key_and_value[1], &reader, more);
-    return status_.ok();
-  }
-
-  const JsonFields fields_;
-  MemoryHold& memory_;
-  std::string& json_;
-  int64_t settled_ = static_cast<int64_t>(json_.size());
-  absl::Status status_;
-};
-
-template <typename Real>
-void AppendShortest(Real value, std::string* json) {
-  if (!std::isfinite(value)) {
-    *json += "null";
-    return;
-  }
-  char digits[32];
-  const std::to_chars_result end = std::to_chars(digits, digits + sizeof(digits), value);
-  json->append(digits, end.ptr);
-}
-
 }  // namespace
 
 absl::Status ParseJsonMessage(const Descriptor& type, absl::string_view json, MemoryHold* memory,
@@ -790,64 +531,5 @@ absl::Status ParseJsonMessage(absl::string_view json, MemoryHold* memory, Messag
   }
   return status;
 }
-
-absl::Status WriteJsonMessage(const Descriptor& type, const absl::Cord& bytes, JsonFields fields,
-                              MemoryHold* memory, std::string* json) {
-  absl::Cord whole = bytes;
-  json->reserve(json->size() + kFirstBlock);
-  MessageWriter writer(fields, memory, json);
-  writer.Write(whole.Flatten(), FormOf(type));
-  return writer.status();
-}
-
-absl::Status WriteJsonMessage(const Message& message, JsonFields fields, MemoryHold* memory,
-                              std::string* json) {
-  return WriteJsonMessage(*message.GetDescriptor(), calls::ToCord(message), fields, memory, json);
-}
-
-void AppendJsonString(absl::string_view text, std::string* json) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  if (FindInvalidUtf8({text.data(), text.size()}) < text.size()) {
-    const std::string repaired =
-        nlohmann::json(std::string(text))
-            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    *json += repaired;
-    return;
-  }
-  json->push_back('"');
-  size_t begin = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    if (c >= 0x20 && c != '"' && c != '\\') continue;
-    json->append(text.data() + begin, i - begin);
-    begin = i + 1;
-    switch (c) {
-      case '"':
-        *json += "\\\"";
-        break;
-      case '\\':
-        *json += "\\\\";
-        break;
-      case '\n':
-        *json += "\\n";
-        break;
-      case '\r':
-        *json += "\\r";
-        break;
-      case '\t':
-        *json += "\\t";
-        break;
-      default:
-        *json += "\\u00";
-        *json += kHex[c >> 4];
-        *json += kHex[c & 15];
-    }
-  }
-  json->append(text.data() + begin, text.size() - begin);
-  json->push_back('"');
-}
-
-void AppendJsonNumber(double value, std::string* json) { AppendShortest(value, json); }
-void AppendJsonNumber(float value, std::string* json) { AppendShortest(value, json); }
 
 }  // namespace sru::server::rest
