@@ -77,12 +77,6 @@ class GenerateCall final : public calls::Call, private GenerateSink {
   }
 
  private:
-  // What a client has yet to be sent of one sample.
-  struct Sample {
-    bool has_news = false;
-    GeneratedChunk news;
-  };
-
   absl::Status Submit(const absl::Cord& bytes) {
     context_.received->Add(static_cast<int64_t>(bytes.size()));
     calls::RequestOutline outline;
@@ -216,28 +210,13 @@ class GenerateCall final : public calls::Call, private GenerateSink {
   }
 
   void Merge(GeneratedChunk&& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    Sample& sample = samples_[chunk.sample];
     waiting_tokens_ += chunk.token_ids.size();
     if (chunk.last) {
       ++ended_samples_;
       generated_tokens_ += chunk.generated_tokens;
     }
-    if (!sample.has_news) {
-      sample.news = std::move(chunk);
-      sample.has_news = true;
-      return;
-    }
-    GeneratedChunk& news = sample.news;
-    news.text += chunk.text;
-    news.token_ids.insert(news.token_ids.end(), chunk.token_ids.begin(), chunk.token_ids.end());
-    news.log_probs.insert(news.log_probs.end(), chunk.log_probs.begin(), chunk.log_probs.end());
-    news.candidates.insert(news.candidates.end(), chunk.candidates.begin(), chunk.candidates.end());
-    if (!chunk.last) return;
-    news.last = true;
-    news.finish = chunk.finish;
-    news.state = std::move(chunk.state);
-    news.prompt_tokens = chunk.prompt_tokens;
-    news.generated_tokens = chunk.generated_tokens;
+    const auto sample = static_cast<size_t>(chunk.sample);
+    samples_[sample].Append(std::move(chunk));
   }
 
   // Ends the call with `status` as soon as the service has given it up.
@@ -263,11 +242,9 @@ class GenerateCall final : public calls::Call, private GenerateSink {
       if (!sending_ && !ended_) {
         // A client that is gone gets nothing more.
         const bool has_client = sent_all_ && !absl::IsCancelled(failure_);
-        Sample* const sample = has_client ? NextSample(&is_last) : nullptr;
+        WaitingChunk* const sample = has_client ? NextSample(&is_last) : nullptr;
         if (sample != nullptr && (!is_last || done_)) {
-          news = std::move(sample->news);
-          sample->news = GeneratedChunk();
-          sample->has_news = false;
+          news = sample->Take();
           waiting_tokens_ -= news->token_ids.size();
           next = is_last ? kSendLast : kSend;
         } else if (sample == nullptr && done_) {
@@ -298,12 +275,12 @@ class GenerateCall final : public calls::Call, private GenerateSink {
   }
 
   // The sample whose turn it is; null when there are no news. Whether nothing can come after them.
-  Sample* NextSample(bool* is_last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    Sample* found = nullptr;
+  WaitingChunk* NextSample(bool* is_last) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    WaitingChunk* found = nullptr;
     size_t count = 0;
     for (size_t i = 0; i < samples_.size(); ++i) {
       const size_t index = (next_sample_ + i) % samples_.size();
-      if (!samples_[index].has_news) continue;
+      if (!samples_[index].ready) continue;
       if (++count > 1) continue;
       found = &samples_[index];
     }
@@ -419,9 +396,9 @@ class GenerateCall final : public calls::Call, private GenerateSink {
   Mutex pause_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // held while the service is told
   Mutex mutex_;
   batching::SequenceHandle handle_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Sample> samples_ ABSL_GUARDED_BY(mutex_);
-  size_t next_sample_ ABSL_GUARDED_BY(mutex_) = 0;     // whose turn it is
-  size_t waiting_tokens_ ABSL_GUARDED_BY(mutex_) = 0;  // of all samples
+  std::vector<WaitingChunk> samples_ ABSL_GUARDED_BY(mutex_);  // what has yet to be sent
+  size_t next_sample_ ABSL_GUARDED_BY(mutex_) = 0;             // whose turn it is
+  size_t waiting_tokens_ ABSL_GUARDED_BY(mutex_) = 0;          // of all samples
   size_t ended_samples_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t generated_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
   bool paused_ ABSL_GUARDED_BY(mutex_) = false;

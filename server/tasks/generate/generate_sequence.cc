@@ -226,7 +226,7 @@ void GenerateSequence::CommitScores(const GenerateItem& item, const Results& res
     const size_t position = prompt_fed_ + row;
     if (position < prompt_scored_) continue;
     const bool scored = position >= skipped;
-    for (Unsent& unsent : unsent_) {
+    for (WaitingChunk& unsent : unsent_) {
       GeneratedChunk& chunk = unsent.chunk;
       if (task_.token_log_probs) chunk.log_probs[position] = scored ? results.log_probs[row] : 0;
       if (k == 0 || !scored) continue;
@@ -294,9 +294,9 @@ void GenerateSequence::TakeInToken(int index) {
   const std::string text = finished ? branch.text.Finish() : branch.text.TakeText();
   {
     const MutexLock lock(&mutex_);
-    Unsent& unsent = unsent_[index];
+    WaitingChunk& unsent = unsent_[index];
     unsent.chunk.text += text;
-    unsent.any = !finished;  // the last chunk comes as a whole
+    unsent.ready = !finished;  // the last chunk comes as a whole
   }
   if (finished && !task_.return_state) Close(index, std::string());
 }
@@ -321,13 +321,13 @@ void GenerateSequence::Close(int index, std::string state) {
   branch.closed = true;
   FreeSlot(&branch.slot);
   const MutexLock lock(&mutex_);
-  Unsent& unsent = unsent_[index];
+  WaitingChunk& unsent = unsent_[index];
   unsent.chunk.last = true;
   unsent.chunk.finish = branch.finish;
   unsent.chunk.state = std::move(state);
   unsent.chunk.prompt_tokens = static_cast<int>(task_.prompt.size());
   unsent.chunk.generated_tokens = static_cast<int>(branch.tokens.size());
-  unsent.any = true;
+  unsent.ready = true;
 }
 
 void GenerateSequence::Deliver() {
@@ -341,13 +341,10 @@ void GenerateSequence::Deliver() {
   bool found = true;
   while (found) {
     found = false;
-    for (Unsent& unsent : unsent_) {
-      if (!unsent.any) continue;
+    for (WaitingChunk& unsent : unsent_) {
+      if (!unsent.ready) continue;
       found = true;
-      unsent.any = false;
-      GeneratedChunk chunk = std::move(unsent.chunk);
-      unsent.chunk = GeneratedChunk();
-      unsent.chunk.sample = chunk.sample;
+      GeneratedChunk chunk = unsent.Take();
       GenerateSink* const sink = sink_;
       mutex_.Unlock();
       sink->OnChunk(std::move(chunk));
@@ -376,9 +373,7 @@ void GenerateSequence::End(const absl::Status& status, const batching::RequestTi
       if (branch.tokens.empty()) {
         // What of the prompt there is to echo has not been computed.
         const MutexLock lock(&mutex_);
-        const int sample = unsent_[i].chunk.sample;
-        unsent_[i].chunk = GeneratedChunk();
-        unsent_[i].chunk.sample = sample;
+        unsent_[i].Take();
       }
       Close(static_cast<int>(i), std::string());
     }

@@ -120,11 +120,6 @@ class GenerateSequence : public batching::StepSequence {
     FinishReason finish = FinishReason::kNone;
     bool closed = false;  // nothing more comes of it
   };
-  // What has not been passed on.
-  struct Unsent {
-    GeneratedChunk chunk;
-    bool any = false;  // that may be passed on
-  };
 
   bool prompt_done() const { return prompt_fed_ == task_.prompt.size(); }
   bool WantsPick(const Branch& branch) const {
@@ -172,8 +167,8 @@ class GenerateSequence : public batching::StepSequence {
   int new_tokens_ = 0;       // since OnStep()
 
   Mutex mutex_;
-  std::vector<Unsent> unsent_ ABSL_GUARDED_BY(mutex_);  // [branch]
-  GenerateSink* sink_ ABSL_GUARDED_BY(mutex_);          // null after the end
+  std::vector<WaitingChunk> unsent_ ABSL_GUARDED_BY(mutex_);  // [branch]
+  GenerateSink* sink_ ABSL_GUARDED_BY(mutex_);                // null after the end
   bool delivering_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);

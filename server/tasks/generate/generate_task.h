@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -51,6 +52,40 @@ struct GeneratedChunk {
   std::string state;  // as bytes of the model's StateCodec; empty: not asked for, or there is none
   int prompt_tokens = 0;
   int generated_tokens = 0;
+};
+
+// What one sample has added since it was last taken. Not thread-safe.
+struct WaitingChunk {
+  // Adds what comes next, all of which may be taken.
+  void Append(GeneratedChunk&& next) {
+    if (!std::exchange(ready, true)) {
+      chunk = std::move(next);
+      return;
+    }
+    const auto append = [](auto* to, const auto& from) {
+      to->insert(to->end(), from.begin(), from.end());
+    };
+    append(&chunk.text, next.text);
+    append(&chunk.token_ids, next.token_ids);
+    append(&chunk.log_probs, next.log_probs);
+    append(&chunk.candidates, next.candidates);
+    if (!next.last) return;
+    chunk.last = true;
+    chunk.finish = next.finish;
+    chunk.state = std::move(next.state);
+    chunk.prompt_tokens = next.prompt_tokens;
+    chunk.generated_tokens = next.generated_tokens;
+  }
+
+  GeneratedChunk Take() {
+    ready = false;
+    GeneratedChunk taken = std::exchange(chunk, GeneratedChunk());
+    chunk.sample = taken.sample;
+    return taken;
+  }
+
+  GeneratedChunk chunk;
+  bool ready = false;  // it may be taken
 };
 
 // Where a call's text goes. Called from threads of the workers, and of callers of Submit(), Cancel()
