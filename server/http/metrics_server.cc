@@ -1,5 +1,6 @@
 #include "server/http/metrics_server.h"
 
+#include <atomic>
 #include <exception>
 #include <memory>
 #include <new>
@@ -34,7 +35,8 @@ class MetricsServerImpl final : public MetricsServer {
   explicit MetricsServerImpl(Pages pages) : pages_(std::move(pages)) {}
 
   ~MetricsServerImpl() override {
-    // Requests are answered before their connections are closed.
+    // Requests are answered before their connections are closed; those that come now, or have not come whole, with 503.
+    stopping_ = true;
     metrics_worker_.Stop();
     page_workers_.Stop();
     if (http_ != nullptr) http_->Stop();
@@ -60,6 +62,8 @@ class MetricsServerImpl final : public MetricsServer {
     const PageRequest& request = call->request();
     if (IsProbe(request)) {
       call->Reply(AnswerProbe(request, pages_.probes));
+    } else if (stopping_) {
+      if (pages_.call == nullptr || !pages_.call(call)) call->Reply(ShuttingDown());
     } else if (request.path == "/metrics") {
       if (!IsRead(request)) return call->Reply(NotARead(request));
       QueueMetrics(call);
@@ -69,6 +73,12 @@ class MetricsServerImpl final : public MetricsServer {
         call->Reply(Guarded([&] { return OtherPage(call->request()); }));
       });
     }
+  }
+
+  static PageResponse ShuttingDown() {
+    PageResponse response = TextResponse(503, "the server is shutting down\n");
+    response.headers.emplace_back("Retry-After", "1");
+    return response;
   }
 
   PageResponse OtherPage(const PageRequest& request) const {
@@ -116,6 +126,7 @@ class MetricsServerImpl final : public MetricsServer {
   }
 
   const Pages pages_;
+  std::atomic<bool> stopping_{false};
   Mutex mutex_;
   std::vector<std::shared_ptr<HttpCall>> metrics_calls_ ABSL_GUARDED_BY(mutex_);  // waiting
   // For work that would occupy the server's one thread for too long.

@@ -191,6 +191,23 @@ TEST_F(MetricsServerTest, ABrowserIsNotToldThatOtherSitesMayCall) {
   EXPECT_THAT(absl::AsciiStrToLower(response.headers), Not(HasSubstr("access-control")));
 }
 
+TEST_F(MetricsServerTest, ABodyThatIsNotWholeAtTheEndIsAnswered) {
+  SlowConnection client(server_->address().port,
+                        "POST /echo HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+                        "Content-Length: 10\r\n\r\n");
+  std::string answer;
+  ASSERT_TRUE(PollUntil([&] {
+    answer += client.ReadSome();
+    return absl::StrContains(answer, "100 Continue\r\n\r\n");
+  }));
+  client.Send("half");
+  server_ = nullptr;
+  answer = client.ReadAll();
+  EXPECT_THAT(answer, HasSubstr("HTTP/1.1 503 "));
+  EXPECT_THAT(answer, HasSubstr("Retry-After: 1\r\n"));
+  EXPECT_THAT(answer, HasSubstr("the server is shutting down"));
+}
+
 TEST_F(MetricsServerTest, ATakenPortIsAnError) {
   const auto second = MetricsServer::Start(server_->address(), {});
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
