@@ -96,7 +96,7 @@ void HttpRequestParser::Reset() {
   fields_ = 0;
   version_ = 11;
   in_header_ = true;
-  chunked_ = expects_continue_ = has_host_ = false;
+  chunked_ = expects_continue_ = has_host_ = host_in_target_ = false;
   content_length_.reset();
   error_status_ = 0;
   error_.clear();
@@ -184,10 +184,28 @@ HttpRequestParser::Result HttpRequestParser::ReadBody(absl::string_view* in, abs
 void HttpRequestParser::OnRequest(absl::string_view method, absl::string_view target, int version) {
   version_ = version;
   request_.method = std::string(method);
+  if (!TakeAuthority(&target)) {
+    Error(400, "the request's target: expected http://HOST/PATH, without a user");
+    return;
+  }
   const absl::string_view resource = target.substr(0, target.find('#'));
   const size_t query = resource.find('?');
   request_.path = std::string(resource.substr(0, query));
+  if (host_in_target_ && request_.path.empty()) request_.path = "/";
   if (query != absl::string_view::npos) request_.query = std::string(resource.substr(query + 1));
+}
+
+bool HttpRequestParser::TakeAuthority(absl::string_view* target) {
+  if (!absl::StartsWithIgnoreCase(*target, "http://") &&
+      !absl::StartsWithIgnoreCase(*target, "https://")) {
+    return true;
+  }
+  target->remove_prefix(target->find("//") + 2);
+  const absl::string_view authority = target->substr(0, target->find_first_of("/?#"));
+  target->remove_prefix(authority.size());
+  host_in_target_ = true;
+  request_.headers.Add("host", authority);
+  return !authority.empty() && authority[0] != ':' && !absl::StrContains(authority, '@');
 }
 
 void HttpRequestParser::OnField(absl::string_view name, absl::string_view value) {
@@ -195,7 +213,8 @@ void HttpRequestParser::OnField(absl::string_view name, absl::string_view value)
     Error(431, absl::StrCat("more than ", kMaxFields, " headers"));
     return;
   }
-  request_.headers.Add(absl::AsciiStrToLower(name), value);
+  const bool is_host = absl::EqualsIgnoreCase(name, "host");
+  if (!is_host || !host_in_target_) request_.headers.Add(absl::AsciiStrToLower(name), value);
   if (absl::EqualsIgnoreCase(name, "content-length")) {
     uint64_t length = 0;
     const bool digits = !value.empty() && std::all_of(value.begin(), value.end(), [](char c) {
@@ -218,7 +237,7 @@ void HttpRequestParser::OnField(absl::string_view name, absl::string_view value)
       return;
     }
     expects_continue_ = true;
-  } else if (absl::EqualsIgnoreCase(name, "host")) {
+  } else if (is_host) {
     if (has_host_) Error(400, "Host: expected one, found several");
     has_host_ = true;
   }

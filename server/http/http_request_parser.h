@@ -57,6 +57,9 @@ class HttpRequestParser {
 
   Result Error(int status, std::string text);
   void OnRequest(absl::string_view method, absl::string_view target, int version);
+  // Takes the scheme and the authority off a target in absolute form (RFC 9112, section 3.2.2). The authority is the host, whatever the
+  // field says. False if it is wrong.
+  bool TakeAuthority(absl::string_view* target);
   void OnField(absl::string_view name, absl::string_view value);
 
   const size_t max_header_bytes_;
@@ -71,6 +74,7 @@ class HttpRequestParser {
   bool chunked_ = false;
   bool expects_continue_ = false;
   bool has_host_ = false;
+  bool host_in_target_ = false;
   std::optional<uint64_t> content_length_;
   absl::Cord* body_ = nullptr;  // during ReadBody()
   int error_status_ = 0;

@@ -123,6 +123,40 @@ TEST(HttpRequestParserTest, ARequestOfHttp11HasAHost) {
   EXPECT_EQ(Parse("GET / HTTP/1.0\r\n\r\n", 1000).result, Result::kDone);
 }
 
+// As clients send it to proxies (RFC 9112, section 3.2.2).
+TEST(HttpRequestParserTest, ATargetMayNameItsHost) {
+  struct Case {
+    std::string target, path, query, host;
+  };
+  for (const Case& one : std::vector<Case>{
+           {"http://a.example/v1/models", "/v1/models", "", "a.example"},
+           {"HTTP://a.example:8080/v1/models?x=http://b/", "/v1/models", "x=http://b/",
+            "a.example:8080"},
+           {"https://[::1]:8080?x=/y", "/", "x=/y", "[::1]:8080"},
+           {"http://a.example", "/", "", "a.example"},
+           {"http://a.example//b", "//b", "", "a.example"},
+           {"//a.example/b", "//a.example/b", "", "field"},
+           {"/http://a.example/b", "/http://a.example/b", "", "field"},
+       }) {
+    for (const std::string before : {"", "X: http://c/\r\n"}) {
+      const Outcome outcome = Parse(
+          absl::StrCat("GET ", one.target, " HTTP/1.1\r\n", before, "Host: field\r\n\r\n"), 7);
+      ASSERT_EQ(outcome.result, Result::kDone) << one.target << outcome.error;
+      EXPECT_EQ(outcome.request.path, one.path) << one.target;
+      EXPECT_EQ(outcome.request.query, one.query) << one.target;
+      EXPECT_EQ(outcome.request.header("host"), one.host) << one.target;
+    }
+  }
+  EXPECT_EQ(Parse("GET http://a/b HTTP/1.0\r\n\r\n", 1000).request.header("host"), "a");
+  for (const std::string request :
+       {"GET http:///b HTTP/1.1\r\nHost: a\r\n\r\n", "GET http://:80/b HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET http://user@a/b HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET http://a/b HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+        "GET http://a/b HTTP/1.1\r\n\r\n"}) {
+    EXPECT_EQ(Parse(request, 1000).error_status, 400) << request;
+  }
+}
+
 TEST(HttpRequestParserTest, ChunksThatAreNone) {
   for (const std::string chunks :
        {"x\r\n", "-1\r\na\r\n", "5\nhello\r\n", "5\r\nhelloXX0\r\n\r\n", "10000000000000000\r\n",

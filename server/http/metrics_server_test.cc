@@ -227,12 +227,12 @@ TEST_F(MetricsServerTest, WhatIsNoRequestIsRefused) {
   EXPECT_EQ(status("POST /echo HTTP/1.1\r\nContent-Length: -1\r\n\r\n"), 400);
   EXPECT_EQ(status("GET /healthz HTTP/1.1\r\nX: " + std::string(9000, 'x') + "\r\n\r\n"), 431);
   EXPECT_EQ(status("GET /" + std::string(20000, 'x') + " HTTP/1.1\r\n\r\n"), 431);
-  EXPECT_EQ(status("GET http://localhost/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"), 404);
   // A body of unknown length is not read.
   EXPECT_THAT(Post("Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n").body,
               HasSubstr("Content-Length"));
   // The requests of old clients and of hasty ones.
   EXPECT_EQ(status("GET /healthz HTTP/1.0\r\n\r\n"), 200);
+  EXPECT_EQ(status("GET http://localhost/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"), 200);
   EXPECT_EQ(status("GET /healthz?verbose HTTP/1.1\r\nHost: x\r\n\r\nGET /metrics HTTP/1.1\r\nHost: "
                    "x\r\n\r\n"),
             200);
