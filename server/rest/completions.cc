@@ -253,7 +253,11 @@ class Completions : public std::enable_shared_from_this<Completions> {
       streams_[prompt] = nullptr;
       all = ++done_prompts_ == choices_.size() / static_cast<size_t>(samples()) && !ended_;
     }
-    if (!answer.end.status.ok()) return Fail(ErrorOfCall(answer.end));
+    if (!answer.end.status.ok()) {
+      std::optional<size_t> index;
+      if (request_.has_list_of_prompts) index = prompt;
+      return Fail(ErrorOfPrompt(ErrorOfCall(answer.end), index));
+    }
     if (all) return End();
     StartNext();
   }

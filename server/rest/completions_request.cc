@@ -1,5 +1,6 @@
 #include "server/rest/completions_request.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -8,8 +9,12 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "google/protobuf/descriptor.h"
 #include "nlohmann/json.hpp"
 #include "server/rest/error_response.h"
 #include "server/rest/json_body.h"
@@ -195,7 +200,8 @@ bool ReadTokenIds(const json& list, const std::string& name, v1::Sequence* promp
   return true;
 }
 
-void ReadPrompts(FieldReader* fields, std::vector<v1::Sequence>* prompts) {
+void ReadPrompts(FieldReader* fields, CompletionsRequest* request) {
+  std::vector<v1::Sequence>* const prompts = &request->prompts;
   const json* const value = fields->Take("prompt");
   if (value == nullptr) {
     return fields->Fail(
@@ -219,6 +225,7 @@ void ReadPrompts(FieldReader* fields, std::vector<v1::Sequence>* prompts) {
     return fields->Fail("prompt", absl::StrCat("expected at most ", kMostPrompts,
                                                " prompts, found ", value->size()));
   }
+  request->has_list_of_prompts = true;
   for (size_t i = 0; i < value->size(); ++i) {
     const json& prompt = (*value)[i];
     v1::Sequence& sequence = prompts->emplace_back();
@@ -307,6 +314,16 @@ void ReadStream(FieldReader* fields, CompletionsRequest* request) {
   if (options.problem().has_value()) fields->Fail("stream_options", options.problem()->message);
 }
 
+// The fields of GenerateRequest that have another name here. Those of `sampling` have the name that they have there.
+constexpr std::pair<absl::string_view, absl::string_view> kOtherNames[] = {
+    {"max_new_tokens", "max_tokens"},
+    {"min_new_tokens", "min_tokens"},
+    {"num_samples", "n"},
+    {"top_candidates", "logprobs"},
+};
+// GenerateRequest takes 0 for its default, which this API does not.
+constexpr absl::string_view kZeroForDefault = ", or 0 for that many";
+
 // What is known of, and not supported.
 void RefuseOptions(FieldReader* fields, int64_t n) {
   const json* const suffix = fields->Take("suffix");
@@ -331,7 +348,7 @@ RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
   v1::GenerateRequest& generate = request->generate;
   v1::Sampling& sampling = *generate.mutable_sampling();
   generate.set_model(fields.String("model"));
-  ReadPrompts(&fields, &request->prompts);
+  ReadPrompts(&fields, request);
   const int64_t most = std::numeric_limits<int32_t>::max();
   request->echo = fields.Boolean("echo");
   generate.set_echo(request->echo);
@@ -369,6 +386,39 @@ RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
   if (!fields.problem().has_value()) return {};
   RestError error(absl::InvalidArgumentError(fields.problem()->message));
   error.param = fields.problem()->param;
+  return error;
+}
+
+RestError ErrorOfPrompt(RestError error, std::optional<size_t> index) {
+  const absl::string_view message = error.status.message();
+  const absl::string_view path = message.substr(0, message.find(": "));
+  absl::string_view field = path;
+  absl::ConsumePrefix(&field, "sampling.");
+  field = field.substr(0, field.find_first_of(".["));
+  const bool is_path = path.size() < message.size() && !field.empty() &&
+                       std::all_of(field.begin(), field.end(),
+                                   [](char c) { return absl::ascii_islower(c) || c == '_'; });
+  const google::protobuf::Descriptor& sampling = *v1::Sampling::descriptor();
+  const bool is_known = v1::GenerateRequest::descriptor()->FindFieldByName(std::string(field)) ||
+                        sampling.FindFieldByName(std::string(field));
+  if (!is_path || !is_known) return error;
+  error.param = std::string(field);
+  for (const auto& [name, other] : kOtherNames) {
+    if (field == name) error.param = std::string(other);
+  }
+  std::string what(message.substr(path.size()));
+  for (const auto& [name, other] : kOtherNames) {
+    const std::string mention = absl::StrCat("(", name, ")");
+    what = absl::StrReplaceAll(what, {{mention, absl::StrCat("(", other, ")")}});
+  }
+  what = absl::StrReplaceAll(what, {{kZeroForDefault, ""}});
+  // A token of a prompt and a stop string stand in a list here, too.
+  const size_t bracket = path.find('[');
+  const absl::string_view place =
+      bracket == absl::string_view::npos ? absl::string_view() : path.substr(bracket);
+  std::string prompt;
+  if (field == "prompt" && index.has_value()) prompt = absl::StrCat("[", *index, "]");
+  error.status = absl::Status(error.status.code(), absl::StrCat(error.param, prompt, place, what));
   return error;
 }
 

@@ -18,6 +18,7 @@
 #ifndef SRU_SERVER_REST_COMPLETIONS_REQUEST_H_
 #define SRU_SERVER_REST_COMPLETIONS_REQUEST_H_
 
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -31,6 +32,7 @@ namespace sru::server::rest {
 struct CompletionsRequest {
   v1::GenerateRequest generate;       // of each prompt, which it lacks
   std::vector<v1::Sequence> prompts;  // at least one
+  bool has_list_of_prompts = false;   // `prompt` is a list of them, which may have one entry
   std::optional<int> logprobs;
   bool echo = false;
   bool score_only = false;  // max_tokens 0: the one token that `generate` asks for is not wanted
@@ -44,6 +46,10 @@ inline constexpr int kMostPrompts = 256;
 // An error with an OK status if all is well; otherwise it names the field, also as `param`.
 RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
                                   CompletionsRequest* request);
+
+// Makes the error of the call of Generate for one prompt that of the request: the message and `param` name the field of this API instead of that of
+// GenerateRequest. `index` is that of the prompt in the list, if it stands in one.
+RestError ErrorOfPrompt(RestError error, std::optional<size_t> index);
 
 }  // namespace sru::server::rest
 

@@ -137,6 +137,44 @@ TEST(CompletionsRequestTest, ErrorsNameTheField) {
   }
 }
 
+TEST(CompletionsRequestTest, ErrorsOfGenerateNameItsFields) {
+  struct Case {
+    std::string message, alone, in_list, param;
+  };
+  for (const Case& one : std::vector<Case>{
+           {"prompt: empty, expected", "prompt: empty, expected", "prompt[1]: empty, expected",
+            "prompt"},
+           {"prompt.text: at least 9 tokens", "prompt: at least 9 tokens",
+            "prompt[1]: at least 9 tokens", "prompt"},
+           {"prompt.token_ids.values[3]: 9 is", "prompt[3]: 9 is", "prompt[1][3]: 9 is", "prompt"},
+           {"max_new_tokens: 9 is out of range, expected 1 to 8 (--max_new_tokens), or 0 for that "
+            "many",
+            "max_tokens: 9 is out of range, expected 1 to 8 (--max_new_tokens)", "", "max_tokens"},
+           {"min_new_tokens: 9 is out of range, expected 0 to 8 (max_new_tokens)",
+            "min_tokens: 9 is out of range, expected 0 to 8 (max_tokens)", "", "min_tokens"},
+           {"sampling.temperature: expected", "temperature: expected", "", "temperature"},
+           {"sampling.logit_bias[7]: expected", "logit_bias[7]: expected", "", "logit_bias"},
+           {"stop[1]: 0 bytes", "stop[1]: 0 bytes", "", "stop"},
+           {"num_samples: 65 is", "n: 65 is", "", "n"},
+           {"top_candidates: 5 is", "logprobs: 5 is", "", "logprobs"},
+           {"model: 'trec' has: not", "model: 'trec' has: not", "", "model"},
+           {"memory: calls hold", "memory: calls hold", "", ""},
+           {"Prompt: a", "Prompt: a", "", ""},
+           {"prompt", "prompt", "", ""},
+           {"", "", "", ""},
+       }) {
+    const RestError error(absl::OutOfRangeError(one.message));
+    const RestError alone = ErrorOfPrompt(error, std::nullopt);
+    EXPECT_EQ(alone.status, absl::OutOfRangeError(one.alone));
+    EXPECT_EQ(alone.param, one.param) << one.message;
+    EXPECT_EQ(ErrorOfPrompt(error, 1).status,
+              absl::OutOfRangeError(one.in_list.empty() ? one.alone : one.in_list));
+  }
+  EXPECT_FALSE(MustParse(R"({"prompt":"a"})").has_list_of_prompts);
+  EXPECT_FALSE(MustParse(R"({"prompt":[1]})").has_list_of_prompts);
+  EXPECT_TRUE(MustParse(R"({"prompt":["a"]})").has_list_of_prompts);
+}
+
 TEST(CompletionsRequestTest, RefusesWhatIsNotARequest) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "the body is not JSON"},

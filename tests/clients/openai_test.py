@@ -155,8 +155,19 @@ class OpenAiTest(unittest.TestCase):
         with self.assertRaises(openai.BadRequestError) as caught:
             self.complete(extra_body={"guided_choice": ["a"]})
         self.assertEqual(caught.exception.body["param"], "guided_choice")
-        with self.assertRaises(openai.BadRequestError):
+        with self.assertRaises(openai.BadRequestError) as caught:
             self.complete(model="trec")
+        self.assertEqual(caught.exception.body["param"], "model")
+        for fields, param, start in (
+            ({"prompt": ["a", "b" * 5000]}, "prompt", "prompt[1]: "),
+            ({"prompt": [56, 99999]}, "prompt", "prompt[1]: "),
+            ({"max_tokens": 1000000}, "max_tokens", "max_tokens: "),
+            ({"stop": ["x", ""]}, "stop", "stop[1]: "),
+        ):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                self.complete(**fields)
+            self.assertEqual(caught.exception.body["param"], param)
+            self.assertTrue(caught.exception.body["message"].startswith(start), caught.exception.body)
         with self.assertRaises(openai.NotFoundError):
             self.client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "x"}])
         with self.make_client("wrong") as client, self.assertRaises(openai.AuthenticationError):
