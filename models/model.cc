@@ -94,6 +94,7 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(
 absl::Status Model::LoadStudent(const Student& student, kernels::Backend& backend,
                                 const kernels::CompileOptions& options) {
   config_ = student.config;
+  if (config_.translator.int8_weights) dtype_ = kernels::DataType::kInt8;  // as its files have them
   SRU_ASSIGN_OR_RETURN(LoadedStudent loaded, models::LoadStudent(student));
   tokenizer_ = std::move(loaded.source);
   target_tokenizer_ = std::move(loaded.target);

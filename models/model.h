@@ -74,6 +74,7 @@ class Model {
   const StateCodec& state_codec() const { return *state_codec_; }
   const std::string& backend_name() const { return backend_name_; }
   const std::string& backend_description() const { return backend_description_; }
+  // The type of the weights of products: that of the options, or of the files if they are int8.
   kernels::DataType dtype() const { return dtype_; }
   // Number of weights, the embedding included.
   int64_t parameter_count() const { return parameter_count_; }

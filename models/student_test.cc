@@ -260,6 +260,7 @@ TEST_F(StudentFilesTest, TheMemoryEstimateIsWhatTheBackendThenTakes) {
     const auto model = Load();
     ASSERT_TRUE(model.ok()) << model.status();
     EXPECT_EQ((*model)->config().translator.int8_weights, int8);
+    EXPECT_EQ((*model)->dtype(), int8 ? kernels::DataType::kInt8 : kernels::DataType::kFloat32);
     const auto packed = static_cast<double>((*model)->compiled().weight_bytes());
     EXPECT_GT(static_cast<double>(estimate.packed), 0.95 * packed);
     EXPECT_LT(static_cast<double>(estimate.packed), 1.3 * packed);
