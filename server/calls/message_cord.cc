@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "google/protobuf/io/zero_copy_stream.h"
+#include "server/base/interruption.h"
 
 namespace sru::server::calls {
 namespace {
@@ -13,19 +14,23 @@ namespace {
 // Smaller messages are copied, which is cheaper than to share them.
 constexpr size_t kSharedBytes = 512;
 
-// The chunks of a cord.
+// Parsing asks after so many bytes whether it is still wanted: words of so many take 1.3 to 1.6 ms.
+constexpr size_t kBytesUntilAsked = 64 << 10;
+
+// The chunks of a cord, in parts. Ends early when it is interrupted.
 class CordStream final : public google::protobuf::io::ZeroCopyInputStream {
  public:
   explicit CordStream(const absl::Cord& bytes) : chunks_(bytes.Chunks()), next_(chunks_.begin()) {}
 
   bool Next(const void** data, int* size) override {
+    if (read_ > 0 && Interruption::Asked()) return false;
     if (unread_ == 0) {
       if (next_ == chunks_.end()) return false;
       chunk_ = *next_++;
       unread_ = chunk_.size();
     }
     *data = chunk_.data() + (chunk_.size() - unread_);
-    *size = static_cast<int>(std::min<size_t>(unread_, std::numeric_limits<int>::max()));
+    *size = static_cast<int>(std::min(unread_, kBytesUntilAsked));
     unread_ -= *size;
     read_ += *size;
     return true;
@@ -56,7 +61,8 @@ class CordStream final : public google::protobuf::io::ZeroCopyInputStream {
 }  // namespace
 
 bool ParseCord(const absl::Cord& bytes, google::protobuf::MessageLite* message) {
-  if (const auto flat = bytes.TryFlat(); flat.has_value()) {
+  const auto flat = bytes.TryFlat();
+  if (flat.has_value() && flat->size() <= kBytesUntilAsked) {
     return message->ParseFromArray(flat->data(), static_cast<int>(flat->size()));
   }
   CordStream stream(bytes);

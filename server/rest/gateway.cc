@@ -101,6 +101,8 @@ void AddRateLimits(const callers::Caller* caller, http::PageResponse* response) 
   for (auto& header : caller->RateLimitHeaders()) response->headers.push_back(std::move(header));
 }
 
+absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutting down"); }
+
 RestError BodyError(const absl::Status& status) {
   RestError error(status);
   switch (status.code()) {
@@ -158,7 +160,7 @@ struct Gateway::State {
 
   RestError Check(const http::PageRequest& request, const RouteTable::Match& match,
                   callers::CallerPtr* caller) const {
-    if (closed) return {absl::UnavailableError("the server is shutting down")};
+    if (closed) return {ShuttingDown()};
     if (absl::Status status = CheckSender(request); !status.ok()) return {status};
     if (match.route == nullptr && match.allowed.empty()) {
       return {absl::NotFoundError(absl::StrCat("there is nothing at ", request.path.substr(0, 200),
@@ -277,8 +279,8 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     });
     if (body_bytes <= kLongBody || state_->options.readers == nullptr) return Run();
     state_->options.readers->Post([self = shared_from_this()] {
-      const Interruption interruption([&self] { return self->http_->gone(); });
-      if (!Interruption::Asked()) self->Run();
+      const Interruption interruption([&self] { return self->IsUnwanted(); });
+      if (!self->http_->gone()) self->Run();
     });
   }
 
@@ -335,7 +337,10 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   }
 
   void RunAside(std::function<void()> work) override {
-    auto run = [self = shared_from_this(), work = std::move(work)] { self->FailIfThrown(work); };
+    auto run = [self = shared_from_this(), work = std::move(work)] {
+      const Interruption interruption([&self] { return self->http_->gone(); });
+      self->FailIfThrown(work);
+    };
     if (state_->options.readers == nullptr) return run();
     state_->options.readers->Post(std::move(run));
   }
@@ -367,6 +372,9 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
 
   void Fail(const RestError& why) override {
     RestError error = why;
+    // Reading the body ended early, and not because the client has left.
+    const bool is_for_drain = !called_ && state_->closed && !http_->gone();
+    if (is_for_drain && absl::IsCancelled(error.status)) error = ShuttingDown();
     if (retry_after_.has_value()) error.retry_after = retry_after_;
     // The services log what they refuse themselves.
     if (!called_) return Refuse(error);
@@ -385,8 +393,11 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   }
 
  private:
+  // Whether the client has left, or the services take no calls any more.
+  bool IsUnwanted() const { return http_->gone() || state_->closed; }
+
   void Run() {
-    if (state_->closed) return Fail({absl::UnavailableError("the server is shutting down")});
+    if (state_->closed) return Fail({ShuttingDown()});
     absl::StatusOr<std::string> body = std::string();
     if (!match_.route->content_types.empty()) body = http_->request().read_body();
     // A GET seldom has a body, and says nothing of its length then.

@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+#include "server/base/interruption.h"
 
 namespace sru::server::rest {
 namespace {
@@ -13,21 +14,23 @@ using nlohmann::json;
 
 constexpr size_t kLongestExcerpt = 200;
 
-// Keeps nothing but the first error, which this parser tells by line and column.
+constexpr int kEventsUntilAsked = 4096;
+
+// Keeps nothing but the first error, which this parser tells by line and column. Ends early when it is interrupted.
 struct SyntaxCheck {
-  static bool null() { return true; }
-  static bool boolean(bool /*value*/) { return true; }
-  static bool number_integer(json::number_integer_t /*value*/) { return true; }
-  static bool number_unsigned(json::number_unsigned_t /*value*/) { return true; }
-  static bool number_float(json::number_float_t /*value*/, const json::string_t& /*text*/) {
-    return true;
+  bool null() { return GoesOn(); }
+  bool boolean(bool /*value*/) { return GoesOn(); }
+  bool number_integer(json::number_integer_t /*value*/) { return GoesOn(); }
+  bool number_unsigned(json::number_unsigned_t /*value*/) { return GoesOn(); }
+  bool number_float(json::number_float_t /*value*/, const json::string_t& /*text*/) {
+    return GoesOn();
   }
-  static bool string(json::string_t& /*text*/) { return true; }
+  bool string(json::string_t& /*text*/) { return GoesOn(); }
   static bool binary(json::binary_t& /*value*/) { return true; }
-  static bool start_object(size_t /*elements*/) { return true; }
-  static bool key(json::string_t& /*name*/) { return true; }
+  bool start_object(size_t /*elements*/) { return GoesOn(); }
+  bool key(json::string_t& /*name*/) { return GoesOn(); }
   static bool end_object() { return true; }
-  static bool start_array(size_t /*elements*/) { return true; }
+  bool start_array(size_t /*elements*/) { return GoesOn(); }
   static bool end_array() { return true; }
   bool parse_error(size_t /*position*/, const std::string& /*token*/,
                    const json::exception& found) {
@@ -35,7 +38,14 @@ struct SyntaxCheck {
     return false;
   }
 
+  bool GoesOn() {
+    interrupted = ++events % kEventsUntilAsked == 0 && Interruption::Asked();
+    return !interrupted;
+  }
+
   std::string error;
+  int64_t events = 0;
+  bool interrupted = false;
 };
 
 }  // namespace
@@ -66,7 +76,9 @@ std::string Excerpt(absl::string_view text) {
 
 absl::Status JsonSyntaxError(absl::string_view body, const absl::Status& otherwise) {
   SyntaxCheck check;
+  if (absl::IsCancelled(otherwise)) return otherwise;
   if (json::sax_parse(body.begin(), body.end(), &check)) return otherwise;
+  if (check.interrupted) return absl::CancelledError("the caller has left");
   absl::string_view what = check.error;
   // "[json.exception.parse_error.101] parse error at line 1, column 2: ...": without the class.
   const size_t end = what.find("] ");

@@ -26,7 +26,7 @@ std::optional<JsonNumber> ParseJsonNumber(absl::string_view text);
 // The beginning of a text that a request has, for a message: short and valid UTF-8.
 std::string Excerpt(absl::string_view text);
 
-// Why `body` is not JSON, with line and column; `otherwise` if nothing else is wrong with it.
+// Why `body` is not JSON, with line and column; `otherwise` if nothing else is wrong with it, or if that is kCancelled because reading was interrupted.
 absl::Status JsonSyntaxError(absl::string_view body, const absl::Status& otherwise);
 
 // The events of JsonReader::Walk(), with strings checked and numbers read.

@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "google/protobuf/message.h"
+#include "server/base/interruption.h"
 #include "server/batching/queue/order_tree.h"
 #include "server/batching/queue/reject_reason.h"
 #include "server/callers/caller.h"
@@ -81,11 +82,19 @@ class Call : public CallHandler, protected OpenStream {
   // For a call that stays open: takes a place among the open streams. After an error, End() with it.
   absl::Status Open();
 
-  // Runs `take`, which takes a message that has arrived, and returns its status, or an error if there is no memory. After an error, End() with it.
+  // Runs `take`, which takes a message that has arrived, and returns its status, or an error if there is no memory. Parsing ends early if the caller
+  // leaves, or at a drain, which refuses calls that are not queued yet. After an error, End() with it.
   template <typename Take>
   absl::Status TakeMessage(const Take& take) {
+    const auto is_draining = [this] {
+      return context_.streams != nullptr && context_.streams->draining();
+    };
+    const Interruption interruption(
+        [this, is_draining] { return exchange_.is_cancelled() || is_draining(); });
     try {
-      return take();
+      absl::Status status = take();
+      if (!absl::IsCancelled(status) || exchange_.is_cancelled() || !is_draining()) return status;
+      return Refuse(batching::RejectReason::kDraining, "the server is shutting down");
     } catch (const std::bad_alloc&) {
       retry_after_ = kMemoryRetryAfter;
       return Refuse(batching::RejectReason::kMemory, kNoMemory);

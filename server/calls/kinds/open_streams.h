@@ -60,6 +60,7 @@ class OpenStreams {
 
   // Refuses new streams from now on and calls OnDrain() of those that are open.
   void Drain();
+  bool draining() const { return draining_.load(std::memory_order_relaxed); }
 
   int limit() const { return limit_; }
   // Those that have not left.
@@ -73,8 +74,8 @@ class OpenStreams {
   const int share_;
   Mutex mutex_;
   OpenStream* first_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  std::atomic<int64_t> count_{0};  // grows under mutex_ only
-  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<int64_t> count_{0};      // grows under mutex_ only
+  std::atomic<bool> draining_{false};  // changes under mutex_ only
 
   Mutex address_mutex_ ABSL_ACQUIRED_AFTER(mutex_);
   absl::flat_hash_map<uint64_t, int> by_address_ ABSL_GUARDED_BY(address_mutex_);

@@ -194,6 +194,12 @@ class SequenceParser {
 
 }  // namespace
 
+namespace {
+
+absl::Status CallerHasLeft() { return absl::CancelledError("the caller has left"); }
+
+}  // namespace
+
 ModelInput InputOf(const models::Model& model) {
   ModelInput input;
   input.tokenizer = model.tokenizer();
@@ -204,8 +210,9 @@ ModelInput InputOf(const models::Model& model) {
 }
 
 absl::Status ParseMessage(const absl::Cord& bytes, google::protobuf::Message* message) {
-  return ParseCord(bytes, message) ? absl::OkStatus()
-                                   : ExplainParseFailure(*message->GetDescriptor(), bytes);
+  if (ParseCord(bytes, message)) return absl::OkStatus();
+  if (Interruption::Asked()) return CallerHasLeft();
+  return ExplainParseFailure(*message->GetDescriptor(), bytes);
 }
 
 absl::Status ParseSmallMessage(const absl::Cord& bytes, google::protobuf::Message* message) {
@@ -231,7 +238,7 @@ absl::StatusOr<ParsedSequences> ParseSequences(
   parsed.counts.resize(sequences.size());
   int64_t total_tokens = 0;
   for (int i = 0; i < sequences.size(); ++i) {
-    if (Interruption::Asked()) return absl::CancelledError("the caller has left");
+    if (Interruption::Asked()) return CallerHasLeft();
     TokenTask* const task = task_of(i);
     SRU_RETURN_UNLESS_OK(SequenceParser("sequences", i, truncate, input, limits)
                              .Parse(sequences[i], task, &parsed.counts[i]));

@@ -14,6 +14,7 @@
 #include "models/text/vocabulary.h"
 #include "models/text/word_tokenizer.h"
 #include "server/base/interruption.h"
+#include "server/calls/message_cord.h"
 #include "server/calls/messages/wire_pooling.h"
 
 namespace sru::server::calls {
@@ -82,6 +83,25 @@ TEST_F(RequestParserTest, EndsWhenItsThreadIsInterrupted) {
   const Interruption interruption([&asked] { return ++asked == 2; });
   EXPECT_TRUE(absl::IsCancelled(Parse(words_).status()));
   EXPECT_EQ(asked, 2);
+}
+
+TEST_F(RequestParserTest, ALargeMessageIsNotParsedOnWhenItsThreadIsInterrupted) {
+  for (int i = 0; i < 3; ++i) request_.add_sequences()->set_text(std::string(1 << 20, 'a'));
+  const absl::Cord bytes = ToCord(request_);
+  v1::ClassifyRequest parsed;
+  int asked = 0;
+  {
+    const Interruption counts([&asked] { return ++asked < 0; });
+    ASSERT_TRUE(ParseMessage(bytes, &parsed).ok());
+    EXPECT_EQ(parsed.SerializeAsString(), request_.SerializeAsString());
+    EXPECT_GT(asked, 10);
+  }
+  const absl::Cord no_message(std::string(1 << 20, 'a'));
+  EXPECT_TRUE(absl::IsInvalidArgument(ParseMessage(no_message, &parsed)));
+  asked = 0;
+  const Interruption interruption([&asked] { return ++asked >= 5; });
+  EXPECT_TRUE(absl::IsCancelled(ParseMessage(bytes, &parsed)));
+  EXPECT_LT(asked, 10);
 }
 
 // Without an id for unknown tokens, one that the vocabulary lacks is an error.
