@@ -7,6 +7,12 @@
 #include "absl/strings/str_join.h"
 
 namespace sru::server::calls {
+namespace {
+
+// Measured: of 64 KiB, words as fields take 2.1 ms to read, and passages 1.7 to 5 ms; of 8 KiB both take at most 0.4 ms.
+constexpr int64_t kQuickTextBytes = 8 << 10;
+
+}  // namespace
 
 bool IsAboutDeadline(absl::Time deadline, absl::Time arrival, absl::Time now) {
   if (deadline == absl::InfiniteFuture()) return false;
@@ -39,8 +45,10 @@ absl::Status CheckTask(const models::Model& model, MethodId method) {
 }
 
 bool IsLongText(const lifecycle::ServedModel* served, int64_t message_bytes) {
-  if (served == nullptr || served->model->tokenizer() == nullptr) return false;
-  return message_bytes > static_cast<int64_t>(served->model->tokenizer()->quick_bytes());
+  if (served == nullptr) return message_bytes > kQuickTextBytes;  // it is parsed for its error
+  const models::Tokenizer* const tokenizer = served->model->tokenizer();
+  if (tokenizer == nullptr) return false;
+  return message_bytes > std::min(kQuickTextBytes, static_cast<int64_t>(tokenizer->quick_bytes()));
 }
 
 std::string AnswerTooLarge(const ByteBudget& budget, int64_t answer_bytes,
