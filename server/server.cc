@@ -499,9 +499,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   void StartLoops() {
     if (!is_native() && !options_.http.http_listen.has_value()) return;
     door_metrics_ = std::make_unique<door::DoorMetrics>(metrics_.registry());
-    loops_ = std::make_unique<transport::LoopSet>(
-        options_.transport.num_io_threads(), kSideThreads,
-        [this](auto lag) { door_metrics_->OnLag(absl::FromChrono(lag)); });
+    loops_ = std::make_unique<transport::LoopSet>(options_.transport.num_io_threads(), kSideThreads,
+                                                  door_metrics_->Watch());
   }
 
   // All ports that are open.

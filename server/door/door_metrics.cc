@@ -2,6 +2,8 @@
 
 #include <nghttp2/nghttp2.h>
 
+#include <chrono>
+
 namespace sru::server::door {
 
 using transport::AddCounter;
@@ -25,8 +27,15 @@ DoorMetrics::DoorMetrics(prometheus::Registry* registry)
                .Name("sru_door_loop_lag_seconds")
                .Help("How long answers wait until their event loop takes them.")
                .Register(*registry)
-               .Add({}, prometheus::Histogram::BucketBoundaries{0.00001, 0.0001, 0.001, 0.01, 0.1,
-                                                                1})) {
+               .Add({},
+                    prometheus::Histogram::BucketBoundaries{0.00001, 0.0001, 0.001, 0.01, 0.1, 1})),
+      turns_(prometheus::BuildHistogram()
+                 .Name("sru_door_long_turn_seconds")
+                 .Help("Processor time that event loops took for one thing, while everything else "
+                       "waited, where it took at least a quarter of a millisecond.")
+                 .Register(*registry)
+                 .Add({}, prometheus::Histogram::BucketBoundaries{0.0005, 0.001, 0.002, 0.005, 0.01,
+                                                                  0.1})) {
   auto& connections = prometheus::BuildGauge()
                           .Name("sru_door_connections")
                           .Help("Connections of the native gRPC transport that are open.")
@@ -45,6 +54,15 @@ DoorMetrics::DoorMetrics(prometheus::Registry* registry)
           &resets.Add({{"by", on ? "client" : "server"}, {"reason", kResetReasons[i]}});
     }
   }
+}
+
+transport::LoopWatch DoorMetrics::Watch() {
+  const auto observe_in = [](prometheus::Histogram& histogram) {
+    return [&histogram](transport::SteadyTime::duration time) {
+      histogram.Observe(std::chrono::duration<double>(time).count());
+    };
+  };
+  return {observe_in(lag_), observe_in(turns_)};
 }
 
 void DoorMetrics::OnReset(bool by_client, uint32_t code) {

@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <iterator>
 
-#include "absl/time/time.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
 #include "prometheus/registry.h"
 #include "server/door/flood_guard.h"
+#include "server/transport/loop.h"
 #include "server/transport/reason_counters.h"
 
 namespace sru::server::door {
@@ -52,7 +52,8 @@ class DoorMetrics {
   void OnRead(size_t bytes) { read_bytes_.Increment(static_cast<double>(bytes)); }
   void OnWritten(size_t bytes) { written_bytes_.Increment(static_cast<double>(bytes)); }
   void OnGoAway() { go_aways_.Increment(); }
-  void OnLag(absl::Duration lag) { lag_.Observe(absl::ToDoubleSeconds(lag)); }
+  // For the loops, which must not outlive this.
+  transport::LoopWatch Watch();
 
  private:
   static constexpr const char* kResetReasons[] = {"cancel", "refused", "no_error", "error"};
@@ -67,6 +68,7 @@ class DoorMetrics {
   prometheus::Counter& written_bytes_;
   prometheus::Counter& go_aways_;
   prometheus::Histogram& lag_;
+  prometheus::Histogram& turns_;
 };
 
 }  // namespace sru::server::door

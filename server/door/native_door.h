@@ -1,7 +1,7 @@
 // NativeDoor: a port that speaks gRPC over HTTP/2 without gRPC's library: nghttp2, OpenSSL and event loops. It starts the calls of a method
 // table and gives each an Exchange of its own (stream.h).
 //
-//   LoopSet loops(threads, side_threads, [&metrics](auto lag) { metrics.OnLag(absl::FromChrono(lag)); });
+//   LoopSet loops(threads, side_threads, metrics.Watch());
 //   MemoryCount memory(bytes);
 //   auto door = NativeDoor::Open("listen", address, options, &loops, &memory);
 //   (*door)->Start();

@@ -365,7 +365,7 @@ class NativeDoorTest : public ::testing::Test {
 
   prometheus::Registry registry_;
   DoorMetrics metrics_{&registry_};
-  LoopSet loops_{2, 2, [this](auto lag) { metrics_.OnLag(absl::FromChrono(lag)); }};
+  LoopSet loops_{2, 2, metrics_.Watch()};
   MemoryCount memory_{10 << 20};
   std::vector<calls::Method> rows_;
   DoorOptions options_;

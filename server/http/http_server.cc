@@ -213,8 +213,7 @@ class LoopedServer final : public HttpServer {
  public:
   LoopedServer(Options options, Handler handler)
       : shared_(std::move(options), std::move(handler)),
-        own_loops_(shared_.options.loops == nullptr ? std::make_unique<LoopSet>(1, 0, nullptr)
-                                                    : nullptr),
+        own_loops_(shared_.options.loops == nullptr ? std::make_unique<LoopSet>(1, 0) : nullptr),
         loops_(own_loops_ == nullptr ? *shared_.options.loops : *own_loops_) {
     exchange_hooks_.check_headers = shared_.options.check_headers;
     exchange_hooks_.handle = [this](const std::shared_ptr<HttpCall>& call) {

@@ -109,7 +109,7 @@ class HttpServerTest : public ::testing::Test {
     return text;
   }
 
-  transport::LoopSet loops_{2, 1, nullptr};
+  transport::LoopSet loops_{2, 1};
   HttpServer::Options options_;
   Mutex mutex_;
   std::vector<std::shared_ptr<HttpCall>> held_ ABSL_GUARDED_BY(mutex_);

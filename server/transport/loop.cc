@@ -33,8 +33,8 @@ class Job final : public LoopWork {
 
 }  // namespace
 
-Loop::Loop(std::function<void(SteadyTime::duration)> on_lag, size_t most_handshakes)
-    : on_lag_(std::move(on_lag)),
+Loop::Loop(LoopWatch watch, size_t most_handshakes)
+    : watch_(std::move(watch)),
       handshakes_(most_handshakes, /*keeps_calls=*/true),
       keeps_running_(io_.get_executor()) {}
 
@@ -84,7 +84,7 @@ void Loop::Wake(LoopWork* work) {
   asio::post(io_, [this] {
     Turn turn(this);
     const SteadyTime woken(SteadyTime::duration(woken_at_.exchange(0, std::memory_order_relaxed)));
-    if (woken != SteadyTime() && on_lag_ != nullptr) on_lag_(ClockNow() - woken);
+    if (woken != SteadyTime() && watch_.on_lag != nullptr) watch_.on_lag(ClockNow() - woken);
   });
 }
 
@@ -130,6 +130,8 @@ void Loop::EndTurn() noexcept {
       RunTurnWorkLater();
       RunJobsLater();
       SetTimer();
+      const auto used = turn_timer_.End();
+      if (used.has_value() && watch_.on_long_turn != nullptr) watch_.on_long_turn(*used);
       return;
     } catch (const std::exception&) {
     }
@@ -211,12 +213,11 @@ void Loop::SetTimer() {
 
 // LoopSet.
 
-LoopSet::LoopSet(int loops, int side_threads, std::function<void(SteadyTime::duration)> on_lag)
-    : side_(side_threads) {
+LoopSet::LoopSet(int loops, int side_threads, LoopWatch watch) : side_(side_threads) {
   const auto num_loops = static_cast<size_t>(std::max(1, loops));
   while (loops_.size() < num_loops) {
     loops_.push_back(
-        std::make_unique<Loop>(on_lag, std::max<size_t>(1, kMaxHandshakes / num_loops)));
+        std::make_unique<Loop>(watch, std::max<size_t>(1, kMaxHandshakes / num_loops)));
     loops_.back()->Start();
   }
 }

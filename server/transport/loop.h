@@ -27,6 +27,7 @@
 #include "server/transport/accepted_socket.h"
 #include "server/transport/connection_table.h"
 #include "server/transport/timer_set.h"
+#include "server/transport/turn_timer.h"
 
 namespace sru::server::transport {
 
@@ -69,14 +70,21 @@ struct TurnKey {
   const void* caller;  // tells callers apart, and is not read
 };
 
+// What loops tell, on their threads. Each may be null.
+struct LoopWatch {
+  // How long work waited between its wake-up and its turn, now and then.
+  std::function<void(SteadyTime::duration)> on_lag;
+  // The processor time of a turn, if it was a long one (turn_timer.h).
+  std::function<void(SteadyTime::duration)> on_long_turn;
+};
+
 class Loop {
  public:
   // Connections of one address that wait to begin, and its other jobs that wait for their turn, at most.
   static constexpr size_t kMostWaiting = 1024;
 
-  // `on_lag` is told on the thread how long work waited between its wake-up and its turn, now and then. `most_handshakes` is the limit of
-  // handshakes().
-  Loop(std::function<void(SteadyTime::duration)> on_lag, size_t most_handshakes);
+  // `most_handshakes` is the limit of handshakes().
+  Loop(LoopWatch watch, size_t most_handshakes);
   ~Loop();
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
@@ -102,7 +110,7 @@ class Loop {
   // Each handler of the io_context begins with one.
   class Turn {
    public:
-    explicit Turn(Loop* loop) : loop_(*loop) {}
+    explicit Turn(Loop* loop) : loop_(*loop) { loop_.turn_timer_.Begin(); }
     ~Turn() { loop_.EndTurn(); }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
@@ -148,7 +156,8 @@ class Loop {
   bool WriteAll();
   void SetTimer();
 
-  const std::function<void(SteadyTime::duration)> on_lag_;
+  const LoopWatch watch_;
+  TurnTimer turn_timer_;
   ConnectionTable handshakes_;
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> keeps_running_;
@@ -180,8 +189,8 @@ class LoopSet {
   // TLS handshakes that have not ended, at most, on all loops together. One holds 46 KiB once the server has answered its first message.
   static constexpr size_t kMaxHandshakes = 512;
 
-  // At least one loop. `on_lag` may be null.
-  LoopSet(int loops, int side_threads, std::function<void(SteadyTime::duration)> on_lag);
+  // At least one loop.
+  LoopSet(int loops, int side_threads, LoopWatch watch = {});
   ~LoopSet();
   LoopSet(const LoopSet&) = delete;
   LoopSet& operator=(const LoopSet&) = delete;

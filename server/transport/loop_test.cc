@@ -9,7 +9,7 @@ namespace sru::server::transport {
 namespace {
 
 TEST(LoopTest, AddressesTakeTurns) {
-  LoopSet loops(1, 0, nullptr);
+  LoopSet loops(1, 0);
   Loop& loop = *loops.loops()[0];
   const AddressKey many{1};
   const AddressKey few{2};
@@ -32,7 +32,7 @@ TEST(LoopTest, AddressesTakeTurns) {
 }
 
 TEST(LoopTest, FewConnectionsOfAnAddressWait) {
-  LoopSet loops(1, 0, nullptr);
+  LoopSet loops(1, 0);
   Loop& loop = *loops.loops()[0];
   const AddressKey many{1};
   const AddressKey few{2};

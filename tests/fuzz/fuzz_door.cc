@@ -146,7 +146,7 @@ class FuzzedDoor {
  private:
   prometheus::Registry registry_;
   door::DoorMetrics metrics_{&registry_};
-  transport::LoopSet loops_{1, 1, nullptr};
+  transport::LoopSet loops_{1, 1};
   door::MemoryCount memory_{kDoorMemory};
   std::unique_ptr<calls::MethodTable> methods_;
   http::HttpServer::Options HttpOptions() {

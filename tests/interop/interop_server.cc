@@ -327,7 +327,7 @@ absl::Status Serve(const Options& options, const sigset_t& signals) {
   if (!tls.ok()) return tls.status();
   prometheus::Registry registry;
   server::door::DoorMetrics metrics(&registry);
-  server::transport::LoopSet loops(options.io_threads, /*side_threads=*/2, nullptr);
+  server::transport::LoopSet loops(options.io_threads, /*side_threads=*/2);
   server::door::MemoryCount memory(int64_t{1} << 30);
   const server::calls::MethodTable methods = Methods();
 
