@@ -6,11 +6,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "server/base/interruption.h"
 #include "server/rest/completions_request.h"
 #include "server/rest/json_message.h"
+#include "server/rest/request_fields.h"
 #include "server/rest/v2_request.h"
 #include "server/rest/web_protocol.h"
 #include "sru/v1/inference.pb.h"
@@ -166,6 +169,54 @@ TEST(HostileBodyTest, EveryDoorTakesLinearTime) {
         };
         EXPECT_LT(seconds(kTimes * kBytes), kMost * seconds(kBytes) + 0.01)
             << door.name << ", " << body << ", " << name;
+      }
+    }
+  }
+}
+
+// The bodies that turn out not to be JSON are read again for the place of the fault.
+TEST(HostileBodyTest, NoDoorReadsOnWhenItsClientHasLeft) {
+  MemoryHold unlimited(nullptr);
+  struct Reader {
+    const char* start;  // of a body with a list of numbers
+    const char* end;
+    std::function<absl::Status(const std::string& body)> parse;
+  };
+  const std::vector<Reader> readers = {
+      {R"({"prompt":[)", "]}",
+       [&](const std::string& body) {
+         CompletionsRequest request;
+         return ParseCompletionsRequest(body, &unlimited, &request).status;
+       }},
+      {R"({"sequences":[{"token_ids":{"values":[)", "]}}]}",
+       [&](const std::string& body) {
+         v1::ClassifyRequest request;
+         return ParseJsonMessage(body, &unlimited, &request);
+       }},
+      {R"({"text":[)", "]}",
+       [&](const std::string& body) {
+         return RequestFields().AddBody(body, kJsonContentType, &unlimited);
+       }},
+      {R"({"inputs":[{"name":"a","shape":[524288],"datatype":"INT64","data":[)", "]}]}",
+       [&](const std::string& body) {
+         return ParseHttpInferRequest(body, "", "trec", "", &unlimited).status();
+       }}};
+  const std::string numbers = Repeated("1", 1 << 20, ",");
+  for (const Reader& reader : readers) {
+    for (const std::string end : {reader.end, "]", "],x"}) {
+      SCOPED_TRACE(absl::StrCat(reader.start, end));
+      const std::string body = absl::StrCat(reader.start, numbers, end);
+      int times = 0;
+      {
+        const Interruption counts([&times] { return ++times < 0; });
+        reader.parse(body).IgnoreError();
+      }
+      EXPECT_GT(times, 50);
+      for (int i = 1; i <= times; i *= 2) {
+        int asked = 0;
+        const Interruption interruption([&asked, i] { return ++asked >= i; });
+        EXPECT_TRUE(absl::IsCancelled(reader.parse(body))) << i << " of " << times;
+        EXPECT_EQ(asked, i);
       }
     }
   }

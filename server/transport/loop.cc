@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "base/mutex.h"
@@ -18,6 +19,8 @@ namespace asio = boost::asio;
 
 // Jobs of RunInTurn() run one after the other for this long: a step of a handshake takes as long, the end of one that was given up does not.
 constexpr std::chrono::microseconds kJobsTime(100);
+// A turn whose end has taken so long leaves what it has given itself to do to a later one. The next part of an answer is such work.
+constexpr std::chrono::microseconds kEndTime(200);
 
 class Job final : public LoopWork {
  public:
@@ -51,7 +54,7 @@ void Loop::Stop() {
     io_.stop();
   });
   thread_.join();
-  RunWork();
+  while (oldest_work_ != nullptr || work_.load() != nullptr) RunWork();
 }
 
 void Loop::Run() {
@@ -91,20 +94,19 @@ void Loop::Wake(LoopWork* work) {
 void Loop::Post(std::function<void()> job) { Wake(new Job(std::move(job))); }
 
 void Loop::RunWork() {
-  for (;;) {
-    while (oldest_work_ != nullptr) {
-      LoopWork* const work = oldest_work_;
-      oldest_work_ = work->next_work_;
-      work->RunOnLoop();
-    }
+  if (oldest_work_ == nullptr) {
     LoopWork* newest = work_.exchange(nullptr, std::memory_order_acq_rel);
-    if (newest == nullptr) return;
     while (newest != nullptr) {
       LoopWork* const next = newest->next_work_;
       newest->next_work_ = oldest_work_;
       oldest_work_ = newest;
       newest = next;
     }
+  }
+  while (oldest_work_ != nullptr) {
+    LoopWork* const work = oldest_work_;
+    oldest_work_ = work->next_work_;
+    work->RunOnLoop();
   }
 }
 
@@ -122,11 +124,18 @@ bool Loop::WriteAll() {
 }
 
 void Loop::EndTurn() noexcept {
+  std::optional<SteadyTime> end;
   for (;;) {
     // What throws has been taken off its list before.
     try {
       RunWork();
-      if (WriteAll()) continue;
+      if (WriteAll() || oldest_work_ != nullptr || work_.load() != nullptr) {
+        const SteadyTime now = ClockNow();
+        if (!end.has_value()) end = now + kEndTime;
+        if (now < *end) continue;
+        const TurnKey rest = AddressKey{};
+        if (NumWaiting(rest) == 0) RunInTurn(rest, [] {});
+      }
       RunTurnWorkLater();
       RunJobsLater();
       SetTimer();

@@ -57,5 +57,38 @@ TEST(LoopTest, FewConnectionsOfAnAddressWait) {
   EXPECT_EQ(refused, 5U);
 }
 
+// As the parts of an answer do that are taken at once.
+TEST(LoopTest, WorkThatHandsOverMoreOfItselfDoesNotHoldTheLoop) {
+  LoopSet loops(1, 0);
+  Loop& loop = *loops.loops()[0];
+  class Endless final : public LoopWork {
+   public:
+    explicit Endless(Loop* loop) : loop_(*loop) {}
+    void RunOnLoop() override {
+      ++runs_;
+      if (!ended_) loop_.Wake(this);
+    }
+    void End() { ended_ = true; }
+    int runs() const { return runs_; }
+
+   private:
+    Loop& loop_;
+    int runs_ = 0;
+    bool ended_ = false;
+  };
+  Endless work(&loop);
+  loop.Wake(&work);
+  int runs = 0;
+  for (int i = 0; i < 10; ++i) {
+    loops.RunOnEach([&](size_t /*i*/) {
+      EXPECT_GE(work.runs(), runs);
+      runs = work.runs();
+    });
+  }
+  EXPECT_GT(runs, 0);
+  loops.RunOnEach([&](size_t /*i*/) { work.End(); });
+  loops.RunOnEach([](size_t /*i*/) {});
+}
+
 }  // namespace
 }  // namespace sru::server::transport
