@@ -33,6 +33,9 @@
 
 namespace sru::server::calls {
 
+// What has come before a drain is answered, if it is read in this time.
+inline constexpr absl::Duration kLongParsing = absl::Milliseconds(200);
+
 // Lifetime: the transport holds the call until OnDone(), and a Reference wherever the call may end meanwhile.
 //
 // Memory: a call reserves memory from the budget before it takes it. If the memory for a message that it receives cannot be allocated
@@ -83,17 +86,20 @@ class Call : public CallHandler, protected OpenStream {
   absl::Status Open();
 
   // Runs `take`, which takes a message that has arrived, and returns its status, or an error if there is no memory. Parsing ends early if the caller
-  // leaves, or at a drain, which refuses calls that are not queued yet. After an error, End() with it.
+  // leaves, or if a drain begins that would have to wait for it (kLongParsing). After an error, End() with it.
   template <typename Take>
   absl::Status TakeMessage(const Take& take) {
-    const auto is_draining = [this] {
-      return context_.streams != nullptr && context_.streams->draining();
+    const absl::Time end = context_.clock->Now() + kLongParsing;
+    const auto ends_for_drain = [this, end] {
+      return context_.streams != nullptr && context_.streams->draining() &&
+             context_.clock->Now() >= end;
     };
     const Interruption interruption(
-        [this, is_draining] { return exchange_.is_cancelled() || is_draining(); });
+        [this, ends_for_drain] { return exchange_.is_cancelled() || ends_for_drain(); });
     try {
       absl::Status status = take();
-      if (!absl::IsCancelled(status) || exchange_.is_cancelled() || !is_draining()) return status;
+      if (!absl::IsCancelled(status) || exchange_.is_cancelled() || !ends_for_drain())
+        return status;
       return Refuse(batching::RejectReason::kDraining, "the server is shutting down");
     } catch (const std::bad_alloc&) {
       retry_after_ = kMemoryRetryAfter;

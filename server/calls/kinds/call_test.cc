@@ -6,9 +6,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "gtest/gtest.h"
-#include "server/base/clock.h"
 #include "server/base/interruption.h"
 #include "server/calls/method.h"
+#include "tests/testing/fake_clock.h"
 #include "tests/testing/puppet_exchange.h"
 
 namespace sru::server::calls {
@@ -52,7 +52,7 @@ class CallTest : public ::testing::Test {
     exchange_.Start(row);
   }
 
-  RealClock clock_;
+  FakeClock clock_;
   telemetry::Metrics metrics_{&clock_};
   ByteBudget budget_{1 << 20};
   OpenStreams streams_{1};
@@ -74,8 +74,17 @@ TEST_F(CallTest, ParsingEndsWhenTheCallerLeaves) {
   EXPECT_EQ(status_, absl::CancelledError("the caller has left"));
 }
 
-TEST_F(CallTest, ParsingEndsAtADrainAndTheCallMayGoElsewhere) {
+TEST_F(CallTest, WhatIsReadSoonIsNotEndedByADrain) {
   meanwhile_ = [this] { streams_.Drain(); };
+  exchange_.BringEnd();
+  EXPECT_TRUE(status_.ok()) << status_;
+}
+
+TEST_F(CallTest, LongParsingEndsAtADrainAndTheCallMayGoElsewhere) {
+  meanwhile_ = [this] {
+    streams_.Drain();
+    clock_.Advance(kLongParsing);
+  };
   exchange_.BringEnd();
   EXPECT_TRUE(absl::IsUnavailable(status_)) << status_;
 }
