@@ -12,8 +12,6 @@ namespace sru::server::batching {
 namespace {
 
 constexpr int kMaxRuns = 2;  // of one batch
-// The longest batch that the thread of a loop computes, which lets its connections wait meanwhile.
-constexpr absl::Duration kLongestOnLoop = absl::Microseconds(300);
 
 using Failures = std::vector<std::pair<size_t, absl::Status>>;  // of sequences, by index
 
@@ -139,10 +137,14 @@ bool BatchWorkers::Work(size_t worker, kernels::Turn* turn) {
 void BatchWorkers::RunHereOrWake() {
   const size_t worker = ClaimIdle();
   if (worker == runners_.size()) return batcher_->Wake();
-  std::unique_ptr<Batch> batch = batcher_->TryTakeBatch(kLongestOnLoop);
-  if (batch != nullptr) return RunBatch(worker, std::move(batch), /*claimed=*/true);
-  Free(worker);
-  batcher_->Wake();
+  std::unique_ptr<Batch> batch = batcher_->TryTakeShortBatch();
+  if (batch == nullptr) {
+    Free(worker);
+    return batcher_->Wake();
+  }
+  // What it left comes in a turn of its own: the loop writes the answers before.
+  if (batch->left_some()) TurnWorkList::OfThisThread()->Add(loop_runs_);
+  RunBatch(worker, std::move(batch), /*claimed=*/true);
 }
 
 void BatchWorkers::RunBatch(size_t worker, std::unique_ptr<Batch> batch, bool claimed) {

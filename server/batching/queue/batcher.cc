@@ -375,7 +375,7 @@ int Batcher::TokenBudget(absl::Time now) const {
                                             speed.TokensWithin(absl::ToDoubleSeconds(kPiece))));
 }
 
-std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now) {
+std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, int most_tokens) {
   if (ReadyAt() > now) return nullptr;
   auto batch = std::make_unique<Batch>();
   // Under the lock it is quicker to allocate once.
@@ -383,8 +383,9 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now) {
       static_cast<size_t>(std::min<int64_t>(options_.max_batch_sequences, total_.sequences));
   batch->sequences_.reserve(most);
   batch->shares_.reserve(most);
-  int budget = TokenBudget(now);
-  const int64_t little = budget < options_.max_batch_tokens ? budget / kLittlePart : 0;
+  const int most_of_all = TokenBudget(now);
+  int budget = std::min(most_of_all, most_tokens);
+  const int64_t little = most_of_all < options_.max_batch_tokens ? most_of_all / kLittlePart : 0;
   bool has_little_only = false;
   int room = options_.max_batch_sequences;
   const int max_look_past = options_.max_passes == 0 ? 0 : kMaxLookPast;
@@ -456,6 +457,7 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now) {
     order.Insert(&node);
   }
 
+  batch->left_some_ = oldest_ != nullptr;
   batch->start_ = now;
   ++running_batches_;
   if (const SpeedModel& speed = admission_.speed(); speed.known()) {
@@ -467,12 +469,14 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now) {
   return batch;
 }
 
-bool Batcher::IsShort(absl::Duration longest) const {
-  if (longest == absl::InfiniteDuration()) return true;
+int Batcher::ShortBatchTokens() const {
   const SpeedModel& speed = admission_.speed();
+  if (!speed.known()) return 0;
   const OrderWeight waiting = total_;
-  return speed.known() && speed.Seconds(waiting.tokens, NumBatches(waiting, options_)) <=
-                              absl::ToDoubleSeconds(longest);
+  const double batches = speed.Seconds(waiting.tokens, NumBatches(waiting, options_)) /
+                         absl::ToDoubleSeconds(kShortBatch);
+  if (batches > 2) return 0;
+  return static_cast<int>(batches <= 1 ? waiting.tokens : (waiting.tokens + 1) / 2);
 }
 
 bool Batcher::ClaimWaiter(absl::Time now) {
@@ -497,7 +501,7 @@ void Batcher::Wake() {
   if (wake) work_.Signal();
 }
 
-std::unique_ptr<Batch> Batcher::TryTakeBatch(absl::Duration longest) {
+std::unique_ptr<Batch> Batcher::TryTakeBatch() {
   Answers answers;
   std::unique_ptr<Batch> batch;
   bool wake = false;
@@ -505,10 +509,23 @@ std::unique_ptr<Batch> Batcher::TryTakeBatch(absl::Duration longest) {
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
     DropExpired(now, &answers);
-    if (IsShort(longest)) batch = BuildBatch(now);
+    batch = BuildBatch(now);
     if (batch != nullptr) wake = ClaimWaiter(now);
   }
   if (wake) work_.Signal();
+  Answer(std::move(answers));
+  return batch;
+}
+
+std::unique_ptr<Batch> Batcher::TryTakeShortBatch() {
+  Answers answers;
+  std::unique_ptr<Batch> batch;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    DropExpired(now, &answers);
+    if (const int tokens = ShortBatchTokens(); tokens > 0) batch = BuildBatch(now, tokens);
+  }
   Answer(std::move(answers));
   return batch;
 }

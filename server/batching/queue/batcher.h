@@ -111,6 +111,8 @@ using RequestHandle = std::shared_ptr<PendingRequest>;
 
 // How long a batch takes while callers compete.
 inline constexpr absl::Duration kPiece = absl::Microseconds(500);
+// The longest batch of TryTakeShortBatch().
+inline constexpr absl::Duration kShortBatch = absl::Microseconds(300);
 // How many sequences one batch may skip.
 inline constexpr int kMaxLookPast = 64;
 
@@ -143,6 +145,8 @@ class Batch {
  public:
   const std::vector<const SequenceTask*>& sequences() const { return sequences_; }
   int num_tokens() const { return num_tokens_; }
+  // Whether others waited when it was built.
+  bool left_some() const { return left_some_; }
   // Marks one sequence as failed, whatever status Finish() gives the others. `status` must not be
   // OK.
   void Fail(size_t index, const absl::Status& status) { failures_.emplace_back(index, status); }
@@ -160,6 +164,7 @@ class Batch {
   std::vector<Share> shares_;
   std::vector<std::pair<size_t, absl::Status>> failures_;
   int num_tokens_ = 0;
+  bool left_some_ = false;
   absl::Time start_;
   double predicted_end_ = 0;  // seconds since the batcher's start; 0 = unknown
 };
@@ -197,9 +202,12 @@ class Batcher : private AdmissionLoad {
   void Wake();
 
   // The next batch if one may start now, else null. First answers what has expired. Never blocks:
-  // tests and a fake clock drive this. The batch's queue time ends here. With a `longest`, there is one
-  // only if all that waits would take no longer, by the measured speed.
-  std::unique_ptr<Batch> TryTakeBatch(absl::Duration longest = absl::InfiniteDuration());
+  // tests and a fake clock drive this. The batch's queue time ends here.
+  std::unique_ptr<Batch> TryTakeBatch();
+  // Likewise for a thread that has little time. The batch is all that waits if that takes at most kShortBatch by the measured speed, half of it if
+  // it takes at most twice as long, so that answers are on their way while the rest is computed; else there is none. No worker is woken for
+  // the rest (Batch::left_some()): the caller comes back for it, or calls Wake().
+  std::unique_ptr<Batch> TryTakeShortBatch();
 
   // Blocks until TryTakeBatch() gives a batch, and answers what expires meanwhile. Returns null
   // once the batcher is closed and nothing waits any more, or once `*leave` has been set and
@@ -279,10 +287,12 @@ class Batcher : private AdmissionLoad {
   // Work of a request leaves the queue.
   void Count(PendingRequest* pending, const OrderWeight& taken)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns whether all that waits takes no longer.
-  bool IsShort(absl::Duration longest) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Null if no batch may start.
-  std::unique_ptr<Batch> BuildBatch(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The tokens of a short batch (TryTakeShortBatch()); 0 if there is none.
+  int ShortBatchTokens() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Null if no batch may start. One sequence goes even if it has more than `most_tokens`.
+  std::unique_ptr<Batch> BuildBatch(absl::Time now,
+                                    int most_tokens = std::numeric_limits<int>::max())
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether a sleeping worker is needed for the waiting work. If so, the worker counts as woken and
   // the caller must signal work_.
   bool ClaimWaiter(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -173,15 +173,33 @@ TEST_F(BatcherTest, AWorkerThatLeavesTakesNothing) {
 TEST_F(BatcherTest, AShortBatchIsOneThatWasMeasuredToBe) {
   Start();
   Accept(1, {5});
-  EXPECT_EQ(batcher_->TryTakeBatch(absl::Hours(1)), nullptr) << "nothing is known yet";
+  EXPECT_EQ(batcher_->TryTakeShortBatch(), nullptr) << "nothing is known yet";
   EXPECT_THAT(puppet_->TakeNames(), ElementsAre(1));
   puppet_->Finish();
-  Learn(10, Ms(10), 4);  // 1 ms per token
-  Accept(2, {5});
-  EXPECT_EQ(batcher_->TryTakeBatch(Ms(4)), nullptr);
-  std::unique_ptr<Batch> batch = batcher_->TryTakeBatch(Ms(6));
+  Learn(10, absl::Microseconds(100), 4);  // 10 us per token
+  Accept(2, {70});
+  EXPECT_EQ(batcher_->TryTakeShortBatch(), nullptr) << "it takes 0.7 ms";
+  EXPECT_THAT(puppet_->TakeNames(), ElementsAre(2));
+  puppet_->Finish();
+  Accept(3, {50});
+  std::unique_ptr<Batch> batch = batcher_->TryTakeShortBatch();
   ASSERT_NE(batch, nullptr);
-  batcher_->Finish(std::move(batch), absl::OkStatus(), Ms(5));
+  EXPECT_FALSE(batch->left_some());
+  batcher_->Finish(std::move(batch), absl::OkStatus(), absl::Microseconds(500));
+}
+
+TEST_F(BatcherTest, AShortBatchIsHalfOfWhatTakesLonger) {
+  Start();
+  Learn(10, absl::Microseconds(100), 4);  // 10 us per token
+  for (int i = 1; i <= 5; ++i) Accept(i, {10});
+  for (const int tokens : {20, 30}) {  // 50 tokens take 0.5 ms, 30 take 0.3 ms
+    std::unique_ptr<Batch> batch = batcher_->TryTakeShortBatch();
+    ASSERT_NE(batch, nullptr);
+    EXPECT_EQ(batch->num_tokens(), tokens);
+    EXPECT_EQ(batch->left_some(), tokens == 20);
+    batcher_->Finish(std::move(batch), absl::OkStatus(), absl::Microseconds(10) * tokens);
+  }
+  EXPECT_EQ(batcher_->TryTakeShortBatch(), nullptr);
 }
 
 // How a batch is filled -------------------------------------------------------------------------
