@@ -176,28 +176,28 @@ TEST_F(BatcherTest, AShortBatchIsOneThatWasMeasuredToBe) {
   EXPECT_EQ(batcher_->TryTakeShortBatch(), nullptr) << "nothing is known yet";
   EXPECT_THAT(puppet_->TakeNames(), ElementsAre(1));
   puppet_->Finish();
-  Learn(10, absl::Microseconds(100), 4);  // 10 us per token
+  Learn(10, absl::Microseconds(90), 4);  // 9 us a token
   Accept(2, {70});
-  EXPECT_EQ(batcher_->TryTakeShortBatch(), nullptr) << "it takes 0.7 ms";
+  EXPECT_EQ(batcher_->TryTakeShortBatch(), nullptr) << "it takes 0.63 ms";
   EXPECT_THAT(puppet_->TakeNames(), ElementsAre(2));
   puppet_->Finish();
   Accept(3, {50});
   std::unique_ptr<Batch> batch = batcher_->TryTakeShortBatch();
   ASSERT_NE(batch, nullptr);
   EXPECT_FALSE(batch->left_some());
-  batcher_->Finish(std::move(batch), absl::OkStatus(), absl::Microseconds(500));
+  batcher_->Finish(std::move(batch), absl::OkStatus(), absl::Microseconds(450));
 }
 
 TEST_F(BatcherTest, AShortBatchIsHalfOfWhatTakesLonger) {
   Start();
-  Learn(10, absl::Microseconds(100), 4);  // 10 us per token
+  Learn(10, absl::Microseconds(90), 4);  // 9 us a token
   for (int i = 1; i <= 5; ++i) Accept(i, {10});
-  for (const int tokens : {20, 30}) {  // 50 tokens take 0.5 ms, 30 take 0.3 ms
+  for (const int tokens : {20, 30}) {  // 50 tokens take 0.45 ms, 30 take 0.27 ms
     std::unique_ptr<Batch> batch = batcher_->TryTakeShortBatch();
     ASSERT_NE(batch, nullptr);
     EXPECT_EQ(batch->num_tokens(), tokens);
     EXPECT_EQ(batch->left_some(), tokens == 20);
-    batcher_->Finish(std::move(batch), absl::OkStatus(), absl::Microseconds(10) * tokens);
+    batcher_->Finish(std::move(batch), absl::OkStatus(), absl::Microseconds(9) * tokens);
   }
   EXPECT_EQ(batcher_->TryTakeShortBatch(), nullptr);
 }
