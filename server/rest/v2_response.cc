@@ -31,7 +31,7 @@ constexpr size_t kMostElements = size_t{1} << 40;
 constexpr size_t kHeadBytes = 256;  // of an output besides its values, and of the answer
 // A longer answer is sent in parts, which take a thread of the server a fraction of a millisecond each.
 constexpr size_t kMostBytesAtOnce = 256 << 10;
-constexpr size_t kPartBytes = 32 << 10;
+constexpr size_t kPartBytes = 16 << 10;
 
 struct OutputValues {
   TensorType type = TensorType::kBytes;

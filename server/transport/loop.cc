@@ -6,7 +6,6 @@
 #include <chrono>
 #include <csignal>
 #include <exception>
-#include <optional>
 #include <utility>
 
 #include "base/mutex.h"
@@ -54,7 +53,7 @@ void Loop::Stop() {
     io_.stop();
   });
   thread_.join();
-  while (oldest_work_ != nullptr || work_.load() != nullptr) RunWork();
+  while (oldest_work_ != nullptr || work_.load() != nullptr) RunWork(SteadyTime::max());
 }
 
 void Loop::Run() {
@@ -93,7 +92,7 @@ void Loop::Wake(LoopWork* work) {
 
 void Loop::Post(std::function<void()> job) { Wake(new Job(std::move(job))); }
 
-void Loop::RunWork() {
+void Loop::RunWork(SteadyTime end) {
   if (oldest_work_ == nullptr) {
     LoopWork* newest = work_.exchange(nullptr, std::memory_order_acq_rel);
     while (newest != nullptr) {
@@ -107,6 +106,7 @@ void Loop::RunWork() {
     LoopWork* const work = oldest_work_;
     oldest_work_ = work->next_work_;
     work->RunOnLoop();
+    if (ClockNow() >= end) return;
   }
 }
 
@@ -124,15 +124,13 @@ bool Loop::WriteAll() {
 }
 
 void Loop::EndTurn() noexcept {
-  std::optional<SteadyTime> end;
+  const SteadyTime end = ClockNow() + kEndTime;
   for (;;) {
     // What throws has been taken off its list before.
     try {
-      RunWork();
+      RunWork(end);
       if (WriteAll() || oldest_work_ != nullptr || work_.load() != nullptr) {
-        const SteadyTime now = ClockNow();
-        if (!end.has_value()) end = now + kEndTime;
-        if (now < *end) continue;
+        if (ClockNow() < end) continue;
         const TurnKey rest = AddressKey{};
         if (NumWaiting(rest) == 0) RunInTurn(rest, [] {});
       }
