@@ -59,10 +59,8 @@ absl::StatusOr<TokenSet> TokenSet::Parse(absl::string_view text, absl::string_vi
   absl::ConsumePrefix(&text, "\xef\xbb\xbf");  // some editors' byte order mark
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++line_number;
-    const bool is_open = line.data() + line.size() == text.data() + text.size();
     line = absl::StripAsciiWhitespace(line);
     if (line.empty() || line[0] == '#') continue;
-    set.has_open_line_ = is_open;
     std::vector<absl::string_view> words =
         absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
     for (absl::string_view word : words) {
@@ -107,9 +105,7 @@ absl::StatusOr<TokenSet> TokenSet::Parse(absl::string_view text, absl::string_vi
     }
     set.entries_.push_back(std::move(entry));
     lines.push_back({line_number, limit_words});
-    if (token.size() >= kShortToken) continue;
-    ++set.num_short_;
-    if (is_open) set.open_and_short_ = *digest;
+    if (token.size() < kShortToken) ++set.num_short_;
   }
   if (set.entries_.empty()) {
     return absl::InvalidArgumentError(
@@ -137,22 +133,6 @@ absl::StatusOr<TokenSet> TokenSet::Parse(absl::string_view text, absl::string_vi
     entry.owner.limits = found == by_name.end() ? *defaults : found->second.second;
   }
   return set;
-}
-
-absl::Status TokenSet::CheckIsWhole(const TokenSet& earlier, absl::string_view source) const {
-  constexpr absl::string_view kMayBeCut =
-      ": the last line has no end of line, so the file may have been cut within it; expected ";
-  if (has_open_line_ && !earlier.has_open_line_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(source, kMayBeCut, "one, as in the file before"));
-  }
-  const auto is_known = [this](const Entry& entry) { return entry.digest == *open_and_short_; };
-  if (open_and_short_.has_value() &&
-      std::none_of(earlier.entries_.begin(), earlier.entries_.end(), is_known)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        source, kMayBeCut, "one after a new token of less than ", kShortToken, " characters"));
-  }
-  return absl::OkStatus();
 }
 
 void TokenSet::Register(callers::Callers* callers) {

@@ -19,7 +19,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "server/callers/caller.h"
@@ -49,11 +48,6 @@ class TokenSet {
   // right: SHA-256 digests are compared, each as a whole and all of them.
   const Owner* Find(absl::string_view token) const;
 
-  // For a file that is read again: kInvalidArgument if it may have been cut within its last line, which leaves half a token, or a token without its
-  // limits. If the earlier file ended with an end of line, this one must, too. Files that never do are taken unless they end with a new token that can be
-  // guessed.
-  absl::Status CheckIsWhole(const TokenSet& earlier, absl::string_view source) const;
-
   // Finds the callers, whose limits are those of the set from now on. Once, before the set is shared.
   void Register(callers::Callers* callers);
 
@@ -75,8 +69,6 @@ class TokenSet {
   std::shared_ptr<evp_md_st> sha256_;
   std::vector<Entry> entries_;
   size_t num_short_ = 0;
-  bool has_open_line_ = false;            // the last line has words and no end
-  std::optional<Digest> open_and_short_;  // of its token, if that can be guessed
 };
 
 // The token of the header "authorization: Bearer TOKEN", or "DeepL-Auth-Key TOKEN" as clients of DeepL's API write it; the scheme in any case, as RFC 9110 has

@@ -75,33 +75,6 @@ TEST(TokenSetTest, ErrorsNameTheLineAndRepeatNoToken) {
   EXPECT_THAT(ErrorOf(many), HasSubstr("at most 10000"));
 }
 
-TEST(TokenSetTest, AFileThatIsReadAgainIsWhole) {
-  const auto error = [](absl::string_view earlier, absl::string_view newer) {
-    return std::string(Parse(newer).CheckIsWhole(Parse(earlier), "--auth_tokens_file").message());
-  };
-  const std::string whole = "a aaaaaaaaaaaaaaaaaaaa\nb bbbbbbbbbbbbbbbbbbbb weight=12\n";
-  for (size_t size = 12; size < whole.size(); ++size) {
-    const std::string cut = whole.substr(0, size);
-    if (!TokenSet::Parse(cut, "").ok()) continue;  // such as weight=
-    // After the end of a line nothing tells that there were more.
-    if (cut.back() == '\n') {
-      EXPECT_EQ(error(whole, cut), "") << cut;
-    } else {
-      EXPECT_THAT(error(whole, cut), HasSubstr("may have been cut within it")) << cut;
-    }
-  }
-  // What follows the last line, and what is no token, does not matter.
-  for (const char* end : {"\n", "\r\n", "\n\n  ", "\n# more", "\n#"}) {
-    EXPECT_EQ(error(whole, absl::StrCat("a aaaaaaaaaaaaaaaaaaaa", end)), "") << end;
-  }
-  // Secrets of Kubernetes often have no end of line, and are replaced as a whole.
-  EXPECT_EQ(error("a aaaaaaaaaaaaaaaaaaaa", "a cccccccccccccccccccc"), "");
-  EXPECT_EQ(error("a aaaaaaaaaaaaaaaaaaaa", "a cccccccccccccccccccc\n"), "");
-  EXPECT_EQ(error("a cccccccccccccccccccc\nshort", "short"), "");
-  EXPECT_THAT(error("a aaaaaaaaaaaaaaaaaaaa", "a ccc"), HasSubstr("less than 16 characters"));
-  EXPECT_EQ(error("a aaaaaaaaaaaaaaaaaaaa", "a ccc\n"), "");
-}
-
 // As where the configuration names a FIPS module that is not there.
 TEST(TokenSetTest, WithoutSha256ThereAreNoTokens) {
   const TokenSet earlier = Parse("token-one");

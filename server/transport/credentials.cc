@@ -193,10 +193,6 @@ absl::Status WatchTokens(const char* flag, const char* what,
       [path] { return ReadFiles({path}); }, std::move(contents),
       [shared, flag, what, tokens, callers](const FileWatcher::Contents& changed) {
         absl::StatusOr<TokenSet> newer = ParseTokens(flag, changed);
-        if (newer.ok()) {
-          const absl::Status whole = newer->CheckIsWhole(*tokens->Get(), absl::StrCat("--", flag));
-          if (!whole.ok()) newer = whole;
-        }
         shared->metrics->OnTokensReload(newer.ok());
         if (!newer.ok()) {
           LogError(absl::StrCat("the file of tokens changed but the earlier ones stay in use: ",
