@@ -151,8 +151,7 @@ class Loop {
   void RunTurnWorkLater();
   // Runs jobs_ likewise.
   void RunJobsLater();
-  // Runs what has been woken, or its beginning: no more once `end` is past.
-  void RunWork(SteadyTime end);
+  void RunWork();
   // False if nobody had something to write.
   bool WriteAll();
   void SetTimer();

@@ -475,7 +475,9 @@ int Batcher::ShortBatchTokens() const {
   const OrderWeight waiting = total_;
   const double batches = speed.Seconds(waiting.tokens, NumBatches(waiting, options_)) /
                          absl::ToDoubleSeconds(kShortBatch);
-  if (batches > 2) return 0;
+  // A request alone is answered when all of it is computed.
+  const bool has_parts = oldest_ != newest_;
+  if (batches > (has_parts ? 2 : 1)) return 0;
   return static_cast<int>(batches <= 1 ? waiting.tokens : (waiting.tokens + 1) / 2);
 }
 

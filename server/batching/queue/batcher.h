@@ -205,7 +205,7 @@ class Batcher : private AdmissionLoad {
   // tests and a fake clock drive this. The batch's queue time ends here.
   std::unique_ptr<Batch> TryTakeBatch();
   // Likewise for a thread that has little time. The batch is all that waits if that takes at most kShortBatch by the measured speed, half of it if
-  // it takes at most twice as long, so that answers are on their way while the rest is computed; else there is none. No worker is woken for
+  // several requests take at most twice as long, so that answers are on their way while the rest is computed; else there is none. No worker is woken for
   // the rest (Batch::left_some()): the caller comes back for it, or calls Wake().
   std::unique_ptr<Batch> TryTakeShortBatch();
 

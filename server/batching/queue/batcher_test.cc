@@ -177,15 +177,15 @@ TEST_F(BatcherTest, AShortBatchIsOneThatWasMeasuredToBe) {
   EXPECT_THAT(puppet_->TakeNames(), ElementsAre(1));
   puppet_->Finish();
   Learn(10, absl::Microseconds(90), 4);  // 9 us a token
-  Accept(2, {70});
-  EXPECT_EQ(batcher_->TryTakeShortBatch(), nullptr) << "it takes 0.63 ms";
-  EXPECT_THAT(puppet_->TakeNames(), ElementsAre(2));
+  Accept(2, {25, 25});
+  EXPECT_EQ(batcher_->TryTakeShortBatch(), nullptr) << "it takes 0.45 ms";
+  EXPECT_THAT(puppet_->TakeNames(), ElementsAre(2, 2));
   puppet_->Finish();
-  Accept(3, {50});
+  Accept(3, {15, 15});
   std::unique_ptr<Batch> batch = batcher_->TryTakeShortBatch();
   ASSERT_NE(batch, nullptr);
   EXPECT_FALSE(batch->left_some());
-  batcher_->Finish(std::move(batch), absl::OkStatus(), absl::Microseconds(450));
+  batcher_->Finish(std::move(batch), absl::OkStatus(), absl::Microseconds(270));
 }
 
 TEST_F(BatcherTest, AShortBatchIsHalfOfWhatTakesLonger) {
@@ -200,6 +200,9 @@ TEST_F(BatcherTest, AShortBatchIsHalfOfWhatTakesLonger) {
     batcher_->Finish(std::move(batch), absl::OkStatus(), absl::Microseconds(9) * tokens);
   }
   EXPECT_EQ(batcher_->TryTakeShortBatch(), nullptr);
+  for (int i = 6; i <= 12; ++i) Accept(i, {10});
+  EXPECT_EQ(batcher_->TryTakeShortBatch(), nullptr) << "all take 0.63 ms";
+  while (puppet_->Take()) puppet_->Finish();
 }
 
 // How a batch is filled -------------------------------------------------------------------------
