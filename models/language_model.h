@@ -21,7 +21,7 @@
 
 namespace sru::models {
 
-// What a batch does not ask for is not computed: Score leaves the axes of picks empty, a step of Generate asks for no log_probs
+// The program computes only what a batch asks for: Score leaves the axes of picks empty, a step of Generate asks for no log_probs
 // and candidates of tokens.
 struct LanguageModel : ProgramParts {
   kernels::AxisId tokens = kernels::kNone;

@@ -282,7 +282,7 @@ ModelSizes ReaderSizes(const ModelConfig& config) {
   int64_t match_table = 0;  // in memory while all else is packed
   if (reader.use_qemb) {
     sizes.in_file += width * width;
-    // What the aligned question compares is a table, too, unless that is too large.
+    // The aligned question compares rows of a table, too, unless that is too large.
     if (embedding * kValueBytes <= static_cast<int64_t>(kMaxMatchTableBytes)) {
       sizes.embedding += embedding;
       match_table = embedding;

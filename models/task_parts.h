@@ -1,4 +1,4 @@
-// What the tasks of models (config.h) differ in, a row each: how a config.json is read, what is made of the tensors, and how large it
+// TaskParts: the tasks of models (config.h) differ in this, a row each: how a config.json is read, what is made of the tensors, and how large it
 // is. Pure functions, thread-safe.
 #ifndef SRU_MODELS_TASK_PARTS_H_
 #define SRU_MODELS_TASK_PARTS_H_

@@ -27,7 +27,7 @@
 
 namespace sru::models {
 
-// What a batch does not ask for is not computed.
+// The program computes only what a batch asks for.
 struct Translator : ProgramParts {
   kernels::AxisId source = kernels::kNone;  // tokens of sentences that are encoded
   kernels::AxisId target = kernels::kNone;  // tokens of hypotheses

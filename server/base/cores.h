@@ -24,7 +24,7 @@ int NumCores(const std::string& root = "/");
 // the core is not one that the process may use.
 absl::Status PinThisThread(int core);
 
-// What `top -H`, perf and debuggers call the calling thread; at most 15 characters.
+// Gives the calling thread the name that `top -H`, perf and debuggers show; at most 15 characters.
 void NameThisThread(const char* name);
 
 }  // namespace sru::server

@@ -142,7 +142,7 @@ void BatchWorkers::RunHereOrWake() {
     Free(worker);
     return batcher_->Wake();
   }
-  // What it left comes in a turn of its own: the loop writes the answers before.
+  // The rest comes in a turn of its own: the loop writes the answers before.
   if (batch->left_some()) TurnWorkList::OfThisThread()->Add(loop_runs_);
   RunBatch(worker, std::move(batch), /*claimed=*/true);
 }

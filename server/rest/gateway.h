@@ -48,7 +48,7 @@ class Gateway {
     // Who calls, or why a request with these headers is refused. Null: everybody passes, and none are told apart.
     std::function<absl::StatusOr<callers::CallerPtr>(const http::PageRequest& request)>
         authenticate;
-    // What requests and answers reserve from that the services do not: JSON, and what it expands to. Null: no limit. Must outlive the
+    // Requests and answers reserve from it what the services do not: JSON, and what it expands to. Null: no limit. Must outlive the
     // gateway and the answers.
     calls::ByteBudget* memory = nullptr;
     // The same as the methods have.

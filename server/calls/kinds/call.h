@@ -33,7 +33,7 @@
 
 namespace sru::server::calls {
 
-// What has come before a drain is answered, if it is read in this time.
+// A message that has come before a drain is answered, if it is read in this time.
 inline constexpr absl::Duration kLongParsing = absl::Milliseconds(200);
 
 // Lifetime: the transport holds the call until OnDone(), and a Reference wherever the call may end meanwhile.
