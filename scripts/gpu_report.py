@@ -557,7 +557,7 @@ def check(steps, programs, environment, groups, at_once):
                     running.append((name, path, command, time.monotonic(), steps.start(command, log, environment)))
             continue
         name, path, command, started, process = running.popleft()
-        code, output = steps.finish(name, process, started, 45)
+        code, output = steps.finish(name, process, started, 60)
         if code == NO_GPU:
             for *_, other in running:
                 end_of(other, 0)

@@ -180,6 +180,16 @@ class MachineTest(unittest.TestCase):
         self.assertLess(self.seconds, 0.3 * 60 + 8)
         self.assertIn("ran out of time", self.notes["checks, goldens, float32"])
 
+    def test_servers_are_asked_after_the_checks_and_may_hang(self):
+        prefix = self.prefix()
+        self.program("made/bin/sru_server", "exec sleep 600")
+        self.assertEqual(self.report("--prefix", prefix, minutes=0.3), 1)
+        self.assertLess(self.seconds, 0.3 * 60 + 8)
+        self.assertIn("the server does not start", self.notes["server, float32"])
+        steps = list(self.results)
+        self.assertLess(steps.index("checks, others, bfloat16_fused"), steps.index("server, float32"))
+        self.assertLess(steps.index("server, float32"), steps.index("scan"))
+
     def test_programs_that_do_nothing_have_failed(self):
         self.program("gpu_check", "exit 0")
         self.program("gpu_bench", "exit 0")

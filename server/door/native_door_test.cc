@@ -521,6 +521,18 @@ TEST_F(NativeDoorTest, AResetAndADeadlineCancelACall) {
   EXPECT_THAT(log_.all(), ElementsAre("cancel", "no message", "done"));
 }
 
+TEST_F(NativeDoorTest, AResetAtItsDeadlineCancelsACallOnce) {
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/t.T/Puppets", {{"grpc-timeout", "100m"}});
+  calls::Exchange& exchange = log_.Await();
+  exchange.Write(absl::Cord(std::string(100000, 'x')));  // more than the client's window
+  EXPECT_TRUE(client.ReadUntil([&] { return client.stream(1).reset == NGHTTP2_CANCEL; }));
+  exchange.Finish({absl::CancelledError(), "", {}, {}});
+  EXPECT_TRUE(PollUntil([&] { return log_.Has("done"); }));
+  EXPECT_THAT(log_.all(), ElementsAre("cancel", "not written", "done"));
+}
+
 TEST_F(NativeDoorTest, AStreamWhoseMessageDoesNotComeEnds) {
   options_.bytes_timeout = absl::Milliseconds(200);
   Serve();

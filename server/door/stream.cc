@@ -372,7 +372,7 @@ void Stream::Fail(absl::Status status, calls::Metadata trailers) {
 }
 
 void Stream::Cancel() {
-  cancelled_.store(true, std::memory_order_release);
+  const bool was_cancelled = cancelled_.exchange(true, std::memory_order_acq_rel);
   loop_.timers().Clear(this);
   StreamHook<WaitingStreams>::unlink();
   DropHeld();
@@ -383,7 +383,7 @@ void Stream::Cancel() {
     ClearMessage();
   }
   if (call_is_over() || asked_to_finish_) return;
-  handler_->OnCancel();
+  if (!was_cancelled) handler_->OnCancel();
   if (was_reading && http_ != nullptr) {
     http_->OnBody(absl::CancelledError("the client is gone"));
   } else if (was_reading) {

@@ -403,7 +403,8 @@ TEST_F(HttpServerTest, RoomIsMadeAndCounted) {
 }
 
 TEST_F(HttpServerTest, FewConnectionsOfAnAddressWaitToBegin) {
-  constexpr size_t kConnections = 2 * transport::Loop::kMostWaiting + 10;
+  // Few of them begin while the loops take the others in.
+  constexpr size_t kConnections = 2 * transport::Loop::kMostWaiting + 500;
   transport::RaiseFileLimit();
   std::atomic<int> refused{0};
   options_.limits.max_connections = kConnections;
@@ -416,9 +417,9 @@ TEST_F(HttpServerTest, FewConnectionsOfAnAddressWaitToBegin) {
   while (waiting.size() < kConnections) waiting.push_back(std::make_unique<SlowConnection>(port));
   EXPECT_TRUE(PollUntil([&] { return NumOpenFiles() > 2 * kConnections; }));  // all are accepted
   go.Notify();
-  EXPECT_TRUE(PollUntil([&] { return refused == 10; })) << refused;
-  EXPECT_TRUE(PollUntil([&] { return server_->stats().connections == kConnections - 10; }))
-      << server_->stats().connections;
+  EXPECT_TRUE(PollUntil([&] { return server_->stats().connections + refused == kConnections; }))
+      << server_->stats().connections << " + " << refused;
+  EXPECT_GT(refused, 0);
   server_.reset();
 }
 

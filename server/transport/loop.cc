@@ -18,6 +18,8 @@ namespace asio = boost::asio;
 
 // Jobs of RunInTurn() run one after the other for this long: a step of a handshake takes as long, the end of one that was given up does not.
 constexpr std::chrono::microseconds kJobsTime(100);
+// A turn whose end has taken so long leaves what it has given itself to do to a later one. The next part of an answer is such work.
+constexpr std::chrono::microseconds kEndTime(200);
 
 class Job final : public LoopWork {
  public:
@@ -51,7 +53,7 @@ void Loop::Stop() {
     io_.stop();
   });
   thread_.join();
-  RunWork();
+  while (oldest_work_ != nullptr || work_.load() != nullptr) RunWork(SteadyTime::max());
 }
 
 void Loop::Run() {
@@ -90,21 +92,21 @@ void Loop::Wake(LoopWork* work) {
 
 void Loop::Post(std::function<void()> job) { Wake(new Job(std::move(job))); }
 
-void Loop::RunWork() {
-  for (;;) {
-    while (oldest_work_ != nullptr) {
-      LoopWork* const work = oldest_work_;
-      oldest_work_ = work->next_work_;
-      work->RunOnLoop();
-    }
+void Loop::RunWork(SteadyTime end) {
+  if (oldest_work_ == nullptr) {
     LoopWork* newest = work_.exchange(nullptr, std::memory_order_acq_rel);
-    if (newest == nullptr) return;
     while (newest != nullptr) {
       LoopWork* const next = newest->next_work_;
       newest->next_work_ = oldest_work_;
       oldest_work_ = newest;
       newest = next;
     }
+  }
+  while (oldest_work_ != nullptr) {
+    LoopWork* const work = oldest_work_;
+    oldest_work_ = work->next_work_;
+    work->RunOnLoop();
+    if (ClockNow() >= end) return;
   }
 }
 
@@ -122,11 +124,16 @@ bool Loop::WriteAll() {
 }
 
 void Loop::EndTurn() noexcept {
+  const SteadyTime end = ClockNow() + kEndTime;
   for (;;) {
     // What throws has been taken off its list before.
     try {
-      RunWork();
-      if (WriteAll()) continue;
+      RunWork(end);
+      if (WriteAll() || oldest_work_ != nullptr || work_.load() != nullptr) {
+        if (ClockNow() < end) continue;
+        const TurnKey rest = AddressKey{};
+        if (NumWaiting(rest) == 0) RunInTurn(rest, [] {});
+      }
       RunTurnWorkLater();
       RunJobsLater();
       SetTimer();

@@ -151,7 +151,8 @@ class Loop {
   void RunTurnWorkLater();
   // Runs jobs_ likewise.
   void RunJobsLater();
-  void RunWork();
+  // Runs what has been woken, or its beginning: no more once `end` is past.
+  void RunWork(SteadyTime end);
   // False if nobody had something to write.
   bool WriteAll();
   void SetTimer();

@@ -1,5 +1,6 @@
 #include "server/transport/loop.h"
 
+#include <functional>
 #include <map>
 #include <string>
 
@@ -38,14 +39,25 @@ TEST(LoopTest, FewConnectionsOfAnAddressWait) {
   const AddressKey few{2};
   std::map<AddressKey, size_t> begun;
   size_t refused = 0;
+  constexpr size_t kAll = Loop::kMostWaiting + 5 + 1;
+  // Nobody begins before all have come: the loop takes them in over several turns.
+  std::function<void(const AddressKey&)> begin = [&](const AddressKey& address) {
+    const size_t come =
+        refused + begun[many] + begun[few] + loop.NumWaiting(many) + loop.NumWaiting(few) + 1;
+    if (come == kAll) {
+      ++begun[address];
+    } else {
+      loop.RunInTurn(address, [&begin, address] { begin(address); });
+    }
+  };
   loops.RunOnEach([&](size_t /*i*/) {
     const auto take = [&](const AddressKey& address) {
       loop.TakeIn(
           AcceptedSocket(-1, "peer", address),
-          [&begun](const AcceptedSocket& socket) { ++begun[socket.key()]; },
+          [&begin](const AcceptedSocket& socket) { begin(socket.key()); },
           [&refused] { ++refused; });
     };
-    for (size_t i = 0; i < Loop::kMostWaiting + 5; ++i) take(many);
+    for (size_t i = 0; i < kAll - 1; ++i) take(many);
     take(few);
   });
   size_t waiting = 1;
@@ -55,6 +67,39 @@ TEST(LoopTest, FewConnectionsOfAnAddressWait) {
   EXPECT_EQ(begun[many], Loop::kMostWaiting);
   EXPECT_EQ(begun[few], 1U);
   EXPECT_EQ(refused, 5U);
+}
+
+// As the parts of an answer do that are taken at once.
+TEST(LoopTest, WorkThatHandsOverMoreOfItselfDoesNotHoldTheLoop) {
+  LoopSet loops(1, 0);
+  Loop& loop = *loops.loops()[0];
+  class Endless final : public LoopWork {
+   public:
+    explicit Endless(Loop* loop) : loop_(*loop) {}
+    void RunOnLoop() override {
+      ++runs_;
+      if (!ended_) loop_.Wake(this);
+    }
+    void End() { ended_ = true; }
+    int runs() const { return runs_; }
+
+   private:
+    Loop& loop_;
+    int runs_ = 0;
+    bool ended_ = false;
+  };
+  Endless work(&loop);
+  loop.Wake(&work);
+  int runs = 0;
+  for (int i = 0; i < 10; ++i) {
+    loops.RunOnEach([&](size_t /*i*/) {
+      EXPECT_GE(work.runs(), runs);
+      runs = work.runs();
+    });
+  }
+  EXPECT_GT(runs, 0);
+  loops.RunOnEach([&](size_t /*i*/) { work.End(); });
+  loops.RunOnEach([](size_t /*i*/) {});
 }
 
 }  // namespace
