@@ -48,6 +48,13 @@ bool StandsAlone(UChar32 character) {
   }
 }
 
+// Marks between words, which need not be in the element of the word before them.
+bool IsMark(UChar32 character) {
+  return character > 0 && character < 128 &&
+         std::string_view(".,;:!?()[]{}").find(static_cast<char>(character)) !=
+             std::string_view::npos;
+}
+
 // <0xE4>: a byte of a character that the vocabulary does not have.
 bool IsByte(std::string_view piece) {
   return piece.size() == 6 && piece.substr(0, 3) == "<0x" && piece.back() == '>';
@@ -330,6 +337,7 @@ class Document::Writer {
     size_t end = 0;
     int token = 0;    // of the source
     int element = 0;  // the innermost around it
+    bool is_mark = false;
   };
 
   // True if there is a space before the mark.
@@ -406,7 +414,10 @@ class Document::Writer {
     }
     pass(unit.text.size());
     size_t at = 0;
-    for (const Group& group : GroupsOf(hypothesis, elements, unit.element)) {
+    // A tag may begin where the unit does: the whole is in what is around all tokens.
+    int outside = unit.element;
+    for (const int of_token : elements) outside = Common(outside, of_token);
+    for (const Group& group : GroupsOf(unit.text, sources, hypothesis, elements, outside)) {
       const auto write_raws = [&](bool after_space) {
         for (auto& [token, raw] : raws) {
           if (raw == nullptr || token != group.token || after_space != StandsApart(unit, *raw)) {
@@ -432,8 +443,10 @@ class Document::Writer {
     }
   }
 
-  // The words of a translation; characters of scripts without spaces are words.
-  static std::vector<Group> GroupsOf(const v1::Hypothesis& hypothesis,
+  // The words of a translation, and the marks between them; characters of scripts without spaces are words.
+  static std::vector<Group> GroupsOf(const std::string& source,
+                                     const std::vector<size_t>& source_offsets,
+                                     const v1::Hypothesis& hypothesis,
                                      const std::vector<int>& elements, int outside) {
     const std::string_view text = hypothesis.text();
     const std::vector<std::string_view> pieces(hypothesis.tokens().begin(),
@@ -449,9 +462,12 @@ class Document::Writer {
       const size_t at = offsets[i];
       const bool starts =
           i == 0 || at == text.size() ||
-          (at > offsets[i - 1] && (IsSpaceAt(text, at - 1) || StandsAlone(CharacterAt(text, at))));
+          (at > offsets[i - 1] &&
+           (IsSpaceAt(text, at - 1) || StandsAlone(CharacterAt(text, at)) ||
+            IsMark(CharacterAt(text, at)) || IsMark(static_cast<unsigned char>(text[at - 1]))));
       if (starts && (i == 0 || at < text.size())) {
-        groups.push_back({i == 0 ? 0 : at, 0, 0, outside});
+        const bool is_mark = at < text.size() && IsMark(CharacterAt(text, at));
+        groups.push_back({i == 0 ? 0 : at, 0, 0, outside, is_mark});
         weights.emplace_back(sources);
       }
       for (int s = 0; s < counted; ++s) {
@@ -466,11 +482,25 @@ class Document::Writer {
       while (group.end > group.begin + 1 && text[group.end - 1] == ' ') --group.end;
       if (sources == 0) continue;
       // Without an alignment, words are taken to keep their order.
-      const auto best = std::max_element(weights[g].begin(), weights[g].end());
+      auto best = std::max_element(weights[g].begin(), weights[g].end());
+      // A mark looks at the word before it, too: it stands for the same mark of the source, if there is one.
+      float most = -1;
+      for (int s = 0; group.is_mark && s < counted; ++s) {
+        const bool is_same =
+            source_offsets[s] < source.size() && source[source_offsets[s]] == text[group.begin];
+        if (!is_same || weights[g][s] <= most) continue;
+        most = weights[g][s];
+        best = weights[g].begin() + s;
+      }
       group.token = counted > 0 ? static_cast<int>(best - weights[g].begin())
                                 : static_cast<int>(g * elements.size() / groups.size());
       group.element = elements[group.token];
-      ++counts[group.element];
+      if (!group.is_mark) ++counts[group.element];
+    }
+    for (const Group& group : groups) {
+      if (group.is_mark && sources > 0) {
+        counts[group.element] = std::max(counts[group.element], 1);
+      }
     }
     KeepElements(elements, weights, outside, &counts, &groups);
     return groups;
@@ -485,7 +515,8 @@ class Document::Writer {
       Group* best = nullptr;
       float most = -1;
       for (size_t g = 0; g < groups->size(); ++g) {
-        if ((*counts)[(*groups)[g].element] < 2 || weights[g][s] <= most) continue;
+        const Group& group = (*groups)[g];
+        if (group.is_mark || (*counts)[group.element] < 2 || weights[g][s] <= most) continue;
         most = weights[g][s];
         best = &(*groups)[g];
       }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -170,6 +171,50 @@ TEST_F(DocumentTest, ElementsThatStandBesideNoTextEndSentencesOfXml) {
   EXPECT_THAT(Units("<i>one</i> two"), ElementsAre("one", "two"));
   rules_.outline = false;
   EXPECT_THAT(Units(text), ElementsAre("onetwo", "three", "four"));
+}
+
+// The pieces of a translation as tokenizers make them; each looks at the piece of the source in its place.
+v1::Translation OfPieces(const std::vector<std::string>& source,
+                         const std::vector<std::string>& target) {
+  v1::Translation translation;
+  v1::Hypothesis* const hypothesis = translation.add_hypotheses();
+  std::string text;
+  for (const std::string& piece : source) translation.add_source_tokens(piece);
+  for (size_t i = 0; i < target.size(); ++i) {
+    hypothesis->add_tokens(target[i]);
+    absl::StrAppend(&text, absl::StrReplaceAll(target[i], {{"\xE2\x96\x81", " "}}));
+    for (size_t s = 0; s < source.size(); ++s) hypothesis->add_alignment(s == i ? 0.6f : 0.1f);
+  }
+  hypothesis->set_text(text.substr(1));
+  return translation;
+}
+
+TEST_F(DocumentTest, NoWordIsRobbedForWhatStandsOutside) {
+  const std::string b = "\xE2\x96\x81";
+  const std::vector<std::string> dog = {b + "A", b + "dog", b + "runs", "."};
+  const std::vector<std::string> hund = {b + "Ein", b + "Hund", b + "rennt", "."};
+  std::unique_ptr<const Document> document = Parse("<b>A dog</b> <span>runs</span>.");
+  EXPECT_EQ(document->Assemble({OfPieces(dog, hund)}, 0, false),
+            "<b>Ein Hund</b> <span>rennt</span>.");
+  document = Parse("A dog <b>runs.</b>");
+  EXPECT_EQ(document->Assemble({OfPieces(dog, hund)}, 0, false), "Ein Hund <b>rennt.</b>");
+}
+
+TEST_F(DocumentTest, AMarkStandsForTheSameMark) {
+  const std::string b = "\xE2\x96\x81";
+  const std::unique_ptr<const Document> document =
+      Parse("see (the <a href=\"x\">park</a>), or <i>not!</i>");
+  v1::Translation translation =
+      OfPieces({b + "see", b + "(", "the", b + "park", ")", ",", b + "or", b + "not", "!"},
+               {b + "siehe", b + "(", "den", b + "Park", ")", ",", b + "oder", b + "nicht", "!"});
+  // Marks look at the word before them most.
+  v1::Hypothesis* const hypothesis = translation.mutable_hypotheses(0);
+  for (const int mark : {1, 4, 5, 8}) {
+    for (int s = 0; s < 9; ++s)
+      hypothesis->set_alignment(mark * 9 + s, s == mark - 1 ? 0.5f : 0.05f);
+  }
+  EXPECT_EQ(document->Assemble({translation}, 0, false),
+            "siehe (den <a href=\"x\">Park</a>), oder <i>nicht!</i>");
 }
 
 TEST_F(DocumentTest, EveryElementKeepsAWord) {
