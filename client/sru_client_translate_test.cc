@@ -120,6 +120,15 @@ TEST_F(TranslateTest, PrintsHardAlignmentsAsMarianDoes) {
   EXPECT_THAT(Run({"translate", "--json", "two dogs"}).out, Not(HasSubstr("alignment")));
 }
 
+TEST_F(TranslateTest, PrintsWordScoresAsMarianDoes) {
+  EXPECT_EQ(Run({"translate", "--word_scores", "two dogs"}).out,
+            "TWO DOGS ||| WordScores= -0.500000 -0.500000\n");
+  EXPECT_THAT(
+      JsonLines(Run({"translate", "--word_scores", "--json", "two dogs"}).out)[0]["hypotheses"][0],
+      HasJson(R"({"token_log_probs": [-0.5, -0.5]})"));
+  EXPECT_THAT(Run({"translate", "--json", "two dogs"}).out, Not(HasSubstr("token_log_probs")));
+}
+
 TEST_F(TranslateTest, PrintsJson) {
   const Output output =
       Run({"translate", "--json", "--alignment", "--n_best=2", "--stats"}, "a man\n\nbad\n", 1);

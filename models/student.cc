@@ -403,10 +403,14 @@ absl::Status ReadStudentConfig(const FilePath& path, Student* student, bool* use
                        ParseJsonObject(file->bytes(), {kMaxStudentConfigDepth}, path.path()));
   ObjectReader reader(root, path.path(), "");
   int format_version = 0;
-  reader.Integer("format_version", kFormatVersion, kFormatVersion, &format_version);
+  if (reader.Has("format_version")) {
+    reader.Integer("format_version", kFormatVersion, kFormatVersion, &format_version);
+  }
   reader.OptionalString("description", &student->config.description);
   reader.OptionalString("source", &student->config.translator.source_language);
+  reader.OptionalString("source_language", &student->config.translator.source_language);
   reader.OptionalString("target", &student->config.translator.target_language);
+  reader.OptionalString("target_language", &student->config.translator.target_language);
   reader.OptionalBoolean("shortlist", use_shortlist);
   MarianSearch& search = student->search;
   const auto number = [&reader](const char* key, double low, double high, double* value) {

@@ -155,6 +155,15 @@ TEST_F(StudentFilesTest, ConfigMaySetLanguagesAndSearch) {
   EXPECT_EQ(search().max_length_factor, 3);
   EXPECT_EQ((*model)->As<Translator>()->choices, kernels::kNone);
 
+  directory_.Write("config.json",
+                   R"({"source": "x", "source_language": "fr", "target_language": "it"})");
+  model = Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->config().translator.source_language, "fr");
+  EXPECT_EQ((*model)->config().translator.target_language, "it");
+
+  directory_.Write("config.json", R"({"format_version": 2})");
+  EXPECT_THAT(Error(), HasSubstr("key 'format_version': expected an integer from 1 to 1, found 2"));
   directory_.Write("config.json", R"({"format_version": 1, "beamsize": 4})");
   EXPECT_THAT(Error(), HasSubstr("config.json: unknown key 'beamsize'"));
   directory_.Write("config.json", R"({"format_version": 1, "normalize": 11})");

@@ -41,7 +41,8 @@ then goes on for longer. --prefix is what each translation has to begin with.
 
 --alignment lists, for each token of the translation, the tokens of the text at which the model looked.
 --hard_alignment adds to each translation " ||| " and pairs of numbers as Marian and fast_align write
-them: which token of the text, from 0, each of its tokens looked at most.
+them: which token of the text, from 0, each of its tokens looked at most. --word_scores adds
+" ||| WordScores=" and the log-probability of each token, the end included, as Marian does.
 
 examples:
   sru_client translate "A ship sails past the old lighthouse."
@@ -74,6 +75,7 @@ struct TranslateFlags {
   std::string prefix;
   bool alignment = false;
   bool hard_alignment = false;
+  bool word_scores = false;
   bool stats = false;
 };
 
@@ -116,6 +118,7 @@ absl::StatusOr<v1::TranslateRequest> MakeRequest(size_t num_arguments, Translate
   request.set_max_length_factor(static_cast<float>(flags->max_length_factor));
   request.set_return_alignment(flags->alignment);
   request.set_return_hard_alignment(flags->hard_alignment);
+  request.set_return_token_log_probs(flags->word_scores);
   if (form != v1::LengthPenalty::FORM_UNSPECIFIED) {
     request.mutable_length_penalty()->set_form(form);
   }
@@ -197,6 +200,8 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
   flags.Add("alignment", &options.alignment, "show at which tokens of the text each token looked");
   flags.Add("hard_alignment", &options.hard_alignment,
             "add to each translation the token of the text that each token looked at most");
+  flags.Add("word_scores", &options.word_scores,
+            "add to each translation the log-probability of each of its tokens");
   flags.Add("files", &options.files, "the arguments are names of files; - is standard input");
   flags.Add("in_flight", &options.in_flight, "calls at a time");
   flags.Add("stats", &options.stats, "print numbers and speed to standard error");

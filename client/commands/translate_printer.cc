@@ -63,6 +63,10 @@ std::string TranslatePrinter::Text(const v1::Hypothesis& hypothesis) const {
   for (int t = 0; t < hypothesis.hard_alignment_size(); ++t) {
     absl::StrAppend(&text, t == 0 ? " ||| " : " ", hypothesis.hard_alignment(t), "-", t);
   }
+  for (int t = 0; t < hypothesis.token_log_probs_size(); ++t) {
+    absl::StrAppend(&text, t == 0 ? " ||| WordScores= " : " ",
+                    absl::StrFormat("%.6f", hypothesis.token_log_probs(t)));
+  }
   return text;
 }
 
@@ -138,6 +142,7 @@ Json TranslatePrinter::TextJson(const LineInput::Item& item, const v1::Translate
     Json& hypothesis = json["hypotheses"][h];
     hypothesis.erase("alignment");
     if (translation.hypotheses(h).hard_alignment().empty()) hypothesis.erase("hard_alignment");
+    if (translation.hypotheses(h).token_log_probs().empty()) hypothesis.erase("token_log_probs");
     if (!options_.alignment) continue;
     hypothesis["alignment"] = AlignmentJson(translation.hypotheses(h), translation.token_count());
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace sru::models {
@@ -40,7 +41,10 @@ BeamSearch::BeamSearch(const SearchOptions& options, int32_t bos_id, int32_t eos
       length_(static_cast<int>(prefix_.size())),
       done_(length_ >= options.max_length) {}
 
-void BeamSearch::SetPrefixLogProb(double log_prob) { live_.front().log_prob = log_prob; }
+void BeamSearch::SetPrefixLogProbs(std::vector<float> log_probs) {
+  prefix_log_probs_ = std::move(log_probs);
+  live_.front().log_prob = std::accumulate(prefix_log_probs_.begin(), prefix_log_probs_.end(), 0.0);
+}
 
 int32_t BeamSearch::last_token(int place) const {
   const int32_t node = live_[place].node;
@@ -72,14 +76,14 @@ void BeamSearch::Step(const kernels::Candidate* candidates, int count, int strid
   parents_.clear();
   for (const Extension& extension : extensions) {
     const int32_t node = live_[extension.place].node;
-    const int32_t token =
-        candidates[static_cast<size_t>(extension.place) * stride + extension.candidate].id;
-    if (token == eos_id_) {
-      AddFinished(node, /*has_ended=*/true, extension.log_prob);
+    const kernels::Candidate& candidate =
+        candidates[static_cast<size_t>(extension.place) * stride + extension.candidate];
+    if (candidate.id == eos_id_) {
+      AddFinished(node, /*has_ended=*/true, candidate.log_prob, extension.log_prob);
       if (&extension == &extensions.front()) best_has_ended_ = true;
     } else {
       next.push_back({static_cast<int32_t>(nodes_.size()), extension.log_prob});
-      nodes_.push_back({token, node});
+      nodes_.push_back({candidate.id, node, candidate.log_prob});
       parents_.push_back(extension.place);
     }
   }
@@ -90,19 +94,19 @@ void BeamSearch::Step(const kernels::Candidate* candidates, int count, int strid
   done_ = enough || length_ >= options_.max_length || live_.empty();
 }
 
-void BeamSearch::AddFinished(int32_t node, bool has_ended, double log_prob) {
+void BeamSearch::AddFinished(int32_t node, bool has_ended, float end_log_prob, double log_prob) {
   ++num_finished_;
   const double score = ScoreOf(options_, log_prob, length_);
   const auto worse = std::find_if(finished_.begin(), finished_.end(),
                                   [score](const Finished& other) { return other.score < score; });
-  finished_.insert(worse, {node, has_ended, log_prob, score});
+  finished_.insert(worse, {node, has_ended, end_log_prob, log_prob, score});
   if (finished_.size() > static_cast<size_t>(options_.num_hypotheses)) finished_.pop_back();
 }
 
 std::vector<FoundHypothesis> BeamSearch::Take(bool with_rows) {
   for (const Live& live : live_) {
     if (!options_.narrows && num_finished_ >= options_.num_hypotheses) break;
-    AddFinished(live.node, /*has_ended=*/false, live.log_prob);
+    AddFinished(live.node, /*has_ended=*/false, 0, live.log_prob);
   }
   live_.clear();
   std::vector<FoundHypothesis> found;
@@ -121,6 +125,8 @@ FoundHypothesis BeamSearch::Found(const Finished& finished, bool with_rows) cons
   const size_t length = prefix_.size() + generated;
   found.tokens.resize(length);
   std::copy(prefix_.begin(), prefix_.end(), found.tokens.begin());
+  found.log_probs = prefix_log_probs_;
+  found.log_probs.resize(prefix_log_probs_.size() + generated);
   if (with_rows) {
     found.rows.resize(length);
     for (size_t i = 0; i < prefix_.size(); ++i) {
@@ -132,11 +138,13 @@ FoundHypothesis BeamSearch::Found(const Finished& finished, bool with_rows) cons
   for (int32_t node = finished.node; node != kNoNode; node = nodes_[node].parent) {
     --step;
     found.tokens[prefix_.size() + step] = nodes_[node].token;
+    found.log_probs[prefix_log_probs_.size() + step] = nodes_[node].log_prob;
     if (!with_rows) continue;
     const int32_t parent = nodes_[node].parent;
     const int place = parent == kNoNode ? 0 : parent - step_nodes_[step - 1];
     found.rows[prefix_.size() + step] = {step, place};
   }
+  if (finished.has_ended) found.log_probs.push_back(finished.end_log_prob);
   return found;
 }
 

@@ -2,7 +2,7 @@
 // candidates with their log-probabilities and says which tokens come next.
 //
 //   BeamSearch search(options, bos_id, eos_id, prefix);
-//   search.SetPrefixLogProb(the sum of the log-probabilities of its tokens, if there are any);
+//   search.SetPrefixLogProbs(the log-probabilities of its tokens, if there are any);
 //   while (!search.done()) {
 //     ... for each place < search.live(): the candidates after its tokens, the last of which is search.last_token(place) ...
 //     search.Step(candidates, count, stride);
@@ -45,10 +45,11 @@ struct ChoiceRow {
 };
 
 struct FoundHypothesis {
-  std::vector<int32_t> tokens;  // the prefix first, without BOS and EOS
-  std::vector<ChoiceRow> rows;  // [tokens]; empty unless wanted
-  bool finished = false;        // it ended with EOS
-  double log_prob = 0;          // of all tokens, EOS counted
+  std::vector<int32_t> tokens;   // the prefix first, without BOS and EOS
+  std::vector<ChoiceRow> rows;   // [tokens]; empty unless wanted
+  bool finished = false;         // it ended with EOS
+  double log_prob = 0;           // of all tokens, EOS counted
+  std::vector<float> log_probs;  // of each of these, EOS last
   double score = 0;
 };
 
@@ -59,8 +60,8 @@ class BeamSearch {
   BeamSearch(const SearchOptions& options, int32_t bos_id, int32_t eos_id,
              std::vector<int32_t> prefix);
 
-  // The sum of the log-probabilities of the prefix' tokens. Before the first step.
-  void SetPrefixLogProb(double log_prob);
+  // The log-probabilities of the prefix' tokens. Before the first step.
+  void SetPrefixLogProbs(std::vector<float> log_probs);
 
   bool done() const { return done_; }
   // Hypotheses that go on; 0 once the search is over.
@@ -88,6 +89,7 @@ class BeamSearch {
   struct Node {
     int32_t token;
     int32_t parent;  // index into nodes_, or kNoNode for the first one
+    float log_prob;  // of the token
   };
   static constexpr int32_t kNoNode = -1;
   struct Live {
@@ -97,19 +99,21 @@ class BeamSearch {
   struct Finished {
     int32_t node;  // of the last token, EOS left out
     bool has_ended;
+    float end_log_prob;  // of EOS, if it has ended
     double log_prob;
     double score;
   };
   struct Extension;
 
   // Of length_ tokens.
-  void AddFinished(int32_t node, bool has_ended, double log_prob);
+  void AddFinished(int32_t node, bool has_ended, float end_log_prob, double log_prob);
   FoundHypothesis Found(const Finished& finished, bool with_rows) const;
 
   SearchOptions options_;
   int32_t bos_id_;
   int32_t eos_id_;
   std::vector<int32_t> prefix_;
+  std::vector<float> prefix_log_probs_;
   std::vector<Node> nodes_;  // those of the live hypotheses after each step, step after step
   std::vector<int32_t> step_nodes_;  // [step]: where its nodes begin
   std::vector<Live> live_;

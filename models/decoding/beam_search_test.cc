@@ -195,14 +195,14 @@ class Search {
  public:
   Search(const Table& table, const SearchOptions& options, const std::vector<int32_t>& prefix)
       : search_(options, kBos, kEos, prefix), live_(1, WithBos(prefix)), prefix_(prefix) {
-    double log_prob = 0;
+    std::vector<float> log_probs;
     for (size_t i = 0; i < prefix.size(); ++i) {
       std::vector<int32_t> before(live_[0].begin(),
                                   live_[0].begin() + static_cast<std::ptrdiff_t>(i) + 1);
-      log_prob += table(before)[prefix[i]];
+      log_probs.push_back(table(before)[prefix[i]]);
       prefix_rows_.push_back(before);
     }
-    search_.SetPrefixLogProb(log_prob);
+    search_.SetPrefixLogProbs(log_probs);
     while (!search_.done()) Step(table);
     found_ = search_.Take(/*with_rows=*/true);
   }
@@ -462,7 +462,7 @@ TEST(BeamSearchTest, LiveHypothesesCompleteTheAnswerAtTheLongestLength) {
 
 TEST(BeamSearchTest, APrefixCountsInLengthAndLogProb) {
   BeamSearch search({1, 1, LengthPenalty::kPower, 1, 4}, kBos, kEos, {5, 6});
-  search.SetPrefixLogProb(-2.5);
+  search.SetPrefixLogProbs({-2, -0.5f});
   EXPECT_EQ(search.live(), 1);
   EXPECT_EQ(search.last_token(0), 6);
   const kernels::Candidate seven = {7, -0.5f};
@@ -475,13 +475,14 @@ TEST(BeamSearchTest, APrefixCountsInLengthAndLogProb) {
   ASSERT_EQ(found.size(), 1u);
   EXPECT_THAT(found[0].tokens, ElementsAre(5, 6, 7, 7));
   EXPECT_THAT(found[0].rows, IsEmpty());
+  EXPECT_THAT(found[0].log_probs, ElementsAre(-2, -0.5f, -0.5f, -0.5f));
   EXPECT_EQ(found[0].log_prob, -3.5);
   EXPECT_EQ(found[0].score, -3.5 / 4);
 }
 
 TEST(BeamSearchTest, APrefixOfTheLongestLengthIsTheAnswer) {
   BeamSearch search({2, 1, LengthPenalty::kNone, 0, 2}, kBos, kEos, {5, 6});
-  search.SetPrefixLogProb(-2.5);
+  search.SetPrefixLogProbs({-2, -0.5f});
   EXPECT_TRUE(search.done());
   const std::vector<FoundHypothesis> found = search.Take(/*with_rows=*/true);
   ASSERT_EQ(found.size(), 1u);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <set>
 #include <utility>
@@ -18,9 +19,12 @@
 #include "base/status.h"
 #include "models/files/gzip.h"
 #include "models/files/json.h"
+#include "models/marian/yaml.h"
 
 namespace sru::models {
 namespace {
+
+constexpr uint64_t kMaxNamingFileBytes = 64 << 10;
 
 // Sorted; empty if the folder cannot be listed.
 std::set<std::string> NamesIn(const FilePath& directory) {
@@ -57,37 +61,105 @@ absl::Status Ambiguous(const FilePath& directory, const char* what,
                          }));
 }
 
-// The only file that begins and ends so.
-absl::StatusOr<std::string> Only(const FilePath& directory, const std::set<std::string>& names,
-                                 const char* prefix, const char* suffix) {
+// The values of a key in a file of YAML, without folders. JSON is YAML, too.
+absl::StatusOr<std::vector<std::string>> ValuesIn(const FilePath& path, const char* key) {
+  SRU_ASSIGN_OR_RETURN(const FileContents file, ReadPerhapsGzipped(path, kMaxNamingFileBytes));
+  SRU_ASSIGN_OR_RETURN(YamlMap map, YamlMap::Parse(file.bytes(), path.path()));
+  std::vector<std::string> values = map.List(key);
+  for (std::string& value : values) value.erase(0, value.rfind('/') + 1);
+  return values;
+}
+
+// The only file that begins and ends so. If there are several, the `count` of them that the search file's key names, in its order.
+absl::StatusOr<std::vector<std::string>> Only(const FilePath& directory,
+                                              const std::set<std::string>& names,
+                                              const std::string& prefix, const char* suffix,
+                                              const std::string& search, const char* key,
+                                              size_t count = 1) {
   std::vector<std::string> found = Matching(names, prefix, suffix);
-  if (found.size() > 1)
-    return Ambiguous(directory, absl::StrCat(prefix, "*", suffix).c_str(), found);
-  return found.empty() ? std::string() : std::move(found.front());
+  if (found.size() <= 1) return found;
+  std::vector<std::string> named;
+  if (!search.empty()) {
+    SRU_ASSIGN_OR_RETURN(const std::vector<std::string> values, ValuesIn(directory / search, key));
+    for (const absl::string_view value : values) {
+      for (const std::string& name : found) {
+        if (absl::StripSuffix(name, kGzipSuffix) == absl::StripSuffix(value, kGzipSuffix))
+          named.push_back(name);
+      }
+    }
+  }
+  if (named.size() != count) return Ambiguous(directory, (prefix + "*" + suffix).c_str(), found);
+  return named;
 }
 
 absl::Status FindVocabularies(const FilePath& directory, const std::set<std::string>& names,
                               PublishedFiles* files) {
-  SRU_ASSIGN_OR_RETURN(std::string shared, Only(directory, names, "vocab", ".spm"));
-  SRU_ASSIGN_OR_RETURN(std::string source, Only(directory, names, "srcvocab", ".spm"));
-  SRU_ASSIGN_OR_RETURN(std::string target, Only(directory, names, "trgvocab", ".spm"));
+  const auto find = [&](const char* prefix, size_t count) {
+    return Only(directory, names, prefix, ".spm", files->search, "vocabs", count);
+  };
+  SRU_ASSIGN_OR_RETURN(const std::vector<std::string> both, find("vocab", 2));
+  SRU_ASSIGN_OR_RETURN(const std::vector<std::string> source, find("srcvocab", 1));
+  SRU_ASSIGN_OR_RETURN(const std::vector<std::string> target, find("trgvocab", 1));
   const bool apart = !source.empty() && !target.empty();
-  if (shared.empty() == !apart || source.empty() != target.empty()) {
+  if (both.empty() == !apart || source.empty() != target.empty()) {
     return InvalidArgument(directory.path(),
                            ": expected vocab*.spm, or srcvocab*.spm and trgvocab*.spm, beside ",
                            Quoted(files->weights), ", found ",
-                           shared.empty() && source.empty() && target.empty() ? "none" : "others");
+                           both.empty() && source.empty() && target.empty() ? "none" : "others");
   }
-  files->source_vocabulary = apart ? std::move(source) : shared;
-  files->target_vocabulary = apart ? std::move(target) : std::move(shared);
+  files->source_vocabulary = (apart ? source : both).front();
+  files->target_vocabulary = (apart ? target : both).back();
   return absl::OkStatus();
 }
 
-// The part of Firefox's names with both languages: "ende".
-std::string LanguagesOf(absl::string_view name) {
+// The code of "de" or "zh_hant" as BCP 47 writes it: "zh-Hant". Empty if `name` has another form.
+std::string LanguageIn(std::string name) {
+  const size_t size = std::min(name.find('_'), name.size());
+  const bool has_script = name.size() == size + 5;
+  if (size < 2 || size > 3 || (size < name.size() && !has_script)) return "";
+  if (has_script) name.erase(size, 1);
+  if (!std::all_of(name.begin(), name.end(), absl::ascii_islower)) return "";
+  if (!has_script) return name;
+  name[size] = absl::ascii_toupper(name[size]);
+  return name.insert(size, "-");
+}
+
+bool SetLanguages(const std::string& source, const std::string& target, PublishedFiles* files) {
+  if (LanguageIn(source).empty() || LanguageIn(target).empty()) return false;
+  files->source_language = LanguageIn(source);
+  files->target_language = LanguageIn(target);
+  return true;
+}
+
+// Sets the languages that a part of `name` says: "ende", "zh_hanten". Four letters without English, as "defr", may be a word. They count
+// if a vocabulary has the same languages in its name, in either order.
+bool FindLanguages(const std::string& name, PublishedFiles* files) {
   const std::vector<std::string> parts = absl::StrSplit(name, '.');
-  if (parts.size() < 3 || parts[1].size() != 4) return "";
-  return std::all_of(parts[1].begin(), parts[1].end(), absl::ascii_islower) ? parts[1] : "";
+  for (size_t i = 1; i + 1 < parts.size(); ++i) {
+    const std::string& part = parts[i];
+    const bool begins = absl::StartsWith(part, "en");
+    const bool ends = !begins && absl::EndsWith(part, "en");
+    if (!begins && !ends && part.size() != 4) continue;
+    const std::string source = part.substr(0, ends ? part.size() - 2 : 2);
+    const std::string target = part.substr(source.size());
+    const bool sure = begins || ends || absl::StrContains(files->source_vocabulary, part) ||
+                      absl::StrContains(files->source_vocabulary, target + source);
+    if (sure && SetLanguages(source, target, files)) return true;
+  }
+  return false;
+}
+
+// A shared vocabulary may serve both directions, so its name counts last. In Bergamot's folders only model_info.json tells the direction.
+void FindLanguages(const FilePath& directory, PublishedFiles* files) {
+  if (FindLanguages(files->weights, files) || FindLanguages(files->shortlist, files)) return;
+  if (files->shares_vocabulary()) {
+    const auto name = ValuesIn(directory / "model_info.json", "shortName");  // "en-de-tiny"
+    const std::vector<std::string> parts =
+        absl::StrSplit(name.ok() ? absl::StrJoin(*name, "") : "", '-');
+    if (parts.size() > 1 && SetLanguages(parts[0], parts[1], files)) return;
+    if (absl::StartsWith(files->weights, "model.intgemm")) return;
+  }
+  FindLanguages(files->source_vocabulary, files);
 }
 
 }  // namespace
@@ -117,8 +189,6 @@ absl::StatusOr<std::optional<PublishedFiles>> FindPublishedFiles(const FilePath&
     }
   }
   files.weights = weights.front();
-  SRU_RETURN_UNLESS_OK(FindVocabularies(directory, names, &files));
-  SRU_ASSIGN_OR_RETURN(files.shortlist, Only(directory, names, "lex", ".bin"));
   const std::vector<std::string> configs = Matching(names, "config", ".yml");
   for (const std::string& name :
        {absl::StrCat(files.weights, ".decoder.yml"), std::string("decoder.yml"),
@@ -127,12 +197,11 @@ absl::StatusOr<std::optional<PublishedFiles>> FindPublishedFiles(const FilePath&
     if (name.empty() || found.empty() || !files.search.empty()) continue;
     files.search = found.front();
   }
-  const std::string languages = LanguagesOf(files.source_vocabulary);
-  const std::string of_weights = LanguagesOf(files.weights);
-  if (!languages.empty() && (of_weights.empty() || of_weights == languages)) {
-    files.source_language = languages.substr(0, 2);
-    files.target_language = languages.substr(2);
-  }
+  SRU_RETURN_UNLESS_OK(FindVocabularies(directory, names, &files));
+  SRU_ASSIGN_OR_RETURN(const std::vector<std::string> shortlists,
+                       Only(directory, names, "lex", ".bin", files.search, "shortlist"));
+  if (!shortlists.empty()) files.shortlist = shortlists.front();
+  FindLanguages(directory, &files);
   return files;
 }
 

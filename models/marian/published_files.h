@@ -1,7 +1,7 @@
 // Recognizes the files of a student in a folder, by the names that Marian, Bergamot and Firefox give them:
 //
 //   weights       model*.npz or model*.bin
-//   vocabularies  vocab*.spm, or srcvocab*.spm and trgvocab*.spm
+//   vocabularies  vocab*.spm, or srcvocab*.spm and trgvocab*.spm, or two vocab*.spm that the search file lists as `vocabs`
 //   shortlist     lex*.bin, optional
 //   search        WEIGHTS.decoder.yml, decoder.yml or config*.yml, optional
 //
@@ -25,7 +25,9 @@ struct PublishedFiles {
   std::string target_vocabulary;  // the same if both languages share one
   std::string shortlist;          // empty: none
   std::string search;             // empty: none
-  // From Firefox's names: "en" and "de" for vocab.ende.spm, unless the weights have other languages in theirs; else empty.
+  // "en" and "zh-Hant" for model.enzh_hant.intgemm.alphas.bin: from the weights' name, else the shortlist's, else the `shortName` in
+  // Bergamot's model_info.json, else the source vocabulary's name. A shared vocabulary beside Bergamot's model.intgemm* does not count,
+  // since vocab.deen.spm serves both directions there. Empty: not known.
   std::string source_language;
   std::string target_language;
 
@@ -36,7 +38,8 @@ struct PublishedFiles {
 
 // Nothing if the folder has no weights, or cannot be listed. kInvalidArgument names the folder when it has weights and lacks a vocabulary, or
 // when several files could be meant. Of several files of weights, Marian's model.npz is meant, beside which training leaves others, and then
-// the only int8 file with multipliers (model*.alphas.bin).
+// the only int8 file with multipliers (model*.alphas.bin). Of several vocabularies or shortlists, those are meant that the search file names
+// as `vocabs` and `shortlist`; its errors are returned.
 absl::StatusOr<std::optional<PublishedFiles>> FindPublishedFiles(const FilePath& directory);
 
 }  // namespace sru::models

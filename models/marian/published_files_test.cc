@@ -13,14 +13,19 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-absl::StatusOr<std::optional<PublishedFiles>> Find(const std::vector<std::string>& names) {
+// Beside `names`, `content` is in the file `filled`.
+absl::StatusOr<std::optional<PublishedFiles>> Find(const std::vector<std::string>& names,
+                                                   const std::string& filled = "notes",
+                                                   const std::string& content = "") {
   TempDirectory directory;
   for (const std::string& name : names) directory.Write(name, "x");
+  directory.Write(filled, content);
   return FindPublishedFiles(directory.path());
 }
 
-PublishedFiles Found(const std::vector<std::string>& names) {
-  auto files = Find(names);
+PublishedFiles Found(const std::vector<std::string>& names, const std::string& filled = "notes",
+                     const std::string& content = "") {
+  auto files = Find(names, filled, content);
   EXPECT_TRUE(files.ok()) << files.status();
   EXPECT_TRUE(files.ok() && files->has_value());
   return files.ok() ? files->value_or(PublishedFiles()) : PublishedFiles();
@@ -77,7 +82,81 @@ TEST(PublishedFilesTest, PrefersFloatWeightsThenMultipliers) {
       Found({"model.alphas.npz", "model.intgemm8.bin", "model.intgemm.alphas.bin.gz", "vocab.spm"})
           .weights,
       "model.intgemm.alphas.bin.gz");
-  EXPECT_EQ(Found({"model.deen.intgemm.alphas.bin", "vocab.ende.spm"}).source_language, "");
+}
+
+std::string Languages(const std::vector<std::string>& names, const std::string& filled = "notes",
+                      const std::string& content = "") {
+  const PublishedFiles files = Found(names, filled, content);
+  return files.source_language + ">" + files.target_language;
+}
+
+TEST(PublishedFilesTest, TakesLanguagesFromTheWeightsThenTheShortlist) {
+  const std::string model = ".intgemm.alphas.bin";
+  EXPECT_EQ(Languages({"model.ende" + model + ".gz", "vocab.deen.spm.gz"}), "en>de");
+  EXPECT_EQ(Languages({"model.enet" + model, "vocab.eten.spm", "lex.50.50.enet.s2t.bin"}), "en>et");
+  EXPECT_EQ(Languages({"model.npz", "vocab.eten.spm", "lex.50.50.enet.s2t.bin"}), "en>et");
+  EXPECT_EQ(
+      Languages({"model.enzh_hant" + model, "srcvocab.enzh_hant.spm", "trgvocab.enzh_hant.spm"}),
+      "en>zh-Hant");
+  EXPECT_EQ(Languages({"model.zh_hanten" + model, "vocab.zh_hanten.spm"}), "zh-Hant>en");
+  EXPECT_EQ(Languages({"model.hbsen" + model, "vocab.spm"}), "hbs>en");
+  EXPECT_EQ(Languages({"model" + model, "srcvocab.enja.spm", "trgvocab.enja.spm"}), "en>ja");
+  EXPECT_EQ(Languages({"model.npz", "vocab.deen.spm"}), "de>en");
+  for (const char* name :
+       {"model.english.npz", "model.en.npz", "model.gen.npz", "model.enzh_han.npz",
+        "model.enzh_hant_tw.npz", "model.enDE.npz", "model..npz"}) {
+    EXPECT_EQ(Languages({name, "vocab.spm"}), ">") << name;
+  }
+}
+
+TEST(PublishedFilesTest, FourLettersWithoutEnglishMayBeAWord) {
+  EXPECT_EQ(Languages({"model.defr.npz", "vocab.frde.spm"}), "de>fr");
+  EXPECT_EQ(Languages({"model.defr.npz", "srcvocab.defr.spm", "trgvocab.defr.spm"}), "de>fr");
+  EXPECT_EQ(Languages({"model.npz", "vocab.defr.spm"}), "de>fr");
+  EXPECT_EQ(Languages({"model.best.npz", "vocab.ende.spm"}), "en>de");
+  EXPECT_EQ(Languages({"model.base.npz", "vocab.spm", "lex.defr.bin"}), ">");
+}
+
+TEST(PublishedFilesTest, BergamotsVocabularyDoesNotTellTheDirection) {
+  const std::vector<std::string> names = {"model.intgemm.alphas.bin", "vocab.deen.spm",
+                                          "lex.s2t.bin", "config.intgemm8bitalpha.yml"};
+  EXPECT_EQ(Languages(names), ">");
+  const auto with_info = [&](const std::string& info) {
+    return Languages(names, "model_info.json", info);
+  };
+  EXPECT_EQ(with_info("{\n    \"modelName\": \"English-German tiny\",\n"
+                      "\t\"shortName\": \"en-de-tiny\",\n    \"srcTags\": {\"en\": \"English\"},\n"
+                      "    \"version\": 1,\n    \"API\": 1.0\n}\n"),
+            "en>de");
+  EXPECT_EQ(with_info(R"({"shortName":"de-en-base","type":"base"})"), "de>en");
+  for (const char* info : {"", "{", "[]", "{}", R"({"shortName": 1})", R"({"shortName": "en"})",
+                           R"({"shortName": ["en-de"], "shortName": {}})", R"({"shortName": {}})",
+                           R"({"shortName": "English-German"})"}) {
+    EXPECT_EQ(with_info(info), ">") << info;
+  }
+}
+
+TEST(PublishedFilesTest, TheSearchFileNamesOneOfSeveral) {
+  const std::vector<std::string> names = {"model.npz",    "vocab.de.spm", "vocab.en.spm.gz",
+                                          "vocab.fr.spm", "lex.a.bin",    "lex.b.bin"};
+  const PublishedFiles files = Found(
+      names, "decoder.yml",
+      "vocabs:\n  - /tmp/train/vocab.en.spm\n  - vocab.de.spm\nshortlist: [x/lex.b.bin, 50, 50]\n");
+  EXPECT_EQ(files.source_vocabulary, "vocab.en.spm.gz");
+  EXPECT_EQ(files.target_vocabulary, "vocab.de.spm");
+  EXPECT_EQ(files.shortlist, "lex.b.bin");
+  EXPECT_TRUE(
+      Found(names, "decoder.yml", "vocabs: [vocab.fr.spm, vocab.fr.spm]\nshortlist: lex.a.bin")
+          .shares_vocabulary());
+  const auto error = [&](const std::string& yaml) {
+    return std::string(Find(names, "decoder.yml", yaml).status().message());
+  };
+  for (const char* yaml :
+       {"beam-size: 4", "vocabs: vocab.de.spm", "vocabs: [vocab.de.spm, a.spm]"}) {
+    EXPECT_THAT(error(yaml), HasSubstr("expected one vocab*.spm, found 'vocab.de.spm', "));
+  }
+  EXPECT_THAT(error("vocabs: [vocab.de.spm, vocab.fr.spm]"), HasSubstr("expected one lex*.bin"));
+  EXPECT_THAT(error("vocabs"), HasSubstr("decoder.yml: expected a YAML map"));
 }
 
 TEST(PublishedFilesTest, PrefersWhatIsNotCompressed) {

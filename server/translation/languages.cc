@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "base/utf8.h"
 #include "models/model.h"
+#include "server/base/log.h"
 #include "unicode/locid.h"
 #include "unicode/unistr.h"
 
@@ -23,11 +24,17 @@ constexpr size_t kLongestCode = 35;  // what BCP 47 asks implementations for
 constexpr char kPivot[] = "en";
 constexpr size_t kMostDetectedBytes = 16 << 10;
 
-// A key takes ICU microseconds, and a catalog is made for each request. Models are few, so the table stays small.
+// A key takes ICU microseconds, and a catalog is made for each request. Models are few, so the table stays small. A thread
+// logs a wrong code once.
 const LanguageKey& CachedKey(const std::string& code) {
   thread_local std::map<std::string, LanguageKey> keys;
   const auto [entry, is_new] = keys.try_emplace(code);
-  if (is_new) entry->second = KeyOf(code);
+  if (!is_new) return entry->second;
+  entry->second = KeyOf(code);
+  if (entry->second.empty() && !code.empty()) {
+    Log(LogLevel::kWarning, "not a language's code: its model takes no part in translating texts",
+        {{"language", code}});
+  }
   return entry->second;
 }
 
@@ -100,8 +107,8 @@ LanguageCatalog::LanguageCatalog(const lifecycle::ModelRegistry& registry) {
     const models::Model& model = *all[i]->model;
     const models::TranslatorConfig& config = model.config().translator;
     if (!IsLatest(all, i) || model.task() != models::Task::kTranslator ||
-        model.tokenizer() == nullptr || config.source_language.empty() ||
-        config.target_language.empty()) {
+        model.tokenizer() == nullptr || CachedKey(config.source_language).empty() ||
+        CachedKey(config.target_language).empty()) {
       continue;
     }
     models_.push_back({config.source_language, config.target_language,

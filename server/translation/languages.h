@@ -44,7 +44,7 @@ struct DetectedLanguage {
 // tags do not count.
 std::vector<DetectedLanguage> DetectLanguages(std::string_view text, bool is_markup);
 
-// A translator that takes text and says its languages.
+// A translator that takes text and says its languages, by codes that have a key.
 struct TranslatorModel {
   std::string source;  // as config.json has them
   std::string target;

@@ -1,13 +1,20 @@
 #include "server/translation/languages.h"
 
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "models/model.h"
+#include "nlohmann/json.hpp"
+#include "tests/testing/translator_files.h"
 
 namespace sru::server::translation {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 int Match(const char* a, const char* b) { return MatchOf(KeyOf(a), KeyOf(b)); }
@@ -37,6 +44,38 @@ TEST(LanguagesTest, Names) {
   EXPECT_EQ(LanguageName("PT-BR"), "Portuguese (Brazil)");
   EXPECT_TRUE(HasSpaces(KeyOf("de")));
   EXPECT_FALSE(HasSpaces(KeyOf("zh-Hant")));
+}
+
+// The registry's models, with these languages in their config.json.
+class CatalogTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(kernels::CreateBackend("reference", {}, &backend_).ok()); }
+
+  std::shared_ptr<lifecycle::ServedModel> Make(const std::string& name, const std::string& source,
+                                               const std::string& target) {
+    nlohmann::json config = models::SmallTranslatorConfig();
+    config["translator"]["source_language"] = source;
+    config["translator"]["target_language"] = target;
+    models::WriteTranslator(directory_, name, config, models::TranslatorTensors(config));
+    auto model = models::Model::Load(directory_.path(name), name, 1, *backend_, {});
+    EXPECT_TRUE(model.ok()) << model.status();
+    auto served = std::make_shared<lifecycle::ServedModel>();
+    served->name = name;
+    if (model.ok()) served->model = *std::move(model);
+    return served;
+  }
+
+  models::TempDirectory directory_;
+  std::unique_ptr<kernels::Backend> backend_;
+};
+
+TEST_F(CatalogTest, LeavesOutWhatNoCodeCanName) {
+  lifecycle::ModelRegistry registry;
+  registry.Replace({Make("a", "en", "zh-Hant"), Make("b", "!!", "de"), Make("c", "en", "f r"),
+                    Make("d", "en", "")});
+  const LanguageCatalog catalog(registry);
+  EXPECT_THAT(catalog.Sources(), ElementsAre("en"));
+  EXPECT_THAT(catalog.Targets(), ElementsAre("zh-Hant"));
 }
 
 TEST(DetectionTest, FindsTheLanguage) {

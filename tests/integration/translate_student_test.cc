@@ -99,6 +99,7 @@ TEST_P(TranslateStudentTest, GreedyTranslationsAreTheReferences) {
   request_.set_beam_size(1);
   request_.set_return_alignment(true);
   request_.set_return_hard_alignment(true);
+  request_.set_return_token_log_probs(true);
   const v1::TranslateResponse response = MustTranslate(request_);
   int compared = 0;
   for (size_t i = 0; i < expected_.size(); ++i) {
@@ -126,6 +127,11 @@ TEST_P(TranslateStudentTest, GreedyTranslationsAreTheReferences) {
     const size_t n = expected["greedy_word_scores"].size();
     EXPECT_EQ(found.unfinished(), n == expected["greedy_ids"].size());
     EXPECT_NEAR(found.log_prob(), expected["greedy_log_prob"], tolerance() * n);
+    ASSERT_EQ(found.token_log_probs_size(), static_cast<int>(n));
+    for (size_t t = 0; t < n; ++t) {
+      EXPECT_NEAR(found.token_log_probs(static_cast<int>(t)), expected["greedy_word_scores"][t],
+                  tolerance());
+    }
     // Greedy search is Marian's beam of one: it is normalized, too.
     EXPECT_NEAR(found.score(), expected["greedy_score"], tolerance());
     for (int t = 0; t < found.hard_alignment_size(); ++t) {

@@ -397,6 +397,7 @@ class FakeServer : private v1::InferenceService::Service {
       absl::StrAppend(hypothesis.mutable_text(), t == 0 ? "" : " ", words[t]);
       const size_t place = std::min(t, source.size() - 1);
       if (request.return_hard_alignment()) hypothesis.add_hard_alignment(static_cast<int>(place));
+      if (request.return_token_log_probs()) hypothesis.add_token_log_probs(-0.5f);
       for (size_t s = 0; s < source.size() && request.return_alignment(); ++s) {
         const bool own = s == place;
         hypothesis.add_alignment((own ? 0.75f : 0.0f) + (s == 0 ? 0.25f : 0.0f));

@@ -221,12 +221,10 @@ class TranslationDriver {
     models::BeamSearch& beam = search->beam;
     size_t skipped = 0;
     if (beam.steps() == 0) {
-      double log_prob = 0;
       for (; skipped < search->prefix.size(); ++skipped) {
-        log_prob += log_probs[skipped];
         search->prefix_rows.push_back(next_row());
       }
-      beam.SetPrefixLogProb(log_prob);
+      beam.SetPrefixLogProbs(std::vector<float>(log_probs, log_probs + skipped));
     }
     const int live = beam.live();
     std::vector<std::vector<float>> rows(live);

@@ -398,6 +398,7 @@ class Client(ClientBase):
         target_prefixes: Iterable[str] = (),
         return_alignment: bool = False,
         return_hard_alignment: bool = False,
+        return_token_log_probs: bool = False,
         truncate: bool = False,
         priority: str = "",
         timeout: Optional[float] = None,
@@ -422,6 +423,7 @@ class Client(ClientBase):
             target_prefixes=_requests.texts(target_prefixes, "target_prefixes"),
             return_alignment=return_alignment,
             return_hard_alignment=return_hard_alignment,
+            return_token_log_probs=return_token_log_probs,
             truncate=truncate,
         )
         form = _requests.choose(_requests.LENGTH_PENALTIES, length_penalty, "length_penalty")

@@ -274,6 +274,7 @@ class Hypothesis:
     tokens, token_ids: pieces of the text, without beginning and end.
     alignment: if asked for, float32 [tokens, source tokens], each row of which adds up to 1; else None.
     hard_alignment: if asked for, the source token, from 0, at which each token looked most.
+    token_log_probs: if asked for, the log-probability of each token and, unless unfinished, of the end.
     unfinished: it was cut at the longest length."""
 
     text: str
@@ -283,6 +284,7 @@ class Hypothesis:
     log_prob: float
     alignment: Optional[Floats]
     hard_alignment: Ids
+    token_log_probs: Floats
     unfinished: bool
 
 

@@ -128,9 +128,12 @@ class SequenceTest(unittest.TestCase):
 
     def test_what_a_translation_may_have_of_marian(self):
         self.assertFalse(Requests().translate(["a"]).HasField("word_penalty"))
-        request = Requests().translate(["a"], word_penalty=0, max_length_factor=1.5, return_hard_alignment=True)
+        request = Requests().translate(
+            ["a"], word_penalty=0, max_length_factor=1.5, return_hard_alignment=True, return_token_log_probs=True
+        )
         self.assertTrue(request.HasField("word_penalty"))
         self.assertEqual((request.max_length_factor, request.return_hard_alignment), (1.5, True))
+        self.assertTrue(request.return_token_log_probs)
         self.assertFalse(request.return_alignment)
 
 

@@ -16,14 +16,14 @@
 namespace sru::server::tasks {
 namespace {
 
-// Of an answer: a token is an id, a string with its text and its part of the whole text, as a message and
+// Of an answer: a token is an id, a string with its text, its log-probability and its part of the whole text, as a message and
 // on the wire; a weight of the alignment is in the result, the message and on the wire.
 constexpr int64_t kSentenceBytes = 2048;
 constexpr int64_t kHypothesisBytes = 192;
-constexpr int64_t kTokenBytes = 160;
+constexpr int64_t kTokenBytes = 176;
 constexpr int64_t kWeightBytes = 3 * sizeof(float);
 // Of a search: a candidate, and a token of a live hypothesis.
-constexpr int64_t kSearchBytes = 8;
+constexpr int64_t kSearchBytes = 12;
 
 class TranslateCall final
     : public calls::TaskCall<v1::TranslateRequest, v1::TranslateResponse, TranslateTask> {
@@ -35,6 +35,7 @@ class TranslateCall final
     SRU_ASSIGN_OR_RETURN(search_, ParseSearch(request, model().config().translator, limits()));
     return_alignment_ = request.return_alignment();
     return_hard_alignment_ = request.return_hard_alignment();
+    return_token_log_probs_ = request.return_token_log_probs();
     return absl::OkStatus();
   }
 
@@ -143,6 +144,10 @@ class TranslateCall final
     proto->set_score(hypothesis.score);
     proto->set_log_prob(hypothesis.log_prob);
     proto->set_unfinished(!hypothesis.finished);
+    if (return_token_log_probs_) {
+      proto->mutable_token_log_probs()->Add(hypothesis.log_probs.begin(),
+                                            hypothesis.log_probs.end());
+    }
     const auto& weights = hypothesis.alignment;
     if (return_alignment_) proto->mutable_alignment()->Add(weights.begin(), weights.end());
     if (!return_hard_alignment_ || hypothesis.tokens.empty()) return;
@@ -165,6 +170,7 @@ class TranslateCall final
   models::SearchOptions search_;
   bool return_alignment_ = false;
   bool return_hard_alignment_ = false;
+  bool return_token_log_probs_ = false;
   TranslateHandle handle_;
 };
 

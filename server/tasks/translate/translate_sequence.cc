@@ -218,7 +218,7 @@ absl::Status TranslateSequence::BeginSearch() {
     candidates_.resize(beam * num_candidates_);
     fed_.assign(beam, false);
     num_fed_ = 0;
-    prefix_log_prob_ = 0;
+    prefix_log_probs_.clear();
     search_.emplace(task_.search, config_.bos_id, config_.eos_id, task_.prefix);
   }
   if (!slots_.empty()) return absl::OkStatus();
@@ -291,6 +291,7 @@ void TranslateSequence::FinishSearch() {
     hypothesis.finished = found[i].finished;
     hypothesis.log_prob = found[i].log_prob;
     hypothesis.score = found[i].score;
+    hypothesis.log_probs = std::move(found[i].log_probs);
   }
   search_.reset();
   found_ = true;
@@ -402,9 +403,10 @@ absl::Status TranslateSequence::Commit(const TranslateItem& item, const Results&
   }
   if (begun_ < begin_.size()) {
     begun_ += item.count;
-    for (int i = 0; i < item.num_targets; ++i) prefix_log_prob_ += results.log_probs[i];
+    prefix_log_probs_.insert(prefix_log_probs_.end(), results.log_probs,
+                             results.log_probs + item.num_targets);
     if (begun_ < begin_.size()) return absl::OkStatus();
-    if (!task_.prefix.empty()) search_->SetPrefixLogProb(prefix_log_prob_);
+    if (!task_.prefix.empty()) search_->SetPrefixLogProbs(std::move(prefix_log_probs_));
   }
   std::copy_n(results.candidates, num_candidates_,
               candidates_.begin() + static_cast<std::ptrdiff_t>(item.place * num_candidates_));

@@ -184,7 +184,7 @@ class TranslateSequence : public batching::StepSequence {
   std::optional<models::BeamSearch> search_;
   std::vector<kernels::StateArena::Slot> slots_;
   size_t begun_ = 0;  // of begin_, tokens that have been fed
-  double prefix_log_prob_ = 0;
+  std::vector<float> prefix_log_probs_;
   std::vector<int32_t> last_tokens_;            // [place]
   std::vector<kernels::Candidate> candidates_;  // [place][num_candidates_]
   std::vector<bool> fed_;                       // [place]

@@ -28,6 +28,7 @@ struct TranslatedHypothesis {
   double log_prob = 0;
   double score = 0;
   std::vector<float> alignment;  // [tokens][source], if asked for
+  std::vector<float> log_probs;  // of the tokens, and of EOS if it came
 };
 
 // Valid: fields are in range, and token ids in the vocabulary.

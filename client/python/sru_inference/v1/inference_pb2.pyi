@@ -289,7 +289,7 @@ class GetModelResponse(_message.Message):
     def __init__(self, model: _Optional[_Union[ModelInfo, _Mapping]] = ...) -> None: ...
 
 class Hypothesis(_message.Message):
-    __slots__ = ["alignment", "hard_alignment", "log_prob", "score", "text", "token_ids", "tokens", "unfinished"]
+    __slots__ = ["alignment", "hard_alignment", "log_prob", "score", "text", "token_ids", "token_log_probs", "tokens", "unfinished"]
     ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
     HARD_ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
     LOG_PROB_FIELD_NUMBER: _ClassVar[int]
@@ -297,6 +297,7 @@ class Hypothesis(_message.Message):
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
     UNFINISHED_FIELD_NUMBER: _ClassVar[int]
     alignment: _containers.RepeatedScalarFieldContainer[float]
     hard_alignment: _containers.RepeatedScalarFieldContainer[int]
@@ -304,9 +305,10 @@ class Hypothesis(_message.Message):
     score: float
     text: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
+    token_log_probs: _containers.RepeatedScalarFieldContainer[float]
     tokens: _containers.RepeatedScalarFieldContainer[str]
     unfinished: bool
-    def __init__(self, text: _Optional[str] = ..., tokens: _Optional[_Iterable[str]] = ..., score: _Optional[float] = ..., log_prob: _Optional[float] = ..., alignment: _Optional[_Iterable[float]] = ..., token_ids: _Optional[_Iterable[int]] = ..., unfinished: bool = ..., hard_alignment: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., tokens: _Optional[_Iterable[str]] = ..., score: _Optional[float] = ..., log_prob: _Optional[float] = ..., alignment: _Optional[_Iterable[float]] = ..., token_ids: _Optional[_Iterable[int]] = ..., unfinished: bool = ..., hard_alignment: _Optional[_Iterable[int]] = ..., token_log_probs: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Label(_message.Message):
     __slots__ = ["index", "logit", "name", "probability"]
@@ -653,7 +655,7 @@ class Tokens(_message.Message):
     def __init__(self, values: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TranslateRequest(_message.Message):
-    __slots__ = ["beam_size", "length_penalty", "max_length_factor", "max_new_tokens", "model", "num_hypotheses", "priority", "return_alignment", "return_hard_alignment", "sequences", "target_prefixes", "truncate", "version", "word_penalty"]
+    __slots__ = ["beam_size", "length_penalty", "max_length_factor", "max_new_tokens", "model", "num_hypotheses", "priority", "return_alignment", "return_hard_alignment", "return_token_log_probs", "sequences", "target_prefixes", "truncate", "version", "word_penalty"]
     BEAM_SIZE_FIELD_NUMBER: _ClassVar[int]
     LENGTH_PENALTY_FIELD_NUMBER: _ClassVar[int]
     MAX_LENGTH_FACTOR_FIELD_NUMBER: _ClassVar[int]
@@ -663,6 +665,7 @@ class TranslateRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     RETURN_ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
     RETURN_HARD_ALIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    RETURN_TOKEN_LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
     SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     TARGET_PREFIXES_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_FIELD_NUMBER: _ClassVar[int]
@@ -677,12 +680,13 @@ class TranslateRequest(_message.Message):
     priority: Priority
     return_alignment: bool
     return_hard_alignment: bool
+    return_token_log_probs: bool
     sequences: _containers.RepeatedCompositeFieldContainer[Sequence]
     target_prefixes: _containers.RepeatedScalarFieldContainer[str]
     truncate: bool
     version: int
     word_penalty: float
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., beam_size: _Optional[int] = ..., length_penalty: _Optional[_Union[LengthPenalty, _Mapping]] = ..., num_hypotheses: _Optional[int] = ..., max_new_tokens: _Optional[int] = ..., return_alignment: bool = ..., target_prefixes: _Optional[_Iterable[str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., truncate: bool = ..., word_penalty: _Optional[float] = ..., max_length_factor: _Optional[float] = ..., return_hard_alignment: bool = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., beam_size: _Optional[int] = ..., length_penalty: _Optional[_Union[LengthPenalty, _Mapping]] = ..., num_hypotheses: _Optional[int] = ..., max_new_tokens: _Optional[int] = ..., return_alignment: bool = ..., target_prefixes: _Optional[_Iterable[str]] = ..., priority: _Optional[_Union[Priority, str]] = ..., truncate: bool = ..., word_penalty: _Optional[float] = ..., max_length_factor: _Optional[float] = ..., return_hard_alignment: bool = ..., return_token_log_probs: bool = ...) -> None: ...
 
 class TranslateResponse(_message.Message):
     __slots__ = ["model", "times", "translations", "version"]
