@@ -114,7 +114,7 @@ server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds 
                          | server/base base proto                             |
 server/http              | server/transport server/calls server/base base     | absl boost nlohmann prometheus
 server/translation       | server/calls server/calls/bounds server/lifecycle  | absl cld2 icu
-                         | models models/text base proto                      |
+                         | server/base models models/text base proto          |
 server/rest              | server/callers server/calls server/calls/bounds    | absl grpc nlohmann protobuf
                          | server/http server/telemetry server/translation    |
                          | server/base base proto                             |
@@ -173,6 +173,7 @@ TESTS_ALSO_INCLUDE = {
     "server/tasks/*": "server/base",  # a clock
     "server/calls": "proto",  # messages to call with
     "server/lifecycle": "kernels",  # a backend to load models of every task with
+    "server/translation": "kernels nlohmann",  # the same, and a config
     "server/http": "server/telemetry",  # metrics as the page gets them
     "bench": "kernels/testing",
     "models/decoding": "nlohmann",  # golden JSON

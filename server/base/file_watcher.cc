@@ -1,8 +1,10 @@
 #include "server/base/file_watcher.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -13,23 +15,41 @@
 namespace sru::server {
 namespace {
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
+absl::Status CannotRead(const std::string& path, int error) {
+  return absl::NotFoundError(
+      absl::StrCat("cannot read '", path, "': ", std::generic_category().message(error)));
+}
+
+// Reads the file that `fd` was opened for. It must be a regular file.
+absl::StatusOr<std::string> ReadOpenFile(const std::string& path, int fd) {
+  struct stat info;
+  if (fstat(fd, &info) != 0) return CannotRead(path, errno);
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot read '", path, "': expected a regular file",
+                     S_ISDIR(info.st_mode) ? ", found a directory" : ""));
+  }
   std::string bytes;
   char buffer[16384];
-  while (file.good() && bytes.size() <= kMaxWatchedFileBytes) {
-    file.read(buffer, sizeof(buffer));
-    bytes.append(buffer, static_cast<size_t>(file.gcount()));
+  for (;;) {
+    const ssize_t count = read(fd, buffer, sizeof(buffer));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return CannotRead(path, errno);
+    if (count == 0) return bytes;
+    bytes.append(buffer, static_cast<size_t>(count));
+    if (bytes.size() > kMaxWatchedFileBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("cannot read '", path, "': longer than ", kMaxWatchedFileBytes, " bytes"));
+    }
   }
-  if (bytes.size() > kMaxWatchedFileBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot read '", path, "': longer than ", kMaxWatchedFileBytes, " bytes"));
-  }
-  if (!file.eof()) {
-    return absl::NotFoundError(
-        absl::StrCat("cannot read '", path, "': ", std::generic_category().message(errno)));
-  }
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  // Non-blocking, so that a pipe in place of a file is refused rather than waited for.
+  const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return CannotRead(path, errno);
+  absl::StatusOr<std::string> bytes = ReadOpenFile(path, fd);
+  close(fd);
   return bytes;
 }
 

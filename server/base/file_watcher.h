@@ -24,7 +24,7 @@ namespace sru::server {
 inline constexpr size_t kMaxWatchedFileBytes = 4 << 20;
 
 // The contents of `paths`, "" for an empty path. kNotFound or kInvalidArgument names the path and
-// says why it cannot be read, or that it is too large.
+// says why it cannot be read, or that it is too large or not a regular file. A pipe is not waited for.
 absl::StatusOr<std::vector<std::string>> ReadFiles(const std::vector<std::string>& paths);
 
 class FileWatcher {

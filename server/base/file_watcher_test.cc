@@ -1,5 +1,7 @@
 #include "server/base/file_watcher.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 
 #include "gmock/gmock.h"
@@ -107,6 +109,24 @@ TEST_F(FileWatcherTest, FollowsSymbolicLinks) {
   watcher_.Poll();
   ASSERT_EQ(reports_.size(), 1u);
   EXPECT_THAT(*reports_[0], ElementsAre("2", "2"));
+}
+
+// Nobody writes to the pipe: opening it as a file would wait for ever.
+TEST_F(FileWatcherTest, APipeInPlaceOfAFileIsAnErrorAndIsNotWaitedFor) {
+  directory_.Write("a", "1");
+  directory_.Write("b", "1");
+  Watch();
+  std::filesystem::remove(directory_.path("b"));
+  ASSERT_EQ(mkfifo(directory_.path("b").c_str(), 0600), 0);
+  for (int i = 0; i < 4; ++i) watcher_.Poll();
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_THAT(std::string(reports_[0].status().message()),
+              HasSubstr(directory_.path("b") + "': expected a regular file"));
+  std::filesystem::remove(directory_.path("b"));
+  directory_.Write("b", "2");
+  for (int i = 0; i < 4; ++i) watcher_.Poll();
+  ASSERT_EQ(reports_.size(), 2u);
+  EXPECT_THAT(*reports_[1], ElementsAre("1", "2"));
 }
 
 TEST(ReadFilesTest, ErrorsNameTheFile) {

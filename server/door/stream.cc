@@ -292,11 +292,12 @@ void Stream::Deliver(std::optional<absl::Cord> message) {
     return Fail(absl::ResourceExhaustedError("there is no memory for what is arriving; try again"));
   }
   away_bytes_ = bytes;
-  context_.side.Post([this, message = std::move(message)]() mutable {
-    const Interruption interruption([this] { return is_cancelled(); });
-    handler_->OnMessage(std::move(message));
-    Ask(kBack);
-  });
+  context_.side.Post(SideThreads::KeyOf(caller_.get()),
+                     [this, message = std::move(message)]() mutable {
+                       const Interruption interruption([this] { return is_cancelled(); });
+                       handler_->OnMessage(std::move(message));
+                       Ask(kBack);
+                     });
 }
 
 void Stream::TakeBody(absl::string_view bytes) {
@@ -512,7 +513,8 @@ bool Stream::Charge(int64_t bytes) {
 void Stream::ClearMessage() {
   if (charged_ > kCostlyBytes) {
     try {
-      context_.side.Post([message = std::exchange(message_, absl::Cord())] {});
+      context_.side.Post(SideThreads::KeyOf(caller_.get()),
+                         [message = std::exchange(message_, absl::Cord())] {});
     } catch (const std::exception&) {  // nghttp2 asks for bytes, and is C
     }
   } else {

@@ -349,16 +349,10 @@ bool HttpConnection::StepBody(absl::string_view* in) {
   const HttpRequestParser::Result result = parser_.ReadBody(in, &body_);
   progress_ += before - in->size();
   if (progress_ >= kProgressBytes) AwaitProgress();
-  if (body_.size() > reserved_) {
-    const size_t more = body_.size() - reserved_;
-    if (!owner_.ReserveBody(more)) {
-      close_after_ = true;
-      body_.Clear();
-      Dispatch(absl::UnavailableError(
-          "the requests that the server is reading hold all the memory that they may; try again"));
-      return true;
-    }
-    reserved_ += more;
+  reserved_ = true;
+  if (!owner_.ReserveBody(&body_place_, body_.size(), result == HttpRequestParser::Result::kDone)) {
+    DropBody();
+    return true;
   }
   switch (result) {
     case HttpRequestParser::Result::kNeedMore:
@@ -378,6 +372,21 @@ bool HttpConnection::StepBody(absl::string_view* in) {
   complete_ = true;
   Dispatch(std::exchange(body_, absl::Cord()));
   return true;
+}
+
+void HttpConnection::DropBody() {
+  close_after_ = true;
+  body_.Clear();
+  Dispatch(absl::UnavailableError(
+      "the requests that the server is reading hold all the memory that they may; try again"));
+}
+
+void HttpConnection::OnBodyMadeWay() {
+  if (const std::shared_ptr<HttpJobs> jobs = jobs_.lock()) {
+    jobs->Post([self = shared_from_this()] {
+      if (!self->closed_ && self->stage_ == Stage::kBody) self->DropBody();
+    });
+  }
 }
 
 bool HttpConnection::StepRest(absl::string_view* in) {
@@ -527,7 +536,7 @@ void HttpConnection::EndRequest() {
 
 void HttpConnection::ReleaseBody() {
   body_.Clear();
-  if (reserved_ > 0) owner_.ReleaseBody(std::exchange(reserved_, 0));
+  if (std::exchange(reserved_, false)) owner_.ReleaseBody(&body_place_);
 }
 
 void HttpConnection::BeginParts(const Call* call, const PageResponse& head) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,7 @@
 #include "server/http/http_request_parser.h"
 #include "server/http/http_server.h"
 #include "server/http/http_transport.h"
+#include "server/transport/accepted_socket.h"
 #include "server/transport/connection_table.h"
 #include "server/transport/timer_set.h"
 
@@ -32,6 +34,18 @@ class HttpJobs {
  public:
   virtual ~HttpJobs() = default;
   virtual void Post(std::function<void()> job) = 0;
+};
+
+class HttpConnection;
+
+// How much of the memory of all bodies a connection's body holds. For its owner, which guards it.
+struct BodyPlace {
+  transport::AddressKey key{};
+  std::weak_ptr<HttpConnection> connection;
+  size_t bytes = 0;
+  bool coming = false;    // listed, as it is not whole yet
+  bool made_way = false;  // holds nothing any more
+  std::list<BodyPlace*>::iterator at{};
 };
 
 class HttpConnection final : public HttpTransport::User,
@@ -55,9 +69,9 @@ class HttpConnection final : public HttpTransport::User,
     virtual transport::TimerSet& timers() = 0;
     // Counts an answer.
     virtual void OnAnswer(int status) = 0;
-    // Memory for bodies; false if there is no more.
-    virtual bool ReserveBody(size_t bytes) = 0;
-    virtual void ReleaseBody(size_t bytes) = 0;
+    // The body has `bytes` by now. False if there is no memory for them, or if the body has made way.
+    virtual bool ReserveBody(BodyPlace* place, size_t bytes, bool whole) = 0;
+    virtual void ReleaseBody(BodyPlace* place) = 0;
     // The connection is closed.
     virtual void OnClosed(HttpConnection* connection) = 0;
   };
@@ -76,6 +90,9 @@ class HttpConnection final : public HttpTransport::User,
   void MakeWay() override;
   // Idle but while a handler has its request and has not answered.
   transport::TablePlace* place() { return &place_; }
+  BodyPlace* body_place() { return &body_place_; }
+  // The body, which has not come whole, has made way: answers the request without it. Thread-safe.
+  void OnBodyMadeWay();
 
   // The server stops: no request comes after that which is being answered. One whose body has not come whole is answered without it.
   void BeginStop();
@@ -114,6 +131,8 @@ class HttpConnection final : public HttpTransport::User,
   bool StepRest(absl::string_view* in);
   // The next part of the body has its time from now on.
   void AwaitProgress();
+  // There is no memory for the body.
+  void DropBody();
   absl::Status SlowBody() const;
   bool WantsToRead() const;
   void OnHeader();
@@ -154,8 +173,9 @@ class HttpConnection final : public HttpTransport::User,
   size_t progress_ = 0;  // bytes of the body since AwaitProgress()
   std::string in_;       // read and not used yet
   absl::Cord body_;
-  size_t reserved_ = 0;   // of the memory of all bodies
-  bool complete_ = true;  // the request was read to its end
+  BodyPlace body_place_;
+  bool reserved_ = false;  // something of the memory of all bodies
+  bool complete_ = true;   // the request was read to its end
   bool close_after_ = false;
   bool is_head_ = false;
   std::shared_ptr<Call> call_;

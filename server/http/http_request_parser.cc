@@ -33,6 +33,13 @@ bool IsTokenChar(char c) {
   return absl::ascii_isalnum(c) || (c != 0 && std::strchr("!#$%&'*+-.^_`|~", c) != nullptr);
 }
 
+// True if the text has only characters of a host and a port (RFC 3986, section 3.2.2).
+bool HasHostChars(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isalnum(c) || (c != 0 && std::strchr("-._~%!$&'()*+,;=:[]", c) != nullptr);
+  });
+}
+
 }  // namespace
 
 class HttpRequestParser::Beast final : public http::basic_parser<true> {
@@ -64,20 +71,25 @@ class HttpRequestParser::Beast final : public http::basic_parser<true> {
   void on_body_init_impl(const boost::optional<std::uint64_t>& /*length*/,
                          error_code& /*error*/) override {}
   std::size_t on_body_impl(View body, error_code& error) override { return Append(body, error); }
-  void on_chunk_header_impl(std::uint64_t /*size*/, View /*extensions*/,
-                            error_code& /*error*/) override {}
+  void on_chunk_header_impl(std::uint64_t size, View /*extensions*/, error_code& error) override {
+    if (!Fits(size)) error = http::error::body_limit;
+  }
   std::size_t on_chunk_body_impl(std::uint64_t /*remain*/, View body, error_code& error) override {
     return Append(body, error);
   }
   void on_finish_impl(error_code& /*error*/) override {}
 
+  bool Fits(std::uint64_t more) const {
+    return more <=
+           parser_.max_body_bytes_ - std::min(parser_.max_body_bytes_, parser_.body_->size());
+  }
+
   std::size_t Append(View body, error_code& error) {
-    absl::Cord* const whole = parser_.body_;
-    if (body.size() > parser_.max_body_bytes_ - std::min(parser_.max_body_bytes_, whole->size())) {
+    if (!Fits(body.size())) {
       error = http::error::body_limit;
       return 0;
     }
-    whole->Append(ToView(body));
+    parser_.body_->Append(ToView(body));
     return body.size();
   }
 
@@ -205,7 +217,7 @@ bool HttpRequestParser::TakeAuthority(absl::string_view* target) {
   target->remove_prefix(authority.size());
   host_in_target_ = true;
   request_.headers.Add("host", authority);
-  return !authority.empty() && authority[0] != ':' && !absl::StrContains(authority, '@');
+  return !authority.empty() && authority[0] != ':' && HasHostChars(authority);
 }
 
 void HttpRequestParser::OnField(absl::string_view name, absl::string_view value) {
@@ -239,6 +251,7 @@ void HttpRequestParser::OnField(absl::string_view name, absl::string_view value)
     expects_continue_ = true;
   } else if (is_host) {
     if (has_host_) Error(400, "Host: expected one, found several");
+    if (!HasHostChars(value)) Error(400, "Host: expected a name or an address, and a port");
     has_host_ = true;
   }
 }

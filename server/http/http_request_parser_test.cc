@@ -123,6 +123,21 @@ TEST(HttpRequestParserTest, ARequestOfHttp11HasAHost) {
   EXPECT_EQ(Parse("GET / HTTP/1.0\r\n\r\n", 1000).result, Result::kDone);
 }
 
+TEST(HttpRequestParserTest, AHostHasOnlyItsCharacters) {
+  for (const std::string host : {"a.example:80", "[fe80::1%25eth0]:80", "a_b", "x!$&'()*+,;=~"}) {
+    EXPECT_EQ(Parse("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n", 1000).result, Result::kDone)
+        << host;
+  }
+  for (const std::string host : {"a b/../", "a b", "a/b", "a?b", "a#b", "user@a", "a\\b", "<a>",
+                                 "a\tb", "a\"b", "a|b", "\xc3\xa4"}) {
+    const Outcome outcome = Parse("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n", 1000);
+    EXPECT_EQ(outcome.result, Result::kError) << host;
+    EXPECT_EQ(outcome.error_status, 400) << host;
+    EXPECT_THAT(outcome.error, HasSubstr("Host: expected a name")) << host;
+  }
+  EXPECT_EQ(Parse("GET http://a|b/ HTTP/1.1\r\nHost: a\r\n\r\n", 1000).error_status, 400);
+}
+
 // As clients send it to proxies (RFC 9112, section 3.2.2).
 TEST(HttpRequestParserTest, ATargetMayNameItsHost) {
   struct Case {
@@ -179,6 +194,13 @@ TEST(HttpRequestParserTest, Bounds) {
   const std::string fifty = "32\r\n" + std::string(50, 'x') + "\r\n";
   EXPECT_EQ(Parse(chunked + fifty + fifty + "0\r\n\r\n", 7).body.size(), kMaxBodyBytes);
   EXPECT_EQ(Parse(chunked + fifty + fifty + "1\r\nx\r\n0\r\n\r\n", 7).error_status, 413);
+  // A chunk is refused when it is announced, like a Content-Length.
+  EXPECT_EQ(Parse(chunked + "64\r\n", 7).result, Result::kNeedMore);
+  for (const std::string announced : {"65\r\n", "ffffffffffffffff\r\n", "fffffffffffffffe\r\n"}) {
+    EXPECT_EQ(Parse(chunked + announced, 7).error_status, 413) << announced;
+    EXPECT_EQ(Parse(chunked + fifty + announced, 7).error_status, 413) << announced;
+  }
+  EXPECT_EQ(Parse(chunked + fifty + "33\r\n", 7).error_status, 413);
   EXPECT_EQ(Parse(chunked + "1;" + std::string(2000, 'x'), 100).error_status, 400);
   EXPECT_EQ(Parse(chunked + "0\r\nX: " + std::string(2000, 'x'), 100).error_status, 400);
 }

@@ -11,7 +11,10 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <list>
+#include <map>
 #include <new>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -35,6 +38,7 @@ namespace sru::server::http {
 namespace {
 
 using transport::AcceptedSocket;
+using transport::AddressKey;
 using transport::ByteStream;
 using transport::ConnectionTable;
 using transport::Loop;
@@ -73,12 +77,79 @@ class Jobs final : public HttpJobs, public std::enable_shared_from_this<Jobs> {
   Loop* loop_ ABSL_GUARDED_BY(mutex_);
 };
 
+// The memory of all bodies. When one does not fit, the oldest of those that have not come whole makes way, of the address whose such bodies
+// hold the most. An address that is alone with such bodies keeps them, and the one that does not fit is refused. Thread-safe.
+class BodyTable {
+ public:
+  explicit BodyTable(size_t limit) : limit_(limit) {}  // 0: none
+
+  bool Reserve(BodyPlace* place, size_t bytes, bool whole) {
+    std::vector<std::shared_ptr<HttpConnection>> make_way;  // outlives the lock
+    MutexLock lock(&mutex_);
+    if (place->made_way) return false;
+    Set(place, bytes, /*coming=*/true);
+    while (limit_ > 0 && total_ > limit_) {
+      BodyPlace* const last =
+          by_bytes_.size() == 1 ? place : addresses_[by_bytes_.rbegin()->second].bodies.front();
+      Set(last, 0, /*coming=*/false);
+      last->made_way = true;
+      if (last == place) return false;
+      if (auto connection = last->connection.lock()) {
+        connection->OnBodyMadeWay();
+        make_way.push_back(std::move(connection));
+      }
+    }
+    if (whole) Set(place, bytes, /*coming=*/false);
+    return true;
+  }
+  void Release(BodyPlace* place) {
+    MutexLock lock(&mutex_);
+    Set(place, 0, /*coming=*/false);
+    place->made_way = false;
+  }
+  size_t total() const {
+    MutexLock lock(&mutex_);
+    return total_;
+  }
+
+ private:
+  struct Address {
+    size_t bytes = 0;
+    std::list<BodyPlace*> bodies;  // the oldest first
+  };
+
+  void Set(BodyPlace* place, size_t bytes, bool coming) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    total_ = total_ - place->bytes + bytes;
+    if (coming || place->coming) {
+      Address& address = addresses_[place->key];
+      by_bytes_.erase({address.bytes, place->key});
+      address.bytes = address.bytes - (place->coming ? place->bytes : 0) + (coming ? bytes : 0);
+      if (!place->coming) place->at = address.bodies.insert(address.bodies.end(), place);
+      if (!coming) address.bodies.erase(place->at);
+      if (!address.bodies.empty()) {
+        by_bytes_.insert({address.bytes, place->key});
+      } else {
+        addresses_.erase(place->key);
+      }
+    }
+    place->bytes = bytes;
+    place->coming = coming;
+  }
+
+  const size_t limit_;
+  mutable Mutex mutex_;
+  size_t total_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<AddressKey, Address> addresses_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::pair<size_t, AddressKey>> by_bytes_ ABSL_GUARDED_BY(mutex_);
+};
+
 // The connections on all loops share this.
 struct Shared {
   Shared(HttpServer::Options given, HttpServer::Handler given_handler)
       : options(std::move(given)),
         handler(std::move(given_handler)),
-        table(static_cast<size_t>(options.limits.max_connections), /*keeps_calls=*/false) {}
+        table(static_cast<size_t>(options.limits.max_connections), /*keeps_calls=*/false),
+        bodies(options.limits.max_total_body_bytes) {}
 
   void Handle(const std::shared_ptr<HttpCall>& call) const {
     try {
@@ -98,8 +169,8 @@ struct Shared {
   const HttpServer::Options options;
   const HttpServer::Handler handler;
   ConnectionTable table;
+  BodyTable bodies;
   std::atomic<bool> draining{false};
-  std::atomic<int64_t> body_bytes{0};
   std::array<std::atomic<int64_t>, 6> answers{};
 };
 
@@ -143,6 +214,7 @@ class Shelf final : private HttpConnection::Owner {
     Owner* const owner = this;
     const auto connection =
         std::make_shared<HttpConnection>(std::move(transport), socket.peer(), owner);
+    *connection->body_place() = {socket.key(), connection};
     const ConnectionTable::Entry entry =
         shared_.table.Enter(connection->place(), connection, socket.key());
     if (entry != ConnectionTable::Entry::kEntered) OnRefused();
@@ -181,17 +253,10 @@ class Shelf final : private HttpConnection::Owner {
   bool draining() const override { return stopping_ || shared_.draining; }
   void Handle(const std::shared_ptr<HttpCall>& call) override { shared_.Handle(call); }
   void OnAnswer(int status) override { shared_.OnAnswer(status); }
-  bool ReserveBody(size_t bytes) override {
-    const auto amount = static_cast<int64_t>(bytes);
-    const auto limit = static_cast<int64_t>(shared_.options.limits.max_total_body_bytes);
-    const int64_t total = shared_.body_bytes.fetch_add(amount, std::memory_order_relaxed) + amount;
-    if (limit == 0 || total <= limit) return true;
-    shared_.body_bytes.fetch_sub(amount, std::memory_order_relaxed);
-    return false;
+  bool ReserveBody(BodyPlace* place, size_t bytes, bool whole) override {
+    return shared_.bodies.Reserve(place, bytes, whole);
   }
-  void ReleaseBody(size_t bytes) override {
-    shared_.body_bytes.fetch_sub(static_cast<int64_t>(bytes), std::memory_order_relaxed);
-  }
+  void ReleaseBody(BodyPlace* place) override { shared_.bodies.Release(place); }
   void OnClosed(HttpConnection* connection) override {
     const auto found = connections_.find(connection);
     if (found == connections_.end()) return;
@@ -282,7 +347,7 @@ class LoopedServer final : public HttpServer {
     for (size_t i = 0; i < stats.answers.size(); ++i) {
       stats.answers[i] = shared_.answers[i].load(std::memory_order_relaxed);
     }
-    stats.body_bytes = shared_.body_bytes.load(std::memory_order_relaxed);
+    stats.body_bytes = static_cast<int64_t>(shared_.bodies.total());
     return stats;
   }
 

@@ -305,6 +305,55 @@ TEST_F(HttpServerTest, BodiesShareMemory) {
   ReadUntil(&client, "x>");
 }
 
+TEST_F(HttpServerTest, BodiesThatDoNotEndMakeWayForOthers) {
+  options_.limits.max_total_body_bytes = 40000;
+  options_.limits.body_timeout = absl::Hours(1);
+  const int port = Start();
+  // 20,000 bytes each, on both loops, which fill the memory but lack a byte.
+  const std::string large = Post("/a", std::string(20001, 'x'));
+  std::vector<std::unique_ptr<SlowConnection>> held;
+  for (int64_t bytes = 20000; bytes <= 40000; bytes += 20000) {
+    held.push_back(std::make_unique<SlowConnection>(port, large.substr(0, large.size() - 1)));
+    ASSERT_TRUE(PollUntil([&] { return server_->stats().body_bytes == bytes; }));
+  }
+  SlowConnection other(port, "", 0, "127.0.0.2");
+  other.Send(Post("/a", "small"));
+  EXPECT_THAT(ReadUntil(&other, ">"), HasSubstr("</a:small>"));
+  // The oldest one made way, and its client is told.
+  EXPECT_THAT(held[0]->ReadAll(),
+              AllOf(HasSubstr("503"), HasSubstr("UNAVAILABLE"), HasSubstr("Connection: close")));
+  EXPECT_TRUE(PollUntil([&] { return server_->stats().body_bytes == 20000; }));
+
+  // The address with fewer bytes keeps its body while the first address takes what is left, and more.
+  const std::string few = Post("/a", std::string(11, 'y'));
+  other.Send(few.substr(0, few.size() - 1));
+  ASSERT_TRUE(PollUntil([&] { return server_->stats().body_bytes == 20010; }));
+  held.push_back(std::make_unique<SlowConnection>(port, large.substr(0, large.size() - 1)));
+  EXPECT_THAT(held[1]->ReadAll(), HasSubstr("503"));
+  ASSERT_TRUE(PollUntil([&] { return server_->stats().body_bytes == 20010; }));
+  other.Send("y");
+  EXPECT_THAT(ReadUntil(&other, ">"), HasSubstr("yyy>"));
+  // The one that is left goes on.
+  held[2]->Send("x");
+  ReadUntil(held[2].get(), "x>");
+  EXPECT_TRUE(PollUntil([&] { return server_->stats().body_bytes == 0; }));
+}
+
+// Bodies that are whole wait for their answers, and so does their memory.
+TEST_F(HttpServerTest, WholeBodiesDoNotMakeWay) {
+  options_.limits.max_total_body_bytes = 40000;
+  options_.limits.body_timeout = absl::Hours(1);
+  const int port = Start();
+  SlowConnection whole(port, Post("/hold", std::string(40000, 'x')));
+  const std::shared_ptr<HttpCall> call = Held(0);
+  SlowConnection refused(port, "", 0, "127.0.0.2");
+  refused.Send(Post("/a", "small"));
+  EXPECT_THAT(refused.ReadAll(), AllOf(HasSubstr("503"), HasSubstr("UNAVAILABLE")));
+  EXPECT_EQ(server_->stats().body_bytes, 40000);
+  call->Reply(PageResponse());
+  ReadUntil(&whole, "200 OK");
+}
+
 // Answers a call when the thread has looked at all connections.
 class LateReply final : public TurnWork {
  public:

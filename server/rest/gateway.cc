@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/hash/hash.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -18,6 +20,7 @@
 #include "grpcpp/alarm.h"
 #include "server/base/clock.h"
 #include "server/base/interruption.h"
+#include "server/callers/trusted_proxies.h"
 #include "server/calls/local_calls.h"
 #include "server/http/allowed_origins.h"
 #include "server/http/page_host.h"
@@ -42,6 +45,10 @@ constexpr char kAuthorization[] = "authorization";
 constexpr char kTimeoutHeader[] = "x-request-timeout-ms";
 // To read a body of this size takes a fraction of a millisecond.
 constexpr size_t kLongBody = 8 << 10;
+// An answer of this size is charged to no budget, like those of the native transport (server/door/stream.cc).
+constexpr int64_t kUnchargedBytes = 1 << 10;
+// Answers that no call has made may take the memory of all calls divided by this.
+constexpr int kPagesPart = 8;
 // To free an answer of this size would hold up a loop: it takes a millisecond for each 10 MiB.
 constexpr size_t kCostlyBytes = 1 << 20;
 // Each byte of an answer's values takes so many besides the message: the message once more, as it is parsed, or that and text, which is copied
@@ -130,7 +137,10 @@ struct Gateway::Admission {
 };
 
 struct Gateway::State {
-  explicit State(Options given) : options(std::move(given)) {}
+  explicit State(Options given)
+      : options(std::move(given)),
+        pages(options.memory == nullptr ? std::numeric_limits<int64_t>::max()
+                                        : options.memory->limit() / kPagesPart) {}
 
   RouteTable::Match Find(const http::PageRequest& request) const {
     RouteTable::Match match = routes.Find(request.method, request.path);
@@ -240,6 +250,7 @@ struct Gateway::State {
   }
 
   const Options options;
+  calls::ByteBudget pages;  // answers that no call has made; they are part of Options::memory too
   RouteTable routes;
   std::atomic<bool> closed{false};
   std::atomic<int> running{0};  // of Options::max_calls
@@ -250,6 +261,7 @@ struct Gateway::State {
 struct HeldResponse {
   std::shared_ptr<void> place;
   std::shared_ptr<const MemoryHold> memory;
+  std::shared_ptr<const void> page;  // likewise; may be null
   http::PageResponse response;
 };
 
@@ -278,7 +290,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
       if (const std::shared_ptr<Call> self = weak.lock()) self->OnGone();
     });
     if (body_bytes <= kLongBody || state_->options.readers == nullptr) return Run();
-    state_->options.readers->Post([self = shared_from_this()] {
+    state_->options.readers->Post(ReaderKey(), [self = shared_from_this()] {
       const Interruption interruption([&self] { return self->IsUnwanted(); });
       if (!self->http_->gone()) self->Run();
     });
@@ -342,34 +354,22 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
       self->FailIfThrown(work);
     };
     if (state_->options.readers == nullptr) return run();
-    state_->options.readers->Post(std::move(run));
+    state_->options.readers->Post(ReaderKey(), std::move(run));
   }
 
+  // Charges what the handler has not reserved. The unread answers of routes that compute nothing have a part of the memory, so that they do not keep it
+  // from calls.
   void Reply(http::PageResponse response) override {
-    if (answered_.exchange(true)) return;
-    LeaveCaller();
-    AddHeaders(&response);
-    std::shared_ptr<HeldResponse> held(
-        new HeldResponse{nullptr, memory_, std::move(response)},
-        [readers = state_->options.readers](HeldResponse* given) {
-          const std::unique_ptr<HeldResponse> owned(given);
-          std::string& body = owned->response.body;
-          if (readers == nullptr || body.size() <= kCostlyBytes) return;
-          try {
-            readers->Post([shared = std::make_shared<std::string>(std::move(body))] {});
-          } catch (const std::exception&) {  // the end of the answer must not fail
-          }
-        });
-    {
-      MutexLock lock(&mutex_);
-      held->place = std::move(place_);
+    const int64_t lacking = static_cast<int64_t>(response.body.size()) - memory_->bytes();
+    if (lacking <= kUnchargedBytes) return Send(std::move(response));
+    std::shared_ptr<PageHold> page;
+    if (!match_.route->calls.has_value()) {
+      page = std::make_shared<PageHold>(state_);
+      if (!page->memory.Grow(lacking)) return Fail({page->memory.NoMemory()});
     }
-    std::shared_ptr<const http::PageResponse> answer(held, &held->response);
-    // When the client has the answer, this thread must not keep its place.
-    held.reset();
-    http_->Reply(std::move(answer));
+    if (!memory_->Grow(lacking)) return Fail({memory_->NoMemory()});
+    Send(std::move(response), std::move(page));
   }
-
   void Fail(const RestError& why) override {
     RestError error = why;
     // Reading the body ended early, and not because the client has left.
@@ -378,7 +378,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     if (retry_after_.has_value()) error.retry_after = retry_after_;
     // The services log what they refuse themselves.
     if (!called_) return Refuse(error);
-    Reply(ErrorResponse(match_.errors, error));
+    Send(ErrorResponse(match_.errors, error));
   }
 
   std::unique_ptr<http::PageStream> ReplyInParts(http::PageResponse head) override {
@@ -393,6 +393,45 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   }
 
  private:
+  // What an answer has reserved of State::pages.
+  struct PageHold {
+    explicit PageHold(std::shared_ptr<State> of) : state(std::move(of)), memory(&state->pages) {}
+
+    const std::shared_ptr<State> state;
+    MemoryHold memory;
+  };
+
+  void Send(http::PageResponse response, std::shared_ptr<const PageHold> page = nullptr) {
+    if (answered_.exchange(true)) return;
+    LeaveCaller();
+    AddHeaders(&response);
+    std::shared_ptr<HeldResponse> held(
+        new HeldResponse{nullptr, memory_, std::move(page), std::move(response)},
+        [readers = state_->options.readers, key = ReaderKey()](HeldResponse* given) {
+          const std::unique_ptr<HeldResponse> owned(given);
+          std::string& body = owned->response.body;
+          if (readers == nullptr || body.size() <= kCostlyBytes) return;
+          try {
+            readers->Post(key, [shared = std::make_shared<std::string>(std::move(body))] {});
+          } catch (const std::exception&) {  // the end of the answer must not fail
+          }
+        });
+    {
+      MutexLock lock(&mutex_);
+      held->place = std::move(place_);
+    }
+    std::shared_ptr<const http::PageResponse> answer(held, &held->response);
+    // When the client has the answer, this thread must not keep its place.
+    held.reset();
+    http_->Reply(std::move(answer));
+  }
+
+  // Whose turn on Options::readers it is: the caller's, or the address' until a token in the body has told the caller.
+  size_t ReaderKey() const {
+    if (caller_ != nullptr) return SideThreads::KeyOf(caller_.get());
+    return absl::HashOf(callers::TrustedProxies().CallerAddress(http_->request().peer, ""));
+  }
+
   // Whether the client has left, or the services take no calls any more.
   bool IsUnwanted() const { return http_->gone() || state_->closed; }
 
@@ -419,7 +458,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   void Refuse(const RestError& error) {
     const http::PageResponse response = ErrorResponse(match_.errors, error);
     state_->Refused(http_->request(), caller_.get(), error, response.status);
-    Reply(response);
+    Send(response);
   }
 
   // Refuses the request if its caller has no place for it.

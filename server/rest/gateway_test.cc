@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "server/base/clock.h"
+#include "server/base/side_threads.h"
 #include "server/callers/callers.h"
 #include "server/rest/event_stream.h"
 #include "server/rest/web_protocol.h"
@@ -538,6 +540,55 @@ TEST_F(GatewayTest, MemoryIsBoundedAndGivenBack) {
   const auto response = Ask(Request("POST", "/v1/classify", R"({"sequences":[{"text":"a"}]})"));
   EXPECT_EQ(response->status, 200);
   EXPECT_GT(budget_.used(), others.bytes());  // until the client has the answer
+}
+
+TEST_F(GatewayTest, UnreadPagesHaveAPartOfTheMemory) {
+  const http::PageRequest page = Request("GET", "/openapi.json");
+  std::vector<std::shared_ptr<const http::PageResponse>> unread = {Ask(page)};
+  const auto bytes = static_cast<int64_t>(unread[0]->body.size());
+  EXPECT_EQ(budget_.used(), bytes);
+  while (unread.back()->status == 200 && unread.size() < 4000) unread.push_back(Ask(page));
+  EXPECT_EQ(unread.back()->status, 429);
+  EXPECT_THAT(unread.back()->body, HasSubstr("retry later"));
+  EXPECT_LE(budget_.used(), budget_.limit() / 8);
+  EXPECT_GT(budget_.used(), budget_.limit() / 8 - bytes);
+  EXPECT_EQ(Ask(Request("POST", "/v1/classify", "{}"))->status, 200);
+  unread.clear();
+  const auto last = Ask(page);
+  EXPECT_EQ(last->status, 200);
+
+  calls::ByteReservation others(&budget_);
+  ASSERT_TRUE(others.Grow(budget_.limit() - budget_.used() - bytes / 2));
+  ExpectRefusal(page, 429, "RESOURCE_EXHAUSTED", "memory");
+}
+
+TEST_F(GatewayTest, CallersTakeTurnsWithLongBodies) {
+  callers::Callers callers({}, &clock_);
+  const std::vector<callers::CallerPtr> known = {callers.ByAddress("a"), callers.ByAddress("b")};
+  std::string order;
+  std::optional<SideThreads> readers(std::in_place, 1);
+  Gateway::Options options = MakeOptions();
+  options.readers = &*readers;
+  gateway_ = std::make_unique<Gateway>(std::move(options));
+  std::atomic<bool> begun{false};
+  std::atomic<bool> go_on{false};
+  readers->Post([&] {
+    begun = true;
+    EXPECT_TRUE(PollUntil([&] { return go_on.load(); }));
+  });
+  ASSERT_TRUE(PollUntil([&] { return begun.load(); }));
+  for (const char name : {'a', 'a', 'a', 'b'}) {
+    caller_ = known[name - 'a'];
+    http::PageRequest request = Request("POST", "/v1/classify", std::string(10000, ' '));
+    request.read_body = [&order, name]() -> absl::StatusOr<std::string> {
+      order += name;
+      return absl::InvalidArgumentError("not read");
+    };
+    Start(request);
+  }
+  go_on = true;
+  readers.reset();  // has read them
+  EXPECT_THAT(order, ::testing::AnyOf("abaa", "baaa"));
 }
 
 TEST_F(GatewayTest, ACallIsCancelledWhenItsClientIsGone) {

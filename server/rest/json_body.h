@@ -65,7 +65,7 @@ class BodyEvents {
 };
 
 // Calls the functions of `*events`, named as in BodyEvents, in the order of the text until one returns false.
-// kInvalidArgument if the text up to there is not JSON. A byte order mark is passed over, and a null byte ends the text.
+// kInvalidArgument if the text up to there is not JSON. A byte order mark is passed over.
 template <typename Events>
 absl::Status ReadJsonBody(absl::string_view body, Events* events) {
   constexpr absl::string_view kByteOrderMark = "\xEF\xBB\xBF";
@@ -75,7 +75,7 @@ absl::Status ReadJsonBody(absl::string_view body, Events* events) {
   BodyEvents<Events> checked(events);
   if (reader.Walk(&checked)) {
     reader.Next();
-    if (reader.offset() == text.size() || text[reader.offset()] == '\0') return absl::OkStatus();
+    if (reader.offset() == text.size()) return absl::OkStatus();
     reader.ExpectEnd();
   }
   if (reader.ok() && checked.good()) return absl::OkStatus();

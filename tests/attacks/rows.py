@@ -307,6 +307,21 @@ def unread_lookups(target):
     return Outcome("%d calls on %d connections, %d closed" % (calls, len(held), closed))
 
 
+@row(flags=BUDGETS, budget_mib=20, seconds=4)
+def unread_pages(target):
+    """Pages of HTTP/1.1, of 100 kB each, that nobody takes: they have an eighth of --max_inflight_mb, and sockets have the rest."""
+    more_files(4000)
+    request, held = post("/openapi.json", method="GET"), []
+    while len(held) < 2000 and target.time_left() > 0.5:
+        try:
+            held.append(Tcp(target.http_port, ELSEWHERE, receive_buffer=4096, timeout=0.5))
+        except Closed:
+            break
+        held[-1].send(request)
+    target.settled(0.4)
+    return Outcome("%d pages, %.0f MB in flight" % (len(held), target.metric("sru_inflight_bytes") / 1e6))
+
+
 @row(flags=BUDGETS, budget_mib=64, seconds=3)
 def crumbs(target):
     """N15: messages that arrive a byte a frame."""

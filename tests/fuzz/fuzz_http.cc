@@ -97,13 +97,14 @@ class Owner final : public server::http::HttpConnection::Owner {
   void OnAnswer(int status) override {
     Require(status >= 200 && status < 600, "an answer has a status");
   }
-  bool ReserveBody(size_t bytes) override {
-    reserved_ += bytes;
+  bool ReserveBody(server::http::BodyPlace* place, size_t bytes, bool /*whole*/) override {
+    Require(bytes >= place->bytes, "a body does not shrink");
+    reserved_ += bytes - place->bytes;
+    place->bytes = bytes;
     return true;
   }
-  void ReleaseBody(size_t bytes) override {
-    Require(reserved_ >= bytes, "no more is given back than was taken");
-    reserved_ -= bytes;
+  void ReleaseBody(server::http::BodyPlace* place) override {
+    reserved_ -= std::exchange(place->bytes, 0);
   }
   void OnClosed(server::http::HttpConnection* /*connection*/) override {}
 

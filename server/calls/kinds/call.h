@@ -69,12 +69,13 @@ class Call : public CallHandler, protected OpenStream {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
 
-  // Runs `work` on `threads` and keeps the call alive meanwhile; here if there are none, or no memory to ask them.
+  // Runs `work` on `threads`, in the caller's turn, and keeps the call alive meanwhile; here if there are none, or no memory to ask them.
   template <typename Work>
   void RunOn(SideThreads* threads, const Work& work) {
     if (threads != nullptr) {
       try {
-        threads->Post([work, alive = std::make_shared<const Reference>(this)] { work(); });
+        threads->Post(SideThreads::KeyOf(caller_.get()),
+                      [work, alive = std::make_shared<const Reference>(this)] { work(); });
         return;
       } catch (const std::bad_alloc&) {  // what holds up others is better than no answer
       }
