@@ -60,7 +60,7 @@ class HttpServer {
     int max_connections = 512;
     size_t max_header_bytes = 8 << 10;
     size_t max_body_bytes = 64 << 10;
-    // Of all bodies that are being read or whose calls are not answered. 0 = no bound. Over it, the oldest body that has not come whole
+    // The sum of all bodies that are being read or whose calls are not answered. 0 = no bound. Over it, the oldest body that has not come whole
     // makes way, of the address whose such bodies have the most bytes; an address that is alone with such bodies has its new ones
     // refused. Their requests are answered with 503 and Retry-After.
     size_t max_total_body_bytes = 0;

@@ -393,7 +393,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   }
 
  private:
-  // What an answer has reserved of State::pages.
+  // A part of State::pages that an answer has reserved.
   struct PageHold {
     explicit PageHold(std::shared_ptr<State> of) : state(std::move(of)), memory(&state->pages) {}
 

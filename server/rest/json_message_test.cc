@@ -157,6 +157,9 @@ TEST(JsonMessageTest, RefusesWhatIsNotJson) {
     EXPECT_LT(error.size(), 300);
   }
   EXPECT_THAT(ErrorOf<v1::ClassifyRequest>("{\n \"model\": x}"), HasSubstr("line 2, column 11"));
+  // A null byte does not end the text.
+  EXPECT_THAT(ErrorOf<v1::ClassifyRequest>(std::string("{}\0{}", 5)),
+              StartsWith("JSON, byte 2: expected nothing after the value"));
 }
 
 TEST(JsonMessageTest, DepthIsBoundedByTheMessage) {

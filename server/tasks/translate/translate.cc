@@ -16,7 +16,7 @@
 namespace sru::server::tasks {
 namespace {
 
-// Of an answer: a token is an id, a string with its text, its log-probability and its part of the whole text, as a message and
+// In an answer a token is an id, a string with its text, its log-probability and its part of the whole text, as a message and
 // on the wire; a weight of the alignment is in the result, the message and on the wire.
 constexpr int64_t kSentenceBytes = 2048;
 constexpr int64_t kHypothesisBytes = 192;
