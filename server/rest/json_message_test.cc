@@ -160,6 +160,9 @@ TEST(JsonMessageTest, RefusesWhatIsNotJson) {
   // A null byte does not end the text.
   EXPECT_THAT(ErrorOf<v1::ClassifyRequest>(std::string("{}\0{}", 5)),
               StartsWith("JSON, byte 2: expected nothing after the value"));
+  // An error is a message of gRPC, and so valid UTF-8.
+  EXPECT_EQ(ErrorOf<v1::ClassifyRequest>(std::string("{}\0a\xFF{}", 7)),
+            "JSON, byte 2: expected nothing after the value, found ?a...");
 }
 
 TEST(JsonMessageTest, DepthIsBoundedByTheMessage) {

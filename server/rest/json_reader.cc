@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "server/base/interruption.h"
 
 namespace sru::server::rest {
@@ -120,7 +121,8 @@ std::string JsonReader::Found() {
   std::replace_if(
       found.begin(), found.end(),
       [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, '?');
-  return absl::StrCat(found, cut ? "..." : "");
+  const size_t valid = FindInvalidUtf8({found.data(), found.size()});
+  return absl::StrCat(found.substr(0, valid), cut || valid < found.size() ? "..." : "");
 }
 
 JsonReader::Kind JsonReader::Next() {
