@@ -1,7 +1,7 @@
 // Calls of every task, as large as the defaults allow and as large as a loop reads itself, beside a stream whose tokens are written on the same loop:
 // no call holds the loop.
 //
-// What is asserted. No turn of the loop takes more than 1 ms of processor time: that is what a call costs the others, whatever else the machine does. No
+// The tests assert that no turn of the loop takes more than 1 ms of processor time: that is what a call costs the others, whatever else the machine does; and that no
 // answer waits longer than 10 ms by the wall clock: that would also show a loop that sleeps or waits for a lock. A turn of some try that other programs
 // made longer, such as by emptying its caches, is tried again.
 #include <sys/resource.h>
@@ -177,7 +177,7 @@ class LoopLagTestBase : public ::testing::Test {
     }
   }
 
-  // What has happened so far.
+  // The events so far.
   struct Counts {
     double waits = 0;
     double short_waits = 0;  // up to 10 ms
