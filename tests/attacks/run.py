@@ -27,6 +27,7 @@ LIBRARY_FAILS = {
     "a_removed_token": "an open stream goes on when its token is taken away",
     "bad_headers": "a bad header ends the connection",
     "continuation_flood": "headers that have not ended are kept",
+    "half_closed": "no bound on the number of connections: new ones wait behind those that have not begun",
     "half_handshakes": "no bound on the number of handshakes",
     "handshake_flood": "no bound on the number of handshakes",
     "health_streams": "streams of health calls are in no budget",
