@@ -14,7 +14,7 @@ void AddFlags(RpcOptions* options, FlagTable* flags) {
              "Most tokens that one call of Generate may ask for, of each sample.");
   flags->Add("max_streams", &options->max_streams, {1, 1 << 20},
              "Most calls of Generate, EncodeStream and ModelStreamInfer that are open at a time; "
-             "further ones get RESOURCE_EXHAUSTED. From 8 on, one address may have a quarter.");
+             "further ones get RESOURCE_EXHAUSTED. From 8 on, one caller may have a quarter.");
 }
 
 }  // namespace sru::server::calls

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/callers/callers.h"
 #include "server/calls/kinds/end_call.h"
 
 namespace sru::server::calls {
@@ -26,7 +27,10 @@ Call::Call(MethodId method, const ServiceContext& context, Exchange* exchange)
       request_id_(telemetry::AccessLog::Begin(*exchange)) {}
 
 absl::Status Call::Open() {
-  if (absl::Status status = context_.streams->Add(this, exchange_.peer()); !status.ok()) {
+  // Those who have no name, certificate or address cannot be told apart.
+  const bool is_known = caller_ != nullptr && caller_->id() != callers::kAnonymous;
+  if (absl::Status status = context_.streams->Add(this, is_known ? caller_->id() : "");
+      !status.ok()) {
     if (absl::IsResourceExhausted(status)) retry_after_ = kStreamRetry;
     return Refuse(*batching::GetRejectReason(status), status.message());
   }

@@ -1,64 +1,32 @@
 #include "server/calls/kinds/open_streams.h"
 
-#include <arpa/inet.h>
-
-#include <cstring>
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "server/batching/queue/reject_reason.h"
 
 namespace sru::server::calls {
-namespace {
-
-// The part of a peer's address that its owner cannot change at will; 0 if it has none.
-uint64_t AddressOf(absl::string_view peer) {
-  const bool is_v4 = absl::ConsumePrefix(&peer, "ipv4:");
-  if (!is_v4 && !absl::ConsumePrefix(&peer, "ipv6:")) return 0;
-  std::string host(peer.substr(0, peer.rfind(':')));
-  uint64_t address = 0;
-  if (is_v4) {
-    in_addr v4{};
-    if (inet_pton(AF_INET, host.c_str(), &v4) != 1) return 0;
-    std::memcpy(&address, &v4, sizeof(v4));
-    return address;
-  }
-  // "[2001:db8::1]", or the same with escapes; a zone may follow the address.
-  absl::string_view inner = host;
-  if (!absl::ConsumePrefix(&inner, "%5B")) absl::ConsumePrefix(&inner, "[");
-  host = std::string(inner.substr(0, inner.find_first_of("%]")));
-  in6_addr v6{};
-  if (inet_pton(AF_INET6, host.c_str(), &v6) != 1) return 0;
-  const unsigned char* const begin = v6.s6_addr + (IN6_IS_ADDR_V4MAPPED(&v6) ? 12 : 0);
-  std::memcpy(&address, begin, IN6_IS_ADDR_V4MAPPED(&v6) ? 4 : 8);
-  return address;
-}
-
-}  // namespace
-
-bool OpenStreams::TakeShare(uint64_t address) {
-  if (address == 0) return true;
-  MutexLock lock(&address_mutex_);
-  int& count = by_address_[address];
+bool OpenStreams::TakeShare(absl::string_view caller) {
+  if (caller.empty()) return true;
+  MutexLock lock(&caller_mutex_);
+  int& count = by_caller_[caller];
   if (count >= share_) return false;
   ++count;
   return true;
 }
 
-absl::Status OpenStreams::Add(OpenStream* stream, absl::string_view peer) {
-  const uint64_t address = AddressOf(peer);
+absl::Status OpenStreams::Add(OpenStream* stream, absl::string_view caller) {
   {
     MutexLock lock(&mutex_);
     const bool has_place = !draining_ && count_ < limit_;
-    if (has_place && !TakeShare(address)) {
+    if (has_place && !TakeShare(caller)) {
       return batching::MakeRefusal(
           batching::RejectReason::kStreams,
-          absl::StrCat("streams: ", share_, " of your address are open, which is its part of ",
+          absl::StrCat("streams: ", share_, " of yours are open, which is one caller's part of ",
                        limit_, " (--max_streams); retry later"));
     }
     if (has_place) {
-      stream->address_ = address;
+      stream->caller_ = std::string(caller);
       stream->next_ = first_;
       if (first_ != nullptr) first_->previous_ = stream;
       first_ = stream;
@@ -80,10 +48,10 @@ absl::Status OpenStreams::Add(OpenStream* stream, absl::string_view peer) {
 void OpenStreams::Leave(OpenStream* stream) {
   if (!stream->counted_.exchange(false)) return;
   --count_;
-  if (stream->address_ == 0) return;
-  MutexLock lock(&address_mutex_);
-  const auto found = by_address_.find(stream->address_);
-  if (--found->second == 0) by_address_.erase(found);
+  if (stream->caller_.empty()) return;
+  MutexLock lock(&caller_mutex_);
+  const auto found = by_caller_.find(stream->caller_);
+  if (--found->second == 0) by_caller_.erase(found);
 }
 
 void OpenStreams::Remove(OpenStream* stream) {

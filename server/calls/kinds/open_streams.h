@@ -1,7 +1,7 @@
-// OpenStreams: the calls that stay open while messages go back and forth. It bounds how many there are, in all and from one address, and
-// tells them when the server drains. Thread-safe.
+// OpenStreams: the calls that stay open while messages go back and forth. It bounds how many there are, in all and of one caller, and tells
+// them when the server drains. Thread-safe.
 //
-//   if (absl::Status status = streams.Add(this, peer); !status.ok()) return refused;
+//   if (absl::Status status = streams.Add(this, caller->id()); !status.ok()) return refused;
 //   ...
 //   streams.Leave(this);   // it has ended
 //   ...
@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -36,13 +37,13 @@ class OpenStream {
   OpenStream* next_ = nullptr;
   bool listed_ = false;
   std::atomic<bool> counted_{false};
-  uint64_t address_ = 0;  // set before it is counted
+  std::string caller_;  // set before it is counted
 };
 
 // Must be empty when it is destroyed.
 class OpenStreams {
  public:
-  // One address has at most a quarter of the places, unless there are so few that it would mean nothing.
+  // One caller has at most a quarter of the places, unless there are so few that it would mean nothing.
   explicit OpenStreams(int limit)
       : limit_(limit), share_(limit < kLeastShared ? limit : (limit + 3) / 4) {}
   OpenStreams(const OpenStreams&) = delete;
@@ -50,9 +51,9 @@ class OpenStreams {
 
   static constexpr int kLeastShared = 8;
 
-  // A refusal (reject_reason.h): kStreams beyond the limit or the share of the caller's address, kDraining after Drain(). `peer` is in gRPC's
-  // form. Of an IPv6 address the network (/64) counts; a socket in the file system has no address, and so no share.
-  absl::Status Add(OpenStream* stream, absl::string_view peer);
+  // A refusal (reject_reason.h): kStreams beyond the limit or the caller's share, kDraining after Drain(). `caller` is its id; "" for one who
+  // has none, and so no share.
+  absl::Status Add(OpenStream* stream, absl::string_view caller);
   // Gives the stream's place to another one. It may do so in its OnDrain().
   void Leave(OpenStream* stream);
   // Does nothing for a stream that was not added. Waits for a running OnDrain().
@@ -67,8 +68,8 @@ class OpenStreams {
   int64_t count() const { return count_.load(std::memory_order_relaxed); }
 
  private:
-  // False if the address has its share.
-  bool TakeShare(uint64_t address);
+  // False if the caller has its share.
+  bool TakeShare(absl::string_view caller);
 
   const int limit_;
   const int share_;
@@ -77,8 +78,8 @@ class OpenStreams {
   std::atomic<int64_t> count_{0};      // grows under mutex_ only
   std::atomic<bool> draining_{false};  // changes under mutex_ only
 
-  Mutex address_mutex_ ABSL_ACQUIRED_AFTER(mutex_);
-  absl::flat_hash_map<uint64_t, int> by_address_ ABSL_GUARDED_BY(address_mutex_);
+  Mutex caller_mutex_ ABSL_ACQUIRED_AFTER(mutex_);
+  absl::flat_hash_map<std::string, int> by_caller_ ABSL_GUARDED_BY(caller_mutex_);
 };
 
 }  // namespace sru::server::calls
