@@ -76,11 +76,11 @@ class Models(report_common.Models):
         known = self.folder / "pieces"
         if not known.exists():
             known.mkdir()
-            self.tool("vocabulary.py", known / "spm", PIECES, *corpus)
-            self.tool("lexicon.py", known / "spm", known / "spm", *corpus, known / "lex")
+            self.tool("vocabulary.py", known / "vocab.spm", PIECES, *corpus)
+            self.tool("lexicon.py", known / "vocab.spm", known / "vocab.spm", *corpus, known / "lex")
             output_of([self.args.marian.parent / "pymarian", "convert", "--shortlist", known / "lex.s2t", 50, 50, 0, "--dump-shortlist",
-                       known / "lex.bin", "--vocabs", known / "spm", known / "spm"])
-        shutil.copy(known / "spm", vocabulary)
+                       known / "lex.bin", "--vocabs", known / "vocab.spm", known / "vocab.spm"])
+        shutil.copy(known / "vocab.spm", vocabulary)
         shutil.copy(known / "lex.bin", lexicon)
         self.tool("random_student.py", self.shared("oracles", "ssru", "marian", "model.npz"), folder / "model.npz", PIECES, *STUDENTS[name])
         self.tool("make_intgemm8.py", folder / "model.npz", self.shared("datasets", "multi30k", "val.en"),
