@@ -8,6 +8,7 @@
 #ifndef SRU_TESTS_TESTING_PUPPET_EXCHANGE_H_
 #define SRU_TESTS_TESTING_PUPPET_EXCHANGE_H_
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -37,6 +38,7 @@ class PuppetExchange final : public server::calls::Exchange {
   server::calls::Metadata headers;
   absl::Duration timeout = absl::InfiniteDuration();
   int expansion = 0;
+  std::shared_ptr<server::callers::Caller> from;
 
   // The test's side.
   void Start(const server::calls::Method& row) {
@@ -70,6 +72,7 @@ class PuppetExchange final : public server::calls::Exchange {
     return {};
   }
   std::string peer() const override { return "ipv4:10.0.0.1:4711"; }
+  const std::shared_ptr<server::callers::Caller>& caller() const override { return from; }
   absl::string_view method() const override { return method_; }
   absl::Duration time_left() const override { return timeout; }
   bool is_cancelled() const override { return cancelled_; }

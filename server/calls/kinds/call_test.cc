@@ -1,12 +1,15 @@
 #include "server/calls/kinds/call.h"
 
 #include <functional>
+#include <list>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "gtest/gtest.h"
 #include "server/base/interruption.h"
+#include "server/callers/callers.h"
 #include "server/calls/method.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/puppet_exchange.h"
@@ -32,6 +35,17 @@ class CallTest : public ::testing::Test {
       });
       EXPECT_FALSE(Interruption::Asked());
     }
+    void OnCancel() override {}
+
+   private:
+    CallTest& test_;
+  };
+
+  class OpeningCall final : public Call {
+   public:
+    OpeningCall(CallTest* test, Exchange* exchange)
+        : Call(MethodId::kGenerate, test->context_, exchange), test_(*test) {}
+    void OnMessage(std::optional<absl::Cord> /*message*/) override { test_.status_ = Open(); }
     void OnCancel() override {}
 
    private:
@@ -87,6 +101,36 @@ TEST_F(CallTest, LongParsingEndsAtADrainAndTheCallMayGoElsewhere) {
   };
   exchange_.BringEnd();
   EXPECT_TRUE(absl::IsUnavailable(status_)) << status_;
+}
+
+TEST_F(CallTest, EachCallerHasItsShareOfStreamsWhateverItsAddress) {
+  OpenStreams streams(OpenStreams::kLeastShared);
+  context_.streams = &streams;
+  callers::Callers callers({}, &clock_);
+  Method row;
+  row.start = [this](Exchange* exchange) -> CallHandler* {
+    return new OpeningCall(this, exchange);
+  };
+  std::list<PuppetExchange> exchanges;  // all of one address
+  const auto open = [&](callers::CallerPtr caller) {
+    exchanges.emplace_back().from = std::move(caller);
+    exchanges.back().Start(row);
+    exchanges.back().BringEnd();
+    return status_.code();
+  };
+  const callers::CallerPtr a = callers.WithLimits("name a", "a", {});
+  EXPECT_EQ(open(a), absl::StatusCode::kOk);
+  EXPECT_EQ(open(a), absl::StatusCode::kOk);
+  EXPECT_EQ(open(a), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(open(callers.WithLimits("name b", "b", {})), absl::StatusCode::kOk);
+  // A certificate may bear the name of those who cannot be told apart.
+  const callers::CallerPtr named = callers.ByCertificate(callers::kAnonymous);
+  EXPECT_EQ(open(named), absl::StatusCode::kOk);
+  EXPECT_EQ(open(named), absl::StatusCode::kOk);
+  EXPECT_EQ(open(named), absl::StatusCode::kResourceExhausted);
+  const callers::CallerPtr anybody = callers.ByAddress(callers::kAnonymous);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(open(anybody), absl::StatusCode::kOk);
+  EXPECT_EQ(streams.count(), streams.limit());
 }
 
 }  // namespace
