@@ -112,6 +112,19 @@ calls::RequestLimits LimitsFrom(const Options& options) {
   return limits;
 }
 
+// `options` with as many connections as there is memory for.
+Options WithinMemory(Options options) {
+  int* const most = &options.connections.max_connections;
+  const int within = transport::ConnectionsWithinMemory(*most, options.security.has_tls(),
+                                                        ReadMemoryLimits().limit_bytes);
+  if (*most > 0 && within != *most) {
+    LogInfo(absl::StrCat("--max_connections: ", within, " of ", *most,
+                         ", as many as an eighth of the memory holds"));
+  }
+  *most = within;
+  return options;
+}
+
 // What a client of the HTTP port may take.
 http::HttpServer::Limits CallLimits(const Options& options, const calls::MemoryBudgets& budgets) {
   http::HttpServer::Limits limits;
@@ -168,7 +181,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
  public:
   // With a null backend, the options choose one.
   ServerImpl(std::unique_ptr<kernels::Backend> backend, const Options& options)
-      : options_(options),
+      : options_(WithinMemory(options)),
         budgets_(calls::ResolveMemoryBudgets(options.memory, ReadMemoryLimits())),
         security_metrics_(metrics_.registry()),
         access_log_(options.logging.access, &clock_),

@@ -45,6 +45,8 @@ constexpr int64_t kAnswersPart = 4;
 constexpr size_t kGatheredBytes = 64 << 10;
 // How many pieces of less than a portion are read in one turn: TLS gives records, and may hold more than the socket shows.
 constexpr int kReadsPerTurn = 4;
+// Read at a time where messages may be packed: they become a thousand times as much, 2 MB, which takes a loop milliseconds.
+constexpr size_t kPackedReadBytes = 2 << 10;
 // A peer that does not take its answers is read up to this many bytes.
 constexpr size_t kReadWhileBlocked = 64 << 10;
 
@@ -527,8 +529,13 @@ void Connection::OnReady() {
   ReadSome();
 }
 
-absl::string_view Connection::ReadNow() {
+absl::Span<char> Connection::ReadBuffer() {
   const absl::Span<char> buffer = loop_.read_buffer();
+  return context_.options.allow_compression ? buffer.first(kPackedReadBytes) : buffer;
+}
+
+absl::string_view Connection::ReadNow() {
+  const absl::Span<char> buffer = ReadBuffer();
   const ByteStream::Result result = bytes_->Read(buffer);
   switch (result.outcome) {
     case ByteStream::Outcome::kDone:
@@ -554,7 +561,7 @@ void Connection::ReadSome() {
     if (state_ == State::kLingering) continue;  // what comes now is for nobody
     if (!Receive(bytes)) return;
     if (resume_at_ != SteadyTime::max() || read_while_blocked_ >= kReadWhileBlocked) return;
-    if (bytes.size() == loop_.read_buffer().size()) break;
+    if (bytes.size() == ReadBuffer().size()) break;
     if (!bytes_->MayHoldMore()) return AwaitReadable();
   }
   ReadInTurn();

@@ -143,6 +143,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void AwaitReadable();
   void AwaitWritable();
   void OnReady();
+  // Where the next bytes are read to.
+  absl::Span<char> ReadBuffer();
   // Reads what the socket has. Empty: nothing has come yet, and the connection waits for it, or is closed.
   absl::string_view ReadNow();
   void ReadSome();

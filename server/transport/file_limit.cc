@@ -15,6 +15,10 @@ constexpr int kOwnFiles = 16;
 constexpr int kLeastConnections = 16;
 // With fewer, clients may soon be refused.
 constexpr int kFewConnections = 256;
+// An idle connection of HTTP/2 takes so much with its sessions of nghttp2 and OpenSSL.
+constexpr int64_t kConnectionBytes = 8 << 10;
+constexpr int64_t kTlsConnectionBytes = 40 << 10;
+constexpr int64_t kMemoryShare = 8;
 
 }  // namespace
 
@@ -31,6 +35,14 @@ int RaiseFileLimit() {
 
 int ConnectionsWithin(int file_limit) {
   return std::max(0, file_limit - kReservedFiles - kOwnFiles);
+}
+
+int ConnectionsWithinMemory(int max_connections, bool has_tls, int64_t memory_bytes) {
+  if (memory_bytes <= 0) return max_connections;
+  const int64_t most =
+      memory_bytes / kMemoryShare / (has_tls ? kTlsConnectionBytes : kConnectionBytes);
+  if (max_connections > 0 && max_connections <= most) return max_connections;
+  return static_cast<int>(std::clamp<int64_t>(most, kLeastConnections, kMostFiles));
 }
 
 absl::Status CheckFileLimit(int file_limit) {

@@ -1,7 +1,8 @@
-// What the system's limit of open files (ulimit -n) leaves for connections.
+// What the system's limits, of open files (ulimit -n) and of memory, leave for connections.
 #ifndef SRU_SERVER_TRANSPORT_FILE_LIMIT_H_
 #define SRU_SERVER_TRANSPORT_FILE_LIMIT_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -16,6 +17,10 @@ int RaiseFileLimit();
 
 // How many connections there may be at least with so many open files.
 int ConnectionsWithin(int file_limit);
+
+// How many of `max_connections` (0 = no limit) an eighth of the process' memory holds while nothing is sent on them, at least 16: 40 KiB
+// each with TLS, 8 KiB without. 0 bytes = unknown: all.
+int ConnectionsWithinMemory(int max_connections, bool has_tls, int64_t memory_bytes);
 
 // kFailedPrecondition when so few connections would be left that serving makes no sense.
 absl::Status CheckFileLimit(int file_limit);

@@ -36,6 +36,21 @@ TEST(FileLimitTest, FewAreWarnedOf) {
   EXPECT_THAT(FileLimitWarning(128, 10000), HasSubstr("about 48"));
 }
 
+TEST(FileLimitTest, ConnectionsHaveAnEighthOfTheMemory) {
+  constexpr int64_t kMiB = 1 << 20;
+  EXPECT_EQ(ConnectionsWithinMemory(10000, true, 512 * kMiB), 64 * 1024 / 40);
+  EXPECT_EQ(ConnectionsWithinMemory(10000, false, 512 * kMiB), 64 * 1024 / 8);
+  EXPECT_EQ(ConnectionsWithinMemory(1000, true, 512 * kMiB), 1000);
+  EXPECT_EQ(ConnectionsWithinMemory(10000, true, 8192 * kMiB), 10000);
+  // Without a limit of their own, memory is one.
+  EXPECT_EQ(ConnectionsWithinMemory(0, true, 512 * kMiB), 64 * 1024 / 40);
+  EXPECT_EQ(ConnectionsWithinMemory(10000, true, 1 * kMiB), 16);
+  // A limit below the least stands.
+  EXPECT_EQ(ConnectionsWithinMemory(3, true, 1 * kMiB), 3);
+  EXPECT_EQ(ConnectionsWithinMemory(10000, true, 0), 10000);
+  EXPECT_EQ(ConnectionsWithinMemory(0, true, 0), 0);
+}
+
 TEST(FileLimitTest, TheLimitIsWhatTheProcessMayHave) {
   const int limit = RaiseFileLimit();
   EXPECT_GT(limit, 0);

@@ -155,7 +155,12 @@ void Loop::RunTurnWorkLater() {
 }
 
 void Loop::RunInTurn(const TurnKey& key, std::function<void()> job) {
-  jobs_[key].push_back(std::move(job));
+  const auto found = jobs_.find(key);
+  if (found != jobs_.end()) return found->second.push_back(std::move(job));
+  std::deque<std::function<void()>>
+      jobs;  // has its job before it is listed: none that is listed may be empty
+  jobs.push_back(std::move(job));
+  jobs_.emplace(key, std::move(jobs));
 }
 
 void Loop::TakeIn(AcceptedSocket socket, std::function<void(AcceptedSocket socket)> begin,

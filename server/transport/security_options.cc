@@ -145,10 +145,13 @@ void AddFlags(SecurityOptions* options, FlagTable* flags) {
 }
 
 void AddFlags(ConnectionLimits* limits, FlagTable* flags) {
-  flags->Add("max_connections", &limits->max_connections, {0, 1 << 20},
-             "Most open connections; for a further one, the oldest one without a call of the "
-             "address with the most is closed. 0 = as many as the process may have open files, "
-             "less some for its own. gRPC's library has no such bound (--grpc_transport).");
+  flags->Add(
+      "max_connections", &limits->max_connections, {0, 1 << 20},
+      "Most open connections of a port, and at most what an eighth of the memory holds (40 KiB "
+      "each with TLS, 8 KiB without); for a further one, the oldest one without a call of "
+      "the address with the most is closed. 0 = as many as the memory holds and the process "
+      "may have open files, less some for its own. gRPC's library has no such bound "
+      "(--grpc_transport).");
   flags->Add("max_metadata_bytes", &limits->max_metadata_bytes, {1024, 1 << 20},
              "Most bytes of headers in one call; over it calls get RESOURCE_EXHAUSTED.");
   flags->Add("max_concurrent_streams", &limits->max_concurrent_streams, {1, 1 << 30},

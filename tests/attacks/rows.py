@@ -6,6 +6,8 @@ bodies and handshakes.
 
 import collections
 import contextlib
+import gzip
+import hashlib
 import itertools
 import json
 import os
@@ -26,7 +28,7 @@ from flood import Flood
 from harness import BUDGET_MIB, BUDGETS, CLASSIFY, ENCODE, HEALTH, LIST_MODELS, MIB, QUESTION, Outcome, TlsFiles, run
 from http2 import ACK, CONTINUATION, DATA, DEFAULT_WINDOW, END_HEADERS, END_STREAM, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE
 from http2 import PING, PRIORITY, PUSH_PROMISE, SETTINGS, Closed, Connection, Traffic, bind, field, frame, header_block
-from http2 import literal, message, reset, settings, window_update
+from http2 import fields, literal, message, reset, settings, window_update
 from unread_answers import token_vectors
 
 SRU, OPEN = "/sru.v1.InferenceService/", "/inference.GRPCInferenceService/"
@@ -34,6 +36,8 @@ GENERATE, SCORE, STREAM, INFER = SRU + "Generate", SRU + "Score", SRU + "EncodeS
 WATCH = "/grpc.health.v1.Health/Watch"
 ELSEWHERE = "127.0.0.2"  # the attacker's address where it has another one than the other callers
 TOKEN, OTHER_TOKEN = "kR3vX9mQ2bT7wZ5n", "pL8sD1fG4hJ6kA0c"
+VOCABULARY = 113  # of war_and_peace
+SECRET = "aSecretOfAnotherProgram"
 MOST = (1 << 31) - 1
 HANDSHAKES_MIB = 512 * 46 // 1024
 SHORT_S = 1  # what a short text or Score call may take beside the longest ones; on a machine that others use, one of ten may take longer
@@ -268,6 +272,28 @@ def silent_connections(target):
     return Outcome("%d connections, slowest /readyz %.0f ms" % (len(held), 1e3 * slowest), failures=failures)
 
 
+@row(flags=[*BUDGETS, "--allow_compression"], budget_mib=BUDGET_MIB, seconds=4)
+def packed_messages(target):
+    """1: messages that unpack to 3.9 MB, twelve at once, on a server that takes such."""
+    packed = gzip.compress(bytes(3900000), 9)
+    data = b"\x01" + struct.pack(">I", len(packed)) + packed
+    block = header_block(CLASSIFY, [("grpc-encoding", "gzip")])
+
+    def work(_):
+        sent = 0
+        while target.time_left() > 0.2:
+            with contextlib.suppress(Closed), Connection(target.port, source=ELSEWHERE) as connection:
+                streams = [connection.next_stream() for _ in range(12)]
+                connection.send(b"".join(
+                    frame(HEADERS, END_HEADERS, stream, block) + frame(DATA, END_STREAM, stream, data) for stream in streams
+                ))  # fmt: skip
+                sent += len(streams)
+                connection.pump(0.05)
+        return sent
+
+    return Outcome("%d messages" % sum(together(work, range(2))))
+
+
 @row(flags=BUDGETS, budget_mib=64, seconds=4)
 def long_names(target):
     """N4: names of 4 MB, to which the errors go to clients that do not read."""
@@ -497,6 +523,180 @@ def greedy_scores(target):
     }
     text = "long: %s, short: %s, at most %.2f s" % (counts(codes["greedy"]), counts(codes["short"]), max(times))
     return Outcome(text, failures=held_up(codes["short"], times))
+
+
+@row(credentials="tokens", flags=BUDGETS, budget_mib=64, seconds=5)
+def many_addresses(target):
+    """Streams of one token from eight addresses; another token's texts must have places."""
+    held, headers = [], [("authorization", "Bearer " + OTHER_TOKEN)]
+    for address in range(2, 10):
+        connection = Connection(target.port, source="127.0.0.%d" % address)
+        held.append(connection)
+        for _ in range(200):
+            connection.start(GENERATE, headers, message(generate(4000)), end=True)
+        connection.pump(0.02)
+    codes = []
+    for _ in range(10):
+        with Connection(target.port) as connection:
+            code = connection.call(GENERATE, generate(4), [("authorization", "Bearer " + TOKEN)]).code
+        codes.append(code)
+        time.sleep(0.05)
+    return Outcome("1600 texts; another's: " + counts(codes), failures=only(codes, "OK"))
+
+
+def state_of(connection):
+    """The state after a text of one token."""
+    answer = connection.call(GENERATE, generate(1, 1, field(13, 1)))
+    found = [value for number, value, _ in fields(answer.body) if number == 9]
+    if not found:
+        raise RuntimeError("no state: %r" % answer)
+    return found[0]
+
+
+def forged(state):
+    """States that nobody was given, as models/state_codec.h says, with a plain digest that agrees with them."""
+    def sign(data):
+        return data[:56] + hashlib.sha256(data[:56] + data[72:]).digest()[:16] + data[72:]
+
+    def put(offset, data):
+        return sign(state[:offset] + data + state[offset + len(data) :])
+
+    for offset in 84, 88, 92:  # generated tokens, tokens of prompts, bytes of text: so many are not there
+        yield from (put(offset, struct.pack("<I", count)) for count in (1 << 16, MOST, (1 << 32) - 1))
+    yield put(72, struct.pack("<Q", MOST << 32))
+    yield put(72, struct.pack("<q", -1))
+    # What it holds beyond its values is all this test's: the text of one token has counted none.
+    for counted, prompt, text in (VOCABULARY, VOCABULARY, 2000), (256, 0, 0), (100000, 0, 0), (0, 100000, 0), (0, 0, 800000):
+        tail = b"".join(struct.pack("<ii", token, MOST) for token in range(counted))
+        tail += b"".join(struct.pack("<i", token) for token in range(prompt)) + b"\xe2" * text
+        yield sign(state[:84] + struct.pack("<III", counted, prompt, text) + state[96:] + tail)
+    yield sign(state[:-4] + b"\x00\x00\xc0\x7f")  # not a number
+    yield from (state[:-1], state[:40], sign(state[: len(state) // 2]), sign(state + bytes(1 << 20)), b"SRUstate")
+
+
+def send_states(target, taken):
+    """Goes on from forged states, with 64 samples each; so many of them are to be taken."""
+    with Connection(target.port) as connection:
+        state = state_of(connection)
+        own = connection.call(GENERATE, generate(2, 1, field(4, state))).code
+    states = list(forged(state))
+
+    def work(part):
+        with Connection(target.port) as connection:
+            requests = [field(4, one) + field(6, 20) + field(10, 64) for one in states[part::6]]
+            return [connection.call(GENERATE, request).code for request in requests]
+
+    codes = list(itertools.chain(*together(work, range(6))))
+    failures = only(codes, "INVALID_ARGUMENT", "OK") + only([own], "OK")
+    if codes.count("OK") != taken:
+        failures.append("%d states were taken, expected %d" % (codes.count("OK"), taken))
+    return Outcome("%d states: %s; its own: %s" % (len(states), counts(codes), own), failures=failures)
+
+
+@row(flags=BUDGETS, budget_mib=BUDGET_MIB, seconds=6)
+def forged_states(target):
+    """N11: forged states whose digest agrees with them. One of them a text may have had: it is taken, within the budget."""
+    return send_states(target, taken=1)
+
+
+@row(credentials="state key", flags=BUDGETS, budget_mib=BUDGET_MIB, seconds=6)
+def forged_signed_states(target):
+    """N11: the same where states are signed: none is taken."""
+    return send_states(target, taken=0)
+
+
+def no_secret(server, outcome):
+    return ["the log has the secret"] if SECRET in server.log() else []
+
+
+@row(
+    credentials="repository",
+    flags=["--model_control=poll", "--poll_interval_s=0.2"],
+    budget_mib=144,  # a language model and what its workers need
+    after=no_secret,
+    seconds=6,
+)
+def linked_files(target):
+    """N14: models whose files are links out of the repository; only the one with a link within it is served."""
+    repository = os.environ["SRU_ATTACKS_REPOSITORY"]
+    outside = repository + ".outside"
+    shutil.copytree(os.path.join(repository, "trec", "1"), os.path.join(outside, "1"))
+    secret = os.path.join(outside, "secret")
+    with open(secret, "w", encoding="ascii") as file:
+        file.write(SECRET + "\n")
+    links = {  # what the model is a copy of, the link in it, and where that leads
+        "vocabulary": ("trec", "1/vocab.txt", os.path.join(outside, "1", "vocab.txt")),
+        "climbing": ("trec", "1/vocab.txt", "../../../models.outside/1/vocab.txt"),
+        "config": ("trec", "1/config.json", secret),
+        "version": ("trec", "1", os.path.join(outside, "1")),
+        "model": ("trec", "", outside),
+        "within": ("war_and_peace", "1/config.json", "../../war_and_peace/1/config.json"),
+    }
+    for name, (copied, link, to) in links.items():
+        path = os.path.join(repository, name, link).rstrip("/")
+        if link.startswith("1/"):
+            shutil.copytree(os.path.join(repository, copied, "1"), os.path.join(repository, name, "1"))
+            os.remove(path)
+        elif link:
+            os.mkdir(os.path.join(repository, name))
+        os.symlink(to, path)
+    served, pages = set(), b""
+    while "within" not in served and target.time_left() > 1:
+        target.settled(0.5)
+        with Connection(target.port) as connection:
+            pages = connection.call(LIST_MODELS).body
+            served = {name for name in links if connection.call(SRU + "GetModel", field(1, name.encode())).code == "OK"}
+    failures = [] if served == {"within"} else ["served, of the linked: " + " ".join(sorted(served))]
+    if SECRET.encode() in pages:
+        failures.append("the list of models has the secret")
+    return Outcome("served, of %d linked: %s" % (len(links), " ".join(sorted(served))), failures=failures)
+
+
+@row(credentials="tokens", flags=["--prefix_cache_mb=16"], seconds=4)
+def another_prompt(target):
+    """N14b: prompts that begin as another caller's, which neither a counter nor a saved token may tell."""
+    prompt = field(3, sequence("It was the best of times and the number of it is 314159. " * 8)) + field(6, 1) + field(10, 1)
+
+    def hits(token):
+        before = target.metric("sru_prefix_cache_hits_total")
+        with Connection(target.port) as connection:
+            code = connection.call(GENERATE, prompt, [("authorization", "Bearer " + token)]).code
+        return code, target.metric("sru_prefix_cache_hits_total") - before
+
+    first, again, guess = hits(TOKEN), hits(TOKEN), hits(OTHER_TOKEN)
+    failures = only([first[0], again[0], guess[0]], "OK")
+    if (first[1], again[1], guess[1]) != (0, 1, 0):
+        failures.append("expected hits 0, 1 and 0")
+    return Outcome("hits: %d, its own %d, another caller's %d" % (first[1], again[1], guess[1]), failures=failures)
+
+
+def others_are_logged(server, outcome):
+    lines = [line for line in server.log().splitlines() if "UNAUTHENTICATED" in line]
+    own = sum("127.0.0.1:" in line for line in lines)
+    outcome.text += "; %d lines, %d of the other's" % (len(lines), own)
+    failures = [] if own >= 3 else ["only %d of the other caller's lines are in the log" % own]
+    return failures + (["%d lines in the log" % len(lines)] if len(lines) > 500 else [])
+
+
+@row(credentials="tokens", after=others_are_logged, seconds=4)
+def drowned_log(target):
+    """N16: wrong tokens as fast as possible; the wrong tokens of another address must be in the log."""
+    def guess(_):
+        tries = 0
+        with Connection(target.port, source=ELSEWHERE) as connection:
+            while target.time_left() > 0.3:
+                connection.call(CLASSIFY, QUESTION, [("authorization", "Bearer guess%d" % tries)])
+                tries += 1
+        return tries
+
+    def other(_):
+        for number in range(5):
+            with Connection(target.port) as connection:
+                connection.call(CLASSIFY, QUESTION, [("authorization", "Bearer other%d" % number)])
+            time.sleep(0.4)
+        return 0
+
+    return Outcome("%d guesses" % sum(together(lambda work: work(0), [guess, guess, other])))
 
 
 @row(seconds=3)
@@ -1124,6 +1324,15 @@ def main():
             os.environ["SRU_ATTACKS_TOKENS"] = path
             flags.append("--auth_tokens_file=" + path)
             arguments["headers"] = [("authorization", "Bearer " + TOKEN)]
+        if credentials == "state key":
+            path = os.path.join(directory, "keys")
+            with open(path, "w", encoding="ascii", opener=lambda *one: os.open(*one, 0o600)) as file:
+                file.write("0123456789abcdef" * 4 + "\n")
+            flags.append("--state_key_file=" + path)
+        if credentials == "repository":
+            path = os.path.join(directory, "models")
+            shutil.copytree(sys.argv[2], path)
+            os.environ["SRU_ATTACKS_REPOSITORY"] = sys.argv[2] = path
         run(name.replace("_", " "), attack, flags=flags, **arguments)
 
 
