@@ -5,6 +5,7 @@
 #include "kernels/cpu/base/bfloat16.h"
 #include "kernels/cpu/tiles/tile_kernel-inl.h"
 
+HWY_BEFORE_NAMESPACE();
 namespace sru::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {
@@ -63,6 +64,10 @@ void Scan(const TileScanCall& call) { TileScan<EmulatedTiles>(call); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
+}  // namespace sru::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+namespace sru::kernels::cpu {
 
 const TileKernel& EmulatedTileKernel() {
   static constexpr TileKernel kKernel = {"emulated AMX tiles", TileUnit::kAmx,
