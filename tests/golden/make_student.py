@@ -111,6 +111,7 @@ def expect(model, source, target, forbidden, shortlist):
         line.update({"greedy": target.decode(greedy_ids), "greedy_ids": greedy_ids, "greedy_log_prob": round(sum(scores), 6),
                      "greedy_score": round(sum(scores) / len(scores), 6), "greedy_word_scores": [round(s, 6) for s in scores],
                      "greedy_alignment": [int(a.argmax()) if np.sort(a)[-1] - np.sort(a)[-2] > 0.01 else None for a in aligns],
+                     "greedy_soft_alignment": [[round(float(value), 7) for value in a] for a in aligns],
                      "greedy_margin": round(float(margin), 6), "beam4_nbest": nbest, "beam4_margin": round(float(beam_margin), 6)})
         lines.append(json.dumps(line))
     return "\n".join(lines) + "\n"

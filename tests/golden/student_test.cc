@@ -35,8 +35,10 @@ constexpr int kBatch = 16;
 // Least margin, in log-probability, of a choice that must be the same.
 constexpr double kFloatMargin = 1e-3;
 constexpr double kInt8Margin = 0.06;
-// Largest error of a token's log-probability and of a score.
-constexpr double kTokenTolerance = 1e-4;
+// Largest error of a token's log-probability, of a score and of a value of an alignment, float32.
+constexpr double kTokenTolerance = 2e-5;
+constexpr double kScoreTolerance = 1e-4;
+constexpr double kAlignmentTolerance = 1e-5;
 // A rounded activation that is one off changes a score by up to 1e-2, so of int8 models the median counts.
 constexpr double kMedianTolerance = 1e-5;
 // Slow backends translate one sentence in this many of the trained model.
@@ -238,6 +240,14 @@ class StudentTest : public ::testing::Test {
                 best.get<int>())
           << "token " << t;
     }
+    if (!is_float32() || !line.contains("greedy_soft_alignment")) return;
+    for (size_t t = 0; t < hypothesis.tokens.size(); ++t) {
+      for (size_t s = 0; s < sources; ++s) {
+        EXPECT_NEAR(alignment[t * sources + s], line["greedy_soft_alignment"][t][s].get<double>(),
+                    kAlignmentTolerance)
+            << "token " << t << ", source " << s;
+      }
+    }
   }
 
   void CheckBeam(const json& line, const testing::Translation& found, double margin) {
@@ -268,7 +278,7 @@ class StudentTest : public ::testing::Test {
   void CompareScore(double expected, double found) {
     worst_score_ = std::max(worst_score_, std::abs(expected - found));
     if (!config().int8_weights) {
-      EXPECT_NEAR(found, expected, kTokenTolerance);
+      EXPECT_NEAR(found, expected, kScoreTolerance);
     }
   }
 
