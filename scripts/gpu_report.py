@@ -32,6 +32,7 @@ MAX_SCORE_ERROR = 1e-3
 TRAINED = {"reader": "reader_squad", "translator": "translator_multi30k"}
 STUDENT = os.path.join("oracles", "ssru")
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+SANITIZED = ("large", "programs", "goldens,bits,reference,others")  # groups of checks, a process each
 CHECKS = {"float32": ["--dtype=float32"], "bfloat16": ["--dtype=bfloat16"],
           "bfloat16_fused": ["--dtype=bfloat16", "--fuse_layers"]}
 # How the server runs: its flags, then the most that a logit and the log-probability of a text may be off, and whether the greedy text
@@ -45,7 +46,8 @@ SERVED = {"float32": (["--dtype=float32"], 1e-4, 1e-3, True),
 LOADS = {"64 in flight": ["--in_flight=64"], "512 in flight": ["--in_flight=512", "--connections=4", "--threads=4"],
          "one at a time": ["--in_flight=1", "--connections=1", "--threads=1"]}
 PROMPT, GREEDY = "Prince Andrew", "\nwas a strange and the same time to the same time to the sam"
-LOST = "has failed and is out of use"  # what a check says of a device that an earlier one has lost
+# Whether a check lost its device, or found one that an earlier check lost.
+LOST = re.compile(r"has failed and is out of use|it does not answer|\(cudaError")
 LOG_CHARACTERS = 200000  # of each step
 TARGET_COPY_RATIO = 0.8
 TARGET_CLASSIFY_US = 60.0
@@ -198,10 +200,11 @@ class Steps:
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT,
                                 env={**os.environ, **(environment or {})}, start_new_session=True)
 
-    def finish(self, name, process, started, limit, may_skip=False, excuses=lambda output: False):
+    def finish(self, name, process, started, limit, may_skip=False, excuses=lambda output: False, cut=lambda output: ""):
         """Returns (exit code, output); the code is None after the limit, which begins at `started`.
 
-        Records only failures. With `may_skip`, exit code 77 is none, and neither is one that `excuses` the output."""
+        Records only failures. With `may_skip`, exit code 77 is none, and neither is one that `excuses` the output. `cut` says what the output
+        is worth after the limit."""
         waited = time.monotonic() - started
         self.code = code = end_of(process, min(limit * self.scale - waited, self.left()))
         output = read(self.report.log(name))
@@ -209,10 +212,27 @@ class Steps:
             self.code = code = 0
         if code != 0:
             tail = " ".join(output.strip().splitlines()[-3:])[-300:]
-            why = "ran out of time; " if code is None else f"exit code {code}; "
+            why = f"ran out of time; {cut(output)}" if code is None else f"exit code {code}; "
             skipped = may_skip and code == NO_GPU
             self.record(name, "skipped" if skipped else "failed", time.monotonic() - started, tail if skipped else why + tail)
         return code, output
+
+    def beside(self, jobs, at_once, environment, finish):
+        """Runs jobs, each a name and a command, `at_once` of them beside each other, and calls finish(name, process, started) for each.
+
+        Once that returns False, ends the others and returns False."""
+        waiting, running = collections.deque(jobs), collections.deque()
+        while waiting or running:
+            if waiting and len(running) < at_once:
+                name, command = waiting.popleft()
+                if not self.out_of_time(name):
+                    with open(self.report.log(name), "w", encoding="utf-8") as log:
+                        running.append((name, self.start(command, log, environment), time.monotonic()))
+            elif finish(*running.popleft()) is False:
+                for _, process, _ in running:
+                    end_of(process, 0)
+                return False
+        return True
 
     def run(self, name, command, limit, environment=None, may_skip=False):
         """Returns the output, or None after a failure, which is recorded."""
@@ -264,10 +284,9 @@ def kernel_filter(tool, seconds):
     return [found[0], "kns=sru"] if found else []
 
 
-def sanitize(steps, program, environment, one_by_one=False):
-    """Runs all tools at the same time: they keep the processors busy, not the GPU, and time nothing.
-
-    `one_by_one` is for a GPU that one process at a time may use."""
+def sanitize(steps, program, environment, at_once):
+    """Runs the tools on each group of checks, `at_once` processes beside each other: they keep the processors busy, not the GPU, and time
+    nothing. A crash or the limit loses one group of one tool. The synchronization of fused layers is looked at first."""
     tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not os.path.exists(tool):
         steps.record("compute-sanitizer", "skipped", 0, "not installed")
@@ -277,22 +296,14 @@ def sanitize(steps, program, environment, one_by_one=False):
     ours = kernel_filter(tool, steps.within(10))
     # initcheck must see what the library's kernels write, which ours read, and memcheck is fast enough to look at
     # them once, too.
-    runs = [(f"{kind}, {name}", kind, ours if kind != "initcheck" else [], CHECKS[name])
-            for kind, name in itertools.product(SANITIZERS, ("float32", "bfloat16_fused"))]
+    runs = [(f"{kind}, {name}, {group}", kind, ours if kind != "initcheck" else [], name, group)
+            for group, kind, name in itertools.product(SANITIZED, SANITIZERS, ("float32", "bfloat16_fused"))]
+    runs.sort(key=lambda run: run[1] not in ("racecheck", "synccheck") or run[3] != "bfloat16_fused")
     if ours:
-        runs.append(("memcheck of all kernels, float32", "memcheck", [], CHECKS["float32"]))
-    running = []
-    for name, kind, only, arguments in runs:
-        name = "sanitizer " + name
-        if one_by_one and steps.out_of_time(name):
-            continue
-        with open(steps.report.log(name), "w", encoding="utf-8") as log:
-            running.append((name, time.monotonic(), steps.start(
-                [tool, "--error-exitcode", "9", "--tool", kind, *only, program, "--small", *arguments], log, environment)))
-        if one_by_one:
-            finish_sanitizer(steps, *running.pop())
-    for run in running:
-        finish_sanitizer(steps, *run)
+        runs += [(f"memcheck of all kernels, float32, {group}", "memcheck", [], "float32", group) for group in SANITIZED]
+    steps.beside([("sanitizer " + title, [tool, "--error-exitcode", "9", "--tool", kind, *only, program, "--small", "--only=" + group,
+                                          *CHECKS[name]]) for title, kind, only, name, group in runs],
+                 at_once, environment, functools.partial(finish_sanitizer, steps))
 
 
 def in_the_library_alone(output):
@@ -301,8 +312,14 @@ def in_the_library_alone(output):
     return bool(places) and not any("sru" in place for place in places)
 
 
-def finish_sanitizer(steps, name, started, process):
-    code, output = steps.finish(name, process, started, 100, excuses=in_the_library_alone)
+def reports_so_far(output):
+    """Says how many findings a sanitizer has written that had no time for its summary."""
+    found = re.findall(r"^=+ (?!COMPUTE-SANITIZER|\w+ SUMMARY)\S.*", output, re.MULTILINE)
+    return f"no summary, {len(found)} reports until then; "
+
+
+def finish_sanitizer(steps, name, process, started):
+    code, output = steps.finish(name, process, started, 60, excuses=in_the_library_alone, cut=reports_so_far)
     if code == 0:
         found = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: .*", output)
         note = "; in the library's kernels alone" if in_the_library_alone(output) else ""
@@ -392,19 +409,22 @@ def drive_trained(steps, prefix, build, environment, backend="cuda"):
     if steps.out_of_time(name):
         return
     shared = shared_folder()
-    if shared is None or importlib.util.find_spec("torch") is None:
-        steps.record(name, "skipped", 0, "../shared/checkpoints is not here; SRU_SHARED_DIR names another folder"
-                     if shared is None else "this Python has no torch, with which they are exported")
+    if shared is None:
+        steps.record(name, "skipped", 0, "../shared/checkpoints is not here; SRU_SHARED_DIR names another folder")
         return
     repository = os.path.join(build, "trained")
     shutil.rmtree(repository, ignore_errors=True)
     sources = {task: os.path.join(shared, "checkpoints", folder) for task, folder in TRAINED.items()}
+    exported = set()
+    if importlib.util.find_spec("torch") is None:
+        steps.record("export of " + " and ".join(sources), "skipped", 0, "this Python has no torch")
+        sources = {}
     for task, source in sources.items():
         files = [("--checkpoint", "checkpoint.pt"), ("--config", "config.json"), ("--vocab", "vocab.txt"), ("--subwords", "spm.model")]
         given = [word for flag, file in files if os.path.exists(os.path.join(source, file)) for word in (flag, os.path.join(source, file))]
         if steps.run(f"export of the {task}", [sys.executable, "-B", "models/export_torch.py", *given,
-                                               "--out", os.path.join(repository, task, "1")], 60) is None:
-            return
+                                               "--out", os.path.join(repository, task, "1")], 60) is not None:
+            exported.add(task)
 
     def question(row):
         return json.dumps({"question": row["question"], "passages": [row["paragraph"]]})
@@ -413,8 +433,9 @@ def drive_trained(steps, prefix, build, environment, backend="cuda"):
         return row["source"]
 
     # Name, model, folder of expected.jsonl, what the client is asked for each row of it, how the answers are compared.
-    asked = [("reader", "reader", sources["reader"], ["answer", "--queries"], question, compare_answers),
-             ("translator", "translator", sources["translator"], ["translate", "--beam_size=5"], sentence, compare_translations)]
+    asked = [(task, task, sources[task], arguments, given, count) for task, arguments, given, count in (
+        ("reader", ["answer", "--queries"], question, compare_answers),
+        ("translator", ["translate", "--beam_size=5"], sentence, compare_translations)) if task in exported]
     student = os.path.join(shared, STUDENT)
     if os.path.isdir(student):
         os.makedirs(os.path.join(repository, "student", "1"))
@@ -422,6 +443,9 @@ def drive_trained(steps, prefix, build, environment, backend="cuda"):
             shutil.copy(os.path.join(student, "marian", file), os.path.join(repository, "student", "1"))
         asked += [(f"student, {kind}", "student", student, ["translate", f"--beam_size={beam}"], sentence,
                    functools.partial(compare_student, kind=kind)) for kind, beam in (("greedy", 1), ("beam4", 4))]
+    if not asked:
+        steps.record(name, "skipped", 0, "there is no model to ask")
+        return
 
     def compare(address, _):
         mistakes = []
@@ -547,39 +571,37 @@ def check(steps, programs, environment, groups, at_once):
 
     If one is lost, its group runs once more with each kernel waited for, so that the first failure is that of its kernel. Returns whether
     the programs find a GPU at all."""
-    waiting = [(group, dtype) for group in groups for dtype in CHECKS]
-    running = collections.deque()
-    while waiting or running:
-        if waiting and len(running) < at_once:
-            name, path, command = check_command(steps, programs, *waiting.pop(0), "")
-            if not steps.out_of_time(name):
-                with open(steps.report.log(name), "w", encoding="utf-8") as log:
-                    running.append((name, path, command, time.monotonic(), steps.start(command, log, environment)))
-            continue
-        name, path, command, started, process = running.popleft()
+    def finish(name, process, started):
         code, output = steps.finish(name, process, started, 60)
         if code == NO_GPU:
-            for *_, other in running:
-                end_of(other, 0)
             return False
         if code == 0:
             steps.record(name, "ok", time.monotonic() - started, (output.strip().splitlines() or [""])[-1][:200])
-        if any(LOST in c["detail"] for c in keep_checks(steps, name, path, code == 0)):
-            name, path, command = check_command(steps, programs, *name.split(", ")[1:], ", kernel by kernel")
-            keep_checks(steps, name, path, steps.run(name, command, 40, {**environment, "CUDA_LAUNCH_BLOCKING": "1"}) is not None)
+        if any(LOST.search(c["detail"]) for c in keep_checks(steps, name, code == 0)):
+            name, command = check_command(steps, programs, *name.split(", ")[1:], ", kernel by kernel")
+            keep_checks(steps, name, steps.run(name, command, 40, {**environment, "CUDA_LAUNCH_BLOCKING": "1"}) is not None)
+        return True
+
+    jobs = [check_command(steps, programs, group, dtype, "") for group in groups for dtype in CHECKS]
+    found = steps.beside(jobs, at_once, environment, finish)
     steps.report.write()
-    return True
+    return found
+
+
+def check_results(steps, name):
+    """The file with the results of a step that runs checks."""
+    return steps.report.log(name) + ".jsonl"
 
 
 def check_command(steps, programs, group, dtype, how):
-    """The name of a step that runs a group of checks, the file with its results, and its command."""
+    """The name of a step that runs a group of checks, and its command."""
     name = f"checks, {group}, {dtype}{how}"
-    path = steps.report.log(name) + ".jsonl"
-    return name, path, [programs.check, "--only=" + group, *CHECKS[dtype], "--json=" + path]
+    return name, [programs.check, "--only=" + group, *CHECKS[dtype], "--json=" + check_results(steps, name)]
 
 
-def keep_checks(steps, name, path, succeeded):
+def keep_checks(steps, name, succeeded):
     """The results of a step that ran checks; the report keeps them."""
+    path = check_results(steps, name)
     found = steps.results(name, read(path) if os.path.exists(path) else "", True if succeeded else None)
     if found:
         steps.report.data["checks"][name[len("checks, "):]] = found
@@ -660,8 +682,8 @@ def main():
     if prefix and os.path.isdir(os.path.join(prefix, "python")):  # the published package
         environment["PYTHONPATH"] = ":".join(filter(None, [os.environ.get("PYTHONPATH"), os.path.join(prefix, "python")]))
     programs = gpu_build.programs(steps, build, toolkit, found["capability"].replace(".", "") or "90", prefix)
-    one_by_one = "Exclusive" in " ".join(nvidia_smi("compute_mode"))
-    at_once = 1 if one_by_one else max(2, (os.cpu_count() or 2) // 2)
+    # A GPU may be for one process at a time.
+    at_once = 1 if "Exclusive" in " ".join(nvidia_smi("compute_mode")) else max(2, (os.cpu_count() or 2) // 2)
     if programs and not check(steps, programs, environment, ("goldens",), at_once):
         # Nothing else would find one; the reason is the program's.
         print("gpu_report: " + report.data["steps"][-1]["note"], file=sys.stderr)
@@ -679,7 +701,7 @@ def main():
         compare_pytorch(steps, programs.bench, extensions, *published)
         check_all_gpus(steps, programs, environment)
         steps.reserve = 0.0
-        sanitize(steps, programs.check, environment, one_by_one=one_by_one)
+        sanitize(steps, programs.check, environment, at_once)
     report.write()
     print(f"gpu_report: {report.folder}/gpu.md, gpu.json and gpu.log")
     return 1 if steps.failed else 0

@@ -4,6 +4,7 @@ results, time limits, and a whole server on the CPU backend. gpu_report_machine_
 
   gpu_report_test.py FOLDER_WITH_THE_PROGRAMS
 """
+import importlib.util
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
@@ -185,6 +187,28 @@ class ReportTest(unittest.TestCase):
         for found in (ours, library + ours, "no such tool"):
             self.assertFalse(gpu_report.in_the_library_alone(found))
 
+    def test_reports_of_a_sanitizer_that_was_cut_are_counted(self):
+        self.assertIn("2 reports", gpu_report.reports_so_far(
+            "========= COMPUTE-SANITIZER\n========= Invalid read of size 4\n=========     at sru::Kernel+0x10\n=========\n"
+            "========= Error: Race reported between\nok   golden x: 1 e-7\n========= ERROR SUMMARY: 2 errors\n"))
+        self.assertIn("0 reports", gpu_report.reports_so_far(""))
+
+    def test_the_student_is_asked_without_torch(self):
+        shared = os.path.join(self.folder.name, "shared")
+        os.makedirs(os.path.join(shared, "checkpoints"))
+        marian = os.path.join(shared, gpu_report.STUDENT, "marian")
+        os.makedirs(marian)
+        for name in ("model.npz", "vocab.spm"):
+            with open(os.path.join(marian, name), "w", encoding="utf-8"):
+                pass
+        asked = []
+        with mock.patch.object(gpu_report, "with_server", lambda steps, name, prefix, repository, *_: asked.append(os.listdir(repository))), \
+                mock.patch.dict(os.environ, {"SRU_SHARED_DIR": shared}), mock.patch.object(importlib.util, "find_spec", lambda name: None):
+            gpu_report.drive_trained(self.steps(), "unused", self.folder.name, {})
+        self.assertEqual(asked, [["student"]])
+        found = {s["name"]: (s["result"], s["note"]) for s in self.report.data["steps"]}
+        self.assertEqual(found, {"export of reader and translator": ("skipped", "this Python has no torch")})
+
     def test_after_the_deadline_nothing_is_started(self):
         steps = self.steps(seconds=1)
         self.assertIsNone(steps.run("late", ["touch", self.folder.name + "/x"], 10))
@@ -237,9 +261,10 @@ class ReportTest(unittest.TestCase):
         if last["result"] == "skipped":
             self.assertRegex(last["note"], "shared/checkpoints|torch")
             self.skipTest(last["note"])
+        torch = importlib.util.find_spec("torch") is not None
         self.assertEqual([(r["name"], r["recorded"], r["equal"]) for r in self.report.data["trained"]],
-                         [("reader", 300, 300), ("translator", 300, 300), ("student, greedy", 200, 200), ("student, beam4", 200, 200)])
-        self.assertIn("| translator | 300 | 300 |", self.markdown())
+                         [("reader", 300, 300), ("translator", 300, 300)] * torch + [("student, greedy", 200, 200), ("student, beam4", 200, 200)])
+        self.assertIn("| student, beam4 | 200 | 200 |", self.markdown())
 
     def test_answers_and_translations_are_compared_with_all_that_was_recorded(self):
         span = {"start_byte": 3, "end_byte": 6, "start_char": 2, "end_char": 5, "log_score": 4.5}

@@ -18,6 +18,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -499,8 +500,10 @@ void PrintSystem(bool first, const char* name, DataType dtype, int sequences, in
   std::fflush(stdout);
 }
 
-// Steps 21 to 60 of a beam search whose hypotheses are forked at every step, and the encoder.
-void BenchTranslator(Backend& backend, DataType dtype, int sentences, bool first) {
+// Steps 21 to 60 of a beam search whose hypotheses are forked at every step, and the encoder. A backend with other
+// options says so in `how`, and prints its steps alone.
+void BenchTranslator(Backend& backend, DataType dtype, int sentences, bool first,
+                     const std::string& how = "") {
   constexpr int kBeam = 5;
   constexpr int kWords = 25;
   constexpr int kPrefix = 20;
@@ -524,8 +527,10 @@ void BenchTranslator(Backend& backend, DataType dtype, int sentences, bool first
     const double us = system.Run(words, {encoded, {}}, {});
     if (run >= 3) encoder_us.push_back(us);
   }
-  PrintSystem(first, "translator, encoder", dtype, sentences, sentences * kWords, encoder_us,
-              system.workspace_bytes());
+  if (how.empty()) {
+    PrintSystem(first, "translator, encoder", dtype, sentences, sentences * kWords, encoder_us,
+                system.workspace_bytes());
+  }
 
   ProgramData prefix = RandomData(model.program, {{}, std::vector<int>(sentences, kPrefix)}, 2);
   (void)system.Run(prefix, {{}, encoded}, {});
@@ -551,7 +556,9 @@ void BenchTranslator(Backend& backend, DataType dtype, int sentences, bool first
     step_us.push_back(us);
     reorder_us.push_back(reordered);
   }
-  PrintSystem(false, "translator, step", dtype, sentences, rows, step_us, system.workspace_bytes());
+  PrintSystem(false, ("translator, step" + how).c_str(), dtype, sentences, rows, step_us,
+              system.workspace_bytes());
+  if (!how.empty()) return;
   PrintSystem(false, "translator, reorder on the host", dtype, sentences, rows, reorder_us,
               system.workspace_bytes());
 }
@@ -589,6 +596,14 @@ int RunSystems() {
       first = false;
     }
     for (const int queries : {1, 32}) BenchReader(*backend, dtype, queries);
+  }
+  BackendOptions polling, dependent;
+  polling.cuda_poll = std::chrono::microseconds(50);
+  dependent.cuda_dependent_launch = true;
+  for (const auto& [how, options] :
+       {std::pair(", polling", polling), std::pair(", dependent launch", dependent)}) {
+    Check(CreateBackend("cuda", options, &backend));
+    BenchTranslator(*backend, DataType::kBFloat16, /*sentences=*/1, /*first=*/false, how);
   }
   std::printf("\n]\n");
   return 0;

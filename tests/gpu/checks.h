@@ -12,6 +12,9 @@ namespace sru::testing {
 
 enum class CheckGroup { kGoldens, kBits, kLarge, kReference, kPrograms, kOthers };
 
+// Sequences in a large batch: more than the blocks of a fused layer on 132 multiprocessors take at a time.
+inline constexpr int kLargeBatch = 700;
+
 struct CheckOptions {
   std::string backend = "cuda";
   kernels::DataType dtype = kernels::DataType::kFloat32;

@@ -286,7 +286,7 @@ Status CheckTranslator(Backend& tested, Backend& reference, DataType dtype, bool
 }  // namespace
 
 void CheckPrograms(
-    Backend& tested, Backend& reference, DataType dtype, bool small,
+    Backend& tested, Backend& reference, DataType dtype, bool small, bool brief,
     const std::function<void(const std::string&, bool, const std::string&)>& report) {
   struct Kind {
     const char* name;
@@ -305,8 +305,11 @@ void CheckPrograms(
                   most);
     report(name, largest <= most, detail);
   };
+  const auto sizes = [small, brief](int least, int usual, const std::vector<int>& all) {
+    return small ? std::vector<int>{least} : brief ? std::vector<int>{usual} : all;
+  };
   for (const Kind& kind : kinds) {
-    for (const int width : small ? std::vector<int>{12} : std::vector<int>{12, 64, 256}) {
+    for (const int width : sizes(12, 64, {12, 64, 256})) {
       const std::string name =
           std::string("program, ") + kind.name + " of width " + std::to_string(width);
       RandomProgram p(41);
@@ -333,8 +336,7 @@ void CheckPrograms(
     }
   }
   // Rows of 60,000 logits fit into no GPU's shared memory.
-  for (const int vocabulary :
-       small ? std::vector<int>{300} : std::vector<int>{300, 8193, 32000, 60000}) {
+  for (const int vocabulary : sizes(300, 300, {300, 8193, 32000, 60000})) {
     const std::string name = "program, picks of " + std::to_string(vocabulary);
     RandomProgram p(43);
     Picker(&p, vocabulary);
@@ -354,7 +356,7 @@ void CheckPrograms(
     report_error(name, LargestError(expected, found));
     report(name + ", symbols", expecting.picked() == running.picked(), "as the reference's");
   }
-  for (const int width : small ? std::vector<int>{12} : std::vector<int>{64, 256}) {
+  for (const int width : sizes(12, 64, {64, 256})) {
     const std::string name = "program, translator of width " + std::to_string(width);
     double largest = 0;
     bool same_bits = false;

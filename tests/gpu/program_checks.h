@@ -10,9 +10,10 @@
 
 namespace sru::testing {
 
-// Calls report(name, ok, detail) once for each check. `small` leaves out what takes long.
+// Calls report(name, ok, detail) once for each check. `small` leaves out what takes long, `brief` all but one program
+// of each kind.
 void CheckPrograms(kernels::Backend& tested, kernels::Backend& reference, kernels::DataType dtype,
-                   bool small,
+                   bool small, bool brief,
                    const std::function<void(const std::string&, bool, const std::string&)>& report);
 
 }  // namespace sru::testing

@@ -1283,9 +1283,9 @@ TEST(CudaBackendTest, ADeviceMayBeLostWhileItsTokenTableIsMade) {
     ASSERT_TRUE(rig.Compile(stack.spec()).ok());
     operations[i] = kMany - rig.controls[0]->operations_until_lost;
   }
-  // The table is initialized and waited for. Then two copies, two chunks of embedding and product, one
-  // wait.
-  ASSERT_EQ(operations[1] - operations[0], 9);
+  // The table is initialized and waited for. Then two copies, a chunk's rows initialized, two chunks of
+  // embedding and product, one wait.
+  ASSERT_EQ(operations[1] - operations[0], 10);
   for (int64_t until_lost = operations[0]; until_lost < operations[1]; ++until_lost) {
     Rig rig;
     rig.controls[0]->operations_until_lost = until_lost;

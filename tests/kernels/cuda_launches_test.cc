@@ -9,7 +9,9 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
+#include "kernels/cuda/kernels/fused_shape.h"
 #include "kernels/data_type.h"
 #include "tests/gpu/checks.h"
 #include "tests/kernels/cuda_runtime/simulated_runtime.h"
@@ -49,6 +51,7 @@ class CudaLaunchesTest : public ::testing::TestWithParam<int> {};
 TEST_P(CudaLaunchesTest, EveryKernelIsLaunchedByACheck) {
   KernelsSeen& kernels = SimulatedKernels();
   kernels.launched.clear();
+  kernels.launched_threads.clear();
   for (int i = 0; i < kSimulatedDevices; ++i) SimulatedDeviceAt(i).multiprocessors = GetParam();
   CheckOptions options;
   options.reference = "cuda";  // the real one takes its time
@@ -66,15 +69,56 @@ TEST_P(CudaLaunchesTest, EveryKernelIsLaunchedByACheck) {
   std::set<std::string> compiled;
   std::set<std::string> loaded;
   std::set<std::string> launched;
+  std::set<std::pair<std::string, unsigned>> threads;
   for (const auto& [kernel, name] : CompiledKernels()) {
     compiled.insert(name);
     if (kernels.loaded.count(kernel) > 0) loaded.insert(name);
     if (kernels.launched.count(kernel) > 0) launched.insert(name);
+    for (const auto& [function, count] : kernels.launched_threads) {
+      if (function == kernel) threads.emplace(name.substr(0, name.find('(')), count);
+    }
   }
   EXPECT_EQ(compiled.size(), 86u) << "cuda_ptxas_test.py finds as many in the machine code";
   EXPECT_EQ(loaded, compiled) << "not loaded at the start";
   EXPECT_EQ(launched, compiled) << "launched by no check";
   EXPECT_EQ(kernels.loaded, kernels.launched);
+  if (GetParam() != 132) return;
+  // One slice for few sequences and two for many are instructions of their own in a fused kernel.
+  for (const int input : {64, 128, 256}) {
+    for (const int matrices : {3, 4}) {
+      const std::string name = "sru::kernels::cuda::FusedKernel<" + std::to_string(input) + ", " +
+                               std::to_string(matrices) + ">";
+      for (const int slices : {1, 2}) {
+        const int count = kernels::cuda::FusedThreads(matrices, slices);
+        EXPECT_EQ(threads.count({name, count}), 1u) << name << " of " << slices << " slices";
+      }
+    }
+  }
+}
+
+// As many blocks as fit 132 multiprocessors by their shared memory go from group to group in a large batch.
+TEST(CudaLargeBatchTest, BlocksOfFusedLayersHaveSeveralGroups) {
+  constexpr int kMultiprocessors = 132;
+  constexpr size_t kSharedBytes = 228 << 10;  // of a multiprocessor
+  for (const auto& [input, hidden] : {std::pair(64, 128), std::pair(64, 32), std::pair(128, 64),
+                                      std::pair(256, 128), std::pair(512, 256)}) {
+    for (const int matrices : {3, 4}) {
+      kernels::cuda::FusedArgs args = {};
+      args.k = input;
+      args.scan.num_sequences = kLargeBatch;
+      args.scan.directions = 2;
+      args.scan.padded = hidden;
+      args.scan.matrices = matrices;
+      const int slices = kernels::cuda::FusedSlices(args, kMultiprocessors);
+      EXPECT_EQ(slices, kernels::cuda::FusedMaxSlices(input));
+      const size_t shared = kernels::cuda::FusedSharedBytes(input, matrices, slices);
+      const int resident = static_cast<int>(kSharedBytes / (shared + 1024));
+      EXPECT_LT(
+          kernels::cuda::FusedBlocks(args, slices, kMultiprocessors, resident),
+          kernels::cuda::FusedGroups(args.scan) * kernels::cuda::FusedParts(args.scan, slices))
+          << input << " to 2 x " << hidden << ", " << matrices << " matrices";
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Multiprocessors, CudaLaunchesTest, ::testing::Values(46, 84, 108, 132));

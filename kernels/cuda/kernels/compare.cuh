@@ -2,7 +2,7 @@
 // (product_plan.h).
 //
 // Bound by memory: 4 bytes read for each word, besides the expected rows, which stay in the cache. Blocks:
-// words / 128, thousands for a trial. It runs while a model loads and not while it serves.
+// words / 128, thousands for a trial on 132 multiprocessors. It runs while a model loads and not while it serves.
 #ifndef SRU_KERNELS_CUDA_KERNELS_COMPARE_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_COMPARE_CUH_
 

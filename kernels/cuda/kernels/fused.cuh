@@ -18,7 +18,7 @@
 // what a sequence gets does not depend on what runs beside it.
 //
 // Bound by the tensor cores for long batches: 2 x input x matrices operations for each result, and its x is
-// read once for every 32 dimensions of a direction. At small batches bound by the scan's steps. Bytes a
+// read once for every 32 dimensions of a direction, or 16 where rows have 512 values. At small batches bound by the scan's steps. Bytes a
 // result: 2 written, and 2 x input x parts / (directions x hidden) read, which the second-level cache
 // serves. Blocks: groups of 2 sequences x directions x slices, at most as many as run at a time. 32
 // sequences of 2 x 128 are 16 x 16 blocks, two a multiprocessor of 132.

@@ -39,6 +39,10 @@ class TableMaker {
     if (status.ok()) {
       status = stream.CopyToDevice(ids_.data(), ids.data(), ids.size() * sizeof(int32_t));
     }
+    // Products read whole rows, with their padding.
+    for (const DeviceBuffer* rows : {&x_, &projected_}) {
+      if (status.ok() && rows->bytes() > 0) status = stream.Initialize(rows->data(), rows->bytes());
+    }
     const BeforeScan before_scan(stack_, weights_, stream, header_.as<BatchHeader>(), kChunk,
                                  [&](const PackedProduct& product, const void* from, void* to) {
                                    return Multiply(stream, product, from, to);
@@ -128,7 +132,9 @@ Status TokenTable::Create(const PackedStack& stack, const DeviceStack& weights,
     TableMaker maker(stack, weights, plans);
     status = GpuStream::Create(gpu, &stream);
     if (status.ok()) {
-      status = FinishWork(*stream, stream->Initialize(created->u_.data(), u_bytes));
+      status = stream->Initialize(created->u_.data(), u_bytes);
+      if (status.ok() && keeps_x) status = stream->Initialize(created->own_x_.data(), x_bytes);
+      status = FinishWork(*stream, status);
     }
     if (status.ok()) {
       status = maker.Run(gpu, *stream, created->u_.as<char>(), created->own_x_.as<char>());

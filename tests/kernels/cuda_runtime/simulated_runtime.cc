@@ -328,6 +328,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
   ++device.launches;
   const std::lock_guard<std::mutex> lock(SimulatedKernels().mutex);
   SimulatedKernels().launched.insert(function);
+  SimulatedKernels().launched_threads.emplace(function, config->blockDim.x);
   const auto asked = SimulatedKernels().max_shared_bytes.find(function);
   const size_t most = asked == SimulatedKernels().max_shared_bytes.end() ? 0 : asked->second;
   return config->dynamicSmemBytes <= most ? cudaSuccess : Ended(cudaErrorInvalidValue);

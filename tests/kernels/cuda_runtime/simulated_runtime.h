@@ -17,6 +17,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace sru::testing {
 
@@ -55,7 +56,8 @@ struct KernelsSeen {
   std::mutex mutex;
   std::set<const void*> loaded;
   std::set<const void*> launched;
-  std::map<const void*, size_t> max_shared_bytes;  // that a launch may ask for
+  std::set<std::pair<const void*, unsigned>> launched_threads;  // with the threads of a block
+  std::map<const void*, size_t> max_shared_bytes;               // that a launch may ask for
 };
 KernelsSeen& SimulatedKernels();
 
