@@ -22,8 +22,10 @@ TESTS = ROOT / "tests" / "fuzz"
 WORK = ROOT / "build-asan" / "fuzz"
 
 # Targets of libFuzzer. tests/fuzz/fuzz_targets.h says what each reads.
-READERS = tuple("safetensors config lines sentencepiece marian text request infer state search headers http v2 rest texts".split())
-TARGETS = (*READERS, "model", "http2", "gateway")
+READERS = tuple(
+    "safetensors config lines sentencepiece marian text request infer state search headers http v2 rest messages texts".split()
+)
+TARGETS = (*READERS, "door", "model", "http2", "gateway")
 MAX_BYTES = 4096  # of an input
 MAX_FILES = 64  # of a target's committed inputs
 MAX_CORPUS_BYTES = 48 << 10

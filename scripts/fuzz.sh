@@ -8,18 +8,18 @@
 #
 #   --inputs=N   N inputs in all, shared out by the targets' measured speed, a minimum for each
 #   --seconds=S  S seconds of each target
-#   --targets    some of: safetensors config lines sentencepiece marian text request infer state search headers http v2 rest texts
-#                model http2 gateway; default: all
+#   --targets    some of: safetensors config lines sentencepiece marian text request infer state search headers http v2 rest messages
+#                texts door model http2 gateway; default: all
 #   --jobs=J     targets that run at a time; default: 2
 #   --minimize   afterwards adds to tests/fuzz/corpus the smallest inputs that reach what the committed ones do not, up to
 #                64 files and 48 KiB for a target
 #   --coverage   builds the readers once more and prints the part of each source's lines that the committed inputs
 #                reach
-#   --server_preset  the build that model, http2 and gateway run in: asan, or release, which is faster to build and misses
+#   --server_preset  the build that door, model, http2 and gateway run in: asan, or release, which is faster to build and misses
 #                more
 #
-# The readers' targets are libFuzzer programs of the preset asan (clang: scripts/deps.sh fuzz). The other three make their inputs by
-# chance, because gRPC is not instrumented and its threads make the same input reach other lines each time. What the fuzzer finds worth
+# The readers' targets are libFuzzer programs of the preset asan (clang: scripts/deps.sh fuzz). The other four make their inputs by
+# chance, because the threads of a server make the same input reach other lines each time, and gRPC is not instrumented. What the fuzzer finds worth
 # keeping is kept in build-asan/fuzz/corpus and used again by the next run.
 #
 # An input that makes a target fail is written to build-asan/fuzz/crashes. Moved to tests/fuzz/crashes/TARGET, under a name

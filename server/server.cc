@@ -212,6 +212,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     StartCallServer();
     if (absl::Status status = StartGrpc(); !status.ok()) return status;
     if (absl::Status status = StartAdmin(); !status.ok()) return status;
+    ports_are_open_ = true;
     SetRechecks(true);
     started_ = true;
     UpdateHealth();
@@ -253,7 +254,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     draining_ = true;
     started_ = false;
     if (manager_ != nullptr) manager_->BeginStop();
-    if (serving_port_ == nullptr) return true;
+    if (port_ == nullptr) return true;
     const absl::Time start = clock_.Now();
     const absl::Time deadline = start + options_.drain_timeout;
     health_.Shutdown();  // NOT_SERVING, for good
@@ -423,14 +424,12 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   }
 
   // Runs on the ports' threads.
-  void OnConnectionRefused() {
+  void OnConnectionRefused(absl::string_view reason, const std::string& peer) {
     security_metrics_.OnConnectionRefused();
     int64_t before = 0;
     if (!refused_connections_.Take(clock_.Now(), &before)) return;
-    Log(LogLevel::kWarning,
-        "connections are refused: as many are open as --max_connections or the limit of open files "
-        "allows",
-        {{"refused_connections", before + 1}});
+    Log(LogLevel::kWarning, absl::StrCat("connections are refused: ", reason),
+        {{"peer", peer}, {"refused_connections", before + 1}});
   }
 
   // Checks first what would otherwise fail after models were loaded, which may take minutes.
@@ -537,13 +536,19 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
                           const callers::Refusal& refusal) {
       return calls::StartRefusedCall(exchange, method, refusal, &metrics_, &access_log_);
     };
+    door.on_failed = [this, &methods](const calls::Exchange& exchange, const absl::Status& status) {
+      return calls::EndFailedCall(exchange, methods.Find(exchange.method()), status, &metrics_,
+                                  &access_log_);
+    };
     if (options_.security.has_tls()) {
       door.tls_context = [this] { return credentials_->TlsContext(); };
     }
     door.on_handshake_failure = [this](const std::string& detail, const std::string& peer) {
       OnHandshakeFailure(detail, peer);
     };
-    door.on_refused = [this] { OnConnectionRefused(); };
+    door.on_refused = [this](absl::string_view reason, const std::string& peer) {
+      OnConnectionRefused(reason, peer);
+    };
     door.on_not_taken = [this](absl::string_view method, const std::string& peer) {
       access_log_.OnAnswerNotTaken(method, peer, options_.memory.send_timeout);
     };
@@ -606,7 +611,6 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   // another server meanwhile. The native door serves it whatever serves gRPC: only it takes HTTP/1.1.
   absl::Status StartGrpc() {
     SRU_ASSIGN_OR_RETURN(port_, OpenPort("listen", options_.listen, MakeCallOptions()));
-    serving_port_ = port_.get();
     if (options_.http.http_listen.has_value()) {
       SRU_ASSIGN_OR_RETURN(
           http_port_, OpenNativePort("http_listen", *options_.http.http_listen, MakeCallOptions()));
@@ -696,7 +700,12 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     options.make_error = [](int status, const std::string& text) {
       return rest::ErrorResponse(rest::ErrorForm::kV1, MalformedRequest(status, text));
     };
-    options.on_refused = [this] { OnConnectionRefused(); };
+    options.on_refused = [this](absl::string_view reason, const std::string& peer) {
+      OnConnectionRefused(reason, peer);
+    };
+    options.on_not_taken = [this](absl::string_view path, const std::string& peer) {
+      access_log_.OnAnswerNotTaken(path, peer, options_.memory.send_timeout);
+    };
     options.check_headers = [this](http::PageRequest* request) {
       return http::IsProbe(*request) ? nullptr : gateway_->CheckHeaders(request);
     };
@@ -729,21 +738,27 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     levels.requests_in_flight = in_flight_.count();
     levels.suppressed_log_lines = access_log_.suppressed_lines();
     levels.dropped_log_lines = LogLinesDropped();
+    levels.receive_memory_bytes = receive_memory_.used();
     levels.receive_memory_limit_bytes = budgets_.receive_bytes;
     levels.received_message_bytes = received_messages_.total_bytes();
     levels.inflight_bytes = inflight_budget_.used();
     levels.inflight_limit_bytes = inflight_budget_.limit();
     levels.rejected = metrics_.refusals_without_model();
     levels.open_streams = open_streams_.count();
-    if (const door::GrpcPort* const port = serving_port_.load()) {
-      const door::GrpcPort::Counts counts = port->counts();
-      levels.connections = counts.connections;
-      levels.unsent_answers = counts.unsent_answers;
-      levels.answers_not_taken = counts.answers_not_taken;
+    if (ports_are_open_) {
+      levels.connections = 0;
+      for (const door::GrpcPort* const port : Ports()) {
+        const door::GrpcPort::Counts counts = port->counts();
+        if (!counts.connections.has_value()) levels.connections.reset();
+        if (levels.connections.has_value()) *levels.connections += *counts.connections;
+        levels.unsent_answers += counts.unsent_answers;
+        levels.answers_not_taken += counts.answers_not_taken;
+      }
     }
     if (const http::HttpServer* const http = serving_call_server_.load()) {
       const http::HttpServer::Stats stats = http->stats();
       levels.http = {stats.connections, stats.body_bytes, stats.answers};
+      levels.answers_not_taken += stats.not_taken;
     }
     AddModelLevels(registry_, &levels);
     if (const lifecycle::ModelManager* manager = manager_pages_.load()) {
@@ -824,8 +839,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   std::unique_ptr<door::GrpcPort> port_;
   std::unique_ptr<door::GrpcPort> http_port_;   // null = none
   std::unique_ptr<door::GrpcPort> admin_port_;  // null = none
-  std::atomic<const door::GrpcPort*> serving_port_{
-      nullptr};  // for the metrics port, which starts first
+  std::atomic<bool> ports_are_open_{false};     // for the metrics port, which starts first
   // When every device has failed, only a restart may help.
   const http::Probes probes_{[this] { return NotReadyReason(); },
                              [this] { return in_service_.load(); }};

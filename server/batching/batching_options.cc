@@ -126,7 +126,7 @@ void AddFlags(BatchingOptions* options, FlagTable* flags) {
              "Starts each GPU kernel before the one ahead of it has ended, and has it wait there, "
              "which saves the time between two: programmatic dependent launch, on GPUs of compute "
              "capability 9.0 or newer with CUDA 12.3 or newer; others ignore it. The results are "
-             "the same. Off by default: it has not been run on a GPU yet.");
+             "the same. Off by default: an H100 gained nothing by it.");
   BatcherOptions& batcher = engine.batcher;
   flags->Add("max_batch_tokens", &batcher.max_batch_tokens, {1, 1 << 22},
              "Token budget of one batch. Larger batches raise throughput and the latency of each "

@@ -172,18 +172,25 @@ Connection::~Connection() {
 
 void Connection::Start() {
   const auto self = shared_from_this();
-  const auto enter = [this, &self](ConnectionTable* table, transport::TablePlace* place) {
+  const auto enter = [this, &self](ConnectionTable* table, transport::TablePlace* place,
+                                   absl::string_view reason) {
     const ConnectionTable::Entry entry = table->Enter(place, self, peer_->key);
-    if (entry != ConnectionTable::Entry::kEntered) context_.options.on_refused();
+    if (entry != ConnectionTable::Entry::kEntered) {
+      context_.options.on_refused(reason, peer_->name);
+    }
     return entry != ConnectionTable::Entry::kFull;
   };
-  if (!enter(&context_.connections, &place_)) return Close(CloseCause::kMadeWay);
+  if (!enter(&context_.connections, &place_, transport::kTooManyOpen)) {
+    return Close(CloseCause::kMadeWay);
+  }
   CheckBy(deadline_);
   if (context_.options.tls_context == nullptr) {
     bytes_ = transport::MakePlainStream(socket_);
     return context_.options.on_http1 == nullptr ? StartSession("") : Sniff();
   }
-  if (!enter(&loop_.handshakes(), &handshake_place_)) return Close(CloseCause::kMadeWay);
+  if (!enter(&loop_.handshakes(), &handshake_place_, transport::kTooManyHandshakes)) {
+    return Close(CloseCause::kMadeWay);
+  }
   tls_context_ = context_.options.tls_context();
   const bool both = context_.options.on_http1 != nullptr;
   bytes_ = transport::MakeTlsStream(
@@ -428,7 +435,7 @@ void Connection::OnTimer(SteadyTime now) {
   }
   if (state_ == State::kSniffing) {
     if (now < deadline_) return CheckBy(deadline_);
-    return Close(CloseCause::kTooSlow);
+    return CloseAsTooSlow();
   }
   if (state_ == State::kLingering) {
     if (now < deadline_) return CheckBy(deadline_);
@@ -489,7 +496,7 @@ void Connection::OnTimer(SteadyTime now) {
   CheckBy(age_grace_at_);
 
   if (ping_sent_ != SteadyTime::max() && last_read_ < ping_sent_) {
-    if (now >= ping_sent_ + kKeepaliveTimeout) return Close(CloseCause::kTooSlow);
+    if (now >= ping_sent_ + kKeepaliveTimeout) return CloseAsTooSlow();
     CheckBy(ping_sent_ + kKeepaliveTimeout);
   } else if (now >= last_read_ + kKeepaliveTime) {
     ping_sent_ = now;
@@ -627,7 +634,7 @@ Stream* Connection::Find(int32_t id) {
 
 int Connection::OnBeginHeaders(int32_t id) {
   context_.options.metrics->OnStream();
-  if (num_streams_++ == 0) place_.set_idle(false);
+  ++num_streams_;
   if (!memory_->Take(Stream::kStreamBytes)) {
     return nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, id, NGHTTP2_REFUSED_STREAM);
   }
@@ -643,9 +650,10 @@ bool Connection::OnFrameHead(uint32_t type, uint32_t flags, size_t length) {
       if ((flags & NGHTTP2_FLAG_END_STREAM) != 0 || length >= kSmallData) return true;
       return Note(length == 0 ? Flood::kEmptyData : Flood::kSmallData);
     case NGHTTP2_HEADERS:
-    case NGHTTP2_CONTINUATION:
-    case NGHTTP2_GOAWAY:
       return true;
+    case NGHTTP2_CONTINUATION:
+      if ((flags & NGHTTP2_FLAG_END_HEADERS) != 0 || length >= kSmallData) return true;
+      return Note(Flood::kOtherFrames);
     case NGHTTP2_RST_STREAM:
       return Note(Flood::kResets);
     case NGHTTP2_PING:
@@ -681,9 +689,16 @@ void Connection::OnFlood(Flood flood) {
 
 void Connection::Say(absl::string_view reason) {
   int64_t dropped = 0;
-  if (!context_.closed_lines.Take(SteadyNow(), &dropped)) return;
+  const absl::string_view address(reinterpret_cast<const char*>(peer_->key.data()),
+                                  peer_->key.size());
+  if (!context_.closed_lines.Take(SteadyNow(), address, &dropped)) return;
   Log(LogLevel::kWarning, "connection closed",
       {{"reason", reason}, {"peer", peer_->name}, {"lines_dropped", dropped}});
+}
+
+void Connection::CloseAsTooSlow() {
+  Say(kCloseCauseNames[static_cast<size_t>(CloseCause::kTooSlow)]);
+  Close(CloseCause::kTooSlow);
 }
 
 int Connection::OnFrame(const nghttp2_frame& frame) {
@@ -737,7 +752,6 @@ int Connection::OnData(int32_t id, absl::string_view bytes) {
 
 void Connection::OnStreamClosed(int32_t id) {
   if (--num_streams_ == 0) {
-    place_.set_idle(true);
     idle_since_ = ClockNow();
     CheckBy(After(idle_since_, context_.options.limits.max_idle));
   }

@@ -74,6 +74,11 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   Loop& loop() { return loop_; }
   const std::shared_ptr<const PeerInfo>& peer() const { return peer_; }
   const std::shared_ptr<MemoryCount>& memory() const { return memory_; }
+  // Of its address' open calls that need no token.
+  const std::shared_ptr<MemoryCount>& open_memory() {
+    if (open_memory_ == nullptr) open_memory_ = context_.open_memory_of.Of(peer_->key);
+    return open_memory_;
+  }
   nghttp2_session* session() { return session_; }
   void AwaitBytes(Stream* stream);
   void AwaitTaken(Stream* stream);
@@ -92,6 +97,9 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void OnRefusal();
   // A message has arrived whole.
   void OnMessage();
+  // One call more or less is being worked on. Without any, the connection may make way for another one: what a client does not send, or take, must
+  // not keep others out.
+  void OnBusy(int change) { place_.set_idle((num_busy_ += change) == 0); }
   // A call of this caller has begun.
   void OnCaller(const callers::Caller* caller) {
     if (caller != nullptr) last_caller_ = caller;
@@ -119,6 +127,7 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void OnFlood(Flood flood);
   // Logs why the connection is closed.
   void Say(absl::string_view reason);
+  void CloseAsTooSlow();
   int OnPing(bool ack, absl::string_view payload);
 
   // Writer:
@@ -174,6 +183,7 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   Owner& owner_;
   std::shared_ptr<const PeerInfo> peer_;
   const std::shared_ptr<MemoryCount> memory_;
+  std::shared_ptr<MemoryCount> open_memory_;  // null before the first
   const int socket_;
   Descriptor descriptor_;
   std::shared_ptr<ssl_ctx_st> tls_context_;
@@ -200,8 +210,9 @@ class Connection final : public std::enable_shared_from_this<Connection>,
       waiting_;  // the one that waits longest first
   boost::intrusive::list<Stream, boost::intrusive::base_hook<StreamHook<UnsentStreams>>,
                          boost::intrusive::constant_time_size<false>>
-      unsent_;                // likewise
-  int64_t num_streams_ = 0;   // that nghttp2 has
+      unsent_;               // likewise
+  int64_t num_streams_ = 0;  // that nghttp2 has
+  int64_t num_busy_ = 0;
   int64_t answer_bytes_ = 0;  // of TakeForAnswer()
   std::vector<Stream*> to_flush_;
 

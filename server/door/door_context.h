@@ -8,11 +8,13 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "server/base/rate_limit.h"
 #include "server/base/side_threads.h"
 #include "server/callers/caller.h"
+#include "server/calls/exchange.h"
 #include "server/calls/http_exchange.h"
 #include "server/calls/method.h"
 #include "server/door/door_metrics.h"
@@ -38,6 +40,9 @@ struct DoorOptions {
   std::function<calls::CallHandler*(calls::Exchange* exchange, calls::MethodId method,
                                     const callers::Refusal& refusal)>
       refused;
+  // A call ends before it has a handler, and its caller is known or none is asked for. Counts it, and gives what is sent. Null: the status alone is sent.
+  std::function<calls::CallEnd(const calls::Exchange& exchange, const absl::Status& status)>
+      on_failed;
   // Makes the handler of a request over HTTP/2 that is no gRPC call. Null: it is answered with a status that says so.
   std::function<calls::HttpHandler*(calls::HttpExchange* exchange)> start_http;
   // Takes over a connection that speaks HTTP/1.1: `bytes` reads and writes it, `received` is what was read of it. Null: it is closed.
@@ -49,8 +54,8 @@ struct DoorOptions {
   // A TLS handshake failed. `detail` is OpenSSL's reason; empty: the client closed the connection after it had sent something, or its time
   // was up.
   std::function<void(const std::string& detail, const std::string& peer)> on_handshake_failure;
-  // A connection was closed because there are too many.
-  std::function<void()> on_refused;
+  // A connection was closed because there are too many, when that of `peer` came. `reason` is one of connection_table.h.
+  std::function<void(absl::string_view reason, const std::string& peer)> on_refused;
   // A connection is closed because the answer of a call was not taken in time.
   std::function<void(absl::string_view method, const std::string& peer)> on_not_taken;
 
@@ -69,6 +74,10 @@ struct DoorContext {
   SideThreads& side;
   // What arrives and what open streams take, over all doors; each address has a part of it at most.
   AddressMemory memory;
+  // What open calls of methods that need no token, such as those of the health service, take beside that: an eighth of it, and one address a quarter
+  // of this eighth.
+  MemoryCount open_memory;
+  AddressMemory open_memory_of;
   transport::ConnectionTable connections;
 
   // Answers that were given and have not left, and those that were given up.

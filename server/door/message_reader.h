@@ -31,6 +31,7 @@ class MessageReader {
   MessageReader& operator=(const MessageReader&) = delete;
 
   // Before the first byte.
+  void set_max_bytes(uint32_t max_bytes) { max_bytes_ = max_bytes; }
   void set_encoding(Encoding encoding) { encoding_ = encoding; }
 
   // Takes bytes up to the end of the message, and returns how many. After an error the call ends with it: kResourceExhausted for a message
@@ -54,7 +55,7 @@ class MessageReader {
   absl::Status Charge(int64_t bytes);
   void Release();
 
-  const uint32_t max_bytes_;
+  uint32_t max_bytes_;
   MemoryCount* const memory_;
   Encoding encoding_ = Encoding::kIdentity;
 

@@ -1,7 +1,6 @@
 #include "server/door/native_door.h"
 
 #include <netinet/in.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -18,6 +17,8 @@ namespace {
 // What one address may take of the memory for what arrives. More than half, as all clients may come through one proxy.
 constexpr int64_t kAddressPart = 4;
 constexpr int64_t kAddressParts = 5;
+constexpr int64_t kOpenPart = 8;
+constexpr int64_t kOpenParts = 4;
 // How long connections may take to notice that they are to go.
 constexpr absl::Duration kNoticeTimeout = absl::Seconds(1);
 
@@ -38,6 +39,8 @@ DoorContext::DoorContext(DoorOptions given, MemoryCount* receive_memory, SideThr
     : options(std::move(given)),
       side(*side_threads),
       memory(receive_memory->limit() / kAddressParts * kAddressPart, receive_memory),
+      open_memory(receive_memory->limit() / kOpenPart),
+      open_memory_of(open_memory.limit() / kOpenParts, &open_memory),
       connections(static_cast<size_t>(options.limits.max_connections), /*keeps_calls=*/true) {}
 
 // Shelf.
@@ -46,8 +49,8 @@ void NativeDoor::Shelf::Add(AcceptedSocket socket) {
   size_.fetch_add(1);
   loop_.TakeIn(
       std::move(socket), [this](AcceptedSocket taken) { Begin(std::move(taken)); },
-      [this] {
-        context_.options.on_refused();
+      [this](const std::string& peer) {
+        context_.options.on_refused(transport::kTooManyWaiting, peer);
         size_.fetch_sub(1);
       });
 }
@@ -127,15 +130,14 @@ NativeDoor::~NativeDoor() {
 void NativeDoor::Start() { acceptor_->Start(); }
 
 void NativeDoor::OnConnection(int fd, const sockaddr_storage& address) {
-  if (fd >= max_file_) {
-    context_.options.on_refused();  // before anybody can notice
-    close(fd);
-    return;
+  AcceptedSocket socket(fd, address);
+  if (fd >= max_file_) {  // counted before its peer can notice that it is closed
+    return context_.options.on_refused(transport::kTooManyOpen, socket.peer());
   }
   const auto least =
       std::min_element(shelves_.begin(), shelves_.end(),
                        [](const auto& a, const auto& b) { return a->size() < b->size(); });
-  (*least)->Add(AcceptedSocket(fd, address));
+  (*least)->Add(std::move(socket));
 }
 
 int64_t NativeDoor::OpenOnShelves() const {

@@ -344,7 +344,7 @@ class NativeDoorTest : public ::testing::Test {
           {absl::UnimplementedError(absl::StrCat("no ", exchange->method())), "", {}, {}});
       return new Unknown;
     };
-    options_.on_refused = [] {};
+    options_.on_refused = [](absl::string_view, const std::string&) {};
     options_.on_not_taken = [](absl::string_view, const std::string&) {};
   }
   void Serve() {
@@ -460,6 +460,49 @@ TEST_F(NativeDoorTest, WhatIsNoCallIsRefused) {
                   {{":method", "GET"}, {"content-type", "application/grpc"}});
   ASSERT_TRUE(client.ReadEnd(id + 2));
   EXPECT_EQ(client.Value(id + 2, ":status"), "405");
+}
+
+TEST_F(NativeDoorTest, ACallThatFailsBeforeItHasAHandlerIsCounted) {
+  options_.bytes_timeout = absl::Milliseconds(200);
+  options_.check_call = [](const transport::CallToCheck& call) {
+    return transport::CallVerdict{call.headers.authorization.empty() ? nullptr : "no", nullptr};
+  };
+  options_.on_failed = [this](const calls::Exchange& exchange, const absl::Status& status) {
+    log_.Add(absl::StrCat(exchange.method(), " ", absl::StatusCodeToString(status.code())));
+    EXPECT_THAT(exchange.peer(), HasSubstr("ipv4:127.0.0.1:"));
+    return calls::CallEnd{status, "", {}, {{"x-noted", "1"}}};
+  };
+  Serve();
+  RawClient client(port());
+  uint32_t id = 1;
+  std::vector<std::string> expected;
+  const auto fails = [&](const std::string& code, const std::string& bytes, uint8_t flags,
+                         const Fields& more = {}) {
+    client.SendHead(id, "/t.T/Echo", more);
+    client.SendData(id, bytes, flags);
+    EXPECT_TRUE(client.ReadEnd(id)) << code;
+    if (code != "UNAUTHENTICATED") expected.push_back("/t.T/Echo " + code);
+    EXPECT_EQ(log_.all(), expected);
+    EXPECT_EQ(client.Value(id, "x-noted"), code == "UNAUTHENTICATED" ? "" : "1");
+    id += 2;
+  };
+  const std::string large = MessageOf(std::string(1001, 'x')).substr(0, 5);
+  const std::string half = MessageOf("abc").substr(0, 7);
+  fails("RESOURCE_EXHAUSTED", large, 0);
+  fails("RESOURCE_EXHAUSTED", MessageOf(""), kEndStream, {{"x", std::string(9000, 'x')}});
+  fails("INTERNAL", half, kEndStream);
+  fails("INTERNAL", absl::StrCat("\x01", Number(0, 4)), kEndStream);
+  fails("UNIMPLEMENTED", MessageOf(""), kEndStream, {{"grpc-encoding", "gzip"}});
+  EXPECT_EQ(client.Value(id - 2, "grpc-accept-encoding"), "identity");
+  fails("DEADLINE_EXCEEDED", half, 0);
+  fails("DEADLINE_EXCEEDED", half, 0, {{"grpc-timeout", "20m"}});
+  fails("UNAUTHENTICATED", MessageOf(""), kEndStream, {{"authorization", "x"}});
+  // The others' handlers count them.
+  client.SendHead(id, "/t.T/Echoes");
+  client.SendData(id, large, kEndStream);
+  EXPECT_TRUE(client.ReadEnd(id));
+  EXPECT_EQ(client.Value(id, "grpc-status"), "8");
+  EXPECT_EQ(log_.all(), expected);
 }
 
 TEST_F(NativeDoorTest, ACallSeesItsHeadersAndItsCallerTheEnd) {
@@ -827,6 +870,7 @@ TEST_F(NativeDoorTest, FloodsEndTheirConnectionAndNoOther) {
       {"priorities", FrameOf(NGHTTP2_PRIORITY, 0, 1, Number(0, 4) + "\1")},
       {"empty data", FrameOf(NGHTTP2_DATA, 0, 1)},
       {"unknown frames", FrameOf(200, 0, 0)},
+      {"goodbyes", FrameOf(NGHTTP2_GOAWAY, 0, 0, Number(0, 8))},
   };
   uint32_t id = 1;
   for (const auto& [name, frame] : floods) {
@@ -844,6 +888,38 @@ TEST_F(NativeDoorTest, FloodsEndTheirConnectionAndNoOther) {
     EXPECT_TRUE(honest.ReadEnd(id)) << name;
     id += 2;
   }
+}
+
+TEST_F(NativeDoorTest, HeadersInCrumbsEndTheirConnection) {
+  Serve();
+  RawClient client(port());
+  // nghttp2 allows eight a list.
+  for (uint32_t id = 1; id < 1000; id += 2) {
+    std::string list =
+        FrameOf(NGHTTP2_HEADERS, kEndStream, id, "\x83\x86\x04\x09/t.T/Echo\x01\x01z");
+    for (int i = 0; i < 7; ++i) list += FrameOf(NGHTTP2_CONTINUATION, 0, id);
+    client.Send(list + FrameOf(NGHTTP2_CONTINUATION, kEndHeaders, id));
+  }
+  EXPECT_TRUE(client.ReadClose());
+  EXPECT_EQ(client.goaway_error(), NGHTTP2_ENHANCE_YOUR_CALM);
+}
+
+TEST_F(NativeDoorTest, AConnectionMayHaveThousandsOfStreams) {
+  constexpr uint32_t kStreams = 2000;
+  options_.limits.max_concurrent_streams = kStreams;
+  Serve();
+  RawClient client(port());
+  for (uint32_t i = 0; i < kStreams; ++i) client.SendHead(1 + 2 * i, "/t.T/Echo");
+  EXPECT_TRUE(PollUntil([&] { return memory_.used() == kStreams * Stream::kStreamBytes; }));
+  for (uint32_t i = 0; i < kStreams; ++i) {
+    client.SendData(1 + 2 * i, MessageOf(absl::StrCat(i)), kEndStream);
+  }
+  for (uint32_t i = 0; i < kStreams; ++i) {
+    ASSERT_TRUE(client.ReadEnd(1 + 2 * i)) << i;
+    EXPECT_EQ(client.stream(1 + 2 * i).data, MessageOf(absl::StrCat(i)));
+    EXPECT_EQ(client.Value(1 + 2 * i, "grpc-status"), "0");
+  }
+  EXPECT_TRUE(PollUntil([&] { return memory_.used() == 0; }));
 }
 
 TEST_F(NativeDoorTest, AResetOfAStreamThatNeverCameIsLeftOut) {
@@ -1072,7 +1148,11 @@ TEST_F(NativeDoorHttpTest, TheFirstBytesTellWhoSpeaksHttp1) {
 TEST_F(NativeDoorTest, SilentConnectionsMakeWayForOthers) {
   options_.limits.max_connections = 3;
   std::atomic<int> refused{0};
-  options_.on_refused = [&refused] { ++refused; };
+  options_.on_refused = [&refused](absl::string_view reason, const std::string& peer) {
+    EXPECT_EQ(reason, transport::kTooManyOpen);
+    EXPECT_THAT(peer, HasSubstr("ipv4:127.0.0.1:"));
+    ++refused;
+  };
   Serve();
   RawClient busy(port());
   busy.SendHead(1, "/t.T/Puppet");

@@ -54,12 +54,12 @@ void RequestHead::Add(absl::string_view name, absl::string_view value, size_t ma
   } else if (name == ":scheme") {
     default_port_ = value == "https" ? ":443" : ":80";
   } else if (name == ":authority") {
-    AddCustom(name, value);
+    AddCustom(name, value, max_bytes);
     authority_ = fields_.back().value;
   } else if (name == "host" && authority_.size > 0) {
     if (!IsAuthority(value)) is_malformed_ = true;
   } else if (IsReserved(name)) {
-    AddCustom(name, value);
+    AddCustom(name, value, max_bytes);
     if (name == "grpc-timeout") {
       timeout_ = calls::ParseGrpcTimeout(value);
     } else if (name == "grpc-encoding") {
@@ -71,7 +71,7 @@ void RequestHead::Add(absl::string_view name, absl::string_view value, size_t ma
       }
     }
   } else if (!absl::StartsWith(name, ":") && name != "te") {
-    AddCustom(name, value);
+    AddCustom(name, value, max_bytes);
   }
 }
 
@@ -82,24 +82,28 @@ bool RequestHead::IsAuthority(absl::string_view host) const {
   return absl::EqualsIgnoreCase(authority, host);
 }
 
-void RequestHead::AddCustom(absl::string_view name, absl::string_view value) {
+void RequestHead::AddCustom(absl::string_view name, absl::string_view value, size_t max_bytes) {
   const unsigned char last = name.empty() ? 0 : static_cast<unsigned char>(name.back());
   const uint64_t bit = uint64_t{1} << ((name.size() * 7 + last) % 64);
   may_repeat_ = may_repeat_ || (name_bits_ & bit) != 0;
   name_bits_ |= bit;
+  const Part kept_name = Keep(name);
   if (!absl::EndsWith(name, "-bin")) {
-    fields_.push_back({Keep(name), Keep(value)});
+    fields_.push_back({kept_name, Keep(value)});
     return;
   }
-  // Several values of one key may come as one, with commas between them.
+  // Several values of one key may come as one, with commas between them. Each takes as much as a field of its own.
+  list_bytes_ -= kFieldBytes;
   for (const absl::string_view one : absl::StrSplit(value, ',')) {
+    list_bytes_ += kFieldBytes;
+    if (list_bytes_ > max_bytes) return;
     std::string bytes;
     // With and without padding.
     if (!absl::Base64Unescape(absl::StripAsciiWhitespace(one), &bytes)) {
       has_bad_binary_ = true;
       continue;
     }
-    fields_.push_back({Keep(name), Keep(bytes)});
+    fields_.push_back({kept_name, Keep(bytes)});
   }
 }
 

@@ -24,6 +24,8 @@ class RequestHead {
 
   // As RFC 9113 counts a list: 32 bytes for each field besides its own.
   size_t list_bytes() const { return list_bytes_; }
+  // What the head takes of memory.
+  size_t memory_bytes() const { return text_.capacity() + fields_.capacity() * sizeof(Field); }
 
   // Finds a field that callers may set, or ":authority"; to be called after JoinRepeated(), which joins the values of one name with commas.
   // Values of a name that ends with "-bin" are decoded, and the first one is found. Empty if there is none. Names that begin with "grpc-" are
@@ -70,7 +72,7 @@ class RequestHead {
   Part Keep(absl::string_view text);
   // Whether `host` is that of ":authority", by which it goes then.
   bool IsAuthority(absl::string_view host) const;
-  void AddCustom(absl::string_view name, absl::string_view value);
+  void AddCustom(absl::string_view name, absl::string_view value, size_t max_bytes);
 
   std::string text_;
   absl::InlinedVector<Field, 6> fields_;

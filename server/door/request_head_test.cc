@@ -84,6 +84,18 @@ TEST(RequestHeadTest, AListIsCountedBeyondItsBoundAndNotKept) {
   EXPECT_EQ(head.Count("c"), 0);
 }
 
+TEST(RequestHeadTest, EachOfManyBinaryValuesIsCounted) {
+  const std::string name = std::string(200, 'a') + "-bin";
+  RequestHead few;
+  few.Add(name, "AA,AQ,Ag", kMost);
+  EXPECT_EQ(few.list_bytes(), name.size() + 8 + 3 * 32);
+  EXPECT_EQ(few.Count(name), 3);
+  RequestHead many;
+  many.Add(name, std::string(500, ','), kMost);
+  EXPECT_GT(many.list_bytes(), kMost);
+  EXPECT_LT(many.memory_bytes(), 4 * kMost);
+}
+
 TEST(ResponseHeadTest, LongTextsAreCutBetweenCharacters) {
   std::string text(kMostMessageBytes - 1, 'a');
   text += "\xC3\xA4 and more";

@@ -24,9 +24,11 @@ constexpr uint32_t kProgressBytes = 16 << 10;
 constexpr size_t kBesideField = 32;
 // How much longer than its bound a list of fields may be to be refused with a reason. Each byte of it is looked at.
 constexpr size_t kMostIgnoredFields = 256 << 10;
+// Of a message of a method that needs no token: a name.
+constexpr uint32_t kMostOpenMessage = 4 << 10;
 // To parse a message of this size would hold up the other connections of the loop.
 constexpr size_t kLongMessage = 64 << 10;
-// Answers up to this size are part of what a stream takes.
+// Heads and answers up to this size are part of what a stream takes.
 constexpr int64_t kUnchargedBytes = 1 << 10;
 // To free an answer of this size would hold them up too: it takes a millisecond for each 10 MiB.
 constexpr int64_t kCostlyBytes = 1 << 20;
@@ -64,7 +66,8 @@ Stream::~Stream() {
   DropHeld();
   ClearMessage();
   memory_->Give(body_bytes_);
-  memory_->Give(kStreamBytes);
+  memory_->Give(kStreamBytes + head_bytes_);
+  if (open_memory_ != nullptr) open_memory_->Give(kStreamBytes);
   context_.streams.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -87,6 +90,12 @@ void Stream::OnHead() {
   has_head_ = true;
   StreamHook<WaitingStreams>::unlink();
   if (head_.is_malformed()) return connection_->Reset(id_, NGHTTP2_PROTOCOL_ERROR);
+  // A handler makes a copy of its own.
+  const auto bytes = 2 * static_cast<int64_t>(head_.memory_bytes());
+  if (bytes > kUnchargedBytes) {
+    if (!memory_->Take(bytes)) return connection_->Reset(id_, NGHTTP2_REFUSED_STREAM);
+    head_bytes_ = bytes;
+  }
   if (!head_.is_grpc() && context_.options.start_http != nullptr) {
     if (!HeadIsWhole()) return SendHttpStatus("431");
     reading_ = true;
@@ -104,6 +113,13 @@ void Stream::OnHead() {
   }
   reader_.set_encoding(head_.encoding());
   row_ = context_.options.methods->Find(head_.path());
+  if (row_ != nullptr && !row_->needs_token) {
+    if (!connection_->open_memory()->Take(kStreamBytes)) {
+      return Fail(absl::ResourceExhaustedError("too many such calls are open; try again"));
+    }
+    open_memory_ = connection_->open_memory();
+    reader_.set_max_bytes(std::min(kMostOpenMessage, context_.options.max_message_bytes));
+  }
   callers::Refusal refusal;
   if (row_ != nullptr && row_->id.has_value()) {
     refusal = lease_.Enter(caller_, *row_->id);
@@ -116,7 +132,12 @@ void Stream::OnHead() {
     handler_ = context_.options.refused(this, *row_->id, refusal);
   } else {
     handler_ = row_ == nullptr ? context_.options.unknown(this) : row_->start(this);
+    SetBusy(row_ != nullptr && row_->needs_token);
   }
+}
+
+void Stream::SetBusy(bool busy) {
+  if (std::exchange(is_busy_, busy) != busy) connection_->OnBusy(busy ? 1 : -1);
 }
 
 bool Stream::HeadIsWhole() const {
@@ -283,7 +304,11 @@ void Stream::Deliver(std::optional<absl::Cord> message) {
   got_request_ = true;
   StreamHook<WaitingStreams>::unlink();
   if (message.has_value()) connection_->OnMessage();
-  if (handler_ == nullptr) handler_ = row_->start(this);
+  if (handler_ == nullptr) {
+    handler_ = row_->start(this);
+    // A stranger may leave a call open that has several answers.
+    SetBusy(row_->needs_token || row_->kind == calls::MethodKind::kUnary);
+  }
   if (!message.has_value() || message->size() < kLongMessage) {
     return handler_->OnMessage(std::move(message));
   }
@@ -326,6 +351,7 @@ void Stream::GiveBody(absl::Status status) {
     return http_->OnBody(std::move(status));
   }
   connection_->OnMessage();
+  SetBusy(true);
   body_bytes_ = static_cast<int64_t>(body_.size());  // counted until the stream ends
   http_->OnBody(std::exchange(body_, absl::Cord()));
 }
@@ -366,7 +392,13 @@ void Stream::Fail(absl::Status status, calls::Metadata trailers) {
   Cancel();
   if (half_sent) return connection_->Reset(id_, NGHTTP2_CANCEL);
   if (http_ != nullptr) SetHead(503, {});
-  end_ = {std::move(status), "", {}, std::move(trailers)};
+  const bool is_counted = handler_ != nullptr || absl::IsUnauthenticated(status);
+  if (is_counted || context_.options.on_failed == nullptr) {
+    end_.status = std::move(status);
+  } else {
+    end_ = context_.options.on_failed(*this, status);
+  }
+  for (auto& trailer : trailers) end_.trailers.push_back(std::move(trailer));
   has_end_ = true;
   SetUnsent();
   Send();
@@ -454,6 +486,7 @@ void Stream::RunOnLoop() {
   const bool finishes = (asked & kFinish) != 0;
   if (finishes) {
     asked_to_finish_ = true;
+    SetBusy(false);
     lease_.Leave();
     reading_ = false;
     StreamHook<WaitingStreams>::unlink();
@@ -633,6 +666,7 @@ bool Stream::OnEndFramed() {
 
 void Stream::OnClosed() {
   StreamHook<AllStreams>::unlink();
+  SetBusy(false);
   if (!end_framed_) {
     Cancel();
     SetSent();

@@ -161,6 +161,8 @@ class Stream final : public calls::HttpExchange,
   void Fail(absl::Status status, calls::Metadata trailers = {});
   void Cancel();
   void SendHttpStatus(absl::string_view status);
+  // Whether the call is being worked on, and its connection makes way for no other.
+  void SetBusy(bool busy);
   // Messages of the answer are compressed. On the call's threads, and once a message was given on the loop's.
   bool compresses() const;
   // Leaves a message for the loop. It is compressed here, since that may take longer than a loop should.
@@ -181,6 +183,7 @@ class Stream final : public calls::HttpExchange,
   Loop& loop_;
   const std::shared_ptr<const PeerInfo> peer_;
   const std::shared_ptr<MemoryCount> memory_;
+  std::shared_ptr<MemoryCount> open_memory_;  // of a call that needs no token
   const int32_t id_;
 
   RequestHead head_;
@@ -199,6 +202,7 @@ class Stream final : public calls::HttpExchange,
   size_t held_begin_ = 0;        // of what is left of them
   absl::Cord body_;              // of a request that is no call
   int64_t body_bytes_ = 0;       // that http_ has
+  int64_t head_bytes_ = 0;       // of a long one
   int64_t away_bytes_ = 0;       // of a message that a side thread gives to the call
   bool ends_when_back_ = false;  // the call ends when the side thread is done
   bool has_head_ = false;
@@ -237,6 +241,7 @@ class Stream final : public calls::HttpExchange,
   bool flushed_ = false;    // after that
   bool call_over_ = false;  // OnDone() was called
   bool asked_to_finish_ = false;
+  bool is_busy_ = false;
   SteadyTime unsent_since_;
 };
 

@@ -591,6 +591,10 @@ void HttpConnection::OnDeadline() {
     close_after_ = true;
     return Dispatch(SlowBody());
   }
+  const bool in_parts = stage_ == Stage::kParts && deadline_ < parts_deadline_;
+  if (sends_ && (stage_ == Stage::kWriting || in_parts)) {
+    owner_.OnNotTaken((call_ == nullptr ? parser_.request() : call_->request()).path, peer_);
+  }
   const bool idle = stage_ == Stage::kHeader && in_.empty() && !started_request_;
   Close(/*reset=*/!idle);
 }

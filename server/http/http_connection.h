@@ -69,6 +69,8 @@ class HttpConnection final : public HttpTransport::User,
     virtual transport::TimerSet& timers() = 0;
     // Counts an answer.
     virtual void OnAnswer(int status) = 0;
+    // The same for one that the client has not taken in time.
+    virtual void OnNotTaken(absl::string_view path, const std::string& peer) = 0;
     // The body has `bytes` by now. False if there is no memory for them, or if the body has made way.
     virtual bool ReserveBody(BodyPlace* place, size_t bytes, bool whole) = 0;
     virtual void ReleaseBody(BodyPlace* place) = 0;

@@ -166,12 +166,17 @@ struct Shared {
     if (digit < answers.size()) answers[digit].fetch_add(1, std::memory_order_relaxed);
   }
 
+  void OnRefused(absl::string_view reason, const std::string& peer) const {
+    if (options.on_refused != nullptr) options.on_refused(reason, peer);
+  }
+
   const HttpServer::Options options;
   const HttpServer::Handler handler;
   ConnectionTable table;
   BodyTable bodies;
   std::atomic<bool> draining{false};
   std::array<std::atomic<int64_t>, 6> answers{};
+  std::atomic<int64_t> not_taken{0};
 };
 
 // The connections on one loop.
@@ -192,8 +197,8 @@ class Shelf final : private HttpConnection::Owner {
           Add(std::move(taken), nullptr, "");
           on_their_way_.fetch_sub(1);
         },
-        [this] {
-          OnRefused();
+        [this](const std::string& peer) {
+          shared_.OnRefused(transport::kTooManyWaiting, peer);
           on_their_way_.fetch_sub(1);
         });
   }
@@ -217,7 +222,9 @@ class Shelf final : private HttpConnection::Owner {
     *connection->body_place() = {socket.key(), connection};
     const ConnectionTable::Entry entry =
         shared_.table.Enter(connection->place(), connection, socket.key());
-    if (entry != ConnectionTable::Entry::kEntered) OnRefused();
+    if (entry != ConnectionTable::Entry::kEntered) {
+      shared_.OnRefused(transport::kTooManyOpen, socket.peer());
+    }
     if (entry == ConnectionTable::Entry::kFull) return;
     connections_.emplace(connection.get(), connection);
     size_.fetch_add(1);
@@ -236,9 +243,6 @@ class Shelf final : private HttpConnection::Owner {
   }
 
  private:
-  void OnRefused() const {
-    if (shared_.options.on_refused != nullptr) shared_.options.on_refused();
-  }
   std::vector<std::shared_ptr<HttpConnection>> All() const {
     std::vector<std::shared_ptr<HttpConnection>> all;
     all.reserve(connections_.size());
@@ -253,6 +257,10 @@ class Shelf final : private HttpConnection::Owner {
   bool draining() const override { return stopping_ || shared_.draining; }
   void Handle(const std::shared_ptr<HttpCall>& call) override { shared_.Handle(call); }
   void OnAnswer(int status) override { shared_.OnAnswer(status); }
+  void OnNotTaken(absl::string_view path, const std::string& peer) override {
+    shared_.not_taken.fetch_add(1, std::memory_order_relaxed);
+    if (shared_.options.on_not_taken != nullptr) shared_.options.on_not_taken(path, peer);
+  }
   bool ReserveBody(BodyPlace* place, size_t bytes, bool whole) override {
     return shared_.bodies.Reserve(place, bytes, whole);
   }
@@ -298,7 +306,7 @@ class LoopedServer final : public HttpServer {
     absl::StatusOr<std::unique_ptr<transport::Acceptor>> acceptor = transport::Acceptor::Create(
         *std::move(sockets), address.ToString(),
         [this](int fd, const sockaddr_storage& from) { OnConnection(AcceptedSocket(fd, from)); },
-        [this] { MakeWay(); });
+        [this] { MakeWay(""); });
     if (!acceptor.ok()) return acceptor.status();
     address_ = std::move(address);
     acceptor_ = *std::move(acceptor);
@@ -348,6 +356,7 @@ class LoopedServer final : public HttpServer {
       stats.answers[i] = shared_.answers[i].load(std::memory_order_relaxed);
     }
     stats.body_bytes = static_cast<int64_t>(shared_.bodies.total());
+    stats.not_taken = shared_.not_taken.load(std::memory_order_relaxed);
     return stats;
   }
 
@@ -360,15 +369,16 @@ class LoopedServer final : public HttpServer {
     return open;
   }
 
-  // Lets another connection make way when the process runs out of descriptors. On the acceptor's thread, which waits for it. False: none can.
-  bool MakeWay() {
+  // Lets another connection make way for that of `peer` when the process runs out of descriptors. On the acceptor's thread, which waits for it.
+  // False: none can.
+  bool MakeWay(const std::string& peer) {
     // The first wait lets the loops enter earlier connections into the table, or none could make way. The last one lets a loop close the
     // connection that does: without it this thread would accept more of them while the descriptors run out.
     do {
       loops_.RunOnEach([](size_t /*i*/) {});
     } while (std::any_of(shelves_.begin(), shelves_.end(),
                          [](const auto& shelf) { return shelf->num_on_their_way() > 0; }));
-    if (shared_.options.on_refused != nullptr) shared_.options.on_refused();
+    shared_.OnRefused(transport::kTooManyOpen, peer);
     if (!shared_.table.MakeRoom()) return false;
     loops_.RunOnEach([](size_t /*i*/) {});
     return true;
@@ -376,7 +386,7 @@ class LoopedServer final : public HttpServer {
 
   // On the acceptor's thread.
   void OnConnection(AcceptedSocket socket) {
-    if (IsOutOfFiles(socket.fd()) && !MakeWay()) return;
+    if (IsOutOfFiles(socket.fd()) && !MakeWay(socket.peer())) return;
     const auto least =
         std::min_element(shelves_.begin(), shelves_.end(),
                          [](const auto& a, const auto& b) { return a->size() < b->size(); });

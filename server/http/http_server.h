@@ -89,14 +89,17 @@ class HttpServer {
     std::function<std::shared_ptr<const PageResponse>(PageRequest* request)> check_headers;
     // The answer to what is no request; null: a line of text.
     std::function<PageResponse(int status, const std::string& text)> make_error;
-    // A connection was closed to make room for another.
-    std::function<void()> on_refused;
+    // A connection was closed because there are too many, when that of `peer` came. `reason` is one of connection_table.h.
+    std::function<void(absl::string_view reason, const std::string& peer)> on_refused;
+    // A connection is closed because the answer to a request was not taken in time. May be null.
+    std::function<void(absl::string_view path, const std::string& peer)> on_not_taken;
   };
 
   struct Stats {
     int64_t connections = 0;           // open now
     std::array<int64_t, 6> answers{};  // so far, by the first digit of their status
     int64_t body_bytes = 0;            // of all bodies that are being read or handled
+    int64_t not_taken = 0;             // answers so far that were not taken in time
   };
 
   // Called on one of the loops, so it must return at once. By then the body has been read,

@@ -433,7 +433,11 @@ TEST_F(HttpServerTest, ABodyThatIsOnItsWayWhenTheServerStopsIsAnswered) {
 TEST_F(HttpServerTest, RoomIsMadeAndCounted) {
   std::atomic<int> refused{0};
   options_.limits.max_connections = 4;
-  options_.on_refused = [&] { ++refused; };
+  options_.on_refused = [&](absl::string_view reason, const std::string& peer) {
+    EXPECT_EQ(reason, transport::kTooManyOpen);
+    EXPECT_THAT(peer, HasSubstr("ipv4:127.0.0.1:"));
+    ++refused;
+  };
   const int port = Start();
   SlowConnection busy(port, Get("/hold"));
   Held(0);
@@ -451,6 +455,29 @@ TEST_F(HttpServerTest, RoomIsMadeAndCounted) {
   server_.reset();
 }
 
+TEST_F(HttpServerTest, AnAnswerThatIsNotTakenIsCounted) {
+  std::atomic<int> noted{0};
+  options_.limits.answer_timeout = absl::Milliseconds(200);
+  options_.on_not_taken = [&](absl::string_view path, const std::string& peer) {
+    EXPECT_EQ(path, "/hold");
+    EXPECT_THAT(peer, HasSubstr("ipv4:127.0.0.1:"));
+    ++noted;
+  };
+  const int port = Start();
+  PageResponse large;
+  large.body = std::string(8 << 20, 'x');
+  SlowConnection whole(port, Get("/hold"), /*receive_buffer=*/4096);
+  Held(0)->Reply(large);
+  EXPECT_TRUE(PollUntil([&] { return noted == 1; }));
+  SlowConnection in_parts(port, Get("/hold"), /*receive_buffer=*/4096);
+  std::unique_ptr<PageStream> stream = Held(1)->ReplyInParts(PageResponse());
+  stream->AsyncWrite(large.body, [](bool /*ok*/) {});
+  EXPECT_TRUE(PollUntil([&] { return noted == 2; }));
+  stream.reset();
+  EXPECT_EQ(server_->stats().not_taken, 2);
+  server_.reset();
+}
+
 TEST_F(HttpServerTest, FewConnectionsOfAnAddressWaitToBegin) {
   // Few of them begin while the loops take the others in.
   constexpr size_t kConnections = 2 * transport::Loop::kMostWaiting + 500;
@@ -458,7 +485,10 @@ TEST_F(HttpServerTest, FewConnectionsOfAnAddressWaitToBegin) {
   std::atomic<int> refused{0};
   options_.limits.max_connections = kConnections;
   options_.limits.header_timeout = absl::Hours(1);
-  options_.on_refused = [&] { ++refused; };
+  options_.on_refused = [&](absl::string_view reason, const std::string& /*peer*/) {
+    EXPECT_EQ(reason, transport::kTooManyWaiting);
+    ++refused;
+  };
   const int port = Start();
   absl::Notification go;
   for (const auto& loop : loops_.loops()) loop->Post([&go] { go.WaitForNotification(); });

@@ -37,6 +37,9 @@ absl::StatusOr<std::string> ServiceOf(const absl::Cord& message) {
 
 calls::CallEnd HealthEnd(absl::Status status) { return {std::move(status), "", {}, {}}; }
 
+// A peer without its port.
+std::string AddressOf(const std::string& peer) { return peer.substr(0, peer.rfind(':')); }
+
 }  // namespace
 
 class Health::CheckCall final : public calls::CallHandler {
@@ -68,7 +71,8 @@ class Health::CheckCall final : public calls::CallHandler {
 class Health::WatchCall final : public calls::CallHandler,
                                 public std::enable_shared_from_this<WatchCall> {
  public:
-  WatchCall(Health* health, calls::Exchange* exchange) : health_(*health), exchange_(*exchange) {}
+  WatchCall(Health* health, calls::Exchange* exchange)
+      : health_(*health), exchange_(*exchange), address_(AddressOf(exchange->peer())) {}
 
   calls::CallHandler* Start() {
     self_ = shared_from_this();
@@ -84,12 +88,19 @@ class Health::WatchCall final : public calls::CallHandler,
     if (!service.ok()) return exchange_.Finish(HealthEnd(service.status()));
     {
       MutexLock lock(&health_.mutex_);
-      is_listed_ = health_.watches_.size() < static_cast<size_t>(kMaxWatches);
-      if (is_listed_) health_.watches_.emplace(*service, shared_from_this());
+      const int same = health_.watches_of_[address_]++;
+      is_listed_ =
+          health_.watches_.size() < static_cast<size_t>(kMaxWatches) && same < kMaxWatchesOfAddress;
+      if (is_listed_) {
+        health_.watches_.emplace(*service, shared_from_this());
+      } else {
+        health_.ForgetWatchOf(address_);
+      }
     }
     if (!is_listed_) {
       return exchange_.Finish(HealthEnd(absl::ResourceExhaustedError(
-          absl::StrCat("there are ", kMaxWatches, " calls of Watch already"))));
+          absl::StrCat("there are ", kMaxWatches, " calls of Watch already, or ",
+                       kMaxWatchesOfAddress, " of one address"))));
     }
     service_ = *std::move(service);
     {
@@ -113,6 +124,7 @@ class Health::WatchCall final : public calls::CallHandler,
       for (auto it = begin; it != end; ++it) {
         if (it->second.get() != this) continue;
         health_.watches_.erase(it);
+        health_.ForgetWatchOf(address_);
         break;
       }
     }
@@ -146,6 +158,7 @@ class Health::WatchCall final : public calls::CallHandler,
 
   Health& health_;
   calls::Exchange& exchange_;
+  const std::string address_;
   std::shared_ptr<WatchCall> self_;  // until OnDone()
   // Set by the message, before begun_.
   std::string service_;
@@ -185,6 +198,11 @@ Health::State Health::StateOf(const std::string& service) const {
   const auto found = serving_.find(service);
   if (found == serving_.end()) return State::kServiceUnknown;
   return found->second && !shut_down_ ? State::kServing : State::kNotServing;
+}
+
+void Health::ForgetWatchOf(const std::string& address) {
+  const auto found = watches_of_.find(address);
+  if (--found->second == 0) watches_of_.erase(found);
 }
 
 void Health::Tell(const std::string* service) {

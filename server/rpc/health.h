@@ -24,8 +24,9 @@ namespace sru::server::rpc {
 
 inline constexpr char kHealthService[] = "grpc.health.v1.Health";
 
-// How many calls of Watch may be open at a time.
+// How many calls of Watch may be open at a time, and of one address.
 inline constexpr int kMaxWatches = 1024;
+inline constexpr int kMaxWatchesOfAddress = kMaxWatches / 4;
 
 // Must outlive its calls.
 class Health {
@@ -51,6 +52,8 @@ class Health {
   enum class State : char { kServing = 1, kNotServing = 2, kServiceUnknown = 3 };
 
   State StateOf(const std::string& service) const;
+  // A watch of that address is counted no longer.
+  void ForgetWatchOf(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Has the watches of a service, or all, look again.
   void Tell(const std::string* service);
 
@@ -58,6 +61,7 @@ class Health {
   bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, bool> serving_ ABSL_GUARDED_BY(mutex_);
   std::multimap<std::string, std::shared_ptr<WatchCall>> watches_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int> watches_of_ ABSL_GUARDED_BY(mutex_);  // by address
 };
 
 }  // namespace sru::server::rpc

@@ -182,8 +182,9 @@ void AccessLog::OnAnswerNotTaken(absl::string_view method, absl::string_view pee
                                  absl::Duration waited) {
   int64_t suppressed = 0;
   if (!Take(LogLevel::kWarning, peer, &suppressed)) return;
-  std::vector<LogField> fields = {
-      {"method", method}, {"peer", peer}, {"waited_s", absl::ToDoubleSeconds(waited)}};
+  std::vector<LogField> fields = {{"method", method.substr(0, kMaxErrorLength)},
+                                  {"peer", peer},
+                                  {"waited_s", absl::ToDoubleSeconds(waited)}};
   if (suppressed > 0) fields.push_back({"suppressed_lines", suppressed});
   Log(LogLevel::kWarning, "answer not taken, connection closed", fields);
 }

@@ -197,6 +197,7 @@ struct ServerLevels {
   std::optional<HttpLevels> http;
   int64_t suppressed_log_lines = 0;
   int64_t dropped_log_lines = 0;
+  int64_t receive_memory_bytes = 0;
   int64_t receive_memory_limit_bytes = 0;
   int64_t received_message_bytes = 0;  // since the start
   int64_t inflight_bytes = 0;

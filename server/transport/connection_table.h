@@ -14,10 +14,18 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/string_view.h"
 #include "base/mutex.h"
 #include "server/transport/accepted_socket.h"
 
 namespace sru::server::transport {
+
+// Why a connection is refused, or makes way for another one; for the log.
+inline constexpr absl::string_view kTooManyOpen =
+    "as many are open as --max_connections or the limit of open files allows";
+inline constexpr absl::string_view kTooManyHandshakes =
+    "as many TLS handshakes are under way as may be";
+inline constexpr absl::string_view kTooManyWaiting = "as many of one address wait to begin as may";
 
 // A connection as the table knows it.
 class TableMember {

@@ -16,7 +16,7 @@ constexpr int kLeastConnections = 16;
 // With fewer, clients may soon be refused.
 constexpr int kFewConnections = 256;
 // An idle connection of HTTP/2 takes so much with its sessions of nghttp2 and OpenSSL.
-constexpr int64_t kConnectionBytes = 8 << 10;
+constexpr int64_t kConnectionBytes = 13 << 10;
 constexpr int64_t kTlsConnectionBytes = 40 << 10;
 constexpr int64_t kMemoryShare = 8;
 

@@ -19,7 +19,7 @@ int RaiseFileLimit();
 int ConnectionsWithin(int file_limit);
 
 // How many of `max_connections` (0 = no limit) an eighth of the process' memory holds while nothing is sent on them, at least 16: 40 KiB
-// each with TLS, 8 KiB without. 0 bytes = unknown: all.
+// each with TLS, 13 KiB without. 0 bytes = unknown: all.
 int ConnectionsWithinMemory(int max_connections, bool has_tls, int64_t memory_bytes);
 
 // kFailedPrecondition when so few connections would be left that serving makes no sense.

@@ -39,7 +39,7 @@ TEST(FileLimitTest, FewAreWarnedOf) {
 TEST(FileLimitTest, ConnectionsHaveAnEighthOfTheMemory) {
   constexpr int64_t kMiB = 1 << 20;
   EXPECT_EQ(ConnectionsWithinMemory(10000, true, 512 * kMiB), 64 * 1024 / 40);
-  EXPECT_EQ(ConnectionsWithinMemory(10000, false, 512 * kMiB), 64 * 1024 / 8);
+  EXPECT_EQ(ConnectionsWithinMemory(10000, false, 512 * kMiB), 64 * 1024 / 13);
   EXPECT_EQ(ConnectionsWithinMemory(1000, true, 512 * kMiB), 1000);
   EXPECT_EQ(ConnectionsWithinMemory(10000, true, 8192 * kMiB), 10000);
   // Without a limit of their own, memory is one.

@@ -164,11 +164,11 @@ void Loop::RunInTurn(const TurnKey& key, std::function<void()> job) {
 }
 
 void Loop::TakeIn(AcceptedSocket socket, std::function<void(AcceptedSocket socket)> begin,
-                  std::function<void()> refuse) {
+                  std::function<void(const std::string& peer)> refuse) {
   Post([this, shared = std::make_shared<AcceptedSocket>(std::move(socket)),
         begin = std::move(begin), refuse = std::move(refuse)]() mutable {
     const AddressKey address = shared->key();
-    if (NumWaiting(address) >= kMostWaiting) return refuse();
+    if (NumWaiting(address) >= kMostWaiting) return refuse(shared->peer());
     RunInTurn(address, [shared = std::move(shared), begin = std::move(begin)] {
       begin(std::move(*shared));
     });

@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -101,7 +102,7 @@ class Loop {
   // Begins a connection that has been accepted, in its address' turn. If too many wait before it, it is closed and `refuse` runs instead. Both
   // run on the loop's thread. Thread-safe.
   void TakeIn(AcceptedSocket socket, std::function<void(AcceptedSocket socket)> begin,
-              std::function<void()> refuse);
+              std::function<void(const std::string& peer)> refuse);
 
   bool IsThisThread() const { return std::this_thread::get_id() == thread_id_.load(); }
 

@@ -55,7 +55,7 @@ TEST(LoopTest, FewConnectionsOfAnAddressWait) {
       loop.TakeIn(
           AcceptedSocket(-1, "peer", address),
           [&begin](const AcceptedSocket& socket) { begin(socket.key()); },
-          [&refused] { ++refused; });
+          [&refused](const std::string& peer) { refused += peer == "peer" ? 1 : 0; });
     };
     for (size_t i = 0; i < kAll - 1; ++i) take(many);
     take(few);

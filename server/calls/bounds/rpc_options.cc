@@ -9,7 +9,7 @@ void AddFlags(RpcOptions* options, FlagTable* flags) {
   flags->Add("max_sequences_per_request", &options->limits.max_sequences, {1, 1 << 20},
              "Most sequences in one call.");
   flags->Add("max_message_bytes", &options->max_message_bytes, {1024, 1 << 30},
-             "Largest request message in bytes; larger ones get RESOURCE_EXHAUSTED from gRPC.");
+             "Largest request message in bytes; larger ones get RESOURCE_EXHAUSTED.");
   flags->Add("max_new_tokens", &options->limits.max_new_tokens, {1, 1 << 22},
              "Most tokens that one call of Generate may ask for, of each sample.");
   flags->Add("max_streams", &options->max_streams, {1, 1 << 20},

@@ -57,7 +57,10 @@ absl::Status Call::CheckPriority(batching::Priority priority) const {
 absl::Status Call::Charge(int64_t tokens) {
   if (caller_ == nullptr) return absl::OkStatus();
   callers::Refusal refusal = caller_->Charge(tokens);
-  if (refusal.ok()) charged_ += tokens;
+  if (refusal.ok()) {
+    charged_ += tokens;
+    ++num_charges_;
+  }
   if (!refusal.ok()) retry_after_ = refusal.retry_after;
   return std::move(refusal.status);
 }
@@ -65,6 +68,7 @@ absl::Status Call::Charge(int64_t tokens) {
 void Call::GiveBack(int64_t tokens) {
   if (caller_ == nullptr) return;
   charged_ -= tokens;
+  --num_charges_;
   caller_->Settle(-tokens);
 }
 
@@ -118,10 +122,10 @@ CallEnd Call::Ending(absl::Status status) noexcept {
   record.times = times_;
   record.request = logged_request_;
   // Nothing was charged to a call that was refused.
-  ended.used_tokens = status.ok()     ? num_tokens_
-                      : charged_ == 0 ? 0
-                                      : std::max(num_tokens_, charged_);
-  if (caller_ != nullptr && charged_ > 0) caller_->Settle(ended.used_tokens - charged_);
+  ended.used_tokens = status.ok()         ? num_tokens_
+                      : num_charges_ == 0 ? 0
+                                          : std::max(num_tokens_, charged_);
+  if (num_charges_ > 0) caller_->Settle(ended.used_tokens - charged_);
   CallEnd end = EndCall(context_.metrics, context_.access_log, std::move(ended));
   if (is_open_stream_) context_.streams->Leave(this);
   return end;

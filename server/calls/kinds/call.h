@@ -184,7 +184,8 @@ class Call : public CallHandler, protected OpenStream {
   std::string request_id_;
   std::shared_ptr<telemetry::ModelMetrics> metrics_;  // of the model
   int64_t charged_ = 0;                               // of the caller's tokens
-  std::atomic<int> references_{1};                    // the transport's
+  int num_charges_ = 0;  // that stand; of 0 tokens, too, for a text that goes on from a state
+  std::atomic<int> references_{1};  // the transport's
   bool is_open_stream_ = false;
 };
 

@@ -69,4 +69,20 @@ CallHandler* StartRefusedCall(Exchange* exchange, MethodId method, const callers
   return new EndedCallHandler;
 }
 
+CallEnd EndFailedCall(const Exchange& exchange, const Method* row, const absl::Status& status,
+                      telemetry::Metrics* metrics, telemetry::AccessLog* access_log) {
+  const std::string method(exchange.method().substr(0, kMaxMethodLength));
+  EndedCall ended;
+  ended.origin = &exchange;
+  ended.request_id = telemetry::AccessLog::Begin(exchange);
+  ended.record.method = method;
+  ended.record.status = &status;
+  if (row != nullptr && !row->id.has_value()) {  // health and reflection, which are not counted
+    access_log->End(exchange, std::move(ended.request_id), ended.record);
+    return {status, "", {}, {}};
+  }
+  if (row != nullptr) ended.method = row->id;
+  return EndCall(metrics, access_log, std::move(ended));
+}
+
 }  // namespace sru::server::calls
