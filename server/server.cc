@@ -649,6 +649,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     rest::Gateway::Options gateway;
     gateway.methods = methods_.get();
     gateway.authenticate = [this](const http::PageRequest& request) { return FindCaller(request); };
+    gateway.asks_for_tokens = !options_.security.auth_tokens_file.empty();
     gateway.memory = &inflight_budget_;
     gateway.limits = LimitsFrom(options_);
     gateway.readers = &readers_;

@@ -17,8 +17,10 @@ namespace {
 constexpr size_t kMaxUnsentBytes = 64 << 10;
 // How much a client may still send while it does not take its answer.
 constexpr size_t kMaxIgnoredBytes = 256 << 10;
-// How much of later requests is read while one is answered.
-constexpr size_t kMaxPipelinedBytes = 16 << 10;
+// Later requests are read while one is answered until there is so much of them, and a piece of the socket's more.
+constexpr size_t kMaxPipelinedBytes = 1 << 10;
+// A buffer that has grown beyond this is given back.
+constexpr size_t kKeptBytes = 16 << 10;
 // The rest of a refused request is read up to this size, to keep the connection.
 constexpr uint64_t kMaxRestBytes = 64 << 10;
 // So much of a body has to come within Limits::progress_timeout.
@@ -245,7 +247,7 @@ void HttpConnection::Process() {
   processing_ = false;
   if (closed_) return;
   in_.erase(0, in_.size() - in.size());
-  if (in_.empty() && in_.capacity() > kMaxPipelinedBytes) in_ = std::string();
+  if (in_.empty() && in_.capacity() > kKeptBytes) in_ = std::string();
   if (reading_ || peer_closed_ || !WantsToRead()) return;
   reading_ = true;
   transport_->Read(shared_from_this());

@@ -25,6 +25,9 @@ using SharedCall = std::shared_ptr<RestCall>;
 
 constexpr int64_t kNoLimit = 1'000'000'000'000;  // what DeepL answers to customers without one
 
+constexpr size_t kMostTags = 1000;
+constexpr size_t kLongestTag = 64;
+
 // Fields of the API that these models cannot honour. Ignoring one would give another translation than was asked for.
 constexpr const char* kNotSupported[] = {"glossary_id", "glossary_ids", "style_id",
                                          "translation_memory_id", "custom_instructions"};
@@ -35,14 +38,19 @@ std::string SourceCode(const std::string& code) {
   return absl::AsciiStrToUpper(code.substr(0, code.find_first_of("-_")));
 }
 
-std::set<std::string> Tags(const RequestFields& fields, const std::string& name) {
-  std::set<std::string> tags;
+absl::Status ReadTags(const RequestFields& fields, const std::string& name,
+                      std::set<std::string>* tags) {
   for (const std::string& value : fields.All(name)) {
-    for (const absl::string_view tag : absl::StrSplit(value, ',', absl::SkipWhitespace())) {
-      tags.emplace(absl::StripAsciiWhitespace(tag));
+    for (absl::string_view tag : absl::StrSplit(value, ',', absl::SkipWhitespace())) {
+      tag = absl::StripAsciiWhitespace(tag);
+      if (tag.size() > kLongestTag || tags->size() == kMostTags) {
+        return InvalidArgument("Value for '", name, "' not supported: expected at most ", kMostTags,
+                               " tags of at most ", kLongestTag, " bytes.");
+      }
+      tags->emplace(tag);
     }
   }
-  return tags;
+  return absl::OkStatus();
 }
 
 absl::Status ReadRules(RequestFields& fields, translation::TextRules* rules) {
@@ -55,9 +63,9 @@ absl::Status ReadRules(RequestFields& fields, translation::TextRules* rules) {
     return InvalidArgument("Value for 'tag_handling' not supported: expected xml or html.");
   }
   rules->outline = fields.Flag("outline_detection", true);
-  rules->splitting_tags = Tags(fields, "splitting_tags");
-  rules->inline_tags = Tags(fields, "non_splitting_tags");
-  rules->ignored_tags = Tags(fields, "ignore_tags");
+  SRU_RETURN_UNLESS_OK(ReadTags(fields, "splitting_tags", &rules->splitting_tags));
+  SRU_RETURN_UNLESS_OK(ReadTags(fields, "non_splitting_tags", &rules->inline_tags));
+  SRU_RETURN_UNLESS_OK(ReadTags(fields, "ignore_tags", &rules->ignored_tags));
   const std::string splitting = fields.Last("split_sentences");
   if (splitting == "0" || splitting == "false") {
     rules->splitting = Splitting::kNone;
@@ -114,7 +122,7 @@ void Translate(const SharedCall& call, translation::TextTranslator& translator) 
                    for (size_t i = 0; i < texts.size(); ++i) {
                      json& text = answer["translations"].emplace_back();
                      text["detected_source_language"] = SourceCode(texts[i].source);
-                     text["text"] = texts[i].translations.front();
+                     text["text"] = texts[i].text;
                      if (!characters.empty()) text["billed_characters"] = characters[i];
                    }
                    ReplyJson(call, answer);

@@ -47,8 +47,8 @@ constexpr char kTimeoutHeader[] = "x-request-timeout-ms";
 constexpr size_t kLongBody = 8 << 10;
 // An answer of this size is charged to no budget, like those of the native transport (server/door/stream.cc).
 constexpr int64_t kUnchargedBytes = 1 << 10;
-// Answers that no call has made may take the memory of all calls divided by this.
-constexpr int kPagesPart = 8;
+// Answers that no call has made, and requests whose sender is not known yet, may each take the memory of all calls divided by this.
+constexpr int kSmallPart = 8;
 // To free an answer of this size would hold up a loop: it takes a millisecond for each 10 MiB.
 constexpr size_t kCostlyBytes = 1 << 20;
 // Each byte of an answer's values takes so many besides the message: the message once more, as it is parsed, or that and text, which is copied
@@ -140,7 +140,8 @@ struct Gateway::State {
   explicit State(Options given)
       : options(std::move(given)),
         pages(options.memory == nullptr ? std::numeric_limits<int64_t>::max()
-                                        : options.memory->limit() / kPagesPart) {}
+                                        : options.memory->limit() / kSmallPart),
+        strangers(pages.limit()) {}
 
   RouteTable::Match Find(const http::PageRequest& request) const {
     RouteTable::Match match = routes.Find(request.method, request.path);
@@ -185,8 +186,7 @@ struct Gateway::State {
       return error;
     }
     const Route& route = *match.route;
-    const bool comes_later = route.token_in_body && request.headers.count("authorization") == 0;
-    if (!comes_later && options.authenticate != nullptr) {
+    if (!TokenComesLater(request, route) && options.authenticate != nullptr) {
       absl::StatusOr<callers::CallerPtr> found = options.authenticate(request);
       if (!found.ok()) return {found.status()};
       *caller = *std::move(found);
@@ -208,6 +208,11 @@ struct Gateway::State {
     error.param = "X-Request-Timeout-Ms";
     if (!error.status.ok() || *caller == nullptr || !route.calls.has_value()) return error;
     return ErrorOf((*caller)->Check(*route.calls));
+  }
+
+  bool TokenComesLater(const http::PageRequest& request, const Route& route) const {
+    return options.asks_for_tokens && route.token_in_body &&
+           request.headers.count(kAuthorization) == 0;
   }
 
   static RestError ErrorOf(callers::Refusal refusal) {
@@ -251,6 +256,7 @@ struct Gateway::State {
 
   const Options options;
   calls::ByteBudget pages;  // answers that no call has made; they are part of Options::memory too
+  calls::ByteBudget strangers;  // requests until RestCall::Authenticate(), likewise
   RouteTable routes;
   std::atomic<bool> closed{false};
   std::atomic<int> running{0};  // of Options::max_calls
@@ -275,7 +281,10 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
         match_(admission_->match),
         caller_(admission_->caller),
         deadline_(SteadyNow() + TimeoutOf(*state_, http_->request(), match_.errors)),
-        memory_(std::make_shared<MemoryHold>(state_->options.memory)) {
+        memory_(std::make_shared<MemoryHold>(
+            state_->options.memory, state_->TokenComesLater(http_->request(), *match_.route)
+                                        ? &state_->strangers
+                                        : nullptr)) {
     const std::string id = http_->request().header(telemetry::kRequestIdHeader);
     if (!id.empty())
       request_id_ = telemetry::IsValidRequestId(id) ? id : telemetry::MakeRequestId();
@@ -309,12 +318,14 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   absl::Status Authenticate(absl::string_view token) override {
     if (caller_ != nullptr) return absl::OkStatus();  // by the header
     if (!token.empty()) authorization_ = absl::StrCat("Bearer ", token);
-    if (state_->options.authenticate == nullptr) return absl::OkStatus();
-    http::PageRequest request = http_->request();
-    if (!token.empty()) request.headers[kAuthorization] = authorization_;
-    absl::StatusOr<callers::CallerPtr> found = state_->options.authenticate(request);
-    if (!found.ok()) return found.status();
-    caller_ = *std::move(found);
+    if (state_->options.authenticate != nullptr) {
+      http::PageRequest request = http_->request();
+      if (!token.empty()) request.headers[kAuthorization] = authorization_;
+      absl::StatusOr<callers::CallerPtr> found = state_->options.authenticate(request);
+      if (!found.ok()) return found.status();
+      caller_ = *std::move(found);
+    }
+    memory_->LeavePart();
     if (!match_.route->calls.has_value()) return absl::OkStatus();
     callers::Refusal refusal;
     {
@@ -350,7 +361,8 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
 
   void RunAside(std::function<void()> work) override {
     auto run = [self = shared_from_this(), work = std::move(work)] {
-      const Interruption interruption([&self] { return self->http_->gone(); });
+      const Interruption interruption(
+          [&self] { return self->called_ ? self->http_->gone() : self->IsUnwanted(); });
       self->FailIfThrown(work);
     };
     if (state_->options.readers == nullptr) return run();
@@ -405,6 +417,9 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     if (answered_.exchange(true)) return;
     LeaveCaller();
     AddHeaders(&response);
+    // The handler is about to drop what a stranger has sent.
+    if (memory_->in_part()) memory_->ShrinkTo(static_cast<int64_t>(response.body.size()));
+    memory_->LeavePart();
     std::shared_ptr<HeldResponse> held(
         new HeldResponse{nullptr, memory_, std::move(page), std::move(response)},
         [readers = state_->options.readers, key = ReaderKey()](HeldResponse* given) {

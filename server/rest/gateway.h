@@ -48,6 +48,8 @@ class Gateway {
     // Who calls, or why a request with these headers is refused. Null: everybody passes, and none are told apart.
     std::function<absl::StatusOr<callers::CallerPtr>(const http::PageRequest& request)>
         authenticate;
+    // False: it refuses nobody for the lack of a token. No route then waits for one in the body.
+    bool asks_for_tokens = true;
     // Requests and answers reserve from it what the services do not: JSON, and what it expands to. Null: no limit. Must outlive the
     // gateway and the answers.
     calls::ByteBudget* memory = nullptr;

@@ -27,6 +27,7 @@
 #include "server/callers/callers.h"
 #include "server/rest/event_stream.h"
 #include "server/rest/web_protocol.h"
+#include "server/translation/text_translator.h"
 #include "sru/v1/inference.pb.h"
 #include "tests/testing/fake_methods.h"
 #include "tests/testing/poll.h"
@@ -560,6 +561,125 @@ TEST_F(GatewayTest, UnreadPagesHaveAPartOfTheMemory) {
   calls::ByteReservation others(&budget_);
   ASSERT_TRUE(others.Grow(budget_.limit() - budget_.used() - bytes / 2));
   ExpectRefusal(page, 429, "RESOURCE_EXHAUSTED", "memory");
+}
+
+// LibreTranslate's clients have the token in the body.
+TEST_F(GatewayTest, WhoIsNotKnownYetHasAPartOfTheMemory) {
+  const lifecycle::ModelRegistry registry;
+  translation::TextTranslator translator(&registry, {});
+  SideThreads readers(1);
+  Gateway::Options options = MakeOptions();
+  options.readers = &readers;
+  options.translator = &translator;
+  gateway_ = std::make_unique<Gateway>(std::move(options));
+  std::atomic<bool> go_on{false};
+  readers.Post([&] { EXPECT_TRUE(PollUntil([&] { return go_on.load(); })); });
+  const int64_t part = budget_.limit() / 8;
+  http::PageRequest request = Request("POST", "/detect", R"({"q":"a","api_key":"x"})");
+  request.headers.erase("authorization");
+  request.body_bytes = static_cast<size_t>(part / 4 - 1024);
+  std::vector<std::shared_ptr<Client>> clients;
+  for (int i = 0; i < 6; ++i) {
+    Start(request);
+    clients.push_back(client_);
+  }
+  EXPECT_EQ(budget_.used(), part - 4 * 1024);
+  for (const int i : {4, 5}) {
+    client_ = clients[i];
+    EXPECT_EQ(Await()->status, 429);
+  }
+  // Others have the rest.
+  EXPECT_EQ(Ask(Request("POST", "/v1/classify", "{}"))->status, 200);
+  go_on = true;
+  clients.resize(4);
+  for (const auto& client : clients) {
+    client_ = client;
+    EXPECT_EQ(Await()->status, 403);
+  }
+  EXPECT_LT(budget_.used(), 4096) << "refusals keep what was sent";
+
+  request.body_bytes = static_cast<size_t>(part) + 1;
+  const auto too_large = Ask(request);
+  EXPECT_EQ(too_large->status, 429);
+  EXPECT_THAT(too_large->body, HasSubstr("send the header"));
+  http::PageRequest with_header = Request("POST", "/detect", R"({"q":"a"})");
+  with_header.body_bytes = request.body_bytes;
+  EXPECT_EQ(Ask(with_header)->status, 200);
+  // Who turns out to be known leaves the part to others.
+  request = Request("POST", "/detect", R"({"q":"a","api_key":"secret"})");
+  request.headers.erase("authorization");
+  request.body_bytes = static_cast<size_t>(part - 4096);
+  const auto unread = Ask(request);
+  EXPECT_EQ(unread->status, 200);
+  EXPECT_EQ(Ask(request)->status, 200);
+}
+
+TEST_F(GatewayTest, WithoutTokensTheSenderIsKnownByTheHeaders) {
+  const lifecycle::ModelRegistry registry;
+  translation::TextTranslator translator(&registry, {});
+  Gateway::Options options = MakeOptions();
+  options.translator = &translator;
+  options.asks_for_tokens = false;
+  options.authenticate =
+      [](const http::PageRequest& request) -> absl::StatusOr<callers::CallerPtr> {
+    if (request.peer.empty()) return absl::PermissionDeniedError("nobody");
+    return callers::CallerPtr();
+  };
+  gateway_ = std::make_unique<Gateway>(std::move(options));
+  http::PageRequest request = Request("POST", "/detect", R"({"q":"a"})");
+  request.headers.erase("authorization");
+  request.body_bytes = static_cast<size_t>(budget_.limit() / 8 + 1);
+  EXPECT_EQ(Ask(request)->status, 200);
+  request.peer.clear();
+  EXPECT_NE(gateway_->CheckHeaders(&request), nullptr);
+}
+
+// A million texts, or long ones, would hold up a loop.
+TEST_F(GatewayTest, ManyTextsAreTranslatedAside) {
+  const lifecycle::ModelRegistry registry;
+  translation::TextTranslator translator(&registry, {});
+  SideThreads readers(1);
+  Gateway::Options options = MakeOptions();
+  options.readers = &readers;
+  options.translator = &translator;
+  gateway_ = std::make_unique<Gateway>(std::move(options));
+  std::atomic<bool> go_on{false};
+  readers.Post([&] { EXPECT_TRUE(PollUntil([&] { return go_on.load(); })); });
+  const auto start = [&](const std::vector<std::string>& texts) {
+    const json body = {{"text", texts}, {"target_lang", "de"}};
+    Start(Request("POST", "/v2/translate", body.dump()));
+    MutexLock lock(&client_->mutex);
+    return client_->response != nullptr;
+  };
+  EXPECT_TRUE(start({"a"}));
+  EXPECT_TRUE(start(std::vector<std::string>(8, "a")));
+  EXPECT_FALSE(start({std::string(513, 'a')}));
+  EXPECT_FALSE(start(std::vector<std::string>(9, "a")));
+  go_on = true;
+  EXPECT_EQ(Await()->status, 400);  // there is no model
+}
+
+TEST_F(GatewayTest, TagsOfTextsAreFew) {
+  const lifecycle::ModelRegistry registry;
+  translation::TextTranslator translator(&registry, {});
+  Gateway::Options options = MakeOptions();
+  options.translator = &translator;
+  gateway_ = std::make_unique<Gateway>(std::move(options));
+  const auto message = [&](const std::string& name, const std::string& tags) {
+    const json body = {{"text", "a"}, {"target_lang", "de"}, {name, tags}};
+    const auto answer = Ask(Request("POST", "/v2/translate", body.dump()));
+    EXPECT_EQ(answer->status, 400);
+    return json::parse(answer->body).at("message").get<std::string>();
+  };
+  std::string tags = std::string(64, 'a');
+  for (int i = 1; i < 1000; ++i) absl::StrAppend(&tags, ",b", i);
+  for (const char* const name : {"splitting_tags", "non_splitting_tags", "ignore_tags"}) {
+    const std::string error = absl::StrCat(
+        "Value for '", name, "' not supported: expected at most 1000 tags of at most 64 bytes.");
+    EXPECT_THAT(message(name, tags), HasSubstr("no model translates into 'de'"));
+    EXPECT_EQ(message(name, tags + ",c"), error);
+    EXPECT_EQ(message(name, std::string(65, 'a')), error);
+  }
 }
 
 TEST_F(GatewayTest, CallersTakeTurnsWithLongBodies) {

@@ -222,5 +222,20 @@ TEST(HostileBodyTest, NoDoorReadsOnWhenItsClientHasLeft) {
   }
 }
 
+TEST(HostileBodyTest, NoFormIsReadOnWhenItsClientHasLeft) {
+  MemoryHold unlimited(nullptr);
+  const std::string form = Repeated("q=a", 1 << 18, "&");
+  int times = 0;
+  const auto read = [&](int until) {
+    times = 0;
+    const Interruption interruption([&times, until] { return ++times >= until; });
+    return RequestFields().AddBody(form, kFormContentType, &unlimited);
+  };
+  EXPECT_TRUE(read(1000).ok());
+  EXPECT_GE(times, 15);
+  EXPECT_TRUE(absl::IsCancelled(read(3)));
+  EXPECT_EQ(times, 3);
+}
+
 }  // namespace
 }  // namespace sru::server::rest

@@ -24,6 +24,7 @@ json Detected(const std::string& language, int confidence) {
 // Reads the fields and checks the token.
 absl::Status Begin(const SharedCall& call, RequestFields* fields) {
   absl::Status status = ReadFields(call, fields);
+  if (!status.ok() && !absl::IsInvalidArgument(status)) return status;  // the token was not read
   // Who may not call learns nothing else.
   absl::Status access = call->Authenticate(fields->Last("api_key"));
   return access.ok() ? status : access;
@@ -34,7 +35,7 @@ std::string CodeOf(const std::string& code) {
   return code == "zt" ? "zh-Hant" : (code == "pb" ? "pt-BR" : code);
 }
 
-absl::Status ReadRequest(RequestFields& fields, TextRequest* request) {
+absl::Status ReadRequest(const RequestFields& fields, TextRequest* request) {
   for (const char* const name : {"q", "source", "target"}) {
     if (fields.All(name).empty()) {
       return InvalidArgument("Invalid request: missing ", name, " parameter");
@@ -50,9 +51,7 @@ absl::Status ReadRequest(RequestFields& fields, TextRequest* request) {
   } else if (!format.empty() && format != "text") {
     return InvalidArgument("format: expected text or html, found '", format.substr(0, 32), "'");
   }
-  request->alternatives =
-      static_cast<int>(fields.Integer("alternatives", 0, 0, translation::kMostAlternatives));
-  return fields.status();
+  return absl::OkStatus();
 }
 
 void Translate(const SharedCall& call, translation::TextTranslator& translator) {
@@ -63,21 +62,19 @@ void Translate(const SharedCall& call, translation::TextTranslator& translator) 
   if (!status.ok()) return call->Fail(status);
   const bool is_list = fields.is_list("q");
   const bool is_detected = request.source.empty();
-  const bool has_alternatives = request.alternatives > 0;
+  // As many as somebody would like to have; there are none.
+  const std::string alternatives = fields.Last("alternatives");
+  const bool has_alternatives = !alternatives.empty() && alternatives != "0";
   TranslateTexts(
       call, translator, std::move(request),
       [call, is_list, is_detected, has_alternatives](const std::vector<TranslatedText>& texts) {
         json answer;
         for (const TranslatedText& text : texts) {
-          const auto best = text.translations.begin();
-          answer["translatedText"].push_back(*best);
+          answer["translatedText"].push_back(text.text);
           if (is_detected) {
             answer["detectedLanguage"].push_back(Detected(text.source, text.confidence));
           }
-          if (has_alternatives) {
-            answer["alternatives"].push_back(
-                std::vector<std::string>(best + 1, text.translations.end()));
-          }
+          if (has_alternatives) answer["alternatives"].push_back(json::array());
         }
         if (!is_list) {
           for (json& value : answer) value = json(std::move(value.front()));
@@ -151,7 +148,7 @@ RouteGroup LibreTranslateRoutes(translation::TextTranslator* translator) {
     group.routes.push_back(std::move(route));
   };
   add("POST", "/translate", "LibreTranslate's API: translations of texts, sentence by sentence.",
-      {"q", "source", "target", "format", "alternatives", "api_key"}, Translate);
+      {"q", "source", "target", "format", "api_key"}, Translate);
   add("POST", "/detect", "LibreTranslate's API: the language of a text.", {"q", "api_key"}, Detect);
   add("GET", "/languages", "LibreTranslate's API: the languages and their targets.", {"api_key"},
       Languages);

@@ -1,9 +1,10 @@
 // MemoryHold: what one HTTP request has reserved of the memory that all calls may hold together. Its destructor gives
-// it back. Not thread-safe.
+// it back. At first a request may have to share a part of that memory with others of its kind. Not thread-safe.
 #ifndef SRU_SERVER_REST_MEMORY_HOLD_H_
 #define SRU_SERVER_REST_MEMORY_HOLD_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -13,21 +14,34 @@ namespace sru::server::rest {
 
 class MemoryHold {
  public:
-  // `budget` must outlive it; null: there is no limit.
-  explicit MemoryHold(calls::ByteBudget* budget) : budget_(budget), held_(budget) {}
+  // `budget` must outlive it; null: there is no limit. `part` must outlive it, or the time until LeavePart(); null: none.
+  explicit MemoryHold(calls::ByteBudget* budget, calls::ByteBudget* part = nullptr)
+      : budget_(budget), held_(budget), part_budget_(part) {
+    if (part != nullptr) part_.emplace(part);
+  }
 
   int64_t bytes() const { return held_.bytes(); }
 
   // Reserves this many more bytes, which must not be negative. False, and nothing changes, if the budget does not have
   // them.
   [[nodiscard]] bool Grow(int64_t bytes) {
-    if (bytes == 0 || held_.Grow(bytes)) return true;
+    if (bytes == 0) return true;
+    if (!part_.has_value() || part_->Grow(bytes)) {
+      if (held_.Grow(bytes)) return true;
+      if (part_.has_value()) part_->ShrinkTo(held_.bytes());
+    }
     refused_ = held_.bytes() + bytes;
     return false;
   }
 
   // The error of a request for which Grow() returned false.
   absl::Status NoMemory() const {
+    if (in_part() && refused_ > part_budget_->limit()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("memory: the request would take at least ", refused_,
+                       " bytes, all requests without the header Authorization may take ",
+                       part_budget_->limit(), " until it is known who calls; send the header"));
+    }
     if (budget_ != nullptr && refused_ > budget_->limit()) {
       return absl::ResourceExhaustedError(
           absl::StrCat("memory: the request would take at least ", refused_,
@@ -39,11 +53,20 @@ class MemoryHold {
   }
 
   // Gives back what exceeds `bytes`.
-  void ShrinkTo(int64_t bytes) { held_.ShrinkTo(bytes); }
+  void ShrinkTo(int64_t bytes) {
+    held_.ShrinkTo(bytes);
+    if (part_.has_value()) part_->ShrinkTo(bytes);
+  }
+
+  bool in_part() const { return part_.has_value(); }
+  // From now on all of the budget is there.
+  void LeavePart() { part_.reset(); }
 
  private:
   calls::ByteBudget* const budget_;
   calls::ByteReservation held_;
+  calls::ByteBudget* const part_budget_;
+  std::optional<calls::ByteReservation> part_;  // as much as held_
   int64_t refused_ = 0;  // what it would have had after the last Grow() that returned false
 };
 

@@ -4,10 +4,10 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/utf8.h"
+#include "server/base/interruption.h"
 #include "server/rest/error_response.h"
 #include "server/rest/json_body.h"
 #include "server/rest/route.h"
@@ -17,6 +17,7 @@ namespace {
 
 // The memory of a value besides its bytes: a string in a list that grows, and perhaps a node of the map.
 constexpr int64_t kValueBytes = 160;
+constexpr int kFieldsUntilAsked = 4096;
 
 absl::Status Reserve(absl::string_view body, absl::string_view separators, MemoryHold* memory) {
   const auto values = std::count_if(body.begin(), body.end(), [separators](char c) {
@@ -93,7 +94,11 @@ class FieldEvents {
 
 absl::Status RequestFields::AddForm(absl::string_view form, MemoryHold* memory) {
   if (absl::Status status = Reserve(form, "&", memory); !status.ok()) return status;
+  int parts = 0;
   for (const absl::string_view part : absl::StrSplit(form, '&', absl::SkipEmpty())) {
+    if (++parts % kFieldsUntilAsked == 0 && Interruption::Asked()) {
+      return absl::CancelledError("the caller has left");
+    }
     const std::pair<absl::string_view, absl::string_view> field =
         absl::StrSplit(part, absl::MaxSplits('=', 1));
     absl::StatusOr<std::string> name = DecodeForm(field.first, field.first);
@@ -145,18 +150,6 @@ bool RequestFields::Flag(const std::string& name, bool otherwise) {
         name, absl::StrCat("expected 0, 1, true or false, found '", Excerpt(value), "'"));
   }
   return false;
-}
-
-int64_t RequestFields::Integer(const std::string& name, int64_t otherwise, int64_t least,
-                               int64_t most) {
-  const std::string value = Last(name);
-  int64_t number = otherwise;
-  if (value.empty()) return number;
-  if ((!absl::SimpleAtoi(value, &number) || number < least || number > most) && status_.ok()) {
-    status_ = FieldError(name, absl::StrCat("expected a whole number from ", least, " to ", most,
-                                            ", found '", Excerpt(value), "'"));
-  }
-  return number;
 }
 
 }  // namespace sru::server::rest

@@ -5,7 +5,6 @@
 #ifndef SRU_SERVER_REST_REQUEST_FIELDS_H_
 #define SRU_SERVER_REST_REQUEST_FIELDS_H_
 
-#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -21,7 +20,7 @@ inline constexpr char kFormContentType[] = "application/x-www-form-urlencoded";
 class RequestFields {
  public:
   // Adds the fields of a form, such as a query. Reserves the memory that they take. kInvalidArgument names the field: percent signs without
-  // digits, bytes that are not UTF-8.
+  // digits, bytes that are not UTF-8. kCancelled: the thread's work is to end (server/base/interruption.h).
   absl::Status AddForm(absl::string_view form, MemoryHold* memory);
   // Adds the fields of a JSON object; null is the same as a field that is left out.
   absl::Status AddJson(absl::string_view json, MemoryHold* memory);
@@ -36,9 +35,8 @@ class RequestFields {
   // True if it came as a list.
   bool is_list(const std::string& name) const;
 
-  // "1" and "true", "0" and "false". The first problem of these two stays: kInvalidArgument with the field's name.
+  // "1" and "true", "0" and "false". The first problem stays: kInvalidArgument with the field's name.
   bool Flag(const std::string& name, bool otherwise);
-  int64_t Integer(const std::string& name, int64_t otherwise, int64_t least, int64_t most);
   const absl::Status& status() const { return status_; }
 
  private:

@@ -56,7 +56,7 @@ class RestCall {
   virtual const calls::RequestLimits& limits() const = 0;
 
   // Checks `token`, which a field of the request has, or the header if it is empty. The calls that follow have it. Routes with
-  // `token_in_body` call this first of all.
+  // `token_in_body` call this first of all; until it is OK, a request without the header has a small part of the memory.
   virtual absl::Status Authenticate(absl::string_view token) = 0;
 
   // Calls of the server's own methods, by their full names, with the headers of the request (authorization, x-request-id, traceparent, the caller's

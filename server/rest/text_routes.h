@@ -6,7 +6,7 @@
 //   GET       /v2/usage            the characters since the server's start; there is no limit, and so no status 456
 //
 // LibreTranslate's. The token of a server that asks for one is the field `api_key`, or stands in the header as in other routes.
-//   POST      /translate           q (a string or a list), source ("auto"), target, format (text, html), alternatives
+//   POST      /translate           q (a string or a list), source ("auto"), target, format (text, html)
 //   POST      /detect              q
 //   GET       /languages           the languages and what each can be translated into
 //   GET       /frontend/settings   what its web page asks first

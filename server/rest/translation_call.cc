@@ -1,5 +1,6 @@
 #include "server/rest/translation_call.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "nlohmann/json.hpp"
@@ -14,8 +15,22 @@ using nlohmann::json;
 constexpr char kTranslate[] = "/sru.v1.InferenceService/Translate";
 // An answer is kept as it came and as a message, until its texts are put together.
 constexpr int64_t kCopies = 2;
-// To put longer texts together takes longer than a worker should be kept from its batches.
-constexpr size_t kLongTexts = 8 << 10;
+// The languages and sentences of so many texts, of so many bytes in all, are found within a part of a millisecond. More would keep a loop from
+// its connections, or a worker from its batches.
+constexpr size_t kFewTexts = 8;
+constexpr size_t kShortTexts = 512;
+
+// The memory of an answer with these texts: as values of JSON, and as JSON in a buffer that grows by doubling.
+int64_t JsonBytes(const std::vector<translation::TranslatedText>& texts) {
+  size_t bytes = 0;
+  for (const translation::TranslatedText& text : texts) {
+    const auto escapes = std::count_if(text.text.begin(), text.text.end(), [](unsigned char c) {
+      return c < 0x20 || c == '"' || c == '\\';
+    });
+    bytes += 3 * text.text.size() + 2 * 5 * static_cast<size_t>(escapes);
+  }
+  return static_cast<int64_t>(bytes);
+}
 
 }  // namespace
 
@@ -24,32 +39,33 @@ void TranslateTexts(const std::shared_ptr<RestCall>& call, translation::TextTran
                     std::function<void(std::vector<translation::TranslatedText> texts)> done) {
   size_t size = 0;
   for (const std::string& text : request.texts) size += text.size();
-  translator.Translate(
-      std::move(request),
-      [call, is_long = size > kLongTexts](absl::Cord message, calls::LocalCalls::OnDone take) {
-        const auto on_answer = [call, take = std::move(take)](calls::LocalAnswer answer) {
-          const auto bytes = static_cast<int64_t>(answer.message.size());
-          if (answer.end.status.ok() && !call->memory().Grow(kCopies * bytes)) {
-            answer.end.status = call->memory().NoMemory();
-          }
-          take(std::move(answer));
-        };
-        if (!is_long) {
-          call->Unary(kTranslate, std::move(message), on_answer);
-          return;
-        }
-        call->Unary(kTranslate, std::move(message), [call, on_answer](calls::LocalAnswer answer) {
-          call->RunAside([on_answer, answer = std::move(answer)] { on_answer(answer); });
-        });
-      },
-      [call](int64_t bytes) {
-        return call->memory().Grow(bytes) ? absl::OkStatus() : call->memory().NoMemory();
-      },
-      [call, done = std::move(done)](const calls::CallEnd& end,
-                                     std::vector<translation::TranslatedText> texts) {
-        if (!end.status.ok()) return call->Fail(ErrorOfCall(end));
-        done(std::move(texts));
+  const bool is_short = request.texts.size() <= kFewTexts && size <= kShortTexts;
+  const auto run = [call, is_short](std::function<void()> work) {
+    if (is_short) return work();
+    call->RunAside(std::move(work));
+  };
+  const auto reserve = [call](int64_t bytes) {
+    return call->memory().Grow(bytes) ? absl::OkStatus() : call->memory().NoMemory();
+  };
+  const auto make_call = [call, run, reserve](absl::Cord message, calls::LocalCalls::OnDone take) {
+    call->Unary(kTranslate, std::move(message), [run, reserve, take](calls::LocalAnswer answer) {
+      run([reserve, take, answer = std::move(answer)]() mutable {
+        const auto bytes = static_cast<int64_t>(answer.message.size());
+        if (answer.end.status.ok()) answer.end.status = reserve(kCopies * bytes);
+        take(std::move(answer));
       });
+    });
+  };
+  const auto on_done = [call, reserve, done = std::move(done)](
+                           calls::CallEnd end, std::vector<translation::TranslatedText> texts) {
+    if (end.status.ok()) end.status = reserve(JsonBytes(texts));
+    if (!end.status.ok()) return call->Fail(ErrorOfCall(end));
+    done(std::move(texts));
+  };
+  run([&translator, make_call, reserve, on_done,
+       texts = std::make_shared<translation::TextRequest>(std::move(request))] {
+    translator.Translate(std::move(*texts), make_call, reserve, on_done);
+  });
 }
 
 absl::Status ReadFields(const std::shared_ptr<RestCall>& call, RequestFields* fields) {

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "server/base/interruption.h"
 #include "server/translation/characters.h"
 #include "unicode/uchar.h"
 
@@ -16,6 +18,10 @@ namespace {
 
 constexpr int kMostDepth = 200;
 constexpr std::string_view kWordStart = "\xE2\x96\x81";  // U+2581, SentencePiece's space
+
+// The bytes of a text are kept by the document, by a block that grows by doubling, and by its units or other items.
+constexpr size_t kTextCopies = 4;
+constexpr size_t kItemsUntilAsked = 4096;
 
 using Names = std::set<std::string, std::less<>>;
 
@@ -60,6 +66,14 @@ bool IsByte(std::string_view piece) {
   return piece.size() == 6 && piece.substr(0, 3) == "<0x" && piece.back() == '>';
 }
 
+size_t CountOf(std::string_view characters, std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [characters](char c) {
+    return characters.find(c) != std::string_view::npos;
+  }));
+}
+
+absl::Status CallerHasLeft() { return absl::CancelledError("the caller has left"); }
+
 }  // namespace
 
 std::vector<size_t> PieceOffsets(std::string_view text,
@@ -103,20 +117,25 @@ std::vector<size_t> PieceOffsets(std::string_view text,
 // Reads a text and makes its items and units.
 class DocumentParser {
  public:
-  DocumentParser(Document* document, const TextRules& rules, const Document::Splitter& split)
-      : document_(*document), rules_(rules), split_(split) {}
+  DocumentParser(Document* document, const TextRules& rules, const Document::Splitter& split,
+                 const Document::Reserve& reserve)
+      : document_(*document), rules_(rules), split_(split), reserve_(reserve) {}
 
   absl::Status Parse() {
     const std::string_view text = document_.text_;
+    SRU_RETURN_UNLESS_OK(Reserve(kTextCopies, text.size()));
     if (rules_.format == TextFormat::kPlain) {
       block_ = document_.text_;
       return Flush();
     }
     document_.is_markup_ = true;
+    SRU_RETURN_UNLESS_OK(Reserve(kTagBytes, CountOf("<&", text) + 1));
     if (is_xml() && rules_.outline) FindOutline(text);
+    if (Interruption::Asked()) return CallerHasLeft();  // perhaps before the end of the outline
     MarkupReader reader(text, is_xml());
     MarkupToken token;
     while (reader.Next(&token)) SRU_RETURN_UNLESS_OK(Take(token, &reader));
+    if (Interruption::Asked()) return CallerHasLeft();  // perhaps before the end of the text
     SRU_RETURN_UNLESS_OK(Flush());
     AddRaw({});  // elements that are open end here
     return absl::OkStatus();
@@ -125,6 +144,18 @@ class DocumentParser {
  private:
   using Kind = MarkupToken::Kind;
   using Item = Document::Item;
+
+  // Lists grow by doubling. A tag is an item or a mark, perhaps an element, and has text behind it.
+  static constexpr size_t kTagBytes =
+      2 * (2 * sizeof(Item) + sizeof(Document::Unit::Mark) + sizeof(Document::Element) +
+           sizeof(std::pair<size_t, size_t>));
+  // A sentence is found, is an item and a unit, and stands in a call.
+  static constexpr size_t kUnitBytes =
+      2 * (sizeof(Item) + sizeof(Document::Unit) + sizeof(v1::Translation) + 3 * sizeof(TextRange));
+
+  absl::Status Reserve(size_t bytes, size_t count) const {
+    return reserve_(static_cast<int64_t>(bytes * count));
+  }
 
   bool is_xml() const { return rules_.format == TextFormat::kXml; }
 
@@ -201,6 +232,7 @@ class DocumentParser {
       return InvalidArgument("the markup nests deeper than ", kMostDepth, " elements");
     }
     document_.elements_.push_back({token.raw, token.name, element_, depth});
+    open_names_.insert(token.name);
     element_ = static_cast<int>(document_.elements_.size()) - 1;
     openings_.push_back({marks_.size(), blocks_});
     return AddMark(element_, {});
@@ -208,11 +240,13 @@ class DocumentParser {
 
   // An end tag ends what is open within its element, too; one without a beginning is left out.
   absl::Status Close(const MarkupToken& token) {
+    if (open_names_.count(token.name) == 0) return absl::OkStatus();
     int closed = element_;
-    while (closed != 0 && document_.elements_[closed].name != token.name) {
-      closed = document_.elements_[closed].parent;
+    for (; document_.elements_[closed].name != token.name;
+         closed = document_.elements_[closed].parent) {
+      open_names_.erase(open_names_.find(document_.elements_[closed].name));
     }
-    if (closed == 0) return absl::OkStatus();
+    open_names_.erase(open_names_.find(token.name));
     const Document::Element& element = document_.elements_[closed];
     const auto& [mark, block] = openings_[static_cast<size_t>(closed) - 1];
     const bool is_empty =
@@ -236,6 +270,7 @@ class DocumentParser {
       splitting = Splitting::kNoNewlines;
     }
     SRU_ASSIGN_OR_RETURN(const std::vector<TextRange> ranges, split_(block_, splitting));
+    SRU_RETURN_UNLESS_OK(Reserve(kUnitBytes, ranges.size()));
     size_t at = 0;
     size_t mark = 0;
     int element = block_element_;
@@ -279,11 +314,13 @@ class DocumentParser {
   Document& document_;
   const TextRules& rules_;
   const Document::Splitter& split_;
+  const Document::Reserve& reserve_;
   std::set<std::string> outline_;  // names of XML's elements that stand beside no text
   std::string block_;              // its text, decoded
   std::vector<Document::Unit::Mark> marks_;
-  int block_element_ = 0;  // the innermost at the beginning of the block
-  int element_ = 0;        // the innermost
+  int block_element_ = 0;                  // the innermost at the beginning of the block
+  int element_ = 0;                        // the innermost
+  std::multiset<std::string> open_names_;  // of the elements that are open
   size_t blocks_ = 0;
   std::vector<std::pair<size_t, size_t>> openings_;  // by element - 1: its mark and its block
   bool in_pre_ = false;
@@ -291,10 +328,11 @@ class DocumentParser {
 
 absl::StatusOr<std::unique_ptr<const Document>> Document::Parse(std::string text,
                                                                 const TextRules& rules,
-                                                                const Splitter& split) {
+                                                                const Splitter& split,
+                                                                const Reserve& reserve) {
   std::unique_ptr<Document> document(new Document());
   document->text_ = std::move(text);
-  SRU_RETURN_UNLESS_OK(DocumentParser(document.get(), rules, split).Parse());
+  SRU_RETURN_UNLESS_OK(DocumentParser(document.get(), rules, split, reserve).Parse());
   return std::unique_ptr<const Document>(std::move(document));
 }
 
@@ -307,7 +345,7 @@ class Document::Writer {
         was_written_(document.elements_.size()),
         most_repeated_(document.text_.size()) {}
 
-  void Write(const Item& item, const std::vector<v1::Translation>& translations, int hypothesis) {
+  void Write(const Item& item, const std::vector<v1::Translation>& translations) {
     switch (item.kind) {
       case Item::Kind::kText:
         WriteText(item.text, item.element);
@@ -319,9 +357,7 @@ class Document::Writer {
         const v1::Translation& translation = translations[item.unit];
         if (after_unit_ && join_with_spaces_) text_ += ' ';
         if (translation.hypotheses_size() > 0) {
-          const int last = translation.hypotheses_size() - 1;
-          WriteUnit(document_.units_[item.unit], translation,
-                    translation.hypotheses(std::min(hypothesis, last)));
+          WriteUnit(document_.units_[item.unit], translation, translation.hypotheses(0));
         }
         break;
       }
@@ -399,7 +435,7 @@ class Document::Writer {
     const std::vector<size_t> sources = PieceOffsets(unit.text, pieces);
     // The innermost element around each token of the source, and the tokens that marks stand before.
     std::vector<int> elements;
-    std::vector<std::pair<int, const Unit::Mark*>> raws;
+    std::vector<std::pair<int, const Unit::Mark*>> raws;  // in the order of the tokens
     auto mark = unit.marks.begin();
     int element = unit.element;
     const auto pass = [&](size_t offset) {
@@ -413,31 +449,36 @@ class Document::Writer {
       elements.push_back(element);
     }
     pass(unit.text.size());
+    std::vector<bool> is_done(elements.size() + 1);  // the raws before this token are written
     size_t at = 0;
     // A tag may begin where the unit does: the whole is in what is around all tokens.
     int outside = unit.element;
     for (const int of_token : elements) outside = Common(outside, of_token);
     for (const Group& group : GroupsOf(unit.text, sources, hypothesis, elements, outside)) {
+      auto first = raws.end();
+      if (!is_done[group.token]) {
+        first = std::lower_bound(raws.begin(), raws.end(), group.token,
+                                 [](const auto& raw, int token) { return raw.first < token; });
+      }
       const auto write_raws = [&](bool after_space) {
-        for (auto& [token, raw] : raws) {
-          if (raw == nullptr || token != group.token || after_space != StandsApart(unit, *raw)) {
-            continue;
-          }
-          WriteRaw(raw->raw, raw->element);
-          if (after_space && IsSpaceAt(unit.text, raw->offset)) text_ += ' ';
-          raw = nullptr;
+        for (auto it = first; it != raws.end() && it->first == group.token; ++it) {
+          const Unit::Mark& raw = *it->second;
+          if (after_space != StandsApart(unit, raw)) continue;
+          WriteRaw(raw.raw, raw.element);
+          if (after_space && IsSpaceAt(unit.text, raw.offset)) text_ += ' ';
         }
       };
       write_raws(/*after_space=*/false);
       const int around = Common(inside_, group.element);
       WriteText(std::string_view(text).substr(at, group.begin - at), around);
       write_raws(/*after_space=*/true);
+      is_done[group.token] = true;
       WriteText(std::string_view(text).substr(group.begin, group.end - group.begin), group.element);
       at = group.end;
     }
     WriteText(std::string_view(text).substr(at), element);
     for (const auto& [token, raw] : raws) {
-      if (raw == nullptr) continue;
+      if (is_done[token]) continue;
       if (StandsApart(unit, *raw)) text_ += ' ';
       WriteRaw(raw->raw, raw->element);
     }
@@ -474,8 +515,7 @@ class Document::Writer {
         weights.back()[s] += hypothesis.alignment(static_cast<int>(i) * columns + s);
       }
     }
-    std::vector<int> counts(
-        elements.empty() ? 0 : *std::max_element(elements.begin(), elements.end()) + 1);
+    std::map<int, int> counts;  // of words, by element
     for (size_t g = 0; g < groups.size(); ++g) {
       Group& group = groups[g];
       group.end = g + 1 < groups.size() ? groups[g + 1].begin : text.size();
@@ -509,7 +549,7 @@ class Document::Writer {
   // An element that no word has got takes the one that looked at it most, from an element with several.
   static void KeepElements(const std::vector<int>& elements,
                            const std::vector<std::vector<float>>& weights, int outside,
-                           std::vector<int>* counts, std::vector<Group>* groups) {
+                           std::map<int, int>* counts, std::vector<Group>* groups) {
     for (size_t s = 0; s < elements.size(); ++s) {
       if (elements[s] == outside || (*counts)[elements[s]] > 0) continue;
       Group* best = nullptr;
@@ -537,19 +577,26 @@ class Document::Writer {
   size_t most_repeated_;  // bytes of tags that may yet come again
 };
 
-int64_t Document::MemoryBytes() const {
-  constexpr size_t kElementBytes = 2 * sizeof(Element);  // lists grow by doubling
-  size_t bytes = 3 * text_.size() + kElementBytes * elements_.size() +
-                 2 * sizeof(Item) * items_.size() +
-                 2 * (sizeof(Unit) + sizeof(v1::Translation)) * units_.size();
-  for (const Unit& unit : units_) bytes += 2 * sizeof(Unit::Mark) * unit.marks.size();
-  return static_cast<int64_t>(bytes);
+int64_t Document::AnswerBytes(const std::vector<v1::Translation>& translations) const {
+  const auto written = [this](std::string_view text) {
+    return text.size() + (is_markup_ ? 4 * CountOf("<>&", text) : 0);
+  };
+  // Tags may come again, up to the length of the text, and all get ends.
+  size_t bytes = written(text_) + (is_markup_ ? 4 * text_.size() : 0);
+  for (const v1::Translation& translation : translations) {
+    if (translation.hypotheses_size() > 0) bytes += 1 + written(translation.hypotheses(0).text());
+  }
+  return static_cast<int64_t>(2 * bytes);  // the text grows by doubling
 }
 
-std::string Document::Assemble(const std::vector<v1::Translation>& translations, int hypothesis,
-                               bool join_with_spaces) const {
+absl::StatusOr<std::string> Document::Assemble(const std::vector<v1::Translation>& translations,
+                                               bool join_with_spaces) const {
   Writer writer(*this, join_with_spaces);
-  for (const Item& item : items_) writer.Write(item, translations, hypothesis);
+  size_t items = 0;
+  for (const Item& item : items_) {
+    if (++items % kItemsUntilAsked == 0 && Interruption::Asked()) return CallerHasLeft();
+    writer.Write(item, translations);
+  }
   return writer.Take();
 }
 

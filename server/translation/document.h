@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/translation/markup.h"
 #include "server/translation/sentences.h"
@@ -43,6 +44,8 @@ class Document {
   // The units of a text, in their order; never empty ones.
   using Splitter = std::function<absl::StatusOr<std::vector<TextRange>>(std::string_view text,
                                                                         Splitting splitting)>;
+  // Reserves memory, or says why not.
+  using Reserve = std::function<absl::Status(int64_t bytes)>;
 
   struct Unit {
     std::string text;
@@ -58,21 +61,23 @@ class Document {
     int element = 0;  // the innermost around its first character
   };
 
-  // `text` is valid UTF-8. kInvalidArgument: elements nest too deeply; errors of `split`.
+  // `text` is valid UTF-8. Reserves the memory of the document and of its translations' frames before it is taken. kInvalidArgument: elements nest
+  // too deeply; kCancelled: the thread's work is to end (server/base/interruption.h); errors of `split` and `reserve`.
   static absl::StatusOr<std::unique_ptr<const Document>> Parse(std::string text,
                                                                const TextRules& rules,
-                                                               const Splitter& split);
+                                                               const Splitter& split,
+                                                               const Reserve& reserve);
   Document(const Document&) = delete;
   Document& operator=(const Document&) = delete;
 
   const std::vector<Unit>& units() const { return units_; }
-  // Its memory, including the answers' frames.
-  int64_t MemoryBytes() const;
+  // The memory that Assemble() takes, its result included.
+  int64_t AnswerBytes(const std::vector<v1::Translation>& translations) const;
 
-  // The text made of a hypothesis of each unit's translation; of the last one where there are fewer. `join_with_spaces`: write a space between
-  // units that follow each other directly.
-  std::string Assemble(const std::vector<v1::Translation>& translations, int hypothesis,
-                       bool join_with_spaces) const;
+  // The text made of the best hypothesis of each unit's translation. `join_with_spaces`: write a space between units that follow each other
+  // directly. kCancelled as for Parse().
+  absl::StatusOr<std::string> Assemble(const std::vector<v1::Translation>& translations,
+                                       bool join_with_spaces) const;
 
  private:
   friend class DocumentParser;

@@ -1,15 +1,22 @@
 #include "server/translation/document.h"
 
-#include <chrono>
+#include <algorithm>
+#include <cstdint>
+#include <ctime>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/interruption.h"
 
 namespace sru::server::translation {
 namespace {
@@ -38,10 +45,19 @@ class DocumentTest : public ::testing::Test {
  protected:
   DocumentTest() { rules_.format = TextFormat::kHtml; }
 
+  absl::StatusOr<std::unique_ptr<const Document>> ParseAny(const std::string& text) {
+    return Document::Parse(
+        text, rules_,
+        [](std::string_view part, Splitting splitting) {
+          return SplitSentences(part, "en", splitting);
+        },
+        [this](int64_t bytes) {
+          reserved_ += bytes;
+          return reserved_ <= most_ ? absl::OkStatus() : absl::ResourceExhaustedError("memory");
+        });
+  }
   std::unique_ptr<const Document> Parse(const std::string& text) {
-    auto document = Document::Parse(text, rules_, [](std::string_view part, Splitting splitting) {
-      return SplitSentences(part, "en", splitting);
-    });
+    auto document = ParseAny(text);
     EXPECT_TRUE(document.ok()) << document.status();
     return document.ok() ? *std::move(document) : nullptr;
   }
@@ -51,7 +67,9 @@ class DocumentTest : public ::testing::Test {
     for (const Document::Unit& unit : document->units()) {
       translations.push_back(Capitals(unit.text, reversed));
     }
-    return document->Assemble(translations, 0, spaces);
+    const std::string assembled = *document->Assemble(translations, spaces);
+    EXPECT_LE(2 * static_cast<int64_t>(assembled.size()), document->AnswerBytes(translations));
+    return assembled;
   }
   std::vector<std::string> Units(const std::string& text) {
     std::vector<std::string> units;
@@ -61,6 +79,8 @@ class DocumentTest : public ::testing::Test {
   }
 
   TextRules rules_;
+  int64_t most_ = int64_t{1} << 40;
+  int64_t reserved_ = 0;
 };
 
 TEST_F(DocumentTest, PlainTextKeepsItsWhiteSpace) {
@@ -194,10 +214,10 @@ TEST_F(DocumentTest, NoWordIsRobbedForWhatStandsOutside) {
   const std::vector<std::string> dog = {b + "A", b + "dog", b + "runs", "."};
   const std::vector<std::string> hund = {b + "Ein", b + "Hund", b + "rennt", "."};
   std::unique_ptr<const Document> document = Parse("<b>A dog</b> <span>runs</span>.");
-  EXPECT_EQ(document->Assemble({OfPieces(dog, hund)}, 0, false),
+  EXPECT_EQ(*document->Assemble({OfPieces(dog, hund)}, false),
             "<b>Ein Hund</b> <span>rennt</span>.");
   document = Parse("A dog <b>runs.</b>");
-  EXPECT_EQ(document->Assemble({OfPieces(dog, hund)}, 0, false), "Ein Hund <b>rennt.</b>");
+  EXPECT_EQ(*document->Assemble({OfPieces(dog, hund)}, false), "Ein Hund <b>rennt.</b>");
 }
 
 TEST_F(DocumentTest, AMarkStandsForTheSameMark) {
@@ -213,7 +233,7 @@ TEST_F(DocumentTest, AMarkStandsForTheSameMark) {
     for (int s = 0; s < 9; ++s)
       hypothesis->set_alignment(mark * 9 + s, s == mark - 1 ? 0.5f : 0.05f);
   }
-  EXPECT_EQ(document->Assemble({translation}, 0, false),
+  EXPECT_EQ(*document->Assemble({translation}, false),
             "siehe (den <a href=\"x\">Park</a>), oder <i>nicht!</i>");
 }
 
@@ -224,23 +244,21 @@ TEST_F(DocumentTest, EveryElementKeepsAWord) {
   // Nothing looks at the second word most.
   for (int i = 0; i < 9; ++i) hypothesis->set_alignment(i, i % 3 == 0 ? 0.9f : 0.01f);
   hypothesis->set_alignment(3 + 1, 0.3f);
-  EXPECT_EQ(document->Assemble({translation}, 0, false), "ONE <b>TWO</b> THREE");
+  EXPECT_EQ(*document->Assemble({translation}, false), "ONE <b>TWO</b> THREE");
   // Without an alignment words are taken to keep their order.
   hypothesis->clear_alignment();
-  EXPECT_EQ(document->Assemble({translation}, 0, false), "ONE <b>TWO</b> THREE");
+  EXPECT_EQ(*document->Assemble({translation}, false), "ONE <b>TWO</b> THREE");
   // A translation of nothing.
-  EXPECT_EQ(document->Assemble({v1::Translation()}, 0, false), "");
+  EXPECT_EQ(*document->Assemble({v1::Translation()}, false), "");
   translation.clear_hypotheses();
   translation.add_hypotheses();
-  EXPECT_EQ(document->Assemble({translation}, 0, false), "");
+  EXPECT_EQ(*document->Assemble({translation}, false), "");
 }
 
 TEST_F(DocumentTest, DeepMarkupIsRefused) {
   std::string text;
   for (int i = 0; i < 201; ++i) text += "<b>";
-  const auto document = Document::Parse(text, rules_, [](std::string_view part, Splitting) {
-    return SplitSentences(part, "en", Splitting::kNone);
-  });
+  const auto document = ParseAny(text);
   EXPECT_EQ(document.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(document.status().message()), HasSubstr("deeper than 200"));
 }
@@ -252,22 +270,135 @@ TEST_F(DocumentTest, LongTagsAroundManyWordsDoNotMultiply) {
   EXPECT_LE(Translate(text, true).size(), 3 * text.size());
 }
 
+// The processor time of a text's way to its translation and back.
+double Seconds(const std::function<void()>& work) {
+  double best = 1e9;
+  for (int round = 0; round < 3; ++round) {
+    const std::clock_t begin = std::clock();
+    work();
+    best = std::min(best, static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
+  }
+  return best;
+}
+
 TEST_F(DocumentTest, HostileMarkupTakesLinearTime) {
-  for (const char* const part :
-       {"&",   "<",    "<a ",    "<a \"",     "<!--",      "<b></b>",      "</b>",
-        "<p>", "&amp", "&amp;",  "<b>x</b> ", "<script>",  "<code>",       "<i>x",
-        "<!",  "</",   "<b x='", "<b x=",     "<b> </b> ", "<code></code>"}) {
-    std::string text;
-    for (int i = 0; i < 199; ++i) text += "<u>";
-    while (text.size() < 300000) text += part;
-    const auto start = std::chrono::steady_clock::now();
-    const auto document = Document::Parse(text, rules_, [](std::string_view block, Splitting mode) {
-      return SplitSentences(block, "en", mode);
-    });
-    if (document.ok()) {
-      (*document)->Assemble(std::vector<v1::Translation>((*document)->units().size()), 0, false);
+  // Quadratic time takes 64 times as long.
+  constexpr int kTimes = 8;
+  for (const char* const part : {"&",
+                                 "<",
+                                 "<a ",
+                                 "<a \"",
+                                 "<!--",
+                                 "<b></b>",
+                                 "</b>",
+                                 "<p>",
+                                 "<p> ",
+                                 "&amp",
+                                 "&amp;",
+                                 "<b>x</b> ",
+                                 "<script>",
+                                 "<code>",
+                                 "<i>x",
+                                 "<!",
+                                 "<!>",
+                                 "</",
+                                 "<b x='",
+                                 "<b x=",
+                                 "<b> </b> ",
+                                 "<p>.",
+                                 "<p>a <b>b</b>",
+                                 "</u><u>",
+                                 "<code></code>"}) {
+    const auto seconds = [&](size_t bytes) {
+      std::string text;
+      for (int i = 0; i < 199; ++i) text += "<u>";
+      while (text.size() < bytes) text += part;
+      return Seconds([&] {
+        const auto document = ParseAny(text);
+        if (!document.ok()) return;
+        std::vector<v1::Translation> translations;
+        for (const Document::Unit& unit : (*document)->units()) {
+          translations.push_back(Capitals(unit.text.substr(0, 50), false));
+        }
+        EXPECT_TRUE((*document)->Assemble(translations, false).ok());
+      });
+    };
+    EXPECT_LT(seconds(kTimes * 10000), 3 * kTimes * seconds(10000) + 0.01) << part;
+  }
+}
+
+TEST_F(DocumentTest, MarksAndWordsOfASentenceTakeLinearTime) {
+  constexpr int kTimes = 8;
+  const auto seconds = [&](int count) {
+    std::string text = "one ";
+    v1::Translation translation;
+    for (const char* const word : {"one", "two", "three"}) {
+      translation.add_source_tokens(absl::StrCat("\xE2\x96\x81", word));
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10)) << part;
+    v1::Hypothesis* const hypothesis = translation.add_hypotheses();
+    for (int i = 0; i < count; ++i) {
+      text += "<!>";
+      hypothesis->add_tokens("\xE2\x96\x81w");
+      absl::StrAppend(hypothesis->mutable_text(), i == 0 ? "w" : " w");
+    }
+    const std::unique_ptr<const Document> document = Parse(text + "two three");
+    return Seconds([&] { EXPECT_TRUE(document->Assemble({translation}, false).ok()); });
+  };
+  EXPECT_LT(seconds(kTimes * 2000), 3 * kTimes * seconds(2000) + 0.01);
+}
+
+TEST_F(DocumentTest, SentencesWithTagsTakeLinearTime) {
+  constexpr int kTimes = 8;
+  const auto seconds = [&](int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += "<p>a <b>b</b>";
+    const std::unique_ptr<const Document> document = Parse(text);
+    const std::vector<v1::Translation> translations(document->units().size(),
+                                                    Capitals("a b", false));
+    return Seconds([&] { EXPECT_TRUE(document->Assemble(translations, false).ok()); });
+  };
+  EXPECT_LT(seconds(kTimes * 10000), 3 * kTimes * seconds(10000) + 0.01);
+}
+
+TEST_F(DocumentTest, AnEndWithoutABeginningIsNotLookedForInEachElement) {
+  std::string ends;
+  for (int i = 0; i < 50000; ++i) ends += "</b>";
+  std::string nested;
+  for (int i = 0; i < 199; ++i) nested += "<u>";
+  EXPECT_LT(Seconds([&] { EXPECT_TRUE(ParseAny(nested + ends).ok()); }),
+            2 * Seconds([&] { EXPECT_TRUE(ParseAny("<u>" + ends).ok()); }) + 0.01);
+}
+
+TEST_F(DocumentTest, MemoryIsReservedBeforeItIsTaken) {
+  std::string tags;
+  std::string sentences;
+  for (int i = 0; i < 10000; ++i) {
+    tags += "<p>";
+    sentences += "Yes.\n";
+  }
+  for (const std::string& text : {tags, sentences}) {
+    reserved_ = 0;
+    most_ = int64_t{1} << 40;
+    EXPECT_TRUE(ParseAny(text).ok());
+    EXPECT_GT(reserved_, 10000 * 100);
+    most_ = reserved_ - 1;
+    reserved_ = 0;
+    EXPECT_TRUE(absl::IsResourceExhausted(ParseAny(text).status()));
+  }
+}
+
+TEST_F(DocumentTest, EndsEarlyWhenNobodyWaits) {
+  std::string text;
+  for (int i = 0; i < 50000; ++i) text += "<p>a</p>";
+  const std::unique_ptr<const Document> document = Parse(text);
+  for (const TextFormat format : {TextFormat::kHtml, TextFormat::kXml}) {
+    rules_.format = format;
+    int asked = 0;
+    const Interruption interruption([&asked] { return ++asked >= 5; });
+    EXPECT_TRUE(absl::IsCancelled(ParseAny(text).status()));
+    EXPECT_LE(asked, 10);
+    EXPECT_TRUE(
+        absl::IsCancelled(document->Assemble(std::vector<v1::Translation>(50000), false).status()));
   }
 }
 

@@ -11,12 +11,14 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "server/base/interruption.h"
 #include "unicode/utf8.h"
 
 namespace sru::server::translation {
 namespace {
 
 constexpr size_t kLongestEntity = 40;  // HTML's have up to 33 bytes
+constexpr size_t kTokensUntilAsked = 4096;
 
 // Abseil's own type, where it is not the standard's.
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
@@ -96,6 +98,7 @@ bool EndsName(char c) { return absl::ascii_isspace(c) || c == '/' || c == '>'; }
 
 bool MarkupReader::Next(MarkupToken* token) {
   if (at_ == markup_.size()) return false;
+  if (++tokens_ % kTokensUntilAsked == 0 && Interruption::Asked()) return false;
   const size_t begin = at_;
   *token = MarkupToken();
   if (markup_[at_] == '&') {

@@ -35,7 +35,7 @@ class MarkupReader {
   // `markup` is valid UTF-8 and outlives the reader.
   MarkupReader(std::string_view markup, bool is_xml) : markup_(markup), is_xml_(is_xml) {}
 
-  // False at the end.
+  // False at the end, and when the thread's work is to end (server/base/interruption.h).
   bool Next(MarkupToken* token);
 
   // Passes over the rest of the element that the token `open` has opened. Returns all of the element, up to the end of the markup if it has
@@ -55,6 +55,7 @@ class MarkupReader {
   const std::string_view markup_;
   const bool is_xml_;
   size_t at_ = 0;
+  size_t tokens_ = 0;
   bool has_tags_ = true;  // false once a tag had no end: another one has none either
 };
 

@@ -87,11 +87,16 @@ TextRange Trimmed(std::string_view text, TextRange range) {
   return range;
 }
 
+bool HasLetter(std::string_view text, TextRange range) {
+  for (size_t at = range.begin; at < range.end; at = After(text, at)) {
+    if (u_isalpha(CharacterAt(text, at)) != 0) return true;
+  }
+  return false;
+}
+
 void Add(std::string_view text, TextRange range, std::vector<TextRange>* ranges) {
   range = Trimmed(text, range);
-  for (size_t at = range.begin; at < range.end; at = After(text, at)) {
-    if (u_isalpha(CharacterAt(text, at)) != 0) return ranges->push_back(range);
-  }
+  if (HasLetter(text, range)) ranges->push_back(range);
 }
 
 // False if the full stop that the range ends with is that of an abbreviation, of initials or of a number that counts. `next`: what follows.
@@ -171,6 +176,8 @@ size_t CutOf(std::string_view text, TextRange range) {
 std::vector<TextRange> SplitSentences(std::string_view text, const std::string& language,
                                       Splitting splitting) {
   std::vector<TextRange> ranges;
+  // Markup can have a million such texts. ICU takes a microsecond for each.
+  if (!HasLetter(text, {0, text.size()})) return ranges;
   const LanguageRules& rules = RulesOf(language);
   if (splitting == Splitting::kNone || rules.iterator == nullptr) {
     Add(text, {0, text.size()}, &ranges);

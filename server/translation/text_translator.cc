@@ -1,7 +1,6 @@
 #include "server/translation/text_translator.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "base/status.h"
 #include "base/utf8.h"
 #include "models/model.h"
+#include "server/base/interruption.h"
 #include "server/calls/message_cord.h"
 #include "sru/v1/inference.pb.h"
 
@@ -32,7 +32,6 @@ struct Job {
 struct CallUnits {
   const TranslatorModel* model = nullptr;
   bool aligned = false;
-  int hypotheses = 1;
   std::vector<std::pair<Job*, size_t>> units;
 };
 
@@ -69,7 +68,7 @@ class Translation : public std::enable_shared_from_this<Translation> {
       Job& job = jobs_.emplace_back();
       SRU_ASSIGN_OR_RETURN(job.path, catalog.Path(KeyOf(answer.source), target));
       job.text = std::move(text);
-      if (job.path.empty()) answer.translations = {job.text};
+      if (job.path.empty()) answer.text = std::move(job.text);
       answers_.push_back(std::move(answer));
       num_steps_ = std::max(num_steps_, job.path.size());
     }
@@ -124,7 +123,7 @@ class Translation : public std::enable_shared_from_this<Translation> {
   // If all calls of a step have been answered, puts its texts together and begins the next one. No calls are left after the last.
   absl::Status EndStep() {
     while (calls_.empty()) {
-      if (step_ > 0) AssembleAll();
+      if (step_ > 0) SRU_RETURN_UNLESS_OK(AssembleAll());
       if (step_ == num_steps_) return absl::OkStatus();
       SRU_RETURN_UNLESS_OK(BeginStep());
       ++step_;
@@ -138,18 +137,14 @@ class Translation : public std::enable_shared_from_this<Translation> {
     for (Job& job : jobs_) {
       if (step_ >= job.path.size()) continue;
       const TranslatorModel& model = job.path[step_];
-      SRU_ASSIGN_OR_RETURN(job.document,
-                           Document::Parse(std::move(job.text), request_.rules, SplitterOf(model)));
-      SRU_RETURN_UNLESS_OK(reserve_(job.document->MemoryBytes()));
+      SRU_ASSIGN_OR_RETURN(job.document, Document::Parse(std::move(job.text), request_.rules,
+                                                         SplitterOf(model), reserve_));
       job.translations.assign(job.document->units().size(), {});
       for (size_t i = 0; i < job.translations.size(); ++i) {
         const bool aligned = job.document->units()[i].needs_alignment();
         CallUnits& call = open[{model.served->name, aligned}];
         call.model = &model;
         call.aligned = aligned;
-        // The last hypothesis is often an empty one.
-        const bool has_others = request_.alternatives > 0 && step_ + 1 == job.path.size();
-        call.hypotheses = has_others ? 2 + request_.alternatives : 1;
         call.units.emplace_back(&job, i);
         if (call.units.size() == MostUnits(model, aligned)) {
           calls_.push_back(std::move(call));
@@ -186,6 +181,7 @@ class Translation : public std::enable_shared_from_this<Translation> {
                Splitting splitting) -> absl::StatusOr<std::vector<TextRange>> {
       std::vector<TextRange> parts;
       for (const TextRange& sentence : SplitSentences(text, model.source_key.language, splitting)) {
+        if (Interruption::Asked()) return absl::CancelledError("the caller has left");
         SRU_RETURN_UNLESS_OK(CutSentence(text, sentence, tokenizer, most, &parts));
       }
       return parts;
@@ -193,16 +189,11 @@ class Translation : public std::enable_shared_from_this<Translation> {
   }
 
   absl::Cord MakeRequest(const CallUnits& call) const {
-    const models::TranslatorConfig& config = call.model->served->model->config().translator;
     v1::TranslateRequest request;
     request.set_model(call.model->served->name);
     request.set_return_alignment(call.aligned);
     // A character can have more tokens than the model takes.
     request.set_truncate(true);
-    if (call.hypotheses > 1) {
-      request.set_num_hypotheses(call.hypotheses);
-      request.set_beam_size(std::max(call.hypotheses, config.search.beam_size));
-    }
     for (const auto& [job, unit] : call.units) {
       request.add_sequences()->set_text(job->document->units()[unit].text);
     }
@@ -226,37 +217,24 @@ class Translation : public std::enable_shared_from_this<Translation> {
     }
     for (size_t i = 0; i < call.units.size(); ++i) {
       const auto& [job, unit] = call.units[i];
-      v1::Translation& translation = job->translations[unit];
-      translation = std::move(*response.mutable_translations(static_cast<int>(i)));
-      auto* const hypotheses = translation.mutable_hypotheses();
-      if (hypotheses->empty()) continue;
-      const auto is_empty = [](const v1::Hypothesis& one) { return one.text().empty(); };
-      hypotheses->erase(std::remove_if(std::next(hypotheses->begin()), hypotheses->end(), is_empty),
-                        hypotheses->end());
+      job->translations[unit] = std::move(*response.mutable_translations(static_cast<int>(i)));
     }
     return true;
   }
 
-  void AssembleAll() {
+  absl::Status AssembleAll() {
     for (size_t i = 0; i < jobs_.size(); ++i) {
       Job& job = jobs_[i];
       if (job.document == nullptr) continue;
       const TranslatorModel& model = job.path[step_ - 1];
       const bool add_spaces = !HasSpaces(model.source_key) && HasSpaces(model.target_key);
-      const bool is_last = step_ == job.path.size();
-      job.text = job.document->Assemble(job.translations, 0, add_spaces);
-      if (is_last) {
-        std::vector<std::string>& all = answers_[i].translations;
-        all.push_back(std::move(job.text));
-        const size_t most = 1 + static_cast<size_t>(request_.alternatives);
-        for (int k = 1; k <= request_.alternatives + 1 && all.size() < most; ++k) {
-          std::string text = job.document->Assemble(job.translations, k, add_spaces);
-          if (std::find(all.begin(), all.end(), text) == all.end()) all.push_back(std::move(text));
-        }
-      }
+      SRU_RETURN_UNLESS_OK(reserve_(job.document->AnswerBytes(job.translations)));
+      SRU_ASSIGN_OR_RETURN(job.text, job.document->Assemble(job.translations, add_spaces));
+      if (step_ == job.path.size()) answers_[i].text = std::move(job.text);
       job.document = nullptr;
       job.translations.clear();
     }
+    return absl::OkStatus();
   }
 
   void End(absl::Status status) { End(calls::CallEnd{std::move(status), "", {}, {}}); }

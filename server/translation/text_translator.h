@@ -26,21 +26,19 @@
 namespace sru::server::translation {
 
 inline constexpr size_t kMostTexts = 1000;
-inline constexpr int kMostAlternatives = 16;
 
 struct TextRequest {
   std::vector<std::string> texts;  // valid UTF-8
   std::string source;              // a code; "" = that of each text is found
   std::string target;
   TextRules rules;
-  int alternatives = 0;  // translations besides the best one
 };
 
 struct TranslatedText {
   std::string
       source;  // the code, as the model has it; of the target's language perhaps another form
-  int confidence = 0;                     // of the source that was found, in percent
-  std::vector<std::string> translations;  // the best first
+  int confidence = 0;  // of the source that was found, in percent
+  std::string text;    // the translation
 };
 
 // `text` is valid UTF-8.
@@ -50,8 +48,7 @@ class TextTranslator {
  public:
   // Makes a call of Translate. `done` may run before it returns.
   using Call = std::function<void(absl::Cord request, calls::LocalCalls::OnDone done)>;
-  // Reserves memory, or says why not.
-  using Reserve = std::function<absl::Status(int64_t bytes)>;
+  using Reserve = Document::Reserve;
   using Done = std::function<void(const calls::CallEnd& end, std::vector<TranslatedText> texts)>;
 
   // `registry` outlives this.
@@ -60,7 +57,7 @@ class TextTranslator {
 
   LanguageCatalog Catalog() const { return LanguageCatalog(registry_); }
 
-  // `done` is called once, on any thread. It and `call` may throw, into whom has called: the caller of this, or of `done`.
+  // `done` is called once, on any thread; with kCancelled when the thread's work is to end (server/base/interruption.h). It and `call` may throw, into whom has called: the caller of this, or of `done`.
   void Translate(TextRequest request, Call call, Reserve reserve, Done done);
 
   // The characters of all texts so far.

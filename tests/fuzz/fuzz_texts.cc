@@ -40,10 +40,12 @@ v1::Translation Itself(const Document::Unit& unit) {
 }
 
 void FuzzDocument(const std::string& text, const TextRules& rules) {
-  const auto document =
-      Document::Parse(text, rules, [](std::string_view part, Splitting splitting) {
+  const auto document = Document::Parse(
+      text, rules,
+      [](std::string_view part, Splitting splitting) {
         return server::translation::SplitSentences(part, "en", splitting);
-      });
+      },
+      [](int64_t /*bytes*/) { return absl::OkStatus(); });
   if (!document.ok()) {
     Require(rules.format != TextFormat::kPlain, "plain text can be read");
     return;
@@ -54,10 +56,12 @@ void FuzzDocument(const std::string& text, const TextRules& rules) {
     Require(FindInvalidUtf8(unit.text) == unit.text.size(), "a unit is UTF-8");
     translations.push_back(Itself(unit));
   }
-  const std::string again = (*document)->Assemble(translations, 0, false);
+  const std::string again = *(*document)->Assemble(translations, false);
   Require(FindInvalidUtf8(again) == again.size(), "the text is UTF-8");
   // A < becomes four bytes, an element an end of up to its size, and tags may come twice.
   Require(again.size() <= 8 * text.size(), "the text is not many times as long");
+  Require(2 * static_cast<int64_t>(again.size()) <= (*document)->AnswerBytes(translations),
+          "the memory of the text is reserved");
   if (rules.format != TextFormat::kPlain) return;
   std::string expected = text;
   if (rules.splitting != Splitting::kSentences) {
