@@ -554,6 +554,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     };
     door.limits = options_.connections;
     door.allow_compression = options_.memory.allow_compression;
+    door.asks_for_tokens = !options_.security.auth_tokens_file.empty();
     door.send_timeout = options_.memory.send_timeout;
     return door;
   }

@@ -25,6 +25,9 @@ class TokenPicker {
   TokenPicker(std::shared_ptr<const SamplingOptions> options, uint64_t seed, int sample,
               const DecodingMemo& memo);
 
+  // Of a copy, before its first token: picks as that sample.
+  void set_sample(int sample) { sample_ = sample; }
+
   // Tokens that the text goes on from.
   void AddPrompt(const std::vector<int32_t>& ids);
 

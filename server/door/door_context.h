@@ -62,6 +62,7 @@ struct DoorOptions {
   transport::ConnectionLimits limits;
   uint32_t max_message_bytes = 4 << 20;
   bool allow_compression = false;
+  bool asks_for_tokens = false;  // of requests that are no calls, too
   // A stream waits this long for bytes that it needs: its header, its first message, the rest of one.
   absl::Duration bytes_timeout = absl::Seconds(30);
   absl::Duration send_timeout = absl::InfiniteDuration();
@@ -74,8 +75,8 @@ struct DoorContext {
   SideThreads& side;
   // What arrives and what open streams take, over all doors; each address has a part of it at most.
   AddressMemory memory;
-  // What open calls of methods that need no token, such as those of the health service, take beside that: an eighth of it, and one address a quarter
-  // of this eighth.
+  // What calls without a token, such as those of the health service, take beside that, and bodies without one that arrive: an eighth of it, and
+  // one address a quarter of this eighth.
   MemoryCount open_memory;
   AddressMemory open_memory_of;
   transport::ConnectionTable connections;

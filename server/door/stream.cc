@@ -67,7 +67,7 @@ Stream::~Stream() {
   ClearMessage();
   memory_->Give(body_bytes_);
   memory_->Give(kStreamBytes + head_bytes_);
-  if (open_memory_ != nullptr) open_memory_->Give(kStreamBytes);
+  if (open_memory_ != nullptr) open_memory_->Give(open_bytes_);
   context_.streams.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -114,10 +114,9 @@ void Stream::OnHead() {
   reader_.set_encoding(head_.encoding());
   row_ = context_.options.methods->Find(head_.path());
   if (row_ != nullptr && !row_->needs_token) {
-    if (!connection_->open_memory()->Take(kStreamBytes)) {
+    if (!TakeOpen(kStreamBytes)) {
       return Fail(absl::ResourceExhaustedError("too many such calls are open; try again"));
     }
-    open_memory_ = connection_->open_memory();
     reader_.set_max_bytes(std::min(kMostOpenMessage, context_.options.max_message_bytes));
   }
   callers::Refusal refusal;
@@ -134,6 +133,13 @@ void Stream::OnHead() {
     handler_ = row_ == nullptr ? context_.options.unknown(this) : row_->start(this);
     SetBusy(row_ != nullptr && row_->needs_token);
   }
+}
+
+bool Stream::TakeOpen(int64_t bytes) {
+  open_memory_ = connection_->open_memory();
+  if (!open_memory_->Take(bytes)) return false;
+  open_bytes_ += bytes;
+  return true;
 }
 
 void Stream::SetBusy(bool busy) {
@@ -331,7 +337,10 @@ void Stream::TakeBody(absl::string_view bytes) {
     return GiveBody(absl::ResourceExhaustedError(absl::StrCat(
         "the body has more than ", most, " bytes, which is the most that the server takes")));
   }
-  if (!memory_->Take(static_cast<int64_t>(bytes.size()))) {
+  // Without the header, a route may ask for a token in the body.
+  const auto size = static_cast<int64_t>(bytes.size());
+  const bool is_open = context_.options.asks_for_tokens && head_.Find("authorization").empty();
+  if ((is_open && !TakeOpen(size)) || !memory_->Take(size)) {
     return GiveBody(absl::UnavailableError(
         "the requests that the server is reading hold all the memory that they may; try again"));
   }

@@ -161,6 +161,8 @@ class Stream final : public calls::HttpExchange,
   void Fail(absl::Status status, calls::Metadata trailers = {});
   void Cancel();
   void SendHttpStatus(absl::string_view status);
+  // Takes of the memory of calls without a token, until the stream ends.
+  bool TakeOpen(int64_t bytes);
   // Whether the call is being worked on, and its connection makes way for no other.
   void SetBusy(bool busy);
   // Messages of the answer are compressed. On the call's threads, and once a message was given on the loop's.
@@ -183,7 +185,8 @@ class Stream final : public calls::HttpExchange,
   Loop& loop_;
   const std::shared_ptr<const PeerInfo> peer_;
   const std::shared_ptr<MemoryCount> memory_;
-  std::shared_ptr<MemoryCount> open_memory_;  // of a call that needs no token
+  std::shared_ptr<MemoryCount> open_memory_;  // of a call without a token
+  int64_t open_bytes_ = 0;
   const int32_t id_;
 
   RequestHead head_;

@@ -303,7 +303,7 @@ def open_calls(target):
 
 @row(credentials="tokens", flags=BUDGETS, budget_mib=64, seconds=5)
 def open_messages(target):
-    """N1: parts of messages, of calls that need no token, from six addresses; others' messages must have room."""
+    """N1: parts of messages, of calls that need no token, and of bodies that may have one, from six addresses; others must have room."""
     held = []
     for address in range(2, 8):
         for _ in range(4):
@@ -311,6 +311,8 @@ def open_messages(target):
                 held.append(Connection(target.port, source="127.0.0.%d" % address, timeout=0.3))
                 held[-1].send_body(held[-1].start(HEALTH), message(b"\n" + b"x" * 3500000, length=4000000), end=False,
                                    deadline=min(target.deadline, time.monotonic() + 0.3))  # fmt: skip
+                body = held[-1].start("/translate", content_type="application/json")
+                held[-1].send_body(body, b" " * 3500000, end=False, deadline=min(target.deadline, time.monotonic() + 0.3))
                 streams = [held[-1].next_stream() for _ in range(200)]
                 held[-1].send(b"".join(frame(HEADERS, END_HEADERS, one, header_block(WATCH)) for one in streams))
     codes = []

@@ -31,7 +31,11 @@ GenerateSequence::GenerateSequence(const GenerateTask* task, const models::Model
   const auto num_samples = static_cast<size_t>(task_.num_samples);
   const bool scores = task_.token_log_probs || task_.num_candidates > 0;
   branches_.reserve(num_samples);
-  for (size_t i = 0; i < num_samples; ++i) branches_.push_back(MakeBranch(static_cast<int>(i)));
+  branches_.push_back(FirstBranch());
+  for (size_t i = 1; i < num_samples; ++i) {  // copies, since the prompt is read once
+    branches_.push_back(branches_.front());
+    branches_.back().picker.set_sample(static_cast<int>(i));
+  }
   if (!task_.echo || !scores) prompt_scored_ = task_.prompt.size();
   const MutexLock lock(&mutex_);
   unsent_.resize(num_samples);
@@ -50,8 +54,8 @@ GenerateSequence::GenerateSequence(const GenerateTask* task, const models::Model
 
 GenerateSequence::~GenerateSequence() { Rewind(); }
 
-GenerateSequence::Branch GenerateSequence::MakeBranch(int sample) const {
-  Branch branch(models::TokenPicker(sampling_, task_.seed, sample, memo_),
+GenerateSequence::Branch GenerateSequence::FirstBranch() const {
+  Branch branch(models::TokenPicker(sampling_, task_.seed, /*sample=*/0, memo_),
                 models::GeneratedText(detokenizer_, stop_, memo_));
   branch.picker.AddPrompt(task_.prompt);
   branch.text.AppendPrompt(task_.prompt, task_.echo);

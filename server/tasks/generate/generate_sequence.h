@@ -129,7 +129,7 @@ class GenerateSequence : public batching::StepSequence {
     return !branch.closed &&
            (suspended_ || (branch.finish != FinishReason::kNone && task_.return_state));
   }
-  Branch MakeBranch(int sample) const;
+  Branch FirstBranch() const;
   // Puts the given state, or that of a kept beginning of the prompt, into a slot, if there is none yet.
   absl::Status Begin(const std::shared_ptr<kernels::StateArena>& arena,
                      const std::shared_ptr<batching::PrefixCache>& prefixes);
