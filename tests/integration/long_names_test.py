@@ -70,6 +70,10 @@ class LongNamesTest(unittest.TestCase):
                 for length in lengths:
                     with self.subTest(path, length=length):
                         answer = connection.call(path, request(b"x" * length))
+                        if path.startswith("/grpc.health") and length > 4096:  # more than such a message may have
+                            self.assertIn(answer.code, ("RESOURCE_EXHAUSTED", "RST_STREAM"), answer)
+                            self.assertNotIn("xxx", answer.details)
+                            continue
                         self.assertEqual(answer.code, "INVALID_ARGUMENT", answer)
                         self.check(answer.details, name, length)
 
