@@ -40,7 +40,7 @@ DoorContext::DoorContext(DoorOptions given, MemoryCount* receive_memory, SideThr
       side(*side_threads),
       memory(receive_memory->limit() / kAddressParts * kAddressPart, receive_memory),
       open_memory(receive_memory->limit() / kOpenPart),
-      open_memory_of(open_memory.limit() / kOpenParts, &open_memory),
+      open_memory_of(open_memory.limit() / kOpenParts, nullptr),
       connections(static_cast<size_t>(options.limits.max_connections), /*keeps_calls=*/true) {}
 
 // Shelf.

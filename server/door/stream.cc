@@ -26,6 +26,10 @@ constexpr size_t kBesideField = 32;
 constexpr size_t kMostIgnoredFields = 256 << 10;
 // Of a message of a method that needs no token: a name.
 constexpr uint32_t kMostOpenMessage = 4 << 10;
+// Bodies without a token may have the memory of calls without one divided by this; the rest is for those of the health service.
+constexpr int64_t kOpenBodiesPart = 2;
+// An address may take so much of it in any case.
+constexpr int64_t kFewOpenBytes = 16 * Stream::kStreamBytes;
 // To parse a message of this size would hold up the other connections of the loop.
 constexpr size_t kLongMessage = 64 << 10;
 // Heads and answers up to this size are part of what a stream takes.
@@ -67,7 +71,7 @@ Stream::~Stream() {
   ClearMessage();
   memory_->Give(body_bytes_);
   memory_->Give(kStreamBytes + head_bytes_);
-  if (open_memory_ != nullptr) open_memory_->Give(open_bytes_);
+  GiveOpen();
   context_.streams.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -90,6 +94,7 @@ void Stream::OnHead() {
   has_head_ = true;
   StreamHook<WaitingStreams>::unlink();
   if (head_.is_malformed()) return connection_->Reset(id_, NGHTTP2_PROTOCOL_ERROR);
+  if (head_.is_grpc()) head_.JoinRepeated();
   // A handler makes a copy of its own.
   const auto bytes = 2 * static_cast<int64_t>(head_.memory_bytes());
   if (bytes > kUnchargedBytes) {
@@ -103,7 +108,6 @@ void Stream::OnHead() {
     handler_ = http_ = context_.options.start_http(this);
     return;
   }
-  head_.JoinRepeated();
   if (RefuseHead()) return;
   if (head_.timeout() <= absl::ZeroDuration()) return Fail(DeadlinePassed());
   if (head_.timeout() != absl::InfiniteDuration()) {
@@ -113,8 +117,8 @@ void Stream::OnHead() {
   }
   reader_.set_encoding(head_.encoding());
   row_ = context_.options.methods->Find(head_.path());
-  if (row_ != nullptr && !row_->needs_token) {
-    if (!TakeOpen(kStreamBytes)) {
+  if (row_ != nullptr && !row_->needs_token && caller_ == nullptr) {
+    if (!TakeOpen(kStreamBytes, 1)) {
       return Fail(absl::ResourceExhaustedError("too many such calls are open; try again"));
     }
     reader_.set_max_bytes(std::min(kMostOpenMessage, context_.options.max_message_bytes));
@@ -135,11 +139,23 @@ void Stream::OnHead() {
   }
 }
 
-bool Stream::TakeOpen(int64_t bytes) {
+bool Stream::TakeOpen(int64_t bytes, int64_t part) {
   open_memory_ = connection_->open_memory();
+  if (open_memory_->used() + bytes > open_memory_->limit() / part) return false;
   if (!open_memory_->Take(bytes)) return false;
   open_bytes_ += bytes;
-  return true;
+  MemoryCount& all = context_.open_memory;
+  if (all.used() + bytes <= all.limit() / part && all.Take(bytes)) {
+    all_open_bytes_ += bytes;
+    return true;
+  }
+  // Whatever others hold, an address may ask for the server's health.
+  return open_memory_->used() <= kFewOpenBytes;
+}
+
+void Stream::GiveOpen() {
+  if (open_memory_ != nullptr) open_memory_->Give(std::exchange(open_bytes_, 0));
+  context_.open_memory.Give(std::exchange(all_open_bytes_, 0));
 }
 
 void Stream::SetBusy(bool busy) {
@@ -174,6 +190,8 @@ bool Stream::RefuseHead() {
 
 absl::Status Stream::CheckHead() {
   const DoorOptions& options = context_.options;
+  transport::CallVerdict verdict = CheckCaller();
+  is_accepted_ = verdict.refusal == nullptr;
   if (!HeadIsWhole()) {
     return absl::ResourceExhaustedError(absl::StrCat("received metadata size exceeds limit (",
                                                      head_.list_bytes(), " vs. ",
@@ -182,8 +200,7 @@ absl::Status Stream::CheckHead() {
   if (head_.has_bad_binary()) {
     return absl::InternalError("a header whose name ends with -bin is not base64");
   }
-  transport::CallVerdict verdict = CheckCaller();
-  if (verdict.refusal != nullptr) return absl::UnauthenticatedError(verdict.refusal);
+  if (!is_accepted_) return absl::UnauthenticatedError(verdict.refusal);
   caller_ = std::move(verdict.caller);
   connection_->OnCaller(caller_.get());
   const bool unknown = head_.encoding() == Encoding::kUnknown;
@@ -340,7 +357,15 @@ void Stream::TakeBody(absl::string_view bytes) {
   // Without the header, a route may ask for a token in the body.
   const auto size = static_cast<int64_t>(bytes.size());
   const bool is_open = context_.options.asks_for_tokens && head_.Find("authorization").empty();
-  if ((is_open && !TakeOpen(size)) || !memory_->Take(size)) {
+  if (is_open) {
+    const int64_t open_part = connection_->open_memory()->limit() / kOpenBodiesPart;
+    if (open_bytes_ + size > open_part) {
+      return GiveBody(absl::ResourceExhaustedError(
+          absl::StrCat("the body may have at most ", open_part,
+                       " bytes without the header Authorization; send the header")));
+    }
+  }
+  if ((is_open && !TakeOpen(size, kOpenBodiesPart)) || !memory_->Take(size)) {
     return GiveBody(absl::UnavailableError(
         "the requests that the server is reading hold all the memory that they may; try again"));
   }
@@ -355,6 +380,7 @@ void Stream::GiveBody(absl::Status status) {
   if (!can_answer() || !std::exchange(reading_, false)) return;
   got_request_ = true;
   StreamHook<WaitingStreams>::unlink();
+  GiveOpen();
   if (!status.ok()) {
     DropHeld();
     return http_->OnBody(std::move(status));
@@ -401,8 +427,8 @@ void Stream::Fail(absl::Status status, calls::Metadata trailers) {
   Cancel();
   if (half_sent) return connection_->Reset(id_, NGHTTP2_CANCEL);
   if (http_ != nullptr) SetHead(503, {});
-  const bool is_counted = handler_ != nullptr || absl::IsUnauthenticated(status);
-  if (is_counted || context_.options.on_failed == nullptr) {
+  // A handler counts its call, and the check of callers what it refuses.
+  if (handler_ != nullptr || !is_accepted_ || context_.options.on_failed == nullptr) {
     end_.status = std::move(status);
   } else {
     end_ = context_.options.on_failed(*this, status);

@@ -161,8 +161,9 @@ class Stream final : public calls::HttpExchange,
   void Fail(absl::Status status, calls::Metadata trailers = {});
   void Cancel();
   void SendHttpStatus(absl::string_view status);
-  // Takes of the memory of calls without a token, until the stream ends.
-  bool TakeOpen(int64_t bytes);
+  // Takes of the memory of calls without a token, of which all that are of the same kind may have a part.
+  bool TakeOpen(int64_t bytes, int64_t part);
+  void GiveOpen();
   // Whether the call is being worked on, and its connection makes way for no other.
   void SetBusy(bool busy);
   // Messages of the answer are compressed. On the call's threads, and once a message was given on the loop's.
@@ -187,6 +188,7 @@ class Stream final : public calls::HttpExchange,
   const std::shared_ptr<MemoryCount> memory_;
   std::shared_ptr<MemoryCount> open_memory_;  // of a call without a token
   int64_t open_bytes_ = 0;
+  int64_t all_open_bytes_ = 0;  // of these, what is counted for all addresses
   const int32_t id_;
 
   RequestHead head_;
@@ -209,6 +211,7 @@ class Stream final : public calls::HttpExchange,
   int64_t away_bytes_ = 0;       // of a message that a side thread gives to the call
   bool ends_when_back_ = false;  // the call ends when the side thread is done
   bool has_head_ = false;
+  bool is_accepted_ = false;  // the call is that of a caller who may call
   bool one_request_ = true;
   bool reading_ = false;  // a message is asked for
   bool got_request_ = false;

@@ -43,11 +43,11 @@ absl::Status ReadTags(const RequestFields& fields, const std::string& name,
   for (const std::string& value : fields.All(name)) {
     for (absl::string_view tag : absl::StrSplit(value, ',', absl::SkipWhitespace())) {
       tag = absl::StripAsciiWhitespace(tag);
-      if (tag.size() > kLongestTag || tags->size() == kMostTags) {
+      tags->emplace(tag.substr(0, kLongestTag));
+      if (tag.size() > kLongestTag || tags->size() > kMostTags) {
         return InvalidArgument("Value for '", name, "' not supported: expected at most ", kMostTags,
                                " tags of at most ", kLongestTag, " bytes.");
       }
-      tags->emplace(tag);
     }
   }
   return absl::OkStatus();

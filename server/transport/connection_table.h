@@ -1,5 +1,5 @@
 // ConnectionTable: the connections of a port, by address, and who makes way when there are too many: the oldest one of the address
-// that has the most, and rather one without a call. So a stranger's silent connections make way for each other, and not for others' ones.
+// that has the most, and rather one on whose calls nobody works. So a stranger's silent connections make way for each other, and not for others' ones.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_TRANSPORT_CONNECTION_TABLE_H_
@@ -22,7 +22,7 @@ namespace sru::server::transport {
 
 // Why a connection is refused, or makes way for another one; for the log.
 inline constexpr absl::string_view kTooManyOpen =
-    "as many are open as --max_connections or the limit of open files allows";
+    "as many are open as --max_connections, the limit of open files or the memory allows";
 inline constexpr absl::string_view kTooManyHandshakes =
     "as many TLS handshakes are under way as may be";
 inline constexpr absl::string_view kTooManyWaiting = "as many of one address wait to begin as may";
@@ -40,7 +40,7 @@ class TableMember {
 // A connection's place in a table.
 class TablePlace {
  public:
-  // Says that the connection has no call, so that it may make way. Thread-safe.
+  // Says that no call of the connection is being worked on, so that it may make way. Thread-safe.
   void set_idle(bool idle) { idle_.store(idle, std::memory_order_relaxed); }
 
  private:
@@ -56,8 +56,8 @@ class TablePlace {
 
 class ConnectionTable {
  public:
-  // With a `limit` of 0 nobody has to make way. With `keeps_calls`, a connection that has a call never does; otherwise only if all have
-  // calls.
+  // With a `limit` of 0 nobody has to make way. With `keeps_calls`, a connection on whose calls somebody works never does; otherwise only if that is true
+  // of all.
   ConnectionTable(size_t limit, bool keeps_calls) : limit_(limit), keeps_calls_(keeps_calls) {}
   ConnectionTable(const ConnectionTable&) = delete;
   ConnectionTable& operator=(const ConnectionTable&) = delete;
@@ -65,7 +65,7 @@ class ConnectionTable {
   enum class Entry {
     kEntered,
     kMadeWay,  // entered, and another one makes way for it
-    kFull,     // not entered: the table is full of connections that have calls
+    kFull,     // not entered: the table is full of connections on whose calls somebody works
   };
   Entry Enter(TablePlace* place, const std::shared_ptr<TableMember>& member, const AddressKey& key);
   // One connection makes way, as if the table were full. False if none may.

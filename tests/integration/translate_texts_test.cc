@@ -377,7 +377,7 @@ TEST_F(TranslateTextsTest, TheMemoryOfAnAnswerIsReserved) {
                 "Authorization: Bearer any\r\n");
   };
   EXPECT_EQ(post(300000).status, 200);
-  const HttpResponse refused = post(1000000);
+  const HttpResponse refused = post(700000);
   EXPECT_EQ(refused.status, 429);
   EXPECT_THAT(refused.body, HasSubstr("--max_inflight_mb"));
   EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_inflight_bytes") == 0; }));
