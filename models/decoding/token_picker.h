@@ -25,7 +25,7 @@ class TokenPicker {
   TokenPicker(std::shared_ptr<const SamplingOptions> options, uint64_t seed, int sample,
               const DecodingMemo& memo);
 
-  // Of a copy, before its first token: picks as that sample.
+  // Makes a copy pick as that sample, before its first token.
   void set_sample(int sample) { sample_ = sample; }
 
   // Tokens that the text goes on from.

@@ -74,7 +74,7 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   Loop& loop() { return loop_; }
   const std::shared_ptr<const PeerInfo>& peer() const { return peer_; }
   const std::shared_ptr<MemoryCount>& memory() const { return memory_; }
-  // Of its address' open calls that need no token.
+  // Counts what its address' calls without a token take.
   const std::shared_ptr<MemoryCount>& open_memory() {
     if (open_memory_ == nullptr) open_memory_ = context_.open_memory_of.Of(peer_->key);
     return open_memory_;

@@ -75,7 +75,7 @@ struct DoorContext {
   SideThreads& side;
   // What arrives and what open streams take, over all doors; each address has a part of it at most.
   AddressMemory memory;
-  // What calls without a token, such as those of the health service, take beside that, and bodies without one that arrive: an eighth of it, and
+  // Calls without a token, such as those of the health service, and bodies without one that arrive, have a part of their own: an eighth of that, and
   // one address a quarter of this eighth.
   MemoryCount open_memory;
   AddressMemory open_memory_of;

@@ -24,7 +24,7 @@ class RequestHead {
 
   // As RFC 9113 counts a list: 32 bytes for each field besides its own.
   size_t list_bytes() const { return list_bytes_; }
-  // What the head takes of memory.
+  // Returns how much memory the head takes.
   size_t memory_bytes() const { return text_.capacity() + fields_.capacity() * sizeof(Field); }
 
   // Finds a field that callers may set, or ":authority"; to be called after JoinRepeated(), which joins the values of one name with commas.

@@ -24,7 +24,7 @@ constexpr uint32_t kProgressBytes = 16 << 10;
 constexpr size_t kBesideField = 32;
 // How much longer than its bound a list of fields may be to be refused with a reason. Each byte of it is looked at.
 constexpr size_t kMostIgnoredFields = 256 << 10;
-// Of a message of a method that needs no token: a name.
+// The longest message of a method that needs no token: it is a name.
 constexpr uint32_t kMostOpenMessage = 4 << 10;
 // Bodies without a token may have the memory of calls without one divided by this; the rest is for those of the health service.
 constexpr int64_t kOpenBodiesPart = 2;

@@ -1,4 +1,4 @@
-// What the system's limits, of open files (ulimit -n) and of memory, leave for connections.
+// How many connections the system's limits allow: of open files (ulimit -n) and of memory.
 #ifndef SRU_SERVER_TRANSPORT_FILE_LIMIT_H_
 #define SRU_SERVER_TRANSPORT_FILE_LIMIT_H_
 

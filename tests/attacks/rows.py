@@ -680,7 +680,7 @@ def forged(state):
         yield from (put(offset, struct.pack("<I", count)) for count in (1 << 16, MOST, (1 << 32) - 1))
     yield put(72, struct.pack("<Q", MOST << 32))
     yield put(72, struct.pack("<q", -1))
-    # What it holds beyond its values is all this test's: the text of one token has counted none.
+    # The text of one token has counted none, so all that follows the values is this test's.
     for counted, prompt, text in (VOCABULARY, VOCABULARY, 2000), (256, 0, 0), (100000, 0, 0), (0, 100000, 0), (0, 0, 800000):
         tail = b"".join(struct.pack("<ii", token, MOST) for token in range(counted))
         tail += b"".join(struct.pack("<i", token) for token in range(prompt)) + b"\xe2" * text
