@@ -181,6 +181,9 @@ function(sru_test name)
     add_custom_target(${name} DEPENDS ${program})
   endif()
   add_test(NAME ${name} COMMAND ${program} --entry=${entry} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
+  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "^${SRU_SOURCE_ROOT}/(base|models)(/|$)")
+    list(APPEND ARG_LABELS first)  # the first step of .ci/run
+  endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${SRU_TEST_TIMEOUT})
 endfunction()
 
@@ -233,6 +236,9 @@ function(sru_backend_tests name program)
   endif()
   # Each kernel and each program once; the other data types, instruction sets and orders have the label `full`.
   set(presubmit "^(cpu|reference|cpu_int8|cpu_bfloat16|cuda_host|cuda_host_bfloat16_fused|cuda|cuda_bfloat16|cuda_bfloat16_fused):")
+  if(name MATCHES "^(program|program_pick|reader|tagger|translation|translator)$")  # one data type of the emulated GPU
+    string(REPLACE "cuda_host_bfloat16_fused|" "" presubmit "${presubmit}")
+  endif()
   if(SRU_SANITIZE)  # slow: one of each kind of code
     list(FILTER variants INCLUDE REGEX
          "^(cpu|reference|cpu_avx2|cpu_bfloat16|cpu_bfloat16_amx_emulated|cpu_bfloat16_avx2|cuda_host|cuda_host_bfloat16|cuda_host_bfloat16_fused):")
@@ -248,7 +254,10 @@ function(sru_backend_tests name program)
       list(FILTER variants INCLUDE REGEX "^(cpu|cpu_bfloat16):")
     endif()
     set(presubmit "^(cpu|cpu_bfloat16|cuda_host):")
-    if(name MATCHES "^(backend|program|translator)$")  # minutes; other entries take the same kernels through the sanitizers in seconds
+    # Minutes; other entries take the same kernels through the sanitizers in seconds.
+    if(name STREQUAL program)
+      set(presubmit "^cpu:")
+    elseif(name MATCHES "^(backend|translator)$")
       set(presubmit "^(cpu|cpu_bfloat16):")
     endif()
   endif()

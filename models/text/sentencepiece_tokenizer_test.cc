@@ -209,7 +209,7 @@ TEST(SentencePieceTokenizerTest, HostileTextTakesLinearTime) {
       file.pieces.push_back({std::string(length, 'a'), -2.0f - static_cast<float>(length)});
     }
     const auto tokenizer = Make(file);
-    const size_t kBytes = 1 << 20;
+    const size_t kBytes = 1 << 19;
     for (const std::string& unit :
          {std::string("a"), std::string("x"), std::string(" "), std::string("\u4e2d"),
           std::string("ab "), std::string("\u2581")}) {
@@ -218,8 +218,8 @@ TEST(SentencePieceTokenizerTest, HostileTextTakesLinearTime) {
       const auto begin = std::chrono::steady_clock::now();
       ASSERT_TRUE(tokenizer->Encode(text).ok());
       const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-      // A second or less even with sanitizers; quadratic time would be hours.
-      EXPECT_LT(seconds.count(), 60) << "unit '" << unit << "', algorithm " << algorithm;
+      // A second or less even with sanitizers; quadratic time would be minutes.
+      EXPECT_LT(seconds.count(), 30) << "unit '" << unit << "', algorithm " << algorithm;
     }
   }
 }

@@ -53,7 +53,7 @@ TEST(TokenizerTest, WhatIsUnknownHasOneId) {
 // One word that never ends, nothing but white space, many words, marks on marks, apostrophes.
 // SentencePiece has a test of its own.
 TEST(TokenizerTest, HostileTextTakesLinearTime) {
-  constexpr size_t kBytes = size_t{4} << 20;
+  constexpr size_t kBytes = size_t{1} << 20;
   for (const char* unit :
        {"a", " ", "\n", "a ", "e\u0301", "\u3000", "\U0001f600", "'", "n't", "\u4e2d"}) {
     std::string text;
@@ -62,7 +62,7 @@ TEST(TokenizerTest, HostileTextTakesLinearTime) {
       const auto begin = std::chrono::steady_clock::now();
       ASSERT_TRUE(tokenizer->Encode(text).ok());
       const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-      // Well below a second without sanitizers; quadratic time would be hours.
+      // A second with sanitizers; quadratic time would be a quarter of an hour.
       EXPECT_LT(seconds.count(), 30) << "unit '" << unit << "'";
     }
   }

@@ -123,13 +123,9 @@ std::vector<std::pair<const char*, Text>> Values() {
 }
 
 double Seconds(const Parser& parse, const std::string& body) {
-  double best = 1e9;
-  for (int round = 0; round < 3; ++round) {
-    const std::clock_t begin = std::clock();
-    parse(body);
-    best = std::min(best, static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
-  }
-  return best;
+  const std::clock_t begin = std::clock();
+  parse(body);
+  return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
 }
 
 struct Door {
@@ -163,12 +159,21 @@ TEST(HostileBodyTest, EveryDoorTakesLinearTime) {
     for (const std::string& body : door.bodies) {
       const size_t at = body.find('@');
       for (const auto& [name, value] : Values()) {
-        const auto seconds = [&, &value = value](size_t bytes) {
-          return Seconds(door.parse,
-                         absl::StrCat(body.substr(0, at), value(bytes), body.substr(at + 1)));
+        const auto with = [&, &value = value](size_t bytes) {
+          return absl::StrCat(body.substr(0, at), value(bytes), body.substr(at + 1));
         };
-        EXPECT_LT(seconds(kTimes * kBytes), kMost * seconds(kBytes) + 0.01)
-            << door.name << ", " << body << ", " << name;
+        const std::string small = with(kBytes);
+        const std::string large = with(kTimes * kBytes);
+        // The best of up to three rounds: other programs take time, too.
+        double seconds_small = 1e9;
+        double seconds_large = 1e9;
+        const auto is_linear = [&] { return seconds_large < kMost * seconds_small + 0.01; };
+        for (int round = 0; round < 3 && (round == 0 || !is_linear()); ++round) {
+          seconds_small = std::min(seconds_small, Seconds(door.parse, small));
+          seconds_large = std::min(seconds_large, Seconds(door.parse, large));
+        }
+        EXPECT_TRUE(is_linear()) << door.name << ", " << body << ", " << name << ": "
+                                 << seconds_large << " s and " << seconds_small << " s";
       }
     }
   }
