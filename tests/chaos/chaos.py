@@ -84,6 +84,7 @@ def parse_arguments():
     )
     parser.add_argument("--minutes", type=float, default=60, help="how long it goes on, at least once through all faults fits into 5 (60)")
     parser.add_argument("--servers", type=int, default=3, help="replicas, 2 to 5 (3)")
+    parser.add_argument("--library", type=int, default=0, help="how many of the replicas, the last ones, speak gRPC through its library (0)")
     parser.add_argument("--seed", type=int, default=1, help="of the schedule and of all random choices (1)")
     parser.add_argument("--build", default=os.path.join(cases.ROOT, "build"), help="the folder of the build (build)")
     parser.add_argument("--server", help="another sru_server than that of the build")
@@ -96,6 +97,8 @@ def parse_arguments():
     args = parser.parse_args()
     if not 2 <= args.servers <= 5:
         parser.error("--servers: expected 2 to 5, found %d" % args.servers)
+    if not 0 <= args.library <= args.servers:
+        parser.error("--library: expected 0 to %d, found %d" % (args.servers, args.library))
     if args.minutes <= 0:
         parser.error("--minutes: expected more than 0, found %g" % args.minutes)
     args.chosen = list(faults.FAULTS)
@@ -221,6 +224,8 @@ class World:
             os.makedirs(os.path.join(folder, name))
             os.symlink(os.path.join(folder, "log"), os.path.join(folder, name, "log"))
             group, flags = self._bound_memory(name)
+            if number >= args.servers - args.library:
+                flags += (fleet.LIBRARY,)
             one = fleet.Server(
                 name, server, os.path.join(folder, name), {**small, **bundled},
                 ("--instances=1", "--caller_limits=highest_priority=high", *flags), clock_shift, group
@@ -564,7 +569,7 @@ class Verdict:
             for one in targets
             for begin, ended in spans(one)
         )
-        if end == "CANCELLED" and in_window(lambda one: one.stopping):
+        if end == "CANCELLED" and in_window(lambda one: one.stopping if one.has_library else []):
             self.turned_away += number
         elif end in ("BROKEN", "CANCELLED"):
             if in_window(lambda one: one.killed):
@@ -619,9 +624,9 @@ class Verdict:
         lines = [
             "# Chaos",
             "",
-            "Written by `%s`, which ran for %.0f minutes: %d replicas and one server with TLS, tokens and devices that are lost,"
-            % (args.command.strip(), seconds / 60, args.servers),
-            "on %s together with their callers. Date: %s. Backend cpu. Verdict: **%s**."
+            "Written by `%s`, which ran for %.0f minutes: %d replicas, of which %d speak gRPC through its library, and one server with TLS,"
+            % (args.command.strip(), seconds / 60, args.servers, args.library),
+            "tokens and devices that are lost, on %s together with their callers. Date: %s. Backend cpu. Verdict: **%s**."
             % ("%d core%s" % (CORES, "" if CORES == 1 else "s"), datetime.date.today().isoformat(), "nothing was lost" if self.holds else "BROKEN"),
             "Saturation of the replicas together: %s calls/s with these callers beside them; arrivals of the open loop are %s times as many."
             % (report.count(round(world.saturation)), ", ".join("%g" % level for level in LEVELS)),
@@ -646,7 +651,7 @@ class Verdict:
             "",
             "A code is the server's own word. WRONG: OK, but not the right answer. HUNG: 20 s after the deadline there was no word. REFUSED: there was",
             "no connection, or the server said on the level of HTTP/2 that it has not taken the call. PASSED: the deadline passed on the caller's side",
-            "first. BROKEN: the connection ended under the call; CANCELLED: gRPC ended it: %s on processes that were killed, %s while a"
+            "first. BROKEN: the connection ended under the call; CANCELLED: the transport ended it: %s on processes that were killed, %s while a"
             % (report.count(self.killed), report.count(self.turned_away + self.http_cut)),
             "server ended (below), %s otherwise. %s arrivals of the open loop were not sent, since their connection had as many calls open as it may."
             % (report.count(self.lost), report.count(self.not_sent)),
@@ -655,7 +660,7 @@ class Verdict:
             "server disowned it by `GOAWAY` or `REFUSED_STREAM`. An answer is one that brings the caller's `x-request-id` back (gRPC's clients) or its own",
             "`grpc-status` (the open loop, which speaks HTTP/2 itself); what a client library makes up when a connection ends brings neither. Callers",
             "without the open loop's eyes could mistake a deadline for an answer, so the open loop waits 20 s longer than its deadline for the server's word.",
-            "Two things stand apart, in the seconds in which a server ends after SIGTERM. gRPC cancels what arrives between its stop and its `GOAWAY`",
+            "Two things stand apart, in the seconds in which a server ends after SIGTERM. gRPC's library cancels what arrives between its stop and its `GOAWAY`",
             "(CANCELLED, %s); the service has not seen these calls, and of those that it has seen none is left, or the drain were not complete. And HTTP/1.1 cannot"
             % report.count(self.turned_away),
             "say which of the requests on a connection that closes were taken (%s)." % report.count(self.http_cut),

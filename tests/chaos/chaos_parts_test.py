@@ -97,13 +97,15 @@ class ChaosPartsTest(unittest.TestCase):
             )  # fmt: skip
             return chaos.Verdict(world)
 
-        server = types.SimpleNamespace(killed=[[100, 101]], stopping=[[200, 201]])
+        server = types.SimpleNamespace(killed=[[100, 101]], stopping=[[200, 201]], has_library=False)
         load = types.SimpleNamespace(name="direct-0", target=server)
         event = lambda when, end, kind="Classify": (when, load, kind, end, 1, "")  # noqa: E731
         self.assertTrue(verdict().holds)
         self.assertTrue(verdict(event(105, "BROKEN")).holds)  # killed
         self.assertFalse(verdict(event(50, "BROKEN")).holds)
         self.assertFalse(verdict(event(205, "BROKEN")).holds)  # SIGTERM is no excuse
+        self.assertFalse(verdict(event(205, "CANCELLED")).holds)
+        server.has_library = True  # which cancels between its stop and its GOAWAY
         self.assertTrue(verdict(event(205, "CANCELLED")).holds)
         self.assertFalse(verdict(event(50, "CANCELLED")).holds)
         self.assertTrue(verdict(event(205, "BROKEN", "REST Score")).holds)

@@ -36,6 +36,9 @@ FLAGS = (
 )
 
 
+LIBRARY = "--grpc_transport=library"
+
+
 def log(text):
     print("[%s] %s" % (time.strftime("%H:%M:%S"), text), flush=True)
 
@@ -109,6 +112,7 @@ class Server:
         for model, source in models.items():
             cases.copy_model(source, os.path.join(self.repository, model, "1"), odd=True)
         self.flags = flags
+        self.has_library = LIBRARY in flags
         self.group = group
         self.clock_file = None
         self._environment = dict(os.environ)
