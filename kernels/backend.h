@@ -46,6 +46,7 @@ struct BackendOptions {
       "auto";           // auto (the machine's best) or a name of cpu/isa/cpu_isa.h; a process
                         // that has forced one cannot take another
   int cpu_threads = 0;  // most threads for one large batch; 0 = one per core
+  int cpu_cores = 0;    // that all batches may keep busy; 0 = those that the process may run on
   std::vector<int> cuda_devices;  // ordinals; empty = every device that the kernels run on
   // Bytes that weights and workspaces may take of each device; 0 = nine tenths of what is free when
   // the backend is created.

@@ -58,6 +58,7 @@ absl::Status ServedModelLoader::ChooseBackend() {
   }
   kernels::BackendOptions backend_options = batching.hardware;
   // The backend knows the cores of the machine, not the quota.
+  backend_options.cpu_cores = NumCores();
   if (backend_options.cpu_threads == 0) {
     backend_options.cpu_threads = std::min(NumCores(), kMostCpuThreads);
   }

@@ -163,7 +163,7 @@ Status CreateCpuBackend(const BackendOptions& options, std::unique_ptr<Backend>*
   CpuIsa isa;
   SRU_RETURN_IF_ERROR(ChooseCpuIsa(options.cpu_isa, &isa));
   return CatchErrors("starting threads", [&] {
-    const int cores = AvailableCores();
+    const int cores = options.cpu_cores > 0 ? options.cpu_cores : AvailableCores();
     const int threads = options.cpu_threads > 0 ? options.cpu_threads : cores;
     *backend = std::make_unique<CpuBackend>(
         std::move(isa), std::make_shared<ParallelRunner>(threads, std::max(threads, cores)));

@@ -26,6 +26,8 @@ class CallOrigin {
     static const std::shared_ptr<callers::Caller> nobody;
     return nobody;
   }
+  // Whether the call is part of a request of which another one has begun: what its caller has left was looked at then.
+  virtual bool goes_on() const { return false; }
 
  protected:
   ~CallOrigin() = default;

@@ -118,6 +118,7 @@ class LocalCalls::LocalExchange final : public Exchange,
   }
   std::string peer() const override { return info_.peer; }
   const std::shared_ptr<callers::Caller>& caller() const override { return info_.caller; }
+  bool goes_on() const override { return info_.goes_on; }
   absl::string_view method() const override { return method_; }
   absl::Duration time_left() const override { return info_.deadline - SteadyNow(); }
   bool is_cancelled() const override { return cancelled_.load(); }

@@ -26,6 +26,7 @@ struct LocalCallInfo {
   std::string peer;                                   // CallOrigin::peer()
   int answer_expansion = 0;                           // Exchange::answer_expansion()
   std::shared_ptr<callers::Caller> caller = nullptr;  // CallOrigin::caller()
+  bool goes_on = false;                               // CallOrigin::goes_on()
 };
 
 struct LocalAnswer {

@@ -93,6 +93,7 @@ class Completions : public std::enable_shared_from_this<Completions> {
   void Start() {
     FailIfThrown([this] {
       if (events_ != nullptr) events_->Start();
+      call_->ExpectStreams(prompts_.size());
       for (size_t i = 0; i < kMostAtOnce; ++i) StartNext();
     });
   }

@@ -338,7 +338,6 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
 
   std::shared_ptr<calls::LocalCall> Unary(const std::string& method, absl::Cord request,
                                           calls::LocalCalls::OnDone done) override {
-    called_ = true;
     std::shared_ptr<calls::LocalCall> call = state_->calls.Unary(
         state_->FindMethod(method), std::move(request), Info(), Guarded(std::move(done), false));
     CancelIfGone(call);
@@ -348,7 +347,6 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   std::shared_ptr<calls::LocalStream> ServerStream(const std::string& method, absl::Cord request,
                                                    calls::LocalCalls::OnMessage on_message,
                                                    calls::LocalCalls::OnDone done) override {
-    called_ = true;
     std::shared_ptr<calls::LocalStream> call = state_->calls.ServerStream(
         state_->FindMethod(method), std::move(request), Info(),
         [self = shared_from_this(), on_message = std::move(on_message)](absl::Cord message) {
@@ -357,6 +355,11 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
         Guarded(std::move(done), true));
     CancelIfGone(call);
     return call;
+  }
+
+  void ExpectStreams(size_t count) override {
+    MutexLock lock(&mutex_);
+    streams_left_ = count;
   }
 
   void RunAside(std::function<void()> work) override {
@@ -529,6 +532,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
       headers.emplace_back(kAuthorization, authorization_);
     }
     info.caller = caller_;
+    info.goes_on = called_.exchange(true);
     if (match_.errors == ErrorForm::kDeepL || match_.errors == ErrorForm::kLibreTranslate) {
       info.answer_expansion = 0;  // its texts are reserved for when they come
     } else if (match_.errors == ErrorForm::kOpenInference) {
@@ -586,14 +590,14 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     Guard(run, [this](const RestError& error) { Fail(error); });
   }
 
-  // `sent`: the answer is sent by then, but for its end, and gives up its place before the client sees that.
+  // `sent`: after the last of these the answer is sent, but for its end, and gives up its place before the client sees that.
   calls::LocalCalls::OnDone Guarded(calls::LocalCalls::OnDone done, bool sent) {
     return [self = shared_from_this(), done = std::move(done), sent](calls::LocalAnswer answer) {
       self->FailIfThrown([&] {
         {
           MutexLock lock(&self->mutex_);
           if (!answer.request_id.empty()) self->request_id_ = answer.request_id;
-          if (sent) {
+          if (sent && --self->streams_left_ == 0) {
             self->place_.reset();
             self->lease_.Leave();
           }
@@ -622,6 +626,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   std::string request_id_ ABSL_GUARDED_BY(mutex_);
   callers::Lease lease_ ABSL_GUARDED_BY(mutex_);         // until the request is answered
   std::shared_ptr<void> place_ ABSL_GUARDED_BY(mutex_);  // one of Options::max_calls
+  size_t streams_left_ ABSL_GUARDED_BY(mutex_) = 1;      // that have not ended
   std::optional<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::weak_ptr<calls::LocalCall>> calls_

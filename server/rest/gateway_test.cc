@@ -461,6 +461,29 @@ TEST_F(GatewayTest, BodiesThatCannotBeReadAreRefused) {
                 "the body is not JSON");
 }
 
+TEST_F(GatewayTest, ARequestOfSeveralCallsIsOneOfItsCaller) {
+  callers::Callers callers({}, &clock_);
+  caller_ = callers.WithLimits("name a", "a", *callers::ParseLimitsFlag("f", "calls_in_flight=2"));
+  std::atomic<int> calls{0};
+  std::atomic<int> goes_on{0};
+  service_.generate = [&](calls::Exchange& exchange, const v1::GenerateRequest&,
+                          const Writer& writer) {
+    ++calls;
+    if (exchange.goes_on()) ++goes_on;
+    EXPECT_EQ(exchange.caller()->in_flight(), 1);
+    v1::GenerateResponse response;
+    response.set_finish_reason(v1::FINISH_REASON_LENGTH);
+    writer(response);
+    return FakeEnd(absl::OkStatus());
+  };
+  EXPECT_EQ(
+      Ask(Request("POST", "/v1/completions", R"({"model":"lm","prompt":["a","b","c"]})"))->status,
+      200);
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(goes_on, 2) << "the first one has looked at what is left of the caller's tokens";
+  EXPECT_EQ(caller_->in_flight(), 0);
+}
+
 TEST_F(GatewayTest, ACallerHasItsLimits) {
   callers::Callers callers({}, &clock_);
   const auto limit = [&](const std::string& limits) {

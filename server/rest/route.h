@@ -67,6 +67,8 @@ class RestCall {
                                                            absl::Cord request,
                                                            calls::LocalCalls::OnMessage on_message,
                                                            calls::LocalCalls::OnDone done) = 0;
+  // How many calls of ServerStream() there will be in all, unless it is one.
+  virtual void ExpectStreams(size_t /*count*/) {}
 
   // Runs `work` on one of the threads that read long bodies; without them, at once. What it throws fails the request.
   virtual void RunAside(std::function<void()> work) = 0;

@@ -48,7 +48,8 @@ class Sink : public GenerateSink {
     all.state += chunk.state;
     all.prompt_tokens += chunk.prompt_tokens;
   }
-  void OnEnd(const absl::Status& status, const batching::RequestTimes& /*times*/) override {
+  void OnEnd(const absl::Status& status, const batching::RequestTimes& /*times*/,
+             int64_t /*generated_tokens*/) override {
     const MutexLock lock(&mutex_);
     status_ = status;
     done_ = true;

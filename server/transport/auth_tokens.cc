@@ -38,6 +38,12 @@ bool IsVisible(absl::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7f; });
 }
 
+// Whether the second word of a line with the name `default` is no token: in those of base64, `=` stands at the end alone.
+bool IsMistypedLimit(absl::string_view word) {
+  return absl::StrContains(absl::StripSuffix(absl::StripSuffix(word, "="), "="), '=') ||
+         callers::IsLimit(absl::StrCat(word, "0"));
+}
+
 }  // namespace
 
 absl::StatusOr<TokenSet> TokenSet::Parse(absl::string_view text, absl::string_view source) {
@@ -81,6 +87,8 @@ absl::StatusOr<TokenSet> TokenSet::Parse(absl::string_view text, absl::string_vi
         default_words = limit_words;
         continue;
       }
+    } else if (num_names == 2 && words[0] == kDefaultLine && IsMistypedLimit(words[1])) {
+      return error("expected limits such as tokens_per_second=2000 after `default`");
     } else if (num_names > 2) {
       return error(absl::StrCat("expected TOKEN, or NAME TOKEN and limits such as weight=2, found ",
                                 words.size(), " words"));

@@ -162,6 +162,9 @@ TEST(TokenSetTest, ErrorsOfLimitsNameTheLineAndRepeatNoToken) {
     return text;
   };
   EXPECT_THAT(error("a secret weight=0"), HasSubstr("weight: expected a number from 0.01 to 100"));
+  for (const char* line : {"default token_per_second=2000", "default burst="}) {
+    EXPECT_THAT(error(line), HasSubstr("expected limits such as tokens_per_second=2000"));
+  }
   EXPECT_THAT(error("a secret burst=5"), HasSubstr("burst: expected tokens_per_second beside it"));
   EXPECT_THAT(error("a secret calls_in_flight=-1"), HasSubstr("calls_in_flight: expected a whole"));
   EXPECT_THAT(error("a secret weight=1 weight=2"), HasSubstr("weight: expected once"));

@@ -61,7 +61,7 @@ class PuppetGenerator : public batching::StepService {
       call.done = true;
       sink = call.task.sink;
     }
-    sink->OnEnd(absl::CancelledError("the caller cancelled the call"), batching::RequestTimes());
+    sink->OnEnd(absl::CancelledError("the caller cancelled the call"), batching::RequestTimes(), 0);
   }
   void Pause(const batching::SequenceHandle& handle) override { SetPaused(handle, true); }
   void Resume(const batching::SequenceHandle& handle) override { SetPaused(handle, false); }
@@ -114,25 +114,29 @@ class PuppetGenerator : public batching::StepService {
     {
       MutexLock lock(&mutex_);
       if (calls_[index].done) return;
+      calls_[index].generated_tokens += chunk.generated_tokens;
       sink = calls_[index].task.sink;
     }
     sink->OnChunk(std::move(chunk));
   }
   void Finish(size_t index, const absl::Status& status, const batching::RequestTimes& times = {}) {
     tasks::GenerateSink* sink = nullptr;
+    int64_t tokens = 0;
     {
       MutexLock lock(&mutex_);
       if (calls_[index].done) return;
       calls_[index].done = true;
+      tokens = calls_[index].generated_tokens;
       sink = calls_[index].task.sink;
     }
-    sink->OnEnd(status, times);
+    sink->OnEnd(status, times, tokens);
   }
 
  private:
   struct Call {
     batching::SequenceHandle handle;
     tasks::GenerateTask task;
+    int64_t generated_tokens = 0;
     bool paused = false;
     bool done = false;
     int cancels = 0;

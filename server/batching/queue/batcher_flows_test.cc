@@ -54,6 +54,34 @@ class BatcherFlowsTest : public BatcherTest {
       std::make_shared<Flow>("a"), std::make_shared<Flow>("b"), std::make_shared<Flow>("c", 3)};
 };
 
+TEST_F(BatcherFlowsTest, AChangedWeightReachesAFlowThatAlwaysHasWork) {
+  Start();
+  Fill(0, 48, 10);
+  Fill(100, 48, 10);
+  Shares();
+  Shares();
+  flows_[1]->set_weight(3);
+  std::vector<int> sums(2);
+  for (int i = 0; i < 4; ++i) {
+    const std::vector<int> shares = Shares();
+    for (size_t flow = 0; flow < 2; ++flow) sums[flow] += shares[flow];
+  }
+  EXPECT_NEAR(sums[1], 3 * sums[0], 4) << sums[0] << " and " << sums[1];
+}
+
+TEST_F(BatcherFlowsTest, OldLowWorkDoesNotKeepACallersOtherWorkFromItsShare) {
+  Start();
+  Fill(0, 30, 10, Priority::kLow);
+  clock_.Advance(Ms(1100));  // it goes before what comes now, within the flow
+  Fill(100, 50, 10);
+  Fill(40, 1, 10);
+  EXPECT_GE(Shares()[0], 4);
+  EXPECT_GE(Shares()[0], 4);
+  // Once no other work waits, it is low again.
+  for (int i = 0; i < 100 && answers_.count(40) == 0; ++i) Shares();
+  EXPECT_EQ(Shares()[0], 0);
+}
+
 TEST_F(BatcherFlowsTest, FlowsShareABatchByTokensAndWeight) {
   Start();
   Fill(0, 40, 10);
@@ -82,7 +110,7 @@ TEST_F(BatcherFlowsTest, OneAloneGetsEverything) {
 
 TEST_F(BatcherFlowsTest, WhoComesDoesNotWaitBehindAQueue) {
   Start();
-  Fill(0, 60, 10);
+  Fill(0, 48, 10);
   EXPECT_THAT(Shares(), ElementsAre(10, 0, 0));
   Fill(100, 1, 10);
   EXPECT_THAT(Shares(), ElementsAre(9, 1, 0));
@@ -185,7 +213,7 @@ TEST_F(BatcherPiecesTest, BatchesAreSmallWhileCallersCompete) {
 }
 
 TEST_F(BatcherPiecesTest, WhoHasLittleSharesNoBatchWithWhoHasMuch) {
-  Fill(0, 60, 10);
+  Fill(0, 48, 10);
   Fill(100, 1, 10);
   Pieces();
   Fill(101, 1, 10);
@@ -203,7 +231,7 @@ TEST_F(BatcherPiecesTest, WhoHasLittleSharesNoBatchWithWhoHasMuch) {
 }
 
 TEST_F(BatcherPiecesTest, WhoAlwaysHasLittleGetsNoMoreThanItsShare) {
-  Fill(0, 60, 10);
+  Fill(0, 48, 10);
   std::vector<int> sums(3);
   for (int i = 0; i < 20; ++i) {
     Fill(100 + i, sums[1] == i ? 1 : 0, 10);  // one after the other

@@ -10,8 +10,9 @@
 // where `most` is the largest piece that is taken at a time, and up to a batch of each worker, which was taken before one of them came.
 // One flow alone gets everything.
 //
-// The priority of the work comes before the share: flows compete with the next piece of each, a higher class goes first, and each class
-// has virtual times of its own. Within a flow, its owner chooses the order. A flow that has waited for kOverdueIntervals ageing intervals
+// The priority of the work comes before the share: a higher class goes first, and each class has virtual times of its own. A flow competes
+// in the highest class of which a piece of it waits, whichever piece is its next one: otherwise low ones that have become old, which go
+// first within a flow, would keep its others from their share. Within a flow, its owner chooses the order. A flow that has waited for kOverdueIntervals ageing intervals
 // without being given anything goes next once, whatever its class, so that it moves even under a flood of the highest.
 //
 // Not thread-safe: its owner's mutex guards it. Taking a piece is O(log n) with n flows that have work, a batch O(n) besides.
@@ -137,6 +138,10 @@ class FairOrder {
   // A batch is about to be chosen.
   void Begin(absl::Time now) {
     now_ = now;
+    for (Share* share : active_) {  // weights may have changed
+      const double before = std::exchange(share->weight, WeightOf(share->flow.get()));
+      active_weight_ += share->weight - before;
+    }
     for (size_t c = 0; c < kClasses; ++c) {
       double least = kNever;
       for (const Share* share : active_) {
@@ -201,7 +206,10 @@ class FairOrder {
     return std::max(0.0, active_weight_ - (counts ? share->weight : 0));
   }
   Turn TurnOf(Share* share, Priority priority, uint64_t number) const {
-    const auto level = static_cast<size_t>(priority);
+    auto level = static_cast<size_t>(priority);
+    for (size_t c = level + 1; c < kClasses; ++c) {
+      if (share->pieces[c] > 0) level = c;
+    }
     const bool overdue = now_ - share->waits_since >= patience_;
     return {overdue ? share->waits_since : absl::InfiniteFuture(), level,
             std::max(share->starts[level], times_[level]), number, share};

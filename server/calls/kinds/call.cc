@@ -56,7 +56,12 @@ absl::Status Call::CheckPriority(batching::Priority priority) const {
 
 absl::Status Call::Charge(int64_t tokens) {
   if (caller_ == nullptr) return absl::OkStatus();
-  callers::Refusal refusal = caller_->Charge(tokens);
+  callers::Refusal refusal;
+  if (exchange_.goes_on()) {
+    caller_->Settle(tokens);
+  } else {
+    refusal = caller_->Charge(tokens);
+  }
   if (refusal.ok()) {
     charged_ += tokens;
     ++num_charges_;

@@ -195,13 +195,15 @@ class GenerateCall final : public calls::Call, private GenerateSink {
     Advance();
   }
 
-  void OnEnd(const absl::Status& status, const batching::RequestTimes& times) noexcept override {
+  void OnEnd(const absl::Status& status, const batching::RequestTimes& times,
+             int64_t generated_tokens) noexcept override {
     const Reference alive(this);
     times_->queue = times.queue;
     times_->compute = times.compute;
     {
       MutexLock lock(&mutex_);
       done_ = true;
+      generated_tokens_ = generated_tokens;
       failure_.Update(status);
     }
     // Nothing is left to compute: a drain does not wait for a client that does not read.
@@ -211,10 +213,7 @@ class GenerateCall final : public calls::Call, private GenerateSink {
 
   void Merge(GeneratedChunk&& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     waiting_tokens_ += chunk.token_ids.size();
-    if (chunk.last) {
-      ++ended_samples_;
-      generated_tokens_ += chunk.generated_tokens;
-    }
+    if (chunk.last) ++ended_samples_;
     const auto sample = static_cast<size_t>(chunk.sample);
     samples_[sample].Append(std::move(chunk));
   }

@@ -364,8 +364,9 @@ void GenerateSequence::Deliver() {
   sink_ = nullptr;
   const absl::Status status = end_status_;
   const batching::RequestTimes times = end_times_;
+  const int64_t tokens = end_tokens_;
   mutex_.Unlock();
-  sink->OnEnd(status, times);
+  sink->OnEnd(status, times, tokens);
 }
 
 void GenerateSequence::End(const absl::Status& status, const batching::RequestTimes& times) {
@@ -382,11 +383,14 @@ void GenerateSequence::End(const absl::Status& status, const batching::RequestTi
       Close(static_cast<int>(i), std::string());
     }
   }
+  int64_t tokens = 0;
+  for (const Branch& branch : branches_) tokens += static_cast<int64_t>(branch.tokens.size());
   {
     const MutexLock lock(&mutex_);
     ended_ = true;
     end_status_ = status;
     end_times_ = times;
+    end_tokens_ = tokens;
   }
   Deliver();
 }

@@ -173,6 +173,7 @@ class GenerateSequence : public batching::StepSequence {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
   batching::RequestTimes end_times_ ABSL_GUARDED_BY(mutex_);
+  int64_t end_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 // Submits a call of `model` to its service, with the errors of StepService::Submit(). If the status is OK, the sink

@@ -99,8 +99,10 @@ class GenerateSink {
   virtual void OnChunk(GeneratedChunk&& chunk) = 0;
   // Exactly once, after the last chunk: how the call has ended (step_service.h). With kUnavailable each sample
   // that had not ended has had a last chunk with its state, if its prompt had been computed. `times`: until
-  // the first token, or the end without one, and of all steps that the call was part of.
-  virtual void OnEnd(const absl::Status& status, const batching::RequestTimes& times) = 0;
+  // the first token, or the end without one, and of all steps that the call was part of. `generated_tokens`: of all samples, also of
+  // those that were given up.
+  virtual void OnEnd(const absl::Status& status, const batching::RequestTimes& times,
+                     int64_t generated_tokens) = 0;
 };
 
 // Valid: fields are in range, and token ids in the vocabulary.

@@ -71,9 +71,11 @@ class Sink : public GenerateSink {
     ++chunks_;
     changed_.SignalAll();
   }
-  void OnEnd(const absl::Status& status, const batching::RequestTimes& times) override {
+  void OnEnd(const absl::Status& status, const batching::RequestTimes& times,
+             int64_t generated_tokens) override {
     const MutexLock lock(&mutex_);
     EXPECT_FALSE(done_) << "done twice";
+    generated_tokens_ = generated_tokens;
     EXPECT_GE(times.queue, absl::ZeroDuration());
     done_ = true;
     status_ = status;
@@ -97,6 +99,10 @@ class Sink : public GenerateSink {
     const MutexLock lock(&mutex_);
     return samples_[index];
   }
+  int64_t generated_tokens() {
+    const MutexLock lock(&mutex_);
+    return generated_tokens_;
+  }
 
  private:
   Mutex mutex_;
@@ -105,6 +111,7 @@ class Sink : public GenerateSink {
   int chunks_ ABSL_GUARDED_BY(mutex_) = 0;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  int64_t generated_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 class LanguageModelGeneratorTest : public ::testing::Test {
@@ -369,6 +376,7 @@ TEST_F(LanguageModelGeneratorTest, CancelFreesTheSlot) {
   sink.WaitForChunks(3);
   steps().Cancel(handle);
   EXPECT_EQ(sink.Wait().code(), absl::StatusCode::kCancelled);
+  EXPECT_GE(sink.generated_tokens(), 3) << "what was computed is counted";
   EXPECT_EQ(engine_->state_arenas()->stats().slots, 0);
   EXPECT_EQ(steps().stats().cancelled, 1);
 }

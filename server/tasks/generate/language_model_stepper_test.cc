@@ -29,7 +29,8 @@ class Sink : public GenerateSink {
     std::vector<int32_t>& of_sample = ids[chunk.sample];
     of_sample.insert(of_sample.end(), chunk.token_ids.begin(), chunk.token_ids.end());
   }
-  void OnEnd(const absl::Status& status, const batching::RequestTimes& /*times*/) override {
+  void OnEnd(const absl::Status& status, const batching::RequestTimes& /*times*/,
+             int64_t /*generated_tokens*/) override {
     EXPECT_TRUE(status.ok()) << status;
     done = true;
   }

@@ -160,6 +160,7 @@ class TranslateCall final
   int64_t ComputedTokens() const override {
     int64_t tokens = 0;
     for (const TranslateTask& sentence : tasks()) {
+      if (sentence.hypotheses.empty()) tokens += sentence.steps;  // the call failed
       for (const TranslatedHypothesis& hypothesis : sentence.hypotheses) {
         tokens += static_cast<int64_t>(hypothesis.tokens.size());
       }

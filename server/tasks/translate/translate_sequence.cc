@@ -435,6 +435,7 @@ void TranslateSequence::End(const absl::Status& status, const batching::RequestT
   candidates_ = std::vector<kernels::Candidate>();
   choices_ = std::vector<int32_t>();
   aligned_ids_ = std::vector<std::vector<int32_t>>();
+  task_.steps = steps_;
   call->OnSentence(status);
 }
 
