@@ -14,6 +14,9 @@ namespace {
 constexpr absl::Duration kFade = absl::Seconds(60);
 // Who is so many times as busy takes another one's name among the metrics.
 constexpr double kClearlyBusier = 2;
+// Names of levels: of tokens without a name, and of all that have no level of their own.
+constexpr absl::string_view kUnnamed = "unnamed";
+constexpr absl::string_view kOther = "other";
 
 }  // namespace
 
@@ -23,10 +26,11 @@ CallerPtr Callers::Find(absl::string_view id, absl::string_view name, bool prove
   auto found = known_.find(id);
   if (found == known_.end()) {
     if (known_.size() >= forget_at_) Forget();
-    auto caller = std::make_shared<Caller>(std::string(id), std::string(name), proven,
-                                           limits == nullptr ? limits_ : *limits, others_, &clock_);
+    auto caller = std::make_shared<Caller>(
+        std::string(id), std::string(name), proven, limits == nullptr ? limits_ : *limits,
+        name == kUnnamed ? unnamed_ : others_, &clock_);
     found = known_.emplace(std::string(id), Known{std::move(caller)}).first;
-    if (num_apart_ < kNamed) SetApart(&found->second, true);
+    if (num_apart_ < kNamed && name != kUnnamed) SetApart(&found->second, true);
   } else if (limits != nullptr) {
     found->second.caller->SetLimits(*limits);
   }
@@ -36,7 +40,7 @@ CallerPtr Callers::Find(absl::string_view id, absl::string_view name, bool prove
 
 CallerPtr Callers::WithLimits(absl::string_view id, absl::string_view name,
                               const CallerLimits& limits) {
-  return Find(id, name.empty() ? "unnamed" : name, /*proven=*/true, &limits);
+  return Find(id, name.empty() ? kUnnamed : name, /*proven=*/true, &limits);
 }
 
 CallerPtr Callers::ByCertificate(absl::string_view subject) {
@@ -82,7 +86,12 @@ std::vector<Callers::Level> Callers::Levels() {
       std::exp(-absl::FDivDuration(now - std::max(chosen_at_, now - 100 * kFade), kFade));
   chosen_at_ = now;
   std::vector<std::pair<double, Known*>> ranking;
+  Level unnamed{std::string(kUnnamed), unnamed_->calls, unnamed_->tokens, unnamed_->refused, 0};
   for (auto& [id, known] : known_) {
+    if (known.caller->name() == kUnnamed) {
+      unnamed.in_flight += known.caller->in_flight();
+      continue;
+    }
     known.score = known.score * kept + static_cast<double>(known.caller->TakeActivity());
     ranking.emplace_back(known.score * (known.apart ? kClearlyBusier : 1), &known);
   }
@@ -91,15 +100,15 @@ std::vector<Callers::Level> Callers::Levels() {
                     ranking.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   for (size_t i = most; i < ranking.size(); ++i) SetApart(ranking[i].second, false);
 
-  std::map<std::string, Level> by_name;  // several tokens without a name have one
-  Level others{"other", others_->calls, others_->tokens, others_->refused, 0};
+  std::map<std::string, Level> by_name;  // certificates of several authorities may have one
+  Level others{std::string(kOther), others_->calls, others_->tokens, others_->refused, 0};
   for (size_t i = 0; i < ranking.size(); ++i) {
     Known* const known = ranking[i].second;
     const Caller& caller = *known->caller;
     Level* level = &others;
     if (i < most) {
       SetApart(known, true);
-      level = &by_name[caller.name()];
+      level = &by_name[caller.name() == kOther ? absl::StrCat("'", kOther, "'") : caller.name()];
       level->calls += caller.counts().calls;
       level->tokens += caller.counts().tokens;
       level->refused += caller.counts().refused;
@@ -111,7 +120,8 @@ std::vector<Callers::Level> Callers::Levels() {
     level.name = name;
     levels.push_back(std::move(level));
   }
-  if (known_.size() > kNamed || others.calls > 0) levels.push_back(std::move(others));
+  if (unnamed.calls > 0 || unnamed.in_flight > 0) levels.push_back(std::move(unnamed));
+  if (ranking.size() > kNamed || others.calls > 0) levels.push_back(std::move(others));
   return levels;
 }
 

@@ -48,7 +48,7 @@ class Callers {
     int64_t refused = 0;
     int64_t in_flight = 0;
   };
-  // The busiest by their names, then "other". Chooses them anew.
+  // The busiest by their names, then "unnamed", all tokens without a name, then "other". Chooses them anew.
   std::vector<Level> Levels();
 
  private:
@@ -66,6 +66,7 @@ class Callers {
   const CallerLimits limits_;
   const Clock& clock_;
   const std::shared_ptr<CallerCounts> others_ = std::make_shared<CallerCounts>();
+  const std::shared_ptr<CallerCounts> unnamed_ = std::make_shared<CallerCounts>();
   Mutex mutex_;
   absl::flat_hash_map<std::string, Known> known_ ABSL_GUARDED_BY(mutex_);
   size_t forget_at_ ABSL_GUARDED_BY(mutex_) = kMostIdle;

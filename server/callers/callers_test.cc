@@ -96,5 +96,24 @@ TEST(CallersTest, TokensWithoutANameAreShownTogether) {
   EXPECT_EQ(levels[0].tokens, 3);
 }
 
+TEST(CallersTest, CountsOfTokensWithoutANameOnlyGrow) {
+  const FakeClock clock;
+  Callers callers({}, &clock);
+  callers.WithLimits("digest 1", "", {})->OnEnd(absl::OkStatus(), 1);
+  callers.WithLimits("digest 2", "", {})->OnEnd(absl::OkStatus(), 2);
+  EXPECT_EQ(ByName(&callers).at("unnamed").tokens, 3);
+  for (size_t i = 0; i < 2 * Callers::kNamed; ++i) {
+    callers.WithLimits(absl::StrCat("name ", i), absl::StrCat(i), {})->OnEnd(absl::OkStatus(), 99);
+  }
+  EXPECT_EQ(ByName(&callers).at("unnamed").tokens, 3);
+}
+
+TEST(CallersTest, ACallerMayBeCalledOther) {
+  const FakeClock clock;
+  Callers callers({}, &clock);
+  callers.WithLimits("name other", "other", {})->OnEnd(absl::OkStatus(), 1);
+  EXPECT_EQ(ByName(&callers).at("'other'").tokens, 1);
+}
+
 }  // namespace
 }  // namespace sru::server::callers
