@@ -114,15 +114,23 @@ TEST_F(StudentFilesTest, WithVocabulariesApart) {
 
 TEST_F(StudentFilesTest, MayAllBeCompressed) {
   for (const char* name : {"shared", "apart", "int8"}) {
-    TempDirectory plain;
+    const std::string plain = std::string("plain_") + name;
+    const auto write = [&](const std::string& file, const std::string& bytes) {
+      directory_.Write(plain + "/" + file, bytes);
+      directory_.Write(std::string(name) + "/" + file + ".gz", testing::Gzip(bytes));
+    };
     for (const auto& entry : fs::directory_iterator(std::string(kGolden) + name)) {
-      directory_.Write(std::string(name) + "/" + entry.path().filename().string() + ".gz",
-                       testing::Gzip(ReadWholeFile(entry.path())));
+      write(entry.path().filename().string(), ReadWholeFile(entry.path()));
     }
+    write("config.search.yml", "beam-size: 3\nnormalize: 0.25\nmax-length-break: 64\n");
     const auto model = Model::Load(directory_.path(name), "m", 1, *backend_, {});
     ASSERT_TRUE(model.ok()) << model.status();
-    const auto original = Model::Load(std::string(kGolden) + name, "m", 1, *backend_, {});
+    const auto original = Model::Load(directory_.path(plain), "m", 1, *backend_, {});
     ASSERT_TRUE(original.ok()) << original.status();
+    const TranslatorConfig& config = (*model)->config().translator;
+    EXPECT_EQ(config.search.beam_size, 3);
+    EXPECT_EQ(config.search.alpha, (*original)->config().translator.search.alpha);
+    EXPECT_EQ(config.max_sentence_tokens, (*original)->config().translator.max_sentence_tokens);
     EXPECT_EQ((*model)->parameter_count(), (*original)->parameter_count());
     EXPECT_EQ((*model)->As<Translator>()->choices, (*original)->As<Translator>()->choices);
   }

@@ -190,9 +190,12 @@ absl::StatusOr<std::optional<PublishedFiles>> FindPublishedFiles(const FilePath&
   }
   files.weights = weights.front();
   const std::vector<std::string> configs = Matching(names, "config", ".yml");
+  // Names without ".gz": Matching() finds both.
   for (const std::string& name :
-       {absl::StrCat(files.weights, ".decoder.yml"), std::string("decoder.yml"),
-        configs.empty() ? std::string() : configs.front()}) {
+       {absl::StrCat(absl::StripSuffix(files.weights, kGzipSuffix), ".decoder.yml"),
+        std::string("decoder.yml"),
+        configs.empty() ? std::string()
+                        : std::string(absl::StripSuffix(configs.front(), kGzipSuffix))}) {
     const std::vector<std::string> found = Matching(names, name, ".yml");
     if (name.empty() || found.empty() || !files.search.empty()) continue;
     files.search = found.front();

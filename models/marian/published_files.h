@@ -5,7 +5,7 @@
 //   shortlist     lex*.bin, optional
 //   search        WEIGHTS.decoder.yml, decoder.yml or config*.yml, optional
 //
-// Each may be gzip'd, with ".gz" at the end of its name; the file without it comes first.
+// Each may be gzip'd, with ".gz" at the end of its name; the file without it comes first. WEIGHTS is the name without ".gz".
 #ifndef SRU_MODELS_MARIAN_PUBLISHED_FILES_H_
 #define SRU_MODELS_MARIAN_PUBLISHED_FILES_H_
 

@@ -165,6 +165,17 @@ TEST(PublishedFilesTest, PrefersWhatIsNotCompressed) {
   EXPECT_THAT(files.names(), ElementsAre("model.bin", "vocab.spm", "lex.bin"));
 }
 
+TEST(PublishedFilesTest, FindsTheSearchFileOfCompressedFiles) {
+  const auto search = [](const std::vector<std::string>& names) { return Found(names).search; };
+  EXPECT_EQ(search({"model.npz.gz", "vocab.spm.gz", "model.npz.decoder.yml"}),
+            "model.npz.decoder.yml");
+  EXPECT_EQ(search({"model.npz.gz", "vocab.spm.gz", "model.npz.decoder.yml.gz"}),
+            "model.npz.decoder.yml.gz");
+  EXPECT_EQ(search({"model.bin.gz", "vocab.spm.gz", "decoder.yml.gz"}), "decoder.yml.gz");
+  EXPECT_EQ(search({"model.bin.gz", "vocab.spm.gz", "config.a.yml.gz"}), "config.a.yml.gz");
+  EXPECT_EQ(search({"model.bin", "vocab.spm", "config.yml", "config.yml.gz"}), "config.yml");
+}
+
 TEST(PublishedFilesTest, FindsNothingInOtherFolders) {
   for (const std::vector<std::string>& names : {std::vector<std::string>{},
                                                 {"config.json", "model.safetensors", "spm.model"},

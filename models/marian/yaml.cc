@@ -51,6 +51,15 @@ absl::StatusOr<YamlMap> YamlMap::Parse(std::string_view text, std::string source
     return InvalidArgument(map.source_, ": expected YAML of at most ", kMaxYamlDepth,
                            " levels and ", kMaxIndent, " columns of indentation");
   }
+  // The parser shares what aliases repeat, but the values below are copies. Without aliases they are at most as long as the text, or a little
+  // longer where it has escapes.
+  size_t left = 2 * text.size() + 64;
+  const auto take = [&left](const YAML::Node& node) {
+    const size_t bytes = 1 + (node.IsScalar() ? node.Scalar().size() : 0);
+    const bool fits = bytes <= left;
+    left -= fits ? bytes : left;
+    return fits;
+  };
   try {
     const YAML::Node root = YAML::Load(std::string(text));
     if (!root.IsMap()) return InvalidArgument(map.source_, ": expected a YAML map");
@@ -58,15 +67,21 @@ absl::StatusOr<YamlMap> YamlMap::Parse(std::string_view text, std::string source
       if (!entry.first.IsScalar())
         return InvalidArgument(map.source_, ": expected keys that are scalars");
       Value value;
-      if (entry.second.IsScalar()) {
+      bool fits = take(entry.second);
+      if (fits && entry.second.IsScalar()) {
         value.items.push_back(entry.second.Scalar());
-      } else if (entry.second.IsSequence()) {
+      } else if (fits && entry.second.IsSequence()) {
         for (const YAML::Node& item : entry.second) {
+          fits = take(item);
+          if (!fits) break;
           value.nested = value.nested || !item.IsScalar();
           if (item.IsScalar()) value.items.push_back(item.Scalar());
         }
       } else {
         value.nested = entry.second.IsMap();
+      }
+      if (!fits) {
+        return InvalidArgument(map.source_, ": aliases make the values longer than twice the text");
       }
       if (!map.values_.emplace(entry.first.Scalar(), std::move(value)).second) {
         return InvalidArgument(map.source_, ": key ", Quoted(entry.first.Scalar()),

@@ -16,7 +16,8 @@ namespace sru::models {
 // config.json, those that nobody reads are ignored: Marian's files have many that don't matter here. Not thread-safe.
 class YamlMap {
  public:
-  // kInvalidArgument when `text` is longer than 64 KiB, is nested too deeply, is not YAML, or is not a map.
+  // kInvalidArgument when `text` is longer than 64 KiB, is nested too deeply, is not YAML, or is not a map, or when its aliases make the values
+  // longer than twice the text.
   static absl::StatusOr<YamlMap> Parse(std::string_view text, std::string source);
 
   // A missing key leaves `value` as it was.

@@ -92,5 +92,20 @@ TEST(YamlTest, RefusesWhatIsNoMapAndWhatIsLargeOrDeep) {
   EXPECT_THAT(ParseError(marks), HasSubstr("64 columns"));
 }
 
+TEST(YamlTest, AliasesCannotMultiplyTheText) {
+  YamlMap few = ParseOrDie("a: &x [b, c]\nd: *x\n");
+  EXPECT_THAT(few.List("d"), ElementsAre("b", "c"));
+  const std::string text(1000, 'x');
+  std::string list = "a: &x [y";
+  for (int i = 0; i < 500; ++i) list += ",y";
+  std::string lists = "a: &x [[]";
+  for (int i = 0; i < 500; ++i) lists += ",[]";
+  for (std::string bomb : {"a: &x " + text, list + "]", lists + "]"}) {
+    bomb += "\n";
+    for (int i = 0; i < 100; ++i) bomb += "k" + std::to_string(i) + ": *x\n";
+    EXPECT_THAT(ParseError(bomb), HasSubstr("f.yml: aliases make the values longer"));
+  }
+}
+
 }  // namespace
 }  // namespace sru::models

@@ -11,8 +11,8 @@
 namespace sru::models {
 namespace {
 
-// The longest text that a rule replaces. Rules of Unicode's normal forms have a few characters; a damaged file could have
-// circles.
+// The longest text that a rule replaces, and the longest replacement. Rules of Unicode's normal forms have a few characters, and NFKC's longest
+// replacement has 33 bytes. A damaged file could have circles, and one made to do harm could turn each character into megabytes.
 constexpr size_t kMaxRuleBytes = 256;
 
 // The bits of a unit of the double array.
@@ -58,6 +58,14 @@ absl::Status SentencePieceNormalizer::ReadRules(std::string_view compiled) {
   // Each replacement is then a text that ends, and valid; a value may still point into the middle of one, see Replace().
   if (replacements_.back() != '\0' || FindInvalidUtf8(replacements_) != replacements_.size()) {
     return damaged;
+  }
+  for (std::string_view rest = replacements_; !rest.empty();) {
+    const size_t size = rest.find('\0');
+    if (size > kMaxRuleBytes) {
+      return InvalidArgument("precompiled_charsmap: expected replacements of at most ",
+                             kMaxRuleBytes, " bytes, found ", size);
+    }
+    rest.remove_prefix(size + 1);
   }
   return absl::OkStatus();
 }

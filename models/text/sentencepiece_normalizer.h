@@ -19,7 +19,7 @@ namespace sru::models {
 class SentencePieceNormalizer {
  public:
   // `protected_pieces` are left as they are; they and `model` must outlive the object. kInvalidArgument when the compiled rules
-  // are damaged.
+  // are damaged, or one puts more than 256 bytes in a text's place.
   static absl::StatusOr<SentencePieceNormalizer> Create(const SentencePieceModel& model,
                                                         const ByteTrie& protected_pieces);
 

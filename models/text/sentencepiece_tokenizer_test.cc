@@ -124,8 +124,8 @@ TEST(SentencePieceTokenizerTest, KeepsSpacesIfAskedTo) {
   EXPECT_EQ(Make(file)->detokenizer()->Decode({6, 4}), " b");
 }
 
-// Compiled rules with a single one: a full-width a becomes a. The trie is a double array, written by hand.
-std::string OneRule() {
+// Compiled rules with a single one: a full-width a becomes `replacement`. The trie is a double array, written by hand.
+std::string OneRule(const std::string& replacement = "a") {
   std::vector<uint32_t> units(1024);
   const auto unit = [](uint32_t offset, uint32_t label, bool leaf) {
     return offset << 10 | (leaf ? 1u << 8 : 0u) | label;
@@ -138,7 +138,7 @@ std::string OneRule() {
   const auto bytes = static_cast<uint32_t>(units.size() * sizeof(uint32_t));
   std::string rules(reinterpret_cast<const char*>(&bytes), sizeof(bytes));
   rules.append(reinterpret_cast<const char*>(units.data()), bytes);
-  return rules + std::string("a\0", 2);
+  return rules + replacement + '\0';
 }
 
 TEST(SentencePieceTokenizerTest, ReplacesCharacters) {
@@ -147,6 +147,9 @@ TEST(SentencePieceTokenizerTest, ReplacesCharacters) {
   // Full-width a and b: the rules have only the first.
   EXPECT_THAT(*Make(file)->Encode("\uff41bc"), ElementsAre(6, 9));
   EXPECT_THAT(*Make(file)->Encode("b\uff42"), ElementsAre(6, 4, 0));
+  SentencePieceFile longest = file;
+  longest.character_map = OneRule(std::string(255, 'x') + "b");
+  EXPECT_THAT(*Make(longest)->Encode("\uff41c"), ElementsAre(6, 0, 4, 5));
   // Every cut of the rules is refused or does no harm.
   for (size_t size = 1; size < file.character_map.size(); size += 97) {
     SentencePieceFile cut = file;
@@ -184,6 +187,8 @@ TEST(SentencePieceTokenizerTest, RefusesBadModels) {
       {changed([](auto& f) { f.algorithm = 3; }), "expected model_type 1 (unigram) or 2 (bpe)"},
       {changed([](auto& f) { f.character_map = "abc"; }), "the rules are damaged"},
       {changed([](auto& f) { f.character_map = std::string(4, '\xff') + "abc"; }), "damaged"},
+      {changed([](auto& f) { f.character_map = OneRule(std::string(257, 'a')); }),
+       "precompiled_charsmap: expected replacements of at most 256 bytes, found 257"},
       {WireMessage().Bytes(2, WireMessage().Varint(24, 1).bytes()).bytes() + good,
        "treat_whitespace_as_suffix: expected false"},
       {WireMessage().Bytes(5, WireMessage().Bytes(2, "x").bytes()).bytes() + good,

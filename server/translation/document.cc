@@ -163,7 +163,7 @@ class DocumentParser {
   bool EndsSentence(const std::string& name) const {
     if (rules_.splitting_tags.count(name) > 0) return true;
     if (rules_.inline_tags.count(name) > 0) return false;
-    return is_xml() ? outline_.count(name) > 0 : !IsInline(name);
+    return is_xml() ? outline_.count(name) > 0 : !IsInline(name) && !IsLeftAlone(name);
   }
 
   void FindOutline(std::string_view text) {
@@ -198,11 +198,15 @@ class DocumentParser {
     }
     if (token.kind == Kind::kRaw) return AddMark(element_, token.raw);
     const bool is_open = token.kind == Kind::kOpen;
+    const bool ends_sentence = EndsSentence(token.name);
     if (is_open && (rules_.ignored_tags.count(token.name) > 0 ||
                     (!is_xml() && (IsLeftAlone(token.name) || token.is_not_translated)))) {
-      return AddMark(element_, reader->SkipElement(token));
+      if (!ends_sentence) return AddMark(element_, reader->SkipElement(token));
+      SRU_RETURN_UNLESS_OK(Flush());
+      AddRaw(reader->SkipElement(token));
+      return absl::OkStatus();
     }
-    if (EndsSentence(token.name)) {
+    if (ends_sentence) {
       SRU_RETURN_UNLESS_OK(Flush());
       AddRaw(token.raw);
       if (token.name == "pre") in_pre_ = is_open;

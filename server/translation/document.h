@@ -1,10 +1,10 @@
 // Document: a text as units that a model can translate, sentences or parts of them, and the text again from their translations. What lies between
 // units stays as it is: white space, paragraphs, tags.
 //
-// HTML and XML. A block's tag (and every one that is not known to stand within a line) ends a sentence. Tags within a sentence follow the words: each
-// word of the translation gets the elements of the word of the source that it was made from, by the alignment; an element may come several times.
-// Elements without content, comments and what is left alone stand before the word that they stood before. Entities are decoded for the model
-// and written anew. The output is well-formed where the input was.
+// HTML and XML. A block's tag (and every one that is not known to stand within a line) ends a sentence, even if its element is left alone. Tags
+// within a sentence follow the words: each word of the translation gets the elements of the word of the source that it was made from, by the
+// alignment; an element may come several times. Elements without content, comments and what is left alone stand before the word that they stood
+// before. Entities are decoded for the model and written anew. The output is well-formed where the input was.
 #ifndef SRU_SERVER_TRANSLATION_DOCUMENT_H_
 #define SRU_SERVER_TRANSLATION_DOCUMENT_H_
 

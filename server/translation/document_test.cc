@@ -141,6 +141,52 @@ TEST_F(DocumentTest, CodeAndScriptsAreLeftAlone) {
             "<a href=/notranslate/ title='translate=\"no\"' class=notranslate2>X</a>");
 }
 
+TEST_F(DocumentTest, PicturesAndFormulasMayCloseThemselves) {
+  EXPECT_EQ(Translate("one <svg/> two <math class=\"x\" /> three"),
+            "ONE <svg/> TWO <math class=\"x\" /> THREE");
+  EXPECT_THAT(Units("one <svg/> two"), ElementsAre("one  two"));
+  EXPECT_EQ(Translate("<svg>a<svg/>b</svg> one"), "<svg>a<svg/>b</svg> ONE");
+  EXPECT_EQ(Translate("<a translate=no><svg><a/></svg>x</a> one"),
+            "<a translate=no><svg><a/></svg>x</a> ONE");
+  // Other elements of HTML don't, nor do those behind an element in which one has no end.
+  EXPECT_EQ(Translate("<div translate=no><svg></div><b/>one</b> two"),
+            "<div translate=no><svg></div><b/>ONE</b> TWO");
+  EXPECT_EQ(Translate("<b translate=no>x<b/>y</b> one</b> two"),
+            "<b translate=no>x<b/>y</b> one</b> TWO");
+  EXPECT_EQ(Translate("<svg></svg><code/>f</code> one"), "<svg></svg><code/>f</code> ONE");
+}
+
+TEST_F(DocumentTest, BlocksThatAreLeftAloneEndSentences) {
+  EXPECT_THAT(Units("Text one<div translate=\"no\">X</div>Text two"),
+              ElementsAre("Text one", "Text two"));
+  EXPECT_EQ(Translate("one<p class=notranslate>x <b>y</b></p>two"),
+            "ONE<p class=notranslate>x <b>y</b></p>TWO");
+  EXPECT_THAT(Units("one <span translate=no>x</span> two"), ElementsAre("one  two"));
+  EXPECT_THAT(Units("one <code>x</code> two"), ElementsAre("one  two"));
+  EXPECT_THAT(Units("a. <pre translate=no>x</pre>one\ntwo"), ElementsAre("a.", "one two"));
+  rules_.ignored_tags = {"div", "code"};
+  EXPECT_THAT(Units("one<div>x</div>two <code>y</code> three"), ElementsAre("one", "two  three"));
+  rules_.splitting_tags = {"code"};
+  EXPECT_THAT(Units("one <code>y</code> two"), ElementsAre("one", "two"));
+  rules_.format = TextFormat::kXml;
+  EXPECT_THAT(Units("<doc><p>one</p><div>x</div><p>two</p></doc>"), ElementsAre("one", "two"));
+}
+
+TEST_F(DocumentTest, EntitiesWithoutASemicolon) {
+  EXPECT_THAT(Units("a&nbsp&copy b &amp c &lt d &eacute, &AElig"),
+              ElementsAre("a\xC2\xA0\xC2\xA9 b & c < d \xC3\xA9, \xC3\x86"));
+  EXPECT_EQ(Translate("a &amp b; c"), "A &amp; B; C");
+  EXPECT_EQ(Translate("a?b&copy=c &notit &alpha &apos d"),
+            "A?B&amp;COPY=C &amp;NOTIT &amp;ALPHA &amp;APOS D");
+  rules_.format = TextFormat::kXml;
+  EXPECT_EQ(Translate("a &amp b"), "A &amp;AMP B");
+}
+
+TEST_F(DocumentTest, GreekLettersAreEntities) {
+  EXPECT_THAT(Units("a &Alpha;&Rho;&Sigma;&Omega; &alpha;&rho;&sigmaf;&sigma;&omega;"),
+              ElementsAre("a ΑΡΣΩ αρςσω"));
+}
+
 TEST_F(DocumentTest, EntitiesAreDecodedForTheModel) {
   EXPECT_THAT(Units("a &lt; b &amp;&nbsp;caf&eacute; &#x41;&#66; &hellip;"),
               ElementsAre("a < b &\xC2\xA0"

@@ -4,11 +4,13 @@
 #include <cld2/public/encodings.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "base/utf8.h"
@@ -23,20 +25,44 @@ namespace {
 constexpr size_t kLongestCode = 35;  // what BCP 47 asks implementations for
 constexpr char kPivot[] = "en";
 constexpr size_t kMostDetectedBytes = 16 << 10;
+// The languages of Serbo-Croatian ("hbs") in Latin script. Callers and the detection of languages use their codes.
+constexpr const char* kSerboCroatian[] = {"bs", "hr", "sr-Latn"};
+
+bool IsSerboCroatian(const std::string& code) {
+  return absl::EqualsIgnoreCase(code, "hbs") || absl::EqualsIgnoreCase(code, "sh");
+}
+
+// "en" for "eng": callers expect the code of two letters if there is one. Other codes stay as they are.
+std::string ShortCode(const std::string& code) {
+  const icu::Locale locale = icu::Locale::createCanonical(code.c_str());
+  UErrorCode error = U_ZERO_ERROR;
+  const size_t size = code.find_first_of("-_");
+  const bool is_shorter = (size == std::string::npos ? code.size() : size) == 3 &&
+                          std::strlen(locale.getLanguage()) == 2;
+  return is_shorter ? locale.toLanguageTag<std::string>(error) : code;
+}
+
+struct CodeAndKey {
+  std::string code;
+  LanguageKey key;
+};
 
 // A key takes ICU microseconds, and a catalog is made for each request. Models are few, so the table stays small. A thread
 // logs a wrong code once.
-const LanguageKey& CachedKey(const std::string& code) {
-  thread_local std::map<std::string, LanguageKey> keys;
-  const auto [entry, is_new] = keys.try_emplace(code);
+const CodeAndKey& Cached(const std::string& code) {
+  thread_local std::map<std::string, CodeAndKey> all;
+  const auto [entry, is_new] = all.try_emplace(code);
   if (!is_new) return entry->second;
-  entry->second = KeyOf(code);
-  if (entry->second.empty() && !code.empty()) {
+  entry->second.key = KeyOf(code);
+  if (!entry->second.key.empty()) {
+    entry->second.code = ShortCode(code);
+  } else if (!code.empty()) {
     Log(LogLevel::kWarning, "not a language's code: its model takes no part in translating texts",
         {{"language", code}});
   }
   return entry->second;
 }
+const LanguageKey& CachedKey(const std::string& code) { return Cached(code).key; }
 
 // The model of this name with the greatest version stands last in the registry's list.
 bool IsLatest(const std::vector<std::shared_ptr<lifecycle::ServedModel>>& all, size_t i) {
@@ -103,6 +129,7 @@ std::vector<DetectedLanguage> DetectLanguages(std::string_view text, bool is_mar
 
 LanguageCatalog::LanguageCatalog(const lifecycle::ModelRegistry& registry) {
   const std::vector<std::shared_ptr<lifecycle::ServedModel>> all = registry.List();
+  std::vector<TranslatorModel> of_several;
   for (size_t i = 0; i < all.size(); ++i) {
     const models::Model& model = *all[i]->model;
     const models::TranslatorConfig& config = model.config().translator;
@@ -111,10 +138,18 @@ LanguageCatalog::LanguageCatalog(const lifecycle::ModelRegistry& registry) {
         CachedKey(config.target_language).empty()) {
       continue;
     }
-    models_.push_back({config.source_language, config.target_language,
-                       CachedKey(config.source_language), CachedKey(config.target_language),
-                       all[i]});
+    const CodeAndKey& source = Cached(config.source_language);
+    const CodeAndKey& target = Cached(config.target_language);
+    if (!IsSerboCroatian(config.source_language)) {
+      models_.push_back({source.code, target.code, source.key, target.key, all[i]});
+      continue;
+    }
+    for (const char* const code : kSerboCroatian) {
+      of_several.push_back({code, target.code, CachedKey(code), target.key, all[i]});
+    }
   }
+  // The model of one language goes before that of several.
+  models_.insert(models_.end(), of_several.begin(), of_several.end());
 }
 
 const TranslatorModel* LanguageCatalog::Find(const LanguageKey& source,

@@ -3,6 +3,9 @@
 // Two codes mean the same language if ICU completes both to the same language and script: "en" matches "en-US", "zh" matches "zh-Hans" and
 // "zh-TW" does not. Of several models the one of the same region goes first, then the first by name.
 //
+// A model's code of three letters counts as the one of two letters where there is one: "eng" as "en". The source "hbs" (Serbo-Croatian) stands
+// for three languages in Latin script, "bs", "hr" and "sr-Latn", behind other models of these.
+//
 // Pure functions; a LanguageCatalog is immutable.
 #ifndef SRU_SERVER_TRANSLATION_LANGUAGES_H_
 #define SRU_SERVER_TRANSLATION_LANGUAGES_H_
@@ -46,7 +49,8 @@ std::vector<DetectedLanguage> DetectLanguages(std::string_view text, bool is_mar
 
 // A translator that takes text and says its languages, by codes that have a key.
 struct TranslatorModel {
-  std::string source;  // as config.json has them
+  // The model's codes, of two letters where it has three and ICU knows the shorter one.
+  std::string source;
   std::string target;
   LanguageKey source_key;
   LanguageKey target_key;
@@ -63,7 +67,7 @@ class LanguageCatalog {
   absl::StatusOr<std::vector<TranslatorModel>> Path(const LanguageKey& source,
                                                     const LanguageKey& target) const;
 
-  // Codes without repetitions, sorted, as the models have them.
+  // Codes without repetitions, sorted, as TranslatorModel has them.
   std::vector<std::string> Sources() const { return Codes(&TranslatorModel::source); }
   std::vector<std::string> Targets() const { return Codes(&TranslatorModel::target); }
   // The targets that can be reached from there, also through English.

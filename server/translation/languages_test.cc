@@ -78,6 +78,33 @@ TEST_F(CatalogTest, LeavesOutWhatNoCodeCanName) {
   EXPECT_THAT(catalog.Targets(), ElementsAre("zh-Hant"));
 }
 
+TEST_F(CatalogTest, ShortensCodesOfThreeLetters) {
+  lifecycle::ModelRegistry registry;
+  registry.Replace(
+      {Make("a", "eng", "deu"), Make("b", "ENG", "chi_Hant"), Make("c", "fil", "eng")});
+  const LanguageCatalog catalog(registry);
+  EXPECT_THAT(catalog.Sources(), ElementsAre("en", "fil"));
+  EXPECT_THAT(catalog.Targets(), ElementsAre("de", "en", "zh-Hant"));
+  EXPECT_EQ(catalog.FindCode(KeyOf("eng"), /*is_source=*/true), "en");
+  EXPECT_THAT(catalog.TargetsOf("fil"), ElementsAre("de", "en", "zh-Hant"));
+}
+
+TEST_F(CatalogTest, SerboCroatianStandsForItsLanguages) {
+  lifecycle::ModelRegistry registry;
+  registry.Replace({Make("a", "hbs", "en"), Make("b", "hr", "en"), Make("c", "en", "hbs")});
+  const LanguageCatalog catalog(registry);
+  EXPECT_THAT(catalog.Sources(), ElementsAre("bs", "en", "hr", "sr-Latn"));
+  EXPECT_THAT(catalog.Targets(), ElementsAre("en", "sr-Latn"));
+  const auto model = [&](const char* source) {
+    const auto path = catalog.Path(KeyOf(source), KeyOf("en"));
+    return path.ok() ? path->front().served->name : "none";
+  };
+  for (const char* const code : {"hbs", "bs", "sr-Latn", "sh"}) EXPECT_EQ(model(code), "a") << code;
+  EXPECT_EQ(model("hr"), "b") << "the model of the language itself goes first";
+  EXPECT_EQ(model("sr"), "none");
+  EXPECT_EQ(catalog.FindCode(KeyOf("bs"), /*is_source=*/true), "bs");
+}
+
 TEST(DetectionTest, FindsTheLanguage) {
   const auto english = DetectLanguages("The quick brown fox jumps over the lazy dog.", false);
   ASSERT_FALSE(english.empty());

@@ -36,6 +36,9 @@ const std::set<std::string, std::less<>>& RawElements() {
   return *names;
 }
 
+// True for elements of HTML that end with a tag <name .../>, as the elements within them do.
+bool MayCloseItself(std::string_view name) { return name == "svg" || name == "math"; }
+
 // HTML's names from U+00A0 to U+00FF in their order.
 constexpr char kLatin1[] =
     "nbsp iexcl cent pound curren yen brvbar sect uml copy ordf laquo not shy reg macr deg plusmn "
@@ -45,6 +48,13 @@ constexpr char kLatin1[] =
     "szlig agrave aacute acirc atilde auml aring aelig ccedil egrave eacute ecirc euml igrave "
     "iacute icirc iuml eth ntilde ograve oacute ocirc otilde ouml divide oslash ugrave uacute "
     "ucirc uuml yacute thorn yuml";
+// Names from U+0391, U+03A3 and U+03B1; there is no U+03A2.
+constexpr char kGreekToRho[] =
+    "Alpha Beta Gamma Delta Epsilon Zeta Eta Theta Iota Kappa Lambda Mu Nu Xi Omicron Pi Rho";
+constexpr char kGreekFromSigma[] = "Sigma Tau Upsilon Phi Chi Psi Omega";
+constexpr char kSmallGreek[] =
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho "
+    "sigmaf sigma tau upsilon phi chi psi omega";
 
 const std::map<std::string, uint32_t, std::less<>>& Entities(bool is_xml) {
   using Table = std::map<std::string, uint32_t, std::less<>>;
@@ -52,10 +62,15 @@ const std::map<std::string, uint32_t, std::less<>>& Entities(bool is_xml) {
       new Table{{"amp", '&'}, {"lt", '<'}, {"gt", '>'}, {"quot", '"'}, {"apos", '\''}};
   static const Table* const html = [] {
     auto* const table = new Table(*xml);
-    uint32_t character = 0xA0;
-    for (const absl::string_view name : absl::StrSplit(kLatin1, ' ')) {
-      table->emplace(name, character++);
-    }
+    const auto add = [table](uint32_t character, const char* names) {
+      for (const absl::string_view name : absl::StrSplit(names, ' ')) {
+        table->emplace(name, character++);
+      }
+    };
+    add(0xA0, kLatin1);
+    add(0x391, kGreekToRho);
+    add(0x3A3, kGreekFromSigma);
+    add(0x3B1, kSmallGreek);
     const Table others = {
         {"OElig", 0x152},   {"oelig", 0x153},   {"Scaron", 0x160}, {"scaron", 0x161},
         {"Zcaron", 0x17D},  {"zcaron", 0x17E},  {"Ccaron", 0x10C}, {"ccaron", 0x10D},
@@ -82,6 +97,12 @@ uint32_t CharacterOf(std::string_view name, bool is_xml) {
   }
   const auto found = Entities(is_xml).find(name);
   return found == Entities(is_xml).end() ? 0 : found->second;
+}
+
+// True if browsers know the entity without its semicolon, too: Latin-1's, and amp, lt, gt and quot.
+bool NeedsNoSemicolon(std::string_view name) {
+  const uint32_t character = CharacterOf(name, /*is_xml=*/false);
+  return character != 0 && character <= 0xFF && name != "apos";
 }
 
 void AppendCharacter(uint32_t character, std::string* text) {
@@ -121,12 +142,14 @@ std::string_view MarkupReader::SkipElement(const MarkupToken& open) {
     }
     at_ = EndOf(">");
   } else {
+    const size_t open_before = open_foreign_ - (!is_xml_ && MayCloseItself(open.name) ? 1 : 0);
     MarkupToken token;
     for (size_t depth = 1; depth > 0 && Next(&token);) {
       if (token.name != open.name) continue;
       if (token.kind == MarkupToken::Kind::kOpen) ++depth;
       if (token.kind == MarkupToken::Kind::kClose) --depth;
     }
+    open_foreign_ = open_before;
   }
   return markup_.substr(begin, at_ - begin);
 }
@@ -141,6 +164,15 @@ void MarkupReader::ReadText(MarkupToken* token) {
 
 void MarkupReader::ReadEntity(MarkupToken* token) {
   const std::string_view start = markup_.substr(at_, kLongestEntity);
+  size_t letters = 1;
+  while (letters < start.size() && absl::ascii_isalnum(start[letters])) ++letters;
+  // Addresses such as a?b=1&copy=2 stay as they are.
+  if (!is_xml_ && (letters == start.size() || (start[letters] != ';' && start[letters] != '=')) &&
+      NeedsNoSemicolon(start.substr(1, letters - 1))) {
+    AppendCharacter(CharacterOf(start.substr(1, letters - 1), is_xml_), &token->text);
+    at_ += letters;
+    return;
+  }
   const size_t semicolon = start.find(';');
   const std::string_view name =
       start.substr(1, semicolon == std::string_view::npos ? 0 : semicolon - 1);
@@ -230,12 +262,17 @@ bool MarkupReader::ReadTag(MarkupToken* token) {
   }
   at_ += end + 1;
   token->name = is_xml_ ? std::string(name) : absl::AsciiStrToLower(View(name));
+  const bool is_foreign = !is_xml_ && MayCloseItself(token->name);
+  const bool may_close_itself = is_xml_ || is_foreign || open_foreign_ > 0;
   if (is_close) {
     token->kind = MarkupToken::Kind::kClose;
-  } else if (is_xml_ ? rest[end - 1] == '/' : VoidElements().count(token->name) > 0) {
+    if (is_foreign && open_foreign_ > 0) --open_foreign_;
+  } else if ((may_close_itself && rest[end - 1] == '/') ||
+             (!is_xml_ && VoidElements().count(token->name) > 0)) {
     token->kind = MarkupToken::Kind::kEmpty;
   } else {
     token->kind = MarkupToken::Kind::kOpen;
+    if (is_foreign) ++open_foreign_;
   }
   return true;
 }

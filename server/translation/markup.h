@@ -20,7 +20,7 @@ struct MarkupToken {
     kText,   // `text`: characters, entities decoded
     kOpen,   // <name ...>
     kClose,  // </name>
-    kEmpty,  // <name .../>, or an element of HTML that has no end
+    kEmpty,  // <name .../> of XML, or of HTML's svg and math and within these; or an element of HTML that has no end
     kRaw,    // comments, declarations, instructions, CDATA, entities that are not known
   };
   Kind kind = Kind::kText;
@@ -56,7 +56,8 @@ class MarkupReader {
   const bool is_xml_;
   size_t at_ = 0;
   size_t tokens_ = 0;
-  bool has_tags_ = true;  // false once a tag had no end: another one has none either
+  size_t open_foreign_ = 0;  // elements svg and math of HTML that are open
+  bool has_tags_ = true;     // false once a tag had no end: another one has none either
 };
 
 // Appends `text` with &, < and > as entities.

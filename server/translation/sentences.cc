@@ -23,9 +23,30 @@ namespace sru::server::translation {
 namespace {
 
 // Abbreviations that ICU's lists lack, in any language.
-constexpr const char* kTitles[] = {"Dr.",  "Drs.", "e.g.",    "Gen.", "Gov.",  "Hon.",
-                                   "i.e.", "Jr.",  "Messrs.", "Mt.",  "Prof.", "Rev.",
-                                   "Sen.", "Sgt.", "Sr.",     "St.",  "vs."};
+constexpr const char* kTitles[] = {"Dr.",  "Drs.",    "e.g.", "Gen.", "Gov.", "Hon.", "i.e.",
+                                   "Jr.",  "Messrs.", "Mr.",  "Mrs.", "Ms.",  "Mt.",  "Prof.",
+                                   "Rev.", "Sen.",    "Sgt.", "Sr.",  "St.",  "vs.",  "dr.",
+                                   "drs.", "mr.",     "mrs.", "prof."};
+struct WordsOfLanguage {
+  const char* language;
+  const char* words;
+};
+// Abbreviations that ICU's list of the language lacks.
+constexpr WordsOfLanguage kAbbreviations[] = {
+    {"cs", "doc. ing. mgr. např. p. sv. tj. tzv."},
+    {"en", "Co. Corp. Fig. Figs. Inc. Ltd. a.m. al. cf. p.m."},
+    {"nl", "bijv. dhr. ds. ing. ir. mevr. mw. o.a."},
+    {"pl", "bp. inż. ks. m.in. mgr. np. płk. tj. tzw. ul. św."},
+    {"sk", "doc. ing. mgr. napr. p. sv. tj. tzv."}};
+// Abbreviations of ICU's list of the language that are ordinary words as well, and so may end a sentence.
+constexpr WordsOfLanguage kOrdinaryWords[] = {
+    {"de", "Akt. Ben. Do. Max. Mo. PIN. Port. So. Test. am."},
+    {"en",
+     "Act. All. As. By. Card. Do. Go. Hat. In. Is. Jam. Job. Joe. Link. Long. OK. Ok. On. Or. PC. "
+     "Pro. To. Up."},
+    {"es", "Bien. Sol. mar."},
+    {"fr", "jeu. mer."},
+    {"pt", "mar."}};
 // Abbreviations that stand before numbers.
 constexpr const char* kCounted[] = {"Art.", "No.", "Nos.", "Nr.", "p.", "pp."};
 // Languages that write ordinal numbers with a full stop.
@@ -41,8 +62,7 @@ struct LanguageRules {
 };
 
 // ICU's own iterator of these takes "er." for "r.", which is one.
-void AddAbbreviations(const std::string& language, std::set<std::string, std::less<>>* all) {
-  all->insert(std::begin(kTitles), std::end(kTitles));
+void AddIcusAbbreviations(const std::string& language, std::set<std::string, std::less<>>* all) {
   UErrorCode error = U_ZERO_ERROR;
   const icu::LocalUResourceBundlePointer rules(
       ures_open(U_ICUDATA_NAME "-brkitr", language.c_str(), &error));
@@ -57,6 +77,19 @@ void AddAbbreviations(const std::string& language, std::set<std::string, std::le
     if (U_FAILURE(error) != 0) return;
     std::string words;
     icu::UnicodeString(text, length).toUTF8String(words);
+    for (const absl::string_view word : absl::StrSplit(words, ' ')) all->emplace(word);
+  }
+}
+
+void AddAbbreviations(const std::string& language, std::set<std::string, std::less<>>* all) {
+  AddIcusAbbreviations(language, all);
+  for (const auto& [of, words] : kOrdinaryWords) {
+    if (language != of) continue;
+    for (const absl::string_view word : absl::StrSplit(words, ' ')) all->erase(std::string(word));
+  }
+  all->insert(std::begin(kTitles), std::end(kTitles));
+  for (const auto& [of, words] : kAbbreviations) {
+    if (language != of) continue;
     for (const absl::string_view word : absl::StrSplit(words, ' ')) all->emplace(word);
   }
 }
@@ -86,6 +119,8 @@ TextRange Trimmed(std::string_view text, TextRange range) {
   }
   return range;
 }
+
+bool IsAscii(char byte) { return (byte & 0x80) == 0; }
 
 bool HasLetter(std::string_view text, TextRange range) {
   for (size_t at = range.begin; at < range.end; at = After(text, at)) {
@@ -144,6 +179,10 @@ void SplitBySentences(std::string_view text, const LanguageRules& rules,
       const auto at = static_cast<size_t>(end);
       const TextRange sentence = Trimmed(text, {begin, at});
       begin = sentence.begin;
+      // ICU also breaks after the ? of an address or of code.
+      if (at < text.size() && sentence.end == at && IsAscii(text[at - 1]) && IsAscii(text[at])) {
+        continue;
+      }
       const bool ends_line =
           text.substr(sentence.end, at - sentence.end).find_first_of("\r\n") != text.npos;
       if (!ends_line && at < text.size() &&

@@ -1,5 +1,5 @@
-// Sentences of a text, by ICU's rules (Unicode, UAX #29), but none ends after an abbreviation of the language, initials or a number that counts; and
-// the parts of sentences that are too long for a model.
+// Sentences of a text, by ICU's rules (Unicode, UAX #29), but none ends after an abbreviation of the language, initials or a number that counts, nor
+// between two ASCII characters without white space; and the parts of sentences that are too long for a model.
 //
 // Pure functions, thread-safe. Time is linear in the bytes, whatever the text says.
 #ifndef SRU_SERVER_TRANSLATION_SENTENCES_H_

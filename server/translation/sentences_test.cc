@@ -54,6 +54,43 @@ TEST(SentencesTest, NoSentenceEndsAfterAnAbbreviation) {
               ElementsAre("See No. 5 there.", "No.", "Why?", "(Mr. X)", "Go to Dr.", "He."));
 }
 
+TEST(SentencesTest, OrdinaryWordsOfIcusListsEndSentences) {
+  EXPECT_THAT(
+      Split("Das ist ein Test. Es ist so. Hier wohnt Max. Er geht am. Ja, am Mo. Gut.", "de"),
+      ElementsAre("Das ist ein Test.", "Es ist so.", "Hier wohnt Max.", "Er geht am.", "Ja, am Mo.",
+                  "Gut."));
+  EXPECT_THAT(Split("Erst So. Dann Do. Ende.", "de"), ElementsAre("Erst So.", "Dann Do.", "Ende."));
+  EXPECT_THAT(Split("It is OK. We go."), ElementsAre("It is OK.", "We go."));
+}
+
+TEST(SentencesTest, AbbreviationsThatIcusListsLack) {
+  for (const char* const text :
+       {"At 5 p.m. Monday it ends.", "At 5 a.m. Monday it ends.", "Acme Inc. Sells nothing.",
+        "Acme Ltd. Sells nothing.", "Acme Corp. Sells nothing.", "Acme Co. Sells nothing.",
+        "See Fig. A for it.", "Smith et al. Found it.", "The other (cf. Smith) is here."}) {
+    EXPECT_THAT(Split(text), ElementsAre(text));
+  }
+  for (const char* const language : {"pl", "cs", "nl", "da"}) {
+    for (const char* const text : {"a prof. Novak b.", "a dr. Novak b.", "a mr. Novak b."}) {
+      EXPECT_THAT(Split(text, language), ElementsAre(text)) << language;
+    }
+  }
+  EXPECT_THAT(Split("To np. Anna i inż. Nowak.", "pl"), ElementsAre("To np. Anna i inż. Nowak."));
+  EXPECT_THAT(Split("Byl tu doc. Novak.", "cs"), ElementsAre("Byl tu doc. Novak."));
+  EXPECT_THAT(Split("Hier is mevr. Jansen.", "nl"), ElementsAre("Hier is mevr. Jansen."));
+}
+
+TEST(SentencesTest, NoSentenceEndsBetweenAsciiCharactersWithoutASpace) {
+  for (const char* const text :
+       {"See https://example.com/watch?v=abc123 for details.", "Learn C++?\"or C.",
+        "Use code!important here.", "Go to a.b/?Page=1 now."}) {
+    EXPECT_THAT(Split(text), ElementsAre(text));
+  }
+  EXPECT_THAT(Split("Why? Go!\nNow?\xC2\xA0Yes."), ElementsAre("Why?", "Go!", "Now?", "Yes."));
+  EXPECT_THAT(Split("你好?我很好!a", "zh"), ElementsAre("你好?", "我很好!a"));
+  EXPECT_THAT(Split("a。b。", "zh"), ElementsAre("a。", "b。"));
+}
+
 TEST(SentencesTest, NoSentenceEndsAfterInitialsAndNumbersThatCount) {
   EXPECT_THAT(Split("J. K. Rowling met J.-P. Sartre. The U.S.S.R. Army left."),
               ElementsAre("J. K. Rowling met J.-P. Sartre.", "The U.S.S.R. Army left."));

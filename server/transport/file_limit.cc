@@ -15,9 +15,9 @@ constexpr int kOwnFiles = 16;
 constexpr int kLeastConnections = 16;
 // With fewer, clients may soon be refused.
 constexpr int kFewConnections = 256;
-// An idle connection of HTTP/2 takes so much with its sessions of nghttp2 and OpenSSL.
-constexpr int64_t kConnectionBytes = 13 << 10;
-constexpr int64_t kTlsConnectionBytes = 40 << 10;
+// A connection of HTTP/2 without a call takes so much, with its sessions of nghttp2, its table of headers full, and of OpenSSL.
+constexpr int64_t kConnectionBytes = 28 << 10;
+constexpr int64_t kTlsConnectionBytes = 48 << 10;
 constexpr int64_t kMemoryShare = 8;
 
 }  // namespace

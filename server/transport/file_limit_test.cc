@@ -38,12 +38,12 @@ TEST(FileLimitTest, FewAreWarnedOf) {
 
 TEST(FileLimitTest, ConnectionsHaveAnEighthOfTheMemory) {
   constexpr int64_t kMiB = 1 << 20;
-  EXPECT_EQ(ConnectionsWithinMemory(10000, true, 512 * kMiB), 64 * 1024 / 40);
-  EXPECT_EQ(ConnectionsWithinMemory(10000, false, 512 * kMiB), 64 * 1024 / 13);
+  EXPECT_EQ(ConnectionsWithinMemory(10000, true, 512 * kMiB), 64 * 1024 / 48);
+  EXPECT_EQ(ConnectionsWithinMemory(10000, false, 512 * kMiB), 64 * 1024 / 28);
   EXPECT_EQ(ConnectionsWithinMemory(1000, true, 512 * kMiB), 1000);
   EXPECT_EQ(ConnectionsWithinMemory(10000, true, 8192 * kMiB), 10000);
   // Without a limit of their own, memory is one.
-  EXPECT_EQ(ConnectionsWithinMemory(0, true, 512 * kMiB), 64 * 1024 / 40);
+  EXPECT_EQ(ConnectionsWithinMemory(0, true, 512 * kMiB), 64 * 1024 / 48);
   EXPECT_EQ(ConnectionsWithinMemory(10000, true, 1 * kMiB), 16);
   // A limit below the least stands.
   EXPECT_EQ(ConnectionsWithinMemory(3, true, 1 * kMiB), 3);
