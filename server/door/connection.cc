@@ -18,7 +18,7 @@ using boost::system::error_code;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// How long a peer may take for its TLS handshake, and for its HTTP/2 preface with its SETTINGS.
+// How long a peer may take for its TLS handshake, and for its HTTP/2 preface with its SETTINGS and the ACK of ours.
 constexpr seconds kHandshakeTimeout(10);
 constexpr seconds kPrefaceTimeout(10);
 // A peer that has said nothing for this long is asked, and has so long to answer.
@@ -218,6 +218,10 @@ void Connection::Handshake() {
       break;
   }
   loop_.handshakes().Leave(&handshake_place_);
+  const std::shared_ptr<ssl_ctx_st> newest = context_.options.tls_context();
+  if (newest != tls_context_ && !bytes_->IsTrustedBy(newest.get())) {
+    return FailHandshake("the client's certificate is no longer accepted");
+  }
   auto peer = std::make_shared<PeerInfo>(*peer_);
   peer->certificate = bytes_->CertificateName();
   peer_ = std::move(peer);
@@ -376,10 +380,12 @@ void Connection::BeginGoAway(CloseCause cause) {
 }
 
 void Connection::Recheck() {
-  if (state_ != State::kOpen) return;
+  // A handshake's end looks for itself.
+  if (state_ != State::kOpen && state_ != State::kSniffing) return;
   const auto self = shared_from_this();
   const auto& tls_context = context_.options.tls_context;
   const bool trusted = tls_context == nullptr || bytes_->IsTrustedBy(tls_context().get());
+  is_revoked_ = !trusted;
   // The end of one stream may end others.
   std::vector<int32_t> ids;
   for (const Stream& stream : streams_) ids.push_back(stream.id());
@@ -414,6 +420,7 @@ void Connection::CloseIfDone() {
   if (go_away_ == GoAway::kFinal && num_streams_ == 0) return BeginLinger(cause_);
   // nghttp2 has ended the session for an error, or the client has said goodbye.
   if (go_away_ == GoAway::kNot && nghttp2_session_want_read(session_) == 0) {
+    if (got_goodbye_ && !framed_go_away_) return BeginLinger(CloseCause::kPeer);
     Say("protocol");
     BeginLinger(CloseCause::kProtocol);
   }
@@ -441,7 +448,7 @@ void Connection::OnTimer(SteadyTime now) {
     if (now < deadline_) return CheckBy(deadline_);
     return Close(cause_);
   }
-  if (!has_settings_) {
+  if (!has_settings_ || !has_ack_) {
     if (now >= deadline_) return Terminate(NGHTTP2_SETTINGS_TIMEOUT, CloseCause::kTooSlow);
     CheckBy(deadline_);
   }
@@ -452,7 +459,7 @@ void Connection::OnTimer(SteadyTime now) {
   CheckBy(open_by_);
   if (now >= resume_at_) {
     resume_at_ = SteadyTime::max();
-    AwaitReadable();
+    ReadOn();
   }
   CheckBy(resume_at_);
   while (!waiting_.empty() && After(waiting_.front().waits_since(), options.bytes_timeout) <= now) {
@@ -474,15 +481,19 @@ void Connection::OnTimer(SteadyTime now) {
   }
   CheckBy(not_taken);
 
-  if (go_away_ == GoAway::kNot) {
-    if (now >= age_at_) {
-      age_grace_at_ = After(now, options.limits.max_age_grace);
-      BeginGoAway(CloseCause::kAge);
-    } else if (num_streams_ == 0 && now >= After(idle_since_, options.limits.max_idle)) {
+  // Its age bounds a connection that goes for another reason, too.
+  if (now < age_at_) {
+    CheckBy(age_at_);
+  } else if (age_grace_at_ == SteadyTime::max()) {
+    age_grace_at_ = After(now, options.limits.max_age_grace);
+    BeginGoAway(CloseCause::kAge);
+  }
+  if (go_away_ == GoAway::kNot && num_streams_ == 0) {
+    const SteadyTime idle_at = After(idle_since_, options.limits.max_idle);
+    if (now >= idle_at) {
       BeginGoAway(CloseCause::kIdle);
     } else {
-      CheckBy(age_at_);
-      if (num_streams_ == 0) CheckBy(After(idle_since_, options.limits.max_idle));
+      CheckBy(idle_at);
     }
   }
   if (go_away_ == GoAway::kAnnounced) {
@@ -527,6 +538,12 @@ void Connection::AwaitReadable() {
     if (error || self->state_ == State::kClosed) return;
     self->OnReady();
   });
+}
+
+void Connection::ReadOn() {
+  const bool may_read = resume_at_ == SteadyTime::max() && read_while_blocked_ < kReadWhileBlocked;
+  if (may_read && !reading_ && bytes_->MayHoldMore()) return ReadInTurn();
+  AwaitReadable();
 }
 
 void Connection::OnReady() {
@@ -718,7 +735,10 @@ int Connection::OnFrame(const nghttp2_frame& frame) {
       context_.options.metrics->OnReset(/*by_client=*/true, frame.rst_stream.error_code);
       return 0;
     case NGHTTP2_SETTINGS:
-      has_settings_ = true;
+      ((frame.hd.flags & NGHTTP2_FLAG_ACK) != 0 ? has_ack_ : has_settings_) = true;
+      return 0;
+    case NGHTTP2_GOAWAY:
+      got_goodbye_ = frame.goaway.error_code == NGHTTP2_NO_ERROR;
       return 0;
     case NGHTTP2_PING:
       return OnPing((frame.hd.flags & NGHTTP2_FLAG_ACK) != 0,
@@ -886,12 +906,14 @@ bool Connection::FlushFramed() {
   out_begin_ = 0;
   blocked_since_ = SteadyTime::max();
   read_while_blocked_ = 0;
-  AwaitReadable();
+  ReadOn();
   return true;
 }
 
 bool Connection::Flush() {
+  const bool had_framed = !out_.empty();
   if (!FlushFramed()) return false;
+  if (had_framed) CallFlushed(/*ok=*/true);
   std::vector<char>& buffer = loop_.write_buffer();
   buffer.clear();
   while (buffer.size() < kGatheredBytes) {
@@ -916,12 +938,10 @@ bool Connection::Flush() {
       return false;
     }
   }
-  if (buffer.size() >= kGatheredBytes) {
-    AwaitWritable();  // others come first
-    return false;
-  }
+  const bool may_be_more = buffer.size() >= kGatheredBytes;
+  if (may_be_more) AwaitWritable();  // others come first
   CallFlushed(/*ok=*/true);
-  return true;
+  return !may_be_more;
 }
 
 void Connection::CallFlushed(bool ok) {
@@ -947,7 +967,7 @@ void Connection::AwaitWritable() {
     if (self->state_ == State::kHandshake) return self->HandshakeInTurn();
     if (self->state_ == State::kSniffing) return self->Sniff();
     self->WriteSoon();
-    self->AwaitReadable();
+    self->ReadOn();
   });
 }
 

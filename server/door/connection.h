@@ -80,6 +80,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
     return open_memory_;
   }
   nghttp2_session* session() { return session_; }
+  // The client's certificate is no longer accepted. Calls that have begun are answered.
+  bool is_revoked() const { return is_revoked_; }
   void AwaitBytes(Stream* stream);
   void AwaitTaken(Stream* stream);
   // The stream's OnFlushed() is called when all that is framed by then has been written.
@@ -151,6 +153,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void FailHandshake(const std::string& error);
   void AwaitReadable();
   void AwaitWritable();
+  // Goes on after a time in which nothing was read: the stream may hold bytes that the socket no longer has.
+  void ReadOn();
   void OnReady();
   // Where the next bytes are read to.
   absl::Span<char> ReadBuffer();
@@ -225,11 +229,14 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   FloodGuard floods_;
   bool flooded_ = false;
   GoAway go_away_ = GoAway::kNot;
-  bool framed_go_away_ = false;                // since FrameGoAway() began
+  bool framed_go_away_ = false;  // since FrameGoAway() began, or at all
+  bool got_goodbye_ = false;     // a GOAWAY without an error
+  bool is_revoked_ = false;
   SteadyTime go_away_at_ = SteadyTime::max();  // when the final one follows at the latest
   SteadyTime started_;
   SteadyTime deadline_;  // of the handshake, of the preface, of lingering
   bool has_settings_ = false;
+  bool has_ack_ = false;  // of our SETTINGS
   SteadyTime last_read_;
   SteadyTime idle_since_;
   SteadyTime age_at_;

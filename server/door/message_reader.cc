@@ -53,6 +53,7 @@ absl::Status MessageReader::BeginMessage() {
   if (encoding_ != Encoding::kGzip && encoding_ != Encoding::kDeflate) {
     return absl::InternalError("a message is marked as compressed, and there is no grpc-encoding");
   }
+  if (absl::Status status = Charge(Inflater::kStateBytes); !status.ok()) return status;
   inflater_ = std::make_unique<Inflater>(encoding_ == Encoding::kGzip, max_bytes_);
   return absl::OkStatus();
 }
@@ -80,7 +81,9 @@ absl::Status MessageReader::TakeBody(absl::string_view bytes) {
   if (inflater_ != nullptr) {
     while (!bytes.empty() || inflater_->has_more()) {
       absl::Status status = inflater_->Add(&bytes, &message_);
-      if (status.ok()) status = Charge(static_cast<int64_t>(message_.size()));
+      if (status.ok()) {
+        status = Charge(Inflater::kStateBytes + static_cast<int64_t>(message_.size()));
+      }
       if (!status.ok()) return status;
     }
     if (!complete_) return absl::OkStatus();

@@ -114,6 +114,18 @@ TEST_F(MessageReaderTest, WhatIsAnnouncedTakesNothingAndWhatArrivesIsBounded) {
   EXPECT_LE(memory_.used(), memory_.limit());
 }
 
+TEST_F(MessageReaderTest, WhatUnpacksTakesMemory) {
+  const std::string begin = Framed(Gzip("abc"), 1).substr(0, 6);
+  MessageReader reader(kMost, &memory_);
+  reader.set_encoding(Encoding::kGzip);
+  EXPECT_TRUE(Read(&reader, begin, begin.size()).ok());
+  EXPECT_GE(memory_.used(), 40 << 10);
+  MemoryCount little(10000);
+  MessageReader other(kMost, &little);
+  other.set_encoding(Encoding::kGzip);
+  EXPECT_TRUE(absl::IsResourceExhausted(Read(&other, begin, begin.size())));
+}
+
 TEST_F(MessageReaderTest, TooLargeIsSaidBeforeItIsRead) {
   MessageReader reader(10, &memory_);
   const absl::Status status = Read(&reader, Framed(std::string(11, 'x')).substr(0, 5), 5);

@@ -3,12 +3,14 @@
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <nghttp2/nghttp2.h>
+#include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <future>
 #include <map>
 #include <memory>
@@ -22,10 +24,13 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
 #include "server/base/interruption.h"
+#include "server/transport/tls_certificates.h"
+#include "tests/testing/certificates.h"
 #include "tests/testing/poll.h"
 
 namespace sru::server::door {
@@ -38,6 +43,8 @@ using Fields = std::vector<std::pair<std::string, std::string>>;
 
 constexpr uint8_t kEndStream = NGHTTP2_FLAG_END_STREAM;
 constexpr uint8_t kEndHeaders = NGHTTP2_FLAG_END_HEADERS;
+
+Fields GrpcPost() { return {{":method", "POST"}, {"content-type", "application/grpc"}}; }
 
 std::string Number(uint32_t value, int bytes) {
   std::string text;
@@ -58,7 +65,9 @@ std::string FrameOf(uint8_t type, uint8_t flags, uint32_t stream, absl::string_v
 // A client that says exactly what a test wants. Headers are literals, so that no state is needed.
 class RawClient {
  public:
-  explicit RawClient(int port, bool begins = true) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+  // `begins` sends the preface, after the handshake if there is `tls`. Otherwise the test does both.
+  explicit RawClient(int port, bool begins = true, SSL_CTX* tls = nullptr)
+      : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port));
@@ -67,25 +76,33 @@ class RawClient {
     const int at_once = 1;
     setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof(at_once));
     nghttp2_hd_inflate_new(&inflater_);
+    if (tls != nullptr) {
+      ssl_ = SSL_new(tls);
+      SSL_set_fd(ssl_, socket_);
+      if (begins) Handshake();
+    }
     if (begins) Send(absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", FrameOf(4, 0, 0)));
   }
   ~RawClient() {
+    SSL_free(ssl_);
     close(socket_);
     nghttp2_hd_inflate_del(inflater_);
   }
   RawClient(const RawClient&) = delete;
   RawClient& operator=(const RawClient&) = delete;
 
+  void Handshake() { EXPECT_EQ(SSL_connect(ssl_), 1); }
   void Send(absl::string_view bytes) {
     while (!bytes.empty()) {
-      const ssize_t sent = send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      const ssize_t sent = ssl_ == nullptr
+                               ? send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL)
+                               : SSL_write(ssl_, bytes.data(), static_cast<int>(bytes.size()));
       if (sent <= 0) return;
       bytes.remove_prefix(static_cast<size_t>(sent));
     }
   }
-  void SendHead(uint32_t stream, const std::string& path, const Fields& more = {},
-                uint8_t flags = 0,
-                const Fields& first = {{":method", "POST"}, {"content-type", "application/grpc"}}) {
+  static std::string HeadOf(uint32_t stream, const std::string& path, const Fields& more = {},
+                            uint8_t flags = 0, const Fields& first = GrpcPost()) {
     std::string block;
     Fields fields = first;
     fields.insert(fields.begin(), {{":scheme", "http"}, {":path", path}, {":authority", "a"}});
@@ -98,7 +115,11 @@ class RawClient {
         block += text;
       }
     }
-    Send(FrameOf(NGHTTP2_HEADERS, static_cast<uint8_t>(kEndHeaders | flags), stream, block));
+    return FrameOf(NGHTTP2_HEADERS, static_cast<uint8_t>(kEndHeaders | flags), stream, block);
+  }
+  void SendHead(uint32_t stream, const std::string& path, const Fields& more = {},
+                uint8_t flags = 0, const Fields& first = GrpcPost()) {
+    Send(HeadOf(stream, path, more, flags, first));
   }
   void SendData(uint32_t stream, absl::string_view bytes, uint8_t flags = 0) {
     Send(FrameOf(NGHTTP2_DATA, flags, stream, bytes));
@@ -153,9 +174,11 @@ class RawClient {
 
   bool ReadSome(int wait_ms) {
     pollfd ready{socket_, POLLIN, 0};
-    if (poll(&ready, 1, wait_ms) <= 0) return true;
+    const bool has_held = ssl_ != nullptr && SSL_pending(ssl_) > 0;
+    if (!has_held && poll(&ready, 1, wait_ms) <= 0) return true;
     char buffer[65536];
-    const ssize_t size = recv(socket_, buffer, sizeof(buffer), 0);
+    const ssize_t size = ssl_ == nullptr ? recv(socket_, buffer, sizeof(buffer), 0)
+                                         : SSL_read(ssl_, buffer, sizeof(buffer));
     if (size <= 0) return false;
     in_.append(buffer, static_cast<size_t>(size));
     const auto byte = [this](size_t i) {
@@ -228,6 +251,7 @@ class RawClient {
   }
 
   const int socket_;
+  SSL* ssl_ = nullptr;
   nghttp2_hd_inflater* inflater_ = nullptr;
   std::string in_;
   std::map<uint32_t, Stream> streams_;
@@ -356,6 +380,35 @@ class NativeDoorTest : public ::testing::Test {
     door_->Start();
   }
   int port() const { return door_->address().port; }
+  // Returns how many connections have ended for this cause.
+  double NumClosed(const std::string& cause) {
+    for (const auto& family : registry_.Collect()) {
+      if (family.name != "sru_door_connections_closed_total") continue;
+      for (const auto& metric : family.metric) {
+        if (metric.label.at(0).value == cause) return metric.counter.value;
+      }
+    }
+    return -1;
+  }
+  // While one exists, the loops do nothing.
+  class LoopsWait {
+   public:
+    explicit LoopsWait(const LoopSet& loops) {
+      const std::shared_future<void> end = end_.get_future().share();
+      for (const auto& loop : loops.loops()) loop->Post([end] { end.wait(); });
+    }
+    ~LoopsWait() { end_.set_value(); }
+
+   private:
+    std::promise<void> end_;
+  };
+  // Returns the exchange of the puppet that began last, and forgets it.
+  calls::Exchange& Take() {
+    calls::Exchange& exchange = log_.Await();
+    MutexLock lock(&log_.mutex);
+    log_.exchange = nullptr;
+    return exchange;
+  }
   void TearDown() override {
     door_->Shutdown(absl::ZeroDuration());
     EXPECT_EQ(memory_.used(), 0);
@@ -835,6 +888,22 @@ TEST_F(NativeDoorTest, ADrainAnswersWhatHasComeAndGoesInTwoSteps) {
   EXPECT_TRUE(client.ReadClose());
 }
 
+TEST_F(NativeDoorTest, AConnectionThatGoesAwayIsClosedAtItsAge) {
+  options_.limits.max_age = absl::Milliseconds(400);
+  options_.limits.max_age_grace = absl::Milliseconds(100);
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/t.T/Puppet");
+  client.SendData(1, MessageOf("m"), kEndStream);
+  calls::Exchange& exchange = log_.Await();
+  std::thread drain([this] { door_->BeginDrain(); });
+  EXPECT_TRUE(client.ReadUntil([&] { return client.goaways().size() == 2; }));
+  drain.join();
+  EXPECT_TRUE(client.ReadClose());
+  EXPECT_TRUE(PollUntil([this] { return log_.Has("cancel"); }));
+  exchange.Finish({absl::CancelledError(), "", {}, {}});
+}
+
 TEST_F(NativeDoorTest, AMessageThatIsOnItsWayAtTheEndOfADrainIsAnswered) {
   Serve();
   RawClient client(port());
@@ -1275,6 +1344,264 @@ TEST_F(NativeDoorTest, ManyLargeMessagesGoBothWays) {
     ASSERT_TRUE(client.ReadEnd(id));
     EXPECT_EQ(client.stream(id).data, bytes);
   }
+}
+
+// A client that stays ahead of its call never lets what is held become empty.
+TEST_F(NativeDoorTest, WhatACallHasReadTakesNoMemory) {
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/t.T/Puppets");
+  calls::Exchange& exchange = log_.Await();
+  const std::string message = MessageOf(std::string(900, 'x'));
+  std::string all;
+  for (int i = 0; i < 30; ++i) all += message;
+  client.SendData(1, absl::string_view(all).substr(0, 16000));
+  client.SendData(1, absl::string_view(all).substr(16000));
+  const auto held = static_cast<int64_t>(all.size());
+  ASSERT_TRUE(PollUntil([&] { return memory_.used() == Stream::kStreamBytes + held; }));
+  for (size_t i = 1; i <= 29; ++i) {
+    exchange.Read();
+    ASSERT_TRUE(PollUntil([&] { return log_.all().size() == i; }));
+    const auto left = static_cast<int64_t>((30 - i) * message.size());
+    EXPECT_TRUE(PollUntil([&] { return memory_.used() <= Stream::kStreamBytes + 2 * left; })) << i;
+  }
+  exchange.Finish({absl::OkStatus(), "", {}, {}});
+  EXPECT_TRUE(client.ReadEnd(1));
+}
+
+TEST_F(NativeDoorTest, ACallHearsThatItsMessageIsWrittenThoughOthersHaveMoreToWrite) {
+  Serve();
+  RawClient client(port());
+  client.Send(FrameOf(NGHTTP2_WINDOW_UPDATE, 0, 0, Number(1 << 30, 4)));
+  client.Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(1 << 30, 4)));
+  client.SendHead(1, "/t.T/Puppets");
+  calls::Exchange& small = Take();
+  client.SendHead(3, "/t.T/Puppet");
+  client.SendData(3, MessageOf("m"), kEndStream);
+  calls::Exchange& large = Take();
+  {
+    const LoopsWait wait(loops_);  // both are framed in one turn
+    small.Write(absl::Cord("m"));
+    large.WriteAndFinish(absl::Cord(std::string(7 << 20, 'x')), {absl::OkStatus(), "", {}, {}});
+  }
+  // The client reads nothing, and the kernel does not take all of it.
+  EXPECT_TRUE(PollUntil([&] { return log_.Has("written"); }));
+  EXPECT_FALSE(log_.Has("done"));
+  small.Finish({absl::OkStatus(), "", {}, {}});
+  EXPECT_TRUE(client.ReadEnd(3));
+  EXPECT_EQ(client.stream(3).data.size(), (7U << 20) + 5);
+}
+
+TEST_F(NativeDoorTest, ALongMessageIsNotLostToWhoTakesTheMemoryMeanwhile) {
+  options_.max_message_bytes = 4 << 20;
+  int64_t taken = 0;
+  calls::Method row;
+  row.service = "t.T";
+  row.name = "Greedy";
+  row.start = [&](calls::Exchange* exchange) {  // when the reader no longer holds the message
+    taken = memory_.limit() - memory_.used();
+    EXPECT_TRUE(memory_.Take(taken));
+    return new PuppetCall(&log_, exchange);
+  };
+  rows_.push_back(std::move(row));
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/t.T/Greedy");
+  const std::string bytes = MessageOf(std::string(100000, 'x'));
+  for (size_t at = 0; at < bytes.size(); at += 16384) {
+    client.SendData(1, absl::string_view(bytes).substr(at, 16384),
+                    at + 16384 >= bytes.size() ? kEndStream : uint8_t{0});
+    client.ReadUntil([] { return true; });
+  }
+  calls::Exchange& exchange = log_.Await();
+  EXPECT_TRUE(PollUntil([&] { return !log_.all().empty(); }));
+  EXPECT_EQ(log_.all()[0].size(), strlen("message ") + 100000);
+  exchange.Finish({absl::OkStatus(), "", {}, {}});
+  EXPECT_TRUE(client.ReadEnd(1));
+  EXPECT_EQ(client.Value(1, "grpc-status"), "0");
+  memory_.Give(taken);
+}
+
+TEST_F(NativeDoorTest, AClientThatSaysGoodbyeIsNoFault) {
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/t.T/Echo");
+  client.SendData(1, MessageOf("a"), kEndStream);
+  ASSERT_TRUE(client.ReadEnd(1));
+  client.Send(FrameOf(NGHTTP2_GOAWAY, 0, 0, Number(0, 4) + Number(NGHTTP2_NO_ERROR, 4)));
+  EXPECT_TRUE(client.ReadClose());
+  EXPECT_TRUE(PollUntil([this] { return NumClosed("peer") == 1; }));
+  EXPECT_EQ(NumClosed("protocol"), 0);
+  RawClient other(port());
+  other.Send(FrameOf(NGHTTP2_GOAWAY, 0, 0, Number(0, 4) + Number(NGHTTP2_INTERNAL_ERROR, 4)));
+  EXPECT_TRUE(other.ReadClose());
+  EXPECT_TRUE(PollUntil([this] { return NumClosed("protocol") == 1; }));
+}
+
+TEST_F(NativeDoorHttpTest, AStreamOfEventsDoesNotBeginForACallerThatIsNoLongerAccepted) {
+  std::atomic<bool> accepts{true};
+  options_.check_call = [&accepts](const transport::CallToCheck& /*call*/) {
+    return transport::CallVerdict{accepts ? nullptr : "no", nullptr};
+  };
+  Serve();
+  RawClient client(port());
+  const auto recheck = [&](bool accepted) {
+    accepts = accepted;
+    door_->Recheck();
+    loops_.RunOnEach([](size_t /*i*/) {});  // each has looked
+  };
+  for (const uint32_t id : {1U, 3U, 5U}) {
+    client.SendHead(id, "/a", {}, kEndStream, Request("GET"));
+    auto& exchange = static_cast<calls::HttpExchange&>(Take());
+    recheck(false);
+    if (id == 5) recheck(true);
+    exchange.SetHead(200, {});
+    if (id == 3) {  // one answer is that of a request that was accepted
+      exchange.WriteAndFinish(absl::Cord("answer"), {});
+    } else {
+      exchange.Write(absl::Cord("part"));
+      ASSERT_TRUE(PollUntil([&] { return log_.all().back() != "body "; }));
+      EXPECT_TRUE(log_.Has(id == 1 ? "not written" : "written"));
+      exchange.Finish({});
+    }
+    ASSERT_TRUE(client.ReadEnd(id));
+    EXPECT_EQ(client.Value(id, ":status"), id == 1 ? "401" : "200");
+    recheck(true);
+    MutexLock lock(&log_.mutex);
+    log_.events.clear();
+  }
+}
+
+class NativeDoorTlsTest : public NativeDoorHttpTest {
+ protected:
+  NativeDoorTlsTest() {
+    context_ = ContextFor(authority_);
+    options_.tls_context = [this] {
+      MutexLock lock(&mutex_);
+      ++num_asked_;
+      return context_;
+    };
+    options_.on_handshake_failure = [this](const std::string& detail, const std::string&) {
+      log_.Add(absl::StrCat("failure: ", detail));
+    };
+    const auto load = [](const std::string& pem) {
+      return std::unique_ptr<BIO, int (*)(BIO*)>(
+          BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), BIO_free);
+    };
+    const sru::testing::Certificate own({"client"}, &authority_);
+    const std::unique_ptr<X509, void (*)(X509*)> certificate(
+        PEM_read_bio_X509(load(own.pem()).get(), nullptr, nullptr, nullptr), X509_free);
+    const std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)> key(
+        PEM_read_bio_PrivateKey(load(own.key_pem()).get(), nullptr, nullptr, nullptr),
+        EVP_PKEY_free);
+    SSL_CTX_use_certificate(client_.get(), certificate.get());
+    SSL_CTX_use_PrivateKey(client_.get(), key.get());
+    OfferHttp2(true);
+  }
+  void OfferHttp2(bool offers) {
+    const unsigned char name[] = {2, 'h', '2'};
+    SSL_CTX_set_alpn_protos(client_.get(), offers ? name : nullptr, offers ? sizeof(name) : 0);
+  }
+  std::shared_ptr<ssl_ctx_st> ContextFor(const sru::testing::Certificate& authority) {
+    auto made =
+        transport::CheckTlsCertificates({own_.pem(), own_.key_pem(), authority.pem()}, absl::Now());
+    EXPECT_TRUE(made.ok()) << made.status();
+    return made->context;
+  }
+  // The client's authority is no longer one.
+  void Revoke() {
+    {
+      MutexLock lock(&mutex_);
+      context_ = ContextFor(other_);
+    }
+    door_->Recheck();
+    loops_.RunOnEach([](size_t /*i*/) {});
+  }
+  int num_asked() {
+    MutexLock lock(&mutex_);
+    return num_asked_;
+  }
+
+  const sru::testing::Certificate authority_{{"authority", 0, true}};
+  const sru::testing::Certificate other_{{"other", 0, true}};
+  const sru::testing::Certificate own_{{"localhost"}};
+  Mutex mutex_;
+  std::shared_ptr<ssl_ctx_st> context_ ABSL_GUARDED_BY(mutex_);
+  int num_asked_ ABSL_GUARDED_BY(mutex_) = 0;
+  const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> client_{SSL_CTX_new(TLS_client_method()),
+                                                             SSL_CTX_free};
+};
+
+TEST_F(NativeDoorTlsTest, AHandshakeThatBeganUnderAnotherAuthorityFails) {
+  Serve();
+  RawClient client(port(), /*begins=*/false, client_.get());
+  ASSERT_TRUE(PollUntil([this] { return num_asked() == 1; }));
+  Revoke();
+  client.Handshake();  // its own part
+  EXPECT_TRUE(Happens("failure: the client's certificate is no longer accepted"));
+  EXPECT_TRUE(client.ReadClose());
+}
+
+TEST_F(NativeDoorTlsTest, AConnectionThatHasSaidNothingIsClosedWithItsAuthority) {
+  Serve();
+  OfferHttp2(false);
+  RawClient client(port(), /*begins=*/false, client_.get());
+  client.Handshake();
+  ASSERT_TRUE(PollUntil([this] {
+    size_t handshakes = 0;
+    for (const auto& loop : loops_.loops()) handshakes += loop->handshakes().size();
+    return num_asked() > 0 && handshakes == 0;
+  }));
+  Revoke();
+  EXPECT_TRUE(PollUntil([this] { return door_->num_connections() == 0; }));
+  EXPECT_EQ(NumClosed("revoked"), 1);
+}
+
+TEST_F(NativeDoorTlsTest, NoCallBeginsOnceTheCertificateIsRevoked) {
+  Serve();
+  RawClient client(port(), /*begins=*/true, client_.get());
+  client.set_answers_pings(false);
+  client.SendHead(1, "/t.T/Puppet");
+  client.SendData(1, MessageOf("m"), kEndStream);
+  calls::Exchange& exchange = Take();
+  Revoke();
+  client.SendHead(3, "/t.T/Echo");
+  client.SendData(3, MessageOf("a"), kEndStream);
+  EXPECT_TRUE(client.ReadUntil([&] { return client.stream(3).reset == NGHTTP2_REFUSED_STREAM; }));
+  exchange.WriteAndFinish(absl::Cord("answer"), {absl::OkStatus(), "", {}, {}});
+  EXPECT_TRUE(client.ReadEnd(1));
+  EXPECT_EQ(client.stream(1).data, MessageOf("answer"));
+  EXPECT_TRUE(client.ReadClose());
+}
+
+// A read takes a part of a record of TLS, and the rest is not in the socket any more.
+TEST_F(NativeDoorTlsTest, TheRestOfARecordIsReadAfterAPause) {
+  options_.allow_compression = true;
+  options_.limits.read_pause = absl::Milliseconds(50);
+  calls::Method row;
+  row.service = "t.T";
+  row.name = "Full";
+  row.kind = calls::MethodKind::kBidirectional;
+  row.start = [this](calls::Exchange* exchange) {
+    exchange->Finish({absl::ResourceExhaustedError("full"), "", {}, {}});
+    return new PuppetCall(&log_, exchange);
+  };
+  rows_.push_back(std::move(row));
+  Serve();
+  RawClient client(port(), /*begins=*/true, client_.get());
+  client.SendHead(1, "/t.T/Echo");
+  client.SendData(1, MessageOf("a"), kEndStream);
+  ASSERT_TRUE(client.ReadEnd(1));
+  uint32_t id = 3;
+  std::string record = RawClient::HeadOf(id, "/t.T/Full");
+  while (record.size() < 15000) {
+    id += 2;
+    record += RawClient::HeadOf(id, "/t.T/Echo");
+    record += FrameOf(NGHTTP2_DATA, kEndStream, id, MessageOf(std::string(900, 'x')));
+  }
+  client.Send(record);
+  EXPECT_TRUE(client.ReadEnd(3));
+  EXPECT_TRUE(client.ReadEnd(id));
 }
 
 }  // namespace

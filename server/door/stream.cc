@@ -93,6 +93,7 @@ bool Stream::OnHeader(absl::string_view name, absl::string_view value) {
 void Stream::OnHead() {
   has_head_ = true;
   StreamHook<WaitingStreams>::unlink();
+  if (connection_->is_revoked()) return connection_->Reset(id_, NGHTTP2_REFUSED_STREAM);
   if (head_.is_malformed()) return connection_->Reset(id_, NGHTTP2_PROTOCOL_ERROR);
   if (head_.is_grpc()) head_.JoinRepeated();
   // A handler makes a copy of its own.
@@ -229,12 +230,14 @@ transport::CallVerdict Stream::CheckCaller() const {
 
 void Stream::Recheck(bool trusted) {
   // One answer that is on its way is that of a call that was accepted.
-  const bool is_stream =
-      http_ != nullptr ? head_sent_ : row_ != nullptr && row_->kind != calls::MethodKind::kUnary;
-  if (!is_stream || !can_answer()) return;
+  const bool may_be_stream =
+      http_ != nullptr || (row_ != nullptr && row_->kind != calls::MethodKind::kUnary);
+  if (!may_be_stream || !can_answer()) return;
   const char* const refusal =
       trusted ? CheckCaller().refusal : "the client's certificate is no longer accepted";
-  if (refusal != nullptr) Fail(absl::UnauthenticatedError(refusal));
+  // An answer of HTTP that has not begun may become either.
+  is_refused_ = refusal != nullptr;
+  if (is_refused_ && (http_ == nullptr || head_sent_)) Fail(absl::UnauthenticatedError(refusal));
 }
 
 // The client's bytes.
@@ -298,7 +301,11 @@ void Stream::DropHeld() {
 
 void Stream::TakeHeld() {
   held_begin_ += TakeBytes(absl::string_view(held_).substr(held_begin_));
-  if (held_begin_ >= held_.size()) DropHeld();
+  if (held_begin_ >= held_.size()) return DropHeld();
+  if (held_begin_ <= held_.size() / 2) return;
+  // A client that stays ahead of its call never lets it become empty.
+  std::string(held_, held_begin_).swap(held_);
+  memory_->Give(static_cast<int64_t>(std::exchange(held_begin_, 0)));
 }
 
 void Stream::OnEnd() {
@@ -323,6 +330,11 @@ void Stream::AwaitNext() {
 }
 
 void Stream::Deliver(std::optional<absl::Cord> message) {
+  const bool is_long = message.has_value() && message->size() >= kLongMessage;
+  // The reader has given its memory back, so another loop may have taken it. The call still waits for the message then.
+  if (is_long && !memory_->Take(static_cast<int64_t>(message->size()))) {
+    return Fail(absl::ResourceExhaustedError("there is no memory for what is arriving; try again"));
+  }
   reading_ = false;
   got_request_ = true;
   StreamHook<WaitingStreams>::unlink();
@@ -332,14 +344,8 @@ void Stream::Deliver(std::optional<absl::Cord> message) {
     // A stranger may leave a call open that has several answers.
     SetBusy(row_->needs_token || row_->kind == calls::MethodKind::kUnary);
   }
-  if (!message.has_value() || message->size() < kLongMessage) {
-    return handler_->OnMessage(std::move(message));
-  }
-  const auto bytes = static_cast<int64_t>(message->size());
-  if (!memory_->Take(bytes)) {
-    return Fail(absl::ResourceExhaustedError("there is no memory for what is arriving; try again"));
-  }
-  away_bytes_ = bytes;
+  if (!is_long) return handler_->OnMessage(std::move(message));
+  away_bytes_ = static_cast<int64_t>(message->size());
   context_.side.Post(SideThreads::KeyOf(caller_.get()),
                      [this, message = std::move(message)]() mutable {
                        const Interruption interruption([this] { return is_cancelled(); });
@@ -426,7 +432,7 @@ void Stream::Fail(absl::Status status, calls::Metadata trailers) {
       (http_ != nullptr || ((prefix_left_ + message_left_ > 0) && prefix_left_ < prefix_.size()));
   Cancel();
   if (half_sent) return connection_->Reset(id_, NGHTTP2_CANCEL);
-  if (http_ != nullptr) SetHead(503, {});
+  if (http_ != nullptr) SetHead(absl::IsUnauthenticated(status) ? 401 : 503, {});
   // A handler counts its call, and the check of callers what it refuses.
   if (handler_ != nullptr || !is_accepted_ || context_.options.on_failed == nullptr) {
     end_.status = std::move(status);
@@ -539,7 +545,8 @@ void Stream::RunOnLoop() {
   if ((asked & (kWrite | kFinish)) != 0 && !head_sent_) headers_.swap(given_headers_);
   if ((asked & kWrite) != 0) {
     absl::Cord message = std::exchange(given_message_, absl::Cord());
-    const bool fits = can_answer() && Charge(static_cast<int64_t>(message.size()));
+    const bool is_refused = is_refused_ && !finishes;  // the first part of a stream
+    const bool fits = can_answer() && !is_refused && Charge(static_cast<int64_t>(message.size()));
     if (fits) {
       SetMessage(std::move(message), given_is_compressed_);
       writing_ = !finishes;
@@ -548,7 +555,8 @@ void Stream::RunOnLoop() {
     } else if (!finishes) {
       headers_.clear();
       handler_->OnWritten(false);
-      Fail(NoMemoryForAnswer());
+      Fail(is_refused ? absl::UnauthenticatedError("the caller is no longer accepted")
+                      : NoMemoryForAnswer());
     } else if (can_answer()) {
       headers_.clear();
       given_end_ = {NoMemoryForAnswer(), "", {}, std::move(given_end_.trailers)};

@@ -212,6 +212,7 @@ class Stream final : public calls::HttpExchange,
   bool ends_when_back_ = false;  // the call ends when the side thread is done
   bool has_head_ = false;
   bool is_accepted_ = false;  // the call is that of a caller who may call
+  bool is_refused_ = false;   // since the call began its caller may not call any more
   bool one_request_ = true;
   bool reading_ = false;  // a message is asked for
   bool got_request_ = false;

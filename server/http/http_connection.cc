@@ -188,11 +188,14 @@ void HttpConnection::MakeWay() {
 void HttpConnection::Recheck(ssl_ctx_st* tls_context) {
   if (closed_) return;
   bool accepted = tls_context == nullptr || transport_->IsTrustedBy(tls_context);
-  if (accepted && stage_ == Stage::kParts) {
+  // An answer that has not begun may become one in parts.
+  const bool begins = stage_ == Stage::kBody || stage_ == Stage::kHandling;
+  if (accepted && (begins || stage_ == Stage::kParts)) {
     const auto& check = owner_.options().check_headers;
-    PageRequest request = call_->request();
+    PageRequest request = call_ == nullptr ? parser_.request() : call_->request();
     const auto refusal = check == nullptr ? nullptr : check(&request);
-    accepted = refusal == nullptr || refusal->status == kTooMany;
+    is_refused_ = refusal != nullptr && refusal->status != kTooMany;
+    accepted = begins || !is_refused_;
   }
   if (!accepted) Close(/*reset=*/true);
 }
@@ -531,6 +534,7 @@ void HttpConnection::EndRequest() {
   stage_ = Stage::kHeader;
   started_request_ = false;
   parts_ended_ = false;
+  is_refused_ = false;
   chunked_ = true;
   EndsAt(std::min(In(owner_.options().limits.idle_timeout), too_old_at_));
   Process();
@@ -543,6 +547,7 @@ void HttpConnection::ReleaseBody() {
 
 void HttpConnection::BeginParts(const Call* call, const PageResponse& head) {
   if (closed_ || stage_ != Stage::kHandling || call_.get() != call) return;
+  if (is_refused_) return Close(/*reset=*/true);
   owner_.OnAnswer(head.status);
   // Clients of HTTP/1.0 know no chunks: for them the end of the connection is the end.
   chunked_ = !parser_.is_http_1_0();

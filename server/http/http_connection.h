@@ -190,6 +190,7 @@ class HttpConnection final : public HttpTransport::User,
   size_t sending_bytes_ = 0;
   bool sends_ = false;
   bool parts_ended_ = false;
+  bool is_refused_ = false;  // since the request came its caller may not call any more
   bool chunked_ = true;
   SteadyTime parts_deadline_ = SteadyTime::max();  // by the age of the connection
   size_t ignored_bytes_ = 0;

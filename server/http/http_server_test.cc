@@ -224,6 +224,49 @@ TEST_F(HttpServerTest, OldClients) {
                                     Not(HasSubstr("chunked"))));
 }
 
+TEST_F(HttpServerTest, AnAnswerInPartsDoesNotBeginForACallerThatIsNoLongerAccepted) {
+  std::atomic<int> status{200};
+  options_.check_headers = [&](PageRequest*) -> std::shared_ptr<const PageResponse> {
+    if (status == 200) return nullptr;
+    PageResponse response;
+    response.status = status;
+    return std::make_shared<const PageResponse>(std::move(response));
+  };
+  const int port = Start();
+  const auto recheck = [&](int now) {
+    status = now;
+    server_->Recheck(nullptr);
+    loops_.RunOnEach([](size_t /*i*/) {});  // each has looked
+    status = 200;
+  };
+  SlowConnection refused(port, Get("/hold"));
+  const std::shared_ptr<HttpCall> call = Held(0);
+  recheck(401);
+  auto stream = call->ReplyInParts(PageResponse());
+  EXPECT_EQ(refused.ReadAll(), "");
+  EXPECT_TRUE(PollUntil([this] { return gone_ == 1; }));
+  stream.reset();
+  // A whole answer is that of a request that was accepted, and a limit lets what is open go on.
+  SlowConnection whole(port, Get("/hold"));
+  const std::shared_ptr<HttpCall> answered = Held(1);
+  recheck(401);
+  answered->Reply(PageResponse());
+  ReadUntil(&whole, "200 OK");
+  whole.Send(Get("/hold"));
+  const std::shared_ptr<HttpCall> limited = Held(2);
+  recheck(429);
+  stream = limited->ReplyInParts(PageResponse());
+  ReadUntil(&whole, "200 OK");
+  // The body may still be on its way.
+  const std::string post = Post("/hold", "ab");
+  SlowConnection late(port, post.substr(0, post.size() - 1));
+  ASSERT_TRUE(PollUntil([this] { return server_->stats().body_bytes == 1; }));
+  recheck(401);
+  late.Send("b");
+  stream = Held(3)->ReplyInParts(PageResponse());
+  EXPECT_EQ(late.ReadAll(), "");
+}
+
 TEST_F(HttpServerTest, AnAnswerInPartsLeavesTheConnectionOpen) {
   SlowConnection client(Start());
   client.Send(Get("/hold") + Get("/a"));
