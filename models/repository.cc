@@ -48,7 +48,14 @@ absl::StatusOr<std::vector<std::string>> ListDirectories(const FilePath& directo
     return error == std::errc::no_such_file_or_directory ? absl::NotFoundError(message)
                                                          : absl::InvalidArgumentError(message);
   }
-  while (const dirent* entry = readdir(listed.get())) {
+  for (;;) {
+    errno = 0;
+    const dirent* const entry = readdir(listed.get());
+    if (entry == nullptr && errno != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          directory.path(), ": cannot be listed: ", std::generic_category().message(errno)));
+    }
+    if (entry == nullptr) break;
     const std::string name = entry->d_name;
     // A file system's own directory appears in the root of a mounted volume.
     if (name[0] == '.' || name == "lost+found") continue;
@@ -145,7 +152,7 @@ absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository, 
     if (model.ok()) {
       listing.models[name] = *std::move(model);
     } else if (!absl::IsNotFound(model.status())) {  // else it went away in this moment
-      listing.models[name].problem = std::string(model.status().message());
+      listing.models[name] = {{}, std::string(model.status().message()), /*is_listed=*/false};
     }
   }
   return listing;

@@ -61,6 +61,7 @@ enum class Links {
 struct ModelListing {
   std::vector<ModelLocation> versions;  // every one, ascending
   std::string problem;                  // a directory that is no version; empty when there is none
+  bool is_listed = true;  // else nothing is known of the versions, and `problem` says why
 };
 
 // What one look at the repository found.

@@ -16,8 +16,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/mutex.h"
 #include "google/protobuf/stubs/logging.h"
+#include "server/base/clock.h"
 #include "server/base/log.h"
 #include "server/lifecycle/load_failure.h"
 #include "server/options.h"
@@ -30,6 +32,8 @@ namespace {
 constexpr int kStandardOutputWaitMs = 1000;
 // How long a signal that ends the process at once waits for its own line to be written.
 constexpr absl::Duration kLastLinesWait = absl::Milliseconds(200);
+// A supervisor that signals the process and then its group, as timeout(1) does, asks once.
+constexpr absl::Duration kSameRequest = absl::Seconds(1);
 
 int Fail(const absl::Status& status) {
   LogError(status.message());
@@ -130,6 +134,7 @@ class Signals {
     } else if (server_ != nullptr) {
       server_ = nullptr;
       drain_signal_ = signal;
+      drains_since_ = SteadyNow();
       LogInfo(absl::StrCat(got, ", draining"));
       changed_.SignalAll();
     } else if (drain_signal_ == 0) {
@@ -137,6 +142,8 @@ class Signals {
       LogInfo(absl::StrCat(got, " while starting, bye"));
       FlushLog(kLastLinesWait);
       std::_Exit(0);
+    } else if (SteadyNow() < drains_since_ + kSameRequest) {
+      LogInfo(absl::StrCat(got, " again, draining"));
     } else {
       LogWarning(absl::StrCat(got, " while draining, exiting at once"));
       FlushLog(kLastLinesWait);
@@ -149,6 +156,7 @@ class Signals {
   CondVar changed_;
   Server* server_ ABSL_GUARDED_BY(mutex_) = nullptr;  // while it serves
   int drain_signal_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Time drains_since_ ABSL_GUARDED_BY(mutex_);
 };
 
 int Main(int argc, char** argv) {

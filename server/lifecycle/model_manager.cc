@@ -235,8 +235,9 @@ void ModelManager::Poll() {
 }
 
 bool ModelManager::WaitsForEmptyRepository(const models::RepositoryListing& listing) {
-  const bool empty = std::all_of(listing.models.begin(), listing.models.end(),
-                                 [](const auto& model) { return model.second.versions.empty(); });
+  const bool empty = std::all_of(
+      listing.models.begin(), listing.models.end(),
+      [](const auto& model) { return model.second.versions.empty() && model.second.is_listed; });
   const size_t served = registry_.List().size();
   if (!empty || served == 0) {
     if (repository_emptied_.exchange(false) && !empty) {
@@ -397,6 +398,7 @@ absl::Status ModelManager::Apply(const std::string& model, const models::ModelLi
     }
     entry.problem = problem;
   }
+  if (!listing.is_listed) return absl::OkStatus();  // what is loaded stays
 
   absl::Status failure;
   std::vector<int64_t> serving;

@@ -13,7 +13,7 @@
 //
 // Polling acts on a model once two looks in a row see the same files, and drops what it loaded if
 // they changed meanwhile: a version that is being copied is left alone until it is complete. A
-// repository that cannot be listed changes nothing. Nor does one in which all models have lost
+// repository, or a model's folder, that cannot be listed changes nothing. Nor does one in which all models have lost
 // their versions at once, for instance because its volume is not mounted, until
 // options.empty_repository_grace has passed.
 //

@@ -191,6 +191,25 @@ TEST_F(ModelManagerTest, StaticRefusesWhatCannotBeLoaded) {
   EXPECT_EQ(Start(ModelControl::kStatic).code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(ModelManagerTest, AFolderThatCannotBeListedChangesNothing) {
+  Write("m/1", "good");
+  ASSERT_TRUE(Start(ModelControl::kPoll).ok());
+  EXPECT_THAT(Served(), ElementsAre("m:1"));
+  // A link out of the repository is not followed.
+  const models::TempDirectory elsewhere;
+  const std::string moved = elsewhere.path("m");
+  std::filesystem::rename(repository_.path("m"), moved);
+  std::filesystem::create_directory_symlink(moved, repository_.path("m"));
+  PollTwice();
+  EXPECT_THAT(Served(), ElementsAre("m:1"));
+  EXPECT_FALSE(manager_->repository_emptied());
+  std::filesystem::remove(repository_.path("m"));
+  std::filesystem::rename(moved, repository_.path("m"));
+  Write("m/2", "good");
+  PollTwice();
+  EXPECT_THAT(Served(), ElementsAre("m:2"));
+}
+
 TEST_F(ModelManagerTest, PollingLoadsANewVersionBesideTheOldOneThenFreesIt) {
   Write("m/1", "good");
   ASSERT_TRUE(Start(ModelControl::kPoll).ok());

@@ -43,7 +43,8 @@ class ModelRegistry {
 
   // Version 0 means the latest. The name may be empty if only one model is loaded, or only one whose
   // latest version has one of the `tasks`. kInvalidArgument for a negative version, and for an
-  // empty name if there are several models to choose from; kNotFound says what is loaded.
+  // empty name if there are several models to choose from, or several and none with such a task;
+  // kNotFound says what is loaded.
   absl::StatusOr<std::shared_ptr<ServedModel>> Find(const std::string& name, int64_t version,
                                                     calls::TaskSet tasks = {}) const;
 
@@ -56,6 +57,8 @@ class ModelRegistry {
 
   // The only model, or the only one with such a task; end() if there are several.
   static Models::const_iterator OnlyModel(const Models& models, calls::TaskSet tasks);
+  // The error if there is no such model: names those to choose from.
+  static absl::Status NameNeeded(const Models& models, calls::TaskSet tasks);
 
   std::shared_ptr<const Models> snapshot() const {
     MutexLock lock(&mutex_);

@@ -75,11 +75,20 @@ TEST(ModelRegistryTest, AnEmptyNameMayMeanTheOnlyModelThatAnswers) {
   registry.Replace({load("classifier", "c"), load("encoder", "e")});
   EXPECT_EQ((*registry.Find("", 0, classifies))->name, "c");
   EXPECT_EQ((*registry.Find("e", 0, classifies))->name, "e");  // what a name says counts
+  const auto message = [&](calls::TaskSet tasks) {
+    return std::string(registry.Find("", 0, tasks).status().message());
+  };
   EXPECT_EQ(registry.Find("", 0, scores).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(message(scores),
+            "model: no model with the task language_model is loaded; loaded: c, e");
+  EXPECT_EQ(message({models::Task::kReader, models::Task::kTagger}),
+            "model: no model with the task reader or tagger is loaded; loaded: c, e");
   EXPECT_EQ(registry.Find("", 0).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(registry.Find("", 2, classifies).status().code(), absl::StatusCode::kNotFound);
   registry.Replace({load("classifier", "c"), load("classifier", "d"), load("encoder", "e")});
   EXPECT_EQ(registry.Find("", 0, classifies).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(message(classifies),
+            "model: empty, expected a name as several models are loaded: c, d");
   // The only model is meant even if it cannot answer: the error then names its task.
   registry.Replace({load("encoder", "e")});
   EXPECT_EQ((*registry.Find("", 0, classifies))->name, "e");

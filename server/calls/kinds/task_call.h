@@ -280,6 +280,8 @@ class TaskCall : public Call {
   // noexcept: the transport would lose the exception, and the caller would wait for ever.
   void Answer(absl::Status status) noexcept {
     absl::Cord answer;
+    // Its caller has given it up.
+    if (status.ok() && context_.clock->Now() >= deadline()) status = DeadlinePassed();
     if (status.ok()) status = WriteResponse(&answer);
     if (form_ != nullptr && !status.ok()) {
       if (absl::IsCancelled(status) &&
