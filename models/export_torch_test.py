@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import struct
 import sys
 import unittest
@@ -130,6 +131,30 @@ class ExportTest(ExportTestCase):
         self.assert_exports(labels="maybe\nyes\n", extra=["--force"])
         self.assertEqual(self.config()["labels"], ["maybe", "yes"])
         self.assertEqual(os.listdir(os.path.dirname(self.out)), ["1"])
+
+    def test_force_deletes_nothing_but_a_model(self):
+        def refused(message, *arguments):
+            code, output = self.run_export(extra=["--force", *arguments])
+            self.assertEqual(code, 1, output)
+            self.assertIn(message, output)
+
+        self.assert_exports()
+        for name, make in (("best.pt", lambda path: self.write(path, "weights")), ("config.json.d", os.mkdir)):
+            path = os.path.join(self.out, name)
+            make(path)
+            refused(path + ": the exporter does not write this")
+            self.assertTrue(os.path.exists(path))
+            (os.rmdir if os.path.isdir(path) else os.remove)(path)
+        self.assert_exports(extra=["--force"])
+        weights = os.path.join(self.out, "model.safetensors")
+        os.symlink(weights, self.path("link"))
+        for given in (weights, self.path("link")):
+            refused(weights + ": is an input of the export", "--checkpoint", given)
+        os.rename(self.out, self.path("moved"))
+        self.write(self.out, "notes")
+        refused(self.out + " is no directory")
+        self.assertEqual(os.listdir(os.path.dirname(self.out)), ["1"])
+        self.assertTrue(os.path.isfile(self.out))
 
     def test_takes_other_shapes_of_checkpoints(self):
         state = small_state()
@@ -538,6 +563,8 @@ class ExportTest(ExportTestCase):
         for word in ("sru_config", "oov_id", "example:", "sru_server", "A CLASSIFIER", "AN ENCODER", "A LANGUAGE MODEL",
                      "A TAGGER", "A READER", "A TRANSLATOR", "--check mine.json"):
             self.assertIn(word, output.getvalue())
+        names = re.search(r"the tokenizer \(FORMAT.md\):(.*?)or an object", output.getvalue(), re.DOTALL).group(1)
+        self.assertEqual(set(re.findall('"(.*?)"', names)), set(PREPROCESSINGS) - {"bytes"})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 """Tests of --verify and --check against the server, whose path is the first argument. Exits with 77, which CTest shows as
 skipped, without PyTorch."""
 
+import contextlib
+import io
 import json
+import math
 import os
 import sys
 import unittest
@@ -13,6 +16,7 @@ from export_translator_test import translator_config, translator_state
 import torch
 
 from exporter.reference import layer, under
+from exporter.verify import Table
 
 SERVER = None
 WORDS = ["<pad>", "<unk>", "the", "film", "good", "bad", "!", "a"]
@@ -180,6 +184,22 @@ class VerifyTest(ExportTestCase):
             self.assertEqual(code, 2, output)
             self.assertIn("DIFFERENT", output)
             self.assertIn("the server does not compute what the numbers of", output)
+
+    def test_numbers_that_are_not_finite_are_never_the_same(self):
+        for number, name in ((math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")):
+            for expected, found, message in (([0.5, number], [0.5, 1.5], f"DIFFERENT: expected[1] is {name}"),
+                                             ([0.5, 1.5], [0.5, number], f"DIFFERENT: found[1] is {name}"),
+                                             ([0.5, number], [0.5, number], f"DIFFERENT: expected[1] is {name}")):
+                table, output = Table(1e-4), io.StringIO()
+                table.add("made up", 2, None, expected, found)
+                with contextlib.redirect_stdout(output):
+                    table.print("PyTorch")
+                self.assertEqual(table.different, 1)
+                self.assertIn(message, output.getvalue())
+            given = self.write("mine.json", json.dumps({"ids": [[2]], "logits": [[0.5, number]]}))
+            code, output = self.run_verify(PLAIN, "--check", given, pooling="max")
+            self.assertEqual(code, 2, output)
+            self.assertIn(f"DIFFERENT: expected[1] is {name}", output)
 
     def test_bad_checks(self):
         for contents, message in (({"ids": [[1]]}, "one of logits, vectors; found ids"),

@@ -18,7 +18,7 @@ from . import reader, stack, translator
 from .common import ExportError, read_config
 from .encoder import ENCODER_ARGUMENTS
 from .help_text import epilog
-from .model_directory import check_out, exists_message, report, write_model
+from .model_directory import check_free, check_out, report, write_model
 from .verify import compare
 
 # What reads the model of each task that can be exported. What else "task" says is a note.
@@ -81,8 +81,8 @@ def with_flags(config, arguments):
 def export(torch, arguments):
     """Writes the model; returns its Exported form and the path."""
     out = check_out(arguments.out)
-    if os.path.lexists(out) and not arguments.force:
-        raise ExportError(exists_message(out))
+    inputs = (arguments.checkpoint, arguments.config, arguments.vocab, arguments.subwords, arguments.labels, arguments.check)
+    check_free(out, arguments.force, [path for path in inputs if path])
     source = f"config {arguments.config}" if arguments.config else "command line"
     config = read_config(arguments.config) if arguments.config else {}
     config = with_flags(from_served_form(source, config, arguments), arguments)
@@ -126,7 +126,7 @@ def parse_arguments(arguments, program):
     parser.add_argument("--out", required=True, metavar="REPOSITORY/MODEL/VERSION",
                         help="directory to write; the version is a positive integer")
     parser.add_argument("--description", default="", help="free text for users of the model")
-    parser.add_argument("--force", action="store_true", help="replace --out when it exists")
+    parser.add_argument("--force", action="store_true", help="replace --out when it exists and holds only a model's files")
 
     group = parser.add_argument_group("what the config says, or in its place")
     group.add_argument("--task", choices=sorted(TASKS), help="what the model is for")

@@ -3,7 +3,7 @@
 import textwrap
 
 from .stack import POOLINGS
-from .vocabulary import PREPROCESSINGS
+from .vocabulary import PREPROCESSING_NAMES, PREPROCESSINGS
 
 EPILOG = """\
 A CLASSIFIER of texts, whose module is an embedding, an sru.SRU, a pooling and a linear layer, for
@@ -153,6 +153,7 @@ def epilog():
         quoted = [f'"{name}"' for name in names]
         return f"{', '.join(quoted[:-1])} or {quoted[-1]}"
 
+    named = [kind for kind in PREPROCESSINGS if kind in PREPROCESSING_NAMES]
     return (EPILOG.replace("@POOLINGS@", one_of(POOLINGS[1:]))
             .replace("@PREPROCESSINGS@", textwrap.fill(
-                one_of(PREPROCESSINGS), 98, initial_indent=" " * 17, subsequent_indent=" " * 17)))
+                one_of(named), 98, initial_indent=" " * 17, subsequent_indent=" " * 17)))

@@ -11,6 +11,9 @@ import textwrap
 
 from .common import FORMAT_VERSION, ExportError
 
+# The files of a model; write_model() writes no others.
+FILES = ("config.json", "model.safetensors", "vocab.txt", "spm.model")
+
 
 def write_safetensors(path, tensors):
     header = {"__metadata__": {"format": "pt"}}
@@ -29,8 +32,22 @@ def write_safetensors(path, tensors):
             file.write(ctypes.string_at(tensor.data_ptr(), tensor.numel() * 4))
 
 
-def exists_message(out):
-    return f"{out} exists; choose another version, or pass --force to replace it"
+def check_free(out, force, inputs=()):
+    """Refuses an `out` that exists. `force` allows a directory that has nothing but a model's files, none of them an input."""
+    if not os.path.lexists(out):
+        return
+    if not force:
+        raise ExportError(f"{out} exists; choose another version, or pass --force to replace it")
+    if not os.path.isdir(out):
+        raise ExportError(f"{out} is no directory, and --force replaces only the directory of a model; choose another version")
+    for name in sorted(os.listdir(out)):
+        path = os.path.join(out, name)
+        if name not in FILES or os.path.isdir(path):
+            raise ExportError(f"{path}: the exporter does not write this, and --force would delete it; move it, or choose "
+                              "another version")
+        if any(os.path.exists(given) and os.path.exists(path) and os.path.samefile(given, path) for given in inputs):
+            raise ExportError(f"{path}: is an input of the export, and --force would delete it; move it, or choose another "
+                              "version")
 
 
 def write_directory(out, force, write):
@@ -42,9 +59,8 @@ def write_directory(out, force, write):
     try:
         os.chmod(temporary, 0o777 & ~current_umask())
         write(temporary)
+        check_free(out, force)
         if os.path.lexists(out):
-            if not force:
-                raise ExportError(exists_message(out))
             old = tempfile.mkdtemp(prefix=".replaced-", dir=parent)
             os.rename(out, os.path.join(old, "model"))
             os.rename(temporary, out)

@@ -1,6 +1,7 @@
 """--verify and --check: the numbers of the served model beside those of PyTorch, as a table."""
 
 import base64
+import math
 import struct
 
 from .common import ExportError, is_integer, read_config, shortened
@@ -121,19 +122,21 @@ class Table:
         self._tolerance, self._rows, self.different, self._words, self._unknown = tolerance, [], 0, 0, 0
 
     def add(self, what, tokens, unknown, expected, found):
+        not_finite = [f"{name}[{index}] is {value}" for name, values in (("expected", expected), ("found", found))
+                      for index, value in enumerate(values) if not math.isfinite(value)]
         if len(expected) != len(found):
             difference, largest, good = None, None, False
         else:
             largest = max((abs(value) for value in expected), default=0.0)
             difference = max((abs(a - b) for a, b in zip(expected, found)), default=0.0)
-            good = difference <= self._tolerance * max(1.0, largest)  # false for what is not a number
+            good = not not_finite and difference <= self._tolerance * max(1.0, largest)
         self.different += not good
         if unknown is not None:
             self._words, self._unknown = self._words + tokens, self._unknown + unknown
         self._rows.append((what, "" if tokens is None else str(tokens), "" if unknown is None else str(unknown),
                            f"{len(expected)} != {len(found)}" if difference is None else str(len(expected)),
                            "" if largest is None else f"{largest:.4g}", "" if difference is None else f"{difference:.2g}",
-                           "same" if good else "DIFFERENT"))
+                           "same" if good else ": ".join(["DIFFERENT", *not_finite[:1]])))
 
     def print(self, against):
         head = ("sequence", "tokens", "unknown", "numbers", "largest", "difference", "verdict")

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 import unittest
 
 import grpc

@@ -123,7 +123,11 @@ class Connection:
 
 
 def check_timeout(timeout: float, name: str) -> None:
-    if not timeout > 0:
+    try:
+        good = timeout > 0
+    except TypeError:
+        raise TypeError(f"{name}: expected seconds, found {timeout!r}") from None
+    if not good:
         raise ValueError(f"{name}: expected more than 0 seconds, or math.inf for no end, found {timeout!r}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ from .v1 import inference_pb2 as pb
 # One input sequence: a text; words that are split already; vocabulary ids; or features, a float array
 # [frames, feature_size].
 SequenceInput = Union[str, Sequence[str], Sequence[int], "npt.NDArray[Any]"]
+
+Message = TypeVar("Message")
 
 POOLINGS = tuple(name[len("POOLING_") :].lower() for name in pb.Pooling.keys())  # by number
 PRIORITIES = ("", "low", "normal", "high")
@@ -68,6 +70,23 @@ class Chunk:
 
     sequence: Optional[SequenceInput] = None
     return_state: bool = False
+
+
+def make(kind: Type[Message], **fields: Any) -> Message:
+    """A message with these fields. The errors of protobuf do not name the field, so they are looked for one by one."""
+    try:
+        return kind(**fields)
+    except (TypeError, ValueError):
+        for name, value in fields.items():
+            try:
+                kind(**{name: value})
+            except (TypeError, ValueError) as error:
+                raise _named(error, name) from None
+        raise
+
+
+def _named(error: Exception, argument: str) -> Exception:
+    return (TypeError if isinstance(error, TypeError) else ValueError)(f"{argument}: {error}")
 
 
 def choose(names: Sequence[str], value: str, argument: str) -> int:
@@ -134,6 +153,14 @@ def _not_one(values: Any, argument: str) -> None:
         raise TypeError(f"{argument}: expected a list, found a single text; write [text]")
 
 
+def check_calls(values: Any, batch: int, in_flight: int) -> None:
+    """The arguments of translate_all()."""
+    _not_one(values, "texts")
+    for argument, value in (("batch", batch), ("in_flight", in_flight)):
+        if value < 1:
+            raise ValueError(f"{argument}: expected at least 1, found {value!r}")
+
+
 def texts(values: Iterable[str], argument: str) -> List[str]:
     _not_one(values, argument)
     return [text(value, f"{argument}[{index}]") for index, value in enumerate(values)]
@@ -174,17 +201,20 @@ def fill_sampling(message: pb.Sampling, sampling: Union[Sampling, Mapping[str, A
             raise TypeError(f"sampling: expected a Sampling, or a dict of some of {known}: {error}") from None
     for field in dataclasses.fields(Sampling):
         value = getattr(sampling, field.name)
-        if field.name == "logit_bias":
-            message.logit_bias.update(value)
-        elif value is not None:
-            setattr(message, field.name, value)
+        try:
+            if field.name == "logit_bias":
+                message.logit_bias.update(value)
+            elif value is not None:
+                setattr(message, field.name, value)
+        except (TypeError, ValueError) as error:
+            raise _named(error, f"sampling.{field.name}") from None
 
 
 def stream_start(
     model: str, version: int, priority: str, precision: str, normalize: bool, state: bytes
 ) -> pb.EncodeStreamStart:
     where = target(model, version, priority)
-    return pb.EncodeStreamStart(**where, output_format=output_format(precision), normalize=normalize, state=state)
+    return make(pb.EncodeStreamStart, **where, output_format=output_format(precision), normalize=normalize, state=state)
 
 
 def stream_chunk(chunk: Union[Chunk, SequenceInput], index: int) -> pb.EncodeStreamRequest:

@@ -238,6 +238,7 @@ class Client(ClientBase):
         **arguments: Any,
     ) -> AsyncIterator[str]:
         """As Client.translate_all()."""
+        _requests.check_calls(texts, batch, in_flight)
         calls: Deque[asyncio.Task[results.Response[results.Translation]]] = collections.deque()
         part: List[SequenceInput] = []
         try:

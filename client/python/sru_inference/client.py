@@ -143,8 +143,12 @@ class Client(ClientBase):
         truncate: cut sequences that are too long instead of refusing them.
         skip_empty: a text without tokens has no labels instead of failing the call.
         """
-        request = pb.ClassifyRequest(
-            **_requests.target(model, version, priority), top_k=top_k, truncate=truncate, skip_empty=skip_empty
+        request = _requests.make(
+            pb.ClassifyRequest,
+            **_requests.target(model, version, priority),
+            top_k=top_k,
+            truncate=truncate,
+            skip_empty=skip_empty,
         )
         _requests.fill_sequences(request.sequences, sequences)
         method = self._channels.get().inference.Classify
@@ -169,8 +173,12 @@ class Client(ClientBase):
         truncate: cut sequences that are too long instead of refusing them.
         skip_empty: a text without tokens has no tokens in its answer instead of failing the call.
         """
-        request = pb.TagRequest(
-            **_requests.target(model, version, priority), top_k=top_k, truncate=truncate, skip_empty=skip_empty
+        request = _requests.make(
+            pb.TagRequest,
+            **_requests.target(model, version, priority),
+            top_k=top_k,
+            truncate=truncate,
+            skip_empty=skip_empty,
         )
         _requests.fill_sequences(request.sequences, sequences)
         return self._call(self._channels.get().inference.Tag, request, results.taggings, timeout, request_id)
@@ -198,8 +206,12 @@ class Client(ClientBase):
         skip_empty: a text without tokens has the shape [0], or [0, width], instead of failing the call.
             encode(...).array() is all of them as one array.
         """
-        request = pb.EncodeRequest(
-            **_requests.target(model, version, priority), normalize=normalize, truncate=truncate, skip_empty=skip_empty
+        request = _requests.make(
+            pb.EncodeRequest,
+            **_requests.target(model, version, priority),
+            normalize=normalize,
+            truncate=truncate,
+            skip_empty=skip_empty,
         )
         request.pooling = _requests.choose(_requests.POOLINGS, pooling, "pooling")  # type: ignore[assignment]
         request.output_format = _requests.output_format(precision)
@@ -228,7 +240,8 @@ class Client(ClientBase):
         states: none, or one for each sequence: b"" where it begins, or the `state` of a score that it goes on from.
         top_candidates: for each token, how many that might have stood in its place; at most 128.
         """
-        request = pb.ScoreRequest(
+        request = _requests.make(
+            pb.ScoreRequest,
             **_requests.target(model, version, priority),
             states=list(states),
             return_states=return_states,
@@ -275,7 +288,8 @@ class Client(ClientBase):
         If the server has to stop in the middle because it shuts down, the text goes on at another one, without a
         token lost or repeated, as long as not `max_attempts` calls in a row bring no token.
         """
-        request = pb.GenerateRequest(
+        request = _requests.make(
+            pb.GenerateRequest,
             **_requests.target(model, version, priority),
             state=state,
             max_new_tokens=max_new_tokens,
@@ -289,7 +303,7 @@ class Client(ClientBase):
             echo=echo,
             token_texts=token_texts,
         )
-        if len(prompt) or not state:
+        if not state or len(prompt):
             _requests.fill_sequence(request.prompt, prompt, "prompt")
         if sampling is not None:
             _requests.fill_sampling(request.sampling, sampling)
@@ -372,7 +386,8 @@ class Client(ClientBase):
         one_per_passage: at most the best of each passage.
         no_overlap: leave out what overlaps a better one.
         """
-        request = pb.AnswerRequest(
+        request = _requests.make(
+            pb.AnswerRequest,
             **_requests.target(model, version, priority),
             top_n=top_n,
             max_answer_tokens=max_answer_tokens,
@@ -414,7 +429,8 @@ class Client(ClientBase):
         max_length_factor: most tokens for each token of the source.
         target_prefixes: none, or for each sequence what its translation begins with.
         """
-        request = pb.TranslateRequest(
+        request = _requests.make(
+            pb.TranslateRequest,
             **_requests.target(model, version, priority),
             beam_size=beam_size,
             num_hypotheses=num_hypotheses,
@@ -441,6 +457,7 @@ class Client(ClientBase):
     ) -> Iterator[str]:
         """The best translation of each of any number of texts, in order. `in_flight` calls of `batch` texts run at a
         time; `arguments` are those of translate()."""
+        _requests.check_calls(texts, batch, in_flight)
         remaining = iter(texts)
         calls: Deque[futures.Future[results.Response[results.Translation]]] = collections.deque()
         with futures.ThreadPoolExecutor(max_workers=in_flight) as pool:

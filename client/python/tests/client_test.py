@@ -437,6 +437,16 @@ class CallsTest(unittest.TestCase):
         with self.assertRaises(sru_inference.InvalidArgumentError):
             list(self.client.translate_all(["good", "bad"]))
 
+    def test_bad_arguments_of_many_texts(self):
+        for wrong in ("a dog", b"a dog"):
+            with self.assertRaisesRegex(TypeError, "texts: expected a list, found a single text"):
+                list(self.client.translate_all(wrong))
+        for name in ("batch", "in_flight"):
+            for wrong in (0, -1):
+                with self.assertRaisesRegex(ValueError, f"{name}: expected at least 1, found {wrong}"):
+                    list(self.client.translate_all(["a dog"], **{name: wrong}))
+        self.assertEqual(self.service.requests, [])
+
     def test_a_closed_client_refuses_calls(self):
         self.client.classify(["a"])
         client = self.make_client(self.service.address)

@@ -118,6 +118,27 @@ class SequenceTest(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, expected):
                 Requests().answer(wrong)
 
+    def test_errors_of_fields_name_the_argument(self):
+        client = Requests()
+        for error, call, expected in (
+            (ValueError, lambda: client.classify(["a"], top_k=2**40), "^top_k: "),
+            (TypeError, lambda: client.tag(["a"], version="1"), "^version: "),
+            (TypeError, lambda: client.encode(["a"], truncate="x"), "^truncate: "),
+            (TypeError, lambda: client.score(["a"], states=["x"]), "^states: "),
+            (ValueError, lambda: client.answer([("Who?", ["a"])], top_n=2**40), "^top_n: "),
+            (TypeError, lambda: client.translate(["a"], max_length_factor="x"), "^max_length_factor: "),
+            (TypeError, lambda: client.encode_stream([[1]], state="x"), "^state: "),
+            (TypeError, lambda: client.generate(None), "^prompt: expected a text"),
+            (TypeError, lambda: client.generate("a", stop_token_ids=["x"]), "^stop_token_ids: "),
+            (TypeError, lambda: client.generate("a", sampling={"temperature": "hot"}), r"^sampling\.temperature: "),
+            (ValueError, lambda: client.generate("a", sampling={"seed": -1}), r"^sampling\.seed: "),
+            (TypeError, lambda: client.generate("a", sampling={"logit_bias": {"x": 1}}), r"^sampling\.logit_bias: "),
+            (TypeError, lambda: sru_inference.Client(timeout="5"), "^timeout: expected seconds, found '5'"),
+            (TypeError, lambda: client._connection.timeout("5"), "^timeout: expected seconds, found '5'"),
+        ):
+            with self.subTest(expected), self.assertRaisesRegex(error, expected):
+                call()
+
     def test_alpha_is_sent_only_if_it_is_given(self):
         def penalty(alpha):
             return Requests().translate(["a"], length_penalty="power", alpha=alpha).length_penalty
