@@ -165,8 +165,8 @@ TEST_F(AnswerTest, QueriesBringTheirPassages) {
   ASSERT_EQ(objects.size(), 3u);
   EXPECT_THAT(objects[0], Has({{"line", 1}, {"id", "q1"}, {"question", "Which?"}}));
   EXPECT_THAT(objects[0]["answers"][0],
-              Has({{"text", "three."}, {"passage", 1}, {"start_byte", 7}}));
-  EXPECT_THAT(objects[0]["answers"][1], Has({{"passage", 2}, {"start_byte", 2}}));
+              Has({{"text", "three."}, {"passage", 0}, {"start_byte", 7}}));
+  EXPECT_THAT(objects[0]["answers"][1], Has({{"passage", 1}, {"start_byte", 2}}));
   EXPECT_EQ(objects[1]["line"], 4);
   EXPECT_THAT(objects[2], Has({{"line", 10}, {"id", 12}}));
   EXPECT_THAT(output.err,

@@ -208,6 +208,12 @@ TEST_F(SruClientTest, EncodesAStreamOfFrames) {
   output = Run({"encode", "--features"}, frame + "abc", 1);
   EXPECT_THAT(output.err, HasSubstr("expected whole frames of 2 float32 values, found 3 bytes"));
   EXPECT_THAT(output.out, HasSubstr("frames 1 to 1"));
+  // The input's error counts more than the server's.
+  server_.FailNext({grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "start: missing")});
+  output = Run({"encode", "--features"}, frame + "abc", 1);
+  EXPECT_THAT(output.err, HasSubstr("expected whole frames of 2 float32 values, found 3 bytes"));
+  EXPECT_THAT(Run({"encode", "--features"}, "", 1).err, HasSubstr("empty input, expected frames"));
+  EXPECT_THAT(Run({"encode", "--stream"}, "\n", 1).err, HasSubstr("empty input, expected a text"));
 }
 
 // The fake server's probabilities: 'a' 1/4, 'b' 1/8, 'c' 1/16, 'd' 1/2, newline 1/8.

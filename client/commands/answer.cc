@@ -43,8 +43,9 @@ passages of a question; PROBABILITY says how sure the model is of the place with
 --queries reads a JSON object per line, {"question": "...", "passages": ["...", ...]}, and answers
 each. There, a model that asks for tags gets them: "passage_tags": [{"pos_ids": [...],
 "ner_ids": [...], "lemmas": [...]}, ...], one entry per passage, and "question_lemmas": [...].
-With --json, an "id" is repeated in the answer, and offsets are those in the passage; of a file, they
-are those in the file.
+With --json, an "id" is repeated in the answer, "passage" is the position in "passages", from 0, and
+offsets are those in the passage. For a file, "passage" counts from 1, and offsets are those in the
+file.
 
 A passage that the server refuses fails alone: standard error names it, and the exit code is 1.
 
@@ -341,7 +342,7 @@ class ManyQuestions : public BatchRunner<QueryLine, v1::AnswerResponse> {
       answer.passage = item.query->passages(span.passage());
       answer.begin = static_cast<size_t>(span.start_byte());
       answer.end = static_cast<size_t>(span.end_byte());
-      answer.number = span.passage() + 1;
+      answer.number = span.passage();
       found.answers.push_back(std::move(answer));
     }
     Json extra = {{"line", item.line.line}};

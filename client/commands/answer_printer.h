@@ -30,7 +30,7 @@ struct FoundAnswer {
   size_t end = 0;
   std::string file;       // "" for standard input
   int64_t line = 0;       // of its beginning, in its file
-  int64_t number = 0;     // of its passage, in its file or query, from 1
+  int64_t number = 0;     // of its passage: in its file from 1, in its query from 0
   int64_t byte = 0;       // where its passage begins in its file, in bytes
   int64_t character = 0;  // and in code points
 };

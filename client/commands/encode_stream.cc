@@ -74,6 +74,7 @@ absl::Status RunEncodeStream(
   Chunks chunks(options, input);
   LineInput::Item item;
   bool first = true;
+  bool is_empty = false;  // the input
   bool asked_for_state = false;
   absl::Time sent;
   absl::Status printed;
@@ -84,7 +85,10 @@ absl::Status RunEncodeStream(
         const bool has_chunk = !asked_for_state && chunks.Next(request->mutable_chunk(), &item);
         if (!has_chunk) {
           request->clear_chunk();
-          if (!options.return_state || asked_for_state) return false;
+          if (!options.return_state || asked_for_state) {
+            is_empty = first;
+            return false;
+          }
           asked_for_state = true;
           request->set_return_state(true);
         }
@@ -100,8 +104,13 @@ absl::Status RunEncodeStream(
       },
       call);
   if (!printed.ok()) return printed;
-  if (!status.ok()) return status;
+  // Before the server's error: it may come from the input's early end.
   if (!chunks.status().ok()) return chunks.status();
+  if (is_empty) {
+    return InvalidArgument("empty input, expected ",
+                           options.feature_size > 0 ? "frames" : "a text");
+  }
+  if (!status.ok()) return status;
   if (options.return_state && state->empty()) {
     return absl::InternalError("the answer has no state, which was asked for");
   }

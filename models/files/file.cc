@@ -68,6 +68,18 @@ int OpenBeneath(int root, const std::string& path, int flags) {
   return fd;
 }
 
+// A pointer of Git LFS stands in place of a large file in a clone that has not fetched it.
+absl::Status RefusePointer(const OpenFile& file) {
+  constexpr std::string_view kBegin = "version https://git-lfs";
+  constexpr uint64_t kMostBytes = 1024;  // a pointer is shorter
+  if (file.size() < kBegin.size() || file.size() > kMostBytes) return absl::OkStatus();
+  std::string begin(kBegin.size(), '\0');
+  SRU_RETURN_UNLESS_OK(file.Read(0, begin.size(), begin.data()));
+  if (begin != kBegin) return absl::OkStatus();
+  return InvalidArgument(file.path(),
+                         ": is a pointer of Git LFS; fetch the file with `git lfs pull`");
+}
+
 }  // namespace
 
 int FilePath::Open(int flags) const {
@@ -108,6 +120,7 @@ absl::StatusOr<OpenFile> OpenFile::Open(const FilePath& from, uint64_t max_bytes
   if (file.size_ > max_bytes) {
     return InvalidArgument(path, ": expected at most ", max_bytes, " bytes, found ", file.size_);
   }
+  SRU_RETURN_UNLESS_OK(RefusePointer(file));
   return file;
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace sru::models {
@@ -52,8 +53,8 @@ absl::Status OpenError(const FilePath& path, int error);
 class OpenFile {
  public:
   // kNotFound when there is no such file, kInvalidArgument when it is not a regular file or is
-  // larger than `max_bytes` or a link leads out of the root, kPermissionDenied or kUnavailable when
-  // the system refuses.
+  // larger than `max_bytes` or is a pointer of Git LFS or a link leads out of the root,
+  // kPermissionDenied or kUnavailable when the system refuses.
   static absl::StatusOr<OpenFile> Open(const FilePath& path, uint64_t max_bytes);
 
   OpenFile(OpenFile&& other) noexcept;

@@ -38,6 +38,19 @@ TEST(FileTest, ReadsWholeFiles) {
   EXPECT_EQ(file->bytes(), "");
 }
 
+// A clone without Git LFS has such a file in place of each large one.
+TEST(FileTest, PointersOfGitLfsAreRefused) {
+  TempDirectory directory;
+  const std::string path = directory.Write(
+      "f",
+      "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e"
+      "0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n");
+  const absl::Status status = FileContents::Read(path, 1000).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            path + ": is a pointer of Git LFS; fetch the file with `git lfs pull`");
+}
+
 // A repository with links of all kinds, and a file beside it that no model may show.
 class LinksTest : public ::testing::Test {
  protected:

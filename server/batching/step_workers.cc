@@ -98,7 +98,7 @@ void StepWorkers::Count(Step& step, const absl::Status& status, absl::Time start
   }
   if (status.ok()) fed_rows_.fetch_add(fed_rows, std::memory_order_relaxed);
   if (observer_ == nullptr) return;
-  observer_->OnStep(static_cast<int>(step.shares().size()), end - start, result_at_end_);
+  observer_->OnStep(static_cast<int>(step.shares().size()), end - start);
 }
 
 std::optional<int64_t> StepWorkers::WaitsForReadersAt() const {

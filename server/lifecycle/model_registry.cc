@@ -1,14 +1,20 @@
 #include "server/lifecycle/model_registry.h"
 
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "models/repository.h"
 
 namespace sru::server::lifecycle {
 namespace {
+
+constexpr models::Task kAllTasks[] = {models::Task::kClassifier,    models::Task::kEncoder,
+                                      models::Task::kLanguageModel, models::Task::kReader,
+                                      models::Task::kTranslator,    models::Task::kTagger};
 
 template <typename Map>
 std::string JoinKeys(const Map& map) {
@@ -45,6 +51,24 @@ ModelRegistry::Models::const_iterator ModelRegistry::OnlyModel(const Models& mod
   return only;
 }
 
+absl::Status ModelRegistry::NameNeeded(const Models& models, calls::TaskSet tasks) {
+  Models fitting = models;
+  for (auto it = fitting.begin(); !tasks.empty() && it != fitting.end();) {
+    const bool fits = tasks.has(it->second.rbegin()->second->model->task());
+    it = fits ? std::next(it) : fitting.erase(it);
+  }
+  if (fitting.empty()) {
+    std::vector<absl::string_view> names;
+    for (const models::Task task : kAllTasks) {
+      if (tasks.has(task)) names.emplace_back(models::TaskName(task));
+    }
+    return InvalidArgument("model: no model with the task ", absl::StrJoin(names, " or "),
+                           " is loaded; loaded: ", JoinKeys(models));
+  }
+  return InvalidArgument("model: empty, expected a name as several models are loaded: ",
+                         JoinKeys(fitting));
+}
+
 absl::StatusOr<std::shared_ptr<ServedModel>> ModelRegistry::Find(const std::string& name,
                                                                  int64_t version,
                                                                  calls::TaskSet tasks) const {
@@ -64,8 +88,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRegistry::Find(const std::stri
   } else if (models->empty()) {
     return absl::NotFoundError("model: no model is loaded");
   } else if (it = OnlyModel(*models, tasks); it == models->end()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model: empty, expected a name as several models are loaded: ", JoinKeys(*models)));
+    return NameNeeded(*models, tasks);
   }
   const Versions& versions = it->second;
   if (version == 0) return versions.rbegin()->second;

@@ -362,9 +362,11 @@ RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
   generate.set_num_samples(static_cast<int32_t>(n));
   sampling.set_temperature(fields.Number("temperature", 1, 0, 100));
   sampling.set_top_p(fields.Number("top_p", 0, 0, 1));
+  // OpenAI's 0 leaves only the most probable token; in Sampling it means off.
+  if (fields.Take("top_p") != nullptr && sampling.top_p() == 0) sampling.set_temperature(0);
   sampling.set_top_k(static_cast<int32_t>(fields.Integer("top_k", 0, 0, most)));
   sampling.set_min_p(fields.Number("min_p", 0, 0, 1));
-  sampling.set_repetition_penalty(fields.Number("repetition_penalty", 0, 0, 100));
+  sampling.set_repetition_penalty(fields.Number("repetition_penalty", 0, 0.01, 100));
   sampling.set_presence_penalty(fields.Number("presence_penalty", 0, -100, 100));
   sampling.set_frequency_penalty(fields.Number("frequency_penalty", 0, -100, 100));
   ReadLogitBias(&fields, &sampling);

@@ -76,6 +76,15 @@ TEST(CompletionsRequestTest, EveryFieldIsTaken) {
   EXPECT_EQ(request.logprobs, 2);
 }
 
+// In OpenAI's API 0 leaves only the most probable token; in Sampling it means off.
+TEST(CompletionsRequestTest, ATopPOf0IsGreedy) {
+  EXPECT_EQ(
+      MustParse(R"({"prompt":"a","temperature":2,"top_p":0})").generate.sampling().temperature(),
+      0);
+  EXPECT_EQ(MustParse(R"({"prompt":"a","top_p":null})").generate.sampling().temperature(), 1);
+  EXPECT_EQ(MustParse(R"({"prompt":"a","top_p":1})").generate.sampling().temperature(), 1);
+}
+
 TEST(CompletionsRequestTest, PromptsHaveFourForms) {
   EXPECT_EQ(MustParse(R"({"prompt":["a","b"]})").prompts[1].text(), "b");
   EXPECT_THAT(MustParse(R"({"prompt":[5,6]})").prompts[0].token_ids().values(), ElementsAre(5, 6));
@@ -107,6 +116,8 @@ TEST(CompletionsRequestTest, ErrorsNameTheField) {
       {R"({"prompt":"a","temperature":"hot"})",
        "temperature: expected a number from 0 to 100, found \"hot\""},
       {R"({"prompt":"a","top_p":1.1})", "top_p: expected a number from 0 to 1, found 1.1"},
+      {R"({"prompt":"a","repetition_penalty":0})",
+       "repetition_penalty: expected a number from 0.01 to 100, found 0"},
       {R"({"prompt":"a","logprobs":6})", "logprobs: expected a whole number from 0 to 5, found 6"},
       {R"({"prompt":"a","logprobs":true})",
        "logprobs: expected a whole number from 0 to 5, found true"},

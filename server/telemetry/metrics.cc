@@ -485,10 +485,10 @@ ModelHistogram& ModelMetrics::decode_sequences() {
   return *decode_sequences_;
 }
 
-void ModelMetrics::OnStep(int sequences, absl::Duration compute, bool result_at_end) {
+void ModelMetrics::OnStep(int sequences, absl::Duration compute) {
   SumBatch(sequences, compute);
   decode_sequences().Observe(sequences);
-  if (result_at_end) compute_duration_.Observe(compute);
+  compute_duration_.Observe(compute);
 }
 
 void ModelMetrics::OnFirstToken(absl::Duration duration) {

@@ -92,7 +92,7 @@ class ModelMetrics : public batching::BatchObserver, public batching::StepObserv
                const absl::Status& status) override;
 
   // StepObserver:
-  void OnStep(int sequences, absl::Duration compute, bool result_at_end) override;
+  void OnStep(int sequences, absl::Duration compute) override;
   void OnFirstToken(absl::Duration duration) override;
   void OnNextToken(absl::Duration duration) override;
 
@@ -130,8 +130,9 @@ class ModelMetrics : public batching::BatchObserver, public batching::StepObserv
                                     DurationBuckets()};
   ModelHistogram queue_duration_{owner_, "sru_queue_duration_seconds",
                                  "Waiting for a batch, per call.", DurationBuckets()};
-  ModelHistogram compute_duration_{owner_, "sru_compute_duration_seconds",
-                                   "Forward pass of one batch.", DurationBuckets()};
+  ModelHistogram compute_duration_{
+      owner_, "sru_compute_duration_seconds",
+      "Forward pass of one batch, or one step of Generate or Translate.", DurationBuckets()};
   ModelHistogram batch_sequences_{owner_, "sru_batch_sequences", "Sequences in one batch.",
                                   SizeBuckets()};
   ModelHistogram batch_tokens_{owner_, "sru_batch_tokens", "Tokens in one batch.", SizeBuckets()};

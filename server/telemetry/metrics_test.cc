@@ -72,8 +72,8 @@ TEST(MetricsTest, BatchesAndStepsBySize) {
   EXPECT_TRUE(model->sums().batches.empty());
   model->OnBatch(5, 50, absl::Microseconds(4), absl::OkStatus());
   model->OnBatch(1, 50, absl::Microseconds(2), absl::OkStatus());
-  model->OnStep(5, absl::Microseconds(3), /*result_at_end=*/false);
-  model->OnStep(2, absl::Microseconds(1), /*result_at_end=*/true);
+  model->OnStep(5, absl::Microseconds(3));
+  model->OnStep(2, absl::Microseconds(1));
   const std::map<int, ModelMetrics::BatchSum> sums = model->sums().batches;
   ASSERT_EQ(sums.size(), 3);
   EXPECT_EQ(sums.at(1).batches, 1);
@@ -135,7 +135,7 @@ TEST(MetricsTest, DescribesTextsThatAreGenerated) {
               HasSubstr("sru_time_to_first_token_seconds_count{model=\"lm\",version=\"1\"} 0"));
   model->OnFirstToken(absl::Milliseconds(30));
   model->OnNextToken(absl::Milliseconds(2));
-  model->OnStep(7, absl::Milliseconds(1), /*result_at_end=*/false);
+  model->OnStep(7, absl::Milliseconds(1));
   model->OnCall(calls::MethodId::kGenerate, absl::StatusCode::kOk, Times(absl::Seconds(2)));
   ServerLevels levels;
   levels.open_streams = 4;
@@ -155,6 +155,7 @@ TEST(MetricsTest, DescribesTextsThatAreGenerated) {
         "sru_time_to_first_token_seconds_bucket{model=\"lm\",version=\"1\",le=\"0.05\"} 1",
         "sru_inter_token_seconds_count{model=\"lm\",version=\"1\"} 1",
         "sru_decode_batch_sequences_sum{model=\"lm\",version=\"1\"} 7",
+        "sru_compute_duration_seconds_count{model=\"lm\",version=\"1\"} 1",
         "sru_generated_tokens_total{model=\"lm\",version=\"1\"} 60",
         "sru_generate_calls{model=\"lm\",version=\"1\",state=\"running\"} 2",
         "sru_generate_calls{model=\"lm\",version=\"1\",state=\"waiting\"} 0",
@@ -404,7 +405,7 @@ TEST(MetricsTest, DescribesTranslations) {
   std::string text = metrics.Text(ServerLevels());
   EXPECT_THAT(text, HasSubstr("sru_decode_batch_sequences_count{model=\"mt\",version=\"1\"} 0"));
   EXPECT_THAT(text, Not(HasSubstr("sru_time_to_first_token_seconds")));
-  model->OnStep(7, absl::Milliseconds(30), /*result_at_end=*/true);
+  model->OnStep(7, absl::Milliseconds(30));
   ServerLevels levels;
   levels.models.resize(2);
   levels.models[0].model = "mt";

@@ -66,8 +66,8 @@ class StepObserver {
  public:
   virtual ~StepObserver() = default;
 
-  // A step that ran, or failed. `result_at_end`: its calls are answered as a whole.
-  virtual void OnStep(int sequences, absl::Duration compute, bool result_at_end) = 0;
+  // A step that ran, or failed.
+  virtual void OnStep(int sequences, absl::Duration compute) = 0;
   // Unless calls are answered as a whole: the first tokens of a sequence, `duration` since Submit().
   virtual void OnFirstToken(absl::Duration duration) = 0;
   // Later ones, `duration` since the step that gave those before.

@@ -66,10 +66,9 @@ class SequenceParser {
     if (found <= MaxTokens()) return static_cast<int>(found);
     if (!truncate_) {
       const bool is_flag = MaxTokens() == limits_.max_sequence_tokens;
-      return Error(
-          field, at_least, found, " tokens are too many, expected at most ", MaxTokens(), " (",
-          is_flag ? "--max_sequence_tokens" : input_.max_tokens_name, "); ",
-          index_ == kNoIndex ? "send less at a time" : "shorten the sequence or set truncate");
+      return Error(field, at_least, found, " tokens are too many, expected at most ", MaxTokens(),
+                   " (", is_flag ? "--max_sequence_tokens" : input_.max_tokens_name, "); ",
+                   index_ == kNoIndex ? "send less at a time" : input_.too_long_advice);
     }
     counts->truncated = true;
     return MaxTokens();
@@ -206,6 +205,10 @@ ModelInput InputOf(const models::Model& model) {
   input.vocabulary_size = model.config().embedding.vocabulary_size;
   input.input_size = model.spec().input_size;
   input.takes_features = model.takes_features();
+  // Score has no field `truncate`.
+  if (model.task() == models::Task::kLanguageModel) {
+    input.too_long_advice = "divide it and continue with the states of Score";
+  }
   return input;
 }
 

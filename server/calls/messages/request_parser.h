@@ -33,6 +33,8 @@ struct ModelInput {
   // Most tokens of a sequence that the model takes, and what says so; 0: as many as the server allows.
   int max_tokens = 0;
   absl::string_view max_tokens_name = {};
+  // How a caller gets by with a sequence that has too many tokens, for the error.
+  absl::string_view too_long_advice = "shorten the sequence or set truncate";
 };
 
 ModelInput InputOf(const models::Model& model);

@@ -10,17 +10,21 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "models/model.h"
 #include "models/text/byte_tokenizer.h"
 #include "models/text/vocabulary.h"
 #include "models/text/word_tokenizer.h"
 #include "server/base/interruption.h"
 #include "server/calls/message_cord.h"
 #include "server/calls/messages/wire_pooling.h"
+#include "tests/testing/test_files.h"
 
 namespace sru::server::calls {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::StartsWith;
 
 constexpr int kInputSize = 2;
@@ -295,6 +299,23 @@ TEST_F(RequestParserTest, TooLongIsRefused) {
   request_.clear_sequences();
   AddFeatures(std::vector<float>(6 * kInputSize));
   EXPECT_THAT(Error(words_), StartsWith("sequences[0].features.data: 6 tokens are too many"));
+}
+
+// Score, which language models answer, has no field `truncate`.
+TEST_F(RequestParserTest, TheErrorOfATooLongSequenceAdvisesWhatTheCallHas) {
+  models::TempDirectory directory;
+  models::WriteSmallLanguageModel(directory, "lm");
+  models::WriteSmallModel(directory, "trec");
+  std::unique_ptr<kernels::Backend> backend;
+  ASSERT_TRUE(kernels::CreateBackend("reference", {}, &backend).ok());
+  request_.add_sequences()->set_text("a b c a b c");
+  const auto error_of = [&](const std::string& name) {
+    auto model = models::Model::Load(directory.path(name), name, 1, *backend, {});
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? Error(InputOf(**model)) : "";
+  };
+  EXPECT_THAT(error_of("lm"), EndsWith("; divide it and continue with the states of Score"));
+  EXPECT_THAT(error_of("trec"), EndsWith("; shorten the sequence or set truncate"));
 }
 
 TEST_F(RequestParserTest, TooLongIsCutWhenAsked) {

@@ -255,6 +255,12 @@ absl::Status GenerateSequence::Commit(const GenerateItem& item, const Results& r
     const int index = item.first_pick + i;
     const kernels::Candidate& picked = results.picked[i];
     if (picked.id < 0) {
+      // Without tokens that may not come, the model itself left none.
+      const bool may_stop =
+          branches_[index].tokens.size() >= static_cast<size_t>(task_.min_new_tokens);
+      if (task_.sampling.logit_bias.empty() && (may_stop || stop_token_ids_.empty())) {
+        return absl::InternalError("the model's logits are not finite");
+      }
       return absl::InvalidArgumentError(
           "sampling.logit_bias: expected a token that may come, found that none is left");
     }

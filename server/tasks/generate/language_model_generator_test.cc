@@ -23,6 +23,7 @@
 #include "server/tasks/generate/generate_sequence.h"
 #include "server/tasks/tasks.h"
 #include "tests/testing/failing_backend.h"
+#include "tests/testing/test_files.h"
 
 namespace sru::server::tasks {
 namespace {
@@ -499,6 +500,29 @@ TEST_F(LanguageModelGeneratorTest, ATextWithoutAnyTokenLeftEndsWithAnError) {
   const absl::Status status = sink.Wait();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("sampling.logit_bias"));
+}
+
+// Weights that overflow leave no token either, which is not the caller's fault.
+TEST_F(LanguageModelGeneratorTest, LogitsThatAreNotFiniteAreTheModelsFault) {
+  models::TempDirectory directory;
+  models::TestTensors tensors = models::SmallLanguageModelTensors();
+  for (const char* name : {"embedding.weight", "encoder.rnn_lst.0.weight"}) {
+    for (float& value : tensors[name].values) value = 3e38f;
+  }
+  models::WriteModel(directory, "lm", models::SmallLanguageModelConfig(), tensors);
+  std::unique_ptr<kernels::Backend> cpu;
+  ASSERT_TRUE(kernels::CreateBackend("cpu", &cpu).ok());
+  auto model = models::Model::Load(directory.path("lm"), "lm", 1, *cpu, {});
+  ASSERT_TRUE(model.ok()) << model.status();
+  model_ = *std::move(model);
+  Start();
+  Sink sink;
+  Submit(Task({1}, 5), &sink);
+  const absl::Status status = sink.Wait();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+  EXPECT_EQ(status.message(), "the model's logits are not finite");
+  engine_.reset();
+  model_.reset();
 }
 
 TEST_F(LanguageModelGeneratorTest, MoreThanMaxStreamsAreRefused) {
