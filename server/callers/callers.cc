@@ -26,9 +26,9 @@ CallerPtr Callers::Find(absl::string_view id, absl::string_view name, bool prove
   auto found = known_.find(id);
   if (found == known_.end()) {
     if (known_.size() >= forget_at_) Forget();
-    auto caller = std::make_shared<Caller>(
-        std::string(id), std::string(name), proven, limits == nullptr ? limits_ : *limits,
-        name == kUnnamed ? unnamed_ : others_, &clock_);
+    auto caller = std::make_shared<Caller>(std::string(id), std::string(name), proven,
+                                           limits == nullptr ? limits_ : *limits,
+                                           name == kUnnamed ? unnamed_ : others_, &clock_);
     found = known_.emplace(std::string(id), Known{std::move(caller)}).first;
     if (num_apart_ < kNamed && name != kUnnamed) SetApart(&found->second, true);
   } else if (limits != nullptr) {

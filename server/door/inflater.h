@@ -16,7 +16,7 @@ namespace sru::server::door {
 // Used by one thread.
 class Inflater {
  public:
-  // What zlib takes for its state and its window.
+  // zlib takes so much for its state and its window.
   static constexpr int64_t kStateBytes = 40 << 10;
 
   // gzip, or else deflate with zlib's header.

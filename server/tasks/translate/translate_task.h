@@ -40,7 +40,7 @@ struct TranslateTask
   bool alignment = false;
   // The best first. Written until the call's `done`, and empty unless that gets OK.
   std::vector<TranslatedHypothesis> hypotheses;
-  // Of its search, whatever comes of it. Written until `done`.
+  // How many steps its search has made, whatever comes of it. Written until `done`.
   int64_t steps = 0;
 };
 
