@@ -87,13 +87,13 @@ class Completions : public std::enable_shared_from_this<Completions> {
         prompts_(std::move(request_.prompts)),
         choices_(prompts_.size() * static_cast<size_t>(samples())),
         streams_(prompts_.size()) {
+    call_->ExpectStreams(prompts_.size());
     if (request_.stream) events_ = std::make_shared<EventStream>(call_, ErrorForm::kOpenAi);
   }
 
   void Start() {
     FailIfThrown([this] {
       if (events_ != nullptr) events_->Start();
-      call_->ExpectStreams(prompts_.size());
       for (size_t i = 0; i < kMostAtOnce; ++i) StartNext();
     });
   }
