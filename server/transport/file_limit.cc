@@ -39,10 +39,10 @@ int ConnectionsWithin(int file_limit) {
 
 int ConnectionsWithinMemory(int max_connections, bool has_tls, int64_t memory_bytes) {
   if (memory_bytes <= 0) return max_connections;
-  const int64_t most =
+  const int64_t held =
       memory_bytes / kMemoryShare / (has_tls ? kTlsConnectionBytes : kConnectionBytes);
-  if (max_connections > 0 && max_connections <= most) return max_connections;
-  return static_cast<int>(std::clamp<int64_t>(most, kLeastConnections, kMostFiles));
+  const auto most = std::clamp<int64_t>(held, kLeastConnections, kMostFiles);
+  return max_connections > 0 && max_connections <= most ? max_connections : static_cast<int>(most);
 }
 
 absl::Status CheckFileLimit(int file_limit) {
