@@ -679,8 +679,9 @@ class TokenTest(Files):
             self.assertEqual((code(TOKEN), code(OTHER_TOKEN)), ("OK", "OK"))
             server.await_log("earlier ones stay in use")
             # A token that is removed is refused on open connections too.
+            reloads = server.metric("sru_auth_tokens_reloads_total")  # a file that was seen half written counts twice
             self.write("tokens", OTHER_TOKEN)
-            server.await_metric("sru_auth_tokens_reloads_total", 2)
+            server.await_metric("sru_auth_tokens_reloads_total", reloads + 1)
             self.assertEqual((code(TOKEN), code(OTHER_TOKEN)), ("UNAUTHENTICATED", "OK"))
             channel.close()
 
