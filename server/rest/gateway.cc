@@ -590,7 +590,8 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     Guard(run, [this](const RestError& error) { Fail(error); });
   }
 
-  // `sent`: after the last of these the answer is sent, but for its end, and gives up its place before the client sees that.
+  // `sent`: `done` sends parts of the answer. When the last such call is done, only the end of the answer is left to send: the request
+  // gives its place up before that, so that a client that has seen the end finds the place free.
   calls::LocalCalls::OnDone Guarded(calls::LocalCalls::OnDone done, bool sent) {
     return [self = shared_from_this(), done = std::move(done), sent](calls::LocalAnswer answer) {
       self->FailIfThrown([&] {
