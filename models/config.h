@@ -111,6 +111,7 @@ constexpr TaskInfo Describe(Task task) {
   return {};
 }
 constexpr const char* TaskName(Task task) { return Describe(task).name; }
+inline constexpr auto kAllTasks = kernels::AllNamed<TaskName>();
 
 struct ModelConfig {
   std::string description;

@@ -7,14 +7,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
+#include "models/config.h"
 #include "models/repository.h"
 
 namespace sru::server::lifecycle {
 namespace {
-
-constexpr models::Task kAllTasks[] = {models::Task::kClassifier,    models::Task::kEncoder,
-                                      models::Task::kLanguageModel, models::Task::kReader,
-                                      models::Task::kTranslator,    models::Task::kTagger};
 
 template <typename Map>
 std::string JoinKeys(const Map& map) {
@@ -59,7 +56,7 @@ absl::Status ModelRegistry::NameNeeded(const Models& models, calls::TaskSet task
   }
   if (fitting.empty()) {
     std::vector<absl::string_view> names;
-    for (const models::Task task : kAllTasks) {
+    for (const models::Task task : models::kAllTasks) {
       if (tasks.has(task)) names.emplace_back(models::TaskName(task));
     }
     return InvalidArgument("model: no model with the task ", absl::StrJoin(names, " or "),
