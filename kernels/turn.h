@@ -8,7 +8,8 @@
 //     turn.MayEnd();  // if 200 us have passed, yields the core to any waiting thread
 //   }
 //
-// When no thread waits, the end of a turn costs less than a microsecond. Used by one thread.
+// When no thread waits, the end of a turn costs less than a microsecond. Used by one thread. Whoever shares cores by a rule of its own has a
+// TurnEnd::Scope while the thread computes.
 #ifndef SRU_KERNELS_TURN_H_
 #define SRU_KERNELS_TURN_H_
 
@@ -16,6 +17,27 @@
 #include <thread>
 
 namespace sru::kernels {
+
+// What a thread does at the end of a turn instead of yielding. It may wait there: the thread then holds no lock.
+class TurnEnd {
+ public:
+  virtual ~TurnEnd() = default;
+  virtual void OnTurnEnd() = 0;
+
+  // Null: it yields.
+  static TurnEnd*& OfThisThread() {
+    thread_local TurnEnd* end = nullptr;
+    return end;
+  }
+  // Until it ends, `end` is that of this thread.
+  class Scope {
+   public:
+    explicit Scope(TurnEnd* end) { OfThisThread() = end; }
+    ~Scope() { OfThisThread() = nullptr; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+  };
+};
 
 class Turn {
  public:
@@ -29,7 +51,11 @@ class Turn {
   // Returns whether this turn ended here and the next one began.
   bool MayEnd(Clock::time_point now = Clock::now()) {
     if (length_.count() == 0 || now - start_ < length_) return false;
-    std::this_thread::yield();
+    if (TurnEnd* const end = TurnEnd::OfThisThread(); end != nullptr) {
+      end->OnTurnEnd();
+    } else {
+      std::this_thread::yield();
+    }
     Start();
     return true;
   }

@@ -15,6 +15,8 @@
 #include "models/memory_estimate.h"
 #include "models/repository.h"
 #include "server/base/clock.h"
+#include "server/base/cores.h"
+#include "server/batching/core_seats.h"
 #include "server/batching/state_arenas.h"
 #include "server/lifecycle/model_manager.h"
 #include "server/options.h"
@@ -33,6 +35,7 @@ class ServedModelLoader final : public lifecycle::ModelLoader {
       : options_(*options),
         metrics_(*metrics),
         clock_(*clock),
+        seats_(NumCores(), options->batching.engine.batcher.ageing_interval, clock),
         on_device_lost_(std::move(on_device_lost)),
         backend_(std::move(backend)) {}
 
@@ -68,6 +71,7 @@ class ServedModelLoader final : public lifecycle::ModelLoader {
   const Options& options_;
   telemetry::Metrics& metrics_;
   const Clock& clock_;
+  batching::CoreSeats seats_;
   const OnDeviceLost on_device_lost_;
   std::unique_ptr<kernels::Backend> backend_;
   batching::StateBudgets state_budgets_;

@@ -126,16 +126,21 @@ void BatchWorkers::OnDeviceLost(int /*device*/, const absl::Status& error) {
       "every device that served this model has failed, the last with: ", error.message())));
 }
 
-bool BatchWorkers::Work(size_t worker, kernels::Turn* turn) {
-  std::unique_ptr<Batch> batch = batcher_->TakeBatch(&out_of_service(worker));
+bool BatchWorkers::Work(size_t worker, CoreSeats::Seat* seat, kernels::Turn* turn) {
+  std::unique_ptr<Batch> batch;
+  if (seat->is_taken()) batch = batcher_->TryTakeBatch();
+  if (batch == nullptr) {
+    seat->Release();
+    batch = batcher_->TakeBatch(&out_of_service(worker));
+  }
   if (batch == nullptr) return false;
   turn->Start();
-  RunBatch(worker, std::move(batch), /*claimed=*/false);
+  RunBatch(worker, std::move(batch), /*claimed=*/false, seat);
   return true;
 }
 
 void BatchWorkers::RunHereOrWake() {
-  const size_t worker = ClaimIdle();
+  const size_t worker = MayGo() ? ClaimIdle() : runners_.size();
   if (worker == runners_.size()) return batcher_->Wake();
   std::unique_ptr<Batch> batch = batcher_->TryTakeShortBatch();
   if (batch == nullptr) {
@@ -144,16 +149,17 @@ void BatchWorkers::RunHereOrWake() {
   }
   // The rest comes in a turn of its own: the loop writes the answers before.
   if (batch->left_some()) TurnWorkList::OfThisThread()->Add(loop_runs_);
-  RunBatch(worker, std::move(batch), /*claimed=*/true);
+  RunBatch(worker, std::move(batch), /*claimed=*/true, /*seat=*/nullptr);
 }
 
-void BatchWorkers::RunBatch(size_t worker, std::unique_ptr<Batch> batch, bool claimed) {
+void BatchWorkers::RunBatch(size_t worker, std::unique_ptr<Batch> batch, bool claimed,
+                            CoreSeats::Seat* seat) {
   const absl::Time start = clock().Now();
   Outcome outcome;
   int runs = 0;
   for (size_t on = worker; on < runners_.size() && runs < kMaxRuns; on = LeastLoaded()) {
     if (!std::exchange(claimed, false)) Claim(on, /*again=*/runs > 0 || on != worker);
-    outcome = RunOn(on, *batch);
+    outcome = RunOn(on, *batch, seat);
     if (outcome.ran) ++runs;
     if (!absl::IsUnavailable(outcome.shared)) break;
     ReportLost(runners_[on]->device(), outcome.shared);
@@ -210,7 +216,8 @@ size_t BatchWorkers::LeastLoaded() {
   return best;
 }
 
-BatchWorkers::Outcome BatchWorkers::RunOn(size_t worker, const Batch& batch) {
+BatchWorkers::Outcome BatchWorkers::RunOn(size_t worker, const Batch& batch,
+                                          CoreSeats::Seat* seat) {
   BatchRunner& runner = *runners_[worker];
   Outcome outcome;
   if (out_of_service(worker)) {  // it may have failed since it was chosen
@@ -219,6 +226,9 @@ BatchWorkers::Outcome BatchWorkers::RunOn(size_t worker, const Batch& batch) {
   } else {
     const std::vector<const SequenceTask*>& all = batch.sequences();
     outcome.ran = true;
+    CoreSeats::Seat of_loop = MakeSeat();
+    (seat == nullptr ? of_loop : *seat).Take(batch.parts(), /*waits=*/seat != nullptr);
+    const kernels::TurnEnd::Scope turns(seat);
     outcome.batch = runner.Run(all);
     outcome.shared = RunAgain(runner, all, 0, all.size(), outcome.batch, &outcome.failures);
   }

@@ -61,7 +61,7 @@ class BatchWorkers : public Workers {
                const WorkersOptions& options, const Clock* clock, BatchObserver* observer);
 
   absl::Status WarmUp(size_t worker) override { return runners_[worker]->WarmUp(); }
-  bool Work(size_t worker, kernels::Turn* turn) override;
+  bool Work(size_t worker, CoreSeats::Seat* seat, kernels::Turn* turn) override;
   void CutOff() override;
   void OnWorkersLeft(int workers) override { batcher_->SetNumWorkers(workers); }
   void OnDeviceLost(int device, const absl::Status& error) override;
@@ -71,11 +71,11 @@ class BatchWorkers : public Workers {
   // The runner of a worker in service that nobody uses, which is busy from now on; runners_.size() if there is none.
   size_t ClaimIdle();
   void Free(size_t worker);
-  // Runs a batch and hands it back. `claimed`: the worker's runner is busy with it already.
-  void RunBatch(size_t worker, std::unique_ptr<Batch> batch, bool claimed);
+  // Runs a batch and hands it back. `claimed`: the worker's runner is busy with it already. `seat`: null on a loop, which must not wait.
+  void RunBatch(size_t worker, std::unique_ptr<Batch> batch, bool claimed, CoreSeats::Seat* seat);
   // Waits until the runner is free, and makes it busy. `again`: the batch has run before.
   void Claim(size_t worker, bool again);
-  Outcome RunOn(size_t worker, const Batch& batch);
+  Outcome RunOn(size_t worker, const Batch& batch, CoreSeats::Seat* seat);
   // The worker in service that a batch would wait for least; runners_.size() when there is none.
   size_t LeastLoaded();
 

@@ -79,8 +79,9 @@ void AddFlags(BatchingOptions* options, FlagTable* flags) {
              "workers than cores they share them evenly. For machines that run nothing else.");
   flags->AddMicroseconds(
       "compute_turn_us", &engine.compute_turn, {absl::ZeroDuration(), absl::Seconds(1)},
-      "After so many microseconds of work at a time, a worker lets the threads that wait for its "
-      "core go first: those that take, answer and refuse calls, and other models. 0 = never.");
+      "After so many microseconds of work at a time, a worker lets those that wait go first: "
+      "threads "
+      "that take, answer and refuse calls, callers and models that have had less. 0 = never.");
   flags->AddParsed("devices", &options->hardware.cuda_devices,
                    absl::StrJoin(options->hardware.cuda_devices, ","), ParseDevices,
                    "GPUs to serve on, as the driver numbers them, such as 0,1. Empty = every GPU "

@@ -174,6 +174,8 @@ class EngineImpl : public Engine {
     }
     workers.pin_cores = options.pin_cores;
     workers.compute_turn = options.compute_turn;
+    workers.seats = options.seats;
+    workers.model = this;
     workers.on_device_lost = [this](int device, const absl::Status& error) {
       TakeOutDevice(device, error);
     };

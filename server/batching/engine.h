@@ -20,6 +20,7 @@
 #include "models/model.h"
 #include "server/base/clock.h"
 #include "server/batching/batch_runner.h"
+#include "server/batching/core_seats.h"
 #include "server/batching/prefix_cache.h"
 #include "server/batching/queue/batcher.h"
 #include "server/batching/state_arenas.h"
@@ -67,6 +68,9 @@ struct EngineOptions {
   bool pin_cores = false;
   // After this much work at a time, a worker yields its core to other threads; 0 = never.
   absl::Duration compute_turn = absl::Microseconds(200);
+  // Of the models that compute on the processor, which share its cores by it; must outlive the engine. Null: each worker computes when
+  // the operating system lets it.
+  CoreSeats* seats = nullptr;
   BatcherOptions batcher;  // num_workers is set by the engine
   int max_streams =
       1024;  // calls at a time that get their results step by step; over it they are refused

@@ -28,10 +28,12 @@
 #include "server/base/cores.h"
 #include "server/base/turn_work.h"
 #include "server/batching/batch_runner.h"
+#include "server/batching/core_seats.h"
 #include "server/tasks/score/score_task.h"
 #include "server/tasks/stacks/stack_batch_runner.h"
 #include "server/tasks/tasks.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/poll.h"
 #include "tests/testing/puppet_engine.h"
 
 namespace sru::server::batching {
@@ -324,6 +326,36 @@ TEST_F(EngineTest, ALoopLeavesToAWorkerWhatItMayNotCompute) {
   });
   loop.join();
   EXPECT_EQ(script_.num_threads(), 1U);
+}
+
+TEST_F(EngineTest, EnginesTakeTurnsOnTheCoresThatTheyShare) {
+  MeasureByFakeClock();
+  CoreSeats seats(1, absl::Milliseconds(500), clock_);
+  options_.seats = &seats;
+  auto other = Create(1);
+  ASSERT_TRUE(other.ok());
+  Start(1);
+  Call first;  // so that the speed is known
+  ASSERT_TRUE(first.Submit(*engine_, MakeRequest(1, {5})).ok());
+  EXPECT_TRUE(first.Wait().ok());
+  script_.CloseGate();
+  Call calls[3];
+  ASSERT_TRUE(calls[0].Submit(**other, MakeRequest(1, {5})).ok());
+  script_.AwaitRunning(1);
+  ASSERT_TRUE(calls[1].Submit(*engine_, MakeRequest(2, {5})).ok());
+  EXPECT_TRUE(sru::testing::PollUntil([&] { return seats.waiting() == 1; }));
+  std::thread loop([&] {
+    TurnWorkList list;
+    list.SetForThisThread();
+    ASSERT_TRUE(calls[2].Submit(*engine_, MakeRequest(3, {5})).ok());
+    list.RunAll(/*in_time=*/true);  // it may not compute either
+    EXPECT_EQ(script_.sizes().size(), 1U);
+    script_.OpenGate();
+  });
+  for (Call& call : calls) EXPECT_TRUE(call.Wait().ok());
+  loop.join();
+  EXPECT_EQ(script_.num_threads(), 2U);
+  engine_.reset();  // before the seats
 }
 
 TEST_F(EngineTest, ALoopMayComeLate) {

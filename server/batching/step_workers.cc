@@ -58,13 +58,23 @@ absl::StatusOr<std::vector<SequenceHandle>> StepWorkers::Submit(
   return scheduler_->Submit(std::move(requests), retry_after);
 }
 
-bool StepWorkers::Work(size_t worker, kernels::Turn* turn) {
+bool StepWorkers::Work(size_t worker, CoreSeats::Seat* seat, kernels::Turn* turn) {
   StepRunner& runner = *runners_[worker];
-  std::unique_ptr<Step> step = scheduler_->TakeStep(runner.device());
+  std::unique_ptr<Step> step;
+  if (seat->is_taken()) step = scheduler_->TryTakeStep(runner.device());
+  if (step == nullptr) {
+    seat->Release();
+    step = scheduler_->TakeStep(runner.device());
+  }
   if (step == nullptr) return false;
   turn->Start();
   const absl::Time start = clock().Now();
-  const absl::Status status = runner.Run(step->shares());
+  absl::Status status;
+  {
+    seat->Take(step->parts());
+    const kernels::TurnEnd::Scope turns(seat);
+    status = runner.Run(step->shares());
+  }
   const absl::Time now = clock().Now();
   if (absl::IsUnavailable(status)) ReportLost(runner.device(), status);
   Count(*step, status, start, now);

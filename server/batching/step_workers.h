@@ -68,7 +68,7 @@ class StepWorkers : public Workers, public StepService {
               const Clock* clock, StepObserver* observer);
 
   absl::Status WarmUp(size_t worker) override { return runners_[worker]->WarmUp(); }
-  bool Work(size_t worker, kernels::Turn* turn) override;
+  bool Work(size_t worker, CoreSeats::Seat* seat, kernels::Turn* turn) override;
   std::optional<int64_t> WaitsForReadersAt() const override;
   void CutOff() override { scheduler_->Suspend(drain_status_); }
   void OnDeviceLost(int device, const absl::Status& error) override {

@@ -72,7 +72,9 @@ void Workers::Live(size_t index) {
     changed_.SignalAll();
   }
   kernels::Turn turn(absl::ToChronoMicroseconds(options_.compute_turn));
-  while (Work(index, &turn)) turn.MayEnd();
+  CoreSeats::Seat seat = MakeSeat();
+  while (Work(index, &seat, &turn)) turn.MayEnd();
+  seat.Release();
   const MutexLock lock(&mutex_);
   --live_;
   changed_.SignalAll();

@@ -24,6 +24,8 @@
 #include "base/mutex.h"
 #include "kernels/turn.h"
 #include "server/base/clock.h"
+#include "server/batching/core_seats.h"
+#include "server/batching/queue/fair_order.h"
 
 namespace sru::server::batching {
 
@@ -32,6 +34,8 @@ struct WorkersOptions {
   std::string workers = "workers";  // what the log calls them
   bool pin_cores = false;           // as EngineOptions has it, and the next one
   absl::Duration compute_turn = absl::Microseconds(200);
+  CoreSeats* seats = nullptr;   // as EngineOptions has them
+  const void* model = nullptr;  // tells models apart there
   // Told by a worker whose device has failed, possibly several times; must call LoseDevice(). Empty: the
   // worker calls it.
   std::function<void(int device, const absl::Status& error)> on_device_lost;
@@ -79,9 +83,9 @@ class Workers {
   // The following are called on a worker's thread.
   // Once, before its first work. kUnavailable: the device has failed.
   virtual absl::Status WarmUp(size_t worker) = 0;
-  // Waits for work, runs it and hands it back. `turn` is to be started when the wait is over. False: the
-  // worker leaves.
-  virtual bool Work(size_t worker, kernels::Turn* turn) = 0;
+  // Waits for work, runs it and hands it back. `seat` is the thread's, and is kept for the next work if there is some at once. `turn` is
+  // to be started when the wait is over. False: the worker leaves.
+  virtual bool Work(size_t worker, CoreSeats::Seat* seat, kernels::Turn* turn) = 0;
 
   // A count that grows with all that runs, if nothing can run before a reader takes what it was given.
   virtual std::optional<int64_t> WaitsForReadersAt() const { return std::nullopt; }
@@ -102,6 +106,10 @@ class Workers {
   void Join();
 
   const Clock& clock() const { return *clock_; }
+
+  CoreSeats::Seat MakeSeat() const { return CoreSeats::Seat(options_.seats, options_.model); }
+  // Whether a thread that must not wait may compute.
+  bool MayGo() const { return options_.seats == nullptr || options_.seats->MayGo(options_.model); }
 
  private:
   struct Worker {

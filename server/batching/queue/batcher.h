@@ -145,6 +145,7 @@ class Batch {
  public:
   const std::vector<const SequenceTask*>& sequences() const { return sequences_; }
   int num_tokens() const { return num_tokens_; }
+  const FlowParts& parts() const { return parts_; }  // whose it is, in tokens
   // Whether others waited when it was built.
   bool left_some() const { return left_some_; }
   // Marks one sequence as failed, whatever status Finish() gives the others. `status` must not be
@@ -162,6 +163,7 @@ class Batch {
 
   std::vector<const SequenceTask*> sequences_;
   std::vector<Share> shares_;
+  FlowParts parts_;
   std::vector<std::pair<size_t, absl::Status>> failures_;
   int num_tokens_ = 0;
   bool left_some_ = false;

@@ -207,7 +207,7 @@ void Places::Take(ScheduledSequence* s, Step* step, int64_t rows) {
     ++s->flow->begun;
     levels_.begun_later += s->later;
   }
-  step->Add(s, s->granted);
+  step->Add(s, s->granted, s->flow->flow);
 }
 
 void Places::Return(ScheduledSequence* s) {

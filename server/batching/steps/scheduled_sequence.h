@@ -14,6 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "server/batching/queue/batcher.h"
+#include "server/batching/queue/fair_order.h"
+#include "server/batching/queue/flow.h"
 #include "server/batching/queue/order_tree.h"
 #include "server/batching/steps/step_runner.h"
 
@@ -96,11 +98,13 @@ class Step {
 
   std::vector<StepShare>& shares() { return shares_; }
   int device() const { return device_; }
-  int fed_rows() const { return fed_rows_; }  // of sequences that do not decode
-  int rows() const { return rows_; }          // in all
+  int fed_rows() const { return fed_rows_; }         // of sequences that do not decode
+  int rows() const { return rows_; }                 // in all
+  const FlowParts& parts() const { return parts_; }  // whose it is
 
   // For the scheduler.
-  void Add(ScheduledSequence* sequence, int rows) {
+  void Add(ScheduledSequence* sequence, int rows, const FlowHandle& flow) {
+    AddPart(flow, sequence->priority, rows, &parts_);
     StepShare& share = shares_.emplace_back();
     share.sequence = sequence->sequence.get();
     share.rows = rows;
@@ -121,6 +125,7 @@ class Step {
   const absl::Time start_;
   std::vector<StepShare> shares_;
   std::vector<SequenceHandle> sequences_;
+  FlowParts parts_;
   int fed_rows_ = 0;
   int rows_ = 0;
 };
