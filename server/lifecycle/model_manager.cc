@@ -197,11 +197,13 @@ void ModelManager::Poll() {
       LogWarning(absl::StrCat(listing.status().message(), "; what is loaded stays"));
     }
     scan_status_ = listing.status();
+    repository_emptied_ = !registry_.List().empty();
     return;
   }
   if (!scan_status_.ok()) {
     LogInfo(absl::StrCat(options_.repository, ": can be listed again"));
     scan_status_ = absl::OkStatus();
+    repository_emptied_ = false;  // if it is empty now, the time begins now
   }
   if (listing->problems != problems_) {
     for (const std::string& problem : listing->problems) LogWarning(problem);

@@ -143,7 +143,7 @@ class ModelManager {
   // Sorted by model, then version.
   std::vector<telemetry::ModelStatus> Statuses() const;
   std::vector<telemetry::ModelLoadCounts> LoadCounts() const;
-  // Whether the last look found the repository empty while models were served from it.
+  // Whether the last look found the repository empty, or could not list it, while models were served from it.
   bool repository_emptied() const { return repository_emptied_.load(); }
   // All versions in memory: those in the registry and those that calls still hold.
   std::vector<std::shared_ptr<ServedModel>> InMemory() const;

@@ -14,6 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/fake_clock.h"
@@ -287,6 +288,33 @@ TEST_F(ModelManagerTest, ARepositoryThatIsEmptiedUnloadsNothingForAWhile) {
   EXPECT_THAT(Served(), IsEmpty());
   PollTwice();
   EXPECT_FALSE(manager_->repository_emptied());
+}
+
+TEST_F(ModelManagerTest, ARepositoryThatVanishesUnloadsNothing) {
+  empty_repository_grace_ = absl::Seconds(300);
+  Write("a/1", "good");
+  ASSERT_TRUE(Start(ModelControl::kPoll).ok());
+  const std::string root(absl::StripSuffix(repository_.path(), "/"));
+  const std::string away = absl::StrCat(root, ".away");
+  std::filesystem::rename(root, away);
+  PollTwice();
+  clock_.Advance(absl::Seconds(1000));
+  PollTwice();
+  EXPECT_TRUE(manager_->repository_emptied());
+  EXPECT_THAT(Served(), ElementsAre("a:1"));
+
+  // A volume that comes back empty is not taken at its word either.
+  std::filesystem::create_directory(root);
+  PollTwice();
+  EXPECT_TRUE(manager_->repository_emptied());
+  clock_.Advance(absl::Seconds(299));
+  PollTwice();
+  EXPECT_THAT(Served(), ElementsAre("a:1"));
+  std::filesystem::remove(root);
+  std::filesystem::rename(away, root);
+  PollTwice();
+  EXPECT_FALSE(manager_->repository_emptied());
+  EXPECT_THAT(Served(), ElementsAre("a:1"));
 }
 
 TEST_F(ModelManagerTest, AVersionThatDoesNotFitIsNotReadAndIsTriedAgainWhenItDoes) {

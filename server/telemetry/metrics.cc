@@ -247,7 +247,8 @@ constexpr LevelMetric kLevelMetrics[] = {
     {"sru_models_loaded", kGauge, "Model versions that are loaded.",
      [](const ServerLevels& l) -> double { return l.models.size(); }},
     {"sru_model_repository_emptied", kGauge,
-     "1 while the repository has no model although models of it are served, else 0.",
+     "1 while the repository has no model, or cannot be listed, although models of it are served, "
+     "else 0.",
      [](const ServerLevels& l) -> double { return l.repository_emptied ? 1 : 0; }},
     {"sru_requests_in_flight", kGauge, "Calls that have no answer yet.",
      [](const ServerLevels& l) -> double { return l.requests_in_flight; }},
