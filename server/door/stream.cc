@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/interruption.h"
 #include "server/door/connection.h"
@@ -107,6 +108,13 @@ void Stream::OnHead() {
     reading_ = true;
     WaitForBytes();
     handler_ = http_ = context_.options.start_http(this);
+    if (!head_sent_ && absl::EqualsIgnoreCase(head_.Find("expect"), "100-continue")) {
+      HeaderList head;
+      head.AddConstant(":status", "100");
+      nghttp2_submit_headers(connection_->session(), NGHTTP2_FLAG_NONE, id_, nullptr, head.data(),
+                             head.size(), nullptr);
+      connection_->WriteSoon();
+    }
     return;
   }
   if (RefuseHead()) return;

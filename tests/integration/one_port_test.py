@@ -86,6 +86,8 @@ class OnePort(unittest.TestCase):
                 self.assertEqual(curl(base + "/healthz", flag), (version, 200, "ok\n"))
                 got, status, text = curl(base + "/v1/classify", flag, body=QUESTION)
                 self.assertEqual((got, status, label(text)), (version, 200, "HUM"))
+                text = curl(base + "/v1/classify", flag, "-i", "-H", "Expect: 100-continue", body=QUESTION)[2]
+                self.assertRegex(text, "^HTTP/%s 100 (?s:.*)HTTP/%s 200 " % (version, version))
                 self.assertEqual(curl(base + "/nothing", flag)[:2], (version, 404))
                 got, status, text = curl(base + "/v1/classify", flag, body="{")
                 self.assertEqual((got, status), (version, 400))
