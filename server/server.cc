@@ -204,6 +204,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   absl::Status Start() {
     if (absl::Status status = ValidateOptions(options_); !status.ok()) return status;
     if (absl::Status status = CheckStart(); !status.ok()) return status;
+    const std::string warning = calls::BudgetsWarning(budgets_, ReadMemoryLimits());
+    if (!warning.empty()) LogWarning(warning);
     if (absl::Status status = LoadCredentials(); !status.ok()) return status;
     if (absl::Status status = StartMetricsServer(); !status.ok()) return status;
     if (absl::Status status = LoadModels(); !status.ok()) return status;

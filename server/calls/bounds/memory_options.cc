@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
 namespace sru::server::calls {
 namespace {
 
@@ -46,6 +48,14 @@ MemoryBudgets ResolveMemoryBudgets(const MemoryOptions& options, const MemoryLim
   budgets.inflight_bytes = options.max_inflight_mb > 0 ? options.max_inflight_mb * kMegabyte
                                                        : std::max(quarter, kMegabyte);
   return budgets;
+}
+
+std::string BudgetsWarning(const MemoryBudgets& budgets, const MemoryLimits& limits) {
+  const int64_t both = budgets.receive_bytes + budgets.inflight_bytes;
+  if (limits.limit_bytes == 0 || both <= limits.limit_bytes) return "";
+  return absl::StrCat("--max_receive_memory_mb and --max_inflight_mb: ", both / kMegabyte,
+                      " MB together, but this process may take ", limits.limit_bytes / kMegabyte,
+                      " MB; it may be killed before they are reached");
 }
 
 }  // namespace sru::server::calls

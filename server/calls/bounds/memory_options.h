@@ -9,6 +9,7 @@
 #define SRU_SERVER_CALLS_BOUNDS_MEMORY_OPTIONS_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/time/time.h"
 #include "server/base/flag_table.h"
@@ -36,6 +37,9 @@ struct MemoryBudgets {
 
 // Values that the options leave to the server come from `limits`, of which nothing may be known.
 MemoryBudgets ResolveMemoryBudgets(const MemoryOptions& options, const MemoryLimits& limits);
+
+// What is to be logged about budgets that do not fit into the memory; empty if they do.
+std::string BudgetsWarning(const MemoryBudgets& budgets, const MemoryLimits& limits);
 
 }  // namespace sru::server::calls
 

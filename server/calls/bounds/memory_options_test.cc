@@ -60,6 +60,17 @@ TEST(MemoryOptionsTest, BudgetsAreAQuarterOfTheMemoryUnlessTold) {
   EXPECT_EQ(budgets.inflight_bytes, 7000000);
 }
 
+TEST(MemoryOptionsTest, BudgetsBeyondTheMemoryAreWarnedOf) {
+  MemoryLimits limits;
+  limits.limit_bytes = 512000000;
+  EXPECT_EQ(BudgetsWarning({256000000, 256000000}, limits), "");
+  EXPECT_EQ(BudgetsWarning({256000000, 257000000}, limits),
+            "--max_receive_memory_mb and --max_inflight_mb: 513 MB together, but this process may "
+            "take 512 MB; it may be killed "
+            "before they are reached");
+  EXPECT_EQ(BudgetsWarning({256000000, 257000000}, MemoryLimits()), "");
+}
+
 TEST(MemoryOptionsTest, BudgetsExistWithLittleMemoryAndWithoutKnowledge) {
   MemoryLimits limits;
   limits.limit_bytes = 8000000;
