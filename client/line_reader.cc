@@ -6,8 +6,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
+#include <utility>
 
 namespace sru::client {
+namespace {
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // as editors of Windows write it
+
+}  // namespace
 
 std::vector<std::string> LineReader::NextBatch(int max_lines) {
   std::vector<std::string> lines;
@@ -36,6 +43,10 @@ bool LineReader::TakeLine(std::string* line) {
   line->assign(buffer_, begin_, (keep_ends_ ? next : end) - begin_);
   if (!keep_ends_ && !line->empty() && line->back() == '\r') line->pop_back();
   begin_ = next;
+  if (!std::exchange(begun_, true) &&
+      line->compare(0, kByteOrderMark.size(), kByteOrderMark) == 0) {
+    line->erase(0, kByteOrderMark.size());
+  }
   return true;
 }
 

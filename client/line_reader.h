@@ -15,7 +15,8 @@ class LineReader {
 
   // Blocks until there is a line, then takes up to `max_lines` of the lines that have arrived, so
   // that a slow producer gets its answers line by line and a file is read in full batches. The
-  // lines come without their ends ("\n" or "\r\n"), or with them. Empty at the end of the input.
+  // lines come without their ends ("\n" or "\r\n"), or with them, and the first without a byte order mark. Empty at the end of the
+  // input.
   std::vector<std::string> NextBatch(int max_lines);
 
  private:
@@ -29,6 +30,7 @@ class LineReader {
   size_t begin_ = 0;     // start of the bytes that were not handed out yet
   size_t searched_ = 0;  // there is no line end before this
   bool end_ = false;
+  bool begun_ = false;  // a line has been handed out
 };
 
 }  // namespace sru::client

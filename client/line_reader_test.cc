@@ -39,6 +39,13 @@ TEST_F(LineReaderTest, KeepsEnds) {
   EXPECT_THAT(reader.NextBatch(9), IsEmpty());
 }
 
+TEST_F(LineReaderTest, TheByteOrderMarkIsNoText) {
+  Write("\xEF\xBB\xBFone\n\xEF\xBB\xBFtwo\n");
+  CloseInput();
+  LineReader reader(ends_[0]);
+  EXPECT_THAT(reader.NextBatch(9), ElementsAre("one", "\xEF\xBB\xBFtwo"));
+}
+
 TEST_F(LineReaderTest, CutsLinesIntoBatches) {
   Write("one\ntwo\r\n\nfour\nlast without an end");
   CloseInput();
