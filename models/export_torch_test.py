@@ -208,6 +208,12 @@ class ExportTest(ExportTestCase):
             self.assert_exports(config=small_config(preprocessing=name), extra=["--force"])
             self.assertEqual(self.config()["preprocessing"], expected)
 
+    def test_notes_what_is_probably_misspelled(self):
+        output = self.assert_exports(config=small_config(poolng="mean", task="clasifier", dataset="trec"))
+        self.assertIn("the key 'poolng' was taken for information only; is 'pooling' meant?", output)
+        self.assertIn("the task 'clasifier' was taken for information only; is 'classifier' meant?", output)
+        self.assertNotIn("dataset", output)
+
     def test_refuses_bad_configs(self):
         def sru(**changes):
             return small_config(sru_config={**small_config()["sru_config"], **changes})

@@ -10,6 +10,7 @@ Needs PyTorch (Debian and Ubuntu: apt install python3-torch) and nothing else; n
 """
 
 import argparse
+import difflib
 import json
 import os
 import sys
@@ -24,6 +25,9 @@ from .verify import compare
 # What reads the model of each task that can be exported. What else "task" says is a note.
 TASKS = {**dict.fromkeys(stack.TASKS, stack.read_model), "reader": reader.read_model,
          "translator": translator.read_model}
+
+# What a config may say that is not a reader's or a translator's alone; --help says what it means.
+KEYS = ("sru_config", "task", "pooling", "preprocessing", "oov_id", "unit", "vocabulary", "tied")
 
 # The numbers of the server differ from PyTorch's.
 EXIT_DIFFERENT = 2
@@ -44,6 +48,17 @@ def read_task(source, config, arguments):
     if not labelled and has_labels(arguments):
         raise ExportError(f"--labels: a model with the task \"{task}\" has none")
     return task
+
+
+def note_misspellings(source, config, notes):
+    """Other keys and tasks than the format's are informational, but some are probably meant to be one of them."""
+    words = [("key", key, KEYS) for key in config]
+    if isinstance(config.get("task"), str):
+        words.append(("task", config["task"], TASKS))
+    for what, word, known in words:
+        near = difflib.get_close_matches(word, known, 1, 0.8)
+        if near and word not in known:
+            notes.append(f"{source}: the {what} '{word}' was taken for information only; is '{near[0]}' meant?")
 
 
 def has_labels(arguments):
@@ -86,6 +101,7 @@ def export(torch, arguments):
     source = f"config {arguments.config}" if arguments.config else "command line"
     config = read_config(arguments.config) if arguments.config else {}
     config = with_flags(from_served_form(source, config, arguments), arguments)
+    note_misspellings(source, config, arguments.notes)
     task = read_task(source, config, arguments)
     if arguments.config is None and task in ("reader", "translator"):
         raise ExportError(f"--config: is needed for a {task}; --help shows one")
