@@ -276,6 +276,22 @@ def callers(args, kept):
     yield Table(("the flood", "polite: answered in time, % (wanted: >= 99)", "p99 alone, ms", "p99 beside it, ms", "ratio (wanted: <= 2)",
                  "the flood's goodput / alone (wanted: >= 0.95)"), rows)
 
+    names = ("a", "b", "c", "d")  # of models: the last one is the other caller's
+    repository = kept.make("four", lambda folder: [shutil.copytree(PRETRAINED / "trec", folder / name) for name in names])
+    with served(args, repository, (f"--auth_tokens_file={tokens}",)) as server:
+        def all_at_once():
+            command = ["nice", "-n", "19", args.bin / "sru_bench", "load", f"--address={server.address}", "--sequences=32", "--in_flight=32",
+                       "--connections=2", f"--duration={seconds(2 * duration)}", "--json"]
+            clients = [subprocess.Popen([*command, f"--model={name}", f"--token={TOKENS['polite' if name == names[-1] else 'flood']}"],
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for name in names]
+            return [json.loads(client.communicate()[0])["goodput_per_s"] for client in clients]
+
+        goodputs = [all_at_once() for _ in range(rounds)]
+    yield (f"### A caller of three models beside one of a single model\n\nTwo tokens, four models; of each `sru_bench load --sequences=32"
+           f" --in_flight=32 --connections=2`, all at once. {rounds} rounds of {2 * duration:g} s" + SPREAD)
+    yield Table(("all models, calls/s", "of these the second caller's (fair: 0.5)"),
+                [(spread([sum(goodput) for goodput in goodputs]), spread([goodput[-1] / sum(goodput) for goodput in goodputs], 2))])
+
 
 def instance(args, kept):
     """The client shares the cores with the server; a server that leaves a core to gRPC and the client accepts more calls."""
