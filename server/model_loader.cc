@@ -151,7 +151,10 @@ absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::LoadS
       [&model](calls::MethodId method) { return calls::Answers(*model, method); });
   batching::EngineOptions engine_options = options_.batching.engine;
   engine_options.instances = Instances(location);
-  if (backend_->devices().empty()) engine_options.seats = &seats_;
+  // Seats need turns at whose end they change hands, and workers that any core may run.
+  const bool has_turns = engine_options.compute_turn > absl::ZeroDuration() &&
+                         absl::string_view(backend_->name()) == "cpu";
+  if (has_turns && !engine_options.pin_cores) engine_options.seats = &seats_;
   engine_options.state_budgets = state_budgets_;
   engine_options.prefix_cache_bytes =
       static_cast<size_t>(options_.batching.prefix_cache_mb) * 1000000;

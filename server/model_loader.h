@@ -35,7 +35,7 @@ class ServedModelLoader final : public lifecycle::ModelLoader {
       : options_(*options),
         metrics_(*metrics),
         clock_(*clock),
-        seats_(NumCores(), options->batching.engine.batcher.ageing_interval, clock),
+        seats_(NumCores(), clock),
         on_device_lost_(std::move(on_device_lost)),
         backend_(std::move(backend)) {}
 

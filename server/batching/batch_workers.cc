@@ -158,7 +158,9 @@ void BatchWorkers::RunBatch(size_t worker, std::unique_ptr<Batch> batch, bool cl
   Outcome outcome;
   int runs = 0;
   for (size_t on = worker; on < runners_.size() && runs < kMaxRuns; on = LeastLoaded()) {
-    if (!std::exchange(claimed, false)) Claim(on, /*again=*/runs > 0 || on != worker);
+    const bool again = runs > 0 || on != worker;
+    if (again && seat != nullptr) seat->Release();  // it may wait long
+    if (!std::exchange(claimed, false)) Claim(on, again);
     outcome = RunOn(on, *batch, seat);
     if (outcome.ran) ++runs;
     if (!absl::IsUnavailable(outcome.shared)) break;

@@ -8,11 +8,9 @@
 namespace sru::server::batching {
 namespace {
 
-// With more shares than this, those that nobody uses are dropped.
-constexpr size_t kManyShares = 4096;
-// What has given its seat away has it back no sooner than others have had so many seconds more: with each change of seats a core does
-// nothing for some 50 us.
-constexpr double kSlice = 4e-3;
+// For so long a thread keeps its seat against those that have computed before: to change hands costs some microseconds.
+constexpr absl::Duration kSlice = absl::Milliseconds(4);
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -20,15 +18,23 @@ void CoreSeats::Seat::Take(absl::Span<const FlowPart> parts, bool waits) {
   if (seats_ == nullptr) return;
   const MutexLock lock(&seats_->mutex_);
   const absl::Time now = seats_->clock_.Now();
-  seats_->MoveTime(now);  // before it leaves: it does not pause
-  if (is_taken_) seats_->Leave(this, now);
-  seats_->Join(this, parts, now);
+  if (seats_->num_shares_ > seats_->most_shares_) seats_->Forget();
+  seats_->MoveTimes(now);  // before it leaves: it does not pause
   const bool had_one = std::exchange(is_taken_, true);
-  if (had_one ? seats_->GiveFrom(*this, /*only_before=*/true, now) : waits && !seats_->has_free()) {
-    return seats_->Wait(this, now);
+  if (had_one) seats_->Leave(this, now);
+  seats_->Join(this, parts, now);
+  if (seated_) {
+    if (seats_->SeatFirst(this, /*within_batch=*/false, now)) seats_->BeginWait(this, now);
+    return;
   }
-  if (!had_one) ++seats_->used_;
+  if (waits && !seats_->has_free()) {
+    seats_->BeginWait(this, now);
+    was_displaced_ = had_one;
+    return seats_->Wait(this);
+  }
+  ++seats_->used_;
   seated_ = true;
+  since_ = now;
 }
 
 void CoreSeats::Seat::Release() {
@@ -36,8 +42,9 @@ void CoreSeats::Seat::Release() {
   const MutexLock lock(&seats_->mutex_);
   const absl::Time now = seats_->clock_.Now();
   seats_->Leave(this, now);
+  if (!std::exchange(seated_, false)) return;
   const bool is_one_too_many = seats_->used_ > seats_->seats_;
-  if (is_one_too_many || !seats_->GiveFrom(*this, /*only_before=*/false, now)) --seats_->used_;
+  if (is_one_too_many || !seats_->SeatFirst(nullptr, /*within_batch=*/false, now)) --seats_->used_;
 }
 
 void CoreSeats::Seat::OnTurnEnd() {
@@ -45,92 +52,103 @@ void CoreSeats::Seat::OnTurnEnd() {
     const MutexLock lock(&seats_->mutex_);
     const absl::Time now = seats_->clock_.Now();
     seats_->Charge(this, now);
-    if (!stays_ && seats_->GiveFrom(*this, /*only_before=*/true, now)) {
-      has_computed_ = true;
-      return seats_->Wait(this, now);
-    }
+    if (!seated_) return seats_->Wait(this);
+    if (seats_->SeatFirst(this, /*within_batch=*/true, now)) seats_->BeginWait(this, now);
   }
-  std::this_thread::yield();  // to a thread that does not compute
+  std::this_thread::yield();  // to a thread that does not compute, or that has the seat now
 }
 
 bool CoreSeats::MayGo(const void* model) {
   const MutexLock lock(&mutex_);
   if (has_free()) return true;
-  MoveTime(clock_.Now());
+  MoveTimes(clock_.Now());
   const Model& own = models_[model];
   return own.users == 0 && own.ahead <= time_;
 }
 
 void CoreSeats::Charge(Seat* seat, absl::Time now) {
-  const double seconds = absl::ToDoubleSeconds(now - seat->since_);
-  seat->since_ = now;
+  const double seconds = absl::ToDoubleSeconds(now - std::exchange(seat->charged_, now));
   double& ahead = models_[seat->model_].ahead;
   for (const Seat::Part& part : seat->parts_) {
     const Flow* const flow = part.caller->flow.get();
     const double weight = flow == nullptr ? 1 : flow->weight();
-    part.share->start += seconds * part.part * part.caller->active / weight;
-    ahead = std::max(ahead, part.share->start);
+    part.caller->start += seconds * part.part / weight;
+    part.share->start += seconds * part.part;
+    ahead = std::max(ahead, part.caller->start);
   }
 }
 
-double CoreSeats::StartOf(const Seat& seat) const {
-  double start = std::numeric_limits<double>::infinity();
-  for (const Seat::Part& part : seat.parts_) start = std::min(start, part.share->start);
-  return start;
+CoreSeats::Seat::Order CoreSeats::OrderOf(const Seat& seat) const {
+  Seat::Order order = {kNever, kNever};
+  for (const Seat::Part& part : seat.parts_) {
+    order = std::min(order, Seat::Order(part.caller->start, part.share->start));
+  }
+  return order;
 }
 
-bool CoreSeats::GoesBefore(const Seat& a, const Seat& b, absl::Time now) const {
-  const bool a_overdue = !a.seated_ && IsOverdue(a, now);
-  const bool b_overdue = !b.seated_ && IsOverdue(b, now);
-  if (a_overdue != b_overdue) return a_overdue;
-  if (a_overdue) return a.since_ < b.since_;
-  if (a.priority_ != b.priority_) return a.priority_ > b.priority_;
-  const bool was_displaced = b.seated_ && a.has_computed_;
-  return StartOf(a) + (was_displaced ? kSlice : 0) < StartOf(b);
-}
-
-bool CoreSeats::GiveFrom(const Seat& from, bool only_before, absl::Time now) {
+bool CoreSeats::SeatFirst(const Seat* before, bool within_batch, absl::Time now) {
+  const Seat::Order last = before == nullptr ? Seat::Order(kNever, kNever) : OrderOf(*before);
+  const bool had_its_slice = before == nullptr || now - before->since_ >= kSlice;
   Seat* first = nullptr;
+  Seat::Order least;
   for (Seat* seat : all_) {
-    if (seat->seated_ || (only_before && !GoesBefore(*seat, from, now))) continue;
-    if (first == nullptr || GoesBefore(*seat, *first, now)) first = seat;
+    if (seat->seated_ || seat == before) continue;
+    const Seat::Order order = OrderOf(*seat);
+    if (order == last ? within_batch || !had_its_slice
+                      : last < order || (seat->was_displaced_ && !had_its_slice)) {
+      continue;
+    }
+    if (first == nullptr || order < least || (order == least && seat->since_ < first->since_)) {
+      first = seat;
+      least = order;
+    }
   }
   if (first == nullptr) return false;
   --waits_;
-  first->stays_ = IsOverdue(*first, now);
   first->seated_ = true;
-  first->since_ = now;
+  first->since_ = first->charged_ = now;
   first->given_.Signal();
   return true;
 }
 
-void CoreSeats::Wait(Seat* seat, absl::Time now) {
+void CoreSeats::BeginWait(Seat* seat, absl::Time now) {
   ++waits_;
   seat->seated_ = false;
+  seat->was_displaced_ = true;
   seat->since_ = now;
+}
+
+void CoreSeats::Wait(Seat* seat) {
   while (!seat->seated_) seat->given_.Wait(&mutex_);
 }
 
-void CoreSeats::MoveTime(absl::Time now) {
+void CoreSeats::MoveTimes(absl::Time now) {
   if (all_.empty()) return;
-  double least = std::numeric_limits<double>::infinity();
   for (Seat* seat : all_) {
     if (seat->seated_) Charge(seat, now);
-    least = std::min(least, StartOf(*seat));
+    for (const Seat::Part& part : seat->parts_) part.caller->least = kNever;
+  }
+  double least = kNever;
+  for (const Seat* seat : all_) {
+    for (const Seat::Part& part : seat->parts_) {
+      least = std::min(least, part.caller->start);
+      part.caller->least = std::min(part.caller->least, part.share->start);
+    }
   }
   time_ = std::max(time_, least);
+  for (const Seat* seat : all_) {
+    for (const Seat::Part& part : seat->parts_) {
+      part.caller->time = std::max(part.caller->time, part.caller->least);
+    }
+  }
 }
 
 void CoreSeats::Join(Seat* seat, absl::Span<const FlowPart> parts, absl::Time now) {
-  seat->since_ = now;
-  seat->has_computed_ = seat->stays_ = false;
-  seat->priority_ = Priority::kLow;
+  seat->charged_ = now;
   seat->parts_.clear();
-  if (num_shares_ > kManyShares) Forget();
   double rows = 0;
   for (const FlowPart& part : parts) rows += static_cast<double>(part.rows);
   rows = std::max(rows, 1.0);
-  seat->parts_.reserve(parts.size());
   for (const FlowPart& part : parts) {
     std::unique_ptr<Caller>& caller = callers_[part.flow.get()];
     if (caller == nullptr) {
@@ -138,12 +156,19 @@ void CoreSeats::Join(Seat* seat, absl::Span<const FlowPart> parts, absl::Time no
       caller->flow = part.flow;
     }
     Share* const share = ShareOf(caller.get(), seat->model_);
-    if (share->users++ == 0) {
-      ++caller->active;
-      share->start = std::max(share->start, time_);
+    const double of_whole = static_cast<double>(part.rows) / rows;
+    if (share->in == seat && share->part < seat->parts_.size() &&
+        seat->parts_[share->part].share == share) {
+      seat->parts_[share->part].part += of_whole;
+      continue;
     }
-    seat->parts_.push_back({caller.get(), share, static_cast<double>(part.rows) / rows});
-    seat->priority_ = std::max(seat->priority_, part.priority);
+    share->in = seat;
+    share->part = seat->parts_.size();
+    if (share->users++ == 0) {
+      if (caller->users++ == 0) caller->start = std::max(caller->start, time_);
+      share->start = std::max(share->start, caller->time);
+    }
+    seat->parts_.push_back({caller.get(), share, of_whole});
   }
   ++models_[seat->model_].users;
   all_.push_back(seat);
@@ -151,13 +176,15 @@ void CoreSeats::Join(Seat* seat, absl::Span<const FlowPart> parts, absl::Time no
 
 void CoreSeats::Leave(Seat* seat, absl::Time now) {
   Charge(seat, now);
+  if (!seat->seated_) --waits_;
   --models_[seat->model_].users;
   *std::find(all_.begin(), all_.end(), seat) = all_.back();
   all_.pop_back();
   // Who comes when nobody computes begins where the last one has ended.
-  if (all_.empty()) time_ = std::max(time_, StartOf(*seat));
+  if (all_.empty()) time_ = std::max(time_, OrderOf(*seat).first);
   for (const Seat::Part& part : seat->parts_) {
-    if (--part.share->users == 0) --part.caller->active;
+    if (--part.share->users > 0 || --part.caller->users > 0) continue;
+    part.caller->time = std::max(part.caller->time, part.share->start);
   }
 }
 
@@ -177,6 +204,7 @@ void CoreSeats::Forget() {
         absl::erase_if(shares, [](const auto& share) { return share.second->users == 0; });
     return shares.empty();
   });
+  most_shares_ = std::max(kManyShares, 2 * num_shares_);
   absl::erase_if(models_, [](const auto& model) { return model.second.users == 0; });
 }
 

@@ -1,21 +1,22 @@
 // CoreSeats: who computes, where the batches and steps of several models share the cores of a machine.
 //
-// There are as many seats as cores. A batch or step takes one while it computes; when none is free it waits. At the end of a turn
-// (kernels/turn.h) it gives its seat to the one that waits and should go before it, and waits itself. So the workers that the operating
-// system has to choose among are never more than the cores.
+// There are as many seats as cores. A thread takes one before it computes a batch or step; when none is free it waits. At the end of a
+// turn (kernels/turn.h), and between two batches, it gives its seat to a thread that waits and should go first, computes one turn more
+// while that thread wakes up, since its core would do nothing for some 300 us, and waits itself. So the workers that the operating system
+// has to choose among are hardly more than the cores.
 //
-// Who goes first: a higher priority; then the caller who has had less, by weight; of one caller, the model that has had less. That is
-// start-time fair queuing as in fair_order.h, over the time in which each computes: of two callers f and g who have work all the time, in
-// whatever models and however many,
+// First goes the thread whose caller has had less of the cores, by weight; of one caller's, the one whose model has had less; of one
+// model's, the one that has waited longer. That is start-time fair queuing as in fair_order.h, over the time for which each computes: of
+// two callers f and g who have work all the time, in whatever models and however many,
 //
 //   |time(f) / weight(f) - time(g) / weight(g)| <= (most(f) / weight(f) + most(g) / weight(g)) * cores,
 //
-// where `most` is what one computes at a time: a turn, or some milliseconds for what has computed before. One that comes back after a pause begins
-// where the others are. What has waited for kOverdueIntervals ageing intervals goes first, and keeps its seat until it has ended, so that it moves even under a
-// flood of a higher priority. Where nobody else waits, one caller gets everything.
+// where `most` is a turn, or some milliseconds for which a thread keeps its seat against those that have computed before. A caller who comes back
+// after a pause begins where the others are. Where nobody else waits, one caller gets everything. A batch of several callers goes by the
+// one who has had least. Priority counts within the queue of a model, not here.
 //
-// Thread-safe. With n batches that compute or wait, each takes O(n) steps, under a mutex that is held for no longer than that; a turn at
-// whose end nobody waits takes none.
+// Thread-safe. With n threads that compute or wait, each change takes O(n) steps under a mutex; the end of a turn takes none if nobody
+// waits.
 #ifndef SRU_SERVER_BATCHING_CORE_SEATS_H_
 #define SRU_SERVER_BATCHING_CORE_SEATS_H_
 
@@ -33,37 +34,42 @@
 #include "base/mutex.h"
 #include "kernels/turn.h"
 #include "server/base/clock.h"
-#include "server/batching/queue/fair_order.h"
 #include "server/batching/queue/flow.h"
 
 namespace sru::server::batching {
 
 class CoreSeats {
  public:
-  // `ageing_interval` is that of the queues (BatcherOptions). `clock` must outlive it.
-  CoreSeats(int seats, absl::Duration ageing_interval, const Clock* clock)
-      : seats_(seats), patience_(kOverdueIntervals * ageing_interval), clock_(*clock) {}
+  // `clock` must outlive it.
+  CoreSeats(int seats, const Clock* clock) : seats_(seats), clock_(*clock) {}
   CoreSeats(const CoreSeats&) = delete;
   CoreSeats& operator=(const CoreSeats&) = delete;
 
-  // Whether a thread that must not wait may compute a short batch of the model: a seat is free, or nothing of the model computes or waits and it
-  // has had no more than others, so that it would be given a seat at the end of the next turn.
+  // Whether a thread that must not wait may compute a short batch of the model: a seat is free, or no thread of the model computes or
+  // waits and its callers have had no more than others.
   bool MayGo(const void* model);
   int waiting() const { return waits_.load(std::memory_order_relaxed); }
 
  private:
+  static constexpr size_t kManyShares = 4096;
+
   struct Model {
     int users = 0;     // seats, had or waited for
-    double ahead = 0;  // the largest virtual time of its shares
+    double ahead = 0;  // the largest virtual time of its callers, when they had it last
   };
   // The work of a caller for one model.
   struct Share {
-    double start = 0;  // virtual time, in seconds
-    int users = 0;     // seats, had or waited for
+    double start = 0;          // virtual time within the caller, in seconds
+    int users = 0;             // parts of seats
+    const void* in = nullptr;  // the seat that it was last made a part of
+    size_t part = 0;           // which
   };
   struct Caller {
-    FlowHandle flow;                                                  // keeps the key alive
-    int active = 0;                                                   // shares that have users
+    FlowHandle flow;   // keeps the key alive
+    double start = 0;  // virtual time, in seconds
+    double time = 0;   // where a share begins that has paused
+    double least = 0;  // of the shares; while the times are moved on
+    int users = 0;     // shares that have users
     absl::flat_hash_map<const void*, std::unique_ptr<Share>> shares;  // [model]
   };
 
@@ -77,10 +83,10 @@ class CoreSeats {
     Seat(const Seat&) = delete;
     Seat& operator=(const Seat&) = delete;
 
-    // Waits until the thread may compute a batch or step of these parts. What it has done since it took its seat for another one counts
-    // for that one. Without `waits` it may compute at once, whoever waits.
+    // Waits until the thread may compute a batch or step of these parts, of which there is at least one. If it has a seat, what it has
+    // done since it took it counts for the parts before. Without `waits` it may compute at once, whoever waits.
     void Take(absl::Span<const FlowPart> parts, bool waits = true);
-    // Gives the seat away, if it has one: to be called before the thread waits for work.
+    // Gives the seat away, if it has one: to be called before the thread waits for anything else.
     void Release();
     bool is_taken() const { return is_taken_; }
 
@@ -93,34 +99,34 @@ class CoreSeats {
       Share* share;
       double part;  // of the whole
     };
+    // What decides who goes first, the lesser one.
+    using Order = std::pair<double, double>;
 
     CoreSeats* const seats_;
     const void* const model_;
     bool is_taken_ = false;
     // The following are guarded by the mutex of seats_.
     absl::InlinedVector<Part, 2> parts_;
-    Priority priority_ = Priority::kLow;  // the highest of its parts
-    absl::Time since_;                    // it has had its seat, or has waited for one
+    absl::Time since_;    // when it was seated, or began to wait
+    absl::Time charged_;  // until when its time counts
     bool seated_ = false;
-    bool has_computed_ = false;  // some of the parts
-    bool stays_ = false;         // until it takes its seat for others
+    bool was_displaced_ = false;  // the last time that it was seated
     CondVar given_;
   };
 
  private:
   // The time until now counts.
   void Charge(Seat* seat, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  double StartOf(const Seat& seat) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool GoesBefore(const Seat& a, const Seat& b, absl::Time now) const
+  Seat::Order OrderOf(const Seat& seat) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Seats the thread that waits and goes first; with `before`, which then gives its seat, only one that goes before that. `within_batch`:
+  // `before` has begun with its parts.
+  bool SeatFirst(const Seat* before, bool within_batch, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool IsOverdue(const Seat& seat, absl::Time now) const { return now - seat.since_ >= patience_; }
-  // Gives the seat of `from` to the one that waits and goes first. With `only_before`, only to one that goes before `from`.
-  bool GiveFrom(const Seat& from, bool only_before, absl::Time now)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Waits among the others until a seat is given.
-  void Wait(Seat* seat, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Moves time_ on to where the least of them all is.
-  void MoveTime(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // It is among those that wait until it is seated.
+  void BeginWait(Seat* seat, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Wait(Seat* seat) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Moves the virtual times on to where the least of all are.
+  void MoveTimes(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Join(Seat* seat, absl::Span<const FlowPart> parts, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Leave(Seat* seat, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -130,7 +136,6 @@ class CoreSeats {
   void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int seats_;
-  const absl::Duration patience_;
   const Clock& clock_;
   std::atomic<int> waits_{0};  // written under mutex_
 
@@ -138,9 +143,11 @@ class CoreSeats {
   int used_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_map<const void*, Model> models_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<const Flow*, std::unique_ptr<Caller>> callers_ ABSL_GUARDED_BY(mutex_);
-  size_t num_shares_ ABSL_GUARDED_BY(mutex_) = 0;   // of all callers
+  size_t num_shares_ ABSL_GUARDED_BY(mutex_) = 0;  // of all callers
+  // With more, those that nobody uses are dropped.
+  size_t most_shares_ ABSL_GUARDED_BY(mutex_) = kManyShares;
   std::vector<Seat*> all_ ABSL_GUARDED_BY(mutex_);  // had or waited for
-  double time_ ABSL_GUARDED_BY(mutex_) = 0;         // virtual: where one begins that has paused
+  double time_ ABSL_GUARDED_BY(mutex_) = 0;         // virtual: where a caller begins who has paused
 };
 
 }  // namespace sru::server::batching

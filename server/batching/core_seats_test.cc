@@ -1,6 +1,7 @@
 #include "server/batching/core_seats.h"
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,7 +12,6 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/batching/queue/fair_order.h"
 #include "server/batching/queue/flow.h"
 #include "tests/testing/fake_clock.h"
 
@@ -34,7 +34,7 @@ class CoreSeatsTest : public ::testing::Test {
   }
   void Hold() {
     held_ = std::make_unique<CoreSeats::Seat>(&seats_, &seats_);
-    held_->Take({{nobody_, Priority::kNormal, 1}});
+    held_->Take({{nobody_, 1}});
   }
   void Release() { held_.reset(); }
   void RunAll() {
@@ -43,40 +43,56 @@ class CoreSeatsTest : public ::testing::Test {
     threads_.clear();
   }
   // A batch of so many turns. `flow`: whose.
-  void Compute(CoreSeats::Seat* seat, const FlowHandle& flow, int turns,
-               Priority priority = Priority::kNormal) {
-    seat->Take({{flow, priority, 100}});
+  void Compute(CoreSeats::Seat* seat, const FlowHandle& flow, int turns) {
+    const absl::Time come = clock_.Now();
+    seat->Take({{flow, 100}});
+    AwaitSeat(seat);
+    longest_wait_ = std::max(longest_wait_, clock_.Now() - come);
     for (int i = 0; i < turns; ++i) {
+      // One that floods is back before the clock moves on.
+      while (seats_.waiting() + 1 < floods_) std::this_thread::yield();
       clock_.Advance(kTurn);
       spent_[flow] += kTurn;
       seat->OnTurnEnd();
+      AwaitSeat(seat);
     }
     ended_.push_back(flow->id());
   }
-  std::function<void()> Batch(const void* model, const FlowHandle& flow, int turns,
-                              Priority priority = Priority::kNormal) {
+  // Without the turn that a thread computes while the one that has its seat now wakes up.
+  static void AwaitSeat(CoreSeats::Seat* seat) { seat->OnTurnEnd(); }
+  std::function<void()> Batch(const void* model, const FlowHandle& flow, int turns) {
     return [=] {
       CoreSeats::Seat seat(&seats_, model);
-      Compute(&seat, flow, turns, priority);
+      Compute(&seat, flow, turns);
     };
   }
-  // Batches, until so much time has passed in all.
-  std::function<void()> Flood(const void* model, const FlowHandle& flow, int turns,
-                              absl::Duration until, Priority priority = Priority::kNormal) {
-    const absl::Time end = clock_.Now() + until;
-    return [=] {
-      CoreSeats::Seat seat(&seats_, model);
-      while (clock_.Now() < end) Compute(&seat, flow, turns, priority);
-    };
+  // Batches, until so much time has passed in all; of several models one after the other.
+  void BeginFlood(const std::vector<const void*>& models, const FlowHandle& flow, int turns,
+                  absl::Duration until) {
+    ++floods_;
+    Begin([=, end = clock_.Now() + until] {
+      std::vector<std::unique_ptr<CoreSeats::Seat>> seats;
+      for (const void* model : models) {
+        seats.push_back(std::make_unique<CoreSeats::Seat>(&seats_, model));
+      }
+      for (size_t i = 0; clock_.Now() < end; ++i) {
+        CoreSeats::Seat& seat = *seats[i % seats.size()];
+        Compute(&seat, flow, turns);
+        if (models.size() > 1) seat.Release();
+      }
+      --floods_;
+    });
   }
   double Spent(const FlowHandle& flow) { return absl::ToDoubleMilliseconds(spent_[flow]); }
 
   FakeClock clock_;
-  CoreSeats seats_{1, absl::Milliseconds(500), &clock_};
+  CoreSeats seats_{1, &clock_};
   std::vector<std::thread> threads_;
+  std::atomic<int> floods_{0};
   // Used by the one that computes.
   std::map<FlowHandle, absl::Duration> spent_;
   std::vector<std::string> ended_;
+  absl::Duration longest_wait_;
   const FlowHandle a_ = std::make_shared<Flow>("a");
   const FlowHandle b_ = std::make_shared<Flow>("b");
   const FlowHandle c_ = std::make_shared<Flow>("c", 3);
@@ -89,37 +105,55 @@ class CoreSeatsTest : public ::testing::Test {
 };
 
 TEST_F(CoreSeatsTest, ACallerOfManyModelsGetsNoMoreThanOneOfASingleModel) {
-  for (const int* model : {&m1_, &m2_, &m3_}) Begin(Flood(model, a_, 20, absl::Seconds(1)));
-  Begin(Flood(&m4_, b_, 2, absl::Seconds(1)));
+  for (const int* model : {&m1_, &m2_, &m3_}) BeginFlood({model}, a_, 20, absl::Seconds(1));
+  BeginFlood({&m4_}, b_, 2, absl::Seconds(1));
   RunAll();
-  EXPECT_NEAR(Spent(b_), Spent(a_), 20);
+  EXPECT_NEAR(Spent(b_), Spent(a_), 30);
   EXPECT_NEAR(Spent(a_) + Spent(b_), 1000, 20);
 }
 
+TEST_F(CoreSeatsTest, ModelsInTurnAreNoWayAround) {
+  BeginFlood({&m1_, &m2_, &m3_}, a_, 20, absl::Seconds(1));
+  BeginFlood({&m4_}, b_, 20, absl::Seconds(1));
+  RunAll();
+  EXPECT_NEAR(Spent(b_), Spent(a_), 30);
+}
+
 TEST_F(CoreSeatsTest, TimeIsSharedByWeight) {
-  Begin(Flood(&m1_, a_, 10, absl::Seconds(1)));
-  Begin(Flood(&m2_, c_, 10, absl::Seconds(1)));
+  BeginFlood({&m1_}, a_, 10, absl::Seconds(1));
+  BeginFlood({&m2_}, c_, 10, absl::Seconds(1));
   RunAll();
   EXPECT_NEAR(Spent(c_), 750, 15);
   EXPECT_NEAR(Spent(a_), 250, 15);
 }
 
 TEST_F(CoreSeatsTest, ModelsOfOneCallerShareEqually) {
-  std::map<const int*, absl::Duration> spent;
-  const absl::Time end = clock_.Now() + absl::Milliseconds(300);
-  for (const int* model : {&m1_, &m2_}) {
-    Begin([&, model] {
-      CoreSeats::Seat seat(&seats_, model);
+  // They are told apart by their batches.
+  std::map<int, absl::Duration> spent;
+  const absl::Time end = clock_.Now() + absl::Milliseconds(400);
+  floods_ = 2;
+  for (const int turns : {40, 3}) {
+    Begin([&, turns] {
+      CoreSeats::Seat seat(&seats_, turns == 40 ? &m1_ : &m2_);
       while (clock_.Now() < end) {
-        const int turns = model == &m1_ ? 40 : 3;
         Compute(&seat, a_, turns);
-        spent[model] += turns * kTurn;
+        spent[turns] += turns * kTurn;
       }
+      --floods_;
     });
   }
   RunAll();
-  EXPECT_NEAR(absl::ToDoubleMilliseconds(spent[&m1_]), 150, 15);
-  EXPECT_NEAR(absl::ToDoubleMilliseconds(spent[&m2_]), 150, 15);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(spent[40]), 200, 15);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(spent[3]), 200, 15);
+}
+
+// Each has a batch, and all of them move.
+TEST_F(CoreSeatsTest, WorkersOfOneModelTakeTurns) {
+  for (int worker = 0; worker < 3; ++worker) BeginFlood({&m1_}, a_, 5, absl::Milliseconds(300));
+  for (int worker = 0; worker < 3; ++worker) BeginFlood({&m2_}, a_, 5, absl::Milliseconds(300));
+  RunAll();
+  // Before each goes each other one, for a slice and the rest of a batch.
+  EXPECT_LE(longest_wait_, 5 * absl::Milliseconds(4 + 1));
 }
 
 // What comes during a long batch goes at the end of the turn, and gives no way before the other has missed a slice.
@@ -127,7 +161,7 @@ TEST_F(CoreSeatsTest, AShortBatchDoesNotWaitForALongOne) {
   std::thread late;
   Begin([&] {
     CoreSeats::Seat seat(&seats_, &m1_);
-    seat.Take({{a_, Priority::kNormal, 100}});
+    seat.Take({{a_, 100}});
     for (int i = 0; i < 50; ++i) {
       if (i == 9) {
         late = std::thread(Batch(&m2_, b_, 4));
@@ -136,6 +170,7 @@ TEST_F(CoreSeatsTest, AShortBatchDoesNotWaitForALongOne) {
       const absl::Time begun = clock_.Now();
       clock_.Advance(kTurn);
       seat.OnTurnEnd();
+      AwaitSeat(&seat);
       EXPECT_EQ(clock_.Now() - begun, i == 9 ? 5 * kTurn : kTurn);
     }
     ended_.emplace_back("a");
@@ -146,29 +181,15 @@ TEST_F(CoreSeatsTest, AShortBatchDoesNotWaitForALongOne) {
 }
 
 TEST_F(CoreSeatsTest, WhoHasHadEverythingOwesNothingAndWhoHasPausedSavesNothing) {
-  Begin(Flood(&m1_, a_, 10, absl::Milliseconds(300)));
+  BeginFlood({&m1_}, a_, 10, absl::Milliseconds(300));
   RunAll();
   EXPECT_NEAR(Spent(a_), 300, 5);
   Hold();
-  Begin(Flood(&m1_, a_, 10, absl::Milliseconds(200)));
-  Begin(Flood(&m2_, b_, 10, absl::Milliseconds(200)));
+  BeginFlood({&m1_}, a_, 10, absl::Milliseconds(200));
+  BeginFlood({&m2_}, b_, 10, absl::Milliseconds(200));
   RunAll();
   EXPECT_NEAR(Spent(a_), 300 + 100, 5);
   EXPECT_NEAR(Spent(b_), 100, 5);
-}
-
-TEST_F(CoreSeatsTest, ALowBatchUnderAFloodOfAHigherPriorityMovesAtLast) {
-  const absl::Time start = clock_.Now();
-  absl::Time ended;
-  Begin(Flood(&m2_, b_, 10, absl::Seconds(2), Priority::kHigh));
-  Begin([&] {
-    CoreSeats::Seat seat(&seats_, &m1_);
-    Compute(&seat, a_, 20, Priority::kLow);
-    ended = clock_.Now();
-  });
-  RunAll();
-  // Three ageing intervals; once it has begun it goes on to its end.
-  EXPECT_NEAR(absl::ToDoubleMilliseconds(ended - start), 1500 + 4, 3);
 }
 
 // The thread of an event loop computes at once or not at all.
@@ -176,7 +197,7 @@ TEST_F(CoreSeatsTest, AThreadThatMustNotWaitComputesBesideTheOthers) {
   EXPECT_TRUE(seats_.MayGo(&m1_));
   {
     CoreSeats::Seat seat(&seats_, &m1_);
-    seat.Take({{a_, Priority::kNormal, 1}}, /*waits=*/false);
+    seat.Take({{a_, 1}}, /*waits=*/false);
     EXPECT_FALSE(seats_.MayGo(&m1_)) << "a batch of it computes";
     clock_.Advance(kTurn);
     Begin(Batch(&m2_, b_, 1));
@@ -187,14 +208,14 @@ TEST_F(CoreSeatsTest, AThreadThatMustNotWaitComputesBesideTheOthers) {
   RunAll();
   EXPECT_THAT(ended_, ElementsAre("b"));
   Hold();
-  Begin(Flood(&m2_, b_, 10, absl::Milliseconds(10)));
+  BeginFlood({&m2_}, b_, 10, absl::Milliseconds(10));
   EXPECT_TRUE(seats_.MayGo(&m3_));
   {
     CoreSeats::Seat seat(&seats_, &m3_);
-    seat.Take({{a_, Priority::kNormal, 1}}, /*waits=*/false);
+    seat.Take({{a_, 1}}, /*waits=*/false);
     clock_.Advance(kTurn);
   }
-  EXPECT_FALSE(seats_.MayGo(&m3_)) << "it has had more than the others";
+  EXPECT_FALSE(seats_.MayGo(&m3_)) << "its caller has had more than the others";
   RunAll();
   EXPECT_TRUE(seats_.MayGo(&m3_));
 }
@@ -206,19 +227,11 @@ TEST_F(CoreSeatsTest, ForgetsCallersWhoHaveGone) {
     const FlowHandle flow = std::make_shared<Flow>("x");
     gone.push_back(flow);
     CoreSeats::Seat seat(&seats_, &m1_);
-    seat.Take({{flow, Priority::kNormal, 1}});
+    seat.Take({{flow, 1}, {a_, 1}, {flow, 1}});
   }
   EXPECT_LT(
       std::count_if(gone.begin(), gone.end(), [](const auto& flow) { return !flow.expired(); }),
       5000);
-}
-
-TEST_F(CoreSeatsTest, APriorityGoesFirst) {
-  Begin(Batch(&m1_, a_, 1, Priority::kLow));
-  Begin(Batch(&m2_, b_, 1, Priority::kNormal));
-  Begin(Batch(&m3_, c_, 1, Priority::kHigh));
-  RunAll();
-  EXPECT_THAT(ended_, ElementsAre("c", "b", "a"));
 }
 
 }  // namespace

@@ -330,11 +330,11 @@ TEST_F(EngineTest, ALoopLeavesToAWorkerWhatItMayNotCompute) {
 
 TEST_F(EngineTest, EnginesTakeTurnsOnTheCoresThatTheyShare) {
   MeasureByFakeClock();
-  CoreSeats seats(1, absl::Milliseconds(500), clock_);
+  CoreSeats seats(1, clock_);
   options_.seats = &seats;
   auto other = Create(1);
   ASSERT_TRUE(other.ok());
-  Start(1);
+  Start(2);
   Call first;  // so that the speed is known
   ASSERT_TRUE(first.Submit(*engine_, MakeRequest(1, {5})).ok());
   EXPECT_TRUE(first.Wait().ok());
@@ -348,13 +348,14 @@ TEST_F(EngineTest, EnginesTakeTurnsOnTheCoresThatTheyShare) {
     TurnWorkList list;
     list.SetForThisThread();
     ASSERT_TRUE(calls[2].Submit(*engine_, MakeRequest(3, {5})).ok());
-    list.RunAll(/*in_time=*/true);  // it may not compute either
+    list.RunAll(/*in_time=*/true);  // the loop may not compute either, and wakes a worker
+    EXPECT_TRUE(sru::testing::PollUntil([&] { return seats.waiting() == 2; }));
     EXPECT_EQ(script_.sizes().size(), 1U);
     script_.OpenGate();
   });
   for (Call& call : calls) EXPECT_TRUE(call.Wait().ok());
   loop.join();
-  EXPECT_EQ(script_.num_threads(), 2U);
+  EXPECT_LE(script_.num_threads(), 3U);
   engine_.reset();  // before the seats
 }
 

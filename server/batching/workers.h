@@ -25,7 +25,6 @@
 #include "kernels/turn.h"
 #include "server/base/clock.h"
 #include "server/batching/core_seats.h"
-#include "server/batching/queue/fair_order.h"
 
 namespace sru::server::batching {
 

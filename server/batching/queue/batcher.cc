@@ -105,7 +105,7 @@ void Batch::Add(PendingRequest* request, int index) {
   if (shares_.empty() || shares_.back().request != request) shares_.push_back({request, 0});
   ++shares_.back().count;
   sequences_.push_back(task);
-  AddPart(request->request.flow, request->request.priority, task->num_tokens, &parts_);
+  AddPart(request->request.flow, task->num_tokens, &parts_);
   num_tokens_ += task->num_tokens;
 }
 

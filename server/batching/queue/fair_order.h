@@ -52,22 +52,6 @@ struct WaitingWork {
   OrderWeight& at(Priority priority) { return of[static_cast<size_t>(priority)]; }
 };
 
-// A part of a batch or step: whose it is, and how much of it.
-struct FlowPart {
-  FlowHandle flow;
-  Priority priority = Priority::kNormal;
-  int64_t rows = 0;
-};
-using FlowParts = std::vector<FlowPart>;
-
-// Adds rows to the last part if they are of the same flow and priority.
-inline void AddPart(const FlowHandle& flow, Priority priority, int64_t rows, FlowParts* parts) {
-  if (parts->empty() || parts->back().flow != flow || parts->back().priority != priority) {
-    parts->push_back({flow, priority, 0});
-  }
-  parts->back().rows += rows;
-}
-
 // A flow in one queue; the queue derives from it what it knows besides.
 struct FlowShare {
   FlowHandle flow;

@@ -6,9 +6,11 @@
 #define SRU_SERVER_BATCHING_QUEUE_FLOW_H_
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace sru::server::batching {
 
@@ -31,6 +33,19 @@ class Flow {
 };
 
 using FlowHandle = std::shared_ptr<const Flow>;
+
+// A part of a batch or step: whose it is, and how much of it, in tokens or rows.
+struct FlowPart {
+  FlowHandle flow;
+  int64_t rows = 0;
+};
+using FlowParts = std::vector<FlowPart>;
+
+// Adds rows to the last part if they are of the same flow.
+inline void AddPart(const FlowHandle& flow, int64_t rows, FlowParts* parts) {
+  if (parts->empty() || parts->back().flow != flow) parts->push_back({flow, 0});
+  parts->back().rows += rows;
+}
 
 }  // namespace sru::server::batching
 

@@ -14,7 +14,6 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "server/batching/queue/batcher.h"
-#include "server/batching/queue/fair_order.h"
 #include "server/batching/queue/flow.h"
 #include "server/batching/queue/order_tree.h"
 #include "server/batching/steps/step_runner.h"
@@ -104,7 +103,7 @@ class Step {
 
   // For the scheduler.
   void Add(ScheduledSequence* sequence, int rows, const FlowHandle& flow) {
-    AddPart(flow, sequence->priority, rows, &parts_);
+    AddPart(flow, rows, &parts_);
     StepShare& share = shares_.emplace_back();
     share.sequence = sequence->sequence.get();
     share.rows = rows;
