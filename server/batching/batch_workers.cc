@@ -167,7 +167,9 @@ void BatchWorkers::RunBatch(size_t worker, std::unique_ptr<Batch> batch, bool cl
     ReportLost(runners_[on]->device(), outcome.shared);
   }
   for (const auto& [index, failure] : outcome.failures) batch->Fail(index, failure);
-  const absl::Duration compute = clock().Now() - start;
+  const absl::Duration waited = seat == nullptr ? absl::ZeroDuration() : seat->TakeWaited();
+  batch->StartLater(waited);
+  const absl::Duration compute = clock().Now() - start - waited;
   // Reported before the answers, so that a client that has its answer finds the batch in the
   // metrics.
   if (observer_ != nullptr) {

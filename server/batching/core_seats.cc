@@ -119,7 +119,9 @@ void CoreSeats::BeginWait(Seat* seat, absl::Time now) {
 }
 
 void CoreSeats::Wait(Seat* seat) {
+  const absl::Time start = clock_.Now();
   while (!seat->seated_) seat->given_.Wait(&mutex_);
+  seat->waited_ += clock_.Now() - start;
 }
 
 void CoreSeats::MoveTimes(absl::Time now) {

@@ -2,7 +2,7 @@
 //
 // There are as many seats as cores. A thread takes one before it computes a batch or step; when none is free it waits. At the end of a
 // turn (kernels/turn.h), and between two batches, it gives its seat to a thread that waits and should go first, computes one turn more
-// while that thread wakes up, since its core would do nothing for some 300 us, and waits itself. So the workers that the operating system
+// while that thread wakes up, so that no core is idle meanwhile, and waits itself. So the workers that the operating system
 // has to choose among are hardly more than the cores.
 //
 // First goes the thread whose caller has had less of the cores, by weight; of one caller's, the one whose model has had less; of one
@@ -89,6 +89,8 @@ class CoreSeats {
     // Gives the seat away, if it has one: to be called before the thread waits for anything else.
     void Release();
     bool is_taken() const { return is_taken_; }
+    // How long it has waited since this was called last.
+    absl::Duration TakeWaited() { return std::exchange(waited_, absl::ZeroDuration()); }
 
     void OnTurnEnd() override;
 
@@ -105,6 +107,7 @@ class CoreSeats {
     CoreSeats* const seats_;
     const void* const model_;
     bool is_taken_ = false;
+    absl::Duration waited_;
     // The following are guarded by the mutex of seats_.
     absl::InlinedVector<Part, 2> parts_;
     absl::Time since_;    // when it was seated, or began to wait

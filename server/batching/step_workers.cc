@@ -68,7 +68,7 @@ bool StepWorkers::Work(size_t worker, CoreSeats::Seat* seat, kernels::Turn* turn
   }
   if (step == nullptr) return false;
   turn->Start();
-  const absl::Time start = clock().Now();
+  absl::Time start = clock().Now();
   absl::Status status;
   {
     seat->Take(step->parts());
@@ -76,6 +76,9 @@ bool StepWorkers::Work(size_t worker, CoreSeats::Seat* seat, kernels::Turn* turn
     status = runner.Run(step->shares());
   }
   const absl::Time now = clock().Now();
+  const absl::Duration waited = seat->TakeWaited();
+  step->StartLater(waited);
+  start += waited;
   if (absl::IsUnavailable(status)) ReportLost(runner.device(), status);
   Count(*step, status, start, now);
   scheduler_->FinishStep(std::move(step), status, now - start);

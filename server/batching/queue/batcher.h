@@ -148,6 +148,8 @@ class Batch {
   const FlowParts& parts() const { return parts_; }  // whose it is, in tokens
   // Whether others waited when it was built.
   bool left_some() const { return left_some_; }
+  // It has waited for a core: that counts as time in the queue.
+  void StartLater(absl::Duration by) { start_ += by; }
   // Marks one sequence as failed, whatever status Finish() gives the others. `status` must not be
   // OK.
   void Fail(size_t index, const absl::Status& status) { failures_.emplace_back(index, status); }

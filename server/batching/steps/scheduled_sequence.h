@@ -118,10 +118,12 @@ class Step {
   }
   const std::vector<SequenceHandle>& sequences() const { return sequences_; }  // [share]
   absl::Time start() const { return start_; }
+  // It has waited for a core.
+  void StartLater(absl::Duration by) { start_ += by; }
 
  private:
   const int device_;
-  const absl::Time start_;
+  absl::Time start_;
   std::vector<StepShare> shares_;
   std::vector<SequenceHandle> sequences_;
   FlowParts parts_;
