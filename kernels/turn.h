@@ -18,7 +18,7 @@
 
 namespace sru::kernels {
 
-// What a thread does at the end of a turn instead of yielding. It may wait there: the thread then holds no lock.
+// Replaces the yield at the end of a turn. OnTurnEnd() may wait, since the thread holds no lock there.
 class TurnEnd {
  public:
   virtual ~TurnEnd() = default;

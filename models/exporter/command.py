@@ -26,7 +26,7 @@ from .verify import compare
 TASKS = {**dict.fromkeys(stack.TASKS, stack.read_model), "reader": reader.read_model,
          "translator": translator.read_model}
 
-# What a config may say that is not a reader's or a translator's alone; --help says what it means.
+# The keys of a config, without those of readers and translators alone; --help explains them.
 KEYS = ("sru_config", "task", "pooling", "preprocessing", "oov_id", "unit", "vocabulary", "tied")
 
 # The numbers of the server differ from PyTorch's.

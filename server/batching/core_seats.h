@@ -101,7 +101,7 @@ class CoreSeats {
       Share* share;
       double part;  // of the whole
     };
-    // What decides who goes first, the lesser one.
+    // The virtual times of the caller and of its share. The seat with the lesser order goes first.
     using Order = std::pair<double, double>;
 
     CoreSeats* const seats_;

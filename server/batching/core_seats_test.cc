@@ -49,7 +49,7 @@ class CoreSeatsTest : public ::testing::Test {
     AwaitSeat(seat);
     longest_wait_ = std::max(longest_wait_, clock_.Now() - come);
     for (int i = 0; i < turns; ++i) {
-      // One that floods is back before the clock moves on.
+      // Every thread that floods waits again before the clock moves on.
       while (seats_.waiting() + 1 < floods_) std::this_thread::yield();
       clock_.Advance(kTurn);
       spent_[flow] += kTurn;
@@ -156,7 +156,7 @@ TEST_F(CoreSeatsTest, WorkersOfOneModelTakeTurns) {
   EXPECT_LE(longest_wait_, 5 * absl::Milliseconds(4 + 1));
 }
 
-// What comes during a long batch goes at the end of the turn, and gives no way before the other has missed a slice.
+// A batch that comes during a long one is computed at the end of the turn, and keeps the seat for a slice.
 TEST_F(CoreSeatsTest, AShortBatchDoesNotWaitForALongOne) {
   std::thread late;
   Begin([&] {

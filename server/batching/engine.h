@@ -68,8 +68,8 @@ struct EngineOptions {
   bool pin_cores = false;
   // After this much work at a time, a worker yields its core to other threads; 0 = never.
   absl::Duration compute_turn = absl::Microseconds(200);
-  // Of the models that compute on the processor, which share its cores by it; must outlive the engine. Null: each worker computes when
-  // the operating system lets it.
+  // The models that compute on the processor share its cores by these seats, which must outlive the engine. Null: each worker computes
+  // when the operating system lets it.
   CoreSeats* seats = nullptr;
   BatcherOptions batcher;  // num_workers is set by the engine
   int max_streams =

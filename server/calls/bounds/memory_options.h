@@ -38,7 +38,7 @@ struct MemoryBudgets {
 // Values that the options leave to the server come from `limits`, of which nothing may be known.
 MemoryBudgets ResolveMemoryBudgets(const MemoryOptions& options, const MemoryLimits& limits);
 
-// What is to be logged about budgets that do not fit into the memory; empty if they do.
+// Returns a warning for the log if the budgets together exceed the memory; else an empty text.
 std::string BudgetsWarning(const MemoryBudgets& budgets, const MemoryLimits& limits);
 
 }  // namespace sru::server::calls
