@@ -78,7 +78,7 @@ absl::Status ReadRules(RequestFields& fields, translation::TextRules* rules) {
   return absl::OkStatus();
 }
 
-absl::Status ReadRequest(RequestFields& fields, TextRequest* request) {
+absl::Status ReadDeepLRequest(RequestFields& fields, TextRequest* request) {
   request->texts = fields.All("text");
   if (request->texts.empty()) return InvalidArgument("Parameter 'text' not specified.");
   request->target = fields.Last("target_lang");
@@ -105,12 +105,12 @@ absl::Status ReadRequest(RequestFields& fields, TextRequest* request) {
   return fields.status();
 }
 
-void Translate(const SharedCall& call, translation::TextTranslator& translator) {
+void TranslateDeepL(const SharedCall& call, translation::TextTranslator& translator) {
   RequestFields fields;
   TextRequest request;
   absl::Status status = ReadFields(call, &fields);
   const bool shows_characters = fields.Flag("show_billed_characters", false);
-  if (status.ok()) status = ReadRequest(fields, &request);
+  if (status.ok()) status = ReadDeepLRequest(fields, &request);
   if (!status.ok()) return call->Fail(status);
   std::vector<int64_t> characters;
   for (const std::string& text : request.texts) {
@@ -129,7 +129,7 @@ void Translate(const SharedCall& call, translation::TextTranslator& translator) 
                  });
 }
 
-void Languages(const SharedCall& call, const translation::TextTranslator& translator) {
+void DeepLLanguages(const SharedCall& call, const translation::TextTranslator& translator) {
   RequestFields fields;
   if (absl::Status status = ReadFields(call, &fields); !status.ok()) return call->Fail(status);
   const std::string type = fields.Last("type");
@@ -163,11 +163,13 @@ RouteGroup DeepLRoutes(translation::TextTranslator* translator) {
     group.routes.push_back(
         TextRoute(method, path, ErrorForm::kDeepL, summary, fields, std::move(handle)));
   };
-  const auto languages = [translator](const SharedCall& call) { Languages(call, *translator); };
+  const auto languages = [translator](const SharedCall& call) {
+    DeepLLanguages(call, *translator);
+  };
   add("POST", "/v2/translate", "DeepL's API: translations of texts, sentence by sentence.",
       {"text", "target_lang", "source_lang", "split_sentences", "tag_handling", "splitting_tags",
        "non_splitting_tags", "ignore_tags", "outline_detection", "show_billed_characters"},
-      [translator](const SharedCall& call) { Translate(call, *translator); });
+      [translator](const SharedCall& call) { TranslateDeepL(call, *translator); });
   for (const char* const method : {"GET", "POST"}) {
     add(method, "/v2/languages", "DeepL's API: the languages of sources or targets.", {"type"},
         languages);

@@ -35,7 +35,7 @@ std::string CodeOf(const std::string& code) {
   return code == "zt" ? "zh-Hant" : (code == "pb" ? "pt-BR" : code);
 }
 
-absl::Status ReadRequest(const RequestFields& fields, TextRequest* request) {
+absl::Status ReadLibreRequest(const RequestFields& fields, TextRequest* request) {
   for (const char* const name : {"q", "source", "target"}) {
     if (fields.All(name).empty()) {
       return InvalidArgument("Invalid request: missing ", name, " parameter");
@@ -54,11 +54,11 @@ absl::Status ReadRequest(const RequestFields& fields, TextRequest* request) {
   return absl::OkStatus();
 }
 
-void Translate(const SharedCall& call, translation::TextTranslator& translator) {
+void TranslateLibre(const SharedCall& call, translation::TextTranslator& translator) {
   RequestFields fields;
   TextRequest request;
   absl::Status status = Begin(call, &fields);
-  if (status.ok()) status = ReadRequest(fields, &request);
+  if (status.ok()) status = ReadLibreRequest(fields, &request);
   if (!status.ok()) return call->Fail(status);
   const bool is_list = fields.is_list("q");
   const bool is_detected = request.source.empty();
@@ -104,7 +104,7 @@ void Detect(const SharedCall& call, const translation::TextTranslator& translato
   ReplyJson(call, answer);
 }
 
-void Languages(const SharedCall& call, const translation::TextTranslator& translator) {
+void LibreLanguages(const SharedCall& call, const translation::TextTranslator& translator) {
   RequestFields fields;
   if (absl::Status status = Begin(call, &fields); !status.ok()) return call->Fail(status);
   const translation::LanguageCatalog catalog = translator.Catalog();
@@ -148,10 +148,10 @@ RouteGroup LibreTranslateRoutes(translation::TextTranslator* translator) {
     group.routes.push_back(std::move(route));
   };
   add("POST", "/translate", "LibreTranslate's API: translations of texts, sentence by sentence.",
-      {"q", "source", "target", "format", "api_key"}, Translate);
+      {"q", "source", "target", "format", "api_key"}, TranslateLibre);
   add("POST", "/detect", "LibreTranslate's API: the language of a text.", {"q", "api_key"}, Detect);
   add("GET", "/languages", "LibreTranslate's API: the languages and their targets.", {"api_key"},
-      Languages);
+      LibreLanguages);
   add("GET", "/frontend/settings", "LibreTranslate's API: what its web page asks first.", {},
       Settings);
   return group;

@@ -31,7 +31,6 @@ using Parameters = google::protobuf::Map<std::string, inference::InferParameter>
 constexpr char kBinarySize[] = "binary_data_size";
 constexpr char kBinaryOutput[] = "binary_data";
 constexpr char kBinaryOutputs[] = "binary_data_output";
-constexpr char kLengthHeader[] = "Inference-Header-Content-Length";
 constexpr size_t kTextShown = 64;
 // A tensor's bytes up to this length are copied beside the others: a slice of its own would cost more.
 constexpr size_t kCopiedBytes = 4096;
@@ -389,7 +388,7 @@ absl::StatusOr<size_t> JsonLength(const std::string& header, size_t body_bytes) 
   const auto [end, error] = std::from_chars(header.data(), header.data() + header.size(), length);
   if (error != std::errc() || end != header.data() + header.size() || length == 0 ||
       length > body_bytes) {
-    return Wrong(kLengthHeader,
+    return Wrong(kJsonLengthHeader,
                  absl::StrCat("a whole number from 1 to ", body_bytes, ", the bytes of the body"),
                  Quoted(header));
   }
@@ -469,7 +468,7 @@ absl::StatusOr<HttpInferRequest> ParseHttpInferRequest(std::string body,
     return absl::InvalidArgumentError(absl::StrCat(
         "the body: expected no bytes after the JSON and the binary data of the inputs, found ",
         binary.size(),
-        json_length.empty() ? absl::StrCat(" (is ", kLengthHeader, " missing?)") : ""));
+        json_length.empty() ? absl::StrCat(" (is ", kJsonLengthHeader, " missing?)") : ""));
   }
   result.message.Append(wire);
   // Without binary data, the body is freed with `text`.

@@ -27,6 +27,9 @@
 
 namespace sru::server::rest {
 
+// Of a request and of an answer: how many bytes of the body are JSON.
+inline constexpr char kJsonLengthHeader[] = "Inference-Header-Content-Length";
+
 // In which form the caller wants the outputs. An output's own parameter goes first.
 struct OutputForms {
   bool binary_by_default = false;      // binary_data_output
@@ -48,7 +51,7 @@ struct HttpInferRequest {
   OutputForms outputs;
 };
 
-// `json_length` is the header Inference-Header-Content-Length, "" = there is none. `memory` holds the bytes of the body, and what the
+// `json_length` is that header, "" = there is none. `memory` holds the bytes of the body, and what the
 // message takes when this returns.
 absl::StatusOr<HttpInferRequest> ParseHttpInferRequest(std::string body,
                                                        const std::string& json_length,

@@ -26,7 +26,6 @@ using Output = inference::ModelInferResponse::InferOutputTensor;
 using Parameters = google::protobuf::Map<std::string, inference::InferParameter>;
 
 constexpr char kBinaryContentType[] = "application/octet-stream";
-constexpr char kLengthHeader[] = "Inference-Header-Content-Length";
 constexpr size_t kMostElements = size_t{1} << 40;
 constexpr size_t kHeadBytes = 256;  // of an output besides its values, and of the answer
 // A longer answer is sent in parts, which take a thread of the server a fraction of a millisecond each.
@@ -248,7 +247,7 @@ absl::StatusOr<http::PageResponse> WriteHttpInferResponse(
   json.Append(std::string::npos, &body);
   if (json.has_binary()) {
     page.content_type = kBinaryContentType;
-    page.headers.emplace_back(kLengthHeader, absl::StrCat(body.size()));
+    page.headers.emplace_back(kJsonLengthHeader, absl::StrCat(body.size()));
     body.reserve(body.size() + json.binary_bytes());
     for (int i = 0; i < response.outputs_size(); ++i) {
       if (json.is_binary(i)) body.append(response.raw_output_contents(i));
