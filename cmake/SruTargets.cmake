@@ -269,7 +269,7 @@ function(sru_backend_tests name program)
     # Minutes; other entries take the same kernels through the sanitizers in seconds.
     if(name MATCHES "^(backend|program)$")
       set(presubmit "^cpu:")
-    elseif(name STREQUAL "translator")
+    elseif(name MATCHES "^(language_model|program_pick|translator)$")
       set(presubmit "^(cpu|cpu_bfloat16):")
     endif()
   endif()
