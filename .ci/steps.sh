@@ -1,5 +1,4 @@
 # .ci/run and .ci/full share these functions. Source it at the root of the project.
-gcc=-DCMAKE_CXX_FLAGS=--param=ggc-min-heapsize=1000000  # GCC collects garbage from 1 GB on and takes a twentieth less time
 
 # CUDA kernels are compiled, for all architectures, where there is a toolkit; no GPU is needed for their tests.
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then cuda=-DSRU_CUDA=ON; else cuda=-DSRU_CUDA=OFF; fi

@@ -10,12 +10,15 @@ else()
   set(SRU_X86 FALSE)
 endif()
 
+# GCC collects its garbage from 1 GB on, not from 128 MB: a fifth less time, and a process takes 1.5 GB instead of 1.2.
+set(SRU_GCC_MEMORY $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1000000>)
+
 function(sru_set_properties target)
   target_compile_features(${target} PUBLIC cxx_std_17)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${SRU_SOURCE_ROOT}>)
   target_compile_options(${target} PRIVATE -Wall -Wextra $<$<BOOL:${SRU_WERROR}>:-Werror>
-                                           $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+                                           $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety> ${SRU_GCC_MEMORY})
   if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # takes a source that is compiled with others for a header
   endif()
@@ -246,6 +249,9 @@ function(sru_backend_tests name program)
   set(presubmit "^(cpu|reference|cpu_int8|cpu_bfloat16|cuda_host|cuda_host_bfloat16_fused|cuda|cuda_bfloat16|cuda_bfloat16_fused):")
   if(NOT name MATCHES "^(backend|golden)$")  # models and programs: one data type of the emulated GPU
     string(REPLACE "cuda_host_bfloat16_fused|" "" presubmit "${presubmit}")
+  endif()
+  if(name MATCHES "^(trained_reader|trained_translator|translator)$")  # smaller models take the same programs through the emulated GPU
+    string(REPLACE "cuda_host|" "" presubmit "${presubmit}")
   endif()
   # The reference backend is what every other entry of these compares with, so it runs there as well.
   set(against_reference "^(backend|program|program_pick)$")
