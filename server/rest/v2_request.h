@@ -27,7 +27,7 @@
 
 namespace sru::server::rest {
 
-// Of a request and of an answer: how many bytes of the body are JSON.
+// The header that says how many bytes of a body are JSON, in requests and in answers.
 inline constexpr char kJsonLengthHeader[] = "Inference-Header-Content-Length";
 
 // In which form the caller wants the outputs. An output's own parameter goes first.

@@ -242,15 +242,15 @@ class Client(ClientBase):
         calls: Deque[asyncio.Task[results.Response[results.Translation]]] = collections.deque()
         part: List[SequenceInput] = []
         try:
-            async for text in _chain(texts, [None]):
-                if text is not None:
+            async for text in _chain(texts, [_END]):
+                if text is not _END:
                     part.append(text)
                     if len(part) < batch:
                         continue
                 if part:
                     calls.append(asyncio.ensure_future(self.translate(part, **arguments)))
                     part = []
-                while calls and (text is None or len(calls) > in_flight):
+                while calls and (text is _END or len(calls) > in_flight):
                     for translation in await calls.popleft():
                         yield translation.text
         finally:
@@ -282,6 +282,9 @@ async def _exchange(call: Any, request: pb.EncodeStreamRequest) -> Any:
 
 def _details(error: Any) -> str:
     return str(error.details())
+
+
+_END: Any = object()  # after the last text; None is a mistake of the caller
 
 
 async def _chain(values: Any, more: Iterable[Any]) -> AsyncIterator[Any]:

@@ -445,6 +445,8 @@ class CallsTest(unittest.TestCase):
             for wrong in (0, -1):
                 with self.assertRaisesRegex(ValueError, f"{name}: expected at least 1, found {wrong}"):
                     list(self.client.translate_all(["a dog"], **{name: wrong}))
+        with self.assertRaisesRegex(TypeError, r"\[1\].*found NoneType"):
+            list(self.client.translate_all(["a dog", None]))
         self.assertEqual(self.service.requests, [])
 
     def test_a_closed_client_refuses_calls(self):
