@@ -10,6 +10,8 @@ namespace {
 
 // For so long a thread keeps its seat against those that have computed before: to change hands costs some microseconds.
 constexpr absl::Duration kSlice = absl::Milliseconds(4);
+// So much of what a caller could have had he may have later, in seconds by weight.
+constexpr double kMostCredit = 1;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 }  // namespace
@@ -19,10 +21,13 @@ void CoreSeats::Seat::Take(absl::Span<const FlowPart> parts, bool waits) {
   const MutexLock lock(&seats_->mutex_);
   const absl::Time now = seats_->clock_.Now();
   if (seats_->num_shares_ > seats_->most_shares_) seats_->Forget();
-  seats_->MoveTimes(now);  // before it leaves: it does not pause
   const bool had_one = std::exchange(is_taken_, true);
-  if (had_one) seats_->Leave(this, now);
-  seats_->Join(this, parts, now);
+  if (had_one) {
+    seats_->Charge(this, now);
+    if (!seated_) --seats_->waits_;
+  }
+  seats_->MoveTimes(now);
+  seats_->Join(this, parts, had_one, now);
   if (seated_) {
     if (seats_->SeatFirst(this, /*within_batch=*/false, now)) seats_->BeginWait(this, now);
     return;
@@ -48,7 +53,8 @@ void CoreSeats::Seat::Release() {
 }
 
 void CoreSeats::Seat::OnTurnEnd() {
-  if (seats_ != nullptr && seats_->waits_.load(std::memory_order_relaxed) > 0) {
+  // Acquires what the thread has done that had the seat, where this one has it again before it has waited.
+  if (seats_ != nullptr && seats_->waits_.load(std::memory_order_acquire) > 0) {
     const MutexLock lock(&seats_->mutex_);
     const absl::Time now = seats_->clock_.Now();
     seats_->Charge(this, now);
@@ -128,26 +134,36 @@ void CoreSeats::MoveTimes(absl::Time now) {
   if (all_.empty()) return;
   for (Seat* seat : all_) {
     if (seat->seated_) Charge(seat, now);
-    for (const Seat::Part& part : seat->parts_) part.caller->least = kNever;
+    for (const Seat::Part& part : seat->parts_) {
+      part.caller->least = kNever;
+      part.caller->most = 0;
+    }
   }
   double least = kNever;
+  double most = 0;
   for (const Seat* seat : all_) {
     for (const Seat::Part& part : seat->parts_) {
+      most = std::max(most, part.caller->start);
+      part.caller->most = std::max(part.caller->most, part.share->start);
+      if (seat->seated_) continue;
       least = std::min(least, part.caller->start);
       part.caller->least = std::min(part.caller->least, part.share->start);
     }
   }
-  time_ = std::max(time_, least);
+  time_ = std::max(time_, least < kNever ? least : most);
   for (const Seat* seat : all_) {
     for (const Seat::Part& part : seat->parts_) {
-      part.caller->time = std::max(part.caller->time, part.caller->least);
+      Caller& caller = *part.caller;
+      caller.start = std::max(caller.start, time_ - kMostCredit);
+      caller.time = std::max(caller.time, caller.least < kNever ? caller.least : caller.most);
+      part.share->start = std::max(part.share->start, caller.time - kMostCredit);
     }
   }
 }
 
-void CoreSeats::Join(Seat* seat, absl::Span<const FlowPart> parts, absl::Time now) {
+void CoreSeats::Join(Seat* seat, absl::Span<const FlowPart> parts, bool goes_on, absl::Time now) {
   seat->charged_ = now;
-  seat->parts_.clear();
+  const auto before = std::exchange(seat->parts_, {});
   double rows = 0;
   for (const FlowPart& part : parts) rows += static_cast<double>(part.rows);
   rows = std::max(rows, 1.0);
@@ -166,12 +182,17 @@ void CoreSeats::Join(Seat* seat, absl::Span<const FlowPart> parts, absl::Time no
     }
     share->in = seat;
     share->part = seat->parts_.size();
+    if (caller->users == 0 || (!goes_on && caller->least == kNever)) {
+      caller->start = std::max(caller->start, time_);
+    }
     if (share->users++ == 0) {
-      if (caller->users++ == 0) caller->start = std::max(caller->start, time_);
+      ++caller->users;
       share->start = std::max(share->start, caller->time);
     }
     seat->parts_.push_back({caller.get(), share, of_whole});
   }
+  Drop(before);
+  if (goes_on) return;
   ++models_[seat->model_].users;
   all_.push_back(seat);
 }
@@ -184,7 +205,11 @@ void CoreSeats::Leave(Seat* seat, absl::Time now) {
   all_.pop_back();
   // Who comes when nobody computes begins where the last one has ended.
   if (all_.empty()) time_ = std::max(time_, OrderOf(*seat).first);
-  for (const Seat::Part& part : seat->parts_) {
+  Drop(std::exchange(seat->parts_, {}));
+}
+
+void CoreSeats::Drop(absl::Span<const Seat::Part> parts) {
+  for (const Seat::Part& part : parts) {
     if (--part.share->users > 0 || --part.caller->users > 0) continue;
     part.caller->time = std::max(part.caller->time, part.share->start);
   }

@@ -12,7 +12,8 @@
 //   |time(f) / weight(f) - time(g) / weight(g)| <= (most(f) / weight(f) + most(g) / weight(g)) * cores,
 //
 // where `most` is a turn, or some milliseconds for which a thread keeps its seat against those that have computed before. A caller who comes back
-// after a pause begins where the others are. Where nobody else waits, one caller gets everything. A batch of several callers goes by the
+// after a pause begins where those are that wait. A caller whose threads all compute has what he can use: what he could have had besides
+// is not saved up, except for a second of it. Where nobody else waits, one caller gets everything. A batch of several callers goes by the
 // one who has had least. Priority counts within the queue of a model, not here.
 //
 // Thread-safe. With n threads that compute or wait, each change takes O(n) steps under a mutex; the end of a turn takes none if nobody
@@ -68,8 +69,10 @@ class CoreSeats {
     FlowHandle flow;   // keeps the key alive
     double start = 0;  // virtual time, in seconds
     double time = 0;   // where a share begins that has paused
-    double least = 0;  // of the shares; while the times are moved on
     int users = 0;     // shares that have users
+    // Of the shares, when the times were moved on last: the least that waits, infinity if none does, and the largest.
+    double least = 0;
+    double most = 0;
     absl::flat_hash_map<const void*, std::unique_ptr<Share>> shares;  // [model]
   };
 
@@ -128,11 +131,13 @@ class CoreSeats {
   // It is among those that wait until it is seated.
   void BeginWait(Seat* seat, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Wait(Seat* seat) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Moves the virtual times on to where the least of all are.
+  // Moves the virtual times on: to the least that waits, or to the largest if none does.
   void MoveTimes(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Join(Seat* seat, absl::Span<const FlowPart> parts, absl::Time now)
+  // Gives the seat other parts; `goes_on`: those whose parts it had have not paused.
+  void Join(Seat* seat, absl::Span<const FlowPart> parts, bool goes_on, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Leave(Seat* seat, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void Drop(absl::Span<const Seat::Part> parts);
   Share* ShareOf(Caller* caller, const void* model) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool has_free() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return used_ < seats_; }
   // Drops the shares that nobody uses.

@@ -7,9 +7,12 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/batching/queue/flow.h"
@@ -232,6 +235,98 @@ TEST_F(CoreSeatsTest, ForgetsCallersWhoHaveGone) {
   EXPECT_LT(
       std::count_if(gone.begin(), gone.end(), [](const auto& flow) { return !flow.expired(); }),
       5000);
+}
+
+// Four seats. The clock moves when the threads that have them all wait for it.
+class FourSeatsTest : public ::testing::Test {
+ protected:
+  ~FourSeatsTest() override {
+    stop_ = true;
+    for (std::thread& thread : threads_) thread.join();
+  }
+  // Workers of a model that have work all the time, in batches of ten turns.
+  void BeginFlood(int workers, const int* model, const FlowHandle& flow) {
+    for (int i = 0; i < workers; ++i) {
+      const int waiting = seats_.waiting();
+      const int ready = ready_;
+      threads_.emplace_back([=] { Flood(model, flow); });
+      while (seats_.waiting() == waiting && ready_ == ready) std::this_thread::yield();
+    }
+  }
+  void Compute(absl::Duration turn, int turns) {
+    for (int i = 0; i <= turns; ++i) {
+      while (ready_ < 4) std::this_thread::yield();
+      if (i == turns) return;
+      turn_ = turn;
+      clock_.Advance(turn);
+      ready_ = 0;
+      ++tick_;
+    }
+  }
+  double TakeSpent(const FlowHandle& flow) {
+    const MutexLock lock(&mutex_);
+    return absl::ToDoubleMilliseconds(std::exchange(spent_[flow], absl::ZeroDuration()));
+  }
+
+  FakeClock clock_;
+  CoreSeats seats_{4, &clock_};
+  const FlowHandle a_ = std::make_shared<Flow>("a");
+  const FlowHandle b_ = std::make_shared<Flow>("b");
+  const FlowHandle c_ = std::make_shared<Flow>("c");
+  const int m1_ = 0, m2_ = 0, m3_ = 0;
+
+ private:
+  void Flood(const int* model, const FlowHandle& flow) {
+    CoreSeats::Seat seat(&seats_, model);
+    while (!stop_) {
+      seat.Take({{flow, 100}});
+      seat.OnTurnEnd();  // where it waits if it has given its seat away
+      for (int i = 0; i < 10 && !stop_; ++i) {
+        const int tick = tick_;
+        ++ready_;
+        while (tick_ == tick && !stop_) std::this_thread::yield();
+        {
+          const MutexLock lock(&mutex_);
+          spent_[flow] += turn_;
+        }
+        seat.OnTurnEnd();
+        seat.OnTurnEnd();
+      }
+    }
+  }
+
+  Mutex mutex_;
+  std::map<FlowHandle, absl::Duration> spent_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<int> tick_{0};
+  std::atomic<int> ready_{0};  // threads that have a seat and wait for the clock
+  std::atomic<bool> stop_{false};
+  absl::Duration turn_;  // written while all wait
+  std::vector<std::thread> threads_;
+};
+
+TEST_F(FourSeatsTest, WhoCannotUseHisShareHoldsNobodyBack) {
+  BeginFlood(1, &m1_, a_);
+  BeginFlood(4, &m2_, b_);
+  Compute(absl::Milliseconds(100), 300);
+  EXPECT_NEAR(TakeSpent(a_), 30000, 300);
+  EXPECT_NEAR(TakeSpent(b_), 90000, 300);
+  BeginFlood(4, &m3_, c_);
+  Compute(absl::Milliseconds(1), 400);
+  EXPECT_NEAR(TakeSpent(a_), 400, 20);
+  EXPECT_NEAR(TakeSpent(b_), 600, 60);
+  EXPECT_NEAR(TakeSpent(c_), 600, 60);
+}
+
+TEST_F(FourSeatsTest, WhatACallerCouldNotUseIsNotSavedUp) {
+  BeginFlood(1, &m1_, a_);
+  BeginFlood(4, &m2_, b_);
+  Compute(absl::Milliseconds(100), 300);
+  TakeSpent(a_);
+  TakeSpent(b_);
+  BeginFlood(3, &m3_, a_);
+  Compute(absl::Milliseconds(1), 400);
+  EXPECT_NEAR(TakeSpent(a_), 800, 60);
+  EXPECT_NEAR(TakeSpent(b_), 800, 60);
 }
 
 }  // namespace

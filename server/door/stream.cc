@@ -108,7 +108,9 @@ void Stream::OnHead() {
     reading_ = true;
     WaitForBytes();
     handler_ = http_ = context_.options.start_http(this);
-    if (!head_sent_ && absl::EqualsIgnoreCase(head_.Find("expect"), "100-continue")) {
+    // Not to one that the handler has answered at its head already.
+    const bool is_answered = (asked_.load(std::memory_order_relaxed) & kFinish) != 0;
+    if (!is_answered && absl::EqualsIgnoreCase(head_.Find("expect"), "100-continue")) {
       HeaderList head;
       head.AddConstant(":status", "100");
       nghttp2_submit_headers(connection_->session(), NGHTTP2_FLAG_NONE, id_, nullptr, head.data(),

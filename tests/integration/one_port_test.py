@@ -114,6 +114,8 @@ class OnePort(unittest.TestCase):
                 got, status, text = curl(base + "/v1/classify", flag, *trust, *bearer, body=QUESTION)
                 self.assertEqual((got, status, label(text)), (version, 200, "HUM"))
                 self.assertEqual(curl(base + "/v1/classify", flag, *trust, body=QUESTION)[:2], (version, 401))
+                text = curl(base + "/v1/classify", flag, *trust, "-i", "-H", "Expect: 100-continue", body=QUESTION)[2]
+                self.assertRegex(text, "^HTTP/%s 401 " % version)  # no 100, and the body is not sent
             self.assertEqual(curl("http://localhost:%d/readyz" % server.port)[:2], ("0", 0), "without TLS")
 
     def test_handshakes_that_do_not_end_make_way(self):
