@@ -36,11 +36,6 @@ function(sru_set_properties target)
     if(SRU_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
       target_compile_definitions(${target} PUBLIC __SANITIZE_ADDRESS__=1)  # as GCC defines it, which code asks for
     endif()
-    # Mostly waits for others, and compiles in 0.4 of the time. The rooms that compute would take three times as long in tests.
-    if(SRU_SANITIZE MATCHES "undefined" AND CMAKE_CURRENT_SOURCE_DIR MATCHES "^${SRU_SOURCE_ROOT}/(bench|client|server)"
-       AND NOT CMAKE_CURRENT_SOURCE_DIR MATCHES "^${SRU_SOURCE_ROOT}/server/(base|batching|rest|tasks|translation)")
-      target_compile_options(${target} PRIVATE -O0)
-    endif()
     if(SRU_SANITIZE MATCHES "fuzzer" AND CMAKE_CURRENT_SOURCE_DIR MATCHES "^${SRU_SOURCE_ROOT}/kernels")
       target_compile_options(${target} PRIVATE -fno-sanitize=fuzzer-no-link)  # no fuzzer looks at its branches
     endif()

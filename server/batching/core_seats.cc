@@ -163,7 +163,8 @@ void CoreSeats::MoveTimes(absl::Time now) {
 
 void CoreSeats::Join(Seat* seat, absl::Span<const FlowPart> parts, bool goes_on, absl::Time now) {
   seat->charged_ = now;
-  const auto before = std::exchange(seat->parts_, {});
+  const auto before = seat->parts_;
+  seat->parts_.clear();
   double rows = 0;
   for (const FlowPart& part : parts) rows += static_cast<double>(part.rows);
   rows = std::max(rows, 1.0);
@@ -205,7 +206,8 @@ void CoreSeats::Leave(Seat* seat, absl::Time now) {
   all_.pop_back();
   // Who comes when nobody computes begins where the last one has ended.
   if (all_.empty()) time_ = std::max(time_, OrderOf(*seat).first);
-  Drop(std::exchange(seat->parts_, {}));
+  Drop(seat->parts_);
+  seat->parts_.clear();
 }
 
 void CoreSeats::Drop(absl::Span<const Seat::Part> parts) {
