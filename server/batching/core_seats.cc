@@ -150,12 +150,15 @@ void CoreSeats::MoveTimes(absl::Time now) {
       part.caller->least = std::min(part.caller->least, part.share->start);
     }
   }
-  time_ = std::max(time_, least < kNever ? least : most);
+  // Of those that all compute: where they were a slice ago, so that a thread that leaves for a moment loses nothing by it.
+  const double slice = absl::ToDoubleSeconds(kSlice);
+  time_ = std::max(time_, least < kNever ? least : most - slice);
   for (const Seat* seat : all_) {
     for (const Seat::Part& part : seat->parts_) {
       Caller& caller = *part.caller;
       caller.start = std::max(caller.start, time_ - kMostCredit);
-      caller.time = std::max(caller.time, caller.least < kNever ? caller.least : caller.most);
+      caller.time =
+          std::max(caller.time, caller.least < kNever ? caller.least : caller.most - slice);
       part.share->start = std::max(part.share->start, caller.time - kMostCredit);
     }
   }
