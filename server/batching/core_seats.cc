@@ -150,7 +150,7 @@ void CoreSeats::MoveTimes(absl::Time now) {
       part.caller->least = std::min(part.caller->least, part.share->start);
     }
   }
-  // Of those that all compute: where they were a slice ago, so that a thread that leaves for a moment loses nothing by it.
+  // Where nobody waits the time is a slice behind the largest, so that a thread that leaves for a moment loses nothing by it.
   const double slice = absl::ToDoubleSeconds(kSlice);
   time_ = std::max(time_, least < kNever ? least : most - slice);
   for (const Seat* seat : all_) {

@@ -70,7 +70,7 @@ class CoreSeats {
     double start = 0;  // virtual time, in seconds
     double time = 0;   // where a share begins that has paused
     int users = 0;     // shares that have users
-    // Of the shares, when the times were moved on last: the least that waits, infinity if none does, and the largest.
+    // As they were when the times were moved on last: the least of a share that waits (infinity if none does), and the largest of all.
     double least = 0;
     double most = 0;
     absl::flat_hash_map<const void*, std::unique_ptr<Share>> shares;  // [model]
@@ -131,7 +131,7 @@ class CoreSeats {
   // It is among those that wait until it is seated.
   void BeginWait(Seat* seat, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Wait(Seat* seat) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Moves the virtual times on: to the least that waits, or to the largest if none does.
+  // Moves the virtual times on: to the least that waits, or to a slice behind the largest if none does.
   void MoveTimes(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Gives the seat other parts; `goes_on`: those whose parts it had have not paused.
   void Join(Seat* seat, absl::Span<const FlowPart> parts, bool goes_on, absl::Time now)
