@@ -92,6 +92,11 @@ class CoreSeats {
     // Gives the seat away, if it has one: to be called before the thread waits for anything else.
     void Release();
     bool is_taken() const { return is_taken_; }
+    // Whether it was not given to another thread at the end of a turn. It must be taken, and `seats` not null.
+    bool is_seated() const {
+      const MutexLock lock(&seats_->mutex_);
+      return seated_;
+    }
     // How long it has waited since this was called last.
     absl::Duration TakeWaited() { return std::exchange(waited_, absl::ZeroDuration()); }
 

@@ -280,7 +280,7 @@ class FourSeatsTest : public ::testing::Test {
     CoreSeats::Seat seat(&seats_, model);
     while (!stop_) {
       seat.Take({{flow, 100}});
-      seat.OnTurnEnd();  // where it waits if it has given its seat away
+      while (!seat.is_seated()) seat.OnTurnEnd();
       for (int i = 0; i < 10 && !stop_; ++i) {
         const int tick = tick_;
         ++ready_;
@@ -289,8 +289,11 @@ class FourSeatsTest : public ::testing::Test {
           const MutexLock lock(&mutex_);
           spent_[flow] += turn_;
         }
-        seat.OnTurnEnd();
-        seat.OnTurnEnd();
+        // Without the turn that it would compute while the one that has its seat now wakes up. Meanwhile another thread may come to
+        // wait, to which it gives its seat at the next end of a turn: two calls are not enough.
+        do {
+          seat.OnTurnEnd();
+        } while (!seat.is_seated());
       }
     }
   }
