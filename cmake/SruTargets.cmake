@@ -51,6 +51,52 @@ function(sru_sources variable)
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()
 
+# Compiles the headers that most sources include once (SRU_PRECOMPILE_HEADERS): the standard library's and Abseil's, and for `door` those of
+# gRPC, of the messages and of JSON, too; with TESTS also GoogleTest's. A source must include what it needs all the same, or a build without
+# them fails. Where the options of a target do not go with them, the compiler reads the headers themselves.
+function(sru_reuse_headers target kind)
+  if(NOT SRU_PRECOMPILE_HEADERS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "TESTS" "" "" ${ARGN})
+  # What some of the targets would be compiled with anyway, Abseil's NOMINMAX included: the same for all, or the compiler does not take
+  # the headers.
+  set(flags -fopenmp -pthread -DNOMINMAX)
+  set(headers sru_headers_${kind})
+  if(ARG_TESTS)
+    set(headers sru_test_headers_${kind})
+  endif()
+  if(NOT TARGET ${headers})
+    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${headers}.cc CONTENT "int main() {}\n")
+    if(ARG_TESTS)  # programs have position-independent code of another kind than libraries
+      add_executable(${headers} EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/${headers}.cc)
+    else()
+      add_library(${headers} OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/${headers}.cc)
+    endif()
+    sru_set_properties(${headers})
+    target_compile_options(${headers} PRIVATE ${flags})
+    set_target_properties(${headers} PROPERTIES PCH_WARN_INVALID OFF UNITY_BUILD OFF)
+    target_link_libraries(${headers} PRIVATE absl::flat_hash_map absl::statusor absl::str_format absl::strings absl::synchronization absl::time)
+    target_precompile_headers(${headers} PRIVATE <absl/container/flat_hash_map.h> <absl/status/statusor.h> <absl/strings/cord.h>
+                              <absl/strings/str_cat.h> <absl/strings/str_format.h> <absl/strings/str_join.h> <absl/strings/str_split.h>
+                              <absl/time/time.h> <absl/types/span.h> <algorithm> <functional> <iostream> <map> <memory> <set> <string>
+                              <thread> <vector>)
+    if(ARG_TESTS)
+      sru_set_test_options(${headers})
+      target_link_libraries(${headers} PRIVATE GTest::gmock)
+      target_precompile_headers(${headers} PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+    endif()
+    if(kind STREQUAL "door")
+      target_link_libraries(${headers} PRIVATE sru_proto gRPC::grpc++ nlohmann_json::nlohmann_json)
+      target_precompile_headers(${headers} PRIVATE <absl/synchronization/mutex.h> <grpcpp/grpcpp.h> <nlohmann/json.hpp>
+                                <sru/v1/inference.grpc.pb.h> <sru/v1/inference.pb.h>)
+    endif()
+  endif()
+  target_compile_options(${target} PRIVATE ${flags})
+  set_target_properties(${target} PROPERTIES PCH_WARN_INVALID OFF)
+  target_precompile_headers(${target} REUSE_FROM ${headers})
+endfunction()
+
 # sru_library(NAME SRCS files... [DEPS targets...] [ALONE files...])
 # ALONE: files that give names of their own to what others of the library call the same. Where the files of a library are compiled
 # together (CMAKE_UNITY_BUILD, as in most presets), they are not.
@@ -62,6 +108,11 @@ function(sru_library name)
     set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
   target_link_libraries(${name} PUBLIC ${ARG_DEPS})
+  if(ARG_DEPS MATCHES "sru_proto|gRPC::|protobuf::")
+    sru_reuse_headers(${name} door)
+  elseif(ARG_DEPS MATCHES "absl::")
+    sru_reuse_headers(${name} plain)
+  endif()
 endfunction()
 
 # sru_binary(NAME SRCS files... [DEPS targets...])
@@ -107,37 +158,6 @@ function(sru_set_test_options target)
   endif()
 endfunction()
 
-# Compiles the headers that most tests include once (SRU_PRECOMPILE_TEST_HEADERS): GoogleTest's, and for `door` those of gRPC and of the
-# messages, too. A test must include what it needs all the same, or a build without them fails. Where a program is compiled with options
-# that do not go with them, the compiler reads the headers themselves.
-function(sru_reuse_test_headers target kind)
-  if(NOT SRU_PRECOMPILE_TEST_HEADERS)
-    return()
-  endif()
-  # What the libraries of nearly every test bring, Abseil's NOMINMAX included: the same for all, or the compiler does not take the headers.
-  set(flags -fopenmp -pthread -DNOMINMAX)
-  set(headers sru_test_headers_${kind})
-  if(NOT TARGET ${headers})
-    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${headers}.cc CONTENT "int main() {}\n")
-    add_executable(${headers} EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/${headers}.cc)
-    sru_set_properties(${headers})
-    sru_set_test_options(${headers})
-    target_compile_options(${headers} PRIVATE ${flags})
-    target_link_libraries(${headers} PRIVATE GTest::gmock)
-    set_target_properties(${headers} PROPERTIES PCH_WARN_INVALID OFF UNITY_BUILD OFF)
-    target_precompile_headers(${headers} PRIVATE <gmock/gmock.h> <gtest/gtest.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
-                              <absl/time/time.h> <functional> <map> <memory> <string> <thread> <vector>)
-    if(kind STREQUAL "door")
-      target_link_libraries(${headers} PRIVATE sru_proto gRPC::grpc++)
-      target_precompile_headers(${headers} PRIVATE <grpcpp/grpcpp.h> <absl/synchronization/mutex.h> <nlohmann/json.hpp>
-                                <sru/v1/inference.pb.h> <sru/v1/inference.grpc.pb.h>)
-    endif()
-  endif()
-  target_compile_options(${target} PRIVATE ${flags})
-  set_target_properties(${target} PROPERTIES PCH_WARN_INVALID OFF)
-  target_precompile_headers(${target} REUSE_FROM ${headers})
-endfunction()
-
 # sru_test(NAME SRCS files... [DEPS targets...] [LABELS labels...] [RUNS programs...] [ALONE]): a CTest entry that runs the GoogleTest
 # tests of the first file. The tests of a folder are one program, such as server_rpc_tests; `--entry=FILE` makes it run those of one
 # file (tests/testing/entry_main.cc). An ALONE test, which replaces something that others need, has a program of its own, NAME. The
@@ -171,9 +191,9 @@ function(sru_test name)
     if(ARG_ALONE)
       # compiled without them, as its libraries may not go with theirs
     elseif(CMAKE_CURRENT_SOURCE_DIR MATCHES "/(base|kernels|models|models/[a-z]+|server/base|server/batching)$")
-      sru_reuse_test_headers(${program} plain)
+      sru_reuse_headers(${program} plain TESTS)
     else()
-      sru_reuse_test_headers(${program} door)
+      sru_reuse_headers(${program} door TESTS)
     endif()
   endif()
   target_sources(${program} PRIVATE ${ARG_SRCS})
