@@ -244,10 +244,13 @@ void Connection::Sniff() {
     state_ = State::kSniffing;
     deadline_ = ClockNow() + kPrefaceTimeout;
     CheckBy(deadline_);
-    if (context_.draining.load()) return Close(CloseCause::kDrain);
   }
   const absl::string_view bytes = ReadNow();
-  if (bytes.empty()) return;
+  if (bytes.empty()) {
+    // What has come is answered.
+    if (context_.draining.load() && sniffed_.empty()) Close(CloseCause::kDrain);
+    return;
+  }
   sniffed_.append(bytes.data(), bytes.size());
   const absl::string_view begin = absl::string_view(sniffed_).substr(0, kPrefaceVerb.size());
   if (!absl::StartsWith(kPrefaceVerb, begin)) return HandOver(std::exchange(sniffed_, ""));
@@ -367,7 +370,10 @@ void Connection::BeginLinger(CloseCause cause) {
 
 void Connection::BeginGoAway(CloseCause cause) {
   if (go_away_ != GoAway::kNot || state_ == State::kLingering || state_ == State::kClosed) return;
-  if (session_ == nullptr) return Close(cause);  // in its handshake
+  if (session_ == nullptr) {
+    if (state_ == State::kSniffing && cause == CloseCause::kDrain) return Sniff();
+    return Close(cause);
+  }
   cause_ = cause;
   go_away_ = GoAway::kAnnounced;
   context_.announced.fetch_add(1);
@@ -887,7 +893,9 @@ bool Connection::WriteOut(absl::string_view bytes, size_t* written) {
     if (result.outcome == ByteStream::Outcome::kEnd) {
       Close(CloseCause::kPeer);
     } else {
-      AwaitWritable();
+      // TLS may have to read the rest of a message of its own before it writes.
+      AwaitWritable(result.outcome == ByteStream::Outcome::kWantsRead ? Descriptor::wait_read
+                                                                      : Descriptor::wait_write);
     }
     break;
   }
@@ -957,10 +965,10 @@ void Connection::CallFlushed(bool ok) {
   }
 }
 
-void Connection::AwaitWritable() {
+void Connection::AwaitWritable(Descriptor::wait_type event) {
   if (writing_ || state_ == State::kClosed) return;
   writing_ = true;
-  descriptor_.async_wait(Descriptor::wait_write, [self = shared_from_this()](error_code error) {
+  descriptor_.async_wait(event, [self = shared_from_this()](error_code error) {
     Loop::Turn turn(&self->loop_);
     self->writing_ = false;
     if (error || self->state_ == State::kClosed) return;

@@ -152,7 +152,7 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void Leave(CloseCause cause);
   void FailHandshake(const std::string& error);
   void AwaitReadable();
-  void AwaitWritable();
+  void AwaitWritable(Descriptor::wait_type event = Descriptor::wait_write);
   // Goes on after a time in which nothing was read: the stream may hold bytes that the socket no longer has.
   void ReadOn();
   void OnReady();

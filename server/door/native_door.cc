@@ -46,27 +46,24 @@ DoorContext::DoorContext(DoorOptions given, MemoryCount* receive_memory, SideThr
 // Shelf.
 
 void NativeDoor::Shelf::Add(AcceptedSocket socket) {
-  size_.fetch_add(1);
+  Count(1);
   loop_.TakeIn(
       std::move(socket), [this](AcceptedSocket taken) { Begin(std::move(taken)); },
       [this](const std::string& peer) {
         context_.options.on_refused(transport::kTooManyWaiting, peer);
-        size_.fetch_sub(1);
+        Count(-1);
       });
 }
 
 void NativeDoor::Shelf::Begin(AcceptedSocket socket) {
-  if (closed_) {
-    size_.fetch_sub(1);
-    return;
-  }
+  if (closed_) return Count(-1);
   auto connection = std::make_shared<Connection>(&context_, &loop_, this, std::move(socket));
   connections_.emplace(connection.get(), connection);
   connection->Start();
 }
 
 void NativeDoor::Shelf::OnClosed(Connection* connection) {
-  if (connections_.erase(connection) > 0) size_.fetch_sub(1);
+  if (connections_.erase(connection) > 0) Count(-1);
 }
 
 std::vector<std::shared_ptr<Connection>> NativeDoor::Shelf::All() const {
@@ -134,10 +131,7 @@ void NativeDoor::OnConnection(int fd, const sockaddr_storage& address) {
   if (fd >= max_file_) {  // counted before its peer can notice that it is closed
     return context_.options.on_refused(transport::kTooManyOpen, socket.peer());
   }
-  const auto least =
-      std::min_element(shelves_.begin(), shelves_.end(),
-                       [](const auto& a, const auto& b) { return a->size() < b->size(); });
-  (*least)->Add(std::move(socket));
+  shelves_[loops_.Least()]->Add(std::move(socket));
 }
 
 int64_t NativeDoor::OpenOnShelves() const {

@@ -79,6 +79,10 @@ class NativeDoor final : public GrpcPort {
     void CloseAll();
 
    private:
+    void Count(int change) {
+      size_.fetch_add(change);
+      loop_.CountConnection(change);
+    }
     void Begin(AcceptedSocket socket);
     void OnClosed(Connection* connection) override;
     std::vector<std::shared_ptr<Connection>> All() const;

@@ -827,6 +827,79 @@ TEST_F(NativeDoorTest, AMessageIsNotReadOnWhenItsClientHasLeft) {
   EXPECT_TRUE(PollUntil([&] { return *state == 2; }));
 }
 
+TEST_F(NativeDoorTest, ACallGetsOneLongMessageAtATime) {
+  options_.max_message_bytes = 4 << 20;
+  struct State {
+    std::atomic<int> begun{0};
+    std::atomic<bool> may_go_on{false};
+  };
+  const auto state = std::make_shared<State>();
+  class ReadingOnCall final : public calls::CallHandler {
+   public:
+    ReadingOnCall(calls::Exchange* exchange, std::shared_ptr<State> state)
+        : exchange_(*exchange), state_(std::move(state)) {
+      exchange_.Read();
+    }
+    void OnMessage(std::optional<absl::Cord> message) override {
+      if (!message.has_value()) return exchange_.Finish({absl::OkStatus(), "", {}, {}});
+      exchange_.Read();
+      ++state_->begun;
+      while (!state_->may_go_on) usleep(1000);
+    }
+    void OnDone() override { delete this; }
+
+   private:
+    calls::Exchange& exchange_;
+    const std::shared_ptr<State> state_;
+  };
+  calls::Method row;
+  row.service = "t.T";
+  row.name = "ReadsOn";
+  row.kind = calls::MethodKind::kBidirectional;
+  row.start = [state](calls::Exchange* exchange) { return new ReadingOnCall(exchange, state); };
+  rows_.push_back(std::move(row));
+  Serve();
+  const absl::Cleanup release = [&] { state->may_go_on = true; };
+  RawClient client(port());
+  client.SendHead(1, "/t.T/ReadsOn");
+  const std::string bytes =
+      MessageOf(std::string(200000, 'x')) + MessageOf(std::string(99999, 'y'));
+  for (size_t at = 0; at < bytes.size(); at += 16384) {
+    client.SendData(1, absl::string_view(bytes).substr(at, 16384));
+    client.ReadUntil([] { return true; });
+  }
+  client.SendData(1, "", kEndStream);
+  EXPECT_TRUE(PollUntil([&] { return memory_.used() >= 299999; }));
+  usleep(50000);
+  EXPECT_EQ(state->begun, 1);
+  state->may_go_on = true;
+  EXPECT_TRUE(client.ReadEnd(1));
+  EXPECT_EQ(client.Value(1, "grpc-status"), "0");
+  EXPECT_EQ(state->begun, 2);
+}
+
+TEST_F(NativeDoorTest, CallsTakeTurnsInSendingTheirAnswers) {
+  Serve();
+  RawClient client(port());
+  client.Send(FrameOf(NGHTTP2_WINDOW_UPDATE, 0, 0, Number(1 << 30, 4)));
+  client.Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(1 << 30, 4)));
+  std::vector<calls::Exchange*> exchanges;
+  for (const uint32_t id : {1U, 3U}) {
+    client.SendHead(id, "/t.T/Puppet");
+    client.SendData(id, MessageOf("m"), kEndStream);
+    exchanges.push_back(&Take());
+  }
+  {
+    const LoopsWait wait(loops_);
+    exchanges[0]->WriteAndFinish(absl::Cord(std::string(4 << 20, 'x')), {});
+    exchanges[1]->WriteAndFinish(absl::Cord("short"), {});
+  }
+  EXPECT_TRUE(client.ReadEnd(3));
+  EXPECT_LT(client.stream(1).data.size(), 1U << 20);
+  EXPECT_TRUE(client.ReadEnd(1));
+  EXPECT_EQ(client.stream(1).data.size(), (4U << 20) + 5);
+}
+
 TEST_F(NativeDoorTest, AnswersAreCompressedWithinTheMemory) {
   options_.allow_compression = true;
   Serve();
@@ -1188,6 +1261,70 @@ TEST_F(NativeDoorHttpTest, TheRestOfARequestThatIsAnsweredEarlyIsTakenIfItIsShor
   EXPECT_TRUE(is_reset(3));
   EXPECT_TRUE(is_reset(5)) << "nothing comes";
   EXPECT_EQ(client.stream(1).reset, -1);
+}
+
+TEST_F(NativeDoorHttpTest, AnAnswerThatWasTakenIsNotWaitedForThoughItsRequestGoesOn) {
+  options_.bytes_timeout = absl::Seconds(20);
+  options_.send_timeout = absl::Milliseconds(200);
+  Serve();
+  RawClient client(port());
+  client.SendHead(1, "/a", {}, 0, Request("POST"));
+  Exchange().SetHead(404, {});
+  Exchange().Finish({});
+  ASSERT_TRUE(client.ReadEnd(1));
+  EXPECT_TRUE(PollUntil([this] { return door_->num_unsent() == 0; }));
+  usleep(400000);
+  client.SendHead(3, "/t.T/Echo");
+  client.SendData(3, MessageOf("a"), kEndStream);
+  EXPECT_TRUE(client.ReadEnd(3));
+  EXPECT_EQ(client.Value(3, "grpc-status"), "0");
+  EXPECT_EQ(door_->num_not_taken(), 0);
+}
+
+TEST_F(NativeDoorHttpTest, ADrainAnswersWhatHasComeBeforeTheDoorHasLooked) {
+  Serve();
+  RawClient silent(port(), /*begins=*/false);
+  RawClient begun(port());
+  begun.SendHead(1, "/t.T/Echo");
+  begun.SendData(1, MessageOf("a"), kEndStream);
+  ASSERT_TRUE(begun.ReadEnd(1));
+  std::unique_ptr<RawClient> client;
+  std::thread drain;
+  {
+    const LoopsWait wait(loops_);
+    client = std::make_unique<RawClient>(port());
+    client->SendHead(1, "/t.T/Echo");
+    client->SendData(1, MessageOf("a"), kEndStream);
+    drain = std::thread([this] { door_->BeginDrain(); });
+    usleep(50000);  // it waits for the loops
+  }
+  EXPECT_TRUE(client->ReadEnd(1));
+  EXPECT_EQ(client->Value(1, "grpc-status"), "0");
+  EXPECT_TRUE(silent.ReadClose());
+  EXPECT_TRUE(begun.ReadClose());
+  EXPECT_TRUE(client->ReadClose());
+  drain.join();
+}
+
+// Each goes to the loop that has fewest, whose connections of HTTP/1.1 count.
+TEST_F(NativeDoorHttpTest, ConnectionsThatAreHandedOverCount) {
+  std::atomic<int> on_first{0};
+  std::atomic<int> all{0};
+  options_.on_http1 = [&](const AcceptedSocket&, std::unique_ptr<ByteStream>, const std::string&) {
+    for (const auto& loop : loops_.loops()) {
+      if (!loop->IsThisThread()) continue;
+      if (loop == loops_.loops()[0]) ++on_first;
+      loop->CountConnection(1);  // as the server that it is handed to
+    }
+    ++all;
+  };
+  Serve();
+  for (int i = 1; i <= 8; ++i) {
+    RawClient client(port(), /*begins=*/false);
+    client.Send("GET / HTTP/1.1\r\n");
+    ASSERT_TRUE(PollUntil([&] { return all == i; }));
+  }
+  EXPECT_EQ(on_first, 4);
 }
 
 TEST_F(NativeDoorHttpTest, TheFirstBytesTellWhoSpeaksHttp1) {

@@ -96,7 +96,13 @@ void Stream::OnHead() {
   StreamHook<WaitingStreams>::unlink();
   if (connection_->is_revoked()) return connection_->Reset(id_, NGHTTP2_REFUSED_STREAM);
   if (head_.is_malformed()) return connection_->Reset(id_, NGHTTP2_PROTOCOL_ERROR);
-  if (head_.is_grpc()) head_.JoinRepeated();
+  if (head_.is_grpc()) {
+    head_.JoinRepeated();
+    // Calls take turns in sending their answers, as clients of gRPC expect, who give no priorities.
+    const nghttp2_extpri in_turn = {NGHTTP2_EXTPRI_DEFAULT_URGENCY, /*inc=*/1};
+    nghttp2_session_change_extpri_stream_priority(connection_->session(), id_, &in_turn,
+                                                  /*ignore_client_signal=*/0);
+  }
   // A handler makes a copy of its own.
   const auto bytes = 2 * static_cast<int64_t>(head_.memory_bytes());
   if (bytes > kUnchargedBytes) {
@@ -529,20 +535,23 @@ void Stream::SetHead(int status, calls::Metadata headers) {
 }
 
 void Stream::RunOnLoop() {
-  const uint32_t asked = asked_.exchange(0, std::memory_order_acq_rel);
+  uint32_t asked = asked_.exchange(0, std::memory_order_acq_rel);
   if ((asked & kBack) != 0) {
     memory_->Give(std::exchange(away_bytes_, 0));
     if (ends_when_back_) return EndCall();
+    if (std::exchange(reads_when_back_, false)) asked |= kRead;
   }
   const bool finishes = (asked & kFinish) != 0;
   if (finishes) {
     asked_to_finish_ = true;
     SetBusy(false);
     lease_.Leave();
-    reading_ = false;
+    reading_ = reads_when_back_ = false;
     StreamHook<WaitingStreams>::unlink();
   } else if ((asked & kRead) != 0) {
-    if (!can_answer()) {
+    if (away_bytes_ > 0) {
+      reads_when_back_ = true;  // a call gets one message at a time
+    } else if (!can_answer()) {
       handler_->OnMessage(std::nullopt);
     } else {
       reading_ = true;
@@ -713,6 +722,7 @@ bool Stream::OnEndFramed() {
   end_framed_ = true;
   // Calls of gRPC are reset. Other clients may not expect a reset, and a short rest costs nothing.
   if (http_ == nullptr || input_ended_) return false;
+  connection_->FlushLater(this);  // it may stay open for long after its answer was taken
   WaitForBytes();
   return true;
 }
@@ -733,9 +743,9 @@ void Stream::OnFlushed(bool ok) {
     if (!has_end_) SetSent();
     if (std::exchange(writing_, false) && !asked_to_finish_) handler_->OnWritten(ok);
   }
+  if (end_framed_ || closed_) SetSent();
   if (!closed_) return;
   flushed_ = true;
-  SetSent();
   if (asked_to_finish_ && !call_is_over()) return EndCall();
   DeleteIfOver();
 }

@@ -203,13 +203,14 @@ class Stream final : public calls::HttpExchange,
 
   // Bytes of the client.
   MessageReader reader_;
-  std::string held_;             // that nobody had asked for when they came
-  size_t held_begin_ = 0;        // of what is left of them
-  absl::Cord body_;              // of a request that is no call
-  int64_t body_bytes_ = 0;       // that http_ has
-  int64_t head_bytes_ = 0;       // of a long one
-  int64_t away_bytes_ = 0;       // of a message that a side thread gives to the call
-  bool ends_when_back_ = false;  // the call ends when the side thread is done
+  std::string held_;              // that nobody had asked for when they came
+  size_t held_begin_ = 0;         // of what is left of them
+  absl::Cord body_;               // of a request that is no call
+  int64_t body_bytes_ = 0;        // that http_ has
+  int64_t head_bytes_ = 0;        // of a long one
+  int64_t away_bytes_ = 0;        // of a message that a side thread gives to the call
+  bool reads_when_back_ = false;  // the call has asked for its next one meanwhile
+  bool ends_when_back_ = false;   // the call ends when the side thread is done
   bool has_head_ = false;
   bool is_accepted_ = false;  // the call is that of a caller who may call
   bool is_refused_ = false;   // since the call began its caller may not call any more

@@ -192,7 +192,7 @@ void HttpConnection::Recheck(ssl_ctx_st* tls_context) {
   const bool begins = stage_ == Stage::kBody || stage_ == Stage::kHandling;
   if (accepted && (begins || stage_ == Stage::kParts)) {
     const auto& check = owner_.options().check_headers;
-    PageRequest request = call_ == nullptr ? parser_.request() : call_->request();
+    PageRequest request = (call_ == nullptr ? parser_.request() : call_->request()).Head();
     const auto refusal = check == nullptr ? nullptr : check(&request);
     is_refused_ = refusal != nullptr && refusal->status != kTooMany;
     accepted = begins || !is_refused_;

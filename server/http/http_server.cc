@@ -190,16 +190,16 @@ class Shelf final : private HttpConnection::Owner {
   int64_t size() const { return size_.load() + on_their_way_.load(); }
   int64_t num_on_their_way() const { return on_their_way_.load(); }
   void Post(AcceptedSocket socket) {
-    on_their_way_.fetch_add(1);
+    Count(&on_their_way_, 1);
     loop_.TakeIn(
         std::move(socket),
         [this](AcceptedSocket taken) {
           Add(std::move(taken), nullptr, "");
-          on_their_way_.fetch_sub(1);
+          Count(&on_their_way_, -1);
         },
         [this](const std::string& peer) {
           shared_.OnRefused(transport::kTooManyWaiting, peer);
-          on_their_way_.fetch_sub(1);
+          Count(&on_their_way_, -1);
         });
   }
   void StopJobs() { jobs_->Stop(); }
@@ -227,7 +227,7 @@ class Shelf final : private HttpConnection::Owner {
     }
     if (entry == ConnectionTable::Entry::kFull) return;
     connections_.emplace(connection.get(), connection);
-    size_.fetch_add(1);
+    Count(&size_, 1);
     connection->Start();
   }
 
@@ -243,6 +243,10 @@ class Shelf final : private HttpConnection::Owner {
   }
 
  private:
+  void Count(std::atomic<int64_t>* number, int change) {
+    number->fetch_add(change);
+    loop_.CountConnection(change);
+  }
   std::vector<std::shared_ptr<HttpConnection>> All() const {
     std::vector<std::shared_ptr<HttpConnection>> all;
     all.reserve(connections_.size());
@@ -270,7 +274,7 @@ class Shelf final : private HttpConnection::Owner {
     if (found == connections_.end()) return;
     shared_.table.Leave(connection->place());
     connections_.erase(found);
-    size_.fetch_sub(1);
+    Count(&size_, -1);
   }
 
   Shared& shared_;
@@ -387,10 +391,7 @@ class LoopedServer final : public HttpServer {
   // On the acceptor's thread.
   void OnConnection(AcceptedSocket socket) {
     if (IsOutOfFiles(socket.fd()) && !MakeWay(socket.peer())) return;
-    const auto least =
-        std::min_element(shelves_.begin(), shelves_.end(),
-                         [](const auto& a, const auto& b) { return a->size() < b->size(); });
-    (*least)->Post(std::move(socket));
+    shelves_[loops_.Least()]->Post(std::move(socket));
   }
 
   Shared shared_;

@@ -224,6 +224,23 @@ TEST_F(HttpServerTest, OldClients) {
                                     Not(HasSubstr("chunked"))));
 }
 
+TEST_F(HttpServerTest, ConnectionsAreSpreadOverTheLoops) {
+  const int port = Start();
+  const auto counts = [this](int64_t first, int64_t second) {
+    const auto& loops = loops_.loops();
+    return loops[0]->num_connections() == first && loops[1]->num_connections() == second;
+  };
+  {
+    std::vector<std::unique_ptr<SlowConnection>> clients;
+    for (int i = 0; i < 4; ++i) {
+      clients.push_back(std::make_unique<SlowConnection>(port, Get("/a")));
+      ReadUntil(clients.back().get(), ":>");
+    }
+    EXPECT_TRUE(counts(2, 2));
+  }
+  EXPECT_TRUE(PollUntil([&] { return counts(0, 0); }));
+}
+
 TEST_F(HttpServerTest, AnAnswerInPartsDoesNotBeginForACallerThatIsNoLongerAccepted) {
   std::atomic<int> status{200};
   options_.check_headers = [&](PageRequest*) -> std::shared_ptr<const PageResponse> {

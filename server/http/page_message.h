@@ -99,6 +99,19 @@ struct PageRequest {
     };
   }
 
+  // A copy of all but the body, which another thread may be reading.
+  PageRequest Head() const {
+    PageRequest head;
+    head.method = method;
+    head.path = path;
+    head.query = query;
+    head.peer = peer;
+    head.certificate = certificate;
+    head.headers = headers;
+    head.admission = admission;
+    return head;
+  }
+
   // "127.0.0.1", "::1" or "unix".
   std::string remote_address() const {
     absl::string_view address = peer;

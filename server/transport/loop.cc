@@ -146,12 +146,13 @@ void Loop::EndTurn() noexcept {
 }
 
 void Loop::RunTurnWorkLater() {
-  if (turn_work_.empty() || std::exchange(runs_turn_work_, true)) return;
+  if (turn_work_.empty() || runs_turn_work_) return;
   asio::post(io_, [this] {
     Turn turn(this);
     runs_turn_work_ = false;
     turn_work_.RunAll(/*in_time=*/behind_ == 0);
   });
+  runs_turn_work_ = true;  // not if there was no memory
 }
 
 void Loop::RunInTurn(const TurnKey& key, std::function<void()> job) {
@@ -236,6 +237,13 @@ LoopSet::LoopSet(int loops, int side_threads, LoopWatch watch) : side_(side_thre
 
 LoopSet::~LoopSet() {
   for (const auto& loop : loops_) loop->Stop();
+}
+
+size_t LoopSet::Least() const {
+  const auto least = std::min_element(
+      loops_.begin(), loops_.end(),
+      [](const auto& a, const auto& b) { return a->num_connections() < b->num_connections(); });
+  return static_cast<size_t>(least - loops_.begin());
 }
 
 void LoopSet::RunOnEach(const std::function<void(size_t i)>& run) const {

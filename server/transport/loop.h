@@ -13,6 +13,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -106,6 +107,10 @@ class Loop {
 
   bool IsThisThread() const { return std::this_thread::get_id() == thread_id_.load(); }
 
+  // The connections of all ports that it has, or that are on their way to it. Thread-safe.
+  void CountConnection(int change) { connections_.fetch_add(change, std::memory_order_relaxed); }
+  int64_t num_connections() const { return connections_.load(std::memory_order_relaxed); }
+
   // The rest is for the loop's thread.
 
   // Each handler of the io_context begins with one.
@@ -178,6 +183,7 @@ class Loop {
   std::vector<char> write_buffer_;
   std::thread thread_;
   std::atomic<std::thread::id> thread_id_;
+  std::atomic<int64_t> connections_{0};
 
   LoopWork* oldest_work_ = nullptr;  // that RunWork() has yet to run
   // The newest first.
@@ -198,6 +204,8 @@ class LoopSet {
   LoopSet& operator=(const LoopSet&) = delete;
 
   const std::vector<std::unique_ptr<Loop>>& loops() const { return loops_; }
+  // The index of the loop that has the fewest connections.
+  size_t Least() const;
   SideThreads& side() { return side_; }
   // Runs `run(i)` for each loops()[i] in a turn of its own, and waits for that. What a loop queued in turns before the last one has run by then. Not
   // on a loop's thread.
