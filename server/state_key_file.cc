@@ -47,10 +47,11 @@ absl::StatusOr<std::shared_ptr<models::StateKeys>> WatchStateKeys(const std::str
                          absl::StrCat("the file of state keys changed but the earlier ones "
                                       "stay in use: ",
                                       newer.status().message()));
-                     return;
+                     return false;
                    }
                    LogInfo(absl::StrCat("states: keys now ", newer->size()));
                    keys->Use(*std::move(newer));
+                   return true;
                  });
   return keys;
 }

@@ -95,9 +95,12 @@ void FileWatcher::Poll() {
     Contents seen = group.read();
     const bool settled = Same(seen, group.last_seen);
     group.last_seen = std::move(seen);
-    if (!settled || Same(group.last_seen, group.reported)) continue;
+    if (!settled) continue;
+    const bool is_due = !group.is_used && ++group.looks >= kLooksToRetry;
+    if (!is_due && Same(group.last_seen, group.reported)) continue;
+    group.looks = 0;
     group.reported = group.last_seen;
-    group.on_change(group.reported);
+    group.is_used = group.on_change(group.reported);
   }
   if (each_look_ != nullptr) each_look_();
 }
@@ -120,8 +123,11 @@ void FileWatcher::Run() {
       if (stop_) return;
       look_now = std::exchange(look_now_, false);
     }
+    if (look_now) {
+      for (Group& group : groups_) group.looks = kLooksToRetry;
+      Poll();
+    }
     Poll();
-    if (look_now) Poll();
   }
 }
 

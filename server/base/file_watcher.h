@@ -32,7 +32,11 @@ class FileWatcher {
   // What the files hold, or why they cannot be read.
   using Contents = absl::StatusOr<std::vector<std::string>>;
   using Read = std::function<Contents()>;
-  using OnChange = std::function<void(const Contents&)>;
+  // Returns whether they are in use.
+  using OnChange = std::function<bool(const Contents&)>;
+  // What is not in use is reported again at each of so many looks: it may depend on the time (a certificate that begins later), and whoever
+  // counts it sees that it lasts.
+  static constexpr int kLooksToRetry = 60;
 
   explicit FileWatcher(absl::Duration interval) : interval_(interval) {}
   FileWatcher(const FileWatcher&) = delete;
@@ -54,7 +58,7 @@ class FileWatcher {
   void Poll();
 
   // Lets the thread look at once, and take what it finds for settled: whoever asks says that the
-  // files are complete. Thread-safe.
+  // files are complete. What is not in use is reported again. Thread-safe.
   void LookNow();
 
  private:
@@ -63,6 +67,8 @@ class FileWatcher {
     Contents reported;
     Contents last_seen;
     OnChange on_change;
+    bool is_used = true;
+    int looks = 0;  // since it was reported
   };
 
   void Run();

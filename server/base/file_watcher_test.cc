@@ -20,13 +20,16 @@ class FileWatcherTest : public ::testing::Test {
  protected:
   void Watch() {
     const auto read = [this] { return ReadFiles({directory_.path("a"), directory_.path("b")}); };
-    watcher_.Watch(read, read(),
-                   [this](const FileWatcher::Contents& contents) { reports_.push_back(contents); });
+    watcher_.Watch(read, read(), [this](const FileWatcher::Contents& contents) {
+      reports_.push_back(contents);
+      return is_used_;
+    });
   }
 
   models::TempDirectory directory_;
   FileWatcher watcher_{absl::Hours(1)};
   std::vector<FileWatcher::Contents> reports_;
+  bool is_used_ = true;  // what is reported
 };
 
 TEST_F(FileWatcherTest, ReportsAChangeOnceItHasSettled) {
@@ -47,6 +50,23 @@ TEST_F(FileWatcherTest, ReportsAChangeOnceItHasSettled) {
   EXPECT_THAT(*reports_[0], ElementsAre("2", "2"));
   watcher_.Poll();
   EXPECT_EQ(reports_.size(), 1u);
+}
+
+TEST_F(FileWatcherTest, WhatIsNotInUseIsReportedAgain) {
+  directory_.Write("a", "1");
+  directory_.Write("b", "1");
+  Watch();
+  is_used_ = false;
+  directory_.Write("a", "2");
+  watcher_.Poll();
+  for (int i = 0; i < FileWatcher::kLooksToRetry; ++i) watcher_.Poll();
+  ASSERT_EQ(reports_.size(), 1u);
+  is_used_ = true;
+  watcher_.Poll();
+  ASSERT_EQ(reports_.size(), 2u);
+  EXPECT_THAT(*reports_[1], ElementsAre("2", "1"));
+  for (int i = 0; i < 2 * FileWatcher::kLooksToRetry; ++i) watcher_.Poll();
+  EXPECT_EQ(reports_.size(), 2u);
 }
 
 TEST_F(FileWatcherTest, AChangeThatIsTakenBackIsNone) {
@@ -85,6 +105,7 @@ TEST(FileWatcherThreadTest, LooksAtOnceWhenAsked) {
   watcher.Watch(read, read(), [&](const FileWatcher::Contents& contents) {
     EXPECT_THAT(*contents, ElementsAre("2"));
     reported.Notify();
+    return true;
   });
   watcher.Start();
   directory.Write("a", "2");

@@ -197,13 +197,14 @@ absl::Status WatchTokens(const char* flag, const char* what,
         if (!newer.ok()) {
           LogError(absl::StrCat("the file of tokens changed but the earlier ones stay in use: ",
                                 newer.status().message()));
-          return;
+          return false;
         }
         LogInfo(absl::StrCat(what, ": now ", Describe(*newer)));
         WarnOfShortTokens(flag, *newer);
         newer->Register(callers);
         tokens->Use(*std::move(newer));
         shared->on_change();
+        return true;
       });
   return absl::OkStatus();
 }
@@ -248,7 +249,7 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(
           if (!newer.ok()) {
             LogError(absl::StrCat("TLS files changed but the earlier ones stay in use: ",
                                   newer.status().message()));
-            return;
+            return false;
           }
           shared->Use(*newer);
           LogInfo(absl::StrCat("TLS: ", DescribeChange(used, *newer)));
@@ -257,6 +258,7 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(
           }
           used = *std::move(newer);
           shared->on_change();
+          return true;
         });
   }
   if (options.has_tokens()) {
