@@ -110,7 +110,7 @@ server/open_inference    | server/tasks/tasks.h server/calls server/calls/kinds 
                          | server/lifecycle server/batching/queue server/base |
                          | models kernels base proto                          |
 server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds       | absl grpc protobuf
-                         | server/calls/messages server/door server/transport                  |
+                         | server/calls/messages server/callers server/door server/transport   |
                          | server/base base proto                             |
 server/http              | server/transport server/calls server/base base     | absl boost nlohmann prometheus
 server/translation       | server/calls server/calls/bounds server/lifecycle  | absl cld2 icu

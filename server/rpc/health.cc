@@ -1,17 +1,14 @@
 #include "server/rpc/health.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-
 #include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/wire_reader.h"
+#include "server/callers/trusted_proxies.h"
 
 namespace sru::server::rpc {
 namespace {
@@ -40,17 +37,6 @@ absl::StatusOr<std::string> ServiceOf(const absl::Cord& message) {
 }
 
 calls::CallEnd HealthEnd(absl::Status status) { return {std::move(status), "", {}, {}}; }
-
-// A peer without its port; of IPv6 the half that one machine or network has.
-std::string AddressOf(const std::string& peer) {
-  constexpr absl::string_view kIpv6 = "ipv6:[";
-  in6_addr address{};
-  const std::string host = peer.substr(0, peer.rfind(':'));
-  if (!absl::StartsWith(host, kIpv6)) return host;
-  const std::string inner = host.substr(kIpv6.size(), host.size() - kIpv6.size() - 1);
-  if (inet_pton(AF_INET6, inner.c_str(), &address) != 1) return host;
-  return std::string(reinterpret_cast<const char*>(&address), sizeof(address) / 2);
-}
 
 }  // namespace
 
@@ -84,7 +70,9 @@ class Health::WatchCall final : public calls::CallHandler,
                                 public std::enable_shared_from_this<WatchCall> {
  public:
   WatchCall(Health* health, calls::Exchange* exchange)
-      : health_(*health), exchange_(*exchange), address_(AddressOf(exchange->peer())) {}
+      : health_(*health),
+        exchange_(*exchange),
+        address_(callers::TrustedProxies().CallerAddress(exchange->peer(), "")) {}
 
   calls::CallHandler* Start() {
     self_ = shared_from_this();
