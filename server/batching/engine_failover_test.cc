@@ -2,8 +2,10 @@
 // sleeps: a device fails when the test says so, and a runner computes when the test lets it.
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "models/model.h"
 #include "server/batching/batch_runner.h"
+#include "server/batching/batch_workers.h"
 #include "server/batching/engine.h"
 #include "server/tasks/tasks.h"
 #include "tests/testing/failing_backend.h"
@@ -406,6 +409,26 @@ TEST_F(EngineFailoverTest, ADeviceThatFailsWhileWarmingUpIsTakenOut) {
   ASSERT_TRUE(call.Submit(*engine_, 7).ok());
   EXPECT_TRUE(call.Wait().ok());
   EXPECT_THAT(devices_.runs(), ElementsAre("1:7"));
+}
+
+// As where a limit of threads is reached.
+TEST_F(EngineFailoverTest, AWorkerThatCannotBeStartedEndsTheOthers) {
+  std::vector<std::unique_ptr<BatchRunner>> runners;
+  for (int i = 0; i < 3; ++i) runners.push_back(std::make_unique<FakeRunner>(&devices_, i));
+  std::thread first;
+  WorkersOptions options;
+  options.launch = [&](std::function<void()> life) {
+    if (first.joinable()) {
+      throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
+    }
+    first = std::thread(std::move(life));
+  };
+  auto workers =
+      BatchWorkers::Create(std::move(runners), options, BatcherOptions(), &clock_, &observer_);
+  ASSERT_TRUE(workers.ok()) << workers.status();
+  EXPECT_THROW((*workers)->Start().IgnoreError(), std::system_error);
+  workers->reset();
+  first.join();
 }
 
 TEST_F(EngineFailoverTest, WithoutADeviceThatWarmsUpThereIsNoEngine) {

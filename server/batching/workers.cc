@@ -38,10 +38,18 @@ absl::Status Workers::Start() {
     if (worker.core >= 0) cores.push_back(worker.core);
   }
   for (size_t i = 0; i < workers_.size(); ++i) {
-    if (options_.launch) {
-      options_.launch([this, i] { Live(i); });
-    } else {
-      workers_[i].thread = std::thread([this, i] { Live(i); });
+    try {
+      if (options_.launch) {
+        options_.launch([this, i] { Live(i); });
+      } else {
+        workers_[i].thread = std::thread([this, i] { Live(i); });
+      }
+    } catch (...) {  // there is no thread: Join() does not wait for this one and the rest
+      const MutexLock lock(&mutex_);
+      const int missing = static_cast<int>(workers_.size() - i);
+      cold_ -= missing;
+      live_ -= missing;
+      throw;
     }
   }
   if (!cores.empty()) {

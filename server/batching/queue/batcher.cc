@@ -404,7 +404,8 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, int most_tokens) {
   flows_.Start();
   for (FlowQueue* queue = flows_.Next(); queue != nullptr && open; queue = flows_.Next()) {
     const bool has_little = queue->waiting.total().tokens <= little;
-    if (batch->sequences_.empty()) has_little_only = has_little;
+    const bool opens = batch->sequences_.empty();
+    if (opens) has_little_only = has_little;
     if (has_little_only && !has_little) break;
     OrderNode* const node = queue->next;
     PendingRequest* const pending = node->request;
@@ -440,7 +441,10 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, int most_tokens) {
         Count(pending, taken);
         queue->order.Reduce(node, taken);
       }
-      flows_.Took(taken.tokens);
+      // Whoever has a batch without the work of others pays for all of it.
+      const bool pays_all = has_little_only && opens;
+      flows_.Took(taken.tokens +
+                  (pays_all ? static_cast<int64_t>(admission_.speed().FixedTokens()) : 0));
     }
     queue->next = queue->order.After(key);
     if (queue->next == nullptr) {

@@ -230,6 +230,29 @@ TEST_F(BatcherPiecesTest, WhoHasLittleSharesNoBatchWithWhoHasMuch) {
   EXPECT_GE(sums[1], 5);
 }
 
+TEST_F(BatcherPiecesTest, WhoAlwaysHasLittlePaysForWholeBatches) {
+  const auto time_of = [](int tokens) { return Ms(10) + Ms(0.5) * tokens; };
+  for (int i = 0; i < 16; ++i) {
+    Learn(20, time_of(20), 1);
+    Learn(100, time_of(100), 1);
+  }
+  Fill(0, 100, 10);
+  absl::Duration sums[2];  // of batches of the caller who has little alone, and of the others
+  bool waits = false;
+  for (int i = 100; sums[0] + sums[1] < Ms(500); ++i) {
+    if (!waits) Fill(i, 1, 1);
+    const auto names = puppet_->TakeNames();
+    const auto own = std::count_if(names.begin(), names.end(),
+                                   [](const int32_t name) { return name / 100 == 1; });
+    const auto others = static_cast<int64_t>(names.size()) - own;
+    waits = own == 0;
+    const absl::Duration time = time_of(static_cast<int>(own + 10 * others));
+    sums[others > 0 ? 1 : 0] += time;
+    puppet_->Finish(absl::OkStatus(), time);
+  }
+  EXPECT_LE(sums[0], 0.6 * (sums[0] + sums[1]));
+}
+
 TEST_F(BatcherPiecesTest, WhoAlwaysHasLittleGetsNoMoreThanItsShare) {
   Fill(0, 48, 10);
   std::vector<int> sums(3);

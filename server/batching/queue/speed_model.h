@@ -44,6 +44,9 @@ class SpeedModel {
     return fixed_ * static_cast<double>(batches) + per_token_ * static_cast<double>(tokens);
   }
 
+  // So many tokens take as long as a batch does besides its tokens; 0 if that is not known.
+  double FixedTokens() const { return per_token_ > 0 ? fixed_ / per_token_ : 0; }
+
   // The most tokens of a batch that takes no longer than `seconds`; more if a batch's fixed cost would otherwise exceed a tenth of its time.
   int64_t TokensWithin(double seconds) const {
     constexpr double kMost = 1e9;

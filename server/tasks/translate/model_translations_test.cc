@@ -26,6 +26,7 @@
 #include "server/tasks/translate/translate_sequence.h"
 #include "tests/testing/failing_backend.h"
 #include "tests/testing/plain_translator.h"
+#include "tests/testing/poll.h"
 #include "tests/testing/translator_files.h"
 
 namespace sru::server::tasks {
@@ -409,6 +410,20 @@ TEST_F(ModelTranslationsTest, CancelledAndExpiredCallsGiveBackTheirRows) {
   // The last of the cancelled ones may have been in the step that has just ended.
   EXPECT_TRUE(engine_->Drain(clock_.Now() + kPatience));
   ExpectNothingLeft();
+}
+
+TEST_F(ModelTranslationsTest, WhatWasComputedForACancelledCallCounts) {
+  Start();
+  std::vector<TranslateTask> many(200, Task(30, 8));
+  for (TranslateTask& task : many) task.search.max_length = 100;
+  Answer cancelled;
+  const TranslateHandle handle = Submit(many, &cancelled);
+  ASSERT_TRUE(sru::testing::PollUntil([this] { return steps().stats().steps > 20; }));
+  handle->Cancel();
+  EXPECT_EQ(cancelled.Wait().code(), absl::StatusCode::kCancelled);
+  int64_t computed = 0;
+  for (const TranslateTask& task : cancelled.results()) computed += task.steps;
+  EXPECT_GT(computed, 0);
 }
 
 TEST_F(ModelTranslationsTest, ADrainLetsThemEndUntilItsDeadline) {

@@ -206,6 +206,7 @@ void TranslateSequence::Rewind() {
   num_fed_ = 0;
   reorder_ = false;
   aligned_.clear();
+  most_steps_ = std::max(most_steps_, steps_);
   if (!found_) steps_ = 0;
 }
 
@@ -435,7 +436,7 @@ void TranslateSequence::End(const absl::Status& status, const batching::RequestT
   candidates_ = std::vector<kernels::Candidate>();
   choices_ = std::vector<int32_t>();
   aligned_ids_ = std::vector<std::vector<int32_t>>();
-  task_.steps = steps_;
+  task_.steps = std::max(most_steps_, steps_);
   call->OnSentence(status);
 }
 

@@ -199,6 +199,7 @@ class TranslateSequence : public batching::StepSequence {
   std::vector<std::vector<int32_t>> aligned_ids_;  // [hypothesis]: BOS and all tokens but the last
 
   int steps_ = 0;
+  int most_steps_ = 0;  // before a Rewind(); they were computed, whatever becomes of the sentence
 };
 
 }  // namespace sru::server::tasks
