@@ -44,10 +44,7 @@ class EncodeStreamCall final : public calls::Call {
 
   void Start() {
     absl::Status status = TakeMessage([this] { return Open(); });
-    if (status.ok()) {
-      exchange_.Read();
-      return;
-    }
+    if (status.ok()) return ReadNext();  // or it ends here, if a drain has begun meanwhile
     SetPhase(Phase::kEnded);
     End(std::move(status));
   }
@@ -453,7 +450,7 @@ class EncodeStreamCall final : public calls::Call {
   std::unique_ptr<float[]> next_state_;
 
   Mutex mutex_;
-  Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kReading;
+  Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kComputing;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   batching::RequestHandle handle_ ABSL_GUARDED_BY(mutex_);  // of the last chunk, which may be done
   int64_t chunks_submitted_ ABSL_GUARDED_BY(mutex_) = 0;
