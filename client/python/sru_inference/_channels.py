@@ -66,6 +66,10 @@ class Channels:
                 stubs = self._open[any_server] = Stubs(channel)
             return stubs
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def close(self) -> Dict[bool, Stubs]:
         """What is to be closed. Calls from now on are refused."""
         with self._lock:

@@ -46,6 +46,14 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 LOST_STATUS = "Internal error from Core"
 MOST_OPENINGS = 8
 
+_CLOSED = "the client was closed"
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody has cancelled the task that runs, not its call only. Python 3.10 does not say."""
+    task: Any = asyncio.current_task()
+    return not hasattr(task, "cancelling") or task.cancelling() > 0
+
 
 class TextStream(TextStreamBase, AsyncIterator[results.GeneratedText]):
     """The texts of a generate() as they come. Iterate over it with `async for`; cancel() ends it early, and so does
@@ -69,10 +77,11 @@ class TextStream(TextStreamBase, AsyncIterator[results.GeneratedText]):
             except grpc.RpcError as raised:
                 error, message = from_rpc(raised), grpc.aio.EOF
             except asyncio.CancelledError:
-                if not self._cancelled.is_set():  # the task
+                if not self._cancelled.is_set() and _is_cancelled():  # the task
                     self.cancel()
                     raise
-                error, message = CancelledError("the caller has cancelled the call"), grpc.aio.EOF
+                reason = "the caller has cancelled the call" if self._cancelled.is_set() else _CLOSED
+                error, message = CancelledError(reason), grpc.aio.EOF
             if message is grpc.aio.EOF:
                 self._ended(error)
                 continue
@@ -158,6 +167,10 @@ class Client(ClientBase):
             response = await call
         except grpc.RpcError as error:
             raise from_rpc(error) from error
+        except asyncio.CancelledError:
+            if not self._channels.closed or _is_cancelled():
+                raise
+            raise CancelledError(_CLOSED) from None
         return read(response, request_id_of(await call.initial_metadata()) if request_id else "")
 
     classify = _awaited(blocking.Client.classify)
@@ -211,6 +224,10 @@ class Client(ClientBase):
                     raise InternalError("the call goes on after the answers to all chunks")
         except grpc.RpcError as error:
             raise from_rpc(error) from error
+        except asyncio.CancelledError:
+            if not self._channels.closed or _is_cancelled():
+                raise
+            raise CancelledError(_CLOSED) from None
         finally:
             if call is not None:
                 call.cancel()

@@ -460,7 +460,8 @@ class Client(ClientBase):
         _requests.check_calls(texts, batch, in_flight)
         remaining = iter(texts)
         calls: Deque[futures.Future[results.Response[results.Translation]]] = collections.deque()
-        with futures.ThreadPoolExecutor(max_workers=in_flight) as pool:
+        pool = futures.ThreadPoolExecutor(max_workers=in_flight)
+        try:
             while True:
                 part = list(itertools.islice(remaining, batch))
                 if part:
@@ -470,6 +471,8 @@ class Client(ClientBase):
                 if not part or len(calls) > in_flight:
                     for translation in calls.popleft().result():
                         yield translation.text
+        finally:  # an error, or whoever needs no more, waits for no other call
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def models(self, *, timeout: Optional[float] = None, request_id: str = "") -> results.Models:
         """All loaded models, and the states of all versions."""

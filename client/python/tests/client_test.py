@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 import unittest
 import unittest.mock
 
@@ -497,6 +498,51 @@ class ThreadsTest(unittest.TestCase):
                     pass
             with client.generate("a", max_new_tokens=3) as pieces:
                 next(pieces)
+
+    def test_an_error_among_many_texts_waits_for_no_other_call(self):
+        release = threading.Event()
+        self.addCleanup(release.set)
+
+        def translate(request):
+            if request.sequences[0].text == "bad":
+                raise Refusal(grpc.StatusCode.INVALID_ARGUMENT)
+            release.wait(30)
+            raise Refusal(grpc.StatusCode.UNAVAILABLE)
+
+        service = serve(self, Translate=translate)
+        with sru_inference.Client(service.address) as client:
+            begin = time.monotonic()
+            with self.assertRaises(sru_inference.InvalidArgumentError):
+                list(client.translate_all(["bad", "a", "b", "c"], batch=1, in_flight=2))
+            self.assertLess(time.monotonic() - begin, 10)
+
+    def test_closing_an_asyncio_client_cancels_no_task(self):
+        release = threading.Event()
+        self.addCleanup(release.set)
+
+        def generate(request):
+            release.wait(30)
+            yield from Letters()(request)
+
+        def classify_later(request):
+            release.wait(30)
+            return classify(request)
+
+        service = serve(self, Classify=classify_later, Generate=generate)
+
+        async def main():
+            client = aio.Client(service.address)
+            pieces = client.generate("a", max_new_tokens=1000)
+            calls = [asyncio.ensure_future(call) for call in (client.classify(["a"]), pieces.__anext__())]
+            while len(service.requests) < 2:
+                await asyncio.sleep(0.01)
+            await client.close()
+            for call in calls:
+                with self.assertRaisesRegex(sru_inference.CancelledError, "the client was closed"):
+                    await call
+
+        if sys.version_info >= (3, 11):
+            asyncio.run(main())
 
     def test_asyncio_calls_at_once_and_cancelled(self):
         service = serve(self, Generate=Letters(), **{name: ANSWERS[name] for name in ("Classify", "EncodeStream")})
