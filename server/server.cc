@@ -33,8 +33,8 @@
 #include "server/callers/callers.h"
 #include "server/calls/bounds/byte_budget.h"
 #include "server/calls/bounds/memory_options.h"
+#include "server/calls/in_flight.h"
 #include "server/calls/kinds/admin_context.h"
-#include "server/calls/kinds/in_flight.h"
 #include "server/calls/kinds/open_streams.h"
 #include "server/calls/kinds/unknown_method.h"
 #include "server/calls/method.h"
@@ -269,6 +269,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     // Before the batchers close: streams that wait for their clients end with their states.
     open_streams_.Drain();
     if (call_server_ != nullptr) call_server_->BeginDrain();
+    // Likewise: a text is translated by call after call.
+    complete &= translator_.in_flight().WaitUntilNone(deadline - clock_.Now());
     // Including those that were unloaded but still have calls.
     std::vector<std::shared_ptr<lifecycle::ServedModel>> models = manager_->InMemory();
     for (const auto& served : models) served->engine->Close();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -12,12 +13,14 @@
 #include "server/base/interruption.h"
 #include "server/translation/characters.h"
 #include "unicode/uchar.h"
+#include "unicode/unorm2.h"
 
 namespace sru::server::translation {
 namespace {
 
 constexpr int kMostDepth = 200;
 constexpr std::string_view kWordStart = "\xE2\x96\x81";  // U+2581, SentencePiece's space
+constexpr std::string_view kSourceEnd = "</s>";          // which models of Marian have
 
 // The bytes of a text are kept by the document, by a block that grows by doubling, and by its units or other items.
 constexpr size_t kTextCopies = 4;
@@ -61,6 +64,22 @@ bool IsMark(UChar32 character) {
              std::string_view::npos;
 }
 
+// True for a character that the rules of most SentencePiece models (nmt_nfkc) make a space, or begin with one: a zero-width non-joiner,
+// or an acute accent that stands for an apostrophe.
+bool BecomesSpace(std::string_view text, size_t at) {
+  if (at >= text.size() || static_cast<unsigned char>(text[at]) < 0x80) return false;
+  const UChar32 character = CharacterAt(text, at);
+  if ((character >= 0x200B && character <= 0x200F) || character == 0xFEFF || character == 0xFFFD ||
+      character == 0x2581) {
+    return true;
+  }
+  UErrorCode error = U_ZERO_ERROR;
+  UChar parts[32];
+  const int32_t size = unorm2_getDecomposition(unorm2_getNFKCInstance(&error), character, parts,
+                                               std::size(parts), &error);
+  return U_SUCCESS(error) && size > 1 && parts[0] == ' ';
+}
+
 // <0xE4>: a byte of a character that the vocabulary does not have.
 bool IsByte(std::string_view piece) {
   return piece.size() == 6 && piece.substr(0, 3) == "<0x" && piece.back() == '>';
@@ -99,15 +118,23 @@ std::vector<size_t> PieceOffsets(std::string_view text,
       if (absl::StartsWith(absl::string_view(piece.data(), piece.size()),
                            absl::string_view(kWordStart.data(), kWordStart.size()))) {
         // The model and the text agree again at each word.
-        if (at > 0) skip_word();
+        if (BecomesSpace(text, at)) {
+          at = After(text, at);
+        } else if (at > 0) {
+          skip_word();
+        }
         skip_space();
         piece.remove_prefix(kWordStart.size());
         if (is_start) begin = at;
         continue;
       }
       is_start = false;
-      piece.remove_prefix(After(piece, 0));
-      if (at < text.size() && !IsSpaceAt(text, at)) at = After(text, at);
+      const std::string_view character = piece.substr(0, After(piece, 0));
+      piece.remove_prefix(character.size());
+      if (at >= text.size() || IsSpaceAt(text, at)) continue;
+      if (!BecomesSpace(text, at) || text.substr(at, character.size()) == character) {
+        at = After(text, at);
+      }
     }
     offsets.push_back(std::min(begin, text.size()));
   }
@@ -434,8 +461,9 @@ class Document::Writer {
                  const v1::Hypothesis& hypothesis) {
     const std::string& text = hypothesis.text();
     if (unit.marks.empty()) return WriteText(text, unit.element);
-    const std::vector<std::string_view> pieces(translation.source_tokens().begin(),
-                                               translation.source_tokens().end());
+    std::vector<std::string_view> pieces(translation.source_tokens().begin(),
+                                         translation.source_tokens().end());
+    if (!pieces.empty() && pieces.back() == kSourceEnd) pieces.pop_back();  // it has no element
     const std::vector<size_t> sources = PieceOffsets(unit.text, pieces);
     // The innermost element around each token of the source, and the tokens that marks stand before.
     std::vector<int> elements;
@@ -500,7 +528,7 @@ class Document::Writer {
     const auto sources = static_cast<int>(elements.size());
     const int columns =
         pieces.empty() ? 0 : hypothesis.alignment_size() / static_cast<int>(pieces.size());
-    const int counted = std::min(columns, sources);  // the end of the source has no element
+    const int counted = std::min(columns, sources);
     std::vector<Group> groups;
     std::vector<std::vector<float>> weights;
     for (size_t i = 0; i < pieces.size(); ++i) {

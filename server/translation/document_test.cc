@@ -192,6 +192,15 @@ TEST_F(DocumentTest, EntitiesAreDecodedForTheModel) {
               ElementsAre("a < b &\xC2\xA0"
                           "caf\xC3\xA9 AB \xE2\x80\xA6"));
   EXPECT_EQ(Translate("a &lt; b &amp; c > d"), "A &lt; B &amp; C &gt; D");
+  EXPECT_THAT(Units("Wroc&lstrok;aw &Amacr;&emacr; &Edot;&Gcedil; &Hcirc;&imacr; &Iogon;&kcedil; "
+                    "&Lacute;&omacr; &Odblac;&zcaron; a&zwnj;b"),
+              ElementsAre("Wroc\u0142aw \u0100\u0113 \u0116\u0122 \u0124\u012B \u012E\u0137 "
+                          "\u0139\u014D \u0150\u017E a\u200Cb"));
+  // Numbers mean what they do in browsers: Windows-1252, and without a semicolon, too.
+  EXPECT_THAT(Units("don&#146;t caf&#233 &#xE9; &#x80 &#129;!"),
+              ElementsAre("don\u2019t caf\u00E9 \u00E9 \u20AC \u0081!"));
+  EXPECT_EQ(Translate("<td>&#149;</td>"), "<td>\u2022</td>");
+  EXPECT_EQ(Translate("a?b=1&#35=2"), "A?B=1#=2");
   EXPECT_EQ(Translate("AT&T a & b &; &#0; &#xD800;"), "AT&amp;T A &amp; B &amp;; &#0; &#xD800;");
   EXPECT_EQ(Translate("one &unknown; two"), "ONE &unknown; TWO");
   EXPECT_EQ(Translate("a &DoubleLeftRightArrow; b"), "A &DoubleLeftRightArrow; B");
@@ -264,6 +273,22 @@ TEST_F(DocumentTest, NoWordIsRobbedForWhatStandsOutside) {
             "<b>Ein Hund</b> <span>rennt</span>.");
   document = Parse("A dog <b>runs.</b>");
   EXPECT_EQ(*document->Assemble({OfPieces(dog, hund)}, false), "Ein Hund <b>rennt.</b>");
+}
+
+// A model of Marian aligns words that stand for none with the end of its source.
+TEST_F(DocumentTest, TheEndOfTheSourceHasNoElement) {
+  const std::unique_ptr<const Document> document = Parse("a <b>dog</b>");
+  v1::Translation translation;
+  for (const char* const piece : {"\u2581a", "\u2581dog", "</s>"}) {
+    translation.add_source_tokens(piece);
+  }
+  v1::Hypothesis* const hypothesis = translation.add_hypotheses();
+  hypothesis->set_text("ein Hund");
+  for (const char* const piece : {"\u2581ein", "\u2581Hund"}) hypothesis->add_tokens(piece);
+  for (const float weight : {0.2f, 0.1f, 0.7f, 0.1f, 0.8f, 0.1f}) {
+    hypothesis->add_alignment(weight);
+  }
+  EXPECT_EQ(*document->Assemble({translation}, /*spaces=*/false), "ein <b>Hund</b>");
 }
 
 TEST_F(DocumentTest, AMarkStandsForTheSameMark) {
@@ -458,6 +483,17 @@ TEST(PieceOffsetsTest, PiecesAndTheirText) {
   // Where the model has normalized the text, they agree again at the next word.
   EXPECT_THAT(PieceOffsets("\xEF\xAC\x83x  d", {space + "ffix", d}), ElementsAre(0, 6));
   EXPECT_THAT(PieceOffsets("", {a, d}), ElementsAre(0, 0));
+  // Characters that the model has made a space, or that begin with one then; a model may keep them, too.
+  EXPECT_THAT(PieceOffsets("ab\xE2\x80\x8C"
+                           "d ab",
+                           {a, d, a}),
+              ElementsAre(0, 5, 7));
+  EXPECT_THAT(PieceOffsets("ab\xE2\x80\x8C"
+                           "d ab",
+                           {a, "\xE2\x80\x8C", "d", a}),
+              ElementsAre(0, 2, 5, 7));
+  EXPECT_THAT(PieceOffsets("ab\xC2\xB4s d ab", {a, space + "\xCC\x81s", d, a}),
+              ElementsAre(0, 4, 6, 8));
 }
 
 }  // namespace

@@ -55,6 +55,27 @@ constexpr char kGreekFromSigma[] = "Sigma Tau Upsilon Phi Chi Psi Omega";
 constexpr char kSmallGreek[] =
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho "
     "sigmaf sigma tau upsilon phi chi psi omega";
+// Names of Latin Extended-A, from U+0100, U+0116, U+0124, U+012E, U+0139 and U+0150; the rest has none.
+constexpr char kExtendedToE[] =
+    "Amacr amacr Abreve abreve Aogon aogon Cacute cacute Ccirc ccirc Cdot cdot Ccaron ccaron "
+    "Dcaron dcaron Dstrok dstrok Emacr emacr";
+constexpr char kExtendedFromE[] =
+    "Edot edot Eogon eogon Ecaron ecaron Gcirc gcirc Gbreve gbreve Gdot gdot Gcedil";
+constexpr char kExtendedFromH[] = "Hcirc hcirc Hstrok hstrok Itilde itilde Imacr imacr";
+constexpr char kExtendedFromI[] = "Iogon iogon Idot imath IJlig ijlig Jcirc jcirc Kcedil kcedil";
+constexpr char kExtendedFromL[] =
+    "Lacute lacute Lcedil lcedil Lcaron lcaron Lmidot lmidot Lstrok lstrok Nacute nacute Ncedil "
+    "ncedil Ncaron ncaron napos ENG eng Omacr omacr";
+constexpr char kExtendedFromO[] =
+    "Odblac odblac OElig oelig Racute racute Rcedil rcedil Rcaron rcaron Sacute sacute Scirc scirc "
+    "Scedil scedil Scaron scaron Tcedil tcedil Tcaron tcaron Tstrok tstrok Utilde utilde Umacr "
+    "umacr Ubreve ubreve Uring uring Udblac udblac Uogon uogon Wcirc wcirc Ycirc ycirc Yuml Zacute "
+    "zacute Zdot zdot Zcaron zcaron";
+// What numbers from 128 to 159 mean in HTML: the characters of Windows-1252. 0: the number itself.
+constexpr uint16_t kWindows1252[] = {0x20AC, 0,      0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021,
+                                     0x2C6,  0x2030, 0x160,  0x2039, 0x152,  0,      0x17D,  0,
+                                     0,      0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014,
+                                     0x2DC,  0x2122, 0x161,  0x203A, 0x153,  0,      0x17E,  0x178};
 
 const std::map<std::string, uint32_t, std::less<>>& Entities(bool is_xml) {
   using Table = std::map<std::string, uint32_t, std::less<>>;
@@ -71,9 +92,14 @@ const std::map<std::string, uint32_t, std::less<>>& Entities(bool is_xml) {
     add(0x391, kGreekToRho);
     add(0x3A3, kGreekFromSigma);
     add(0x3B1, kSmallGreek);
+    add(0x100, kExtendedToE);
+    add(0x116, kExtendedFromE);
+    add(0x124, kExtendedFromH);
+    add(0x12E, kExtendedFromI);
+    add(0x139, kExtendedFromL);
+    add(0x150, kExtendedFromO);
+    add(0x200C, "zwnj zwj lrm rlm");
     const Table others = {
-        {"OElig", 0x152},   {"oelig", 0x153},   {"Scaron", 0x160}, {"scaron", 0x161},
-        {"Zcaron", 0x17D},  {"zcaron", 0x17E},  {"Ccaron", 0x10C}, {"ccaron", 0x10D},
         {"ndash", 0x2013},  {"mdash", 0x2014},  {"lsquo", 0x2018}, {"rsquo", 0x2019},
         {"sbquo", 0x201A},  {"ldquo", 0x201C},  {"rdquo", 0x201D}, {"bdquo", 0x201E},
         {"bull", 0x2022},   {"hellip", 0x2026}, {"prime", 0x2032}, {"lsaquo", 0x2039},
@@ -93,16 +119,33 @@ uint32_t CharacterOf(std::string_view name, bool is_xml) {
     const bool is_hex = absl::ConsumePrefix(&digits, "x") || absl::ConsumePrefix(&digits, "X");
     const bool good =
         is_hex ? absl::SimpleHexAtoi(digits, &number) : absl::SimpleAtoi(digits, &number);
-    return good && number >= 0x20 && U_IS_UNICODE_CHAR(number) ? number : 0;
+    if (!good || number < 0x20 || !U_IS_UNICODE_CHAR(number)) return 0;
+    const uint32_t other =
+        !is_xml && number >= 0x80 && number < 0xA0 ? kWindows1252[number - 0x80] : 0;
+    return other != 0 ? other : number;
   }
   const auto found = Entities(is_xml).find(name);
   return found == Entities(is_xml).end() ? 0 : found->second;
 }
 
-// True if browsers know the entity without its semicolon, too: Latin-1's, and amp, lt, gt and quot.
+// True if browsers know the entity without its semicolon, too: numbers, Latin-1's names, and amp, lt, gt and quot.
 bool NeedsNoSemicolon(std::string_view name) {
   const uint32_t character = CharacterOf(name, /*is_xml=*/false);
-  return character != 0 && character <= 0xFF && name != "apos";
+  return character != 0 && (character <= 0xFF || name[0] == '#') && name != "apos";
+}
+
+// The size of the entity without its semicolon, with which `start` begins.
+size_t SizeOfEntity(std::string_view start) {
+  const bool is_number = start.size() > 1 && start[1] == '#';
+  const bool is_hex = is_number && start.size() > 2 && (start[2] == 'x' || start[2] == 'X');
+  size_t size = is_hex ? 3 : is_number ? 2 : 1;
+  const auto belongs = [&](char c) {
+    return is_hex      ? absl::ascii_isxdigit(c)
+           : is_number ? absl::ascii_isdigit(c)
+                       : absl::ascii_isalnum(c);
+  };
+  while (size < start.size() && belongs(start[size])) ++size;
+  return size;
 }
 
 void AppendCharacter(uint32_t character, std::string* text) {
@@ -164,13 +207,14 @@ void MarkupReader::ReadText(MarkupToken* token) {
 
 void MarkupReader::ReadEntity(MarkupToken* token) {
   const std::string_view start = markup_.substr(at_, kLongestEntity);
-  size_t letters = 1;
-  while (letters < start.size() && absl::ascii_isalnum(start[letters])) ++letters;
+  const size_t size = SizeOfEntity(start);
   // Addresses such as a?b=1&copy=2 stay as they are.
-  if (!is_xml_ && (letters == start.size() || (start[letters] != ';' && start[letters] != '=')) &&
-      NeedsNoSemicolon(start.substr(1, letters - 1))) {
-    AppendCharacter(CharacterOf(start.substr(1, letters - 1), is_xml_), &token->text);
-    at_ += letters;
+  const bool may_be_address = start.size() > 1 && start[1] != '#';
+  if (!is_xml_ &&
+      (size == start.size() || (start[size] != ';' && !(may_be_address && start[size] == '='))) &&
+      NeedsNoSemicolon(start.substr(1, size - 1))) {
+    AppendCharacter(CharacterOf(start.substr(1, size - 1), is_xml_), &token->text);
+    at_ += size;
     return;
   }
   const size_t semicolon = start.find(';');

@@ -45,12 +45,19 @@ std::string Instead(const std::vector<std::string>& codes) {
 class Translation : public std::enable_shared_from_this<Translation> {
  public:
   Translation(TextRequest request, const calls::RequestLimits& limits, TextTranslator::Call call,
-              TextTranslator::Reserve reserve, TextTranslator::Done done)
+              TextTranslator::Reserve reserve, TextTranslator::Done done,
+              calls::InFlight* in_flight)
       : request_(std::move(request)),
         limits_(limits),
         call_(std::move(call)),
         reserve_(std::move(reserve)),
-        done_(std::move(done)) {}
+        done_(std::move(done)),
+        in_flight_(*in_flight) {
+    in_flight_.Enter();
+  }
+  ~Translation() { in_flight_.Leave(); }
+  Translation(const Translation&) = delete;
+  Translation& operator=(const Translation&) = delete;
 
   absl::Status Prepare(const LanguageCatalog& catalog) {
     if (request_.texts.empty() || request_.texts.size() > kMostTexts) {
@@ -249,6 +256,7 @@ class Translation : public std::enable_shared_from_this<Translation> {
   TextTranslator::Call call_;
   TextTranslator::Reserve reserve_;
   TextTranslator::Done done_;
+  calls::InFlight& in_flight_;
   std::vector<Job> jobs_;
   std::vector<TranslatedText> answers_;
   size_t num_steps_ = 0;
@@ -267,8 +275,8 @@ int64_t NumCharacters(const std::string& text) {
 
 void TextTranslator::Translate(TextRequest request, Call call, Reserve reserve, Done done) {
   for (const std::string& text : request.texts) num_characters_ += NumCharacters(text);
-  const auto translation = std::make_shared<Translation>(std::move(request), limits_,
-                                                         std::move(call), std::move(reserve), done);
+  const auto translation = std::make_shared<Translation>(
+      std::move(request), limits_, std::move(call), std::move(reserve), done, &in_flight_);
   if (absl::Status status = translation->Prepare(Catalog()); !status.ok()) {
     return done({status, "", {}, {}}, {});
   }

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "server/calls/bounds/request_limits.h"
+#include "server/calls/in_flight.h"
 #include "server/calls/local_calls.h"
 #include "server/lifecycle/model_registry.h"
 #include "server/translation/document.h"
@@ -63,10 +64,14 @@ class TextTranslator {
   // The characters of all texts so far.
   int64_t num_characters() const { return num_characters_; }
 
+  // The texts that are being translated. Between two calls nothing else tells that more will come.
+  calls::InFlight& in_flight() { return in_flight_; }
+
  private:
   const lifecycle::ModelRegistry& registry_;
   const calls::RequestLimits limits_;
   std::atomic<int64_t> num_characters_{0};
+  calls::InFlight in_flight_;
 };
 
 }  // namespace sru::server::translation

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -280,6 +281,31 @@ TEST_F(TranslateTextsTest, ManySentencesTakeSeveralCalls) {
   }
   EXPECT_THAT(DeepL({{"text", {text}}, {"target_lang", "de"}, {"source_lang", "en"}}),
               ElementsAre(expected));
+}
+
+TEST_F(TranslateTextsTest, ADrainWaitsForAllCallsOfAText) {
+  server::Options options = TestOptions(repository_->path("models"));
+  options.drain_timeout = absl::Seconds(100);
+  RunningServer server(options);
+  ASSERT_TRUE(server.started());
+  const std::string sentence = Sentence("en_de", "A b c.");
+  std::string text;
+  std::string expected;
+  for (int i = 0; i < 3000; ++i) {
+    text += "A b c.\n";
+    absl::StrAppend(&expected, sentence, "\n");
+  }
+  const json body = {{"text", {text}}, {"target_lang", "de"}, {"source_lang", "en"}};
+  HttpResponse response;
+  std::thread client([&] {
+    response =
+        Send(server.server().http_address()->port, "POST", "/v2/translate", kJson, body.dump());
+  });
+  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_requests_in_flight") > 0; }));
+  EXPECT_TRUE(server.server().Drain());
+  client.join();
+  EXPECT_EQ(response.status, 200) << response.body;
+  EXPECT_EQ(json::parse(response.body, nullptr, false)["translations"][0]["text"], expected);
 }
 
 TEST_F(TranslateTextsTest, Usage) {

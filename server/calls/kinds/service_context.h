@@ -10,7 +10,7 @@
 #include "server/base/side_threads.h"
 #include "server/calls/bounds/byte_budget.h"
 #include "server/calls/bounds/request_limits.h"
-#include "server/calls/kinds/in_flight.h"
+#include "server/calls/in_flight.h"
 #include "server/calls/kinds/open_streams.h"
 #include "server/calls/messages/received_messages.h"
 #include "server/lifecycle/model_manager.h"

@@ -1,7 +1,7 @@
 // Counts calls that have no answer yet, and lets a drain wait for the last one. Thread-safe. One
 // atomic addition per change.
-#ifndef SRU_SERVER_CALLS_KINDS_IN_FLIGHT_H_
-#define SRU_SERVER_CALLS_KINDS_IN_FLIGHT_H_
+#ifndef SRU_SERVER_CALLS_IN_FLIGHT_H_
+#define SRU_SERVER_CALLS_IN_FLIGHT_H_
 
 #include <atomic>
 #include <cstdint>
@@ -38,4 +38,4 @@ class InFlight {
 
 }  // namespace sru::server::calls
 
-#endif  // SRU_SERVER_CALLS_KINDS_IN_FLIGHT_H_
+#endif  // SRU_SERVER_CALLS_IN_FLIGHT_H_
