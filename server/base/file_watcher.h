@@ -34,8 +34,8 @@ class FileWatcher {
   using Read = std::function<Contents()>;
   // Returns whether they are in use.
   using OnChange = std::function<bool(const Contents&)>;
-  // What is not in use is reported again at each of so many looks: it may depend on the time (a certificate that begins later), and whoever
-  // counts it sees that it lasts.
+  // Contents that are not in use are reported again after so many looks: it may depend on the time (a certificate that begins later), and
+  // whoever counts them sees that the fault lasts.
   static constexpr int kLooksToRetry = 60;
 
   explicit FileWatcher(absl::Duration interval) : interval_(interval) {}
@@ -58,7 +58,7 @@ class FileWatcher {
   void Poll();
 
   // Lets the thread look at once, and take what it finds for settled: whoever asks says that the
-  // files are complete. What is not in use is reported again. Thread-safe.
+  // files are complete. Contents that are not in use are reported again. Thread-safe.
   void LookNow();
 
  private:

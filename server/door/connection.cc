@@ -247,7 +247,7 @@ void Connection::Sniff() {
   }
   const absl::string_view bytes = ReadNow();
   if (bytes.empty()) {
-    // What has come is answered.
+    // A drain closes it only if nothing has come that is to be answered.
     if (context_.draining.load() && sniffed_.empty()) Close(CloseCause::kDrain);
     return;
   }

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kMostDepth = 200;
 constexpr std::string_view kWordStart = "\xE2\x96\x81";  // U+2581, SentencePiece's space
-constexpr std::string_view kSourceEnd = "</s>";          // which models of Marian have
+constexpr std::string_view kSourceEnd = "</s>";          // models of Marian have it
 
 // The bytes of a text are kept by the document, by a block that grows by doubling, and by its units or other items.
 constexpr size_t kTextCopies = 4;

@@ -71,7 +71,7 @@ constexpr char kExtendedFromO[] =
     "Scedil scedil Scaron scaron Tcedil tcedil Tcaron tcaron Tstrok tstrok Utilde utilde Umacr "
     "umacr Ubreve ubreve Uring uring Udblac udblac Uogon uogon Wcirc wcirc Ycirc ycirc Yuml Zacute "
     "zacute Zdot zdot Zcaron zcaron";
-// What numbers from 128 to 159 mean in HTML: the characters of Windows-1252. 0: the number itself.
+// HTML takes the numbers from 128 to 159 for those of Windows-1252. 0: the number itself.
 constexpr uint16_t kWindows1252[] = {0x20AC, 0,      0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021,
                                      0x2C6,  0x2030, 0x160,  0x2039, 0x152,  0,      0x17D,  0,
                                      0,      0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014,
