@@ -23,8 +23,10 @@ class TurnEnd {
  public:
   virtual ~TurnEnd() = default;
   virtual void OnTurnEnd() = 0;
+  // Whether fewer threads compute than there are cores, so that another may help this one.
+  virtual bool HasIdleCore() const = 0;
 
-  // Null: it yields.
+  // Null: it yields, and knows of no other thread that computes.
   static TurnEnd*& OfThisThread() {
     thread_local TurnEnd* end = nullptr;
     return end;

@@ -25,7 +25,12 @@ namespace sru::server {
 class SideThreads {
  public:
   explicit SideThreads(int count) {
-    for (int i = 0; i < count; ++i) threads_.emplace_back([this] { Run(); });
+    try {
+      for (int i = 0; i < count; ++i) threads_.emplace_back([this] { Run(); });
+    } catch (...) {  // the system has no more threads
+      Stop();
+      throw;
+    }
   }
   ~SideThreads() { Stop(); }
   SideThreads(const SideThreads&) = delete;

@@ -101,6 +101,8 @@ class CoreSeats {
     absl::Duration TakeWaited() { return std::exchange(waited_, absl::ZeroDuration()); }
 
     void OnTurnEnd() override;
+    // Seats are free.
+    bool HasIdleCore() const override { return seats_ == nullptr || seats_->has_free(); }
 
    private:
     friend class CoreSeats;
@@ -144,16 +146,17 @@ class CoreSeats {
   void Leave(Seat* seat, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Drop(absl::Span<const Seat::Part> parts);
   Share* ShareOf(Caller* caller, const void* model) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool has_free() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return used_ < seats_; }
+  bool has_free() const { return used_.load(std::memory_order_relaxed) < seats_; }
   // Drops the shares that nobody uses.
   void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int seats_;
   const Clock& clock_;
-  std::atomic<int> waits_{0};  // written under mutex_
+  // Written under mutex_.
+  std::atomic<int> waits_{0};
+  std::atomic<int> used_{0};
 
   Mutex mutex_;
-  int used_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_map<const void*, Model> models_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<const Flow*, std::unique_ptr<Caller>> callers_ ABSL_GUARDED_BY(mutex_);
   size_t num_shares_ ABSL_GUARDED_BY(mutex_) = 0;  // of all callers

@@ -223,6 +223,20 @@ TEST_F(CoreSeatsTest, AThreadThatMustNotWaitComputesBesideTheOthers) {
   EXPECT_TRUE(seats_.MayGo(&m3_));
 }
 
+TEST(CoreSeatsIdleTest, ACoreIsIdleWhileASeatIsFree) {
+  FakeClock clock;
+  CoreSeats seats(2, &clock);
+  CoreSeats::Seat one(&seats, &clock);
+  one.Take({{nullptr, 1}});
+  EXPECT_TRUE(one.HasIdleCore());
+  {
+    CoreSeats::Seat other(&seats, &clock);
+    other.Take({{nullptr, 1}});
+    EXPECT_FALSE(one.HasIdleCore());
+  }
+  EXPECT_TRUE(one.HasIdleCore());
+}
+
 TEST_F(CoreSeatsTest, ForgetsCallersWhoHaveGone) {
   Release();
   std::vector<std::weak_ptr<const Flow>> gone;

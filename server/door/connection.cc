@@ -555,7 +555,7 @@ void Connection::ReadOn() {
 void Connection::OnReady() {
   if (state_ == State::kHandshake) return HandshakeInTurn();
   if (state_ == State::kSniffing) return Sniff();
-  if (in_turn_ || loop_.has_jobs()) return ReadInTurn();
+  if (in_turn_ || !loop_.MayReadNow()) return ReadInTurn();
   ReadSome();
 }
 

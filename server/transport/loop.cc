@@ -18,6 +18,8 @@ namespace asio = boost::asio;
 
 // Jobs of RunInTurn() run one after the other for this long: a step of a handshake takes as long, the end of one that was given up does not.
 constexpr std::chrono::microseconds kJobsTime(100);
+// For so long the connections that are readable are read one after the other: one that becomes readable meanwhile is not seen.
+constexpr std::chrono::microseconds kReadTime(200);
 // A turn whose end has taken so long leaves what it has given itself to do to a later one. The next part of an answer is such work.
 constexpr std::chrono::microseconds kEndTime(200);
 
@@ -164,6 +166,15 @@ void Loop::RunInTurn(const TurnKey& key, std::function<void()> job) {
   jobs_.emplace(key, std::move(jobs));
 }
 
+bool Loop::MayReadNow() {
+  if (!jobs_.empty()) return false;
+  if (reads_) return ClockNow() < reads_until_;
+  asio::post(io_, [this] { reads_ = false; });  // runs once the loop has looked again
+  reads_ = true;
+  reads_until_ = ClockNow() + kReadTime;
+  return true;
+}
+
 void Loop::TakeIn(AcceptedSocket socket, std::function<void(AcceptedSocket socket)> begin,
                   std::function<void(const std::string& peer)> refuse) {
   Post([this, shared = std::make_shared<AcceptedSocket>(std::move(socket)),
@@ -196,6 +207,8 @@ void Loop::RunJobsLater() {
       if (next->second.empty()) jobs_.erase(next);
       job();
     } while (!jobs_.empty() && ClockNow() < end);
+    // Another thread that has something for this core waits no longer than connections here do.
+    if (!jobs_.empty()) std::this_thread::yield();
   });
   runs_jobs_ = true;
 }

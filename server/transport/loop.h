@@ -137,8 +137,9 @@ class Loop {
   void RunInTurn(const TurnKey& key, std::function<void()> job);
   // How many jobs of the key wait.
   size_t NumWaiting(const TurnKey& key) const;
-  // Jobs of RunInTurn() wait.
-  bool has_jobs() const { return !jobs_.empty(); }
+  // Whether a connection that has become readable may be read at once: no job of RunInTurn() waits, and those that became readable before it,
+  // since the loop has last looked, have not been read for long. Else it is to be read in its turn.
+  bool MayReadNow();
   // Calls WriteNow() at the end of the turn.
   void WriteLater(Writer* writer);
   void Forget(Writer* writer);
@@ -176,6 +177,8 @@ class Loop {
   int behind_ = 0;               // connections that have more to be read
   std::map<TurnKey, std::deque<std::function<void()>>> jobs_;  // of RunInTurn(), none empty
   bool runs_jobs_ = false;                                     // RunJobsLater() was called
+  bool reads_ = false;                                         // since the loop has last looked
+  SteadyTime reads_until_;                                     // where it does
   TurnKey served_{AddressKey{}};                               // of the job that ran last
   std::vector<Writer*> writers_;
   std::vector<Writer*> writing_;

@@ -1,5 +1,6 @@
 #include "server/transport/loop.h"
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <string>
@@ -30,6 +31,25 @@ TEST(LoopTest, AddressesTakeTurns) {
     loops.RunOnEach([&](size_t /*i*/) { waiting = loop.NumWaiting(many) + loop.NumWaiting(few); });
   }
   EXPECT_EQ(order, "mfmmgm");
+}
+
+// Else one that becomes readable meanwhile, of somebody else, is seen only when all others have been read.
+TEST(LoopTest, ReadableConnectionsAreReadAtOnceUntilThatTakesLong) {
+  LoopSet loops(1, 0);
+  Loop& loop = *loops.loops()[0];
+  loops.RunOnEach([&](size_t /*i*/) {
+    EXPECT_TRUE(loop.MayReadNow());
+    const SteadyTime start = ClockNow();
+    while (ClockNow() - start < std::chrono::milliseconds(1)) loop.MayReadNow();
+    EXPECT_FALSE(loop.MayReadNow());
+  });
+  // What the loop puts off runs at the latest after the turn that follows.
+  loops.RunOnEach([](size_t /*i*/) {});
+  loops.RunOnEach([&](size_t /*i*/) {
+    EXPECT_TRUE(loop.MayReadNow());
+    loop.RunInTurn(AddressKey{1}, [] {});
+    EXPECT_FALSE(loop.MayReadNow());
+  });
 }
 
 TEST(LoopTest, FewConnectionsOfAnAddressWait) {

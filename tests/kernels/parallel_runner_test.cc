@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/cpu/base/library_calls.h"
+#include "kernels/turn.h"
 
 namespace sru::kernels::cpu {
 namespace {
@@ -84,6 +85,21 @@ TEST(ParallelRunnerTest, BusyCoresAreLeftAlone) {
     EXPECT_EQ(slot, 0);
     EXPECT_EQ(std::this_thread::get_id(), caller);
   });
+}
+
+// A worker that looks for its next batch is not busy here, but has its core.
+TEST(ParallelRunnerTest, CoresOfOtherWorkersAreLeftAlone) {
+  class End final : public TurnEnd {
+   public:
+    void OnTurnEnd() override {}
+    bool HasIdleCore() const override { return false; }
+  } end;
+  const TurnEnd::Scope turns(&end);
+  ParallelRunner runner(4, 4);
+  const ParallelRunner::Batch running(runner);
+  for (int round = 0; round < 200; ++round) {
+    runner.ForEach(50, [&](int, int slot) { EXPECT_EQ(slot, 0); });
+  }
 }
 
 TEST(ParallelRunnerTest, PassesOnWhatABodyThrows) {

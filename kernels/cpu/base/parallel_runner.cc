@@ -14,10 +14,17 @@ int AvailableCores() {
 }
 
 ParallelRunner::ParallelRunner(int threads, int cores) : threads_(threads), cores_(cores) {
-  for (int i = 1; i < threads_; ++i) helpers_.emplace_back([this] { Help(); });
+  try {
+    for (int i = 1; i < threads_; ++i) helpers_.emplace_back([this] { Help(); });
+  } catch (...) {  // the system has no more threads
+    Stop();
+    throw;
+  }
 }
 
-ParallelRunner::~ParallelRunner() {
+ParallelRunner::~ParallelRunner() { Stop(); }
+
+void ParallelRunner::Stop() {
   {
     const MutexLock lock(&mutex_);
     stopping_ = true;

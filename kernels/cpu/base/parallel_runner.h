@@ -4,8 +4,9 @@
 //   ParallelRunner::Batch running(runner);                   // this thread is busy with a batch
 //   runner.ForEach(items, [&](int item, int slot) { ... });  // returns when all items are done
 //
-// Helpers join only while fewer threads than cores are busy, and leave after the item at hand when
-// another batch begins. Thread-safe: several batches may run at a time.
+// Helpers join only while fewer threads than cores are busy, here and as the caller's TurnEnd knows it (a worker between two batches is
+// not busy here, and its core is not idle). They leave after the item at hand when another batch begins. Thread-safe: several batches may
+// run at a time.
 #ifndef SRU_KERNELS_CPU_BASE_PARALLEL_RUNNER_H_
 #define SRU_KERNELS_CPU_BASE_PARALLEL_RUNNER_H_
 
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "kernels/mutex.h"
+#include "kernels/turn.h"
 
 namespace sru::kernels::cpu {
 
@@ -53,7 +55,7 @@ class ParallelRunner {
   // Allocates nothing.
   template <typename Body>
   void ForEach(int items, const Body& body) {
-    if (threads_ == 1 || items < 2 || busy_.load(std::memory_order_relaxed) >= cores_) {
+    if (threads_ == 1 || items < 2 || !HasIdleCore()) {
       for (int item = 0; item < items; ++item) body(item, 0);
       return;
     }
@@ -80,6 +82,13 @@ class ParallelRunner {
     Job* following = nullptr;
   };
 
+  bool HasIdleCore() const {
+    if (busy_.load(std::memory_order_relaxed) >= cores_) return false;
+    const TurnEnd* const end = TurnEnd::OfThisThread();
+    return end == nullptr || end->HasIdleCore();
+  }
+  // Ends the helpers.
+  void Stop();
   void Run(Job& job);
   void Help();
   // Works until no item is left or, for a helper, until a core is wanted elsewhere.
