@@ -91,8 +91,7 @@ void Detect(const SharedCall& call, const translation::TextTranslator& translato
   }
   if (!status.ok()) return call->Fail(status);
   const translation::LanguageCatalog catalog = translator.Catalog();
-  std::vector<translation::DetectedLanguage> found =
-      translation::DetectLanguages(fields.Last("q"), /*is_markup=*/false);
+  std::vector<translation::DetectedLanguage> found = translation::DetectLanguages(fields.Last("q"));
   if (found.empty()) found.push_back({"en", 0});
   json answer = json::array();
   for (const translation::DetectedLanguage& language : found) {

@@ -25,6 +25,8 @@ constexpr std::string_view kSourceEnd = "</s>";          // models of Marian hav
 // The bytes of a text are kept by the document, by a block that grows by doubling, and by its units or other items.
 constexpr size_t kTextCopies = 4;
 constexpr size_t kItemsUntilAsked = 4096;
+// A page may begin with so much more of tags, styles and programs than of text.
+constexpr size_t kMarkupPerText = 16;
 
 using Names = std::set<std::string, std::less<>>;
 
@@ -43,6 +45,14 @@ bool IsLeftAlone(const std::string& name) {
       new Names{"code",   "iframe", "kbd", "math",     "noembed", "noframes", "samp",
                 "script", "style",  "svg", "textarea", "tt",      "var",      "xmp"};
   return names->count(name) > 0;
+}
+
+// The element that begins here is not translated.
+bool OpensWhatStays(const MarkupToken& token, const TextRules& rules) {
+  if (token.kind != MarkupToken::Kind::kOpen) return false;
+  return rules.ignored_tags.count(token.name) > 0 ||
+         (rules.format == TextFormat::kHtml &&
+          (IsLeftAlone(token.name) || token.is_not_translated));
 }
 
 // True if the character's script puts no spaces between words.
@@ -141,6 +151,25 @@ std::vector<size_t> PieceOffsets(std::string_view text,
   return offsets;
 }
 
+std::string BeginningOf(std::string_view text, const TextRules& rules, size_t most) {
+  const bool is_plain = rules.format == TextFormat::kPlain;
+  size_t size = std::min(text.size(), is_plain ? most : kMarkupPerText * most);
+  while (size > 0 && size < text.size() && ContinuesUtf8(text[size])) --size;
+  text = text.substr(0, size);
+  if (is_plain) return std::string(text);
+  std::string beginning;
+  MarkupReader reader(text, rules.format == TextFormat::kXml);
+  for (MarkupToken token; beginning.size() < most && reader.Next(&token);) {
+    if (token.kind == MarkupToken::Kind::kText) {
+      beginning += token.text;
+    } else {
+      if (OpensWhatStays(token, rules)) reader.SkipElement(token);
+      if (token.kind != MarkupToken::Kind::kRaw && !IsInline(token.name)) beginning += ' ';
+    }
+  }
+  return beginning;
+}
+
 // Reads a text and makes its items and units.
 class DocumentParser {
  public:
@@ -226,8 +255,7 @@ class DocumentParser {
     if (token.kind == Kind::kRaw) return AddMark(element_, token.raw);
     const bool is_open = token.kind == Kind::kOpen;
     const bool ends_sentence = EndsSentence(token.name);
-    if (is_open && (rules_.ignored_tags.count(token.name) > 0 ||
-                    (!is_xml() && (IsLeftAlone(token.name) || token.is_not_translated)))) {
+    if (OpensWhatStays(token, rules_)) {
       if (!ends_sentence) return AddMark(element_, reader->SkipElement(token));
       SRU_RETURN_UNLESS_OK(Flush());
       AddRaw(reader->SkipElement(token));

@@ -108,6 +108,10 @@ class Document {
   std::vector<Item> items_;
 };
 
+// About `most` bytes, whole characters, from the beginning of what is translated of a text: without tags, and without elements that are left
+// alone. Takes memory and time by `most`, not by the text.
+std::string BeginningOf(std::string_view text, const TextRules& rules, size_t most);
+
 // Where each piece of a SentencePiece model begins in the text that it is a part of. Exact for text that was made of the pieces; close to it
 // where the model has normalized the text.
 std::vector<size_t> PieceOffsets(std::string_view text,

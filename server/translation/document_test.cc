@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
@@ -471,6 +472,25 @@ TEST_F(DocumentTest, EndsEarlyWhenNobodyWaits) {
     EXPECT_TRUE(
         absl::IsCancelled(document->Assemble(std::vector<v1::Translation>(50000), false).status()));
   }
+}
+
+TEST(BeginningOfTextTest, HasNoTagsAndNothingThatIsLeftAlone) {
+  TextRules rules;
+  EXPECT_EQ(BeginningOf("<p>K\xC3\xA4se", rules, 5), "<p>K") << "whole characters";
+  rules.format = TextFormat::kHtml;
+  rules.ignored_tags = {"q"};
+  const auto words = [&](const std::string& text, size_t most) {
+    return absl::StrJoin(absl::StrSplit(BeginningOf(text, rules, most), ' ', absl::SkipEmpty()),
+                         " ");
+  };
+  const std::string page =
+      "<head><style>" + std::string(20000, 'x') +
+      "</style><title>Ein Titel</title></head><!-- a comment --><p title=\"the fox\">Drei"
+      " K&auml;se<b>rad</b>.</p><code>int main</code><p class=notranslate>Fox</p><q>fox</q>";
+  EXPECT_EQ(words(page, 2000), "Ein Titel Drei K\xC3\xA4serad.");
+  EXPECT_EQ(words(page, 100), "") << "looks at no more than a part";
+  rules.format = TextFormat::kXml;
+  EXPECT_EQ(words("<a>Ein <q>fox</q><style>Satz</style></a>", 1000), "Ein Satz");
 }
 
 TEST(PieceOffsetsTest, PiecesAndTheirText) {

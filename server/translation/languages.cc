@@ -24,7 +24,6 @@ namespace {
 
 constexpr size_t kLongestCode = 35;  // what BCP 47 asks implementations for
 constexpr char kPivot[] = "en";
-constexpr size_t kMostDetectedBytes = 16 << 10;
 // The languages of Serbo-Croatian ("hbs") in Latin script. Callers and the detection of languages use their codes.
 constexpr const char* kSerboCroatian[] = {"bs", "hr", "sr-Latn"};
 
@@ -104,7 +103,7 @@ bool HasSpaces(const LanguageKey& key) {
   return kWithout->count(key.language) == 0;
 }
 
-std::vector<DetectedLanguage> DetectLanguages(std::string_view text, bool is_markup) {
+std::vector<DetectedLanguage> DetectLanguages(std::string_view text) {
   size_t size = std::min(text.size(), kMostDetectedBytes);
   while (size > 0 && size < text.size() && ContinuesUtf8(text[size])) --size;
   const CLD2::CLDHints hints = {nullptr, nullptr, CLD2::UNKNOWN_ENCODING, CLD2::UNKNOWN_LANGUAGE};
@@ -113,9 +112,9 @@ std::vector<DetectedLanguage> DetectLanguages(std::string_view text, bool is_mar
   double scores[3];
   int text_bytes = 0;
   bool is_reliable = false;
-  CLD2::ExtDetectLanguageSummary(text.data(), static_cast<int>(size), !is_markup, &hints,
-                                 CLD2::kCLDFlagBestEffort, languages, percents, scores, nullptr,
-                                 &text_bytes, &is_reliable);
+  CLD2::ExtDetectLanguageSummary(text.data(), static_cast<int>(size),
+                                 /*is_plain_text=*/true, &hints, CLD2::kCLDFlagBestEffort,
+                                 languages, percents, scores, nullptr, &text_bytes, &is_reliable);
   std::vector<DetectedLanguage> detected;
   for (int i = 0; i < 3; ++i) {
     if (languages[i] == CLD2::UNKNOWN_LANGUAGE || percents[i] == 0) continue;

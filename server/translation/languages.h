@@ -10,6 +10,7 @@
 #ifndef SRU_SERVER_TRANSLATION_LANGUAGES_H_
 #define SRU_SERVER_TRANSLATION_LANGUAGES_H_
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -43,9 +44,11 @@ struct DetectedLanguage {
   int confidence = 0;  // how much of the text, in percent
 };
 
-// The languages of a text by CLD2's tables, the most of it first; none if it says too little. Looks at the beginning of a long text. `is_markup`:
-// tags do not count.
-std::vector<DetectedLanguage> DetectLanguages(std::string_view text, bool is_markup);
+// DetectLanguages() need not be given more of a text.
+inline constexpr size_t kMostDetectedBytes = 16 << 10;
+
+// The languages of a text by CLD2's tables, the most of it first; none if it says too little. Looks at the beginning of a long text.
+std::vector<DetectedLanguage> DetectLanguages(std::string_view text);
 
 // A translator that takes text and says its languages, by codes that have a key.
 struct TranslatorModel {

@@ -106,24 +106,19 @@ TEST_F(CatalogTest, SerboCroatianStandsForItsLanguages) {
 }
 
 TEST(DetectionTest, FindsTheLanguage) {
-  const auto english = DetectLanguages("The quick brown fox jumps over the lazy dog.", false);
+  const auto english = DetectLanguages("The quick brown fox jumps over the lazy dog.");
   ASSERT_FALSE(english.empty());
   EXPECT_EQ(english[0].code, "en");
   EXPECT_GT(english[0].confidence, 50);
   const auto german = DetectLanguages(
       "Das ist ein kurzer deutscher Satz \xC3\xBC"
-      "ber Hunde.",
-      false);
+      "ber Hunde.");
   ASSERT_FALSE(german.empty());
   EXPECT_EQ(german[0].code, "de");
-  const auto marked =
-      DetectLanguages("<p title=\"the quick brown fox\">Das ist ein deutscher Satz.</p>", true);
-  ASSERT_FALSE(marked.empty());
-  EXPECT_EQ(marked[0].code, "de");
-  EXPECT_THAT(DetectLanguages("", false), IsEmpty());
-  EXPECT_THAT(DetectLanguages("1 2 3", false), IsEmpty());
+  EXPECT_THAT(DetectLanguages(""), IsEmpty());
+  EXPECT_THAT(DetectLanguages("1 2 3"), IsEmpty());
   std::string cut(16 * 1024 - 1, 'a');
-  EXPECT_THAT(DetectLanguages(cut + "\xC3\xA9", false).size(), ::testing::Le(3u));
+  EXPECT_THAT(DetectLanguages(cut + "\xC3\xA9").size(), ::testing::Le(3u));
 }
 
 }  // namespace

@@ -117,8 +117,8 @@ class Translation : public std::enable_shared_from_this<Translation> {
       return InvalidArgument("source language: no model translates from '",
                              request_.source.substr(0, 64), "'", Instead(catalog.Sources()));
     }
-    const bool is_markup = request_.rules.format != TextFormat::kPlain;
-    for (const DetectedLanguage& language : DetectLanguages(text, is_markup)) {
+    const std::string beginning = BeginningOf(text, request_.rules, kMostDetectedBytes);
+    for (const DetectedLanguage& language : DetectLanguages(beginning)) {
       answer.confidence = language.confidence;
       if (is_known(KeyOf(language.code), language.code)) return answer;
     }
