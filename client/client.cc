@@ -34,6 +34,8 @@ constexpr char kRetryInfoUrl[] = "type.googleapis.com/google.rpc.RetryInfo";
 // Bounds on the time for the second connection that finds out why the first one failed.
 constexpr absl::Duration kLeastDiagnosis = absl::Seconds(1);
 constexpr absl::Duration kLongestDiagnosis = absl::Seconds(5);
+// How often a wait looks whether the caller has cancelled it.
+constexpr absl::Duration kLookAround = absl::Milliseconds(50);
 constexpr char kCallerHasEnough[] = "the caller has ended the call";
 // A server that does not answer a ping within the timeout is gone: frozen, or cut off by a network
 // that drops. Its connection ends and its calls, or their next attempts, go to others. Together at
@@ -162,7 +164,14 @@ class GrpcClient : public Client {
           part_options.deadline = deadline - absl::Now();
           return GenerateOnce(part, take, part_options);
         },
-        [](absl::Duration wait) { absl::SleepFor(wait); },
+        [&](absl::Duration wait) {
+          const absl::Time end = std::min(absl::Now() + wait, deadline);
+          while (options.cancellation == nullptr || !options.cancellation->cancelled()) {
+            const absl::Duration left = end - absl::Now();
+            if (left <= absl::ZeroDuration()) return;
+            absl::SleepFor(std::min(left, kLookAround));
+          }
+        },
         [&](v1::GenerateResponse* response) { return on_response(*response); });
   }
 
@@ -176,10 +185,12 @@ class GrpcClient : public Client {
     v1::EncodeStreamRequest request;
     v1::EncodeStreamResponse response;
     absl::Status bad;
+    bool is_answered = true;  // each request that was sent
     while (next(&request)) {
       bad = CheckTexts(request);
       if (!bad.ok()) break;
-      if (!stream->Write(request) || !stream->Read(&response)) break;
+      is_answered = stream->Write(request) && stream->Read(&response);
+      if (!is_answered) break;
       if (!on_response(response)) {
         bad = absl::CancelledError(kCallerHasEnough);
         break;
@@ -194,7 +205,10 @@ class GrpcClient : public Client {
     while (stream->Read(&response)) {
     }
     const grpc::Status status = stream->Finish();
-    return bad.ok() ? FromGrpc(status) : bad;
+    if (!bad.ok() || !status.ok()) return bad.ok() ? FromGrpc(status) : bad;
+    if (is_answered) return absl::OkStatus();
+    return absl::UnavailableError(
+        "the server ended the stream before it answered the last request");
   }
 
   absl::StatusOr<v1::ListModelsResponse> ListModels(const CallOptions& options) override {

@@ -249,6 +249,26 @@ TEST_F(ClientTest, EncodesAStream) {
   EXPECT_EQ(status.message(), "start: in the first message only");
 }
 
+TEST_F(ClientTest, AStreamThatEndsBeforeAnAnswerHasFailed) {
+  const auto encode = [&](const char* text, std::string* state) {
+    return client_->EncodeStream(
+        [text](v1::EncodeStreamRequest* request) {
+          request->mutable_start()->set_model("m");
+          *request->mutable_chunk() = TextSequence(text);
+          return true;
+        },
+        [state](const v1::EncodeStreamResponse& response) {
+          *state = response.state();
+          return !response.has_encoding();
+        });
+  };
+  std::string state;
+  const absl::Status idle = encode("idle", &state);
+  EXPECT_EQ(idle.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(idle.message()), HasSubstr("before it answered the last request"));
+  EXPECT_EQ(encode("drain", &state).message(), "the server is draining");
+}
+
 TEST_F(ClientTest, ListsModels) {
   auto models = client_->ListModels();
   ASSERT_TRUE(models.ok()) << models.status();

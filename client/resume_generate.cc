@@ -33,7 +33,8 @@ class Resumption {
       : request_(std::move(request)),
         take_(take),
         greedy_(!(request_.sampling().temperature() > 0)),
-        samples_(std::max(1, request_.num_samples())) {
+        samples_(std::max(1, request_.num_samples())),
+        version_(request_.version()) {
     if (!greedy_ && !request_.sampling().has_seed()) {
       std::random_device random;
       // Readers of JSON keep 53 bits of a number.
@@ -157,7 +158,7 @@ class Resumption {
   const TakeGenerated take_;
   const bool greedy_;
   std::vector<Sample> samples_;
-  int64_t version_ = 0;
+  int64_t version_;  // that has answered, or that the caller wants
   bool made_progress_ = false;
   bool caller_has_enough_ = false;
 };

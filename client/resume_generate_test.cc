@@ -196,8 +196,11 @@ TEST(ResumeGenerateTest, WithoutAStateThereIsNothingToGoOnFrom) {
 
 TEST(ResumeGenerateTest, ATextThatHasNotBegunBeginsElsewhere) {
   Replicas replicas({{0, kDraining}});
-  EXPECT_TRUE(replicas.Run(Request(4)).ok());
+  v1::GenerateRequest request = Request(4);
+  request.set_version(2);
+  EXPECT_TRUE(replicas.Run(request).ok());
   ASSERT_EQ(replicas.requests.size(), 2u);
+  EXPECT_EQ(replicas.requests[1].version(), 2) << "the caller has named it";
   EXPECT_EQ(replicas.requests[1].prompt().token_ids().values_size(), 3);
   EXPECT_EQ(replicas.samples[0].token_ids_size(), 4);
 }

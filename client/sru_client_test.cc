@@ -193,6 +193,9 @@ TEST_F(SruClientTest, EncodesAStream) {
   output = Run({"encode", "--stream"}, "one\nbad\nthree\n", 1);
   EXPECT_THAT(output.err, HasSubstr("INVALID_ARGUMENT: chunk.text: gives no tokens"));
   EXPECT_THAT(output.out, AllOf(HasSubstr("  one\n"), Not(HasSubstr("three"))));
+  // A state comes before this error.
+  output = Run({"encode", "--stream"}, "one\ndrain\n", 1);
+  EXPECT_THAT(output.err, HasSubstr("UNAVAILABLE: the server is draining"));
 }
 
 // The fake model takes frames of two values.

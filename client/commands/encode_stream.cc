@@ -99,7 +99,8 @@ absl::Status RunEncodeStream(
       },
       [&](const v1::EncodeStreamResponse& response) {
         if (!response.state().empty()) *state = response.state();
-        if (!asked_for_state) printed = print(item, response.encoding(), absl::Now() - sent);
+        // The last message before an error has a state only.
+        if (response.has_encoding()) printed = print(item, response.encoding(), absl::Now() - sent);
         return printed.ok() && std::cout.good();
       },
       call);

@@ -167,6 +167,10 @@ int RunOnce(const Command& command, const GenerateFlags& flags, Client& client,
   if (!std::cout.good()) return kExitFailed;
   if (!status.ok()) return CallError(command, flags.common, status);
   if (flags.state_out.empty()) return kExitOk;
+  if (state.empty()) {
+    return CallError(command, flags.common,
+                     absl::InternalError("the answer has no state, which was asked for"));
+  }
   const absl::Status written = WriteState(flags.state_out, state);
   return written.ok() ? kExitOk : CallError(command, flags.common, written);
 }

@@ -546,6 +546,12 @@ class FakeServer : private v1::InferenceService::Service {
       }
       if (first) text = request.start().state();
       v1::EncodeStreamResponse response;
+      if (request.chunk().text() == "idle") return grpc::Status::OK;
+      if (request.chunk().text() == "drain") {
+        response.set_state(text);
+        stream->Write(response);
+        return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is draining");
+      }
       if (request.has_chunk()) {
         if (request.chunk().text() == "bad") {
           return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "chunk.text: gives no tokens");

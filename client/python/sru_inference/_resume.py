@@ -54,7 +54,7 @@ class Resumption:
         if not self._greedy and not request.sampling.HasField("seed"):
             request.sampling.seed = random.getrandbits(53)  # readers of JSON keep 53 bits of a number
         self._samples: List[_Sample] = [_Sample() for _ in range(max(1, request.num_samples))]
-        self._version = 0
+        self._version = request.version
         self._resumed = False
         self._in_vain = 0
         # Of the present call: samples from _first_wanted on are those of the whole from _first_index on.

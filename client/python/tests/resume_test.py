@@ -119,6 +119,12 @@ class ResumptionTest(unittest.TestCase):
             replicas.run(make_request(3))
         self.assertEqual(len(replicas.requests), 1)
 
+    def test_a_text_that_has_not_begun_begins_elsewhere_with_the_version_that_was_named(self):
+        replicas = Replicas((0, DRAINING, False))
+        replicas.run(make_request(2, version=2))
+        self.assertEqual([request.version for request in replicas.requests], [2, 2])
+        self.assertEqual(ids(replicas.samples[0]), [[3, 4]])
+
     def test_other_errors_end_the_text(self):
         replicas = Replicas((2, InternalError("oops"), True))
         with self.assertRaisesRegex(InternalError, "oops"):

@@ -81,7 +81,7 @@ batching::StepNeed GenerateSequence::need() const {
   }
   if (all_closed || (suspended_ && !prompt_done())) {
     need.done = true;
-    need.cut_off = !all_finished;
+    need.cut_off = !all_finished || !all_closed;  // not closed: its state is missing
     return need;
   }
   if (!prompt_done()) {

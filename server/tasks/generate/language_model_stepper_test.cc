@@ -48,14 +48,18 @@ class LanguageModelStepperTest : public ::testing::Test {
     model_ = *std::move(model);
   }
 
+  std::shared_ptr<kernels::StateArena> MakeArena() {
+    std::unique_ptr<kernels::StateArena> arena;
+    kernels::ArenaOptions options;
+    options.budget_bytes = 1 << 20;
+    EXPECT_TRUE(model_->program().CreateArena(options, &arena).ok());
+    return arena;
+  }
+
   // The tokens of kCalls calls whose steps have all of them, by call and sample.
   std::vector<std::vector<std::vector<int32_t>>> Run(int max_tokens, int max_sequences,
                                                      int least_adjustments) {
-    std::unique_ptr<kernels::StateArena> arena;
-    kernels::ArenaOptions arena_options;
-    arena_options.budget_bytes = 1 << 20;
-    EXPECT_TRUE(model_->program().CreateArena(arena_options, &arena).ok());
-    const std::shared_ptr<kernels::StateArena> shared = std::move(arena);
+    const std::shared_ptr<kernels::StateArena> shared = MakeArena();
     kernels::WorkspaceLimits limits;
     limits.max_tokens = max_tokens;
     limits.max_sequences = max_sequences;
@@ -112,6 +116,34 @@ class LanguageModelStepperTest : public ::testing::Test {
   std::unique_ptr<kernels::Backend> backend_;
   std::shared_ptr<const models::Model> model_;
 };
+
+// Its last token has been picked, but was not fed: it was preempted, and then the server drains.
+TEST_F(LanguageModelStepperTest, ATextWhoseStateIsMissingIsNotWhole) {
+  kernels::WorkspaceLimits limits;
+  limits.max_tokens = limits.max_sequences = 10;
+  auto stepper =
+      GenerateStepper::Create(model_->program(), *model_->As<models::LanguageModel>(), limits,
+                              MakeArena(), /*prefixes=*/nullptr, /*least_adjustments=*/0);
+  ASSERT_TRUE(stepper.ok()) << stepper.status();
+  ASSERT_TRUE((*stepper)->WarmUp().ok());
+  Sink sink;
+  GenerateTask task;
+  task.prompt = {1, 2};
+  task.max_new_tokens = 1;
+  task.return_state = true;
+  task.sink = &sink;
+  GenerateSequence sequence(&task, *model_);
+  std::vector<batching::StepShare> shares(1);
+  shares[0].sequence = &sequence;
+  shares[0].rows = 2;
+  ASSERT_TRUE((*stepper)->Run(shares).ok());
+  ASSERT_TRUE(shares[0].status.ok()) << shares[0].status;
+  ASSERT_FALSE(sequence.need().done) << "its state is to come";
+  sequence.Rewind();
+  sequence.Suspend();
+  EXPECT_TRUE(sequence.need().done);
+  EXPECT_TRUE(sequence.need().cut_off);
+}
 
 TEST_F(LanguageModelStepperTest, AStepInPartsGivesTheSameTokens) {
   const auto whole = Run(1000, 1000, 1 << 14);
