@@ -107,14 +107,14 @@ MemoryEstimate EstimateOfStudent(const Student& student, const MemoryUse& use) {
   std::set<std::string> vocabularies = {student.files.source_vocabulary,
                                         student.files.target_vocabulary};
   for (const std::string& name : vocabularies) {
-    AddPieceBytes(FileBytes(directory / name), &estimate);
+    AddPieceBytes(DecompressedBytes(directory / name), &estimate);
   }
   if (vocabularies.size() > 1) {
     estimate.vocabulary +=
         student.options.target_vocabulary * TokenBytes(TokenizerType::kSentencePiece);
   }
   if (!student.files.shortlist.empty())
-    estimate.vocabulary += FileBytes(directory / student.files.shortlist);
+    estimate.vocabulary += DecompressedBytes(directory / student.files.shortlist);
   return estimate;
 }
 

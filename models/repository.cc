@@ -234,6 +234,7 @@ std::string FileSignature(const FilePath& directory) {
   if (!published.ok()) absl::StrAppend(&signature, published.status().message(), "\n");
   if (published.ok() && published->has_value()) {
     for (std::string& file : (*published)->names()) names.push_back(std::move(file));
+    names.emplace_back("model_info.json");  // may say its languages
   }
   for (const std::string& name : names) {
     const int fd = (directory / name).Open(O_PATH);

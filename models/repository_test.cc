@@ -219,5 +219,16 @@ TEST(RepositoryTest, TheSignatureFollowsTheFiles) {
   EXPECT_EQ(FileSignature(directory.path("m/2")), "");
 }
 
+TEST(RepositoryTest, TheSignatureFollowsWhatSaysTheLanguagesOfPublishedFiles) {
+  TempDirectory directory;
+  directory.Write("m/1/model.npz", "weights");
+  directory.Write("m/1/vocab.spm", "pieces");
+  const std::string version = directory.path("m/1");
+  const std::string first = FileSignature(version);
+  EXPECT_NE(first.find("model.npz"), std::string::npos);
+  directory.Write("m/1/model_info.json", "{}");
+  EXPECT_NE(FileSignature(version), first);
+}
+
 }  // namespace
 }  // namespace sru::models

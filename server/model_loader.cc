@@ -87,7 +87,12 @@ models::MemoryEstimate ServedModelLoader::EstimateWith(const models::ModelLocati
   use.workspaces = backend_->devices().empty() ? instances : 0;  // else in the devices' memory
   use.max_tokens = max_batch_tokens;
   use.max_sequences = std::min(batching.engine.batcher.max_batch_sequences, max_batch_tokens);
-  return models::EstimateMemory(location.path(), use);
+  // Load() says what is wrong; this is called where nothing catches it.
+  try {
+    return models::EstimateMemory(location.path(), use);
+  } catch (const std::exception&) {
+    return {};
+  }
 }
 
 int ServedModelLoader::Instances(const models::ModelLocation& location) const {

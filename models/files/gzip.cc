@@ -3,6 +3,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -13,7 +14,6 @@
 namespace sru::models {
 namespace {
 
-constexpr size_t kTrailerBytes = 8;  // CRC-32, then the length
 constexpr size_t kLeastGzipBytes = 18;
 constexpr std::string_view kGzipMagic = "\x1f\x8b";
 constexpr int kGzipWindow = 15 + 16;  // the largest window, and gzip's header only
@@ -45,10 +45,31 @@ absl::Status Inflate(const std::string& source, std::string_view bytes, size_t s
                          " bytes decompressed; the file is damaged or truncated");
 }
 
+// How many bytes a file of which these are the last four announces.
+uint32_t AnnouncedBytes(std::string_view end) {
+  uint32_t size = 0;
+  for (size_t i = 0; i < sizeof(size); ++i) {
+    size |= uint32_t{static_cast<unsigned char>(end[i])} << 8 * i;
+  }
+  return size;
+}
+
 }  // namespace
 
 uint64_t MostExpandedBytes(uint64_t compressed_bytes) {
   return std::max(compressed_bytes * kMaxExpansion, uint64_t{1} << 20);
+}
+
+int64_t DecompressedBytes(const FilePath& path) {
+  const auto file = OpenFile::Open(path, std::numeric_limits<int64_t>::max());
+  if (!file.ok()) return 0;
+  uint64_t bytes = file->size();
+  char end[sizeof(uint32_t)];
+  if (absl::EndsWith(path.path(), kGzipSuffix) && bytes >= sizeof(end) &&
+      file->Read(bytes - sizeof(end), sizeof(end), end).ok()) {
+    bytes = std::min<uint64_t>(AnnouncedBytes({end, sizeof(end)}), MostExpandedBytes(bytes));
+  }
+  return static_cast<int64_t>(bytes);
 }
 
 absl::StatusOr<FileContents> ReadPerhapsGzipped(const FilePath& path, uint64_t max_bytes) {
@@ -60,11 +81,7 @@ absl::StatusOr<FileContents> ReadPerhapsGzipped(const FilePath& path, uint64_t m
                            ": not a gzip file: expected its magic number and at least ",
                            kLeastGzipBytes, " bytes, found ", bytes.size(), " bytes");
   }
-  uint32_t size = 0;
-  for (size_t i = 0; i < sizeof(size); ++i) {
-    size |= uint32_t{static_cast<unsigned char>(bytes[bytes.size() - kTrailerBytes / 2 + i])}
-            << 8 * i;
-  }
+  const uint32_t size = AnnouncedBytes(bytes.substr(bytes.size() - sizeof(uint32_t)));
   const uint64_t most = std::min(MostExpandedBytes(bytes.size()), max_bytes);
   if (size > most) {
     return InvalidArgument(path.path(), ": expected at most ", most, " bytes decompressed, found ",

@@ -34,8 +34,14 @@ TEST_F(GzipTest, ReadsCompressedAndOtherFiles) {
           ReadPerhapsGzipped(directory_.Write(name, gzip ? testing::Gzip(text) : text), kMost);
       ASSERT_TRUE(file.ok()) << file.status();
       EXPECT_EQ(file->bytes(), text);
+      EXPECT_EQ(DecompressedBytes(directory_.path(name)), text.size());
     }
   }
+}
+
+TEST_F(GzipTest, NoFileIsTakenForLargerThanItMayBe) {
+  EXPECT_EQ(DecompressedBytes(directory_.Write("f.gz", "xxxx\xff\xff\xff\xff")), 1 << 20);
+  EXPECT_EQ(DecompressedBytes(directory_.path("none.gz")), 0);
 }
 
 TEST_F(GzipTest, RefusesDamagedFiles) {

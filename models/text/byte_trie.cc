@@ -1,6 +1,7 @@
 #include "models/text/byte_trie.h"
 
 #include <algorithm>
+#include <deque>
 
 namespace sru::models {
 
@@ -13,9 +14,9 @@ ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, int32_t>> entries)
     uint32_t node;
   };
   // Breadth first, so that the children of a node are neighbors.
-  std::vector<Range> ranges = {{0, entries.size(), 0, 0}};
-  for (size_t next = 0; next < ranges.size(); ++next) {
-    Range range = ranges[next];
+  std::deque<Range> ranges = {{0, entries.size(), 0, 0}};
+  for (; !ranges.empty(); ranges.pop_front()) {
+    Range range = ranges.front();
     if (range.begin < range.end && entries[range.begin].first.size() == range.depth) {
       nodes_[range.node].value = entries[range.begin].second;
       ++range.begin;

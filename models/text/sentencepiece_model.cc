@@ -141,6 +141,9 @@ class Parser {
           model_.unknown_text = std::string(reader.Bytes());
           if (FindInvalidUtf8(model_.unknown_text) != model_.unknown_text.size()) {
             status = Error("unk_surface is not valid UTF-8");
+          } else if (model_.unknown_text.size() > kMaxPieceBytes) {
+            status = Error("unk_surface: expected at most ", kMaxPieceBytes, " bytes, found ",
+                           model_.unknown_text.size());
           }
           break;
         default:

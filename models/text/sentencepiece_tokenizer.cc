@@ -58,11 +58,12 @@ SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceModel model)
 absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::Parse(
     std::string_view bytes, int expected_size, const std::string& source, const char* size_key) {
   SRU_ASSIGN_OR_RETURN(SentencePieceModel model, SentencePieceModel::Parse(bytes, source));
-  std::unique_ptr<SentencePieceTokenizer> tokenizer(new SentencePieceTokenizer(std::move(model)));
-  if (tokenizer->size() != expected_size) {
+  // Before memory is taken for each byte of the pieces.
+  if (model.pieces.size() != static_cast<size_t>(expected_size)) {
     return InvalidArgument(source, ": expected ", expected_size, " pieces (", size_key, "), found ",
-                           tokenizer->size());
+                           model.pieces.size());
   }
+  std::unique_ptr<SentencePieceTokenizer> tokenizer(new SentencePieceTokenizer(std::move(model)));
   absl::StatusOr<SentencePieceNormalizer> normalizer =
       SentencePieceNormalizer::Create(tokenizer->model_, tokenizer->user_defined_);
   if (!normalizer.ok()) {

@@ -171,6 +171,9 @@ TEST(SentencePieceTokenizerTest, RefusesBadModels) {
     std::string message;
   } kCases[] = {
       {"", "not a SentencePiece model"},
+      {good +
+           WireMessage().Bytes(2, WireMessage().Bytes(44, std::string(1025, '?')).bytes()).bytes(),
+       "unk_surface: expected at most 1024 bytes, found 1025"},
       {"garbage", "not a SentencePiece model"},
       {good.substr(0, good.size() - 3), "not a SentencePiece model"},
       {changed([](auto& f) { f.pieces.pop_back(); }), "expected 10 pieces"},

@@ -154,6 +154,10 @@ void ModelManager::Run() {
 }
 
 void ModelManager::AwaitFreed() {
+  {
+    MutexLock lock(&mutex_);
+    if (!std::exchange(has_newly_retired_, false)) return;
+  }
   const absl::Time deadline = clock_.Now() + options_.unload_wait;
   while (AnyRetired()) {
     {
@@ -595,6 +599,7 @@ void ModelManager::Forget(const std::string& model) {
 void ModelManager::Retire(std::shared_ptr<ServedModel>* served) {
   if (*served == nullptr) return;
   in_memory_[served->get()].retired = true;
+  has_newly_retired_ = true;
   served->reset();
 }
 

@@ -229,6 +229,7 @@ class ModelManager {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, Entry> models_ ABSL_GUARDED_BY(mutex_);
   std::map<const ServedModel*, InMemoryVersion> in_memory_ ABSL_GUARDED_BY(mutex_);
+  bool has_newly_retired_ ABSL_GUARDED_BY(mutex_) = false;  // since AwaitFreed() was called last
 
   // Used by the one thread only: what Poll() saw last, and what it last acted on.
   std::map<std::string, std::string> seen_;

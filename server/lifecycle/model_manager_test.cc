@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -122,6 +124,7 @@ class ModelManagerTest : public ::testing::Test {
     options.poll_interval = absl::Milliseconds(1);
     options.load_models = std::move(load_models);
     options.empty_repository_grace = empty_repository_grace_;
+    options.unload_wait = unload_wait_;
     options.free_memory = [this] { return free_memory_; };
     manager_ = std::make_unique<ModelManager>(options, &loader_, &registry_, &clock_, &observer_);
     return manager_->Start();
@@ -162,6 +165,7 @@ class ModelManagerTest : public ::testing::Test {
   ModelRegistry registry_;
   std::optional<int64_t> free_memory_;
   absl::Duration empty_repository_grace_;  // none
+  absl::Duration unload_wait_ = ModelManagerOptions().unload_wait;
   std::unique_ptr<ModelManager> manager_;
 };
 
@@ -592,6 +596,28 @@ TEST_F(ModelManagerTest, ExplicitLoadsAndUnloadsWhatItIsTold) {
   const absl::Status again = manager_->Unload("a");
   EXPECT_EQ(again.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(again.message()), HasSubstr("'a' is not loaded; loaded: b"));
+}
+
+TEST_F(ModelManagerTest, LoadsWaitOnceForWhatWasUnloaded) {
+  for (const char* version : {"a/1", "b/1", "c/1"}) Write(version, "good");
+  unload_wait_ = absl::Milliseconds(20);
+  ASSERT_TRUE(Start(ModelControl::kExplicit, {}, {"a"}).ok());
+  const std::shared_ptr<ServedModel> held = registry_.List().front();
+  ASSERT_TRUE(manager_->Unload("a").ok());
+  const auto load = [this](const char* name) {
+    return std::async(std::launch::async, [this, name] { return manager_->Load(name).ok(); });
+  };
+  std::future<bool> first = load("b");
+  while (first.wait_for(std::chrono::milliseconds(5)) != std::future_status::ready) {
+    clock_.Advance(unload_wait_);
+  }
+  EXPECT_TRUE(first.get());
+  // It is in memory still, and the clock stands.
+  std::future<bool> second = load("c");
+  EXPECT_EQ(second.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  clock_.Advance(unload_wait_);
+  EXPECT_TRUE(second.get());
+  EXPECT_THAT(Served(), ElementsAre("b:1", "c:1"));
 }
 
 TEST_F(ModelManagerTest, ExplicitLoadThatFailsLeavesWhatIsServed) {
