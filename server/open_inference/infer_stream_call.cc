@@ -176,10 +176,10 @@ class InferStreamCall final : public calls::Call {
     Go();
   }
 
-  // No more is read; once all that was read is answered, the stream ends with `status`.
+  // No more is read; once all that was read is answered, the stream ends with `status`. A caller who is gone waits for no answer.
   void Close(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     is_closed_ = true;
-    if (end_.ok()) end_ = std::move(status);
+    if (end_.ok() || absl::IsCancelled(status)) end_ = std::move(status);
   }
 
   // Ends the calls that nobody waits for any more: not under the lock, as their answers may come at once.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -86,7 +87,8 @@ class Completions : public std::enable_shared_from_this<Completions> {
         created_(absl::ToUnixSeconds(absl::Now())),
         prompts_(std::move(request_.prompts)),
         choices_(prompts_.size() * static_cast<size_t>(samples())),
-        streams_(prompts_.size()) {
+        streams_(prompts_.size()),
+        has_begun_(prompts_.size()) {
     call_->ExpectStreams(prompts_.size());
     if (request_.stream) events_ = std::make_shared<EventStream>(call_, ErrorForm::kOpenAi);
   }
@@ -114,10 +116,18 @@ class Completions : public std::enable_shared_from_this<Completions> {
     v1::GenerateRequest generate;
     {
       MutexLock lock(&mutex_);
-      if (ended_ || next_prompt_ == prompts_.size()) return;
-      prompt = next_prompt_++;
+      if (ended_) return;
+      if (!refused_.empty()) {
+        prompt = refused_.back();
+        refused_.pop_back();
+      } else if (next_prompt_ < prompts_.size()) {
+        prompt = next_prompt_++;
+      } else {
+        return;
+      }
+      ++under_way_;
       generate = request_.generate;
-      *generate.mutable_prompt() = std::move(prompts_[prompt]);
+      *generate.mutable_prompt() = prompts_[prompt];
     }
     std::shared_ptr<calls::LocalStream> stream = call_->ServerStream(
         kGenerate, calls::ToCord(generate),
@@ -162,7 +172,9 @@ class Completions : public std::enable_shared_from_this<Completions> {
           prompt * static_cast<size_t>(samples()) + static_cast<size_t>(response.sample());
       Choice& choice = choices_[index];
       model_ = response.model();
-      Add(response, &choice);
+      has_begun_[prompt] = 1;
+      if (!request_.score_only) prompts_[prompt].Clear();
+      Add(response, /*has_text=*/SentText(index) == nullptr, &choice);
       if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED && response.sample() == 0) {
         prompt_tokens_ += response.prompt_tokens();
       }
@@ -189,23 +201,29 @@ class Completions : public std::enable_shared_from_this<Completions> {
     });
   }
 
+  // The text of the choice if it is what was sent, to the byte; else null.
+  const std::string* SentText(size_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const v1::Sequence& prompt = prompts_[index / static_cast<size_t>(samples())];
+    return request_.score_only && prompt.has_text() ? &prompt.text() : nullptr;
+  }
+
   // Of `response`, what the choice is to have.
-  void Add(const v1::GenerateResponse& response, Choice* choice)
+  void Add(const v1::GenerateResponse& response, bool has_text, Choice* choice)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    absl::StrAppend(&choice->text, response.text());
+    if (has_text) absl::StrAppend(&choice->text, response.text());
     choice->finish = FinishName(response.finish_reason());
     int count = response.token_ids_size();
     if (request_.score_only && response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED &&
         count > 0) {
       // The token that Generate was asked for only because it must be asked for one.
       --count;
+      choice->finish = "length";
       const std::string& last = response.token_texts(count);
       const absl::string_view left_out = absl::EndsWith(choice->text, last)
                                              ? absl::string_view(last)
                                              : absl::string_view(kReplacement);
       if (absl::EndsWith(choice->text, left_out))
         choice->text.resize(choice->text.size() - left_out.size());
-      choice->finish = "length";
     }
     if (!request_.logprobs.has_value()) return;
     for (int i = 0; i < count; ++i) AddToken(response, i, choice);
@@ -252,6 +270,11 @@ class Completions : public std::enable_shared_from_this<Completions> {
     {
       MutexLock lock(&mutex_);
       streams_[prompt] = nullptr;
+      // A place may be free when another prompt of this request has ended.
+      if (--under_way_ > 0 && has_begun_[prompt] == 0 &&
+          absl::IsResourceExhausted(answer.end.status)) {
+        return refused_.push_back(prompt);
+      }
       all = ++done_prompts_ == choices_.size() / static_cast<size_t>(samples()) && !ended_;
     }
     if (!answer.end.status.ok()) {
@@ -316,7 +339,8 @@ class Completions : public std::enable_shared_from_this<Completions> {
   void AppendChoice(size_t index, std::string* json) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const Choice& choice = choices_[index];
     absl::StrAppend(json, "{\"index\":", index, ",\"text\":");
-    AppendJsonString(choice.text, json);
+    const std::string* const sent = SentText(index);
+    AppendJsonString(sent != nullptr ? *sent : choice.text, json);
     *json += ",\"logprobs\":";
     if (request_.logprobs.has_value()) {
       absl::StrAppend(json, "{\"tokens\":[", choice.lists.tokens, "],\"token_logprobs\":[",
@@ -366,10 +390,14 @@ class Completions : public std::enable_shared_from_this<Completions> {
   std::atomic<bool> out_of_memory_{false};
 
   Mutex mutex_;
-  std::vector<v1::Sequence> prompts_ ABSL_GUARDED_BY(mutex_);  // empty where they were sent
-  std::vector<Choice> choices_ ABSL_GUARDED_BY(mutex_);        // those of a prompt stand together
+  std::vector<v1::Sequence> prompts_
+      ABSL_GUARDED_BY(mutex_);                           // empty where they are not needed any more
+  std::vector<Choice> choices_ ABSL_GUARDED_BY(mutex_);  // those of a prompt stand together
   std::vector<std::shared_ptr<calls::LocalStream>> streams_
-      ABSL_GUARDED_BY(mutex_);  // by prompt; null: not under way
+      ABSL_GUARDED_BY(mutex_);                           // by prompt; null: not under way
+  std::vector<char> has_begun_ ABSL_GUARDED_BY(mutex_);  // by prompt; its first message has come
+  std::vector<size_t> refused_ ABSL_GUARDED_BY(mutex_);  // prompts that are to be sent again
+  size_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;  // prompts that were sent and have not ended
   std::string model_ ABSL_GUARDED_BY(mutex_);
   size_t next_prompt_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t done_prompts_ ABSL_GUARDED_BY(mutex_) = 0;

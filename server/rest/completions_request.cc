@@ -379,8 +379,12 @@ RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
     generate.set_token_texts(true);
     generate.set_top_candidates(*request->logprobs);
   }
-  // Which text the last token has must be known in order to leave it out.
-  if (request->score_only) generate.set_token_texts(true);
+  if (request->score_only) {
+    // Which text the last token has must be known in order to leave it out, and it must not be left out already.
+    generate.set_token_texts(true);
+    generate.clear_stop();
+    generate.clear_stop_token_ids();
+  }
   ReadStream(&fields, request);
   RefuseOptions(&fields, n);
   static_cast<void>(fields.Take("user"));

@@ -938,6 +938,7 @@ TEST_F(GatewayTest, TokensOfCompletionsHaveLogProbabilities) {
   service_.generate = [](calls::Exchange&, const v1::GenerateRequest& request,
                          const Writer& writer) {
     EXPECT_TRUE(request.echo() && request.token_log_probs() && request.token_texts());
+    EXPECT_TRUE(request.stop().empty() && request.stop_token_ids().empty());
     EXPECT_EQ(request.top_candidates(), 1);
     v1::GenerateResponse response;
     response.set_text("\u00e4bc");
@@ -962,14 +963,46 @@ TEST_F(GatewayTest, TokensOfCompletionsHaveLogProbabilities) {
                       ->body);
   EXPECT_EQ(answer.at("choices").at(0).at("logprobs"), json::parse(R"({"tokens":["\u00e4","b","c"],
       "token_logprobs":[null,-1.0,-2.0],"top_logprobs":[null,{"b":-1.0},{"x":-1.0,"c":-2.0}],"text_offset":[0,1,2]})"));
-  // Without new tokens, the prompt alone is scored.
-  answer = json::parse(Ask(Request("POST", "/v1/completions",
-                                   R"({"prompt":"a","max_tokens":0,"echo":true,"logprobs":1})"))
-                           ->body);
-  EXPECT_EQ(answer.at("choices").at(0).at("text"), "\u00e4b");
+  // Without new tokens, the prompt alone is scored, and comes back as it was sent.
+  answer = json::parse(
+      Ask(Request(
+              "POST", "/v1/completions",
+              R"({"prompt":"\u00e4 b\n","max_tokens":0,"echo":true,"logprobs":1,"stop":"\n","stop_token_ids":[3]})"))
+          ->body);
+  EXPECT_EQ(answer.at("choices").at(0).at("text"), "\u00e4 b\n");
   EXPECT_EQ(answer.at("choices").at(0).at("logprobs").at("tokens"), json({"\u00e4", "b"}));
   EXPECT_EQ(answer.at("choices").at(0).at("finish_reason"), "length");
   EXPECT_EQ(answer.at("usage").at("completion_tokens"), 0);
+}
+
+// A caller may have fewer places than a request has prompts.
+TEST_F(GatewayTest, PromptsThatFindNoPlaceAreSentAgainWhenOthersHaveEnded) {
+  std::atomic<int> open{0};
+  std::atomic<int> refused{0};
+  service_.generate = [&](calls::Exchange&, const v1::GenerateRequest& request,
+                          const Writer& writer) {
+    if (++open > 2) {
+      --open;
+      ++refused;
+      return FakeEnd(absl::ResourceExhaustedError("no place"));
+    }
+    EXPECT_TRUE(PollUntil([&] { return refused > 0; }));
+    v1::GenerateResponse response;
+    response.set_text(request.prompt().text() + "!");
+    response.set_finish_reason(v1::FINISH_REASON_LENGTH);
+    writer(response);
+    --open;
+    return FakeEnd(absl::OkStatus());
+  };
+  const auto response = Ask(Request("POST", "/v1/completions", R"({"prompt":["a","b","c","d"]})"));
+  ASSERT_EQ(response->status, 200) << response->body;
+  const json answer = json::parse(response->body);
+  std::string texts;
+  for (const json& choice : answer.at("choices")) texts += choice.at("text").get<std::string>();
+  EXPECT_EQ(texts, "a!b!c!d!");
+  // Where no other one is under way, there is nothing to wait for.
+  open = 2;
+  EXPECT_EQ(Ask(Request("POST", "/v1/completions", R"({"prompt":["a","b"]})"))->status, 429);
 }
 
 TEST_F(GatewayTest, CompletionsThatFailAreCancelledTogether) {
