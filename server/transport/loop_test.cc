@@ -43,7 +43,7 @@ TEST(LoopTest, ReadableConnectionsAreReadAtOnceUntilThatTakesLong) {
     while (ClockNow() - start < std::chrono::milliseconds(1)) loop.MayReadNow();
     EXPECT_FALSE(loop.MayReadNow());
   });
-  // What the loop puts off runs at the latest after the turn that follows.
+  // The loop has looked again before the second turn after that.
   loops.RunOnEach([](size_t /*i*/) {});
   loops.RunOnEach([&](size_t /*i*/) {
     EXPECT_TRUE(loop.MayReadNow());
