@@ -599,25 +599,29 @@ TEST_F(ModelManagerTest, ExplicitLoadsAndUnloadsWhatItIsTold) {
 }
 
 TEST_F(ModelManagerTest, LoadsWaitOnceForWhatWasUnloaded) {
-  for (const char* version : {"a/1", "b/1", "c/1"}) Write(version, "good");
+  for (const char* version : {"a/1", "b/1", "c/1", "d/1"}) Write(version, "good");
   unload_wait_ = absl::Milliseconds(20);
   ASSERT_TRUE(Start(ModelControl::kExplicit, {}, {"a"}).ok());
   const std::shared_ptr<ServedModel> held = registry_.List().front();
   ASSERT_TRUE(manager_->Unload("a").ok());
+  manager_->StartThread();
   const auto load = [this](const char* name) {
-    return std::async(std::launch::async, [this, name] { return manager_->Load(name).ok(); });
+    auto loaded = std::make_shared<std::promise<bool>>();
+    manager_->RequestLoad(
+        name, [] { return false; },
+        [loaded](const absl::StatusOr<std::vector<telemetry::ModelStatus>>& result) {
+          loaded->set_value(result.ok());
+        });
+    return loaded->get_future();
   };
-  std::future<bool> first = load("b");
-  while (first.wait_for(std::chrono::milliseconds(5)) != std::future_status::ready) {
+  EXPECT_TRUE(load("b").get());
+  std::future<bool> second = load("c");
+  while (second.wait_for(std::chrono::milliseconds(5)) != std::future_status::ready) {
     clock_.Advance(unload_wait_);
   }
-  EXPECT_TRUE(first.get());
   // It is in memory still, and the clock stands.
-  std::future<bool> second = load("c");
-  EXPECT_EQ(second.wait_for(std::chrono::seconds(20)), std::future_status::ready);
-  clock_.Advance(unload_wait_);
-  EXPECT_TRUE(second.get());
-  EXPECT_THAT(Served(), ElementsAre("b:1", "c:1"));
+  EXPECT_EQ(load("d").wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_THAT(Served(), ElementsAre("b:1", "c:1", "d:1"));
 }
 
 TEST_F(ModelManagerTest, ExplicitLoadThatFailsLeavesWhatIsServed) {
