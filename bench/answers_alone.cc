@@ -26,6 +26,7 @@ absl::StatusOr<std::vector<std::string>> AnswersAlone(const LoadOptions& load,
   LoadOptions alone;
   alone.address = load.address;
   alone.method = load.method;
+  alone.token = load.token;
   alone.deadline = load.deadline;
   alone.stop = load.stop;
   alone.in_flight = 1;

@@ -53,15 +53,28 @@ class EchoService : public RawClassifyService {
     return reactor;
   }
 
-  // For --lengths.
+  // --lengths asks for the models.
+  grpc::Status ListModels(grpc::ServerContext* /*context*/,
+                          const v1::ListModelsRequest* /*request*/,
+                          v1::ListModelsResponse* response) override {
+    *response->add_models() = Model();
+    return grpc::Status::OK;
+  }
   grpc::Status GetModel(grpc::ServerContext* /*context*/, const v1::GetModelRequest* /*request*/,
                         v1::GetModelResponse* response) override {
-    response->mutable_model()->set_name("echo");
-    response->mutable_model()->set_vocabulary_size(10000);
+    *response->mutable_model() = Model();
     return grpc::Status::OK;
   }
 
  private:
+  static v1::ModelInfo Model() {
+    v1::ModelInfo model;
+    model.set_name("echo");
+    model.set_task("classifier");
+    model.set_vocabulary_size(10000);
+    return model;
+  }
+
   grpc::ByteBuffer response_;
 };
 

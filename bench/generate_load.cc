@@ -60,6 +60,7 @@ absl::StatusOr<std::unique_ptr<Stub>> Connect(const std::string& address, bool i
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetInt("sru.bench.connection", number);
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (idle) {
     args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kIdleWindowBytes);
     args.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
@@ -72,13 +73,21 @@ absl::StatusOr<std::unique_ptr<Stub>> Connect(const std::string& address, bool i
   return v1::InferenceService::NewStub(channel);
 }
 
+void ShowToken(const std::string& token, grpc::ClientContext* context) {
+  if (!token.empty()) context->AddMetadata("authorization", absl::StrCat("Bearer ", token));
+}
+
 // Each text once, one after the other.
 absl::StatusOr<std::vector<std::vector<int32_t>>> RunInTurn(
-    Stub* stub, const std::vector<v1::GenerateRequest>& requests, const std::atomic<bool>* stop) {
+    Stub* stub, const std::vector<v1::GenerateRequest>& requests,
+    const GenerateLoadOptions& options) {
   std::vector<std::vector<int32_t>> texts;
   for (const v1::GenerateRequest& request : requests) {
-    if (stop != nullptr && *stop) return absl::CancelledError("ended before the check had begun");
+    if (options.stop != nullptr && *options.stop) {
+      return absl::CancelledError("ended before the check had begun");
+    }
     grpc::ClientContext context;
+    ShowToken(options.token, &context);
     const auto reader = stub->Generate(&context, request);
     v1::GenerateResponse response;
     std::vector<int32_t>& ids = texts.emplace_back();
@@ -139,6 +148,7 @@ class GenerateRun {
       if (deadline != absl::InfiniteDuration()) {
         context_.set_deadline(absl::ToChronoTime(due_ + deadline));
       }
+      ShowToken(run_->options_.token, &context_);
       stub->async()->Generate(&context_, &request, this);
       StartRead(&response_);
       StartCall();
@@ -390,7 +400,7 @@ absl::StatusOr<GenerateLoadResult> RunGenerateLoad(
   }
   std::vector<std::vector<int32_t>> expected;
   if (options.check) {
-    SRU_ASSIGN_OR_RETURN(expected, RunInTurn(stubs[0].get(), requests, options.stop));
+    SRU_ASSIGN_OR_RETURN(expected, RunInTurn(stubs[0].get(), requests, options));
   }
   return GenerateRun(options, requests, std::move(stubs), std::move(idle_stubs),
                      std::move(expected))

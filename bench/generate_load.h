@@ -40,6 +40,7 @@ struct GenerateProgress {
 
 struct GenerateLoadOptions {
   std::string address;
+  std::string token;  // that calls show; empty = none
 
   int sessions = 1;  // closed loop only
   double rate = 0;   // texts per second; 0 = closed loop

@@ -1,13 +1,23 @@
 #include "bench/generate_load.h"
 
+#include <cstdlib>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "bench/answers_alone.h"
 #include "bench/generate_report.h"
 #include "bench/generate_requests.h"
+#include "bench/load_flags.h"
 #include "gmock/gmock.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
+#include "sru/v1/inference.grpc.pb.h"
 #include "tests/testing/fake_server.h"
 
 namespace sru::bench {
@@ -155,6 +165,86 @@ TEST(GenerateLoadTest, ATextThatLastsIsCutOffAtTheEnd) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->texts, 0);
   EXPECT_EQ(result->tokens, 2);
+}
+
+// Answers only calls that show a token.
+class TokenService : public v1::InferenceService::Service {
+ public:
+  TokenService() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+  grpc::Status Classify(grpc::ServerContext* context, const v1::ClassifyRequest* /*request*/,
+                        v1::ClassifyResponse* /*response*/) override {
+    return Check(*context);
+  }
+  grpc::Status ListModels(grpc::ServerContext* context, const v1::ListModelsRequest* /*request*/,
+                          v1::ListModelsResponse* response) override {
+    *response->add_models() = FakeModel();
+    return Check(*context);
+  }
+  grpc::Status GetModel(grpc::ServerContext* context, const v1::GetModelRequest* /*request*/,
+                        v1::GetModelResponse* response) override {
+    *response->mutable_model() = FakeModel();
+    return Check(*context);
+  }
+  grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* /*request*/,
+                        grpc::ServerWriter<v1::GenerateResponse>* writer) override {
+    v1::GenerateResponse response;
+    response.add_token_ids(1);
+    const grpc::Status status = Check(*context);
+    if (status.ok()) writer->Write(response);
+    return status;
+  }
+
+ private:
+  static grpc::Status Check(const grpc::ServerContext& context) {
+    const auto found = context.client_metadata().find("authorization");
+    if (found != context.client_metadata().end() && found->second == "Bearer secret") {
+      return grpc::Status::OK;
+    }
+    return grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "no token");
+  }
+
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST(GenerateLoadTest, EveryCallShowsTheTokenAndUsesNoProxy) {
+  setenv("http_proxy", "http://127.0.0.1:1", 1);
+  const auto restore = absl::MakeCleanup([] { unsetenv("http_proxy"); });
+  TokenService service;
+  LoadOptions load;
+  load.address = service.address();
+  load.method = "/sru.v1.InferenceService/Classify";
+  GenerateLoadOptions options;
+  options.address = service.address();
+  options.warmup = absl::ZeroDuration();
+  options.texts = 3;
+  options.check = true;
+  const std::vector<std::string> calls = {""};
+  EXPECT_EQ(FindModel(load, "", 0, {}).status().code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(AnswersAlone(load, calls).status().code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(RunGenerateLoad(options, Requests(1)).status().code(),
+            absl::StatusCode::kUnauthenticated);
+
+  load.token = options.token = "secret";
+  EXPECT_EQ(FindModel(load, "", 0, {}).status(), absl::OkStatus());
+  EXPECT_EQ(AnswersAlone(load, calls).status(), absl::OkStatus());
+  auto result = RunGenerateLoad(options, Requests(1));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GE(result->ok, 3);
+}
+
+TEST(GenerateLoadTest, AnErrorNamesTheFlagOfThisProgram) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(Fail("load", absl::UnauthenticatedError("no token"), LoadOptions()), 1);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("give it with --token=TOKEN\n"));
 }
 
 TEST(GenerateLoadTest, OptionsOutOfRange) {

@@ -31,9 +31,9 @@ a report.
 )";
 
 absl::StatusOr<std::vector<v1::GenerateRequest>> Prepare(const GenerateRequestOptions& options,
-                                                         const std::string& address) {
+                                                         const LoadOptions& where) {
   SRU_ASSIGN_OR_RETURN(auto model,
-                       FindModel(address, options.model, options.version, {"language_model"}));
+                       FindModel(where, options.model, options.version, {"language_model"}));
   return MakeGenerateRequests(options, model);
 }
 
@@ -56,15 +56,17 @@ int GenerateMain(const std::vector<std::string>& args) {
   flags.Add("warmup", &load.warmup, "how long texts are made before they count");
   flags.Add("deadline", &load.deadline, "of each text; inf = none");
   flags.Add("connections", &load.connections, "connections that the texts are spread over");
+  flags.Add("token", &load.token, "bearer token that the calls show");
   flags.Add("check", &load.check, "compare every token with those of each text alone");
   request.AddFlags(&flags);
   flags.Add("json", &json, "print one JSON object");
   if (auto exit_code = ParseFlags("generate", kGenerateUsage, args, &flags)) return *exit_code;
 
-  LoadOptions where;  // for errors
+  LoadOptions where;  // for FindModel() and errors
   where.address = load.address;
+  where.token = load.token;
   where.deadline = load.deadline;
-  auto requests = Prepare(request, load.address);
+  auto requests = Prepare(request, where);
   if (!requests.ok()) return Fail("generate", requests.status(), where);
   load.seed = request.seed;
   load.on_progress = GenerateProgressPrinter();

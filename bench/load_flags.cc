@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "absl/strings/str_replace.h"
 #include "base/status.h"
 #include "bench/answers_alone.h"
 #include "bench/commands.h"
@@ -10,6 +11,7 @@
 #include "client/client.h"
 #include "client/find_model.h"
 #include "client/names.h"
+#include "grpcpp/support/channel_arguments.h"
 
 namespace sru::bench {
 
@@ -55,12 +57,14 @@ std::optional<int> ParseFlags(const std::string& command, const char* usage,
   return std::nullopt;
 }
 
-absl::StatusOr<v1::ModelInfo> FindModel(const std::string& address, const std::string& model,
+absl::StatusOr<v1::ModelInfo> FindModel(const LoadOptions& load, const std::string& model,
                                         int64_t version, const std::vector<std::string>& tasks) {
-  SRU_RETURN_UNLESS_OK(ResolveLoopback(address).status());
+  SRU_RETURN_UNLESS_OK(ResolveLoopback(load.address).status());
   client::ConnectOptions connect;
-  connect.address = address;
+  connect.address = load.address;
   connect.max_attempts = 1;
+  connect.channel_args = {{GRPC_ARG_ENABLE_HTTP_PROXY, 0}};
+  connect.token = load.token;
   SRU_ASSIGN_OR_RETURN(auto client, client::Client::Create(connect));
   return client::FindModel(*client, model, version, tasks);
 }
@@ -75,7 +79,7 @@ absl::StatusOr<std::vector<std::string>> PrepareRequests(const RequestOptions& o
   if (NeedModel(options)) {
     std::vector<std::string> tasks = {"classifier", "encoder"};
     if (options.method == "score") tasks = {"language_model"};
-    SRU_ASSIGN_OR_RETURN(info, FindModel(load->address, options.model, options.version, tasks));
+    SRU_ASSIGN_OR_RETURN(info, FindModel(*load, options.model, options.version, tasks));
   }
   return MakeRequests(options, info);
 }
@@ -106,10 +110,13 @@ int RunAndReport(const std::string& command, LoadOptions load,
 
 int Fail(const std::string& command, const absl::Status& status, const LoadOptions& load) {
   const bool usage = status.code() == absl::StatusCode::kInvalidArgument;
-  std::cerr << "sru_bench " << command << ": "
-            << (usage ? std::string(status.message())
-                      : client::ExplainError(status, load.address, load.deadline))
-            << "\n";
+  std::string text(status.message());
+  if (!usage) {
+    // The advice is that of sru_client, whose flag this program does not have.
+    text = absl::StrReplaceAll(client::ExplainError(status, load.address, load.deadline),
+                               {{"--token_file=FILE", "--token=TOKEN"}});
+  }
+  std::cerr << "sru_bench " << command << ": " << text << "\n";
   return usage ? kExitUsage : kExitFailed;
 }
 

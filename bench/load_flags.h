@@ -32,9 +32,9 @@ std::optional<int> ParseFlags(const std::string& command, const char* usage,
 absl::StatusOr<std::vector<std::string>> PrepareRequests(const RequestOptions& options,
                                                          LoadOptions* load);
 
-// The model that a call reaches which names this one, or none: see client::FindModel. Errors are also
-// those of ResolveLoopback, before anything is sent anywhere.
-absl::StatusOr<v1::ModelInfo> FindModel(const std::string& address, const std::string& model,
+// Asks the server of the load about the model that a call reaches which names this one, or none: see
+// client::FindModel. Errors are also those of ResolveLoopback, before anything is sent anywhere.
+absl::StatusOr<v1::ModelInfo> FindModel(const LoadOptions& load, const std::string& model,
                                         int64_t version, const std::vector<std::string>& tasks);
 
 // Runs the load, prints the result, as JSON or as text, and returns the exit code: kExitFailed if no

@@ -1,4 +1,5 @@
 // sru_bench: measures an SRU inference server, or a part of it, on this machine.
+#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -55,7 +56,15 @@ int main(int argc, char** argv) {
     return sru::bench::kExitOk;
   }
   for (const Command& command : kCommands) {
-    if (args[0] == command.name) return command.run({args.begin() + 1, args.end()});
+    if (args[0] != command.name) continue;
+    const int exit_code = command.run({args.begin() + 1, args.end()});
+    // Some commands print through stdio.
+    std::fflush(stdout);
+    if (exit_code != sru::bench::kExitOk || (std::cout.flush() && std::ferror(stdout) == 0)) {
+      return exit_code;
+    }
+    std::cerr << "sru_bench " << command.name << ": cannot write to standard output\n";
+    return sru::bench::kExitFailed;
   }
   std::cerr << "sru_bench: there is no subcommand '" << args[0] << "'\n\n";
   PrintUsage(std::cerr);

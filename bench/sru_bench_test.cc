@@ -225,6 +225,23 @@ TEST_F(SruBenchTest, GenerateNamesTheFlag) {
                               HasSubstr("--check")));
 }
 
+TEST_F(SruBenchTest, EchoDrawsLengths) {
+  const Output output = Run("echo --lengths=fixed:10 --calls=20 --warmup=0s --json");
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(json::parse(output.out)["codes"]["OK"], 20);
+}
+
+TEST_F(SruBenchTest, OutputThatIsLostIsAnError) {
+  for (const std::string command : {"layer --help", "echo --calls=20 --warmup=0s --json"}) {
+    const int status = std::system(
+        absl::StrCat(SRU_BENCH_BINARY, " ", command, " >/dev/full 2>", directory_.path("err"))
+            .c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 1) << command;
+    EXPECT_THAT(models::ReadWholeFile(directory_.path("err")),
+                HasSubstr("cannot write to standard output"));
+  }
+}
+
 TEST_F(SruBenchTest, HelpTeaches) {
   for (const char* command : {"layer", "model"}) {
     const Output output = Run(absl::StrCat(command, " --help"));

@@ -91,8 +91,7 @@ absl::StatusOr<std::vector<std::string>> PrepareFor(const char* method, const ch
                                                     LoadOptions* load) {
   load->method = method;
   load->seed = options.seed;
-  SRU_ASSIGN_OR_RETURN(auto model,
-                       FindModel(load->address, options.model, options.version, {task}));
+  SRU_ASSIGN_OR_RETURN(auto model, FindModel(*load, options.model, options.version, {task}));
   SRU_ASSIGN_OR_RETURN(auto requests, make(options, model));
   std::vector<std::string> serialized;
   for (const auto& request : requests) serialized.push_back(request.SerializeAsString());

@@ -1,8 +1,6 @@
 #include "client/channel_security.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -11,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "client/address.h"
+#include "client/read_file.h"
 #include "client/tls_diagnosis.h"
 #include "grpcpp/security/credentials.h"
 
@@ -21,24 +20,25 @@ namespace {
 constexpr char kSystemAuthorities[] = "/etc/ssl/certs/ca-certificates.crt";
 constexpr absl::Duration kTokenReadInterval = absl::Seconds(10);
 
-absl::StatusOr<std::string> ReadFile(absl::string_view option, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string bytes(std::istreambuf_iterator<char>(file), {});
-  if (!file.is_open() || bytes.empty()) {
-    return InvalidArgument(option, ": cannot read '", path, "', or it is ", "empty");
-  }
+absl::StatusOr<std::string> ReadContents(absl::string_view option, const std::string& path) {
+  absl::StatusOr<std::string> bytes = ReadFile(option, path);
+  if (bytes.ok() && bytes->empty()) return InvalidArgument(option, ": ", path, " is empty");
   return bytes;
 }
 
-absl::StatusOr<std::string> ReadToken(const std::string& path) {
-  SRU_ASSIGN_OR_RETURN(std::string text, ReadFile("token_file", path));
+// The token without the spaces around it.
+absl::StatusOr<std::string> CheckToken(absl::string_view option, absl::string_view text) {
   const absl::string_view token = absl::StripAsciiWhitespace(text);
   const auto visible = [](char c) { return c > 0x20 && c < 0x7f; };
-  if (token.empty() || !std::all_of(token.begin(), token.end(), visible)) {
-    return InvalidArgument("token_file: expected one token of visible ASCII characters in '", path,
-                           "'");
+  if (!token.empty() && std::all_of(token.begin(), token.end(), visible)) {
+    return std::string(token);
   }
-  return std::string(token);
+  return InvalidArgument(option, ": expected one token of visible ASCII characters");
+}
+
+absl::StatusOr<std::string> ReadToken(const std::string& path) {
+  SRU_ASSIGN_OR_RETURN(const std::string text, ReadContents("token_file", path));
+  return CheckToken(absl::StrCat("token_file: ", path), text);
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(const ConnectOptions& options) {
         std::tuple{"tls_cert", options.tls_cert, &files.certificate},
         std::tuple{"tls_key", options.tls_key, &files.key}}) {
     if (path.empty()) continue;
-    SRU_ASSIGN_OR_RETURN(*pem, ReadFile(option, path));
+    SRU_ASSIGN_OR_RETURN(*pem, ReadContents(option, path));
   }
   SRU_RETURN_UNLESS_OK(CheckClientPem(files.ca, files.certificate, files.key));
   return files;
@@ -80,13 +80,18 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials
 }
 
 absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const ConnectOptions& options) {
-  if (options.token_file.empty()) return std::unique_ptr<TokenFile>();
-  if (!WantsTls(options) && !options.token_without_tls && !StaysOnThisMachine(options.address)) {
-    return absl::InvalidArgumentError(
-        "token_file: the token would cross the network in the clear; expected tls, or "
-        "token_without_tls where something else encrypts");
+  const bool in_file = !options.token_file.empty();
+  if (!in_file && options.token.empty()) return std::unique_ptr<TokenFile>();
+  if (in_file && !options.token.empty()) {
+    return absl::InvalidArgumentError("token: expected no token beside token_file");
   }
-  SRU_ASSIGN_OR_RETURN(std::string token, ReadToken(options.token_file));
+  if (!WantsTls(options) && !options.token_without_tls && !StaysOnThisMachine(options.address)) {
+    return InvalidArgument(in_file ? "token_file" : "token",
+                           ": the token would cross the network in the clear; expected tls, or "
+                           "token_without_tls where something else encrypts");
+  }
+  SRU_ASSIGN_OR_RETURN(std::string token, in_file ? ReadToken(options.token_file)
+                                                  : CheckToken("token", options.token));
   return std::unique_ptr<TokenFile>(new TokenFile(options.token_file, std::move(token)));
 }
 
@@ -98,7 +103,7 @@ TokenFile::TokenFile(std::string path, std::string token)
 std::string TokenFile::Authorization() {
   const absl::Time now = absl::Now();
   MutexLock lock(&mutex_);
-  if (now >= next_read_) {
+  if (!path_.empty() && now >= next_read_) {
     next_read_ = now + kTokenReadInterval;
     if (absl::StatusOr<std::string> token = ReadToken(path_); token.ok()) {
       token_ = *std::move(token);

@@ -41,7 +41,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials
 // programs run. Thread-safe.
 class TokenFile {
  public:
-  // Null if options.token_file is empty. kInvalidArgument names the option: the file cannot be read
+  // Null if the options have no token. kInvalidArgument names the option: the file cannot be read
   // or does not hold exactly one token, or the token would cross the network in the clear.
   static absl::StatusOr<std::unique_ptr<TokenFile>> Open(const ConnectOptions& options);
 
@@ -51,7 +51,7 @@ class TokenFile {
  private:
   TokenFile(std::string path, std::string token);
 
-  const std::string path_;
+  const std::string path_;  // empty: the token stays
   Mutex mutex_;
   std::string token_ ABSL_GUARDED_BY(mutex_);
   absl::Time next_read_ ABSL_GUARDED_BY(mutex_);

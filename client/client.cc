@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "client/address.h"
 #include "client/channel_security.h"
 #include "client/resume_generate.h"
 #include "client/service_config.h"
@@ -382,6 +383,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(const ConnectOptions& opt
       ServiceConfigJson(options.max_attempts, options.initial_backoff, options.max_backoff));
   if (options.max_attempts == 1) args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   if (!options.only_serving) args.SetInt(GRPC_ARG_INHIBIT_HEALTH_CHECKING, 1);
+  // A proxy would call its own machine, and it would see the token.
+  if (StaysOnThisMachine(options.address)) args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   SRU_ASSIGN_OR_RETURN(std::shared_ptr<grpc::ChannelCredentials> credentials,
                        MakeChannelCredentials(options));
   SRU_ASSIGN_OR_RETURN(std::unique_ptr<TokenFile> token, TokenFile::Open(options));

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <thread>
 
@@ -340,6 +341,15 @@ TEST_F(ClientTest, SaysWhenNobodyListens) {
   EXPECT_EQ(client->Classify(Request("text")).status().code(), absl::StatusCode::kUnavailable);
 }
 
+// The proxy is one where nothing listens.
+TEST_F(ClientTest, CallsToThisMachineUseNoProxy) {
+  setenv("http_proxy", absl::StrCat("http://", DeadAddress()).c_str(), 1);
+  options_.max_attempts = 1;
+  const absl::Status status = MakeClient(options_)->Classify(Request("text")).status();
+  unsetenv("http_proxy");
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST_F(ClientTest, AnswersOverTheLimitAreRefused) {
   options_.max_message_bytes = 8;
   EXPECT_EQ(MakeClient(options_)->Classify(Request("text")).status().code(),
@@ -402,6 +412,16 @@ TEST_F(ClientTest, OptionsAreChecked) {
               HasSubstr("expected 2ms <= initial_backoff <= max_backoff, found 1ms and 2s"));
   EXPECT_THAT(message([](ConnectOptions* o) { o->max_message_bytes = 0; }),
               HasSubstr("max_message_bytes"));
+  EXPECT_EQ(message([](ConnectOptions* o) { o->token_file = "/"; }),
+            "token_file: /: cannot be read: Is a directory");
+  EXPECT_EQ(message([](ConnectOptions* o) { o->token = "two words"; }),
+            "token: expected one token of visible ASCII characters");
+  EXPECT_EQ(message([](ConnectOptions* o) { o->token = o->token_file = "/"; }),
+            "token: expected no token beside token_file");
+  EXPECT_EQ(message([](ConnectOptions* o) { o->tls_ca = "/"; }),
+            "tls_ca: /: cannot be read: Is a directory");
+  EXPECT_EQ(message([](ConnectOptions* o) { o->tls_ca = "/dev/null"; }),
+            "tls_ca: /dev/null is empty");
 }
 
 v1::Encoding RawEncoding(std::vector<int64_t> shape, std::string data) {

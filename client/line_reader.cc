@@ -13,6 +13,7 @@ namespace sru::client {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // as editors of Windows write it
+constexpr int kLookAroundMs = 100;  // between looks at whether the reader is stopped
 
 }  // namespace
 
@@ -36,7 +37,7 @@ bool LineReader::TakeLine(std::string* line) {
   size_t end = newline;
   if (newline == std::string::npos) {
     searched_ = buffer_.size();
-    if (!end_ || begin_ == buffer_.size()) return false;
+    if (!end_ || error_ != 0 || begin_ == buffer_.size()) return false;
     end = buffer_.size();
   }
   const size_t next = newline == std::string::npos ? end : end + 1;
@@ -54,8 +55,9 @@ bool LineReader::Fill(int timeout_ms) {
   pollfd descriptor = {fd_, POLLIN, 0};
   int ready = 0;
   do {
-    ready = poll(&descriptor, 1, timeout_ms);
-  } while (ready < 0 && errno == EINTR);
+    if (stopped_ != nullptr && *stopped_) return false;
+    ready = poll(&descriptor, 1, timeout_ms < 0 ? kLookAroundMs : timeout_ms);
+  } while ((ready < 0 && errno == EINTR) || (ready == 0 && timeout_ms < 0));
   if (ready == 0) return false;
   buffer_.erase(0, begin_);
   searched_ -= std::min(searched_, begin_);
@@ -66,6 +68,7 @@ bool LineReader::Fill(int timeout_ms) {
     size = read(fd_, chunk, sizeof(chunk));
   } while (size < 0 && errno == EINTR);
   if (size <= 0) {
+    error_ = size < 0 ? errno : 0;
     end_ = true;
     return false;
   }

@@ -1,7 +1,11 @@
 #include "client/line_reader.h"
 
+#include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -72,6 +76,36 @@ TEST_F(LineReaderTest, AnEmptyInputHasNoLines) {
   CloseInput();
   LineReader reader(ends_[0]);
   EXPECT_THAT(reader.NextBatch(10), IsEmpty());
+}
+
+TEST_F(LineReaderTest, AReadErrorIsNoEnd) {
+  const int directory = open("/", O_RDONLY | O_CLOEXEC);
+  LineReader reader(directory);
+  EXPECT_THAT(reader.NextBatch(10), IsEmpty());
+  EXPECT_EQ(reader.error(), EISDIR);
+  close(directory);
+}
+
+TEST_F(LineReaderTest, ALineThatAnErrorCutsOffIsNoText) {
+  int sockets[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+  ASSERT_EQ(write(sockets[1], "one\nhalf", 8), 8);
+  // A socket that closes before it has read everything resets the connection.
+  ASSERT_EQ(write(sockets[0], "x", 1), 1);
+  close(sockets[1]);
+  LineReader reader(sockets[0]);
+  EXPECT_THAT(reader.NextBatch(10), ElementsAre("one"));
+  EXPECT_THAT(reader.NextBatch(10), IsEmpty());
+  EXPECT_EQ(reader.error(), ECONNRESET);
+  close(sockets[0]);
+}
+
+// The pipe stays open: a reader that was not stopped would block forever.
+TEST_F(LineReaderTest, IsStopped) {
+  const std::atomic<bool> stopped{true};
+  LineReader reader(ends_[0], /*keep_ends=*/false, &stopped);
+  EXPECT_THAT(reader.NextBatch(10), IsEmpty());
+  EXPECT_EQ(reader.error(), 0);
 }
 
 TEST_F(LineReaderTest, LinesLongerThanTheBuffer) {

@@ -26,7 +26,7 @@ void PrintUsage(std::ostream& out) {
          "1 a call\nfailed, 2 the command line is wrong.\n";
 }
 
-int Main(const std::vector<std::string>& args) {
+int RunCommand(const std::vector<std::string>& args) {
   if (args.empty()) {
     PrintUsage(std::cerr);
     return kExitUsage;
@@ -41,6 +41,13 @@ int Main(const std::vector<std::string>& args) {
   std::cerr << "sru_client: there is no subcommand '" << args[0] << "'\n\n";
   PrintUsage(std::cerr);
   return kExitUsage;
+}
+
+int Main(const std::vector<std::string>& args) {
+  const int exit_code = RunCommand(args);
+  if (std::cout.flush().good()) return exit_code;
+  std::cerr << "sru_client: standard output cannot be written\n";
+  return std::max(exit_code, kExitFailed);
 }
 
 }  // namespace

@@ -140,6 +140,15 @@ TEST_F(AnswerTest, TheFirstErrorOfAnotherKindEndsIt) {
   EXPECT_THAT(output.err, HasSubstr("--paragraphs cuts a file into passages"));
 }
 
+TEST_F(AnswerTest, APassageThatIsTooLargeFailsAlone) {
+  const grpc::Status too_large(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many bytes");
+  server_.FailNext({too_large, too_large});
+  const Output output = Run({"answer", "--question=?", "--paragraphs"}, "one\n\nthree\n", 1);
+  EXPECT_THAT(output.out, HasSubstr("[three]"));
+  EXPECT_THAT(output.err, AllOf(HasSubstr("line 1: RESOURCE_EXHAUSTED: too many bytes"),
+                                Not(HasSubstr("line 3"))));
+}
+
 TEST_F(AnswerTest, WaitsWhenTheServerIsOverloaded) {
   server_.FailNext({FakeServer::Overloaded(0, 1000000)});
   Run({"answer", "--question=?"}, "word");

@@ -1,6 +1,7 @@
 // The subcommands of sru_client that have no test file of their own (sru_client_NAME_test.cc).
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +33,61 @@ using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
 using ::testing::StartsWith;
+
+class ShellTest : public SruClientTest {
+ protected:
+  // Runs a line of the shell in which `sru` is the program, for at most twenty seconds a time.
+  Output Shell(const std::string& line, int exit_code) {
+    const std::string out = Path("out");
+    const std::string err = Path("err");
+    const int status =
+        std::system(absl::StrCat("export SRU_ADDRESS=", server_.address(),
+                                 " SRU_ADMIN_ADDRESS=", server_.address(), "; sru() { timeout 20 ",
+                                 Quote(SRU_CLIENT_BINARY), " \"$@\"; }; { ", line, "; } > ",
+                                 Quote(out), " 2> ", Quote(err))
+                        .c_str());
+    const Output output = {WIFEXITED(status) ? WEXITSTATUS(status) : -1, ReadAll(out),
+                           ReadAll(err)};
+    EXPECT_EQ(output.exit_code, exit_code) << line << "\n" << output.err;
+    return output;
+  }
+};
+
+TEST_F(ShellTest, AFileMayBeAPipe) {
+  const Output output = Shell("echo dd | sru score --files --totals /dev/stdin", 0);
+  EXPECT_THAT(output.out, HasSubstr("total of /dev/stdin, 1 text"));
+}
+
+TEST_F(ShellTest, AnInputThatCannotBeReadIsNotEmpty) {
+  const std::pair<const char*, int> cases[] = {
+      {"classify", 1}, {"generate --interactive", 1}, {"encode --features", 1}, {"generate", 2}};
+  for (const auto& [command, exit_code] : cases) {
+    const Output output = Shell(absl::StrCat("sru ", command, " < /"), exit_code);
+    EXPECT_THAT(output.err, HasSubstr("standard input: cannot be read: Is a directory"));
+  }
+  EXPECT_EQ(server_.num_calls(), 0);
+}
+
+TEST_F(ShellTest, AnOutputThatCannotBeWrittenIsAnError) {
+  for (const char* command : {"models", "models --json", "admin load fake", "health", "--help"}) {
+    const Output output = Shell(absl::StrCat("sru ", command, " > /dev/full"), 1);
+    EXPECT_EQ(output.err, "sru_client: standard output cannot be written\n") << command;
+  }
+}
+
+// The pipe stays open, as that of `tail -f` does.
+TEST_F(ShellTest, AnErrorEndsTheWaitForTheNextLine) {
+  const std::string path = Path("lines");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const int pipe = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  for (const char* command : {"classify", "answer --question=? --paragraphs --batch=1"}) {
+    server_.FailNext({grpc::Status(grpc::StatusCode::INTERNAL, "broken")});
+    ASSERT_EQ(write(pipe, "one\n\n", 5), 5);
+    const Output output = Shell(absl::StrCat("sru ", command, " < ", Quote(path)), 1);
+    EXPECT_THAT(output.err, HasSubstr("line 1: INTERNAL: broken"));
+  }
+  close(pipe);
+}
 
 TEST_F(SruClientTest, ClassifyPrintsATable) {
   const Output output = Run({"classify", "short", "a text that is long"});
@@ -151,10 +207,29 @@ TEST_F(SruClientTest, ABadTextFailsAlone) {
               HasSubstr("line 2: INVALID_ARGUMENT: sequences[0].text: gives no tokens"));
 }
 
+TEST_F(SruClientTest, ATextThatIsTooLargeFailsAlone) {
+  const grpc::Status too_large(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many bytes");
+  server_.FailNext({too_large, too_large});
+  const Output output = Run({"classify"}, "one\ntwo\nthree\n", 1);
+  EXPECT_THAT(output.out,
+              AllOf(HasSubstr("  two\n"), HasSubstr("  three\n"), Not(HasSubstr("  one\n"))));
+  EXPECT_THAT(output.err, HasSubstr("line 1: RESOURCE_EXHAUSTED: too many bytes"));
+  EXPECT_EQ(server_.num_calls(), 3);
+  // Every text fails: no call is made twice.
+  server_.FailNext(std::vector<grpc::Status>(5, too_large));
+  EXPECT_THAT(Run({"classify"}, "one\ntwo\nthree\n", 1).err, HasSubstr("line 3: RESOURCE_EX"));
+  EXPECT_EQ(server_.num_calls(), 8);
+}
+
 TEST_F(SruClientTest, WaitsWhenTheServerIsOverloaded) {
   server_.FailNext({FakeServer::Overloaded(0, 1000000), FakeServer::Overloaded(0, 1000000)});
   Run({"classify", "text"});
   EXPECT_EQ(server_.num_calls(), 3);
+  // An overload that lasts ends everything.
+  server_.FailNext(std::vector<grpc::Status>(6, FakeServer::Overloaded(0, 1000000)));
+  const Output output = Run({"classify"}, "one\ntwo\n", 1);
+  EXPECT_THAT(output.err, HasSubstr("line 1: RESOURCE_EXHAUSTED: the queue is full"));
+  EXPECT_EQ(server_.num_calls(), 9);
 }
 
 TEST_F(SruClientTest, Encodes) {
@@ -333,6 +408,30 @@ TEST_F(SruClientTest, ScoreKeepsAStateInAFile) {
   output = Run({"score", "--state_in=" + state, "--state_out=" + state, "d"});
   EXPECT_EQ(ReadAll(state), "ddddd");
   EXPECT_THAT(output.out, HasSubstr("     1    -0.693      1.0000       2.000  d\n"));
+}
+
+TEST_F(SruClientTest, NoTextIsNoState) {
+  const std::string state = File("kept_state", "old");
+  const Output output = Run({"score", "--state_out=" + state}, "", 1);
+  EXPECT_THAT(output.err, HasSubstr("empty input, expected a text"));
+  EXPECT_EQ(ReadAll(state), "old");
+}
+
+TEST_F(SruClientTest, AStateReplacesNoLinkAndNoPipe) {
+  const std::string file = File("linked", "old");
+  const std::string link = Path("link");
+  ASSERT_EQ(symlink(file.c_str(), link.c_str()), 0);
+  Run({"score", "--state_out=" + link, "dd"});
+  EXPECT_EQ(ReadAll(file), "dd");
+
+  const std::string path = Path("pipe");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const int pipe = open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  Run({"score", "--state_out=" + path, "dd"});
+  std::string state(9, '\0');
+  EXPECT_EQ(read(pipe, state.data(), state.size()), 2);
+  EXPECT_THAT(state, StartsWith("dd"));
+  close(pipe);
 }
 
 TEST_F(SruClientTest, ScoreReadsFiles) {
@@ -642,11 +741,13 @@ TEST_F(SruClientTest, WrongCommandLinesExitWithTwo) {
       {{"score", "--in_flight=0", "x"}, "--in_flight: expected at least 1, found 0"},
       {{"score", "--files"}, "--files: expected the name of a file"},
       {{"score", "--files", "--state_out=s", "a", "b"}, "expected one file, found 2"},
-      {{"score", "--state_in=/nonexistent", "x"}, "--state_in: /nonexistent cannot be read: No "},
+      {{"score", "--state_in=/nonexistent", "x"}, "--state_in: /nonexistent: cannot be read: No "},
+      {{"score", "--state_in=/", "x"}, "--state_in: /: cannot be read: Is a directory"},
       {{"score", "--state_in=/dev/null", "x"}, "--state_in: /dev/null is empty"},
       {{"generate", "a", "b"}, "expected one PROMPT, found 2; put quotes around"},
       {{"generate", "--file=f", "x"}, "--file and PROMPT exclude each other"},
-      {{"generate", "--file=/nonexistent"}, "--file: /nonexistent cannot be read: No such file"},
+      {{"generate", "--file=/nonexistent"}, "--file: /nonexistent: cannot be read: No such"},
+      {{"generate", "--file=/"}, "--file: /: cannot be read: Is a directory"},
       {{"generate", "--interactive", "x"}, "--interactive reads standard input"},
       {{"generate", "--interactive", "--num_samples=2"}, "expected --num_samples=1, found 2"},
       {{"generate", "--temperature=-1", "x"}, "--temperature: expected 0 to 100, found -1"},

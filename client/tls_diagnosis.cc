@@ -98,8 +98,10 @@ std::string HostsOf(const X509* certificate) {
   return Printed([&](BIO* out) { X509V3_EXT_print(out, X509_get_ext(certificate, names), 0, 0); });
 }
 
-// Whether gRPC would connect to a proxy.
-bool UsesProxy() {
+// Returns true if gRPC would connect to a proxy. Client::Create() forbids that for addresses of this
+// machine.
+bool UsesProxy(absl::string_view address) {
+  if (StaysOnThisMachine(address)) return false;
   for (const char* variable : {"grpc_proxy", "https_proxy", "http_proxy"}) {
     if (const char* value = std::getenv(variable); value != nullptr && *value != '\0') return true;
   }
@@ -342,7 +344,9 @@ absl::Status DiagnosePlain(const ConnectOptions& options, const HostPort& to, co
 
 absl::Status DiagnoseConnection(const ConnectOptions& options, absl::Duration timeout) {
   const std::optional<HostPort> to = ParseHostPort(options.address);
-  if (!to.has_value() || UsesProxy()) return absl::UnknownError("it is not known where it goes");
+  if (!to.has_value() || UsesProxy(options.address)) {
+    return absl::UnknownError("it is not known where it goes");
+  }
   const absl::Time deadline = absl::Now() + timeout;
   const absl::StatusOr<Socket> socket = Connect(*to, deadline);
   if (!socket.ok()) {

@@ -186,9 +186,12 @@ TEST_F(TlsDiagnosisTest, WhereItGoesMayBeUnknown) {
   ConnectOptions options;
   options.address = "ipv4:127.0.0.1:1,127.0.0.2:1";
   EXPECT_EQ(DiagnoseConnection(options, kTimeout).code(), absl::StatusCode::kUnknown);
-  options.address = "localhost:1";
+  options.address = "192.0.2.1:1";
   setenv("https_proxy", "http://127.0.0.1:1", 1);
   EXPECT_EQ(DiagnoseConnection(options, kTimeout).code(), absl::StatusCode::kUnknown);
+  // Calls to this machine use no proxy.
+  options.address = DeadAddress();
+  EXPECT_EQ(DiagnoseConnection(options, kTimeout).code(), absl::StatusCode::kUnavailable);
   unsetenv("https_proxy");
 }
 

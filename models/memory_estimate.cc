@@ -81,71 +81,81 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const ModelSizes& sizes,
   return estimate;
 }
 
-// Adds the memory of the pieces of a file of `bytes` bytes.
-void AddPieceBytes(int64_t bytes, MemoryEstimate* estimate) {
-  estimate->vocabulary += bytes * kPieceByteBytes;
-  estimate->passing = std::max(estimate->passing, bytes * kPassingByteBytes);
-}
-
-MemoryEstimate EstimateOfStudent(const Student& student, const MemoryUse& use) {
-  const ModelSizes sizes = StudentSizes(student.config.translator);
-  int64_t elements = 0;
-  int64_t bytes = 0;
-  for (const MarianTensor& tensor : student.weights->tensors()) {
-    elements += static_cast<int64_t>(tensor.elements);
-    bytes += static_cast<int64_t>(tensor.bytes());
-  }
-  MemoryEstimate estimate;
-  // Fewer values than the options say are refused for that, once they are read.
-  if (sizes.in_file <= elements) estimate = EstimateOf(student.config, sizes, use);
-  // A gzip'd file is in memory as a whole, too.
-  const FilePath& directory = student.directory;
-  if (absl::EndsWith(student.files.weights, kGzipSuffix)) estimate.passing += bytes;
-  for (const std::string& name : student.files.names())
-    estimate.files += FileBytes(directory / name);
-  estimate.files += FileBytes(directory / "config.json");
-  std::set<std::string> vocabularies = {student.files.source_vocabulary,
-                                        student.files.target_vocabulary};
-  for (const std::string& name : vocabularies) {
-    AddPieceBytes(DecompressedBytes(directory / name), &estimate);
-  }
-  if (vocabularies.size() > 1) {
-    estimate.vocabulary +=
-        student.options.target_vocabulary * TokenBytes(TokenizerType::kSentencePiece);
-  }
-  if (!student.files.shortlist.empty())
-    estimate.vocabulary += DecompressedBytes(directory / student.files.shortlist);
-  return estimate;
-}
-
 }  // namespace
 
 MemoryEstimate EstimateMemory(const ModelConfig& config, const MemoryUse& use) {
   return EstimateOf(config, PartsOf(config.task).sizes(config), use);
 }
 
-MemoryEstimate EstimateMemory(const FilePath& directory, const MemoryUse& use) {
-  if (const auto student = OpenStudent(directory); student.ok() && student->has_value()) {
-    return EstimateOfStudent(**student, use);
+void MemoryNeeds::AddPieceBytes(int64_t bytes) {
+  rest_.vocabulary += bytes * kPieceByteBytes;
+  rest_.passing = std::max(rest_.passing, bytes * kPassingByteBytes);
+}
+
+// Weights that are fewer than the config says are refused for that, once they are read.
+void MemoryNeeds::SetConfig(const ModelConfig& config, const ModelSizes& sizes,
+                            int64_t values_in_file) {
+  if (sizes.in_file <= values_in_file) parts_.emplace(config, sizes);
+}
+
+void MemoryNeeds::AddStudent(const Student& student) {
+  int64_t elements = 0;
+  for (const MarianTensor& tensor : student.weights->tensors()) {
+    elements += static_cast<int64_t>(tensor.elements);
   }
+  SetConfig(student.config, StudentSizes(student.config.translator), elements);
+  const FilePath& directory = student.directory;
+  for (const std::string& name : student.files.names()) rest_.files += FileBytes(directory / name);
+  rest_.files += FileBytes(directory / "config.json");
+  std::set<std::string> vocabularies = {student.files.source_vocabulary,
+                                        student.files.target_vocabulary};
+  for (const std::string& name : vocabularies) AddPieceBytes(DecompressedBytes(directory / name));
+  if (vocabularies.size() > 1) {
+    rest_.vocabulary +=
+        student.options.target_vocabulary * TokenBytes(TokenizerType::kSentencePiece);
+  }
+  if (!student.files.shortlist.empty())
+    rest_.vocabulary += DecompressedBytes(directory / student.files.shortlist);
+}
+
+MemoryNeeds::MemoryNeeds(const FilePath& directory, int64_t most_bytes) {
+  const auto files = FindStudent(directory);
+  if (files.ok() && files->has_value() && absl::EndsWith((*files)->weights, kGzipSuffix)) {
+    const FilePath weights = directory / (*files)->weights;
+    decompressed_ = DecompressedBytes(weights);
+    if (decompressed_ > most_bytes) {
+      rest_.files = FileBytes(weights);
+      return;
+    }
+  }
+  if (const auto student = OpenStudent(directory); student.ok() && student->has_value()) {
+    AddStudent(**student);
+    return;
+  }
+  decompressed_ = 0;
   const FilePath config_path = directory / "config.json";
   const int64_t weights = FileBytes(directory / "model.safetensors");
-  MemoryEstimate estimate;
   int64_t words = 0;  // of the tokenizer's file
   bool pieces = false;
   if (const auto config = ReadModelConfig(config_path); config.ok()) {
-    const ModelSizes sizes = PartsOf(config->task).sizes(*config);
-    // A file that is too small for what the config says is refused for that, once it is read.
-    if (sizes.in_file * kValueBytes <= weights) estimate = EstimateOf(*config, sizes, use);
+    SetConfig(*config, PartsOf(config->task).sizes(*config), weights / kValueBytes);
     pieces = config->has_tokenizer && config->tokenizer.type == TokenizerType::kSentencePiece;
     const char* const file = config->has_tokenizer ? Describe(config->tokenizer.type).file : "";
     if (*file != '\0') words = FileBytes(directory / file);
   }
-  estimate.files = FileBytes(config_path) + weights + words;
+  rest_.files = FileBytes(config_path) + weights + words;
   // Read, and then kept in a string of its own.
-  estimate.vocabulary += words;
-  estimate.passing = std::max(estimate.passing, words);
-  if (pieces) AddPieceBytes(words, &estimate);
+  rest_.vocabulary += words;
+  rest_.passing = words;
+  if (pieces) AddPieceBytes(words);
+}
+
+MemoryEstimate MemoryNeeds::With(const MemoryUse& use) const {
+  MemoryEstimate estimate;
+  if (parts_.has_value()) estimate = EstimateOf(parts_->first, parts_->second, use);
+  estimate.passing = std::max(estimate.passing + decompressed_, rest_.passing);
+  estimate.vocabulary += rest_.vocabulary;
+  estimate.files = rest_.files;
   return estimate;
 }
 

@@ -5,12 +5,18 @@
 #define SRU_MODELS_MEMORY_ESTIMATE_H_
 
 #include <cstdint>
-#include <string>
+#include <limits>
+#include <optional>
+#include <utility>
 
 #include "kernels/backend.h"
 #include "models/config.h"
+#include "models/files/file.h"
+#include "models/model_sizes.h"
 
 namespace sru::models {
+
+struct Student;
 
 // How the version will be served. Workspaces are those of the CPU backend; 0 where they are not in
 // the process' memory, as on a GPU.
@@ -34,9 +40,27 @@ struct MemoryEstimate {
   int64_t total() const { return packed + vocabulary + workspaces + passing; }
 };
 
-// Never fails: what cannot be read or does not fit together counts as far as it can be known, and
-// loading it will say what is wrong.
-MemoryEstimate EstimateMemory(const FilePath& directory, const MemoryUse& use);
+// The memory that a version takes as its files tell it, before it is known how it will be served. Never fails: what cannot be read or
+// does not fit together counts as far as it can be known, and loading it will say what is wrong.
+class MemoryNeeds {
+ public:
+  MemoryNeeds() = default;  // of nothing
+  // Reads the files in `directory`. Compressed weights are read as a whole only to know their sizes: if they take more than `most_bytes`
+  // decompressed, they are not, and the estimate has no more than these bytes.
+  explicit MemoryNeeds(const FilePath& directory,
+                       int64_t most_bytes = std::numeric_limits<int64_t>::max());
+
+  MemoryEstimate With(const MemoryUse& use) const;
+
+ private:
+  void AddStudent(const Student& student);
+  void AddPieceBytes(int64_t bytes);  // of a file of SentencePiece's
+  void SetConfig(const ModelConfig& config, const ModelSizes& sizes, int64_t values_in_file);
+
+  std::optional<std::pair<ModelConfig, ModelSizes>> parts_;
+  int64_t decompressed_ = 0;  // bytes of compressed weights; 0 of others
+  MemoryEstimate rest_;
+};
 
 // The part that a config.json determines: everything but `files` and the bytes of the tokenizer's
 // file.

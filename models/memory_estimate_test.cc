@@ -54,7 +54,7 @@ class MemoryEstimateTest : public ::testing::Test {
     directory_.Write("m/vocab.txt", kSmallVocabulary);
   }
   MemoryEstimate Estimate(const MemoryUse& use = {}) const {
-    return EstimateMemory(directory_.path("m"), use);
+    return MemoryNeeds(directory_.path("m")).With(use);
   }
   int64_t Size(const std::string& file) const {
     return static_cast<int64_t>(std::filesystem::file_size(directory_.path("m/" + file)));

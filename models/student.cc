@@ -480,12 +480,16 @@ absl::StatusOr<std::unique_ptr<const SentencePieceTokenizer>> LoadPieces(const F
 
 }  // namespace
 
-absl::StatusOr<std::optional<Student>> OpenStudent(const FilePath& directory) {
+absl::StatusOr<std::optional<PublishedFiles>> FindStudent(const FilePath& directory) {
   if (OpenFile::Open(directory / "model.safetensors", 0).status().code() !=
       absl::StatusCode::kNotFound) {
     return std::nullopt;
   }
-  SRU_ASSIGN_OR_RETURN(std::optional<PublishedFiles> files, FindPublishedFiles(directory));
+  return FindPublishedFiles(directory);
+}
+
+absl::StatusOr<std::optional<Student>> OpenStudent(const FilePath& directory) {
+  SRU_ASSIGN_OR_RETURN(std::optional<PublishedFiles> files, FindStudent(directory));
   if (!files.has_value()) return std::nullopt;
   Student student;
   student.directory = directory;

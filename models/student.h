@@ -36,7 +36,10 @@ struct Student {
   std::unique_ptr<TensorFile> weights;
 };
 
-// Reads the options and configurations in a folder. Returns nothing if there is no student: with a model.safetensors it is another model. An
+// The files of a student in a folder. Nothing if there is none: with a model.safetensors it is another model.
+absl::StatusOr<std::optional<PublishedFiles>> FindStudent(const FilePath& directory);
+
+// Reads the options and configurations in a folder. Returns nothing if there is no student. An
 // optional config.json sets languages and the search. Errors name the file, the key or tensor, what was expected and what was found.
 absl::StatusOr<std::optional<Student>> OpenStudent(const FilePath& directory);
 

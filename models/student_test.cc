@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
@@ -116,8 +117,8 @@ TEST_F(StudentFilesTest, MayAllBeCompressed) {
   for (const char* name : {"shared", "apart", "int8"}) {
     const std::string plain = std::string("plain_") + name;
     const auto write = [&](const std::string& file, const std::string& bytes) {
-      directory_.Write(plain + "/" + file, bytes);
-      directory_.Write(std::string(name) + "/" + file + ".gz", testing::Gzip(bytes));
+      directory_.Write(absl::StrCat(plain, "/", file), bytes);
+      directory_.Write(absl::StrCat(name, "/", file, ".gz"), testing::Gzip(bytes));
     };
     for (const auto& entry : fs::directory_iterator(std::string(kGolden) + name)) {
       write(entry.path().filename().string(), ReadWholeFile(entry.path()));
@@ -268,7 +269,7 @@ TEST_F(StudentFilesTest, TheMemoryEstimateIsWhatTheBackendThenTakes) {
   for (const bool int8 : {false, true}) {
     SCOPED_TRACE(int8);
     directory_.Write("model.bin", testing::StudentBin(96, 320, 4, 3, 2, 330, int8));
-    const MemoryEstimate estimate = EstimateMemory(directory_.path(), use);
+    const MemoryEstimate estimate = MemoryNeeds(directory_.path()).With(use);
     int64_t files = 0;
     for (const auto& entry : fs::directory_iterator(directory_.path())) {
       files += static_cast<int64_t>(entry.file_size());
@@ -294,6 +295,16 @@ TEST_F(StudentFilesTest, TheMemoryEstimateIsWhatTheBackendThenTakes) {
     EXPECT_LT(static_cast<double>(estimate.workspaces) / 3, 2.5 * in_workspace)
         << "values of one width share memory";
   }
+  // Compressed weights are not decompressed for the estimate when there is no memory for it.
+  const std::string bytes = ReadWholeFile(directory_.path("model.bin"));
+  directory_.Write("model.bin.gz", testing::Gzip(bytes));
+  fs::remove(directory_.path("model.bin"));
+  const auto size = static_cast<int64_t>(bytes.size());
+  const MemoryEstimate fits = MemoryNeeds(directory_.path(), size).With(use);
+  EXPECT_GT(fits.packed, size / 2);
+  EXPECT_GE(fits.passing, size);
+  EXPECT_EQ(MemoryNeeds(directory_.path(), size - 1).With(use).total(), size);
+  fs::remove(directory_.path("model.bin.gz"));
   // Weights that are fewer than the options say.
   directory_.Write(
       "model.bin",
@@ -301,7 +312,7 @@ TEST_F(StudentFilesTest, TheMemoryEstimateIsWhatTheBackendThenTakes) {
                          0x101,
                          {400},
                          testing::MarianOptionsText({{"dim-vocabs", "[16000000, 16000000]"}})}}));
-  EXPECT_EQ(EstimateMemory(directory_.path(), use).packed, 0);
+  EXPECT_EQ(MemoryNeeds(directory_.path()).With(use).packed, 0);
 }
 
 }  // namespace

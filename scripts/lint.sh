@@ -22,7 +22,7 @@ echo "lint: names of headers"
 [ "$build" != text ] || exit 0
 
 # Generated headers must exist for clang to parse what includes them.
-cmake --build "$build" --target sru_proto
+cmake --build "$build" --target sru_proto sru_interop_proto
 # What this build compiles: neither what it leaves out, such as the stand-in for a CUDA toolkit that is there, nor what is
 # generated. Sources that it compiles together (CMAKE_UNITY_BUILD) are checked together.
 mapfile -t units < <(python3 - "$build" "$@" <<'PYTHON'

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -32,6 +33,8 @@ namespace {
 constexpr int kStandardOutputWaitMs = 1000;
 // How long a signal that ends the process at once waits for its own line to be written.
 constexpr absl::Duration kLastLinesWait = absl::Milliseconds(200);
+// After a drain, for what is left of it but at least this long.
+constexpr absl::Duration kLastLoadWait = absl::Seconds(5);
 // A supervisor that signals the process and then its group, as timeout(1) does, asks once.
 constexpr absl::Duration kSameRequest = absl::Seconds(1);
 
@@ -194,12 +197,20 @@ int Main(int argc, char** argv) {
   signals->SetServing(server->get());
   PrintAddresses(**server);
   signals->AwaitDrain();
+  const absl::Time end = SteadyNow() + options.drain_timeout;
   const bool complete = (*server)->Drain();
-  server->reset();
   if (!complete) {
     LogError("drain ran out of time (--drain_timeout_s); some calls were answered UNAVAILABLE");
-    return 1;
   }
+  // No call waits for a load that is under way, which cannot be cut short.
+  std::thread([end, complete] {
+    absl::SleepFor(std::max(end - SteadyNow(), kLastLoadWait));
+    LogWarning("a model is still loading, exiting without it");
+    FlushLog(kLastLinesWait);
+    std::_Exit(complete ? 0 : 1);
+  }).detach();
+  server->reset();
+  if (!complete) return 1;
   LogInfo("drained, bye");
   return 0;
 }

@@ -78,7 +78,18 @@ absl::Status ServedModelLoader::ChooseBackend() {
                                                    created.message()));
 }
 
-models::MemoryEstimate ServedModelLoader::EstimateWith(const models::ModelLocation& location,
+models::MemoryNeeds ServedModelLoader::NeedsOf(const models::ModelLocation& location) {
+  const MemoryLimits memory = ReadMemoryLimits();
+  // Load() says what is wrong; this is called where nothing catches it.
+  try {
+    if (memory.limit_bytes == 0) return models::MemoryNeeds(location.path());
+    return models::MemoryNeeds(location.path(), memory.available_bytes);
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+models::MemoryEstimate ServedModelLoader::EstimateWith(const models::MemoryNeeds& needs,
                                                        int instances, int max_batch_tokens) const {
   models::MemoryUse use;
   const batching::BatchingOptions& batching = options_.batching;
@@ -87,18 +98,13 @@ models::MemoryEstimate ServedModelLoader::EstimateWith(const models::ModelLocati
   use.workspaces = backend_->devices().empty() ? instances : 0;  // else in the devices' memory
   use.max_tokens = max_batch_tokens;
   use.max_sequences = std::min(batching.engine.batcher.max_batch_sequences, max_batch_tokens);
-  // Load() says what is wrong; this is called where nothing catches it.
-  try {
-    return models::EstimateMemory(location.path(), use);
-  } catch (const std::exception&) {
-    return {};
-  }
+  return needs.With(use);
 }
 
-int ServedModelLoader::Instances(const models::ModelLocation& location) const {
+int ServedModelLoader::Instances(const models::MemoryNeeds& needs) const {
   const batching::EngineOptions& engine = options_.batching.engine;
   if (engine.instances > 0 || !backend_->devices().empty()) return engine.instances;
-  const int64_t worker = EstimateWith(location, 1, engine.batcher.max_batch_tokens).workspaces;
+  const int64_t worker = EstimateWith(needs, 1, engine.batcher.max_batch_tokens).workspaces;
   const int64_t share = ReadMemoryLimits().limit_bytes / kWorkspaceShare;
   const int cores = NumCores();
   if (worker <= 0 || share <= 0) return cores;
@@ -106,15 +112,16 @@ int ServedModelLoader::Instances(const models::ModelLocation& location) const {
 }
 
 models::MemoryEstimate ServedModelLoader::Estimate(const models::ModelLocation& location) {
-  return EstimateWith(location, Instances(location),
-                      options_.batching.engine.batcher.max_batch_tokens);
+  const models::MemoryNeeds needs = NeedsOf(location);
+  return EstimateWith(needs, Instances(needs), options_.batching.engine.batcher.max_batch_tokens);
 }
 
 std::string ServedModelLoader::Cure(const models::ModelLocation& location, int64_t bytes) {
   // A value at the edge would load and then leave no memory for calls.
   const auto room = static_cast<int64_t>(0.85 * static_cast<double>(bytes));
   int tokens = options_.batching.engine.batcher.max_batch_tokens;
-  models::MemoryEstimate one = EstimateWith(location, 1, tokens);
+  const models::MemoryNeeds needs = NeedsOf(location);
+  models::MemoryEstimate one = EstimateWith(needs, 1, tokens);
   if (one.total() <= room) {
     if (one.workspaces <= 0) return "";
     return absl::StrCat("--instances=", 1 + (room - one.total()) / one.workspaces, " would fit");
@@ -122,7 +129,7 @@ std::string ServedModelLoader::Cure(const models::ModelLocation& location, int64
   const int least = options_.rpc.limits.max_sequence_tokens;
   while (tokens > least && one.total() > room) {
     tokens = std::max(tokens / 2, least);
-    one = EstimateWith(location, 1, tokens);
+    one = EstimateWith(needs, 1, tokens);
   }
   const std::string flags = absl::StrCat("--instances=1 --max_batch_tokens=", tokens);
   if (one.total() <= room) return absl::StrCat(flags, " would fit");
@@ -142,6 +149,7 @@ absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::Load(
 
 absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::LoadServedModel(
     const models::ModelLocation& location) {
+  const int instances = Instances(NeedsOf(location));
   absl::StatusOr<std::shared_ptr<const models::Model>> loaded =
       models::Model::Load(location.path(), location.name, location.version, *backend_,
                           options_.batching.compile, state_keys_);
@@ -155,7 +163,7 @@ absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::LoadS
       model->name(), model->version(), options_.batching.engine.batcher.max_batch_tokens,
       [&model](calls::MethodId method) { return calls::Answers(*model, method); });
   batching::EngineOptions engine_options = options_.batching.engine;
-  engine_options.instances = Instances(location);
+  engine_options.instances = instances;
   // Seats need turns at whose end they change hands, and workers that any core may run.
   const bool has_turns = engine_options.compute_turn > absl::ZeroDuration() &&
                          absl::string_view(backend_->name()) == "cpu";

@@ -62,8 +62,9 @@ class ServedModelLoader final : public lifecycle::ModelLoader {
   absl::Status ChooseBackend();
   // The workers of a version in this process' memory: --instances, or by default one per core, but
   // no more than a quarter of the memory has room for; at least one.
-  int Instances(const models::ModelLocation& location) const;
-  models::MemoryEstimate EstimateWith(const models::ModelLocation& location, int instances,
+  int Instances(const models::MemoryNeeds& needs) const;
+  static models::MemoryNeeds NeedsOf(const models::ModelLocation& location);
+  models::MemoryEstimate EstimateWith(const models::MemoryNeeds& needs, int instances,
                                       int max_batch_tokens) const;
   absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> LoadServedModel(
       const models::ModelLocation& location);

@@ -168,13 +168,16 @@ http::TryAccess TryAccessFrom(const Options& options) {
                                                 : http::TryAccess::kOff;
 }
 
-// Those that the log knows; valid as long as the request.
+// Valid as long as the request; empty where there is none.
+absl::string_view FindHeader(const http::PageRequest& request, absl::string_view name) {
+  const std::string* const value = request.headers.Find(name);
+  return value == nullptr ? absl::string_view() : *value;
+}
+
+// The headers that the log knows.
 telemetry::CallHeaders HeadersOf(const http::PageRequest& request) {
-  const auto find = [&request](absl::string_view name) -> absl::string_view {
-    const std::string* const value = request.headers.Find(name);
-    return value == nullptr ? absl::string_view() : *value;
-  };
-  return {find("x-request-id"), find("traceparent"), find("authorization"), find("user-agent")};
+  return {FindHeader(request, "x-request-id"), FindHeader(request, "traceparent"),
+          FindHeader(request, "authorization"), FindHeader(request, "user-agent")};
 }
 
 class ServerImpl final : public Server, private lifecycle::ModelObserver {
@@ -299,8 +302,8 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
                                        &access_log_, &clock_, [this] { RecheckCallers(); });
     if (!credentials.ok()) return credentials.status();
     credentials_ = *std::move(credentials);
-    SRU_ASSIGN_OR_RETURN(auto keys,
-                         WatchStateKeys(options_.security.state_key_file, &key_watcher_));
+    SRU_ASSIGN_OR_RETURN(auto keys, WatchStateKeys(options_.security.state_key_file, &key_watcher_,
+                                                   &security_metrics_));
     loader_.set_state_keys(std::move(keys));
     key_watcher_.Start();
     check_call_ = credentials_->CheckForListener(
@@ -445,14 +448,15 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     if (!warning.empty()) LogWarning(warning);
     // The ports are opened and closed again: until the server takes calls, it should refuse
     // connections.
-    absl::Status status = transport::CheckListening("listen", options_.listen);
+    std::vector<transport::ListenFlag> flags = {{"listen", options_.listen},
+                                                {"metrics_listen", options_.http.metrics_listen}};
     if (options_.http.http_listen.has_value()) {
-      status.Update(transport::CheckListening("http_listen", *options_.http.http_listen));
+      flags.emplace_back("http_listen", *options_.http.http_listen);
     }
     if (options_.admin_listen.has_value()) {
-      status.Update(transport::CheckListening("admin_listen", *options_.admin_listen));
+      flags.emplace_back("admin_listen", *options_.admin_listen);
     }
-    return status;
+    return transport::CheckListening(flags);
   }
 
   // The caller for whom the states after prompts are kept. All are one where no credentials are asked for.
@@ -631,15 +635,11 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   }
 
   absl::StatusOr<callers::CallerPtr> FindCaller(const http::PageRequest& request) const {
-    const auto find = [&request](absl::string_view name) -> absl::string_view {
-      const std::string* const value = request.headers.Find(name);
-      return value == nullptr ? absl::string_view() : *value;
-    };
     transport::CallToCheck call;
     call.path = request.path;
     call.headers = HeadersOf(request);
     call.authorizations = call.headers.authorization.empty() ? 0 : 1;
-    call.x_forwarded_for = find("x-forwarded-for");
+    call.x_forwarded_for = FindHeader(request, "x-forwarded-for");
     // Only a server with tokens refuses callers, and it logs their address.
     const std::string address =
         options_.security.auth_tokens_file.empty() ? "" : request.remote_address();

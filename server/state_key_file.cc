@@ -32,16 +32,17 @@ absl::StatusOr<models::StateKeys::List> Parse(const FileWatcher::Contents& conte
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<models::StateKeys>> WatchStateKeys(const std::string& path,
-                                                                  FileWatcher* watcher) {
+absl::StatusOr<std::shared_ptr<models::StateKeys>> WatchStateKeys(
+    const std::string& path, FileWatcher* watcher, transport::SecurityMetrics* metrics) {
   if (path.empty()) return nullptr;
   FileWatcher::Contents contents = Read(path);
   SRU_ASSIGN_OR_RETURN(models::StateKeys::List list, Parse(contents));
   LogInfo(absl::StrCat("states: keys ", list.size()));
   auto keys = std::make_shared<models::StateKeys>(std::move(list));
   watcher->Watch([path] { return Read(path); }, std::move(contents),
-                 [keys](const FileWatcher::Contents& changed) {
+                 [keys, metrics](const FileWatcher::Contents& changed) {
                    absl::StatusOr<models::StateKeys::List> newer = Parse(changed);
+                   metrics->OnStateKeysReload(newer.ok());
                    if (!newer.ok()) {
                      LogError(
                          absl::StrCat("the file of state keys changed but the earlier ones "

@@ -149,6 +149,7 @@ class OneQuestion : public BatchRunner<PassageInput::Passage, v1::AnswerResponse
 
  private:
   absl::StatusOr<Items> Next() override { return input_->Next(flags_.batch, kCallBytes); }
+  void StopInput() override { input_->Stop(); }
 
   absl::StatusOr<v1::AnswerResponse> Call(const Items& passages) override {
     v1::AnswerRequest request = request_;
@@ -161,8 +162,9 @@ class OneQuestion : public BatchRunner<PassageInput::Passage, v1::AnswerResponse
   bool Fail(const Answer& answer) override {
     const absl::Status& status = answer.response.status();
     // Another passage can succeed only if this one was to blame.
-    const bool is_passage = status.code() == absl::StatusCode::kInvalidArgument &&
-                            absl::StartsWith(status.message(), "queries[0].passage");
+    const bool is_passage =
+        MayBlameAnItem(status) && (status.code() != absl::StatusCode::kInvalidArgument ||
+                                   absl::StartsWith(status.message(), "queries[0].passage"));
     std::string message = flags_.common.Explain(status);
     if (is_passage && !flags_.paragraphs &&
         absl::StrContains(status.message(), "max_sequence_tokens")) {
@@ -305,6 +307,7 @@ class ManyQuestions : public BatchRunner<QueryLine, v1::AnswerResponse> {
     for (LineInput::Item& line : lines) items.push_back(ReadQueryLine(std::move(line)));
     return items;
   }
+  void StopInput() override { input_->Stop(); }
 
   absl::StatusOr<v1::AnswerResponse> Call(const Items& lines) override {
     v1::AnswerRequest request = request_;
@@ -403,7 +406,7 @@ int Answer(const Command& command, const std::vector<std::string>& args) {
         OneQuestion(command, options, *std::move(request), client.get(), &input).Run(&printer);
   }
   printer.unknown_words().Warn(command);
-  return std::cout.good() ? exit_code : kExitFailed;
+  return exit_code;
 }
 
 }  // namespace

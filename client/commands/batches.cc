@@ -26,6 +26,11 @@ absl::Status CallPatiently(absl::FunctionRef<absl::Status()> call) {
   }
 }
 
+bool MayBlameAnItem(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kInvalidArgument ||
+         (status.code() == absl::StatusCode::kResourceExhausted && !RetryDelay(status).has_value());
+}
+
 ProgressLine::ProgressLine() : enabled_(isatty(STDERR_FILENO) != 0 && isatty(STDOUT_FILENO) == 0) {}
 
 ProgressLine::~ProgressLine() {

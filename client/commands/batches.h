@@ -16,6 +16,11 @@ namespace sru::client {
 // time after the delay that the server asked for.
 absl::Status CallPatiently(absl::FunctionRef<absl::Status()> call);
 
+// Returns true if one item of a call may be to blame for the error: the server refuses an item, or
+// the call or its answer has too many bytes. An overload carries a delay (RetryDelay()), so it blames
+// no item.
+bool MayBlameAnItem(const absl::Status& status);
+
 // Says on standard error how far the work is, once it takes more than two seconds, unless the
 // answers themselves show it.
 class ProgressLine {

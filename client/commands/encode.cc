@@ -204,7 +204,7 @@ int EncodeInChunks(const Command& command, const EncodeFlags& flags, Client& cli
       &last);
   if (status.ok() && !flags.state_out.empty()) status = WriteState(flags.state_out, last);
   if (!status.ok()) return CallError(command, flags.common, status);
-  return std::cout.good() ? kExitOk : kExitFailed;
+  return kExitOk;
 }
 
 int Encode(const Command& command, const std::vector<std::string>& args) {

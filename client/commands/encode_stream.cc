@@ -1,7 +1,9 @@
 #include "client/commands/encode_stream.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
+#include <cstdio>
 #include <iostream>
 #include <utility>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "client/commands/text_input.h"
+#include "client/read_file.h"
 
 namespace sru::client {
 namespace {
@@ -19,7 +22,8 @@ class Chunks {
  public:
   Chunks(const EncodeStreamOptions& options, LineInput* input) : options_(options), input_(input) {}
 
-  // False at the end, and if the input ends in the middle of a frame: see status().
+  // Returns false at the end, and if the input cannot be read or ends in the middle of a frame: see
+  // status().
   bool Next(v1::Sequence* chunk, LineInput::Item* item) {
     return options_.feature_size > 0 ? NextFrames(chunk, item) : NextText(chunk, item);
   }
@@ -41,6 +45,10 @@ class Chunks {
     std::string data(frame_bytes * static_cast<size_t>(options_.chunk_frames), '\0');
     std::cin.read(data.data(), static_cast<std::streamsize>(data.size()));
     data.resize(static_cast<size_t>(std::cin.gcount()));
+    if (std::ferror(stdin) != 0) {
+      status_ = CannotBeRead("standard input", errno);
+      return false;
+    }
     if (data.size() % frame_bytes != 0) {
       status_ = InvalidArgument("standard input: expected whole frames of ", options_.feature_size,
                                 " float32 values, found ", data.size() % frame_bytes,

@@ -1,12 +1,8 @@
 // sru_client generate: texts that a language model writes.
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <functional>
 #include <iostream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,6 +22,7 @@
 #include "client/commands/sampling_flags.h"
 #include "client/commands/state_file.h"
 #include "client/commands/text_input.h"
+#include "client/read_file.h"
 
 namespace sru::client {
 namespace {
@@ -113,14 +110,9 @@ absl::StatusOr<std::string> ReadPrompt(const GenerateFlags& flags,
     if (isatty(STDIN_FILENO) != 0) {
       std::cerr << "reading the prompt from the terminal; end with Ctrl-D\n";
     }
-    return std::string(std::istreambuf_iterator<char>(std::cin), {});
+    return ReadAll(STDIN_FILENO, "standard input");
   }
-  std::ifstream file(flags.file, std::ios::binary);
-  std::string prompt(std::istreambuf_iterator<char>(file), {});
-  if (!file.good() && !file.eof()) {
-    return InvalidArgument("--file: ", flags.file, " cannot be read: ", std::strerror(errno));
-  }
-  return prompt;
+  return ReadFile("--file", flags.file);
 }
 
 // Makes one call and prints its answers. A call that is refused as too much is made again, but not

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "client/commands/text_input.h"
 #include "client/line_reader.h"
+#include "client/read_file.h"
 
 namespace sru::client {
 namespace {
@@ -62,6 +63,10 @@ bool GenerateSession::Run() {
     }
   }
   interrupts_->SetHandler(nullptr);
+  if (reader.error() != 0) {
+    failed_ = true;
+    options_.report(CannotBeRead("standard input", reader.error()));
+  }
   return !failed_ && std::cout.good();
 }
 

@@ -32,7 +32,7 @@ class GenerateSession {
   GenerateSession(Client* client, Interrupts* interrupts, v1::GenerateRequest request,
                   GenerateSessionOptions options);
 
-  // Reads lines until the end of the input or /quit. True if no call failed.
+  // Reads lines until the end of the input or /quit. True if no call failed and no read.
   bool Run();
 
   // What the model remembers; empty at the beginning and after /reset.

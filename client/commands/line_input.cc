@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <iostream>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "client/read_file.h"
 
 namespace sru::client {
 namespace {
@@ -46,16 +46,15 @@ absl::Status LineInput::OpenNext() {
     }
   } else {
     fd_ = open(name.c_str(), O_RDONLY | O_CLOEXEC);
-    char byte = 0;
-    // Only reading tells that it is a directory.
-    if (fd_ < 0 || pread(fd_, &byte, 0, 0) < 0) {
-      const std::string reason = std::strerror(errno);
-      Close();
-      return absl::NotFoundError(absl::StrCat(name, ": cannot be read: ", reason));
-    }
+    if (fd_ < 0) return ReadError(errno);
   }
-  reader_ = std::make_unique<LineReader>(fd_, /*keep_ends=*/lines_ == Lines::kWithEnds);
+  reader_ = std::make_unique<LineReader>(fd_, /*keep_ends=*/lines_ == Lines::kWithEnds, &stopped_);
   return absl::OkStatus();
+}
+
+absl::Status LineInput::ReadError(int error) const {
+  const std::string& name = source_name(source_);
+  return CannotBeRead(name.empty() ? "standard input" : name, error);
 }
 
 absl::StatusOr<std::vector<LineInput::Item>> LineInput::Next(int max_items) {
@@ -75,6 +74,8 @@ absl::StatusOr<std::vector<LineInput::Item>> LineInput::Next(int max_items) {
     }
     std::vector<std::string> lines = reader_->NextBatch(max_items);
     if (lines.empty()) {
+      if (stopped_) return absl::CancelledError("nobody waits for the rest of the input");
+      if (reader_->error() != 0) return ReadError(reader_->error());
       Close();
       ++source_;
     }

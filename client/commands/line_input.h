@@ -2,6 +2,7 @@
 #ifndef SRU_CLIENT_COMMANDS_LINE_INPUT_H_
 #define SRU_CLIENT_COMMANDS_LINE_INPUT_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,7 +15,7 @@
 
 namespace sru::client {
 
-// Not thread-safe.
+// Not thread-safe, apart from Stop().
 class LineInput {
  public:
   struct Item {
@@ -37,8 +38,12 @@ class LineInput {
   LineInput(const LineInput&) = delete;
   LineInput& operator=(const LineInput&) = delete;
 
-  // At most `max_items` texts of one source; none at the end. What a file's name is wrong with.
+  // At most `max_items` texts of one source; none at the end. kInvalidArgument names a source that
+  // cannot be read, again at each further call. Stop() makes it return kCancelled.
   absl::StatusOr<std::vector<Item>> Next(int max_items);
+
+  // Ends a Next() that waits for a line. Any thread may call it.
+  void Stop() { stopped_ = true; }
 
   // Whether the texts are lines, rather than arguments.
   bool has_lines() const { return files_; }
@@ -53,6 +58,8 @@ class LineInput {
  private:
   absl::Status OpenNext();
   void Close();
+  // CannotBeRead() for the present source.
+  absl::Status ReadError(int error) const;
 
   const std::vector<std::string> arguments_;
   const bool files_;
@@ -61,6 +68,7 @@ class LineInput {
   int fd_ = -1;
   std::unique_ptr<LineReader> reader_;
   int64_t line_ = 0;
+  std::atomic<bool> stopped_{false};
 };
 
 }  // namespace sru::client

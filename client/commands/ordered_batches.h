@@ -1,8 +1,7 @@
 // Sends what a command reads in batches, many at a time, and hands the answers over in order.
 //
 // Item is what one batch has several of; Response is what the server answers to a batch. A batch
-// that the server refuses because of one of its items is sent again item by item, so that only the
-// bad one fails.
+// that fails because of one of its items is sent again in halves, so that only the bad one fails.
 #ifndef SRU_CLIENT_COMMANDS_ORDERED_BATCHES_H_
 #define SRU_CLIENT_COMMANDS_ORDERED_BATCHES_H_
 
@@ -55,25 +54,22 @@ BatchAnswer<Item, Response> AskOnce(const BatchCall<Item, Response>& call,
   return answer;
 }
 
-// All items in one call; if it is refused because of one of them, one by one, until another error
-// comes.
+// Adds the answers to the items: all in one call; if one of them may be to blame for its error, each
+// half in turn, until an error of another kind comes. That makes fewer than twice as many calls as
+// there are items.
 template <typename Item, typename Response>
-std::vector<BatchAnswer<Item, Response>> AskOrSplit(const BatchCall<Item, Response>& call,
-                                                    std::vector<Item> items) {
-  std::vector<BatchAnswer<Item, Response>> answers;
-  answers.push_back(AskOnce(call, std::move(items)));
-  if (answers[0].response.status().code() != absl::StatusCode::kInvalidArgument ||
-      answers[0].items.size() == 1) {
-    return answers;
+void AskOrSplit(const BatchCall<Item, Response>& call, std::vector<Item> items,
+                std::vector<BatchAnswer<Item, Response>>* answers) {
+  BatchAnswer<Item, Response> answer = AskOnce(call, std::move(items));
+  if (answer.items.size() == 1 || !MayBlameAnItem(answer.response.status())) {
+    answers->push_back(std::move(answer));
+    return;
   }
-  const std::vector<Item> each = std::move(answers[0].items);
-  answers.clear();
-  for (const Item& item : each) {
-    answers.push_back(AskOnce(call, {item}));
-    const absl::StatusCode code = answers.back().response.status().code();
-    if (code != absl::StatusCode::kOk && code != absl::StatusCode::kInvalidArgument) break;
-  }
-  return answers;
+  const auto middle = answer.items.begin() + static_cast<std::ptrdiff_t>(answer.items.size() / 2);
+  AskOrSplit(call, std::vector<Item>(answer.items.begin(), middle), answers);
+  const absl::Status status = answers->back().response.status();
+  if (!status.ok() && !MayBlameAnItem(status)) return;
+  AskOrSplit(call, std::vector<Item>(middle, answer.items.end()), answers);
 }
 
 // Sends the batches that `next` returns, until one is empty, with up to `in_flight` calls at a time,
@@ -94,7 +90,8 @@ absl::StatusOr<bool> AskInOrder(
       return true;
     }
     const bool added = jobs.Add([&call, &take, items = *std::move(items)] {
-      std::vector<BatchAnswer<Item, Response>> answers = AskOrSplit(call, items);
+      std::vector<BatchAnswer<Item, Response>> answers;
+      AskOrSplit(call, items, &answers);
       return [&take, answers = std::move(answers)] { return take(answers); };
     });
     if (!added) return false;
@@ -128,7 +125,7 @@ class BatchRunner {
   }
 
  protected:
-  // False if there is no point in going on.
+  // False, and the input is stopped, if there is no point in going on.
   bool Take(const std::vector<Answer>& answers) {
     bool go_on = true;
     for (const Answer& answer : answers) {
@@ -140,7 +137,10 @@ class BatchRunner {
         break;
       }
     }
-    return go_on && std::cout.good();
+    if (go_on && std::cout.good()) return true;
+    // Next() may wait for a line that comes much later.
+    StopInput();
+    return false;
   }
 
   void Report(absl::string_view message) {
@@ -149,6 +149,8 @@ class BatchRunner {
   }
 
   virtual absl::StatusOr<Items> Next() = 0;
+  // Ends a Next() that waits. Called from another thread.
+  virtual void StopInput() = 0;
   virtual absl::StatusOr<Response> Call(const Items& items) = 0;
   virtual std::string Where(const Item& item) const = 0;
   virtual void Print(const Answer& answer) = 0;
@@ -156,7 +158,7 @@ class BatchRunner {
   virtual bool Fail(const Answer& answer) {
     const absl::Status& status = answer.response.status();
     Report(absl::StrCat(Where(answer.items.front()), ": ", common_.Explain(status)));
-    return status.code() == absl::StatusCode::kInvalidArgument;
+    return MayBlameAnItem(status);
   }
 
   const Command& command_;
@@ -191,6 +193,7 @@ class TextRunner : public BatchRunner<LineInput::Item, Response> {
 
  protected:
   absl::StatusOr<Items> Next() override { return input_->Next(batch_); }
+  void StopInput() override { input_->Stop(); }
 
   absl::StatusOr<Response> Call(const Items& items) override {
     return Checked(call_(items), items.size());

@@ -30,9 +30,12 @@ class PassageInput {
   // `paragraphs`: a blank line ends a passage; else a file is one.
   PassageInput(std::vector<std::string> files, bool paragraphs);
 
-  // At most `max_passages` passages of about `max_bytes` in all; none at the end. kNotFound and the
-  // like name the file that cannot be read.
+  // At most `max_passages` passages of about `max_bytes` in all; none at the end. Errors are those
+  // of LineInput::Next().
   absl::StatusOr<std::vector<Passage>> Next(int max_passages, size_t max_bytes);
+
+  // LineInput::Stop().
+  void Stop() { input_.Stop(); }
 
   // The names of the files so far that have no text, which give no passage.
   const std::vector<std::string>& empty_files() const { return empty_files_; }

@@ -227,11 +227,11 @@ int Score(const Command& command, const std::vector<std::string>& args) {
   printer.Finish();
   printer.unknown_words().Warn(command);
   if (exit_code == kExitOk && !options.state_out.empty()) {
-    if (absl::Status status = WriteState(options.state_out, *state); !status.ok()) {
-      return CallError(command, options.common, status);
-    }
+    const absl::Status status = state->empty() ? InvalidArgument("empty input, expected a text")
+                                               : WriteState(options.state_out, *state);
+    if (!status.ok()) return CallError(command, options.common, status);
   }
-  return std::cout.good() ? exit_code : kExitFailed;
+  return exit_code;
 }
 
 }  // namespace

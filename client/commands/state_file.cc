@@ -5,21 +5,19 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "client/read_file.h"
 
 namespace sru::client {
 
 absl::StatusOr<std::string> ReadState(const std::string& path) {
   if (path.empty()) return std::string();
-  std::ifstream file(path, std::ios::binary);
-  std::string state(std::istreambuf_iterator<char>(file), {});
-  if (!file.good() && !file.eof()) {
-    return InvalidArgument("--state_in: ", path, " cannot be read: ", std::strerror(errno));
-  }
+  SRU_ASSIGN_OR_RETURN(std::string state, ReadFile("--state_in", path));
   if (state.empty()) {
     return InvalidArgument("--state_in: ", path,
                            " is empty; expected what --state_out has written");
@@ -28,13 +26,20 @@ absl::StatusOr<std::string> ReadState(const std::string& path) {
 }
 
 absl::Status WriteState(const std::string& path, const std::string& state) {
-  const std::string temporary = absl::StrCat(path, ".", getpid());
-  std::ofstream file(temporary, std::ios::binary);
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  const bool in_place = std::filesystem::exists(status) && !is_regular_file(status);
+  std::string target = in_place ? path : std::filesystem::canonical(path, error).string();
+  if (target.empty()) target = path;  // there is no such file yet
+  const std::string written = in_place ? target : absl::StrCat(target, ".", getpid());
+  std::ofstream file(written, std::ios::binary);
   file << state;
   file.close();
-  if (file && std::rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  if (file && (in_place || std::rename(written.c_str(), target.c_str()) == 0)) {
+    return absl::OkStatus();
+  }
   const std::string reason = std::strerror(errno);
-  std::remove(temporary.c_str());
+  if (!in_place) std::remove(written.c_str());
   return absl::UnknownError(absl::StrCat("--state_out: ", path, " cannot be written: ", reason));
 }
 

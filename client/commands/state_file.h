@@ -12,7 +12,8 @@ namespace sru::client {
 // Empty without a path. kInvalidArgument, naming --state_in, if the file cannot be read or is empty.
 absl::StatusOr<std::string> ReadState(const std::string& path);
 
-// Replaces the file in one step, so that it is never half a state.
+// Replaces the file, or the one that a symbolic link leads to, in one step, so that it is never half
+// a state. A device or a pipe is written to.
 absl::Status WriteState(const std::string& path, const std::string& state);
 
 }  // namespace sru::client

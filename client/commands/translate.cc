@@ -231,7 +231,7 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
   } else if (options.stats) {
     std::cerr << printer.Stats(absl::Now() - start) << "\n";
   }
-  return std::cout.good() ? exit_code : kExitFailed;
+  return exit_code;
 }
 
 }  // namespace

@@ -181,8 +181,12 @@ class CudaExecutable : public Executable {
     if (device.gpu->lost()) return device.gpu->LostError();
     std::unique_ptr<CudaWorkspace> created;
     const auto create = [&] {
-      return device.gpu->Observe(
-          CudaWorkspace::Create(*stack_, device.gpu, *device.stack.plans, limits, &created));
+      try {
+        return device.gpu->Observe(
+            CudaWorkspace::Create(*stack_, device.gpu, *device.stack.plans, limits, &created));
+      } catch (const std::bad_alloc&) {
+        return Status(StatusCode::kResourceExhausted, "making a workspace: out of memory");
+      }
     };
     Status status = create();
     if (status.code() == StatusCode::kResourceExhausted && device.stack.token_table->GiveUp()) {

@@ -29,7 +29,9 @@ def write_safetensors(path, tensors):
         file.write(struct.pack("<Q", len(encoded)))
         file.write(encoded)
         for tensor in tensors.values():
-            file.write(ctypes.string_at(tensor.data_ptr(), tensor.numel() * 4))
+            if tensor.numel() > 0:  # the address of an empty tensor is 0
+                # string_at() would copy, and its size is a C int.
+                file.write((ctypes.c_char * (tensor.numel() * 4)).from_address(tensor.data_ptr()))
 
 
 def check_free(out, force, inputs=()):

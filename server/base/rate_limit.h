@@ -33,6 +33,12 @@ class RateLimit {
     return TakeOf(now, &callers_[absl::HashOf(caller) % callers_.size()], refused);
   }
 
+  // The next one that passes has these, too, in its `*refused`.
+  void GiveBack(int64_t refused) {
+    MutexLock lock(&mutex_);
+    refused_ += refused;
+  }
+
   int64_t total_refused() const {
     MutexLock lock(&mutex_);
     return total_refused_;

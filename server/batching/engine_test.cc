@@ -669,7 +669,7 @@ TEST_F(StackBatchRunnerTest, RefusesASequenceThatContradictsItself) {
   tasks::StackTask both = Ids({1});
   both.features = {1, 2};
   const auto message = [this](const tasks::StackTask& task) {
-    const absl::Status status = Run({Ids({1}), std::move(task)});
+    const absl::Status status = Run({Ids({1}), task});
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_TRUE(executable_.lines.empty());
     return std::string(status.message());

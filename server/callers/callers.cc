@@ -5,7 +5,9 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 
 namespace sru::server::callers {
 namespace {
@@ -44,7 +46,11 @@ CallerPtr Callers::WithLimits(absl::string_view id, absl::string_view name,
 }
 
 CallerPtr Callers::ByCertificate(absl::string_view subject) {
-  return Find(absl::StrCat("certificate ", subject), subject, /*proven=*/true, nullptr);
+  // A certificate may have another encoding, but metrics are UTF-8.
+  const std::string name = FindInvalidUtf8({subject.data(), subject.size()}) == subject.size()
+                               ? std::string(subject)
+                               : absl::CHexEscape(subject);
+  return Find(absl::StrCat("certificate ", name), name, /*proven=*/true, nullptr);
 }
 
 CallerPtr Callers::ByAddress(absl::string_view address) {

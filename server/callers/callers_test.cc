@@ -28,6 +28,8 @@ TEST(CallersTest, OneCallerIsOneObject) {
   EXPECT_NE(callers.ByAddress("10.0.0.1"), callers.ByAddress("10.0.0.2"));
   EXPECT_NE(callers.ByCertificate("web"), callers.WithLimits("name web", "web", {}));
   EXPECT_EQ(callers.ByCertificate("web")->name(), "web");
+  EXPECT_EQ(callers.ByCertificate("J\xc3\xb6rg")->name(), "J\xc3\xb6rg");
+  EXPECT_EQ(callers.ByCertificate("J\xf6rg")->name(), R"(J\xf6rg)");
   EXPECT_TRUE(callers.ByCertificate("web")->is_proven());
   EXPECT_FALSE(callers.ByAddress("web")->is_proven());
 }

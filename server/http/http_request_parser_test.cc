@@ -198,7 +198,7 @@ TEST(HttpRequestParserTest, Bounds) {
   EXPECT_EQ(Parse(chunked + "64\r\n", 7).result, Result::kNeedMore);
   for (const std::string announced : {"65\r\n", "ffffffffffffffff\r\n", "fffffffffffffffe\r\n"}) {
     EXPECT_EQ(Parse(chunked + announced, 7).error_status, 413) << announced;
-    EXPECT_EQ(Parse(chunked + fifty + announced, 7).error_status, 413) << announced;
+    EXPECT_EQ(Parse(absl::StrCat(chunked, fifty, announced), 7).error_status, 413) << announced;
   }
   EXPECT_EQ(Parse(chunked + fifty + "33\r\n", 7).error_status, 413);
   EXPECT_EQ(Parse(chunked + "1;" + std::string(2000, 'x'), 100).error_status, 400);

@@ -65,7 +65,7 @@ absl::Status StatusPage::CheckAccess(const PageRequest& request) const {
   return absl::PermissionDeniedError(
       "a model can be tried from the server's own machine only (--status_page_try=local): open "
       "this page as localhost through `kubectl port-forward` or `ssh -L`, or start the server with "
-      "--status_page_try=all");
+      "--status_page_try=all, as for a container, whose host has another address");
 }
 
 std::optional<PageResponse> StatusPage::PageAt(const PageRequest& request) const {

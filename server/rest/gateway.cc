@@ -696,7 +696,8 @@ std::shared_ptr<const http::PageResponse> Gateway::Check(
   const std::string id = request.header(telemetry::kRequestIdHeader);
   if (!id.empty() && telemetry::IsValidRequestId(id))
     response.headers.emplace_back("X-Request-Id", id);
-  state_->Refused(request, caller.get(), error, response.status);
+  // The call of a request that is looked at again is still running.
+  if (request.admission == nullptr) state_->Refused(request, caller.get(), error, response.status);
   return std::make_shared<const http::PageResponse>(std::move(response));
 }
 

@@ -520,7 +520,11 @@ TEST_F(GatewayTest, ACallerHasItsLimits) {
   EXPECT_THAT(forbidden->body, HasSubstr("may not call Generate"));
   EXPECT_EQ(Ask(Request("GET", "/v1/models"))->status, 200) << "it only looks something up";
 
+  http::PageRequest running = request;
+  EXPECT_EQ(gateway_->CheckHeaders(&running), nullptr);
   EXPECT_TRUE(caller_->Charge(100 + 50).ok());
+  // The request that is running is looked at again, which counts as no refusal.
+  EXPECT_EQ(gateway_->CheckHeaders(&running)->status, 429);
   const auto refused = Ask(request);
   EXPECT_EQ(refused->status, 429);
   EXPECT_EQ(Header(*refused, "Retry-After"), "1");

@@ -290,7 +290,8 @@ absl::StatusOr<std::unique_ptr<GrpcDoor>> GrpcDoor::Open(absl::string_view flag,
                                                          int64_t receive_bytes,
                                                          TlsFiles tls_files) {
   // The library does not say why it cannot listen.
-  if (absl::Status status = transport::CheckListening(flag, address); !status.ok()) return status;
+  if (absl::Status status = transport::CheckListening({{flag, address}}); !status.ok())
+    return status;
   std::unique_ptr<GrpcDoor> door(new GrpcDoor(std::move(address), std::move(options)));
   grpc::ServerBuilder builder;
   int port = 0;

@@ -188,7 +188,7 @@ TEST_F(GrpcDoorTest, ListensOnEveryKindOfAddress) {
   for (const ListenAddress& address :
        {ListenAddress{"0.0.0.0", 0}, ListenAddress{"::1", 0},
         ListenAddress{absl::StrCat(kUnixPrefix, directory.path("door.sock")), 0}}) {
-    if (address.host == "::1" && !transport::CheckListening("listen", address).ok()) continue;
+    if (address.host == "::1" && !transport::CheckListening({{"listen", address}}).ok()) continue;
     auto& stub = Serve({}, address);
     grpc::ClientContext context;
     v1::ClassifyResponse response;

@@ -65,6 +65,7 @@ bool AccessLog::TakeOfStranger(absl::string_view peer, int64_t* suppressed) {
   int64_t of_strangers = 0;
   if (!strangers_.Take(clock_.Now(), AddressOf(peer), &of_strangers)) return false;
   const bool taken = Take(LogLevel::kWarning, peer, suppressed);
+  if (!taken) strangers_.GiveBack(of_strangers);
   *suppressed += of_strangers;
   return taken;
 }

@@ -289,7 +289,7 @@ TEST_F(DocumentTest, TheEndOfTheSourceHasNoElement) {
   for (const float weight : {0.2f, 0.1f, 0.7f, 0.1f, 0.8f, 0.1f}) {
     hypothesis->add_alignment(weight);
   }
-  EXPECT_EQ(*document->Assemble({translation}, /*spaces=*/false), "ein <b>Hund</b>");
+  EXPECT_EQ(*document->Assemble({translation}, /*join_with_spaces=*/false), "ein <b>Hund</b>");
 }
 
 TEST_F(DocumentTest, AMarkStandsForTheSameMark) {

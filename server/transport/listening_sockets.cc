@@ -4,9 +4,11 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -76,7 +78,10 @@ int ListenOnFile(absl::string_view path) {
   };
   bool bound = try_bind();
   if (!bound && errno == EADDRINUSE) {
-    if (!IsServed(name)) {
+    struct stat file;
+    if (lstat(name.sun_path, &file) == 0 && !S_ISSOCK(file.st_mode)) {
+      errno = ENOTSOCK;
+    } else if (!IsServed(name)) {
       unlink(name.sun_path);
       bound = try_bind();
     } else {
@@ -183,11 +188,27 @@ absl::StatusOr<std::vector<int>> OpenListeningSockets(absl::string_view flag,
   return sockets;
 }
 
-absl::Status CheckListening(absl::string_view flag, ListenAddress address) {
-  const absl::StatusOr<std::vector<int>> sockets = OpenListeningSockets(flag, &address);
-  if (!sockets.ok()) return sockets.status();
-  for (const int socket : *sockets) close(socket);
-  return absl::OkStatus();
+absl::Status CheckListening(const std::vector<ListenFlag>& flags) {
+  absl::Status status;
+  std::vector<int> open;
+  for (auto flag = flags.begin(); flag != flags.end() && status.ok(); ++flag) {
+    ListenAddress address = flag->second;
+    const absl::StatusOr<std::vector<int>> sockets = OpenListeningSockets(flag->first, &address);
+    if (sockets.ok()) {
+      open.insert(open.end(), sockets->begin(), sockets->end());
+      continue;
+    }
+    status = sockets.status();
+    const auto twin = std::find_if(flags.begin(), flag, [&](const ListenFlag& other) {
+      return other.second.port == address.port && address.port != 0;
+    });
+    if (twin != flag) {
+      status = absl::UnavailableError(
+          absl::StrCat(status.message(), "; --", twin->first, " is ", twin->second.ToString()));
+    }
+  }
+  for (const int socket : open) close(socket);
+  return status;
 }
 
 }  // namespace sru::server::transport

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,13 +16,17 @@
 namespace sru::server::transport {
 
 // Sockets that listen on `address`, which gets the actual port; they do not block. "0.0.0.0" takes IPv6 too where the machine has it, as with
-// gRPC. A host "unix:PATH" is a socket in the file system; a socket that is there and that nobody listens on makes way. kUnavailable names
+// gRPC. A host "unix:PATH" is a socket in the file system; a socket that is there and that nobody listens on makes way, another file does not. kUnavailable names
 // `flag`, the address and why it cannot be listened on. The caller closes the sockets.
 absl::StatusOr<std::vector<int>> OpenListeningSockets(absl::string_view flag,
                                                       ListenAddress* address);
 
-// Opens the sockets and closes them: the same error now that would come later. OK if they could be opened.
-absl::Status CheckListening(absl::string_view flag, ListenAddress address);
+// A flag and its address.
+using ListenFlag = std::pair<absl::string_view, ListenAddress>;
+
+// Opens the sockets of all addresses, and then closes them: the same error now that would come later. An address that is taken since an earlier
+// flag has its port names that flag.
+absl::Status CheckListening(const std::vector<ListenFlag>& flags);
 
 // As gRPC writes it: a URI whose path is percent-encoded, link-local addresses with the number of their interface (fe80::1%4). Pure.
 std::string PeerName(const sockaddr_storage& address);

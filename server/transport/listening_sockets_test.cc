@@ -63,15 +63,15 @@ TEST(ListeningSocketsTest, ErrorsNameTheFlagAndTheAddress) {
   const auto sockets = OpenListeningSockets("listen", &address);
   ASSERT_TRUE(sockets.ok()) << sockets.status();
   EXPECT_GT(address.port, 0);
-  const absl::Status taken = CheckListening("admin_listen", address);
+  const absl::Status taken = CheckListening({{"admin_listen", address}});
   EXPECT_TRUE(absl::IsUnavailable(taken));
   EXPECT_THAT(
       std::string(taken.message()),
       HasSubstr(absl::StrCat("cannot listen on ", address.ToString(), " (--admin_listen)")));
   for (const int socket : *sockets) close(socket);
-  EXPECT_TRUE(CheckListening("listen", address).ok());
+  EXPECT_TRUE(CheckListening({{"listen", address}}).ok());
   EXPECT_EQ(ConnectTo(address.port), -1);
-  EXPECT_TRUE(absl::IsUnavailable(CheckListening("listen", {"192.0.2.1", 0})));
+  EXPECT_TRUE(absl::IsUnavailable(CheckListening({{"listen", {"192.0.2.1", 0}}})));
 }
 
 TEST(ListeningSocketsTest, AFileThatNobodyListensOnMakesWay) {
@@ -79,9 +79,28 @@ TEST(ListeningSocketsTest, AFileThatNobodyListensOnMakesWay) {
   ListenAddress address = {absl::StrCat(kUnixPrefix, directory.path("a.sock")), 0};
   const auto sockets = OpenListeningSockets("listen", &address);
   ASSERT_TRUE(sockets.ok()) << sockets.status();
-  EXPECT_TRUE(absl::IsUnavailable(CheckListening("listen", address)));
+  EXPECT_TRUE(absl::IsUnavailable(CheckListening({{"listen", address}})));
   for (const int socket : *sockets) close(socket);
-  EXPECT_TRUE(CheckListening("listen", address).ok());
+  EXPECT_TRUE(CheckListening({{"listen", address}}).ok());
+  const std::string file = directory.Write("models.txt", "not a socket");
+  EXPECT_TRUE(
+      absl::IsUnavailable(CheckListening({{"listen", {absl::StrCat(kUnixPrefix, file), 0}}})));
+  EXPECT_EQ(models::ReadWholeFile(file), "not a socket");
+}
+
+TEST(ListeningSocketsTest, TwoFlagsWithOnePortAreNamed) {
+  ListenAddress address = {"127.0.0.1", 0};
+  const auto sockets = OpenListeningSockets("listen", &address);
+  ASSERT_TRUE(sockets.ok()) << sockets.status();
+  for (const int socket : *sockets) close(socket);
+  const absl::Status status =
+      CheckListening({{"listen", {"0.0.0.0", address.port}}, {"http_listen", address}});
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::AllOf(HasSubstr("(--http_listen)"),
+                               HasSubstr(absl::StrCat("; --listen is 0.0.0.0:", address.port))));
+  EXPECT_TRUE(
+      CheckListening({{"listen", {"127.0.0.1", 0}}, {"http_listen", {"127.0.0.1", 0}}}).ok());
 }
 
 // poll() and accept() fail with EINVAL and EMFILE where nothing may be opened: as they do with

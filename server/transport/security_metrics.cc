@@ -44,6 +44,11 @@ SecurityMetrics::SecurityMetrics(prometheus::Registry* registry)
       token_reload_failures_(AddCounter(
           registry, "sru_auth_tokens_reload_failures_total",
           "Changes of the file of tokens that were refused; the earlier ones stay in use.")),
+      state_key_reloads_(AddCounter(registry, "sru_state_keys_reloads_total",
+                                    "Changes of the file of state keys that were taken into use.")),
+      state_key_reload_failures_(AddCounter(
+          registry, "sru_state_keys_reload_failures_total",
+          "Changes of the file of state keys that were refused; the earlier ones stay in use.")),
       certificate_expiry_(prometheus::BuildGauge()
                               .Name("sru_tls_certificate_expiry_seconds")
                               .Help("When the certificate in use expires, in seconds since the "

@@ -49,6 +49,9 @@ class SecurityMetrics {
   void OnConnectionRefused() { refused_connections_.Increment(); }
   void OnTlsReload(bool ok) { (ok ? tls_reloads_ : tls_reload_failures_).Increment(); }
   void OnTokensReload(bool ok) { (ok ? token_reloads_ : token_reload_failures_).Increment(); }
+  void OnStateKeysReload(bool ok) {
+    (ok ? state_key_reloads_ : state_key_reload_failures_).Increment();
+  }
   // Makes the series; there is none without TLS.
   void SetCertificateExpiry(absl::Time not_after);
 
@@ -60,6 +63,8 @@ class SecurityMetrics {
   prometheus::Counter& tls_reload_failures_;
   prometheus::Counter& token_reloads_;
   prometheus::Counter& token_reload_failures_;
+  prometheus::Counter& state_key_reloads_;
+  prometheus::Counter& state_key_reload_failures_;
   prometheus::Family<prometheus::Gauge>& certificate_expiry_;
 };
 

@@ -194,7 +194,12 @@ class ManifestsTest(unittest.TestCase):
         self.assertIn("SRU_INSTANCES", self.env(cpu))
 
     def test_tls(self):
-        deployment = kustomize("overlays", "cpu-tls")["Deployment", "sru-server"]
+        objects = kustomize("overlays", "cpu-tls")
+        for name, ports in (("sru-server-headless", [50051]), ("sru-server", [50051, 8080])):
+            found = objects["Service", name]["spec"]["ports"]
+            self.assertEqual([port["port"] for port in found], ports)
+            self.assertEqual({port["appProtocol"] for port in found}, {"https"})
+        deployment = objects["Deployment", "sru-server"]
         container, = deployment["spec"]["template"]["spec"]["containers"]
         self.assertEqual(container["readinessProbe"]["httpGet"], {"path": "/readyz", "port": "metrics"})
         self.assertNotIn("grpc", container["readinessProbe"])

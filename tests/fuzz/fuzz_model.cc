@@ -161,7 +161,7 @@ void FuzzModel(std::string_view bytes) {
   write_changed(/*original=*/false);
   // Before a model is loaded the server asks how much memory it will take.
   const models::MemoryEstimate estimate =
-      models::EstimateMemory(copy.directory(), models::MemoryUse());
+      models::MemoryNeeds(copy.directory()).With(models::MemoryUse());
   Require(estimate.total() >= 0 && estimate.files >= 0, "an estimate is no less than nothing");
   kernels::CompileOptions options;
   const auto model = models::Model::Load(copy.directory(), "fuzz", 1, **kBackend, options);

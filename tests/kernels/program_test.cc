@@ -410,6 +410,16 @@ void AddRounded(RandomProgram* p, int width) {
   predict.weight = {};
   predict.int8_weight = op.int8_table;
   predict.never = {600};
+  // Tables of the same integers.
+  op.int8_table.multiplier = 35.0f;
+  p->Output(p->Apply(op, width), "rows_scaled_otherwise");
+  for (const float activation : {0.0f, 25.0f}) {
+    const ValueId id = p->Predict("tied_" + std::to_string(activation), x, tokens, 700, 5);
+    auto& other = std::get<ops::Predict>(p->program.operations[id]);
+    other.weight = {};
+    other.int8_weight = op.int8_table;
+    other.int8_weight.activation = activation;
+  }
 }
 
 void AddRoundedChoices(RandomProgram* p, int width) {

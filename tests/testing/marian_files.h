@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 namespace sru::testing {
 
 // Appends a little-endian number.
@@ -82,7 +84,7 @@ inline std::string MarianOptionsText(const std::map<std::string, std::string>& c
   for (const auto& [key, value] : changes) options[key] = value;
   std::string text;
   for (const auto& [key, value] : options) {
-    if (!value.empty()) text += key + ": " + value + "\n";
+    if (!value.empty()) absl::StrAppend(&text, key, ": ", value, "\n");
   }
   return text;
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
@@ -14,6 +15,8 @@ from ._requests import LENGTH_PENALTIES
 from .client import Client
 from .errors import InferenceError, UnavailableError
 from .results import Score, SpanAnswer, TagLabel
+
+TEXTS_PER_CALL = 32
 
 
 def printable(text: str) -> str:
@@ -71,9 +74,11 @@ def lines_of_input() -> Iterator[str]:
     return (line.rstrip("\r\n") for line in sys.stdin)
 
 
-def texts_of(args: argparse.Namespace) -> List[str]:
-    """The texts of the command line, or the lines of standard input that are not blank."""
-    return args.texts or [line.strip() for line in sys.stdin if line.strip()]
+def slices_of_texts(args: argparse.Namespace) -> Iterator[List[str]]:
+    """The texts of the command line, or the lines of standard input that are not blank, in lists for one call each:
+    a server refuses calls with too many texts."""
+    texts = iter(args.texts or (line.strip() for line in sys.stdin if line.strip()))
+    return iter(lambda: list(itertools.islice(texts, TEXTS_PER_CALL)), [])
 
 
 def with_probabilities(labels: Iterable[TagLabel]) -> str:
@@ -81,16 +86,17 @@ def with_probabilities(labels: Iterable[TagLabel]) -> str:
 
 
 def classify(client: Client, args: argparse.Namespace) -> None:
-    texts = texts_of(args)
-    for text, result in zip(texts, client.classify(texts, model=args.model, top_k=args.top_k)):
-        print("%s  %s" % (with_probabilities(result.labels), text))
+    for texts in slices_of_texts(args):
+        for text, result in zip(texts, client.classify(texts, model=args.model, top_k=args.top_k)):
+            print("%s  %s" % (with_probabilities(result.labels), text), flush=True)
 
 
 def tag(client: Client, args: argparse.Namespace) -> None:
-    for result in client.tag(texts_of(args), model=args.model, top_k=args.top_k):
-        for token in result.tokens:
-            print("%s  %s" % (with_probabilities(token.labels), shown(token.token)))
-        print()
+    for texts in slices_of_texts(args):
+        for result in client.tag(texts, model=args.model, top_k=args.top_k):
+            for token in result.tokens:
+                print("%s  %s" % (with_probabilities(token.labels), shown(token.token)))
+            print(flush=True)
 
 
 def score(client: Client, args: argparse.Namespace) -> None:

@@ -57,15 +57,18 @@ class ClientBase:
                 metadata=self._connection.metadata(request_id),
             )
 
-        return self._text_stream(start, Resumption(request, self._connection.options.max_attempts))
+        return self._text_stream(start, Resumption(request, self._connection.options.max_attempts), deadline)
 
 
 class TextStreamBase:
     """What the text streams of the two clients share."""
 
-    def __init__(self, start: Callable[[pb.GenerateRequest], Any], resumption: Resumption) -> None:
+    def __init__(
+        self, start: Callable[[pb.GenerateRequest], Any], resumption: Resumption, deadline: Optional[float]
+    ) -> None:
         self._start = start
         self._resumption = resumption
+        self._deadline = deadline  # of time.monotonic(); None = no end
         self._next: Optional[Call] = resumption.first()
         self._call: Any = None
         self._cancelled = self._new_event()
@@ -86,7 +89,11 @@ class TextStreamBase:
 
     def _ended(self, error: Optional[InferenceError]) -> None:
         self._call = self._next = None
-        self._next = self._resumption.ended(error)
+        following = self._resumption.ended(error)
+        if following is not None and self._deadline is not None:
+            left = max(0.0, self._deadline - time.monotonic())
+            following = following._replace(wait=min(following.wait, left))
+        self._next = following
 
     def cancel(self) -> None:
         """Ends the call. The next item is a CancelledError, unless the texts are complete."""

@@ -96,6 +96,8 @@ class Connection:
         }
         if options.max_attempts == 1:
             arguments["grpc.enable_retries"] = 0
+        if stays_on_this_machine(self.target):
+            arguments["grpc.enable_http_proxy"] = 0  # http_proxy would take calls and tokens elsewhere
         if not only_serving:
             arguments["grpc.inhibit_health_checking"] = 1
         if options.tls_server_name:

@@ -267,7 +267,7 @@ class Client(ClientBase):
                 if part:
                     calls.append(asyncio.ensure_future(self.translate(part, **arguments)))
                     part = []
-                while calls and (text is _END or len(calls) > in_flight):
+                while calls and (text is _END or len(calls) >= in_flight):
                     for translation in await calls.popleft():
                         yield translation.text
         finally:

@@ -421,6 +421,19 @@ class CallsTest(unittest.TestCase):
         self.assertEqual([request.state for request in service.requests], [b"", b"5", b"6"])
         self.assertEqual((pieces[-1].prompt_tokens, pieces[-1].generated_tokens), (3, 6))
 
+    def test_a_wait_ends_with_the_deadline(self):
+        def generate(request):
+            if request.state:
+                raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "the queue is full", retry_after=5)
+            return Letters((2, grpc.StatusCode.UNAVAILABLE))(request)
+
+        service = serve(self, Generate=generate)
+        begin = time.monotonic()
+        # The last call may be refused before its deadline of a millisecond.
+        with self.assertRaises((sru_inference.DeadlineExceededError, sru_inference.ResourceExhaustedError)):
+            list(self.connect(service).generate("abc", max_new_tokens=6, timeout=0.5))
+        self.assertLess(time.monotonic() - begin, 3)
+
     def test_errors_of_a_text(self):
         service = serve(self, Generate=Letters((2, grpc.StatusCode.INTERNAL)))
         found = []
@@ -437,6 +450,26 @@ class CallsTest(unittest.TestCase):
         self.assertEqual(list(self.client.translate_all([])), [])
         with self.assertRaises(sru_inference.InvalidArgumentError):
             list(self.client.translate_all(["good", "bad"]))
+
+    def test_many_texts_run_as_many_calls_as_allowed(self):
+        lock = threading.Lock()
+        running = most = 0
+
+        def translate_slowly(request):
+            nonlocal running, most
+            with lock:
+                running += 1
+                most = max(most, running)
+            time.sleep(0.05)
+            with lock:
+                running -= 1
+            return translate(request)
+
+        client = self.connect(serve(self, Translate=translate_slowly))
+        for in_flight in (1, 2):
+            most = 0
+            self.assertEqual(list(client.translate_all(list("abcd"), batch=1, in_flight=in_flight)), list("ABCD"))
+            self.assertEqual(most, in_flight)
 
     def test_bad_arguments_of_many_texts(self):
         for wrong in ("a dog", b"a dog"):

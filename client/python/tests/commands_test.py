@@ -11,10 +11,12 @@ import unittest
 import unittest.mock
 
 import grpc
+import numpy as np
 from client_test import ANSWERS, Letters
 from fake_service import Refusal, serve
 
 from sru_inference.__main__ import main, marked, printable
+from sru_inference.exporter.model_directory import write_safetensors
 from sru_inference.results import SpanAnswer
 from sru_inference.v1 import inference_pb2 as pb
 
@@ -94,6 +96,17 @@ class CommandsTest(unittest.TestCase):
         self.check(["tag"], "one two\n\nthree\n", "o 0.7500  one\nt 0.7500  two\n\nt 0.7500  three\n\n")
         self.check(["tag", "--top_k=2", "one"], "", "o 0.7500, n 0.7500  one\n\n")
 
+    def test_more_texts_than_a_call_takes(self):
+        for command, after in (("classify", "  w%d\n"), ("tag", "  w%d\n\n")):
+            self.service.requests.clear()
+            text = "".join(f"w{i}\n" for i in range(70))
+            output, code, errors = self.run_program(command, text=text)
+            self.assertEqual((code, errors), (0, ""))
+            self.assertEqual([len(request.sequences) for request in self.service.requests], [32, 32, 6])
+            self.assertEqual(output.count("\n" if command == "classify" else "\n\n"), 70)
+            self.assertTrue(output.endswith(after % 69))
+        self.check(["classify"], "", "")
+
     def test_score(self):
         self.check(
             ["score"],
@@ -148,6 +161,38 @@ class CommandsTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("usage: python -m sru_inference.export", done.stdout)
             self.assertIn("--checkpoint", done.stdout)
+
+    def test_the_exporter_writes_tensors_of_two_gibibytes(self):
+        class Tensor:
+            shape = (1 << 29,)
+
+            def numel(self):
+                return self.shape[0]
+
+            def data_ptr(self):
+                return 4096  # nothing reads it
+
+        with unittest.mock.patch("builtins.open", unittest.mock.mock_open()) as opened:
+            write_safetensors("model.safetensors", {"a": Tensor()})
+            written = opened().write.call_args.args[0]
+        self.assertEqual(memoryview(written).nbytes, 1 << 31)
+
+    def test_the_exporter_writes_the_values(self):
+        class Tensor:
+            def __init__(self, *values):
+                self.values = np.array(values, np.float32)
+                self.shape = self.values.shape
+
+            def numel(self):
+                return len(self.values)
+
+            def data_ptr(self):
+                return self.values.ctypes.data if len(self.values) else 0
+
+        with tempfile.NamedTemporaryFile() as file:
+            write_safetensors(file.name, {"a": Tensor(1, 2), "b": Tensor(), "c": Tensor(3)})
+            data = file.read()
+        self.assertEqual(np.frombuffer(data[-12:], np.float32).tolist(), [1, 2, 3])
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "there is no PyTorch")
     def test_the_exporter_exports(self):

@@ -109,6 +109,11 @@ class OptionsTest(unittest.TestCase):
         self.assertEqual(arguments["grpc.keepalive_time_ms"], 9)
         self.assertNotIn("grpc.inhibit_health_checking", dict(Connection(options).channel_options(only_serving=True)))
 
+    def test_no_proxy_gets_what_stays_on_this_machine(self):
+        for address, expected in (("localhost:1", 0), ("unix:/run/sru", 0), ("sru.example:1", None)):
+            arguments = dict(Connection(Options(address=address)).channel_options(only_serving=True))
+            self.assertEqual(arguments.get("grpc.enable_http_proxy"), expected, address)
+
 
 class TokenTest(unittest.TestCase):
     def test_a_token_file_is_read_again(self):

@@ -58,7 +58,8 @@ class Packer : public ProgramVisitor {
 
   using EmbedKey = std::tuple<const RowTable*, float, ops::Positions>;  // with the scale
   // The table, float32 or rounded; null for packed weights, which the view names.
-  using PredictKey = std::tuple<const RowTable*, ViewKey>;
+  using PredictKey = std::tuple<const RowTable*, ViewKey, float>;  // with int8's activation
+  using TableKey = std::tuple<const void*, size_t, int, float>;    // with int8's multiplier
 
   // What `known` has for the key, or else what `make` makes.
   template <typename Key, typename T, typename Make>
@@ -79,7 +80,8 @@ class Packer : public ProgramVisitor {
     if (op.choices != kNone || !op.int8_weight.empty()) {
       packed_->table = Table(op.weight, op.int8_weight, WidthOf(op.x));
     }
-    const PredictKey key = {packed_->table.get(), KeyOf(op.weight, op.bias, op.vocabulary_size)};
+    const PredictKey key = {packed_->table.get(), KeyOf(op.weight, op.bias, op.vocabulary_size),
+                            op.int8_weight.activation};
     packed_->predict = Shared(&predictions_, key, [&] {
       return std::make_shared<Prediction>(op, WidthOf(op.x), arithmetic_, shapes_, packed_->table,
                                           source_);
@@ -87,9 +89,10 @@ class Packer : public ProgramVisitor {
   }
   std::shared_ptr<const RowTable> Table(const FloatView& view, const Int8View& int8_view,
                                         int width) {
-    const void* const data =
-        int8_view.empty() ? static_cast<const void*>(view.data) : int8_view.data;
-    return Shared(&tables_, {data, width}, [&] {
+    const TableKey key =
+        int8_view.empty() ? TableKey(view.data, view.size, width, 0)
+                          : TableKey(int8_view.data, int8_view.size, width, int8_view.multiplier);
+    return Shared(&tables_, key, [&] {
       if (!int8_view.empty()) return std::make_shared<RowTable>(int8_view, width);
       return std::make_shared<RowTable>(view, width, arithmetic_.rounds_embedding, source_);
     });
@@ -112,7 +115,7 @@ class Packer : public ProgramVisitor {
   std::map<EmbedKey, std::shared_ptr<const EmbedTable>> embeds_;
   std::map<ViewKey, std::shared_ptr<const BlockedProduct>> products_;
   std::map<PredictKey, std::shared_ptr<const Prediction>> predictions_;
-  std::map<std::pair<const void*, int>, std::shared_ptr<const RowTable>> tables_;
+  std::map<TableKey, std::shared_ptr<const RowTable>> tables_;
   PackedOperation* packed_ = nullptr;
   Status status_;
 };

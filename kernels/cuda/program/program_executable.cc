@@ -53,8 +53,12 @@ class CudaProgram : public ProgramExecutable {
     SRU_RETURN_IF_ERROR(CheckDevice("arena", options.device));
     std::unique_ptr<ArenaMemory> memory;
     SRU_RETURN_IF_ERROR(MakeGpuArenaMemory(devices_[options.device].gpu, &memory));
-    *arena = std::make_unique<StateArena>(packed_->program.fields, options, std::move(memory));
-    return OkStatus();
+    try {
+      *arena = std::make_unique<StateArena>(packed_->program.fields, options, std::move(memory));
+      return OkStatus();
+    } catch (const std::bad_alloc&) {
+      return Status(StatusCode::kResourceExhausted, "making an arena of states: out of memory");
+    }
   }
 
   Status Run(const ProgramBatch& batch, const OutputBatch* outputs,

@@ -349,10 +349,11 @@ function drawFigures() {
 
 function receive(status) {
   const last = history[history.length - 1];
-  // A server that was started anew has its own counters.
-  if (last && m.total(status, "process_start_time_seconds") !==
-      m.total(last, "process_start_time_seconds")) {
+  // A server that was started anew has its own counters, and one whose clock was set back its own time.
+  if (last && (status.time < last.time || m.total(status, "process_start_time_seconds") !==
+      m.total(last, "process_start_time_seconds"))) {
     history.length = 0;
+    for (const [chart] of charts) chart.clear();
   }
   history.push(status);
   while (history.length > 2 && history[1].time <= status.time - WINDOW_SECONDS) history.shift();

@@ -19,7 +19,9 @@ async function call(path, options) {
   });
   const result = await response.json();
   if (response.status === 403) byId("texts-token-label").hidden = false;
-  if (!response.ok) throw new Error(result.error.message ?? result.error);
+  if (!response.ok) {
+    throw Object.assign(new Error(result.error.message ?? result.error), { status: response.status });
+  }
   return result;
 }
 
@@ -43,6 +45,7 @@ async function fillLanguages() {
   } catch (error) {
     failed = true;
     showError(answer, error.message);
+    if (error.status !== 403) known = "";  // asked again with the next answer of status.json
   }
   fill(source, languages.map(({ code }) => code), [new Option("detect", "auto")]);
   fillTargets();
