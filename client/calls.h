@@ -63,7 +63,8 @@ class Client {
                                 const CallOptions& options = {}) = 0;
 
   // Sends what `next` fills in, until it returns false, and hands over the answer of each request
-  // before it asks for the next one. Every request has a chunk or asks for the state.
+  // before it asks for the next one. Every request has a chunk or asks for the state. A server that
+  // ends may send one more answer, with the state alone, before its error.
   // `on_response` returns false to end the call, which then returns kCancelled.
   virtual absl::Status EncodeStream(
       const std::function<bool(v1::EncodeStreamRequest*)>& next,

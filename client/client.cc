@@ -203,7 +203,9 @@ class GrpcClient : public Client {
     } else {
       context.TryCancel();
     }
+    // A drain may have sent its state while no answer was awaited.
     while (stream->Read(&response)) {
+      if (bad.ok() && !on_response(response)) bad = absl::CancelledError(kCallerHasEnough);
     }
     const grpc::Status status = stream->Finish();
     if (!bad.ok() || !status.ok()) return bad.ok() ? FromGrpc(status) : bad;

@@ -270,6 +270,28 @@ TEST_F(ClientTest, AStreamThatEndsBeforeAnAnswerHasFailed) {
   EXPECT_EQ(encode("drain", &state).message(), "the server is draining");
 }
 
+TEST_F(ClientTest, TheStateOfADrainComesThoughTheClientWasIdle) {
+  std::string state;
+  bool first = true;
+  const absl::Status status = client_->EncodeStream(
+      [&](v1::EncodeStreamRequest* request) {
+        if (first) {
+          request->mutable_start()->set_model("m");
+        } else {
+          absl::SleepFor(absl::Milliseconds(200));  // the stream has ended by then
+        }
+        *request->mutable_chunk() = TextSequence(first ? "last" : "more");
+        first = false;
+        return true;
+      },
+      [&](const v1::EncodeStreamResponse& response) {
+        state = response.state();
+        return true;
+      });
+  EXPECT_EQ(status.message(), "the server is draining");
+  EXPECT_EQ(state, "last");
+}
+
 TEST_F(ClientTest, ListsModels) {
   auto models = client_->ListModels();
   ASSERT_TRUE(models.ok()) << models.status();

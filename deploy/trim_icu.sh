@@ -5,7 +5,7 @@
 #   deploy/trim_icu.sh LIBRARY [COMPILER]
 #
 #   LIBRARY   a copy of libicudata.so.*, which is written anew
-#   COMPILER  that of the library's architecture; default: g++
+#   COMPILER  [PREFIX]g++ of the library's architecture, whose binutils have the same prefix; default: g++
 set -euo pipefail
 if [ $# -lt 1 ] || [ $# -gt 2 ]; then
   sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
@@ -15,9 +15,9 @@ library=$1 compiler=${2:-g++}
 PATH=$PATH:/usr/sbin  # icupkg
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-symbol=$(objdump -T "$library" | grep -o 'icudt[0-9]*_dat')
+symbol=$("${compiler%g++}objdump" -T "$library" | grep -o 'icudt[0-9]*_dat')
 name=${symbol%_dat}l.dat
-objcopy -O binary --only-section=.rodata "$library" "$work/$name"
+"${compiler%g++}objcopy" -O binary --only-section=.rodata "$library" "$work/$name"
 icupkg -l "$work/$name" |
   grep -Ev '^(brkitr/.*|lang/(root|en|res_index|pool)\.res)$' |
   grep -Ev '^(root|en|pool|likelySubtags|metadata|supplementalData|keyTypeData|res_index|icuver)\.res$' >"$work/others.lst"

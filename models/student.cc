@@ -563,7 +563,8 @@ ModelSizes StudentSizes(const TranslatorConfig& config) {
       return;
     }
     sizes.in_file += inputs * outputs;
-    sizes.int8_bytes += (inputs + kInt8ColumnBytes) * ProductColumns(outputs);
+    // Rows of whole numbers are filled up as columns are.
+    sizes.int8_bytes += (ProductColumns(inputs) + kInt8ColumnBytes) * ProductColumns(outputs);
     sizes.constants += outputs;
   };
   const auto layers = [&](int count, int maps) {
@@ -580,8 +581,12 @@ ModelSizes StudentSizes(const TranslatorConfig& config) {
   const int64_t in_file = sizes.in_file + table;
   linear(width, config.target_vocabulary);
   sizes.in_file = in_file;
-  (config.int8_weights ? sizes.int8_bytes : sizes.embedding) += table;
-  sizes.constants += 2 * kSinusoidRows * width;
+  if (config.int8_weights) {
+    sizes.int8_bytes += TableWords(config) * ProductColumns(width);
+  } else {
+    sizes.embedding += table;
+  }
+  sizes.constants += (config.shared_embeddings ? 1 : 2) * kSinusoidRows * width;
   // All values are in memory while they are packed.
   sizes.passing = config.int8_weights ? in_file / kValueBytes : in_file;
   sizes.stacks = 0;

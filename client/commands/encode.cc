@@ -202,7 +202,10 @@ int EncodeInChunks(const Command& command, const EncodeFlags& flags, Client& cli
         return printed;
       },
       &last);
-  if (status.ok() && !flags.state_out.empty()) status = WriteState(flags.state_out, last);
+  // Also that of a server that ends: the rest of the input can go on from it.
+  if (!flags.state_out.empty() && !last.empty()) {
+    status.Update(WriteState(flags.state_out, last));
+  }
   if (!status.ok()) return CallError(command, flags.common, status);
   return kExitOk;
 }

@@ -547,11 +547,13 @@ class FakeServer : private v1::InferenceService::Service {
       if (first) text = request.start().state();
       v1::EncodeStreamResponse response;
       if (request.chunk().text() == "idle") return grpc::Status::OK;
-      if (request.chunk().text() == "drain") {
+      const auto drain = [&] {
+        response.Clear();
         response.set_state(text);
         stream->Write(response);
         return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is draining");
-      }
+      };
+      if (request.chunk().text() == "drain") return drain();
       if (request.has_chunk()) {
         if (request.chunk().text() == "bad") {
           return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "chunk.text: gives no tokens");
@@ -573,6 +575,7 @@ class FakeServer : private v1::InferenceService::Service {
       }
       if (request.return_state()) response.set_state(text);
       stream->Write(response);
+      if (request.chunk().text() == "last") return drain();
     }
     return grpc::Status::OK;
   }
