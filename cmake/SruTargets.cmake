@@ -36,7 +36,7 @@ function(sru_set_properties target)
     if(SRU_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
       target_compile_definitions(${target} PUBLIC __SANITIZE_ADDRESS__=1)  # as GCC defines it, which code asks for
     endif()
-    if(SRU_SANITIZE MATCHES "fuzzer" AND CMAKE_CURRENT_SOURCE_DIR MATCHES "^${SRU_SOURCE_ROOT}/kernels")
+    if(SRU_SANITIZE MATCHES "fuzzer" AND CMAKE_CURRENT_SOURCE_DIR MATCHES "^${SRU_SOURCE_ROOT}/(tests/)?kernels")
       target_compile_options(${target} PRIVATE -fno-sanitize=fuzzer-no-link)  # no fuzzer looks at its branches
     endif()
     target_link_options(${target} PUBLIC -fsanitize=${SRU_SANITIZE})
