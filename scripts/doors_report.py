@@ -18,6 +18,7 @@ import re
 import resource
 import shutil
 import socket
+import ssl
 import statistics
 import subprocess
 import sys
@@ -177,16 +178,32 @@ def loaded(args, server, core, *flags):
     return found["calls"] / found["elapsed_s"], 1e6 * (server.seconds() - time_before) / found["calls"]
 
 
-def idle_kib(server):
+def idle_kib(server, tls=None):
     """What a connection over HTTP/2 holds that has nothing to say, in KiB."""
     host, _, port = server.address.rpartition(":")
     before = server.memory_bytes()
     with contextlib.ExitStack() as stack:
         for _ in range(CONNECTIONS):
             connection = stack.enter_context(socket.create_connection((host, int(port))))
+            if tls:
+                connection = stack.enter_context(tls.wrap_socket(connection))
             connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
         time.sleep(1)
         return (server.memory_bytes() - before) / 1024 / CONNECTIONS
+
+
+def idle_tls_kib(args, name, core):
+    """The same over TLS."""
+    tls = ssl.create_default_context()
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    tls.set_alpn_protocols(["h2"])
+    with tempfile.TemporaryDirectory() as folder:
+        files = [f"{folder}/{part}.pem" for part in ("certificate", "key")]
+        output_of(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+                   "-subj", "/CN=localhost", "-out", files[0], "-keyout", files[1]])
+        flags = (f"--grpc_transport={name}", f"--tls_cert={files[0]}", f"--tls_key={files[1]}")
+        with Server(args, PRETRAINED, flags=flags, core=core) as server:
+            return idle_kib(server, tls)
 
 
 def transports(args, _):
@@ -206,6 +223,8 @@ def transports(args, _):
             rows = []
             if dtype == "float32":  # before any load, whose memory the allocator would use again
                 rows.append((f"memory of {CONNECTIONS:,} idle connections, each", *(f"{idle_kib(server):.1f} KiB" for server in servers.values()), ""))
+                rows.append((f"memory of {CONNECTIONS:,} idle connections over TLS, each",
+                             *(f"{idle_tls_kib(args, name, core):.1f} KiB" for name in servers), ""))
             for name, flags in loads:
                 found = alternate(args.rounds, {which: lambda server=server: loaded(args, server, other, *flags)
                                                 for which, server in servers.items()})
@@ -258,7 +277,8 @@ def main():
     return Report(
         __file__, "Doors",
         "Every call classifies the same short text, alone. Figures beside each other were measured in turns, in one run; they are medians.",
-        (transports, protocols, rest, idle, completions), keeps=("The HTTP library alone", "Commands"), seconds=5).run()
+        (transports, protocols, rest, idle, completions),
+        keeps=("The HTTP library alone", "On a processor of another generation", "Commands"), seconds=5).run()
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ SPREAD = "; min / median / max."
 TRANSPORTS = ("native", "library")
 
 
-def served(args, repository, flags=()):
-    return Server(args, repository, flags=(*args.transport, *flags))
+def served(args, repository, flags=(), dtype="float32"):
+    return Server(args, repository, dtype, (*args.transport, *flags))
 
 
 def beside(part):
@@ -67,11 +67,12 @@ def noise(args, _):
 
 def wire(args, _, flags=()):
     duration = f"--duration={seconds(args.seconds)}"
-    with served(args, PRETRAINED, flags) as server:
+    with served(args, PRETRAINED, flags) as server, served(args, PRETRAINED, flags, "bfloat16") as bfloat16:
         runs = alternate(args.rounds, {"echo": lambda: bench(args, "echo", None, duration),
                                        "many": lambda: bench(args, "load", server, duration),
+                                       "bfloat16": lambda: bench(args, "load", bfloat16, duration),
                                        "one": lambda: bench(args, "load", server, "--in_flight=1", duration)})
-    echo, many, one = ([run["throughput_per_s"] for run in found] for found in runs.values())
+    echo, many, narrow, one = ([run["throughput_per_s"] for run in found] for found in runs.values())
     yield (f"### One question a call\n\n{args.rounds} rounds of {args.seconds:g} s each of `sru_bench echo`, `sru_bench load` and"
            " `sru_bench load --in_flight=1`" + SPREAD)
     yield Row("bare echo, 64 in flight, calls/s", spread(echo))
@@ -79,6 +80,7 @@ def wire(args, _, flags=()):
     yield Row("Classify, 1 in flight, calls/s", spread(one))
     yield Row("Classify, 1 in flight, p50 us", spread([run["latency_us"]["p50"] for run in runs["one"]]))
     yield Row("Classify / echo, 64 in flight", spread(ratios(many, echo), 2), ">= 1")
+    yield Row("the same in bfloat16", spread(ratios(narrow, echo), 2), ">= 1.5")
     yield Row("64 in flight / 1 in flight", spread(ratios(many, one), 2), ">= 5")
 
 
