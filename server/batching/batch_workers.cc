@@ -159,9 +159,8 @@ void BatchWorkers::RunBatch(size_t worker, std::unique_ptr<Batch> batch, bool cl
   int runs = 0;
   for (size_t on = worker; on < runners_.size() && runs < kMaxRuns; on = LeastLoaded()) {
     const bool again = runs > 0 || on != worker;
-    if (again && seat != nullptr) seat->Release();  // it may wait long
-    if (!std::exchange(claimed, false)) Claim(on, again);
-    outcome = RunOn(on, *batch, seat);
+    if (!std::exchange(claimed, false)) Claim(on, again, seat);
+    outcome = RunOn(on, batch.get(), seat);
     if (outcome.ran) ++runs;
     if (!absl::IsUnavailable(outcome.shared)) break;
     ReportLost(runners_[on]->device(), outcome.shared);
@@ -172,7 +171,7 @@ void BatchWorkers::RunBatch(size_t worker, std::unique_ptr<Batch> batch, bool cl
   const absl::Duration compute = clock().Now() - start - waited;
   // Reported before the answers, so that a client that has its answer finds the batch in the
   // metrics.
-  if (observer_ != nullptr) {
+  if (observer_ != nullptr && !batch->sequences().empty()) {
     observer_->OnBatch(static_cast<int>(batch->sequences().size()), batch->num_tokens(), compute,
                        outcome.batch);
   }
@@ -191,11 +190,14 @@ size_t BatchWorkers::ClaimIdle() {
   return runners_.size();
 }
 
-void BatchWorkers::Claim(size_t worker, bool again) {
+void BatchWorkers::Claim(size_t worker, bool again, CoreSeats::Seat* seat) {
   const MutexLock lock(&usage_mutex_);
   Usage& usage = usage_[worker];
   if (again) ++usage.waiting_again;
-  while (usage.busy || (!again && usage.waiting_again > 0)) freed_.Wait(&usage_mutex_);
+  while (usage.busy || (!again && usage.waiting_again > 0)) {
+    if (seat != nullptr) seat->Release();  // whoever uses the runner may wait for one
+    freed_.Wait(&usage_mutex_);
+  }
   if (again) --usage.waiting_again;
   usage.busy = true;
 }
@@ -220,20 +222,23 @@ size_t BatchWorkers::LeastLoaded() {
   return best;
 }
 
-BatchWorkers::Outcome BatchWorkers::RunOn(size_t worker, const Batch& batch,
-                                          CoreSeats::Seat* seat) {
+BatchWorkers::Outcome BatchWorkers::RunOn(size_t worker, Batch* batch, CoreSeats::Seat* seat) {
   BatchRunner& runner = *runners_[worker];
   Outcome outcome;
   if (out_of_service(worker)) {  // it may have failed since it was chosen
     outcome.shared = absl::UnavailableError(
         absl::StrCat("device ", runner.device(), " has failed and is out of service"));
   } else {
-    const std::vector<const SequenceTask*>& all = batch.sequences();
-    outcome.ran = true;
     CoreSeats::Seat of_loop = MakeSeat();
-    (seat == nullptr ? of_loop : *seat).Take(batch.parts(), /*waits=*/seat != nullptr);
+    const bool waited =
+        (seat == nullptr ? of_loop : *seat).Take(batch->parts(), /*waits=*/seat != nullptr);
+    if (waited && batcher_->DropEnded(batch) && !batch->sequences().empty()) {
+      seat->Take(batch->parts());  // only the callers whose work is left pay for it
+    }
+    const std::vector<const SequenceTask*>& all = batch->sequences();
+    outcome.ran = !all.empty();
     const kernels::TurnEnd::Scope turns(seat);
-    outcome.batch = runner.Run(all);
+    if (outcome.ran) outcome.batch = runner.Run(all);
     outcome.shared = RunAgain(runner, all, 0, all.size(), outcome.batch, &outcome.failures);
   }
   Free(worker);

@@ -73,9 +73,10 @@ class BatchWorkers : public Workers {
   void Free(size_t worker);
   // Runs a batch and hands it back. `claimed`: the worker's runner is busy with it already. `seat`: null on a loop, which must not wait.
   void RunBatch(size_t worker, std::unique_ptr<Batch> batch, bool claimed, CoreSeats::Seat* seat);
-  // Waits until the runner is free, and makes it busy. `again`: the batch has run before.
-  void Claim(size_t worker, bool again);
-  Outcome RunOn(size_t worker, const Batch& batch, CoreSeats::Seat* seat);
+  // Waits until the runner is free, and makes it busy. `again`: the batch has run before. Releases the seat to wait.
+  void Claim(size_t worker, bool again, CoreSeats::Seat* seat);
+  // Runs what is left of the batch once it has a core.
+  Outcome RunOn(size_t worker, Batch* batch, CoreSeats::Seat* seat);
   // The worker in service that a batch would wait for least; runners_.size() when there is none.
   size_t LeastLoaded();
 

@@ -16,11 +16,14 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-void CoreSeats::Seat::Take(absl::Span<const FlowPart> parts, bool waits) {
-  if (seats_ == nullptr) return;
+bool CoreSeats::Seat::Take(absl::Span<const FlowPart> parts, bool waits) {
+  if (seats_ == nullptr) return false;
   const MutexLock lock(&seats_->mutex_);
   const absl::Time now = seats_->clock_.Now();
-  if (seats_->num_shares_ > seats_->most_shares_) seats_->Forget();
+  if (seats_->num_shares_ > seats_->most_shares_) {
+    seats_->ForgetShares(nullptr);
+    seats_->most_shares_ = std::max(kManyShares, 2 * seats_->num_shares_);
+  }
   const bool had_one = std::exchange(is_taken_, true);
   if (had_one) {
     seats_->Charge(this, now);
@@ -30,16 +33,18 @@ void CoreSeats::Seat::Take(absl::Span<const FlowPart> parts, bool waits) {
   seats_->Join(this, parts, had_one, now);
   if (seated_) {
     if (seats_->SeatFirst(this, /*within_batch=*/false, now)) seats_->BeginWait(this, now);
-    return;
+    return false;
   }
   if (waits && !seats_->has_free()) {
     seats_->BeginWait(this, now);
     was_displaced_ = had_one;
-    return seats_->Wait(this);
+    seats_->Wait(this);
+    return true;
   }
   ++seats_->used_;
   seated_ = true;
   since_ = now;
+  return false;
 }
 
 void CoreSeats::Seat::Release() {
@@ -68,8 +73,13 @@ bool CoreSeats::MayGo(const void* model) {
   const MutexLock lock(&mutex_);
   if (has_free()) return true;
   MoveTimes(clock_.Now());
-  const Model& own = models_[model];
-  return own.users == 0 && own.ahead <= time_;
+  const auto own = models_.find(model);
+  return own == models_.end() || (own->second.users == 0 && own->second.ahead <= time_);
+}
+
+void CoreSeats::Forget(const void* model) {
+  const MutexLock lock(&mutex_);
+  ForgetShares(model);
 }
 
 void CoreSeats::Charge(Seat* seat, absl::Time now) {
@@ -229,15 +239,17 @@ CoreSeats::Share* CoreSeats::ShareOf(Caller* caller, const void* model) {
   return share.get();
 }
 
-void CoreSeats::Forget() {
-  absl::erase_if(callers_, [this](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+void CoreSeats::ForgetShares(const void* model) {
+  const auto is_meant = [model](const void* of) { return model == nullptr || of == model; };
+  absl::erase_if(callers_, [&](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     auto& shares = entry.second->shares;
-    num_shares_ -=
-        absl::erase_if(shares, [](const auto& share) { return share.second->users == 0; });
+    num_shares_ -= absl::erase_if(shares, [&](const auto& share) {
+      return is_meant(share.first) && share.second->users == 0;
+    });
     return shares.empty();
   });
-  most_shares_ = std::max(kManyShares, 2 * num_shares_);
-  absl::erase_if(models_, [](const auto& model) { return model.second.users == 0; });
+  absl::erase_if(models_,
+                 [&](const auto& of) { return is_meant(of.first) && of.second.users == 0; });
 }
 
 }  // namespace sru::server::batching

@@ -50,6 +50,8 @@ class CoreSeats {
   // waits and its callers have had no more than others.
   bool MayGo(const void* model);
   int waiting() const { return waits_.load(std::memory_order_relaxed); }
+  // The model has gone, with its seats: another one may come at its address.
+  void Forget(const void* model);
 
  private:
   static constexpr size_t kManyShares = 4096;
@@ -87,8 +89,9 @@ class CoreSeats {
     Seat& operator=(const Seat&) = delete;
 
     // Waits until the thread may compute a batch or step of these parts, of which there is at least one. If it has a seat, what it has
-    // done since it took it counts for the parts before. Without `waits` it may compute at once, whoever waits.
-    void Take(absl::Span<const FlowPart> parts, bool waits = true);
+    // done since it took it counts for the parts before. Without `waits` it may compute at once, whoever waits. Returns whether it has
+    // waited.
+    bool Take(absl::Span<const FlowPart> parts, bool waits = true);
     // Gives the seat away, if it has one: to be called before the thread waits for anything else.
     void Release();
     bool is_taken() const { return is_taken_; }
@@ -147,8 +150,8 @@ class CoreSeats {
   static void Drop(absl::Span<const Seat::Part> parts);
   Share* ShareOf(Caller* caller, const void* model) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool has_free() const { return used_.load(std::memory_order_relaxed) < seats_; }
-  // Drops the shares that nobody uses.
-  void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Drops the shares of a model that nobody uses; null: of every model.
+  void ForgetShares(const void* model) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int seats_;
   const Clock& clock_;

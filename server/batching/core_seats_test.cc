@@ -223,6 +223,21 @@ TEST_F(CoreSeatsTest, AThreadThatMustNotWaitComputesBesideTheOthers) {
   EXPECT_TRUE(seats_.MayGo(&m3_));
 }
 
+TEST_F(CoreSeatsTest, AModelAtTheAddressOfOneThatHasGoneStartsAnew) {
+  BeginFlood({&m2_}, b_, 10, absl::Milliseconds(10));
+  {
+    CoreSeats::Seat seat(&seats_, &m3_);
+    seat.Take({{a_, 1}}, /*waits=*/false);
+    clock_.Advance(kTurn);
+    seats_.Forget(&m3_);  // nothing happens to one that is used
+    EXPECT_FALSE(seats_.MayGo(&m3_));
+  }
+  EXPECT_FALSE(seats_.MayGo(&m3_)) << "its caller has had more than the others";
+  seats_.Forget(&m3_);
+  EXPECT_TRUE(seats_.MayGo(&m3_));
+  RunAll();
+}
+
 TEST(CoreSeatsIdleTest, ACoreIsIdleWhileASeatIsFree) {
   FakeClock clock;
   CoreSeats seats(2, &clock);

@@ -53,12 +53,14 @@ class EngineImpl : public Engine {
         state_arenas_(std::move(state_arenas)),
         prefixes_(std::move(prefixes)),
         clock_(clock),
+        seats_(options.seats),
         on_device_lost_(options.on_device_lost) {}
 
   ~EngineImpl() override {
     // First: their workers may report a device.
     if (steps_ != nullptr) steps_->Stop();
     if (batches_ != nullptr) batches_->Stop();
+    if (seats_ != nullptr) seats_->Forget(this);
   }
 
   // One of these or both, before Start().
@@ -186,6 +188,7 @@ class EngineImpl : public Engine {
   const std::shared_ptr<const StateArenas> state_arenas_;  // may be null
   const PrefixCaches prefixes_;
   const Clock* const clock_;
+  CoreSeats* const seats_;  // may be null
   const std::function<void(int, const absl::Status&)> on_device_lost_;
 
   // Constant once started, and thread-safe by themselves. Null where the model has none.

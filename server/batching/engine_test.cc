@@ -176,8 +176,11 @@ class Call {
       times_ = times;
       changed_.SignalAll();
     };
-    return engine.batcher().Submit(std::move(request)).status();
+    auto handle = engine.batcher().Submit(std::move(request));
+    if (handle.ok()) handle_ = *handle;
+    return handle.status();
   }
+  const RequestHandle& handle() const { return handle_; }
   absl::Status Wait() {
     MutexLock lock(&mutex_);
     while (!done_) changed_.Wait(&mutex_);
@@ -198,6 +201,7 @@ class Call {
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   RequestTimes times_ ABSL_GUARDED_BY(mutex_);
+  RequestHandle handle_;
 };
 
 class EngineTest : public ::testing::Test {
@@ -357,6 +361,56 @@ TEST_F(EngineTest, EnginesTakeTurnsOnTheCoresThatTheyShare) {
   loop.join();
   EXPECT_LE(script_.num_threads(), 3U);
   engine_.reset();  // before the seats
+}
+
+TEST_F(EngineTest, ABatchThatWaitsForACoreLeavesOutWhatHasEnded) {
+  MeasureByFakeClock();
+  CoreSeats seats(1, clock_);
+  options_.seats = &seats;
+  options_.batcher.max_queue_delay = absl::Hours(1);
+  options_.batcher.max_batch_sequences = 3;
+  Start(1);
+  CoreSeats::Seat held(&seats, &seats);
+  for (const int seconds : {1, 10}) {
+    const bool all = seconds == 10;
+    held.Take({{nullptr, 1}});
+    Call calls[3];
+    for (Call& call : calls) {
+      BatchRequest request = MakeRequest(1, {5});
+      if (&call == &calls[1]) request.deadline = clock_->Now() + absl::Seconds(seconds);
+      ASSERT_TRUE(call.Submit(*engine_, std::move(request)).ok());
+    }
+    EXPECT_TRUE(sru::testing::PollUntil([&] { return seats.waiting() == 1; }));
+    fake_clock_.Advance(absl::Seconds(seconds));
+    engine_->batcher().Cancel(calls[0].handle());
+    if (all) engine_->batcher().Cancel(calls[2].handle());
+    held.Release();
+    EXPECT_EQ(calls[0].Wait().code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(calls[1].Wait().code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(calls[2].Wait().code(), all ? absl::StatusCode::kCancelled : absl::StatusCode::kOk);
+    EXPECT_TRUE(
+        sru::testing::PollUntil([&] { return engine_->batcher().stats().running_batches == 0; }));
+  }
+  EXPECT_THAT(script_.sizes(), ElementsAre(1));
+  EXPECT_THAT(observer_.batches(), ElementsAre("1/5 OK"));
+  engine_.reset();  // before the seats
+}
+
+TEST_F(EngineTest, AnEngineThatHasGoneLeavesNothingInTheSeats) {
+  CoreSeats seats(1, clock_);
+  options_.seats = &seats;
+  Start(1);
+  auto flow = std::make_shared<Flow>("a");
+  const std::weak_ptr<Flow> caller = flow;
+  {
+    Call call;
+    BatchRequest request = MakeRequest(1, {5});
+    request.flow = std::move(flow);
+    ASSERT_TRUE(call.Submit(*engine_, std::move(request)).ok());
+    EXPECT_TRUE(call.Wait().ok());
+  }
+  engine_.reset();
+  EXPECT_TRUE(caller.expired());
 }
 
 TEST_F(EngineTest, ALoopMayComeLate) {

@@ -218,10 +218,7 @@ void Connection::Handshake() {
       break;
   }
   loop_.handshakes().Leave(&handshake_place_);
-  const std::shared_ptr<ssl_ctx_st> newest = context_.options.tls_context();
-  if (newest != tls_context_ && !bytes_->IsTrustedBy(newest.get())) {
-    return FailHandshake("the client's certificate is no longer accepted");
-  }
+  if (!IsTrusted()) return FailHandshake("the client's certificate is no longer accepted");
   auto peer = std::make_shared<PeerInfo>(*peer_);
   peer->certificate = bytes_->CertificateName();
   peer_ = std::move(peer);
@@ -231,6 +228,12 @@ void Connection::Handshake() {
   }
   if (bytes_->protocol().empty()) return Sniff();
   HandOver("");
+}
+
+bool Connection::IsTrusted() const {
+  if (context_.options.tls_context == nullptr) return true;
+  const std::shared_ptr<ssl_ctx_st> newest = context_.options.tls_context();
+  return newest == tls_context_ || bytes_->IsTrustedBy(newest.get());
 }
 
 void Connection::FailHandshake(const std::string& error) {
@@ -260,6 +263,8 @@ void Connection::Sniff() {
 
 void Connection::HandOver(std::string received) {
   const auto self = shared_from_this();
+  // The new owner may have looked at its connections for the last time before it has this one.
+  if (!IsTrusted()) return Close(CloseCause::kRevoked);
   state_ = State::kClosed;
   Leave(CloseCause::kHttp1);
   context_.options.on_http1(AcceptedSocket(descriptor_.release(), peer_->name, peer_->key),
@@ -389,8 +394,7 @@ void Connection::Recheck() {
   // A handshake's end looks for itself.
   if (state_ != State::kOpen && state_ != State::kSniffing) return;
   const auto self = shared_from_this();
-  const auto& tls_context = context_.options.tls_context;
-  const bool trusted = tls_context == nullptr || bytes_->IsTrustedBy(tls_context().get());
+  const bool trusted = IsTrusted();
   is_revoked_ = !trusted;
   // The end of one stream may end others.
   std::vector<int32_t> ids;
@@ -468,9 +472,13 @@ void Connection::OnTimer(SteadyTime now) {
     ReadOn();
   }
   CheckBy(resume_at_);
+  // Until a header block has ended, nothing else can be read, whether a stream waits for it or not.
+  if (filter_.in_header_block()) {
+    const SteadyTime block_by = After(block_since_, options.bytes_timeout);
+    if (now >= block_by) return Terminate(NGHTTP2_NO_ERROR, CloseCause::kTooSlow);
+    CheckBy(block_by);
+  }
   while (!waiting_.empty() && After(waiting_.front().waits_since(), options.bytes_timeout) <= now) {
-    // Until the header block has ended, nothing else can be read.
-    if (!waiting_.front().has_head()) return Terminate(NGHTTP2_NO_ERROR, CloseCause::kTooSlow);
     waiting_.front().OnTooSlow();
   }
   if (!waiting_.empty()) CheckBy(After(waiting_.front().waits_since(), options.bytes_timeout));
@@ -663,7 +671,6 @@ int Connection::OnBeginHeaders(int32_t id) {
   }
   auto* const stream = new Stream(this, id);
   streams_.push_back(*stream);
-  AwaitBytes(stream);
   return nghttp2_session_set_stream_user_data(session_, id, stream);
 }
 
@@ -673,6 +680,8 @@ bool Connection::OnFrameHead(uint32_t type, uint32_t flags, size_t length) {
       if ((flags & NGHTTP2_FLAG_END_STREAM) != 0 || length >= kSmallData) return true;
       return Note(length == 0 ? Flood::kEmptyData : Flood::kSmallData);
     case NGHTTP2_HEADERS:
+      block_since_ = last_read_;
+      CheckBy(After(block_since_, context_.options.bytes_timeout));
       return true;
     case NGHTTP2_CONTINUATION:
       if ((flags & NGHTTP2_FLAG_END_HEADERS) != 0 || length >= kSmallData) return true;

@@ -4,8 +4,9 @@
 // a portion, callers take turns, not connections: a caller is known by its last call. While the peer does not take what is written, little
 // more is read of it.
 //
-// Time. Each wait for the peer has a deadline: TLS handshake, HTTP/2 preface, the bytes of a call's message, acknowledgements of pings, taking
-// what is sent. One timer looks after all of them: it is set to the earliest, and what has become late meanwhile sets it again.
+// Time. Each wait for the peer has a deadline: TLS handshake, HTTP/2 preface, the rest of a header block, the bytes of a call's message,
+// acknowledgements of pings, taking what is sent. One timer looks after all of them: it is set to the earliest, and what has become late
+// meanwhile sets it again.
 #ifndef SRU_SERVER_DOOR_CONNECTION_H_
 #define SRU_SERVER_DOOR_CONNECTION_H_
 
@@ -151,6 +152,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   // Leaves all that the connection is listed in, and its owner.
   void Leave(CloseCause cause);
   void FailHandshake(const std::string& error);
+  // Whether the client's certificate, if it has one, is still accepted. It was when the handshake began.
+  bool IsTrusted() const;
   void AwaitReadable();
   void AwaitWritable(Descriptor::wait_type event = Descriptor::wait_write);
   // Goes on after a time in which nothing was read: the stream may hold bytes that the socket no longer has.
@@ -238,6 +241,7 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   bool has_settings_ = false;
   bool has_ack_ = false;  // of our SETTINGS
   SteadyTime last_read_;
+  SteadyTime block_since_;  // of the last header block
   SteadyTime idle_since_;
   SteadyTime age_at_;
   SteadyTime age_grace_at_ = SteadyTime::max();

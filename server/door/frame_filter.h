@@ -66,6 +66,9 @@ class FrameFilter {
   // The code that the connection has to be ended with; NGHTTP2_NO_ERROR if nothing was wrong.
   uint32_t error() const { return error_; }
 
+  // A header block has begun and not ended: nothing but its rest may come.
+  bool in_header_block() const { return is_block_ && (!ends_block_ || to_body_end_ > 0); }
+
   // True if a RST_STREAM was left out and no stream has been opened.
   bool has_only_reset() const { return has_left_out_ && last_stream_ == 0; }
 
@@ -79,6 +82,8 @@ class FrameFilter {
     const uint32_t id = (Byte(5) & 0x7F) << 24 | Byte(6) << 16 | Byte(7) << 8 | Byte(8);
     const uint32_t type = Byte(3);
     const bool is_content = type == NGHTTP2_HEADERS || type == NGHTTP2_DATA;
+    is_block_ = type == NGHTTP2_HEADERS || type == NGHTTP2_CONTINUATION;
+    ends_block_ = (Byte(4) & NGHTTP2_FLAG_END_HEADERS) != 0;
     if (is_content && std::find(ended_.begin(), ended_.end(), id) != ended_.end() && id != 0) {
       error_ = NGHTTP2_STREAM_CLOSED;
     } else if (type == NGHTTP2_PRIORITY && id == 0) {
@@ -99,6 +104,8 @@ class FrameFilter {
 
   size_t to_body_end_ = kPrefaceBytes;  // of the frame
   bool drops_ = false;                  // the frame
+  bool is_block_ = false;               // the frame is part of a header block
+  bool ends_block_ = false;             // it is the last part
   bool has_left_out_ = false;           // a frame
   std::array<char, 9> head_{};
   size_t head_bytes_ = 0;

@@ -39,6 +39,7 @@ namespace {
 using ::sru::testing::PollUntil;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Le;
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
 constexpr uint8_t kEndStream = NGHTTP2_FLAG_END_STREAM;
@@ -402,6 +403,10 @@ class NativeDoorTest : public ::testing::Test {
    private:
     std::promise<void> end_;
   };
+  // The loops have looked at a few connections again by then, at least one in a turn.
+  void AwaitTurns() {
+    for (int i = 0; i < 10; ++i) loops_.RunOnEach([](size_t /*i*/) {});
+  }
   // Returns the exchange of the puppet that began last, and forgets it.
   calls::Exchange& Take() {
     calls::Exchange& exchange = log_.Await();
@@ -664,6 +669,43 @@ TEST_F(NativeDoorTest, AStreamWhoseMessageDoesNotComeEnds) {
   EXPECT_TRUE(client.ReadEnd(9));
 }
 
+// Nothing else can be read until the block has ended, whether a stream waits for it or not.
+TEST_F(NativeDoorTest, AHeaderBlockThatDoesNotEndEndsItsConnection) {
+  options_.bytes_timeout = absl::Milliseconds(200);
+  Serve();
+  const std::string whole = RawClient::HeadOf(1, "/t.T/Echoes");
+  const std::string head = FrameOf(NGHTTP2_HEADERS, 0, 1, whole.substr(9));
+  const std::string field = "\x40\x01x\x7f\xbd\x1d" + std::string(3900, 'v');  // into the table
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"a whole frame", head},
+      {"half a frame", whole.substr(0, 20)},
+      {"a frame whose padding is to come",
+       FrameOf(NGHTTP2_HEADERS, NGHTTP2_FLAG_PADDED, 1, whole).substr(0, 9)},
+      {"trailers", whole + FrameOf(NGHTTP2_HEADERS, kEndStream, 1, "\x40\x01x\x01y")},
+      {"more fields than are kept",
+       FrameOf(NGHTTP2_HEADERS, 0, 1, whole.substr(9) + field + std::string(2000, '\xbe'))},
+  };
+  int closed = 0;
+  const auto is_closed = [&](const std::string& bytes) {
+    {
+      RawClient client(port());
+      client.Send(FrameOf(NGHTTP2_PING, 0, 0, "12345678"));
+      EXPECT_TRUE(client.ReadUntil([&] { return client.pongs() == 1; }));  // after the SETTINGS
+      client.Send(bytes);
+      EXPECT_TRUE(client.ReadClose());
+    }
+    return PollUntil([&] { return NumClosed("too_slow") == closed + 1; });
+  };
+  for (const auto& [name, bytes] : cases) {
+    EXPECT_TRUE(is_closed(bytes)) << name;
+    ++closed;
+  }
+  const int64_t taken = memory_.limit() - memory_.used();
+  ASSERT_TRUE(memory_.Take(taken));
+  EXPECT_TRUE(is_closed(head)) << "no memory for a stream";
+  memory_.Give(taken);
+}
+
 TEST_F(NativeDoorTest, AWriteThatNobodyTakesEndsTheConnection) {
   options_.send_timeout = absl::Milliseconds(100);
   Serve();
@@ -742,6 +784,37 @@ TEST_F(NativeDoorTest, AStreamThatSaysNothingMoreIsEnded) {
   EXPECT_FALSE(client.stream(1).ended);
   ASSERT_TRUE(client.ReadEnd(1));
   EXPECT_EQ(client.Value(1, "grpc-status"), "0");
+}
+
+TEST_F(NativeDoorTest, ACallHearsOnceThatNothingMoreComesAndKeepsItsDeadline) {
+  options_.limits.max_stream_idle = absl::Milliseconds(200);
+  Serve();
+  RawClient client(port());
+  const auto begin = [&](uint32_t id, const Fields& fields) {
+    client.SendHead(id, "/t.T/Puppets", fields);
+    calls::Exchange& exchange = Take();
+    exchange.Read();
+    client.SendData(id, MessageOf("m"));
+    EXPECT_TRUE(PollUntil([&] { return log_.Has("message m"); }));
+    exchange.Read();
+    return &exchange;
+  };
+  calls::Exchange* const ended = begin(1, {});
+  client.SendData(1, "", kEndStream);
+  usleep(400000);  // longer than a stream may be idle
+  EXPECT_THAT(log_.all(), ElementsAre("message m", "no message"));
+  ended->Finish({absl::OkStatus(), "", {}, {}});
+  ASSERT_TRUE(client.ReadEnd(1));
+  ASSERT_TRUE(PollUntil([&] { return log_.Has("done"); }));
+  {
+    MutexLock lock(&log_.mutex);
+    log_.events.clear();
+  }
+  calls::Exchange* const idle = begin(3, {{"grpc-timeout", "500m"}});
+  ASSERT_TRUE(client.ReadEnd(3));
+  EXPECT_EQ(client.Value(3, "grpc-status"), "4");
+  EXPECT_THAT(log_.all(), ElementsAre("message m", "no message", "cancel"));
+  idle->Finish({absl::CancelledError(), "", {}, {}});
 }
 
 TEST_F(NativeDoorTest, ALongMessageIsGivenToItsCallOnAnotherThread) {
@@ -1575,6 +1648,47 @@ TEST_F(NativeDoorTest, AClientThatSaysGoodbyeIsNoFault) {
   EXPECT_TRUE(PollUntil([this] { return NumClosed("protocol") == 1; }));
 }
 
+TEST_F(NativeDoorTest, ALoopDoesOtherThingsBetweenConnectionsThatAreCheckedAgain) {
+  Mutex mutex;
+  std::map<std::thread::id, int> checks;
+  options_.check_call = [&](const transport::CallToCheck& /*call*/) {
+    usleep(1000);
+    MutexLock lock(&mutex);
+    ++checks[std::this_thread::get_id()];
+    return transport::CallVerdict();
+  };
+  Serve();
+  std::vector<std::unique_ptr<RawClient>> clients;
+  std::vector<calls::Exchange*> exchanges;
+  for (int i = 0; i < 8; ++i) {
+    clients.push_back(std::make_unique<RawClient>(port()));
+    clients.back()->SendHead(1, "/t.T/Puppets");
+    exchanges.push_back(&Take());
+  }
+  std::vector<int> before;  // the checks until a loop does something else
+  {
+    MutexLock lock(&mutex);
+    checks.clear();
+    const LoopsWait wait(loops_);
+    door_->Recheck();
+    for (const auto& loop : loops_.loops()) {
+      loop->Post([&] {
+        MutexLock noted(&mutex);
+        before.push_back(checks[std::this_thread::get_id()]);
+      });
+    }
+  }
+  EXPECT_TRUE(PollUntil([&] {
+    MutexLock lock(&mutex);
+    return checks.size() == 2 && checks.begin()->second + checks.rbegin()->second == 8 &&
+           before.size() == 2;
+  }));
+  for (calls::Exchange* const exchange : exchanges)
+    exchange->Finish({absl::OkStatus(), "", {}, {}});
+  MutexLock lock(&mutex);
+  EXPECT_THAT(before, ElementsAre(Le(1), Le(1)));
+}
+
 TEST_F(NativeDoorHttpTest, AStreamOfEventsDoesNotBeginForACallerThatIsNoLongerAccepted) {
   std::atomic<bool> accepts{true};
   options_.check_call = [&accepts](const transport::CallToCheck& /*call*/) {
@@ -1585,7 +1699,7 @@ TEST_F(NativeDoorHttpTest, AStreamOfEventsDoesNotBeginForACallerThatIsNoLongerAc
   const auto recheck = [&](bool accepted) {
     accepts = accepted;
     door_->Recheck();
-    loops_.RunOnEach([](size_t /*i*/) {});  // each has looked
+    AwaitTurns();
   };
   for (const uint32_t id : {1U, 3U, 5U}) {
     client.SendHead(id, "/a", {}, kEndStream, Request("GET"));
@@ -1652,7 +1766,7 @@ class NativeDoorTlsTest : public NativeDoorHttpTest {
       context_ = ContextFor(other_);
     }
     door_->Recheck();
-    loops_.RunOnEach([](size_t /*i*/) {});
+    AwaitTurns();
   }
   int num_asked() {
     MutexLock lock(&mutex_);
@@ -1692,6 +1806,22 @@ TEST_F(NativeDoorTlsTest, AConnectionThatHasSaidNothingIsClosedWithItsAuthority)
   Revoke();
   EXPECT_TRUE(PollUntil([this] { return door_->num_connections() == 0; }));
   EXPECT_EQ(NumClosed("revoked"), 1);
+}
+
+TEST_F(NativeDoorTlsTest, AConnectionWhoseCertificateIsRevokedIsNotHandedOver) {
+  Serve();
+  OfferHttp2(false);
+  RawClient client(port(), /*begins=*/false, client_.get());
+  client.Handshake();
+  ASSERT_TRUE(PollUntil([this] { return num_asked() == 2; }));  // at its begin and its end
+  {
+    MutexLock lock(&mutex_);
+    context_ = ContextFor(other_);
+  }
+  client.Send("GET / HTTP/1.1\r\n");
+  EXPECT_TRUE(client.ReadClose());
+  EXPECT_TRUE(PollUntil([this] { return NumClosed("revoked") == 1; }));
+  EXPECT_TRUE(log_.all().empty());
 }
 
 TEST_F(NativeDoorTlsTest, NoCallBeginsOnceTheCertificateIsRevoked) {

@@ -61,8 +61,7 @@ Stream::Stream(Connection* connection, int32_t id)
       peer_(connection->peer()),
       memory_(connection->memory()),
       id_(id),
-      reader_(context_.options.max_message_bytes, memory_.get()),
-      waits_since_(ClockNow()) {
+      reader_(context_.options.max_message_bytes, memory_.get()) {
   context_.streams.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -93,7 +92,6 @@ bool Stream::OnHeader(absl::string_view name, absl::string_view value) {
 
 void Stream::OnHead() {
   has_head_ = true;
-  StreamHook<WaitingStreams>::unlink();
   if (connection_->is_revoked()) return connection_->Reset(id_, NGHTTP2_REFUSED_STREAM);
   if (head_.is_malformed()) return connection_->Reset(id_, NGHTTP2_PROTOCOL_ERROR);
   if (head_.is_grpc()) {
@@ -332,6 +330,8 @@ void Stream::OnEnd() {
 }
 
 void Stream::EndInput() {
+  idle_at_ = SteadyTime::max();
+  SetTimer();
   if (reader_.in_message()) {
     return Fail(absl::InternalError("Incomplete message: the call's data ended within it"));
   }
@@ -419,7 +419,7 @@ void Stream::OnTooSlow() {
 }
 
 void Stream::RefuseRest() {
-  if (!StreamHook<WaitingStreams>::is_linked() || !has_head_) return;
+  if (!StreamHook<WaitingStreams>::is_linked()) return;
   const absl::Status reason = absl::UnavailableError("the server is shutting down");
   StopWaiting(reason, reason);
 }

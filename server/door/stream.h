@@ -92,7 +92,6 @@ class Stream final : public calls::HttpExchange,
   // Since when it waits for bytes of its client, or for its client to take an answer.
   SteadyTime waits_since() const { return waits_since_; }
   SteadyTime unsent_since() const { return unsent_since_; }
-  bool has_head() const { return has_head_; }
   // Of the connection: it is in the list of those whose OnFlushed() is to be called.
   bool is_flush_listed = false;
 

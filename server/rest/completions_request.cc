@@ -39,6 +39,7 @@ struct Problem {
 
 std::string Shown(const json& value) {
   if (value.is_structured()) return value.is_array() ? "a list" : "an object";
+  if (value.is_number() && std::isinf(value.get<double>())) return "a number out of range";
   return Excerpt(JsonText(value));
 }
 

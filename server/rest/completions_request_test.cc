@@ -115,6 +115,12 @@ TEST(CompletionsRequestTest, ErrorsNameTheField) {
       {R"({"prompt":"a","n":0})", "n: expected a whole number from 1 to 64, found 0"},
       {R"({"prompt":"a","temperature":"hot"})",
        "temperature: expected a number from 0 to 100, found \"hot\""},
+      {R"({"prompt":"a","temperature":1e999})",
+       "temperature: expected a number from 0 to 100, found a number out of range"},
+      {R"({"prompt":"a","seed":-1e999})",
+       "seed: expected a whole number, found a number out of range"},
+      {R"({"prompt":"a","logit_bias":{"5":1e999}})",
+       "logit_bias: expected numbers from -100 to 100, found a number out of range"},
       {R"({"prompt":"a","top_p":1.1})", "top_p: expected a number from 0 to 1, found 1.1"},
       {R"({"prompt":"a","repetition_penalty":0})",
        "repetition_penalty: expected a number from 0.01 to 100, found 0"},
@@ -191,11 +197,11 @@ TEST(CompletionsRequestTest, RefusesWhatIsNotARequest) {
       {"", "the body is not JSON"},
       {"[]", "expected an object, found a list"},
       {R"({"prompt":"a","prompt":"b"})", "prompt: the key comes twice"},
+      {R"({"prompt":"a","prompt":"b","n":1e999})", "prompt: the key comes twice"},
       {R"({"prompt":"a","logit_bias":{"1":1,"1":2}})", "1: the key comes twice"},
       {R"({"prompt":[[[[1]]]]})", "the body is nested too deeply"},
       {std::string(100000, '['), "the body is not JSON"},
       {"{\"prompt\":\"\xff\"}", "the body is not JSON"},
-      {R"({"prompt":"a","temperature":1e999})", "the body is not JSON"},
   };
   for (const auto& [body, start] : cases) {
     CompletionsRequest request;

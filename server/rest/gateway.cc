@@ -396,6 +396,12 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     Send(ErrorResponse(match_.errors, error));
   }
 
+  void LeavePlaces() override {
+    MutexLock lock(&mutex_);
+    place_.reset();
+    lease_.Leave();
+  }
+
   std::unique_ptr<http::PageStream> ReplyInParts(http::PageResponse head) override {
     answered_ = true;
     try {
@@ -595,14 +601,13 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   calls::LocalCalls::OnDone Guarded(calls::LocalCalls::OnDone done, bool sent) {
     return [self = shared_from_this(), done = std::move(done), sent](calls::LocalAnswer answer) {
       self->FailIfThrown([&] {
+        bool ends = false;
         {
           MutexLock lock(&self->mutex_);
           if (!answer.request_id.empty()) self->request_id_ = answer.request_id;
-          if (sent && --self->streams_left_ == 0) {
-            self->place_.reset();
-            self->lease_.Leave();
-          }
+          ends = sent && --self->streams_left_ == 0;
         }
+        if (ends) self->LeavePlaces();
         done(std::move(answer));
       });
     };

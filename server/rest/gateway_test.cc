@@ -21,6 +21,7 @@
 #include "gmock/gmock.h"
 #include "google/rpc/retry.pb.h"
 #include "gtest/gtest.h"
+#include "inference/open_inference.pb.h"
 #include "nlohmann/json.hpp"
 #include "server/base/clock.h"
 #include "server/base/side_threads.h"
@@ -78,6 +79,16 @@ struct FakeService {
         if (row.name == calls::MethodName(id)) row.id = id;
       }
     }
+    rows.push_back(FakeUnary<inference::ModelInferRequest, inference::ModelInferResponse>(
+        "inference.GRPCInferenceService", "ModelInfer",
+        [](auto& /*exchange*/, const auto& /*request*/, auto* response) {
+          auto* const output = response->add_outputs();
+          output->set_name("ids");
+          output->set_datatype("INT32");
+          output->add_shape(100000);
+          response->add_raw_output_contents(std::string(400000, '\0'));
+          return FakeEnd(absl::OkStatus());
+        }));
     rows.push_back(FakeUnary<v1::ListModelsRequest, v1::ListModelsResponse>(
         kService, "ListModels", [](auto& /*exchange*/, const auto& /*request*/, auto* response) {
           for (const int version : {1, 2}) {
@@ -558,6 +569,35 @@ TEST_F(GatewayTest, AnOpenStreamHasAPlace) {
   callers::Lease lease;
   EXPECT_TRUE(lease.Enter(caller_, calls::MethodId::kGenerate).ok());
   EXPECT_EQ(Ask(Request("POST", "/v1/generate", body))->status, 429);
+}
+
+TEST_F(GatewayTest, AnAnswerInPartsGivesItsPlaceBackBeforeItsLastPart) {
+  callers::Callers callers({}, &clock_);
+  caller_ = callers.WithLimits("name a", "a", *callers::ParseLimitsFlag("f", "calls_in_flight=1"));
+  http::PageRequest request = Request("POST", "/v2/models/m/infer", R"({"inputs":[]})");
+  ASSERT_EQ(gateway_->CheckHeaders(&request), nullptr);
+  client_ = std::make_shared<Client>();
+  {
+    MutexLock lock(&client_->mutex);
+    client_->reads = false;
+  }
+  gateway_->Handle(std::make_shared<FakeHttpCall>(request, client_));
+  std::vector<int64_t> in_flight;  // while the client has not taken the part
+  for (bool ended = false; !ended;) {
+    std::function<void(bool)> written;
+    ASSERT_TRUE(PollUntil([&] {
+      MutexLock lock(&client_->mutex);
+      written.swap(client_->written);
+      ended = client_->ended;
+      return ended || written != nullptr;
+    }));
+    if (written == nullptr) break;
+    in_flight.push_back(caller_->in_flight());
+    written(true);
+  }
+  ASSERT_GT(in_flight.size(), 2U);
+  EXPECT_EQ(in_flight.front(), 1);
+  EXPECT_EQ(in_flight.back(), 0);
 }
 
 TEST_F(GatewayTest, MemoryIsBoundedAndGivenBack) {

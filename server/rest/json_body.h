@@ -15,13 +15,12 @@ namespace sru::server::rest {
 
 struct JsonNumber {
   absl::string_view text;
-  double real = 0;
+  double real = 0;  // infinite if no double holds the number
   // If it is written as a whole number that fits.
   std::optional<int64_t> as_signed;
   std::optional<uint64_t> as_unsigned;
 };
-// Nothing if no double holds the number.
-std::optional<JsonNumber> ParseJsonNumber(absl::string_view text);
+JsonNumber ParseJsonNumber(absl::string_view text);
 
 // The beginning of a text that a request has, for a message: short and valid UTF-8.
 std::string Excerpt(absl::string_view text);
@@ -29,7 +28,8 @@ std::string Excerpt(absl::string_view text);
 // Why `body` is not JSON, with line and column; `otherwise` if nothing else is wrong with it, or if that is kCancelled because reading was interrupted.
 absl::Status JsonSyntaxError(absl::string_view body, const absl::Status& otherwise);
 
-// The events of JsonReader::Walk(), with strings checked and numbers read.
+// The events of JsonReader::Walk(), with strings checked and numbers read. `events` refuses a number that is out of range,
+// since it knows the field.
 template <typename Events>
 class BodyEvents {
  public:
@@ -37,11 +37,7 @@ class BodyEvents {
 
   bool Null() { return events_.Null(); }
   bool Bool(bool value) { return events_.Bool(value); }
-  bool Number(absl::string_view text) {
-    const std::optional<JsonNumber> number = ParseJsonNumber(text);
-    good_ = number.has_value();
-    return good_ && events_.Number(*number);
-  }
+  bool Number(absl::string_view text) { return events_.Number(ParseJsonNumber(text)); }
   bool String(absl::string_view text, size_t /*size*/) {
     return IsUtf8(text) && events_.String(text);
   }

@@ -91,6 +91,7 @@ class MessageReader {
   }
   bool Number(const JsonNumber& number) {
     const auto text = [&number] { return Excerpt(number.text); };
+    if (std::isinf(number.real)) return Refuse(text());
     if (!number.as_signed.has_value() && !number.as_unsigned.has_value())
       return SetReal(number.real, text);
     return SetNumber(number, text);
@@ -467,7 +468,7 @@ class MessageReader {
       case FieldDescriptor::TYPE_FLOAT:
         return "a number in the range of float32";
       case FieldDescriptor::TYPE_DOUBLE:
-        return "a number";
+        return "a number in the range of float64";
       case FieldDescriptor::TYPE_BOOL:
         return "true or false";
       case FieldDescriptor::TYPE_STRING:

@@ -135,6 +135,12 @@ TEST(JsonMessageTest, ErrorsNameThePlace) {
     EXPECT_EQ(ErrorOf<v1::ClassifyRequest>(json), message) << json;
   EXPECT_EQ(ErrorOf<v1::GenerateRequest>(R"({"sampling":{"temperature":1e39}})"),
             "sampling.temperature: expected a number in the range of float32, found 1e39");
+  EXPECT_EQ(ErrorOf<v1::GenerateRequest>(R"({"sampling":{"temperature":1e999}})"),
+            "sampling.temperature: expected a number in the range of float32, found 1e999");
+  EXPECT_EQ(ErrorOf<v1::GenerateRequest>(R"({"sampling":{"seed":-1e999}})"),
+            "sampling.seed: expected a whole number from 0 to 2^64 - 1, found -1e999");
+  EXPECT_EQ(ErrorOf<v1::GenerateRequest>(R"({"sampling":{"logit_bias":{"1":1e999}}})"),
+            "sampling.logit_bias: expected an object of numbers, found 1e999");
   EXPECT_EQ(ErrorOf<v1::GenerateRequest>(R"({"sampling":{"logit_bias":{"a":1}}})"),
             "sampling.logit_bias: expected whole numbers of 32 bits as keys, found 'a'");
   EXPECT_EQ(ErrorOf<v1::GenerateRequest>(R"({"sampling":{"logit_bias":{"1":1,"1":2}}})"),
@@ -149,9 +155,9 @@ TEST(JsonMessageTest, RefusesWhatIsNotJson) {
   for (const std::string& json :
        {std::string(), std::string("{"), std::string("{\"top_k\":}"), std::string("{} {}"),
         std::string("{\"top_k\":NaN}"), std::string("{\"top_k\":01}"),
-        std::string("{\"top_k\":1e999}"), std::string("{\"model\":\"\xff\"}"),
-        std::string("{\"model\":\"\xed\xa0\x80\"}"), std::string("{\"model\":\"\\ud800\"}"),
-        std::string("{'model':1}"), std::string("{\"top_k\":1,}"), std::string("\0", 1)}) {
+        std::string("{\"model\":\"\xff\"}"), std::string("{\"model\":\"\xed\xa0\x80\"}"),
+        std::string("{\"model\":\"\\ud800\"}"), std::string("{'model':1}"),
+        std::string("{\"top_k\":1,}"), std::string("\0", 1)}) {
     const std::string error = ErrorOf<v1::ClassifyRequest>(json);
     EXPECT_THAT(error, StartsWith("the body is not JSON: "));
     EXPECT_LT(error.size(), 300);

@@ -77,6 +77,9 @@ class RestCall {
   virtual void Reply(http::PageResponse response) = 0;
   // In the form of the route.
   virtual void Fail(const RestError& error) = 0;
+  // Gives up the places that the request has among those of its caller and of the port. Before the last part of an answer, so that a client that has
+  // seen the end finds them free; whole answers and ServerStream() do so themselves.
+  virtual void LeavePlaces() {}
   // As HttpCall::ReplyInParts(), with X-Request-Id. The body of `head` is not sent.
   virtual std::unique_ptr<http::PageStream> ReplyInParts(http::PageResponse head) = 0;
 };

@@ -212,6 +212,7 @@ class AnswerInParts : public std::enable_shared_from_this<AnswerInParts> {
       do {
         std::string part;
         is_last_ = !json_.Append(kPartBytes, &part);
+        if (is_last_) call_->LeavePlaces();
         second_ = false;
         stream_->AsyncWrite(std::move(part), [self = shared_from_this()](bool wanted) {
           if (!wanted) self->is_last_ = true;

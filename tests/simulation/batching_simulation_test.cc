@@ -7,8 +7,8 @@
 //   order         priority with ageing, then deadline, then arrival, of each caller
 //   shares        a caller who asks for one thing at a time waits while others get no more than fair_order.h says
 //   starvation    nothing waits for more than kMostWait, or is overtaken in more batches than stated
-//   wake-ups      no worker sleeps while a batch or a step may start
-//   cancels       nothing of a call is started after its Cancel()
+//   wake-ups      no worker sleeps while a batch or a step may start, or waits for a core while one is free
+//   cancels       nothing of a call is started after its Cancel() or its deadline
 // SRU_TEST_SEED=N runs the history of that seed alone, which replays exactly. SRU_SIMULATION_HISTORIES
 // says how many are run.
 #include <algorithm>
@@ -17,6 +17,7 @@
 #include <deque>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -28,6 +29,7 @@
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
 #include "server/batching/batch_workers.h"
+#include "server/batching/core_seats.h"
 #include "server/batching/step_workers.h"
 #include "tests/simulation/fibers.h"
 #include "tests/testing/puppet_sequence.h"
@@ -167,6 +169,7 @@ class History {
   // What was violated first; "" if nothing.
   std::string Run() {
     fibers_.Spawn([this] {
+      if (random_.OneIn(4)) cores_.emplace(static_cast<int>(random_.From(1, 2)), &clock_);
       StartVersion();
       clients_ = static_cast<int>(random_.From(1, 3));
       for (int i = 0, clients = clients_; i < clients; ++i) fibers_.Spawn([this] { Client(); });
@@ -224,6 +227,7 @@ class History {
     const absl::Time now = fibers_.now();
     record->first_run = std::min(record->first_run, now);
     if (record->cancelled < now) Violated(what, " is started after its Cancel()");
+    if (record->deadline <= now) Violated(what, " is started after its deadline");
     if (!record->accepted && record->ended < now) Violated(what, " is started after its end");
   }
   absl::Duration ComputeTime() { return absl::Microseconds(random_.From(100, 3000)); }
@@ -235,8 +239,9 @@ class History {
   void CheckOrderOf(const Records& records, const char* what);
   static bool Undisturbed(const Call& call) { return call.tokens.size() == 1; }
   static bool Undisturbed(const Text& text) { return !text.was_paused && !text.was_rewound; }
-  static bool OrderIsStrict(const Call& call) {
-    return call.version->batcher.max_passes == 0 && !call.version->any_lost;
+  // Batches that wait for a core go by what their callers have had.
+  bool OrderIsStrict(const Call& call) const {
+    return call.version->batcher.max_passes == 0 && !call.version->any_lost && !cores_.has_value();
   }
   static bool OrderIsStrict(const Text& text) { return !text.version->disturbed(); }
 
@@ -263,7 +268,8 @@ class History {
   Version* serving_ = nullptr;
   std::deque<Call> calls_;
   std::deque<Text> texts_;
-  std::deque<Version> versions_;  // last: their workers use what is above
+  std::optional<CoreSeats> cores_;  // shared by the batches of all versions; empty: no batch waits
+  std::deque<Version> versions_;    // last: their workers use what is above
 };
 
 class History::SimulatedBatches : public BatchRunner {
@@ -395,8 +401,11 @@ void History::StartVersion() {
   options.on_device_lost = [this, &v](int device, const absl::Status&) { LoseDevice(&v, device); };
   options.num_devices = devices;
   options.scheduler = v.scheduler;
+  WorkersOptions batch_options = options;
+  batch_options.seats = cores_.has_value() ? &*cores_ : nullptr;
+  batch_options.model = &v;
   auto batches =
-      BatchWorkers::Create(std::move(batch_runners), options, v.batcher, &clock_, nullptr);
+      BatchWorkers::Create(std::move(batch_runners), batch_options, v.batcher, &clock_, nullptr);
   auto steps = StepWorkers::Create(std::move(step_runners), options, &clock_, nullptr);
   if (!batches.ok() || !steps.ok()) {
     std::abort();  // the options above are always right
@@ -583,6 +592,10 @@ void History::Close() {
 
 // All sleep. A worker that sleeps without work must have none.
 void History::Probe() {
+  if (cores_.has_value() && cores_->waiting() > 0 &&
+      CoreSeats::Seat(&*cores_, nullptr).HasIdleCore()) {
+    Violated("a worker waits for a core while one is free");
+  }
   for (Version& v : versions_) {
     if (v.steps == nullptr) continue;
     Batcher& batcher = v.batches->batcher();

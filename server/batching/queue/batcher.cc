@@ -31,6 +31,7 @@ class PendingRequest {
   bool queued = false;
   int running = 0;  // sequences that are in batches
   int passes = 0;   // batches in which it was overtaken
+  bool cancelled = false;
 
   Batcher::FlowQueue* queue = nullptr;  // while it waits
   OrderNode order;                      // in that queue's order
@@ -100,8 +101,7 @@ absl::StatusOr<std::unique_ptr<Batcher>> Batcher::Create(const BatcherOptions& o
   return std::unique_ptr<Batcher>(new Batcher(options, clock));
 }
 
-void Batch::Add(PendingRequest* request, int index) {
-  const SequenceTask* const task = request->request.sequences[index];
+void Batch::Add(PendingRequest* request, const SequenceTask* task) {
   if (shares_.empty() || shares_.back().request != request) shares_.push_back({request, 0});
   ++shares_.back().count;
   sequences_.push_back(task);
@@ -237,9 +237,10 @@ Batcher::Prediction Batcher::Predict(const OrderKey& key, const AdmissionRequest
     others += higher ? rest : flows_.Before(request.flow, request.priority, work.tokens, rest);
   }
   work += others;
-  const double total = speed.Seconds(work.tokens, NumBatches(work, options_));
+  const double total = speed.SecondsWithWaits(work.tokens, NumBatches(work, options_));
   // The workers share the work ahead of the request, but not the batch that it ends in.
-  const double last = speed.Seconds(std::min<int64_t>(work.tokens, options_.max_batch_tokens), 1);
+  const double last =
+      speed.SecondsWithWaits(std::min<int64_t>(work.tokens, options_.max_batch_tokens), 1);
   // A free worker begins at once.
   const bool free = running_batches_ < num_workers_;
   const double seconds = ((free ? 0.0 : RunningSeconds(now)) + total - last) / num_workers_ + last;
@@ -249,8 +250,8 @@ Batcher::Prediction Batcher::Predict(const OrderKey& key, const AdmissionRequest
 double Batcher::BacklogSeconds(absl::Time now) const {
   const OrderWeight waiting = total_;
   const SpeedModel& speed = admission_.speed();
-  return (RunningSeconds(now) + speed.Seconds(waiting.tokens, NumBatches(waiting, options_))) /
-         num_workers_;
+  const double seconds = speed.SecondsWithWaits(waiting.tokens, NumBatches(waiting, options_));
+  return (RunningSeconds(now) + seconds) / num_workers_;
 }
 
 void Batcher::PublishAmpleBudget(absl::Time now) {
@@ -294,7 +295,7 @@ void Batcher::Dequeue(PendingRequest* pending) {
 
 void Batcher::Drop(PendingRequest* pending, const absl::Status& status, absl::Time now,
                    Answers* answers) {
-  Dequeue(pending);
+  if (pending->queued) Dequeue(pending);
   pending->status.Update(status);
   if (pending->running > 0) return;
   pending->times.queue = now - pending->arrival;
@@ -334,16 +335,54 @@ void Batcher::Cancel(const RequestHandle& handle) noexcept {
   Answers answers;
   {
     MutexLock lock(&mutex_);
+    handle->cancelled = true;
     if (!handle->queued) return;
-    const absl::Time now = clock_->Now();
-    if (handle->request.deadline <= now) {
-      Expire(handle.get(), now, &answers);
-    } else {
-      ++counts_.cancelled;
-      Drop(handle.get(), absl::CancelledError("the caller cancelled the request"), now, &answers);
-    }
+    End(handle.get(), clock_->Now(), &answers);
   }
   Answer(std::move(answers));
+}
+
+void Batcher::End(PendingRequest* pending, absl::Time now, Answers* answers) {
+  if (pending->request.deadline <= now) return Expire(pending, now, answers);
+  ++counts_.cancelled;
+  Drop(pending, absl::CancelledError("the caller cancelled the request"), now, answers);
+}
+
+bool Batcher::DropEnded(Batch* batch) {
+  Answers answers;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    const auto has_ended = [now](const Batch::Share& share) {
+      const PendingRequest& pending = *share.request;
+      return !pending.status.ok() || pending.cancelled || pending.request.deadline <= now;
+    };
+    std::vector<Batch::Share>& shares = batch->shares_;
+    if (std::none_of(shares.begin(), shares.end(), has_ended)) return false;
+    Batch left;
+    auto task = batch->sequences_.begin();
+    for (const Batch::Share& share : shares) {
+      PendingRequest* const pending = share.request;
+      const auto end = task + share.count;
+      if (!has_ended(share)) {
+        while (task != end) left.Add(pending, *task++);
+        continue;
+      }
+      task = end;
+      pending->running -= share.count;
+      if (pending->status.ok()) {
+        End(pending, now, &answers);
+      } else {
+        Drop(pending, absl::OkStatus(), now, &answers);  // its status is that of the other batch
+      }
+    }
+    batch->sequences_ = std::move(left.sequences_);
+    shares = std::move(left.shares_);
+    batch->parts_ = std::move(left.parts_);
+    batch->num_tokens_ = left.num_tokens_;
+  }
+  Answer(std::move(answers));
+  return true;
 }
 
 void Batcher::Count(PendingRequest* pending, const OrderWeight& taken) {
@@ -363,7 +402,7 @@ absl::Time Batcher::ReadyAt() const {
   absl::Time ready = oldest_->arrival + options_.max_queue_delay;
   if (const OrderNode* node = expiry_.First(); node != nullptr) {
     const SpeedModel& speed = admission_.speed();
-    const double seconds = speed.Seconds(waiting.tokens, 1) * speed.margin();
+    const double seconds = speed.SecondsWithWaits(waiting.tokens, 1) * speed.margin();
     ready = std::min(ready, node->key.deadline - absl::Seconds(seconds));
   }
   return ready;
@@ -416,7 +455,7 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, int most_tokens) {
       const int num_tokens = pending->request.sequences[index]->num_tokens;
       // The first one goes even if it takes longer than a piece.
       if (num_tokens <= budget || batch->sequences_.empty()) {
-        batch->Add(pending, index);
+        batch->Add(pending, pending->request.sequences[index]);
         taken += {num_tokens, 1};
         budget -= num_tokens;
         --room;
@@ -466,7 +505,7 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, int most_tokens) {
   batch->start_ = now;
   ++running_batches_;
   if (const SpeedModel& speed = admission_.speed(); speed.known()) {
-    batch->predicted_end_ = Since(now) + speed.Seconds(batch->num_tokens_, 1);
+    batch->predicted_end_ = Since(now) + speed.SecondsWithWaits(batch->num_tokens_, 1);
     predicted_ends_ += batch->predicted_end_;
     ++timed_batches_;
   }
@@ -608,11 +647,12 @@ void Batcher::Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
     PublishAmpleBudget(now);
   }
   Answer(std::move(answers));
-  if (!status.ok()) return;
+  if (!status.ok() || batch->num_tokens_ == 0) return;
   // The worker is busy for longer than the forward pass: it also packs and answers.
   MutexLock lock(&mutex_);
   const absl::Duration busy = std::max(compute, clock_->Now() - batch->start_);
-  admission_.speed().AddBatch(batch->num_tokens_, absl::ToDoubleSeconds(busy));
+  admission_.speed().AddBatch(batch->num_tokens_, absl::ToDoubleSeconds(busy),
+                              absl::ToDoubleSeconds(batch->waited_));
 }
 
 void Batcher::SetNumWorkers(int num_workers) {

@@ -40,9 +40,10 @@
 // process.
 //
 // A request that expires or is cancelled while it waits leaves the queue before compute and costs
-// nothing. Sequences that are in a batch are always computed. Expired requests are removed whenever
-// a worker looks for work. While all workers are busy, it is up to the callers to Cancel() them, as
-// gRPC does when the deadline of a call passes.
+// nothing. Sequences that are in a batch are computed, unless the batch waits for a core meanwhile
+// (DropEnded()). Expired requests are removed whenever a worker looks for work. While all workers
+// are busy, it is up to the callers to Cancel() them, as gRPC does when the deadline of a call
+// passes.
 //
 // Thread-safe. Time comes from the injected clock. With n requests waiting, Submit() and Cancel()
 // take O(log n) steps and a batch O(log n) for each of its requests.
@@ -149,7 +150,10 @@ class Batch {
   // Whether others waited when it was built.
   bool left_some() const { return left_some_; }
   // It has waited for a core: that counts as time in the queue.
-  void StartLater(absl::Duration by) { start_ += by; }
+  void StartLater(absl::Duration by) {
+    start_ += by;
+    waited_ += by;
+  }
   // Marks one sequence as failed, whatever status Finish() gives the others. `status` must not be
   // OK.
   void Fail(size_t index, const absl::Status& status) { failures_.emplace_back(index, status); }
@@ -161,7 +165,7 @@ class Batch {
     int count;
   };
 
-  void Add(PendingRequest* request, int index);
+  void Add(PendingRequest* request, const SequenceTask* task);
 
   std::vector<const SequenceTask*> sequences_;
   std::vector<Share> shares_;
@@ -170,6 +174,7 @@ class Batch {
   int num_tokens_ = 0;
   bool left_some_ = false;
   absl::Time start_;
+  absl::Duration waited_;
   double predicted_end_ = 0;  // seconds since the batcher's start; 0 = unknown
 };
 
@@ -195,8 +200,8 @@ class Batcher : private AdmissionLoad {
 
   // The caller is gone. If the request still waits, it leaves the queue and `done` gets kCancelled
   // before this returns (or kDeadlineExceeded, and is counted as expired, if its deadline has
-  // passed). Sequences of it that are running are still computed, and `done` follows them. May be
-  // called at any time, also after `done`.
+  // passed). Sequences of it that are running are still computed, and `done` follows them; a batch
+  // that waits for a core leaves them out. May be called at any time, also after `done`.
   void Cancel(const RequestHandle& handle) noexcept;
 
   // `wakes_later` is asked at each Submit(). True: it has brought about that TryTakeBatch() or Wake() is
@@ -218,6 +223,11 @@ class Batcher : private AdmissionLoad {
   // SetNumWorkers() or Stop() called after it, which takes the worker out of service. The work that
   // it was woken for is left to the others.
   std::unique_ptr<Batch> TakeBatch(const std::atomic<bool>* leave = nullptr);
+
+  // The batch has waited for a core: requests that have expired or were cancelled meanwhile end as
+  // in the queue, and those that have failed in another batch end, too. The batch keeps the rest,
+  // maybe nothing; give it to Finish() all the same. Returns whether any has ended.
+  bool DropEnded(Batch* batch);
 
   // Hands a batch back. `status` is that of the forward pass, `compute` the time it took. Calls
   // `done` of each request all of whose sequences are finished, and learns the model's speed.
@@ -275,12 +285,15 @@ class Batcher : private AdmissionLoad {
 
   void Enqueue(const RequestHandle& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Dequeue(PendingRequest* pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes a waiting request out of the queue with `status`, and adds it to `answers` unless a part
-  // of it is running.
+  // Takes a request out of the queue with `status`, if it waits there, and adds it to `answers`
+  // unless a part of it is running.
   void Drop(PendingRequest* pending, const absl::Status& status, absl::Time now, Answers* answers)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropExpired(absl::Time now, Answers* answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Expire(PendingRequest* pending, absl::Time now, Answers* answers)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Drops a request that has expired or was cancelled.
+  void End(PendingRequest* pending, absl::Time now, Answers* answers)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Time NextExpiry() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -126,6 +126,25 @@ TEST_F(BatcherTest, PredictionsFollowTheWorkersThatAreLeft) {
   Accept(22, {10}, Priority::kNormal, Ms(120));
 }
 
+TEST_F(BatcherTest, PredictionsCountTheWaitForACore) {
+  options_.max_batch_tokens = 10;
+  Start();
+  for (int i = 0; i < 4; ++i) {
+    Accept(i, {10});
+    EXPECT_TRUE(puppet_->Take());
+    clock_.Advance(Ms(30));
+    puppet_->running(0).StartLater(Ms(30));
+    puppet_->Finish(absl::OkStatus(), Ms(10));
+  }
+  Accept(10, {10});
+  EXPECT_TRUE(puppet_->Take());
+  for (int i = 11; i < 13; ++i) Accept(i, {10}, Priority::kHigh);
+  // 40 ms until the running batch is done, 80 ms for those that wait, 40 ms for its own.
+  EXPECT_EQ(GetRejectReason(Submit(13, {10}, Priority::kNormal, Ms(150))), RejectReason::kDeadline);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(retry_after_), 120, 0.01);
+  Accept(14, {10}, Priority::kNormal, Ms(240));
+}
+
 TEST_F(BatcherTest, AnIdleModelNeverRefuses) {
   options_.max_batch_tokens = 10;
   options_.num_workers = 2;

@@ -490,6 +490,52 @@ TEST_F(BatcherTest, ARequestCancelledInPartIsAnsweredAfterWhatRuns) {
   EXPECT_EQ(code(1), absl::StatusCode::kCancelled);
 }
 
+TEST_F(BatcherTest, ABatchThatHasWaitedKeepsWhatHasNotEnded) {
+  Start();
+  Accept(1, {10, 10});
+  Accept(2, {10}, Priority::kNormal, Ms(5));
+  Accept(3, {10});
+  Accept(4, {50, 30});
+  EXPECT_THAT(puppet_->TakeNames(), ElementsAre(2, 1, 1, 3, 4));
+  EXPECT_THAT(puppet_->TakeNames(), ElementsAre(4));
+  Batch& batch = puppet_->running(0);
+  EXPECT_FALSE(batcher_->DropEnded(&batch));
+  clock_.Advance(Ms(5));
+  batcher_->Cancel(handles_[3]);
+  puppet_->Finish(absl::InternalError("broken"), Ms(0), 1);
+  EXPECT_FALSE(answered(3));
+  EXPECT_FALSE(answered(4));
+  EXPECT_TRUE(batcher_->DropEnded(&batch));
+  EXPECT_EQ(code(2), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(answers_[2][0].times.queue, Ms(5));
+  EXPECT_EQ(code(3), absl::StatusCode::kCancelled);
+  EXPECT_EQ(code(4), absl::StatusCode::kInternal);
+  EXPECT_THAT(puppet_->names(), ElementsAre(1, 1));
+  EXPECT_EQ(batch.num_tokens(), 20);
+  ASSERT_EQ(batch.parts().size(), 1u);
+  EXPECT_EQ(batch.parts()[0].rows, 20);
+  EXPECT_FALSE(batcher_->DropEnded(&batch));
+  puppet_->Finish();
+  EXPECT_EQ(code(1), absl::StatusCode::kOk);
+  EXPECT_EQ(batcher_->stats().expired, 1);
+  EXPECT_EQ(batcher_->stats().cancelled, 1);
+}
+
+TEST_F(BatcherTest, WhatExpiresInABatchThatWaitsLeavesTheQueueToo) {
+  Start();
+  Accept(1, {80, 70}, Priority::kNormal, Ms(5));
+  EXPECT_TRUE(puppet_->Take());
+  clock_.Advance(Ms(5));
+  EXPECT_TRUE(batcher_->DropEnded(&puppet_->running(0)));
+  EXPECT_EQ(code(1), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(batcher_->stats().queued_sequences, 0);
+  EXPECT_TRUE(puppet_->running(0).sequences().empty());
+  puppet_->Finish(absl::OkStatus(), Ms(1));
+  Accept(2, {10});
+  EXPECT_TRUE(puppet_->Take());
+  Accept(3, {10}, Priority::kNormal, Ms(1));  // no speed is known
+}
+
 TEST_F(BatcherTest, CancellingAnExpiredRequestIsAnExpiry) {
   Start();
   Accept(1, {10}, Priority::kNormal, Ms(5));

@@ -8,6 +8,9 @@
 // numbers cannot be told apart; then the time is assumed to be proportional to the tokens, a
 // cautious choice that the first larger batch corrects.
 //
+// A batch waits for a core beside other models' batches. The next one is taken to wait for the median
+// of the last kWindow.
+//
 // What the batches' times do not show (other threads on the same cores, the work of answering, how
 // a request falls between two batches, requests that arrive later and go first) is learnt from
 // outcomes: predictions are to be multiplied by `margin`, which stays a tenth above the largest
@@ -32,8 +35,10 @@ class SpeedModel {
   // False until the first batch: nothing can be predicted.
   bool known() const { return count_ > 0; }
 
-  void AddBatch(int64_t tokens, double seconds) {
-    samples_[count_ % kWindow] = {static_cast<double>(tokens), std::max(seconds, kMinSeconds)};
+  // The batch was computed in `seconds`, after it had waited for a core for `waited`.
+  void AddBatch(int64_t tokens, double seconds, double waited = 0) {
+    samples_[count_ % kWindow] = {static_cast<double>(tokens), std::max(seconds, kMinSeconds),
+                                  waited};
     ++count_;
     // Fits after each batch while there are few, later only now and then.
     if (count_ <= kWindow / 4 || count_ % (kWindow / 4) == 0) Fit();
@@ -42,6 +47,11 @@ class SpeedModel {
   // Seconds of the machine's work; 0 when nothing is known.
   double Seconds(int64_t tokens, int64_t batches) const {
     return fixed_ * static_cast<double>(batches) + per_token_ * static_cast<double>(tokens);
+  }
+
+  // Adds the time for which each batch waits for a core.
+  double SecondsWithWaits(int64_t tokens, int64_t batches) const {
+    return Seconds(tokens, batches) + wait_ * static_cast<double>(batches);
   }
 
   // So many tokens take as long as a batch does besides its tokens; 0 if that is not known.
@@ -68,6 +78,7 @@ class SpeedModel {
   struct Sample {
     double tokens = 0;
     double seconds = 0;
+    double waited = 0;
   };
 
   static constexpr size_t kWindow = 32;
@@ -89,6 +100,8 @@ class SpeedModel {
   void Fit() {
     const size_t n = std::min(count_, kWindow);
     std::array<double, kWindow> values{};
+    for (size_t i = 0; i < n; ++i) values[i] = samples_[i].waited;
+    wait_ = Median(values.data(), values.data() + n);
     double least = samples_[0].tokens;
     double most = least;
     for (size_t i = 0; i < n; ++i) {
@@ -123,6 +136,7 @@ class SpeedModel {
   size_t count_ = 0;
   double fixed_ = 0;
   double per_token_ = 0;
+  double wait_ = 0;
   double margin_ = 1.25;
 };
 

@@ -351,15 +351,28 @@ class EncodeStreamCall final : public calls::Call {
   }
 
   void ReadNext() {
+    const Reference alive(this);  // the stream may end before Read() returns
     bool draining = false;
     {
       MutexLock lock(&mutex_);
       draining = draining_;
-      phase_ = draining ? Phase::kComputing : Phase::kReading;
+      phase_ = Phase::kReading;
+      ++asking_;
     }
-    if (!draining) {
-      exchange_.Read();
-      return;
+    if (!draining) exchange_.Read();
+    {
+      MutexLock lock(&mutex_);
+      --asking_;
+    }
+    EndIfDraining();
+  }
+
+  // Ends a stream that waits for its client. A thread that is in ReadNext() uses the exchange, and ends the stream itself.
+  void EndIfDraining() {
+    {
+      MutexLock lock(&mutex_);
+      if (!draining_ || phase_ != Phase::kReading || asking_ > 0) return;
+      phase_ = Phase::kComputing;
     }
     context_.in_flight->Enter();
     Fail(Draining());
@@ -390,11 +403,8 @@ class EncodeStreamCall final : public calls::Call {
     {
       MutexLock lock(&mutex_);
       draining_ = true;
-      if (phase_ != Phase::kReading) return;
-      phase_ = Phase::kComputing;
     }
-    context_.in_flight->Enter();
-    Fail(Draining());
+    EndIfDraining();
   }
 
   void OnCancel() noexcept override {
@@ -452,6 +462,7 @@ class EncodeStreamCall final : public calls::Call {
   Mutex mutex_;
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kComputing;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  int asking_ ABSL_GUARDED_BY(mutex_) = 0;                  // threads in ReadNext()
   batching::RequestHandle handle_ ABSL_GUARDED_BY(mutex_);  // of the last chunk, which may be done
   int64_t chunks_submitted_ ABSL_GUARDED_BY(mutex_) = 0;
 };
