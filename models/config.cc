@@ -24,10 +24,9 @@ using nlohmann::json;
 constexpr int kMaxConfigDepth = 8;
 constexpr double kMaxHighwayBias = 1e6;
 
-absl::StatusOr<EncoderConfig> ReadEncoder(const json& object, const std::string& source,
-                                          const std::string& path) {
+absl::StatusOr<EncoderConfig> ReadEncoder(const json& object, const std::string& source) {
   EncoderConfig encoder;
-  ObjectReader reader(object, source, path);
+  ObjectReader reader(object, source, "encoder");
   reader.Integer("input_size", 1, kMaxWidth, &encoder.input_size);
   reader.Integer("hidden_size", 1, kMaxWidth, &encoder.hidden_size);
   reader.Integer("num_layers", 1, kMaxLayers, &encoder.num_layers);
@@ -191,7 +190,7 @@ absl::Status ReadEmbeddingOfIds(const json& object, const std::string& source,
 absl::Status ReadEncoderKey(ObjectReader& root, ModelConfig* config) {
   const json* encoder = root.Required("encoder", "an object");
   if (encoder == nullptr) return absl::OkStatus();
-  SRU_ASSIGN_OR_RETURN(config->encoder, ReadEncoder(*encoder, root.source(), "encoder"));
+  SRU_ASSIGN_OR_RETURN(config->encoder, ReadEncoder(*encoder, root.source()));
   return absl::OkStatus();
 }
 
@@ -255,11 +254,6 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::s
 absl::StatusOr<ModelConfig> ReadModelConfig(const FilePath& path) {
   SRU_ASSIGN_OR_RETURN(FileContents file, FileContents::Read(path, kMaxConfigBytes));
   return ParseModelConfig(file.bytes(), path.path());
-}
-
-absl::StatusOr<EncoderConfig> ParseEncoderConfig(std::string_view text, const std::string& source) {
-  SRU_ASSIGN_OR_RETURN(json object, ParseJsonObject(text, {kMaxConfigDepth}, source));
-  return ReadEncoder(object, source, "");
 }
 
 }  // namespace sru::models

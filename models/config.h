@@ -154,9 +154,6 @@ absl::Status ReadTokenizer(const nlohmann::json& object, const std::string& sour
 // Refuses "labels" beside the task.
 void RefuseLabels(ObjectReader& root, Task task);
 
-// Parses the JSON object of the "encoder" key alone (the golden files carry one).
-absl::StatusOr<EncoderConfig> ParseEncoderConfig(std::string_view json, const std::string& source);
-
 }  // namespace sru::models
 
 #endif  // SRU_MODELS_CONFIG_H_

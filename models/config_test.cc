@@ -64,19 +64,21 @@ TEST(ConfigTest, ReadsEveryKey) {
 }
 
 TEST(ConfigTest, HasThePackagesDefaults) {
-  auto encoder =
-      ParseEncoderConfig(R"({"input_size":4,"hidden_size":3,"num_layers":1})", "sru_config");
-  ASSERT_TRUE(encoder.ok()) << encoder.status();
-  EXPECT_FALSE(encoder->bidirectional);
-  EXPECT_EQ(encoder->projection_size, 0);
-  EXPECT_FALSE(encoder->use_tanh);
-  EXPECT_FALSE(encoder->layer_norm);
-  EXPECT_FALSE(encoder->normalize_after);
-  EXPECT_TRUE(encoder->has_skip_term);
-  EXPECT_FALSE(encoder->rescale);
-  EXPECT_FALSE(encoder->v1);
-  EXPECT_FALSE(encoder->proj_input_to_hidden_first);
-  EXPECT_EQ(encoder->highway_bias, 0.0f);
+  json root = SmallConfig();
+  root["encoder"] = {{"input_size", 4}, {"hidden_size", 3}, {"num_layers", 1}};
+  const auto config = ParseModelConfig(root.dump(), "config.json");
+  ASSERT_TRUE(config.ok()) << config.status();
+  const EncoderConfig& encoder = config->encoder;
+  EXPECT_FALSE(encoder.bidirectional);
+  EXPECT_EQ(encoder.projection_size, 0);
+  EXPECT_FALSE(encoder.use_tanh);
+  EXPECT_FALSE(encoder.layer_norm);
+  EXPECT_FALSE(encoder.normalize_after);
+  EXPECT_TRUE(encoder.has_skip_term);
+  EXPECT_FALSE(encoder.rescale);
+  EXPECT_FALSE(encoder.v1);
+  EXPECT_FALSE(encoder.proj_input_to_hidden_first);
+  EXPECT_EQ(encoder.highway_bias, 0.0f);
 }
 
 TEST(ConfigTest, EmbeddingAndLabelsAreOptional) {

@@ -65,9 +65,7 @@ absl::StatusOr<LanguageModel> BuildLanguageModel(const ModelConfig& config,
   const int vocabulary = config.embedding.vocabulary_size;
   TensorReader reader(tensors);
   ops::Stack stack;
-  stack.spec = ReadEncoder(config.encoder, "encoder.", reader);
-  stack.spec.vocabulary_size = vocabulary;
-  stack.spec.embedding = reader.Take("embedding.weight", {vocabulary, config.encoder.input_size});
+  stack.spec = ReadEncoder(config, "encoder.", reader);
   const int width = config.encoder.output_size();
   ops::Predict predict;
   predict.weight =

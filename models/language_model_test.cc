@@ -19,9 +19,7 @@ class LanguageModelTest : public ::testing::Test {
 
   absl::StatusOr<std::shared_ptr<const Model>> Load(
       kernels::DataType dtype = kernels::DataType::kFloat32) {
-    directory_.Write("lm/config.json", config_.dump());
-    directory_.Write("lm/model.safetensors", Safetensors(tensors_));
-    directory_.Write("lm/vocab.txt", kSmallVocabulary);
+    WriteModel(directory_, "lm", config_, tensors_);
     kernels::CompileOptions options;
     options.dtype = dtype;
     return Model::Load(directory_.path("lm"), "lm", 7, *backend_, options);

@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -46,18 +47,57 @@ TestTensors LargeTensors() {
   return tensors;
 }
 
+constexpr int kWorkspaces = 3;
+
+// Of a worker with two threads.
+MemoryUse UseOfWorkers() {
+  MemoryUse use;
+  use.workspaces = kWorkspaces;
+  use.max_tokens = 1000;
+  use.max_sequences = 50;
+  use.threads = 2;
+  return use;
+}
+
+std::unique_ptr<kernels::Backend> CpuOfWorkers() {
+  kernels::BackendOptions options;
+  options.cpu_threads = UseOfWorkers().threads;
+  std::unique_ptr<kernels::Backend> backend;
+  EXPECT_TRUE(kernels::CreateBackend("cpu", options, &backend).ok());
+  return backend;
+}
+
+// Expects an estimate of at least 0.95 times what is then taken, and of at most `most` times that.
+void ExpectAbout(double estimate, int64_t taken, double most) {
+  EXPECT_GT(estimate, 0.95 * static_cast<double>(taken));
+  EXPECT_LT(estimate, most * static_cast<double>(taken));
+}
+
 class MemoryEstimateTest : public ::testing::Test {
  protected:
   void WriteModel(const nlohmann::json& config, const TestTensors& tensors) {
-    directory_.Write("m/config.json", config.dump());
-    directory_.Write("m/model.safetensors", Safetensors(tensors));
-    directory_.Write("m/vocab.txt", kSmallVocabulary);
+    models::WriteModel(directory_, "m", config, tensors);
   }
   MemoryEstimate Estimate(const MemoryUse& use = {}) const {
     return MemoryNeeds(directory_.path("m")).With(use);
   }
   int64_t Size(const std::string& file) const {
     return static_cast<int64_t>(std::filesystem::file_size(directory_.path("m/" + file)));
+  }
+
+  // Expects that an estimate with UseOfWorkers() is about what the model's program then takes; that
+  // of its packed weights is at most `most_packed` times as much.
+  void ExpectProgramTakes(
+      const MemoryEstimate& estimate, double most_packed,
+      const std::function<kernels::ProgramLimits(const Model&, const MemoryUse&)>& limits) const {
+    const std::unique_ptr<kernels::Backend> backend = CpuOfWorkers();
+    const auto model = Model::Load(directory_.path("m"), "m", 1, *backend, {});
+    ASSERT_TRUE(model.ok()) << model.status();
+    ExpectAbout(estimate.packed, (*model)->compiled().weight_bytes(), most_packed);
+    std::unique_ptr<kernels::ProgramWorkspace> workspace;
+    ASSERT_TRUE(
+        (*model)->program().CreateWorkspace(limits(**model, UseOfWorkers()), &workspace).ok());
+    ExpectAbout(static_cast<double>(estimate.workspaces) / kWorkspaces, workspace->bytes(), 1.3);
   }
 
   TempDirectory directory_;
@@ -75,15 +115,8 @@ INSTANTIATE_TEST_SUITE_P(Types, MemoryEstimateByTypeTest,
 
 TEST_P(MemoryEstimateByTypeTest, IsWhatTheBackendThenTakes) {
   WriteModel(LargeConfig(), LargeTensors());
-  MemoryUse use;
-  use.workspaces = 3;
-  use.max_tokens = 1000;
-  use.max_sequences = 50;
-  use.threads = 2;
-  std::unique_ptr<kernels::Backend> backend;
-  kernels::BackendOptions options;
-  options.cpu_threads = use.threads;
-  ASSERT_TRUE(kernels::CreateBackend("cpu", options, &backend).ok());
+  MemoryUse use = UseOfWorkers();
+  const std::unique_ptr<kernels::Backend> backend = CpuOfWorkers();
   use.bytes = backend->packed_bytes(GetParam());
   const MemoryEstimate estimate = Estimate(use);
   EXPECT_EQ(estimate.files, Size("config.json") + Size("model.safetensors") + Size("vocab.txt"));
@@ -92,9 +125,7 @@ TEST_P(MemoryEstimateByTypeTest, IsWhatTheBackendThenTakes) {
   compile.dtype = GetParam();
   const auto model = Model::Load(directory_.path("m"), "m", 1, *backend, compile);
   ASSERT_TRUE(model.ok()) << model.status();
-  const auto packed = static_cast<double>((*model)->executable().weight_bytes());
-  EXPECT_GT(estimate.packed, 0.95 * packed);
-  EXPECT_LT(estimate.packed, 1.3 * packed);
+  ExpectAbout(estimate.packed, (*model)->executable().weight_bytes(), 1.3);
 
   kernels::WorkspaceLimits limits;
   limits.max_tokens = use.max_tokens;
@@ -102,9 +133,7 @@ TEST_P(MemoryEstimateByTypeTest, IsWhatTheBackendThenTakes) {
   limits.states = false;
   std::unique_ptr<kernels::Workspace> workspace;
   ASSERT_TRUE((*model)->executable().CreateWorkspace(limits, &workspace).ok());
-  const auto in_workspace = static_cast<double>(workspace->bytes());
-  EXPECT_GT(static_cast<double>(estimate.workspaces) / 3, 0.95 * in_workspace);
-  EXPECT_LT(static_cast<double>(estimate.workspaces) / 3, 1.2 * in_workspace);
+  ExpectAbout(static_cast<double>(estimate.workspaces) / kWorkspaces, workspace->bytes(), 1.2);
 }
 
 TEST_F(MemoryEstimateTest, HalfInBFloat16) {
@@ -208,41 +237,23 @@ TEST_F(MemoryEstimateTest, OfATranslatorIsWhatTheBackendThenTakes) {
   translator["d_sru"] = 256;
   translator["decoder_layers"] = 3;
   translator["source_vocabulary"] = translator["target_vocabulary"] = 1500;
-  MemoryUse use;
-  use.max_tokens = 1000;
-  use.max_sequences = 50;
-  use.threads = 2;
-  use.workspaces = 3;
-  kernels::BackendOptions options;
-  options.cpu_threads = use.threads;
-  std::unique_ptr<kernels::Backend> backend;
-  ASSERT_TRUE(kernels::CreateBackend("cpu", options, &backend).ok());
   int64_t packed_shared = 0;
   for (const bool shared : {true, false}) {
     translator["shared_embeddings"] = shared;
     translator["bidirectional_encoder"] = shared;
     WriteTranslator(directory_, "m", config, TranslatorTensors(config));
-    const MemoryEstimate estimate = Estimate(use);
+    const MemoryEstimate estimate = Estimate(UseOfWorkers());
     EXPECT_EQ(estimate.vocabulary, 0);
-    const auto model = Model::Load(directory_.path("m"), "m", 1, *backend, {});
-    ASSERT_TRUE(model.ok()) << model.status();
-    const auto packed = static_cast<double>((*model)->compiled().weight_bytes());
-    EXPECT_GT(static_cast<double>(estimate.packed), 0.95 * packed);
-    EXPECT_LT(static_cast<double>(estimate.packed), 1.15 * packed);
+    ExpectProgramTakes(estimate, 1.15, [](const Model& model, const MemoryUse& use) {
+      return TranslatorLimits(*model.As<Translator>(), use.max_tokens, use.max_sequences,
+                              use.max_tokens, use.max_sequences);
+    });
     // The second table, with its sinusoids.
     if (shared) {
       packed_shared = estimate.packed;
     } else {
       EXPECT_GE(estimate.packed - packed_shared, int64_t{4} * (1500 + 1024) * 96);
     }
-    kernels::ProgramLimits limits =
-        TranslatorLimits(*(*model)->As<Translator>(), use.max_tokens, use.max_sequences,
-                         use.max_tokens, use.max_sequences);
-    std::unique_ptr<kernels::ProgramWorkspace> workspace;
-    ASSERT_TRUE((*model)->program().CreateWorkspace(limits, &workspace).ok());
-    const auto in_workspace = static_cast<double>(workspace->bytes());
-    EXPECT_GT(static_cast<double>(estimate.workspaces) / 3, 0.95 * in_workspace);
-    EXPECT_LT(static_cast<double>(estimate.workspaces) / 3, 1.3 * in_workspace);
   }
 }
 
@@ -253,41 +264,20 @@ TEST_F(MemoryEstimateTest, OfAReaderIsWhatTheBackendThenTakes) {
   reader.hidden = 64;
   reader.layers = 3;
   reader.question_layers = 2;
-  MemoryUse use;
-  use.max_tokens = 1000;
-  use.max_sequences = 50;
-  use.threads = 2;
-  use.workspaces = 3;
-  kernels::BackendOptions options;
-  options.cpu_threads = use.threads;
-  std::unique_ptr<kernels::Backend> backend;
-  ASSERT_TRUE(kernels::CreateBackend("cpu", options, &backend).ok());
   for (const bool variant : {false, true}) {
     reader.use_qemb = !variant;
     reader.concat = variant;
     reader.pos = variant;
     directory_.Write("m/config.json", reader.Config().dump());
     directory_.Write("m/model.safetensors", Safetensors(reader.Tensors()));
-    const MemoryEstimate estimate = Estimate(use);
+    const MemoryEstimate estimate = Estimate(UseOfWorkers());
     EXPECT_EQ(estimate.vocabulary, 0);
-    const auto model = Model::Load(directory_.path("m"), "m", 1, *backend, {});
-    ASSERT_TRUE(model.ok()) << model.status();
-    const auto packed = static_cast<double>((*model)->compiled().weight_bytes());
-    EXPECT_GT(static_cast<double>(estimate.packed), 0.95 * packed);
-    EXPECT_LT(static_cast<double>(estimate.packed), 1.2 * packed);
+    ExpectProgramTakes(estimate, 1.2, [](const Model& model, const MemoryUse& use) {
+      return ReaderLimits(*model.As<Reader>(), use.max_tokens, use.max_sequences);
+    });
     // The table of matches takes the embedding's size once more, for good and while it is packed.
     EXPECT_GE(estimate.packed, int64_t{4} * (variant ? 1 : 2) * reader.words * reader.dim);
     EXPECT_GE(estimate.passing, int64_t{4} * (variant ? 0 : 1) * reader.words * reader.dim);
-    std::unique_ptr<kernels::ProgramWorkspace> workspace;
-    ASSERT_TRUE((*model)
-                    ->program()
-                    .CreateWorkspace(
-                        ReaderLimits(*(*model)->As<Reader>(), use.max_tokens, use.max_sequences),
-                        &workspace)
-                    .ok());
-    const auto in_workspace = static_cast<double>(workspace->bytes());
-    EXPECT_GT(static_cast<double>(estimate.workspaces) / 3, 0.95 * in_workspace);
-    EXPECT_LT(static_cast<double>(estimate.workspaces) / 3, 1.3 * in_workspace);
   }
 }
 
@@ -295,29 +285,13 @@ TEST_F(MemoryEstimateTest, OfATaggerIsWhatTheBackendThenTakes) {
   nlohmann::json config = LargeConfig();
   config["task"] = "tagger";
   config.erase("pooling");
-  MemoryUse use;
-  use.max_tokens = 1000;
-  use.max_sequences = 50;
-  use.threads = 2;
-  use.workspaces = 3;
-  kernels::BackendOptions options;
-  options.cpu_threads = use.threads;
-  std::unique_ptr<kernels::Backend> backend;
-  ASSERT_TRUE(kernels::CreateBackend("cpu", options, &backend).ok());
   WriteModel(config, LargeTensors());
-  const MemoryEstimate estimate = Estimate(use);
-  const auto model = Model::Load(directory_.path("m"), "m", 1, *backend, {});
-  ASSERT_TRUE(model.ok()) << model.status();
-  const auto packed = static_cast<double>((*model)->compiled().weight_bytes());
-  EXPECT_GT(static_cast<double>(estimate.packed), 0.95 * packed);
-  EXPECT_LT(static_cast<double>(estimate.packed), 1.3 * packed);
-  kernels::ProgramLimits limits;
-  limits.axes = {{use.max_tokens, use.max_sequences}};
-  std::unique_ptr<kernels::ProgramWorkspace> workspace;
-  ASSERT_TRUE((*model)->program().CreateWorkspace(limits, &workspace).ok());
-  const auto in_workspace = static_cast<double>(workspace->bytes());
-  EXPECT_GT(static_cast<double>(estimate.workspaces) / 3, 0.95 * in_workspace);
-  EXPECT_LT(static_cast<double>(estimate.workspaces) / 3, 1.3 * in_workspace);
+  ExpectProgramTakes(Estimate(UseOfWorkers()), 1.3,
+                     [](const Model& /*model*/, const MemoryUse& use) {
+                       kernels::ProgramLimits limits;
+                       limits.axes = {{use.max_tokens, use.max_sequences}};
+                       return limits;
+                     });
 }
 
 // Few long pieces make as many nodes as bytes.

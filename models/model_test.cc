@@ -113,9 +113,7 @@ TEST_F(ModelTest, AUnidirectionalStackHasStates) {
   tensors["encoder.rnn_lst.0.weight_c"] = MakeTensor({6});
   tensors["encoder.rnn_lst.0.bias"] = MakeTensor({6});
   tensors["out.weight"] = MakeTensor({2, 3});
-  directory.Write("one/1/config.json", config.dump());
-  directory.Write("one/1/model.safetensors", Safetensors(tensors));
-  directory.Write("one/1/vocab.txt", kSmallVocabulary);
+  WriteModel(directory, "one/1", config, tensors);
   auto both = Model::Load(directory.path("both/1"), "both", 1, *backend_, {});
   ASSERT_TRUE(both.ok()) << both.status();
   EXPECT_FALSE((*both)->is_unidirectional());

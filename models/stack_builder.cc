@@ -61,37 +61,29 @@ kernels::LayerSpec ReadLayer(const EncoderConfig& config, int index, const std::
   return layer;
 }
 
-kernels::StackSpec ReadEncoder(const EncoderConfig& config, const std::string& prefix,
+kernels::StackSpec ReadEncoder(const ModelConfig& config, const std::string& prefix,
                                TensorReader& reader) {
+  const EncoderConfig& encoder = config.encoder;
   kernels::StackSpec spec;
-  spec.input_size = config.input_size;
-  if (config.has_input_to_hidden()) {
+  spec.input_size = encoder.input_size;
+  if (encoder.has_input_to_hidden()) {
     spec.input_to_hidden = reader.Take(absl::StrCat(prefix, "input_to_hidden.weight"),
-                                       {config.output_size(), config.input_size});
+                                       {encoder.output_size(), encoder.input_size});
   }
-  for (int i = 0; i < config.num_layers; ++i) {
-    spec.layers.push_back(ReadLayer(config, i, absl::StrCat(prefix, "rnn_lst.", i, "."), reader));
+  for (int i = 0; i < encoder.num_layers; ++i) {
+    spec.layers.push_back(ReadLayer(encoder, i, absl::StrCat(prefix, "rnn_lst.", i, "."), reader));
   }
-  return spec;
-}
-
-absl::StatusOr<kernels::StackSpec> BuildEncoder(const EncoderConfig& config,
-                                                const SafetensorsFile& tensors,
-                                                const std::string& prefix) {
-  TensorReader reader(tensors);
-  kernels::StackSpec spec = ReadEncoder(config, prefix, reader);
-  if (!reader.status().ok()) return reader.status();
+  if (config.has_embedding) {
+    spec.vocabulary_size = config.embedding.vocabulary_size;
+    spec.embedding = reader.Take("embedding.weight", {spec.vocabulary_size, spec.input_size});
+  }
   return spec;
 }
 
 absl::StatusOr<kernels::StackSpec> BuildStack(const ModelConfig& config,
                                               const SafetensorsFile& tensors) {
   TensorReader reader(tensors);
-  kernels::StackSpec spec = ReadEncoder(config.encoder, "encoder.", reader);
-  if (config.has_embedding) {
-    spec.vocabulary_size = config.embedding.vocabulary_size;
-    spec.embedding = reader.Take("embedding.weight", {spec.vocabulary_size, spec.input_size});
-  }
+  kernels::StackSpec spec = ReadEncoder(config, "encoder.", reader);
   spec.pooling = config.pooling;
   if (!config.labels.empty()) {
     spec.num_labels = static_cast<int>(config.labels.size());

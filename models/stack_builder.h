@@ -21,16 +21,10 @@ kernels::LayerSpec LayerSizes(const EncoderConfig& config, int index);
 kernels::LayerSpec ReadLayer(const EncoderConfig& config, int index, const std::string& prefix,
                              TensorReader& reader);
 
-// Takes the encoder's tensors, `<prefix>rnn_lst.0.weight` and so on, in the same way.
-kernels::StackSpec ReadEncoder(const EncoderConfig& config, const std::string& prefix,
+// Takes the encoder's tensors, `<prefix>rnn_lst.0.weight` and so on, in the same way, and the
+// embedding's, if the model has one. `prefix` is "encoder." in a model, "" in the golden files.
+kernels::StackSpec ReadEncoder(const ModelConfig& config, const std::string& prefix,
                                TensorReader& reader);
-
-// The encoder alone, from the tensors `<prefix>rnn_lst.0.weight` and so on; `prefix` is "encoder."
-// in a model, "" in the golden files. Other tensors are not looked at. The views are those of
-// `tensors`, which must outlive the result's use.
-absl::StatusOr<kernels::StackSpec> BuildEncoder(const EncoderConfig& config,
-                                                const SafetensorsFile& tensors,
-                                                const std::string& prefix);
 
 // A whole model: `embedding.weight`, `encoder.*`, `out.weight` and (optional) `out.bias`. A tensor
 // that the model does not use is an error.

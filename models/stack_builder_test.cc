@@ -145,13 +145,15 @@ TEST(StackBuilderTest, BuildsEveryGoldenCase) {
     SCOPED_TRACE(name);
     auto file = SafetensorsFile::Open(entry.path().string());
     ASSERT_TRUE(file.ok()) << file.status();
-    auto config = ParseEncoderConfig((*file)->metadata().at("sru_config"), "sru_config");
-    ASSERT_TRUE(config.ok()) << config.status();
-    auto spec = BuildEncoder(*config, **file, "");
-    ASSERT_TRUE(spec.ok()) << spec.status();
-    EXPECT_TRUE(kernels::Validate(*spec).ok()) << kernels::Validate(*spec).message();
-    EXPECT_EQ(static_cast<int>(spec->layers.size()), config->num_layers);
-    const kernels::LayerSpec& last = spec->layers.back();
+    const json encoder = json::parse((*file)->metadata().at("sru_config"));
+    const ModelConfig config =
+        Config({{"format_version", 1}, {"pooling", "none"}, {"encoder", encoder}});
+    TensorReader reader(**file);
+    const kernels::StackSpec spec = ReadEncoder(config, "", reader);
+    ASSERT_TRUE(reader.status().ok()) << reader.status();
+    EXPECT_TRUE(kernels::Validate(spec).ok()) << kernels::Validate(spec).message();
+    EXPECT_EQ(static_cast<int>(spec.layers.size()), config.encoder.num_layers);
+    const kernels::LayerSpec& last = spec.layers.back();
     if (name == "v1") {
       EXPECT_TRUE(last.weight_c.empty());
     }
@@ -171,10 +173,10 @@ TEST(StackBuilderTest, BuildsEveryGoldenCase) {
       EXPECT_EQ(last.projection_size, 6);
     }
     if (name == "input_to_hidden") {
-      EXPECT_FALSE(spec->input_to_hidden.empty());
+      EXPECT_FALSE(spec.input_to_hidden.empty());
     }
     if (name == "uni_widening") {
-      EXPECT_EQ(spec->layers[0].num_matrices, 4);
+      EXPECT_EQ(spec.layers[0].num_matrices, 4);
     }
     if (name == "rescale_bias_-3") {
       EXPECT_NEAR(last.alpha, std::sqrt(1.0 + 2.0 * std::exp(-3.0)), 1e-6);

@@ -66,11 +66,6 @@ std::string DigestOfState(std::string_view bytes, std::string_view key) {
   return digest.Finish().substr(0, kDigestBytes);
 }
 
-template <typename... Args>
-absl::Status NotAState(const Args&... what) {
-  return InvalidArgument(what...);
-}
-
 }  // namespace
 
 StateCodec::StateCodec(const StateOwner& owner, std::vector<kernels::FieldSpec> fields,
@@ -136,8 +131,8 @@ absl::Status StateCodec::Decode(std::string_view bytes, SequenceState* state) co
       {ReadValue<uint32_t>(bytes, kPendingBytesOffset), 1}};
   for (const auto& [number, size] : parts) {
     if (number > left / size) {
-      return NotAState("the state has ", bytes.size(),
-                       " bytes, fewer than its text needs to go on");
+      return InvalidArgument("the state has ", bytes.size(),
+                             " bytes, fewer than its text needs to go on");
     }
     left -= number * size;
   }
@@ -158,34 +153,35 @@ absl::Status StateCodec::CheckOwner(std::string_view bytes) const {
   const size_t rows_bytes = fields_.size() * sizeof(int32_t);
   // The format first: states of another one may be shorter.
   if (bytes.size() < kTypeOffset || bytes.substr(0, kMagic.size()) != kMagic) {
-    return NotAState(
+    return InvalidArgument(
         bytes.size(),
         " bytes that are not a state, expected what an earlier call returned, at least ", bytes_,
         " bytes for this model");
   }
   if (const auto format = ReadValue<uint32_t>(bytes, kFormatOffset); format != kFormat) {
-    return NotAState("a state of format ", format, ", expected ", kFormat);
+    return InvalidArgument("a state of format ", format, ", expected ", kFormat);
   }
   if (bytes.size() < kHeaderBytes + rows_bytes || !HasDigest(bytes)) {
-    return NotAState("the state was cut or changed",
-                     keys_ == nullptr ? "" : ", or made without a key of --state_key_file",
-                     ": its digest does not agree with its ", bytes.size(), " bytes");
+    return InvalidArgument("the state was cut or changed",
+                           keys_ == nullptr ? "" : ", or made without a key of --state_key_file",
+                           ": its digest does not agree with its ", bytes.size(), " bytes");
   }
   if (DigestAt(bytes, kNameOffset) != name_digest_) {
-    return NotAState("the state of another model, expected one of '", owner_.model, "'");
+    return InvalidArgument("the state of another model, expected one of '", owner_.model, "'");
   }
   if (const auto version = ReadValue<int64_t>(bytes, kVersionOffset); version != owner_.version) {
-    return NotAState("the state of version ", version, " of the model, expected one of version ",
-                     owner_.version);
+    return InvalidArgument("the state of version ", version,
+                           " of the model, expected one of version ", owner_.version);
   }
   if (DigestAt(bytes, kWeightsOffset) != owner_.weights_digest.substr(0, kDigestBytes)) {
-    return NotAState("the state of other weights of the same version of '", owner_.model, "'");
+    return InvalidArgument("the state of other weights of the same version of '", owner_.model,
+                           "'");
   }
   const auto type = ReadValue<uint32_t>(bytes, kTypeOffset);
   if (type != static_cast<uint32_t>(owner_.dtype)) {
     const char* const name = kernels::DataTypeName(static_cast<kernels::DataType>(type));
-    return NotAState("a state in ", *name == '\0' ? "an unknown data type" : name, ", expected ",
-                     kernels::DataTypeName(owner_.dtype));
+    return InvalidArgument("a state in ", *name == '\0' ? "an unknown data type" : name,
+                           ", expected ", kernels::DataTypeName(owner_.dtype));
   }
   return absl::OkStatus();
 }
@@ -194,8 +190,8 @@ absl::Status StateCodec::DecodeFields(std::string_view bytes,
                                       kernels::StateArena::State* state) const {
   const size_t rows_bytes = fields_.size() * sizeof(int32_t);
   if (bytes.size() < rows_bytes) {
-    return NotAState("the state has ", bytes.size(), " bytes of fields, expected at least ",
-                     rows_bytes);
+    return InvalidArgument("the state has ", bytes.size(), " bytes of fields, expected at least ",
+                           rows_bytes);
   }
   state->rows.resize(fields_.size());
   std::memcpy(state->rows.data(), bytes.data(), rows_bytes);
@@ -211,7 +207,7 @@ absl::Status StateCodec::DecodeFields(std::string_view bytes,
     if (fits) values -= static_cast<size_t>(rows) * width;
   }
   if (!fits || values != 0) {
-    return NotAState("the state has ", found, " values, which are not those of its fields");
+    return InvalidArgument("the state has ", found, " values, which are not those of its fields");
   }
   state->values.resize(found);
   if (found > 0) {  // else there may be no memory to copy to
@@ -219,8 +215,8 @@ absl::Status StateCodec::DecodeFields(std::string_view bytes,
   }
   for (size_t i = 0; i < found; ++i) {
     if (!std::isfinite(state->values[i])) {
-      return NotAState("value ", i, " of the state is ", state->values[i],
-                       ", expected a finite number");
+      return InvalidArgument("value ", i, " of the state is ", state->values[i],
+                             ", expected a finite number");
     }
   }
   return absl::OkStatus();
@@ -234,12 +230,12 @@ absl::Status StateCodec::DecodeMemo(std::string_view bytes, DecodingMemo* memo) 
   const size_t num_prompt_ids = ReadValue<uint32_t>(bytes, kNumPromptIdsOffset);
   const size_t pending_bytes = ReadValue<uint32_t>(bytes, kPendingBytesOffset);
   if (memo->position < 0 || memo->position > kMaxPosition || at_start > 1) {
-    return NotAState("the state's position in the text is ", memo->position, " (", at_start,
-                     "), expected 0 to ", kMaxPosition, " (0 or 1)");
+    return InvalidArgument("the state's position in the text is ", memo->position, " (", at_start,
+                           "), expected 0 to ", kMaxPosition, " (0 or 1)");
   }
   if (pending_bytes > kMaxPendingTextBytes) {
-    return NotAState("the state has ", pending_bytes, " bytes of pending text, expected at most ",
-                     kMaxPendingTextBytes);
+    return InvalidArgument("the state has ", pending_bytes,
+                           " bytes of pending text, expected at most ", kMaxPendingTextBytes);
   }
   memo->text_position.at_start = at_start == 1;
   size_t offset =
@@ -249,8 +245,8 @@ absl::Status StateCodec::DecodeMemo(std::string_view bytes, DecodingMemo* memo) 
     *id = ReadValue<int32_t>(bytes, offset);
     offset += sizeof(int32_t);
     if (*id > above && *id < vocabulary_size_) return absl::OkStatus();
-    return NotAState("the state's ", what, " have token id ", *id, " after ", above,
-                     ", expected ascending ids below ", vocabulary_size_);
+    return InvalidArgument("the state's ", what, " have token id ", *id, " after ", above,
+                           ", expected ascending ids below ", vocabulary_size_);
   };
   memo->counts.clear();
   memo->counts.reserve(num_counts);
@@ -260,8 +256,8 @@ absl::Status StateCodec::DecodeMemo(std::string_view bytes, DecodingMemo* memo) 
     const auto count = ReadValue<int32_t>(bytes, offset);
     offset += sizeof(int32_t);
     if (count < 1) {
-      return NotAState("the state counts token id ", last, " ", count,
-                       " times, expected 1 or more");
+      return InvalidArgument("the state counts token id ", last, " ", count,
+                             " times, expected 1 or more");
     }
     memo->counts.emplace_back(last, count);
   }

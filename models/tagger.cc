@@ -23,12 +23,7 @@ absl::StatusOr<Tagger> BuildTagger(const ModelConfig& config, const SafetensorsF
   const auto num_labels = static_cast<int>(config.labels.size());
   TensorReader reader(tensors);
   ops::Stack stack;
-  stack.spec = ReadEncoder(config.encoder, "encoder.", reader);
-  if (config.has_embedding) {
-    stack.spec.vocabulary_size = config.embedding.vocabulary_size;
-    stack.spec.embedding =
-        reader.Take("embedding.weight", {stack.spec.vocabulary_size, config.encoder.input_size});
-  }
+  stack.spec = ReadEncoder(config, "encoder.", reader);
   ops::Predict predict;
   predict.weight = reader.Take("out.weight", {num_labels, config.encoder.output_size()});
   predict.bias = reader.TakeIfPresent("out.bias", {num_labels});

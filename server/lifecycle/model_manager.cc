@@ -313,30 +313,24 @@ void ModelManager::RequestPoll() {
 
 void ModelManager::RequestLoad(const std::string& model, CancelledCallback cancelled,
                                LoadCallback done) {
-  Post([this, model, cancelled = std::move(cancelled),
-        done = std::move(done)](const absl::Status& admitted) {
-    if (!admitted.ok()) {
-      done(admitted);
-    } else if (cancelled()) {
-      done(absl::CancelledError("the caller is gone; the model was not loaded"));
-    } else {
-      done(Load(model));
-    }
-  });
+  Post(
+      [this, model, cancelled = std::move(cancelled), done = std::move(done)](absl::Status status) {
+        if (status.ok() && cancelled()) {
+          status = absl::CancelledError("the caller is gone; the model was not loaded");
+        }
+        done(status.ok() ? Load(model) : status);
+      });
 }
 
 void ModelManager::RequestUnload(const std::string& model, CancelledCallback cancelled,
                                  UnloadCallback done) {
-  Post([this, model, cancelled = std::move(cancelled),
-        done = std::move(done)](const absl::Status& admitted) {
-    if (!admitted.ok()) {
-      done(admitted);
-    } else if (cancelled()) {
-      done(absl::CancelledError("the caller is gone; the model was not unloaded"));
-    } else {
-      done(Unload(model));
-    }
-  });
+  Post(
+      [this, model, cancelled = std::move(cancelled), done = std::move(done)](absl::Status status) {
+        if (status.ok() && cancelled()) {
+          status = absl::CancelledError("the caller is gone; the model was not unloaded");
+        }
+        done(status.ok() ? Unload(model) : status);
+      });
 }
 
 void ModelManager::Post(std::function<void(const absl::Status& admitted)> request) {

@@ -26,11 +26,11 @@ LogLevel LevelOf(absl::StatusCode code) {
   }
 }
 
-// The part of an error that holds none of the request's content: messages of kInvalidArgument have
-// the form "FIELD: what is wrong with its value".
-absl::string_view ErrorWithoutContent(const absl::Status& status) {
+// An error; without `content` the part that holds none of the request's content: messages of
+// kInvalidArgument have the form "FIELD: what is wrong with its value".
+absl::string_view ErrorOf(const absl::Status& status, bool content) {
   absl::string_view text = status.message();
-  if (status.code() == absl::StatusCode::kInvalidArgument) text = text.substr(0, text.find(": "));
+  if (!content && absl::IsInvalidArgument(status)) text = text.substr(0, text.find(": "));
   return text.substr(0, kMaxErrorLength);
 }
 
@@ -89,10 +89,7 @@ std::string AccessLog::End(const CallOrigin& call, std::string request_id,
   const std::string code = absl::StatusCodeToString(record.status->code());
   std::vector<LogField> fields = {{"method", record.method}, {"code", code}};
   if (!record.status->ok()) {
-    const absl::string_view error = options_.content
-                                        ? record.status->message().substr(0, kMaxErrorLength)
-                                        : ErrorWithoutContent(*record.status);
-    fields.push_back({"error", error});
+    fields.push_back({"error", ErrorOf(*record.status, options_.content)});
   }
   fields.push_back({"peer", peer});
   if (!record.caller.empty()) fields.push_back({"caller", record.caller});
@@ -147,8 +144,7 @@ void AccessLog::OnHttpRefusal(absl::string_view path, int http_status, const abs
                               absl::string_view caller) {
   int64_t suppressed = 0;
   if (!TakeOfStranger(peer, &suppressed)) return;
-  absl::string_view error =
-      options_.content ? reason.message().substr(0, kMaxErrorLength) : ErrorWithoutContent(reason);
+  absl::string_view error = ErrorOf(reason, options_.content);
   if (!options_.content && absl::IsInvalidArgument(reason)) {
     error = error.substr(0, error.find_first_of("'\""));
   }

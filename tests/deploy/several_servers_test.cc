@@ -49,9 +49,7 @@ class ServerProcess {
 
   // Waits until the server accepts calls; the servers start in parallel.
   void AwaitReady() {
-    ASSERT_TRUE(PollUntil([this] {
-      return process_.HasExited() || absl::StrContains(process_.out(), "\n");
-    })) << process_.err();
+    ASSERT_TRUE(process_.AwaitLine()) << process_.err();
     // listening on 127.0.0.1:PORT, metrics on 127.0.0.1:PORT
     const std::string line = process_.out();
     ASSERT_TRUE(absl::StartsWith(line, "listening on 127.0.0.1:")) << line << process_.err();

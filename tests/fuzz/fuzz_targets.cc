@@ -269,16 +269,18 @@ void FuzzSafetensors(std::string_view bytes) {
   }
   Require(total <= bytes.size(), "the tensors are no longer than the file");
 
-  models::EncoderConfig config;
-  config.input_size = 2;
-  config.hidden_size = 2;
-  config.num_layers = 1;
-  const auto spec = models::BuildEncoder(config, **file, "");
-  if (!spec.ok()) RequireMessage(spec.status());
+  models::ModelConfig config;
+  config.encoder.input_size = 2;
+  config.encoder.hidden_size = 2;
+  config.encoder.num_layers = 1;
+  models::TensorReader reader(**file);
+  models::ReadEncoder(config, "", reader);
+  if (!reader.status().ok()) RequireMessage(reader.status());
 }
 
 void FuzzConfig(std::string_view bytes) {
-  const auto encoder = models::ParseEncoderConfig(bytes, "fuzz");
+  const auto encoder = models::ParseModelConfig(
+      R"({"format_version":1,"pooling":"none","encoder":)" + std::string(bytes) + "}", "fuzz");
   if (!encoder.ok()) RequireMessage(encoder.status());
   const auto config = models::ParseModelConfig(bytes, "fuzz");
   if (!config.ok()) {

@@ -89,10 +89,13 @@ TEST_P(GoldenTest, EqualsThePublishedPackage) {
   ASSERT_TRUE(file.ok()) << file.status();
   const auto metadata = (*file)->metadata().find("sru_config");
   ASSERT_NE(metadata, (*file)->metadata().end());
-  const auto config = models::ParseEncoderConfig(metadata->second, GetParam());
+  const auto config = models::ParseModelConfig(
+      R"({"format_version": 1, "pooling": "none", "encoder": )" + metadata->second + "}",
+      GetParam());
   ASSERT_TRUE(config.ok()) << config.status();
-  auto spec = models::BuildEncoder(*config, **file, "");
-  ASSERT_TRUE(spec.ok()) << spec.status();
+  models::TensorReader reader(**file);
+  kernels::StackSpec spec = models::ReadEncoder(*config, "", reader);
+  ASSERT_TRUE(reader.status().ok()) << reader.status();
 
   const PaddedTensor x(**file, "input.x");
   const PaddedTensor c0(**file, "input.c0");
@@ -103,8 +106,8 @@ TEST_P(GoldenTest, EqualsThePublishedPackage) {
   ASSERT_NE(lengths_view, nullptr);
   const auto* lengths = static_cast<const int64_t*>(lengths_view->data);
   const int64_t batch_size = x.batch();
-  const int64_t layers = static_cast<int64_t>(spec->layers.size());
-  const int64_t width = spec->output_size();
+  const int64_t layers = static_cast<int64_t>(spec.layers.size());
+  const int64_t width = spec.output_size();
   ASSERT_EQ(c.rows(), layers);
   ASSERT_EQ(h.width(), width);
 
@@ -123,8 +126,8 @@ TEST_P(GoldenTest, EqualsThePublishedPackage) {
   batch.num_sequences = static_cast<int>(batch_size);
   batch.offsets = offsets.data();
   batch.features = features.data();
-  spec->vocabulary_size = batch.num_tokens();
-  spec->embedding = {features.data(), features.size()};
+  spec.vocabulary_size = batch.num_tokens();
+  spec.embedding = {features.data(), features.size()};
   std::vector<int32_t> token_ids(batch.num_tokens());
   std::iota(token_ids.begin(), token_ids.end(), 0);
   std::vector<const float*> initial_states;
@@ -162,7 +165,7 @@ TEST_P(GoldenTest, EqualsThePublishedPackage) {
   };
   kernels::Status status = tested.Create(&backend);
   ASSERT_TRUE(status.ok()) << status.message();
-  status = backend->Compile(*spec, compile, &executable);
+  status = backend->Compile(spec, compile, &executable);
   ASSERT_TRUE(status.ok()) << status.message();
   status = executable->CreateWorkspace({batch.num_tokens(), batch.num_sequences}, &workspace);
   ASSERT_TRUE(status.ok()) << status.message();

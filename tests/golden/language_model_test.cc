@@ -20,7 +20,7 @@
 #include "models/model.h"
 #include "models/safetensors.h"
 #include "tests/golden/greedy_continuation.h"
-#include "tests/testing/tested_backend.h"
+#include "tests/golden/model_fixture.h"
 
 namespace sru {
 namespace {
@@ -36,16 +36,6 @@ constexpr const char* kCommittedCases = "tests/golden/language_model";
 // Written by export_shared_cases.py, which is a test that runs before this one.
 constexpr const char* kSharedCases = SRU_SHARED_CASES;
 
-std::vector<std::string> Folders(const fs::path& parent) {
-  std::vector<std::string> folders;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(parent, error)) {
-    if (entry.is_directory()) folders.push_back(entry.path().filename().string());
-  }
-  std::sort(folders.begin(), folders.end());
-  return folders;
-}
-
 // One sequence: what goes in and what was recorded.
 struct Sequence {
   std::vector<int32_t> tokens;
@@ -60,32 +50,18 @@ struct Scored {
   kernels::StateArena::State state;
 };
 
-class LanguageModelTest : public ::testing::Test {
+class LanguageModelTest : public testing::ModelTest {
  protected:
-  void SetUp() override {
-    const kernels::Status status = tested_.Create(&backend_);
-    ASSERT_TRUE(status.ok()) << status.message();
-  }
-
   // A version's directory and the file of expected values.
   void Load(const std::string& directory, const std::string& expected_path) {
-    kernels::CompileOptions options;
-    options.dtype = tested_.dtype;
-    auto model = models::Model::Load(directory, "lm", 1, *backend_, options);
-    ASSERT_TRUE(model.ok()) << model.status();
-    model_ = *std::move(model);
+    ASSERT_NO_FATAL_FAILURE(LoadModel(directory));
     ASSERT_NE(model_->As<models::LanguageModel>(), nullptr);
     ASSERT_NO_FATAL_FAILURE(ReadExpected(expected_path));
     const auto num_sequences = static_cast<int>(sequences_.size());
-    const kernels::ProgramLimits limits =
-        models::LanguageModelLimits(*model_->As<models::LanguageModel>(),
-                                    std::max(total_tokens_, 1), num_sequences, num_sequences, 0);
-    kernels::Status status = model_->program().CreateWorkspace(limits, &workspace_);
-    ASSERT_TRUE(status.ok()) << status.message();
-    kernels::ArenaOptions arena_options;
-    arena_options.budget_bytes = size_t{64} << 20;
-    status = model_->program().CreateArena(arena_options, &arena_);
-    ASSERT_TRUE(status.ok()) << status.message();
+    MakeWorkspace(models::LanguageModelLimits(*model_->As<models::LanguageModel>(),
+                                              std::max(total_tokens_, 1), num_sequences,
+                                              num_sequences, 0));
+    MakeArena();
   }
 
   void CheckCase() {
@@ -213,12 +189,7 @@ class LanguageModelTest : public ::testing::Test {
     inputs[model.counts].ids = counts.data();
     std::vector<kernels::OutputBatch> outputs(model.program.outputs.size());
     outputs[model.log_probs].values = log_probs.data();
-    kernels::ProgramBatch batch;
-    batch.axes = axes.data();
-    batch.inputs = inputs.data();
-    batch.arena = arena_.get();
-    const kernels::Status status = model_->program().Run(batch, outputs.data(), *workspace_);
-    ASSERT_TRUE(status.ok()) << status.message();
+    ASSERT_NO_FATAL_FAILURE(RunProgram(axes, inputs, outputs));
     for (size_t i = 0; i < of.size(); ++i) {
       std::vector<float>& to = (*scored)[of[i]].log_probs;
       to.insert(to.end(), log_probs.begin() + offsets[i], log_probs.begin() + offsets[i + 1]);
@@ -272,11 +243,6 @@ class LanguageModelTest : public ::testing::Test {
     EXPECT_TRUE(same(expected.state.values, found.state.values)) << "state " << what;
   }
 
-  const testing::TestedBackend tested_ = testing::TestedBackend::FromEnvironment();
-  std::unique_ptr<kernels::Backend> backend_;
-  std::shared_ptr<const models::Model> model_;
-  std::unique_ptr<kernels::ProgramWorkspace> workspace_;
-  std::unique_ptr<kernels::StateArena> arena_;
   std::vector<Sequence> sequences_;
   std::vector<std::vector<int32_t>> expected_greedy_;  // of each sequence, if there are any
   int total_tokens_ = 0;
@@ -291,12 +257,13 @@ TEST_P(CommittedCaseTest, EqualsThePublishedPackage) {
   CheckCase();
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, CommittedCaseTest, ::testing::ValuesIn(Folders(kCommittedCases)),
+INSTANTIATE_TEST_SUITE_P(Cases, CommittedCaseTest,
+                         ::testing::ValuesIn(testing::Folders(kCommittedCases)),
                          [](const auto& info) { return info.param; });
 // The test below reports an empty directory.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CommittedCaseTest);
 
-TEST(CommittedCasesTest, AllAreThere) { EXPECT_EQ(Folders(kCommittedCases).size(), 4u); }
+TEST(CommittedCasesTest, AllAreThere) { EXPECT_EQ(testing::Folders(kCommittedCases).size(), 4u); }
 
 class SharedCaseTest : public LanguageModelTest,
                        public ::testing::WithParamInterface<std::string> {};
@@ -307,7 +274,7 @@ TEST_P(SharedCaseTest, EqualsTheReference) {
   CheckCase();
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, SharedCaseTest, ::testing::ValuesIn(Folders(kSharedCases)),
+INSTANTIATE_TEST_SUITE_P(Cases, SharedCaseTest, ::testing::ValuesIn(testing::Folders(kSharedCases)),
                          [](const auto& info) { return info.param; });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SharedCaseTest);
 
@@ -315,7 +282,7 @@ TEST(SharedCasesTest, AreThere) {
   if (!fs::exists(kSharedCases)) {
     GTEST_SKIP() << kSharedCases << " is absent; the test export_shared_language_models says why";
   }
-  EXPECT_EQ(Folders(kSharedCases).size(), 6u);
+  EXPECT_EQ(testing::Folders(kSharedCases).size(), 6u);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 #include "kernels/backend.h"
 #include "models/model.h"
 #include "models/safetensors.h"
-#include "tests/testing/tested_backend.h"
+#include "tests/golden/model_fixture.h"
 
 namespace sru {
 namespace {
@@ -24,17 +24,11 @@ namespace {
 constexpr float kTolerance = 5e-5f;
 constexpr float kBFloat16Tolerance = 0.15f;
 
-class TaggerTest : public ::testing::TestWithParam<const char*> {
+class TaggerTest : public testing::ModelTest, public ::testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
     const std::string directory = std::string("tests/golden/tagger/") + GetParam();
-    const kernels::Status created = tested_.Create(&backend_);
-    ASSERT_TRUE(created.ok()) << created.message();
-    kernels::CompileOptions options;
-    options.dtype = tested_.dtype;
-    auto model = models::Model::Load(directory, "tagger", 1, *backend_, options);
-    ASSERT_TRUE(model.ok()) << model.status();
-    model_ = *std::move(model);
+    ASSERT_NO_FATAL_FAILURE(LoadModel(directory));
     ASSERT_NE(model_->As<models::Tagger>(), nullptr);
     auto expected = models::SafetensorsFile::Open(directory + "/expected.safetensors");
     ASSERT_TRUE(expected.ok()) << expected.status();
@@ -49,8 +43,7 @@ class TaggerTest : public ::testing::TestWithParam<const char*> {
     limits.axes.resize(model_->As<models::Tagger>()->program.axes.size());
     limits.axes[model_->As<models::Tagger>()->tokens] = {offsets_.back(),
                                                          static_cast<int>(lengths->shape[0])};
-    const kernels::Status made = model_->program().CreateWorkspace(limits, &workspace_);
-    ASSERT_TRUE(made.ok()) << made.message();
+    MakeWorkspace(limits);
   }
 
   // The labels of the sequences from `first` to before `last`: [tokens][labels].
@@ -78,19 +71,11 @@ class TaggerTest : public ::testing::TestWithParam<const char*> {
     std::vector<kernels::Candidate> labels(static_cast<size_t>(offsets.back()) * tagger.max_labels);
     std::vector<kernels::OutputBatch> outputs(tagger.program.outputs.size());
     outputs[tagger.labels].candidates = labels.data();
-    kernels::ProgramBatch batch;
-    batch.axes = axes.data();
-    batch.inputs = inputs.data();
-    const kernels::Status status = model_->program().Run(batch, outputs.data(), *workspace_);
-    EXPECT_TRUE(status.ok()) << status.message();
+    RunProgram(axes, inputs, outputs);
     return labels;
   }
 
-  testing::TestedBackend tested_ = testing::TestedBackend::FromEnvironment();
-  std::unique_ptr<kernels::Backend> backend_;
-  std::shared_ptr<const models::Model> model_;
   std::unique_ptr<models::SafetensorsFile> expected_;
-  std::unique_ptr<kernels::ProgramWorkspace> workspace_;
   std::vector<int32_t> offsets_ = {0};
 };
 

@@ -15,7 +15,7 @@
 #include "kernels/backend.h"
 #include "models/model.h"
 #include "models/translator.h"
-#include "tests/testing/tested_backend.h"
+#include "tests/golden/model_fixture.h"
 #include "tests/testing/translator_files.h"
 
 namespace sru {
@@ -24,7 +24,7 @@ namespace {
 using kernels::kStatePageRows;
 using Slot = kernels::StateArena::Slot;
 
-class TranslationTest : public ::testing::Test {
+class TranslationTest : public testing::ModelTest {
  protected:
   void SetUp() override {
     config_ = models::SmallTranslatorConfig();
@@ -39,22 +39,12 @@ class TranslationTest : public ::testing::Test {
 
   void Load() {
     models::WriteTranslator(directory_, "m", config_, models::TranslatorTensors(config_));
-    kernels::Status status = tested_.Create(&backend_);
-    ASSERT_TRUE(status.ok()) << status.message();
-    kernels::CompileOptions options;
-    options.dtype = tested_.dtype;
-    auto model = models::Model::Load(directory_.path("m"), "m", 1, *backend_, options);
-    ASSERT_TRUE(model.ok()) << model.status();
-    model_ = *std::move(model);
+    ASSERT_NO_FATAL_FAILURE(LoadModel(directory_.path("m")));
     kernels::ProgramLimits limits =
         models::TranslatorLimits(translator(), 1000, 32, 2000, 32 * kMaxBeam);
     limits.max_attention_values = 100000;
-    status = model_->program().CreateWorkspace(limits, &workspace_);
-    ASSERT_TRUE(status.ok()) << status.message();
-    kernels::ArenaOptions arena_options;
-    arena_options.budget_bytes = size_t{256} << 20;
-    status = model_->program().CreateArena(arena_options, &arena_);
-    ASSERT_TRUE(status.ok()) << status.message();
+    MakeWorkspace(limits);
+    MakeArena();
   }
 
   const models::Translator& translator() const { return *model_->As<models::Translator>(); }
@@ -81,12 +71,7 @@ class TranslationTest : public ::testing::Test {
     axis = {static_cast<int>(slots.size()), offsets.data(), slots.data()};
     inputs[encodes ? translator().source_ids : translator().target_ids].ids = ids.data();
     const std::vector<kernels::OutputBatch> outputs(translator().program.outputs.size());
-    kernels::ProgramBatch batch;
-    batch.axes = axes.data();
-    batch.inputs = inputs.data();
-    batch.arena = arena_.get();
-    const kernels::Status status = model_->program().Run(batch, outputs.data(), *workspace_);
-    ASSERT_TRUE(status.ok()) << status.message();
+    RunProgram(axes, inputs, outputs);
   }
 
   size_t used_bytes() const { return arena_->stats().used_bytes; }
@@ -98,14 +83,9 @@ class TranslationTest : public ::testing::Test {
   }
   size_t StateBytes() const { return sizeof(float) * config().d_sru * config().decoder_layers; }
 
-  const testing::TestedBackend tested_ = testing::TestedBackend::FromEnvironment();
   models::TempDirectory directory_;
   nlohmann::json config_;
   std::minstd_rand random_{7};
-  std::unique_ptr<kernels::Backend> backend_;
-  std::shared_ptr<const models::Model> model_;
-  std::unique_ptr<kernels::ProgramWorkspace> workspace_;
-  std::unique_ptr<kernels::StateArena> arena_;
 };
 
 TEST_F(TranslationTest, ASentenceHasTheSameBitsAloneAndInAnyBatch) {

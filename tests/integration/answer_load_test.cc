@@ -12,9 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "gmock/gmock.h"
-#include "google/rpc/retry.pb.h"
 #include "gtest/gtest.h"
-#include "sru/v1/admin.grpc.pb.h"
 #include "tests/integration/plain_reader.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/failing_backend.h"
@@ -223,12 +221,7 @@ TEST_F(AnswerLoadTest, AFullQueueRefusesAndLosesNothing) {
     ++refused;
     EXPECT_EQ(call.status.error_code(), StatusCode::RESOURCE_EXHAUSTED)
         << call.status.error_message();
-    google::rpc::Status details;
-    google::rpc::RetryInfo retry_info;
-    ASSERT_TRUE(details.ParseFromString(call.status.error_details()));
-    ASSERT_EQ(details.details_size(), 1);
-    ASSERT_TRUE(details.details(0).UnpackTo(&retry_info));
-    EXPECT_GT(retry_info.retry_delay().seconds() + retry_info.retry_delay().nanos(), 0);
+    EXPECT_TRUE(HasRetryInfo(call.status));
   };
   for (const auto& call : background.calls()) check(*call, slow_answers);
   EXPECT_GT(refused, 0);
@@ -372,11 +365,7 @@ TEST_F(AnswerLoadTest, NoCallFailsWhileVersionsAreReplaced) {
   const int answered = ExpectAllAnswered(*server, [&] {
     for (int version = 2; version <= 6; ++version) {
       models::WriteSmallReader(repository_, absl::StrCat("reader/", version));
-      grpc::ClientContext context;
-      v1::LoadModelRequest request;
-      request.set_model("reader");
-      v1::LoadModelResponse response;
-      const grpc::Status status = admin->LoadModel(&context, request, &response);
+      const grpc::Status status = LoadModel(*admin, "reader");
       EXPECT_TRUE(status.ok()) << status.error_message();
     }
   });

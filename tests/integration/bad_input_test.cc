@@ -15,8 +15,8 @@
 #include "absl/synchronization/blocking_counter.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/stubs/logging.h"
-#include "google/rpc/retry.pb.h"
 #include "gtest/gtest.h"
+#include "tests/integration/background_calls.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/test_files.h"
@@ -41,9 +41,7 @@ class SmallRepository {
     config.erase("labels");
     tensors.erase("out.weight");
     tensors.erase("out.bias");
-    directory_.Write("encoder/1/config.json", config.dump());
-    directory_.Write("encoder/1/model.safetensors", models::Safetensors(tensors));
-    directory_.Write("encoder/1/vocab.txt", models::kSmallVocabulary);
+    models::WriteModel(directory_, "encoder/1", config, tensors);
 
     config.erase("embedding");
     config.erase("preprocessing");
@@ -417,29 +415,6 @@ class OverloadTest : public ::testing::Test {
     return options;
   }
 
-  // Starts calls of `large_` that wait or run until the object ends.
-  struct Background {
-    Background(RunningServer* server, const v1::EncodeRequest& request, int count)
-        : done(count), contexts(count), responses(count), statuses(count) {
-      for (int i = 0; i < count; ++i) {
-        contexts[i] = std::make_unique<grpc::ClientContext>();
-        server->stub().async()->Encode(contexts[i].get(), &request, &responses[i],
-                                       [this, i](grpc::Status status) {
-                                         statuses[i] = std::move(status);
-                                         done.DecrementCount();
-                                       });
-      }
-    }
-    void CancelAndWait() {
-      for (auto& context : contexts) context->TryCancel();
-      done.Wait();
-    }
-    absl::BlockingCounter done;
-    std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
-    std::vector<v1::EncodeResponse> responses;
-    std::vector<grpc::Status> statuses;
-  };
-
   double Waiting() { return server_.Metric("sru_queue_tokens{model=\"trec\",version=\"1\"}"); }
 
   RunningServer server_;
@@ -449,19 +424,13 @@ class OverloadTest : public ::testing::Test {
 
 TEST_F(OverloadTest, AFullQueueRefusesWithRetryInfo) {
   ASSERT_TRUE(server_.started());
-  Background background(&server_, large_, 8);
-  background.done.Wait();
+  BackgroundCalls background(server_.stub(), &AsyncStub::Encode, large_, 8);
   int refused = 0;
-  for (const grpc::Status& status : background.statuses) {
+  for (const grpc::Status& status : background.Wait()) {
     if (status.ok()) continue;
     ++refused;
     EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
-    google::rpc::Status details;
-    google::rpc::RetryInfo retry_info;
-    ASSERT_TRUE(details.ParseFromString(status.error_details()));
-    ASSERT_EQ(details.details_size(), 1);
-    ASSERT_TRUE(details.details(0).UnpackTo(&retry_info));
-    EXPECT_GT(retry_info.retry_delay().seconds() + retry_info.retry_delay().nanos(), 0);
+    EXPECT_TRUE(HasRetryInfo(status));
   }
   EXPECT_GT(refused, 0);
   EXPECT_LT(refused, 8);
@@ -472,7 +441,7 @@ TEST_F(OverloadTest, AFullQueueRefusesWithRetryInfo) {
 
 TEST_F(OverloadTest, CancelledAndExpiredCallsLeaveTheQueue) {
   ASSERT_TRUE(server_.started());
-  Background background(&server_, large_, 3);
+  BackgroundCalls background(server_.stub(), &AsyncStub::Encode, large_, 3);
   const auto in_flight = [this] { return server_.Metric("sru_requests_in_flight"); };
   // All are there and one is at work, so that the queue has room for another call.
   ASSERT_TRUE(PollUntil([&] { return in_flight() == 3 && Waiting() < 3 * 8192; }));
@@ -494,7 +463,8 @@ TEST_F(OverloadTest, CancelledAndExpiredCallsLeaveTheQueue) {
                "version=\"1\"}") == 1;
   }));
 
-  background.CancelAndWait();
+  background.Cancel();
+  background.Wait();
   EXPECT_TRUE(PollUntil([&] { return in_flight() == 0 && Waiting() == 0; }));
 }
 

@@ -12,7 +12,6 @@
 #include "kernels/choose_backend.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "server/base/log.h"
-#include "sru/v1/admin.grpc.pb.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/kernels/cuda_host/host_device.h"
 #include "tests/testing/failing_backend.h"
@@ -126,11 +125,7 @@ class ReloadAfterLoss {
   static grpc::Status Load(RunningServer& server) {
     const auto admin =
         v1::AdminService::NewStub(MakeChannel(server.server().admin_address()->ToString()));
-    grpc::ClientContext context;
-    v1::LoadModelRequest request;
-    request.set_model("trec");
-    v1::LoadModelResponse response;
-    return admin->LoadModel(&context, request, &response);
+    return LoadModel(*admin, "trec");
   }
   // 0 if none answers.
   static int64_t Answering(RunningServer& server) {

@@ -25,7 +25,6 @@
 #include "gtest/gtest.h"
 #include "inference/open_inference.grpc.pb.h"
 #include "server/base/log.h"
-#include "sru/v1/admin.grpc.pb.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/failing_backend.h"
@@ -95,6 +94,8 @@ std::string ExchangeOverTls(int port, const std::string& request) {
 
 class EverythingAtOnceTest : public ::testing::Test {
  protected:
+  using Stub = v1::InferenceService::Stub;
+
   EverythingAtOnceTest() {
     std::signal(SIGPIPE, SIG_IGN);  // as main(): OpenSSL raises it once a drain has closed the port
     google::protobuf::SetLogHandler(nullptr);
@@ -217,28 +218,31 @@ class EverythingAtOnceTest : public ::testing::Test {
     StartHttpCallers();
   }
 
+  // The outcome of a call that has one answer.
+  template <typename Request, typename Response>
+  static Outcome Ask(Stub* stub,
+                     grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                     const Request& request) {
+    grpc::ClientContext context;
+    Prepare(&context);
+    Response response;
+    const grpc::Status status = (stub->*method)(&context, request, &response);
+    return Answered(status, response);
+  }
+
   void StartUnaryCallers() {
     Call("classify", {}, [this] {
-      grpc::ClientContext context;
-      Prepare(&context);
       v1::ClassifyRequest request;
       request.set_model("classifier");
       for (const char* text : {"a b c", "c", "b b"}) *request.add_sequences() = Text(text);
-      v1::ClassifyResponse response;
-      const grpc::Status status = stub_->Classify(&context, request, &response);
-      return Answered(status, response);
+      return Ask(stub_.get(), &Stub::Classify, request);
     });
     Call("encode, each on a connection of its own", {}, [this] {
-      grpc::ClientContext context;
-      Prepare(&context);
       v1::EncodeRequest request;
       request.set_model("encoder");
       *request.add_sequences() = Text("a b c a");
       request.set_output_format(v1::OUTPUT_FORMAT_RAW_FLOAT32);
-      v1::EncodeResponse response;
-      const grpc::Status status =
-          v1::InferenceService::NewStub(NewChannel())->Encode(&context, request, &response);
-      return Answered(status, response);
+      return Ask(v1::InferenceService::NewStub(NewChannel()).get(), &Stub::Encode, request);
     });
     Call("score", {}, [this] {
       grpc::ClientContext context;
@@ -253,29 +257,21 @@ class EverythingAtOnceTest : public ::testing::Test {
       return Answered(status, response);
     });
     Call("answer", {}, [this] {
-      grpc::ClientContext context;
-      Prepare(&context);
       v1::AnswerRequest request;
       request.set_model("reader");
       v1::Query* const query = request.add_queries();
       query->set_question("a b?");
       query->add_passages("c d a b .");
       query->add_passages("e f");
-      v1::AnswerResponse response;
-      const grpc::Status status = stub_->Answer(&context, request, &response);
-      return Answered(status, response);
+      return Ask(stub_.get(), &Stub::Answer, request);
     });
     // A device that fails takes the sequences with it that have begun there.
     Call("translate", {StatusCode::UNAVAILABLE}, [this] {
-      grpc::ClientContext context;
-      Prepare(&context);
       v1::TranslateRequest request;
       request.set_model("translator");
       *request.add_sequences() = Text("a b");
       request.set_max_new_tokens(4);
-      v1::TranslateResponse response;
-      const grpc::Status status = stub_->Translate(&context, request, &response);
-      return Answered(status, response);
+      return Ask(stub_.get(), &Stub::Translate, request);
     });
     Call("lists of models", {}, [this] {
       grpc::ClientContext context;
@@ -285,14 +281,10 @@ class EverythingAtOnceTest : public ::testing::Test {
       return status.ok() ? Outcome() : Failed(status);
     });
     Call("a model that comes and goes", {StatusCode::NOT_FOUND}, [this] {
-      grpc::ClientContext context;
-      Prepare(&context);
       v1::ClassifyRequest request;
       request.set_model("extra");
       *request.add_sequences() = Text("a b c");
-      v1::ClassifyResponse response;
-      const grpc::Status status = stub_->Classify(&context, request, &response);
-      return Answered(status, response);
+      return Ask(stub_.get(), &Stub::Classify, request);
     });
     Call("infer", {}, [this] {
       grpc::ClientContext context;
@@ -458,11 +450,7 @@ class EverythingAtOnceTest : public ::testing::Test {
     std::filesystem::rename(staged_.path(name),
                             repository_.path(absl::StrCat("classifier/", version)));
   }
-  double Metric(const std::string& series) const {
-    const std::string text = "\n" + HttpGet(metrics_port_, "/metrics").body;
-    const size_t at = text.find("\n" + series + " ");
-    return at == std::string::npos ? -1 : std::atof(text.c_str() + at + series.size() + 2);
-  }
+  double Metric(const std::string& series) const { return MetricAt(metrics_port_, series); }
 
   const Certificate authority_{[] {
     CertificateOptions options;
@@ -494,23 +482,12 @@ TEST_F(EverythingAtOnceTest, ModelsComeAndGoAndADeviceFails) {
   Start(options);
   StartCallers();
   const auto admin = v1::AdminService::NewStub(MakeChannel(server_->admin_address()->ToString()));
-  const auto load = [&](const std::string& model) {
-    grpc::ClientContext context;
-    v1::LoadModelRequest request;
-    request.set_model(model);
-    v1::LoadModelResponse response;
-    return admin->LoadModel(&context, request, &response);
-  };
   AwaitRounds();
   for (int version = 2; version <= 4; ++version) {
     Publish(version);
-    EXPECT_TRUE(load("classifier").ok());
-    EXPECT_TRUE(load("extra").ok());
-    grpc::ClientContext context;
-    v1::UnloadModelRequest request;
-    request.set_model("extra");
-    v1::UnloadModelResponse response;
-    EXPECT_TRUE(admin->UnloadModel(&context, request, &response).ok());
+    EXPECT_TRUE(LoadModel(*admin, "classifier").ok());
+    EXPECT_TRUE(LoadModel(*admin, "extra").ok());
+    EXPECT_TRUE(UnloadModel(*admin, "extra").ok());
   }
   devices_->failed[0] = true;
   AwaitRounds();

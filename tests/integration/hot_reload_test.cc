@@ -14,9 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "sru/v1/admin.grpc.pb.h"
 #include "tests/integration/server_fixture.h"
-#include "tests/testing/http_get.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/subprocess.h"
 #include "tests/testing/test_files.h"
@@ -46,9 +44,7 @@ class HotReloadTest : public ::testing::Test {
         SRU_SERVER_BINARY, "--model_repository=" + repository_.path(), "--follow_outside_links",
         "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", "--http_listen=",
         "--admin_listen=127.0.0.1:0", "--model_control=explicit", "--load_models=trec"});
-    EXPECT_TRUE(PollUntil([this] {
-      return process_->HasExited() || absl::StrContains(process_->out(), "\n");
-    })) << process_->err();
+    EXPECT_TRUE(process_->AwaitLine()) << process_->err();
     // listening on A, metrics on B, admin on C
     for (const std::string& part : std::vector<std::string>(
              absl::StrSplit(process_->out(), absl::ByAnyChar(", \n"), absl::SkipEmpty()))) {
@@ -68,9 +64,7 @@ class HotReloadTest : public ::testing::Test {
 
   double Metric(const std::string& series) const {
     const int port = std::atoi(addresses_[1].substr(addresses_[1].rfind(':') + 1).c_str());
-    const std::string text = "\n" + HttpGet(port, "/metrics").body;
-    const size_t at = text.find("\n" + series + " ");
-    return at == std::string::npos ? -1 : std::atof(text.c_str() + at + series.size() + 2);
+    return MetricAt(port, series);
   }
 
   models::TempDirectory repository_;
@@ -117,11 +111,7 @@ TEST_F(HotReloadTest, NoCallFailsAndMemoryStaysFlat) {
   double warm = 0;
   for (int reload = 1; reload <= kReloads; ++reload) {
     Point(reload + 1);
-    v1::LoadModelRequest request;
-    request.set_model("trec");
-    v1::LoadModelResponse response;
-    grpc::ClientContext context;
-    const grpc::Status status = admin->LoadModel(&context, request, &response);
+    const grpc::Status status = LoadModel(*admin, "trec");
     ASSERT_TRUE(status.ok()) << status.error_message();
     // Some calls with each version.
     const int64_t before = answered;

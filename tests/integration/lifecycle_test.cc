@@ -10,10 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/blocking_counter.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "sru/v1/admin.grpc.pb.h"
+#include "tests/integration/background_calls.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/subprocess.h"
@@ -92,19 +91,9 @@ class LifecycleTest : public ::testing::Test {
   }
 
   grpc::Status Load(const std::string& model, v1::LoadModelResponse* response = nullptr) {
-    grpc::ClientContext context;
-    v1::LoadModelRequest request;
-    request.set_model(model);
-    v1::LoadModelResponse ignored;
-    return admin_->LoadModel(&context, request, response != nullptr ? response : &ignored);
+    return LoadModel(*admin_, model, response);
   }
-  grpc::Status Unload(const std::string& model) {
-    grpc::ClientContext context;
-    v1::UnloadModelRequest request;
-    request.set_model(model);
-    v1::UnloadModelResponse response;
-    return admin_->UnloadModel(&context, request, &response);
-  }
+  grpc::Status Unload(const std::string& model) { return UnloadModel(*admin_, model); }
 
   // "SERVING", "NOT_SERVING", or the code of an error.
   std::string Health(const std::string& service) {
@@ -317,18 +306,7 @@ TEST_F(LifecycleTest, WhatWasAcceptedBeforeAnUnloadIsAnswered) {
     for (int t = 0; t < 1024; ++t) ids->add_values(t % 5);
   }
   request.set_pooling(v1::POOLING_LAST);
-  absl::BlockingCounter done(kCalls);
-  std::vector<std::unique_ptr<grpc::ClientContext>> contexts(kCalls);
-  std::vector<v1::EncodeResponse> responses(kCalls);
-  std::vector<grpc::Status> statuses(kCalls);
-  for (int i = 0; i < kCalls; ++i) {
-    contexts[i] = std::make_unique<grpc::ClientContext>();
-    server_->stub().async()->Encode(contexts[i].get(), &request, &responses[i],
-                                    [&, i](grpc::Status status) {
-                                      statuses[i] = std::move(status);
-                                      done.DecrementCount();
-                                    });
-  }
+  BackgroundCalls calls(server_->stub(), &AsyncStub::Encode, request, kCalls);
   const auto seen = [this] {
     return server_->Metric("sru_requests_in_flight") +
            std::max(0.0, server_->Metric("sru_requests_total{code=\"OK\",method=\"Encode\",model="
@@ -337,8 +315,9 @@ TEST_F(LifecycleTest, WhatWasAcceptedBeforeAnUnloadIsAnswered) {
   ASSERT_TRUE(PollUntil([&] { return seen() >= kCalls; }));
   ASSERT_TRUE(Unload("m").ok());
   EXPECT_EQ(Classify("m").error_code(), grpc::StatusCode::NOT_FOUND);
-  done.Wait();
-  for (const grpc::Status& status : statuses) EXPECT_TRUE(status.ok()) << status.error_message();
+  for (const grpc::Status& status : calls.Wait()) {
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
   EXPECT_TRUE(PollUntil([this] { return States().empty(); }));
 }
 

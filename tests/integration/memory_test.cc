@@ -8,9 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
-#include "google/rpc/retry.pb.h"
 #include "gtest/gtest.h"
-#include "sru/v1/admin.grpc.pb.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/slow_connection.h"
@@ -43,14 +41,6 @@ v1::ClassifyRequest Question() {
   v1::ClassifyRequest request;
   request.add_sequences()->set_text("Who wrote Hamlet ?");
   return request;
-}
-
-bool HasRetryInfo(const grpc::Status& status) {
-  google::rpc::Status details;
-  google::rpc::RetryInfo retry_info;
-  return details.ParseFromString(status.error_details()) && details.details_size() == 1 &&
-         details.details(0).UnpackTo(&retry_info) &&
-         retry_info.retry_delay().seconds() + retry_info.retry_delay().nanos() > 0;
 }
 
 class CompressionTest : public ::testing::TestWithParam<grpc_compression_algorithm> {

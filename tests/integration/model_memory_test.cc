@@ -12,14 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "models/model.h"
 #include "nlohmann/json.hpp"
-#include "sru/v1/admin.grpc.pb.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/subprocess.h"
@@ -108,20 +106,14 @@ class ModelMemoryTest : public ::testing::TestWithParam<kernels::DataType> {
         "--model_control=explicit", "--instances=1", "--max_batch_tokens=128",
         "--max_sequence_tokens=128", "--backend=cpu",
         absl::StrCat("--dtype=", kernels::DataTypeName(GetParam()))});
-    ASSERT_TRUE(PollUntil([this] {
-      return process_->HasExited() || absl::StrContains(process_->out(), "\n");
-    })) << process_->err();
+    ASSERT_TRUE(process_->AwaitLine()) << process_->err();
     const std::vector<std::string> words_of_line =
         absl::StrSplit(process_->out(), absl::ByAnyChar(" \n"), absl::SkipEmpty());
     admin_ = v1::AdminService::NewStub(MakeChannel(words_of_line.back()));
   }
 
   void Load(const std::string& model = "m") {
-    grpc::ClientContext context;
-    v1::LoadModelRequest request;
-    request.set_model(model);
-    v1::LoadModelResponse response;
-    const grpc::Status status = admin_->LoadModel(&context, request, &response);
+    const grpc::Status status = LoadModel(*admin_, model);
     ASSERT_TRUE(status.ok()) << status.error_message();
   }
 

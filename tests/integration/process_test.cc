@@ -11,9 +11,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/synchronization/blocking_counter.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/integration/background_calls.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/http_get.h"
 #include "tests/testing/poll.h"
@@ -60,9 +60,7 @@ class ServerProcess {
  public:
   explicit ServerProcess(const std::vector<std::string>& flags)
       : process_(Command(std::filesystem::absolute(kBundledRepository), flags)) {
-    EXPECT_TRUE(PollUntil([this] {
-      return process_.HasExited() || absl::StrContains(process_.out(), "\n");
-    })) << process_.err();
+    EXPECT_TRUE(process_.AwaitLine()) << process_.err();
     // listening on 127.0.0.1:PORT, metrics on 127.0.0.1:PORT, HTTP on 127.0.0.1:PORT
     const std::string line = process_.out();
     EXPECT_THAT(
@@ -276,45 +274,19 @@ TEST(StopTest, SignalsEndAnIdleServerAtOnce) {
   }
 }
 
-// Calls that need much work, so that many are in flight when the signal arrives.
-class LoadedServer {
- public:
-  LoadedServer(v1::InferenceService::Stub* stub, int count)
-      : done_(count), contexts_(count), responses_(count), statuses_(count) {
-    for (int s = 0; s < 16; ++s) {
-      v1::TokenIds* ids = request_.add_sequences()->mutable_token_ids();
-      for (int t = 0; t < 1024; ++t) ids->add_values((s * 1024 + t) % 8759);
-    }
-    request_.set_pooling(v1::POOLING_LAST);
-    for (int i = 0; i < count; ++i) {
-      contexts_[i] = std::make_unique<grpc::ClientContext>();
-      stub->async()->Encode(contexts_[i].get(), &request_, &responses_[i],
-                            [this, i](grpc::Status status) {
-                              statuses_[i] = std::move(status);
-                              done_.DecrementCount();
-                            });
-    }
+// A call that needs much work, so that many are in flight when the signal arrives.
+v1::EncodeRequest LargeRequest() {
+  v1::EncodeRequest request;
+  for (int s = 0; s < 16; ++s) {
+    v1::TokenIds* ids = request.add_sequences()->mutable_token_ids();
+    for (int t = 0; t < 1024; ++t) ids->add_values((s * 1024 + t) % 8759);
   }
-  const std::vector<grpc::Status>& Wait() {
-    if (!waited_) done_.Wait();
-    waited_ = true;
-    return statuses_;
-  }
-  ~LoadedServer() { Wait(); }
-
- private:
-  v1::EncodeRequest request_;
-  absl::BlockingCounter done_;
-  bool waited_ = false;
-  std::vector<std::unique_ptr<grpc::ClientContext>> contexts_;
-  std::vector<v1::EncodeResponse> responses_;
-  std::vector<grpc::Status> statuses_;
-};
+  request.set_pooling(v1::POOLING_LAST);
+  return request;
+}
 
 double Metric(const ServerProcess& server, const std::string& series) {
-  const std::string text = "\n" + server.Get("/metrics").body;
-  const size_t at = text.find("\n" + series + " ");
-  return at == std::string::npos ? -1 : std::atof(text.c_str() + at + series.size() + 2);
+  return MetricAt(server.metrics_port(), series);
 }
 
 TEST(StopTest, WhatWasAcceptedIsAnswered) {
@@ -322,7 +294,7 @@ TEST(StopTest, WhatWasAcceptedIsAnswered) {
   // The delay lets calls that have arrived be parsed and queued, so that every one is accepted.
   ServerProcess server(
       {"--max_queue_tokens=4000000", "--drain_delay_s=3", "--drain_timeout_s=120"});
-  LoadedServer load(&server.stub(), kCalls);
+  BackgroundCalls load(server.stub(), &AsyncStub::Encode, LargeRequest(), kCalls);
   const auto seen = [&server] {
     const double done = Metric(
         server, "sru_requests_total{code=\"OK\",method=\"Encode\",model=\"trec\",version=\"1\"}");
@@ -360,7 +332,7 @@ TEST(StopTest, ReadinessGoesFirstThenNewCallsAreUnavailable) {
 TEST(StopTest, TheDrainEndsInTime) {
   ServerProcess server({"--max_queue_tokens=4000000", "--backend=reference", "--instances=1",
                         "--drain_timeout_s=0.2"});
-  LoadedServer load(&server.stub(), 32);
+  BackgroundCalls load(server.stub(), &AsyncStub::Encode, LargeRequest(), 32);
   ASSERT_TRUE(PollUntil([&] { return Metric(server, "sru_requests_in_flight") >= 32; }));
   server.process().Signal(SIGTERM);
   int unavailable = 0;
@@ -378,7 +350,7 @@ TEST(StopTest, TheDrainEndsInTime) {
 // A hang-up, from an operator or from a terminal that is closed, is no reason to lose a call.
 TEST(StopTest, AHangUpChangesNothingOfWhatIsServed) {
   ServerProcess server({"--max_queue_tokens=4000000"});
-  LoadedServer load(&server.stub(), 16);
+  BackgroundCalls load(server.stub(), &AsyncStub::Encode, LargeRequest(), 16);
   for (int i = 0; i < 3; ++i) server.process().Signal(SIGHUP);
   for (const grpc::Status& status : load.Wait()) EXPECT_TRUE(status.ok()) << status.error_message();
   EXPECT_TRUE(PollUntil(

@@ -9,10 +9,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "google/rpc/retry.pb.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "server/server.h"
+#include "sru/v1/admin.grpc.pb.h"
 #include "sru/v1/inference.grpc.pb.h"
 #include "tests/testing/http_get.h"
 
@@ -58,6 +60,40 @@ inline std::string FromBytes(const grpc::ByteBuffer& bytes) {
     flat.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
   }
   return flat;
+}
+
+inline grpc::Status LoadModel(v1::AdminService::Stub& admin, const std::string& model,
+                              v1::LoadModelResponse* response = nullptr) {
+  grpc::ClientContext context;
+  v1::LoadModelRequest request;
+  request.set_model(model);
+  v1::LoadModelResponse ignored;
+  return admin.LoadModel(&context, request, response != nullptr ? response : &ignored);
+}
+
+inline grpc::Status UnloadModel(v1::AdminService::Stub& admin, const std::string& model) {
+  grpc::ClientContext context;
+  v1::UnloadModelRequest request;
+  request.set_model(model);
+  v1::UnloadModelResponse response;
+  return admin.UnloadModel(&context, request, &response);
+}
+
+// Whether the status says when to come back, and nothing else.
+inline bool HasRetryInfo(const grpc::Status& status) {
+  google::rpc::Status details;
+  google::rpc::RetryInfo retry_info;
+  return details.ParseFromString(status.error_details()) && details.details_size() == 1 &&
+         details.details(0).UnpackTo(&retry_info) &&
+         retry_info.retry_delay().seconds() + retry_info.retry_delay().nanos() > 0;
+}
+
+// The value of a metric line, such as `sru_ready`, in the text of /metrics at this port; -1 if it is
+// absent.
+inline double MetricAt(int port, const std::string& series) {
+  const std::string text = "\n" + HttpGet(port, "/metrics").body;
+  const size_t at = text.find("\n" + series + " ");
+  return at == std::string::npos ? -1 : std::atof(text.c_str() + at + series.size() + 2);
 }
 
 class RunningServer {
@@ -106,11 +142,8 @@ class RunningServer {
     return HttpGet(server_->metrics_address().port, path);
   }
 
-  // The value of a metric line, such as `sru_ready`, in the text of /metrics; -1 if it is absent.
   double Metric(const std::string& series) {
-    const std::string text = "\n" + Get("/metrics").body;
-    const size_t at = text.find("\n" + series + " ");
-    return at == std::string::npos ? -1 : std::atof(text.c_str() + at + series.size() + 2);
+    return MetricAt(server_->metrics_address().port, series);
   }
 
  private:

@@ -12,10 +12,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/blocking_counter.h"
 #include "gmock/gmock.h"
-#include "google/rpc/retry.pb.h"
 #include "gtest/gtest.h"
+#include "tests/integration/background_calls.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/failing_backend.h"
 #include "tests/testing/poll.h"
@@ -127,36 +126,6 @@ class TranslateLoadTest : public ::testing::Test {
     EXPECT_EQ(Metric("sru_queue_tokens"), 0);
   }
 
-  // Calls that run while the test goes on.
-  class Background {
-   public:
-    Background(RunningServer& server, const v1::TranslateRequest& request, int count)
-        : request_(request), done_(count), contexts_(count), responses_(count), statuses_(count) {
-      for (int i = 0; i < count; ++i) {
-        contexts_[i] = std::make_unique<grpc::ClientContext>();
-        server.stub().async()->Translate(contexts_[i].get(), &request_, &responses_[i],
-                                         [this, i](grpc::Status status) {
-                                           statuses_[i] = std::move(status);
-                                           done_.DecrementCount();
-                                         });
-      }
-    }
-    void Cancel() {
-      for (const auto& context : contexts_) context->TryCancel();
-    }
-    const std::vector<grpc::Status>& Wait() {
-      done_.Wait();
-      return statuses_;
-    }
-
-   private:
-    const v1::TranslateRequest request_;
-    absl::BlockingCounter done_;
-    std::vector<std::unique_ptr<grpc::ClientContext>> contexts_;
-    std::vector<v1::TranslateResponse> responses_;
-    std::vector<grpc::Status> statuses_;
-  };
-
   models::TempDirectory directory_;
   nlohmann::json config_;
   models::TestTensors tensors_;
@@ -186,10 +155,7 @@ TEST_F(TranslateLoadTest, AFullQueueRefusesWholeCallsAndAnswersTheOthersRight) {
         }
         ++refused;
         EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
-        google::rpc::Status details;
-        EXPECT_TRUE(details.ParseFromString(status.error_details()));
-        google::rpc::RetryInfo retry;
-        EXPECT_TRUE(details.details_size() == 1 && details.details(0).UnpackTo(&retry));
+        EXPECT_TRUE(HasRetryInfo(status));
       }
     });
   }
@@ -219,7 +185,7 @@ TEST_F(TranslateLoadTest, ADeadlineEndsACallBetweenTwoSteps) {
 TEST_F(TranslateLoadTest, CancelledCallsGiveBackTheirRowsAtTheNextStep) {
   WriteEndless();
   Start();
-  Background background(*server_, Long(10), 3);
+  BackgroundCalls background(server_->stub(), &AsyncStub::Translate, Long(10), 3);
   ASSERT_TRUE(PollUntil([&] { return Sentences("running") > 5; }));
   background.Cancel();
   for (const grpc::Status& status : background.Wait()) {
@@ -251,7 +217,7 @@ TEST_F(TranslateLoadTest, AClientThatVanishesIsForgotten) {
 TEST_F(TranslateLoadTest, ADrainLetsThemEnd) {
   WriteEndless();
   Start();
-  Background background(*server_, Long(4, 60), 4);
+  BackgroundCalls background(server_->stub(), &AsyncStub::Translate, Long(4, 60), 4);
   ASSERT_TRUE(PollUntil([&] { return Sentences("running") > 0; }));
   EXPECT_TRUE(server_->server().Drain());
   for (const grpc::Status& status : background.Wait()) {
@@ -264,7 +230,7 @@ TEST_F(TranslateLoadTest, ADrainThatRunsOutOfTimeAnswersUnavailable) {
   WriteEndless();
   options_.drain_timeout = absl::Milliseconds(300);
   Start();
-  Background background(*server_, Long(8), 2);
+  BackgroundCalls background(server_->stub(), &AsyncStub::Translate, Long(8), 2);
   ASSERT_TRUE(PollUntil([&] { return Sentences("running") > 0; }));
   EXPECT_FALSE(server_->server().Drain());
   for (const grpc::Status& status : background.Wait()) {
@@ -279,7 +245,7 @@ TEST_F(TranslateLoadTest, AHighPriorityGoesAheadOfWhatWaits) {
   // Many more than begin together.
   v1::TranslateRequest low = Long(200, 200);
   low.set_priority(v1::PRIORITY_LOW);
-  Background background(*server_, low, 1);
+  BackgroundCalls background(server_->stub(), &AsyncStub::Translate, low, 1);
   ASSERT_TRUE(PollUntil([&] { return Sentences("waiting") > 100; }));
   v1::TranslateRequest high = Long(1, 5);
   high.set_priority(v1::PRIORITY_HIGH);

@@ -140,9 +140,9 @@ void AddAttend(RandomProgram* p, int width) {
   }
 }
 
-void AddAttendMap(RandomProgram* p, int width) {
-  const AxisId passages = p->program.AddAxis("passages");
-  const AxisId questions = p->program.AddAxis("questions");
+// Attends from passages to the questions that a map names, with an output of this type for each.
+void AddAttendMapTo(RandomProgram* p, AxisId passages, AxisId questions, int width,
+                    const std::string& output, OutputType type) {
   const InputId map = p->program.AddMap("question_of", passages, questions);
   for (const auto& [heads, causal] : {std::pair{1, false}, {2, false}, {1, true}}) {
     const std::string name = std::to_string(heads) + (causal ? "_causal" : "_all");
@@ -153,8 +153,14 @@ void AddAttendMap(RandomProgram* p, int width) {
     op.heads = heads;
     op.causal = causal;
     op.map = map;
-    p->Output(p->Attend(op, heads * 5), "attend" + name);
+    p->program.AddOutput(output + name, p->Attend(op, heads * 5), type);
   }
+}
+
+void AddAttendMap(RandomProgram* p, int width) {
+  const AxisId passages = p->program.AddAxis("passages");
+  const AxisId questions = p->program.AddAxis("questions");
+  AddAttendMapTo(p, passages, questions, width, "attend", OutputType::kRows);
 }
 
 // Keys and values of a sequence axis: one for each sequence.
@@ -169,7 +175,7 @@ void AddAttendSequences(RandomProgram* p, int width) {
   p->Output(p->Attend(op, width), "attend");
 }
 
-void AddAttendFields(RandomProgram* p, int width) {
+ValueId AttendFields(RandomProgram* p, int width) {
   const AxisId tokens = p->program.AddAxis("tokens");
   ops::Attend op;
   op.heads = 2;
@@ -179,8 +185,10 @@ void AddAttendFields(RandomProgram* p, int width) {
   op.value_field = p->program.AddField("values", 2 * (width + 2), true);
   p->Append(p->Features("k", tokens, 2 * width), op.key_field);
   p->Append(p->Features("v", tokens, 2 * (width + 2)), op.value_field);
-  p->Output(p->Attend(op, 2 * (width + 2)), "attend");
+  return p->Attend(op, 2 * (width + 2));
 }
+
+void AddAttendFields(RandomProgram* p, int width) { p->Output(AttendFields(p, width), "attend"); }
 
 // As AddAttendFields(), but rows see those of their run that come after them.
 void AddAttendAllFields(RandomProgram* p, int width) {
@@ -215,37 +223,16 @@ void AddAttentionMap(RandomProgram* p, int width) {
   const AxisId passages = p->program.AddAxis("passages");
   const AxisId questions = p->program.AddAxis("questions");
   const AxisId asked = p->program.AddSequenceAxis("asked", questions);
-  const InputId map = p->program.AddMap("question_of", passages, questions);
-  const InputId asked_map = p->program.AddMap("asked_of", passages, asked);
-  for (const auto& [heads, causal] : {std::pair{1, false}, {2, false}, {1, true}}) {
-    const std::string name = std::to_string(heads) + (causal ? "_causal" : "_all");
-    ops::Attend op;
-    op.q = p->Features("q" + name, passages, heads * width);
-    op.keys = p->Features("k" + name, questions, heads * width);
-    op.values = p->Features("v" + name, questions, heads * 5);
-    op.heads = heads;
-    op.causal = causal;
-    op.map = map;
-    p->program.AddOutput("attention" + name, p->Attend(op, heads * 5), OutputType::kAttention);
-  }
+  AddAttendMapTo(p, passages, questions, width, "attention", OutputType::kAttention);
   ops::Attend op;
   op.q = p->Features("q", passages, width);
   op.keys = op.values = p->Features("k", asked, width);
-  op.map = asked_map;
+  op.map = p->program.AddMap("asked_of", passages, asked);
   p->program.AddOutput("of_sequences", p->Attend(op, width), OutputType::kAttention);
 }
 
 void AddAttentionFields(RandomProgram* p, int width) {
-  const AxisId tokens = p->program.AddAxis("tokens");
-  ops::Attend op;
-  op.heads = 2;
-  op.causal = true;
-  op.q = p->Features("q", tokens, 2 * width);
-  op.key_field = p->program.AddField("keys", 2 * width, true);
-  op.value_field = p->program.AddField("values", 2 * (width + 2), true);
-  p->Append(p->Features("k", tokens, 2 * width), op.key_field);
-  p->Append(p->Features("v", tokens, 2 * (width + 2)), op.value_field);
-  const ValueId y = p->Attend(op, 2 * (width + 2));
+  const ValueId y = AttendFields(p, width);
   p->program.AddOutput("attention", y, OutputType::kAttention);
   p->Output(y, "attend");
 }

@@ -219,6 +219,59 @@ struct PickingExample : Example {
   }
 };
 
+// How an example of a program or of a batch is broken, and the error that it then gives.
+template <typename E>
+struct Broken {
+  std::string message;
+  std::function<void(E&)> breaks;
+};
+
+template <typename E>
+void ExpectProgramsAreRefused(const std::vector<Broken<E>>& cases) {
+  for (const Broken<E>& broken : cases) {
+    E e;
+    broken.breaks(e);
+    ProgramShape shape;
+    const Status status = Validate(e.program, &shape);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << broken.message;
+    EXPECT_EQ(status.message(), broken.message);
+    EXPECT_TRUE(shape.values.empty()) << "a refused program wrote its shape: " << broken.message;
+  }
+}
+
+template <typename E>
+void ExpectProgramsAreTaken(const std::vector<std::function<void(E&)>>& cases) {
+  for (size_t i = 0; i < cases.size(); ++i) {
+    E e;
+    cases[i](e);
+    ProgramShape shape;
+    const Status status = Validate(e.program, &shape);
+    EXPECT_TRUE(status.ok()) << i << ": " << status.message();
+    EXPECT_EQ(shape.values.size(), e.program.operations.size()) << i;
+  }
+}
+
+template <typename B>
+void ExpectBatchesAreRefused(const std::vector<Broken<B>>& cases) {
+  for (const Broken<B>& broken : cases) {
+    B b;
+    broken.breaks(b);
+    const Status status = b.Check();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << broken.message;
+    EXPECT_EQ(status.message(), broken.message);
+  }
+}
+
+template <typename B>
+void ExpectBatchesAreTaken(const std::vector<std::function<void(B&)>>& cases) {
+  for (size_t i = 0; i < cases.size(); ++i) {
+    B b;
+    cases[i](b);
+    const Status status = b.Check();
+    EXPECT_TRUE(status.ok()) << i << ": " << status.message();
+  }
+}
+
 TEST(ValidateProgramTest, TellsTheShape) {
   const Example e;
   ProgramShape shape;
@@ -261,14 +314,9 @@ TEST(ValidateProgramTest, TellsTheShape) {
   EXPECT_EQ(shape.users.back(), kStackOfIds);
 }
 
-struct BrokenProgram {
-  std::string message;
-  std::function<void(Example&)> breaks;
-};
-
 TEST(ValidateProgramTest, NamesWhatIsWrong) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<BrokenProgram> cases = {
+  const std::vector<Broken<Example>> cases = {
       // Lists.
       {"program: axes: expected at most 16, found 20",
        [](Example& e) {
@@ -584,15 +632,7 @@ TEST(ValidateProgramTest, NamesWhatIsWrong) {
          e.op<ops::Predict>(e.predict).max_candidates = 0;
        }},
   };
-  for (const BrokenProgram& broken : cases) {
-    Example e;
-    broken.breaks(e);
-    ProgramShape shape;
-    const Status status = Validate(e.program, &shape);
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << broken.message;
-    EXPECT_EQ(status.message(), broken.message);
-    EXPECT_TRUE(shape.values.empty()) << "a refused program wrote its shape: " << broken.message;
-  }
+  ExpectProgramsAreRefused(cases);
 }
 
 // What a last row needs is what its value needs; a field that it reads makes nothing run.
@@ -614,11 +654,7 @@ TEST(ValidateProgramTest, TellsTheShapeOfPicks) {
 }
 
 TEST(ValidateProgramTest, NamesWhatIsWrongWithPicks) {
-  struct Broken {
-    std::string message;
-    std::function<void(PickingExample&)> breaks;
-  };
-  const std::vector<Broken> cases = {
+  const std::vector<Broken<PickingExample>> cases = {
       {"inputs[9] (adjustments): limit: expected 1 to 1073741824, found 0",
        [](PickingExample& e) { e.program.inputs[9].limit = 0; }},
       {"inputs[9] (adjustments): axis: expected an axis that is not a sequence axis, found axes[2] "
@@ -693,15 +729,7 @@ TEST(ValidateProgramTest, NamesWhatIsWrongWithPicks) {
        "without",
        [](PickingExample& e) { e.program.outputs[8].value = e.predict; }},
   };
-  for (const Broken& broken : cases) {
-    PickingExample e;
-    broken.breaks(e);
-    ProgramShape shape;
-    const Status status = Validate(e.program, &shape);
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << broken.message;
-    EXPECT_EQ(status.message(), broken.message);
-    EXPECT_TRUE(shape.values.empty()) << "a refused program wrote its shape: " << broken.message;
-  }
+  ExpectProgramsAreRefused(cases);
 }
 
 TEST(ValidateProgramTest, TakesPicksThatAreRight) {
@@ -725,13 +753,7 @@ TEST(ValidateProgramTest, TakesPicksThatAreRight) {
         e.program.AddOutput("token_picked", e.predict, OutputType::kPicked);
       },
   };
-  for (size_t i = 0; i < cases.size(); ++i) {
-    PickingExample e;
-    cases[i](e);
-    ProgramShape shape;
-    const Status status = Validate(e.program, &shape);
-    EXPECT_TRUE(status.ok()) << i << ": " << status.message();
-  }
+  ExpectProgramsAreTaken(cases);
 }
 
 // Marian's positions, rounded weights, the cell of SSRU, choices.
@@ -791,11 +813,7 @@ struct StudentExample {
 TEST(ValidateProgramTest, NamesWhatIsWrongWithAStudent) {
   static const float kWeights[40] = {};
   using E = StudentExample;
-  struct Broken {
-    std::string message;
-    std::function<void(E&)> breaks;
-  };
-  const std::vector<Broken> cases = {
+  const std::vector<Broken<E>> cases = {
       {"operations[0] (embed): table: expected none, since there are rounded weights, found values",
        [](E& e) {
          e.op<ops::Embed>(e.embed).table = {kWeights, 40};
@@ -854,13 +872,7 @@ TEST(ValidateProgramTest, NamesWhatIsWrongWithAStudent) {
   ProgramShape shape;
   const Status status = Validate(right.program, &shape);
   ASSERT_TRUE(status.ok()) << status.message();
-  for (const Broken& broken : cases) {
-    StudentExample e;
-    broken.breaks(e);
-    const Status refused = Validate(e.program, &shape);
-    EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument) << broken.message;
-    EXPECT_EQ(refused.message(), broken.message);
-  }
+  ExpectProgramsAreRefused(cases);
 }
 
 TEST(ValidateBatchTest, NamesWhatIsWrongWithChoices) {
@@ -930,14 +942,7 @@ TEST(ValidateProgramTest, TakesWhatIsRight) {
       [](Example& e) { e.op<ops::Predict>(e.predict).bias = {}; },
       [](Example& e) { e.program = Program(); },
   };
-  for (size_t i = 0; i < cases.size(); ++i) {
-    Example e;
-    cases[i](e);
-    ProgramShape shape;
-    const Status status = Validate(e.program, &shape);
-    EXPECT_TRUE(status.ok()) << i << ": " << status.message();
-    EXPECT_EQ(shape.values.size(), e.program.operations.size()) << i;
-  }
+  ExpectProgramsAreTaken(cases);
 }
 
 // A batch of the example that is right, with every input, output and slot.
@@ -993,13 +998,8 @@ struct ExampleBatch {
   }
 };
 
-struct BrokenBatch {
-  std::string message;
-  std::function<void(ExampleBatch&)> breaks;
-};
-
 TEST(ValidateBatchTest, NamesWhatIsWrong) {
-  const std::vector<BrokenBatch> cases = {
+  const std::vector<Broken<ExampleBatch>> cases = {
       {"axes: expected 4, found none", [](ExampleBatch& b) { b.batch.axes = nullptr; }},
       {"axes[0] (tokens): expected at most 2 sequences, found 3",
        [](ExampleBatch& b) { b.limits.axes[0].max_sequences = 2; }},
@@ -1106,13 +1106,7 @@ TEST(ValidateBatchTest, NamesWhatIsWrong) {
     const Status status = good.Check();
     ASSERT_TRUE(status.ok()) << status.message();
   }
-  for (const BrokenBatch& broken : cases) {
-    ExampleBatch b;
-    broken.breaks(b);
-    const Status status = b.Check();
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << broken.message;
-    EXPECT_EQ(status.message(), broken.message);
-  }
+  ExpectBatchesAreRefused(cases);
 }
 
 // Only what the outputs and slots of this batch need has to be there.
@@ -1165,12 +1159,7 @@ TEST(ValidateBatchTest, TakesWhatIsEnough) {
       // A slot that does not exist is the arena's to refuse.
       [](ExampleBatch& b) { b.slots[0] = 1000; },
   };
-  for (size_t i = 0; i < cases.size(); ++i) {
-    ExampleBatch b;
-    cases[i](b);
-    const Status status = b.Check();
-    EXPECT_TRUE(status.ok()) << i << ": " << status.message();
-  }
+  ExpectBatchesAreTaken(cases);
 }
 
 // A batch of picks for two sequences, the first of which has no rows.
@@ -1212,11 +1201,7 @@ struct PickingBatch {
 TEST(ValidateBatchTest, NamesWhatIsWrongWithPicks) {
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  struct Broken {
-    std::string message;
-    std::function<void(PickingBatch&)> breaks;
-  };
-  const std::vector<Broken> cases = {
+  const std::vector<Broken<PickingBatch>> cases = {
       {"inputs[8] (sampling): expected 2 rows, since operations[22] (predict) runs, found none",
        [](PickingBatch& b) { b.inputs[b.e.sampling].sampling = nullptr; }},
       {"inputs[9] (adjustments): expected 3 rows, since operations[22] (predict) runs, found none",
@@ -1279,13 +1264,7 @@ TEST(ValidateBatchTest, NamesWhatIsWrongWithPicks) {
       {"inputs[9] (adjustments)[0].add: expected a number or -infinity, found nan",
        [](PickingBatch& b) { b.adjustments[0].add = kNaN; }},
   };
-  for (const Broken& broken : cases) {
-    PickingBatch b;
-    broken.breaks(b);
-    const Status status = b.Check();
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << broken.message;
-    EXPECT_EQ(status.message(), broken.message);
-  }
+  ExpectBatchesAreRefused(cases);
 }
 
 TEST(ValidateBatchTest, TakesPicksThatAreRight) {
@@ -1315,12 +1294,7 @@ TEST(ValidateBatchTest, TakesPicksThatAreRight) {
         b.outputs[8] = {};
       },
   };
-  for (size_t i = 0; i < cases.size(); ++i) {
-    PickingBatch b;
-    cases[i](b);
-    const Status status = b.Check();
-    EXPECT_TRUE(status.ok()) << i << ": " << status.message();
-  }
+  ExpectBatchesAreTaken(cases);
 }
 
 TEST(ValidateBatchTest, OutputsMayBeNull) {

@@ -65,6 +65,11 @@ class Subprocess {
     return exited_;
   }
 
+  // Waits until it has written a line or has ended.
+  bool AwaitLine() {
+    return PollUntil([this] { return HasExited() || out().find('\n') != std::string::npos; });
+  }
+
   std::string out() const { return Read("out"); }
   std::string err() const { return Read("err"); }
 

@@ -79,10 +79,6 @@ bool IsBetter(const Candidate& a, const Candidate& b) {
 // Symbols that are multiplied together by a table.
 constexpr int kTableColumns = 512;
 
-int PaddedColumns(int columns) {
-  return (columns + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
-}
-
 // The place of a symbol among those that there are; kNone if it is not there.
 int PlaceOf(int32_t id, const PredictThread::Choices& choices) {
   if (choices.ids == nullptr) return id;
@@ -125,7 +121,7 @@ Prediction::Prediction(const ops::Predict& op, int width, const Arithmetic& arit
   if (table == nullptr) {
     product.emplace(shapes, arithmetic, source, op.weight, width, op.vocabulary_size);
   }
-  bias = AlignedBuffer(product ? product->padded_n() : PaddedColumns(op.vocabulary_size));
+  bias = AlignedBuffer(product ? product->padded_n() : RowLayout::RoundUp(op.vocabulary_size));
   const ReadWeights readable(source, op.bias);
   if (!op.int8_weight.empty()) {
     scales.emplace(op.int8_weight, width, op.vocabulary_size, op.bias, bias.size(),
@@ -218,7 +214,7 @@ bool PredictThread::Multiply(const Prediction& prediction, const Choices& choice
                              ProductPiece* piece) {
   piece->columns = std::min(kTableColumns, choices.count - piece->first);
   if (piece->columns <= 0) return false;
-  piece->stride = PaddedColumns(piece->columns);
+  piece->stride = RowLayout::RoundUp(piece->columns);
   const int32_t* const ids = choices.ids == nullptr ? nullptr : choices.ids + piece->first;
   for (int j = 0; j < piece->columns; ++j) {
     bias_.data()[j] = prediction.bias.data()[ids == nullptr ? piece->first + j : ids[j]];

@@ -7,10 +7,6 @@
 namespace sru::kernels::cpu {
 namespace {
 
-int PaddedColumns(int columns) {
-  return (columns + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
-}
-
 // Rows `first` to `first` + `columns` of the matrix, transposed: [k][padded].
 void PackBlock(WeightSource* source, const FloatView& weight, int k, int first, int columns,
                int padded, AlignedBuffer* packed) {
@@ -33,7 +29,7 @@ BlockedProduct::BlockedProduct(ProductShapes& shapes, const Arithmetic& arithmet
     : k_(k), n_(n), arithmetic_(arithmetic) {
   // Blocks of about the same width rather than a narrow last one.
   const int blocks = (n + kBlockColumns - 1) / kBlockColumns;
-  const int width = PaddedColumns((n + blocks - 1) / blocks);
+  const int width = RowLayout::RoundUp((n + blocks - 1) / blocks);
   const std::vector<int> row_counts = RowBuckets(ChunkRows(width));
   piece_rows_ = row_counts.back();
   AlignedBuffer packed;
@@ -41,7 +37,7 @@ BlockedProduct::BlockedProduct(ProductShapes& shapes, const Arithmetic& arithmet
     Block block;
     block.first = first;
     block.columns = std::min(width, n - first);
-    const int padded = PaddedColumns(block.columns);
+    const int padded = RowLayout::RoundUp(block.columns);
     PackBlock(source, weight, k, first, block.columns, padded, &packed);
     RoundRow(arithmetic.rounding, packed.data(), packed.size());
     block.product = std::make_unique<Product>(shapes, packed.data(), k, padded, row_counts);
