@@ -18,6 +18,7 @@
 #include "models/config.h"
 #include "models/decoding/spans.h"
 #include "models/safetensors.h"
+#include "tests/golden/model_fixture.h"
 #include "tests/testing/checkpoints.h"
 #include "tests/testing/tested_backend.h"
 
@@ -33,16 +34,6 @@ constexpr float kBFloat16Tolerance = 0.06f;
 
 // Written by export_shared_cases.py, which is a test that runs before this one.
 constexpr const char* kSharedCases = SRU_SHARED_CASES;
-
-std::vector<std::string> Folders(const fs::path& parent) {
-  std::vector<std::string> folders;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(parent, error)) {
-    if (entry.is_directory()) folders.push_back(entry.path().filename().string());
-  }
-  std::sort(folders.begin(), folders.end());
-  return folders;
-}
 
 // Rows of some values each, one text after the other.
 template <typename T>
@@ -308,7 +299,7 @@ TEST_P(ReaderTest, APairHasTheSameBitsInAnyBatch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, ReaderTest, ::testing::ValuesIn(Folders(kSharedCases)),
+INSTANTIATE_TEST_SUITE_P(Cases, ReaderTest, ::testing::ValuesIn(testing::Folders(kSharedCases)),
                          [](const auto& info) { return info.param; });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ReaderTest);
 
@@ -316,7 +307,7 @@ TEST(SharedReadersTest, AreThere) {
   if (!fs::exists(kSharedCases)) {
     GTEST_SKIP() << kSharedCases << " is absent; the test export_shared_readers says why";
   }
-  EXPECT_EQ(Folders(kSharedCases).size(), 6u);
+  EXPECT_EQ(testing::Folders(kSharedCases).size(), 6u);
 }
 
 }  // namespace

@@ -22,8 +22,8 @@
 #include "models/model.h"
 #include "models/translator.h"
 #include "nlohmann/json.hpp"
+#include "tests/golden/model_fixture.h"
 #include "tests/testing/test_files.h"
-#include "tests/testing/tested_backend.h"
 #include "tests/testing/translation.h"
 
 namespace sru {
@@ -50,7 +50,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-class StudentTest : public ::testing::Test {
+class StudentTest : public testing::ModelTest {
  protected:
   void Load(const std::string& directory) {
     ASSERT_TRUE(tested_.Create(&backend_).ok());
@@ -68,12 +68,8 @@ class StudentTest : public ::testing::Test {
     kernels::ProgramLimits limits = models::TranslatorLimits(
         *model_->As<models::Translator>(), kBatch * 300, kBatch, kBatch * 400, kBatch * 8);
     limits.max_attention_values = int64_t{kBatch} * 4 * 400;
-    kernels::Status status = model_->program().CreateWorkspace(limits, &workspace_);
-    ASSERT_TRUE(status.ok()) << status.message();
-    kernels::ArenaOptions arena_options;
-    arena_options.budget_bytes = size_t{256} << 20;
-    status = model_->program().CreateArena(arena_options, &arena_);
-    ASSERT_TRUE(status.ok()) << status.message();
+    MakeWorkspace(limits);
+    MakeArena();
   }
 
   static std::vector<json> ReadLines(const std::string& path, size_t step = 1) {
@@ -171,12 +167,7 @@ class StudentTest : public ::testing::Test {
           inputs[model.choice_map].ids = &first;
         }
       }
-      kernels::ProgramBatch batch;
-      batch.axes = axes.data();
-      batch.inputs = inputs.data();
-      batch.arena = arena_.get();
-      const kernels::Status status = model_->program().Run(batch, outputs.data(), *workspace_);
-      EXPECT_TRUE(status.ok()) << status.message();
+      RunProgram(axes, inputs, outputs);
     };
     run(model.source, sentence.source);
     run(model.target, ids);
@@ -299,11 +290,6 @@ class StudentTest : public ::testing::Test {
     }
   }
 
-  const testing::TestedBackend tested_ = testing::TestedBackend::FromEnvironment();
-  std::unique_ptr<kernels::Backend> backend_;
-  std::shared_ptr<const models::Model> model_;
-  std::unique_ptr<kernels::ProgramWorkspace> workspace_;
-  std::unique_ptr<kernels::StateArena> arena_;
   int searches_ = 0;
   int equal_ = 0;
   double worst_token_ = 0;

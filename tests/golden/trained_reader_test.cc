@@ -18,8 +18,8 @@
 #include "models/reader.h"
 #include "models/reader_input.h"
 #include "nlohmann/json.hpp"
+#include "tests/golden/model_fixture.h"
 #include "tests/testing/checkpoints.h"
-#include "tests/testing/tested_backend.h"
 
 namespace sru {
 namespace {
@@ -51,25 +51,17 @@ struct Passage {
   std::vector<float> end;
 };
 
-class TrainedReaderTest : public ::testing::Test {
+class TrainedReaderTest : public testing::ModelTest {
  protected:
   void SetUp() override {
     const fs::path directory = fs::path(kSharedCases) / "reader_squad" / "1";
     if (!fs::exists(directory)) {
       GTEST_SKIP() << directory << " is absent; the test export_trained_readers says why";
     }
-    kernels::Status status = tested_.Create(&backend_);
-    ASSERT_TRUE(status.ok()) << status.message();
-    kernels::CompileOptions options;
-    options.dtype = tested_.dtype;
-    auto model = models::Model::Load(directory, "squad", 1, *backend_, options);
-    ASSERT_TRUE(model.ok()) << model.status();
-    model_ = *std::move(model);
+    ASSERT_NO_FATAL_FAILURE(LoadModel(directory));
     ASSERT_NE(model_->As<models::Reader>(), nullptr);
-    status = model_->program().CreateWorkspace(
-        models::ReaderLimits(*model_->As<models::Reader>(), 1 << 15, 8 * kQueriesPerBatch),
-        &workspace_);
-    ASSERT_TRUE(status.ok()) << status.message();
+    MakeWorkspace(
+        models::ReaderLimits(*model_->As<models::Reader>(), 1 << 15, 8 * kQueriesPerBatch));
   }
 
   // What is recorded in a file beside the checkpoint.
@@ -204,11 +196,7 @@ class TrainedReaderTest : public ::testing::Test {
     std::vector<kernels::OutputBatch> outputs(reader.program.outputs.size());
     outputs[reader.start_logits].values = start.data();
     outputs[reader.end_logits].values = end.data();
-    kernels::ProgramBatch batch;
-    batch.axes = axes.data();
-    batch.inputs = inputs.data();
-    const kernels::Status status = model_->program().Run(batch, outputs.data(), *workspace_);
-    ASSERT_TRUE(status.ok()) << status.message();
+    ASSERT_NO_FATAL_FAILURE(RunProgram(axes, inputs, outputs));
     size_t at = 0;
     for (size_t i = first; i < computed->size(); ++i) {
       for (Passage& passage : (*computed)[i]) {
@@ -220,10 +208,6 @@ class TrainedReaderTest : public ::testing::Test {
     }
   }
 
-  const testing::TestedBackend tested_ = testing::TestedBackend::FromEnvironment();
-  std::unique_ptr<kernels::Backend> backend_;
-  std::shared_ptr<const models::Model> model_;
-  std::unique_ptr<kernels::ProgramWorkspace> workspace_;
   double worst_score_ = 0;
   double worst_probability_ = 0;
 };

@@ -17,7 +17,7 @@
 #include "models/model.h"
 #include "models/translator.h"
 #include "nlohmann/json.hpp"
-#include "tests/testing/tested_backend.h"
+#include "tests/golden/model_fixture.h"
 #include "tests/testing/translation.h"
 
 namespace sru {
@@ -34,28 +34,19 @@ constexpr double kLeastEqual = 0.9;
 
 constexpr const char* kModel = SRU_SHARED_CASES "/translator_multi30k/1";
 
-class TrainedTranslatorTest : public ::testing::Test {
+class TrainedTranslatorTest : public testing::ModelTest {
  protected:
   void SetUp() override {
     if (!std::filesystem::exists(kModel)) {
       GTEST_SKIP() << kModel << " is absent; the test export_trained_translators says why";
     }
-    ASSERT_TRUE(tested_.Create(&backend_).ok());
-    kernels::CompileOptions options;
-    options.dtype = tested_.dtype;
-    auto model = models::Model::Load(kModel, "multi30k", 1, *backend_, options);
-    ASSERT_TRUE(model.ok()) << model.status();
-    model_ = *std::move(model);
+    ASSERT_NO_FATAL_FAILURE(LoadModel(kModel));
     ASSERT_NE(model_->As<models::Translator>(), nullptr);
     kernels::ProgramLimits limits = models::TranslatorLimits(
         *model_->As<models::Translator>(), kBatch * 100, kBatch, kBatch * 100, kBatch * 8);
     limits.max_attention_values = int64_t{kBatch} * 8 * 100;
-    kernels::Status status = model_->program().CreateWorkspace(limits, &workspace_);
-    ASSERT_TRUE(status.ok()) << status.message();
-    kernels::ArenaOptions arena_options;
-    arena_options.budget_bytes = size_t{256} << 20;
-    status = model_->program().CreateArena(arena_options, &arena_);
-    ASSERT_TRUE(status.ok()) << status.message();
+    MakeWorkspace(limits);
+    MakeArena();
     std::ifstream file(std::string(kModel) + "/expected.jsonl");
     const bool is_slow = tested_.name != "cpu" && tested_.name != "cuda";
     int number = 0;
@@ -133,11 +124,6 @@ class TrainedTranslatorTest : public ::testing::Test {
 
   bool is_bfloat16() const { return tested_.dtype == kernels::DataType::kBFloat16; }
 
-  const testing::TestedBackend tested_ = testing::TestedBackend::FromEnvironment();
-  std::unique_ptr<kernels::Backend> backend_;
-  std::shared_ptr<const models::Model> model_;
-  std::unique_ptr<kernels::ProgramWorkspace> workspace_;
-  std::unique_ptr<kernels::StateArena> arena_;
   std::vector<json> expected_;
   int searches_ = 0;
   int equal_ = 0;

@@ -22,7 +22,7 @@
 #include "models/model.h"
 #include "models/safetensors.h"
 #include "nlohmann/json.hpp"
-#include "tests/testing/tested_backend.h"
+#include "tests/golden/model_fixture.h"
 #include "tests/testing/translation.h"
 
 namespace sru {
@@ -39,16 +39,6 @@ constexpr float kBFloat16Tolerance = 0.15f;
 // Written by export_shared_cases.py, which is a test that runs before this one.
 constexpr const char* kSharedCases = SRU_SHARED_CASES;
 
-std::vector<std::string> Folders(const fs::path& parent) {
-  std::vector<std::string> folders;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(parent, error)) {
-    if (entry.is_directory()) folders.push_back(entry.path().filename().string());
-  }
-  std::sort(folders.begin(), folders.end());
-  return folders;
-}
-
 // What a sentence gives when its target is known.
 struct Forced {
   std::vector<float> encoder_output;  // [source tokens][d_model]
@@ -62,7 +52,8 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
-class TranslatorTest : public ::testing::TestWithParam<std::string> {
+class TranslatorTest : public testing::ModelTest,
+                       public ::testing::WithParamInterface<std::string> {
  protected:
   using Slot = kernels::StateArena::Slot;
 
@@ -73,14 +64,8 @@ class TranslatorTest : public ::testing::TestWithParam<std::string> {
   };
 
   void SetUp() override {
-    kernels::Status status = tested_.Create(&backend_);
-    ASSERT_TRUE(status.ok()) << status.message();
     directory_ = fs::path(kSharedCases) / GetParam() / "1";
-    kernels::CompileOptions options;
-    options.dtype = tested_.dtype;
-    auto model = models::Model::Load(directory_, "translator", 1, *backend_, options);
-    ASSERT_TRUE(model.ok()) << model.status();
-    model_ = *std::move(model);
+    ASSERT_NO_FATAL_FAILURE(LoadModel(directory_));
     ASSERT_NE(model_->As<models::Translator>(), nullptr);
     // Whole rows of log-probabilities are candidates.
     ASSERT_EQ(translator().max_candidates, config().target_vocabulary);
@@ -94,12 +79,8 @@ class TranslatorTest : public ::testing::TestWithParam<std::string> {
         models::TranslatorLimits(translator(), kMaxSentences * tokens, kMaxSentences,
                                  kMaxSentences * tokens, kMaxSentences * 8);
     limits.max_attention_values = int64_t{kMaxSentences} * tokens * tokens;
-    status = model_->program().CreateWorkspace(limits, &workspace_);
-    ASSERT_TRUE(status.ok()) << status.message();
-    kernels::ArenaOptions arena_options;
-    arena_options.budget_bytes = size_t{256} << 20;
-    status = model_->program().CreateArena(arena_options, &arena_);
-    ASSERT_TRUE(status.ok()) << status.message();
+    MakeWorkspace(limits);
+    MakeArena();
   }
 
   const models::Translator& translator() const { return *model_->As<models::Translator>(); }
@@ -145,12 +126,7 @@ class TranslatorTest : public ::testing::TestWithParam<std::string> {
 
   static constexpr int kMaxSentences = 16;
 
-  const testing::TestedBackend tested_ = testing::TestedBackend::FromEnvironment();
-  std::unique_ptr<kernels::Backend> backend_;
   fs::path directory_;
-  std::shared_ptr<const models::Model> model_;
-  std::unique_ptr<kernels::ProgramWorkspace> workspace_;
-  std::unique_ptr<kernels::StateArena> arena_;
   std::vector<Sentence> sentences_;
   float worst_ = 0;
 
@@ -202,17 +178,6 @@ class TranslatorTest : public ::testing::TestWithParam<std::string> {
     }
   }
 
-  void Run(const std::vector<kernels::AxisBatch>& axes,
-           const std::vector<kernels::InputBatch>& inputs,
-           const std::vector<kernels::OutputBatch>& outputs) {
-    kernels::ProgramBatch batch;
-    batch.axes = axes.data();
-    batch.inputs = inputs.data();
-    batch.arena = arena_.get();
-    const kernels::Status status = model_->program().Run(batch, outputs.data(), *workspace_);
-    ASSERT_TRUE(status.ok()) << status.message();
-  }
-
   void Encode(const std::vector<int>& indices, const std::vector<Slot>& slots,
               std::vector<Forced>* forced) {
     std::vector<int32_t> offsets = {0};
@@ -229,7 +194,7 @@ class TranslatorTest : public ::testing::TestWithParam<std::string> {
     const int width = config().d_model;
     std::vector<float> encoded(ids.size() * width);
     outputs[translator().encoder_output].values = encoded.data();
-    ASSERT_NO_FATAL_FAILURE(Run(axes, inputs, outputs));
+    ASSERT_NO_FATAL_FAILURE(RunProgram(axes, inputs, outputs));
     for (size_t i = 0; i < indices.size(); ++i) {
       (*forced)[i].encoder_output.assign(
           encoded.begin() + static_cast<std::ptrdiff_t>(offsets[i]) * width,
@@ -267,7 +232,7 @@ class TranslatorTest : public ::testing::TestWithParam<std::string> {
     std::vector<float> weights(attention);
     outputs[translator().candidates].candidates = candidates.data();
     outputs[translator().alignment].values = weights.data();
-    ASSERT_NO_FATAL_FAILURE(Run(axes, inputs, outputs));
+    ASSERT_NO_FATAL_FAILURE(RunProgram(axes, inputs, outputs));
     auto next = weights.begin();
     for (size_t i = 0; i < of.size(); ++i) {
       Forced& result = (*forced)[of[i]];
@@ -434,7 +399,7 @@ TEST_P(TranslatorTest, EverySearchFindsWhatTheReferenceFound) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, TranslatorTest, ::testing::ValuesIn(Folders(kSharedCases)),
+INSTANTIATE_TEST_SUITE_P(Cases, TranslatorTest, ::testing::ValuesIn(testing::Folders(kSharedCases)),
                          [](const auto& info) { return info.param; });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TranslatorTest);
 
@@ -442,7 +407,7 @@ TEST(SharedCasesTest, AreThere) {
   if (!fs::exists(kSharedCases)) {
     GTEST_SKIP() << kSharedCases << " is absent; the test export_shared_translators says why";
   }
-  EXPECT_EQ(Folders(kSharedCases).size(), 6u);
+  EXPECT_EQ(testing::Folders(kSharedCases).size(), 6u);
 }
 
 }  // namespace
