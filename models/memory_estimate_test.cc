@@ -49,7 +49,7 @@ TestTensors LargeTensors() {
 
 constexpr int kWorkspaces = 3;
 
-// Of a worker with two threads.
+// A worker with two threads uses so much.
 MemoryUse UseOfWorkers() {
   MemoryUse use;
   use.workspaces = kWorkspaces;

@@ -1,5 +1,4 @@
-// What tests of whole models have in common: a model on the tested backend (testing/tested_backend.h), and
-// the folders that have cases.
+// ModelTest: a test of a whole model on the tested backend (testing/tested_backend.h). Folders() lists the cases.
 #ifndef SRU_TESTS_GOLDEN_MODEL_FIXTURE_H_
 #define SRU_TESTS_GOLDEN_MODEL_FIXTURE_H_
 
