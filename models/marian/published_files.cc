@@ -70,7 +70,29 @@ absl::StatusOr<std::vector<std::string>> ValuesIn(const FilePath& path, const ch
   return values;
 }
 
-// The only file that begins and ends so. If there are several, the `count` of them that the search file's key names, in its order.
+// The parts of a name between its dots, without ".gz".
+std::vector<std::string> PartsOf(absl::string_view name) {
+  return absl::StrSplit(absl::StripSuffix(name, kGzipSuffix), '.');
+}
+
+// Says if names tell that one vocabulary is the source's and the other the target's: vocab.src.spm and vocab.trg.spm, or vocab.de.spm and
+// vocab.en.spm in a folder of model.deen.bin or lex.deen.bin.
+bool AreSourceAndTarget(const std::string& source, const std::string& target,
+                        const std::set<std::string>& names) {
+  const std::string from = PartsOf(source)[1];
+  const std::string to = PartsOf(target)[1];
+  if (absl::StartsWith(from, "src") || absl::StartsWith(from, "source"))
+    return absl::StartsWith(to, "trg") || absl::StartsWith(to, "tgt") ||
+           absl::StartsWith(to, "target");
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    const std::vector<std::string> parts = PartsOf(name);
+    return (absl::StartsWith(name, "model") || absl::StartsWith(name, "lex")) &&
+           std::count(parts.begin(), parts.end(), from + to) != 0;
+  });
+}
+
+// The only file that begins and ends so. If there are several, the `count` of them that the search file's key names, in its order; two that it
+// does not name are ordered by what their names tell.
 absl::StatusOr<std::vector<std::string>> Only(const FilePath& directory,
                                               const std::set<std::string>& names,
                                               const std::string& prefix, const char* suffix,
@@ -87,6 +109,10 @@ absl::StatusOr<std::vector<std::string>> Only(const FilePath& directory,
           named.push_back(name);
       }
     }
+  }
+  if (named.empty() && found.size() == 2 && count == 2) {
+    if (AreSourceAndTarget(found[0], found[1], names)) return found;
+    if (AreSourceAndTarget(found[1], found[0], names)) return std::vector{found[1], found[0]};
   }
   if (named.size() != count) return Ambiguous(directory, (prefix + "*" + suffix).c_str(), found);
   return named;
@@ -134,7 +160,7 @@ bool SetLanguages(const std::string& source, const std::string& target, Publishe
 // Sets the languages that a part of `name` says: "ende", "zh_hanten". Four letters without English, as "defr", may be a word. They count
 // if a vocabulary has the same languages in its name, in either order.
 bool FindLanguages(const std::string& name, PublishedFiles* files) {
-  const std::vector<std::string> parts = absl::StrSplit(name, '.');
+  const std::vector<std::string> parts = PartsOf(name);
   for (size_t i = 1; i + 1 < parts.size(); ++i) {
     const std::string& part = parts[i];
     const bool begins = absl::StartsWith(part, "en");
@@ -143,6 +169,8 @@ bool FindLanguages(const std::string& name, PublishedFiles* files) {
     const std::string source = part.substr(0, ends ? part.size() - 2 : 2);
     const std::string target = part.substr(source.size());
     const bool sure = begins || ends || absl::StrContains(files->source_vocabulary, part) ||
+                      (absl::StrContains(files->source_vocabulary, "." + source + ".") &&
+                       absl::StrContains(files->target_vocabulary, "." + target + ".")) ||
                       absl::StrContains(files->source_vocabulary, target + source);
     if (sure && SetLanguages(source, target, files)) return true;
   }
@@ -180,8 +208,11 @@ absl::StatusOr<std::optional<PublishedFiles>> FindPublishedFiles(const FilePath&
   PublishedFiles files;
   if (weights.size() > 1) {
     const std::vector<std::string> rounded = Matching(names, "model", ".alphas.bin");
-    if (names.count("model.npz") != 0) {
-      weights = {"model.npz"};
+    const auto trained = std::find_if(weights.begin(), weights.end(), [](const std::string& name) {
+      return absl::StripSuffix(name, kGzipSuffix) == "model.npz";
+    });
+    if (trained != weights.end()) {
+      weights = {*trained};
     } else if (rounded.size() == 1) {
       weights = rounded;
     } else {

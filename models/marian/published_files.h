@@ -1,7 +1,8 @@
 // Recognizes the files of a student in a folder, by the names that Marian, Bergamot and Firefox give them:
 //
 //   weights       model*.npz or model*.bin
-//   vocabularies  vocab*.spm, or srcvocab*.spm and trgvocab*.spm, or two vocab*.spm that the search file lists as `vocabs`
+//   vocabularies  vocab*.spm, or srcvocab*.spm and trgvocab*.spm, or two vocab*.spm that the search file lists as `vocabs` or whose
+//                 names tell which is which: vocab.src.spm and vocab.trg.spm, or vocab.de.spm and vocab.en.spm beside model.deen.npz
 //   shortlist     lex*.bin, optional
 //   search        WEIGHTS.decoder.yml, decoder.yml or config*.yml, optional
 //
@@ -37,7 +38,7 @@ struct PublishedFiles {
 };
 
 // Nothing if the folder has no weights, or cannot be listed. kInvalidArgument names the folder when it has weights and lacks a vocabulary, or
-// when several files could be meant. Of several files of weights, Marian's model.npz is meant, beside which training leaves others, and then
+// when several files could be meant. Of several files of weights, Marian's model.npz (or model.npz.gz) is meant, beside which training leaves others, and then
 // the only int8 file with multipliers (model*.alphas.bin). Of several vocabularies or shortlists, those are meant that the search file names
 // as `vocabs` and `shortlist`; its errors are returned.
 absl::StatusOr<std::optional<PublishedFiles>> FindPublishedFiles(const FilePath& directory);

@@ -159,6 +159,29 @@ TEST(PublishedFilesTest, TheSearchFileNamesOneOfSeveral) {
   EXPECT_THAT(error("vocabs"), HasSubstr("decoder.yml: expected a YAML map"));
 }
 
+TEST(PublishedFilesTest, NamesTellTwoVocabulariesApart) {
+  const auto vocabularies = [](const std::vector<std::string>& names) {
+    const PublishedFiles files = Found(names);
+    return files.source_vocabulary + ">" + files.target_vocabulary;
+  };
+  EXPECT_EQ(vocabularies({"model.bin", "vocab.src.spm", "vocab.trg.spm"}),
+            "vocab.src.spm>vocab.trg.spm");
+  EXPECT_EQ(vocabularies({"model.npz", "vocab.target.spm.gz", "vocab.source.spm.gz"}),
+            "vocab.source.spm.gz>vocab.target.spm.gz");
+  const std::vector<std::string> apart = {"model.ende.intgemm8.bin", "vocab.de.spm",
+                                          "vocab.en.spm"};
+  EXPECT_EQ(vocabularies(apart), "vocab.en.spm>vocab.de.spm");
+  EXPECT_EQ(Languages(apart), "en>de");
+  const std::vector<std::string> without_english = {"model.npz.gz", "model.npz.best-bleu.npz.gz",
+                                                    "lex.50.50.frde.s2t.bin", "vocab.de.spm",
+                                                    "vocab.fr.spm"};
+  EXPECT_EQ(vocabularies(without_english), "vocab.fr.spm>vocab.de.spm");
+  EXPECT_EQ(Languages(without_english), "fr>de");
+  EXPECT_EQ(Found(without_english).weights, "model.npz.gz");
+  EXPECT_THAT(Error({"model.npz", "vocab.de.spm", "vocab.en.spm"}),
+              HasSubstr("expected one vocab"));
+}
+
 TEST(PublishedFilesTest, PrefersWhatIsNotCompressed) {
   const PublishedFiles files =
       Found({"model.bin", "model.bin.gz", "vocab.spm", "vocab.spm.gz", "lex.bin", "lex.bin.gz"});
