@@ -4,14 +4,13 @@
 
 #include <exception>
 #include <functional>
-#include <system_error>
 #include <thread>
 #include <vector>
 
 namespace sru::kernels {
 
 // Calls run(i) for each i in [0, count), each in a thread of its own as far as the system has
-// threads, and returns when all have ended. Throws what the first of those that failed has thrown.
+// threads and memory for them, and returns when all have ended. Throws what the first of those that failed has thrown.
 inline void InParallel(int count, const std::function<void(int)>& run) {
   if (count <= 0) return;
   std::vector<std::exception_ptr> errors(count);
@@ -27,7 +26,7 @@ inline void InParallel(int count, const std::function<void(int)>& run) {
   for (int i = 1; i < count; ++i) {
     try {
       threads.emplace_back(guarded, i);
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
       guarded(i);
     }
   }

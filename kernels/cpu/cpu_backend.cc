@@ -35,17 +35,19 @@ class CpuExecutable : public Executable {
     }
     return CatchErrors("making a workspace", [&] {
       *workspace = std::make_unique<StackWorkspace>(*stack_, limits, parallel_->threads());
+      return OkStatus();
     });
   }
 
   Status Run(const RaggedBatch& batch, const SequenceOutput* outputs,
              Workspace& workspace) const override {
-    Status status = ValidateBatch(stack_->spec, workspace.limits(), batch, outputs);
-    if (!status.ok() || batch.num_sequences == 0) return status;
     UseOneThread();
     return CatchErrors("running a batch", [&] {
+      Status status = ValidateBatch(stack_->spec, workspace.limits(), batch, outputs);
+      if (!status.ok() || batch.num_sequences == 0) return status;
       const ParallelRunner::Batch running(*parallel_);
       kRun(*stack_, batch, outputs, static_cast<StackWorkspace&>(workspace), *parallel_);
+      return status;
     });
   }
 
@@ -96,19 +98,19 @@ class CpuBackend : public Backend {
 
   Status Compile(const StackSpec& spec, const CompileOptions& options,
                  std::unique_ptr<Executable>* executable) override {
-    SRU_RETURN_IF_ERROR(Validate(spec));
     UseOneThread();
-    if (options.dtype == DataType::kBFloat16 && isa_.tiles != nullptr) {
-      return CatchErrors("packing weights", [&] {
+    return CatchErrors("packing weights", [&] {
+      SRU_RETURN_IF_ERROR(Validate(spec));
+      if (options.dtype == DataType::kBFloat16 && isa_.tiles != nullptr) {
         *executable = std::make_unique<TileExecutable>(
             std::make_unique<TileStack>(spec, *isa_.tiles, options.weights), parallel_);
-      });
-    }
-    Arithmetic arithmetic;
-    SRU_RETURN_IF_ERROR(FindArithmetic(options.dtype, &arithmetic));
-    return CatchErrors("packing weights", [&] {
+        return OkStatus();
+      }
+      Arithmetic arithmetic;
+      SRU_RETURN_IF_ERROR(FindArithmetic(options.dtype, &arithmetic));
       *executable = std::make_unique<PackedExecutable>(
           std::make_unique<PackedStack>(spec, arithmetic, options.weights), parallel_);
+      return OkStatus();
     });
   }
 
@@ -167,6 +169,7 @@ Status CreateCpuBackend(const BackendOptions& options, std::unique_ptr<Backend>*
     const int threads = options.cpu_threads > 0 ? options.cpu_threads : cores;
     *backend = std::make_unique<CpuBackend>(
         std::move(isa), std::make_shared<ParallelRunner>(threads, std::max(threads, cores)));
+    return OkStatus();
   });
 }
 

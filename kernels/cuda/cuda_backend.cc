@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -14,6 +13,7 @@
 #include "kernels/cuda/stack/forward.h"
 #include "kernels/cuda/stack/packed_stack.h"
 #include "kernels/cuda/stack/stack_on_device.h"
+#include "kernels/out_of_memory.h"
 
 namespace sru::kernels::cuda {
 namespace {
@@ -181,12 +181,10 @@ class CudaExecutable : public Executable {
     if (device.gpu->lost()) return device.gpu->LostError();
     std::unique_ptr<CudaWorkspace> created;
     const auto create = [&] {
-      try {
+      return CatchBadAlloc("making a workspace", [&] {
         return device.gpu->Observe(
             CudaWorkspace::Create(*stack_, device.gpu, *device.stack.plans, limits, &created));
-      } catch (const std::bad_alloc&) {
-        return Status(StatusCode::kResourceExhausted, "making a workspace: out of memory");
-      }
+      });
     };
     Status status = create();
     if (status.code() == StatusCode::kResourceExhausted && device.stack.token_table->GiveUp()) {
@@ -198,20 +196,18 @@ class CudaExecutable : public Executable {
 
   Status Run(const RaggedBatch& batch, const SequenceOutput* outputs,
              Workspace& workspace) const override {
-    SRU_RETURN_IF_ERROR(ValidateBatch(stack_->spec, workspace.limits(), batch, outputs));
-    if (batch.num_sequences == 0) return OkStatus();
-    auto& ws = static_cast<CudaWorkspace&>(workspace);
-    if (ws.gpu().lost()) return ws.gpu().LostError();
-    try {
+    return CatchBadAlloc("running a batch", [&] {
+      SRU_RETURN_IF_ERROR(ValidateBatch(stack_->spec, workspace.limits(), batch, outputs));
+      if (batch.num_sequences == 0) return OkStatus();
+      auto& ws = static_cast<CudaWorkspace&>(workspace);
+      if (ws.gpu().lost()) return ws.gpu().LostError();
       BatchRun run(*stack_, batch, outputs, ws);
       // Also after an error: the staging memory must be free for the next batch.
       SRU_RETURN_IF_ERROR(
           ws.gpu().ObserveRun(RunWork(*ws.stream, [&] { return Enqueue(run, ws); })));
       run.ReadResults();
       return OkStatus();
-    } catch (const std::bad_alloc&) {
-      return Status(StatusCode::kResourceExhausted, "running a batch: out of memory");
-    }
+    });
   }
 
   size_t weight_bytes() const override {
@@ -273,9 +269,9 @@ class CudaBackend : public Backend {
 
   Status Compile(const StackSpec& spec, const CompileOptions& options,
                  std::unique_ptr<Executable>* executable) override {
-    SRU_RETURN_IF_ERROR(Validate(spec));
-    if (!HasStorageType(options.dtype)) return UnsupportedDataType(name(), options.dtype);
-    try {
+    return CatchBadAlloc("packing weights", [&] {
+      SRU_RETURN_IF_ERROR(Validate(spec));
+      if (!HasStorageType(options.dtype)) return UnsupportedDataType(name(), options.dtype);
       auto stack = std::make_unique<PackedStack>(spec, PackOptionsOf(options), options.weights);
       std::vector<DeviceState> states;
       SRU_RETURN_IF_ERROR(PrepareDevices(
@@ -287,9 +283,7 @@ class CudaBackend : public Backend {
       stack->ReleaseHostCopy();
       *executable = std::make_unique<CudaExecutable>(std::move(stack), std::move(states));
       return OkStatus();
-    } catch (const std::bad_alloc&) {
-      return Status(StatusCode::kResourceExhausted, "packing weights: out of memory");
-    }
+    });
   }
 
   Status Compile(const Program& program, const CompileOptions& options,

@@ -227,17 +227,18 @@ class CudaStream : public Stream {
       }
       return OkStatus();
     };
-    SRU_RETURN_IF_ERROR(FinishWork(*this, Record(enqueue, &graph)));
+    SRU_RETURN_IF_ERROR(RunWork(*this, [&] { return Record(enqueue, &graph); }));
     TimingEvent begin;
     TimingEvent end;
     SRU_RETURN_IF_ERROR(Check(begin.Create(), "cudaEventCreateWithFlags"));
     SRU_RETURN_IF_ERROR(Check(end.Create(), "cudaEventCreateWithFlags"));
     float least = 0;
     for (int run = 0; run < kRuns; ++run) {
-      Status status = Check(cudaEventRecord(begin.get(), stream_), "cudaEventRecord");
-      if (status.ok()) status = Launch(*graph);
-      if (status.ok()) status = Check(cudaEventRecord(end.get(), stream_), "cudaEventRecord");
-      SRU_RETURN_IF_ERROR(FinishWork(*this, status));
+      SRU_RETURN_IF_ERROR(RunWork(*this, [&] {
+        SRU_RETURN_IF_ERROR(Check(cudaEventRecord(begin.get(), stream_), "cudaEventRecord"));
+        SRU_RETURN_IF_ERROR(Launch(*graph));
+        return Check(cudaEventRecord(end.get(), stream_), "cudaEventRecord");
+      }));
       float milliseconds = 0;
       SRU_RETURN_IF_ERROR(Check(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()),
                                 "cudaEventElapsedTime"));
@@ -285,7 +286,7 @@ class CudaStream : public Stream {
   Status MultiplyAtOnce(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
                         const void* x, const void* weights, void* y) override {
     SRU_RETURN_IF_ERROR(Check(cudaSetDevice(ordinal_), "cudaSetDevice"));
-    // The library does not say whether the device has failed; FinishWork() finds out.
+    // The library does not say whether the device has failed; RunWork() finds out.
     return products_->Run(shape, algorithm, rows, x, weights, y, stream_);
   }
 
@@ -414,7 +415,7 @@ class CudaDevice : public Device {
 
   Status Probe() override {
     const MutexLock lock(&mutex_);
-    return FinishWork(*own_stream_, own_stream_->Initialize(probed_, kProbedBytes));
+    return RunWork(*own_stream_, [&] { return own_stream_->Initialize(probed_, kProbedBytes); });
   }
 
   Status ProductCandidates(const ProductShape& shape, int rows, size_t max_count,

@@ -1,9 +1,9 @@
 #include "kernels/reference/reference_backend.h"
 
 #include <algorithm>
-#include <new>
 #include <vector>
 
+#include "kernels/out_of_memory.h"
 #include "kernels/reference/layer.h"
 #include "kernels/reference/matrix.h"
 #include "kernels/reference/reference_program.h"
@@ -45,9 +45,11 @@ class ReferenceExecutable : public Executable {
 
   Status Run(const RaggedBatch& batch, const SequenceOutput* outputs,
              Workspace& workspace) const override {
-    SRU_RETURN_IF_ERROR(ValidateBatch(spec_, workspace.limits(), batch, outputs));
-    for (int b = 0; b < batch.num_sequences; ++b) RunSequence(batch, b, outputs[b]);
-    return OkStatus();
+    return CatchBadAlloc("running a batch", [&] {
+      SRU_RETURN_IF_ERROR(ValidateBatch(spec_, workspace.limits(), batch, outputs));
+      for (int b = 0; b < batch.num_sequences; ++b) RunSequence(batch, b, outputs[b]);
+      return OkStatus();
+    });
   }
 
   size_t weight_bytes() const override { return weights_.bytes(); }
@@ -109,14 +111,12 @@ class ReferenceBackend : public Backend {
 
   Status Compile(const StackSpec& spec, const CompileOptions& options,
                  std::unique_ptr<Executable>* executable) override {
-    SRU_RETURN_IF_ERROR(Validate(spec));
-    if (!Storage::Has(options.dtype)) return UnsupportedDataType(name(), options.dtype);
-    try {
+    return CatchBadAlloc("copying weights", [&] {
+      SRU_RETURN_IF_ERROR(Validate(spec));
+      if (!Storage::Has(options.dtype)) return UnsupportedDataType(name(), options.dtype);
       *executable = std::make_unique<ReferenceExecutable>(spec, options, Storage(options.dtype));
-    } catch (const std::bad_alloc&) {
-      return Status(StatusCode::kResourceExhausted, "copying weights: out of memory");
-    }
-    return OkStatus();
+      return OkStatus();
+    });
   }
 
   Status Compile(const Program& program, const CompileOptions& options,

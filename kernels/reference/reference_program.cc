@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
-#include <new>
 #include <numeric>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "kernels/out_of_memory.h"
 #include "kernels/reference/layer.h"
 #include "kernels/reference/matrix.h"
 
@@ -610,21 +610,27 @@ class Executable : public ProgramExecutable {
 
   Status CreateWorkspace(const ProgramLimits& limits,
                          std::unique_ptr<ProgramWorkspace>* workspace) const override {
-    Status status = ValidateLimits(program_, limits);
-    if (status.ok()) *workspace = std::make_unique<Workspace>(limits);
-    return status;
+    return CatchBadAlloc("making a workspace", [&] {
+      Status status = ValidateLimits(program_, limits);
+      if (status.ok()) *workspace = std::make_unique<Workspace>(limits);
+      return status;
+    });
   }
 
   Status CreateArena(const ArenaOptions& options,
                      std::unique_ptr<StateArena>* arena) const override {
-    *arena = std::make_unique<StateArena>(program_.fields, options, HostArenaMemory());
-    return OkStatus();
+    return CatchBadAlloc("making an arena of states", [&] {
+      *arena = std::make_unique<StateArena>(program_.fields, options, HostArenaMemory());
+      return OkStatus();
+    });
   }
 
   Status Run(const ProgramBatch& batch, const OutputBatch* outputs,
              ProgramWorkspace& workspace) const override {
-    SRU_RETURN_IF_ERROR(ValidateBatch(program_, shape_, workspace.limits(), batch, outputs));
-    return Evaluation(program_, shape_, storage_, workspace.limits(), batch, outputs).Run();
+    return CatchBadAlloc("running a batch", [&] {
+      SRU_RETURN_IF_ERROR(ValidateBatch(program_, shape_, workspace.limits(), batch, outputs));
+      return Evaluation(program_, shape_, storage_, workspace.limits(), batch, outputs).Run();
+    });
   }
 
   size_t weight_bytes() const override {
@@ -645,14 +651,12 @@ class Executable : public ProgramExecutable {
 
 Status CompileProgram(const Program& program, const CompileOptions& options, const Storage& storage,
                       std::unique_ptr<ProgramExecutable>* executable) {
-  ProgramShape shape;
-  SRU_RETURN_IF_ERROR(Validate(program, &shape));
-  try {
+  return CatchBadAlloc("copying weights", [&] {
+    ProgramShape shape;
+    SRU_RETURN_IF_ERROR(Validate(program, &shape));
     *executable = std::make_unique<Executable>(program, std::move(shape), options, storage);
-  } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kResourceExhausted, "copying weights: out of memory");
-  }
-  return OkStatus();
+    return OkStatus();
+  });
 }
 
 }  // namespace sru::kernels::reference

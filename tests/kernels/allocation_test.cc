@@ -1,29 +1,42 @@
 // A worker that is warm allocates no memory per batch. The test counts everything that goes through
 // operator new in the whole process. oneDNN copies the argument list at each call, which we cannot
 // change: a bare product is counted first, and a batch must allocate exactly as much as its
-// products.
+// products. Each allocation can also be made to fail.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/base/aligned_buffer.h"
 #include "kernels/cpu/stacks/product.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/state_arena.h"
 #include "kernels/testing/random_program.h"
 #include "kernels/testing/random_stack.h"
+#include "tests/kernels/cuda_host/host_device.h"
 
 namespace {
 
 std::atomic<bool> g_counting{false};
 std::atomic<int64_t> g_count{0};
+// After this many further allocations of the thread one fails; it is kFailed then.
+constexpr int64_t kNever = -1;
+constexpr int64_t kFailed = -2;
+thread_local int64_t until_failure = kNever;
 
 void* Count(void* p) {
   if (p == nullptr) std::abort();
+  if (until_failure >= 0 && --until_failure < 0) {
+    until_failure = kFailed;
+    std::free(p);
+    throw std::bad_alloc();
+  }
   if (g_counting.load(std::memory_order_relaxed)) ++g_count;
   return p;
 }
@@ -100,85 +113,220 @@ TEST_P(AllocationTest, AWarmBatchAllocatesNothing) {
   }
 }
 
-TEST_P(AllocationTest, AWarmBatchOfAProgramAllocatesNothing) {
-  testing::RandomProgram random(1);
-  const AxisId tokens = random.program.AddAxis("tokens");
-  const AxisId texts = random.program.AddSequenceAxis("texts", tokens);
-  const ValueId x = random.Features("features", tokens, 24);
-  testing::StackOptions options;
-  options.input_size = random.width(x);
-  options.directions = 1;
-  options.num_layers = 1;
-  options.vocabulary_size = 0;
-  const ValueId unshifted = random.Stack(x, options, "c");
-  const ValueId h = random.Shift(unshifted, "h");
-  ops::Attend attend;
-  attend.q = attend.keys = attend.values = random.Linear(random.Normalize(h), 16);
-  const ValueId attended = random.Attend(attend, 16);
-  random.Output(random.Pool(random.Add(attended, attend.q), texts, Pooling::kMax), "pooled");
-  random.Predict("next", attended, tokens, 700, 5);  // two blocks of columns
-  const ValueId last =
-      random.Last(unshifted, texts, std::get<ops::Shift>(random.program.operations[h]).last);
-  random.Pick("picked", last, texts, 700, 5);
-  const Program& program = random.program;
+// A program with most operations, and a batch of it of three sequences with at most 50 tokens together.
+struct ProgramCall {
+  explicit ProgramCall(const std::vector<int>& lengths) {
+    limits.axes = {{100, 8}, {}, {20, 8}};
+    const AxisId tokens = random.program.AddAxis("tokens");
+    const AxisId texts = random.program.AddSequenceAxis("texts", tokens);
+    const ValueId x = random.Features("features", tokens, 24);
+    testing::StackOptions options;
+    options.input_size = random.width(x);
+    options.directions = 1;
+    options.num_layers = 1;
+    options.vocabulary_size = 0;
+    const ValueId unshifted = random.Stack(x, options, "c");
+    const ValueId h = random.Shift(unshifted, "h");
+    ops::Attend attend;
+    attend.q = attend.keys = attend.values = random.Linear(random.Normalize(h), 16);
+    const ValueId attended = random.Attend(attend, 16);
+    random.Output(random.Pool(random.Add(attended, attend.q), texts, Pooling::kMax), "pooled");
+    random.Predict("next", attended, tokens, 700, 5);  // two blocks of columns
+    const ValueId last =
+        random.Last(unshifted, texts, std::get<ops::Shift>(random.program.operations[h]).last);
+    random.Pick("picked", last, texts, 700, 5);
 
-  std::unique_ptr<Backend> backend;
+    const Program& program = random.program;
+    data = testing::RandomData(program, {lengths, {}, {4, 0, 16}}, 2);
+    offsets = data.Offsets(program, tokens);
+    adjusted_offsets = data.Offsets(program, 2);
+    axes[0].num_sequences = axes[2].num_sequences = 3;
+    axes[0].offsets = offsets.data();
+    axes[2].offsets = adjusted_offsets.data();
+    inputs.resize(program.inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      inputs[i].ids = data.ids[i].data();
+      inputs[i].values = data.features[i].data();
+      inputs[i].sampling = data.sampling[i].data();
+      inputs[i].adjustments = data.adjustments[i].data();
+    }
+    outputs.resize(program.outputs.size());
+    outputs.back().candidates = picked.data();
+    outputs[0].values = pooled.data();
+    outputs[1].values = log_prob.data();
+    outputs[2].candidates = candidates.data();
+  }
+
+  void Prepare(Backend& backend, DataType dtype) {
+    CompileOptions compile;
+    compile.dtype = dtype;
+    ASSERT_TRUE(backend.Compile(random.program, compile, &executable).ok());
+    PrepareRuns();
+  }
+  // New states.
+  void PrepareRuns() {
+    ASSERT_TRUE(executable->CreateWorkspace(limits, &workspace).ok());
+    ASSERT_TRUE(MakeArena().ok());
+    ASSERT_TRUE(AllocateSlots().ok());
+  }
+  Status MakeArena() {
+    ArenaOptions options;
+    options.budget_bytes = size_t{1} << 24;
+    return executable->CreateArena(options, &arena);
+  }
+  Status AllocateSlots() {
+    for (StateArena::Slot& slot : slots) SRU_RETURN_IF_ERROR(arena->Allocate(&slot));
+    return OkStatus();
+  }
+  Status Run(bool with_slots) {
+    axes[0].slots = with_slots ? slots.data() : nullptr;
+    ProgramBatch batch;
+    batch.axes = axes;
+    batch.inputs = inputs.data();
+    batch.arena = arena.get();
+    return executable->Run(batch, outputs.data(), *workspace);
+  }
+
+  std::vector<float> Results() const {
+    std::vector<float> results = pooled;
+    results.insert(results.end(), log_prob.begin(), log_prob.end());
+    for (const std::vector<Candidate>* list : {&candidates, &picked}) {
+      for (const Candidate& one : *list) {
+        results.push_back(static_cast<float>(one.id));
+        results.push_back(one.log_prob);
+      }
+    }
+    return results;
+  }
+
+  testing::RandomProgram random{1};
+  ProgramLimits limits;
+  testing::ProgramData data;
+  std::vector<int32_t> offsets, adjusted_offsets;
+  AxisBatch axes[3];
+  std::vector<InputBatch> inputs;
+  std::vector<OutputBatch> outputs;
+  std::vector<float> pooled = std::vector<float>(size_t{3} * 16);
+  std::vector<float> log_prob = std::vector<float>(50);
+  std::vector<Candidate> candidates = std::vector<Candidate>(size_t{50} * 5);
+  std::vector<Candidate> picked = std::vector<Candidate>(3);
   std::unique_ptr<ProgramExecutable> executable;
+  std::unique_ptr<StateArena> arena;
   std::unique_ptr<ProgramWorkspace> workspace;
-  CompileOptions compile;
-  compile.dtype = GetParam();
+  std::vector<StateArena::Slot> slots = std::vector<StateArena::Slot>(3);
+};
+
+TEST_P(AllocationTest, AWarmBatchOfAProgramAllocatesNothing) {
+  ProgramCall call({40, 1, 9});
+  std::unique_ptr<Backend> backend;
   ASSERT_TRUE(CreateBackend("cpu", &backend).ok());
   const bool tiles = GetParam() == DataType::kBFloat16 &&
                      backend->description().find("tiles") != std::string::npos;
-  ASSERT_TRUE(backend->Compile(program, compile, &executable).ok());
-  ProgramLimits limits;
-  limits.axes = {{100, 8}, {}, {20, 8}};
-  ASSERT_TRUE(executable->CreateWorkspace(limits, &workspace).ok());
-  ArenaOptions arena_options;
-  arena_options.budget_bytes = size_t{1} << 24;
-  std::unique_ptr<StateArena> arena;
-  ASSERT_TRUE(executable->CreateArena(arena_options, &arena).ok());
-
-  const testing::ProgramData data = testing::RandomData(program, {{40, 1, 9}, {}, {4, 0, 16}}, 2);
-  const std::vector<int32_t> offsets = data.Offsets(program, tokens);
-  const std::vector<int32_t> adjusted_offsets = data.Offsets(program, 2);
-  std::vector<StateArena::Slot> slots(3);
-  for (StateArena::Slot& slot : slots) ASSERT_TRUE(arena->Allocate(&slot).ok());
-  AxisBatch axes[3];
-  axes[0].num_sequences = axes[2].num_sequences = 3;
-  axes[0].offsets = offsets.data();
-  axes[2].offsets = adjusted_offsets.data();
-  std::vector<InputBatch> inputs(program.inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    inputs[i].ids = data.ids[i].data();
-    inputs[i].values = data.features[i].data();
-    inputs[i].sampling = data.sampling[i].data();
-    inputs[i].adjustments = data.adjustments[i].data();
-  }
-  ProgramBatch batch;
-  batch.axes = axes;
-  batch.inputs = inputs.data();
-  batch.arena = arena.get();
-  std::vector<float> pooled(3 * 16);
-  std::vector<float> log_prob(50);
-  std::vector<Candidate> candidates(50 * 5);
-  std::vector<Candidate> picked(3);
-  std::vector<OutputBatch> outputs(program.outputs.size());
-  outputs.back().candidates = picked.data();
-  outputs[0].values = pooled.data();
-  outputs[1].values = log_prob.data();
-  outputs[2].candidates = candidates.data();
-  const auto run = [&] { EXPECT_TRUE(executable->Run(batch, outputs.data(), *workspace).ok()); };
+  ASSERT_NO_FATAL_FAILURE(call.Prepare(*backend, GetParam()));
+  bool with_slots = false;
+  const auto run = [&] { EXPECT_TRUE(call.Run(with_slots).ok()); };
   const int64_t products = AllocationsOfOneProduct() * (tiles ? 5 : 6);
   run();
   EXPECT_EQ(CountAllocations(run), products);
 
   // The check that every slot is there once sorts them.
   constexpr int64_t kOfTheCheck = 3;
-  axes[0].slots = slots.data();
+  with_slots = true;
   for (int i = 0; i < 3; ++i) run();
   EXPECT_LE(CountAllocations(run), products + kOfTheCheck);
 }
+
+// Without the cpu backend: oneDNN's cache of primitives keeps a promise that its own failed allocation breaks.
+class FailingAllocationTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  FailingAllocationTest() {
+    // The emulated GPU computes, and allocates, when it is waited for.
+    control_.on_wait = [this] { before_the_work_ = std::exchange(until_failure, kNever); };
+    control_.on_waited = [this] { until_failure = before_the_work_; };
+    if (std::string(GetParam()) == "cuda") {
+      std::vector<std::unique_ptr<cuda::Device>> devices;
+      devices.push_back(sru::testing::MakeHostDevice({}, &control_));
+      backend_ = MakeCudaBackend({}, std::move(devices));
+    } else {
+      EXPECT_TRUE(CreateBackend(GetParam(), &backend_).ok());
+    }
+  }
+
+  // Says if the action was over before this allocation. One that fails may also change nothing: std::stable_sort does without.
+  template <typename Action>
+  static bool IsOver(int64_t allocation, Action action, Status* status) {
+    until_failure = allocation;
+    *status = action();
+    const bool failed = until_failure == kFailed;
+    until_failure = kNever;
+    EXPECT_TRUE(status->ok() || (failed && status->code() == StatusCode::kResourceExhausted))
+        << status->message();
+    return !failed;
+  }
+  // Has each allocation in turn fail. The action sets `made`, or does not.
+  template <typename Action, typename Made>
+  static void ExpectWholeOrNotAtAll(Action action, Made* made) {
+    int64_t allocation = 0;
+    Status status;
+    for (bool over = false; !over; ++allocation) {
+      SCOPED_TRACE(allocation);
+      made->reset();
+      over = IsOver(allocation, action, &status);
+      ASSERT_EQ(*made != nullptr, status.ok());
+    }
+    EXPECT_GT(allocation, 1);
+  }
+
+  int64_t before_the_work_ = kNever;
+  sru::testing::HostDeviceControl control_;
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_P(FailingAllocationTest, WhatIsMadeIsMadeWholeOrNotAtAll) {
+  ProgramCall call({3, 1, 2});
+  const auto compile = [&] {
+    return backend_->Compile(call.random.program, CompileOptions(), &call.executable);
+  };
+  const auto workspace = [&] {
+    return call.executable->CreateWorkspace(call.limits, &call.workspace);
+  };
+  ASSERT_NO_FATAL_FAILURE(ExpectWholeOrNotAtAll(compile, &call.executable));
+  ASSERT_NO_FATAL_FAILURE(ExpectWholeOrNotAtAll(workspace, &call.workspace));
+  ASSERT_NO_FATAL_FAILURE(ExpectWholeOrNotAtAll([&] { return call.MakeArena(); }, &call.arena));
+  EXPECT_EQ(call.AllocateSlots().code(), StatusCode::kOk);
+  EXPECT_TRUE(call.Run(true).ok());
+}
+
+TEST_P(FailingAllocationTest, AfterABatchThatFailsTheSameIsRight) {
+  constexpr int kRuns = 3;  // the first is not recorded, the second is, the third replays
+  ProgramCall expected({3, 1, 2});
+  ASSERT_NO_FATAL_FAILURE(expected.Prepare(*backend_, DataType::kFloat32));
+  std::vector<std::vector<float>> results;
+  for (int run = 0; run < kRuns; ++run) {
+    ASSERT_TRUE(expected.Run(true).ok());
+    results.push_back(expected.Results());
+  }
+  ProgramCall call({3, 1, 2});
+  ASSERT_NO_FATAL_FAILURE(call.Prepare(*backend_, DataType::kFloat32));
+  for (int earlier = 0; earlier < kRuns; ++earlier) {
+    bool over = false;
+    for (int64_t allocation = 0; !over; ++allocation) {
+      SCOPED_TRACE(::testing::Message() << earlier << " runs, allocation " << allocation);
+      ASSERT_NO_FATAL_FAILURE(call.PrepareRuns());
+      for (int run = 0; run < earlier; ++run) ASSERT_TRUE(call.Run(true).ok());
+      Status status;
+      over = IsOver(
+          allocation, [&] { return call.Run(true); }, &status);
+      if (!status.ok()) {
+        ASSERT_TRUE(call.Run(true).ok());
+      }
+      ASSERT_EQ(call.Results(), results[earlier]);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, FailingAllocationTest, ::testing::Values("cuda", "reference"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(ArenaAllocationTest, AStepOfAWarmArenaAllocatesNothing) {
   ArenaOptions options;

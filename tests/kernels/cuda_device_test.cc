@@ -288,8 +288,10 @@ TEST_F(CudaDeviceTest, AnErrorEndsThePolling) {
 TEST_F(CudaDeviceTest, AProductOnALostDeviceEndsAsALoss) {
   ProductsFail() = true;
   const auto multiply = [this] {
-    return FinishWork(*streams_[0], streams_[0]->Multiply(ProductShape(), ProductAlgorithm(), 16,
-                                                          nullptr, nullptr, nullptr));
+    return RunWork(*streams_[0], [this] {
+      return streams_[0]->Multiply(ProductShape(), ProductAlgorithm(), 16, nullptr, nullptr,
+                                   nullptr);
+    });
   };
   EXPECT_EQ(multiply().code(), StatusCode::kInternal);
   SimulatedDeviceAt(0).failing_call = "cudaEventSynchronize";

@@ -5,10 +5,10 @@
 #include <omp.h>
 
 #include <exception>
-#include <new>
 #include <string>
 #include <system_error>
 
+#include "kernels/out_of_memory.h"
 #include "kernels/status.h"
 
 namespace sru::kernels::cpu {
@@ -16,14 +16,11 @@ namespace sru::kernels::cpu {
 // Batches run in parallel on the callers' threads; a product must not start threads of its own.
 inline void UseOneThread() { omp_set_num_threads(1); }
 
-// Runs `body` and turns what oneDNN, the allocator and std::thread throw into a status.
+// The status that `body` returns, or one for what oneDNN, the allocator and std::thread throw.
 template <typename Body>
 Status CatchErrors(const char* action, Body body) {
   try {
-    body();
-    return OkStatus();
-  } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kResourceExhausted, action, ": out of memory");
+    return CatchBadAlloc(action, body);
   } catch (const std::system_error& e) {
     if (e.code() != std::errc::resource_unavailable_try_again) {
       return Internal(action, ": ", e.what());

@@ -175,32 +175,29 @@ class CpuProgramExecutable : public ProgramExecutable {
 
   Status CreateWorkspace(const ProgramLimits& limits,
                          std::unique_ptr<ProgramWorkspace>* workspace) const override {
-    SRU_RETURN_IF_ERROR(ValidateLimits(packed_->program, limits));
-    Status created;
-    Status status = CatchErrors("making a workspace", [&] {
-      created = CpuProgramWorkspace::Create(*packed_, limits, parallel_->threads(), workspace);
+    return CatchErrors("making a workspace", [&] {
+      SRU_RETURN_IF_ERROR(ValidateLimits(packed_->program, limits));
+      return CpuProgramWorkspace::Create(*packed_, limits, parallel_->threads(), workspace);
     });
-    return status.ok() ? created : status;
   }
 
   Status CreateArena(const ArenaOptions& options,
                      std::unique_ptr<StateArena>* arena) const override {
     return CatchErrors("making an arena of states", [&] {
       *arena = std::make_unique<StateArena>(packed_->program.fields, options, HostArenaMemory());
+      return OkStatus();
     });
   }
 
   Status Run(const ProgramBatch& batch, const OutputBatch* outputs,
              ProgramWorkspace& workspace) const override {
-    SRU_RETURN_IF_ERROR(
-        ValidateBatch(packed_->program, packed_->shape, workspace.limits(), batch, outputs));
     UseOneThread();
-    Status run;
-    Status status = CatchErrors("running a batch", [&] {
-      run = RunProgram(*packed_, batch, outputs, static_cast<CpuProgramWorkspace&>(workspace),
-                       *parallel_);
+    return CatchErrors("running a batch", [&] {
+      SRU_RETURN_IF_ERROR(
+          ValidateBatch(packed_->program, packed_->shape, workspace.limits(), batch, outputs));
+      return RunProgram(*packed_, batch, outputs, static_cast<CpuProgramWorkspace&>(workspace),
+                        *parallel_);
     });
-    return status.ok() ? run : status;
   }
 
   size_t weight_bytes() const override { return packed_->bytes(); }
@@ -381,17 +378,15 @@ size_t CpuProgramWorkspace::bytes() const {
 Status CompileProgram(const Program& program, const Arithmetic& arithmetic, WeightSource* source,
                       const CompileStack& compile_stack, std::shared_ptr<ParallelRunner> parallel,
                       std::unique_ptr<ProgramExecutable>* executable) {
-  ProgramShape shape;
-  SRU_RETURN_IF_ERROR(Validate(program, &shape));
-  Status packing;
-  Status status = CatchErrors("packing weights", [&] {
+  return CatchErrors("packing weights", [&] {
+    ProgramShape shape;
+    SRU_RETURN_IF_ERROR(Validate(program, &shape));
     auto packed = std::make_unique<PackedProgram>();
-    packing =
-        PackProgram(program, std::move(shape), arithmetic, source, compile_stack, packed.get());
-    if (!packing.ok()) return;
+    SRU_RETURN_IF_ERROR(
+        PackProgram(program, std::move(shape), arithmetic, source, compile_stack, packed.get()));
     *executable = std::make_unique<CpuProgramExecutable>(std::move(packed), std::move(parallel));
+    return OkStatus();
   });
-  return status.ok() ? packing : status;
 }
 
 }  // namespace sru::kernels::cpu

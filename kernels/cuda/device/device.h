@@ -133,16 +133,9 @@ class Stream {
   bool dependent_launch_ = false;
 };
 
-// Waits for a stream, after an error too: what the work uses must not go before it has ended.
-// `status` is what putting the work there came to. A failed device fails every call that follows, so
-// kDeviceLost from the wait counts more than an earlier error; a library does not say as much.
-inline Status FinishWork(Stream& stream, Status status) {
-  Status waited = stream.Wait();
-  return status.ok() || waited.code() == StatusCode::kDeviceLost ? waited : status;
-}
-
-// The same for work that `enqueue()` puts on the stream. If that throws, the work before it has ended
-// when the exception reaches the caller, whose memory and pages it uses.
+// Runs `enqueue()`, which puts work on a stream, and waits for the stream, after an error or an exception too: what the work uses must not go before
+// it has ended. A failed device fails every call that follows, so kDeviceLost from the wait counts more than an earlier error; a library does not
+// say as much.
 template <typename Enqueue>
 Status RunWork(Stream& stream, const Enqueue& enqueue) {
   Status status;
@@ -152,7 +145,8 @@ Status RunWork(Stream& stream, const Enqueue& enqueue) {
     (void)stream.Wait();
     throw;
   }
-  return FinishWork(stream, std::move(status));
+  Status waited = stream.Wait();
+  return status.ok() || waited.code() == StatusCode::kDeviceLost ? waited : status;
 }
 
 // One GPU. Thread-safe. Methods may be called from any thread; each makes the device current where

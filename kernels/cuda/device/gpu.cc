@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <new>
 
+#include "kernels/out_of_memory.h"
+
 namespace sru::kernels::cuda {
 namespace {
 
@@ -72,7 +74,8 @@ Status Gpu::AllocateNew(size_t bytes, void** memory) {
       return status.ok() ? Status(StatusCode::kResourceExhausted, "memory is kept") : status;
     }
   } while (!in_use_.compare_exchange_weak(in_use, in_use + bytes));
-  Status status = Observe(device_->Allocate(bytes, memory));
+  Status status = CatchBadAlloc("allocating device memory",
+                                [&] { return Observe(device_->Allocate(bytes, memory)); });
   if (!status.ok()) in_use_ -= bytes;
   return status;
 }

@@ -111,7 +111,9 @@ class Buffer {
   static Status Create(std::shared_ptr<Gpu> gpu, size_t bytes, Buffer* buffer) {
     Buffer created;
     if (bytes > 0) {
-      SRU_RETURN_IF_ERROR(((*gpu).*kAllocate)(bytes, &created.data_));
+      void* data = nullptr;
+      SRU_RETURN_IF_ERROR(((*gpu).*kAllocate)(bytes, &data));
+      created.data_ = data;
       created.bytes_ = bytes;
       created.gpu_ = std::move(gpu);
     }
@@ -165,7 +167,8 @@ class GpuStream {
     DeviceBuffer created;
     Status status = DeviceBuffer::Create(gpu, size, &created);
     if (status.ok() && created.bytes() > 0) {
-      status = FinishWork(*stream_, stream_->Initialize(created.data(), created.bytes()));
+      status =
+          RunWork(*stream_, [&] { return stream_->Initialize(created.data(), created.bytes()); });
     }
     if (status.ok()) *buffer = std::move(created);
     return status;

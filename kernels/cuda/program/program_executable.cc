@@ -1,6 +1,5 @@
 #include "kernels/cuda/program/program_executable.h"
 
-#include <new>
 #include <string>
 #include <utility>
 #include <variant>
@@ -11,6 +10,7 @@
 #include "kernels/cuda/program/program_run.h"
 #include "kernels/cuda/program/program_workspace.h"
 #include "kernels/cuda/stack/stack_on_device.h"
+#include "kernels/out_of_memory.h"
 #include "kernels/state_arena.h"
 
 namespace sru::kernels::cuda {
@@ -27,51 +27,44 @@ class CudaProgram : public ProgramExecutable {
 
   Status CreateWorkspace(const ProgramLimits& limits,
                          std::unique_ptr<ProgramWorkspace>* workspace) const override {
-    SRU_RETURN_IF_ERROR(ValidateLimits(packed_->program, limits));
-    SRU_RETURN_IF_ERROR(CheckDevice("workspace", limits.device));
-    const ProgramOnDevice& device = devices_[limits.device];
-    std::unique_ptr<CudaProgramWorkspace> created;
-    const auto create = [&] {
-      return device.gpu->Observe(CudaProgramWorkspace::Create(*packed_, device, limits, &created));
-    };
-    Status status;
-    try {
-      status = create();
+    return CatchBadAlloc("making a workspace", [&] {
+      SRU_RETURN_IF_ERROR(ValidateLimits(packed_->program, limits));
+      SRU_RETURN_IF_ERROR(CheckDevice("workspace", limits.device));
+      const ProgramOnDevice& device = devices_[limits.device];
+      std::unique_ptr<CudaProgramWorkspace> created;
+      const auto create = [&] {
+        return device.gpu->Observe(
+            CudaProgramWorkspace::Create(*packed_, device, limits, &created));
+      };
+      Status status = create();
       for (const StackOnDevice& stack : device.stacks) {
         if (status.code() != StatusCode::kResourceExhausted) break;
         if (stack.token_table->GiveUp()) status = create();
       }
-    } catch (const std::bad_alloc&) {
-      return Status(StatusCode::kResourceExhausted, "making a workspace: out of memory");
-    }
-    if (status.ok()) *workspace = std::move(created);
-    return status;
+      if (status.ok()) *workspace = std::move(created);
+      return status;
+    });
   }
 
   Status CreateArena(const ArenaOptions& options,
                      std::unique_ptr<StateArena>* arena) const override {
-    SRU_RETURN_IF_ERROR(CheckDevice("arena", options.device));
-    std::unique_ptr<ArenaMemory> memory;
-    SRU_RETURN_IF_ERROR(MakeGpuArenaMemory(devices_[options.device].gpu, &memory));
-    try {
+    return CatchBadAlloc("making an arena of states", [&] {
+      SRU_RETURN_IF_ERROR(CheckDevice("arena", options.device));
+      std::unique_ptr<ArenaMemory> memory;
+      SRU_RETURN_IF_ERROR(MakeGpuArenaMemory(devices_[options.device].gpu, &memory));
       *arena = std::make_unique<StateArena>(packed_->program.fields, options, std::move(memory));
       return OkStatus();
-    } catch (const std::bad_alloc&) {
-      return Status(StatusCode::kResourceExhausted, "making an arena of states: out of memory");
-    }
+    });
   }
 
   Status Run(const ProgramBatch& batch, const OutputBatch* outputs,
              ProgramWorkspace& workspace) const override {
-    SRU_RETURN_IF_ERROR(
-        ValidateBatch(packed_->program, packed_->shape, workspace.limits(), batch, outputs));
-    auto& ws = static_cast<CudaProgramWorkspace&>(workspace);
-    if (ws.gpu().lost()) return ws.gpu().LostError();
-    try {
-      return RunBatch(batch, outputs, ws);
-    } catch (const std::bad_alloc&) {
-      return Status(StatusCode::kResourceExhausted, "running a batch: out of memory");
-    }
+    return CatchBadAlloc("running a batch", [&] {
+      SRU_RETURN_IF_ERROR(
+          ValidateBatch(packed_->program, packed_->shape, workspace.limits(), batch, outputs));
+      auto& ws = static_cast<CudaProgramWorkspace&>(workspace);
+      return ws.gpu().lost() ? ws.gpu().LostError() : RunBatch(batch, outputs, ws);
+    });
   }
 
   size_t weight_bytes() const override {
@@ -178,10 +171,10 @@ Status CompileProgram(const Program& program, const CompileOptions& options,
                       const PackOptions& pack, size_t token_table_bytes,
                       const std::vector<std::shared_ptr<Gpu>>& gpus,
                       std::unique_ptr<ProgramExecutable>* executable) {
-  ProgramShape shape;
-  SRU_RETURN_IF_ERROR(Validate(program, &shape));
-  SRU_RETURN_IF_ERROR(CheckSupported(program));
-  try {
+  return CatchBadAlloc("packing weights", [&] {
+    ProgramShape shape;
+    SRU_RETURN_IF_ERROR(Validate(program, &shape));
+    SRU_RETURN_IF_ERROR(CheckSupported(program));
     auto packed = std::make_unique<PackedProgram>(program, std::move(shape), pack, options.weights);
     std::vector<ProgramOnDevice> devices;
     SRU_RETURN_IF_ERROR(PrepareDevices(
@@ -193,9 +186,7 @@ Status CompileProgram(const Program& program, const CompileOptions& options,
     packed->ReleaseHostCopy();
     *executable = std::make_unique<CudaProgram>(std::move(packed), std::move(devices));
     return OkStatus();
-  } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kResourceExhausted, "packing weights: out of memory");
-  }
+  });
 }
 
 }  // namespace sru::kernels::cuda

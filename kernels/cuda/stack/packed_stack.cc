@@ -221,20 +221,19 @@ Status DeviceStack::Create(const HostTensors& tensors, const std::shared_ptr<Gpu
   for (const std::vector<uint8_t>& tensor : tensors) plan.Add(tensor.size());
   SRU_RETURN_IF_ERROR(gpu->CheckBudget("the weights", plan.bytes()));
   std::unique_ptr<DeviceStack> created(new DeviceStack(gpu));
-  Status status = DeviceBuffer::Create(gpu, plan, &created->memory_);
-  if (!status.ok()) return status;
+  SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu, plan, &created->memory_));
   created->bytes_ = created->memory_.bytes();
   gpu->CountWeights(created->bytes_);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    created->tensors_.push_back(plan.At(i, created->memory_.data()));
-    if (!status.ok() || tensors[i].empty()) continue;
-    status = stream.CopyToDevice(created->tensors_[i].data(), tensors[i].data(), tensors[i].size());
-  }
-  // Also after an error: the copies read the host's tensors.
-  const Status copied = stream.Wait();
-  if (status.ok()) status = copied;
-  if (status.ok()) *device_stack = std::move(created);
-  return status;
+  SRU_RETURN_IF_ERROR(RunWork(stream, [&] {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      void* const to = created->tensors_.emplace_back(plan.At(i, created->memory_.data())).data();
+      if (tensors[i].empty()) continue;
+      SRU_RETURN_IF_ERROR(stream.CopyToDevice(to, tensors[i].data(), tensors[i].size()));
+    }
+    return OkStatus();
+  }));
+  *device_stack = std::move(created);
+  return OkStatus();
 }
 
 }  // namespace sru::kernels::cuda

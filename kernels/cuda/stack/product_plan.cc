@@ -46,51 +46,52 @@ class Trial {
   Status Prepare() {
     const size_t result_bytes = shape_.n * ValueBytes(shape_.result_dtype());
     const BatchHeader header{std::max(max_rows_, shape_.n), {}};
-    Status status = DeviceBuffer::Create(gpu_, max_rows_ * result_bytes, &y_);
-    if (status.ok()) status = DeviceBuffer::Create(gpu_, sizeof(uint32_t), &differs_);
-    if (status.ok()) status = DeviceBuffer::Create(gpu_, sizeof(header), &header_);
-    // A tool that does not see all of the library's writes would report the comparison's reads.
-    if (status.ok()) status = stream_.Initialize(y_.data(), y_.bytes());
-    if (status.ok()) status = stream_.CopyToDevice(header_.data(), &header, sizeof(header));
-    status = FinishWork(stream_, status);  // `header` is on this stack
-    if (status.ok()) {
-      Input& random = inputs_.emplace_back();
-      status = FillRows(RandomRows(kTrialPeriod, /*seed=*/1), kTrialPeriod, max_rows_, &random.x);
-      random.weights = weights_;
-      if (status.ok() && shape_.float32_result &&
-          static_cast<size_t>(shape_.n) * shape_.k <= kMaxTrialWeights) {
-        status = FillRows(RandomRows(kOwnColumns, /*seed=*/2), kOwnColumns, shape_.n,
-                          &random.own_weights);
-        random.weights = random.own_weights.data();
-      }
+    SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu_, max_rows_ * result_bytes, &y_));
+    SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu_, sizeof(uint32_t), &differs_));
+    SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu_, sizeof(header), &header_));
+    SRU_RETURN_IF_ERROR(RunWork(stream_, [&] {
+      // A tool that does not see all of the library's writes would report the comparison's reads.
+      SRU_RETURN_IF_ERROR(stream_.Initialize(y_.data(), y_.bytes()));
+      return stream_.CopyToDevice(header_.data(), &header, sizeof(header));
+    }));
+    Input& random = inputs_.emplace_back();
+    SRU_RETURN_IF_ERROR(
+        FillRows(RandomRows(kTrialPeriod, /*seed=*/1), kTrialPeriod, max_rows_, &random.x));
+    random.weights = weights_;
+    if (shape_.float32_result && static_cast<size_t>(shape_.n) * shape_.k <= kMaxTrialWeights) {
+      SRU_RETURN_IF_ERROR(FillRows(RandomRows(kOwnColumns, /*seed=*/2), kOwnColumns, shape_.n,
+                                   &random.own_weights));
+      random.weights = random.own_weights.data();
     }
-    if (status.ok() && shape_.result_dtype() == DataType::kBFloat16) {
+    if (shape_.result_dtype() == DataType::kBFloat16) {
       Input& cancelling = inputs_.emplace_back();
-      status = FillRows(CancellingRows(kTrialPeriod, 1.0f), kTrialPeriod, max_rows_, &cancelling.x);
-      if (status.ok()) {
-        status = FillRows(CancellingRows(kOwnColumns, -1.0f), kOwnColumns, shape_.n,
-                          &cancelling.own_weights);
-      }
+      SRU_RETURN_IF_ERROR(
+          FillRows(CancellingRows(kTrialPeriod, 1.0f), kTrialPeriod, max_rows_, &cancelling.x));
+      SRU_RETURN_IF_ERROR(FillRows(CancellingRows(kOwnColumns, -1.0f), kOwnColumns, shape_.n,
+                                   &cancelling.own_weights));
       cancelling.weights = cancelling.own_weights.data();
     }
     for (Input& input : inputs_) {
-      if (status.ok()) {
-        status = DeviceBuffer::Create(gpu_, kExpectedRows * result_bytes, &input.expected);
-      }
-      if (status.ok()) status = stream_.Initialize(input.expected.data(), input.expected.bytes());
+      SRU_RETURN_IF_ERROR(
+          DeviceBuffer::Create(gpu_, kExpectedRows * result_bytes, &input.expected));
     }
-    return FinishWork(stream_, status);
+    return RunWork(stream_, [&] {
+      for (const Input& input : inputs_) {
+        SRU_RETURN_IF_ERROR(stream_.Initialize(input.expected.data(), input.expected.bytes()));
+      }
+      return OkStatus();
+    });
   }
 
   // Makes `algorithm` the one that others are compared with.
   Status Expect(const ProductAlgorithm& algorithm) {
-    Status status;
-    for (const Input& input : inputs_) {
-      if (!status.ok()) break;
-      status = stream_.Multiply(shape_, algorithm, kExpectedRows, input.x.data(), input.weights,
-                                input.expected.data());
-    }
-    return FinishWork(stream_, status);
+    return RunWork(stream_, [&] {
+      for (const Input& input : inputs_) {
+        SRU_RETURN_IF_ERROR(stream_.Multiply(shape_, algorithm, kExpectedRows, input.x.data(),
+                                             input.weights, input.expected.data()));
+      }
+      return OkStatus();
+    });
   }
 
   // Whether `rows` rows match bit for bit; false if the algorithm rejects the shape.
@@ -115,9 +116,10 @@ class Trial {
   // Infinite if the device cannot say.
   Status Time(const ProductAlgorithm& algorithm, int rows, double* seconds) {
     const Input& input = inputs_.front();
-    const Status timed =
-        FinishWork(stream_, stream_.TimeProduct(shape_, algorithm, rows, input.x.data(),
-                                                input.weights, y_.data(), seconds));
+    const Status timed = RunWork(stream_, [&] {
+      return stream_.TimeProduct(shape_, algorithm, rows, input.x.data(), input.weights, y_.data(),
+                                 seconds);
+    });
     if (!timed.ok()) *seconds = HUGE_VAL;
     return timed.code() == StatusCode::kDeviceLost ? timed : OkStatus();
   }
@@ -131,16 +133,8 @@ class Trial {
   };
 
   Status Passes(const ProductAlgorithm& algorithm, int rows, const Input& input, bool* passes) {
-    *passes = false;
     uint32_t differs = 0;
-    Status status = stream_.CopyToDevice(differs_.data(), &differs, sizeof(differs));
-    if (!status.ok()) return status;
-    const Status multiplied =
-        stream_.Multiply(shape_, algorithm, rows, input.x.data(), input.weights, y_.data());
-    if (!multiplied.ok()) {
-      status = stream_.Wait();
-      return multiplied.code() == StatusCode::kDeviceLost ? multiplied : status;
-    }
+    bool multiplied = false;
     const int value_bytes = static_cast<int>(ValueBytes(shape_.result_dtype()));
     CompareArgs compare{};
     compare.values = y_.as<uint32_t>();
@@ -149,10 +143,16 @@ class Trial {
     compare.period = kTrialPeriod;
     compare.words_per_row = shape_.n * value_bytes / 4;
     compare.differs = differs_.as<uint32_t>();
-    status = stream_.Compare(compare);
-    if (status.ok()) status = stream_.CopyToHost(&differs, differs_.data(), sizeof(differs));
-    status = FinishWork(stream_, status);
-    *passes = status.ok() && differs == 0;
+    const Status status = RunWork(stream_, [&] {
+      SRU_RETURN_IF_ERROR(stream_.CopyToDevice(differs_.data(), &differs, sizeof(differs)));
+      Status product =
+          stream_.Multiply(shape_, algorithm, rows, input.x.data(), input.weights, y_.data());
+      multiplied = product.ok();
+      if (!multiplied) return product.code() == StatusCode::kDeviceLost ? product : OkStatus();
+      SRU_RETURN_IF_ERROR(stream_.Compare(compare));
+      return stream_.CopyToHost(&differs, differs_.data(), sizeof(differs));
+    });
+    *passes = status.ok() && multiplied && differs == 0;
     return status;
   }
 
@@ -172,14 +172,12 @@ class Trial {
     const size_t id_bytes = ids.size() * sizeof(int32_t);
     DeviceBuffer device_table;
     DeviceBuffer device_ids;
-    Status status = DeviceBuffer::Create(gpu_, ids.size() * shape_.k * value_bytes, rows);
-    if (status.ok()) status = DeviceBuffer::Create(gpu_, values.size(), &device_table);
-    if (status.ok()) status = DeviceBuffer::Create(gpu_, id_bytes, &device_ids);
-    if (status.ok()) {
-      status = stream_.CopyToDevice(device_table.data(), values.data(), values.size());
-    }
-    if (status.ok()) status = stream_.CopyToDevice(device_ids.data(), ids.data(), id_bytes);
-    if (status.ok()) {
+    SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu_, ids.size() * shape_.k * value_bytes, rows));
+    SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu_, values.size(), &device_table));
+    SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu_, id_bytes, &device_ids));
+    return RunWork(stream_, [&] {
+      SRU_RETURN_IF_ERROR(stream_.CopyToDevice(device_table.data(), values.data(), values.size()));
+      SRU_RETURN_IF_ERROR(stream_.CopyToDevice(device_ids.data(), ids.data(), id_bytes));
       EmbedArgs embed{};
       embed.header = header_.as<BatchHeader>();
       embed.max_tokens = count;
@@ -189,9 +187,8 @@ class Trial {
       embed.size = shape_.k;
       embed.padded = shape_.k;
       embed.x = rows->data();
-      status = stream_.Embed(shape_.dtype, embed);
-    }
-    return FinishWork(stream_, status);
+      return stream_.Embed(shape_.dtype, embed);
+    });
   }
 
   // Rows of k values. Sums of few values of bfloat16 are often exact in float32, in any order; where

@@ -35,32 +35,30 @@ class TableMaker {
       ids[i] = static_cast<int32_t>(std::min<size_t>(i, stack_.spec.vocabulary_size - 1));
     }
     SRU_RETURN_IF_ERROR(Allocate(gpu, ids.size() * sizeof(int32_t), x == nullptr));
-    Status status = stream.CopyToDevice(header_.data(), &header, sizeof(header));
-    if (status.ok()) {
-      status = stream.CopyToDevice(ids_.data(), ids.data(), ids.size() * sizeof(int32_t));
-    }
-    // Products read whole rows, with their padding.
-    for (const DeviceBuffer* rows : {&x_, &projected_}) {
-      if (status.ok() && rows->bytes() > 0) status = stream.Initialize(rows->data(), rows->bytes());
-    }
     const BeforeScan before_scan(stack_, weights_, stream, header_.as<BatchHeader>(), kChunk,
                                  [&](const PackedProduct& product, const void* from, void* to) {
                                    return Multiply(stream, product, from, to);
                                  });
-    for (size_t begin = 0; begin < ids.size() && status.ok(); begin += kChunk) {
-      void* const chunk_x = x == nullptr ? x_.data() : x + begin * InputBytes();
-      const void* input = nullptr;
-      status =
-          before_scan.MakeInput(ids_.as<int32_t>() + begin, nullptr, 0, embedded_.data(), chunk_x);
-      if (status.ok()) {
-        status =
-            before_scan.Prepare(first(), chunk_x, normalized_.data(), projected_.data(), &input);
+    return RunWork(stream, [&] {
+      SRU_RETURN_IF_ERROR(stream.CopyToDevice(header_.data(), &header, sizeof(header)));
+      SRU_RETURN_IF_ERROR(
+          stream.CopyToDevice(ids_.data(), ids.data(), ids.size() * sizeof(int32_t)));
+      // Products read whole rows, with their padding.
+      for (const DeviceBuffer* rows : {&x_, &projected_}) {
+        if (rows->bytes() == 0) continue;
+        SRU_RETURN_IF_ERROR(stream.Initialize(rows->data(), rows->bytes()));
       }
-      if (status.ok()) {
-        status = Multiply(stream, first().product, input, u + begin * ProductBytes());
+      for (size_t begin = 0; begin < ids.size(); begin += kChunk) {
+        void* const chunk_x = x == nullptr ? x_.data() : x + begin * InputBytes();
+        const void* input = nullptr;
+        SRU_RETURN_IF_ERROR(before_scan.MakeInput(ids_.as<int32_t>() + begin, nullptr, 0,
+                                                  embedded_.data(), chunk_x));
+        SRU_RETURN_IF_ERROR(
+            before_scan.Prepare(first(), chunk_x, normalized_.data(), projected_.data(), &input));
+        SRU_RETURN_IF_ERROR(Multiply(stream, first().product, input, u + begin * ProductBytes()));
       }
-    }
-    return FinishWork(stream, status);  // the copies read what is on this stack
+      return OkStatus();
+    });
   }
 
  private:
@@ -132,9 +130,10 @@ Status TokenTable::Create(const PackedStack& stack, const DeviceStack& weights,
     TableMaker maker(stack, weights, plans);
     status = GpuStream::Create(gpu, &stream);
     if (status.ok()) {
-      status = stream->Initialize(created->u_.data(), u_bytes);
-      if (status.ok() && keeps_x) status = stream->Initialize(created->own_x_.data(), x_bytes);
-      status = FinishWork(*stream, status);
+      status = RunWork(*stream, [&] {
+        SRU_RETURN_IF_ERROR(stream->Initialize(created->u_.data(), u_bytes));
+        return keeps_x ? stream->Initialize(created->own_x_.data(), x_bytes) : OkStatus();
+      });
     }
     if (status.ok()) {
       status = maker.Run(gpu, *stream, created->u_.as<char>(), created->own_x_.as<char>());

@@ -330,6 +330,7 @@ class HostStream : public Stream {
       return kernels::Internal("failed by the test");
     }
     for (const auto& run : work) run();
+    if (control_->on_waited && !work.empty()) control_->on_waited();
     return status;
   }
 

@@ -60,6 +60,8 @@ struct HostDeviceControl {
   std::atomic<bool> failure_throws{false};
   // Called when a stream with work on it is waited for, before the work is done. May be empty.
   std::function<void()> on_wait;
+  // Called when that work is done. May be empty.
+  std::function<void()> on_waited;
   // This many further waits fail with kInternal, and what they wait for is not done.
   std::atomic<int64_t> failing_waits{0};
   // Whether probes succeed on a device that is not lost.
