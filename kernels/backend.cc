@@ -4,7 +4,7 @@
 
 #include "kernels/choose_backend.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/backend/cuda_backend.h"
 #include "kernels/reference/reference_backend.h"
 
 namespace sru::kernels {

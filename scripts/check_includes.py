@@ -52,10 +52,10 @@ kernels/cuda/stack       | kernels kernels/common kernels/cuda/kernels        |
                          | kernels/cuda/device                                |
 kernels/cuda/program     | kernels kernels/common kernels/cuda/kernels       |
                          | kernels/cuda/device kernels/cuda/stack             |
-kernels/cuda             | kernels kernels/common kernels/cuda/kernels        | cuda
+kernels/cuda/backend     | kernels kernels/common kernels/cuda/kernels        |
                          | kernels/cuda/device kernels/cuda/stack             |
                          | kernels/cuda/program                               |
-kernels/backend.cc       | kernels kernels/cpu kernels/cuda kernels/reference |
+kernels/backend.cc       | kernels kernels/cpu kernels/cuda/backend kernels/reference |
 kernels/testing          | kernels                                            |
 kernels/bench            | kernels kernels/common kernels/testing             | benchmark cuda dnnl openmp
                          | kernels/cpu/base kernels/cpu/stacks                |
@@ -138,13 +138,13 @@ tests/testing            | tests/kernels/cuda_host server/batching/queue      | 
                          | server/batching/steps server/tasks/* server/calls  |
                          | server/base models models/decoding kernels base    |
                          | kernels/cpu/base kernels/cpu/isa kernels/cpu/tiles |
-                         | kernels/cuda proto                                 |
+                         | kernels/cuda/backend proto                                 |
 tests/gpu                | kernels kernels/testing                            |
 tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime tests/gpu kernels | hwy
                          | kernels/common kernels/cpu/base kernels/cpu/tiles  |
                          | kernels/cpu/isa kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs |
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack |
-                         | kernels/cuda/program kernels/cuda                  |
+                         | kernels/cuda/program kernels/cuda/backend                 |
                          | kernels/bench kernels/testing                      |
 tests/golden             | tests/testing models models/decoding kernels       | nlohmann
 tests/fuzz               | server server/base server/calls server/calls/bounds | absl grpc nlohmann protobuf
@@ -155,7 +155,7 @@ tests/fuzz               | server server/base server/calls server/calls/bounds |
                          | kernels/reference base proto                       |
 tests/integration        | tests/testing tests/kernels/cuda_host server       | absl grpc nlohmann openssl protobuf
                          | server/base models kernels           |
-                         | kernels/cuda base proto                            |
+                         | kernels/cuda/backend base proto                            |
 tests/interop            | tests/testing server/door server/transport         | absl grpc prometheus
                          | server/calls server/base                           |
 tests/simulation         | tests/testing server/batching server/base          | absl

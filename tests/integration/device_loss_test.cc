@@ -10,7 +10,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "gtest/gtest.h"
 #include "kernels/choose_backend.h"
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/backend/cuda_backend.h"
 #include "server/base/log.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/kernels/cuda_host/host_device.h"

@@ -15,7 +15,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/base/aligned_buffer.h"
 #include "kernels/cpu/stacks/product.h"
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/backend/cuda_backend.h"
 #include "kernels/state_arena.h"
 #include "kernels/testing/random_program.h"
 #include "kernels/testing/random_stack.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/choose_backend.h"
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/backend/cuda_backend.h"
 #include "kernels/cuda/device/open_devices.h"
 #include "tests/kernels/cuda_host/host_device.h"
 

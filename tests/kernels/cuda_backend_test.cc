@@ -1,7 +1,7 @@
 // The host side of the CUDA backend on a device that is the host (cuda_host/): buckets, graph
 // cache, choice of algorithms, memory budget, several devices and their failure. The tests
 // backend_cuda_host and golden_cuda_host check what it computes.
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/backend/cuda_backend.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// kernels/cuda/cuda_device.cc and the launches of the .cu files on a simulated runtime
+// kernels/cuda/device/cuda_device.cc and the launches of the .cu files on a simulated runtime
 // (cuda_runtime/): what an error of one device means for it, and that it means nothing for another.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -16,7 +16,7 @@
 #include <variant>
 #include <vector>
 
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/backend/cuda_backend.h"
 #include "kernels/cuda/kernels/predict_shape.h"
 #include "kernels/cuda/program/program_workspace.h"
 #include "kernels/program_executable.h"

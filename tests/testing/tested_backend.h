@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/backend/cuda_backend.h"
 #include "tests/kernels/cuda_host/host_device.h"
 
 namespace sru::testing {

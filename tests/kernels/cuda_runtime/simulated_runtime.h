@@ -1,4 +1,4 @@
-// A CUDA runtime without a GPU, beneath kernels/cuda/cuda_device.cc and the launches of the .cu
+// A CUDA runtime without a GPU, beneath kernels/cuda/device/cuda_device.cc and the launches of the .cu
 // files: devices that fail, each host thread's current device and last error, captures. Copies are
 // made at once; a launch is counted and no kernel runs (cuda_host/ runs them).
 //

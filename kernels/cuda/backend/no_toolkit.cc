@@ -1,5 +1,5 @@
 // For builds without the CUDA toolkit.
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/backend/cuda_backend.h"
 
 namespace sru::kernels::cuda {
 

@@ -1,7 +1,7 @@
 // The CUDA backend: cuBLASLt products, fused scans, a recorded graph per bucket of batch sizes. It
 // runs on one or several GPUs: each holds the weights, a workspace is tied to one of them.
-#ifndef SRU_KERNELS_CUDA_CUDA_BACKEND_H_
-#define SRU_KERNELS_CUDA_CUDA_BACKEND_H_
+#ifndef SRU_KERNELS_CUDA_BACKEND_CUDA_BACKEND_H_
+#define SRU_KERNELS_CUDA_BACKEND_CUDA_BACKEND_H_
 
 #include <memory>
 #include <string>
@@ -28,4 +28,4 @@ std::unique_ptr<Backend> MakeCudaBackend(const BackendOptions& options,
 
 }  // namespace sru::kernels::cuda
 
-#endif  // SRU_KERNELS_CUDA_CUDA_BACKEND_H_
+#endif  // SRU_KERNELS_CUDA_BACKEND_CUDA_BACKEND_H_

@@ -1,4 +1,4 @@
-// Device, Stream and Graph on the CUDA runtime, and the backend on them.
+// Device, Stream and Graph on the CUDA runtime.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device/cublaslt.h"
 #include "kernels/cuda/device/device.h"
 #include "kernels/cuda/device/open_devices.h"
@@ -495,18 +494,6 @@ class CudaDriver : public Driver {
 Driver* SystemDriver() {
   static auto* const driver = new CudaDriver();
   return driver;
-}
-
-bool IsBuilt() { return true; }
-
-bool IsAvailable() { return CountDevices(SystemDriver()) > 0; }
-
-Status CreateCudaBackend(const BackendOptions& options, std::unique_ptr<Backend>* backend,
-                         std::vector<std::string>* warnings) {
-  std::vector<std::unique_ptr<Device>> devices;
-  Status status = OpenDevices(SystemDriver(), options.cuda_devices, &devices, warnings);
-  if (status.ok()) *backend = MakeCudaBackend(options, std::move(devices));
-  return status;
 }
 
 }  // namespace sru::kernels::cuda

@@ -1,4 +1,4 @@
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/backend/cuda_backend.h"
 
 #include <algorithm>
 #include <cstring>
