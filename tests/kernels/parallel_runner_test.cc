@@ -34,14 +34,14 @@ TEST(ParallelRunnerTest, EachItemOnceAndSlotsAreExclusive) {
 
 // The message goes to the operator, who can raise a limit.
 TEST(CatchErrorsTest, SaysWhatAThreadIsMissing) {
-  const Status status = CatchErrors("starting threads", [] {
+  const Status status = CatchErrors("starting threads", []() -> Status {
     throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
   });
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_NE(status.message().find("starting threads: a thread cannot be started"),
             std::string::npos);
   EXPECT_NE(status.message().find("pids.max"), std::string::npos);
-  const Status other = CatchErrors("starting threads", [] {
+  const Status other = CatchErrors("starting threads", []() -> Status {
     throw std::system_error(std::make_error_code(std::errc::permission_denied));
   });
   EXPECT_EQ(other.code(), StatusCode::kInternal);
