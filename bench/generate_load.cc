@@ -252,7 +252,7 @@ class GenerateRun {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const bool ok = code == absl::StatusCode::kOk;
     ++(ok ? progress_.ok : progress_.not_ok);
-    ++ended_;
+    if (text.due() >= measured_from_) ++ended_;
     if (ok && !expected_.empty() && text.position < expected_[text.index()].size()) {
       result_.wrong_tokens += static_cast<int64_t>(expected_[text.index()].size() - text.position);
     }
@@ -353,7 +353,7 @@ class GenerateRun {
   absl::Time next_progress_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   size_t started_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t ended_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t ended_ ABSL_GUARDED_BY(mu_) = 0;  // texts that began after the warm-up
   std::set<Text*> running_ ABSL_GUARDED_BY(mu_);
   int64_t open_idle_ ABSL_GUARDED_BY(mu_) = 0;
   // Closed loop: when the next texts begin, the earliest first.

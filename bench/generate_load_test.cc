@@ -84,6 +84,17 @@ TEST(GenerateLoadTest, AnOpenLoopArrivesByItsRate) {
   EXPECT_LT(result->elapsed_s, 30);
 }
 
+TEST(GenerateLoadTest, TextsOfTheWarmUpDoNotCount) {
+  FakeServer server;
+  GenerateLoadOptions options = Options(server);
+  options.warmup = absl::Milliseconds(100);
+  options.texts = 3;
+  auto result = RunGenerateLoad(options, Requests(4));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GE(result->texts, 3);
+  EXPECT_LT(result->elapsed_s, 30);
+}
+
 TEST(GenerateLoadTest, TheCheckFindsTokensThatAreNotTheSame) {
   FakeServer server;
   GenerateLoadOptions options = Options(server);

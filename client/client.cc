@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -48,6 +50,8 @@ constexpr int kKeepaliveTimeoutMs = 6000;
 // ours meanwhile. Version 1.51 has neither the wait nor the name.
 constexpr char kPingTimeoutArgument[] = "grpc.http2.ping_timeout_ms";
 constexpr char kHealthCheckMethod[] = "/grpc.health.v1.Health/Check";
+// Parts of the errors of gRPC's library about a server that answers, but not by HTTP/2.
+constexpr const char* kNotHttp2[] = {"http1.x server", "Failed parsing HTTP/2"};
 
 absl::Status FromGrpc(const grpc::Status& from) {
   if (from.ok()) return absl::OkStatus();
@@ -261,10 +265,16 @@ class GrpcClient : public Client {
   }
 
  private:
-  absl::Status WhyNoConnection(absl::Duration left) const {
-    absl::Status why =
-        DiagnoseConnection(options_, std::clamp(left, kLeastDiagnosis, kLongestDiagnosis));
+  absl::Status WhyNoConnection(absl::Duration left) {
+    const absl::Duration timeout = std::clamp(left, kLeastDiagnosis, kLongestDiagnosis);
+    absl::Status why = DiagnoseConnection(options_, timeout);
     if (why.code() == absl::StatusCode::kUnavailable) return why;
+    if (why.ok() && !SpeaksGrpc(timeout)) {
+      return absl::UnavailableError(absl::StrCat(
+          "cannot connect to ", options_.address,
+          ": a server answers, but this port does not speak gRPC; sru_server speaks it on the port "
+          "of --listen (50051), not on that of --metrics_listen (9090)"));
+    }
     if (why.ok() && options_.only_serving) {
       return absl::UnavailableError(
           absl::StrCat(options_.address,
@@ -274,6 +284,16 @@ class GrpcClient : public Client {
     return absl::UnavailableError(
         absl::StrCat("cannot connect to ", options_.address,
                      WantsTls(options_) ? ", or the TLS handshake failed" : ""));
+  }
+
+  // Only the error of a call says why the channel has no connection.
+  bool SpeaksGrpc(absl::Duration timeout) {
+    CallOptions options;
+    options.deadline = timeout;
+    const absl::Status status = Health("", options).status();
+    return std::none_of(std::begin(kNotHttp2), std::end(kNotHttp2), [&](const char* part) {
+      return absl::StrContains(status.message(), part);
+    });
   }
 
   absl::Status GenerateOnce(const v1::GenerateRequest& request, TakeGenerated take,

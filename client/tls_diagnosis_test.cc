@@ -1,11 +1,15 @@
 #include "client/tls_diagnosis.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -34,6 +38,50 @@ CertificateOptions Named(const std::string& name, bool authority = false) {
   options.authority = authority;
   return options;
 }
+
+// Refuses whatever comes, by HTTP/1.1.
+class Http1Server {
+ public:
+  Http1Server() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(listen(fd_, 16), 0);
+    EXPECT_EQ(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { Serve(); });
+  }
+  ~Http1Server() {
+    shutdown(fd_, SHUT_RDWR);  // ends accept()
+    thread_.join();
+    close(fd_);
+  }
+  Http1Server(const Http1Server&) = delete;
+  Http1Server& operator=(const Http1Server&) = delete;
+
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+ private:
+  void Serve() {
+    constexpr char kAnswer[] = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+    for (int client = 0; (client = accept(fd_, nullptr, nullptr)) >= 0; close(client)) {
+      const timeval most = {1, 0};
+      setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most));
+      char buffer[4096];
+      static_cast<void>(recv(client, buffer, sizeof(buffer), 0));
+      static_cast<void>(send(client, kAnswer, sizeof(kAnswer) - 1, MSG_NOSIGNAL));
+      shutdown(client, SHUT_WR);
+      while (recv(client, buffer, sizeof(buffer), 0) > 0) {
+      }
+    }
+  }
+
+  const int fd_;
+  int port_ = 0;
+  std::thread thread_;
+};
 
 class TlsDiagnosisTest : public ::testing::Test {
  protected:
@@ -180,6 +228,18 @@ TEST_F(TlsDiagnosisTest, AServerThatDoesNotServe) {
   const auto models = (*client)->ListModels();
   ASSERT_TRUE(models.ok()) << models.status();
   EXPECT_EQ(models->statuses(0).message(), "config.json: it is broken");
+}
+
+TEST_F(TlsDiagnosisTest, APortThatDoesNotSpeakGrpc) {
+  const Http1Server server;
+  ConnectOptions options;
+  options.address = server.address();
+  for (const bool only_serving : {true, false}) {
+    options.only_serving = only_serving;
+    EXPECT_THAT(WhyNot(options),
+                AllOf(StartsWith("cannot connect to 127.0.0.1:"), HasSubstr("does not speak gRPC"),
+                      HasSubstr("--metrics_listen")));
+  }
 }
 
 TEST_F(TlsDiagnosisTest, WhereItGoesMayBeUnknown) {

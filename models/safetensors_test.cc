@@ -119,7 +119,7 @@ TEST(SafetensorsTest, RefusesBrokenFiles) {
       {RawSafetensors("{} x", ""), "not valid JSON"},
       {RawSafetensors("{/**/}", ""), "not valid JSON"},
       {RawSafetensors("{\"\xff\":1}", ""), "not valid JSON"},
-      {RawSafetensors("[]", ""), "expected a JSON object, found array"},
+      {RawSafetensors("[]", ""), "expected a JSON object, found an array of 0 values"},
       {RawSafetensors("3", ""), "expected a JSON object, found number"},
       {RawSafetensors(deep, ""), "nested deeper"},
       {RawSafetensors(one("[[[[1]]]]"), ""), "nested deeper"},

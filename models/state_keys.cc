@@ -25,7 +25,13 @@ absl::StatusOr<StateKeys::List> StateKeys::Parse(absl::string_view text, absl::s
   for (const absl::string_view row : absl::StrSplit(text, '\n')) {
     ++number;
     std::string line(absl::StripAsciiWhitespace(row));
-    if (line.empty() || line[0] == '#') continue;
+    size_t comment = line.find('#');
+    while (comment != std::string::npos && comment > 0 && !absl::ascii_isspace(line[comment - 1])) {
+      comment = line.find('#', comment + 1);
+    }
+    if (comment != std::string::npos) line.resize(comment);
+    absl::StripTrailingAsciiWhitespace(&line);
+    if (line.empty()) continue;
     const bool visible = std::all_of(line.begin(), line.end(), absl::ascii_isgraph);
     if (!visible || line.size() < kLeastKeyLength) {
       return InvalidArgument(source, ": line ", number, ": expected a key of at least ",

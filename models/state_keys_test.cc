@@ -16,7 +16,7 @@ using ::testing::Not;
 TEST(StateKeysTest, ReadsAKeyALine) {
   const std::string a(32, 'a');
   const std::string b(44, '=');
-  const auto keys = StateKeys::Parse("# new\n\n " + a + " \r\n" + b, "F");
+  const auto keys = StateKeys::Parse("# new\n\n " + a + " # of May\r\n" + b, "F");
   ASSERT_TRUE(keys.ok()) << keys.status();
   EXPECT_THAT(*keys, ElementsAre(a, b));
 }

@@ -73,7 +73,7 @@ server/batching/queue    | server/base base                                   | 
 server/batching/steps    | server/batching/queue server/base base             | absl
 server/batching          | server/batching/queue server/batching/steps        | absl
                          | server/base models kernels base                    |
-server/calls             | server/base models base                            | absl protobuf
+server/calls             | server/base models base proto                      | absl protobuf
 server/callers           | server/calls server/batching/queue server/base base | absl boost
 server/calls/bounds      | server/base base proto                             | absl protobuf
 server/telemetry         | server/calls server/batching server/batching/queue | absl prometheus protobuf

@@ -541,7 +541,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
       return calls::StartUnknownMethod(exchange, &metrics_, &access_log_);
     };
     door.refused = [this](calls::Exchange* exchange, calls::MethodId method,
-                          const callers::Refusal& refusal) {
+                          const absl::Status& refusal) {
       return calls::StartRefusedCall(exchange, method, refusal, &metrics_, &access_log_);
     };
     door.on_failed = [this, &methods](const calls::Exchange& exchange, const absl::Status& status) {

@@ -108,8 +108,11 @@ absl::StatusOr<json> ParseJsonObject(std::string_view text, const JsonLimits& li
   }
   json value = json::parse(text, /*cb=*/nullptr, /*allow_exceptions=*/false);
   if (!value.is_object()) {
-    return InvalidArgument(source, ": expected a JSON object, found ", value.type_name(), " ",
-                           JsonExcerpt(value));
+    const std::string found =
+        value.is_array()
+            ? absl::StrCat(JsonExcerpt(value), value.size() == 1 ? " value" : " values")
+            : absl::StrCat(value.type_name(), " ", JsonExcerpt(value));
+    return InvalidArgument(source, ": expected a JSON object, found ", found);
   }
   return value;
 }

@@ -36,6 +36,12 @@ std::string Wrap(absl::string_view text, absl::string_view indent, size_t width)
   return out;
 }
 
+// `name` is that of an option or a variable, as a user writes it.
+absl::Status BadValue(absl::string_view name, absl::string_view expected, absl::string_view found) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": expected ", expected, ", found '", absl::CHexEscape(found), "'"));
+}
+
 // Accepts the same spellings as a flag of Abseil.
 template <typename T>
 bool ParseInto(absl::string_view text, T* value) {
@@ -168,9 +174,7 @@ absl::Status FlagTable::SetFromEnvironment(const std::function<const char*(const
     const std::string variable = EnvironmentName(flag.name);
     const char* const value = get_env(variable.c_str());
     if (value == nullptr || flag.set(value)) continue;
-    status.Update(absl::InvalidArgumentError(
-        absl::StrCat("environment variable ", variable, ": Illegal value '", value,
-                     "' specified for flag '", flag.name, "'")));
+    status.Update(BadValue(variable, flag.expected, value));
   }
   return status;
 }
@@ -179,8 +183,7 @@ absl::Status FlagTable::SetFromArguments(const std::vector<std::string>& argumen
   absl::Status status;
   const auto set = [&status](const Flag& flag, absl::string_view value) {
     if (flag.set(value)) return;
-    status.Update(absl::InvalidArgumentError(absl::StrCat(
-        "--", flag.name, ": expected ", flag.expected, ", found '", absl::CHexEscape(value), "'")));
+    status.Update(BadValue(absl::StrCat("--", flag.name), flag.expected, value));
   };
   for (size_t i = 0; i < arguments.size(); ++i) {
     absl::string_view argument = arguments[i];

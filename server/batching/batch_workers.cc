@@ -6,6 +6,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "server/base/retry.h"
 #include "server/base/turn_work.h"
 
 namespace sru::server::batching {
@@ -22,7 +23,9 @@ absl::Status RunAgain(BatchRunner& runner, const std::vector<const SequenceTask*
                       size_t begin, size_t end, const absl::Status& status, Failures* failures) {
   const size_t count = end - begin;
   const bool is_too_large = absl::IsResourceExhausted(status);
-  if (count == 1 || (!is_too_large && !absl::IsInvalidArgument(status))) return status;
+  // Others may hold the memory of states.
+  if (count == 1 && is_too_large) return RetryAfter(status, kMemoryRetryAfter);
+  if (count == 1 || !(is_too_large || absl::IsInvalidArgument(status))) return status;
   const size_t step = is_too_large ? (count + 1) / 2 : 1;
   std::vector<const SequenceTask*> part;
   for (size_t i = begin; i < end; i += step) {

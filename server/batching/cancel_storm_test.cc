@@ -115,7 +115,7 @@ void Client(BatchWorkers& batches, StepWorkers& steps, int64_t calls, uint64_t s
       c->outcome.on_end = [c] { c->ends.fetch_add(1); };
       requests[0].sequence = std::make_unique<PuppetSequence>(plan, &c->outcome);
       requests[0].flow = flow;
-      auto handles = steps.Submit(std::move(requests), nullptr);
+      auto handles = steps.Submit(std::move(requests));
       if (handles.ok()) c->text = handles->front();
     }
     open.push_back(std::move(call));

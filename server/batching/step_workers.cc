@@ -45,7 +45,7 @@ void StepWorkers::Stop() {
 }
 
 absl::StatusOr<std::vector<SequenceHandle>> StepWorkers::Submit(
-    std::vector<SequenceRequest>&& requests, absl::Duration* retry_after) {
+    std::vector<SequenceRequest>&& requests) {
   if (result_at_end_) {
     const MutexLock lock(&ratio_mutex_);
     for (SequenceRequest& request : requests) {
@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<SequenceHandle>> StepWorkers::Submit(
           static_cast<int>(std::clamp(steps, 1.0, std::max(1.0, 1.0 * request.least_steps)));
     }
   }
-  return scheduler_->Submit(std::move(requests), retry_after);
+  return scheduler_->Submit(std::move(requests));
 }
 
 bool StepWorkers::Work(size_t worker, CoreSeats::Seat* seat, kernels::Turn* turn) {

@@ -50,12 +50,11 @@ class StepWorkers : public Workers, public StepService {
   void Stop();
 
   // StepService:
-  absl::StatusOr<std::vector<SequenceHandle>> Submit(std::vector<SequenceRequest>&& requests,
-                                                     absl::Duration* retry_after) override;
+  absl::StatusOr<std::vector<SequenceHandle>> Submit(
+      std::vector<SequenceRequest>&& requests) override;
   absl::Status CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
-                              absl::Time deadline, absl::Duration* retry_after,
-                              const Flow* flow) override {
-    return scheduler_->CheckAdmission(rows, sequences, priority, deadline, retry_after, flow);
+                              absl::Time deadline, const Flow* flow) override {
+    return scheduler_->CheckAdmission(rows, sequences, priority, deadline, flow);
   }
   void Cancel(const SequenceHandle& handle) override { scheduler_->Cancel(handle); }
   void Pause(const SequenceHandle& handle) override { scheduler_->Pause(handle); }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/base/retry.h"
 
 namespace sru::server::callers {
 namespace {
@@ -66,55 +67,55 @@ void Caller::Add(double tokens) {
   balance_at_ = now;
 }
 
-Refusal Caller::CheckBalance() const {
-  if (!LimitsTokens()) return {};
+absl::Status Caller::CheckBalance() const {
+  if (!LimitsTokens()) return absl::OkStatus();
   const double balance = Balance(clock_.Now());
-  if (balance > 0) return {};
+  if (balance > 0) return absl::OkStatus();
   const absl::Duration wait =
       absl::Milliseconds(1) +
       absl::Seconds(-balance / static_cast<double>(limits_.tokens_per_second));
-  return {absl::ResourceExhaustedError(absl::StrCat(
-              "the caller '", name_, "' has used its tokens: it has ", limits_.tokens_per_second,
-              " a second, and ", limits_.most_tokens(), " at once")),
-          wait};
+  return RetryAfter(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "the caller '", name_, "' has used its tokens: it has ", limits_.tokens_per_second,
+          " a second, and ", limits_.most_tokens(), " at once")),
+      wait);
 }
 
-Refusal Caller::CheckLocked(calls::MethodId method) const {
-  if (!calls::IsLimited(method)) return {};
+absl::Status Caller::CheckLocked(calls::MethodId method) const {
+  if (!calls::IsLimited(method)) return absl::OkStatus();
   if (!limits_.methods.empty() && !Contains(limits_.methods, calls::MethodName(method))) {
-    return {absl::PermissionDeniedError(absl::StrCat(
-                "method: the caller '", name_, "' may not call ", calls::MethodName(method),
-                "; it may call ", absl::StrJoin(limits_.methods, ", "))),
-            std::nullopt};
+    return absl::PermissionDeniedError(
+        absl::StrCat("method: the caller '", name_, "' may not call ", calls::MethodName(method),
+                     "; it may call ", absl::StrJoin(limits_.methods, ", ")));
   }
   if (limits_.calls_in_flight > 0 && in_flight_ >= limits_.calls_in_flight) {
-    return {absl::ResourceExhaustedError(absl::StrCat("the caller '", name_, "' has ", in_flight_,
-                                                      " calls in flight, which is the most that "
-                                                      "it may have")),
-            kRetryCalls};
+    return RetryAfter(absl::ResourceExhaustedError(
+                          absl::StrCat("the caller '", name_, "' has ", in_flight_,
+                                       " calls in flight, which is the most that it may have")),
+                      kRetryCalls);
   }
   if (IsStream(method) && limits_.open_streams > 0 && streams_ >= limits_.open_streams) {
-    return {absl::ResourceExhaustedError(absl::StrCat("the caller '", name_, "' has ", streams_,
-                                                      " open streams, which is the most that it "
-                                                      "may have")),
-            kRetryStreams};
+    return RetryAfter(absl::ResourceExhaustedError(
+                          absl::StrCat("the caller '", name_, "' has ", streams_,
+                                       " open streams, which is the most that it may have")),
+                      kRetryStreams);
   }
   return CheckBalance();
 }
 
-Refusal Caller::Check(calls::MethodId method) const {
+absl::Status Caller::Check(calls::MethodId method) const {
   MutexLock lock(&mutex_);
   return CheckLocked(method);
 }
 
-Refusal Caller::Enter(calls::MethodId method) {
+absl::Status Caller::Enter(calls::MethodId method) {
   MutexLock lock(&mutex_);
-  Refusal refusal = CheckLocked(method);
-  if (refusal.ok()) {
+  absl::Status status = CheckLocked(method);
+  if (status.ok()) {
     ++in_flight_;
     if (IsStream(method)) ++streams_;
   }
-  return refusal;
+  return status;
 }
 
 void Caller::Leave(bool is_stream) {
@@ -132,6 +133,11 @@ absl::Status Caller::CheckPriority(batching::Priority priority) const {
       "; highest_priority in --auth_tokens_file or --caller_limits allows more"));
 }
 
+batching::Priority Caller::highest_priority() const {
+  MutexLock lock(&mutex_);
+  return limits_.highest_priority;
+}
+
 absl::Status Caller::CheckModel(absl::string_view model) const {
   MutexLock lock(&mutex_);
   if (limits_.models.empty() || Contains(limits_.models, model)) return absl::OkStatus();
@@ -140,11 +146,11 @@ absl::Status Caller::CheckModel(absl::string_view model) const {
                                                   absl::StrJoin(limits_.models, ", ")));
 }
 
-Refusal Caller::Charge(int64_t tokens) {
+absl::Status Caller::Charge(int64_t tokens) {
   MutexLock lock(&mutex_);
-  Refusal refusal = CheckBalance();
-  if (refusal.ok()) Add(-static_cast<double>(tokens));
-  return refusal;
+  absl::Status status = CheckBalance();
+  if (status.ok()) Add(-static_cast<double>(tokens));
+  return status;
 }
 
 void Caller::Settle(int64_t tokens) {
@@ -196,14 +202,14 @@ int64_t Caller::in_flight() const {
   return in_flight_;
 }
 
-Refusal Lease::Enter(CallerPtr caller, calls::MethodId method) {
-  if (caller == nullptr || !calls::IsLimited(method)) return {};
-  Refusal refusal = caller->Enter(method);
-  if (refusal.ok()) {
+absl::Status Lease::Enter(CallerPtr caller, calls::MethodId method) {
+  if (caller == nullptr || !calls::IsLimited(method)) return absl::OkStatus();
+  absl::Status status = caller->Enter(method);
+  if (status.ok()) {
     caller_ = std::move(caller);
     is_stream_ = IsStream(method);
   }
-  return refusal;
+  return status;
 }
 
 void Lease::Leave() {

@@ -2,7 +2,7 @@
 // certificate, else by an address, else "anonymous". It has the limits that hold for its calls, and what they have taken of them.
 //
 //   Lease lease;
-//   Refusal refusal = lease.Enter(caller, calls::MethodId::kClassify);    // by the headers: its place among the calls in flight
+//   absl::Status status = lease.Enter(caller, calls::MethodId::kClassify);    // by the headers: its place among the calls in flight
 //   refusal = caller->Charge(120);                                        // tokens, before they are computed
 //   caller->OnEnd(status, 120);
 //
@@ -35,14 +35,6 @@
 
 namespace sru::server::callers {
 
-// Why a call does not go on, and when its caller should come back.
-struct Refusal {
-  absl::Status status;  // OK: it goes on
-  std::optional<absl::Duration> retry_after;
-
-  bool ok() const { return status.ok(); }
-};
-
 // Totals of the calls of one caller, or of several.
 struct CallerCounts {
   std::atomic<int64_t> calls{0};    // that have ended
@@ -63,14 +55,16 @@ class Caller : public batching::Flow {
   // Takes effect at once; what is in flight stays.
   void SetLimits(CallerLimits limits);
 
-  // The answer that Lease::Enter() would give: OK for lookups. kPermissionDenied: the method is none of the caller's; kResourceExhausted: it is over a limit.
-  Refusal Check(calls::MethodId method) const;
+  // The answer that Lease::Enter() would give: OK for lookups. kPermissionDenied: the method is none of the caller's; kResourceExhausted: it is over a limit, and the
+  // status may say when to come back (server/base/retry.h).
+  absl::Status Check(calls::MethodId method) const;
   // kPermissionDenied for a priority or a model that the caller may not use; names the field.
   absl::Status CheckPriority(batching::Priority priority) const;
+  batching::Priority highest_priority() const;
   absl::Status CheckModel(absl::string_view model) const;
 
   // Takes the tokens of work that is about to be submitted; kResourceExhausted unless the balance is above zero.
-  Refusal Charge(int64_t tokens);
+  absl::Status Charge(int64_t tokens);
   // Takes what turned out to be needed besides; gives back if `tokens` is negative.
   void Settle(int64_t tokens);
 
@@ -98,9 +92,9 @@ class Caller : public batching::Flow {
   }
   double Balance(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Add(double tokens) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Refusal CheckBalance() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Refusal CheckLocked(calls::MethodId method) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Refusal Enter(calls::MethodId method);
+  absl::Status CheckBalance() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckLocked(calls::MethodId method) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Enter(calls::MethodId method);
   void Leave(bool is_stream);
 
   const std::string name_;
@@ -136,7 +130,7 @@ class Lease {
   ~Lease() { Leave(); }
 
   // Once. Takes no place if it says why the call does not go on, nor for a null caller.
-  Refusal Enter(CallerPtr caller, calls::MethodId method);
+  absl::Status Enter(CallerPtr caller, calls::MethodId method);
   void Leave();
 
  private:

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/retry.h"
 #include "tests/testing/fake_clock.h"
 
 namespace sru::server::callers {
@@ -43,12 +44,12 @@ TEST_F(CallerTest, ABalanceGrowsToTheBurst) {
   const CallerPtr caller = Make("tokens_per_second=100 burst=300");
   EXPECT_TRUE(caller->Charge(299).ok());
   EXPECT_TRUE(caller->Charge(1).ok());
-  const Refusal refusal = caller->Charge(1);
-  EXPECT_EQ(refusal.status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refusal.status.message()),
+  const absl::Status refusal = caller->Charge(1);
+  EXPECT_EQ(refusal.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refusal.message()),
               AllOf(HasSubstr("'search'"), HasSubstr("100 a second"), HasSubstr("300 at once")));
   // After the delay there is one.
-  clock_.Advance(*refusal.retry_after);
+  clock_.Advance(*RetryAfterOf(refusal));
   EXPECT_TRUE(caller->Check(kClassify).ok());
   clock_.Advance(absl::Hours(1));
   EXPECT_TRUE(caller->Charge(300).ok());
@@ -58,7 +59,7 @@ TEST_F(CallerTest, ABalanceGrowsToTheBurst) {
 TEST_F(CallerTest, ACallMayOverdrawAndIsPaidBack) {
   const CallerPtr caller = Make("tokens_per_second=100");
   EXPECT_TRUE(caller->Charge(100 + 250).ok());
-  EXPECT_EQ(*caller->Check(kClassify).retry_after, absl::Milliseconds(2501));
+  EXPECT_EQ(RetryAfterOf(caller->Check(kClassify)).value(), absl::Milliseconds(2501));
   clock_.Advance(absl::Seconds(2));
   EXPECT_FALSE(caller->Check(kClassify).ok());
   clock_.Advance(absl::Milliseconds(501));
@@ -77,13 +78,13 @@ TEST_F(CallerTest, CallsAndStreamsHavePlaces) {
   EXPECT_TRUE(first.Enter(caller, kGenerate).ok());
   {
     Lease second;
-    EXPECT_THAT(std::string(second.Enter(caller, kGenerate).status.message()),
+    EXPECT_THAT(std::string(second.Enter(caller, kGenerate).message()),
                 HasSubstr("1 open streams"));
     EXPECT_TRUE(second.Enter(caller, kClassify).ok());
     Lease third;
-    const Refusal refusal = third.Enter(caller, kClassify);
-    EXPECT_TRUE(absl::IsResourceExhausted(refusal.status));
-    EXPECT_TRUE(refusal.retry_after.has_value());
+    const absl::Status refusal = third.Enter(caller, kClassify);
+    EXPECT_TRUE(absl::IsResourceExhausted(refusal));
+    EXPECT_TRUE(RetryAfterOf(refusal).has_value());
     EXPECT_EQ(caller->in_flight(), 2);
     // A lookup takes no place.
     EXPECT_TRUE(third.Enter(caller, calls::MethodId::kListModels).ok());
@@ -100,11 +101,11 @@ TEST_F(CallerTest, CallsAndStreamsHavePlaces) {
 TEST_F(CallerTest, RefusesWhatItMayNotUse) {
   const CallerPtr caller = Make("methods=Classify models=trec,lm");
   EXPECT_TRUE(caller->Check(kClassify).ok());
-  const Refusal refusal = caller->Check(kGenerate);
-  EXPECT_TRUE(absl::IsPermissionDenied(refusal.status));
-  EXPECT_THAT(std::string(refusal.status.message()),
+  const absl::Status refusal = caller->Check(kGenerate);
+  EXPECT_TRUE(absl::IsPermissionDenied(refusal));
+  EXPECT_THAT(std::string(refusal.message()),
               AllOf(HasSubstr("Generate"), HasSubstr("it may call Classify")));
-  EXPECT_FALSE(refusal.retry_after.has_value());
+  EXPECT_FALSE(RetryAfterOf(refusal).has_value());
   EXPECT_TRUE(caller->Check(calls::MethodId::kListModels).ok());
   EXPECT_TRUE(caller->CheckModel("lm").ok());
   EXPECT_THAT(std::string(caller->CheckModel("sst2").message()), HasSubstr("may not use 'sst2'"));
@@ -114,7 +115,9 @@ TEST_F(CallerTest, RefusesWhatItMayNotUse) {
   EXPECT_TRUE(absl::IsPermissionDenied(high));
   EXPECT_THAT(std::string(high.message()), HasSubstr("priority: "));
   EXPECT_TRUE(Make("highest_priority=high")->CheckPriority(batching::Priority::kHigh).ok());
-  EXPECT_FALSE(Make("highest_priority=low")->CheckPriority(batching::Priority::kNormal).ok());
+  const CallerPtr low = Make("highest_priority=low");
+  EXPECT_FALSE(low->CheckPriority(batching::Priority::kNormal).ok());
+  EXPECT_EQ(low->highest_priority(), batching::Priority::kLow);
 }
 
 TEST_F(CallerTest, NewLimitsHoldAtOnce) {

@@ -37,8 +37,7 @@ using Metadata = std::vector<std::pair<std::string, std::string>>;
 
 // How a call ends.
 struct CallEnd {
-  absl::Status status;
-  std::string details;  // a serialized google.rpc.Status; empty: none
+  absl::Status status;  // it may say when to come back (server/base/retry.h)
   Metadata headers;     // sent before the first message; lost if one was sent already
   Metadata trailers;
 };

@@ -106,7 +106,7 @@ class LocalCalls::LocalExchange final : public Exchange,
   // For a call that is not started.
   void Refuse() {
     on_message_ = nullptr;  // a function often keeps its caller, who keeps this
-    std::exchange(done_, nullptr)({{ClosedStatus(), "", {}, {}}, {}, ""});
+    std::exchange(done_, nullptr)({{ClosedStatus(), {}, {}}, {}, ""});
   }
 
   // CallOrigin and Exchange:

@@ -38,7 +38,7 @@ struct DoorOptions {
   transport::CallCheck check_call;  // null: all may call, and none are told apart
   // Makes the call of a method that the caller's limits refuse.
   std::function<calls::CallHandler*(calls::Exchange* exchange, calls::MethodId method,
-                                    const callers::Refusal& refusal)>
+                                    const absl::Status& refusal)>
       refused;
   // A call ends before it has a handler, and its caller is known or none is asked for. Counts it, and gives what is sent. Null: the status alone is sent.
   std::function<calls::CallEnd(const calls::Exchange& exchange, const absl::Status& status)>

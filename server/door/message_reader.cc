@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/retry.h"
 #include "server/door/inflater.h"
 
 namespace sru::server::door {
@@ -34,7 +35,9 @@ absl::Status MessageReader::Charge(int64_t bytes) {
   if (bytes <= charged_) return absl::OkStatus();
   const int64_t more = std::max(bytes - charged_, kChargeStep);
   if (!memory_->Take(more)) {
-    return absl::ResourceExhaustedError("there is no memory for what is arriving; try again");
+    return RetryAfter(
+        absl::ResourceExhaustedError("there is no memory for what is arriving; try again"),
+        kMemoryRetryAfter);
   }
   charged_ += more;
   return absl::OkStatus();
@@ -99,7 +102,9 @@ absl::Status MessageReader::TakeBody(absl::string_view bytes) {
   if (buffer_ == nullptr) {
     buffer_.reset(new (std::nothrow) char[size_]);
     if (buffer_ == nullptr) {
-      return absl::ResourceExhaustedError("there is no memory for the message; try again");
+      return RetryAfter(
+          absl::ResourceExhaustedError("there is no memory for the message; try again"),
+          kMemoryRetryAfter);
     }
   }
   if (!bytes.empty()) std::memcpy(buffer_.get() + got_ - bytes.size(), bytes.data(), bytes.size());

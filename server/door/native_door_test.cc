@@ -29,6 +29,9 @@
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
 #include "server/base/interruption.h"
+#include "server/base/retry.h"
+#include "server/calls/grpc_text.h"
+#include "server/calls/status_details.h"
 #include "server/transport/tls_certificates.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/poll.h"
@@ -320,16 +323,15 @@ class EchoCall final : public calls::CallHandler {
   }
   void OnMessage(std::optional<absl::Cord> message) override {
     if (!is_stream_) {
-      return exchange_.WriteAndFinish(
-          message.value_or(absl::Cord("nothing")),
-          {absl::OkStatus(), "", {{"x-first", "1"}}, {{"x-last", "2"}}});
+      return exchange_.WriteAndFinish(message.value_or(absl::Cord("nothing")),
+                                      {absl::OkStatus(), {{"x-first", "1"}}, {{"x-last", "2"}}});
     }
-    if (!message.has_value()) return exchange_.Finish({absl::OkStatus(), "", {}, {}});
+    if (!message.has_value()) return exchange_.Finish({absl::OkStatus(), {}, {}});
     exchange_.Write(*std::move(message));
   }
   void OnWritten(bool ok) override {
     if (ok) return exchange_.Read();
-    exchange_.Finish({absl::CancelledError(), "", {}, {}});
+    exchange_.Finish({absl::CancelledError(), {}, {}});
   }
   void OnDone() override { delete this; }
 
@@ -365,8 +367,7 @@ class NativeDoorTest : public ::testing::Test {
         void OnMessage(std::optional<absl::Cord> /*message*/) override {}
         void OnDone() override { delete this; }
       };
-      exchange->Finish(
-          {absl::UnimplementedError(absl::StrCat("no ", exchange->method())), "", {}, {}});
+      exchange->Finish({absl::UnimplementedError(absl::StrCat("no ", exchange->method())), {}, {}});
       return new Unknown;
     };
     options_.on_refused = [](absl::string_view, const std::string&) {};
@@ -528,7 +529,7 @@ TEST_F(NativeDoorTest, ACallThatFailsBeforeItHasAHandlerIsCounted) {
   options_.on_failed = [this](const calls::Exchange& exchange, const absl::Status& status) {
     log_.Add(absl::StrCat(exchange.method(), " ", absl::StatusCodeToString(status.code())));
     EXPECT_THAT(exchange.peer(), HasSubstr("ipv4:127.0.0.1:"));
-    return calls::CallEnd{status, "", {}, {{"x-noted", "1"}}};
+    return calls::CallEnd{status, {}, {{"x-noted", "1"}}};
   };
   Serve();
   RawClient client(port());
@@ -580,14 +581,17 @@ TEST_F(NativeDoorTest, ACallSeesItsHeadersAndItsCallerTheEnd) {
   EXPECT_EQ(exchange.FindHeader("grpc-hidden"), "");
   EXPECT_THAT(exchange.peer(), HasSubstr("ipv4:127.0.0.1:"));
   EXPECT_LE(exchange.time_left(), absl::Seconds(30));
-  exchange.Finish({absl::InvalidArgumentError("50% \xC3\xA4\n"), std::string("\1\2", 2), {}, {}});
+  const absl::Status refusal =
+      RetryAfter(absl::InvalidArgumentError("50% \xC3\xA4\n"), absl::Seconds(1));
+  exchange.Finish({refusal, {}, {}});
   ASSERT_TRUE(client.ReadEnd(1));
   // Nothing was written, so there is one header block, and the client need not send the rest.
   EXPECT_THAT(client.stream(1).heads,
               ElementsAre(ElementsAre(
                   std::pair(":status", "200"), std::pair("content-type", "application/grpc"),
                   std::pair("grpc-status", "3"), std::pair("grpc-message", "50%25 %C3%A4%0A"),
-                  std::pair("grpc-status-details-bin", "AQI"))));
+                  std::pair("grpc-status-details-bin",
+                            calls::UnpaddedBase64(calls::StatusDetails(refusal))))));
   EXPECT_TRUE(client.ReadUntil([&] { return client.stream(1).reset == NGHTTP2_NO_ERROR; }));
   EXPECT_TRUE(PollUntil([&] { return log_.all() == std::vector<std::string>{"done"}; }));
 }
@@ -601,7 +605,7 @@ TEST_F(NativeDoorTest, AResetAndADeadlineCancelACall) {
   client.Send(FrameOf(NGHTTP2_RST_STREAM, 0, 1, Number(NGHTTP2_CANCEL, 4)));
   EXPECT_TRUE(PollUntil([&] { return log_.Has("cancel"); }));
   EXPECT_TRUE(exchange.is_cancelled());
-  exchange.Finish({absl::CancelledError(), "", {}, {}});
+  exchange.Finish({absl::CancelledError(), {}, {}});
   EXPECT_TRUE(PollUntil([&] { return log_.Has("done"); }));
   EXPECT_THAT(log_.all(), ElementsAre("message m", "cancel", "done"));
 
@@ -617,7 +621,7 @@ TEST_F(NativeDoorTest, AResetAndADeadlineCancelACall) {
   ASSERT_TRUE(client.ReadEnd(3));
   EXPECT_EQ(client.Value(3, "grpc-status"), "4");
   EXPECT_TRUE(PollUntil([&] { return log_.Has("no message"); }));
-  late.Finish({absl::OkStatus(), "", {}, {}});
+  late.Finish({absl::OkStatus(), {}, {}});
   EXPECT_TRUE(PollUntil([&] { return log_.Has("done"); }));
   EXPECT_THAT(log_.all(), ElementsAre("cancel", "no message", "done"));
 }
@@ -629,7 +633,7 @@ TEST_F(NativeDoorTest, AResetAtItsDeadlineCancelsACallOnce) {
   calls::Exchange& exchange = log_.Await();
   exchange.Write(absl::Cord(std::string(100000, 'x')));  // more than the client's window
   EXPECT_TRUE(client.ReadUntil([&] { return client.stream(1).reset == NGHTTP2_CANCEL; }));
-  exchange.Finish({absl::CancelledError(), "", {}, {}});
+  exchange.Finish({absl::CancelledError(), {}, {}});
   EXPECT_TRUE(PollUntil([&] { return log_.Has("done"); }));
   EXPECT_THAT(log_.all(), ElementsAre("cancel", "not written", "done"));
 }
@@ -651,7 +655,7 @@ TEST_F(NativeDoorTest, AStreamWhoseMessageDoesNotComeEnds) {
   EXPECT_TRUE(ends(3));
   EXPECT_TRUE(ends(5));
   EXPECT_TRUE(ends(7));
-  log_.Await().Finish({absl::CancelledError(), "", {}, {}});
+  log_.Await().Finish({absl::CancelledError(), {}, {}});
   // Bytes that no call has asked for have come in time, and so have the first ones of a stream.
   {
     MutexLock lock(&log_.mutex);
@@ -665,7 +669,7 @@ TEST_F(NativeDoorTest, AStreamWhoseMessageDoesNotComeEnds) {
   const absl::Time end = SteadyNow() + 2 * options_.bytes_timeout;
   client.ReadUntil([&] { return one_ended() || SteadyNow() > end; });
   EXPECT_FALSE(one_ended());
-  log_.Await().Finish({absl::OkStatus(), "", {}, {}});
+  log_.Await().Finish({absl::OkStatus(), {}, {}});
   EXPECT_TRUE(client.ReadEnd(9));
 }
 
@@ -716,7 +720,7 @@ TEST_F(NativeDoorTest, AWriteThatNobodyTakesEndsTheConnection) {
   exchange.Write(absl::Cord("m"));
   EXPECT_TRUE(client.ReadClose());
   EXPECT_TRUE(PollUntil([&] { return log_.Has("not written"); }));
-  exchange.Finish({absl::OkStatus(), "", {}, {}});
+  exchange.Finish({absl::OkStatus(), {}, {}});
   EXPECT_TRUE(PollUntil([&] { return log_.Has("done"); }));
   EXPECT_THAT(log_.all(), ElementsAre("cancel", "not written", "done"));
   EXPECT_EQ(door_->num_not_taken(), 1);
@@ -729,7 +733,7 @@ TEST_F(NativeDoorTest, AnswersThatNobodyTakesHaveABound) {
   const std::string answer(6 << 20, 'x');
   client.SendHead(1, "/t.T/Puppet");
   client.SendData(1, MessageOf("m"), kEndStream);
-  log_.Await().WriteAndFinish(absl::Cord(answer), {absl::OkStatus(), "", {}, {}});
+  log_.Await().WriteAndFinish(absl::Cord(answer), {absl::OkStatus(), {}, {}});
   EXPECT_TRUE(PollUntil([&] { return memory_.used() > 6 << 20; }));
   {
     MutexLock lock(&log_.mutex);
@@ -737,7 +741,7 @@ TEST_F(NativeDoorTest, AnswersThatNobodyTakesHaveABound) {
   }
   client.SendHead(3, "/t.T/Puppet");
   client.SendData(3, MessageOf("m"), kEndStream);
-  log_.Await().WriteAndFinish(absl::Cord(answer), {absl::OkStatus(), "", {}, {}});
+  log_.Await().WriteAndFinish(absl::Cord(answer), {absl::OkStatus(), {}, {}});
   ASSERT_TRUE(client.ReadEnd(3));
   EXPECT_EQ(client.Value(3, "grpc-status"), "8");
 }
@@ -747,8 +751,7 @@ TEST_F(NativeDoorTest, AConnectionHasAPartOfTheMemoryForAnswers) {
   const auto answers = [&](RawClient* client, uint32_t stream, size_t bytes) {
     client->SendHead(stream, "/t.T/Puppet");
     client->SendData(stream, MessageOf("m"), kEndStream);
-    log_.Await().WriteAndFinish(absl::Cord(std::string(bytes, 'x')),
-                                {absl::OkStatus(), "", {}, {}});
+    log_.Await().WriteAndFinish(absl::Cord(std::string(bytes, 'x')), {absl::OkStatus(), {}, {}});
     MutexLock lock(&log_.mutex);
     log_.exchange = nullptr;
   };
@@ -803,7 +806,7 @@ TEST_F(NativeDoorTest, ACallHearsOnceThatNothingMoreComesAndKeepsItsDeadline) {
   client.SendData(1, "", kEndStream);
   usleep(400000);  // longer than a stream may be idle
   EXPECT_THAT(log_.all(), ElementsAre("message m", "no message"));
-  ended->Finish({absl::OkStatus(), "", {}, {}});
+  ended->Finish({absl::OkStatus(), {}, {}});
   ASSERT_TRUE(client.ReadEnd(1));
   ASSERT_TRUE(PollUntil([&] { return log_.Has("done"); }));
   {
@@ -814,7 +817,7 @@ TEST_F(NativeDoorTest, ACallHearsOnceThatNothingMoreComesAndKeepsItsDeadline) {
   ASSERT_TRUE(client.ReadEnd(3));
   EXPECT_EQ(client.Value(3, "grpc-status"), "4");
   EXPECT_THAT(log_.all(), ElementsAre("message m", "no message", "cancel"));
-  idle->Finish({absl::CancelledError(), "", {}, {}});
+  idle->Finish({absl::CancelledError(), {}, {}});
 }
 
 TEST_F(NativeDoorTest, ALongMessageIsGivenToItsCallOnAnotherThread) {
@@ -875,7 +878,7 @@ TEST_F(NativeDoorTest, AMessageIsNotReadOnWhenItsClientHasLeft) {
     void OnMessage(std::optional<absl::Cord> /*message*/) override {
       *state_ = 1;
       if (PollUntil([] { return Interruption::Asked(); })) *state_ = 2;
-      exchange_.Finish({absl::CancelledError(), "", {}, {}});
+      exchange_.Finish({absl::CancelledError(), {}, {}});
     }
     void OnDone() override { delete this; }
 
@@ -914,7 +917,7 @@ TEST_F(NativeDoorTest, ACallGetsOneLongMessageAtATime) {
       exchange_.Read();
     }
     void OnMessage(std::optional<absl::Cord> message) override {
-      if (!message.has_value()) return exchange_.Finish({absl::OkStatus(), "", {}, {}});
+      if (!message.has_value()) return exchange_.Finish({absl::OkStatus(), {}, {}});
       exchange_.Read();
       ++state_->begun;
       while (!state_->may_go_on) usleep(1000);
@@ -993,7 +996,7 @@ TEST_F(NativeDoorTest, AnswersAreCompressedWithinTheMemory) {
     }
     exchange.AddHeader(calls::kEncodingRequest, "gzip");
     exchange.AddHeader("x-more", "1");
-    exchange.WriteAndFinish(absl::Cord(std::string(size, 'x')), {absl::OkStatus(), "", {}, {}});
+    exchange.WriteAndFinish(absl::Cord(std::string(size, 'x')), {absl::OkStatus(), {}, {}});
     ASSERT_TRUE(client.ReadEnd(id));
     EXPECT_EQ(client.Value(id, "grpc-status"), status) << size;
     if (client.stream(id).heads.size() == 2) {
@@ -1028,7 +1031,7 @@ TEST_F(NativeDoorTest, ADrainAnswersWhatHasComeAndGoesInTwoSteps) {
   EXPECT_TRUE(client.ReadUntil([&] { return client.goaways().size() == 2; }));
   EXPECT_EQ(client.goaways()[1], 3U);
   drain.join();
-  exchange.WriteAndFinish(absl::Cord("answer"), {absl::OkStatus(), "", {}, {}});
+  exchange.WriteAndFinish(absl::Cord("answer"), {absl::OkStatus(), {}, {}});
   EXPECT_TRUE(client.ReadEnd(1));
   EXPECT_EQ(client.stream(1).data, MessageOf("answer"));
   EXPECT_TRUE(client.ReadClose());
@@ -1047,7 +1050,7 @@ TEST_F(NativeDoorTest, AConnectionThatGoesAwayIsClosedAtItsAge) {
   drain.join();
   EXPECT_TRUE(client.ReadClose());
   EXPECT_TRUE(PollUntil([this] { return log_.Has("cancel"); }));
-  exchange.Finish({absl::CancelledError(), "", {}, {}});
+  exchange.Finish({absl::CancelledError(), {}, {}});
 }
 
 TEST_F(NativeDoorTest, AMessageThatIsOnItsWayAtTheEndOfADrainIsAnswered) {
@@ -1069,7 +1072,7 @@ TEST_F(NativeDoorTest, AMessageThatIsOnItsWayAtTheEndOfADrainIsAnswered) {
     EXPECT_EQ(client.Value(id, "grpc-message"), "the server is shutting down");
   }
   drain.join();
-  exchange.WriteAndFinish(absl::Cord("answer"), {absl::OkStatus(), "", {}, {}});
+  exchange.WriteAndFinish(absl::Cord("answer"), {absl::OkStatus(), {}, {}});
   EXPECT_TRUE(client.ReadEnd(5));
   EXPECT_EQ(client.Value(5, "grpc-status"), "0");
   EXPECT_TRUE(client.ReadClose());
@@ -1446,7 +1449,7 @@ TEST_F(NativeDoorTest, SilentConnectionsMakeWayForOthers) {
   client.SendHead(1, "/t.T/Echo");
   client.SendData(1, MessageOf("a"), kEndStream);
   EXPECT_TRUE(client.ReadEnd(1));
-  exchange.WriteAndFinish(absl::Cord("answer"), {absl::OkStatus(), "", {}, {}});
+  exchange.WriteAndFinish(absl::Cord("answer"), {absl::OkStatus(), {}, {}});
   EXPECT_TRUE(busy.ReadEnd(1));
 }
 
@@ -1522,7 +1525,7 @@ TEST_F(NativeDoorTest, WhatFollowsARefusalGathersForAMoment) {
     client.SendHead(id, "/t.T/Puppets");
     calls::Exchange& exchange = log_.Await();
     const absl::Time start = SteadyNow();
-    exchange.Finish({refusal, "", {}, {}});
+    exchange.Finish({refusal, {}, {}});
     ASSERT_TRUE(client.ReadEnd(id));
     const int pongs = client.pongs();
     client.Send(FrameOf(NGHTTP2_PING, 0, 0, "12345678"));
@@ -1575,7 +1578,7 @@ TEST_F(NativeDoorTest, WhatACallHasReadTakesNoMemory) {
     const auto left = static_cast<int64_t>((30 - i) * message.size());
     EXPECT_TRUE(PollUntil([&] { return memory_.used() <= Stream::kStreamBytes + 2 * left; })) << i;
   }
-  exchange.Finish({absl::OkStatus(), "", {}, {}});
+  exchange.Finish({absl::OkStatus(), {}, {}});
   EXPECT_TRUE(client.ReadEnd(1));
 }
 
@@ -1592,12 +1595,12 @@ TEST_F(NativeDoorTest, ACallHearsThatItsMessageIsWrittenThoughOthersHaveMoreToWr
   {
     const LoopsWait wait(loops_);  // both are framed in one turn
     small.Write(absl::Cord("m"));
-    large.WriteAndFinish(absl::Cord(std::string(7 << 20, 'x')), {absl::OkStatus(), "", {}, {}});
+    large.WriteAndFinish(absl::Cord(std::string(7 << 20, 'x')), {absl::OkStatus(), {}, {}});
   }
   // The client reads nothing, and the kernel does not take all of it.
   EXPECT_TRUE(PollUntil([&] { return log_.Has("written"); }));
   EXPECT_FALSE(log_.Has("done"));
-  small.Finish({absl::OkStatus(), "", {}, {}});
+  small.Finish({absl::OkStatus(), {}, {}});
   EXPECT_TRUE(client.ReadEnd(3));
   EXPECT_EQ(client.stream(3).data.size(), (7U << 20) + 5);
 }
@@ -1626,7 +1629,7 @@ TEST_F(NativeDoorTest, ALongMessageIsNotLostToWhoTakesTheMemoryMeanwhile) {
   calls::Exchange& exchange = log_.Await();
   EXPECT_TRUE(PollUntil([&] { return !log_.all().empty(); }));
   EXPECT_EQ(log_.all()[0].size(), strlen("message ") + 100000);
-  exchange.Finish({absl::OkStatus(), "", {}, {}});
+  exchange.Finish({absl::OkStatus(), {}, {}});
   EXPECT_TRUE(client.ReadEnd(1));
   EXPECT_EQ(client.Value(1, "grpc-status"), "0");
   memory_.Give(taken);
@@ -1683,8 +1686,7 @@ TEST_F(NativeDoorTest, ALoopDoesOtherThingsBetweenConnectionsThatAreCheckedAgain
     return checks.size() == 2 && checks.begin()->second + checks.rbegin()->second == 8 &&
            before.size() == 2;
   }));
-  for (calls::Exchange* const exchange : exchanges)
-    exchange->Finish({absl::OkStatus(), "", {}, {}});
+  for (calls::Exchange* const exchange : exchanges) exchange->Finish({absl::OkStatus(), {}, {}});
   MutexLock lock(&mutex);
   EXPECT_THAT(before, ElementsAre(Le(1), Le(1)));
 }
@@ -1835,7 +1837,7 @@ TEST_F(NativeDoorTlsTest, NoCallBeginsOnceTheCertificateIsRevoked) {
   client.SendHead(3, "/t.T/Echo");
   client.SendData(3, MessageOf("a"), kEndStream);
   EXPECT_TRUE(client.ReadUntil([&] { return client.stream(3).reset == NGHTTP2_REFUSED_STREAM; }));
-  exchange.WriteAndFinish(absl::Cord("answer"), {absl::OkStatus(), "", {}, {}});
+  exchange.WriteAndFinish(absl::Cord("answer"), {absl::OkStatus(), {}, {}});
   EXPECT_TRUE(client.ReadEnd(1));
   EXPECT_EQ(client.stream(1).data, MessageOf("answer"));
   EXPECT_TRUE(client.ReadClose());
@@ -1850,7 +1852,7 @@ TEST_F(NativeDoorTlsTest, TheRestOfARecordIsReadAfterAPause) {
   row.name = "Full";
   row.kind = calls::MethodKind::kBidirectional;
   row.start = [this](calls::Exchange* exchange) {
-    exchange->Finish({absl::ResourceExhaustedError("full"), "", {}, {}});
+    exchange->Finish({absl::ResourceExhaustedError("full"), {}, {}});
     return new PuppetCall(&log_, exchange);
   };
   rows_.push_back(std::move(row));

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/calls/grpc_text.h"
+#include "server/calls/status_details.h"
 
 namespace sru::server::door {
 namespace {
@@ -58,8 +59,9 @@ void HeaderList::AddEnd(const calls::CallEnd& end) {
   AddConstant("grpc-status", kStatusNumbers[code < kStatusNumbers.size() ? code : 2]);
   const absl::string_view message = CutText(end.status.message(), kMostMessageBytes);
   if (!message.empty()) Add("grpc-message", Keep(calls::PercentEncode(message)));
-  if (!end.details.empty() && end.details.size() <= kMostDetailBytes) {
-    Add("grpc-status-details-bin", Keep(calls::UnpaddedBase64(end.details)));
+  const std::string details = calls::StatusDetails(end.status);
+  if (!details.empty() && details.size() <= kMostDetailBytes) {
+    Add("grpc-status-details-bin", Keep(calls::UnpaddedBase64(details)));
   }
   AddMetadata(end.trailers);
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/interruption.h"
+#include "server/base/retry.h"
 #include "server/door/connection.h"
 #include "server/door/deflate.h"
 #include "server/door/response_head.h"
@@ -42,9 +43,17 @@ constexpr size_t kLeastCompressedBytes = 1 << 10;
 
 absl::Status DeadlinePassed() { return absl::DeadlineExceededError("Deadline Exceeded"); }
 
+// A refusal of what may fit a little later.
+absl::Status TryAgain(absl::string_view message) {
+  return RetryAfter(absl::ResourceExhaustedError(message), kMemoryRetryAfter);
+}
+
 absl::Status NoMemoryForAnswer() {
-  return absl::ResourceExhaustedError(
-      "there is no memory for the answer until other answers are taken; try again");
+  return TryAgain("there is no memory for the answer until other answers are taken; try again");
+}
+
+absl::Status NoMemoryToReceive() {
+  return TryAgain("there is no memory for what is arriving; try again");
 }
 
 ssize_t GiveAnswer(nghttp2_session* /*session*/, int32_t /*id*/, uint8_t* to, size_t size,
@@ -134,11 +143,11 @@ void Stream::OnHead() {
   row_ = context_.options.methods->Find(head_.path());
   if (row_ != nullptr && !row_->needs_token && caller_ == nullptr) {
     if (!TakeOpen(kStreamBytes, 1)) {
-      return Fail(absl::ResourceExhaustedError("too many such calls are open; try again"));
+      return Fail(TryAgain("too many such calls are open; try again"));
     }
     reader_.set_max_bytes(std::min(kMostOpenMessage, context_.options.max_message_bytes));
   }
-  callers::Refusal refusal;
+  absl::Status refusal;
   if (row_ != nullptr && row_->id.has_value()) {
     refusal = lease_.Enter(caller_, *row_->id);
   }
@@ -301,7 +310,7 @@ size_t Stream::TakeBytes(absl::string_view bytes) {
 
 void Stream::Hold(absl::string_view bytes) {
   if (!memory_->Take(static_cast<int64_t>(bytes.size()))) {
-    return Fail(absl::ResourceExhaustedError("there is no memory for what is arriving; try again"));
+    return Fail(NoMemoryToReceive());
   }
   held_.append(bytes.data(), bytes.size());
 }
@@ -349,7 +358,7 @@ void Stream::Deliver(std::optional<absl::Cord> message) {
   const bool is_long = message.has_value() && message->size() >= kLongMessage;
   // The reader has given its memory back, so another loop may have taken it. The call still waits for the message then.
   if (is_long && !memory_->Take(static_cast<int64_t>(message->size()))) {
-    return Fail(absl::ResourceExhaustedError("there is no memory for what is arriving; try again"));
+    return Fail(NoMemoryToReceive());
   }
   reading_ = false;
   got_request_ = true;
@@ -362,12 +371,18 @@ void Stream::Deliver(std::optional<absl::Cord> message) {
   }
   if (!is_long) return handler_->OnMessage(std::move(message));
   away_bytes_ = static_cast<int64_t>(message->size());
-  context_.side.Post(SideThreads::KeyOf(caller_.get()),
-                     [this, message = std::move(message)]() mutable {
-                       const Interruption interruption([this] { return is_cancelled(); });
-                       handler_->OnMessage(std::move(message));
-                       Ask(kBack);
-                     });
+  std::shared_ptr<absl::Cord> bytes;
+  try {
+    bytes = std::make_shared<absl::Cord>(*std::move(message));
+    context_.side.Post(SideThreads::KeyOf(caller_.get()), [this, bytes] {
+      const Interruption interruption([this] { return is_cancelled(); });
+      handler_->OnMessage(std::move(*bytes));
+      Ask(kBack);
+    });
+  } catch (const std::bad_alloc&) {  // what holds up others is better than no answer
+    memory_->Give(std::exchange(away_bytes_, 0));
+    handler_->OnMessage(bytes == nullptr ? *std::move(message) : std::move(*bytes));
+  }
 }
 
 void Stream::TakeBody(absl::string_view bytes) {
@@ -578,7 +593,7 @@ void Stream::RunOnLoop() {
                       : NoMemoryForAnswer());
     } else if (can_answer()) {
       headers_.clear();
-      given_end_ = {NoMemoryForAnswer(), "", {}, std::move(given_end_.trailers)};
+      given_end_ = {NoMemoryForAnswer(), {}, std::move(given_end_.trailers)};
       if (http_ != nullptr) SetHead(503, {});
     }
   }

@@ -25,8 +25,6 @@ constexpr size_t kKeptBytes = 16 << 10;
 constexpr uint64_t kMaxRestBytes = 64 << 10;
 // So much of a body has to come within Limits::progress_timeout.
 constexpr size_t kProgressBytes = 16 << 10;
-// A limit of the caller, which lets its open answers go on.
-constexpr int kTooMany = 429;
 constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
 HttpConnection::SteadyTime In(absl::Duration duration) {
@@ -194,7 +192,7 @@ void HttpConnection::Recheck(ssl_ctx_st* tls_context) {
     const auto& check = owner_.options().check_headers;
     PageRequest request = (call_ == nullptr ? parser_.request() : call_->request()).Head();
     const auto refusal = check == nullptr ? nullptr : check(&request);
-    is_refused_ = refusal != nullptr && refusal->status != kTooMany;
+    is_refused_ = refusal != nullptr;
     accepted = begins || !is_refused_;
   }
   if (!accepted) Close(/*reset=*/true);

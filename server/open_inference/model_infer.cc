@@ -1,5 +1,6 @@
 #include "server/open_inference/model_infer.h"
 
+#include <atomic>
 #include <memory>
 #include <new>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
 #include "base/status.h"
+#include "server/base/retry.h"
 #include "server/batching/queue/reject_reason.h"
 #include "server/calls/kinds/call_basics.h"
 #include "server/calls/kinds/end_call.h"
@@ -45,29 +47,40 @@ class ModelInferCall final : public calls::CallHandler {
 
   void OnMessage(std::optional<absl::Cord> message) noexcept override {
     const absl::Cord bytes = message.value_or(absl::Cord());
-    auto infer = std::make_unique<InferCall>(context_.budget);
-    absl::StatusOr<const tasks::Task*> task = nullptr;
+    std::unique_ptr<InferCall> infer;
+    calls::CallHandler* call = nullptr;
+    absl::Status status;
     try {
-      task = Read(context_, bytes, infer.get());
+      infer = std::make_unique<InferCall>(context_.budget);
+      const absl::StatusOr<const tasks::Task*> task = Read(context_, bytes, infer.get());
+      status = task.status();
+      if (task.ok()) {
+        call = (*task)->start(calls::MethodId::kModelInfer, context_, &exchange_,
+                              MakeInferForm(std::move(infer)));
+      }
     } catch (const std::bad_alloc&) {
-      task = batching::MakeRefusal(batching::RejectReason::kMemory, calls::kNoMemory);
+      status = batching::MakeRefusal(batching::RejectReason::kMemory, calls::kNoMemory);
     }
-    if (!task.ok()) return EndEarly(infer->served.get(), task.status(), bytes.size());
-    call_ = (*task)->start(calls::MethodId::kModelInfer, context_, &exchange_,
-                           MakeInferForm(std::move(infer)));
-    call_->OnMessage(std::move(message));
+    if (call == nullptr) {
+      const lifecycle::ServedModel* const served = infer == nullptr ? nullptr : infer->served.get();
+      return EndEarly(served, std::move(status), bytes.size());
+    }
+    call_ = call;
+    // Before, nobody was there to be told. It may be told twice.
+    if (exchange_.is_cancelled()) call->OnCancel();
+    call->OnMessage(std::move(message));
   }
   void OnCancel() override {
-    if (call_ != nullptr) call_->OnCancel();
+    if (calls::CallHandler* const call = call_) call->OnCancel();
   }
   void OnDone() override {
-    if (call_ != nullptr) call_->OnDone();
+    if (calls::CallHandler* const call = call_) call->OnDone();
     delete this;
   }
 
  private:
   // The end of a call that has not got as far as to have a form.
-  void EndEarly(const lifecycle::ServedModel* served, const absl::Status& status, size_t bytes) {
+  void EndEarly(const lifecycle::ServedModel* served, absl::Status status, size_t bytes) {
     const auto message_bytes = static_cast<int64_t>(bytes);
     context_.received->Add(message_bytes);
     calls::EndedCall ended;
@@ -78,7 +91,9 @@ class ModelInferCall final : public calls::CallHandler {
       } else {
         context_.metrics->OnRefusalWithoutModel(*reason);
       }
-      if (message_bytes <= context_.budget->limit()) ended.retry_after = calls::kMemoryRetryAfter;
+      if (message_bytes <= context_.budget->limit()) {
+        status = RetryAfter(std::move(status), kMemoryRetryAfter);
+      }
     }
     ended.origin = &exchange_;
     ended.request_id = telemetry::AccessLog::Begin(exchange_);
@@ -94,7 +109,7 @@ class ModelInferCall final : public calls::CallHandler {
 
   const calls::ServiceContext& context_;
   calls::Exchange& exchange_;
-  calls::CallHandler* call_ = nullptr;
+  std::atomic<calls::CallHandler*> call_{nullptr};  // set where the message is read
 };
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
-#include "google/rpc/retry.pb.h"
 #include "nlohmann/json.hpp"
+#include "server/base/retry.h"
 #include "server/rest/web_protocol.h"
 
 namespace sru::server::rest {
@@ -69,19 +69,6 @@ int StatusOf(const RestError& error) {
   return error.http_status != 0 ? error.http_status : HttpStatusOf(error.status.code());
 }
 
-// The RetryInfo in the details of a status.
-std::optional<absl::Duration> RetryAfterOf(const calls::CallEnd& end) {
-  google::rpc::Status details;
-  if (end.details.empty() || !details.ParseFromString(end.details)) return std::nullopt;
-  for (const google::protobuf::Any& detail : details.details()) {
-    google::rpc::RetryInfo info;
-    if (!detail.UnpackTo(&info)) continue;
-    return absl::Seconds(info.retry_delay().seconds()) +
-           absl::Nanoseconds(info.retry_delay().nanos());
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 http::PageResponse JsonResponse(std::string body, int status) {
@@ -94,8 +81,6 @@ http::PageResponse JsonResponse(std::string body, int status) {
 
 RestError ErrorOfCall(const calls::CallEnd& end) {
   RestError error(end.status);
-  error.retry_after = RetryAfterOf(end);
-  error.details = end.details;
   error.trailers = end.trailers;
   return error;
 }
@@ -144,7 +129,7 @@ http::PageResponse ErrorResponse(ErrorForm form, const RestError& error) {
   response.body = ErrorBody(form, error);
   response.headers = error.headers;
   if (form == ErrorForm::kConnect) AddConnectTrailers(error.trailers, &response);
-  std::optional<absl::Duration> retry_after = error.retry_after;
+  std::optional<absl::Duration> retry_after = RetryAfterOf(error.status);
   if (!retry_after.has_value() && response.status == 503) retry_after = kRetryUnavailable;
   if (retry_after.has_value()) {
     // The header is in whole seconds; rounded up, so that nobody comes too early.

@@ -60,12 +60,10 @@ struct RestError {
   // NOLINTNEXTLINE(google-explicit-constructor)
   RestError(absl::Status error) : status(std::move(error)) {}
 
-  absl::Status status;
-  int http_status = 0;                        // 0: that of the code
-  std::optional<absl::Duration> retry_after;  // UNAVAILABLE without it gets one second
-  std::string param;                          // OpenAI: the field that is wrong; "": null
-  std::string details;       // Connect, gRPC-Web: a serialized google.rpc.Status; "": none
-  calls::Metadata trailers;  // likewise
+  absl::Status status;       // UNAVAILABLE that does not say when to come back gets one second
+  int http_status = 0;       // 0: that of the code
+  std::string param;         // OpenAI: the field that is wrong; "": null
+  calls::Metadata trailers;  // Connect, gRPC-Web
   std::vector<std::pair<std::string, std::string>> headers;  // such as Allow
 };
 
@@ -78,7 +76,7 @@ std::string JsonText(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// The error of a call that failed, with the RetryInfo in its details.
+// The error of a call that failed.
 RestError ErrorOfCall(const calls::CallEnd& end);
 
 // Returns the body alone, as an event or the last frame of a stream carries it. Forms with frames end with such a body after a success, too;

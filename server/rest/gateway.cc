@@ -20,6 +20,7 @@
 #include "grpcpp/alarm.h"
 #include "server/base/clock.h"
 #include "server/base/interruption.h"
+#include "server/base/retry.h"
 #include "server/callers/trusted_proxies.h"
 #include "server/calls/local_calls.h"
 #include "server/http/allowed_origins.h"
@@ -207,18 +208,13 @@ struct Gateway::State {
     RestError error(ReadTimeouts(request, match.errors, &ignored));
     error.param = "X-Request-Timeout-Ms";
     if (!error.status.ok() || *caller == nullptr || !route.calls.has_value()) return error;
-    return ErrorOf((*caller)->Check(*route.calls));
+    error.status = (*caller)->Check(*route.calls);
+    return error;
   }
 
   bool TokenComesLater(const http::PageRequest& request, const Route& route) const {
     return options.asks_for_tokens && route.token_in_body &&
            request.headers.count(kAuthorization) == 0;
-  }
-
-  static RestError ErrorOf(callers::Refusal refusal) {
-    RestError error(std::move(refusal.status));
-    error.retry_after = refusal.retry_after;
-    return error;
   }
 
   static absl::Status CheckContent(const http::PageRequest& request, const Route& route) {
@@ -327,13 +323,12 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     }
     memory_->LeavePart();
     if (!match_.route->calls.has_value()) return absl::OkStatus();
-    callers::Refusal refusal;
-    {
-      MutexLock lock(&mutex_);
-      refusal = lease_.Enter(caller_, *match_.route->calls);
-    }
-    retry_after_ = refusal.retry_after;
-    return std::move(refusal.status);
+    MutexLock lock(&mutex_);
+    return lease_.Enter(caller_, *match_.route->calls);
+  }
+
+  bool MayUse(absl::string_view model) const override {
+    return caller_ == nullptr || caller_->CheckModel(model).ok();
   }
 
   std::shared_ptr<calls::LocalCall> Unary(const std::string& method, absl::Cord request,
@@ -390,7 +385,6 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     // Reading the body ended early, and not because the client has left.
     const bool is_for_drain = !called_ && state_->closed && !http_->gone();
     if (is_for_drain && absl::IsCancelled(error.status)) error = ShuttingDown();
-    if (retry_after_.has_value()) error.retry_after = retry_after_;
     // The services log what they refuse themselves.
     if (!called_) return Refuse(error);
     Send(ErrorResponse(match_.errors, error));
@@ -424,6 +418,15 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
 
   void Send(http::PageResponse response, std::shared_ptr<const PageHold> page = nullptr) {
     if (answered_.exchange(true)) return;
+    try {
+      SendWhole(std::move(response), std::move(page));
+    } catch (...) {
+      answered_ = false;  // the error is answered
+      throw;
+    }
+  }
+
+  void SendWhole(http::PageResponse response, std::shared_ptr<const PageHold> page) {
     LeaveCaller();
     AddHeaders(&response);
     // The handler is about to drop what a stranger has sent.
@@ -488,14 +491,13 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   // Refuses the request if its caller has no place for it.
   bool EnterCaller() {
     if (!match_.route->calls.has_value()) return true;
-    callers::Refusal refusal;
+    absl::Status status;
     {
       MutexLock lock(&mutex_);
-      refusal = lease_.Enter(caller_, *match_.route->calls);
+      status = lease_.Enter(caller_, *match_.route->calls);
     }
-    if (refusal.ok()) return true;
-    Refuse(State::ErrorOf(std::move(refusal)));
-    return false;
+    if (!status.ok()) Refuse(status);
+    return status.ok();
   }
 
   void LeaveCaller() {
@@ -510,10 +512,9 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     const int running = ++state_->running;
     std::shared_ptr<void> place(nullptr, [state = state_](void*) { --state->running; });
     if (running > most) {
-      RestError error(absl::ResourceExhaustedError(
-          absl::StrCat("this port answers ", most, " calls at a time; use gRPC for more")));
-      error.retry_after = absl::Seconds(1);
-      Refuse(error);
+      Refuse(RetryAfter(absl::ResourceExhaustedError(absl::StrCat(
+                            "this port answers ", most, " calls at a time; use gRPC for more")),
+                        absl::Seconds(1)));
       return false;
     }
     MutexLock lock(&mutex_);
@@ -618,7 +619,6 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   const std::shared_ptr<const Admission> admission_;
   const RouteTable::Match& match_;
   callers::CallerPtr caller_;  // null until Authenticate() where the token is a field
-  std::optional<absl::Duration> retry_after_;  // of a refusal by Authenticate()
   // One for all calls of the request, so that none of them is cancelled before it knows that its deadline has passed.
   const absl::Time deadline_;
   // The handler's: it sees to it that one thread at a time uses them.
@@ -691,6 +691,9 @@ std::shared_ptr<const http::PageResponse> Gateway::Check(
   RouteTable::Match match = state_->Find(request);
   callers::CallerPtr caller;
   const RestError error = state_->Check(request, match, &caller);
+  // The call of a request that is looked at again is still running, and is one of those that its caller may have.
+  const bool is_running = request.admission != nullptr;
+  if (is_running && absl::IsResourceExhausted(error.status)) return nullptr;
   if (error.status.ok()) {
     *admission = std::make_shared<const Admission>(Admission{std::move(match), std::move(caller)});
     return nullptr;
@@ -701,8 +704,7 @@ std::shared_ptr<const http::PageResponse> Gateway::Check(
   const std::string id = request.header(telemetry::kRequestIdHeader);
   if (!id.empty() && telemetry::IsValidRequestId(id))
     response.headers.emplace_back("X-Request-Id", id);
-  // The call of a request that is looked at again is still running.
-  if (request.admission == nullptr) state_->Refused(request, caller.get(), error, response.status);
+  if (!is_running) state_->Refused(request, caller.get(), error, response.status);
   return std::make_shared<const http::PageResponse>(std::move(response));
 }
 

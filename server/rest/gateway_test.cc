@@ -19,11 +19,11 @@
 #include "absl/time/clock.h"
 #include "base/mutex.h"
 #include "gmock/gmock.h"
-#include "google/rpc/retry.pb.h"
 #include "gtest/gtest.h"
 #include "inference/open_inference.pb.h"
 #include "nlohmann/json.hpp"
 #include "server/base/clock.h"
+#include "server/base/retry.h"
 #include "server/base/side_threads.h"
 #include "server/callers/callers.h"
 #include "server/rest/event_stream.h"
@@ -376,14 +376,8 @@ TEST_F(GatewayTest, HeadersGoWithTheCall) {
 
 TEST_F(GatewayTest, ErrorsOfCallsAreJson) {
   service_.classify = [](calls::Exchange&, const v1::ClassifyRequest&, v1::ClassifyResponse*) {
-    google::rpc::RetryInfo info;
-    info.mutable_retry_delay()->set_seconds(2);
-    info.mutable_retry_delay()->set_nanos(1);
-    google::rpc::Status details;
-    static_cast<void>(details.add_details()->PackFrom(info));
-    calls::CallEnd end = FakeEnd(absl::ResourceExhaustedError("the queue is full"));
-    end.details = details.SerializeAsString();
-    return end;
+    return FakeEnd(RetryAfter(absl::ResourceExhaustedError("the queue is full"),
+                              absl::Seconds(2) + absl::Nanoseconds(1)));
   };
   const auto response = Ask(Request("POST", "/v1/classify", "{}"));
   EXPECT_EQ(response->status, 429);
@@ -534,8 +528,8 @@ TEST_F(GatewayTest, ACallerHasItsLimits) {
   http::PageRequest running = request;
   EXPECT_EQ(gateway_->CheckHeaders(&running), nullptr);
   EXPECT_TRUE(caller_->Charge(100 + 50).ok());
-  // The request that is running is looked at again, which counts as no refusal.
-  EXPECT_EQ(gateway_->CheckHeaders(&running)->status, 429);
+  // The request that is running is looked at again: it is one of those that the caller may have.
+  EXPECT_EQ(gateway_->CheckHeaders(&running), nullptr);
   const auto refused = Ask(request);
   EXPECT_EQ(refused->status, 429);
   EXPECT_EQ(Header(*refused, "Retry-After"), "1");
@@ -618,6 +612,7 @@ TEST_F(GatewayTest, UnreadPagesHaveAPartOfTheMemory) {
   while (unread.back()->status == 200 && unread.size() < 4000) unread.push_back(Ask(page));
   EXPECT_EQ(unread.back()->status, 429);
   EXPECT_THAT(unread.back()->body, HasSubstr("retry later"));
+  EXPECT_EQ(Header(*unread.back(), "Retry-After"), "1");
   EXPECT_LE(budget_.used(), budget_.limit() / 8);
   EXPECT_GT(budget_.used(), budget_.limit() / 8 - bytes);
   EXPECT_EQ(Ask(Request("POST", "/v1/classify", "{}"))->status, 200);
@@ -1246,12 +1241,8 @@ TEST_F(WebCallTest, AConnectCallHasTheMessageAsItsBody) {
 
 TEST_F(WebCallTest, AConnectErrorHasDetailsAndTrailers) {
   service_.classify = [](calls::Exchange&, const v1::ClassifyRequest&, v1::ClassifyResponse*) {
-    google::rpc::Status details;
-    google::rpc::RetryInfo info;
-    info.mutable_retry_delay()->set_seconds(2);
-    static_cast<void>(details.add_details()->PackFrom(info));
-    calls::CallEnd end = FakeEnd(absl::UnavailableError("the server drains"));
-    end.details = details.SerializeAsString();
+    calls::CallEnd end =
+        FakeEnd(RetryAfter(absl::UnavailableError("the server drains"), absl::Seconds(2)));
     end.trailers = {{"x-request-id", "of-the-service"}};
     return end;
   };
@@ -1264,6 +1255,19 @@ TEST_F(WebCallTest, AConnectErrorHasDetailsAndTrailers) {
   EXPECT_EQ(Header(*response, "Trailer-x-request-id"), "of-the-service");
   EXPECT_EQ(Header(*response, "X-Request-Id"), "of-the-service");
   EXPECT_EQ(Header(*response, "Retry-After"), "2");
+}
+
+// Refusals by the gateway itself look like those of a service.
+TEST_F(WebCallTest, ALimitOfTheCallerSaysWhenToComeBack) {
+  callers::Callers callers({}, &clock_);
+  caller_ = callers.WithLimits("name a", "a", *callers::ParseLimitsFlag("f", "calls_in_flight=1"));
+  callers::Lease lease;
+  ASSERT_TRUE(lease.Enter(caller_, calls::MethodId::kClassify).ok());
+  const auto connect = Ask(Post(kClassify, "application/proto", ClassifyBytes()));
+  EXPECT_EQ(connect->status, 429);
+  EXPECT_THAT(connect->body, HasSubstr("google.rpc.RetryInfo"));
+  EXPECT_THAT(Ask(Post(kClassify, "application/grpc-web", ClassifyBytes()))->body,
+              HasSubstr("grpc-status-details-bin: "));
 }
 
 TEST_F(WebCallTest, AnAnswerByConnectHasTheTrailersAsHeaders) {

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "absl/status/status.h"
+#include "server/base/retry.h"
 #include "server/rest/error_response.h"
 
 namespace sru::server::rest {
@@ -18,8 +19,9 @@ void Guard(const Run& run, const Fail& fail) noexcept {
   try {
     run();
   } catch (const std::bad_alloc&) {
-    fail(RestError(absl::ResourceExhaustedError(
-        "memory: the server could not get enough for the call; retry later")));
+    fail(RestError(RetryAfter(absl::ResourceExhaustedError("memory: the server could not get "
+                                                           "enough for the call; retry later"),
+                              kMemoryRetryAfter)));
   } catch (const std::exception& error) {
     fail(RestError(absl::InternalError(error.what())));
   }

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/retry.h"
 #include "server/calls/bounds/byte_budget.h"
 
 namespace sru::server::rest {
@@ -48,8 +49,10 @@ class MemoryHold {
                        " bytes, all calls together may take ", budget_->limit(),
                        " (--max_inflight_mb); send smaller requests"));
     }
-    return absl::ResourceExhaustedError(
-        "the requests of the server hold all the memory that they may; retry later");
+    return RetryAfter(
+        absl::ResourceExhaustedError(
+            "the requests of the server hold all the memory that they may; retry later"),
+        kMemoryRetryAfter);
   }
 
   // Gives back what exceeds `bytes`.

@@ -49,16 +49,13 @@ class FieldEvents {
 
   const absl::Status& problem() const { return problem_; }
 
-  bool Null() { return depth_ > 0 || Refuse(); }
+  // A field that is null is one that is not there.
+  bool Null() { return depth_ == 0 ? Refuse() : depth_ == 1 || RefuseValue("null"); }
   bool Bool(bool value) { return Add(value ? "true" : "false"); }
   bool Number(const JsonNumber& number) { return Add(std::string(number.text)); }
   bool String(absl::string_view text) { return Add(std::string(text)); }
-  bool StartObject() {
-    ++depth_;
-    return true;
-  }
+  bool StartObject() { return ++depth_ == 1 || RefuseValue("an object"); }
   bool Key(absl::string_view name) {
-    if (depth_ != 1) return true;
     name_ = std::string(name);
     if (!fields_.has(name_)) return true;
     problem_ = FieldError(name, "the key comes twice");
@@ -67,8 +64,8 @@ class FieldEvents {
   void EndObject() { --depth_; }
   bool StartArray() {
     if (depth_ == 0) return Refuse();
-    if (depth_ == 1) fields_.fields_[name_].is_list = true;
-    ++depth_;
+    if (++depth_ > 2) return RefuseValue("a list");
+    fields_.fields_[name_].is_list = true;
     return true;
   }
   void EndArray() { --depth_; }
@@ -78,11 +75,19 @@ class FieldEvents {
     problem_ = absl::InvalidArgumentError("the body: expected a JSON object");
     return false;
   }
+  bool RefuseValue(absl::string_view found) {
+    const auto field = fields_.fields_.find(name_);
+    const bool in_list = field != fields_.fields_.end() && field->second.is_list;
+    problem_ = FieldError(
+        name_,
+        absl::StrCat(in_list ? absl::StrCat("value ", field->second.values.size() + 1, ": ") : "",
+                     "expected a text, a number, true or false",
+                     in_list ? "" : ", or a list of them", ", found ", found));
+    return false;
+  }
   bool Add(std::string value) {
     if (depth_ == 0) return Refuse();
-    const auto found = fields_.fields_.find(name_);
-    const bool in_list = depth_ == 2 && found != fields_.fields_.end() && found->second.is_list;
-    if (depth_ == 1 || in_list) fields_.fields_[name_].values.push_back(std::move(value));
+    fields_.fields_[name_].values.push_back(std::move(value));
     return true;
   }
 

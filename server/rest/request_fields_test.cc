@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -31,13 +33,11 @@ std::string Error(const std::string& body, const char* type) {
 }
 
 TEST(RequestFieldsTest, FormsAndJsonSayTheSame) {
-  for (
-      const RequestFields& fields :
-      {Read("text=a+b%26&text=%C3%A9&n=5&on=1&empty=",
-            "application/x-www-form-urlencoded; charset=utf-8"),
-       Read(
-           R"({"text":["a b&","\u00e9"],"n":5,"on":true,"empty":"","left":null,"x":{"text":"y","z":[1]}})",
-           "Application/JSON")}) {
+  for (const RequestFields& fields :
+       {Read("text=a+b%26&text=%C3%A9&n=5&on=1&empty=",
+             "application/x-www-form-urlencoded; charset=utf-8"),
+        Read(R"({"text":["a b&","\u00e9"],"n":5,"on":true,"empty":"","left":null})",
+             "Application/JSON")}) {
     RequestFields read = fields;
     EXPECT_THAT(read.All("text"), ElementsAre("a b&", "\xC3\xA9"));
     EXPECT_EQ(read.Last("text"), "\xC3\xA9");
@@ -69,6 +69,14 @@ TEST(RequestFieldsTest, WhatCannotBeReadIsNamed) {
   EXPECT_EQ(Error(R"({"a":1,"a":2})", "application/json"), "a: the key comes twice");
   for (const char* const body : {"[1]", "1", "\"a\"", "null", "true"}) {
     EXPECT_EQ(Error(body, "application/json"), "the body: expected a JSON object") << body;
+  }
+  EXPECT_EQ(Error(R"({"a":{"b":"c"}})", "application/json"),
+            "a: expected a text, a number, true or false, or a list of them, found an object");
+  const std::pair<const char*, const char*> wrong[] = {
+      {"null", "null"}, {"{\"b\":1}", "an object"}, {"[1]", "a list"}};
+  for (const auto& [value, name] : wrong) {
+    EXPECT_EQ(Error(absl::StrCat(R"({"a":["b",)", value, "]}"), "application/json"),
+              absl::StrCat("a: value 2: expected a text, a number, true or false, found ", name));
   }
   EXPECT_THAT(Error(R"({"a":"b")", "application/json"), HasSubstr("the body is not JSON"));
   EXPECT_THAT(Error("{\"a\":\"\xFF\"}", "application/json"), HasSubstr("the body is not JSON"));

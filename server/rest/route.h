@@ -58,6 +58,8 @@ class RestCall {
   // Checks `token`, which a field of the request has, or the header if it is empty. The calls that follow have it. Routes with
   // `token_in_body` call this first of all; until it is OK, a request without the header has a small part of the memory.
   virtual absl::Status Authenticate(absl::string_view token) = 0;
+  // False for a model that the caller's limits forbid.
+  virtual bool MayUse(absl::string_view /*model*/) const { return true; }
 
   // Calls of the server's own methods, by their full names, with the headers of the request (authorization, x-request-id, traceparent, the caller's
   // address) and its deadline. Cancelled when the client goes away. What `done` and `on_message` throw fails the request.

@@ -37,6 +37,7 @@ int64_t JsonBytes(const std::vector<translation::TranslatedText>& texts) {
 void TranslateTexts(const std::shared_ptr<RestCall>& call, translation::TextTranslator& translator,
                     translation::TextRequest request,
                     std::function<void(std::vector<translation::TranslatedText> texts)> done) {
+  request.may_use = [call](absl::string_view model) { return call->MayUse(model); };
   size_t size = 0;
   for (const std::string& text : request.texts) size += text.size();
   const bool is_short = request.texts.size() <= kFewTexts && size <= kShortTexts;

@@ -13,6 +13,7 @@
 #include "google/rpc/retry.pb.h"
 #include "nlohmann/json.hpp"
 #include "server/calls/grpc_text.h"
+#include "server/calls/status_details.h"
 #include "server/rest/route.h"
 
 namespace sru::server::rest {
@@ -43,7 +44,7 @@ json ConnectError(const RestError& error) {
   json body = {{"code", ConnectCode(error.status.code())},
                {"message", std::string(error.status.message())}};
   google::rpc::Status status;
-  if (!error.details.empty() && status.ParseFromString(error.details)) {
+  if (status.ParseFromString(calls::StatusDetails(error.status))) {
     for (const google::protobuf::Any& detail : status.details()) {
       const std::string& url = detail.type_url();
       body["details"].push_back({{"type", url.substr(url.rfind('/') + 1)},
@@ -59,7 +60,7 @@ std::string GrpcWebTrailers(const RestError& error) {
     if (!value.empty()) absl::StrAppend(&lines, name, ": ", value, "\r\n");
   };
   add("grpc-message", calls::PercentEncode(error.status.message()));
-  add("grpc-status-details-bin", calls::UnpaddedBase64(error.details));
+  add("grpc-status-details-bin", calls::UnpaddedBase64(calls::StatusDetails(error.status)));
   for (const auto& [name, value] : error.trailers) add(name, MetadataText(name, value));
   return lines;
 }

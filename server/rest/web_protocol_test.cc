@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "google/rpc/retry.pb.h"
 #include "gtest/gtest.h"
+#include "server/base/retry.h"
 
 namespace sru::server::rest {
 namespace {
@@ -149,12 +150,7 @@ TEST(WebProtocolTest, FramesOfAnswers) {
 }
 
 RestError QueueIsFull() {
-  google::rpc::RetryInfo info;
-  info.mutable_retry_delay()->set_seconds(2);
-  google::rpc::Status details;
-  static_cast<void>(details.add_details()->PackFrom(info));
-  RestError error(absl::ResourceExhaustedError("100% full\n"));
-  error.details = details.SerializeAsString();
+  RestError error(RetryAfter(absl::ResourceExhaustedError("100% full\n"), absl::Seconds(2)));
   error.trailers = {{"x-request-id", "mine"}, {"x-more-bin", "\xFF"}};
   return error;
 }
@@ -169,10 +165,8 @@ TEST(WebProtocolTest, TheEndOfAConnectCall) {
                          R"(,"metadata":{"x-more-bin":["/w"],"x-request-id":["mine"]}})"));
   EXPECT_EQ(WebEnd(ErrorForm::kConnectJsonStream, absl::OkStatus()), "{}");
   EXPECT_THAT(WebEnd(ErrorForm::kConnect, absl::CancelledError("")), HasSubstr("\"canceled\""));
-  // Bytes that are no text do not end the server, nor do details that are no status.
-  RestError odd(absl::InternalError("\xFF"));
-  odd.details = "\xFF";
-  EXPECT_THAT(WebEnd(ErrorForm::kConnect, odd), HasSubstr("\xEF\xBF\xBD"));
+  // Bytes that are no text do not end the server.
+  EXPECT_THAT(WebEnd(ErrorForm::kConnect, absl::InternalError("\xFF")), HasSubstr("\xEF\xBF\xBD"));
 
   const http::PageResponse response = ErrorResponse(ErrorForm::kConnect, QueueIsFull());
   EXPECT_EQ(response.status, 429);

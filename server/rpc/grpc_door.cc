@@ -19,6 +19,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "server/base/clock.h"
+#include "server/calls/status_details.h"
 #include "server/rpc/grpc_credentials.h"
 #include "server/transport/listening_sockets.h"
 
@@ -163,7 +164,7 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
   GrpcExchange(GrpcDoor* door, const calls::Method* row, grpc::GenericCallbackServerContext* call,
                callers::CallerPtr caller)
       : door_(*door), row_(row), call_(*call), caller_(std::move(caller)) {
-    callers::Refusal refusal;
+    absl::Status refusal;
     if (row != nullptr && row->id.has_value()) {
       refusal = lease_.Enter(caller_, *row->id);
     }
@@ -229,7 +230,7 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
     AddUnsent();
     if (end.status.ok()) return grpc::Status::OK;
     return {static_cast<grpc::StatusCode>(end.status.code()),  // the numbers are the same
-            std::string(end.status.message()), end.details};
+            std::string(end.status.message()), calls::StatusDetails(end.status)};
   }
 
   // The reactions: noexcept, since the library would swallow an exception, and the caller would wait for ever.

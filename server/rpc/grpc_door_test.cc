@@ -11,7 +11,9 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
+#include "server/base/retry.h"
 #include "server/calls/kinds/unknown_method.h"
+#include "server/calls/status_details.h"
 #include "server/transport/listening_sockets.h"
 #include "sru/v1/inference.grpc.pb.h"
 #include "tests/testing/fake_methods.h"
@@ -57,18 +59,17 @@ class GrpcDoorTest : public ::testing::Test {
 };
 
 TEST_F(GrpcDoorTest, ACallSeesItsCallerAndTheCallerItsEnd) {
+  const absl::Status queue_is_full =
+      RetryAfter(absl::ResourceExhaustedError("the queue is full"), absl::Seconds(1));
   auto& stub = Serve({FakeUnary<v1::ClassifyRequest, v1::ClassifyResponse>(
-      kService, "Classify", [](auto& exchange, const auto& request, auto* response) {
+      kService, "Classify", [&](auto& exchange, const auto& request, auto* response) {
         EXPECT_EQ(exchange.method(), "/sru.v1.InferenceService/Classify");
         EXPECT_EQ(exchange.FindHeader("x-mine"), "a value");
         EXPECT_EQ(exchange.FindHeader("x-none"), "");
         EXPECT_THAT(exchange.peer(), HasSubstr("ipv4:127.0.0.1:"));
         EXPECT_LE(exchange.time_left(), absl::Seconds(31));
         response->set_model(request.model());
-        calls::CallEnd end =
-            FakeEnd(request.model() == "bad" ? absl::ResourceExhaustedError("the queue is full")
-                                             : absl::OkStatus());
-        end.details = end.status.ok() ? "" : "details";
+        calls::CallEnd end = FakeEnd(request.model() == "bad" ? queue_is_full : absl::OkStatus());
         end.headers = {{"x-first", "1"}};
         end.trailers = {{"x-last", "2"}};
         return end;
@@ -90,7 +91,7 @@ TEST_F(GrpcDoorTest, ACallSeesItsCallerAndTheCallerItsEnd) {
     } else {
       EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
       EXPECT_EQ(status.error_message(), "the queue is full");
-      EXPECT_EQ(status.error_details(), "details");
+      EXPECT_EQ(status.error_details(), calls::StatusDetails(queue_is_full));
     }
   }
   grpc::ClientContext context;

@@ -36,7 +36,7 @@ absl::StatusOr<std::string> ServiceOf(const absl::Cord& message) {
   return std::string(service);
 }
 
-calls::CallEnd HealthEnd(absl::Status status) { return {std::move(status), "", {}, {}}; }
+calls::CallEnd HealthEnd(absl::Status status) { return {std::move(status), {}, {}}; }
 
 }  // namespace
 

@@ -157,7 +157,7 @@ class ReflectionCall final : public calls::CallHandler {
     return calls::SerializeMessage(response, answer);
   }
 
-  void End(absl::Status status) { exchange_.Finish({std::move(status), "", {}, {}}); }
+  void End(absl::Status status) { exchange_.Finish({std::move(status), {}, {}}); }
 
   const std::shared_ptr<Service> service_;
   calls::Exchange& exchange_;

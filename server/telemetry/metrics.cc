@@ -400,9 +400,13 @@ constexpr LevelMetric kLevelMetrics[] = {
     {"sru_caller_calls_in_flight", kGauge, "Calls of a caller that are not answered yet.",
      AddCallers<&ServerLevels::CallerLevels::in_flight>},
     {"sru_expired_total", kCounter, "Calls whose deadline passed while they were queued.",
-     [](const ModelLevels& m) -> double { return m.stats.expired; }},
+     [](const ModelLevels& m) -> double {
+       return m.stats.expired + (m.generator.has_value() ? m.generator->expired : 0);
+     }},
     {"sru_cancelled_total", kCounter, "Calls that were cancelled while they were queued.",
-     [](const ModelLevels& m) -> double { return m.stats.cancelled; }},
+     [](const ModelLevels& m) -> double {
+       return m.stats.cancelled + (m.generator.has_value() ? m.generator->cancelled : 0);
+     }},
     {"process_start_time_seconds", kGauge, "Start time of the process since the epoch in seconds.",
      [](const ServerLevels& /*l*/) -> double {
        return absl::ToDoubleSeconds(absl::FromChrono(kProcessStart) - absl::UnixEpoch());

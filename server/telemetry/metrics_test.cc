@@ -147,6 +147,10 @@ TEST(MetricsTest, DescribesTextsThatAreGenerated) {
   stats.running = 2;
   stats.paused = 1;
   stats.rejected[batching::RejectReason::kDeadline] = 5;
+  stats.expired = 3;
+  stats.cancelled = 4;
+  levels.models[0].stats.expired = 20;
+  levels.models[0].stats.cancelled = 30;
   levels.models[0].generator = stats;
   levels.models[0].stats.rejected[batching::RejectReason::kDeadline] = 2;
   const std::string text = metrics.Text(levels);
@@ -161,7 +165,8 @@ TEST(MetricsTest, DescribesTextsThatAreGenerated) {
         "sru_generate_calls{model=\"lm\",version=\"1\",state=\"waiting\"} 0",
         "sru_generate_calls{model=\"lm\",version=\"1\",state=\"paused\"} 1",
         "sru_rejections_total{model=\"lm\",version=\"1\",reason=\"deadline\"} 7",
-        "sru_open_streams 4",
+        "sru_expired_total{model=\"lm\",version=\"1\"} 23",
+        "sru_cancelled_total{model=\"lm\",version=\"1\"} 34", "sru_open_streams 4",
         // The time that a stream waits in all is no time of a queue.
         "sru_queue_duration_seconds_count{model=\"lm\",version=\"1\"} 0",
         "sru_tokenize_duration_seconds_count{model=\"lm\",version=\"1\"} 1"}) {

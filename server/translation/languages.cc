@@ -126,7 +126,8 @@ std::vector<DetectedLanguage> DetectLanguages(std::string_view text) {
   return detected;
 }
 
-LanguageCatalog::LanguageCatalog(const lifecycle::ModelRegistry& registry) {
+LanguageCatalog::LanguageCatalog(const lifecycle::ModelRegistry& registry,
+                                 const std::function<bool(absl::string_view model)>& may_use) {
   const std::vector<std::shared_ptr<lifecycle::ServedModel>> all = registry.List();
   std::vector<TranslatorModel> of_several;
   for (size_t i = 0; i < all.size(); ++i) {
@@ -149,6 +150,9 @@ LanguageCatalog::LanguageCatalog(const lifecycle::ModelRegistry& registry) {
   }
   // The model of one language goes before that of several.
   models_.insert(models_.end(), of_several.begin(), of_several.end());
+  if (may_use == nullptr) return;
+  std::stable_partition(models_.begin(), models_.end(),
+                        [&](const TranslatorModel& model) { return may_use(model.served->name); });
 }
 
 const TranslatorModel* LanguageCatalog::Find(const LanguageKey& source,

@@ -11,6 +11,7 @@
 #define SRU_SERVER_TRANSLATION_LANGUAGES_H_
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -63,7 +64,9 @@ struct TranslatorModel {
 // The translators that are loaded.
 class LanguageCatalog {
  public:
-  explicit LanguageCatalog(const lifecycle::ModelRegistry& registry);
+  // Models for which `may_use` is false come last.
+  explicit LanguageCatalog(const lifecycle::ModelRegistry& registry,
+                           const std::function<bool(absl::string_view model)>& may_use = nullptr);
 
   // The models that translate, one after the other: one, two by way of English, or none if both languages are the same. kInvalidArgument:
   // there are none.

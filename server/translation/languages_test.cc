@@ -89,6 +89,18 @@ TEST_F(CatalogTest, ShortensCodesOfThreeLetters) {
   EXPECT_THAT(catalog.TargetsOf("fil"), ElementsAre("de", "en", "zh-Hant"));
 }
 
+TEST_F(CatalogTest, AModelThatTheCallerMayUseGoesFirst) {
+  lifecycle::ModelRegistry registry;
+  registry.Replace({Make("a", "en", "de"), Make("b", "en", "de"), Make("c", "en", "fr")});
+  const auto model = [](const LanguageCatalog& catalog, const char* target) {
+    return catalog.Path(KeyOf("en"), KeyOf(target)).value().front().served->name;
+  };
+  EXPECT_EQ(model(LanguageCatalog(registry), "de"), "a");
+  const LanguageCatalog limited(registry, [](absl::string_view name) { return name == "b"; });
+  EXPECT_EQ(model(limited, "de"), "b");
+  EXPECT_EQ(model(limited, "fr"), "c") << "the call says that it may not be used";
+}
+
 TEST_F(CatalogTest, SerboCroatianStandsForItsLanguages) {
   lifecycle::ModelRegistry registry;
   registry.Replace({Make("a", "hbs", "en"), Make("b", "hr", "en"), Make("c", "en", "hbs")});

@@ -244,7 +244,7 @@ class Translation : public std::enable_shared_from_this<Translation> {
     return absl::OkStatus();
   }
 
-  void End(absl::Status status) { End(calls::CallEnd{std::move(status), "", {}, {}}); }
+  void End(absl::Status status) { End(calls::CallEnd{std::move(status), {}, {}}); }
   void End(const calls::CallEnd& end) {
     call_ = nullptr;
     reserve_ = nullptr;
@@ -275,10 +275,11 @@ int64_t NumCharacters(const std::string& text) {
 
 void TextTranslator::Translate(TextRequest request, Call call, Reserve reserve, Done done) {
   for (const std::string& text : request.texts) num_characters_ += NumCharacters(text);
+  const LanguageCatalog catalog(registry_, request.may_use);
   const auto translation = std::make_shared<Translation>(
       std::move(request), limits_, std::move(call), std::move(reserve), done, &in_flight_);
-  if (absl::Status status = translation->Prepare(Catalog()); !status.ok()) {
-    return done({status, "", {}, {}}, {});
+  if (absl::Status status = translation->Prepare(catalog); !status.ok()) {
+    return done({status, {}, {}}, {});
   }
   translation->Run();
 }

@@ -33,6 +33,8 @@ struct TextRequest {
   std::string source;              // a code; "" = that of each text is found
   std::string target;
   TextRules rules;
+  // False for a model that is chosen only if no other has the languages; null: for none.
+  std::function<bool(absl::string_view model)> may_use;
 };
 
 struct TranslatedText {

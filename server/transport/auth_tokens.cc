@@ -41,7 +41,7 @@ bool IsVisible(absl::string_view text) {
 // Whether the second word of a line with the name `default` is no token: in those of base64, `=` stands at the end alone.
 bool IsMistypedLimit(absl::string_view word) {
   return absl::StrContains(absl::StripSuffix(absl::StripSuffix(word, "="), "="), '=') ||
-         callers::IsLimit(absl::StrCat(word, "0"));
+         callers::IsLimit(absl::StrCat(word, "0")) || callers::IsLimit(absl::StrCat(word, "=0"));
 }
 
 }  // namespace
@@ -66,9 +66,12 @@ absl::StatusOr<TokenSet> TokenSet::Parse(absl::string_view text, absl::string_vi
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++line_number;
     line = absl::StripAsciiWhitespace(line);
-    if (line.empty() || line[0] == '#') continue;
     std::vector<absl::string_view> words =
         absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+    words.erase(std::find_if(words.begin(), words.end(),
+                             [](absl::string_view word) { return word[0] == '#'; }),
+                words.end());
+    if (words.empty()) continue;
     for (absl::string_view word : words) {
       if (!IsVisible(word)) return error("expected visible ASCII characters");
     }
@@ -87,7 +90,7 @@ absl::StatusOr<TokenSet> TokenSet::Parse(absl::string_view text, absl::string_vi
         default_words = limit_words;
         continue;
       }
-    } else if (num_names == 2 && words[0] == kDefaultLine && IsMistypedLimit(words[1])) {
+    } else if (words[0] == kDefaultLine && (num_names == 1 || IsMistypedLimit(words[1]))) {
       return error("expected limits such as tokens_per_second=2000 after `default`");
     } else if (num_names > 2) {
       return error(absl::StrCat("expected TOKEN, or NAME TOKEN and limits such as weight=2, found ",

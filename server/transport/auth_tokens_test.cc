@@ -145,11 +145,18 @@ TEST(TokenSetTest, LimitsFollowTheToken) {
   EXPECT_EQ(set.Find("ddddddddddddddddd")->limits.tokens_per_second, 100);
 }
 
+TEST(TokenSetTest, ACommentBeginsWithAnyWord) {
+  const TokenSet set =
+      Parse("aaaaaaaaaaaaaaaaa #old\nname bbbbbbbbbbbbbbbbb weight=2 # weight=3\n");
+  EXPECT_EQ(set.size(), 2u);
+  EXPECT_EQ(set.Find("aaaaaaaaaaaaaaaaa")->name, "");
+  EXPECT_EQ(set.Find("bbbbbbbbbbbbbbbbb")->limits.weight, 2);
+}
+
 // These lines mean what they meant before there were limits.
 TEST(TokenSetTest, OldLinesMeanWhatTheyDid) {
-  const TokenSet set = Parse("default\ndefault dG9rZW4tZm9yLXlvdQ==\nteam models=\nweight=\n");
-  EXPECT_EQ(set.size(), 4u);
-  EXPECT_EQ(set.Find("default")->name, "");
+  const TokenSet set = Parse("default dG9rZW4tZm9yLXlvdQ==\nteam models=\nweight=\n");
+  EXPECT_EQ(set.size(), 3u);
   EXPECT_EQ(set.Find("dG9rZW4tZm9yLXlvdQ==")->name, "default");
   EXPECT_EQ(set.Find("models=")->name, "team");
   EXPECT_NE(set.Find("weight="), nullptr);
@@ -162,7 +169,8 @@ TEST(TokenSetTest, ErrorsOfLimitsNameTheLineAndRepeatNoToken) {
     return text;
   };
   EXPECT_THAT(error("a secret weight=0"), HasSubstr("weight: expected a number from 0.01 to 100"));
-  for (const char* line : {"default token_per_second=2000", "default burst="}) {
+  for (const char* line : {"default token_per_second=2000", "default burst=", "default",
+                           "default weight", "default # weight=2"}) {
     EXPECT_THAT(error(line), HasSubstr("expected limits such as tokens_per_second=2000"));
   }
   EXPECT_THAT(error("a secret burst=5"), HasSubstr("burst: expected tokens_per_second beside it"));

@@ -44,13 +44,13 @@ class EchoingCall final : public calls::CallHandler {
   void OnMessage(std::optional<absl::Cord> message) override {
     Require(!done_, "nothing happens to a call that has ended");
     if (is_stream_ && message.has_value()) return exchange_.Write(*std::move(message));
-    if (is_stream_) return exchange_.Finish({absl::OkStatus(), "", {}, {}});
-    exchange_.WriteAndFinish(message.value_or(absl::Cord()), {absl::OkStatus(), "", {}, {}});
+    if (is_stream_) return exchange_.Finish({absl::OkStatus(), {}, {}});
+    exchange_.WriteAndFinish(message.value_or(absl::Cord()), {absl::OkStatus(), {}, {}});
   }
   void OnWritten(bool ok) override {
     Require(!done_ && is_stream_, "a write is answered before its call ends");
     if (ok) return exchange_.Read();
-    exchange_.Finish({absl::CancelledError(), "", {}, {}});
+    exchange_.Finish({absl::CancelledError(), {}, {}});
   }
   void OnCancel() override {
     Require(!std::exchange(cancelled_, true), "a call is cancelled once");

@@ -52,7 +52,7 @@ constexpr absl::Duration kDrainGrace = absl::Seconds(5);
 constexpr char kEchoInitial[] = "x-grpc-test-echo-initial";
 constexpr char kEchoTrailing[] = "x-grpc-test-echo-trailing-bin";
 
-CallEnd EndOf(absl::Status status) { return {std::move(status), "", {}, {}}; }
+CallEnd EndOf(absl::Status status) { return {std::move(status), {}, {}}; }
 absl::Status CannotParse() { return absl::InvalidArgumentError("the message cannot be parsed"); }
 absl::Status Cancelled() { return absl::CancelledError("the caller is gone"); }
 

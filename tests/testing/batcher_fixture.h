@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/retry.h"
 #include "server/batching/queue/batcher.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/puppet_engine.h"
@@ -85,9 +86,8 @@ class BatcherTest : public ::testing::Test {
     request.done = [this, name](const absl::Status& status, const batching::RequestTimes& times) {
       answers_[name].push_back({status, times});
     };
-    retry_after_ = absl::ZeroDuration();
-    absl::StatusOr<batching::RequestHandle> handle =
-        batcher_->Submit(std::move(request), &retry_after_);
+    absl::StatusOr<batching::RequestHandle> handle = batcher_->Submit(std::move(request));
+    retry_after_ = RetryAfterOf(handle.status()).value_or(absl::ZeroDuration());
     if (handle.ok()) {
       EXPECT_NE(*handle, nullptr);
       EXPECT_TRUE(request.sequences.empty());  // NOLINT: consumed

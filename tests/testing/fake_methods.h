@@ -25,9 +25,7 @@
 
 namespace sru::testing {
 
-inline server::calls::CallEnd FakeEnd(absl::Status status) {
-  return {std::move(status), "", {}, {}};
-}
+inline server::calls::CallEnd FakeEnd(absl::Status status) { return {std::move(status), {}, {}}; }
 
 namespace fake_internal {
 

@@ -31,12 +31,9 @@ namespace sru::server {
 class PuppetGenerator : public batching::StepService {
  public:
   absl::StatusOr<std::vector<batching::SequenceHandle>> Submit(
-      std::vector<batching::SequenceRequest>&& requests, absl::Duration* retry_after) override {
+      std::vector<batching::SequenceRequest>&& requests) override {
     MutexLock lock(&mutex_);
-    if (!refusal_.ok()) {
-      if (retry_after != nullptr) *retry_after = retry_after_;
-      return refusal_;
-    }
+    if (!refusal_.ok()) return refusal_;
     Call& call = calls_.emplace_back();
     call.handle = std::make_shared<batching::ScheduledSequence>();
     call.handle->sequence = std::move(requests.at(0).sequence);
@@ -45,10 +42,8 @@ class PuppetGenerator : public batching::StepService {
   }
   absl::Status CheckAdmission(int64_t /*rows*/, int64_t /*sequences*/,
                               batching::Priority /*priority*/, absl::Time /*deadline*/,
-                              absl::Duration* retry_after,
                               const batching::Flow* /*flow*/) override {
     MutexLock lock(&mutex_);
-    if (!refusal_.ok() && retry_after != nullptr) *retry_after = retry_after_;
     return refusal_;
   }
   void Cancel(const batching::SequenceHandle& handle) override {
@@ -75,10 +70,9 @@ class PuppetGenerator : public batching::StepService {
   }
 
   // What the next calls of Submit() and CheckAdmission() return; OK = they are admitted again.
-  void Refuse(const absl::Status& status, absl::Duration retry_after = absl::ZeroDuration()) {
+  void Refuse(const absl::Status& status) {
     MutexLock lock(&mutex_);
     refusal_ = status;
-    retry_after_ = retry_after;
   }
   // Whether Cancel() ends a call at once, as it does for one that is not in a step. True at first.
   void set_cancel_ends(bool value) {
@@ -154,7 +148,6 @@ class PuppetGenerator : public batching::StepService {
   mutable Mutex mutex_;
   std::deque<Call> calls_ ABSL_GUARDED_BY(mutex_);
   absl::Status refusal_ ABSL_GUARDED_BY(mutex_);
-  absl::Duration retry_after_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();
   bool cancel_ends_ ABSL_GUARDED_BY(mutex_) = true;
 };
 

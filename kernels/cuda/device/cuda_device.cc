@@ -414,7 +414,9 @@ class CudaDevice : public Device {
 
   Status Probe() override {
     const MutexLock lock(&mutex_);
-    return RunWork(*own_stream_, [&] { return own_stream_->Initialize(probed_, kProbedBytes); });
+    CudaStream& stream = *own_stream_;
+    void* const probed = probed_;
+    return RunWork(stream, [&] { return stream.Initialize(probed, kProbedBytes); });
   }
 
   Status ProductCandidates(const ProductShape& shape, int rows, size_t max_count,

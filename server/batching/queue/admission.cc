@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "server/base/retry.h"
 
 namespace sru::server::batching {
 namespace {
@@ -55,14 +56,13 @@ std::string RefusalText(const Verdict& v) {
 
 }  // namespace
 
-absl::Status Verdict::ToStatus(absl::Duration* retry) const {
+absl::Status Verdict::ToStatus() const {
   if (expired) {
     return absl::DeadlineExceededError("the deadline had passed when the request was queued");
   }
   if (!refusal.has_value()) return absl::OkStatus();
   absl::Status status = MakeRefusal(*refusal, RefusalText(*this));
-  if (retry != nullptr && absl::IsResourceExhausted(status)) *retry = retry_after;
-  return status;
+  return absl::IsResourceExhausted(status) ? RetryAfter(std::move(status), retry_after) : status;
 }
 
 absl::Status Admission::CheckSize(const AdmissionOptions& options, const OrderWeight& size) {

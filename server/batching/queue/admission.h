@@ -89,8 +89,8 @@ struct Verdict {
   double predicted_seconds = 0;  // until what is measured, without the margin; 0 = unknown
 
   bool accepted() const { return !expired && !refusal.has_value(); }
-  // The status for the caller, and `*retry_after` if it is not null and waiting helps.
-  absl::Status ToStatus(absl::Duration* retry_after) const;
+  // The status for the caller, with the retry delay if waiting helps (server/base/retry.h).
+  absl::Status ToStatus() const;
 
   // ToStatus() makes the text of a refusal from these.
   const AdmissionOptions* options = nullptr;

@@ -138,7 +138,7 @@ void Batcher::Answer(Answers answers) {
   }
 }
 
-absl::StatusOr<RequestHandle> Batcher::Submit(BatchRequest&& request, absl::Duration* retry_after) {
+absl::StatusOr<RequestHandle> Batcher::Submit(BatchRequest&& request) {
   if (request.sequences.empty()) {
     return absl::InvalidArgumentError("sequences: expected at least one, found none");
   }
@@ -181,13 +181,12 @@ absl::StatusOr<RequestHandle> Batcher::Submit(BatchRequest&& request, absl::Dura
     }
   }
   if (wake) work_.Signal();
-  SRU_RETURN_UNLESS_OK(verdict.ToStatus(retry_after));
+  SRU_RETURN_UNLESS_OK(verdict.ToStatus());
   return pending;
 }
 
 absl::Status Batcher::CheckAdmission(int64_t num_tokens, int64_t num_sequences, Priority priority,
-                                     absl::Time deadline, absl::Duration* retry_after,
-                                     const Flow* flow) {
+                                     absl::Time deadline, const Flow* flow) {
   // At most half of the room is taken while a budget is ample.
   const int64_t ample_ns = ample_budget_ns_.load(std::memory_order_relaxed);
   if (absl::ToInt64Nanoseconds(deadline - clock_->Now()) > ample_ns &&
@@ -200,7 +199,7 @@ absl::Status Batcher::CheckAdmission(int64_t num_tokens, int64_t num_sequences, 
     MutexLock lock(&mutex_);
     verdict = Judge({num_tokens, num_sequences}, priority, deadline, flow);
   }
-  return verdict.ToStatus(retry_after);
+  return verdict.ToStatus();
 }
 
 Verdict Batcher::Judge(const OrderWeight& own, Priority priority, absl::Time deadline,

@@ -185,18 +185,15 @@ class Batcher : private AdmissionLoad {
                                                          const Clock* clock);
   ~Batcher() override;
 
-  // See above. If the request is refused because of the queue's bounds or its deadline, and
-  // `retry_after` is not null, it is set to the retry delay (admission.h).
-  absl::StatusOr<RequestHandle> Submit(BatchRequest&& request,
-                                       absl::Duration* retry_after = nullptr);
+  // See above. The status has a retry delay (admission.h, server/base/retry.h) if the request is refused because of the queue's bounds or its deadline.
+  absl::StatusOr<RequestHandle> Submit(BatchRequest&& request);
 
   // What Submit() would say now to a request of this size. The service asks before it pays for
   // parsing and for memory for the results, so that a refusal is cheap when too much arrives. A
   // refusal counts as one of Submit(). While there is ample time and room, returns OK without
   // applying the exact rules; Submit() applies them.
   absl::Status CheckAdmission(int64_t num_tokens, int64_t num_sequences, Priority priority,
-                              absl::Time deadline, absl::Duration* retry_after = nullptr,
-                              const Flow* flow = nullptr);
+                              absl::Time deadline, const Flow* flow = nullptr);
 
   // The caller is gone. If the request still waits, it leaves the queue and `done` gets kCancelled
   // before this returns (or kDeadlineExceeded, and is counted as expired, if its deadline has

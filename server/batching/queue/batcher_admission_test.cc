@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/retry.h"
 #include "server/batching/queue/batcher.h"
 #include "tests/testing/batcher_fixture.h"
 #include "tests/testing/fake_clock.h"
@@ -33,9 +34,8 @@ TEST_F(BatcherTest, CheckAdmissionSaysWhatSubmitWould) {
   options_.max_batch_tokens = 10;
   Start();
   const auto check = [this](int num_sequences, absl::Duration timeout) {
-    retry_after_ = absl::ZeroDuration();
     return batcher_->CheckAdmission(num_sequences, num_sequences, Priority::kNormal,
-                                    clock_.Now() + timeout, &retry_after_);
+                                    clock_.Now() + timeout);
   };
   EXPECT_TRUE(check(100, absl::InfiniteDuration()).ok());
   EXPECT_EQ(check(1, -Ms(1)).code(), absl::StatusCode::kDeadlineExceeded);
@@ -49,7 +49,7 @@ TEST_F(BatcherTest, CheckAdmissionSaysWhatSubmitWould) {
   const absl::Status late = check(1, Ms(40));  // 10 ms run, 40 ms wait
   EXPECT_EQ(late.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(GetRejectReason(late), RejectReason::kDeadline);
-  EXPECT_GT(retry_after_, absl::ZeroDuration());
+  EXPECT_GT(RetryAfterOf(late).value(), absl::ZeroDuration());
   EXPECT_EQ(batcher_->stats().rejected[RejectReason::kDeadline], 1);
 
   const absl::Status full = check(97, absl::InfiniteDuration());  // 4 of 100 wait

@@ -110,8 +110,7 @@ Totals RunStress(uint64_t seed, const BatcherOptions& options, Stop stop) {
           if (!status.ok()) return;
           for (float value : *buffers) EXPECT_EQ(value, static_cast<float>(i));
         };
-        absl::Duration retry_after;
-        absl::StatusOr<RequestHandle> handle = batcher->Submit(std::move(request), &retry_after);
+        absl::StatusOr<RequestHandle> handle = batcher->Submit(std::move(request));
         submitted.fetch_add(1);
         if (handle.ok()) {
           outcome->accepted = true;

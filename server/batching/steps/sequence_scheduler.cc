@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "server/base/retry.h"
 
 namespace sru::server::batching {
 namespace {
@@ -82,7 +83,7 @@ SequenceScheduler::~SequenceScheduler() {
 }
 
 absl::StatusOr<std::vector<SequenceHandle>> SequenceScheduler::Submit(
-    std::vector<SequenceRequest>&& requests, absl::Duration* retry_after) {
+    std::vector<SequenceRequest>&& requests) {
   const size_t count = requests.size();
   std::vector<SequenceHandle> handles(count);
   AdmissionRequest together;
@@ -130,20 +131,19 @@ absl::StatusOr<std::vector<SequenceHandle>> SequenceScheduler::Submit(
       if (first != nullptr && first->key.deadline == together.deadline) WakeForExpiry();
     }
   }
-  SRU_RETURN_UNLESS_OK(verdict.ToStatus(retry_after));
+  SRU_RETURN_UNLESS_OK(verdict.ToStatus());
   return handles;
 }
 
 absl::Status SequenceScheduler::CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
-                                               absl::Time deadline, absl::Duration* retry_after,
-                                               const Flow* flow) {
+                                               absl::Time deadline, const Flow* flow) {
   Verdict verdict;
   {
     MutexLock lock(&mutex_);
     verdict =
         admission_.Judge({{rows, sequences}, priority, deadline, flow}, clock_->Now(), composer_);
   }
-  return verdict.ToStatus(retry_after);
+  return verdict.ToStatus();
 }
 
 void SequenceScheduler::CountEnd(ScheduledSequence* s, int64_t* calls) {
@@ -320,9 +320,10 @@ void SequenceScheduler::Settle(ScheduledSequence* s, const absl::Status& status,
     if (!suspended_.ok()) return End(s, suspended_, now, endings);
     if (starvation_.Starve(s, now)) return;
     End(s,
-        absl::ResourceExhaustedError(
-            "memory: there is none for the state of this request, although no other one of this "
-            "model holds any; retry later"),
+        RetryAfter(absl::ResourceExhaustedError(
+                       "memory: there is none for the state of this request, although no other one "
+                       "of this model holds any; retry later"),
+                   kMemoryRetryAfter),
         now, endings);
   } else if (!status.ok()) {
     End(s, status, now, endings);

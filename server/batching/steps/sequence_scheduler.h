@@ -76,11 +76,9 @@ class SequenceScheduler {
   // The next five are those of StepService. The requests are consumed if and only if the status is OK; then
   // End() of each sequence is called from FinishStep(), TryTakeStep(), TakeStep(), Cancel(), Suspend() or
   // LoseDevice().
-  absl::StatusOr<std::vector<SequenceHandle>> Submit(std::vector<SequenceRequest>&& requests,
-                                                     absl::Duration* retry_after = nullptr);
+  absl::StatusOr<std::vector<SequenceHandle>> Submit(std::vector<SequenceRequest>&& requests);
   absl::Status CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
-                              absl::Time deadline, absl::Duration* retry_after = nullptr,
-                              const Flow* flow = nullptr);
+                              absl::Time deadline, const Flow* flow = nullptr);
   void Cancel(const SequenceHandle& handle) noexcept;
   void Pause(const SequenceHandle& handle);
   void Resume(const SequenceHandle& handle);

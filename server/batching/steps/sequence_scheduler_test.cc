@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/retry.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/puppet_sequence.h"
 
@@ -81,8 +82,8 @@ class SequenceSchedulerTest : public ::testing::Test {
     request.deadline = clock_.Now() + timeout;
     request.flow = flow_;
     request.least_steps = least_steps;
-    retry_after_ = absl::ZeroDuration();
-    auto handle = scheduler_->Submit(std::move(requests), &retry_after_);
+    auto handle = scheduler_->Submit(std::move(requests));
+    retry_after_ = RetryAfterOf(handle.status()).value_or(absl::ZeroDuration());
     if (!handle.ok()) {
       EXPECT_NE(request.sequence, nullptr) << "consumed";  // NOLINT: only if accepted
       return handle.status();
@@ -113,8 +114,8 @@ class SequenceSchedulerTest : public ::testing::Test {
       request.least_steps = least_steps;
       request.branches = plan.branches;
     }
-    retry_after_ = absl::ZeroDuration();
-    auto handles = scheduler_->Submit(std::move(requests), &retry_after_);
+    auto handles = scheduler_->Submit(std::move(requests));
+    retry_after_ = RetryAfterOf(handles.status()).value_or(absl::ZeroDuration());
     if (!handles.ok()) {
       for (const SequenceRequest& request : requests) {  // NOLINT: only if accepted
         EXPECT_NE(request.sequence, nullptr) << "consumed";

@@ -78,17 +78,15 @@ class StepService {
  public:
   virtual ~StepService() = default;
 
-  // See above, for at least one sequence; all have the priority, the deadline and the flow of the first. If they are
-  // refused because of a bound or the deadline, and `retry_after` is not null, it is set as Batcher::Submit()
-  // does. Sequences may end before this returns.
+  // See above, for at least one sequence; all have the priority, the deadline and the flow of the first. Refusals are
+  // as Batcher::Submit()'s. Sequences may end before this returns.
   virtual absl::StatusOr<std::vector<SequenceHandle>> Submit(
-      std::vector<SequenceRequest>&& requests, absl::Duration* retry_after = nullptr) = 0;
+      std::vector<SequenceRequest>&& requests) = 0;
 
   // What Submit() would say now to so many sequences that are fed that many rows together, without its exact
   // rules. A refusal counts as one of Submit().
   virtual absl::Status CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
-                                      absl::Time deadline, absl::Duration* retry_after = nullptr,
-                                      const Flow* flow = nullptr) = 0;
+                                      absl::Time deadline, const Flow* flow = nullptr) = 0;
 
   // The caller is gone. A sequence that is in no step ends before this returns, another one with the step.
   // May be called at any time, also after the end.

@@ -31,8 +31,8 @@ absl::Status Call::Open() {
   const bool is_known = caller_ != nullptr && caller_->id() != callers::kAnonymous;
   if (absl::Status status = context_.streams->Add(this, is_known ? caller_->id() : "");
       !status.ok()) {
-    if (absl::IsResourceExhausted(status)) retry_after_ = kStreamRetry;
-    return Refuse(*batching::GetRejectReason(status), status.message());
+    absl::Status refusal = Refuse(*batching::GetRejectReason(status), status.message());
+    return RetryAfter(std::move(refusal), kStreamRetry);
   }
   is_open_stream_ = true;
   return Reserve(&held_, kStreamBytes);
@@ -50,24 +50,24 @@ absl::Status Call::CheckModel(absl::string_view name) const {
   return caller_ == nullptr ? absl::OkStatus() : caller_->CheckModel(name);
 }
 
-absl::Status Call::CheckPriority(batching::Priority priority) const {
-  return caller_ == nullptr ? absl::OkStatus() : caller_->CheckPriority(priority);
+absl::StatusOr<batching::Priority> Call::PriorityOf(v1::Priority asked) const {
+  SRU_ASSIGN_OR_RETURN(const batching::Priority priority, ParsePriority(asked));
+  if (caller_ == nullptr) return priority;
+  if (asked == v1::PRIORITY_UNSPECIFIED) return std::min(priority, caller_->highest_priority());
+  SRU_RETURN_UNLESS_OK(caller_->CheckPriority(priority));
+  return priority;
 }
 
 absl::Status Call::Charge(int64_t tokens) {
   if (caller_ == nullptr) return absl::OkStatus();
-  callers::Refusal refusal;
   if (exchange_.goes_on()) {
     caller_->Settle(tokens);
   } else {
-    refusal = caller_->Charge(tokens);
+    SRU_RETURN_UNLESS_OK(caller_->Charge(tokens));
   }
-  if (refusal.ok()) {
-    charged_ += tokens;
-    ++num_charges_;
-  }
-  if (!refusal.ok()) retry_after_ = refusal.retry_after;
-  return std::move(refusal.status);
+  charged_ += tokens;
+  ++num_charges_;
+  return absl::OkStatus();
 }
 
 void Call::GiveBack(int64_t tokens) {
@@ -87,8 +87,10 @@ void Call::SetModel(std::shared_ptr<lifecycle::ServedModel> served) {
 absl::Status Call::Reserve(ByteReservation* held, int64_t bytes) {
   if (held->Grow(bytes)) return absl::OkStatus();
   const int64_t wanted = held->bytes() + bytes;
-  if (wanted <= context_.budget->limit()) retry_after_ = kMemoryRetryAfter;
-  return Refuse(batching::RejectReason::kMemory, NoMemoryLeft(*context_.budget, wanted));
+  absl::Status refusal =
+      Refuse(batching::RejectReason::kMemory, NoMemoryLeft(*context_.budget, wanted));
+  return wanted <= context_.budget->limit() ? RetryAfter(std::move(refusal), kMemoryRetryAfter)
+                                            : refusal;
 }
 
 absl::Status Call::Refuse(batching::RejectReason reason, absl::string_view message) {
@@ -117,7 +119,6 @@ CallEnd Call::Ending(absl::Status status) noexcept {
   ended.request_id = std::move(request_id_);
   ended.method = method_;
   ended.model_metrics = metrics_.get();
-  ended.retry_after = retry_after_;
   telemetry::CallRecord& record = ended.record;
   record.status = &status;
   record.model = logged_model_;

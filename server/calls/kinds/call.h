@@ -13,12 +13,14 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "google/protobuf/message.h"
 #include "server/base/interruption.h"
+#include "server/base/retry.h"
 #include "server/batching/queue/order_tree.h"
 #include "server/batching/queue/reject_reason.h"
 #include "server/callers/caller.h"
@@ -27,6 +29,7 @@
 #include "server/calls/kinds/call_basics.h"
 #include "server/calls/kinds/open_streams.h"
 #include "server/calls/kinds/service_context.h"
+#include "server/calls/messages/request_parser.h"
 #include "server/calls/method_info.h"
 #include "server/lifecycle/model_registry.h"
 #include "server/telemetry/access_log.h"
@@ -103,8 +106,7 @@ class Call : public CallHandler, protected OpenStream {
         return status;
       return Refuse(batching::RejectReason::kDraining, "the server is shutting down");
     } catch (const std::bad_alloc&) {
-      retry_after_ = kMemoryRetryAfter;
-      return Refuse(batching::RejectReason::kMemory, kNoMemory);
+      return RetryAfter(Refuse(batching::RejectReason::kMemory, kNoMemory), kMemoryRetryAfter);
     }
   }
 
@@ -112,7 +114,8 @@ class Call : public CallHandler, protected OpenStream {
   absl::Status FindModel(const std::string& name, int64_t version);
   // kPermissionDenied for what the caller may not use or ask for.
   absl::Status CheckModel(absl::string_view name) const;
-  absl::Status CheckPriority(batching::Priority priority) const;
+  // A caller who asks for none has the normal one, or the highest that it may have.
+  absl::StatusOr<batching::Priority> PriorityOf(v1::Priority asked) const;
   // Notes which model the call is of.
   void SetModel(std::shared_ptr<lifecycle::ServedModel> served);
 
@@ -120,21 +123,16 @@ class Call : public CallHandler, protected OpenStream {
   template <typename Queue>
   absl::Status CheckQueue(Queue& queue, int64_t num_tokens, int64_t num_sequences,
                           batching::Priority priority, absl::Time deadline) {
-    absl::Duration retry_after = absl::ZeroDuration();
-    absl::Status status = queue.CheckAdmission(num_tokens, num_sequences, priority, deadline,
-                                               &retry_after, caller_.get());
-    return Refused(std::move(status), retry_after);
+    return queue.CheckAdmission(num_tokens, num_sequences, priority, deadline, caller_.get());
   }
-  // Takes the tokens of work from the caller's, and has submit(&retry_after) submit it. They are given back if the work is refused. What the call
+  // Takes the tokens of work from the caller's, and has submit() submit it. They are given back if the work is refused. What the call
   // has needed besides is taken at its end (`num_tokens_`).
   template <typename Submit>
   absl::Status SubmitCharged(int64_t tokens, const Submit& submit) {
     SRU_RETURN_UNLESS_OK(Charge(tokens));
-    absl::Duration retry_after = absl::ZeroDuration();
-    absl::Status status = submit(&retry_after);
-    if (status.ok()) return status;
-    GiveBack(tokens);
-    return Refused(std::move(status), retry_after);
+    absl::Status status = submit();
+    if (!status.ok()) GiveBack(tokens);
+    return status;
   }
 
   // Reserves memory, or refuses the call.
@@ -167,7 +165,6 @@ class Call : public CallHandler, protected OpenStream {
   int64_t num_sequences_ = 0;
   int64_t num_tokens_ = 0;
   std::optional<telemetry::CallTimes> times_;
-  std::optional<absl::Duration> retry_after_;
   const google::protobuf::Message* logged_request_ = nullptr;
   std::string logged_model_;  // empty: none was found
   int64_t logged_version_ = 0;
@@ -175,11 +172,6 @@ class Call : public CallHandler, protected OpenStream {
  private:
   absl::Status Charge(int64_t tokens);
   void GiveBack(int64_t tokens);
-  // Remembers when the caller should come back if `status` is a refusal, and returns it.
-  absl::Status Refused(absl::Status status, absl::Duration retry_after) {
-    if (absl::IsResourceExhausted(status)) retry_after_ = retry_after;
-    return status;
-  }
 
   std::string request_id_;
   std::shared_ptr<telemetry::ModelMetrics> metrics_;  // of the model

@@ -43,9 +43,6 @@ std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted);
 // Makes the same text for an answer that never fits; `field` names what is asked about.
 std::string AnswerTooLarge(const ByteBudget& budget, int64_t answer_bytes, absl::string_view field);
 
-// When to come back after a refusal for memory: calls of a usual size finish within that time.
-inline constexpr absl::Duration kMemoryRetryAfter = absl::Milliseconds(100);
-
 // The message of a refusal because memory for the request could not be allocated (std::bad_alloc).
 inline constexpr char kNoMemory[] =
     "memory: the server could not get enough for the call; retry later";

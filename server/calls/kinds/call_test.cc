@@ -3,9 +3,11 @@
 #include <functional>
 #include <list>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
 #include "gtest/gtest.h"
 #include "server/base/interruption.h"
@@ -52,6 +54,20 @@ class CallTest : public ::testing::Test {
     CallTest& test_;
   };
 
+  class AskingCall final : public Call {
+   public:
+    AskingCall(CallTest* test, Exchange* exchange)
+        : Call(MethodId::kClassify, test->context_, exchange), test_(*test) {}
+    void OnMessage(std::optional<absl::Cord> /*message*/) override {
+      test_.priority_ = PriorityOf(test_.asked_);
+      End(absl::OkStatus());
+    }
+    void OnCancel() override {}
+
+   private:
+    CallTest& test_;
+  };
+
   CallTest() {
     context_.metrics = &metrics_;
     context_.budget = &budget_;
@@ -74,6 +90,8 @@ class CallTest : public ::testing::Test {
   PuppetExchange exchange_;
   std::function<void()> meanwhile_;
   absl::Status status_;
+  v1::Priority asked_ = v1::PRIORITY_UNSPECIFIED;
+  absl::StatusOr<batching::Priority> priority_;
 };
 
 TEST_F(CallTest, AMessageIsParsedToItsEnd) {
@@ -101,6 +119,30 @@ TEST_F(CallTest, LongParsingEndsAtADrainAndTheCallMayGoElsewhere) {
   };
   exchange_.BringEnd();
   EXPECT_TRUE(absl::IsUnavailable(status_)) << status_;
+}
+
+TEST_F(CallTest, WithoutAPriorityACallerHasWhatItMayHave) {
+  telemetry::AccessLog log({telemetry::LogRequests::kNone, 0, false}, &clock_);
+  context_.access_log = &log;
+  callers::Callers callers({}, &clock_);
+  Method row;
+  row.service = "t.T";
+  row.name = "Asks";
+  row.start = [this](Exchange* exchange) -> CallHandler* { return new AskingCall(this, exchange); };
+  const auto priority = [&](const std::string& limits, v1::Priority asked) {
+    PuppetExchange exchange;
+    exchange.from =
+        callers.WithLimits("name " + limits, "a", *callers::ParseLimitsFlag("f", limits));
+    asked_ = asked;
+    exchange.Start(row);
+    exchange.BringEnd();
+    return priority_;
+  };
+  EXPECT_EQ(*priority("highest_priority=low", v1::PRIORITY_UNSPECIFIED), batching::Priority::kLow);
+  EXPECT_EQ(*priority("highest_priority=high", v1::PRIORITY_UNSPECIFIED),
+            batching::Priority::kNormal);
+  EXPECT_TRUE(
+      absl::IsPermissionDenied(priority("highest_priority=low", v1::PRIORITY_NORMAL).status()));
 }
 
 TEST_F(CallTest, EachCallerHasItsShareOfStreamsWhateverItsAddress) {

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "server/callers/caller.h"
-#include "server/calls/messages/status_details.h"
 #include "server/telemetry/request_id.h"
 
 namespace sru::server::calls {
@@ -34,7 +33,6 @@ CallEnd EndCall(telemetry::Metrics* metrics, telemetry::AccessLog* access_log, E
   }
   CallEnd end;
   end.status = status;
-  end.details = StatusDetails(status, ended.retry_after);
   std::string id = access_log->End(*ended.origin, std::move(ended.request_id), ended.record);
   if (!id.empty()) {
     // Clients do not retry an error that comes with initial metadata.

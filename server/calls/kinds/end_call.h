@@ -30,8 +30,6 @@ struct EndedCall {
   // For the log. `status` must be set; its `method` only if the field above is empty.
   telemetry::CallRecord record;  // its `caller` is the origin's
   int64_t used_tokens = 0;       // that the caller is charged for
-  // When the caller should come back, if the call was refused.
-  std::optional<absl::Duration> retry_after;
 };
 
 // Call it once per call, just before Exchange::Finish(), and pass the result to that.

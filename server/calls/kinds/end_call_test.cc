@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "gmock/gmock.h"
-#include "google/rpc/retry.pb.h"
 #include "gtest/gtest.h"
 #include "server/telemetry/request_id.h"
 
@@ -27,14 +26,12 @@ struct Caller final : CallOrigin {
 class EndCallTest : public ::testing::Test {
  protected:
   CallEnd End(std::optional<MethodId> method, telemetry::ModelMetrics* model,
-              const absl::Status& status,
-              std::optional<absl::Duration> retry_after = std::nullopt) {
+              const absl::Status& status) {
     EndedCall ended;
     ended.origin = &caller_;
     ended.request_id = telemetry::AccessLog::Begin(caller_);
     ended.method = method;
     ended.model_metrics = model;
-    ended.retry_after = retry_after;
     ended.record.status = &status;
     ended.record.times = telemetry::CallTimes();
     return EndCall(&metrics_, &access_log_, std::move(ended));
@@ -71,17 +68,6 @@ TEST_F(EndCallTest, AnUnknownMethodIsCountedAsSuch) {
   EXPECT_TRUE(absl::IsUnimplemented(status));
   EXPECT_THAT(Metrics(), HasSubstr("sru_unknown_method_calls_total 1"));
   EXPECT_THAT(Metrics(), Not(HasSubstr("sru_requests_total{")));
-}
-
-TEST_F(EndCallTest, ARefusalSaysWhenToComeBack) {
-  const CallEnd end =
-      End(MethodId::kEncode, nullptr, absl::ResourceExhaustedError("full"), absl::Milliseconds(30));
-  google::rpc::Status details;
-  ASSERT_TRUE(details.ParseFromString(end.details));
-  google::rpc::RetryInfo retry;
-  ASSERT_EQ(details.details_size(), 1);
-  ASSERT_TRUE(details.details(0).UnpackTo(&retry));
-  EXPECT_EQ(retry.retry_delay().nanos(), 30000000);
 }
 
 // Clients do not retry an error that comes with initial metadata.

@@ -103,7 +103,7 @@ class TaskCall : public Call {
   }
   // Has the sequences computed; unless it returns an error, FinishWork() is called once, maybe before it
   // returns. Nothing is thrown then.
-  virtual absl::Status SubmitWork(batching::Priority priority, absl::Duration* retry_after) {
+  virtual absl::Status SubmitWork(batching::Priority priority) {
     batching::BatchRequest batch_request;
     batch_request.sequences.reserve(tasks_.size());
     for (const Task& task : tasks_) {
@@ -120,7 +120,7 @@ class TaskCall : public Call {
     batch_request.done = [this](const absl::Status& status, const batching::RequestTimes& times) {
       FinishWork(status, times);
     };
-    SRU_ASSIGN_OR_RETURN(handle_, engine().batcher().Submit(std::move(batch_request), retry_after));
+    SRU_ASSIGN_OR_RETURN(handle_, engine().batcher().Submit(std::move(batch_request)));
     return absl::OkStatus();
   }
   // The caller is gone. Called once the handler has returned.
@@ -176,7 +176,7 @@ class TaskCall : public Call {
       FindModel(outline.model, outline.version).IgnoreError();
     }
     SRU_RETURN_UNLESS_OK(CheckOutline(outline, context_.limits));
-    const absl::StatusOr<batching::Priority> priority = ParsePriority(outline.priority);
+    const absl::StatusOr<batching::Priority> priority = PriorityOf(outline.priority);
     // If the model does not answer the call, ParseParameters() gives the better error.
     const bool answers = served_ != nullptr && (form_ != nullptr || Answers(model(), method_));
     if (answers && priority.ok() && outline.num_sequences > 0) {
@@ -205,8 +205,7 @@ class TaskCall : public Call {
     }
     if (form_ == nullptr) SRU_RETURN_UNLESS_OK(CheckTask(model(), method_));
     SRU_RETURN_UNLESS_OK(ParseParameters(*request_));
-    SRU_ASSIGN_OR_RETURN(batching::Priority priority, ParsePriority(request_->priority()));
-    SRU_RETURN_UNLESS_OK(CheckPriority(priority));
+    SRU_ASSIGN_OR_RETURN(const batching::Priority priority, PriorityOf(request_->priority()));
     SRU_ASSIGN_OR_RETURN(ParsedSequences parsed, ParseInput(*request_, &tasks_));
     if (large && !context_.access_log->content() && !NeedsRequest()) FreeMessages();
     served_->metrics->OnWords(parsed.words.words, parsed.words.unknown);
@@ -214,8 +213,7 @@ class TaskCall : public Call {
     times_->tokenize = context_.clock->Now() - arrival_;
     int64_t num_tokens = 0;
     for (const Task& task : tasks_) num_tokens += task.num_tokens;
-    return SubmitCharged(
-        num_tokens, [&](absl::Duration* retry_after) { return SubmitWork(priority, retry_after); });
+    return SubmitCharged(num_tokens, [&]() { return SubmitWork(priority); });
   }
 
   // Allocates the results of the tasks and points the tasks at them. If they are large, asks the

@@ -57,14 +57,13 @@ CallHandler* StartUnknownMethod(Exchange* exchange, telemetry::Metrics* metrics,
   return new EndedCallHandler;
 }
 
-CallHandler* StartRefusedCall(Exchange* exchange, MethodId method, const callers::Refusal& refusal,
+CallHandler* StartRefusedCall(Exchange* exchange, MethodId method, const absl::Status& refusal,
                               telemetry::Metrics* metrics, telemetry::AccessLog* access_log) {
   EndedCall ended;
   ended.origin = exchange;
   ended.request_id = telemetry::AccessLog::Begin(*exchange);
   ended.method = method;
-  ended.record.status = &refusal.status;
-  ended.retry_after = refusal.retry_after;
+  ended.record.status = &refusal;
   exchange->Finish(EndCall(metrics, access_log, std::move(ended)));
   return new EndedCallHandler;
 }
@@ -79,7 +78,7 @@ CallEnd EndFailedCall(const Exchange& exchange, const Method* row, const absl::S
   ended.record.status = &status;
   if (row != nullptr && !row->id.has_value()) {  // health and reflection, which are not counted
     access_log->End(exchange, std::move(ended.request_id), ended.record);
-    return {status, "", {}, {}};
+    return {status, {}, {}};
   }
   if (row != nullptr) ended.method = row->id;
   return EndCall(metrics, access_log, std::move(ended));

@@ -16,7 +16,7 @@ namespace sru::server::calls {
 // Thread-safe.
 CallHandler* StartUnknownMethod(Exchange* exchange, telemetry::Metrics* metrics,
                                 telemetry::AccessLog* access_log);
-CallHandler* StartRefusedCall(Exchange* exchange, MethodId method, const callers::Refusal& refusal,
+CallHandler* StartRefusedCall(Exchange* exchange, MethodId method, const absl::Status& refusal,
                               telemetry::Metrics* metrics, telemetry::AccessLog* access_log);
 // For a call that its transport ends with `status`. `row` is its method's, null if there is none.
 CallEnd EndFailedCall(const Exchange& exchange, const Method* row, const absl::Status& status,

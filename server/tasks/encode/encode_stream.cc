@@ -143,9 +143,8 @@ class EncodeStreamCall final : public calls::Call {
     absl::StatusOr<v1::OutputFormat> format = ParseOutputFormat(start.output_format());
     if (!format.ok()) return InStart(format.status());
     format_ = *format;
-    absl::StatusOr<batching::Priority> priority = calls::ParsePriority(start.priority());
+    const absl::StatusOr<batching::Priority> priority = PriorityOf(start.priority());
     if (!priority.ok()) return InStart(priority.status());
-    SRU_RETURN_UNLESS_OK(CheckPriority(*priority));
     priority_ = *priority;
     normalize_ = start.normalize();
     layers_ = static_cast<int>(model().spec().layers.size());
@@ -232,12 +231,10 @@ class EncodeStreamCall final : public calls::Call {
     }
     const std::shared_ptr<lifecycle::ServedModel> served = served_;
     batching::RequestHandle handle;
-    SRU_RETURN_UNLESS_OK(
-        SubmitCharged(task.num_tokens, [&](absl::Duration* retry_after) -> absl::Status {
-          SRU_ASSIGN_OR_RETURN(handle,
-                               served->engine->batcher().Submit(std::move(batch), retry_after));
-          return absl::OkStatus();
-        }));
+    SRU_RETURN_UNLESS_OK(SubmitCharged(task.num_tokens, [&]() -> absl::Status {
+      SRU_ASSIGN_OR_RETURN(handle, served->engine->batcher().Submit(std::move(batch)));
+      return absl::OkStatus();
+    }));
     // From here on the answer may be on its way, and even the next chunk.
     {
       MutexLock lock(&mutex_);

@@ -86,7 +86,7 @@ class GenerateCall final : public calls::Call, private GenerateSink {
     if (outline.extra_fields > calls::kMaxExtraFields) return calls::TooManyFields();
     if (!outline.long_model_name) {
       absl::Status status = FindModel(outline.model, outline.version);
-      const absl::StatusOr<batching::Priority> priority = calls::ParsePriority(outline.priority);
+      const absl::StatusOr<batching::Priority> priority = PriorityOf(outline.priority);
       // Of an error the rest of the request may say more.
       if (status.ok() && priority.ok() && generates()) {
         SRU_RETURN_UNLESS_OK(
@@ -96,13 +96,17 @@ class GenerateCall final : public calls::Call, private GenerateSink {
     SRU_RETURN_UNLESS_OK(Reserve(&held_, calls::EstimateCallBytes(outline)));
     v1::GenerateRequest request;
     SRU_RETURN_UNLESS_OK(calls::ParseMessage(bytes, &request));
+    if (context_.access_log->content()) {
+      request_for_log_ = std::make_unique<v1::GenerateRequest>(request);
+      logged_request_ = request_for_log_.get();
+    }
     if (served_ == nullptr) {
       SRU_RETURN_UNLESS_OK(FindModel(request.model(), request.version()));
     }
     if (!generates()) return calls::WrongTask(model(), method_);
     GenerateTask& task = task_;
     SRU_RETURN_UNLESS_OK(ParseTask(request, &task));
-    SRU_RETURN_UNLESS_OK(CheckPriority(task.priority));
+    SRU_ASSIGN_OR_RETURN(task.priority, PriorityOf(request.priority()));
     token_texts_ = request.token_texts();
     SRU_RETURN_UNLESS_OK(Reserve(&held_, AnswerBytes(task)));
     num_sequences_ = task.num_samples;
@@ -120,11 +124,10 @@ class GenerateCall final : public calls::Call, private GenerateSink {
     times_->tokenize = context_.clock->Now() - arrival_;
     const int64_t prompt_tokens = num_tokens_;  // it may grow as soon as the task is submitted
     batching::SequenceHandle handle;
-    SRU_RETURN_UNLESS_OK(
-        SubmitCharged(prompt_tokens, [&](absl::Duration* retry_after) -> absl::Status {
-          SRU_ASSIGN_OR_RETURN(handle, SubmitGenerate(model(), *steps(), task, retry_after));
-          return absl::OkStatus();
-        }));
+    SRU_RETURN_UNLESS_OK(SubmitCharged(prompt_tokens, [&]() -> absl::Status {
+      SRU_ASSIGN_OR_RETURN(handle, SubmitGenerate(model(), *steps(), task));
+      return absl::OkStatus();
+    }));
     // From here on there may be text, and even its end.
     bool cancel = false;
     bool pause = false;
@@ -385,6 +388,7 @@ class GenerateCall final : public calls::Call, private GenerateSink {
   }
 
   // Constant once the call is submitted.
+  std::unique_ptr<v1::GenerateRequest> request_for_log_;  // null: the log has no contents
   GenerateTask task_;
   size_t num_candidates_ = 0;
   bool token_texts_ = false;

@@ -17,6 +17,7 @@
 #include "models/model.h"
 #include "models/sequence_state.h"
 #include "server/base/clock.h"
+#include "server/base/retry.h"
 #include "server/base/side_threads.h"
 #include "server/batching/engine.h"
 #include "server/calls/message_cord.h"
@@ -72,7 +73,7 @@ class Call {
     return exchange_.end().has_value() ? exchange_.end()->status : absl::UnknownError("no end");
   }
   void Cancel() { exchange_.Cancel(); }
-  bool has_retry_info() const { return !exchange_.end()->details.empty(); }
+  bool has_retry_info() const { return RetryAfterOf(exchange_.end()->status).has_value(); }
 
  private:
   sru::testing::PuppetExchange exchange_;
@@ -375,7 +376,8 @@ TEST_F(GenerateCallTest, StatesAreHandedOutBeforeAnError) {
 }
 
 TEST_F(GenerateCallTest, RefusalsSayWhenToComeBack) {
-  generator_.Refuse(absl::ResourceExhaustedError("the queue is full"), absl::Seconds(2));
+  generator_.Refuse(
+      RetryAfter(absl::ResourceExhaustedError("the queue is full"), absl::Seconds(2)));
   Call call(generate_, request_);
   const absl::Status status = call.Finish();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);

@@ -121,7 +121,6 @@ absl::Status ParseGenerate(const v1::GenerateRequest& request, const calls::Mode
   task->num_samples = request.num_samples() == 0 ? 1 : request.num_samples();
   SRU_ASSIGN_OR_RETURN(task->num_candidates,
                        calls::ParseTopCandidates(request.top_candidates(), max_candidates));
-  SRU_ASSIGN_OR_RETURN(task->priority, calls::ParsePriority(request.priority()));
   task->echo = request.echo();
   task->token_log_probs = request.token_log_probs();
   task->return_state = request.return_state();

@@ -403,15 +403,14 @@ void GenerateSequence::End(const absl::Status& status, const batching::RequestTi
 
 absl::StatusOr<batching::SequenceHandle> SubmitGenerate(const models::Model& model,
                                                         batching::StepService& service,
-                                                        const GenerateTask& task,
-                                                        absl::Duration* retry_after) {
+                                                        const GenerateTask& task) {
   std::vector<batching::SequenceRequest> requests(1);
   requests[0].sequence = std::make_unique<GenerateSequence>(&task, model);
   requests[0].priority = task.priority;
   requests[0].deadline = task.deadline;
   requests[0].flow = task.flow;
   requests[0].least_steps = std::max(1, task.min_new_tokens);
-  auto handles = service.Submit(std::move(requests), retry_after);
+  auto handles = service.Submit(std::move(requests));
   if (!handles.ok()) return handles.status();
   return handles->front();
 }

@@ -180,8 +180,7 @@ class GenerateSequence : public batching::StepSequence {
 // of the task gets OnDone() exactly once, maybe before this returns, and `task` must live until then.
 absl::StatusOr<batching::SequenceHandle> SubmitGenerate(const models::Model& model,
                                                         batching::StepService& service,
-                                                        const GenerateTask& task,
-                                                        absl::Duration* retry_after = nullptr);
+                                                        const GenerateTask& task);
 
 }  // namespace sru::server::tasks
 

@@ -97,7 +97,7 @@ class TranslateCall final
     return CheckQueue(*engine().steps(), num_tokens, num_sequences, priority, deadline());
   }
 
-  absl::Status SubmitWork(batching::Priority priority, absl::Duration* retry_after) override {
+  absl::Status SubmitWork(batching::Priority priority) override {
     TranslateRequest work;
     work.sentences = absl::MakeSpan(tasks());
     work.priority = priority;
@@ -106,8 +106,7 @@ class TranslateCall final
     work.done = [this](const absl::Status& status, const batching::RequestTimes& times) {
       FinishWork(status, times);
     };
-    SRU_ASSIGN_OR_RETURN(handle_,
-                         SubmitTranslate(model(), *engine().steps(), std::move(work), retry_after));
+    SRU_ASSIGN_OR_RETURN(handle_, SubmitTranslate(model(), *engine().steps(), std::move(work)));
     return absl::OkStatus();
   }
 

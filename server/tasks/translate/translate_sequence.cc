@@ -92,8 +92,7 @@ void PendingTranslation::Answer() {
 
 absl::StatusOr<TranslateHandle> SubmitTranslate(const models::Model& model,
                                                 batching::StepService& service,
-                                                TranslateRequest&& request,
-                                                absl::Duration* retry_after) {
+                                                TranslateRequest&& request) {
   const batching::Priority priority = request.priority;
   const absl::Time deadline = request.deadline;
   const batching::FlowHandle flow = request.flow;
@@ -113,13 +112,13 @@ absl::StatusOr<TranslateHandle> SubmitTranslate(const models::Model& model,
     sentence.branches = task.search.beam_size;
   }
   if (sentences.empty()) {
-    absl::Status status = service.CheckAdmission(0, 0, priority, deadline, retry_after, flow.get());
+    absl::Status status = service.CheckAdmission(0, 0, priority, deadline, flow.get());
     if (!status.ok()) return status;
     call->Answer();
     return call;
   }
   call->Expect(sentences.size());
-  auto handles = service.Submit(std::move(sentences), retry_after);
+  auto handles = service.Submit(std::move(sentences));
   if (!handles.ok()) return handles.status();
   call->SetHandles(*std::move(handles));
   return call;

@@ -87,8 +87,7 @@ using TranslateHandle = std::shared_ptr<PendingTranslation>;
 // as they were.
 absl::StatusOr<TranslateHandle> SubmitTranslate(const models::Model& model,
                                                 batching::StepService& service,
-                                                TranslateRequest&& request,
-                                                absl::Duration* retry_after = nullptr);
+                                                TranslateRequest&& request);
 
 class TranslateSequence;
 

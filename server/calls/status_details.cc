@@ -1,17 +1,17 @@
-#include "server/calls/messages/status_details.h"
+#include "server/calls/status_details.h"
 
-#include <algorithm>
+#include <optional>
 
 #include "google/rpc/retry.pb.h"
+#include "server/base/retry.h"
 
 namespace sru::server::calls {
 
-std::string StatusDetails(const absl::Status& status, std::optional<absl::Duration> retry_after) {
-  if (!absl::IsResourceExhausted(status) || !retry_after.has_value()) return "";
-  // protobuf's Duration ends at about 10,000 years; a day already means "go away".
-  const absl::Duration delay = std::clamp(*retry_after, absl::ZeroDuration(), absl::Hours(24));
+std::string StatusDetails(const absl::Status& status) {
+  const std::optional<absl::Duration> delay = RetryAfterOf(status);
+  if (!delay.has_value()) return "";
   google::rpc::RetryInfo retry_info;
-  const int64_t nanoseconds = absl::ToInt64Nanoseconds(delay);
+  const int64_t nanoseconds = absl::ToInt64Nanoseconds(*delay);
   retry_info.mutable_retry_delay()->set_seconds(nanoseconds / 1000000000);
   retry_info.mutable_retry_delay()->set_nanos(static_cast<int32_t>(nanoseconds % 1000000000));
   google::rpc::Status details;
