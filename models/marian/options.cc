@@ -56,10 +56,17 @@ constexpr std::pair<const char*, const char*> kSteps[] = {
 };
 
 // Options that are not in every file, and without which the model is another one.
-constexpr const char* kRequired[] = {
-    "type",       "transformer-decoder-autoreg", "dec-cell",  "dim-emb",
-    "enc-depth",  "transformer-dim-ffn",         "dec-depth", "transformer-heads",
-    "dim-vocabs", "transformer-postprocess"};
+constexpr const char* kRequired[] = {"type",
+                                     "transformer-decoder-autoreg",
+                                     "dec-cell",
+                                     "dim-emb",
+                                     "transformer-ffn-activation",
+                                     "enc-depth",
+                                     "transformer-dim-ffn",
+                                     "dec-depth",
+                                     "transformer-heads",
+                                     "dim-vocabs",
+                                     "transformer-postprocess"};
 
 void ReadVocabularies(YamlMap* map, MarianOptions* options) {
   const std::vector<std::string> sizes = map->List("dim-vocabs");
@@ -133,9 +140,14 @@ absl::Status ReadMarianSearch(std::string_view yaml, const std::string& source,
   map.Number("normalize", 0, kMaxNormalize, &search->normalize);
   map.Number("word-penalty", -kMaxMarianWordPenalty, kMaxMarianWordPenalty, &search->word_penalty);
   map.Number("max-length-factor", 0, kMaxMarianLengthFactor, &search->max_length_factor);
+  // Marian ends each translation at once then.
+  if (search->max_length_factor == 0 && !map.List("max-length-factor").empty()) {
+    map.Fail("max-length-factor", "a number above 0");
+  }
   map.Integer("max-length-break", 0, kMaxLengthBreak, &search->max_length_break);
   map.Boolean("allow-unk", &search->allow_unk);
   map.Boolean("allow-special", &search->allow_special);
+  if (map.List("models").size() > 1) map.Fail("models", "one: ensembles are not known");
   // The file, and then what Marian is to do with it.
   if (const std::vector<std::string> shortlist = map.List("shortlist"); !shortlist.empty()) {
     search->shortlist = shortlist.front().substr(shortlist.front().rfind('/') + 1);

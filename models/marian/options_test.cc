@@ -103,9 +103,9 @@ TEST(MarianOptionsTest, RefusesByNameWhatChangesTheGraph) {
 }
 
 TEST(MarianOptionsTest, RefusesOptionsThatAreMissing) {
-  for (const char* key :
-       {"type", "dec-cell", "transformer-decoder-autoreg", "dim-emb", "enc-depth", "dec-depth",
-        "transformer-heads", "transformer-dim-ffn", "dim-vocabs", "transformer-postprocess"}) {
+  for (const char* key : {"type", "dec-cell", "transformer-decoder-autoreg", "dim-emb", "enc-depth",
+                          "dec-depth", "transformer-heads", "transformer-dim-ffn", "dim-vocabs",
+                          "transformer-postprocess", "transformer-ffn-activation"}) {
     EXPECT_THAT(ErrorWith(key, ""), HasSubstr(std::string("key '") + key + "': expected a value"))
         << key;
   }
@@ -127,6 +127,10 @@ TEST(MarianOptionsTest, ReadsTheSearch) {
   EXPECT_TRUE(search.allow_unk);
   EXPECT_FALSE(search.allow_special);
   EXPECT_EQ(search.shortlist, "lex.bin");
+  EXPECT_THAT(ReadMarianSearch("max-length-factor: 0", "decoder.yml", &search).message(),
+              HasSubstr("key 'max-length-factor': expected a number above 0"));
+  EXPECT_THAT(ReadMarianSearch("models: [a.npz, b.npz]", "decoder.yml", &search).message(),
+              HasSubstr("key 'models': expected one"));
   EXPECT_THAT(ReadMarianSearch("beam-size: 100", "decoder.yml", &search).message(),
               HasSubstr("decoder.yml: key 'beam-size': expected an integer from 1 to 64"));
 }

@@ -75,20 +75,39 @@ std::vector<std::string> PartsOf(absl::string_view name) {
   return absl::StrSplit(absl::StripSuffix(name, kGzipSuffix), '.');
 }
 
-// Says if names tell that one vocabulary is the source's and the other the target's: vocab.src.spm and vocab.trg.spm, or vocab.de.spm and
-// vocab.en.spm in a folder of model.deen.bin or lex.deen.bin.
-bool AreSourceAndTarget(const std::string& source, const std::string& target,
-                        const std::set<std::string>& names) {
-  const std::string from = PartsOf(source)[1];
-  const std::string to = PartsOf(target)[1];
-  if (absl::StartsWith(from, "src") || absl::StartsWith(from, "source"))
-    return absl::StartsWith(to, "trg") || absl::StartsWith(to, "tgt") ||
-           absl::StartsWith(to, "target");
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    const std::vector<std::string> parts = PartsOf(name);
-    return (absl::StartsWith(name, "model") || absl::StartsWith(name, "lex")) &&
-           std::count(parts.begin(), parts.end(), from + to) != 0;
-  });
+// Says if `name` tells that one vocabulary is the source's and the other the target's, as model.deen.bin does of vocab.de.spm and vocab.en.spm.
+bool TellsDirection(const std::string& name, const std::string& source, const std::string& target) {
+  const std::vector<std::string> parts = PartsOf(name);
+  return std::count(parts.begin(), parts.end(), PartsOf(source)[1] + PartsOf(target)[1]) != 0;
+}
+
+// The source's vocabulary and the target's, by their own names (vocab.src.spm and vocab.trg.spm), else by that of the weights, else by those of the
+// shortlists. Empty: they do not tell, or each tells something else.
+std::vector<std::string> InDirection(const std::vector<std::string>& two,
+                                     const std::set<std::string>& names,
+                                     const std::string& weights) {
+  const auto is_source = [](const std::string& name) {
+    const std::string part = PartsOf(name)[1];
+    return absl::StartsWith(part, "src") || absl::StartsWith(part, "source");
+  };
+  const auto is_target = [](const std::string& name) {
+    const std::string part = PartsOf(name)[1];
+    return absl::StartsWith(part, "trg") || absl::StartsWith(part, "tgt") ||
+           absl::StartsWith(part, "target");
+  };
+  const auto any_tells = [&](absl::string_view prefix, size_t source) {
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return absl::StartsWith(name, prefix) && TellsDirection(name, two[source], two[1 - source]);
+    });
+  };
+  const std::pair<bool, bool> tellers[] = {
+      {is_source(two[0]) && is_target(two[1]), is_source(two[1]) && is_target(two[0])},
+      {TellsDirection(weights, two[0], two[1]), TellsDirection(weights, two[1], two[0])},
+      {any_tells("lex", 0), any_tells("lex", 1)}};
+  for (const auto& [as_they_are, swapped] : tellers) {
+    if (as_they_are != swapped) return swapped ? std::vector{two[1], two[0]} : two;
+  }
+  return {};
 }
 
 // The only file that begins and ends so. If there are several, the `count` of them that the search file's key names, in its order; two that it
@@ -96,13 +115,14 @@ bool AreSourceAndTarget(const std::string& source, const std::string& target,
 absl::StatusOr<std::vector<std::string>> Only(const FilePath& directory,
                                               const std::set<std::string>& names,
                                               const std::string& prefix, const char* suffix,
-                                              const std::string& search, const char* key,
+                                              const PublishedFiles& files, const char* key,
                                               size_t count = 1) {
   std::vector<std::string> found = Matching(names, prefix, suffix);
   if (found.size() <= 1) return found;
   std::vector<std::string> named;
-  if (!search.empty()) {
-    SRU_ASSIGN_OR_RETURN(const std::vector<std::string> values, ValuesIn(directory / search, key));
+  if (!files.search.empty()) {
+    SRU_ASSIGN_OR_RETURN(const std::vector<std::string> values,
+                         ValuesIn(directory / files.search, key));
     for (const absl::string_view value : values) {
       for (const std::string& name : found) {
         if (absl::StripSuffix(name, kGzipSuffix) == absl::StripSuffix(value, kGzipSuffix))
@@ -111,8 +131,7 @@ absl::StatusOr<std::vector<std::string>> Only(const FilePath& directory,
     }
   }
   if (named.empty() && found.size() == 2 && count == 2) {
-    if (AreSourceAndTarget(found[0], found[1], names)) return found;
-    if (AreSourceAndTarget(found[1], found[0], names)) return std::vector{found[1], found[0]};
+    named = InDirection(found, names, files.weights);
   }
   if (named.size() != count) return Ambiguous(directory, (prefix + "*" + suffix).c_str(), found);
   return named;
@@ -121,7 +140,7 @@ absl::StatusOr<std::vector<std::string>> Only(const FilePath& directory,
 absl::Status FindVocabularies(const FilePath& directory, const std::set<std::string>& names,
                               PublishedFiles* files) {
   const auto find = [&](const char* prefix, size_t count) {
-    return Only(directory, names, prefix, ".spm", files->search, "vocabs", count);
+    return Only(directory, names, prefix, ".spm", *files, "vocabs", count);
   };
   SRU_ASSIGN_OR_RETURN(const std::vector<std::string> both, find("vocab", 2));
   SRU_ASSIGN_OR_RETURN(const std::vector<std::string> source, find("srcvocab", 1));
@@ -190,6 +209,23 @@ void FindLanguages(const FilePath& directory, PublishedFiles* files) {
   FindLanguages(files->source_vocabulary, files);
 }
 
+// The file of weights that decoder.yml or config*.yml names, if it is one of `weights`; empty: none does.
+absl::StatusOr<std::string> NamedWeights(const FilePath& directory,
+                                         const std::set<std::string>& names,
+                                         const std::vector<std::string>& weights) {
+  std::vector<std::string> searches = Matching(names, "decoder", ".yml");
+  for (std::string& name : Matching(names, "config", ".yml")) searches.push_back(std::move(name));
+  if (searches.empty()) return "";
+  SRU_ASSIGN_OR_RETURN(const std::vector<std::string> values,
+                       ValuesIn(directory / searches.front(), "models"));
+  for (const std::string& name : weights) {
+    if (values.size() == 1 &&
+        absl::StripSuffix(name, kGzipSuffix) == absl::StripSuffix(values[0], kGzipSuffix))
+      return name;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<std::string> PublishedFiles::names() const {
@@ -211,7 +247,10 @@ absl::StatusOr<std::optional<PublishedFiles>> FindPublishedFiles(const FilePath&
     const auto trained = std::find_if(weights.begin(), weights.end(), [](const std::string& name) {
       return absl::StripSuffix(name, kGzipSuffix) == "model.npz";
     });
-    if (trained != weights.end()) {
+    SRU_ASSIGN_OR_RETURN(const std::string named, NamedWeights(directory, names, weights));
+    if (!named.empty()) {
+      weights = {named};
+    } else if (trained != weights.end()) {
       weights = {*trained};
     } else if (rounded.size() == 1) {
       weights = rounded;
@@ -233,7 +272,7 @@ absl::StatusOr<std::optional<PublishedFiles>> FindPublishedFiles(const FilePath&
   }
   SRU_RETURN_UNLESS_OK(FindVocabularies(directory, names, &files));
   SRU_ASSIGN_OR_RETURN(const std::vector<std::string> shortlists,
-                       Only(directory, names, "lex", ".bin", files.search, "shortlist"));
+                       Only(directory, names, "lex", ".bin", files, "shortlist"));
   if (!shortlists.empty()) files.shortlist = shortlists.front();
   FindLanguages(directory, &files);
   return files;

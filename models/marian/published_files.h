@@ -38,7 +38,7 @@ struct PublishedFiles {
 };
 
 // Nothing if the folder has no weights, or cannot be listed. kInvalidArgument names the folder when it has weights and lacks a vocabulary, or
-// when several files could be meant. Of several files of weights, Marian's model.npz (or model.npz.gz) is meant, beside which training leaves others, and then
+// when several files could be meant. Of several files of weights, the one that decoder.yml or config*.yml names as `models` is meant, else Marian's model.npz (or model.npz.gz), beside which training leaves others, and then
 // the only int8 file with multipliers (model*.alphas.bin). Of several vocabularies or shortlists, those are meant that the search file names
 // as `vocabs` and `shortlist`; its errors are returned.
 absl::StatusOr<std::optional<PublishedFiles>> FindPublishedFiles(const FilePath& directory);

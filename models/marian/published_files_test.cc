@@ -178,8 +178,25 @@ TEST(PublishedFilesTest, NamesTellTwoVocabulariesApart) {
   EXPECT_EQ(vocabularies(without_english), "vocab.fr.spm>vocab.de.spm");
   EXPECT_EQ(Languages(without_english), "fr>de");
   EXPECT_EQ(Found(without_english).weights, "model.npz.gz");
+  // The weights' name counts more than those of shortlists, of which each direction may have one.
+  const std::vector<std::string> both_ways = {"model.ende.npz", "lex.deen.bin", "vocab.de.spm",
+                                              "vocab.en.spm"};
+  EXPECT_EQ(vocabularies(both_ways), "vocab.en.spm>vocab.de.spm");
   EXPECT_THAT(Error({"model.npz", "vocab.de.spm", "vocab.en.spm"}),
               HasSubstr("expected one vocab"));
+  EXPECT_THAT(Error({"model.npz", "lex.deen.bin", "lex.ende.bin", "vocab.de.spm", "vocab.en.spm"}),
+              HasSubstr("expected one vocab"));
+}
+
+TEST(PublishedFilesTest, TheSearchFileNamesOneOfSeveralWeights) {
+  const std::vector<std::string> names = {"model.npz", "model.npz.best-bleu.npz", "vocab.spm"};
+  EXPECT_EQ(Found(names, "decoder.yml", "models: [/tmp/train/model.npz.best-bleu.npz]").weights,
+            "model.npz.best-bleu.npz");
+  EXPECT_EQ(Found(names, "decoder.yml", "models: [elsewhere.npz]").weights, "model.npz");
+  EXPECT_EQ(Found({"model.a.bin", "model.b.bin.gz", "vocab.spm"}, "config.x.yml",
+                  "models:\n  - model.b.bin\n")
+                .weights,
+            "model.b.bin.gz");
 }
 
 TEST(PublishedFilesTest, PrefersWhatIsNotCompressed) {
