@@ -209,18 +209,17 @@ void FindLanguages(const FilePath& directory, PublishedFiles* files) {
   FindLanguages(files->source_vocabulary, files);
 }
 
-// The file of weights that decoder.yml or config*.yml names, if it is one of `weights`; empty: none does.
-absl::StatusOr<std::string> NamedWeights(const FilePath& directory,
-                                         const std::set<std::string>& names,
-                                         const std::vector<std::string>& weights) {
+// The file of weights that decoder.yml or config*.yml names, if it is one of `weights`; empty: none does. That these files can be read is checked
+// where their values are needed.
+std::string NamedWeights(const FilePath& directory, const std::set<std::string>& names,
+                         const std::vector<std::string>& weights) {
   std::vector<std::string> searches = Matching(names, "decoder", ".yml");
   for (std::string& name : Matching(names, "config", ".yml")) searches.push_back(std::move(name));
   if (searches.empty()) return "";
-  SRU_ASSIGN_OR_RETURN(const std::vector<std::string> values,
-                       ValuesIn(directory / searches.front(), "models"));
+  const auto values = ValuesIn(directory / searches.front(), "models");
+  if (!values.ok() || values->size() != 1) return "";
   for (const std::string& name : weights) {
-    if (values.size() == 1 &&
-        absl::StripSuffix(name, kGzipSuffix) == absl::StripSuffix(values[0], kGzipSuffix))
+    if (absl::StripSuffix(name, kGzipSuffix) == absl::StripSuffix((*values)[0], kGzipSuffix))
       return name;
   }
   return "";
@@ -247,7 +246,7 @@ absl::StatusOr<std::optional<PublishedFiles>> FindPublishedFiles(const FilePath&
     const auto trained = std::find_if(weights.begin(), weights.end(), [](const std::string& name) {
       return absl::StripSuffix(name, kGzipSuffix) == "model.npz";
     });
-    SRU_ASSIGN_OR_RETURN(const std::string named, NamedWeights(directory, names, weights));
+    const std::string named = NamedWeights(directory, names, weights);
     if (!named.empty()) {
       weights = {named};
     } else if (trained != weights.end()) {

@@ -26,6 +26,7 @@
 #include "kernels/backend.h"
 #include "models/model.h"
 #include "server/base/cores.h"
+#include "server/base/retry.h"
 #include "server/base/turn_work.h"
 #include "server/batching/batch_runner.h"
 #include "server/batching/core_seats.h"
@@ -515,7 +516,8 @@ TEST_F(EngineTest, ABatchWithoutRoomIsRunInHalves) {
   script_.OpenGate();
   for (int i = 0; i < 16; ++i) {
     if (i == 6) {
-      EXPECT_EQ(calls[i].Wait(), absl::ResourceExhaustedError("no room"));
+      EXPECT_EQ(calls[i].Wait(),
+                RetryAfter(absl::ResourceExhaustedError("no room"), kMemoryRetryAfter));
     } else {
       EXPECT_TRUE(calls[i].Wait().ok()) << i;
       EXPECT_EQ(results[i], 100 + i);

@@ -173,7 +173,8 @@ TEST(WebProtocolTest, TheEndOfAConnectCall) {
   EXPECT_EQ(response.content_type, "application/json");
   EXPECT_EQ(response.body, error);
   EXPECT_THAT(response.headers,
-              ElementsAre(Pair("Trailer-x-request-id", "mine"), Pair("Trailer-x-more-bin", "/w")));
+              ElementsAre(Pair("Trailer-x-request-id", "mine"), Pair("Trailer-x-more-bin", "/w"),
+                          Pair("Retry-After", "2")));
 }
 
 TEST(WebProtocolTest, TheEndOfAGrpcWebCall) {

@@ -72,6 +72,7 @@ inline std::string MarianOptionsText(const std::map<std::string, std::string>& c
                                                 {"dec-cell", "ssru"},
                                                 {"dim-emb", "8"},
                                                 {"transformer-dim-ffn", "12"},
+                                                {"transformer-ffn-activation", "relu"},
                                                 {"transformer-heads", "2"},
                                                 {"enc-depth", "2"},
                                                 {"dec-depth", "1"},
