@@ -1,4 +1,4 @@
-// What a call through the backends' interfaces needs around what allocates.
+// Around the bodies of calls through the backends' interfaces: a lack of memory becomes a status.
 #ifndef SRU_KERNELS_OUT_OF_MEMORY_H_
 #define SRU_KERNELS_OUT_OF_MEMORY_H_
 
