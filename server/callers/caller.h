@@ -2,8 +2,8 @@
 // certificate, else by an address, else "anonymous". It has the limits that hold for its calls, and what they have taken of them.
 //
 //   Lease lease;
-//   absl::Status status = lease.Enter(caller, calls::MethodId::kClassify);    // by the headers: its place among the calls in flight
-//   refusal = caller->Charge(120);                                        // tokens, before they are computed
+//   absl::Status status = lease.Enter(caller, calls::MethodId::kClassify);  // by the headers: its place among the calls in flight
+//   status = caller->Charge(120);                                           // tokens, before they are computed
 //   caller->OnEnd(status, 120);
 //
 // Tokens a second. A caller has a balance of tokens, which grows by `tokens_per_second` up to `burst`. A call begins while the balance is
@@ -17,7 +17,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>

@@ -32,7 +32,8 @@ absl::Status Call::Open() {
   if (absl::Status status = context_.streams->Add(this, is_known ? caller_->id() : "");
       !status.ok()) {
     absl::Status refusal = Refuse(*batching::GetRejectReason(status), status.message());
-    return RetryAfter(std::move(refusal), kStreamRetry);
+    return absl::IsResourceExhausted(refusal) ? RetryAfter(std::move(refusal), kStreamRetry)
+                                              : refusal;
   }
   is_open_stream_ = true;
   return Reserve(&held_, kStreamBytes);

@@ -166,6 +166,7 @@ class EncodeStreamCall final : public calls::Call {
   }
 
   static absl::Status InStart(const absl::Status& status, absl::string_view field = "") {
+    if (!absl::IsInvalidArgument(status)) return status;
     return InvalidArgument("start.", field, status.message());
   }
 
