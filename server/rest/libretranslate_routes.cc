@@ -42,6 +42,7 @@ absl::Status ReadLibreRequest(const RequestFields& fields, TextRequest* request)
     }
   }
   request->texts = fields.All("q");
+  request->texts_field = "q";
   request->source = CodeOf(fields.Last("source"));
   if (request->source == "auto") request->source.clear();
   request->target = CodeOf(fields.Last("target"));

@@ -61,7 +61,7 @@ class Translation : public std::enable_shared_from_this<Translation> {
 
   absl::Status Prepare(const LanguageCatalog& catalog) {
     if (request_.texts.empty() || request_.texts.size() > kMostTexts) {
-      return InvalidArgument("text: expected 1 to ", kMostTexts, " texts, found ",
+      return InvalidArgument(request_.texts_field, ": expected 1 to ", kMostTexts, " texts, found ",
                              request_.texts.size());
     }
     const LanguageKey target = KeyOf(request_.target);

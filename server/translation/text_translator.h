@@ -29,8 +29,9 @@ namespace sru::server::translation {
 inline constexpr size_t kMostTexts = 1000;
 
 struct TextRequest {
-  std::vector<std::string> texts;  // valid UTF-8
-  std::string source;              // a code; "" = that of each text is found
+  std::vector<std::string> texts;    // valid UTF-8
+  const char* texts_field = "text";  // their name, for errors
+  std::string source;                // a code; "" = that of each text is found
   std::string target;
   TextRules rules;
   // False for a model that is chosen only if no other has the languages; null: for none.

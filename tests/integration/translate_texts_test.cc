@@ -332,7 +332,13 @@ TEST_F(TranslateTextsTest, WhatIsWrongIsNamed) {
   EXPECT_THAT(DeepLError({{"text", {"a"}}, {"target_lang", "de"}, {"glossary_id", "1"}}),
               HasSubstr("glossary_id"));
   EXPECT_THAT(DeepLError({{"text", std::vector<std::string>(1001, "a")}, {"target_lang", "de"}}),
-              HasSubstr("1 to 1000 texts, found 1001"));
+              HasSubstr("text: expected 1 to 1000 texts, found 1001"));
+  EXPECT_THAT(DeepLError({{"text", {"a", nullptr}}, {"target_lang", "de"}}),
+              HasSubstr("text: value 2: expected a text, a number, true or false, found null"));
+  EXPECT_EQ(Post("/translate",
+                 {{"q", std::vector<std::string>(1001, "a")}, {"source", "en"}, {"target", "de"}},
+                 400)["error"],
+            "q: expected 1 to 1000 texts, found 1001");
   EXPECT_EQ(Post("/translate", {{"q", "a"}, {"source", "en"}}, 400)["error"],
             "Invalid request: missing target parameter");
   const auto post = [](const std::string& type, const std::string& body) {
