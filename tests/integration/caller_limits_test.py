@@ -127,8 +127,10 @@ class Limits(unittest.TestCase):
     def test_what_is_not_allowed_is_named(self):
         low = {"priority": inference_pb2.PRIORITY_LOW}
         self.assertEqual(self.call("picky", classify(**low)).code, "OK")
+        # Who asks for no priority has the highest that it may have.
+        self.assertEqual(self.call("picky", classify()).code, "OK")
         for request, method, text in (
-            (classify(), "Classify", "priority: the caller 'picky' may ask for low at most, found normal"),
+            (classify(priority=inference_pb2.PRIORITY_NORMAL), "Classify", "priority: the caller 'picky' may ask for low at most, found normal"),
             (classify(model="war_and_peace", **low), "Classify", "may not use 'war_and_peace'; it may use trec"),
             (b"", "Encode", "may not call Encode; it may call Classify, Generate"),
         ):
