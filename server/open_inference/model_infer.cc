@@ -47,13 +47,14 @@ class ModelInferCall final : public calls::CallHandler {
 
   void OnMessage(std::optional<absl::Cord> message) noexcept override {
     const absl::Cord bytes = message.value_or(absl::Cord());
-    std::unique_ptr<InferCall> infer;
+    std::shared_ptr<lifecycle::ServedModel> served;
     calls::CallHandler* call = nullptr;
     absl::Status status;
     try {
-      infer = std::make_unique<InferCall>(context_.budget);
+      auto infer = std::make_unique<InferCall>(context_.budget);
       const absl::StatusOr<const tasks::Task*> task = Read(context_, bytes, infer.get());
       status = task.status();
+      served = infer->served;
       if (task.ok()) {
         call = (*task)->start(calls::MethodId::kModelInfer, context_, &exchange_,
                               MakeInferForm(std::move(infer)));
@@ -61,10 +62,7 @@ class ModelInferCall final : public calls::CallHandler {
     } catch (const std::bad_alloc&) {
       status = batching::MakeRefusal(batching::RejectReason::kMemory, calls::kNoMemory);
     }
-    if (call == nullptr) {
-      const lifecycle::ServedModel* const served = infer == nullptr ? nullptr : infer->served.get();
-      return EndEarly(served, std::move(status), bytes.size());
-    }
+    if (call == nullptr) return EndEarly(served.get(), std::move(status), bytes.size());
     call_ = call;
     // Before, nobody was there to be told. It may be told twice.
     if (exchange_.is_cancelled()) call->OnCancel();
