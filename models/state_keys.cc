@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "models/digest.h"
@@ -24,14 +25,13 @@ absl::StatusOr<StateKeys::List> StateKeys::Parse(absl::string_view text, absl::s
   int number = 0;
   for (const absl::string_view row : absl::StrSplit(text, '\n')) {
     ++number;
-    std::string line(absl::StripAsciiWhitespace(row));
-    size_t comment = line.find('#');
-    while (comment != std::string::npos && comment > 0 && !absl::ascii_isspace(line[comment - 1])) {
-      comment = line.find('#', comment + 1);
-    }
-    if (comment != std::string::npos) line.resize(comment);
-    absl::StripTrailingAsciiWhitespace(&line);
-    if (line.empty()) continue;
+    std::vector<absl::string_view> words =
+        absl::StrSplit(row, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+    words.erase(std::find_if(words.begin(), words.end(),
+                             [](absl::string_view word) { return word[0] == '#'; }),
+                words.end());
+    if (words.empty()) continue;
+    std::string line = absl::StrJoin(words, " ");
     const bool visible = std::all_of(line.begin(), line.end(), absl::ascii_isgraph);
     if (!visible || line.size() < kLeastKeyLength) {
       return InvalidArgument(source, ": line ", number, ": expected a key of at least ",

@@ -24,6 +24,12 @@ absl::Status TooLarge(int64_t bytes, uint32_t limit) {
 
 }  // namespace
 
+absl::Status NoMemoryToReceive() {
+  return RetryAfter(
+      absl::ResourceExhaustedError("there is no memory for what is arriving; try again"),
+      kMemoryRetryAfter);
+}
+
 MessageReader::MessageReader(uint32_t max_bytes, MemoryCount* memory)
     : max_bytes_(max_bytes), memory_(memory) {}
 
@@ -35,9 +41,7 @@ absl::Status MessageReader::Charge(int64_t bytes) {
   if (bytes <= charged_) return absl::OkStatus();
   const int64_t more = std::max(bytes - charged_, kChargeStep);
   if (!memory_->Take(more)) {
-    return RetryAfter(
-        absl::ResourceExhaustedError("there is no memory for what is arriving; try again"),
-        kMemoryRetryAfter);
+    return NoMemoryToReceive();
   }
   charged_ += more;
   return absl::OkStatus();

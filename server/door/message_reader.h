@@ -22,6 +22,9 @@ namespace sru::server::door {
 
 class Inflater;
 
+// The refusal of bytes for which there is no memory now.
+absl::Status NoMemoryToReceive();
+
 class MessageReader {
  public:
   // `max_bytes` of a message, unpacked. `memory` must outlive the reader.

@@ -52,10 +52,6 @@ absl::Status NoMemoryForAnswer() {
   return TryAgain("there is no memory for the answer until other answers are taken; try again");
 }
 
-absl::Status NoMemoryToReceive() {
-  return TryAgain("there is no memory for what is arriving; try again");
-}
-
 ssize_t GiveAnswer(nghttp2_session* /*session*/, int32_t /*id*/, uint8_t* to, size_t size,
                    uint32_t* flags, nghttp2_data_source* source, void* /*connection*/) {
   return static_cast<Stream*>(source->ptr)->ReadAnswer(to, size, flags);

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/retry.h"
 #include "server/telemetry/request_id.h"
 
 namespace sru::server::calls {
@@ -68,6 +69,13 @@ TEST_F(EndCallTest, AnUnknownMethodIsCountedAsSuch) {
   EXPECT_TRUE(absl::IsUnimplemented(status));
   EXPECT_THAT(Metrics(), HasSubstr("sru_unknown_method_calls_total 1"));
   EXPECT_THAT(Metrics(), Not(HasSubstr("sru_requests_total{")));
+}
+
+TEST_F(EndCallTest, ARefusalSaysWhenToComeBack) {
+  const absl::Status full =
+      RetryAfter(absl::ResourceExhaustedError("full"), absl::Milliseconds(30));
+  const CallEnd end = End(MethodId::kEncode, nullptr, full);
+  EXPECT_EQ(RetryAfterOf(end.status), absl::Milliseconds(30));
 }
 
 // Clients do not retry an error that comes with initial metadata.
