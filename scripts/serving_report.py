@@ -182,6 +182,28 @@ def flood(args, _):
         yield Row("p99 at 30% load from 1 s after it, ms", figure("after", 1), "as before")
 
 
+def refusals(args, _):
+    # No batch becomes full, so each stays in the queue for 100 ms, and meanwhile the queue has no place.
+    full_queue = ("--max_queue_delay_us=100000", "--max_queue_sequences=32", "--max_batch_sequences=64")
+    rounds, rows = min(args.rounds, 3), []
+    with served(args, PRETRAINED, full_queue) as server:
+        def load(questions, *flags):
+            used = server.seconds()
+            run = bench(args, "load", server, "--connections=4", f"--sequences={questions}", f"--duration={seconds(args.seconds)}", "--warmup=0s",
+                        *flags)
+            return (server.seconds() - used) * 1e6 / run["calls"], run["codes"].get("RESOURCE_EXHAUSTED", 0) / run["calls"]
+
+        for title, flags, wanted in (("256 in flight", ("--in_flight=256",), "<= 5"), ("8,000 calls/s", ("--rate=8000",), "")):
+            for questions in (32, 1):
+                costs, shares = zip(*(load(questions, *flags) for _ in range(rounds)))
+                rows.append(Row(f"{title}, {questions} question{'s' * (questions > 1)} a call",
+                                f"{spread(costs, 1)} ({min(shares):.1%} refused)", wanted))
+    yield (f"### What a refused call costs\n\nThe server's processor time for a call, us. `sru_server {' '.join(full_queue)}`, whose queue is full"
+           f" nearly always; `sru_bench load --connections=4`, {rounds} rounds of {args.seconds:g} s" + SPREAD + " Where calls come one at a time, most"
+           " of it is a thread that wakes.")
+    yield from rows
+
+
 def models(args, kept):
     """Two models, of which one is flooded."""
     rounds, duration = min(args.rounds, 3), 2 * args.seconds
@@ -306,7 +328,7 @@ def main():
         __file__, "Serving",
         "Bundled TREC model, float32. Times move with the machine; ratios come from runs that alternate in one call of the script. Server"
         " and client share the cores.",
-        (noise, beside(wire), beside(connection), beside(latency), beside(flood), models, callers, instance), keeps=("What a refused call costs",), seconds=4)
+        (noise, beside(wire), beside(connection), beside(latency), beside(flood), beside(refusals), models, callers, instance), seconds=4)
     report.parser.add_argument("--flood_seconds", type=float, default=60)
     report.parser.set_defaults(transport=())
     return report.run()
