@@ -143,6 +143,8 @@ absl::StatusOr<TokenSet> TokenSet::Parse(absl::string_view text, absl::string_vi
     const auto found = by_name.find(entry.owner.name);
     entry.owner.limits = found == by_name.end() ? *defaults : found->second.second;
   }
+  std::sort(set.entries_.begin(), set.entries_.end(),
+            [](const Entry& a, const Entry& b) { return a.digest < b.digest; });
   return set;
 }
 
@@ -171,13 +173,10 @@ std::optional<TokenSet::Digest> TokenSet::DigestOf(absl::string_view token) cons
 const TokenSet::Owner* TokenSet::Find(absl::string_view token) const {
   const std::optional<Digest> digest = DigestOf(token);
   if (!digest.has_value()) return nullptr;
-  const Owner* found = nullptr;
-  for (const Entry& entry : entries_) {
-    if (CRYPTO_memcmp(entry.digest.data(), digest->data(), digest->size()) == 0) {
-      found = &entry.owner;
-    }
-  }
-  return found;
+  const auto found = std::lower_bound(
+      entries_.begin(), entries_.end(), *digest,
+      [](const Entry& entry, const Digest& wanted) { return entry.digest < wanted; });
+  return found != entries_.end() && found->digest == *digest ? &found->owner : nullptr;
 }
 
 absl::string_view BearerToken(absl::string_view header) {

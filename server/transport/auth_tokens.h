@@ -44,8 +44,8 @@ class TokenSet {
     callers::CallerPtr
         caller;  // null before Register(); tokens of one name have one, those without a name each their own
   };
-  // Null when the token is not in the set, or its digest could not be computed. The time does not depend on how much of a token is
-  // right: SHA-256 digests are compared, each as a whole and all of them.
+  // Null when the token is not in the set, or its digest could not be computed. The time tells nothing about a token that is partly right:
+  // SHA-256 digests are compared, of which no caller can choose the first bytes.
   const Owner* Find(absl::string_view token) const;
 
   // Finds the callers, whose limits are those of the set from now on. Once, before the set is shared.
@@ -67,7 +67,7 @@ class TokenSet {
 
   // Looked up once a set: OpenSSL 3 searches its providers at each use of EVP_sha256().
   std::shared_ptr<evp_md_st> sha256_;
-  std::vector<Entry> entries_;
+  std::vector<Entry> entries_;  // by digest
   size_t num_short_ = 0;
 };
 

@@ -44,6 +44,18 @@ TEST(TokenSetTest, FindsTokensAndTheirNames) {
   EXPECT_EQ(set.Find("short+/=~")->name, "search");
 }
 
+TEST(TokenSetTest, FindsEachOfMany) {
+  std::string file;
+  for (int i = 0; i < 1000; ++i) absl::StrAppend(&file, "name", i, " token-", i, "\n");
+  const TokenSet set = Parse(file);
+  for (int i = 0; i < 1000; ++i) {
+    const TokenSet::Owner* const owner = set.Find(absl::StrCat("token-", i));
+    ASSERT_NE(owner, nullptr) << i;
+    EXPECT_EQ(owner->name, absl::StrCat("name", i));
+  }
+  EXPECT_EQ(set.Find("token-1000"), nullptr);
+}
+
 TEST(TokenSetTest, EverythingElseIsUnknown) {
   const TokenSet set = Parse(kFile);
   for (const char* token :
