@@ -29,10 +29,15 @@ absl::Status Expected(absl::string_view key, absl::string_view what, absl::strin
       absl::StrCat(key, ": expected ", what, ", found '", found.substr(0, 64), "'"));
 }
 
+// "none": no limit, also where the default has one.
 absl::Status ParseCount(absl::string_view key, absl::string_view value, int64_t most,
                         int64_t* count) {
+  if (value == "none") {
+    *count = 0;
+    return absl::OkStatus();
+  }
   if (absl::SimpleAtoi(value, count) && *count >= 1 && *count <= most) return absl::OkStatus();
-  return Expected(key, absl::StrCat("a whole number from 1 to ", most), value);
+  return Expected(key, absl::StrCat("a whole number from 1 to ", most, ", or none"), value);
 }
 
 // Parses names between commas.

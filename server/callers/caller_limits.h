@@ -1,4 +1,4 @@
-// CallerLimits: what a caller may take from the server, and how it is written in the file of tokens (docs/security.md) and in --caller_limits:
+// CallerLimits: what a caller may take from the server ("none": without a limit), and how it is written in the file of tokens (docs/security.md) and in --caller_limits:
 //
 //   tokens_per_second=20000 burst=40000 calls_in_flight=64 open_streams=8 highest_priority=normal models=trec,lm methods=Classify weight=2
 #ifndef SRU_SERVER_CALLERS_CALLER_LIMITS_H_

@@ -22,6 +22,7 @@
 #include "server/calls/status_details.h"
 #include "server/rpc/grpc_credentials.h"
 #include "server/transport/listening_sockets.h"
+#include "server/transport/tls_certificates.h"
 
 namespace sru::server::rpc {
 namespace {
@@ -111,8 +112,9 @@ absl::string_view FindMetadata(const grpc::GenericCallbackServerContext& call,
 }
 
 std::string CertificateName(const grpc::GenericCallbackServerContext& call) {
-  const auto names = call.auth_context()->FindPropertyValues(GRPC_X509_CN_PROPERTY_NAME);
-  return names.empty() ? "" : std::string(names[0].data(), names[0].size());
+  const auto found = call.auth_context()->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  return found.empty() ? ""
+                       : transport::OwnerOf(absl::string_view(found[0].data(), found[0].size()));
 }
 
 // The values of a name, joined with commas.

@@ -76,11 +76,7 @@ class TlsStream final : public ByteStream {
   absl::string_view protocol() const override { return AgreedProtocol(ssl_.get()); }
   std::string CertificateName() const override {
     const X509* const certificate = SSL_get0_peer_certificate(ssl_.get());
-    if (certificate == nullptr) return "";
-    std::array<char, 256> name{};
-    const int size = X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName,
-                                               name.data(), static_cast<int>(name.size()));
-    return size <= 0 ? std::string() : std::string(name.data(), static_cast<size_t>(size));
+    return certificate == nullptr ? "" : OwnerOf(*certificate);
   }
   bool IsTrustedBy(SSL_CTX* context) const override {
     X509* const certificate = SSL_get0_peer_certificate(ssl_.get());

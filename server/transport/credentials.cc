@@ -103,12 +103,15 @@ const char* Refuse(const Credentials::Shared& shared, const Refusal& refusal,
 
 // Who calls without a token.
 callers::CallerPtr CallerWithoutToken(const Credentials::Shared& shared, const CallToCheck& call) {
-  if (call.certificate != nullptr) {
+  const callers::TrustedProxies& proxies = shared.trusted_proxies;
+  const std::string address = proxies.CallerAddress(call.peer, call.x_forwarded_for);
+  // The certificate of a trusted proxy is not that of who calls through it.
+  if (call.certificate != nullptr &&
+      (call.x_forwarded_for.empty() || address == proxies.CallerAddress(call.peer, ""))) {
     const std::string subject = call.certificate();
     if (!subject.empty()) return shared.callers->ByCertificate(subject);
   }
-  return shared.callers->ByAddress(
-      shared.trusted_proxies.CallerAddress(call.peer, call.x_forwarded_for));
+  return shared.callers->ByAddress(address);
 }
 
 // Decides on one call by its headers.

@@ -9,6 +9,7 @@
 #include <openssl/x509v3.h>
 
 #include <algorithm>
+#include <array>
 #include <ctime>
 #include <memory>
 #include <utility>
@@ -284,6 +285,46 @@ absl::string_view AgreedProtocol(const ssl_st* connection) {
   unsigned size = 0;
   SSL_get0_alpn_selected(connection, &name, &size);
   return {reinterpret_cast<const char*>(name), size};
+}
+
+std::string OwnerOf(const X509& certificate) {
+  const X509_NAME* const subject = X509_get_subject_name(&certificate);
+  const int parts = X509_NAME_entry_count(subject);
+  if (parts == 1 && X509_NAME_get_index_by_NID(subject, NID_commonName, -1) == 0) {
+    std::array<char, 256> name{};
+    const int size = X509_NAME_get_text_by_NID(subject, NID_commonName, name.data(),
+                                               static_cast<int>(name.size()));
+    return size <= 0 ? std::string() : std::string(name.data(), static_cast<size_t>(size));
+  }
+  if (parts > 0) {
+    const Owned<BIO> text(BIO_new(BIO_s_mem()));
+    if (text == nullptr || X509_NAME_print_ex(text.get(), subject, 0, XN_FLAG_RFC2253) < 0) {
+      return "";
+    }
+    char* data = nullptr;
+    const long size = BIO_get_mem_data(text.get(), &data);
+    return std::string(data, static_cast<size_t>(std::max(0L, size)));
+  }
+  const std::unique_ptr<GENERAL_NAMES, void (*)(GENERAL_NAMES*)> names(
+      static_cast<GENERAL_NAMES*>(
+          X509_get_ext_d2i(&certificate, NID_subject_alt_name, nullptr, nullptr)),
+      GENERAL_NAMES_free);
+  for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    const GENERAL_NAME& name = *sk_GENERAL_NAME_value(names.get(), i);
+    if (name.type != GEN_URI && name.type != GEN_DNS) continue;
+    const ASN1_IA5STRING& text = *name.d.ia5;
+    return std::string(reinterpret_cast<const char*>(ASN1_STRING_get0_data(&text)),
+                       static_cast<size_t>(ASN1_STRING_length(&text)));
+  }
+  return "";
+}
+
+std::string OwnerOf(absl::string_view pem) {
+  const Owned<BIO> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+  const Owned<X509> certificate(
+      bio == nullptr ? nullptr : PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+  ERR_clear_error();
+  return certificate == nullptr ? "" : OwnerOf(*certificate);
 }
 
 std::string Describe(const TlsCertificates& certificates) {

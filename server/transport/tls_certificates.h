@@ -14,6 +14,7 @@
 
 struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 struct ssl_st;      // OpenSSL's SSL
+struct x509_st;     // OpenSSL's X509
 
 namespace sru::server::transport {
 
@@ -51,6 +52,12 @@ enum class AlpnOffer {
 void OfferProtocols(ssl_st* connection, AlpnOffer offer);
 // "h2" or "http/1.1"; empty if there was no offer on one side. Valid as long as the connection.
 absl::string_view AgreedProtocol(const ssl_st* connection);
+
+// What a certificate calls its owner: the common name, where the subject has nothing else; the whole subject in the form of RFC 2253; without a
+// subject, the first alternative name that is a URI or a DNS name. Empty if there is none of them. Thread-safe.
+std::string OwnerOf(const x509_st& certificate);
+// The same of a certificate in PEM. Empty, too, for what is none.
+std::string OwnerOf(absl::string_view pem);
 
 // For the log: "certificate of /CN=a, valid until 2026-01-31T12:00:00+00:00, clients must show a
 // certificate of /CN=b". Pure.

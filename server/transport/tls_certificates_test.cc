@@ -109,6 +109,27 @@ TEST(TlsCertificatesTest, AnotherKeyIsRefused) {
 }
 
 // As where the configuration names a FIPS module that is not there.
+TEST(TlsCertificatesTest, TheOwnerIsTheWholeSubject) {
+  CertificateOptions options = Named("web");
+  EXPECT_EQ(OwnerOf(Certificate(options).pem()), "web");
+  options.organization = "Ours, Ltd";
+  EXPECT_EQ(OwnerOf(Certificate(options).pem()), "CN=web,O=Ours\\, Ltd");
+  options.organization = "Theirs";
+  EXPECT_EQ(OwnerOf(Certificate(options).pem()), "CN=web,O=Theirs");
+  options.name.clear();
+  EXPECT_EQ(OwnerOf(Certificate(options).pem()), "O=Theirs");
+}
+
+TEST(TlsCertificatesTest, WithoutASubjectTheOwnerIsAnAlternativeName) {
+  CertificateOptions options;
+  EXPECT_EQ(OwnerOf(Certificate(options).pem()), "localhost");
+  options.alternative_names = "IP:127.0.0.1,URI:spiffe://ours/web";
+  EXPECT_EQ(OwnerOf(Certificate(options).pem()), "spiffe://ours/web");
+  options.alternative_names = "IP:127.0.0.1";
+  EXPECT_EQ(OwnerOf(Certificate(options).pem()), "");
+  EXPECT_EQ(OwnerOf("no certificate"), "");
+}
+
 TEST(TlsCertificatesTest, AnOpenSslWithoutAlgorithmsIsNamed) {
   const TlsPem files = Files(Certificate(Named("server")));
   ASSERT_EQ(EVP_set_default_properties(nullptr, "provider=none"), 1);

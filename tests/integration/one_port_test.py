@@ -22,7 +22,7 @@ if shutil.which("curl") is None:
     print("SKIPPED: there is no program curl")
     sys.exit(77)
 
-from server_process import SERVICE, Authority, Server, await_true, call, classify_request, credentials
+from server_process import SERVICE, Authority, Server, await_true, call, classify_request, credentials, inference_pb2
 
 import grpc
 
@@ -35,6 +35,25 @@ OTHER_TOKEN = "pL8sD1fG4hJ6kA0c"
 HANDSHAKES = 512  # that may be under way
 COMPLETIONS = "/v1/completions"
 QUESTION = '{"model":"trec","sequences":[{"text":"Who wrote it ?"}]}'
+
+NGINX = shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin")
+NGINX_CONF = """{root} daemon off; pid {path}/pid; error_log stderr error;
+events {{}}
+http {{
+  access_log off;
+  client_body_temp_path {path}; proxy_temp_path {path}; fastcgi_temp_path {path}; uwsgi_temp_path {path}; scgi_temp_path {path};
+  server {{
+    listen unix:{path}/socket ssl http2;
+    ssl_certificate {tls[0]}; ssl_certificate_key {tls[1]};
+    location / {{
+      grpc_pass grpcs://127.0.0.1:{port};
+      grpc_set_header X-Forwarded-For 203.0.113.7;
+      grpc_ssl_certificate {tls[2]}; grpc_ssl_certificate_key {tls[3]};
+      grpc_ssl_trusted_certificate {tls[4]}; grpc_ssl_verify on; grpc_ssl_name localhost;
+    }}
+  }}
+}}
+"""
 
 
 def curl(url, *flags, body=None):
@@ -102,6 +121,33 @@ class OnePort(unittest.TestCase):
             self.check_grpc(server)
             self.assertGreater(server.metric('sru_door_connections_closed_total{cause="http1"}'), 0)
             self.assertGreater(server.metric('sru_http_requests_total{code="2xx"}'), 0)
+
+    @unittest.skipIf(NGINX is None, "nginx is not installed")
+    def test_behind_nginx_with_tls_on_both_sides(self):
+        tls = (self.certificate, self.key, self.client_certificate, self.client_key, self.ours.certificate)
+        with self.tls("--tls_client_ca=" + self.ours.certificate, "--trusted_proxies=127.0.0.1") as server:
+            path = os.path.join(self.directory, "nginx")
+            os.mkdir(path)
+            with open(path + "/nginx.conf", "w") as file:
+                file.write(NGINX_CONF.format(path=path, port=server.port, root="user root;" * (os.geteuid() == 0), tls=tls))
+            nginx = subprocess.Popen([NGINX, "-e", "stderr", "-p", path, "-c", path + "/nginx.conf"])
+            try:
+                await_true(lambda: os.path.exists(path + "/socket"), "nginx listens")
+                options = [("grpc.ssl_target_name_override", "localhost"), ("grpc.default_authority", "localhost")]
+                with grpc.secure_channel("unix:" + path + "/socket", credentials(self.ours), options) as channel:
+                    request = classify_request(*["Who wrote it ?"] * 8, model="trec")
+                    calls = [channel.unary_unary(SERVICE + "Classify").future(request, timeout=20) for _ in range(200)]
+                    self.assertEqual({done.code().name for done in calls}, {"OK"})
+                    prompt = inference_pb2.GenerateRequest(model="war_and_peace", max_new_tokens=200)
+                    prompt.prompt.text = "It was"
+                    parts = channel.unary_stream(SERVICE + "Generate")(prompt.SerializeToString(), timeout=20)
+                    self.assertGreater(len(list(parts)), 1)
+                    wrong = call(channel, "Classify", classify_request("a", model="nobody"))
+                    self.assertEqual((wrong.code, "nobody" in wrong.details), ("NOT_FOUND", True))
+                self.assertGreater(server.metric('sru_caller_tokens_total{caller="203.0.113.7"}'), 0)
+            finally:
+                nginx.terminate()
+                nginx.wait(timeout=20)
 
     def test_tls(self):
         with self.tls("--auth_tokens_file=" + self.tokens) as server:

@@ -22,7 +22,8 @@
 namespace sru::testing {
 
 struct CertificateOptions {
-  std::string name;                                              // the common name
+  std::string name;                                              // the common name; "" = none
+  std::string organization;                                      // likewise
   int rsa_bits = 0;                                              // 0 = a key on the curve P-256
   bool authority = false;                                        // may issue others
   std::string alternative_names = "DNS:localhost,IP:127.0.0.1";  // of one that may not
@@ -46,9 +47,13 @@ class Certificate {
     ASN1_TIME_set(X509_getm_notAfter(x509), absl::ToTimeT(options.until));
     const std::unique_ptr<X509_NAME, void (*)(X509_NAME*)> name(Check(X509_NAME_new()),
                                                                 X509_NAME_free);
-    X509_NAME_add_entry_by_txt(name.get(), "CN", MBSTRING_ASC,
-                               reinterpret_cast<const unsigned char*>(options.name.c_str()), -1, -1,
-                               0);
+    const auto add = [&name](const char* kind, const std::string& text) {
+      if (text.empty()) return;
+      X509_NAME_add_entry_by_txt(name.get(), kind, MBSTRING_ASC,
+                                 reinterpret_cast<const unsigned char*>(text.c_str()), -1, -1, 0);
+    };
+    add("O", options.organization);
+    add("CN", options.name);
     X509_set_subject_name(x509, name.get());
     X509* const issued_by = issuer == nullptr ? x509 : issuer->certificate_.get();
     X509_set_issuer_name(x509, X509_get_subject_name(issued_by));
