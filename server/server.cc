@@ -31,8 +31,8 @@
 #include "server/batching/device_watch.h"
 #include "server/batching/engine.h"
 #include "server/callers/callers.h"
-#include "server/calls/bounds/byte_budget.h"
 #include "server/calls/bounds/memory_options.h"
+#include "server/calls/byte_budget.h"
 #include "server/calls/in_flight.h"
 #include "server/calls/kinds/admin_context.h"
 #include "server/calls/kinds/open_streams.h"
@@ -561,6 +561,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
       access_log_.OnAnswerNotTaken(method, peer, options_.memory.send_timeout);
     };
     door.limits = options_.connections;
+    door.connections = &connections_;
     door.allow_compression = options_.memory.allow_compression;
     door.asks_for_tokens = !options_.security.auth_tokens_file.empty();
     door.send_timeout = options_.memory.send_timeout;
@@ -703,6 +704,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     options.keep_alive = true;
     options.loops = loops_.get();
     options.limits = CallLimits(options_, budgets_);
+    options.connections = &connections_;
     options.make_error = [](int status, const std::string& text) {
       return rest::ErrorResponse(rest::ErrorForm::kV1, MalformedRequest(status, text));
     };
@@ -839,6 +841,9 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   open_inference::OpenInferenceContext open_inference_context_;
   std::unique_ptr<calls::MethodTable> methods_;
   std::unique_ptr<calls::MethodTable> admin_methods_;
+  transport::ConnectionTable connections_{
+      // of native ports
+      static_cast<size_t>(options_.connections.max_connections), /*keeps_calls=*/true};
   std::unique_ptr<door::DoorMetrics> door_metrics_;  // of native ports
   std::unique_ptr<transport::LoopSet> loops_;        // of native ports and of calls over HTTP
   door::MemoryCount receive_memory_{budgets_.receive_bytes};  // of native ports

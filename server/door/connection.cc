@@ -161,7 +161,7 @@ Connection::Connection(DoorContext* context, Loop* loop, Owner* owner, AcceptedS
   // By up to 10%, so that connections that began together do not end together.
   const auto vary = static_cast<double>(std::hash<std::string>()(peer_->name) % 201) / 1000 + 0.9;
   age_at_ = After(started_, context_.options.limits.max_age * vary);
-  Count(/*http2=*/false);
+  Count(Protocol::kNotBegun);
 }
 
 Connection::~Connection() {
@@ -267,13 +267,17 @@ void Connection::HandOver(std::string received) {
   if (!IsTrusted()) return Close(CloseCause::kRevoked);
   state_ = State::kClosed;
   Leave(CloseCause::kHttp1);
-  context_.options.on_http1(AcceptedSocket(descriptor_.release(), peer_->name, peer_->key),
-                            std::move(bytes_), std::move(received));
+  DoorMetrics& metrics = *context_.options.metrics;
+  metrics.OnRead(received.size());
+  context_.options.on_http1(
+      AcceptedSocket(descriptor_.release(), peer_->name, peer_->key),
+      metrics.CountHttp1(std::move(bytes_), context_.options.tls_context != nullptr),
+      std::move(received));
 }
 
 void Connection::StartSession(absl::string_view received) {
   state_ = State::kOpen;
-  Count(/*http2=*/true);
+  Count(Protocol::kHttp2);
   deadline_ = ClockNow() + kPrefaceTimeout;
   CheckBy(deadline_);
   if (nghttp2_session_server_new2(&session_, Reactions::All(), this, Reactions::Option()) != 0) {
@@ -304,6 +308,7 @@ void Connection::Close(CloseCause cause) {
     context_.announced.fetch_sub(1);
   EndStreams();
   Leave(cause_);
+  memory_->Give(std::exchange(out_bytes_, 0));
   bytes_.reset();
   error_code ignored;
   descriptor_.close(ignored);
@@ -313,10 +318,10 @@ void Connection::MakeWay() {
   loop_.Post([self = shared_from_this()] { self->Close(CloseCause::kMadeWay); });
 }
 
-void Connection::Count(bool http2) {
+void Connection::Count(Protocol protocol) {
   if (counted_ != nullptr) counted_->Decrement();
   const bool tls = context_.options.tls_context != nullptr;
-  counted_ = &context_.options.metrics->Connections(tls, http2);
+  counted_ = &context_.options.metrics->Connections(tls, protocol);
   counted_->Increment();
 }
 
@@ -428,8 +433,8 @@ void Connection::FinishGoAway() {
 void Connection::CloseIfDone() {
   if (state_ != State::kOpen || nghttp2_session_want_write(session_) != 0) return;
   if (go_away_ == GoAway::kFinal && num_streams_ == 0) return BeginLinger(cause_);
-  // nghttp2 has ended the session for an error, or the client has said goodbye.
-  if (go_away_ == GoAway::kNot && nghttp2_session_want_read(session_) == 0) {
+  // nghttp2 has ended the session for an error, or the client has said goodbye. Without streams, it also wants nothing after the door's own.
+  if ((go_away_ == GoAway::kNot || num_streams_ > 0) && nghttp2_session_want_read(session_) == 0) {
     if (got_goodbye_ && !framed_go_away_) return BeginLinger(CloseCause::kPeer);
     Say("protocol");
     BeginLinger(CloseCause::kProtocol);
@@ -666,10 +671,12 @@ Stream* Connection::Find(int32_t id) {
 int Connection::OnBeginHeaders(int32_t id) {
   context_.options.metrics->OnStream();
   ++num_streams_;
-  if (!memory_->Take(Stream::kStreamBytes)) {
+  TakenMemory taken(memory_.get(), Stream::kStreamBytes);
+  if (!taken) {
     return nghttp2_submit_rst_stream(session_, NGHTTP2_FLAG_NONE, id, NGHTTP2_REFUSED_STREAM);
   }
-  auto* const stream = new Stream(this, id);
+  auto* const stream = new Stream(this, id);  // gives it back
+  taken.Keep();
   streams_.push_back(*stream);
   return nghttp2_session_set_stream_user_data(session_, id, stream);
 }
@@ -878,8 +885,8 @@ int Connection::OnFrameSent(const nghttp2_frame& frame) {
       return 0;
     }
     case NGHTTP2_RST_STREAM:
-      if (frame.rst_stream.error_code == NGHTTP2_NO_ERROR) return 0;
       context_.options.metrics->OnReset(/*by_client=*/false, frame.rst_stream.error_code);
+      if (frame.rst_stream.error_code == NGHTTP2_NO_ERROR) return 0;
       Note(Flood::kResets);  // the turn's end looks at flooded_
       return 0;
     case NGHTTP2_GOAWAY:
@@ -921,6 +928,7 @@ bool Connection::FlushFramed() {
   if (!all) return false;
   std::string().swap(out_);
   out_begin_ = 0;
+  memory_->Give(std::exchange(out_bytes_, 0));
   blocked_since_ = SteadyTime::max();
   read_while_blocked_ = 0;
   ReadOn();
@@ -950,6 +958,11 @@ bool Connection::Flush() {
       if (state_ == State::kClosed) return false;
       out_.assign(buffer.data() + written, buffer.size() - written);
       out_begin_ = 0;
+      if (!memory_->Take(static_cast<int64_t>(out_.size()))) {
+        Close(CloseCause::kNotTaken);
+        return false;
+      }
+      out_bytes_ = static_cast<int64_t>(out_.size());
       blocked_since_ = ClockNow();
       CheckBy(After(blocked_since_, context_.options.send_timeout));
       return false;

@@ -147,8 +147,8 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   void StartSession(absl::string_view received);
   // Gives the connection to who speaks HTTP/1.1.
   void HandOver(std::string received);
-  // Counts the connection as one of HTTP/2, or of none yet.
-  void Count(bool http2);
+  // Counts the connection as one of this protocol, and no more as one of another.
+  void Count(Protocol protocol);
   // Leaves all that the connection is listed in, and its owner.
   void Leave(CloseCause cause);
   void FailHandshake(const std::string& error);
@@ -223,8 +223,9 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   int64_t answer_bytes_ = 0;  // of TakeForAnswer()
   std::vector<Stream*> to_flush_;
 
-  std::string out_;       // framed, and not taken by the socket
-  size_t out_begin_ = 0;  // of what is left
+  std::string out_;        // framed, and not taken by the socket
+  size_t out_begin_ = 0;   // of what is left
+  int64_t out_bytes_ = 0;  // of it, taken from memory_
   SteadyTime blocked_since_ = SteadyTime::max();
   size_t read_while_blocked_ = 0;
 

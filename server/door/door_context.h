@@ -60,6 +60,8 @@ struct DoorOptions {
   std::function<void(absl::string_view method, const std::string& peer)> on_not_taken;
 
   transport::ConnectionLimits limits;
+  // The table that it shares with other ports, which must outlive it; null: the door has its own, of `limits`.
+  transport::ConnectionTable* connections = nullptr;
   uint32_t max_message_bytes = 4 << 20;
   bool allow_compression = false;
   bool asks_for_tokens = false;  // of requests that are no calls, too
@@ -79,7 +81,8 @@ struct DoorContext {
   // one address a quarter of this eighth.
   MemoryCount open_memory;
   AddressMemory open_memory_of;
-  transport::ConnectionTable connections;
+  transport::ConnectionTable own_connections;
+  transport::ConnectionTable& connections;
 
   // Answers that were given and have not left, and those that were given up.
   std::atomic<int64_t> unsent{0};

@@ -3,10 +3,46 @@
 #include <nghttp2/nghttp2.h>
 
 #include <chrono>
+#include <string>
+#include <utility>
 
 namespace sru::server::door {
+namespace {
 
 using transport::AddCounter;
+using transport::ByteStream;
+
+class CountedStream final : public ByteStream {
+ public:
+  CountedStream(std::unique_ptr<ByteStream> bytes, DoorMetrics* metrics, prometheus::Gauge* open)
+      : bytes_(std::move(bytes)), metrics_(*metrics), open_(*open) {
+    open_.Increment();
+  }
+  ~CountedStream() override { open_.Decrement(); }
+
+  std::string CertificateName() const override { return bytes_->CertificateName(); }
+  bool IsTrustedBy(ssl_ctx_st* context) const override { return bytes_->IsTrustedBy(context); }
+  Result Read(absl::Span<char> buffer) override {
+    const Result result = bytes_->Read(buffer);
+    metrics_.OnRead(result.bytes);
+    return result;
+  }
+  bool MayHoldMore() const override { return bytes_->MayHoldMore(); }
+  Result Write(absl::string_view bytes) override {
+    const Result result = bytes_->Write(bytes);
+    metrics_.OnWritten(result.bytes);
+    return result;
+  }
+  void EndSending() override { bytes_->EndSending(); }
+
+ private:
+  const std::unique_ptr<ByteStream> bytes_;
+  DoorMetrics& metrics_;
+  prometheus::Gauge& open_;
+};
+
+}  // namespace
+
 DoorMetrics::DoorMetrics(prometheus::Registry* registry)
     : closed_(registry, "sru_door_connections_closed_total",
               "Connections of the native gRPC transport that have ended, by cause; "
@@ -45,9 +81,9 @@ DoorMetrics::DoorMetrics(prometheus::Registry* registry)
                      .Help("HTTP/2 streams that were reset, by who did it and why.")
                      .Register(*registry);
   for (const bool on : {false, true}) {
-    for (const bool http2 : {false, true}) {
-      connections_[on][http2] = &connections.Add(
-          {{"transport", on ? "tls" : "plain"}, {"protocol", http2 ? "http2" : "not_begun"}});
+    for (size_t i = 0; i < std::size(kProtocolNames); ++i) {
+      connections_[on][i] =
+          &connections.Add({{"transport", on ? "tls" : "plain"}, {"protocol", kProtocolNames[i]}});
     }
     for (size_t i = 0; i < kNumResetReasons; ++i) {
       resets_[on][i] =
@@ -63,6 +99,11 @@ transport::LoopWatch DoorMetrics::Watch() {
     };
   };
   return {observe_in(lag_), observe_in(turns_)};
+}
+
+std::unique_ptr<ByteStream> DoorMetrics::CountHttp1(std::unique_ptr<ByteStream> bytes, bool tls) {
+  return std::make_unique<CountedStream>(std::move(bytes), this,
+                                         &Connections(tls, Protocol::kHttp1));
 }
 
 void DoorMetrics::OnReset(bool by_client, uint32_t code) {

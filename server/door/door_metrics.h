@@ -6,12 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
 #include "prometheus/histogram.h"
 #include "prometheus/registry.h"
 #include "server/door/flood_guard.h"
+#include "server/transport/byte_stream.h"
 #include "server/transport/loop.h"
 #include "server/transport/reason_counters.h"
 
@@ -37,13 +39,19 @@ inline constexpr const char* kCloseCauseNames[] = {"peer",      "handshake", "pr
                                                    "age",       "drain",     "revoked",  "http1"};
 static_assert(std::size(kCloseCauseNames) == size_t{1} + static_cast<size_t>(CloseCause::kHttp1));
 
+// What a connection speaks.
+enum class Protocol { kNotBegun, kHttp1, kHttp2 };
+inline constexpr const char* kProtocolNames[] = {"not_begun", "http1", "http2"};
+
 // Must not outlive the registry.
 class DoorMetrics {
  public:
   explicit DoorMetrics(prometheus::Registry* registry);
 
-  // A connection is open, with TLS or not, and its client has chosen HTTP/2 or has not yet. Returns where it is counted.
-  prometheus::Gauge& Connections(bool tls, bool http2) { return *connections_[tls][http2]; }
+  // Where an open connection is counted, with TLS or not.
+  prometheus::Gauge& Connections(bool tls, Protocol protocol) {
+    return *connections_[tls][static_cast<size_t>(protocol)];
+  }
   void OnClosed(CloseCause cause) { closed_.Count(cause); }
   void OnStream() { streams_.Increment(); }
   // `code` is HTTP/2's.
@@ -51,6 +59,9 @@ class DoorMetrics {
   void OnFlood(Flood flood) { floods_.Count(flood); }
   void OnRead(size_t bytes) { read_bytes_.Increment(static_cast<double>(bytes)); }
   void OnWritten(size_t bytes) { written_bytes_.Increment(static_cast<double>(bytes)); }
+  // The same bytes, as those of an open connection of HTTP/1.1: what is read and written of them is counted.
+  std::unique_ptr<transport::ByteStream> CountHttp1(std::unique_ptr<transport::ByteStream> bytes,
+                                                    bool tls);
   void OnGoAway() { go_aways_.Increment(); }
   // For the loops, which must not outlive this.
   transport::LoopWatch Watch();
@@ -59,7 +70,7 @@ class DoorMetrics {
   static constexpr const char* kResetReasons[] = {"cancel", "refused", "no_error", "error"};
   static constexpr size_t kNumResetReasons = std::size(kResetReasons);
 
-  std::array<std::array<prometheus::Gauge*, 2>, 2> connections_{};
+  std::array<std::array<prometheus::Gauge*, std::size(kProtocolNames)>, 2> connections_{};
   transport::ReasonCounters<CloseCause, std::size(kCloseCauseNames)> closed_;
   prometheus::Counter& streams_;
   std::array<std::array<prometheus::Counter*, kNumResetReasons>, 2> resets_{};

@@ -48,6 +48,26 @@ class MemoryCount {
   std::atomic<int64_t> used_{0};
 };
 
+// Bytes that are given back unless they are kept: for what may throw before they are in use.
+class TakenMemory {
+ public:
+  TakenMemory(MemoryCount* count, int64_t bytes)
+      : count_(count->Take(bytes) ? count : nullptr), bytes_(bytes) {}
+  ~TakenMemory() {
+    if (count_ != nullptr) count_->Give(bytes_);
+  }
+  TakenMemory(const TakenMemory&) = delete;
+  TakenMemory& operator=(const TakenMemory&) = delete;
+
+  // Whether there were so many.
+  explicit operator bool() const { return count_ != nullptr; }
+  void Keep() { count_ = nullptr; }
+
+ private:
+  MemoryCount* count_;
+  const int64_t bytes_;
+};
+
 // The memory that each address takes, while it has a connection. Thread-safe.
 class AddressMemory {
  public:

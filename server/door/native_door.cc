@@ -41,7 +41,8 @@ DoorContext::DoorContext(DoorOptions given, MemoryCount* receive_memory, SideThr
       memory(receive_memory->limit() / kAddressParts * kAddressPart, receive_memory),
       open_memory(receive_memory->limit() / kOpenPart),
       open_memory_of(open_memory.limit() / kOpenParts, nullptr),
-      connections(static_cast<size_t>(options.limits.max_connections), /*keeps_calls=*/true) {}
+      own_connections(static_cast<size_t>(options.limits.max_connections), /*keeps_calls=*/true),
+      connections(options.connections == nullptr ? own_connections : *options.connections) {}
 
 // Shelf.
 
@@ -74,7 +75,14 @@ std::vector<std::shared_ptr<Connection>> NativeDoor::Shelf::All() const {
 }
 
 void NativeDoor::Shelf::BeginDrain() {
-  for (const auto& connection : All()) connection->BeginGoAway(CloseCause::kDrain);
+  // In turns: thousands of connections take milliseconds. The door waits until each has been asked.
+  for (const auto& connection : All()) {
+    loop_.RunInTurn({transport::AddressKey{}, this}, [this, weak = connection->weak_from_this()] {
+      if (const auto open = weak.lock()) open->BeginGoAway(CloseCause::kDrain);
+      context_.announced.fetch_sub(1);
+    });
+    context_.announced.fetch_add(1);
+  }
 }
 
 void NativeDoor::Shelf::RefuseRest() {
@@ -134,7 +142,9 @@ void NativeDoor::Start() { acceptor_->Start(); }
 void NativeDoor::OnConnection(int fd, const sockaddr_storage& address) {
   AcceptedSocket socket(fd, address);
   if (fd >= max_file_) {  // counted before its peer can notice that it is closed
-    return context_.options.on_refused(transport::kTooManyOpen, socket.peer());
+    context_.options.on_refused(transport::kTooManyOpen, socket.peer());
+    // Another one makes way, soon: until then this one has a descriptor of those that are kept back.
+    if (fd >= max_file_ + transport::kReservedFiles / 2 || !context_.connections.MakeRoom()) return;
   }
   shelves_[loops_.Least()]->Add(std::move(socket));
 }
@@ -171,9 +181,10 @@ void NativeDoor::Shutdown(absl::Duration grace) {
   if (!context_.draining) BeginDrain();
   Await(grace, [this] { return OpenOnShelves() == 0; });
   OnEachLoop(&Shelf::CloseAll);
-  // Calls learn that their callers are gone, and end.
-  Await(absl::InfiniteDuration(),
-        [this] { return OpenOnShelves() == 0 && context_.streams.load() == 0; });
+  // Calls learn that their callers are gone, and end; the loops forget what they were to do with the shelves.
+  Await(absl::InfiniteDuration(), [this] {
+    return OpenOnShelves() == 0 && context_.streams.load() == 0 && context_.announced.load() == 0;
+  });
 }
 
 }  // namespace sru::server::door

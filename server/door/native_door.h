@@ -58,7 +58,7 @@ class NativeDoor final : public GrpcPort {
   bool WaitUntilSent(absl::Duration timeout) const override;
   void Shutdown(absl::Duration grace) override;
 
-  int64_t num_connections() const { return static_cast<int64_t>(context_.connections.size()); }
+  int64_t num_connections() const { return OpenOnShelves(); }
   int64_t num_unsent() const { return context_.unsent.load(std::memory_order_relaxed); }
   int64_t num_not_taken() const { return context_.not_taken.load(std::memory_order_relaxed); }
 

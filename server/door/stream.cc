@@ -36,8 +36,8 @@ constexpr int64_t kFewOpenBytes = 16 * Stream::kStreamBytes;
 constexpr size_t kLongMessage = 64 << 10;
 // Heads and answers up to this size are part of what a stream takes.
 constexpr int64_t kUnchargedBytes = 1 << 10;
-// To free an answer of this size would hold them up too: it takes a millisecond for each 10 MiB.
-constexpr int64_t kCostlyBytes = 1 << 20;
+// To free so many bytes would hold them up too: it takes a millisecond for each 10 MiB.
+constexpr size_t kCostlyBytes = 1 << 20;
 // Smaller messages are sent as they are, which is cheaper for both sides.
 constexpr size_t kLeastCompressedBytes = 1 << 10;
 
@@ -59,6 +59,15 @@ ssize_t GiveAnswer(nghttp2_session* /*session*/, int32_t /*id*/, uint8_t* to, si
 
 }  // namespace
 
+template <typename Bytes>
+void Stream::Free(Bytes bytes) {
+  if (bytes.size() <= kCostlyBytes) return;
+  try {
+    context_.side.Post(SideThreads::KeyOf(caller_.get()), [freed = std::move(bytes)] {});
+  } catch (const std::exception&) {  // nghttp2 asks for bytes, and is C
+  }
+}
+
 Stream::Stream(Connection* connection, int32_t id)
     : connection_(connection),
       context_(connection->context()),
@@ -74,6 +83,7 @@ Stream::~Stream() {
   loop_.timers().Clear(this);
   DropHeld();
   ClearMessage();
+  if (reader_.in_message()) Free(reader_.TakeMessage());
   memory_->Give(body_bytes_);
   memory_->Give(kStreamBytes + head_bytes_);
   GiveOpen();
@@ -305,16 +315,16 @@ size_t Stream::TakeBytes(absl::string_view bytes) {
 }
 
 void Stream::Hold(absl::string_view bytes) {
-  if (!memory_->Take(static_cast<int64_t>(bytes.size()))) {
-    return Fail(NoMemoryToReceive());
-  }
+  TakenMemory taken(memory_.get(), static_cast<int64_t>(bytes.size()));
+  if (!taken) return Fail(NoMemoryToReceive());
   held_.append(bytes.data(), bytes.size());
+  taken.Keep();
 }
 
 void Stream::DropHeld() {
   memory_->Give(static_cast<int64_t>(held_.size() + body_.size()));
-  body_.Clear();
-  std::string().swap(held_);
+  Free(std::exchange(body_, absl::Cord()));
+  Free(std::exchange(held_, std::string()));
   held_begin_ = 0;
 }
 
@@ -398,11 +408,13 @@ void Stream::TakeBody(absl::string_view bytes) {
                        " bytes without the header Authorization; send the header")));
     }
   }
-  if ((is_open && !TakeOpen(size, kOpenBodiesPart)) || !memory_->Take(size)) {
+  TakenMemory taken(memory_.get(), size);
+  if (!taken || (is_open && !TakeOpen(size, kOpenBodiesPart))) {
     return GiveBody(absl::UnavailableError(
         "the requests that the server is reading hold all the memory that they may; try again"));
   }
   body_.Append(bytes);
+  taken.Keep();
   progress_ += static_cast<uint32_t>(bytes.size());
   connection_->OpenWindow(id_, bytes.size());
   connection_->WidenWindow(id_, body_.size());
@@ -582,12 +594,15 @@ void Stream::RunOnLoop() {
       writing_ = !finishes;
       SetUnsent();
       if (!finishes) Send();
-    } else if (!finishes) {
+    } else {
+      Free(std::move(message));
+    }
+    if (!fits && !finishes) {
       headers_.clear();
       handler_->OnWritten(false);
       Fail(is_refused ? absl::UnauthenticatedError("the caller is no longer accepted")
                       : NoMemoryForAnswer());
-    } else if (can_answer()) {
+    } else if (!fits && can_answer()) {
       headers_.clear();
       given_end_ = {NoMemoryForAnswer(), {}, std::move(given_end_.trailers)};
       if (http_ != nullptr) SetHead(503, {});
@@ -617,15 +632,7 @@ bool Stream::Charge(int64_t bytes) {
 }
 
 void Stream::ClearMessage() {
-  if (charged_ > kCostlyBytes) {
-    try {
-      context_.side.Post(SideThreads::KeyOf(caller_.get()),
-                         [message = std::exchange(message_, absl::Cord())] {});
-    } catch (const std::exception&) {  // nghttp2 asks for bytes, and is C
-    }
-  } else {
-    message_.Clear();
-  }
+  Free(std::exchange(message_, absl::Cord()));
   if (charged_ > 0) connection_->GiveForAnswer(std::exchange(charged_, 0));
 }
 

@@ -38,7 +38,7 @@ class Connection;
 struct PeerInfo {
   std::string name;  // in gRPC's form
   transport::AddressKey key{};
-  std::string certificate;  // common name; "" if the peer has shown none
+  std::string certificate;  // OwnerOf() it; "" if the peer has shown none
 };
 
 struct AllStreams;
@@ -146,6 +146,9 @@ class Stream final : public calls::HttpExchange,
   size_t TakeBytes(absl::string_view bytes);
   void Hold(absl::string_view bytes);
   void DropHeld();
+  // Frees what is large on another thread.
+  template <typename Bytes>
+  void Free(Bytes bytes);
   void TakeHeld();
   void EndInput();
   // The client has to send another message within its time.

@@ -148,7 +148,8 @@ struct Shared {
   Shared(HttpServer::Options given, HttpServer::Handler given_handler)
       : options(std::move(given)),
         handler(std::move(given_handler)),
-        table(static_cast<size_t>(options.limits.max_connections), /*keeps_calls=*/false),
+        own_table(static_cast<size_t>(options.limits.max_connections), /*keeps_calls=*/false),
+        table(options.connections == nullptr ? own_table : *options.connections),
         bodies(options.limits.max_total_body_bytes) {}
 
   void Handle(const std::shared_ptr<HttpCall>& call) const {
@@ -172,7 +173,8 @@ struct Shared {
 
   const HttpServer::Options options;
   const HttpServer::Handler handler;
-  ConnectionTable table;
+  ConnectionTable own_table;
+  ConnectionTable& table;
   BodyTable bodies;
   std::atomic<bool> draining{false};
   std::array<std::atomic<int64_t>, 6> answers{};
@@ -188,6 +190,7 @@ class Shelf final : private HttpConnection::Owner {
   Loop& loop() { return loop_; }
   // Connections that are open or on their way. Thread-safe, like Post().
   int64_t size() const { return size_.load() + on_their_way_.load(); }
+  int64_t num_entered() const { return size_.load(); }
   int64_t num_on_their_way() const { return on_their_way_.load(); }
   void Post(AcceptedSocket socket) {
     Count(&on_their_way_, 1);
@@ -360,7 +363,7 @@ class LoopedServer final : public HttpServer {
 
   Stats stats() const override {
     Stats stats;
-    stats.connections = static_cast<int64_t>(shared_.table.size());
+    for (const auto& shelf : shelves_) stats.connections += shelf->num_entered();
     for (size_t i = 0; i < stats.answers.size(); ++i) {
       stats.answers[i] = shared_.answers[i].load(std::memory_order_relaxed);
     }

@@ -27,6 +27,7 @@
 #include "server/http/page_message.h"
 #include "server/transport/accepted_socket.h"
 #include "server/transport/byte_stream.h"
+#include "server/transport/connection_table.h"
 #include "server/transport/loop.h"
 
 namespace sru::server::http {
@@ -80,6 +81,8 @@ class HttpServer {
     Limits limits;
     // Must outlive the server, and its calls. Null: one loop of its own.
     transport::LoopSet* loops = nullptr;
+    // The table that it shares with other ports, which must outlive it; null: the server has its own, of `limits`.
+    transport::ConnectionTable* connections = nullptr;
     // A connection carries any number of requests, one after the other. Bodies may be chunked, and
     // a client that closes its side of the connection is gone.
     bool keep_alive = false;

@@ -147,7 +147,8 @@ void AddFlags(SecurityOptions* options, FlagTable* flags) {
 void AddFlags(ConnectionLimits* limits, FlagTable* flags) {
   flags->Add(
       "max_connections", &limits->max_connections, {0, 1 << 20},
-      "Most open connections of a port, and at most what an eighth of the memory holds (48 KiB "
+      "Most open connections of all ports but the one for metrics, and at most what an eighth of "
+      "the memory holds (48 KiB "
       "each with TLS, 28 KiB without); for a further one, the oldest one of the "
       "address with the most is closed, unless the server works on a call of it. 0 = as many as "
       "the memory holds and the process "

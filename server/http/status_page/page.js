@@ -191,18 +191,26 @@ function drawConnections(status) {
   const lag = m.difference(
       m.histogram(status, 'sru_door_loop_lag_seconds'),
       m.histogram(history[0], 'sru_door_loop_lag_seconds'));
-  const http2 = m.total(status, 'sru_door_connections', {protocol: 'http2'});
+  const open = (labels) => m.total(status, 'sru_door_connections', labels);
+  // The count of all, and how many have each value of the label.
+  const byLabel = (name, label) => {
+    const parts = m.series(status, name).filter((one) => one.value > 0)
+        .map((one) => `${one.labels[label]} ${m.formatNumber(one.value)}`);
+    return m.formatNumber(m.total(status, name)) + (parts.length > 0 ? ` (${parts.join(', ')})` : '');
+  };
   showFacts('connections', [
-    ['HTTP/2', m.formatNumber(http2)],
-    ['HTTP/1.1', m.formatNumber(m.total(status, 'sru_http_connections'))],
-    ['not begun', m.formatNumber(m.total(status, 'sru_door_connections') - http2)],
+    ['HTTP/2', m.formatNumber(open({protocol: 'http2'}))],
+    ['HTTP/1.1', m.formatNumber(open({protocol: 'http1'}))],
+    ['not begun', m.formatNumber(open({protocol: 'not_begun'}))],
+    ['of all, with TLS', m.formatNumber(open({transport: 'tls'}))],
     ['streams/s', m.formatNumber(rate('sru_door_streams_total'))],
     ['resets/s', m.formatNumber(rate('sru_door_resets_total'))],
     ['in', m.formatBytes(rate('sru_door_read_bytes_total') || 0) + '/s'],
     ['out', m.formatBytes(rate('sru_door_written_bytes_total') || 0) + '/s'],
     ['loop lag p99', m.formatSeconds(m.quantile(lag, 0.99))],
-    ['floods ended', m.formatNumber(m.total(status, 'sru_door_floods_total'))],
-    ['handshakes failed', m.formatNumber(m.total(status, 'sru_tls_handshake_failures_total'))],
+    ['floods ended', byLabel('sru_door_floods_total', 'reason')],
+    ['handshakes failed', byLabel('sru_tls_handshake_failures_total', 'reason')],
+    ['streams reset', byLabel('sru_door_resets_total', 'reason')],
     ['sent elsewhere', m.formatNumber(m.total(status, 'sru_door_goaways_total'))],
   ]);
 }
