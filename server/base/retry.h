@@ -21,6 +21,9 @@ inline constexpr char kRetryPayloadUrl[] = "sru.server.Retry";
 // After a refusal for memory: calls of a usual size finish within that time.
 inline constexpr absl::Duration kMemoryRetryAfter = absl::Milliseconds(100);
 
+// After a refusal of a stream because of those that are open: they end at any time.
+inline constexpr absl::Duration kStreamRetryAfter = absl::Seconds(1);
+
 // The status with this time, which lies between 0 and a day.
 inline absl::Status RetryAfter(absl::Status status, absl::Duration delay) {
   const int64_t nanoseconds =

@@ -8,6 +8,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "base/wire_reader.h"
+#include "server/base/retry.h"
 #include "server/callers/trusted_proxies.h"
 
 namespace sru::server::rpc {
@@ -98,9 +99,11 @@ class Health::WatchCall final : public calls::CallHandler,
       }
     }
     if (!is_listed_) {
-      return exchange_.Finish(HealthEnd(absl::ResourceExhaustedError(
-          absl::StrCat("there are ", kMaxWatches, " calls of Watch already, or ",
-                       kMaxWatchesOfAddress, " of one address"))));
+      return exchange_.Finish(
+          HealthEnd(RetryAfter(absl::ResourceExhaustedError(absl::StrCat(
+                                   "there are ", kMaxWatches, " calls of Watch already, or ",
+                                   kMaxWatchesOfAddress, " of one address")),
+                               kStreamRetryAfter)));
     }
     service_ = *std::move(service);
     {

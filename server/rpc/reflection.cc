@@ -13,6 +13,7 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "grpc/reflection/v1/reflection.pb.h"
+#include "server/base/retry.h"
 #include "server/calls/messages/request_parser.h"
 #include "server/calls/messages/response_writer.h"
 
@@ -111,8 +112,9 @@ class ReflectionCall final : public calls::CallHandler {
 
   void Start() {
     if (service_->num_streams.fetch_add(1) < kMaxReflectionStreams) return exchange_.Read();
-    End(absl::ResourceExhaustedError(
-        absl::StrCat("there are ", kMaxReflectionStreams, " streams of reflection already")));
+    End(RetryAfter(absl::ResourceExhaustedError(absl::StrCat("there are ", kMaxReflectionStreams,
+                                                             " streams of reflection already")),
+                   kStreamRetryAfter));
   }
 
  private:
