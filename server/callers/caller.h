@@ -30,6 +30,7 @@
 #include "server/batching/queue/flow.h"
 #include "server/batching/queue/order_tree.h"
 #include "server/callers/caller_limits.h"
+#include "server/calls/byte_budget.h"
 #include "server/calls/method_info.h"
 
 namespace sru::server::callers {
@@ -66,6 +67,9 @@ class Caller : public batching::Flow {
   absl::Status Charge(int64_t tokens);
   // Takes what turned out to be needed besides; gives back if `tokens` is negative.
   void Settle(int64_t tokens);
+
+  // What its calls hold of the memory of all calls.
+  calls::ByteShare& memory() { return memory_; }
 
   // Counts a call.
   void OnEnd(const absl::Status& status, int64_t tokens);
@@ -104,6 +108,7 @@ class Caller : public batching::Flow {
   std::atomic<CallerCounts*> counts_in_;
   std::atomic<int64_t> activity_{0};
   std::atomic<int64_t> last_seen_{0};
+  calls::ByteShare memory_;
 
   mutable Mutex mutex_;
   CallerLimits limits_ ABSL_GUARDED_BY(mutex_);

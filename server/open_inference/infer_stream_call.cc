@@ -14,6 +14,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
 #include "base/mutex.h"
+#include "base/utf8.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "inference/open_inference.pb.h"
 #include "server/base/clock.h"
@@ -39,9 +40,12 @@ constexpr const char* kPassedOn[] = {"authorization", "traceparent", "x-request-
 
 // One request, from its arrival until its answer has left.
 struct Request {
-  explicit Request(calls::ByteBudget* budget) : held(budget) {}
+  Request(calls::ByteBudget* budget, calls::ByteShare* share) : held(budget, share) {}
 
   absl::Cord bytes;
+  // What the response has besides the answer.
+  std::string id;            // if the request fails
+  bool wants_final = false;  // the mark of a last answer
   absl::Cord answer;
   std::shared_ptr<calls::LocalCall> call;  // null: not yet, or no more
   absl::Status status;
@@ -89,7 +93,7 @@ class InferStreamCall final : public calls::Call {
     RequestPtr request;
     const absl::Status status = TakeMessage([&] {
       const auto size = static_cast<int64_t>(message.size());
-      request = std::make_unique<Request>(context_.budget);
+      request = std::make_unique<Request>(context_.budget, share());
       request->bytes = std::move(message);
       if (!request->held.Grow(kRequestBytes + size)) {
         context_.metrics->OnRefusalWithoutModel(batching::RejectReason::kMemory);
@@ -97,6 +101,7 @@ class InferStreamCall final : public calls::Call {
             calls::NoMemoryLeft(*context_.budget, kRequestBytes + size));
         request->is_done = true;
       }
+      ReadWhatComesBack(request.get());
       return absl::OkStatus();
     });
     MutexLock lock(&mutex_);
@@ -245,7 +250,9 @@ class InferStreamCall final : public calls::Call {
     if (request->status.ok() && !request->held.Grow(size)) {
       request->status = absl::ResourceExhaustedError(calls::NoMemoryLeft(*context_.budget, size));
     }
-    const inference::ModelInferResponse beside = AnswerBeside(*request);
+    inference::ModelInferResponse beside;
+    if (!request->status.ok()) beside.set_id(request->id);
+    if (request->wants_final) (*beside.mutable_parameters())[kFinal].set_bool_param(true);
     if (!request->status.ok()) {
       inference::ModelStreamInferResponse message;
       message.set_error_message(request->status.message().empty()
@@ -268,22 +275,17 @@ class InferStreamCall final : public calls::Call {
     return outgoing;
   }
 
-  // What is in a response besides the answer: the mark of a last answer where the request wants it, and the id of a request
-  // that failed.
-  inference::ModelInferResponse AnswerBeside(const Request& request) const {
-    inference::ModelInferResponse beside;
+  void ReadWhatComesBack(Request* request) const {
     MessageBytes bytes(context_.budget);
     InferRequest read;
-    if (!bytes.Read(request.bytes)) return beside;
-    if (!ReadInferRequest(bytes.view(), &read).ok()) return beside;
-    if (!request.status.ok()) beside.set_id(std::string(read.id));
+    if (!bytes.Read(request->bytes) || !FindInferFields(bytes.view(), &read)) return;
+    const std::string id(read.id);
+    if (FindInvalidUtf8(id) == id.size()) request->id = id;
     for (const InferParameter& parameter : read.parameters) {
       if (parameter.name != kFinalWanted) continue;
       const bool* const wanted = std::get_if<bool>(&parameter.value);
-      if (wanted == nullptr || !*wanted) continue;
-      (*beside.mutable_parameters())[kFinal].set_bool_param(true);
+      request->wants_final |= wanted != nullptr && *wanted;
     }
-    return beside;
   }
 
   const calls::Method& infer_;

@@ -278,9 +278,9 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
         caller_(admission_->caller),
         deadline_(SteadyNow() + TimeoutOf(*state_, http_->request(), match_.errors)),
         memory_(std::make_shared<MemoryHold>(
-            state_->options.memory, state_->TokenComesLater(http_->request(), *match_.route)
-                                        ? &state_->strangers
-                                        : nullptr)) {
+            state_->options.memory, caller_,
+            state_->TokenComesLater(http_->request(), *match_.route) ? &state_->strangers
+                                                                     : nullptr)) {
     const std::string id = http_->request().header(telemetry::kRequestIdHeader);
     if (!id.empty())
       request_id_ = telemetry::IsValidRequestId(id) ? id : telemetry::MakeRequestId();
@@ -320,6 +320,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
       absl::StatusOr<callers::CallerPtr> found = state_->options.authenticate(request);
       if (!found.ok()) return found.status();
       caller_ = *std::move(found);
+      if (caller_ != nullptr) memory_->SetCaller(caller_);
     }
     memory_->LeavePart();
     if (!match_.route->calls.has_value()) return absl::OkStatus();

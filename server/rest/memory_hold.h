@@ -5,19 +5,24 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/retry.h"
-#include "server/calls/bounds/byte_budget.h"
+#include "server/callers/caller.h"
+#include "server/calls/byte_budget.h"
 
 namespace sru::server::rest {
 
 class MemoryHold {
  public:
-  // `budget` must outlive it; null: there is no limit. `part` must outlive it, or the time until LeavePart(); null: none.
-  explicit MemoryHold(calls::ByteBudget* budget, calls::ByteBudget* part = nullptr)
-      : budget_(budget), held_(budget), part_budget_(part) {
+  // `budget` must outlive it; null: there is no limit. `caller`: whose share of it is bounded; may be null. `part` must outlive it, or the time
+  // until LeavePart(); null: none.
+  explicit MemoryHold(calls::ByteBudget* budget, callers::CallerPtr caller = nullptr,
+                      calls::ByteBudget* part = nullptr)
+      : budget_(budget), caller_(std::move(caller)), held_(budget), part_budget_(part) {
+    if (caller_ != nullptr) held_.SetShare(&caller_->memory());
     if (part != nullptr) part_.emplace(part);
   }
 
@@ -61,12 +66,19 @@ class MemoryHold {
     if (part_.has_value()) part_->ShrinkTo(bytes);
   }
 
+  // It had none.
+  void SetCaller(callers::CallerPtr caller) {
+    caller_ = std::move(caller);
+    held_.SetShare(&caller_->memory());
+  }
+
   bool in_part() const { return part_.has_value(); }
   // From now on all of the budget is there.
   void LeavePart() { part_.reset(); }
 
  private:
   calls::ByteBudget* const budget_;
+  callers::CallerPtr caller_;
   calls::ByteReservation held_;
   calls::ByteBudget* const part_budget_;
   std::optional<calls::ByteReservation> part_;  // as much as held_

@@ -640,6 +640,30 @@ def greedy_scores(target):
     return Outcome(text, failures=held_up(codes["short"], times))
 
 
+@row(flags=BUDGETS, budget_mib=BUDGET_MIB, seconds=4)
+def hoarded_memory(target):
+    """Short requests for long answers, which nobody takes, until the memory of calls has no place for even a small one; another
+    caller's, of some 3 MB, must have a place."""
+    codes, opened = [], 0
+    with Connection(target.port, source=ELSEWHERE, window=0) as connection:
+        for samples in (5, 1):
+            for _ in range(12):
+                connection.start(GENERATE, body=message(generate(4000, samples, field(12, VOCABULARY), field(16, 1))), end=True)
+                opened += 1
+        for _ in range(60):
+            connection.start(GENERATE, body=message(generate(4000, 4)), end=True)
+            opened += 1
+        target.settled(0.5)
+        held = target.metric("sru_inflight_bytes") / MIB
+        while target.time_left() > 0.5:
+            with Connection(target.port) as other:
+                codes.append(other.call(GENERATE, generate(4, 1, field(12, VOCABULARY), field(16, 1))).code)
+    failures = only(codes, "OK")
+    if held < 0.7 * 64 * 10**6 / MIB:
+        failures.append("the attack held only %.0f MiB" % held)
+    return Outcome("%d texts held %.0f MiB; another caller's: %s" % (opened, held, counts(codes)), failures=failures)
+
+
 @row(credentials="tokens", flags=BUDGETS, budget_mib=64, seconds=5)
 def many_addresses(target):
     """Streams of one token from eight addresses; another token's texts must have places."""

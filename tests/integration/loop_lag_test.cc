@@ -396,6 +396,18 @@ const Form kForms[] = {
        request.set_max_new_tokens(1);
        return request.SerializeAsString();
      }},
+    {"echoes", "Generate",
+     [](size_t bytes) {
+       v1::GenerateRequest request;
+       request.set_model("lm");
+       request.mutable_prompt()->set_text(Repeated("a ", std::min<size_t>(bytes - 64, 4000)));
+       request.set_max_new_tokens(1);
+       request.set_num_samples(8);
+       request.set_token_log_probs(true);
+       request.set_top_candidates(4);
+       request.set_echo(true);
+       return request.SerializeAsString();
+     }},
     {"biases", "Generate",
      [](size_t bytes) {
        v1::GenerateRequest request;

@@ -20,19 +20,19 @@ constexpr int64_t kAssumedLimit = int64_t{4} << 30;
 
 void AddFlags(MemoryOptions* options, FlagTable* flags) {
   flags->Add("allow_compression", &options->allow_compression,
-             "Take messages that a client has compressed; without it they get UNIMPLEMENTED. gRPC "
-             "checks the length of a message only when it is unpacked, so a caller can make the "
-             "server take a thousand times the bytes that it sends: for trusted callers only.");
+             "Take messages that a client has compressed; without it they get UNIMPLEMENTED. A "
+             "message costs at most --max_message_bytes. With --grpc_transport=library it is "
+             "unpacked whole, maybe to a thousand times its bytes: for trusted callers only.");
   flags->Add("max_receive_memory_mb", &options->max_receive_mb,
              {kLeastReceiveMegabytes, kMostMegabytes, /*or_zero=*/true},
-             "How much gRPC may hold of messages that are still arriving, over all connections, in "
-             "units of 10^6 bytes; over it streams are reset. 0 = a quarter of what the process "
-             "may take (its control group's limit, or the machine's memory).");
+             "How much messages that are still arriving may hold, over all connections, in units "
+             "of 10^6 bytes; over it calls get RESOURCE_EXHAUSTED. 0 = a quarter of what the "
+             "process may take (its control group's limit, or the machine's memory).");
   flags->Add("max_inflight_mb", &options->max_inflight_mb,
              {kLeastInflightMegabytes, kMostMegabytes, /*or_zero=*/true},
              "How much calls may hold, from the arrival of their messages until their answers have "
-             "left, over all models, in units of 10^6 bytes; over it calls get RESOURCE_EXHAUSTED "
-             "at once. 0 = a quarter of what the process may take.");
+             "left, over all models, in units of 10^6 bytes; no caller gets all of it. Over it "
+             "calls get RESOURCE_EXHAUSTED at once. 0 = a quarter of what the process may take.");
   flags->AddSeconds("send_timeout_s", &options->send_timeout,
                     {absl::Milliseconds(10), absl::Hours(24 * 7), /*or_never=*/true},
                     "After how many seconds an answer that its client does not take costs "

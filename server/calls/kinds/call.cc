@@ -9,8 +9,6 @@
 namespace sru::server::calls {
 namespace {
 
-// When to come back after a refusal because all streams are taken.
-constexpr absl::Duration kStreamRetry = absl::Seconds(1);
 // At least the memory of an open stream besides its state: the call and the transport's part of it.
 constexpr int64_t kStreamBytes = 16384;
 
@@ -22,7 +20,7 @@ Call::Call(MethodId method, const ServiceContext& context, Exchange* exchange)
       arrival_(context.clock->Now()),
       deadline_(arrival_ + exchange->time_left()),
       caller_(exchange->caller()),
-      held_(context.budget),
+      held_(context.budget, share()),
       method_(method),
       request_id_(telemetry::AccessLog::Begin(*exchange)) {}
 
@@ -32,7 +30,7 @@ absl::Status Call::Open() {
   if (absl::Status status = context_.streams->Add(this, is_known ? caller_->id() : "");
       !status.ok()) {
     absl::Status refusal = Refuse(*batching::GetRejectReason(status), status.message());
-    return absl::IsResourceExhausted(refusal) ? RetryAfter(std::move(refusal), kStreamRetry)
+    return absl::IsResourceExhausted(refusal) ? RetryAfter(std::move(refusal), kStreamRetryAfter)
                                               : refusal;
   }
   is_open_stream_ = true;

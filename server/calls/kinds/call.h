@@ -24,7 +24,7 @@
 #include "server/batching/queue/order_tree.h"
 #include "server/batching/queue/reject_reason.h"
 #include "server/callers/caller.h"
-#include "server/calls/bounds/byte_budget.h"
+#include "server/calls/byte_budget.h"
 #include "server/calls/exchange.h"
 #include "server/calls/kinds/call_basics.h"
 #include "server/calls/kinds/open_streams.h"
@@ -109,6 +109,9 @@ class Call : public CallHandler, protected OpenStream {
       return RetryAfter(Refuse(batching::RejectReason::kMemory, kNoMemory), kMemoryRetryAfter);
     }
   }
+
+  // The caller's share of the memory of all calls; null without a caller.
+  ByteShare* share() const { return caller_ == nullptr ? nullptr : &caller_->memory(); }
 
   // Finds the model that a call of this method without a name may mean as well, and that the caller may use.
   absl::Status FindModel(const std::string& name, int64_t version);

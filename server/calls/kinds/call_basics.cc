@@ -65,7 +65,8 @@ std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted) {
                         " (--max_inflight_mb); send smaller calls");
   }
   return absl::StrCat("memory: calls hold ", budget.used(), " of ", budget.limit(),
-                      " bytes (--max_inflight_mb), this one would take about ", wanted,
+                      " bytes (--max_inflight_mb), of which one caller may hold at most ",
+                      ByteShare::kMost, " times what is free; this one would take about ", wanted,
                       "; retry later");
 }
 

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "models/model.h"
-#include "server/calls/bounds/byte_budget.h"
+#include "server/calls/byte_budget.h"
 #include "server/calls/method_info.h"
 #include "server/lifecycle/model_registry.h"
 

@@ -28,10 +28,24 @@ absl::Status TooMany(absl::string_view field, int limit) {
 
 // The reader's error for a broken message; ReadInferRequest() says what is broken.
 absl::Status Broken() { return absl::DataLossError(""); }
-absl::Status Ended(const WireReader& reader) { return reader.ok() ? absl::OkStatus() : Broken(); }
 
-absl::Status ReadValue(absl::string_view bytes, InferParameter* parameter) {
-  WireReader reader(bytes);
+// Reads a part of a request. `left` counts down the fields that the whole request may still have: it is read by a loop, which they hold up.
+class FieldReader : public WireReader {
+ public:
+  FieldReader(absl::string_view bytes, int* left) : WireReader(bytes), left_fields_(*left) {}
+
+  bool Next() { return left_fields_ > 0 && WireReader::Next() && --left_fields_ > 0; }
+  absl::Status End() const {
+    if (left_fields_ == 0) return TooMany("message: fields", kMaxFields);
+    return ok() ? absl::OkStatus() : Broken();
+  }
+
+ private:
+  int& left_fields_;
+};
+
+absl::Status ReadValue(absl::string_view bytes, int* left, InferParameter* parameter) {
+  FieldReader reader(bytes, left);
   while (reader.Next()) {
     switch (reader.tag()) {
       case WireTag(Parameter::kBoolParamFieldNumber, kWireVarint):
@@ -53,30 +67,31 @@ absl::Status ReadValue(absl::string_view bytes, InferParameter* parameter) {
         reader.Skip();
     }
   }
-  return Ended(reader);
+  return reader.End();
 }
 
-absl::Status ReadParameter(absl::string_view bytes, InferParameter* parameter) {
-  WireReader reader(bytes);
+absl::Status ReadParameter(absl::string_view bytes, int* left, InferParameter* parameter) {
+  FieldReader reader(bytes, left);
   while (reader.Next()) {
     switch (reader.tag()) {
       case WireTag(kMapKey, kWireBytes):
         parameter->name = reader.Bytes();
         break;
       case WireTag(kMapValue, kWireBytes):
-        SRU_RETURN_UNLESS_OK(ReadValue(reader.Bytes(), parameter));
+        SRU_RETURN_UNLESS_OK(ReadValue(reader.Bytes(), left, parameter));
         break;
       default:
         reader.Skip();
     }
   }
-  return Ended(reader);
+  return reader.End();
 }
 
 // The parameters of a tensor say nothing that this server does, but some must not be passed over.
-absl::Status CheckTensorParameter(absl::string_view field, int index, absl::string_view bytes) {
+absl::Status CheckTensorParameter(absl::string_view field, int index, absl::string_view bytes,
+                                  int* left) {
   InferParameter parameter;
-  SRU_RETURN_UNLESS_OK(ReadParameter(bytes, &parameter));
+  SRU_RETURN_UNLESS_OK(ReadParameter(bytes, left, &parameter));
   if (absl::StartsWith(parameter.name, "shared_memory_")) {
     return absl::UnimplementedError(
         absl::StrCat(field, "[", index, "].parameters: shared memory is not supported, expected ",
@@ -108,8 +123,8 @@ absl::Status ReadShape(absl::string_view packed, int index, InferInput* input) {
   return absl::OkStatus();
 }
 
-absl::Status ReadInput(absl::string_view bytes, int index, InferInput* input) {
-  WireReader reader(bytes);
+absl::Status ReadInput(absl::string_view bytes, int index, int* left, InferInput* input) {
+  FieldReader reader(bytes, left);
   absl::Status status;
   while (status.ok() && reader.Next()) {
     switch (reader.tag()) {
@@ -126,7 +141,7 @@ absl::Status ReadInput(absl::string_view bytes, int index, InferInput* input) {
         status = AddDimension(static_cast<int64_t>(reader.Varint()), index, input);
         break;
       case WireTag(Input::kParametersFieldNumber, kWireBytes):
-        status = CheckTensorParameter("inputs", index, reader.Bytes());
+        status = CheckTensorParameter("inputs", index, reader.Bytes(), left);
         break;
       case WireTag(Input::kContentsFieldNumber, kWireBytes):
         if (input->has_contents) {
@@ -139,11 +154,11 @@ absl::Status ReadInput(absl::string_view bytes, int index, InferInput* input) {
         reader.Skip();
     }
   }
-  return status.ok() ? Ended(reader) : status;
+  return status.ok() ? reader.End() : status;
 }
 
-absl::Status ReadOutput(absl::string_view bytes, int index, absl::string_view* name) {
-  WireReader reader(bytes);
+absl::Status ReadOutput(absl::string_view bytes, int index, int* left, absl::string_view* name) {
+  FieldReader reader(bytes, left);
   absl::Status status;
   while (status.ok() && reader.Next()) {
     switch (reader.tag()) {
@@ -151,17 +166,18 @@ absl::Status ReadOutput(absl::string_view bytes, int index, absl::string_view* n
         *name = reader.Bytes();
         break;
       case WireTag(Output::kParametersFieldNumber, kWireBytes):
-        status = CheckTensorParameter("outputs", index, reader.Bytes());
+        status = CheckTensorParameter("outputs", index, reader.Bytes(), left);
         break;
       default:
         reader.Skip();
     }
   }
-  return status.ok() ? Ended(reader) : status;
+  return status.ok() ? reader.End() : status;
 }
 
 absl::Status ReadFields(absl::string_view bytes, InferRequest* request) {
-  WireReader reader(bytes);
+  int left = kMaxFields;
+  FieldReader reader(bytes, &left);
   absl::Status status;
   while (status.ok() && reader.Next()) {
     switch (reader.tag()) {
@@ -178,18 +194,18 @@ absl::Status ReadFields(absl::string_view bytes, InferRequest* request) {
         if (request->parameters.size() == kMaxParameters) {
           return TooMany("parameters", kMaxParameters);
         }
-        status = ReadParameter(reader.Bytes(), &request->parameters.emplace_back());
+        status = ReadParameter(reader.Bytes(), &left, &request->parameters.emplace_back());
         break;
       case WireTag(Request::kInputsFieldNumber, kWireBytes): {
         const auto index = static_cast<int>(request->inputs.size());
         if (index == kMaxTensors) return TooMany("inputs", kMaxTensors);
-        status = ReadInput(reader.Bytes(), index, &request->inputs.emplace_back());
+        status = ReadInput(reader.Bytes(), index, &left, &request->inputs.emplace_back());
         break;
       }
       case WireTag(Request::kOutputsFieldNumber, kWireBytes): {
         const auto index = static_cast<int>(request->outputs.size());
         if (index == kMaxTensors) return TooMany("outputs", kMaxTensors);
-        status = ReadOutput(reader.Bytes(), index, &request->outputs.emplace_back());
+        status = ReadOutput(reader.Bytes(), index, &left, &request->outputs.emplace_back());
         break;
       }
       case WireTag(Request::kRawInputContentsFieldNumber, kWireBytes):
@@ -202,7 +218,7 @@ absl::Status ReadFields(absl::string_view bytes, InferRequest* request) {
         reader.Skip();
     }
   }
-  return status.ok() ? Ended(reader) : status;
+  return status.ok() ? reader.End() : status;
 }
 
 absl::Status CheckString(absl::string_view field, absl::string_view text) {
@@ -212,6 +228,11 @@ absl::Status CheckString(absl::string_view field, absl::string_view text) {
 }
 
 }  // namespace
+
+bool FindInferFields(absl::string_view bytes, InferRequest* request) {
+  *request = InferRequest();
+  return ReadFields(bytes, request).ok();
+}
 
 absl::Status ReadInferRequest(absl::string_view bytes, InferRequest* request) {
   *request = InferRequest();

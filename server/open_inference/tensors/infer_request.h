@@ -17,6 +17,8 @@ namespace sru::server::open_inference {
 inline constexpr int kMaxTensors = 16;
 inline constexpr int kMaxDimensions = 8;
 inline constexpr int kMaxParameters = 32;
+// Fields of the whole request, those of its parts counted: what the above allow, and unknown ones.
+inline constexpr int kMaxFields = 2048;
 
 struct InferParameter {
   absl::string_view name;
@@ -41,6 +43,10 @@ struct InferRequest {
   absl::InlinedVector<absl::string_view, 4> outputs;  // names
   absl::InlinedVector<absl::string_view, 2> raw_inputs;
 };
+
+// Finds the fields of a request for which nothing has to be explained: false for bytes that are no such message, or for too many parts.
+// Thread-safe.
+bool FindInferFields(absl::string_view bytes, InferRequest* request);
 
 // Of a field that is set twice the last value counts, except for `contents`. kInvalidArgument for bytes that are no such message, for
 // strings that are not UTF-8 and would come back, for too many parts, and kUnimplemented for what Triton alone has: shared memory and

@@ -167,6 +167,17 @@ TEST(InferRequestTest, RefusesTooManyParts) {
     (*request.mutable_parameters())[std::to_string(i)].set_bool_param(true);
   }
   EXPECT_EQ(ErrorOf(request.SerializeAsString()), "parameters: too many, expected at most 32");
+  std::string unknown;  // of field 100
+  for (int i = 0; i < kMaxFields - 1; ++i) unknown += std::string("\xa0\x06\x01", 3);
+  InferRequest read;
+  EXPECT_TRUE(FindInferFields(unknown, &read));
+  unknown += std::string("\xa0\x06\x01", 3);
+  EXPECT_FALSE(FindInferFields(unknown, &read));
+  EXPECT_EQ(ErrorOf(unknown), "message: fields: too many, expected at most 2048");
+  request.clear_parameters();
+  request.clear_inputs();
+  EXPECT_EQ(ErrorOf(request.SerializeAsString() + "\x2a" + std::string("\x80\x30", 2) + unknown.substr(0, 6144)),
+            "message: fields: too many, expected at most 2048");
   request.Clear();
   auto* const input = request.add_inputs();
   for (int i = 0; i <= kMaxDimensions; ++i) input->add_shape(1);

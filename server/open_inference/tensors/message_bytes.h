@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
-#include "server/calls/bounds/byte_budget.h"
+#include "server/calls/byte_budget.h"
 
 namespace sru::server::open_inference {
 

@@ -38,7 +38,7 @@ class EncodeStreamCall final : public calls::Call {
 
   EncodeStreamCall(calls::MethodId method, const calls::ServiceContext& context,
                    calls::Exchange* exchange, calls::MessageFormPtr /*form*/)
-      : Call(method, context, exchange), chunk_held_(context.budget) {
+      : Call(method, context, exchange), chunk_held_(context.budget, share()) {
     times_.emplace();
   }
 

@@ -42,12 +42,7 @@ GenerateSequence::GenerateSequence(const GenerateTask* task, const models::Model
   for (size_t i = 0; i < num_samples; ++i) {
     GeneratedChunk& chunk = unsent_[i].chunk;
     chunk.sample = static_cast<int>(i);
-    if (!task_.echo) continue;
-    chunk.token_ids = task_.prompt;
-    if (task_.token_log_probs) chunk.log_probs.resize(task_.prompt.size());
-    const size_t first = task_.state == nullptr ? 1 : 0;
-    const size_t scored = task_.prompt.size() - std::min(first, task_.prompt.size());
-    chunk.candidates.resize(scored * task_.num_candidates);
+    if (task_.echo) chunk.token_ids = task_.prompt;
   }
   sink_ = task_.sink;
 }
@@ -232,10 +227,11 @@ void GenerateSequence::CommitScores(const GenerateItem& item, const Results& res
     const bool scored = position >= skipped;
     for (WaitingChunk& unsent : unsent_) {
       GeneratedChunk& chunk = unsent.chunk;
-      if (task_.token_log_probs) chunk.log_probs[position] = scored ? results.log_probs[row] : 0;
+      if (task_.token_log_probs) chunk.log_probs.push_back(scored ? results.log_probs[row] : 0);
       if (k == 0 || !scored) continue;
-      std::copy_n(results.candidates + static_cast<size_t>(row) * results.max_candidates, k,
-                  chunk.candidates.begin() + static_cast<std::ptrdiff_t>((position - skipped) * k));
+      const kernels::Candidate* const best =
+          results.candidates + static_cast<size_t>(row) * results.max_candidates;
+      chunk.candidates.insert(chunk.candidates.end(), best, best + k);
     }
   }
   prompt_scored_ = std::max(prompt_scored_, prompt_fed_ + item.count);

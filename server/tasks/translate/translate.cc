@@ -156,13 +156,17 @@ class TranslateCall final
     }
   }
 
+  // A search follows as many hypotheses as its beam is wide. Those that are not in the answer are counted as long as the longest that is.
   int64_t ComputedTokens() const override {
     int64_t tokens = 0;
     for (const TranslateTask& sentence : tasks()) {
-      if (sentence.hypotheses.empty()) tokens += sentence.steps;  // the call failed
+      int64_t longest = sentence.hypotheses.empty() ? sentence.steps : 0;  // the call failed
       for (const TranslatedHypothesis& hypothesis : sentence.hypotheses) {
-        tokens += static_cast<int64_t>(hypothesis.tokens.size());
+        const auto length = static_cast<int64_t>(hypothesis.tokens.size());
+        tokens += length;
+        longest = std::max(longest, length);
       }
+      tokens += longest * (search_.beam_size - static_cast<int64_t>(sentence.hypotheses.size()));
     }
     return tokens;
   }

@@ -1,4 +1,4 @@
-#include "server/calls/bounds/byte_budget.h"
+#include "server/calls/byte_budget.h"
 
 #include <thread>
 #include <vector>
@@ -36,6 +36,43 @@ TEST(ByteBudgetTest, OverTheLimitNothingChanges) {
   EXPECT_EQ(budget.used(), 100);
   a.ShrinkTo(99);
   EXPECT_TRUE(b.Grow(1));
+}
+
+TEST(ByteBudgetTest, OneCallerLeavesAFifthToOthers) {
+  ByteBudget budget(100);
+  ByteShare greedy;
+  ByteReservation held(&budget, &greedy);
+  EXPECT_FALSE(held.Grow(81));
+  EXPECT_EQ(greedy.held(), 0);
+  EXPECT_EQ(budget.used(), 0);
+  EXPECT_TRUE(held.Grow(60));
+  ByteReservation more(&budget, &greedy);
+  EXPECT_FALSE(more.Grow(21));
+  EXPECT_TRUE(more.Grow(20));
+  EXPECT_EQ(greedy.held(), 80);
+  ByteShare polite;
+  {
+    ByteReservation other(&budget, &polite);
+    EXPECT_TRUE(other.Grow(16));
+    EXPECT_FALSE(more.Grow(1));
+  }
+  EXPECT_EQ(polite.held(), 0);
+  more.ShrinkTo(0);
+  EXPECT_EQ(greedy.held(), 60);
+  EXPECT_EQ(budget.used(), 60);
+}
+
+TEST(ByteBudgetTest, AShareMayComeLater) {
+  ByteBudget budget(100);
+  ByteShare share;
+  {
+    ByteReservation held(&budget);
+    EXPECT_TRUE(held.Grow(90));  // nobody's
+    held.SetShare(&share);
+    EXPECT_EQ(share.held(), 90);
+    EXPECT_FALSE(held.Grow(1));
+  }
+  EXPECT_EQ(share.held(), 0);
 }
 
 TEST(ByteBudgetTest, ManyThreadsNeverPassTheLimitAndLoseNothing) {

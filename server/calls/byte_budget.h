@@ -9,8 +9,8 @@
 //
 // The bytes are what callers reserve, which are estimates on the safe side; nothing else is
 // counted.
-#ifndef SRU_SERVER_CALLS_BOUNDS_BYTE_BUDGET_H_
-#define SRU_SERVER_CALLS_BOUNDS_BYTE_BUDGET_H_
+#ifndef SRU_SERVER_CALLS_BYTE_BUDGET_H_
+#define SRU_SERVER_CALLS_BYTE_BUDGET_H_
 
 #include <atomic>
 #include <cstdint>
@@ -47,11 +47,26 @@ class ByteBudget {
   std::atomic<int64_t> used_{0};
 };
 
+// What one caller holds of a budget. It may hold kMost times what is free, so that there is always something left for others: alone it gets
+// four fifths, one of two four ninths.
+class ByteShare {
+ public:
+  static constexpr int64_t kMost = 4;
+
+  int64_t held() const { return held_.load(std::memory_order_relaxed); }
+
+ private:
+  friend class ByteReservation;
+
+  std::atomic<int64_t> held_{0};
+};
+
 // The bytes that one call has reserved; its destructor gives them back. Not thread-safe.
 class ByteReservation {
  public:
-  // Null: there is no limit.
-  explicit ByteReservation(ByteBudget* budget) : budget_(budget) {}
+  // Null: there is no limit. With a share, which must outlive it, that bounds it too.
+  explicit ByteReservation(ByteBudget* budget, ByteShare* share = nullptr)
+      : budget_(budget), share_(budget == nullptr ? nullptr : share) {}
   ~ByteReservation() { ShrinkTo(0); }
   ByteReservation(const ByteReservation&) = delete;
   ByteReservation& operator=(const ByteReservation&) = delete;
@@ -62,22 +77,39 @@ class ByteReservation {
   // the budget does not have them.
   [[nodiscard]] bool Grow(int64_t bytes) {
     if (budget_ != nullptr && !budget_->Reserve(bytes)) return false;
+    if (share_ != nullptr) {
+      const int64_t held = share_->held_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+      if (held > ByteShare::kMost * (budget_->limit() - budget_->used())) {
+        share_->held_.fetch_sub(bytes, std::memory_order_relaxed);
+        budget_->Release(bytes);
+        return false;
+      }
+    }
     bytes_ += bytes;
     return true;
+  }
+
+  // What it has, and what comes, counts for this share, which has none yet.
+  void SetShare(ByteShare* share) {
+    if (budget_ == nullptr) return;
+    share_ = share;
+    share_->held_.fetch_add(bytes_, std::memory_order_relaxed);
   }
 
   // Gives back whatever exceeds `bytes`.
   void ShrinkTo(int64_t bytes) {
     if (bytes >= bytes_) return;
     if (budget_ != nullptr) budget_->Release(bytes_ - bytes);
+    if (share_ != nullptr) share_->held_.fetch_sub(bytes_ - bytes, std::memory_order_relaxed);
     bytes_ = bytes;
   }
 
  private:
   ByteBudget* const budget_;
+  ByteShare* share_;
   int64_t bytes_ = 0;
 };
 
 }  // namespace sru::server::calls
 
-#endif  // SRU_SERVER_CALLS_BOUNDS_BYTE_BUDGET_H_
+#endif  // SRU_SERVER_CALLS_BYTE_BUDGET_H_
