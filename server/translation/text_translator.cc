@@ -274,13 +274,15 @@ int64_t NumCharacters(const std::string& text) {
 }
 
 void TextTranslator::Translate(TextRequest request, Call call, Reserve reserve, Done done) {
-  for (const std::string& text : request.texts) num_characters_ += NumCharacters(text);
+  int64_t characters = 0;
+  for (const std::string& text : request.texts) characters += NumCharacters(text);
   const LanguageCatalog catalog(registry_, request.may_use);
   const auto translation = std::make_shared<Translation>(
       std::move(request), limits_, std::move(call), std::move(reserve), done, &in_flight_);
   if (absl::Status status = translation->Prepare(catalog); !status.ok()) {
     return done({status, {}, {}}, {});
   }
+  num_characters_ += characters;
   translation->Run();
 }
 

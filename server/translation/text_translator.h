@@ -64,7 +64,7 @@ class TextTranslator {
   // `done` is called once, on any thread; with kCancelled when the thread's work is to end (server/base/interruption.h). It and `call` may throw, into whom has called: the caller of this, or of `done`.
   void Translate(TextRequest request, Call call, Reserve reserve, Done done);
 
-  // The characters of all texts so far.
+  // The characters of all texts so far, except those of requests that were refused before their first call.
   int64_t num_characters() const { return num_characters_; }
 
   // The texts that are being translated. Between two calls nothing else tells that more will come.

@@ -315,6 +315,10 @@ TEST_F(TranslateTextsTest, Usage) {
   const int64_t before = used();
   DeepL({{"text", {"A b \xC3\xA9."}}, {"target_lang", "de"}, {"source_lang", "en"}});
   EXPECT_EQ(used(), before + 6);
+  // Refused requests do not count.
+  DeepLError({{"text", {"A b c."}}, {"target_lang", "XX"}});
+  DeepLError({{"text", std::vector<std::string>(1001, "a")}, {"target_lang", "de"}});
+  EXPECT_EQ(used(), before + 6);
 }
 
 TEST_F(TranslateTextsTest, WhatIsWrongIsNamed) {
