@@ -179,6 +179,15 @@ RouteGroup DeepLRoutes(translation::TextTranslator* translator) {
         ReplyJson(call, {{"character_count", translator->num_characters()},
                          {"character_limit", kNoLimit}});
       });
+  // Clients ask which glossaries there are, and fail if the answer is 404.
+  const auto add_empty = [&add](const char* path, const char* summary, const char* list) {
+    add("GET", path, summary, {}, [list](const SharedCall& call) {
+      ReplyJson(call, {{list, json::array()}});
+    });
+  };
+  add_empty("/v2/glossary-language-pairs",
+            "DeepL's API: an empty list, as there are no glossaries.", "supported_languages");
+  add_empty("/v2/glossaries", "DeepL's API: an empty list.", "glossaries");
   return group;
 }
 

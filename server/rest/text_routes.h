@@ -4,6 +4,7 @@
 //   POST      /v2/translate        text (several), target_lang, source_lang, split_sentences, tag_handling, ...
 //   GET, POST /v2/languages        type: source or target
 //   GET       /v2/usage            the characters since the server's start; there is no limit, and so no status 456
+//   GET       /v2/glossary-language-pairs, /v2/glossaries   empty lists
 //
 // LibreTranslate's. The token of a server that asks for one is the field `api_key`, or stands in the header as in other routes.
 //   POST      /translate           q (a string or a list), source ("auto"), target, format (text, html)

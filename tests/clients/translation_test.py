@@ -123,6 +123,10 @@ class TranslationTest(unittest.TestCase):
         self.assertFalse(usage.any_limit_reached)
         self.assertTrue(usage.character.valid)
 
+    def test_deepl_has_no_glossaries(self):
+        self.assertEqual(self.deepl.get_glossary_languages(), [])
+        self.assertEqual(self.deepl.list_glossaries(), [])
+
     def test_deepl_errors(self):
         with self.assertRaisesRegex(deepl.DeepLException, "no model translates into 'FR'"):
             self.deepl.translate_text("a", target_lang="FR")

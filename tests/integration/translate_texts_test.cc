@@ -321,6 +321,16 @@ TEST_F(TranslateTextsTest, Usage) {
   EXPECT_EQ(used(), before + 6);
 }
 
+TEST_F(TranslateTextsTest, ThereAreNoGlossaries) {
+  const HttpResponse pairs = HttpGet(port(), "/v2/glossary-language-pairs");
+  EXPECT_EQ(pairs.status, 200);
+  EXPECT_EQ(pairs.body, "{\"supported_languages\":[]}");
+  EXPECT_EQ(HttpGet(port(), "/v2/glossaries").body, "{\"glossaries\":[]}");
+  const json paths = json::parse(HttpGet(port(), "/openapi.json").body)["paths"];
+  EXPECT_TRUE(paths["/v2/glossary-language-pairs"].contains("get"));
+  EXPECT_TRUE(paths["/v2/glossaries"].contains("get"));
+}
+
 TEST_F(TranslateTextsTest, WhatIsWrongIsNamed) {
   EXPECT_THAT(DeepLError({{"target_lang", "DE"}}), HasSubstr("'text' not specified"));
   EXPECT_THAT(DeepLError({{"text", {"a"}}}), HasSubstr("'target_lang' not specified"));
@@ -385,6 +395,8 @@ TEST_F(TranslateTextsTest, TokensComeInHeadersAndFields) {
     EXPECT_EQ(refused.status, 403);
     EXPECT_THAT(refused.body, HasSubstr("{\"message\":\"authorization"));
   }
+  EXPECT_EQ(HttpGet(port, "/v2/glossaries").status, 403);
+  EXPECT_EQ(HttpGet(port, "/v2/glossary-language-pairs").status, 403);
   EXPECT_EQ(post("/translate", libre + "&api_key=" + token, "").status, 200);
   EXPECT_EQ(post("/translate", libre, "Bearer " + token).status, 200);
   EXPECT_EQ(post("/detect", "q=a&api_key=" + token, "").status, 200);
