@@ -104,9 +104,8 @@ void Detect(const SharedCall& call, const translation::TextTranslator& translato
   ReplyJson(call, answer);
 }
 
+// Asks for no token, since some clients send none here.
 void LibreLanguages(const SharedCall& call, const translation::TextTranslator& translator) {
-  RequestFields fields;
-  if (absl::Status status = Begin(call, &fields); !status.ok()) return call->Fail(status);
   const translation::LanguageCatalog catalog = translator.Catalog();
   json answer = json::array();
   for (const std::string& code : catalog.Sources()) {
@@ -150,7 +149,7 @@ RouteGroup LibreTranslateRoutes(translation::TextTranslator* translator) {
   add("POST", "/translate", "LibreTranslate's API: translations of texts, sentence by sentence.",
       {"q", "source", "target", "format", "api_key"}, TranslateLibre);
   add("POST", "/detect", "LibreTranslate's API: the language of a text.", {"q", "api_key"}, Detect);
-  add("GET", "/languages", "LibreTranslate's API: the languages and their targets.", {"api_key"},
+  add("GET", "/languages", "LibreTranslate's API: the languages and their targets.", {},
       LibreLanguages);
   add("GET", "/frontend/settings", "LibreTranslate's API: what its web page asks first.", {},
       Settings);
