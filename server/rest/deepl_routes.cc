@@ -38,12 +38,13 @@ std::string SourceCode(const std::string& code) {
   return absl::AsciiStrToUpper(code.substr(0, code.find_first_of("-_")));
 }
 
-absl::Status ReadTags(const RequestFields& fields, const std::string& name,
+// Names of HTML's elements are compared in lower case.
+absl::Status ReadTags(const RequestFields& fields, const std::string& name, TextFormat format,
                       std::set<std::string>* tags) {
   for (const std::string& value : fields.All(name)) {
     for (absl::string_view tag : absl::StrSplit(value, ',', absl::SkipWhitespace())) {
       tag = absl::StripAsciiWhitespace(tag);
-      tags->emplace(tag.substr(0, kLongestTag));
+      tags->insert(format == TextFormat::kHtml ? absl::AsciiStrToLower(tag) : std::string(tag));
       if (tag.size() > kLongestTag || tags->size() > kMostTags) {
         return InvalidArgument("Value for '", name, "' not supported: expected at most ", kMostTags,
                                " tags of at most ", kLongestTag, " bytes.");
@@ -63,9 +64,9 @@ absl::Status ReadRules(RequestFields& fields, translation::TextRules* rules) {
     return InvalidArgument("Value for 'tag_handling' not supported: expected xml or html.");
   }
   rules->outline = fields.Flag("outline_detection", true);
-  SRU_RETURN_UNLESS_OK(ReadTags(fields, "splitting_tags", &rules->splitting_tags));
-  SRU_RETURN_UNLESS_OK(ReadTags(fields, "non_splitting_tags", &rules->inline_tags));
-  SRU_RETURN_UNLESS_OK(ReadTags(fields, "ignore_tags", &rules->ignored_tags));
+  SRU_RETURN_UNLESS_OK(ReadTags(fields, "splitting_tags", rules->format, &rules->splitting_tags));
+  SRU_RETURN_UNLESS_OK(ReadTags(fields, "non_splitting_tags", rules->format, &rules->inline_tags));
+  SRU_RETURN_UNLESS_OK(ReadTags(fields, "ignore_tags", rules->format, &rules->ignored_tags));
   const std::string splitting = fields.Last("split_sentences");
   if (splitting == "0" || splitting == "false") {
     rules->splitting = Splitting::kNone;

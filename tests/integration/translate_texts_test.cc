@@ -256,6 +256,15 @@ TEST_F(TranslateTextsTest, Html) {
                                 {"target", "de"},
                                 {"format", "html"}})["translatedText"],
             absl::StrCat("<h1>", word, "</h1>\n<p><b>", word, "</b></p><script>a</script>"));
+  // Names of HTML's elements have no case, those of XML's do.
+  json upper = {{"text", {"<x>a</x>"}},
+                {"target_lang", "de"},
+                {"source_lang", "en"},
+                {"tag_handling", "html"},
+                {"ignore_tags", {"X,Y"}}};
+  EXPECT_THAT(DeepL(upper), ElementsAre("<x>a</x>"));
+  upper["tag_handling"] = "xml";
+  EXPECT_THAT(DeepL(upper), ElementsAre(absl::StrCat("<x>", word, "</x>")));
   // Within a sentence tags follow the alignment; what they stand around differs, but none is lost.
   const std::string text = DeepL({{"text", {"<p>a cab <i>c b</i> a cab a</p>"}},
                                   {"target_lang", "de"},
