@@ -39,7 +39,7 @@ std::string SourceCode(const std::string& code) {
 }
 
 // Names of HTML's elements are compared in lower case.
-absl::Status ReadTags(const RequestFields& fields, const std::string& name, TextFormat format,
+absl::Status ReadTags(RequestFields& fields, const std::string& name, TextFormat format,
                       std::set<std::string>* tags) {
   for (const std::string& value : fields.All(name)) {
     for (absl::string_view tag : absl::StrSplit(value, ',', absl::SkipWhitespace())) {
@@ -81,6 +81,7 @@ absl::Status ReadRules(RequestFields& fields, translation::TextRules* rules) {
 
 absl::Status ReadDeepLRequest(RequestFields& fields, TextRequest* request) {
   request->texts = fields.All("text");
+  SRU_RETURN_UNLESS_OK(fields.status());  // says more than that there is none
   if (request->texts.empty()) return InvalidArgument("Parameter 'text' not specified.");
   request->target = fields.Last("target_lang");
   if (request->target.empty()) return InvalidArgument("Parameter 'target_lang' not specified.");
@@ -134,6 +135,7 @@ void DeepLLanguages(const SharedCall& call, const translation::TextTranslator& t
   RequestFields fields;
   if (absl::Status status = ReadFields(call, &fields); !status.ok()) return call->Fail(status);
   const std::string type = fields.Last("type");
+  if (!fields.status().ok()) return call->Fail(fields.status());
   const bool is_target = type == "target";
   if (!type.empty() && !is_target && type != "source") {
     return call->Fail(

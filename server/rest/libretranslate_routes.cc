@@ -27,7 +27,8 @@ absl::Status Begin(const SharedCall& call, RequestFields* fields) {
   if (!status.ok() && !absl::IsInvalidArgument(status)) return status;  // the token was not read
   // Who may not call learns nothing else.
   absl::Status access = call->Authenticate(fields->Last("api_key"));
-  return access.ok() ? status : access;
+  if (!access.ok()) return access;
+  return status.ok() ? fields->status() : status;
 }
 
 // Its clients know two languages by codes of its own.
@@ -35,9 +36,11 @@ std::string CodeOf(const std::string& code) {
   return code == "zt" ? "zh-Hant" : (code == "pb" ? "pt-BR" : code);
 }
 
-absl::Status ReadLibreRequest(const RequestFields& fields, TextRequest* request) {
+absl::Status ReadLibreRequest(RequestFields& fields, TextRequest* request) {
   for (const char* const name : {"q", "source", "target"}) {
-    if (fields.All(name).empty()) {
+    const bool is_missing = fields.All(name).empty();
+    SRU_RETURN_UNLESS_OK(fields.status());
+    if (is_missing) {
       return InvalidArgument("Invalid request: missing ", name, " parameter");
     }
   }
@@ -52,20 +55,20 @@ absl::Status ReadLibreRequest(const RequestFields& fields, TextRequest* request)
   } else if (!format.empty() && format != "text") {
     return InvalidArgument("format: expected text or html, found '", format.substr(0, 32), "'");
   }
-  return absl::OkStatus();
+  return fields.status();
 }
 
 void TranslateLibre(const SharedCall& call, translation::TextTranslator& translator) {
   RequestFields fields;
   TextRequest request;
   absl::Status status = Begin(call, &fields);
+  // As many as somebody would like to have; there are none.
+  const std::string alternatives = fields.Last("alternatives");
+  const bool has_alternatives = !alternatives.empty() && alternatives != "0";
   if (status.ok()) status = ReadLibreRequest(fields, &request);
   if (!status.ok()) return call->Fail(status);
   const bool is_list = fields.is_list("q");
   const bool is_detected = request.source.empty();
-  // As many as somebody would like to have; there are none.
-  const std::string alternatives = fields.Last("alternatives");
-  const bool has_alternatives = !alternatives.empty() && alternatives != "0";
   TranslateTexts(
       call, translator, std::move(request),
       [call, is_list, is_detected, has_alternatives](const std::vector<TranslatedText>& texts) {
@@ -90,9 +93,11 @@ void Detect(const SharedCall& call, const translation::TextTranslator& translato
   if (status.ok() && !fields.has("q")) {
     status = InvalidArgument("Invalid request: missing q parameter");
   }
+  const std::string text = fields.Last("q");
+  if (status.ok()) status = fields.status();
   if (!status.ok()) return call->Fail(status);
   const translation::LanguageCatalog catalog = translator.Catalog();
-  std::vector<translation::DetectedLanguage> found = translation::DetectLanguages(fields.Last("q"));
+  std::vector<translation::DetectedLanguage> found = translation::DetectLanguages(text);
   if (found.empty()) found.push_back({"en", 0});
   json answer = json::array();
   for (const translation::DetectedLanguage& language : found) {

@@ -16,7 +16,7 @@ namespace sru::server::rest {
 namespace {
 
 // The memory of a value besides its bytes: a string in a list that grows, and perhaps a node of the map.
-constexpr int64_t kValueBytes = 160;
+constexpr int64_t kValueBytes = 176;
 constexpr int kFieldsUntilAsked = 4096;
 
 absl::Status Reserve(absl::string_view body, absl::string_view separators, MemoryHold* memory) {
@@ -42,7 +42,7 @@ absl::StatusOr<std::string> DecodeForm(absl::string_view name, absl::string_view
 
 }  // namespace
 
-// Takes what stands at the first level and in lists there.
+// Takes what stands at the first level and in lists there. Passes over the rest.
 class FieldEvents {
  public:
   explicit FieldEvents(RequestFields* fields) : fields_(*fields) {}
@@ -50,50 +50,65 @@ class FieldEvents {
   const absl::Status& problem() const { return problem_; }
 
   // A field that is null is one that is not there.
-  bool Null() { return depth_ == 0 ? Refuse() : depth_ == 1 || RefuseValue("null"); }
+  bool Null() {
+    if (depth_ == 0) return Refuse();
+    if (depth_ == 2) PassOver("null");
+    return true;
+  }
   bool Bool(bool value) { return Add(value ? "true" : "false"); }
   bool Number(const JsonNumber& number) { return Add(std::string(number.text)); }
   bool String(absl::string_view text) { return Add(std::string(text)); }
-  bool StartObject() { return ++depth_ == 1 || RefuseValue("an object"); }
+  bool StartObject() { return Enter(depth_ == 0 ? nullptr : "an object"); }
   bool Key(absl::string_view name) {
+    if (passed_over_ > 0) return true;
     name_ = std::string(name);
     if (!fields_.has(name_)) return true;
     problem_ = FieldError(name, "the key comes twice");
     return false;
   }
-  void EndObject() { --depth_; }
+  void EndObject() { Leave(); }
   bool StartArray() {
     if (depth_ == 0) return Refuse();
-    if (++depth_ > 2) return RefuseValue("a list");
-    fields_.fields_[name_].is_list = true;
+    Enter(depth_ == 1 ? nullptr : "a list");
+    if (passed_over_ == 0) fields_.fields_[name_].is_list = true;
     return true;
   }
-  void EndArray() { --depth_; }
+  void EndArray() { Leave(); }
 
  private:
   bool Refuse() {
     problem_ = absl::InvalidArgumentError("the body: expected a JSON object");
     return false;
   }
-  bool RefuseValue(absl::string_view found) {
-    const auto field = fields_.fields_.find(name_);
-    const bool in_list = field != fields_.fields_.end() && field->second.is_list;
-    problem_ = FieldError(
-        name_,
-        absl::StrCat(in_list ? absl::StrCat("value ", field->second.values.size() + 1, ": ") : "",
-                     "expected a text, a number, true or false",
-                     in_list ? "" : ", or a list of them", ", found ", found));
-    return false;
+  // `wrong`: what begins cannot stand here; null if it can.
+  bool Enter(const char* wrong) {
+    if (passed_over_ > 0 || wrong != nullptr) {
+      PassOver(wrong);
+      ++passed_over_;
+    } else {
+      ++depth_;
+    }
+    return true;
+  }
+  void Leave() { --(passed_over_ > 0 ? passed_over_ : depth_); }
+  void PassOver(const char* wrong) {
+    if (passed_over_ > 0) return;
+    RequestFields::Values& field = fields_.fields_[name_];
+    if (field.wrong != nullptr) return;
+    field.wrong = wrong;
+    field.wrong_at = field.values.size();
   }
   bool Add(std::string value) {
     if (depth_ == 0) return Refuse();
+    if (passed_over_ > 0) return true;
     fields_.fields_[name_].values.push_back(std::move(value));
     return true;
   }
 
   RequestFields& fields_;
-  std::string name_;  // of the first level
-  int depth_ = 0;
+  std::string name_;     // of the first level
+  int depth_ = 0;        // without what is passed over
+  int passed_over_ = 0;  // objects and lists around the next value that are passed over
   absl::Status problem_;
 };
 
@@ -131,14 +146,27 @@ absl::Status RequestFields::AddBody(absl::string_view body, absl::string_view co
                                                      : AddForm(body, memory);
 }
 
-std::vector<std::string> RequestFields::All(const std::string& name) const {
+const RequestFields::Values* RequestFields::Find(const std::string& name) {
   const auto found = fields_.find(name);
-  return found == fields_.end() ? std::vector<std::string>() : found->second.values;
+  if (found == fields_.end()) return nullptr;
+  const Values& field = found->second;
+  if (field.wrong != nullptr && status_.ok()) {
+    status_ = FieldError(
+        name, absl::StrCat(field.is_list ? absl::StrCat("value ", field.wrong_at + 1, ": ") : "",
+                           "expected a text, a number, true or false",
+                           field.is_list ? "" : ", or a list of them", ", found ", field.wrong));
+  }
+  return &field;
 }
 
-std::string RequestFields::Last(const std::string& name) const {
-  const auto found = fields_.find(name);
-  return found == fields_.end() || found->second.values.empty() ? "" : found->second.values.back();
+std::vector<std::string> RequestFields::All(const std::string& name) {
+  const Values* const field = Find(name);
+  return field == nullptr ? std::vector<std::string>() : field->values;
+}
+
+std::string RequestFields::Last(const std::string& name) {
+  const Values* const field = Find(name);
+  return field == nullptr || field->values.empty() ? "" : field->values.back();
 }
 
 bool RequestFields::is_list(const std::string& name) const {

@@ -33,12 +33,11 @@ std::string Error(const std::string& body, const char* type) {
 }
 
 TEST(RequestFieldsTest, FormsAndJsonSayTheSame) {
-  for (const RequestFields& fields :
+  for (RequestFields read :
        {Read("text=a+b%26&text=%C3%A9&n=5&on=1&empty=",
              "application/x-www-form-urlencoded; charset=utf-8"),
         Read(R"({"text":["a b&","\u00e9"],"n":5,"on":true,"empty":"","left":null})",
              "Application/JSON")}) {
-    RequestFields read = fields;
     EXPECT_THAT(read.All("text"), ElementsAre("a b&", "\xC3\xA9"));
     EXPECT_EQ(read.Last("text"), "\xC3\xA9");
     EXPECT_TRUE(read.is_list("text"));
@@ -70,16 +69,34 @@ TEST(RequestFieldsTest, WhatCannotBeReadIsNamed) {
   for (const char* const body : {"[1]", "1", "\"a\"", "null", "true"}) {
     EXPECT_EQ(Error(body, "application/json"), "the body: expected a JSON object") << body;
   }
-  EXPECT_EQ(Error(R"({"a":{"b":"c"}})", "application/json"),
-            "a: expected a text, a number, true or false, or a list of them, found an object");
-  const std::pair<const char*, const char*> wrong[] = {
-      {"null", "null"}, {"{\"b\":1}", "an object"}, {"[1]", "a list"}};
-  for (const auto& [value, name] : wrong) {
-    EXPECT_EQ(Error(absl::StrCat(R"({"a":["b",)", value, "]}"), "application/json"),
-              absl::StrCat("a: value 2: expected a text, a number, true or false, found ", name));
-  }
   EXPECT_THAT(Error(R"({"a":"b")", "application/json"), HasSubstr("the body is not JSON"));
   EXPECT_THAT(Error("{\"a\":\"\xFF\"}", "application/json"), HasSubstr("the body is not JSON"));
+}
+
+TEST(RequestFieldsTest, WhatIsNoValueIsAProblemOfWhoAsksForIt) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"null", "null"}, {R"({"c":1,"a":[{}]})", "an object"}, {"[1,[2]]", "a list"}};
+  for (const auto& [value, name] : wrong) {
+    RequestFields fields =
+        Read(absl::StrCat(R"({"a":["b",)", value, R"(,"d",null],"e":{"c":[{"e":1}]},"c":2})"),
+             "application/json");
+    EXPECT_EQ(fields.Last("c"), "2");
+    EXPECT_TRUE(fields.status().ok());
+    EXPECT_TRUE(fields.has("e"));
+    EXPECT_FALSE(fields.is_list("e"));
+    EXPECT_THAT(fields.All("a"), ElementsAre("b", "d"));
+    const std::string problem =
+        absl::StrCat("a: value 2: expected a text, a number, true or false, found ", name);
+    EXPECT_EQ(fields.status(), absl::InvalidArgumentError(problem));
+    EXPECT_EQ(fields.Last("e"), "");
+    EXPECT_EQ(fields.status().message(), problem) << "the first one stays";
+  }
+  RequestFields fields = Read(R"({"a":{"b":"c"}})", "application/json");
+  EXPECT_FALSE(fields.Flag("a", false));
+  EXPECT_EQ(fields.status().message(),
+            "a: expected a text, a number, true or false, or a list of them, found an object");
+  EXPECT_EQ(Error(R"({"a":{},"a":1})", "application/json"), "a: the key comes twice");
+  EXPECT_THAT(Error(R"({"a":{"b":})", "application/json"), HasSubstr("the body is not JSON"));
 }
 
 TEST(RequestFieldsTest, MemoryIsReserved) {

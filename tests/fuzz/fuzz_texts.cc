@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/utf8.h"
@@ -71,7 +72,7 @@ void FuzzDocument(const std::string& text, const TextRules& rules) {
   Require(again == expected, "what stands between units stays");
 }
 
-void RequireFields(const server::rest::RequestFields& fields) {
+void RequireFields(server::rest::RequestFields fields) {
   for (const char* const name : {"text", "q", ""}) {
     for (const std::string& value : fields.All(name)) {
       Require(FindInvalidUtf8(value) == value.size(), "a value is UTF-8");
@@ -90,7 +91,7 @@ void FuzzTexts(std::string_view bytes) {
     server::rest::RequestFields fields;
     const absl::Status status =
         kind == 9 ? fields.AddForm(text, &memory) : fields.AddJson(text, &memory);
-    if (status.ok()) RequireFields(fields);
+    if (status.ok()) RequireFields(std::move(fields));
     return;
   }
   if (FindInvalidUtf8(text) != text.size()) return;

@@ -225,6 +225,18 @@ TEST_F(TranslateTextsTest, TheSourceIsFoundInTheText) {
   EXPECT_EQ(Post("/detect", {{"q", "1"}}), json::array({{{"language", "en"}, {"confidence", 0}}}));
 }
 
+TEST_F(TranslateTextsTest, FieldsThatTheServerDoesNotKnowAreIgnored) {
+  const json other = {{"a", {nullptr, {{"b", 1}}}}};
+  EXPECT_THAT(DeepL({{"text", {"A b c."}},
+                     {"target_lang", "de"},
+                     {"source_lang", "en"},
+                     {"x", other},
+                     {"y", {other}}}),
+              ElementsAre(Sentence("en_de", "A b c.")));
+  EXPECT_EQ(Post("/translate", {{"q", "A b c."}, {"source", "en"}, {"target", "de"}, {"x", other}}),
+            json({{"translatedText", Sentence("en_de", "A b c.")}}));
+}
+
 TEST_F(TranslateTextsTest, LibreTranslate) {
   const std::string first = Sentence("en_de", "A b c.");
   EXPECT_EQ(Post("/translate", {{"q", "A b c.\n"}, {"source", "en"}, {"target", "de"}}),
@@ -358,6 +370,17 @@ TEST_F(TranslateTextsTest, WhatIsWrongIsNamed) {
               HasSubstr("text: expected 1 to 1000 texts, found 1001"));
   EXPECT_THAT(DeepLError({{"text", {"a", nullptr}}, {"target_lang", "de"}}),
               HasSubstr("text: value 2: expected a text, a number, true or false, found null"));
+  EXPECT_THAT(DeepLError({{"text", {{"a", 1}}}, {"target_lang", "de"}}),
+              HasSubstr("text: expected a text, a number, true or false, or a list of them"));
+  EXPECT_THAT(DeepLError({{"text", {"a"}}, {"target_lang", "de"}, {"ignore_tags", {{"a", 1}}}}),
+              HasSubstr("ignore_tags: expected"));
+  EXPECT_EQ(Post("/detect", {{"q", {{"a", 1}}}}, 400)["error"],
+            "q: expected a text, a number, true or false, or a list of them, found an object");
+  EXPECT_THAT(
+      Post("/translate", {{"q", "a"}, {"source", "en"}, {"target", "de"}, {"format", {{"a", 1}}}},
+           400)["error"]
+          .dump(),
+      HasSubstr("format: expected"));
   EXPECT_EQ(Post("/translate",
                  {{"q", std::vector<std::string>(1001, "a")}, {"source", "en"}, {"target", "de"}},
                  400)["error"],
@@ -376,6 +399,11 @@ TEST_F(TranslateTextsTest, WhatIsWrongIsNamed) {
   EXPECT_THAT(post(kJson, "[]"), HasSubstr("400 {\"message\":\"the body: expected a JSON object"));
   EXPECT_THAT(post(kJson, "{\"text\":[\"a\"],\"text\":[\"b\"]}"), HasSubstr("comes twice"));
   EXPECT_THAT(post("text/plain", "a"), HasSubstr("415 {\"message\""));
+  const HttpResponse parts =
+      Send(port(), "POST", "/translate", "multipart/form-data; boundary=x", "--x--");
+  EXPECT_EQ(parts.status, 415);
+  EXPECT_THAT(parts.body, HasSubstr("Content-Type: expected application/x-www-form-urlencoded or "
+                                    "application/json, found 'multipart/form-data"));
   // Routes of the Open Inference Protocol are still there, with its errors.
   EXPECT_EQ(HttpGet(port(), "/v2/models/en_de").status, 200);
   EXPECT_THAT(HttpGet(port(), "/v2/nothing").body, HasSubstr("{\"code\""));
