@@ -188,6 +188,26 @@ TEST_F(DocumentTest, GreekLettersAreEntities) {
               ElementsAre("a ΑΡΣΩ αρςσω"));
 }
 
+TEST_F(DocumentTest, WhiteSpaceMayBeAnEntity) {
+  EXPECT_THAT(Units("one&#10;two&#x9;three&#13;four&Tab;five&NewLine;six"),
+              ElementsAre("one two\tthree four\tfive six"));
+  EXPECT_EQ(Translate("<p>one.&#10;</p>&Tab two &#1;"), "<p>ONE.\n</p>&amp;TAB TWO &#1;");
+  rules_.format = TextFormat::kXml;
+  EXPECT_THAT(Units("one&#10;two"), ElementsAre("one", "two"));
+  EXPECT_EQ(Translate("one&#9;two&Tab;"), "ONE\tTWO&Tab;");
+}
+
+TEST_F(DocumentTest, SymbolsAreEntities) {
+  EXPECT_THAT(
+      Units("a &fnof;&circ;&tilde; &thetasym;&upsih;&piv; &bull;&prime;&Prime;&oline;&frasl; "
+            "&larr;&rarr;&harr;&crarr;&hArr; &part;&isin;&notin;&sum;&minus;&infin; &ne;&le;&ge; "
+            "&rfloor;"
+            "&lang;&rang;&loz; &hearts;&diams;&euro;&permil;&lrm;b&ensp;c"),
+      ElementsAre("a ƒˆ˜ ϑϒϖ •′″‾⁄ "
+                  "←→↔↵⇔ ∂∈∉∑−∞ ≠≤≥ ⌋"
+                  "⟨⟩◊ ♥♦€‰‎b c"));
+}
+
 TEST_F(DocumentTest, EntitiesAreDecodedForTheModel) {
   EXPECT_THAT(Units("a &lt; b &amp;&nbsp;caf&eacute; &#x41;&#66; &hellip;"),
               ElementsAre("a < b &\xC2\xA0"

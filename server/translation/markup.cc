@@ -71,6 +71,18 @@ constexpr char kExtendedFromO[] =
     "Scedil scedil Scaron scaron Tcedil tcedil Tcaron tcaron Tstrok tstrok Utilde utilde Umacr "
     "umacr Ubreve ubreve Uring uring Udblac udblac Uogon uogon Wcirc wcirc Ycirc ycirc Yuml Zacute "
     "zacute Zdot zdot Zcaron zcaron";
+// The other names of HTML 4, and those of white space, each run of them after its first character (hexadecimal).
+constexpr char kSymbols[] =
+    "9 Tab NewLine 192 fnof 2C6 circ 2DC tilde 3D1 thetasym upsih 3D6 piv 2002 ensp emsp 2009 "
+    "thinsp 200C zwnj zwj lrm rlm 2013 ndash mdash 2018 lsquo rsquo sbquo 201C ldquo rdquo bdquo "
+    "2020 dagger Dagger bull 2026 hellip 2030 permil 2032 prime Prime 2039 lsaquo rsaquo 203E "
+    "oline 2044 frasl 20AC euro 2111 image 2118 weierp 211C real 2122 trade 2135 alefsym 2190 "
+    "larr uarr rarr darr harr 21B5 crarr 21D0 lArr uArr rArr dArr hArr 2200 forall 2202 part "
+    "exist 2205 empty 2207 nabla isin notin 220B ni 220F prod 2211 sum minus 2217 lowast 221A "
+    "radic 221D prop infin 2220 ang 2227 and or cap cup int 2234 there4 223C sim 2245 cong 2248 "
+    "asymp 2260 ne equiv 2264 le ge 2282 sub sup nsub 2286 sube supe 2295 oplus 2297 otimes 22A5 "
+    "perp 22C5 sdot 2308 lceil rceil lfloor rfloor 25CA loz 2660 spades 2663 clubs 2665 hearts "
+    "diams 27E8 lang rang";
 // HTML takes the numbers from 128 to 159 for those of Windows-1252. 0: the number itself.
 constexpr uint16_t kWindows1252[] = {0x20AC, 0,      0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021,
                                      0x2C6,  0x2030, 0x160,  0x2039, 0x152,  0,      0x17D,  0,
@@ -98,14 +110,14 @@ const std::map<std::string, uint32_t, std::less<>>& Entities(bool is_xml) {
     add(0x12E, kExtendedFromI);
     add(0x139, kExtendedFromL);
     add(0x150, kExtendedFromO);
-    add(0x200C, "zwnj zwj lrm rlm");
-    const Table others = {
-        {"ndash", 0x2013},  {"mdash", 0x2014},  {"lsquo", 0x2018}, {"rsquo", 0x2019},
-        {"sbquo", 0x201A},  {"ldquo", 0x201C},  {"rdquo", 0x201D}, {"bdquo", 0x201E},
-        {"bull", 0x2022},   {"hellip", 0x2026}, {"prime", 0x2032}, {"lsaquo", 0x2039},
-        {"rsaquo", 0x203A}, {"euro", 0x20AC},   {"trade", 0x2122}, {"minus", 0x2212},
-        {"thinsp", 0x2009}, {"ensp", 0x2002},   {"emsp", 0x2003}};
-    table->insert(others.begin(), others.end());
+    uint32_t character = 0;
+    for (const absl::string_view word : absl::StrSplit(kSymbols, ' ')) {
+      if (absl::ascii_isdigit(word[0])) {
+        (void)absl::SimpleHexAtoi(word, &character);
+      } else {
+        table->emplace(word, character++);
+      }
+    }
     return table;
   }();
   return is_xml ? *xml : *html;
@@ -119,7 +131,8 @@ uint32_t CharacterOf(std::string_view name, bool is_xml) {
     const bool is_hex = absl::ConsumePrefix(&digits, "x") || absl::ConsumePrefix(&digits, "X");
     const bool good =
         is_hex ? absl::SimpleHexAtoi(digits, &number) : absl::SimpleAtoi(digits, &number);
-    if (!good || number < 0x20 || !U_IS_UNICODE_CHAR(number)) return 0;
+    const bool is_space = number == '\t' || number == '\n' || number == '\r';
+    if (!good || (number < 0x20 && !is_space) || !U_IS_UNICODE_CHAR(number)) return 0;
     const uint32_t other =
         !is_xml && number >= 0x80 && number < 0xA0 ? kWindows1252[number - 0x80] : 0;
     return other != 0 ? other : number;
@@ -131,7 +144,8 @@ uint32_t CharacterOf(std::string_view name, bool is_xml) {
 // True if browsers know the entity without its semicolon, too: numbers, Latin-1's names, and amp, lt, gt and quot.
 bool NeedsNoSemicolon(std::string_view name) {
   const uint32_t character = CharacterOf(name, /*is_xml=*/false);
-  return character != 0 && (character <= 0xFF || name[0] == '#') && name != "apos";
+  return character != 0 &&
+         (name[0] == '#' || (character > ' ' && character <= 0xFF && name != "apos"));
 }
 
 // The size of the entity without its semicolon, with which `start` begins.
