@@ -133,13 +133,38 @@ TEST_F(DocumentTest, CodeAndScriptsAreLeftAlone) {
   EXPECT_EQ(Translate("call <code>f(<b>x</b>)</code> now"), "CALL <code>f(<b>x</b>)</code> NOW");
   EXPECT_EQ(Translate("<script>if (a < b) \"</p>\"</SCRIPT >text<style>p{}</style>"),
             "<script>if (a < b) \"</p>\"</SCRIPT >TEXT<style>p{}</style>");
-  EXPECT_EQ(Translate("<p translate=\"no\">name <p>x</p></p><p>text</p>"),
-            "<p translate=\"no\">name <p>x</p></p><p>TEXT</p>");
+  EXPECT_EQ(Translate("<div translate=\"no\">name <div>x</div></div><p>text</p>"),
+            "<div translate=\"no\">name <div>x</div></div><p>TEXT</p>");
   EXPECT_EQ(Translate("text <script>never ends"), "TEXT <script>never ends");
   EXPECT_EQ(Translate("<p class='a notranslate'>x</p><p TRANSLATE = No>x</p>"),
             "<p class='a notranslate'>x</p><p TRANSLATE = No>x</p>");
   EXPECT_EQ(Translate("<a href=/notranslate/ title='translate=\"no\"' class=notranslate2>x</a>"),
             "<a href=/notranslate/ title='translate=\"no\"' class=notranslate2>X</a>");
+}
+
+TEST_F(DocumentTest, ElementsThatNeedNoEndTagAreLeftAloneUpToTheirEnd) {
+  const auto check = [this](const std::string& text, const std::vector<std::string>& units) {
+    EXPECT_THAT(Units(text), ::testing::ElementsAreArray(units)) << text;
+    EXPECT_EQ(absl::AsciiStrToLower(Translate(text)), text);
+  };
+  check("<ul><li class=notranslate>a<li>b</ul><p>c</p>", {"b", "c"});
+  check("<ul><li>b<li class=notranslate>a</ul><p>c</p>", {"b", "c"});
+  check("<ul><li class=notranslate>a<ul><li>x<li>y</ul>z</li><li>b</ul>", {"b"});
+  check("<ol><li class=notranslate><div>a</p>b</div>c<li>d</ol>", {"d"});
+  check("<div><p class=notranslate>a</div>b", {"b"});
+  check("<p class=notranslate>a <b>x</b><p>b</p>", {"b"});
+  check("<p class=notranslate>a<h2>b</h2>", {"b"});
+  check("<p class=notranslate>a<hr>b", {"b"});
+  check("<p class=notranslate>a</p>b", {"b"});
+  check("<table><tr><td class=notranslate>a<table><tr><td>x</table><td>b<tr><th>c</table>",
+        {"b", "c"});
+  check("<table><tr class=notranslate><td>a<td>x<tr><td>b</table>c", {"b", "c"});
+  check("<dl><dt class=notranslate>a<dd>b<dd class=notranslate>x</dl>c", {"b", "c"});
+  check("<select><option class=notranslate>a<option>b</select>c", {"b", "c"});
+  check("<li class=notranslate>a", {});
+  rules_.format = TextFormat::kXml;
+  rules_.ignored_tags = {"li"};
+  check("<a><li>x<li>y</li></li><p>b</p></a>", {"b"});
 }
 
 TEST_F(DocumentTest, PicturesAndFormulasMayCloseThemselves) {
@@ -400,6 +425,9 @@ TEST_F(DocumentTest, HostileMarkupTakesLinearTime) {
                                  "<p>.",
                                  "<p>a <b>b</b>",
                                  "</u><u>",
+                                 "<li translate=no>",
+                                 "<li translate=no><ul>",
+                                 "<p translate=no></ul>",
                                  "<code></code>"}) {
     const auto seconds = [&](size_t bytes) {
       std::string text;

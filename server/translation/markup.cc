@@ -23,17 +23,55 @@ constexpr size_t kTokensUntilAsked = 4096;
 // Abseil's own type, where it is not the standard's.
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
+using Names = MarkupReader::Names;
+
 // Elements without an end, and those whose content is not markup.
-const std::set<std::string, std::less<>>& VoidElements() {
-  static const auto* const names = new std::set<std::string, std::less<>>{
-      "area",  "base", "br",   "col",   "embed",  "hr",    "img",
-      "input", "link", "meta", "param", "source", "track", "wbr"};
+const Names& VoidElements() {
+  static const auto* const names =
+      new Names{"area",  "base", "br",   "col",   "embed",  "hr",    "img",
+                "input", "link", "meta", "param", "source", "track", "wbr"};
   return *names;
 }
-const std::set<std::string, std::less<>>& RawElements() {
-  static const auto* const names = new std::set<std::string, std::less<>>{
-      "iframe", "noembed", "noframes", "script", "style", "textarea", "xmp"};
+const Names& RawElements() {
+  static const auto* const names =
+      new Names{"iframe", "noembed", "noframes", "script", "style", "textarea", "xmp"};
   return *names;
+}
+
+// The elements that need no end tag, and the names of those that end them by their beginning.
+const std::map<std::string, Names, std::less<>>& OptionalEnds() {
+  const auto split = [](const char* names) -> Names { return absl::StrSplit(names, ' '); };
+  static const auto* const ends = new std::map<std::string, Names, std::less<>>{
+      {"dd", split("dd dt")},
+      {"dt", split("dd dt")},
+      {"li", split("li")},
+      {"optgroup", split("optgroup")},
+      {"option", split("optgroup option")},
+      {"p", split("address article aside blockquote center details dir div dl fieldset figcaption "
+                  "figure footer form h1 h2 h3 h4 h5 h6 header hr main menu nav ol p pre section "
+                  "table ul")},
+      {"td", split("tbody td tfoot th tr")},
+      {"th", split("tbody td tfoot th tr")},
+      {"tr", split("tbody tfoot tr")}};
+  return *ends;
+}
+
+// Elements whose end tag also ends what is open within them. Other end tags may have no beginning.
+bool HoldsOthers(std::string_view name) {
+  static const auto* const names = new Names{
+      "article", "aside", "blockquote", "body",     "button", "center", "datalist", "details",
+      "dir",     "div",   "dl",         "fieldset", "figure", "footer", "form",     "header",
+      "html",    "main",  "menu",       "nav",      "object", "ol",     "section",  "select",
+      "table",   "tbody", "template",   "tfoot",    "thead",  "ul"};
+  return names->count(name) > 0 || OptionalEnds().count(name) > 0;
+}
+
+// Elements around which nothing ends by what begins in them: an li within a list within another li.
+bool KeepsInside(std::string_view name) {
+  static const auto* const names =
+      new Names{"button", "datalist", "dir",   "dl",       "menu", "object",
+                "ol",     "select",   "table", "template", "ul"};
+  return names->count(name) > 0;
 }
 
 // True for elements of HTML that end with a tag <name .../>, as the elements within them do.
@@ -200,8 +238,14 @@ std::string_view MarkupReader::SkipElement(const MarkupToken& open) {
     at_ = EndOf(">");
   } else {
     const size_t open_before = open_foreign_ - (!is_xml_ && MayCloseItself(open.name) ? 1 : 0);
+    const auto ends = OptionalEnds().find(open.name);
     MarkupToken token;
-    for (size_t depth = 1; depth > 0 && Next(&token);) {
+    size_t depth = 1;
+    if (!is_xml_ && ends != OptionalEnds().end()) {
+      SkipOptionalEnd(open, ends->second);
+      depth = 0;
+    }
+    while (depth > 0 && Next(&token)) {
       if (token.name != open.name) continue;
       if (token.kind == MarkupToken::Kind::kOpen) ++depth;
       if (token.kind == MarkupToken::Kind::kClose) --depth;
@@ -209,6 +253,41 @@ std::string_view MarkupReader::SkipElement(const MarkupToken& open) {
     open_foreign_ = open_before;
   }
   return markup_.substr(begin, at_ - begin);
+}
+
+void MarkupReader::SkipOptionalEnd(const MarkupToken& open, const Names& ends) {
+  std::vector<std::string> inside;           // open elements that hold others
+  std::map<std::string, size_t> open_names;  // of them
+  size_t keeping = 0;                        // those of KeepsInside()
+  const auto close = [&](const std::string& name) {
+    while (true) {
+      const std::string last = std::move(inside.back());
+      inside.pop_back();
+      --open_names[last];
+      if (KeepsInside(last)) --keeping;
+      if (last == name) return;
+    }
+  };
+  MarkupToken token;
+  for (size_t begin = at_; Next(&token); begin = at_) {
+    using Kind = MarkupToken::Kind;
+    const bool begins = token.kind == Kind::kOpen || token.kind == Kind::kEmpty;
+    if (begins && keeping == 0 && ends.count(token.name) > 0) {
+      at_ = begin;
+      return;
+    }
+    if (!HoldsOthers(token.name)) continue;
+    if (token.kind == Kind::kOpen) {
+      inside.push_back(token.name);
+      ++open_names[token.name];
+      if (KeepsInside(token.name)) ++keeping;
+    } else if (token.kind == Kind::kClose && open_names[token.name] > 0) {
+      close(token.name);
+    } else if (token.kind == Kind::kClose && (token.name != "p" || open.name == "p")) {
+      if (token.name != open.name) at_ = begin;
+      return;
+    }
+  }
 }
 
 void MarkupReader::ReadText(MarkupToken* token) {

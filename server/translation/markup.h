@@ -10,6 +10,8 @@
 #define SRU_SERVER_TRANSLATION_MARKUP_H_
 
 #include <cstddef>
+#include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -32,6 +34,8 @@ struct MarkupToken {
 
 class MarkupReader {
  public:
+  using Names = std::set<std::string, std::less<>>;
+
   // `markup` is valid UTF-8 and outlives the reader.
   MarkupReader(std::string_view markup, bool is_xml) : markup_(markup), is_xml_(is_xml) {}
 
@@ -39,10 +43,12 @@ class MarkupReader {
   bool Next(MarkupToken* token);
 
   // Passes over the rest of the element that the token `open` has opened. Returns all of the element, up to the end of the markup if it has
-  // no end tag.
+  // no end tag. An element of HTML that needs none, such as li, ends before the next one like it and before the end of what is around it, too.
   std::string_view SkipElement(const MarkupToken& open);
 
  private:
+  // The part of SkipElement() for elements that need no end tag; `ends`: those that begin after its end.
+  void SkipOptionalEnd(const MarkupToken& open, const Names& ends);
   void ReadText(MarkupToken* token);
   void ReadEntity(MarkupToken* token);
   // False: no tag, comment or the like begins here.
