@@ -29,8 +29,24 @@ constexpr char kAnswerHeaders[] =
 // Two hours: Chromium keeps the answer to a preflight no longer.
 constexpr char kMaxAgeSeconds[] = "7200";
 
+constexpr char kChromeExtension[] = "chrome-extension://";
+constexpr char kMozExtension[] = "moz-extension://";
+constexpr char kAnyMozExtension[] = "moz-extension://*";
+constexpr size_t kLongestId = 64;  // Chromium's have 32 characters, Firefox's 36
+
+bool IsExtension(absl::string_view text, absl::string_view scheme) {
+  return absl::ConsumePrefix(&text, scheme) && !text.empty() && text.size() <= kLongestId &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-';
+         });
+}
+
 // Origins are compared as texts, so an origin must be written as browsers send it: in lower case, without the scheme's default port.
 bool IsOrigin(absl::string_view text) {
+  if (text == kAnyMozExtension || IsExtension(text, kChromeExtension) ||
+      IsExtension(text, kMozExtension)) {
+    return true;
+  }
   absl::string_view host = text;
   const bool is_https = absl::ConsumePrefix(&host, "https://");
   if (!is_https && !absl::ConsumePrefix(&host, "http://")) return false;
@@ -38,9 +54,10 @@ bool IsOrigin(absl::string_view text) {
          std::none_of(text.begin(), text.end(), absl::ascii_isupper);
 }
 
-bool AllowsAny(const std::vector<std::string>& origins) {
-  return std::find(origins.begin(), origins.end(), kAny) != origins.end();
+bool Has(const std::vector<std::string>& origins, absl::string_view origin) {
+  return std::find(origins.begin(), origins.end(), origin) != origins.end();
 }
+bool AllowsAny(const std::vector<std::string>& origins) { return Has(origins, kAny); }
 
 }  // namespace
 
@@ -53,7 +70,8 @@ absl::StatusOr<std::vector<std::string>> ParseAllowedOrigins(absl::string_view f
       return absl::InvalidArgumentError(absl::StrCat(
           "--", flag,
           ": expected * or origins with commas between them, in lower case, without a path and "
-          "without the scheme's default port, such as https://app.example.com, found '",
+          "without the scheme's default port, such as https://app.example.com or "
+          "moz-extension://*, found '",
           origin, "'"));
     }
     origins.emplace_back(origin);
@@ -64,7 +82,8 @@ absl::StatusOr<std::vector<std::string>> ParseAllowedOrigins(absl::string_view f
 bool IsFromAllowedOrigin(const PageRequest& request, const std::vector<std::string>& origins) {
   const std::string* const origin = request.headers.Find("origin");
   if (origin == nullptr) return false;
-  return AllowsAny(origins) || std::find(origins.begin(), origins.end(), *origin) != origins.end();
+  return AllowsAny(origins) || Has(origins, *origin) ||
+         (Has(origins, kAnyMozExtension) && IsExtension(*origin, kMozExtension));
 }
 
 bool IsPreflight(const PageRequest& request) {

@@ -13,7 +13,8 @@
 
 namespace sru::server::http {
 
-// Parses the value of --allow_origins: "*", or origins as browsers send them, separated by commas. kInvalidArgument names `flag`.
+// Parses the value of --allow_origins: "*", or origins as browsers send them, separated by commas. Those of extensions are chrome-extension://ID and
+// moz-extension://ID; "moz-extension://*" stands for all of Firefox's, since it draws an ID at each installation. kInvalidArgument names `flag`.
 absl::StatusOr<std::vector<std::string>> ParseAllowedOrigins(absl::string_view flag,
                                                              absl::string_view text);
 

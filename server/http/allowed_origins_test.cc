@@ -35,6 +35,31 @@ TEST(AllowedOriginsTest, AListOfOriginsIsTakenAsItIs) {
               ElementsAre("https://app.example.com", "http://localhost:3000", "http://[::1]:8000"));
 }
 
+TEST(AllowedOriginsTest, ExtensionsOfBrowsersHaveOrigins) {
+  const std::string chrome = "chrome-extension://aapbdbdomjkkjkaonfhkkikfgjllcleb";
+  const std::string firefox = "moz-extension://7f1d4f3a-8d2e-4b52-9a51-0a6f0d3c2b1e";
+  Origins origins = *ParseAllowedOrigins("flag", chrome + "," + firefox);
+  EXPECT_THAT(origins, ElementsAre(chrome, firefox));
+  EXPECT_TRUE(IsFromAllowedOrigin(From(chrome), origins));
+  EXPECT_TRUE(IsFromAllowedOrigin(From(firefox), origins));
+  EXPECT_FALSE(IsFromAllowedOrigin(From("moz-extension://another"), origins));
+  // An extension has another origin in each Firefox. The answer names the one that asked.
+  origins = *ParseAllowedOrigins("flag", "moz-extension://*");
+  EXPECT_THAT(HeadersFor(firefox, origins),
+              ElementsAre(Pair("Vary", "Origin"), Pair("Access-Control-Allow-Origin", firefox),
+                          Pair("Access-Control-Expose-Headers", HasSubstr("X-Request-Id"))));
+  for (const std::string& foreign :
+       {chrome, firefox + ".evil", firefox + "/", std::string("moz-extension://"),
+        std::string("https://a.example")}) {
+    EXPECT_FALSE(IsFromAllowedOrigin(From(foreign), origins)) << foreign;
+  }
+  for (const char* wrong :
+       {"chrome-extension://*", "chrome-extension://", "moz-extension://A", "moz-extension://a/",
+        "moz-extension://a:80", "moz-extension://**", "safari-web-extension://a"}) {
+    EXPECT_FALSE(ParseAllowedOrigins("flag", wrong).ok()) << wrong;
+  }
+}
+
 TEST(AllowedOriginsTest, WhatNoBrowserSendsIsRefused) {
   for (const char* wrong :
        {"app.example.com", "https://", "https://app.example.com/", "https://app.example.com/path",
