@@ -63,7 +63,8 @@ template <typename Bytes>
 void Stream::Free(Bytes bytes) {
   if (bytes.size() <= kCostlyBytes) return;
   try {
-    context_.side.Post(SideThreads::KeyOf(caller_.get()), [freed = std::move(bytes)] {});
+    context_.side.Post(SideThreads::KeyOf(caller_.get()),
+                       [freed = std::make_shared<Bytes>(std::move(bytes))] {});
   } catch (const std::exception&) {  // nghttp2 asks for bytes, and is C
   }
 }

@@ -23,7 +23,7 @@ namespace sru::testing {
 
 struct CertificateOptions {
   std::string name;                                              // the common name; "" = none
-  std::string organization;                                      // likewise
+  std::string organization{};                                    // likewise
   int rsa_bits = 0;                                              // 0 = a key on the curve P-256
   bool authority = false;                                        // may issue others
   std::string alternative_names = "DNS:localhost,IP:127.0.0.1";  // of one that may not
