@@ -162,6 +162,7 @@ TEST_F(DocumentTest, ElementsThatNeedNoEndTagAreLeftAloneUpToTheirEnd) {
   check("<dl><dt class=notranslate>a<dd>b<dd class=notranslate>x</dl>c", {"b", "c"});
   check("<select><option class=notranslate>a<option>b</select>c", {"b", "c"});
   check("<li class=notranslate>a", {});
+  check("<ul><li class=notranslate><script>\"<li></ul>\"</script>a<li>b</ul>", {"b"});
   rules_.format = TextFormat::kXml;
   rules_.ignored_tags = {"li"};
   check("<a><li>x<li>y</li></li><p>b</p></a>", {"b"});

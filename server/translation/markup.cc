@@ -56,7 +56,7 @@ const std::map<std::string, Names, std::less<>>& OptionalEnds() {
   return *ends;
 }
 
-// Elements whose end tag also ends what is open within them. Other end tags may have no beginning.
+// The end tag of these elements also ends what is open within them. Others do not, since end tags within a line may have no beginning.
 bool HoldsOthers(std::string_view name) {
   static const auto* const names = new Names{
       "article", "aside", "blockquote", "body",     "button", "center", "datalist", "details",
@@ -66,7 +66,7 @@ bool HoldsOthers(std::string_view name) {
   return names->count(name) > 0 || OptionalEnds().count(name) > 0;
 }
 
-// Elements around which nothing ends by what begins in them: an li within a list within another li.
+// What begins within these elements ends nothing around them: an li of a list within another li.
 bool KeepsInside(std::string_view name) {
   static const auto* const names =
       new Names{"button", "datalist", "dir",   "dl",       "menu", "object",
@@ -276,6 +276,7 @@ void MarkupReader::SkipOptionalEnd(const MarkupToken& open, const Names& ends) {
       at_ = begin;
       return;
     }
+    if (token.kind == Kind::kOpen && RawElements().count(token.name) > 0) SkipElement(token);
     if (!HoldsOthers(token.name)) continue;
     if (token.kind == Kind::kOpen) {
       inside.push_back(token.name);
