@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes ICU's data, 31 MB, as small as server/translation needs it: rules for breaks, names of languages in English. Needs icupkg and
+# Makes ICU's data, 31 MB, as small as server/translation needs it: rules for breaks, names of languages and regions in English, NFKC. Needs icupkg and
 # objcopy.
 #
 #   deploy/trim_icu.sh LIBRARY [COMPILER]
@@ -19,7 +19,7 @@ symbol=$("${compiler%g++}objdump" -T "$library" | grep -o 'icudt[0-9]*_dat')
 name=${symbol%_dat}l.dat
 "${compiler%g++}objcopy" -O binary --only-section=.rodata "$library" "$work/$name"
 icupkg -l "$work/$name" |
-  grep -Ev '^(brkitr/.*|lang/(root|en|res_index|pool)\.res)$' |
+  grep -Ev '^(brkitr/.*|nfkc\.nrm|(lang|region)/(root|en|res_index|pool)\.res)$' |
   grep -Ev '^(root|en|pool|likelySubtags|metadata|supplementalData|keyTypeData|res_index|icuver)\.res$' >"$work/others.lst"
 mkdir "$work/used"
 used=$work/used/$name
