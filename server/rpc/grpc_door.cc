@@ -13,6 +13,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "grpc/grpc.h"
+#include "grpc/slice.h"
 #include "grpc/support/time.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/server_builder.h"
@@ -63,6 +65,13 @@ grpc::ByteBuffer ToByteBuffer(const absl::Cord& message) {
   }
   if (slices.empty()) slices.emplace_back();
   return {slices.data(), slices.size()};
+}
+
+// With another value than printable ASCII, the library would end the process.
+bool CanSend(absl::string_view name, absl::string_view value) {
+  return absl::EndsWith(name, "-bin") ||
+         grpc_header_nonbin_value_is_legal(
+             grpc_slice_from_static_buffer(value.data(), value.size())) != 0;
 }
 
 int Milliseconds(absl::Duration duration) {
@@ -201,7 +210,7 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
   bool is_cancelled() const override { return call_.IsCancelled(); }
 
   void AddHeader(std::string name, std::string value) override {
-    call_.AddInitialMetadata(name, value);
+    if (CanSend(name, value)) call_.AddInitialMetadata(name, value);
   }
   void Read() override { StartRead(&incoming_); }
   void Write(absl::Cord message) override {
@@ -227,8 +236,10 @@ class GrpcDoor::GrpcExchange final : public calls::Exchange, public grpc::Server
 
   grpc::Status Ending(const calls::CallEnd& end) {
     lease_.Leave();
-    for (const auto& [name, value] : end.headers) call_.AddInitialMetadata(name, value);
-    for (const auto& [name, value] : end.trailers) call_.AddTrailingMetadata(name, value);
+    for (const auto& [name, value] : end.headers) AddHeader(name, value);
+    for (const auto& [name, value] : end.trailers) {
+      if (CanSend(name, value)) call_.AddTrailingMetadata(name, value);
+    }
     AddUnsent();
     if (end.status.ok()) return grpc::Status::OK;
     return {static_cast<grpc::StatusCode>(end.status.code()),  // the numbers are the same
