@@ -156,7 +156,7 @@ tests/fuzz               | server server/base server/calls server/calls/bounds |
 tests/integration        | tests/testing tests/kernels/cuda_host server       | absl grpc nlohmann openssl protobuf
                          | server/base models kernels           |
                          | kernels/cuda/backend base proto                            |
-tests/interop            | tests/testing server/door server/transport         | absl grpc prometheus
+tests/interop            | tests/testing server/rpc server/door server/transport | absl grpc prometheus
                          | server/calls server/base                           |
 tests/simulation         | tests/testing server/batching server/base          | absl
 tests/deploy             | tests/testing client base                          | absl

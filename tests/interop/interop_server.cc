@@ -1,6 +1,7 @@
-// sru_interop_server: gRPC's interoperation tests, served by the native transport. It has nothing else of the product: the transport carries
-// the calls of any method table.
+// sru_interop_server: gRPC's interoperation tests, served by either transport. It has nothing else of the product: a transport carries the
+// calls of any method table.
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -28,8 +29,11 @@
 #include "server/calls/message_cord.h"
 #include "server/calls/method.h"
 #include "server/door/door_metrics.h"
+#include "server/door/door_options.h"
+#include "server/door/grpc_port.h"
 #include "server/door/memory_count.h"
 #include "server/door/native_door.h"
+#include "server/rpc/grpc_door.h"
 #include "server/transport/tls_certificates.h"
 #include "tests/interop/interop.pb.h"
 
@@ -42,8 +46,11 @@ using server::calls::CallEnd;
 using server::calls::CallHandler;
 using server::calls::Exchange;
 using server::calls::MethodKind;
+using server::transport::TlsCertificates;
+using server::transport::TlsPem;
 
 constexpr int kMostPayloadBytes = 64 << 20;
+constexpr int64_t kMemoryBytes = int64_t{1} << 30;
 constexpr int kMostResponses = 10000;  // that one call may ask for
 // Calls look this often whether their caller is gone while they wait.
 constexpr absl::Duration kCancelInterval = absl::Milliseconds(10);
@@ -288,7 +295,7 @@ struct Options {
   std::string certificate;
   std::string key;
   std::string client_ca;
-  int io_threads = 2;
+  server::door::TransportOptions transport{server::door::GrpcTransport::kNative, /*io_threads=*/2};
 };
 
 void AddFlags(Options* options, server::FlagTable* flags) {
@@ -299,11 +306,11 @@ void AddFlags(Options* options, server::FlagTable* flags) {
   flags->Add("tls_key", &options->key, "File with the key of the certificate.");
   flags->Add("tls_client_ca", &options->client_ca,
              "File with authorities: each client must show a certificate of one of them.");
-  flags->Add("io_threads", &options->io_threads, {1, 64}, "Event loops.");
+  server::door::AddFlags(&options->transport, flags);
 }
 
 // Null without TLS.
-absl::StatusOr<std::shared_ptr<ssl_ctx_st>> TlsContext(const Options& options) {
+absl::StatusOr<std::shared_ptr<const TlsCertificates>> ReadTls(const Options& options) {
   if (options.certificate.empty() != options.key.empty()) {
     return absl::InvalidArgumentError("--tls_certificate and --tls_key go together");
   }
@@ -319,16 +326,16 @@ absl::StatusOr<std::shared_ptr<ssl_ctx_st>> TlsContext(const Options& options) {
   auto checked =
       server::transport::CheckTlsCertificates({(*files)[0], (*files)[1], (*files)[2]}, absl::Now());
   if (!checked.ok()) return checked.status();
-  return checked->context;
+  return std::make_shared<const TlsCertificates>(*std::move(checked));
 }
 
 absl::Status Serve(const Options& options, const sigset_t& signals) {
-  absl::StatusOr<std::shared_ptr<ssl_ctx_st>> tls = TlsContext(options);
+  const auto tls = ReadTls(options);
   if (!tls.ok()) return tls.status();
   prometheus::Registry registry;
   server::door::DoorMetrics metrics(&registry);
-  server::transport::LoopSet loops(options.io_threads, /*side_threads=*/2);
-  server::door::MemoryCount memory(int64_t{1} << 30);
+  server::transport::LoopSet loops(options.transport.num_io_threads(), /*side_threads=*/2);
+  server::door::MemoryCount memory(kMemoryBytes);
   const server::calls::MethodTable methods = Methods();
 
   server::door::DoorOptions door;
@@ -336,7 +343,7 @@ absl::Status Serve(const Options& options, const sigset_t& signals) {
   door.metrics = &metrics;
   door.unknown = [](Exchange* exchange) { return new UnknownCall(exchange); };
   door.start_http = [](server::calls::HttpExchange* exchange) { return new Page(exchange); };
-  if (*tls != nullptr) door.tls_context = [context = *tls] { return context; };
+  if (*tls != nullptr) door.tls_context = [context = (*tls)->context] { return context; };
   door.on_handshake_failure = [](const std::string& detail, const std::string& peer) {
     server::Log(server::LogLevel::kWarning, "TLS handshake failed",
                 {{"detail", detail}, {"peer", peer}});
@@ -350,15 +357,28 @@ absl::Status Serve(const Options& options, const sigset_t& signals) {
   door.max_message_bytes = kMostPayloadBytes;
   door.allow_compression = true;
 
-  auto opened =
-      server::door::NativeDoor::Open("listen", options.listen, std::move(door), &loops, &memory);
-  if (!opened.ok()) return opened.status();
-  (*opened)->Start();
-  std::printf("listening on %s\n", (*opened)->address().ToString().c_str());
+  std::unique_ptr<server::door::GrpcPort> port;
+  if (options.transport.transport == server::door::GrpcTransport::kNative) {
+    auto opened =
+        server::door::NativeDoor::Open("listen", options.listen, std::move(door), &loops, &memory);
+    if (!opened.ok()) return opened.status();
+    (*opened)->Start();
+    port = *std::move(opened);
+  } else {
+    server::rpc::GrpcDoor::TlsFiles files;
+    if (*tls != nullptr) {
+      files = [pem = std::shared_ptr<const TlsPem>(*tls, &(*tls)->pem)] { return pem; };
+    }
+    auto opened = server::rpc::GrpcDoor::Open("listen", options.listen, std::move(door),
+                                              kMemoryBytes, std::move(files));
+    if (!opened.ok()) return opened.status();
+    port = *std::move(opened);
+  }
+  std::printf("listening on %s\n", port->address().ToString().c_str());
   std::fflush(stdout);
   int signal = 0;
   sigwait(&signals, &signal);
-  (*opened)->Shutdown(kDrainGrace);
+  port->Shutdown(kDrainGrace);
   return absl::OkStatus();
 }
 
