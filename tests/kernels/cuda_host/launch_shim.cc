@@ -174,10 +174,17 @@ class Shared {
     if (bytes > 0 && posix_memalign(&memory, 128, bytes) != 0) std::abort();
     if (memory != nullptr) std::memset(memory, 0xff, bytes);
     memory_.reset(static_cast<unsigned char*>(memory));
+    bytes_ = bytes;
   }
   unsigned char* get() const {
     if (memory_ == nullptr) Fail("no shared memory was asked for");
     return memory_.get();
+  }
+  // Where a place is in the shared memory.
+  size_t OffsetOf(const void* place) const {
+    const auto* const byte = static_cast<const unsigned char*>(place);
+    if (byte < get() || byte >= get() + bytes_) Fail("a place that is not in shared memory");
+    return static_cast<size_t>(byte - get());
   }
 
  private:
@@ -185,6 +192,7 @@ class Shared {
     void operator()(unsigned char* memory) const { std::free(memory); }
   };
   std::unique_ptr<unsigned char, Free> memory_;
+  size_t bytes_ = 0;
 };
 
 struct Fiber {
@@ -207,6 +215,14 @@ void CheckAwaited(bool awaited) {
   if (!awaited) Fail("a thread has not waited for earlier kernels");
 }
 
+class Block;
+
+// The blocks of a cluster, or one block.
+struct Cluster {
+  std::vector<Block*> blocks;
+  Barrier barrier;
+};
+
 // The threads of one block.
 class Block {
  public:
@@ -215,7 +231,11 @@ class Block {
     return block;
   }
 
-  void Run(int threads, const std::function<void()>& kernel, size_t shared_bytes) {
+  void Begin(unsigned number, int threads, const std::function<void()>& kernel, size_t shared_bytes,
+             Cluster* cluster) {
+    number_ = number;
+    cluster_ = cluster;
+    begun_ = false;
     kernel_ = &kernel;
     shared_.Begin(shared_bytes);
     while (static_cast<int>(fibers_.size()) < threads) {
@@ -227,9 +247,17 @@ class Block {
       warps_[w].barrier.members = std::min(kWarpSize, threads - static_cast<int>(w) * kWarpSize);
     }
     for (int i = 0; i < threads; ++i) fibers_[i]->ended = fibers_[i]->awaited = false;
-    left_ = threads;
+    threads_ = left_ = threads;
+  }
+
+  // Runs the threads until none goes on before those of another block of the cluster do. Whether any went on.
+  bool Run() {
+    Current() = this;
+    blockIdx.x = number_;
+    begun_ = true;
     const bool reversed = CurrentMode().threads_reversed;
     const size_t num_warps = warps_.size();
+    bool any = false;
     while (left_ > 0) {
       progress_ = false;
       for (size_t turn = 0; turn < num_warps; ++turn) {
@@ -241,11 +269,27 @@ class Block {
         do {
           generation = barrier.generation;
           ResumeWarp(static_cast<int>(w) * kWarpSize,
-                     std::min(threads, static_cast<int>(w + 1) * kWarpSize), reversed);
+                     std::min(threads_, static_cast<int>(w + 1) * kWarpSize), reversed);
         } while (barrier.generation != generation);
       }
-      if (!progress_) Fail("all threads wait, for different things");
+      if (!progress_) break;
+      any = true;
     }
+    return any;
+  }
+  bool ended() const { return left_ == 0; }
+
+  void SyncCluster() { Wait(&cluster_->barrier); }
+
+  // A place in another block's shared memory.
+  void* SharedOf(const void* place, int number) {
+    if (number < 0 || number >= static_cast<int>(cluster_->blocks.size())) {
+      Fail("a block that is not in the cluster");
+    }
+    const Block& other = *cluster_->blocks[number];
+    if (!other.begun_) Fail("shared memory of a block that may not have begun");
+    if (other.ended()) Fail("shared memory of a block that may have ended");
+    return other.shared_.get() + shared_.OffsetOf(place);
   }
 
   void SyncThreads() {
@@ -352,6 +396,7 @@ class Block {
     CheckAwaited(fiber.awaited);
     fiber.copies.End();
     Leave(&block_barrier_);
+    Leave(&cluster_->barrier);
     Leave(&warps_[threadIdx.x / kWarpSize].barrier);
     StartSwitch(nullptr, scheduler_stack_, scheduler_stack_bytes_);
     Switch(&fiber.place, &scheduler_);
@@ -418,6 +463,9 @@ class Block {
 #endif
 
   const std::function<void()>* kernel_ = nullptr;
+  Cluster* cluster_ = nullptr;
+  unsigned number_ = 0;
+  bool begun_ = false;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   Place scheduler_;
   const void* scheduler_stack_ = nullptr;
@@ -426,6 +474,7 @@ class Block {
   Barrier role_barrier_;
   std::vector<Warp> warps_;
   Shared shared_;
+  int threads_ = 0;
   int left_ = 0;  // threads that have not ended
   bool progress_ = false;
 };
@@ -459,12 +508,30 @@ const float kTanhFactor = [] {
 ShimMode GetShimMode() { return CurrentMode(); }
 void SetShimMode(ShimMode mode) { CurrentMode() = mode; }
 
-void Launch(int64_t blocks, int threads, const std::function<void()>& kernel, size_t shared_bytes) {
-  static thread_local Block block;
-  Block::Current() = &block;
-  for (int64_t b = 0; b < blocks; ++b) {
-    blockIdx.x = static_cast<unsigned>(b);
-    block.Run(threads, kernel, shared_bytes);
+void Launch(int64_t blocks, int threads, const std::function<void()>& kernel, size_t shared_bytes,
+            int cluster_blocks) {
+  static thread_local std::vector<std::unique_ptr<Block>> kept;
+  while (static_cast<int>(kept.size()) < cluster_blocks) kept.push_back(std::make_unique<Block>());
+  if (blocks % cluster_blocks != 0) Fail("a grid that is not made of whole clusters");
+  Cluster cluster;
+  for (int k = 0; k < cluster_blocks; ++k) cluster.blocks.push_back(kept[k].get());
+  for (int64_t first = 0; first < blocks; first += cluster_blocks) {
+    cluster.barrier = {cluster_blocks * threads, 0, 0};
+    for (int k = 0; k < cluster_blocks; ++k) {
+      kept[k]->Begin(static_cast<unsigned>(first + k), threads, kernel, shared_bytes, &cluster);
+    }
+    const bool reversed = CurrentMode().threads_reversed;
+    bool all_ended = false;
+    while (!all_ended) {
+      all_ended = true;
+      bool progress = false;
+      for (int turn = 0; turn < cluster_blocks; ++turn) {
+        Block& block = *kept[reversed ? cluster_blocks - 1 - turn : turn];
+        progress = block.Run() || progress;
+        all_ended = all_ended && block.ended();
+      }
+      if (!progress) Fail("all threads wait, for different things");
+    }
   }
   Block::Current() = nullptr;
 }
@@ -569,6 +636,12 @@ void AwaitEarlierKernels() {
 void SyncWarp() { (void)sru::testing::CurrentBlock().Exchange({}); }
 
 void RoleBarrier(int threads) { sru::testing::CurrentBlock().SyncRoles(threads); }
+
+void SyncCluster() { sru::testing::CurrentBlock().SyncCluster(); }
+
+void* SharedOfBlock(const void* place, int block) {
+  return sru::testing::CurrentBlock().SharedOf(place, block);
+}
 
 unsigned char* DynamicShared() {
   return sru::testing::Block::Current() != nullptr ? sru::testing::CurrentBlock().shared()

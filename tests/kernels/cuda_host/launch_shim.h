@@ -13,6 +13,10 @@
 // threads that would run in the right order anyway.
 // If a thread waits for one that has ended, or if all threads wait for different things, the
 // program ends with a message: on a GPU that would hang or give garbage.
+//
+// The blocks of a cluster take turns, each until its threads wait for those of others or have ended. The
+// program also ends with a message when a thread asks for the shared memory of a block that has not
+// begun or that has ended.
 #ifndef SRU_TESTS_KERNELS_CUDA_HOST_LAUNCH_SHIM_H_
 #define SRU_TESTS_KERNELS_CUDA_HOST_LAUNCH_SHIM_H_
 
@@ -86,6 +90,13 @@ void BeginCopyIf(bool wanted, SharedAddress to, const void* from) {
   if (wanted) BeginCopy<kBytes>(to, from);
 }
 inline void Keep(int& /*value*/) {}
+inline constexpr bool kHasClusters = true;
+void SyncCluster();
+template <int kBlocks>
+void SyncBlocks() {
+  kBlocks == 1 ? __syncthreads() : SyncCluster();
+}
+void* SharedOfBlock(const void* place, int block);
 void CommitCopies();
 void WaitForCopies(int pending);
 template <int kPending>
@@ -106,9 +117,10 @@ void RoleBarrier(int threads);
 
 namespace sru::testing {
 
-// Runs `kernel` once for each thread of each block. A block has `shared_bytes` of DynamicShared().
+// Runs `kernel` once for each thread of each block. A block has `shared_bytes` of DynamicShared(), and every
+// `cluster_blocks` blocks are a cluster.
 void Launch(int64_t blocks, int threads, const std::function<void()>& kernel,
-            size_t shared_bytes = 0);
+            size_t shared_bytes = 0, int cluster_blocks = 1);
 
 // Shared memory and copies for a thread that no Launch() runs.
 class IndependentThreads {

@@ -310,6 +310,11 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
   *blocks = 2;
   return Begin("cudaOccupancyMaxActiveBlocksPerMultiprocessor");
 }
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void* /*function*/,
+                                           const cudaLaunchConfig_t* /*config*/) {
+  *clusters = SimulatedDeviceAt(current_device).active_clusters;
+  return Begin("cudaOccupancyMaxActiveClusters");
+}
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function,
                                 void** args) {
   const cudaError_t error = BeginWork("cudaLaunchKernelExC", config->stream);
@@ -318,13 +323,26 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
     return Ended(cudaErrorInvalidValue);
   }
   SimulatedDevice& device = SimulatedDeviceAt(current_device);
+  bool dependent = false;
+  unsigned cluster = 1;
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const cudaLaunchAttribute& attribute = config->attrs[i];
-    if (attribute.id != cudaLaunchAttributeProgrammaticStreamSerialization) {
+    if (attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization) {
+      dependent = attribute.val.programmaticStreamSerializationAllowed != 0;
+    } else if (attribute.id == cudaLaunchAttributeClusterDimension) {
+      cluster = attribute.val.clusterDim.x;
+    } else {
       return Ended(cudaErrorInvalidValue);
     }
-    if (attribute.val.programmaticStreamSerializationAllowed != 0) ++device.dependent_launches;
   }
+  // More blocks need a function that allows them.
+  constexpr unsigned kPortableCluster = 8;
+  if (cluster == 0 || cluster > kPortableCluster || config->gridDim.x % cluster != 0 ||
+      (cluster > 1 && (device.compute_capability < 9 || device.active_clusters == 0))) {
+    return Ended(cudaErrorInvalidValue);
+  }
+  if (dependent) ++device.dependent_launches;
+  if (cluster > 1) ++device.clustered_launches;
   ++device.launches;
   const std::lock_guard<std::mutex> lock(SimulatedKernels().mutex);
   SimulatedKernels().launched.insert(function);

@@ -40,6 +40,8 @@ struct SimulatedDevice {
   std::atomic<int64_t> launches{0};  // of kernels, also recorded ones
   std::atomic<int64_t> dependent_launches{
       0};  // those that may start before earlier ones have ended
+  std::atomic<int64_t> clustered_launches{0};  // of blocks in clusters
+  int active_clusters = 33;  // that the device says it can run; none: it refuses clusters
   std::atomic<int64_t> graph_launches{0};
   std::atomic<int64_t> streams_alive{0};
   std::atomic<int64_t> streams_capturing{0};
