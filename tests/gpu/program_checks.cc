@@ -283,6 +283,40 @@ Status CheckTranslator(Backend& tested, Backend& reference, DataType dtype, bool
   return status;
 }
 
+// That 1 and 16 rows of many, which clusters of blocks may answer, have the bits that they have among all.
+Status CheckFewRows(Backend& tested, DataType dtype, int vocabulary, bool picks, bool* same_bits) {
+  constexpr int kRows = 64;
+  constexpr int kCandidates = 5;
+  RandomProgram p(45);
+  const AxisId axis = p.program.AddAxis("rows");
+  const ValueId x = p.Features("x", axis, 8);
+  picks ? p.Pick("next", x, axis, vocabulary, kCandidates)
+        : p.Predict("next", x, axis, vocabulary, kCandidates);
+  std::vector<std::vector<int>> lengths = {{kRows}};
+  if (picks) lengths.emplace_back(kRows, 30);
+  const ProgramData data = RandomData(p.program, lengths, 46);
+  Running running;
+  Status status = running.Prepare(tested, dtype, p.program, 2000, kRows);
+  std::vector<std::vector<float>> all, found;
+  if (status.ok()) status = running.Run(data, {}, &all);
+  const std::vector<int32_t> picked = running.picked();
+  *same_bits = true;
+  for (const int rows : {1, 16}) {
+    std::vector<std::vector<Piece>> pieces(p.program.axes.size());
+    pieces[axis] = {{0, 0, rows}};
+    if (status.ok()) status = running.Run(SliceOf(p.program, data, pieces), {}, &found);
+    if (!status.ok()) return status;
+    for (size_t i = 0; i < found.size(); ++i) {
+      *same_bits = *same_bits && std::equal(found[i].begin(), found[i].end(), all[i].begin());
+    }
+    const size_t end = running.picked().size();
+    for (size_t row = 0; picks && row < static_cast<size_t>(rows); ++row) {
+      *same_bits = *same_bits && running.picked()[end - rows + row] == picked[row];
+    }
+  }
+  return status;
+}
+
 }  // namespace
 
 void CheckPrograms(
@@ -355,6 +389,14 @@ void CheckPrograms(
     }
     report_error(name, LargestError(expected, found));
     report(name + ", symbols", expecting.picked() == running.picked(), "as the reference's");
+  }
+  for (const int vocabulary : sizes(8193, 8193, {8193, 32001, 60000})) {
+    for (const bool picks : {false, true}) {
+      bool same_bits = false;
+      const Status status = CheckFewRows(tested, dtype, vocabulary, picks, &same_bits);
+      report("program, few rows of " + std::to_string(vocabulary) + (picks ? ", picks" : ""),
+             status.ok() && same_bits, status.ok() ? "as among many" : status.message());
+    }
   }
   for (const int width : sizes(12, 64, {64, 256})) {
     const std::string name = "program, translator of width " + std::to_string(width);

@@ -15,6 +15,8 @@
 
 #include "kernels/cuda/device/device.h"
 #include "kernels/cuda/device/open_devices.h"
+#include "kernels/cuda/kernels/operation_args.h"
+#include "kernels/cuda/kernels/predict_shape.h"
 #include "tests/kernels/cuda_runtime/simulated_runtime.h"
 
 namespace sru::kernels::cuda {
@@ -117,6 +119,8 @@ class CudaDeviceTest : public ::testing::Test {
       device.launches = device.waits = device.queries_until_done = 0;
       device.dependent_launches = 0;
       device.compute_capability = 9;
+      device.clustered_launches = 0;
+      device.active_clusters = 33;
     }
     ProductsFail() = false;
     SimulatedDriverVersion() = CUDART_VERSION;
@@ -461,6 +465,49 @@ TEST_F(CudaDeviceTest, DevicesThatCannotLaunchDependentlyDoNot) {
     ExpectThatLaunchesWork(*stream);
     EXPECT_EQ(simulated.launches, kNumLaunches);
     EXPECT_EQ(simulated.dependent_launches, a_case.dependent);
+  }
+}
+
+// A Predict of a few rows of a large vocabulary.
+Status LaunchPredict(Stream& stream, int rows) {
+  PredictArgs args{};
+  args.max_rows = rows;
+  args.vocabulary_size = kSmallVocabulary + 1;
+  return stream.RunOperation(args);
+}
+
+TEST_F(CudaDeviceTest, FewRowsAreClusteredWhereTheDeviceHasClusters) {
+  struct Case {
+    int compute_capability;
+    int active_clusters;
+    const char* failing_call;
+    int64_t clustered;
+  };
+  for (const Case& a_case : {Case{9, 33, "", 2}, Case{8, 33, "", 0}, Case{9, 0, "", 0},
+                             Case{9, 33, "cudaOccupancyMaxActiveClusters", 0}}) {
+    SCOPED_TRACE(std::to_string(a_case.compute_capability) + a_case.failing_call);
+    SimulatedDevice& simulated = SimulatedDeviceAt(0);
+    simulated.compute_capability = a_case.compute_capability;
+    simulated.active_clusters = a_case.active_clusters;
+    simulated.failing_call = a_case.failing_call;
+    simulated.error = cudaErrorInvalidValue;
+    simulated.launches = simulated.clustered_launches = simulated.dependent_launches = 0;
+    std::unique_ptr<Device> device;
+    ASSERT_TRUE(SystemDriver()->Open(0, &device).ok());
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+    std::unique_ptr<Stream> stream;
+    ASSERT_TRUE(device->CreateStream(nullptr, &stream).ok());
+    const int rows = MaxClusteredRows(simulated.multiprocessors);
+    EXPECT_TRUE(LaunchPredict(*stream, rows + 1).ok());
+    EXPECT_EQ(simulated.clustered_launches, 0);
+    EXPECT_TRUE(LaunchPredict(*stream, rows).ok());
+    // With both attributes, in a recording.
+    stream->set_dependent_launch(true);
+    std::unique_ptr<Graph> graph;
+    EXPECT_TRUE(stream->Record([&] { return LaunchPredict(*stream, 1); }, &graph).ok());
+    EXPECT_EQ(simulated.launches, 3);
+    EXPECT_EQ(simulated.clustered_launches, a_case.clustered);
+    EXPECT_EQ(simulated.dependent_launches, a_case.compute_capability >= 9 ? 1 : 0);
   }
 }
 

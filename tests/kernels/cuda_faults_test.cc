@@ -1,6 +1,7 @@
 // Broken variants of the kernels, to see that the shim's modes show what is broken. The waits and
 // barriers of the kernels are compiled as macros here, each with a number: its site. A fault breaks a
-// site: a wait or barrier is left out, or a wait lets one group of copies too many be on its way.
+// site: a wait or barrier is left out, a wait lets one group of copies too many be on its way, or a cluster's
+// barrier is one of the block.
 // Then a run in some mode must end in other bits, or not at all; each run is a process of its own.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -35,8 +36,8 @@
 namespace sru::kernels::cuda {
 namespace {
 
-enum class Kind { kWait, kRoleBarrier, kWarpBarrier, kBlockBarrier };
-enum class Break { kNothing, kMissing, kOneGroupTooFew };
+enum class Kind { kWait, kRoleBarrier, kWarpBarrier, kBlockBarrier, kClusterBarrier };
+enum class Break { kNothing, kMissing, kOneGroupTooFew, kOfBlockOnly };
 
 struct Fault {
   Break how = Break::kNothing;
@@ -59,6 +60,15 @@ struct CheckedWait {
     WaitForCopies(kPending + (too_few ? 1 : 0));
   }
 };
+template <int kSite>
+struct CheckedSyncBlocks {
+  template <int kBlocks>
+  static void Sync() {
+    const Kind kind = kBlocks == 1 ? Kind::kBlockBarrier : Kind::kClusterBarrier;
+    if (IsBroken(kSite, kind, Break::kMissing)) return;
+    IsBroken(kSite, kind, Break::kOfBlockOnly) ? __syncthreads() : SyncBlocks<kBlocks>();
+  }
+};
 void CheckedRoleBarrier(int site, int threads) {
   if (!IsBroken(site, Kind::kRoleBarrier, Break::kMissing)) RoleBarrier(threads);
 }
@@ -74,6 +84,7 @@ void CheckedSyncThreads(int site) {
 
 // NOLINTBEGIN: macros are the point.
 #define WaitForCopies CheckedWait<SRU_FAULT_FILE + __LINE__>::Wait
+#define SyncBlocks CheckedSyncBlocks<SRU_FAULT_FILE + __LINE__>::Sync
 #define RoleBarrier(threads) CheckedRoleBarrier(SRU_FAULT_FILE + __LINE__, threads)
 #define SyncWarp() CheckedSyncWarp(SRU_FAULT_FILE + __LINE__)
 #define __syncthreads() CheckedSyncThreads(SRU_FAULT_FILE + __LINE__)
@@ -293,12 +304,18 @@ Bytes RunHead() {
 
 // Targets, candidates and picks of a row: greedy, and with as many as can be of equal logits at the
 // borders of top_k and top_p.
-template <int kThreads, bool kKeepsRow>
+template <int kThreads, int kBlocks, bool kPicks, bool kKeepsRow>
 Bytes RunPredict() {
   constexpr int kWords = 5 * kThreads + 100;
   constexpr int kRows = 4;
   std::vector<float> logits(size_t{kRows} * kWords);
   for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i * 7919 % 97 % 12) / 4;
+  // Candidates of every block of a cluster.
+  for (int row = 0; row < kRows; ++row) {
+    for (int k = 0; k < 5; ++k) {
+      logits[row * kWords + (k + 1) * kWords / 6] = 5.0f - static_cast<float>(k) / 4;
+    }
+  }
   const std::vector<PickSampling> sampling = {{0.0f, 0, 0, 0, 1},
                                               {1.0f, kWords / 3, 0.6f, 0.01f, ~0ULL / 3},
                                               {2.0f, 77, 0, 0, ~0ULL},
@@ -337,8 +354,9 @@ Bytes RunPredict() {
   args.unadjusted = unadjusted.data();
   args.picked = picked.data();
   Launch(
-      kRows, kThreads, [&] { PredictKernel<kThreads, true, kKeepsRow>(args); },
-      PredictSharedBytes<kThreads>(kKeepsRow, kWords));
+      int64_t{kRows} * kBlocks, kThreads,
+      [&] { PredictKernel<kThreads, kBlocks, kPicks, kKeepsRow>(args); },
+      PredictSharedBytes<kThreads, kBlocks>(kKeepsRow, kWords), kBlocks);
   Bytes results = BytesOf(log_prob);
   for (const Bytes& more : {BytesOf(candidates), BytesOf(picked)}) {
     results.insert(results.end(), more.begin(), more.end());
@@ -415,8 +433,9 @@ Bytes RunRefill() {
 struct KernelCase {
   const char* name;
   Bytes (*run)();
-  // Barriers that no mode shows.
+  // Barriers that no mode shows, and those of a cluster of which none shows that they are one of the block.
   int hidden_barriers = 0;
+  int hidden_clusters = 0;
 };
 constexpr KernelCase kCases[] = {
     {"scan", RunScan<float, 4, false>},
@@ -429,8 +448,13 @@ constexpr KernelCase kCases[] = {
     // each other (2). Without one of those around the best keys more candidates are sorted than need
     // be, or one after the other (3). Parts of a row are summed anew only when the sum before has been
     // read, unless logits are no numbers (1).
-    {"predict", RunPredict<kLargePredictThreads, false>, 5},
-    {"predict_kept", RunPredict<kLargePredictThreads, true>, 5},
+    {"predict", RunPredict<kLargePredictThreads, 1, true, false>, 5},
+    {"predict_kept", RunPredict<kLargePredictThreads, 1, true, true>, 5},
+    // Best keys of another block that come too late are as above. Before a block ends that picks, the cluster waits for
+    // other reasons (1).
+    {"predict_cluster", RunPredict<kLargePredictThreads, kPredictCluster, true, true>, 5, 2},
+    {"predict_cluster_scores", RunPredict<kLargePredictThreads, kPredictCluster, false, false>, 3,
+     1},
     // The weights of the keys are replaced after a shuffle (1).
     {"attend", RunAttend, 1},
     {"hand_down", RunHandDown},
@@ -507,6 +531,7 @@ TEST_P(CudaFaultsTest, AWaitForOneGroupTooFewShows) {
 TEST_P(CudaFaultsTest, AMissingBarrierShows) {
   std::vector<int> barriers = Sites(Kind::kWarpBarrier);
   for (int site : Sites(Kind::kBlockBarrier)) barriers.push_back(site);
+  for (int site : Sites(Kind::kClusterBarrier)) barriers.push_back(site);
   if (GetParam().hidden_barriers == 0) {
     for (int site : barriers) ExpectShown({Break::kMissing, {site}});
   } else {
@@ -523,6 +548,14 @@ TEST_P(CudaFaultsTest, AMissingBarrierShows) {
   ASSERT_EQ(roles.size(), 4u);
   ExpectShown({Break::kMissing, {roles[0], roles[3]}});
   ExpectShown({Break::kMissing, {roles[1], roles[2]}});
+}
+
+TEST_P(CudaFaultsTest, ABarrierOfTheBlockInPlaceOfTheClustersShows) {
+  int hidden = 0;
+  for (int site : Sites(Kind::kClusterBarrier)) {
+    if (!Any(Shows(GetParam(), {Break::kOfBlockOnly, {site}}, expected_))) ++hidden;
+  }
+  EXPECT_EQ(hidden, GetParam().hidden_clusters);
 }
 
 // A kernel of which one thread leaves before it has waited for the kernels before it.
@@ -542,6 +575,40 @@ TEST(CudaFaultsDeathTest, AThreadThatDoesNotWaitForEarlierKernelsShows) {
                "a thread has not waited for earlier kernels");
   EXPECT_DEATH(LaunchIndependent(1, kHanded, [&] { HastyKernel<false>(args, &labels); }),
                "a thread has not waited for earlier kernels");
+}
+
+enum class Misuse { kNone, kNoBarrierBefore, kNoBarrierAfter, kOneThreadElsewhere, kOtherMemory };
+
+// Each thread of a cluster of two blocks reads what its twin has written.
+__global__ void ExchangeKernel(int* to, Misuse misuse) {
+  AwaitEarlierKernels();
+  const int thread = static_cast<int>(threadIdx.x);
+  const int block = static_cast<int>(blockIdx.x);
+  int* const own = reinterpret_cast<int*>(DynamicShared()) + thread;
+  *own = block + 1;
+  if (misuse == Misuse::kOneThreadElsewhere && thread == 5) __syncthreads();
+  if (misuse != Misuse::kNoBarrierBefore) SyncCluster();
+  const void* const place = misuse == Misuse::kOtherMemory ? to : own;
+  to[block * kHanded + thread] = *static_cast<int*>(SharedOfBlock(place, 1 - block % 2));
+  if (misuse != Misuse::kNoBarrierAfter) SyncCluster();
+}
+std::vector<int> RunExchange(Misuse misuse, int blocks = 4) {
+  std::vector<int> to(size_t{4} * kHanded);
+  Launch(
+      blocks, kHanded, [&] { ExchangeKernel(to.data(), misuse); }, kHanded * sizeof(int), 2);
+  return to;
+}
+
+TEST(CudaFaultsDeathTest, MisuseOfAClusterShows) {
+  const std::vector<int> to = RunExchange(Misuse::kNone);
+  for (int block = 0; block < 4; ++block) {
+    EXPECT_EQ(to[block * kHanded + 7], 1 + (block ^ 1)) << "of block " << block;
+  }
+  EXPECT_DEATH(RunExchange(Misuse::kNoBarrierBefore), "a block that may not have begun");
+  EXPECT_DEATH(RunExchange(Misuse::kNoBarrierAfter), "a block that may have ended");
+  EXPECT_DEATH(RunExchange(Misuse::kOneThreadElsewhere), "all threads wait, for different things");
+  EXPECT_DEATH(RunExchange(Misuse::kOtherMemory), "a place that is not in shared memory");
+  EXPECT_DEATH(RunExchange(Misuse::kNone, 3), "a grid that is not made of whole clusters");
 }
 
 // Which is why there are several: what no thread overtakes, or what comes late, hides a fault.

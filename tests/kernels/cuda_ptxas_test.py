@@ -22,9 +22,9 @@ import sys
 SKIPPED = 77
 # Kernels of each file: float32 and bfloat16, 2 and 4 dimensions per thread, rows in order and by token
 # id, three kinds of output, two activations; rows of 64 to 512 values, 3 and 4 gates; one kernel for each operation, two of Attend and of those that read or
-# write the storage type, five of Predict: two numbers of threads, with and without picks, and rows that are kept or too long for that; three of rows in both types and two
+# write the storage type, seven of Predict: two numbers of threads and a cluster, with and without picks, and rows that are kept or too long for that; three of rows in both types and two
 # in one.
-KERNELS = {"scan": 48, "fused": 8, "operations": 22, "rows": 8}
+KERNELS = {"scan": 48, "fused": 8, "operations": 24, "rows": 8}
 MAX_REGISTERS = 240  # of a thread, which can have 255
 STEPS = 16  # kScanDepth
 GROUP = 4  # kScanGroup

@@ -15,6 +15,7 @@
 #include "kernels/cuda/device/product.h"
 #include "kernels/cuda/kernels/fused_shape.h"
 #include "kernels/cuda/kernels/launch.h"
+#include "kernels/cuda/kernels/predict_shape.h"
 #include "kernels/cuda/kernels/scan_shape.h"
 #include "kernels/mutex.h"
 
@@ -24,6 +25,7 @@ namespace {
 constexpr size_t kProbedBytes = 256;
 // What NVIDIA recommends for cuBLAS from compute capability 9 on.
 constexpr size_t kLargeProductWorkspaceBytes = size_t{32} << 20;
+constexpr int kMinClusterCapability = 9;
 
 // Errors after which every later call of the process on that device fails too. The list cannot be
 // complete: of the others Gpu::Observe() finds out.
@@ -139,11 +141,11 @@ class TimingEvent {
 
 class CudaStream : public Stream {
  public:
-  CudaStream(int ordinal, int num_multiprocessors, size_t max_shared_bytes,
+  CudaStream(int ordinal, int num_multiprocessors, const OperationLimits& limits,
              bool supports_dependent_launch)
       : ordinal_(ordinal),
         num_multiprocessors_(num_multiprocessors),
-        max_shared_bytes_(max_shared_bytes),
+        limits_(limits),
         supports_dependent_launch_(supports_dependent_launch) {}
 
   Status Create(const CublasLt& library, void* product_workspace, size_t product_workspace_bytes) {
@@ -211,7 +213,7 @@ class CudaStream : public Stream {
     return Run("comparison", [&] { return LaunchCompare(args, kernels()); });
   }
   Status RunOperation(const OperationArgs& args) override {
-    return Run("operation", [&] { return LaunchOperation(args, max_shared_bytes_, kernels()); });
+    return Run("operation", [&] { return LaunchOperation(args, limits_, kernels()); });
   }
 
   Status TimeProduct(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
@@ -323,7 +325,7 @@ class CudaStream : public Stream {
 
   const int ordinal_;
   const int num_multiprocessors_;
-  const size_t max_shared_bytes_;
+  const OperationLimits limits_;
   const bool supports_dependent_launch_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t done_ = nullptr;
@@ -353,6 +355,10 @@ class CudaDevice : public Device {
     int driver_version = 0;
     SRU_RETURN_IF_ERROR(Check(cudaDriverGetVersion(&driver_version), "cudaDriverGetVersion"));
     supports_dependent_launch_ = SupportsDependentLaunch(properties_.major, driver_version);
+    limits_.max_shared_bytes = properties_.sharedMemPerBlockOptin;
+    if (properties_.major >= kMinClusterCapability) {
+      limits_.max_clustered_rows = MaxClusteredRows(num_multiprocessors());
+    }
     const MutexLock lock(&mutex_);
     auto stream = NewStream();
     // Makes the device current.
@@ -360,8 +366,7 @@ class CudaDevice : public Device {
     SRU_RETURN_IF_ERROR(Check(LoadScanKernels(), "loading the scan kernels"));
     SRU_RETURN_IF_ERROR(Check(LoadRowKernels(), "loading the row kernels"));
     SRU_RETURN_IF_ERROR(Check(LoadFusedKernels(), "loading the fused kernels"));
-    SRU_RETURN_IF_ERROR(Check(LoadOperationKernels(properties_.sharedMemPerBlockOptin),
-                              "loading the operations' kernels"));
+    SRU_RETURN_IF_ERROR(Check(LoadOperationKernels(&limits_), "loading the operations' kernels"));
     SRU_RETURN_IF_ERROR(Check(cudaMalloc(&probed_, kProbedBytes), "cudaMalloc"));
     own_stream_ = std::move(stream);
     return OkStatus();
@@ -431,8 +436,7 @@ class CudaDevice : public Device {
     return ToStatus(error, call, ordinal_);
   }
   std::unique_ptr<CudaStream> NewStream() const {
-    return std::make_unique<CudaStream>(ordinal_, num_multiprocessors(),
-                                        properties_.sharedMemPerBlockOptin,
+    return std::make_unique<CudaStream>(ordinal_, num_multiprocessors(), limits_,
                                         supports_dependent_launch_);
   }
 
@@ -441,6 +445,7 @@ class CudaDevice : public Device {
   // Constant once open.
   cudaDeviceProp properties_ = {};
   bool supports_dependent_launch_ = false;
+  OperationLimits limits_;
 
   Mutex mutex_;
   // The stream for its library handle, and both for probes.

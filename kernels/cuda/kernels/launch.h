@@ -25,7 +25,8 @@ namespace sru::kernels::cuda {
 // Where a kernel is launched, and how.
 struct LaunchStream {
   cudaStream_t stream;
-  bool dependent;  // may start before the kernels ahead of it have ended
+  bool dependent;          // may start before the kernels ahead of it have ended
+  int cluster_blocks = 1;  // of a cluster; more than one from compute capability 9.0 on
 };
 
 // Whether kernels may be launched so on a device of this compute capability (its major number). A
@@ -41,8 +42,8 @@ inline bool SupportsDependentLaunch(int compute_capability, int driver_version) 
 cudaError_t LoadScanKernels();
 cudaError_t LoadRowKernels();
 cudaError_t LoadFusedKernels();
-// `max_shared_bytes` is what a block of the device can have.
-cudaError_t LoadOperationKernels(size_t max_shared_bytes);
+// Takes clusters from the limits if the device refuses them.
+cudaError_t LoadOperationKernels(OperationLimits* limits);
 
 cudaError_t LaunchEmbed(DataType dtype, const EmbedArgs& args, LaunchStream stream);
 cudaError_t LaunchLayerNorm(DataType dtype, const LayerNormArgs& args, LaunchStream stream);
@@ -55,32 +56,47 @@ cudaError_t LaunchFused(const FusedArgs& args, int slices, int blocks, LaunchStr
 cudaError_t LaunchPool(DataType dtype, const PoolArgs& args, LaunchStream stream);
 cudaError_t LaunchHead(const HeadArgs& args, LaunchStream stream);
 cudaError_t LaunchCompare(const CompareArgs& args, LaunchStream stream);
-cudaError_t LaunchOperation(const OperationArgs& args, size_t max_shared_bytes,
+cudaError_t LaunchOperation(const OperationArgs& args, const OperationLimits& limits,
                             LaunchStream stream);
 
 // dependent_args.cuh
 template <typename Args>
 class DependentArgs;
 
+// The shape of a launch.
+struct LaunchConfig {
+  LaunchConfig(int64_t blocks, int threads, size_t shared_bytes, LaunchStream stream) {
+    config.gridDim = {static_cast<unsigned>(blocks), 1, 1};
+    config.blockDim = {static_cast<unsigned>(threads), 1, 1};
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream.stream;
+    config.attrs = attributes;
+    if (stream.dependent) {
+      cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attribute.val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (stream.cluster_blocks > 1) {
+      cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+      attribute.id = cudaLaunchAttributeClusterDimension;
+      attribute.val.clusterDim = {static_cast<unsigned>(stream.cluster_blocks), 1, 1};
+    }
+  }
+  LaunchConfig(const LaunchConfig&) = delete;
+  LaunchConfig& operator=(const LaunchConfig&) = delete;
+
+  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchConfig_t config = {};
+};
+
 // Launches a kernel. `shared_bytes` is its DynamicShared().
 template <typename Args, typename... More>
 cudaError_t LaunchKernel(void (*kernel)(DependentArgs<Args>, More...), int64_t blocks, int threads,
                          size_t shared_bytes, LaunchStream stream, const Args& args, More... more) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = {static_cast<unsigned>(blocks), 1, 1};
-  config.blockDim = {static_cast<unsigned>(threads), 1, 1};
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream.stream;
-  cudaLaunchAttribute attribute = {};
-  if (stream.dependent) {
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-  }
+  const LaunchConfig launch(blocks, threads, shared_bytes, stream);
   DependentArgs<Args> dependent(args);
   void* pointers[] = {&dependent, &more...};
-  return cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), pointers);
+  return cudaLaunchKernelExC(&launch.config, reinterpret_cast<const void*>(kernel), pointers);
 }
 
 // Loads one kernel onto the current device. `shared_bytes` is the most of DynamicShared() that it

@@ -31,22 +31,22 @@ __device__ __forceinline__ int32_t IdOf(Word64 key) {
   return static_cast<int32_t>(~static_cast<uint32_t>(key));
 }
 
-// Of `size` logits, of which thread t has those with id % kThreads = t.
+// The logits of `size` symbols of a row, from `begin` on. A thread has every kThreads-th of them.
 template <int kThreads>
 struct Logits {
   // use(id, logit) for each of the thread's own, by ascending ids. kGroup loads are on their way at a time.
   template <int kGroup = 4, typename Use>
   __device__ __forceinline__ void ForEach(const Use& use) const {
-    int v = static_cast<int>(threadIdx.x);
-    for (; v < size - (kGroup - 1) * kThreads; v += kGroup * kThreads) {
+    int i = static_cast<int>(threadIdx.x);
+    for (; i < size - (kGroup - 1) * kThreads; i += kGroup * kThreads) {
       float values[kGroup];
 #pragma unroll
-      for (int i = 0; i < kGroup; ++i) values[i] = at[v + i * kThreads];
+      for (int k = 0; k < kGroup; ++k) values[k] = at[i + k * kThreads];
 #pragma unroll
-      for (int i = 0; i < kGroup; ++i) use(v + i * kThreads, values[i]);
+      for (int k = 0; k < kGroup; ++k) use(begin + i + k * kThreads, values[k]);
     }
 #pragma unroll 1
-    for (; v < size; v += kThreads) use(v, at[v]);
+    for (; i < size; i += kThreads) use(begin + i, at[i]);
   }
 
   // The best key of the thread's own, of those that are smaller than `limit`; 0 = none.
@@ -59,7 +59,19 @@ struct Logits {
     return best;
   }
 
+  // A part of them, of `part_size` symbols or what is left.
+  __device__ __forceinline__ Logits Part(int part, int part_size) const {
+    const int first = part * part_size;
+    return {at + first, begin + first, size - first < part_size ? size - first : part_size};
+  }
+
+  __device__ __forceinline__ bool Has(int id) const {
+    return static_cast<unsigned>(id - begin) < static_cast<unsigned>(size);
+  }
+  __device__ __forceinline__ float& operator[](int id) const { return at[id - begin]; }
+
   float* at;
+  int begin;
   int size;
 };
 

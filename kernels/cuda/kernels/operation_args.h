@@ -309,7 +309,15 @@ struct PredictArgs {
   const PickAdjustment* adjustments;
   float* unadjusted;         // [adjustment]: scratch
   PredictCandidate* picked;  // [first + r]
-  size_t max_shared_bytes;   // that a block of this device can have; set by the launch
+  size_t max_shared_bytes;   // these two are OperationLimits', set by the launch
+  int max_clustered_rows;
+};
+
+// The limits of a device, which operations choose their kernels by.
+struct OperationLimits {
+  size_t max_shared_bytes = 0;  // that a block can have
+  int max_clustered_rows =
+      0;  // rows of which each may have a cluster of blocks; 0: it has no clusters
 };
 
 using OperationArgs =

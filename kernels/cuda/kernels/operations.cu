@@ -7,14 +7,30 @@ namespace sru::kernels::cuda {
 
 namespace {
 
+// Asks the device whether it can run a cluster of a kernel, which has been loaded.
+template <typename Kernel>
+bool RunsCluster(Kernel* kernel, const LaunchShape& shape) {
+  const LaunchConfig launch(shape.cluster_blocks, shape.threads, shape.shared_bytes,
+                            {nullptr, false, shape.cluster_blocks});
+  int clusters = 0;
+  const cudaError_t error = cudaOccupancyMaxActiveClusters(
+      &clusters, reinterpret_cast<const void*>(kernel), &launch.config);
+  if (error != cudaSuccess) (void)cudaGetLastError();
+  return error == cudaSuccess && clusters > 0;
+}
+
 template <typename Args>
-cudaError_t LoadKernelsOf(size_t max_shared_bytes) {
+cudaError_t LoadKernelsOf(OperationLimits* limits) {
   Args any{};
-  LimitShared(&any, max_shared_bytes);
+  SetLimits(&any, *limits);
   for (const Args& args : KernelVariants(any)) {
     const cudaError_t error =
-        WithKernel(args, [](auto* kernel, const LaunchShape& shape, const Args& /*args*/) {
-          return LoadKernel(kernel, shape.shared_bytes);
+        WithKernel(args, [limits](auto* kernel, const LaunchShape& shape, const Args& /*args*/) {
+          const cudaError_t loaded = LoadKernel(kernel, shape.shared_bytes);
+          if (loaded == cudaSuccess && shape.cluster_blocks > 1 && !RunsCluster(kernel, shape)) {
+            limits->max_clustered_rows = 0;
+          }
+          return loaded;
         });
     if (error != cudaSuccess) return error;
   }
@@ -22,25 +38,26 @@ cudaError_t LoadKernelsOf(size_t max_shared_bytes) {
 }
 
 template <typename... Args>
-cudaError_t LoadKernelsOfEach(const std::variant<Args...>* /*type*/, size_t max_shared_bytes) {
+cudaError_t LoadKernelsOfEach(const std::variant<Args...>* /*type*/, OperationLimits* limits) {
   cudaError_t error = cudaSuccess;
-  (void)((error = LoadKernelsOf<Args>(max_shared_bytes), error == cudaSuccess) && ...);
+  (void)((error = LoadKernelsOf<Args>(limits), error == cudaSuccess) && ...);
   return error;
 }
 
 }  // namespace
 
-cudaError_t LoadOperationKernels(size_t max_shared_bytes) {
-  return LoadKernelsOfEach(static_cast<const OperationArgs*>(nullptr), max_shared_bytes);
+cudaError_t LoadOperationKernels(OperationLimits* limits) {
+  return LoadKernelsOfEach(static_cast<const OperationArgs*>(nullptr), limits);
 }
 
-cudaError_t LaunchOperation(const OperationArgs& args, size_t max_shared_bytes,
+cudaError_t LaunchOperation(const OperationArgs& args, const OperationLimits& limits,
                             LaunchStream stream) {
   return std::visit(
-      [=](auto given) {
-        LimitShared(&given, max_shared_bytes);
+      [&](auto given) {
+        SetLimits(&given, limits);
         return WithKernel(given, [stream](auto* kernel, const LaunchShape& shape, const auto& a) {
-          return LaunchKernel(kernel, shape.blocks, shape.threads, shape.shared_bytes, stream, a);
+          const LaunchStream on = {stream.stream, stream.dependent, shape.cluster_blocks};
+          return LaunchKernel(kernel, shape.blocks, shape.threads, shape.shared_bytes, on, a);
         });
       },
       args);

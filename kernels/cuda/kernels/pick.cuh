@@ -1,4 +1,5 @@
-// How a symbol is picked from a row of logits (program.h's Predict has the equations), by a block.
+// How a symbol is picked from a row of logits (program.h's Predict has the equations), by a block, or by a cluster of
+// kBlocks blocks with a part of the row each.
 //
 // Nothing is sorted. The symbols that top_k and top_p leave are those from a key on (logits.cuh),
 // which is found 8 bits at a time: each pass over the row sums what the symbols weigh by the next bits
@@ -41,8 +42,10 @@ struct PickSums {
     const unsigned above = static_cast<unsigned>(weight >> 32) + carry;
     if (above != 0) atomicAdd(&high[i], above);
   }
-  __device__ __forceinline__ Word64 Get(int i) const {
-    return static_cast<Word64>(high[i]) << 32 | low[i];
+  // The sum over all blocks.
+  template <int kBlocks>
+  __device__ __forceinline__ Word64 Get(int i) {
+    return (SumOfBlocks<kBlocks>(high[i]) << 32) + SumOfBlocks<kBlocks>(low[i]);
   }
 
   unsigned low[kCount];
@@ -62,18 +65,18 @@ struct PickShared {
   int id;
 };
 
-template <int kThreads>
+template <int kThreads, int kBlocks>
 class Picker {
  public:
-  // `top` is the largest logit, which is finite.
+  // `logits` are the block's. `top` is the row's largest one, which is finite.
   __device__ __forceinline__ Picker(const Logits<kThreads>& logits, const PickSampling& sampling,
-                                    float top, const BlockMath<kThreads>& block,
+                                    float top, const BlockMath<kThreads, kBlocks>& block,
                                     PickShared<kThreads>* shared)
       : logits_(logits), sampling_(sampling), top_(top), block_(block), shared_(*shared) {}
 
   // The temperature is not 0.
-  __device__ __forceinline__ int32_t Pick() {
-    if (sampling_.top_k > 0 && sampling_.top_k < logits_.size) {
+  __device__ __forceinline__ int32_t Pick(int vocabulary_size) {
+    if (sampling_.top_k > 0 && sampling_.top_k < vocabulary_size) {
       const Word64 count = static_cast<Word64>(sampling_.top_k);
       KeepBest([](float) { return Word64{1}; }, [count](Word64) { return count; });
     }
@@ -141,23 +144,21 @@ class Picker {
         shared_.sums.Add(bits, n);
         if (shift < kFirstShift) atomicAdd(&shared_.sums.symbols[bits], 1u);
       });
-      __syncthreads();
-      // The best first.
+      SyncBlocks<kBlocks>();
+      // The best first. Each block finds the same.
       const int bits = PickSums::kCount - 1 - Thread();
-      const Word64 mine = bits >= 0 ? shared_.sums.Get(bits) : 0;
+      const Word64 mine = bits >= 0 ? shared_.sums.template Get<kBlocks>(bits) : 0;
       Word64 total = 0;
       const Word64 sum = before + block_.Scan(mine, &total);
-      if (shift == kFirstShift) {
-        if (total == 0) return;
-        least = least_of_total(total);
-      }
+      if (shift == kFirstShift) least = least_of_total(total);
       if (sum >= least && sum - mine < least) {
         shared_.bits = bits;
-        shared_.alone = shared_.sums.symbols[bits] == 1 ? 1 : 0;
+        shared_.alone = SumOfBlocks<kBlocks>(shared_.sums.symbols[bits]) == 1 ? 1 : 0;
         shared_.before = sum - mine;
         shared_.weight = mine;
       }
-      __syncthreads();
+      SyncBlocks<kBlocks>();
+      if (total == 0) return;
       prefix = prefix << 8 | static_cast<Word64>(shared_.bits);
       before = shared_.before;
       here = shared_.weight;
@@ -198,7 +199,7 @@ class Picker {
   template <typename WeightOf, typename Bound>
   __device__ __forceinline__ int32_t FirstAbove(const WeightOf& weight,
                                                 const Bound& bound_of_total) {
-    constexpr int kParts = BlockMath<kThreads>::kWarps;
+    constexpr int kParts = BlockShared<kThreads>::kWarps;
     const int size = logits_.size;
     const int part_size = (size + kThreads - 1) / kThreads * kWarpSize;
     __syncthreads();  // what was found before has been read
@@ -207,17 +208,21 @@ class Picker {
       const int end = begin + part_size < size ? begin + part_size : size;
       Word64 sum = 0;
 #pragma unroll 4
-      for (int v = begin + block_.Lane(); v < end; v += kWarpSize) sum += weight(v, logits_.at[v]);
+      for (int i = begin + block_.Lane(); i < end; i += kWarpSize) {
+        sum += weight(logits_.begin + i, logits_.at[i]);
+      }
       sum = WarpSum(sum);
       if (block_.Lane() == 0) shared_.parts[block_.Warp()] = sum;
     }
     __syncthreads();
+    Word64 of_block = 0;
+    for (int i = 0; i < kParts; ++i) of_block += shared_.parts[i];
     Word64 total = 0;
-    for (int i = 0; i < kParts; ++i) total += shared_.parts[i];
+    Word64 before = block_.ScanBlocks(of_block, &total);
     const Word64 bound = bound_of_total(total);
     if (total <= bound) return -1;
     int part = 0;
-    Word64 before = 0;
+    // Blocks before the symbol's scan a part without it, blocks after it none.
     for (; part < kParts - 1 && before + shared_.parts[part] <= bound; ++part) {
       before += shared_.parts[part];
     }
@@ -225,21 +230,25 @@ class Picker {
     const int end = begin + part_size < size ? begin + part_size : size;
 #pragma unroll 1
     for (int first = begin; first < end && before <= bound; first += kThreads) {
-      const int v = first + Thread();
-      const Word64 mine = v < end ? weight(v, logits_.at[v]) : 0;
+      const int i = first + Thread();
+      const Word64 mine = i < end ? weight(logits_.begin + i, logits_.at[i]) : 0;
       Word64 sum_of_threads = 0;
       const Word64 sum = before + block_.Scan(mine, &sum_of_threads);
-      if (sum > bound && sum - mine <= bound) shared_.id = v;
+      if (sum > bound && sum - mine <= bound) {
+        for (int block = 0; block < kBlocks; ++block) {
+          SharedOf<kBlocks>(shared_.id, block) = logits_.begin + i;
+        }
+      }
       before += sum_of_threads;
     }
-    __syncthreads();
+    SyncBlocks<kBlocks>();
     return shared_.id;
   }
 
   const Logits<kThreads> logits_;
   const PickSampling sampling_;
   const float top_;
-  BlockMath<kThreads> block_;
+  BlockMath<kThreads, kBlocks> block_;
   PickShared<kThreads>& shared_;
   Word64 cut_ = 0;    // keys from here on are kept,
   Word64 least_ = 0;  // with weights from here on

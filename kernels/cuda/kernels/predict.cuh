@@ -1,6 +1,12 @@
-// What Predict answers of a row of logits, by a block per row: the logarithm of the sum of
+// A block, or a cluster of blocks, answers what Predict asks of a row of logits: the logarithm of the sum of
 // exponentials, the target's log-probability, the best candidates, and the symbol that is picked
-// (pick.cuh). Sums are made in an order that depends on the vocabulary alone.
+// (pick.cuh). Sums are made in an order that depends on the vocabulary alone, so a row's bits are those of either.
+//
+// A cluster (compute capability 9.0 and later) answers rows of more than kSmallVocabulary symbols where rows are so few that
+// each of its kPredictCluster blocks gets a multiprocessor. Each block has a part of the row, keeps it in its shared memory if it
+// picks, and combines with the others what it finds: the best keys, sums by digit, candidates. Blocks read the others' shared memory
+// between two barriers of the cluster, which all of them reach, since they decide by what they have combined. After the last one
+// nothing of another block is read, so any of them may end.
 //
 // Candidates are ordered by their keys (logits.cuh). The row has kPredictParts parts, of which the
 // threads know the best keys. The `count`-th best of these is
@@ -9,17 +15,19 @@
 // memory, the candidates are found one after the other.
 //
 // A block that picks copies its row to shared memory, if that is large enough, and walks over it there: up to 8192
-// symbols on every GPU, 37,000 at compute capability 8.0 and 54,000 at 9.0. There the row is adjusted, too; in
+// symbols on every GPU, 37,000 at compute capability 8.0 and 54,000 at 9.0, there 216,000 by a cluster. There the row is adjusted, too; in
 // global memory it stays as the product has left it.
 //
-// Bound by one block's walks over a row: 3 without a pick; with one 2, or up to 8 for each of top_k and top_p, of
+// Bound by one block's walks over a row, or over a quarter of it: 3 without a pick; with one 2, or up to 8 for each of top_k and top_p, of
 // which 2 or 3 are the rule, and 2 more. A walk reads 4 bytes a logit, from shared memory where the row is kept, else
-// from the second-level cache. Bytes a result: 4 x vocabulary read, times the walks where the row is not kept, and
-// 4 x vocabulary of the bias; 16 written. Blocks: one per row. 16 rows are 16 blocks of 132 multiprocessors.
+// from the second-level cache. A cluster's blocks also wait for each other: 4 times, 3 times more for candidates and 5 for a pick, and twice
+// for each walk of top_k and top_p. Bytes a result: 4 x vocabulary read, times the walks where the row is not kept, and
+// 4 x vocabulary of the bias; 16 written. Blocks: one per row, or 4 of a cluster for up to 33 rows on 132 multiprocessors, so 16 rows are 64.
 #ifndef SRU_KERNELS_CUDA_KERNELS_PREDICT_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_PREDICT_CUH_
 
 #include <cfloat>
+#include <utility>
 
 #include "kernels/cuda/kernels/block_math.cuh"
 #include "kernels/cuda/kernels/dependent_args.cuh"
@@ -48,23 +56,24 @@ struct PredictShared {
 };
 
 // The candidates of a row.
-template <int kThreads>
+template <int kThreads, int kBlocks>
 class Candidates {
  public:
   __device__ __forceinline__ Candidates(const Logits<kThreads>& logits,
-                                        const BlockMath<kThreads>& block,
+                                        const BlockMath<kThreads, kBlocks>& block,
                                         PredictShared<kThreads>* shared)
       : logits_(logits), block_(block), shared_(*shared) {}
 
-  // The `count` best keys, in order, by `write(place, key)`. `best` is the logits' Best() of
+  // The row's `count` best keys, in order, by `write(place, key)`. `best` is the logits' Best() of
   // everything.
   template <typename Write>
   __device__ __forceinline__ void Choose(int count, Word64 best, const Write& write) {
-    if (count <= kPredictParts && Collect(count, best)) {
+    const int num_keys = count <= kPredictParts ? Collect(count, best) : kPredictKeys + 1;
+    if (num_keys <= kPredictKeys) {
       for (int i = Thread(); i < shared_.num_keys; i += kThreads) {
         const Word64 key = shared_.keys[i];
         int place = 0;
-        for (int j = 0; j < shared_.num_keys; ++j) place += shared_.keys[j] > key ? 1 : 0;
+        for (int j = 0; j < num_keys; ++j) place += shared_.keys[j] > key ? 1 : 0;
         if (place < count) write(place, key);
       }
       return;
@@ -72,33 +81,34 @@ class Candidates {
     Word64 limit = ~0ULL;
     for (int place = 0; place < count; ++place) {
       limit = block_.Max(logits_.Best(limit));
-      if (Thread() == 0) write(place, limit);
+      if (Thread() == 0 && block_.Block() == 0) write(place, limit);
     }
   }
 
  private:
   static __device__ __forceinline__ int Thread() { return static_cast<int>(threadIdx.x); }
 
-  // Puts the keys among which the candidates are into shared memory; false if there are too many.
-  __device__ __forceinline__ bool Collect(int count, Word64 best) {
+  // Puts the keys among which the candidates are into shared memory, num_keys of the block first, and returns
+  // how many there are; more than kPredictKeys do not fit.
+  __device__ __forceinline__ int Collect(int count, Word64 best) {
     shared_.best[Thread()] = best;
     if (Thread() == 0) {
       shared_.num_keys = 0;
       shared_.threshold = 0;
     }
-    __syncthreads();
+    SyncBlocks<kBlocks>();
+    Word64 of_part = 0;
     if (Thread() < kPredictParts) {
-      Word64 of_part = best;
-      for (int i = Thread() + kPredictParts; i < kThreads; i += kPredictParts) {
-        if (shared_.best[i] > of_part) of_part = shared_.best[i];
+      for (int i = Thread(); i < kThreads * kBlocks; i += kPredictParts) {
+        const Word64 other = SharedOf<kBlocks>(shared_.best[i % kThreads], i / kThreads);
+        if (other > of_part) of_part = other;
       }
-      shared_.best[Thread()] = of_part;
+      shared_.keys[Thread()] = of_part;
     }
     __syncthreads();
     if (Thread() < kPredictParts) {
-      const Word64 of_part = shared_.best[Thread()];
       int place = 0;
-      for (int i = 0; i < kPredictParts; ++i) place += shared_.best[i] > of_part ? 1 : 0;
+      for (int i = 0; i < kPredictParts; ++i) place += shared_.keys[i] > of_part ? 1 : 0;
       // Exactly one part has this place: keys differ, and at least `count` parts have one.
       if (place == count - 1 && of_part != 0) shared_.threshold = of_part;
     }
@@ -112,12 +122,24 @@ class Candidates {
         if (at < kPredictKeys) shared_.keys[at] = key;
       });
     }
-    __syncthreads();
-    return shared_.num_keys <= kPredictKeys;
+    SyncBlocks<kBlocks>();
+    int num_keys = shared_.num_keys;
+    if constexpr (kBlocks > 1) {
+      for (int k = 1; k < kBlocks; ++k) {
+        const int block = (block_.Block() + k) % kBlocks;
+        const int others = SharedOf<kBlocks>(shared_.num_keys, block);
+        for (int i = Thread(); i < others && num_keys + i < kPredictKeys; i += kThreads) {
+          shared_.keys[num_keys + i] = SharedOf<kBlocks>(shared_.keys[i], block);
+        }
+        num_keys += others;
+      }
+      SyncBlocks<kBlocks>();
+    }
+    return num_keys;
   }
 
   const Logits<kThreads> logits_;
-  BlockMath<kThreads> block_;
+  BlockMath<kThreads, kBlocks> block_;
   PredictShared<kThreads>& shared_;
 };
 
@@ -140,18 +162,21 @@ class RowAdjustments {
 
   __device__ __forceinline__ bool empty() const { return begin_ == end_; }
 
-  // Replaces logits by adjusted ones, and keeps the former. Each symbol is adjusted once at most.
-  __device__ __forceinline__ void Apply(int threads, float* logits) const {
-    for (int i = begin_ + static_cast<int>(threadIdx.x); i < end_; i += threads) {
+  // Replaces a block's logits by adjusted ones, and keeps the former. Each symbol is adjusted once at most.
+  template <int kThreads>
+  __device__ __forceinline__ void Apply(const Logits<kThreads>& logits) const {
+    for (int i = begin_ + static_cast<int>(threadIdx.x); i < end_; i += kThreads) {
       const PickAdjustment adjustment = adjustments_[i];
+      if (!logits.Has(adjustment.id)) continue;
       const float logit = logits[adjustment.id];
       unadjusted_[i] = logit;
       logits[adjustment.id] = Adjusted(logit, adjustment);
     }
   }
 
-  // The logit that a symbol had before Apply(), by the thread that asks.
-  __device__ __forceinline__ float Unadjusted(const float* logits, int32_t id) const {
+  // The logit that a symbol of the block had before Apply().
+  template <int kThreads>
+  __device__ __forceinline__ float Unadjusted(const Logits<kThreads>& logits, int32_t id) const {
     int begin = begin_;
     int end = end_;
     while (begin < end) {
@@ -215,31 +240,35 @@ constexpr size_t PredictCopied(size_t bytes) {
 }
 template <int kThreads>
 inline constexpr size_t kPredictRowAt = PredictCopied(sizeof(PredictShared<kThreads>));
-template <int kThreads>
+template <int kThreads, int kBlocks>
 inline size_t PredictSharedBytes(bool keeps_row, int vocabulary_size) {
   if (!keeps_row) return sizeof(PredictShared<kThreads>);
-  return kPredictRowAt<kThreads> + PredictCopied(vocabulary_size * sizeof(float));
+  const int kept = kBlocks == 1 ? vocabulary_size : RowPartSize<kThreads>(vocabulary_size);
+  return kPredictRowAt<kThreads> + PredictCopied(kept * sizeof(float));
 }
 
-template <int kThreads, bool kPicks, bool kKeepsRow>
-__global__ void __launch_bounds__(kThreads, (kPredictBlocks<kThreads, kPicks>))
-    PredictKernel(const DependentArgs<PredictArgs> dependent) {
-  const PredictArgs& args = dependent.Await();
-  const int number = args.first + static_cast<int>(blockIdx.x);
-  if (number >= args.header->rows.num_tokens) return;  // the whole block
+template <int kThreads, int kBlocks, bool kPicks, bool kKeepsRow>
+__device__ __forceinline__ void PredictRow(const PredictArgs& args) {
+  const int row = static_cast<int>(blockIdx.x) / kBlocks;
+  const int number = args.first + row;
+  if (number >= args.header->rows.num_tokens) return;  // the whole cluster
   auto* const shared = reinterpret_cast<PredictShared<kThreads>*>(DynamicShared());
-  BlockMath<kThreads> block(&shared->block);
-  float* const product = args.logits + int64_t{blockIdx.x} * args.logit_stride;
-  auto* const kept = reinterpret_cast<float*>(DynamicShared() + kPredictRowAt<kThreads>);
-  const Logits<kThreads> logits = {kKeepsRow ? kept : product, args.vocabulary_size};
+  BlockMath<kThreads, kBlocks> block(&shared->block);
+  // A block has all of the row's parts, or one.
+  const int part_size = RowPartSize<kThreads>(args.vocabulary_size);
+  Logits<kThreads> logits = {args.logits + int64_t{row} * args.logit_stride, 0,
+                             args.vocabulary_size};
+  if constexpr (kBlocks > 1) logits = logits.Part(block.Block(), part_size);
   if constexpr (kKeepsRow) {
+    const float* const product = logits.at;
+    logits.at = reinterpret_cast<float*>(DynamicShared() + kPredictRowAt<kThreads>);
     // A row's stride is a multiple of what a copy takes.
     constexpr int kCopied = kPredictCopyBytes / static_cast<int>(sizeof(float));
-    const SharedAddress to = SharedAddressOf(kept);
+    const SharedAddress to = SharedAddressOf(logits.at);
 #pragma unroll 4
-    for (int v = static_cast<int>(threadIdx.x) * kCopied; v < args.vocabulary_size;
-         v += kThreads * kCopied) {
-      BeginCopy<kPredictCopyBytes>(to + v * static_cast<int>(sizeof(float)), product + v);
+    for (int i = static_cast<int>(threadIdx.x) * kCopied; i < logits.size;
+         i += kThreads * kCopied) {
+      BeginCopy<kPredictCopyBytes>(to + i * static_cast<int>(sizeof(float)), product + i);
     }
     CommitCopies();
     WaitForCopies<0>();
@@ -250,7 +279,7 @@ __global__ void __launch_bounds__(kThreads, (kPredictBlocks<kThreads, kPicks>))
     best = logits.Best(~0ULL);
   } else {
     const auto keep = [&](int v, float logit) {
-      logits.at[v] = logit;
+      logits[v] = logit;
       const Word64 key = KeyOf(logit, v);
       if (key > best) best = key;
     };
@@ -267,28 +296,35 @@ __global__ void __launch_bounds__(kThreads, (kPredictBlocks<kThreads, kPicks>))
     }
   }
   const float top = block.Max(best == 0 ? -HUGE_VALF : LogitOf(best));
-  float exponentials = 0.0f;
-  logits.ForEach([&](int, float logit) { exponentials += expf(logit - top); });
-  const float log_sum = logf(block.Sum(exponentials));
+#pragma unroll 1
+  for (int part = 0; part < kRowParts<kThreads> / kBlocks; ++part) {
+    float exponentials = 0.0f;
+    logits.Part(part, part_size).ForEach([&](int, float logit) {
+      exponentials += expf(logit - top);
+    });
+    block.SetPart(part, exponentials);
+  }
+  const float log_sum = logf(block.template SumOfParts<kRowParts<kThreads>>());
   const int target = args.targets[number];
-  if (threadIdx.x == 0) {
-    args.log_prob[number] = target < 0 ? 0.0f : logits.at[target] - top - log_sum;
+  if (threadIdx.x == 0 && logits.Has(target < 0 ? 0 : target)) {
+    args.log_prob[number] = target < 0 ? 0.0f : logits[target] - top - log_sum;
   }
   const int count = args.counts[number];
   if (count > 0 && args.num_never > 0) {
     __syncthreads();  // the logits have been read
     for (int i = static_cast<int>(threadIdx.x); i < args.num_never; i += kThreads) {
-      logits.at[args.never[i]] = -HUGE_VALF;
+      if (logits.Has(args.never[i])) logits[args.never[i]] = -HUGE_VALF;
     }
     __syncthreads();
     best = logits.Best(~0ULL);
   }
   if (count > 0) {
     PredictCandidate* candidates = args.candidates + int64_t{number} * args.header->max_count;
-    Candidates<kThreads>(logits, block, shared).Choose(count, best, [&](int place, Word64 key) {
+    const auto write = [&](int place, Word64 key) {
       const float logit = LogitOf(key);
       candidates[place] = {logit == -HUGE_VALF ? -1 : IdOf(key), logit - top - log_sum};
-    });
+    };
+    Candidates<kThreads, kBlocks>(logits, block, shared).Choose(count, best, write);
   }
   if constexpr (kPicks) {
     const PickSampling sampling = args.sampling[number];
@@ -296,7 +332,7 @@ __global__ void __launch_bounds__(kThreads, (kPredictBlocks<kThreads, kPicks>))
     Word64 best_of_thread = best;
     if (!adjustments.empty()) {
       __syncthreads();  // the logits have been read
-      adjustments.Apply(kThreads, logits.at);
+      adjustments.Apply(logits);
       __syncthreads();
       best_of_thread = logits.Best(~0ULL);
     }
@@ -306,39 +342,60 @@ __global__ void __launch_bounds__(kThreads, (kPredictBlocks<kThreads, kPicks>))
     if (adjusted_top > -HUGE_VALF) {
       id = IdOf(best_of_all);
       if (sampling.temperature > 0.0f) {
-        id = Picker<kThreads>(logits, sampling, adjusted_top, block, &shared->pick).Pick();
+        Picker<kThreads, kBlocks> picker(logits, sampling, adjusted_top, block, &shared->pick);
+        id = picker.Pick(args.vocabulary_size);
       }
     }
-    if (threadIdx.x == 0) {
-      const float logit = id < 0 ? 0.0f : adjustments.Unadjusted(logits.at, id);
+    if (threadIdx.x == 0 && logits.Has(id < 0 ? 0 : id)) {
+      const float logit = id < 0 ? 0.0f : adjustments.Unadjusted(logits, id);
       args.picked[number] = {id, id < 0 ? 0.0f : logit - top - log_sum};
     }
   }
 }
-template <int kThreads, typename Launch>
+template <int kThreads, int kBlocks, bool kPicks, bool kKeepsRow>
+__global__ void __launch_bounds__(kThreads, (kPredictBlocks<kThreads, kPicks>))
+    PredictKernel(const DependentArgs<PredictArgs> dependent) {
+  const PredictArgs& args = dependent.Await();
+  if constexpr (kBlocks == 1 || kHasClusters) {
+    PredictRow<kThreads, kBlocks, kPicks, kKeepsRow>(args);
+  }
+}
+template <int kThreads, int kBlocks, typename Launch>
 auto WithPredictKernel(const PredictArgs& args, const Launch& launch) {
-  LaunchShape shape = {args.max_rows, kThreads, PredictSharedBytes<kThreads>(false, 0),
-                       /*threads_wait=*/true};
-  if (args.sampling == nullptr) return launch(PredictKernel<kThreads, false, false>, shape, args);
-  const size_t with_row = PredictSharedBytes<kThreads>(true, args.vocabulary_size);
-  if constexpr (kThreads != kPredictThreads) {
+  LaunchShape shape = {int64_t{args.max_rows} * kBlocks, kThreads,
+                       PredictSharedBytes<kThreads, kBlocks>(false, 0), /*threads_wait=*/true,
+                       kBlocks};
+  if (args.sampling == nullptr) {
+    return launch(PredictKernel<kThreads, kBlocks, false, false>, shape, args);
+  }
+  const size_t with_row = PredictSharedBytes<kThreads, kBlocks>(true, args.vocabulary_size);
+  if constexpr (kThreads != kPredictThreads && kBlocks == 1) {
     if (with_row > args.max_shared_bytes) {
-      return launch(PredictKernel<kThreads, true, false>, shape, args);
+      return launch(PredictKernel<kThreads, kBlocks, true, false>, shape, args);
     }
   }
   shape.shared_bytes = with_row;
-  return launch(PredictKernel<kThreads, true, true>, shape, args);
+  return launch(PredictKernel<kThreads, kBlocks, true, true>, shape, args);
 }
 template <typename Launch>
 auto WithKernel(const PredictArgs& args, const Launch& launch) {
-  return args.vocabulary_size > kSmallVocabulary
-             ? WithPredictKernel<kLargePredictThreads>(args, launch)
-             : WithPredictKernel<kPredictThreads>(args, launch);
+  constexpr int kThreads = kLargePredictThreads;
+  if (args.vocabulary_size <= kSmallVocabulary) {
+    return WithPredictKernel<kPredictThreads, 1>(args, launch);
+  }
+  const size_t with_part =
+      PredictSharedBytes<kThreads, kPredictCluster>(true, args.vocabulary_size);
+  return args.max_rows <= args.max_clustered_rows && with_part <= args.max_shared_bytes
+             ? WithPredictKernel<kThreads, kPredictCluster>(args, launch)
+             : WithPredictKernel<kThreads, 1>(args, launch);
 }
-// Tells an operation how much shared memory a block of the device can have, if it asks.
+// Tells an operation the device's limits, if it asks.
 template <typename Args>
-void LimitShared(Args* /*args*/, size_t /*max_bytes*/) {}
-inline void LimitShared(PredictArgs* args, size_t max_bytes) { args->max_shared_bytes = max_bytes; }
+void SetLimits(Args* /*args*/, const OperationLimits& /*limits*/) {}
+inline void SetLimits(PredictArgs* args, const OperationLimits& limits) {
+  args->max_shared_bytes = limits.max_shared_bytes;
+  args->max_clustered_rows = limits.max_clustered_rows;
+}
 
 // Each with the most shared memory that it is launched with.
 inline std::vector<PredictArgs> KernelVariants(const PredictArgs& args) {
@@ -346,10 +403,15 @@ inline std::vector<PredictArgs> KernelVariants(const PredictArgs& args) {
   const size_t row_bytes = args.max_shared_bytes - kPredictRowAt<kLargePredictThreads>;
   const int kept =
       static_cast<int>(row_bytes / kPredictCopyBytes * kPredictCopyBytes / sizeof(float));
+  const int by_cluster = kept / kWarpSize * kWarpSize * kPredictCluster;
+  const int many = args.max_clustered_rows + 1;
   std::vector<PredictArgs> variants;
-  for (const int vocabulary_size : {kSmallVocabulary, kept, kept + 1}) {
+  for (const auto& [vocabulary_size, rows] :
+       {std::pair(kSmallVocabulary, many), std::pair(kept, many), std::pair(kept + 1, many),
+        std::pair(by_cluster, 1)}) {
     for (const bool picks : {false, true}) {
       PredictArgs& variant = variants.emplace_back(args);
+      variant.max_rows = rows;
       variant.vocabulary_size = vocabulary_size;
       variant.sampling = picks ? &sampling : nullptr;
     }

@@ -26,6 +26,7 @@ struct LaunchShape {
   int threads = kRowThreads;
   size_t shared_bytes = 0;
   bool threads_wait = false;  // for each other
+  int cluster_blocks = 1;     // of a cluster
 };
 
 // A thread per value, or a warp per row.

@@ -1,5 +1,5 @@
-// Shared memory, and asynchronous copies into it (compute capability 8.0 and later). Tests bring
-// their own (tests/kernels/cuda_host/launch_shim.h), which do the same on the host.
+// Shared memory, asynchronous copies into it (compute capability 8.0 and later), and that of the other blocks of a
+// cluster (9.0 and later). Tests bring their own (tests/kernels/cuda_host/launch_shim.h), which do the same on the host.
 #ifndef SRU_KERNELS_CUDA_KERNELS_SHARED_MEMORY_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_SHARED_MEMORY_CUH_
 
@@ -68,6 +68,39 @@ __device__ __forceinline__ void CommitCopies() {
 template <int kPending>
 __device__ __forceinline__ void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// True if the GPU that is compiled for has clusters. The kernels of clusters are empty where it has none.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr bool kHasClusters = false;
+#else
+inline constexpr bool kHasClusters = true;
+#endif
+
+// Waits for all threads of a cluster of kBlocks blocks, or of the block where that is one. What each has written before,
+// all see. A block must not end while another one may still access its shared memory, so one more of these comes after
+// such accesses.
+template <int kBlocks>
+__device__ __forceinline__ void SyncBlocks() {
+  if constexpr (kBlocks == 1) {
+    __syncthreads();
+  } else {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "barrier.cluster.arrive.release;\n\t"
+        "barrier.cluster.wait.acquire;" ::
+            : "memory");
+#endif
+  }
+}
+
+// The same place in the shared memory of another block of the cluster, which has begun.
+__device__ __forceinline__ void* SharedOfBlock(const void* place, int block) {
+  void* other = nullptr;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm("mapa.u64 %0, %1, %2;" : "=l"(other) : "l"(place), "r"(block));
+#endif
+  return other;
 }
 
 #endif  // __CUDACC__

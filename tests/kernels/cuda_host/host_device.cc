@@ -23,6 +23,7 @@
 #include "kernels/cuda/kernels/layer_norm.cuh"
 #include "kernels/cuda/kernels/operation_launch.cuh"
 #include "kernels/cuda/kernels/pool.cuh"
+#include "kernels/cuda/kernels/predict_shape.h"
 #include "kernels/cuda/kernels/scan.cuh"
 #include "kernels/cuda/kernels/storage_type.h"
 #include "kernels/cuda/stack/product_plan.h"
@@ -247,18 +248,21 @@ class HostStream : public Stream {
     });
   }
   Status RunOperation(const OperationArgs& args) override {
-    return AddKernel([args, max_shared_bytes = options_.max_shared_bytes] {
-      const auto launch = [](const auto& kernel, const LaunchShape& shape, const auto& given) {
+    return AddKernel([this, args] {
+      const auto launch = [this](const auto& kernel, const LaunchShape& shape, const auto& given) {
         const auto thread = [&] { kernel(given); };
+        if (shape.cluster_blocks > 1) control_->clusters += shape.blocks / shape.cluster_blocks;
         if (shape.threads_wait) {
-          sru::testing::Launch(shape.blocks, shape.threads, thread, shape.shared_bytes);
+          sru::testing::Launch(shape.blocks, shape.threads, thread, shape.shared_bytes,
+                               shape.cluster_blocks);
         } else {
           LaunchIndependent(shape.blocks, shape.threads, thread, shape.shared_bytes);
         }
       };
       std::visit(
           [&](auto given) {
-            LimitShared(&given, max_shared_bytes);
+            SetLimits(&given,
+                      {options_.max_shared_bytes, MaxClusteredRows(options_.num_multiprocessors)});
             WithKernel(given, launch);
           },
           args);
