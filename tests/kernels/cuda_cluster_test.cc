@@ -224,7 +224,7 @@ TEST(CudaClusterTest, LogitsFarApart) {
 TEST(CudaClusterTest, TheBestMayAllBeInAFewThreadsParts) {
   const int vocabulary = kVocabularies[0];
   const int part = RowPartSize<kLargePredictThreads>(vocabulary);
-  const auto logit_of = [part](int v) {
+  const auto logit_of = [](int v) {
     return -static_cast<float>(v % part % 256) - 1e-4f * static_cast<float>(v / 256);
   };
   Question question = QuestionOf(vocabulary, logit_of, false);

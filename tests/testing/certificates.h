@@ -23,12 +23,12 @@ namespace sru::testing {
 
 struct CertificateOptions {
   std::string name;                                              // the common name; "" = none
-  std::string organization{};                                    // likewise
   int rsa_bits = 0;                                              // 0 = a key on the curve P-256
   bool authority = false;                                        // may issue others
   std::string alternative_names = "DNS:localhost,IP:127.0.0.1";  // of one that may not
   absl::Time from = absl::Now() - absl::Hours(1);
   absl::Time until = absl::Now() + absl::Hours(24);
+  std::string organization{};  // "" = none
 };
 
 class Certificate {
