@@ -112,7 +112,6 @@ TEST(OptionsTest, EnvironmentSetsFlags) {
       {"SRU_ADMISSION", "none"},
       {"SRU_PIN_CORES", "true"},
       {"SRU_COMPUTE_TURN_US", "250"},
-      {"SRU_READ_PAUSE_US", "0"},
       {"SRU_CPU_ISA", "avx2"},
       {"SRU_CPU_THREADS", "3"},
       {"SRU_DTYPE", "bfloat16"}};
@@ -131,7 +130,6 @@ TEST(OptionsTest, EnvironmentSetsFlags) {
   EXPECT_FALSE(options.batching.engine.batcher.admission_by_deadline);
   EXPECT_TRUE(options.batching.engine.pin_cores);
   EXPECT_EQ(options.batching.engine.compute_turn, absl::Microseconds(250));
-  EXPECT_EQ(options.connections.read_pause, absl::ZeroDuration());
   EXPECT_EQ(options.batching.compile.dtype, kernels::DataType::kBFloat16);
   EXPECT_EQ(options.batching.hardware.cpu_isa, "avx2");
   EXPECT_EQ(options.batching.hardware.cpu_threads, 3);
@@ -215,8 +213,6 @@ TEST(OptionsTest, ModelControl) {
   for (const std::string out_of_range : {"-1", "1000001"}) {
     EXPECT_THAT(ParseError({"--compute_turn_us=" + out_of_range}),
                 HasSubstr("--compute_turn_us: expected 0 to 1s"));
-    EXPECT_THAT(ParseError({"--read_pause_us=" + out_of_range}),
-                HasSubstr("--read_pause_us: expected 0 to 1s"));
   }
   EXPECT_THAT(ParseError({"--admin_listen=50052"}), HasSubstr("--admin_listen"));
 }

@@ -472,11 +472,6 @@ void Connection::OnTimer(SteadyTime now) {
     if (filter_.has_only_reset()) return Terminate(NGHTTP2_PROTOCOL_ERROR, CloseCause::kProtocol);
   }
   CheckBy(open_by_);
-  if (now >= resume_at_) {
-    resume_at_ = SteadyTime::max();
-    ReadOn();
-  }
-  CheckBy(resume_at_);
   // Until a header block has ended, nothing else can be read, whether a stream waits for it or not.
   if (filter_.in_header_block()) {
     const SteadyTime block_by = After(block_since_, options.bytes_timeout);
@@ -546,10 +541,7 @@ void Connection::SubmitPing(absl::string_view payload) {
 // Reading.
 
 void Connection::AwaitReadable() {
-  if (reading_ || state_ == State::kClosed || resume_at_ != SteadyTime::max() ||
-      read_while_blocked_ >= kReadWhileBlocked) {
-    return;
-  }
+  if (reading_ || state_ == State::kClosed || read_while_blocked_ >= kReadWhileBlocked) return;
   reading_ = true;
   descriptor_.async_wait(Descriptor::wait_read, [self = shared_from_this()](error_code error) {
     Loop::Turn turn(&self->loop_);
@@ -560,7 +552,7 @@ void Connection::AwaitReadable() {
 }
 
 void Connection::ReadOn() {
-  const bool may_read = resume_at_ == SteadyTime::max() && read_while_blocked_ < kReadWhileBlocked;
+  const bool may_read = read_while_blocked_ < kReadWhileBlocked;
   if (may_read && !reading_ && bytes_->MayHoldMore()) return ReadInTurn();
   AwaitReadable();
 }
@@ -597,13 +589,12 @@ absl::string_view Connection::ReadNow() {
 }
 
 void Connection::ReadSome() {
-  if (resume_at_ != SteadyTime::max()) return;  // read on then
   for (int i = 0; i < kReadsPerTurn; ++i) {
     const absl::string_view bytes = ReadNow();
     if (bytes.empty()) return;
     if (state_ == State::kLingering) continue;  // what comes now is for nobody
     if (!Receive(bytes)) return;
-    if (resume_at_ != SteadyTime::max() || read_while_blocked_ >= kReadWhileBlocked) return;
+    if (read_while_blocked_ >= kReadWhileBlocked) return;
     if (bytes.size() == ReadBuffer().size()) break;
     if (!bytes_->MayHoldMore()) return AwaitReadable();
   }
@@ -849,13 +840,6 @@ void Connection::GiveForAnswer(int64_t bytes) {
 }
 
 void Connection::OnMessage() { floods_.OnMessage(); }
-
-void Connection::OnRefusal() {
-  const absl::Duration pause = context_.options.limits.read_pause;
-  if (pause <= absl::ZeroDuration() || resume_at_ != SteadyTime::max()) return;
-  resume_at_ = After(ClockNow(), pause);
-  CheckBy(resume_at_);
-}
 
 // Writing.
 

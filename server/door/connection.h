@@ -96,8 +96,6 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   // A message has so many bytes to come: lets more of them be under way at a time.
   void WidenWindow(int32_t id, size_t bytes);
   void Reset(int32_t id, uint32_t code);
-  // A call was refused because too much arrives, or what its caller may not ask for: what comes next may gather for a moment.
-  void OnRefusal();
   // A message has arrived whole.
   void OnMessage();
   // One call more or less is being worked on. Without any, the connection may make way for another one: what a client does not send, or take, must
@@ -246,7 +244,6 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   SteadyTime idle_since_;
   SteadyTime age_at_;
   SteadyTime age_grace_at_ = SteadyTime::max();
-  SteadyTime resume_at_ = SteadyTime::max();  // until then nothing is read
   SteadyTime open_by_ = SteadyTime::max();    // if it has only reset streams
   SteadyTime ping_sent_ = SteadyTime::max();  // that is not acknowledged
   // Pings of the client.

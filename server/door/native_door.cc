@@ -144,7 +144,7 @@ void NativeDoor::OnConnection(int fd, const sockaddr_storage& address) {
   if (fd >= max_file_) {  // counted before its peer can notice that it is closed
     context_.options.on_refused(transport::kTooManyOpen, socket.peer());
     // Another one makes way, soon: until then this one has a descriptor of those that are kept back.
-    if (fd >= max_file_ + transport::kReservedFiles / 2 || !context_.connections.MakeRoom()) return;
+    if (fd >= max_file_ + transport::kReservedFiles / 4 || !context_.connections.MakeRoom()) return;
   }
   shelves_[loops_.Least()]->Add(std::move(socket));
 }

@@ -1515,30 +1515,6 @@ TEST_F(NativeDoorTest, CallersTakeTurnsInWhatIsRead) {
   }
 }
 
-TEST_F(NativeDoorTest, WhatFollowsARefusalGathersForAMoment) {
-  options_.limits.read_pause = absl::Milliseconds(100);
-  Serve();
-  RawClient client(port());
-  uint32_t id = 1;
-  for (const absl::Status& refusal :
-       {absl::ResourceExhaustedError("full"), absl::PermissionDeniedError("not yours")}) {
-    client.SendHead(id, "/t.T/Puppets");
-    calls::Exchange& exchange = log_.Await();
-    const absl::Time start = SteadyNow();
-    exchange.Finish({refusal, {}, {}});
-    ASSERT_TRUE(client.ReadEnd(id));
-    const int pongs = client.pongs();
-    client.Send(FrameOf(NGHTTP2_PING, 0, 0, "12345678"));
-    EXPECT_TRUE(client.ReadUntil([&] { return client.pongs() > pongs; }));
-    EXPECT_GE(SteadyNow() - start, options_.limits.read_pause) << refusal;
-    EXPECT_TRUE(PollUntil([&] { return log_.Has("done"); }));
-    MutexLock lock(&log_.mutex);
-    log_.events.clear();
-    log_.exchange = nullptr;
-    id += 2;
-  }
-}
-
 TEST_F(NativeDoorTest, ManyLargeMessagesGoBothWays) {
   options_.max_message_bytes = 4 << 20;
   Serve();
@@ -1844,9 +1820,8 @@ TEST_F(NativeDoorTlsTest, NoCallBeginsOnceTheCertificateIsRevoked) {
 }
 
 // A read takes a part of a record of TLS, and the rest is not in the socket any more.
-TEST_F(NativeDoorTlsTest, TheRestOfARecordIsReadAfterAPause) {
+TEST_F(NativeDoorTlsTest, TheRestOfARecordIsRead) {
   options_.allow_compression = true;
-  options_.limits.read_pause = absl::Milliseconds(50);
   calls::Method row;
   row.service = "t.T";
   row.name = "Full";

@@ -614,9 +614,6 @@ void Stream::RunOnLoop() {
   if (!can_answer()) return EndCall();
   loop_.timers().Clear(this);
   DropHeld();
-  if (absl::IsResourceExhausted(end.status) || absl::IsPermissionDenied(end.status)) {
-    connection_->OnRefusal();
-  }
   end_ = std::move(end);
   has_end_ = true;
   SetUnsent();

@@ -159,13 +159,6 @@ void AddFlags(ConnectionLimits* limits, FlagTable* flags) {
   flags->Add("max_concurrent_streams", &limits->max_concurrent_streams, {1, 1 << 30},
              "Most calls that one connection may have open; a client keeps further ones back until "
              "earlier ones are answered.");
-  flags->AddMicroseconds("read_pause_us", &limits->read_pause,
-                         {absl::ZeroDuration(), absl::Seconds(1)},
-                         "When a call is refused because too much arrives or its caller may not "
-                         "make it, what its connection sends next may gather for so many "
-                         "microseconds: calls that are refused "
-                         "together leave more time to those that are accepted. 0 = it is read at "
-                         "once.");
   flags->AddSeconds("max_connection_age_s", &limits->max_age,
                     {absl::Milliseconds(1), kMaxSeconds, /*or_never=*/true},
                     "After how many seconds a connection is asked to go elsewhere, so that "

@@ -52,7 +52,6 @@ struct ConnectionLimits {
   int max_connections = 10000;       // 0 = as many as the process may have open files
   int max_metadata_bytes = 8192;     // headers of one call
   int max_concurrent_streams = 512;  // per connection
-  absl::Duration read_pause = absl::Milliseconds(2);  // after a refused call; 0 = none
   // After max_age a connection takes no new calls, after another max_age_grace it is closed.
   // Infinite = never.
   absl::Duration max_age = absl::InfiniteDuration();

@@ -125,7 +125,7 @@ TEST(MemoryTest, ACallThatCanNeverFitIsToldSo) {
 
 TEST(MemoryTest, AnswersThatNobodyTakesCountUntilTheirConnectionEnds) {
   server::Options options = TestOptions(kBundledRepository);
-  options.memory.max_inflight_mb = 4;
+  options.memory.max_inflight_mb = 5;  // of which one caller gets four fifths
   options.memory.send_timeout = absl::InfiniteDuration();
   RunningServer server(options);
   ASSERT_TRUE(server.started());
