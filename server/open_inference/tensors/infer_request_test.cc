@@ -176,7 +176,8 @@ TEST(InferRequestTest, RefusesTooManyParts) {
   EXPECT_EQ(ErrorOf(unknown), "message: fields: too many, expected at most 2048");
   request.clear_parameters();
   request.clear_inputs();
-  EXPECT_EQ(ErrorOf(request.SerializeAsString() + "\x2a" + std::string("\x80\x30", 2) + unknown.substr(0, 6144)),
+  EXPECT_EQ(ErrorOf(request.SerializeAsString() + "\x2a" + std::string("\x80\x30", 2) +
+                    unknown.substr(0, 6144)),
             "message: fields: too many, expected at most 2048");
   request.Clear();
   auto* const input = request.add_inputs();
