@@ -17,6 +17,20 @@
 
 namespace sru::server::calls {
 
+// What one caller holds of a budget. It may hold kMost times what is free, so that there is always something left for others: alone it gets
+// four fifths, one of two four ninths.
+class ByteShare {
+ public:
+  static constexpr int64_t kMost = 4;
+
+  int64_t held() const { return held_.load(std::memory_order_relaxed); }
+
+ private:
+  friend class ByteReservation;
+
+  std::atomic<int64_t> held_{0};
+};
+
 // Thread-safe. Must outlive its reservations.
 class ByteBudget {
  public:
@@ -26,6 +40,8 @@ class ByteBudget {
   ByteBudget& operator=(const ByteBudget&) = delete;
 
   int64_t limit() const { return limit_; }
+  // A caller who is alone may hold so much (ByteShare).
+  int64_t most_of_caller() const { return limit_ - limit_ / (ByteShare::kMost + 1); }
   int64_t used() const { return used_.load(std::memory_order_relaxed); }
 
  protected:
@@ -45,20 +61,6 @@ class ByteBudget {
 
   const int64_t limit_;
   std::atomic<int64_t> used_{0};
-};
-
-// What one caller holds of a budget. It may hold kMost times what is free, so that there is always something left for others: alone it gets
-// four fifths, one of two four ninths.
-class ByteShare {
- public:
-  static constexpr int64_t kMost = 4;
-
-  int64_t held() const { return held_.load(std::memory_order_relaxed); }
-
- private:
-  friend class ByteReservation;
-
-  std::atomic<int64_t> held_{0};
 };
 
 // The bytes that one call has reserved; its destructor gives them back. Not thread-safe.

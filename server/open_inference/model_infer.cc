@@ -89,7 +89,7 @@ class ModelInferCall final : public calls::CallHandler {
       } else {
         context_.metrics->OnRefusalWithoutModel(*reason);
       }
-      if (message_bytes <= context_.budget->limit()) {
+      if (message_bytes <= context_.budget->most_of_caller()) {
         status = RetryAfter(std::move(status), kMemoryRetryAfter);
       }
     }

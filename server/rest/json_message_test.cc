@@ -284,8 +284,8 @@ TEST(JsonMessageTest, MemoryThatNeverComesIsNotToBeWaitedFor) {
                   "the requests of the server hold all the memory that they may; retry later"),
         std::pair(
             60000,
-            "memory: the request would take at least 120054 bytes, all calls together may take "
-            "100000 (--max_inflight_mb); send smaller requests")}) {
+            "memory: the request would take at least 120054 bytes, those of one caller may take "
+            "80000 of 100000 (--max_inflight_mb); send smaller requests")}) {
     MemoryHold hold(&budget);
     EXPECT_EQ(ParseJsonMessage("{\"sequences\":[{\"text\":\"" + std::string(bytes, 'a') + "\"}]}",
                                &hold, &request)

@@ -48,11 +48,11 @@ class MemoryHold {
                        " bytes, all requests without the header Authorization may take ",
                        part_budget_->limit(), " until it is known who calls; send the header"));
     }
-    if (budget_ != nullptr && refused_ > budget_->limit()) {
+    if (budget_ != nullptr && refused_ > budget_->most_of_caller()) {
       return absl::ResourceExhaustedError(
           absl::StrCat("memory: the request would take at least ", refused_,
-                       " bytes, all calls together may take ", budget_->limit(),
-                       " (--max_inflight_mb); send smaller requests"));
+                       " bytes, those of one caller may take ", budget_->most_of_caller(), " of ",
+                       budget_->limit(), " (--max_inflight_mb); send smaller requests"));
     }
     return RetryAfter(
         absl::ResourceExhaustedError(

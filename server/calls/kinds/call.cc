@@ -88,8 +88,9 @@ absl::Status Call::Reserve(ByteReservation* held, int64_t bytes) {
   const int64_t wanted = held->bytes() + bytes;
   absl::Status refusal =
       Refuse(batching::RejectReason::kMemory, NoMemoryLeft(*context_.budget, wanted));
-  return wanted <= context_.budget->limit() ? RetryAfter(std::move(refusal), kMemoryRetryAfter)
-                                            : refusal;
+  return wanted <= context_.budget->most_of_caller()
+             ? RetryAfter(std::move(refusal), kMemoryRetryAfter)
+             : refusal;
 }
 
 absl::Status Call::Refuse(batching::RejectReason reason, absl::string_view message) {

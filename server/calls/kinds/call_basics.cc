@@ -54,15 +54,15 @@ bool IsLongText(const lifecycle::ServedModel* served, int64_t message_bytes) {
 std::string AnswerTooLarge(const ByteBudget& budget, int64_t answer_bytes,
                            absl::string_view field) {
   return absl::StrCat(field, ": the answer would take about ", answer_bytes,
-                      " bytes, all calls together may take ", budget.limit(),
-                      " (--max_inflight_mb); send smaller calls");
+                      " bytes, those of one caller may take ", budget.most_of_caller(), " of ",
+                      budget.limit(), " (--max_inflight_mb); send smaller calls");
 }
 
 std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted) {
-  if (wanted > budget.limit()) {
+  if (wanted > budget.most_of_caller()) {
     return absl::StrCat("memory: the call would take about ", wanted,
-                        " bytes, all calls together may take ", budget.limit(),
-                        " (--max_inflight_mb); send smaller calls");
+                        " bytes, those of one caller may take ", budget.most_of_caller(), " of ",
+                        budget.limit(), " (--max_inflight_mb); send smaller calls");
   }
   return absl::StrCat("memory: calls hold ", budget.used(), " of ", budget.limit(),
                       " bytes (--max_inflight_mb), of which one caller may hold at most ",

@@ -236,7 +236,7 @@ class TaskCall : public Call {
     const int64_t form_bytes = form_ == nullptr ? 0 : FormBytes(counts);
     answer_bytes += form_bytes + exchange_.answer_expansion() * (output_bytes + form_bytes);
     has_long_answer_ = answer_bytes > kLongAnswerBytes;
-    if (output_bytes + answer_bytes > context_.budget->limit()) {
+    if (output_bytes + answer_bytes > context_.budget->most_of_caller()) {
       const bool has_queries = Request::descriptor()->FindFieldByName("queries") != nullptr;
       return Refuse(
           batching::RejectReason::kMemory,
