@@ -24,6 +24,7 @@ for program in sru_server sru_client sru_bench; do
 done
 
 start() {  # FLAG...
+  : >"$work/server"  # the line of the server before is not this one's
   env -i "$work/moved/bin/sru_server" --backend=auto --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 "$@" >"$work/server" 2>&1 &
   server=$!
   for _ in $(seq 300); do

@@ -595,6 +595,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     if (!options_.admin_listen.has_value()) return absl::OkStatus();
     door::DoorOptions options = MakeDoorOptions(*admin_methods_);
     options.max_message_bytes = kMaxAdminMessageBytes;
+    options.connections = nullptr;  // callers do not keep the operator out
     options.check_call = credentials_->CheckForAdminListener(
         [this](absl::string_view path) { return admin_methods_->NeedsToken(path); });
     SRU_ASSIGN_OR_RETURN(admin_port_,

@@ -27,6 +27,8 @@ class TrustedProxies {
   // where there is none (a socket in the file system). `peer` is in gRPC's form or as "10.0.0.1", "::1"; `forwarded` is the value of X-Forwarded-For. A
   // part of it that is no address ends the search: the caller is then the last proxy.
   std::string CallerAddress(absl::string_view peer, absl::string_view forwarded) const;
+  // Whether the peer is one of the proxies: what it forwards is looked at.
+  bool Trusts(absl::string_view peer) const { return CallerAddress(peer, "0.0.0.0") == "0.0.0.0"; }
 
  private:
   bool Trusts(const boost::asio::ip::address_v6& address) const;

@@ -41,7 +41,9 @@ class ByteBudget {
 
   int64_t limit() const { return limit_; }
   // A caller who is alone may hold so much (ByteShare).
-  int64_t most_of_caller() const { return limit_ - limit_ / (ByteShare::kMost + 1); }
+  int64_t most_of_caller() const {
+    return limit_ - (limit_ + ByteShare::kMost) / (ByteShare::kMost + 1);
+  }
   int64_t used() const { return used_.load(std::memory_order_relaxed); }
 
  protected:

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/time/clock.h"
 #include "server/base/clock.h"
 #include "server/transport/file_limit.h"
@@ -78,8 +79,8 @@ void NativeDoor::Shelf::BeginDrain() {
   // In turns: thousands of connections take milliseconds. The door waits until each has been asked.
   for (const auto& connection : All()) {
     loop_.RunInTurn({transport::AddressKey{}, this}, [this, weak = connection->weak_from_this()] {
+      const absl::Cleanup asked = [this] { context_.announced.fetch_sub(1); };
       if (const auto open = weak.lock()) open->BeginGoAway(CloseCause::kDrain);
-      context_.announced.fetch_sub(1);
     });
     context_.announced.fetch_add(1);
   }

@@ -223,13 +223,16 @@ class Shelf final : private HttpConnection::Owner {
     const auto connection =
         std::make_shared<HttpConnection>(std::move(transport), socket.peer(), owner);
     *connection->body_place() = {socket.key(), connection};
+    connections_.emplace(connection.get(), connection);
     const ConnectionTable::Entry entry =
         shared_.table.Enter(connection->place(), connection, socket.key());
     if (entry != ConnectionTable::Entry::kEntered) {
       shared_.OnRefused(transport::kTooManyOpen, socket.peer());
     }
-    if (entry == ConnectionTable::Entry::kFull) return;
-    connections_.emplace(connection.get(), connection);
+    if (entry == ConnectionTable::Entry::kFull) {
+      connections_.erase(connection.get());
+      return;
+    }
     Count(&size_, 1);
     connection->Start();
   }

@@ -279,8 +279,8 @@ class InferStreamCall final : public calls::Call {
     MessageBytes bytes(context_.budget);
     InferRequest read;
     if (!bytes.Read(request->bytes) || !FindInferFields(bytes.view(), &read)) return;
-    const std::string id(read.id);
-    if (FindInvalidUtf8(id) == id.size()) request->id = id;
+    const std::string id(read.id.substr(0, kRequestBytes));  // nothing longer is kept
+    if (id.size() == read.id.size() && FindInvalidUtf8(id) == id.size()) request->id = id;
     for (const InferParameter& parameter : read.parameters) {
       if (parameter.name != kFinalWanted) continue;
       const bool* const wanted = std::get_if<bool>(&parameter.value);

@@ -38,9 +38,6 @@ constexpr char kReplacement[] = "\xEF\xBF\xBD";
 // How many prompts of a request are under way at a time: enough to fill a batch, and few of the server's open streams.
 constexpr size_t kMostAtOnce = 16;
 
-// An answer with so much reserved is written aside: that takes a millisecond for each megabyte.
-constexpr int64_t kLongAnswer = 64 << 10;
-
 // What OpenAI has for each token of a choice, as the members of four lists.
 struct TokenLists {
   std::string tokens;
@@ -289,17 +286,7 @@ class Completions : public std::enable_shared_from_this<Completions> {
     StartNext();
   }
 
-  // Others wait for the thread of the last token.
   void End() {
-    bool is_long = false;
-    {
-      MutexLock lock(&mutex_);
-      is_long = !sends_parts() && call_->memory().bytes() > kLongAnswer;
-    }
-    if (!is_long) return SendEnd();
-    call_->RunAside([self = shared_from_this()] { self->SendEnd(); });
-  }
-  void SendEnd() {
     std::vector<std::string> chunks;
     std::string body;
     {

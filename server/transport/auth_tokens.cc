@@ -1,6 +1,5 @@
 #include "server/transport/auth_tokens.h"
 
-#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 

@@ -106,8 +106,7 @@ callers::CallerPtr CallerWithoutToken(const Credentials::Shared& shared, const C
   const callers::TrustedProxies& proxies = shared.trusted_proxies;
   const std::string address = proxies.CallerAddress(call.peer, call.x_forwarded_for);
   // The certificate of a trusted proxy is not that of who calls through it.
-  if (call.certificate != nullptr &&
-      (call.x_forwarded_for.empty() || address == proxies.CallerAddress(call.peer, ""))) {
+  if (call.certificate != nullptr && (call.x_forwarded_for.empty() || !proxies.Trusts(call.peer))) {
     const std::string subject = call.certificate();
     if (!subject.empty()) return shared.callers->ByCertificate(subject);
   }

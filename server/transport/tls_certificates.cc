@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -289,21 +290,23 @@ absl::string_view AgreedProtocol(const ssl_st* connection) {
 
 std::string OwnerOf(const X509& certificate) {
   const X509_NAME* const subject = X509_get_subject_name(&certificate);
-  const int parts = X509_NAME_entry_count(subject);
-  if (parts == 1 && X509_NAME_get_index_by_NID(subject, NID_commonName, -1) == 0) {
-    std::array<char, 256> name{};
-    const int size = X509_NAME_get_text_by_NID(subject, NID_commonName, name.data(),
-                                               static_cast<int>(name.size()));
-    return size <= 0 ? std::string() : std::string(name.data(), static_cast<size_t>(size));
-  }
-  if (parts > 0) {
+  if (X509_NAME_entry_count(subject) > 0) {
     const Owned<BIO> text(BIO_new(BIO_s_mem()));
     if (text == nullptr || X509_NAME_print_ex(text.get(), subject, 0, XN_FLAG_RFC2253) < 0) {
       return "";
     }
     char* data = nullptr;
     const long size = BIO_get_mem_data(text.get(), &data);
-    return std::string(data, static_cast<size_t>(std::max(0L, size)));
+    std::string owner(data, static_cast<size_t>(std::max(0L, size)));
+    std::array<char, 256> name{};
+    const int length = X509_NAME_get_text_by_NID(subject, NID_commonName, name.data(),
+                                                 static_cast<int>(name.size()));
+    const absl::string_view common(name.data(), static_cast<size_t>(std::max(0, length)));
+    // A name that looks like a whole subject stays one.
+    const bool is_all = X509_NAME_entry_count(subject) == 1 && length > 0 &&
+                        length + 1 < static_cast<int>(name.size()) &&
+                        !absl::StrContains(common, '=');
+    return is_all ? std::string(common) : owner;
   }
   const std::unique_ptr<GENERAL_NAMES, void (*)(GENERAL_NAMES*)> names(
       static_cast<GENERAL_NAMES*>(
@@ -313,8 +316,10 @@ std::string OwnerOf(const X509& certificate) {
     const GENERAL_NAME& name = *sk_GENERAL_NAME_value(names.get(), i);
     if (name.type != GEN_URI && name.type != GEN_DNS) continue;
     const ASN1_IA5STRING& text = *name.d.ia5;
-    return std::string(reinterpret_cast<const char*>(ASN1_STRING_get0_data(&text)),
-                       static_cast<size_t>(ASN1_STRING_length(&text)));
+    return absl::StrCat(
+        name.type == GEN_URI ? "URI=" : "DNS=",
+        absl::string_view(reinterpret_cast<const char*>(ASN1_STRING_get0_data(&text)),
+                          static_cast<size_t>(ASN1_STRING_length(&text))));
   }
   return "";
 }

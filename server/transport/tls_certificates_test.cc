@@ -112,6 +112,8 @@ TEST(TlsCertificatesTest, AnotherKeyIsRefused) {
 TEST(TlsCertificatesTest, TheOwnerIsTheWholeSubject) {
   CertificateOptions options = Named("web");
   EXPECT_EQ(OwnerOf(Certificate(options).pem()), "web");
+  EXPECT_EQ(OwnerOf(Certificate(Named("web,O=Ours")).pem()), "CN=web\\,O=Ours");
+  EXPECT_EQ(OwnerOf(Certificate(Named("web, the first")).pem()), "web, the first");
   options.organization = "Ours, Ltd";
   EXPECT_EQ(OwnerOf(Certificate(options).pem()), "CN=web,O=Ours\\, Ltd");
   options.organization = "Theirs";
@@ -122,9 +124,9 @@ TEST(TlsCertificatesTest, TheOwnerIsTheWholeSubject) {
 
 TEST(TlsCertificatesTest, WithoutASubjectTheOwnerIsAnAlternativeName) {
   CertificateOptions options;
-  EXPECT_EQ(OwnerOf(Certificate(options).pem()), "localhost");
+  EXPECT_EQ(OwnerOf(Certificate(options).pem()), "DNS=localhost");
   options.alternative_names = "IP:127.0.0.1,URI:spiffe://ours/web";
-  EXPECT_EQ(OwnerOf(Certificate(options).pem()), "spiffe://ours/web");
+  EXPECT_EQ(OwnerOf(Certificate(options).pem()), "URI=spiffe://ours/web");
   options.alternative_names = "IP:127.0.0.1";
   EXPECT_EQ(OwnerOf(Certificate(options).pem()), "");
   EXPECT_EQ(OwnerOf("no certificate"), "");

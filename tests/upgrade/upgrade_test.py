@@ -35,7 +35,7 @@ FIRST_FLAGS = (
     "max_message_bytes drain_timeout_s drain_delay_s"
 ).split()
 # Flags of earlier versions that are gone, with what to say instead. The server refuses each by name.
-GONE_FLAGS = {"connection_guard": "", "scheduling": ""}
+GONE_FLAGS = {"connection_guard": "", "read_pause_us": "", "scheduling": ""}
 
 
 def part_like(old, new):

@@ -91,9 +91,7 @@ void Places::CountLater(ScheduledSequence* s, int64_t rows) {
 
 void Places::CountHeld(ScheduledSequence* s) {
   const bool holds = s->sequence->holds_state();
-  const int64_t change = static_cast<int64_t>(holds) - static_cast<int64_t>(s->holds);
-  levels_.holders += change;
-  s->flow->held_branches += change * s->branches;
+  levels_.holders += static_cast<int64_t>(holds) - static_cast<int64_t>(s->holds);
   s->holds = holds;
 }
 
@@ -158,8 +156,7 @@ void Places::Attach(ScheduledSequence* s, absl::Time now) {
 void Places::AttachStarved(ScheduledSequence* s) {
   s->need = s->sequence->need();
   CountRows(s, s->need.decoding ? 0 : s->need.rows);
-  const bool is_poor = s->flow->held_branches == (s->holds ? s->branches : 0);
-  s->order()->key = {is_poor ? 0 : s->holds ? 1 : 2, absl::InfinitePast(), s->number};
+  s->order()->key = {s->holds ? 0 : 1, absl::InfinitePast(), s->number};
   s->order()->weight = {s->need.rows, 1};
   starved_.Insert(s->order());
   s->place = Place::kStarved;

@@ -56,7 +56,6 @@ struct FlowPlaces : FlowShare {
   int64_t live = 0;            // as Places::Levels have them
   int64_t begun = 0;
   int64_t begun_branches = 0;
-  int64_t held_branches = 0;  // of sequences that hold memory
   int64_t waiting_rows = 0;
 };
 
@@ -120,7 +119,7 @@ class Places {
   void Leave(ScheduledSequence* s);
   // It waits where its need says.
   void Attach(ScheduledSequence* s, absl::Time now);
-  // It waits among the starved, nowhere before: first those whose flow holds nothing besides, then others that hold memory, then by arrival.
+  // It waits among the starved, nowhere before: first those that hold memory, then by arrival.
   void AttachStarved(ScheduledSequence* s);
   // It gives up what it has computed and where, and is nowhere.
   void Rewind(ScheduledSequence* s);

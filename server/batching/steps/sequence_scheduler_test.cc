@@ -20,7 +20,6 @@
 namespace sru::server::batching {
 namespace {
 
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -1004,33 +1003,6 @@ TEST_F(SequenceSchedulerTest, PromptsOfCallersTakeTurns) {
   Accept({100, 50, 1});
   EXPECT_THAT(Run(), ElementsAre(Pair(1, 100)));
   EXPECT_THAT(Run(), ElementsAre(Pair(100, 50), Pair(2, 50)));
-}
-
-// One caller's sequences, which hold all memory, make room for one of another caller.
-TEST_F(SequenceSchedulerTest, ACallerWhoHoldsAllMemoryGivesSomeUp) {
-  Start();
-  flow_ = std::make_shared<Flow>("many");
-  for (uint64_t name = 1; name <= 3; ++name) Accept({name, 2, 50});
-  Run();
-  full_ = true;
-  Accept({4, 2, 5});
-  Run();  // and waits for memory
-  flow_ = std::make_shared<Flow>("few");
-  Accept({100, 2, 5});
-  Accept({101, 2, 5});
-  EXPECT_THAT(Run(), Contains(Pair(100, 2))) << "not behind those that wait";
-  EXPECT_EQ(puppets_[3]->rewinds(), 0);
-  clock_.Advance(kAllocationRetry);
-  EXPECT_THAT(Run(), Contains(Pair(100, 2)));
-  EXPECT_EQ(puppets_[3]->rewinds(), 1);
-  full_ = false;
-  EXPECT_THAT(Run(), Contains(Pair(100, 2)));
-  EXPECT_EQ(puppets_[1]->rewinds() + puppets_[2]->rewinds(), 0);
-  for (int i = 0; i < 200; ++i) {
-    Run();
-    clock_.Advance(kAllocationRetry);
-  }
-  for (const uint64_t name : {1, 2, 3, 4, 100, 101}) ExpectEnd(name, kOk);
 }
 
 // One caller does not keep others from what max_streams allows.

@@ -36,37 +36,12 @@ void Starvation::Retry(absl::Time now) {
 void Starvation::OnStepEnd(int64_t tried, bool in_vain, int64_t most, absl::Time now) {
   if (in_vain) {
     tries_ = 1;
-    MakeRoom(now);
   } else if (tried > 0) {
     // Each success lets twice as many try, so that a short want of memory is soon forgotten.
     tries_ = std::min(2 * tries_, most);
     Revive(tries_, now);
   }
   BreakDeadlock(in_vain, now);
-}
-
-void Starvation::Preempt(ScheduledSequence* s, absl::Time now) {
-  const bool was_starved = s->place == Place::kStarved;
-  places_.Rewind(s);
-  if (was_starved) {
-    Starve(s, now);  // it is not alone
-  } else {
-    places_.Attach(s, now);
-  }
-  Revive(1, now);
-}
-
-void Starvation::MakeRoom(absl::Time now) {
-  if (places_.starved().empty()) return;
-  const ScheduledSequence* const first = ScheduledSequence::OfOrder(places_.starved().First());
-  if (first->flow->held_branches > 0) return;
-  ScheduledSequence* most = nullptr;  // the last to arrive of the flow that holds most
-  for (ScheduledSequence* s = places_.newest(); s != nullptr; s = s->older) {
-    if (!s->holds || s->place == Place::kRunning || s->device != first->device) continue;
-    if (most == nullptr || s->flow->held_branches > most->flow->held_branches) most = s;
-  }
-  if (most == nullptr || most->flow->held_branches <= most->branches) return;
-  Preempt(most, now);
 }
 
 void Starvation::BreakDeadlock(bool tried_in_vain, absl::Time now) {
@@ -82,7 +57,14 @@ void Starvation::BreakDeadlock(bool tried_in_vain, absl::Time now) {
     if (s != first && s->holds) last = s;
   }
   if (last == nullptr) return;  // the timer tries again
-  Preempt(last, now);
+  const bool was_starved = last->place == Place::kStarved;
+  places_.Rewind(last);
+  if (was_starved) {
+    Starve(last, now);  // it is not alone
+  } else {
+    places_.Attach(last, now);
+  }
+  Revive(1, now);
 }
 
 }  // namespace sru::server::batching

@@ -1,10 +1,8 @@
 // Starvation: what happens to sequences for which a step had no memory. They wait until another one ends,
 // or kAllocationRetry, and are tried again, one first and twice as many after each success; what has not
-// begun waits behind them, unless its flow holds no memory at all. When all that could go on waits for memory,
-// the last to arrive is preempted: it gives up its own, to be computed again later. So is one of the flow that
-// holds most, for one of a flow that holds nothing and has been tried in vain: many sequences of one caller do
-// not keep others out. A sequence that finds no room although no other one of this model holds any gives up
-// after kLoneWait.
+// begun waits behind them. When all that could go on waits for memory, the last to arrive is preempted: it
+// gives up its own, to be computed again later. A sequence that finds no room although no other one of
+// this model holds any gives up after kLoneWait.
 //
 // Not thread-safe: the scheduler's mutex guards it.
 #ifndef SRU_SERVER_BATCHING_STEPS_STARVATION_H_
@@ -37,9 +35,6 @@ class Starvation {
   void OnStepEnd(int64_t tried, bool in_vain, int64_t most, absl::Time now);
 
  private:
-  // Makes memory for the first one if its flow holds none, by preempting one of a flow that is left with some.
-  void MakeRoom(absl::Time now);
-  void Preempt(ScheduledSequence* s, absl::Time now);
   // If everything waits for memory, tries one at once; if that has been tried in vain, makes some.
   void BreakDeadlock(bool tried_in_vain, absl::Time now);
 

@@ -18,11 +18,8 @@ int64_t StepComposer::UsefulSteps(const Device& device) const {
 }
 
 bool StepComposer::MayBeginHere(const Device& device, const ScheduledSequence& first) const {
-  // Retried sequences continue; all others wait behind the starved ones, but for those of a flow that holds nothing.
-  if (!places_.starved().empty()) {
-    if (first.trying) return true;
-    if (places_.levels().holders == 0 || first.flow->held_branches > 0) return false;
-  }
+  // Retried sequences continue; all others wait behind the starved ones.
+  if (!places_.starved().empty()) return first.trying;
   // Sequences stay where they begin, so the devices get equally many.
   constexpr int64_t kSlack = 8;
   for (const Device& other : places_.devices()) {

@@ -176,7 +176,7 @@ absl::Status ReadOutput(absl::string_view bytes, int index, int* left, absl::str
 }
 
 absl::Status ReadFields(absl::string_view bytes, InferRequest* request) {
-  int left = kMaxFields;
+  int left = kMaxFields + 1;
   FieldReader reader(bytes, &left);
   absl::Status status;
   while (status.ok() && reader.Next()) {

@@ -168,7 +168,7 @@ TEST(InferRequestTest, RefusesTooManyParts) {
   }
   EXPECT_EQ(ErrorOf(request.SerializeAsString()), "parameters: too many, expected at most 32");
   std::string unknown;  // of field 100
-  for (int i = 0; i < kMaxFields - 1; ++i) unknown += std::string("\xa0\x06\x01", 3);
+  for (int i = 0; i < kMaxFields; ++i) unknown += std::string("\xa0\x06\x01", 3);
   InferRequest read;
   EXPECT_TRUE(FindInferFields(unknown, &read));
   unknown += std::string("\xa0\x06\x01", 3);
