@@ -456,7 +456,6 @@ __device__ __forceinline__ void RunScanner(const FusedArgs& args, const FusedPla
     FusedTurn next = FusedTurn::Read(scan, g, sequence);
     const int chunks = FusedChunksOf(turn.lengths[0]);
     for (int i = 0; i < chunks; ++i, ++chunk) {
-      SyncWarp();            // lanes without steps of the chunk before wait for the others
       RoleBarrier(threads);  // the chunk's U is there
       WaitForCopies<0>();
       SyncWarp();  // the other lanes' copies too, and all have read the chunk before
