@@ -19,7 +19,7 @@ class CallOrigin {
   virtual absl::string_view FindHeader(absl::string_view name) const = 0;
   // The caller's address in gRPC's form: "ipv4:10.0.0.1:4711", "unix:".
   virtual std::string peer() const = 0;
-  // What the certificate that the caller has shown calls it (OwnerOf() in transport/tls_certificates.h); empty if it has shown none, or the transport does not tell.
+  // The name that the caller's certificate gives it (OwnerOf() in transport/tls_certificates.h); empty if it has shown none, or the transport does not tell.
   virtual std::string certificate() const { return ""; }
   // Who calls, and what its calls may take; null: nothing is known of it, and it has no limits.
   virtual const std::shared_ptr<callers::Caller>& caller() const {

@@ -68,7 +68,7 @@ class Caller : public batching::Flow {
   // Takes what turned out to be needed besides; gives back if `tokens` is negative.
   void Settle(int64_t tokens);
 
-  // What its calls hold of the memory of all calls.
+  // The share of the memory of all calls that its own hold.
   calls::ByteShare& memory() { return memory_; }
 
   // Counts a call.

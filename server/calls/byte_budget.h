@@ -17,7 +17,7 @@
 
 namespace sru::server::calls {
 
-// What one caller holds of a budget. It may hold kMost times what is free, so that there is always something left for others: alone it gets
+// The share of a budget that one caller holds: at most kMost times what is free, so that there is always something left for others. Alone it gets
 // four fifths, one of two four ninths.
 class ByteShare {
  public:
@@ -93,7 +93,7 @@ class ByteReservation {
     return true;
   }
 
-  // What it has, and what comes, counts for this share, which has none yet.
+  // Counts its bytes for this share from now on. It has no share yet.
   void SetShare(ByteShare* share) {
     if (budget_ == nullptr) return;
     share_ = share;

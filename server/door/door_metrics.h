@@ -39,7 +39,7 @@ inline constexpr const char* kCloseCauseNames[] = {"peer",      "handshake", "pr
                                                    "age",       "drain",     "revoked",  "http1"};
 static_assert(std::size(kCloseCauseNames) == size_t{1} + static_cast<size_t>(CloseCause::kHttp1));
 
-// What a connection speaks.
+// The protocol of a connection.
 enum class Protocol { kNotBegun, kHttp1, kHttp2 };
 inline constexpr const char* kProtocolNames[] = {"not_begun", "http1", "http2"};
 

@@ -80,7 +80,7 @@ struct PageRequest {
   std::string path;         // without the query, undecoded
   std::string query;        // after '?', undecoded
   std::string peer;         // in gRPC's form: "ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711", "unix:"
-  std::string certificate;  // what the certificate that the client has shown calls it; "": none
+  std::string certificate;  // the name that the client's certificate gives it; "": none
   PageHeaders headers;
   // HttpServer::Options::check_headers leaves here, for the handler, what it has found out.
   std::shared_ptr<const void> admission;

@@ -37,7 +37,7 @@ class ByteStream {
   virtual bool PeerHasSent() const { return true; }
   // The protocol that both sides have agreed on by ALPN, "h2" or "http/1.1"; empty if none.
   virtual absl::string_view protocol() const { return ""; }
-  // What the peer's certificate calls it (OwnerOf() in tls_certificates.h); empty if it has shown none.
+  // The name that the peer's certificate gives it (OwnerOf() in tls_certificates.h); empty if it has shown none.
   virtual std::string CertificateName() const { return ""; }
   // Returns whether this context, too, would accept the certificate that the peer has shown. True where none was asked for.
   virtual bool IsTrustedBy(ssl_ctx_st* /*context*/) const { return true; }

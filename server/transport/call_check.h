@@ -20,7 +20,7 @@ struct CallToCheck {
   // The headers in which proxies name their client; several fields of a name are joined with commas.
   absl::string_view x_forwarded_for;
   absl::string_view peer;  // in gRPC's form: "ipv4:10.0.0.1:4711"; or "10.0.0.1", "::1", "unix"
-  // What the certificate that the client has shown calls it (OwnerOf() in tls_certificates.h), "" if it has shown none. Looked
+  // The name that the client's certificate gives it (OwnerOf() in tls_certificates.h), "" if it has shown none. Looked
   // up only when asked for.
   std::function<std::string()> certificate;
 };

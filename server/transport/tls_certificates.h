@@ -53,7 +53,7 @@ void OfferProtocols(ssl_st* connection, AlpnOffer offer);
 // "h2" or "http/1.1"; empty if there was no offer on one side. Valid as long as the connection.
 absl::string_view AgreedProtocol(const ssl_st* connection);
 
-// What a certificate calls its owner: the common name, where the subject has nothing else; the whole subject in the form of RFC 2253
+// The name that a certificate gives its owner: the common name, where the subject has nothing else; the whole subject in the form of RFC 2253
 // ("CN=web,O=Ours"); without a subject, the first alternative name that is a URI ("URI=spiffe://ours/web") or a DNS name ("DNS=web"). No two of them
 // are the same text. Empty if there is none of them. Thread-safe.
 std::string OwnerOf(const x509_st& certificate);
