@@ -43,7 +43,7 @@ struct Request {
   Request(calls::ByteBudget* budget, calls::ByteShare* share) : held(budget, share) {}
 
   absl::Cord bytes;
-  // What the response has besides the answer.
+  // The response has these besides the answer.
   std::string id;            // if the request fails
   bool wants_final = false;  // the mark of a last answer
   absl::Cord answer;

@@ -66,7 +66,7 @@ bool HoldsOthers(std::string_view name) {
   return names->count(name) > 0 || OptionalEnds().count(name) > 0;
 }
 
-// What begins within these elements ends nothing around them: an li of a list within another li.
+// These elements keep their inside apart: an li of a list within another li does not end that.
 bool KeepsInside(std::string_view name) {
   static const auto* const names =
       new Names{"button", "datalist", "dir",   "dl",       "menu", "object",

@@ -287,7 +287,7 @@ Status CheckTranslator(Backend& tested, Backend& reference, DataType dtype, bool
   return status;
 }
 
-// That 1 and 16 rows of many, which clusters of blocks may answer, have the bits that they have among all.
+// Clusters of blocks may answer few rows: 1 and 16 rows of many must have the bits that they have among all.
 Status CheckFewRows(Backend& tested, DataType dtype, int vocabulary, bool picks, bool* same_bits) {
   constexpr int kRows = 64;
   constexpr int kCandidates = 5;

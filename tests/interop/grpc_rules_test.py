@@ -23,7 +23,7 @@ FULL_DUPLEX_CALL = "/grpc.testing.TestService/FullDuplexCall"
 OK, UNKNOWN, EXCEEDED, EXHAUSTED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE = "0", "2", "4", "8", "12", "13", "14"
 NOTHING = message(b"")
 
-# What the transports differ in.
+# The transports differ in these.
 IS_PARSED = either(INTERNAL, OK, "a message that is compressed without an encoding, cut short or has a wrong flag")
 IS_NO_GZIP = either(INTERNAL, "reset 2", "a compressed message that is no gzip")
 HAS_NO_TE = either(OK, UNKNOWN, "no `te`, or no known `content-type`")

@@ -241,7 +241,7 @@ SOME_DATA = Wait(lambda f: f[0] == DATA)
 SETTLED = Wait(lambda f: f[0] == SETTINGS and f[1] & ACK)
 
 
-# What gRPC's library does instead in rows whose names begin so.
+# gRPC's library does this instead, in rows whose names begin so.
 OF_LIBRARY = {
     ends_silently: (
         "3.4 another frame first", "4.1 flags that are not defined", "4.2 HEADERS that are too large", "4.3 ",
