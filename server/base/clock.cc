@@ -1,6 +1,7 @@
 #include "server/base/clock.h"
 
 #include <chrono>
+#include <ctime>
 
 namespace sru::server {
 
@@ -12,6 +13,12 @@ absl::Time SteadyNow() {
   };
   static const Origin kOrigin;
   return kOrigin.date + absl::FromChrono(Steady::now() - kOrigin.steady);
+}
+
+absl::Duration ThreadTime() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return absl::DurationFromTimespec(time);
 }
 
 }  // namespace sru::server

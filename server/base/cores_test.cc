@@ -1,5 +1,9 @@
 #include "server/base/cores.h"
 
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -77,6 +81,15 @@ TEST(CoresTest, ACoreThatIsNotThereIsAnError) {
     EXPECT_EQ(PinThisThread(1 << 16).code(), absl::StatusCode::kInvalidArgument);
     EXPECT_FALSE(PinThisThread((1 << 16) - 1).ok());
     EXPECT_EQ(AllowedCores(), allowed);
+  }).join();
+}
+
+TEST(CoresTest, ShortSlicesLeaveAThreadsRankAsItIs) {
+  std::thread([] {
+    ASSERT_EQ(setpriority(PRIO_PROCESS, gettid(), 7), 0);
+    TakeShortSlices();
+    EXPECT_EQ(getpriority(PRIO_PROCESS, gettid()), 7);
+    EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
   }).join();
 }
 

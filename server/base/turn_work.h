@@ -5,6 +5,7 @@
 #define SRU_SERVER_BASE_TURN_WORK_H_
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -14,6 +15,8 @@ namespace sru::server {
 class TurnWork {
  public:
   virtual ~TurnWork() = default;
+  // Called before, at the end of each turn in which it was added: what others' work would keep waiting for long may be done at once.
+  virtual void RunUrgent() {}
   // `in_time`: nothing that has come waits for the thread, so that it may take a moment.
   virtual void RunInTurn(bool in_time) = 0;
 };
@@ -31,6 +34,9 @@ class TurnWorkList {
     if (std::find(work_.begin(), work_.end(), work) == work_.end()) work_.push_back(work);
   }
   bool empty() const { return work_.empty(); }
+  void RunUrgent() {
+    for (size_t i = 0; i < work_.size(); ++i) work_[i]->RunUrgent();
+  }
   // Runs what was added before.
   void RunAll(bool in_time) {
     std::vector<std::shared_ptr<TurnWork>> running;

@@ -46,21 +46,11 @@ class BatchWorkers::LoopRuns final : public TurnWork {
  public:
   explicit LoopRuns(BatchWorkers* workers) : workers_(workers) {}
 
+  void RunUrgent() override {
+    Run([](BatchWorkers* workers) { workers->RunLittleHere(/*urgent=*/true); });
+  }
   void RunInTurn(bool in_time) override {
-    BatchWorkers* workers = nullptr;
-    {
-      const MutexLock lock(&mutex_);
-      if (workers_ == nullptr) return;
-      workers = workers_;
-      ++running_;
-    }
-    if (in_time) {
-      workers->RunHereOrWake();
-    } else {
-      workers->batcher().Wake();
-    }
-    const MutexLock lock(&mutex_);
-    if (--running_ == 0) ended_.SignalAll();
+    Run([in_time](BatchWorkers* workers) { workers->RunHereOrWake(in_time); });
   }
 
   // Returns when no loop runs anything, nor will. Not on a loop's own turn.
@@ -71,6 +61,20 @@ class BatchWorkers::LoopRuns final : public TurnWork {
   }
 
  private:
+  template <typename Job>
+  void Run(const Job& job) {
+    BatchWorkers* workers = nullptr;
+    {
+      const MutexLock lock(&mutex_);
+      if (workers_ == nullptr) return;
+      workers = workers_;
+      ++running_;
+    }
+    job(workers);
+    const MutexLock lock(&mutex_);
+    if (--running_ == 0) ended_.SignalAll();
+  }
+
   Mutex mutex_;
   CondVar ended_;
   BatchWorkers* workers_ ABSL_GUARDED_BY(mutex_);
@@ -86,20 +90,22 @@ struct BatchWorkers::Outcome {
 
 absl::StatusOr<std::unique_ptr<BatchWorkers>> BatchWorkers::Create(
     std::vector<std::unique_ptr<BatchRunner>> runners, const WorkersOptions& options,
-    const BatcherOptions& batcher, const Clock* clock, BatchObserver* observer) {
+    const BatcherOptions& batcher, const Clock* clock, BatchObserver* observer,
+    LoopRunner loop_runner) {
   BatcherOptions batcher_options = batcher;
   batcher_options.num_workers = static_cast<int>(runners.size());
   auto made = Batcher::Create(batcher_options, clock);
   if (!made.ok()) return made.status();
-  return std::unique_ptr<BatchWorkers>(
-      new BatchWorkers(std::move(runners), *std::move(made), options, clock, observer));
+  return std::unique_ptr<BatchWorkers>(new BatchWorkers(
+      std::move(runners), *std::move(made), options, clock, observer, std::move(loop_runner)));
 }
 
 BatchWorkers::BatchWorkers(std::vector<std::unique_ptr<BatchRunner>> runners,
                            std::unique_ptr<Batcher> batcher, const WorkersOptions& options,
-                           const Clock* clock, BatchObserver* observer)
+                           const Clock* clock, BatchObserver* observer, LoopRunner loop_runner)
     : Workers(options, DevicesOf(runners), /*cut_off_time=*/absl::ZeroDuration(), clock),
       runners_(std::move(runners)),
+      loop_runner_(std::move(loop_runner)),
       batcher_(std::move(batcher)),
       observer_(observer),
       usage_(runners_.size()),
@@ -142,9 +148,12 @@ bool BatchWorkers::Work(size_t worker, CoreSeats::Seat* seat, kernels::Turn* tur
   return true;
 }
 
-void BatchWorkers::RunHereOrWake() {
-  const size_t worker = MayGo() ? ClaimIdle() : runners_.size();
-  if (worker == runners_.size()) return batcher_->Wake();
+void BatchWorkers::RunHereOrWake(bool in_time) {
+  const size_t worker = in_time && MayGo() ? ClaimIdle() : runners_.size();
+  if (worker == runners_.size()) {
+    if (!RunLittleHere(/*urgent=*/false)) batcher_->Wake();
+    return;
+  }
   std::unique_ptr<Batch> batch = batcher_->TryTakeShortBatch();
   if (batch == nullptr) {
     Free(worker);
@@ -155,23 +164,56 @@ void BatchWorkers::RunHereOrWake() {
   RunBatch(worker, std::move(batch), /*claimed=*/true, /*seat=*/nullptr);
 }
 
+bool BatchWorkers::RunLittleHere(bool urgent) {
+  if (loop_runner_.runner == nullptr || loop_runner_busy_.exchange(true)) return false;
+  std::unique_ptr<Batch> batch = batcher_->TryTakeLittleBatch(
+      loop_runner_.most, urgent, [this](const Flow* flow) { return MayGoBeyond(flow); });
+  if (batch == nullptr) {
+    loop_runner_busy_.store(false);
+    return false;
+  }
+  batcher_->Wake();
+  const absl::Time start = clock().Now();
+  const Outcome outcome = RunOn(*loop_runner_.runner, batch.get(), /*seat=*/nullptr);
+  loop_runner_busy_.store(false);
+  End(std::move(batch), outcome, start, /*used_before=*/absl::ZeroDuration(), /*seat=*/nullptr);
+  return true;
+}
+
 void BatchWorkers::RunBatch(size_t worker, std::unique_ptr<Batch> batch, bool claimed,
                             CoreSeats::Seat* seat) {
   const absl::Time start = clock().Now();
+  const bool is_timed = seat != nullptr && times_threads();  // what a loop computes is short
+  const absl::Duration used_before = is_timed ? ThreadTime() : absl::ZeroDuration();
   Outcome outcome;
   int runs = 0;
   for (size_t on = worker; on < runners_.size() && runs < kMaxRuns; on = LeastLoaded()) {
     const bool again = runs > 0 || on != worker;
     if (!std::exchange(claimed, false)) Claim(on, again, seat);
-    outcome = RunOn(on, batch.get(), seat);
+    if (out_of_service(on)) {  // it may have failed since it was chosen
+      outcome = Outcome();
+      outcome.batch = outcome.shared = absl::UnavailableError(
+          absl::StrCat("device ", runners_[on]->device(), " has failed and is out of service"));
+    } else {
+      outcome = RunOn(*runners_[on], batch.get(), seat);
+    }
+    Free(on);
     if (outcome.ran) ++runs;
     if (!absl::IsUnavailable(outcome.shared)) break;
     ReportLost(runners_[on]->device(), outcome.shared);
   }
+  End(std::move(batch), outcome, start, used_before, seat);
+}
+
+void BatchWorkers::End(std::unique_ptr<Batch> batch, const Outcome& outcome, absl::Time start,
+                       absl::Duration used_before, CoreSeats::Seat* seat) {
   for (const auto& [index, failure] : outcome.failures) batch->Fail(index, failure);
   const absl::Duration waited = seat == nullptr ? absl::ZeroDuration() : seat->TakeWaited();
   batch->StartLater(waited);
   const absl::Duration compute = clock().Now() - start - waited;
+  if (used_before > absl::ZeroDuration()) {
+    batch->SetInterrupted(std::max(absl::ZeroDuration(), compute - (ThreadTime() - used_before)));
+  }
   // Reported before the answers, so that a client that has its answer finds the batch in the
   // metrics.
   if (observer_ != nullptr && !batch->sequences().empty()) {
@@ -225,26 +267,20 @@ size_t BatchWorkers::LeastLoaded() {
   return best;
 }
 
-BatchWorkers::Outcome BatchWorkers::RunOn(size_t worker, Batch* batch, CoreSeats::Seat* seat) {
-  BatchRunner& runner = *runners_[worker];
+BatchWorkers::Outcome BatchWorkers::RunOn(BatchRunner& runner, Batch* batch,
+                                          CoreSeats::Seat* seat) {
   Outcome outcome;
-  if (out_of_service(worker)) {  // it may have failed since it was chosen
-    outcome.shared = absl::UnavailableError(
-        absl::StrCat("device ", runner.device(), " has failed and is out of service"));
-  } else {
-    CoreSeats::Seat of_loop = MakeSeat();
-    const bool waited =
-        (seat == nullptr ? of_loop : *seat).Take(batch->parts(), /*waits=*/seat != nullptr);
-    if (waited && batcher_->DropEnded(batch) && !batch->sequences().empty()) {
-      seat->Take(batch->parts());  // only the callers whose work is left pay for it
-    }
-    const std::vector<const SequenceTask*>& all = batch->sequences();
-    outcome.ran = !all.empty();
-    const kernels::TurnEnd::Scope turns(seat);
-    if (outcome.ran) outcome.batch = runner.Run(all);
-    outcome.shared = RunAgain(runner, all, 0, all.size(), outcome.batch, &outcome.failures);
+  CoreSeats::Seat of_loop = MakeSeat();
+  const bool waited =
+      (seat == nullptr ? of_loop : *seat).Take(batch->parts(), /*waits=*/seat != nullptr);
+  if (waited && batcher_->DropEnded(batch) && !batch->sequences().empty()) {
+    seat->Take(batch->parts());  // only the callers whose work is left pay for it
   }
-  Free(worker);
+  const std::vector<const SequenceTask*>& all = batch->sequences();
+  outcome.ran = !all.empty();
+  const kernels::TurnEnd::Scope turns(seat);
+  if (outcome.ran) outcome.batch = runner.Run(all);
+  outcome.shared = RunAgain(runner, all, 0, all.size(), outcome.batch, &outcome.failures);
   if (!outcome.shared.ok()) {
     outcome.batch = outcome.shared;
     outcome.failures.clear();

@@ -12,12 +12,14 @@
 // refused with that code, at once.
 //
 // The thread of an event loop that has submitted requests computes them by itself if that is short and a runner is idle: to wake a worker, and
-// to be woken by it, would cost more (docs/decisions/0004-compute-on-the-loop.md).
+// to be woken by it, would cost more (docs/decisions/0004-compute-on-the-loop.md). While all workers are busy, it has a runner of its own for
+// the calls of those of whom little waits: they would wait for the work of others.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_BATCHING_BATCH_WORKERS_H_
 #define SRU_SERVER_BATCHING_BATCH_WORKERS_H_
 
+#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -27,6 +29,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "base/status.h"
 #include "server/batching/batch_runner.h"
 #include "server/batching/queue/batcher.h"
 #include "server/batching/workers.h"
@@ -35,11 +38,18 @@ namespace sru::server::batching {
 
 class BatchWorkers : public Workers {
  public:
+  // What loops compute on while all workers are busy with others' work.
+  struct LoopRunner {
+    std::unique_ptr<BatchRunner> runner;  // null: they leave it all to the workers
+    OrderWeight most;                     // that it can run at a time
+  };
+
   // One worker per runner; `batcher.num_workers` is ignored. `clock` must outlive the workers, and so must
   // `observer`, which may be null. kInvalidArgument names the option that is out of range.
   static absl::StatusOr<std::unique_ptr<BatchWorkers>> Create(
       std::vector<std::unique_ptr<BatchRunner>> runners, const WorkersOptions& options,
-      const BatcherOptions& batcher, const Clock* clock, BatchObserver* observer);
+      const BatcherOptions& batcher, const Clock* clock, BatchObserver* observer,
+      LoopRunner loop_runner = LoopRunner());
   ~BatchWorkers() override { Stop(); }
 
   Batcher& batcher() { return *batcher_; }
@@ -58,30 +68,43 @@ class BatchWorkers : public Workers {
   };
 
   BatchWorkers(std::vector<std::unique_ptr<BatchRunner>> runners, std::unique_ptr<Batcher> batcher,
-               const WorkersOptions& options, const Clock* clock, BatchObserver* observer);
+               const WorkersOptions& options, const Clock* clock, BatchObserver* observer,
+               LoopRunner loop_runner);
 
-  absl::Status WarmUp(size_t worker) override { return runners_[worker]->WarmUp(); }
+  absl::Status WarmUp(size_t worker) override {
+    if (worker == 0 && loop_runner_.runner != nullptr) {
+      SRU_RETURN_UNLESS_OK(loop_runner_.runner->WarmUp());
+    }
+    return runners_[worker]->WarmUp();
+  }
   bool Work(size_t worker, CoreSeats::Seat* seat, kernels::Turn* turn) override;
   void CutOff() override;
   void OnWorkersLeft(int workers) override { batcher_->SetNumWorkers(workers); }
   void OnDeviceLost(int device, const absl::Status& error) override;
 
-  // Runs a short batch on this thread, or wakes a worker.
-  void RunHereOrWake();
+  // Runs a short batch on this thread, or wakes a worker. `in_time`: as TurnWork has it.
+  void RunHereOrWake(bool in_time);
+  // Runs what is little (Batcher::TryTakeLittleBatch()) on this thread, and leaves the rest to the workers. False if there is nothing.
+  bool RunLittleHere(bool urgent);
   // The runner of a worker in service that nobody uses, which is busy from now on; runners_.size() if there is none.
   size_t ClaimIdle();
   void Free(size_t worker);
   // Runs a batch and hands it back. `claimed`: the worker's runner is busy with it already. `seat`: null on a loop, which must not wait.
   void RunBatch(size_t worker, std::unique_ptr<Batch> batch, bool claimed, CoreSeats::Seat* seat);
+  // The batch has been run since `start`, when the thread had used that much processor time (0: not known): hands it back.
+  void End(std::unique_ptr<Batch> batch, const Outcome& outcome, absl::Time start,
+           absl::Duration used_before, CoreSeats::Seat* seat);
   // Waits until the runner is free, and makes it busy. `again`: the batch has run before. Releases the seat to wait.
   void Claim(size_t worker, bool again, CoreSeats::Seat* seat);
   // Runs what is left of the batch once it has a core.
-  Outcome RunOn(size_t worker, Batch* batch, CoreSeats::Seat* seat);
+  Outcome RunOn(BatchRunner& runner, Batch* batch, CoreSeats::Seat* seat);
   // The worker in service that a batch would wait for least; runners_.size() when there is none.
   size_t LeastLoaded();
 
   const std::vector<std::unique_ptr<BatchRunner>> runners_;  // [worker]; run by whoever set `busy`
-  const std::unique_ptr<Batcher> batcher_;                   // thread-safe by itself
+  const LoopRunner loop_runner_;
+  std::atomic<bool> loop_runner_busy_{false};  // likewise
+  const std::unique_ptr<Batcher> batcher_;     // thread-safe by itself
   BatchObserver* const observer_;
   Mutex usage_mutex_;
   CondVar freed_;

@@ -77,6 +77,13 @@ bool CoreSeats::MayGo(const void* model) {
   return own == models_.end() || (own->second.users == 0 && own->second.ahead <= time_);
 }
 
+bool CoreSeats::MayGoBeyond(const Flow* flow) {
+  const MutexLock lock(&mutex_);
+  MoveTimes(clock_.Now());
+  const auto found = callers_.find(flow);
+  return found == callers_.end() || found->second->start <= time_;
+}
+
 void CoreSeats::Forget(const void* model) {
   const MutexLock lock(&mutex_);
   ForgetShares(model);

@@ -49,6 +49,8 @@ class CoreSeats {
   // Whether a thread that must not wait may compute a short batch of the model: a seat is free, or no thread of the model computes or
   // waits and its callers have had no more than others.
   bool MayGo(const void* model);
+  // Whether such a thread may compute a little of the caller's work though no seat is free: he has had no more than others.
+  bool MayGoBeyond(const Flow* flow);
   int waiting() const { return waits_.load(std::memory_order_relaxed); }
   // The model has gone, with its seats: another one may come at its address.
   void Forget(const void* model);

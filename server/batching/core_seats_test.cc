@@ -202,6 +202,7 @@ TEST_F(CoreSeatsTest, AThreadThatMustNotWaitComputesBesideTheOthers) {
     CoreSeats::Seat seat(&seats_, &m1_);
     seat.Take({{a_, 1}}, /*waits=*/false);
     EXPECT_FALSE(seats_.MayGo(&m1_)) << "a batch of it computes";
+    EXPECT_TRUE(seats_.MayGoBeyond(b_.get()));
     clock_.Advance(kTurn);
     Begin(Batch(&m2_, b_, 1));
     EXPECT_FALSE(seats_.MayGo(&m2_)) << "one waits";
@@ -219,8 +220,11 @@ TEST_F(CoreSeatsTest, AThreadThatMustNotWaitComputesBesideTheOthers) {
     clock_.Advance(kTurn);
   }
   EXPECT_FALSE(seats_.MayGo(&m3_)) << "its caller has had more than the others";
+  EXPECT_FALSE(seats_.MayGoBeyond(a_.get()));
+  EXPECT_TRUE(seats_.MayGoBeyond(std::make_shared<Flow>("c").get())) << "he has had nothing";
   RunAll();
   EXPECT_TRUE(seats_.MayGo(&m3_));
+  EXPECT_TRUE(seats_.MayGoBeyond(a_.get()));
 }
 
 TEST_F(CoreSeatsTest, AModelAtTheAddressOfOneThatHasGoneStartsAnew) {

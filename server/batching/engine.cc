@@ -19,6 +19,8 @@ namespace sru::server::batching {
 namespace {
 
 constexpr int kMaxInstances = 1024;
+// The largest batch that a loop computes while all workers are busy.
+constexpr int kLoopTokens = 256;
 
 // [device]: that of its arena, or null if it had failed already; empty if no prefixes are kept.
 using PrefixCaches = std::vector<std::shared_ptr<PrefixCache>>;
@@ -37,11 +39,13 @@ PrefixCaches MakePrefixCaches(const models::Model& model, const TaskRunners& tas
   return caches;
 }
 
+bool IsOnCpu(const models::Model& model) { return model.compiled().workers_per_device() == 0; }
+
 int MaxStepTokens(const models::Model& model, const TaskRunners& task,
                   const EngineOptions& options) {
   const int most = options.batcher.max_batch_tokens;
-  const bool on_cpu = model.compiled().workers_per_device() == 0;
-  return on_cpu && task.max_cpu_step_tokens > 0 ? std::min(most, task.max_cpu_step_tokens) : most;
+  return IsOnCpu(model) && task.max_cpu_step_tokens > 0 ? std::min(most, task.max_cpu_step_tokens)
+                                                        : most;
 }
 
 class EngineImpl : public Engine {
@@ -65,10 +69,11 @@ class EngineImpl : public Engine {
 
   // One of these or both, before Start().
   absl::Status MakeBatches(std::vector<std::unique_ptr<BatchRunner>> runners,
-                           const EngineOptions& options, BatchObserver* observer) {
-    SRU_ASSIGN_OR_RETURN(batches_,
-                         BatchWorkers::Create(std::move(runners), WorkersOptionsOf(options),
-                                              options.batcher, clock_, observer));
+                           BatchWorkers::LoopRunner loop_runner, const EngineOptions& options,
+                           BatchObserver* observer) {
+    SRU_ASSIGN_OR_RETURN(
+        batches_, BatchWorkers::Create(std::move(runners), WorkersOptionsOf(options),
+                                       options.batcher, clock_, observer, std::move(loop_runner)));
     return absl::OkStatus();
   }
   absl::Status MakeSteps(std::vector<std::unique_ptr<StepRunner>> runners, const TaskRunners& task,
@@ -178,6 +183,7 @@ class EngineImpl : public Engine {
     workers.compute_turn = options.compute_turn;
     workers.seats = options.seats;
     workers.model = this;
+    workers.times_threads = model_ != nullptr && IsOnCpu(*model_);
     workers.on_device_lost = [this](int device, const absl::Status& error) {
       TakeOutDevice(device, error);
     };
@@ -264,11 +270,9 @@ absl::StatusOr<std::vector<WorkerRunners>> DealOut(
   return runners;
 }
 
-absl::StatusOr<std::unique_ptr<Engine>> StartEngine(std::unique_ptr<EngineImpl> engine,
-                                                    const TaskRunners& task,
-                                                    std::vector<WorkerRunners> workers,
-                                                    const EngineOptions& options,
-                                                    BatchObserver* observer) {
+absl::StatusOr<std::unique_ptr<Engine>> StartEngine(
+    std::unique_ptr<EngineImpl> engine, const TaskRunners& task, std::vector<WorkerRunners> workers,
+    BatchWorkers::LoopRunner loop_runner, const EngineOptions& options, BatchObserver* observer) {
   std::vector<std::unique_ptr<BatchRunner>> runners;
   std::vector<std::unique_ptr<StepRunner>> steppers;
   for (WorkerRunners& worker : workers) {
@@ -279,7 +283,8 @@ absl::StatusOr<std::unique_ptr<Engine>> StartEngine(std::unique_ptr<EngineImpl> 
     return InvalidArgument("runners: expected at least one");
   }
   if (!runners.empty()) {
-    SRU_RETURN_UNLESS_OK(engine->MakeBatches(std::move(runners), options, observer));
+    SRU_RETURN_UNLESS_OK(
+        engine->MakeBatches(std::move(runners), std::move(loop_runner), options, observer));
   }
   if (!steppers.empty()) {
     SRU_RETURN_UNLESS_OK(engine->MakeSteps(std::move(steppers), task, options));
@@ -309,12 +314,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
   }
   const PrefixCaches prefixes =
       MakePrefixCaches(*model, task, options.prefix_cache_bytes, arenas.get());
-  const auto make = [&](int device) -> absl::StatusOr<WorkerRunners> {
+  const auto place_on = [&](int device, int max_tokens) -> absl::StatusOr<RunnerPlace> {
     RunnerPlace place;
-    place.limits.max_tokens = options.batcher.max_batch_tokens;
+    place.limits.max_tokens = max_tokens;
     // Each sequence has at least one token.
-    place.limits.max_sequences =
-        std::min(options.batcher.max_batch_sequences, options.batcher.max_batch_tokens);
+    place.limits.max_sequences = std::min(options.batcher.max_batch_sequences, max_tokens);
     place.limits.states = model->is_unidirectional();
     place.limits.turn = absl::ToChronoMicroseconds(options.compute_turn);
     place.limits.device = device;
@@ -322,6 +326,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
       SRU_ASSIGN_OR_RETURN(place.arena, arenas->arena(device));
     }
     if (!prefixes.empty()) place.prefixes = prefixes[device];
+    return place;
+  };
+  const auto make = [&](int device) -> absl::StatusOr<WorkerRunners> {
+    SRU_ASSIGN_OR_RETURN(RunnerPlace place, place_on(device, options.batcher.max_batch_tokens));
     WorkerRunners worker;
     if (task.make_batch_runner != nullptr) {
       SRU_ASSIGN_OR_RETURN(worker.batches, task.make_batch_runner(*model, place));
@@ -334,9 +342,17 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
     return worker;
   };
   SRU_ASSIGN_OR_RETURN(std::vector<WorkerRunners> workers, DealOut(*model, options, make));
+  BatchWorkers::LoopRunner loop_runner;
+  if (task.make_batch_runner != nullptr && IsOnCpu(*model)) {
+    SRU_ASSIGN_OR_RETURN(
+        const RunnerPlace place,
+        place_on(/*device=*/0, std::min(options.batcher.max_batch_tokens, kLoopTokens)));
+    SRU_ASSIGN_OR_RETURN(loop_runner.runner, task.make_batch_runner(*model, place));
+    loop_runner.most = {place.limits.max_tokens, place.limits.max_sequences};
+  }
   return StartEngine(
       std::make_unique<EngineImpl>(std::move(model), std::move(arenas), prefixes, options, clock),
-      task, std::move(workers), options, observer);
+      task, std::move(workers), std::move(loop_runner), options, observer);
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateWithRunners(
@@ -345,7 +361,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateWithRunners(
   std::vector<WorkerRunners> workers(runners.size());
   for (size_t i = 0; i < runners.size(); ++i) workers[i].batches = std::move(runners[i]);
   return StartEngine(std::make_unique<EngineImpl>(nullptr, nullptr, PrefixCaches(), options, clock),
-                     TaskRunners(), std::move(workers), options, observer);
+                     TaskRunners(), std::move(workers), BatchWorkers::LoopRunner(), options,
+                     observer);
 }
 
 }  // namespace sru::server::batching

@@ -29,6 +29,7 @@
 #include "server/base/retry.h"
 #include "server/base/turn_work.h"
 #include "server/batching/batch_runner.h"
+#include "server/batching/batch_workers.h"
 #include "server/batching/core_seats.h"
 #include "server/tasks/score/score_task.h"
 #include "server/tasks/stacks/stack_batch_runner.h"
@@ -169,6 +170,9 @@ class Observer : public BatchObserver {
 class Call {
  public:
   absl::Status Submit(Engine& engine, BatchRequest request) {
+    return Submit(engine.batcher(), std::move(request));
+  }
+  absl::Status Submit(Batcher& batcher, BatchRequest request) {
     request.done = [this](const absl::Status& status, const RequestTimes& times) {
       MutexLock lock(&mutex_);
       EXPECT_FALSE(done_) << "answered twice";
@@ -177,7 +181,7 @@ class Call {
       times_ = times;
       changed_.SignalAll();
     };
-    auto handle = engine.batcher().Submit(std::move(request));
+    auto handle = batcher.Submit(std::move(request));
     if (handle.ok()) handle_ = *handle;
     return handle.status();
   }
@@ -331,6 +335,60 @@ TEST_F(EngineTest, ALoopLeavesToAWorkerWhatItMayNotCompute) {
   });
   loop.join();
   EXPECT_EQ(script_.num_threads(), 1U);
+}
+
+TEST_F(EngineTest, ALoopComputesALittleWhileTheWorkersAreBusyWithOthersWork) {
+  MeasureByFakeClock();
+  CoreSeats seats(1, clock_);
+  WorkersOptions options;
+  options.seats = &seats;
+  Script of_loop;
+  std::vector<std::unique_ptr<BatchRunner>> runners;
+  runners.push_back(std::make_unique<PuppetRunner>(&script_));
+  auto workers =
+      BatchWorkers::Create(std::move(runners), options, options_.batcher, clock_, &observer_,
+                           {std::make_unique<PuppetRunner>(&of_loop), {64, 64}});
+  ASSERT_TRUE(workers.ok() && (*workers)->Start().ok());
+  EXPECT_EQ(of_loop.warm_ups.load(), 1);
+  const FlowHandle flows[] = {std::make_shared<Flow>("a"), std::make_shared<Flow>("b")};
+  const auto submit = [&](Call* call, int flow, int tokens) {
+    BatchRequest request = MakeRequest(1, {tokens});
+    request.flow = flows[flow];
+    ASSERT_TRUE(call->Submit((*workers)->batcher(), std::move(request)).ok());
+  };
+  Call first;  // so that the speed is known
+  submit(&first, 0, 5);
+  EXPECT_TRUE(first.Wait().ok());
+  script_.CloseGate();
+  Call much[2];
+  submit(&much[0], 0, 200);
+  script_.AwaitRunning(1);
+  submit(&much[1], 0, 200);
+  std::thread loop([&] {
+    TurnWorkList list;
+    list.SetForThisThread();
+    Call little[3];
+    submit(&little[0], 1, 5);
+    list.RunUrgent();
+    EXPECT_TRUE(little[0].done());
+    list.RunAll(/*in_time=*/false);
+    // The caller has had what is its own, and the other one has not.
+    submit(&little[1], 1, 5);
+    list.RunUrgent();
+    list.RunAll(/*in_time=*/true);
+    EXPECT_FALSE(little[1].done());
+    script_.OpenGate();
+    EXPECT_TRUE(little[1].Wait().ok());
+    for (Call& call : much) EXPECT_TRUE(call.Wait().ok());
+    // Nobody else has work: a worker is idle.
+    submit(&little[2], 1, 5);
+    list.RunUrgent();
+    EXPECT_FALSE(little[2].done());
+    list.RunAll(/*in_time=*/true);
+    EXPECT_TRUE(little[2].Wait().ok());
+  });
+  loop.join();
+  EXPECT_THAT(of_loop.sizes(), ElementsAre(1));
 }
 
 TEST_F(EngineTest, EnginesTakeTurnsOnTheCoresThatTheyShare) {

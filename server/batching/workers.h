@@ -35,6 +35,8 @@ struct WorkersOptions {
   absl::Duration compute_turn = absl::Microseconds(200);
   CoreSeats* seats = nullptr;   // as EngineOptions has them
   const void* model = nullptr;  // tells models apart there
+  // A worker computes on its own thread, whose processor time counts.
+  bool times_threads = false;
   // Told by a worker whose device has failed, possibly several times; must call LoseDevice(). Empty: the
   // worker calls it.
   std::function<void(int device, const absl::Status& error)> on_device_lost;
@@ -108,7 +110,11 @@ class Workers {
 
   CoreSeats::Seat MakeSeat() const { return CoreSeats::Seat(options_.seats, options_.model); }
   // Whether a thread that must not wait may compute.
+  bool times_threads() const { return options_.times_threads; }
   bool MayGo() const { return options_.seats == nullptr || options_.seats->MayGo(options_.model); }
+  bool MayGoBeyond(const Flow* flow) const {
+    return options_.seats == nullptr || options_.seats->MayGoBeyond(flow);
+  }
 
  private:
   struct Worker {

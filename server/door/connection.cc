@@ -560,7 +560,7 @@ void Connection::ReadOn() {
 void Connection::OnReady() {
   if (state_ == State::kHandshake) return HandshakeInTurn();
   if (state_ == State::kSniffing) return Sniff();
-  if (in_turn_ || !loop_.MayReadNow()) return ReadInTurn();
+  if (in_turn_ || !loop_.MayReadNow({peer_->key, last_caller_})) return ReadInTurn();
   ReadSome();
 }
 

@@ -60,6 +60,7 @@ void Loop::Stop() {
 
 void Loop::Run() {
   NameThisThread("sru_loop");
+  TakeShortSlices();
   thread_id_ = std::this_thread::get_id();
   turn_work_.SetForThisThread();
   // OpenSSL writes to sockets that may be closed.
@@ -76,14 +77,14 @@ void Loop::Run() {
   }
 }
 
-void Loop::Wake(LoopWork* work) {
-  LoopWork* newest = work_.load(std::memory_order_relaxed);
+void Loop::Take(LateWakes::Link* newest, LateWakes::Link* oldest) {
+  LateWakes::Link* before = work_.load(std::memory_order_relaxed);
   do {
-    work->next_work_ = newest;
-  } while (!work_.compare_exchange_weak(newest, work, std::memory_order_acq_rel,
+    oldest->older = before;
+  } while (!work_.compare_exchange_weak(before, newest, std::memory_order_acq_rel,
                                         std::memory_order_relaxed));
   // Who was there before has woken the loop, and the loop's own thread looks at the end of its turn.
-  if (newest != nullptr || IsThisThread()) return;
+  if (before != nullptr || IsThisThread()) return;
   woken_at_.store(ClockNow().time_since_epoch().count(), std::memory_order_relaxed);
   asio::post(io_, [this] {
     Turn turn(this);
@@ -96,18 +97,16 @@ void Loop::Post(std::function<void()> job) { Wake(new Job(std::move(job))); }
 
 void Loop::RunWork(SteadyTime end) {
   if (oldest_work_ == nullptr) {
-    LoopWork* newest = work_.exchange(nullptr, std::memory_order_acq_rel);
-    while (newest != nullptr) {
-      LoopWork* const next = newest->next_work_;
-      newest->next_work_ = oldest_work_;
-      oldest_work_ = newest;
-      newest = next;
+    LateWakes::Link* newest = work_.exchange(nullptr, std::memory_order_acq_rel);
+    while (newest != nullptr) {  // turns the chain round
+      LateWakes::Link* const older = std::exchange(newest->older, oldest_work_);
+      oldest_work_ = std::exchange(newest, older);
     }
   }
   while (oldest_work_ != nullptr) {
-    LoopWork* const work = oldest_work_;
-    oldest_work_ = work->next_work_;
-    work->RunOnLoop();
+    LateWakes::Link* const link = oldest_work_;
+    oldest_work_ = link->older;
+    static_cast<LoopWork*>(link)->RunOnLoop();
     if (ClockNow() >= end) return;
   }
 }
@@ -127,9 +126,11 @@ bool Loop::WriteAll() {
 
 void Loop::EndTurn() noexcept {
   const SteadyTime end = ClockNow() + kEndTime;
+  bool may_be_urgent = !turn_work_.empty();
   for (;;) {
     // What throws has been taken off its list before.
     try {
+      if (std::exchange(may_be_urgent, false)) turn_work_.RunUrgent();
       RunWork(end);
       if (WriteAll() || oldest_work_ != nullptr || work_.load() != nullptr) {
         if (ClockNow() < end) continue;
@@ -166,8 +167,8 @@ void Loop::RunInTurn(const TurnKey& key, std::function<void()> job) {
   jobs_.emplace(key, std::move(jobs));
 }
 
-bool Loop::MayReadNow() {
-  if (!jobs_.empty()) return false;
+bool Loop::MayReadNow(const TurnKey& key) {
+  if (NumWaiting(key) > 0) return false;
   if (reads_) return ClockNow() < reads_until_;
   asio::post(io_, [this] { reads_ = false; });  // runs once the loop has looked again
   reads_ = true;

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "server/base/late_wakes.h"
 #include "server/base/side_threads.h"
 #include "server/base/turn_work.h"
 #include "server/transport/accepted_socket.h"
@@ -34,7 +35,7 @@
 namespace sru::server::transport {
 
 // Work that any thread may hand to a loop.
-class LoopWork {
+class LoopWork : private LateWakes::Link {
  public:
   virtual void RunOnLoop() = 0;
 
@@ -43,7 +44,6 @@ class LoopWork {
 
  private:
   friend class Loop;
-  LoopWork* next_work_ = nullptr;
 };
 
 // A Writer writes at the end of a turn.
@@ -80,7 +80,7 @@ struct LoopWatch {
   std::function<void(SteadyTime::duration)> on_long_turn;
 };
 
-class Loop {
+class Loop final : private LateWakes::Taker {
  public:
   // Connections of one address that wait to begin, and its other jobs that wait for their turn, at most.
   static constexpr size_t kMostWaiting = 1024;
@@ -95,8 +95,8 @@ class Loop {
   // Ends the thread once it has run what it was given before. Not on the loop's thread.
   void Stop();
 
-  // Runs the work on the loop's thread, soon. The work must not be handed over again until it runs. Thread-safe.
-  void Wake(LoopWork* work);
+  // Runs the work on the loop's thread, soon (late_wakes.h). The work must not be handed over again until it runs. Thread-safe.
+  void Wake(LoopWork* work) { LateWakes::HandOver(this, work); }
   // The same for rare things. Thread-safe.
   void Post(std::function<void()> job);
 
@@ -137,9 +137,9 @@ class Loop {
   void RunInTurn(const TurnKey& key, std::function<void()> job);
   // How many jobs of the key wait.
   size_t NumWaiting(const TurnKey& key) const;
-  // Whether a connection that has become readable may be read at once: no job of RunInTurn() waits, and those that became readable before it,
-  // since the loop has last looked, have not been read for long. Else it is to be read in its turn.
-  bool MayReadNow();
+  // Whether a connection that has become readable may be read at once: no job of its key waits, so that it would be the next one to have its turn,
+  // and those that became readable before it, since the loop has last looked, have not been read for long. Else it is to be read in its turn.
+  bool MayReadNow(const TurnKey& key);
   // Calls WriteNow() at the end of the turn.
   void WriteLater(Writer* writer);
   void Forget(Writer* writer);
@@ -150,6 +150,9 @@ class Loop {
 
  private:
   static constexpr size_t kReadBytes = 16 << 10;
+
+  // LateWakes::Taker:
+  void Take(LateWakes::Link* newest, LateWakes::Link* oldest) override;
 
   void Run();
   // Whatever lacks memory meanwhile, the others get their turn.
@@ -188,9 +191,10 @@ class Loop {
   std::atomic<std::thread::id> thread_id_;
   std::atomic<int64_t> connections_{0};
 
-  LoopWork* oldest_work_ = nullptr;  // that RunWork() has yet to run
+  LateWakes::Link* oldest_work_ =
+      nullptr;  // that RunWork() has yet to run, each leading to the next newer one
   // The newest first.
-  std::atomic<LoopWork*> work_{nullptr};
+  std::atomic<LateWakes::Link*> work_{nullptr};
   std::atomic<SteadyTime::rep> woken_at_{0};
 };
 

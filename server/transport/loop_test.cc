@@ -37,18 +37,22 @@ TEST(LoopTest, AddressesTakeTurns) {
 TEST(LoopTest, ReadableConnectionsAreReadAtOnceUntilThatTakesLong) {
   LoopSet loops(1, 0);
   Loop& loop = *loops.loops()[0];
+  const AddressKey one{1};
+  const AddressKey other{2};
   loops.RunOnEach([&](size_t /*i*/) {
-    EXPECT_TRUE(loop.MayReadNow());
+    EXPECT_TRUE(loop.MayReadNow(one));
     const SteadyTime start = ClockNow();
-    while (ClockNow() - start < std::chrono::milliseconds(1)) loop.MayReadNow();
-    EXPECT_FALSE(loop.MayReadNow());
+    while (ClockNow() - start < std::chrono::milliseconds(1)) loop.MayReadNow(one);
+    EXPECT_FALSE(loop.MayReadNow(one));
+    EXPECT_FALSE(loop.MayReadNow(other));
   });
   // The loop has looked again before the second turn after that.
   loops.RunOnEach([](size_t /*i*/) {});
   loops.RunOnEach([&](size_t /*i*/) {
-    EXPECT_TRUE(loop.MayReadNow());
-    loop.RunInTurn(AddressKey{1}, [] {});
-    EXPECT_FALSE(loop.MayReadNow());
+    EXPECT_TRUE(loop.MayReadNow(one));
+    loop.RunInTurn(one, [] {});
+    EXPECT_FALSE(loop.MayReadNow(one));
+    EXPECT_TRUE(loop.MayReadNow(other)) << "it would be the next one";
   });
 }
 

@@ -13,11 +13,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <functional>
 #include <optional>
 #include <utility>
 
+#include "absl/time/time.h"
+#include "server/base/clock.h"
 #include "server/transport/timer_set.h"
 
 namespace sru::server::transport {
@@ -60,9 +61,7 @@ class TurnTimer {
   SteadyTime Now() const { return now_ == nullptr ? ClockNow() : now_(); }
   Duration ThreadTime() const {
     if (thread_time_ != nullptr) return thread_time_();
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+    return absl::ToChronoNanoseconds(server::ThreadTime());
   }
 
   const std::function<SteadyTime()> now_;

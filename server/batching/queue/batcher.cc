@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "server/base/late_wakes.h"
 #include "server/batching/queue/admission.h"
 #include "server/batching/queue/order_tree.h"
 
@@ -57,7 +58,7 @@ namespace {
 constexpr double kAmple = 2.0;
 constexpr absl::Duration kAmpleLeast = absl::Milliseconds(1);
 // A caller has little waiting if it is at most this part of a batch.
-constexpr int kLittlePart = 4;
+constexpr int kLittlePart = 8;
 // Lower than the rank of any arrival.
 constexpr int64_t kOvertakenRank = std::numeric_limits<int64_t>::min();
 
@@ -129,6 +130,7 @@ Batcher::~Batcher() {
 }
 
 void Batcher::Answer(Answers answers) {
+  const LateWakes late;
   for (RequestHandle& answer : answers) {
     const RequestHandle pending = std::move(answer);  // freed once it is answered
     // Moved out, so that its captures are freed even if the caller keeps the handle.
@@ -414,7 +416,22 @@ int Batcher::TokenBudget(absl::Time now) const {
                                             speed.TokensWithin(absl::ToDoubleSeconds(kPiece))));
 }
 
-std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, int most_tokens) {
+int64_t Batcher::LittleOf(int budget) const {
+  return budget < options_.max_batch_tokens ? budget / kLittlePart : 0;
+}
+
+bool Batcher::SomeHaveLittle(absl::Time now, bool beside_more) const {
+  const int64_t little = LittleOf(TokenBudget(now));
+  bool have_little = false;
+  bool have_more = false;
+  for (const FlowQueue* queue : flows_.active()) {
+    (queue->order.total().tokens <= little ? have_little : have_more) = true;
+  }
+  return have_little && (have_more || !beside_more);
+}
+
+std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, int most_tokens,
+                                           const Little* little_only) {
   if (ReadyAt() > now) return nullptr;
   auto batch = std::make_unique<Batch>();
   // Under the lock it is quicker to allocate once.
@@ -424,9 +441,13 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, int most_tokens) {
   batch->shares_.reserve(most);
   const int most_of_all = TokenBudget(now);
   int budget = std::min(most_of_all, most_tokens);
-  const int64_t little = most_of_all < options_.max_batch_tokens ? most_of_all / kLittlePart : 0;
+  const int64_t little = LittleOf(most_of_all);
   bool has_little_only = false;
   int room = options_.max_batch_sequences;
+  if (little_only != nullptr) {
+    budget = std::min(budget, static_cast<int>(little_only->most.tokens));
+    room = std::min(room, static_cast<int>(little_only->most.sequences));
+  }
   const int max_look_past = options_.max_passes == 0 ? 0 : kMaxLookPast;
   int looked_past = 0;                                 // sequences
   std::array<PendingRequest*, kMaxLookPast> passed{};  // requests, in order
@@ -441,9 +462,18 @@ std::unique_ptr<Batch> Batcher::BuildBatch(absl::Time now, int most_tokens) {
   }
   flows_.Start();
   for (FlowQueue* queue = flows_.Next(); queue != nullptr && open; queue = flows_.Next()) {
-    const bool has_little = queue->waiting.total().tokens <= little;
+    bool has_little = queue->order.total().tokens <= little;
+    if (has_little && little_only != nullptr) {
+      const OrderWeight own = queue->order.total();
+      has_little = own.tokens <= little_only->most.tokens &&
+                   own.sequences <= little_only->most.sequences &&
+                   little_only->may_go(queue->flow.get());
+    }
     const bool opens = batch->sequences_.empty();
-    if (opens) has_little_only = has_little;
+    if (opens) {
+      if (little_only != nullptr && !has_little) return nullptr;
+      has_little_only = has_little;
+    }
     if (has_little_only && !has_little) break;
     OrderNode* const node = queue->next;
     PendingRequest* const pending = node->request;
@@ -575,6 +605,22 @@ std::unique_ptr<Batch> Batcher::TryTakeShortBatch() {
   return batch;
 }
 
+std::unique_ptr<Batch> Batcher::TryTakeLittleBatch(const OrderWeight& most, bool urgent,
+                                                   const std::function<bool(const Flow*)>& may_go) {
+  Answers answers;
+  std::unique_ptr<Batch> batch;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    DropExpired(now, &answers);
+    const Little little = {most, may_go};
+    if (SomeHaveLittle(now, urgent))
+      batch = BuildBatch(now, std::numeric_limits<int>::max(), &little);
+  }
+  Answer(std::move(answers));
+  return batch;
+}
+
 std::unique_ptr<Batch> Batcher::TakeBatch(const std::atomic<bool>* leave) {
   const auto leaving = [leave] { return leave != nullptr && leave->load(); };
   while (true) {
@@ -651,7 +697,8 @@ void Batcher::Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
   MutexLock lock(&mutex_);
   const absl::Duration busy = std::max(compute, clock_->Now() - batch->start_);
   admission_.speed().AddBatch(batch->num_tokens_, absl::ToDoubleSeconds(busy),
-                              absl::ToDoubleSeconds(batch->waited_));
+                              absl::ToDoubleSeconds(batch->waited_),
+                              absl::ToDoubleSeconds(batch->interrupted_));
 }
 
 void Batcher::SetNumWorkers(int num_workers) {

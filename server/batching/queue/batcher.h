@@ -11,8 +11,8 @@
 //
 // Callers share the queue by weight (fair_order.h); what follows is the order of one caller's requests, and of all of them if nothing
 // tells callers apart. While several callers use the queue, batches are small: they take about kPiece, or more if the work for each
-// batch would be much of that. Callers of whom little waits, at most a quarter of such a batch, then share no batch with those who have
-// more: their calls would only wait for the others' work.
+// batch would be much of that. Callers of whom little waits, at most an eighth of such a batch, then share no batch with those who have
+// more: their calls would only wait for the others' work. They need not wait for a worker either: see TryTakeLittleBatch().
 //
 // Order: priority level, then deadline, then arrival. A waiting request rises by one level at each
 // tick of a clock that ticks every `ageing_interval`. There is no highest level: a request of the
@@ -110,8 +110,8 @@ struct BatchRequest {
 class PendingRequest;
 using RequestHandle = std::shared_ptr<PendingRequest>;
 
-// How long a batch takes while callers compete.
-inline constexpr absl::Duration kPiece = absl::Microseconds(500);
+// How much processor time a batch takes while callers compete.
+inline constexpr absl::Duration kPiece = absl::Milliseconds(1);
 // The longest batch of TryTakeShortBatch().
 inline constexpr absl::Duration kShortBatch = absl::Microseconds(300);
 // How many sequences one batch may skip.
@@ -154,6 +154,8 @@ class Batch {
     start_ += by;
     waited_ += by;
   }
+  // For so long of its time the thread that computed it did not run.
+  void SetInterrupted(absl::Duration by) { interrupted_ = by; }
   // Marks one sequence as failed, whatever status Finish() gives the others. `status` must not be
   // OK.
   void Fail(size_t index, const absl::Status& status) { failures_.emplace_back(index, status); }
@@ -175,6 +177,7 @@ class Batch {
   bool left_some_ = false;
   absl::Time start_;
   absl::Duration waited_;
+  absl::Duration interrupted_;
   double predicted_end_ = 0;  // seconds since the batcher's start; 0 = unknown
 };
 
@@ -214,6 +217,11 @@ class Batcher : private AdmissionLoad {
   // several requests take at most twice as long, so that answers are on their way while the rest is computed; else there is none. No worker is woken for
   // the rest (Batch::left_some()): the caller comes back for it, or calls Wake().
   std::unique_ptr<Batch> TryTakeShortBatch();
+  // Likewise for a thread that must not wait, while all workers are busy: the next batch, if it is of callers who go first, of whom little
+  // waits (see above) and no more than `most`, and of whose flows `may_go` says so; it is asked with the lock held. With `urgent` only if
+  // another caller has more waiting, behind which they would wait. No worker is woken for the rest.
+  std::unique_ptr<Batch> TryTakeLittleBatch(const OrderWeight& most, bool urgent,
+                                            const std::function<bool(const Flow*)>& may_go);
 
   // Blocks until TryTakeBatch() gives a batch, and answers what expires meanwhile. Returns null
   // once the batcher is closed and nothing waits any more, or once `*leave` has been set and
@@ -298,14 +306,23 @@ class Batcher : private AdmissionLoad {
   absl::Time ReadyAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The token budget of the next batch.
   int TokenBudget(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of a batch of so many tokens, the most that is little; 0 if nobody competes.
+  int64_t LittleOf(int budget) const;
+  // Whether a flow has little waiting, and with `beside_more` another one more.
+  bool SomeHaveLittle(absl::Time now, bool beside_more) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Work of a request leaves the queue.
   void Count(PendingRequest* pending, const OrderWeight& taken)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The tokens of a short batch (TryTakeShortBatch()); 0 if there is none.
   int ShortBatchTokens() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Null if no batch may start. One sequence goes even if it has more than `most_tokens`.
+  // Null if no batch may start. One sequence goes even if it has more than `most_tokens`. With `little`: as TryTakeLittleBatch() has it.
+  struct Little {
+    OrderWeight most;
+    const std::function<bool(const Flow*)>& may_go;
+  };
   std::unique_ptr<Batch> BuildBatch(absl::Time now,
-                                    int most_tokens = std::numeric_limits<int>::max())
+                                    int most_tokens = std::numeric_limits<int>::max(),
+                                    const Little* little_only = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether a sleeping worker is needed for the waiting work. If so, the worker counts as woken and
   // the caller must signal work_.

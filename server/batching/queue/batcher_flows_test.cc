@@ -173,7 +173,7 @@ TEST_F(BatcherFlowsTest, DeadlinesAreJudgedByTheOwnShare) {
             absl::StatusCode::kResourceExhausted);
 }
 
-// 10 us a token: 50 tokens take kPiece.
+// 10 us a token: 100 tokens take kPiece.
 class BatcherPiecesTest : public BatcherFlowsTest {
  protected:
   void SetUp() override {
@@ -203,13 +203,13 @@ TEST_F(BatcherPiecesTest, BatchesAreSmallWhileCallersCompete) {
   puppet_->Finish(absl::OkStatus(), Ms(3));
   Fill(30, 60, 10);
   Fill(100, 2, 10);
-  EXPECT_EQ(puppet_->TakeNames().size(), 5u);
-  puppet_->Finish(absl::OkStatus(), Ms(0.5));
+  EXPECT_EQ(puppet_->TakeNames().size(), 10u);
+  puppet_->Finish(absl::OkStatus(), Ms(1));
   // The next call may come at any time.
-  EXPECT_EQ(puppet_->TakeNames().size(), 5u);
-  puppet_->Finish(absl::OkStatus(), Ms(0.5));
+  EXPECT_EQ(puppet_->TakeNames().size(), 10u);
+  puppet_->Finish(absl::OkStatus(), Ms(1));
   clock_.Advance(kContest);
-  EXPECT_EQ(puppet_->TakeNames().size(), 52u);
+  EXPECT_EQ(puppet_->TakeNames().size(), 42u);
 }
 
 TEST_F(BatcherPiecesTest, WhoHasLittleSharesNoBatchWithWhoHasMuch) {
@@ -219,7 +219,7 @@ TEST_F(BatcherPiecesTest, WhoHasLittleSharesNoBatchWithWhoHasMuch) {
   Fill(101, 1, 10);
   Fill(200, 1, 10);
   EXPECT_THAT(Pieces(), ElementsAre(0, 1, 1));
-  EXPECT_THAT(Pieces(), ElementsAre(5, 0, 0));
+  EXPECT_THAT(Pieces(), ElementsAre(10, 0, 0));
   Fill(102, 60, 10);  // no longer little
   std::vector<int> sums(3);
   for (int i = 0; i < 4; ++i) {
@@ -228,6 +228,40 @@ TEST_F(BatcherPiecesTest, WhoHasLittleSharesNoBatchWithWhoHasMuch) {
   }
   EXPECT_GE(sums[0], 5);
   EXPECT_GE(sums[1], 5);
+}
+
+TEST_F(BatcherPiecesTest, LittleMayBeTakenByAThreadThatIsNoWorker) {
+  bool may_go = true;
+  // How many sequences it takes.
+  const auto take = [&](bool urgent, const OrderWeight& most) {
+    auto batch =
+        batcher_->TryTakeLittleBatch(most, urgent, [&](const Flow* /*flow*/) { return may_go; });
+    if (batch == nullptr) return size_t{0};
+    const size_t size = batch->sequences().size();
+    batcher_->Finish(std::move(batch), absl::OkStatus(), Ms(0.1));
+    return size;
+  };
+  const OrderWeight enough = {64, 64};
+  Fill(100, 1, 10);
+  clock_.Advance(kContest);
+  EXPECT_EQ(take(/*urgent=*/false, enough), 0u) << "nobody competes";
+  Fill(0, 48, 10);
+  EXPECT_EQ(take(/*urgent=*/true, {9, 64}), 0u);
+  EXPECT_EQ(take(/*urgent=*/true, {64, 0}), 0u);
+  may_go = false;
+  EXPECT_EQ(take(/*urgent=*/true, enough), 0u);
+  may_go = true;
+  EXPECT_EQ(take(/*urgent=*/true, enough), 1u);
+  Fill(101, 1, 10);
+  EXPECT_EQ(take(/*urgent=*/true, enough), 0u) << "the other one has had nothing yet";
+  EXPECT_THAT(Pieces(), ElementsAre(9, 1, 0));
+  Fill(102, 1, 10);
+  EXPECT_EQ(take(/*urgent=*/true, enough), 1u);
+  while (batcher_->stats().queued_sequences > 0) Pieces();
+  Fill(60, 1, 10);
+  Fill(103, 1, 10);
+  EXPECT_EQ(take(/*urgent=*/true, enough), 0u) << "no work of others would keep it waiting";
+  EXPECT_EQ(take(/*urgent=*/false, enough), 2u);
 }
 
 TEST_F(BatcherPiecesTest, WhoAlwaysHasLittlePaysForWholeBatches) {

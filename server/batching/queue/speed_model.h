@@ -8,6 +8,9 @@
 // numbers cannot be told apart; then the time is assumed to be proportional to the tokens, a
 // cautious choice that the first larger batch corrects.
 //
+// Where a batch is computed by a thread, it is the thread's processor time that is divided so: other threads interrupt it, for longer than
+// a small batch takes, which would look like a large fixed part. The times of day are larger by the median of their ratios.
+//
 // A batch waits for a core beside other models' batches. The next one is taken to wait for the median
 // of the last kWindow.
 //
@@ -35,10 +38,10 @@ class SpeedModel {
   // False until the first batch: nothing can be predicted.
   bool known() const { return count_ > 0; }
 
-  // The batch was computed in `seconds`, after it had waited for a core for `waited`.
-  void AddBatch(int64_t tokens, double seconds, double waited = 0) {
+  // The batch was computed in `seconds`, after it had waited for a core for `waited`. For `interrupted` of the seconds its thread did not run.
+  void AddBatch(int64_t tokens, double seconds, double waited = 0, double interrupted = 0) {
     samples_[count_ % kWindow] = {static_cast<double>(tokens), std::max(seconds, kMinSeconds),
-                                  waited};
+                                  waited, std::max(seconds - interrupted, kMinSeconds)};
     ++count_;
     // Fits after each batch while there are few, later only now and then.
     if (count_ <= kWindow / 4 || count_ % (kWindow / 4) == 0) Fit();
@@ -46,7 +49,8 @@ class SpeedModel {
 
   // Seconds of the machine's work; 0 when nothing is known.
   double Seconds(int64_t tokens, int64_t batches) const {
-    return fixed_ * static_cast<double>(batches) + per_token_ * static_cast<double>(tokens);
+    return stretch_ *
+           (fixed_ * static_cast<double>(batches) + per_token_ * static_cast<double>(tokens));
   }
 
   // Adds the time for which each batch waits for a core.
@@ -57,7 +61,7 @@ class SpeedModel {
   // So many tokens take as long as a batch does besides its tokens; 0 if that is not known.
   double FixedTokens() const { return per_token_ > 0 ? fixed_ / per_token_ : 0; }
 
-  // The most tokens of a batch that takes no longer than `seconds`; more if a batch's fixed cost would otherwise exceed a tenth of its time.
+  // The most tokens of a batch that takes no longer than `seconds` if nothing interrupts it; more if a batch's fixed cost would otherwise exceed a tenth of its time.
   int64_t TokensWithin(double seconds) const {
     constexpr double kMost = 1e9;
     if (per_token_ <= 0) return static_cast<int64_t>(kMost);
@@ -79,6 +83,7 @@ class SpeedModel {
     double tokens = 0;
     double seconds = 0;
     double waited = 0;
+    double work = 0;  // of the seconds
   };
 
   static constexpr size_t kWindow = 32;
@@ -102,10 +107,12 @@ class SpeedModel {
     std::array<double, kWindow> values{};
     for (size_t i = 0; i < n; ++i) values[i] = samples_[i].waited;
     wait_ = Median(values.data(), values.data() + n);
+    for (size_t i = 0; i < n; ++i) values[i] = samples_[i].seconds / samples_[i].work;
+    stretch_ = Median(values.data(), values.data() + n);
     double least = samples_[0].tokens;
     double most = least;
     for (size_t i = 0; i < n; ++i) {
-      values[i] = samples_[i].seconds / samples_[i].tokens;
+      values[i] = samples_[i].work / samples_[i].tokens;
       least = std::min(least, samples_[i].tokens);
       most = std::max(most, samples_[i].tokens);
     }
@@ -122,12 +129,12 @@ class SpeedModel {
       for (size_t j = i + 1; j < n; ++j) {
         const double distance = samples_[j].tokens - samples_[i].tokens;
         if (std::abs(distance) < min_distance) continue;
-        slopes[num_slopes++] = (samples_[j].seconds - samples_[i].seconds) / distance;
+        slopes[num_slopes++] = (samples_[j].work - samples_[i].work) / distance;
       }
     }
     per_token_ = std::clamp(Median(slopes.data(), slopes.data() + num_slopes), 0.0, per_token_);
     for (size_t i = 0; i < n; ++i) {
-      values[i] = samples_[i].seconds - per_token_ * samples_[i].tokens;
+      values[i] = samples_[i].work - per_token_ * samples_[i].tokens;
     }
     fixed_ = std::max(0.0, Median(values.data(), values.data() + n));
   }
@@ -136,6 +143,7 @@ class SpeedModel {
   size_t count_ = 0;
   double fixed_ = 0;
   double per_token_ = 0;
+  double stretch_ = 1;
   double wait_ = 0;
   double margin_ = 1.25;
 };

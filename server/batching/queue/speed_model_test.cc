@@ -23,6 +23,21 @@ TEST(SpeedModelTest, IsProportionalWhileTheSizesAreAlike) {
   EXPECT_NEAR(speed.Seconds(100, 1), 10e-3, 1e-3);
 }
 
+// As where the event loops interrupt workers: small batches then take as long as large ones.
+TEST(SpeedModelTest, InterruptionsAreNotTakenForAFixedPart) {
+  SpeedModel speed;
+  for (int i = 0; i < 40; ++i) {
+    const int tokens = i % 8 == 0 ? 6 : 400;
+    const double interrupted = i % 2 == 0 ? 1e-3 : 0;
+    speed.AddBatch(tokens, 1e-6 * tokens + interrupted, /*waited=*/0, interrupted);
+  }
+  EXPECT_NEAR(speed.FixedTokens(), 0, 1);
+  EXPECT_EQ(speed.TokensWithin(500e-6), 500);
+  for (int i = 0; i < 40; ++i) speed.AddBatch(400, 800e-6, /*waited=*/0, /*interrupted=*/400e-6);
+  EXPECT_EQ(speed.TokensWithin(500e-6), 500);
+  EXPECT_NEAR(speed.Seconds(400, 1), 800e-6, 1e-9);
+}
+
 TEST(SpeedModelTest, NeverNegative) {
   SpeedModel speed;
   for (int tokens = 1; tokens < 60; ++tokens) speed.AddBatch(tokens, 1.0 / tokens);

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "server/base/late_wakes.h"
 #include "server/base/retry.h"
 
 namespace sru::server::batching {
@@ -379,6 +380,7 @@ void SequenceScheduler::FinishStep(std::unique_ptr<Step> step, const absl::Statu
     Wake(step->shares().size() >= kManyDeliveries ? kAnyDevice : step->device());
     if (Idle()) WakeAll();
   }
+  const LateWakes late;
   for (const StepShare& share : step->shares()) share.sequence->Deliver();
   step = nullptr;  // the sequences may be freed, and their calls, before the last one is told
   Tell(std::move(endings));
