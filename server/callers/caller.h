@@ -8,7 +8,7 @@
 //
 // Tokens a second. A caller has a balance of tokens, which grows by `tokens_per_second` up to `burst`. A call begins while the balance is
 // above zero, whatever it will cost, and may overdraw it: so the headers are enough to refuse a call, a call larger than the burst passes,
-// and what was generated is charged when it is known. Retry delay = the time until the balance is above zero again.
+// and what is generated is charged as it comes. Retry delay = the time until the balance is above zero again.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_CALLERS_CALLER_H_

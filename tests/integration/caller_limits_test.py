@@ -22,12 +22,14 @@ TOKENS = {
     "narrow": "pL8sD4fG6hJ1kQ0w",
     "picky": "vB2nM5xC8zL1qW4e",
     "free": "tY6uI9oP3aS7dF0g",
+    "poet": "zX4cV7bN1mQ8wE5r",
 }
 LINES = """
 slow   kR3vX9mQ2bT7wZ5n  tokens_per_second=1 burst=10
 narrow pL8sD4fG6hJ1kQ0w  calls_in_flight=4 open_streams=1
 picky  vB2nM5xC8zL1qW4e  models=trec methods=Classify,Generate highest_priority=low
 free   tY6uI9oP3aS7dF0g  highest_priority=high weight=2
+poet   zX4cV7bN1mQ8wE5r  tokens_per_second=1 burst=50
 """
 TEXT = "what is the capital of france ?"
 RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
@@ -44,7 +46,8 @@ class Limits(unittest.TestCase):
         cls.addClassCleanup(directory.cleanup)
         cls.path = os.path.join(directory.name, "tokens")
         cls.write(LINES)
-        cls.server = Server("--auth_tokens_file=" + cls.path, "--credentials_poll_interval_s=0.02", "--log_requests=all")
+        cls.server = Server("--auth_tokens_file=" + cls.path, "--credentials_poll_interval_s=0.02", "--log_requests=all",
+                            "--max_new_tokens=100000")
         cls.addClassCleanup(cls.server.stop)
         cls.channel = cls.server.channel()
         cls.addClassCleanup(cls.channel.close)
@@ -98,6 +101,22 @@ class Limits(unittest.TestCase):
         self.assertEqual(self.server.metric('sru_caller_refusals_total{caller="slow"}'), 4)
         self.assertEqual(self.server.metric('sru_caller_tokens_total{caller="slow"}'), 14)
         self.server.await_log("caller=slow")
+
+    def test_a_text_is_charged_while_it_is_generated(self):
+        generate = inference_pb2.GenerateRequest(model="war_and_peace", max_new_tokens=100000, echo=True)
+        generate.prompt.text = "He"
+        metadata = (("authorization", "Bearer " + TOKENS["poet"]),)
+        stream = self.channel.unary_stream("/sru.v1.InferenceService/Generate")(generate.SerializeToString(), metadata=metadata)
+        messages = iter(stream)
+        next(messages)
+        for _ in messages:
+            answer = self.call("poet", classify())
+            if answer.code != "OK":
+                break
+        self.assertEqual(answer.code, "RESOURCE_EXHAUSTED")
+        self.assertIn("'poet' has used its tokens", answer.details)
+        self.assertTrue(stream.is_active(), "it had begun before")
+        stream.cancel()
 
     def test_streams_and_calls_have_places(self):
         generate = inference_pb2.GenerateRequest(model="war_and_peace", max_new_tokens=4000)

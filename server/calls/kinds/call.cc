@@ -69,6 +69,12 @@ absl::Status Call::Charge(int64_t tokens) {
   return absl::OkStatus();
 }
 
+void Call::ChargeBesides(int64_t tokens) {
+  if (caller_ == nullptr || tokens == 0) return;
+  caller_->Settle(tokens);
+  charged_ += tokens;
+}
+
 void Call::GiveBack(int64_t tokens) {
   if (caller_ == nullptr) return;
   charged_ -= tokens;
@@ -130,7 +136,7 @@ CallEnd Call::Ending(absl::Status status) noexcept {
   // Nothing was charged to a call that was refused.
   ended.used_tokens = status.ok()         ? num_tokens_
                       : num_charges_ == 0 ? 0
-                                          : std::max(num_tokens_, charged_);
+                                          : std::max(num_tokens_, charged_.load());
   if (num_charges_ > 0) caller_->Settle(ended.used_tokens - charged_);
   CallEnd end = EndCall(context_.metrics, context_.access_log, std::move(ended));
   if (is_open_stream_) context_.streams->Leave(this);

@@ -117,6 +117,8 @@ class Call : public CallHandler, protected OpenStream {
   absl::Status FindModel(const std::string& name, int64_t version);
   // kPermissionDenied for what the caller may not use or ask for.
   absl::Status CheckModel(absl::string_view name) const;
+  // Takes tokens that the work turned out to need, of which `num_tokens_` has more at the end. Thread-safe.
+  void ChargeBesides(int64_t tokens);
   // A caller who asks for none has the normal one, or the highest that it may have.
   absl::StatusOr<batching::Priority> PriorityOf(v1::Priority asked) const;
   // Notes which model the call is of.
@@ -129,7 +131,7 @@ class Call : public CallHandler, protected OpenStream {
     return queue.CheckAdmission(num_tokens, num_sequences, priority, deadline, caller_.get());
   }
   // Takes the tokens of work from the caller's, and has submit() submit it. They are given back if the work is refused. What the call
-  // has needed besides is taken at its end (`num_tokens_`).
+  // has needed besides is taken at its end (`num_tokens_`), or before by ChargeBesides().
   template <typename Submit>
   absl::Status SubmitCharged(int64_t tokens, const Submit& submit) {
     SRU_RETURN_UNLESS_OK(Charge(tokens));
@@ -178,7 +180,7 @@ class Call : public CallHandler, protected OpenStream {
 
   std::string request_id_;
   std::shared_ptr<telemetry::ModelMetrics> metrics_;  // of the model
-  int64_t charged_ = 0;                               // of the caller's tokens
+  std::atomic<int64_t> charged_{0};                   // of the caller's tokens
   int num_charges_ = 0;  // that stand; of 0 tokens, too, for a text that goes on from a state
   std::atomic<int> references_{1};  // the transport's
   bool is_open_stream_ = false;

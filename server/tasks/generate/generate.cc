@@ -112,6 +112,7 @@ class GenerateCall final : public calls::Call, private GenerateSink {
     num_sequences_ = task.num_samples;
     num_tokens_ = static_cast<int64_t>(task.prompt.size());
     num_candidates_ = static_cast<size_t>(task.num_candidates);
+    if (task.echo) echoed_tokens_ = num_tokens_ * task.num_samples;
     most_waiting_tokens_ = kMostWaitingTokens * static_cast<size_t>(task.num_samples);
     {
       MutexLock lock(&mutex_);
@@ -191,6 +192,10 @@ class GenerateCall final : public calls::Call, private GenerateSink {
 
   void OnChunk(GeneratedChunk&& chunk) noexcept override {
     const Reference alive(this);
+    const auto tokens = static_cast<int64_t>(chunk.token_ids.size());
+    const int64_t echoed = std::min(echoed_tokens_, tokens);
+    echoed_tokens_ -= echoed;
+    ChargeBesides(tokens - echoed);  // a text may take minutes
     {
       MutexLock lock(&mutex_);
       if (failure_.ok()) Merge(std::move(chunk));
@@ -404,6 +409,7 @@ class GenerateCall final : public calls::Call, private GenerateSink {
   size_t waiting_tokens_ ABSL_GUARDED_BY(mutex_) = 0;          // of all samples
   size_t ended_samples_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t generated_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t echoed_tokens_ = 0;  // that are still to come, of all samples; for one chunk at a time
   bool paused_ ABSL_GUARDED_BY(mutex_) = false;
   bool sending_ ABSL_GUARDED_BY(mutex_) = false;
   bool sent_all_ ABSL_GUARDED_BY(mutex_) = true;  // no message was lost
