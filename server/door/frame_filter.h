@@ -4,8 +4,8 @@
 // nghttp2 would end the connection for it, with all of its calls; gRPC's servers ignore it. A connection of which nothing else comes is for
 // its owner to end.
 //
-// It finds errors that nghttp2 lets pass: PRIORITY of stream 0, and frames for streams that the client has ended or passed over. Such streams
-// are remembered as long as there are few of them since.
+// It finds errors that nghttp2 lets pass: PRIORITY of stream 0, a CONTINUATION that is too large, and frames for streams that the client has
+// ended or passed over. Such streams are remembered as long as there are few of them since.
 //
 // Used by one thread.
 #ifndef SRU_SERVER_DOOR_FRAME_FILTER_H_
@@ -74,9 +74,11 @@ class FrameFilter {
 
  private:
   static constexpr size_t kPrefaceBytes = 24;
+  static constexpr size_t kMostFrameBytes = 16384;  // the default of SETTINGS_MAX_FRAME_SIZE
 
   uint32_t Byte(size_t i) const { return static_cast<unsigned char>(head_[i]); }
   void ReadHead() {
+    const bool in_block = in_header_block();  // nghttp2 takes nothing but a CONTINUATION
     head_bytes_ = 0;
     to_body_end_ = Byte(0) << 16 | Byte(1) << 8 | Byte(2);
     const uint32_t id = (Byte(5) & 0x7F) << 24 | Byte(6) << 16 | Byte(7) << 8 | Byte(8);
@@ -84,17 +86,23 @@ class FrameFilter {
     const bool is_content = type == NGHTTP2_HEADERS || type == NGHTTP2_DATA;
     is_block_ = type == NGHTTP2_HEADERS || type == NGHTTP2_CONTINUATION;
     ends_block_ = (Byte(4) & NGHTTP2_FLAG_END_HEADERS) != 0;
-    if (is_content && std::find(ended_.begin(), ended_.end(), id) != ended_.end() && id != 0) {
+    if (in_block) {
+      if (type == NGHTTP2_CONTINUATION && to_body_end_ > kMostFrameBytes) {
+        error_ = NGHTTP2_FRAME_SIZE_ERROR;
+      }
+    } else if (is_content && std::find(ended_.begin(), ended_.end(), id) != ended_.end() &&
+               id != 0) {
       error_ = NGHTTP2_STREAM_CLOSED;
     } else if (type == NGHTTP2_PRIORITY && id == 0) {
       error_ = NGHTTP2_PROTOCOL_ERROR;
     } else if (type == NGHTTP2_HEADERS && id > last_stream_) {
       if (id > last_stream_ + 2) passed_over_ = {last_stream_ + 1, id - 1};
       last_stream_ = id;
-    } else if (type == NGHTTP2_HEADERS && id >= passed_over_.first && id <= passed_over_.second) {
-      error_ = NGHTTP2_PROTOCOL_ERROR;
+    } else if (is_content && id >= passed_over_.first && id <= passed_over_.second) {
+      error_ = type == NGHTTP2_HEADERS ? NGHTTP2_PROTOCOL_ERROR : NGHTTP2_STREAM_CLOSED;
     }
-    drops_ = type == NGHTTP2_RST_STREAM && id % 2 == 1 && id > last_stream_;
+    drops_ = type == NGHTTP2_RST_STREAM && !in_block && to_body_end_ == 4 && id % 2 == 1 &&
+             id > last_stream_;
     has_left_out_ |= drops_;
     const bool ends = is_content && (Byte(4) & NGHTTP2_FLAG_END_STREAM) != 0;
     if ((ends || type == NGHTTP2_RST_STREAM) && id <= last_stream_) {
