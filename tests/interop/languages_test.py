@@ -1,6 +1,6 @@
 """gRPC's interoperation tests with clients of other languages: grpc-go, grpc-java, and the client that Ruby's gem brings.
 
-    languages_test.py SRU_INTEROP_SERVER
+    [SRU_GRPC_TRANSPORT=library] languages_test.py SRU_INTEROP_SERVER
 
 scripts/deps.sh languages installs what they need. A language that is missing is skipped visibly; a machine without any skips the test.
 """
