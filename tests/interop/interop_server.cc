@@ -253,10 +253,16 @@ class UnknownCall final : public CallHandler {
 // Answers requests that are no calls.
 class Page final : public server::calls::HttpHandler {
  public:
-  explicit Page(server::calls::HttpExchange* exchange) : exchange_(*exchange) {}
+  explicit Page(server::calls::HttpExchange* exchange) : exchange_(*exchange) {
+    if (IsEarly()) Answer();
+  }
 
  private:
+  bool IsEarly() const { return exchange_.method() == "/early"; }
   void OnBody(absl::StatusOr<absl::Cord> /*body*/) override {
+    if (!IsEarly()) Answer();
+  }
+  void Answer() {
     exchange_.SetHead(404, {{"content-type", "text/plain"}});
     if (exchange_.verb() == "HEAD") return exchange_.Finish({});
     exchange_.WriteAndFinish(absl::Cord("there are only calls of gRPC here\n"), {});
