@@ -38,7 +38,7 @@ namespace sru::server::batching {
 
 class BatchWorkers : public Workers {
  public:
-  // What loops compute on while all workers are busy with others' work.
+  // The runner on which loops compute while all workers are busy with others' work.
   struct LoopRunner {
     std::unique_ptr<BatchRunner> runner;  // null: they leave it all to the workers
     OrderWeight most;                     // that it can run at a time

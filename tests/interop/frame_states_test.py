@@ -45,7 +45,7 @@ SETTLED = Wait(lambda f: f[0] == SETTINGS and f[1] & ACK)
 RESET = Wait(lambda f: f[0] == RST_STREAM)
 ANSWER = Wait(lambda f: f[2] == 1 and f[0] in (DATA, HEADERS) and f[1] & END_STREAM)
 
-# What brings stream 1 into each state, and what completes its call after a frame that does not. The last state is that of stream 2.
+# The frames that bring stream 1 into each state, and those that complete its call after a frame that does not. The last state is that of stream 2.
 STATES = {
     "idle": ([], CALL.head()),
     "open": ([CALL.head(end=False)], LAST_DATA),

@@ -306,7 +306,7 @@ class Batcher : private AdmissionLoad {
   absl::Time ReadyAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The token budget of the next batch.
   int TokenBudget(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Of a batch of so many tokens, the most that is little; 0 if nobody competes.
+  // The most tokens that count as little beside batches of so many; 0 if nobody competes.
   int64_t LittleOf(int budget) const;
   // Whether a flow has little waiting, and with `beside_more` another one more.
   bool SomeHaveLittle(absl::Time now, bool beside_more) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
