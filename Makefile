@@ -36,7 +36,7 @@ test: build  ## build and run the tests (FULL=1: also those of every data type, 
 	@scripts/deps.sh test
 	@ctest --preset $(PRESET) --no-tests=error -LE '$(if $(FULL),^elsewhere$$,^(full|elsewhere)$$)'
 
-bench: build  ## measure the CPU engine (16 minutes; QUICK=1: one) and write docs/benchmarks/cpu.md
+bench: build  ## measure the CPU engine (16 minutes; QUICK=1: one) and write build/reports/cpu.md
 	@scripts/deps.sh bench
 	@scripts/cpu_report.py --bin $(BUILD)/bin $(if $(QUICK),--quick --out $(BUILD)/cpu.md)
 

@@ -35,7 +35,7 @@ columns:
 examples:
   sru_bench layer                                  32 sequences of 32 tokens, 2 x 128
   sru_bench layer --hidden=128,256 --batch=1,32 --directions=1,2
-  sru_bench layer --grid --dtype=float32           the 128 shapes of docs/benchmarks/cpu.md, minutes
+  sru_bench layer --grid --dtype=float32           all 128 shapes, minutes
   sru_bench layer --hidden=256 --dtype=float32,bfloat16 --json
 )";
 

@@ -37,7 +37,7 @@ namespace sru::kernels {
 
 // Values of BackendOptions::cuda_fuse_max_input.
 inline constexpr int kFuseNone = 0;
-inline constexpr int kFuseWhereFaster = 128;  // as measured on an H100 (docs/benchmarks/gpu.md)
+inline constexpr int kFuseWhereFaster = 128;  // as measured on an H100 (docs/figures.md)
 inline constexpr int kFuseAll = 512;          // that can be
 
 // The hardware that a backend uses. Each field is read by the backend that its name begins with.

@@ -1,17 +1,16 @@
 #!/bin/sh
 # Servers under load while everything goes wrong; fails if anything is lost. --help says what happens and what is wanted.
 #
-#   scripts/chaos.sh                          an hour, three replicas; writes docs/benchmarks/chaos.md
+#   scripts/chaos.sh                          an hour, three replicas; writes build/reports/chaos.md
 #   scripts/chaos.sh --minutes=1 --servers=2  what chaos_test runs, into a folder of its own
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 case " $* " in
   *" --out="* | *" --help "* | *" -h "* | *" --list "*) ;;
   *)
-    # The page of the repository is that of a full run.
     case " $* " in
       *" --minutes="* | *" --servers="* | *" --faults="*) ;;
-      *) set -- "$@" "--out=$root/docs/benchmarks/chaos.md" ;;
+      *) set -- "$@" "--out=$root/build/reports/chaos.md" ;;
     esac
     ;;
 esac

@@ -26,9 +26,9 @@ import shutil
 import subprocess
 import sys
 
-# A line without a room goes on with the row above it.
+# A line without a room continues the row above it. The budgets are for scripts/weight.py.
 #
-# room                   | rooms that it may include                          | libraries
+# room                   | rooms that it may include                          | libraries | most lines: product, tests
 TABLE = """
 proto                    |                                                    | protobuf
 base                     |                                                    | absl utf8proc
@@ -219,7 +219,7 @@ def read_table(text):
     """room -> (rooms, libraries), in the order of the rows, and what is wrong with the table itself."""
     table, problems, room = {}, [], None
     for line in filter(None, (line.strip() for line in text.splitlines())):
-        name, rooms, libraries = (cell.strip() for cell in line.split("|"))
+        name, rooms, libraries = (cell.strip() for cell in line.split("|")[:3])
         if name in table:
             problems.append("table: %s has two rows" % name)
         for named in rooms.split():
@@ -234,6 +234,12 @@ def read_table(text):
         allowed[0].update(rooms.split())
         allowed[1].update(libraries.split())
     return table, problems
+
+
+def read_budgets(text):
+    """room -> (lines of product, lines of tests) that it may have at most."""
+    cells = [[cell.strip() for cell in line.split("|")] for line in text.splitlines() if line.count("|") == 3]
+    return {row[0]: tuple(int(number.replace(",", "")) for number in row[3].split()) for row in cells if row[0]}
 
 
 def room_of(path, table):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the CPU engine on this machine and writes docs/benchmarks/cpu.md.
+"""Measures the CPU engine on this machine and writes build/reports/cpu.md.
 
   make bench                         builds, then this: about 16 minutes; run nothing else meanwhile
   scripts/cpu_report.py --quick      a few shapes of each kind, a minute, to see that it all works

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the ways into the server against each other and writes docs/benchmarks/doors.md.
+"""Measures the ways into the server against each other and writes build/reports/doors.md.
 
   make build && scripts/doors_report.py          about 8 minutes
 
@@ -278,7 +278,7 @@ def main():
         __file__, "Doors",
         "Every call classifies the same short text, alone. Figures beside each other were measured in turns, in one run; they are medians.",
         (transports, protocols, rest, idle, completions),
-        keeps=("The HTTP library alone", "On a processor of another generation", "Commands"), seconds=5).run()
+        seconds=5).run()
 
 
 if __name__ == "__main__":

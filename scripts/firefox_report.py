@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares translation models of Firefox's kind with their own engines and writes docs/benchmarks/firefox.md.
+"""Compares translation models of Firefox's kind with their own engines and writes build/reports/firefox.md.
 
   make build && scripts/firefox_report.py --bergamot=VENV/bin/python --marian=VENV/bin/python       about 15 minutes; run nothing else meanwhile
 
@@ -176,7 +176,7 @@ def main():
         f" sentences: the engines get them all at once, which they sort and batch; the server gets calls of {CALL}, 8 at a time. The"
         " engines' times are processor time without a protocol. The server's are on the clock, over gRPC, with a client on another core. Memory is what the process has resident: once it"
         f" has translated a sentence; what {CALLERS} callers with a sentence each add to that, by their number; and the most after everything.",
-        (speed,), keeps=("What falls short",), rounds=3, seconds=4)
+        (speed,), rounds=3, seconds=4)
     report.parser.add_argument("--bergamot", type=report_common.pathlib.Path, required=True, help="interpreter with bergamot 0.4.5")
     report.parser.add_argument("--marian", type=report_common.pathlib.Path, required=True, help="interpreter with pymarian 1.12.42")
     return report.run(models=Models)

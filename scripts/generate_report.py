@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures Generate and writes docs/benchmarks/generate.md.
+"""Measures Generate and writes build/reports/generate.md.
 
   make build && scripts/generate_report.py --shared=../shared          about 25 minutes
 
@@ -237,7 +237,7 @@ def main():
         __file__, "Generate",
         f"Each ratio is of two things measured in one run. The model of the paper's size has {PAPER['num_layers']} layers of"
         f" {PAPER['hidden_size']:,} with projections of {PAPER['projection_size']} and random weights; the small one is `lm_war_and_peace`.",
-        (continuations, steps, rates, package, first_token, memory, overload, flood, resume), keeps=("How to read it", "Commands"))
+        (continuations, steps, rates, package, first_token, memory, overload, flood, resume))
     report.parser.add_argument("--overload_seconds", type=float, default=600)
     report.parser.add_argument("--stops", type=int, default=1000)
     return report.run(models=Models)

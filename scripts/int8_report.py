@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures --dtype=int8 and writes docs/benchmarks/int8.md.
+"""Measures --dtype=int8 and writes build/reports/int8.md.
 
   make build && scripts/int8_report.py --shared=../shared          about 15 minutes
 
@@ -117,7 +117,7 @@ def main():
     report = Report(__file__, "int8",
                     "Each ratio is of two things measured in one run. Language models of the steps have random weights; the others are"
                     " trained ones, against the same models in float32.",
-                    (steps, batches, classifiers, language_model, reader, translator), keeps=("How to read it", "Commands"))
+                    (steps, batches, classifiers, language_model, reader, translator))
     report.parser.add_argument("--every", type=int, default=1, help="only every so many-th question of SQuAD")
     return report.run()
 

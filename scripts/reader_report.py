@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures Answer and writes docs/benchmarks/reader.md.
+"""Measures Answer and writes build/reports/reader.md.
 
   make build && scripts/reader_report.py --shared=../shared          about 30 minutes
 
@@ -229,7 +229,7 @@ def main():
         "The model is `reader_squad` of the shared checkpoints, the reference is their `reader.py` with the package's own float32 operator."
         " In the comparison with PyTorch both have one thread on the same core; ours is the server's time for the batch (`compute_us`),"
         " in which nothing is padded.",
-        (checkpoint, squad, pytorch, products, long_passages, *promises.parts), keeps=("What is measured no more", "Commands"))
+        (checkpoint, squad, pytorch, products, long_passages, *promises.parts))
     report.parser.add_argument("--overload_seconds", type=float, default=600)
     return report.run()
 

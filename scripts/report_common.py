@@ -22,7 +22,7 @@ import urllib.request
 
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGES = ROOT / "docs" / "benchmarks"
+PAGES = ROOT / "build" / "reports"
 PRETRAINED = ROOT / "models" / "pretrained"
 DTYPES = ("float32", "bfloat16")
 SKIPPED = 77
@@ -362,12 +362,6 @@ def render(items):
     return "\n\n".join(filter(None, (str(text).strip("\n") for text in texts))) + "\n"
 
 
-def sections(text):
-    """{title: text with the heading} of what a page has below headings of the second level."""
-    found = re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]
-    return {section.splitlines()[0][3:].strip(): section.strip("\n") + "\n" for section in found}
-
-
 def machine(backend):
     """A sentence on what the figures were measured with."""
     text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
@@ -383,11 +377,11 @@ def machine(backend):
 
 
 class Report:
-    """A page of docs/benchmarks: what stands above its figures, its parts, and the sections that are written by hand: these
-    stay. `text` is a string, or a function of the arguments that is asked for it after each part."""
+    """A page of build/reports: a text above the figures, and the parts that measure them. `text` is a string, or a function of the
+    arguments that is asked for it after each part. docs/figures.md has what readers should know of these pages."""
 
-    def __init__(self, script, title, text, parts, keeps=(), **defaults):
-        self.script, self.title, self.text, self.keeps = pathlib.Path(script).name, title, text, keeps
+    def __init__(self, script, title, text, parts, **defaults):
+        self.script, self.title, self.text = pathlib.Path(script).name, title, text
         self.parts = {part.__name__: part for part in parts}
         self.page = PAGES / self.script.replace("_report.py", ".md")
         self.parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__,
@@ -424,8 +418,6 @@ class Report:
                 + render(items))
         if missing:
             text += f"\nNot measured: {'; '.join(missing)}.\n"
-        known = sections(self.page.read_text(encoding="utf-8")) if self.page.exists() else {}
-        text += "".join("\n" + known[title] for title in self.keeps if title in known)
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(text, encoding="utf-8")
 

@@ -53,10 +53,9 @@ class HarnessTest(unittest.TestCase):
             path.write_text(text.format(python=sys.executable, folder=folder.name), encoding="utf-8")
             path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
-    def report(self, *parts, arguments=(), text="Above.", keeps=()):
+    def report(self, *parts, arguments=(), text="Above."):
         """(exit code, the page, what was said)"""
-        report = Report("/x/paper_report.py", "Paper", text, parts, keeps)
-        report.page = self.folder / "kept.md"
+        report = Report("/x/paper_report.py", "Paper", text, parts)
         said = io.StringIO()
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             code = report.run([f"--bin={self.folder}", f"--out={self.folder}/page.md", *arguments])
@@ -146,8 +145,7 @@ class HarnessTest(unittest.TestCase):
             yield Row("before", "it failed")
             models.shared("checkpoints", "none")
 
-        (self.folder / "kept.md").write_text("# Old\n\n## Second\n\nold\n\n## Notes\n\nby hand\n\n## Gone\n\nold\n", encoding="utf-8")
-        code, page, said = self.report(first, second, arguments=[f"--shared={self.folder}"], keeps=("Notes",))
+        code, page, said = self.report(first, second, arguments=[f"--shared={self.folder}"])
         self.assertEqual(code, 1)
         self.assertIn("z: found 5, wanted", said)
         head, body = re.fullmatch(r"# Paper\n\nWritten by `scripts/paper_report.py`. Machine: (.*)\.\n\n(Above.*)", page, re.DOTALL).groups()
@@ -156,7 +154,7 @@ class HarnessTest(unittest.TestCase):
             "Above.\n\n|  | found | wanted |\n|---|---|---|\n| speed | 10 | 10 |\n| size | 7 |  |\n\n## Second\n\ntext\n\n"
             "| x | y |\n|---|---|\n| 1 | 3 (at most 4) |\n| 2 | **5** |\n\n"
             "|  | found | wanted |\n|---|---|---|\n| before | it failed |  |\n\n"
-            f"Not measured: second: {self.folder}/checkpoints/none is not here.\n\n## Notes\n\nby hand\n"))
+            f"Not measured: second: {self.folder}/checkpoints/none is not here.\n"))
 
     def test_the_page_is_written_after_each_part(self):
         def one(*_):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares Score with what PyTorch computes and writes docs/benchmarks/score.md.
+"""Compares Score with what PyTorch computes and writes build/reports/score.md.
 
   make build && scripts/score_report.py --shared=../shared          about 8 minutes
 

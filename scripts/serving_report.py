@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the server on this machine and writes docs/benchmarks/serving.md.
+"""Measures the server on this machine and writes build/reports/serving.md.
 
   make build && scripts/serving_report.py          about 20 minutes; run nothing else meanwhile
 

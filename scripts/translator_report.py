@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures Translate and writes docs/benchmarks/translator.md.
+"""Measures Translate and writes build/reports/translator.md.
 
   make build && scripts/translator_report.py --shared=../shared          about 20 minutes
 
@@ -183,7 +183,7 @@ def main():
         __file__, "Translate",
         "The model is `translator_multi30k` of the shared checkpoints, the reference is their `translator.py`. The comparison with PyTorch gives"
         " both sides one thread on the same core; ours is the server's time for the whole call (`total_us`).",
-        (checkpoint, bleu, pytorch, *promises.parts), keeps=("What is measured no more", "Commands"))
+        (checkpoint, bleu, pytorch, *promises.parts))
     report.parser.add_argument("--overload_seconds", type=float, default=600)
     report.parser.add_argument("--tools", type=pathlib.Path, default=ROOT / "build" / "report_tools",
                                help=f"virtual environment with {TOOL}; made when it is not there")

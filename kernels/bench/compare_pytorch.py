@@ -13,7 +13,7 @@ Needs build/bin/sru_bench (make build), python3-torch, libtorch-dev, libopenblas
 operator is compiled at the first import (a minute, once).
 
   compare_pytorch.py --download build/pytorch-package       gets sru 2.6.0 from PyPI; the five shapes
-  compare_pytorch.py --package DIR --grid                   the 128 shapes of docs/benchmarks/cpu.md
+  compare_pytorch.py --package DIR --grid                   128 shapes
   compare_pytorch.py --package DIR --hidden 128 --length 32 --batch 1,32 --json -
 
 Exit status: 0; 1 when outputs differ or a run fails; 2 for wrong arguments; 77 when something that it needs is missing.

@@ -1,5 +1,5 @@
 // The contents of a SentencePiece model file (spm.model): a ModelProto in protobuf's wire format, as far as encoding and decoding
-// need it. Read here rather than with the library, see ARCHITECTURE.md ("Choices").
+// need it. Read here rather than with the library, see docs/decisions/0012-tokenizers.md.
 #ifndef SRU_MODELS_TEXT_SENTENCEPIECE_MODEL_H_
 #define SRU_MODELS_TEXT_SENTENCEPIECE_MODEL_H_
 

@@ -67,7 +67,7 @@ STATES = {
 #
 # RFC 9113 leaves some of them open. STREAM_CLOSED may end the stream or the connection (5.1). Frames may be ignored on a stream that the
 # server has reset, and RST_STREAM and WINDOW_UPDATE on all that are closed. Frames that have two faults get either error.
-# One cell does not follow it: RST_STREAM of a stream that is idle (docs/decisions/0003-native-door.md).
+# One cell does not follow it: RST_STREAM of a stream that is idle (docs/decisions/0003-native-transport.md).
 FRAMES = [  # on the stream; a letter for each state
     ("DATA", DATA, END_STREAM, MESSAGE, "PAPC-CC-CP"),
     ("HEADERS of a request", HEADERS, END, CALL.block(), "ApPCpCC-PP"),

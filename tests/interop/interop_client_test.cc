@@ -49,7 +49,7 @@ class InteropClientTest : public ::testing::Test {
 Subprocess* InteropClientTest::server_ = nullptr;
 std::shared_ptr<grpc::Channel>* InteropClientTest::channel_ = nullptr;
 
-// Whether calls learn that a message came compressed (docs/decisions/0003-native-door.md, "Differences").
+// Whether calls learn that a message came compressed (tests/interop/differences.md).
 bool KnowsCompressed() {
   const char* const transport = std::getenv("SRU_GRPC_TRANSPORT");
   return transport == nullptr || transport != absl::string_view("library");

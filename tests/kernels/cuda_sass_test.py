@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Looks at the kernels as the build has compiled them and fails when their machine code is slower than it was
-(scripts/gpu_static.py says what is counted; docs/benchmarks/gpu_static.md has the figures):
+(scripts/gpu_static.py says what is counted):
 
 * the scan's steps have more instructions, or take more static cycles, than the limits below;
 * the steps of a fused layer's chunk have;
