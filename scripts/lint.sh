@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Checks the formatting and the include lines of every C++ file and the names that headers define, and runs clang-tidy, which also
-# checks the thread-safety annotations.
+# Checks the formatting and the include lines of every C++ file, the names that headers define and the weight of rooms and pages, and
+# runs clang-tidy, which also checks the thread-safety annotations.
 #
-#   scripts/lint.sh text                                      all but clang-tidy; needs no build      
+#   scripts/lint.sh text                                      all but clang-tidy; needs no build
 #   scripts/lint.sh BUILD [quick] [since=COMMIT] [part=K/N]   BUILD is configured; one that has compiled is fastest
 #
 #   quick   clang-tidy leaves out the sources of tests, which are half of its time
@@ -19,6 +19,8 @@ echo "lint: include lines"
 "$(dirname "$0")/check_includes.py"
 echo "lint: names of headers"
 "$(dirname "$0")/check_names.py"
+echo "lint: weight"
+"$(dirname "$0")/weight.py" --check
 [ "$build" != text ] || exit 0
 
 # Generated headers must exist for clang to parse what includes them.
