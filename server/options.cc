@@ -14,26 +14,58 @@ namespace sru::server {
 namespace {
 
 void AddFrontDoorFlags(Options* options, FlagTable* flags) {
-  flags->AddParsed(
-      "listen", &options->listen, options->listen.ToString(), ParseListenAddress,
-      "HOST:PORT of the calls: gRPC and, with the native transport, JSON over HTTP/1.1 "
-      "and HTTP/2, /healthz and /readyz. 0.0.0.0 takes IPv6 too. Port 0 lets the "
-      "system choose one; the server prints it.");
+  flags->AddParsed("listen", &options->listen, options->listen.ToString(), ParseListenAddress,
+                   "HOST:PORT for calls: gRPC and, with the native transport, HTTP. 0.0.0.0 "
+                   "accepts IPv6 too. Port 0 lets the system choose; the server prints the "
+                   "port.");
   flags->AddParsed("admin_listen", &options->admin_listen,
                    options->admin_listen.has_value() ? options->admin_listen->ToString() : "",
                    ParseOptionalListenAddress,
-                   "HOST:PORT of AdminService (LoadModel, UnloadModel). Empty: there is none. "
-                   "Whoever reaches it can load and unload models: an address of the network, "
-                   "unlike 127.0.0.1:50052, needs --admin_tokens_file, --auth_tokens_file or "
-                   "--tls_client_ca.");
+                   "HOST:PORT of AdminService (LoadModel, UnloadModel). Empty: off. A network "
+                   "address needs --admin_tokens_file, --auth_tokens_file or --tls_client_ca.");
+}
+
+void AddStopFlags(Options* options, FlagTable* flags) {
   const FlagTable::TimeRange up_to_a_day = {absl::ZeroDuration(), absl::Hours(24)};
   flags->AddSeconds("drain_timeout_s", &options->drain_timeout, up_to_a_day,
-                    "After SIGTERM, the longest time in seconds until the server exits; what is in "
-                    "flight then is answered with UNAVAILABLE.");
+                    "Most seconds from SIGTERM until the server exits; calls still in flight "
+                    "then get UNAVAILABLE.");
   flags->AddSeconds("drain_delay_s", &options->drain_delay, up_to_a_day,
-                    "After SIGTERM, how long new calls are still accepted while /readyz says 503, "
-                    "so that load balancers can turn away first. Part of --drain_timeout_s.");
+                    "Seconds after SIGTERM during which new calls are still accepted while "
+                    "/readyz says 503, so that load balancers can turn away first. Part of "
+                    "--drain_timeout_s.");
 }
+
+// The flags that --help lists under one heading.
+struct Section {
+  const char* heading;
+  void (*add_flags)(Options* options, FlagTable* flags);
+};
+
+constexpr Section kSections[] = {
+    {"What is served, and where",
+     [](Options* options, FlagTable* flags) {
+       AddFlags(&options->models, flags);
+       AddFrontDoorFlags(options, flags);
+       AddFlags(&options->http, flags);
+     }},
+    {"Computing and batching",
+     [](Options* options, FlagTable* flags) { AddFlags(&options->batching, flags); }},
+    {"Limits",
+     [](Options* options, FlagTable* flags) {
+       AddFlags(&options->rpc, flags);
+       AddFlags(&options->memory, flags);
+       AddFlags(&options->connections, flags);
+       AddFlags(&options->transport, flags);
+     }},
+    {"Who may call",
+     [](Options* options, FlagTable* flags) { AddFlags(&options->security, flags); }},
+    {"Logs and shutdown",
+     [](Options* options, FlagTable* flags) {
+       AddFlags(&options->logging, flags);
+       AddStopFlags(options, flags);
+     }},
+};
 
 // The box of the status page takes tokens, and its port speaks no TLS.
 absl::Status CheckStatusPageTry(const Options& o) {
@@ -92,16 +124,7 @@ absl::Status CheckRooms(const Options& o) {
 }  // namespace
 
 void AddFlags(Options* options, FlagTable* flags) {
-  AddFlags(&options->models, flags);
-  AddFrontDoorFlags(options, flags);
-  AddFlags(&options->http, flags);
-  AddFlags(&options->batching, flags);
-  AddFlags(&options->rpc, flags);
-  AddFlags(&options->memory, flags);
-  AddFlags(&options->security, flags);
-  AddFlags(&options->connections, flags);
-  AddFlags(&options->transport, flags);
-  AddFlags(&options->logging, flags);
+  for (const Section& section : kSections) section.add_flags(options, flags);
 }
 
 absl::Status ValidateOptions(const Options& options) {
@@ -141,16 +164,20 @@ std::string ReachNotice(const Options& options) {
 
 std::string HelpText() {
   Options defaults;
-  FlagTable flags;
-  AddFlags(&defaults, &flags);
+  std::string flags_by_section;
+  for (const Section& section : kSections) {
+    FlagTable flags;
+    section.add_flags(&defaults, &flags);
+    absl::StrAppend(&flags_by_section, section.heading, ":\n", flags.Help(), "\n");
+  }
   return absl::StrCat(
-      "sru_server: serves Simple Recurrent Unit models over gRPC.\n\n"
+      "sru_server: serves Simple Recurrent Unit models over gRPC and HTTP.\n\n"
       "  sru_server --model_repository=models/pretrained\n\n"
       "Ask it with sru_client, or from any language with proto/sru/v1/inference.proto.\n"
-      "SIGTERM drains: not ready first, then what is in flight is answered, then exit.\n"
-      "SIGHUP looks at once at the repository (if it polls) and at the files of TLS and tokens.\n"
+      "SIGTERM drains: not ready first, then calls in flight are answered, then exit.\n"
+      "SIGHUP checks the repository (if it polls) and the files of TLS and tokens at once.\n"
       "Each flag is also read from the environment variable in brackets; the flag wins.\n\n",
-      flags.Help(), "\n  --help, --version\n");
+      flags_by_section, "  --help, --version\n");
 }
 
 std::string VersionText() {

@@ -55,97 +55,90 @@ std::string BackendsWithDevices() {
 
 void AddFlags(BatchingOptions* options, FlagTable* flags) {
   flags->Add("backend", &options->backend,
-             "auto, cpu, cuda or reference. auto takes the fastest that this build and machine "
-             "have.");
+             "auto, cpu, cuda or reference (slow, for comparison). auto takes the "
+             "fastest that works on this machine; the log says why a GPU was left out.");
   flags->AddChoice(
       "dtype", &options->compile.dtype, DataTypeChoices(),
       absl::StrCat(kernels::ListNames<kernels::DataTypeName>(),
-                   ": how weights and activations are stored. int8: weights in 8 bits "
-                   "with a scale per column, on backends cpu and reference. States and "
-                   "sums are always float32."));
+                   ": how weights and activations are stored. int8 (backends cpu and "
+                   "reference): weights in 8 bits with a scale per column. States and sums are "
+                   "always float32."));
   flags->Add("cpu_isa", &options->hardware.cpu_isa,
-             "Instruction set of backend cpu: auto (the best of this machine), avx2, avx512, "
-             "avx512_bf16, amx; on arm64 neon.");
+             "Instruction set of backend cpu: auto (the best of this machine), avx2, "
+             "avx512, avx512_bf16, amx; on arm64 neon.");
   flags->Add("cpu_threads", &options->hardware.cpu_threads, {0, 1024},
-             "Most cores that one large batch of backend cpu may use when others are idle. 0 = "
-             "all.");
+             "Most cores that one large batch of backend cpu may use while they are "
+             "idle. 0 = all.");
   EngineOptions& engine = options->engine;
   flags->Add("instances", &engine.instances, {0, 1024},
-             "Workers per model, each runs one batch at a time; they are dealt out to the GPUs in "
-             "turn. 0 = two per GPU; on the CPU one per core that the process may use (its control "
-             "group's limit counts), as far as a quarter of its memory has room for them.");
+             "Workers per model; each runs one batch at a time. 0 = two per GPU; on a "
+             "CPU one per core that the process may use, as far as a quarter of its "
+             "memory has room for them.");
   flags->Add("pin_cores", &engine.pin_cores,
-             "Keep each worker on one core, out of those that the process may use; with more "
-             "workers than cores they share them evenly. For machines that run nothing else.");
+             "Keep each worker on one core; if there are more workers than cores, they "
+             "share them evenly. For machines that run nothing else.");
   flags->AddMicroseconds(
       "compute_turn_us", &engine.compute_turn, {absl::ZeroDuration(), absl::Seconds(1)},
-      "After so many microseconds of work at a time, a worker lets those that wait go first: "
-      "threads "
-      "that take, answer and refuse calls, callers and models that have had less. 0 = never.");
+      "Microseconds of uninterrupted work after which a worker yields to threads "
+      "that handle calls, and to callers and models that had less of the cores. 0 "
+      "= never.");
   flags->AddParsed("devices", &options->hardware.cuda_devices,
                    absl::StrJoin(options->hardware.cuda_devices, ","), ParseDevices,
-                   "GPUs to serve on, as the driver numbers them, such as 0,1. Empty = every GPU "
-                   "of the machine.");
+                   "GPUs to serve on, as the driver numbers them, such as 0,1. Empty = all.");
   flags->Add("gpu_memory_limit_mb", &options->gpu_memory_limit_mb, {0, kIntMax},
-             "How much of each GPU weights and workspaces may take, in units of 10^6 bytes. The "
-             "server does not start when they need more. 0 = nine tenths of what is free at the "
-             "start.");
-  flags->Add(
-      "state_memory_mb", &options->state_memory_mb, {1, kIntMax, /*or_zero=*/true},
-      "How much memory the states of sequences may take where models run (on each GPU, or of "
-      "the processor), over all models, in units of 10^6 bytes; over it calls get "
-      "RESOURCE_EXHAUSTED. 0 = a tenth of what is free at the start, at least 16.");
+             "Memory of each GPU for weights and workspaces, in units of 10^6 bytes. 0 = "
+             "nine tenths of what is free at the start.");
+  flags->Add("state_memory_mb", &options->state_memory_mb, {1, kIntMax, /*or_zero=*/true},
+             "Memory for the states of sequences, per GPU or of the processor, in units "
+             "of 10^6 bytes. Beyond it calls wait or get RESOURCE_EXHAUSTED. 0 = a tenth "
+             "of what is free at the start, at least 16.");
   flags->Add("prefix_cache_mb", &options->prefix_cache_mb, {0, kIntMax},
-             "How much of --state_memory_mb each model may keep, on each GPU or of the processor's "
-             "memory, for states after the beginnings of prompts of Generate, in units of 10^6 "
-             "bytes: a prompt that begins as an earlier one of the same caller goes on from there, "
-             "with the same result. 0 = none.");
+             "Part of --state_memory_mb, per model, for states of earlier prompts, in "
+             "units of 10^6 bytes. A prompt of Generate that begins like an earlier one "
+             "of the same caller is computed from there on, with the same result. 0 = "
+             "none.");
   flags->Add("prefix_cache_shared", &options->prefix_cache_shared,
-             "Prompts go on from what any caller's earlier ones began with (--prefix_cache_mb). "
-             "Callers can then find out, by how long their guesses take, how others' prompts "
-             "begin.");
+             "Callers share one prefix cache (--prefix_cache_mb). From the time that a "
+             "guess takes, a caller can then learn how others' prompts begin.");
   flags->Add("allow_tf32", &options->hardware.cuda_tf32,
-             "Lets float32 products on a GPU round their input to TF32: about three digits instead "
-             "of seven, and faster.");
-  flags->AddChoice<int>(
-      "fuse_layers", &options->hardware.cuda_fuse_max_input,
-      {{"auto", kernels::kFuseWhereFaster},
-       {"all", kernels::kFuseAll},
-       {"none", kernels::kFuseNone}},
-      "Which bfloat16 layers run as one GPU kernel each, with fewer launches and products that are "
-      "not rounded: auto (those whose input has at most 128 values, where an H100 is faster with "
-      "it), "
-      "all (at most 512 values) or none. scripts/gpu_report.sh compares all with none "
-      "on your GPU.");
+             "Round the input of float32 products on a GPU to TF32: faster, with about "
+             "three digits instead of seven.");
+  flags->AddChoice<int>("fuse_layers", &options->hardware.cuda_fuse_max_input,
+                        {{"auto", kernels::kFuseWhereFaster},
+                         {"all", kernels::kFuseAll},
+                         {"none", kernels::kFuseNone}},
+                        "Which bfloat16 layers run as one GPU kernel each, with fewer launches and "
+                        "unrounded products: auto (input of at most 128 values), all (at most 512) "
+                        "or none.");
   flags->AddMicroseconds(
       "gpu_poll_us", &options->gpu_poll, {absl::Microseconds(-1), absl::Seconds(1)},
-      "How long a worker that waits for its GPU keeps asking whether the batch is done, before it "
-      "sleeps until the GPU wakes it. Saves the time to wake up, and takes the worker's core "
-      "meanwhile. 0 = it sleeps at once; -1 = 50 where the process may use at least four cores, "
-      "else 0.");
+      "Microseconds that a worker polls its GPU before it sleeps until the batch "
+      "is done; polling occupies a core. 0 = sleep at once; -1 = 50 if the "
+      "process may use four cores, else 0.");
   flags->Add("gpu_dependent_launch", &options->hardware.cuda_dependent_launch,
-             "Starts each GPU kernel before the one ahead of it has ended, and has it wait there, "
-             "which saves the time between two: programmatic dependent launch, on GPUs of compute "
-             "capability 9.0 or newer with CUDA 12.3 or newer; others ignore it. The results are "
-             "the same. Off by default: an H100 gained nothing by it.");
+             "Start each GPU kernel before the previous one has ended (compute "
+             "capability 9.0 and CUDA 12.3 or newer). Same results; an H100 gained "
+             "nothing.");
   BatcherOptions& batcher = engine.batcher;
   flags->Add("max_batch_tokens", &batcher.max_batch_tokens, {1, 1 << 22},
-             "Token budget of one batch. Larger batches raise throughput and the latency of each "
-             "call.");
+             "Token budget of one batch. Larger batches raise throughput and the latency "
+             "of each call.");
   flags->Add("max_batch_sequences", &batcher.max_batch_sequences, {1, 1 << 20},
              "Most sequences in one batch.");
-  flags->AddMicroseconds(
-      "max_queue_delay_us", &batcher.max_queue_delay, {absl::ZeroDuration(), absl::Seconds(10)},
-      "How long a batch may wait for more sequences, in microseconds. 0 = a batch starts as soon "
-      "as a worker is free.");
+  flags->AddMicroseconds("max_queue_delay_us", &batcher.max_queue_delay,
+                         {absl::ZeroDuration(), absl::Seconds(10)},
+                         "Microseconds that a batch may wait for more sequences. 0 = it starts as "
+                         "soon as a worker is free.");
   flags->Add("max_queue_tokens", &batcher.max_queue_tokens, {1, kIntMax},
-             "Most tokens that wait per model; over it calls get RESOURCE_EXHAUSTED at once.");
+             "Most tokens that may wait per model; further calls get RESOURCE_EXHAUSTED "
+             "at once. Callers with little waiting share half as much again.");
   flags->Add("max_queue_sequences", &batcher.max_queue_sequences, {1, kIntMax},
-             "Most sequences that wait per model; over it calls get RESOURCE_EXHAUSTED at once.");
+             "Most sequences that may wait per model; further calls get "
+             "RESOURCE_EXHAUSTED at once.");
   flags->AddChoice<bool>(
       "admission", &batcher.admission_by_deadline, {{"deadline", true}, {"none", false}},
-      "deadline or none. deadline refuses a call at once with RESOURCE_EXHAUSTED when it cannot "
-      "finish before its deadline by the measured speed of the model.");
+      "deadline or none. deadline refuses a call at once with RESOURCE_EXHAUSTED "
+      "if, by the model's measured speed, it cannot finish before its deadline.");
 }
 
 absl::Status ValidateBatchingOptions(const BatchingOptions& options) {

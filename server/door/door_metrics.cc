@@ -45,40 +45,42 @@ class CountedStream final : public ByteStream {
 
 DoorMetrics::DoorMetrics(prometheus::Registry* registry)
     : closed_(registry, "sru_door_connections_closed_total",
-              "Connections of the native gRPC transport that have ended, by cause; "
-              "http1: they go on over HTTP/1.1.",
+              "Connections that ended: peer, handshake, protocol (not HTTP/2), too_slow, "
+              "not_taken (--send_timeout_s), flood, made_way (for another one), idle, age, "
+              "drain, revoked (certificate), http1 (continued as HTTP/1.1).",
               "cause", kCloseCauseNames),
       streams_(AddCounter(registry, "sru_door_streams_total",
-                          "HTTP/2 streams that clients of the native gRPC transport have opened.")),
+                          "HTTP/2 streams that clients have opened.")),
       floods_(registry, "sru_door_floods_total",
               "Connections that were ended for a flood, by what came too often.", "reason",
               kFloodNames),
       read_bytes_(AddCounter(registry, "sru_door_read_bytes_total",
-                             "Bytes that the native gRPC transport has read, without TLS.")),
+                             "Bytes read from clients, without TLS.")),
       written_bytes_(AddCounter(registry, "sru_door_written_bytes_total",
-                                "Bytes that the native gRPC transport has written, without TLS.")),
+                                "Bytes written to clients, without TLS.")),
       go_aways_(AddCounter(registry, "sru_door_goaways_total",
-                           "Connections that were told to go elsewhere (GOAWAY).")),
+                           "Connections that were told to reconnect elsewhere (GOAWAY).")),
       lag_(prometheus::BuildHistogram()
                .Name("sru_door_loop_lag_seconds")
-               .Help("How long answers wait until their event loop takes them.")
+               .Help("Time that answers wait until their event loop takes them.")
                .Register(*registry)
                .Add({},
                     prometheus::Histogram::BucketBoundaries{0.00001, 0.0001, 0.001, 0.01, 0.1, 1})),
       turns_(prometheus::BuildHistogram()
                  .Name("sru_door_long_turn_seconds")
-                 .Help("Processor time that event loops took for one thing, while everything else "
-                       "waited, where it took at least a quarter of a millisecond.")
+                 .Help("Processor time of single tasks on an event loop that took a quarter of a "
+                       "millisecond or more, while its other connections waited.")
                  .Register(*registry)
                  .Add({}, prometheus::Histogram::BucketBoundaries{0.0005, 0.001, 0.002, 0.005, 0.01,
                                                                   0.1})) {
-  auto& connections = prometheus::BuildGauge()
-                          .Name("sru_door_connections")
-                          .Help("Connections of the native gRPC transport that are open.")
-                          .Register(*registry);
+  auto& connections =
+      prometheus::BuildGauge()
+          .Name("sru_door_connections")
+          .Help("Open connections, by protocol; not_begun: the client has sent nothing yet.")
+          .Register(*registry);
   auto& resets = prometheus::BuildCounter()
                      .Name("sru_door_resets_total")
-                     .Help("HTTP/2 streams that were reset, by who did it and why.")
+                     .Help("HTTP/2 streams that were reset, by whom and why.")
                      .Register(*registry);
   for (const bool on : {false, true}) {
     for (size_t i = 0; i < std::size(kProtocolNames); ++i) {

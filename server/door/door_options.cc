@@ -20,11 +20,12 @@ void AddFlags(TransportOptions* options, FlagTable* flags) {
   flags->AddChoice<GrpcTransport>(
       "grpc_transport", &options->transport,
       {{"native", GrpcTransport::kNative}, {"library", GrpcTransport::kLibrary}},
-      "What carries gRPC calls. native: the server's own event loops. library: gRPC's library, "
-      "which does not stand strangers and lacks some bounds; for comparison and as a fallback.");
+      "native: the server's own event loops. library: gRPC's library, which lacks "
+      "bounds against hostile clients (docs/security.md#grpcs-library); for "
+      "comparison and as a fallback.");
   flags->Add("io_threads", &options->io_threads, {1, 1024, /*or_zero=*/true},
-             "Event loops, on which connections live: of HTTP, and of gRPC with "
-             "--grpc_transport=native. 0 = as many as the process may use cores, at most 4.");
+             "Event loops, which serve the connections. 0 = one per core that the "
+             "process may use, at most 4.");
 }
 
 }  // namespace sru::server::door

@@ -70,45 +70,39 @@ absl::StatusOr<std::vector<models::ModelLocation>> ModelOptions::Locations() con
 
 void AddFlags(ModelOptions* options, FlagTable* flags) {
   flags->Add("model_repository", &options->repository,
-             "Directory with the models to serve: <model>/<version>/config.json and its "
-             "neighbours, or what Marian publishes, as models/FORMAT.md describes. Required "
-             "without --model.");
-  flags->AddParsed(
-      "model", &options->directories, "", ParseDirectories,
-      "NAME:DIR, or several separated by commas: serves the files of one model in DIR as "
-      "version 1 of the model NAME, without a repository, such as the files of a translation "
-      "model of Firefox. --model_repository is not looked at then.");
+             "Directory of the models: <model>/<version>/, as models/FORMAT.md "
+             "describes. Required without --model.");
+  flags->AddParsed("model", &options->directories, "", ParseDirectories,
+                   "NAME:DIR, or several separated by commas: serves the files in DIR as "
+                   "version 1 of the model NAME, without a repository.");
   flags->Add("follow_outside_links", &options->follow_outside_links,
-             "Follow links in the repository that are absolute or lead out of it, as stores have "
-             "them that keep the files elsewhere. Whoever writes to the repository can then show "
-             "callers any file that the server may read, as a model's words. Without it such links "
-             "are refused; relative ones within the repository, as Kubernetes' ConfigMaps have "
-             "them, are followed.");
+             "Follow links in the repository that are absolute or lead out of it. Anyone "
+             "who may write to it can then show callers any file that the server may "
+             "read.");
   flags->AddChoice<ModelControl>(
       "model_control", &options->control,
       {{"static", ModelControl::kStatic},
        {"poll", ModelControl::kPoll},
        {"explicit", ModelControl::kExplicit}},
-      "static, poll or explicit. static serves what the repository holds at the start; poll looks "
-      "at it every --poll_interval_s and loads, reloads and unloads what was added, changed and "
-      "removed; explicit loads what --load_models names and then what AdminService is told.");
+      "static, poll or explicit. static: what the repository holds at the start. "
+      "poll: also what changes in it later. explicit: --load_models, then what "
+      "AdminService asks for.");
   flags->AddSeconds("poll_interval_s", &options->poll_interval,
                     {absl::Milliseconds(10), absl::Hours(24)},
-                    "With --model_control=poll, the time between two looks at the repository, in "
-                    "seconds. A change is acted upon when two looks in a row see the same.");
+                    "With --model_control=poll, seconds between two checks of the repository. A "
+                    "change takes effect when two checks in a row see the same files.");
   flags->AddSeconds("empty_repository_grace_s", &options->empty_repository_grace,
                     {absl::ZeroDuration(), absl::Hours(24 * 365)},
-                    "With --model_control=poll, how many seconds a repository that has lost all "
-                    "its models at once must stay empty before they are unloaded: its volume may "
-                    "just not be mounted. 0 = none.");
+                    "With --model_control=poll, seconds that a repository which lost all its "
+                    "models at once must stay empty before they are unloaded. 0 = none.");
   flags->AddParsed("version_policy", &options->version_policy, PolicyText(options->version_policy),
                    ParsePolicy,
                    "Which versions of each model are served: latest:N, all, or named:A,B with "
                    "version numbers.");
   flags->AddParsed("load_models", &options->load_models, absl::StrJoin(options->load_models, ","),
                    ParseNames,
-                   "With --model_control=explicit, names of the models to load at the start, "
-                   "separated by commas.");
+                   "With --model_control=explicit, the models to load at the start, separated "
+                   "by commas.");
 }
 
 absl::Status ValidateModelOptions(const ModelOptions& options) {

@@ -242,51 +242,51 @@ std::optional<double> ProcessResidentBytes() {
 
 // The table of metrics that are read at each scrape, one row each.
 constexpr LevelMetric kLevelMetrics[] = {
-    {"sru_ready", kGauge, "1 when the server takes calls, else 0.",
+    {"sru_ready", kGauge, "1 if the server accepts calls, else 0.",
      [](const ServerLevels& l) -> double { return l.ready ? 1 : 0; }},
     {"sru_models_loaded", kGauge, "Model versions that are loaded.",
      [](const ServerLevels& l) -> double { return l.models.size(); }},
     {"sru_model_repository_emptied", kGauge,
-     "1 while the repository has no model, or cannot be listed, although models of it are served, "
-     "else 0.",
+     "1 while the repository is empty or cannot be listed although its models are "
+     "still served, else 0.",
      [](const ServerLevels& l) -> double { return l.repository_emptied ? 1 : 0; }},
     {"sru_requests_in_flight", kGauge, "Calls that have no answer yet.",
      [](const ServerLevels& l) -> double { return l.requests_in_flight; }},
-    {"sru_connections", kGauge, "Client connections that are open, without those of HTTP/1.1.",
+    {"sru_connections", kGauge, "Open connections of clients, without those of HTTP/1.1.",
      AddConnections},
-    {"sru_http_connections", kGauge, "Connections of the HTTP port that are open.",
-     AddHttpConnections},
-    {"sru_http_requests_total", kCounter,
-     "Requests over HTTP that were answered, by class of status.", AddHttpRequests},
+    {"sru_http_connections", kGauge, "Open connections of the HTTP port.", AddHttpConnections},
+    {"sru_http_requests_total", kCounter, "HTTP requests that were answered, by class of status.",
+     AddHttpRequests},
     {"sru_http_body_bytes", kGauge, "Bodies of HTTP requests that are being read or handled.",
      AddHttpBodies},
     {"sru_log_lines_suppressed_total", kCounter,
-     "Lines of --log_requests over --log_requests_per_second.",
+     "Lines of --log_requests beyond --log_requests_per_second.",
      [](const ServerLevels& l) -> double { return l.suppressed_log_lines; }},
     {"sru_log_lines_dropped_total", kCounter,
-     "Lines of the log that were lost because standard error did not take them.",
+     "Log lines that were lost because standard error did not take them.",
      [](const ServerLevels& l) -> double { return l.dropped_log_lines; }},
     {"sru_receive_memory_bytes", kGauge,
-     "What is held of messages that are still arriving, of open streams and of large answers until "
-     "they are framed.",
+     "Memory of messages that are still arriving, of open calls, and of large "
+     "answers until their connection takes them.",
      [](const ServerLevels& l) -> double { return l.receive_memory_bytes; }},
     {"sru_receive_memory_limit_bytes", kGauge,
-     "Most that may be held of messages that are still arriving (--max_receive_memory_mb).",
+     "Limit of sru_receive_memory_bytes (--max_receive_memory_mb).",
      [](const ServerLevels& l) -> double { return l.receive_memory_limit_bytes; }},
     {"sru_received_message_bytes_total", kCounter,
      "Bytes that arrived as whole requests of calls that compute.",
      [](const ServerLevels& l) -> double { return l.received_message_bytes; }},
     {"sru_inflight_bytes", kGauge,
-     "What calls hold, from the arrival of their messages until their answers have left.",
+     "Memory that calls hold from the arrival of their messages until their "
+     "answers have left: an estimate, on the safe side.",
      [](const ServerLevels& l) -> double { return l.inflight_bytes; }},
-    {"sru_inflight_limit_bytes", kGauge, "Most that calls may hold together (--max_inflight_mb).",
+    {"sru_inflight_limit_bytes", kGauge, "Limit of sru_inflight_bytes (--max_inflight_mb).",
      [](const ServerLevels& l) -> double { return l.inflight_limit_bytes; }},
-    {"sru_unsent_answers", kGauge, "Answers that wait for their clients to take them.",
+    {"sru_unsent_answers", kGauge, "Answers that their clients have not taken yet.",
      [](const ServerLevels& l) -> double { return l.unsent_answers; }},
     {"sru_answers_not_taken_total", kCounter,
-     "Answers that were not taken within --send_timeout_s, whose connections were closed.",
+     "Answers not taken within --send_timeout_s; their connections were closed.",
      [](const ServerLevels& l) -> double { return l.answers_not_taken; }},
-    {"sru_build_info", kGauge, "Always 1; the labels describe this build.", AddBuildInfo},
+    {"sru_build_info", kGauge, "Always 1; the labels describe the build.", AddBuildInfo},
     {"sru_backend_info", kGauge, "Always 1; the labels say what the models run on.",
      AddBackendInfo},
     {"sru_model_info", kGauge, "Always 1; the label says what a version in service is for.", "task",
@@ -294,8 +294,8 @@ constexpr LevelMetric kLevelMetrics[] = {
        return Values{{m.task, 1}};
      }},
     {"sru_model_state", kGauge,
-     "Versions in memory or failed, by state (loading, ready, unloading, failed); version 0 is the "
-     "model's directory.",
+     "Versions in memory or failed, by state (loading, ready, unloading, failed); "
+     "version 0 is the model's directory.",
      AddModelStates},
     {"sru_model_loads_total", kCounter, "Versions that were loaded, by model.",
      [](const ServerLevels& l, MetricFamily* family) {
@@ -310,20 +310,20 @@ constexpr LevelMetric kLevelMetrics[] = {
        }
      }},
     {"sru_gpu_memory_bytes", kGauge,
-     "Memory of a GPU: taken by weights and by workspaces, of all versions in memory, what the "
-     "server may take (limit), what nobody has taken (free), all of it (total).",
+     "Memory of a GPU: weights and workspaces of all versions in memory, the "
+     "server's limit, and what is free and total.",
      AddDeviceMemory},
     {"sru_gpu_batches_total", kCounter,
-     "Batches that were put on a GPU, by whether there was a recorded CUDA graph for their size "
-     "(hit, miss).",
+     "Batches that ran on a GPU, by whether a CUDA graph was recorded for their "
+     "size (hit, miss).",
      AddDeviceBatches},
-    {"sru_device_lost_total", kCounter, "Times that a device failed and was taken out of service.",
+    {"sru_device_lost_total", kCounter, "1 once the GPU has failed and was taken out of service.",
      [](const ServerLevels& l, MetricFamily* family) {
        for (const ServerLevels::DeviceLevels& device : l.devices) {
          Add(family, {{"device", absl::StrCat(device.info.ordinal)}}, device.lost ? 1 : 0);
        }
      }},
-    {"sru_instances", kGauge, "Workers in service, each of which runs one batch at a time.",
+    {"sru_instances", kGauge, "Workers in service; each runs one batch at a time.",
      [](const ModelLevels& m) -> double { return m.instances; }},
     {"sru_queue_sequences", kGauge, "Sequences that wait for a batch.",
      [](const ModelLevels& m) -> double { return m.stats.queued_sequences; }},
@@ -337,18 +337,18 @@ constexpr LevelMetric kLevelMetrics[] = {
      "Calls of Generate, EncodeStream and ModelStreamInfer that are open.",
      [](const ServerLevels& l) -> double { return l.open_streams; }},
     {"sru_generated_tokens_total", kCounter,
-     "Tokens that calls of Generate have picked, and those of the translations that Translate has "
-     "found.",
-     "", GeneratedTokens},
+     "Tokens that Generate has picked and Translate has found.", "", GeneratedTokens},
     {"sru_translate_sentences", kGauge,
-     "Sentences of Translate that take steps (running) or have had none (waiting).", "state",
+     "Sentences of Translate in steps (running) or before their first step "
+     "(waiting).",
+     "state",
      [](const ModelLevels& m) {
        const auto& of = m.translations;
        return of ? Values{{"running", of->running}, {"waiting", of->waiting}} : Values();
      }},
     {"sru_generate_calls", kGauge,
-     "Calls of Generate that take steps (running), have had none (waiting), or wait for their "
-     "clients to read (paused).",
+     "Calls of Generate in steps (running), before their first step (waiting), or "
+     "waiting for their clients to read (paused).",
      "state",
      [](const ModelLevels& m) {
        const auto& of = m.generator;
@@ -357,61 +357,68 @@ constexpr LevelMetric kLevelMetrics[] = {
                           {"paused", of->paused}}
                  : Values();
      }},
-    {"sru_state_slots", kGauge, "Sequences whose states are kept where the model runs (used).",
-     "kind",
+    {"sru_state_slots", kGauge, "Sequences whose states are kept where the model runs.", "kind",
      [](const ModelLevels& m) {
        return m.states ? Values{{"used", m.states->slots}} : Values();
      }},
     {"sru_state_bytes", kGauge,
-     "Memory for the states of sequences: in use (used), and taken for them (held).", "kind",
+     "Memory for states of sequences: in use (used) and allocated (held).", "kind",
      [](const ModelLevels& m) {
        const auto& of = m.states;
        return of ? Values{{"used", of->used_bytes}, {"held", of->held_bytes}} : Values();
      }},
     {"sru_state_budget_bytes", kGauge,
-     "Most that the states of all models together may take of a device (--state_memory_mb).",
+     "Most memory for the states of all models together on a device "
+     "(--state_memory_mb).",
      AddStateBudgets},
     {"sru_prefix_cache_hits_total", kCounter,
-     "Prompts that began as an earlier one and went on from its state (--prefix_cache_mb).", "",
+     "Prompts that began like an earlier one and continued from its state.", "",
      OfPrefixes<&batching::PrefixCache::Stats::hits>},
     {"sru_prefix_cache_misses_total", kCounter, "Prompts for whose beginning no state was kept.",
      "", OfPrefixes<&batching::PrefixCache::Stats::misses>},
     {"sru_prefix_cache_hit_tokens_total", kCounter,
-     "Tokens of prompts that were not computed, because a state after them was kept.", "",
-     OfPrefixes<&batching::PrefixCache::Stats::hit_tokens>},
-    {"sru_prefix_cache_evictions_total", kCounter,
-     "States of prompts' beginnings that made room for others.", "",
+     "Tokens of prompts that were not computed because a state after them was "
+     "kept.",
+     "", OfPrefixes<&batching::PrefixCache::Stats::hit_tokens>},
+    {"sru_prefix_cache_evictions_total", kCounter, "Kept states that were evicted for others.", "",
      OfPrefixes<&batching::PrefixCache::Stats::evictions>},
-    {"sru_prefix_cache_states", kGauge, "States of prompts' beginnings that are kept.", "",
+    {"sru_prefix_cache_states", kGauge, "States that the prefix cache keeps.", "",
      OfPrefixes<&batching::PrefixCache::Stats::states>},
     {"sru_prefix_cache_bytes", kGauge,
-     "Memory of the states of prompts' beginnings and of what finds them.", "",
+     "Memory of the states that the prefix cache keeps, and of their index.", "",
      OfPrefixes<&batching::PrefixCache::Stats::bytes>},
-    {"sru_rejections_total", kCounter, "Calls that were refused before they were queued.",
+    {"sru_rejections_total", kCounter,
+     "Calls refused before they were queued: queue_full; deadline (could not be "
+     "met); draining; no_worker (every GPU has failed); memory "
+     "(--max_inflight_mb); streams (--max_streams).",
      AddRejections},
     {"sru_caller_calls_total", kCounter,
-     "Calls that have ended, by who called: the busiest callers, and \"other\" for the rest.",
+     "Calls that have ended, by caller: the 20 busiest, and \"other\" for the "
+     "rest.",
      AddCallers<&ServerLevels::CallerLevels::calls>},
-    {"sru_caller_tokens_total", kCounter, "Tokens that the calls of a caller have used.",
+    {"sru_caller_tokens_total", kCounter,
+     "Tokens that a caller sent, and that were generated for it.",
      AddCallers<&ServerLevels::CallerLevels::tokens>},
     {"sru_caller_refusals_total", kCounter,
      "Calls of a caller that ended with RESOURCE_EXHAUSTED or PERMISSION_DENIED.",
      AddCallers<&ServerLevels::CallerLevels::refused>},
-    {"sru_caller_calls_in_flight", kGauge, "Calls of a caller that are not answered yet.",
+    {"sru_caller_calls_in_flight", kGauge,
+     "Calls of a caller that compute and are not answered yet.",
      AddCallers<&ServerLevels::CallerLevels::in_flight>},
-    {"sru_expired_total", kCounter, "Calls whose deadline passed while they were queued.",
+    {"sru_expired_total", kCounter,
+     "Calls whose deadline passed while they were queued; they cost no compute.",
      [](const ModelLevels& m) -> double {
        return m.stats.expired + (m.generator.has_value() ? m.generator->expired : 0);
      }},
-    {"sru_cancelled_total", kCounter, "Calls that were cancelled while they were queued.",
+    {"sru_cancelled_total", kCounter, "Calls cancelled while they were queued.",
      [](const ModelLevels& m) -> double {
        return m.stats.cancelled + (m.generator.has_value() ? m.generator->cancelled : 0);
      }},
-    {"process_start_time_seconds", kGauge, "Start time of the process since the epoch in seconds.",
+    {"process_start_time_seconds", kGauge, "Start of the process, in seconds since the epoch.",
      [](const ServerLevels& /*l*/) -> double {
        return absl::ToDoubleSeconds(absl::FromChrono(kProcessStart) - absl::UnixEpoch());
      }},
-    {"process_cpu_seconds_total", kCounter, "User and system CPU time in seconds.",
+    {"process_cpu_seconds_total", kCounter, "CPU time of user and system, in seconds.",
      [](const ServerLevels& /*l*/, MetricFamily* family) {
        if (const auto seconds = ProcessCpuSeconds()) Add(family, {}, *seconds);
      }},
@@ -474,17 +481,16 @@ void ModelMetrics::OnBatch(int num_sequences, int num_tokens, absl::Duration com
 
 ModelMetrics::GenerateSeries::GenerateSeries(const SeriesOwner& owner)
     : first_token(owner, "sru_time_to_first_token_seconds",
-                  "From a call of Generate being queued to its first token.", DurationBuckets()),
-      next_token(
-          owner, "sru_inter_token_seconds",
-          "Time between two tokens of a call of Generate, one per step whatever its samples.",
-          DurationBuckets()) {}
+                  "Time from queuing a call of Generate to its first token.", DurationBuckets()),
+      next_token(owner, "sru_inter_token_seconds",
+                 "Time between two tokens of a call of Generate, one per step whatever its "
+                 "samples.",
+                 DurationBuckets()) {}
 
 ModelHistogram& ModelMetrics::decode_sequences() {
   std::call_once(decode_made_, [this] {
     decode_sequences_.emplace(owner_, "sru_decode_batch_sequences",
-                              "Calls of Generate, or sentences of Translate, that one step goes on "
-                              "with.",
+                              "Calls of Generate, or sentences of Translate, in one step.",
                               SizeBuckets());
   });
   return *decode_sequences_;
@@ -511,7 +517,7 @@ Metrics::Metrics(const Clock* clock)
                            .Add({})),
       load_duration_(prometheus::BuildHistogram()
                          .Name("sru_model_load_duration_seconds")
-                         .Help("From a model's files to a warm engine.")
+                         .Help("Time to load a version, from its files to a warm engine.")
                          .Register(registry_)
                          .Add({}, LoadDurationBuckets())) {}
 

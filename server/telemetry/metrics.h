@@ -123,17 +123,18 @@ class ModelMetrics : public batching::BatchObserver, public batching::StepObserv
   RequestCounters requests_{owner_};
   MethodHistograms request_duration_{
       owner_, "sru_request_duration_seconds",
-      "Time inside the server of calls that were answered with OK, from arrival to answer.",
+      "Time inside the server of calls answered with OK, from arrival to answer.",
       DurationBuckets()};
   ModelHistogram tokenize_duration_{owner_, "sru_tokenize_duration_seconds",
-                                    "Checking a call and turning its text into ids.",
+                                    "Time to check a call and turn its text into ids.",
                                     DurationBuckets()};
   ModelHistogram queue_duration_{owner_, "sru_queue_duration_seconds",
-                                 "Waiting for a batch, per call.", DurationBuckets()};
+                                 "Time that a call waits for a batch.", DurationBuckets()};
   ModelHistogram compute_duration_{
       owner_, "sru_compute_duration_seconds",
       "Forward pass of one batch, or one step of Generate or Translate.", DurationBuckets()};
-  ModelHistogram batch_sequences_{owner_, "sru_batch_sequences", "Sequences in one batch.",
+  ModelHistogram batch_sequences_{owner_, "sru_batch_sequences",
+                                  "Sequences in one batch; of a reader, queries or parts of them.",
                                   SizeBuckets()};
   ModelHistogram batch_tokens_{owner_, "sru_batch_tokens", "Tokens in one batch.", SizeBuckets()};
   ModelHistogram batch_fill_ratio_{owner_, "sru_batch_fill_ratio",
@@ -142,9 +143,9 @@ class ModelMetrics : public batching::BatchObserver, public batching::StepObserv
   ModelCounter text_tokens_{owner_, "sru_text_tokens_total",
                             "Tokens that texts and words of calls were turned into; ids and "
                             "features are not counted."};
-  ModelCounter unknown_tokens_{owner_, "sru_unknown_tokens_total",
-                               "Tokens of sru_text_tokens_total that the model's vocabulary does "
-                               "not have."};
+  ModelCounter unknown_tokens_{
+      owner_, "sru_unknown_tokens_total",
+      "Tokens of sru_text_tokens_total that the model's vocabulary lacks."};
   // Of a model that generates or translates.
   std::once_flag decode_made_;
   std::optional<ModelHistogram> decode_sequences_;

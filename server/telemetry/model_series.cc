@@ -33,7 +33,7 @@ RequestCounters::RequestCounters(const SeriesOwner& owner)
     : owner_(owner),
       family_(prometheus::BuildCounter()
                   .Name("sru_requests_total")
-                  .Help("Calls that were answered, by method, model, version and gRPC code.")
+                  .Help("Calls that were answered, by gRPC code.")
                   .Register(owner.registry())) {}
 
 RequestCounters::~RequestCounters() {

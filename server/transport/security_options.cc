@@ -97,88 +97,78 @@ absl::Status CheckAdminListenHost(const SecurityOptions& options,
 
 void AddFlags(SecurityOptions* options, FlagTable* flags) {
   flags->Add("tls_cert", &options->tls_cert,
-             "PEM file with the server's certificate, followed by those of its issuers. Turns TLS "
-             "on. The three TLS files are read again when they change; what is wrong is not taken "
-             "into use.");
+             "PEM file with the server's certificate, followed by those of its issuers. "
+             "Turns TLS on. Read again when it changes.");
   flags->Add("tls_key", &options->tls_key,
              "PEM file with the key of --tls_cert, without a passphrase.");
   flags->Add("tls_client_ca", &options->tls_client_ca,
-             "PEM file with authorities. Every client must show a certificate that one of them "
-             "issued (mutual TLS).");
+             "PEM file with authorities. Every client must present a certificate that "
+             "one of them issued (mutual TLS).");
   flags->Add("auth_tokens_file", &options->auth_tokens_file,
-             "File with the tokens that callers may show as 'authorization: Bearer TOKEN', one a "
-             "line, optionally after a name; # begins a comment. Every call then needs a token, "
-             "but for the health service. After name and token, limits of the caller may follow "
-             "(docs/security.md). Read again when it changes.");
+             "File with the tokens that callers send as 'authorization: Bearer TOKEN', "
+             "with their names and limits (docs/security.md#tokens). Every call but "
+             "health checks then needs a token. Read again when it changes.");
   flags->Add("auth_health", &options->auth_health,
-             "The health service needs a token too. Kubernetes' gRPC probes cannot send one.");
+             "The health service needs a token too. Kubernetes' gRPC probes cannot send "
+             "one.");
   flags->Add("auth_without_tls", &options->auth_without_tls,
-             "Take tokens on a network address without TLS, where something in front of the server "
-             "encrypts.");
+             "Accept tokens on a network address without TLS, if something in front of "
+             "the server encrypts.");
   flags->Add("admin_tokens_file", &options->admin_tokens_file,
-             "File with the tokens of the admin port, in the form of --auth_tokens_file. The admin "
-             "port then takes these and no others. Empty: it takes those of --auth_tokens_file.");
-  flags->AddParsed(
-      "caller_limits", &options->caller_limits, "", callers::ParseLimitsFlag,
-      "What each caller may take, where tokens are off: KEY=VALUE of tokens_per_second, burst, "
-      "calls_in_flight, open_streams, highest_priority, models, methods and weight, between spaces "
-      "(docs/security.md). A caller is the subject of a client certificate, else an address.");
-  flags->AddParsed(
-      "trusted_proxies", &options->trusted_proxies, "", callers::TrustedProxies::Parse,
-      "Addresses, networks (10.0.0.0/8) and \"unix\", between commas, of the proxies in "
-      "front of the server: a call that comes from one of them is that of the last "
-      "address in X-Forwarded-For that is none of them.");
+             "File with the tokens of the admin port, which then accepts no others. "
+             "Empty: it accepts those of --auth_tokens_file.");
+  flags->AddParsed("caller_limits", &options->caller_limits, "", callers::ParseLimitsFlag,
+                   "Limits of each caller while tokens are off: KEY=VALUE, separated by spaces "
+                   "(docs/security.md#limits-per-caller). A caller is the subject of a client "
+                   "certificate, else an address.");
+  flags->AddParsed("trusted_proxies", &options->trusted_proxies, "", callers::TrustedProxies::Parse,
+                   "Addresses, networks (10.0.0.0/8) and \"unix\", separated by commas, of "
+                   "proxies. The caller of their calls is the last address in X-Forwarded-For "
+                   "that is no trusted proxy.");
   flags->Add("admin_without_auth", &options->admin_without_auth,
-             "Take --admin_listen on a network address without tokens or client certificates, "
-             "where something else decides who reaches it.");
-  flags->Add(
-      "state_key_file", &options->state_key_file,
-      "File with the keys by which servers know the states that they return for callers to "
-      "keep, one a line, of at least 32 characters; # begins a comment. The first key signs, "
-      "states signed by any of them are accepted, others are refused. All replicas need the "
-      "same keys; other users must not be able to read the file. Read again when it changes. "
-      "Empty: a state is what its caller says.");
+             "Accept --admin_listen on a network address without tokens or client "
+             "certificates, if something else decides who reaches it.");
+  flags->Add("state_key_file", &options->state_key_file,
+             "File with the keys that sign returned states, one per line, at least 32 "
+             "characters (docs/security.md#states). The first signs, all are accepted; "
+             "all replicas need the same. Unreadable for other users. Read again when it "
+             "changes. Empty: states are not signed.");
   flags->AddSeconds("credentials_poll_interval_s", &options->poll_interval,
                     {absl::Milliseconds(10), kMaxSeconds},
-                    "How often, in seconds, the files of the flags above are looked at for "
-                    "changes. A change is taken into use at the second look that finds it.");
+                    "Seconds between two checks of the files above. A change takes effect at "
+                    "the second check that finds it.");
 }
 
 void AddFlags(ConnectionLimits* limits, FlagTable* flags) {
-  flags->Add(
-      "max_connections", &limits->max_connections, {0, 1 << 20},
-      "Most open connections of all ports but the one for metrics, and at most what an eighth of "
-      "the memory holds (48 KiB "
-      "each with TLS, 28 KiB without); for a further one, the oldest one of the "
-      "address with the most is closed, unless the server works on a call of it. 0 = as many as "
-      "the memory holds and the process "
-      "may have open files, less some for its own. gRPC's library has no such bound "
-      "(--grpc_transport).");
+  flags->Add("max_connections", &limits->max_connections, {0, 1 << 20},
+             "Most open connections of all ports but --metrics_listen, and at most what "
+             "an eighth of the memory holds (48 KiB each with TLS, else 28). Another one "
+             "closes the oldest of the address with the most, unless the server works on "
+             "a call of it. 0 = what memory and open files allow.");
   flags->Add("max_metadata_bytes", &limits->max_metadata_bytes, {1024, 1 << 20},
-             "Most bytes of headers in one call; over it calls get RESOURCE_EXHAUSTED.");
+             "Most bytes of headers in one call; a call with more gets "
+             "RESOURCE_EXHAUSTED.");
   flags->Add("max_concurrent_streams", &limits->max_concurrent_streams, {1, 1 << 30},
-             "Most calls that one connection may have open; a client keeps further ones back until "
+             "Most open calls per connection; clients hold further ones back until "
              "earlier ones are answered.");
   flags->AddSeconds("max_connection_age_s", &limits->max_age,
                     {absl::Milliseconds(1), kMaxSeconds, /*or_never=*/true},
-                    "After how many seconds a connection is asked to go elsewhere, so that "
-                    "clients find new servers, give or take 10%. 0 = never.");
+                    "Seconds after which a client is asked to connect anew, so that clients "
+                    "find new servers; varies by 10%. 0 = never.");
   flags->AddSeconds("max_connection_age_grace_s", &limits->max_age_grace,
                     {absl::ZeroDuration(), kMaxSeconds},
-                    "How many seconds calls get to end on a connection that reached its age.");
+                    "Seconds that calls have to end on a connection that reached its age.");
   flags->AddSeconds("max_connection_idle_s", &limits->max_idle,
                     {absl::Milliseconds(1), kMaxSeconds, /*or_never=*/true},
-                    "After how many seconds without a call a connection is closed. 0 = "
-                    "never.");
+                    "Seconds without a call after which a connection is closed. 0 = never.");
   flags->AddSeconds("max_stream_idle_s", &limits->max_stream_idle,
                     {absl::Milliseconds(1), kMaxSeconds, /*or_never=*/true},
-                    "After how many seconds without a message of its client a stream of "
-                    "messages (EncodeStream, ModelStreamInfer) ends, as if the client had "
-                    "ended it. 0 = never.");
+                    "Seconds without a message of its client after which EncodeStream or "
+                    "ModelStreamInfer ends. 0 = never.");
   flags->AddSeconds("min_ping_interval_s", &limits->min_ping_interval,
                     {absl::ZeroDuration(), kMaxSeconds},
-                    "A client that pings more often than this many seconds while it has no call "
-                    "is disconnected.");
+                    "A client without a call that pings more often than once in this many "
+                    "seconds is disconnected.");
 }
 
 }  // namespace sru::server::transport

@@ -20,23 +20,23 @@ constexpr int64_t kAssumedLimit = int64_t{4} << 30;
 
 void AddFlags(MemoryOptions* options, FlagTable* flags) {
   flags->Add("allow_compression", &options->allow_compression,
-             "Take messages that a client has compressed; without it they get UNIMPLEMENTED. A "
-             "message costs at most --max_message_bytes. With --grpc_transport=library it is "
-             "unpacked whole, maybe to a thousand times its bytes: for trusted callers only.");
+             "Accept compressed messages; otherwise they get UNIMPLEMENTED. With "
+             "--grpc_transport=library their size is checked only after unpacking: for "
+             "trusted callers.");
   flags->Add("max_receive_memory_mb", &options->max_receive_mb,
              {kLeastReceiveMegabytes, kMostMegabytes, /*or_zero=*/true},
-             "How much messages that are still arriving may hold, over all connections, in units "
-             "of 10^6 bytes; over it calls get RESOURCE_EXHAUSTED. 0 = a quarter of what the "
-             "process may take (its control group's limit, or the machine's memory).");
+             "Memory for messages that are still arriving, in units of 10^6 bytes; "
+             "beyond it calls get RESOURCE_EXHAUSTED. 0 = a quarter of the memory that "
+             "the process may use (its control group's limit, or the machine's).");
   flags->Add("max_inflight_mb", &options->max_inflight_mb,
              {kLeastInflightMegabytes, kMostMegabytes, /*or_zero=*/true},
-             "How much calls may hold, from the arrival of their messages until their answers have "
-             "left, over all models, in units of 10^6 bytes; no caller gets all of it. Over it "
-             "calls get RESOURCE_EXHAUSTED at once. 0 = a quarter of what the process may take.");
+             "Memory that calls may hold until their answers have left, in units of 10^6 "
+             "bytes; no caller gets all of it. Beyond it calls get RESOURCE_EXHAUSTED at "
+             "once. 0 = a quarter of the memory that the process may use.");
   flags->AddSeconds("send_timeout_s", &options->send_timeout,
                     {absl::Milliseconds(10), absl::Hours(24 * 7), /*or_never=*/true},
-                    "After how many seconds an answer that its client does not take costs "
-                    "the client its connection. 0 = never.");
+                    "Seconds after which a client that does not take its answer loses its "
+                    "connection. 0 = never.");
 }
 
 MemoryBudgets ResolveMemoryBudgets(const MemoryOptions& options, const MemoryLimits& limits) {

@@ -4,17 +4,18 @@ namespace sru::server::calls {
 
 void AddFlags(RpcOptions* options, FlagTable* flags) {
   flags->Add("max_sequence_tokens", &options->limits.max_sequence_tokens, {1, 1 << 22},
-             "Most tokens in one sequence. A longer one is refused, or cut when the call asks for "
-             "it. At most --max_batch_tokens.");
+             "Most tokens in one sequence, at most --max_batch_tokens. A longer one is "
+             "refused, or cut if the call asks for it.");
   flags->Add("max_sequences_per_request", &options->limits.max_sequences, {1, 1 << 20},
-             "Most sequences in one call.");
+             "Most sequences in one call; for Answer, most passages.");
   flags->Add("max_message_bytes", &options->max_message_bytes, {1024, 1 << 30},
-             "Largest request message in bytes; larger ones get RESOURCE_EXHAUSTED.");
+             "Largest request message in bytes; a larger one gets RESOURCE_EXHAUSTED.");
   flags->Add("max_new_tokens", &options->limits.max_new_tokens, {1, 1 << 22},
-             "Most tokens that one call of Generate may ask for, of each sample.");
+             "Most tokens that a call may ask for: per sample of Generate, per "
+             "translation of Translate.");
   flags->Add("max_streams", &options->max_streams, {1, 1 << 20},
-             "Most calls of Generate, EncodeStream and ModelStreamInfer that are open at a time; "
-             "further ones get RESOURCE_EXHAUSTED. From 8 on, one caller may have a quarter.");
+             "Most open calls of Generate, EncodeStream and ModelStreamInfer; further "
+             "ones get RESOURCE_EXHAUSTED. From 8 on, one caller may have a quarter.");
 }
 
 }  // namespace sru::server::calls
