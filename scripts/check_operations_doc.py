@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Compares docs/operations.md with what the server really has.
+"""Makes the tables of flags and metrics in docs/operations.md, or compares them with the server.
 
-  scripts/check_operations_doc.py build/bin/sru_server build/bin/sru_client
+  scripts/check_operations_doc.py [--write] build/bin/sru_server build/bin/sru_client
 
-Every flag of `sru_server --help` must be in the tables of flags with its default, every metric that a
-running server shows in the tables of metrics with its type, labels and reasons, every alert of deploy/ must have
-a section; and nothing else may be there. Missing rows are printed as lines to paste. Needs only Python;
-starts a server on ports that the system picks and stops it.
+The tables stand between markers. That of flags is what `sru_server --help` prints, that of metrics what /metrics of a
+running server says of itself; --write puts both into the page, without it a difference is an error. Each `runbook` of
+an alert in deploy/ must lead to a heading of the page. Needs only Python; starts a server on ports that the system
+picks and stops it.
 """
 
+import difflib
 import glob
 import os
 import re
@@ -18,52 +19,48 @@ import urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DOC = os.path.join("docs", "operations.md")
+# Metrics that this server does not show for want of a GPU, a certificate or a translator: type and labels.
+NOT_SHOWN = {
+    "sru_device_lost_total": ("counter", ["device"]),
+    "sru_gpu_batches_total": ("counter", ["device", "graph"]),
+    "sru_gpu_memory_bytes": ("gauge", ["device", "kind"]),
+    "sru_tls_certificate_expiry_seconds": ("gauge", []),
+    "sru_translate_sentences": ("gauge", ["model", "state", "version"]),
+}
 
 
-def cells(line):
-    return [cell.strip() for cell in line.strip().strip("|").replace("\\|", "\0").split("|")]
+def markdown(text):
+    """A text of the program as a cell: flags, metrics and paths as code, pages as links."""
+    text = re.sub(r"<|>|\|", lambda match: "\\" + match[0], text)
+    text = re.sub(r"(?<![^\s(])((?:--|sru_)\w+(?:=\w+)?|/[a-z]+(?=[ ,.)]))", r"`\1`", text)
+    return re.sub(r"docs/((\w+\.md)(?:#[\w-]+)?)", r"[\2](\1)", text)
 
 
-def documented_flags(text):
-    """name -> defaults, from rows such as | `--poll_interval_s` | `5` | ... |; a default that
-    depends on the build is `A` or `B`."""
-    flags = {}
-    for line in re.findall(r"(?m)^\| *`--.*$", text):
-        name, default = cells(line)[:2]
-        flags[name.strip("`")[2:]] = [one.strip("`") for one in default.split(" or ")]
-    return flags
-
-
-def real_flags(server):
-    """name -> (default, help) as --help prints them."""
+def flag_tables(server):
+    """--help as a table for each of its headings."""
     text = subprocess.run([server, "--help"], stdout=subprocess.PIPE, check=True, text=True).stdout
-    flags = {}
-    for match in re.finditer(r"(?m)^  --(\w+)(?:=(.*?))?  \[SRU_\w+\]\n((?:      .*\n)*)", text):
-        flags[match[1]] = (match[2] or "", " ".join(match[3].split()))
-    return flags
-
-
-def documented_metrics(text):
-    """name -> (type, labels, only with, meaning), from rows such as
-    | `sru_queue_tokens` | gauge | `model` `version` | | meaning |"""
-    metrics = {}
-    for line in re.findall(r"(?m)^\| *`(?:sru|process)_.*$", text):
-        name, kind, labels, only, meaning = cells(line)[:5]
-        metrics[name.strip("`")] = (kind, set(re.findall(r"`(\w+)`", labels)), only, meaning)
-    return metrics
+    lines = []
+    entry = r"(?m)^(\S.*):\n(?=  --)|^  --(\w+)(?:=(.*?))?  \[SRU_\w+\]\n((?:      .*\n)*)"
+    for heading, name, default, meaning in re.findall(entry, text):
+        if heading:
+            lines += ["", "### " + heading, "", "|flag|default|meaning|", "|---|---|---|"]
+        else:
+            cells = ["`--%s`" % name, "`%s`" % default if default else "", markdown(" ".join(meaning.split()))]
+            lines.append("|%s|" % "|".join(cells))
+    return lines
 
 
 def scrape(server, client):
     """The text of /metrics of a server that has answered calls of each kind."""
     process = subprocess.Popen(
-        [server, "--model_repository=" + os.path.join(ROOT, "models", "pretrained"),
+        [server, "--model_repository=" + os.path.join(ROOT, "models", "pretrained"), "--prefix_cache_mb=16",
          "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", "--http_listen=127.0.0.1:0"],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         grpc_port, metrics_port = re.findall(r"127\.0\.0\.1:(\d+)", process.stdout.readline())[:2]
-        for arguments in (["classify", "Who wrote Hamlet ?"], ["encode", "Who wrote Hamlet ?"],
-                          ["models"], ["classify", "--model=none", "x"]):
-            subprocess.run([client, arguments[0], "--address=127.0.0.1:" + grpc_port, *arguments[1:]],
+        for command, *arguments in (["classify", "Who wrote Hamlet ?"], ["encode", "Who wrote Hamlet ?"], ["models"],
+                                    ["generate", "--max_new_tokens=2", "Natasha"], ["classify", "--model=none", "x"]):
+            subprocess.run([client, command, "--address=127.0.0.1:" + grpc_port, *arguments],
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         url = "http://127.0.0.1:%s/metrics" % metrics_port
         with urllib.request.urlopen(url, timeout=30) as response:
@@ -74,94 +71,89 @@ def scrape(server, client):
         process.stdout.close()
 
 
-def real_metrics(text):
-    """name -> (type, labels, help, reasons)"""
-    metrics = {}
+def helps_in_sources():
+    """name -> help, of every metric that the sources name beside its help."""
+    found = {}
+    for path in glob.glob(os.path.join(ROOT, "server", "**", "*.cc"), recursive=True):
+        with open(path, encoding="utf-8") as file:
+            text = re.sub(r'"\s*\n\s*"', "", file.read())
+        found.update(re.findall(r'"(sru_\w+)"\W+(?:k\w+,\s*|Help\()"([^"]*)"', text))
+    return found
+
+
+def metric_rows(text):
+    """name -> its row, of the text of /metrics."""
+    rows = {}
     for name, kind in re.findall(r"(?m)^# TYPE (\S+) (\S+)$", text):
         suffix = "(?:_bucket|_sum|_count)?" if kind == "histogram" else ""
-        labels, reasons = set(), set()
-        for line in re.findall(r"(?m)^%s%s\{(.*)\} \S+$" % (name, suffix), text):
-            labels.update(re.findall(r'(\w+)="', line))
-            reasons.update(re.findall(r'\breason="(\w+)"', line))
-        help_text = re.search(r"(?m)^# HELP %s (.*)$" % name, text)
-        metrics[name] = (kind, labels - {"le"}, help_text[1] if help_text else "", reasons)
-    return metrics
+        series = [dict(re.findall(r'(\w+)="([^"]*)"', labels))
+                  for labels in re.findall(r"(?m)^%s%s\{(.*)\} \S+$" % (name, suffix), text)]
+        labels = sorted({label for one in series for label in one} - {"le"})
+        meaning = re.search(r"(?m)^# HELP %s (.*)$" % name, text)[1]
+        reasons = sorted({one["reason"] for one in series if "reason" in one})
+        if not all(re.search(r"\b%s\b" % reason, meaning) for reason in reasons):
+            meaning += " Reasons: %s." % ", ".join(reasons)
+        rows[name] = metric_row(name, kind, labels, meaning)
+    return rows
 
 
-def rule_alerts():
-    """Names of the alerts that deploy/ has rules for."""
-    names = set()
+def metric_row(name, kind, labels, meaning):
+    return "|`%s`|%s|%s|%s|" % (name, kind, ", ".join(labels), markdown(meaning))
+
+
+def metric_table(server, client):
+    rows = metric_rows(scrape(server, client))
+    helps = helps_in_sources()
+    for name, (kind, labels) in NOT_SHOWN.items():
+        rows.setdefault(name, metric_row(name, kind, labels, helps[name]))
+    return ["", "|metric|type|labels|meaning|", "|---|---|---|---|", *(rows[name] for name in sorted(rows))]
+
+
+def with_table(page, name, lines):
+    """The page with the lines between the markers of that name."""
+    first, last = "<!-- %s -->\n" % name, "<!-- end of %s -->" % name
+    before, _, rest = page.partition(first)
+    _, end, after = rest.partition(last)
+    if not end:
+        sys.exit("%s: expected the lines '%s' and '%s'" % (DOC, first.strip(), last))
+    return before + first + "\n".join(lines).lstrip("\n") + "\n" + end + after
+
+
+def wrong_runbooks(page):
+    """What is wrong with the pages that alerts lead to."""
+    anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+               for heading in re.findall(r"(?m)^#+ (.*)$", page)}
+    found = []
     for path in glob.glob(os.path.join(ROOT, "deploy", "**", "*.y*ml"), recursive=True):
-        with open(path) as file:
-            names.update(re.findall(r"(?m)^\s*-?\s*alert:\s*(\w+)", file.read()))
-    return names
-
-
-def documented_alerts(text):
-    section = re.search(r"(?ms)^## Alerts$(.*?)^## ", text)
-    return set(re.findall(r"(?m)^### (\w+)$", section[1])) if section else set()
-
-
-def label_cell(labels):
-    return " ".join("`%s`" % label for label in sorted(labels))
+        with open(path, encoding="utf-8") as file:
+            found += re.findall(r"(?m)runbook: *[\"']?%s#([\w-]+)" % re.escape(DOC), file.read())
+    if not found:
+        return ["found no alert with a runbook in deploy/"]
+    return ["an alert's runbook leads to #%s, which is no heading" % anchor for anchor in sorted(set(found) - anchors)]
 
 
 def main():
-    if len(sys.argv) not in (3, 4):
+    arguments = [argument for argument in sys.argv[1:] if argument != "--write"]
+    if len(arguments) != 2:
         print(__doc__, file=sys.stderr)
         return 2
-    server, client = (os.path.abspath(path) for path in sys.argv[1:3])
-    with open(sys.argv[3] if len(sys.argv) == 4 else os.path.join(ROOT, DOC)) as file:
-        text = file.read()
-    problems = []
-
-    flags, in_doc = real_flags(server), documented_flags(text)
-    if not flags:
-        problems.append("found no flag in `%s --help`; has its form changed?" % server)
-    for name, (default, help_text) in flags.items():
-        if name not in in_doc:
-            problems.append("the flag --%s is missing; add\n    | `--%s` | %s | %s |" % (
-                name, name, "`%s`" % default if default else "", help_text.replace("|", "\\|")))
-        elif default not in in_doc[name]:
-            problems.append("--%s: the default is '%s', the table says '%s'" % (
-                name, default, " or ".join(in_doc[name])))
-    for name in sorted(set(in_doc) - set(flags)):
-        problems.append("the server has no flag --%s; remove its row" % name)
-
-    metrics, in_doc = real_metrics(scrape(server, client)), documented_metrics(text)
-    if not metrics:
-        problems.append("found no metric on a running server")
-    for name, (kind, labels, help_text, reasons) in metrics.items():
-        if name not in in_doc:
-            problems.append("the metric %s is missing; add\n    | `%s` | %s | %s | | %s |" % (
-                name, name, kind, label_cell(labels), help_text.replace("|", "\\|")))
-            continue
-        if in_doc[name][0] != kind:
-            problems.append("%s is a %s, the table says '%s'" % (name, kind, in_doc[name][0]))
-        if in_doc[name][1] != labels:
-            problems.append("%s has the labels %s, the table says %s" % (
-                name, label_cell(labels) or "none", label_cell(in_doc[name][1]) or "none"))
-        for reason in sorted(reasons):
-            if "`%s`" % reason not in in_doc[name][3]:
-                problems.append("%s: its row does not say what the reason `%s` means" % (name, reason))
-    for name, (_, _, only, _) in sorted(in_doc.items()):
-        if name not in metrics and not only:
-            problems.append("a running server has no metric %s; remove its row, or say in its column "
-                            "'only with' when it is there" % name)
-
-    alerts, in_doc = rule_alerts(), documented_alerts(text)
-    if not in_doc:
-        problems.append("found no alert under '## Alerts'")
-    for name in sorted(alerts - in_doc):
-        problems.append("the alert %s has no section '### %s' under '## Alerts'" % (name, name))
-    for name in sorted(in_doc - alerts) if alerts else []:
-        problems.append("deploy/ has no rule for the alert %s; remove its section" % name)
-
+    server, client = (os.path.abspath(path) for path in arguments)
+    path = os.path.join(ROOT, DOC)
+    with open(path, encoding="utf-8") as file:
+        page = file.read()
+    made = with_table(page, "flags", flag_tables(server))
+    made = with_table(made, "metrics", metric_table(server, client))
+    problems = wrong_runbooks(made)
+    if "--write" in sys.argv:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(made)
+    elif made != page:
+        problems += list(difflib.unified_diff(page.splitlines(), made.splitlines(), DOC, "the server", lineterm="", n=0))
+        problems.append("the tables differ from the server: run with --write")
     for problem in problems:
         print("%s: %s" % (DOC, problem))
     if not problems:
-        print("%s: %d flags, %d metrics and %d alerts agree with the server" % (
-            DOC, len(flags), len(metrics), len(in_doc)))
+        print("%s: the tables are those of the server" % DOC)
     return 1 if problems else 0
 
 
