@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Compares docs/reliability.md with the tests, files, flags and metrics that there are.
+"""Compares tests/README.md and docs/ with the tests, files, flags and metrics that there are.
 
-  scripts/check_reliability_doc.py build [PAGE]
+  scripts/check_reliability_doc.py build
 
-Of each line under "How it is tested": the files must exist, the command must be a script of this project or select tests of the
-build, and it must run every test that the line names: tests of CTest, cases of GoogleTest (Suite.Case) and methods
-of Python's unittest (test_...). Of each line under "At each limit": docs/operations.md must have the flags and metrics.
-Links must lead to files, and into headings. Needs only Python and ctest.
+Of each line of tests/README.md under "How it is tested": the files must exist, the command must be a script of this project or
+select tests of the build, and it must run every test that the line names: tests of CTest, cases of GoogleTest (Suite.Case) and
+methods of Python's unittest (test_...). Of each line of docs/reliability.md under "At each limit": docs/operations.md must have
+the flags and metrics. Links of the pages for those who run servers must lead to files, and into headings. Needs only Python and
+ctest.
 """
 
 import glob
@@ -17,7 +18,14 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-DOC = os.path.join("docs", "reliability.md")
+TESTS = os.path.join("tests", "README.md")
+PROMISES = os.path.join("docs", "reliability.md")
+LINKED = (TESTS, PROMISES, "docs/operations.md", "docs/security.md", "deploy/README.md", "models/FORMAT.md")
+
+
+def read(page):
+    with open(os.path.join(ROOT, page), encoding="utf-8") as file:
+        return file.read()
 
 
 def section(text, heading):
@@ -112,8 +120,7 @@ def check_tests(text, tests):
 
 
 def check_limits(text):
-    with open(os.path.join(ROOT, "docs", "operations.md"), encoding="utf-8") as file:
-        known = set(re.findall(r"(?m)^\| *`((?:--|sru_)\w+)`", file.read()))
+    known = set(re.findall(r"(?m)^\| *`((?:--|sru_)\w+)`", read("docs/operations.md")))
     lines = rows(section(text, "At each limit"))
     problems = [] if lines else ["found no line under 'At each limit'"]
     for cells in lines:
@@ -123,35 +130,36 @@ def check_limits(text):
     return len(lines), problems
 
 
-def check_links(text):
+def anchors(page):
+    headings = re.findall(r"(?m)^#+ (.*)$", read(page))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def check_links(page):
     problems = []
-    for link in re.findall(r"\]\(([^)]+)\)", text):
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", read(page)):
         path, _, anchor = link.partition("#")
-        target = os.path.normpath(os.path.join(ROOT, os.path.dirname(DOC), path)) if path else os.path.join(ROOT, DOC)
-        if not os.path.isfile(target):
-            problems.append("the link %s leads nowhere" % link)
-            continue
-        with open(target, encoding="utf-8") as file:
-            headings = re.findall(r"(?m)^#+ (.*)$", text if not path else file.read())
-        anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-        if anchor and anchor not in anchors:
-            problems.append("the link %s leads to no heading" % link)
+        target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+        if not os.path.exists(os.path.join(ROOT, target)):
+            problems.append("%s: the link %s leads nowhere" % (page, link))
+        elif anchor and anchor not in anchors(target):
+            problems.append("%s: the link %s leads to no heading" % (page, link))
     return problems
 
 
 def main():
-    if len(sys.argv) not in (2, 3):
+    if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2
-    with open(sys.argv[2] if len(sys.argv) == 3 else os.path.join(ROOT, DOC), encoding="utf-8") as file:
-        text = file.read()
-    promises, problems = check_tests(text, built_tests(sys.argv[1]))
-    limits, more = check_limits(text)
-    problems += more + check_links(text)
+    promises, problems = check_tests(read(TESTS), built_tests(sys.argv[1]))
+    limits, more = check_limits(read(PROMISES))
+    problems += more
+    for page in LINKED:
+        problems += check_links(page)
     for problem in problems:
-        print("%s: %s" % (DOC, problem))
+        print(problem)
     if not problems:
-        print("%s: the tests of %d promises and the names of %d limits are there" % (DOC, promises, limits))
+        print("the tests of %d promises and the names of %d limits are there, and the links lead somewhere" % (promises, limits))
     return 1 if problems else 0
 
 
