@@ -12,7 +12,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -130,7 +132,7 @@ bool Await(const Socket& socket, int16_t event, absl::Time deadline) {
   while (ready < 0) {
     const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
     if (left_ms <= 0) return false;
-    ready = poll(&awaited, 1, static_cast<int>(left_ms));
+    ready = poll(&awaited, 1, static_cast<int>(std::min<int64_t>(left_ms, INT_MAX)));
     if (ready < 0 && errno != EINTR) return false;
   }
   return ready > 0;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Union
 
 from . import details_pb2, results
 from ._channels import Channels
@@ -44,6 +44,13 @@ class ClientBase:
         arguments["channel_options"] = tuple(channel_options)
         self._connection = Connection(Options(**arguments))
         self._channels = Channels(self._connection, self._grpc)
+
+    # A copy, perhaps in another process, opens channels of its own.
+    def __getstate__(self) -> Dict[str, Any]:
+        return dict(vars(self._connection.options))
+
+    def __setstate__(self, options: Dict[str, Any]) -> None:
+        ClientBase.__init__(self, **options)
 
     def _generate(self, request: pb.GenerateRequest, timeout: Optional[float], request_id: str) -> Any:
         seconds = self._connection.timeout(timeout, stream=True)

@@ -24,6 +24,8 @@ Address = Union[str, Sequence[str]]
 # gRPC waits for whole milliseconds, and some versions never end a call whose wait rounds to zero.
 MIN_BACKOFF = 0.002
 TOKEN_READ_INTERVAL = 10.0
+# gRPC counts the nanoseconds since 1970 in 64 bits: a call that may take longer than this one has no end for anybody.
+LONGEST_TIMEOUT = 1e9
 KEEPALIVE_TIME_MS = 1500
 KEEPALIVE_TIMEOUT_MS = 6000
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -121,7 +123,7 @@ class Connection:
         if timeout is None:
             timeout = self.options.stream_timeout if stream else self.options.timeout
         check_timeout(timeout, "timeout")
-        return None if timeout == math.inf else timeout
+        return None if timeout > LONGEST_TIMEOUT else timeout
 
 
 def check_timeout(timeout: float, name: str) -> None:

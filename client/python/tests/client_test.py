@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -331,6 +332,16 @@ class CallsTest(unittest.TestCase):
         with self.assertRaises(sru_inference.DeadlineExceededError):
             self.connect(service).classify(["a"], timeout=0.2)
 
+    def test_a_very_long_timeout_is_a_long_one(self):
+        service = serve(self, **{**ANSWERS, "Generate": Letters()})
+        for timeout in (sys.maxsize, 1e300):
+            for client in (self.connect(service), self.connect(service, timeout=timeout, stream_timeout=timeout)):
+                client.wait_ready(timeout=timeout)
+                self.assertEqual(client.classify(["one"], timeout=timeout)[0].label, "one")
+                self.assertEqual(client.health(), "SERVING")
+                self.assertEqual(len(list(client.generate("abc", max_new_tokens=3, timeout=timeout))), 3)
+                self.assertEqual(len(list(client.encode_stream([[1, 2]], timeout=timeout))), 1)
+
     def test_waiting_in_vain_says_why(self):
         service = serve(self, health=lambda service: 2)
         with self.assertRaisesRegex(
@@ -499,6 +510,22 @@ class AioCallsTest(CallsTest):
     def tearDownClass(cls):
         AsyncAdapter._loop.run_until_complete(AsyncAdapter._loop.shutdown_asyncgens())
         AsyncAdapter._loop.close()
+
+
+class CopyTest(unittest.TestCase):
+    """What runs calls in other processes pickles its clients."""
+
+    def test_a_copy_has_the_options_and_channels_of_its_own(self):
+        service = serve(self, **ANSWERS)
+        for kind in (sru_inference.Client, aio.Client):
+            copy = pickle.loads(pickle.dumps(kind([service.address], token="t", timeout=7)))
+            self.assertIs(type(copy), kind)
+            self.assertEqual((copy._connection.options.timeout, copy._connection.options.token), (7, "t"))
+        with sru_inference.Client(service.address) as client:
+            client.health()
+            copy = pickle.loads(pickle.dumps(client))
+        with copy:
+            self.assertEqual(copy.classify(["one"])[0].label, "one")
 
 
 class ThreadsTest(unittest.TestCase):

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import sys
 import tempfile
 import unittest
 
@@ -79,6 +80,10 @@ class OptionsTest(unittest.TestCase):
         self.assertEqual(connection.timeout(None), 2)
         self.assertEqual(connection.timeout(0.5), 0.5)
         self.assertIsNone(connection.timeout(None, stream=True))
+        # gRPC's clock would overflow, and the call would be over at once.
+        for long in (7.4e9, 1e300, sys.maxsize, 10**400, math.inf):
+            self.assertIsNone(connection.timeout(long), long)
+        self.assertEqual(connection.timeout(1e9), 1e9)
         with self.assertRaisesRegex(ValueError, "timeout: "):
             connection.timeout(-1)
 
