@@ -8,7 +8,7 @@ MODEL_REPOSITORY ?= models/pretrained
 FORMATTED := $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cc' '*.cu' '*.cuh' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo serve test bench gpu_prefix lint format clean
+.PHONY: help deps build programs demo serve test bench gpu_prefix lint format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z_]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,19 +25,22 @@ $(BUILD)/build.ninja: CMakeLists.txt CMakePresets.json
 build: $(BUILD)/build.ninja  ## build everything into build/bin
 	@cmake --build $(BUILD) -j $(JOBS)
 
-demo: $(BUILD)/build.ninja  ## start the server on the bundled model, ask it six questions, stop it
+programs: $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS) --target sru_server sru_client sru_bench
+
+demo: programs  ## start the server on the bundled model, ask it six questions, stop it
 	@scripts/demo.sh $(BUILD)/bin
 
-serve: build  ## run the server on MODEL_REPOSITORY (default: the bundled model)
+serve: programs  ## run the server on MODEL_REPOSITORY (default: the bundled model)
 	@$(BUILD)/bin/sru_server --model_repository=$(MODEL_REPOSITORY)
 
 test: build  ## build and run the tests (FULL=1: also those of every data type, instruction set and order)
 	@scripts/deps.sh test
 	@ctest --preset $(PRESET) --no-tests=error -LE '$(if $(FULL),^elsewhere$$,^(full|elsewhere)$$)'
 
-bench: build  ## measure the CPU engine (16 minutes; QUICK=1: one) and write build/reports/cpu.md
+bench: $(BUILD)/build.ninja  ## measure the CPU engine (16 minutes; QUICK=1: one) and write build/reports/cpu.md
 	@scripts/deps.sh bench
+	@cmake --build $(BUILD) -j $(JOBS) --target sru_bench kernel_benchmarks
 	@scripts/cpu_report.py --bin $(BUILD)/bin $(if $(QUICK),--quick --out $(BUILD)/cpu.md)
 
 gpu_prefix:  ## an installation for a GPU machine, at most 68 MB: build-gpu_prefix/prefix.tar.gz (WITH=cublaslt,published: more)
