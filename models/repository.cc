@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -24,6 +25,7 @@
 #include "absl/strings/strip.h"
 #include "base/status.h"
 #include "kernels/enum_names.h"
+#include "models/digest.h"
 #include "models/marian/published_files.h"
 #include "models/text/tokenizer.h"
 
@@ -96,6 +98,23 @@ absl::StatusOr<ModelListing> ListVersions(const std::string& repository, const s
   std::sort(listing.versions.begin(), listing.versions.end(),
             [](const auto& a, const auto& b) { return a.version < b.version; });
   return listing;
+}
+
+// The files of the version in `directory` that FORMAT.md names, there or not. `*problem` says how
+// they are ambiguous: if they are, removing one makes the folder another student.
+std::vector<std::string> NamesOfFiles(const FilePath& directory, std::string* problem) {
+  std::vector<std::string> names = {"config.json", "model.safetensors"};
+  for (const TokenizerType type : kernels::AllNamed<TokenizerTypeName>()) {
+    const char* const file = Describe(type).file;
+    if (*file != '\0' && names.back() != file) names.emplace_back(file);
+  }
+  const absl::StatusOr<std::optional<PublishedFiles>> published = FindPublishedFiles(directory);
+  if (!published.ok()) *problem = std::string(published.status().message());
+  if (published.ok() && published->has_value()) {
+    for (std::string& file : (*published)->names()) names.push_back(std::move(file));
+    names.emplace_back("model_info.json");  // may say its languages
+  }
+  return names;
 }
 
 }  // namespace
@@ -224,29 +243,32 @@ absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& rep
 
 std::string FileSignature(const FilePath& directory) {
   std::string signature;
-  std::vector<std::string> names = {"config.json", "model.safetensors"};
-  for (const TokenizerType type : kernels::AllNamed<TokenizerTypeName>()) {
-    const char* const file = Describe(type).file;
-    if (*file != '\0' && names.back() != file) names.emplace_back(file);
-  }
-  const absl::StatusOr<std::optional<PublishedFiles>> published = FindPublishedFiles(directory);
-  // If files are ambiguous, removing one makes the folder another student.
-  if (!published.ok()) absl::StrAppend(&signature, published.status().message(), "\n");
-  if (published.ok() && published->has_value()) {
-    for (std::string& file : (*published)->names()) names.push_back(std::move(file));
-    names.emplace_back("model_info.json");  // may say its languages
-  }
-  for (const std::string& name : names) {
+  for (const std::string& name : NamesOfFiles(directory, &signature)) {
     const int fd = (directory / name).Open(O_PATH);
     if (fd < 0) continue;
     struct stat info;
     const bool known = fstat(fd, &info) == 0;
     close(fd);
     if (!known) continue;
-    absl::StrAppend(&signature, name, " ", info.st_size, " ", info.st_mtim.tv_sec, ".",
-                    info.st_mtim.tv_nsec, " ", info.st_dev, ":", info.st_ino, "\n");
+    absl::StrAppend(&signature, "\n", name, " ", info.st_size, " ", info.st_mtim.tv_sec, ".",
+                    info.st_mtim.tv_nsec, " ", info.st_ctim.tv_sec, ".", info.st_ctim.tv_nsec, " ",
+                    info.st_dev, ":", info.st_ino);
   }
   return signature;
+}
+
+std::string FileContentsDigest(const FilePath& directory) {
+  std::string digest;
+  for (const std::string& name : NamesOfFiles(directory, &digest)) {
+    const absl::StatusOr<OpenFile> file =
+        OpenFile::Open(directory / name, std::numeric_limits<uint64_t>::max());
+    if (absl::IsNotFound(file.status())) continue;
+    const absl::StatusOr<std::string> contents =
+        file.ok() ? DigestOfFile(*file) : absl::StatusOr<std::string>(file.status());
+    if (!contents.ok()) return "";
+    absl::StrAppend(&digest, "\n", name, " ", *contents);
+  }
+  return digest;
 }
 
 }  // namespace sru::models

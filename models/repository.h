@@ -96,9 +96,14 @@ absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& rep
                                                           Links links = Links::kInside);
 
 // Changes whenever a file of the version in `directory` is replaced, written to, removed or added:
-// names, sizes, times of modification and inodes of the files that FORMAT.md names. Files are not
-// read.
+// names, sizes, inodes and times of modification and of change of the files that FORMAT.md names.
+// Nobody can set the time of change back. Files are not read: what is written within one tick of
+// the file system's clock, or through a mapping, may leave no trace.
 std::string FileSignature(const FilePath& directory);
+
+// Equal for equal contents of those files, which are read (SHA-256: about a second per GB). Empty if one of
+// them cannot be read.
+std::string FileContentsDigest(const FilePath& directory);
 
 }  // namespace sru::models
 

@@ -2,11 +2,13 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/poll.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::models {
@@ -217,6 +219,53 @@ TEST(RepositoryTest, TheSignatureFollowsTheFiles) {
   std::filesystem::remove(directory.path("m/1/vocab.txt"));
   EXPECT_NE(FileSignature(version), touched);
   EXPECT_EQ(FileSignature(directory.path("m/2")), "");
+}
+
+// As `cp -p` and `rsync -t` write: nothing but the time of change is another.
+TEST(RepositoryTest, TheSignatureFollowsFilesWhoseTimeIsSetBack) {
+  TempDirectory directory;
+  WriteSmallModel(directory, "m/1");
+  const std::string version = directory.path("m/1");
+  for (const char* name : {"config.json", "model.safetensors", "vocab.txt"}) {
+    const std::string path = version + "/" + name;
+    const std::string first = FileSignature(version);
+    const auto time = std::filesystem::last_write_time(path);
+    std::string contents = ReadWholeFile(path);
+    contents.back() ^= 1;
+    // The clock of a file system moves in ticks.
+    EXPECT_TRUE(testing::PollUntil([&] {
+      std::fstream(path, std::ios::in | std::ios::out | std::ios::binary) << contents;
+      std::filesystem::last_write_time(path, time);
+      return FileSignature(version) != first;
+    })) << name;
+  }
+}
+
+TEST(RepositoryTest, TheDigestFollowsTheContentsAlone) {
+  TempDirectory directory;
+  WriteSmallModel(directory, "m/1");
+  WriteSmallModel(directory, "m/2");
+  const std::string version = directory.path("m/1");
+  const std::string first = FileContentsDigest(version);
+  EXPECT_NE(first, "");
+  EXPECT_EQ(FileContentsDigest(directory.path("m/2")), first);
+  directory.Write("m/1/notes.txt", "no part of the model");
+  EXPECT_EQ(FileContentsDigest(version), first);
+  for (const char* name : {"config.json", "model.safetensors", "vocab.txt"}) {
+    const std::string path = version + "/" + name;
+    std::string contents = ReadWholeFile(path);
+    contents.back() ^= 1;
+    directory.Write(std::string("m/1/") + name, contents);
+    EXPECT_NE(FileContentsDigest(version), first) << name;
+    contents.back() ^= 1;
+    directory.Write(std::string("m/1/") + name, contents);
+    EXPECT_EQ(FileContentsDigest(version), first) << name;
+  }
+  std::filesystem::rename(version + "/vocab.txt", version + "/piece.model");
+  EXPECT_NE(FileContentsDigest(version), first);
+  std::filesystem::remove(version + "/config.json");
+  std::filesystem::create_directory(version + "/config.json");
+  EXPECT_EQ(FileContentsDigest(version), "");  // it cannot be read
 }
 
 TEST(RepositoryTest, TheSignatureFollowsWhatSaysTheLanguagesOfPublishedFiles) {

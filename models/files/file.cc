@@ -20,8 +20,8 @@
 namespace sru::models {
 namespace {
 
-int64_t ModificationTime(const struct stat& info) {
-  return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+int64_t Nanoseconds(const timespec& time) {
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
 // A `..` on the way is refused with EAGAIN while somebody renames folders.
@@ -116,7 +116,9 @@ absl::StatusOr<OpenFile> OpenFile::Open(const FilePath& from, uint64_t max_bytes
     return InvalidArgument(path, ": expected a regular file");
   }
   file.size_ = static_cast<uint64_t>(info.st_size);
-  file.modified_ns_ = ModificationTime(info);
+  file.modified_ns_ = Nanoseconds(info.st_mtim);
+  file.changed_ns_ = Nanoseconds(info.st_ctim);
+  file.links_ = info.st_nlink;
   if (file.size_ > max_bytes) {
     return InvalidArgument(path, ": expected at most ", max_bytes, " bytes, found ", file.size_);
   }
@@ -128,7 +130,9 @@ OpenFile::OpenFile(OpenFile&& other) noexcept
     : path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
       size_(other.size_),
-      modified_ns_(other.modified_ns_) {}
+      modified_ns_(other.modified_ns_),
+      changed_ns_(other.changed_ns_),
+      links_(other.links_) {}
 
 OpenFile::~OpenFile() {
   if (fd_ >= 0) close(fd_);
@@ -164,7 +168,10 @@ absl::Status OpenFile::CheckUnchanged() const {
   if (fstat(fd_, &info) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat(path_, ": cannot be examined"));
   }
-  if (static_cast<uint64_t>(info.st_size) == size_ && ModificationTime(info) == modified_ns_) {
+  // A time of modification can be set back. A time of change cannot, but it is also that of the last
+  // link: a file that another one has replaced is as it was.
+  if (static_cast<uint64_t>(info.st_size) == size_ && Nanoseconds(info.st_mtim) == modified_ns_ &&
+      (Nanoseconds(info.st_ctim) == changed_ns_ || info.st_nlink != links_)) {
     return absl::OkStatus();
   }
   return absl::AbortedError(

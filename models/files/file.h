@@ -82,6 +82,8 @@ class OpenFile {
   int fd_;
   uint64_t size_ = 0;
   int64_t modified_ns_ = 0;
+  int64_t changed_ns_ = 0;
+  uint64_t links_ = 0;
 };
 
 // Immutable and thread-safe; movable.

@@ -18,6 +18,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/poll.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::models {
@@ -224,6 +225,18 @@ TEST(OpenFileTest, ReadsPartsAndTellsWhetherTheyWereWrittenTo) {
   EXPECT_EQ(cut.code(), absl::StatusCode::kAborted);
   EXPECT_THAT(std::string(cut.message()), HasSubstr("was cut to 5 bytes, from 10"));
   EXPECT_EQ(changed->CheckUnchanged().code(), absl::StatusCode::kAborted);
+
+  // Whoever writes may set the time back, and that is seen, too.
+  const std::string back = directory.Write("i", "0123456789");
+  std::filesystem::last_write_time(back, std::filesystem::file_time_type());
+  const auto set_back = OpenFile::Open(back, 10);
+  ASSERT_TRUE(set_back.ok()) << set_back.status();
+  EXPECT_TRUE(set_back->CheckUnchanged().ok());
+  EXPECT_TRUE(testing::PollUntil([&] {  // the clock of a file system moves in ticks
+    std::fstream(back, std::ios::in | std::ios::out) << "9876543210";
+    std::filesystem::last_write_time(back, std::filesystem::file_time_type());
+    return absl::IsAborted(set_back->CheckUnchanged());
+  }));
 }
 
 TEST(FileTest, RefusesWhatItCannotRead) {

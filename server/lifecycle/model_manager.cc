@@ -190,11 +190,13 @@ absl::Status ModelManager::PollAtOnce() {
   // Pretends that everything has been seen before.
   seen_.clear();
   for (const auto& [model, found] : listing->models) seen_[model] = Fingerprint(found);
-  Poll();
+  Poll(/*asked=*/true);
   return absl::OkStatus();
 }
 
-void ModelManager::Poll() {
+void ModelManager::Poll() { Poll(/*asked=*/false); }
+
+void ModelManager::Poll(bool asked) {
   const auto listing = models::ScanRepository(options_.repository, options_.links());
   if (!listing.ok()) {
     if (listing.status() != scan_status_) {
@@ -226,8 +228,10 @@ void ModelManager::Poll() {
     } else {
       seen_[model] = now;
     }
-    if (!settled || (now == ValueOr(applied_, model) && !MayFitNow(model))) continue;
+    const bool is_new = asked || now != ValueOr(applied_, model) || MayFitNow(model);
+    if (!settled || !is_new) continue;
     Mode mode;
+    mode.asked = asked;
     mode.fall_back = true;
     if (absl::IsAborted(Apply(model, versions, mode))) {
       seen_.erase(model);           // still being written: wait until it settles again
@@ -266,7 +270,7 @@ bool ModelManager::WaitsForEmptyRepository(const models::RepositoryListing& list
 absl::StatusOr<std::vector<telemetry::ModelStatus>> ModelManager::Load(const std::string& model) {
   const auto listing = models::ScanModel(options_.repository, model, options_.links());
   Mode mode;
-  mode.retry_failed = true;
+  mode.asked = true;
   absl::Status status = listing.status();
   if (status.ok()) {
     status = Apply(model, *listing, mode);
@@ -408,14 +412,27 @@ absl::Status ModelManager::Apply(const std::string& model, const models::ModelLi
     const bool takes_anothers_place = looked_at.size() >= wanted;
     looked_at.push_back(it->version);
     bool served;
+    bool is_same;  // what is served was loaded from such files
+    std::string contents;
+    {
+      MutexLock lock(&mutex_);
+      const Version& version = models_[model].versions[it->version];
+      served = version.served != nullptr;
+      is_same = served && version.signature == signature;
+      contents = version.contents;
+    }
+    // Equal contents may look different, after a copy or a backup by links, and different ones equal.
+    if (served && (mode.asked || !is_same)) {
+      is_same = !contents.empty() && models::FileContentsDigest(it->path()) == contents;
+    }
     bool load;
     {
       MutexLock lock(&mutex_);
       Version& version = models_[model].versions[it->version];
-      served = version.served != nullptr;
-      load = ShouldLoad(version, signature, takes_anothers_place, mode);
-      // The files are those that it was loaded from: changed, failed and changed back.
-      if (served && version.signature == signature) version.failure = absl::OkStatus();
+      load = !is_same && ShouldLoad(version, signature, takes_anothers_place, mode);
+      // Also if they were changed, failed and changed back.
+      if (is_same) version.signature = signature;
+      if (is_same) version.failure = absl::OkStatus();
     }
     absl::Status status;
     if (load) {
@@ -445,13 +462,11 @@ absl::Status ModelManager::Apply(const std::string& model, const models::ModelLi
 
 bool ModelManager::ShouldLoad(const Version& version, const std::string& signature,
                               bool takes_anothers_place, const Mode& mode) const {
-  const bool served = version.served != nullptr;
-  if (served && version.signature == signature) return false;
   const bool failed_with_these_files =
       !version.failure.ok() && version.failed_signature == signature;
   const bool has_room_now = version.needs_bytes > 0 && HasRoom(version.needs_bytes);
-  if (failed_with_these_files && !has_room_now && !mode.retry_failed) return false;
-  return served || !takes_anothers_place || mode.fall_back;
+  if (failed_with_these_files && !has_room_now && !mode.asked) return false;
+  return version.served != nullptr || !takes_anothers_place || mode.fall_back;
 }
 
 absl::Status ModelManager::LoadVersion(const models::ModelLocation& location,
@@ -466,9 +481,14 @@ absl::Status ModelManager::LoadVersion(const models::ModelLocation& location,
   absl::Status status = CheckMemory(location, estimate);
   const int64_t needs_bytes = status.ok() ? 0 : estimate.total();
   absl::StatusOr<std::unique_ptr<ServedModel>> loaded;
+  std::string contents;
   if (status.ok()) {
     LogInfo(absl::StrCat("loading model ", location.name, " version ", location.version, " (",
                          estimate.files, " bytes)"));
+    // First, so that what is written meanwhile is seen as another content later.
+    if (options_.control != ModelControl::kStatic) {
+      contents = models::FileContentsDigest(location.path());
+    }
     loaded = loader_.Load(location);
     status = loaded.status();
   }
@@ -500,6 +520,7 @@ absl::Status ModelManager::LoadVersion(const models::ModelLocation& location,
         Retire(&version.served);
         version.served = std::move(served);
         version.signature = signature;
+        version.contents = std::move(contents);
         version.failure = absl::OkStatus();
         version.needs_bytes = 0;
         Publish();

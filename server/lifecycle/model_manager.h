@@ -6,8 +6,8 @@
 // the last of those is answered, the old version is freed, so that no accepted call is lost. If a
 // version fails to load, what is served stays as it is; Statuses() has the reason.
 //
-// A loaded version whose files change (FileSignature()) is reloaded, even if they were changed in
-// place. A version that failed is tried again when its files change or when Load() is called. A
+// A loaded version whose files have other contents is reloaded, even if they were changed in place.
+// Polling reads those whose FileSignature() differs; Load() and RequestPoll() read all of them. A version that failed is tried again when its files change or when Load() is called. A
 // version whose directory disappears is unloaded. With VersionPolicy "latest N", polling serves the
 // N highest versions that load: while a higher one fails, the next lower one takes its place.
 //
@@ -154,6 +154,7 @@ class ModelManager {
   struct Version {
     std::shared_ptr<ServedModel> served;  // null when it is not loaded
     std::string signature;                // of the files that `served` was made from
+    std::string contents;                 // FileContentsDigest() of these files
     bool loading = false;
     absl::Status failure;          // of the last attempt
     std::string failed_signature;  // of the files that failed
@@ -173,19 +174,21 @@ class ModelManager {
   };
   // What Apply() may do about the versions that it finds.
   struct Mode {
-    bool retry_failed = false;  // load failed versions even if their files are the same
-    bool fall_back = false;     // load a lower version if a higher one fails
-    bool quiet = false;         // log no failure: the caller reports it
+    // Somebody asks for it: read files that look the same, and load failed versions again.
+    bool asked = false;
+    bool fall_back = false;  // load a lower version if a higher one fails
+    bool quiet = false;      // log no failure: the caller reports it
   };
 
-  // Like Poll(), but takes what it sees as settled.
+  // Like Poll(), but takes what it sees as settled, and asks for it.
   absl::Status PollAtOnce();
+  void Poll(bool asked);
   // Loads, reloads and unloads versions until those in memory are the ones that the policy selects
   // from `listing`. Returns the first failure, if any.
   absl::Status Apply(const std::string& model, const models::ModelListing& listing,
                      const Mode& mode);
-  // Whether to load or reload a version from files with `signature`. `takes_anothers_place`: it
-  // would replace a higher version that failed.
+  // Whether to load or reload a version from files with `signature`, which are not those of what is
+  // served. `takes_anothers_place`: it would replace a higher version that failed.
   bool ShouldLoad(const Version& version, const std::string& signature, bool takes_anothers_place,
                   const Mode& mode) const;
   absl::Status LoadVersion(const models::ModelLocation& location, const std::string& signature);

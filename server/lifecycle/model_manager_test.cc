@@ -1,9 +1,14 @@
 #include "server/lifecycle/model_manager.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <future>
@@ -20,6 +25,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/poll.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::server::lifecycle {
@@ -498,6 +504,80 @@ TEST_F(ModelManagerTest, AVersionThatIsChangedInPlaceIsLoadedAnew) {
   PollTwice();
   EXPECT_EQ(MessageOf("m", 1), "");
   EXPECT_EQ(loader_.live, 1);
+}
+
+// What artefacts with a fixed time and tools that keep times do. The new contents have the size of the old ones.
+TEST_F(ModelManagerTest, OtherContentsAreLoadedWhateverTheirTimes) {
+  const auto time = std::filesystem::file_time_type();
+  const std::string path = repository_.path("m/1/config.json");
+  const auto write = [&](const std::string& config) {
+    const std::string before = models::FileSignature(repository_.path("m/1"));
+    ASSERT_TRUE(testing::PollUntil([&] {  // the clock of a file system moves in ticks
+      Write("m/1", config);
+      std::filesystem::last_write_time(path, time);
+      return models::FileSignature(repository_.path("m/1")) != before;
+    }));
+  };
+  write("good");
+  ASSERT_TRUE(Start(ModelControl::kPoll).ok());
+  loader_.TakeAttempts();
+  write("fine");  // cp -p
+  PollTwice();
+  EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:1"));
+  Delete("m/1");  // within an interval
+  write("well");
+  PollTwice();
+  EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:1"));
+
+  // The same contents are not loaded again, however they come.
+  std::filesystem::create_hard_link(path, repository_.path("m/1/backup"));
+  PollTwice();
+  write("well");
+  PollTwice();
+  Delete("m/1");
+  write("well");
+  PollTwice();
+  EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
+  EXPECT_EQ(MessageOf("m", 1), "");
+}
+
+// A file that is written through a mapping keeps its times, so that polling sees nothing.
+TEST_F(ModelManagerTest, WhoAsksGetsContentsThatLookTheSame) {
+  for (const ModelControl control : {ModelControl::kPoll, ModelControl::kExplicit}) {
+    const bool polls = control == ModelControl::kPoll;
+    SCOPED_TRACE(polls);
+    Write("m/1", "good");
+    const std::string path = repository_.path("m/1/config.json");
+    const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    void* const mapped = mmap(nullptr, 4, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    ASSERT_NE(mapped, MAP_FAILED);
+    std::memcpy(mapped, "good", 4);  // from now on, the system sees no write
+    ASSERT_TRUE(Start(control, {}, {"m"}).ok());
+    loader_.TakeAttempts();
+    const auto ask = [&] {
+      if (!polls) return manager_->Load("m").status();
+      manager_->RequestPoll();
+      return absl::OkStatus();
+    };
+    const std::string before = models::FileSignature(repository_.path("m/1"));
+    std::memcpy(mapped, "fine", 4);
+    ASSERT_EQ(models::FileSignature(repository_.path("m/1")), before);
+    if (polls) {
+      PollTwice();
+      EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
+      manager_->StartThread();
+    }
+    EXPECT_TRUE(ask().ok());
+    EXPECT_TRUE(testing::PollUntil([&] { return manager_->LoadCounts()[0].loads == 2; }));
+    EXPECT_TRUE(ask().ok());  // nothing else has changed
+    std::memcpy(mapped, "well", 4);
+    EXPECT_TRUE(ask().ok());
+    EXPECT_TRUE(testing::PollUntil([&] { return manager_->LoadCounts()[0].loads == 3; }));
+    munmap(mapped, 4);
+    manager_.reset();
+    EXPECT_EQ(loader_.TakeAttempts().size(), 2u);
+  }
 }
 
 TEST_F(ModelManagerTest, WhatDisappearsIsUnloaded) {
