@@ -75,12 +75,12 @@ std::vector<TensorInfo> InputInfos(const models::Model& model) {
 
 std::vector<TensorInfo> OutputInfos(const models::Model& model) {
   std::vector<TensorInfo> infos;
-  for (const auto& [task, output] : OutputsOf(model)) {
+  for (const Output& output : TasksOf(model).front()->tensors.outputs) {
     Shape shape = {kAnySize};
-    if (output->sizes != nullptr) {
-      for (const int64_t size : output->sizes(model, nullptr)) shape.push_back(size);
+    if (output.sizes != nullptr) {
+      for (const int64_t size : output.sizes(model, nullptr)) shape.push_back(size);
     }
-    infos.push_back({output->name, output->datatype, std::move(shape)});
+    infos.push_back({output.name, output.datatype, std::move(shape)});
   }
   return infos;
 }

@@ -16,6 +16,7 @@ namespace sru::server::open_inference {
 absl::StatusOr<const tasks::Task*> ChooseOutputs(InferCall* call);
 
 std::vector<TensorInfo> InputInfos(const models::Model& model);
+// Those that one request may have together, as tools ask for all of them: of the first task.
 std::vector<TensorInfo> OutputInfos(const models::Model& model);
 
 }  // namespace sru::server::open_inference

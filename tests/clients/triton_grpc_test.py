@@ -132,12 +132,13 @@ class TritonTest(unittest.TestCase):
         self.assertEqual(
             inputs,
             {
-                "text": ("BYTES", ["-1"]),
+                "text": ("BYTES", ["-1", "1"]),
                 "token_ids": ("INT64", ["-1", "-1"]),
                 "features": ("FP32", ["-1", "-1", "128"]),
-                "lengths": ("INT64", ["-1"]),
+                "lengths": ("INT64", ["-1", "1"]),
             },
         )
+        self.assertEqual(list(outputs), ["probabilities", "logits", "label"])
         self.assertEqual(outputs["probabilities"], ("FP32", ["-1", "6"]))
         self.assertEqual(outputs["label"], ("BYTES", ["-1"]))
         language_model = self.client.get_model_metadata("war_and_peace")
@@ -150,7 +151,8 @@ class TritonTest(unittest.TestCase):
         self.assertEqual(config.max_batch_size, 256)
         self.assertEqual(list(config.version_policy.specific.versions), [1])
         self.assertEqual(config.parameters["task"].string_value, "classifier")
-        self.assertEqual([tensor.name for tensor in config.input if not tensor.optional], ["text"])
+        self.assertEqual([tensor.name for tensor in config.input if not tensor.optional], [])
+        self.assertEqual([list(tensor.dims) for tensor in config.input], [[1], [-1], [-1, 128], [1]])
         self.assertEqual(config.output[0].dims, [6])
         self.assertGreater(config.instance_group[0].count, 0)
         self.assertFalse(config.model_transaction_policy.decoupled)

@@ -41,18 +41,20 @@ absl::string_view NameOf(const SequenceInput& input) {
   return kForms[static_cast<size_t>(input.form)].name;
 }
 
-// The inputs of a model: all but the first are optional.
+// The inputs of a model. Of several forms a request has one.
 std::vector<TensorInfo> InfosOf(const calls::ModelInput& takes) {
   std::vector<TensorInfo> infos;
   Shape shape;
   for (const FormInfo& form : kForms) {
     shape.push_back(kAnySize);
     if (!form.has(takes)) continue;
-    infos.push_back({form.name, form.datatype, shape, !infos.empty()});
+    const bool is_text = form.datatype == Datatype::kBytes;
+    infos.push_back({form.name, form.datatype, is_text ? ColumnShape() : shape});
     if (form.datatype == Datatype::kFp32) infos.back().shape.back() = takes.input_size;
   }
+  for (TensorInfo& info : infos) info.is_optional = infos.size() > 1;
   if (infos.empty() || infos.back().datatype != Datatype::kBytes) {
-    infos.push_back({std::string(kLengths), Datatype::kInt64, {kAnySize}, true});
+    infos.push_back({std::string(kLengths), Datatype::kInt64, ColumnShape(), true});
   }
   return infos;
 }

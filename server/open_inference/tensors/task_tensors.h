@@ -27,12 +27,15 @@ struct InferCall;
 
 inline constexpr int64_t kAnySize = -1;
 using Shape = absl::InlinedVector<int64_t, 3>;
+// Of an input with one value for each item. It may come as [batch] as well, but Triton's tools want
+// a dimension besides the batch.
+inline Shape ColumnShape() { return {kAnySize, 1}; }
 
 struct TensorInfo {
   std::string name;
   Datatype datatype = Datatype::kFp32;
   Shape shape;               // the first is the batch
-  bool is_optional = false;  // of an input: another one may be given instead
+  bool is_optional = false;  // of an input: a request may lack it
 };
 
 // How the inputs of one request become a request of sru.v1. One per call.

@@ -23,7 +23,7 @@ class QueryInputs final : public open_inference::TaskInputs {
   std::vector<open_inference::TensorInfo> Infos(const models::Model& /*model*/) const override {
     std::vector<open_inference::TensorInfo> infos;
     for (const char* const name : kNames) {
-      infos.push_back({name, open_inference::Datatype::kBytes, {open_inference::kAnySize}});
+      infos.push_back({name, open_inference::Datatype::kBytes, open_inference::ColumnShape()});
     }
     return infos;
   }
