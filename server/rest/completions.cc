@@ -425,6 +425,7 @@ json CompletionsSchemas() {
   const json whole = {{"type", "integer"}};
   const json number = {{"type", "number"}};
   const json flag = {{"type", "boolean"}};
+  const json off = {{"const", false}};
   const json texts = {{"type", "array"}, {"items", text}};
   const json ids = {{"type", "array"}, {"items", whole}};
   const json numbers_or_null = {{"type", "array"}, {"items", {{"type", {"number", "null"}}}}};
@@ -456,7 +457,7 @@ json CompletionsSchemas() {
       {"min_tokens", {{"type", "integer"}, {"minimum", 0}}},
       {"temperature", {{"type", "number"}, {"minimum", 0}, {"default", 1}}},
       {"top_p", {{"type", "number"}, {"minimum", 0}, {"maximum", 1}}},
-      {"top_k", {{"type", "integer"}, {"minimum", 0}}},
+      {"top_k", {{"type", "integer"}, {"minimum", -1}}},
       {"min_p", {{"type", "number"}, {"minimum", 0}, {"maximum", 1}}},
       {"n", {{"type", "integer"}, {"minimum", 1}, {"maximum", 64}, {"default", 1}}},
       {"stop", {{"oneOf", {text, texts}}}},
@@ -472,6 +473,13 @@ json CompletionsSchemas() {
       {"logit_bias", {{"type", "object"}, {"additionalProperties", number}}},
       {"best_of", {{"type", "integer"}, {"description", "Equal to n."}}},
       {"suffix", {{"type", {"string", "null"}}, {"maxLength", 0}}},
+      {"service_tier", {{"enum", {"auto", "default", nullptr}}}},
+      {"store", off},
+      {"ignore_eos", off},
+      {"use_beam_search", off},
+      {"metadata", {{"type", {"object", "null"}}}},
+      {"safety_identifier", text},
+      {"prompt_cache_key", text},
       {"user", text}};
   json completion = {{"type", "object"},
                      {"required", {"id", "object", "created", "model", "choices"}}};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <set>
 #include <string>
@@ -12,6 +13,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "google/protobuf/descriptor.h"
@@ -300,6 +302,20 @@ void ReadSeed(FieldReader* fields, v1::Sampling* sampling) {
   sampling->set_seed(value->get<uint64_t>());
 }
 
+// Refuses an option that is not supported, unless its value asks for nothing.
+void RefuseUnless(FieldReader* fields, const std::string& name,
+                  std::initializer_list<json> nothing) {
+  const json* const value = fields->Take(name);
+  if (value == nullptr || std::find(nothing.begin(), nothing.end(), *value) != nothing.end())
+    return;
+  fields->Fail(name, absl::StrCat("not supported, unless it is ",
+                                  absl::StrJoin(nothing, " or ",
+                                                [](std::string* out, const json& one) {
+                                                  out->append(Shown(one));
+                                                }),
+                                  ", found ", Shown(*value)));
+}
+
 void ReadStream(FieldReader* fields, CompletionsRequest* request) {
   request->stream = fields->Boolean("stream");
   const json* const value = fields->Take("stream_options");
@@ -311,6 +327,8 @@ void ReadStream(FieldReader* fields, CompletionsRequest* request) {
   }
   FieldReader options(*value);
   request->include_usage = options.Boolean("include_usage");
+  RefuseUnless(&options, "include_obfuscation", {false});
+  RefuseUnless(&options, "continuous_usage_stats", {false});
   options.RefuseOthers();
   if (options.problem().has_value()) fields->Fail("stream_options", options.problem()->message);
 }
@@ -327,10 +345,10 @@ constexpr absl::string_view kZeroForDefault = ", or 0 for that many";
 
 // What is known of, and not supported.
 void RefuseOptions(FieldReader* fields, int64_t n) {
-  const json* const suffix = fields->Take("suffix");
-  if (suffix != nullptr &&
-      !(suffix->is_string() && suffix->get_ref<const std::string&>().empty())) {
-    fields->Fail("suffix", "not supported: these models write forward only");
+  RefuseUnless(fields, "suffix", {""});  // these models write forward only
+  RefuseUnless(fields, "service_tier", {"auto", "default"});
+  for (const char* const name : {"store", "ignore_eos", "use_beam_search"}) {
+    RefuseUnless(fields, name, {false});
   }
   const json* const best_of = fields->Take("best_of");
   if (best_of != nullptr && *best_of != n) {
@@ -365,7 +383,7 @@ RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
   sampling.set_top_p(fields.Number("top_p", 0, 0, 1));
   // OpenAI's 0 leaves only the most probable token; in Sampling it means off.
   if (fields.Take("top_p") != nullptr && sampling.top_p() == 0) sampling.set_temperature(0);
-  sampling.set_top_k(static_cast<int32_t>(fields.Integer("top_k", 0, 0, most)));
+  sampling.set_top_k(std::max(static_cast<int32_t>(fields.Integer("top_k", 0, -1, most)), 0));
   sampling.set_min_p(fields.Number("min_p", 0, 0, 1));
   sampling.set_repetition_penalty(fields.Number("repetition_penalty", 0, 0.01, 100));
   sampling.set_presence_penalty(fields.Number("presence_penalty", 0, -100, 100));
@@ -388,7 +406,10 @@ RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
   }
   ReadStream(&fields, request);
   RefuseOptions(&fields, n);
-  static_cast<void>(fields.Take("user"));
+  // These say who asks, and how to find the answer again. The answer does not depend on them.
+  for (const char* const name : {"user", "metadata", "safety_identifier", "prompt_cache_key"}) {
+    static_cast<void>(fields.Take(name));
+  }
   fields.RefuseOthers();
   if (!fields.problem().has_value()) return {};
   RestError error(absl::InvalidArgumentError(fields.problem()->message));

@@ -7,11 +7,12 @@
 //   top_p, n, stop, seed, echo, presence_penalty, frequency_penalty, logit_bias
 //   logprobs            0 to 5: how many candidates come with each token
 //   stream, stream_options.include_usage
-//   user                ignored
-//   suffix, best_of     refused, unless they ask for nothing (best_of equal to n)
-//   top_k, min_p, repetition_penalty, min_tokens, stop_token_ids: as in GenerateRequest, under the names that vLLM has for them
+//   user, metadata, safety_identifier, prompt_cache_key: ignored
+//   best_of, suffix, service_tier, store, stream_options.include_obfuscation and others of vLLM: refused, unless they ask for nothing
+//   top_k, min_p, repetition_penalty, min_tokens, stop_token_ids: as in GenerateRequest, under the names that vLLM has for them;
+//                       a top_k of -1 is off
 //
-// null is the same as a field that is left out. Fields that are not listed are refused by name, as OpenAI does: what an option
+// Whole numbers may be written as 16.0. null is the same as a field that is left out. Fields that are not listed are refused by name, as OpenAI does: what an option
 // was meant to change should not silently stay as it is.
 //
 // Pure functions.

@@ -76,6 +76,33 @@ TEST(CompletionsRequestTest, EveryFieldIsTaken) {
   EXPECT_EQ(request.logprobs, 2);
 }
 
+// Clients send these to ask for nothing, and languages without integers write 16.0.
+TEST(CompletionsRequestTest, WhatAsksForNothingIsTaken) {
+  for (
+      const std::string option :
+      {R"("stream":true,"stream_options":{"include_usage":true,"include_obfuscation":false})",
+       R"("stream":true,"stream_options":{"continuous_usage_stats":false,"include_obfuscation":null})",
+       R"("top_k":-1)", R"("top_k":-1.0)", R"("suffix":"","best_of":1.0)", R"("store":false)",
+       R"("store":null,"metadata":null,"service_tier":null)", R"("service_tier":"auto")",
+       R"("service_tier":"default","metadata":{"run":"7"},"user":"u")", R"("ignore_eos":false)",
+       R"("safety_identifier":"s","prompt_cache_key":"k","use_beam_search":false)"}) {
+    const CompletionsRequest request = MustParse(R"({"prompt":"a",)" + option + "}");
+    EXPECT_EQ(request.generate.sampling().top_k(), 0) << option;
+  }
+  const CompletionsRequest request = MustParse(
+      R"({"prompt":[1.0,2e0],"max_tokens":16.0,"min_tokens":3.0,"n":2.0,"best_of":2.0,"top_k":4e1,
+          "seed":7.0,"logprobs":5.0,"stop_token_ids":[9.0],"logit_bias":{"4":1.0}})");
+  EXPECT_THAT(request.prompts[0].token_ids().values(), ElementsAre(1, 2));
+  const v1::GenerateRequest& generate = request.generate;
+  EXPECT_EQ(generate.max_new_tokens(), 16);
+  EXPECT_EQ(generate.min_new_tokens(), 3);
+  EXPECT_EQ(generate.num_samples(), 2);
+  EXPECT_EQ(generate.sampling().top_k(), 40);
+  EXPECT_EQ(generate.sampling().seed(), 7);
+  EXPECT_EQ(generate.top_candidates(), 5);
+  EXPECT_THAT(generate.stop_token_ids(), ElementsAre(9));
+}
+
 // In OpenAI's API 0 leaves only the most probable token; in Sampling it means off.
 TEST(CompletionsRequestTest, ATopPOf0IsGreedy) {
   EXPECT_EQ(
@@ -143,6 +170,15 @@ TEST(CompletionsRequestTest, ErrorsNameTheField) {
        "stream_options: expected with \"stream\": true only"},
       {R"({"prompt":"a","stream":true,"stream_options":{"x":1}})",
        "stream_options: x: unknown field"},
+      {R"({"prompt":"a","stream":true,"stream_options":{"include_obfuscation":true}})",
+       "stream_options: include_obfuscation: not supported, unless it is false, found true"},
+      {R"({"prompt":"a","service_tier":"flex"})",
+       "service_tier: not supported, unless it is \"auto\" or \"default\", found \"flex\""},
+      {R"({"prompt":"a","store":true})", "store: not supported, unless it is false, found true"},
+      {R"({"prompt":"a","ignore_eos":0})", "ignore_eos: not supported, unless it is false"},
+      {R"({"prompt":"a","top_k":-2})", "top_k: expected a whole number from -1 to"},
+      {R"({"prompt":"a","n":2.5})", "n: expected a whole number from 1 to 64, found 2.5"},
+      {R"({"prompt":"a","max_tokens":1e300})", "max_tokens: expected a whole number from 0"},
       {R"({"prompt":"a","messages":[]})", "messages: unknown field"},
   };
   for (const auto& [body, start] : cases) {

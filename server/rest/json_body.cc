@@ -1,5 +1,7 @@
 #include "server/rest/json_body.h"
 
+#include <cmath>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
@@ -50,6 +52,17 @@ struct SyntaxCheck {
 
 }  // namespace
 
+JsonNumber JsonNumberOf(double real) {
+  constexpr double kExact = 9007199254740992.0;
+  JsonNumber number;
+  number.real = real;  // -0.0 keeps its sign
+  if (std::abs(real) < kExact && real == std::floor(real)) {
+    number.as_signed = static_cast<int64_t>(real);
+    if (real >= 0) number.as_unsigned = static_cast<uint64_t>(real);
+  }
+  return number;
+}
+
 JsonNumber ParseJsonNumber(absl::string_view text) {
   JsonNumber number;
   number.text = text == "-0" ? "0" : text;
@@ -65,6 +78,8 @@ JsonNumber ParseJsonNumber(absl::string_view text) {
     number.real = static_cast<double>(as_unsigned);
   } else {
     static_cast<void>(absl::SimpleAtod(text, &number.real));  // JsonReader has checked its form
+    number = JsonNumberOf(number.real);
+    number.text = text;
   }
   return number;
 }

@@ -16,10 +16,12 @@ namespace sru::server::rest {
 struct JsonNumber {
   absl::string_view text;
   double real = 0;  // infinite if no double holds the number
-  // If it is written as a whole number that fits.
+  // If it is a whole number that fits. 16.0 and 1e3 are, below 2^53, as languages without integers write them.
   std::optional<int64_t> as_signed;
   std::optional<uint64_t> as_unsigned;
 };
+// Without a text.
+JsonNumber JsonNumberOf(double real);
 JsonNumber ParseJsonNumber(absl::string_view text);
 
 // The beginning of a text that a request has, for a message: short and valid UTF-8.

@@ -91,10 +91,7 @@ class MessageReader {
   }
   bool Number(const JsonNumber& number) {
     const auto text = [&number] { return Excerpt(number.text); };
-    if (std::isinf(number.real)) return Refuse(text());
-    if (!number.as_signed.has_value() && !number.as_unsigned.has_value())
-      return SetReal(number.real, text);
-    return SetNumber(number, text);
+    return std::isinf(number.real) ? Refuse(text()) : SetNumber(number, text);
   }
   bool String(absl::string_view text) {
     const FieldForm* const field = Target();
@@ -360,17 +357,6 @@ class MessageReader {
            *number.as_signed <= std::numeric_limits<int32_t>::max();
   }
 
-  // 1.0 and 1e3 are whole numbers, too.
-  template <typename Text>
-  bool SetReal(double real, const Text& text) {
-    const bool whole =
-        std::isfinite(real) && real == std::floor(real) && std::abs(real) < 9007199254740992.0;
-    JsonNumber number;
-    if (whole) number = WholeNumber(static_cast<int64_t>(real));
-    number.real = real;  // -0.0 keeps its sign
-    return SetNumber(number, text);
-  }
-
   // protobuf's form has numbers as strings as well, and must for those that JSON's readers would round.
   bool SetNumberFromText(absl::string_view text) {
     const auto found = [&text] { return absl::StrCat("'", Excerpt(text), "'"); };
@@ -397,7 +383,7 @@ class MessageReader {
     if (!absl::SimpleAtod(text, &number.real) || !std::isfinite(number.real)) {
       return Refuse(found());
     }
-    return SetReal(number.real, found);
+    return SetNumber(JsonNumberOf(number.real), found);
   }
 
   // The contract's maps are from int32 to float; MapValue() refuses others.

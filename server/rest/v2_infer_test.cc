@@ -122,6 +122,21 @@ TEST(V2RequestTest, BinaryDataFollowTheJson) {
   EXPECT_THAT(Error(header + bytes), HasSubstr("JSON, byte"));
 }
 
+// As languages without integers write them.
+TEST(V2RequestTest, WholeNumbersMayHaveAPoint) {
+  const std::string header =
+      R"({"parameters":{"a":2.0,"b":0.5,"c":1e3},"inputs":[{"name":"a","shape":[2.0,1e0],)"
+      R"("datatype":"INT32","parameters":{"binary_data_size":8.0}}]})";
+  const Parsed parsed = Good(header + Ints({1, 2}), absl::StrCat(header.size()));
+  EXPECT_EQ(parsed.request.parameters().at("a").int64_param(), 2);
+  EXPECT_EQ(parsed.request.parameters().at("b").double_param(), 0.5);
+  EXPECT_EQ(parsed.request.parameters().at("c").int64_param(), 1000);
+  EXPECT_EQ(parsed.request.inputs(0).shape(0), 2);
+  EXPECT_EQ(parsed.request.raw_input_contents(0), Ints({1, 2}));
+  EXPECT_THAT(Error(WithInput(R"("name":"a","shape":[1.5],"datatype":"INT32","data":[1])")),
+              HasSubstr("shape[0]: expected a whole number, found '1.5'"));
+}
+
 TEST(V2RequestTest, LargeTensorsAreNotCopied) {
   const int count = 5000;  // as binary data and as JSON
   const std::vector<int32_t> values(count, 65);

@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -13,12 +12,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/utf8.h"
 #include "google/protobuf/map.h"
 #include "inference/open_inference.pb.h"
+#include "server/rest/json_body.h"
 #include "server/rest/json_reader.h"
 #include "server/rest/v2_tensor.h"
 
@@ -199,10 +198,10 @@ class RequestReader {
       constexpr char kSize[] = "a whole number";
       if (absl::Status status = Expect(where, Kind::kNumber, kSize); !status.ok()) return status;
       absl::string_view digits;
-      int64_t size = 0;
       if (!reader_.ReadNumber(&digits)) return reader_.status();
-      if (!absl::SimpleAtoi(digits, &size)) return Wrong(where, kSize, Quoted(digits));
-      shape->push_back(size);
+      const std::optional<int64_t> size = ParseJsonNumber(digits).as_signed;
+      if (!size.has_value()) return Wrong(where, kSize, Quoted(digits));
+      shape->push_back(*size);
     }
     return reader_.status();
   }
@@ -251,22 +250,18 @@ class RequestReader {
   absl::Status ReadNumber(const std::string& where, inference::InferParameter* parameter) {
     absl::string_view digits;
     if (!reader_.ReadNumber(&digits)) return reader_.status();
-    int64_t whole = 0;
-    uint64_t large = 0;
-    if (digits.find_first_of(".eE") == absl::string_view::npos) {
-      if (absl::SimpleAtoi(digits, &whole)) {
-        parameter->set_int64_param(whole);
-        return absl::OkStatus();
-      }
-      if (absl::SimpleAtoi(digits, &large)) {
-        parameter->set_uint64_param(large);
-        return absl::OkStatus();
-      }
+    const JsonNumber number = ParseJsonNumber(digits);
+    if (number.as_signed.has_value()) {
+      parameter->set_int64_param(*number.as_signed);
+    } else if (number.as_unsigned.has_value()) {
+      parameter->set_uint64_param(*number.as_unsigned);
+    } else if (digits.find_first_of(".eE") == absl::string_view::npos) {
       return Wrong(where, "a whole number of 64 bits", Quoted(digits));
+    } else if (!std::isfinite(number.real)) {
+      return Wrong(where, "a finite number", Quoted(digits));
+    } else {
+      parameter->set_double_param(number.real);
     }
-    const double value = std::strtod(std::string(digits).c_str(), nullptr);
-    if (!std::isfinite(value)) return Wrong(where, "a finite number", Quoted(digits));
-    parameter->set_double_param(value);
     return absl::OkStatus();
   }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/utf8.h"
+#include "server/rest/json_body.h"
 #include "server/rest/json_message.h"
 #include "server/rest/json_reader.h"
 
@@ -111,7 +112,6 @@ template <typename T>
 bool ParseNumber(absl::string_view digits, T* value) {
   const char* const end = digits.data() + digits.size();
   const std::from_chars_result result = std::from_chars(digits.data(), end, *value);
-  if (result.ptr != end) return false;  // a fraction or an exponent of an integer
   if constexpr (std::is_floating_point_v<T>) {
     // from_chars does not tell what is too small from what is too large.
     if (result.ec != std::errc() || !std::isfinite(*value)) {
@@ -119,7 +119,12 @@ bool ParseNumber(absl::string_view digits, T* value) {
     }
     return true;
   } else {
-    return result.ec == std::errc();
+    if (result.ptr == end) return result.ec == std::errc();
+    // A fraction or an exponent, or a sign.
+    const std::optional<int64_t> whole = ParseJsonNumber(digits).as_signed;
+    *value = static_cast<T>(whole.value_or(0));
+    return whole.has_value() && static_cast<int64_t>(*value) == *whole &&
+           (std::is_signed_v<T> || *whole >= 0);
   }
 }
 

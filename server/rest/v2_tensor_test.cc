@@ -112,6 +112,14 @@ TEST(V2TensorTest, ReadsFlatAndNestedArrays) {
   EXPECT_THAT(Error("[[1]]", TensorType::kInt32, {1}), HasSubstr("found an array"));
 }
 
+// As languages without integers write them.
+TEST(V2TensorTest, WholeNumbersMayHaveAPoint) {
+  EXPECT_EQ(Read("[16.0, -2.0, 1e3]", TensorType::kInt64, {3}), Bytes<int64_t>({16, -2, 1000}));
+  EXPECT_EQ(Read("[255.0, -0.0]", TensorType::kUint8, {2}), Bytes<uint8_t>({255, 0}));
+  EXPECT_EQ(Read("[9007199254740991.0]", TensorType::kUint64, {1}),
+            Bytes<uint64_t>({9007199254740991}));
+}
+
 TEST(V2TensorTest, ErrorsNameTensorExpectedAndFound) {
   EXPECT_EQ(Error("[1,2]", TensorType::kInt32, {3}),
             "input 'x': data: expected 3 values by the shape [3], found 2");
@@ -123,8 +131,10 @@ TEST(V2TensorTest, ErrorsNameTensorExpectedAndFound) {
   EXPECT_THAT(Error("[256]", TensorType::kUint8, {1}),
               HasSubstr("from 0 to 255 (UINT8), found 256"));
   EXPECT_THAT(Error("[-1]", TensorType::kUint64, {1}), HasSubstr("found -1"));
-  EXPECT_THAT(Error("[1.0]", TensorType::kInt64, {1}), HasSubstr("found 1.0"));
-  EXPECT_THAT(Error("[1e3]", TensorType::kInt64, {1}), HasSubstr("found 1e3"));
+  EXPECT_THAT(Error("[1.5]", TensorType::kInt64, {1}), HasSubstr("found 1.5"));
+  EXPECT_THAT(Error("[1e30]", TensorType::kInt64, {1}), HasSubstr("found 1e30"));
+  EXPECT_THAT(Error("[256.0]", TensorType::kUint8, {1}), HasSubstr("found 256.0"));
+  EXPECT_THAT(Error("[-1.0]", TensorType::kUint64, {1}), HasSubstr("found -1.0"));
   EXPECT_THAT(Error("[99999999999999999999]", TensorType::kInt64, {1}), HasSubstr("(INT64)"));
   EXPECT_THAT(Error("[\"1\"]", TensorType::kInt64, {1}), HasSubstr("found \"1\""));
   EXPECT_THAT(Error("[null]", TensorType::kFp32, {1}), HasSubstr("found null"));
