@@ -12,11 +12,14 @@ What a page's fenced blocks mean:
                      expected. "..." in it stands for anything, also for several lines.
   ```python ask.py   a file of this name, which later commands use; likewise for any other language. If the project has the
                      file (```cpp client/example/ask.cc), the block must be equal to it.
+  ```sh needs=NAME   run only if NAME is a program of this machine or stands in --with, else left out, which is printed; so is
+                     ```console needs=NAME. `network`: the block installs packages.
   other blocks       are not run
 
 The folder is a new one in which every entry of the project's root has a link of its name, `build` to --build: commands
 are written, and run, as in the root, and what they write is gone afterwards. Pages name the default ports. As these may be taken, each port of --ports is replaced, wherever the page has it after a
-colon, by one that is free; programs of this project learn of them by their environment. python3 is the one that runs this. Prints each block and how long it took; the exit code is 1 if a command failed or
+colon, by one that is free; programs of this project learn of them by their environment. python3 is the one that runs this. Prints each
+block, how long it took, and the time since the page's first one; the exit code is 1 if a command failed or
 printed something else, and 77 (skipped) if the command of --skip_without fails. What the page has started is stopped at
 the end.
 """
@@ -36,6 +39,11 @@ ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)),
 # Where the programs look for what their flags do not say.
 ENVIRONMENT = {"SRU_LISTEN": "127.0.0.1:50051", "SRU_HTTP_LISTEN": "127.0.0.1:8080", "SRU_METRICS_LISTEN": "127.0.0.1:9090",
                "SRU_ADDRESS": "localhost:50051"}  # fmt: skip
+# Starts the server on the bundled models and waits until it is ready.
+SERVE = """
+build/bin/sru_server --model_repository=models/pretrained >server.log 2>&1 &
+until curl -sf localhost:9090/readyz >ready.log; do kill -0 $! || { cat server.log; exit 1; }; sleep 0.1; done
+"""
 FENCE = re.compile(r"^```(\S*)[ \t]*(\S*)\s*$")
 
 
@@ -46,6 +54,15 @@ class Block:
     @property
     def text(self):
         return "\n".join(self.lines) + "\n"
+
+    @property
+    def runs(self):
+        return self.language in ("sh", "console")
+
+    @property
+    def needs(self):
+        """What must be there for the block to run, or None."""
+        return self.file[len("needs=") :] if self.runs and self.file.startswith("needs=") else None
 
 
 def blocks_of(text, section=None):
@@ -183,12 +200,11 @@ def write_file(folder, block, text):
     return "line %d: FAILED: it is not equal to %s" % (block.line, block.file)
 
 
-def follow(page, section, build, ports, timeout, setup="", out=sys.stdout):
-    """Runs a page, after the command `setup`; 1 if a block failed, else 0."""
+def follow(page, section, build, ports, timeout, setup="", present=(), out=sys.stdout):
+    """Runs a page, after the command `setup`; 1 if a block failed, else 0. `present`: what blocks may need that is no program."""
     with open(page, encoding="utf-8") as file:
         blocks = blocks_of(file.read(), section)
-    steps = [block for block in blocks if block.language in ("sh", "console")]
-    if not steps:
+    if not any(block.runs for block in blocks):
         raise ValueError("%s has no commands%s" % (page, " in '%s'" % section if section else ""))
     chosen = {port: free_port() for port in ports}
     folder = tempfile.mkdtemp(prefix="page")
@@ -201,13 +217,17 @@ def follow(page, section, build, ports, timeout, setup="", out=sys.stdout):
         if not success:
             print("FAILED: %s\n%s" % (setup, output), file=out)
             return 1
+        start = time.monotonic()
         for block in blocks:
-            if block.file:
+            if block.needs and block.needs not in present and not shutil.which(block.needs):
+                print("line %d: left out, there is no %s: %s" % (block.line, block.needs, block.lines[0]), file=out)
+                continue
+            if block.file and not block.needs:
                 difference = write_file(folder, block, with_ports(block.text, chosen))
                 if difference is not None:
                     print(difference, file=out)
                     return 1
-            if block.language not in ("sh", "console"):
+            if not block.runs:
                 continue
             begin = time.monotonic()
             for command, expected in steps_of(block):
@@ -218,7 +238,9 @@ def follow(page, section, build, ports, timeout, setup="", out=sys.stdout):
                         print("expected:\n%s" % expected, file=out)
                     print("found:\n%s" % output, file=out)
                     return 1
-            print("line %d: ok, %.1f s: %s" % (block.line, time.monotonic() - begin, block.lines[0]), file=out, flush=True)
+            now = time.monotonic()
+            times = (block.line, now - begin, now - start, block.lines[0])
+            print("line %d: ok, %.1f s, at %.1f s: %s" % times, file=out, flush=True)
     finally:
         shell.close()
         shutil.rmtree(folder)
@@ -230,7 +252,9 @@ def main():
     parser.add_argument("page")
     parser.add_argument("--section", help="run only what is below this heading")
     parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="build folder (%(default)s)")
-    parser.add_argument("--setup", default="", help="a command to run before those of the page, such as one that starts a server")
+    parser.add_argument("--setup", default="", help="a command to run before those of the page")
+    parser.add_argument("--serve", action="store_true", help="start the server on the bundled models after --setup")
+    parser.add_argument("--with", dest="present", default="", metavar="NAMES", help="what blocks need that is no program: network")
     parser.add_argument("--ports", default="50051,8080,9090", help="ports to replace by free ones (%(default)s)")
     parser.add_argument("--skip_without", default="true", metavar="COMMAND", help="what fails where the page cannot be followed")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for a command (%(default)s)")
@@ -240,7 +264,8 @@ def main():
         sys.exit(77)
     sys.exit(
         follow(
-            arguments.page, arguments.section, arguments.build, arguments.ports.split(","), arguments.timeout, arguments.setup
+            arguments.page, arguments.section, arguments.build, arguments.ports.split(","), arguments.timeout,
+            arguments.setup + (SERVE if arguments.serve else ""), arguments.present.split(","),
         )
     )  # fmt: skip
 

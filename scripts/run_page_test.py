@@ -11,13 +11,13 @@ import run_page
 
 
 class PageTest(unittest.TestCase):
-    def follow(self, text, section=None, ports=(), setup=""):
+    def follow(self, text, section=None, ports=(), setup="", present=()):
         with tempfile.TemporaryDirectory() as folder:
             page = os.path.join(folder, "page.md")
             with open(page, "w", encoding="utf-8") as file:
                 file.write(text)
             out = io.StringIO()
-            failed = run_page.follow(page, section, folder, ports, timeout=20, setup=setup, out=out)
+            failed = run_page.follow(page, section, folder, ports, timeout=20, setup=setup, present=present, out=out)
             return failed, out.getvalue()
 
     def test_commands_share_a_shell_and_files_are_written(self):
@@ -45,6 +45,15 @@ class PageTest(unittest.TestCase):
     def test_the_setup_comes_first(self):
         self.assertEqual(self.follow("```console\n$ echo $name\nvalue\n```\n", setup="name=value")[0], 0)
         self.assertEqual(self.follow("```sh\ntrue\n```\n", setup="false")[0], 1)
+
+    def test_a_block_may_need_what_is_not_there(self):
+        text = "```sh needs=%s\necho it runs >&2\nfalse\n```\n```console\n$ echo later\nlater\n```\n"
+        failed, out = self.follow(text % "absent_program")
+        self.assertEqual(failed, 0, out)
+        self.assertIn("line 1: left out, there is no absent_program: echo it runs", out)
+        self.assertEqual(out.count(": ok"), 1)
+        self.assertEqual(self.follow(text % "absent_program", present=["absent_program"])[0], 1)
+        self.assertEqual(self.follow(text % "bash")[0], 1)
 
     def test_another_output_fails_and_is_shown(self):
         failed, out = self.follow("```console\n$ echo found\nexpected\n```\n```sh\necho later\n```\n")
