@@ -1,6 +1,7 @@
 #!/bin/sh
-# Starts the server on the bundled models, asks six questions, scores two sentences, shows how fast it
-# answers and what it measures about itself, and stops it. Usage: scripts/demo.sh [FOLDER_WITH_THE_PROGRAMS]
+# Starts the server on the bundled models, asks six questions, scores two sentences and shows how fast it answers.
+# In a terminal the server then runs until Enter is pressed, so that its page can be seen; elsewhere it is stopped at once.
+# Usage: scripts/demo.sh [FOLDER_WITH_THE_PROGRAMS]
 set -eu
 cd "$(dirname "$0")/.."
 bin=${1:-build/bin}
@@ -36,18 +37,6 @@ trap clean_up EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
-
-# Fetches a whole page, with curl or, if there is none, with tools that are always there.
-get() {
-  if command -v curl >/dev/null 2>&1; then
-    curl --silent --show-error --fail --max-time 5 "http://$1$2"
-  elif command -v python3 >/dev/null 2>&1; then
-    python3 -c 'import sys, urllib.request
-print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())' "http://$1$2"
-  else
-    return 1
-  fi
-}
 
 title "Starting the server on models/pretrained"
 : >"$work/out"
@@ -92,12 +81,12 @@ title "1,000 calls, one after the other"
 "$bin/sru_bench" load --calls=1000 --in_flight=1 --warmup=200ms 2>/dev/null >"$work/load"
 sed -n '2,3p' "$work/load"
 
-title "What the server says about itself at http://$metrics/metrics"
-if get "$metrics" /metrics >"$work/metrics"; then
-  grep -E '^sru_((requests|rejections)_total|models_loaded|(compute_duration_seconds|batch_tokens)_(sum|count))' \
-    "$work/metrics" | head -n 12
-else
-  echo "neither curl nor python3 is here to read them"
+if [ -t 0 ] && [ -t 1 ]; then
+  title "The server still runs"
+  echo "its page: http://$metrics/"
+  echo "in another terminal, try: SRU_ADDRESS=$address $bin/sru_client classify \"Who wrote Hamlet ?\""
+  printf 'Enter stops it: '
+  read -r _ || true
 fi
 
 title "Stopping it with SIGTERM"
@@ -109,12 +98,5 @@ echo "the server finished what was in flight and ended with exit code $code"
 [ "$code" -eq 0 ]
 
 title "What to try next"
-cat <<END
-  make serve                                            the server at localhost:50051
-  $bin/sru_client classify --top_k=3 "Who wrote Hamlet ?"
-  $bin/sru_client encode --json "one vector for this text"
-  $bin/sru_client score --per_token "Natasha was so happy to see him."
-  $bin/sru_bench load --in_flight=64                how much it can take
-  python3 client/python/classify.py "Who wrote Hamlet ?"
-  $bin/sru_client --help
-END
+echo "  make serve                                         then open http://localhost:9090/, and in another terminal:"
+echo "  $bin/sru_client classify \"Who wrote Hamlet ?\""

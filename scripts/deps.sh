@@ -5,7 +5,7 @@
 #                                             arm64; default: build
 #
 #   --print  prints the names of the packages and installs nothing
-#   build  compiler, build tools and libraries
+#   build  compiler, build tools and libraries; curl, openssl and python3-venv, which the first pages use
 #   cpp_client  those of `build` that the C++ client library needs (client/README.md)
 #   test   what the tests need in addition: the Python client's gRPC, curl, openssl to make certificates, nginx,
 #          SentencePiece, whose ids ours are compared with
@@ -28,7 +28,7 @@ build=(g++ cmake ninja-build make pkg-config libabsl-dev libgrpc++-dev libprotob
   protobuf-compiler-grpc prometheus-cpp-dev libboost-dev libcld2-dev libdnnl-dev libhwy-dev libicu-dev libre2-dev
   libnghttp2-dev libjemalloc-dev libssl-dev libutf8proc-dev libyaml-cpp-dev libzip-dev zlib1g-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev
-  libbenchmark-dev python3)
+  libbenchmark-dev python3 python3-venv curl openssl)
 cpp_client=(g++ cmake ninja-build pkg-config libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
   protobuf-compiler-grpc libssl-dev libutf8proc-dev nlohmann-json3-dev)
 test=(curl openssl python3-grpcio python3-h2 python3-numpy python3-protobuf nginx-light libsentencepiece-dev)

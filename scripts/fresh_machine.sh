@@ -2,9 +2,11 @@
 # Tries what is committed here on a fresh machine: it makes a new Debian or Ubuntu in a folder of its own with a new clone in it, and
 # runs the README's two commands there, `make demo` and `make test`. Prints their output, and how long each step took.
 #
-#   scripts/fresh_machine.sh SUITE [--command=COMMAND] [--root=DIR] [--keep]
+#   scripts/fresh_machine.sh SUITE [--pages | --command=COMMAND] [--root=DIR] [--keep]
 #
 #   SUITE      bookworm (Debian 12), trixie (13), noble (Ubuntu 24.04)
+#   --pages    runs `make demo`, the README's first calls and docs/production.md, as a newcomer would; each block's seconds
+#              are printed, too
 #   --command  runs this instead of the two commands, in the clone, with bash
 #   --root     where the machine is made; default: build/fresh_machine/SUITE. A machine that --keep left there is used
 #              again, with a new clone, and kept again.
@@ -26,14 +28,23 @@ wrong_usage() {
 
 # The braces make bash read the script as a whole before it runs, because a checkout may change in the hour that it takes.
 {
-suite='' keep='' root='' commands=()
+suite='' keep='' root='' commands=() steps=()
 for argument in "$@"; do
   case "$argument" in
     -h | --help)
-      sed -n '2,16s/^# \{0,1\}//p' "$0"
+      sed -n '2,18s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
-    --command=?*) commands=("${argument#*=}") ;;
+    --command=?*) commands=("${argument#*=}") steps=("${argument#*=}") ;;
+    --pages)
+      # Each command in the clone, which `make demo` has built. PyTorch, in which a newcomer has trained, is there beforehand.
+      serve='make serve >build/server.log 2>&1 & until curl -sf localhost:9090/readyz >build/ready.log; do kill -0 $! || exit 1; sleep 0.1; done'
+      steps=("make demo" "README: a first call" "PyTorch" "docs/production.md")
+      commands=("make demo"
+        "scripts/run_page.py README.md --section 'A first call' --with=network --timeout=600 --setup='$serve'"
+        "apt-get -qq install -y --no-install-recommends python3-torch >build/torch.log"
+        "scripts/run_page.py docs/production.md --with=network --timeout=600")
+      ;;
     --root=?*) root=${argument#*=} ;;
     --keep) keep=yes ;;
     bookworm | trixie | noble)
@@ -45,7 +56,7 @@ for argument in "$@"; do
   esac
 done
 [ -n "$suite" ] || wrong_usage "SUITE: expected bookworm, trixie or noble, found none"
-[ ${#commands[@]} -gt 0 ] || commands=("make demo" "make test")
+[ ${#commands[@]} -gt 0 ] || { commands=("make demo" "make test") steps=("make demo" "make test"); }
 
 source=$(readlink -f "$(dirname "$0")/..")
 root=$(realpath -m "${root:-$source/build/fresh_machine/$suite}")
@@ -155,6 +166,11 @@ if [ -z "$used_again" ]; then
   # These files are as in an installed Debian. No service of a package starts: it would meet this machine's on the network.
   cp -L /etc/resolv.conf "$root/etc/resolv.conf"
   printf '127.0.0.1 localhost\n::1 localhost ip6-localhost\n127.0.1.1 fresh\n' >"$root/etc/hosts"
+  # How this machine reaches PyPI, where a proxy signs with an authority of its own.
+  if [ -n "${PIP_CERT:-}" ]; then
+    cp -L "$PIP_CERT" "$root/etc/pip_cert.pem"
+    printf '[global]\ncert = /etc/pip_cert.pem\n' >"$root/etc/pip.conf"
+  fi
   printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
   chmod +x "$root/usr/sbin/policy-rc.d"
   # The two commands need nothing else beforehand.
@@ -167,8 +183,8 @@ fi
 echo "fresh_machine: commit $revision"
 rm -rf "$root/root/sru_server"
 git clone --quiet --depth=1 "file://$source" "$root/root/sru_server"
-for command in "${commands[@]}"; do
-  in_machine "$command" "$command"
+for i in "${!commands[@]}"; do
+  in_machine "${steps[i]}" "${commands[i]}"
 done
 exit
 }
