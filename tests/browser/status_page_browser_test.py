@@ -1,5 +1,6 @@
-"""The status page of a real server in headless Chromium: status_page_browser_test.py SRU_SERVER SOURCE_ROOT
+"""The status page of a real server in headless Chromium: status_page_browser_test.py SRU_SERVER SOURCE_ROOT [PICTURE]
 
+With PICTURE tests nothing, but writes the picture of the page that the README has, docs/images/status_page.png, in a minute.
 Exits with 77, which CTest shows as skipped, where selenium, chromium or chromedriver is missing.
 """
 
@@ -12,9 +13,11 @@ import shutil
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import urllib.request
 
@@ -692,6 +695,31 @@ class StatusPageTest(unittest.TestCase):
         self.assertEqual(self.run_module("m.rate(4, 10, 2)"), 2)
 
 
+def write_picture(path):
+    """The top of the page while a model is called at rates that change."""
+    StatusPageTest.setUpClass()
+    driver = StatusPageTest.driver
+    command = [SERVER, "--model_repository=" + os.path.join(SOURCE_ROOT, "models", "pretrained"), "--listen=127.0.0.1:0",
+               "--metrics_listen=127.0.0.1:0", "--http_listen="]
+    with SruServer(command) as server:
+        driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+            "width": 1280, "height": 640, "deviceScaleFactor": 1, "mobile": False})
+        driver.get("http://127.0.0.1:%d/" % server.metrics_port)
+        load = [os.path.join(os.path.dirname(SERVER), "sru_bench"), "load", "--address=127.0.0.1:%d" % server.port,
+                "--model=trec", "--sequences=4", "--warmup=10ms"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        for rate in (400, 1100, 1900, 2600, 1500):
+            subprocess.run([*load, "--duration=6s", "--rate=%d" % rate], check=True, **quiet)
+        with subprocess.Popen([*load, "--duration=6s", "--rate=2200"], **quiet):
+            time.sleep(4)
+            driver.save_screenshot(path)
+    StatusPageTest.tearDownClass()
+
+
 if __name__ == "__main__":
     SERVER, SOURCE_ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+    if len(sys.argv) > 3:
+        write_picture(sys.argv[3])
+        sys.exit()
     unittest.main(argv=sys.argv[:1], verbosity=2)
