@@ -704,7 +704,7 @@ def write_picture(path):
     with SruServer(command) as server:
         driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
-            "width": 1280, "height": 640, "deviceScaleFactor": 1, "mobile": False})
+            "width": 1280, "height": 638, "deviceScaleFactor": 1, "mobile": False})
         driver.get("http://127.0.0.1:%d/" % server.metrics_port)
         load = [os.path.join(os.path.dirname(SERVER), "sru_bench"), "load", "--address=127.0.0.1:%d" % server.port,
                 "--model=trec", "--sequences=4", "--warmup=10ms"]
