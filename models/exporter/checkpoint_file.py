@@ -1,15 +1,19 @@
-"""Reads a file of weights, of torch.save or of safetensors, and finds the state_dict in it."""
+"""Reads a file of weights, of torch.save or of safetensors, or a folder of them, and finds the state_dict in it."""
 
+import bz2
 import collections
-import inspect
+import gzip
 import json
+import lzma
 import os
 import re
 import struct
+import tempfile
 import zipfile
 
 from . import inert_pickle
-from .common import ExportError, Progress, count_of, listed
+from .common import ExportError, Progress, count_of, listed, read_config
+from .folds import fold_parametrizations
 
 # The tensors by name; what else the file says: `options`, the hyper-parameters that training kept, and `classes`, the class
 # of each module by name, of a module that was pickled whole (else empty).
@@ -21,6 +25,18 @@ AVERAGED = re.compile(r"(^|[._/])(ema|swa|averaged|shadow)([._/]|$)|(^|[._/])ema
 NOT_WEIGHTS = re.compile(r"optim|sched|scaler|callback|loops|amp\b", re.IGNORECASE)
 HYPER_KEYS = ("hyper_parameters", "hparams", "config", "args", "opt", "cfg", "model_args", "hyperparameters")
 
+# Names of the layers of an SRU.
+LAYERS = re.compile(r"(.*\.)?((rnn_lst|rnns)\.0|feed_forward\.sru)\.")
+
+# What Hugging Face calls the weights in a folder, the preferred first.
+FOLDER_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+
+# With what packed files begin, and what unpacks them.
+PACKED = {b"\x1f\x8b": gzip, b"BZh": bz2, b"\xfd7zXZ\0": lzma}
+
+# How deep containers are looked into.
+MAX_DEPTH = 3
+
 # Counters that modules keep beside their weights.
 COUNTERS = re.compile(r"(.*\.)?(n_averaged|num_batches_tracked|_extra_state)")
 
@@ -30,37 +46,74 @@ MAX_SAFETENSORS_HEADER = 100 << 20
 
 
 def load_checkpoint(torch, path):
-    """What the file holds, whatever it is."""
+    """What the file or the folder holds, whatever it is."""
+    if os.path.isdir(path):
+        found = [name for name in FOLDER_FILES if os.path.isfile(os.path.join(path, name))]
+        if not found:
+            raise ExportError(f"checkpoint {path}: is a folder without {', '.join(FOLDER_FILES)}; name the file of the weights, "
+                              f"it has {listed(sorted(os.listdir(path)))}")
+        path = os.path.join(path, found[0])
+    return load_shards(torch, path) if path.endswith(".index.json") else load_file(torch, path)
+
+
+def load_shards(torch, path):
+    """The tensors of the files beside an index."""
+    names = read_config(path, "index").get("weight_map")
+    if not isinstance(names, dict) or not all(
+            isinstance(name, str) and name == os.path.basename(name) for name in names.values()):
+        raise ExportError(f"index {path}: expected an object \"weight_map\" with the file of each tensor, a name beside it")
+    state = {}
+    for name in sorted(set(names.values())):
+        shard = load_file(torch, os.path.join(os.path.dirname(path), name))
+        if not is_state_dict(torch, shard):
+            raise ExportError(f"checkpoint {os.path.join(os.path.dirname(path), name)}: expected a state_dict")
+        state.update(shard)
+    missing = [name for name in names if name not in state]
+    if missing:
+        raise ExportError(f"index {path}: tensor {listed(missing, 1)} is not in '{names[missing[0]]}'")
+    return state
+
+
+def load_file(torch, path):
+    """What one file holds, which may be packed."""
     try:
-        size = os.path.getsize(path)
-        with open(path, "rb") as file:
-            start = file.read(512)
+        file = open(path, "rb")
     except OSError as error:
         raise ExportError(f"cannot read the checkpoint {path}: {error.strerror or error}") from error
-    kind = check_kind(path, start, size)
-    with Progress(f"reading the checkpoint {path} ({size / 1e6:,.0f} MB)"):
-        if kind == "safetensors":
-            return load_safetensors(torch, path, size)
-        try:
-            return inert_pickle.load(torch, path) if kind == "zip" else load_old(torch, path)
-        # A broken or foreign file raises many types; torch.load, even an OSError of which "Invalid argument" is all that
-        # it says.
-        except Exception as error:
-            if isinstance(error, ExportError):
-                raise
-            if isinstance(error, inert_pickle.HostileError):
-                raise ExportError(f"checkpoint {path}: cannot be loaded: {error}") from error
-            raise ExportError(
-                f"checkpoint {path}: cannot be loaded ({describe_error(error)}); expected a file written by "
-                "torch.save(model.state_dict(), path); is it whole?") from error
+    try:
+        with Progress(f"reading the checkpoint {path} ({os.path.getsize(path) / 1e6:,.0f} MB)"), file, unpack(file) as whole:
+            size = whole.seek(0, os.SEEK_END)
+            kind = check_kind(path, whole, size)
+            whole.seek(0)
+            with inert_pickle.limited_memory(size):
+                return LOADERS[kind](torch, whole, size)
+    except ExportError:
+        raise
+    except inert_pickle.HostileError as error:
+        raise ExportError(f"checkpoint {path}: cannot be loaded: {error}") from error
+    except Exception as error:  # a broken or foreign file raises many types
+        reason = "it would take much more memory than its size" if isinstance(error, MemoryError) else describe_error(error)
+        raise ExportError(f"checkpoint {path}: cannot be loaded ({reason}); {EXPECTED}") from error
 
 
-def load_old(torch, path):
-    """A file of torch.save before 1.6, which was no zip archive. Plain ones only."""
-    if "weights_only" not in inspect.signature(torch.load).parameters:
-        raise ExportError(f"checkpoint {path}: has the form of PyTorch before 1.6, which this PyTorch ({torch.__version__}) "
-                          "can only load by running what is in it; load it and write it again with torch.save")
-    return torch.load(path, map_location="cpu", weights_only=True)
+def unpack(file):
+    """The file, or what it holds if it is packed."""
+    start = file.read(8)
+    module = next((module for magic, module in PACKED.items() if start.startswith(magic)), None)
+    if module is None:
+        return file
+    size, target = file.seek(0, os.SEEK_END), tempfile.TemporaryFile()
+    file.seek(0)
+    with module.open(file) as packed:
+        while chunk := packed.read(1 << 20):
+            target.write(chunk)
+            inert_pickle.check_unpacked(size, target.tell())
+    return target
+
+
+# How a file is written that can be read, and anew if it cannot.
+EXPECTED = ("expected a file written by torch.save(model.state_dict(), path); is it whole? If PyTorch reads it, and you trust "
+            "it, write it anew: torch.save(torch.load(path, map_location=\"cpu\"), other_path)")
 
 
 def describe_error(error):
@@ -68,14 +121,18 @@ def describe_error(error):
     return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
 
 
-def check_kind(path, start, size):
+def check_kind(path, file, size):
     """safetensors, zip (torch.save since 1.6) or other (before). Refuses what is plainly neither."""
     def refuse(what):
         raise ExportError(f"checkpoint {path}: cannot be loaded: {what}; expected a file written by "
                           "torch.save(model.state_dict(), path); is it whole?")
 
+    file.seek(0)
+    start = file.read(512)
     if not start:
         refuse("it is empty")
+    if start[257:262] == b"ustar":
+        refuse("it is a tar archive; unpack it, or write the weights anew")
     if start.startswith(b"version https://git-lfs"):
         refuse("it is a pointer of Git LFS, not the file itself (git lfs pull)")
     if start.lstrip()[:1] == b"<":
@@ -83,39 +140,38 @@ def check_kind(path, start, size):
     if len(start) > 9 and start[8:9] == b"{" and struct.unpack("<Q", start[:8])[0] <= MAX_SAFETENSORS_HEADER:
         return "safetensors"
     if start.startswith(b"PK"):
-        if not zipfile.is_zipfile(path):
+        if not zipfile.is_zipfile(file):
             refuse(f"its {size:,} bytes begin as torch.save writes them, but the end is missing, as after a download or a "
                    "copy that was cut short")
         try:
-            with zipfile.ZipFile(path) as archive:
+            with zipfile.ZipFile(file) as archive:
                 names = archive.namelist()
         except Exception as error:  # a damaged directory raises many types
             refuse(f"it is a damaged zip archive ({describe_error(error)})")
         if any(name.endswith("/constants.pkl") for name in names):
             refuse("it is a TorchScript program (torch.jit.save); write its weights with "
                    "torch.save(torch.jit.load(path).state_dict(), other_path)")
-        if not any(name.endswith("data.pkl") for name in names):
+        if inert_pickle.pickle_name(names) is None:
             refuse(f"it is a zip archive of {listed(names, 3)}")
         return "zip"
     return "other"
 
 
-def load_safetensors(torch, path, size):
+def load_safetensors(torch, file, size):
     def refuse(what):
-        raise ExportError(f"checkpoint {path}: is not a safetensors file, or a damaged one: {what}; is it whole?")
+        raise inert_pickle.HostileError(f"it is not a safetensors file, or a damaged one: {what}; is it whole?")
 
-    with open(path, "rb") as file:
-        length = struct.unpack("<Q", file.read(8))[0]
-        if 8 + length > size:
-            refuse(f"its header should have {length:,} bytes, the file has {size:,}")
-        try:
-            header = json.loads(file.read(length).decode("utf-8"))
-        except (ValueError, RecursionError) as error:
-            refuse(f"its header is not JSON: {error}")
-        data = bytearray(file.read())
+    length = struct.unpack("<Q", file.read(8))[0]
+    if 8 + length > size:
+        refuse(f"its header should have {length:,} bytes, the file has {size:,}")
+    try:
+        header = json.loads(file.read(length).decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        refuse(f"its header is not JSON: {error}")
+    data = bytearray(file.read())
     if not isinstance(header, dict):
         refuse("its header is no object")
-    state = {}
+    state, left = {}, len(data)
     header.pop("__metadata__", None)
     for name, entry in header.items():
         try:
@@ -124,12 +180,18 @@ def load_safetensors(torch, path, size):
             shape = [int(extent) for extent in entry["shape"]]
             if not 0 <= begin <= end <= len(data):
                 refuse(f"tensor '{name}' should end at byte {end:,} of {len(data):,}")
+            left -= end - begin
+            if left < 0:
+                refuse(f"tensor '{name}' shares its bytes with another")
             values = torch.frombuffer(data, dtype=torch.uint8, offset=begin, count=end - begin).clone().view(
                 dtype) if end > begin else torch.empty(0, dtype=dtype)
             state[name] = values.reshape(shape)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
             refuse(f"tensor '{name}': {describe_error(error)}")
     return state
+
+
+LOADERS = {"safetensors": load_safetensors, "zip": inert_pickle.load, "other": inert_pickle.load_old}
 
 
 # ------------------------------------------------------------ the state_dict in it
@@ -142,17 +204,32 @@ def is_state_dict(torch, value):
     return tensors > 0 and 2 * tensors >= len(value)
 
 
-def find_state_dicts(torch, value, path=(), depth=0):
-    """Every state_dict and every pickled module in a checkpoint, as (path of keys, value)."""
-    if inert_pickle.is_module(value) or is_state_dict(torch, value):
+def walk(value, is_leaf=lambda path, value: False):
+    """The container `value` and those in it, each once, as (path of keys, container). Nothing if it is none."""
+    waiting, seen = collections.deque([((), value)] if inert_pickle.plain(value) is not None else []), {id(value)}
+    while waiting:
+        path, value = waiting.popleft()
         yield path, value
-        return
-    inner = inert_pickle.plain(value)
-    if inner is None or depth == 3:
-        return
-    for key, item in inner.items():
-        if isinstance(key, str) and not NOT_WEIGHTS.search(key):
-            yield from find_state_dicts(torch, item, (*path, key), depth + 1)
+        for key, item in inert_pickle.plain(value).items() if len(path) < MAX_DEPTH and not is_leaf(path, value) else ():
+            if isinstance(key, str) and id(item) not in seen and inert_pickle.plain(item) is not None:
+                seen.add(id(item))
+                waiting.append(((*path, key), item))
+
+
+def find_state_dicts(torch, value):
+    """Every state_dict and every pickled module in a checkpoint, as (path of keys, value)."""
+    def is_weights(value):
+        return inert_pickle.is_module(value) or is_state_dict(torch, value)
+
+    def is_other(path):
+        return bool(path) and NOT_WEIGHTS.search(path[-1]) is not None
+
+    return [(path, inner) for path, inner in walk(value, lambda path, inner: is_other(path) or is_weights(inner))
+            if is_weights(inner) and not is_other(path)]
+
+
+def has_layers(value):
+    return inert_pickle.is_module(value) or any(map(LAYERS.match, value))
 
 
 def choose_state_dict(path, found, wanted):
@@ -165,6 +242,7 @@ def choose_state_dict(path, found, wanted):
         return wanted, names[wanted]
     if len(names) == 1:
         return next(iter(names.items()))
+    names = {name: value for name, value in names.items() if has_layers(value)} or names
     live = {name: value for name, value in names.items() if not AVERAGED.search(name)} or names
     for key in USUAL_KEYS:
         chosen = [name for name in live if name.split(".")[0] == key]
@@ -180,9 +258,10 @@ def module_state(module):
     state = {}
     for name, inner in inert_pickle.walk_modules(module):
         prefix = name + "." if name else ""
-        transient = inner.state.get("_non_persistent_buffers_set") or ()
+        transient = inner.state.get("_non_persistent_buffers_set")
+        transient = transient if isinstance(transient, set) else ()
         for kind in ("_parameters", "_buffers"):
-            for key, tensor in (inner.state.get(kind) or {}).items():
+            for key, tensor in inner.state[kind].items():
                 if tensor is not None and key not in transient:
                     state[prefix + key] = tensor
     return state
@@ -205,22 +284,15 @@ def module_options(module):
     return {}
 
 
-def find_options(checkpoint):
+def find_options(loaded):
     """The hyper-parameters that a checkpoint has beside its weights, all levels in one dict."""
     result = {}
-
-    def collect(value, depth):
-        inner = inert_pickle.plain(value)
-        if inner is None or depth > 3:
-            return
-        for key, item in inner.items():
-            if isinstance(key, str) and isinstance(item, (bool, int, float)):
-                result.setdefault(key, item)
-            elif isinstance(key, str):
-                collect(item, depth + 1)
-
-    for key in HYPER_KEYS:
-        collect(checkpoint.get(key), 0)
+    for container in [loaded, *(loaded if isinstance(loaded, (list, tuple)) else ())]:
+        for key in HYPER_KEYS:
+            for _, options in walk((inert_pickle.plain(container) or {}).get(key)):
+                for name, item in inert_pickle.plain(options).items():
+                    if isinstance(name, str) and isinstance(item, (bool, int, float)):
+                        result.setdefault(name, item)
     return result
 
 
@@ -229,17 +301,18 @@ def read_checkpoint(torch, arguments, loaded=None):
     path = arguments.checkpoint
     if loaded is None:
         loaded = load_checkpoint(torch, path)
-    found = list(find_state_dicts(torch, loaded))
+    found = find_state_dicts(torch, loaded)
     if not found:
         kind = getattr(loaded, "class_name", "") or type(loaded).__name__
-        inside = f" of {listed([str(key) for key in loaded])}" if isinstance(loaded, dict) and loaded else ""
+        names = [key for key in inert_pickle.plain(loaded) or () if isinstance(key, str)]
+        inside = f" of {listed(names)}" if names else ""
         raise ExportError(f"checkpoint {path}: expected a state_dict, found {kind}{inside}; save model.state_dict()")
     name, chosen = choose_state_dict(path, found, arguments.weights)
     others = [".".join(keys) for keys, _ in found if ".".join(keys) != name]
     if name:
         arguments.notes.append(f"the weights are those of the entry '{name}' of the checkpoint"
                                + (f"; it also has {listed(others)} (--weights)" if others else ""))
-    classes, options = {}, find_options(loaded) if isinstance(loaded, dict) else {}
+    classes, options = {}, find_options(loaded)
     if inert_pickle.is_module(chosen):
         classes = {inner: module.class_name for inner, module in inert_pickle.walk_modules(chosen)}
         options.update(module_options(chosen))
@@ -250,7 +323,8 @@ def read_checkpoint(torch, arguments, loaded=None):
         if not isinstance(value, torch.Tensor) and not COUNTERS.fullmatch(key):
             raise ExportError(f"checkpoint {path}: entry '{key}' is a {type(value).__name__}, expected a tensor; "
                               "save model.state_dict()")
-    return clean_names(Checkpoint(chosen, options, classes), arguments)
+    checkpoint = clean_names(Checkpoint(chosen, options, classes), arguments)
+    return checkpoint._replace(state=fold_parametrizations(torch, checkpoint.state, arguments.notes))
 
 
 def without_compile(name):

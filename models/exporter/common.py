@@ -64,6 +64,11 @@ def listed(names, most=6):
     return text + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def printable(text):
+    """The text without what steers a terminal and what has no end, as names in a file may."""
+    return "".join(character if character.isprintable() else "?" for character in text[:4000])
+
+
 def count_of(number, thing):
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
@@ -157,19 +162,19 @@ def shortened(value):
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def read_config(path):
+def read_config(path, what="config"):
     def no_duplicates(pairs):
         result = {}
         for key, value in pairs:
             if key in result:
-                raise ExportError(f"config {path}: key '{key}' appears twice")
+                raise ExportError(f"{what} {path}: key '{key}' appears twice")
             result[key] = value
         return result
 
     try:
-        config = json.loads(read_text(path, "config"), object_pairs_hook=no_duplicates)
+        config = json.loads(read_text(path, what), object_pairs_hook=no_duplicates)
     except (ValueError, RecursionError) as error:
-        raise ExportError(f"config {path}: is not JSON: {error}") from error
+        raise ExportError(f"{what} {path}: is not JSON: {error}") from error
     if not isinstance(config, dict):
-        raise ExportError(f"config {path}: expected a JSON object")
+        raise ExportError(f"{what} {path}: expected a JSON object")
     return config
