@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import shutil
 import sys
 import unittest
 
@@ -179,11 +180,64 @@ class VerifyTest(ExportTestCase):
             logits.append((h.max(0).values @ state["out.weight"].double().t() + state["out.bias"]).tolist())
         given = self.write("mine.json", json.dumps({"ids": ids, "logits": logits}))
         self.assert_same(encoder, "--check", given, pooling="max")
-        for wrong, pooling in ((PLAIN, "max"), (encoder, "mean")):
+        shutil.rmtree(self.out)
+        for wrong, pooling, instead in ((PLAIN, "max", "--sru use_tanh=true."), (encoder, "mean", "--pooling max."),
+                                        ({**PLAIN, "has_skip_term": True}, "first", "--pooling max --sru use_tanh=true.")):
             code, output = self.run_verify(wrong, "--check", given, pooling=pooling)
             self.assertEqual(code, 2, output)
             self.assertIn("DIFFERENT", output)
             self.assertIn("the server does not compute what the numbers of", output)
+            self.assertIn("They are the same with " + instead, output)
+            self.assert_hidden(output)
+        vectors = [plain_vectors(state, sequence).mean(0).tolist() for sequence in ids]
+        code, output = self.run_verify(PLAIN, "--check", self.write("vectors.json", json.dumps({"ids": ids, "vectors": vectors})),
+                                       pooling="none", labels=False)
+        self.assertEqual(code, 2, output)
+        self.assertIn("They are the same with --pooling mean.", output)
+        code, output = self.run_verify(encoder, "--check", self.write("other.json", json.dumps(
+            {"ids": ids, "logits": [[0.5, 1.5]] * 3})), pooling="max")
+        self.assertIn("No other pooling and no other use_tanh", output)
+
+    def assert_hidden(self, output, files=("config.json", "model.safetensors", "vocab.txt")):
+        """A model that differs lies where no server looks, and may be moved to its place."""
+        kept = os.path.join(os.path.dirname(self.out), ".1")
+        self.assertEqual(os.listdir(os.path.dirname(self.out)), [".1"])
+        self.assertEqual(set(os.listdir(kept)), set(files))
+        self.assertIn(f"  mv {kept} {self.out}\n", output)
+        self.assertNotIn("Serve it and ask it", output)
+
+    def test_a_version_that_differs_does_not_replace_one(self):
+        given = self.write("mine.json", json.dumps({"ids": [[2]], "logits": [[0.5, 1.5]]}))
+        self.run_verify(PLAIN, pooling="max")
+        with open(os.path.join(self.out, "config.json"), "rb") as file:
+            before = file.read()
+        kept = os.path.join(os.path.dirname(self.out), ".1")
+        for _ in range(2):  # the second time replaces what the first one left
+            code, output = self.run_verify(PLAIN, "--check", given, pooling="mean")
+            self.assertEqual(code, 2, output)
+            self.assertIn(f"  rm -r {self.out} && mv {kept} {self.out}\n", output)
+            with open(os.path.join(self.out, "config.json"), "rb") as file:
+                self.assertEqual(file.read(), before)
+        self.write(os.path.join(kept, "notes.txt"), "mine")
+        code, output = self.run_verify(PLAIN, "--check", given, pooling="mean")
+        self.assertEqual(code, 1, output)
+        self.assertIn("notes.txt: the exporter does not write this", output)
+
+    def test_half_precision_explains_itself(self):
+        state = {name: tensor.half() for name, tensor in make_state(PLAIN, len(WORDS), 2).items()}
+        torch.save(state, self.path("m.pt"))
+        whole = {name: tensor.float() for name, tensor in state.items()}
+        h = plain_vectors(whole, [2, 3]).max(0).values @ whole["out.weight"].double().t() + whole["out.bias"]
+        arguments = ["--checkpoint", self.path("m.pt"), "--config", self.write("c.json", json.dumps(
+            {"sru_config": PLAIN, "preprocessing": "whitespace", "oov_id": 1, "pooling": "max"})), "--out", self.out, "--force",
+                     "--server", SERVER, "--vocab", self.write("v.txt", "\n".join(WORDS)), "--labels",
+                     self.write("l.txt", "no\nyes\n"), "--check"]
+        for off, code, message in ((0, 0, "are the same"), (1e-3, 2, "The weights are float16 numbers, whose rounding"),
+                                   (0.5, 2, "No other pooling")):
+            given = self.write("mine.json", json.dumps({"ids": [[2, 3]], "logits": [(h + off).tolist()]}))
+            found, output = self.export(*arguments, given)
+            self.assertEqual(found, code, output)
+            self.assertIn(message, output)
 
     def test_numbers_that_are_not_finite_are_never_the_same(self):
         for number, name in ((math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")):
@@ -210,9 +264,30 @@ class VerifyTest(ExportTestCase):
             code, output = self.run_verify(PLAIN, "--check", self.write("mine.json", json.dumps(contents)), pooling="max")
             self.assertEqual(code, 1, output)
             self.assertIn(message, output)
-        code, output = self.run_verify(PLAIN, "--verify", "--server", self.path("absent"), pooling="max")
+
+    def test_needs_are_looked_at_before_anything_is_written(self):
+        other = self.write("other", "#!/bin/sh\necho something else\n")
+        os.chmod(other, 0o755)
+        bad = self.write("bad", b"\x7fELF")
+        os.chmod(bad, 0o755)
+        for extra, message in ((["--verify", "--server", self.path("absent")], "is not a program that can be run"),
+                               (["--verify", "--server", self.directory.name], "is not a program that can be run"),
+                               (["--verify", "--server", bad], "is not a program that can be run"),
+                               (["--verify", "--server", other], "is not sru_server; asked for its --version, it said 'someth"),
+                               (["--check", self.path("absent.json")], "cannot read the check"),
+                               (["--check", self.write("x.json", '{"ids": [[1]]}')], "one of logits, vectors"),
+                               (["--verify_text", " "], "no token is left of")):
+            with self.subTest(message):
+                code, output = self.run_verify(PLAIN, *extra, pooling="max")
+                self.assertEqual(code, 1, output)
+                self.assertIn(message, output)
+                self.assertFalse(os.path.exists(self.path("repository")))
+
+    def test_a_server_that_refuses_leaves_nothing(self):
+        code, output = self.run_verify(PLAIN, "--check", self.write("mine.json", '{"ids": [[99]], "logits": [[1, 2]]}'),
+                                       pooling="max")
         self.assertEqual(code, 1, output)
-        self.assertIn("is not a program that can be run", output)
+        self.assertEqual(os.listdir(os.path.dirname(self.out)), [])
 
 
 if __name__ == "__main__":

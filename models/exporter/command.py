@@ -16,11 +16,12 @@ import os
 import sys
 
 from . import reader, stack, translator
-from .common import ExportError, read_config
+from .common import ExportError, printable, read_config
 from .encoder import ENCODER_ARGUMENTS
 from .help_text import epilog
-from .model_directory import check_free, check_out, report, write_model
-from .verify import compare
+from .model_directory import check_free, check_out, hidden, report, write_model
+from .verify import compare, look_for_needs
+from .vocabulary_file import from_value
 
 # What reads the model of each task that can be exported. What else "task" says is a note.
 TASKS = {**dict.fromkeys(stack.TASKS, stack.read_model), "reader": reader.read_model,
@@ -45,7 +46,7 @@ def read_task(source, config, arguments):
     labelled = task in stack.TASKS and stack.TASKS[task].labels
     if labelled and not has_labels(arguments):
         raise ExportError(f"{source}: task: a {task} needs --labels")
-    if not labelled and has_labels(arguments):
+    if not labelled and arguments.labels:
         raise ExportError(f"--labels: a model with the task \"{task}\" has none")
     return task
 
@@ -65,7 +66,20 @@ def has_labels(arguments):
     return bool(arguments.labels or arguments.config_labels) and not arguments.encoder_only
 
 
-def from_served_form(source, config, arguments):
+def take_labels(source, config, arguments):
+    """Takes the labels of a config, in the served form or as Hugging Face's id2label, if --labels does not give them."""
+    labels = config.get("labels")
+    if isinstance(config.get("id2label"), dict):
+        labels = from_value(f"{source}: id2label", config["id2label"], arguments.notes)
+    if not isinstance(labels, list) or not labels:
+        return
+    if arguments.labels:
+        arguments.notes.append(f"{source}: its labels were left out, since --labels gives others or the same")
+    else:
+        arguments.config_labels = labels
+
+
+def from_served_form(source, config, notes):
     """A config.json of the served format as the exporter's config; others as they are."""
     if "sru_config" in config or not isinstance(config.get("encoder", config.get("translator")), dict):
         return config
@@ -77,9 +91,7 @@ def from_served_form(source, config, arguments):
     known = {**config, "sru_config": config["encoder"]}
     if isinstance(config.get("embedding"), dict) and "oov_id" in config["embedding"]:
         known["oov_id"] = config["embedding"]["oov_id"]
-    if not arguments.labels and isinstance(config.get("labels"), list):
-        arguments.config_labels = config["labels"]
-    arguments.notes.append(f"{source} is in the served form (FORMAT.md) and was read as such")
+    notes.append(f"{source} is in the served form (FORMAT.md) and was read as such")
     return known
 
 
@@ -94,13 +106,17 @@ def with_flags(config, arguments):
 
 
 def export(torch, arguments):
-    """Writes the model; returns its Exported form and the path."""
+    """Writes the model. Returns whether it may be served: whether its numbers are those that it was compared with."""
     out = check_out(arguments.out)
-    inputs = (arguments.checkpoint, arguments.config, arguments.vocab, arguments.subwords, arguments.labels, arguments.check)
-    check_free(out, arguments.force, [path for path in inputs if path])
-    source = f"config {arguments.config}" if arguments.config else "command line"
-    config = read_config(arguments.config) if arguments.config else {}
-    config = with_flags(from_served_form(source, config, arguments), arguments)
+    inputs = [path for path in (arguments.checkpoint, arguments.config, arguments.vocab, arguments.subwords, arguments.labels,
+                                arguments.check) if path]
+    check_free(out, arguments.force, inputs)
+    beside = os.path.join(arguments.checkpoint, "config.json")
+    path = arguments.config or (beside if os.path.isfile(beside) else None)
+    source = f"config {path}" if path else "command line"
+    config = read_config(path) if path else {}
+    config = with_flags(from_served_form(source, config, arguments.notes), arguments)
+    take_labels(source, config, arguments)
     note_misspellings(source, config, arguments.notes)
     task = read_task(source, config, arguments)
     if arguments.config is None and task in ("reader", "translator"):
@@ -108,13 +124,14 @@ def export(torch, arguments):
     if arguments.check and task not in stack.TASKS:
         raise ExportError(f"--check: compares a {', '.join(stack.TASKS)}; this is a {task}")
     model = TASKS[task](torch, arguments, task, source, config)
-    write_model(out, arguments.force, arguments.description, model)
-    report(out, model, arguments.notes)
-    return model, out
-
-
-def wants_comparison(arguments):
-    return arguments.verify or arguments.verify_text or arguments.check
+    compared = arguments.verify or arguments.verify_text or arguments.check
+    if compared:
+        check_free(hidden(out), True, inputs)
+        look_for_needs(torch, model, arguments)
+    written = write_model(out, arguments.force, arguments.description, model,
+                          lambda directory: not compared or compare(torch, model, directory, out, arguments))
+    report(out, written, model, arguments.notes)
+    return written == out
 
 
 def sru_option(text):
@@ -203,16 +220,12 @@ def main(arguments=None, program="export_torch.py"):
               "https://pytorch.org", file=sys.stderr)
         return 1
     try:
-        model, out = export(torch, parsed)
-        if wants_comparison(parsed) and not compare(torch, model, out, parsed):
-            return EXIT_DIFFERENT
+        return 0 if export(torch, parsed) else EXIT_DIFFERENT
     except ExportError as error:
-        print(f"{program}: error: {error}", file=sys.stderr)
-        return 1
+        print(f"{program}: error: {printable(str(error))}", file=sys.stderr)
     except OSError as error:
         print(f"{program}: error: cannot write {parsed.out}: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return 1
 
 
 if __name__ == "__main__":

@@ -101,12 +101,15 @@ IS THE EXPORT RIGHT? Shapes do not show use_tanh, has_skip_term and the pooling.
   --verify takes every task (of a translator it compares the log-probabilities of what the server
   found, of a reader the best span), --check all but readers and translators.
   Both start sru_server (--server, or the one in build/bin or PATH).
-  Exit code 2: the numbers differ (the model is written all the same).
+  Exit code 2: the numbers differ. The model is then written to REPOSITORY/MODEL/.VERSION, which no
+  server loads, and a command is printed that serves it all the same.
 
-THE CHECKPOINT: a state_dict written by torch.save, a dict with one ("state_dict",
+THE CHECKPOINT: a state_dict written by torch.save, a dict, list or tuple with one ("state_dict",
 "model_state_dict", "model"; --weights chooses), a checkpoint of Lightning, a pickled module or a file
-of safetensors. Nothing in it is run. Prefixes of torch.compile and DataParallel are left out, moving
-averages beside the weights, too. The modules are found by their shapes if they have not the usual
+of safetensors, each also packed by gzip, bzip2 or xz; or a folder of Hugging Face (model.safetensors,
+pytorch_model.bin, or either in several files), whose config.json is the --config then. Nothing in it
+is run. Prefixes of torch.compile and DataParallel are left out, moving averages beside the weights,
+too; weight_norm, spectral_norm and pruning become plain weights. The modules are found by their shapes if they have not the usual
 names; --ignore 'criterion.*' leaves out tensors that are no part of the model. A head of several
 linear layers or with batch norm is folded into one; one with an activation cannot be served.
 

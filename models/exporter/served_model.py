@@ -19,8 +19,13 @@ CALL_S = 60.0
 def find_server(given):
     """The program: --server, build/bin beside this folder's project, or PATH."""
     if given is not None:
-        if not os.access(given, os.X_OK) or os.path.isdir(given):
-            raise ExportError(f"--server {given}: is not a program that can be run")
+        try:
+            said = subprocess.run([given, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                  errors="replace", timeout=START_S).stdout
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ExportError(f"--server {given}: is not a program that can be run ({error})") from error
+        if not said.startswith("sru_server "):
+            raise ExportError(f"--server {given}: is not sru_server; asked for its --version, it said '{said.strip()[:80]}'")
         return given
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     built = os.path.join(root, "build", "bin", "sru_server")
@@ -32,18 +37,19 @@ def find_server(given):
 
 
 class ServedModel:
-    """A server on a free port that has only this model, until the end of the `with`."""
+    """A server on a free port that has only the model in `directory`, under the name and version of `out`, until the end of
+    the `with`."""
 
-    def __init__(self, program, out):
-        self._program, self._out = program, out
-        self.name = os.path.basename(os.path.dirname(out))
+    def __init__(self, program, directory, out):
+        self._program, self._model = program, directory
+        self.name, self._version = os.path.basename(os.path.dirname(out)), os.path.basename(out)
         self._lines = []
         self._ready = threading.Event()
 
     def __enter__(self):
         self._directory = tempfile.TemporaryDirectory()
         os.mkdir(os.path.join(self._directory.name, self.name))
-        os.symlink(self._out, os.path.join(self._directory.name, self.name, os.path.basename(self._out)))
+        os.symlink(self._model, os.path.join(self._directory.name, self.name, self._version))
         self._process = None
         try:
             with Progress("starting sru_server"):

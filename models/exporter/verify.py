@@ -1,15 +1,16 @@
 """--verify and --check: the numbers of the served model beside those of PyTorch, as a table."""
 
 import base64
+import itertools
 import math
 import struct
 
-from .common import ExportError, is_integer, read_config, shortened
-from .reference import Reference
+from .common import ExportError, Progress, is_integer, read_config, shortened
+from .reference import POOLS, Reference
 from .reference_reader import ReaderReference, made_up_queries
 from .reference_translator import TranslatorReference
 from .served_model import ServedModel, find_server
-from .stack import TASKS
+from .stack import POOLINGS, TASKS, expected_tensors
 from .words import split
 
 # Of the sequences that are made up: short ones, and longer than what a scan computes at once.
@@ -20,6 +21,12 @@ MOST_LABELS = 128
 
 # Of a translation of made-up ids, which rarely ends by itself.
 MOST_TOKENS = 12
+
+# Options that the tensors of many models do not show.
+UNSEEN = ("use_tanh", "has_skip_term", "normalize_after", "bidirectional")
+
+# How far the rounding of all weights may move a model's numbers.
+ROUNDINGS = {"bfloat16": 5e-2, "float16": 5e-3}
 
 
 def ids_of(model, text):
@@ -120,16 +127,17 @@ class Table:
 
     def __init__(self, tolerance):
         self._tolerance, self._rows, self.different, self._words, self._unknown = tolerance, [], 0, 0, 0
+        self.worst = 0.0
 
     def add(self, what, tokens, unknown, expected, found):
         not_finite = [f"{name}[{index}] is {value}" for name, values in (("expected", expected), ("found", found))
                       for index, value in enumerate(values) if not math.isfinite(value)]
-        if len(expected) != len(found):
-            difference, largest, good = None, None, False
-        else:
+        difference, largest, relative = None, None, math.inf
+        if len(expected) == len(found):
             largest = max((abs(value) for value in expected), default=0.0)
             difference = max((abs(a - b) for a, b in zip(expected, found)), default=0.0)
-            good = not not_finite and difference <= self._tolerance * max(1.0, largest)
+            relative = math.inf if not_finite else difference / max(1.0, largest)
+        good, self.worst = relative <= self._tolerance, max(self.worst, relative)
         self.different += not good
         if unknown is not None:
             self._words, self._unknown = self._words + tokens, self._unknown + unknown
@@ -151,21 +159,26 @@ class Table:
               if self.different else f"All {len(self._rows)} are the same within {self._tolerance:g}.")
 
 
+def texts_to_verify(model, arguments):
+    """Those of --verify_text, as (text, (ids, how many words are unknown))."""
+    if arguments.verify_text and model.vocabulary is None:
+        raise ExportError("--verify_text: the model takes ids or features, not text")
+    texts = [(text, ids_of(model, text)) for text in arguments.verify_text]
+    for text, (ids, _) in texts:
+        if not ids:
+            raise ExportError(f"--verify_text: no token is left of {shortened(text)}")
+    return texts
+
+
 def verify(torch, model, served, arguments, table):
     """Compares with PyTorch; returns the name of what it was compared with."""
     task = task_of(model)
     if task == "reader":
-        return verify_reader(torch, model, served, arguments, table)
+        return verify_reader(torch, model, served, table)
     reference = (TranslatorReference(torch, model.config["translator"], model.tensors) if task == "translator" else
                  Reference(torch, model.config, model.tensors))
     items = [(f"made up, {len(value)}", value, value, None) for value in made_up(torch, model)]
-    for text in arguments.verify_text:
-        if model.vocabulary is None:
-            raise ExportError("--verify_text: the model takes ids or features, not text")
-        ids, unknown = ids_of(model, text)
-        if not ids:
-            raise ExportError(f"--verify_text: no token is left of {shortened(text)}")
-        items.append((shortened(text)[:30], text, ids, unknown))
+    items += [(shortened(text)[:30], text, *ids) for text, ids in texts_to_verify(model, arguments)]
     for what, given, inputs, unknown in items:
         length = len(inputs)
         if task == "translator":
@@ -190,14 +203,18 @@ def verify(torch, model, served, arguments, table):
     return f"PyTorch ({reference.name})"
 
 
-def verify_reader(torch, model, served, arguments, table):
-    """The same for a reader, on questions and passages of the vocabulary's words."""
+def check_reader(model, arguments):
+    """Refuses a reader that --verify cannot ask."""
     reader = model.config["reader"]
     tags = [key for key in ("pos_size", "ner_size") if key in reader] + ["lemma"] * ("lemma" in reader["features"])
     if tags or model.vocabulary is None or arguments.verify_text:
         raise ExportError("--verify: a reader is compared on texts of its own vocabulary's words, without lemmas and tags; "
                           + ("leave out --verify_text" if arguments.verify_text else "this model wants "
                              + (", ".join(tags) or "ids")))
+
+
+def verify_reader(torch, model, served, table):
+    """The same for a reader, on questions and passages of the vocabulary's words."""
     reference = ReaderReference(torch, model.config, model.tensors, model.vocabulary.words)
     for question, passage in made_up_queries(torch, model.vocabulary.words, LENGTHS):
         answer = served.call("answer", queries=[{"question": question, "passages": [passage]}])
@@ -216,10 +233,11 @@ def flat(source, value):
     return [float(value)]
 
 
-def read_checked(path, model):
-    """(sequences, kind of numbers, numbers by sequence) of --check."""
+def read_checked(torch, path, model):
+    """(kind of numbers, items) of --check. An item: what the server is sent, the ids or frames of it and its unknown words (None
+    if that is not known), and the numbers."""
     source = f"--check {path}"
-    given = read_config(path)
+    given = read_config(path, "check")
     inputs = [key for key in ("ids", "texts", "features") if key in given]
     known = TASKS[task_of(model)].numbers
     kinds = [kind for kind in known if kind in given]
@@ -235,37 +253,98 @@ def read_checked(path, model):
                 "features": isinstance(value, list) and value and all(isinstance(frame, list) for frame in value)}
         if not good[inputs[0]]:
             raise ExportError(f"{source}: {inputs[0]}[{index}]: found {shortened(value)}")
-    return sequences, kinds[0], [flat(f"{source}: {kinds[0]}[{index}]", value) for index, value in enumerate(expected)]
-
-
-def check(torch, model, served, path, table):
-    """Compares with the numbers of a file."""
-    sequences, kind, expected = read_checked(path, model)
+    items = []
     for index, (value, wanted) in enumerate(zip(sequences, expected)):
-        if isinstance(value, list) and isinstance(value[0], list):
-            value = torch.tensor(value)
-        unknown, tokens = None, None if isinstance(value, str) else len(value)
-        if isinstance(value, str) and model.config.get("preprocessing", {}).get("type") not in (None, "bytes", "sentencepiece"):
+        given, ids, unknown = value, None, None
+        if isinstance(value, list):
+            given = ids = torch.tensor(value, dtype=torch.float32) if isinstance(value[0], list) else value
+        elif model.config.get("preprocessing", {}).get("type") not in (None, "sentencepiece"):
             ids, unknown = ids_of(model, value)
-            tokens = len(ids)
-        found = NUMBERS[kind][0](served, value, wanted, len(model.config.get("labels", [])))
+        items.append((given, ids, unknown, flat(f"{source}: {kinds[0]}[{index}]", wanted)))
+    return kinds[0], items
+
+
+def check(model, served, kind, items, table):
+    """Compares with the numbers of a file."""
+    for index, (given, ids, unknown, wanted) in enumerate(items):
+        found = NUMBERS[kind][0](served, given, wanted, len(model.config.get("labels", [])))
         if kind == "log_probs" and len(wanted) == 1:
             found = [sum(found)]
-        table.add(f"{index}: {kind}", tokens, unknown, wanted, found)
-    return f"the numbers of {path}"
+        table.add(f"{index}: {kind}", None if ids is None else len(ids), unknown, wanted, found)
 
 
-def compare(torch, model, out, arguments):
-    """Runs what --verify, --verify_text and --check ask for; returns whether all numbers are the same."""
+def alternatives(model):
+    """The configs that differ in what the tensors do not show, as (flags, config), those with the fewest flags first."""
+    config, encoder, pooling = model.config, model.config["encoder"], model.config.get("pooling")
+    width = encoder["hidden_size"] * (2 if encoder["bidirectional"] else 1)
+    pools = [None] if pooling is None else [name for name in POOLINGS if name != "none" or not config.get("labels")]
+    found = []
+    for pool, *values in itertools.product(pools, *[(False, True)] * len(UNSEEN)):
+        changed = {**encoder, **dict(zip(UNSEEN, values))}
+        changed["hidden_size"] = width // (2 if changed["bidirectional"] else 1)
+        flags = [f"--pooling {pool}"] * (pool != pooling) + [
+            f"--sru {key}={str(changed[key]).lower()}" for key in UNSEEN if changed[key] != encoder[key]]
+        if expected_tensors(changed, 0, 0) == expected_tensors(encoder, 0, 0):
+            found.append((" ".join(flags), {**config, "encoder": changed, "pooling": pool}))
+    return sorted(found, key=lambda item: item[0].count("--"))[1:]
+
+
+def agrees(torch, model, config, kind, items, tolerance):
+    """Whether a model with this config gives the numbers of --check."""
+    reference, table = Reference(torch, config, model.tensors), Table(tolerance)
+    for _, ids, _, wanted in sorted(items, key=lambda item: len(item[1])):
+        found = NUMBERS[kind][1](reference, ids)
+        if kind == "vectors" and config["pooling"] in POOLS:
+            found = POOLS[config["pooling"]](torch, found, config["encoder"]["bidirectional"])
+        found = found.sum() if kind == "log_probs" and len(wanted) == 1 else found
+        table.add("", None, None, wanted, found.flatten().tolist())
+        if table.different:
+            return False
+    return True
+
+
+def explain(torch, model, kind, items, worst, tolerance):
+    """Says what may be behind numbers of --check that differ by up to `worst`."""
+    rounded = next((name for name in ROUNDINGS if all(
+        torch.equal(tensor, tensor.to(getattr(torch, name)).float()) for tensor in model.tensors.values())), None)
+    if rounded and worst <= ROUNDINGS[rounded]:
+        print(f"The weights are {rounded} numbers, whose rounding moves a model's numbers by about as much. If yours were "
+              f"computed before it, --tolerance {2 * worst:.1g} accepts them.")
+    elif all(ids is not None for _, ids, _, _ in items):
+        found = []
+        with Progress("trying other options"):
+            for flags, config in alternatives(model):
+                if found and flags.count("--") > found[0].count("--"):
+                    break
+                if agrees(torch, model, config, kind, items, max(tolerance, ROUNDINGS.get(rounded, 0))):
+                    found.append(flags)
+        print("They are the same with " + ", or with ".join(found) + "." if found else
+              f"No other pooling and no other {', '.join(UNSEEN)} gives these numbers: are vocabulary and weights the same?")
+
+
+def look_for_needs(torch, model, arguments):
+    """Refuses what --verify, --verify_text and --check cannot do, before a model is written."""
+    find_server(arguments.server)
+    if task_of(model) == "reader":
+        check_reader(model, arguments)
+    texts_to_verify(model, arguments)
     if arguments.check is not None:
-        read_checked(arguments.check, model)  # before a server is started
-    same = True
-    with ServedModel(find_server(arguments.server), out) as served:
-        for wanted, run in ((arguments.verify or arguments.verify_text,
-                             lambda table: verify(torch, model, served, arguments, table)),
-                            (arguments.check, lambda table: check(torch, model, served, arguments.check, table))):
-            if wanted:
-                table = Table(arguments.tolerance)
-                table.print(run(table))
-                same = same and not table.different
-    return same
+        read_checked(torch, arguments.check, model)
+
+
+def compare(torch, model, directory, out, arguments):
+    """Runs what --verify, --verify_text and --check ask for on the model in `directory`, which is to be `out`; returns whether
+    all numbers are the same."""
+    tables = []
+    with ServedModel(find_server(arguments.server), directory, out) as served:
+        if arguments.verify or arguments.verify_text:
+            tables.append(Table(arguments.tolerance))
+            tables[-1].print(verify(torch, model, served, arguments, tables[-1]))
+        if arguments.check is not None:
+            kind, items = read_checked(torch, arguments.check, model)
+            tables.append(Table(arguments.tolerance))
+            check(model, served, kind, items, tables[-1])
+            tables[-1].print(f"the numbers of {arguments.check}")
+    if arguments.check is not None and tables[-1].different:
+        explain(torch, model, kind, items, tables[-1].worst, arguments.tolerance)
+    return not any(table.different for table in tables)

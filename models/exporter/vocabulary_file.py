@@ -5,25 +5,28 @@ import re
 
 from .common import ExportError, check_lines, count_of, is_integer, listed, read_text, shortened
 
-NUMBERED = re.compile(r"(.*\S)([\t ]+)(\d{1,18})")
+NUMBERED = (re.compile(r"(?P<word>.*\S)(?P<gap>[\t ]+)(?P<number>\d{1,18})"),
+            re.compile(r"(?P<number>\d{1,18})(?P<gap>\t)(?P<word>.*\S)"))
 
 # What a row of the embedding is called that no word of the file has.
 UNUSED = "<unused_{}>"
 
 
 def read_words(path, what, notes, numbers=True):
-    """The words in the order of their ids. `numbers`: whether lines may have a number, which is a count or an id."""
+    """The words in the order of their ids. `numbers`: whether lines may have a number, which is a count or an id, after a
+    blank; after or before a tab, all may."""
     text = read_text(path, what)
     source = f"{what} {path}"
     start = text.lstrip("\ufeff \t\r\n")[:1]
     if start in ("{", "[") and path.endswith((".json", ".jsonl")) or start == "{" and _is_json(text):
         return from_json(source, text, notes)
     lines = check_lines(text, what, path)
+    for form in NUMBERED:
+        numbered = [form.fullmatch(line) for line in lines]
+        if len(lines) > 1 and all(numbered) and (numbers or all(match["gap"] == "\t" for match in numbered)):
+            return from_numbered(source, numbered, notes)
     if not numbers:
         return lines
-    numbered = [NUMBERED.fullmatch(line) for line in lines]
-    if len(lines) > 1 and all(numbered):
-        return from_numbered(source, numbered, notes)
     vectors = sum(len(line.split(" ")) > 10 and bool(re.fullmatch(r"\S+( -?\d+\.\d+(e-?\d+)?)+ ?", line)) for line in lines[:50])
     if vectors > min(len(lines), 50) // 2:
         raise ExportError(f"{source}: its lines are words with vectors, as GloVe and word2vec write them; expected one word "
@@ -41,9 +44,9 @@ def _is_json(text):
 
 def from_numbered(source, matches, notes):
     """Words that each have a number: an id if the numbers are those of rows, else a count."""
-    words = [match.group(1) for match in matches]
-    numbers = [int(match.group(3)) for match in matches]
-    separator = "a tab" if matches[0].group(2) == "\t" else "a blank"
+    words = [match["word"] for match in matches]
+    numbers = [int(match["number"]) for match in matches]
+    separator = "a tab" if matches[0]["gap"] == "\t" else "a blank"
     first = min(numbers)
     if first in (0, 1) and sorted(numbers) == list(range(first, first + len(numbers))):
         notes.append(f"{source}: each line is a word, {separator} and its id; the words were put in the order of the ids")
@@ -97,9 +100,17 @@ def from_json(source, text, notes):
             raise ExportError(f"{source}: is a tokenizer of the type {kind}, which the server does not have; it has words, "
                               "characters, bytes and SentencePiece (--subwords)")
         value = value["model"]["vocab"]
-    for key in ("stoi", "token_to_idx", "word2idx", "itos", "vocab"):
+    for key in ("id2label", "label2id", "stoi", "token_to_idx", "word2idx", "itos", "vocab"):
         if isinstance(value, dict) and isinstance(value.get(key), (dict, list)):
             value = value[key]
+    return from_value(source, value, notes)
+
+
+def from_value(source, value, notes):
+    """The words of a list, of {word: id}, or of {id: word}, where JSON has the ids as texts."""
+    if isinstance(value, dict) and value and all(
+            number.isdecimal() and isinstance(word, str) for number, word in value.items()):
+        value = dict_of(source, ((word, int(number)) for number, word in value.items()))
     if isinstance(value, dict) and value and all(is_integer(number) for number in value.values()):
         words = from_ids(source, value, notes)
         notes.append(f"{source}: an object of JSON with the id of each word")
