@@ -2,18 +2,25 @@
 without PyTorch."""
 
 import argparse
+import bz2
 import collections
 import contextlib
+import gzip
 import io
 import json
+import lzma
 import os
 import pathlib
+import pickle
 import struct
+import tempfile
 import unittest
+import zipfile
 
 from export_test_case import ExportTestCase, read_safetensors
 
 import torch
+import torch.nn.utils.prune
 
 from exporter import words
 from exporter.common import Progress
@@ -49,9 +56,22 @@ def config(**changes):
     return {key: value for key, value in made.items() if value is not None}
 
 
+def safetensors(state):
+    header, data = {}, b""
+    for name, tensor in state.items():
+        values = struct.pack(f"<{tensor.numel()}f", *tensor.flatten().tolist())
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
 def linear(outputs, inputs, seed):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(outputs, inputs, generator=generator), torch.randn(outputs, generator=generator)
+
+
+Saved = collections.namedtuple("Saved", "epoch weights")
 
 
 class HyperParameters:
@@ -98,12 +118,13 @@ class CheckpointsTest(ExportTestCase):
         for given in ({"model_state_dict": state, "optimizer_state_dict": optimizer, "epoch": 3},
                       {"model": state, "optimizer": optimizer},
                       {"model": state, "ema": make_state(seed=8)},
-                      {"net": {"state_dict": state}},
+                      {"net": {"state_dict": state}}, (state, {"epoch": 3, "loss": torch.tensor(0.1)}), [optimizer, state],
+                      [{"model": state, "epoch": 1}, optimizer], Saved(3, state),
                       {"_orig_mod." + name: tensor for name, tensor in state.items()},
                       {"module._orig_mod." + name: tensor for name, tensor in state.items()},
                       {"n_averaged": torch.tensor(3), **{"module." + name: tensor for name, tensor in state.items()}},
                       {**state, **{"ema_model." + name: -tensor for name, tensor in state.items()}}):
-            with self.subTest(list(given)[:2]):
+            with self.subTest(str(list(given)[:2])[:80]):
                 self.assert_exports(state=given, extra=["--force"])
                 self.assert_exported(state)
         self.assert_exports(state={"model": make_state(seed=8), "ema": state}, extra=["--force", "--weights", "ema"])
@@ -178,23 +199,132 @@ class CheckpointsTest(ExportTestCase):
         self.assertEqual(code, 0, output)
         self.assert_exported(make_state())
 
+    def arguments(self):
+        return ["--config", self.write("c.json", json.dumps(config())), "--out", self.out, "--force", "--vocab",
+                self.write("v.txt", "\n".join(WORDS)), "--labels", self.write("l.txt", LABELS)]
+
+    def assert_read(self, path, state, *arguments):
+        code, output = self.export("--checkpoint", path, *(arguments or self.arguments()))
+        self.assertEqual(code, 0, output)
+        self.assert_exported(state)
+        return " ".join(output.split())
+
+    def test_both_forms_with_every_protocol(self):
+        state = make_state()
+        for is_zip in (True, False):
+            for protocol in range(1, 6):
+                with self.subTest(zip=is_zip, protocol=protocol):
+                    torch.save({"state_dict": state}, self.path("m.pt"), pickle_protocol=protocol,
+                               _use_new_zipfile_serialization=is_zip)
+                    self.assert_read(self.path("m.pt"), state)
+
+    def test_cut_files_of_the_old_form(self):
+        torch.save(make_state(), self.path("m.pt"), _use_new_zipfile_serialization=False)
+        with open(self.path("m.pt"), "rb") as file:
+            whole = file.read()
+        for kept in range(1, len(whole), len(whole) // 40):
+            code, output = self.export("--checkpoint", self.write("cut.pt", whole[:kept]), "--out", self.out)
+            self.assertEqual((code, output.count("\n")), (1, 1), output)
+            self.assertIn("write it anew: torch.save(", output)
+        with open(self.path("m.pkl"), "wb") as file:
+            pickle.dump({"a": 1}, file)
+        self.assertIn("a pickle that torch.save did not write",
+                      self.export("--checkpoint", self.path("m.pkl"), "--out", self.out)[1])
+
+    def test_the_negative_bit(self):
+        class View:
+            """What PyTorch writes of a tensor that is a view with another sign, whatever this PyTorch writes."""
+
+            def __init__(self, tensor, metadata):
+                self.made = (tensor.storage(), 0, tuple(tensor.shape), tensor.stride(), False, {}, metadata)
+
+            def __reduce__(self):
+                return torch._utils._rebuild_tensor_v2, self.made
+
+        state = make_state()
+        for is_zip in (True, False):
+            for metadata, expected in (({"neg": True}, -state["head.weight"]), ({}, state["head.weight"]), ({"conj": True}, None)):
+                saved = {**state, "head.weight": View(state["head.weight"], metadata)}
+                torch.save({"state_dict": saved, "tensors": [state]}, self.path("m.pt"), _use_new_zipfile_serialization=is_zip)
+                code, output = self.export("--checkpoint", self.path("m.pt"), *self.arguments(), "--weights", "state_dict")
+                self.assertEqual(code, 1 if expected is None else 0, output)
+                if expected is None:
+                    self.assertIn("tensor.resolve_conj()", output)
+                else:
+                    self.assert_exported({**state, "head.weight": expected})
+
+    def test_packed_files(self):
+        state = make_state()
+        torch.save(state, self.path("m.pt"))
+        with open(self.path("m.pt"), "rb") as file:
+            whole = file.read()
+        for pack in (gzip.compress, bz2.compress, lzma.compress):
+            self.assert_read(self.write("m.packed", pack(whole)), state)
+            code, output = self.export("--checkpoint", self.write("m.packed", pack(whole)[:-20]), *self.arguments())
+            self.assertEqual((code, output.count("\n")), (1, 1), output)
+            code, output = self.export("--checkpoint", self.write("m.packed", pack(bytes(100 << 20))), *self.arguments())
+            self.assertEqual(code, 1, output)
+            self.assertIn("which no checkpoint's do", output)
+
+    def test_archives_of_other_programs(self):
+        state = make_state()
+        torch.save(state, self.path("m.pt"))
+        with zipfile.ZipFile(self.path("m.pt")) as given, zipfile.ZipFile(self.path("mac.pt"), "w") as mac:
+            for name in given.namelist():
+                mac.writestr(f"__MACOSX/{os.path.dirname(name)}/._{os.path.basename(name)}", b"Mac OS X")
+            for name in given.namelist():
+                mac.writestr(name, given.read(name))
+        self.assert_read(self.path("mac.pt"), state)
+
+    def test_folders_of_hugging_face(self):
+        state = make_state()
+        parts = dict(list(state.items())[:3]), dict(list(state.items())[3:])
+        index = json.dumps({"metadata": {}, "weight_map": {name: f"part{number}.bin" for number, part in enumerate(parts)
+                                                           for name in part}})
+        for files in ({"model.safetensors": state}, {"pytorch_model.bin": state, "training_args.bin": {}},
+                      {"part0.bin": parts[0], "part1.bin": parts[1], "pytorch_model.bin.index.json": index}):
+            with self.subTest(list(files)), tempfile.TemporaryDirectory() as folder:
+                for name, contents in files.items():
+                    path = os.path.join(folder, name)
+                    if name.endswith(".json"):
+                        self.write(path, contents)
+                    elif name.endswith(".bin"):
+                        torch.save(contents, path)
+                    else:
+                        self.write(path, safetensors(contents))
+                self.write(os.path.join(folder, "config.json"), json.dumps({
+                    "model_type": "sru", "hidden_size": 3, "num_labels": 2, "id2label": {"1": "yes", "0": "no"}}))
+                self.assert_read(folder, state, "--out", self.out, "--force", "--preprocessing", "whitespace", "--pooling", "max",
+                                 "--vocab", self.write("v.txt", "\n".join(WORDS)))
+                self.assertEqual((self.config()["labels"], self.config()["encoder"]["bidirectional"]), (["no", "yes"], True))
+                if "part1.bin" in files:
+                    self.assert_read(os.path.join(folder, "pytorch_model.bin.index.json"), state)
+                    os.remove(os.path.join(folder, "part1.bin"))
+                    code, output = self.export("--checkpoint", folder, *self.arguments())
+                    self.assertEqual(code, 1)
+                    self.assertIn("part1.bin: No such file", output)
+        os.mkdir(self.path("empty"))
+        code, output = self.export("--checkpoint", self.path("empty"), *self.arguments())
+        self.assertEqual(code, 1)
+        self.assertIn("is a folder without model.safetensors", output)
+        for bad in ({"weight_map": {"a": "../part0.bin"}}, {"weight_map": []}, {}):
+            code, output = self.export("--checkpoint", self.write("x.index.json", json.dumps(bad)), *self.arguments())
+            self.assertEqual(code, 1)
+            self.assertIn('expected an object "weight_map"', output)
+
     def test_safetensors(self):
-        state, header, data = make_state(), {}, b""
-        for name, tensor in state.items():
-            values = struct.pack(f"<{tensor.numel()}f", *tensor.flatten().tolist())
-            header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(values)]}
-            data += values
-        text = json.dumps(header).encode()
-        contents = struct.pack("<Q", len(text)) + text + data
-        arguments = ["--config", self.write("c.json", json.dumps(config())), "--out", self.out, "--vocab",
-                     self.write("v.txt", "\n".join(WORDS)), "--labels", self.write("l.txt", LABELS)]
+        state, arguments = make_state(), self.arguments()
+        contents = safetensors(state)
         for kept, expected in ((len(contents) - 4, "damaged"), (40, "damaged"), (len(contents), "")):
             code, output = self.export("--checkpoint", self.write("m.safetensors", contents[:kept]), *arguments)
             self.assertEqual(code, 1 if expected else 0, output)
             self.assertIn(expected, output)
         self.assert_exported(state)
         for header in ('{"a": 1}', '{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}',
-                       '{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}'):
+                       '{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}',
+                       '{"a": {"dtype": "F32", "shape": [1e999], "data_offsets": [0, 4]}}',
+                       '{"b": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}, '
+                       '"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}'):
             contents = struct.pack("<Q", len(header)) + header.encode() + bytes(4)
             code, output = self.export("--checkpoint", self.write("x.safetensors", contents), *arguments, "--force")
             self.assertEqual(code, 1)
@@ -254,11 +384,77 @@ class CheckpointsTest(ExportTestCase):
         self.assert_exports(state=state, extra=["--ignore", "criterion.*"])
         self.assert_exported(make_state())
 
+    def test_ignored_tensors_are_noted(self):
+        state = {**make_state(), "att.weight": torch.ones(1, 6), "att.bias": torch.ones(1)}
+        output = " ".join(self.assert_exports(state=state, extra=["--ignore", "att.*"]).split())
+        self.assertIn("left out by --ignore: 'att.weight', 'att.bias'.", output)
+        self.assertIn("--check tells", output)
+
+    def test_what_the_model_may_need_is_no_advice_for_ignore(self):
+        state = make_state()
+        three = {**state, "head.weight": torch.ones(3, 6), "head.bias": torch.ones(3)}
+        usual = make_state(names=("embedding", "encoder", "out"))
+        projected = {**state, "emb.weight": torch.ones(7, 10), "proj.weight": torch.ones(4, 10), "proj.bias": torch.ones(4)}
+        deep = {**make_state(names=("emb", "net.rnn", None)), "a.weight": torch.ones(5, 6), "a.bias": torch.ones(5),
+                "b.weight": torch.ones(3, 5), "b.bias": torch.ones(3)}
+        for given, labels, message in (
+                (three, "a\nb\nc\nd\n", "the head 'head' has 3 outputs, "),
+                (three, "a\nb\nc\nd\n", "l.txt 4 lines"),
+                (three, LABELS, "l.txt 2 lines"),
+                (usual, "a\nb\nc\n", "the head 'out' has 2 outputs, "),
+                (deep, "a\nb\nc\nd\n", "the head 'b' has 3 outputs, "),
+                (projected, LABELS, "no embedding was found, a table with the 4 columns that the encoder reads"),
+                (projected, LABELS, "if 'proj' is before the encoder, the model cannot be served"),
+                ({**state, "proj.weight": torch.ones(4, 4), "proj.bias": torch.ones(4)}, LABELS, "if 'proj' is before the encoder"),
+                ({**state, "att.weight": torch.ones(1, 6), "att.bias": torch.ones(1)}, LABELS,
+                 "if 'att' is between the pooling and the output layer or behind it, as a norm, a pooling with weights"),
+                ({**state, "query": torch.ones(6)}, LABELS, "if 'query' is between"),
+                ({**state, "crf.transitions": torch.ones(2, 2)}, LABELS, "if 'crf' is between the pooling and the output layer or"),
+                (make_state(names=("emb", "net.rnn", None)), LABELS, "tensor 'out.weight' is missing"),
+                ({"emb.weight": torch.ones(7, 4), "rnn.weight_ih_l0": torch.ones(12, 4), "head.weight": torch.ones(2, 6)}, LABELS,
+                 "no sru.SRU was found"),
+                (state, None, "a classifier's output layer needs --labels, or pass --encoder_only")):
+            with self.subTest(message):
+                code, output = self.run_export(state=given, labels=labels)
+                self.assertEqual(code, 1)
+                self.assertIn(message, output)
+                self.assertNotIn("--ignore", output)
+        six = {**config()["sru_config"], "input_size": 6}
+        for changes, given, vocabulary, message in (
+                ({"preprocessing": None, "oov_id": None}, state, None, "an embedding needs --vocab"),
+                ({"sru_config": six}, {**make_state(width=6), "proj.weight": torch.ones(6, 6)}, "\n".join(WORDS),
+                 "if 'proj' is before the encoder, or between")):
+            code, output = self.run_export(config=config(**changes), state=given, vocabulary=vocabulary)
+            self.assertEqual(code, 1)
+            self.assertIn(message, output)
+            self.assertNotIn("--ignore", output)
+
+    def test_labels_with_ids(self):
+        for labels in ("1\tyes\n0\tno\n", "yes\t1\nno\t0\n", '{"0": "no", "1": "yes"}', '{"yes": 1, "no": 0}',
+                       json.dumps({"model_type": "sru", "id2label": {"1": "yes", "0": "no"}, "label2id": {"no": 0, "yes": 1}})):
+            with self.subTest(labels):
+                output = self.assert_exports(labels=labels, extra=["--force"])
+                self.assertEqual(self.config()["labels"], ["no", "yes"])
+                self.assertIn(" id", output)
+        self.assert_exports(labels="0 stars\n1 star\n", extra=["--force"])
+        self.assertEqual(self.config()["labels"], ["0 stars", "1 star"])
+        ids = "".join(f"{number}\t{word}\n" for number, word in reversed(list(enumerate(WORDS))))
+        self.assert_words(ids, WORDS, "each line is a word, a tab and its id")
+
+    def test_labels_of_the_config(self):
+        for given in ({"labels": ["no", "yes"]}, {"id2label": {"1": "yes", "0": "no"}}):
+            self.assert_exports(config=config(**given), labels=None, extra=["--force"])
+            self.assertEqual(self.config()["labels"], ["no", "yes"])
+            output = " ".join(self.assert_exports(config=config(**given), labels="never\nalways\n", extra=["--force"]).split())
+            self.assertEqual(self.config()["labels"], ["never", "always"])
+            self.assertIn("its labels were left out, since --labels", output)
+
     def test_encoder_only(self):
         state = make_state()
         self.assert_refused("--encoder_only", state=state, labels=None)
         output = self.assert_exports(state=state, labels=None, extra=["--encoder_only"])
-        self.assertIn("left out, since only the encoder is exported: 'head.weight', 'head.bias'", " ".join(output.split()))
+        self.assertIn("left out, since only the encoder is exported: 'head.weight', 'head.bias'. If one of them is before the "
+                      "encoder, its vectors are others", " ".join(output.split()))
         self.assertNotIn("labels", self.config())
         self.assertEqual(self.config()["pooling"], "max")
         self.assertNotIn("out.weight", self.tensors())
@@ -284,6 +480,52 @@ class CheckpointsTest(ExportTestCase):
         self.assert_exports(config=lm, state=state, labels=None, vocabulary="\n".join([*WORDS[:6], "</s>"]) + "\n")
         self.assertEqual(self.config()["embedding"], {"vocabulary_size": 8})
         self.assertTrue(torch.equal(self.tensors()["out.weight"], state["lm_head.weight"]))
+
+    # ------------------------------------------------------------ parametrizations
+
+    def test_folds_give_the_tensor_of_eval_mode(self):
+        utils = torch.nn.utils
+        new = utils.parametrizations
+        for make in (utils.weight_norm, lambda m: utils.weight_norm(m, dim=1), lambda m: utils.weight_norm(m, dim=None),
+                     utils.spectral_norm, new.spectral_norm, lambda m: utils.prune.l1_unstructured(m, "weight", 0.5),
+                     *([new.weight_norm] if hasattr(new, "weight_norm") else [])):
+            head = torch.nn.Linear(6, 2)
+            make(head)
+            for _ in range(3):
+                head(torch.randn(4, 6))  # moves the vectors of spectral norm
+            with torch.no_grad():
+                for parameter in head.parameters():
+                    parameter += 0.1 * torch.randn_like(parameter)
+            head.eval()(torch.randn(4, 6))
+            state = make_state(names=("emb", "net.rnn", None))
+            given = {**state, **{"head." + name: tensor for name, tensor in head.state_dict().items()}}
+            with self.subTest(list(given)[-3:]):
+                output = self.assert_exports(state=given, extra=["--force"])
+                self.assertIn("folded into the plain tensor", " ".join(output.split()))
+                self.assert_exported({**state, "head.weight": head.weight.detach(), "head.bias": head.bias.detach()})
+
+    def test_new_weight_norm_by_its_names(self):
+        state = make_state()
+        length, direction = torch.rand(6, 1) + 0.5, torch.randn(6, 24)
+        weight = state["net.rnn.rnn_lst.0.weight"]
+        given = {name: tensor for name, tensor in state.items() if tensor is not weight}
+        for names in (("weight_g", "weight_v"), ("parametrizations.weight.original0", "parametrizations.weight.original1")):
+            self.assert_exports(extra=["--force"], state={
+                **given, "net.rnn.rnn_lst.0." + names[0]: weight.norm(dim=1, keepdim=True),
+                "net.rnn.rnn_lst.0." + names[1]: 3 * weight})
+            self.assertTrue(torch.allclose(self.tensors()["encoder.rnn_lst.0.weight"], weight, atol=1e-6))
+        # Parts that do not fit are no pair.
+        code, output = self.run_export(state={**state, "att.x_g": length, "att.x_v": direction[:5]}, extra=["--force"])
+        self.assertEqual((code, "folded" in output), (1, False), output)
+
+    def test_other_parametrizations_say_what_to_do(self):
+        head = torch.nn.Linear(6, 2)
+        torch.nn.utils.parametrizations.orthogonal(head)
+        for prefix in ("head.", "out."):
+            state = {**make_state(names=("emb", "net.rnn", None)),
+                     **{prefix + name: tensor for name, tensor in head.state_dict().items()}}
+            self.assert_refused("torch.nn.utils.parametrize.remove_parametrizations(module, 'weight')", state=state)
+        self.assert_exports(state=state, labels=None, extra=["--encoder_only"])
 
     # ------------------------------------------------------------ heads
 

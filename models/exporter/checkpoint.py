@@ -5,40 +5,40 @@ import fnmatch
 import re
 
 from .common import ExportError, listed
+from .folds import REMOVE
 
 # What the user is told to check when a tensor is there that the config does not have, or the other
 # way round.
 Settings = collections.namedtuple("Settings", "unknown missing")
 
 
-def drop_ignored(source, state, patterns):
+def drop_ignored(source, state, arguments):
     """The tensors without those that --ignore names."""
-    for pattern in patterns:
-        kept = {name: tensor for name, tensor in state.items() if not fnmatch.fnmatchcase(name, pattern)}
-        if len(kept) == len(state):
+    kept = state
+    for pattern in arguments.ignore:
+        before, kept = kept, {name: tensor for name, tensor in kept.items() if not fnmatch.fnmatchcase(name, pattern)}
+        if len(kept) == len(before):
             raise ExportError(f"--ignore {pattern}: no tensor of the {source} has such a name; the first are "
-                              f"{listed(state, 4)}")
-        state = kept
-    return state
+                              f"{listed(kept, 4)}")
+    if len(kept) < len(state):
+        arguments.notes.append(f"left out by --ignore: {listed(name for name in state if name not in kept)}. If they are part of "
+                               "what gives the answer, as a pooling or a norm is, this is another model; --check tells")
+    return kept
 
 
-def strangers_message(source, names, prefixes, hint):
-    """Which tensors are no module's, and what can be done."""
-    groups = []
-    for name in names:
-        pattern = name.split(".")[0] + ".*" if "." in name else name
-        if pattern not in groups:
-            groups.append(pattern)
+def strangers_message(source, names, prefixes, hints):
+    """Which tensors are no module's, and what can be done: `hints` if the model may need them, else to leave them out."""
+    groups = list(dict.fromkeys(name.split(".")[0] + ".*" if "." in name else name for name in names))
     more = f" ({len(names)} such tensors)" if len(names) > 1 else ""
     # A pattern that would take a module of the model along is no advice.
     safe = [pattern for pattern in groups if not any((prefix + ".").startswith(pattern[:-1]) for prefix in prefixes)]
     flags = " ".join(f"--ignore '{pattern}'" for pattern in (safe if len(safe) == len(groups) else names)[:6])
     return (f"{source}: tensor '{names[0]}' belongs to no module of the model{more}; the modules are "
             f"{', '.join(repr(prefix) for prefix in prefixes)} (--embedding-prefix, --encoder-prefix and --classifier-prefix "
-            f"name them). If the answer does not depend on the rest: {flags}{hint}")
+            f"name them)" + ("; " + "; ".join(hints) if hints else f". If the answer does not depend on the rest: {flags}"))
 
 
-def rename_tensors(source, state, prefixes, hint=""):
+def rename_tensors(source, state, prefixes, hints=()):
     """Gives the tensors the format's names; `prefixes` maps names of modules to the format's."""
     renamed, strangers = {}, []
     for name, tensor in state.items():
@@ -53,7 +53,7 @@ def rename_tensors(source, state, prefixes, hint=""):
         else:
             strangers.append(name)
     if strangers:
-        raise ExportError(strangers_message(source, strangers, prefixes, hint))
+        raise ExportError(strangers_message(source, strangers, prefixes, hints))
     return renamed
 
 
@@ -67,6 +67,8 @@ def collect_tensors(torch, source, given, expected, settings):
         if ".custom_m." in name:
             raise ExportError(f"{source}: tensor '{original}': a model with a custom module "
                               "(custom_m) cannot be exported")
+        if ".parametrizations." in name:
+            raise ExportError(f"{source}: tensor '{original}': {REMOVE}")
         if name not in expected:
             raise ExportError(f"{source}: tensor '{original}' is not part of a model with this "
                               f"config; check {settings.unknown}")

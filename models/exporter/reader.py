@@ -41,7 +41,7 @@ def read_model(torch, arguments, task, source, config):
     exported["reader"] = reader
 
     checkpoint = f"checkpoint {arguments.checkpoint}"
-    state = drop_ignored(checkpoint, read_checkpoint(torch, arguments).state, arguments.ignore)
+    state = drop_ignored(checkpoint, read_checkpoint(torch, arguments).state, arguments)
     given = {name: (name, tensor) for name, tensor in state.items()
              if name not in IGNORED_TENSORS}
     tensors = collect_tensors(torch, checkpoint, given, expected_tensors(encoder, reader, size),

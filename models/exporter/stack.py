@@ -8,7 +8,8 @@ from .checkpoint_file import read_checkpoint
 from .common import MAX_LABELS, ExportError, Exported, check_boolean, count_of, listed
 from .encoder import layer_tensors, read_encoder
 from .encoder_shapes import check_options, from_linear_names, infer_encoder, sizes
-from .head import fold_head, head_tensors, hidden_before, layers_before
+from .folds import REMOVE
+from .head import fold_head, head_tensors, hidden_before, layers_before, read_layers
 from .modules import Found, find_embedding, find_encoder, find_output, under
 from .reference import POOLS
 from .vocabulary import fit_rows, read_embedding, read_vocabulary
@@ -116,7 +117,7 @@ def read_source(torch, arguments):
     """The Checkpoint, without what --ignore names and under the names of the released package."""
     checkpoint = read_checkpoint(torch, arguments)
     source = f"checkpoint {arguments.checkpoint}"
-    state = drop_ignored(source, checkpoint.state, arguments.ignore)
+    state = drop_ignored(source, checkpoint.state, arguments)
     state, transposed = from_linear_names(source, state)
     if transposed:
         arguments.notes.append("the checkpoint is one of sru 3.0.0.dev; its weights were transposed")
@@ -135,7 +136,7 @@ def read_arguments(torch, arguments, task, source, config, checkpoint):
         raise ExportError(f"checkpoint {arguments.checkpoint}: no sru.SRU was found in it (tensors named "
                           f"...rnn_lst.0.weight); it has {listed(checkpoint.state, 4)}")
     inferred, assumed = infer_encoder(f"checkpoint {arguments.checkpoint}", checkpoint.state, prefix,
-                                      {**checkpoint.options, **arguments.sru})
+                                      {**checkpoint.options, **config, **arguments.sru})
     inferred.update(arguments.sru)
     shown = ", ".join(f"{key}={json.dumps(value)}" for key, value in inferred.items() if value not in (False, 0))
     arguments.notes.append(f"the checkpoint says: sru.SRU({shown})")
@@ -178,6 +179,8 @@ def find_modules(torch, arguments, task, checkpoint, vocabulary, outputs):
                 state.update({f"{usual_output}.{name}": tensor for name, tensor in folded.items()})
                 output = Found(usual_output, "usual")
         found["out"] = output or Found(usual_output, "usual")
+        if TASKS[task].labels and known is not None:
+            check_outputs(source, state, head_tensors(state, taken, None), found["out"].prefix, known[1], rows, arguments)
         hidden = hidden_before(found["out"].prefix, checkpoint.classes)
         if hidden:
             arguments.notes.append(f"{listed(hidden)} before the output layer '{found['out'].prefix}' has no weights and was "
@@ -212,24 +215,60 @@ def keep_encoder(state, prefixes, notes):
 
     left = [name for name in state if not is_kept(name)]
     if left:
-        notes.append(f"left out, since only the encoder is exported: {listed(left)}")
+        notes.append(f"left out, since only the encoder is exported: {listed(left)}. If one of them is before the encoder, its "
+                     "vectors are others; --check tells")
     return {name: tensor for name, tensor in state.items() if is_kept(name)}
 
 
-def stranger_hint(arguments, task, vocabulary, state, prefixes, width):
-    hints = []
+def check_outputs(source, state, names, prefix, width, rows, arguments):
+    """Refuses a head that has not `rows` outputs, as many as there are labels. It is the output layer `prefix`, or else the last
+    linear layer behind the encoder's `width` values."""
+    head = next((layer for layer in read_layers(state, names) if layer.prefix == prefix), None)
+    widths = {width}
+    for layer in read_layers(state, names) if head is None else ():
+        # A layer with one output scores tokens or a text; it is the head only if nothing else is.
+        if layer.kind == "linear" and layer.tensors["weight"].shape[1] in widths and (
+                head is None or layer.tensors["weight"].shape[0] > 1):
+            head = layer
+            widths.add(layer.tensors["weight"].shape[0])
+    if head is not None and head.kind == "linear" and head.tensors["weight"].shape[0] != rows:
+        found = list(head.tensors["weight"].shape)
+        labels = (f"{arguments.labels} {count_of(rows, 'line')}" if arguments.labels else f"the config {count_of(rows, 'label')}")
+        raise ExportError(f"{source}: tensor '{head.prefix}.weight': expected shape [{rows}, {found[1]}] from the config, found "
+                          f"{found}: the head '{head.prefix}' has {count_of(found[0], 'output')}, {labels}")
+
+
+def stranger_hints(arguments, task, vocabulary, state, prefixes, encoder, rows):
+    """What tensors of no module may be, if the model may need them: then it is no advice to leave them out."""
+    inputs, width = encoder["input_size"], encoder["hidden_size"] * (2 if encoder["bidirectional"] else 1)
+    hints, name = [], f"{prefix_of(prefixes, 'embedding')}.weight"
+    if sizes(state, prefix_of(prefixes, "encoder")) is None:
+        hints.append("no sru.SRU was found, whose first tensor is named ...rnn_lst.0.weight")
+    if vocabulary is not None and name not in state:
+        hints.append(f"no embedding was found, a table with the {inputs} columns that the encoder reads")
+    if rows and f"{prefix_of(prefixes, 'out')}.weight" not in state:
+        hints.append(f"no output layer was found, which has {rows} rows and {width} columns")
     for name, tensor in state.items():
-        if name.endswith(".weight") and tensor.shape in ((width,), (width, width)) and "out" in prefixes.values() and (
-                not any(under(name, prefix) for prefix in prefixes)):
-            hints.append(f"if '{name[:-len('.weight')]}' is between the {'pooling' if TASKS[task].pooled else 'encoder'} and the "
-                         "output layer, as a norm or a layer with an activation, the model cannot be served as a "
-                         f"{task.replace('_', ' ')}, but --encoder_only can")
-            break
-    if task == "encoder" and not arguments.encoder_only:
-        hints.append("a classifier's output layer needs --labels, or pass --encoder_only to leave it out")
-    if vocabulary is None:
-        hints.append("an embedding needs --vocab")
-    return "".join(f"; {hint}" for hint in hints)
+        module, shape = name.rpartition(".")[0] or name, list(tensor.shape)
+        if any(prefix and under(name, prefix) or name.startswith(("rnn_lst.", "input_to_hidden.")) and not prefix
+               for prefix in prefixes):
+            continue
+        if ".parametrizations." in name:
+            hints.append(f"'{module}': {REMOVE}")
+        elif "rnn_lst." in name:
+            hints.append(f"'{module}' is of another sru.SRU, and a model has one")
+        elif vocabulary is None and len(shape) == 2 and shape[1] == inputs and module + ".bias" not in state:
+            hints.append("an embedding needs --vocab")
+        elif width in shape and task == "encoder":
+            hints.append("a classifier's output layer needs --labels, or pass --encoder_only to leave it out")
+        elif width in shape or shape == [rows, rows]:
+            hints.append(f"if '{module}' is {'before the encoder, or ' if width == inputs else ''}between the "
+                         f"{'pooling' if TASKS[task].pooled else 'encoder'} and the output layer or behind it, as a norm, a pooling "
+                         "with weights or a layer with an activation, the model cannot be served as a "
+                         f"{task.replace('_', ' ')}, but --encoder_only can; a head of another task may be left out (see --help)")
+        elif inputs in shape:
+            hints.append(f"if '{module}' is before the encoder, the model cannot be served")
+    return list(dict.fromkeys(hints))[:4]
 
 
 def read_model(torch, arguments, task, source, source_config):
@@ -276,10 +315,8 @@ def read_model(torch, arguments, task, source, source_config):
         config["labels"] = labels
     if tied:
         config["tied"] = True
-    width = encoder["hidden_size"] * (2 if encoder["bidirectional"] else 1)
-    tensors = collect_tensors(torch, where,
-                              rename_tensors(where, state, prefixes, stranger_hint(arguments, task, vocabulary, state,
-                                                                                   prefixes, width)),
+    hints = stranger_hints(arguments, task, vocabulary, state, prefixes, encoder, size if language_model else len(labels))
+    tensors = collect_tensors(torch, where, rename_tensors(where, state, prefixes, hints),
                               expected_tensors(encoder, size, len(labels), task), SETTINGS)
     if tied:
         untie(torch, where, tensors)

@@ -124,7 +124,7 @@ def load_tensors(torch, arguments):
         generator = {f"generator.{name}": value for name, value in loaded["generator"].items()}
         loaded = {**loaded["model"], **generator}
     state = read_checkpoint(torch, arguments, loaded).state
-    return drop_ignored(f"checkpoint {arguments.checkpoint}", state, arguments.ignore)
+    return drop_ignored(f"checkpoint {arguments.checkpoint}", state, arguments)
 
 
 def collect(torch, source, state, translator):
