@@ -2,10 +2,12 @@
 // also where bfloat16 hides almost all of the difference.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <random>
 #include <vector>
 
+#include "kernels/common/row_probe.h"
 #include "kernels/cuda/device/gpu.h"
 #include "kernels/cuda/kernels/bfloat16.h"
 #include "kernels/cuda/stack/product_plan.h"
@@ -32,6 +34,8 @@ bool operator==(const ProductAlgorithm& a, const HostAlgorithm& b) {
 // The plans of one product in bfloat16 with random weights.
 class PlanRig {
  public:
+  static constexpr int kColumns = 96;
+
   PlanRig(int k, const std::vector<HostAlgorithm>& reference,
           const std::vector<HostAlgorithm>& buckets) {
     HostDeviceOptions options;
@@ -40,7 +44,7 @@ class PlanRig {
     gpu_ = std::make_shared<Gpu>(MakeHostDevice(options, &control_), 0);
     ProductShape shape;
     shape.k = k;
-    shape.n = 96;
+    shape.n = kColumns;
     shape.dtype = DataType::kBFloat16;
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
@@ -116,6 +120,22 @@ TEST_P(ProductPlanTest, AReferenceMustNotDependOnRowsOrPlace) {
       PlanRig rig(GetParam(), {{SumOrder::kInOrder, order, when}, steady}, {});
       EXPECT_TRUE(rig.reference() == steady) << static_cast<int>(when);
     }
+  }
+}
+
+// The wrong value is one of 10,000 that are compared for each number of rows.
+TEST_P(ProductPlanTest, OneWrongValueIsSeen) {
+  const RowProbe probe(GetParam(), PlanRig::kColumns);
+  const std::vector<float> table = probe.Table(/*spread=*/false);
+  std::vector<float> firsts;
+  for (int row = 0; row < probe.period(); ++row) firsts.push_back(table[row * GetParam()]);
+  std::sort(firsts.begin(), firsts.end());
+  const HostAlgorithm steady{SumOrder::kInOrder};
+  HostAlgorithm wrong{SumOrder::kInOrder, SumOrder::kInOrder, Other::kNever, 1};
+  wrong.above = (firsts.end()[-1] + firsts.end()[-2]) / 2;
+  PlanRig rig(GetParam(), {steady}, {wrong});
+  for (const ProductChoice& choice : rig.Choose({16, 48, 256, 1024})) {
+    EXPECT_TRUE(choice.algorithm == steady) << choice.rows;
   }
 }
 

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
-#include <random>
+#include <string>
 
+#include "kernels/common/row_probe.h"
 #include "kernels/cpu/base/bfloat16_rows.h"
 
 namespace sru::kernels::cpu {
@@ -28,83 +29,98 @@ memory::desc RowMajor(int rows, int columns, ProductType type = ProductType::kFl
   return memory::desc({rows, columns}, DataTypeOf(type), memory::format_tag::ab);
 }
 
-dnnl::matmul::primitive_desc Describe(const dnnl::engine& engine, ProductType type, int rows, int k,
-                                      int n, const memory::desc& weights) {
+// What the library can compute the product with, the best first. Throws if there is nothing, unless it may be.
+std::vector<dnnl::matmul::primitive_desc> Offers(const dnnl::engine& engine, ProductType type,
+                                                 int rows, int k, int n,
+                                                 const memory::desc& weights, bool may_be_none) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
 #if DNNL_VERSION_MAJOR >= 3
-  return dnnl::matmul::primitive_desc(engine, RowMajor(rows, k, type), weights, RowMajor(rows, n),
-                                      attributes);
+  dnnl::matmul::primitive_desc offer(engine, RowMajor(rows, k, type), weights, RowMajor(rows, n),
+                                     attributes, may_be_none);
 #else
-  return dnnl::matmul::primitive_desc(
-      dnnl::matmul::desc(RowMajor(rows, k, type), weights, RowMajor(rows, n)), attributes, engine);
+  // next_impl() reads it.
+  const dnnl::matmul::desc product(RowMajor(rows, k, type), weights, RowMajor(rows, n));
+  dnnl::matmul::primitive_desc offer(product, attributes, engine, may_be_none);
 #endif
+  std::vector<dnnl::matmul::primitive_desc> offers;
+  if (!offer) return offers;
+  do {
+    offers.emplace_back(offer.get());  // a copy
+  } while (offer.next_impl());
+  return offers;
 }
 
-// Multiplies equal rows by random weights: row counts are usable together if all rows of all of
-// their results have the same bits.
-class RowProbe {
+// Multiplies rows that differ by random weights: row counts are usable together if a row has the same bits in all of them.
+class ShapeTrial {
  public:
-  RowProbe(const dnnl::engine& engine, const ProductShape& shape, int max_rows)
+  ShapeTrial(const dnnl::engine& engine, const ProductShape& shape)
       : engine_(engine),
-        type_(shape.type),
-        k_(shape.k),
-        n_(shape.n),
+        shape_(shape),
+        stream_(engine),
         weights_(shape.packed_weights, engine),
-        x_(static_cast<size_t>(max_rows) * k_),
-        y_(static_cast<size_t>(max_rows) * n_),
-        rounded_(x_.size()) {
-    std::minstd_rand random(1);
-    std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
-    std::generate_n(x_.data(), k_, [&] { return uniform(random); });
-    for (int row = 1; row < max_rows; ++row) {
-      std::copy_n(x_.data(), k_, x_.data() + static_cast<size_t>(row) * k_);
-    }
-    ToBFloat16Row(x_.data(), x_.size(), rounded_.data());
-    AlignedBuffer values(static_cast<size_t>(k_) * n_);
-    std::generate_n(values.data(), values.size(), [&] { return uniform(random); });
-    memory plain(RowMajor(k_, n_), engine_, values.data());
-    dnnl::stream stream(engine_);
-    dnnl::reorder(plain, weights_).execute(stream, plain, weights_);
-    stream.wait();
+        rows_(shape.k, shape.n, shape.max_rows),
+        rounded_(static_cast<size_t>(shape.max_rows) * shape.k) {
+    std::vector<float> values =
+        RowProbe::Values(static_cast<size_t>(shape.k) * shape.n, /*seed=*/2, /*spread=*/true);
+    memory plain(RowMajor(shape.k, shape.n), engine_, values.data());
+    dnnl::reorder(plain, weights_).execute(stream_, plain, weights_);
+    stream_.wait();
   }
 
-  // The first row count whose own rows agree sets what the others are compared with.
   bool Agrees(const ProductShape::Bucket& bucket) {
-    dnnl::stream stream(engine_);
-    bucket.primitive.execute(
-        stream, {{DNNL_ARG_SRC, memory(RowMajor(bucket.rows, k_, type_), engine_, Source())},
-                 {DNNL_ARG_WEIGHTS, weights_},
-                 {DNNL_ARG_DST, memory(RowMajor(bucket.rows, n_), engine_, y_.data())},
-                 {DNNL_ARG_SCRATCHPAD, memory(bucket.description.scratchpad_desc(), engine_)}});
-    stream.wait();
-    const size_t bytes = n_ * sizeof(float);
-    const float* expected = expected_.empty() ? y_.data() : expected_.data();
-    for (int row = 0; row < bucket.rows; ++row) {
-      if (std::memcmp(expected, y_.data() + static_cast<size_t>(row) * n_, bytes) != 0) {
-        return false;
-      }
-    }
-    if (expected_.empty()) expected_.assign(y_.data(), y_.data() + n_);
-    return true;
+    const bool rounds = shape_.type == ProductType::kBFloat16;
+    void* const x = rounds ? static_cast<void*>(rounded_.data()) : rows_.x();
+    const std::unordered_map<int, memory> arguments = {
+        {DNNL_ARG_SRC, memory(RowMajor(bucket.rows, shape_.k, shape_.type), engine_, x)},
+        {DNNL_ARG_WEIGHTS, weights_},
+        {DNNL_ARG_DST, memory(RowMajor(bucket.rows, shape_.n), engine_, rows_.y())},
+        {DNNL_ARG_SCRATCHPAD, memory(bucket.description.scratchpad_desc(), engine_)}};
+    return rows_.Agrees(bucket.rows, [&] {
+      const size_t values = static_cast<size_t>(bucket.rows) * shape_.k;
+      if (rounds) ToBFloat16Row(rows_.x(), values, rounded_.data());
+      bucket.primitive.execute(stream_, arguments);
+    });
   }
 
  private:
-  void* Source() {
-    if (type_ == ProductType::kBFloat16) return rounded_.data();
-    return x_.data();
-  }
-
   dnnl::engine engine_;
-  ProductType type_;
-  int k_;
-  int n_;
+  const ProductShape& shape_;
+  dnnl::stream stream_;
   memory weights_;
-  AlignedBuffer x_;
-  AlignedBuffer y_;
+  RowTrial rows_;
   AlignedArray<BFloat16> rounded_;
-  std::vector<float> expected_;
 };
+
+// The primitives of the implementation that `largest`, a product of the last of the row counts, is made with, and its packed layout.
+ProductShape MakePrimitives(const dnnl::engine& engine, ProductType type, int k, int n,
+                            const std::vector<int>& row_counts,
+                            const dnnl::matmul::primitive_desc& largest) {
+  ProductShape shape{type, k, n, row_counts.back(), largest.weights_desc(), {}};
+  const std::string implementation = largest.impl_info_str();
+  ShapeTrial trial(engine, shape);
+  for (auto rows = row_counts.rbegin(); rows != row_counts.rend(); ++rows) {
+    const auto offers = Offers(engine, type, *rows, k, n, shape.packed_weights, true);
+    const auto same = std::find_if(offers.begin(), offers.end(), [&](const auto& offer) {
+      return offer.impl_info_str() == implementation;
+    });
+    if (same == offers.end()) continue;
+    ProductShape::Bucket bucket{*rows, *same, dnnl::matmul(*same)};
+    const bool usable = trial.Agrees(bucket);
+    if (usable || (shape.buckets.empty() && std::next(rows) == row_counts.rend())) {
+      shape.buckets.push_back(std::move(bucket));
+    }
+  }
+  std::reverse(shape.buckets.begin(), shape.buckets.end());
+  return shape;
+}
+
+// Whether a product of any number of rows takes little more than that of as many as there are.
+bool ServesAll(const ProductShape& shape) {
+  constexpr int kMostRowsForOne = 8;
+  return !shape.buckets.empty() && shape.buckets.front().rows <= kMostRowsForOne &&
+         shape.buckets.back().rows == shape.max_rows;
+}
 
 }  // namespace
 
@@ -134,20 +150,15 @@ std::shared_ptr<const ProductShape> ProductShapes::Get(int k, int n,
     entry = std::move(shape);
     return entry;
   }
-  // The largest row count chooses the packed layout, the others have to accept it.
+  // The largest row count says which implementations there are, the best first.
   const memory::desc any({k, n}, DataTypeOf(type_), memory::format_tag::any);
-  shape->packed_weights = Describe(engine_, type_, row_counts.back(), k, n, any).weights_desc();
-
-  RowProbe probe(engine_, *shape, row_counts.back());
-  for (auto rows = row_counts.rbegin(); rows != row_counts.rend(); ++rows) {
-    auto description = Describe(engine_, type_, *rows, k, n, shape->packed_weights);
-    ProductShape::Bucket bucket{*rows, description, dnnl::matmul(description)};
-    const bool usable = probe.Agrees(bucket);
-    if (usable || (shape->buckets.empty() && std::next(rows) == row_counts.rend())) {
-      shape->buckets.push_back(std::move(bucket));
-    }
+  for (const auto& offer : Offers(engine_, type_, row_counts.back(), k, n, any, false)) {
+    if (ServesAll(*shape)) break;
+    // Right, and slower by a factor of a hundred.
+    if (std::strncmp(offer.impl_info_str(), "ref", 3) == 0 && !shape->buckets.empty()) break;
+    ProductShape other = MakePrimitives(engine_, type_, k, n, row_counts, offer);
+    if (ServesAll(other) || shape->buckets.empty()) *shape = std::move(other);
   }
-  std::reverse(shape->buckets.begin(), shape->buckets.end());
   shape->max_rows = shape->buckets.back().rows;
   entry = std::move(shape);
   return entry;

@@ -12,7 +12,9 @@
 //
 // A row's result has the same bits for any number of rows and at any place among them. oneDNN does
 // not promise that, and on AVX2 it is not so for some row counts; therefore each row count is tried
-// once when its primitive is made, and those that differ are not used.
+// once when its primitive is made (row_probe.h), and those that differ are not used. All row counts of a product
+// are computed by the same implementation of oneDNN's, the first one that serves few rows as well as many: two of them
+// may sum in different orders, as those with and without AMX do.
 //
 // Products in bfloat16 and int8 take and give float32 all the same. In bfloat16 weights and x are rounded,
 // sums and y are float32. In int8 any number of rows is multiplied as it is, and n is a multiple of kRowAlignment.

@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "kernels/common/row_probe.h"
 #include "kernels/cuda/kernels/storage_type.h"
 
 namespace sru::kernels::cuda {
@@ -24,29 +25,34 @@ constexpr size_t kTimedCandidates = 8;
 constexpr double kFastEnough = 6e-6;
 // A product with float32 results is tried with weights of the trial's own if they are not more.
 constexpr size_t kMaxTrialWeights = size_t{1} << 18;
-// Rows that hold the expected results: the period, rounded up to the smallest bucket, of which all others are
-// multiples.
+// Rows whose expected results are computed together: the smallest bucket.
 constexpr int kExpectedRows = 16;
 
 // Different columns of a trial's own weights; they repeat over all n.
 constexpr int kOwnColumns = 61;
 
-// Runs one product on rows that repeat, and compares. The rows are random, with the weights of the
+// Runs one product on the rows of a RowProbe, and compares. They are random, with the weights of the
 // product; if results are rounded to bfloat16, rows that cancel follow, with weights of their own.
 class Trial {
  public:
   Trial(const ProductShape& shape, const void* weights, int max_rows, std::shared_ptr<Gpu> gpu,
         Stream& stream)
       : shape_(shape),
+        probe_(shape.k, shape.n),
         weights_(weights),
         max_rows_(max_rows),
         gpu_(std::move(gpu)),
         stream_(stream) {}
 
   Status Prepare() {
-    const size_t result_bytes = shape_.n * ValueBytes(shape_.result_dtype());
+    const size_t result_bytes = ResultBytes();
     const BatchHeader header{std::max(max_rows_, shape_.n), {}};
     SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu_, max_rows_ * result_bytes, &y_));
+    // Of the rows again and again, and of the one of NaN.
+    const int period = probe_.period();
+    std::vector<int32_t> ids(period + max_rows_ + RowProbe::kMostGarbage, period);
+    for (int i = 0; i < period + max_rows_; ++i) ids[i] = i % period;
+    SRU_RETURN_IF_ERROR(Upload(ids, &ids_));
     SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu_, sizeof(uint32_t), &differs_));
     SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu_, sizeof(header), &header_));
     SRU_RETURN_IF_ERROR(RunWork(stream_, [&] {
@@ -55,25 +61,24 @@ class Trial {
       return stream_.CopyToDevice(header_.data(), &header, sizeof(header));
     }));
     Input& random = inputs_.emplace_back();
-    SRU_RETURN_IF_ERROR(
-        FillRows(RandomRows(kTrialPeriod, /*seed=*/1), kTrialPeriod, max_rows_, &random.x));
+    SRU_RETURN_IF_ERROR(Upload(Stored(probe_.Table(shape_.float32_result)), &random.table));
     random.weights = weights_;
     if (shape_.float32_result && static_cast<size_t>(shape_.n) * shape_.k <= kMaxTrialWeights) {
-      SRU_RETURN_IF_ERROR(FillRows(RandomRows(kOwnColumns, /*seed=*/2), kOwnColumns, shape_.n,
-                                   &random.own_weights));
-      random.weights = random.own_weights.data();
+      SRU_RETURN_IF_ERROR(
+          FillWeights(RowProbe::Values(size_t{kOwnColumns} * shape_.k, /*seed=*/2, true), &random));
     }
     if (shape_.result_dtype() == DataType::kBFloat16) {
       Input& cancelling = inputs_.emplace_back();
-      SRU_RETURN_IF_ERROR(
-          FillRows(CancellingRows(kTrialPeriod, 1.0f), kTrialPeriod, max_rows_, &cancelling.x));
-      SRU_RETURN_IF_ERROR(FillRows(CancellingRows(kOwnColumns, -1.0f), kOwnColumns, shape_.n,
-                                   &cancelling.own_weights));
-      cancelling.weights = cancelling.own_weights.data();
+      std::vector<float> table = CancellingRows(period, 1.0f);
+      table.resize(table.size() + shape_.k, NAN);
+      SRU_RETURN_IF_ERROR(Upload(Stored(table), &cancelling.table));
+      SRU_RETURN_IF_ERROR(FillWeights(CancellingRows(kOwnColumns, -1.0f), &cancelling));
     }
+    const size_t row_bytes = shape_.k * ValueBytes(shape_.dtype);
     for (Input& input : inputs_) {
+      SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu_, max_rows_ * row_bytes, &input.x));
       SRU_RETURN_IF_ERROR(
-          DeviceBuffer::Create(gpu_, kExpectedRows * result_bytes, &input.expected));
+          DeviceBuffer::Create(gpu_, (period + kExpectedRows) * result_bytes, &input.expected));
     }
     return RunWork(stream_, [&] {
       for (const Input& input : inputs_) {
@@ -87,8 +92,11 @@ class Trial {
   Status Expect(const ProductAlgorithm& algorithm) {
     return RunWork(stream_, [&] {
       for (const Input& input : inputs_) {
-        SRU_RETURN_IF_ERROR(stream_.Multiply(shape_, algorithm, kExpectedRows, input.x.data(),
-                                             input.weights, input.expected.data()));
+        for (int first = 0; first < probe_.period(); first += kExpectedRows) {
+          SRU_RETURN_IF_ERROR(FillRows(input, first, kExpectedRows, kExpectedRows));
+          SRU_RETURN_IF_ERROR(stream_.Multiply(shape_, algorithm, kExpectedRows, input.x.data(),
+                                               input.weights, Expected(input, first)));
+        }
       }
       return OkStatus();
     });
@@ -126,82 +134,108 @@ class Trial {
 
  private:
   struct Input {
+    DeviceBuffer table;        // [period + 1][k]
     DeviceBuffer x;            // [max_rows][k]
     DeviceBuffer own_weights;  // or none
-    DeviceBuffer expected;     // [kExpectedRows][n]
+    DeviceBuffer expected;     // [period][n], and room for the last that are computed together
     const void* weights = nullptr;
   };
 
+  size_t ResultBytes() const { return shape_.n * ValueBytes(shape_.result_dtype()); }
+  uint8_t* Expected(const Input& input, int row) const {
+    return input.expected.as<uint8_t>() + row * ResultBytes();
+  }
+
   Status Passes(const ProductAlgorithm& algorithm, int rows, const Input& input, bool* passes) {
     uint32_t differs = 0;
-    bool multiplied = false;
-    const int value_bytes = static_cast<int>(ValueBytes(shape_.result_dtype()));
+    bool multiplied = true;
     CompareArgs compare{};
     compare.values = y_.as<uint32_t>();
-    compare.expected = input.expected.as<uint32_t>();
-    compare.rows = rows;
-    compare.period = kTrialPeriod;
-    compare.words_per_row = shape_.n * value_bytes / 4;
+    compare.period = probe_.period();
+    compare.words_per_row = static_cast<int>(ResultBytes() / 4);
     compare.differs = differs_.as<uint32_t>();
     const Status status = RunWork(stream_, [&] {
       SRU_RETURN_IF_ERROR(stream_.CopyToDevice(differs_.data(), &differs, sizeof(differs)));
-      Status product =
-          stream_.Multiply(shape_, algorithm, rows, input.x.data(), input.weights, y_.data());
-      multiplied = product.ok();
-      if (!multiplied) return product.code() == StatusCode::kDeviceLost ? product : OkStatus();
-      SRU_RETURN_IF_ERROR(stream_.Compare(compare));
+      Status put;
+      const auto put_batch = [&](int first, int real, int compared) {
+        put = FillRows(input, first, real, rows);
+        if (!put.ok()) return false;
+        Status product =
+            stream_.Multiply(shape_, algorithm, rows, input.x.data(), input.weights, y_.data());
+        multiplied = product.ok();
+        if (product.code() == StatusCode::kDeviceLost) put = product;
+        if (!multiplied) return false;
+        compare.expected = reinterpret_cast<const uint32_t*>(Expected(input, first));
+        compare.rows = compared;
+        put = stream_.Compare(compare);
+        return put.ok();
+      };
+      if (!probe_.ForEachBatch(rows, put_batch)) return put;
       return stream_.CopyToHost(&differs, differs_.data(), sizeof(differs));
     });
     *passes = status.ok() && multiplied && differs == 0;
     return status;
   }
 
-  // Allocates `rows` and fills them with those of `table`, which has `period`, over and over.
-  Status FillRows(const std::vector<float>& table, int period, int count, DeviceBuffer* rows) {
-    const size_t value_bytes = ValueBytes(shape_.dtype);
-    std::vector<uint8_t> values(table.size() * value_bytes);
-    WithStorageType(shape_.dtype, [&](auto type) {
-      using T = decltype(type);
-      for (size_t i = 0; i < table.size(); ++i) {
-        const T value = FromFloat<T>(table[i]);
-        std::memcpy(&values[i * sizeof(T)], &value, sizeof(T));
-      }
-    });
-    std::vector<int32_t> ids(count);
-    for (int i = 0; i < count; ++i) ids[i] = i % period;
-    const size_t id_bytes = ids.size() * sizeof(int32_t);
-    DeviceBuffer device_table;
-    DeviceBuffer device_ids;
-    SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu_, ids.size() * shape_.k * value_bytes, rows));
-    SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu_, values.size(), &device_table));
-    SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu_, id_bytes, &device_ids));
-    return RunWork(stream_, [&] {
-      SRU_RETURN_IF_ERROR(stream_.CopyToDevice(device_table.data(), values.data(), values.size()));
-      SRU_RETURN_IF_ERROR(stream_.CopyToDevice(device_ids.data(), ids.data(), id_bytes));
-      EmbedArgs embed{};
-      embed.header = header_.as<BatchHeader>();
-      embed.max_tokens = count;
-      embed.token_ids = device_ids.as<int32_t>();
-      embed.table = device_table.data();
-      embed.segments = 1;
-      embed.size = shape_.k;
-      embed.padded = shape_.k;
-      embed.x = rows->data();
-      return stream_.Embed(shape_.dtype, embed);
-    });
+  template <typename T>
+  Status Upload(const std::vector<T>& values, DeviceBuffer* buffer) {
+    const size_t bytes = values.size() * sizeof(T);
+    SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu_, bytes, buffer));
+    return RunWork(stream_,
+                   [&] { return stream_.CopyToDevice(buffer->data(), values.data(), bytes); });
   }
 
-  // Rows of k values. Sums of few values of bfloat16 are often exact in float32, in any order; where
-  // they are not rounded again, values of very different size tell one order from another.
-  std::vector<float> RandomRows(int count, unsigned seed) const {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
-    std::vector<float> rows(static_cast<size_t>(count) * shape_.k);
-    for (float& value : rows) {
-      value = normal(random);
-      if (shape_.float32_result) value = std::ldexp(value, static_cast<int>(random() % 16) - 8);
-    }
-    return rows;
+  // As the product takes them.
+  std::vector<uint8_t> Stored(const std::vector<float>& values) const {
+    std::vector<uint8_t> stored(values.size() * ValueBytes(shape_.dtype));
+    WithStorageType(shape_.dtype, [&](auto type) {
+      using T = decltype(type);
+      for (size_t i = 0; i < values.size(); ++i) {
+        const T value = FromFloat<T>(values[i]);
+        std::memcpy(&stored[i * sizeof(T)], &value, sizeof(T));
+      }
+    });
+    return stored;
+  }
+
+  // Puts `rows` rows of `table` into `x`: those that `ids` names.
+  Status Gather(const DeviceBuffer& table, const int32_t* ids, int rows, uint8_t* x) {
+    EmbedArgs embed{};
+    embed.header = header_.as<BatchHeader>();
+    embed.max_tokens = rows;
+    embed.token_ids = ids;
+    embed.table = table.data();
+    embed.segments = 1;
+    embed.size = shape_.k;
+    embed.padded = shape_.k;
+    embed.x = x;
+    return rows == 0 ? OkStatus() : stream_.Embed(shape_.dtype, embed);
+  }
+
+  // x is `real` rows of the table from `first` on, and `rows` - `real` of NaN.
+  Status FillRows(const Input& input, int first, int real, int rows) {
+    const size_t row_bytes = shape_.k * ValueBytes(shape_.dtype);
+    const int32_t* const ids = ids_.as<int32_t>();
+    SRU_RETURN_IF_ERROR(Gather(input.table, ids + first, real, input.x.as<uint8_t>()));
+    return Gather(input.table, ids + probe_.period() + max_rows_, rows - real,
+                  input.x.as<uint8_t>() + real * row_bytes);
+  }
+
+  // Gives `input` weights of its own, kOwnColumns columns over and over.
+  Status FillWeights(const std::vector<float>& columns, Input* input) {
+    std::vector<int32_t> ids(shape_.n);
+    for (int i = 0; i < shape_.n; ++i) ids[i] = i % kOwnColumns;
+    DeviceBuffer device_columns;
+    DeviceBuffer device_ids;
+    SRU_RETURN_IF_ERROR(Upload(Stored(columns), &device_columns));
+    SRU_RETURN_IF_ERROR(Upload(ids, &device_ids));
+    SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu_, ids.size() * shape_.k * ValueBytes(shape_.dtype),
+                                             &input->own_weights));
+    input->weights = input->own_weights.data();
+    return RunWork(stream_, [&] {
+      return Gather(device_columns, device_ids.as<int32_t>(), shape_.n,
+                    input->own_weights.as<uint8_t>());
+    });
   }
 
   // Rows of k values, in random pairs: the second of a pair is the first times `sign`. The pairs are
@@ -225,11 +259,12 @@ class Trial {
   }
 
   const ProductShape shape_;
+  const RowProbe probe_;
   const void* weights_;
   const int max_rows_;
   const std::shared_ptr<Gpu> gpu_;
   Stream& stream_;
-  DeviceBuffer y_, header_, differs_;
+  DeviceBuffer y_, header_, differs_, ids_;
   std::vector<Input> inputs_;
 };
 

@@ -7,8 +7,8 @@
 // taken whose best places in both lists are the best. No time is measured for that, so that every device of a kind
 // chooses the same bits.
 //
-// For each bucket, candidates that give the reference's bits are tried on the device, with kTrialPeriod
-// different rows repeated over the whole bucket, and are dropped if one bit differs. Up to 512 rows the
+// For each bucket, candidates that give the reference's bits are tried on the device, as row_probe.h says,
+// and are dropped if one bit differs. Up to 512 rows the
 // fastest of the others is taken, by the device's clock, unless the first takes little more than a launch
 // does; above, the first one in the library's order. Algorithms that split a sum among blocks are not even
 // candidates. A bucket for which nothing passes uses the next larger one's rows. A product without a
@@ -42,10 +42,6 @@ struct ProductChoice {
 
 // The reference algorithm is, if it can be, one of those for this many rows.
 inline constexpr int kReferenceRows = 512;
-
-// Different rows of a trial: no divisor of a tile's rows, so that each row gets many places in a
-// tile.
-inline constexpr int kTrialPeriod = 13;
 
 // The products of a stack, or of another set of shapes, on one device. Thread-safe.
 class ProductPlans {

@@ -1,11 +1,14 @@
 #include "tests/kernels/cuda_host/host_device.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #ifdef __SANITIZE_ADDRESS__
@@ -88,14 +91,13 @@ void Product(const ProductShape& shape, const HostAlgorithm& algorithm, bool uns
   };
   const bool has_others = algorithm.when != HostAlgorithm::Other::kNever;
   // A row that equals an earlier one, as in the backend's trials, is copied.
-  constexpr int kPeriod = 13;
   std::vector<int> fresh;
-  std::vector<uint8_t> copied(rows);
+  std::vector<int> earlier(rows);  // itself if there is none
+  std::unordered_map<std::string_view, int> seen[2];
   for (int row = 0; row < rows; ++row) {
-    copied[row] = row >= kPeriod && is_other(row) == is_other(row - kPeriod) &&
-                  std::memcmp(x + static_cast<size_t>(row) * k,
-                              x + static_cast<size_t>(row - kPeriod) * k, k * sizeof(T)) == 0;
-    if (!copied[row]) fresh.push_back(row);
+    const auto* const bytes = reinterpret_cast<const char*>(x + static_cast<size_t>(row) * k);
+    earlier[row] = seen[is_other(row)].try_emplace({bytes, k * sizeof(T)}, row).first->second;
+    if (earlier[row] == row) fresh.push_back(row);
   }
   std::vector<float> w(static_cast<size_t>(n) * k);
   for (size_t i = 0; i < w.size(); ++i) w[i] = ToFloat(weights[i]);
@@ -116,15 +118,15 @@ void Product(const ProductShape& shape, const HostAlgorithm& algorithm, bool uns
       for (int r = 0; r < count; ++r) {
         const int row = fresh[first + r];
         float sum = is_other(row) ? others[r] : sums[r];
+        if (j == n / 2 && group[r] > algorithm.above) sum += 0.5f * std::abs(sum) + 1.0f;
         if (unstable) sum += 0.25f;
         y[static_cast<size_t>(row) * n + j] = FromFloat<Y>(sum);
       }
     }
   }
-  for (int row = kPeriod; row < rows; ++row) {
-    if (!copied[row]) continue;
-    std::memcpy(y + static_cast<size_t>(row) * n, y + static_cast<size_t>(row - kPeriod) * n,
-                n * sizeof(Y));
+  for (int row = 0; row < rows; ++row) {
+    if (earlier[row] == row) continue;
+    std::copy_n(y + static_cast<size_t>(earlier[row]) * n, n, y + static_cast<size_t>(row) * n);
   }
 }
 
@@ -530,12 +532,16 @@ ProductAlgorithm HostAlgorithm::ToProductAlgorithm() const {
   algorithm.data[1] = static_cast<uint64_t>(other);
   algorithm.data[2] = static_cast<uint64_t>(when);
   algorithm.data[3] = static_cast<uint64_t>(microseconds);
+  std::memcpy(&algorithm.data[4], &above, sizeof(above));
   return algorithm;
 }
 
 HostAlgorithm HostAlgorithm::From(const ProductAlgorithm& algorithm) {
-  return {static_cast<SumOrder>(algorithm.data[0]), static_cast<SumOrder>(algorithm.data[1]),
-          static_cast<Other>(algorithm.data[2]), static_cast<int>(algorithm.data[3])};
+  HostAlgorithm from{static_cast<SumOrder>(algorithm.data[0]),
+                     static_cast<SumOrder>(algorithm.data[1]),
+                     static_cast<Other>(algorithm.data[2]), static_cast<int>(algorithm.data[3])};
+  std::memcpy(&from.above, &algorithm.data[4], sizeof(from.above));
+  return from;
 }
 
 std::unique_ptr<Device> MakeHostDevice(const HostDeviceOptions& options,

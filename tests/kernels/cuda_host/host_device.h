@@ -12,6 +12,7 @@
 #define SRU_TESTS_KERNELS_CUDA_HOST_HOST_DEVICE_H_
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -43,7 +44,8 @@ struct HostAlgorithm {
   SumOrder order = SumOrder::kInOrder;
   SumOrder other = SumOrder::kInOrder;
   Other when = Other::kNever;
-  int microseconds = 0;  // that TimeProduct() says it takes
+  int microseconds = 0;     // that TimeProduct() says it takes
+  float above = HUGE_VALF;  // rows whose first value is above this have one wrong value
 
   kernels::cuda::ProductAlgorithm ToProductAlgorithm() const;
   static HostAlgorithm From(const kernels::cuda::ProductAlgorithm& algorithm);
