@@ -38,7 +38,7 @@ PAGES = {
     "client/README.md client/python/README.md": 900,
     "docs/operations.md": 5500,
     "docs/security.md": 3000,
-    "docs/reliability.md docs/logs.md": 1600,
+    "docs/reliability.md": 1600,
     "deploy/README.md": 1200,
     "models/FORMAT.md": 4500,
     "ARCHITECTURE.md": 4000,
