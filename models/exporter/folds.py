@@ -1,5 +1,5 @@
-"""Pruning masks and the norms of torch.nn.utils: a checkpoint has their parts, which become the one tensor that PyTorch makes of
-them in eval mode."""
+"""Pruning masks and the norms of torch.nn.utils: a checkpoint has their parts, which become the one tensor that PyTorch makes
+of them in eval mode."""
 
 import collections
 import re
@@ -58,6 +58,6 @@ def fold_parametrizations(torch, state, notes):
         # In its order, which that of a head's layers may be.
         state = dict(made.get(name, (name, tensor)) for name, tensor in state.items() if name not in parts)
         if made:
-            notes.append(f"{fold.what} of {listed((name for name, _ in made.values()), 3)} was folded into the plain tensor, as in "
-                         "eval mode")
+            notes.append(f"{fold.what} of {listed((name for name, _ in made.values()), 3)} was folded into the plain tensor, as "
+                         "in eval mode")
     return state

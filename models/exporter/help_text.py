@@ -109,13 +109,15 @@ THE CHECKPOINT: a state_dict written by torch.save, a dict, list or tuple with o
 of safetensors, each also packed by gzip, bzip2 or xz; or a folder of Hugging Face (model.safetensors,
 pytorch_model.bin, or either in several files), whose config.json is the --config then. Nothing in it
 is run. Prefixes of torch.compile and DataParallel are left out, moving averages beside the weights,
-too; weight_norm, spectral_norm and pruning become plain weights. The modules are found by their shapes if they have not the usual
-names; --ignore 'criterion.*' leaves out tensors that are no part of the model. A head of several
-linear layers or with batch norm is folded into one; one with an activation cannot be served.
+too; weight_norm, spectral_norm and pruning become plain weights. The modules are found by their
+shapes if they have not the usual names; --ignore 'criterion.*' leaves out tensors that are no part of
+the model. A head of several linear layers or with batch norm is folded into one; one with an
+activation cannot be served.
 
 THE VOCABULARY: one word per line, line number = id from 0; or word and id, or word and count, on
 each line; or JSON: a list of words, {"word": id}, or Hugging Face's tokenizer.json of words. An
-embedding that is padded to a multiple of 8 or more is cut to the vocabulary.
+embedding that is padded to a multiple of 8 or more is cut to the vocabulary. Labels are one name per
+line, name and id with a tab between them, or JSON such as Hugging Face's id2label.
 
 THE MODEL CONFIG (--config) is a JSON object with these keys; any other key is informational. A
 config.json of the served format (FORMAT.md) is understood, too.
