@@ -16,10 +16,7 @@ adds the bias: static cycles per symbol of a thread.
 
     scripts/gpu_static.py --architectures=80,90,100 [--nvcc=PATH] [--source=FOLDER] [--kernels=scan]
 
-    scripts/gpu_static.py --products
-
-print Markdown tables, the second one without a compiler: what the products of the paper's systems take at least, by the
-size of a tile and of the memory's bandwidth. Used by tests/kernels/cuda_sass_test.py, which holds the figures.
+prints a Markdown table. Used by tests/kernels/cuda_sass_test.py, which holds the figures.
 """
 
 import argparse
@@ -289,61 +286,13 @@ def figures(kernels):
     return sorted(rows)
 
 
-# The products of the paper's systems: (k, n, how many of them), of a step of the translator's decoder or the language model, and of a
-# run of DrQA's reader. Rows are padded to 8 values, U is in bfloat16 and other results are in float32. U has a fourth matrix where input and hidden size differ.
-PRODUCTS = {
-    "translator, 5 decoder layers of 512 and 2,048": [
-        ("queries, keys and values", 512, 1536, 5), ("attention's output, queries of the sentence, its output", 512, 512, 15),
-        ("U", 512, 8192, 5), ("after the scan", 2048, 512, 5), ("vocabulary", 512, 32000, 1)],
-    "translator, 5 encoder layers": [
-        ("queries, keys and values", 512, 1536, 5), ("attention's output", 512, 512, 5), ("U", 512, 16384, 5),
-        ("after the scan", 4096, 512, 5), ("keys and values for the decoder", 512, 5120, 1)],
-    "language model, 12 layers of 2,048, projected to 512": [
-        ("projection", 2048, 512, 12), ("U", 512, 6144, 12), ("bytes", 2048, 256, 1)],
-    "reader, 3 layers of 2 x 128, embeddings of 300": [
-        ("alignment", 304, 304, 2), ("U of the passage's first layer", 608, 1024, 1), ("U of the question's first layer", 304, 1024, 1),
-        ("U of the others", 256, 768, 4), ("start and end", 256, 256, 2)],
-}
-MULTIPROCESSORS = 132
-BYTES_PER_US = 3.0e6  # that an H100 copies
-TILES = (64, 128)  # columns; of up to 128 rows
-TILE_ROWS = 128
-
-
-def product_figures(rows, k, n, result_bytes, tile):
-    """(blocks, waves, bytes, microseconds) of a product in bfloat16 that splits no sum, as if a block read at its share of the memory's
-    bandwidth."""
-    blocks = -(-n // tile) * -(-rows // TILE_ROWS)
-    size = 2 * k * n + 2 * rows * k + result_bytes * rows * n
-    return blocks, blocks / MULTIPROCESSORS, size, size / BYTES_PER_US * max(1, MULTIPROCESSORS / blocks)
-
-
-def print_products():
-    for system, products in PRODUCTS.items():
-        print(f"\n### {system}\n")
-        print("| product | k | n | number | rows | KB | " + " | ".join(
-            f"tiles of {t}: blocks | waves | us" for t in TILES) + " | us by bytes alone |")
-        print("|---" * (7 + 3 * len(TILES)) + "|")
-        for name, k, n, count in products:
-            for rows, label in ((16, "1 to 16"), (64, "64"), (512, "512")):  # 16 is the smallest bucket
-                cells = [product_figures(rows, k, n, 2 if name.startswith("U") else 4, t) for t in TILES]
-                size = cells[0][2]
-                print(f"| {name} | {k} | {n} | {count} | {label} | {size / 1e3:.0f} | " + " | ".join(
-                    f"{blocks} | {waves:.2f} | {us:.1f}" for blocks, waves, _, us in cells)
-                    + f" | {size / BYTES_PER_US:.1f} |")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--nvcc", default=shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
     parser.add_argument("--source", default=os.path.join(os.path.dirname(__file__), ".."))
     parser.add_argument("--architectures", default="80,90,100")
     parser.add_argument("--kernels", default=",".join(FILES))
-    parser.add_argument("--products", action="store_true", help="the products' bounds instead")
     options = parser.parse_args()
-    if options.products:
-        print_products()
-        return
     with tempfile.TemporaryDirectory() as folder:
         for file in options.kernels.split(","):
             for architecture in options.architectures.split(","):
