@@ -1,13 +1,11 @@
 // The subcommands of sru_client that have no test file of their own (sru_client_NAME_test.cc).
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,7 +18,6 @@
 #include "google/protobuf/descriptor.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/testing/poll.h"
 #include "tests/testing/sru_client_fixture.h"
 
 namespace sru::client {
@@ -60,7 +57,7 @@ TEST_F(ShellTest, AFileMayBeAPipe) {
 
 TEST_F(ShellTest, AnInputThatCannotBeReadIsNotEmpty) {
   const std::pair<const char*, int> cases[] = {
-      {"classify", 1}, {"generate --interactive", 1}, {"encode --features", 1}, {"generate", 2}};
+      {"classify", 1}, {"encode --features", 1}, {"generate", 2}};
   for (const auto& [command, exit_code] : cases) {
     const Output output = Shell(absl::StrCat("sru ", command, " < /"), exit_code);
     EXPECT_THAT(output.err, HasSubstr("standard input: cannot be read: Is a directory"));
@@ -575,65 +572,6 @@ TEST_F(SruClientTest, GenerateWaitsForABusyServer) {
   EXPECT_EQ(output.out, "d");
 }
 
-TEST_F(SruClientTest, ASessionGoesOnFromLineToLine) {
-  const std::string state = Path("session_state");
-  const Output output =
-      Run({"generate", "--interactive", "--max_new_tokens=2", "--state_out=" + state},
-          "\nabc\n\nxy\n/help\n/x\nbad\n/reset\nescape\n/quit\nnot read\n", 1);  // because of "bad"
-  // After "abcdefgxyjk" and "escape": control characters are shown, and nobody obeys them.
-  EXPECT_EQ(output.out, "de\nfg\njk\n\\x1B[1m\\r\n\t\xc3\xa4\\x1B[1m\\r\n\t\xc3\xa4\n");
-  EXPECT_THAT(output.err,
-              AllOf(StartsWith("there is no text yet"), HasSubstr("/reset           begin a new"),
-                    HasSubstr("there is no command '/x'; /help lists them"),
-                    HasSubstr("INVALID_ARGUMENT: prompt.text"), HasSubstr("a new text begins")));
-  std::vector<std::string> states;
-  for (const v1::GenerateRequest& request : server_.requests<v1::GenerateRequest>()) {
-    EXPECT_TRUE(request.return_state());
-    states.push_back(request.state());
-  }
-  EXPECT_THAT(states, ElementsAre("", "abcde", "abcdefg", "abcdefgxyjk", ""));
-  EXPECT_EQ(server_.requests<v1::GenerateRequest>()[1].version(), 7);  // that of the state
-  EXPECT_EQ(server_.requests<v1::GenerateRequest>()[4].version(), 0);
-  EXPECT_THAT(ReadAll(state), StartsWith("escape"));
-}
-
-// The text that had come until then is part of the session's text.
-TEST_F(SruClientTest, CtrlCEndsAnAnswerAndNotTheSession) {
-  const std::string pid = Path("pid");
-  const std::string text = Path("text");
-  const struct {
-    std::string prompt;
-    size_t tokens;     // that come before Ctrl-C
-    size_t num_reads;  // calls that read the prompt and these tokens
-  } cases[] = {{"hang", 2, 2}, {"hang later", 600, 4}};
-  for (const auto& c : cases) {
-    const std::string lines = File("lines", c.prompt + "\nnext\n");
-    unlink(text.c_str());
-    const size_t calls = server_.requests<v1::GenerateRequest>().size();
-    const size_t reads = server_.requests<v1::ScoreRequest>().size();
-    std::string begun;
-    std::thread interrupter([&] {
-      EXPECT_TRUE(testing::PollUntil([&] {
-        begun = ReadAll(text);
-        return begun.size() == c.tokens;
-      }));
-      kill(std::stoi(ReadAll(pid)), SIGINT);
-    });
-    // exec keeps the process id of the shell.
-    const std::string command =
-        absl::StrCat("echo $$ > ", Quote(pid), "; SRU_ADDRESS=", server_.address(), " exec ",
-                     Quote(SRU_CLIENT_BINARY), " generate --interactive --max_new_tokens=700 < ",
-                     Quote(lines), " > ", Quote(text));
-    EXPECT_EQ(std::system(command.c_str()), 0);
-    interrupter.join();
-    EXPECT_THAT(ReadAll(text), StartsWith(begun + "\n"));
-    ASSERT_EQ(server_.requests<v1::GenerateRequest>().size(), calls + 2);
-    EXPECT_EQ(server_.requests<v1::GenerateRequest>().back().state(), c.prompt + begun);
-    EXPECT_EQ(server_.requests<v1::GenerateRequest>().back().prompt().text(), "next");
-    EXPECT_EQ(server_.requests<v1::ScoreRequest>().size(), reads + c.num_reads);
-  }
-}
-
 TEST_F(SruClientTest, ListsModels) {
   Output output = Run({"models"});
   EXPECT_THAT(output.out, AllOf(StartsWith("NAME  VERSION"), HasSubstr("classifier  2 x 2 x 4"),
@@ -748,8 +686,8 @@ TEST_F(SruClientTest, WrongCommandLinesExitWithTwo) {
       {{"generate", "--file=f", "x"}, "--file and PROMPT exclude each other"},
       {{"generate", "--file=/nonexistent"}, "--file: /nonexistent: cannot be read: No such"},
       {{"generate", "--file=/"}, "--file: /: cannot be read: Is a directory"},
-      {{"generate", "--interactive", "x"}, "--interactive reads standard input"},
-      {{"generate", "--interactive", "--num_samples=2"}, "expected --num_samples=1, found 2"},
+      {{"generate", "--state_out=s", "--num_samples=2", "x"},
+       "--state_out: expected --num_samples=1, found 2"},
       {{"generate", "--temperature=-1", "x"}, "--temperature: expected 0 to 100, found -1"},
       {{"generate", "--temperature=nan", "x"}, "--temperature: expected 0 to 100, found nan"},
       {{"generate", "--top_k=-1", "x"}, "--top_k: expected at least 0, found -1"},

@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <iostream>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,9 +15,7 @@
 #include "client/commands/commands.h"
 #include "client/commands/common_flags.h"
 #include "client/commands/generate_printer.h"
-#include "client/commands/generate_session.h"
 #include "client/commands/generate_stats.h"
-#include "client/commands/interrupts.h"
 #include "client/commands/sampling_flags.h"
 #include "client/commands/state_file.h"
 #include "client/commands/text_input.h"
@@ -31,7 +28,6 @@ constexpr char kGenerateHelp[] =
     R"(sru_client generate lets a language model go on from a text, and prints what it writes as it comes.
 
 usage: sru_client generate [--flag=value ...] [PROMPT]
-       sru_client generate --interactive [--flag=value ...]
 
 Without PROMPT the prompt is --file or standard input, all of it as it is, the newline at its end
 too. The text is what follows; --echo prints the prompt before it. As long as --temperature is 0 the
@@ -39,9 +35,7 @@ model writes the most probable token each time, which gives the same text each t
 higher temperature is another one each time, unless --seed fixes it.
 
 --state_out keeps what the model remembers at the end, and --state_in goes on from there: the text
-is the same as without the stop. --interactive keeps it from line to line: the user and the model
-write a text in turns. A text that a server cannot finish, because it shuts down, goes on at
-another one by itself.
+is the same as without the stop. If a server shuts down, the text continues on another one by itself.
 
 examples:
   sru_client generate "It was a dark and stormy night"
@@ -51,7 +45,6 @@ examples:
   sru_client generate --top_candidates=3 --max_new_tokens=10 "It was a"   (what else might come?)
   sru_client generate --json "It was a" | jq -j .text
   sru_client generate --state_out=s.bin "It was" ; sru_client generate --state_in=s.bin
-  sru_client generate --interactive --temperature=0.7
 )";
 
 struct GenerateFlags {
@@ -65,7 +58,6 @@ struct GenerateFlags {
   int top_candidates = 0;
   std::string state_in;
   std::string state_out;
-  bool interactive = false;
   bool stats = false;
 };
 
@@ -84,13 +76,8 @@ absl::StatusOr<v1::GenerateRequest> MakeRequest(size_t num_arguments, GenerateFl
   if (num_arguments > 0 && !flags->file.empty()) {
     return absl::InvalidArgumentError("--file and PROMPT exclude each other");
   }
-  if (flags->interactive && (num_arguments > 0 || !flags->file.empty())) {
-    return absl::InvalidArgumentError(
-        "--interactive reads standard input; it takes no PROMPT and no --file");
-  }
-  const bool keeps_state = flags->interactive || !flags->state_out.empty();
-  if (keeps_state && flags->sampling.num_samples > 1) {
-    return InvalidArgument("--interactive, --state_out: expected --num_samples=1, found ",
+  if (!flags->state_out.empty() && flags->sampling.num_samples > 1) {
+    return InvalidArgument("--state_out: expected --num_samples=1, found ",
                            flags->sampling.num_samples);
   }
   flags->target.SetOn(&request);
@@ -118,26 +105,23 @@ absl::StatusOr<std::string> ReadPrompt(const GenerateFlags& flags,
 // Makes one call and prints its answers. A call that is refused as too much is made again, but not
 // once something has been printed.
 absl::Status GenerateAndPrint(Client& client, const GenerateFlags& flags,
-                              const v1::GenerateRequest& request, const CallOptions& options,
+                              const v1::GenerateRequest& request,
                               const std::function<void(const v1::GenerateResponse&)>& on_response) {
   GeneratePrinterOptions output;
   output.json = flags.common.json;
   output.token_rows = !flags.common.json && (flags.log_probs || flags.top_candidates > 0);
-  output.terminal = isatty(STDOUT_FILENO) != 0 || flags.interactive;
+  output.terminal = isatty(STDOUT_FILENO) != 0;
   output.num_samples = flags.sampling.num_samples;
   GeneratePrinter printer(output);
   GenerateStats stats(absl::Now());
   absl::Status status;
   static_cast<void>(CallPatiently([&] {
-    status = client.Generate(
-        request,
-        [&](const v1::GenerateResponse& response) {
-          stats.Add(response, absl::Now());
-          printer.Add(response);
-          on_response(response);
-          return std::cout.good();
-        },
-        options);
+    status = client.Generate(request, [&](const v1::GenerateResponse& response) {
+      stats.Add(response, absl::Now());
+      printer.Add(response);
+      on_response(response);
+      return std::cout.good();
+    });
     return printer.printed() ? absl::OkStatus() : status;
   }));
   printer.Finish();
@@ -153,7 +137,7 @@ int RunOnce(const Command& command, const GenerateFlags& flags, Client& client,
             const v1::GenerateRequest& request) {
   std::string state;
   const absl::Status status =
-      GenerateAndPrint(client, flags, request, {}, [&](const v1::GenerateResponse& response) {
+      GenerateAndPrint(client, flags, request, [&](const v1::GenerateResponse& response) {
         if (!response.state().empty()) state = response.state();
       });
   if (!std::cout.good()) return kExitFailed;
@@ -167,27 +151,6 @@ int RunOnce(const Command& command, const GenerateFlags& flags, Client& client,
   return written.ok() ? kExitOk : CallError(command, flags.common, written);
 }
 
-int RunSession(const Command& command, const GenerateFlags& flags, Client& client,
-               Interrupts* interrupts, const v1::GenerateRequest& request) {
-  GenerateSessionOptions options;
-  options.tokens = flags.tokens;
-  options.show_prompt = isatty(STDIN_FILENO) != 0;
-  options.generate = [&](const v1::GenerateRequest& part, const CallOptions& call_options,
-                         const std::function<void(const v1::GenerateResponse&)>& on_response) {
-    return GenerateAndPrint(client, flags, part, call_options, on_response);
-  };
-  options.report = [&](const absl::Status& status) {
-    static_cast<void>(CallError(command, flags.common, status));
-  };
-  GenerateSession session(&client, interrupts, request, std::move(options));
-  const bool good = session.Run();
-  if (!flags.state_out.empty() && !session.state().empty()) {
-    const absl::Status written = WriteState(flags.state_out, session.state());
-    if (!written.ok()) return CallError(command, flags.common, written);
-  }
-  return good ? kExitOk : kExitFailed;
-}
-
 int Generate(const Command& command, const std::vector<std::string>& args) {
   GenerateFlags options;
   // A text takes as long as it is.
@@ -196,8 +159,6 @@ int Generate(const Command& command, const std::vector<std::string>& args) {
   options.sampling.AddTo(&flags);
   flags.Add("file", &options.file, "FILE: its text is the prompt; - is standard input");
   flags.Add("echo", &options.echo, "print the prompt before the text");
-  flags.Add("interactive", &options.interactive,
-            "write a text in turns, line by line; Ctrl-C ends an answer, /help shows more");
   flags.Add("state_in", &options.state_in, "FILE: go on from this state, also without a prompt");
   flags.Add("state_out", &options.state_out, "FILE: write the state after the text");
   flags.Add("log_probs", &options.log_probs,
@@ -216,24 +177,15 @@ int Generate(const Command& command, const std::vector<std::string>& args) {
   absl::StatusOr<std::string> state = ReadState(options.state_in);
   if (!state.ok()) return UsageError(command, state.status().message());
   request->set_state(*std::move(state));
-  // Before gRPC starts its threads.
-  std::optional<Interrupts> interrupts;
-  if (options.interactive) {
-    interrupts.emplace();
-  } else {
-    absl::StatusOr<std::string> prompt = ReadPrompt(options, arguments);
-    if (!prompt.ok()) return UsageError(command, prompt.status().message());
-    // An empty argument is a mistake that the server should name.
-    if (!prompt->empty() || request->state().empty()) {
-      *request->mutable_prompt() = MakeSequence(*prompt, options.tokens);
-    }
+  absl::StatusOr<std::string> prompt = ReadPrompt(options, arguments);
+  if (!prompt.ok()) return UsageError(command, prompt.status().message());
+  // An empty argument is a mistake that the server should name.
+  if (!prompt->empty() || request->state().empty()) {
+    *request->mutable_prompt() = MakeSequence(*prompt, options.tokens);
   }
   int exit_code = kExitOk;
   const auto client = MakeClient(command, options.common, &exit_code);
   if (client == nullptr) return exit_code;
-  if (options.interactive) {
-    return RunSession(command, options, *client, &*interrupts, *request);
-  }
   return RunOnce(command, options, *client, *request);
 }
 
