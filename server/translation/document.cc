@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "base/utf8.h"
 #include "server/base/interruption.h"
@@ -30,20 +32,21 @@ constexpr size_t kMarkupPerText = 16;
 
 using Names = std::set<std::string, std::less<>>;
 
+const Names* SetOf(const char* names) { return new Names(absl::StrSplit(names, ' ')); }
+
 bool IsInline(const std::string& name) {
-  static const auto* const names = new Names{
-      "a",      "abbr",   "acronym", "b",    "bdi", "bdo",   "big", "cite",   "data",  "del",
-      "dfn",    "em",     "font",    "i",    "img", "input", "ins", "label",  "mark",  "meta",
-      "link",   "output", "q",       "rp",   "rt",  "ruby",  "s",   "small",  "span",  "strike",
-      "strong", "sub",    "sup",     "time", "u",   "var",   "wbr", "script", "style", "nobr"};
+  static const Names* const names = SetOf(
+      "a abbr acronym b bdi bdo big cite data del dfn em embed font i img input ins label link "
+      "mark "
+      "meta nobr output picture q rb ruby s script small source span strike strong style sub sup "
+      "time u var wbr");
   return names->count(name) > 0;
 }
 
 // Elements whose content is no text to translate.
 bool IsLeftAlone(const std::string& name) {
-  static const auto* const names =
-      new Names{"code",   "iframe", "kbd", "math",     "noembed", "noframes", "samp",
-                "script", "style",  "svg", "textarea", "tt",      "var",      "xmp"};
+  static const Names* const names = SetOf(
+      "code iframe kbd math noembed noframes rp rt rtc samp script style svg textarea tt var xmp");
   return names->count(name) > 0;
 }
 
@@ -55,9 +58,34 @@ bool OpensWhatStays(const MarkupToken& token, const TextRules& rules) {
           (IsLeftAlone(token.name) || token.is_not_translated));
 }
 
+// True if it parts the words around it. What has no place on a page does not, nor do readings of words.
+bool PartsWords(const MarkupToken& token, const TextRules& rules) {
+  static const Names* const others = SetOf("rb rp rt rtc ruby script style wbr");
+  if (token.kind == MarkupToken::Kind::kRaw) {
+    return token.raw[1] != '!' || token.raw.substr(0, 9) == "<![CDATA[";
+  }
+  return rules.format == TextFormat::kXml || others->count(token.name) == 0;
+}
+
+int LineBreak(UChar32 character) { return u_getIntPropertyValue(character, UCHAR_LINE_BREAK); }
+
+// True if a space may come between the texts. One before a full stop or behind an opening bracket would part it from its word.
+bool MayBeParted(std::string_view before, std::string_view after) {
+  constexpr int kClosing[] = {U_LB_BREAK_SYMBOLS,  U_LB_CLOSE_PARENTHESIS, U_LB_CLOSE_PUNCTUATION,
+                              U_LB_COMBINING_MARK, U_LB_EXCLAMATION,       U_LB_HYPHEN,
+                              U_LB_INFIX_NUMERIC,  U_LB_INSEPARABLE,       U_LB_POSTFIX_NUMERIC};
+  if (before.empty()) return false;
+  const size_t last = Before(before, before.size());
+  const int opening = LineBreak(CharacterAt(before, last));
+  return !IsSpaceAt(before, last) && !IsSpaceAt(after, 0) && opening != U_LB_OPEN_PUNCTUATION &&
+         opening != U_LB_HYPHEN &&
+         std::count(std::begin(kClosing), std::end(kClosing), LineBreak(CharacterAt(after, 0))) ==
+             0;
+}
+
 // True if the character's script puts no spaces between words.
 bool StandsAlone(UChar32 character) {
-  switch (u_getIntPropertyValue(character, UCHAR_LINE_BREAK)) {
+  switch (LineBreak(character)) {
     case U_LB_IDEOGRAPHIC:
     case U_LB_CONDITIONAL_JAPANESE_STARTER:
     case U_LB_COMPLEX_CONTEXT:
@@ -188,13 +216,9 @@ class DocumentParser {
     SRU_RETURN_UNLESS_OK(Reserve(kTagBytes, CountOf("<&", text) + 1));
     if (is_xml() && rules_.outline) FindOutline(text);
     if (Interruption::Asked()) return CallerHasLeft();  // perhaps before the end of the outline
-    MarkupReader reader(text, is_xml());
-    MarkupToken token;
-    while (reader.Next(&token)) SRU_RETURN_UNLESS_OK(Take(token, &reader));
+    SRU_RETURN_UNLESS_OK(Read(text));
     if (Interruption::Asked()) return CallerHasLeft();  // perhaps before the end of the text
-    SRU_RETURN_UNLESS_OK(Flush());
-    AddRaw({});  // elements that are open end here
-    return absl::OkStatus();
+    return AddRaw({});                                  // elements that are open end here
   }
 
  private:
@@ -247,23 +271,24 @@ class DocumentParser {
     }
   }
 
+  absl::Status Read(std::string_view text) {
+    MarkupReader reader(text, is_xml());
+    MarkupToken token;
+    while (reader.Next(&token)) SRU_RETURN_UNLESS_OK(Take(token, &reader));
+    return absl::OkStatus();
+  }
+
   absl::Status Take(const MarkupToken& token, MarkupReader* reader) {
     if (token.kind == Kind::kText) {
-      block_ += token.text;
+      AddText(token.text);
       return absl::OkStatus();
     }
-    if (token.kind == Kind::kRaw) return AddMark(element_, token.raw);
+    if (token.kind == Kind::kRaw) return AddMark(token, token.raw);
     const bool is_open = token.kind == Kind::kOpen;
-    const bool ends_sentence = EndsSentence(token.name);
-    if (OpensWhatStays(token, rules_)) {
-      if (!ends_sentence) return AddMark(element_, reader->SkipElement(token));
-      SRU_RETURN_UNLESS_OK(Flush());
-      AddRaw(reader->SkipElement(token));
-      return absl::OkStatus();
-    }
-    if (ends_sentence) {
-      SRU_RETURN_UNLESS_OK(Flush());
-      AddRaw(token.raw);
+    if (OpensWhatStays(token, rules_)) return Leave(token, reader->SkipElement(token));
+    if (EndsSentence(token.name)) {
+      if (IsIcon(token, *reader)) return AddMark(token, reader->SkipElement(token));
+      SRU_RETURN_UNLESS_OK(AddRaw(token.raw));
       if (token.name == "pre") in_pre_ = is_open;
       return absl::OkStatus();
     }
@@ -273,16 +298,60 @@ class DocumentParser {
       case Kind::kClose:
         return Close(token);
       default:
-        return AddMark(element_, token.raw);
+        return AddMark(token, token.raw);
     }
   }
 
-  absl::Status AddMark(int element, std::string_view raw) {
-    marks_.push_back({block_.size(), element, raw});
+  void AddText(std::string_view text) {
+    if (is_parted_ && MayBeParted(block_, text)) {
+      for (auto it = marks_.rbegin(); it != marks_.rend() && it->offset == block_.size(); ++it) {
+        it->is_space = true;
+      }
+      block_ += ' ';
+    }
+    is_parted_ = is_behind_end_ = false;
+    block_ += text;
+  }
+  absl::Status AddMark(const MarkupToken& token, std::string_view raw) {
+    marks_.push_back({block_.size(), element_, raw});
+    is_parted_ |= PartsWords(token, rules_);
     return absl::OkStatus();
   }
-  void AddRaw(std::string_view raw) {
+  // It ends a sentence.
+  absl::Status AddRaw(std::string_view raw) {
+    SRU_RETURN_UNLESS_OK(Flush());
     document_.items_.push_back({Item::Kind::kRaw, element_, 0, {}, raw});
+    return absl::OkStatus();
+  }
+
+  // What `open` has opened is left alone, except elements with translate="yes" where it says "no". These end sentences, as the parts around
+  // them do. Within them nothing is looked for a second time: that would take time with each level.
+  absl::Status Leave(const MarkupToken& open, std::string_view whole) {
+    size_t at = 0;  // what stands before is in the document
+    if (open.is_not_translated && !is_xml() && !IsLeftAlone(open.name) && !is_within_left_) {
+      MarkupReader reader(whole, /*is_xml=*/false);
+      for (MarkupToken token; reader.Next(&token);) {
+        if (!token.is_translated && !IsLeftAlone(token.name)) continue;
+        if (token.kind != Kind::kOpen) continue;
+        const std::string_view part = reader.SkipElement(token);
+        if (OpensWhatStays(token, rules_)) continue;
+        const auto begin = static_cast<size_t>(part.data() - whole.data());
+        SRU_RETURN_UNLESS_OK(AddRaw(whole.substr(at, begin - at)));
+        at = begin + part.size();
+        is_within_left_ = true;
+        SRU_RETURN_UNLESS_OK(Read(part));
+        is_within_left_ = false;
+      }
+    }
+    if (at == 0 && !EndsSentence(open.name)) return AddMark(open, whole);
+    return AddRaw(whole.substr(at));
+  }
+
+  // An element of a page's own making that has no content stands within a line.
+  bool IsIcon(const MarkupToken& open, MarkupReader ahead) const {
+    MarkupToken end;
+    return !is_xml() && absl::StrContains(open.name, '-') && open.kind == Kind::kOpen &&
+           ahead.Next(&end) && end.kind == Kind::kClose && end.name == open.name;
   }
 
   absl::Status Open(const MarkupToken& token) {
@@ -294,7 +363,9 @@ class DocumentParser {
     open_names_.insert(token.name);
     element_ = static_cast<int>(document_.elements_.size()) - 1;
     openings_.push_back({marks_.size(), blocks_});
-    return AddMark(element_, {});
+    is_parted_ |= is_behind_end_ && PartsWords(token, rules_);
+    marks_.push_back({block_.size(), element_, {}});
+    return absl::OkStatus();
   }
 
   // An end tag ends what is open within its element, too; one without a beginning is left out.
@@ -312,13 +383,15 @@ class DocumentParser {
         closed == element_ && block == blocks_ && mark < marks_.size() &&
         absl::StripAsciiWhitespace(absl::string_view(block_).substr(marks_[mark].offset)).empty();
     element_ = element.parent;
-    if (!is_empty) return AddMark(element_, {});
+    if (!is_empty) {
+      is_behind_end_ = true;
+      marks_.push_back({block_.size(), element_, {}});
+      return absl::OkStatus();
+    }
     const char* const begin = element.tag.data();
-    // Its white space stands between words as well, if there is no other.
-    const size_t offset = marks_[mark].offset;
-    if (offset == 0 || IsSpaceAt(block_, Before(block_, offset))) block_.resize(offset);
+    block_.resize(marks_[mark].offset);
     marks_.resize(mark);
-    return AddMark(element_,
+    return AddMark(token,
                    {begin, static_cast<size_t>(token.raw.data() + token.raw.size() - begin)});
   }
 
@@ -334,7 +407,7 @@ class DocumentParser {
     size_t mark = 0;
     int element = block_element_;
     const auto add_text = [&](size_t end) {
-      if (at == end) return;
+      if (at >= end) return;
       document_.items_.push_back({Item::Kind::kText, element, 0, block_.substr(at, end - at), {}});
       at = end;
     };
@@ -342,6 +415,7 @@ class DocumentParser {
       for (; mark < marks_.size() && marks_[mark].offset <= end; ++mark) {
         add_text(marks_[mark].offset);
         element = marks_[mark].element;
+        at += marks_[mark].is_space && at == marks_[mark].offset ? 1 : 0;
         if (marks_[mark].raw.empty()) continue;
         document_.items_.push_back({Item::Kind::kRaw, element, 0, {}, marks_[mark].raw});
       }
@@ -383,6 +457,9 @@ class DocumentParser {
   size_t blocks_ = 0;
   std::vector<std::pair<size_t, size_t>> openings_;  // by element - 1: its mark and its block
   bool in_pre_ = false;
+  bool is_parted_ = false;       // what stands behind the text so far parts it from the next word
+  bool is_behind_end_ = false;   // an end tag stands there
+  bool is_within_left_ = false;  // within an element that is left alone
 };
 
 absl::StatusOr<std::unique_ptr<const Document>> Document::Parse(std::string text,
@@ -412,14 +489,10 @@ class Document::Writer {
       case Item::Kind::kRaw:
         WriteRaw(item.raw, item.element);
         break;
-      case Item::Kind::kUnit: {
-        const v1::Translation& translation = translations[item.unit];
+      case Item::Kind::kUnit:
         if (after_unit_ && join_with_spaces_) text_ += ' ';
-        if (translation.hypotheses_size() > 0) {
-          WriteUnit(document_.units_[item.unit], translation, translation.hypotheses(0));
-        }
+        WriteUnit(document_.units_[item.unit], translations[item.unit]);
         break;
-      }
     }
     after_unit_ = item.kind == Item::Kind::kUnit;
   }
@@ -434,7 +507,6 @@ class Document::Writer {
     int element = 0;  // the innermost around it
     bool is_mark = false;
   };
-
   // True if there is a space before the mark.
   static bool StandsApart(const Unit& unit, const Unit::Mark& mark) {
     return IsSpaceAt(unit.text, mark.offset - 1);
@@ -467,7 +539,8 @@ class Document::Writer {
   void Enter(int element) {
     const int common = Common(inside_, element);
     for (; inside_ != common; inside_ = Parent(inside_)) {
-      text_.append("</").append(document_.elements_[inside_].name).append(">");
+      const Element& left = document_.elements_[inside_];
+      text_.append("</").append(left.tag, 1, left.name.size()).append(">");  // in its own case
     }
     std::vector<int> entered;
     size_t repeated = 0;
@@ -485,75 +558,109 @@ class Document::Writer {
     }
   }
 
-  void WriteUnit(const Unit& unit, const v1::Translation& translation,
-                 const v1::Hypothesis& hypothesis) {
-    const std::string& text = hypothesis.text();
-    if (unit.marks.empty()) return WriteText(text, unit.element);
+  void WriteUnit(const Unit& unit, const v1::Translation& translation) {
+    const v1::Hypothesis& hypothesis = translation.hypotheses_size() > 0
+                                           ? translation.hypotheses(0)
+                                           : v1::Hypothesis::default_instance();
+    const std::string_view text = hypothesis.text();
+    if (unit.marks.empty()) {
+      Enter(unit.element);
+      return WriteText(text, unit.element);
+    }
+    ReadSource(unit, translation);
+    const std::vector<Group> groups = GroupsOf(unit.text, hypothesis);
+
+    // By place: the marks before token t have 2 t, those behind it 2 t + 1. If no word was made of it, they go to one beside it.
+    std::vector<std::pair<int, const Unit::Mark*>> marks;
+    marks.reserve(unit.marks.size());
+    const int end = 2 * static_cast<int>(offsets_.size());
+    std::set<int> taken;
+    for (const Group& group : groups) taken.insert(group.token);
+    for (const Unit::Mark& mark : unit.marks) {
+      const auto offset = std::lower_bound(offsets_.begin(), offsets_.end(), mark.offset);
+      const auto next = taken.lower_bound(static_cast<int>(offset - offsets_.begin()));
+      const bool is_behind = !mark.is_space && !StandsApart(unit, mark) && next != taken.begin();
+      const int before = next == taken.end() ? end : 2 * *next;
+      marks.emplace_back(is_behind ? 2 * *std::prev(next) + 1 : before, &mark);
+    }
+    const auto by_place = [](const auto& a, const auto& b) { return a.first < b.first; };
+    std::stable_sort(marks.begin(), marks.end(), by_place);
+    // `space` is what the translation has before the next word, which is in `element`. It is written before a mark that stands apart.
+    const auto write_marks = [&](int place, int element, std::string_view space) {
+      const Unit::Mark* last = nullptr;  // that stands apart
+      const std::pair<int, const Unit::Mark*> sought(place, nullptr);
+      auto it = std::lower_bound(marks.begin(), marks.end(), sought, by_place);
+      for (; it != marks.end() && it->first == place && it->second != nullptr; ++it) {
+        const Unit::Mark& mark = *std::exchange(it->second, nullptr);  // once
+        const bool is_written = !mark.raw.empty() || IsLost(mark.element);
+        const int around = Common(inside_, element);
+        if (mark.is_space && (is_written || (inside_ != around && element != around))) space = {};
+        if (!is_written) continue;
+        if (!mark.is_space && StandsApart(unit, mark)) {
+          if (last != nullptr && last->offset != mark.offset) space = " ";
+          WriteText(std::exchange(space, {}), Common(inside_, mark.element));
+          last = &mark;
+        }
+        WriteRaw(mark.raw, mark.element);
+      }
+      return last != nullptr && IsSpaceAt(unit.text, last->offset) ? " " : space;
+    };
+    if (IsLost(unit.element)) Enter(unit.element);
+    size_t at = 0;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const auto& [begin, end_of_group, token, element, is_mark] = groups[g];
+      const std::string_view space = text.substr(at, begin - at);
+      WriteText(write_marks(2 * token, element, space), Common(inside_, element));
+      Enter(element);
+      at = end_of_group;
+      WriteText(text.substr(begin, at - begin), element);
+      const bool is_last = g + 1 == groups.size() || groups[g + 1].token != token;
+      if (is_last) write_marks(2 * token + 1, element, {});
+    }
+    const int element = unit.marks.back().element;
+    WriteText(text.substr(at), element);
+    write_marks(end, element, groups.empty() ? "" : " ");
+  }
+
+  // Finds the elements around the tokens of a unit.
+  void ReadSource(const Unit& unit, const v1::Translation& translation) {
     std::vector<std::string_view> pieces(translation.source_tokens().begin(),
                                          translation.source_tokens().end());
     if (!pieces.empty() && pieces.back() == kSourceEnd) pieces.pop_back();  // it has no element
-    const std::vector<size_t> sources = PieceOffsets(unit.text, pieces);
-    // The innermost element around each token of the source, and the tokens that marks stand before.
-    std::vector<int> elements;
-    std::vector<std::pair<int, const Unit::Mark*>> raws;  // in the order of the tokens
-    auto mark = unit.marks.begin();
-    int element = unit.element;
-    const auto pass = [&](size_t offset) {
-      for (; mark != unit.marks.end() && mark->offset <= offset; ++mark) {
-        element = mark->element;
-        if (!mark->raw.empty()) raws.emplace_back(static_cast<int>(elements.size()), &*mark);
+    offsets_ = PieceOffsets(unit.text, pieces);
+    around_.clear();
+    places_.clear();
+    counts_.clear();
+    int element = outside_ = unit.element;
+    size_t begin = 0;
+    const auto pass = [&](size_t end) {
+      const size_t first = around_.size();
+      while (around_.size() < offsets_.size() && offsets_[around_.size()] < end) {
+        around_.push_back(element);
       }
+      if (begin == end || offsets_.empty()) return;
+      const size_t token = first > 0 && first == around_.size() ? first - 1 : first;
+      places_.emplace_back(token, element, begin > 0 && !IsSpaceAt(unit.text, begin - 1));
+      outside_ = Common(outside_, element);
+      begin = end;
     };
-    for (const size_t offset : sources) {
-      pass(offset);
-      elements.push_back(element);
+    for (const Unit::Mark& mark : unit.marks) {
+      pass(mark.offset);
+      element = mark.element;
     }
-    pass(unit.text.size());
-    std::vector<bool> is_done(elements.size() + 1);  // the raws before this token are written
-    size_t at = 0;
-    // A tag may begin where the unit does: the whole is in what is around all tokens.
-    int outside = unit.element;
-    for (const int of_token : elements) outside = Common(outside, of_token);
-    for (const Group& group : GroupsOf(unit.text, sources, hypothesis, elements, outside)) {
-      auto first = raws.end();
-      if (!is_done[group.token]) {
-        first = std::lower_bound(raws.begin(), raws.end(), group.token,
-                                 [](const auto& raw, int token) { return raw.first < token; });
-      }
-      const auto write_raws = [&](bool after_space) {
-        for (auto it = first; it != raws.end() && it->first == group.token; ++it) {
-          const Unit::Mark& raw = *it->second;
-          if (after_space != StandsApart(unit, raw)) continue;
-          WriteRaw(raw.raw, raw.element);
-          if (after_space && IsSpaceAt(unit.text, raw.offset)) text_ += ' ';
-        }
-      };
-      write_raws(/*after_space=*/false);
-      const int around = Common(inside_, group.element);
-      WriteText(std::string_view(text).substr(at, group.begin - at), around);
-      write_raws(/*after_space=*/true);
-      is_done[group.token] = true;
-      WriteText(std::string_view(text).substr(group.begin, group.end - group.begin), group.element);
-      at = group.end;
-    }
-    WriteText(std::string_view(text).substr(at), element);
-    for (const auto& [token, raw] : raws) {
-      if (is_done[token]) continue;
-      if (StandsApart(unit, *raw)) text_ += ' ';
-      WriteRaw(raw->raw, raw->element);
-    }
+    pass(std::string_view::npos);
   }
 
+  // True if no word has the element, nor has another text.
+  bool IsLost(int element) { return !was_written_[element] && counts_[element] == 0; }
+
   // The words of a translation, and the marks between them; characters of scripts without spaces are words.
-  static std::vector<Group> GroupsOf(const std::string& source,
-                                     const std::vector<size_t>& source_offsets,
-                                     const v1::Hypothesis& hypothesis,
-                                     const std::vector<int>& elements, int outside) {
+  std::vector<Group> GroupsOf(const std::string& source, const v1::Hypothesis& hypothesis) {
     const std::string_view text = hypothesis.text();
     const std::vector<std::string_view> pieces(hypothesis.tokens().begin(),
                                                hypothesis.tokens().end());
     const std::vector<size_t> offsets = PieceOffsets(text, pieces);
-    const auto sources = static_cast<int>(elements.size());
+    const auto sources = static_cast<int>(around_.size());
     const int columns =
         pieces.empty() ? 0 : hypothesis.alignment_size() / static_cast<int>(pieces.size());
     const int counted = std::min(columns, sources);
@@ -568,14 +675,13 @@ class Document::Writer {
             IsMark(CharacterAt(text, at)) || IsMark(static_cast<unsigned char>(text[at - 1]))));
       if (starts && (i == 0 || at < text.size())) {
         const bool is_mark = at < text.size() && IsMark(CharacterAt(text, at));
-        groups.push_back({i == 0 ? 0 : at, 0, 0, outside, is_mark});
+        groups.push_back({i == 0 ? 0 : at, 0, 0, outside_, is_mark});
         weights.emplace_back(sources);
       }
       for (int s = 0; s < counted; ++s) {
         weights.back()[s] += hypothesis.alignment(static_cast<int>(i) * columns + s);
       }
     }
-    std::map<int, int> counts;  // of words, by element
     for (size_t g = 0; g < groups.size(); ++g) {
       Group& group = groups[g];
       group.end = g + 1 < groups.size() ? groups[g + 1].begin : text.size();
@@ -587,44 +693,49 @@ class Document::Writer {
       float most = -1;
       for (int s = 0; group.is_mark && s < counted; ++s) {
         const bool is_same =
-            source_offsets[s] < source.size() && source[source_offsets[s]] == text[group.begin];
+            offsets_[s] < source.size() && source[offsets_[s]] == text[group.begin];
         if (!is_same || weights[g][s] <= most) continue;
         most = weights[g][s];
         best = weights[g].begin() + s;
       }
       group.token = counted > 0 ? static_cast<int>(best - weights[g].begin())
-                                : static_cast<int>(g * elements.size() / groups.size());
-      group.element = elements[group.token];
-      if (!group.is_mark) ++counts[group.element];
+                                : static_cast<int>(g * sources / groups.size());
+      group.element = around_[group.token];
+      if (!group.is_mark) Count(group.element, 1);
     }
     for (const Group& group : groups) {
-      if (group.is_mark && sources > 0) {
-        counts[group.element] = std::max(counts[group.element], 1);
-      }
+      if (group.is_mark && counts_[group.element] == 0) Count(group.element, 1);
     }
-    KeepElements(elements, weights, outside, &counts, &groups);
+    KeepElements(weights, &groups);
     return groups;
   }
 
-  // An element that no word has got takes the one that looked at it most, from an element with several.
-  static void KeepElements(const std::vector<int>& elements,
-                           const std::vector<std::vector<float>>& weights, int outside,
-                           std::map<int, int>* counts, std::vector<Group>* groups) {
-    for (size_t s = 0; s < elements.size(); ++s) {
-      if (elements[s] == outside || (*counts)[elements[s]] > 0) continue;
+  // Counts words of an element and of those around it.
+  void Count(int element, int more) {
+    for (; element != outside_; element = Parent(element)) counts_[element] += more;
+    counts_[outside_] += more;
+  }
+
+  // An element that no word has got takes the one that looked at it most, from an element with several or from one around it. Part of a word
+  // takes no other one.
+  void KeepElements(const std::vector<std::vector<float>>& weights, std::vector<Group>* groups) {
+    for (const auto& [token, element, is_within_word] : places_) {
+      if (counts_[element] > 0) continue;
       Group* best = nullptr;
       float most = -1;
       for (size_t g = 0; g < groups->size(); ++g) {
-        const Group& group = (*groups)[g];
-        if (group.is_mark || (*counts)[group.element] < 2 || weights[g][s] <= most) continue;
-        most = weights[g][s];
-        best = &(*groups)[g];
+        Group& group = (*groups)[g];
+        if (group.is_mark || weights[g][token] <= most) continue;
+        const bool is_free =
+            counts_[group.element] > 1 || Common(group.element, element) == group.element;
+        if (!is_free && !is_within_word) continue;
+        most = weights[g][token];
+        best = is_free ? &group : nullptr;
       }
-      if (best == nullptr) return;
-      --(*counts)[best->element];
-      best->element = elements[s];
-      best->token = static_cast<int>(s);
-      ++(*counts)[best->element];
+      if (best == nullptr) continue;
+      Count(best->element, -1);
+      best->element = element;
+      Count(element, 1);
     }
   }
 
@@ -635,6 +746,13 @@ class Document::Writer {
   bool after_unit_ = false;
   std::vector<bool> was_written_;
   size_t most_repeated_;  // bytes of tags that may yet come again
+  // Of the unit that is being written.
+  std::vector<size_t> offsets_;  // of the tokens of the source
+  std::vector<int> around_;      // the innermost element around the beginning of each
+  int outside_ = 0;              // the innermost around all
+  // The texts between marks: the token in which each begins, its innermost element, and whether it begins within a word.
+  std::vector<std::tuple<size_t, int, bool>> places_;
+  std::map<int, int> counts_;  // of words, by element; those of the elements within it count, too
 };
 
 int64_t Document::AnswerBytes(const std::vector<v1::Translation>& translations) const {

@@ -3,8 +3,9 @@
 //
 // HTML and XML. A block's tag (and every one that is not known to stand within a line) ends a sentence, even if its element is left alone. Tags
 // within a sentence follow the words: each word of the translation gets the elements of the word of the source that it was made from, by the
-// alignment; an element may come several times. Elements without content, comments and what is left alone stand before the word that they stood
-// before. Entities are decoded for the model and written anew. The output is well-formed where the input was.
+// alignment; an element may come several times, and is empty if no word is left for it. Elements without content, comments and what is left
+// alone stay behind the word that they touch, else before the one that they stood before. Between two words without a space they are one for the
+// model, as is an end tag before a start tag. Entities are decoded for the model and written anew. The output is well-formed where the input was.
 #ifndef SRU_SERVER_TRANSLATION_DOCUMENT_H_
 #define SRU_SERVER_TRANSLATION_DOCUMENT_H_
 
@@ -54,8 +55,9 @@ class Document {
     // A tag between its first and its last character.
     struct Mark {
       size_t offset = 0;
-      int element = 0;       // the innermost from here on, or around `raw`
-      std::string_view raw;  // empty: `element` begins or ends here
+      int element = 0;        // the innermost from here on, or around `raw`
+      std::string_view raw;   // empty: `element` begins or ends here
+      bool is_space = false;  // the space that `text` has here stands for this and is not written
     };
     std::vector<Mark> marks;
     int element = 0;  // the innermost around its first character

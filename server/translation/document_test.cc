@@ -42,6 +42,22 @@ v1::Translation Capitals(const std::string& text, bool reversed) {
   return translation;
 }
 
+// The pieces of a translation as tokenizers make them; each looks at the piece of the source in its place.
+v1::Translation OfPieces(const std::vector<std::string>& source,
+                         const std::vector<std::string>& target) {
+  v1::Translation translation;
+  v1::Hypothesis* const hypothesis = translation.add_hypotheses();
+  std::string text;
+  for (const std::string& piece : source) translation.add_source_tokens(piece);
+  for (size_t i = 0; i < target.size(); ++i) {
+    hypothesis->add_tokens(target[i]);
+    absl::StrAppend(&text, absl::StrReplaceAll(target[i], {{"\xE2\x96\x81", " "}}));
+    for (size_t s = 0; s < source.size(); ++s) hypothesis->add_alignment(s == i ? 0.6f : 0.1f);
+  }
+  hypothesis->set_text(text.substr(1));
+  return translation;
+}
+
 class DocumentTest : public ::testing::Test {
  protected:
   DocumentTest() { rules_.format = TextFormat::kHtml; }
@@ -126,7 +142,117 @@ TEST_F(DocumentTest, EmptyElementsStandBeforeTheirWord) {
   EXPECT_EQ(Translate("see <i class=\"icon\"></i> here"), "SEE <i class=\"icon\"></i> HERE");
   EXPECT_EQ(Translate("one<!-- note --> two"), "ONE<!-- note --> TWO");
   EXPECT_EQ(Translate("see <i class=\"icon\"> </i> here"), "SEE <i class=\"icon\"> </i> HERE");
-  EXPECT_EQ(Translate("one<b> </b>two <i>\n</i>"), "ONE <b> </b>TWO <i>\n</i>");
+  EXPECT_EQ(Translate("one<b> </b>two <i>\n</i>"), "ONE<b> </b>TWO <i>\n</i>");
+}
+
+TEST_F(DocumentTest, WhatStandsBetweenTwoWordsIsASpaceForTheModel) {
+  const auto check = [this](const std::string& thing, bool parts) {
+    EXPECT_THAT(Units(absl::StrCat("one", thing, "two")), ElementsAre(parts ? "one two" : "onetwo"))
+        << thing;
+    EXPECT_EQ(Units(absl::StrCat("One.", thing, "Two")).size(), parts ? 2 : 1) << thing;
+    if (!parts) return;
+    EXPECT_EQ(Translate(absl::StrCat("one", thing, "two")), absl::StrCat("ONE", thing, "TWO"));
+    EXPECT_EQ(Translate(absl::StrCat("One.", thing, "Two")), absl::StrCat("ONE.", thing, "TWO"));
+  };
+  for (const char* const thing :
+       {"<img src=x>", "<input>", "<embed src=x>", "&unknown;", "<i></i>", "<i> </i>",
+        "<b><img></b>", "<code>f</code>", "<textarea>x</textarea>", "<svg><a/></svg>",
+        "<q translate=no>x</q>", "<my-icon></my-icon>", "<picture><source><img></picture>",
+        "<?php f() ?>", "<img><input>", "<i><!-- --></i>", "<script></script><img>"}) {
+    check(thing, true);
+  }
+  for (const char* const thing :
+       {"<!-- x -->", "<script>x</script>", "<style>x</style>", "<wbr>", "<!>", "<rt>x</rt>"}) {
+    check(thing, false);
+  }
+  rules_.format = TextFormat::kXml;
+  rules_.ignored_tags = {"ph"};
+  for (const char* const thing : {"<br/>", "<ph>%s</ph>", "<ph id='1'></ph>", "<?x y?>", "&nbsp;",
+                                  "<![CDATA[x]]>", "<x></x>"}) {
+    check(thing, true);
+  }
+  check("<!-- x -->", false);
+}
+
+TEST_F(DocumentTest, NoMarkIsPartedFromItsWord) {
+  EXPECT_THAT(
+      Units("(<img>one<img>, two<img>.) <code>x</code>s non-<img>three<img>% four<img>\u2026"),
+      ElementsAre("(one, two.) s non-three% four\u2026"));
+  EXPECT_EQ(Translate("one<img>, two<img>."), "ONE,<img> TWO.<img>") << "within a piece: behind it";
+}
+
+TEST_F(DocumentTest, AnEndTagBeforeAStartTagIsASpaceForTheModel) {
+  EXPECT_EQ(Translate("<a>one</a><a>two</a> <b><i>a</i></b><!-- --><u>b</u>"),
+            "<a>ONE</a><a>TWO</a> <b><i>A</i></b><!-- --><u>B</u>");
+  EXPECT_THAT(Units("<a>one</a><a>two</a> <b><i>a</i></b><!-- --><u>b</u>"),
+              ElementsAre("one two a b"));
+  EXPECT_EQ(Translate("<a>one two</a><b>three</b>", true), "<b>THREE</b> <a>TWO ONE</a>");
+  EXPECT_EQ(Translate("<a>One.</a><a>Two.</a>"), "<a>ONE.</a><a>TWO.</a>");
+  EXPECT_THAT(Units("un<b>believ</b>able <b>a</b>b<i>c</i>"), ElementsAre("unbelievable abc"));
+}
+
+TEST_F(DocumentTest, AnElementWithinAWordSurvives) {
+  EXPECT_EQ(Translate("a skate<a href=x>board</a>."), "A <a href=x>SKATEBOARD.</a>");
+  EXPECT_EQ(Translate("skate<a href=x>board</a>"), "<a href=x>SKATEBOARD</a>");
+  EXPECT_EQ(Translate("<b>skate<a href=x>board</a></b>"), "<b><a href=x>SKATEBOARD</a></b>");
+  // There is one word for two of them.
+  EXPECT_EQ(Translate("a<b>b</b>c<i id=x>d</i> e"), "<b>ABCD</b><i id=x></i> E");
+  const std::string b = "\xE2\x96\x81";
+  const std::unique_ptr<const Document> document = Parse("a skate<a>board</a> runs");
+  EXPECT_EQ(*document->Assemble({OfPieces({b + "a", b + "skate", "board", b + "runs"},
+                                          {b + "ein", b + "Brett", "chen", b + "rennt"})},
+                                false),
+            "ein <a>Brettchen</a> rennt");
+}
+
+TEST_F(DocumentTest, ReadingsOfWordsAreLeftAlone) {
+  EXPECT_EQ(Translate("<ruby>dog<rp>(</rp><rt>inu</rt><rp>)</rp></ruby> runs", true),
+            "RUNS <ruby>DOG<rp>(</rp><rt>inu</rt><rp>)</rp></ruby>");
+  EXPECT_EQ(Translate("a <ruby>b<rt>x<rt>y</ruby> c"), "A <ruby>B<rt>x<rt>y</ruby> C");
+  EXPECT_THAT(Units("<ruby><rb>a</rb><rb>b</rb><rtc><rt>x</rt></rtc></ruby><ruby>c<rp>(<rt>y<rp>)"
+                    "</ruby>d"),
+              ElementsAre("abcd"));
+}
+
+TEST_F(DocumentTest, WhatSaysThatItIsTranslatedIs) {
+  EXPECT_EQ(
+      Translate("<div translate=no>a <b translate=yes>one <i translate=no>x</i></b> b</div>two"),
+      "<div translate=no>a <b translate=yes>ONE <i translate=no>x</i></b> b</div>TWO");
+  EXPECT_EQ(Translate("one <b translate=no>x <i translate='YES'>two</i></b>, three"),
+            "ONE <b translate=no>x <i translate='YES'>TWO</i></b>, THREE");
+  const std::string code =
+      "<p translate=no><script>'<b translate=yes>x</b></p>'</script>"
+      "<code translate=yes>x</code></p>";
+  EXPECT_EQ(Translate(code + "one"), code + "ONE");
+}
+
+TEST_F(DocumentTest, TagsKeepTheirCase) {
+  EXPECT_EQ(Translate("<B>one</B> <SPAN ID=x>two</SPAN>"), "<B>ONE</B> <SPAN ID=x>TWO</SPAN>");
+}
+
+TEST_F(DocumentTest, CommentsDeclarationsAndInstructionsEndWhereTheyDo) {
+  const auto check = [this](const std::string& raw) {
+    EXPECT_EQ(Translate(raw + "one"), raw + "ONE");
+  };
+  for (const char* const raw :
+       {"<!-- a > b --!>", "<!-- a -- b -->", "<!-->", "<!--->", "<!--!-->", "<!----!>",
+        "<!DOCTYPE html>", "<!doctype html [<!ENTITY a \"]>\">]>", "<?a>"}) {
+    check(raw);
+  }
+  rules_.format = TextFormat::kXml;
+  for (const char* const raw :
+       {"<?php if (2 > 1) { ?>", "<?a >?>",
+        "<!DOCTYPE a [\n<!ENTITY b \"x]y\">\n<!ENTITY c 'z'>\n]>",
+        "<!DOCTYPE a [<!-- it's ]> --><?p ]>\" ?><!ELEMENT a (#PCDATA)>] >",
+        "<!DOCTYPE a PUBLIC \"[x>\" '>]'>", "<!DOCTYPE a [%b;]>", "<!-- --!> -->"}) {
+    check(raw);
+  }
+  EXPECT_EQ(Translate("one <!DOCTYPE a [ two"), "ONE <!DOCTYPE a [ two");
+}
+
+TEST_F(DocumentTest, BehindAQuotationMarkWithoutASecondOneNothingChanges) {
+  EXPECT_EQ(Translate("one <a href=\"x>two</a> <b>three</b> &amp;"),
+            "ONE <a href=\"x>two</a> <b>three</b> &amp;");
 }
 
 TEST_F(DocumentTest, CodeAndScriptsAreLeftAlone) {
@@ -223,6 +349,14 @@ TEST_F(DocumentTest, WhiteSpaceMayBeAnEntity) {
   EXPECT_EQ(Translate("one&#9;two&Tab;"), "ONE\tTWO&Tab;");
 }
 
+TEST_F(DocumentTest, WhiteSpaceOfHtml5IsAnEntity) {
+  EXPECT_THAT(
+      Units("a&emsp13;b&numsp;c&puncsp;d&hairsp;e&MediumSpace;f&NonBreakingSpace;g&ThinSpace;h"),
+      ElementsAre("a\u2004b\u2007c\u2008d\u200Ae\u205Ff\u00A0g\u2009h"));
+  EXPECT_THAT(Units("a&ZeroWidthSpace;b&NoBreak;c&InvisibleComma;d&NonBreakingSpace e"),
+              ElementsAre("a\u200Bb\u2060c\u2063d&NonBreakingSpace e"));
+}
+
 TEST_F(DocumentTest, SymbolsAreEntities) {
   EXPECT_THAT(
       Units("a &fnof;&circ;&tilde; &thetasym;&upsih;&piv; &bull;&prime;&Prime;&oline;&frasl; "
@@ -288,27 +422,11 @@ TEST_F(DocumentTest, ElementsThatStandBesideNoTextEndSentencesOfXml) {
   rules_.inline_tags = {"title"};
   EXPECT_THAT(Units("<title>one</title><par>two</par>"), ElementsAre("one", "two"));
   rules_.inline_tags = {"title", "par"};
-  EXPECT_THAT(Units("<title>one</title><par>two</par>"), ElementsAre("onetwo"));
+  EXPECT_THAT(Units("<title>one</title><par>two</par>"), ElementsAre("one two"));
   rules_.splitting_tags = {"i"};
   EXPECT_THAT(Units("<i>one</i> two"), ElementsAre("one", "two"));
   rules_.outline = false;
-  EXPECT_THAT(Units(text), ElementsAre("onetwo", "three", "four"));
-}
-
-// The pieces of a translation as tokenizers make them; each looks at the piece of the source in its place.
-v1::Translation OfPieces(const std::vector<std::string>& source,
-                         const std::vector<std::string>& target) {
-  v1::Translation translation;
-  v1::Hypothesis* const hypothesis = translation.add_hypotheses();
-  std::string text;
-  for (const std::string& piece : source) translation.add_source_tokens(piece);
-  for (size_t i = 0; i < target.size(); ++i) {
-    hypothesis->add_tokens(target[i]);
-    absl::StrAppend(&text, absl::StrReplaceAll(target[i], {{"\xE2\x96\x81", " "}}));
-    for (size_t s = 0; s < source.size(); ++s) hypothesis->add_alignment(s == i ? 0.6f : 0.1f);
-  }
-  hypothesis->set_text(text.substr(1));
-  return translation;
+  EXPECT_THAT(Units(text), ElementsAre("one two", "three", "four"));
 }
 
 TEST_F(DocumentTest, NoWordIsRobbedForWhatStandsOutside) {
@@ -367,10 +485,10 @@ TEST_F(DocumentTest, EveryElementKeepsAWord) {
   hypothesis->clear_alignment();
   EXPECT_EQ(*document->Assemble({translation}, false), "ONE <b>TWO</b> THREE");
   // A translation of nothing.
-  EXPECT_EQ(*document->Assemble({v1::Translation()}, false), "");
+  EXPECT_EQ(*document->Assemble({v1::Translation()}, false), "<b></b>");
   translation.clear_hypotheses();
   translation.add_hypotheses();
-  EXPECT_EQ(*document->Assemble({translation}, false), "");
+  EXPECT_EQ(*document->Assemble({translation}, false), "<b></b>");
 }
 
 TEST_F(DocumentTest, DeepMarkupIsRefused) {
@@ -428,6 +546,18 @@ TEST_F(DocumentTest, HostileMarkupTakesLinearTime) {
                                  "</u><u>",
                                  "<li translate=no>",
                                  "<li translate=no><ul>",
+                                 "<b translate=no><b translate=yes>",
+                                 "<b translate=no>x<b translate=yes>y</b></b>",
+                                 "<!-- --!",
+                                 "<!-- --!>",
+                                 "<!DOCTYPE [",
+                                 "<!DOCTYPE [>",
+                                 "<!DOCTYPE '>",
+                                 "<ruby>a<rt>b",
+                                 "x<b>y</b>",
+                                 "<img>x",
+                                 "<a-b>",
+                                 "<a-b></a-b>",
                                  "<p translate=no></ul>",
                                  "<code></code>"}) {
     const auto seconds = [&](size_t bytes) {

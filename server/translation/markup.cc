@@ -47,6 +47,9 @@ const std::map<std::string, Names, std::less<>>& OptionalEnds() {
       {"li", split("li")},
       {"optgroup", split("optgroup")},
       {"option", split("optgroup option")},
+      {"rp", split("rb rp rt rtc")},
+      {"rt", split("rb rp rt rtc")},
+      {"rtc", split("rb rtc")},
       {"p", split("address article aside blockquote center details dir div dl fieldset figcaption "
                   "figure footer form h1 h2 h3 h4 h5 h6 header hr main menu nav ol p pre section "
                   "table ul")},
@@ -61,8 +64,8 @@ bool HoldsOthers(std::string_view name) {
   static const auto* const names = new Names{
       "article", "aside", "blockquote", "body",     "button", "center", "datalist", "details",
       "dir",     "div",   "dl",         "fieldset", "figure", "footer", "form",     "header",
-      "html",    "main",  "menu",       "nav",      "object", "ol",     "section",  "select",
-      "table",   "tbody", "template",   "tfoot",    "thead",  "ul"};
+      "html",    "main",  "menu",       "nav",      "object", "ol",     "ruby",     "section",
+      "select",  "table", "tbody",      "template", "tfoot",  "thead",  "ul"};
   return names->count(name) > 0 || OptionalEnds().count(name) > 0;
 }
 
@@ -109,10 +112,15 @@ constexpr char kExtendedFromO[] =
     "Scedil scedil Scaron scaron Tcedil tcedil Tcaron tcaron Tstrok tstrok Utilde utilde Umacr "
     "umacr Ubreve ubreve Uring uring Udblac udblac Uogon uogon Wcirc wcirc Ycirc ycirc Yuml Zacute "
     "zacute Zdot zdot Zcaron zcaron";
-// The other names of HTML 4, and those of white space, each run of them after its first character (hexadecimal).
+// The other names of HTML 4, and those of white space and of what has no width, each run of them after its first character (hexadecimal).
 constexpr char kSymbols[] =
-    "9 Tab NewLine 192 fnof 2C6 circ 2DC tilde 3D1 thetasym upsih 3D6 piv 2002 ensp emsp 2009 "
-    "thinsp 200C zwnj zwj lrm rlm 2013 ndash mdash 2018 lsquo rsquo sbquo 201C ldquo rdquo bdquo "
+    "9 Tab NewLine 0A0 NonBreakingSpace 192 fnof 2C6 circ 2DC tilde 3D1 thetasym upsih 3D6 piv "
+    "2002 "
+    "ensp emsp emsp13 emsp14 2007 numsp puncsp thinsp hairsp ZeroWidthSpace zwnj zwj lrm rlm 2009 "
+    "ThinSpace VeryThinSpace NegativeThinSpace 200B NegativeMediumSpace 200B NegativeThickSpace "
+    "200B NegativeVeryThinSpace 205F MediumSpace NoBreak af it ic 205F ThickSpace 2061 "
+    "ApplyFunction InvisibleTimes InvisibleComma 2013 ndash mdash 2018 lsquo rsquo sbquo 201C "
+    "ldquo rdquo bdquo "
     "2020 dagger Dagger bull 2026 hellip 2030 permil 2032 prime Prime 2039 lsaquo rsaquo 203E "
     "oline 2044 frasl 20AC euro 2111 image 2118 weierp 211C real 2122 trade 2135 alefsym 2190 "
     "larr uarr rarr darr harr 21B5 crarr 21D0 lArr uArr rArr dArr hArr 2200 forall 2202 part "
@@ -182,8 +190,8 @@ uint32_t CharacterOf(std::string_view name, bool is_xml) {
 // True if browsers know the entity without its semicolon, too: numbers, Latin-1's names, and amp, lt, gt and quot.
 bool NeedsNoSemicolon(std::string_view name) {
   const uint32_t character = CharacterOf(name, /*is_xml=*/false);
-  return character != 0 &&
-         (name[0] == '#' || (character > ' ' && character <= 0xFF && name != "apos"));
+  return character != 0 && (name[0] == '#' || (character > ' ' && character <= 0xFF &&
+                                               name != "apos" && name != "NonBreakingSpace"));
 }
 
 // The size of the entity without its semicolon, with which `start` begins.
@@ -235,7 +243,7 @@ std::string_view MarkupReader::SkipElement(const MarkupToken& open) {
              absl::EqualsIgnoreCase(View(markup_.substr(at_, end.size())), end))) {
       ++at_;
     }
-    at_ = EndOf(">");
+    at_ = EndOf(">", at_);
   } else {
     const size_t open_before = open_foreign_ - (!is_xml_ && MayCloseItself(open.name) ? 1 : 0);
     const auto ends = OptionalEnds().find(open.name);
@@ -246,8 +254,10 @@ std::string_view MarkupReader::SkipElement(const MarkupToken& open) {
       depth = 0;
     }
     while (depth > 0 && Next(&token)) {
+      const bool is_open = token.kind == MarkupToken::Kind::kOpen;
+      if (!is_xml_ && is_open && RawElements().count(token.name) > 0) SkipElement(token);
       if (token.name != open.name) continue;
-      if (token.kind == MarkupToken::Kind::kOpen) ++depth;
+      if (is_open) ++depth;
       if (token.kind == MarkupToken::Kind::kClose) --depth;
     }
     open_foreign_ = open_before;
@@ -327,9 +337,48 @@ void MarkupReader::ReadEntity(MarkupToken* token) {
   }
 }
 
-size_t MarkupReader::EndOf(std::string_view what) const {
-  const size_t found = markup_.find(what, at_);
+size_t MarkupReader::EndOf(std::string_view what, size_t from) const {
+  const size_t found = markup_.find(what, from);
   return found == std::string_view::npos ? markup_.size() : found + what.size();
+}
+
+size_t MarkupReader::EndOfComment() const {
+  size_t at = at_ + 2;  // those of the beginning may be those of the end, too
+  for (; (at = markup_.find("--", at)) != std::string_view::npos; ++at) {
+    const absl::string_view rest = View(markup_.substr(at));
+    if (absl::StartsWith(rest, "-->")) return at + 3;
+    if (!is_xml_ && at >= at_ + 4 && absl::StartsWith(rest, "--!>")) return at + 4;
+  }
+  return markup_.size();
+}
+
+size_t MarkupReader::EndOfType() const {
+  bool in_subset = false;
+  for (size_t at = at_; at < markup_.size();) {
+    const absl::string_view rest = View(markup_.substr(at));
+    const char c = rest[0];
+    const char quote[] = {c, 0};
+    const char* end = c == '"' || c == '\'' ? quote : nullptr;
+    if (absl::StartsWith(rest, "<!--")) end = "-->";
+    if (absl::StartsWith(rest, "<?")) end = "?>";
+    if (c == '>' && !in_subset) return at + 1;
+    if (c == '[' || c == ']') in_subset = c == '[';
+    at = end == nullptr ? at + 1 : EndOf(end, at + 1);
+  }
+  return markup_.size();
+}
+
+size_t MarkupReader::EndOfDeclaration() const {
+  const absl::string_view rest = View(markup_.substr(at_));
+  if (absl::StartsWith(rest, "<!--")) return EndOfComment();
+  if ((is_xml_ || open_foreign_ > 0) && absl::StartsWith(rest, "<![CDATA["))
+    return EndOf("]]>", at_);
+  if (is_xml_ && rest[1] == '?') return EndOf("?>", at_);
+  const size_t end = EndOf(">", at_);
+  // Browsers end every type of a document there. One with declarations of its own stays well-formed.
+  const bool has_subset = absl::StrContains(rest.substr(0, end - at_), '[');
+  return absl::StartsWithIgnoreCase(rest, "<!DOCTYPE") && (is_xml_ || has_subset) ? EndOfType()
+                                                                                  : end;
 }
 
 size_t MarkupReader::ReadAttributes(size_t at, MarkupToken* token) const {
@@ -353,12 +402,13 @@ size_t MarkupReader::ReadAttributes(size_t at, MarkupToken* token) const {
     if (at < markup_.size() && (markup_[at] == '"' || markup_[at] == '\'')) {
       const char quote = markup_[at++];
       value = skip([quote](char c) { return c != quote; });
-      if (at < markup_.size()) ++at;
+      if (at++ == markup_.size()) return std::string_view::npos;
     } else {
       value = skip([](char c) { return !absl::ascii_isspace(c) && c != '>'; });
     }
     if (absl::EqualsIgnoreCase(View(name), "translate")) {
       token->is_not_translated |= absl::EqualsIgnoreCase(View(value), "no");
+      token->is_translated |= absl::EqualsIgnoreCase(View(value), "yes");
     } else if (absl::EqualsIgnoreCase(View(name), "class")) {
       for (const absl::string_view word :
            absl::StrSplit(View(value), absl::ByAnyChar(" \t\r\n\f"))) {
@@ -373,17 +423,7 @@ bool MarkupReader::ReadTag(MarkupToken* token) {
   if (rest.size() < 2) return false;
   if (rest[1] == '!' || rest[1] == '?') {
     token->kind = MarkupToken::Kind::kRaw;
-    const bool is_comment = absl::StartsWith(View(rest), "<!--");
-    const bool is_data = is_xml_ && absl::StartsWith(View(rest), "<![CDATA[");
-    const size_t begin = at_;
-    at_ = EndOf(is_comment ? "-->" : (is_data ? "]]>" : ">"));
-    // The declarations within a document's type end with > as well.
-    const std::string_view raw = markup_.substr(begin, at_ - begin);
-    if (is_xml_ && absl::StartsWith(View(raw), "<!DOCTYPE") && absl::StrContains(View(raw), "[") &&
-        !absl::StrContains(View(raw), "]")) {
-      at_ = EndOf("]");
-      at_ = EndOf(">");
-    }
+    at_ = EndOfDeclaration();
     return true;
   }
   const bool is_close = rest[1] == '/';
@@ -392,12 +432,16 @@ bool MarkupReader::ReadTag(MarkupToken* token) {
   size_t end = name_begin;
   while (end < rest.size() && !EndsName(rest[end])) ++end;
   const std::string_view name = rest.substr(name_begin, end - name_begin);
-  end = ReadAttributes(at_ + end, token) - at_;
-  if (end == rest.size()) {
+  const size_t tag_end = ReadAttributes(at_ + end, token);
+  if (tag_end >= markup_.size()) {
     has_tags_ = false;
     *token = MarkupToken();
-    return false;
+    if (tag_end == markup_.size()) return false;
+    token->kind = MarkupToken::Kind::kRaw;  // what of the rest is a tag is not known
+    at_ = markup_.size();
+    return true;
   }
+  end = tag_end - at_;
   at_ += end + 1;
   token->name = is_xml_ ? std::string(name) : absl::AsciiStrToLower(View(name));
   const bool is_foreign = !is_xml_ && MayCloseItself(token->name);

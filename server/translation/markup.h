@@ -30,6 +30,7 @@ struct MarkupToken {
   std::string name;      // of a tag; in lower case unless it is XML
   std::string text;
   bool is_not_translated = false;  // translate="no" or the class "notranslate"
+  bool is_translated = false;      // translate="yes"
 };
 
 class MarkupReader {
@@ -53,10 +54,15 @@ class MarkupReader {
   void ReadEntity(MarkupToken* token);
   // False: no tag, comment or the like begins here.
   bool ReadTag(MarkupToken* token);
-  // Reads the attributes of a tag from `at` on. Returns where its > stands; the end of the markup if there is none.
+  // Reads the attributes of a tag from `at` on. Returns where its > stands; the end of the markup if there is none; npos if a quotation mark
+  // has no second one.
   size_t ReadAttributes(size_t at, MarkupToken* token) const;
-  // Where `what` ends that is looked for from `at_`; the end of the markup if it is not there.
-  size_t EndOf(std::string_view what) const;
+  // Where `what` ends that is looked for from `from` on; the end of the markup if it is not there.
+  size_t EndOf(std::string_view what, size_t from) const;
+  // The same for the comment, the type of the document, and the comment, declaration or instruction that begins at `at_`.
+  size_t EndOfComment() const;
+  size_t EndOfType() const;
+  size_t EndOfDeclaration() const;
 
   const std::string_view markup_;
   const bool is_xml_;

@@ -54,6 +54,19 @@ TEST(SentencesTest, NoSentenceEndsAfterAnAbbreviation) {
               ElementsAre("See No. 5 there.", "No.", "Why?", "(Mr. X)", "Go to Dr.", "He."));
 }
 
+TEST(SentencesTest, MarksOfListsAndEmojisStandBeforeASentence) {
+  for (const char* const marks : {"\U0001F389", "\u2764\uFE0F \U0001F469\u200D\U0001F680", "#",
+                                  "* *", ">", "\u2022", "-", "\u2013", "\u2192", "+"}) {
+    EXPECT_THAT(Split(std::string(marks) + " One \u2022 two."), ElementsAre("One \u2022 two."))
+        << marks;
+    EXPECT_THAT(Split("One.\n" + std::string(marks) + "  Two"), ElementsAre("One.", "Two")) << marks;
+  }
+  for (const char* const text :
+       {"#tag one", "*one* two", "\U0001F389one", "$ 5 dollars", "(a) b", "\"- a\" b"}) {
+    EXPECT_THAT(Split(text), ElementsAre(text));
+  }
+}
+
 TEST(SentencesTest, OrdinaryWordsOfIcusListsEndSentences) {
   EXPECT_THAT(
       Split("Das ist ein Test. Es ist so. Hier wohnt Max. Er geht am. Ja, am Mo. Gut.", "de"),
