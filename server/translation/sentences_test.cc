@@ -59,7 +59,8 @@ TEST(SentencesTest, MarksOfListsAndEmojisStandBeforeASentence) {
                                   "* *", ">", "\u2022", "-", "\u2013", "\u2192", "+"}) {
     EXPECT_THAT(Split(std::string(marks) + " One \u2022 two."), ElementsAre("One \u2022 two."))
         << marks;
-    EXPECT_THAT(Split("One.\n" + std::string(marks) + "  Two"), ElementsAre("One.", "Two")) << marks;
+    EXPECT_THAT(Split("One.\n" + std::string(marks) + "  Two"), ElementsAre("One.", "Two"))
+        << marks;
   }
   for (const char* const text :
        {"#tag one", "*one* two", "\U0001F389one", "$ 5 dollars", "(a) b", "\"- a\" b"}) {
