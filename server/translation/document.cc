@@ -331,8 +331,8 @@ class DocumentParser {
     if (open.is_not_translated && !is_xml() && !IsLeftAlone(open.name) && !is_within_left_) {
       MarkupReader reader(whole, /*is_xml=*/false);
       for (MarkupToken token; reader.Next(&token);) {
-        if (!token.is_translated && !IsLeftAlone(token.name)) continue;
-        if (token.kind != Kind::kOpen) continue;
+        const bool is_sought = token.is_translated || IsLeftAlone(token.name);
+        if (token.kind != Kind::kOpen || !is_sought) continue;
         const std::string_view part = reader.SkipElement(token);
         if (OpensWhatStays(token, rules_)) continue;
         const auto begin = static_cast<size_t>(part.data() - whole.data());

@@ -356,14 +356,15 @@ size_t MarkupReader::EndOfType() const {
   bool in_subset = false;
   for (size_t at = at_; at < markup_.size();) {
     const absl::string_view rest = View(markup_.substr(at));
-    const char c = rest[0];
-    const char quote[] = {c, 0};
-    const char* end = c == '"' || c == '\'' ? quote : nullptr;
-    if (absl::StartsWith(rest, "<!--")) end = "-->";
-    if (absl::StartsWith(rest, "<?")) end = "?>";
-    if (c == '>' && !in_subset) return at + 1;
-    if (c == '[' || c == ']') in_subset = c == '[';
-    at = end == nullptr ? at + 1 : EndOf(end, at + 1);
+    if (rest[0] == '>' && !in_subset) return at + 1;
+    if (rest[0] == '[' || rest[0] == ']') in_subset = rest[0] == '[';
+    if (absl::StartsWith(rest, "<!--")) {
+      at = EndOf("-->", at);
+    } else if (absl::StartsWith(rest, "<?")) {
+      at = EndOf("?>", at);
+    } else {
+      at = rest[0] == '"' || rest[0] == '\'' ? EndOf(markup_.substr(at, 1), at + 1) : at + 1;
+    }
   }
   return markup_.size();
 }
@@ -437,7 +438,7 @@ bool MarkupReader::ReadTag(MarkupToken* token) {
     has_tags_ = false;
     *token = MarkupToken();
     if (tag_end == markup_.size()) return false;
-    token->kind = MarkupToken::Kind::kRaw;  // what of the rest is a tag is not known
+    token->kind = MarkupToken::Kind::kRaw;  // it is not known what of the rest is a tag
     at_ = markup_.size();
     return true;
   }

@@ -129,23 +129,19 @@ bool HasLetter(std::string_view text, TextRange range) {
   return false;
 }
 
-// Where the words of a sentence begin: behind emojis and marks of a list with a space after them, which models lose.
-size_t BeginOfWords(std::string_view text, TextRange range) {
-  constexpr uint32_t kMarks = U_GC_S_MASK | U_GC_CF_MASK | U_GC_M_MASK | U_GC_PD_MASK;
-  size_t begin = range.begin;
-  for (size_t at = begin; at < range.end; at = After(text, at)) {
-    const UChar32 character = CharacterAt(text, at);
-    const bool is_mark = (U_GET_GC_MASK(character) & kMarks & ~U_GC_SC_MASK) != 0 ||
-                         character == '#' || character == '*' || character == 0x2022;
-    if (IsSpaceAt(text, at)) begin = After(text, at);
-    if (!is_mark && begin <= at) break;
-  }
-  return begin;
-}
-
 void Add(std::string_view text, TextRange range, std::vector<TextRange>* ranges) {
   range = Trimmed(text, range);
-  range.begin = BeginOfWords(text, range);
+  // Models lose emojis and marks of a list. With a space behind them they are no part of the sentence.
+  constexpr uint32_t kMarks =
+      U_GC_SO_MASK | U_GC_SM_MASK | U_GC_SK_MASK | U_GC_CF_MASK | U_GC_M_MASK | U_GC_PD_MASK;
+  for (size_t at = range.begin; at < range.end; at = After(text, at)) {
+    const UChar32 c = CharacterAt(text, at);
+    if (IsSpaceAt(text, at)) {
+      range.begin = After(text, at);
+    } else if ((U_GET_GC_MASK(c) & kMarks) == 0 && c != '#' && c != '*' && c != 0x2022) {
+      break;
+    }
+  }
   if (HasLetter(text, range)) ranges->push_back(range);
 }
 
