@@ -158,6 +158,7 @@ tests/integration        | tests/testing tests/kernels/cuda_host server       | 
                          | kernels/cuda/backend base proto                            |
 tests/interop            | tests/testing server/rpc server/door server/transport | absl grpc prometheus
                          | server/calls server/base                           |
+tests/markup             | base server/translation                            | absl
 tests/simulation         | tests/testing server/batching server/base          | absl
 tests/deploy             | tests/testing client base                          | absl
 tests/chaos              | tests/testing server server/base bench | absl protobuf

@@ -4,7 +4,8 @@
 //
 // FORMAT: html, xml. MODE: keep the order, reverse it, drop a third of the words, say each twice, none; with the suffix "_pieces" words are
 // pieces of up to three characters, otherwise one piece each.
-#include <cstdio>
+#include <algorithm>
+#include <cstdint>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -41,7 +42,7 @@ std::vector<size_t> OrderOf(size_t words, const std::string& mode) {
     if (absl::StartsWith(mode, "none") || (absl::StartsWith(mode, "drop") && i % 3 == 1)) continue;
     order.insert(order.end(), absl::StartsWith(mode, "twice") ? 2 : 1, i);
   }
-  if (absl::StartsWith(mode, "reverse")) order.assign(order.rbegin(), order.rend());
+  if (absl::StartsWith(mode, "reverse")) std::reverse(order.begin(), order.end());
   return order;
 }
 
