@@ -1,7 +1,9 @@
 #include "models/marian/yaml.h"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
+#include <sstream>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -15,29 +17,36 @@ namespace {
 
 constexpr size_t kMaxYamlBytes = 64 << 10;  // Marian's options take 2 KB
 constexpr int kMaxYamlDepth = 16;
-// Columns and marks before the text of a line: those of a few levels of nested lists.
-constexpr size_t kMaxIndent = 64;
 
-// The library parses recursively, so what nests is bounded before: brackets, and the marks and columns at the beginning of a line.
-bool IsShallow(std::string_view text) {
-  int depth = 0;
-  size_t indent = 0;
-  bool in_indent = true;
-  for (const char c : text) {
-    if (c == '[' || c == '{') ++depth;
-    if ((c == ']' || c == '}') && depth > 0) --depth;
-    if (c == '\n') {
-      in_indent = true;
-      indent = 0;
-    } else if (in_indent && (c == ' ' || c == '\t' || c == '-' || c == '?' || c == ':')) {
-      ++indent;
-    } else {
-      in_indent = false;
-    }
-    if (depth > kMaxYamlDepth || indent > kMaxIndent) return false;
+struct TooDeep {};
+
+// Counts the levels. The library parses recursively, and tells of each level before it enters it.
+class DepthCheck final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& /*mark*/) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                const std::string& /*value*/) override {}
+  void OnSequenceStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/,
+                       YAML::anchor_t /*anchor*/, YAML::EmitterStyle::value /*style*/) override {
+    Enter();
   }
-  return true;
-}
+  void OnSequenceEnd() override { --depth_; }
+  void OnMapStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                  YAML::EmitterStyle::value /*style*/) override {
+    Enter();
+  }
+  void OnMapEnd() override { --depth_; }
+
+ private:
+  void Enter() {
+    if (++depth_ > kMaxYamlDepth) throw TooDeep();
+  }
+
+  int depth_ = 0;
+};
 
 }  // namespace
 
@@ -46,10 +55,6 @@ absl::StatusOr<YamlMap> YamlMap::Parse(std::string_view text, std::string source
   if (text.size() > kMaxYamlBytes) {
     return InvalidArgument(map.source_, ": expected at most ", kMaxYamlBytes,
                            " bytes of YAML, found ", text.size());
-  }
-  if (!IsShallow(text)) {
-    return InvalidArgument(map.source_, ": expected YAML of at most ", kMaxYamlDepth,
-                           " levels and ", kMaxIndent, " columns of indentation");
   }
   // The parser shares what aliases repeat, but the values below are copies. Without aliases they are at most as long as the text, or a little
   // longer where it has escapes.
@@ -61,6 +66,9 @@ absl::StatusOr<YamlMap> YamlMap::Parse(std::string_view text, std::string source
     return fits;
   };
   try {
+    std::istringstream once{std::string(text)};
+    DepthCheck depth;
+    YAML::Parser(once).HandleNextDocument(depth);
     const YAML::Node root = YAML::Load(std::string(text));
     if (!root.IsMap()) return InvalidArgument(map.source_, ": expected a YAML map");
     for (const auto& entry : root) {
@@ -88,6 +96,8 @@ absl::StatusOr<YamlMap> YamlMap::Parse(std::string_view text, std::string source
                                " is there twice");
       }
     }
+  } catch (const TooDeep&) {
+    return InvalidArgument(map.source_, ": expected YAML of at most ", kMaxYamlDepth, " levels");
   } catch (const YAML::Exception& e) {
     return InvalidArgument(map.source_, ": not YAML: line ", e.mark.line + 1, ", column ",
                            e.mark.column + 1);

@@ -86,10 +86,28 @@ TEST(YamlTest, RefusesWhatIsNoMapAndWhatIsLargeOrDeep) {
   EXPECT_THAT(ParseError("a: " + std::string(20000, '{')), HasSubstr("16 levels"));
   std::string dashes = "a:\n";
   for (int i = 0; i < 10000; ++i) dashes += "- ";
-  EXPECT_THAT(ParseError(dashes), HasSubstr("64 columns"));
+  EXPECT_THAT(ParseError(dashes), HasSubstr("16 levels"));
   std::string marks = "a:\n";
   for (int i = 0; i < 10000; ++i) marks += "? ";
-  EXPECT_THAT(ParseError(marks), HasSubstr("64 columns"));
+  EXPECT_THAT(ParseError(marks), HasSubstr("16 levels"));
+}
+
+// Brackets are levels only where YAML says so.
+TEST(YamlTest, LevelsAreThoseOfTheParser) {
+  std::string quoted = "a: ";
+  for (int i = 0; i < 12000; ++i) quoted += "[\"]\",";
+  EXPECT_THAT(ParseError(quoted), HasSubstr("16 levels"));
+  std::string commented = "a:\n";
+  for (int i = 0; i < 3000; ++i) commented += "  [ # ]\n";
+  EXPECT_THAT(ParseError(commented), HasSubstr("16 levels"));
+  std::string indented = "a:\n";
+  for (int i = 1; i < 300; ++i) indented += std::string(static_cast<size_t>(i), ' ') + "b:\n";
+  EXPECT_THAT(ParseError(indented), HasSubstr("16 levels"));
+  const std::string many(100, '[');
+  YamlMap map = ParseOrDie("# " + many + "\na: '" + many + "'\nb: " + std::string(80, ' ') + "c\n" +
+                           "d: " + std::string(15, '[') + std::string(15, ']') + "\n");
+  EXPECT_THAT(map.List("a"), ElementsAre(many));
+  EXPECT_THAT(map.List("b"), ElementsAre("c"));
 }
 
 TEST(YamlTest, AliasesCannotMultiplyTheText) {
