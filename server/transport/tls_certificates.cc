@@ -9,13 +9,13 @@
 #include <openssl/x509v3.h>
 
 #include <algorithm>
-#include <array>
 #include <ctime>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -28,6 +28,7 @@ constexpr char kCipherSuites[] =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:"
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:"
     "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES256-GCM-SHA384";
+constexpr size_t kLongestName = 255;
 constexpr size_t kMaxNames = 5;  // of authorities in one log line
 
 struct OpenSslFree {
@@ -171,6 +172,18 @@ bool IsStrongEnough(const SSL_CTX* context, X509* authority) {
                                                 SSL_CTX_get0_security_ex_data(context)) == 1;
 }
 
+// The characters, whatever their encoding is, in UTF-8; empty if one of them is a control character, or none.
+std::string TextOf(const ASN1_STRING& characters) {
+  unsigned char* bytes = nullptr;
+  const int size = ASN1_STRING_to_UTF8(&bytes, &characters);
+  ERR_clear_error();
+  if (size < 0) return "";
+  std::string text(reinterpret_cast<const char*>(bytes), static_cast<size_t>(size));
+  OPENSSL_free(bytes);
+  const auto is_control = [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); };
+  return std::any_of(text.begin(), text.end(), is_control) ? "" : text;
+}
+
 std::string JoinNames(const std::vector<std::string>& names) {
   const size_t shown = std::min(names.size(), kMaxNames);
   std::string text = absl::StrJoin(names.begin(), names.begin() + shown, ", ");
@@ -289,7 +302,7 @@ absl::string_view AgreedProtocol(const ssl_st* connection) {
 }
 
 std::string OwnerOf(const X509& certificate) {
-  const X509_NAME* const subject = X509_get_subject_name(&certificate);
+  X509_NAME* const subject = X509_get_subject_name(&certificate);
   if (X509_NAME_entry_count(subject) > 0) {
     const Owned<BIO> text(BIO_new(BIO_s_mem()));
     if (text == nullptr || X509_NAME_print_ex(text.get(), subject, 0, XN_FLAG_RFC2253) < 0) {
@@ -298,15 +311,15 @@ std::string OwnerOf(const X509& certificate) {
     char* data = nullptr;
     const long size = BIO_get_mem_data(text.get(), &data);
     std::string owner(data, static_cast<size_t>(std::max(0L, size)));
-    std::array<char, 256> name{};
-    const int length = X509_NAME_get_text_by_NID(subject, NID_commonName, name.data(),
-                                                 static_cast<int>(name.size()));
-    const absl::string_view common(name.data(), static_cast<size_t>(std::max(0, length)));
+    const X509_NAME_ENTRY* const first = X509_NAME_get_entry(subject, 0);
+    if (X509_NAME_entry_count(subject) > 1 ||
+        OBJ_obj2nid(X509_NAME_ENTRY_get_object(first)) != NID_commonName) {
+      return owner;
+    }
+    const std::string common = TextOf(*X509_NAME_ENTRY_get_data(first));
     // A name that looks like a whole subject stays one.
-    const bool is_all = X509_NAME_entry_count(subject) == 1 && length > 0 &&
-                        length + 1 < static_cast<int>(name.size()) &&
-                        !absl::StrContains(common, '=');
-    return is_all ? std::string(common) : owner;
+    const bool is_short = !common.empty() && common.size() < kLongestName;
+    return is_short && !absl::StrContains(common, '=') ? common : owner;
   }
   const std::unique_ptr<GENERAL_NAMES, void (*)(GENERAL_NAMES*)> names(
       static_cast<GENERAL_NAMES*>(
@@ -315,11 +328,8 @@ std::string OwnerOf(const X509& certificate) {
   for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
     const GENERAL_NAME& name = *sk_GENERAL_NAME_value(names.get(), i);
     if (name.type != GEN_URI && name.type != GEN_DNS) continue;
-    const ASN1_IA5STRING& text = *name.d.ia5;
-    return absl::StrCat(
-        name.type == GEN_URI ? "URI=" : "DNS=",
-        absl::string_view(reinterpret_cast<const char*>(ASN1_STRING_get0_data(&text)),
-                          static_cast<size_t>(ASN1_STRING_length(&text))));
+    const std::string text = TextOf(*name.d.ia5);
+    if (!text.empty()) return absl::StrCat(name.type == GEN_URI ? "URI=" : "DNS=", text);
   }
   return "";
 }

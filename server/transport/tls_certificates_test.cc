@@ -122,6 +122,30 @@ TEST(TlsCertificatesTest, TheOwnerIsTheWholeSubject) {
   EXPECT_EQ(OwnerOf(Certificate(options).pem()), "O=Theirs");
 }
 
+// Who is named is told by characters, whatever bytes stand for them.
+TEST(TlsCertificatesTest, ANameIsItsCharacters) {
+  const auto owner = [](const std::string& bytes, int encoding) {
+    CertificateOptions options = Named(bytes);
+    options.encoding = encoding;
+    return OwnerOf(Certificate(options).pem());
+  };
+  EXPECT_EQ(owner("search", V_ASN1_UTF8STRING), "search");
+  EXPECT_EQ(owner("search", V_ASN1_PRINTABLESTRING), "search");
+  EXPECT_EQ(owner("search", V_ASN1_BMPSTRING), "\xe7\x8d\xa5\xe6\x85\xb2\xe6\x8d\xa8");
+  EXPECT_EQ(owner(std::string("\0w\0e\0b", 6), V_ASN1_BMPSTRING), "web");
+  EXPECT_EQ(owner(std::string("\0\0\0w\0\0\0e\0\0\0b", 12), V_ASN1_UNIVERSALSTRING), "web");
+  EXPECT_EQ(owner("M\xfcller", V_ASN1_T61STRING), "M\xc3\xbcller");
+  EXPECT_EQ(owner("M\xc3\xbcller", V_ASN1_UTF8STRING), "M\xc3\xbcller");
+  // None of these is another's name.
+  for (const std::string& bytes : {std::string("web\0", 4), std::string("web\0x", 5),
+                                   std::string("we\nb"), std::string("web\x7f")}) {
+    const std::string found = owner(bytes, V_ASN1_UTF8STRING);
+    EXPECT_TRUE(found.empty() || found.rfind("CN=web\\", 0) == 0 || found == "CN=we\\0Ab") << found;
+    EXPECT_NE(owner(std::string("\0w\0e\0b\0\0", 8), V_ASN1_BMPSTRING), "web");
+  }
+  EXPECT_NE(owner("web\xff", V_ASN1_UTF8STRING), "web");
+}
+
 TEST(TlsCertificatesTest, WithoutASubjectTheOwnerIsAnAlternativeName) {
   CertificateOptions options;
   EXPECT_EQ(OwnerOf(Certificate(options).pem()), "DNS=localhost");

@@ -28,7 +28,8 @@ struct CertificateOptions {
   std::string alternative_names = "DNS:localhost,IP:127.0.0.1";  // of one that may not
   absl::Time from = absl::Now() - absl::Hours(1);
   absl::Time until = absl::Now() + absl::Hours(24);
-  std::string organization{};  // "" = none
+  std::string organization{};   // "" = none
+  int encoding = MBSTRING_ASC;  // of the names: OpenSSL's type of string, whose bytes they are
 };
 
 class Certificate {
@@ -47,10 +48,11 @@ class Certificate {
     ASN1_TIME_set(X509_getm_notAfter(x509), absl::ToTimeT(options.until));
     const std::unique_ptr<X509_NAME, void (*)(X509_NAME*)> name(Check(X509_NAME_new()),
                                                                 X509_NAME_free);
-    const auto add = [&name](const char* kind, const std::string& text) {
+    const auto add = [&](const char* kind, const std::string& text) {
       if (text.empty()) return;
-      X509_NAME_add_entry_by_txt(name.get(), kind, MBSTRING_ASC,
-                                 reinterpret_cast<const unsigned char*>(text.c_str()), -1, -1, 0);
+      X509_NAME_add_entry_by_txt(name.get(), kind, options.encoding,
+                                 reinterpret_cast<const unsigned char*>(text.data()),
+                                 static_cast<int>(text.size()), -1, 0);
     };
     add("O", options.organization);
     add("CN", options.name);
