@@ -59,6 +59,20 @@ constexpr absl::string_view kPrefaceVerb = "PRI ";
 // By which gRPC's clients know that they are to ping less often.
 constexpr absl::string_view kTooManyPings = "too_many_pings";
 
+// Logs why the peer's connection is closed.
+void SayClosed(DoorContext* context, const PeerInfo& peer, absl::string_view reason) {
+  int64_t dropped = 0;
+  const absl::string_view address(reinterpret_cast<const char*>(peer.key.data()), peer.key.size());
+  if (!context->closed_lines.Take(SteadyNow(), address, &dropped)) return;
+  Log(LogLevel::kWarning, "connection closed",
+      {{"reason", reason}, {"peer", peer.name}, {"lines_dropped", dropped}});
+}
+
+void SayFlood(DoorContext* context, const PeerInfo& peer, Flood flood) {
+  context->options.metrics->OnFlood(flood);
+  SayClosed(context, peer, kFloodNames[static_cast<size_t>(flood)]);
+}
+
 SteadyTime After(SteadyTime time, absl::Duration duration) {
   if (time == SteadyTime::max() || duration >= absl::Hours(24 * 365)) return SteadyTime::max();
   return time + absl::ToChronoNanoseconds(duration);
@@ -271,7 +285,9 @@ void Connection::HandOver(std::string received) {
   metrics.OnRead(received.size());
   context_.options.on_http1(
       AcceptedSocket(descriptor_.release(), peer_->name, peer_->key),
-      metrics.CountHttp1(std::move(bytes_), context_.options.tls_context != nullptr),
+      metrics.CountHttp1(
+          std::move(bytes_), context_.options.tls_context != nullptr,
+          [&context = context_, peer = peer_] { SayFlood(&context, *peer, Flood::kEmptyRecords); }),
       std::move(received));
 }
 
@@ -347,7 +363,8 @@ void Connection::Terminate(uint32_t code, CloseCause cause) {
                         nghttp2_session_get_last_proc_stream_id(session_), code,
                         reinterpret_cast<const uint8_t*>(text.data()), text.size());
   cause_ = cause;
-  if (cause != CloseCause::kFlood) Say(kCloseCauseNames[static_cast<size_t>(cause)]);
+  if (cause != CloseCause::kFlood)
+    SayClosed(&context_, *peer_, kCloseCauseNames[static_cast<size_t>(cause)]);
   if (!Flush()) FrameGoAway();
   BeginLinger(cause);
 }
@@ -436,7 +453,7 @@ void Connection::CloseIfDone() {
   // nghttp2 has ended the session for an error, or the client has said goodbye. Without streams, it also wants nothing after the door's own.
   if ((go_away_ == GoAway::kNot || num_streams_ > 0) && nghttp2_session_want_read(session_) == 0) {
     if (got_goodbye_ && !framed_go_away_) return BeginLinger(CloseCause::kPeer);
-    Say("protocol");
+    SayClosed(&context_, *peer_, "protocol");
     BeginLinger(CloseCause::kProtocol);
   }
 }
@@ -572,6 +589,11 @@ absl::Span<char> Connection::ReadBuffer() {
 absl::string_view Connection::ReadNow() {
   const absl::Span<char> buffer = ReadBuffer();
   const ByteStream::Result result = bytes_->Read(buffer);
+  const int empty = bytes_->TakeEmptyRecords();
+  if (empty > 0 && !Note(Flood::kEmptyRecords, empty)) {
+    Close(CloseCause::kFlood);
+    return {};
+  }
   switch (result.outcome) {
     case ByteStream::Outcome::kDone:
       return {buffer.data(), result.bytes};
@@ -713,21 +735,11 @@ bool Connection::Note(Flood flood, double times) {
 
 void Connection::OnFlood(Flood flood) {
   flooded_ = true;
-  context_.options.metrics->OnFlood(flood);
-  Say(kFloodNames[static_cast<size_t>(flood)]);
-}
-
-void Connection::Say(absl::string_view reason) {
-  int64_t dropped = 0;
-  const absl::string_view address(reinterpret_cast<const char*>(peer_->key.data()),
-                                  peer_->key.size());
-  if (!context_.closed_lines.Take(SteadyNow(), address, &dropped)) return;
-  Log(LogLevel::kWarning, "connection closed",
-      {{"reason", reason}, {"peer", peer_->name}, {"lines_dropped", dropped}});
+  SayFlood(&context_, *peer_, flood);
 }
 
 void Connection::CloseAsTooSlow() {
-  Say(kCloseCauseNames[static_cast<size_t>(CloseCause::kTooSlow)]);
+  SayClosed(&context_, *peer_, kCloseCauseNames[static_cast<size_t>(CloseCause::kTooSlow)]);
   Close(CloseCause::kTooSlow);
 }
 

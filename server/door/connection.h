@@ -126,8 +126,6 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   // nghttp2 is to read the rest of the fields for the sake of its table only.
   int OnEndlessHeaders();
   void OnFlood(Flood flood);
-  // Logs why the connection is closed.
-  void Say(absl::string_view reason);
   void CloseAsTooSlow();
   int OnPing(bool ack, absl::string_view payload);
 

@@ -14,8 +14,9 @@ using transport::ByteStream;
 
 class CountedStream final : public ByteStream {
  public:
-  CountedStream(std::unique_ptr<ByteStream> bytes, DoorMetrics* metrics, prometheus::Gauge* open)
-      : bytes_(std::move(bytes)), metrics_(*metrics), open_(*open) {
+  CountedStream(std::unique_ptr<ByteStream> bytes, DoorMetrics* metrics, prometheus::Gauge* open,
+                std::function<void()> on_flood)
+      : bytes_(std::move(bytes)), metrics_(*metrics), open_(*open), on_flood_(std::move(on_flood)) {
     open_.Increment();
   }
   ~CountedStream() override { open_.Decrement(); }
@@ -25,7 +26,12 @@ class CountedStream final : public ByteStream {
   Result Read(absl::Span<char> buffer) override {
     const Result result = bytes_->Read(buffer);
     metrics_.OnRead(result.bytes);
-    return result;
+    const int empty = bytes_->TakeEmptyRecords();
+    if (empty == 0 || floods_.Note(Flood::kEmptyRecords, transport::ClockNow(), empty)) {
+      return result;
+    }
+    if (on_flood_ != nullptr) std::exchange(on_flood_, nullptr)();
+    return {Outcome::kEnd};
   }
   bool MayHoldMore() const override { return bytes_->MayHoldMore(); }
   Result Write(absl::string_view bytes) override {
@@ -39,6 +45,8 @@ class CountedStream final : public ByteStream {
   const std::unique_ptr<ByteStream> bytes_;
   DoorMetrics& metrics_;
   prometheus::Gauge& open_;
+  std::function<void()> on_flood_;
+  FloodGuard floods_;
 };
 
 }  // namespace
@@ -103,9 +111,10 @@ transport::LoopWatch DoorMetrics::Watch() {
   return {observe_in(lag_), observe_in(turns_)};
 }
 
-std::unique_ptr<ByteStream> DoorMetrics::CountHttp1(std::unique_ptr<ByteStream> bytes, bool tls) {
+std::unique_ptr<ByteStream> DoorMetrics::CountHttp1(std::unique_ptr<ByteStream> bytes, bool tls,
+                                                    std::function<void()> on_flood) {
   return std::make_unique<CountedStream>(std::move(bytes), this,
-                                         &Connections(tls, Protocol::kHttp1));
+                                         &Connections(tls, Protocol::kHttp1), std::move(on_flood));
 }
 
 void DoorMetrics::OnReset(bool by_client, uint32_t code) {

@@ -23,13 +23,14 @@ enum class Flood {
   kSmallData,
   kWindowUpdates,
   kPriorities,
-  kOtherFrames
+  kOtherFrames,
+  kEmptyRecords  // of TLS, such as KeyUpdates
 };
-inline constexpr const char* kFloodNames[] = {"resets",     "pings",       "settings",
-                                              "empty_data", "small_data",  "window_updates",
-                                              "priorities", "other_frames"};
+inline constexpr const char* kFloodNames[] = {"resets",     "pings",        "settings",
+                                              "empty_data", "small_data",   "window_updates",
+                                              "priorities", "other_frames", "empty_records"};
 inline constexpr size_t kNumFloods = std::size(kFloodNames);
-static_assert(kNumFloods == size_t{1} + static_cast<size_t>(Flood::kOtherFrames));
+static_assert(kNumFloods == size_t{1} + static_cast<size_t>(Flood::kEmptyRecords));
 
 class FloodGuard {
  public:
@@ -80,6 +81,7 @@ class FloodGuard {
       {20000, 5000},
       {1000, 100},
       {1000, 100},
+      {32, 1},
   }};
 
   void Earn(Flood flood, double amount) {
