@@ -716,7 +716,9 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
       access_log_.OnAnswerNotTaken(path, peer, options_.memory.send_timeout);
     };
     options.check_headers = [this](http::PageRequest* request) {
-      return http::IsProbe(*request) ? nullptr : gateway_->CheckHeaders(request);
+      const bool is_probe = http::IsProbe(*request);
+      if (is_probe) request->max_body = 0;
+      return is_probe ? nullptr : gateway_->CheckHeaders(request);
     };
     const http::HttpServer::Handler handler = [this](const std::shared_ptr<http::HttpCall>& call) {
       if (!http::IsProbe(call->request())) return gateway_->Handle(call);

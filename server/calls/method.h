@@ -28,6 +28,8 @@ struct Method {
   std::string service;         // "sru.v1.InferenceService"
   std::string name;            // "Classify"
   MethodKind kind = MethodKind::kUnary;
+  // The longest message of a method that needs no token: it is a name.
+  static constexpr uint32_t kMostOpenMessage = 4 << 10;
   bool needs_token = true;  // false: only with --auth_health
   // Default instances; null where nothing needs them.
   const google::protobuf::Message* request = nullptr;

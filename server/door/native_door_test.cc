@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <csignal>
 #include <cstring>
 #include <future>
 #include <map>
@@ -96,6 +98,12 @@ class RawClient {
   RawClient& operator=(const RawClient&) = delete;
 
   void Handshake() { EXPECT_EQ(SSL_connect(ssl_), 1); }
+  void UpdateKeys(int times) {
+    for (int i = 0; i < times; ++i) {
+      SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED);
+      if (SSL_do_handshake(ssl_) != 1) return;
+    }
+  }
   void Send(absl::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t sent = ssl_ == nullptr
@@ -382,10 +390,14 @@ class NativeDoorTest : public ::testing::Test {
     door_->Start();
   }
   int port() const { return door_->address().port; }
-  // Returns how many connections have ended for this cause.
+  // Returns how many connections have ended for this cause, and how many for this flood.
   double NumClosed(const std::string& cause) {
+    return Counted("sru_door_connections_closed_total", cause);
+  }
+  double NumFloods(const std::string& reason) { return Counted("sru_door_floods_total", reason); }
+  double Counted(const std::string& name, const std::string& cause) {
     for (const auto& family : registry_.Collect()) {
-      if (family.name != "sru_door_connections_closed_total") continue;
+      if (family.name != name) continue;
       for (const auto& metric : family.metric) {
         if (metric.label.at(0).value == cause) return metric.counter.value;
       }
@@ -1205,6 +1217,7 @@ class NativeDoorHttpTest : public NativeDoorTest {
  protected:
   NativeDoorHttpTest() {
     options_.start_http = [this](calls::HttpExchange* exchange) -> calls::HttpHandler* {
+      exchange->OnChecked(accepts_, max_body_);
       return new PuppetHttp(&log_, exchange);
     };
     options_.on_http1 = [this](AcceptedSocket /*socket*/, std::unique_ptr<ByteStream> bytes,
@@ -1220,6 +1233,22 @@ class NativeDoorHttpTest : public NativeDoorTest {
   static Fields Request(const std::string& method) {
     return {{":method", method}, {"content-type", "text/plain"}, {"grpc-timeout", "1S"}};
   }
+  static bool IsReset(RawClient* client, uint32_t id, int code = NGHTTP2_NO_ERROR) {
+    return client->ReadUntil([&] { return client->stream(id).reset == code; });
+  }
+  // Refuses the request that began last.
+  void Refuse(RawClient* client, uint32_t id) {
+    calls::HttpExchange& exchange = Exchange();
+    {
+      MutexLock lock(&log_.mutex);
+      log_.exchange = nullptr;
+    }
+    exchange.SetHead(404, {});
+    exchange.Finish({});
+    EXPECT_TRUE(client->ReadEnd(id));
+  }
+  std::atomic<bool> accepts_{true};
+  std::atomic<size_t> max_body_{1000000};
 };
 
 TEST_F(NativeDoorHttpTest, ARequestIsAnsweredHoweverItsBodyIsCut) {
@@ -1317,26 +1346,112 @@ TEST_F(NativeDoorHttpTest, ARequestThatIsResetBeforeItsBodyHasComeCanEnd) {
 }
 
 TEST_F(NativeDoorHttpTest, TheRestOfARequestThatIsAnsweredEarlyIsTakenIfItIsShort) {
-  options_.bytes_timeout = absl::Milliseconds(300);
+  options_.bytes_timeout = absl::Minutes(1);
   Serve();
   RawClient client(port());
-  const auto is_reset = [&client](uint32_t id) {
-    return client.ReadUntil([&client, id] { return client.stream(id).reset == NGHTTP2_NO_ERROR; });
-  };
   for (const uint32_t id : {1U, 3U, 5U}) {
     client.SendHead(id, "/a", {}, 0, Request("POST"));
-    Exchange().SetHead(404, {});
-    Exchange().Finish({});
-    ASSERT_TRUE(client.ReadEnd(id));
-    MutexLock lock(&log_.mutex);
-    log_.exchange = nullptr;
+    Refuse(&client, id);
   }
   client.SendData(1, "short", kEndStream);
   client.SendData(3, std::string(10000, 'x'));
   client.SendData(3, std::string(10000, 'x'));
-  EXPECT_TRUE(is_reset(3));
-  EXPECT_TRUE(is_reset(5)) << "nothing comes";
+  EXPECT_TRUE(IsReset(&client, 3));
+  EXPECT_TRUE(IsReset(&client, 5)) << "nothing comes";
   EXPECT_EQ(client.stream(1).reset, -1);
+}
+
+TEST_F(NativeDoorHttpTest, TheRestOfAStrangersRequestIsNotAwaited) {
+  Serve();
+  RawClient client(port());
+  for (const bool accepts : {false, true}) {
+    accepts_ = accepts;
+    client.SendHead(accepts ? 3 : 1, "/a", {}, 0, Request("POST"));
+    Refuse(&client, accepts ? 3 : 1);
+  }
+  EXPECT_EQ(client.stream(1).reset, NGHTTP2_NO_ERROR);
+  EXPECT_EQ(client.stream(3).reset, -1) << "it has a second";
+  EXPECT_TRUE(IsReset(&client, 3));
+  // Neither is who waits for leave to send it.
+  accepts_ = false;
+  client.SendHead(5, "/a", {{"expect", "100-continue"}}, 0, Request("POST"));
+  Refuse(&client, 5);
+  EXPECT_EQ(client.stream(5).reset, -1);
+  EXPECT_TRUE(IsReset(&client, 5));
+}
+
+// Waits for its body, and ends when its client has left.
+class WaitingHttp final : public calls::HttpHandler {
+ public:
+  WaitingHttp(PuppetCall::Log* log, calls::HttpExchange* exchange)
+      : log_(*log), exchange_(*exchange) {}
+  void OnBody(absl::StatusOr<absl::Cord> body) override {
+    log_.Add(body.ok() ? absl::StrCat("body ", std::string(*body)) : body.status().ToString());
+  }
+  void OnCancel() override { exchange_.Finish({}); }
+  void OnDone() override { delete this; }
+
+ private:
+  PuppetCall::Log& log_;
+  calls::HttpExchange& exchange_;
+};
+
+// What is not known to be a caller's has an eighth of the memory, and of one address a quarter of that.
+TEST_F(NativeDoorHttpTest, StrangersHaveTheirPartOfTheMemory) {
+  options_.asks_for_tokens = true;
+  options_.check_call = [this](const transport::CallToCheck& /*call*/) {
+    return transport::CallVerdict{accepts_ ? nullptr : "no", nullptr};
+  };
+  options_.start_http = [this](calls::HttpExchange* exchange) -> calls::HttpHandler* {
+    exchange->OnChecked(accepts_, max_body_);
+    return new WaitingHttp(&log_, exchange);
+  };
+  Serve();
+  const auto most = static_cast<uint32_t>(memory_.limit() / 8 / 4 / Stream::kStreamBytes);
+  RawClient client(port());
+  accepts_ = false;
+  const auto num_reset = [&client] {
+    uint32_t count = 0;
+    for (uint32_t id = 1; id < 400; id += 2) {
+      count += client.stream(id).reset == NGHTTP2_REFUSED_STREAM ? 1 : 0;
+    }
+    return count;
+  };
+  uint32_t id = 1;
+  for (uint32_t i = 0; i < most + 20; ++i, id += 2) {
+    client.SendHead(id, "/a", {}, 0, Request("POST"));
+  }
+  EXPECT_TRUE(client.ReadUntil([&] { return num_reset() == 20; }));
+  EXPECT_TRUE(PollUntil([&] { return memory_.used() == most * Stream::kStreamBytes; }));
+  // Neither has a call without a token a place, whose answer may not be taken.
+  client.SendHead(id, "/t.T/Echo", {}, kEndStream);
+  EXPECT_TRUE(IsReset(&client, id, NGHTTP2_REFUSED_STREAM));
+  // Callers are not touched, whatever the headers of others claim.
+  accepts_ = true;
+  for (int i = 0; i < 2; ++i) {
+    client.SendHead(id += 2, i == 0 ? "/t.T/Echo" : "/a", {}, 0,
+                    i == 0 ? GrpcPost() : Request("POST"));
+    client.SendData(id, i == 0 ? MessageOf("a") : std::string(900, 'x'), kEndStream);
+    EXPECT_TRUE(i == 0 ? client.ReadEnd(id) : Happens("body " + std::string(900, 'x')));
+  }
+}
+
+TEST_F(NativeDoorHttpTest, ABodyThatNobodyWantsIsNotRead) {
+  Serve();
+  RawClient client(port());
+  max_body_ = 0;
+  client.SendHead(1, "/a", {}, 0, Request("POST"));
+  ASSERT_TRUE(Happens("body "));
+  client.SendData(1, std::string(900, 'x'));
+  Refuse(&client, 1);
+  EXPECT_EQ(client.Value(1, ":status"), "404");
+  max_body_ = 10;
+  client.SendHead(3, "/a", {}, 0, Request("POST"));
+  client.SendData(3, "12345678901");
+  EXPECT_TRUE(
+      Happens("RESOURCE_EXHAUSTED: the body has more than 10 bytes, which is the most that the "
+              "server takes"));
+  Refuse(&client, 3);
 }
 
 TEST_F(NativeDoorHttpTest, AnAnswerThatWasTakenIsNotWaitedForThoughItsRequestGoesOn) {
@@ -1817,6 +1932,34 @@ TEST_F(NativeDoorTlsTest, NoCallBeginsOnceTheCertificateIsRevoked) {
   EXPECT_TRUE(client.ReadEnd(1));
   EXPECT_EQ(client.stream(1).data, MessageOf("answer"));
   EXPECT_TRUE(client.ReadClose());
+}
+
+// Each costs the server the next key. They are few, and end no connection then.
+TEST_F(NativeDoorTlsTest, RecordsWithoutDataAreAFloodWhenTheyAreMany) {
+  signal(SIGPIPE, SIG_IGN);
+  options_.on_http1 = [this](AcceptedSocket socket, std::unique_ptr<ByteStream> bytes,
+                             std::string /*received*/) {
+    std::array<char, 100> buffer;
+    while (bytes->Read(absl::MakeSpan(buffer)).outcome != ByteStream::Outcome::kEnd) usleep(100);
+    log_.Add(absl::StrCat("http1 ended", socket.fd() < 0 ? " early" : ""));
+  };
+  Serve();
+  RawClient client(port(), /*begins=*/true, client_.get());
+  client.UpdateKeys(20);
+  client.SendHead(1, "/t.T/Echo");
+  client.SendData(1, MessageOf("a"), kEndStream);
+  ASSERT_TRUE(client.ReadEnd(1));
+  EXPECT_EQ(client.stream(1).data, MessageOf("a"));
+  client.UpdateKeys(60);
+  EXPECT_TRUE(client.ReadClose());
+  EXPECT_TRUE(PollUntil([this] { return NumClosed("flood") == 1; }));
+  OfferHttp2(false);
+  RawClient http1(port(), /*begins=*/false, client_.get());
+  http1.Handshake();
+  http1.Send("GET / HTTP/1.1\r\n");
+  http1.UpdateKeys(80);
+  EXPECT_TRUE(Happens("http1 ended"));
+  EXPECT_EQ(NumFloods("empty_records"), 2);
 }
 
 // A read takes a part of a record of TLS, and the rest is not in the socket any more.

@@ -26,12 +26,12 @@ constexpr uint32_t kProgressBytes = 16 << 10;
 constexpr size_t kBesideField = 32;
 // How much longer than its bound a list of fields may be to be refused with a reason. Each byte of it is looked at.
 constexpr size_t kMostIgnoredFields = 256 << 10;
-// The longest message of a method that needs no token: it is a name.
-constexpr uint32_t kMostOpenMessage = 4 << 10;
 // Bodies without a token may have the memory of calls without one divided by this; the rest is for those of the health service.
 constexpr int64_t kOpenBodiesPart = 2;
 // An address may take so much of it in any case.
 constexpr int64_t kFewOpenBytes = 16 * Stream::kStreamBytes;
+// The rest of a request that was answered has to come within this.
+constexpr std::chrono::seconds kRestTimeout(1);
 // To parse a message of this size would hold up the other connections of the loop.
 constexpr size_t kLongMessage = 64 << 10;
 // Heads and answers up to this size are part of what a stream takes.
@@ -87,7 +87,7 @@ Stream::~Stream() {
   if (reader_.in_message()) Free(reader_.TakeMessage());
   memory_->Give(body_bytes_);
   memory_->Give(kStreamBytes + head_bytes_);
-  GiveOpen();
+  GiveOpen(0);
   context_.streams.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -123,6 +123,16 @@ void Stream::OnHead() {
     if (!memory_->Take(bytes)) return connection_->Reset(id_, NGHTTP2_REFUSED_STREAM);
     head_bytes_ = bytes;
   }
+  Begin();
+  // Until its stream ends, also while the answer is not taken, what a stranger sends has the memory of strangers.
+  const bool is_stranger = context_.options.asks_for_tokens && !is_accepted_;
+  if (is_stranger && open_bytes_ == 0 && !TakeOpen(kStreamBytes + head_bytes_, 1)) {
+    Cancel();
+    connection_->Reset(id_, NGHTTP2_REFUSED_STREAM);
+  }
+}
+
+void Stream::Begin() {
   if (!head_.is_grpc() && context_.options.start_http != nullptr) {
     if (!HeadIsWhole()) return SendHttpStatus("431");
     reading_ = true;
@@ -130,7 +140,9 @@ void Stream::OnHead() {
     handler_ = http_ = context_.options.start_http(this);
     // Not to one that the handler has answered at its head already.
     const bool is_answered = (asked_.load(std::memory_order_relaxed) & kFinish) != 0;
-    if (!is_answered && absl::EqualsIgnoreCase(head_.Find("expect"), "100-continue")) {
+    if (!is_answered && max_body_ == 0) {
+      GiveBody(absl::OkStatus());
+    } else if (!is_answered && ExpectsContinue()) {
       HeaderList head;
       head.AddConstant(":status", "100");
       nghttp2_submit_headers(connection_->session(), NGHTTP2_FLAG_NONE, id_, nullptr, head.data(),
@@ -149,10 +161,11 @@ void Stream::OnHead() {
   reader_.set_encoding(head_.encoding());
   row_ = context_.options.methods->Find(head_.path());
   if (row_ != nullptr && !row_->needs_token && caller_ == nullptr) {
-    if (!TakeOpen(kStreamBytes, 1)) {
+    if (!TakeOpen(kStreamBytes + head_bytes_, 1)) {
       return Fail(TryAgain("too many such calls are open; try again"));
     }
-    reader_.set_max_bytes(std::min(kMostOpenMessage, context_.options.max_message_bytes));
+    reader_.set_max_bytes(
+        std::min(calls::Method::kMostOpenMessage, context_.options.max_message_bytes));
   }
   absl::Status refusal;
   if (row_ != nullptr && row_->id.has_value()) {
@@ -184,13 +197,20 @@ bool Stream::TakeOpen(int64_t bytes, int64_t part) {
   return open_memory_->used() <= kFewOpenBytes;
 }
 
-void Stream::GiveOpen() {
-  if (open_memory_ != nullptr) open_memory_->Give(std::exchange(open_bytes_, 0));
-  context_.open_memory.Give(std::exchange(all_open_bytes_, 0));
+void Stream::GiveOpen(int64_t left) {
+  const auto give = [left](MemoryCount* count, int64_t* bytes) {
+    if (*bytes > left) count->Give(std::exchange(*bytes, left) - left);
+  };
+  if (open_memory_ != nullptr) give(open_memory_.get(), &open_bytes_);
+  give(&context_.open_memory, &all_open_bytes_);
 }
 
 void Stream::SetBusy(bool busy) {
   if (std::exchange(is_busy_, busy) != busy) connection_->OnBusy(busy ? 1 : -1);
+}
+
+bool Stream::ExpectsContinue() const {
+  return absl::EqualsIgnoreCase(head_.Find("expect"), "100-continue");
 }
 
 bool Stream::HeadIsWhole() const {
@@ -393,17 +413,17 @@ void Stream::Deliver(std::optional<absl::Cord> message) {
 }
 
 void Stream::TakeBody(absl::string_view bytes) {
-  const size_t most = context_.options.max_message_bytes;
+  const size_t most = std::min<size_t>(context_.options.max_message_bytes, max_body_);
   if (body_.size() + bytes.size() > most) {
     return GiveBody(absl::ResourceExhaustedError(absl::StrCat(
         "the body has more than ", most, " bytes, which is the most that the server takes")));
   }
-  // Without the header, a route may ask for a token in the body.
+  // A route may ask for a token in the body.
   const auto size = static_cast<int64_t>(bytes.size());
-  const bool is_open = context_.options.asks_for_tokens && head_.Find("authorization").empty();
+  const bool is_open = context_.options.asks_for_tokens && !is_accepted_;
   if (is_open) {
     const int64_t open_part = connection_->open_memory()->limit() / kOpenBodiesPart;
-    if (open_bytes_ + size > open_part) {
+    if (static_cast<int64_t>(body_.size()) + size > open_part) {
       return GiveBody(absl::ResourceExhaustedError(
           absl::StrCat("the body may have at most ", open_part,
                        " bytes without the header Authorization; send the header")));
@@ -426,7 +446,7 @@ void Stream::GiveBody(absl::Status status) {
   if (!can_answer() || !std::exchange(reading_, false)) return;
   got_request_ = true;
   StreamHook<WaitingStreams>::unlink();
-  GiveOpen();
+  GiveOpen(kStreamBytes + head_bytes_);
   if (!status.ok()) {
     DropHeld();
     return http_->OnBody(std::move(status));
@@ -450,7 +470,6 @@ void Stream::RefuseRest() {
 
 void Stream::StopWaiting(absl::Status body, absl::Status message) {
   StreamHook<WaitingStreams>::unlink();
-  if (end_framed_) return connection_->Reset(id_, NGHTTP2_NO_ERROR);
   if (http_ != nullptr) return GiveBody(std::move(body));
   Fail(std::move(message));
 }
@@ -460,6 +479,7 @@ void Stream::StopWaiting(absl::Status body, absl::Status message) {
 void Stream::OnTimer(SteadyTime now) {
   if (now >= deadline_) return Fail(DeadlinePassed());
   if (now < idle_at_) return SetTimer();
+  if (end_framed_) return connection_->Reset(id_, NGHTTP2_NO_ERROR);
   input_ended_ = true;
   EndInput();
 }
@@ -551,6 +571,11 @@ void Stream::WriteAndFinish(absl::Cord message, calls::CallEnd end) {
   GiveMessage(std::move(message));
   given_end_ = std::move(end);
   Ask(kWrite | kFinish);
+}
+
+void Stream::OnChecked(bool accepted, size_t max_body) {
+  is_accepted_ = accepted;
+  max_body_ = max_body;
 }
 
 void Stream::SetHead(int status, calls::Metadata headers) {
@@ -736,10 +761,14 @@ void Stream::SetSent() {
 
 bool Stream::OnEndFramed() {
   end_framed_ = true;
-  // Calls of gRPC are reset. Other clients may not expect a reset, and a short rest costs nothing.
-  if (http_ == nullptr || input_ended_) return false;
-  connection_->FlushLater(this);  // it may stay open for long after its answer was taken
-  WaitForBytes();
+  // Calls of gRPC are reset, and strangers. Other clients may not expect a reset, nor those who wait for leave to send the rest: curl
+  // takes it for a failure. A short rest costs little.
+  const bool may_go_on = http_ != nullptr && !input_ended_ && (is_accepted_ || ExpectsContinue());
+  if (!may_go_on || !TakeOpen(kStreamBytes, 1)) return false;
+  connection_->FlushLater(this);  // it stays open after its answer was taken
+  progress_ = 0;
+  idle_at_ = ClockNow() + kRestTimeout;
+  SetTimer();
   return true;
 }
 

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <boost/intrusive/list.hpp>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -115,6 +116,7 @@ class Stream final : public calls::HttpExchange,
                         visit) const override {
     head_.VisitFields(visit);
   }
+  void OnChecked(bool accepted, size_t max_body) override;
   void SetHead(int status, calls::Metadata headers) override;
 
  private:
@@ -136,8 +138,11 @@ class Stream final : public calls::HttpExchange,
   bool can_answer() const { return !closed_ && !has_end_; }
   bool call_is_over() const { return handler_ == nullptr || call_over_; }
 
+  // Begins the call or the request, or answers what cannot begin.
+  void Begin();
   // Returns whether all of its fields were kept.
   bool HeadIsWhole() const;
+  bool ExpectsContinue() const;
   // Answers a call that cannot begin, and says so.
   bool RefuseHead();
   absl::Status CheckHead();
@@ -165,7 +170,8 @@ class Stream final : public calls::HttpExchange,
   void SendHttpStatus(absl::string_view status);
   // Takes of the memory of calls without a token, of which all that are of the same kind may have a part.
   bool TakeOpen(int64_t bytes, int64_t part);
-  void GiveOpen();
+  // Gives that back, but for so many bytes.
+  void GiveOpen(int64_t left);
   // Whether the call is being worked on, and its connection makes way for no other.
   void SetBusy(bool busy);
   // Messages of the answer are compressed. On the call's threads, and once a message was given on the loop's.
@@ -188,7 +194,7 @@ class Stream final : public calls::HttpExchange,
   Loop& loop_;
   const std::shared_ptr<const PeerInfo> peer_;
   const std::shared_ptr<MemoryCount> memory_;
-  std::shared_ptr<MemoryCount> open_memory_;  // of a call without a token
+  std::shared_ptr<MemoryCount> open_memory_;  // of what is nobody's who may call
   int64_t open_bytes_ = 0;
   int64_t all_open_bytes_ = 0;  // of these, what is counted for all addresses
   const int32_t id_;
@@ -198,23 +204,25 @@ class Stream final : public calls::HttpExchange,
   callers::CallerPtr caller_;           // of a call
   callers::Lease lease_;                // until the call ends
   SteadyTime deadline_ = SteadyTime::max();
-  SteadyTime idle_at_ = SteadyTime::max();  // by when the client has to send its next message
+  // By when the client has to send its next message, or the rest of a request that was answered.
+  SteadyTime idle_at_ = SteadyTime::max();
   calls::CallHandler* handler_ = nullptr;
   calls::HttpHandler* http_ = nullptr;  // the same, of a request that is no call
   std::atomic<bool> cancelled_{false};
 
   // Bytes of the client.
   MessageReader reader_;
-  std::string held_;              // that nobody had asked for when they came
-  size_t held_begin_ = 0;         // of what is left of them
-  absl::Cord body_;               // of a request that is no call
+  std::string held_;       // that nobody had asked for when they came
+  size_t held_begin_ = 0;  // of what is left of them
+  absl::Cord body_;        // of a request that is no call
+  size_t max_body_ = std::numeric_limits<size_t>::max();
   int64_t body_bytes_ = 0;        // that http_ has
   int64_t head_bytes_ = 0;        // of a long one
   int64_t away_bytes_ = 0;        // of a message that a side thread gives to the call
   bool reads_when_back_ = false;  // the call has asked for its next one meanwhile
   bool ends_when_back_ = false;   // the call ends when the side thread is done
   bool has_head_ = false;
-  bool is_accepted_ = false;  // the call is that of a caller who may call
+  bool is_accepted_ = false;  // it is that of a caller who may call
   bool is_refused_ = false;   // since the call began its caller may not call any more
   bool one_request_ = true;
   bool reading_ = false;  // a message is asked for

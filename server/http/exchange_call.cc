@@ -33,10 +33,10 @@ class ExchangeHandler final : public calls::HttpHandler,
     exchange_->VisitHeaders([this](absl::string_view name, absl::string_view value) {
       request_.headers.Add(name, value);
     });
-    if (hooks_.check_headers == nullptr) return;
-    if (std::shared_ptr<const PageResponse> refusal = hooks_.check_headers(&request_)) {
-      Reply(std::move(refusal));
-    }
+    std::shared_ptr<const PageResponse> refusal;
+    if (hooks_.check_headers != nullptr) refusal = hooks_.check_headers(&request_);
+    exchange_->OnChecked(request_.caller != nullptr, request_.max_body);
+    if (refusal != nullptr) Reply(std::move(refusal));
   }
 
   // HttpHandler:

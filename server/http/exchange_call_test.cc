@@ -27,11 +27,17 @@ class PuppetHttpExchange final : public calls::HttpExchange {
   calls::Metadata head;
   std::vector<std::string> parts;
   bool ended = false;
+  bool accepted = false;
+  size_t max_body = 1;
 
   absl::string_view verb() const override { return method_text; }
   void VisitHeaders(const std::function<void(absl::string_view name, absl::string_view value)>&
                         visit) const override {
     for (const auto& [name, value] : fields) visit(name, value);
+  }
+  void OnChecked(bool is_accepted, size_t most) override {
+    accepted = is_accepted;
+    max_body = most;
   }
   void SetHead(int given, calls::Metadata headers) override {
     status = given;
@@ -119,6 +125,27 @@ TEST_F(ExchangeCallTest, ARefusalNeedsNoBodyAndNoHandler) {
   EXPECT_TRUE(exchange_.ended);
   handler_->OnBody(absl::Cord("body"));
   EXPECT_EQ(call_, nullptr);
+}
+
+TEST_F(ExchangeCallTest, TheExchangeLearnsWhatTheCheckHasFound) {
+  const auto answer = [this] {
+    Start();
+    handler_->OnBody(absl::Cord());
+    call_->Reply(Text("answer"));
+    call_ = nullptr;
+  };
+  answer();
+  EXPECT_FALSE(exchange_.accepted);
+  EXPECT_GT(exchange_.max_body, 1U << 30);
+  handler_->OnDone();
+  hooks_.check_headers = [this](PageRequest* request) -> std::shared_ptr<const PageResponse> {
+    request->caller = this;
+    request->max_body = 5;
+    return nullptr;
+  };
+  answer();
+  EXPECT_TRUE(exchange_.accepted);
+  EXPECT_EQ(exchange_.max_body, 5U);
 }
 
 TEST_F(ExchangeCallTest, AnAnswerWithoutABodyDescribesNone) {

@@ -25,6 +25,8 @@ constexpr size_t kKeptBytes = 16 << 10;
 constexpr uint64_t kMaxRestBytes = 64 << 10;
 // So much of a body has to come within Limits::progress_timeout.
 constexpr size_t kProgressBytes = 16 << 10;
+// Who closes his side without having said that he will has left, if he has no answer after this.
+constexpr absl::Duration kHalfClosedTime = absl::Seconds(3);
 constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
 HttpConnection::SteadyTime In(absl::Duration duration) {
@@ -228,7 +230,9 @@ void HttpConnection::OnRead(bool ok, absl::string_view data) {
     if (stage_ == Stage::kBody && !owner_.options().keep_alive) {
       return Dispatch(SlowBody());
     }
-    return Close(/*reset=*/false);
+    if (!close_after_ && stage_ == Stage::kParts) return Close(/*reset=*/false);
+    if (stage_ == Stage::kHandling) AwaitHandler();
+    return Process();
   }
   if (stage_ == Stage::kClosing) {
     ignored_bytes_ += data.size();
@@ -242,16 +246,27 @@ void HttpConnection::OnRead(bool ok, absl::string_view data) {
 void HttpConnection::Process() {
   if (processing_) return;  // whoever does goes on
   processing_ = true;
+  answered_ = false;
   absl::string_view in = in_;
-  while (!closed_ && Step(&in)) {
+  while (!closed_ && !answered_ && Step(&in)) {
   }
   processing_ = false;
   if (closed_) return;
   in_.erase(0, in_.size() - in.size());
   if (in_.empty() && in_.capacity() > kKeptBytes) in_ = std::string();
+  if (answered_ && !in_.empty()) {
+    if (std::exchange(in_turn_, true)) return;
+    return owner_.RunInTurn(turn_key(), [self = shared_from_this()] {
+      self->in_turn_ = false;
+      if (!self->closed_) self->Process();
+    });
+  }
+  const bool is_answering =
+      stage_ == Stage::kHandling || stage_ == Stage::kWriting || stage_ == Stage::kParts;
+  if (peer_closed_ && !is_answering) return Close(/*reset=*/false);
   if (reading_ || peer_closed_ || !WantsToRead()) return;
   reading_ = true;
-  transport_->Read(shared_from_this());
+  transport_->Read(turn_key(), shared_from_this());
 }
 
 bool HttpConnection::Step(absl::string_view* in) {
@@ -295,28 +310,28 @@ void HttpConnection::OnHeader() {
   is_head_ = request.method == "HEAD";
   complete_ = length == 0 && !parser_.chunked();
   close_after_ = !options.keep_alive || !parser_.keep_alive();
-  if (options.check_headers != nullptr) {
-    if (std::shared_ptr<const PageResponse> refusal = options.check_headers(&request)) {
-      // A client that was not told to go on may send the body or not, so its end is unknown. The parser reads no body that is
-      // over its bound.
-      if (!complete_ &&
-          (parser_.chunked() || parser_.expects_continue() ||
-           length > std::min<uint64_t>(kMaxRestBytes, options.limits.max_body_bytes))) {
-        close_after_ = true;
-      }
-      return Write(std::move(refusal));
+  std::shared_ptr<const PageResponse> refusal;
+  if (options.check_headers != nullptr) refusal = options.check_headers(&request);
+  if (request.caller != nullptr) caller_ = request.caller;
+  if (refusal != nullptr || request.max_body == 0) {
+    // A client that was not told to go on may send the body or not, so its end is unknown. The parser reads no body that is
+    // over its bound.
+    if (!complete_ && (parser_.chunked() || parser_.expects_continue() ||
+                       length > std::min<uint64_t>(kMaxRestBytes, options.limits.max_body_bytes))) {
+      close_after_ = true;
     }
+    return refusal == nullptr ? Dispatch(absl::Cord()) : Write(std::move(refusal));
   }
   if (!options.keep_alive && !parser_.content_length().has_value()) {
     complete_ = true;  // it is not read
     return Dispatch(absl::InvalidArgumentError("Content-Length: expected the size of the body"));
   }
-  if (length > options.limits.max_body_bytes) {
+  const size_t most = std::min(options.limits.max_body_bytes, request.max_body);
+  parser_.set_max_body_bytes(most);
+  if (length > most) {
     close_after_ = true;
-    return Dispatch(absl::ResourceExhaustedError(absl::StrCat("the body has ", length,
-                                                              " bytes, expected at "
-                                                              "most ",
-                                                              options.limits.max_body_bytes)));
+    return Dispatch(absl::ResourceExhaustedError(
+        absl::StrCat("the body has ", length, " bytes, expected at most ", most)));
   }
   if (complete_) return Dispatch(absl::Cord());
   stage_ = Stage::kBody;
@@ -414,9 +429,14 @@ void HttpConnection::Dispatch(absl::StatusOr<absl::Cord> body) {
   call_ = std::make_shared<Call>(std::move(request), weak_from_this(), jobs_);
   stage_ = Stage::kHandling;
   place_.set_idle(false);
-  EndsAt(SteadyTime::max());  // the handler limits its own time
+  AwaitHandler();
   const std::shared_ptr<Call> call = call_;
   owner_.Handle(call);
+}
+
+// The handler limits its own time.
+void HttpConnection::AwaitHandler() {
+  EndsIn(peer_closed_ && !close_after_ ? kHalfClosedTime : absl::InfiniteDuration());
 }
 
 void HttpConnection::Refuse(int status, const std::string& text) {
@@ -508,6 +528,7 @@ void HttpConnection::OnSent() {
 
 // The answer has been written.
 void HttpConnection::EndRequest() {
+  answered_ = true;
   if (call_ != nullptr) std::exchange(call_, nullptr)->End(/*gone=*/false);
   response_ = nullptr;
   head_.clear();
@@ -529,6 +550,7 @@ void HttpConnection::EndRequest() {
   }
   ReleaseBody();
   parser_.Reset();
+  parser_.set_max_body_bytes(owner_.options().limits.max_body_bytes);
   stage_ = Stage::kHeader;
   started_request_ = false;
   parts_ended_ = false;
@@ -545,7 +567,7 @@ void HttpConnection::ReleaseBody() {
 
 void HttpConnection::BeginParts(const Call* call, const PageResponse& head) {
   if (closed_ || stage_ != Stage::kHandling || call_.get() != call) return;
-  if (is_refused_) return Close(/*reset=*/true);
+  if (is_refused_ || (peer_closed_ && !close_after_)) return Close(/*reset=*/true);
   owner_.OnAnswer(head.status);
   // Clients of HTTP/1.0 know no chunks: for them the end of the connection is the end.
   chunked_ = !parser_.is_http_1_0();

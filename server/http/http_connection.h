@@ -25,6 +25,7 @@
 #include "server/http/http_transport.h"
 #include "server/transport/accepted_socket.h"
 #include "server/transport/connection_table.h"
+#include "server/transport/loop.h"
 #include "server/transport/timer_set.h"
 
 namespace sru::server::http {
@@ -74,6 +75,8 @@ class HttpConnection final : public HttpTransport::User,
     // The body has `bytes` by now. False if there is no memory for them, or if the body has made way.
     virtual bool ReserveBody(BodyPlace* place, size_t bytes, bool whole) = 0;
     virtual void ReleaseBody(BodyPlace* place) = 0;
+    // Runs the job soon, on the connection's thread. Addresses, and their callers, take turns.
+    virtual void RunInTurn(const transport::TurnKey& key, std::function<void()> job) = 0;
     // The connection is closed.
     virtual void OnClosed(HttpConnection* connection) = 0;
   };
@@ -124,8 +127,9 @@ class HttpConnection final : public HttpTransport::User,
   void EndsAt(SteadyTime deadline);
   void EndsIn(absl::Duration duration);
   bool is_too_old() const { return std::chrono::steady_clock::now() >= too_old_at_; }
-  // Goes on with what was read, as far as it goes, and reads on.
+  // Goes on with what was read, up to the next answer, and reads on.
   void Process();
+  transport::TurnKey turn_key() const { return {body_place_.key, caller_}; }
   // One step with what is in `in`; false when that takes more.
   bool Step(absl::string_view* in);
   bool StepHeader(absl::string_view* in);
@@ -140,6 +144,7 @@ class HttpConnection final : public HttpTransport::User,
   void OnHeader();
   // Makes the request and hands it to the handler.
   void Dispatch(absl::StatusOr<absl::Cord> body);
+  void AwaitHandler();
   // The request is wrong, so no more is read.
   void Refuse(int status, const std::string& text);
   void Write(std::shared_ptr<const PageResponse> response);
@@ -168,6 +173,10 @@ class HttpConnection final : public HttpTransport::User,
   bool reading_ = false;
   bool peer_closed_ = false;
   bool processing_ = false;
+  bool answered_ = false;  // since Process() began
+  bool in_turn_ = false;   // waits for its turn to go on
+  // PageRequest::caller of the last request that had one. Connections of an address without one share their turns.
+  const void* caller_ = &owner_;
   bool started_request_ = false;
   SteadyTime deadline_ = SteadyTime::max();
   const SteadyTime too_old_at_;

@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 namespace sru::server::http {
 namespace {
@@ -73,8 +74,11 @@ class HttpRequestParser::Beast final : public http::basic_parser<true> {
   std::size_t on_body_impl(View body, error_code& error) override { return Append(body, error); }
   void on_chunk_header_impl(std::uint64_t size, View /*extensions*/, error_code& error) override {
     if (!Fits(size)) error = http::error::body_limit;
+    parser_.has_chunk_ = true;
+    parser_.chunk_left_ = size;
   }
-  std::size_t on_chunk_body_impl(std::uint64_t /*remain*/, View body, error_code& error) override {
+  std::size_t on_chunk_body_impl(std::uint64_t remain, View body, error_code& error) override {
+    parser_.chunk_left_ = remain - body.size();
     return Append(body, error);
   }
   void on_finish_impl(error_code& /*error*/) override {}
@@ -108,6 +112,8 @@ void HttpRequestParser::Reset() {
   fields_ = 0;
   version_ = 11;
   in_header_ = true;
+  has_chunk_ = false;
+  chunk_left_ = 0;
   chunked_ = expects_continue_ = has_host_ = host_in_target_ = false;
   content_length_.reset();
   error_status_ = 0;
@@ -172,25 +178,56 @@ HttpRequestParser::Result HttpRequestParser::ReadHeader(absl::string_view* in) {
 }
 
 HttpRequestParser::Result HttpRequestParser::ReadBody(absl::string_view* in, absl::Cord* body) {
-  if (beast_->is_done()) return Result::kDone;
-  if (in->empty()) return Result::kNeedMore;
-  body_ = body;
-  beast_->eager(true);
-  error_code error;
-  const size_t used = beast_->put(boost::asio::const_buffer(in->data(), in->size()), error);
-  in->remove_prefix(std::min(used, in->size()));
-  body_ = nullptr;
-  if (error == http::error::body_limit) {
-    return Error(413, absl::StrCat("the body has more than ", max_body_bytes_, " bytes"));
+  while (!beast_->is_done()) {
+    if (in->empty()) return Result::kNeedMore;
+    if (chunked_ && chunk_left_ == 0) {
+      const Result lines = CheckChunkLines(*in);
+      if (lines != Result::kDone) return lines;
+    }
+    body_ = body;
+    error_code error;
+    // A chunk, what is there of it, or what stands before it.
+    const size_t used = beast_->put(boost::asio::const_buffer(in->data(), in->size()), error);
+    in->remove_prefix(std::min(used, in->size()));
+    body_ = nullptr;
+    if (error == http::error::body_limit) {
+      return Error(413, absl::StrCat("the body has more than ", max_body_bytes_, " bytes"));
+    }
+    if (error == http::error::need_more) return Result::kNeedMore;
+    if (error) return Error(400, absl::StrCat("the body is not in chunks: ", error.message()));
   }
-  if (error && error != http::error::need_more) {
-    return Error(400, absl::StrCat("the body is not in chunks: ", error.message()));
+  return Result::kDone;
+}
+
+// Beast passes over extensions and trailers. It takes bytes in them that end a line for others, and lines that go on.
+HttpRequestParser::Result HttpRequestParser::CheckChunkLines(absl::string_view text) {
+  constexpr size_t kMostDigits = 16;
+  const int size_line = has_chunk_ ? 1 : 0;  // the first one ends the chunk before
+  size_t begin = 0;
+  for (int i = 0;; ++i) {
+    const size_t feed = text.find('\n', begin);
+    if (feed == absl::string_view::npos) break;
+    absl::string_view line = text.substr(begin, feed - begin);
+    begin = feed + 1;
+    if (!absl::ConsumeSuffix(&line, "\r") || std::any_of(line.begin(), line.end(), [](char c) {
+          return c != '\t' && absl::ascii_iscntrl(c);
+        })) {
+      return Error(400, "the lines around chunks: expected characters, ended by CR and LF");
+    }
+    if (i > size_line && !line.empty() && absl::ascii_isblank(line[0])) {
+      return Error(400, "a trailer is continued on the next line, which HTTP no longer allows");
+    }
+    const bool is_size = i == size_line;
+    const size_t digits = std::min(line.find_first_not_of("0123456789abcdefABCDEF"), line.size());
+    if (is_size && digits > kMostDigits) {
+      return Error(400, absl::StrCat("a chunk's size has more than ", kMostDigits, " digits"));
+    }
+    const bool is_last = digits > 0 && line.find_first_not_of('0') >= digits;
+    // What is wrong besides, Beast says.
+    if (is_size ? !is_last : line.empty() == (i > size_line)) return Result::kDone;
   }
-  if (beast_->is_done()) return Result::kDone;
-  if (in->size() > max_header_bytes_) {
-    return Error(400, absl::StrCat("a chunk begins with more than ", max_header_bytes_, " bytes"));
-  }
-  return Result::kNeedMore;
+  if (text.size() <= max_header_bytes_) return Result::kNeedMore;
+  return Error(400, absl::StrCat("a chunk begins with more than ", max_header_bytes_, " bytes"));
 }
 
 void HttpRequestParser::OnRequest(absl::string_view method, absl::string_view target, int version) {

@@ -1,7 +1,7 @@
 // HttpRequestParser: reads one HTTP/1.x request from bytes as they come. Boost.Beast knows the
 // grammar; what it lets pass and proxies read in another way (request smuggling) is refused here: a
 // length given twice or together with chunks, other transfer codings, continued header lines, line
-// ends without CR.
+// ends without CR, and the same around chunks.
 //
 //   HttpRequestParser parser(max_header_bytes, max_body_bytes);
 //   parser.ReadHeader(&in);  // until it is kDone; takes what it has read from the front of `in`
@@ -37,6 +37,8 @@ class HttpRequestParser {
   Result ReadHeader(absl::string_view* in);
   // Then the body, which is appended. What is not taken must be passed again.
   Result ReadBody(absl::string_view* in, absl::Cord* body);
+  // Another bound for the bodies that follow.
+  void set_max_body_bytes(size_t bytes) { max_body_bytes_ = bytes; }
   // For the next request.
   void Reset();
 
@@ -56,6 +58,8 @@ class HttpRequestParser {
   class Beast;
 
   Result Error(int status, std::string text);
+  // Looks at the lines before the next chunk, or at the last one and the trailers; kDone once they have come whole.
+  Result CheckChunkLines(absl::string_view text);
   void OnRequest(absl::string_view method, absl::string_view target, int version);
   // Takes the scheme and the authority off a target in absolute form (RFC 9112, section 3.2.2). The authority is the host, whatever the
   // field says. False if it is wrong.
@@ -63,7 +67,7 @@ class HttpRequestParser {
   void OnField(absl::string_view name, absl::string_view value);
 
   const size_t max_header_bytes_;
-  const size_t max_body_bytes_;
+  size_t max_body_bytes_;
   std::unique_ptr<Beast> beast_;
   PageRequest request_;
   size_t scanned_ = 0;     // bytes of the headers that were looked at
@@ -72,6 +76,8 @@ class HttpRequestParser {
   int version_ = 11;
   bool in_header_ = true;
   bool chunked_ = false;
+  bool has_chunk_ = false;   // one has begun
+  uint64_t chunk_left_ = 0;  // bytes of it
   bool expects_continue_ = false;
   bool has_host_ = false;
   bool host_in_target_ = false;

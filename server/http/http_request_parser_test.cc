@@ -182,6 +182,48 @@ TEST(HttpRequestParserTest, ChunksThatAreNone) {
   }
 }
 
+// What a proxy in front of the server may take for the end of a line, or pass over.
+TEST(HttpRequestParserTest, LinesAroundChunksAreReadInOneWay) {
+  const std::string head = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string nul(1, '\0');
+  const std::vector<std::string> refused = {
+      "5;a=\"\n\"\r\nhello\r\n0\r\n\r\n",
+      "5;a=\"\\\n\"\r\nhello\r\n0\r\n\r\n",
+      "5;a=\"" + nul + "\"\r\nhello\r\n0\r\n\r\n",
+      "5;a=\"\r\"\r\nhello\r\n0\r\n\r\n",
+      "5;a=\x0b\r\nhello\r\n0\r\n\r\n",
+      "5;a=\"\x7f\"\r\nhello\r\n0\r\n\r\n",
+      "5\r\nhello\r\n5;a=\"\n\"\r\nhello\r\n0\r\n\r\n",
+      "5\r\nhello\r\n0;a=\"\n\"\r\n\r\n",
+      "5\r\nhello\r\n0;a=\"" + nul + "\"\r\n\r\n",
+      "5\r\nhello\r\n0\r\nA: b\r\n c\r\n\r\n",
+      "5\r\nhello\r\n0\r\nA: b\r\n\tc\r\n\r\n",
+      "5\r\nhello\r\n0\r\n A: b\r\n\r\n",
+      "5\r\nhello\r\n0\r\nA: b\nC: d\r\n\r\n",
+      "5\r\nhello\r\n0\r\nA: b\rC: d\r\n\r\n",
+      "5\r\nhello\r\n0\r\nA: " + nul + "\r\n\r\n",
+      std::string(12, '0') + "00005\r\nhello\r\n0\r\n\r\n",
+      "5\r\nhello\r\n" + std::string(1000, '0') + "\r\n\r\n",
+  };
+  for (const std::string& chunks : refused) {
+    for (const size_t step : {size_t{1}, size_t{7}, size_t{5000}}) {
+      const Outcome outcome = Parse(head + chunks, step);
+      EXPECT_EQ(outcome.result, Result::kError) << chunks;
+      EXPECT_EQ(outcome.error_status, 400) << chunks;
+    }
+  }
+  for (const std::string taken :
+       {"0000000000000005\r\nhello\r\n0000000000000000\r\n\r\n",
+        "5;a=\"b\tc;\xc3\xa4\"\r\nhello\r\n0;d\r\nA: b\tc\r\nD:\r\n\r\n"}) {
+    for (const size_t step : {size_t{1}, size_t{7}, size_t{5000}}) {
+      const Outcome outcome = Parse(head + taken + "GET ", step);
+      EXPECT_EQ(outcome.result, Result::kDone) << taken << outcome.error;
+      EXPECT_EQ(outcome.body, "hello");
+      EXPECT_EQ(outcome.rest, "GET ");
+    }
+  }
+}
+
 TEST(HttpRequestParserTest, Bounds) {
   const std::string head = "POST / HTTP/1.1\r\nHost: x\r\n";
   EXPECT_EQ(Parse(head + "X: " + std::string(2000, 'x'), 100).error_status, 431);

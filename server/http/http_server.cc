@@ -280,6 +280,9 @@ class Shelf final : private HttpConnection::Owner {
     return shared_.bodies.Reserve(place, bytes, whole);
   }
   void ReleaseBody(BodyPlace* place) override { shared_.bodies.Release(place); }
+  void RunInTurn(const transport::TurnKey& key, std::function<void()> job) override {
+    loop_.RunInTurn(key, std::move(job));
+  }
   void OnClosed(HttpConnection* connection) override {
     const auto found = connections_.find(connection);
     if (found == connections_.end()) return;

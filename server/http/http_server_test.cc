@@ -1,5 +1,6 @@
 #include "server/http/http_server.h"
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -342,6 +343,100 @@ TEST_F(HttpServerTest, AHandlerHearsThatItsClientIsGone) {
   }
   EXPECT_TRUE(PollUntil([this] { return server_->stats().connections == 0; }));
   EXPECT_EQ(gone_, 1);
+}
+
+// A client that says that it sends no more may wait for what it has asked.
+TEST_F(HttpServerTest, AHalfClosedClientGetsItsAnswers) {
+  const int port = Start();
+  size_t held = 0;
+  const auto answer = [&](const std::string& request) {
+    SlowConnection client(port, request);
+    client.EndSending();
+    const std::shared_ptr<HttpCall> call = Held(held++);
+    loops_.RunOnEach([](size_t /*i*/) {});
+    absl::SleepFor(absl::Milliseconds(20));  // the end has come
+    EXPECT_FALSE(call->gone());
+    call->Reply(TextResponse(200, "answer"));
+    return client.ReadAll();
+  };
+  const std::string close = "GET /hold HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+  for (const std::string& request :
+       {close, Get("/hold"), Post("/hold", "body"), std::string("GET /hold HTTP/1.0\r\n\r\n")}) {
+    EXPECT_THAT(answer(request), AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("answer"))) << request;
+  }
+  EXPECT_THAT(answer(Get("/a") + Get("/forbidden") + Get("/hold") + Get("/b")),
+              AllOf(HasSubstr("</a:>"), HasSubstr("401"), HasSubstr("answer"), HasSubstr("</b:>")));
+  // Parts tell whether somebody reads them, if nothing else was to come.
+  for (const bool is_last : {true, false}) {
+    SlowConnection client(port, is_last ? close : Get("/hold"));
+    client.EndSending();
+    const std::shared_ptr<HttpCall> call = Held(held++);
+    loops_.RunOnEach([](size_t /*i*/) {});
+    absl::SleepFor(absl::Milliseconds(20));
+    call->ReplyInParts(PageResponse())->AsyncWrite("part", [](bool) {});
+    EXPECT_EQ(absl::StrContains(client.ReadAll(), "part"), is_last);
+  }
+  EXPECT_TRUE(PollUntil([this] { return server_->stats().connections == 0; }));
+}
+
+TEST_F(HttpServerTest, RefusalsOfOneConnectionLeaveRoomForOthers) {
+  Mutex mutex;
+  std::vector<std::string> order;
+  options_.check_headers = [&](PageRequest* request) -> std::shared_ptr<const PageResponse> {
+    MutexLock lock(&mutex);
+    order.push_back(request->path);
+    return std::make_shared<const PageResponse>(TextResponse(401, "no"));
+  };
+  transport::LoopSet loop(1, 1);
+  options_.loops = &loop;
+  const int port = Start();
+  std::string many;
+  for (int i = 0; i < 300; ++i) many += Get("/many");
+  SlowConnection greedy(port);
+  SlowConnection polite(port, "", 0, "127.0.0.2");
+  ASSERT_TRUE(PollUntil([this] { return server_->stats().connections == 2; }));
+  absl::Notification go;
+  loop.loops()[0]->Post([&go] { go.WaitForNotification(); });
+  greedy.Send(many);
+  polite.Send(Get("/one"));
+  absl::SleepFor(absl::Milliseconds(20));
+  go.Notify();
+  EXPECT_TRUE(PollUntil([&] {
+    MutexLock lock(&mutex);
+    return order.size() == 301;
+  }));
+  {
+    MutexLock lock(&mutex);
+    EXPECT_LT(std::find(order.begin(), order.end(), "/one") - order.begin(), 20);
+  }
+  server_.reset();
+  options_.loops = &loops_;
+}
+
+TEST_F(HttpServerTest, ABodyThatNobodyWantsIsNotKept) {
+  options_.check_headers = [](PageRequest* request) -> std::shared_ptr<const PageResponse> {
+    request->max_body = request->path == "/none" ? 0 : 10;
+    return nullptr;
+  };
+  const int port = Start();
+  const std::string chunked = " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  SlowConnection client(port);
+  const std::string large = Post("/none", std::string(60000, 'x'));
+  client.Send(large.substr(0, 50000));
+  ReadUntil(&client, "</none:>");
+  EXPECT_EQ(server_->stats().body_bytes, 0);
+  client.Send(large.substr(50000) + Post("/few", "0123456789"));
+  ReadUntil(&client, "</few:0123456789>");
+  for (const std::string& request :
+       {Post("/none", std::string(70000, 'x')), "POST /none" + chunked + "3\r\nabc\r\n0\r\n\r\n"}) {
+    EXPECT_THAT(SlowConnection(port, request).ReadAll(),
+                AllOf(HasSubstr("</none:>"), HasSubstr("Connection: close")));
+  }
+  for (const std::string& request :
+       {Post("/few", "0123456789a"), "POST /few" + chunked + "b\r\n0123456789a\r\n0\r\n\r\n",
+        "POST /few" + chunked + "6\r\n012345\r\n5\r\n6789a\r\n0\r\n\r\n"}) {
+    EXPECT_THAT(SlowConnection(port, request).ReadAll(), HasSubstr("RESOURCE_EXHAUSTED"));
+  }
 }
 
 TEST_F(HttpServerTest, BodiesShareMemory) {

@@ -15,6 +15,7 @@ namespace {
 using boost::system::error_code;
 using transport::ByteStream;
 using transport::Loop;
+using transport::TurnKey;
 using Descriptor = boost::asio::posix::stream_descriptor;
 
 // Answers up to this size are copied, so that head and body leave together.
@@ -31,14 +32,11 @@ class SocketTransport final : public HttpTransport {
         received_(std::move(received)) {}
 
   // Without data there is no buffer, so that a connection that is idle holds none.
-  void Read(std::shared_ptr<User> user) override {
+  void Read(const TurnKey& key, std::shared_ptr<User> user) override {
     if (received_.empty() && !bytes_->MayHoldMore()) {
-      return AwaitData(ByteStream::Outcome::kWantsRead, std::move(user));
+      return AwaitData(ByteStream::Outcome::kWantsRead, key, std::move(user));
     }
-    boost::asio::post(loop_.io(), [this, user = std::move(user)]() mutable {
-      Loop::Turn turn(&loop_);
-      ReadSome(std::move(user));
-    });
+    loop_.RunInTurn(key, [this, key, user = std::move(user)] { ReadSome(key, user); });
   }
 
   Sent Write(absl::string_view first, absl::string_view second,
@@ -84,15 +82,16 @@ class SocketTransport final : public HttpTransport {
                                                        : Descriptor::wait_read;
   }
 
-  void AwaitData(ByteStream::Outcome outcome, std::shared_ptr<User> user) {
-    socket_.async_wait(WaitFor(outcome), [this, user = std::move(user)](error_code error) {
+  void AwaitData(ByteStream::Outcome outcome, const TurnKey& key, std::shared_ptr<User> user) {
+    socket_.async_wait(WaitFor(outcome), [this, key, user = std::move(user)](error_code error) {
       Loop::Turn turn(&loop_);
       if (error) return user->OnRead(/*ok=*/false, {});
-      ReadSome(user);
+      if (loop_.MayReadNow(key)) return ReadSome(key, user);
+      loop_.RunInTurn(key, [this, key, user] { ReadSome(key, user); });
     });
   }
 
-  void ReadSome(std::shared_ptr<User> user) {
+  void ReadSome(const TurnKey& key, const std::shared_ptr<User>& user) {
     if (!socket_.is_open()) return user->OnRead(false, {});
     if (!received_.empty()) return user->OnRead(true, std::exchange(received_, std::string()));
     const ByteStream::Result result = bytes_->Read(loop_.read_buffer());
@@ -102,7 +101,7 @@ class SocketTransport final : public HttpTransport {
       case ByteStream::Outcome::kEnd:
         return user->OnRead(false, {});
       default:
-        return AwaitData(result.outcome, std::move(user));
+        return AwaitData(result.outcome, key, user);
     }
   }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "server/transport/loop.h"
 
 struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 
@@ -27,8 +28,8 @@ class HttpTransport {
 
   virtual ~HttpTransport() = default;
 
-  // Reads some. One at a time; does not call OnRead() before it returns.
-  virtual void Read(std::shared_ptr<User> user) = 0;
+  // Reads some, in turn with others. One at a time; does not call OnRead() before it returns.
+  virtual void Read(const transport::TurnKey& key, std::shared_ptr<User> user) = 0;
   // Writes both parts. One at a time. kAll: it is done. kLater: OnWritten() follows, and until then
   // the parts must stay where they are.
   virtual Sent Write(absl::string_view first, absl::string_view second,

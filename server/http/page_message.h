@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <initializer_list>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -84,6 +85,10 @@ struct PageRequest {
   PageHeaders headers;
   // HttpServer::Options::check_headers leaves here, for the handler, what it has found out.
   std::shared_ptr<const void> admission;
+  // Likewise. Who calls, to tell callers apart: it is not read. Null: somebody who is not known yet.
+  const void* caller = nullptr;
+  // Likewise, in bytes. 0: a body is not read, and the handler gets an empty one.
+  size_t max_body = std::numeric_limits<size_t>::max();
   // Makes the body, in one piece; called at most once, on any thread. kInvalidArgument: its length is not stated;
   // kResourceExhausted: it is too long; kDeadlineExceeded: it did not arrive completely in time.
   std::function<absl::StatusOr<std::string>()> read_body;

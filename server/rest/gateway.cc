@@ -466,7 +466,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   void Run() {
     if (state_->closed) return Fail({ShuttingDown()});
     absl::StatusOr<std::string> body = std::string();
-    if (!match_.route->content_types.empty()) body = http_->request().read_body();
+    if (match_.route->max_body() > 0) body = http_->request().read_body();
     // A GET seldom has a body, and says nothing of its length then.
     if (match_.route->method == "GET" && absl::IsInvalidArgument(body.status())) body.emplace();
     if (!body.ok()) return Refuse(BodyError(body.status()));
@@ -677,6 +677,10 @@ Gateway::~Gateway() { Close(); }
 std::shared_ptr<const http::PageResponse> Gateway::CheckHeaders(http::PageRequest* request) const {
   std::shared_ptr<const Admission> admission;
   std::shared_ptr<const http::PageResponse> refusal = Check(*request, &admission);
+  if (admission != nullptr) {
+    request->caller = admission->caller.get();
+    request->max_body = admission->match.route->max_body();
+  }
   request->admission = std::move(admission);
   return refusal;
 }

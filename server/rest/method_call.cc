@@ -175,6 +175,7 @@ RouteGroup MethodRoutes(const calls::MethodTable& methods) {
     route.method = "POST";
     route.path = method.path();
     route.content_types = WebContentTypes(method);
+    if (!method.needs_token) route.most_body = calls::Method::kMostOpenMessage;
     route.errors = ErrorForm::kConnect;
     route.calls = method.id;
     route.handle = [&method](const SharedCall& call) {

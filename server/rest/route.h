@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -92,6 +93,7 @@ struct Route {
   std::string path;
   // What a body may be; the first is taken if the request does not say. Empty: the route takes no body.
   std::vector<std::string> content_types;
+  size_t most_body = std::numeric_limits<size_t>::max();  // bytes
   ErrorForm errors = ErrorForm::kV1;
   // The token, if the server asks for them at all, may be a field of the body: a request without the header is let in, and the handler calls Authenticate().
   bool token_in_body = false;
@@ -99,6 +101,8 @@ struct Route {
   std::function<void(const std::shared_ptr<RestCall>&)> handle;
   // Its Operation Object of OpenAPI 3.1; null: it is not described.
   std::function<nlohmann::json()> openapi;
+
+  size_t max_body() const { return content_types.empty() ? 0 : most_body; }
 };
 
 // Routes that belong together.

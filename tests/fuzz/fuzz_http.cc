@@ -32,7 +32,7 @@ class MemoryTransport final : public server::http::HttpTransport {
  public:
   explicit MemoryTransport(Wire* wire) : wire_(*wire) {}
 
-  void Read(std::shared_ptr<User> user) override {
+  void Read(const server::transport::TurnKey& /*key*/, std::shared_ptr<User> user) override {
     Require(wire_.reader == nullptr, "there is one read at a time");
     wire_.reader = std::move(user);
   }
@@ -107,6 +107,9 @@ class Owner final : public server::http::HttpConnection::Owner {
   }
   void ReleaseBody(server::http::BodyPlace* place) override {
     reserved_ -= std::exchange(place->bytes, 0);
+  }
+  void RunInTurn(const server::transport::TurnKey& /*key*/, std::function<void()> job) override {
+    jobs_->Post(std::move(job));
   }
   void OnClosed(server::http::HttpConnection* /*connection*/) override {}
 

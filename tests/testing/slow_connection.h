@@ -68,6 +68,9 @@ class SlowConnection {
     return limit;
   }
 
+  // Says that nothing more will be sent.
+  void EndSending() { shutdown(fd_, SHUT_WR); }
+
   // Stops reading what the server sends.
   void StopReading() { reads_ = false; }
 
