@@ -1,5 +1,6 @@
 #include "server/lifecycle/model_registry.h"
 
+#include <atomic>
 #include <iterator>
 #include <utility>
 
@@ -22,6 +23,7 @@ std::string JoinKeys(const Map& map) {
 }  // namespace
 
 void ModelRegistry::Replace(std::vector<std::shared_ptr<ServedModel>> models) {
+  static std::atomic<int64_t> last_generation{0};
   auto snapshot = std::make_shared<Models>();
   for (std::shared_ptr<ServedModel>& model : models) {
     Versions& versions = (*snapshot)[model->name];
@@ -31,6 +33,7 @@ void ModelRegistry::Replace(std::vector<std::shared_ptr<ServedModel>> models) {
   {
     MutexLock lock(&mutex_);
     models_.swap(old);
+    generation_ = ++last_generation;
   }
   // `old` is freed here, without the lock.
 }

@@ -48,6 +48,11 @@ class ModelRegistry {
   absl::StatusOr<std::shared_ptr<ServedModel>> Find(const std::string& name, int64_t version,
                                                     calls::TaskSet tasks = {}) const;
 
+  // Another number after each Replace(), of any registry. What was made of List() later than this was asked holds as long as it stays.
+  int64_t generation() const {
+    MutexLock lock(&mutex_);
+    return generation_;
+  }
   // All models, sorted by name, then version.
   std::vector<std::shared_ptr<ServedModel>> List() const;
 
@@ -67,6 +72,7 @@ class ModelRegistry {
 
   mutable Mutex mutex_;
   std::shared_ptr<const Models> models_ ABSL_GUARDED_BY(mutex_) = std::make_shared<Models>();
+  int64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace sru::server::lifecycle

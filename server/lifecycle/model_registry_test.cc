@@ -94,6 +94,20 @@ TEST(ModelRegistryTest, AnEmptyNameMayMeanTheOnlyModelThatAnswers) {
   EXPECT_EQ((*registry.Find("", 0, classifies))->name, "e");
 }
 
+TEST(ModelRegistryTest, EachListHasItsGeneration) {
+  ModelRegistry registry, other;
+  const int64_t empty = registry.generation();
+  EXPECT_EQ(other.generation(), empty);  // they list the same
+  registry.Replace({});
+  const int64_t first = registry.generation();
+  EXPECT_NE(first, empty);
+  other.Replace({});
+  EXPECT_NE(other.generation(), first);
+  EXPECT_EQ(registry.generation(), first);
+  registry.Replace({});
+  EXPECT_NE(registry.generation(), first);
+}
+
 TEST(ModelRegistryTest, WhatWasFoundOutlivesTheSnapshot) {
   ModelRegistry registry;
   registry.Replace({Make("m", 1)});

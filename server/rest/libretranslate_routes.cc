@@ -1,3 +1,4 @@
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -109,8 +110,11 @@ void Detect(const SharedCall& call, const translation::TextTranslator& translato
   ReplyJson(call, answer);
 }
 
-// Asks for no token, since some clients send none here.
+// Asks for no token, since some clients send none here. To make the page takes time with the square of the number of models, so each thread keeps it.
 void LibreLanguages(const SharedCall& call, const translation::TextTranslator& translator) {
+  thread_local std::pair<int64_t, std::string> kept{-1, ""};
+  const int64_t generation = translator.catalog_generation();
+  if (kept.first == generation) return call->Reply(JsonResponse(kept.second));
   const translation::LanguageCatalog catalog = translator.Catalog();
   json answer = json::array();
   for (const std::string& code : catalog.Sources()) {
@@ -118,7 +122,8 @@ void LibreLanguages(const SharedCall& call, const translation::TextTranslator& t
                       {"name", translation::LanguageName(code)},
                       {"targets", catalog.TargetsOf(code)}});
   }
-  ReplyJson(call, answer);
+  kept = {generation, JsonText(answer)};
+  call->Reply(JsonResponse(kept.second));
 }
 
 void Settings(const SharedCall& call, const translation::TextTranslator& translator) {
@@ -149,6 +154,7 @@ RouteGroup LibreTranslateRoutes(translation::TextTranslator* translator) {
         TextRoute(method, path, ErrorForm::kLibreTranslate, summary, fields,
                   [translator, handle](const SharedCall& call) { handle(call, *translator); });
     route.token_in_body = true;
+    if (fields.empty()) route.content_types.clear();
     group.routes.push_back(std::move(route));
   };
   add("POST", "/translate", "LibreTranslate's API: translations of texts, sentence by sentence.",

@@ -1,19 +1,21 @@
 #include "server/rpc/reflection.h"
 
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "grpc/reflection/v1/reflection.pb.h"
 #include "server/base/retry.h"
+#include "server/callers/caller.h"
 #include "server/calls/messages/request_parser.h"
 #include "server/calls/messages/response_writer.h"
 
@@ -104,16 +106,26 @@ class ReflectionCall final : public calls::CallHandler {
     explicit Service(std::vector<std::string> given) : services(std::move(given)) {}
 
     const std::vector<std::string> services;
-    std::atomic<int> num_streams{0};
+    Mutex mutex;
+    std::multiset<const callers::Caller*> streams ABSL_GUARDED_BY(mutex);
   };
 
   ReflectionCall(std::shared_ptr<Service> service, calls::Exchange* exchange)
       : service_(std::move(service)), exchange_(*exchange) {}
 
   void Start() {
-    if (service_->num_streams.fetch_add(1) < kMaxReflectionStreams) return exchange_.Read();
-    End(RetryAfter(absl::ResourceExhaustedError(absl::StrCat("there are ", kMaxReflectionStreams,
-                                                             " streams of reflection already")),
+    {
+      MutexLock lock(&service_->mutex);
+      const callers::Caller* const caller = exchange_.caller().get();  // null: anybody
+      has_place_ =
+          service_->streams.size() < kMaxReflectionStreams &&
+          (caller == nullptr || service_->streams.count(caller) < kMaxReflectionStreams / 4);
+      if (has_place_) service_->streams.insert(caller);
+    }
+    if (has_place_) return exchange_.Read();
+    End(RetryAfter(absl::ResourceExhaustedError(
+                       absl::StrCat("there are ", kMaxReflectionStreams,
+                                    " streams of reflection already, or a quarter of one caller")),
                    kStreamRetryAfter));
   }
 
@@ -135,7 +147,10 @@ class ReflectionCall final : public calls::CallHandler {
     }
   }
   void OnDone() override {
-    service_->num_streams.fetch_sub(1);
+    if (has_place_) {
+      MutexLock lock(&service_->mutex);
+      service_->streams.erase(service_->streams.find(exchange_.caller().get()));
+    }
     delete this;
   }
 
@@ -163,6 +178,7 @@ class ReflectionCall final : public calls::CallHandler {
 
   const std::shared_ptr<Service> service_;
   calls::Exchange& exchange_;
+  bool has_place_ = false;
 };
 
 }  // namespace

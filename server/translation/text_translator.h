@@ -60,6 +60,8 @@ class TextTranslator {
       : registry_(*registry), limits_(limits) {}
 
   LanguageCatalog Catalog() const { return LanguageCatalog(registry_); }
+  // Changes with the catalog.
+  int64_t catalog_generation() const { return registry_.generation(); }
 
   // `done` is called once, on any thread; with kCancelled when the thread's work is to end (server/base/interruption.h). It and `call` may throw, into whom has called: the caller of this, or of `done`.
   void Translate(TextRequest request, Call call, Reserve reserve, Done done);

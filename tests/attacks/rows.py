@@ -323,6 +323,143 @@ def open_messages(target):
     return Outcome("%d connections; others' messages of 60 kB: %s" % (len(held), counts(codes)), failures=only(codes, "OK"))
 
 
+def stray_streams(target, addresses, connections):
+    """Streams of HTTP/2 that are no calls of gRPC, without a token and without their end; each other connection takes no answer."""
+    held, streams, reset = [], 0, 0
+    kinds = ("/v1/classify", "application/json"), ("/nothing", "text/plain"), ("/healthz", "text/plain"), (CLASSIFY, "application/grpc-web")
+    blocks = [header_block(path, content_type=kind) for path, kind in kinds]
+    for number in range(connections):
+        with contextlib.suppress(Closed):
+            source = addresses[number % len(addresses)]
+            one = Connection(target.http_port, window=0 if number % 2 else None, receive_buffer=4096, source=source, timeout=0.3)
+            held.append(one)
+            one.send(b"".join(frame(HEADERS, END_HEADERS, one.next_stream(), block) for block in blocks * 63))
+            streams += 4 * 63
+            one.pump(0.01)
+    while target.time_left() > 1:
+        for one in held[::2]:
+            with contextlib.suppress(Closed):
+                one.pump()
+        time.sleep(0.05)
+    reset = sum(len(one.resets) for one in held)
+    with Connection(target.http_port, source="127.0.0.9") as other:
+        code = other.call(HEALTH).code
+    used = target.metric("sru_receive_memory_bytes") / 1e6
+    failures = [] if used < 10 else ["strangers held %.0f MB of 64" % used]
+    return Outcome("%d streams on %d connections, %d reset, %.1f MB held" % (streams, len(held), reset, used), failures=failures + only([code], "OK"))
+
+
+@row(credentials="tokens", flags=BUDGETS, budget_mib=64, seconds=5)
+def stray_requests(target):
+    """Requests over HTTP/2 that are refused or open to all, from two addresses; those of others must be answered."""
+    return stray_streams(target, (ELSEWHERE, "127.0.0.3"), 62)
+
+
+@row(credentials="tokens", flags=BUDGETS, budget_mib=64, seconds=5)
+def stray_neighbours(target):
+    """The same from the address of the other callers, as behind a balancer."""
+    return stray_streams(target, ("127.0.0.1",), 28)
+
+
+@row(credentials="tokens", flags=BUDGETS, budget_mib=16, seconds=7)
+def open_bodies(target):
+    """Bodies of 4 MB without a token, or with one that is none, to what needs neither."""
+    paths = "/healthz", "/readyz", "/grpc.health.v1.Health/Check", WATCH, "/languages", "/frontend/settings"
+    held = []
+    for number, method in itertools.product(range(len(paths)), ("POST", "GET")):
+        kind = "application/json" if number > 1 else "text/plain"
+        with contextlib.suppress(Closed):
+            held.append(Tcp(target.http_port, ELSEWHERE, timeout=0.2))
+            held[-1].send(post(paths[number], b" " * 3900000, kind, length=3900001, method=method))
+        with contextlib.suppress(Closed):
+            one = Connection(target.http_port, source=ELSEWHERE, timeout=0.2)
+            held.append(one)
+            stream = one.start(paths[number], [("authorization", "x")], content_type=kind)
+            one.send_body(stream, b" " * 3900000, end=False, deadline=time.monotonic() + 0.2)
+    bodies, received = target.metric("sru_http_body_bytes") / 1e6, target.metric("sru_receive_memory_bytes") / 1e6
+    failures = [] if bodies < 1 and received < 3 else ["bodies that nobody reads are kept"]
+    return Outcome("%d bodies, %.1f and %.1f MB held" % (len(held), bodies, received), failures=failures)
+
+
+@row(credentials="tokens", seconds=4)
+def pipelined_refusals(target):
+    """Requests of 27 bytes without a token, one after the other; each is refused in a turn of its own."""
+    part = b"GET /v1/models HTTP/1.0\r\n\r\n".replace(b"1.0", b"1.1\r\nHost: a") * 400
+
+    def flood(_):
+        sent = 0
+        with Tcp(target.http_port, ELSEWHERE, timeout=0.5) as one:
+            one.socket.setblocking(False)
+            rest = b""
+            while target.time_left() > 0:
+                rest = rest or part
+                with contextlib.suppress(BlockingIOError):
+                    taken = one.socket.send(rest)
+                    rest, sent = rest[taken:], sent + taken
+                with contextlib.suppress(BlockingIOError):
+                    one.socket.recv(1 << 20)
+        Traffic.sent += sent
+        return sent // (len(part) // 400)
+
+    requests = sum(together(flood, range(4)))
+    page = target.page("/metrics")
+    turns = dict(re.findall(r'sru_door_long_turn_seconds_bucket\{le="([^"]+)"\} (\d+)', page))
+    long = int(turns["+Inf"]) - int(turns["0.001"])
+    failures = ["%d turns took more than a millisecond" % long] if long > requests // 1000 + 20 else []
+    return Outcome("%d requests, %d turns of more than 1 ms" % (requests, long), failures=failures)
+
+
+@row(seconds=6)
+def reset_churn(target):
+    """Streams that are opened and reset, fewer on a connection than are a flood, from the others' address."""
+    block = header_block(CLASSIFY)
+
+    def churn(_):
+        count = 0
+        while target.time_left() > 0:
+            with contextlib.suppress(Closed), Connection(target.port) as one:
+                streams = [one.next_stream() for _ in range(4500)]
+                one.send(b"".join(frame(HEADERS, END_HEADERS, stream, block) + reset(stream) for stream in streams))
+                count += len(streams)
+        return count
+
+    return Outcome("%d streams reset" % sum(together(churn, range(4))))
+
+
+@row(credentials="few files", seconds=9)
+def few_files(target):
+    """Connections that say nothing, to a server with few descriptors; calls on old connections of others must go on."""
+    more_files(1000)
+    held, count = collections.deque(), 0
+    while target.time_left() > 0:
+        with contextlib.suppress(Closed):
+            held.append(Tcp(target.port, ELSEWHERE, timeout=0.5))
+            count += 1
+        if len(held) > 400:
+            held.popleft().socket.close()
+    return Outcome("%d connections" % count)
+
+
+@row(flags=BUDGETS, budget_mib=64, seconds=8)
+def slow_texts(target):
+    """Texts whose answers are taken a few bytes a second, from four addresses; that of a fifth must have a place."""
+    held = []
+    for number in range(32):
+        one = Connection(target.port, window=0, source="127.0.0.%d" % (number % 4 + 2))
+        held.append((one, [one.start(GENERATE, body=message(generate(4000)), end=True) for _ in range(32)]))
+        one.pump(0.01)
+    codes = []
+    while target.time_left() > 1:
+        for one, streams in held:
+            with contextlib.suppress(Closed):
+                one.send(b"".join(window_update(stream, 60) for stream in streams))
+                one.pump()
+        with Connection(target.port) as other:
+            codes.append(other.call(GENERATE, generate(4)).code)
+        time.sleep(0.3)
+    return Outcome("1024 texts; another's: " + counts(codes), failures=only(codes[-3:], "OK"))
+
+
 @row(credentials="tokens", seconds=4)
 def watches(target):
     """All places of Watch, from one address; that of another must have one."""
@@ -998,6 +1135,17 @@ def smuggling_forms():
     for size in (b"+0", b"0x0", b"-0", b"0 ", b"0\x00", b"ffffffffffffffff1", b"0\n", b"g", b""):
         yield head + size + b"\r\n\r\n" + SMUGGLED
     yield head + b"1\r\naa\r\n" + chunked
+    # What a reader that ends these lines at LF takes for a chunk's end, and a request after it.
+    inner = b"\n".join([b"hello", b"0", b"", b"GET /v2 HTTP/1.1", b"Host: a", b"X: "])
+    for byte in (b"\n", b"\\\n", b"\0", b"\r", b"\x0b"):
+        yield head + b'5;a="' + byte + inner + b'"\r\nhello\r\n' + chunked
+        yield head + b'5;a="' + byte + b'"\r\nhello\r\n' + chunked
+        yield head + b'5\r\nhello\r\n0;a="' + byte + b'"\r\n\r\n' + SMUGGLED
+        yield head + b"5\r\nhello\r\n0\r\nA: b" + byte + b"C: d\r\n\r\n" + SMUGGLED
+    for trailer in (b"A: b\r\n c", b"A: b\r\n\tc", b" A: b", b"A: b\r\n \r\n"):
+        yield head + b"0\r\n" + trailer + b"\r\n\r\n" + SMUGGLED
+    yield head + b"0" * 1000 + b"5\r\nhello\r\n" + chunked
+    yield head + b"0" * 17 + b"\r\n\r\n" + SMUGGLED
     yield head + b"1\r\na\n" + chunked
     yield b"GET  /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n" + SMUGGLED
     yield b"GET /v1/models HTTP/1.1 x\r\nHost: localhost\r\n\r\n" + SMUGGLED
@@ -1468,6 +1616,11 @@ def main():
             with open(path, "w", encoding="ascii", opener=lambda *one: os.open(*one, 0o600)) as file:
                 file.write("0123456789abcdef" * 4 + "\n")
             flags.append("--state_key_file=" + path)
+        if credentials == "few files":
+            path = os.path.join(directory, "sru_server")
+            with open(path, "w", encoding="ascii", opener=lambda *one: os.open(*one, 0o700)) as file:
+                file.write('#!/bin/sh\nulimit -n 256\nexec "%s" "$@"\n' % sys.argv[1])
+            sys.argv[1] = path
         if credentials == "repository":
             path = os.path.join(directory, "models")
             shutil.copytree(sys.argv[2], path)

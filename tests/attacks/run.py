@@ -29,16 +29,24 @@ LIBRARY_FAILS = {
     "half_closed": "no bound on the number of connections: new ones wait behind those that have not begun",
     "half_handshakes": "no bound on the number of handshakes",
     "handshake_flood": "no bound on the number of handshakes",
+    "few_files": "no bound on the number of connections",
     "health_streams": "streams of health calls are in no budget",
     "hpack_integer": "an integer is read from its start at each frame",
+    "key_updates": "records without data are read as long as they come",
     "open_messages": "parts of messages that strangers send take the memory of callers' messages",
     "packed_messages": "a message is unpacked whole before its length is checked",
     "rapid_reset": "streams that were reset are kept until they are worked off",
     "silent_connections": "no bound on the number of connections",
+    "slow_texts": "an answer that is taken a little at a time keeps its place",
     "unacknowledged_settings": "the bound on streams holds only when the client acknowledges it",
     "unread_lookups": "answers that have not left are not counted",
 }
 
+# The native transport does not withstand these yet. Its tests leave them out; the table has them.
+NATIVE_FAILS = {
+    "few_files": "connections that have not begun have no place in the table, so others' make way",
+    "slow_texts": "an answer that is taken a little at a time keeps its place",
+}
 
 def programs():
     names = (os.path.splitext(os.path.basename(path))[0] for path in glob.glob(HERE + "/*.py"))
@@ -95,8 +103,9 @@ def main():
         return 2
     binary, repository = (os.path.abspath(path) for path in arguments[:2])
     names = arguments[2:] or programs()
-    if LIBRARY and page is None and len(names) == 1 and names[0] in LIBRARY_FAILS:
-        print("SKIPPED: gRPC's library does not withstand this: " + LIBRARY_FAILS[names[0]])
+    fails = LIBRARY_FAILS if LIBRARY else NATIVE_FAILS
+    if "SRU_ATTACKS_FLAGS" in os.environ and page is None and len(names) == 1 and names[0] in fails:
+        print("SKIPPED: this is not withstood: " + fails[names[0]])
         return 77
     print("%d cores\n" % os.cpu_count())
     print(HEADER)

@@ -845,7 +845,8 @@ class LimitTest(unittest.TestCase):
                 except grpc.RpcError as error:
                     results.append(error.code().name)
             self.assertLessEqual(self.threads(server), before + 8)
-            self.assertEqual(sorted(results), 32 * ["OK"] + 68 * ["RESOURCE_EXHAUSTED"])
+            # A quarter of the places: all of them come from one address.
+            self.assertEqual(sorted(results), 8 * ["OK"] + 92 * ["RESOURCE_EXHAUSTED"])
             self.assertEqual(call(channel, "ListModels").code, "OK")
             for stream in streams:
                 stream.cancel()

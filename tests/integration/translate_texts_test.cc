@@ -199,6 +199,8 @@ TEST_F(TranslateTextsTest, Languages) {
   EXPECT_EQ(all[0],
             json({{"code", "de"}, {"name", "German"}, {"targets", {"en", "fr-CA", "pt-BR"}}}));
   EXPECT_EQ(all[1]["targets"], json({"de", "fr-CA", "pt-BR"}));
+  // What is not read is not waited for.
+  EXPECT_EQ(json::parse(Send(port(), "GET", "/languages", "text/plain", "api_key=x").body), all);
 }
 
 TEST_F(TranslateTextsTest, TheSourceIsFoundInTheText) {
