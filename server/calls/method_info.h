@@ -74,8 +74,7 @@ struct MethodInfo {
   const char* name = nullptr;  // the value of the label `method`
   MethodKind kind = MethodKind::kUnary;
   Work work = Work::kNone;
-  // The tasks of the models that answer it, and these models in words. A call that names no model may mean one with such a task: Classify and
-  // Encode are one family, as beside a classifier an encoder has to be told apart.
+  // The tasks of the models that answer it, and these models in words. A call that names no model means one of them.
   TaskSet tasks = {};
   const char* needs = "";
   bool one_direction = false;  // whether its models must have one direction
@@ -110,7 +109,8 @@ constexpr MethodInfo Describe(MethodId method) {
   constexpr TaskSet kLanguageModels = {Task::kLanguageModel};
   switch (method) {
     case MethodId::kClassify:
-      return MethodInfo{kSru, "Classify", kUnary, Work::kBatches, kStackTasks, "a classifier"}
+      return MethodInfo{kSru,           "Classify",          kUnary,
+                        Work::kBatches, {Task::kClassifier}, "a classifier"}
           .Route("Labels with probabilities for each sequence.")
           .Box();
     case MethodId::kEncode:

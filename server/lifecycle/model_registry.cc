@@ -38,31 +38,38 @@ void ModelRegistry::Replace(std::vector<std::shared_ptr<ServedModel>> models) {
   // `old` is freed here, without the lock.
 }
 
+bool ModelRegistry::Answers(const Versions& versions, calls::TaskSet tasks, bool one_direction) {
+  const models::Model& model = *versions.rbegin()->second->model;
+  return tasks.has(model.task()) && (!one_direction || model.is_unidirectional());
+}
+
 ModelRegistry::Models::const_iterator ModelRegistry::OnlyModel(const Models& models,
-                                                               calls::TaskSet tasks) {
+                                                               calls::TaskSet tasks,
+                                                               bool one_direction) {
   if (models.size() == 1) return models.begin();
   if (tasks.empty()) return models.end();
   auto only = models.end();
   for (auto it = models.begin(); it != models.end(); ++it) {
-    if (!tasks.has(it->second.rbegin()->second->model->task())) continue;
+    if (!Answers(it->second, tasks, one_direction)) continue;
     if (only != models.end()) return models.end();
     only = it;
   }
   return only;
 }
 
-absl::Status ModelRegistry::NameNeeded(const Models& models, calls::TaskSet tasks) {
+absl::Status ModelRegistry::NameNeeded(const Models& models, calls::TaskSet tasks,
+                                       bool one_direction) {
   Models fitting = models;
   for (auto it = fitting.begin(); !tasks.empty() && it != fitting.end();) {
-    const bool fits = tasks.has(it->second.rbegin()->second->model->task());
-    it = fits ? std::next(it) : fitting.erase(it);
+    it = Answers(it->second, tasks, one_direction) ? std::next(it) : fitting.erase(it);
   }
   if (fitting.empty()) {
     std::vector<absl::string_view> names;
     for (const models::Task task : models::kAllTasks) {
       if (tasks.has(task)) names.emplace_back(models::TaskName(task));
     }
-    return InvalidArgument("model: no model with the task ", absl::StrJoin(names, " or "),
+    return InvalidArgument("model: no ", one_direction ? "unidirectional " : "",
+                           "model with the task ", absl::StrJoin(names, " or "),
                            " is loaded; loaded: ", JoinKeys(models));
   }
   return InvalidArgument("model: empty, expected a name as several models are loaded: ",
@@ -71,7 +78,8 @@ absl::Status ModelRegistry::NameNeeded(const Models& models, calls::TaskSet task
 
 absl::StatusOr<std::shared_ptr<ServedModel>> ModelRegistry::Find(const std::string& name,
                                                                  int64_t version,
-                                                                 calls::TaskSet tasks) const {
+                                                                 calls::TaskSet tasks,
+                                                                 bool one_direction) const {
   const std::shared_ptr<const Models> models = snapshot();
   if (version < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -87,8 +95,8 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRegistry::Find(const std::stri
     }
   } else if (models->empty()) {
     return absl::NotFoundError("model: no model is loaded");
-  } else if (it = OnlyModel(*models, tasks); it == models->end()) {
-    return NameNeeded(*models, tasks);
+  } else if (it = OnlyModel(*models, tasks, one_direction); it == models->end()) {
+    return NameNeeded(*models, tasks, one_direction);
   }
   const Versions& versions = it->second;
   if (version == 0) return versions.rbegin()->second;

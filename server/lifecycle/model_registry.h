@@ -42,11 +42,12 @@ class ModelRegistry {
   void Replace(std::vector<std::shared_ptr<ServedModel>> models);
 
   // Version 0 means the latest. The name may be empty if only one model is loaded, or only one whose
-  // latest version has one of the `tasks`. kInvalidArgument for a negative version, and for an
-  // empty name if there are several models to choose from, or several and none with such a task;
-  // kNotFound says what is loaded.
+  // latest version answers: it has one of the `tasks` and, if that is asked, one direction.
+  // kInvalidArgument for a negative version, and for an empty name if there are several models to
+  // choose from, or several and none that answers; kNotFound says what is loaded.
   absl::StatusOr<std::shared_ptr<ServedModel>> Find(const std::string& name, int64_t version,
-                                                    calls::TaskSet tasks = {}) const;
+                                                    calls::TaskSet tasks = {},
+                                                    bool one_direction = false) const;
 
   // Another number after each Replace(), of any registry. What was made of List() later than this was asked holds as long as it stays.
   int64_t generation() const {
@@ -60,10 +61,12 @@ class ModelRegistry {
   using Versions = std::map<int64_t, std::shared_ptr<ServedModel>>;
   using Models = std::map<std::string, Versions>;
 
-  // The only model, or the only one with such a task; end() if there are several.
-  static Models::const_iterator OnlyModel(const Models& models, calls::TaskSet tasks);
+  static bool Answers(const Versions& versions, calls::TaskSet tasks, bool one_direction);
+  // The only model, or the only one that answers; end() if there are several.
+  static Models::const_iterator OnlyModel(const Models& models, calls::TaskSet tasks,
+                                          bool one_direction);
   // The error if there is no such model: names those to choose from.
-  static absl::Status NameNeeded(const Models& models, calls::TaskSet tasks);
+  static absl::Status NameNeeded(const Models& models, calls::TaskSet tasks, bool one_direction);
 
   std::shared_ptr<const Models> snapshot() const {
     MutexLock lock(&mutex_);

@@ -89,6 +89,22 @@ TEST(ModelRegistryTest, AnEmptyNameMayMeanTheOnlyModelThatAnswers) {
   EXPECT_EQ(registry.Find("", 0, classifies).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(message(classifies),
             "model: empty, expected a name as several models are loaded: c, d");
+  // A stream needs one direction.
+  nlohmann::json forward = models::SmallConfig();
+  forward["encoder"]["bidirectional"] = false;
+  models::TestTensors half = models::SmallLanguageModelTensors();
+  half["out.weight"] = models::MakeTensor({2, 3});
+  half["out.bias"] = models::MakeTensor({2});
+  EXPECT_EQ(
+      std::string(registry.Find("", 0, classifies, /*one_direction=*/true).status().message()),
+      "model: no unidirectional model with the task classifier is loaded; loaded: c, d, e");
+  models::WriteModel(directory, "forward", forward, half);
+  registry.Replace({load("classifier", "c"), load("forward", "f"), load("encoder", "e")});
+  EXPECT_EQ((*registry.Find("", 0, classifies, /*one_direction=*/true))->name, "f");
+  registry.Replace({load("classifier", "c"), load("forward", "f"), load("forward", "g")});
+  EXPECT_EQ(
+      std::string(registry.Find("", 0, classifies, /*one_direction=*/true).status().message()),
+      "model: empty, expected a name as several models are loaded: f, g");
   // The only model is meant even if it cannot answer: the error then names its task.
   registry.Replace({load("encoder", "e")});
   EXPECT_EQ((*registry.Find("", 0, classifies))->name, "e");

@@ -138,6 +138,7 @@ class TaskCall : public Call {
   absl::Time deadline() const {
     return form_ == nullptr ? deadline_ : std::min(deadline_, arrival_ + form_->timeout());
   }
+  bool has_form() const { return form_ != nullptr; }
   const RequestLimits& limits() const { return context_.limits; }
   const Request& request() const { return *request_; }  // until the answer is written, if needed
   // From ParseInput() until the answer is written.
@@ -366,6 +367,9 @@ class SequenceCall : public TaskCall<Request, Response, Task> {
                                              std::vector<Task>* tasks) final {
     ModelInput input = InputOf(this->model());
     input.may_be_empty = request.skip_empty();
+    // Other forms of the message have no such field.
+    if (!this->has_form())
+      input.empty_advice = "; with skip_empty such a sequence gets an empty answer";
     bool truncate = false;
     if constexpr (HasTruncate<Request>::value) truncate = request.truncate();
     SRU_ASSIGN_OR_RETURN(ParsedSequences parsed, ParseSequences(request.sequences(), truncate,

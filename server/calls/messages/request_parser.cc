@@ -91,7 +91,8 @@ class SequenceParser {
         input_.tokenizer->Encode(text, static_cast<size_t>(MaxTokens()) + 1);
     if (!ids.ok()) return Error(".text", ids.status().message());
     if (ids->empty() && !input_.may_be_empty) {
-      return Error(".text", "no tokens are left after preprocessing, expected at least one word");
+      return Error(".text", "no tokens are left after preprocessing, expected at least one word",
+                   input_.empty_advice);
     }
     SRU_ASSIGN_OR_RETURN(
         int length, CheckLength(".text", static_cast<int64_t>(ids->size()), "at least ", counts));
@@ -105,7 +106,7 @@ class SequenceParser {
   absl::Status ParseTokens(const v1::Tokens& tokens, TokenTask* task, TokenCounts* counts) const {
     if (input_.tokenizer == nullptr) return NoWords(".tokens");
     if (tokens.values_size() == 0 && !input_.may_be_empty) {
-      return Error(".tokens.values", "empty, expected at least one");
+      return Error(".tokens.values", "empty, expected at least one", input_.empty_advice);
     }
     SRU_ASSIGN_OR_RETURN(int length,
                          CheckLength(".tokens.values", tokens.values_size(), "", counts));
@@ -129,7 +130,7 @@ class SequenceParser {
                    input_.input_size, " values per frame");
     }
     if (ids.values_size() == 0 && !input_.may_be_empty) {
-      return Error(".token_ids.values", "empty, expected at least one");
+      return Error(".token_ids.values", "empty, expected at least one", input_.empty_advice);
     }
     for (int i = 0; i < ids.values_size(); ++i) {
       if (ids.values(i) < 0 || ids.values(i) >= input_.vocabulary_size) {
@@ -156,7 +157,7 @@ class SequenceParser {
     const std::string& data = features.data();
     const size_t frame_bytes = static_cast<size_t>(input_.input_size) * sizeof(float);
     if (data.empty() && !input_.may_be_empty) {
-      return Error(".features.data", "empty, expected at least one frame");
+      return Error(".features.data", "empty, expected at least one frame", input_.empty_advice);
     }
     if (data.size() % frame_bytes != 0) {
       return Error(".features.data", data.size(), " bytes, expected a multiple of ", frame_bytes,

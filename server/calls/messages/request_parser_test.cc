@@ -240,6 +240,16 @@ TEST_F(RequestParserTest, EmptySequences) {
   EXPECT_EQ(Error(words_), "sequences[1].token_ids.values: empty, expected at least one");
   request_.mutable_sequences(1)->mutable_features()->set_feature_size(kInputSize);
   EXPECT_EQ(Error(words_), "sequences[1].features.data: empty, expected at least one frame");
+  // The call may have a way to send such a sequence.
+  words_.empty_advice = "; skip it";
+  EXPECT_EQ(Error(words_),
+            "sequences[1].features.data: empty, expected at least one frame; skip it");
+  request_.mutable_sequences(1)->set_text(" \t ");
+  EXPECT_THAT(Error(words_), EndsWith("expected at least one word; skip it"));
+  request_.mutable_sequences(1)->mutable_tokens();
+  EXPECT_THAT(Error(words_), EndsWith("expected at least one; skip it"));
+  request_.mutable_sequences(1)->mutable_token_ids();
+  EXPECT_THAT(Error(words_), EndsWith("expected at least one; skip it"));
 }
 
 TEST_F(RequestParserTest, TokenIdsOutOfRange) {

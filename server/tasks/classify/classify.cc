@@ -20,10 +20,6 @@ class ClassifyCall final
 
  private:
   absl::Status ParseParameters(const v1::ClassifyRequest& request) override {
-    // An encoder is of the same family, but has no labels.
-    if (model().task() != models::Task::kClassifier) {
-      return calls::WrongTask(model(), calls::MethodId::kClassify);
-    }
     SRU_ASSIGN_OR_RETURN(top_k_,
                          ParseTopK(request.top_k(), static_cast<int>(model().labels().size())));
     for (const std::string& label : model().labels()) name_bytes_ += 2 * label.size();
