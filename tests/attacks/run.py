@@ -48,6 +48,7 @@ NATIVE_FAILS = {
     "slow_texts": "an answer that is taken a little at a time keeps its place",
 }
 
+
 def programs():
     names = (os.path.splitext(os.path.basename(path))[0] for path in glob.glob(HERE + "/*.py"))
     return sorted({*names, *ROWS} - NO_ATTACKS)
