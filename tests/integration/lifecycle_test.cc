@@ -197,6 +197,43 @@ TEST_F(LifecycleTest, AReloadLooksAtTheRepositoryAtOnce) {
   EXPECT_EQ(Answering("m"), 2);
 }
 
+// A retrained model of one architecture has the size of the one before, and artefacts have fixed times.
+TEST_F(LifecycleTest, AVersionThatIsCopiedOverWithItsTimesAnswers) {
+  const auto fix_times = [this](const std::string& version) {
+    for (const char* name : {"config.json", "model.safetensors", "vocab.txt"}) {
+      std::filesystem::last_write_time(repository_.path(version + "/" + name),
+                                       std::filesystem::file_time_type());
+    }
+  };
+  models::TestTensors tensors = models::SmallTensors();
+  models::WriteModel(repository_, ".a", models::SmallConfig(), tensors);
+  for (float& bias : tensors.at("out.bias").values) bias += bias > 0 ? -7 : 7;
+  models::WriteModel(repository_, ".b", models::SmallConfig(), tensors);
+  for (const auto control :
+       {server::lifecycle::ModelControl::kPoll, server::lifecycle::ModelControl::kExplicit}) {
+    Delete("m");
+    std::filesystem::create_directory(repository_.path("m"));
+    std::filesystem::copy(repository_.path(".a"), repository_.path("m/1"));
+    fix_times("m/1");
+    server::Options options = Options(control);
+    options.models.load_models = {"m"};
+    Start(options);
+    const auto logit = [this] {
+      v1::ClassifyResponse response;
+      EXPECT_TRUE(Classify("m", 0, &response).ok());
+      return response.classifications(0).labels(0).logit();
+    };
+    const float before = logit();
+    std::filesystem::copy(repository_.path(".b"), repository_.path("m/1"),
+                          std::filesystem::copy_options::overwrite_existing);
+    fix_times("m/1");
+    if (control == server::lifecycle::ModelControl::kExplicit) {
+      EXPECT_TRUE(Load("m").ok());
+    }
+    EXPECT_TRUE(PollUntil([&] { return logit() != before; }));
+  }
+}
+
 // The reference backend uses the weights as they are in the file. It has copies: with a mapping of
 // the file this test would die of SIGBUS.
 TEST_F(LifecycleTest, FilesThatAreCutInPlaceHarmNothing) {
