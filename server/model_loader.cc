@@ -124,7 +124,8 @@ std::string ServedModelLoader::Cure(const models::ModelLocation& location, int64
   models::MemoryEstimate one = EstimateWith(needs, 1, tokens);
   if (one.total() <= room) {
     if (one.workspaces <= 0) return "";
-    return absl::StrCat("--instances=", 1 + (room - one.total()) / one.workspaces, " would fit");
+    const int64_t more = one.workspaces + one.workspaces / 20;
+    return absl::StrCat("--instances=", 1 + (room - one.total()) / more, " would fit");
   }
   const int least = options_.rpc.limits.max_sequence_tokens;
   while (tokens > least && one.total() > room) {

@@ -547,11 +547,12 @@ absl::Status ModelManager::CheckMemory(const models::ModelLocation& location,
     return absl::StrFormat("%.1f MB", static_cast<double>(bytes) / 1e6);
   };
   const std::string cure = loader_.Cure(location, *left);
-  return absl::ResourceExhaustedError(absl::StrCat(
-      location.directory, ": expected at least ", megabytes(estimate.total()),
-      " of free memory (packed weights ", megabytes(estimate.packed), ", workspaces ",
-      megabytes(estimate.workspaces), ", other ", megabytes(estimate.vocabulary + estimate.passing),
-      "), found ", megabytes(*left), cure.empty() ? "" : "; ", cure, "; not read"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat(location.directory, ": expected at least ", megabytes(estimate.total()),
+                   " of free memory (packed weights ", megabytes(estimate.packed), ", workspaces ",
+                   megabytes(estimate.workspaces), ", other ",
+                   megabytes(estimate.vocabulary + estimate.passing + estimate.margin), "), found ",
+                   megabytes(*left), cure.empty() ? "" : "; ", cure, "; not read"));
 }
 
 bool ModelManager::HasRoom(int64_t bytes) const {

@@ -4,13 +4,34 @@ import os
 import re
 
 
+MEMORY_FILES = (
+    {
+        "limit": "memory.limit_in_bytes",
+        "used": "memory.usage_in_bytes",
+        "peak": "memory.max_usage_in_bytes",
+        "stat": "memory.stat",
+        "inactive": "total_inactive_file",
+        "events": "memory.oom_control",
+    },
+    {
+        "limit": "memory.max",
+        "used": "memory.current",
+        "peak": "memory.peak",
+        "stat": "memory.stat",
+        "inactive": "inactive_file",
+        "events": "memory.events",
+    },
+)
+
+
 class ControlGroup:
     """A control group, in which the kernel kills what takes more than `memory` bytes and which gets the time of at most
     `cpus` cores; version 2, or 1 where that has the controllers. Raises OSError where this process may make none."""
 
     def __init__(self, name, memory, cpus=None):
         is_v2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
-        files = {"memory": {"memory.max" if is_v2 else "memory.limit_in_bytes": str(memory)}}
+        self._names = MEMORY_FILES[is_v2]
+        files = {"memory": {self._names["limit"]: str(memory)}}
         if cpus is not None:
             quota = str(round(cpus * 100000))
             files["cpu"] = {"cpu.max": quota + " 100000"} if is_v2 else {"cpu.cfs_quota_us": quota}
@@ -30,7 +51,25 @@ class ControlGroup:
         except OSError:
             self._remove_folders()
             raise
-        self._events = os.path.join(self._folders[0], "memory.events" if is_v2 else "memory.oom_control")
+
+    def _memory_file(self, what):
+        return os.path.join(self._folders[0], self._names[what])
+
+    def _read(self, what):
+        with open(self._memory_file(what), encoding="ascii") as file:
+            return file.read()
+
+    def used(self):
+        """Bytes, without the pages of files that the system drops when it needs memory."""
+        inactive = re.search(rf"^{self._names['inactive']} (\d+)$", self._read("stat"), re.MULTILINE)
+        return int(self._read("used")) - int(inactive.group(1))
+
+    def limit(self, memory):
+        self._write(self._memory_file("limit"), str(int(memory)))
+
+    def peak(self):
+        """The most bytes so far, those pages included."""
+        return int(self._read("peak"))
 
     @staticmethod
     def _write(path, text):
@@ -49,7 +88,6 @@ class ControlGroup:
 
     def remove(self):
         """Once its processes have ended. Returns how many the kernel has killed in it."""
-        with open(self._events, encoding="ascii") as file:
-            kills = int(re.search(r"^oom_kill (\d+)$", file.read(), re.MULTILINE).group(1))
+        kills = int(re.search(r"^oom_kill (\d+)$", self._read("events"), re.MULTILINE).group(1))
         self._remove_folders()
         return kills
