@@ -59,7 +59,6 @@ class RowProbe {
       for (int first = 0; first < last; first += real) {
         if (!batch(first, real, first == 0 ? real : std::min(real, period_ - first))) return false;
       }
-      if (rows == 1) break;
     }
     return true;
   }
@@ -87,8 +86,7 @@ class RowTrial {
   // Whether multiply(), which computes `rows` rows of y from x, gives the bits of the numbers of rows that agreed before.
   template <typename Multiply>
   bool Agrees(int rows, const Multiply& multiply) {
-    std::vector<float> expected = expected_;
-    int known = known_;
+    const int known = known_;
     const bool agrees = probe_.ForEachBatch(rows, [&](int first, int real, int compared) {
       for (int i = 0; i < rows; ++i) {
         const int row = i < real ? (first + i) % probe_.period() : probe_.period();
@@ -97,20 +95,18 @@ class RowTrial {
       multiply();
       for (int i = 0; i < compared; ++i) {
         const int row = (first + i) % probe_.period();
-        float* const bits = &expected[static_cast<size_t>(row) * n_];
+        float* const expected = &expected_[static_cast<size_t>(row) * n_];
         const float* const found = &y_[static_cast<size_t>(i) * n_];
-        if (row == known) {
-          std::copy_n(found, n_, bits);
-          ++known;
+        if (row == known_) {
+          std::copy_n(found, n_, expected);
+          ++known_;
         }
-        if (std::memcmp(found, bits, n_ * sizeof(float)) != 0) return false;
+        if (std::memcmp(found, expected, n_ * sizeof(float)) != 0) return false;
       }
       return true;
     });
-    if (!agrees) return false;
-    expected_.swap(expected);
-    known_ = known;
-    return true;
+    if (!agrees) known_ = known;
+    return agrees;
   }
 
  private:
@@ -119,7 +115,7 @@ class RowTrial {
   int n_;
   std::vector<float> table_;
   std::vector<float> expected_;  // [period][n]
-  int known_ = 0;                // rows of expected_
+  int known_ = 0;                // rows of expected_, its first
   std::vector<float> x_;
   std::vector<float> y_;
 };

@@ -113,17 +113,15 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
 
   void RunLayer(size_t index) {
     const Layer& layer = stack_.layers[index];
-    CpuWorkspace::LayerRunners& runners = ws_.layers[index];
     const bool looked_up = LooksUpProducts(index);
-    const float* product_input = looked_up ? nullptr : runners.input->Run(ws_.x.data(), tokens_);
+    const float* product_input =
+        looked_up ? nullptr : ws_.inputs[index]->Run(ws_.x.data(), tokens_);
     const int parts = static_cast<int>(layer.parts.size());
     double operations = 0;
     for (const Part& part : layer.parts) {
       operations += 2.0 * tokens_ * part.product->k() * part.product->n();
     }
-    const auto run = [&](int part, int thread) {
-      RunPart(index, part, product_input, runners.parts[part], thread);
-    };
+    const auto run = [&](int part, int thread) { RunPart(index, part, product_input, thread); };
     if (operations >= kMinSplitOperations) {
       parallel_.ForEach(parts, run);
     } else {
@@ -139,12 +137,12 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
   // Products and scans of one part, chunk by chunk in its direction's order of time. A chunk
   // is a run of adjacent rows and may begin and end inside of a sequence: the state of that one is
   // carried over.
-  void RunPart(size_t index, int part_index, const float* product_input, ProductRunner& runner,
-               int thread) {
+  void RunPart(size_t index, int part_index, const float* product_input, int thread) {
     CpuWorkspace::Scratch& scratch = ws_.scratch[thread];
     const Layer& layer = stack_.layers[index];
     const Part& part = layer.parts[part_index];
     const Product& product = *part.product;
+    ProductRunner& runner = scratch.runners.at(&product.shape());
     const bool backward = part.direction == 1;
     int b = backward ? sequences_ - 1 : 0;
     for (int done = 0; done < tokens_;) {
@@ -154,7 +152,7 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
       if (LooksUpProducts(index)) {
         LookUpProducts(part_index, begin, rows, scratch.u.data());
       } else {
-        runner.Run(product_input + static_cast<size_t>(begin) * product.k(), rows,
+        runner.Run(product, product_input + static_cast<size_t>(begin) * product.k(), rows,
                    scratch.u.data());
       }
       if (single_rows_ && layer.output.is_dense()) {

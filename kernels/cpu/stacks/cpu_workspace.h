@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <memory>
-#include <utility>
+#include <unordered_map>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -25,6 +25,7 @@ class CpuWorkspace : public Workspace {
     size_t hidden = 0;
     size_t u_size = 0;
     size_t most_parts = 1;
+    std::unordered_map<const ProductShape*, const Product*> products;
     if (stack.input_to_hidden != nullptr) {
       stride = std::max<size_t>(stride, stack.input_to_hidden->n());
       input_to_hidden = std::make_unique<ProductRunner>(*stack.input_to_hidden);
@@ -32,21 +33,22 @@ class CpuWorkspace : public Workspace {
     for (const Layer& layer : stack.layers) {
       stride = std::max<size_t>(stride, layer.output.stride());
       hidden = std::max<size_t>(hidden, layer.output.padded());
-      LayerRunners runners;
-      runners.input = std::make_unique<ProductInput>(layer, limits.max_tokens);
+      inputs.push_back(std::make_unique<ProductInput>(layer, limits.max_tokens));
       most_parts = std::max(most_parts, layer.parts.size());
       for (const Part& part : layer.parts) {
         // With room for the product's last bucket.
         u_size = std::max<size_t>(
             u_size, static_cast<size_t>(part.product->max_rows()) * part.product->n());
-        runners.parts.emplace_back(*part.product);
+        products.emplace(&part.product->shape(), part.product.get());
       }
-      layers.push_back(std::move(runners));
     }
     x = AlignedBuffer(rows * stride);
     h = AlignedBuffer(rows * stride);
     for (size_t i = 0; i < std::min<size_t>(most_parts, threads); ++i) {
-      scratch.push_back({AlignedBuffer(u_size), AlignedBuffer(hidden)});
+      scratch.push_back({AlignedBuffer(u_size), AlignedBuffer(hidden), {}});
+      for (const auto& [shape, product] : products) {
+        scratch.back().runners.try_emplace(shape, *shape, product->engine(), /*rounds=*/true);
+      }
     }
     pool_row.resize(limits.max_sequences);
     after.resize(limits.max_sequences);
@@ -65,23 +67,20 @@ class CpuWorkspace : public Workspace {
         x.bytes() + h.bytes() + pooled.bytes() + logits.bytes() + pool_row.size() * sizeof(int);
     bytes += (after.size() + token_rows.size()) * sizeof(float*);
     for (const Scratch& s : scratch) bytes += s.u.bytes() + s.c.bytes();
-    for (const LayerRunners& layer : layers) bytes += layer.input->bytes();
+    for (const auto& input : inputs) bytes += input->bytes();
     return bytes;
   }
-
-  struct LayerRunners {
-    std::unique_ptr<ProductInput> input;
-    std::vector<ProductRunner> parts;
-  };
 
   // What one thread needs.
   struct Scratch {
     AlignedBuffer u;  // one chunk of one part
     AlignedBuffer c;  // state of the sequence that is being scanned
+    // Of the parts' products. Layers share them: what a runner has for each number of rows adds up.
+    std::unordered_map<const ProductShape*, ProductRunner> runners;
   };
 
   std::unique_ptr<ProductRunner> input_to_hidden;
-  std::vector<LayerRunners> layers;
+  std::vector<std::unique_ptr<ProductInput>> inputs;  // [layer]
   std::unique_ptr<ProductRunner> classifier;
   std::vector<Scratch> scratch;
 

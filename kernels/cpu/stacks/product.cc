@@ -179,17 +179,22 @@ Product::Product(ProductShapes& shapes, const float* weights, int k, int n,
 }
 
 ProductRunner::ProductRunner(const Product& product)
-    : ProductRunner(product.shape(), product.engine()) {
-  if (product.shape().type == ProductType::kBFloat16) {
-    rounded_ = AlignedArray<BFloat16>(static_cast<size_t>(product.max_rows()) * k_);
-  }
+    : ProductRunner(product.shape(), product.engine(), /*rounds=*/true) {
   if (product.shape().type == ProductType::kInt8) int8_ = &product.int8_weights();
   // Executing does not write to the weights, so that workers share one memory object.
   for (Call& call : calls_) call.arguments[DNNL_ARG_WEIGHTS] = product.weights();
 }
 
-ProductRunner::ProductRunner(const ProductShape& shape, const dnnl::engine& engine)
+ProductRunner::ProductRunner(const ProductShape& shape, const dnnl::engine& engine, bool rounds)
     : stream_(engine), k_(shape.k) {
+  if (rounds && shape.type == ProductType::kBFloat16) {
+    rounded_ = AlignedArray<BFloat16>(static_cast<size_t>(shape.max_rows) * k_);
+  }
+  size_t scratchpad_bytes = 1;
+  for (const ProductShape::Bucket& bucket : shape.buckets) {
+    scratchpad_bytes = std::max(scratchpad_bytes, bucket.description.scratchpad_desc().get_size());
+  }
+  scratchpad_ = AlignedArray<uint8_t>(scratchpad_bytes);
   for (const ProductShape::Bucket& bucket : shape.buckets) {
     Call call{bucket.primitive,
               bucket.rows,
@@ -198,7 +203,8 @@ ProductRunner::ProductRunner(const ProductShape& shape, const dnnl::engine& engi
               {}};
     call.arguments = {{DNNL_ARG_SRC, call.x},
                       {DNNL_ARG_DST, call.y},
-                      {DNNL_ARG_SCRATCHPAD, memory(bucket.description.scratchpad_desc(), engine)}};
+                      {DNNL_ARG_SCRATCHPAD,
+                       memory(bucket.description.scratchpad_desc(), engine, scratchpad_.data())}};
     call_of_.resize(bucket.rows + 1, static_cast<uint8_t>(calls_.size()));
     calls_.push_back(std::move(call));
   }
@@ -206,9 +212,13 @@ ProductRunner::ProductRunner(const ProductShape& shape, const dnnl::engine& engi
 
 void ProductRunner::Run(const float* x, int rows, float* y) {
   if (int8_ != nullptr) return int8_->Multiply(x, rows, y);
-  if (rounded_.size() == 0) return Execute(const_cast<float*>(x), rows, y);
+  Execute(Rounded(x, rows), rows, y);
+}
+
+void* ProductRunner::Rounded(const float* x, int rows) {
+  if (rounded_.size() == 0) return const_cast<float*>(x);
   ToBFloat16Row(x, rows * k_, rounded_.data());
-  Execute(rounded_.data(), rows, y);
+  return rounded_.data();
 }
 
 void ProductRunner::Run(const BFloat16* x, int rows, float* y) {
@@ -219,7 +229,7 @@ void ProductRunner::Run(const Product& product, const float* x, int rows, float*
   if (product.shape().type == ProductType::kInt8)
     return product.int8_weights().Multiply(x, rows, y);
   calls_[call_of_[rows]].arguments[DNNL_ARG_WEIGHTS] = product.weights();
-  Execute(const_cast<float*>(x), rows, y);
+  Execute(Rounded(x, rows), rows, y);
 }
 
 void ProductRunner::Run(const Product& product, const BFloat16* x, int rows, float* y) {

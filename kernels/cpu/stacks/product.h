@@ -99,12 +99,12 @@ class Product {
   Int8Matrix int8_weights_;
 };
 
-// Runs one product for one worker. Keeps the argument maps, so that a call creates nothing of ours.
+// Runs one product for one worker, or those of one shape. Keeps the argument maps, so that a call creates nothing of ours.
 class ProductRunner {
  public:
   explicit ProductRunner(const Product& product);
-  // For products of this shape, which each call names. x of a bfloat16 product is in bfloat16.
-  ProductRunner(const ProductShape& shape, const dnnl::engine& engine);
+  // For products of this shape, which each call names. Unless `rounds`, x of a bfloat16 product is in bfloat16.
+  ProductRunner(const ProductShape& shape, const dnnl::engine& engine, bool rounds = false);
 
   void Run(const float* x, int rows, float* y);
   // For a bfloat16 product: x as it is.
@@ -122,11 +122,14 @@ class ProductRunner {
     std::unordered_map<int, dnnl::memory> arguments;
   };
 
+  // x as the primitives take it.
+  void* Rounded(const float* x, int rows);
   void Execute(void* x, int rows, float* y);
 
   const Int8Matrix* int8_ = nullptr;  // of an int8 product
   dnnl::stream stream_;
-  AlignedArray<BFloat16> rounded_;  // [max_rows][k] of a bfloat16 product, else empty
+  AlignedArray<BFloat16> rounded_;    // [max_rows][k] of a bfloat16 product that rounds, else empty
+  AlignedArray<uint8_t> scratchpad_;  // of all calls
   size_t k_;
   std::vector<Call> calls_;       // ascending in rows
   std::vector<uint8_t> call_of_;  // [rows]: index of the smallest call with at least that many

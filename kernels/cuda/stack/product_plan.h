@@ -66,7 +66,7 @@ class ProductPlans {
   // Choices of every product for the buckets `row_counts` (ascending, as from TokenBuckets()):
   // choices[shape][i] serves row_counts[i]; there is none for the last one, which is there to stand
   // in for others. What was tried before is remembered. Uses an idle `stream`, and takes device
-  // memory for the trial, at most what a workspace for as many rows takes beside its stream.
+  // memory for the trial, at most what a workspace for as many rows takes beside its stream, and a table of the rows.
   // kUnsupported when a bucket has no algorithm.
   Status Choose(const std::vector<int>& row_counts, Stream& stream,
                 std::vector<std::vector<ProductChoice>>* choices);
