@@ -30,138 +30,146 @@ import sys
 #
 # room                   | rooms that it may include                          | libraries | most lines: product, tests
 TABLE = """
-proto                    |                                                    | protobuf
-base                     |                                                    | absl utf8proc
+proto                    |                                                                    | protobuf                 | 1400 300
+base                     |                                                                    | absl utf8proc            | 550 250
 
-kernels                  |                                                    |
-kernels/common           | kernels                                            |
-kernels/reference        | kernels                                            |
-kernels/cpu/base         | kernels kernels/common                             | hwy openmp
-kernels/cpu/tiles        | kernels kernels/common kernels/cpu/base            |
-kernels/cpu/isa          | kernels kernels/cpu/base kernels/cpu/tiles         | dnnl hwy
-kernels/cpu/int8         | kernels kernels/cpu/base kernels/cpu/isa           | hwy
-kernels/cpu/isa/processor_other.cc | kernels/cpu/isa kernels/cpu/int8 kernels/cpu/tiles |
-kernels/cpu/stacks       | kernels kernels/common kernels/cpu/base            | dnnl
-                         | kernels/cpu/tiles kernels/cpu/int8                 |
-kernels/cpu/programs     | kernels kernels/cpu/base kernels/cpu/int8 kernels/cpu/stacks | hwy
-kernels/cpu              | kernels kernels/cpu/base kernels/cpu/isa           |
-                         | kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs |
-kernels/cuda/kernels     | kernels kernels/common                             | cuda
-kernels/cuda/device      | kernels kernels/common kernels/cuda/kernels        | cuda
-kernels/cuda/stack       | kernels kernels/common kernels/cuda/kernels        |
-                         | kernels/cuda/device                                |
-kernels/cuda/program     | kernels kernels/common kernels/cuda/kernels       |
-                         | kernels/cuda/device kernels/cuda/stack             |
-kernels/cuda/backend     | kernels kernels/common kernels/cuda/kernels        |
-                         | kernels/cuda/device kernels/cuda/stack             |
-                         | kernels/cuda/program                               |
-kernels/backend.cc       | kernels kernels/cpu kernels/cuda/backend kernels/reference |
-kernels/testing          | kernels                                            |
-kernels/bench            | kernels kernels/common kernels/testing             | benchmark cuda dnnl openmp
-                         | kernels/cpu/base kernels/cpu/stacks                |
-                         | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack |
+kernels                  |                                                                    |                          | 4400 0
+kernels/common           | kernels                                                            |                          | 300 0
+kernels/reference        | kernels                                                            |                          | 1200 0
+kernels/cpu/base         | kernels kernels/common                                             | hwy openmp               | 1450 0
+kernels/cpu/tiles        | kernels kernels/common kernels/cpu/base                            |                          | 800 0
+kernels/cpu/isa          | kernels kernels/cpu/base kernels/cpu/tiles                         | dnnl hwy                 | 300 0
+kernels/cpu/int8         | kernels kernels/cpu/base kernels/cpu/isa                           | hwy                      | 1200 0
+kernels/cpu/isa/processor_other.cc | kernels/cpu/isa kernels/cpu/int8 kernels/cpu/tiles                 |                          | 50 0
+kernels/cpu/stacks       | kernels kernels/common kernels/cpu/base                            | dnnl                     | 2100 0
+                         | kernels/cpu/tiles kernels/cpu/int8                                 |
+kernels/cpu/programs     | kernels kernels/cpu/base kernels/cpu/int8 kernels/cpu/stacks       | hwy                      | 3200 0
+kernels/cpu              | kernels kernels/cpu/base kernels/cpu/isa                           |                          | 250 0
+                         | kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs           |
+kernels/cuda/kernels     | kernels kernels/common                                             | cuda                     | 4750 0
+kernels/cuda/device      | kernels kernels/common kernels/cuda/kernels                        | cuda                     | 1950 0
+kernels/cuda/stack       | kernels kernels/common kernels/cuda/kernels                        |                          | 1950 0
+                         | kernels/cuda/device                                                |
+kernels/cuda/program     | kernels kernels/common kernels/cuda/kernels                        |                          | 2500 0
+                         | kernels/cuda/device kernels/cuda/stack                             |
+kernels/cuda/backend     | kernels kernels/common kernels/cuda/kernels                        |                          | 400 0
+                         | kernels/cuda/device kernels/cuda/stack                             |
+                         | kernels/cuda/program                                               |
+kernels/backend.cc       | kernels kernels/cpu kernels/cuda/backend kernels/reference         |                          | 200 0
+kernels/testing          | kernels                                                            |                          | 0 1200
+kernels/bench            | kernels kernels/common kernels/testing                             | benchmark cuda dnnl openmp | 3050 0
+                         | kernels/cpu/base kernels/cpu/stacks                                |
+                         | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |
 
-models/files             | base                                               | absl nlohmann zlib
-models/text              | base                                               | absl utf8proc
-models/decoding          | models/text kernels base                           | absl
-models/marian            | models/files base                                  | absl libzip yaml_cpp
-models                   | models/files models/text models/decoding models/marian | absl nlohmann openssl
-                         | kernels kernels/cpu/base base                                        |
+models/files             | base                                                               | absl nlohmann zlib       | 650 350
+models/text              | base                                                               | absl utf8proc            | 2350 1350
+models/decoding          | models/text kernels base                                           | absl                     | 1650 1850
+models/marian            | models/files base                                                  | absl libzip yaml_cpp     | 1350 750
+models                   | models/files models/text models/decoding models/marian             | absl nlohmann openssl    | 5950 6350
+                         | kernels kernels/cpu/base base                                      |
 
-server/base              | base                                               | absl nlohmann
-server/batching/queue    | server/base base                                   | absl
-server/batching/steps    | server/batching/queue server/base base             | absl
-server/batching          | server/batching/queue server/batching/steps        | absl
-                         | server/base models kernels base                    |
-server/calls             | server/base models base proto                      | absl protobuf
-server/callers           | server/calls server/batching/queue server/base base | absl boost
-server/calls/bounds      | server/base base proto                             | absl protobuf
-server/telemetry         | server/calls server/batching server/batching/queue | absl prometheus protobuf
-                         | server/batching/steps server/base                  |
-                         | kernels base                                       |
-server/lifecycle         | server/telemetry server/calls server/batching      | absl
-                         | server/base models base                            |
-server/transport         | server/callers server/telemetry server/base base   | absl boost openssl prometheus
-server/door              | server/transport server/callers server/calls       | absl boost nghttp2 prometheus zlib
-                         | server/base base                                   |
-server/calls/messages    | server/base server/calls server/calls/bounds server/lifecycle | absl protobuf
-                         | server/telemetry server/batching/queue             |
-                         | models models/text kernels base proto              |
-server/calls/kinds       | server/callers server/calls server/calls/bounds server/calls/messages | absl protobuf
-                         | server/lifecycle server/telemetry                  |
-                         | server/batching/queue                              |
-                         | server/base models base                            |
-server/open_inference/tensors | server/calls server/calls/bounds              | absl protobuf
-                         | server/calls/messages server/lifecycle             |
-                         | models base proto                                  |
-server/tasks/programs    | models kernels base | absl
-server/tasks/stacks      | server/calls/messages server/batching models kernels base | absl
-server/tasks/tasks.h     | server/calls server/calls/kinds server/calls/messages | absl protobuf
-                         | server/open_inference/tensors models proto         |
-server/tasks/*           | server/tasks/tasks.h server/tasks/programs server/tasks/stacks | absl protobuf
-                         | server/calls server/calls/bounds server/calls/kinds |
-                         | server/calls/messages server/open_inference/tensors |
-                         | server/batching server/batching/queue server/batching/steps |
-                         | models models/text models/decoding kernels/common  |
-                         | kernels base proto                                 |
-server/tasks             | server/tasks/tasks.h server/batching               |
-server/open_inference    | server/tasks/tasks.h server/calls server/calls/kinds     | absl protobuf
-                         | server/calls/messages server/open_inference/tensors |
-                         | server/lifecycle server/batching/queue server/base |
-                         | models kernels base proto                          |
-server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds       | absl grpc protobuf
-                         | server/calls/messages server/callers server/door server/transport   |
-                         | server/base base proto                             |
-server/http              | server/transport server/calls server/base base     | absl boost nlohmann prometheus
-server/translation       | server/calls server/calls/bounds server/lifecycle  | absl cld2 icu
-                         | server/base models models/text base proto          |
-server/rest              | server/callers server/calls server/calls/bounds    | absl grpc nlohmann protobuf
-                         | server/http server/telemetry server/translation    |
-                         | server/base base proto                             |
-server                   | server/callers server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf re2
-                         | server/rpc server/open_inference server/rest       |
-                         | server/http server/lifecycle server/transport      |
-                         | server/translation                                 |
-                         | server/telemetry server/tasks/tasks.h server/batching      |
-                         | server/batching/steps server/base                  |
-                         | server/door models kernels base                    |
+server/base              | base                                                               | absl nlohmann            | 2150 1150
+server/batching/queue    | server/base base                                                   | absl                     | 2250 2250
+server/batching/steps    | server/batching/queue server/base base                             | absl                     | 1950 1250
+server/batching          | server/batching/queue server/batching/steps                        | absl                     | 2900 2600
+                         | server/base models kernels base                                    |
+server/calls             | server/base models base proto                                      | absl protobuf            | 1350 550
+server/callers           | server/calls server/batching/queue server/base base                | absl boost               | 1000 400
+server/calls/bounds      | server/base base proto                                             | absl protobuf            | 850 700
+server/telemetry         | server/calls server/batching server/batching/queue                 | absl prometheus protobuf | 1700 750
+                         | server/batching/steps server/base                                  |
+                         | kernels base                                                       |
+server/lifecycle         | server/telemetry server/calls server/batching                      | absl                     | 1450 1150
+                         | server/base models base                                            |
+server/transport         | server/callers server/telemetry server/base base                   | absl boost openssl prometheus | 3450 1250
+server/door              | server/transport server/callers server/calls                       | absl boost nghttp2 prometheus zlib | 4200 2300
+                         | server/base base                                                   |
+server/calls/messages    | server/base server/calls server/calls/bounds server/lifecycle      | absl protobuf            | 650 450
+                         | server/telemetry server/batching/queue                             |
+                         | models models/text kernels base proto                              |
+server/calls/kinds       | server/callers server/calls server/calls/bounds server/calls/messages | absl protobuf            | 1450 400
+                         | server/lifecycle server/telemetry                                  |
+                         | server/batching/queue                                              |
+                         | server/base models base                                            |
+server/open_inference/tensors | server/calls server/calls/bounds                                   | absl protobuf            | 1800 500
+                         | server/calls/messages server/lifecycle                             |
+                         | models base proto                                                  |
+server/tasks/programs    | models kernels base                                                | absl                     | 100 0
+server/tasks/stacks      | server/calls/messages server/batching models kernels base          | absl                     | 250 0
+server/tasks/tasks.h     | server/calls server/calls/kinds server/calls/messages              | absl protobuf            | 100 0
+                         | server/open_inference/tensors models proto                         |
+server/tasks/*           | server/tasks/tasks.h server/tasks/programs server/tasks/stacks     | absl protobuf            | 5900 2950
+                         | server/calls server/calls/bounds server/calls/kinds                |
+                         | server/calls/messages server/open_inference/tensors                |
+                         | server/batching server/batching/queue server/batching/steps        |
+                         | models models/text models/decoding kernels/common                  |
+                         | kernels base proto                                                 |
+server/tasks             | server/tasks/tasks.h server/batching                               |                          | 100 650
+server/open_inference    | server/tasks/tasks.h server/calls server/calls/kinds               | absl protobuf            | 1150 0
+                         | server/calls/messages server/open_inference/tensors                |
+                         | server/lifecycle server/batching/queue server/base                 |
+                         | models kernels base proto                                          |
+server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds               | absl grpc protobuf       | 1250 350
+                         | server/calls/messages server/callers server/door server/transport  |
+                         | server/base base proto                                             |
+server/http              | server/transport server/calls server/base base                     | absl boost nlohmann prometheus | 4650 2200
+server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu            | 2550 1050
+                         | server/base models models/text base proto                          |
+server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 8050 4000
+                         | server/http server/telemetry server/translation                    |
+                         | server/base base proto                                             |
+server                   | server/callers server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf re2   | 2050 550
+                         | server/rpc server/open_inference server/rest                       |
+                         | server/http server/lifecycle server/transport                      |
+                         | server/translation                                                 |
+                         | server/telemetry server/tasks/tasks.h server/batching              |
+                         | server/batching/steps server/base                                  |
+                         | server/door models kernels base                                    |
 
-client                   | base proto                                         | absl grpc nlohmann openssl protobuf
-client/commands          | client base proto                                  | absl nlohmann protobuf
-client/sru_client.cc     | client/commands                                    |
-client/example           | client                                             |
-bench                    | client models kernels kernels/bench proto base     | absl grpc nghttp2 nlohmann protobuf
+client                   | base proto                                                         | absl grpc nlohmann openssl protobuf | 3300 2900
+client/commands          | client base proto                                                  | absl nlohmann protobuf   | 4550 0
+client/sru_client.cc     | client/commands                                                    |                          | 100 0
+client/example           | client                                                             |                          | 50 0
+bench                    | client models kernels kernels/bench proto base                     | absl grpc nghttp2 nlohmann protobuf | 5050 1600
 
-tests/kernels/cuda_host  | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack |
-tests/kernels/cuda_runtime | kernels/cuda/device                              | cuda
-tests/testing            | tests/kernels/cuda_host server/batching/queue      | absl grpc nlohmann openssl protobuf sentencepiece zlib
-                         | server/batching/steps server/tasks/* server/calls  |
-                         | server/base models models/decoding kernels base    |
-                         | kernels/cpu/base kernels/cpu/isa kernels/cpu/tiles |
-                         | kernels/cuda/backend proto                                 |
-tests/gpu                | kernels kernels/testing                            |
-tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime tests/gpu kernels | hwy
-                         | kernels/common kernels/cpu/base kernels/cpu/tiles  |
+tests/kernels/cuda_host  | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |                          | 0 1500
+tests/kernels/cuda_runtime | kernels/cuda/device                                                | cuda                     | 0 700
+tests/testing            | tests/kernels/cuda_host server/batching/queue                      | absl grpc nlohmann openssl protobuf sentencepiece zlib | 0 4650
+                         | server/batching/steps server/tasks/* server/calls                  |
+                         | server/base models models/decoding kernels base                    |
+                         | kernels/cpu/base kernels/cpu/isa kernels/cpu/tiles                 |
+                         | kernels/cuda/backend proto                                         |
+tests/gpu                | kernels kernels/testing                                            |                          | 0 1550
+tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime tests/gpu kernels | hwy                      | 0 13650
+                         | kernels/common kernels/cpu/base kernels/cpu/tiles                  |
                          | kernels/cpu/isa kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs |
-                         | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack |
-                         | kernels/cuda/program kernels/cuda/backend                 |
-                         | kernels/bench kernels/testing                      |
-tests/golden             | tests/testing models models/decoding kernels       | nlohmann
-tests/fuzz               | server server/base server/calls server/calls/bounds | absl grpc nlohmann protobuf
-                         | server/calls/messages server/tasks/* |
-                         | server/door server/http server/open_inference/tensors server/rest |
-                         | server/telemetry server/translation server/transport models |
-                         | models/files models/marian models/text models/decoding kernels |
-                         | kernels/reference base proto                       |
-tests/integration        | tests/testing tests/kernels/cuda_host server       | absl grpc nlohmann openssl protobuf
-                         | server/base models kernels           |
-                         | kernels/cuda/backend base proto                            |
-tests/interop            | tests/testing server/rpc server/door server/transport | absl grpc prometheus
-                         | server/calls server/base                           |
-tests/markup             | base server/translation                            | absl
-tests/simulation         | tests/testing server/batching server/base          | absl
-tests/deploy             | tests/testing client base                          | absl
-tests/chaos              | tests/testing server server/base bench | absl protobuf
+                         | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |
+                         | kernels/cuda/program kernels/cuda/backend                          |
+                         | kernels/bench kernels/testing                                      |
+tests/golden             | tests/testing models models/decoding kernels                       | nlohmann                 | 0 3200
+tests/fuzz               | server server/base server/calls server/calls/bounds                | absl grpc nlohmann protobuf | 0 2900
+                         | server/calls/messages server/tasks/*                               |
+                         | server/door server/http server/open_inference/tensors server/rest  |
+                         | server/telemetry server/translation server/transport models        |
+                         | models/files models/marian models/text models/decoding kernels     |
+                         | kernels/reference base proto                                       |
+tests/integration        | tests/testing tests/kernels/cuda_host server                       | absl grpc nlohmann openssl protobuf | 0 14000
+                         | server/base models kernels                                         |
+                         | kernels/cuda/backend base proto                                    |
+tests/interop            | tests/testing server/rpc server/door server/transport              | absl grpc prometheus     | 0 2350
+                         | server/calls server/base                                           |
+tests/markup             | base server/translation                                            | absl                     | 0 450
+tests/simulation         | tests/testing server/batching server/base                          | absl                     | 0 1150
+tests/deploy             | tests/testing client base                                          | absl                     | 0 2600
+tests/chaos              | tests/testing server server/base bench                             | absl protobuf            | 0 3000
+.                        |                                                                    |                          | 100 0
+.ci                      |                                                                    |                          | 250 0
+cmake                    |                                                                    |                          | 600 0
+deploy                   |                                                                    |                          | 500 0
+scripts                  |                                                                    |                          | 6650 1400
+client/python            |                                                                    |                          | 3000 1600
+models/exporter          |                                                                    |                          | 4050 0
+tests                    |                                                                    |                          | 0 8450
 """
 
 # What unit tests of a room may include as well: the other side of what two rooms must agree on, and
