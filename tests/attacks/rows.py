@@ -1,4 +1,4 @@
-"""Attacks that are a few lines each, as rows of one table: those of the second review, and tricks with frames, windows,
+"""Attacks that are a few lines each, as rows of one table: budgets, places and floods, and tricks with frames, windows,
 bodies and handshakes.
 
     rows.py SRU_SERVER MODEL_REPOSITORY ROW
