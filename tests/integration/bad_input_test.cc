@@ -204,7 +204,15 @@ TEST_F(BadInputTest, UnknownModelAndVersion) {
 
 TEST_F(BadInputTest, NoNameWithSeveralModels) {
   request_.clear_model();
-  ExpectError(StatusCode::INVALID_ARGUMENT, "model: empty, expected a name");
+  v1::ClassifyResponse classified;
+  EXPECT_TRUE(server_->Classify(request_, &classified).ok());
+  EXPECT_EQ(classified.model(), "small");  // the only one that can classify
+  v1::EncodeRequest encode_request;
+  *encode_request.mutable_sequences() = request_.sequences();
+  v1::EncodeResponse encoded;
+  const grpc::Status encode = server_->Encode(encode_request, &encoded);
+  EXPECT_EQ(encode.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(encode.error_message(), StartsWith("model: empty, expected a name"));
 }
 
 TEST_F(BadInputTest, ClassifyWithoutAClassifier) {
