@@ -216,7 +216,7 @@ TEST_F(LifecycleTest, AVersionThatIsCopiedOverWithItsTimesAnswers) {
     std::filesystem::copy(repository_.path(".a"), repository_.path("m/1"));
     fix_times("m/1");
     server::Options options = Options(control);
-    options.models.load_models = {"m"};
+    if (control == server::lifecycle::ModelControl::kExplicit) options.models.load_models = {"m"};
     Start(options);
     const auto logit = [this] {
       v1::ClassifyResponse response;
