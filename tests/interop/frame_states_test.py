@@ -37,7 +37,8 @@ ALTSVC, UNKNOWN = 10, 22
 END = END_STREAM | END_HEADERS
 CALL = Request("call", "POST", CALL_PATH, GRPC_FIELDS)
 NO_CALL = Request("no call", "POST", "/nothing/Here", GRPC_FIELDS)  # answered by trailers only
-EARLY_PAGE = Request("page", "POST", "/early", [])  # answered before its body has come
+# Answered before its body has come, which may still come.
+EARLY_PAGE = Request("page", "POST", "/early", [("expect", "100-continue")])
 MESSAGE = bytes(5)  # an empty one
 LAST_DATA = frame(DATA, END_STREAM, 1, MESSAGE)
 FIRST_HALF, SECOND_HALF = CALL.block()[:20], CALL.block()[20:]
