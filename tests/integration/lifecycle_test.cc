@@ -225,7 +225,8 @@ TEST_F(LifecycleTest, AVersionThatIsCopiedOverWithItsTimesAnswers) {
     };
     const float before = logit();
     std::filesystem::copy(repository_.path(".b"), repository_.path("m/1"),
-                          std::filesystem::copy_options::overwrite_existing);
+                          std::filesystem::copy_options::overwrite_existing |
+                              std::filesystem::copy_options::recursive);
     fix_times("m/1");
     if (control == server::lifecycle::ModelControl::kExplicit) {
       EXPECT_TRUE(Load("m").ok());
