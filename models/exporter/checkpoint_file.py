@@ -104,10 +104,14 @@ def unpack(file):
         return file
     size, target = file.seek(0, os.SEEK_END), tempfile.TemporaryFile()
     file.seek(0)
-    with module.open(file) as packed:
-        while chunk := packed.read(1 << 20):
-            target.write(chunk)
-            inert_pickle.check_unpacked(size, target.tell())
+    try:
+        with module.open(file) as packed:
+            while chunk := packed.read(1 << 20):
+                target.write(chunk)
+                inert_pickle.check_unpacked(size, target.tell())
+    except BaseException:
+        target.close()
+        raise
     return target
 
 

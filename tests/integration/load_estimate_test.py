@@ -33,7 +33,7 @@ def versions():
     for kind in ("tagger", "language_model"):
         yield kind, os.path.dirname(min(glob.glob(os.path.join(GOLDEN, kind, "*", "model.safetensors"))))
     for path in sorted(glob.glob(os.path.join(EXPORTED, "*", "*", "1", "model.safetensors"))):
-        yield path.split(os.sep)[-3], os.path.dirname(path)
+        yield "_".join(path.split(os.sep)[-4:-2]), os.path.dirname(path)
     for student in ("marian", "firefox"):
         if os.path.isdir(os.path.join(STUDENTS, student)):
             yield student, os.path.join(STUDENTS, student)
