@@ -761,9 +761,9 @@ void Stream::SetSent() {
 
 bool Stream::OnEndFramed() {
   end_framed_ = true;
-  // Calls of gRPC are reset, and strangers. Other clients may not expect a reset, nor those who wait for leave to send the rest: curl
-  // takes it for a failure. A short rest costs little.
-  const bool may_go_on = http_ != nullptr && !input_ended_ && (is_accepted_ || ExpectsContinue());
+  // Calls of gRPC are reset. Other clients may not expect a reset: curl takes it for a failure and does not show the answer. A short
+  // rest costs little, and has the memory of strangers.
+  const bool may_go_on = http_ != nullptr && !input_ended_;
   if (!may_go_on || !TakeOpen(kStreamBytes, 1)) return false;
   connection_->FlushLater(this);  // it stays open after its answer was taken
   progress_ = 0;
