@@ -25,7 +25,8 @@ constexpr int64_t kPieceBytes = 2 * 25 + 48 + 6 * 12;
 // parsed, its part of the shortest piece, since nobody knows yet how many there are.
 constexpr int64_t kPieceByteBytes = 2 * 12;
 constexpr int64_t kPassingByteBytes = 2 * 48 / 5;
-// The margin: models that were loaded where there was just enough memory took up to 17 MB and 4% more than the sizes of their arrays.
+// The margin: models that were loaded where there was just enough memory took up to 17 MB and 4%
+// more than the sizes of their arrays.
 constexpr int64_t kMarginBytes = 24'000'000;
 constexpr int64_t kMarginShare = 20;
 

@@ -37,8 +37,8 @@ struct MemoryEstimate {
   int64_t workspaces = 0;  // all of them
   int64_t passing = 0;     // more that only loading takes
 
-  // For what a load takes beside these: the allocator's rounding, oneDNN's primitives and their code, stacks of threads, pages of the
-  // files and of programs that run for the first time.
+  // For what a load takes beside these: the allocator's rounding, oneDNN's primitives and their
+  // code, stacks of threads, pages of the files and of programs that run for the first time.
   int64_t margin = 0;
 
   int64_t total() const { return packed + vocabulary + workspaces + passing + margin; }

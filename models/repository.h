@@ -101,8 +101,8 @@ absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& rep
 // the file system's clock, or through a mapping, may leave no trace.
 std::string FileSignature(const FilePath& directory);
 
-// Equal for equal contents of those files, which are read (SHA-256: about a second per GB). Empty if one of
-// them cannot be read.
+// Equal for equal contents of those files, which are read (SHA-256: about a second per GB). Empty
+// if one of them cannot be read.
 std::string FileContentsDigest(const FilePath& directory);
 
 }  // namespace sru::models

@@ -73,7 +73,7 @@ server/batching/queue    | server/base base                                     
 server/batching/steps    | server/batching/queue server/base base                             | absl                     | 1950 1250
 server/batching          | server/batching/queue server/batching/steps                        | absl                     | 2900 2600
                          | server/base models kernels base                                    |
-server/calls             | server/base models base proto                                      | absl protobuf            | 1350 550
+server/calls             | server/base models base proto                                      | absl protobuf            | 1400 550
 server/callers           | server/calls server/batching/queue server/base base                | absl boost               | 1000 400
 server/calls/bounds      | server/base base proto                                             | absl protobuf            | 850 700
 server/telemetry         | server/calls server/batching server/batching/queue                 | absl prometheus protobuf | 1700 750
@@ -115,7 +115,7 @@ server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds 
 server/http              | server/transport server/calls server/base base                     | absl boost nlohmann prometheus | 4650 2200
 server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu            | 2550 1050
                          | server/base models models/text base proto                          |
-server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 8050 4000
+server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 8100 4000
                          | server/http server/telemetry server/translation                    |
                          | server/base base proto                                             |
 server                   | server/callers server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf re2   | 2050 550

@@ -1,8 +1,9 @@
-// How a product is tried before it is used: a row must get the same bits in any number of rows and at any place among them, whatever
-// the rows behind it hold.
+// How a product is tried before it is used: a row must get the same bits in any number of rows and
+// at any place among them, whatever the rows behind it hold.
 //
-// Each number of rows multiplies the same different rows, in as many batches as they take, until at least kValues results have been
-// compared. A part of them is multiplied once more with rows of NaN behind them, as a buffer's unused rows may be.
+// Each number of rows multiplies the same different rows, in as many batches as they take, until at
+// least kValues results have been compared. A part of them is multiplied once more with rows of NaN
+// behind them, as a buffer's unused rows may be.
 #ifndef SRU_KERNELS_COMMON_ROW_PROBE_H_
 #define SRU_KERNELS_COMMON_ROW_PROBE_H_
 
@@ -27,8 +28,9 @@ class RowProbe {
   // Different rows. Odd, so that it shares no divisor with a tile and each row gets many places.
   int period() const { return period_; }
 
-  // `count` random values; many are the same ones again and again. With `spread` they are of very different size: sums of few values of
-  // bfloat16 are often exact in float32, in any order, and these are not.
+  // `count` random values; many are the same ones again and again. With `spread` they are of very
+  // different size: sums of few values of bfloat16 are often exact in float32, in any order, and
+  // these are not.
   static std::vector<float> Values(size_t count, unsigned seed, bool spread) {
     constexpr size_t kDifferent = 8'191;  // a prime, so that no two rows of a matrix are alike
     std::mt19937 random(seed);
@@ -48,9 +50,10 @@ class RowProbe {
     return table;
   }
 
-  // Calls batch(first, real, compared) until one returns false. Row i of a batch is row (first + i) % period() of the table for
-  // i < real, and NaN above. The results of rows below `compared` are those of the table's rows `first` to `first` + `compared` - 1, again
-  // from row 0 where a batch begins with it.
+  // Calls batch(first, real, compared) until one returns false. Row i of a batch is row (first + i)
+  // % period() of the table for i < real, and NaN above. The results of rows below `compared` are
+  // those of the table's rows `first` to `first` + `compared` - 1, again from row 0 where a batch
+  // begins with it.
   template <typename Batch>
   bool ForEachBatch(int rows, const Batch& batch) const {
     for (const int garbage : {0, std::min(kMostGarbage, rows / 2)}) {
@@ -83,7 +86,8 @@ class RowTrial {
   float* x() { return x_.data(); }  // [max_rows][k]
   float* y() { return y_.data(); }  // [max_rows][n]
 
-  // Whether multiply(), which computes `rows` rows of y from x, gives the bits of the numbers of rows that agreed before.
+  // Whether multiply(), which computes `rows` rows of y from x, gives the bits of the numbers of
+  // rows that agreed before.
   template <typename Multiply>
   bool Agrees(int rows, const Multiply& multiply) {
     const int known = known_;

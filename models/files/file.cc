@@ -168,8 +168,8 @@ absl::Status OpenFile::CheckUnchanged() const {
   if (fstat(fd_, &info) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat(path_, ": cannot be examined"));
   }
-  // A time of modification can be set back. A time of change cannot, but it is also that of the last
-  // link: a file that another one has replaced is as it was.
+  // A time of modification can be set back. A time of change cannot, but it is also that of the
+  // last link: a file that another one has replaced is as it was.
   if (static_cast<uint64_t>(info.st_size) == size_ && Nanoseconds(info.st_mtim) == modified_ns_ &&
       (Nanoseconds(info.st_ctim) == changed_ns_ || info.st_nlink != links_)) {
     return absl::OkStatus();

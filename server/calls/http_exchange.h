@@ -37,8 +37,9 @@ class HttpExchange : public Exchange {
   // Visits all fields in their order. The authority is "host".
   virtual void VisitHeaders(
       const std::function<void(absl::string_view name, absl::string_view value)>& visit) const = 0;
-  // Within start(): what the head has shown. `accepted`: the sender may call; others have less memory and time. The body may have `max_body`
-  // bytes; with 0 none is read, and OnBody() gets an empty one.
+  // Within start(): what the head has shown. `accepted`: the sender may call; others have less
+  // memory and time. The body may have `max_body` bytes; with 0 none is read, and OnBody() gets an
+  // empty one.
   virtual void OnChecked(bool /*accepted*/, size_t /*max_body*/) {}
   // Once, before the first part and the end, and as they are. Lower-case names.
   virtual void SetHead(int status, Metadata headers) = 0;

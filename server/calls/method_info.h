@@ -74,7 +74,8 @@ struct MethodInfo {
   const char* name = nullptr;  // the value of the label `method`
   MethodKind kind = MethodKind::kUnary;
   Work work = Work::kNone;
-  // The tasks of the models that answer it, and these models in words. A call that names no model means one of them.
+  // The tasks of the models that answer it, and these models in words. A call that names no model
+  // means one of them.
   TaskSet tasks = {};
   const char* needs = "";
   bool one_direction = false;  // whether its models must have one direction

@@ -60,8 +60,8 @@ class DoorMetrics {
   void OnFlood(Flood flood) { floods_.Count(flood); }
   void OnRead(size_t bytes) { read_bytes_.Increment(static_cast<double>(bytes)); }
   void OnWritten(size_t bytes) { written_bytes_.Increment(static_cast<double>(bytes)); }
-  // The same bytes, as those of an open connection of HTTP/1.1: what is read and written of them is counted. They end with a flood of
-  // records without data, and `on_flood` runs.
+  // The same bytes, as those of an open connection of HTTP/1.1: what is read and written of them is
+  // counted. They end with a flood of records without data, and `on_flood` runs.
   std::unique_ptr<transport::ByteStream> CountHttp1(std::unique_ptr<transport::ByteStream> bytes,
                                                     bool tls, std::function<void()> on_flood);
   void OnGoAway() { go_aways_.Increment(); }

@@ -1391,7 +1391,8 @@ class WaitingHttp final : public calls::HttpHandler {
   calls::HttpExchange& exchange_;
 };
 
-// What is not known to be a caller's has an eighth of the memory, and of one address a quarter of that.
+// What is not known to be a caller's has an eighth of the memory, and of one address a quarter of
+// that.
 TEST_F(NativeDoorHttpTest, StrangersHaveTheirPartOfTheMemory) {
   options_.asks_for_tokens = true;
   options_.check_call = [this](const transport::CallToCheck& /*call*/) {

@@ -124,7 +124,8 @@ void Stream::OnHead() {
     head_bytes_ = bytes;
   }
   Begin();
-  // Until its stream ends, also while the answer is not taken, what a stranger sends has the memory of strangers.
+  // Until its stream ends, also while the answer is not taken, what a stranger sends has the memory
+  // of strangers.
   const bool is_stranger = context_.options.asks_for_tokens && !is_accepted_;
   if (is_stranger && open_bytes_ == 0 && !TakeOpen(kStreamBytes + head_bytes_, 1)) {
     Cancel();
@@ -761,8 +762,8 @@ void Stream::SetSent() {
 
 bool Stream::OnEndFramed() {
   end_framed_ = true;
-  // Calls of gRPC are reset. Other clients may not expect a reset: curl takes it for a failure and does not show the answer. A short
-  // rest costs little, and has the memory of strangers.
+  // Calls of gRPC are reset. Other clients may not expect a reset: curl takes it for a failure and
+  // does not show the answer. A short rest costs little, and has the memory of strangers.
   const bool may_go_on = http_ != nullptr && !input_ended_;
   if (!may_go_on || !TakeOpen(kStreamBytes, 1)) return false;
   connection_->FlushLater(this);  // it stays open after its answer was taken

@@ -314,8 +314,8 @@ void HttpConnection::OnHeader() {
   if (options.check_headers != nullptr) refusal = options.check_headers(&request);
   if (request.caller != nullptr) caller_ = request.caller;
   if (refusal != nullptr || request.max_body == 0) {
-    // A client that was not told to go on may send the body or not, so its end is unknown. The parser reads no body that is
-    // over its bound.
+    // A client that was not told to go on may send the body or not, so its end is unknown. The
+    // parser reads no body that is over its bound.
     if (!complete_ && (parser_.chunked() || parser_.expects_continue() ||
                        length > std::min<uint64_t>(kMaxRestBytes, options.limits.max_body_bytes))) {
       close_after_ = true;

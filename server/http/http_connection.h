@@ -175,7 +175,8 @@ class HttpConnection final : public HttpTransport::User,
   bool processing_ = false;
   bool answered_ = false;  // since Process() began
   bool in_turn_ = false;   // waits for its turn to go on
-  // PageRequest::caller of the last request that had one. Connections of an address without one share their turns.
+  // PageRequest::caller of the last request that had one. Connections of an address without one
+  // share their turns.
   const void* caller_ = &owner_;
   bool started_request_ = false;
   SteadyTime deadline_ = SteadyTime::max();

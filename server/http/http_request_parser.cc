@@ -199,7 +199,8 @@ HttpRequestParser::Result HttpRequestParser::ReadBody(absl::string_view* in, abs
   return Result::kDone;
 }
 
-// Beast passes over extensions and trailers. It takes bytes in them that end a line for others, and lines that go on.
+// Beast passes over extensions and trailers. It takes bytes in them that end a line for others, and
+// lines that go on.
 HttpRequestParser::Result HttpRequestParser::CheckChunkLines(absl::string_view text) {
   constexpr size_t kMostDigits = 16;
   const int size_line = has_chunk_ ? 1 : 0;  // the first one ends the chunk before

@@ -58,7 +58,8 @@ class HttpRequestParser {
   class Beast;
 
   Result Error(int status, std::string text);
-  // Looks at the lines before the next chunk, or at the last one and the trailers; kDone once they have come whole.
+  // Looks at the lines before the next chunk, or at the last one and the trailers; kDone once they
+  // have come whole.
   Result CheckChunkLines(absl::string_view text);
   void OnRequest(absl::string_view method, absl::string_view target, int version);
   // Takes the scheme and the authority off a target in absolute form (RFC 9112, section 3.2.2). The authority is the host, whatever the

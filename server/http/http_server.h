@@ -83,9 +83,9 @@ class HttpServer {
     transport::LoopSet* loops = nullptr;
     // The table that it shares with other ports, which must outlive it; null: the server has its own, of `limits`.
     transport::ConnectionTable* connections = nullptr;
-    // A connection carries any number of requests, one after the other. Bodies may be chunked. A client that closes its side of the
-    // connection gets the answer to its last request. One that had not announced that this is the last is gone if the answer takes long, or comes
-    // in parts.
+    // A connection carries any number of requests, one after the other. Bodies may be chunked. A
+    // client that closes its side of the connection gets the answer to its last request. One that
+    // had not announced that this is the last is gone if the answer takes long, or comes in parts.
     bool keep_alive = false;
     // Called when the headers of a request have arrived, before its body is read. If it returns an
     // answer, that is sent, and the handler does not see the request; otherwise it may set the

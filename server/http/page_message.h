@@ -85,7 +85,8 @@ struct PageRequest {
   PageHeaders headers;
   // HttpServer::Options::check_headers leaves here, for the handler, what it has found out.
   std::shared_ptr<const void> admission;
-  // Likewise. Who calls, to tell callers apart: it is not read. Null: somebody who is not known yet.
+  // Likewise. Who calls, to tell callers apart: it is not read. Null: somebody who is not known
+  // yet.
   const void* caller = nullptr;
   // Likewise, in bytes. 0: a body is not read, and the handler gets an empty one.
   size_t max_body = std::numeric_limits<size_t>::max();

@@ -421,7 +421,8 @@ absl::Status ModelManager::Apply(const std::string& model, const models::ModelLi
       is_same = served && version.signature == signature;
       contents = version.contents;
     }
-    // Equal contents may look different, after a copy or a backup by links, and different ones equal.
+    // Equal contents may look different, after a copy or a backup by links, and different ones
+    // equal.
     if (served && (mode.asked || !is_same)) {
       is_same = !contents.empty() && models::FileContentsDigest(it->path()) == contents;
     }

@@ -7,14 +7,15 @@
 // version fails to load, what is served stays as it is; Statuses() has the reason.
 //
 // A loaded version whose files have other contents is reloaded, even if they were changed in place.
-// Polling reads those whose FileSignature() differs; Load() and RequestPoll() read all of them. A version that failed is tried again when its files change or when Load() is called. A
-// version whose directory disappears is unloaded. With VersionPolicy "latest N", polling serves the
-// N highest versions that load: while a higher one fails, the next lower one takes its place.
+// Polling reads those whose FileSignature() differs; Load() and RequestPoll() read all of them. A
+// version that failed is tried again when its files change or when Load() is called. A version
+// whose directory disappears is unloaded. With VersionPolicy "latest N", polling serves the N
+// highest versions that load: while a higher one fails, the next lower one takes its place.
 //
 // Polling acts on a model once two looks in a row see the same files, and drops what it loaded if
 // they changed meanwhile: a version that is being copied is left alone until it is complete. A
-// repository, or a model's folder, that cannot be listed changes nothing. Nor does one in which all models have lost
-// their versions at once, for instance because its volume is not mounted, until
+// repository, or a model's folder, that cannot be listed changes nothing. Nor does one in which all
+// models have lost their versions at once, for instance because its volume is not mounted, until
 // options.empty_repository_grace has passed.
 //
 // A version that needs more memory than is available (ModelLoader::Estimate()) is refused before it

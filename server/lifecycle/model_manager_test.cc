@@ -506,7 +506,8 @@ TEST_F(ModelManagerTest, AVersionThatIsChangedInPlaceIsLoadedAnew) {
   EXPECT_EQ(loader_.live, 1);
 }
 
-// What artefacts with a fixed time and tools that keep times do. The new contents have the size of the old ones.
+// What artefacts with a fixed time and tools that keep times do. The new contents have the size of
+// the old ones.
 TEST_F(ModelManagerTest, OtherContentsAreLoadedWhateverTheirTimes) {
   const auto time = std::filesystem::file_time_type();
   const std::string path = repository_.path("m/1/config.json");

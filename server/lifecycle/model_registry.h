@@ -49,7 +49,8 @@ class ModelRegistry {
                                                     calls::TaskSet tasks = {},
                                                     bool one_direction = false) const;
 
-  // Another number after each Replace(), of any registry. What was made of List() later than this was asked holds as long as it stays.
+  // Another number after each Replace(), of any registry. What was made of List() later than this
+  // was asked holds as long as it stays.
   int64_t generation() const {
     MutexLock lock(&mutex_);
     return generation_;

@@ -8,12 +8,14 @@
 //   logprobs            0 to 5: how many candidates come with each token
 //   stream, stream_options.include_usage
 //   user, metadata, safety_identifier, prompt_cache_key: ignored
-//   best_of, suffix, service_tier, store, stream_options.include_obfuscation and others of vLLM: refused, unless they ask for nothing
-//   top_k, min_p, repetition_penalty, min_tokens, stop_token_ids: as in GenerateRequest, under the names that vLLM has for them;
+//   best_of, suffix, service_tier, store, stream_options.include_obfuscation and others of vLLM:
+//   refused, unless they ask for nothing top_k, min_p, repetition_penalty, min_tokens,
+//   stop_token_ids: as in GenerateRequest, under the names that vLLM has for them;
 //                       a top_k of -1 is off
 //
-// Whole numbers may be written as 16.0. null is the same as a field that is left out. Fields that are not listed are refused by name, as OpenAI does: what an option
-// was meant to change should not silently stay as it is.
+// Whole numbers may be written as 16.0. null is the same as a field that is left out. Fields that
+// are not listed are refused by name, as OpenAI does: what an option was meant to change should not
+// silently stay as it is.
 //
 // Pure functions.
 #ifndef SRU_SERVER_REST_COMPLETIONS_REQUEST_H_

@@ -16,7 +16,8 @@ namespace sru::server::rest {
 struct JsonNumber {
   absl::string_view text;
   double real = 0;  // infinite if no double holds the number
-  // If it is a whole number that fits. 16.0 and 1e3 are, below 2^53, as languages without integers write them.
+  // If it is a whole number that fits. 16.0 and 1e3 are, below 2^53, as languages without integers
+  // write them.
   std::optional<int64_t> as_signed;
   std::optional<uint64_t> as_unsigned;
 };

@@ -110,7 +110,8 @@ void Detect(const SharedCall& call, const translation::TextTranslator& translato
   ReplyJson(call, answer);
 }
 
-// Asks for no token, since some clients send none here. To make the page takes time with the square of the number of models, so each thread keeps it.
+// Asks for no token, since some clients send none here. To make the page takes time with the square
+// of the number of models, so each thread keeps it.
 void LibreLanguages(const SharedCall& call, const translation::TextTranslator& translator) {
   thread_local std::pair<int64_t, std::string> kept{-1, ""};
   const int64_t generation = translator.catalog_generation();

@@ -15,8 +15,9 @@ namespace sru::server::rpc {
 // Each may hold an answer that its client does not take, at most all descriptors, some 100 kB.
 inline constexpr size_t kMaxReflectionStreams = 32;
 
-// The rows of reflection on a port that has `services`, by their full names. A message of more than 4 KiB or of many fields ends the call with
-// INVALID_ARGUMENT, and a stream more than kMaxReflectionStreams, or than a quarter of them for one caller, with RESOURCE_EXHAUSTED.
+// The rows of reflection on a port that has `services`, by their full names. A message of more than
+// 4 KiB or of many fields ends the call with INVALID_ARGUMENT, and a stream more than
+// kMaxReflectionStreams, or than a quarter of them for one caller, with RESOURCE_EXHAUSTED.
 std::vector<calls::Method> ReflectionMethods(std::vector<std::string> services);
 
 }  // namespace sru::server::rpc

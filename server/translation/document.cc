@@ -58,7 +58,8 @@ bool OpensWhatStays(const MarkupToken& token, const TextRules& rules) {
           (IsLeftAlone(token.name) || token.is_not_translated));
 }
 
-// True if it parts the words around it. What has no place on a page does not, nor do readings of words.
+// True if it parts the words around it. What has no place on a page does not, nor do readings of
+// words.
 bool PartsWords(const MarkupToken& token, const TextRules& rules) {
   static const Names* const others = SetOf("rb rp rt rtc ruby script style wbr");
   if (token.kind == MarkupToken::Kind::kRaw) {
@@ -69,7 +70,8 @@ bool PartsWords(const MarkupToken& token, const TextRules& rules) {
 
 int LineBreak(UChar32 character) { return u_getIntPropertyValue(character, UCHAR_LINE_BREAK); }
 
-// True if a space may come between the texts. One before a full stop or behind an opening bracket would part it from its word.
+// True if a space may come between the texts. One before a full stop or behind an opening bracket
+// would part it from its word.
 bool MayBeParted(std::string_view before, std::string_view after) {
   constexpr int kClosing[] = {U_LB_BREAK_SYMBOLS,  U_LB_CLOSE_PARENTHESIS, U_LB_CLOSE_PUNCTUATION,
                               U_LB_COMBINING_MARK, U_LB_EXCLAMATION,       U_LB_HYPHEN,
@@ -324,8 +326,9 @@ class DocumentParser {
     return absl::OkStatus();
   }
 
-  // What `open` has opened is left alone, except elements with translate="yes" where it says "no". These end sentences, as the parts around
-  // them do. Within them nothing is looked for a second time: that would take time with each level.
+  // What `open` has opened is left alone, except elements with translate="yes" where it says "no".
+  // These end sentences, as the parts around them do. Within them nothing is looked for a second
+  // time: that would take time with each level.
   absl::Status Leave(const MarkupToken& open, std::string_view whole) {
     size_t at = 0;  // what stands before is in the document
     if (open.is_not_translated && !is_xml() && !IsLeftAlone(open.name) && !is_within_left_) {
@@ -570,7 +573,8 @@ class Document::Writer {
     ReadSource(unit, translation);
     const std::vector<Group> groups = GroupsOf(unit.text, hypothesis);
 
-    // By place: the marks before token t have 2 t, those behind it 2 t + 1. If no word was made of it, they go to one beside it.
+    // By place: the marks before token t have 2 t, those behind it 2 t + 1. If no word was made of
+    // it, they go to one beside it.
     std::vector<std::pair<int, const Unit::Mark*>> marks;
     marks.reserve(unit.marks.size());
     const int end = 2 * static_cast<int>(offsets_.size());
@@ -585,7 +589,8 @@ class Document::Writer {
     }
     const auto by_place = [](const auto& a, const auto& b) { return a.first < b.first; };
     std::stable_sort(marks.begin(), marks.end(), by_place);
-    // `space` is what the translation has before the next word, which is in `element`. It is written before a mark that stands apart.
+    // `space` is what the translation has before the next word, which is in `element`. It is
+    // written before a mark that stands apart.
     const auto write_marks = [&](int place, int element, std::string_view space) {
       const Unit::Mark* last = nullptr;  // that stands apart
       const std::pair<int, const Unit::Mark*> sought(place, nullptr);
@@ -716,8 +721,8 @@ class Document::Writer {
     counts_[outside_] += more;
   }
 
-  // An element that no word has got takes the one that looked at it most, from an element with several or from one around it. Part of a word
-  // takes no other one.
+  // An element that no word has got takes the one that looked at it most, from an element with
+  // several or from one around it. Part of a word takes no other one.
   void KeepElements(const std::vector<std::vector<float>>& weights, std::vector<Group>* groups) {
     for (const auto& [token, element, is_within_word] : places_) {
       if (counts_[element] > 0) continue;
@@ -750,7 +755,8 @@ class Document::Writer {
   std::vector<size_t> offsets_;  // of the tokens of the source
   std::vector<int> around_;      // the innermost element around the beginning of each
   int outside_ = 0;              // the innermost around all
-  // The texts between marks: the token in which each begins, its innermost element, and whether it begins within a word.
+  // The texts between marks: the token in which each begins, its innermost element, and whether it
+  // begins within a word.
   std::vector<std::tuple<size_t, int, bool>> places_;
   std::map<int, int> counts_;  // of words, by element; those of the elements within it count, too
 };

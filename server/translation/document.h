@@ -1,11 +1,15 @@
-// Document: a text as units that a model can translate, sentences or parts of them, and the text again from their translations. What lies between
-// units stays as it is: white space, paragraphs, tags.
+// Document: a text as units that a model can translate, sentences or parts of them, and the text
+// again from their translations. What lies between units stays as it is: white space, paragraphs,
+// tags.
 //
-// HTML and XML. A block's tag (and every one that is not known to stand within a line) ends a sentence, even if its element is left alone. Tags
-// within a sentence follow the words: each word of the translation gets the elements of the word of the source that it was made from, by the
-// alignment; an element may come several times, and is empty if no word is left for it. Elements without content, comments and what is left
-// alone stay behind the word that they touch, else before the one that they stood before. Between two words without a space they are one for the
-// model, as is an end tag before a start tag. Entities are decoded for the model and written anew. The output is well-formed where the input was.
+// HTML and XML. A block's tag (and every one that is not known to stand within a line) ends a
+// sentence, even if its element is left alone. Tags within a sentence follow the words: each word
+// of the translation gets the elements of the word of the source that it was made from, by the
+// alignment; an element may come several times, and is empty if no word is left for it. Elements
+// without content, comments and what is left alone stay behind the word that they touch, else
+// before the one that they stood before. Between two words without a space they are one for the
+// model, as is an end tag before a start tag. Entities are decoded for the model and written anew.
+// The output is well-formed where the input was.
 #ifndef SRU_SERVER_TRANSLATION_DOCUMENT_H_
 #define SRU_SERVER_TRANSLATION_DOCUMENT_H_
 

@@ -42,7 +42,8 @@ v1::Translation Capitals(const std::string& text, bool reversed) {
   return translation;
 }
 
-// The pieces of a translation as tokenizers make them; each looks at the piece of the source in its place.
+// The pieces of a translation as tokenizers make them; each looks at the piece of the source in its
+// place.
 v1::Translation OfPieces(const std::vector<std::string>& source,
                          const std::vector<std::string>& target) {
   v1::Translation translation;

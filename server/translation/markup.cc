@@ -112,7 +112,8 @@ constexpr char kExtendedFromO[] =
     "Scedil scedil Scaron scaron Tcedil tcedil Tcaron tcaron Tstrok tstrok Utilde utilde Umacr "
     "umacr Ubreve ubreve Uring uring Udblac udblac Uogon uogon Wcirc wcirc Ycirc ycirc Yuml Zacute "
     "zacute Zdot zdot Zcaron zcaron";
-// The other names of HTML 4, and those of white space and of what has no width, each run of them after its first character (hexadecimal).
+// The other names of HTML 4, and those of white space and of what has no width, each run of them
+// after its first character (hexadecimal).
 constexpr char kSymbols[] =
     "9 Tab NewLine 0A0 NonBreakingSpace 192 fnof 2C6 circ 2DC tilde 3D1 thetasym upsih 3D6 piv "
     "2002 "
@@ -376,7 +377,8 @@ size_t MarkupReader::EndOfDeclaration() const {
     return EndOf("]]>", at_);
   if (is_xml_ && rest[1] == '?') return EndOf("?>", at_);
   const size_t end = EndOf(">", at_);
-  // Browsers end every type of a document there. One with declarations of its own stays well-formed.
+  // Browsers end every type of a document there. One with declarations of its own stays
+  // well-formed.
   const bool has_subset = absl::StrContains(rest.substr(0, end - at_), '[');
   return absl::StartsWithIgnoreCase(rest, "<!DOCTYPE") && (is_xml_ || has_subset) ? EndOfType()
                                                                                   : end;

@@ -54,12 +54,13 @@ class MarkupReader {
   void ReadEntity(MarkupToken* token);
   // False: no tag, comment or the like begins here.
   bool ReadTag(MarkupToken* token);
-  // Reads the attributes of a tag from `at` on. Returns where its > stands; the end of the markup if there is none; npos if a quotation mark
-  // has no second one.
+  // Reads the attributes of a tag from `at` on. Returns where its > stands; the end of the markup
+  // if there is none; npos if a quotation mark has no second one.
   size_t ReadAttributes(size_t at, MarkupToken* token) const;
   // Where `what` ends that is looked for from `from` on; the end of the markup if it is not there.
   size_t EndOf(std::string_view what, size_t from) const;
-  // The same for the comment, the type of the document, and the comment, declaration or instruction that begins at `at_`.
+  // The same for the comment, the type of the document, and the comment, declaration or instruction
+  // that begins at `at_`.
   size_t EndOfComment() const;
   size_t EndOfType() const;
   size_t EndOfDeclaration() const;

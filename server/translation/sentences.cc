@@ -131,7 +131,8 @@ bool HasLetter(std::string_view text, TextRange range) {
 
 void Add(std::string_view text, TextRange range, std::vector<TextRange>* ranges) {
   range = Trimmed(text, range);
-  // Models lose emojis and marks of a list. With a space behind them they are no part of the sentence.
+  // Models lose emojis and marks of a list. With a space behind them they are no part of the
+  // sentence.
   constexpr uint32_t kMarks =
       U_GC_SO_MASK | U_GC_SM_MASK | U_GC_SK_MASK | U_GC_CF_MASK | U_GC_M_MASK | U_GC_PD_MASK;
   for (size_t at = range.begin; at < range.end; at = After(text, at)) {

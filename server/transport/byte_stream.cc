@@ -17,7 +17,8 @@
 namespace sru::server::transport {
 namespace {
 
-// Reads of the socket within one call of OpenSSL, which would go on as long as something comes; a record takes two. What is left waits for the next call.
+// Reads of the socket within one call of OpenSSL, which would go on as long as something comes; a
+// record takes two. What is left waits for the next call.
 constexpr int kReadsPerCall = 16;
 
 class PlainStream final : public ByteStream {

@@ -42,7 +42,8 @@ class ByteStream {
   // Returns whether this context, too, would accept the certificate that the peer has shown. True where none was asked for.
   virtual bool IsTrustedBy(ssl_ctx_st* /*context*/) const { return true; }
   virtual Result Read(absl::Span<char> buffer) = 0;
-  // How many records without data, such as TLS's KeyUpdate, Read() has taken since this was asked. Each costs more than its bytes show.
+  // How many records without data, such as TLS's KeyUpdate, Read() has taken since this was asked.
+  // Each costs more than its bytes show.
   virtual int TakeEmptyRecords() { return 0; }
   // Whether Read() may give more though the socket has nothing.
   virtual bool MayHoldMore() const { return false; }

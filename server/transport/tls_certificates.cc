@@ -172,7 +172,8 @@ bool IsStrongEnough(const SSL_CTX* context, X509* authority) {
                                                 SSL_CTX_get0_security_ex_data(context)) == 1;
 }
 
-// The characters, whatever their encoding is, in UTF-8; empty if one of them is a control character, or none.
+// The characters, whatever their encoding is, in UTF-8; empty if one of them is a control
+// character, or none.
 std::string TextOf(const ASN1_STRING& characters) {
   unsigned char* bytes = nullptr;
   const int size = ASN1_STRING_to_UTF8(&bytes, &characters);

@@ -197,7 +197,8 @@ TEST_F(LifecycleTest, AReloadLooksAtTheRepositoryAtOnce) {
   EXPECT_EQ(Answering("m"), 2);
 }
 
-// A retrained model of one architecture has the size of the one before, and artefacts have fixed times.
+// A retrained model of one architecture has the size of the one before, and artefacts have fixed
+// times.
 TEST_F(LifecycleTest, AVersionThatIsCopiedOverWithItsTimesAnswers) {
   const auto fix_times = [this](const std::string& version) {
     for (const char* name : {"config.json", "model.safetensors", "vocab.txt"}) {

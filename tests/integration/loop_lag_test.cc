@@ -1,10 +1,12 @@
-// Calls of every task, as large as the defaults allow and as large as a loop reads itself, beside a stream whose tokens are written on the same loop:
-// no call holds the loop.
+// Calls of every task, as large as the defaults allow and as large as a loop reads itself, beside a
+// stream whose tokens are written on the same loop: no call holds the loop.
 //
-// The tests assert that no turn of the loop takes more than 1 ms of processor time: that is what a call costs the others, whatever else the machine does; and that no
-// answer waits longer than 10 ms by the wall clock: that would also show a loop that sleeps or waits for a lock. While the machine runs other programs, the
-// server's threads wait for a processor; that time is the machine's and does not count. A turn of some try that other programs
-// made longer, such as by emptying its caches, is tried again.
+// The tests assert that no turn of the loop takes more than 1 ms of processor time: that is what a
+// call costs the others, whatever else the machine does; and that no answer waits longer than 10 ms
+// by the wall clock: that would also show a loop that sleeps or waits for a lock. While the machine
+// runs other programs, the server's threads wait for a processor; that time is the machine's and
+// does not count. A turn of some try that other programs made longer, such as by emptying its
+// caches, is tried again.
 #include <sys/resource.h>
 
 #include <algorithm>

@@ -737,7 +737,8 @@ TEST_F(OpenInferenceTest, LooksUpModels) {
   }
 }
 
-// What Triton's perf_analyzer does: it reads the config, sends one value for each size that is open, and asks for all outputs.
+// What Triton's perf_analyzer does: it reads the config, sends one value for each size that is
+// open, and asks for all outputs.
 TEST_F(OpenInferenceTest, EveryModelCanBeCalledByItsConfig) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> models = {
       {"classifier", {"text"}}, {"encoder", {"text"}},

@@ -1,9 +1,11 @@
-// Documents through a translation of words into capitals, for markup_test.py. Reads, and answers each document by its text and its units:
+// Documents through a translation of words into capitals, for markup_test.py. Reads, and answers
+// each document by its text and its units:
 //
 //   FORMAT MODE SIZE\n<bytes>   ->   SIZE\n<bytes>COUNT\n, and SIZE\n<bytes> for each unit
 //
-// FORMAT: html, xml. MODE: keep the order, reverse it, drop a third of the words, say each twice, none; with the suffix "_pieces" words are
-// pieces of up to three characters, otherwise one piece each.
+// FORMAT: html, xml. MODE: keep the order, reverse it, drop a third of the words, say each twice,
+// none; with the suffix "_pieces" words are pieces of up to three characters, otherwise one piece
+// each.
 #include <algorithm>
 #include <cstdint>
 #include <iostream>

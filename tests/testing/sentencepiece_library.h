@@ -1,7 +1,8 @@
 // The library SentencePiece, as what our own reader of its files is compared with.
 //
-// A program that uses it must have nothing of protobuf, see docs/decisions/0012-tokenizers.md. Its header declares absl::string_view by itself, so it is included
-// in one source file that includes nothing of Abseil.
+// A program that uses it must have nothing of protobuf, see docs/decisions/0012-tokenizers.md. Its
+// header declares absl::string_view by itself, so it is included in one source file that includes
+// nothing of Abseil.
 #ifndef SRU_TESTS_TESTING_SENTENCEPIECE_LIBRARY_H_
 #define SRU_TESTS_TESTING_SENTENCEPIECE_LIBRARY_H_
 

@@ -29,7 +29,8 @@ memory::desc RowMajor(int rows, int columns, ProductType type = ProductType::kFl
   return memory::desc({rows, columns}, DataTypeOf(type), memory::format_tag::ab);
 }
 
-// What the library can compute the product with, the best first. Throws if there is nothing, unless it may be.
+// What the library can compute the product with, the best first. Throws if there is nothing, unless
+// it may be.
 std::vector<dnnl::matmul::primitive_desc> Offers(const dnnl::engine& engine, ProductType type,
                                                  int rows, int k, int n,
                                                  const memory::desc& weights, bool may_be_none) {
@@ -51,7 +52,8 @@ std::vector<dnnl::matmul::primitive_desc> Offers(const dnnl::engine& engine, Pro
   return offers;
 }
 
-// Multiplies rows that differ by random weights: row counts are usable together if a row has the same bits in all of them.
+// Multiplies rows that differ by random weights: row counts are usable together if a row has the
+// same bits in all of them.
 class ShapeTrial {
  public:
   ShapeTrial(const dnnl::engine& engine, const ProductShape& shape)
@@ -92,7 +94,8 @@ class ShapeTrial {
   AlignedArray<BFloat16> rounded_;
 };
 
-// The primitives of the implementation that `largest`, a product of the last of the row counts, is made with, and its packed layout.
+// The primitives of the implementation that `largest`, a product of the last of the row counts, is
+// made with, and its packed layout.
 ProductShape MakePrimitives(const dnnl::engine& engine, ProductType type, int k, int n,
                             const std::vector<int>& row_counts,
                             const dnnl::matmul::primitive_desc& largest) {

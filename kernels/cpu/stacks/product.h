@@ -1,5 +1,5 @@
-// Matrix products y = x w with w packed once: on oneDNN, with primitives made once for a few row counts, or
-// our own with w in int8 (int8_product.h).
+// Matrix products y = x w with w packed once: on oneDNN, with primitives made once for a few row
+// counts, or our own with w in int8 (int8_product.h).
 //
 //   ProductShapes shapes;                                            // one per executable
 //   Product product(shapes, weights, k, n, RowBuckets(max_rows));    // packs the weights
@@ -12,12 +12,13 @@
 //
 // A row's result has the same bits for any number of rows and at any place among them. oneDNN does
 // not promise that, and on AVX2 it is not so for some row counts; therefore each row count is tried
-// once when its primitive is made (row_probe.h), and those that differ are not used. All row counts of a product
-// are computed by the same implementation of oneDNN's, the first one that serves few rows as well as many: two of them
-// may sum in different orders, as those with and without AMX do.
+// once when its primitive is made (row_probe.h), and those that differ are not used. All row counts
+// of a product are computed by the same implementation of oneDNN's, the first one that serves few
+// rows as well as many: two of them may sum in different orders, as those with and without AMX do.
 //
-// Products in bfloat16 and int8 take and give float32 all the same. In bfloat16 weights and x are rounded,
-// sums and y are float32. In int8 any number of rows is multiplied as it is, and n is a multiple of kRowAlignment.
+// Products in bfloat16 and int8 take and give float32 all the same. In bfloat16 weights and x are
+// rounded, sums and y are float32. In int8 any number of rows is multiplied as it is, and n is a
+// multiple of kRowAlignment.
 //
 // Constructors and Run() throw dnnl::error; the backend catches it at its interface.
 #ifndef SRU_KERNELS_CPU_STACKS_PRODUCT_H_
@@ -99,11 +100,13 @@ class Product {
   Int8Matrix int8_weights_;
 };
 
-// Runs one product for one worker, or those of one shape. Keeps the argument maps, so that a call creates nothing of ours.
+// Runs one product for one worker, or those of one shape. Keeps the argument maps, so that a call
+// creates nothing of ours.
 class ProductRunner {
  public:
   explicit ProductRunner(const Product& product);
-  // For products of this shape, which each call names. Unless `rounds`, x of a bfloat16 product is in bfloat16.
+  // For products of this shape, which each call names. Unless `rounds`, x of a bfloat16 product is
+  // in bfloat16.
   ProductRunner(const ProductShape& shape, const dnnl::engine& engine, bool rounds = false);
 
   void Run(const float* x, int rows, float* y);

@@ -13,14 +13,14 @@
 // At small batches a multiprocessor's scheduler has one warp, and a step takes as long as its
 // instructions. So what a scan writes and its activation are template parameters, and copies are
 // committed and waited for in groups of kScanGroup steps (scripts/gpu_static.py prints
-// the counts). Multiplications and additions are never contracted (-fmad=false) except where fmaf says
-// so, so that every instantiation gives the same bits.
+// the counts). Multiplications and additions are never contracted (-fmad=false) except where fmaf
+// says so, so that every instantiation gives the same bits.
 //
-// Bound by memory at large batches: a step of one dimension reads four values and writes one, 20 bytes in
-// float32 and 10 in bfloat16. At small batches bound by the instructions of a step, 88 to 121 static cycles
-// on sm_90 with two dimensions a thread. Blocks: sequences x directions x hidden / (dimensions a thread x
-// 64), rounded up per sequence. 32 sequences of 2 x 128 are 64 blocks, half of 132 multiprocessors; 264
-// blocks and more have four dimensions a thread.
+// Bound by memory at large batches: a step of one dimension reads four values and writes one, 20
+// bytes in float32 and 10 in bfloat16. At small batches bound by the instructions of a step, 88 to
+// 121 static cycles on sm_90 with two dimensions a thread. Blocks: sequences x directions x hidden
+// / (dimensions a thread x 64), rounded up per sequence. 32 sequences of 2 x 128 are 64 blocks,
+// half of 132 multiprocessors; 264 blocks and more have four dimensions a thread.
 #ifndef SRU_KERNELS_CUDA_KERNELS_SCAN_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_SCAN_CUH_
 

@@ -31,8 +31,9 @@ constexpr int kExpectedRows = 16;
 // Different columns of a trial's own weights; they repeat over all n.
 constexpr int kOwnColumns = 61;
 
-// Runs one product on the rows of a RowProbe, and compares. They are random, with the weights of the
-// product; if results are rounded to bfloat16, rows that cancel follow, with weights of their own.
+// Runs one product on the rows of a RowProbe, and compares. They are random, with the weights of
+// the product; if results are rounded to bfloat16, rows that cancel follow, with weights of their
+// own.
 class Trial {
  public:
   Trial(const ProductShape& shape, const void* weights, int max_rows, std::shared_ptr<Gpu> gpu,

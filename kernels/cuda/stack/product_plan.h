@@ -2,23 +2,23 @@
 //
 // A row's result must have the same bits for any number of rows and at any place among them. The
 // library promises that for no pair of algorithms, and its own choice changes with the number of
-// rows. So each product has a reference, whatever the limits of a workspace: of the library's candidates for many
-// rows and for few, those with the same bits for every number of rows stand together, and the group is
-// taken whose best places in both lists are the best. No time is measured for that, so that every device of a kind
-// chooses the same bits.
+// rows. So each product has a reference, whatever the limits of a workspace: of the library's
+// candidates for many rows and for few, those with the same bits for every number of rows stand
+// together, and the group is taken whose best places in both lists are the best. No time is
+// measured for that, so that every device of a kind chooses the same bits.
 //
-// For each bucket, candidates that give the reference's bits are tried on the device, as row_probe.h says,
-// and are dropped if one bit differs. Up to 512 rows the
-// fastest of the others is taken, by the device's clock, unless the first takes little more than a launch
-// does; above, the first one in the library's order. Algorithms that split a sum among blocks are not even
-// candidates. A bucket for which nothing passes uses the next larger one's rows. A product without a
-// reference is computed 16 rows at a time, by one algorithm, as long as that gives all places among the 16
-// the same bits.
+// For each bucket, candidates that give the reference's bits are tried on the device, as
+// row_probe.h says, and are dropped if one bit differs. Up to 512 rows the fastest of the others is
+// taken, by the device's clock, unless the first takes little more than a launch does; above, the
+// first one in the library's order. Algorithms that split a sum among blocks are not even
+// candidates. A bucket for which nothing passes uses the next larger one's rows. A product without
+// a reference is computed 16 rows at a time, by one algorithm, as long as that gives all places
+// among the 16 the same bits.
 //
 // Results in bfloat16 have 8 bits, so most of those of random rows are the same for any order of
 // summation. They are tried with rows and weights that cancel as well: each value has a partner, at
-// a random place, whose product is its product's negative. The exact sum is 0, so that the result is
-// nothing but the rounding errors of the sum, and these depend on the order.
+// a random place, whose product is its product's negative. The exact sum is 0, so that the result
+// is nothing but the rounding errors of the sum, and these depend on the order.
 #ifndef SRU_KERNELS_CUDA_STACK_PRODUCT_PLAN_H_
 #define SRU_KERNELS_CUDA_STACK_PRODUCT_PLAN_H_
 
@@ -66,8 +66,8 @@ class ProductPlans {
   // Choices of every product for the buckets `row_counts` (ascending, as from TokenBuckets()):
   // choices[shape][i] serves row_counts[i]; there is none for the last one, which is there to stand
   // in for others. What was tried before is remembered. Uses an idle `stream`, and takes device
-  // memory for the trial, at most what a workspace for as many rows takes beside its stream, and a table of the rows.
-  // kUnsupported when a bucket has no algorithm.
+  // memory for the trial, at most what a workspace for as many rows takes beside its stream, and a
+  // table of the rows. kUnsupported when a bucket has no algorithm.
   Status Choose(const std::vector<int>& row_counts, Stream& stream,
                 std::vector<std::vector<ProductChoice>>* choices);
 
