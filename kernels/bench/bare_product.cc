@@ -6,6 +6,8 @@
 #include <random>
 #include <vector>
 
+#include "kernels/cpu/isa/cpu_isa.h"
+
 namespace sru::kernels {
 namespace {
 
@@ -38,9 +40,11 @@ memory Random(const dnnl::engine& engine, dnnl::stream& stream, const memory::de
   return result;
 }
 
-// oneDNN does not multiply float32 rows by weights of other types.
+// oneDNN does not multiply float32 rows by weights of other types, nor bfloat16 on processors that
+// lack its instructions, where the backend multiplies float32, too.
 memory::data_type TypeOf(DataType dtype) {
-  return dtype == DataType::kBFloat16 ? memory::data_type::bf16 : memory::data_type::f32;
+  const bool bfloat16 = dtype == DataType::kBFloat16 && cpu::HasAvx512Bf16();
+  return bfloat16 ? memory::data_type::bf16 : memory::data_type::f32;
 }
 
 }  // namespace

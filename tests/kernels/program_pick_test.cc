@@ -428,7 +428,7 @@ TEST(ProgramPickTest, SampledRowsOfALargeVocabulary) {
 TEST(ProgramPickTest, LogitsThatAreNoNumbers) {
   const PickModel model(RandomLogits(300, 15));
   Compiled tested = CompileTested(model.p.program);
-  for (float x : {kNaN, kInfinity, -kInfinity}) {
+  for (float x : {kNaN, -kNaN, kInfinity, -kInfinity}) {
     const std::vector<Sampling> samplings = SamplingsToTest();
     ProgramData data = model.Data(samplings);
     data.features[0].assign(samplings.size(), x);

@@ -57,9 +57,7 @@ HWY_INLINE V Exp(D d, V x) {
   // With a full mask: the plain intrinsic draws a false warning from GCC 12.
   if constexpr (kScales) return V{_mm512_maskz_scalef_ps(0xffff, p.raw, n.raw)};
 #endif
-  const hn::RebindToSigned<D> di;
-  const auto exponent = hn::ShiftLeft<23>(hn::ConvertTo(di, n));
-  return hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent));
+  return TimesPowerOf2(d, p, n);
 }
 
 // The scalar of a sum of lanes or of their maximum.
