@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/message.h"
@@ -36,6 +37,9 @@ struct Method {
   const google::protobuf::Message* response = nullptr;
   std::string http_path;  // HttpPathOf()
   std::string summary;    // a sentence
+  // How a call of one message ends that is refused in an overload before it is made; nothing: `start`
+  // makes it. Null: none is refused so.
+  std::function<std::optional<CallEnd>(const Exchange& exchange, const absl::Cord& message)> refuse;
   // Makes a call. It lives until its OnDone().
   std::function<CallHandler*(Exchange* exchange)> start;
 

@@ -31,6 +31,8 @@ constexpr seconds kLingerTimeout(1);
 // A client that has given up its first call before it left opens a stream within this, or its connection ends.
 constexpr milliseconds kOpenTimeout(500);
 
+constexpr seconds kTimesLeftWindow(1);
+constexpr milliseconds kRefusalsWindow(100);
 constexpr int kMaxPingStrikes = 2;
 // A header list far beyond its limit counts as so many resets: a frame of some kilobytes can become megabytes of fields.
 constexpr double kEndlessHeadersResets = 100;
@@ -852,6 +854,17 @@ void Connection::GiveForAnswer(int64_t bytes) {
 }
 
 void Connection::OnMessage() { floods_.OnMessage(); }
+
+bool Connection::CameLate(absl::Duration left) {
+  if (last_read_ - most_left_since_ > kTimesLeftWindow) {
+    const bool is_next = last_read_ - most_left_since_ < 2 * kTimesLeftWindow;
+    most_left_ = {absl::ZeroDuration(), is_next ? most_left_[0] : absl::ZeroDuration()};
+    most_left_since_ = last_read_;
+  }
+  most_left_[0] = std::max(most_left_[0], left);
+  return last_read_ - last_refused_ < kRefusalsWindow &&
+         2 * left < std::max(most_left_[0], most_left_[1]);
+}
 
 // Writing.
 

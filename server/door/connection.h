@@ -12,6 +12,7 @@
 
 #include <nghttp2/nghttp2.h>
 
+#include <array>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/intrusive/list.hpp>
 #include <cstdint>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "prometheus/gauge.h"
 #include "server/door/door_context.h"
 #include "server/door/flood_guard.h"
@@ -96,6 +98,12 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   // A message has so many bytes to come: lets more of them be under way at a time.
   void WidenWindow(int32_t id, size_t bytes);
   void Reset(int32_t id, uint32_t code);
+  // A call has begun that has so much of its time left. Returns whether it comes late: calls of this
+  // connection are being refused, and of late others came with more than twice as much. Such a call
+  // has waited for a stream or for the socket, which hold others, too: it has less time than it says.
+  bool CameLate(absl::Duration left);
+  // A queue has refused a call of the connection.
+  void OnRefused() { last_refused_ = last_read_; }
   // A message has arrived whole.
   void OnMessage();
   // One call more or less is being worked on. Without any, the connection may make way for another one: what a client does not send, or take, must
@@ -216,6 +224,10 @@ class Connection final : public std::enable_shared_from_this<Connection>,
       unsent_;               // likewise
   int64_t num_streams_ = 0;  // that nghttp2 has
   int64_t num_busy_ = 0;
+  // The most time that a call had left, in this and in the last kTimesLeftWindow.
+  std::array<absl::Duration, 2> most_left_;
+  SteadyTime most_left_since_;
+  SteadyTime last_refused_;
   int64_t answer_bytes_ = 0;  // of TakeForAnswer()
   std::vector<Stream*> to_flush_;
 

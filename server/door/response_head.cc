@@ -1,9 +1,13 @@
 #include "server/door/response_head.h"
 
 #include <array>
+#include <optional>
+#include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/retry.h"
 #include "server/calls/grpc_text.h"
 #include "server/calls/status_details.h"
 
@@ -24,6 +28,29 @@ absl::string_view CutText(absl::string_view text, size_t most) {
   if (text.size() <= most) return text;
   while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0) == 0x80) --most;
   return text.substr(0, most);
+}
+
+// The text and the details of a refusal that says when to come back, as they are sent.
+struct EncodedRefusal {
+  std::string message;
+  std::string details;
+};
+
+// An overload refuses with few different texts and delays, so those of this thread are kept: to
+// encode one takes longer than the rest of the refusal. Valid until the next one.
+const EncodedRefusal& EncodeRefusal(const absl::Status& status, absl::Duration delay) {
+  constexpr size_t kMostKept = 64;
+  thread_local absl::flat_hash_map<std::string, EncodedRefusal> kept;
+  std::string key =
+      absl::StrCat(status.raw_code(), " ", absl::ToInt64Nanoseconds(delay), " ", status.message());
+  const auto found = kept.find(key);
+  if (found != kept.end()) return found->second;
+  if (kept.size() >= kMostKept) kept.clear();
+  const absl::string_view message = CutText(status.message(), kMostMessageBytes);
+  const std::string details = calls::StatusDetails(status);
+  return kept[std::move(key)] = {calls::PercentEncode(message), details.size() <= kMostDetailBytes
+                                                                    ? calls::UnpaddedBase64(details)
+                                                                    : ""};
 }
 
 }  // namespace
@@ -57,11 +84,13 @@ void HeaderList::AddHttpHead(int status, const calls::Metadata& headers) {
 void HeaderList::AddEnd(const calls::CallEnd& end) {
   const auto code = static_cast<size_t>(end.status.code());
   AddConstant("grpc-status", kStatusNumbers[code < kStatusNumbers.size() ? code : 2]);
-  const absl::string_view message = CutText(end.status.message(), kMostMessageBytes);
-  if (!message.empty()) Add("grpc-message", Keep(calls::PercentEncode(message)));
-  const std::string details = calls::StatusDetails(end.status);
-  if (!details.empty() && details.size() <= kMostDetailBytes) {
-    Add("grpc-status-details-bin", Keep(calls::UnpaddedBase64(details)));
+  if (const std::optional<absl::Duration> delay = RetryAfterOf(end.status)) {
+    const EncodedRefusal& refusal = EncodeRefusal(end.status, *delay);
+    if (!refusal.message.empty()) Add("grpc-message", refusal.message);
+    if (!refusal.details.empty()) Add("grpc-status-details-bin", refusal.details);
+  } else if (const absl::string_view message = CutText(end.status.message(), kMostMessageBytes);
+             !message.empty()) {
+    Add("grpc-message", Keep(calls::PercentEncode(message)));
   }
   AddMetadata(end.trailers);
 }

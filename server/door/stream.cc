@@ -157,6 +157,7 @@ void Stream::Begin() {
   if (head_.timeout() != absl::InfiniteDuration()) {
     deadline_ =
         ClockNow() + absl::ToChronoNanoseconds(std::min(head_.timeout(), absl::Hours(24 * 365)));
+    came_late_ = connection_->CameLate(head_.timeout());
     SetTimer();
   }
   reader_.set_encoding(head_.encoding());
@@ -382,7 +383,21 @@ void Stream::AwaitNext() {
   SetTimer();
 }
 
+bool Stream::RefuseQuickly(const absl::Cord& message) {
+  if (handler_ != nullptr || row_->refuse == nullptr) return false;
+  std::optional<calls::CallEnd> end = row_->refuse(*this, message);
+  if (!end.has_value()) return false;
+  got_request_ = true;
+  connection_->OnMessage();
+  connection_->OnRefused();
+  Cancel();
+  lease_.Leave();
+  EndWithoutMessage(*std::move(end));
+  return true;
+}
+
 void Stream::Deliver(std::optional<absl::Cord> message) {
+  if (message.has_value() && RefuseQuickly(*message)) return;
   const bool is_long = message.has_value() && message->size() >= kLongMessage;
   // The reader has given its memory back, so another loop may have taken it. The call still waits for the message then.
   if (is_long && !memory_->Take(static_cast<int64_t>(message->size()))) {
@@ -495,12 +510,18 @@ void Stream::Fail(absl::Status status, calls::Metadata trailers) {
   if (half_sent) return connection_->Reset(id_, NGHTTP2_CANCEL);
   if (http_ != nullptr) SetHead(absl::IsUnauthenticated(status) ? 401 : 503, {});
   // A handler counts its call, and the check of callers what it refuses.
+  calls::CallEnd end;
   if (handler_ != nullptr || !is_accepted_ || context_.options.on_failed == nullptr) {
-    end_.status = std::move(status);
+    end.status = std::move(status);
   } else {
-    end_ = context_.options.on_failed(*this, status);
+    end = context_.options.on_failed(*this, status);
   }
-  for (auto& trailer : trailers) end_.trailers.push_back(std::move(trailer));
+  for (auto& trailer : trailers) end.trailers.push_back(std::move(trailer));
+  EndWithoutMessage(std::move(end));
+}
+
+void Stream::EndWithoutMessage(calls::CallEnd end) {
+  end_ = std::move(end);
   has_end_ = true;
   SetUnsent();
   Send();

@@ -103,6 +103,7 @@ class Stream final : public calls::HttpExchange,
   const callers::CallerPtr& caller() const override { return caller_; }
   absl::string_view method() const override { return head_.path(); }
   absl::Duration time_left() const override;
+  bool came_late() const override { return came_late_; }
   bool is_cancelled() const override { return cancelled_.load(std::memory_order_acquire); }
   bool message_was_compressed() const override { return reader_.is_compressed(); }
   void AddHeader(std::string name, std::string value) override;
@@ -158,6 +159,8 @@ class Stream final : public calls::HttpExchange,
   void EndInput();
   // The client has to send another message within its time.
   void AwaitNext();
+  // Ends a call whose queue refuses it, before it is made. Returns whether it did.
+  bool RefuseQuickly(const absl::Cord& message);
   void Deliver(std::optional<absl::Cord> message);
   void WaitForBytes();
   void SetTimer() { loop_.timers().Set(this, std::min(deadline_, idle_at_)); }
@@ -166,6 +169,8 @@ class Stream final : public calls::HttpExchange,
   void GiveBody(absl::Status status);
   // Ends the call from here, as far as it has begun.
   void Fail(absl::Status status, calls::Metadata trailers = {});
+  // Sends the end of a call that gets no message more.
+  void EndWithoutMessage(calls::CallEnd end);
   void Cancel();
   void SendHttpStatus(absl::string_view status);
   // Takes of the memory of calls without a token, of which all that are of the same kind may have a part.
@@ -222,6 +227,7 @@ class Stream final : public calls::HttpExchange,
   bool reads_when_back_ = false;  // the call has asked for its next one meanwhile
   bool ends_when_back_ = false;   // the call ends when the side thread is done
   bool has_head_ = false;
+  bool came_late_ = false;
   bool is_accepted_ = false;  // it is that of a caller who may call
   bool is_refused_ = false;   // since the call began its caller may not call any more
   bool one_request_ = true;

@@ -20,6 +20,12 @@ calls::Method MethodOf(const Task& task, const calls::ServiceContext& context) {
   method.start = [id = task.method, start = task.start, &context](calls::Exchange* exchange) {
     return start(id, context, exchange, nullptr);
   };
+  if (task.refuse != nullptr) {
+    method.refuse = [id = task.method, refuse = task.refuse, &context](
+                        const calls::Exchange& exchange, const absl::Cord& message) {
+      return refuse(id, context, exchange, message);
+    };
+  }
   return method;
 }
 

@@ -4,10 +4,12 @@
 #define SRU_SERVER_TASKS_TASKS_H_
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 #include "google/protobuf/message.h"
 #include "models/model.h"
 #include "server/calls/exchange.h"
@@ -40,6 +42,10 @@ struct Task {
   // Makes a call, which answers whenever that may be and is counted as one of the method. The context outlives it. With a form, the
   // messages are in that form.
   Start start = nullptr;
+  // Ends a call in an overload instead of making it (quick_refusal.h); null: none is ended so.
+  using Refuse = std::optional<calls::CallEnd> (*)(calls::MethodId, const calls::ServiceContext&,
+                                                   const calls::Exchange&, const absl::Cord&);
+  Refuse refuse = nullptr;
   // What ModelInfer calls it with; without outputs, it does not.
   open_inference::TaskTensors tensors = {};
   // Adds what these models need for it to the row by which they compute (engine.h); null: other tasks of theirs say all.

@@ -78,13 +78,13 @@ std::string AccessLog::Begin(const CallOrigin& call) {
 
 std::string AccessLog::End(const CallOrigin& call, std::string request_id,
                            const CallRecord& record) {
-  if (!Wants(*record.status, request_id)) return "";
-  if (request_id.empty()) request_id = MakeRequestId();
   if (!IsLogged(*record.status)) return request_id;
   const LogLevel level = LevelOf(record.status->code());
   int64_t suppressed = 0;
   const std::string peer = call.peer();
+  // Without a line there is nothing to find by an id, and in an overload most calls have none.
   if (!Take(level, peer, &suppressed)) return request_id;
+  if (request_id.empty()) request_id = MakeRequestId();
 
   const std::string code = absl::StatusCodeToString(record.status->code());
   std::vector<LogField> fields = {{"method", record.method}, {"code", code}};

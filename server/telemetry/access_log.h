@@ -73,12 +73,8 @@ class AccessLog {
   // Empty if the call has none.
   static std::string Begin(const CallOrigin& call);
 
-  // Whether End() has anything to do for such a call. If not, no record need be made.
-  bool Wants(const absl::Status& status, const std::string& request_id) const {
-    return IsLogged(status) || !request_id.empty();
-  }
-
-  // Call it just before the call is answered, with the `request_id` that Begin() gave. Returns the id to send back; empty: none.
+  // Call it just before the call is answered, with the `request_id` that Begin() gave. Returns the id
+  // to send back: that one, or a new one if a line was written; empty: none.
   std::string End(const CallOrigin& call, std::string request_id, const CallRecord& record);
 
   // Logs a call that was rejected before it reached a handler. `peer` is "" where gRPC does not tell

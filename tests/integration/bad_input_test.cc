@@ -447,6 +447,37 @@ TEST_F(OverloadTest, AFullQueueRefusesWithRetryInfo) {
             refused);
 }
 
+// After a refusal further ones are decided before a call is made. Nobody can tell.
+TEST_F(OverloadTest, QuickRefusalsLookLikeTheFirst) {
+  ASSERT_TRUE(server_.started());
+  BackgroundCalls background(server_.stub(), &AsyncStub::Encode, large_, 3);
+  ASSERT_TRUE(PollUntil([&] { return Waiting() > 2 * 8192; }));
+  std::vector<grpc::Status> refusals;
+  for (int i = 0; i < 6; ++i) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    v1::EncodeRequest larger = large_;
+    for (int copy = 0; copy < 2; ++copy) larger.MergeFrom(large_);  // 24,576 tokens
+    v1::EncodeResponse response;
+    refusals.push_back(server_.stub().Encode(&context, larger, &response));
+  }
+  for (const grpc::Status& status : refusals) {
+    EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_EQ(status.error_message(), refusals[0].error_message());
+    EXPECT_TRUE(HasRetryInfo(status));
+  }
+  const char* const of_model = "model=\"trec\",version=\"1\"";
+  EXPECT_EQ(
+      server_.Metric(absl::StrCat("sru_rejections_total{", of_model, ",reason=\"queue_full\"}")),
+      6);
+  EXPECT_EQ(
+      server_.Metric(absl::StrCat(
+          "sru_requests_total{code=\"RESOURCE_EXHAUSTED\",method=\"Encode\",", of_model, "}")),
+      6);
+  background.Cancel();
+  background.Wait();
+}
+
 TEST_F(OverloadTest, CancelledAndExpiredCallsLeaveTheQueue) {
   ASSERT_TRUE(server_.started());
   BackgroundCalls background(server_.stub(), &AsyncStub::Encode, large_, 3);

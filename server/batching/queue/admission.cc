@@ -17,41 +17,38 @@ constexpr int64_t kReserveParts = 2;
 // An outcome far inside the deadline says little about whether deadlines are kept under load.
 constexpr double kTellingShareOfBudget = 0.25;
 
+// In an overload most calls are refused, so a text has nothing that differs from call to call: each
+// connection sends it once and refers to it afterwards (HPACK).
 std::string RefusalText(const Verdict& v) {
   const AdmissionOptions& options = *v.options;
-  const OrderWeight& waiting = v.levels.waiting;
   switch (*v.refusal) {
     case RejectReason::kNoWorker:
       return std::string(v.stopped.message());
     case RejectReason::kDraining:
       return "the server is shutting down and takes no new requests";
     case RejectReason::kStreams:
-      return absl::StrCat(v.levels.streams,
-                          " texts of this model are being generated, which is the limit "
-                          "(--max_streams); retry later");
+      return "as many texts of this model are being generated as may be (--max_streams); retry "
+             "later";
     case RejectReason::kQueueFull:
-      if (!options.in_steps) {
-        return absl::StrCat("the queue is full: ", waiting.tokens, " of ", options.most.tokens,
-                            " tokens and ", waiting.sequences, " of ", options.most.sequences,
-                            " sequences wait, the request has at least ", v.size.tokens,
-                            " tokens in ", v.size.sequences, " sequences; retry later");
-      }
-      if (waiting.tokens + v.size.tokens > options.most.tokens) {
-        return absl::StrCat("the queue is full: ", waiting.tokens, " of ", options.most.tokens,
-                            " tokens wait, the request has ", v.size.tokens,
-                            " tokens; retry later");
-      }
-      return absl::StrCat("the queue is full: ", waiting.sequences, " of ", options.most.sequences,
-                          " sequences wait, the request has ", v.size.sequences, "; retry later");
+      return absl::StrCat("the queue is full: at most ", options.most.tokens, " tokens and ",
+                          options.most.sequences,
+                          " sequences may wait (--max_queue_tokens, --max_queue_sequences); "
+                          "retry later");
     case RejectReason::kDeadline:
-      return absl::StrCat(
-          "the deadline cannot be kept: by the measured speed of the model the request would take ",
-          absl::FormatDuration(v.predicted), options.in_steps ? " or more" : "",
-          ", its deadline is in ", absl::FormatDuration(v.budget), "; retry later");
+      return "the deadline cannot be kept: by the measured speed of the model the answer would "
+             "come "
+             "too late; retry later, or with a later deadline";
     case RejectReason::kMemory:
       break;  // only the service refuses for this, before it submits
   }
   return "";
+}
+
+// The next power of two of milliseconds: few values, as of RefusalText().
+absl::Duration RetryDelay(absl::Duration backlog) {
+  absl::Duration delay = kMinRetry;
+  while (delay < backlog && delay < kMaxRetry) delay *= 2;
+  return std::min(delay, kMaxRetry);
 }
 
 }  // namespace
@@ -90,7 +87,7 @@ Verdict Admission::Judge(const AdmissionRequest& request, absl::Time now,
   v.now = now;
   v.key = {Rank(now, request.priority), request.deadline, next_number_};
   v.budget = request.deadline - now;
-  v.levels = load.levels(request.flow);
+  v.levels = load.levels(request.flow, now);
   const AdmissionLoad::Levels& levels = v.levels;
   const OrderWeight& most = options_.most;
   // True if `size` more is allowed.
@@ -118,16 +115,17 @@ Verdict Admission::Judge(const AdmissionRequest& request, absl::Time now,
     const AdmissionLoad::Prediction prediction = load.Predict(v.key, request, now);
     v.predicted_seconds = prediction.outcome;
     v.predicted = absl::Seconds(prediction.deadline * speed_.margin());
-    if (options_.by_deadline && !v.levels.idle && v.predicted > v.budget) {
+    const bool late = v.predicted > v.budget;
+    const absl::Duration ahead = absl::Seconds(prediction.ahead * speed_.margin());
+    const bool waits_long = levels.stands && ahead > kStandingPatience * v.budget;
+    if (options_.by_deadline && !levels.idle && (late || waits_long)) {
       v.refusal = RejectReason::kDeadline;
     }
   }
   if (v.refusal.has_value()) ++rejected_[*v.refusal];
   if (v.accepted()) return v;
   v.retry_after = kUnknownRetry;
-  if (speed_.known()) {
-    v.retry_after = std::clamp(absl::Seconds(load.BacklogSeconds(now)), kMinRetry, kMaxRetry);
-  }
+  if (speed_.known()) v.retry_after = RetryDelay(absl::Seconds(load.BacklogSeconds(now)));
   // Nobody knows when a stream ends.
   if (v.refusal == RejectReason::kStreams) v.retry_after = std::max(v.retry_after, kUnknownRetry);
   return v;

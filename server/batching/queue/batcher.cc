@@ -54,8 +54,8 @@ class PendingRequest {
 namespace {
 
 // A request need not be judged early if its deadline is further away than kAmple times the backlog
-// plus kAmpleLeast.
-constexpr double kAmple = 2.0;
+// plus kAmpleLeast: twice what a queue that stands leaves it.
+constexpr double kAmple = 2.0 / kStandingPatience;
 constexpr absl::Duration kAmpleLeast = absl::Milliseconds(1);
 // A caller has little waiting if it is at most this part of a batch.
 constexpr int kLittlePart = 8;
@@ -212,14 +212,15 @@ Verdict Batcher::Judge(const OrderWeight& own, Priority priority, absl::Time dea
   return admission_.Judge({own, priority, deadline, flow}, now, *this);
 }
 
-Batcher::Levels Batcher::levels(const Flow* flow) const {
+Batcher::Levels Batcher::levels(const Flow* flow, absl::Time now) const {
   Levels levels;
   levels.waiting = total_;
   if (const FlowQueue* const queue = flows_.Find(flow); queue != nullptr) {
     levels.own = queue->order.total();
   }
   levels.share = flows_.ShareOf(flow);
-  levels.idle = oldest_ == nullptr && running_batches_ < num_workers_;
+  levels.idle = IsIdle();
+  levels.stands = !levels.idle && now - busy_since_ > kStanding;
   return levels;
 }
 
@@ -227,7 +228,8 @@ Batcher::Prediction Batcher::Predict(const OrderKey& key, const AdmissionRequest
                                      absl::Time now) const {
   const SpeedModel& speed = admission_.speed();
   const FlowQueue* const queue = flows_.Find(request.flow);
-  OrderWeight work = queue == nullptr ? OrderWeight() : queue->order.Before(key);
+  OrderWeight ahead = queue == nullptr ? OrderWeight() : queue->order.Before(key);
+  OrderWeight work = ahead;
   work += request.size;
   // Other flows' requests of a higher priority go before it, and those of the same priority as far as their share allows.
   OrderWeight others;
@@ -238,14 +240,17 @@ Batcher::Prediction Batcher::Predict(const OrderKey& key, const AdmissionRequest
     others += higher ? rest : flows_.Before(request.flow, request.priority, work.tokens, rest);
   }
   work += others;
+  ahead += others;
   const double total = speed.SecondsWithWaits(work.tokens, NumBatches(work, options_));
   // The workers share the work ahead of the request, but not the batch that it ends in.
   const double last =
       speed.SecondsWithWaits(std::min<int64_t>(work.tokens, options_.max_batch_tokens), 1);
   // A free worker begins at once.
   const bool free = running_batches_ < num_workers_;
-  const double seconds = ((free ? 0.0 : RunningSeconds(now)) + total - last) / num_workers_ + last;
-  return {seconds, seconds};
+  const double running = free ? 0.0 : RunningSeconds(now);
+  const double seconds = (running + total - last) / num_workers_ + last;
+  const double waits = speed.SecondsWithWaits(ahead.tokens, NumBatches(ahead, options_));
+  return {seconds, seconds, (running + waits) / num_workers_};
 }
 
 double Batcher::BacklogSeconds(absl::Time now) const {
@@ -268,6 +273,7 @@ void Batcher::PublishAmpleBudget(absl::Time now) {
 
 void Batcher::Enqueue(const RequestHandle& pending) {
   PendingRequest* const p = pending.get();
+  if (IsIdle()) busy_since_ = p->arrival;
   p->self = pending;
   p->queued = true;
   flows_.Insert(p->queue, p->request.priority, p->arrival);

@@ -276,7 +276,12 @@ class Batcher : private AdmissionLoad {
 
   // Seconds since the start.
   double Since(absl::Time time) const { return absl::ToDoubleSeconds(time - start_); }
-  Levels levels(const Flow* flow) const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Levels levels(const Flow* flow, absl::Time now) const override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A worker is free, and nothing waits for it.
+  bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return oldest_ == nullptr && running_batches_ < num_workers_;
+  }
   // Until the request would finish.
   Prediction Predict(const OrderKey& key, const AdmissionRequest& request,
                      absl::Time now) const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -345,6 +350,7 @@ class Batcher : private AdmissionLoad {
   OrderTree expiry_ ABSL_GUARDED_BY(mutex_);
   PendingRequest* oldest_ ABSL_GUARDED_BY(mutex_) = nullptr;  // both ends of the list by arrival
   PendingRequest* newest_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  absl::Time busy_since_ ABSL_GUARDED_BY(mutex_);  // the last arrival that found IsIdle()
 
   int64_t running_batches_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t timed_batches_ ABSL_GUARDED_BY(mutex_) = 0;  // running batches with a predicted end

@@ -103,9 +103,10 @@ TEST_F(BatcherTest, RefusesOverTheBoundOnTokensWholeRequestsOnly) {
   const absl::Status status = Submit(10, {1, 40});
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(GetRejectReason(status), RejectReason::kQueueFull);
-  EXPECT_EQ(Text(status),
-            "the queue is full: 960 of 1000 tokens and 19 of 100 sequences wait, the request has "
-            "at least 41 tokens in 2 sequences; retry later");
+  EXPECT_EQ(
+      Text(status),
+      "the queue is full: at most 1000 tokens and 100 sequences may wait (--max_queue_tokens, "
+      "--max_queue_sequences); retry later");
   EXPECT_EQ(retry_after_, Ms(100));  // nothing was measured
   EXPECT_EQ(batcher_->stats().queued_tokens, 960);
   EXPECT_EQ(batcher_->stats().queued_sequences, 19);
@@ -124,7 +125,7 @@ TEST_F(BatcherTest, RefusesOverTheBoundOnSequences) {
   const absl::Status status = Submit(3, {1, 1});
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(GetRejectReason(status), RejectReason::kQueueFull);
-  EXPECT_THAT(Text(status), HasSubstr("99 of 100 sequences wait"));
+  EXPECT_THAT(Text(status), HasSubstr("at most 1000 tokens and 100 sequences may wait"));
   Accept(4, {1});
 }
 

@@ -459,7 +459,7 @@ TEST_F(SequenceSchedulerTest, BoundsOnStreamsAndOnWaitingTokens) {
   Accept({4, 0, 1});
   status = Submit({5, 0, 1});
   EXPECT_EQ(GetRejectReason(status), RejectReason::kStreams);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("3 texts"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("as many texts of this model"));
   EXPECT_EQ(scheduler_->CheckAdmission(1, 1, Priority::kHigh, absl::InfiniteFuture()).code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(scheduler_->stats().rejected[RejectReason::kQueueFull], 1);
@@ -582,7 +582,7 @@ TEST_F(SequenceSchedulerTest, SubmittedTogetherAllAreAcceptedOrNone) {
   Accept({2, 1, 1});
   status = SubmitTogether({{3, 1, 1}, {4, 1, 1}});
   EXPECT_EQ(GetRejectReason(status), RejectReason::kQueueFull) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("2 of 3 sequences wait, the request has 2"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("at most 1000 tokens and 3 sequences may wait"));
   EXPECT_EQ(retry_after_, Ms(100));
   EXPECT_EQ(scheduler_->stats().rejected[RejectReason::kQueueFull], 1);
   EXPECT_EQ(scheduler_->stats().waiting, 2);

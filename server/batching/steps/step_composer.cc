@@ -202,7 +202,7 @@ int64_t StepComposer::Portion(int64_t decode_rows) const {
   return static_cast<int64_t>(std::min<double>(rows, options_.max_step_tokens));
 }
 
-StepComposer::Levels StepComposer::levels(const Flow* flow) const {
+StepComposer::Levels StepComposer::levels(const Flow* flow, absl::Time /*now*/) const {
   const Places::Levels& there = places_.levels();
   Levels levels;
   levels.waiting = {there.waiting_rows, there.live - there.begun};

@@ -29,7 +29,7 @@ class StepComposer : public AdmissionLoad {
   // A step has run that took `rows` rows.
   void Learn(const Step& step, int64_t rows, absl::Duration busy);
 
-  Levels levels(const Flow* flow) const override;
+  Levels levels(const Flow* flow, absl::Time now) const override;
   Prediction Predict(const OrderKey& key, const AdmissionRequest& request,
                      absl::Time now) const override;
   double BacklogSeconds(absl::Time now) const override;

@@ -128,7 +128,10 @@ class Call : public CallHandler, protected OpenStream {
   template <typename Queue>
   absl::Status CheckQueue(Queue& queue, int64_t num_tokens, int64_t num_sequences,
                           batching::Priority priority, absl::Time deadline) {
-    return queue.CheckAdmission(num_tokens, num_sequences, priority, deadline, caller_.get());
+    absl::Status status =
+        queue.CheckAdmission(num_tokens, num_sequences, priority, deadline, caller_.get());
+    if (!status.ok()) context_.overload.Note(arrival_);
+    return status;
   }
   // Takes the tokens of work from the caller's, and has submit() submit it. They are given back if the work is refused. What the call
   // has needed besides is taken at its end (`num_tokens_`), or before by ChargeBesides().

@@ -2,9 +2,12 @@
 #ifndef SRU_SERVER_CALLS_KINDS_SERVICE_CONTEXT_H_
 #define SRU_SERVER_CALLS_KINDS_SERVICE_CONTEXT_H_
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <string>
 
+#include "absl/time/time.h"
 #include "server/base/call_origin.h"
 #include "server/base/clock.h"
 #include "server/base/side_threads.h"
@@ -19,6 +22,20 @@
 #include "server/telemetry/metrics.h"
 
 namespace sru::server::calls {
+
+// When a queue has last refused a call. Thread-safe.
+class Overload {
+ public:
+  void Note(absl::Time now) { last_.store(absl::ToUnixNanos(now), std::memory_order_relaxed); }
+  bool IsRecent(absl::Time now) const {
+    return absl::ToUnixNanos(now) - last_.load(std::memory_order_relaxed) < kRecentNanoseconds;
+  }
+
+ private:
+  static constexpr int64_t kRecentNanoseconds = 100'000'000;
+
+  std::atomic<int64_t> last_{0};
+};
 
 // Everything that the handlers use; it must outlive the service.
 struct ServiceContext {
@@ -37,6 +54,7 @@ struct ServiceContext {
   // Long texts are read and long answers are written on these; null: where they come.
   SideThreads* readers = nullptr;
   SideThreads* writers = nullptr;
+  mutable Overload overload;
 };
 
 }  // namespace sru::server::calls

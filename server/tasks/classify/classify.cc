@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "server/calls/kinds/quick_refusal.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/open_inference/tensors/sequence_input.h"
@@ -90,6 +91,7 @@ Task Classify() {
   };
   Task task = TaskOf<ClassifyCall>(calls::MethodId::kClassify, {models::Task::kClassifier},
                                    std::move(tensors));
+  task.refuse = calls::RefuseQuickly<v1::ClassifyRequest>;
   task.add_runners = AddStackRunners;
   return task;
 }

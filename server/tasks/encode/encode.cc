@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "kernels/stack_spec.h"
+#include "server/calls/kinds/quick_refusal.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/calls/messages/wire_pooling.h"
 #include "server/open_inference/tensors/infer_form.h"
@@ -144,6 +145,7 @@ Task Encode() {
   Task task =
       TaskOf<EncodeCall>(calls::MethodId::kEncode,
                          {models::Task::kClassifier, models::Task::kEncoder}, std::move(tensors));
+  task.refuse = calls::RefuseQuickly<v1::EncodeRequest>;
   task.add_runners = AddStackRunners;
   return task;
 }

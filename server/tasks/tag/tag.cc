@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "models/tagger.h"
 #include "server/batching/engine.h"
+#include "server/calls/kinds/quick_refusal.h"
 #include "server/calls/kinds/task_call.h"
 #include "server/open_inference/tensors/infer_form.h"
 #include "server/open_inference/tensors/sequence_input.h"
@@ -121,6 +122,7 @@ Task Tag() {
   tensors.parameters = {{"truncate"}};
   tensors.make_inputs = open_inference::MakeSequenceInputs<v1::TagRequest>;
   Task task = TaskOf<TagCall>(calls::MethodId::kTag, {models::Task::kTagger}, std::move(tensors));
+  task.refuse = calls::RefuseQuickly<v1::TagRequest>;
   task.add_runners = [](batching::TaskRunners* row) {
     row->make_batch_runner = [](const models::Model& model,
                                 const batching::RunnerPlace& place) -> BatchRunnerOr {
