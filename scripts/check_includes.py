@@ -166,7 +166,7 @@ tests/chaos              | tests/testing server server/base bench               
 .ci                      |                                                                    |                          | 250 0
 cmake                    |                                                                    |                          | 600 0
 deploy                   |                                                                    |                          | 500 0
-scripts                  |                                                                    |                          | 6650 1400
+scripts                  |                                                                    |                          | 6665 1410
 client/python            |                                                                    |                          | 3000 1600
 models/exporter          |                                                                    |                          | 4050 0
 tests                    |                                                                    |                          | 0 8450

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Prints how heavy the project is, and holds it to its budgets.
 
-  scripts/weight.py            lines of product and of tests by room and by language, words by page
+  scripts/weight.py            lines of product and of tests by room and by language, words by page; where there is a folder build/,
+                               how many files its targets compile, and how many seconds it took
   scripts/weight.py --check    prints only what is over its budget, and exits with 1 then; part of `make lint`
 
 A line is a line of a tracked source file, blank or not. A test is a file named *_test.*, in tests/ or in a folder testing/;
@@ -109,6 +110,25 @@ def words_by_page(root):
     return words
 
 
+def compiled_by_target(log):
+    """{target: [files, seconds]} from the text of a .ninja_log. The seconds are those of a clock, also while others compile."""
+    took = {}
+    for line in log.splitlines():
+        if line.startswith("#"):
+            continue
+        start, end, _, output, _ = line.split("\t")
+        # The commands for one output have its path twice where it is absolute.
+        if output.endswith((".o", ".gch")) and not output.startswith("/"):
+            took[output] = (int(end) - int(start)) / 1000
+    by_target = collections.defaultdict(lambda: [0, 0])
+    for output, seconds in took.items():
+        named = re.search(r"CMakeFiles/([^/]+)\.dir/", output)
+        target = by_target[named.group(1) if named else os.path.dirname(output)]
+        target[0] += 1
+        target[1] += seconds
+    return by_target
+
+
 def budget_of_page(page):
     """Words; None where a page has no row, which is over any budget."""
     return DECISION if page.startswith("docs/decisions/") else PAGES.get(page)
@@ -156,6 +176,14 @@ def print_all(by_room, by_language, words, budgets):
     print(f"{'README.md, CONTRIBUTING.md, ARCHITECTURE.md and docs/':60}{of_all(words):>10,}{ALL:>10,}")
 
 
+def print_compiled(by_target, most=25):
+    """The targets that take longest, and the sum of all."""
+    print(f"\n{'target':40}{'files':>10}{'seconds':>10}")
+    for target, (files, seconds) in sorted(by_target.items(), key=lambda item: -item[1][1])[:most]:
+        print(f"{target:40}{files:>10,}{seconds:>10,.0f}")
+    print(f"{'all':40}{sum(f for f, _ in by_target.values()):>10,}{sum(s for _, s in by_target.values()):>10,.0f}")
+
+
 def main():
     if sys.argv[1:] not in ([], ["--check"]):
         print(__doc__, file=sys.stderr)
@@ -167,6 +195,8 @@ def main():
     problems = excess(by_room, words, budgets)
     if not sys.argv[1:]:
         print_all(by_room, by_language, words, budgets)
+        if os.path.exists(os.path.join(root, "build/.ninja_log")):
+            print_compiled(compiled_by_target(text_of(root, "build/.ninja_log")))
     print("\n".join(problems), end="\n" if problems else "")
     return 1 if problems and sys.argv[1:] else 0
 

@@ -56,6 +56,12 @@ class WeightTest(unittest.TestCase):
         said = weight.excess({}, {"README.md": 1, "docs/rest.md": weight.ALL}, {})
         self.assertEqual(len([line for line in said if "ARCHITECTURE.md and docs/ have 36,001 words, 1 more" in line]), 1)
 
+    def test_what_compiled_a_target_is_summed_and_a_file_that_was_compiled_again_counts_once(self):
+        log = "# ninja log v5\n" + "".join(f"{start}\t{end}\t0\t{output}\t0\n" for start, end, output in [
+            (0, 9000, "a/CMakeFiles/one.dir/x.cc.o"), (1000, 3500, "a/CMakeFiles/one.dir/x.cc.o"), (0, 500, "a/CMakeFiles/one.dir/y.cc.o"),
+            (0, 2000, "b/k.cu.o"), (0, 2000, "/root/b/k.cu.o"), (0, 9000, "bin/one")])
+        self.assertEqual(dict(weight.compiled_by_target(log)), {"one": [2, 3.0], "b": [1, 2.0]})
+
     def test_every_file_of_the_project_has_a_room_with_a_budget(self):
         budgets = check_includes.read_budgets(check_includes.TABLE)
         by_room, _ = weight.lines_by_room(ROOT, budgets)
