@@ -10,13 +10,14 @@ or wrong: from compute capability 9.0 on each of them must wait for the kernels 
 (kernels/cuda/kernels/dependent_args.cuh) ahead of its first branch and its first access to memory that they
 share, in PTX and in the machine code.
 
-Usage: cuda_ptxas_test.py FOLDER SOURCE_ROOT ARCHITECTURES, such as "80 90". FOLDER has what nvcc left there (--keep). Exits with 77
+Usage: cuda_ptxas_test.py FOLDER ARCHITECTURES, such as "80 90". FOLDER has what nvcc left there (--keep). Exits with 77
 (skipped) when it is empty: the build has no CUDA kernels.
 """
 
 import itertools
 import os
 import re
+import struct
 import sys
 
 SKIPPED = 77
@@ -31,6 +32,67 @@ GROUP = 4  # kScanGroup
 PLANES = 4  # U0, U1, U2 and the highway term
 SLOW_MEMORY = (("local memory", r"\.local\b"),
                      ("generic addresses", r"\b(ld|st)\.(v[24]\.)?[bufs]\d"))
+
+# Bits 0 to 11 of an instruction of 128 bits: what it does and the form of its operands.
+ACQBULK = 0x82e
+EARLY = {0x981: "LDG", 0x986: "STG", 0xfae: "LDGSTS", 0x980: "LD", 0x985: "ST", 0x947: "BRA", 0x94d: "EXIT"}
+# An ELF symbol; records of .nv.info.
+ELF_SYMBOL_BYTES = 24
+INFO_WITH_BYTES, INFO_REGISTERS, INFO_FRAME = 4, 0x2f, 0x11
+
+
+def string_at(cubin, at):
+    return cubin[at:cubin.index(b"\0", at)].decode()
+
+
+def sections_of(cubin):
+    """The sections of a cubin (64-bit ELF): {name: (offset, size)}."""
+    sections_at, = struct.unpack_from("<Q", cubin, 0x28)
+    entry_size, count, names_index = struct.unpack_from("<HHH", cubin, 0x3a)
+    sections = [struct.unpack_from("<IIQQQQ", cubin, sections_at + i * entry_size)
+                for i in range(count)]
+    names_at = sections[names_index][4]
+    return {string_at(cubin, names_at + name_at): (offset, size)
+            for name_at, _, _, _, offset, size in sections}
+
+
+def opcodes_of(cubin):
+    """The kernels of a cubin: {mangled name: [opcode of each instruction]}."""
+    return {name[len(".text."):]: [low & 0xfff for low in struct.unpack_from(f"<{size // 8}Q", cubin, offset)[::2]]
+            for name, (offset, size) in sections_of(cubin).items() if name.startswith(".text.")}
+
+
+def resources_of(cubin):
+    """What ptxas -v says: {mangled name of a kernel: (registers, bytes of its stack frame)}. A frame is what spilled registers and
+    arrays in local memory need."""
+    sections = sections_of(cubin)
+    symbols_at, symbols_size = sections[".symtab"]
+    symbols = [string_at(cubin, sections[".strtab"][0] + struct.unpack_from("<I", cubin, at)[0])
+               for at in range(symbols_at, symbols_at + symbols_size, ELF_SYMBOL_BYTES)]
+    registers, frames = {}, {}
+    at, size = sections[".nv.info"]
+    end = at + size
+    while at < end:
+        form, attribute, length = struct.unpack_from("<BBH", cubin, at)
+        at += 4
+        if form != INFO_WITH_BYTES:  # `length` is the value
+            continue
+        for wanted, values in ((INFO_REGISTERS, registers), (INFO_FRAME, frames)):
+            if attribute == wanted:
+                symbol, value = struct.unpack_from("<II", cubin, at)
+                values[symbols[symbol]] = value
+        at += length
+    return {name: (count, frames[name]) for name, count in registers.items()}
+
+
+def kept_file(folder, name, architecture, kind):
+    """The cubin or PTX of a file of kernels that nvcc left in `folder` (--keep) when it compiled for several architectures."""
+    for file in (f"{name}.compute_{architecture}.sm_{architecture}.{kind}", f"{name}.compute_{architecture}.{kind}"):
+        path = os.path.join(folder, file)
+        if os.path.exists(path):
+            with open(path, "rb") as opened:
+                return opened.read()
+    sys.exit(f"{folder}: nvcc has not left {file} here; build sru_kernels again")
 
 
 def check_registers(architecture, file, resources):
@@ -123,47 +185,41 @@ def check_ptx_waits(file, ptx):
     return errors
 
 
-def check_code_waits(gpu_static, architecture, file, cubin):
+def check_code_waits(architecture, file, cubin):
     """The same of the machine code; architectures that cannot wait must not try."""
     errors = []
-    functions = gpu_static.functions(int(architecture), cubin)
+    functions = opcodes_of(cubin)
     if len(functions) != KERNELS[file]:
         errors.append(f"sm_{architecture}, {file}.cu: expected {KERNELS[file]} functions, found "
                       f"{len(functions)}")
     wanted = 1 if int(architecture) >= 90 else 0
-    early = {gpu_static.LDG: "LDG", gpu_static.STG: "STG", gpu_static.LDGSTS: "LDGSTS",
-             gpu_static.LD: "LD", gpu_static.ST: "ST", gpu_static.BRA: "BRA",
-             gpu_static.EXIT: "EXIT"}
-    for name, code in functions.items():
-        opcodes = [i.opcode for i in code]
-        found = opcodes.count(gpu_static.ACQBULK)
+    for name, opcodes in functions.items():
+        found = opcodes.count(ACQBULK)
         if found != wanted:
             errors.append(f"sm_{architecture} {name}: expected {wanted} waits for earlier kernels, "
                           f"found {found}")
         if found == 0:
             continue
-        for opcode in opcodes[:opcodes.index(gpu_static.ACQBULK)]:
-            if opcode in early:
-                errors.append(f"sm_{architecture} {name}: {early[opcode]} before it waits for "
+        for opcode in opcodes[:opcodes.index(ACQBULK)]:
+            if opcode in EARLY:
+                errors.append(f"sm_{architecture} {name}: {EARLY[opcode]} before it waits for "
                               "earlier kernels")
     return errors
 
 
 def main():
-    folder, root, architectures = sys.argv[1], sys.argv[2], sys.argv[3].replace(";", " ").split()
+    folder, architectures = sys.argv[1], sys.argv[2].replace(";", " ").split()
     if not folder:
         print("SKIPPED: the build has no CUDA kernels")
         sys.exit(SKIPPED)
-    sys.path.insert(0, os.path.join(root, "scripts"))
-    import gpu_static  # pylint: disable=import-outside-toplevel
     errors = []
     ptx = {}
     for file in KERNELS:
         for architecture in architectures:
-            cubin = gpu_static.kept_file(folder, file, architecture, "cubin")
-            errors += check_registers(architecture, file, gpu_static.resources(cubin))
-            errors += check_code_waits(gpu_static, architecture, file, cubin)
-        ptx[file] = gpu_static.kept_file(folder, file, architectures[-1], "ptx").decode()
+            cubin = kept_file(folder, file, architecture, "cubin")
+            errors += check_registers(architecture, file, resources_of(cubin))
+            errors += check_code_waits(architecture, file, cubin)
+        ptx[file] = kept_file(folder, file, architectures[-1], "ptx").decode()
         if int(architectures[-1]) >= 90:
             errors += check_ptx_waits(file, ptx[file])
     errors += check_copies(ptx["scan"]) + check_fused(ptx["fused"])
