@@ -13,12 +13,7 @@ inline constexpr int kExitFailed = 1;  // the server or a call failed
 inline constexpr int kExitUsage = 2;
 
 int LoadMain(const std::vector<std::string>& args);
-int SweepMain(const std::vector<std::string>& args);
 int GenerateMain(const std::vector<std::string>& args);
-int AnswerMain(const std::vector<std::string>& args);
-int TranslateMain(const std::vector<std::string>& args);
-int EchoMain(const std::vector<std::string>& args);
-int LayerMain(const std::vector<std::string>& args);
 int ModelMain(const std::vector<std::string>& args);
 
 }  // namespace sru::bench

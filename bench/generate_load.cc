@@ -32,9 +32,6 @@ using Stub = v1::InferenceService::Stub;
 constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 // A session that was refused comes back after the time that the server asks for, but not sooner.
 constexpr absl::Duration kLeastWait = absl::Milliseconds(10);
-constexpr int kIdlePerConnection = 100;
-// What the flow control lets a server send to a session that does not read.
-constexpr int kIdleWindowBytes = 1024;
 
 int64_t Nanoseconds(absl::Duration duration) { return absl::ToInt64Nanoseconds(duration); }
 
@@ -54,17 +51,13 @@ absl::Status FromGrpc(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
-absl::StatusOr<std::unique_ptr<Stub>> Connect(const std::string& address, bool idle, int number) {
+absl::StatusOr<std::unique_ptr<Stub>> Connect(const std::string& address, int number) {
   grpc::ChannelArguments args;
   // By default, channels to one address share a connection.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetInt("sru.bench.connection", number);
   args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  if (idle) {
-    args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kIdleWindowBytes);
-    args.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  }
   const std::shared_ptr<grpc::Channel> channel =
       grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), args);
   if (!channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kConnectTimeout))) {
@@ -103,17 +96,13 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> RunInTurn(
 class GenerateRun {
  public:
   GenerateRun(const GenerateLoadOptions& options, const std::vector<v1::GenerateRequest>& requests,
-              std::vector<std::unique_ptr<Stub>> stubs,
-              std::vector<std::unique_ptr<Stub>> idle_stubs,
-              std::vector<std::vector<int32_t>> expected)
+              std::vector<std::unique_ptr<Stub>> stubs, std::vector<std::vector<int32_t>> expected)
       : options_(options),
         requests_(requests),
         stubs_(std::move(stubs)),
-        idle_stubs_(std::move(idle_stubs)),
         expected_(std::move(expected)) {}
 
   GenerateLoadResult Measure() ABSL_LOCKS_EXCLUDED(mu_) {
-    HoldIdleSessions();
     begin_ = absl::Now();
     {
       MutexLock lock(&mu_);
@@ -130,7 +119,6 @@ class GenerateRun {
     // The tokens of texts that are now cut off count until here.
     measured_to_ = std::min(measured_to_, end);
     result_.elapsed_s = std::max(0.0, absl::ToDoubleSeconds(measured_to_ - measured_from_));
-    result_.idle = open_idle_;
     closed_ = true;
     for (Text* text : running_) text->Cancel();
     while (!running_.empty()) changed_.Wait(&mu_);
@@ -141,8 +129,7 @@ class GenerateRun {
   // One call. Deletes itself when it has ended.
   class Text : public grpc::ClientReadReactor<v1::GenerateResponse> {
    public:
-    Text(GenerateRun* run, size_t index, absl::Time due, bool idle)
-        : run_(run), index_(index), due_(due), idle_(idle) {}
+    Text(GenerateRun* run, size_t index, absl::Time due) : run_(run), index_(index), due_(due) {}
 
     void Start(Stub* stub, const v1::GenerateRequest& request, absl::Duration deadline) {
       if (deadline != absl::InfiniteDuration()) {
@@ -158,16 +145,14 @@ class GenerateRun {
     void OnReadDone(bool ok) override {
       if (!ok) return;
       run_->OnMessage(this, response_);
-      if (!idle_) StartRead(&response_);
+      StartRead(&response_);
     }
     void OnDone(const grpc::Status& status) override { run_->OnEnd(this, status); }
 
     size_t index() const { return index_; }
     absl::Time due() const { return due_; }
-    bool idle() const { return idle_; }
 
     // Guarded by the run's mu_.
-    bool holds = false;   // an idle session that has its first token
     size_t position = 0;  // tokens so far
     absl::Time last;      // when the last of them came
     bool has_state = false;
@@ -176,7 +161,6 @@ class GenerateRun {
     GenerateRun* const run_;
     const size_t index_;
     const absl::Time due_;
-    const bool idle_;
     grpc::ClientContext context_;
     v1::GenerateResponse response_;
   };
@@ -188,7 +172,7 @@ class GenerateRun {
   void StartText(absl::Time due) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const size_t number = started_++;
     const size_t index = number % requests_.size();
-    auto* text = new Text(this, index, due, /*idle=*/false);
+    auto* text = new Text(this, index, due);
     running_.insert(text);
     text->Start(stubs_[number % stubs_.size()].get(), requests_[index], options_.deadline);
   }
@@ -196,12 +180,6 @@ class GenerateRun {
   void OnMessage(Text* text, const v1::GenerateResponse& response) ABSL_LOCKS_EXCLUDED(mu_) {
     const absl::Time now = absl::Now();
     MutexLock lock(&mu_);
-    if (text->idle()) {
-      text->holds = true;
-      ++open_idle_;
-      changed_.SignalAll();
-      return;
-    }
     const int count = response.token_ids_size();
     if (count > 0) {
       if (Measured(now)) {
@@ -233,12 +211,7 @@ class GenerateRun {
     MutexLock lock(&mu_);
     running_.erase(text);
     changed_.SignalAll();
-    if (text->idle()) {
-      if (text->holds && !closed_) --open_idle_;
-      if (!closed_) {
-        result_.first_error.emplace(code, absl::StrCat("idle session: ", status.error_message()));
-      }
-    } else if (!closed_) {
+    if (!closed_) {
       Count(*text, code, status.error_message(), now);
       if (options_.rate <= 0) {
         const bool refused = code != absl::StatusCode::kOk;
@@ -286,7 +259,7 @@ class GenerateRun {
       if (options_.on_progress != nullptr) {
         progress_.elapsed_s = absl::ToDoubleSeconds(now - begin_);
         progress_.warming_up = now < measured_from_;
-        progress_.running = static_cast<int64_t>(running_.size()) - open_idle_;
+        progress_.running = static_cast<int64_t>(running_.size());
         options_.on_progress(progress_);
       }
     }
@@ -312,7 +285,7 @@ class GenerateRun {
     absl::Time next = begin_ + absl::Nanoseconds(arrivals.Next());
     do {
       for (; next <= absl::Now(); next = begin_ + absl::Nanoseconds(arrivals.Next())) {
-        if (static_cast<int64_t>(running_.size()) - open_idle_ < options_.max_outstanding) {
+        if (static_cast<int64_t>(running_.size()) < options_.max_outstanding) {
           StartText(next);
         } else if (Measured(next)) {
           ++result_.unsent;
@@ -321,28 +294,9 @@ class GenerateRun {
     } while (WaitUntil(next));
   }
 
-  void HoldIdleSessions() ABSL_LOCKS_EXCLUDED(mu_) {
-    MutexLock lock(&mu_);
-    for (int i = 0; i < options_.idle; ++i) {
-      auto* text = new Text(this, static_cast<size_t>(i) % requests_.size(), absl::Now(),
-                            /*idle=*/true);
-      running_.insert(text);
-      v1::GenerateRequest request = requests_[text->index()];
-      request.set_max_new_tokens(0);  // as many as the server makes
-      request.set_min_new_tokens(0);
-      text->Start(idle_stubs_[i / kIdlePerConnection].get(), request, absl::InfiniteDuration());
-    }
-    // Until each has its first token, or was refused.
-    while (open_idle_ < static_cast<int64_t>(running_.size()) &&
-           (options_.stop == nullptr || !*options_.stop)) {
-      changed_.WaitFor(&mu_, absl::Milliseconds(100));
-    }
-  }
-
   const GenerateLoadOptions& options_;
   const std::vector<v1::GenerateRequest>& requests_;
   const std::vector<std::unique_ptr<Stub>> stubs_;
-  const std::vector<std::unique_ptr<Stub>> idle_stubs_;
   const std::vector<std::vector<int32_t>> expected_;  // by request; none = no check
   absl::Time begin_;                                  // of the thread that measures
 
@@ -355,7 +309,6 @@ class GenerateRun {
   size_t started_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t ended_ ABSL_GUARDED_BY(mu_) = 0;  // texts that began after the warm-up
   std::set<Text*> running_ ABSL_GUARDED_BY(mu_);
-  int64_t open_idle_ ABSL_GUARDED_BY(mu_) = 0;
   // Closed loop: when the next texts begin, the earliest first.
   std::priority_queue<absl::Time, std::vector<absl::Time>, std::greater<>> restarts_
       ABSL_GUARDED_BY(mu_);
@@ -366,7 +319,6 @@ class GenerateRun {
 absl::Status Check(const GenerateLoadOptions& options) {
   absl::Status status = client::CheckAtLeast("sessions", options.sessions, 1);
   status.Update(client::CheckAtLeast("max_outstanding", options.max_outstanding, 1));
-  status.Update(client::CheckAtLeast("idle", options.idle, 0));
   status.Update(client::CheckAtLeast("texts", options.texts, 0));
   status.Update(client::CheckAtLeast("connections", options.connections, 1));
   if (status.ok() && !(options.rate >= 0 && options.rate <= 1e6)) {
@@ -391,20 +343,14 @@ absl::StatusOr<GenerateLoadResult> RunGenerateLoad(
   SRU_RETURN_UNLESS_OK(Check(options));
   SRU_RETURN_UNLESS_OK(ResolveLoopback(options.address).status());
   std::vector<std::unique_ptr<Stub>> stubs;
-  std::vector<std::unique_ptr<Stub>> idle_stubs;
-  const int num_idle = (options.idle + kIdlePerConnection - 1) / kIdlePerConnection;
-  for (int i = 0; i < options.connections + num_idle; ++i) {
-    const bool idle = i >= options.connections;
-    SRU_ASSIGN_OR_RETURN(std::unique_ptr<Stub> stub, Connect(options.address, idle, i));
-    (idle ? idle_stubs : stubs).push_back(std::move(stub));
+  for (int i = 0; i < options.connections; ++i) {
+    SRU_ASSIGN_OR_RETURN(stubs.emplace_back(), Connect(options.address, i));
   }
   std::vector<std::vector<int32_t>> expected;
   if (options.check) {
     SRU_ASSIGN_OR_RETURN(expected, RunInTurn(stubs[0].get(), requests, options));
   }
-  return GenerateRun(options, requests, std::move(stubs), std::move(idle_stubs),
-                     std::move(expected))
-      .Measure();
+  return GenerateRun(options, requests, std::move(stubs), std::move(expected)).Measure();
 }
 
 }  // namespace sru::bench

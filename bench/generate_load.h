@@ -5,9 +5,6 @@
 // one begins. Open loop (rate > 0): texts begin at Poisson arrivals, regardless of what the server
 // does, and the time to the first token counts from the time at which a text was meant to begin.
 //
-// Besides, `idle` sessions can be held open: each has begun a text, reads nothing more, and so
-// makes the server keep its state without generating for it, until --send_timeout_s of the server.
-//
 // gRPC's callback API does the reading: a message has one token, and costs a few microseconds, of
 // a machine that is shared with the server.
 #ifndef SRU_BENCH_GENERATE_LOAD_H_
@@ -46,7 +43,6 @@ struct GenerateLoadOptions {
   double rate = 0;   // texts per second; 0 = closed loop
   // Open loop: most texts on their way; one beyond that is not sent, but counted as `unsent`.
   int max_outstanding = 5000;
-  int idle = 0;
   uint64_t seed = 1;  // of the arrivals
 
   absl::Duration warmup = absl::Seconds(1);
@@ -77,7 +73,6 @@ struct GenerateLoadResult {
   int64_t tokens = 0;
   int64_t checked_tokens = 0;  // that were compared, in the warm-up too
   int64_t wrong_tokens = 0;    // of these, those that were not the same
-  int64_t idle = 0;            // idle sessions that were open at the end
 
   Histogram first_token;     // nanoseconds, from the begin of a text
   Histogram between_tokens;  // likewise, between two messages with tokens of one text

@@ -8,10 +8,10 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "bench/answers_alone.h"
 #include "bench/generate_report.h"
 #include "bench/generate_requests.h"
 #include "bench/load_flags.h"
+#include "bench/load_generator.h"
 #include "gmock/gmock.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
@@ -139,33 +139,6 @@ TEST(GenerateLoadTest, CountsWhatWasRefusedAndWhatWasCutOff) {
   EXPECT_EQ(json.count("wrong_tokens"), 0u);
 }
 
-TEST(GenerateLoadTest, IdleSessionsStayOpenAndDoNotCount) {
-  FakeServer server;
-  GenerateLoadOptions options = Options(server);
-  options.idle = 3;
-  options.texts = 5;
-  auto result = RunGenerateLoad(options, Requests(2));
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->idle, 3);
-  EXPECT_GE(result->ok, 5);
-  EXPECT_EQ(result->texts, result->ok);
-  EXPECT_EQ(server.requests<v1::GenerateRequest>()[0].max_new_tokens(), 0);
-}
-
-TEST(GenerateLoadTest, SaysWhyAnIdleSessionIsNotOpen) {
-  FakeServer server;
-  server.FailNext({FakeServer::Overloaded(0, 1000000)});
-  GenerateLoadOptions options = Options(server);
-  options.idle = 1;
-  options.texts = 1;
-  auto result = RunGenerateLoad(options, Requests(1));
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->idle, 0);
-  EXPECT_THAT(GenerateText(options, *result),
-              AllOf(HasSubstr("0 of 1 idle sessions open"),
-                    HasSubstr("RESOURCE_EXHAUSTED  idle session: the queue is full\n")));
-}
-
 TEST(GenerateLoadTest, ATextThatLastsIsCutOffAtTheEnd) {
   FakeServer server;
   GenerateLoadOptions options = Options(server);
@@ -233,6 +206,9 @@ TEST(GenerateLoadTest, EveryCallShowsTheTokenAndUsesNoProxy) {
   LoadOptions load;
   load.address = service.address();
   load.method = "/sru.v1.InferenceService/Classify";
+  load.warmup = absl::ZeroDuration();
+  load.in_flight = load.connections = 1;
+  load.calls = 3;
   GenerateLoadOptions options;
   options.address = service.address();
   options.warmup = absl::ZeroDuration();
@@ -240,13 +216,17 @@ TEST(GenerateLoadTest, EveryCallShowsTheTokenAndUsesNoProxy) {
   options.check = true;
   const std::vector<std::string> calls = {""};
   EXPECT_EQ(FindModel(load, "", 0, {}).status().code(), absl::StatusCode::kUnauthenticated);
-  EXPECT_EQ(AnswersAlone(load, calls).status().code(), absl::StatusCode::kUnauthenticated);
+  auto refused = RunLoad(load, calls);
+  ASSERT_TRUE(refused.ok()) << refused.status();
+  EXPECT_EQ(refused->codes[absl::StatusCode::kUnauthenticated], 3);
   EXPECT_EQ(RunGenerateLoad(options, Requests(1)).status().code(),
             absl::StatusCode::kUnauthenticated);
 
   load.token = options.token = "secret";
   EXPECT_EQ(FindModel(load, "", 0, {}).status(), absl::OkStatus());
-  EXPECT_EQ(AnswersAlone(load, calls).status(), absl::OkStatus());
+  auto answered = RunLoad(load, calls);
+  ASSERT_TRUE(answered.ok()) << answered.status();
+  EXPECT_EQ(answered->ok, 3);
   auto result = RunGenerateLoad(options, Requests(1));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_GE(result->ok, 3);

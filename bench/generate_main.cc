@@ -20,7 +20,6 @@ examples:
   sru_bench generate                                one session, texts of 100 tokens, for 10 s
   sru_bench generate --sessions=64 --check          64 at a time; are their tokens the same as alone?
   sru_bench generate --rate=5 --prompt=lognormal:200:0.8:2000 --output=geometric:100:1000
-  sru_bench generate --sessions=100 --idle=900      900 more that are open and read nothing
 
 In an open loop (--rate) the time to the first token counts from the time at which a text was meant
 to begin. The time between tokens is that between two messages with tokens of one text. With --check
@@ -50,7 +49,6 @@ int GenerateMain(const std::vector<std::string>& args) {
   flags.Add("rate", &load.rate, "open loop: texts per second; 0 = closed loop");
   flags.Add("max_outstanding", &load.max_outstanding,
             "open loop: bound on the texts on their way; what is over it is not sent, but counted");
-  flags.Add("idle", &load.idle, "sessions besides that are open and read nothing more");
   flags.Add("duration", &load.duration, "how long texts are measured");
   flags.Add("texts", &load.texts, "end after so many texts; 0 = by --duration only");
   flags.Add("warmup", &load.warmup, "how long texts are made before they count");

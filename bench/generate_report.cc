@@ -15,10 +15,6 @@ std::string GenerateText(const GenerateLoadOptions& options, const GenerateLoadR
   } else {
     absl::StrAppendFormat(&text, "closed loop, %s sessions", FormatCount(options.sessions));
   }
-  if (options.idle > 0) {
-    absl::StrAppendFormat(&text, ", %s of %s idle sessions open", FormatCount(result.idle),
-                          FormatCount(options.idle));
-  }
   absl::StrAppendFormat(&text, ", %s texts ended in %.2f s\n", FormatCount(result.texts),
                         result.elapsed_s);
   absl::StrAppendFormat(
@@ -28,13 +24,6 @@ std::string GenerateText(const GenerateLoadOptions& options, const GenerateLoadR
                   LatencyLine("next tokens", result.between_tokens),
                   LatencyLine("whole text", result.text), LatencyLine("refusals", result.refused),
                   CodeLines(result.codes, result.first_error));
-  if (result.idle < options.idle) {
-    for (const auto& [code, message] : result.first_error) {
-      if (result.codes.count(code) == 0) {
-        absl::StrAppend(&text, absl::StatusCodeToString(code), "  ", message, "\n");
-      }
-    }
-  }
   if (result.unsent > 0) {
     absl::StrAppendFormat(&text,
                           "not sent             %12s  --max_outstanding=%d texts were on their "
@@ -61,7 +50,6 @@ nlohmann::ordered_json GenerateJson(const GenerateLoadOptions& options,
   } else {
     json["sessions"] = options.sessions;
   }
-  json["idle"] = result.idle;
   json["connections"] = options.connections;
   json["elapsed_s"] = result.elapsed_s;
   json["texts"] = result.texts;

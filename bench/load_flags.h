@@ -1,5 +1,5 @@
-// What the subcommands share: parsing of flags; and for those that send unary calls the flags of a
-// run and of its connections, the preparation of requests, the run with its report, and errors.
+// What the subcommands share: parsing of flags and errors; and what sru_bench load is made of: its flags, the
+// preparation of requests, the run with its report.
 #ifndef SRU_BENCH_LOAD_FLAGS_H_
 #define SRU_BENCH_LOAD_FLAGS_H_
 
@@ -17,11 +17,8 @@
 
 namespace sru::bench {
 
-// Adds the flags that say how many calls there are, and when.
-void AddRunFlags(LoadOptions* load, client::FlagSet* flags);
-
-// Adds the flags that say how calls are sent.
-void AddConnectionFlags(LoadOptions* load, client::FlagSet* flags);
+// Adds the flags that say how many calls there are, when and how they are sent.
+void AddLoadFlags(LoadOptions* load, client::FlagSet* flags);
 
 // Parses `args`. Returns the exit code if the program should end now: after --help, which prints
 // `usage` and the flags, and after an error. No subcommand of sru_bench takes plain arguments.
@@ -38,10 +35,8 @@ absl::StatusOr<v1::ModelInfo> FindModel(const LoadOptions& load, const std::stri
                                         int64_t version, const std::vector<std::string>& tasks);
 
 // Runs the load, prints the result, as JSON or as text, and returns the exit code: kExitFailed if no
-// call was answered OK or an answer is wrong. With `check`, each request is first sent alone, one
-// after the other, and every answer of the run is compared with the one that it got then.
-int RunAndReport(const std::string& command, LoadOptions load,
-                 const std::vector<std::string>& requests, bool check, bool json);
+// call was answered OK.
+int RunAndReport(LoadOptions load, const std::vector<std::string>& requests, bool json);
 
 // Prints the error, with advice, to standard error and returns the exit code for it.
 int Fail(const std::string& command, const absl::Status& status, const LoadOptions& load);

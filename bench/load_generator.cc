@@ -78,7 +78,7 @@ class Worker {
         [this, number](uint32_t stream, absl::StatusCode code, absl::string_view text) {
           if (Call* call = Find(number, stream)) End(call, code, text);
         },
-        run_->options->check != nullptr, run_->options->token);
+        /*keep_answers=*/false, run_->options->token);
     if (!connection.ok()) return connection.status();
     links_.push_back({*std::move(connection), {}, 0});
     return absl::OkStatus();
@@ -130,7 +130,6 @@ class Worker {
  private:
   struct Call {
     int64_t intended_ns;
-    size_t request;
     bool counted;
     bool open;
   };
@@ -206,7 +205,7 @@ class Worker {
     const uint32_t stream =
         owner.connection->Start((*run_->requests)[request],
                                 deadline > 0 ? std::max<int64_t>(1, (deadline - now) / 1000) : 0);
-    owner.calls.push_back({intended, request, counted, true});
+    owner.calls.push_back({intended, counted, true});
     if (deadline > 0) expiries_.push_back({deadline, link, stream});
     ++outstanding_;
     counters_.sent.fetch_add(1, std::memory_order_relaxed);
@@ -255,10 +254,6 @@ class Worker {
     --outstanding_;
     if (!open_loop_) ++to_start_;
     (ok ? counters_.ok : counters_.not_ok).fetch_add(1, std::memory_order_relaxed);
-    if (ok && run_->options->check != nullptr) {
-      ++result_.checked;
-      if (!run_->options->check(call->request, text)) ++result_.wrong;
-    }
     if (!call->counted) return;
     const int64_t now = NowNs();
     const int64_t latency = now - call->intended_ns;
@@ -409,8 +404,6 @@ absl::StatusOr<LoadResult> RunLoad(const LoadOptions& options,
     result.ok += part.ok;
     result.good += part.good;
     result.unsent += part.unsent;
-    result.checked += part.checked;
-    result.wrong += part.wrong;
     result.connection_lost = result.connection_lost || part.connection_lost;
     result.latency.Merge(part.latency);
     result.refused.Merge(part.refused);

@@ -9,7 +9,7 @@
 // this client, therefore shows in the latency of every call that it delayed.
 //
 // The load generator shares the machine with the server that it measures, so it is built to be
-// cheap: requests are serialized once, answers are not read unless they are to be checked, and each
+// cheap: requests are serialized once, answers are not read, and each
 // thread drives its own connections (see H2Connection), its own arrivals and its own histograms.
 #ifndef SRU_BENCH_LOAD_GENERATOR_H_
 #define SRU_BENCH_LOAD_GENERATOR_H_
@@ -23,7 +23,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "bench/histogram.h"
 
@@ -70,11 +69,6 @@ struct LoadOptions {
   // time.
   absl::Duration send_interval = absl::ZeroDuration();
 
-  // Whether the serialized answer to requests[request] is right; called for each answer that is OK,
-  // of the warm-up too, from several threads at a time if there are several. Null: answers are not
-  // read.
-  std::function<bool(size_t request, absl::string_view answer)> check;
-
   // Called about once per second, from another thread; may be null.
   std::function<void(const Progress&)> on_progress;
   // Set it to true to end early with what was measured so far; may be null.
@@ -90,8 +84,6 @@ struct LoadResult {
   // before the server allowed another concurrent call or before this client came round to sending
   // it.
   int64_t unsent = 0;
-  int64_t checked = 0;  // answers that were checked, in the warm-up too
-  int64_t wrong = 0;    // of these, those that were not right
   // The run ended early because no connection was left.
   bool connection_lost = false;
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <ctime>
+#include <fstream>
 #include <numeric>
 
 #include "absl/time/clock.h"
@@ -18,6 +19,7 @@
 namespace sru::bench {
 namespace {
 
+using ::testing::_;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -323,48 +325,55 @@ TEST(MakeRequestsTest, FillsCallsWithSequences) {
   EXPECT_EQ(encode.sequences(0).features().data().size(), 3u * 6 * 4);
 }
 
-TEST(MakeRequestsTest, TheSameCallsOfTheOpenInferenceProtocol) {
+std::string WriteRequests(const std::string& text) {
+  const std::string path = ::testing::TempDir() + "/load_generator_test.requests";
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(MakeRequestsTest, RequestsOfAFileAreThoseOfAnyUnaryMethod) {
   RequestOptions options;
-  options.protocol = "open_inference";
-  options.sequences = 2;
-  options.priority = "low";
-  EXPECT_EQ(*MethodPath(options), "/inference.GRPCInferenceService/ModelInfer");
-  EXPECT_TRUE(NeedModel(options));
-  v1::ModelInfo info;
-  info.set_name("m");
-  auto requests = MakeRequests(options, info);
+  options.method = "translate";
+  options.requests = WriteRequests(
+      "{\"model\": \"en_de\", \"sequences\": [{\"text\": \"Hi.\"}], \"beam_size\": 5}\n\n{}\n");
+  EXPECT_EQ(*MethodPath(options), "/sru.v1.InferenceService/Translate");
+  auto requests = MakeRequests(options, {});
   ASSERT_TRUE(requests.ok()) << requests.status();
-  inference::ModelInferRequest request;
-  ASSERT_TRUE(request.ParseFromString(requests->front()));
-  EXPECT_EQ(request.model_name(), "m");
-  EXPECT_EQ(request.parameters().at("priority").string_param(), "low");
-  ASSERT_EQ(request.inputs_size(), 1);
-  EXPECT_EQ(request.inputs(0).name(), "text");
-  EXPECT_THAT(request.inputs(0).shape(), ElementsAre(2));
-  v1::ClassifyRequest native;
-  options.protocol = "native";
-  ASSERT_TRUE(native.ParseFromString(MakeRequests(options, info)->front()));
-  std::string raw;
-  for (const v1::Sequence& sequence : native.sequences()) {
-    raw += std::string({static_cast<char>(sequence.text().size()), 0, 0, 0}) + sequence.text();
+  EXPECT_THAT(*requests, ElementsAre(_, ""));
+  v1::TranslateRequest translate;
+  ASSERT_TRUE(translate.ParseFromString(requests->front()));
+  EXPECT_EQ(translate.sequences(0).text(), "Hi.");
+  EXPECT_EQ(translate.beam_size(), 5);
+
+  options.method = "/inference.GRPCInferenceService/ModelInfer";
+  options.requests = WriteRequests("{\"model_name\": \"trec\"}");
+  EXPECT_EQ(*MethodPath(options), options.method);
+  requests = MakeRequests(options, {});
+  ASSERT_TRUE(requests.ok()) << requests.status();
+  inference::ModelInferRequest infer;
+  ASSERT_TRUE(infer.ParseFromString(requests->front()));
+  EXPECT_EQ(infer.model_name(), "trec");
+}
+
+TEST(MakeRequestsTest, ErrorsOfAFileOfRequestsNameTheLine) {
+  RequestOptions options;
+  options.method = "Classify";
+  EXPECT_THAT(std::string(MethodPath(options).status().message()), HasSubstr("--requests"));
+  options.requests = WriteRequests("{}\n{\"sequence\": 1}\n");
+  EXPECT_THAT(std::string(MakeRequests(options, {}).status().message()),
+              AllOf(HasSubstr("--requests: "), HasSubstr(":2: expected a ClassifyRequest as JSON"),
+                    HasSubstr("sequence")));
+  options.requests = WriteRequests("\n");
+  EXPECT_THAT(std::string(MakeRequests(options, {}).status().message()),
+              HasSubstr("has no request"));
+  for (const char* method : {"Generate", "Clasify", "/nowhere.Service/Call"}) {
+    options.method = method;
+    EXPECT_THAT(std::string(MethodPath(options).status().message()),
+                AllOf(HasSubstr("--method: expected a unary method"), HasSubstr(method)));
   }
-  EXPECT_EQ(request.raw_input_contents(0), raw);
-
-  options.protocol = "open_inference";
-  options.model = "named";
-  EXPECT_FALSE(NeedModel(options));
-  options.lengths = "uniform:1:5";
-  EXPECT_TRUE(NeedModel(options));
-  info.set_vocabulary_size(10);
-  requests = MakeRequests(options, info);
-  ASSERT_TRUE(request.ParseFromString(requests->front()));
-  EXPECT_EQ(request.model_name(), "named");
-  ASSERT_EQ(request.inputs_size(), 2);
-  EXPECT_EQ(request.inputs(1).name(), "lengths");
-  EXPECT_EQ(request.raw_input_contents(0).size(), 2 * request.inputs(0).shape(1) * sizeof(int32_t));
-
-  options.protocol = "x";
-  EXPECT_THAT(std::string(MethodPath(options).status().message()), HasSubstr("--protocol"));
+  options.method = "Classify";
+  options.lengths = "fixed:1";
+  EXPECT_THAT(std::string(MakeRequests(options, {}).status().message()), HasSubstr("excludes"));
 }
 
 TEST(MakeRequestsTest, ErrorsNameTheFlag) {

@@ -17,16 +17,8 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"load", "send calls to a server and report throughput and latency", sru::bench::LoadMain},
-    {"sweep", "find the saturation rate and the latency at 10/50/80/95% of it",
-     sru::bench::SweepMain},
     {"generate", "have a language model write texts and report tokens/s and their times",
      sru::bench::GenerateMain},
-    {"answer", "ask a reader questions and report throughput and latency", sru::bench::AnswerMain},
-    {"translate", "have a translator translate and report throughput and latency",
-     sru::bench::TranslateMain},
-    {"echo", "measure a bare gRPC server in the same way: the wire's limit", sru::bench::EchoMain},
-    {"layer", "time SRU layers against their bare matrix products, without a server",
-     sru::bench::LayerMain},
     {"model", "time a model of a repository by length and batch, without a server",
      sru::bench::ModelMain},
 };

@@ -14,24 +14,6 @@ absl::StatusOr<OutputKind> ParseOutputKind(absl::string_view name) {
   return InvalidArgument("--output: expected auto, tokens or states, found '", name, "'");
 }
 
-std::vector<int> RaggedLengths(int count, int mean, unsigned seed) {
-  std::mt19937 random(seed);
-  std::uniform_int_distribution<int> length(1, 2 * mean);
-  std::uniform_int_distribution<int> which(0, count - 1);
-  std::vector<int> lengths(count);
-  int64_t excess = -int64_t{count} * mean;
-  for (int& l : lengths) excess += l = length(random);
-  // Drawn at random rather than spread evenly, so that the distribution keeps its shape.
-  while (excess != 0) {
-    int& l = lengths[which(random)];
-    const int moved = excess > 0 ? l - 1 : l + 1;
-    if (moved < 1 || moved > 2 * mean) continue;
-    excess += moved - l;
-    l = moved;
-  }
-  return lengths;
-}
-
 ModelTimer::ModelTimer(const kernels::Executable& executable, const kernels::StackSpec& spec,
                        OutputKind output)
     : executable_(executable), spec_(spec), output_(output) {

@@ -29,9 +29,6 @@ enum class OutputKind { kAuto, kTokens, kStates };
 // "auto", "tokens", "states"; kInvalidArgument names --output.
 absl::StatusOr<OutputKind> ParseOutputKind(absl::string_view name);
 
-// `count` lengths, drawn uniformly from 1..2 mean and adjusted until they add up to count * mean.
-std::vector<int> RaggedLengths(int count, int mean, unsigned seed);
-
 class ModelTimer {
  public:
   ModelTimer(const kernels::Executable& executable, const kernels::StackSpec& spec,
@@ -45,7 +42,6 @@ class ModelTimer {
   absl::Status Run();
 
   int num_tokens() const { return offsets_.back(); }
-  size_t workspace_bytes() const { return workspace_->bytes(); }
   // The features of the batch, [tokens][input_size], which the caller may change.
   std::vector<float>& features() { return features_; }
   // [tokens][output_size], with kTokens and kStates.

@@ -1,6 +1,5 @@
 #include "bench/model_timer.h"
 
-#include <algorithm>
 #include <memory>
 #include <numeric>
 
@@ -14,23 +13,6 @@ namespace {
 using ::testing::Each;
 using ::testing::Not;
 using ::testing::SizeIs;
-
-TEST(RaggedLengthsTest, UniformWithTheMeanAskedFor) {
-  for (int mean : {1, 2, 8, 100}) {
-    for (int count : {1, 2, 32, 1000}) {
-      const std::vector<int> lengths = RaggedLengths(count, mean, 7);
-      ASSERT_THAT(lengths, SizeIs(count));
-      EXPECT_EQ(std::accumulate(lengths.begin(), lengths.end(), 0), count * mean);
-      EXPECT_GE(*std::min_element(lengths.begin(), lengths.end()), 1);
-      EXPECT_LE(*std::max_element(lengths.begin(), lengths.end()), 2 * mean);
-    }
-  }
-  // They are not all alike: about a quarter of them is in each quarter of the range.
-  std::vector<int> lengths = RaggedLengths(1000, 100, 7);
-  std::sort(lengths.begin(), lengths.end());
-  EXPECT_NEAR(lengths[250], 50, 15);
-  EXPECT_NEAR(lengths[750], 150, 15);
-}
 
 class ModelTimerTest : public ::testing::Test {
  protected:

@@ -112,10 +112,6 @@ std::string ResultText(const LoadOptions& options, const LoadResult& result) {
         "or the deadline passed before one could be sent\n",
         FormatCount(result.unsent), options.max_outstanding);
   }
-  if (options.check != nullptr) {
-    absl::StrAppendFormat(&text, "checked              %12s  answers, of which %s were wrong\n",
-                          FormatCount(result.checked), FormatCount(result.wrong));
-  }
   if (result.connection_lost) {
     absl::StrAppend(&text, "ended early: the server closed the connection\n");
   }
@@ -144,10 +140,6 @@ nlohmann::ordered_json ResultJson(const LoadOptions& options, const LoadResult& 
   json["refused_us"] = LatencyJson(result.refused);
   json["failed_us"] = LatencyJson(result.failed);
   AddCodes(result.codes, result.first_error, &json);
-  if (options.check != nullptr) {
-    json["checked"] = result.checked;
-    json["wrong"] = result.wrong;
-  }
   return json;
 }
 

@@ -3,17 +3,22 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <initializer_list>
+#include <memory>
 #include <random>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "client/client.h"
-#include "google/protobuf/repeated_ptr_field.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+#include "google/protobuf/reflection.h"
+#include "google/protobuf/util/json_util.h"
 #include "inference/open_inference.pb.h"
 
 namespace sru::bench {
@@ -43,74 +48,64 @@ constexpr absl::string_view kQuestions[] = {
     "Which company made the first pocket calculator ?",
 };
 
-constexpr char kOpenInference[] = "open_inference";
-
-// A little-endian value of a tensor.
-template <typename Value>
-void AppendRaw(Value value, std::string* raw) {
-  raw->append(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-
-// Sequences of one form, which is that of the first, as tensors; rows are padded to the longest.
-void AddTensors(const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences,
-                inference::ModelInferRequest* request) {
-  const auto add = [request](const char* name, const char* datatype,
-                             std::initializer_list<int64_t> shape) {
-    auto* const input = request->add_inputs();
-    input->set_name(name);
-    input->set_datatype(datatype);
-    for (const int64_t size : shape) input->add_shape(size);
-    return request->add_raw_input_contents();
-  };
-  const auto batch = static_cast<int64_t>(sequences.size());
-  if (sequences[0].has_text()) {
-    std::string* const raw = add("text", "BYTES", {batch});
-    for (const v1::Sequence& sequence : sequences) {
-      AppendRaw(static_cast<uint32_t>(sequence.text().size()), raw);
-      raw->append(sequence.text());
+// Of sru.v1.InferenceService by its name, in any case; of another service by its path.
+absl::StatusOr<const google::protobuf::MethodDescriptor*> FindMethod(const std::string& name) {
+  // A linker may leave out a protocol that no code names.
+  google::protobuf::LinkMessageReflection<inference::ModelInferRequest>();
+  const google::protobuf::MethodDescriptor* found = nullptr;
+  if (absl::StartsWith(name, "/")) {
+    found = google::protobuf::DescriptorPool::generated_pool()->FindMethodByName(
+        absl::StrReplaceAll(name.substr(1), {{"/", "."}}));
+  } else {
+    const auto* const service =
+        v1::ClassifyRequest::descriptor()->file()->FindServiceByName("InferenceService");
+    for (int i = 0; i < service->method_count(); ++i) {
+      if (absl::EqualsIgnoreCase(service->method(i)->name(), name)) found = service->method(i);
     }
-    return;
   }
-  const bool has_ids = sequences[0].has_token_ids();
-  const int64_t width = has_ids ? 1 : sequences[0].features().feature_size();
-  const auto length_of = [&](const v1::Sequence& sequence) {
-    return has_ids
-               ? int64_t{sequence.token_ids().values_size()}
-               : static_cast<int64_t>(sequence.features().data().size() / sizeof(float)) / width;
-  };
-  int64_t longest = 0;
-  for (const v1::Sequence& sequence : sequences) {
-    longest = std::max(longest, length_of(sequence));
+  if (found == nullptr || found->client_streaming() || found->server_streaming()) {
+    return InvalidArgument("--method: expected a unary method, such as classify, found '", name,
+                           "'");
   }
-  std::string* const raw = has_ids ? add("token_ids", "INT32", {batch, longest})
-                                   : add("features", "FP32", {batch, longest, width});
-  for (const v1::Sequence& sequence : sequences) {
-    const size_t row = raw->size() + longest * width * sizeof(float);
-    for (const int32_t id : sequence.token_ids().values()) AppendRaw(id, raw);
-    raw->append(sequence.features().data());
-    raw->resize(row);
-  }
-  std::string* const lengths = add("lengths", "INT32", {batch});
-  for (const v1::Sequence& sequence : sequences) {
-    AppendRaw(static_cast<int32_t>(length_of(sequence)), lengths);
-  }
+  return found;
 }
 
-inference::ModelInferRequest OpenInferenceRequest(const RequestOptions& options,
-                                                  const v1::ClassifyRequest& native) {
-  inference::ModelInferRequest request;
-  request.set_model_name(native.model());
-  if (options.version != 0) request.set_model_version(absl::StrCat(options.version));
-  if (!options.priority.empty()) {
-    (*request.mutable_parameters())["priority"].set_string_param(options.priority);
+absl::StatusOr<std::vector<std::string>> ReadLines(absl::string_view flag,
+                                                   const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return InvalidArgument("--", flag, ": cannot read the file '", path, "'");
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(std::move(line));
+  return lines;
+}
+
+// The requests of a file, a line each.
+absl::StatusOr<std::vector<std::string>> ReadRequests(const RequestOptions& options) {
+  SRU_ASSIGN_OR_RETURN(const auto* method, FindMethod(options.method));
+  SRU_ASSIGN_OR_RETURN(auto lines, ReadLines("requests", options.requests));
+  const std::unique_ptr<google::protobuf::Message> request(
+      google::protobuf::MessageFactory::generated_factory()
+          ->GetPrototype(method->input_type())
+          ->New());
+  std::vector<std::string> serialized;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (absl::StripAsciiWhitespace(lines[i]).empty()) continue;
+    request->Clear();
+    const auto status = google::protobuf::util::JsonStringToMessage(lines[i], request.get());
+    if (!status.ok()) {
+      return InvalidArgument("--requests: ", options.requests, ":", i + 1, ": expected a ",
+                             method->input_type()->name(), " as JSON: ", status.ToString());
+    }
+    serialized.push_back(request->SerializeAsString());
   }
-  AddTensors(native.sequences(), &request);
-  if (options.method == "encode") request.add_outputs()->set_name("encoding");
-  return request;
+  if (serialized.empty()) {
+    return InvalidArgument("--requests: the file '", options.requests, "' has no request");
+  }
+  return serialized;
 }
 
 absl::StatusOr<std::vector<v1::Sequence>> ReadTexts(const std::string& path) {
-  SRU_ASSIGN_OR_RETURN(auto lines, ReadLines(path));
+  SRU_ASSIGN_OR_RETURN(auto lines, ReadLines("input", path));
   std::vector<v1::Sequence> sequences;
   for (const std::string& line : lines) {
     const absl::string_view text = absl::StripAsciiWhitespace(line);
@@ -122,11 +117,11 @@ absl::StatusOr<std::vector<v1::Sequence>> ReadTexts(const std::string& path) {
   return sequences;
 }
 
-absl::StatusOr<std::vector<v1::Sequence>> DrawSequences(const SequenceOptions& options,
-                                                        int distinct, const v1::ModelInfo& info) {
+absl::StatusOr<std::vector<v1::Sequence>> DrawSequences(const RequestOptions& options,
+                                                        const v1::ModelInfo& info) {
   SRU_ASSIGN_OR_RETURN(
       auto lengths,
-      DrawLengths(options.lengths, distinct * std::min(options.sequences, 64), options.seed));
+      DrawLengths(options.lengths, kNumDrawn * std::min(options.sequences, 64), options.seed));
   std::mt19937_64 random(options.seed + 1);
   std::vector<v1::Sequence> sequences;
   for (const int length : lengths) {
@@ -148,17 +143,40 @@ absl::StatusOr<std::vector<v1::Sequence>> DrawSequences(const SequenceOptions& o
   return sequences;
 }
 
-// Serialized requests, each as `convert` makes it of one with its model and sequences.
-template <typename Request, typename Convert>
+// The texts of the file; or sequences of drawn lengths for the model `info`; or the built-in texts.
+absl::StatusOr<std::vector<v1::Sequence>> MakeSequences(const RequestOptions& options,
+                                                        const v1::ModelInfo& info) {
+  absl::Status status = CheckRange("sequences", options.sequences, 1, kMaxPerCall);
+  if (!options.input.empty() && !options.lengths.empty()) {
+    status.Update(absl::InvalidArgumentError("--input and --lengths exclude each other"));
+  }
+  if (!status.ok()) return status;
+  if (!options.input.empty()) return ReadTexts(options.input);
+  if (!options.lengths.empty()) return DrawSequences(options, info);
+  std::vector<v1::Sequence> sequences;
+  for (const absl::string_view text : kQuestions) sequences.push_back(client::TextSequence(text));
+  return sequences;
+}
+
+// As many serialized requests as use every sequence, in turn; `finish` sets what their method has besides.
+template <typename Request, typename Finish>
 absl::StatusOr<std::vector<std::string>> MakeSerialized(const RequestOptions& options,
-                                                        const std::string& model,
                                                         const std::vector<v1::Sequence>& sequences,
-                                                        const Convert& convert) {
-  SRU_ASSIGN_OR_RETURN(auto requests,
-                       MakeCalls<Request>(options, model, sequences, options.sequences));
-  std::vector<std::string> serialized;
-  for (const Request& request : requests) {
-    serialized.push_back(convert(request).SerializeAsString());
+                                                        const Finish& finish) {
+  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
+  SRU_RETURN_UNLESS_OK(client::ParsePriority(options.priority, &priority));
+  std::vector<std::string> serialized(1 + (sequences.size() - 1) / options.sequences);
+  size_t next = 0;
+  for (std::string& bytes : serialized) {
+    Request request;
+    request.set_model(options.model);
+    request.set_version(options.version);
+    request.set_priority(priority);
+    for (int i = 0; i < options.sequences; ++i) {
+      *request.add_sequences() = sequences[next++ % sequences.size()];
+    }
+    finish(&request);
+    bytes = request.SerializeAsString();
   }
   return serialized;
 }
@@ -219,31 +237,6 @@ absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, in
   return lengths;
 }
 
-absl::StatusOr<std::vector<std::string>> ReadLines(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
-    return InvalidArgument("--input: cannot read the file '", path, "'");
-  }
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(std::move(line));
-  return lines;
-}
-
-absl::StatusOr<std::vector<v1::Sequence>> MakeSequences(
-    const SequenceOptions& options, int distinct, const v1::ModelInfo& info,
-    absl::Span<const absl::string_view> built_in) {
-  absl::Status status = CheckRange("sequences", options.sequences, 1, kMaxPerCall);
-  if (!options.input.empty() && !options.lengths.empty()) {
-    status.Update(absl::InvalidArgumentError("--input and --lengths exclude each other"));
-  }
-  if (!status.ok()) return status;
-  if (!options.input.empty()) return ReadTexts(options.input);
-  if (!options.lengths.empty()) return DrawSequences(options, distinct, info);
-  std::vector<v1::Sequence> sequences;
-  for (const absl::string_view text : built_in) sequences.push_back(client::TextSequence(text));
-  return sequences;
-}
-
 void CallOptions::AddFlags(absl::string_view seeded, client::FlagSet* flags) {
   flags->Add("model", &model, "name of the model; may be left out when the server has one");
   flags->Add("version", &version, "version of the model; 0 = the latest");
@@ -252,9 +245,9 @@ void CallOptions::AddFlags(absl::string_view seeded, client::FlagSet* flags) {
 }
 
 void RequestOptions::AddFlags(client::FlagSet* flags) {
-  flags->Add("method", &method, "classify, encode or score");
-  flags->Add("protocol", &protocol,
-             "native (sru.v1), or open_inference: the same as ModelInfer calls");
+  flags->Add("method", &method, "classify, encode or score; with --requests any unary method");
+  flags->Add("requests", &requests,
+             "file with one request of the method per line, as JSON; they are sent as they are");
   flags->Add("sequences", &sequences, "sequences in each call");
   flags->Add("input", &input,
              "file with one text per line; without it, questions that are built in");
@@ -265,48 +258,33 @@ void RequestOptions::AddFlags(client::FlagSet* flags) {
   CallOptions::AddFlags("lengths and of the arrivals", flags);
 }
 
-bool NeedModel(const RequestOptions& options) {
-  if (!options.lengths.empty()) return true;
-  return options.protocol == kOpenInference && options.model.empty();
-}
-
 absl::StatusOr<std::string> MethodPath(const RequestOptions& options) {
-  std::string path;
-  if (options.method == "classify") path = "/sru.v1.InferenceService/Classify";
-  if (options.method == "encode") path = "/sru.v1.InferenceService/Encode";
-  if (options.method == "score") path = "/sru.v1.InferenceService/Score";
-  if (path.empty()) {
-    return InvalidArgument("--method: expected classify, encode or score, found '", options.method,
-                           "'");
+  if (options.requests.empty() && options.method != "classify" && options.method != "encode" &&
+      options.method != "score") {
+    return InvalidArgument("--method: expected classify, encode or score, or --requests, found '",
+                           options.method, "'");
   }
-  if (options.protocol == "native") return path;
-  if (options.protocol == kOpenInference) {
-    return std::string("/inference.GRPCInferenceService/ModelInfer");
-  }
-  return InvalidArgument("--protocol: expected native or open_inference, found '", options.protocol,
-                         "'");
+  SRU_ASSIGN_OR_RETURN(const auto* method, FindMethod(options.method));
+  return absl::StrCat("/", method->service()->full_name(), "/", method->name());
 }
 
 absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& options,
                                                       const v1::ModelInfo& info) {
-  SRU_ASSIGN_OR_RETURN(auto sequences, MakeSequences(options, kNumDrawn, info, kQuestions));
-  const auto as_it_is = [](const auto& request) -> const auto& { return request; };
-  if (options.protocol == kOpenInference) {
-    return MakeSerialized<v1::ClassifyRequest>(
-        options, options.model.empty() ? info.name() : options.model, sequences,
-        [&](const v1::ClassifyRequest& native) { return OpenInferenceRequest(options, native); });
+  if (!options.requests.empty()) {
+    if (options.input.empty() && options.lengths.empty()) return ReadRequests(options);
+    return absl::InvalidArgumentError("--requests excludes --input and --lengths");
   }
+  SRU_ASSIGN_OR_RETURN(auto sequences, MakeSequences(options, info));
+  const auto nothing = [](auto*) {};
   if (options.method == "score") {
-    return MakeSerialized<v1::ScoreRequest>(options, options.model, sequences, as_it_is);
+    return MakeSerialized<v1::ScoreRequest>(options, sequences, nothing);
   }
   if (options.method == "encode") {
-    return MakeSerialized<v1::EncodeRequest>(
-        options, options.model, sequences, [](v1::EncodeRequest request) {
-          request.set_output_format(v1::OUTPUT_FORMAT_RAW_FLOAT32);
-          return request;
-        });
+    return MakeSerialized<v1::EncodeRequest>(options, sequences, [](v1::EncodeRequest* request) {
+      request->set_output_format(v1::OUTPUT_FORMAT_RAW_FLOAT32);
+    });
   }
-  return MakeSerialized<v1::ClassifyRequest>(options, options.model, sequences, as_it_is);
+  return MakeSerialized<v1::ClassifyRequest>(options, sequences, nothing);
 }
 
 }  // namespace sru::bench

@@ -1,4 +1,4 @@
-// Lists of numbers on the command line, and the progress of a long measurement.
+// Shapes and data types on the command line.
 #ifndef SRU_BENCH_SHAPE_LIST_H_
 #define SRU_BENCH_SHAPE_LIST_H_
 
@@ -7,7 +7,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 #include "kernels/backend.h"
 
 namespace sru::bench {
@@ -19,27 +18,6 @@ absl::StatusOr<std::vector<int>> ParseNumbers(absl::string_view flag, absl::stri
 
 // A name of kernels/data_type.h; kInvalidArgument names --dtype.
 absl::StatusOr<kernels::DataType> ParseDataType(absl::string_view name);
-
-// Reports the progress of a measurement on standard error once it has run for two seconds: on a
-// terminal in one line that it overwrites, else in a line every ten seconds. Not thread-safe.
-class MeasureProgress {
- public:
-  explicit MeasureProgress(int steps);
-  // Clears the line on a terminal.
-  ~MeasureProgress();
-
-  // Call it before each step.
-  void Begin(const std::string& what);
-  // Clears the line on a terminal; call it before something else is printed.
-  void Clear();
-
- private:
-  const int steps_;
-  const bool terminal_;
-  const absl::Time start_;
-  int begun_ = 0;
-  absl::Time last_;
-};
 
 }  // namespace sru::bench
 

@@ -71,44 +71,16 @@ class SruBenchTest : public ::testing::Test {
   TempDirectory directory_;
 };
 
-TEST_F(SruBenchTest, LayerPrintsARowPerShape) {
-  const Output text =
-      Run("layer --hidden=16,32 --length=3 --batch=1,2 --directions=1,2 --rounds=1 --layers=2");
-  EXPECT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_THAT(text.out, AllOf(HasSubstr("layer us"), HasSubstr("2 x 32")));
-  const std::vector<std::string> lines = absl::StrSplit(text.out, '\n', absl::SkipEmpty());
-  EXPECT_THAT(lines, SizeIs(2 + 8));
-
-  const Output output = Run("layer --hidden=16 --length=3 --batch=1,2 --rounds=1 --json");
-  EXPECT_EQ(output.exit_code, 0) << output.err;
-  const json result = json::parse(output.out);
-  ASSERT_THAT(result["cells"], SizeIs(2));
-  const json& cell = result["cells"][1];
-  EXPECT_EQ(cell["batch"], 2);
-  EXPECT_EQ(cell["input"], 32);
-  EXPECT_GT(cell["layer_us"], 0.0);
-  EXPECT_GT(cell["products_us"], 0.0);
-  EXPECT_GT(cell["scan_us"], 0.0);
-  EXPECT_NEAR(cell["ratio"].get<double>(),
-              cell["layer_us"].get<double>() / cell["products_us"].get<double>(), 1e-6);
-}
-
 TEST_F(SruBenchTest, WrongFlagsAreNamed) {
   const struct {
     const char* args;
     const char* named;
-  } cases[] = {{"layer --hidden=x", "--hidden"},
-               {"layer --batch=1,,2", "--batch"},
-               {"layer --directions=3", "--directions"},
-               {"layer --dtype=half", "--dtype"},
-               {"layer --layers=0", "layers"},
-               {"layer --core=-5", "core"},
-               {"layer --length=65536 --batch=65536", "length * batch"},
-               {"model --what=all", "--what"},
+  } cases[] = {{"model --batch=1,,2", "--batch"},
+               {"model --dtype=half", "--dtype"},
+               {"model --core=-5", "core"},
                {"model --output=all", "--output"},
                {"model --length=0", "--length"},
                {"model --length=65536 --batch=65536", "--length"},
-               {"model --tokens=1", "--tokens"},
                {"model --rounds=0", "--rounds"},
                {"model --model=war_and_peace", "found 'war_and_peace', which is a language_model"},
                {"model --model=absent", "absent"}};
@@ -127,20 +99,20 @@ TEST_F(SruBenchTest, WrongFlagsAreNamed) {
   EXPECT_THAT(output.err, HasSubstr("/nowhere"));
 }
 
-TEST_F(SruBenchTest, ModelMeasuresBatchesRaggedAndLengths) {
-  const std::string flags = "model --length=1,3 --batch=1,4 --tokens=64 --rounds=1";
+TEST_F(SruBenchTest, ModelPrintsARowPerShape) {
+  const std::string flags = "model --length=1,3 --batch=1,4 --rounds=1";
   const Output text = Run(flags);
   EXPECT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_THAT(text.out, AllOf(HasSubstr("model trec version 1"), HasSubstr("ragged / dense")));
+  EXPECT_THAT(text.out, AllOf(HasSubstr("model trec version 1"), HasSubstr("us per batch")));
+  const std::vector<std::string> lines = absl::StrSplit(text.out, '\n', absl::SkipEmpty());
+  EXPECT_THAT(lines, SizeIs(2 + 4));
   const Output output = Run(flags + " --json");
   EXPECT_EQ(output.exit_code, 0) << output.err;
   const json result = json::parse(output.out);
-  EXPECT_THAT(result["batches"], SizeIs(4));
-  EXPECT_THAT(result["ragged"], SizeIs(2));   // one sequence has no raggedness
-  ASSERT_THAT(result["lengths"], SizeIs(4));  // 8, 16, 32, 64
-  EXPECT_EQ(result["lengths"][3]["ratio"], 1.0);
-  EXPECT_GT(result["lengths"][0]["workspace_bytes"], 0);
-  EXPECT_THAT(json::parse(Run(flags + " --what=ragged --json").out).contains("batches"), false);
+  ASSERT_THAT(result["batches"], SizeIs(4));
+  EXPECT_EQ(result["batches"][1]["batch"], 4);
+  EXPECT_GT(result["batches"][1]["batch_us"], 0.0);
+  EXPECT_GT(result["batches"][1]["tokens_per_s"], 0.0);
 }
 
 TEST_F(SruBenchTest, CommandsFromStandardInput) {
@@ -153,22 +125,21 @@ TEST_F(SruBenchTest, CommandsFromStandardInput) {
       Run(absl::StrCat("model --output=states --stdin --model_repository=", models),
           absl::StrCat("time 5 3 2\nencode 2 2 ", input, " ", h, "\nencode 2 3 ", input, " ", h,
                        "\ntime 5 0 1\ntime 5 1 0\nencode 2 2 /nowhere ", h, "\nstop 1 1\n\n",
-                       "time 1048577 1 1\ntime 2 1 1\nproducts 2 1 3\nproducts 2 1 0\n"));
+                       "time 1048577 1 1\ntime 2 1 1\n"));
   EXPECT_EQ(output.exit_code, 0) << output.err;
   const std::vector<std::string> answers = absl::StrSplit(output.out, '\n', absl::SkipEmpty());
-  ASSERT_THAT(answers, SizeIs(12));
+  ASSERT_THAT(answers, SizeIs(10));
   EXPECT_GT(json::parse(answers[0])["us"], 0.0);
   EXPECT_EQ(answers[1], R"({"ok":true})");
   const struct {
     int answer;
     const char* named;
   } errors[] = {{2, "48 bytes"}, {3, "BATCH"},  {4, "REPEAT"}, {5, "/nowhere"},
-                {6, "encode"},   {7, "encode"}, {8, "LENGTH"}, {11, "REPEAT"}};
+                {6, "encode"},   {7, "encode"}, {8, "LENGTH"}};
   for (const auto& error : errors) {
     EXPECT_THAT(json::parse(answers[error.answer]).value("error", ""), HasSubstr(error.named));
   }
   EXPECT_GT(json::parse(answers[9])["us"], 0.0);
-  EXPECT_GT(json::parse(answers[10])["us"], 0.0);
 
   const std::string bytes = models::ReadWholeFile(h);
   ASSERT_EQ(bytes.size(), sizeof(x));
@@ -182,26 +153,26 @@ TEST_F(SruBenchTest, WordsCannotBeEncodedFromFeatures) {
   EXPECT_THAT(json::parse(output.out).value("error", ""), HasSubstr("words"));
 }
 
-TEST_F(SruBenchTest, AnswerAndTranslateNameTheFlag) {
-  for (const std::string command : {"answer", "translate"}) {
-    const struct {
-      const char* args;
-      const char* message;
-    } cases[] = {{"--address=192.0.2.1:50051", "192.0.2.1"},
-                 {"--chek", "unknown flag --chek; did you mean --check?"},
-                 {"--rate=x", "--rate: expected a number, found 'x'"},
-                 {"text", "unexpected argument 'text'"}};
-    for (const auto& c : cases) {
-      const Output output = Run(absl::StrCat(command, " ", c.args));
-      EXPECT_EQ(output.exit_code, 2) << command << " " << c.args;
-      EXPECT_THAT(output.err, AllOf(HasSubstr("sru_bench " + command), HasSubstr(c.message)));
-      EXPECT_THAT(output.out, IsEmpty());
-    }
-    const Output help = Run(command + " --help");
-    EXPECT_EQ(help.exit_code, 0);
-    EXPECT_THAT(help.out, AllOf(HasSubstr("examples:"), HasSubstr("lognormal:MEDIAN:SIGMA:MAX"),
-                                HasSubstr("--check"), HasSubstr("--max_outstanding")));
+TEST_F(SruBenchTest, LoadNamesTheFlag) {
+  const struct {
+    const char* args;
+    const char* message;
+  } cases[] = {{"--address=192.0.2.1:50051", "192.0.2.1"},
+               {"--requets=x", "unknown flag --requets; did you mean --requests?"},
+               {"--rate=x", "--rate: expected a number, found 'x'"},
+               {"--method=translate", "--method: expected classify, encode or score"},
+               {"--requests=/nowhere", "--requests: cannot read the file '/nowhere'"},
+               {"text", "unexpected argument 'text'"}};
+  for (const auto& c : cases) {
+    const Output output = Run(absl::StrCat("load ", c.args));
+    EXPECT_EQ(output.exit_code, 2) << c.args;
+    EXPECT_THAT(output.err, AllOf(HasSubstr("sru_bench load"), HasSubstr(c.message)));
+    EXPECT_THAT(output.out, IsEmpty());
   }
+  const Output help = Run("load --help");
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, AllOf(HasSubstr("examples:"), HasSubstr("lognormal:MEDIAN:SIGMA:MAX"),
+                              HasSubstr("--requests"), HasSubstr("--max_outstanding")));
 }
 
 // What is wrong is said before anything is sent.
@@ -225,14 +196,9 @@ TEST_F(SruBenchTest, GenerateNamesTheFlag) {
                               HasSubstr("--check")));
 }
 
-TEST_F(SruBenchTest, EchoDrawsLengths) {
-  const Output output = Run("echo --lengths=fixed:10 --calls=20 --warmup=0s --json");
-  EXPECT_EQ(output.exit_code, 0) << output.err;
-  EXPECT_EQ(json::parse(output.out)["codes"]["OK"], 20);
-}
-
 TEST_F(SruBenchTest, OutputThatIsLostIsAnError) {
-  for (const std::string command : {"layer --help", "echo --calls=20 --warmup=0s --json"}) {
+  for (const std::string command :
+       {"model --help", "model --length=1 --batch=1 --rounds=1 --json"}) {
     const int status = std::system(
         absl::StrCat(SRU_BENCH_BINARY, " ", command, " >/dev/full 2>", directory_.path("err"))
             .c_str());
@@ -243,11 +209,9 @@ TEST_F(SruBenchTest, OutputThatIsLostIsAnError) {
 }
 
 TEST_F(SruBenchTest, HelpTeaches) {
-  for (const char* command : {"layer", "model"}) {
-    const Output output = Run(absl::StrCat(command, " --help"));
-    EXPECT_EQ(output.exit_code, 0);
-    EXPECT_THAT(output.out, AllOf(HasSubstr("examples:"), HasSubstr("--dtype")));
-  }
+  const Output output = Run("model --help");
+  EXPECT_EQ(output.exit_code, 0);
+  EXPECT_THAT(output.out, AllOf(HasSubstr("examples:"), HasSubstr("--dtype")));
 }
 
 }  // namespace
