@@ -3,8 +3,7 @@
 
 float32, one thread, one core. The same weights run here (exported by models/export_torch.py) and in the package; that the outputs agree is
 checked first. Then the three take turns in one run, so that the ratios hold on a machine whose speed moves: ours, package, LSTM, ours,
-package, LSTM, ...; medians. An LSTM of the same width has more weights than an SRU: it is what an SRU replaces. oneDNN's matrix products of
-our shapes alone take their turn too: an engine that did nothing else would cost that much.
+package, LSTM, ...; medians. An LSTM of the same width has more weights than an SRU: it is what an SRU replaces.
 
 What a call pays in Python is part of the package's and the LSTM's time, as it is for who uses them; it counts at the smallest shapes only.
 Ours is timed inside of `sru_bench model --stdin`.
@@ -12,8 +11,7 @@ Ours is timed inside of `sru_bench model --stdin`.
 Needs build/bin/sru_bench (make build), python3-torch, libtorch-dev, libopenblas0-pthread, ninja-build, python3-dev, and the package: its CPU
 operator is compiled at the first import (a minute, once).
 
-  compare_pytorch.py --download build/pytorch-package       gets sru 2.6.0 from PyPI; the five shapes
-  compare_pytorch.py --package DIR --grid                   128 shapes
+  compare_pytorch.py --download build/pytorch-package       gets sru 2.6.0 from PyPI; 128 shapes
   compare_pytorch.py --package DIR --hidden 128 --length 32 --batch 1,32 --json -
 
 Exit status: 0; 1 when outputs differ or a run fails; 2 for wrong arguments; 77 when something that it needs is missing.
@@ -45,7 +43,6 @@ TOLERANCE = 1e-5
 # A reference BLAS runs at about 5 GF/s; a comparison with it would flatter us.
 LEAST_GFLOPS = 20
 # (directions, hidden size per direction, layers, length, batch)
-TABLE = [(2, 64, 2, 32, 32), (2, 64, 2, 128, 32), (2, 128, 4, 32, 32), (2, 256, 4, 32, 32), (2, 128, 4, 64, 1)]
 GRID = list(itertools.product((2, 1), (64, 128, 256, 512), (2,), (8, 32, 128, 512), (1, 8, 32, 128)))
 
 
@@ -159,7 +156,7 @@ class Model:
         return float((ours.reshape(batch, length, self.width).transpose(0, 1) - expected).abs().max())
 
     def measure(self, length, batch, seconds, most_rounds):
-        """Median seconds of one forward pass of ours, the package, the LSTM and of oneDNN's products alone, and the rounds."""
+        """Median seconds of one forward pass of ours, the package and the LSTM, and the rounds."""
         x = self.torch.randn(length, batch, self.width)
 
         def run_torch(module):
@@ -168,10 +165,10 @@ class Model:
                     return timed(lambda: [module(x) for _ in range(repeat)]) / repeat
             return body
 
-        def run_ours(what):
-            return lambda repeat: self.ask(what, length, batch, repeat)["us"] * 1e-6
+        def run_ours(repeat):
+            return self.ask("time", length, batch, repeat)["us"] * 1e-6
 
-        bodies = [run_ours("time"), run_torch(self.package), run_torch(self.lstm), run_ours("products")]
+        bodies = [run_ours, run_torch(self.package), run_torch(self.lstm)]
         start = time.perf_counter()
         first = [body(1) for body in bodies]
         if sum(first) < seconds / 10:  # the package's scripts are compiled in their first runs
@@ -187,9 +184,9 @@ class Model:
         return [statistics.median(series) for series in samples], len(samples[0])
 
 
-HEADER = ("   width layers length batch     ours us  package us     LSTM us products us package/ours LSTM/ours rounds")
+HEADER = ("   width layers length batch     ours us  package us     LSTM us package/ours LSTM/ours rounds")
 ROW = ("{directions} x {hidden:>4} {layers:>6} {length:>6} {batch:>5} {ours_us:>11,.1f} {package_us:>11,.1f} {lstm_us:>11,.1f}"
-       " {products_us:>11,.1f} {package_ratio:>12.2f} {lstm_ratio:>9.2f} {rounds:>6}")
+       " {package_ratio:>12.2f} {lstm_ratio:>9.2f} {rounds:>6}")
 
 
 def run(arguments, cells):
@@ -223,10 +220,10 @@ def run(arguments, cells):
             if time.monotonic() - last_report > 10:
                 last_report = time.monotonic()
                 progress(f"{len(results['cells'])} of {len(cells)} shapes; now {directions} x {hidden}, length {length}, batch {batch}")
-            (ours, package, lstm, products), rounds = models[cell[:3]].measure(length, batch, arguments.seconds, arguments.rounds)
+            (ours, package, lstm), rounds = models[cell[:3]].measure(length, batch, arguments.seconds, arguments.rounds)
             results["cells"].append(
                 {"directions": directions, "hidden": hidden, "layers": layers, "length": length, "batch": batch, "rounds": rounds,
-                 "ours_us": ours * 1e6, "package_us": package * 1e6, "lstm_us": lstm * 1e6, "products_us": products * 1e6,
+                 "ours_us": ours * 1e6, "package_us": package * 1e6, "lstm_us": lstm * 1e6,
                  "package_ratio": package / ours, "lstm_ratio": lstm / ours})
             print(ROW.format(**results["cells"][-1]), file=out, flush=True)
     if arguments.json == "-":
@@ -252,10 +249,8 @@ def parse_arguments():
     flag("--package", help="directory that holds the package's folder sru/", **folder)
     flag("--download", help=f"get {PACKAGE} into DIR unless it is there", **folder)
     flag("--bin", default=ROOT / "build" / "bin", help="where sru_bench is (default: build/bin)", **folder)
-    flag("--grid", action="store_true",
-         help="hidden 64,128,256,512, length 8,32,128,512, batch 1,8,32,128, both directions and one, 2 layers")
-    flag("--table", action="store_true", help="the five shapes; the default")
-    flag("--hidden", type=numbers, metavar="LIST", help="per direction")
+    flag("--hidden", type=numbers, metavar="LIST",
+         help="per direction (default: 64,128,256,512, with length 8,32,128,512, batch 1,8,32,128, both directions and one)")
     flag("--length", type=numbers, default=[32], metavar="LIST")
     flag("--batch", type=numbers, default=[32], metavar="LIST")
     flag("--directions", type=numbers, default=[2], metavar="LIST")
@@ -276,11 +271,9 @@ def parse_arguments():
 
 def main():
     arguments = parse_arguments()
-    cells = GRID if arguments.grid else []
+    cells = GRID
     if arguments.hidden:
-        cells = cells + list(itertools.product(arguments.directions, arguments.hidden, [arguments.layers], arguments.length, arguments.batch))
-    if arguments.table or not cells:
-        cells = TABLE + cells
+        cells = list(itertools.product(arguments.directions, arguments.hidden, [arguments.layers], arguments.length, arguments.batch))
     try:
         run(arguments, cells)
     except (Missing, NotMeasured, RuntimeError) as error:

@@ -37,20 +37,9 @@ uint64_t Read(const uint64_t* memory, size_t lines) {
   return sum;
 }
 
-struct NamedWay {
-  MemoryReading::Way way;
-  uint64_t (*read)(const uint64_t* memory, size_t lines);
-};
-
-template <int kStreams, int kAhead>
-constexpr NamedWay MakeWay() {
-  return {{kStreams, kAhead}, Read<kStreams, kAhead>};
-}
-
-constexpr NamedWay kWays[] = {
-    MakeWay<1, 0>(),  MakeWay<1, 16>(), MakeWay<1, 64>(), MakeWay<2, 0>(),
-    MakeWay<2, 16>(), MakeWay<4, 0>(),  MakeWay<4, 16>(), MakeWay<8, 0>(),
-    MakeWay<8, 16>(), MakeWay<16, 0>(), MakeWay<16, 8>(),
+// In so many streams that advance together, each asking for the line that is so many lines ahead.
+constexpr uint64_t (*kWays[])(const uint64_t* memory, size_t lines) = {
+    Read<1, 0>, Read<1, 16>, Read<2, 16>, Read<4, 16>, Read<8, 0>, Read<8, 16>, Read<16, 8>,
 };
 constexpr int kNumWays = sizeof(kWays) / sizeof(kWays[0]);
 
@@ -79,10 +68,8 @@ MemoryReading::~MemoryReading() { std::free(memory_); }
 
 uint64_t MemoryReading::Run() const { return Run(fastest_); }
 
-uint64_t MemoryReading::Run(int number) const { return kWays[number].read(memory_, lines_); }
+uint64_t MemoryReading::Run(int number) const { return kWays[number](memory_, lines_); }
 
 int MemoryReading::num_ways() { return kNumWays; }
-
-MemoryReading::Way MemoryReading::way(int number) { return kWays[number].way; }
 
 }  // namespace sru::kernels

@@ -13,13 +13,6 @@ namespace sru::kernels {
 // lines ahead helps, depends on the machine, so each is tried. Not thread-safe.
 class MemoryReading {
  public:
-  // How memory is read: in so many streams that advance together, each asking for the line that is
-  // `ahead` lines further on; 0 = none is asked for.
-  struct Way {
-    int streams;
-    int ahead;
-  };
-
   // Fills `bytes` of memory, rounded up to whole cache lines, and reads it a few times in every way to
   // find the fastest. Throws std::bad_alloc.
   explicit MemoryReading(size_t bytes);
@@ -35,10 +28,8 @@ class MemoryReading {
   // The same in way `number`, from 0 to num_ways() - 1.
   uint64_t Run(int number) const;
   static int num_ways();
-  static Way way(int number);
 
   uint64_t words() const { return lines_ * 8; }
-  int fastest() const { return fastest_; }
 
  private:
   size_t lines_;

@@ -68,6 +68,11 @@ class BenchmarkBatch {
     }
   }
 
+  void SetSlots(AxisId axis, std::vector<StateArena::Slot> slots) {
+    slots_[axis] = std::move(slots);
+    axes_[axis].slots = slots_[axis].data();
+  }
+
   // Asks for an output.
   void Want(int output) {
     if (!values_[output].empty()) outputs_[output].values = values_[output].data();

@@ -43,12 +43,9 @@ TEST(MemoryReadingTest, EveryWayReadsEachWordOnce) {
     EXPECT_GE(reading.words() * sizeof(uint64_t), bytes);
     const uint64_t expected = reading.words() * (reading.words() - 1) / 2;
     for (int number = 0; number < MemoryReading::num_ways(); ++number) {
-      EXPECT_EQ(reading.Run(number), expected)
-          << bytes << " bytes, " << MemoryReading::way(number).streams << " streams";
+      EXPECT_EQ(reading.Run(number), expected) << bytes << " bytes, way " << number;
     }
     EXPECT_EQ(reading.Run(), expected);
-    EXPECT_GE(reading.fastest(), 0);
-    EXPECT_LT(reading.fastest(), MemoryReading::num_ways());
   }
 }
 
