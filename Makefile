@@ -38,10 +38,10 @@ test: build  ## build and run the tests (FULL=1: also those of every data type, 
 	@scripts/deps.sh test
 	@ctest --preset $(PRESET) --no-tests=error -LE '$(if $(FULL),^elsewhere$$,^(full|elsewhere)$$)'
 
-bench: $(BUILD)/build.ninja  ## measure the CPU engine (16 minutes; QUICK=1: one) and write build/reports/cpu.md
+bench: $(BUILD)/build.ninja  ## measure the CPU engine (half an hour; QUICK=1: minutes) and write build/reports/report.md
 	@scripts/deps.sh bench
 	@cmake --build $(BUILD) -j $(JOBS) --target sru_bench kernel_benchmarks
-	@scripts/cpu_report.py --bin $(BUILD)/bin $(if $(QUICK),--quick --out $(BUILD)/cpu.md)
+	@scripts/report.py --bin $(BUILD)/bin --python=/usr/bin/python3 --parts=layers,systems,pytorch $(if $(QUICK),--quick --out $(BUILD)/report.md)
 
 gpu_prefix:  ## an installation for a GPU machine, at most 68 MB: build-gpu_prefix/prefix.tar.gz (WITH=cublaslt,published: more)
 	@scripts/deps.sh build

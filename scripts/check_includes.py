@@ -57,8 +57,7 @@ kernels/cuda/backend     | kernels kernels/common kernels/cuda/kernels          
                          | kernels/cuda/program                                               |
 kernels/backend.cc       | kernels kernels/cpu kernels/cuda/backend kernels/reference         |                          | 200 0
 kernels/testing          | kernels                                                            |                          | 0 1200
-kernels/bench            | kernels kernels/common kernels/testing                             | benchmark cuda dnnl openmp | 3050 0
-                         | kernels/cpu/base kernels/cpu/stacks                                |
+kernels/bench            | kernels kernels/cpu/isa kernels/testing                            | benchmark cuda dnnl openmp | 2150 0
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |
 
 models/files             | base                                                               | absl nlohmann zlib       | 650 350
@@ -130,7 +129,7 @@ client                   | base proto                                           
 client/commands          | client base proto                                                  | absl nlohmann protobuf   | 4550 0
 client/sru_client.cc     | client/commands                                                    |                          | 100 0
 client/example           | client                                                             |                          | 50 0
-bench                    | client models kernels kernels/bench proto base                     | absl grpc nghttp2 nlohmann protobuf | 5050 1600
+bench                    | client models kernels kernels/bench proto base                     | absl grpc nghttp2 nlohmann protobuf | 3500 1200
 
 tests/kernels/cuda_host  | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |                          | 0 1500
 tests/kernels/cuda_runtime | kernels/cuda/device                                                | cuda                     | 0 700
@@ -140,7 +139,7 @@ tests/testing            | tests/kernels/cuda_host server/batching/queue        
                          | kernels/cpu/base kernels/cpu/isa kernels/cpu/tiles                 |
                          | kernels/cuda/backend proto                                         |
 tests/gpu                | kernels kernels/testing                                            |                          | 0 1550
-tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime tests/gpu kernels | hwy                      | 0 13650
+tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime tests/gpu kernels | hwy                      | 0 13550
                          | kernels/common kernels/cpu/base kernels/cpu/tiles                  |
                          | kernels/cpu/isa kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs |
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |
@@ -166,7 +165,7 @@ tests/chaos              | tests/testing server server/base bench               
 .ci                      |                                                                    |                          | 250 0
 cmake                    |                                                                    |                          | 600 0
 deploy                   |                                                                    |                          | 500 0
-scripts                  |                                                                    |                          | 6665 1410
+scripts                  |                                                                    |                          | 4550 1450
 client/python            |                                                                    |                          | 3000 1600
 models/exporter          |                                                                    |                          | 4050 0
 tests                    |                                                                    |                          | 0 8450

@@ -14,7 +14,7 @@
 #   full   PyTorch and Chromium: without them the tests of models/export_torch.py and of the status
 #          page in a browser are skipped
 #   bench  what `make bench` compares with: PyTorch, a fast BLAS under it, and what compiles the
-#          published package's operator; h2load for scripts/doors_report.py
+#          published package's operator; h2load for scripts/report.py
 #   deploy Prometheus (its service, on port 9090, starts where there is systemd), kubectl, buildah, and
 #          kubernetes-validate from PyPI in .cache/deploy-venv: the tests of deploy/ skip what is missing
 #   clients  clients that others wrote, from PyPI in .cache/clients-venv: the tests of tests/clients skip without

@@ -12,22 +12,15 @@ import tempfile
 import unittest
 
 import report_common
-from report_common import NotMeasured, Report, Row, Table, at_least, at_most, count, difference, of_all
+from report_common import NotMeasured, Report, Row, at_least, at_most
 
-# Says its addresses and goes on until it is stopped; `/metrics` is served by Python.
+# Says its addresses and runs until it is stopped.
 SERVER = """#!{python}
-import http.server, os, sys
-class Metrics(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200); self.end_headers()
-        self.wfile.write(b'calls{{state="on",model="a"}} 2\\ncalls{{state="off"}} 4\\ncalls_other 8\\ncalls{{state="on"}} 1\\n')
-    def log_message(self, *_):
-        pass
-server = http.server.HTTPServer(("127.0.0.1", 0), Metrics)
-print("listening on 127.0.0.1:7, metrics on 127.0.0.1:%d, HTTP on 127.0.0.1:9" % server.server_port, flush=True)
-print("x" * 200000, file=sys.stderr, flush=True)
+import os, signal, sys
 open({folder!r} + "/arguments", "w").write(" ".join(sys.argv[1:]) + " on %s" % sorted(os.sched_getaffinity(0)))
-server.serve_forever()
+print("listening on 127.0.0.1:7, metrics on 127.0.0.1:8, HTTP on 127.0.0.1:9", flush=True)
+print("x" * 200000, file=sys.stderr, flush=True)
+signal.pause()
 """
 BENCH = """#!/bin/sh
 echo "$*" >>'{folder}/bench'
@@ -39,7 +32,10 @@ echo '{{"rate": 5}}'
 """
 KERNELS = """#!/bin/sh
 case "$1" in *none*) exit 0;; esac
-echo '{{"benchmarks": [{{"name": "BM_Step/shape:1/batch:64/real_time", "ratio": 1.5}}]}}'
+echo '{{"benchmarks": ['
+for time in 7 5 9; do echo '{{"run_type": "iteration", "run_name": "BM_Step/batch:64", "real_time": '$time'}},'; done
+echo '{{"run_type": "iteration", "run_name": "BM_Step/batch:1", "error_occurred": true}},'
+echo '{{"run_type": "aggregate", "run_name": "BM_Step/batch:64", "real_time": 1}}]}}'
 """
 
 
@@ -53,22 +49,21 @@ class HarnessTest(unittest.TestCase):
             path.write_text(text.format(python=sys.executable, folder=folder.name), encoding="utf-8")
             path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
-    def report(self, *parts, arguments=(), text="Above."):
+    def report(self, *parts, arguments=()):
         """(exit code, the page, what was said)"""
-        report = Report("/x/paper_report.py", "Paper", text, parts)
+        report = Report(report_common.ROOT / "page.md", parts)
         said = io.StringIO()
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             code = report.run([f"--bin={self.folder}", f"--out={self.folder}/page.md", *arguments])
         return code, (self.folder / "page.md").read_text(encoding="utf-8"), said.getvalue()
 
     def arguments(self):
-        return Report("/x/paper_report.py", "Paper", "", ()).parser.parse_args([f"--bin={self.folder}"])
+        return Report(report_common.ROOT / "page.md", ()).parser.parse_args([f"--bin={self.folder}"])
 
     def test_a_server_is_asked_for_its_addresses_and_stopped(self):
         core = report_common.one_core()
         with report_common.Server(self.arguments(), "models", "bfloat16", ["--more"], core) as server:
             self.assertEqual((server.address, server.http_address), ("127.0.0.1:7", "127.0.0.1:9"))
-            self.assertEqual((server.metric("calls"), server.metric("calls", 'state="on"')), (7, 3))
             self.assertGreater(server.memory_bytes("VmHWM"), 1 << 20)
             self.assertGreaterEqual(server.seconds(), 0)
             given = (self.folder / "arguments").read_text(encoding="utf-8")
@@ -89,14 +84,13 @@ class HarnessTest(unittest.TestCase):
         with report_common.Server(args, "models") as server:
             self.assertEqual(report_common.bench(args, "load", server, "--rate=1"), {"rate": 5})
             self.assertEqual(report_common.bench(args, "load", server, "refused")["codes"], {"UNAVAILABLE": 9})
-        with self.assertRaisesRegex(NotMeasured, "^sru_bench: sru_bench: why not$") as raised:
-            report_common.bench(args, "broken", None)
+            with self.assertRaisesRegex(NotMeasured, "^sru_bench: sru_bench: why not$") as raised:
+                report_common.bench(args, "broken", server)
         self.assertEqual(raised.exception.code, 1)
-        self.assertIn("load --address=127.0.0.1:7 --json --rate=1\n", (self.folder / "bench").read_text(encoding="utf-8"))
+        self.assertIn("load --address=127.0.0.1:7 --json --duration=5s --rate=1\n", (self.folder / "bench").read_text(encoding="utf-8"))
 
-    def test_benchmarks_have_dimensions(self):
-        (dimensions, result), = report_common.kernel_benchmarks(self.arguments(), "BM_Step")
-        self.assertEqual((dimensions, result["ratio"]), ({"shape": 1, "batch": 64}, 1.5))
+    def test_times_of_benchmarks_are_medians_of_the_repetitions(self):
+        self.assertEqual(report_common.kernel_benchmarks(self.arguments(), "BM_Step"), {"BM_Step/batch:64": 7})
         with self.assertRaisesRegex(NotMeasured, "has no BM_none"):
             report_common.kernel_benchmarks(self.arguments(), "BM_none")
 
@@ -116,74 +110,66 @@ class HarnessTest(unittest.TestCase):
         self.assertEqual(found, {"a": [1, 3, 5], "b": [0, 0, 0]})
         values = iter((5, 1, 9))
         self.assertEqual(report_common.medians(3, {"a": lambda: next(values)}), {"a": 5})
-        self.assertEqual(report_common.spread([3000, 1, 2.6]), "1 / 3 / 3,000")
-        self.assertEqual(report_common.ratios([4, 9], [2, 3]), [2, 3])
-
-    def test_a_watch_samples_and_compares_its_thirds(self):
-        with report_common.Watch(lambda: 7, 0.001) as watch:
-            while len(watch.samples) < 3:
-                pass
-        self.assertEqual(set(watch.samples), {7})
-        watch.samples = [9, 9, 2, 2, 3, 3]
-        self.assertEqual(watch.growth(), 1.5)
+        self.assertEqual(report_common.spread([3000, 1, 2.6], 1), "1.0 to 3,000.0, median 2.6")
 
     def test_rows_judge_their_figures(self):
-        rows = [at_most("a", 1.5, 1.4), at_most("a", 1.4, 1.4, " x", 3), at_least("a", 2, 3), at_least("a", 3, 3), difference("a", 2e-5, 1e-5),
-                difference("a", 2e-5), count("a", 1, 1), count("a", 1, 2), of_all("a", 1, 2), of_all("a", 1, 2, False)]
-        self.assertEqual([row.good for row in rows], [False, True, False, True, False, True, True, False, False, True])
-        self.assertEqual([row.figure for row in rows[:3]], ["1.50", "1.400 x", "2.0"])
-        self.assertEqual([row.wanted for row in rows[4:6]], ["at most 1e-05", ""])
+        rows = [at_most("a", 1.5, 1.4), at_most("a", 1.4, 1.4, " x", 3), at_least("a", 2, 3), at_least("a", 3, 3)]
+        self.assertEqual([row.good for row in rows], [False, True, False, True])
+        self.assertEqual([row.figure for row in rows[:3]], ["1.50", "1.400 x", "2.00"])
+        self.assertEqual(rows[0].wanted, "at most 1.4")
 
-    def test_the_page_has_rows_tables_texts_and_what_was_not_measured(self):
+    def test_the_page_has_a_table_of_rows_for_each_part_and_what_was_not_measured(self):
         def first(args, _):
+            """What is first."""
             yield Row("speed", f"{args.seconds:g}", "10", True)
-            yield Row("size", "7")
-            yield "## Second\n\ntext"
-            yield Table(("x", "y"), [(1, Row("z", "3", "at most 4")), (2, Row("z", "5", "", False))])
+            yield Row("size", "7", "", False)
 
         def second(_, models):
+            """What is second."""
             yield Row("before", "it failed")
             models.shared("checkpoints", "none")
 
         code, page, said = self.report(first, second, arguments=[f"--shared={self.folder}"])
         self.assertEqual(code, 1)
-        self.assertIn("z: found 5, wanted", said)
-        head, body = re.fullmatch(r"# Paper\n\nWritten by `scripts/paper_report.py`. Machine: (.*)\.\n\n(Above.*)", page, re.DOTALL).groups()
+        self.assertIn("size: found 7, wanted", said)
+        head, body = re.fullmatch(r"# Figures\n\nWritten by `scripts/report.py`. Machine: (.*)\.\n\n(## first.*)", page, re.DOTALL).groups()
         self.assertRegex(head, r"\d+ cores \(.*\), backend cpu. Commit: .+. Date: 20\d\d-\d\d-\d\d$")
         self.assertEqual(body, (
-            "Above.\n\n|  | found | wanted |\n|---|---|---|\n| speed | 10 | 10 |\n| size | 7 |  |\n\n## Second\n\ntext\n\n"
-            "| x | y |\n|---|---|\n| 1 | 3 (at most 4) |\n| 2 | **5** |\n\n"
-            "|  | found | wanted |\n|---|---|---|\n| before | it failed |  |\n\n"
-            f"Not measured: second: {self.folder}/checkpoints/none is not here.\n"))
+            "## first\n\nWhat is first.\n\n|  | found | wanted |\n|---|---|---|\n| speed | 5 | 10 |\n| size | **7** |  |\n\n"
+            "## second\n\nWhat is second.\n\n|  | found | wanted |\n|---|---|---|\n| before | it failed |  |\n\n"
+            f"Not measured: {self.folder}/checkpoints/none is not here.\n"))
 
-    def test_the_page_is_written_after_each_part(self):
+    def test_the_page_is_written_after_each_row(self):
         def one(*_):
-            return [Row("a", "1")]
-
-        def two(*_):
+            """One."""
+            yield Row("a", "1")
             raise KeyboardInterrupt
 
         with self.assertRaises(KeyboardInterrupt):
-            self.report(one, two)
+            self.report(one)
         self.assertIn("| a | 1 |", (self.folder / "page.md").read_text(encoding="utf-8"))
 
     def test_parts_are_chosen_and_a_quick_run_judges_nothing(self):
         def one(args, _):
-            return [count("rounds", args.rounds, 0), Row("seconds", f"{args.seconds:g}")]
+            """One."""
+            return [at_most("rounds", args.rounds, 0), Row("seconds", f"{args.seconds:g}")]
 
         def two(*_):
+            """Two."""
             raise NotMeasured("no GPU")
 
         def nothing(*_):
+            """Nothing."""
             return [1 / 0.0]
 
         self.assertEqual(self.report(one, two)[0], 1)
-        code, page, _ = self.report(one, two, arguments=["--quick", "--parts=two,one"], text=lambda args: f"{args.parts}")
+        code, page, _ = self.report(one, two, arguments=["--quick", "--parts=two,one"])
         self.assertEqual(code, 0)
-        for wanted in ("['two', 'one']", "| rounds | **1** | 0 |", "| seconds | 0.1 |", "A quick run"):
+        for wanted in ("| rounds | **1.00** | at most 0 |", "| seconds | 0.1 |", "A quick run"):
             self.assertIn(wanted, page)
-        self.assertIn("| rounds | **3** |", self.report(one, arguments=["--quick", "--rounds=3"])[1])
-        self.assertIn("Not measured: nothing: float division", self.report(one, nothing, arguments=["--quick"])[1])
+        self.assertLess(page.index("## two"), page.index("## one"))
+        self.assertIn("| rounds | **3.00** |", self.report(one, arguments=["--quick", "--rounds=3"])[1])
+        self.assertIn("Not measured: float division", self.report(one, nothing, arguments=["--quick"])[1])
         with self.assertRaises(ZeroDivisionError):
             self.report(nothing)
         code, page, said = self.report(one, two, arguments=["--parts=two"])
