@@ -41,8 +41,8 @@ class Client {
   virtual ~Client() = default;
 
   // Waits for the connection, so that the first call does not pay for it. kUnavailable as soon as a
-  // connection is refused, with the reason as far as it can be found out, above all what is wrong
-  // with TLS; for that, a second connection is made. kDeadlineExceeded after `timeout`.
+  // connection is refused, with gRPC's reason and the option to look at. kDeadlineExceeded after
+  // `timeout`.
   virtual absl::Status Connect(absl::Duration timeout) = 0;
 
   // Classify() and each other of SRU_CLIENT_METHODS (messages_fwd.h). Tags of an Answer's passages are

@@ -1,5 +1,11 @@
 #include "client/channel_security.h"
 
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
 #include <algorithm>
 #include <tuple>
 #include <utility>
@@ -10,7 +16,6 @@
 #include "base/status.h"
 #include "client/address.h"
 #include "client/read_file.h"
-#include "client/tls_diagnosis.h"
 #include "grpcpp/security/credentials.h"
 
 namespace sru::client {
@@ -41,6 +46,56 @@ absl::StatusOr<std::string> ReadToken(const std::string& path) {
   return CheckToken(absl::StrCat("token_file: ", path), text);
 }
 
+struct OpenSslFree {
+  void operator()(BIO* p) const { BIO_free(p); }
+  void operator()(X509* p) const { X509_free(p); }
+  void operator()(EVP_PKEY* p) const { EVP_PKEY_free(p); }
+};
+template <typename T>
+using Owned = std::unique_ptr<T, OpenSslFree>;
+
+Owned<BIO> ReadFrom(absl::string_view pem) {
+  return Owned<BIO>(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+}
+
+// The first certificate; null if there is none.
+Owned<X509> ReadCertificate(absl::string_view pem) {
+  return Owned<X509>(PEM_read_bio_X509(ReadFrom(pem).get(), nullptr, nullptr, nullptr));
+}
+
+// Null if there is no key, or one with a passphrase: OpenSSL must not ask for it.
+Owned<EVP_PKEY> ReadKey(absl::string_view pem) {
+  const auto no_passphrase = [](char* /*buffer*/, int /*size*/, int /*writing*/, void* /*asked*/) {
+    return -1;
+  };
+  return Owned<EVP_PKEY>(
+      PEM_read_bio_PrivateKey(ReadFrom(pem).get(), nullptr, no_passphrase, nullptr));
+}
+
+// gRPC would only say that the handshake failed. kInvalidArgument names the option: OpenSSL can read
+// nothing of a file, or the key does not belong to its certificate. Empty = not given.
+absl::Status CheckPem(const grpc::SslCredentialsOptions& files) {
+  for (const auto& [option, pem] :
+       {std::pair{"tls_ca", &files.pem_root_certs}, std::pair{"tls_cert", &files.pem_cert_chain}}) {
+    if (pem->empty() || ReadCertificate(*pem) != nullptr) continue;
+    return InvalidArgument(option,
+                           ": expected PEM certificates (-----BEGIN CERTIFICATE-----), found none "
+                           "that can be read");
+  }
+  if (files.pem_private_key.empty()) return absl::OkStatus();
+  const Owned<EVP_PKEY> key = ReadKey(files.pem_private_key);
+  if (key == nullptr) {
+    return absl::InvalidArgumentError(
+        "tls_key: expected a PEM private key (-----BEGIN PRIVATE KEY-----) without a passphrase, "
+        "found none that can be read");
+  }
+  if (X509_check_private_key(ReadCertificate(files.pem_cert_chain).get(), key.get()) == 1) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "tls_key: expected the key of the first certificate in tls_cert, found another key");
+}
+
 }  // namespace
 
 bool WantsTls(const ConnectOptions& options) {
@@ -48,34 +103,27 @@ bool WantsTls(const ConnectOptions& options) {
          !options.tls_key.empty() || !options.tls_server_name.empty();
 }
 
-absl::StatusOr<TlsFiles> ReadTlsFiles(const ConnectOptions& options) {
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
+    const ConnectOptions& options) {
+  if (!WantsTls(options)) return grpc::InsecureChannelCredentials();
   if (options.tls_cert.empty() != options.tls_key.empty()) {
     return InvalidArgument(options.tls_cert.empty()
                                ? "tls_cert: expected the certificate of tls_key"
                                : "tls_key: expected the key of tls_cert",
                            ", found nothing");
   }
-  TlsFiles files;
+  grpc::SslCredentialsOptions ssl;
   for (const auto& [option, path, pem] :
        {std::tuple{"tls_ca", options.tls_ca.empty() ? kSystemAuthorities : options.tls_ca,
-                   &files.ca},
-        std::tuple{"tls_cert", options.tls_cert, &files.certificate},
-        std::tuple{"tls_key", options.tls_key, &files.key}}) {
+                   &ssl.pem_root_certs},
+        std::tuple{"tls_cert", options.tls_cert, &ssl.pem_cert_chain},
+        std::tuple{"tls_key", options.tls_key, &ssl.pem_private_key}}) {
     if (path.empty()) continue;
     SRU_ASSIGN_OR_RETURN(*pem, ReadContents(option, path));
   }
-  SRU_RETURN_UNLESS_OK(CheckClientPem(files.ca, files.certificate, files.key));
-  return files;
-}
-
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
-    const ConnectOptions& options) {
-  if (!WantsTls(options)) return grpc::InsecureChannelCredentials();
-  SRU_ASSIGN_OR_RETURN(TlsFiles files, ReadTlsFiles(options));
-  grpc::SslCredentialsOptions ssl;
-  ssl.pem_root_certs = std::move(files.ca);
-  ssl.pem_cert_chain = std::move(files.certificate);
-  ssl.pem_private_key = std::move(files.key);
+  const absl::Status status = CheckPem(ssl);
+  ERR_clear_error();
+  if (!status.ok()) return status;
   return grpc::SslCredentials(ssl);
 }
 

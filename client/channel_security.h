@@ -21,19 +21,8 @@ namespace sru::client {
 // Whether the options ask for TLS.
 bool WantsTls(const ConnectOptions& options);
 
-// The contents of the files, "" for those that are not given. Without tls_ca, `ca` has the
-// authorities that the system trusts.
-struct TlsFiles {
-  std::string ca;
-  std::string certificate;
-  std::string key;
-};
-
-// kInvalidArgument names the option: a file cannot be read or holds no PEM, or a certificate comes
-// without its key or with another one.
-absl::StatusOr<TlsFiles> ReadTlsFiles(const ConnectOptions& options);
-
-// kInvalidArgument as for ReadTlsFiles().
+// Without tls_ca, the authorities that the system trusts count. kInvalidArgument names the option: a
+// file cannot be read or holds no PEM, or a certificate comes without its key or with another one.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
     const ConnectOptions& options);
 

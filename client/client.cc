@@ -16,7 +16,6 @@
 #include "client/channel_security.h"
 #include "client/resume_generate.h"
 #include "client/service_config.h"
-#include "client/tls_diagnosis.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/wrappers.pb.h"
@@ -34,9 +33,8 @@ namespace sru::client {
 namespace {
 
 constexpr char kRetryInfoUrl[] = "type.googleapis.com/google.rpc.RetryInfo";
-// Bounds on the time for the second connection that finds out why the first one failed.
+// The least time for the call whose error says why there is no connection.
 constexpr absl::Duration kLeastDiagnosis = absl::Seconds(1);
-constexpr absl::Duration kLongestDiagnosis = absl::Seconds(5);
 // How often a wait looks whether the caller has cancelled it.
 constexpr absl::Duration kLookAround = absl::Milliseconds(50);
 constexpr char kCallerHasEnough[] = "the caller has ended the call";
@@ -50,8 +48,32 @@ constexpr int kKeepaliveTimeoutMs = 6000;
 // ours meanwhile. Version 1.51 has neither the wait nor the name.
 constexpr char kPingTimeoutArgument[] = "grpc.http2.ping_timeout_ms";
 constexpr char kHealthCheckMethod[] = "/grpc.health.v1.Health/Check";
-// Parts of the errors of gRPC's library about a server that answers, but not by HTTP/2.
-constexpr const char* kNotHttp2[] = {"http1.x server", "Failed parsing HTTP/2"};
+// What a part of gRPC's error means. The first that is found counts.
+struct Advice {
+  const char* part;
+  const char* advice;
+};
+constexpr char kNotGrpc[] =
+    "this port does not speak gRPC; sru_server speaks it on the port of --listen (50051), not on "
+    "that "
+    "of --metrics_listen (9090)";
+constexpr Advice kAdvice[] = {
+    {"backend unhealthy",
+     "the server answers but does not serve: no model is loaded, or it is loading or shutting "
+     "down"},
+    {"http1.x server", kNotGrpc},
+    {"Failed parsing HTTP/2", kNotGrpc},
+    {"is not in peer certificate",
+     "the server's certificate has another name: give it with tls_server_name"},
+    {"certificate verify failed",
+     "no authority in tls_ca vouches for the server's certificate, or it has expired"},
+    {"WRONG_VERSION_NUMBER",
+     "the server does not speak TLS: leave out the options that begin with tls"},
+    {"Connection refused", ""}};
+// Whatever else ends a connection at its begin: the peer's TLS does, without a word.
+constexpr char kWithoutTls[] = "the server may speak TLS: name its authority with tls_ca";
+constexpr char kWithTls[] =
+    "the server may want a client certificate, or another one: give it with tls_cert and tls_key";
 
 absl::Status FromGrpc(const grpc::Status& from) {
   if (from.ok()) return absl::OkStatus();
@@ -265,35 +287,22 @@ class GrpcClient : public Client {
   }
 
  private:
-  absl::Status WhyNoConnection(absl::Duration left) {
-    const absl::Duration timeout = std::clamp(left, kLeastDiagnosis, kLongestDiagnosis);
-    absl::Status why = DiagnoseConnection(options_, timeout);
-    if (why.code() == absl::StatusCode::kUnavailable) return why;
-    if (why.ok() && !SpeaksGrpc(timeout)) {
-      return absl::UnavailableError(absl::StrCat(
-          "cannot connect to ", options_.address,
-          ": a server answers, but this port does not speak gRPC; sru_server speaks it on the port "
-          "of --listen (50051), not on that of --metrics_listen (9090)"));
-    }
-    if (why.ok() && options_.only_serving) {
-      return absl::UnavailableError(
-          absl::StrCat(options_.address,
-                       " answers but does not serve: no model is loaded, or it is loading or "
-                       "shutting down"));
-    }
-    return absl::UnavailableError(
-        absl::StrCat("cannot connect to ", options_.address,
-                     WantsTls(options_) ? ", or the TLS handshake failed" : ""));
-  }
-
   // Only the error of a call says why the channel has no connection.
-  bool SpeaksGrpc(absl::Duration timeout) {
+  absl::Status WhyNoConnection(absl::Duration left) {
     CallOptions options;
-    options.deadline = timeout;
+    options.deadline = std::max(left, kLeastDiagnosis);
     const absl::Status status = Health("", options).status();
-    return std::none_of(std::begin(kNotHttp2), std::end(kNotHttp2), [&](const char* part) {
-      return absl::StrContains(status.message(), part);
-    });
+    // It may have been made meanwhile.
+    if (status.code() != absl::StatusCode::kUnavailable) return absl::OkStatus();
+    const auto* const found = std::find_if(
+        std::begin(kAdvice), std::end(kAdvice),
+        [&](const Advice& one) { return absl::StrContains(status.message(), one.part); });
+    const char* advice = found != std::end(kAdvice) ? found->advice
+                         : WantsTls(options_)       ? kWithTls
+                                                    : kWithoutTls;
+    return absl::UnavailableError(absl::StrCat("cannot connect to ", options_.address, ": ",
+                                               status.message(), *advice == '\0' ? "" : "; ",
+                                               advice));
   }
 
   absl::Status GenerateOnce(const v1::GenerateRequest& request, TakeGenerated take,

@@ -36,9 +36,12 @@ absl::Status Parse(absl::string_view flag, absl::string_view text, Enum* value) 
 std::string Advice(const absl::Status& status, absl::string_view address, absl::Duration deadline) {
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
-      if (absl::StrContains(status.message(), "TLS")) return "";  // the message says it all
       if (absl::StrContains(status.message(), "does not serve")) {
         return "see why with: sru_client models --status";
+      }
+      if (absl::StrContains(status.message(), "tls_") ||
+          absl::StrContains(status.message(), "TLS")) {
+        return "";  // the message says it all
       }
       if (absl::StrContains(status.message(), "connect")) {
         return absl::StrCat(

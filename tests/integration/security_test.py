@@ -260,14 +260,11 @@ class TlsTest(Files):
             stranger, stranger_key = self.stranger_pair
             trust = "--tls_ca=" + self.ours.certificate
             for flags, parts in (
-                (["--tls_ca=" + self.theirs.certificate], ["/CN=server", "not trusted", "tls_ca"]),
-                ([trust, "--tls_server_name=example.org"], ["for DNS:localhost", "not for example.org"]),
-                ([trust], ["asks for a client certificate", "give one with tls_cert"]),
-                (
-                    [trust, "--tls_cert=" + stranger, "--tls_key=" + stranger_key],
-                    ["does not take", "/CN=client, issued by /CN=theirs"],
-                ),
-                ([], ["the server speaks TLS", "tls_ca"]),
+                (["--tls_ca=" + self.theirs.certificate], ["certificate verify failed", "tls_ca"]),
+                ([trust, "--tls_server_name=example.org"], ["example.org is not in", "tls_server_name"]),
+                ([trust], ["may want a client certificate", "give it with tls_cert"]),
+                ([trust, "--tls_cert=" + stranger, "--tls_key=" + stranger_key], ["or another one"]),
+                ([], ["may speak TLS", "tls_ca"]),
             ):
                 done = run(*flags)
                 self.assertEqual(done.returncode, 1, done.stderr)

@@ -1,4 +1,4 @@
-#include "client/tls_diagnosis.h"
+// What a client says when it cannot connect: gRPC's reason, and what to do about it.
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -83,9 +83,9 @@ class Http1Server {
   std::thread thread_;
 };
 
-class TlsDiagnosisTest : public ::testing::Test {
+class ConnectTest : public ::testing::Test {
  protected:
-  TlsDiagnosisTest()
+  ConnectTest()
       : ours_(Named("ours", true)),
         theirs_(Named("theirs", true)),
         server_(Named("server"), &ours_),
@@ -93,7 +93,7 @@ class TlsDiagnosisTest : public ::testing::Test {
         stranger_(Named("stranger"), &theirs_) {
     for (const char* variable : {"grpc_proxy", "https_proxy", "http_proxy"}) unsetenv(variable);
   }
-  ~TlsDiagnosisTest() override {
+  ~ConnectTest() override {
     for (const std::string& path : files_) unlink(path.c_str());
   }
 
@@ -113,7 +113,7 @@ class TlsDiagnosisTest : public ::testing::Test {
 
   std::string File(const std::string& contents) {
     const std::string path =
-        absl::StrCat(::testing::TempDir(), "/tls_diagnosis_", getpid(), "_", files_.size());
+        absl::StrCat(::testing::TempDir(), "/connect_test_", getpid(), "_", files_.size());
     std::ofstream(path, std::ios::binary) << contents;
     files_.push_back(path);
     return path;
@@ -137,82 +137,62 @@ class TlsDiagnosisTest : public ::testing::Test {
   std::vector<std::string> files_;
 };
 
-TEST_F(TlsDiagnosisTest, NothingIsWrong) {
+TEST_F(ConnectTest, NothingIsWrong) {
   ConnectOptions options = Serve(server_, ours_.pem());
   options.tls_cert = File(client_.pem());
   options.tls_key = File(client_.key_pem());
-  EXPECT_TRUE(DiagnoseConnection(options, kTimeout).ok()) << DiagnoseConnection(options, kTimeout);
-  EXPECT_TRUE((*Client::Create(options))->Connect(kTimeout).ok());
+  const absl::Status status = (*Client::Create(options))->Connect(kTimeout);
+  EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(TlsDiagnosisTest, AServerThatIsNotTrusted) {
+TEST_F(ConnectTest, AServerThatIsNotTrusted) {
   ConnectOptions options = Serve(server_);
   options.tls_ca = File(theirs_.pem());
-  EXPECT_THAT(WhyNot(options),
-              AllOf(StartsWith("the TLS handshake with localhost:"), HasSubstr("/CN=server"),
-                    HasSubstr("issued by /CN=ours"), HasSubstr("is not trusted"),
-                    HasSubstr("tls_ca has no authority")));
-}
-
-TEST_F(TlsDiagnosisTest, AnotherName) {
-  ConnectOptions options = Serve(server_);
-  options.tls_server_name = "sru.example";
-  EXPECT_THAT(WhyNot(options),
-              HasSubstr("certificate is for DNS:localhost, IP Address:127.0.0.1, not "
-                        "for sru.example, as tls_server_name has it"));
-  CertificateOptions elsewhere = Named("elsewhere");
-  elsewhere.alternative_names = "DNS:sru.example";
-  options = Serve(Certificate(elsewhere, &ours_));
-  EXPECT_THAT(WhyNot(options),
-              HasSubstr("certificate is for DNS:sru.example, not for localhost; give "
-                        "its name with tls_server_name"));
-}
-
-TEST_F(TlsDiagnosisTest, AnExpiredCertificate) {
+  EXPECT_THAT(WhyNot(options), AllOf(StartsWith("cannot connect to localhost:"),
+                                     HasSubstr("certificate verify failed"),
+                                     HasSubstr("no authority in tls_ca vouches for")));
   CertificateOptions expired = Named("expired");
   expired.until = absl::Now() - absl::Minutes(1);
-  EXPECT_THAT(WhyNot(Serve(Certificate(expired, &ours_))),
-              AllOf(HasSubstr("/CN=expired"), HasSubstr("certificate has expired")));
+  EXPECT_THAT(WhyNot(Serve(Certificate(expired, &ours_))), HasSubstr("or it has expired"));
 }
 
-TEST_F(TlsDiagnosisTest, AClientCertificateIsWanted) {
+TEST_F(ConnectTest, AnotherName) {
+  ConnectOptions options = Serve(server_);
+  options.tls_server_name = "sru.example";
+  EXPECT_THAT(WhyNot(options), AllOf(HasSubstr("Peer name sru.example is not in peer certificate"),
+                                     HasSubstr("give it with tls_server_name")));
+}
+
+TEST_F(ConnectTest, AClientCertificateIsWanted) {
   ConnectOptions options = Serve(server_, ours_.pem());
-  EXPECT_THAT(WhyNot(options), EndsWith("the server asks for a client certificate; give one with "
-                                        "tls_cert and tls_key"));
+  EXPECT_THAT(WhyNot(options), EndsWith("give it with tls_cert and tls_key"));
   options.tls_cert = File(stranger_.pem());
   options.tls_key = File(stranger_.key_pem());
-  EXPECT_THAT(WhyNot(options), EndsWith("does not take the certificate of tls_cert, /CN=stranger, "
-                                        "issued by /CN=theirs"));
-  CertificateOptions expired = Named("late");
-  expired.until = absl::Now() - absl::Minutes(1);
-  const Certificate late(expired, &ours_);
-  options.tls_cert = File(late.pem());
-  options.tls_key = File(late.key_pem());
-  EXPECT_THAT(WhyNot(options), AllOf(HasSubstr("/CN=late"), HasSubstr("expired at")));
+  EXPECT_THAT(WhyNot(options), EndsWith("give it with tls_cert and tls_key"));
 }
 
-TEST_F(TlsDiagnosisTest, OnlyOneSideSpeaksTls) {
+TEST_F(ConnectTest, OnlyOneSideSpeaksTls) {
   ConnectOptions options = Serve(server_);
   options.tls_ca = "";
-  EXPECT_THAT(WhyNot(options), AllOf(HasSubstr("the server speaks TLS"), HasSubstr("/CN=ours"),
-                                     HasSubstr("tls_ca")));
+  EXPECT_THAT(WhyNot(options),
+              HasSubstr("the server may speak TLS: name its authority with tls_ca"));
   const FakeServer plain;
   options.address = plain.address();
   options.tls_ca = File(ours_.pem());
   EXPECT_THAT(WhyNot(options), HasSubstr("the server does not speak TLS"));
 }
 
-TEST_F(TlsDiagnosisTest, NobodyListens) {
+TEST_F(ConnectTest, NobodyListens) {
   ConnectOptions options;
   options.address = DeadAddress();
   EXPECT_THAT(WhyNot(options),
-              AllOf(StartsWith("cannot connect to "), HasSubstr("Connection refused")));
+              AllOf(StartsWith("cannot connect to "), EndsWith("Connection refused")));
   options.tls_ca = File(ours_.pem());
   EXPECT_THAT(WhyNot(options),
-              AllOf(StartsWith("cannot connect to "), HasSubstr("Connection refused")));
+              AllOf(StartsWith("cannot connect to "), EndsWith("Connection refused")));
 }
 
-TEST_F(TlsDiagnosisTest, AServerThatDoesNotServe) {
+TEST_F(ConnectTest, AServerThatDoesNotServe) {
   FakeServer server;
   server.SetServing("", false);
   ConnectOptions options;
@@ -230,7 +210,7 @@ TEST_F(TlsDiagnosisTest, AServerThatDoesNotServe) {
   EXPECT_EQ(models->statuses(0).message(), "config.json: it is broken");
 }
 
-TEST_F(TlsDiagnosisTest, APortThatDoesNotSpeakGrpc) {
+TEST_F(ConnectTest, APortThatDoesNotSpeakGrpc) {
   const Http1Server server;
   ConnectOptions options;
   options.address = server.address();
@@ -242,26 +222,12 @@ TEST_F(TlsDiagnosisTest, APortThatDoesNotSpeakGrpc) {
   }
 }
 
-TEST_F(TlsDiagnosisTest, WhereItGoesMayBeUnknown) {
-  ConnectOptions options;
-  options.address = "ipv4:127.0.0.1:1,127.0.0.2:1";
-  EXPECT_EQ(DiagnoseConnection(options, kTimeout).code(), absl::StatusCode::kUnknown);
-  options.address = "192.0.2.1:1";
-  setenv("https_proxy", "http://127.0.0.1:1", 1);
-  EXPECT_EQ(DiagnoseConnection(options, kTimeout).code(), absl::StatusCode::kUnknown);
-  // Calls to this machine use no proxy.
-  options.address = DeadAddress();
-  EXPECT_EQ(DiagnoseConnection(options, kTimeout).code(), absl::StatusCode::kUnavailable);
-  unsetenv("https_proxy");
-}
-
-TEST_F(TlsDiagnosisTest, FilesAreLookedAtFirst) {
+TEST_F(ConnectTest, FilesAreLookedAtFirst) {
   ConnectOptions options;
   options.tls_cert = File(client_.pem());
   options.tls_ca = File(ours_.pem());
   options.tls_key = File(stranger_.key_pem());
-  EXPECT_THAT(WhyNot(options),
-              AllOf(StartsWith("tls_key: "), HasSubstr("/CN=client"), HasSubstr("another key")));
+  EXPECT_THAT(WhyNot(options), AllOf(StartsWith("tls_key: "), HasSubstr("another key")));
   options.tls_key = options.tls_cert;
   EXPECT_THAT(WhyNot(options), StartsWith("tls_key: expected a PEM private key"));
   options.tls_key = File(client_.key_pem());
