@@ -112,7 +112,8 @@ class PlainServerTest(unittest.TestCase):
 
     def test_score_in_pieces(self):
         text = "Pierre smiled."
-        whole, ids = self.client.score([text, np.array([1, 2])], token_log_probs=True, top_candidates=2)
+        whole, ids = self.client.score([text, np.array([1, 2])], token_log_probs=True, top_candidates=2, token_texts=True)
+        self.assertEqual(whole.token_texts, tuple(text))
         self.assertEqual((whole.token_count, whole.scored_count, ids.scored_count), (14, 13, 1))
         self.assertEqual([len(candidates) for candidates in whole.candidates], [2] * 13)
         self.assertEqual(whole.candidates[11][0].text, "d")

@@ -23,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::grpc::StatusCode;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -174,7 +175,18 @@ TEST_F(ScoreTest, GivesTheRecordedLogProbabilities) {
 TEST_F(ScoreTest, GivesTheSumAloneUnlessMoreIsAskedFor) {
   const v1::Score score = MustScore(request_).scores(0);
   EXPECT_EQ(score.token_log_probs_size(), 0);
+  EXPECT_EQ(score.token_texts_size(), 0);
   EXPECT_LT(score.log_prob(), 0);
+}
+
+TEST_F(ScoreTest, GivesTheTextOfEachTokenAlsoOfTheFirst) {
+  request_.mutable_sequences(0)->set_text("12:30");
+  request_.set_token_texts(true);
+  request_.add_sequences()->set_text("");
+  request_.set_skip_empty(true);
+  const v1::ScoreResponse response = MustScore(request_);
+  EXPECT_THAT(response.scores(0).token_texts(), ElementsAre("1", "2", ":", "3", "0"));
+  EXPECT_EQ(response.scores(1).token_texts_size(), 0);
 }
 
 TEST_F(ScoreTest, OneTokenHasNoProbabilityUnlessAStateComesBefore) {

@@ -258,6 +258,7 @@ class FakeServer : private v1::InferenceService::Service {
       const std::string before = i < request->states_size() ? request->states(i) : "";
       v1::Score* score = response->add_scores();
       score->set_token_count(static_cast<int>(tokens.size()));
+      if (request->token_texts()) score->mutable_token_texts()->Add(tokens.begin(), tokens.end());
       for (size_t k = before.empty() ? 1 : 0; k < tokens.size(); ++k) {
         const double log_prob = -std::log(2.0) * (1 + static_cast<uint8_t>(tokens[k][0]) % 4);
         score->set_scored_count(score->scored_count() + 1);

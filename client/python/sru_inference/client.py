@@ -230,6 +230,7 @@ class Client(ClientBase):
         return_states: bool = False,
         token_log_probs: bool = False,
         top_candidates: int = 0,
+        token_texts: bool = False,
         skip_empty: bool = False,
         priority: str = "",
         timeout: Optional[float] = None,
@@ -239,6 +240,7 @@ class Client(ClientBase):
 
         states: none, or one for each sequence: b"" where it begins, or the `state` of a score that it goes on from.
         top_candidates: for each token, how many that might have stood in its place; at most 128.
+        token_texts: what a user reads for each token.
         """
         request = _requests.make(
             pb.ScoreRequest,
@@ -247,6 +249,7 @@ class Client(ClientBase):
             return_states=return_states,
             token_log_probs=token_log_probs,
             top_candidates=top_candidates,
+            token_texts=token_texts,
             skip_empty=skip_empty,
         )
         _requests.fill_sequences(request.sequences, sequences)

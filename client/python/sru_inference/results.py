@@ -183,7 +183,8 @@ class Score:
     """log_prob: sum of the natural logarithms of the probabilities of the scored tokens, which are all with a state,
         else all but the first.
     token_log_probs: float32 [scored_count], and candidates: one tuple for each of them, if they were asked for.
-    state: where a later call can go on, if it was asked for."""
+    state: where a later call can go on, if it was asked for.
+    token_texts: what a user reads for each token, if asked for."""
 
     token_count: int
     scored_count: int
@@ -192,6 +193,7 @@ class Score:
     candidates: Tuple[Tuple[Candidate, ...], ...]
     state: bytes
     unknown_tokens: int
+    token_texts: Tuple[str, ...] = ()
 
     @property
     def bits_per_token(self) -> Optional[float]:

@@ -131,7 +131,8 @@ def answer(request):
 def score(request):
     candidates = [pb.Candidates(candidates=[pb.Candidate(token_id=1, text="a", log_prob=-1.0)])]
     one = pb.Score(
-        token_count=2, scored_count=1, log_prob=-1.0, token_log_probs=[-1.0], candidates=candidates, state=b"\xff\x00"
+        token_count=2, scored_count=1, log_prob=-1.0, token_log_probs=[-1.0], candidates=candidates, state=b"\xff\x00",
+        token_texts=["a"],
     )
     return pb.ScoreResponse(scores=[one] * len(request.sequences))
 
@@ -266,7 +267,10 @@ class CallsTest(unittest.TestCase):
     def test_other_calls(self):
         self.assertEqual([one.values.shape for one in self.client.encode([[2, 3], [4]])], [(2, 3), (4,)])
         self.assertEqual(self.service.requests[-1].output_format, pb.OUTPUT_FORMAT_RAW_FLOAT32)
-        scored = self.client.score(["a"], states=[b"s"], return_states=True, token_log_probs=True, top_candidates=1)[0]
+        scored = self.client.score(
+            ["a"], states=[b"s"], return_states=True, token_log_probs=True, top_candidates=1, token_texts=True
+        )[0]
+        self.assertEqual((scored.token_texts, self.service.requests[-1].token_texts), (("a",), True))
         self.assertEqual(
             (scored.state, scored.token_log_probs.tolist(), scored.candidates[0][0].text), (b"\xff\x00", [-1.0], "a")
         )

@@ -17,7 +17,7 @@ namespace sru::server::tasks {
 namespace {
 
 // Writes the counts, the sum, and what was asked for of `task`, which was computed. Not the state.
-void WriteScore(const ScoreTask& task, int num_tokens, bool token_log_probs,
+void WriteScore(const ScoreTask& task, int num_tokens, bool token_log_probs, bool token_texts,
                 const models::Tokenizer& tokenizer, v1::Score* score) {
   const int first = task.is_fresh() ? 1 : 0;
   score->set_token_count(num_tokens);
@@ -25,6 +25,9 @@ void WriteScore(const ScoreTask& task, int num_tokens, bool token_log_probs,
   score->set_log_prob(std::accumulate(task.log_probs + first, task.log_probs + num_tokens, 0.0));
   if (token_log_probs) {
     score->mutable_token_log_probs()->Add(task.log_probs + first, task.log_probs + num_tokens);
+  }
+  for (int t = 0; t < num_tokens && token_texts; ++t) {
+    score->add_token_texts(tokenizer.TokenName(task.token_ids[t]));
   }
   for (int t = first; t < num_tokens && task.num_candidates > 0; ++t) {
     calls::WriteCandidates(task.candidates + static_cast<size_t>(t) * task.num_candidates,
@@ -49,6 +52,7 @@ class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreRe
                                               request.top_candidates(),
                                               model().As<models::LanguageModel>()->max_candidates));
     token_log_probs_ = request.token_log_probs();
+    token_texts_ = request.token_texts();
     return_states_ = request.return_states();
     return absl::OkStatus();
   }
@@ -88,7 +92,8 @@ class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreRe
   int64_t AnswerBytes(size_t /*index*/, int num_tokens) const override {
     // A candidate is a message with a string, in a list, and its bytes on the wire.
     const int64_t per_token =
-        (token_log_probs_ ? 8 : 0) + (num_candidates_ == 0 ? 0 : 64 + 160 * num_candidates_);
+        (token_log_probs_ ? 8 : 0) + (token_texts_ ? 160 : 0) +
+        (num_candidates_ == 0 ? 0 : 64 + 160 * num_candidates_);
     // The state after the sequence, as it is taken out, in the message and on the wire.
     const auto state_bytes = static_cast<int64_t>(model().state_codec().bytes() + memo_bytes_);
     return 256 + per_token * num_tokens + (return_states_ ? 3 * state_bytes : 0);
@@ -117,7 +122,8 @@ class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreRe
       }
       return;
     }
-    WriteScore(sequence, counts.computed, token_log_probs_, *model().tokenizer(), score);
+    WriteScore(sequence, counts.computed, token_log_probs_, token_texts_, *model().tokenizer(),
+               score);
     score->set_unknown_tokens(counts.unknown);
     if (return_states_) {
       score->set_state(model().state_codec().Encode(sequence.end, sequence.end_memo));
@@ -126,6 +132,7 @@ class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreRe
 
   int num_candidates_ = 0;
   bool token_log_probs_ = false;
+  bool token_texts_ = false;
   bool return_states_ = false;
   size_t memo_bytes_ = 0;  // of the longest memo that a sequence goes on from
 };

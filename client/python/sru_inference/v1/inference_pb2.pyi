@@ -487,13 +487,14 @@ class Sampling(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., min_p: _Optional[float] = ..., seed: _Optional[int] = ..., repetition_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ...) -> None: ...
 
 class Score(_message.Message):
-    __slots__ = ["candidates", "log_prob", "scored_count", "state", "token_count", "token_log_probs", "unknown_tokens"]
+    __slots__ = ["candidates", "log_prob", "scored_count", "state", "token_count", "token_log_probs", "token_texts", "unknown_tokens"]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     LOG_PROB_FIELD_NUMBER: _ClassVar[int]
     SCORED_COUNT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_TEXTS_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_TOKENS_FIELD_NUMBER: _ClassVar[int]
     candidates: _containers.RepeatedCompositeFieldContainer[Candidates]
     log_prob: float
@@ -501,11 +502,12 @@ class Score(_message.Message):
     state: bytes
     token_count: int
     token_log_probs: _containers.RepeatedScalarFieldContainer[float]
+    token_texts: _containers.RepeatedScalarFieldContainer[str]
     unknown_tokens: int
-    def __init__(self, token_count: _Optional[int] = ..., scored_count: _Optional[int] = ..., log_prob: _Optional[float] = ..., token_log_probs: _Optional[_Iterable[float]] = ..., candidates: _Optional[_Iterable[_Union[Candidates, _Mapping]]] = ..., state: _Optional[bytes] = ..., unknown_tokens: _Optional[int] = ...) -> None: ...
+    def __init__(self, token_count: _Optional[int] = ..., scored_count: _Optional[int] = ..., log_prob: _Optional[float] = ..., token_log_probs: _Optional[_Iterable[float]] = ..., candidates: _Optional[_Iterable[_Union[Candidates, _Mapping]]] = ..., state: _Optional[bytes] = ..., unknown_tokens: _Optional[int] = ..., token_texts: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ScoreRequest(_message.Message):
-    __slots__ = ["model", "priority", "return_states", "sequences", "skip_empty", "states", "token_log_probs", "top_candidates", "version"]
+    __slots__ = ["model", "priority", "return_states", "sequences", "skip_empty", "states", "token_log_probs", "token_texts", "top_candidates", "version"]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     RETURN_STATES_FIELD_NUMBER: _ClassVar[int]
@@ -513,6 +515,7 @@ class ScoreRequest(_message.Message):
     SKIP_EMPTY_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
     TOKEN_LOG_PROBS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_TEXTS_FIELD_NUMBER: _ClassVar[int]
     TOP_CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     model: str
@@ -522,9 +525,10 @@ class ScoreRequest(_message.Message):
     skip_empty: bool
     states: _containers.RepeatedScalarFieldContainer[bytes]
     token_log_probs: bool
+    token_texts: bool
     top_candidates: int
     version: int
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., states: _Optional[_Iterable[bytes]] = ..., return_states: bool = ..., token_log_probs: bool = ..., top_candidates: _Optional[int] = ..., priority: _Optional[_Union[Priority, str]] = ..., skip_empty: bool = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[_Union[Sequence, _Mapping]]] = ..., states: _Optional[_Iterable[bytes]] = ..., return_states: bool = ..., token_log_probs: bool = ..., top_candidates: _Optional[int] = ..., priority: _Optional[_Union[Priority, str]] = ..., skip_empty: bool = ..., token_texts: bool = ...) -> None: ...
 
 class ScoreResponse(_message.Message):
     __slots__ = ["model", "scores", "times", "version"]
