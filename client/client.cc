@@ -67,7 +67,7 @@ constexpr Advice kAdvice[] = {
      "the server's certificate has another name: give it with tls_server_name"},
     {"certificate verify failed",
      "no authority in tls_ca vouches for the server's certificate, or it has expired"},
-    {"WRONG_VERSION_NUMBER",
+    {"wrong version number",
      "the server does not speak TLS: leave out the options that begin with tls"},
     {"Connection refused", ""}};
 // Whatever else ends a connection at its begin: the peer's TLS does, without a word.

@@ -23,12 +23,12 @@ using ::testing::StartsWith;
 
 using AnswerTest = SruClientTest;
 
-TEST_F(AnswerTest, MarksTheAnswerInItsSentence) {
+TEST_F(AnswerTest, MarksTheAnswerInItsText) {
   const std::string text = "He left. Then a wonderful day began.\nIt rained.\n";
   Output output = Run({"answer", "--question=What?"}, text);
   EXPECT_EQ(output.out,
             "SCORE  PROBABILITY  WHERE   ANSWER\n"
-            "9.000       0.2500  line 1  Then a [wonderful] day began.\n");
+            "9.000       0.2500  line 1  He left. Then a [wonderful] day began. It rained.\n");
   EXPECT_THAT(output.err, IsEmpty());
   EXPECT_THAT(server_.requests<v1::AnswerRequest>(),
               ElementsAre(Sends(absl::StrCat("queries { question: 'What?' passages: '",
@@ -36,8 +36,18 @@ TEST_F(AnswerTest, MarksTheAnswerInItsSentence) {
 
   const std::string file = File("one", "\n\nHe left. Then it\nrained and rained.");
   output = Run({"answer", "--question", "What?", "--top_n=2", file});
-  EXPECT_THAT(output.out, AllOf(HasSubstr(file + ":4  Then it rained and [rained.]\n"),
-                                HasSubstr(file + ":4  Then it [rained] and rained.\n")));
+  EXPECT_THAT(output.out, AllOf(HasSubstr(file + ":4  He left. Then it rained and [rained.]\n"),
+                                HasSubstr(file + ":4  He left. Then it [rained] and rained.\n")));
+}
+
+// At whole characters, in one line that does nothing to a terminal.
+TEST_F(AnswerTest, ShowsTheTextAroundTheAnswer) {
+  std::string around;
+  for (int i = 0; i < 25; ++i) absl::StrAppend(&around, "\u00e4\u00f6 \x1b ");
+  const Output output = Run({"answer", "--question=?"}, around + "wonderful " + around);
+  EXPECT_THAT(output.out, AllOf(HasSubstr("  ... \\x1B \u00e4\u00f6 "),
+                                HasSubstr(" [wonderful] \u00e4\u00f6 \\x1B "),
+                                HasSubstr(" \u00e4\u00f6...\n"), Not(HasSubstr("\x1b"))));
 }
 
 TEST_F(AnswerTest, SendsWhatTheFlagsSay) {
@@ -197,7 +207,7 @@ TEST_F(AnswerTest, QueriesBringTheirPassages) {
   const std::string file = File("queries", input.substr(0, input.find('\n') + 1));
   output = Run({"answer", "--queries", "--top_n=2", file});
   EXPECT_THAT(output.out, AllOf(StartsWith("SCORE  PROBABILITY  WHERE"),
-                                HasSubstr(file + ":1, passage 1  Which?    A [three.]\n"),
+                                HasSubstr(file + ":1, passage 1  Which?    one. A [three.]\n"),
                                 HasSubstr(file + ":1, passage 2  Which?    a [fourth]\n")));
 }
 

@@ -98,11 +98,11 @@ TEST_F(SruClientTest, ClassifyPrintsATable) {
 
 TEST_F(SruClientTest, ClassifySendsWhatTheFlagsSay) {
   const Output output = Run({"classify", "--model=m", "--version=3", "--top_k=0", "--truncate",
-                             "--tokens", "--priority=high", "--times", "one two  three"});
+                             "--priority=high", "one two  three"});
   EXPECT_THAT(server_.requests<v1::ClassifyRequest>().back(),
               Sends("model: 'm' version: 3 priority: PRIORITY_HIGH truncate: true "
-                    "sequences { tokens { values: ['one', 'two', 'three'] } }"));
-  EXPECT_THAT(output.out, AllOf(HasSubstr("1.50 ms"), HasSubstr("3 (cut)"), HasSubstr("LONG")));
+                    "sequences { text: 'one two  three' }"));
+  EXPECT_THAT(output.out, AllOf(HasSubstr("3 (cut)"), HasSubstr("SHORT"), HasSubstr("LONG")));
 }
 
 TEST_F(SruClientTest, ClassifyPrintsJsonForEachLineOfStandardInput) {
@@ -138,8 +138,6 @@ TEST_F(SruClientTest, BlankLinesHaveAnswersIfEmptyTextsAreSkipped) {
   }
   EXPECT_TRUE(server_.requests<v1::EncodeRequest>().back().skip_empty());
   EXPECT_TRUE(server_.requests<v1::ScoreRequest>().back().skip_empty());
-  output = Run({"classify", "--skip_empty", "--tokens", "--json"}, "\none two\n");
-  EXPECT_EQ(JsonLines(output.out).size(), 2u) << output.err;
 }
 
 TEST_F(SruClientTest, TagPrintsARowForEachToken) {
@@ -155,7 +153,7 @@ TEST_F(SruClientTest, TagPrintsARowForEachToken) {
   EXPECT_EQ(sent.top_k(), 1);
   output = Run({"tag", "--top_k=2", "4"});
   EXPECT_THAT(output.out, HasSubstr("4      number       0.7500  4\n       word         0.2500\n"));
-  output = Run({"tag", "--json", "--skip_empty", "--tokens"}, "New York\n\n");
+  output = Run({"tag", "--json", "--skip_empty"}, "New York\n\n");
   const std::vector<nlohmann::json> objects = JsonLines(output.out);
   ASSERT_EQ(objects.size(), 2u);
   EXPECT_EQ(objects[0]["tokens"][1]["token"], "York");
@@ -308,16 +306,11 @@ TEST_F(SruClientTest, ScorePrintsATable) {
 }
 
 TEST_F(SruClientTest, ScoreSendsWhatTheFlagsSay) {
-  const Output output = Run({"score", "--model=m", "--version=3", "--tokens", "--priority=low",
-                             "--per_token", "--top_candidates=2", "aa  bb"},
-                            1);  // there is no model 'm'
-  EXPECT_THAT(output.err, HasSubstr("NOT_FOUND: model: there is no 'm'"));
-  Run({"score", "--model=fake", "--version=3", "--tokens", "--priority=low", "--top_candidates=2",
-       "aa  bb"});
+  Run({"score", "--model=fake", "--version=3", "--priority=low", "--top_candidates=2", "aa  bb"});
   EXPECT_THAT(server_.requests<v1::ScoreRequest>(),
               ElementsAre(Sends("model: 'fake' version: 3 priority: PRIORITY_LOW top_candidates: 2 "
-                                "token_log_probs: true "
-                                "sequences { tokens { values: ['aa', 'bb'] } }")));
+                                "token_log_probs: true token_texts: true "
+                                "sequences { text: 'aa  bb' }")));
 }
 
 TEST_F(SruClientTest, ScoreShowsTokensInColumns) {
@@ -332,12 +325,9 @@ TEST_F(SruClientTest, ScoreShowsTokensInColumns) {
             "     3    -4.159      3.0000       8.000  total of 1 text\n");
   output = Run({"score", "--top_candidates=2", "ab"});
   EXPECT_THAT(output.out, HasSubstr("'b'    'a' 50.0%  'b' 25.0%\n"));
-  // Words of another tokenizer are not known here; their figures are.
-  server_.SetPreprocessing("sentencepiece");
-  output = Run({"score", "--per_token", "ab"});
-  EXPECT_THAT(output.out, HasSubstr("   1         2   -2.0794  3.000  -\n"));
-  output = Run({"score", "--per_token", "--tokens", "aa bb"});
-  EXPECT_THAT(output.out, HasSubstr("   1         2   -2.0794  3.000  'bb'\n"));
+  // A state comes before the first token.
+  output = Run({"score", "--carry", "--per_token", "a", "b"});
+  EXPECT_THAT(output.out, HasSubstr("   2         1   -2.0794  3.000  'b'\n"));
 }
 
 TEST_F(SruClientTest, ScorePrintsJson) {
@@ -352,6 +342,8 @@ TEST_F(SruClientTest, ScorePrintsJson) {
   EXPECT_DOUBLE_EQ(objects[0]["perplexity"], 2);
   EXPECT_EQ(objects[0]["token_log_probs"].size(), 1u);
   EXPECT_EQ(objects[0]["candidates"][0][0]["text"], "a");
+  EXPECT_EQ(objects[0]["token_texts"], nlohmann::json({"d", "d"}));
+  EXPECT_EQ(JsonLines(Run({"score", "--json", "dd"}).out)[0].count("token_texts"), 0u);
   EXPECT_EQ(objects[1]["line"], 4);
   EXPECT_TRUE(objects[1]["perplexity"].is_null());
   EXPECT_THAT(objects[2]["total"], Has({{"texts", 2}, {"token_count", 3}}));
@@ -365,6 +357,8 @@ TEST_F(SruClientTest, ScoreCarriesTheStateFromLineToLine) {
   for (const v1::ScoreRequest& request : server_.requests<v1::ScoreRequest>()) {
     ASSERT_EQ(request.sequences_size(), 1);
     EXPECT_TRUE(request.return_states());
+    // Only the server knows whether a blank line has tokens.
+    EXPECT_EQ(request.skip_empty(), request.sequences(0).text() == "\n");
     EXPECT_EQ(request.states_size(), sent.empty() ? 0 : 1);
     if (!sent.empty()) {
       EXPECT_EQ(request.states(0), sent);
@@ -383,10 +377,14 @@ TEST_F(SruClientTest, ScoreCarriesTheStateFromLineToLine) {
   EXPECT_EQ(server_.requests<v1::ScoreRequest>().back().sequences(0).text(), text);
   EXPECT_EQ(output.out.substr(output.out.find("    12 ")), last_line);
 
-  // Where newlines give no tokens, a blank line has nothing to score.
-  server_.SetPreprocessing("whitespace");
-  output = Run({"score", "--carry"}, text);
-  EXPECT_EQ(server_.requests<v1::ScoreRequest>().size(), 8u);
+  // Where newlines give no tokens, a blank line has no row.
+  server_.SetBlankTokens(false);
+  output = Run({"score", "--carry", "--json"}, text);
+  EXPECT_EQ(server_.requests<v1::ScoreRequest>().size(), 9u);
+  const std::vector<nlohmann::json> objects = JsonLines(output.out);
+  ASSERT_EQ(objects.size(), 4u);
+  EXPECT_EQ(objects[1]["line"], 3);
+  EXPECT_EQ(objects[3]["total"]["texts"], 3);
 }
 
 // What is wrong in the middle leaves nothing to go on from.
@@ -481,9 +479,10 @@ TEST_F(SruClientTest, GeneratePrintsTheText) {
   EXPECT_EQ(output.out, "ab\nde");
   output = Run({"generate", "--stop=f", "--stats", "abc"});
   EXPECT_EQ(output.out, "de");
-  EXPECT_THAT(output.err, AllOf(StartsWith("first token after "), HasSubstr("; 3 tokens in "),
-                                HasSubstr(" per second; between tokens p50 "),
-                                HasSubstr("prompt of 3 tokens; ended by stop\n")));
+  EXPECT_THAT(output.err,
+              AllOf(StartsWith("prompt_tokens 3, generated_tokens 3, finish_reasons [\"stop\"], "
+                               "time_to_first_token_ms "),
+                    HasSubstr(", tokens_per_second "), HasSubstr("\"p99\":")));
   output = Run({"generate", "bad"}, 1);
   EXPECT_THAT(output.err, HasSubstr("INVALID_ARGUMENT: prompt.text: has a byte that is unknown"));
   EXPECT_THAT(output.out, IsEmpty());
@@ -491,7 +490,7 @@ TEST_F(SruClientTest, GeneratePrintsTheText) {
 
 TEST_F(SruClientTest, GenerateSendsWhatTheFlagsSay) {
   std::vector<std::string> args = absl::StrSplit(
-      "generate --model=m --version=3 --priority=low --tokens --temperature=0.5 --top_k=4 "
+      "generate --model=m --version=3 --priority=low --temperature=0.5 --top_k=4 "
       "--top_p=0.9 --min_p=0.1 --seed=18446744073709551615 --repetition_penalty=1.5 "
       "--presence_penalty=-1 --frequency_penalty=2 --logit_bias=3=-100,4=1.5 --logit_bias=5=1 "
       "--num_samples=2 --stop=x,y --stop=z --stop_token_ids=1,2 --max_new_tokens=9 "
@@ -502,7 +501,7 @@ TEST_F(SruClientTest, GenerateSendsWhatTheFlagsSay) {
   EXPECT_THAT(
       server_.requests<v1::GenerateRequest>(),
       ElementsAre(Sends(
-          "model: 'm' version: 3 priority: PRIORITY_LOW prompt { tokens { values: ['aa', 'bb'] } } "
+          "model: 'm' version: 3 priority: PRIORITY_LOW prompt { text: 'aa  bb' } "
           "sampling { temperature: 0.5 top_k: 4 top_p: 0.9 min_p: 0.1 seed: 18446744073709551615 "
           "  repetition_penalty: 1.5 presence_penalty: -1 frequency_penalty: 2 "
           "  logit_bias { key: 3 value: -100 } logit_bias { key: 4 value: 1.5 } "
@@ -562,7 +561,7 @@ TEST_F(SruClientTest, GenerateGoesOnWhenAServerStops) {
   server_.DrainGenerateAfter({2, 1});
   const Output output = Run({"generate", "--max_new_tokens=6", "--stats", "abc"});
   EXPECT_EQ(output.out, "defghi");
-  EXPECT_THAT(output.err, AllOf(HasSubstr("; 6 tokens in "), HasSubstr("prompt of 3 tokens")));
+  EXPECT_THAT(output.err, StartsWith("prompt_tokens 3, generated_tokens 6, "));
   EXPECT_EQ(server_.requests<v1::GenerateRequest>().size(), 3u);
 }
 
@@ -656,6 +655,7 @@ TEST_F(SruClientTest, WrongCommandLinesExitWithTwo) {
       {{"clasify"}, "there is no subcommand 'clasify'"},
       {{"classify", "--top-k=3", "x"}, "unknown flag --top-k; did you mean --top_k?"},
       {{"classify", "--pooling=max", "x"}, "unknown flag --pooling"},
+      {{"classify", "--tokens", "x"}, "unknown flag --tokens"},
       {{"classify", "--top_k=-1", "x"}, "--top_k: expected at least 0, found -1"},
       {{"classify", "--batch=0", "x"}, "--batch: expected at least 1, found 0"},
       {{"classify", "--priority=urgent", "x"}, "--priority: expected one of low, normal, high"},

@@ -1,7 +1,11 @@
 #include "client/text_table.h"
 
 #include <algorithm>
+#include <cstdint>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/utf8.h"
 
 namespace sru::client {
@@ -26,6 +30,31 @@ std::string OneLine(absl::string_view text, size_t width) {
     ++end;
   }
   return line.substr(0, end) + "...";
+}
+
+std::string Printable(absl::string_view text, absl::string_view keep) {
+  std::string printable;
+  for (size_t i = 0; i < text.size();) {
+    size_t end = i + 1;
+    while (end < text.size() && ContinuesUtf8(text[end])) ++end;
+    const size_t valid = FindInvalidUtf8(std::string_view(text.data() + i, end - i));
+    const auto byte = static_cast<uint8_t>(text[i]);
+    // U+0080 to U+009F are control characters, too.
+    const bool is_control = byte < 0x20 || byte == 0x7f ||
+                            (byte == 0xc2 && valid > 1 && static_cast<uint8_t>(text[i + 1]) < 0xa0);
+    if (valid > 0 && (!is_control || absl::StrContains(keep, text[i]))) {
+      absl::StrAppend(&printable, text.substr(i, valid));
+      i += valid;
+      continue;
+    }
+    const size_t escape = absl::string_view("\n\r\t").find(text[i++]);
+    if (escape == absl::string_view::npos) {
+      absl::StrAppendFormat(&printable, "\\x%02X", byte);
+    } else {
+      absl::StrAppend(&printable, "\\", absl::string_view("nrt").substr(escape, 1));
+    }
+  }
+  return printable;
 }
 
 TextTable::TextTable(std::vector<Column> columns, std::ostream* out)

@@ -1,4 +1,4 @@
-// TextTable: rows in aligned columns, printed as they come.
+// TextTable: rows in aligned columns, printed as they come; and text as a terminal may show it.
 #ifndef SRU_CLIENT_TEXT_TABLE_H_
 #define SRU_CLIENT_TEXT_TABLE_H_
 
@@ -40,15 +40,13 @@ class TextTable {
 // The number of characters, not bytes, of UTF-8 text: close enough to its width on a terminal.
 size_t DisplayWidth(absl::string_view text);
 
-// The cell of a figure that there is not, such as the probability of a text of one token.
-inline constexpr char kNothing[] = "-";
-
-// How much of a text a row shows.
-inline constexpr size_t kTextColumn = 60;
-
 // One line of at most `width` characters: control characters become spaces, and "..." replaces what
 // is cut off.
 std::string OneLine(absl::string_view text, size_t width);
+
+// Text in one line that does nothing to a terminal: control characters and bytes that are not UTF-8
+// become \n, \t, \xE2 and so on, except for the characters of `keep`.
+std::string Printable(absl::string_view text, absl::string_view keep = "");
 
 }  // namespace sru::client
 

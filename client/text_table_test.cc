@@ -37,5 +37,20 @@ TEST(OneLineTest, CutsAtCharactersAndKeepsToOneLine) {
   EXPECT_EQ(OneLine("\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9", 5), "\xc3\xa9\xc3\xa9...");
 }
 
+TEST(PrintableTest, TextDoesNothingToATerminal) {
+  EXPECT_EQ(Printable("caf\xc3\xa9 \xe2\x82\xac"), "caf\xc3\xa9 \xe2\x82\xac");
+  EXPECT_EQ(Printable("\n\r\t\x1b[1m\x7f"), "\\n\\r\\t\\x1B[1m\\x7F");
+  EXPECT_EQ(Printable("\xc3"), "\\xC3");
+  EXPECT_EQ(Printable("\xa9z"), "\\xA9z");
+  EXPECT_EQ(Printable("\xc3\xa9\xa9"), "\xc3\xa9\\xA9");
+  EXPECT_EQ(Printable("\xc2\x9b"), "\\xC2\\x9B");  // the control sequence introducer
+  EXPECT_EQ(Printable(std::string("\0", 1)), "\\x00");
+}
+
+TEST(PrintableTest, KeepsWhatItIsToldTo) {
+  EXPECT_EQ(Printable("a\n\tb \xc3\xa4", "\n\t"), "a\n\tb \xc3\xa4");
+  EXPECT_EQ(Printable("\r\x1b[1m\x7f\xc2\x9b\xc3", "\n\t"), "\\r\\x1B[1m\\x7F\\xC2\\x9B\\xC3");
+}
+
 }  // namespace
 }  // namespace sru::client

@@ -41,7 +41,7 @@ qemu=(qemu-aarch64-static -L "$sysroot")
 cpu_variants='cpu|cpu_int8|cpu_bfloat16'
 programs=(backend program program_pick golden language_model reader translator translation)
 tests=(cpu_program_test enum_names_test common_test tile_kernel_test parallel_runner_test scan_test program_validate_test
-  state_arena_test turn_test weight_source_test allocation_test utf8_test token_view_test log_test request_outline_test
+  state_arena_test turn_test weight_source_test allocation_test utf8_test text_table_test log_test request_outline_test
   engine_test)
 
 make_sysroot() {

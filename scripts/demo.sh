@@ -63,7 +63,7 @@ echo "ready after $ready ms, $health at $address"
 
 title "Six questions: what kind of answer does each want?"
 echo "${dim}ABBR abbreviation, DESC description, ENTY thing, HUM person, LOC place, NUM number$reset"
-"$bin/sru_client" classify --times --batch=1 \
+"$bin/sru_client" classify \
   "How many legs does a ladybird have ?" \
   "Who designed the Sydney Opera House ?" \
   "Where do flamingos spend the winter ?" \

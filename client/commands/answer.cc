@@ -1,35 +1,25 @@
 // sru_client answer: answers to questions, found in texts.
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <iostream>
 #include <limits>
-#include <string>
-#include <utility>
-#include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "client/client.h"
-#include "client/commands/answer_printer.h"
+#include "client/commands/batches.h"
 #include "client/commands/commands.h"
-#include "client/commands/common_flags.h"
-#include "client/commands/line_input.h"
-#include "client/commands/ordered_batches.h"
 #include "client/commands/passage_input.h"
 #include "client/commands/text_input.h"
-#include "client/flag_set.h"
-#include "client/token_view.h"
 
 namespace sru::client {
 namespace {
 
 constexpr char kAnswerHelp[] =
-    R"(sru_client answer finds the answer to a question in texts, and prints the sentence that has it.
+    R"(sru_client answer finds the answer to a question in texts, and prints it with what is around it.
 
 usage: sru_client answer --question=QUESTION [--flag=value ...] [FILE ...]
        sru_client answer --queries [--flag=value ...] [FILE ...]
@@ -37,7 +27,7 @@ usage: sru_client answer --question=QUESTION [--flag=value ...] [FILE ...]
 Without FILE, reads standard input; - is standard input, too. Each file is a passage, of any length
 that the server takes (max_sequence_tokens of sru_client models --json). With --paragraphs a blank
 line ends a passage, so that a file may be a book. All passages compete: the answers with the best
-scores are printed, the best first, each marked in its sentence. SCORE can be compared between all
+scores are printed, the best first, each marked in its text. SCORE can be compared between all
 passages of a question; PROBABILITY says how sure the model is of the place within its passage.
 
 --queries reads a JSON object per line, {"question": "...", "passages": ["...", ...]}, and answers
@@ -59,6 +49,9 @@ examples:
 
 // Passages go together in one call up to this many bytes.
 constexpr size_t kCallBytes = 1 << 20;
+// What a row shows of a question, and of a passage before and behind its answer.
+constexpr size_t kQuestionWidth = 40;
+constexpr size_t kContext = 60;
 
 struct AnswerFlags {
   CommonFlags common;
@@ -75,7 +68,7 @@ struct AnswerFlags {
 };
 
 // Checks the flags and makes what all requests have. kInvalidArgument names the flag.
-absl::StatusOr<v1::AnswerRequest> MakeRequest(AnswerFlags* flags) {
+absl::Status MakeRequest(AnswerFlags* flags, v1::AnswerRequest* request) {
   absl::Status status = flags->target.Check();
   status.Update(CheckRange("top_n", flags->top_n, 1, kMaxTopN));
   status.Update(CheckRange("max_answer_tokens", flags->max_answer_tokens, 0, kMaxAnswerTokens));
@@ -92,32 +85,89 @@ absl::StatusOr<v1::AnswerRequest> MakeRequest(AnswerFlags* flags) {
     return absl::InvalidArgumentError(
         "--question: expected a question; --queries reads questions with their passages");
   }
-  v1::AnswerRequest request;
-  flags->target.SetOn(&request);
-  request.set_top_n(flags->top_n);
-  request.set_max_answer_tokens(flags->max_answer_tokens);
-  request.set_one_per_passage(flags->one_per_passage);
-  request.set_no_overlap(flags->no_overlap);
-  return request;
+  flags->target.SetOn(request);
+  request->set_top_n(flags->top_n);
+  request->set_max_answer_tokens(flags->max_answer_tokens);
+  request->set_one_per_passage(flags->one_per_passage);
+  request->set_no_overlap(flags->no_overlap);
+  return absl::OkStatus();
 }
 
+// kInternal unless each query has its answers, which are parts of its passages.
 absl::StatusOr<v1::AnswerResponse> CallServer(Client* client, const v1::AnswerRequest& request) {
-  absl::StatusOr<v1::AnswerResponse> response = client->Answer(request);
-  if (response.ok() && response->results_size() != request.queries_size()) {
-    return absl::InternalError(absl::StrCat("the server answered ", response->results_size(),
-                                            " of ", request.queries_size(), " questions"));
+  SRU_ASSIGN_OR_RETURN(v1::AnswerResponse response, client->Answer(request));
+  if (response.results_size() != request.queries_size()) {
+    return absl::InternalError(absl::StrCat("the server answered ", response.results_size(), " of ",
+                                            request.queries_size(), " questions"));
   }
-  for (int i = 0; response.ok() && i < request.queries_size(); ++i) {
-    const v1::Query& query = request.queries(i);
-    for (const v1::SpanAnswer& span : response->results(i).answers()) {
-      if (span.passage() < 0 || span.passage() >= query.passages_size()) {
-        return absl::InternalError(absl::StrCat("the server answered with passage ", span.passage(),
-                                                " of ", query.passages_size()));
+  for (int i = 0; i < request.queries_size(); ++i) {
+    const auto& passages = request.queries(i).passages();
+    for (const v1::SpanAnswer& span : response.results(i).answers()) {
+      if (span.passage() < 0 || span.passage() >= passages.size() || span.start_byte() < 0 ||
+          span.start_byte() > span.end_byte() ||
+          static_cast<size_t>(span.end_byte()) > passages.Get(span.passage()).size()) {
+        return absl::InternalError(
+            absl::StrCat("the server answered with bytes ", span.start_byte(), " to ",
+                         span.end_byte(), " of passage ", span.passage(), " of ", passages.size()));
       }
-      SRU_RETURN_UNLESS_OK(CheckSpan(span, query.passages(span.passage())));
     }
   }
   return response;
+}
+
+// The answer in brackets with what is around it in its passage, in one line.
+std::string Marked(const std::string& passage, const v1::SpanAnswer& span) {
+  const auto begin = static_cast<size_t>(span.start_byte());
+  const auto end = static_cast<size_t>(span.end_byte());
+  size_t from = begin - std::min(begin, kContext);
+  while (from < begin && ContinuesUtf8(passage[from])) ++from;
+  size_t to = std::min(end + kContext, passage.size());
+  while (to < passage.size() && ContinuesUtf8(passage[to])) ++to;
+  const auto line = [&](size_t part_begin, size_t part_end) {
+    std::string text = passage.substr(part_begin, part_end - part_begin);
+    const auto is_space = [](char c) { return absl::ascii_isspace(static_cast<uint8_t>(c)); };
+    std::replace_if(text.begin(), text.end(), is_space, ' ');
+    const auto both_spaces = [](char a, char b) { return a == ' ' && b == ' '; };
+    text.erase(std::unique(text.begin(), text.end(), both_spaces), text.end());
+    return Printable(text);
+  };
+  const std::string marked =
+      absl::StrCat(from > 0 ? "..." : "", line(from, begin), "[", line(begin, end), "]",
+                   line(end, to), to < passage.size() ? "..." : "");
+  return std::string(absl::StripAsciiWhitespace(marked));
+}
+
+// An answer as it is printed.
+struct Found {
+  double log_score = 0;
+  std::vector<std::string> cells;  // without the question's
+  Json json;
+};
+
+Found MakeFound(const v1::SpanAnswer& span, const std::string& passage, std::string where) {
+  return {span.log_score(),
+          {Fixed(span.log_score(), 3), Fixed(span.probability(), 4), std::move(where),
+           Marked(passage, span)},
+          MessageJson(span)};
+}
+
+// `json` is what the object says before the answers.
+void PrintAnswers(const AnswerFlags& flags, const std::string& question,
+                  const std::vector<Found>& answers, int64_t tokens, int64_t unknown,
+                  double latency_us, Json json, Printer* printer) {
+  Json list = Json::array();
+  for (const Found& found : answers) {
+    list.push_back(found.json);
+    std::vector<std::string> cells = found.cells;
+    if (flags.queries) cells.insert(cells.end() - 1, Printable(OneLine(question, kQuestionWidth)));
+    if (!printer->json()) printer->Row(std::move(cells));
+  }
+  json["answers"] = std::move(list);
+  json["token_count"] = tokens;
+  json["unknown_tokens"] = unknown;
+  json["latency_us"] = latency_us;
+  if (printer->json()) printer->Object(json);
+  printer->Flush();
 }
 
 // One question, whose passages are those of files.
@@ -126,24 +176,26 @@ class OneQuestion : public BatchRunner<PassageInput::Passage, v1::AnswerResponse
   using Passage = PassageInput::Passage;
 
   OneQuestion(const Command& command, const AnswerFlags& flags, v1::AnswerRequest request,
-              Client* client, PassageInput* input)
+              Client* client, PassageInput* input, Printer* printer)
       : BatchRunner(command, flags.common),
         flags_(flags),
         request_(std::move(request)),
         client_(client),
-        input_(input) {
-    found_.question = flags.question;
-  }
+        input_(input),
+        printer_(printer) {}
 
   // Returns the exit code.
-  int Run(AnswerPrinter* printer) {
+  int Run() {
     const absl::Time start = absl::Now();
     BatchRunner::Run(flags_.in_flight, /*names_code=*/false);
     for (const std::string& file : input_->empty_files()) {
       Report(absl::StrCat(file, ": has no text"));
     }
-    found_.latency_us = absl::ToDoubleMicroseconds(absl::Now() - start);
-    if (!found_.model.empty()) printer->Print(found_);
+    if (model_.empty()) return exit_code_;
+    PrintAnswers(flags_, flags_.question, best_, printer_->tokens(), printer_->unknown(),
+                 absl::ToDoubleMicroseconds(absl::Now() - start),
+                 {{"question", flags_.question}, {"model", model_}, {"version", version_}},
+                 printer_);
     return exit_code_;
   }
 
@@ -178,32 +230,30 @@ class OneQuestion : public BatchRunner<PassageInput::Passage, v1::AnswerResponse
 
   // Keeps the best, which are printed once all answers are known.
   void Print(const Answer& answered) override {
-    const v1::AnswerResponse& response = *answered.response;
-    found_.model = response.model();
-    found_.version = response.version();
-    found_.token_count += response.results(0).token_count();
-    found_.unknown_tokens += response.results(0).unknown_tokens();
-    for (const v1::SpanAnswer& span : response.results(0).answers()) {
-      std::vector<FoundAnswer>& best = found_.answers;
+    const v1::QueryAnswers& result = answered.response->results(0);
+    model_ = answered.response->model();
+    version_ = answered.response->version();
+    printer_->Count(result);
+    for (const v1::SpanAnswer& span : result.answers()) {
       // Of equals the earlier passage, which came earlier.
       const auto place = std::upper_bound(
-          best.begin(), best.end(), span.log_score(),
-          [](double score, const FoundAnswer& other) { return score > other.span.log_score(); });
-      if (place == best.end() && static_cast<int>(best.size()) >= flags_.top_n) continue;
+          best_.begin(), best_.end(), span.log_score(),
+          [](double score, const Found& other) { return score > other.log_score; });
+      if (place == best_.end() && static_cast<int>(best_.size()) >= flags_.top_n) continue;
       const Passage& passage = answered.items[span.passage()];
-      FoundAnswer answer;
-      answer.span = span;
-      answer.begin = static_cast<size_t>(span.start_byte());
-      answer.end = static_cast<size_t>(span.end_byte());
-      answer.where = input_->Where(passage, answer.begin);
-      answer.passage = passage.text;
-      answer.file = input_->file(passage.source);
-      answer.line = PassageInput::Line(passage, answer.begin);
-      answer.number = passage.number;
-      answer.byte = passage.byte;
-      answer.character = passage.character;
-      best.insert(place, std::move(answer));
-      if (static_cast<int>(best.size()) > flags_.top_n) best.pop_back();
+      const auto begin = static_cast<size_t>(span.start_byte());
+      Found found = MakeFound(span, passage.text, input_->Where(passage, begin));
+      Json& json = found.json;
+      if (!input_->file(passage.source).empty()) json["file"] = input_->file(passage.source);
+      json["passage"] = passage.number;
+      json["line"] = PassageInput::Line(passage, begin);
+      // Offsets are those in the file.
+      json["start_byte"] = passage.byte + span.start_byte();
+      json["end_byte"] = passage.byte + span.end_byte();
+      json["start_char"] = passage.character + span.start_char();
+      json["end_char"] = passage.character + span.end_char();
+      best_.insert(place, std::move(found));
+      if (static_cast<int>(best_.size()) > flags_.top_n) best_.pop_back();
     }
   }
 
@@ -211,7 +261,10 @@ class OneQuestion : public BatchRunner<PassageInput::Passage, v1::AnswerResponse
   const v1::AnswerRequest request_;  // but for its query
   Client* const client_;
   PassageInput* const input_;
-  FoundAnswers found_;
+  Printer* const printer_;
+  std::vector<Found> best_;
+  std::string model_;
+  int64_t version_ = 0;
 };
 
 // A line of --queries.
@@ -225,31 +278,30 @@ absl::Status WrongKey(absl::string_view key, absl::string_view expected) {
   return InvalidArgument(key, ": expected ", expected);
 }
 
-absl::Status ReadTexts(const Json& json, absl::string_view key,
-                       google::protobuf::RepeatedPtrField<std::string>* texts) {
-  const auto found = json.find(std::string(key));
+// Hands the values of a list, if there is one, to `add`, which returns false for a wrong one.
+absl::Status ReadList(const Json& json, const char* key, absl::string_view expected,
+                      absl::FunctionRef<bool(const Json&)> add) {
+  const auto found = json.find(key);
   if (found == json.end()) return absl::OkStatus();
-  if (!found->is_array()) return WrongKey(key, "a list of texts");
-  for (const Json& text : *found) {
-    if (!text.is_string()) return WrongKey(key, "a list of texts");
-    *texts->Add() = text.get<std::string>();
-  }
-  return absl::OkStatus();
+  if (found->is_array() && std::all_of(found->begin(), found->end(), add)) return absl::OkStatus();
+  return WrongKey(key, expected);
 }
 
-absl::Status ReadIds(const Json& json, absl::string_view key,
+absl::Status ReadTexts(const Json& json, const char* key,
+                       google::protobuf::RepeatedPtrField<std::string>* texts) {
+  return ReadList(json, key, "a list of texts", [texts](const Json& text) {
+    if (text.is_string()) *texts->Add() = text.get<std::string>();
+    return text.is_string();
+  });
+}
+
+absl::Status ReadIds(const Json& json, const char* key,
                      google::protobuf::RepeatedField<int32_t>* ids) {
-  const auto found = json.find(std::string(key));
-  if (found == json.end()) return absl::OkStatus();
-  if (!found->is_array()) return WrongKey(key, "a list of ids");
-  for (const Json& id : *found) {
+  return ReadList(json, key, "a list of ids", [ids](const Json& id) {
     const int64_t value = id.is_number_integer() ? id.get<int64_t>() : -1;
-    if (value < 0 || value > std::numeric_limits<int32_t>::max()) {
-      return WrongKey(key, "a list of ids");
-    }
     ids->Add(static_cast<int32_t>(value));
-  }
-  return absl::OkStatus();
+    return value >= 0 && value <= std::numeric_limits<int32_t>::max();
+  });
 }
 
 absl::StatusOr<v1::Query> ReadQuery(const Json& json) {
@@ -258,41 +310,30 @@ absl::StatusOr<v1::Query> ReadQuery(const Json& json) {
         R"(expected a JSON object such as {"question": "...", "passages": ["..."]})");
   }
   v1::Query query;
-  const auto question = json.find("question");
-  if (question == json.end() || !question->is_string()) return WrongKey("question", "a text");
-  query.set_question(question->get<std::string>());
-  if (json.find("passages") == json.end()) return WrongKey("passages", "a list of texts");
+  if (!json.contains("question") || !json["question"].is_string()) {
+    return WrongKey("question", "a text");
+  }
+  query.set_question(json["question"].get<std::string>());
+  if (!json.contains("passages")) return WrongKey("passages", "a list of texts");
   absl::Status status = ReadTexts(json, "passages", query.mutable_passages());
   status.Update(ReadTexts(json, "question_lemmas", query.mutable_question_lemmas()));
-  if (!status.ok()) return status;
-  const auto tags = json.find("passage_tags");
-  if (tags == json.end()) return query;
-  if (!tags->is_array()) return WrongKey("passage_tags", "a list of objects");
-  for (const Json& entry : *tags) {
-    if (!entry.is_object()) return WrongKey("passage_tags", "a list of objects");
+  status.Update(ReadList(json, "passage_tags", "a list of objects", [&](const Json& entry) {
+    if (!entry.is_object()) return false;
     v1::PassageTags* tag = query.add_passage_tags();
     status.Update(ReadIds(entry, "pos_ids", tag->mutable_pos_ids()));
     status.Update(ReadIds(entry, "ner_ids", tag->mutable_ner_ids()));
     status.Update(ReadTexts(entry, "lemmas", tag->mutable_lemmas()));
-    if (!status.ok()) return status;
-  }
+    return true;
+  }));
+  if (!status.ok()) return status;
   return query;
-}
-
-QueryLine ReadQueryLine(LineInput::Item line) {
-  QueryLine item;
-  const Json json = Json::parse(line.text, nullptr, /*allow_exceptions=*/false);
-  item.line = std::move(line);
-  item.query = ReadQuery(json);
-  if (item.query.ok() && json.contains("id")) item.extra["id"] = json["id"];
-  return item;
 }
 
 // Many questions, each with its own passages.
 class ManyQuestions : public BatchRunner<QueryLine, v1::AnswerResponse> {
  public:
   ManyQuestions(const Command& command, const AnswerFlags& flags, v1::AnswerRequest request,
-                Client* client, LineInput* input, AnswerPrinter* printer)
+                Client* client, LineInput* input, Printer* printer)
       : BatchRunner(command, flags.common),
         flags_(flags),
         request_(std::move(request)),
@@ -304,7 +345,13 @@ class ManyQuestions : public BatchRunner<QueryLine, v1::AnswerResponse> {
   absl::StatusOr<Items> Next() override {
     SRU_ASSIGN_OR_RETURN(std::vector<LineInput::Item> lines, input_->Next(flags_.batch));
     Items items;
-    for (LineInput::Item& line : lines) items.push_back(ReadQueryLine(std::move(line)));
+    for (LineInput::Item& line : lines) {
+      const Json json = Json::parse(line.text, nullptr, /*allow_exceptions=*/false);
+      QueryLine& item = items.emplace_back();
+      item.line = std::move(line);
+      item.query = ReadQuery(json);
+      if (item.query.ok() && json.contains("id")) item.extra["id"] = json["id"];
+    }
     return items;
   }
   void StopInput() override { input_->Stop(); }
@@ -321,46 +368,38 @@ class ManyQuestions : public BatchRunner<QueryLine, v1::AnswerResponse> {
   std::string Where(const QueryLine& item) const override { return input_->Where(item.line); }
 
   void Print(const Answer& answer) override {
+    const v1::AnswerResponse& response = *answer.response;
     for (int i = 0; i < static_cast<int>(answer.items.size()); ++i) {
-      Print(answer.items[i], *answer.response, answer.response->results(i), answer.latency);
-    }
-  }
-
-  void Print(const QueryLine& item, const v1::AnswerResponse& response,
-             const v1::QueryAnswers& result, absl::Duration latency) {
-    FoundAnswers found;
-    found.question = item.query->question();
-    found.model = response.model();
-    found.version = response.version();
-    found.token_count = result.token_count();
-    found.unknown_tokens = result.unknown_tokens();
-    found.latency_us = absl::ToDoubleMicroseconds(latency);
-    for (const v1::SpanAnswer& span : result.answers()) {
-      FoundAnswer answer;
-      answer.span = span;
-      answer.where = input_->Where(item.line);
-      if (item.query->passages_size() > 1) {
-        absl::StrAppend(&answer.where, ", passage ", span.passage() + 1);
+      const QueryLine& item = answer.items[i];
+      const v1::QueryAnswers& result = response.results(i);
+      std::vector<Found> answers;
+      for (const v1::SpanAnswer& span : result.answers()) {
+        std::string where = Where(item);
+        if (item.query->passages_size() > 1) {
+          absl::StrAppend(&where, ", passage ", span.passage() + 1);
+        }
+        answers.push_back(MakeFound(span, item.query->passages(span.passage()), std::move(where)));
       }
-      answer.passage = item.query->passages(span.passage());
-      answer.begin = static_cast<size_t>(span.start_byte());
-      answer.end = static_cast<size_t>(span.end_byte());
-      answer.number = span.passage();
-      found.answers.push_back(std::move(answer));
+      Json json = {{"line", item.line.line}};
+      if (const std::string& file = input_->source_name(item.line.source); !file.empty()) {
+        json["file"] = file;
+      }
+      json.update(item.extra);
+      json.update({{"question", item.query->question()},
+                   {"model", response.model()},
+                   {"version", response.version()}});
+      printer_->Count(result);
+      PrintAnswers(flags_, item.query->question(), answers, result.token_count(),
+                   result.unknown_tokens(), absl::ToDoubleMicroseconds(answer.latency),
+                   std::move(json), printer_);
     }
-    Json extra = {{"line", item.line.line}};
-    if (const std::string& file = input_->source_name(item.line.source); !file.empty()) {
-      extra["file"] = file;
-    }
-    extra.update(item.extra);
-    printer_->Print(found, extra);
   }
 
   const AnswerFlags& flags_;
   const v1::AnswerRequest request_;  // but for its queries
   Client* const client_;
   LineInput* const input_;
-  AnswerPrinter* const printer_;
+  Printer* const printer_;
 };
 
 int Answer(const Command& command, const std::vector<std::string>& args) {
@@ -381,31 +420,26 @@ int Answer(const Command& command, const std::vector<std::string>& args) {
   options.target.AddTo(&flags);
   flags.Add("batch", &options.batch, "passages, or lines of --queries, per call");
   flags.Add("in_flight", &options.in_flight, "calls at a time");
-  options.common.AddTo(&flags);
-  std::vector<std::string> files;
-  if (auto code = ParseArgs(command, args, &flags, &files)) return *code;
-  absl::StatusOr<v1::AnswerRequest> request = MakeRequest(&options);
-  if (!request.ok()) return UsageError(command, request.status().message());
-  int exit_code = kExitOk;
-  const auto client = MakeClient(command, options.common, &exit_code);
-  if (client == nullptr) return exit_code;
+  v1::AnswerRequest request;
+  const Start start = Begin(command, args, &flags, &options.common,
+                            [&](const auto& /*files*/) { return MakeRequest(&options, &request); });
+  if (start.client == nullptr) return start.exit_code;
 
-  AnswerPrinterOptions output;
-  output.json = options.common.json;
-  output.questions = options.queries;
-  output.color =
-      WantsColor(isatty(STDOUT_FILENO) != 0, std::getenv("NO_COLOR"), std::getenv("TERM"));
-  AnswerPrinter printer(output);
+  std::vector<TextTable::Column> columns = {
+      {"SCORE", true}, {"PROBABILITY", true}, {"WHERE"}, {"ANSWER"}};
+  if (options.queries) columns.insert(columns.end() - 1, {"QUESTION"});
+  Printer printer(command, options.common.json, std::move(columns));
+  int exit_code = kExitOk;
   if (options.queries) {
-    LineInput input(std::move(files), /*files=*/true, LineInput::Lines::kSkipBlank);
-    exit_code = ManyQuestions(command, options, *std::move(request), client.get(), &input, &printer)
-                    .Run(options.in_flight, /*names_code=*/false);
+    LineInput input(start.arguments, /*files=*/true, LineInput::Lines::kSkipBlank);
+    ManyQuestions questions(command, options, request, start.client.get(), &input, &printer);
+    exit_code = questions.Run(options.in_flight, /*names_code=*/false);
   } else {
-    PassageInput input(std::move(files), options.paragraphs);
-    exit_code =
-        OneQuestion(command, options, *std::move(request), client.get(), &input).Run(&printer);
+    PassageInput input(start.arguments, options.paragraphs);
+    OneQuestion question(command, options, request, start.client.get(), &input, &printer);
+    exit_code = question.Run();
   }
-  printer.unknown_words().Warn(command);
+  printer.WarnOfUnknownWords();
   return exit_code;
 }
 

@@ -3,24 +3,69 @@
 #include <iostream>
 #include <utility>
 
-namespace sru::client {
+#include "absl/strings/str_cat.h"
+#include "client/names.h"
 
-std::optional<int> ParseArgs(const Command& command, const std::vector<std::string>& args,
-                             FlagSet* flags, std::vector<std::string>* positional) {
-  auto parsed = flags->Parse(args);
-  if (!parsed.ok()) return UsageError(command, parsed.status().message());
-  if (flags->help_requested()) {
-    std::cout << command.help << "\nflags:\n" << flags->Help();
-    return kExitOk;
-  }
-  *positional = *std::move(parsed);
-  return std::nullopt;
+namespace sru::client {
+namespace {
+
+void AddTo(FlagSet* flags, CommonFlags* common) {
+  ConnectOptions& connect = common->connect;
+  flags->Add("address", &connect.address, common->address_help, common->address_variable);
+  flags->Add("deadline", &connect.deadline, "time for each call; inf = no bound");
+  flags->Add("tls", &connect.tls, "use TLS, as the other --tls flags do too");
+  flags->Add("tls_ca", &connect.tls_ca,
+             "PEM file with the authorities to trust; without it those of the system",
+             "SRU_TLS_CA");
+  flags->Add("tls_cert", &connect.tls_cert, "PEM file with this client's certificate",
+             "SRU_TLS_CLIENT_CERT");
+  flags->Add("tls_key", &connect.tls_key, "PEM file with its key", "SRU_TLS_CLIENT_KEY");
+  flags->Add("tls_server_name", &connect.tls_server_name,
+             "name in the server's certificate, if it is not that in --address",
+             "SRU_TLS_SERVER_NAME");
+  flags->Add("token_file", &connect.token_file, "file with the token to send", "SRU_TOKEN_FILE");
+  flags->Add("json", &common->json, "print one JSON object per line");
 }
 
-int UsageError(const Command& command, absl::string_view message) {
-  std::cerr << "sru_client " << command.name << ": " << message << "\nsru_client " << command.name
-            << " --help shows the flags, with examples\n";
-  return kExitUsage;
+Start UsageError(const Command& command, absl::string_view message) {
+  Failure(command, absl::StrCat(message, "\nsru_client ", command.name,
+                                " --help shows the flags, with examples"));
+  return {{}, nullptr, kExitUsage};
+}
+
+}  // namespace
+
+std::string CommonFlags::Explain(const absl::Status& status) const {
+  return ExplainError(status, connect.address, connect.deadline);
+}
+
+Start Begin(const Command& command, const std::vector<std::string>& args, FlagSet* flags,
+            CommonFlags* common,
+            absl::FunctionRef<absl::Status(const std::vector<std::string>& arguments)> check) {
+  AddTo(flags, common);
+  absl::StatusOr<std::vector<std::string>> arguments = flags->Parse(args);
+  if (!arguments.ok()) return UsageError(command, arguments.status().message());
+  if (flags->help_requested()) {
+    std::cout << command.help << "\nflags:\n" << flags->Help();
+    return {};
+  }
+  if (const absl::Status status = check(*arguments); !status.ok()) {
+    return UsageError(command, status.message());
+  }
+  absl::StatusOr<std::unique_ptr<Client>> client = Client::Create(common->connect);
+  if (!client.ok()) return UsageError(command, absl::StrCat("--", client.status().message()));
+  const absl::Status status = (*client)->Connect(common->connect.deadline);
+  if (!status.ok()) return {{}, nullptr, CallError(command, *common, status)};
+  return {*std::move(arguments), *std::move(client), kExitOk};
+}
+
+int Failure(const Command& command, absl::string_view message) {
+  std::cerr << "sru_client " << command.name << ": " << message << "\n";
+  return kExitFailed;
+}
+
+int CallError(const Command& command, const CommonFlags& flags, const absl::Status& status) {
+  return Failure(command, flags.Explain(status));
 }
 
 }  // namespace sru::client

@@ -1,14 +1,18 @@
-// Command: a subcommand of sru_client, and what every subcommand does with its command line.
+// Command: a subcommand of sru_client, and what every subcommand does with its command line: parse
+// it, check it and connect.
 //
 // Each subcommand is one file of this folder that defines its entry; commands.h lists them.
 #ifndef SRU_CLIENT_COMMANDS_COMMAND_H_
 #define SRU_CLIENT_COMMANDS_COMMAND_H_
 
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "client/calls.h"
 #include "client/flag_set.h"
 
 namespace sru::client {
@@ -25,13 +29,33 @@ struct Command {
   int (*run)(const Command& command, const std::vector<std::string>& args);
 };
 
-// Parses flags and arguments. Returns the exit code if the program should end now: after --help,
-// which prints the command's help and its flags, and after an error.
-std::optional<int> ParseArgs(const Command& command, const std::vector<std::string>& args,
-                             FlagSet* flags, std::vector<std::string>* positional);
+// The flags that every subcommand has: where the server is, how to reach it, and whether to print
+// JSON.
+struct CommonFlags {
+  ConnectOptions connect;
+  bool json = false;
+  const char* address_help = "HOST:PORT of the server";
+  const char* address_variable = "SRU_ADDRESS";
 
-// Prints what is wrong with the command line to standard error and returns the exit code for it.
-int UsageError(const Command& command, absl::string_view message);
+  // "UNAVAILABLE: the server is shutting down" and what the user can do about it.
+  std::string Explain(const absl::Status& status) const;
+};
+
+struct Start {
+  std::vector<std::string> arguments;  // those that are no flags
+  std::unique_ptr<Client> client;      // null: the program ends now, with `exit_code`
+  int exit_code = kExitOk;
+};
+
+// Adds the common flags, parses the command line, lets `check` look at it and connects. Prints the
+// help if it is asked for, and what is wrong with the command line or the connection.
+Start Begin(const Command& command, const std::vector<std::string>& args, FlagSet* flags,
+            CommonFlags* common,
+            absl::FunctionRef<absl::Status(const std::vector<std::string>& arguments)> check);
+
+// Prints a message, or a call's error, to standard error and returns the exit code for it.
+int Failure(const Command& command, absl::string_view message);
+int CallError(const Command& command, const CommonFlags& flags, const absl::Status& status);
 
 }  // namespace sru::client
 

@@ -2,29 +2,22 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstdio>
 #include <iostream>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "client/client.h"
+#include "client/commands/batches.h"
 #include "client/commands/commands.h"
-#include "client/commands/common_flags.h"
-#include "client/commands/encode_stream.h"
-#include "client/commands/json_output.h"
-#include "client/commands/line_input.h"
-#include "client/commands/ordered_batches.h"
 #include "client/commands/state_file.h"
 #include "client/commands/text_input.h"
-#include "client/commands/unknown_words.h"
 #include "client/find_model.h"
 #include "client/names.h"
-#include "client/text_table.h"
+#include "client/read_file.h"
 
 namespace sru::client {
 namespace {
@@ -71,7 +64,7 @@ struct EncodeFlags {
   std::string state_out;
 };
 
-// The same, for the flags of --stream, which some of them imply.
+// Checks the flags of --stream, which some of them imply.
 absl::Status CheckStream(size_t num_arguments, EncodeFlags* flags) {
   flags->stream =
       flags->stream || flags->features || !flags->state_in.empty() || !flags->state_out.empty();
@@ -94,7 +87,7 @@ absl::Status CheckStream(size_t num_arguments, EncodeFlags* flags) {
 }
 
 // Parses the names. kInvalidArgument names the flag that is wrong.
-absl::Status Check(EncodeFlags* flags) {
+absl::Status Check(size_t num_arguments, EncodeFlags* flags) {
   absl::Status status = flags->input.Check();
   status.Update(ParsePooling(flags->pooling_name, &flags->pooling));
   status.Update(ParseOutputFormat(flags->format_name, &flags->format));
@@ -111,21 +104,12 @@ absl::Status Check(EncodeFlags* flags) {
     return absl::InvalidArgumentError(
         "--raw writes bytes, which a terminal cannot show: send them to a file with > FILE");
   }
-  return absl::OkStatus();
-}
-
-v1::EncodeRequest MakeRequest(const EncodeFlags& flags, const std::vector<LineInput::Item>& items) {
-  auto request = flags.input.RequestFor<v1::EncodeRequest>(items);
-  request.set_truncate(flags.input.truncate);
-  request.set_pooling(flags.pooling);
-  request.set_normalize(flags.normalize);
-  request.set_output_format(flags.format);
-  return request;
+  return CheckStream(num_arguments, flags);
 }
 
 // The length and the first values are those of the first vector.
-void AddRow(const LineInput::Item& item, const v1::Encoding& result,
-            const std::vector<float>& values, TextTable* table) {
+std::vector<std::string> Cells(const LineInput::Item& item, const v1::Encoding& result,
+                               const std::vector<float>& values) {
   const size_t width = result.shape().empty() ? 0 : *result.shape().rbegin();
   double squares = 0;
   std::vector<std::string> first;
@@ -133,19 +117,17 @@ void AddRow(const LineInput::Item& item, const v1::Encoding& result,
     squares += static_cast<double>(values[k]) * values[k];
     if (k < kShownValues) first.push_back(absl::StrFormat("%7.4f", values[k]));
   }
-  table->AddRow({absl::StrCat("[", absl::StrJoin(result.shape(), ", "), "]"),
-                 absl::StrFormat("%.4f", std::sqrt(squares)),
-                 TokenCell(result.token_count(), result.truncated(), result.unknown_tokens()),
-                 absl::StrCat(absl::StrJoin(first, " "), width > kShownValues ? " ..." : ""),
-                 OneLine(item.text, kVectorTextWidth)});
+  return {absl::StrCat("[", absl::StrJoin(result.shape(), ", "), "]"), Fixed(std::sqrt(squares), 4),
+          TokenCell(result.token_count(), result.truncated(), result.unknown_tokens()),
+          absl::StrCat(absl::StrJoin(first, " "), width > kShownValues ? " ..." : ""),
+          OneLine(item.text, kVectorTextWidth)};
 }
 
 absl::Status Print(const EncodeFlags& flags, const LineInput::Item& item,
                    const v1::EncodeResponse& response, const v1::Encoding& result,
-                   absl::Duration latency, TextTable* table, UnknownWords* words) {
-  words->Add(result.token_count(), result.unknown_tokens());
+                   absl::Duration latency, Printer* printer) {
   if (flags.raw) {
-    std::cout.write(result.data().data(), static_cast<std::streamsize>(result.data().size()));
+    std::cout << result.data();
     return absl::OkStatus();
   }
   absl::StatusOr<std::vector<float>> values = EncodingValues(result, flags.format);
@@ -157,64 +139,154 @@ absl::Status Print(const EncodeFlags& flags, const LineInput::Item& item,
     Json json = ResultJson(item.line, item.text, response, result, latency);
     json["values"] = Json::array();
     for (const float value : *values) json["values"].push_back(Exact(value));
-    std::cout << Dump(json) << "\n";
+    printer->Object(json);
   } else {
-    AddRow(item, result, *values, table);
+    printer->Row(Cells(item, result, *values));
   }
   return absl::OkStatus();
 }
 
-void Flush(const EncodeFlags& flags, TextTable* table) {
-  if (flags.common.json || flags.raw) {
-    std::cout.flush();
-  } else {
-    table->Flush();
+// The chunks of --stream in their order: texts, or frames of standard input.
+class Chunks {
+ public:
+  // `feature_size`: values of a frame, 0 for texts.
+  Chunks(const EncodeFlags& flags, int feature_size, LineInput* input)
+      : flags_(flags), feature_size_(feature_size), input_(input) {}
+
+  // Returns false at the end, and if the input cannot be read or ends in the middle of a frame: see
+  // status().
+  bool Next(v1::Sequence* chunk, LineInput::Item* item) {
+    return feature_size_ > 0 ? NextFrames(chunk, item) : NextText(chunk, item);
   }
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  bool NextText(v1::Sequence* chunk, LineInput::Item* item) {
+    absl::StatusOr<std::vector<LineInput::Item>> items = input_->Next(1);
+    status_ = items.status();
+    if (!items.ok() || items->empty()) return false;
+    *item = std::move((*items)[0]);
+    chunk->set_text(item->text);
+    return true;
+  }
+
+  bool NextFrames(v1::Sequence* chunk, LineInput::Item* item) {
+    const size_t frame_bytes = static_cast<size_t>(feature_size_) * sizeof(float);
+    std::string data(frame_bytes * static_cast<size_t>(flags_.chunk_frames), '\0');
+    std::cin.read(data.data(), static_cast<std::streamsize>(data.size()));
+    data.resize(static_cast<size_t>(std::cin.gcount()));
+    if (std::ferror(stdin) != 0) {
+      status_ = CannotBeRead("standard input", errno);
+      return false;
+    }
+    if (data.size() % frame_bytes != 0) {
+      status_ = InvalidArgument("standard input: expected whole frames of ", feature_size_,
+                                " float32 values, found ", data.size() % frame_bytes,
+                                " bytes after the last one");
+      data.resize(data.size() / frame_bytes * frame_bytes);
+    }
+    if (data.empty()) return false;
+    const auto frames = static_cast<int64_t>(data.size() / frame_bytes);
+    item->line = ++chunk_;
+    item->text = absl::StrCat("frames ", frames_ + 1, " to ", frames_ + frames);
+    frames_ += frames;
+    chunk->mutable_features()->set_feature_size(feature_size_);
+    chunk->mutable_features()->set_data(std::move(data));
+    return true;
+  }
+
+  const EncodeFlags& flags_;
+  const int feature_size_;
+  LineInput* const input_;
+  int64_t chunk_ = 0;
+  int64_t frames_ = 0;
+  absl::Status status_;
+};
+
+// Sends each text, or each --chunk_frames frames of standard input, as a chunk, and prints the answer
+// before it reads the next one. Goes on from `state`, which becomes that at the end, if it is asked
+// for.
+absl::Status EncodeStream(const EncodeFlags& flags, Client& client, LineInput* input,
+                          std::string* state, Printer* printer) {
+  const TargetFlags& target = flags.input.target;
+  const std::string begin = std::exchange(*state, "");
+  SRU_ASSIGN_OR_RETURN(const v1::ModelInfo model,
+                       FindModel(client, target.model, target.version, {"classifier", "encoder"}));
+  v1::EncodeResponse head;
+  head.set_model(model.name());
+  head.set_version(model.version());
+  Chunks chunks(flags, flags.features ? model.input_size() : 0, input);
+  LineInput::Item item;
+  bool is_first = true;
+  bool is_empty = false;  // the input
+  bool asked_for_state = false;
+  absl::Time sent;
+  absl::Status printed;
+  CallOptions call;
+  call.deadline = absl::InfiniteDuration();  // it lasts as long as the input
+  const absl::Status status = client.EncodeStream(
+      [&](v1::EncodeStreamRequest* request) {
+        const bool has_chunk = !asked_for_state && chunks.Next(request->mutable_chunk(), &item);
+        if (!has_chunk) {
+          request->clear_chunk();
+          if (flags.state_out.empty() || asked_for_state) {
+            is_empty = is_first;
+            return false;
+          }
+          asked_for_state = true;
+          request->set_return_state(true);
+        }
+        if (is_first) {
+          v1::EncodeStreamStart* const start = request->mutable_start();
+          start->set_model(model.name());
+          start->set_version(model.version());
+          start->set_output_format(flags.format);
+          start->set_normalize(flags.normalize);
+          start->set_priority(target.priority);
+          start->set_state(begin);
+        }
+        is_first = false;
+        sent = absl::Now();
+        return true;
+      },
+      [&](const v1::EncodeStreamResponse& response) {
+        if (!response.state().empty()) *state = response.state();
+        // The last message before an error has a state only.
+        if (!response.has_encoding()) return std::cout.good();
+        printer->Count(response.encoding());
+        printed = Print(flags, item, head, response.encoding(), absl::Now() - sent, printer);
+        printer->Flush();
+        return printed.ok() && std::cout.good();
+      },
+      call);
+  if (!printed.ok()) return printed;
+  // Before the server's error: it may come from the input's early end.
+  if (!chunks.status().ok()) return chunks.status();
+  if (is_empty) {
+    return InvalidArgument("empty input, expected ", flags.features ? "frames" : "a text");
+  }
+  if (!status.ok()) return status;
+  if (!flags.state_out.empty() && state->empty()) {
+    return absl::InternalError("the answer has no state, which was asked for");
+  }
+  return absl::OkStatus();
 }
 
 int EncodeInChunks(const Command& command, const EncodeFlags& flags, Client& client,
-                   std::vector<std::string> texts, std::string state, TextTable* table,
-                   UnknownWords* words) {
-  absl::StatusOr<v1::ModelInfo> model = FindModel(
-      client, flags.input.target.model, flags.input.target.version, {"classifier", "encoder"});
-  if (!model.ok()) return CallError(command, flags.common, model.status());
-  EncodeStreamOptions options;
-  options.start.set_model(model->name());
-  options.start.set_version(model->version());
-  options.start.set_output_format(flags.format);
-  options.start.set_normalize(flags.normalize);
-  options.start.set_priority(flags.input.target.priority);
-  options.start.set_state(std::move(state));
-  options.tokens = flags.input.tokens;
-  options.return_state = !flags.state_out.empty();
-  if (flags.features) options.feature_size = model->input_size();
-  options.chunk_frames = flags.chunk_frames;
-  LineInput input(std::move(texts), /*files=*/false, flags.input.lines());
-  std::string last;
-  absl::Status status = RunEncodeStream(
-      client, options, &input,
-      [&](const LineInput::Item& item, const v1::Encoding& encoding, absl::Duration latency) {
-        v1::EncodeResponse response;
-        response.set_model(model->name());
-        response.set_version(model->version());
-        absl::Status printed = Print(flags, item, response, encoding, latency, table, words);
-        Flush(flags, table);
-        return printed;
-      },
-      &last);
+                   LineInput* input, std::string state, Printer* printer) {
+  absl::Status status = EncodeStream(flags, client, input, &state, printer);
   // Also that of a server that ends: the rest of the input can go on from it.
-  if (!flags.state_out.empty() && !last.empty()) {
-    status.Update(WriteState(flags.state_out, last));
+  if (!flags.state_out.empty() && !state.empty()) {
+    status.Update(WriteState(flags.state_out, state));
   }
-  if (!status.ok()) return CallError(command, flags.common, status);
-  return kExitOk;
+  return status.ok() ? kExitOk : CallError(command, flags.common, status);
 }
 
 int Encode(const Command& command, const std::vector<std::string>& args) {
   EncodeFlags options;
   FlagSet flags;
   options.input.AddTo(&flags);
-  options.input.AddSkipEmpty(&flags);
   flags.Add("pooling", &options.pooling_name,
             "default (the model's own), none (token vectors) or another name, such as max");
   flags.Add("normalize", &options.normalize, "scale each vector to length 1");
@@ -228,38 +300,36 @@ int Encode(const Command& command, const std::vector<std::string>& args) {
   flags.Add("chunk_frames", &options.chunk_frames, "frames per chunk of --features");
   flags.Add("state_in", &options.state_in, "FILE: go on from this state; implies --stream");
   flags.Add("state_out", &options.state_out, "FILE: write the state at the end; implies --stream");
-  options.common.AddTo(&flags);
-  std::vector<std::string> texts;
-  if (auto code = ParseArgs(command, args, &flags, &texts)) return *code;
-  absl::Status status = Check(&options);
-  if (status.ok()) status = CheckStream(texts.size(), &options);
-  if (!status.ok()) return UsageError(command, status.message());
-  absl::StatusOr<std::string> state = ReadState(options.state_in);
-  if (!state.ok()) return UsageError(command, state.status().message());
-  int exit_code = kExitOk;
-  const auto client = MakeClient(command, options.common, &exit_code);
-  if (client == nullptr) return exit_code;
+  std::string state;
+  const Start start = Begin(command, args, &flags, &options.common, [&](const auto& texts) {
+    absl::Status status = Check(texts.size(), &options);
+    if (status.ok()) status = ReadState(options.state_in, &state);
+    return status;
+  });
+  if (start.client == nullptr) return start.exit_code;
 
-  TextTable table({{"SHAPE"}, {"LENGTH", true}, {"TOKENS", true}, {"FIRST VALUES"}, {"TEXT"}},
-                  &std::cout);
-  UnknownWords words;
-  if (options.stream) {
-    exit_code = EncodeInChunks(command, options, *client, std::move(texts), *std::move(state),
-                               &table, &words);
-    words.Warn(command);
-    return exit_code;
-  }
-  LineInput input(std::move(texts), /*files=*/false, options.input.lines());
+  Printer printer(command, options.common.json || options.raw,
+                  {{"SHAPE"}, {"LENGTH", true}, {"TOKENS", true}, {"FIRST VALUES"}, {"TEXT"}});
+  LineInput input(start.arguments, /*files=*/false, options.input.lines());
   TextRunner<v1::EncodeResponse, v1::Encoding> runner(
-      command, options.common, options.input.batch, &input, &v1::EncodeResponse::encodings,
-      [&](const auto& items) { return client->Encode(MakeRequest(options, items)); },
+      command, options.common, options.input.batch, &input, &printer,
+      &v1::EncodeResponse::encodings,
+      [&](const auto& items) {
+        auto request = options.input.RequestFor<v1::EncodeRequest>(items);
+        request.set_truncate(options.input.truncate);
+        request.set_pooling(options.pooling);
+        request.set_normalize(options.normalize);
+        request.set_output_format(options.format);
+        return start.client->Encode(request);
+      },
       [&](const LineInput::Item& item, const v1::EncodeResponse& response,
           const v1::Encoding& result, absl::Duration latency) {
-        return Print(options, item, response, result, latency, &table, &words);
-      },
-      [&] { Flush(options, &table); });
-  exit_code = runner.Run(/*in_flight=*/1);
-  words.Warn(command);
+        return Print(options, item, response, result, latency, &printer);
+      });
+  const int exit_code = options.stream ? EncodeInChunks(command, options, *start.client, &input,
+                                                        std::move(state), &printer)
+                                       : runner.Run(/*in_flight=*/1);
+  printer.WarnOfUnknownWords();
   return exit_code;
 }
 

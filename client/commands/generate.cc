@@ -1,11 +1,9 @@
 // sru_client generate: texts that a language model writes.
 #include <unistd.h>
 
-#include <functional>
+#include <cmath>
 #include <iostream>
-#include <string>
-#include <utility>
-#include <vector>
+#include <map>
 
 #include "absl/time/clock.h"
 #include "base/limits.h"
@@ -13,13 +11,12 @@
 #include "client/client.h"
 #include "client/commands/batches.h"
 #include "client/commands/commands.h"
-#include "client/commands/common_flags.h"
-#include "client/commands/generate_printer.h"
-#include "client/commands/generate_stats.h"
 #include "client/commands/sampling_flags.h"
 #include "client/commands/state_file.h"
 #include "client/commands/text_input.h"
+#include "client/names.h"
 #include "client/read_file.h"
+#include "google/protobuf/descriptor.h"
 
 namespace sru::client {
 namespace {
@@ -51,7 +48,6 @@ struct GenerateFlags {
   CommonFlags common;
   SamplingFlags sampling;
   TargetFlags target;
-  bool tokens = false;
   std::string file;
   bool echo = false;
   bool log_probs = false;
@@ -60,33 +56,6 @@ struct GenerateFlags {
   std::string state_out;
   bool stats = false;
 };
-
-// Checks the flags and makes the request, all but its prompt and its state. kInvalidArgument names
-// the flag.
-absl::StatusOr<v1::GenerateRequest> MakeRequest(size_t num_arguments, GenerateFlags* flags) {
-  v1::GenerateRequest request;
-  absl::Status status = flags->sampling.WriteTo(&request);
-  status.Update(flags->target.Check());
-  status.Update(CheckRange("top_candidates", flags->top_candidates, 0, kMaxCandidates));
-  if (!status.ok()) return status;
-  if (num_arguments > 1) {
-    return InvalidArgument("expected one PROMPT, found ", num_arguments,
-                           "; put quotes around a text with spaces");
-  }
-  if (num_arguments > 0 && !flags->file.empty()) {
-    return absl::InvalidArgumentError("--file and PROMPT exclude each other");
-  }
-  if (!flags->state_out.empty() && flags->sampling.num_samples > 1) {
-    return InvalidArgument("--state_out: expected --num_samples=1, found ",
-                           flags->sampling.num_samples);
-  }
-  flags->target.SetOn(&request);
-  request.set_echo(flags->echo);
-  request.set_token_log_probs(flags->log_probs || flags->top_candidates > 0);
-  request.set_top_candidates(flags->top_candidates);
-  request.set_return_state(!flags->state_out.empty());
-  return request;
-}
 
 // The prompt: the argument, the file, or standard input unless there is a state to go on from.
 absl::StatusOr<std::string> ReadPrompt(const GenerateFlags& flags,
@@ -102,54 +71,199 @@ absl::StatusOr<std::string> ReadPrompt(const GenerateFlags& flags,
   return ReadFile("--file", flags.file);
 }
 
-// Makes one call and prints its answers. A call that is refused as too much is made again, but not
-// once something has been printed.
-absl::Status GenerateAndPrint(Client& client, const GenerateFlags& flags,
-                              const v1::GenerateRequest& request,
-                              const std::function<void(const v1::GenerateResponse&)>& on_response) {
-  GeneratePrinterOptions output;
-  output.json = flags.common.json;
-  output.token_rows = !flags.common.json && (flags.log_probs || flags.top_candidates > 0);
-  output.terminal = isatty(STDOUT_FILENO) != 0;
-  output.num_samples = flags.sampling.num_samples;
-  GeneratePrinter printer(output);
-  GenerateStats stats(absl::Now());
-  absl::Status status;
-  static_cast<void>(CallPatiently([&] {
-    status = client.Generate(request, [&](const v1::GenerateResponse& response) {
-      stats.Add(response, absl::Now());
-      printer.Add(response);
-      on_response(response);
-      return std::cout.good();
-    });
-    return printer.printed() ? absl::OkStatus() : status;
-  }));
-  printer.Finish();
-  if (flags.stats && flags.common.json) {
-    std::cerr << Dump(stats.ToJson()) << "\n";
-  } else if (flags.stats) {
-    std::cerr << stats.Text() << "\n";
+// Checks the flags and makes the request. kInvalidArgument names the flag.
+absl::Status MakeRequest(const std::vector<std::string>& arguments, GenerateFlags* flags,
+                         v1::GenerateRequest* request) {
+  absl::Status status = flags->sampling.WriteTo(request);
+  status.Update(flags->target.Check());
+  status.Update(CheckRange("top_candidates", flags->top_candidates, 0, kMaxCandidates));
+  if (!status.ok()) return status;
+  if (arguments.size() > 1) {
+    return InvalidArgument("expected one PROMPT, found ", arguments.size(),
+                           "; put quotes around a text with spaces");
   }
-  return status;
+  if (!arguments.empty() && !flags->file.empty()) {
+    return absl::InvalidArgumentError("--file and PROMPT exclude each other");
+  }
+  if (!flags->state_out.empty() && flags->sampling.num_samples > 1) {
+    return InvalidArgument("--state_out: expected --num_samples=1, found ",
+                           flags->sampling.num_samples);
+  }
+  flags->log_probs = flags->log_probs || flags->top_candidates > 0;
+  flags->target.SetOn(request);
+  request->set_echo(flags->echo);
+  request->set_token_log_probs(flags->log_probs);
+  request->set_top_candidates(flags->top_candidates);
+  request->set_return_state(!flags->state_out.empty());
+  SRU_RETURN_UNLESS_OK(ReadState(flags->state_in, request->mutable_state()));
+  SRU_ASSIGN_OR_RETURN(const std::string prompt, ReadPrompt(*flags, arguments));
+  // An empty argument is a mistake that the server should name.
+  if (!prompt.empty() || request->state().empty()) request->mutable_prompt()->set_text(prompt);
+  return absl::OkStatus();
 }
 
-int RunOnce(const Command& command, const GenerateFlags& flags, Client& client,
-            const v1::GenerateRequest& request) {
-  std::string state;
-  const absl::Status status =
-      GenerateAndPrint(client, flags, request, [&](const v1::GenerateResponse& response) {
-        if (!response.state().empty()) state = response.state();
-      });
-  if (!std::cout.good()) return kExitFailed;
-  if (!status.ok()) return CallError(command, flags.common, status);
-  if (flags.state_out.empty()) return kExitOk;
-  if (state.empty()) {
-    return CallError(command, flags.common,
-                     absl::InternalError("the answer has no state, which was asked for"));
-  }
-  const absl::Status written = WriteState(flags.state_out, state);
-  return written.ok() ? kExitOk : CallError(command, flags.common, written);
+// "length", "stop"; "unfinished" for a text without a reason.
+std::string FinishReasonName(v1::FinishReason reason) {
+  const auto* const known = v1::FinishReason_descriptor()->FindValueByNumber(reason);
+  const std::string name = known == nullptr ? "" : NameOf(*known);
+  return name.empty() ? "unfinished" : name;
 }
+
+// The speed of a text as the one who waits for it sees it: --stats.
+class Stats {
+ public:
+  void Add(const v1::GenerateResponse& response) {
+    const absl::Time now = absl::Now();
+    const auto [it, is_first] = samples_.try_emplace(response.sample());
+    Sample& sample = it->second;
+    if (response.token_ids_size() > 0) {
+      if (samples_.size() == 1 && is_first) first_ = now;
+      if (!is_first) gaps_.push_back(absl::ToDoubleMilliseconds(now - sample.last));
+      sample.last = now;
+      last_ = now;
+    }
+    if (response.finish_reason() == v1::FINISH_REASON_UNSPECIFIED) return;
+    sample.finish_reason = response.finish_reason();
+    prompt_tokens_ = response.prompt_tokens();
+    generated_tokens_ += response.generated_tokens();
+  }
+
+  // What is not known is left out.
+  Json ToJson() {
+    Json reasons = Json::array();
+    for (const auto& [number, sample] : samples_) {
+      reasons.push_back(FinishReasonName(sample.finish_reason));
+    }
+    Json json = {{"prompt_tokens", prompt_tokens_},
+                 {"generated_tokens", generated_tokens_},
+                 {"finish_reasons", std::move(reasons)}};
+    if (samples_.empty()) return json;
+    const double seconds = absl::ToDoubleSeconds(last_ - start_);
+    json["time_to_first_token_ms"] = absl::ToDoubleMilliseconds(first_ - start_);
+    json["elapsed_s"] = seconds;
+    json["tokens_per_second"] = generated_tokens_ / std::max(seconds, 1e-9);
+    if (gaps_.empty()) return json;
+    std::sort(gaps_.begin(), gaps_.end());
+    json["time_between_tokens_ms"] = {{"p50", Percentile(50)}, {"p99", Percentile(99)}};
+    return json;
+  }
+
+ private:
+  struct Sample {
+    absl::Time last;
+    v1::FinishReason finish_reason = v1::FINISH_REASON_UNSPECIFIED;
+  };
+
+  // Nearest rank.
+  double Percentile(double percent) const {
+    const double rank = std::ceil(percent / 100 * static_cast<double>(gaps_.size()));
+    return gaps_[static_cast<size_t>(std::max(rank, 1.0)) - 1];
+  }
+
+  const absl::Time start_ = absl::Now();
+  absl::Time first_;
+  absl::Time last_;
+  std::map<int, Sample> samples_;
+  std::vector<double> gaps_;  // milliseconds between two messages with tokens of one sample
+  int prompt_tokens_ = 0;
+  int generated_tokens_ = 0;
+};
+
+// Prints the answers of a call as they come: objects, rows of tokens, or text. Of several samples,
+// the first one that is not complete is printed as it comes, the others once they are complete.
+class Text {
+ public:
+  Text(const GenerateFlags& flags, Printer* printer)
+      : flags_(flags), printer_(printer), samples_(flags.sampling.num_samples) {}
+
+  void Add(const v1::GenerateResponse& response) {
+    if (flags_.common.json) {
+      printer_->Object(ResponseJson(response));
+    } else if (flags_.log_probs) {
+      AddRows(response);
+    } else {
+      Sample& sample = samples_[response.sample()];
+      sample.held_back += response.text();
+      sample.complete = response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED;
+      for (; current_ < samples_.size(); ++current_) {
+        Print(current_);
+        if (!samples_[current_].complete) break;
+        End();
+      }
+    }
+    printer_->Flush();
+  }
+
+  // Call last, also after an error: prints what was held back.
+  void Finish() {
+    for (; current_ < samples_.size(); ++current_) {
+      if (!samples_[current_].begun && samples_[current_].held_back.empty()) continue;
+      Print(current_);
+      End();
+    }
+    std::cout.flush();
+  }
+
+ private:
+  struct Sample {
+    std::string held_back;
+    bool begun = false;
+    bool complete = false;
+    int tokens = 0;
+  };
+
+  static Json ResponseJson(const v1::GenerateResponse& response) {
+    Json json = MessageJson(response);
+    EraseEmpty({"log_probs", "candidates", "token_texts"}, &json);
+    if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) return json;
+    for (const char* last :
+         {"model", "version", "finish_reason", "prompt_tokens", "generated_tokens"}) {
+      json.erase(last);
+    }
+    return json;
+  }
+
+  void AddRows(const v1::GenerateResponse& response) {
+    for (int i = 0; i < response.token_ids_size(); ++i) {
+      const bool scored = i < response.log_probs_size();
+      const bool has_candidates = i < response.candidates_size();
+      // The text belongs to all tokens of the message; it is shown with the last one.
+      const bool has_text = i + 1 == response.token_ids_size() && !response.text().empty();
+      printer_->Row(
+          {absl::StrCat(response.sample()), absl::StrCat(++samples_[response.sample()].tokens),
+           absl::StrCat(response.token_ids(i)), scored ? Fixed(response.log_probs(i), 4) : kNothing,
+           scored ? Fixed(Bits(response.log_probs(i)), 3) : kNothing,
+           has_text ? Quoted(response.text()) : kNothing,
+           has_candidates ? CandidateList(response.candidates(i)) : kNothing});
+    }
+  }
+
+  // Control characters become visible on a terminal.
+  void Print(size_t number) {
+    Sample& sample = samples_[number];
+    if (samples_.size() > 1 && !sample.begun) {
+      std::cout << "--- sample " << number << "\n";
+      at_line_start_ = true;
+    }
+    sample.begun = true;
+    const std::string text = std::exchange(sample.held_back, "");
+    if (text.empty()) return;
+    std::cout << (terminal_ ? Printable(text, /*keep=*/"\n\t") : text);
+    at_line_start_ = text.back() == '\n';
+  }
+
+  void End() {
+    if ((terminal_ || samples_.size() > 1) && !at_line_start_) std::cout << "\n";
+    at_line_start_ = true;
+  }
+
+  const GenerateFlags& flags_;
+  Printer* const printer_;
+  const bool terminal_ = isatty(STDOUT_FILENO) != 0;
+  std::vector<Sample> samples_;
+  size_t current_ = 0;  // the sample that is printed as it comes
+  bool at_line_start_ = true;
+};
 
 int Generate(const Command& command, const std::vector<std::string>& args) {
   GenerateFlags options;
@@ -167,26 +281,42 @@ int Generate(const Command& command, const std::vector<std::string>& args) {
             "and the most probable tokens in its place, up to 128");
   flags.Add("stats", &options.stats, "print times and speed to standard error");
   options.target.AddTo(&flags);
-  flags.Add("tokens", &options.tokens,
-            "the words are split by spaces already: look them up as they are");
-  options.common.AddTo(&flags);
-  std::vector<std::string> arguments;
-  if (auto code = ParseArgs(command, args, &flags, &arguments)) return *code;
-  absl::StatusOr<v1::GenerateRequest> request = MakeRequest(arguments.size(), &options);
-  if (!request.ok()) return UsageError(command, request.status().message());
-  absl::StatusOr<std::string> state = ReadState(options.state_in);
-  if (!state.ok()) return UsageError(command, state.status().message());
-  request->set_state(*std::move(state));
-  absl::StatusOr<std::string> prompt = ReadPrompt(options, arguments);
-  if (!prompt.ok()) return UsageError(command, prompt.status().message());
-  // An empty argument is a mistake that the server should name.
-  if (!prompt->empty() || request->state().empty()) {
-    *request->mutable_prompt() = MakeSequence(*prompt, options.tokens);
+  v1::GenerateRequest request;
+  const Start start = Begin(command, args, &flags, &options.common, [&](const auto& arguments) {
+    return MakeRequest(arguments, &options, &request);
+  });
+  if (start.client == nullptr) return start.exit_code;
+
+  std::vector<TextTable::Column> columns;
+  if (options.log_probs) {
+    columns = {{"SAMPLE", true}, {"POSITION", true}, {"TOKEN ID", true}, {"LOG-PROB", true},
+               {"BITS", true},   {"TEXT"},           {"CANDIDATES"}};
   }
-  int exit_code = kExitOk;
-  const auto client = MakeClient(command, options.common, &exit_code);
-  if (client == nullptr) return exit_code;
-  return RunOnce(command, options, *client, *request);
+  Printer printer(command, options.common.json, std::move(columns));
+  Text text(options, &printer);
+  Stats stats;
+  std::string state;
+  bool printed = false;
+  absl::Status status;
+  // A call that is refused as too much is made again, but not once something has been printed.
+  static_cast<void>(CallPatiently([&] {
+    status = start.client->Generate(request, [&](const v1::GenerateResponse& response) {
+      printed = true;
+      stats.Add(response);
+      text.Add(response);
+      if (!response.state().empty()) state = response.state();
+      return std::cout.good();
+    });
+    return printed ? absl::OkStatus() : status;
+  }));
+  text.Finish();
+  if (options.stats) printer.Stats(stats.ToJson());
+  if (!std::cout.good()) return kExitFailed;
+  if (status.ok() && !options.state_out.empty()) {
+    status = state.empty() ? absl::InternalError("the answer has no state, which was asked for")
+                           : WriteState(options.state_out, state);
+  }
+  return status.ok() ? kExitOk : CallError(command, options.common, status);
 }
 
 }  // namespace

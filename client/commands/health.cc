@@ -1,13 +1,8 @@
 // sru_client health: whether the server is serving.
 #include <iostream>
-#include <string>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "client/calls.h"
 #include "client/commands/commands.h"
-#include "client/commands/common_flags.h"
-#include "client/commands/json_output.h"
+#include "client/commands/printer.h"
 
 namespace sru::client {
 namespace {
@@ -32,17 +27,13 @@ int Health(const Command& command, const std::vector<std::string>& args) {
   std::string service;
   FlagSet flags;
   flags.Add("service", &service, "a model's name; empty = the server as a whole");
-  common.AddTo(&flags);
-  std::vector<std::string> rest;
-  if (auto code = ParseArgs(command, args, &flags, &rest)) return *code;
-  if (!rest.empty()) {
-    return UsageError(command, absl::StrCat("unexpected argument '", rest[0],
-                                            "'; a model is named with --service"));
-  }
-  int exit_code = kExitOk;
-  const auto client = MakeClient(command, common, &exit_code);
-  if (client == nullptr) return exit_code;
-  auto health = client->Health(service);
+  const Start start = Begin(command, args, &flags, &common, [](const auto& arguments) {
+    if (arguments.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("unexpected argument '", arguments[0], "'; a model is named with --service"));
+  });
+  if (start.client == nullptr) return start.exit_code;
+  const absl::StatusOr<ServingStatus> health = start.client->Health(service);
   if (!health.ok()) return CallError(command, common, health.status());
   if (common.json) {
     std::cout << Dump({{"service", service}, {"status", ServingStatusName(*health)}}) << "\n";

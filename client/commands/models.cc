@@ -9,13 +9,9 @@
 #include "absl/strings/str_join.h"
 #include "client/client.h"
 #include "client/commands/commands.h"
-#include "client/commands/common_flags.h"
-#include "client/commands/json_output.h"
-#include "client/commands/model_statuses.h"
+#include "client/commands/printer.h"
 #include "client/names.h"
-#include "client/text_table.h"
 #include "google/protobuf/generated_enum_reflection.h"
-#include "sru/v1/inference.pb.h"
 
 namespace sru::client {
 namespace {
@@ -81,8 +77,53 @@ std::string Abilities(const v1::ModelInfo& model) {
   return model.labels().empty() ? "(no classifier)" : absl::StrJoin(model.labels(), " ");
 }
 
-void PrintTable(const std::vector<v1::ModelInfo>& models) {
-  TextTable table({{"NAME"},
+std::vector<std::string> Cells(const v1::ModelInfo& model) {
+  return {model.name(),
+          absl::StrCat(model.version()),
+          model.task(),
+          absl::StrCat(model.num_layers(), " x ", model.bidirectional() ? "2 x " : "",
+                       model.hidden_size()),
+          EnumName(model.pooling()),
+          absl::StrCat(model.vocabulary_size()),
+          absl::StrCat(model.parameter_count()),
+          absl::StrCat(model.backend(), " ", model.dtype()),
+          absl::StrCat(model.instances()),
+          OneLine(Abilities(model), kAbilitiesWidth)};
+}
+
+int Models(const Command& command, const std::vector<std::string>& args) {
+  CommonFlags common;
+  common.connect.only_serving = false;  // the user may want to know why nothing is served
+  int64_t version = 0;
+  bool status = false;
+  FlagSet flags;
+  flags.Add("status", &status, "show the state of each version, and why one could not be loaded");
+  flags.Add("version", &version, "with NAME: version of the model; 0 = the latest");
+  const Start start = Begin(command, args, &flags, &common, [&](const auto& names) {
+    const bool named = !names.empty();
+    return names.size() > 1 ? absl::InvalidArgumentError(
+                                  absl::StrCat("expected at most one name, found ", names.size()))
+           : !named && version != 0 ? absl::InvalidArgumentError("--version needs a NAME")
+           : named && status        ? absl::InvalidArgumentError("--status takes no NAME")
+                                    : absl::OkStatus();
+  });
+  if (start.client == nullptr) return start.exit_code;
+
+  absl::StatusOr<v1::ListModelsResponse> list = v1::ListModelsResponse();
+  if (start.arguments.empty()) {
+    list = start.client->ListModels();
+  } else {
+    absl::StatusOr<v1::ModelInfo> model = start.client->GetModel(start.arguments[0], version);
+    if (!model.ok()) return CallError(command, common, model.status());
+    *list->add_models() = *std::move(model);
+  }
+  if (!list.ok()) return CallError(command, common, list.status());
+  if (status) {
+    PrintStatuses(command, common.json, list->statuses());
+    return kExitOk;
+  }
+  Printer printer(command, common.json,
+                  {{"NAME"},
                    {"VERSION", true},
                    {"TASK"},
                    {"LAYERS"},
@@ -91,60 +132,16 @@ void PrintTable(const std::vector<v1::ModelInfo>& models) {
                    {"WEIGHTS", true},
                    {"BACKEND"},
                    {"INSTANCES", true},
-                   {"LABELS"}},
-                  &std::cout);
-  for (const v1::ModelInfo& model : models) {
-    table.AddRow({model.name(), absl::StrCat(model.version()), model.task(),
-                  absl::StrCat(model.num_layers(), " x ", model.bidirectional() ? "2 x " : "",
-                               model.hidden_size()),
-                  EnumName(model.pooling()), absl::StrCat(model.vocabulary_size()),
-                  absl::StrCat(model.parameter_count()),
-                  absl::StrCat(model.backend(), " ", model.dtype()),
-                  absl::StrCat(model.instances()), OneLine(Abilities(model), kAbilitiesWidth)});
-  }
-  table.Flush();
-}
-
-int Models(const Command& command, const std::vector<std::string>& args) {
-  CommonFlags common;
-  int64_t version = 0;
-  bool status = false;
-  FlagSet flags;
-  flags.Add("status", &status, "show the state of each version, and why one could not be loaded");
-  flags.Add("version", &version, "with NAME: version of the model; 0 = the latest");
-  common.AddTo(&flags);
-  std::vector<std::string> names;
-  if (auto code = ParseArgs(command, args, &flags, &names)) return *code;
-  if (names.size() > 1) {
-    return UsageError(command, absl::StrCat("expected at most one name, found ", names.size()));
-  }
-  if (names.empty() && version != 0) return UsageError(command, "--version needs a NAME");
-  if (!names.empty() && status) return UsageError(command, "--status takes no NAME");
-  common.connect.only_serving = false;  // the user may want to know why nothing is served
-  int exit_code = kExitOk;
-  const auto client = MakeClient(command, common, &exit_code);
-  if (client == nullptr) return exit_code;
-
-  std::vector<v1::ModelInfo> models;
-  if (names.empty()) {
-    auto response = client->ListModels();
-    if (!response.ok()) return CallError(command, common, response.status());
-    if (status) {
-      PrintStatuses(response->statuses(), common.json);
-      return kExitOk;
+                   {"LABELS"}});
+  for (const v1::ModelInfo& model : list->models()) {
+    if (common.json) {
+      printer.Object(ModelJson(model));
+    } else {
+      printer.Row(Cells(model));
     }
-    models.assign(response->models().begin(), response->models().end());
-  } else {
-    auto model = client->GetModel(names[0], version);
-    if (!model.ok()) return CallError(command, common, model.status());
-    models.push_back(*std::move(model));
   }
-  if (common.json) {
-    for (const v1::ModelInfo& model : models) std::cout << Dump(ModelJson(model)) << "\n";
-    return kExitOk;
-  }
-  PrintTable(models);
-  if (models.empty()) std::cerr << "the server has loaded no model\n";
+  printer.Flush();
+  if (list->models().empty() && !common.json) std::cerr << "the server has loaded no model\n";
   return kExitOk;
 }
 

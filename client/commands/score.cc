@@ -1,24 +1,15 @@
 // sru_client score: how probable texts are to a language model.
-#include <unistd.h>
-
-#include <cstdlib>
-#include <iostream>
-#include <string>
-#include <utility>
-#include <vector>
+#include <cmath>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
 #include "base/limits.h"
 #include "base/status.h"
 #include "client/client.h"
+#include "client/commands/batches.h"
 #include "client/commands/commands.h"
-#include "client/commands/common_flags.h"
-#include "client/commands/line_input.h"
-#include "client/commands/ordered_batches.h"
-#include "client/commands/score_printer.h"
 #include "client/commands/state_file.h"
 #include "client/commands/text_input.h"
-#include "client/find_model.h"
 
 namespace sru::client {
 namespace {
@@ -49,7 +40,6 @@ examples:
   sru_client score --state_out=s.bin "It was a dark" ; sru_client score --state_in=s.bin " night"
 )";
 
-constexpr char kLanguageModel[] = "language_model";  // ModelInfo.task
 // With --carry --totals, lines go together in one call up to this many bytes.
 constexpr size_t kChunkBytes = 1024;
 
@@ -85,57 +75,113 @@ absl::Status Check(size_t num_arguments, ScoreFlags* flags) {
     return absl::InvalidArgumentError(
         "--skip_empty and --carry (with --state_in, --state_out) exclude each other");
   }
+  flags->per_token = flags->per_token || flags->top_candidates > 0;
   return absl::OkStatus();
 }
 
-v1::ScoreRequest MakeRequest(const ScoreFlags& flags, const std::vector<LineInput::Item>& items) {
-  auto request = flags.input.RequestFor<v1::ScoreRequest>(items);
-  request.set_token_log_probs(flags.per_token || flags.top_candidates > 0);
-  request.set_top_candidates(flags.top_candidates);
-  return request;
+// Figures of a text, or of all texts of a source.
+struct Figures {
+  size_t source = 0;
+  int64_t texts = 0;
+  int64_t tokens = 0;
+  int64_t scored = 0;
+  double log_prob = 0;
+
+  void Add(const Figures& other) {
+    texts += other.texts;
+    tokens += other.tokens;
+    scored += other.scored;
+    log_prob += other.log_prob;
+  }
+
+  double bits_per_token() const { return Bits(log_prob) / static_cast<double>(scored); }
+  double perplexity() const { return std::exp(-log_prob / static_cast<double>(scored)); }
+
+  std::vector<std::string> Cells(std::string text) const {
+    if (scored == 0) return {absl::StrCat(tokens), kNothing, kNothing, kNothing, std::move(text)};
+    return {absl::StrCat(tokens), Fixed(log_prob, 3), Fixed(bits_per_token(), 4),
+            perplexity() < 1e6 ? Fixed(perplexity(), 3) : absl::StrFormat("%.3g", perplexity()),
+            std::move(text)};
+  }
+
+  void WriteTo(Json* json) const {
+    (*json)["token_count"] = tokens;
+    (*json)["scored_count"] = scored;
+    (*json)["log_prob"] = log_prob;
+    (*json)["bits_per_token"] = scored == 0 ? Json() : Json(bits_per_token());
+    (*json)["perplexity"] = scored == 0 ? Json() : Json(perplexity());
+  }
+};
+
+std::vector<TextTable::Column> TextColumns() {
+  return {
+      {"TOKENS", true}, {"LOG-PROB", true}, {"BITS/TOKEN", true}, {"PERPLEXITY", true}, {"TEXT"}};
+}
+
+std::vector<TextTable::Column> Columns(const ScoreFlags& flags) {
+  if (!flags.per_token || flags.totals) return TextColumns();
+  std::vector<TextTable::Column> columns = {
+      {"LINE", true}, {"POSITION", true}, {"LOG-PROB", true}, {"BITS", true}, {"TOKEN"}};
+  if (flags.top_candidates > 0) columns.push_back({"CANDIDATES"});
+  return columns;
+}
+
+// Tokens without a probability come first.
+void AddTokens(const ScoreFlags& flags, const LineInput::Item& item, const v1::Score& score,
+               Printer* printer) {
+  const int unscored = score.token_count() - score.token_log_probs_size();
+  for (int i = 0; i < score.token_count(); ++i) {
+    const int at = i - unscored;
+    std::vector<std::string> row = {absl::StrCat(item.line), absl::StrCat(i + 1), kNothing,
+                                    kNothing, kNothing};
+    if (at >= 0) {
+      row[2] = Fixed(score.token_log_probs(at), 4);
+      row[3] = Fixed(Bits(score.token_log_probs(at)), 3);
+    }
+    // An earlier server sends none.
+    if (i < score.token_texts_size()) row[4] = Quoted(score.token_texts(i));
+    if (flags.top_candidates > 0) {
+      row.push_back(at >= 0 && at < score.candidates_size() ? CandidateList(score.candidates(at))
+                                                            : kNothing);
+    }
+    printer->Row(std::move(row));
+  }
 }
 
 class Scorer : public TextRunner<v1::ScoreResponse, v1::Score> {
  public:
   Scorer(const Command& command, const ScoreFlags& flags, Client* client, LineInput* input,
-         ScorePrinter* printer)
+         Printer* printer)
       : TextRunner(
-            command, flags.common, flags.input.batch, input, &v1::ScoreResponse::scores,
-            [=, &flags](const auto& items) { return client->Score(MakeRequest(flags, items)); },
-            [=](const LineInput::Item& item, const v1::ScoreResponse& response,
-                const v1::Score& score, absl::Duration latency) {
-              printer->Add(item, response, score, latency);
+            command, flags.common, flags.input.batch, input, printer, &v1::ScoreResponse::scores,
+            [this](const auto& items) { return client_->Score(MakeRequest(items)); },
+            [this](const LineInput::Item& item, const v1::ScoreResponse& response,
+                   const v1::Score& score, absl::Duration latency) {
+              Add(item, response, score, latency);
               return absl::OkStatus();
-            },
-            [=] { printer->Flush(); }),
+            }),
         flags_(flags),
-        client_(client),
-        input_(input) {}
+        client_(client) {}
 
   // Scores all texts as one (each file as one), from `state` on. Returns the exit code; `state` is
   // what the model remembers at the end.
-  int ScoreAsOne(bool newline_is_token, std::string* state) {
+  int ScoreAsOne(std::string* state) {
+    state_ = state;
+    version_ = flags_.input.target.version;
     size_t source = 0;
-    int64_t version = flags_.input.target.version;
     while (true) {
       absl::StatusOr<Items> next = Next();
       if (!next.ok()) return CallError(command_, common_, next.status());
       if (next->empty()) return exit_code_;
-      for (LineInput::Item& item : Chunks(*std::move(next), newline_is_token)) {
+      for (LineInput::Item& item : Chunks(*std::move(next))) {
         if (item.source != source) state->clear();
         source = item.source;
-        v1::ScoreRequest request = MakeRequest(flags_, {item});
-        // A version that is loaded meanwhile could not go on from this state.
-        request.set_version(version);
-        request.set_return_states(true);
-        if (!state->empty()) request.add_states(*state);
-        const Answer answer = AskOnce<LineInput::Item, v1::ScoreResponse>(
-            [&](const auto& /*items*/) { return Checked(client_->Score(request), 1); },
-            {std::move(item)});
+        const bool is_blank = absl::StripAsciiWhitespace(item.text).empty();
+        const Answer answer = AskOnce({std::move(item)});
         if (!Take({answer}) || !answer.response.ok()) return kExitFailed;
+        version_ = answer.response->version();
         *state = answer.response->scores(0).state();
-        version = answer.response->version();
-        if (state->empty()) {
+        if (state->empty() && !is_blank) {
           return CallError(command_, common_,
                            absl::InternalError("the answer has no state, which was asked for"));
         }
@@ -143,19 +189,58 @@ class Scorer : public TextRunner<v1::ScoreResponse, v1::Score> {
     }
   }
 
+  // Prints the totals of files, and that of all.
+  void PrintTotals() {
+    if (totals_.empty()) return;
+    const bool files = !input_->source_name(totals_[0].source).empty();
+    Figures all;
+    for (const Figures& total : totals_) all.Add(total);
+    // The table of texts goes on; after tokens there is one of totals alone.
+    const bool after_tokens = flags_.per_token && !flags_.totals && !printer_->json();
+    if (!printer_->json() && all.texts < 2 && !after_tokens && !flags_.totals) return;
+    Printer other(command_, false, TextColumns());
+    Printer* const printer = after_tokens ? &other : printer_;
+    if (after_tokens) std::cout << "\n";
+    const auto add = [&](const Figures& total, const std::string& file) {
+      Json json = Json::object();
+      if (!file.empty()) json["file"] = file;
+      json["texts"] = total.texts;
+      total.WriteTo(&json);
+      if (printer->json()) return printer->Object({{"total", json}});
+      printer->Row(total.Cells(absl::StrCat("total of ", file, file.empty() ? "" : ", ",
+                                            total.texts, total.texts == 1 ? " text" : " texts")));
+    };
+    for (const Figures& total : totals_) {
+      if (files) add(total, input_->source_name(total.source));
+    }
+    if (!files || totals_.size() > 1) add(all, "");
+    printer->Flush();
+  }
+
  private:
-  // The texts as they are sent: where a newline gives no token, without blank ones, and together if
-  // only their total is wanted.
-  Items Chunks(Items items, bool newline_is_token) const {
+  v1::ScoreRequest MakeRequest(const Items& items) const {
+    auto request = flags_.input.RequestFor<v1::ScoreRequest>(items);
+    request.set_token_log_probs(flags_.per_token);
+    request.set_token_texts(flags_.per_token);
+    request.set_top_candidates(flags_.top_candidates);
+    if (state_ == nullptr) return request;
+    // A version that is loaded meanwhile could not go on from this state.
+    request.set_version(version_);
+    request.set_return_states(true);
+    // Whether a blank line has tokens is the model's matter. An empty argument is a mistake that the
+    // server should name.
+    request.set_skip_empty(input_->has_lines() &&
+                           absl::StripAsciiWhitespace(items[0].text).empty());
+    if (!state_->empty()) request.add_states(*state_);
+    return request;
+  }
+
+  // The texts as they are sent: lines go together if only their total is wanted.
+  Items Chunks(Items items) const {
+    if (!flags_.totals || !input_->has_lines()) return items;
     Items chunks;
     for (LineInput::Item& item : items) {
-      // An empty argument is a mistake that the server should name.
-      const bool is_line = input_->has_lines();
-      if (!newline_is_token && is_line && absl::StripAsciiWhitespace(item.text).empty()) {
-        continue;
-      }
-      if (flags_.totals && newline_is_token && is_line && !chunks.empty() &&
-          chunks.back().text.size() + item.text.size() <= kChunkBytes) {
+      if (!chunks.empty() && chunks.back().text.size() + item.text.size() <= kChunkBytes) {
         chunks.back().text += item.text;
         ++chunks.back().num_lines;
       } else {
@@ -165,73 +250,72 @@ class Scorer : public TextRunner<v1::ScoreResponse, v1::Score> {
     return chunks;
   }
 
+  void Add(const LineInput::Item& item, const v1::ScoreResponse& response, const v1::Score& score,
+           absl::Duration latency) {
+    // A blank line of which the model makes no token is no text.
+    if (state_ != nullptr && score.token_count() == 0) return;
+    const Figures figures = {item.source, item.num_lines, score.token_count(), score.scored_count(),
+                             score.log_prob()};
+    if (totals_.empty() || totals_.back().source != item.source) {
+      totals_.push_back({item.source});
+    }
+    totals_.back().Add(figures);
+    if (flags_.totals) return;
+    if (printer_->json()) {
+      Json json = ResultJson(item.line, item.text, response, score, latency);
+      if (const std::string& file = input_->source_name(item.source); !file.empty()) {
+        json["file"] = file;
+      }
+      figures.WriteTo(&json);
+      EraseEmpty({"token_log_probs", "candidates", "token_texts"}, &json);
+      printer_->Object(json);
+    } else if (flags_.per_token) {
+      AddTokens(flags_, item, score, printer_);
+    } else {
+      printer_->Row(figures.Cells(OneLine(item.text, kTextColumn)));
+    }
+  }
+
   const ScoreFlags& flags_;
   Client* const client_;
-  LineInput* const input_;
+  std::string* state_ = nullptr;  // where the next text goes on, if they are one
+  int64_t version_ = 0;           // that of the state
+  std::vector<Figures> totals_;   // one per source that has a text
 };
 
 int Score(const Command& command, const std::vector<std::string>& args) {
   ScoreFlags options;
   FlagSet flags;
   options.input.AddTo(&flags, /*can_truncate=*/false);
-  options.input.AddSkipEmpty(&flags);
   flags.Add("files", &options.files, "the arguments are names of files; - is standard input");
   flags.Add("carry", &options.carry, "score the texts as one: each goes on from the one before");
   flags.Add("totals", &options.totals, "print nothing but the total, or that of each file");
-  flags.Add("per_token", &options.per_token,
-            "show each token: in colors on a terminal, else (and with NO_COLOR=1) in columns");
+  flags.Add("per_token", &options.per_token, "show each token, and how probable it was");
   flags.Add("top_candidates", &options.top_candidates,
             "show each token with the most probable ones in its place, up to 128");
   flags.Add("in_flight", &options.in_flight, "calls at a time; --carry has one");
   flags.Add("state_in", &options.state_in, "FILE: go on from this state; implies --carry");
   flags.Add("state_out", &options.state_out,
             "FILE: write the state after the last text; implies --carry");
-  options.common.AddTo(&flags);
-  std::vector<std::string> texts;
-  if (auto code = ParseArgs(command, args, &flags, &texts)) return *code;
-  if (absl::Status status = Check(texts.size(), &options); !status.ok()) {
-    return UsageError(command, status.message());
-  }
-  absl::StatusOr<std::string> state = ReadState(options.state_in);
-  if (!state.ok()) return UsageError(command, state.status().message());
-  int exit_code = kExitOk;
-  const auto client = MakeClient(command, options.common, &exit_code);
-  if (client == nullptr) return exit_code;
+  std::string state;
+  const Start start = Begin(command, args, &flags, &options.common, [&](const auto& texts) {
+    absl::Status status = Check(texts.size(), &options);
+    if (status.ok()) status = ReadState(options.state_in, &state);
+    return status;
+  });
+  if (start.client == nullptr) return start.exit_code;
 
-  ScorePrinterOptions output;
-  output.json = options.common.json;
-  output.totals_only = options.totals;
-  output.per_token = options.per_token;
-  output.candidates = options.top_candidates > 0;
-  output.tokens_are_split = options.input.tokens;
-  output.color =
-      WantsColor(isatty(STDOUT_FILENO) != 0, std::getenv("NO_COLOR"), std::getenv("TERM"));
-  if (options.carry || options.per_token || options.top_candidates > 0) {
-    absl::StatusOr<v1::ModelInfo> model = FindModel(*client, options.input.target.model,
-                                                    options.input.target.version, {kLanguageModel});
-    if (!model.ok()) return CallError(command, options.common, model.status());
-    output.preprocessing = model->preprocessing();
-  }
-
-  const LineInput::Lines lines =
-      options.carry ? LineInput::Lines::kWithEnds : options.input.lines();
-  LineInput input(texts, options.files, lines);
-  ScorePrinter printer(output, &input);
-  Scorer scorer(command, options, client.get(), &input, &printer);
-  if (!options.carry) {
-    exit_code = scorer.Run(options.in_flight);
-  } else {
-    const bool newline_is_token = !options.input.tokens && HasNewlineToken(output.preprocessing);
-    exit_code = scorer.ScoreAsOne(newline_is_token, &*state);
-  }
-  printer.Finish();
-  printer.unknown_words().Warn(command);
-  if (exit_code == kExitOk && !options.state_out.empty()) {
-    const absl::Status status = state->empty() ? InvalidArgument("empty input, expected a text")
-                                               : WriteState(options.state_out, *state);
-    if (!status.ok()) return CallError(command, options.common, status);
-  }
-  return exit_code;
+  LineInput input(start.arguments, options.files,
+                  options.carry ? LineInput::Lines::kWithEnds : options.input.lines());
+  Printer printer(command, options.common.json, Columns(options));
+  Scorer scorer(command, options, start.client.get(), &input, &printer);
+  const int exit_code = options.carry ? scorer.ScoreAsOne(&state) : scorer.Run(options.in_flight);
+  scorer.PrintTotals();
+  printer.WarnOfUnknownWords();
+  if (exit_code != kExitOk || options.state_out.empty()) return exit_code;
+  const absl::Status status = state.empty() ? InvalidArgument("empty input, expected a text")
+                                            : WriteState(options.state_out, state);
+  return status.ok() ? kExitOk : CallError(command, options.common, status);
 }
 
 }  // namespace

@@ -15,14 +15,11 @@
 
 namespace sru::client {
 
-absl::StatusOr<std::string> ReadState(const std::string& path) {
-  if (path.empty()) return std::string();
-  SRU_ASSIGN_OR_RETURN(std::string state, ReadFile("--state_in", path));
-  if (state.empty()) {
-    return InvalidArgument("--state_in: ", path,
-                           " is empty; expected what --state_out has written");
-  }
-  return state;
+absl::Status ReadState(const std::string& path, std::string* state) {
+  if (path.empty()) return absl::OkStatus();
+  SRU_ASSIGN_OR_RETURN(*state, ReadFile("--state_in", path));
+  if (!state->empty()) return absl::OkStatus();
+  return InvalidArgument("--state_in: ", path, " is empty; expected what --state_out has written");
 }
 
 absl::Status WriteState(const std::string& path, const std::string& state) {

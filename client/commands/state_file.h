@@ -5,12 +5,12 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 
 namespace sru::client {
 
-// Empty without a path. kInvalidArgument, naming --state_in, if the file cannot be read or is empty.
-absl::StatusOr<std::string> ReadState(const std::string& path);
+// Leaves `state` as it is without a path. kInvalidArgument, naming --state_in, if the file cannot be
+// read or is empty.
+absl::Status ReadState(const std::string& path, std::string* state);
 
 // Replaces the file, or the one that a symbolic link leads to, in one step, so that it is never half
 // a state. A device or a pipe is written to.

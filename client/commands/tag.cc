@@ -1,20 +1,8 @@
 // sru_client tag: a label for each token of texts.
-#include <algorithm>
-#include <iostream>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "absl/strings/str_format.h"
 #include "client/client.h"
+#include "client/commands/batches.h"
 #include "client/commands/commands.h"
-#include "client/commands/common_flags.h"
-#include "client/commands/json_output.h"
-#include "client/commands/line_input.h"
-#include "client/commands/ordered_batches.h"
 #include "client/commands/text_input.h"
-#include "client/commands/unknown_words.h"
-#include "client/text_table.h"
 
 namespace sru::client {
 namespace {
@@ -32,7 +20,6 @@ examples:
   sru_client tag "three seven seven two"
   sru_client tag --top_k=3 "three seven seven two"       (the labels that come next, too)
   sru_client tag --json < texts.txt > tags.jsonl
-  sru_client tag --tokens "New York is large"            (words that are split already)
 )";
 
 struct TagFlags {
@@ -41,22 +28,15 @@ struct TagFlags {
   int top_k = 1;
 };
 
-v1::TagRequest MakeRequest(const TagFlags& flags, const std::vector<LineInput::Item>& items) {
-  auto request = flags.input.RequestFor<v1::TagRequest>(items);
-  request.set_top_k(flags.top_k);
-  request.set_truncate(flags.input.truncate);
-  return request;
-}
-
 // A row per label of a token. A text without tokens has a row, too.
-void AddRows(const LineInput::Item& item, const v1::Tagging& result, TextTable* table) {
+void AddRows(const LineInput::Item& item, const v1::Tagging& result, Printer* printer) {
   std::string text = OneLine(item.text, kTextColumn);
-  if (result.tokens_size() == 0) table->AddRow({"-", "-", "-", text});
+  if (result.tokens().empty()) printer->Row({kNothing, kNothing, kNothing, text});
   for (const v1::TokenTags& tags : result.tokens()) {
     std::string token = OneLine(tags.token(), kTextColumn);
     for (const v1::TagLabel& label : tags.labels()) {
-      table->AddRow({std::exchange(token, ""), label.name(),
-                     absl::StrFormat("%.4f", label.probability()), std::exchange(text, "")});
+      printer->Row({std::exchange(token, ""), label.name(), Fixed(label.probability(), 4),
+                    std::exchange(text, "")});
     }
   }
 }
@@ -65,37 +45,36 @@ int Tag(const Command& command, const std::vector<std::string>& args) {
   TagFlags options;
   FlagSet flags;
   options.input.AddTo(&flags);
-  options.input.AddSkipEmpty(&flags);
   flags.Add("top_k", &options.top_k, "labels per token, the most probable first");
-  options.common.AddTo(&flags);
-  std::vector<std::string> texts;
-  if (auto code = ParseArgs(command, args, &flags, &texts)) return *code;
-  absl::Status status = options.input.Check();
-  status.Update(CheckAtLeast("top_k", options.top_k, 1));
-  if (!status.ok()) return UsageError(command, status.message());
-  int exit_code = kExitOk;
-  const auto client = MakeClient(command, options.common, &exit_code);
-  if (client == nullptr) return exit_code;
+  const Start start = Begin(command, args, &flags, &options.common, [&](const auto& /*texts*/) {
+    absl::Status status = options.input.Check();
+    status.Update(CheckAtLeast("top_k", options.top_k, 1));
+    return status;
+  });
+  if (start.client == nullptr) return start.exit_code;
 
-  TextTable table({{"TOKEN"}, {"LABEL"}, {"PROBABILITY", true}, {"TEXT"}}, &std::cout);
-  LineInput input(std::move(texts), /*files=*/false, options.input.lines());
-  UnknownWords words;
+  Printer printer(command, options.common.json,
+                  {{"TOKEN"}, {"LABEL"}, {"PROBABILITY", true}, {"TEXT"}});
+  LineInput input(start.arguments, /*files=*/false, options.input.lines());
   TextRunner<v1::TagResponse, v1::Tagging> runner(
-      command, options.common, options.input.batch, &input, &v1::TagResponse::taggings,
-      [&](const auto& items) { return client->Tag(MakeRequest(options, items)); },
+      command, options.common, options.input.batch, &input, &printer, &v1::TagResponse::taggings,
+      [&](const auto& items) {
+        auto request = options.input.RequestFor<v1::TagRequest>(items);
+        request.set_top_k(options.top_k);
+        request.set_truncate(options.input.truncate);
+        return start.client->Tag(request);
+      },
       [&](const LineInput::Item& item, const v1::TagResponse& response, const v1::Tagging& result,
           absl::Duration latency) {
-        words.Add(result.token_count(), result.unknown_tokens());
-        if (options.common.json) {
-          std::cout << Dump(ResultJson(item.line, item.text, response, result, latency)) << "\n";
+        if (printer.json()) {
+          printer.Object(ResultJson(item.line, item.text, response, result, latency));
         } else {
-          AddRows(item, result, &table);
+          AddRows(item, result, &printer);
         }
         return absl::OkStatus();
-      },
-      [&] { options.common.json ? static_cast<void>(std::cout.flush()) : table.Flush(); });
-  exit_code = runner.Run(/*in_flight=*/1);
-  words.Warn(command);
+      });
+  const int exit_code = runner.Run(/*in_flight=*/1);
+  printer.WarnOfUnknownWords();
   return exit_code;
 }
 

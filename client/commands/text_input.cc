@@ -1,10 +1,5 @@
 #include "client/commands/text_input.h"
 
-#include <string>
-#include <vector>
-
-#include "absl/strings/str_split.h"
-#include "client/client.h"
 #include "client/names.h"
 
 namespace sru::client {
@@ -21,31 +16,23 @@ absl::Status TargetFlags::Check() {
   return status;
 }
 
-void InputFlags::AddTo(FlagSet* flags, bool can_truncate) {
+void InputFlags::AddTo(FlagSet* flags, bool can_truncate, bool can_skip_empty) {
   target.AddTo(flags);
   if (can_truncate) {
     flags->Add("truncate", &truncate, "cut texts that are too long instead of refusing them");
   }
-  flags->Add("tokens", &tokens, "the words are split by spaces already: look them up as they are");
+  if (can_skip_empty) {
+    flags->Add("skip_empty", &skip_empty,
+               "answer a text without tokens with nothing instead of refusing it; blank lines then "
+               "are such texts, and each has its answer in its place");
+  }
   flags->Add("batch", &batch, "texts per call");
-}
-
-void InputFlags::AddSkipEmpty(FlagSet* flags) {
-  flags->Add("skip_empty", &skip_empty,
-             "answer a text without tokens with nothing instead of refusing it; blank lines then "
-             "are such texts, and each has its answer in its place");
 }
 
 absl::Status InputFlags::Check() {
   absl::Status status = CheckAtLeast("batch", batch, 1);
   status.Update(target.Check());
   return status;
-}
-
-v1::Sequence MakeSequence(const std::string& text, bool tokens) {
-  if (!tokens) return TextSequence(text);
-  return TokensSequence(
-      std::vector<std::string>(absl::StrSplit(text, absl::ByAnyChar(" \t"), absl::SkipEmpty())));
 }
 
 }  // namespace sru::client

@@ -13,9 +13,6 @@
 
 namespace sru::client {
 
-// The text as it is or, if `tokens`, cut at its spaces.
-v1::Sequence MakeSequence(const std::string& text, bool tokens);
-
 // The model that a call names, and how urgent the call is.
 struct TargetFlags {
   std::string model;
@@ -38,14 +35,11 @@ struct TargetFlags {
 struct InputFlags {
   TargetFlags target;
   bool truncate = false;
-  bool tokens = false;
   bool skip_empty = false;
   int batch = 32;
 
-  // `can_truncate`: whether the call has that field.
-  void AddTo(FlagSet* flags, bool can_truncate = true);
-  // For a call that has the field skip_empty.
-  void AddSkipEmpty(FlagSet* flags);
+  // Whether the call has these fields.
+  void AddTo(FlagSet* flags, bool can_truncate = true, bool can_skip_empty = true);
   // kInvalidArgument names the flag that is out of range.
   absl::Status Check();
 
@@ -56,7 +50,7 @@ struct InputFlags {
     target.SetOn(&request);
     request.set_skip_empty(skip_empty);
     for (const LineInput::Item& item : items) {
-      *request.add_sequences() = MakeSequence(item.text, tokens);
+      request.add_sequences()->set_text(item.text);
     }
     return request;
   }

@@ -1,24 +1,17 @@
 // sru_client translate: translations of texts.
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
 #include "base/limits.h"
 #include "base/status.h"
 #include "client/client.h"
+#include "client/commands/batches.h"
 #include "client/commands/commands.h"
-#include "client/commands/common_flags.h"
-#include "client/commands/line_input.h"
-#include "client/commands/ordered_batches.h"
 #include "client/commands/text_input.h"
-#include "client/commands/translate_printer.h"
 #include "client/names.h"
 
 namespace sru::client {
@@ -39,11 +32,11 @@ flags the model's own beam and length penalty hold: sru_client models --json sho
 prints a table of the best translations; asking for several may change the first, since the search
 then goes on for longer. --prefix is what each translation has to begin with.
 
---alignment lists, for each token of the translation, the tokens of the text at which the model looked.
---hard_alignment adds to each translation " ||| " and pairs of numbers in the form of Marian and
-fast_align: which token of the text, from 0, each of its tokens looked at most, in the order of its
-tokens and without its end. --word_scores adds
-" ||| WordScores=" and the log-probability of each token, the end included, as Marian does.
+--alignment lists, for each token of the translation, the tokens of the text at which the model
+looked. --hard_alignment adds to each translation " ||| " and pairs of numbers in the form of Marian
+and fast_align: which token of the text, from 0, each of its tokens looked at most, in the order of
+its tokens and without its end. --word_scores adds " ||| WordScores=" and the log-probability of each
+token, the end included, as Marian does.
 
 examples:
   sru_client translate "A ship sails past the old lighthouse."
@@ -53,7 +46,6 @@ examples:
   sru_client translate --prefix="Eine Katze" "A dog runs."
   sru_client translate --alignment "The baker sells warm bread every morning."
   sru_client translate --json --alignment "A dog runs." | jq '.hypotheses[0].alignment'
-  sru_client translate --tokens "▁A ▁dog ▁runs ."         (pieces of the model's vocabulary)
 )";
 
 // The limits of inference.proto.
@@ -89,17 +81,14 @@ absl::Status ParseNumber(absl::string_view flag, const std::string& text, double
 
 // Parses what flags name, checks them against each other and makes what all requests have.
 // kInvalidArgument names the flag.
-absl::StatusOr<v1::TranslateRequest> MakeRequest(size_t num_arguments, TranslateFlags* flags) {
+absl::Status MakeRequest(size_t num_arguments, TranslateFlags* flags,
+                         v1::TranslateRequest* request) {
   absl::Status status = flags->input.Check();
   status.Update(CheckAtLeast("in_flight", flags->in_flight, 1));
   status.Update(CheckRange("beam_size", flags->beam_size, 0, kMaxBeam));
   status.Update(CheckRange("n_best", flags->n_best, 1, kMaxBeam));
   status.Update(CheckAtLeast("max_new_tokens", flags->max_new_tokens, 0));
-  // Not a number is in no range.
-  if (!(flags->max_length_factor >= 0 && flags->max_length_factor <= kMaxLengthFactor)) {
-    status.Update(InvalidArgument("--max_length_factor: expected 0 to ", kMaxLengthFactor,
-                                  ", found ", flags->max_length_factor));
-  }
+  status.Update(CheckRange("max_length_factor", flags->max_length_factor, 0, kMaxLengthFactor));
   v1::LengthPenalty::Form form = v1::LengthPenalty::FORM_UNSPECIFIED;
   status.Update(ParseLengthPenalty(flags->length_penalty, &form));
   if (!status.ok()) return status;
@@ -110,71 +99,182 @@ absl::StatusOr<v1::TranslateRequest> MakeRequest(size_t num_arguments, Translate
   if (flags->files && num_arguments == 0) {
     return absl::InvalidArgumentError("--files: expected the name of a file (- = standard input)");
   }
-  v1::TranslateRequest request;
-  flags->input.target.SetOn(&request);
-  request.set_truncate(flags->input.truncate);
-  request.set_beam_size(flags->beam_size);
-  request.set_num_hypotheses(flags->n_best);
-  request.set_max_new_tokens(flags->max_new_tokens);
-  request.set_max_length_factor(static_cast<float>(flags->max_length_factor));
-  request.set_return_alignment(flags->alignment);
-  request.set_return_hard_alignment(flags->hard_alignment);
-  request.set_return_token_log_probs(flags->word_scores);
+  flags->input.target.SetOn(request);
+  request->set_truncate(flags->input.truncate);
+  request->set_beam_size(flags->beam_size);
+  request->set_num_hypotheses(flags->n_best);
+  request->set_max_new_tokens(flags->max_new_tokens);
+  request->set_max_length_factor(static_cast<float>(flags->max_length_factor));
+  request->set_return_alignment(flags->alignment);
+  request->set_return_hard_alignment(flags->hard_alignment);
+  request->set_return_token_log_probs(flags->word_scores);
   if (form != v1::LengthPenalty::FORM_UNSPECIFIED) {
-    request.mutable_length_penalty()->set_form(form);
+    request->mutable_length_penalty()->set_form(form);
   }
   if (!flags->alpha.empty()) {
     double alpha = 0;
     SRU_RETURN_UNLESS_OK(ParseNumber("alpha", flags->alpha, 0, kMaxAlpha, &alpha));
-    request.mutable_length_penalty()->set_alpha(static_cast<float>(alpha));
+    request->mutable_length_penalty()->set_alpha(static_cast<float>(alpha));
   }
   if (!flags->word_penalty.empty()) {
     double penalty = 0;
     SRU_RETURN_UNLESS_OK(ParseNumber("word_penalty", flags->word_penalty, -kMaxWordPenalty,
                                      kMaxWordPenalty, &penalty));
-    request.set_word_penalty(static_cast<float>(penalty));
+    request->set_word_penalty(static_cast<float>(penalty));
   }
-  return request;
+  return absl::OkStatus();
 }
 
 v1::TranslateRequest WithTexts(v1::TranslateRequest request, const TranslateFlags& flags,
                                const std::vector<LineInput::Item>& items) {
   for (const LineInput::Item& item : items) {
-    // A sequence of words has one at least; an empty text has an empty translation.
-    const bool blank = absl::StripAsciiWhitespace(item.text).empty();
-    *request.add_sequences() = MakeSequence(item.text, flags.input.tokens && !blank);
-    if (!flags.prefix.empty()) request.add_target_prefixes(blank ? "" : flags.prefix);
+    request.add_sequences()->set_text(item.text);
+    // An empty text has an empty translation.
+    const bool is_blank = absl::StripAsciiWhitespace(item.text).empty();
+    if (!flags.prefix.empty()) request.add_target_prefixes(is_blank ? "" : flags.prefix);
   }
   return request;
+}
+
+// A token of the source is listed if it has at least this part of a token's attention.
+constexpr float kShownWeight = 0.1f;
+
+// The number of rows of a hypothesis's alignment; 0 if it has none.
+int AlignmentRows(const v1::Hypothesis& hypothesis, int source_tokens) {
+  if (source_tokens == 0 || hypothesis.alignment_size() % source_tokens != 0) return 0;
+  return hypothesis.alignment_size() / source_tokens;
 }
 
 class Translator : public TextRunner<v1::TranslateResponse, v1::Translation> {
  public:
   Translator(const Command& command, const TranslateFlags& flags,
              const v1::TranslateRequest& request, Client* client, LineInput* input,
-             TranslatePrinter* printer)
+             Printer* printer)
       : TextRunner(
-            command, flags.common, flags.input.batch, input, &v1::TranslateResponse::translations,
+            command, flags.common, flags.input.batch, input, printer,
+            &v1::TranslateResponse::translations,
             [=, &flags](const auto& items) {
               return client->Translate(WithTexts(request, flags, items));
             },
-            [=](const LineInput::Item& item, const v1::TranslateResponse& response,
-                const v1::Translation& translation, absl::Duration latency) {
-              printer->Add(item, response, translation, latency);
+            [this](const LineInput::Item& item, const v1::TranslateResponse& response,
+                   const v1::Translation& translation, absl::Duration latency) {
+              Add(item, response, translation, latency);
               return absl::OkStatus();
-            },
-            [=] { printer->Flush(); }),
-        printer_(printer) {}
+            }),
+        flags_(flags) {}
+
+  // What was printed in all; `elapsed` is the time that it took.
+  Json Stats(absl::Duration elapsed) const {
+    const double seconds = std::max(absl::ToDoubleSeconds(elapsed), 1e-9);
+    return {{"texts", texts_},
+            {"source_tokens", source_tokens_},
+            {"target_tokens", target_tokens_},
+            {"unfinished", unfinished_},
+            {"seconds", seconds},
+            {"texts_per_second", static_cast<double>(texts_) / seconds},
+            {"tokens_per_second", static_cast<double>(target_tokens_) / seconds}};
+  }
 
  private:
+  // A line for each text: that of one which could not be translated is empty.
   bool Fail(const Answer& answer) override {
     const bool go_on = TextRunner::Fail(answer);
-    printer_->AddFailed();
-    printer_->Flush();
+    if (!printer_->json() && !flags_.alignment && flags_.n_best == 1) std::cout << std::endl;
     return go_on;
   }
 
-  TranslatePrinter* const printer_;
+  // One line, whatever the model has written.
+  static std::string Text(const v1::Hypothesis& hypothesis) {
+    static const bool terminal = isatty(STDOUT_FILENO) != 0;
+    std::string text = terminal ? Printable(hypothesis.text()) : hypothesis.text();
+    std::replace_if(
+        text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+    for (int t = 0; t < hypothesis.hard_alignment_size(); ++t) {
+      absl::StrAppend(&text, t == 0 ? " ||| " : " ", hypothesis.hard_alignment(t), "-", t);
+    }
+    for (int t = 0; t < hypothesis.token_log_probs_size(); ++t) {
+      absl::StrAppend(&text, t == 0 ? " ||| WordScores= " : " ",
+                      Fixed(hypothesis.token_log_probs(t), 6));
+    }
+    return text;
+  }
+
+  void Add(const LineInput::Item& item, const v1::TranslateResponse& response,
+           const v1::Translation& translation, absl::Duration latency) {
+    ++texts_;
+    source_tokens_ += translation.token_count();
+    if (translation.hypotheses_size() > 0) {
+      target_tokens_ += translation.hypotheses(0).token_ids_size();
+      unfinished_ += translation.hypotheses(0).unfinished() ? 1 : 0;
+    }
+    if (printer_->json()) {
+      printer_->Object(TextJson(item, response, translation, latency));
+    } else if (flags_.alignment) {
+      PrintAlignments(item, translation);
+    } else if (flags_.n_best > 1) {
+      for (const v1::Hypothesis& hypothesis : translation.hypotheses()) {
+        printer_->Row({absl::StrCat(item.line), Fixed(hypothesis.score(), 4),
+                       Fixed(hypothesis.log_prob(), 4),
+                       absl::StrCat(Text(hypothesis), hypothesis.unfinished() ? " (cut)" : "")});
+      }
+    } else {
+      std::cout << (translation.hypotheses().empty() ? "" : Text(translation.hypotheses(0)))
+                << "\n";
+    }
+  }
+
+  // A table below each translation. A token of a model that names none has its number.
+  void PrintAlignments(const LineInput::Item& item, const v1::Translation& translation) {
+    const auto name = [](const auto& tokens, int i) {
+      return Quoted(i < tokens.size() ? tokens.Get(i) : absl::StrCat(i + 1));
+    };
+    const int source_tokens = translation.token_count();
+    for (const v1::Hypothesis& hypothesis : translation.hypotheses()) {
+      std::cout << item.line << ": " << Text(hypothesis) << "  (score "
+                << Fixed(hypothesis.score(), 4) << ")\n";
+      Printer table(command_, false, {{"TOKEN"}, {"LOOKED AT"}});
+      for (int row = 0; row < AlignmentRows(hypothesis, source_tokens); ++row) {
+        std::string list;
+        for (int s = 0; s < source_tokens; ++s) {
+          const float weight = hypothesis.alignment(row * source_tokens + s);
+          if (weight < kShownWeight) continue;
+          absl::StrAppend(&list, list.empty() ? "" : "  ", name(translation.source_tokens(), s),
+                          " ", Fixed(100 * weight, 0), "%");
+        }
+        table.Row({name(hypothesis.tokens(), row), std::move(list)});
+      }
+      table.Flush();
+      std::cout << "\n";
+    }
+  }
+
+  Json TextJson(const LineInput::Item& item, const v1::TranslateResponse& response,
+                const v1::Translation& translation, absl::Duration latency) const {
+    Json json = ResultJson(item.line, item.text, response, translation, latency);
+    if (const std::string& file = input_->source_name(item.source); !file.empty()) {
+      json["file"] = file;
+    }
+    EraseEmpty({"source_tokens"}, &json);
+    const int source_tokens = translation.token_count();
+    for (int h = 0; h < translation.hypotheses_size(); ++h) {
+      Json& hypothesis = json["hypotheses"][h];
+      // One list for each token of the hypothesis.
+      const Json values = std::exchange(hypothesis["alignment"], Json::array());
+      for (int row = 0; row < AlignmentRows(translation.hypotheses(h), source_tokens); ++row) {
+        const auto begin = values.begin() + row * source_tokens;
+        hypothesis["alignment"].push_back(Json::array_t(begin, begin + source_tokens));
+      }
+      EraseEmpty({"hard_alignment", "token_log_probs"}, &hypothesis);
+      if (!flags_.alignment) hypothesis.erase("alignment");
+    }
+    return json;
+  }
+
+  const TranslateFlags& flags_;
+  int64_t texts_ = 0;
+  int64_t source_tokens_ = 0;
+  int64_t target_tokens_ = 0;  // of the best hypothesis of each text
+  int64_t unfinished_ = 0;     // likewise
 };
 
 int Translate(const Command& command, const std::vector<std::string>& args) {
@@ -206,32 +306,24 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
   flags.Add("files", &options.files, "the arguments are names of files; - is standard input");
   flags.Add("in_flight", &options.in_flight, "calls at a time");
   flags.Add("stats", &options.stats, "print numbers and speed to standard error");
-  options.input.AddTo(&flags);
-  options.common.AddTo(&flags);
-  std::vector<std::string> texts;
-  if (auto code = ParseArgs(command, args, &flags, &texts)) return *code;
-  absl::StatusOr<v1::TranslateRequest> request = MakeRequest(texts.size(), &options);
-  if (!request.ok()) return UsageError(command, request.status().message());
-  int exit_code = kExitOk;
-  const auto client = MakeClient(command, options.common, &exit_code);
-  if (client == nullptr) return exit_code;
+  options.input.AddTo(&flags, /*can_truncate=*/true, /*can_skip_empty=*/false);
+  v1::TranslateRequest request;
+  const Start start = Begin(command, args, &flags, &options.common, [&](const auto& texts) {
+    return MakeRequest(texts.size(), &options, &request);
+  });
+  if (start.client == nullptr) return start.exit_code;
 
-  TranslatePrinterOptions output;
-  output.json = options.common.json;
-  output.table = options.n_best > 1;
-  output.alignment = options.alignment;
-  output.terminal = isatty(STDOUT_FILENO) != 0;
-  LineInput input(std::move(texts), options.files, LineInput::Lines::kAll);
-  TranslatePrinter printer(output, &input);
-  const absl::Time start = absl::Now();
-  exit_code =
-      Translator(command, options, *request, client.get(), &input, &printer).Run(options.in_flight);
-  printer.unknown_words().Warn(command);
-  if (options.stats && options.common.json) {
-    std::cerr << Dump(printer.StatsJson(absl::Now() - start)) << "\n";
-  } else if (options.stats) {
-    std::cerr << printer.Stats(absl::Now() - start) << "\n";
+  std::vector<TextTable::Column> columns;
+  if (options.n_best > 1 && !options.alignment) {
+    columns = {{"TEXT", true}, {"SCORE", true}, {"LOG-PROB", true}, {"TRANSLATION"}};
   }
+  Printer printer(command, options.common.json, std::move(columns));
+  LineInput input(start.arguments, options.files, LineInput::Lines::kAll);
+  const absl::Time begin = absl::Now();
+  Translator translator(command, options, request, start.client.get(), &input, &printer);
+  const int exit_code = translator.Run(options.in_flight);
+  printer.WarnOfUnknownWords();
+  if (options.stats) printer.Stats(translator.Stats(absl::Now() - begin));
   return exit_code;
 }
 

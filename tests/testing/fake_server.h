@@ -96,10 +96,10 @@ class FakeServer : private v1::InferenceService::Service {
     MutexLock lock(&mu_);
     corrupt_from_ = call;
   }
-  // What GetModel says of the tokenizer; "bytes" by default.
-  void SetPreprocessing(const std::string& name) {
+  // Whether Score makes tokens of a blank text that may be skipped; true by default.
+  void SetBlankTokens(bool blank_tokens) {
     MutexLock lock(&mu_);
-    preprocessing_ = name;
+    blank_tokens_ = blank_tokens;
   }
 
   // A further model that ListModels() and GetModel() tell of.
@@ -251,7 +251,9 @@ class FakeServer : private v1::InferenceService::Service {
       }
       std::vector<std::string> tokens(sequence.tokens().values().begin(),
                                       sequence.tokens().values().end());
-      for (const char byte : sequence.text()) tokens.emplace_back(1, byte);
+      if (blank_tokens_ || !request->skip_empty() || !IsBlank(sequence)) {
+        for (const char byte : sequence.text()) tokens.emplace_back(1, byte);
+      }
       for (const int32_t id : sequence.token_ids().values()) {
         tokens.emplace_back(1, static_cast<char>(id));
       }
@@ -610,7 +612,7 @@ class FakeServer : private v1::InferenceService::Service {
                           absl::StrCat("model: there is no '", request->model(), "'"));
     }
     *response->mutable_model() = MakeModel();
-    response->mutable_model()->set_preprocessing(preprocessing_);
+    response->mutable_model()->set_preprocessing("bytes");
     return grpc::Status::OK;
   }
 
@@ -656,7 +658,7 @@ class FakeServer : private v1::InferenceService::Service {
   std::vector<v1::ModelInfo> models_ ABSL_GUARDED_BY(mu_);
   std::vector<int> drain_after_ ABSL_GUARDED_BY(mu_);
   int corrupt_from_ ABSL_GUARDED_BY(mu_) = 1 << 30;
-  std::string preprocessing_ ABSL_GUARDED_BY(mu_) = "bytes";
+  bool blank_tokens_ ABSL_GUARDED_BY(mu_) = true;
 };
 
 // An address at which nothing listens: the port of a server that is gone.

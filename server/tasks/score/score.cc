@@ -91,9 +91,8 @@ class ScoreCall final : public calls::SequenceCall<v1::ScoreRequest, v1::ScoreRe
 
   int64_t AnswerBytes(size_t /*index*/, int num_tokens) const override {
     // A candidate is a message with a string, in a list, and its bytes on the wire.
-    const int64_t per_token =
-        (token_log_probs_ ? 8 : 0) + (token_texts_ ? 160 : 0) +
-        (num_candidates_ == 0 ? 0 : 64 + 160 * num_candidates_);
+    const int64_t per_token = (token_log_probs_ ? 8 : 0) + (token_texts_ ? 160 : 0) +
+                              (num_candidates_ == 0 ? 0 : 64 + 160 * num_candidates_);
     // The state after the sequence, as it is taken out, in the message and on the wire.
     const auto state_bytes = static_cast<int64_t>(model().state_codec().bytes() + memo_bytes_);
     return 256 + per_token * num_tokens + (return_states_ ? 3 * state_bytes : 0);
