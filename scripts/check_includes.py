@@ -68,7 +68,7 @@ models                   | models/files models/text models/decoding models/maria
                          | kernels kernels/cpu/base base                                      |
 
 server/base              | base                                                               | absl nlohmann            | 2150 1150
-server/batching/queue    | server/base base                                                   | absl                     | 2250 2250
+server/batching/queue    | server/base base                                                   | absl                     | 2250 2300
 server/batching/steps    | server/batching/queue server/base base                             | absl                     | 1950 1250
 server/batching          | server/batching/queue server/batching/steps                        | absl                     | 2900 2600
                          | server/base models kernels base                                    |
@@ -81,12 +81,12 @@ server/telemetry         | server/calls server/batching server/batching/queue   
 server/lifecycle         | server/telemetry server/calls server/batching                      | absl                     | 1450 1150
                          | server/base models base                                            |
 server/transport         | server/callers server/telemetry server/base base                   | absl boost openssl prometheus | 3450 1250
-server/door              | server/transport server/callers server/calls                       | absl boost nghttp2 prometheus zlib | 4200 2300
+server/door              | server/transport server/callers server/calls                       | absl boost nghttp2 prometheus zlib | 4300 2300
                          | server/base base                                                   |
 server/calls/messages    | server/base server/calls server/calls/bounds server/lifecycle      | absl protobuf            | 650 450
                          | server/telemetry server/batching/queue                             |
                          | models models/text kernels base proto                              |
-server/calls/kinds       | server/callers server/calls server/calls/bounds server/calls/messages | absl protobuf            | 1450 400
+server/calls/kinds       | server/callers server/calls server/calls/bounds server/calls/messages | absl protobuf            | 1550 400
                          | server/lifecycle server/telemetry                                  |
                          | server/batching/queue                                              |
                          | server/base models base                                            |
@@ -95,7 +95,7 @@ server/open_inference/tensors | server/calls server/calls/bounds                
                          | models base proto                                                  |
 server/tasks/programs    | models kernels base                                                | absl                     | 100 0
 server/tasks/stacks      | server/calls/messages server/batching models kernels base          | absl                     | 250 0
-server/tasks/tasks.h     | server/calls server/calls/kinds server/calls/messages              | absl protobuf            | 100 0
+server/tasks/tasks.h     | server/calls server/calls/kinds server/calls/messages              | absl protobuf            | 150 0
                          | server/open_inference/tensors models proto                         |
 server/tasks/*           | server/tasks/tasks.h server/tasks/programs server/tasks/stacks     | absl protobuf            | 5950 2950
                          | server/calls server/calls/bounds server/calls/kinds                |

@@ -582,7 +582,8 @@ TEST_F(SequenceSchedulerTest, SubmittedTogetherAllAreAcceptedOrNone) {
   Accept({2, 1, 1});
   status = SubmitTogether({{3, 1, 1}, {4, 1, 1}});
   EXPECT_EQ(GetRejectReason(status), RejectReason::kQueueFull) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("at most 1000 tokens and 3 sequences may wait"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("at most 1000 tokens and 3 sequences may wait"));
   EXPECT_EQ(retry_after_, Ms(100));
   EXPECT_EQ(scheduler_->stats().rejected[RejectReason::kQueueFull], 1);
   EXPECT_EQ(scheduler_->stats().waiting, 2);

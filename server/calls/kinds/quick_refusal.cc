@@ -7,7 +7,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/batching/engine.h"
 #include "server/calls/kinds/call_basics.h"
 #include "server/calls/kinds/end_call.h"
 #include "server/calls/messages/request_parser.h"
