@@ -1,4 +1,4 @@
-// The subcommand model in builds without the CPU backend (SRU_CPU=OFF), which it measures against oneDNN.
+// The subcommand model in builds without the CPU backend (SRU_CPU=OFF).
 #include <iostream>
 
 #include "bench/commands.h"

@@ -76,7 +76,7 @@ std::function<void(const GenerateProgress&)> GenerateProgressPrinter() {
                         std::max(progress.elapsed_s - last_s, 1e-9);
     last_tokens = progress.tokens;
     last_s = progress.elapsed_s;
-    PrintProgress("", progress.elapsed_s, progress.warming_up,
+    PrintProgress(progress.elapsed_s, progress.warming_up,
                   absl::StrFormat("%9.0f tokens/s  %s texts OK  %s not OK  %s running", rate,
                                   FormatCount(progress.ok), FormatCount(progress.not_ok),
                                   FormatCount(progress.running)));

@@ -82,7 +82,7 @@ absl::StatusOr<std::vector<std::string>> PrepareRequests(const RequestOptions& o
 
 int RunAndReport(LoadOptions load, const std::vector<std::string>& requests, bool json) {
   load.stop = StopOnSignal();
-  load.on_progress = ProgressPrinter("");
+  load.on_progress = ProgressPrinter();
   auto result = RunLoad(load, requests);
   EndProgress();
   if (!result.ok()) return Fail("load", result.status(), load);

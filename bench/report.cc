@@ -147,20 +147,19 @@ std::string JsonLine(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-void PrintProgress(const std::string& label, double elapsed_s, bool warming_up,
-                   const std::string& progress) {
+void PrintProgress(double elapsed_s, bool warming_up, const std::string& progress) {
   const bool terminal = isatty(STDERR_FILENO) != 0;
-  absl::FPrintF(stderr, "%s%s%5.0f s%s  %s%s", terminal ? "\r\x1b[K" : "", label, elapsed_s,
+  absl::FPrintF(stderr, "%s%5.0f s%s  %s%s", terminal ? "\r\x1b[K" : "", elapsed_s,
                 warming_up ? " (warm-up)" : "", progress, terminal ? "" : "\n");
   std::fflush(stderr);
 }
 
-std::function<void(const Progress&)> ProgressPrinter(const std::string& label) {
-  return [label, last_ok = int64_t{0}, last_s = 0.0](const Progress& progress) mutable {
+std::function<void(const Progress&)> ProgressPrinter() {
+  return [last_ok = int64_t{0}, last_s = 0.0](const Progress& progress) mutable {
     const double rate = (progress.ok - last_ok) / std::max(progress.elapsed_s - last_s, 1e-9);
     last_ok = progress.ok;
     last_s = progress.elapsed_s;
-    PrintProgress(label, progress.elapsed_s, progress.warming_up,
+    PrintProgress(progress.elapsed_s, progress.warming_up,
                   absl::StrFormat("%9.0f calls/s OK  %s OK  %s not OK  %s in flight", rate,
                                   FormatCount(progress.ok), FormatCount(progress.not_ok),
                                   FormatCount(progress.in_flight)));

@@ -33,19 +33,18 @@ std::string CodeLines(const CodeCounts& codes, const FirstErrors& first_errors);
 void AddCodes(const CodeCounts& codes, const FirstErrors& first_errors,
               nlohmann::ordered_json* json);
 
-// Throughput, percentiles, codes and a histogram, for people to read.
+// Throughput, percentiles and codes, for people to read.
 std::string ResultText(const LoadOptions& options, const LoadResult& result);
-// The same without the histogram. Latencies are in microseconds; see `sru_bench load --help`.
+// The same. Latencies are in microseconds; see `sru_bench load --help`.
 nlohmann::ordered_json ResultJson(const LoadOptions& options, const LoadResult& result);
 
 // A result on one line, as the program prints it.
 std::string JsonLine(const nlohmann::ordered_json& json);
 
-// Prints a line of progress, which begins with `label`, to standard error. On a terminal it overwrites the previous line.
-void PrintProgress(const std::string& label, double elapsed_s, bool warming_up,
-                   const std::string& progress);
+// Prints a line of progress to standard error. On a terminal it overwrites the previous line.
+void PrintProgress(double elapsed_s, bool warming_up, const std::string& progress);
 // Prints one line per second in this way.
-std::function<void(const Progress&)> ProgressPrinter(const std::string& label);
+std::function<void(const Progress&)> ProgressPrinter();
 // Ends the line that PrintProgress left open on a terminal.
 void EndProgress();
 

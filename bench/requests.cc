@@ -158,7 +158,8 @@ absl::StatusOr<std::vector<v1::Sequence>> MakeSequences(const RequestOptions& op
   return sequences;
 }
 
-// As many serialized requests as use every sequence, in turn; `finish` sets what their method has besides.
+// As many serialized requests as use every sequence, in turn; `finish` sets what their method has
+// besides.
 template <typename Request, typename Finish>
 absl::StatusOr<std::vector<std::string>> MakeSerialized(const RequestOptions& options,
                                                         const std::vector<v1::Sequence>& sequences,

@@ -1,5 +1,5 @@
-// Makes the requests of Classify, Encode and Score for the load generator, and reads those of every method from a
-// file. Generate uses its common parts.
+// Makes the requests of Classify, Encode and Score for the load generator, and reads those of every
+// method from a file. Generate uses its common parts.
 #ifndef SRU_BENCH_REQUESTS_H_
 #define SRU_BENCH_REQUESTS_H_
 
@@ -21,9 +21,9 @@ inline constexpr int kMaxPerCall = 100000;   // sequences
 
 using client::CheckRange;
 
-// Draws lengths of sequences, in tokens, from one of these specifications. SIGMA, the standard deviation of the
-// logarithm, is more than 0 and at most 10; all other numbers are between 1 and 100000. A length has at least one
-// token, and at most MAX. Errors name `flag`.
+// Draws lengths of sequences, in tokens, from one of these specifications. SIGMA, the standard
+// deviation of the logarithm, is more than 0 and at most 10; all other numbers are between 1 and
+// 100000. A length has at least one token, and at most MAX. Errors name `flag`.
 inline constexpr absl::string_view kLengthsHelp =
     "fixed:N, uniform:MIN:MAX, exponential:MEAN:MAX, geometric:MEAN:MAX or "
     "lognormal:MEDIAN:SIGMA:MAX";
@@ -54,8 +54,8 @@ struct RequestOptions : CallOptions {
 // The path of the gRPC method. kInvalidArgument if `method` names none.
 absl::StatusOr<std::string> MethodPath(const RequestOptions& options);
 
-// Makes several hundred requests, or as many as the file fills. With `lengths`, `info` must describe the
-// server's model. Errors name the flag or the file.
+// Makes as many requests as the texts, the drawn lengths or the file fill. With `lengths`, `info`
+// must describe the server's model. Errors name the flag or the file.
 absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& options,
                                                       const v1::ModelInfo& info);
 

@@ -72,8 +72,8 @@ Owned<EVP_PKEY> ReadKey(absl::string_view pem) {
       PEM_read_bio_PrivateKey(ReadFrom(pem).get(), nullptr, no_passphrase, nullptr));
 }
 
-// gRPC would only say that the handshake failed. kInvalidArgument names the option: OpenSSL can read
-// nothing of a file, or the key does not belong to its certificate. Empty = not given.
+// gRPC would only say that the handshake failed. kInvalidArgument names the option: OpenSSL can
+// read nothing of a file, or the key does not belong to its certificate. Empty = not given.
 absl::Status CheckPem(const grpc::SslCredentialsOptions& files) {
   for (const auto& [option, pem] :
        {std::pair{"tls_ca", &files.pem_root_certs}, std::pair{"tls_cert", &files.pem_cert_chain}}) {
@@ -135,8 +135,8 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const ConnectOptions&
   }
   if (!WantsTls(options) && !options.token_without_tls && !StaysOnThisMachine(options.address)) {
     return InvalidArgument(in_file ? "token_file" : "token",
-                           ": the token would cross the network in the clear; expected tls, or "
-                           "token_without_tls where something else encrypts");
+                           ": the token would cross the network in the clear; expected tls, or, "
+                           "in a program, token_without_tls where something else encrypts");
   }
   SRU_ASSIGN_OR_RETURN(std::string token, in_file ? ReadToken(options.token_file)
                                                   : CheckToken("token", options.token));

@@ -21,8 +21,9 @@ namespace sru::client {
 // Whether the options ask for TLS.
 bool WantsTls(const ConnectOptions& options);
 
-// Without tls_ca, the authorities that the system trusts count. kInvalidArgument names the option: a
-// file cannot be read or holds no PEM, or a certificate comes without its key or with another one.
+// Without tls_ca, the authorities that the system trusts count. kInvalidArgument names the option:
+// a file cannot be read or holds no PEM, or a certificate comes without its key or with another
+// one.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
     const ConnectOptions& options);
 

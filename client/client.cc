@@ -55,8 +55,7 @@ struct Advice {
 };
 constexpr char kNotGrpc[] =
     "this port does not speak gRPC; sru_server speaks it on the port of --listen (50051), not on "
-    "that "
-    "of --metrics_listen (9090)";
+    "that of --metrics_listen (9090)";
 constexpr Advice kAdvice[] = {
     {"backend unhealthy",
      "the server answers but does not serve: no model is loaded, or it is loading or shutting "

@@ -82,7 +82,7 @@ if(SRU_CUDA_FOUND AND SRU_CUDA_VERSION VERSION_GREATER_EQUAL 13)
 endif()
 
 # sru_cuda_objects(VARIABLE files.cu...): sets VARIABLE to object files, to be listed among a library's sources. In a build with tests
-# nvcc leaves the machine code and the PTX in cuda_code/ beside them, which tests/kernels/cuda_*_test.py look at.
+# nvcc leaves the machine code and the PTX in cuda_code/ beside them, which tests/kernels/cuda_ptxas_test.py looks at.
 function(sru_cuda_objects variable)
   set(code)
   foreach(architecture ${SRU_CUDA_ARCHITECTURES})

@@ -45,8 +45,8 @@ inline absl::Status CallPatiently(absl::FunctionRef<absl::Status()> call) {
 }
 
 // Returns true if one item of a call may be to blame for the error: the server refuses an item, or
-// the call or its answer has too many bytes. An overload carries a delay (RetryDelay()), so it blames
-// no item.
+// the call or its answer has too many bytes. An overload carries a delay (RetryDelay()), so it
+// blames no item.
 inline bool MayBlameAnItem(const absl::Status& status) {
   return status.code() == absl::StatusCode::kInvalidArgument ||
          (status.code() == absl::StatusCode::kResourceExhausted && !RetryDelay(status).has_value());
@@ -239,8 +239,11 @@ class TextRunner : public BatchRunner<LineInput::Item, Response> {
       const absl::Status status = print_(answer.items[i], *answer.response, result, answer.latency);
       if (!status.ok()) this->Report(this->common_.Explain(status));
     }
-    printer_->Flush();
+    Flush();
   }
+
+  // After what is printed of each answer.
+  virtual void Flush() { printer_->Flush(); }
 
   LineInput* const input_;
   Printer* const printer_;

@@ -204,9 +204,9 @@ class Chunks {
   absl::Status status_;
 };
 
-// Sends each text, or each --chunk_frames frames of standard input, as a chunk, and prints the answer
-// before it reads the next one. Goes on from `state`, which becomes that at the end, if it is asked
-// for.
+// Sends each text, or each --chunk_frames frames of standard input, as a chunk, and prints the
+// answer before it reads the next one. Goes on from `state`, which becomes that at the end, if it
+// is asked for.
 absl::Status EncodeStream(const EncodeFlags& flags, Client& client, LineInput* input,
                           std::string* state, Printer* printer) {
   const TargetFlags& target = flags.input.target;

@@ -114,11 +114,12 @@ class Stats {
  public:
   void Add(const v1::GenerateResponse& response) {
     const absl::Time now = absl::Now();
-    const auto [it, is_first] = samples_.try_emplace(response.sample());
-    Sample& sample = it->second;
+    Sample& sample = samples_[response.sample()];
     if (response.token_ids_size() > 0) {
-      if (samples_.size() == 1 && is_first) first_ = now;
-      if (!is_first) gaps_.push_back(absl::ToDoubleMilliseconds(now - sample.last));
+      if (first_ == absl::Time()) first_ = now;
+      if (sample.last != absl::Time()) {
+        gaps_.push_back(absl::ToDoubleMilliseconds(now - sample.last));
+      }
       sample.last = now;
       last_ = now;
     }
@@ -137,7 +138,7 @@ class Stats {
     Json json = {{"prompt_tokens", prompt_tokens_},
                  {"generated_tokens", generated_tokens_},
                  {"finish_reasons", std::move(reasons)}};
-    if (samples_.empty()) return json;
+    if (first_ == absl::Time()) return json;  // no token came
     const double seconds = absl::ToDoubleSeconds(last_ - start_);
     json["time_to_first_token_ms"] = absl::ToDoubleMilliseconds(first_ - start_);
     json["elapsed_s"] = seconds;

@@ -1,10 +1,12 @@
-// Printer: how every subcommand prints: rows of a table for people or, with --json, an object a line
-// for programs.
+// Printer: how every subcommand prints: rows of a table for people or, with --json, an object a
+// line for programs.
 #ifndef SRU_CLIENT_COMMANDS_PRINTER_H_
 #define SRU_CLIENT_COMMANDS_PRINTER_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"

@@ -227,8 +227,8 @@ class Scorer : public TextRunner<v1::ScoreResponse, v1::Score> {
     // A version that is loaded meanwhile could not go on from this state.
     request.set_version(version_);
     request.set_return_states(true);
-    // Whether a blank line has tokens is the model's matter. An empty argument is a mistake that the
-    // server should name.
+    // Whether a blank line has tokens is the model's matter. An empty argument is a mistake that
+    // the server should name.
     request.set_skip_empty(input_->has_lines() &&
                            absl::StripAsciiWhitespace(items[0].text).empty());
     if (!state_->empty()) request.add_states(*state_);
@@ -267,13 +267,20 @@ class Scorer : public TextRunner<v1::ScoreResponse, v1::Score> {
         json["file"] = file;
       }
       figures.WriteTo(&json);
-      EraseEmpty({"token_log_probs", "candidates", "token_texts"}, &json);
+      // What was asked for is there, too, if it is empty: a text may have one token.
+      if (!flags_.per_token) EraseEmpty({"token_log_probs", "token_texts"}, &json);
+      if (flags_.top_candidates == 0) EraseEmpty({"candidates"}, &json);
       printer_->Object(json);
     } else if (flags_.per_token) {
       AddTokens(flags_, item, score, printer_);
     } else {
       printer_->Row(figures.Cells(OneLine(item.text, kTextColumn)));
     }
+  }
+
+  // The names of the columns come with the totals, which are wider.
+  void Flush() override {
+    if (!flags_.totals) printer_->Flush();
   }
 
   const ScoreFlags& flags_;

@@ -8,8 +8,8 @@
 
 namespace sru::client {
 
-// Leaves `state` as it is without a path. kInvalidArgument, naming --state_in, if the file cannot be
-// read or is empty.
+// Leaves `state` as it is without a path. kInvalidArgument, naming --state_in, if the file cannot
+// be read or is empty.
 absl::Status ReadState(const std::string& path, std::string* state);
 
 // Replaces the file, or the one that a symbolic link leads to, in one step, so that it is never half

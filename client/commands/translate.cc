@@ -35,8 +35,8 @@ then goes on for longer. --prefix is what each translation has to begin with.
 --alignment lists, for each token of the translation, the tokens of the text at which the model
 looked. --hard_alignment adds to each translation " ||| " and pairs of numbers in the form of Marian
 and fast_align: which token of the text, from 0, each of its tokens looked at most, in the order of
-its tokens and without its end. --word_scores adds " ||| WordScores=" and the log-probability of each
-token, the end included, as Marian does.
+its tokens and without its end. --word_scores adds " ||| WordScores=" and the log-probability of
+each token, the end included, as Marian does.
 
 examples:
   sru_client translate "A ship sails past the old lighthouse."

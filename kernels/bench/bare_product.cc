@@ -50,11 +50,7 @@ memory::data_type TypeOf(DataType dtype) {
 }  // namespace
 
 BareProduct::BareProduct(DataType dtype, int rows, int k, int n)
-    : engine_(dnnl::engine::kind::cpu, 0),
-      stream_(engine_),
-      k_(k),
-      n_(n),
-      flop_(2.0 * rows * k * n) {
+    : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_), k_(k), n_(n) {
   omp_set_num_threads(1);
   const memory::data_type type = TypeOf(dtype);
   const memory::desc x = RowMajor(rows, k, type);
@@ -76,7 +72,6 @@ void BareProductList::Add(int rows, int k, int n) {
   products_.push_back(first == nullptr ? std::make_unique<BareProduct>(dtype_, rows, k, n)
                                        : std::make_unique<BareProduct>(first));
   first = products_.back().get();
-  flop_ += first->flop();
 }
 
 void BareProductList::Add(int rows, const StackSpec& spec) {

@@ -25,8 +25,6 @@ class BareProduct {
 
   void Run();
 
-  double flop() const { return flop_; }
-
  private:
   dnnl::engine engine_;
   dnnl::stream stream_;
@@ -35,7 +33,6 @@ class BareProduct {
   std::unordered_map<int, dnnl::memory> arguments_;
   int k_;
   int n_;
-  double flop_;
 };
 
 // All products of a model, one after the other. Those of equal shapes have weights of their own and share
@@ -50,11 +47,8 @@ class BareProductList {
   void Add(int rows, const StackSpec& spec);
   void Run();
 
-  double flop() const { return flop_; }
-
  private:
   const DataType dtype_;
-  double flop_ = 0;
   std::map<std::tuple<int, int, int>, const BareProduct*> first_of_shape_;  // by rows, k, n
   std::vector<std::unique_ptr<BareProduct>> products_;
 };

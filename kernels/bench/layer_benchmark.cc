@@ -1,5 +1,6 @@
-// Two SRU layers that write all token vectors (BM_Layers), and oneDNN's products of the same shapes alone (BM_LayerProducts), the
-// least that such layers can cost. The arguments are equal, so that scripts/report.py finds the pairs.
+// Two SRU layers that write all token vectors (BM_Layers), and oneDNN's products of the same shapes
+// alone (BM_LayerProducts), the least that such layers can cost. The arguments are equal, so that
+// scripts/report.py finds the pairs.
 #include <benchmark/benchmark.h>
 
 #include <memory>

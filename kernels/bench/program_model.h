@@ -118,7 +118,6 @@ class BenchmarkModel {
   }
 
   void Run(BenchmarkBatch& batch) { Note(batch.Run(*executable_, *workspace_, arena_.get())); }
-  Backend& backend() { return *backend_; }
   StateArena& arena() { return *arena_; }
   std::vector<StateArena::Slot> NewSlots(int count) {
     std::vector<StateArena::Slot> slots(count);

@@ -1,11 +1,11 @@
-// Batches of whole programs with random weights on one thread (BM_Run), the matrix products of each alone (BM_Products), and reading as much
-// memory as its weights (BM_ReadWeights). The arguments are equal, so that scripts/report.py finds the pairs.
+// Batches of whole programs with random weights on one thread (BM_Run), the matrix products of each
+// alone (BM_Products), and reading as much memory as its weights (BM_ReadWeights). The arguments
+// are equal, so that scripts/report.py finds the pairs.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <memory>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -172,8 +172,8 @@ void BM_ReadWeights(benchmark::State& state) {
   state.counters["weight_mb"] = static_cast<double>(system.weight_bytes()) / 1e6;
 }
 
-// A language model takes a token of each sequence and picks the next: a small one, that of the paper's size, and one with a large
-// vocabulary without projections.
+// A language model takes a token of each sequence and picks the next: a small one, that of the
+// paper's size, and one with a large vocabulary without projections.
 Case Decode(const benchmark::State& state) {
   const struct {
     int vocabulary, input, hidden, layers, projection;
@@ -197,7 +197,8 @@ Case Decode(const benchmark::State& state) {
       p, kAllDataTypes[state.range(1)], {}, {{Equal(state.range(2), 1)}, tokens}, "next_picked"};
 }
 
-// A translator, small or the paper's: its encoder of sentences of 25 words, and a step of a beam of five.
+// A translator, small or the paper's: its encoder of sentences of 25 words, and a step of a beam of
+// five.
 Case Translator(const benchmark::State& state, bool steps) {
   constexpr int kBeam = 5;
   const bool paper = state.range(0) != 0;
@@ -238,7 +239,8 @@ Case Reader(const benchmark::State& state) {
           "start"};
 }
 
-// A student of Firefox's sizes, tiny or base, with a shortlist of 800 words: its encoder, and a greedy step.
+// A student of Firefox's sizes, tiny or base, with a shortlist of 800 words: its encoder, and a
+// greedy step.
 Case Student(const benchmark::State& state, bool steps) {
   constexpr int kChoices = 800;
   testing::StudentShape shape;

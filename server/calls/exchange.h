@@ -63,7 +63,8 @@ class Exchange : public CallOrigin {
   virtual absl::string_view method() const = 0;
   // Until the call's deadline; infinite if it has none.
   virtual absl::Duration time_left() const = 0;
-  // The call has lost most of its time before it came, so that others should be answered in its place.
+  // The call has lost most of its time before it came, so that others should be answered in its
+  // place.
   virtual bool came_late() const { return false; }
   virtual bool is_cancelled() const = 0;
 

@@ -37,8 +37,8 @@ struct Method {
   const google::protobuf::Message* response = nullptr;
   std::string http_path;  // HttpPathOf()
   std::string summary;    // a sentence
-  // How a call of one message ends that is refused in an overload before it is made; nothing: `start`
-  // makes it. Null: none is refused so.
+  // How a call of one message ends that is refused in an overload before it is made; nothing:
+  // `start` makes it. Null: none is refused so.
   std::function<std::optional<CallEnd>(const Exchange& exchange, const absl::Cord& message)> refuse;
   // Makes a call. It lives until its OnDone().
   std::function<CallHandler*(Exchange* exchange)> start;

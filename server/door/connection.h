@@ -98,9 +98,10 @@ class Connection final : public std::enable_shared_from_this<Connection>,
   // A message has so many bytes to come: lets more of them be under way at a time.
   void WidenWindow(int32_t id, size_t bytes);
   void Reset(int32_t id, uint32_t code);
-  // A call has begun that has so much of its time left. Returns whether it comes late: calls of this
-  // connection are being refused, and of late others came with more than twice as much. Such a call
-  // has waited for a stream or for the socket, which hold others, too: it has less time than it says.
+  // A call has begun that has so much of its time left. Returns whether it comes late: calls of
+  // this connection are being refused, and of late others came with more than twice as much. Such
+  // a call has waited for a stream or for the socket, which hold others, too: it has less time than
+  // it says.
   bool CameLate(absl::Duration left);
   // A queue has refused a call of the connection.
   void OnRefused() { last_refused_ = last_read_; }

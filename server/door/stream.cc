@@ -397,8 +397,8 @@ bool Stream::RefuseQuickly(const absl::Cord& message) {
 }
 
 void Stream::Deliver(std::optional<absl::Cord> message) {
-  if (message.has_value() && RefuseQuickly(*message)) return;
   const bool is_long = message.has_value() && message->size() >= kLongMessage;
+  if (message.has_value() && !is_long && RefuseQuickly(*message)) return;
   // The reader has given its memory back, so another loop may have taken it. The call still waits for the message then.
   if (is_long && !memory_->Take(static_cast<int64_t>(message->size()))) {
     return Fail(NoMemoryToReceive());

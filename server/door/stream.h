@@ -159,7 +159,8 @@ class Stream final : public calls::HttpExchange,
   void EndInput();
   // The client has to send another message within its time.
   void AwaitNext();
-  // Ends a call whose queue refuses it, before it is made. Returns whether it did.
+  // Ends a call whose queue refuses it, before it is made. Returns whether it did. `message` is read
+  // here, so it must not be long.
   bool RefuseQuickly(const absl::Cord& message);
   void Deliver(std::optional<absl::Cord> message);
   void WaitForBytes();

@@ -2,7 +2,7 @@
 //
 // Request ids. A call's x-request-id is sent back with the answer and appears in the call's line;
 // an id that is not valid (request_id.h) is replaced by a new one. A call without an id gets a new
-// one if something refers to it: if the call fails or is logged.
+// one if a line has it: what is not logged, or over the limit of lines, has none.
 //
 // Privacy. A line holds no part of the text or data of a request; for an INVALID_ARGUMENT it names
 // only the field. `content` adds the request.
@@ -73,8 +73,8 @@ class AccessLog {
   // Empty if the call has none.
   static std::string Begin(const CallOrigin& call);
 
-  // Call it just before the call is answered, with the `request_id` that Begin() gave. Returns the id
-  // to send back: that one, or a new one if a line was written; empty: none.
+  // Call it just before the call is answered, with the `request_id` that Begin() gave. Returns the
+  // id to send back: that one, or a new one if a line was written; empty: none.
   std::string End(const CallOrigin& call, std::string request_id, const CallRecord& record);
 
   // Logs a call that was rejected before it reached a handler. `peer` is "" where gRPC does not tell

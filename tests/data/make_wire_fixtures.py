@@ -40,7 +40,7 @@ COMMANDS = [
     ("models", ("--status",), None),
     ("models", ("old_translator",), None),
     ("classify", ("--model=trec", "--top_k=3", TEXT, "Where is the river?"), None),
-    ("classify", ("--model=old_classifier", "--tokens", "--top_k=0", "--priority=high", "who wrote it"), None),
+    ("classify", ("--model=old_classifier", "--top_k=0", "--priority=high", "who wrote it"), None),
     ("encode", ("--model=old_classifier", TEXT), None),
     ("encode", ("--model=old_classifier", "--pooling=none", "--normalize", "--output_format=float16", TEXT), None),
     ("encode", ("--model=old_classifier", "--pooling=mean", "--output_format=bfloat16", TEXT), None),

@@ -36,8 +36,7 @@ std::string RefusalText(const Verdict& v) {
                           "retry later");
     case RejectReason::kDeadline:
       return "the deadline cannot be kept: by the measured speed of the model the answer would "
-             "come "
-             "too late; retry later, or with a later deadline";
+             "come too late; retry later, or with a later deadline";
     case RejectReason::kMemory:
       break;  // only the service refuses for this, before it submits
   }

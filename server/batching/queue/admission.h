@@ -3,17 +3,17 @@
 // what waits and how long that will take. Rules, in this order:
 //   kUnavailable        Stop() was called (kNoWorker), or Close() (kDraining)
 //   kDeadlineExceeded   the deadline has passed already
-//   kResourceExhausted  a bound would be passed (kStreams, kQueueFull), or, with admission by deadline, the
-//                       work would end too late by the measured speed (kDeadline): after the deadline, or
-//                       after a quarter of the time until then in a queue that stands (kStanding); never
-//                       while a worker is free and nothing waits, and never before something has been
-//                       measured
+//   kResourceExhausted  a bound would be passed (kStreams, kQueueFull), or, with admission by
+//                       deadline, the work would be late by the measured speed (kDeadline): it
+//                       would end after the deadline or, in a queue that stands (kStanding), begin
+//                       after a quarter of the time until then; never while a worker is free and
+//                       nothing waits, and never before something has been measured
 // One caller alone may fill what the bounds allow. Others then find a reserve of half as much beyond them, of which each may take its
 // share by weight: nothing that was accepted has to leave for them.
 //
-// Every refusal counts. A refusal for want of room or time comes with a retry delay: the time that the
-// waiting work will take by the measured speed, rounded up to a power of two of milliseconds, from 1 ms
-// to 10 s; 100 ms if nothing has been measured.
+// Every refusal counts. A refusal for want of room or time comes with a retry delay: the time that
+// the waiting work will take by the measured speed, rounded up to a power of two of milliseconds,
+// from 1 ms to 10 s; 100 ms if nothing has been measured.
 //
 // Not thread-safe: its owner's mutex guards it. A Verdict needs no mutex.
 #ifndef SRU_SERVER_BATCHING_QUEUE_ADMISSION_H_
@@ -36,9 +36,10 @@ namespace sru::server::batching {
 
 // Work has come faster than it was done for so long that it is no burst.
 inline constexpr absl::Duration kStanding = absl::Milliseconds(100);
-// The part of a call's time that it may wait in a queue that stands. A queue that takes the whole time
-// is of no use to anybody: it answers nothing sooner, holds all streams of its clients, so that further
-// calls wait there, and its answers come at the last moment, when their way back is too long.
+// The part of a call's time that it may wait in a queue that stands. A queue that takes the whole
+// time is of no use to anybody: it answers nothing sooner, holds all streams of its clients, so
+// that further calls wait there, and its answers come at the last moment, too late for their way
+// back.
 inline constexpr double kStandingPatience = 0.25;
 
 // Work that is admitted or refused as a whole.
