@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
@@ -69,6 +70,7 @@ constexpr Advice kAdvice[] = {
     {"wrong version number",
      "the server does not speak TLS: leave out the options that begin with tls"},
     {"Connection refused", ""}};
+constexpr char kNo6[] = "ipv6:%5B::1%5D";
 // Whatever else ends a connection at its begin: the peer's TLS does, without a word.
 constexpr char kWithoutTls[] = "the server may speak TLS: name its authority with tls_ca";
 constexpr char kWithTls[] =
@@ -293,6 +295,16 @@ class GrpcClient : public Client {
     const absl::Status status = Health("", options).status();
     // It may have been made meanwhile.
     if (status.code() != absl::StatusCode::kUnavailable) return absl::OkStatus();
+    // Of localhost's two addresses gRPC tells what became of either. A server may listen on one only.
+    absl::string_view port = options_.address;
+    if (absl::ConsumePrefix(&port, "localhost:") && absl::StrContains(status.message(), kNo6)) {
+      ConnectOptions other = options_;
+      other.address = absl::StrCat("127.0.0.1:", port);
+      other.max_attempts = 1;
+      if (WantsTls(other) && other.tls_server_name.empty()) other.tls_server_name = "localhost";
+      absl::StatusOr<std::unique_ptr<Client>> client = Client::Create(other);
+      if (client.ok()) return (*client)->Connect(options.deadline.value());
+    }
     const auto* const found = std::find_if(
         std::begin(kAdvice), std::end(kAdvice),
         [&](const Advice& one) { return absl::StrContains(status.message(), one.part); });
