@@ -86,10 +86,11 @@ class QueriesTest(unittest.TestCase):
         cls.addClassCleanup(cls.prometheus.__exit__)
 
         def rates():
-            cls.server.load()  # counters must move between two scrapes
+            cls.server.load()  # each counter must move between two scrapes, which may come within a load
             # The last series to appear: a code that only errors have.
-            return cls.prometheus.query('rate(sru_requests_total{code="NOT_FOUND"}[1m]) > 0') and cls.prometheus.query(
-                "rate(sru_request_duration_seconds_count[1m]) > 0"
+            return cls.prometheus.query('rate(sru_requests_total{code="NOT_FOUND"}[1m]) > 0') and all(
+                cls.prometheus.query('rate(sru_request_duration_seconds_count{method="%s"}[1m]) > 0' % method)
+                for method in ("Classify", "Encode", "Score", "Generate")
             )
 
         running.wait_for("rates", rates)
