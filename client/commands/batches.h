@@ -97,14 +97,15 @@ class BatchRunner {
         changed.SignalAll();
       }
     });
-    absl::StatusOr<Items> items;
+    absl::Status input;
     while (true) {
       {
         MutexLock lock(&mu);
         while (static_cast<int>(open.size()) >= in_flight && !stopped) changed.Wait(&mu);
         if (stopped) break;
       }
-      items = Next();
+      absl::StatusOr<Items> items = Next();
+      input = items.status();
       MutexLock lock(&mu);
       if (stopped || !items.ok() || items->empty()) break;
       open.push_back(std::async(std::launch::async, [this, batch = *std::move(items)] {
@@ -121,9 +122,7 @@ class BatchRunner {
     }
     printing.join();
     if (stopped) return kExitFailed;
-    if (!items.ok()) {
-      Report(names_code ? common_.Explain(items.status()) : std::string(items.status().message()));
-    }
+    if (!input.ok()) Report(names_code ? common_.Explain(input) : std::string(input.message()));
     return exit_code_;
   }
 
