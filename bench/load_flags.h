@@ -1,5 +1,5 @@
-// What the subcommands share: parsing of flags and errors; and what sru_bench load is made of: its flags, the
-// preparation of requests, the run with its report.
+// Parses flags and reports errors for all subcommands. Defines the flags of sru_bench load,
+// prepares its requests, runs them and prints the report.
 #ifndef SRU_BENCH_LOAD_FLAGS_H_
 #define SRU_BENCH_LOAD_FLAGS_H_
 

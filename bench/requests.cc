@@ -48,7 +48,8 @@ constexpr absl::string_view kQuestions[] = {
     "Which company made the first pocket calculator ?",
 };
 
-// Of sru.v1.InferenceService by its name, in any case; of another service by its path.
+// Finds a method of sru.v1.InferenceService by its name, in upper or lower case, and a method of
+// another service by its path.
 absl::StatusOr<const google::protobuf::MethodDescriptor*> FindMethod(const std::string& name) {
   // A linker may leave out a protocol that no code names.
   google::protobuf::LinkMessageReflection<inference::ModelInferRequest>();

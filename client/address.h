@@ -1,4 +1,4 @@
-// What the gRPC target in ConnectOptions::address says about the machine that is called.
+// Tells from the gRPC target in ConnectOptions::address whether a call stays on this machine.
 #ifndef SRU_CLIENT_ADDRESS_H_
 #define SRU_CLIENT_ADDRESS_H_
 

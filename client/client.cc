@@ -49,7 +49,7 @@ constexpr int kKeepaliveTimeoutMs = 6000;
 // ours meanwhile. Version 1.51 has neither the wait nor the name.
 constexpr char kPingTimeoutArgument[] = "grpc.http2.ping_timeout_ms";
 constexpr char kHealthCheckMethod[] = "/grpc.health.v1.Health/Check";
-// What a part of gRPC's error means. The first that is found counts.
+// Advice for errors of gRPC whose text contains `part`. The first row that matches is given.
 struct Advice {
   const char* part;
   const char* advice;
@@ -295,7 +295,8 @@ class GrpcClient : public Client {
     const absl::Status status = Health("", options).status();
     // It may have been made meanwhile.
     if (status.code() != absl::StatusCode::kUnavailable) return absl::OkStatus();
-    // Of localhost's two addresses gRPC tells what became of either. A server may listen on one only.
+    // localhost has an IPv6 and an IPv4 address, and gRPC reports the error of only one. A server
+    // on IPv4 alone refuses IPv6, which hides the real error, so IPv4 is tried by itself.
     absl::string_view port = options_.address;
     if (absl::ConsumePrefix(&port, "localhost:") && absl::StrContains(status.message(), kNo6)) {
       ConnectOptions other = options_;

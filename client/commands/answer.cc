@@ -49,7 +49,8 @@ examples:
 
 // Passages go together in one call up to this many bytes.
 constexpr size_t kCallBytes = 1 << 20;
-// What a row shows of a question, and of a passage before and behind its answer.
+// A row shows so many characters of a question, and so many bytes of a passage on each side of its
+// answer.
 constexpr size_t kQuestionWidth = 40;
 constexpr size_t kContext = 60;
 

@@ -129,7 +129,7 @@ class Stats {
     generated_tokens_ += response.generated_tokens();
   }
 
-  // What is not known is left out.
+  // Leaves out the figures that were not measured.
   Json ToJson() {
     Json reasons = Json::array();
     for (const auto& [number, sample] : samples_) {
