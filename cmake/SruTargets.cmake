@@ -188,9 +188,6 @@ endfunction()
 # file (tests/testing/entry_main.cc). An ALONE test, which replaces something that others need, has a program of its own, NAME. The
 # target NAME builds the program, whichever it is. Tests run in the source root, so that they name data by its path in the project.
 # RUNS: programs of the project that the test starts; SRU_SERVER_BINARY is the path of sru_server, and so on.
-#
-# Without SRU_ROOM_TESTS only the tests of tests/kernels are built. The others are listed with the label `elsewhere`, which nothing
-# runs, because pages that name tests are checked against the list.
 function(sru_test name)
   if(NOT SRU_BUILD_TESTS)
     return()
@@ -205,11 +202,6 @@ function(sru_test name)
   endif()
   list(GET ARG_SRCS 0 file)
   get_filename_component(entry ${file} NAME_WE)
-  if(NOT SRU_ROOM_TESTS AND NOT CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/kernels$")
-    add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E false --entry=${entry})
-    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS};elsewhere")
-    return()
-  endif()
   if(NOT TARGET ${program})
     sru_binary(${program} SRCS ${SRU_SOURCE_ROOT}/tests/testing/entry_main.cc DEPS GTest::gmock)
     sru_set_test_options(${program})
@@ -232,9 +224,6 @@ function(sru_test name)
     add_custom_target(${name} DEPENDS ${program})
   endif()
   add_test(NAME ${name} COMMAND ${program} --entry=${entry} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
-  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "^${SRU_SOURCE_ROOT}/(base|models)(/|$)")
-    list(APPEND ARG_LABELS first)  # the first step of .ci/run
-  endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${SRU_TEST_TIMEOUT})
 endfunction()
 
