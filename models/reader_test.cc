@@ -69,7 +69,7 @@ Pair MakePair(const RandomReader& variant, int passage_size, int question_size, 
   return pair;
 }
 
-struct Logits {
+struct StartAndEnd {
   std::vector<double> start;
   std::vector<double> end;
 };
@@ -80,7 +80,7 @@ class PlainReader {
   PlainReader(const RandomReader& variant, const TestTensors& tensors)
       : variant_(variant), tensors_(tensors) {}
 
-  Logits Read(const Pair& pair) const {
+  StartAndEnd Read(const Pair& pair) const {
     Rows x = Embed("embedding.weight", variant_.dim, pair.passage);
     const Rows question = Embed("embedding.weight", variant_.dim, pair.question);
     const size_t num_features = variant_.features.size();
@@ -100,7 +100,7 @@ class PlainReader {
       for (size_t j = 0; j < h.size(); ++j) weights[j] = Linear("self_attn", h[j])[0];
     }
     const Row v = WeightedSum(Softmax(weights), h);
-    Logits logits;
+    StartAndEnd logits;
     const Row start = Linear("start_attn", v);
     const Row end = Linear("end_attn", v);
     for (const Row& row : d) {
@@ -233,7 +233,7 @@ class ReaderTest : public ::testing::Test {
   }
 
   // Each pair by itself, all in one batch.
-  std::vector<Logits> Run(const Reader& reader, const std::vector<Pair>& pairs) {
+  std::vector<StartAndEnd> Run(const Reader& reader, const std::vector<Pair>& pairs) {
     std::unique_ptr<kernels::ProgramExecutable> executable;
     kernels::CompileOptions options;
     options.weights = file_->weights();
@@ -282,7 +282,7 @@ class ReaderTest : public ::testing::Test {
     batch.inputs = inputs.data();
     status = executable->Run(batch, outputs.data(), *workspace);
     EXPECT_TRUE(status.ok()) << status.message();
-    std::vector<Logits> logits;
+    std::vector<StartAndEnd> logits;
     for (size_t i = 0; i < pairs.size(); ++i) {
       const int32_t from = passage_offsets[i];
       const int32_t to = passage_offsets[i + 1];
@@ -317,10 +317,10 @@ TEST_F(ReaderTest, EqualsThePlainEquations) {
       const auto reader = Build(variant, tensors, max_table);
       ASSERT_TRUE(reader.ok()) << reader.status();
       EXPECT_EQ(reader->values != nullptr, variant.use_qemb && max_table > 0);
-      const std::vector<Logits> found = Run(*reader, pairs);
+      const std::vector<StartAndEnd> found = Run(*reader, pairs);
       ASSERT_EQ(found.size(), pairs.size());
       for (size_t i = 0; i < pairs.size(); ++i) {
-        const Logits expected = plain.Read(pairs[i]);
+        const StartAndEnd expected = plain.Read(pairs[i]);
         ExpectNear(expected.start, found[i].start);
         ExpectNear(expected.end, found[i].end);
       }

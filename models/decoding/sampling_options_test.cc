@@ -13,8 +13,8 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int kVocabulary = 10;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinityOption = std::numeric_limits<float>::infinity();
 
 std::string ErrorOf(const std::function<void(SamplingOptions*)>& set) {
   SamplingOptions options;
@@ -50,7 +50,8 @@ TEST(SamplingOptionsTest, NamesTheFieldThatIsOutOfRange) {
         FloatField{"repetition_penalty", &SamplingOptions::repetition_penalty, 0.009f, 100.1f},
         FloatField{"presence_penalty", &SamplingOptions::presence_penalty, -100.1f, 100.1f},
         FloatField{"frequency_penalty", &SamplingOptions::frequency_penalty, -100.1f, 100.1f}}) {
-    for (const float value : {field.below, field.above, kNan, kInfinity, -kInfinity}) {
+    for (const float value :
+         {field.below, field.above, kNotANumber, kInfinityOption, -kInfinityOption}) {
       EXPECT_THAT(ErrorOf([&](SamplingOptions* o) { o->*field.member = value; }),
                   HasSubstr(std::string("sampling.") + field.name + ": expected "))
           << value;
@@ -73,7 +74,7 @@ TEST(SamplingOptionsTest, NamesTheBiasThatIsWrong) {
                 o->logit_bias = {{-1, 1.0f}};
               }),
               HasSubstr("found -1"));
-  for (const float value : {1000.5f, -1000.5f, kNan, kInfinity, -kInfinity}) {
+  for (const float value : {1000.5f, -1000.5f, kNotANumber, kInfinityOption, -kInfinityOption}) {
     EXPECT_THAT(ErrorOf([&](SamplingOptions* o) {
                   o->logit_bias = {{1, 0.0f}, {3, value}};
                 }),

@@ -31,7 +31,7 @@ using ::testing::IsEmpty;
 using ::testing::Pointwise;
 using ::testing::SizeIs;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kInf = std::numeric_limits<float>::infinity();
 
 MATCHER(SameSpan, "") {
   const Span& found = std::get<0>(arg);
@@ -60,7 +60,7 @@ std::vector<Span> EverySpan(const std::vector<float>& start, const std::vector<f
       span.first = i;
       span.last = j;
       span.log_score = double{start[i]} + double{end[j]};
-      if (span.log_score > -kInfinity) all.push_back(span);
+      if (span.log_score > -kInf) all.push_back(span);
     }
   }
   std::stable_sort(all.begin(), all.end(),
@@ -103,8 +103,8 @@ TEST(SpansTest, EqualsTheDefinition) {
     std::vector<float> end(n);
     for (float& value : start) value = static_cast<float>(random() % values) * 0.25f;
     for (float& value : end) value = static_cast<float>(random() % values) * 0.25f;
-    if (round % 7 == 0) start[random() % n] = -kInfinity;
-    if (round % 5 == 0) end[random() % n] = -kInfinity;
+    if (round % 7 == 0) start[random() % n] = -kInf;
+    if (round % 5 == 0) end[random() % n] = -kInf;
     if (round % 11 == 0) end[random() % n] = std::nanf("");
     if (round % 13 == 0) start[random() % n] = std::nanf("");
     for (const bool no_overlap : {false, true}) {
@@ -127,10 +127,10 @@ TEST(SpansTest, WhatIsInfiniteIsNoTrouble) {
     return spans.empty() ? std::pair(-1, -1) : std::pair(spans[0].first, spans[0].last);
   };
   // Of infinity and minus infinity there is no sum.
-  EXPECT_EQ(first({kInfinity, 0, 0}, {-kInfinity, -kInfinity, 1}), std::pair(1, 2));
-  EXPECT_EQ(first({0, 0}, {-kInfinity, kInfinity}), std::pair(0, 1));
-  EXPECT_EQ(first({-kInfinity, -kInfinity}, {0, kInfinity}), std::pair(-1, -1));
-  const std::vector<Span> spans = Best({kInfinity, 0}, {0, 0}, Options(1, 1));
+  EXPECT_EQ(first({kInf, 0, 0}, {-kInf, -kInf, 1}), std::pair(1, 2));
+  EXPECT_EQ(first({0, 0}, {-kInf, kInf}), std::pair(0, 1));
+  EXPECT_EQ(first({-kInf, -kInf}, {0, kInf}), std::pair(-1, -1));
+  const std::vector<Span> spans = Best({kInf, 0}, {0, 0}, Options(1, 1));
   ASSERT_THAT(spans, SizeIs(1));
   EXPECT_EQ(spans[0].probability, 0.0f);
 }

@@ -24,7 +24,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kForbidding = std::numeric_limits<float>::infinity();
 
 MATCHER_P3(Adjusts, id, scale, add, "") {
   return arg.id == id && arg.scale == static_cast<float>(scale) &&
@@ -117,20 +117,22 @@ TEST(TokenPickerTest, AddsBiasesAfterPenaltiesAndBansByThem) {
   options.logit_bias = {{7, -100.0f}, {3, 2.0f}, {5, -99.5f}, {4, 0.0f}};
   TokenPicker picker = Picker(options);
   EXPECT_THAT(AdjustmentsOf(picker),
-              ElementsAre(Adjusts(3, 1, 2), Adjusts(5, 1, -99.5), Adjusts(7, 1, -kInfinity)));
+              ElementsAre(Adjusts(3, 1, 2), Adjusts(5, 1, -99.5), Adjusts(7, 1, -kForbidding)));
   picker.OnPicked(3);
   picker.OnPicked(4);
-  EXPECT_THAT(AdjustmentsOf(picker), ElementsAre(Adjusts(3, 1, 1), Adjusts(4, 1, -1),
-                                                 Adjusts(5, 1, -99.5), Adjusts(7, 1, -kInfinity)));
+  EXPECT_THAT(AdjustmentsOf(picker),
+              ElementsAre(Adjusts(3, 1, 1), Adjusts(4, 1, -1), Adjusts(5, 1, -99.5),
+                          Adjusts(7, 1, -kForbidding)));
 }
 
 TEST(TokenPickerTest, BansWhatTheCallerNames) {
   SamplingOptions options;
   options.logit_bias = {{2, 1.0f}, {4, 1.0f}};
   const TokenPicker picker = Picker(options);
-  EXPECT_THAT(AdjustmentsOf(picker, {0, 2, 2, 3, 9, 9}),
-              ElementsAre(Adjusts(0, 1, -kInfinity), Adjusts(2, 1, -kInfinity),
-                          Adjusts(3, 1, -kInfinity), Adjusts(4, 1, 1), Adjusts(9, 1, -kInfinity)));
+  EXPECT_THAT(
+      AdjustmentsOf(picker, {0, 2, 2, 3, 9, 9}),
+      ElementsAre(Adjusts(0, 1, -kForbidding), Adjusts(2, 1, -kForbidding),
+                  Adjusts(3, 1, -kForbidding), Adjusts(4, 1, 1), Adjusts(9, 1, -kForbidding)));
   EXPECT_THAT(AdjustmentsOf(picker), ElementsAre(Adjusts(2, 1, 1), Adjusts(4, 1, 1)));
 }
 
@@ -180,7 +182,7 @@ TEST(TokenPickerTest, AgreesWithThePlainEquations) {
         for (const auto& [biased, value] : options.logit_bias) bias = biased == id ? value : bias;
         const bool repeats = options.penalizes_repetition() && (in_prompt || count > 0);
         if (bias <= -100) {
-          ASSERT_EQ(add[id], -kInfinity);
+          ASSERT_EQ(add[id], -kForbidding);
           continue;
         }
         ASSERT_EQ(scale[id], repeats ? options.repetition_penalty : 1);

@@ -9,7 +9,7 @@ namespace sru::models {
 namespace {
 
 // As a decoder that replaces would give the whole text.
-std::string Replaced(std::string_view text) {
+std::string ReplacedParts(std::string_view text) {
   std::string replaced;
   while (!text.empty()) {
     const Utf8Part part = FirstUtf8Part(text);
@@ -24,11 +24,13 @@ std::string Replaced(std::string_view text) {
 // Tables 3-8 to 3-11 of the Unicode standard 15.0 ("U+FFFD substitution of maximal subparts").
 TEST(Utf8PartTest, ReplacesAsTheStandardDoes) {
   const std::string r(kReplacementCharacter);
-  EXPECT_EQ(Replaced("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41"), r + r + r + r + r + r + r + r + "A");
-  EXPECT_EQ(Replaced("\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41"), r + r + r + r + r + r + r + r + "A");
-  EXPECT_EQ(Replaced("\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42"),
+  EXPECT_EQ(ReplacedParts("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41"),
+            r + r + r + r + r + r + r + r + "A");
+  EXPECT_EQ(ReplacedParts("\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41"),
+            r + r + r + r + r + r + r + r + "A");
+  EXPECT_EQ(ReplacedParts("\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42"),
             r + r + r + r + r + "A" + r + r + "B");
-  EXPECT_EQ(Replaced("\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41"), r + r + r + r + "A");
+  EXPECT_EQ(ReplacedParts("\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41"), r + r + r + r + "A");
 }
 
 TEST(Utf8PartTest, AgreesWithTheCheckOnEveryCharacterOfUpToThreeBytes) {
@@ -41,7 +43,7 @@ TEST(Utf8PartTest, AgreesWithTheCheckOnEveryCharacterOfUpToThreeBytes) {
         ASSERT_EQ(part.kind == Utf8Part::kCharacter,
                   valid && FindInvalidUtf8(text.substr(0, part.bytes)) == part.bytes)
             << a << " " << b << " " << c;
-        ASSERT_EQ(FindInvalidUtf8(Replaced(text)), Replaced(text).size());
+        ASSERT_EQ(FindInvalidUtf8(ReplacedParts(text)), ReplacedParts(text).size());
       }
     }
   }

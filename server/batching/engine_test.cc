@@ -147,7 +147,7 @@ class PuppetRunner : public BatchRunner {
   Script& script_;
 };
 
-class Observer : public BatchObserver {
+class EngineObserver : public BatchObserver {
  public:
   void OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
                const absl::Status& status) override {
@@ -167,7 +167,7 @@ class Observer : public BatchObserver {
 };
 
 // One call: its answer and how to wait for it.
-class Call {
+class EngineCall {
  public:
   absl::Status Submit(Engine& engine, BatchRequest request) {
     return Submit(engine.batcher(), std::move(request));
@@ -232,7 +232,7 @@ class EngineTest : public ::testing::Test {
   FakeClock fake_clock_;
   const Clock* clock_ = &real_clock_;
   Script script_;
-  Observer observer_;
+  EngineObserver observer_;
   std::unique_ptr<Engine> engine_;
 };
 
@@ -242,7 +242,7 @@ TEST_F(EngineTest, WarmsUpEveryWorkerThenServes) {
   EXPECT_EQ(script_.warm_ups.load(), 3);
   float result = 0;
   BatchRequest request = MakeRequest(7, {5}, &result);
-  Call call;
+  EngineCall call;
   ASSERT_TRUE(call.Submit(*engine_, std::move(request)).ok());
   EXPECT_TRUE(call.Wait().ok());
   EXPECT_EQ(result, 7);
@@ -269,13 +269,13 @@ TEST_F(EngineTest, WorkersRunAtTheSameTime) {
   options_.batcher.max_batch_sequences = 1;
   script_.CloseGate();
   Start(2);
-  Call calls[4];
-  for (Call& call : calls) ASSERT_TRUE(call.Submit(*engine_, MakeRequest(1, {5})).ok());
+  EngineCall calls[4];
+  for (EngineCall& call : calls) ASSERT_TRUE(call.Submit(*engine_, MakeRequest(1, {5})).ok());
   script_.AwaitRunning(2);
   EXPECT_EQ(engine_->batcher().stats().running_batches, 2);
   EXPECT_EQ(engine_->batcher().stats().queued_sequences, 2);
   script_.OpenGate();
-  for (Call& call : calls) EXPECT_TRUE(call.Wait().ok());
+  for (EngineCall& call : calls) EXPECT_TRUE(call.Wait().ok());
   EXPECT_EQ(script_.num_threads(), 2u);
 }
 
@@ -283,7 +283,7 @@ TEST_F(EngineTest, ALoopComputesWhatIsShortByItself) {
   MeasureByFakeClock();
   Start(1);
   for (int i = 0; i < 2; ++i) {
-    Call call;
+    EngineCall call;
     ASSERT_TRUE(call.Submit(*engine_, MakeRequest(1, {5})).ok());
     EXPECT_TRUE(call.Wait().ok());
   }
@@ -292,7 +292,7 @@ TEST_F(EngineTest, ALoopComputesWhatIsShortByItself) {
   std::thread loop([&] {
     TurnWorkList list;
     list.SetForThisThread();
-    Call calls[2];
+    EngineCall calls[2];
     for (int i = 0; i < 2; ++i) {
       ASSERT_TRUE(calls[i].Submit(*engine_, MakeRequest(7 + i, {5}, &results[i])).ok());
     }
@@ -313,17 +313,17 @@ TEST_F(EngineTest, ALoopLeavesToAWorkerWhatItMayNotCompute) {
   std::thread loop([&] {
     TurnWorkList list;
     list.SetForThisThread();
-    Call unknown;
+    EngineCall unknown;
     ASSERT_TRUE(unknown.Submit(*engine_, MakeRequest(1, {5})).ok());
     list.RunAll(/*in_time=*/true);
     EXPECT_TRUE(unknown.Wait().ok()) << "nothing was measured yet";
-    Call late;
+    EngineCall late;
     ASSERT_TRUE(late.Submit(*engine_, MakeRequest(1, {5})).ok());
     list.RunAll(/*in_time=*/false);
     EXPECT_TRUE(late.Wait().ok());
     // The only runner is busy.
     script_.CloseGate();
-    Call calls[2];
+    EngineCall calls[2];
     ASSERT_TRUE(calls[0].Submit(*engine_, MakeRequest(1, {5})).ok());
     engine_->batcher().Wake();
     script_.AwaitRunning(1);
@@ -331,7 +331,7 @@ TEST_F(EngineTest, ALoopLeavesToAWorkerWhatItMayNotCompute) {
     list.RunAll(/*in_time=*/true);
     EXPECT_FALSE(calls[1].done());
     script_.OpenGate();
-    for (Call& call : calls) EXPECT_TRUE(call.Wait().ok());
+    for (EngineCall& call : calls) EXPECT_TRUE(call.Wait().ok());
   });
   loop.join();
   EXPECT_EQ(script_.num_threads(), 1U);
@@ -351,23 +351,23 @@ TEST_F(EngineTest, ALoopComputesALittleWhileTheWorkersAreBusyWithOthersWork) {
   ASSERT_TRUE(workers.ok() && (*workers)->Start().ok());
   EXPECT_EQ(of_loop.warm_ups.load(), 1);
   const FlowHandle flows[] = {std::make_shared<Flow>("a"), std::make_shared<Flow>("b")};
-  const auto submit = [&](Call* call, int flow, int tokens) {
+  const auto submit = [&](EngineCall* call, int flow, int tokens) {
     BatchRequest request = MakeRequest(1, {tokens});
     request.flow = flows[flow];
     ASSERT_TRUE(call->Submit((*workers)->batcher(), std::move(request)).ok());
   };
-  Call first;  // so that the speed is known
+  EngineCall first;  // so that the speed is known
   submit(&first, 0, 5);
   EXPECT_TRUE(first.Wait().ok());
   script_.CloseGate();
-  Call much[2];
+  EngineCall much[2];
   submit(&much[0], 0, 200);
   script_.AwaitRunning(1);
   submit(&much[1], 0, 200);
   std::thread loop([&] {
     TurnWorkList list;
     list.SetForThisThread();
-    Call little[3];
+    EngineCall little[3];
     submit(&little[0], 1, 5);
     list.RunUrgent();
     EXPECT_TRUE(little[0].done());
@@ -379,7 +379,7 @@ TEST_F(EngineTest, ALoopComputesALittleWhileTheWorkersAreBusyWithOthersWork) {
     EXPECT_FALSE(little[1].done());
     script_.OpenGate();
     EXPECT_TRUE(little[1].Wait().ok());
-    for (Call& call : much) EXPECT_TRUE(call.Wait().ok());
+    for (EngineCall& call : much) EXPECT_TRUE(call.Wait().ok());
     // Nobody else has work: a worker is idle.
     submit(&little[2], 1, 5);
     list.RunUrgent();
@@ -398,11 +398,11 @@ TEST_F(EngineTest, EnginesTakeTurnsOnTheCoresThatTheyShare) {
   auto other = Create(1);
   ASSERT_TRUE(other.ok());
   Start(2);
-  Call first;  // so that the speed is known
+  EngineCall first;  // so that the speed is known
   ASSERT_TRUE(first.Submit(*engine_, MakeRequest(1, {5})).ok());
   EXPECT_TRUE(first.Wait().ok());
   script_.CloseGate();
-  Call calls[3];
+  EngineCall calls[3];
   ASSERT_TRUE(calls[0].Submit(**other, MakeRequest(1, {5})).ok());
   script_.AwaitRunning(1);
   ASSERT_TRUE(calls[1].Submit(*engine_, MakeRequest(2, {5})).ok());
@@ -416,7 +416,7 @@ TEST_F(EngineTest, EnginesTakeTurnsOnTheCoresThatTheyShare) {
     EXPECT_EQ(script_.sizes().size(), 1U);
     script_.OpenGate();
   });
-  for (Call& call : calls) EXPECT_TRUE(call.Wait().ok());
+  for (EngineCall& call : calls) EXPECT_TRUE(call.Wait().ok());
   loop.join();
   EXPECT_LE(script_.num_threads(), 3U);
   engine_.reset();  // before the seats
@@ -433,8 +433,8 @@ TEST_F(EngineTest, ABatchThatWaitsForACoreLeavesOutWhatHasEnded) {
   for (const int seconds : {1, 10}) {
     const bool all = seconds == 10;
     held.Take({{nullptr, 1}});
-    Call calls[3];
-    for (Call& call : calls) {
+    EngineCall calls[3];
+    for (EngineCall& call : calls) {
       BatchRequest request = MakeRequest(1, {5});
       if (&call == &calls[1]) request.deadline = clock_->Now() + absl::Seconds(seconds);
       ASSERT_TRUE(call.Submit(*engine_, std::move(request)).ok());
@@ -462,7 +462,7 @@ TEST_F(EngineTest, AnEngineThatHasGoneLeavesNothingInTheSeats) {
   auto flow = std::make_shared<Flow>("a");
   const std::weak_ptr<Flow> caller = flow;
   {
-    Call call;
+    EngineCall call;
     BatchRequest request = MakeRequest(1, {5});
     request.flow = std::move(flow);
     ASSERT_TRUE(call.Submit(*engine_, std::move(request)).ok());
@@ -477,7 +477,7 @@ TEST_F(EngineTest, ALoopMayComeLate) {
   std::thread loop([&] {
     TurnWorkList list;
     list.SetForThisThread();
-    Call call;
+    EngineCall call;
     ASSERT_TRUE(call.Submit(*engine_, MakeRequest(1, {5})).ok());
     engine_->batcher().Wake();
     EXPECT_TRUE(call.Wait().ok());
@@ -490,11 +490,11 @@ TEST_F(EngineTest, ALoopMayComeLate) {
 // Runs one batch on each of `workers` workers and returns the cores that each may use.
 std::vector<std::vector<int>> RunOnEach(Engine& engine, Script& script, int workers) {
   script.CloseGate();
-  std::vector<Call> calls(workers);
-  for (Call& call : calls) EXPECT_TRUE(call.Submit(engine, MakeRequest(1, {5})).ok());
+  std::vector<EngineCall> calls(workers);
+  for (EngineCall& call : calls) EXPECT_TRUE(call.Submit(engine, MakeRequest(1, {5})).ok());
   script.AwaitRunning(workers);
   script.OpenGate();
-  for (Call& call : calls) EXPECT_TRUE(call.Wait().ok());
+  for (EngineCall& call : calls) EXPECT_TRUE(call.Wait().ok());
   return script.cores();
 }
 
@@ -533,11 +533,11 @@ TEST_F(EngineTest, WorkersAreNotPinnedUnlessAsked) {
 TEST_F(EngineTest, APoisonInputFailsAlone) {
   script_.CloseGate();
   Start(1);
-  Call first;  // holds the worker while the others gather
+  EngineCall first;  // holds the worker while the others gather
   ASSERT_TRUE(first.Submit(*engine_, MakeRequest(1, {1})).ok());
   script_.AwaitRunning(1);
   constexpr int kGood = 1000;
-  std::vector<Call> calls(kGood + 1);
+  std::vector<EngineCall> calls(kGood + 1);
   std::vector<float> results(kGood + 1);
   for (int i = 0; i <= kGood; ++i) {
     BatchRequest request = MakeRequest(i == 321 ? Script::kPoison : 10000 + i, {1}, &results[i]);
@@ -562,10 +562,10 @@ TEST_F(EngineTest, ABatchWithoutRoomIsRunInHalves) {
   script_.CloseGate();
   Start(1);
   script_.SetMostSequences(4);
-  Call first;
+  EngineCall first;
   ASSERT_TRUE(first.Submit(*engine_, MakeRequest(1, {1})).ok());
   script_.AwaitRunning(1);
-  std::vector<Call> calls(16);
+  std::vector<EngineCall> calls(16);
   std::vector<float> results(16);
   for (int i = 0; i < 16; ++i) {
     BatchRequest request = MakeRequest(i == 6 ? Script::kNeverFits : 100 + i, {1}, &results[i]);
@@ -589,7 +589,7 @@ TEST_F(EngineTest, AnErrorFailsTheRequestsOfItsBatchOnly) {
   options_.batcher.max_batch_sequences = 2;
   script_.CloseGate();
   Start(1);
-  Call calls[5];
+  EngineCall calls[5];
   ASSERT_TRUE(calls[0].Submit(*engine_, MakeRequest(1, {1})).ok());
   script_.AwaitRunning(1);
   ASSERT_TRUE(calls[1].Submit(*engine_, MakeRequest(2, {1})).ok());
@@ -609,15 +609,15 @@ TEST_F(EngineTest, DrainAnswersEverythingAccepted) {
   options_.batcher.max_batch_sequences = 1;
   script_.CloseGate();
   Start(1);
-  std::vector<Call> calls(20);
-  for (Call& call : calls) ASSERT_TRUE(call.Submit(*engine_, MakeRequest(1, {1})).ok());
+  std::vector<EngineCall> calls(20);
+  for (EngineCall& call : calls) ASSERT_TRUE(call.Submit(*engine_, MakeRequest(1, {1})).ok());
   script_.AwaitRunning(1);
   std::thread drain([this] { EXPECT_TRUE(engine_->Drain(absl::InfiniteFuture())); });
   // The engine is closed from here on, but accepted requests still run.
-  std::vector<std::unique_ptr<Call>> more;
+  std::vector<std::unique_ptr<EngineCall>> more;
   absl::Status refused;
   do {
-    auto call = std::make_unique<Call>();
+    auto call = std::make_unique<EngineCall>();
     refused = call->Submit(*engine_, MakeRequest(2, {1}));
     if (refused.ok()) more.push_back(std::move(call));
     std::this_thread::yield();
@@ -626,7 +626,7 @@ TEST_F(EngineTest, DrainAnswersEverythingAccepted) {
   EXPECT_FALSE(calls[0].done());
   script_.OpenGate();
   drain.join();
-  for (Call& call : calls) {
+  for (EngineCall& call : calls) {
     EXPECT_TRUE(call.done());
     EXPECT_TRUE(call.Wait().ok());
   }
@@ -638,10 +638,10 @@ TEST_F(EngineTest, DrainThatRunsOutOfTimeAnswersTheRest) {
   options_.batcher.max_batch_sequences = 1;
   script_.CloseGate();
   Start(1);
-  Call running;
+  EngineCall running;
   ASSERT_TRUE(running.Submit(*engine_, MakeRequest(1, {1})).ok());
   script_.AwaitRunning(1);
-  Call waiting;
+  EngineCall waiting;
   ASSERT_TRUE(waiting.Submit(*engine_, MakeRequest(1, {1})).ok());
   EXPECT_FALSE(engine_->Drain(absl::Now() + absl::Milliseconds(5)));
   EXPECT_TRUE(waiting.done());
@@ -653,10 +653,10 @@ TEST_F(EngineTest, DrainThatRunsOutOfTimeAnswersTheRest) {
 
 TEST_F(EngineTest, TheDestructorServesWhatWasAccepted) {
   Start(2);
-  std::vector<Call> calls(200);
-  for (Call& call : calls) ASSERT_TRUE(call.Submit(*engine_, MakeRequest(1, {1})).ok());
+  std::vector<EngineCall> calls(200);
+  for (EngineCall& call : calls) ASSERT_TRUE(call.Submit(*engine_, MakeRequest(1, {1})).ok());
   engine_.reset();
-  for (Call& call : calls) {
+  for (EngineCall& call : calls) {
     EXPECT_TRUE(call.done());
     EXPECT_TRUE(call.Wait().ok());
   }
@@ -859,15 +859,15 @@ TEST_P(BundledModelTest, ServesTheSameBitsAloneAndInABatch) {
   std::vector<std::vector<float>> alone(kCalls, std::vector<float>(num_labels));
   std::vector<std::vector<float>> together(kCalls, std::vector<float>(num_labels));
   for (int i = 0; i < kCalls; ++i) {
-    Call call;
+    EngineCall call;
     ASSERT_TRUE(call.Submit(**engine, request(1 + i % 13, i, alone[i].data())).ok());
     ASSERT_TRUE(call.Wait().ok()) << call.Wait();
   }
-  std::vector<Call> calls(kCalls);
+  std::vector<EngineCall> calls(kCalls);
   for (int i = 0; i < kCalls; ++i) {
     ASSERT_TRUE(calls[i].Submit(**engine, request(1 + i % 13, i, together[i].data())).ok());
   }
-  for (Call& call : calls) EXPECT_TRUE(call.Wait().ok()) << call.Wait();
+  for (EngineCall& call : calls) EXPECT_TRUE(call.Wait().ok()) << call.Wait();
   EXPECT_EQ(alone, together);
   EXPECT_NE(alone[0], alone[1]);
 }
@@ -880,7 +880,7 @@ TEST_P(BundledModelTest, ABadTokenIdFailsAlone) {
   constexpr int kCalls = 50;
   std::vector<float> logits(kCalls * model_->labels().size());
   std::vector<tasks::StackTask> tasks(kCalls);
-  std::vector<Call> calls(kCalls);
+  std::vector<EngineCall> calls(kCalls);
   for (int i = 0; i < kCalls; ++i) {
     tasks[i].token_ids.assign(4, i == 20 ? 1 << 30 : 1);
     tasks[i].num_tokens = 4;
@@ -934,7 +934,7 @@ TEST(EngineOfALanguageModelTest, StatesKeepToTheBudget) {
     options.instances = 1;
     options.state_budgets = {std::make_shared<kernels::ArenaBudget>(budget_bytes)};
     const RealClock clock;
-    Observer observer;
+    EngineObserver observer;
     auto engine =
         Engine::Create(*model, tasks::RunnersOf((*model)->task()), options, &clock, &observer);
     ASSERT_TRUE(engine.ok()) << engine.status();
@@ -943,7 +943,7 @@ TEST(EngineOfALanguageModelTest, StatesKeepToTheBudget) {
     std::vector<tasks::ScoreTask> scores(kSequences);
     std::vector<kernels::StateArena::State> states(kSequences);
     std::vector<float> log_probs(kSequences);
-    std::vector<Call> calls(kSequences);
+    std::vector<EngineCall> calls(kSequences);
     for (size_t i = 0; i < kSequences; ++i) {
       scores[i].log_probs = &log_probs[i];
       if (i + 1 < kSequences) scores[i].final_state = &states[i];

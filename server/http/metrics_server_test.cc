@@ -378,18 +378,18 @@ class BoundsTest : public ::testing::Test {
   std::unique_ptr<MetricsServer> server_;
 };
 
-constexpr milliseconds kLong(10000);
+constexpr milliseconds kLongWait(10000);
 
 TEST_F(BoundsTest, HeadersHaveATimeAltogether) {
   limits_.header_timeout = absl::Milliseconds(200);
   const int port = Start();
-  EXPECT_LT(SlowConnection(port).TimeUntilClosed(kLong), kLong);
-  EXPECT_LT(SlowConnection(port, kHalfARequest).TimeUntilClosed(kLong), kLong);
+  EXPECT_LT(SlowConnection(port).TimeUntilClosed(kLongWait), kLongWait);
+  EXPECT_LT(SlowConnection(port, kHalfARequest).TimeUntilClosed(kLongWait), kLongWait);
   // Each single byte comes in time.
   SlowConnection drip(port, kHalfARequest);
-  const milliseconds time = drip.TimeUntilClosed(kLong, "x");
+  const milliseconds time = drip.TimeUntilClosed(kLongWait, "x");
   EXPECT_GE(time, milliseconds(100));
-  EXPECT_LT(time, kLong);
+  EXPECT_LT(time, kLongWait);
 }
 
 TEST_F(BoundsTest, BodiesHaveATimeAltogether) {
@@ -403,7 +403,7 @@ TEST_F(BoundsTest, BodiesHaveATimeAltogether) {
                 HasSubstr("DEADLINE_EXCEEDED: the body did not come whole within 200ms"));
   }
   SlowConnection drip(port, head + "\r\n");
-  EXPECT_LT(drip.TimeUntilClosed(kLong, "x"), kLong);
+  EXPECT_LT(drip.TimeUntilClosed(kLongWait, "x"), kLongWait);
 }
 
 TEST_F(BoundsTest, AnswersHaveATimeAltogether) {
@@ -411,7 +411,7 @@ TEST_F(BoundsTest, AnswersHaveATimeAltogether) {
   const int port = Start();
   SlowConnection slow(port, "GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n", 4096);
   slow.StopReading();
-  EXPECT_LT(slow.TimeUntilClosed(kLong), kLong);
+  EXPECT_LT(slow.TimeUntilClosed(kLongWait), kLongWait);
   // The kernel takes a short answer completely; then it is the client that does not close its side.
   SlowConnection open(port, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_THAT(open.ReadAll(), HasSubstr("200 OK"));
@@ -432,7 +432,7 @@ TEST_F(BoundsTest, TheOldestMakesWay) {
   std::vector<std::unique_ptr<SlowConnection>> clients;
   for (int i = 0; i < 4; ++i) clients.push_back(std::make_unique<SlowConnection>(port));
   EXPECT_EQ(HttpGet(port, "/healthz").status, 200);
-  EXPECT_LT(clients[0]->TimeUntilClosed(kLong), kLong);
+  EXPECT_LT(clients[0]->TimeUntilClosed(kLongWait), kLongWait);
   for (int i = 1; i < 4; ++i) EXPECT_TRUE(clients[i]->Send("x")) << i;
 }
 
@@ -443,7 +443,7 @@ TEST_F(BoundsTest, OneAddressDoesNotCrowdOutAnother) {
   SlowConnection other(port, "", 0, "127.0.0.2");
   std::vector<std::unique_ptr<SlowConnection>> clients;
   for (int i = 0; i < 50; ++i) clients.push_back(std::make_unique<SlowConnection>(port));
-  EXPECT_LT(clients[46]->TimeUntilClosed(kLong), kLong);  // all but the last three
+  EXPECT_LT(clients[46]->TimeUntilClosed(kLongWait), kLongWait);  // all but the last three
   other.Send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_THAT(other.ReadAll(), HasSubstr("200 OK"));
 }
@@ -466,7 +466,7 @@ TEST_F(BoundsTest, SomeFilesAreLeftToTheRestOfTheProcess) {
     const int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
     EXPECT_GE(file, 0);
     close(file);
-    EXPECT_LT(clients[0]->TimeUntilClosed(kLong), kLong);
+    EXPECT_LT(clients[0]->TimeUntilClosed(kLongWait), kLongWait);
   }
   setrlimit(RLIMIT_NOFILE, &before);
 }
@@ -521,7 +521,7 @@ TEST_F(BoundsTest, StoppingWaitsForWhatRuns) {
   hold_.Notify();
   stopper.join();
   EXPECT_THAT(running.ReadAll(), HasSubstr("200 OK"));
-  EXPECT_LT(silent.TimeUntilClosed(kLong), kLong);
+  EXPECT_LT(silent.TimeUntilClosed(kLongWait), kLongWait);
   EXPECT_FALSE(SlowConnection(port).connected());
 }
 

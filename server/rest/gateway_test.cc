@@ -48,7 +48,7 @@ using ::testing::StartsWith;
 using Writer = std::function<bool(const v1::GenerateResponse&)>;
 
 // The test's methods: each call runs the function that the test has set.
-struct FakeService {
+struct GatewayService {
   std::function<calls::CallEnd(calls::Exchange&, const v1::ClassifyRequest&, v1::ClassifyResponse*)>
       classify;
   std::function<calls::CallEnd(calls::Exchange&, const v1::GenerateRequest&, const Writer&)>
@@ -323,7 +323,7 @@ class GatewayTest : public ::testing::Test {
     EXPECT_THAT(error.at("message").get<std::string>(), HasSubstr(part));
   }
 
-  FakeService service_;
+  GatewayService service_;
   const calls::MethodTable methods_{service_.Rows()};
   TestBudget budget_;
   std::vector<std::string> refused_;

@@ -31,11 +31,11 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-constexpr const char* kModel = "tests/golden/language_model/fresh";
-constexpr int kVocabulary = 17;
+constexpr const char* kReuseModel = "tests/golden/language_model/fresh";
+constexpr int kReuseVocabulary = 17;
 
 // What came of all samples of a call.
-class Sink : public GenerateSink {
+class ReuseSink : public GenerateSink {
  public:
   void OnChunk(GeneratedChunk&& chunk) override {
     const MutexLock lock(&mutex_);
@@ -75,7 +75,7 @@ class PrefixReuseTest : public ::testing::Test {
  protected:
   PrefixReuseTest() {
     EXPECT_TRUE(kernels::CreateBackend("cpu", &backend_).ok());
-    auto model = models::Model::Load(kModel, "lm", 1, *backend_, {});
+    auto model = models::Model::Load(kReuseModel, "lm", 1, *backend_, {});
     EXPECT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
     options_.instances = 2;
@@ -92,7 +92,7 @@ class PrefixReuseTest : public ::testing::Test {
 
   Tokens Random(size_t count) {
     Tokens tokens(count);
-    for (int32_t& token : tokens) token = static_cast<int32_t>(random_() % kVocabulary);
+    for (int32_t& token : tokens) token = static_cast<int32_t>(random_() % kReuseVocabulary);
     return tokens;
   }
 
@@ -120,9 +120,9 @@ class PrefixReuseTest : public ::testing::Test {
   // All at once.
   std::vector<std::vector<GeneratedChunk>> Generate(batching::Engine& engine,
                                                     std::vector<GenerateTask> tasks) {
-    std::vector<std::unique_ptr<Sink>> sinks;
+    std::vector<std::unique_ptr<ReuseSink>> sinks;
     for (GenerateTask& task : tasks) {
-      sinks.push_back(std::make_unique<Sink>());
+      sinks.push_back(std::make_unique<ReuseSink>());
       task.sink = sinks.back().get();
       const auto handle = SubmitGenerate(*model_, *engine.steps(), task);
       EXPECT_TRUE(handle.ok()) << handle.status();

@@ -26,7 +26,7 @@ using ::testing::StartsWith;
 constexpr int kInput = 6;
 constexpr int kHidden = 20;
 constexpr int kLayers = 3;
-constexpr char kMethod[] = "/sru.v1.InferenceService/EncodeStream";
+constexpr char kEncodeStream[] = "/sru.v1.InferenceService/EncodeStream";
 constexpr char kWords[] =
     "a b c x b a c c b a a x b c a b x x c a b";  // x is not in the vocabulary
 
@@ -61,13 +61,13 @@ void WriteEncoder(const models::TempDirectory& directory, const std::string& nam
 }
 
 // One stream, as a client sees it.
-class Stream {
+class EncodeStreamCall {
  public:
-  explicit Stream(RunningServer& server, absl::Duration timeout = absl::Seconds(60)) {
+  explicit EncodeStreamCall(RunningServer& server, absl::Duration timeout = absl::Seconds(60)) {
     context_.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
     stream_ = server.stub().EncodeStream(&context_);
   }
-  ~Stream() {
+  ~EncodeStreamCall() {
     context_.TryCancel();
     if (!finished_) stream_->Finish();
   }
@@ -208,7 +208,7 @@ TEST_P(EncodeStreamTest, ChunksHaveTheBitsOfTheWhole) {
       ASSERT_EQ(expected.size(), kLength * kHidden * sizeof(float));
       for (int round = 0; round < 6; ++round) {
         std::string found;
-        Stream stream(server);
+        EncodeStreamCall stream(server);
         v1::EncodeStreamRequest request = First(model);
         for (int begin = 0; begin < kLength;) {
           const int end = std::min<int>(kLength, begin + 1 + static_cast<int>(random() % 8));
@@ -238,7 +238,7 @@ TEST_P(EncodeStreamTest, AStateGoesOnInAnotherStreamAndAnotherServer) {
   ASSERT_TRUE(one.started() && two.started());
   const std::string expected = Whole(one, "encoder", Part(Form::kFeatures, 0, kLength));
   for (int cut = 1; cut < kLength; cut += 4) {
-    Stream first(one);
+    EncodeStreamCall first(one);
     v1::EncodeStreamRequest request = First("encoder");
     *request.mutable_chunk() = Part(Form::kFeatures, 0, cut);
     std::string found = first.MustAnswer(request).encoding().data();
@@ -246,7 +246,7 @@ TEST_P(EncodeStreamTest, AStateGoesOnInAnotherStreamAndAnotherServer) {
     request.set_return_state(true);
     const v1::EncodeStreamResponse with_state = first.MustAnswer(request);
     EXPECT_FALSE(with_state.has_encoding());
-    Stream second(two);
+    EncodeStreamCall second(two);
     request = First("encoder", with_state.state());
     EXPECT_TRUE(second.Write(request));  // has no answer
     request = Chunk(Part(Form::kFeatures, cut, kLength));
@@ -266,9 +266,9 @@ TEST_F(EncodeStreamTest, StreamsThatGoOnSideBySide) {
   ASSERT_TRUE(server.started());
   const std::string expected =
       Whole(server, "encoder", Part(Form::kIds, 0, kLength), /*normalize=*/true);
-  std::vector<std::unique_ptr<Stream>> streams;
+  std::vector<std::unique_ptr<EncodeStreamCall>> streams;
   std::vector<std::string> found(10);
-  for (int i = 0; i < 10; ++i) streams.push_back(std::make_unique<Stream>(server));
+  for (int i = 0; i < 10; ++i) streams.push_back(std::make_unique<EncodeStreamCall>(server));
   for (int t = 0; t < kLength; ++t) {
     v1::EncodeStreamRequest request;
     if (t == 0) {
@@ -299,7 +299,7 @@ TEST_F(EncodeStreamTest, MessagesThatAreWrong) {
   const auto expect = [&](const std::vector<v1::EncodeStreamRequest>& messages, StatusCode code,
                           const std::string& start, int answers = 0) {
     SCOPED_TRACE(start);
-    Stream stream(server);
+    EncodeStreamCall stream(server);
     for (const v1::EncodeStreamRequest& message : messages) stream.Write(message);
     v1::EncodeStreamResponse response;
     for (int i = 0; i < answers; ++i) EXPECT_TRUE(stream.Read(&response));
@@ -359,7 +359,7 @@ TEST_F(EncodeStreamTest, MessagesThatAreWrong) {
   v1::EncodeStreamRequest ask = First("classifier");
   *ask.mutable_chunk() = Part(Form::kText, 0, 3);
   ask.set_return_state(true);
-  Stream other(server);
+  EncodeStreamCall other(server);
   bad = start;
   bad.mutable_start()->set_state(other.MustAnswer(ask).state());
   expect({bad}, invalid, "start.state: the state of another model, expected one of 'encoder'");
@@ -372,15 +372,15 @@ TEST_F(EncodeStreamTest, MessagesThatAreWrong) {
 TEST_F(EncodeStreamTest, BytesThatAreNoMessage) {
   RunningServer server(Options());
   ASSERT_TRUE(server.started());
-  EXPECT_EQ(server.CallRaw(kMethod, "\xff\xff").error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(server.CallRaw(kEncodeStream, "\xff\xff").error_code(), StatusCode::INVALID_ARGUMENT);
   // A model's name that is not UTF-8.
-  grpc::Status status = server.CallRaw(kMethod, std::string("\x0a\x03\x0a\x01\xff", 5));
+  grpc::Status status = server.CallRaw(kEncodeStream, std::string("\x0a\x03\x0a\x01\xff", 5));
   EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr("start.model"));
   // Very many fields that mean nothing.
   std::string fields;
   for (int i = 0; i < 1000; ++i) fields += std::string("\x7a\x00", 2);
-  status = server.CallRaw(kMethod, fields);
+  status = server.CallRaw(kEncodeStream, fields);
   EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr("more than 64 fields"));
 }
@@ -392,11 +392,11 @@ TEST_F(EncodeStreamTest, MoreStreamsThanThereMayBe) {
   ASSERT_TRUE(server.started());
   v1::EncodeStreamRequest start = First("encoder");
   *start.mutable_chunk() = Part(Form::kText, 0, 3);
-  Stream one(server);
-  auto two = std::make_unique<Stream>(server);
+  EncodeStreamCall one(server);
+  auto two = std::make_unique<EncodeStreamCall>(server);
   one.MustAnswer(start);
   two->MustAnswer(start);
-  Stream three(server);
+  EncodeStreamCall three(server);
   const grpc::Status status = three.Finish();
   EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("--max_streams"));
@@ -404,7 +404,7 @@ TEST_F(EncodeStreamTest, MoreStreamsThanThereMayBe) {
   EXPECT_EQ(server.Metric("sru_rejections_total{model=\"\",version=\"\",reason=\"streams\"}"), 1);
   two = nullptr;  // cancels
   EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_open_streams") == 1; }));
-  Stream four(server);
+  EncodeStreamCall four(server);
   four.MustAnswer(start);
 }
 
@@ -413,13 +413,13 @@ TEST_F(EncodeStreamTest, ADrainGivesStatesBack) {
   auto one = std::make_unique<RunningServer>(Options());
   ASSERT_TRUE(one->started() && two.started());
   const std::string expected = Whole(two, "encoder", Part(Form::kFeatures, 0, kLength));
-  Stream idle(*one);
+  EncodeStreamCall idle(*one);
   v1::EncodeStreamRequest start = First("encoder");
   *start.mutable_chunk() = Part(Form::kFeatures, 0, 9);
   std::string found = idle.MustAnswer(start).encoding().data();
-  Stream fresh(*one);
+  EncodeStreamCall fresh(*one);
   EXPECT_TRUE(fresh.Write(First("encoder")));
-  Stream empty(*one);
+  EncodeStreamCall empty(*one);
   EXPECT_TRUE(PollUntil([&] { return one->Metric("sru_open_streams") == 3; }));
   EXPECT_TRUE(one->server().Drain());
 
@@ -431,7 +431,7 @@ TEST_F(EncodeStreamTest, ADrainGivesStatesBack) {
   EXPECT_THAT(status.error_message(), HasSubstr("shutting down"));
   EXPECT_EQ(fresh.Finish().error_code(), StatusCode::UNAVAILABLE);
   EXPECT_EQ(empty.Finish().error_code(), StatusCode::UNAVAILABLE);
-  Stream resumed(two);
+  EncodeStreamCall resumed(two);
   start = First("encoder", last.state());
   *start.mutable_chunk() = Part(Form::kFeatures, 9, kLength);
   found += resumed.MustAnswer(start).encoding().data();
@@ -444,12 +444,12 @@ TEST_F(EncodeStreamTest, ClientsThatVanishOrAreLate) {
   v1::EncodeStreamRequest start = First("encoder");
   *start.mutable_chunk() = Part(Form::kText, 0, 3);
   {
-    Stream cancelled(server);
+    EncodeStreamCall cancelled(server);
     cancelled.MustAnswer(start);
     cancelled.Cancel();
     EXPECT_EQ(cancelled.Finish().error_code(), StatusCode::CANCELLED);
   }
-  Stream late(server, absl::Milliseconds(300));
+  EncodeStreamCall late(server, absl::Milliseconds(300));
   late.MustAnswer(start);
   v1::EncodeStreamResponse response;
   EXPECT_FALSE(late.Read(&response));
@@ -469,12 +469,12 @@ TEST_F(EncodeStreamTest, AClientThatDoesNotReadLosesItsConnection) {
   ASSERT_TRUE(server.started());
   v1::EncodeStreamRequest start = First("encoder");
   *start.mutable_chunk() = Part(Form::kFeatures, 0, kLength);
-  UnreadCall unread(server.server().address().port, kMethod, start.SerializeAsString());
+  UnreadCall unread(server.server().address().port, kEncodeStream, start.SerializeAsString());
   EXPECT_TRUE(unread.IsClosedByServer());
   EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_open_streams") == 0; }));
   EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_inflight_bytes") == 0; }));
   EXPECT_EQ(server.Metric("sru_answers_not_taken_total"), 1);
-  Stream other(server);
+  EncodeStreamCall other(server);
   other.MustAnswer(start);
 }
 
@@ -486,7 +486,7 @@ TEST_F(EncodeStreamTest, ADrainDoesNotWaitForAClientThatDoesNotRead) {
   ASSERT_TRUE(server.started());
   v1::EncodeStreamRequest start = First("encoder");
   *start.mutable_chunk() = Part(Form::kFeatures, 0, kLength);
-  UnreadCall unread(server.server().address().port, kMethod, start.SerializeAsString());
+  UnreadCall unread(server.server().address().port, kEncodeStream, start.SerializeAsString());
   ASSERT_TRUE(PollUntil([&] { return server.Metric("sru_unsent_answers") == 1; }));
   EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_requests_in_flight") == 0; }));
   EXPECT_TRUE(server.server().Drain());
@@ -501,7 +501,7 @@ TEST_F(EncodeStreamTest, AStreamThatFindsNoMemoryGivesItsStateBack) {
   const std::string expected = Whole(server, "encoder", Part(Form::kIds, 0, kLength));
   v1::EncodeStreamRequest start = First("encoder");
   *start.mutable_chunk() = Part(Form::kIds, 0, 9);
-  Stream stream(server);
+  EncodeStreamCall stream(server);
   std::string found = stream.MustAnswer(start).encoding().data();
   v1::EncodeStreamRequest large;
   const std::vector<int> ids(4096, 1);
@@ -511,7 +511,7 @@ TEST_F(EncodeStreamTest, AStreamThatFindsNoMemoryGivesItsStateBack) {
   const grpc::Status status = stream.Finish();
   EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("--max_inflight_mb"));
-  Stream resumed(server);
+  EncodeStreamCall resumed(server);
   start = First("encoder", last.state());
   *start.mutable_chunk() = Part(Form::kIds, 9, kLength);
   found += resumed.MustAnswer(start).encoding().data();

@@ -144,8 +144,8 @@ struct Call {
 };
 
 // A backend on host devices, and a program on it. The devices outlive workspaces and arenas.
-struct Rig {
-  explicit Rig(int num_devices = 1, BackendOptions options = {}) {
+struct ProgramRig {
+  explicit ProgramRig(int num_devices = 1, BackendOptions options = {}) {
     std::vector<std::unique_ptr<Device>> devices;
     for (int i = 0; i < num_devices; ++i) {
       controls.push_back(std::make_unique<HostDeviceControl>());
@@ -198,7 +198,7 @@ TEST(CudaProgramTest, RefusesRoundedWeightsByName) {
   RandomProgram p(1);
   const AxisId tokens = p.program.AddAxis("tokens");
   p.Output(p.Int8Linear(p.Linear(p.Features("x", tokens, 8), 8), 8), "y");
-  Rig rig;
+  ProgramRig rig;
   const Status status = rig.backend->Compile(p.program, CompileOptions(), &rig.executable);
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
   EXPECT_EQ(status.message(),
@@ -207,7 +207,7 @@ TEST(CudaProgramTest, RefusesRoundedWeightsByName) {
 
 TEST(CudaProgramTest, RecordsOncePerBucketAndReplaysWithEachBatch) {
   const Model model;
-  Rig rig;
+  ProgramRig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
   // All are in the bucket of 48 rows and 4 sequences.
   std::vector<std::vector<float>> results;
@@ -249,7 +249,7 @@ TEST(CudaProgramTest, KernelsAreLaunchedDependentlyIfAskedTo) {
   for (const bool dependent : {false, true}) {
     BackendOptions options;
     options.cuda_dependent_launch = dependent;
-    Rig rig(1, options);
+    ProgramRig rig(1, options);
     ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
     Call call(model.program, {{3, 4}, {}}, 1);
     for (int run = 0; run < 3; ++run) ASSERT_TRUE(rig.Run(call).ok());  // the second one records
@@ -262,7 +262,7 @@ TEST(CudaProgramTest, KernelsAreLaunchedDependentlyIfAskedTo) {
 
 TEST(CudaProgramTest, NothingIsRunForNothing) {
   const Model model;
-  Rig rig;
+  ProgramRig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
   Call empty(model.program, {}, 1);
   EXPECT_TRUE(rig.Run(empty).ok());
@@ -274,7 +274,7 @@ TEST(CudaProgramTest, NothingIsRunForNothing) {
 
 TEST(CudaProgramTest, GraphsAreBoundedAndServingAllocatesNothing) {
   const Model model;
-  Rig rig;
+  ProgramRig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program, {256, 64}));
   const int64_t allocations = rig.controls[0]->allocations;
   for (int sequences = 1; sequences <= 64; sequences *= 4) {
@@ -323,7 +323,7 @@ std::vector<double> Attended(const std::vector<float>& cache, const std::vector<
 
 TEST(CudaProgramTest, RoomForPagesGrowsAndGraphsAreRecordedAgain) {
   const Model model(/*picks=*/false);
-  Rig rig;
+  ProgramRig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program, {64, 2}));
   ASSERT_NO_FATAL_FAILURE(rig.MakeArena());
   const StateArena::Slot slot = rig.Slot();
@@ -366,7 +366,7 @@ TEST(CudaProgramTest, RoomForPagesGrowsAndGraphsAreRecordedAgain) {
 
 TEST(CudaProgramTest, EveryByteOfAWorkspaceIsWrittenBeforeItIsUsed) {
   const Model model;
-  Rig rig;
+  ProgramRig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
   const DeviceInfo info = rig.backend->devices()[0];
   // The products are tried for the first workspace only.
@@ -385,7 +385,7 @@ TEST(CudaProgramTest, AWorkspaceTakesFewAllocations) {
     const Model model(picks);
     BackendOptions options;
     options.cuda_token_table_bytes = 0;
-    Rig rig(1, options);
+    ProgramRig rig(1, options);
     HostDeviceControl& control = *rig.controls[0];
     ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
     // What products use besides is one of its own, since trials need it before.
@@ -407,7 +407,7 @@ TEST(CudaProgramTest, AWorkspaceThatTheBudgetDoesNotHoldIsRefused) {
   const Model model;
   BackendOptions options;
   options.cuda_memory_limit_bytes = size_t{16} << 20;
-  Rig rig(1, options);
+  ProgramRig rig(1, options);
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
   const int64_t in_use = rig.controls[0]->bytes_in_use;
   ProgramLimits limits = rig.limits;
@@ -422,7 +422,7 @@ TEST(CudaProgramTest, AWorkspaceThatTheBudgetDoesNotHoldIsRefused) {
 
 TEST(CudaProgramTest, BadDevicesAreRefused) {
   const Model model;
-  Rig rig;
+  ProgramRig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
   for (const int device : {-1, 1}) {
     rig.limits.device = device;
@@ -440,7 +440,7 @@ TEST(CudaProgramTest, BadDevicesAreRefused) {
 
 TEST(CudaProgramTest, AnArenasMemoryIsTheDevicesAndCounted) {
   const Model model;
-  Rig rig;
+  ProgramRig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
   const size_t before = rig.backend->devices()[0].memory_in_use;
   ASSERT_NO_FATAL_FAILURE(rig.MakeArena());
@@ -465,7 +465,7 @@ TEST(CudaProgramTest, AnArenasMemoryIsTheDevicesAndCounted) {
 
 TEST(CudaProgramTest, ARunThatTheArenaHasNoRoomForChangesNoSlot) {
   const Model model;
-  Rig rig;
+  ProgramRig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
   ASSERT_NO_FATAL_FAILURE(rig.MakeArena(4096));
   const StateArena::Slot slot = rig.Slot();
@@ -497,7 +497,7 @@ TEST(CudaProgramTest, ADeviceLostInAnyOperationFailsTheRunAndNoSlotGoesOn) {
   for (int operations = 0; !succeeded; ++operations) {
     SCOPED_TRACE(operations);
     ASSERT_LT(operations, 100);
-    Rig rig(2);
+    ProgramRig rig(2);
     ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
     ASSERT_NO_FATAL_FAILURE(rig.MakeArena());
     Call call(model.program, {{3, 2}, {20}}, 1);
@@ -545,7 +545,7 @@ TEST(CudaProgramTest, ARunThatFailsInAnyOperationHoldsItsPagesUntilTheWorkIsOver
       for (int operations = 0; failed; ++operations) {
         SCOPED_TRACE(::testing::Message() << throws << ", " << earlier_runs << ", " << operations);
         ASSERT_LT(operations, 100);
-        Rig rig;
+        ProgramRig rig;
         ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
         ASSERT_NO_FATAL_FAILURE(rig.MakeArena());
         Call call(model.program, {{3, 2}, {20}}, 1);
@@ -578,7 +578,7 @@ TEST(CudaProgramTest, ARunThatFailsInAnyOperationHoldsItsPagesUntilTheWorkIsOver
         }
         EXPECT_FALSE(rig.backend->devices()[0].lost);
 
-        Rig other;
+        ProgramRig other;
         ASSERT_NO_FATAL_FAILURE(other.Prepare(model.program));
         ASSERT_NO_FATAL_FAILURE(other.MakeArena());
         Call expected(model.program, {{3, 2}, {20}}, 1);
@@ -593,7 +593,7 @@ TEST(CudaProgramTest, ARunThatFailsInAnyOperationHoldsItsPagesUntilTheWorkIsOver
 
 TEST(CudaProgramTest, ADeviceLostInACopyOfAStateIsNoticed) {
   const Model model;
-  Rig rig;
+  ProgramRig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
   ASSERT_NO_FATAL_FAILURE(rig.MakeArena());
   Call call(model.program, {{3}}, 1);
@@ -625,7 +625,7 @@ void ExpectBestOf(const std::vector<float>& bias, int count) {
   SCOPED_TRACE(std::to_string(count) + " of " + std::to_string(bias.size()));
   Predictor predictor(static_cast<int>(bias.size()), static_cast<int>(bias.size()));
   predictor.SetBias(bias);
-  Rig rig;
+  ProgramRig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(predictor.program, {16, 1}));
   Call call(predictor.program, {{1}}, 1);
   std::fill(call.data.features[0].begin(), call.data.features[0].end(), 0.0f);
@@ -685,7 +685,7 @@ TEST(CudaPredictTest, LogitsAreMadeAFewRowsAtATime) {
   constexpr int kWords = 150000;
   constexpr int kRows = 130;
   const Predictor predictor(kWords, 4);
-  Rig rig;
+  ProgramRig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(predictor.program, {kRows, 1}));
   EXPECT_LT(rig.workspaces[0]->bytes(), kMaxLogitBytes + (size_t{16} << 20));
   Call all(predictor.program, {{kRows}}, 1);
@@ -855,7 +855,7 @@ Call PickCall(const Program& program, const std::vector<PickCase>& cases) {
 void ExpectPicks(const std::vector<float>& logits, const std::vector<PickCase>& cases) {
   SCOPED_TRACE(std::to_string(logits.size()) + " symbols");
   const PickModel model(logits);
-  Rig rig;
+  ProgramRig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program, PickModel::Limits(48)));
   Call call = PickCall(model.program, cases);
   ASSERT_TRUE(rig.Run(call).ok());
@@ -920,7 +920,7 @@ TEST(CudaPickTest, ThreadsMayRunInAnyOrder) {
   std::vector<Candidate> expected;
   for (const ShimMode& mode : kShimModes) {
     SetShimMode(mode);
-    Rig rig;
+    ProgramRig rig;
     ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program, PickModel::Limits(48)));
     Call call = PickCall(model.program, cases);
     ASSERT_TRUE(rig.Run(call).ok());
@@ -939,7 +939,7 @@ TEST(CudaPickTest, RowsArePickedAsTheyAreAlone) {
   constexpr int kWords = 150000;
   constexpr int kRows = 118;
   const PickModel model(RandomLogits(kWords, 17));
-  Rig rig;
+  ProgramRig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program, PickModel::Limits(kRows)));
   EXPECT_LT(rig.workspaces[0]->bytes(), kMaxLogitBytes + (size_t{16} << 20));
   std::vector<PickCase> cases(kRows);
@@ -966,7 +966,7 @@ TEST(CudaPickTest, RowsArePickedAsTheyAreAlone) {
 TEST(CudaPickTest, AGraphPicksByWhatEachBatchBrings) {
   const std::vector<float> logits = RandomLogits(300, 19);
   const PickModel model(logits);
-  Rig rig;
+  ProgramRig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program, {64, 8}));
   std::mt19937_64 random(20);
   // With adjustments and without; of each there is one bucket.
@@ -998,7 +998,7 @@ TEST(CudaPickTest, AGraphPicksByWhatEachBatchBrings) {
 TEST(CudaPickTest, PicksCandidatesAndTargetsComeTogether) {
   const std::vector<float> logits = RandomLogits(500, 21);
   const PickModel model(logits);
-  Rig rig;
+  ProgramRig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program, PickModel::Limits(48)));
   const std::vector<PickCase> cases = PickCases(500, 22);
   Call call = PickCall(model.program, cases);
@@ -1025,9 +1025,9 @@ TEST(CudaPickTest, PicksCandidatesAndTargetsComeTogether) {
 constexpr int kMostCandidates = 12;
 
 // A translator and a device that serves it.
-struct TranslatingRig : Rig {
+struct TranslatingRig : ProgramRig {
   explicit TranslatingRig(int num_devices = 1, BackendOptions options = {})
-      : Rig(num_devices, options) {
+      : ProgramRig(num_devices, options) {
     limits.max_attention_values = 2000;
     Prepare(model.program, {64, 16});
     MakeArena();
@@ -1266,7 +1266,7 @@ TEST(CudaProgramTest, ADeviceLostInABatchOfBothAxesIsNoticedAndNoSlotGoesOn) {
 
 TEST(CudaProgramTest, TheAxisWithFewerRowsHasFewerBuckets) {
   const RandomReader model;
-  Rig rig;
+  ProgramRig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program, {256, 8}));
   HostDeviceControl& control = *rig.controls[0];
   for (const int words : {33, 40, 47, 50, 55, 64}) {
@@ -1297,7 +1297,7 @@ TEST(CudaProgramTest, AWorkspaceGrowsByTheRow) {
   const RandomReader reader(sizes);
   const RandomTranslator translator;
   const auto bytes = [](const Program& program, int rows) {
-    Rig rig;
+    ProgramRig rig;
     rig.Prepare(program, {rows, 64});
     return static_cast<double>(rig.workspaces[0]->bytes() - kProductWorkspaceBytes);
   };
@@ -1327,7 +1327,7 @@ TEST(CudaProgramTest, SequencesWithoutRowsKeepTheirStates) {
     AxisId tokens;
   };
   const WithLast model;
-  Rig rig;
+  ProgramRig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
   ASSERT_NO_FATAL_FAILURE(rig.MakeArena());
   Call call(model.program, {{3, 2, 4}}, 1);
@@ -1381,7 +1381,7 @@ TEST(CudaProgramTest, OperationsOfTheSameWeightsShareThem) {
       predict.weight = std::get<ops::Predict>(all[2]).weight;
       predict.bias = std::get<ops::Predict>(all[2]).bias;
     }
-    Rig rig;
+    ProgramRig rig;
     rig.Prepare(p.program);
     return rig.executable->weight_bytes();
   };
@@ -1391,7 +1391,7 @@ TEST(CudaProgramTest, OperationsOfTheSameWeightsShareThem) {
 }
 
 // The kernels and products that a batch launches.
-int64_t Launches(Rig& rig, Call& call) {
+int64_t Launches(ProgramRig& rig, Call& call) {
   const HostDeviceControl& control = *rig.controls[0];
   const int64_t before = control.kernels + control.products;
   const Status status = rig.Run(call);
@@ -1422,7 +1422,7 @@ TEST(CudaProgramTest, LaunchesOfATranslatorsStep) {
       ::sru::testing::TranslatorSizes sizes;
       sizes.layers = layers;
       const RandomTranslator model(sizes);
-      Rig rig(1, options);
+      ProgramRig rig(1, options);
       rig.compile.dtype = c.dtype;
       rig.limits.max_attention_values = 2000;
       ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
@@ -1459,7 +1459,7 @@ TEST(CudaProgramTest, LaunchesOfALanguageModelsStep) {
       const ValueId h =
           p.StackOfIds(p.program.AddIds("ids", tokens, 0, kVocabulary), options, "state");
       p.Pick("next", p.Shift(h, "last"), tokens, kVocabulary, kCandidates);
-      Rig rig(1, backend_options);
+      ProgramRig rig(1, backend_options);
       rig.compile.dtype = dtype;
       ASSERT_NO_FATAL_FAILURE(rig.Prepare(p.program));
       ASSERT_NO_FATAL_FAILURE(rig.MakeArena());

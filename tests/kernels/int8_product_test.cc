@@ -21,7 +21,7 @@ namespace sru::kernels::cpu {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
 
 // Depths about the chunks and groups of rows, widths of whole and partial blocks of columns.
 const std::vector<std::pair<int, int>> kSizes = {{1, 16},   {3, 16},   {4, 48},    {17, 80},
@@ -50,7 +50,7 @@ void ForEachKernel(const std::function<void(const Int8Kernel&, const std::string
 
 std::vector<float> Multiply(const Int8Matrix& matrix, const std::vector<float>& x, int k, int n,
                             int first, int rows) {
-  std::vector<float> y(static_cast<size_t>(rows) * n, kNaN);
+  std::vector<float> y(static_cast<size_t>(rows) * n, kNotANumber);
   matrix.Multiply(x.data() + static_cast<size_t>(first) * k, rows, y.data());
   return y;
 }
@@ -165,7 +165,7 @@ TEST(Int8ProductTest, TheErrorIsThatOfRoundingX) {
 TEST(Int8ProductTest, WhatIsNotFiniteGivesNaN) {
   constexpr int kDepth = 40;
   constexpr int kWidth = 80;
-  for (const float bad : {kInfinity, -kInfinity, kNaN}) {
+  for (const float bad : {kInfinity, -kInfinity, kNotANumber}) {
     std::vector<float> weights = Random(kDepth * kWidth, 7);
     std::vector<float> x = Random(8 * kDepth, 8);
     ForEachKernel([&](const Int8Kernel& kernel, const std::string& name) {

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-struct Caller final : CallOrigin {
+struct EndedCaller final : CallOrigin {
   absl::string_view FindHeader(absl::string_view name) const override {
     return name == telemetry::kRequestIdHeader ? absl::string_view(request_id) : "";
   }
@@ -40,7 +40,7 @@ class EndCallTest : public ::testing::Test {
 
   std::string Metrics() const { return metrics_.Text(telemetry::ServerLevels()); }
 
-  Caller caller_;
+  EndedCaller caller_;
   RealClock clock_;
   telemetry::Metrics metrics_{&clock_};
   telemetry::AccessLog access_log_{{telemetry::LogRequests::kNone, 0, false}, &clock_};

@@ -19,10 +19,10 @@
 namespace sru::server::tasks {
 namespace {
 
-constexpr int kVocabulary = 17;
+constexpr int kStepperVocabulary = 17;
 constexpr int kCalls = 4;
 
-class Sink : public GenerateSink {
+class StepperSink : public GenerateSink {
  public:
   void OnChunk(GeneratedChunk&& chunk) override {
     if (ids.size() <= static_cast<size_t>(chunk.sample)) ids.resize(chunk.sample + 1);
@@ -69,7 +69,7 @@ class LanguageModelStepperTest : public ::testing::Test {
     EXPECT_TRUE(stepper.ok()) << stepper.status();
     EXPECT_TRUE((*stepper)->WarmUp().ok());
 
-    std::vector<Sink> sinks(kCalls);
+    std::vector<StepperSink> sinks(kCalls);
     std::vector<GenerateTask> tasks(kCalls);
     std::vector<std::unique_ptr<GenerateSequence>> sequences;
     for (int i = 0; i < kCalls; ++i) {
@@ -80,7 +80,8 @@ class LanguageModelStepperTest : public ::testing::Test {
       task.sampling.temperature = 2;
       task.sampling.repetition_penalty = 1.3f;
       // All tokens have an adjustment.
-      for (int id = 0; id < kVocabulary; ++id) task.sampling.logit_bias.emplace_back(id, 0.1f * i);
+      for (int id = 0; id < kStepperVocabulary; ++id)
+        task.sampling.logit_bias.emplace_back(id, 0.1f * i);
       task.seed = i;
       task.sink = &sinks[i];
       sequences.push_back(std::make_unique<GenerateSequence>(&task, *model_));
@@ -126,7 +127,7 @@ TEST_F(LanguageModelStepperTest, ATextWhoseStateIsMissingIsNotWhole) {
                               MakeArena(), /*prefixes=*/nullptr, /*least_adjustments=*/0);
   ASSERT_TRUE(stepper.ok()) << stepper.status();
   ASSERT_TRUE((*stepper)->WarmUp().ok());
-  Sink sink;
+  StepperSink sink;
   GenerateTask task;
   task.prompt = {1, 2};
   task.max_new_tokens = 1;

@@ -36,8 +36,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr int kVocabulary = 30;
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr int kTranslationVocabulary = 30;
+constexpr absl::Duration kTranslationPatience = absl::Seconds(60);
 
 // What came of one call.
 class Answer {
@@ -60,7 +60,7 @@ class Answer {
     return request;
   }
   absl::Status Wait() {
-    EXPECT_TRUE(WaitUntil(&mutex_, &changed_, kPatience,
+    EXPECT_TRUE(WaitUntil(&mutex_, &changed_, kTranslationPatience,
                           [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return done_; }));
     const MutexLock lock(&mutex_);
     return status_;
@@ -115,7 +115,7 @@ class ModelTranslationsTest : public ::testing::Test {
     nlohmann::json config = models::SmallTranslatorConfig();
     nlohmann::json& translator = config["translator"];
     translator["decoder_layers"] = 2;
-    translator["source_vocabulary"] = translator["target_vocabulary"] = kVocabulary;
+    translator["source_vocabulary"] = translator["target_vocabulary"] = kTranslationVocabulary;
     translator["bidirectional_encoder"] = true;
     config.erase("preprocessing");
     models::WriteTranslator(directory_, "m", config, models::TranslatorTensors(config, 5));
@@ -133,7 +133,8 @@ class ModelTranslationsTest : public ::testing::Test {
 
   static TranslateTask Task(int length, int beam, int num_hypotheses = 1, int first = 4) {
     TranslateTask task;
-    for (int i = 0; i < length; ++i) task.token_ids.push_back((first + 7 * i) % kVocabulary);
+    for (int i = 0; i < length; ++i)
+      task.token_ids.push_back((first + 7 * i) % kTranslationVocabulary);
     task.search.beam_size = beam;
     task.search.num_hypotheses = num_hypotheses;
     if (beam > 1) {
@@ -151,10 +152,10 @@ class ModelTranslationsTest : public ::testing::Test {
     for (int i = 0; i < count; ++i) {
       const int beam = upto(3) == 0 ? 1 : 1 + upto(7);
       TranslateTask task = Task(upto(9) == 0 ? 0 : 1 + upto(upto(4) == 0 ? 40 : 12), beam,
-                                1 + upto(beam - 1), upto(kVocabulary));
+                                1 + upto(beam - 1), upto(kTranslationVocabulary));
       task.search.max_length = 1 + upto(30);
       const int prefix = std::min(upto(2) == 0 ? upto(9) : 0, task.search.max_length - 1);
-      for (int k = 0; k < prefix; ++k) task.prefix.push_back(upto(kVocabulary - 1));
+      for (int k = 0; k < prefix; ++k) task.prefix.push_back(upto(kTranslationVocabulary - 1));
       task.alignment = upto(2) == 0;
       tasks.push_back(std::move(task));
     }
@@ -287,7 +288,7 @@ TEST_F(ModelTranslationsTest, TheQueueIsThatOfTheSteps) {
                 .code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(engine_->queue_stats().rejected[batching::RejectReason::kQueueFull], 1);
-  EXPECT_TRUE(engine_->Drain(clock_.Now() + kPatience));
+  EXPECT_TRUE(engine_->Drain(clock_.Now() + kTranslationPatience));
   EXPECT_EQ(check().code(), absl::StatusCode::kUnavailable);
 }
 
@@ -332,7 +333,7 @@ TEST_F(ModelTranslationsTest, ASentenceWithoutTokensIsNotRun) {
   EXPECT_EQ(results[0].hypotheses[0].log_prob, 0);
   EXPECT_EQ(steps().stats().steps, 0);
   EXPECT_THAT(Translate({Task(0, 1), Task(3, 2), Task(0, 1)}), SizeIs(3));
-  EXPECT_TRUE(engine_->Drain(clock_.Now() + kPatience));
+  EXPECT_TRUE(engine_->Drain(clock_.Now() + kTranslationPatience));
   Answer late;
   EXPECT_EQ(SubmitTranslate(*model_, steps(), late.Make({Task(0, 1)})).status().code(),
             absl::StatusCode::kUnavailable);
@@ -396,7 +397,8 @@ TEST_F(ModelTranslationsTest, CancelledAndExpiredCallsGiveBackTheirRows) {
   Answer expired;
   absl::StatusOr<TranslateHandle> queued = nullptr;
   // A slow machine needs longer before they are queued, and as much longer to translate them.
-  for (absl::Duration timeout = absl::Milliseconds(3); timeout < kPatience; timeout *= 2) {
+  for (absl::Duration timeout = absl::Milliseconds(3); timeout < kTranslationPatience;
+       timeout *= 2) {
     TranslateRequest request = expired.Make(many);
     request.deadline = clock_.Now() + timeout;
     queued = SubmitTranslate(*model_, steps(), std::move(request));
@@ -408,7 +410,7 @@ TEST_F(ModelTranslationsTest, CancelledAndExpiredCallsGiveBackTheirRows) {
   EXPECT_EQ(steps().stats().cancelled, 1);
   EXPECT_EQ(steps().stats().expired, 1);
   // The last of the cancelled ones may have been in the step that has just ended.
-  EXPECT_TRUE(engine_->Drain(clock_.Now() + kPatience));
+  EXPECT_TRUE(engine_->Drain(clock_.Now() + kTranslationPatience));
   ExpectNothingLeft();
 }
 
@@ -433,7 +435,7 @@ TEST_F(ModelTranslationsTest, ADrainLetsThemEndUntilItsDeadline) {
     answers.push_back(std::make_unique<Answer>());
     Submit({Task(5 + i, 3)}, answers.back().get());
   }
-  EXPECT_TRUE(engine_->Drain(clock_.Now() + kPatience));
+  EXPECT_TRUE(engine_->Drain(clock_.Now() + kTranslationPatience));
   for (int i = 0; i < 5; ++i) {
     EXPECT_TRUE(answers[i]->is_done());
     EXPECT_TRUE(answers[i]->Wait().ok());
