@@ -11,7 +11,7 @@
 namespace sru::server::door {
 namespace {
 
-constexpr size_t kMost = 1000;
+constexpr size_t kLongestHead = 1000;
 
 TEST(RequestHeadTest, ContentTypesOfGrpc) {
   for (const auto& [type, is_grpc] :
@@ -19,25 +19,25 @@ TEST(RequestHeadTest, ContentTypesOfGrpc) {
         std::pair{"application/grpc;charset=utf-8", true}, std::pair{"application/grpcweb", false},
         std::pair{"application/json", false}, std::pair{"", false}}) {
     RequestHead head;
-    head.Add("content-type", type, kMost);
+    head.Add("content-type", type, kLongestHead);
     EXPECT_EQ(head.is_grpc(), is_grpc) << type;
   }
 }
 
 TEST(RequestHeadTest, FieldsAreFoundAndTheProtocolsOwnAreNot) {
   RequestHead head;
-  head.Add(":method", "POST", kMost);
-  head.Add(":path", "/a/B", kMost);
-  head.Add("x-one", "first", kMost);
-  head.Add("x-other", "alone", kMost);
-  head.Add("x-one", "second", kMost);
-  head.Add("grpc-timeout", "1S", kMost);
-  head.Add("grpc-encoding", "snappy", kMost);
-  head.Add("grpc-accept-encoding", "identity, gzip", kMost);
-  head.Add("te", "trailers", kMost);
-  head.Add("x-two-bin", "AA==,AQ", kMost);
-  head.Add("x-no-bin", "?", kMost);
-  head.Add("x-one", "", kMost);
+  head.Add(":method", "POST", kLongestHead);
+  head.Add(":path", "/a/B", kLongestHead);
+  head.Add("x-one", "first", kLongestHead);
+  head.Add("x-other", "alone", kLongestHead);
+  head.Add("x-one", "second", kLongestHead);
+  head.Add("grpc-timeout", "1S", kLongestHead);
+  head.Add("grpc-encoding", "snappy", kLongestHead);
+  head.Add("grpc-accept-encoding", "identity, gzip", kLongestHead);
+  head.Add("te", "trailers", kLongestHead);
+  head.Add("x-two-bin", "AA==,AQ", kLongestHead);
+  head.Add("x-no-bin", "?", kLongestHead);
+  head.Add("x-one", "", kLongestHead);
   head.JoinRepeated();
   EXPECT_EQ(head.verb(), "POST");
   EXPECT_EQ(head.path(), "/a/B");
@@ -61,9 +61,9 @@ TEST(RequestHeadTest, AHostIsThatOfTheAuthority) {
         std::tuple{"https", "example.com:443", false}, std::tuple{"http", "example.com:443", true},
         std::tuple{"http", "example.co", true}, std::tuple{"http", "", true}}) {
     RequestHead head;
-    head.Add(":authority", "example.com", kMost);
-    head.Add(":scheme", scheme, kMost);
-    head.Add("host", host, kMost);
+    head.Add(":authority", "example.com", kLongestHead);
+    head.Add(":scheme", scheme, kLongestHead);
+    head.Add("host", host, kLongestHead);
     EXPECT_EQ(head.is_malformed(), is_malformed) << scheme << " " << host;
     std::string hosts;  // of a handler of requests, which has one
     head.VisitFields(
@@ -71,7 +71,7 @@ TEST(RequestHeadTest, AHostIsThatOfTheAuthority) {
     EXPECT_EQ(hosts, "example.com");
   }
   RequestHead head;
-  head.Add("host", "alone", kMost);
+  head.Add("host", "alone", kLongestHead);
   EXPECT_FALSE(head.is_malformed());
   EXPECT_EQ(head.Find("host"), "alone");
 }
@@ -88,13 +88,13 @@ TEST(RequestHeadTest, AListIsCountedBeyondItsBoundAndNotKept) {
 TEST(RequestHeadTest, EachOfManyBinaryValuesIsCounted) {
   const std::string name = std::string(200, 'a') + "-bin";
   RequestHead few;
-  few.Add(name, "AA,AQ,Ag", kMost);
+  few.Add(name, "AA,AQ,Ag", kLongestHead);
   EXPECT_EQ(few.list_bytes(), name.size() + 8 + 3 * 32);
   EXPECT_EQ(few.Count(name), 3);
   RequestHead many;
-  many.Add(name, std::string(500, ','), kMost);
-  EXPECT_GT(many.list_bytes(), kMost);
-  EXPECT_LT(many.memory_bytes(), 4 * kMost);
+  many.Add(name, std::string(500, ','), kLongestHead);
+  EXPECT_GT(many.list_bytes(), kLongestHead);
+  EXPECT_LT(many.memory_bytes(), 4 * kLongestHead);
 }
 
 TEST(ResponseHeadTest, LongTextsAreCutBetweenCharacters) {
