@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using ::grpc::StatusCode;
 using ::testing::HasSubstr;
 
-constexpr char kGolden[] = "tests/golden/tagger/";
+constexpr char kTaggerFolder[] = "tests/golden/tagger/";
 constexpr float kTolerance = 5e-5f;
 constexpr char kAnswered[] =
     "sru_requests_total{code=\"OK\",method=\"Tag\",model=\"words\",version=\"1\"}";
@@ -34,7 +34,7 @@ class TagTest : public ::testing::Test {
     repository_ = new models::TempDirectory;
     for (const char* name : {"words", "frames"}) {
       fs::create_directories(repository_->path(name));
-      fs::copy(fs::path(kGolden) / name, repository_->path(absl::StrCat(name, "/1")));
+      fs::copy(fs::path(kTaggerFolder) / name, repository_->path(absl::StrCat(name, "/1")));
     }
     models::WriteSmallModel(*repository_, "classifier/1");
     server_ = new RunningServer(TestOptions(repository_->path()));
@@ -71,7 +71,7 @@ class TagTest : public ::testing::Test {
   // The sequences of a golden file, and for each of their tokens the log-probabilities of all labels.
   void ReadGolden(const std::string& name, v1::TagRequest* request,
                   std::vector<const float*>* log_probs) {
-    auto opened = models::SafetensorsFile::Open(kGolden + name + "/expected.safetensors");
+    auto opened = models::SafetensorsFile::Open(kTaggerFolder + name + "/expected.safetensors");
     ASSERT_TRUE(opened.ok()) << opened.status();
     golden_ = *std::move(opened);
     const models::TensorView& expected = *golden_->Find("expected.log_probs");

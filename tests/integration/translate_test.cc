@@ -33,9 +33,9 @@ constexpr char kOkCalls[] =
 constexpr char kLabels[] = "{model=\"text\",version=\"1\"}";
 
 // "text" has subwords, "ids" has none, "trec" is a classifier.
-class Repository {
+class TranslatorRepository {
  public:
-  Repository() {
+  TranslatorRepository() {
     models::WriteSmallTranslator(directory_, "text/1");
     nlohmann::json config = models::SmallTranslatorConfig();
     config.erase("preprocessing");
@@ -53,7 +53,7 @@ class TranslateTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     google::protobuf::SetLogHandler(nullptr);
-    repository_ = new Repository();
+    repository_ = new TranslatorRepository();
     server::Options options = TestOptions(repository_->path());
     options.rpc.limits.max_sequence_tokens = 24;
     options.rpc.limits.max_sequences = 40;
@@ -96,11 +96,11 @@ class TranslateTest : public ::testing::Test {
     EXPECT_THAT(status.error_message(), HasSubstr(message));
   }
 
-  static Repository* repository_;
+  static TranslatorRepository* repository_;
   static RunningServer* server_;
   v1::TranslateRequest request_;
 };
-Repository* TranslateTest::repository_ = nullptr;
+TranslatorRepository* TranslateTest::repository_ = nullptr;
 RunningServer* TranslateTest::server_ = nullptr;
 
 // The same in process, with the backend that the server has.

@@ -27,9 +27,9 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 // German and English in both directions, and English to French (of Canada) and Portuguese.
-class Repository {
+class TextsRepository {
  public:
-  Repository() {
+  TextsRepository() {
     Write("de_en", "de", "en", 1);
     Write("en_de", "en", "de", 2);
     Write("en_fr", "en", "fr-CA", 3);
@@ -76,7 +76,7 @@ class TranslateTextsTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     google::protobuf::SetLogHandler(nullptr);
-    repository_ = new Repository();
+    repository_ = new TextsRepository();
     server::Options options = TestOptions(repository_->path("models"));
     options.rpc.limits.max_sequence_tokens = 24;
     server_ = new RunningServer(options);
@@ -118,10 +118,10 @@ class TranslateTextsTest : public ::testing::Test {
     return Post("/v2/translate", body, 400)["message"];
   }
 
-  static Repository* repository_;
+  static TextsRepository* repository_;
   static RunningServer* server_;
 };
-Repository* TranslateTextsTest::repository_ = nullptr;
+TextsRepository* TranslateTextsTest::repository_ = nullptr;
 RunningServer* TranslateTextsTest::server_ = nullptr;
 
 TEST_F(TranslateTextsTest, SentencesAreTranslatedAndWhiteSpaceStays) {
