@@ -397,10 +397,10 @@ def check(root, text=TABLE):
     return problems + missing_headers(texts) + checker.unused()
 
 
-def main(check, doc):
-    """Prints what a check says of the project, and returns the exit code; `doc` is its usage."""
+def main():
+    """Prints what the check says of the project, and returns the exit code."""
     if len(sys.argv) > 2 or (len(sys.argv) == 2 and not os.path.isdir(sys.argv[1])):
-        print(doc, file=sys.stderr)
+        print(__doc__, file=sys.stderr)
         return 2
     root = sys.argv[1] if len(sys.argv) == 2 else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     problems = check(root)
@@ -410,4 +410,4 @@ def main(check, doc):
 
 
 if __name__ == "__main__":
-    sys.exit(main(check, __doc__))
+    sys.exit(main())

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the formatting and the include lines of every C++ file, the names that headers define and the weight of rooms and pages, and
-# runs clang-tidy, which also checks the thread-safety annotations.
+# Checks the formatting and the include lines of every C++ file and the weight of rooms and pages, and runs clang-tidy, which also
+# checks the thread-safety annotations.
 #
 #   scripts/lint.sh text                                      all but clang-tidy; needs no build
 #   scripts/lint.sh BUILD [quick] [since=COMMIT] [part=K/N]   BUILD is configured; one that has compiled is fastest
@@ -17,8 +17,6 @@ echo "lint: clang-format on ${#sources[@]} files"
 clang-format --dry-run -Werror "${sources[@]}"
 echo "lint: include lines"
 "$(dirname "$0")/check_includes.py"
-echo "lint: names of headers"
-"$(dirname "$0")/check_names.py"
 echo "lint: weight"
 "$(dirname "$0")/weight.py" --check
 [ "$build" != text ] || exit 0
