@@ -60,7 +60,7 @@ kernels/testing          | kernels                                              
 kernels/bench            | kernels kernels/cpu/isa kernels/testing                            | benchmark cuda dnnl openmp | 2150 0
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |
 
-models/files             | base                                                               | absl nlohmann zlib       | 650 350
+models/files             | base                                                               | absl libdeflate nlohmann | 650 350
 models/text              | base                                                               | absl utf8proc            | 2350 1350
 models/decoding          | models/text kernels base                                           | absl                     | 1650 1850
 models/marian            | models/files base                                                  | absl libzip yaml_cpp     | 1350 750
@@ -194,8 +194,9 @@ TEST_LIBRARIES = "gmock gtest"
 LIBRARIES = {
     "absl": "absl/", "benchmark": "benchmark/", "boost": "boost/", "cld2": "cld2/",
     "cuda": "cuda_runtime cuda_bf16 cuda.h cublas nvml", "dnnl": "dnnl oneapi/", "gmock": "gmock/",
-    "grpc": "grpc/ grpcpp/", "gtest": "gtest/", "hwy": "hwy/", "icu": "unicode/", "libzip": "zip.h", "nghttp2": "nghttp2/",
-    "nlohmann": "nlohmann/", "openmp": "omp.h", "openssl": "openssl/", "prometheus": "prometheus/",
+    "grpc": "grpc/ grpcpp/", "gtest": "gtest/", "hwy": "hwy/", "icu": "unicode/",
+    "libdeflate": "libdeflate.h", "libzip": "zip.h", "nghttp2": "nghttp2/", "nlohmann": "nlohmann/",
+    "openmp": "omp.h", "openssl": "openssl/", "prometheus": "prometheus/",
     "protobuf": "google/protobuf/", "re2": "re2/", "sentencepiece": "sentencepiece_",
     "utf8proc": "utf8proc.h", "yaml_cpp": "yaml-cpp/", "zlib": "zlib.h",
 }

@@ -1,10 +1,11 @@
 #include "models/files/gzip.h"
 
-#include <zlib.h>
+#include <libdeflate.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -16,31 +17,20 @@ namespace {
 
 constexpr size_t kLeastGzipBytes = 18;
 constexpr std::string_view kGzipMagic = "\x1f\x8b";
-constexpr int kGzipWindow = 15 + 16;  // the largest window, and gzip's header only
 
 absl::Status Inflate(const std::string& source, std::string_view bytes, size_t size, char* to) {
-  z_stream stream = {};
-  if (inflateInit2(&stream, kGzipWindow) != Z_OK) {
+  const std::unique_ptr<libdeflate_decompressor, decltype(&libdeflate_free_decompressor)> inflater(
+      libdeflate_alloc_decompressor(), &libdeflate_free_decompressor);
+  if (inflater == nullptr) {
     return absl::ResourceExhaustedError(absl::StrCat(source, ": no memory to decompress it"));
   }
-  stream.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(bytes.data()));
-  stream.next_out = reinterpret_cast<Bytef*>(to);
-  size_t unread = bytes.size();
-  size_t unwritten = size;
-  int result = Z_OK;
-  // zlib counts in 32 bits.
-  constexpr size_t kMost = std::numeric_limits<uInt>::max();
-  while (result == Z_OK) {
-    const auto in = static_cast<uInt>(std::min(unread, kMost));
-    const auto out = static_cast<uInt>(std::min(unwritten, kMost));
-    stream.avail_in = in;
-    stream.avail_out = out;
-    result = inflate(&stream, Z_NO_FLUSH);
-    unread -= in - stream.avail_in;
-    unwritten -= out - stream.avail_out;
+  size_t read = 0;
+  // Without a place for the size, it expects to fill the buffer.
+  if (libdeflate_gzip_decompress_ex(inflater.get(), bytes.data(), bytes.size(), to, size, &read,
+                                    nullptr) == LIBDEFLATE_SUCCESS &&
+      read == bytes.size()) {
+    return absl::OkStatus();
   }
-  inflateEnd(&stream);
-  if (result == Z_STREAM_END && unread == 0 && unwritten == 0) return absl::OkStatus();
   return InvalidArgument(source, ": expected one gzip member of ", size,
                          " bytes decompressed; the file is damaged or truncated");
 }

@@ -1,7 +1,5 @@
 #include "models/files/gzip.h"
 
-#include <zlib.h>
-
 #include <string>
 
 #include "gmock/gmock.h"
