@@ -9,7 +9,7 @@
 #   cpp_client  those of `build` that the C++ client library needs (client/README.md)
 #   test   what the tests need in addition: the Python client's gRPC, curl, openssl to make certificates, nginx,
 #          SentencePiece, whose ids ours are compared with
-#   lint   clang-format and clang-tidy
+#   lint   clang-format, clang-tidy and the omp.h that it reads
 #   fuzz   clang, which compiles the preset asan and with it the libFuzzer programs, and lld, which links what has sanitizers
 #   full   PyTorch and Chromium: without them the tests of models/export_torch.py and of the status
 #          page in a browser are skipped
@@ -32,7 +32,7 @@ build=(g++ cmake ninja-build make pkg-config libabsl-dev libgrpc++-dev libprotob
 cpp_client=(g++ cmake ninja-build pkg-config libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
   protobuf-compiler-grpc libssl-dev libutf8proc-dev nlohmann-json3-dev)
 test=(curl openssl python3-grpcio python3-h2 python3-numpy python3-protobuf nginx-light libsentencepiece-dev)
-lint=(clang-format clang-tidy)
+lint=(clang-format clang-tidy libomp-dev)
 fuzz=(clang libclang-rt-dev libomp-dev lld)
 full=(python3-torch chromium chromium-driver python3-selenium)
 bench=(python3-torch libtorch-dev libopenblas0-pthread python3-dev python3-pip ninja-build g++ nghttp2-client)

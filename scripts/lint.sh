@@ -23,58 +23,37 @@ echo "lint: weight"
 
 # Generated headers must exist for clang to parse what includes them.
 cmake --build "$build" --target sru_proto sru_interop_proto
-# What this build compiles: neither what it leaves out, such as the stand-in for a CUDA toolkit that is there, nor what is
-# generated. Sources that it compiles together (CMAKE_UNITY_BUILD) are checked together.
-mapfile -t units < <(python3 - "$build" "$@" <<'PYTHON'
+# What this build compiles, without what is generated. Sources that it compiles together
+# (CMAKE_UNITY_BUILD) are checked together.
+python3 - "$build" "$@" <<'PYTHON'
 import json, os, re, subprocess, sys
-build = os.path.relpath(sys.argv[1])
-options = dict(argument.partition("=")[::2] for argument in sys.argv[2:])
+build, options = os.path.abspath(sys.argv[1]), dict(word.partition("=")[::2] for word in sys.argv[2:])
 unknown = set(options) - {"quick", "since", "part"}
 if unknown:
     sys.exit(f"lint: unknown: {' '.join(unknown)}; expected quick, since=COMMIT or part=K/N")
-commands = json.load(open(f"{build}/compile_commands.json"))
-for command in commands:  # clang cannot read the headers that GCC has compiled
-    command["command"] = re.sub(r" -include \S+/cmake_pch\.hxx", "", command["command"])
-os.makedirs(f"{build}/lint", exist_ok=True)
-with open(f"{build}/lint/compile_commands.json", "w") as file:
-    json.dump(commands, file)
-
-changed = None
+stale = {}  # object -> whether a file that it was compiled from has changed
 if "since" in options:
-    changed = set(subprocess.check_output(["git", "diff", "--name-only", options["since"]], text=True).split())
-    included = {}  # object -> files of the project
-    for line in subprocess.check_output(["ninja", "-C", build, "-t", "deps"], text=True).splitlines():
-        if line.startswith(" "):
-            included[output].add(os.path.relpath(os.path.join(build, line.strip())))
-        elif line:
-            output = line.split(":")[0]
-            included[output] = set()
-
-units = set()
-for command in commands:
-    path = os.path.relpath(os.path.join(command["directory"], command["file"]))
-    name = path
-    if path.startswith(build + "/"):
-        if "/Unity/" not in path:
-            continue
-        name = os.path.relpath(path, build)
-    if not path.endswith((".cc", ".cxx")) or name.startswith(("..", "tests/fuzz/")):
-        continue
-    if "quick" in options and (name.startswith("tests/") or name.endswith("_test.cc")):
-        continue
-    output = re.search(r" -o (\S+)", command["command"])[1]
-    if changed is not None and not changed & (included.get(output, set()) | {name}):
-        continue
-    units.add(path)
-units = sorted(units)
-if "part" in options:
-    part, parts = map(int, options["part"].split("/"))
-    units = units[part - 1 :: parts]
-print(*units, sep="\n")
+    output_of = lambda *command: subprocess.check_output(command, text=True)
+    changed = set(output_of("git", "diff", "--name-only", options["since"]).split())
+    for block in output_of("ninja", "-C", build, "-t", "deps").split("\n\n"):
+        name, *files = block.split("\n")
+        paths = {os.path.relpath(os.path.join(build, file.strip())) for file in files}
+        stale[name.split(":")[0]] = bool(changed & paths)
+units = {}
+for unit in json.load(open(f"{build}/compile_commands.json")):
+    name = re.search(r" -o (\S+)", unit["command"])[1]
+    generated = unit["file"].startswith(build) and "/Unity/" not in unit["file"]
+    skipped = re.match(r"tests/|.*_test\.cc" if "quick" in options else "tests/fuzz/", name)
+    if not generated and not skipped and stale.get(name, True):
+        # clang reads neither the headers that GCC has compiled nor its parameters.
+        foreign = r" -include \S+/cmake_pch\.hxx| --param=\S+| -Werror\b"
+        units[unit["file"]] = {**unit, "command": re.sub(foreign, "", unit["command"])}
+part, parts = map(int, options.get("part", "1/1").split("/"))
+chosen = [units[file] for file in sorted(units)][part - 1 :: parts]
+print(f"lint: clang-tidy on {len(chosen)} units")
+os.makedirs(f"{build}/lint", exist_ok=True)
+json.dump(chosen, open(f"{build}/lint/compile_commands.json", "w"))
 PYTHON
-)
-echo "lint: clang-tidy on ${#units[@]} units"
-printf '%s\n' "${units[@]}" |
-  xargs -r -P "$(nproc)" -n 1 clang-tidy -p "$build/lint" --quiet --warnings-as-errors='*' 2> >(
-    grep -v -E '^[0-9]+ warnings? generated|^Suppressed|^Use -header-filter' >&2 || true)
+run-clang-tidy -p "$build/lint" -quiet -j "$(nproc)" 2>&1 |
+  sed -E '/^[0-9]+ warnings? generated/d'
 echo "lint: ok"
