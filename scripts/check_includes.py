@@ -112,11 +112,11 @@ server/rpc               | server/tasks/tasks.h server/calls server/calls/kinds 
                          | server/calls/messages server/callers server/door server/transport  |
                          | server/base base proto                                             |
 server/http              | server/transport server/calls server/base base                     | absl boost nlohmann prometheus | 4650 2200
-server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu            | 2550 1050
-                         | server/base models models/text base proto                          |
-server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 8100 4000
-                         | server/http server/telemetry server/translation                    |
+server/rest              | server/callers server/calls server/calls/bounds                    | absl grpc nlohmann protobuf | 7300 3750
+                         | server/http server/telemetry                                       |
                          | server/base base proto                                             |
+server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu nlohmann   | 3400 1300
+                         | server/rest server/base models models/text base proto              |
 server                   | server/callers server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf re2   | 2050 550
                          | server/rpc server/open_inference server/rest                       |
                          | server/http server/lifecycle server/transport                      |
@@ -133,8 +133,8 @@ bench                    | client models kernels kernels/bench proto base       
 
 tests/kernels/cuda_host  | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |                          | 0 1500
 tests/kernels/cuda_runtime | kernels/cuda/device                                                | cuda                     | 0 700
-tests/testing            | tests/kernels/cuda_host server/batching/queue                      | absl grpc nlohmann openssl protobuf sentencepiece zlib | 0 4650
-                         | server/batching/steps server/tasks/* server/calls                  |
+tests/testing            | tests/kernels/cuda_host server/batching/queue                      | absl grpc nlohmann openssl protobuf sentencepiece zlib | 0 4700
+                         | server/batching/steps server/tasks/* server/calls server/rest      |
                          | server/base models models/decoding kernels base                    |
                          | kernels/cpu/base kernels/cpu/isa kernels/cpu/tiles                 |
                          | kernels/cuda/backend proto                                         |
@@ -181,7 +181,7 @@ TESTS_ALSO_INCLUDE = {
     "server/tasks/*": "server/base",  # a clock
     "server/calls": "proto",  # messages to call with
     "server/lifecycle": "kernels",  # a backend to load models of every task with
-    "server/translation": "kernels nlohmann",  # the same, and a config
+    "server/translation": "kernels",  # the same
     "server/http": "server/telemetry",  # metrics as the page gets them
     "bench": "kernels/testing",
     "models/decoding": "nlohmann",  # golden JSON

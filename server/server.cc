@@ -53,7 +53,6 @@
 #include "server/open_inference/open_inference_methods.h"
 #include "server/rest/error_response.h"
 #include "server/rest/gateway.h"
-#include "server/rest/request_fields.h"
 #include "server/rest/route.h"
 #include "server/rpc/grpc_door.h"
 #include "server/rpc/health.h"
@@ -62,12 +61,14 @@
 #include "server/state_key_file.h"
 #include "server/telemetry/access_log.h"
 #include "server/telemetry/metrics.h"
-#include "server/translation/text_translator.h"
 #include "server/transport/credentials.h"
 #include "server/transport/file_limit.h"
 #include "server/transport/listening_sockets.h"
 #include "server/transport/loop.h"
 #include "server/transport/security_metrics.h"
+#ifdef SRU_TEXTS
+#include "server/translation/text_routes.h"
+#endif
 
 namespace sru::server {
 namespace {
@@ -273,7 +274,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     open_streams_.Drain();
     if (call_server_ != nullptr) call_server_->BeginDrain();
     // Likewise: a text is translated by call after call.
-    complete &= translator_.in_flight().WaitUntilNone(deadline - clock_.Now());
+    complete &= texts_in_flight_.WaitUntilNone(deadline - clock_.Now());
     // Including those that were unloaded but still have calls.
     std::vector<std::shared_ptr<lifecycle::ServedModel>> models = manager_->InMemory();
     for (const auto& served : models) served->engine->Close();
@@ -660,7 +661,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     gateway.memory = &inflight_budget_;
     gateway.limits = LimitsFrom(options_);
     gateway.readers = &readers_;
-    gateway.translator = &translator_;
+    gateway.more = text_routes_;
     gateway.page_hosts = options_.http.status_page_hosts;
     gateway.on_refused = [this](const http::PageRequest& request, const callers::Caller* caller,
                                 int http_status, const absl::Status& reason) {
@@ -832,7 +833,13 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
   batching::DeviceWatch device_watch_{
       [this](int device, const absl::Status& error) { OnDeviceLost(device, error); }};
   lifecycle::ModelRegistry registry_;
-  translation::TextTranslator translator_{&registry_, LimitsFrom(options_)};
+  calls::InFlight texts_in_flight_;
+#ifdef SRU_TEXTS
+  const std::vector<rest::RouteGroup> text_routes_ =
+      translation::TextRoutes(&registry_, LimitsFrom(options_), &texts_in_flight_);
+#else
+  const std::vector<rest::RouteGroup> text_routes_;
+#endif
   std::unique_ptr<lifecycle::ModelManager> manager_;
   std::atomic<const lifecycle::ModelManager*> manager_pages_{
       nullptr};         // for the metrics pages' threads

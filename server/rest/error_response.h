@@ -34,6 +34,7 @@
 namespace sru::server::rest {
 
 inline constexpr char kJsonContentType[] = "application/json";
+inline constexpr char kFormContentType[] = "application/x-www-form-urlencoded";
 
 enum class ErrorForm {
   kV1,              // {"error": {"code": "INVALID_ARGUMENT", "message": "..."}}

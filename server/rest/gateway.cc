@@ -33,7 +33,6 @@
 #include "server/rest/method_call.h"
 #include "server/rest/openapi.h"
 #include "server/rest/route.h"
-#include "server/rest/text_routes.h"
 #include "server/rest/v1_routes.h"
 #include "server/rest/v2_routes.h"
 #include "server/rest/web_protocol.h"
@@ -658,10 +657,7 @@ Route DescriptionRoute(std::string description) {
 Gateway::Gateway(Options options) : state_(std::make_shared<State>(std::move(options))) {
   std::vector<RouteGroup> groups = {V1Routes(*state_->options.methods), CompletionsRoutes(),
                                     OpenInferenceRoutes(), MethodRoutes(*state_->options.methods)};
-  if (translation::TextTranslator* const translator = state_->options.translator) {
-    groups.push_back(DeepLRoutes(translator));
-    groups.push_back(LibreTranslateRoutes(translator));
-  }
+  groups.insert(groups.end(), state_->options.more.begin(), state_->options.more.end());
   const std::vector<std::string>& only = state_->options.only;
   if (only.empty()) state_->routes.Add(DescriptionRoute(OpenApiText(groups)));
   for (RouteGroup& group : groups) {

@@ -30,7 +30,7 @@
 #include "server/calls/method.h"
 #include "server/http/http_server.h"
 #include "server/http/page_message.h"
-#include "server/translation/text_translator.h"
+#include "server/rest/route.h"
 
 namespace sru::server::rest {
 
@@ -57,8 +57,8 @@ class Gateway {
     calls::RequestLimits limits;
     // Long bodies are read on these; null: on the threads of the port. Must outlive the gateway and its requests.
     SideThreads* readers = nullptr;
-    // Translates texts for the routes of DeepL's and LibreTranslate's APIs; null: there are none. Must outlive the gateway and its requests.
-    translation::TextTranslator* translator = nullptr;
+    // Routes besides the gateway's own: those of modules that a build may leave out.
+    std::vector<RouteGroup> more;
     // Names under which pages may be opened besides those of page_host.h, and so call this.
     std::vector<std::string> page_hosts;
     // Origins whose pages may call this and read the answers (allowed_origins.h).

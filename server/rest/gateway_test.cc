@@ -28,9 +28,9 @@
 #include "server/callers/callers.h"
 #include "server/rest/event_stream.h"
 #include "server/rest/web_protocol.h"
-#include "server/translation/text_translator.h"
 #include "sru/v1/inference.pb.h"
 #include "tests/testing/fake_methods.h"
+#include "tests/testing/plain_rest_call.h"
 #include "tests/testing/poll.h"
 
 namespace sru::server::rest {
@@ -625,14 +625,27 @@ TEST_F(GatewayTest, UnreadPagesHaveAPartOfTheMemory) {
   ExpectRefusal(page, 429, "RESOURCE_EXHAUSTED", "memory");
 }
 
-// LibreTranslate's clients have the token in the body.
+// Clients of LibreTranslate have the token in the body.
+RouteGroup TokenInBody() {
+  Route route;
+  route.method = "POST";
+  route.path = "/detect";
+  route.content_types = {kJsonContentType};
+  route.errors = ErrorForm::kLibreTranslate;
+  route.token_in_body = true;
+  route.handle = [](const std::shared_ptr<RestCall>& call) {
+    const std::string token = json::parse(call->body()).value("api_key", "");
+    if (absl::Status access = call->Authenticate(token); !access.ok()) return call->Fail(access);
+    call->Reply(JsonResponse("[]"));
+  };
+  return {{route}, nullptr};
+}
+
 TEST_F(GatewayTest, WhoIsNotKnownYetHasAPartOfTheMemory) {
-  const lifecycle::ModelRegistry registry;
-  translation::TextTranslator translator(&registry, {});
   SideThreads readers(1);
   Gateway::Options options = MakeOptions();
   options.readers = &readers;
-  options.translator = &translator;
+  options.more = {TokenInBody()};
   gateway_ = std::make_unique<Gateway>(std::move(options));
   std::atomic<bool> go_on{false};
   readers.Post([&] { EXPECT_TRUE(PollUntil([&] { return go_on.load(); })); });
@@ -677,10 +690,8 @@ TEST_F(GatewayTest, WhoIsNotKnownYetHasAPartOfTheMemory) {
 }
 
 TEST_F(GatewayTest, WithoutTokensTheSenderIsKnownByTheHeaders) {
-  const lifecycle::ModelRegistry registry;
-  translation::TextTranslator translator(&registry, {});
   Gateway::Options options = MakeOptions();
-  options.translator = &translator;
+  options.more = {TokenInBody()};
   options.asks_for_tokens = false;
   options.authenticate =
       [](const http::PageRequest& request) -> absl::StatusOr<callers::CallerPtr> {
@@ -694,54 +705,6 @@ TEST_F(GatewayTest, WithoutTokensTheSenderIsKnownByTheHeaders) {
   EXPECT_EQ(Ask(request)->status, 200);
   request.peer.clear();
   EXPECT_NE(gateway_->CheckHeaders(&request), nullptr);
-}
-
-// A million texts, or long ones, would hold up a loop.
-TEST_F(GatewayTest, ManyTextsAreTranslatedAside) {
-  const lifecycle::ModelRegistry registry;
-  translation::TextTranslator translator(&registry, {});
-  SideThreads readers(1);
-  Gateway::Options options = MakeOptions();
-  options.readers = &readers;
-  options.translator = &translator;
-  gateway_ = std::make_unique<Gateway>(std::move(options));
-  std::atomic<bool> go_on{false};
-  readers.Post([&] { EXPECT_TRUE(PollUntil([&] { return go_on.load(); })); });
-  const auto start = [&](const std::vector<std::string>& texts) {
-    const json body = {{"text", texts}, {"target_lang", "de"}};
-    Start(Request("POST", "/v2/translate", body.dump()));
-    MutexLock lock(&client_->mutex);
-    return client_->response != nullptr;
-  };
-  EXPECT_TRUE(start({"a"}));
-  EXPECT_TRUE(start(std::vector<std::string>(8, "a")));
-  EXPECT_FALSE(start({std::string(513, 'a')}));
-  EXPECT_FALSE(start(std::vector<std::string>(9, "a")));
-  go_on = true;
-  EXPECT_EQ(Await()->status, 400);  // there is no model
-}
-
-TEST_F(GatewayTest, TagsOfTextsAreFew) {
-  const lifecycle::ModelRegistry registry;
-  translation::TextTranslator translator(&registry, {});
-  Gateway::Options options = MakeOptions();
-  options.translator = &translator;
-  gateway_ = std::make_unique<Gateway>(std::move(options));
-  const auto message = [&](const std::string& name, const std::string& tags) {
-    const json body = {{"text", "a"}, {"target_lang", "de"}, {name, tags}};
-    const auto answer = Ask(Request("POST", "/v2/translate", body.dump()));
-    EXPECT_EQ(answer->status, 400);
-    return json::parse(answer->body).at("message").get<std::string>();
-  };
-  std::string tags = std::string(64, 'a');
-  for (int i = 1; i < 1000; ++i) absl::StrAppend(&tags, ",b", i);
-  for (const char* const name : {"splitting_tags", "non_splitting_tags", "ignore_tags"}) {
-    const std::string error = absl::StrCat(
-        "Value for '", name, "' not supported: expected at most 1000 tags of at most 64 bytes.");
-    EXPECT_THAT(message(name, tags), HasSubstr("no model translates into 'de'"));
-    EXPECT_EQ(message(name, tags + ",c"), error);
-    EXPECT_EQ(message(name, std::string(65, 'a')), error);
-  }
 }
 
 TEST_F(GatewayTest, CallersTakeTurnsWithLongBodies) {
@@ -1123,39 +1086,15 @@ TEST_F(GatewayTest, TheDescriptionHasEveryRoute) {
       "string");
 }
 
-// A RestCall for the stream alone.
-class StreamedCall final : public RestCall {
+class StreamedCall final : public sru::testing::PlainRestCall {
  public:
   explicit StreamedCall(std::shared_ptr<Client> client) : client_(std::move(client)) {}
-  const http::PageRequest& request() const override { return request_; }
-  const std::string& parameter(const std::string& /*name*/) const override { return body_; }
-  std::string& body() override { return body_; }
-  MemoryHold& memory() override { return memory_; }
-  const calls::RequestLimits& limits() const override { return limits_; }
-  absl::Status Authenticate(absl::string_view /*token*/) override { return absl::OkStatus(); }
-  void RunAside(std::function<void()> work) override { work(); }
-  std::shared_ptr<calls::LocalCall> Unary(const std::string& /*method*/, absl::Cord /*request*/,
-                                          calls::LocalCalls::OnDone /*done*/) override {
-    return nullptr;
-  }
-  std::shared_ptr<calls::LocalStream> ServerStream(const std::string& /*method*/,
-                                                   absl::Cord /*request*/,
-                                                   calls::LocalCalls::OnMessage /*on_message*/,
-                                                   calls::LocalCalls::OnDone /*done*/) override {
-    return nullptr;
-  }
-  void Reply(http::PageResponse /*response*/) override {}
-  void Fail(const RestError& /*error*/) override {}
   std::unique_ptr<http::PageStream> ReplyInParts(http::PageResponse /*head*/) override {
     return std::make_unique<ClientStream>(client_);
   }
 
  private:
   const std::shared_ptr<Client> client_;
-  const http::PageRequest request_;
-  std::string body_;
-  MemoryHold memory_{nullptr};
-  const calls::RequestLimits limits_;
 };
 
 TEST_F(GatewayTest, ASilentStreamIsKeptAlive) {

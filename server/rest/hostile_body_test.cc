@@ -13,7 +13,6 @@
 #include "server/base/interruption.h"
 #include "server/rest/completions_request.h"
 #include "server/rest/json_message.h"
-#include "server/rest/request_fields.h"
 #include "server/rest/v2_request.h"
 #include "server/rest/web_protocol.h"
 #include "sru/v1/inference.pb.h"
@@ -198,10 +197,6 @@ TEST(HostileBodyTest, NoDoorReadsOnWhenItsClientHasLeft) {
          v1::ClassifyRequest request;
          return ParseJsonMessage(body, &unlimited, &request);
        }},
-      {R"({"text":[)", "]}",
-       [&](const std::string& body) {
-         return RequestFields().AddBody(body, kJsonContentType, &unlimited);
-       }},
       {R"({"inputs":[{"name":"a","shape":[524288],"datatype":"INT64","data":[)", "]}]}",
        [&](const std::string& body) {
          return ParseHttpInferRequest(body, "", "trec", "", &unlimited).status();
@@ -225,21 +220,6 @@ TEST(HostileBodyTest, NoDoorReadsOnWhenItsClientHasLeft) {
       }
     }
   }
-}
-
-TEST(HostileBodyTest, NoFormIsReadOnWhenItsClientHasLeft) {
-  MemoryHold unlimited(nullptr);
-  const std::string form = Repeated("q=a", 1 << 18, "&");
-  int times = 0;
-  const auto read = [&](int until) {
-    times = 0;
-    const Interruption interruption([&times, until] { return ++times >= until; });
-    return RequestFields().AddBody(form, kFormContentType, &unlimited);
-  };
-  EXPECT_TRUE(read(1000).ok());
-  EXPECT_GE(times, 15);
-  EXPECT_TRUE(absl::IsCancelled(read(3)));
-  EXPECT_EQ(times, 3);
 }
 
 }  // namespace

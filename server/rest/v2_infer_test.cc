@@ -17,6 +17,7 @@
 #include "server/rest/memory_hold.h"
 #include "server/rest/v2_request.h"
 #include "server/rest/v2_response.h"
+#include "tests/testing/plain_rest_call.h"
 
 namespace sru::server::rest {
 namespace {
@@ -359,27 +360,11 @@ TEST(V2ResponseTest, RefusesWhatItCannotWrite) {
 }
 
 // A call whose client takes the parts of an answer at once, or when it is told to.
-class PartsCall final : public RestCall {
+class PartsCall final : public sru::testing::PlainRestCall {
  public:
   explicit PartsCall(bool takes_at_once) : takes_at_once_(takes_at_once) {}
 
-  const http::PageRequest& request() const override { return request_; }
-  const std::string& parameter(const std::string& /*name*/) const override { return text_; }
-  std::string& body() override { return text_; }
   MemoryHold& memory() override { return memory_; }
-  const calls::RequestLimits& limits() const override { return limits_; }
-  absl::Status Authenticate(absl::string_view /*token*/) override { return absl::OkStatus(); }
-  void RunAside(std::function<void()> work) override { work(); }
-  std::shared_ptr<calls::LocalCall> Unary(const std::string& /*method*/, absl::Cord /*request*/,
-                                          calls::LocalCalls::OnDone /*done*/) override {
-    return nullptr;
-  }
-  std::shared_ptr<calls::LocalStream> ServerStream(const std::string& /*method*/,
-                                                   absl::Cord /*request*/,
-                                                   calls::LocalCalls::OnMessage /*on_message*/,
-                                                   calls::LocalCalls::OnDone /*done*/) override {
-    return nullptr;
-  }
   void Reply(http::PageResponse response) override { whole = std::move(response.body); }
   void Fail(const RestError& error) override { failure = error.status; }
   std::unique_ptr<http::PageStream> ReplyInParts(http::PageResponse head) override {
@@ -412,9 +397,6 @@ class PartsCall final : public RestCall {
   const bool takes_at_once_;
   calls::ByteBudget budget_{1 << 20};
   MemoryHold memory_{&budget_};
-  const calls::RequestLimits limits_;
-  http::PageRequest request_;
-  std::string text_;
 };
 
 // Two tensors, of which the JSON is longer than what may be in memory.

@@ -15,6 +15,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/testing/fake_methods.h"
 #include "tests/testing/notification.h"
+#include "tests/testing/plain_rest_call.h"
 
 namespace sru::server::rest {
 namespace {
@@ -111,62 +112,38 @@ struct FakeService {
   }
 };
 
-class FakeCall final : public RestCall {
+class FakeCall final : public sru::testing::PlainRestCall {
  public:
   FakeCall(const calls::MethodTable* methods, http::PageRequest request, std::string body,
-           std::map<std::string, std::string> parameters, ErrorForm errors)
-      : methods_(*methods),
-        request_(std::move(request)),
-        body_(std::move(body)),
-        parameters_(std::move(parameters)),
-        errors_(errors) {}
+           std::map<std::string, std::string> parameters)
+      : PlainRestCall(std::move(request), std::move(body)),
+        methods_(*methods),
+        parameters_(std::move(parameters)) {
+    errors = ErrorForm::kOpenInference;
+  }
 
-  const http::PageRequest& request() const override { return request_; }
   const std::string& parameter(const std::string& name) const override {
     const auto found = parameters_.find(name);
-    return found == parameters_.end() ? none_ : found->second;
+    return found == parameters_.end() ? PlainRestCall::parameter(name) : found->second;
   }
-  std::string& body() override { return body_; }
-  MemoryHold& memory() override { return memory_; }
-  const calls::RequestLimits& limits() const override { return limits_; }
-  absl::Status Authenticate(absl::string_view /*token*/) override { return absl::OkStatus(); }
-  void RunAside(std::function<void()> work) override { work(); }
   std::shared_ptr<calls::LocalCall> Unary(const std::string& method, absl::Cord request,
                                           calls::LocalCalls::OnDone done) override {
     return calls_.Unary(*methods_.Find(method), std::move(request), {}, std::move(done));
   }
-  std::shared_ptr<calls::LocalStream> ServerStream(const std::string&, absl::Cord,
-                                                   calls::LocalCalls::OnMessage,
-                                                   calls::LocalCalls::OnDone) override {
-    ADD_FAILURE() << "no route of /v2 streams";
-    return nullptr;
-  }
-  void Reply(http::PageResponse response) override {
-    response_ = std::move(response);
+  void Reply(http::PageResponse given) override {
+    PlainRestCall::Reply(std::move(given));
     answered_.Notify();
-  }
-  void Fail(const RestError& error) override { Reply(ErrorResponse(errors_, error)); }
-  std::unique_ptr<http::PageStream> ReplyInParts(http::PageResponse) override {
-    ADD_FAILURE() << "no route of /v2 streams";
-    return nullptr;
   }
 
   const http::PageResponse& Wait() {
     EXPECT_TRUE(answered_.Wait());
-    return response_;
+    return response;
   }
 
  private:
   const calls::MethodTable& methods_;
   calls::LocalCalls calls_;
-  const http::PageRequest request_;
-  std::string body_;
   const std::map<std::string, std::string> parameters_;
-  const ErrorForm errors_;
-  const std::string none_;
-  MemoryHold memory_{nullptr};
-  const calls::RequestLimits limits_;
-  http::PageResponse response_;
   sru::testing::Notification answered_;
 };
 
@@ -188,8 +165,9 @@ class V2RoutesTest : public ::testing::Test {
     request.method = method;
     request.path = path;
     if (!json_length.empty()) request.headers["inference-header-content-length"] = json_length;
-    const auto call = std::make_shared<FakeCall>(&methods_, std::move(request), body,
-                                                 match.parameters, match.route->errors);
+    EXPECT_EQ(match.route->errors, ErrorForm::kOpenInference);
+    const auto call =
+        std::make_shared<FakeCall>(&methods_, std::move(request), body, match.parameters);
     match.route->handle(call);
     return call->Wait();
   }

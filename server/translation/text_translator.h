@@ -55,9 +55,11 @@ class TextTranslator {
   using Reserve = Document::Reserve;
   using Done = std::function<void(const calls::CallEnd& end, std::vector<TranslatedText> texts)>;
 
-  // `registry` outlives this.
-  TextTranslator(const lifecycle::ModelRegistry* registry, const calls::RequestLimits& limits)
-      : registry_(*registry), limits_(limits) {}
+  // Both outlive this. `in_flight` counts the texts that are being translated: between two calls
+  // nothing else tells that more will come.
+  TextTranslator(const lifecycle::ModelRegistry* registry, const calls::RequestLimits& limits,
+                 calls::InFlight* in_flight)
+      : registry_(*registry), limits_(limits), in_flight_(*in_flight) {}
 
   LanguageCatalog Catalog() const { return LanguageCatalog(registry_); }
   // Changes with the catalog.
@@ -69,14 +71,11 @@ class TextTranslator {
   // The characters of all texts so far, except those of requests that were refused before their first call.
   int64_t num_characters() const { return num_characters_; }
 
-  // The texts that are being translated. Between two calls nothing else tells that more will come.
-  calls::InFlight& in_flight() { return in_flight_; }
-
  private:
   const lifecycle::ModelRegistry& registry_;
   const calls::RequestLimits limits_;
+  calls::InFlight& in_flight_;
   std::atomic<int64_t> num_characters_{0};
-  calls::InFlight in_flight_;
 };
 
 }  // namespace sru::server::translation

@@ -6,8 +6,8 @@
 
 #include "base/utf8.h"
 #include "server/rest/memory_hold.h"
-#include "server/rest/request_fields.h"
 #include "server/translation/document.h"
+#include "server/translation/request_fields.h"
 #include "tests/fuzz/fuzz_targets.h"
 #include "tests/fuzz/require.h"
 
@@ -72,7 +72,7 @@ void FuzzDocument(const std::string& text, const TextRules& rules) {
   Require(again == expected, "what stands between units stays");
 }
 
-void RequireFields(server::rest::RequestFields fields) {
+void RequireFields(server::translation::RequestFields fields) {
   for (const char* const name : {"text", "q", ""}) {
     for (const std::string& value : fields.All(name)) {
       Require(FindInvalidUtf8(value) == value.size(), "a value is UTF-8");
@@ -88,7 +88,7 @@ void FuzzTexts(std::string_view bytes) {
   const std::string text(bytes.substr(1));
   if (kind >= 9) {
     server::rest::MemoryHold memory(nullptr);
-    server::rest::RequestFields fields;
+    server::translation::RequestFields fields;
     const absl::Status status =
         kind == 9 ? fields.AddForm(text, &memory) : fields.AddJson(text, &memory);
     if (status.ok()) RequireFields(std::move(fields));

@@ -43,9 +43,9 @@ async function fillLanguages() {
     failed = false;
     answer.replaceChildren();
   } catch (error) {
-    failed = true;
+    failed = error.status !== 404;  // a server without texts
     showError(answer, error.message);
-    if (error.status !== 403) known = "";  // asked again with the next answer of status.json
+    if (failed && error.status !== 403) known = "";  // asked again with the next answer of status.json
   }
   fill(source, languages.map(({ code }) => code), [new Option("detect", "auto")]);
   fillTargets();

@@ -1,4 +1,4 @@
-#include "server/rest/request_fields.h"
+#include "server/translation/request_fields.h"
 
 #include <cstdint>
 #include <memory>
@@ -8,10 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/interruption.h"
+#include "server/rest/error_response.h"
 
-namespace sru::server::rest {
+namespace sru::server::translation {
 namespace {
 
+using rest::kFormContentType;
+using rest::MemoryHold;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -99,6 +103,31 @@ TEST(RequestFieldsTest, WhatIsNoValueIsAProblemOfWhoAsksForIt) {
   EXPECT_THAT(Error(R"({"a":{"b":})", "application/json"), HasSubstr("the body is not JSON"));
 }
 
+TEST(RequestFieldsTest, NothingIsReadOnWhenTheClientHasLeft) {
+  MemoryHold unlimited(nullptr);
+  std::string form;
+  std::string list = R"({"q":[)";
+  for (int i = 0; i < 1 << 18; ++i) {
+    form += "&q=a";
+    list += "1,1,1,1,";
+  }
+  for (const std::string& body : {form, list + "1]}", list + "],x"}) {
+    const char* const type = body[0] == '&' ? kFormContentType : rest::kJsonContentType;
+    int times = 0;
+    const auto read = [&](int until) {
+      times = 0;
+      const Interruption interruption([&times, until] { return ++times >= until; });
+      return RequestFields().AddBody(body, type, &unlimited);
+    };
+    EXPECT_FALSE(absl::IsCancelled(read(1 << 20)));
+    EXPECT_GE(times, 15);
+    for (int i = times; i >= 1; i /= 2) {
+      EXPECT_TRUE(absl::IsCancelled(read(i))) << i;
+      EXPECT_EQ(times, i);
+    }
+  }
+}
+
 TEST(RequestFieldsTest, MemoryIsReserved) {
   calls::ByteBudget budget(10000);
   {
@@ -115,4 +144,4 @@ TEST(RequestFieldsTest, MemoryIsReserved) {
 }
 
 }  // namespace
-}  // namespace sru::server::rest
+}  // namespace sru::server::translation

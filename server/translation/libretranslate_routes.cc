@@ -6,17 +6,15 @@
 
 #include "base/status.h"
 #include "nlohmann/json.hpp"
-#include "server/rest/request_fields.h"
-#include "server/rest/text_routes.h"
-#include "server/rest/translation_call.h"
+#include "server/translation/request_fields.h"
+#include "server/translation/text_routes.h"
+#include "server/translation/translation_call.h"
 
-namespace sru::server::rest {
+namespace sru::server::translation {
 namespace {
 
 using nlohmann::json;
-using translation::TextRequest;
-using translation::TranslatedText;
-using SharedCall = std::shared_ptr<RestCall>;
+using SharedCall = std::shared_ptr<rest::RestCall>;
 
 json Detected(const std::string& language, int confidence) {
   return {{"confidence", confidence}, {"language", language}};
@@ -52,14 +50,14 @@ absl::Status ReadLibreRequest(RequestFields& fields, TextRequest* request) {
   request->target = CodeOf(fields.Last("target"));
   const std::string format = fields.Last("format");
   if (format == "html") {
-    request->rules.format = translation::TextFormat::kHtml;
+    request->rules.format = TextFormat::kHtml;
   } else if (!format.empty() && format != "text") {
     return InvalidArgument("format: expected text or html, found '", format.substr(0, 32), "'");
   }
   return fields.status();
 }
 
-void TranslateLibre(const SharedCall& call, translation::TextTranslator& translator) {
+void TranslateLibre(const SharedCall& call, TextTranslator& translator) {
   RequestFields fields;
   TextRequest request;
   absl::Status status = Begin(call, &fields);
@@ -88,7 +86,7 @@ void TranslateLibre(const SharedCall& call, translation::TextTranslator& transla
       });
 }
 
-void Detect(const SharedCall& call, const translation::TextTranslator& translator) {
+void Detect(const SharedCall& call, const TextTranslator& translator) {
   RequestFields fields;
   absl::Status status = Begin(call, &fields);
   if (status.ok() && !fields.has("q")) {
@@ -97,12 +95,12 @@ void Detect(const SharedCall& call, const translation::TextTranslator& translato
   const std::string text = fields.Last("q");
   if (status.ok()) status = fields.status();
   if (!status.ok()) return call->Fail(status);
-  const translation::LanguageCatalog catalog = translator.Catalog();
-  std::vector<translation::DetectedLanguage> found = translation::DetectLanguages(text);
+  const LanguageCatalog catalog = translator.Catalog();
+  std::vector<DetectedLanguage> found = DetectLanguages(text);
   if (found.empty()) found.push_back({"en", 0});
   json answer = json::array();
-  for (const translation::DetectedLanguage& language : found) {
-    const translation::LanguageKey key = translation::KeyOf(language.code);
+  for (const DetectedLanguage& language : found) {
+    const LanguageKey key = KeyOf(language.code);
     std::string code = catalog.FindCode(key, /*is_source=*/true);
     if (code.empty()) code = catalog.FindCode(key, /*is_source=*/false);
     answer.push_back(Detected(code.empty() ? language.code : code, language.confidence));
@@ -112,47 +110,45 @@ void Detect(const SharedCall& call, const translation::TextTranslator& translato
 
 // Asks for no token, since some clients send none here. To make the page takes time with the square
 // of the number of models, so each thread keeps it.
-void LibreLanguages(const SharedCall& call, const translation::TextTranslator& translator) {
+void LibreLanguages(const SharedCall& call, const TextTranslator& translator) {
   thread_local std::pair<int64_t, std::string> kept{-1, ""};
   const int64_t generation = translator.catalog_generation();
-  if (kept.first == generation) return call->Reply(JsonResponse(kept.second));
-  const translation::LanguageCatalog catalog = translator.Catalog();
+  if (kept.first == generation) return call->Reply(rest::JsonResponse(kept.second));
+  const LanguageCatalog catalog = translator.Catalog();
   json answer = json::array();
   for (const std::string& code : catalog.Sources()) {
-    answer.push_back({{"code", code},
-                      {"name", translation::LanguageName(code)},
-                      {"targets", catalog.TargetsOf(code)}});
+    answer.push_back(
+        {{"code", code}, {"name", LanguageName(code)}, {"targets", catalog.TargetsOf(code)}});
   }
-  kept = {generation, JsonText(answer)};
-  call->Reply(JsonResponse(kept.second));
+  kept = {generation, rest::JsonText(answer)};
+  call->Reply(rest::JsonResponse(kept.second));
 }
 
-void Settings(const SharedCall& call, const translation::TextTranslator& translator) {
-  const translation::LanguageCatalog catalog = translator.Catalog();
+void Settings(const SharedCall& call, const TextTranslator& translator) {
+  const LanguageCatalog catalog = translator.Catalog();
   const std::vector<std::string> targets = catalog.Targets();
   const std::string target = targets.empty() ? "en" : targets.front();
-  const json settings = {
-      {"apiKeys", true},
-      {"charLimit", -1},
-      {"filesTranslation", false},
-      {"frontendTimeout", 500},
-      {"keyRequired", !call->Authenticate("").ok()},
-      {"language",
-       {{"source", {{"code", "auto"}, {"name", "Auto Detect"}}},
-        {"target", {{"code", target}, {"name", translation::LanguageName(target)}}}}},
-      {"suggestions", false},
-      {"supportedFilesFormat", json::array()}};
+  const json settings = {{"apiKeys", true},
+                         {"charLimit", -1},
+                         {"filesTranslation", false},
+                         {"frontendTimeout", 500},
+                         {"keyRequired", !call->Authenticate("").ok()},
+                         {"language",
+                          {{"source", {{"code", "auto"}, {"name", "Auto Detect"}}},
+                           {"target", {{"code", target}, {"name", LanguageName(target)}}}}},
+                         {"suggestions", false},
+                         {"supportedFilesFormat", json::array()}};
   ReplyJson(call, settings);
 }
 
 }  // namespace
 
-RouteGroup LibreTranslateRoutes(translation::TextTranslator* translator) {
-  RouteGroup group;
+rest::RouteGroup LibreTranslateRoutes(const std::shared_ptr<TextTranslator>& translator) {
+  rest::RouteGroup group;
   const auto add = [&group, translator](const char* method, const char* path, const char* summary,
                                         const std::vector<std::string>& fields, auto handle) {
-    Route route =
-        TextRoute(method, path, ErrorForm::kLibreTranslate, summary, fields,
+    rest::Route route =
+        TextRoute(method, path, rest::ErrorForm::kLibreTranslate, summary, fields,
                   [translator, handle](const SharedCall& call) { handle(call, *translator); });
     route.token_in_body = true;
     if (fields.empty()) route.content_types.clear();
@@ -168,4 +164,4 @@ RouteGroup LibreTranslateRoutes(translation::TextTranslator* translator) {
   return group;
 }
 
-}  // namespace sru::server::rest
+}  // namespace sru::server::translation

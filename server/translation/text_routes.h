@@ -11,18 +11,29 @@
 //   POST      /detect              q
 //   GET       /languages           the languages and what each can be translated into
 //   GET       /frontend/settings   what its web page asks first
-#ifndef SRU_SERVER_REST_TEXT_ROUTES_H_
-#define SRU_SERVER_REST_TEXT_ROUTES_H_
+#ifndef SRU_SERVER_TRANSLATION_TEXT_ROUTES_H_
+#define SRU_SERVER_TRANSLATION_TEXT_ROUTES_H_
 
+#include <memory>
+#include <vector>
+
+#include "server/calls/bounds/request_limits.h"
+#include "server/calls/in_flight.h"
+#include "server/lifecycle/model_registry.h"
 #include "server/rest/route.h"
 #include "server/translation/text_translator.h"
 
-namespace sru::server::rest {
+namespace sru::server::translation {
 
-// `translator` outlives the routes and their requests.
-RouteGroup DeepLRoutes(translation::TextTranslator* translator);
-RouteGroup LibreTranslateRoutes(translation::TextTranslator* translator);
+// All that this module adds to a server. `registry` and `in_flight` (text_translator.h) outlive the
+// routes and their requests.
+std::vector<rest::RouteGroup> TextRoutes(const lifecycle::ModelRegistry* registry,
+                                         const calls::RequestLimits& limits,
+                                         calls::InFlight* in_flight);
 
-}  // namespace sru::server::rest
+rest::RouteGroup DeepLRoutes(const std::shared_ptr<TextTranslator>& translator);
+rest::RouteGroup LibreTranslateRoutes(const std::shared_ptr<TextTranslator>& translator);
 
-#endif  // SRU_SERVER_REST_TEXT_ROUTES_H_
+}  // namespace sru::server::translation
+
+#endif  // SRU_SERVER_TRANSLATION_TEXT_ROUTES_H_

@@ -2,8 +2,8 @@
 // values and lists of them: both say the same. Fields that nobody asks for are ignored, whatever they have, as the APIs do that take such requests.
 //
 // Not thread-safe.
-#ifndef SRU_SERVER_REST_REQUEST_FIELDS_H_
-#define SRU_SERVER_REST_REQUEST_FIELDS_H_
+#ifndef SRU_SERVER_TRANSLATION_REQUEST_FIELDS_H_
+#define SRU_SERVER_TRANSLATION_REQUEST_FIELDS_H_
 
 #include <cstddef>
 #include <map>
@@ -14,20 +14,19 @@
 #include "absl/strings/string_view.h"
 #include "server/rest/memory_hold.h"
 
-namespace sru::server::rest {
-
-inline constexpr char kFormContentType[] = "application/x-www-form-urlencoded";
+namespace sru::server::translation {
 
 class RequestFields {
  public:
   // Adds the fields of a form, such as a query. Reserves the memory that they take. kInvalidArgument names the field: percent signs without
   // digits, bytes that are not UTF-8. kCancelled: the thread's work is to end (server/base/interruption.h).
-  absl::Status AddForm(absl::string_view form, MemoryHold* memory);
+  absl::Status AddForm(absl::string_view form, rest::MemoryHold* memory);
   // Adds the fields of a JSON object; null is the same as a field that is left out. An object, or what cannot stand in a list, is passed over: it is
   // a problem of who asks for the field.
-  absl::Status AddJson(absl::string_view json, MemoryHold* memory);
+  absl::Status AddJson(absl::string_view json, rest::MemoryHold* memory);
   // The body by its content type.
-  absl::Status AddBody(absl::string_view body, absl::string_view content_type, MemoryHold* memory);
+  absl::Status AddBody(absl::string_view body, absl::string_view content_type,
+                       rest::MemoryHold* memory);
 
   bool has(const std::string& name) const { return fields_.count(name) > 0; }
   // True if it came as a list.
@@ -57,6 +56,6 @@ class RequestFields {
   absl::Status status_;
 };
 
-}  // namespace sru::server::rest
+}  // namespace sru::server::translation
 
-#endif  // SRU_SERVER_REST_REQUEST_FIELDS_H_
+#endif  // SRU_SERVER_TRANSLATION_REQUEST_FIELDS_H_

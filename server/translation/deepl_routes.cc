@@ -9,19 +9,15 @@
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
-#include "server/rest/request_fields.h"
-#include "server/rest/text_routes.h"
-#include "server/rest/translation_call.h"
+#include "server/translation/request_fields.h"
+#include "server/translation/text_routes.h"
+#include "server/translation/translation_call.h"
 
-namespace sru::server::rest {
+namespace sru::server::translation {
 namespace {
 
 using nlohmann::json;
-using translation::Splitting;
-using translation::TextFormat;
-using translation::TextRequest;
-using translation::TranslatedText;
-using SharedCall = std::shared_ptr<RestCall>;
+using SharedCall = std::shared_ptr<rest::RestCall>;
 
 constexpr int64_t kNoLimit = 1'000'000'000'000;  // what DeepL answers to customers without one
 
@@ -54,7 +50,7 @@ absl::Status ReadTags(RequestFields& fields, const std::string& name, TextFormat
   return absl::OkStatus();
 }
 
-absl::Status ReadRules(RequestFields& fields, translation::TextRules* rules) {
+absl::Status ReadRules(RequestFields& fields, TextRules* rules) {
   const std::string handling = fields.Last("tag_handling");
   if (handling == "html") {
     rules->format = TextFormat::kHtml;
@@ -107,7 +103,7 @@ absl::Status ReadDeepLRequest(RequestFields& fields, TextRequest* request) {
   return fields.status();
 }
 
-void TranslateDeepL(const SharedCall& call, translation::TextTranslator& translator) {
+void TranslateDeepL(const SharedCall& call, TextTranslator& translator) {
   RequestFields fields;
   TextRequest request;
   absl::Status status = ReadFields(call, &fields);
@@ -116,7 +112,7 @@ void TranslateDeepL(const SharedCall& call, translation::TextTranslator& transla
   if (!status.ok()) return call->Fail(status);
   std::vector<int64_t> characters;
   for (const std::string& text : request.texts) {
-    if (shows_characters) characters.push_back(translation::NumCharacters(text));
+    if (shows_characters) characters.push_back(NumCharacters(text));
   }
   TranslateTexts(call, translator, std::move(request),
                  [call, characters](const std::vector<TranslatedText>& texts) {
@@ -131,7 +127,7 @@ void TranslateDeepL(const SharedCall& call, translation::TextTranslator& transla
                  });
 }
 
-void DeepLLanguages(const SharedCall& call, const translation::TextTranslator& translator) {
+void DeepLLanguages(const SharedCall& call, const TextTranslator& translator) {
   RequestFields fields;
   if (absl::Status status = ReadFields(call, &fields); !status.ok()) return call->Fail(status);
   const std::string type = fields.Last("type");
@@ -141,7 +137,7 @@ void DeepLLanguages(const SharedCall& call, const translation::TextTranslator& t
     return call->Fail(
         InvalidArgument("Value for 'type' not supported: expected source or target."));
   }
-  const translation::LanguageCatalog catalog = translator.Catalog();
+  const LanguageCatalog catalog = translator.Catalog();
   json answer = json::array();
   std::string last;
   for (const std::string& code : is_target ? catalog.Targets() : catalog.Sources()) {
@@ -149,7 +145,7 @@ void DeepLLanguages(const SharedCall& call, const translation::TextTranslator& t
     if (shown == last) continue;
     json& language = answer.emplace_back();
     language["language"] = shown;
-    language["name"] = translation::LanguageName(shown);
+    language["name"] = LanguageName(shown);
     if (is_target) language["supports_formality"] = false;
     last = shown;
   }
@@ -158,13 +154,13 @@ void DeepLLanguages(const SharedCall& call, const translation::TextTranslator& t
 
 }  // namespace
 
-RouteGroup DeepLRoutes(translation::TextTranslator* translator) {
-  RouteGroup group;
+rest::RouteGroup DeepLRoutes(const std::shared_ptr<TextTranslator>& translator) {
+  rest::RouteGroup group;
   const auto add = [&group](const char* method, const char* path, const char* summary,
                             const std::vector<std::string>& fields,
                             std::function<void(const SharedCall&)> handle) {
     group.routes.push_back(
-        TextRoute(method, path, ErrorForm::kDeepL, summary, fields, std::move(handle)));
+        TextRoute(method, path, rest::ErrorForm::kDeepL, summary, fields, std::move(handle)));
   };
   const auto languages = [translator](const SharedCall& call) {
     DeepLLanguages(call, *translator);
@@ -194,4 +190,4 @@ RouteGroup DeepLRoutes(translation::TextTranslator* translator) {
   return group;
 }
 
-}  // namespace sru::server::rest
+}  // namespace sru::server::translation

@@ -1,4 +1,4 @@
-#include "server/rest/translation_call.h"
+#include "server/translation/translation_call.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,10 +7,12 @@
 #include "server/rest/error_response.h"
 #include "server/rest/openapi.h"
 
-namespace sru::server::rest {
+namespace sru::server::translation {
 namespace {
 
 using nlohmann::json;
+using rest::kFormContentType;
+using rest::RestCall;
 
 constexpr char kTranslate[] = "/sru.v1.InferenceService/Translate";
 // An answer is kept as it came and as a message, until its texts are put together.
@@ -21,9 +23,9 @@ constexpr size_t kFewTexts = 8;
 constexpr size_t kShortTexts = 512;
 
 // The memory of an answer with these texts: as values of JSON, and as JSON in a buffer that grows by doubling.
-int64_t JsonBytes(const std::vector<translation::TranslatedText>& texts) {
+int64_t JsonBytes(const std::vector<TranslatedText>& texts) {
   size_t bytes = 0;
-  for (const translation::TranslatedText& text : texts) {
+  for (const TranslatedText& text : texts) {
     const auto escapes = std::count_if(text.text.begin(), text.text.end(), [](unsigned char c) {
       return c < 0x20 || c == '"' || c == '\\';
     });
@@ -34,9 +36,9 @@ int64_t JsonBytes(const std::vector<translation::TranslatedText>& texts) {
 
 }  // namespace
 
-void TranslateTexts(const std::shared_ptr<RestCall>& call, translation::TextTranslator& translator,
-                    translation::TextRequest request,
-                    std::function<void(std::vector<translation::TranslatedText> texts)> done) {
+void TranslateTexts(const std::shared_ptr<RestCall>& call, TextTranslator& translator,
+                    TextRequest request,
+                    std::function<void(std::vector<TranslatedText> texts)> done) {
   request.may_use = [call](absl::string_view model) { return call->MayUse(model); };
   size_t size = 0;
   for (const std::string& text : request.texts) size += text.size();
@@ -57,14 +59,14 @@ void TranslateTexts(const std::shared_ptr<RestCall>& call, translation::TextTran
       });
     });
   };
-  const auto on_done = [call, reserve, done = std::move(done)](
-                           calls::CallEnd end, std::vector<translation::TranslatedText> texts) {
+  const auto on_done = [call, reserve, done = std::move(done)](calls::CallEnd end,
+                                                               std::vector<TranslatedText> texts) {
     if (end.status.ok()) end.status = reserve(JsonBytes(texts));
-    if (!end.status.ok()) return call->Fail(ErrorOfCall(end));
+    if (!end.status.ok()) return call->Fail(rest::ErrorOfCall(end));
     done(std::move(texts));
   };
   run([&translator, make_call, reserve, on_done,
-       texts = std::make_shared<translation::TextRequest>(std::move(request))] {
+       texts = std::make_shared<TextRequest>(std::move(request))] {
     translator.Translate(std::move(*texts), make_call, reserve, on_done);
   });
 }
@@ -77,20 +79,20 @@ absl::Status ReadFields(const std::shared_ptr<RestCall>& call, RequestFields* fi
   return status;
 }
 
-Route TextRoute(const std::string& method, const std::string& path, ErrorForm errors,
-                const std::string& summary, const std::vector<std::string>& fields,
-                std::function<void(const std::shared_ptr<RestCall>&)> handle) {
-  Route route;
+rest::Route TextRoute(const std::string& method, const std::string& path, rest::ErrorForm errors,
+                      const std::string& summary, const std::vector<std::string>& fields,
+                      std::function<void(const std::shared_ptr<RestCall>&)> handle) {
+  rest::Route route;
   route.method = method;
   route.path = path;
-  route.content_types = {kFormContentType, kJsonContentType};
+  route.content_types = {kFormContentType, rest::kJsonContentType};
   route.errors = errors;
   route.calls = calls::MethodId::kTranslate;
   route.handle = std::move(handle);
   route.openapi = [method, summary, fields] {
     const json any = json::object();
     json operation = {{"summary", summary},
-                      {"responses", {{"200", JsonAnswer("Its answer.", any)}}}};
+                      {"responses", {{"200", rest::JsonAnswer("Its answer.", any)}}}};
     json properties = json::object();
     for (const std::string& field : fields) {
       properties[field] = any;
@@ -99,7 +101,7 @@ Route TextRoute(const std::string& method, const std::string& path, ErrorForm er
     }
     if (method == "GET") return operation;
     const json schema = {{"type", "object"}, {"properties", std::move(properties)}};
-    operation["requestBody"] = JsonBody(schema);
+    operation["requestBody"] = rest::JsonBody(schema);
     operation["requestBody"]["content"][kFormContentType] = {{"schema", schema}};
     return operation;
   };
@@ -107,7 +109,7 @@ Route TextRoute(const std::string& method, const std::string& path, ErrorForm er
 }
 
 void ReplyJson(const std::shared_ptr<RestCall>& call, const json& answer) {
-  call->Reply(JsonResponse(JsonText(answer)));
+  call->Reply(rest::JsonResponse(rest::JsonText(answer)));
 }
 
-}  // namespace sru::server::rest
+}  // namespace sru::server::translation

@@ -1,4 +1,4 @@
-#include "server/rest/request_fields.h"
+#include "server/translation/request_fields.h"
 
 #include <algorithm>
 #include <optional>
@@ -12,8 +12,11 @@
 #include "server/rest/json_body.h"
 #include "server/rest/route.h"
 
-namespace sru::server::rest {
+namespace sru::server::translation {
 namespace {
+
+using rest::Excerpt;
+using rest::MemoryHold;
 
 // The memory of a value besides its bytes: a string in a list that grows, and perhaps a node of the map.
 constexpr int64_t kValueBytes = 176;
@@ -34,7 +37,7 @@ absl::Status FieldError(absl::string_view name, absl::string_view what) {
 absl::StatusOr<std::string> DecodeForm(absl::string_view name, absl::string_view text) {
   std::string spaced(text);
   std::replace(spaced.begin(), spaced.end(), '+', ' ');
-  std::optional<std::string> decoded = PercentDecode(spaced);
+  std::optional<std::string> decoded = rest::PercentDecode(spaced);
   if (!decoded.has_value()) return FieldError(name, "expected two digits after each %");
   if (FindInvalidUtf8(*decoded) != decoded->size()) return FieldError(name, "expected UTF-8");
   return *std::move(decoded);
@@ -56,7 +59,7 @@ class FieldEvents {
     return true;
   }
   bool Bool(bool value) { return Add(value ? "true" : "false"); }
-  bool Number(const JsonNumber& number) { return Add(std::string(number.text)); }
+  bool Number(const rest::JsonNumber& number) { return Add(std::string(number.text)); }
   bool String(absl::string_view text) { return Add(std::string(text)); }
   bool StartObject() { return Enter(depth_ == 0 ? nullptr : "an object"); }
   bool Key(absl::string_view name) {
@@ -135,15 +138,15 @@ absl::Status RequestFields::AddForm(absl::string_view form, MemoryHold* memory) 
 absl::Status RequestFields::AddJson(absl::string_view json, MemoryHold* memory) {
   if (absl::Status status = Reserve(json, ",", memory); !status.ok()) return status;
   FieldEvents events(this);
-  if (absl::Status status = ReadJsonBody(json, &events); !status.ok()) return status;
+  if (absl::Status status = rest::ReadJsonBody(json, &events); !status.ok()) return status;
   // If the rest is not JSON, that counts more.
-  return events.problem().ok() ? absl::OkStatus() : JsonSyntaxError(json, events.problem());
+  return events.problem().ok() ? absl::OkStatus() : rest::JsonSyntaxError(json, events.problem());
 }
 
 absl::Status RequestFields::AddBody(absl::string_view body, absl::string_view content_type,
                                     MemoryHold* memory) {
-  return MediaType(content_type) == kJsonContentType ? AddJson(body, memory)
-                                                     : AddForm(body, memory);
+  return rest::MediaType(content_type) == rest::kJsonContentType ? AddJson(body, memory)
+                                                                 : AddForm(body, memory);
 }
 
 const RequestFields::Values* RequestFields::Find(const std::string& name) {
@@ -185,4 +188,4 @@ bool RequestFields::Flag(const std::string& name, bool otherwise) {
   return false;
 }
 
-}  // namespace sru::server::rest
+}  // namespace sru::server::translation
