@@ -43,7 +43,7 @@ units = {}
 for unit in json.load(open(f"{build}/compile_commands.json")):
     name = re.search(r" -o (\S+)", unit["command"])[1]
     generated = unit["file"].startswith(build) and "/Unity/" not in unit["file"]
-    skipped = re.match(r"tests/|.*_test\.cc" if "quick" in options else "tests/fuzz/", name)
+    skipped = re.match(r"tests/|.*_tests?\.(cc|dir/)" if "quick" in options else "tests/fuzz/", name)
     if not generated and not skipped and stale.get(name, True):
         # clang reads neither the headers that GCC has compiled nor its parameters.
         foreign = r" -include \S+/cmake_pch\.hxx| --param=\S+| -Werror\b"
