@@ -14,7 +14,6 @@
 #include "base/status.h"
 #include "bench/arrivals.h"
 #include "bench/loopback.h"
-#include "client/flag_set.h"
 #include "google/rpc/retry.pb.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -317,21 +316,13 @@ class GenerateRun {
 };
 
 absl::Status Check(const GenerateLoadOptions& options) {
-  absl::Status status = client::CheckAtLeast("sessions", options.sessions, 1);
-  status.Update(client::CheckAtLeast("max_outstanding", options.max_outstanding, 1));
-  status.Update(client::CheckAtLeast("texts", options.texts, 0));
-  status.Update(client::CheckAtLeast("connections", options.connections, 1));
-  if (status.ok() && !(options.rate >= 0 && options.rate <= 1e6)) {
-    status = InvalidArgument("--rate: expected 0 to 1000000, found ", options.rate);
+  if (options.duration <= absl::ZeroDuration() || options.warmup < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(
+        "--duration, --warmup: expected more than 0s, and 0s or more");
   }
-  if (status.ok() &&
-      (options.duration <= absl::ZeroDuration() || options.warmup < absl::ZeroDuration())) {
-    status =
-        absl::InvalidArgumentError("--duration, --warmup: expected more than 0s, and 0s or more");
-  }
-  if (status.ok() && options.deadline <= absl::ZeroDuration()) {
-    status = InvalidArgument("--deadline: expected more than 0s, found ",
-                             absl::FormatDuration(options.deadline));
+  if (options.deadline <= absl::ZeroDuration()) {
+    return InvalidArgument("--deadline: expected more than 0s, found ",
+                           absl::FormatDuration(options.deadline));
   }
   return status;
 }

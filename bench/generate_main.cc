@@ -43,17 +43,18 @@ int GenerateMain(const std::vector<std::string>& args) {
   load.address = "localhost:50051";
   GenerateRequestOptions request;
   bool json = false;
-  client::FlagSet flags;
-  flags.Add("address", &load.address, "HOST:PORT of the server, on this machine", "SRU_ADDRESS");
-  flags.Add("sessions", &load.sessions, "closed loop: texts that are always on their way");
-  flags.Add("rate", &load.rate, "open loop: texts per second; 0 = closed loop");
-  flags.Add("max_outstanding", &load.max_outstanding,
+  Flags flags;
+  flags.Add("address", &load.address, "HOST:PORT of the server, on this machine");
+  flags.Variable("SRU_ADDRESS");
+  flags.Add("sessions", &load.sessions, {1}, "closed loop: texts that are always on their way");
+  flags.Add("rate", &load.rate, {0, 1e6}, "open loop: texts per second; 0 = closed loop");
+  flags.Add("max_outstanding", &load.max_outstanding, {1},
             "open loop: bound on the texts on their way; what is over it is not sent, but counted");
   flags.Add("duration", &load.duration, "how long texts are measured");
-  flags.Add("texts", &load.texts, "end after so many texts; 0 = by --duration only");
+  flags.Add("texts", &load.texts, {0}, "end after so many texts; 0 = by --duration only");
   flags.Add("warmup", &load.warmup, "how long texts are made before they count");
   flags.Add("deadline", &load.deadline, "of each text; inf = none");
-  flags.Add("connections", &load.connections, "connections that the texts are spread over");
+  flags.Add("connections", &load.connections, {1}, "connections that the texts are spread over");
   flags.Add("token", &load.token, "bearer token that the calls show");
   flags.Add("check", &load.check, "compare every token with those of each text alone");
   request.AddFlags(&flags);

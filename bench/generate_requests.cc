@@ -10,12 +10,13 @@
 
 namespace sru::bench {
 
-void GenerateRequestOptions::AddFlags(client::FlagSet* flags) {
+void GenerateRequestOptions::AddFlags(Flags* flags) {
   flags->Add("prompt", &prompt,
              absl::StrCat("lengths of the prompts, in random tokens: ", kLengthsHelp));
   flags->Add("output", &output, "lengths of the texts in tokens, likewise");
-  flags->Add("shared_prefix", &shared_prefix, "tokens that all prompts begin with");
-  flags->Add("distinct", &distinct, "how many different texts there are, before they repeat");
+  flags->Add("shared_prefix", &shared_prefix, {0}, "tokens that all prompts begin with");
+  flags->Add("distinct", &distinct, {1, kMaxDistinct},
+             "how many different texts there are, before they repeat");
   flags->Add("temperature", &temperature, "0 = the most probable token each time");
   flags->Add("top_k", &top_k, "pick among the most probable tokens, this many; 0 = all");
   flags->Add("top_p", &top_p, "pick among the fewest with this probability together; 0 = all");
@@ -24,17 +25,10 @@ void GenerateRequestOptions::AddFlags(client::FlagSet* flags) {
 
 absl::StatusOr<std::vector<v1::GenerateRequest>> MakeGenerateRequests(
     const GenerateRequestOptions& options, const v1::ModelInfo& info) {
-  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
-  absl::Status status = client::ParsePriority(options.priority, &priority);
-  status.Update(CheckRange("distinct", options.distinct, 1, kMaxDistinct));
-  if (!status.ok()) return status;
   SRU_ASSIGN_OR_RETURN(auto prompts,
                        DrawLengths(options.prompt, options.distinct, options.seed, "prompt"));
   SRU_ASSIGN_OR_RETURN(auto outputs,
                        DrawLengths(options.output, options.distinct, options.seed + 1, "output"));
-  if (options.shared_prefix < 0) {
-    return InvalidArgument("--shared_prefix: expected 0 or more, found ", options.shared_prefix);
-  }
   if (info.vocabulary_size() < 1) {
     return InvalidArgument("--model: '", info.name(),
                            "' takes no tokens; expected a language model");
@@ -49,7 +43,7 @@ absl::StatusOr<std::vector<v1::GenerateRequest>> MakeGenerateRequests(
     v1::GenerateRequest& request = requests.emplace_back();
     request.set_model(info.name());
     request.set_version(options.version);
-    request.set_priority(priority);
+    request.set_priority(options.priority);
     auto* ids = request.mutable_prompt()->mutable_token_ids()->mutable_values();
     for (int k = 0; k < prompts[i]; ++k) {
       ids->Add(k < options.shared_prefix ? prefix[k] : draw_id());

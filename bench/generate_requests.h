@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/flags.h"
 #include "bench/requests.h"
-#include "client/flag_set.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::bench {
@@ -22,7 +22,7 @@ struct GenerateRequestOptions : CallOptions {
   int top_k = 0;
   float top_p = 0;
 
-  void AddFlags(client::FlagSet* flags);
+  void AddFlags(Flags* flags);
 };
 
 // `distinct` requests, each with a seed of its own. `info` describes the server's model. Errors

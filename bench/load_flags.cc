@@ -14,20 +14,22 @@
 
 namespace sru::bench {
 
-void AddLoadFlags(LoadOptions* load, client::FlagSet* flags) {
-  flags->Add("in_flight", &load->in_flight, "closed loop: calls that are always on their way");
-  flags->Add("rate", &load->rate, "open loop: calls per second; 0 = closed loop");
+void AddLoadFlags(LoadOptions* load, Flags* flags) {
+  flags->Add("in_flight", &load->in_flight, {1, 100000},
+             "closed loop: calls that are always on their way");
+  flags->Add("rate", &load->rate, {0, 1e7}, "open loop: calls per second; 0 = closed loop");
   flags->Add(
-      "max_outstanding", &load->max_outstanding,
+      "max_outstanding", &load->max_outstanding, {1},
       "open loop: bound on the calls on their way; what is over it is not sent, but counted");
   flags->Add("duration", &load->duration, "how long calls are sent and counted");
-  flags->Add("calls", &load->calls, "end after so many calls; 0 = by --duration only");
+  flags->Add("calls", &load->calls, {0}, "end after so many calls; 0 = by --duration only");
   flags->Add("warmup", &load->warmup, "how long calls are sent before they count");
   flags->Add("deadline", &load->deadline, "of each call; inf = none");
-  flags->Add("connections", &load->connections,
+  flags->Add("connections", &load->connections, {1, 1024},
              "HTTP/2 connections that the calls are spread over");
   flags->Add("token", &load->token, "bearer token that the calls show, which tells callers apart");
-  flags->Add("threads", &load->threads, "threads of this client, at most one per connection");
+  flags->Add("threads", &load->threads, {1, 64},
+             "threads of this client, at most one per connection");
   flags->Add(
       "send_interval", &load->send_interval,
       "open loop: calls that fall due meanwhile are sent together, so that this client takes "
@@ -35,15 +37,10 @@ void AddLoadFlags(LoadOptions* load, client::FlagSet* flags) {
 }
 
 std::optional<int> ParseFlags(const std::string& command, const char* usage,
-                              const std::vector<std::string>& args, client::FlagSet* flags) {
-  auto positional = flags->Parse(args);
-  if (positional.ok() && !positional->empty() && !flags->help_requested()) {
-    positional =
-        InvalidArgument("unexpected argument '", positional->front(), "'; flags begin with --");
-  }
-  if (!positional.ok()) {
-    std::cerr << "sru_bench " << command << ": " << positional.status().message() << "\nsru_bench "
-              << command << " --help shows the flags\n";
+                              const std::vector<std::string>& args, Flags* flags) {
+  if (const absl::Status status = flags->ParseFlagsOnly(args); !status.ok()) {
+    std::cerr << "sru_bench " << command << ": " << status.message() << "\nsru_bench " << command
+              << " --help shows the flags\n";
     return kExitUsage;
   }
   if (flags->help_requested()) {

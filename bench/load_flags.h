@@ -10,20 +10,20 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/flags.h"
 #include "bench/load_generator.h"
 #include "bench/requests.h"
-#include "client/flag_set.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::bench {
 
 // Adds the flags that say how many calls there are, when and how they are sent.
-void AddLoadFlags(LoadOptions* load, client::FlagSet* flags);
+void AddLoadFlags(LoadOptions* load, Flags* flags);
 
 // Parses `args`. Returns the exit code if the program should end now: after --help, which prints
 // `usage` and the flags, and after an error. No subcommand of sru_bench takes plain arguments.
 std::optional<int> ParseFlags(const std::string& command, const char* usage,
-                              const std::vector<std::string>& args, client::FlagSet* flags);
+                              const std::vector<std::string>& args, Flags* flags);
 
 // Sets load->method and makes the requests; asks the server about its model if necessary.
 absl::StatusOr<std::vector<std::string>> PrepareRequests(const RequestOptions& options,

@@ -35,8 +35,9 @@ int LoadMain(const std::vector<std::string>& args) {
   load.address = "localhost:50051";
   RequestOptions request;
   bool json = false;
-  client::FlagSet flags;
-  flags.Add("address", &load.address, "HOST:PORT of the server, on this machine", "SRU_ADDRESS");
+  Flags flags;
+  flags.Add("address", &load.address, "HOST:PORT of the server, on this machine");
+  flags.Variable("SRU_ADDRESS");
   AddLoadFlags(&load, &flags);
   request.AddFlags(&flags);
   flags.Add("json", &json, "print one JSON object");

@@ -260,7 +260,7 @@ class CommandLoop {
 
 int ModelMain(const std::vector<std::string>& args) {
   ModelFlags options;
-  client::FlagSet flags;
+  Flags flags;
   flags.Add("model_repository", &options.model_repository, "directory with the models");
   flags.Add("model", &options.model, "name; empty when there is one");
   flags.Add("version", &options.version, "0 = the latest");

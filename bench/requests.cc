@@ -147,11 +147,9 @@ absl::StatusOr<std::vector<v1::Sequence>> DrawSequences(const RequestOptions& op
 // The texts of the file; or sequences of drawn lengths for the model `info`; or the built-in texts.
 absl::StatusOr<std::vector<v1::Sequence>> MakeSequences(const RequestOptions& options,
                                                         const v1::ModelInfo& info) {
-  absl::Status status = CheckRange("sequences", options.sequences, 1, kMaxPerCall);
   if (!options.input.empty() && !options.lengths.empty()) {
-    status.Update(absl::InvalidArgumentError("--input and --lengths exclude each other"));
+    return absl::InvalidArgumentError("--input and --lengths exclude each other");
   }
-  if (!status.ok()) return status;
   if (!options.input.empty()) return ReadTexts(options.input);
   if (!options.lengths.empty()) return DrawSequences(options, info);
   std::vector<v1::Sequence> sequences;
@@ -165,15 +163,13 @@ template <typename Request, typename Finish>
 absl::StatusOr<std::vector<std::string>> MakeSerialized(const RequestOptions& options,
                                                         const std::vector<v1::Sequence>& sequences,
                                                         const Finish& finish) {
-  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
-  SRU_RETURN_UNLESS_OK(client::ParsePriority(options.priority, &priority));
   std::vector<std::string> serialized(1 + (sequences.size() - 1) / options.sequences);
   size_t next = 0;
   for (std::string& bytes : serialized) {
     Request request;
     request.set_model(options.model);
     request.set_version(options.version);
-    request.set_priority(priority);
+    request.set_priority(options.priority);
     for (int i = 0; i < options.sequences; ++i) {
       *request.add_sequences() = sequences[next++ % sequences.size()];
     }
@@ -239,18 +235,19 @@ absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, in
   return lengths;
 }
 
-void CallOptions::AddFlags(absl::string_view seeded, client::FlagSet* flags) {
+void CallOptions::AddFlags(absl::string_view seeded, Flags* flags) {
   flags->Add("model", &model, "name of the model; may be left out when the server has one");
   flags->Add("version", &version, "version of the model; 0 = the latest");
-  flags->Add("priority", &priority, "low, normal or high");
+  flags->AddChoice("priority", &priority, client::NamedValues<v1::Priority>(),
+                   "low, normal or high");
   flags->Add("seed", &seed, absl::StrCat("seed of the ", seeded));
 }
 
-void RequestOptions::AddFlags(client::FlagSet* flags) {
+void RequestOptions::AddFlags(Flags* flags) {
   flags->Add("method", &method, "classify, encode or score; with --requests any unary method");
   flags->Add("requests", &requests,
              "file with one request of the method per line, as JSON; they are sent as they are");
-  flags->Add("sequences", &sequences, "sequences in each call");
+  flags->Add("sequences", &sequences, {1, kMaxPerCall}, "sequences in each call");
   flags->Add("input", &input,
              "file with one text per line; without it, questions that are built in");
   flags->Add("lengths", &lengths,

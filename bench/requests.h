@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/flags.h"
 #include "base/status.h"
-#include "client/flag_set.h"
 #include "client/names.h"
 #include "sru/v1/inference.pb.h"
 
@@ -18,8 +18,6 @@ namespace sru::bench {
 
 inline constexpr int kMaxDistinct = 100000;  // different calls
 inline constexpr int kMaxPerCall = 100000;   // sequences
-
-using client::CheckRange;
 
 // Draws lengths of sequences, in tokens, from one of these specifications. SIGMA, the standard
 // deviation of the logarithm, is more than 0 and at most 10; all other numbers are between 1 and
@@ -34,11 +32,11 @@ absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, in
 struct CallOptions {
   std::string model;
   int64_t version = 0;
-  std::string priority;  // "", "low", "normal" or "high"
+  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
   uint64_t seed = 1;
 
   // `seeded`: what --seed is for.
-  void AddFlags(absl::string_view seeded, client::FlagSet* flags);
+  void AddFlags(absl::string_view seeded, Flags* flags);
 };
 
 struct RequestOptions : CallOptions {
@@ -48,7 +46,7 @@ struct RequestOptions : CallOptions {
   std::string lengths;              // see DrawLengths; sequences of random token ids, or features
   std::string requests;             // a file with one request per line, as JSON
 
-  void AddFlags(client::FlagSet* flags);
+  void AddFlags(Flags* flags);
 };
 
 // The path of the gRPC method. kInvalidArgument if `method` names none.

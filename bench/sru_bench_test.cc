@@ -158,6 +158,8 @@ TEST_F(SruBenchTest, LoadNamesTheFlag) {
   } cases[] = {{"--address=192.0.2.1:50051", "192.0.2.1"},
                {"--requets=x", "unknown flag --requets; did you mean --requests?"},
                {"--rate=x", "--rate: expected a number, found 'x'"},
+               {"--in_flight=0", "--in_flight: expected 1 to 100000, found 0"},
+               {"--sequences=0", "--sequences: expected 1 to 100000, found 0"},
                {"--method=translate", "--method: expected classify, encode or score"},
                {"--requests=/nowhere", "--requests: cannot read the file '/nowhere'"},
                {"text", "unexpected argument 'text'"}};
@@ -180,7 +182,9 @@ TEST_F(SruBenchTest, GenerateNamesTheFlag) {
     const char* message;
   } cases[] = {{"--address=192.0.2.1:50051", "192.0.2.1"},
                {"--session=3", "unknown flag --session; did you mean --sessions?"},
-               {"--rate=x", "--rate: expected a number, found 'x'"},
+               {"--rate=-1", "--rate: expected 0 to 1000000, found -1"},
+               {"--sessions=0", "--sessions: expected 1 or more, found 0"},
+               {"--distinct=0", "--distinct: expected 1 to 100000, found 0"},
                {"text", "unexpected argument 'text'"}};
   for (const auto& c : cases) {
     const Output output = Run(absl::StrCat("generate ", c.args));

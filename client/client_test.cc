@@ -16,6 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 std::unique_ptr<Client> MakeClient(ConnectOptions options) {
   auto client = Client::Create(options);
@@ -479,13 +480,10 @@ TEST(EncodingValuesTest, RefusesDataThatDoNotFitTheShape) {
   EXPECT_TRUE(EncodingValues(RawEncoding({0, 4}, ""), format).ok());
 }
 
-TEST(NamesTest, ParsesAndListsWhatIsAllowed) {
-  v1::Priority priority;
-  EXPECT_TRUE(ParsePriority("high", &priority).ok());
-  EXPECT_EQ(priority, v1::PRIORITY_HIGH);
-  const absl::Status status = ParsePriority("urgent", &priority);
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), "--priority: expected one of low, normal, high; found 'urgent'");
+TEST(NamesTest, ValuesThatUsersName) {
+  EXPECT_THAT(NamedValues<v1::Priority>(),
+              ElementsAre(Pair("low", v1::PRIORITY_LOW), Pair("normal", v1::PRIORITY_NORMAL),
+                          Pair("high", v1::PRIORITY_HIGH)));
 }
 
 TEST(NamesTest, ErrorsSayWhatToDo) {

@@ -4,7 +4,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/status.h"
 #include "client/client.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/generated_enum_reflection.h"
@@ -16,22 +15,6 @@ namespace {
 // The names of the values that users know begin with one of these; of output formats those are the raw ones.
 constexpr absl::string_view kPrefixes[] = {"FINISH_REASON_", "FORM_", "OUTPUT_FORMAT_RAW_",
                                            "POOLING_", "PRIORITY_"};
-
-template <typename Enum>
-absl::Status Parse(absl::string_view flag, absl::string_view text, Enum* value) {
-  const google::protobuf::EnumDescriptor& type = *google::protobuf::GetEnumDescriptor<Enum>();
-  std::string allowed;
-  for (int i = 0; i < type.value_count(); ++i) {
-    const std::string name = NameOf(*type.value(i));
-    if (name == type.value(i)->name()) continue;
-    if (text == name) {
-      *value = static_cast<Enum>(type.value(i)->number());
-      return absl::OkStatus();
-    }
-    if (!name.empty()) absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", name);
-  }
-  return InvalidArgument("--", flag, ": expected one of ", allowed, "; found '", text, "'");
-}
 
 std::string Advice(const absl::Status& status, absl::string_view address, absl::Duration deadline) {
   switch (status.code()) {
@@ -85,21 +68,21 @@ std::string NameOf(const google::protobuf::EnumValueDescriptor& value) {
   return std::string(name);
 }
 
-absl::Status ParsePriority(absl::string_view text, v1::Priority* priority) {
-  return Parse("priority", text, priority);
+template <typename Enum>
+std::vector<std::pair<std::string, Enum>> NamedValues() {
+  const google::protobuf::EnumDescriptor& type = *google::protobuf::GetEnumDescriptor<Enum>();
+  std::vector<std::pair<std::string, Enum>> values;
+  for (int i = 0; i < type.value_count(); ++i) {
+    std::string name = NameOf(*type.value(i));
+    if (name.empty() || name == type.value(i)->name()) continue;
+    values.emplace_back(std::move(name), static_cast<Enum>(type.value(i)->number()));
+  }
+  return values;
 }
-
-absl::Status ParsePooling(absl::string_view text, v1::Pooling* pooling) {
-  return Parse("pooling", text, pooling);
-}
-
-absl::Status ParseLengthPenalty(absl::string_view text, v1::LengthPenalty::Form* form) {
-  return Parse("length_penalty", text, form);
-}
-
-absl::Status ParseOutputFormat(absl::string_view text, v1::OutputFormat* format) {
-  return Parse("output_format", text, format);
-}
+template std::vector<std::pair<std::string, v1::Priority>> NamedValues();
+template std::vector<std::pair<std::string, v1::Pooling>> NamedValues();
+template std::vector<std::pair<std::string, v1::LengthPenalty::Form>> NamedValues();
+template std::vector<std::pair<std::string, v1::OutputFormat>> NamedValues();
 
 std::string ExplainError(const absl::Status& status, absl::string_view address,
                          absl::Duration deadline) {

@@ -3,6 +3,8 @@
 #define SRU_CLIENT_NAMES_H_
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -19,17 +21,10 @@ namespace sru::client {
 // "READY" and so on, are read as they are.
 std::string NameOf(const google::protobuf::EnumValueDescriptor& value);
 
-// "" (unspecified), "low", "normal", "high". kInvalidArgument lists what is allowed.
-absl::Status ParsePriority(absl::string_view text, v1::Priority* priority);
-
-// "default", "none", "last" and so on.
-absl::Status ParsePooling(absl::string_view text, v1::Pooling* pooling);
-
-// "" (the model's own), "gnmt", "power", "none": how hypotheses of different length are compared.
-absl::Status ParseLengthPenalty(absl::string_view text, v1::LengthPenalty_Form* form);
-
-// "float32", "float16", "bfloat16": the raw formats of the wire.
-absl::Status ParseOutputFormat(absl::string_view text, v1::OutputFormat* format);
+// The values of an enum that have such a name, for Flags::AddChoice(): of Priority, Pooling,
+// LengthPenalty::Form or OutputFormat.
+template <typename Enum>
+std::vector<std::pair<std::string, Enum>> NamedValues();
 
 // "RESOURCE_EXHAUSTED: the queue is full" and, on the next line, what the user can do about it.
 std::string ExplainError(const absl::Status& status, absl::string_view address,

@@ -220,10 +220,10 @@ TEST_F(AnswerTest, ChecksItsFlags) {
       {{"--question=?", "--top_n=101"}, "--top_n: expected 1 to 100, found 101"},
       {{"--question=?", "--max_answer_tokens=1001"},
        "--max_answer_tokens: expected 0 to 1000, found 1001"},
-      {{"--question=?", "--batch=0"}, "--batch: expected at least 1, found 0"},
-      {{"--question=?", "--in_flight=0"}, "--in_flight: expected at least 1, found 0"},
-      {{"--question=?", "--version=-1"}, "--version: expected at least 0, found -1"},
-      {{"--question=?", "--priority=urgent"}, "--priority: expected one of low, normal, high"},
+      {{"--question=?", "--batch=0"}, "--batch: expected 1 or more, found 0"},
+      {{"--question=?", "--in_flight=0"}, "--in_flight: expected 1 or more, found 0"},
+      {{"--question=?", "--version=-1"}, "--version: expected 0 or more, found -1"},
+      {{"--question=?", "--priority=urgent"}, "--priority: expected low, normal or high"},
       {{"--qestion=?"}, "--question"},
   };
   for (const auto& [flags, message] : cases) {

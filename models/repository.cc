@@ -78,17 +78,15 @@ int64_t ParseVersion(const std::string& name) {
   return version;
 }
 
-absl::StatusOr<ModelListing> ListVersions(const std::string& repository, const std::string& name,
-                                          Links links) {
+absl::StatusOr<ModelListing> ListVersions(const std::string& repository, const std::string& name) {
   const fs::path directory = fs::path(repository) / name;
-  const std::string root = links == Links::kInside ? repository : "";
   SRU_ASSIGN_OR_RETURN(std::vector<std::string> entries,
-                       ListDirectories(FilePath(directory.string(), root)));
+                       ListDirectories(FilePath(directory.string(), repository)));
   ModelListing listing;
   for (const std::string& entry : entries) {
     const int64_t version = ParseVersion(entry);
     if (version != 0) {
-      listing.versions.push_back({name, version, (directory / entry).string(), root});
+      listing.versions.push_back({name, version, (directory / entry).string(), repository});
     } else if (listing.problem.empty()) {
       listing.problem = absl::StrCat(
           directory.string(), ": '", entry,
@@ -157,7 +155,7 @@ absl::StatusOr<VersionPolicy> ParseVersionPolicy(absl::string_view text) {
   return VersionPolicy::Named(std::move(versions));
 }
 
-absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository, Links links) {
+absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository) {
   SRU_ASSIGN_OR_RETURN(std::vector<std::string> names, ListDirectories(repository));
   RepositoryListing listing;
   for (const std::string& name : names) {
@@ -167,7 +165,7 @@ absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository, 
                                               kMaxModelNameBytes, " of A-Z a-z 0-9 _ . -"));
       continue;
     }
-    absl::StatusOr<ModelListing> model = ListVersions(repository, name, links);
+    absl::StatusOr<ModelListing> model = ListVersions(repository, name);
     if (model.ok()) {
       listing.models[name] = *std::move(model);
     } else if (!absl::IsNotFound(model.status())) {  // else it went away in this moment
@@ -177,8 +175,7 @@ absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository, 
   return listing;
 }
 
-absl::StatusOr<ModelListing> ScanModel(const std::string& repository, const std::string& name,
-                                       Links links) {
+absl::StatusOr<ModelListing> ScanModel(const std::string& repository, const std::string& name) {
   SRU_RETURN_UNLESS_OK(CheckNameLength("model", name));
   if (!IsValidModelName(name)) {
     return InvalidArgument("model: '", absl::CHexEscape(name),
@@ -191,7 +188,7 @@ absl::StatusOr<ModelListing> ScanModel(const std::string& repository, const std:
     return absl::NotFoundError(absl::StrCat("model: the repository has no model '", name,
                                             "': ", directory.string(), " is not a directory"));
   }
-  return ListVersions(repository, name, links);
+  return ListVersions(repository, name);
 }
 
 std::vector<ModelLocation> SelectVersions(const VersionPolicy& policy,
@@ -217,9 +214,8 @@ std::vector<ModelLocation> SelectVersions(const VersionPolicy& policy,
 }
 
 absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& repository,
-                                                          const VersionPolicy& policy,
-                                                          Links links) {
-  SRU_ASSIGN_OR_RETURN(RepositoryListing listing, ScanRepository(repository, links));
+                                                          const VersionPolicy& policy) {
+  SRU_ASSIGN_OR_RETURN(RepositoryListing listing, ScanRepository(repository));
   if (!listing.problems.empty()) return absl::InvalidArgumentError(listing.problems.front());
   std::vector<ModelLocation> locations;
   for (const auto& [name, model] : listing.models) {
@@ -239,7 +235,7 @@ absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& rep
     return absl::NotFoundError(absl::StrCat(repository, ": has no model; ", kLayout));
   }
   return locations;
-}
+}  // namespace sru::models
 
 std::string FileSignature(const FilePath& directory) {
   std::string signature;

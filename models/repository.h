@@ -51,12 +51,6 @@ struct ModelLocation {
   FilePath path() const { return {directory, root}; }
 };
 
-// Links in a repository may lead so far. The repository itself may be a link in both cases.
-enum class Links {
-  kInside,    // to what is in the repository, by relative links
-  kAnywhere,  // to whatever the process may read
-};
-
 // What one look at a model's directory found.
 struct ModelListing {
   std::vector<ModelLocation> versions;  // every one, ascending
@@ -76,13 +70,11 @@ bool IsValidModelName(std::string_view name);
 absl::Status CheckNameLength(absl::string_view field, absl::string_view name);
 
 // Looks without judging: the error is about the repository itself, kNotFound when it is absent.
-absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository,
-                                                 Links links = Links::kInside);
+absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository);
 
 // The same of one model. kInvalidArgument when `name` is not a model's name, before any file is
 // looked at; kNotFound when the repository has no such model.
-absl::StatusOr<ModelListing> ScanModel(const std::string& repository, const std::string& name,
-                                       Links links = Links::kInside);
+absl::StatusOr<ModelListing> ScanModel(const std::string& repository, const std::string& name);
 
 // Those of `versions` (ascending, of one model) that the policy names.
 std::vector<ModelLocation> SelectVersions(const VersionPolicy& policy,
@@ -92,8 +84,7 @@ std::vector<ModelLocation> SelectVersions(const VersionPolicy& policy,
 // is absent or has no model, kInvalidArgument for a bad name, a bad version or a model without one
 // that the policy names; the message says what was expected.
 absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& repository,
-                                                          const VersionPolicy& policy,
-                                                          Links links = Links::kInside);
+                                                          const VersionPolicy& policy);
 
 // Changes whenever a file of the version in `directory` is replaced, written to, removed or added:
 // names, sizes, inodes and times of modification and of change of the files that FORMAT.md names.

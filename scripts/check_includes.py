@@ -31,7 +31,7 @@ import sys
 # room                   | rooms that it may include                          | libraries | most lines: product, tests
 TABLE = """
 proto                    |                                                                    | protobuf                 | 1450 300
-base                     |                                                                    | absl utf8proc            | 550 250
+base                     |                                                                    | absl cli11 utf8proc      | 1000 500
 
 kernels                  |                                                                    |                          | 4400 0
 kernels/common           | kernels                                                            |                          | 300 0
@@ -67,20 +67,20 @@ models/marian            | models/files base                                    
 models                   | models/files models/text models/decoding models/marian             | absl nlohmann openssl    | 5950 6350
                          | kernels kernels/cpu/base base                                      |
 
-server/base              | base                                                               | absl nlohmann            | 2150 1150
+server/base              | base                                                               | absl nlohmann            | 1700 900
 server/batching/queue    | server/base base                                                   | absl                     | 2250 2300
 server/batching/steps    | server/batching/queue server/base base                             | absl                     | 1950 1250
 server/batching          | server/batching/queue server/batching/steps                        | absl                     | 2900 2600
                          | server/base models kernels base                                    |
 server/calls             | server/base models base proto                                      | absl protobuf            | 1400 550
 server/callers           | server/calls server/batching/queue server/base base                | absl boost               | 1000 400
-server/calls/bounds      | server/base base proto                                             | absl protobuf            | 850 700
+server/calls/bounds      | server/base base proto                                             | absl protobuf            | 850 650
 server/telemetry         | server/calls server/batching server/batching/queue                 | absl prometheus protobuf | 1700 750
                          | server/batching/steps server/base                                  |
                          | kernels base                                                       |
 server/lifecycle         | server/telemetry server/calls server/batching                      | absl                     | 1450 1150
                          | server/base models base                                            |
-server/transport         | server/callers server/telemetry server/base base                   | absl boost openssl prometheus | 3450 1250
+server/transport         | server/callers server/telemetry server/base base                   | absl boost openssl prometheus | 3450 1200
 server/door              | server/transport server/callers server/calls                       | absl boost nghttp2 prometheus zlib | 4300 2300
                          | server/base base                                                   |
 server/calls/messages    | server/base server/calls server/calls/bounds server/lifecycle      | absl protobuf            | 650 450
@@ -117,7 +117,7 @@ server/rest              | server/callers server/calls server/calls/bounds      
                          | server/base base proto                                             |
 server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu nlohmann   | 3400 1300
                          | server/rest server/base models models/text base proto              |
-server                   | server/callers server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf re2   | 2050 550
+server                   | server/callers server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf       | 1950 450
                          | server/rpc server/open_inference server/rest                       |
                          | server/http server/lifecycle server/transport                      |
                          | server/translation                                                 |
@@ -125,8 +125,8 @@ server                   | server/callers server/calls server/calls/bounds serve
                          | server/batching/steps server/base                                  |
                          | server/door models kernels base                                    |
 
-client                   | base proto                                                         | absl grpc nlohmann openssl protobuf | 2350 2650
-client/commands          | client base proto                                                  | absl nlohmann protobuf   | 3600 0
+client                   | base proto                                                         | absl grpc nlohmann openssl protobuf | 2100 2500
+client/commands          | client base proto                                                  | absl nlohmann protobuf   | 3550 0
 client/sru_client.cc     | client/commands                                                    |                          | 100 0
 client/example           | client                                                             |                          | 50 0
 bench                    | client models kernels kernels/bench proto base                     | absl grpc nghttp2 nlohmann protobuf | 3500 1200
@@ -155,12 +155,12 @@ tests/fuzz               | server server/base server/calls server/calls/bounds  
 tests/integration        | tests/testing tests/kernels/cuda_host server                       | absl grpc nlohmann openssl protobuf | 0 14050
                          | server/base models kernels                                         |
                          | kernels/cuda/backend base proto                                    |
-tests/interop            | tests/testing server/rpc server/door server/transport              | absl grpc prometheus     | 0 2350
+tests/interop            | tests/testing server/rpc server/door server/transport base         | absl grpc prometheus     | 0 2350
                          | server/calls server/base                                           |
 tests/markup             | base server/translation                                            | absl                     | 0 450
 tests/simulation         | tests/testing server/batching server/base                          | absl                     | 0 1150
 tests/deploy             | tests/testing client base                                          | absl                     | 0 2600
-tests/chaos              | tests/testing server server/base bench                             | absl protobuf            | 0 3000
+tests/chaos              | tests/testing server server/base bench base                        | absl protobuf            | 0 3000
 .                        |                                                                    |                          | 100 0
 .ci                      |                                                                    |                          | 250 0
 cmake                    |                                                                    |                          | 600 0
@@ -192,7 +192,7 @@ TEST_LIBRARIES = "gmock gtest"
 
 # library -> what its headers' names begin with
 LIBRARIES = {
-    "absl": "absl/", "benchmark": "benchmark/", "boost": "boost/", "cld2": "cld2/",
+    "absl": "absl/", "benchmark": "benchmark/", "boost": "boost/", "cld2": "cld2/", "cli11": "CLI/",
     "cuda": "cuda_runtime cuda_bf16 cuda.h cublas nvml", "dnnl": "dnnl oneapi/", "gmock": "gmock/",
     "grpc": "grpc/ grpcpp/", "gtest": "gtest/", "hwy": "hwy/", "icu": "unicode/",
     "libdeflate": "libdeflate.h", "libzip": "zip.h", "nghttp2": "nghttp2/", "nlohmann": "nlohmann/",

@@ -3,7 +3,7 @@
 
   scripts/check_operations_doc.py [--write] build/bin/sru_server build/bin/sru_client
 
-The tables stand between markers. That of flags is what `sru_server --help` prints, that of metrics what /metrics of a
+The tables stand between markers. That of flags is what `sru_server --help=all` prints, that of metrics what /metrics of a
 running server says of itself; --write puts both into the page, without it a difference is an error. Each `runbook` of
 an alert in deploy/ must lead to a heading of the page. Needs only Python; starts a server on ports that the system
 picks and stops it.
@@ -37,15 +37,16 @@ def markdown(text):
 
 
 def flag_tables(server):
-    """--help as a table for each of its headings."""
-    text = subprocess.run([server, "--help"], stdout=subprocess.PIPE, check=True, text=True).stdout
+    """--help=all as a table for each of its headings."""
+    text = subprocess.run([server, "--help=all"], stdout=subprocess.PIPE, check=True, text=True).stdout
     lines = []
-    entry = r"(?m)^(\S.*):\n(?=  --)|^  --(\w+)(?:=(.*?))?  \[SRU_\w+\]\n((?:      .*\n)*)"
-    for heading, name, default, meaning in re.findall(entry, text):
+    entry = r"(?m)^(\S.*):\n(?=  --)|^  --(\w+)  +(\S.*\n(?:        .*\n)*)"
+    for heading, name, help_text in re.findall(entry, text):
         if heading:
             lines += ["", "### " + heading, "", "|flag|default|meaning|", "|---|---|---|"]
         else:
-            cells = ["`--%s`" % name, "`%s`" % default if default else "", markdown(" ".join(meaning.split()))]
+            meaning, _, default = " ".join(help_text.split()).partition(" (default ")
+            cells = ["`--%s`" % name, "`%s`" % default[:-1] if default else "", markdown(meaning)]
             lines.append("|%s|" % "|".join(cells))
     return lines
 

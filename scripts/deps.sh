@@ -25,12 +25,13 @@
 set -euo pipefail
 
 build=(g++ cmake ninja-build make pkg-config libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
-  protobuf-compiler-grpc prometheus-cpp-dev libboost-dev libcld2-dev libdeflate-dev libdnnl-dev libhwy-dev libicu-dev libre2-dev
+  protobuf-compiler-grpc prometheus-cpp-dev libboost-dev libcld2-dev libcli11-dev libdeflate-dev libdnnl-dev libhwy-dev libicu-dev
+  libre2-dev
   libnghttp2-dev libjemalloc-dev libssl-dev libutf8proc-dev libyaml-cpp-dev libzip-dev zlib1g-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev
   libbenchmark-dev python3 python3-venv curl openssl)
 cpp_client=(g++ cmake ninja-build pkg-config libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
-  protobuf-compiler-grpc libssl-dev libutf8proc-dev nlohmann-json3-dev)
+  protobuf-compiler-grpc libcli11-dev libssl-dev libutf8proc-dev nlohmann-json3-dev)
 test=(curl openssl python3-grpcio python3-h2 python3-numpy python3-protobuf nginx-light libsentencepiece-dev)
 lint=(clang-format clang-tidy libomp-dev)
 fuzz=(clang libclang-rt-dev libomp-dev lld)

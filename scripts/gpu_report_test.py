@@ -245,9 +245,9 @@ class ReportTest(unittest.TestCase):
 
     def test_the_flags_of_every_server_are_known(self):
         flags = {flag.split("=")[0] for served in gpu_report.SERVED.values() for flag in served[0]}
-        said = subprocess.run([os.path.join(PROGRAMS, "sru_server"), "--help"], capture_output=True, text=True, check=True).stdout
+        said = subprocess.run([os.path.join(PROGRAMS, "sru_server"), "--help=all"], capture_output=True, text=True, check=True).stdout
         for flag in flags:
-            self.assertIn(f"  {flag}=", said)
+            self.assertIn(f"  {flag} ", said)
 
     def test_drives_the_trained_models(self):
         prefix = os.path.join(self.folder.name, "prefix")

@@ -18,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/flags.h"
 #include "base/mutex.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/base/clock.h"
@@ -25,7 +26,6 @@
 #include "server/lifecycle/load_failure.h"
 #include "server/options.h"
 #include "server/server.h"
-#include "server/unknown_variables.h"
 
 namespace sru::server {
 namespace {
@@ -41,22 +41,6 @@ constexpr absl::Duration kSameRequest = absl::Seconds(1);
 int Fail(const absl::Status& status) {
   LogError(status.message());
   return 1;
-}
-
-// Flags that are answered before anything else is looked at.
-bool HandledInformationFlag(const std::vector<std::string>& arguments) {
-  for (const std::string& argument : arguments) {
-    if (argument == "--") return false;
-    if (argument == "--help" || argument == "-help" || argument == "-h") {
-      std::fputs(HelpText().c_str(), stdout);
-      return true;
-    }
-    if (argument == "--version" || argument == "-version") {
-      std::puts(VersionText().c_str());
-      return true;
-    }
-  }
-  return false;
 }
 
 // On standard output, for programs that start the server on ports of the system's choice; in the
@@ -163,19 +147,23 @@ class Signals {
 };
 
 int Main(int argc, char** argv) {
-  if (HandledInformationFlag({argv + 1, argv + argc})) return 0;
   const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (std::find(arguments.begin(), arguments.end(), "--version") != arguments.end()) {
+    std::puts(VersionText().c_str());
+    return 0;
+  }
   Options options;
-  FlagTable flags;
+  Flags flags(Flags::Environment::kAll);
   AddFlags(&options, &flags);
-  absl::Status read = flags.SetFromEnvironment(&std::getenv);
-  read.Update(flags.SetFromArguments(arguments));
-  const absl::Status checked = flags.Check();
+  const absl::Status parsed = flags.ParseFlagsOnly(arguments);
+  if (flags.help_requested()) {
+    std::fputs(HelpText(flags.full_help_requested()).c_str(), stdout);
+    return 0;
+  }
   // Before anything is logged: an error, too, is written in the format that was asked for.
   SetLogOptions(options.logging.lines);
-  if (!read.ok()) return Fail(read);
-  for (const std::string& warning : UnknownVariables(environ, flags.names())) LogWarning(warning);
-  if (!checked.ok()) return Fail(checked);
+  for (const std::string& warning : flags.UnknownVariables(environ)) LogWarning(warning);
+  if (!parsed.ok()) return Fail(parsed);
   if (absl::Status status = ValidateOptions(options); !status.ok()) return Fail(status);
 
   // The distributions' Abseil looks for deadlocks at each lock; gRPC takes many of them per call.

@@ -13,7 +13,12 @@
 namespace sru::server {
 namespace {
 
-void AddFrontDoorFlags(Options* options, FlagTable* flags) {
+// What --help shows; --help=all shows the others too.
+constexpr absl::string_view kFirstFlags[] = {
+    "model_repository", "model", "model_control",    "listen",   "http_listen", "metrics_listen",
+    "backend",          "dtype", "max_batch_tokens", "tls_cert", "tls_key",     "auth_tokens_file"};
+
+void AddFrontDoorFlags(Options* options, Flags* flags) {
   flags->AddParsed("listen", &options->listen, options->listen.ToString(), ParseListenAddress,
                    "HOST:PORT for calls: gRPC and, with the native transport, HTTP. 0.0.0.0 "
                    "accepts IPv6 too. Port 0 lets the system choose; the server prints the "
@@ -25,47 +30,16 @@ void AddFrontDoorFlags(Options* options, FlagTable* flags) {
                    "address needs --admin_tokens_file, --auth_tokens_file or --tls_client_ca.");
 }
 
-void AddStopFlags(Options* options, FlagTable* flags) {
-  const FlagTable::TimeRange up_to_a_day = {absl::ZeroDuration(), absl::Hours(24)};
-  flags->AddSeconds("drain_timeout_s", &options->drain_timeout, up_to_a_day,
-                    "Most seconds from SIGTERM until the server exits; calls still in flight "
-                    "then get UNAVAILABLE.");
-  flags->AddSeconds("drain_delay_s", &options->drain_delay, up_to_a_day,
-                    "Seconds after SIGTERM during which new calls are still accepted while "
-                    "/readyz says 503, so that load balancers can turn away first. Part of "
-                    "--drain_timeout_s.");
+void AddStopFlags(Options* options, Flags* flags) {
+  const Flags::TimeRange up_to_a_day = {absl::ZeroDuration(), absl::Hours(24)};
+  flags->AddTime("drain_timeout_s", &options->drain_timeout, absl::Seconds(1), up_to_a_day,
+                 "Most seconds from SIGTERM until the server exits; calls still in flight "
+                 "then get UNAVAILABLE.");
+  flags->AddTime("drain_delay_s", &options->drain_delay, absl::Seconds(1), up_to_a_day,
+                 "Seconds after SIGTERM during which new calls are still accepted while "
+                 "/readyz says 503, so that load balancers can turn away first. Part of "
+                 "--drain_timeout_s.");
 }
-
-// The flags that --help lists under one heading.
-struct Section {
-  const char* heading;
-  void (*add_flags)(Options* options, FlagTable* flags);
-};
-
-constexpr Section kSections[] = {
-    {"What is served, and where",
-     [](Options* options, FlagTable* flags) {
-       AddFlags(&options->models, flags);
-       AddFrontDoorFlags(options, flags);
-       AddFlags(&options->http, flags);
-     }},
-    {"Computing and batching",
-     [](Options* options, FlagTable* flags) { AddFlags(&options->batching, flags); }},
-    {"Limits",
-     [](Options* options, FlagTable* flags) {
-       AddFlags(&options->rpc, flags);
-       AddFlags(&options->memory, flags);
-       AddFlags(&options->connections, flags);
-       AddFlags(&options->transport, flags);
-     }},
-    {"Who may call",
-     [](Options* options, FlagTable* flags) { AddFlags(&options->security, flags); }},
-    {"Logs and shutdown",
-     [](Options* options, FlagTable* flags) {
-       AddFlags(&options->logging, flags);
-       AddStopFlags(options, flags);
-     }},
-};
 
 // The box of the status page takes tokens, and its port speaks no TLS.
 absl::Status CheckStatusPageTry(const Options& o) {
@@ -123,13 +97,30 @@ absl::Status CheckRooms(const Options& o) {
 
 }  // namespace
 
-void AddFlags(Options* options, FlagTable* flags) {
-  for (const Section& section : kSections) section.add_flags(options, flags);
+void AddFlags(Options* options, Flags* flags) {
+  const auto add = [flags](const char* heading, auto* part, auto add_flags) {
+    flags->Group(heading);
+    add_flags(part, flags);
+  };
+  const auto room = [](auto* part, Flags* to) { AddFlags(part, to); };
+  constexpr char kServed[] = "What is served, and where";
+  constexpr char kLimits[] = "Limits";
+  constexpr char kLogs[] = "Logs and shutdown";
+  add(kServed, &options->models, room);
+  add(kServed, options, AddFrontDoorFlags);
+  add(kServed, &options->http, room);
+  add("Computing and batching", &options->batching, room);
+  add(kLimits, &options->rpc, room);
+  add(kLimits, &options->memory, room);
+  add(kLimits, &options->connections, room);
+  add(kLimits, &options->transport, room);
+  add("Who may call", &options->security, room);
+  add(kLogs, &options->logging, room);
+  add(kLogs, options, AddStopFlags);
 }
 
 absl::Status ValidateOptions(const Options& options) {
   absl::Status status = lifecycle::ValidateModelOptions(options.models);
-  status.Update(CheckRanges(options));
   status.Update(batching::ValidateBatchingOptions(options.batching));
   status.Update(transport::ValidateSecurityOptions(options.security));
   if (!status.ok()) return status;
@@ -162,22 +153,19 @@ std::string ReachNotice(const Options& options) {
          "and --metrics_listen=0.0.0.0:9090 open them to others";
 }
 
-std::string HelpText() {
+std::string HelpText(bool all) {
   Options defaults;
-  std::string flags_by_section;
-  for (const Section& section : kSections) {
-    FlagTable flags;
-    section.add_flags(&defaults, &flags);
-    absl::StrAppend(&flags_by_section, section.heading, ":\n", flags.Help(), "\n");
-  }
+  Flags flags(Flags::Environment::kAll);
+  AddFlags(&defaults, &flags);
   return absl::StrCat(
       "sru_server: serves Simple Recurrent Unit models over gRPC and HTTP.\n\n"
       "  sru_server --model_repository=models/pretrained\n\n"
       "Ask it with sru_client, or from any language with proto/sru/v1/inference.proto.\n"
       "SIGTERM drains: not ready first, then calls in flight are answered, then exit.\n"
       "SIGHUP checks the repository (if it polls) and the files of TLS and tokens at once.\n"
-      "Each flag is also read from the environment variable in brackets; the flag wins.\n\n",
-      flags_by_section, "  --help, --version\n");
+      "Each flag is also read from the environment, --listen from SRU_LISTEN; the flag wins.\n\n",
+      all ? flags.Help() : flags.Help(kFirstFlags),
+      all ? "\n  --help, --version\n" : "\n  --help=all shows every flag; --version\n");
 }
 
 std::string VersionText() {

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "server/base/flag_table.h"
+#include "base/flags.h"
 #include "server/base/listen_address.h"
 #include "server/batching/batching_options.h"
 #include "server/calls/bounds/memory_options.h"
@@ -44,7 +44,7 @@ struct Options {
 };
 
 // The flags of every room.
-void AddFlags(Options* options, FlagTable* flags);
+void AddFlags(Options* options, Flags* flags);
 
 // kInvalidArgument names the flag, what was expected and what was found.
 absl::Status ValidateOptions(const Options& options);
@@ -56,8 +56,8 @@ std::vector<std::string> ExposureWarnings(const Options& options);
 // For the log at the start: that this machine alone reaches the ports, and what opens them; empty if another does.
 std::string ReachNotice(const Options& options);
 
-// What --help prints: every flag with its meaning, default and environment variable.
-std::string HelpText();
+// What --help prints: the flags that matter first, with --help=all every flag.
+std::string HelpText(bool all);
 
 // What --version prints.
 std::string VersionText();

@@ -465,7 +465,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
     if (options_.batching.prefix_cache_mb == 0) return "";
     const transport::SecurityOptions& security = options_.security;
     const bool known = security.has_tokens() || !security.tls_client_ca.empty();
-    if (options_.batching.prefix_cache_shared || !known) return "everybody";
+    if (!known) return "everybody";
     const callers::CallerPtr& caller = call.caller();
     return caller != nullptr && caller->is_proven() ? caller->id() : "";
   }

@@ -31,7 +31,7 @@ int Admin(const Command& command, const std::vector<std::string>& args) {
   common.connect.deadline = absl::Minutes(10);
   common.connect.max_attempts = 1;
   common.connect.only_serving = false;
-  FlagSet flags;
+  Flags flags;
   const Start start = Begin(command, args, &flags, &common, [](const auto& arguments) {
     if (arguments.size() == 2 && (arguments[0] == "load" || arguments[0] == "unload")) {
       return absl::OkStatus();

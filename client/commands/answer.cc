@@ -70,12 +70,6 @@ struct AnswerFlags {
 
 // Checks the flags and makes what all requests have. kInvalidArgument names the flag.
 absl::Status MakeRequest(AnswerFlags* flags, v1::AnswerRequest* request) {
-  absl::Status status = flags->target.Check();
-  status.Update(CheckRange("top_n", flags->top_n, 1, kMaxTopN));
-  status.Update(CheckRange("max_answer_tokens", flags->max_answer_tokens, 0, kMaxAnswerTokens));
-  status.Update(CheckAtLeast("batch", flags->batch, 1));
-  status.Update(CheckAtLeast("in_flight", flags->in_flight, 1));
-  if (!status.ok()) return status;
   if (flags->queries && !flags->question.empty()) {
     return absl::InvalidArgumentError("--queries and --question exclude each other");
   }
@@ -407,20 +401,21 @@ int Answer(const Command& command, const std::vector<std::string>& args) {
   AnswerFlags options;
   // A book takes longer than a text to classify.
   options.common.connect.deadline = absl::Minutes(1);
-  FlagSet flags;
+  Flags flags;
   flags.Add("question", &options.question, "QUESTION: what to look for");
-  flags.Add("top_n", &options.top_n, "answers to a question, the best first, up to 100");
+  flags.Add("top_n", &options.top_n, {1, kMaxTopN},
+            "answers to a question, the best first, up to 100");
   flags.Add("one_per_passage", &options.one_per_passage, "at most the best answer of each passage");
   flags.Add("no_overlap", &options.no_overlap,
             "leave out an answer that overlaps a better one of the same passage");
-  flags.Add("max_answer_tokens", &options.max_answer_tokens,
+  flags.Add("max_answer_tokens", &options.max_answer_tokens, {0, kMaxAnswerTokens},
             "longest answer, up to 1000; 0 = the model's own");
   flags.Add("paragraphs", &options.paragraphs, "a blank line ends a passage; else a file is one");
   flags.Add("queries", &options.queries,
             "the input has questions with their passages, a JSON object per line");
   options.target.AddTo(&flags);
-  flags.Add("batch", &options.batch, "passages, or lines of --queries, per call");
-  flags.Add("in_flight", &options.in_flight, "calls at a time");
+  flags.Add("batch", &options.batch, {1}, "passages, or lines of --queries, per call");
+  flags.Add("in_flight", &options.in_flight, {1}, "calls at a time");
   v1::AnswerRequest request;
   const Start start = Begin(command, args, &flags, &options.common,
                             [&](const auto& /*files*/) { return MakeRequest(&options, &request); });

@@ -46,14 +46,10 @@ void AddRows(const LineInput::Item& item, const v1::Classification& result, Prin
 
 int Classify(const Command& command, const std::vector<std::string>& args) {
   ClassifyFlags options;
-  FlagSet flags;
+  Flags flags;
   options.input.AddTo(&flags);
-  flags.Add("top_k", &options.top_k, "labels per text, the most probable first; 0 = all");
-  const Start start = Begin(command, args, &flags, &options.common, [&](const auto& /*texts*/) {
-    absl::Status status = options.input.Check();
-    status.Update(CheckAtLeast("top_k", options.top_k, 0));
-    return status;
-  });
+  flags.Add("top_k", &options.top_k, {0}, "labels per text, the most probable first; 0 = all");
+  const Start start = Begin(command, args, &flags, &options.common);
   if (start.client == nullptr) return start.exit_code;
 
   Printer printer(command, options.common.json,

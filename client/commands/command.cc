@@ -9,21 +9,24 @@
 namespace sru::client {
 namespace {
 
-void AddTo(FlagSet* flags, CommonFlags* common) {
+void AddTo(Flags* flags, CommonFlags* common) {
   ConnectOptions& connect = common->connect;
-  flags->Add("address", &connect.address, common->address_help, common->address_variable);
+  flags->Add("address", &connect.address, common->address_help);
+  flags->Variable(common->address_variable);
   flags->Add("deadline", &connect.deadline, "time for each call; inf = no bound");
   flags->Add("tls", &connect.tls, "use TLS, as the other --tls flags do too");
   flags->Add("tls_ca", &connect.tls_ca,
-             "PEM file with the authorities to trust; without it those of the system",
-             "SRU_TLS_CA");
-  flags->Add("tls_cert", &connect.tls_cert, "PEM file with this client's certificate",
-             "SRU_TLS_CLIENT_CERT");
-  flags->Add("tls_key", &connect.tls_key, "PEM file with its key", "SRU_TLS_CLIENT_KEY");
+             "PEM file with the authorities to trust; without it those of the system");
+  flags->Variable("SRU_TLS_CA");
+  flags->Add("tls_cert", &connect.tls_cert, "PEM file with this client's certificate");
+  flags->Variable("SRU_TLS_CLIENT_CERT");
+  flags->Add("tls_key", &connect.tls_key, "PEM file with its key");
+  flags->Variable("SRU_TLS_CLIENT_KEY");
   flags->Add("tls_server_name", &connect.tls_server_name,
-             "name in the server's certificate, if it is not that in --address",
-             "SRU_TLS_SERVER_NAME");
-  flags->Add("token_file", &connect.token_file, "file with the token to send", "SRU_TOKEN_FILE");
+             "name in the server's certificate, if it is not that in --address");
+  flags->Variable("SRU_TLS_SERVER_NAME");
+  flags->Add("token_file", &connect.token_file, "file with the token to send");
+  flags->Variable("SRU_TOKEN_FILE");
   flags->Add("json", &common->json, "print one JSON object per line");
 }
 
@@ -39,7 +42,7 @@ std::string CommonFlags::Explain(const absl::Status& status) const {
   return ExplainError(status, connect.address, connect.deadline);
 }
 
-Start Begin(const Command& command, const std::vector<std::string>& args, FlagSet* flags,
+Start Begin(const Command& command, const std::vector<std::string>& args, Flags* flags,
             CommonFlags* common,
             absl::FunctionRef<absl::Status(const std::vector<std::string>& arguments)> check) {
   AddTo(flags, common);

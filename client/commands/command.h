@@ -12,8 +12,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "base/flags.h"
 #include "client/calls.h"
-#include "client/flag_set.h"
 
 namespace sru::client {
 
@@ -49,9 +49,10 @@ struct Start {
 
 // Adds the common flags, parses the command line, lets `check` look at it and connects. Prints the
 // help if it is asked for, and what is wrong with the command line or the connection.
-Start Begin(const Command& command, const std::vector<std::string>& args, FlagSet* flags,
-            CommonFlags* common,
-            absl::FunctionRef<absl::Status(const std::vector<std::string>& arguments)> check);
+Start Begin(
+    const Command& command, const std::vector<std::string>& args, Flags* flags, CommonFlags* common,
+    absl::FunctionRef<absl::Status(const std::vector<std::string>& arguments)> check =
+        [](const auto& /*arguments*/) { return absl::OkStatus(); });
 
 // Prints a message, or a call's error, to standard error and returns the exit code for it.
 int Failure(const Command& command, absl::string_view message);

@@ -51,9 +51,7 @@ constexpr size_t kShownValues = 4;
 struct EncodeFlags {
   CommonFlags common;
   InputFlags input;
-  std::string pooling_name = "default";
   v1::Pooling pooling = v1::POOLING_DEFAULT;
-  std::string format_name = "float32";
   v1::OutputFormat format = v1::OUTPUT_FORMAT_RAW_FLOAT32;
   bool normalize = false;
   bool raw = false;
@@ -70,8 +68,7 @@ absl::Status CheckStream(size_t num_arguments, EncodeFlags* flags) {
       flags->stream || flags->features || !flags->state_in.empty() || !flags->state_out.empty();
   if (!flags->stream) return absl::OkStatus();
   if (flags->pooling != v1::POOLING_DEFAULT && flags->pooling != v1::POOLING_NONE) {
-    return InvalidArgument("--stream gives token vectors; expected --pooling=none, found ",
-                           flags->pooling_name);
+    return absl::InvalidArgumentError("--stream gives token vectors; expected --pooling=none");
   }
   if (flags->input.truncate) {
     return absl::InvalidArgumentError("--stream and --truncate exclude each other");
@@ -79,19 +76,14 @@ absl::Status CheckStream(size_t num_arguments, EncodeFlags* flags) {
   if (flags->input.skip_empty) {
     return absl::InvalidArgumentError("--stream and --skip_empty exclude each other");
   }
-  SRU_RETURN_UNLESS_OK(CheckAtLeast("chunk_frames", flags->chunk_frames, 1));
   if (flags->features && num_arguments > 0) {
     return absl::InvalidArgumentError("--features reads standard input; it takes no TEXT");
   }
   return absl::OkStatus();
 }
 
-// Parses the names. kInvalidArgument names the flag that is wrong.
+// Checks the flags against each other. kInvalidArgument names the one that is wrong.
 absl::Status Check(size_t num_arguments, EncodeFlags* flags) {
-  absl::Status status = flags->input.Check();
-  status.Update(ParsePooling(flags->pooling_name, &flags->pooling));
-  status.Update(ParseOutputFormat(flags->format_name, &flags->format));
-  if (!status.ok()) return status;
   if (flags->raw && flags->common.json) {
     return absl::InvalidArgumentError("--raw and --json exclude each other");
   }
@@ -285,19 +277,19 @@ int EncodeInChunks(const Command& command, const EncodeFlags& flags, Client& cli
 
 int Encode(const Command& command, const std::vector<std::string>& args) {
   EncodeFlags options;
-  FlagSet flags;
+  Flags flags;
   options.input.AddTo(&flags);
-  flags.Add("pooling", &options.pooling_name,
-            "default (the model's own), none (token vectors) or another name, such as max");
+  flags.AddChoice("pooling", &options.pooling, NamedValues<v1::Pooling>(),
+                  "default (the model's own), none (token vectors) or another name, such as max");
   flags.Add("normalize", &options.normalize, "scale each vector to length 1");
-  flags.Add("output_format", &options.format_name,
-            "values on the wire: float32, float16 or bfloat16");
+  flags.AddChoice("output_format", &options.format, NamedValues<v1::OutputFormat>(),
+                  "values on the wire: float32, float16 or bfloat16");
   flags.Add("raw", &options.raw, "write nothing but the values, little-endian, in --output_format");
   flags.Add("stream", &options.stream,
             "the texts are chunks of one sequence, encoded as they come");
   flags.Add("features", &options.features,
             "the chunks are float32 frames of standard input, little-endian; implies --stream");
-  flags.Add("chunk_frames", &options.chunk_frames, "frames per chunk of --features");
+  flags.Add("chunk_frames", &options.chunk_frames, {1}, "frames per chunk of --features");
   flags.Add("state_in", &options.state_in, "FILE: go on from this state; implies --stream");
   flags.Add("state_out", &options.state_out, "FILE: write the state at the end; implies --stream");
   std::string state;

@@ -74,10 +74,7 @@ absl::StatusOr<std::string> ReadPrompt(const GenerateFlags& flags,
 // Checks the flags and makes the request. kInvalidArgument names the flag.
 absl::Status MakeRequest(const std::vector<std::string>& arguments, GenerateFlags* flags,
                          v1::GenerateRequest* request) {
-  absl::Status status = flags->sampling.WriteTo(request);
-  status.Update(flags->target.Check());
-  status.Update(CheckRange("top_candidates", flags->top_candidates, 0, kMaxCandidates));
-  if (!status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(flags->sampling.WriteTo(request));
   if (arguments.size() > 1) {
     return InvalidArgument("expected one PROMPT, found ", arguments.size(),
                            "; put quotes around a text with spaces");
@@ -270,7 +267,7 @@ int Generate(const Command& command, const std::vector<std::string>& args) {
   GenerateFlags options;
   // A text takes as long as it is.
   options.common.connect.deadline = absl::Minutes(5);
-  FlagSet flags;
+  Flags flags;
   options.sampling.AddTo(&flags);
   flags.Add("file", &options.file, "FILE: its text is the prompt; - is standard input");
   flags.Add("echo", &options.echo, "print the prompt before the text");
@@ -278,7 +275,7 @@ int Generate(const Command& command, const std::vector<std::string>& args) {
   flags.Add("state_out", &options.state_out, "FILE: write the state after the text");
   flags.Add("log_probs", &options.log_probs,
             "print a row for each token, with the probability that the model gives it");
-  flags.Add("top_candidates", &options.top_candidates,
+  flags.Add("top_candidates", &options.top_candidates, {0, kMaxCandidates},
             "and the most probable tokens in its place, up to 128");
   flags.Add("stats", &options.stats, "print times and speed to standard error");
   options.target.AddTo(&flags);

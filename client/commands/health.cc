@@ -25,7 +25,7 @@ int Health(const Command& command, const std::vector<std::string>& args) {
   common.connect.max_attempts = 1;
   common.connect.only_serving = false;
   std::string service;
-  FlagSet flags;
+  Flags flags;
   flags.Add("service", &service, "a model's name; empty = the server as a whole");
   const Start start = Begin(command, args, &flags, &common, [](const auto& arguments) {
     if (arguments.empty()) return absl::OkStatus();

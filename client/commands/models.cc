@@ -96,7 +96,7 @@ int Models(const Command& command, const std::vector<std::string>& args) {
   common.connect.only_serving = false;  // the user may want to know why nothing is served
   int64_t version = 0;
   bool status = false;
-  FlagSet flags;
+  Flags flags;
   flags.Add("status", &status, "show the state of each version, and why one could not be loaded");
   flags.Add("version", &version, "with NAME: version of the model; 0 = the latest");
   const Start start = Begin(command, args, &flags, &common, [&](const auto& names) {

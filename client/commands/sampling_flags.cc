@@ -47,58 +47,53 @@ absl::Status AddStopTokens(const std::string& ids, v1::GenerateRequest* request)
 
 }  // namespace
 
-void SamplingFlags::AddTo(FlagSet* flags) {
-  flags->Add("max_new_tokens", &max_new_tokens,
+void SamplingFlags::AddTo(Flags* flags) {
+  flags->Add("max_new_tokens", &max_new_tokens, {0},
              "length of the text in tokens; 0 = as many as the server allows");
-  flags->Add("min_new_tokens", &min_new_tokens, "nothing ends the text before it has this many");
-  flags->Add("stop", &stop,
-             "end the text before this string; may be given several times ($'\\n' is a newline)");
-  flags->Add("stop_token_ids", &stop_token_ids, "end it before any of these: ID,ID,...");
-  flags->Add("temperature", &temperature,
+  flags->Add("min_new_tokens", &min_new_tokens, {0},
+             "nothing ends the text before it has this many");
+  flags->AddRepeated(
+      "stop", &stop,
+      "end the text before this string; may be given several times ($'\\n' is a newline)");
+  flags->AddRepeated("stop_token_ids", &stop_token_ids, "end it before any of these: ID,ID,...");
+  flags->Add("temperature", &temperature, {0, kMaxTemperature},
              "0 = always the most probable token; 1 = as probable as the model finds them; more is "
              "wilder");
-  flags->Add("top_k", &top_k, "pick among the most probable tokens, this many; 0 = all");
-  flags->Add("top_p", &top_p, "pick among the fewest with this probability together; 0 = all");
-  flags->Add("min_p", &min_p,
+  flags->Add("top_k", &top_k, {0}, "pick among the most probable tokens, this many; 0 = all");
+  flags->Add("top_p", &top_p, {0, 1},
+             "pick among the fewest with this probability together; 0 = all");
+  flags->Add("min_p", &min_p, {0, 1},
              "pick among those with at least this part of the largest probability");
   flags->Add("seed", &seed, "fixes the text for good; without one each run gives another text");
-  flags->Add("repetition_penalty", &repetition_penalty,
+  flags->Add("repetition_penalty", &repetition_penalty, {0, kMaxPenalty},
              "makes tokens of the prompt and the text less probable; 1.1 is mild, 0 = off");
-  flags->Add("presence_penalty", &presence_penalty, "the same for tokens of the text");
-  flags->Add("frequency_penalty", &frequency_penalty, "the same, for each time that one came");
-  flags->Add("logit_bias", &logit_bias,
-             "ID=VALUE,...: added to the logits of these tokens; -100 = never");
-  flags->Add("num_samples", &num_samples, "how many texts");
+  flags->Add("presence_penalty", &presence_penalty, {-kMaxPenalty, kMaxPenalty},
+             "the same for tokens of the text");
+  flags->Add("frequency_penalty", &frequency_penalty, {-kMaxPenalty, kMaxPenalty},
+             "the same, for each time that one came");
+  flags->AddRepeated("logit_bias", &logit_bias,
+                     "ID=VALUE,...: added to the logits of these tokens; -100 = never");
+  flags->Add("num_samples", &num_samples, {1, kMaxSamples}, "how many texts");
 }
 
 absl::Status SamplingFlags::WriteTo(v1::GenerateRequest* request) const {
-  absl::Status status = CheckRange("temperature", temperature, 0, kMaxTemperature);
-  status.Update(CheckAtLeast("top_k", top_k, 0));
-  status.Update(CheckRange("top_p", top_p, 0, 1));
-  status.Update(CheckRange("min_p", min_p, 0, 1));
-  status.Update(CheckRange("repetition_penalty", repetition_penalty, 0, kMaxPenalty));
-  status.Update(CheckRange("presence_penalty", presence_penalty, -kMaxPenalty, kMaxPenalty));
-  status.Update(CheckRange("frequency_penalty", frequency_penalty, -kMaxPenalty, kMaxPenalty));
-  status.Update(CheckAtLeast("max_new_tokens", max_new_tokens, 0));
-  status.Update(CheckAtLeast("min_new_tokens", min_new_tokens, 0));
-  if (status.ok() && max_new_tokens > 0 && min_new_tokens > max_new_tokens) {
-    status = InvalidArgument("--min_new_tokens: expected at most ", max_new_tokens,
-                             " (--max_new_tokens), found ", min_new_tokens);
+  if (max_new_tokens > 0 && min_new_tokens > max_new_tokens) {
+    return InvalidArgument("--min_new_tokens: expected at most ", max_new_tokens,
+                           " (--max_new_tokens), found ", min_new_tokens);
   }
-  status.Update(CheckRange("num_samples", num_samples, 1, kMaxSamples));
   v1::Sampling* sampling = request->mutable_sampling();
   uint64_t parsed_seed = 0;
-  if (status.ok() && !seed.empty()) {
+  if (!seed.empty()) {
     if (!absl::SimpleAtoi(seed, &parsed_seed)) {
       return InvalidArgument("--seed: expected a whole number from 0 to 2^64 - 1, found '", seed,
                              "'");
     }
     sampling->set_seed(parsed_seed);
   }
-  for (const std::string& entries : logit_bias.values) status.Update(AddBias(entries, sampling));
-  for (const std::string& ids : stop_token_ids.values) status.Update(AddStopTokens(ids, request));
-  for (const std::string& text : stop.values) {
-    if (text.empty()) status.Update(absl::InvalidArgumentError("--stop: expected text, found ''"));
+  for (const std::string& entries : logit_bias) SRU_RETURN_UNLESS_OK(AddBias(entries, sampling));
+  for (const std::string& ids : stop_token_ids) SRU_RETURN_UNLESS_OK(AddStopTokens(ids, request));
+  for (const std::string& text : stop) {
+    if (text.empty()) return absl::InvalidArgumentError("--stop: expected text, found ''");
     request->add_stop(text);
   }
   sampling->set_temperature(temperature);
@@ -111,7 +106,7 @@ absl::Status SamplingFlags::WriteTo(v1::GenerateRequest* request) const {
   request->set_max_new_tokens(max_new_tokens);
   request->set_min_new_tokens(min_new_tokens);
   request->set_num_samples(num_samples);
-  return status;
+  return absl::OkStatus();
 }
 
 }  // namespace sru::client

@@ -3,9 +3,10 @@
 #define SRU_CLIENT_COMMANDS_SAMPLING_FLAGS_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "client/flag_set.h"
+#include "base/flags.h"
 #include "client/messages_fwd.h"
 
 namespace sru::client {
@@ -19,15 +20,15 @@ struct SamplingFlags {
   float repetition_penalty = 0;
   float presence_penalty = 0;
   float frequency_penalty = 0;
-  RepeatedText logit_bias;
+  std::vector<std::string> logit_bias;
   int num_samples = 1;
   int max_new_tokens = 200;
   int min_new_tokens = 0;
-  RepeatedText stop;
-  RepeatedText stop_token_ids;
+  std::vector<std::string> stop;
+  std::vector<std::string> stop_token_ids;
 
-  void AddTo(FlagSet* flags);
-  // Writes them into `request`. kInvalidArgument names the flag that is out of range.
+  void AddTo(Flags* flags);
+  // Writes them into `request`. kInvalidArgument names the flag that is wrong.
   absl::Status WriteTo(v1::GenerateRequest* request) const;
 };
 

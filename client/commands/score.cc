@@ -58,10 +58,6 @@ struct ScoreFlags {
 
 // Parses what flags name and checks them against each other. kInvalidArgument names the flag.
 absl::Status Check(size_t num_arguments, ScoreFlags* flags) {
-  absl::Status status = flags->input.Check();
-  status.Update(CheckRange("top_candidates", flags->top_candidates, 0, kMaxCandidates));
-  status.Update(CheckAtLeast("in_flight", flags->in_flight, 1));
-  if (!status.ok()) return status;
   if (flags->files && num_arguments == 0) {
     return absl::InvalidArgumentError("--files: expected the name of a file (- = standard input)");
   }
@@ -292,15 +288,15 @@ class Scorer : public TextRunner<v1::ScoreResponse, v1::Score> {
 
 int Score(const Command& command, const std::vector<std::string>& args) {
   ScoreFlags options;
-  FlagSet flags;
+  Flags flags;
   options.input.AddTo(&flags, /*can_truncate=*/false);
   flags.Add("files", &options.files, "the arguments are names of files; - is standard input");
   flags.Add("carry", &options.carry, "score the texts as one: each goes on from the one before");
   flags.Add("totals", &options.totals, "print nothing but the total, or that of each file");
   flags.Add("per_token", &options.per_token, "show each token, and how probable it was");
-  flags.Add("top_candidates", &options.top_candidates,
+  flags.Add("top_candidates", &options.top_candidates, {0, kMaxCandidates},
             "show each token with the most probable ones in its place, up to 128");
-  flags.Add("in_flight", &options.in_flight, "calls at a time; --carry has one");
+  flags.Add("in_flight", &options.in_flight, {1}, "calls at a time; --carry has one");
   flags.Add("state_in", &options.state_in, "FILE: go on from this state; implies --carry");
   flags.Add("state_out", &options.state_out,
             "FILE: write the state after the last text; implies --carry");

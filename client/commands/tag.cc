@@ -43,14 +43,10 @@ void AddRows(const LineInput::Item& item, const v1::Tagging& result, Printer* pr
 
 int Tag(const Command& command, const std::vector<std::string>& args) {
   TagFlags options;
-  FlagSet flags;
+  Flags flags;
   options.input.AddTo(&flags);
-  flags.Add("top_k", &options.top_k, "labels per token, the most probable first");
-  const Start start = Begin(command, args, &flags, &options.common, [&](const auto& /*texts*/) {
-    absl::Status status = options.input.Check();
-    status.Update(CheckAtLeast("top_k", options.top_k, 1));
-    return status;
-  });
+  flags.Add("top_k", &options.top_k, {1}, "labels per token, the most probable first");
+  const Start start = Begin(command, args, &flags, &options.common);
   if (start.client == nullptr) return start.exit_code;
 
   Printer printer(command, options.common.json,

@@ -4,19 +4,13 @@
 
 namespace sru::client {
 
-void TargetFlags::AddTo(FlagSet* flags) {
+void TargetFlags::AddTo(Flags* flags) {
   flags->Add("model", &model, "name of the model; may be left out when the server has one");
-  flags->Add("version", &version, "version of the model; 0 = the latest");
-  flags->Add("priority", &priority_name, "low, normal or high");
+  flags->Add("version", &version, {0}, "version of the model; 0 = the latest");
+  flags->AddChoice("priority", &priority, NamedValues<v1::Priority>(), "low, normal or high");
 }
 
-absl::Status TargetFlags::Check() {
-  absl::Status status = CheckAtLeast("version", version, 0);
-  status.Update(ParsePriority(priority_name, &priority));
-  return status;
-}
-
-void InputFlags::AddTo(FlagSet* flags, bool can_truncate, bool can_skip_empty) {
+void InputFlags::AddTo(Flags* flags, bool can_truncate, bool can_skip_empty) {
   target.AddTo(flags);
   if (can_truncate) {
     flags->Add("truncate", &truncate, "cut texts that are too long instead of refusing them");
@@ -26,13 +20,7 @@ void InputFlags::AddTo(FlagSet* flags, bool can_truncate, bool can_skip_empty) {
                "answer a text without tokens with nothing instead of refusing it; blank lines then "
                "are such texts, and each has its answer in its place");
   }
-  flags->Add("batch", &batch, "texts per call");
-}
-
-absl::Status InputFlags::Check() {
-  absl::Status status = CheckAtLeast("batch", batch, 1);
-  status.Update(target.Check());
-  return status;
+  flags->Add("batch", &batch, {1}, "texts per call");
 }
 
 }  // namespace sru::client

@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "base/flags.h"
 #include "client/commands/line_input.h"
-#include "client/flag_set.h"
 #include "client/messages_fwd.h"
 
 namespace sru::client {
@@ -17,12 +16,9 @@ namespace sru::client {
 struct TargetFlags {
   std::string model;
   int64_t version = 0;
-  std::string priority_name;
-  v1::Priority priority{};  // after Check()
+  v1::Priority priority{};
 
-  void AddTo(FlagSet* flags);
-  // kInvalidArgument names the flag that is out of range.
-  absl::Status Check();
+  void AddTo(Flags* flags);
 
   template <typename Request>
   void SetOn(Request* request) const {
@@ -39,9 +35,7 @@ struct InputFlags {
   int batch = 32;
 
   // Whether the call has these fields.
-  void AddTo(FlagSet* flags, bool can_truncate = true, bool can_skip_empty = true);
-  // kInvalidArgument names the flag that is out of range.
-  absl::Status Check();
+  void AddTo(Flags* flags, bool can_truncate = true, bool can_skip_empty = true);
 
   // A request for these texts, of a call that has the field skip_empty.
   template <typename Request>

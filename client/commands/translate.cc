@@ -60,7 +60,7 @@ struct TranslateFlags {
   int in_flight = 4;
   int beam_size = 0;
   int n_best = 1;
-  std::string length_penalty;
+  v1::LengthPenalty::Form length_penalty{};
   std::string alpha;
   std::string word_penalty;
   int max_new_tokens = 0;
@@ -83,15 +83,6 @@ absl::Status ParseNumber(absl::string_view flag, const std::string& text, double
 // kInvalidArgument names the flag.
 absl::Status MakeRequest(size_t num_arguments, TranslateFlags* flags,
                          v1::TranslateRequest* request) {
-  absl::Status status = flags->input.Check();
-  status.Update(CheckAtLeast("in_flight", flags->in_flight, 1));
-  status.Update(CheckRange("beam_size", flags->beam_size, 0, kMaxBeam));
-  status.Update(CheckRange("n_best", flags->n_best, 1, kMaxBeam));
-  status.Update(CheckAtLeast("max_new_tokens", flags->max_new_tokens, 0));
-  status.Update(CheckRange("max_length_factor", flags->max_length_factor, 0, kMaxLengthFactor));
-  v1::LengthPenalty::Form form = v1::LengthPenalty::FORM_UNSPECIFIED;
-  status.Update(ParseLengthPenalty(flags->length_penalty, &form));
-  if (!status.ok()) return status;
   if (flags->beam_size > 0 && flags->n_best > flags->beam_size) {
     return InvalidArgument("--n_best: expected at most --beam_size, ", flags->beam_size, ", found ",
                            flags->n_best);
@@ -108,8 +99,8 @@ absl::Status MakeRequest(size_t num_arguments, TranslateFlags* flags,
   request->set_return_alignment(flags->alignment);
   request->set_return_hard_alignment(flags->hard_alignment);
   request->set_return_token_log_probs(flags->word_scores);
-  if (form != v1::LengthPenalty::FORM_UNSPECIFIED) {
-    request->mutable_length_penalty()->set_form(form);
+  if (flags->length_penalty != v1::LengthPenalty::FORM_UNSPECIFIED) {
+    request->mutable_length_penalty()->set_form(flags->length_penalty);
   }
   if (!flags->alpha.empty()) {
     double alpha = 0;
@@ -282,20 +273,22 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
   // A translation takes a step for each of its tokens, and calls wait for each other's.
   options.common.connect.deadline = absl::Minutes(1);
   options.input.batch = 16;
-  FlagSet flags;
-  flags.Add("beam_size", &options.beam_size,
+  Flags flags;
+  flags.Add("beam_size", &options.beam_size, {0, kMaxBeam},
             "hypotheses that are kept at each step, up to 64; 1 = greedy, 0 = the model's own");
-  flags.Add("n_best", &options.n_best, "translations of each text, at most --beam_size");
-  flags.Add("length_penalty", &options.length_penalty,
-            "how translations of different length are compared: gnmt, power or none; without it "
-            "as the model says");
+  flags.Add("n_best", &options.n_best, {1, kMaxBeam},
+            "translations of each text, at most --beam_size");
+  flags.AddChoice(
+      "length_penalty", &options.length_penalty, NamedValues<v1::LengthPenalty::Form>(),
+      "how translations of different length are compared: gnmt, power or none; without it "
+      "as the model says");
   flags.Add("alpha", &options.alpha,
             "strength of the length penalty, 0 to 10; without it the model's own");
   flags.Add("word_penalty", &options.word_penalty,
             "what each token takes from the score, -100 to 100; without it the model's own");
-  flags.Add("max_new_tokens", &options.max_new_tokens,
+  flags.Add("max_new_tokens", &options.max_new_tokens, {0},
             "most tokens of a translation; 0 = the model's own");
-  flags.Add("max_length_factor", &options.max_length_factor,
+  flags.Add("max_length_factor", &options.max_length_factor, {0, kMaxLengthFactor},
             "most tokens of a translation for each token of its text; 0 = the model's own");
   flags.Add("prefix", &options.prefix, "TEXT: what each translation begins with");
   flags.Add("alignment", &options.alignment, "show at which tokens of the text each token looked");
@@ -304,7 +297,7 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
   flags.Add("word_scores", &options.word_scores,
             "add to each translation the log-probability of each of its tokens");
   flags.Add("files", &options.files, "the arguments are names of files; - is standard input");
-  flags.Add("in_flight", &options.in_flight, "calls at a time");
+  flags.Add("in_flight", &options.in_flight, {1}, "calls at a time");
   flags.Add("stats", &options.stats, "print numbers and speed to standard error");
   options.input.AddTo(&flags, /*can_truncate=*/true, /*can_skip_empty=*/false);
   v1::TranslateRequest request;

@@ -37,19 +37,18 @@ def find_server(given):
 
 
 class ServedModel:
-    """A server on a free port that has only the model in `directory`, under the name and version of `out`, until the end of
-    the `with`."""
+    """A server on a free port that has only the model in `directory`, under the name of `out`, until the end of the
+    `with`."""
 
     def __init__(self, program, directory, out):
         self._program, self._model = program, directory
-        self.name, self._version = os.path.basename(os.path.dirname(out)), os.path.basename(out)
+        self.name = os.path.basename(os.path.dirname(out))
         self._lines = []
         self._ready = threading.Event()
 
     def __enter__(self):
         self._directory = tempfile.TemporaryDirectory()
-        os.mkdir(os.path.join(self._directory.name, self.name))
-        os.symlink(self._model, os.path.join(self._directory.name, self.name, self._version))
+        os.symlink(self._model, os.path.join(self._directory.name, "model"))  # its own path may have a comma
         self._process = None
         try:
             with Progress("starting sru_server"):
@@ -62,7 +61,7 @@ class ServedModel:
     def _start(self):
         try:
             self._process = subprocess.Popen(
-                [self._program, f"--model_repository={self._directory.name}", "--follow_outside_links",
+                [self._program, f"--model={self.name}:{self._directory.name}/model",
                  "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", "--http_listen=127.0.0.1:0"],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
         except OSError as error:

@@ -99,8 +99,7 @@ absl::Status OpenError(const FilePath& path, int error) {
   return InvalidArgument(
       path.path(),
       ": expected links that stay in the repository, found one that leads out of "
-      "it, is absolute, or cannot be checked by this system (no openat2); "
-      "--follow_outside_links allows them");
+      "it, is absolute, or cannot be checked by this system (no openat2)");
 }
 
 absl::StatusOr<OpenFile> OpenFile::Open(const FilePath& from, uint64_t max_bytes) {

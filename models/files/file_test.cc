@@ -107,7 +107,7 @@ TEST_F(LinksTest, StayWithinTheRoot) {
     EXPECT_EQ(Found(name), kRefused) << name;
   }
   EXPECT_THAT(std::string(Read("m/1/outside").status().message()),
-              HasSubstr("--follow_outside_links"));
+              HasSubstr("expected links that stay in the repository"));
 }
 
 TEST_F(LinksTest, LeadAnywhereWithoutARoot) {

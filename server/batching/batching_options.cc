@@ -48,12 +48,12 @@ std::string BackendsWithDevices() {
   for (const std::string& name : kernels::BackendNames()) {
     if (kernels::BackendHasDevices(name)) flags.push_back(absl::StrCat("--backend=", name));
   }
-  return JoinChoices(flags);
+  return Flags::JoinChoices(flags);
 }
 
 }  // namespace
 
-void AddFlags(BatchingOptions* options, FlagTable* flags) {
+void AddFlags(BatchingOptions* options, Flags* flags) {
   flags->Add("backend", &options->backend,
              "auto, cpu, cuda or reference (slow, for comparison). auto takes the "
              "fastest that works on this machine; the log says why a GPU was left out.");
@@ -63,12 +63,6 @@ void AddFlags(BatchingOptions* options, FlagTable* flags) {
                    ": how weights and activations are stored. int8 (backends cpu and "
                    "reference): weights in 8 bits with a scale per column. States and sums are "
                    "always float32."));
-  flags->Add("cpu_isa", &options->hardware.cpu_isa,
-             "Instruction set of backend cpu: auto (the best of this machine), avx2, "
-             "avx512, avx512_bf16, amx; on arm64 neon.");
-  flags->Add("cpu_threads", &options->hardware.cpu_threads, {0, 1024},
-             "Most cores that one large batch of backend cpu may use while they are "
-             "idle. 0 = all.");
   EngineOptions& engine = options->engine;
   flags->Add("instances", &engine.instances, {0, 1024},
              "Workers per model; each runs one batch at a time. 0 = two per GPU; on a "
@@ -77,11 +71,6 @@ void AddFlags(BatchingOptions* options, FlagTable* flags) {
   flags->Add("pin_cores", &engine.pin_cores,
              "Keep each worker on one core; if there are more workers than cores, they "
              "share them evenly. For machines that run nothing else.");
-  flags->AddMicroseconds(
-      "compute_turn_us", &engine.compute_turn, {absl::ZeroDuration(), absl::Seconds(1)},
-      "Microseconds of uninterrupted work after which a worker yields to threads "
-      "that handle calls, and to callers and models that had less of the cores. 0 "
-      "= never.");
   flags->AddParsed("devices", &options->hardware.cuda_devices,
                    absl::StrJoin(options->hardware.cuda_devices, ","), ParseDevices,
                    "GPUs to serve on, as the driver numbers them, such as 0,1. Empty = all.");
@@ -97,12 +86,24 @@ void AddFlags(BatchingOptions* options, FlagTable* flags) {
              "units of 10^6 bytes. A prompt of Generate that begins like an earlier one "
              "of the same caller is computed from there on, with the same result. 0 = "
              "none.");
-  flags->Add("prefix_cache_shared", &options->prefix_cache_shared,
-             "Callers share one prefix cache (--prefix_cache_mb). From the time that a "
-             "guess takes, a caller can then learn how others' prompts begin.");
   flags->Add("allow_tf32", &options->hardware.cuda_tf32,
              "Round the input of float32 products on a GPU to TF32: faster, with about "
              "three digits instead of seven.");
+  BatcherOptions& batcher = engine.batcher;
+  flags->Add("max_batch_tokens", &batcher.max_batch_tokens, {1, 1 << 22},
+             "Token budget of one batch. Larger batches raise throughput and the latency "
+             "of each call.");
+  flags->Add("max_queue_tokens", &batcher.max_queue_tokens, {1, kIntMax},
+             "Most tokens that may wait per model; further calls get RESOURCE_EXHAUSTED "
+             "at once. Callers with little waiting share half as much again.");
+
+  flags->Group(Flags::kRarelyChanged);
+  flags->Add("cpu_isa", &options->hardware.cpu_isa,
+             "Instruction set of backend cpu: auto (the best of this machine), avx2, "
+             "avx512, avx512_bf16, amx; on arm64 neon.");
+  flags->Add("cpu_threads", &options->hardware.cpu_threads, {0, 1024},
+             "Most cores that one large batch of backend cpu may use while they are "
+             "idle. 0 = all.");
   flags->AddChoice<int>("fuse_layers", &options->hardware.cuda_fuse_max_input,
                         {{"auto", kernels::kFuseWhereFaster},
                          {"all", kernels::kFuseAll},
@@ -110,45 +111,33 @@ void AddFlags(BatchingOptions* options, FlagTable* flags) {
                         "Which bfloat16 layers run as one GPU kernel each, with fewer launches and "
                         "unrounded products: auto (input of at most 128 values), all (at most 512) "
                         "or none.");
-  flags->AddMicroseconds(
-      "gpu_poll_us", &options->gpu_poll, {absl::Microseconds(-1), absl::Seconds(1)},
-      "Microseconds that a worker polls its GPU before it sleeps until the batch "
-      "is done; polling occupies a core. 0 = sleep at once; -1 = 50 if the "
-      "process may use four cores, else 0.");
+  flags->AddTime("gpu_poll_us", &options->gpu_poll, absl::Microseconds(1),
+                 {absl::Microseconds(-1), absl::Seconds(1)},
+                 "Microseconds that a worker polls its GPU before it sleeps until the batch "
+                 "is done; polling occupies a core. 0 = sleep at once; -1 = 50 if the "
+                 "process may use four cores, else 0.");
   flags->Add("gpu_dependent_launch", &options->hardware.cuda_dependent_launch,
              "Start each GPU kernel before the previous one has ended (compute "
              "capability 9.0 and CUDA 12.3 or newer). Same results; an H100 gained "
              "nothing.");
-  BatcherOptions& batcher = engine.batcher;
-  flags->Add("max_batch_tokens", &batcher.max_batch_tokens, {1, 1 << 22},
-             "Token budget of one batch. Larger batches raise throughput and the latency "
-             "of each call.");
   flags->Add("max_batch_sequences", &batcher.max_batch_sequences, {1, 1 << 20},
              "Most sequences in one batch.");
-  flags->AddMicroseconds("max_queue_delay_us", &batcher.max_queue_delay,
-                         {absl::ZeroDuration(), absl::Seconds(10)},
-                         "Microseconds that a batch may wait for more sequences. 0 = it starts as "
-                         "soon as a worker is free.");
-  flags->Add("max_queue_tokens", &batcher.max_queue_tokens, {1, kIntMax},
-             "Most tokens that may wait per model; further calls get RESOURCE_EXHAUSTED "
-             "at once. Callers with little waiting share half as much again.");
+  flags->AddTime("max_queue_delay_us", &batcher.max_queue_delay, absl::Microseconds(1),
+                 {absl::ZeroDuration(), absl::Seconds(10)},
+                 "Microseconds that a batch may wait for more sequences. 0 = it starts as "
+                 "soon as a worker is free.");
   flags->Add("max_queue_sequences", &batcher.max_queue_sequences, {1, kIntMax},
              "Most sequences that may wait per model; further calls get "
              "RESOURCE_EXHAUSTED at once.");
-  flags->AddChoice<bool>(
-      "admission", &batcher.admission_by_deadline, {{"deadline", true}, {"none", false}},
-      "deadline or none. deadline refuses a call at once with RESOURCE_EXHAUSTED "
-      "if, by the model's measured speed, it cannot finish before its deadline.");
 }
 
 absl::Status ValidateBatchingOptions(const BatchingOptions& options) {
-  SRU_RETURN_UNLESS_OK(CheckRanges(options));
   const std::string& backend = options.backend;
   std::vector<std::string> backends = kernels::BackendNames();
   backends.insert(backends.begin(), "auto");
   if (std::find(backends.begin(), backends.end(), backend) == backends.end()) {
-    return InvalidArgument("--backend: expected ", JoinChoices(backends), ", found '", backend,
-                           "'");
+    return InvalidArgument("--backend: expected ", Flags::JoinChoices(backends), ", found '",
+                           backend, "'");
   }
   const std::vector<int>& devices = options.hardware.cuda_devices;
   if (!devices.empty() && backend != "auto" && !kernels::BackendHasDevices(backend)) {

@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/flags.h"
 #include "kernels/backend.h"
-#include "server/base/flag_table.h"
 #include "server/batching/engine.h"
 
 namespace sru::server::batching {
@@ -23,13 +23,12 @@ struct BatchingOptions {
   int64_t state_memory_mb = 0;
   // Of each device and model, for the states of prompts' beginnings, 10^6 bytes; 0 = none are kept
   int64_t prefix_cache_mb = 0;
-  bool prefix_cache_shared = false;  // by all callers; else each has its own
   kernels::CompileOptions compile;
   EngineOptions
       engine;  // of each model; its state_budgets and prefix_cache_bytes follow from those above
 };
 
-void AddFlags(BatchingOptions* options, FlagTable* flags);
+void AddFlags(BatchingOptions* options, Flags* flags);
 
 // kInvalidArgument names the flag.
 absl::Status ValidateBatchingOptions(const BatchingOptions& options);

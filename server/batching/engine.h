@@ -66,7 +66,8 @@ struct EngineOptions {
   // Each worker stays on one core out of ProcessCorePool(); the log says which. A worker that
   // cannot be pinned runs anyway, with a warning.
   bool pin_cores = false;
-  // After this much work at a time, a worker yields its core to other threads; 0 = never.
+  // After this much work at a time, a worker yields its core to other threads; 0 = never. No flag:
+  // longer turns delay other callers and shorter ones cost throughput, on every machine.
   absl::Duration compute_turn = absl::Microseconds(200);
   // The models that compute on the processor share its cores by these seats, which must outlive the engine. Null: each worker computes
   // when the operating system lets it.

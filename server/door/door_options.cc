@@ -16,7 +16,8 @@ int TransportOptions::num_io_threads() const {
   return std::min(NumCores(), kMostThreads);
 }
 
-void AddFlags(TransportOptions* options, FlagTable* flags) {
+void AddFlags(TransportOptions* options, Flags* flags) {
+  flags->Group(Flags::kRarelyChanged);
   flags->AddChoice<GrpcTransport>(
       "grpc_transport", &options->transport,
       {{"native", GrpcTransport::kNative}, {"library", GrpcTransport::kLibrary}},

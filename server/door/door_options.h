@@ -2,7 +2,7 @@
 #ifndef SRU_SERVER_DOOR_DOOR_OPTIONS_H_
 #define SRU_SERVER_DOOR_DOOR_OPTIONS_H_
 
-#include "server/base/flag_table.h"
+#include "base/flags.h"
 
 namespace sru::server::door {
 
@@ -15,7 +15,7 @@ struct TransportOptions {
   int num_io_threads() const;
 };
 
-void AddFlags(TransportOptions* options, FlagTable* flags);
+void AddFlags(TransportOptions* options, Flags* flags);
 
 }  // namespace sru::server::door
 

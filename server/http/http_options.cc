@@ -6,7 +6,7 @@
 
 namespace sru::server::http {
 
-void AddFlags(HttpOptions* options, FlagTable* flags) {
+void AddFlags(HttpOptions* options, Flags* flags) {
   flags->AddParsed("metrics_listen", &options->metrics_listen, options->metrics_listen.ToString(),
                    ParseListenAddress,
                    "HOST:PORT of the status page (/), /metrics, /healthz and /readyz.");

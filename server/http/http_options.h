@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/base/flag_table.h"
+#include "base/flags.h"
 #include "server/base/listen_address.h"
 #include "server/http/try_access.h"
 
@@ -21,7 +21,7 @@ struct HttpOptions {
   std::vector<std::string> status_page_hosts;  // names by which pages are shown; page_host.h
 };
 
-void AddFlags(HttpOptions* options, FlagTable* flags);
+void AddFlags(HttpOptions* options, Flags* flags);
 
 }  // namespace sru::server::http
 

@@ -94,14 +94,13 @@ absl::Status ModelManager::Start() {
       return absl::OkStatus();
     }
     case ModelControl::kExplicit: {
-      if (auto listing = models::ScanRepository(options_.repository, options_.links());
-          !listing.ok()) {
+      if (auto listing = models::ScanRepository(options_.repository); !listing.ok()) {
         return listing.status();
       }
       Mode at_start;
       at_start.quiet = true;
       for (const std::string& model : options_.load_models) {
-        const auto listing = models::ScanModel(options_.repository, model, options_.links());
+        const auto listing = models::ScanModel(options_.repository, model);
         absl::Status status = listing.status();
         if (status.ok()) status = Apply(model, *listing, at_start);
         if (!status.ok()) {
@@ -185,7 +184,7 @@ bool ModelManager::AnyRetired() const {
 }
 
 absl::Status ModelManager::PollAtOnce() {
-  const auto listing = models::ScanRepository(options_.repository, options_.links());
+  const auto listing = models::ScanRepository(options_.repository);
   if (!listing.ok()) return listing.status();
   // Pretends that everything has been seen before.
   seen_.clear();
@@ -197,7 +196,7 @@ absl::Status ModelManager::PollAtOnce() {
 void ModelManager::Poll() { Poll(/*asked=*/false); }
 
 void ModelManager::Poll(bool asked) {
-  const auto listing = models::ScanRepository(options_.repository, options_.links());
+  const auto listing = models::ScanRepository(options_.repository);
   if (!listing.ok()) {
     if (listing.status() != scan_status_) {
       LogWarning(absl::StrCat(listing.status().message(), "; what is loaded stays"));
@@ -262,13 +261,13 @@ bool ModelManager::WaitsForEmptyRepository(const models::RepositoryListing& list
     LogWarning(absl::StrCat(options_.repository, ": has no model any more; the ", served,
                             " versions that are loaded stay for ",
                             absl::FormatDuration(options_.empty_repository_grace),
-                            " (--empty_repository_grace_s), in case its volume is not mounted"));
+                            ", in case its volume is not mounted"));
   }
   return now < empty_since_ + options_.empty_repository_grace;
 }
 
 absl::StatusOr<std::vector<telemetry::ModelStatus>> ModelManager::Load(const std::string& model) {
-  const auto listing = models::ScanModel(options_.repository, model, options_.links());
+  const auto listing = models::ScanModel(options_.repository, model);
   Mode mode;
   mode.asked = true;
   absl::Status status = listing.status();
@@ -285,8 +284,7 @@ absl::StatusOr<std::vector<telemetry::ModelStatus>> ModelManager::Load(const std
 
 absl::Status ModelManager::Unload(const std::string& model) {
   if (!models::IsValidModelName(model)) {
-    return models::ScanModel(options_.repository, model, options_.links())
-        .status();  // says what is wrong with it
+    return models::ScanModel(options_.repository, model).status();  // says what is wrong with it
   }
   {
     MutexLock lock(&mutex_);

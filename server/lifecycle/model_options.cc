@@ -30,13 +30,6 @@ std::string PolicyText(const models::VersionPolicy& policy) {
   return "";
 }
 
-absl::StatusOr<std::vector<std::string>> ParseNames(absl::string_view /*flag*/,
-                                                    absl::string_view text) {
-  std::vector<std::string> names;
-  if (!text.empty()) names = absl::StrSplit(text, ',');
-  return names;
-}
-
 absl::StatusOr<std::vector<ModelDirectory>> ParseDirectories(absl::string_view flag,
                                                              absl::string_view text) {
   std::vector<ModelDirectory> directories;
@@ -59,26 +52,21 @@ absl::StatusOr<std::vector<ModelDirectory>> ParseDirectories(absl::string_view f
 }  // namespace
 
 absl::StatusOr<std::vector<models::ModelLocation>> ModelOptions::Locations() const {
-  if (directories.empty()) return models::ListRepository(repository, version_policy, links());
+  if (directories.empty()) return models::ListRepository(repository, version_policy);
   std::vector<models::ModelLocation> locations;
   for (const ModelDirectory& model : directories) {
-    const bool inside = links() == models::Links::kInside;
-    locations.push_back({model.name, 1, model.directory, inside ? model.directory : ""});
+    locations.push_back({model.name, 1, model.directory, model.directory});
   }
   return locations;
 }
 
-void AddFlags(ModelOptions* options, FlagTable* flags) {
+void AddFlags(ModelOptions* options, Flags* flags) {
   flags->Add("model_repository", &options->repository,
              "Directory of the models: <model>/<version>/, as models/FORMAT.md "
              "describes. Required without --model.");
   flags->AddParsed("model", &options->directories, "", ParseDirectories,
                    "NAME:DIR, or several separated by commas: serves the files in DIR as "
                    "version 1 of the model NAME, without a repository.");
-  flags->Add("follow_outside_links", &options->follow_outside_links,
-             "Follow links in the repository that are absolute or lead out of it. Anyone "
-             "who may write to it can then show callers any file that the server may "
-             "read.");
   flags->AddChoice<ModelControl>(
       "model_control", &options->control,
       {{"static", ModelControl::kStatic},
@@ -87,22 +75,19 @@ void AddFlags(ModelOptions* options, FlagTable* flags) {
       "static, poll or explicit. static: what the repository holds at the start. "
       "poll: also what changes in it later. explicit: --load_models, then what "
       "AdminService asks for.");
-  flags->AddSeconds("poll_interval_s", &options->poll_interval,
-                    {absl::Milliseconds(10), absl::Hours(24)},
-                    "With --model_control=poll, seconds between two checks of the repository. A "
-                    "change takes effect when two checks in a row see the same files.");
-  flags->AddSeconds("empty_repository_grace_s", &options->empty_repository_grace,
-                    {absl::ZeroDuration(), absl::Hours(24 * 365)},
-                    "With --model_control=poll, seconds that a repository which lost all its "
-                    "models at once must stay empty before they are unloaded. 0 = none.");
   flags->AddParsed("version_policy", &options->version_policy, PolicyText(options->version_policy),
                    ParsePolicy,
                    "Which versions of each model are served: latest:N, all, or named:A,B with "
                    "version numbers.");
-  flags->AddParsed("load_models", &options->load_models, absl::StrJoin(options->load_models, ","),
-                   ParseNames,
-                   "With --model_control=explicit, the models to load at the start, separated "
-                   "by commas.");
+  flags->Add("load_models", &options->load_models,
+             "With --model_control=explicit, the models to load at the start, separated "
+             "by commas.");
+
+  flags->Group(Flags::kRarelyChanged);
+  flags->AddTime("poll_interval_s", &options->poll_interval, absl::Seconds(1),
+                 {absl::Milliseconds(10), absl::Hours(24)},
+                 "With --model_control=poll, seconds between two checks of the repository. A "
+                 "change takes effect when two checks in a row see the same files.");
 }
 
 absl::Status ValidateModelOptions(const ModelOptions& options) {
@@ -114,7 +99,6 @@ absl::Status ValidateModelOptions(const ModelOptions& options) {
         "--model_repository: expected the directory with the models, found nothing; give "
         "--model_repository=DIR, set SRU_MODEL_REPOSITORY, or name one model by --model=NAME:DIR");
   }
-  if (absl::Status status = CheckRanges(options); !status.ok()) return status;
   if (!options.load_models.empty() && options.control != ModelControl::kExplicit) {
     return absl::InvalidArgumentError(
         "--load_models: has a meaning only with --model_control=explicit; otherwise every model of "

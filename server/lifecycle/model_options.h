@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/flags.h"
 #include "models/repository.h"
-#include "server/base/flag_table.h"
 #include "server/lifecycle/model_control.h"
 
 namespace sru::server::lifecycle {
@@ -24,23 +24,19 @@ struct ModelOptions {
   std::string repository;
   // Served in place of a repository, unless empty.
   std::vector<ModelDirectory> directories;
-  bool follow_outside_links = false;
   ModelControl control = ModelControl::kStatic;
   absl::Duration poll_interval = absl::Seconds(5);
-  // How long polling keeps the served models while the repository is empty.
+  // How long polling keeps the served models while the repository is empty: time to mount its volume
+  // again. No flag: who means to unload everything stops the server.
   absl::Duration empty_repository_grace = absl::Seconds(300);
   models::VersionPolicy version_policy;
   std::vector<std::string> load_models;  // at the start, when explicit
 
   // The versions that a static server loads.
   absl::StatusOr<std::vector<models::ModelLocation>> Locations() const;
-
-  models::Links links() const {
-    return follow_outside_links ? models::Links::kAnywhere : models::Links::kInside;
-  }
 };
 
-void AddFlags(ModelOptions* options, FlagTable* flags);
+void AddFlags(ModelOptions* options, Flags* flags);
 
 // kInvalidArgument names the flag.
 absl::Status ValidateModelOptions(const ModelOptions& options);

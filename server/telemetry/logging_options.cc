@@ -2,7 +2,7 @@
 
 namespace sru::server::telemetry {
 
-void AddFlags(LoggingOptions* options, FlagTable* flags) {
+void AddFlags(LoggingOptions* options, Flags* flags) {
   flags->AddChoice<LogFormat>(
       "log_format", &options->lines.format,
       {{"text", LogFormat::kText}, {"json", LogFormat::kJson}},
@@ -16,12 +16,14 @@ void AddFlags(LoggingOptions* options, FlagTable* flags) {
       {{"none", LogRequests::kNone}, {"errors", LogRequests::kErrors}, {"all", LogRequests::kAll}},
       "none, errors or all: which calls get a log line. Lines contain nothing of "
       "the texts that calls send.");
-  flags->Add("log_requests_per_second", &options->access.max_lines_per_second, {0},
-             "Most lines per second that --log_requests writes; further ones are counted "
-             "in sru_log_lines_suppressed_total. 0 = no limit.");
   flags->Add("log_content", &options->access.content,
              "Lines of --log_requests also contain the request, cut after 4096 "
              "characters, and the whole error.");
+
+  flags->Group(Flags::kRarelyChanged);
+  flags->Add("log_requests_per_second", &options->access.max_lines_per_second, {0},
+             "Most lines per second that --log_requests writes; further ones are counted "
+             "in sru_log_lines_suppressed_total. 0 = no limit.");
 }
 
 }  // namespace sru::server::telemetry

@@ -2,7 +2,7 @@
 #ifndef SRU_SERVER_TELEMETRY_LOGGING_OPTIONS_H_
 #define SRU_SERVER_TELEMETRY_LOGGING_OPTIONS_H_
 
-#include "server/base/flag_table.h"
+#include "base/flags.h"
 #include "server/base/log.h"
 #include "server/telemetry/access_log.h"
 
@@ -13,7 +13,7 @@ struct LoggingOptions {
   AccessLogOptions access;
 };
 
-void AddFlags(LoggingOptions* options, FlagTable* flags);
+void AddFlags(LoggingOptions* options, Flags* flags);
 
 }  // namespace sru::server::telemetry
 

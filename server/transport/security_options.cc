@@ -40,7 +40,6 @@ absl::Status ValidateSecurityOptions(const SecurityOptions& o) {
                        " is given, found nothing"));
     }
   }
-  if (absl::Status status = CheckRanges(o); !status.ok()) return status;
   const bool health_without_tokens = o.auth_health && !o.has_tokens();
   if (health_without_tokens || (o.auth_without_tls && !o.has_admin_tokens())) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -77,25 +76,24 @@ absl::Status CheckAdminListenHost(const SecurityOptions& options,
                                   const std::optional<std::string>& host) {
   const bool own_tokens = !options.admin_tokens_file.empty();
   if (!host.has_value()) {
-    if (!own_tokens && !options.admin_without_auth) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--admin_listen: expected the address of the admin port, as --",
-        own_tokens ? "admin_tokens_file" : "admin_without_auth", " is given, found nothing"));
+    if (!own_tokens) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "--admin_listen: expected the address of the admin port, as --admin_tokens_file is given, "
+        "found nothing");
   }
   if (IsLoopbackHost(*host)) return absl::OkStatus();
   if (options.has_admin_tokens()) {
     return CheckTokensAreEncrypted(options, own_tokens ? "admin_tokens_file" : "auth_tokens_file",
                                    "admin_listen");
   }
-  if (!options.tls_client_ca.empty() || options.admin_without_auth) return absl::OkStatus();
+  if (!options.tls_client_ca.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "--admin_listen: whoever reaches '", *host,
       "' could load and unload models; expected --admin_tokens_file or --auth_tokens_file, or "
-      "--tls_client_ca, or an address of this machine such as 127.0.0.1, or --admin_without_auth "
-      "where something else decides who reaches it"));
+      "--tls_client_ca, or an address of this machine such as 127.0.0.1"));
 }
 
-void AddFlags(SecurityOptions* options, FlagTable* flags) {
+void AddFlags(SecurityOptions* options, Flags* flags) {
   flags->Add("tls_cert", &options->tls_cert,
              "PEM file with the server's certificate, followed by those of its issuers. "
              "Turns TLS on. Read again when it changes.");
@@ -125,50 +123,42 @@ void AddFlags(SecurityOptions* options, FlagTable* flags) {
                    "Addresses, networks (10.0.0.0/8) and \"unix\", separated by commas, of "
                    "proxies. The caller of their calls is the last address in X-Forwarded-For "
                    "that is no trusted proxy.");
-  flags->Add("admin_without_auth", &options->admin_without_auth,
-             "Accept --admin_listen on a network address without tokens or client "
-             "certificates, if something else decides who reaches it.");
   flags->Add("state_key_file", &options->state_key_file,
              "File with the keys that sign returned states, one per line, at least 32 "
              "characters (docs/security.md#states). The first signs, all are accepted; "
              "all replicas need the same. Unreadable for other users. Read again when it "
              "changes. Empty: states are not signed.");
-  flags->AddSeconds("credentials_poll_interval_s", &options->poll_interval,
-                    {absl::Milliseconds(10), kMaxSeconds},
-                    "Seconds between two checks of the files above. A change takes effect at "
-                    "the second check that finds it.");
+
+  flags->Group(Flags::kRarelyChanged);
+  flags->AddTime("credentials_poll_interval_s", &options->poll_interval, absl::Seconds(1),
+                 {absl::Milliseconds(10), kMaxSeconds},
+                 "Seconds between two checks of the files of TLS, tokens and keys. A change takes "
+                 "effect at the second check that finds it.");
 }
 
-void AddFlags(ConnectionLimits* limits, FlagTable* flags) {
+void AddFlags(ConnectionLimits* limits, Flags* flags) {
+  const Flags::TimeRange or_never = {absl::Milliseconds(1), kMaxSeconds, /*or_never=*/true};
   flags->Add("max_connections", &limits->max_connections, {0, 1 << 20},
              "Most open connections of all ports but --metrics_listen, and at most what "
              "an eighth of the memory holds (48 KiB each with TLS, else 28). Another one "
              "closes the oldest of the address with the most, unless the server works on "
              "a call of it. 0 = what memory and open files allow.");
+  flags->AddTime("max_connection_age_s", &limits->max_age, absl::Seconds(1), or_never,
+                 "Seconds after which a client is asked to connect anew, so that clients "
+                 "find new servers; varies by 10%. 0 = never.");
+
+  flags->Group(Flags::kRarelyChanged);
   flags->Add("max_metadata_bytes", &limits->max_metadata_bytes, {1024, 1 << 20},
              "Most bytes of headers in one call; a call with more gets "
              "RESOURCE_EXHAUSTED.");
   flags->Add("max_concurrent_streams", &limits->max_concurrent_streams, {1, 1 << 30},
              "Most open calls per connection; clients hold further ones back until "
              "earlier ones are answered.");
-  flags->AddSeconds("max_connection_age_s", &limits->max_age,
-                    {absl::Milliseconds(1), kMaxSeconds, /*or_never=*/true},
-                    "Seconds after which a client is asked to connect anew, so that clients "
-                    "find new servers; varies by 10%. 0 = never.");
-  flags->AddSeconds("max_connection_age_grace_s", &limits->max_age_grace,
-                    {absl::ZeroDuration(), kMaxSeconds},
-                    "Seconds that calls have to end on a connection that reached its age.");
-  flags->AddSeconds("max_connection_idle_s", &limits->max_idle,
-                    {absl::Milliseconds(1), kMaxSeconds, /*or_never=*/true},
-                    "Seconds without a call after which a connection is closed. 0 = never.");
-  flags->AddSeconds("max_stream_idle_s", &limits->max_stream_idle,
-                    {absl::Milliseconds(1), kMaxSeconds, /*or_never=*/true},
-                    "Seconds without a message of its client after which EncodeStream or "
-                    "ModelStreamInfer ends. 0 = never.");
-  flags->AddSeconds("min_ping_interval_s", &limits->min_ping_interval,
-                    {absl::ZeroDuration(), kMaxSeconds},
-                    "A client without a call that pings more often than once in this many "
-                    "seconds is disconnected.");
+  flags->AddTime("max_connection_age_grace_s", &limits->max_age_grace, absl::Seconds(1),
+                 {absl::ZeroDuration(), kMaxSeconds},
+                 "Seconds that calls have to end on a connection that reached its age.");
+  flags->AddTime("max_connection_idle_s", &limits->max_idle, absl::Seconds(1), or_never,
+                 "Seconds without a call after which a connection is closed. 0 = never.");
 }
 
 }  // namespace sru::server::transport

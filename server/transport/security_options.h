@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "server/base/flag_table.h"
+#include "base/flags.h"
 #include "server/callers/caller_limits.h"
 #include "server/callers/trusted_proxies.h"
 
@@ -29,7 +29,6 @@ struct SecurityOptions {
 
   // Tokens of the admin port, which takes no others then; empty = those of auth_tokens_file.
   std::string admin_tokens_file;
-  bool admin_without_auth = false;  // an admin port for whoever reaches it
 
   // The limits of each caller, where tokens are off; with tokens their file has them.
   std::optional<callers::CallerLimits> caller_limits;
@@ -57,10 +56,11 @@ struct ConnectionLimits {
   absl::Duration max_age = absl::InfiniteDuration();
   absl::Duration max_age_grace = absl::Seconds(30);
   absl::Duration max_idle = absl::InfiniteDuration();
-  // A stream of messages whose client is expected to send one, and has sent none for so long, goes on as if its client had ended it.
+  // A stream of messages whose client is expected to send one, and has sent none for this long,
+  // continues as if its client had ended it. No flag: a client that is silent for longer is gone.
   absl::Duration max_stream_idle = absl::Minutes(10);
   // A client that pings an idle connection more often is disconnected. The clients of this project
-  // ping every 1.5 s (client/client.cc).
+  // ping every 1.5 s (client/client.cc), so no flag may allow less than they need.
   absl::Duration min_ping_interval = absl::Seconds(1);
 };
 
@@ -78,13 +78,13 @@ absl::Status CheckListenHost(const SecurityOptions& options, absl::string_view f
 bool IsLoopbackHost(const std::string& host);
 
 // The same of --admin_listen; kInvalidArgument also when others than this machine could load and
-// unload models without tokens, client certificates or --admin_without_auth. Nothing = there is no
-// admin port; flags of one are then an error.
+// unload models without tokens or client certificates. Nothing = there is no admin port; flags of
+// one are then an error.
 absl::Status CheckAdminListenHost(const SecurityOptions& options,
                                   const std::optional<std::string>& host);
 
-void AddFlags(SecurityOptions* options, FlagTable* flags);
-void AddFlags(ConnectionLimits* limits, FlagTable* flags);
+void AddFlags(SecurityOptions* options, Flags* flags);
+void AddFlags(ConnectionLimits* limits, Flags* flags);
 
 }  // namespace sru::server::transport
 

@@ -31,9 +31,6 @@ TEST(SecurityOptionsTest, FilesThatBelongTogetherAreAskedFor) {
   options.auth_health = true;
   EXPECT_THAT(ErrorOf(options), AllOf(HasSubstr("--auth_tokens_file"), HasSubstr("--auth_health")));
   options = SecurityOptions();
-  options.poll_interval = absl::ZeroDuration();
-  EXPECT_THAT(ErrorOf(options), HasSubstr("--credentials_poll_interval_s"));
-  options = SecurityOptions();
   options.auth_without_tls = true;
   EXPECT_THAT(ErrorOf(options), HasSubstr("--auth_without_tls"));
 }
@@ -72,19 +69,16 @@ TEST(SecurityOptionsTest, TheAdminPortIsNotOpenByAccident) {
     EXPECT_TRUE(CheckAdminListenHost(options, host).ok()) << host;
   }
   for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "127.evil.example"}) {
-    EXPECT_THAT(error_of(options, host),
-                AllOf(HasSubstr("--admin_listen: "), HasSubstr(host),
-                      HasSubstr("--admin_tokens_file"), HasSubstr("--auth_tokens_file"),
-                      HasSubstr("--tls_client_ca"), HasSubstr("--admin_without_auth")));
+    EXPECT_THAT(
+        error_of(options, host),
+        AllOf(HasSubstr("--admin_listen: "), HasSubstr(host), HasSubstr("--admin_tokens_file"),
+              HasSubstr("--auth_tokens_file"), HasSubstr("--tls_client_ca")));
   }
   // TLS alone keeps nobody out.
   options.tls_cert = "cert.pem";
   options.tls_key = "key.pem";
   EXPECT_THAT(error_of(options, "0.0.0.0"), HasSubstr("--admin_listen"));
   options.tls_client_ca = "ca.pem";
-  EXPECT_TRUE(CheckAdminListenHost(options, "0.0.0.0").ok());
-  options = SecurityOptions();
-  options.admin_without_auth = true;
   EXPECT_TRUE(CheckAdminListenHost(options, "0.0.0.0").ok());
   // Tokens, which must not cross the network in the clear either.
   options = SecurityOptions();
@@ -102,39 +96,9 @@ TEST(SecurityOptionsTest, TheAdminPortIsNotOpenByAccident) {
   // Its flags without it.
   options = SecurityOptions();
   EXPECT_TRUE(CheckAdminListenHost(options, std::nullopt).ok());
-  options.admin_without_auth = true;
-  EXPECT_THAT(std::string(CheckAdminListenHost(options, std::nullopt).message()),
-              AllOf(HasSubstr("--admin_listen: expected"), HasSubstr("--admin_without_auth")));
   options.admin_tokens_file = "tokens";
   EXPECT_THAT(std::string(CheckAdminListenHost(options, std::nullopt).message()),
               AllOf(HasSubstr("--admin_listen: expected"), HasSubstr("--admin_tokens_file")));
-}
-
-TEST(ConnectionLimitsTest, ErrorsNameTheFlag) {
-  const auto error_of = [](const ConnectionLimits& limits) {
-    const absl::Status status = CheckRanges(limits);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    return std::string(status.message());
-  };
-  EXPECT_TRUE(CheckRanges(ConnectionLimits()).ok());
-  ConnectionLimits limits;
-  limits.max_connections = -1;
-  EXPECT_THAT(error_of(limits), HasSubstr("--max_connections"));
-  limits = ConnectionLimits();
-  limits.max_metadata_bytes = 10;
-  EXPECT_THAT(error_of(limits), HasSubstr("--max_metadata_bytes"));
-  limits = ConnectionLimits();
-  limits.max_age = absl::Seconds(-1);
-  EXPECT_THAT(error_of(limits), HasSubstr("--max_connection_age_s"));
-  limits = ConnectionLimits();
-  limits.max_age_grace = absl::InfiniteDuration();
-  EXPECT_THAT(error_of(limits), HasSubstr("--max_connection_age_grace_s"));
-  limits = ConnectionLimits();
-  limits.max_idle = absl::Seconds(-1);
-  EXPECT_THAT(error_of(limits), HasSubstr("--max_connection_idle_s"));
-  limits = ConnectionLimits();
-  limits.min_ping_interval = absl::Seconds(-1);
-  EXPECT_THAT(error_of(limits), HasSubstr("--min_ping_interval_s"));
 }
 
 TEST(SecurityOptionsTest, NothingIsOnByDefault) {
@@ -142,20 +106,6 @@ TEST(SecurityOptionsTest, NothingIsOnByDefault) {
   EXPECT_FALSE(options.has_tls());
   EXPECT_FALSE(options.has_tokens());
   EXPECT_FALSE(options.has_admin_tokens());
-  EXPECT_FALSE(options.admin_without_auth);
-}
-
-TEST(ConnectionLimitsTest, ZeroIsNever) {
-  ConnectionLimits limits;
-  FlagTable flags;
-  AddFlags(&limits, &flags);
-  ASSERT_TRUE(flags
-                  .SetFromArguments({"--max_connection_age_s=5", "--max_connection_idle_s=6",
-                                     "--max_connection_age_s=0"})
-                  .ok());
-  ASSERT_TRUE(flags.Check().ok());
-  EXPECT_EQ(limits.max_age, absl::InfiniteDuration());
-  EXPECT_EQ(limits.max_idle, absl::Seconds(6));
 }
 
 }  // namespace

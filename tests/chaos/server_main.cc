@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/flags.h"
 #include "server/base/log.h"
 #include "server/options.h"
 #include "server/server.h"
@@ -20,10 +21,9 @@ constexpr int kDevices = 2;
 
 int Main(int argc, char** argv) {
   server::Options options;
-  server::FlagTable flags;
+  Flags flags;
   server::AddFlags(&options, &flags);
-  absl::Status status = flags.SetFromArguments({argv + 1, argv + argc});
-  status.Update(flags.Check());
+  absl::Status status = flags.ParseFlagsOnly({argv + 1, argv + argc});
   if (status.ok()) status = server::ValidateOptions(options);
   server::SetLogOptions(options.logging.lines);
   if (!status.ok()) {

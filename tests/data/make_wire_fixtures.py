@@ -64,7 +64,7 @@ COMMANDS = [
 
 
 def flags(*program):
-    shown = subprocess.run([*program, "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    shown = subprocess.run([*program, "--help=all"], stdout=subprocess.PIPE, text=True, check=True).stdout
     return re.findall(r"^  --(\w+)", shown, re.MULTILINE)
 
 

@@ -10,7 +10,7 @@ import subprocess
 
 import running
 
-# flag: the feature is missing if --help does not have it. environment: the variables that switch it on.
+# flag: the feature is missing if --help=all does not have it. environment: the variables that switch it on.
 Feature = collections.namedtuple("Feature", "name flag environment metrics")
 
 

@@ -81,7 +81,7 @@ def stop(process):
 
 def server_help(binaries):
     return subprocess.run(
-        [os.path.join(binaries, "sru_server"), "--help"], stdout=subprocess.PIPE, universal_newlines=True,
+        [os.path.join(binaries, "sru_server"), "--help=all"], stdout=subprocess.PIPE, universal_newlines=True,
         timeout=DEADLINE_S, check=True,
     ).stdout
 

@@ -110,7 +110,6 @@ class ReloadAfterLoss {
  public:
   server::Options Options(server::Options options) const {
     options.models.repository = repository_.path();
-    options.models.follow_outside_links = true;
     options.models.control = server::lifecycle::ModelControl::kExplicit;
     options.models.load_models = {"trec"};
     options.admin_listen = server::ListenAddress{"127.0.0.1", 0};
@@ -118,9 +117,8 @@ class ReloadAfterLoss {
   }
   void Publish(int version) const {
     std::filesystem::create_directories(repository_.path("trec"));
-    std::filesystem::create_directory_symlink(
-        std::filesystem::absolute(std::string(kBundledRepository) + "/trec/1"),
-        repository_.path("trec/" + std::to_string(version)));
+    std::filesystem::copy(std::string(kBundledRepository) + "/trec/1",
+                          repository_.path("trec/" + std::to_string(version)));
   }
   static grpc::Status Load(RunningServer& server) {
     const auto admin =

@@ -55,7 +55,6 @@ class LongNamesTest(unittest.TestCase):
                 "--metrics_listen=127.0.0.1:0",
                 "--http_listen=127.0.0.1:0",
                 "--admin_listen=127.0.0.1:0",
-                "--admin_without_auth",
             ]
         )
 

@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import struct
 import sys
 import tempfile
@@ -61,9 +62,9 @@ class PlainServerTest(unittest.TestCase):
         cls.repository = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.repository.cleanup)
         for name in ("trec", "war_and_peace"):
-            os.symlink(os.path.join(os.path.abspath(REPOSITORY), name), os.path.join(cls.repository.name, name))
+            shutil.copytree(os.path.join(REPOSITORY, name), os.path.join(cls.repository.name, name))
         write_frames_model(cls.repository.name)
-        cls.server = Server("--model_repository=" + cls.repository.name, "--follow_outside_links")
+        cls.server = Server("--model_repository=" + cls.repository.name)
         cls.addClassCleanup(cls.server.stop)
         cls.client = sru_inference.Client(cls.server.address)
         cls.addClassCleanup(cls.client.close)

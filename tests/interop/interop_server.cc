@@ -19,9 +19,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/flags.h"
 #include "prometheus/registry.h"
 #include "server/base/file_watcher.h"
-#include "server/base/flag_table.h"
 #include "server/base/listen_address.h"
 #include "server/base/log.h"
 #include "server/calls/exchange.h"
@@ -304,7 +304,7 @@ struct Options {
   server::door::TransportOptions transport{server::door::GrpcTransport::kNative, /*io_threads=*/2};
 };
 
-void AddFlags(Options* options, server::FlagTable* flags) {
+void AddFlags(Options* options, Flags* flags) {
   flags->AddParsed("listen", &options->listen, options->listen.ToString(),
                    server::ParseListenAddress, "HOST:PORT or unix:PATH; port 0: a free one.");
   flags->Add("tls_certificate", &options->certificate,
@@ -390,18 +390,14 @@ absl::Status Serve(const Options& options, const sigset_t& signals) {
 
 int Main(int argc, char** argv) {
   Options options;
-  server::FlagTable flags;
+  Flags flags(Flags::Environment::kAll);
   AddFlags(&options, &flags);
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
-  for (const std::string& argument : arguments) {
-    if (argument != "--help" && argument != "-h") continue;
+  absl::Status status = flags.ParseFlagsOnly({argv + 1, argv + argc});
+  if (flags.help_requested()) {
     std::printf("Serves gRPC's interoperation tests (grpc.testing.TestService).\n\n%s",
                 flags.Help().c_str());
     return 0;
   }
-  absl::Status status = flags.SetFromEnvironment(&std::getenv);
-  status.Update(flags.SetFromArguments(arguments));
-  status.Update(flags.Check());
   // Before any other thread is started: they inherit that the signals are blocked.
   sigset_t signals;
   sigemptyset(&signals);

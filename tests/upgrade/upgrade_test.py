@@ -35,7 +35,10 @@ FIRST_FLAGS = (
     "max_message_bytes drain_timeout_s drain_delay_s"
 ).split()
 # Flags of earlier versions that are gone, with what to say instead. The server refuses each by name.
-GONE_FLAGS = {"connection_guard": "", "read_pause_us": "", "scheduling": ""}
+GONE_FLAGS = {
+    "admin_without_auth": "", "admission": "", "compute_turn_us": "", "connection_guard": "", "empty_repository_grace_s": "",
+    "min_ping_interval_s": "", "read_pause_us": "", "scheduling": "",
+}
 # Those of the client's subcommands.
 GONE_CLIENT_FLAGS = {
     "classify": {"tokens", "times"},
@@ -289,7 +292,7 @@ class UpgradeTest(unittest.TestCase):
 
     def test_every_flag_is_there_or_refused_by_name(self):
         def flags(*command):
-            done = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run([*command, "--help=all"], capture_output=True, text=True, timeout=60, check=False)
             return set(re.findall(r"^  --(\w+)", done.stdout, re.MULTILINE))
 
         self.assertGreater(len(self.recorded["server_flags"]), 60)
@@ -297,7 +300,7 @@ class UpgradeTest(unittest.TestCase):
         self.assertEqual(sorted(earlier - flags(SERVER)), sorted(GONE_FLAGS))
         for name, instead in {**GONE_FLAGS, "never_was": ""}.items():
             line = refusal("--%s=1" % name)
-            self.assertIn("--%s:" % name, line)
+            self.assertIn("unknown flag --%s" % name, line)
             self.assertIn(instead, line)
         for subcommand, known in self.recorded["client_flags"].items():
             with self.subTest(subcommand):

@@ -123,7 +123,7 @@ struct BatcherOptions {
   absl::Duration max_queue_delay = absl::ZeroDuration();
   int64_t max_queue_tokens = 65536;    // waiting tokens; at least max_batch_tokens
   int64_t max_queue_sequences = 8192;  // waiting sequences
-  bool admission_by_deadline = true;
+  bool admission_by_deadline = true;   // no flag: an answer after its deadline helps nobody
   absl::Duration ageing_interval = absl::Milliseconds(500);
   int max_passes = 4;  // 0: nothing is skipped
   // How many batches may run at a time; used to predict waiting times. Changed by SetNumWorkers().

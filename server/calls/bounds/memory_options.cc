@@ -18,25 +18,27 @@ constexpr int64_t kAssumedLimit = int64_t{4} << 30;
 
 }  // namespace
 
-void AddFlags(MemoryOptions* options, FlagTable* flags) {
+void AddFlags(MemoryOptions* options, Flags* flags) {
   flags->Add("allow_compression", &options->allow_compression,
              "Accept compressed messages; otherwise they get UNIMPLEMENTED. With "
              "--grpc_transport=library their size is checked only after unpacking: for "
              "trusted callers.");
-  flags->Add("max_receive_memory_mb", &options->max_receive_mb,
-             {kLeastReceiveMegabytes, kMostMegabytes, /*or_zero=*/true},
-             "Memory for messages that are still arriving, in units of 10^6 bytes; "
-             "beyond it calls get RESOURCE_EXHAUSTED. 0 = a quarter of the memory that "
-             "the process may use (its control group's limit, or the machine's).");
   flags->Add("max_inflight_mb", &options->max_inflight_mb,
              {kLeastInflightMegabytes, kMostMegabytes, /*or_zero=*/true},
              "Memory that calls may hold until their answers have left, in units of 10^6 "
              "bytes; no caller gets all of it. Beyond it calls get RESOURCE_EXHAUSTED at "
              "once. 0 = a quarter of the memory that the process may use.");
-  flags->AddSeconds("send_timeout_s", &options->send_timeout,
-                    {absl::Milliseconds(10), absl::Hours(24 * 7), /*or_never=*/true},
-                    "Seconds after which a client that does not take its answer loses its "
-                    "connection. 0 = never.");
+
+  flags->Group(Flags::kRarelyChanged);
+  flags->Add("max_receive_memory_mb", &options->max_receive_mb,
+             {kLeastReceiveMegabytes, kMostMegabytes, /*or_zero=*/true},
+             "Memory for messages that are still arriving, in units of 10^6 bytes; "
+             "beyond it calls get RESOURCE_EXHAUSTED. 0 = a quarter of the memory that "
+             "the process may use (its control group's limit, or the machine's).");
+  flags->AddTime("send_timeout_s", &options->send_timeout, absl::Seconds(1),
+                 {absl::Milliseconds(10), absl::Hours(24 * 7), /*or_never=*/true},
+                 "Seconds after which a client that does not take its answer loses its "
+                 "connection. 0 = never.");
 }
 
 MemoryBudgets ResolveMemoryBudgets(const MemoryOptions& options, const MemoryLimits& limits) {

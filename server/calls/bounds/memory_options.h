@@ -12,7 +12,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "server/base/flag_table.h"
+#include "base/flags.h"
 #include "server/base/memory_limit.h"
 
 namespace sru::server::calls {
@@ -27,7 +27,7 @@ struct MemoryOptions {
   absl::Duration send_timeout = absl::Seconds(30);
 };
 
-void AddFlags(MemoryOptions* options, FlagTable* flags);
+void AddFlags(MemoryOptions* options, Flags* flags);
 
 // The two budgets in bytes.
 struct MemoryBudgets {

@@ -1,50 +1,9 @@
 #include "server/calls/bounds/memory_options.h"
 
-#include <string>
-
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace sru::server::calls {
 namespace {
-
-using ::testing::HasSubstr;
-
-std::string ErrorOf(const MemoryOptions& options) {
-  const absl::Status status = CheckRanges(options);
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  return std::string(status.message());
-}
-
-TEST(MemoryOptionsTest, FlagsAreRead) {
-  MemoryOptions options;
-  EXPECT_FALSE(options.allow_compression);
-  FlagTable flags;
-  AddFlags(&options, &flags);
-  ASSERT_TRUE(flags
-                  .SetFromArguments({"--allow_compression", "--max_receive_memory_mb=200",
-                                     "--max_inflight_mb=300", "--send_timeout_s=0"})
-                  .ok());
-  ASSERT_TRUE(flags.Check().ok());
-  EXPECT_TRUE(options.allow_compression);
-  EXPECT_EQ(options.max_receive_mb, 200);
-  EXPECT_EQ(options.max_inflight_mb, 300);
-  EXPECT_EQ(options.send_timeout, absl::InfiniteDuration());
-}
-
-TEST(MemoryOptionsTest, ErrorsNameTheFlag) {
-  MemoryOptions options;
-  options.max_receive_mb = 15;
-  EXPECT_THAT(ErrorOf(options), HasSubstr("--max_receive_memory_mb: expected 0 or 16"));
-  options = {};
-  options.max_inflight_mb = -1;
-  EXPECT_THAT(ErrorOf(options), HasSubstr("--max_inflight_mb: expected 0 or 1"));
-  options = {};
-  options.send_timeout = absl::Milliseconds(1);
-  EXPECT_THAT(ErrorOf(options), HasSubstr("--send_timeout_s: expected 0 (never) or 10ms"));
-  options.send_timeout = -absl::Seconds(1);
-  EXPECT_THAT(ErrorOf(options), HasSubstr("--send_timeout_s"));
-}
 
 TEST(MemoryOptionsTest, BudgetsAreAQuarterOfTheMemoryUnlessTold) {
   MemoryLimits limits;

@@ -2,7 +2,7 @@
 #ifndef SRU_SERVER_CALLS_BOUNDS_RPC_OPTIONS_H_
 #define SRU_SERVER_CALLS_BOUNDS_RPC_OPTIONS_H_
 
-#include "server/base/flag_table.h"
+#include "base/flags.h"
 #include "server/calls/bounds/request_limits.h"
 
 namespace sru::server::calls {
@@ -14,7 +14,7 @@ struct RpcOptions {
   int max_streams = 1024;
 };
 
-void AddFlags(RpcOptions* options, FlagTable* flags);
+void AddFlags(RpcOptions* options, Flags* flags);
 
 }  // namespace sru::server::calls
 
