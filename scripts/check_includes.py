@@ -117,7 +117,7 @@ server/rest              | server/callers server/calls server/calls/bounds      
                          | server/base base proto                                             |
 server/translation       | server/calls server/calls/bounds server/lifecycle                  | absl cld2 icu nlohmann   | 3400 1300
                          | server/rest server/base models models/text base proto              |
-server                   | server/callers server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf       | 1950 450
+server                   | server/callers server/calls server/calls/bounds server/calls/kinds | absl grpc protobuf       | 2000 450
                          | server/rpc server/open_inference server/rest                       |
                          | server/http server/lifecycle server/transport                      |
                          | server/translation                                                 |
