@@ -93,8 +93,9 @@ server/calls/kinds       | server/callers server/calls server/calls/bounds serve
 server/open_inference/tensors | server/calls server/calls/bounds                                   | absl protobuf            | 1800 500
                          | server/calls/messages server/lifecycle                             |
                          | models base proto                                                  |
-server/tasks/programs    | models kernels base                                                | absl                     | 100 0
-server/tasks/stacks      | server/calls/messages server/batching models kernels base          | absl                     | 250 0
+server/tasks/programs    | models kernels base                                                | absl                     | 200 0
+server/tasks/stacks      | server/tasks/programs server/calls/messages server/batching        | absl                     | 250 0
+                         | models kernels base                                                |
 server/tasks/tasks.h     | server/calls server/calls/kinds server/calls/messages              | absl protobuf            | 150 0
                          | server/open_inference/tensors models proto                         |
 server/tasks/*           | server/tasks/tasks.h server/tasks/programs server/tasks/stacks     | absl protobuf            | 5950 2950

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "server/batching/warm_up.h"
 
@@ -39,11 +38,9 @@ ReaderBatchRunner::ReaderBatchRunner(ProgramRun run, const models::Reader& model
       model_(model),
       limits_(limits),
       num_features_(WidthOf(model, model.passage_features)),
-      question_offsets_(limits.max_sequences + 1),
-      passage_offsets_(limits.max_sequences + 1),
+      question_rows_(limits.max_tokens, limits.max_sequences),
+      passage_rows_(limits.max_tokens, limits.max_sequences),
       question_of_(limits.max_sequences),
-      question_ids_(limits.max_tokens),
-      passage_ids_(limits.max_tokens),
       // Not initialized: what is not used is not touched and so costs nothing.
       features_(new float[static_cast<size_t>(limits.max_tokens) * num_features_]),
       pos_(SizeOf(model.pos_ids, limits.max_tokens)),
@@ -59,9 +56,7 @@ absl::Status ReaderBatchRunner::WarmUp() {
 }
 
 absl::Status ReaderBatchRunner::Run(const std::vector<const batching::SequenceTask*>& sequences) {
-  // Of a batch that failed.
-  num_questions_ = 0;
-  passages_.clear();
+  Clear();  // what is left of a batch that failed
   for (const batching::SequenceTask* sequence : sequences) {
     absl::Status status = Check(static_cast<const AnswerTask&>(*sequence));
     if (!status.ok()) return status;
@@ -75,7 +70,8 @@ absl::Status ReaderBatchRunner::Run(const std::vector<const batching::SequenceTa
         added = false;
       }
       if (!added) {
-        SRU_RETURN_UNLESS_OK(AddQuestion(task));
+        SRU_RETURN_UNLESS_OK(question_rows_.CheckRoom(task.question_length));
+        question_rows_.Add(task.question, task.question_length);
         added = true;
       }
       SRU_RETURN_UNLESS_OK(AddPassage(passage));
@@ -108,43 +104,25 @@ absl::Status ReaderBatchRunner::Check(const AnswerTask& task) const {
                          num_tokens);
 }
 
-absl::Status ReaderBatchRunner::AddQuestion(const AnswerTask& task) {
-  const int row = question_offsets_[num_questions_];
-  if (task.question_length > limits_.max_tokens - row) {
-    return absl::InternalError(absl::StrCat("the batch is over the workspace's limit of ",
-                                            limits_.max_tokens, " tokens of questions"));
-  }
-  std::copy_n(task.question, task.question_length, question_ids_.begin() + row);
-  question_offsets_[++num_questions_] = row + task.question_length;
-  return absl::OkStatus();
-}
-
 absl::Status ReaderBatchRunner::AddPassage(const AnswerTask::Passage& passage) {
-  const int row = num_passage_tokens();
-  if (passage.length > limits_.max_tokens - row) {
-    return absl::InternalError(absl::StrCat("the batch is over the workspace's limit of ",
-                                            limits_.max_tokens, " tokens of passages"));
-  }
-  std::copy_n(passage.ids, passage.length, passage_ids_.begin() + row);
+  SRU_RETURN_UNLESS_OK(passage_rows_.CheckRoom(passage.length));
+  const int row = passage_rows_.Add(passage.ids, passage.length);
   if (num_features_ > 0) {
     std::copy_n(passage.features, static_cast<size_t>(passage.length) * num_features_,
                 features_.get() + static_cast<size_t>(row) * num_features_);
   }
   if (!pos_.empty()) std::copy_n(passage.pos, passage.length, pos_.begin() + row);
   if (!ner_.empty()) std::copy_n(passage.ner, passage.length, ner_.begin() + row);
-  question_of_[passages_.size()] = num_questions_ - 1;
+  question_of_[passages_.size()] = question_rows_.num_sequences - 1;
   passages_.push_back(&passage);
-  passage_offsets_[passages_.size()] = row + passage.length;
   return absl::OkStatus();
 }
 
 absl::Status ReaderBatchRunner::RunPacked() {
-  run_.axis(model_.passage).num_sequences = static_cast<int>(passages_.size());
-  run_.axis(model_.passage).offsets = passage_offsets_.data();
-  run_.axis(model_.question).num_sequences = num_questions_;
-  run_.axis(model_.question).offsets = question_offsets_.data();
-  run_.input(model_.passage_ids).ids = passage_ids_.data();
-  run_.input(model_.question_ids).ids = question_ids_.data();
+  run_.axis(model_.passage) = passage_rows_.axis();
+  run_.axis(model_.question) = question_rows_.axis();
+  run_.input(model_.passage_ids).ids = passage_rows_.ids.data();
+  run_.input(model_.question_ids).ids = question_rows_.ids.data();
   run_.input(model_.question_of).ids = question_of_.data();
   if (num_features_ > 0) run_.input(model_.passage_features).values = features_.get();
   if (!pos_.empty()) run_.input(model_.pos_ids).ids = pos_.data();
@@ -153,13 +131,18 @@ absl::Status ReaderBatchRunner::RunPacked() {
   run_.output(model_.end_logits).values = end_logits_.data();
   SRU_RETURN_UNLESS_OK(run_.Run());
   for (size_t i = 0; i < passages_.size(); ++i) {
-    const int row = passage_offsets_[i];
+    const int row = passage_rows_.offsets[i];
     std::copy_n(start_logits_.begin() + row, passages_[i]->length, passages_[i]->start_logits);
     std::copy_n(end_logits_.begin() + row, passages_[i]->length, passages_[i]->end_logits);
   }
-  num_questions_ = 0;
-  passages_.clear();
+  Clear();
   return absl::OkStatus();
+}
+
+void ReaderBatchRunner::Clear() {
+  question_rows_.Clear();
+  passage_rows_.Clear();
+  passages_.clear();
 }
 
 absl::Status ReaderBatchRunner::RunWarmUpBatch(int num_tokens) {

@@ -14,6 +14,7 @@
 #include "models/reader.h"
 #include "server/batching/batch_runner.h"
 #include "server/tasks/answer/answer_task.h"
+#include "server/tasks/programs/packed_rows.h"
 #include "server/tasks/programs/program_run.h"
 
 namespace sru::server::tasks {
@@ -37,26 +38,21 @@ class ReaderBatchRunner : public batching::BatchRunner {
                     const kernels::WorkspaceLimits& limits);
 
   absl::Status Check(const AnswerTask& task) const;
-  absl::Status AddQuestion(const AnswerTask& task);
   absl::Status AddPassage(const AnswerTask::Passage& passage);
+  void Clear();
   // Computes what has been added and begins anew.
   absl::Status RunPacked();
   absl::Status RunWarmUpBatch(int num_tokens);
-
-  int num_passage_tokens() const { return passage_offsets_[passages_.size()]; }
 
   ProgramRun run_;
   const models::Reader& model_;
   const kernels::WorkspaceLimits limits_;
   const int num_features_;  // per token of a passage; 0: the model has none
   // Of the questions and passages that have been added.
-  int num_questions_ = 0;
   std::vector<const AnswerTask::Passage*> passages_;
-  std::vector<int32_t> question_offsets_;  // [max_sequences + 1]
-  std::vector<int32_t> passage_offsets_;
+  PackedRows question_rows_;
+  PackedRows passage_rows_;
   std::vector<int32_t> question_of_;   // [max_sequences], of each passage
-  std::vector<int32_t> question_ids_;  // [max_tokens]
-  std::vector<int32_t> passage_ids_;
   std::unique_ptr<float[]> features_;  // [max_tokens][num_features]
   std::vector<int32_t> pos_;           // [max_tokens], or empty for a model without
   std::vector<int32_t> ner_;

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "models/kernel_status.h"
 #include "server/batching/warm_up.h"
+#include "server/tasks/programs/run_in_halves.h"
 
 namespace sru::server::tasks {
 namespace {
@@ -14,9 +15,6 @@ using kernels::StateArena;
 
 // Samples that a call may have, all of which pick after the last token of the prompt.
 constexpr int kLeastPicks = 64;
-
-// As good as any, where sequences that begin with nothing are only run for their time.
-constexpr int32_t kAnyToken = 0;
 
 }  // namespace
 
@@ -50,16 +48,11 @@ GenerateStepper::GenerateStepper(ProgramRun run, const models::LanguageModel& mo
       max_adjustments_(max_adjustments),
       arena_(std::move(arena)),
       prefixes_(std::move(prefixes)),
-      offsets_(limits.max_sequences + 1),
-      ids_(limits.max_tokens),
-      targets_(limits.max_tokens),
-      counts_(limits.max_tokens),
-      slots_(limits.max_sequences),
+      tokens_(limits.max_tokens, limits.max_sequences),
       pick_sequences_(max_picks),
       pick_counts_(max_picks),
       adjustment_offsets_(max_picks + 1),
       sampling_(max_picks),
-      log_probs_(limits.max_tokens),
       picked_(max_picks) {
   planned_.reserve(limits.max_sequences);
   items_.reserve(limits.max_sequences);
@@ -110,7 +103,17 @@ absl::Status GenerateStepper::Run(std::vector<batching::StepShare>& shares) {
       sum.adjustments += size.adjustments;
       ++end;
     }
-    SRU_RETURN_UNLESS_OK(RunItems(begin, end, shares));
+    SRU_RETURN_UNLESS_OK(RunInHalves(
+        items_, begin, end, shares,
+        [&](size_t from, size_t to) {
+          absl::Status status;
+          do {
+            Pack(from, to, shares);
+            status = tokens_.num_sequences == 0 ? absl::OkStatus() : RunPacked();
+          } while (MakeRoom(status, to - from));
+          return status;
+        },
+        [&] { Commit(shares); }));
   }
   return absl::OkStatus();
 }
@@ -159,22 +162,7 @@ GenerateStepper::Size GenerateStepper::SizeOf(size_t item) const {
   return size;
 }
 
-absl::Status GenerateStepper::RunItems(size_t begin, size_t end,
-                                       std::vector<batching::StepShare>& shares) {
-  absl::Status status;
-  do {
-    const int num_sequences = Pack(begin, end, shares);
-    status = num_sequences == 0 ? absl::OkStatus() : RunPacked(num_sequences);
-  } while (MakeRoom(status, end - begin));
-  if (absl::IsUnavailable(status)) return status;
-  if (!status.ok() && end - begin > 1 &&
-      (absl::IsResourceExhausted(status) || absl::IsInvalidArgument(status))) {
-    const size_t middle = begin + (end - begin) / 2;
-    status = RunItems(begin, middle, shares);
-    return status.ok() ? RunItems(middle, end, shares) : status;
-  }
-  for (size_t i = begin; i < end; ++i) shares[items_[i].share].status.Update(status);
-  if (!status.ok()) return absl::OkStatus();
+void GenerateStepper::Commit(std::vector<batching::StepShare>& shares) {
   int row = 0;
   int pick = 0;
   for (const size_t i : packed_) {
@@ -183,7 +171,7 @@ absl::Status GenerateStepper::RunItems(size_t begin, size_t end,
     GenerateSequence::Results results;
     const auto most = static_cast<size_t>(model_.max_candidates);
     results.max_candidates = model_.max_candidates;
-    results.log_probs = log_probs_.data() + row;
+    results.log_probs = tokens_.log_probs.data() + row;
     results.picked = picked_.data() + pick;
     if (any_candidates_) results.candidates = candidates_.get() + row * most;
     if (any_pick_candidates_) results.pick_candidates = pick_candidates_.get() + pick * most;
@@ -192,13 +180,11 @@ absl::Status GenerateStepper::RunItems(size_t begin, size_t end,
     // It has run, whatever came of another item of its share.
     outcome.Update(item.sequence->Commit(item, results));
   }
-  return absl::OkStatus();
 }
 
-int GenerateStepper::Pack(size_t begin, size_t end,
-                          const std::vector<batching::StepShare>& shares) {
-  int row = 0;
-  int sequences = 0;
+void GenerateStepper::Pack(size_t begin, size_t end,
+                           const std::vector<batching::StepShare>& shares) {
+  tokens_.Clear();
   num_picks_ = 0;
   any_scores_ = any_candidates_ = any_pick_candidates_ = false;
   packed_adjustments_.clear();
@@ -210,25 +196,17 @@ int GenerateStepper::Pack(size_t begin, size_t end,
     // Only its state is wanted.
     if (item.count == 0 && item.num_picks == 0) continue;
     const GenerateSequence& sequence = *item.sequence;
-    offsets_[sequences] = row;
-    slots_[sequences] = item.slot;
-    std::copy_n(item.ids, item.count, ids_.begin() + row);
     if (item.score) {
       any_scores_ = true;
       any_candidates_ = any_candidates_ || sequence.num_candidates() > 0;
-      std::copy_n(item.ids, item.count, targets_.begin() + row);
-      std::fill_n(counts_.begin() + row, item.count, sequence.num_candidates());
-      if (sequence.starts_fresh(item)) {
-        targets_[row] = -1;
-        counts_[row] = 0;
-      }
+      tokens_.AddScored(item.ids, item.count, sequence.num_candidates(),
+                        sequence.starts_fresh(item), item.slot);
     } else {
-      std::fill_n(targets_.begin() + row, item.count, -1);
-      std::fill_n(counts_.begin() + row, item.count, 0);
+      tokens_.Add(item.ids, item.count, item.slot);
     }
     for (int k = 0; k < item.num_picks; ++k) {
       const size_t pick = first_picks_[i] + k;
-      pick_sequences_[num_picks_] = sequences;
+      pick_sequences_[num_picks_] = tokens_.num_sequences - 1;
       pick_counts_[num_picks_] = sequence.num_candidates();
       any_pick_candidates_ = any_pick_candidates_ || sequence.num_candidates() > 0;
       sampling_[num_picks_] = sequence.SamplingOf(item.first_pick + k);
@@ -238,10 +216,7 @@ int GenerateStepper::Pack(size_t begin, size_t end,
                                  adjustments_.begin() + pick_adjustments_[pick]);
       ++num_picks_;
     }
-    row += item.count;
-    ++sequences;
   }
-  offsets_[sequences] = row;
   adjustment_offsets_[num_picks_] = static_cast<int32_t>(packed_adjustments_.size());
   const auto most = static_cast<size_t>(model_.max_candidates);
   if (any_candidates_ && candidates_ == nullptr) {
@@ -250,14 +225,10 @@ int GenerateStepper::Pack(size_t begin, size_t end,
   if (any_pick_candidates_ && pick_candidates_ == nullptr) {
     pick_candidates_ = std::make_unique<kernels::Candidate[]>(max_picks_ * most);
   }
-  return sequences;
 }
 
-absl::Status GenerateStepper::RunPacked(int num_sequences) {
-  kernels::AxisBatch& tokens = run_.axis(model_.tokens);
-  tokens.num_sequences = num_sequences;
-  tokens.offsets = offsets_.data();
-  tokens.slots = slots_.data();
+absl::Status GenerateStepper::RunPacked() {
+  run_.axis(model_.tokens) = tokens_.axis();
   const int32_t pick_offsets[2] = {0, num_picks_};
   kernels::AxisBatch& picks = run_.axis(model_.picks);
   picks.num_sequences = num_picks_ > 0 ? 1 : 0;
@@ -266,15 +237,15 @@ absl::Status GenerateStepper::RunPacked(int num_sequences) {
   adjustments.num_sequences = packed_adjustments_.empty() ? 0 : num_picks_;
   adjustments.offsets = adjustment_offsets_.data();
 
-  run_.input(model_.ids).ids = ids_.data();
-  run_.input(model_.targets).ids = targets_.data();
-  run_.input(model_.counts).ids = counts_.data();
+  run_.input(model_.ids).ids = tokens_.ids.data();
+  run_.input(model_.targets).ids = tokens_.targets.data();
+  run_.input(model_.counts).ids = tokens_.counts.data();
   run_.input(model_.pick_sequences).ids = pick_sequences_.data();
   run_.input(model_.sampling).sampling = sampling_.data();
   run_.input(model_.pick_counts).ids = pick_counts_.data();
   run_.input(model_.pick_adjustments).adjustments = packed_adjustments_.data();
 
-  run_.output(model_.log_probs).values = any_scores_ ? log_probs_.data() : nullptr;
+  run_.output(model_.log_probs).values = any_scores_ ? tokens_.log_probs.data() : nullptr;
   run_.output(model_.candidates).candidates = any_candidates_ ? candidates_.get() : nullptr;
   run_.output(model_.picked).candidates = num_picks_ > 0 ? picked_.data() : nullptr;
   run_.output(model_.pick_candidates).candidates =
@@ -285,23 +256,17 @@ absl::Status GenerateStepper::RunPacked(int num_sequences) {
 
 absl::Status GenerateStepper::RunWarmUpBatch(int num_tokens) {
   const int sequences = std::min(num_tokens, limits_.max_sequences);
-  int row = 0;
+  tokens_.Clear();
   for (int i = 0; i < sequences; ++i) {
-    offsets_[i] = row;
-    slots_[i] = StateArena::kNoSlot;
-    row += batching::EqualPart(num_tokens, sequences, i);
+    tokens_.Add(nullptr, batching::EqualPart(num_tokens, sequences, i));
     pick_sequences_[i] = i;
     pick_counts_[i] = 0;
     sampling_[i] = kernels::Sampling();
   }
-  offsets_[sequences] = row;
-  std::fill_n(ids_.begin(), row, kAnyToken);
-  std::fill_n(targets_.begin(), row, -1);
-  std::fill_n(counts_.begin(), row, 0);
   num_picks_ = sequences;
   any_scores_ = any_candidates_ = any_pick_candidates_ = false;
   packed_adjustments_.clear();
-  return RunPacked(sequences);
+  return RunPacked();
 }
 
 }  // namespace sru::server::tasks

@@ -21,6 +21,7 @@
 #include "server/batching/prefix_cache.h"
 #include "server/batching/steps/step_runner.h"
 #include "server/tasks/generate/generate_sequence.h"
+#include "server/tasks/programs/packed_rows.h"
 #include "server/tasks/programs/program_run.h"
 
 namespace sru::server::tasks {
@@ -65,11 +66,11 @@ class GenerateStepper : public batching::StepRunner {
   // Appends an item to items_, divided where it alone is too large.
   void AddItem(const GenerateItem& item);
   Size SizeOf(size_t item) const;
-  // Runs items_[begin, end). Returns only what ends the step: kUnavailable.
-  absl::Status RunItems(size_t begin, size_t end, std::vector<batching::StepShare>& shares);
-  // Packs those of them whose share has not failed. Returns how many are in the batch.
-  int Pack(size_t begin, size_t end, const std::vector<batching::StepShare>& shares);
-  absl::Status RunPacked(int num_sequences);
+  // Packs those of items_[begin, end) whose share has not failed.
+  void Pack(size_t begin, size_t end, const std::vector<batching::StepShare>& shares);
+  // Passes the results of the batch on.
+  void Commit(std::vector<batching::StepShare>& shares);
+  absl::Status RunPacked();
   absl::Status RunWarmUpBatch(int num_tokens);
 
   ProgramRun run_;
@@ -93,17 +94,12 @@ class GenerateStepper : public batching::StepRunner {
   bool any_scores_ = false;
   bool any_candidates_ = false;
   bool any_pick_candidates_ = false;
-  std::vector<int32_t> offsets_;
-  std::vector<int32_t> ids_;
-  std::vector<int32_t> targets_;
-  std::vector<int32_t> counts_;
-  std::vector<kernels::StateArena::Slot> slots_;
+  PredictedRows tokens_;
   std::vector<int32_t> pick_sequences_;
   std::vector<int32_t> pick_counts_;
   std::vector<int32_t> adjustment_offsets_;
   std::vector<kernels::Sampling> sampling_;
   std::vector<kernels::Adjustment> packed_adjustments_;
-  std::vector<float> log_probs_;
   std::vector<kernels::Candidate> picked_;
   // Made when they are asked for, for the first time.
   std::unique_ptr<kernels::Candidate[]> candidates_;       // [max_tokens][max_candidates]

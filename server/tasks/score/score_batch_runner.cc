@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <string>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "models/kernel_status.h"
 #include "server/batching/warm_up.h"
@@ -21,19 +19,18 @@ const ScoreTask& ScoreOf(const batching::SequenceTask* sequence) {
 // The slots of a batch, freed at its end.
 class BatchSlots {
  public:
-  BatchSlots(StateArena* arena, const std::vector<StateArena::Slot>& slots)
-      : arena_(arena), slots_(slots) {}
+  BatchSlots(StateArena* arena, const PackedRows& rows) : arena_(arena), rows_(rows) {}
   BatchSlots(const BatchSlots&) = delete;
   BatchSlots& operator=(const BatchSlots&) = delete;
   ~BatchSlots() {
-    for (const StateArena::Slot slot : slots_) {
-      if (slot != StateArena::kNoSlot) arena_->Free(slot);
+    for (int i = 0; i < rows_.num_sequences; ++i) {
+      if (rows_.slots[i] != StateArena::kNoSlot) arena_->Free(rows_.slots[i]);
     }
   }
 
  private:
   StateArena* const arena_;
-  const std::vector<StateArena::Slot>& slots_;
+  const PackedRows& rows_;
 };
 
 }  // namespace
@@ -60,13 +57,7 @@ ScoreBatchRunner::ScoreBatchRunner(ProgramRun run, const models::LanguageModel& 
       limits_(limits),
       arena_(std::move(arena)),
       prefixes_(std::move(prefixes)),
-      offsets_(limits.max_sequences + 1),
-      token_ids_(limits.max_tokens),
-      targets_(limits.max_tokens),
-      counts_(limits.max_tokens),
-      log_probs_(limits.max_tokens) {
-  slots_.reserve(limits.max_sequences);
-}
+      tokens_(limits.max_tokens, limits.max_sequences) {}
 
 absl::Status ScoreBatchRunner::WarmUp() {
   return batching::WarmUpBySize(limits_.max_tokens,
@@ -84,8 +75,7 @@ absl::Status ScoreBatchRunner::Run(const std::vector<const batching::SequenceTas
 
 absl::Status ScoreBatchRunner::TryRun(const std::vector<const batching::SequenceTask*>& sequences) {
   SRU_RETURN_UNLESS_OK(Pack(sequences));
-  slots_.clear();
-  const BatchSlots slots(arena_.get(), slots_);
+  const BatchSlots slots(arena_.get(), tokens_);
   SRU_RETURN_UNLESS_OK(MakeSlots(sequences));
   const bool any_candidates = std::any_of(
       sequences.begin(), sequences.end(),
@@ -94,66 +84,44 @@ absl::Status ScoreBatchRunner::TryRun(const std::vector<const batching::Sequence
     candidates_ = std::make_unique<kernels::Candidate[]>(static_cast<size_t>(limits_.max_tokens) *
                                                          model_.max_candidates);
   }
-  absl::Status status = RunPacked(static_cast<int>(sequences.size()), any_candidates);
+  absl::Status status = RunPacked(any_candidates);
   return status.ok() ? ReadResults(sequences) : status;
 }
 
 absl::Status ScoreBatchRunner::Pack(const std::vector<const batching::SequenceTask*>& sequences) {
-  if (sequences.size() > static_cast<size_t>(limits_.max_sequences)) {
-    return absl::InternalError(absl::StrCat("a batch of ", sequences.size(),
-                                            " sequences is over the workspace's limit of ",
-                                            limits_.max_sequences));
-  }
-  int row = 0;
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    const ScoreTask& task = ScoreOf(sequences[i]);
+  tokens_.Clear();
+  for (const batching::SequenceTask* sequence : sequences) {
+    const ScoreTask& task = ScoreOf(sequence);
     if (task.token_ids.size() != static_cast<size_t>(task.num_tokens)) {
       return InvalidArgument("token_ids: expected ", task.num_tokens, " values, found ",
                              task.token_ids.size());
     }
-    if (task.num_tokens > limits_.max_tokens - row) {
-      return absl::InternalError(absl::StrCat("the batch is over the workspace's limit of ",
-                                              limits_.max_tokens, " tokens"));
-    }
-    offsets_[i] = row;
-    std::copy(task.token_ids.begin(), task.token_ids.end(), token_ids_.begin() + row);
-    std::copy(task.token_ids.begin(), task.token_ids.end(), targets_.begin() + row);
-    std::fill_n(counts_.begin() + row, task.num_tokens, task.num_candidates);
-    if (task.is_fresh()) {
-      targets_[row] = -1;  // nothing comes before it
-      counts_[row] = 0;
-    }
-    row += task.num_tokens;
+    SRU_RETURN_UNLESS_OK(tokens_.CheckRoom(task.num_tokens));
+    tokens_.AddScored(task.token_ids.data(), task.num_tokens, task.num_candidates, task.is_fresh(),
+                      StateArena::kNoSlot);
   }
-  offsets_[sequences.size()] = row;
   return absl::OkStatus();
 }
 
 // Only for the sequences that need one.
 absl::Status ScoreBatchRunner::MakeSlots(
     const std::vector<const batching::SequenceTask*>& sequences) {
-  for (const batching::SequenceTask* sequence : sequences) {
-    const ScoreTask& task = ScoreOf(sequence);
-    slots_.push_back(StateArena::kNoSlot);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const ScoreTask& task = ScoreOf(sequences[i]);
     if (task.is_fresh() && task.final_state == nullptr) continue;
-    kernels::Status status = arena_->Allocate(&slots_.back());
-    if (status.ok() && !task.is_fresh()) {
-      status = arena_->Put(slots_.back(), *task.state);
-    }
+    kernels::Status status = arena_->Allocate(&tokens_.slots[i]);
+    if (status.ok() && !task.is_fresh()) status = arena_->Put(tokens_.slots[i], *task.state);
     if (!status.ok()) return models::ToAbslStatus(status);
   }
   return absl::OkStatus();
 }
 
-absl::Status ScoreBatchRunner::RunPacked(int num_sequences, bool any_candidates) {
-  kernels::AxisBatch& tokens = run_.axis(model_.tokens);
-  tokens.num_sequences = num_sequences;
-  tokens.offsets = offsets_.data();
-  tokens.slots = slots_.data();
-  run_.input(model_.ids).ids = token_ids_.data();
-  run_.input(model_.targets).ids = targets_.data();
-  run_.input(model_.counts).ids = counts_.data();
-  run_.output(model_.log_probs).values = log_probs_.data();
+absl::Status ScoreBatchRunner::RunPacked(bool any_candidates) {
+  run_.axis(model_.tokens) = tokens_.axis();
+  run_.input(model_.ids).ids = tokens_.ids.data();
+  run_.input(model_.targets).ids = tokens_.targets.data();
+  run_.input(model_.counts).ids = tokens_.counts.data();
+  run_.output(model_.log_probs).values = tokens_.log_probs.data();
   run_.output(model_.candidates).candidates = any_candidates ? candidates_.get() : nullptr;
   return run_.Run(arena_.get());
 }
@@ -162,9 +130,9 @@ absl::Status ScoreBatchRunner::ReadResults(
     const std::vector<const batching::SequenceTask*>& sequences) {
   for (size_t i = 0; i < sequences.size(); ++i) {
     const ScoreTask& score = ScoreOf(sequences[i]);
-    const int begin = offsets_[i];
-    const int end = offsets_[i + 1];
-    std::copy(log_probs_.begin() + begin, log_probs_.begin() + end, score.log_probs);
+    const int begin = tokens_.offsets[i];
+    const int end = tokens_.offsets[i + 1];
+    std::copy_n(tokens_.log_probs.begin() + begin, end - begin, score.log_probs);
     for (int row = begin + (score.is_fresh() ? 1 : 0); row < end && score.num_candidates > 0;
          ++row) {
       std::copy_n(candidates_.get() + static_cast<size_t>(row) * model_.max_candidates,
@@ -172,7 +140,7 @@ absl::Status ScoreBatchRunner::ReadResults(
                   score.candidates + static_cast<size_t>(row - begin) * score.num_candidates);
     }
     if (score.final_state == nullptr) continue;
-    SRU_RETURN_UNLESS_OK(models::ToAbslStatus(arena_->Take(slots_[i], score.final_state)));
+    SRU_RETURN_UNLESS_OK(models::ToAbslStatus(arena_->Take(tokens_.slots[i], score.final_state)));
   }
   return absl::OkStatus();
 }

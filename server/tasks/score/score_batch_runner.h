@@ -15,6 +15,7 @@
 #include "models/language_model.h"
 #include "server/batching/batch_runner.h"
 #include "server/batching/prefix_cache.h"
+#include "server/tasks/programs/packed_rows.h"
 #include "server/tasks/programs/program_run.h"
 #include "server/tasks/score/score_task.h"
 
@@ -44,7 +45,7 @@ class ScoreBatchRunner : public batching::BatchRunner {
   absl::Status TryRun(const std::vector<const batching::SequenceTask*>& sequences);
   absl::Status Pack(const std::vector<const batching::SequenceTask*>& sequences);
   absl::Status MakeSlots(const std::vector<const batching::SequenceTask*>& sequences);
-  absl::Status RunPacked(int num_sequences, bool any_candidates);
+  absl::Status RunPacked(bool any_candidates);
   absl::Status ReadResults(const std::vector<const batching::SequenceTask*>& sequences);
   absl::Status RunWarmUpBatch(int num_tokens);
 
@@ -53,14 +54,9 @@ class ScoreBatchRunner : public batching::BatchRunner {
   const kernels::WorkspaceLimits limits_;
   const std::shared_ptr<kernels::StateArena> arena_;
   const std::shared_ptr<batching::PrefixCache> prefixes_;  // may be null
-  std::vector<int32_t> offsets_;
-  std::vector<int32_t> token_ids_;
-  std::vector<int32_t> targets_;
-  std::vector<int32_t> counts_;
-  std::vector<float> log_probs_;
+  PredictedRows tokens_;  // with slots for the sequences that need one
   // [max_tokens][max_candidates]; made when a sequence asks for candidates for the first time.
   std::unique_ptr<kernels::Candidate[]> candidates_;
-  std::vector<kernels::StateArena::Slot> slots_;  // [sequence], kNoSlot where there is no state
 };
 
 }  // namespace sru::server::tasks

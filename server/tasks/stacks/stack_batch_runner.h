@@ -12,7 +12,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "kernels/backend.h"
 #include "models/kernel_status.h"
@@ -20,6 +19,7 @@
 #include "server/batching/batch_runner.h"
 #include "server/batching/engine.h"
 #include "server/batching/warm_up.h"
+#include "server/tasks/programs/packed_rows.h"
 #include "server/tasks/stacks/stack_task.h"
 
 namespace sru::server::tasks {
@@ -69,8 +69,7 @@ class StackBatchRunner : public batching::BatchRunner {
         spec_(spec),
         limits_(limits),
         workspace_(std::move(workspace)),
-        offsets_(limits.max_sequences + 1),
-        token_ids_(limits.max_tokens),
+        tokens_(limits.max_tokens, limits.max_sequences),
         // Not initialized: with a model that takes token ids only, this memory is never touched and
         // so costs nothing.
         features_(new float[static_cast<size_t>(limits.max_tokens) * spec.input_size]),
@@ -95,39 +94,28 @@ class StackBatchRunner : public batching::BatchRunner {
   }
 
   absl::Status RunKind(const std::vector<const batching::SequenceTask*>& sequences, bool features) {
-    kernels::RaggedBatch batch;
-    int num_tokens = 0;
+    tokens_.Clear();
     bool goes_on = false;
     for (const batching::SequenceTask* task : sequences) {
       const auto* const sequence = static_cast<const StackTask*>(task);
       if (sequence->features.empty() == features) continue;
-      if (batch.num_sequences == limits_.max_sequences ||
-          sequence->num_tokens > limits_.max_tokens - num_tokens) {
-        return absl::InternalError(absl::StrCat("the batch is over the workspace's limits of ",
-                                                limits_.max_tokens, " tokens and ",
-                                                limits_.max_sequences, " sequences"));
-      }
-      offsets_[batch.num_sequences] = num_tokens;
-      if (features) {
-        std::copy(sequence->features.begin(), sequence->features.end(),
-                  features_.get() + static_cast<size_t>(num_tokens) * spec_.input_size);
-      } else {
-        std::copy(sequence->token_ids.begin(), sequence->token_ids.end(),
-                  token_ids_.begin() + num_tokens);
-      }
-      outputs_[batch.num_sequences] = sequence->output;
-      initial_states_[batch.num_sequences] = sequence->initial_state;
+      SRU_RETURN_UNLESS_OK(tokens_.CheckRoom(sequence->num_tokens));
+      outputs_[tokens_.num_sequences] = sequence->output;
+      initial_states_[tokens_.num_sequences] = sequence->initial_state;
       goes_on |= sequence->initial_state != nullptr;
-      num_tokens += sequence->num_tokens;
-      ++batch.num_sequences;
+      const int row =
+          tokens_.Add(features ? nullptr : sequence->token_ids.data(), sequence->num_tokens);
+      std::copy(sequence->features.begin(), sequence->features.end(),
+                features_.get() + static_cast<size_t>(row) * spec_.input_size);
     }
-    offsets_[batch.num_sequences] = num_tokens;
-    batch.offsets = offsets_.data();
+    kernels::RaggedBatch batch;
+    batch.num_sequences = tokens_.num_sequences;
+    batch.offsets = tokens_.offsets.data();
     if (goes_on) batch.initial_states = initial_states_.data();
     if (features) {
       batch.features = features_.get();
     } else {
-      batch.token_ids = token_ids_.data();
+      batch.token_ids = tokens_.ids.data();
     }
     return models::ToAbslStatus(executable_.Run(batch, outputs_.data(), *workspace_));
   }
@@ -164,8 +152,7 @@ class StackBatchRunner : public batching::BatchRunner {
   const kernels::StackSpec& spec_;
   const kernels::WorkspaceLimits limits_;
   const std::unique_ptr<kernels::Workspace> workspace_;
-  std::vector<int32_t> offsets_;
-  std::vector<int32_t> token_ids_;
+  PackedRows tokens_;
   const std::unique_ptr<float[]> features_;
   std::vector<kernels::SequenceOutput> outputs_;
   std::vector<const float*> initial_states_;

@@ -12,7 +12,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "kernels/backend.h"
 #include "kernels/program.h"
@@ -21,6 +20,7 @@
 #include "server/batching/batch_runner.h"
 #include "server/batching/warm_up.h"
 #include "server/calls/messages/token_task.h"
+#include "server/tasks/programs/packed_rows.h"
 #include "server/tasks/programs/program_run.h"
 
 namespace sru::server::tasks {
@@ -56,12 +56,11 @@ class TagBatchRunner : public batching::BatchRunner {
 
   absl::Status Run(const std::vector<const batching::SequenceTask*>& sequences) override {
     SRU_RETURN_UNLESS_OK(Pack(sequences));
-    run_.axis(tagger_.tokens).num_sequences = static_cast<int>(sequences.size());
-    run_.axis(tagger_.tokens).offsets = offsets_.data();
+    run_.axis(tagger_.tokens) = tokens_.axis();
     if (takes_features()) {
       run_.input(tagger_.features).values = features_.data();
     } else {
-      run_.input(tagger_.ids).ids = token_ids_.data();
+      run_.input(tagger_.ids).ids = tokens_.ids.data();
     }
     run_.input(tagger_.counts).ids = counts_.data();
     run_.output(tagger_.labels).candidates = labels_.get();
@@ -69,8 +68,9 @@ class TagBatchRunner : public batching::BatchRunner {
     for (size_t i = 0; i < sequences.size(); ++i) {
       const TagTask& task = TaskOf(sequences[i]);
       for (int t = 0; t < task.num_tokens; ++t) {
-        std::copy_n(labels_.get() + static_cast<size_t>(offsets_[i] + t) * tagger_.max_labels,
-                    task.num_labels, task.labels + static_cast<size_t>(t) * task.num_labels);
+        std::copy_n(
+            labels_.get() + static_cast<size_t>(tokens_.offsets[i] + t) * tagger_.max_labels,
+            task.num_labels, task.labels + static_cast<size_t>(t) * task.num_labels);
       }
     }
     return absl::OkStatus();
@@ -82,8 +82,7 @@ class TagBatchRunner : public batching::BatchRunner {
         tagger_(*model.As<models::Tagger>()),
         feature_size_(model.takes_features() ? model.spec().input_size : 0),
         limits_(limits),
-        offsets_(limits.max_sequences + 1),
-        token_ids_(takes_features() ? 0 : limits.max_tokens),
+        tokens_(limits.max_tokens, limits.max_sequences),
         features_(limits.max_tokens * feature_size_),
         counts_(limits.max_tokens),
         labels_(
@@ -94,14 +93,9 @@ class TagBatchRunner : public batching::BatchRunner {
   }
 
   absl::Status Pack(const std::vector<const batching::SequenceTask*>& sequences) {
-    if (sequences.size() > static_cast<size_t>(limits_.max_sequences)) {
-      return absl::InternalError(absl::StrCat("a batch of ", sequences.size(),
-                                              " sequences is over the workspace's limit of ",
-                                              limits_.max_sequences));
-    }
-    int row = 0;
-    for (size_t i = 0; i < sequences.size(); ++i) {
-      const TagTask& task = TaskOf(sequences[i]);
+    tokens_.Clear();
+    for (const batching::SequenceTask* sequence : sequences) {
+      const TagTask& task = TaskOf(sequence);
       const size_t ids = takes_features() ? 0 : task.num_tokens;
       const size_t values = task.num_tokens * feature_size_;
       if (task.token_ids.size() != ids || task.features.size() != values) {
@@ -109,19 +103,13 @@ class TagBatchRunner : public batching::BatchRunner {
                                " values of features, found ", task.token_ids.size(), " and ",
                                task.features.size());
       }
-      if (task.num_tokens > limits_.max_tokens - row) {
-        return absl::InternalError(absl::StrCat("the batch is over the workspace's limit of ",
-                                                limits_.max_tokens, " tokens"));
-      }
-      offsets_[i] = row;
-      std::copy(task.token_ids.begin(), task.token_ids.end(),
-                token_ids_.begin() + (ids > 0 ? row : 0));
+      SRU_RETURN_UNLESS_OK(tokens_.CheckRoom(task.num_tokens));
+      const int row =
+          tokens_.Add(takes_features() ? nullptr : task.token_ids.data(), task.num_tokens);
       std::copy(task.features.begin(), task.features.end(),
                 features_.begin() + row * feature_size_);
       std::fill_n(counts_.begin() + row, task.num_tokens, task.num_labels);
-      row += task.num_tokens;
     }
-    offsets_[sequences.size()] = row;
     return absl::OkStatus();
   }
 
@@ -147,8 +135,7 @@ class TagBatchRunner : public batching::BatchRunner {
   const models::Tagger& tagger_;
   const size_t feature_size_;  // values of a token in features_; 0: the model takes ids
   const kernels::WorkspaceLimits limits_;
-  std::vector<int32_t> offsets_;
-  std::vector<int32_t> token_ids_;
+  PackedRows tokens_;
   std::vector<float> features_;  // [max_tokens][feature_size_]
   std::vector<int32_t> counts_;  // of labels, by token
   // [max_tokens][max_labels]; not initialized, so that what no token asks for costs nothing.

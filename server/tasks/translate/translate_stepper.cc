@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "models/kernel_status.h"
 #include "server/batching/warm_up.h"
+#include "server/tasks/programs/run_in_halves.h"
 
 namespace sru::server::tasks {
 namespace {
@@ -17,8 +18,6 @@ using Kind = TranslateItem::Kind;
 // Of the alignments of a batch: a megabyte of them, or those of one token and the longest source.
 constexpr int64_t kLeastWeights = 1 << 18;
 
-// As good as any, where sentences are only run for their time.
-constexpr int32_t kPadding = 0;
 constexpr int kWarmUpChoices = 512;
 
 }  // namespace
@@ -35,18 +34,6 @@ absl::StatusOr<std::unique_ptr<TranslateStepper>> TranslateStepper::Create(
       new TranslateStepper(std::move(run), model, limits, std::move(arena)));
 }
 
-TranslateStepper::Rows::Rows(const kernels::AxisLimits& limits)
-    : offsets(limits.max_sequences + 1), ids(limits.max_rows), slots(limits.max_sequences) {}
-
-int TranslateStepper::Rows::Add(const int32_t* tokens, int count, StateArena::Slot slot) {
-  const int first = num_rows;
-  std::copy_n(tokens, count, ids.begin() + first);
-  slots[num_sequences] = slot;
-  num_rows += count;
-  offsets[++num_sequences] = num_rows;
-  return first;
-}
-
 TranslateStepper::TranslateStepper(ProgramRun run, const models::Translator& model,
                                    const kernels::WorkspaceLimits& limits,
                                    std::shared_ptr<StateArena> arena)
@@ -55,14 +42,11 @@ TranslateStepper::TranslateStepper(ProgramRun run, const models::Translator& mod
       limits_(limits),
       arena_(std::move(arena)),
       source_(run_.limits().axes[model.source]),
-      target_(run_.limits().axes[model.target]),
+      target_(limits.max_tokens, limits.max_sequences),
       choices_(model.choices == kernels::kNone ? kernels::AxisLimits()
                                                : run_.limits().axes[model.choices]),
-      targets_(limits.max_tokens),
-      counts_(limits.max_tokens),
       positions_(limits.max_tokens),
       choice_map_(limits.max_sequences),
-      log_probs_(limits.max_tokens),
       candidates_(new kernels::Candidate[static_cast<size_t>(limits.max_tokens) *
                                          static_cast<size_t>(model.max_candidates)]) {
   planned_.reserve(limits.max_sequences);
@@ -123,24 +107,14 @@ absl::Status TranslateStepper::RunAll(const std::vector<TranslateItem>& items,
       weights += more_weights;
       ++end;
     }
-    SRU_RETURN_UNLESS_OK(RunItems(items, begin, end, shares));
+    SRU_RETURN_UNLESS_OK(RunInHalves(
+        items, begin, end, shares,
+        [&](size_t from, size_t to) {
+          Pack(items, from, to, shares);
+          return packed_.empty() ? absl::OkStatus() : RunPacked();
+        },
+        [&] { Commit(shares); }));
   }
-  return absl::OkStatus();
-}
-
-absl::Status TranslateStepper::RunItems(const std::vector<TranslateItem>& items, size_t begin,
-                                        size_t end, std::vector<batching::StepShare>& shares) {
-  Pack(items, begin, end, shares);
-  const absl::Status status = packed_.empty() ? absl::OkStatus() : RunPacked();
-  if (absl::IsUnavailable(status)) return status;
-  if (!status.ok() && end - begin > 1 &&
-      (absl::IsResourceExhausted(status) || absl::IsInvalidArgument(status))) {
-    const size_t middle = begin + (end - begin) / 2;
-    const absl::Status first = RunItems(items, begin, middle, shares);
-    return first.ok() ? RunItems(items, middle, end, shares) : first;
-  }
-  for (size_t i = begin; i < end; ++i) shares[items[i].share].status.Update(status);
-  if (status.ok()) Commit(shares);
   return absl::OkStatus();
 }
 
@@ -156,8 +130,8 @@ void TranslateStepper::Pack(const std::vector<TranslateItem>& items, size_t begi
   for (size_t i = begin; i < end; ++i) {
     const TranslateItem& item = items[i];
     if (!shares[item.share].status.ok()) continue;
-    Rows& rows = item.kind == Kind::kSource ? source_ : target_;
-    const int row = rows.Add(item.ids, item.count, item.slot);
+    const int row = item.kind == Kind::kSource ? source_.Add(item.ids, item.count, item.slot)
+                                               : target_.Add(item.ids, item.count, item.slot);
     packed_.push_back({&item, row, weight});
     if (item.kind == Kind::kSource) continue;
     std::iota(positions_.begin() + row, positions_.begin() + row + item.count, item.position);
@@ -165,10 +139,8 @@ void TranslateStepper::Pack(const std::vector<TranslateItem>& items, size_t begi
       AddChoices(item.sequence == last ? nullptr : &item.sequence->choices());
       last = item.sequence;
     }
-    std::fill_n(targets_.begin() + row, item.count, -1);
-    std::copy_n(item.targets, item.num_targets, targets_.begin() + row);
-    std::fill_n(counts_.begin() + row, item.count, 0);
-    counts_[row + item.count - 1] = item.num_candidates;
+    std::copy_n(item.targets, item.num_targets, target_.targets.begin() + row);
+    target_.counts[row + item.count - 1] = item.num_candidates;
     weight += int64_t{item.count} * item.num_weights;
     any_log_probs_ = any_log_probs_ || item.num_targets > 0;
     any_candidates_ = any_candidates_ || item.num_candidates > 0;
@@ -185,16 +157,10 @@ void TranslateStepper::AddChoices(const std::vector<int32_t>* choices) {
 }
 
 absl::Status TranslateStepper::RunPacked() {
-  const auto set_axis = [this](kernels::AxisId id, const Rows& rows) {
-    kernels::AxisBatch& axis = run_.axis(id);
-    axis.num_sequences = rows.num_sequences;
-    axis.offsets = rows.offsets.data();
-    axis.slots = rows.slots.data();
-  };
-  set_axis(model_.source, source_);
-  set_axis(model_.target, target_);
+  run_.axis(model_.source) = source_.axis();
+  run_.axis(model_.target) = target_.axis();
   if (model_.choices != kernels::kNone) {
-    set_axis(model_.choices, choices_);
+    run_.axis(model_.choices) = choices_.axis();
     run_.input(model_.choice_ids).ids = choices_.ids.data();
     run_.input(model_.choice_map).ids = choices_.num_rows > 0 ? choice_map_.data() : nullptr;
   }
@@ -203,9 +169,9 @@ absl::Status TranslateStepper::RunPacked() {
   }
   run_.input(model_.source_ids).ids = source_.ids.data();
   run_.input(model_.target_ids).ids = target_.ids.data();
-  run_.input(model_.targets).ids = targets_.data();
-  run_.input(model_.counts).ids = counts_.data();
-  run_.output(model_.log_probs).values = any_log_probs_ ? log_probs_.data() : nullptr;
+  run_.input(model_.targets).ids = target_.targets.data();
+  run_.input(model_.counts).ids = target_.counts.data();
+  run_.output(model_.log_probs).values = any_log_probs_ ? target_.log_probs.data() : nullptr;
   run_.output(model_.candidates).candidates = any_candidates_ ? candidates_.get() : nullptr;
   run_.output(model_.alignment).values = any_weights_ ? weights_.get() : nullptr;
   return run_.Run(arena_.get());
@@ -218,7 +184,7 @@ void TranslateStepper::Commit(std::vector<batching::StepShare>& shares) {
     TranslateSequence::Results results;
     if (item.kind == Kind::kSearch) {
       const int last = packed.row + item.count - 1;
-      results.log_probs = log_probs_.data() + packed.row;
+      results.log_probs = target_.log_probs.data() + packed.row;
       results.candidates = candidates_.get() + static_cast<size_t>(last) * model_.max_candidates;
     } else if (item.kind == Kind::kAlign) {
       results.weights = weights_.get() + packed.weight;
@@ -230,7 +196,6 @@ void TranslateStepper::Commit(std::vector<batching::StepShare>& shares) {
 
 absl::Status TranslateStepper::RunWarmUpBatch(int num_tokens) {
   const int count = batching::WarmUpSequences(num_tokens, limits_.max_sequences);
-  const std::vector<int32_t> tokens(num_tokens, kPadding);
   std::vector<StateArena::Slot> slots;
   slots.reserve(count);
   absl::Status status;
@@ -240,7 +205,7 @@ absl::Status TranslateStepper::RunWarmUpBatch(int num_tokens) {
     status = models::ToAbslStatus(arena_->Allocate(&slot));
     if (!status.ok()) break;
     slots.push_back(slot);
-    source_.Add(tokens.data(), batching::EqualPart(num_tokens, count, i), slot);
+    source_.Add(nullptr, batching::EqualPart(num_tokens, count, i), slot);
   }
   target_.Clear();
   choices_.Clear();
@@ -253,11 +218,10 @@ absl::Status TranslateStepper::RunWarmUpBatch(int num_tokens) {
     std::iota(choices.begin(), choices.end(), 0);
   }
   for (const StateArena::Slot slot : slots) {
-    const int row = target_.Add(tokens.data(), 1, slot);
+    const int row = target_.Add(nullptr, 1, slot);
     AddChoices(slot == slots.front() ? &choices : nullptr);
     positions_[row] = 0;
-    targets_[row] = -1;
-    counts_[row] = model_.max_candidates;
+    target_.counts[row] = model_.max_candidates;
   }
   any_candidates_ = true;
   if (status.ok()) status = RunPacked();

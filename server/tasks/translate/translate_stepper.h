@@ -20,6 +20,7 @@
 #include "kernels/state_arena.h"
 #include "models/translator.h"
 #include "server/batching/steps/step_runner.h"
+#include "server/tasks/programs/packed_rows.h"
 #include "server/tasks/programs/program_run.h"
 #include "server/tasks/translate/translate_sequence.h"
 
@@ -46,8 +47,6 @@ class TranslateStepper : public batching::StepRunner {
   // Runs all of `items`, as many together as fit. Returns only what ends the step: kUnavailable.
   absl::Status RunAll(const std::vector<TranslateItem>& items,
                       std::vector<batching::StepShare>& shares);
-  absl::Status RunItems(const std::vector<TranslateItem>& items, size_t begin, size_t end,
-                        std::vector<batching::StepShare>& shares);
   // Packs those of items[begin, end) whose share has not failed.
   void Pack(const std::vector<TranslateItem>& items, size_t begin, size_t end,
             const std::vector<batching::StepShare>& shares);
@@ -57,21 +56,6 @@ class TranslateStepper : public batching::StepRunner {
   void AddChoices(const std::vector<int32_t>* choices);
   absl::Status RunPacked();
   absl::Status RunWarmUpBatch(int num_tokens);
-
-  // Sequences of one axis.
-  struct Rows {
-    explicit Rows(const kernels::AxisLimits& limits);
-    void Clear() { num_sequences = num_rows = 0; }
-    // Returns the first row.
-    int Add(const int32_t* tokens, int count,
-            kernels::StateArena::Slot slot = kernels::StateArena::kNoSlot);
-
-    int num_sequences = 0;
-    int num_rows = 0;
-    std::vector<int32_t> offsets;
-    std::vector<int32_t> ids;
-    std::vector<kernels::StateArena::Slot> slots;
-  };
 
   ProgramRun run_;
   const models::Translator& model_;
@@ -90,17 +74,14 @@ class TranslateStepper : public batching::StepRunner {
     int64_t weight = 0;  // the first, of the alignment
   };
   std::vector<Packed> packed_;
-  Rows source_;
-  Rows target_;
-  Rows choices_;                     // of sentences; without rows if the model has none
-  std::vector<int32_t> targets_;     // [target row]
-  std::vector<int32_t> counts_;      // [target row]
+  PackedRows source_;
+  PredictedRows target_;
+  PackedRows choices_;               // of sentences; without rows if the model has none
   std::vector<int32_t> positions_;   // [target row]
   std::vector<int32_t> choice_map_;  // [target sequence]
   bool any_log_probs_ = false;
   bool any_candidates_ = false;
   bool any_weights_ = false;
-  std::vector<float> log_probs_;
   std::unique_ptr<kernels::Candidate[]> candidates_;  // [target rows][max_candidates]
   // Made when it is asked for, for the first time: [max_attention_values].
   std::unique_ptr<float[]> weights_;
