@@ -4,6 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/host_port.h"
 
 namespace sru::server {
 
@@ -25,18 +26,13 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view flag, absl::s
     if (text.size() == kUnixPrefix.size()) return error();
     return ListenAddress{std::string(text), 0};
   }
-  const size_t colon = text.rfind(':');
-  if (colon == absl::string_view::npos || colon == 0) return error();
-  absl::string_view host = text.substr(0, colon);
-  if (host.front() == '[') {
-    if (host.size() < 3 || host.back() != ']') return error();
-    host = host.substr(1, host.size() - 2);
-  } else if (absl::StrContains(host, ':')) {
+  const std::optional<HostPort> cut = SplitHostPort(text);
+  int port = 0;
+  if (!cut.has_value() || cut->host.empty() || !absl::SimpleAtoi(cut->port.value_or(""), &port) ||
+      port < 0 || port > 65535) {
     return error();
   }
-  int port = 0;
-  if (!absl::SimpleAtoi(text.substr(colon + 1), &port) || port < 0 || port > 65535) return error();
-  return ListenAddress{std::string(host), port};
+  return ListenAddress{std::string(cut->host), port};
 }
 
 absl::StatusOr<std::optional<ListenAddress>> ParseOptionalListenAddress(absl::string_view flag,

@@ -12,6 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/host_port.h"
 #include "server/callers/callers.h"
 
 namespace sru::server::callers {
@@ -35,16 +36,8 @@ std::optional<ip::address_v6> ToAddress(absl::string_view text) {
 
 // With or without a port: "10.0.0.1:80", "[::1]:80", "::1".
 std::optional<ip::address_v6> ParseHost(absl::string_view text) {
-  if (absl::ConsumePrefix(&text, "[")) {
-    const size_t end = text.find(']');
-    if (end == absl::string_view::npos) return std::nullopt;
-    const absl::string_view rest = text.substr(end + 1);
-    if (!rest.empty() && rest[0] != ':') return std::nullopt;
-    return ToAddress(text.substr(0, end));
-  }
-  const size_t colon = text.find(':');
-  const bool has_port = colon != absl::string_view::npos && colon == text.rfind(':');
-  return ToAddress(has_port ? text.substr(0, colon) : text);
+  const std::optional<HostPort> cut = SplitHostPort(text);
+  return cut.has_value() ? ToAddress(cut->host) : std::nullopt;
 }
 
 std::string NameOf(const ip::address_v6& address) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/host_port.h"
 #include "server/transport/security_options.h"
 
 namespace sru::server::http {
@@ -40,29 +41,18 @@ bool IsName(absl::string_view name) {
 bool PageHost::is_loopback() const { return transport::IsLoopbackHost(host); }
 
 std::optional<PageHost> ParsePageHost(absl::string_view header) {
-  PageHost result;
-  absl::string_view rest = header;
-  if (absl::ConsumePrefix(&rest, "[")) {
-    const size_t end = rest.find(']');
-    if (end == absl::string_view::npos) return std::nullopt;
-    result.kind = PageHost::Kind::kIpV6;
-    result.host = absl::AsciiStrToLower(rest.substr(0, end));
-    rest.remove_prefix(end + 1);
-  } else {
-    const size_t end = std::min(rest.find(':'), rest.size());
-    result.host = absl::AsciiStrToLower(rest.substr(0, end));
-    rest.remove_prefix(end);
-  }
-  if (absl::ConsumePrefix(&rest, ":")) {
+  const std::optional<HostPort> cut = SplitHostPort(header);
+  if (!cut.has_value()) return std::nullopt;
+  if (const auto text = cut->port; text.has_value()) {
     int port = 0;
-    if (rest.empty() || rest.size() > 5 ||
-        rest.find_first_not_of("0123456789") != absl::string_view::npos ||
-        !absl::SimpleAtoi(rest, &port) || port > 65535) {
+    if (text->size() > 5 || text->find_first_not_of("0123456789") != absl::string_view::npos ||
+        !absl::SimpleAtoi(*text, &port) || port > 65535) {
       return std::nullopt;
     }
-  } else if (!rest.empty()) {
-    return std::nullopt;
   }
+  PageHost result;
+  if (cut->brackets) result.kind = PageHost::Kind::kIpV6;
+  result.host = absl::AsciiStrToLower(cut->host);
   // A NUL would end the text for inet_pton().
   if (result.host.find('\0') != std::string::npos) return std::nullopt;
   if (result.kind == PageHost::Kind::kIpV6) {
