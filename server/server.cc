@@ -725,7 +725,7 @@ class ServerImpl final : public Server, private lifecycle::ModelObserver {
       if (!http::IsProbe(call->request())) return gateway_->Handle(call);
       call->Reply(http::AnswerProbe(call->request(), probes_));
     };
-    call_server_ = http::HttpServer::StartWithoutPort(std::move(options), handler);
+    call_server_ = std::make_unique<http::HttpServer>(std::move(options), handler);
     serving_call_server_ = call_server_.get();
   }
 

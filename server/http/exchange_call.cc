@@ -12,11 +12,12 @@
 namespace sru::server::http {
 namespace {
 
-// Deletes itself when the exchange ends.
-class ExchangeHandler final : public calls::HttpHandler,
-                              public std::enable_shared_from_this<ExchangeHandler> {
+// Handles the exchange, until it ends, and is the call.
+class ExchangeCall final : public calls::HttpHandler,
+                           public HttpCall,
+                           public std::enable_shared_from_this<ExchangeCall> {
  public:
-  ExchangeHandler(calls::HttpExchange* exchange, const ExchangeHooks& hooks)
+  ExchangeCall(calls::HttpExchange* exchange, const ExchangeHooks& hooks)
       : exchange_(exchange), hooks_(hooks) {}
 
   void Start() {
@@ -40,7 +41,18 @@ class ExchangeHandler final : public calls::HttpHandler,
   }
 
   // HttpHandler:
-  void OnBody(absl::StatusOr<absl::Cord> body) override;
+  void OnBody(absl::StatusOr<absl::Cord> body) override {
+    {
+      MutexLock lock(&mutex_);
+      if (answered_) return;
+    }
+    request_.SetBody(std::move(body));
+    // The exchange has to end, so whoever drops the call without an answer gives one.
+    hooks_.handle(std::shared_ptr<HttpCall>(
+        static_cast<HttpCall*>(this), [self = shared_from_this()](HttpCall* /*call*/) {
+          self->HttpCall::Reply(TextResponse(503, "there is no answer; try again\n"));
+        }));
+  }
   void OnWritten(bool ok) override {
     std::function<void(bool)> written;
     bool ends = false;
@@ -62,14 +74,15 @@ class ExchangeHandler final : public calls::HttpHandler,
     }
     if (on_gone != nullptr) on_gone();
   }
-  void OnDone() override { const std::shared_ptr<ExchangeHandler> last = std::move(self_); }
+  void OnDone() override { const std::shared_ptr<ExchangeCall> last = std::move(self_); }
 
-  const PageRequest& request() const { return request_; }
-  bool gone() const {
+  // HttpCall:
+  const PageRequest& request() const override { return request_; }
+  bool gone() const override {
     MutexLock lock(&mutex_);
     return gone_;
   }
-  void OnGone(std::function<void()> on_gone) {
+  void OnGone(std::function<void()> on_gone) override {
     {
       MutexLock lock(&mutex_);
       if (!gone_) {
@@ -80,7 +93,8 @@ class ExchangeHandler final : public calls::HttpHandler,
     on_gone();
   }
 
-  void Reply(std::shared_ptr<const PageResponse> response) {
+  std::unique_ptr<PageStream> ReplyInParts(const PageResponse& head) override;
+  void Reply(std::shared_ptr<const PageResponse> response) override {
     if (!BeginAnswer(*response, /*has_length=*/true)) return;
     if (response->body.empty() || request_.method == "HEAD") return exchange_->Finish({});
     const absl::string_view body = response->body;
@@ -128,7 +142,7 @@ class ExchangeHandler final : public calls::HttpHandler,
  private:
   calls::HttpExchange* const exchange_;
   const ExchangeHooks& hooks_;
-  std::shared_ptr<ExchangeHandler> self_;  // until OnDone()
+  std::shared_ptr<ExchangeCall> self_;  // until OnDone()
   PageRequest request_;
   mutable Mutex mutex_;
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;
@@ -141,57 +155,27 @@ class ExchangeHandler final : public calls::HttpHandler,
 
 class PartsOfAnswer final : public PageStream {
  public:
-  explicit PartsOfAnswer(std::shared_ptr<ExchangeHandler> handler) : handler_(std::move(handler)) {}
-  ~PartsOfAnswer() override { handler_->EndParts(); }
+  explicit PartsOfAnswer(std::shared_ptr<ExchangeCall> call) : call_(std::move(call)) {}
+  ~PartsOfAnswer() override { call_->EndParts(); }
   void AsyncWrite(std::string part, std::function<void(bool)> written) override {
-    handler_->WritePart(std::move(part), std::move(written));
+    call_->WritePart(std::move(part), std::move(written));
   }
 
  private:
-  const std::shared_ptr<ExchangeHandler> handler_;
+  const std::shared_ptr<ExchangeCall> call_;
 };
 
-// The exchange has to end, so whoever drops this without an answer gives one.
-class ExchangeCall final : public HttpCall {
- public:
-  explicit ExchangeCall(std::shared_ptr<ExchangeHandler> handler) : handler_(std::move(handler)) {}
-  ~ExchangeCall() override {
-    auto response = std::make_shared<PageResponse>();
-    response->status = 503;
-    response->body = "there is no answer; try again\n";
-    handler_->Reply(std::move(response));
-  }
-  const PageRequest& request() const override { return handler_->request(); }
-  bool gone() const override { return handler_->gone(); }
-  void OnGone(std::function<void()> on_gone) override { handler_->OnGone(std::move(on_gone)); }
-  void Reply(std::shared_ptr<const PageResponse> response) override {
-    handler_->Reply(std::move(response));
-  }
-  std::unique_ptr<PageStream> ReplyInParts(const PageResponse& head) override {
-    handler_->BeginAnswer(head, /*has_length=*/false);
-    return std::make_unique<PartsOfAnswer>(handler_);
-  }
-
- private:
-  const std::shared_ptr<ExchangeHandler> handler_;
-};
-
-void ExchangeHandler::OnBody(absl::StatusOr<absl::Cord> body) {
-  {
-    MutexLock lock(&mutex_);
-    if (answered_) return;
-  }
-  request_.SetBody(std::move(body));
-  const auto call = std::make_shared<ExchangeCall>(shared_from_this());
-  hooks_.handle(call);
+std::unique_ptr<PageStream> ExchangeCall::ReplyInParts(const PageResponse& head) {
+  BeginAnswer(head, /*has_length=*/false);
+  return std::make_unique<PartsOfAnswer>(shared_from_this());
 }
 
 }  // namespace
 
 calls::HttpHandler* StartExchangeCall(calls::HttpExchange* exchange, const ExchangeHooks& hooks) {
-  const auto handler = std::make_shared<ExchangeHandler>(exchange, hooks);
-  handler->Start();
-  return handler.get();
+  const auto call = std::make_shared<ExchangeCall>(exchange, hooks);
+  call->Start();
+  return call.get();
 }
 
 }  // namespace sru::server::http

@@ -534,7 +534,7 @@ void HttpConnection::EndRequest() {
   head_.clear();
   if (close_after_ || owner_.draining()) {
     ReleaseBody();
-    transport_->ShutdownSend(shared_from_this());
+    transport_->ShutdownSend();
     if ((owner_.draining() && complete_) || peer_closed_) return Close(/*reset=*/false);
     // If this closed at once and more data came, the kernel would reset the connection, and the
     // client might lose the answer.

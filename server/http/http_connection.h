@@ -37,8 +37,6 @@ class HttpJobs {
   virtual void Post(std::function<void()> job) = 0;
 };
 
-class HttpConnection;
-
 // How much of the memory of all bodies a connection's body holds. For its owner, which guards it.
 struct BodyPlace {
   transport::AddressKey key{};
@@ -49,8 +47,7 @@ struct BodyPlace {
   std::list<BodyPlace*>::iterator at{};
 };
 
-class HttpConnection final : public HttpTransport::User,
-                             public transport::TableMember,
+class HttpConnection final : public transport::TableMember,
                              private transport::Timer,
                              public std::enable_shared_from_this<HttpConnection> {
  public:
@@ -82,14 +79,18 @@ class HttpConnection final : public HttpTransport::User,
   };
 
   HttpConnection(std::unique_ptr<HttpTransport> transport, std::string peer, Owner* owner);
-  ~HttpConnection() override;
+  ~HttpConnection();
 
   void Start();
-
   // With `reset`, an answer that the client has not taken yet is dropped.
   void Close(bool reset);
   // Other tokens or certificates are in use; `tls_context` is null without TLS.
   void Recheck(ssl_ctx_st* tls_context);
+
+  // From the transport. Not `ok`: the client has closed its side, or the connection is broken.
+  // `data` is valid during the call.
+  void OnRead(bool ok, absl::string_view data);
+  void OnWritten(bool ok);
 
   // TableMember:
   void MakeWay() override;
@@ -116,10 +117,6 @@ class HttpConnection final : public HttpTransport::User,
     kRest,     // answered; the rest of the request is still to come
     kClosing,  // answered; the client has to close its side
   };
-
-  // HttpTransport::User:
-  void OnRead(bool ok, absl::string_view data) override;
-  void OnWritten(bool ok) override;
 
   // Timer: looks whether a deadline has passed.
   void OnTimer(SteadyTime now) override;

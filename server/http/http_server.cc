@@ -24,11 +24,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "base/status.h"
 #include "server/http/exchange_call.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_socket.h"
 #include "server/transport/accepted_socket.h"
-#include "server/transport/acceptor.h"
 #include "server/transport/byte_stream.h"
 #include "server/transport/connection_table.h"
 #include "server/transport/listening_sockets.h"
@@ -143,14 +143,20 @@ class BodyTable {
   std::set<std::pair<size_t, AddressKey>> by_bytes_ ABSL_GUARDED_BY(mutex_);
 };
 
+}  // namespace
+
 // The connections on all loops share this.
-struct Shared {
+struct HttpServer::Shared {
   Shared(HttpServer::Options given, HttpServer::Handler given_handler)
       : options(std::move(given)),
         handler(std::move(given_handler)),
         own_table(static_cast<size_t>(options.limits.max_connections), /*keeps_calls=*/false),
         table(options.connections == nullptr ? own_table : *options.connections),
-        bodies(options.limits.max_total_body_bytes) {}
+        bodies(options.limits.max_total_body_bytes) {
+    exchange_hooks.check_headers = options.check_headers;
+    exchange_hooks.handle = [this](const std::shared_ptr<HttpCall>& call) { Handle(call); };
+    exchange_hooks.on_answer = [this](int status) { OnAnswer(status); };
+  }
 
   void Handle(const std::shared_ptr<HttpCall>& call) const {
     try {
@@ -179,10 +185,11 @@ struct Shared {
   std::atomic<bool> draining{false};
   std::array<std::atomic<int64_t>, 6> answers{};
   std::atomic<int64_t> not_taken{0};
+  ExchangeHooks exchange_hooks;
 };
 
 // The connections on one loop.
-class Shelf final : private HttpConnection::Owner {
+class HttpServer::Shelf final : private HttpConnection::Owner {
  public:
   Shelf(Shared* shared, Loop* loop)
       : shared_(*shared), loop_(*loop), jobs_(std::make_shared<Jobs>(loop)) {}
@@ -300,136 +307,106 @@ class Shelf final : private HttpConnection::Owner {
   bool stopping_ = false;
 };
 
-class LoopedServer final : public HttpServer {
- public:
-  LoopedServer(Options options, Handler handler)
-      : shared_(std::move(options), std::move(handler)),
-        own_loops_(shared_.options.loops == nullptr ? std::make_unique<LoopSet>(1, 0) : nullptr),
-        loops_(own_loops_ == nullptr ? *shared_.options.loops : *own_loops_) {
-    exchange_hooks_.check_headers = shared_.options.check_headers;
-    exchange_hooks_.handle = [this](const std::shared_ptr<HttpCall>& call) {
-      shared_.Handle(call);
-    };
-    exchange_hooks_.on_answer = [this](int status) { shared_.OnAnswer(status); };
-    for (const auto& loop : loops_.loops()) {
-      shelves_.push_back(std::make_unique<Shelf>(&shared_, loop.get()));
-    }
+HttpServer::HttpServer(Options options, Handler handler)
+    : shared_(std::make_unique<Shared>(std::move(options), std::move(handler))),
+      own_loops_(shared_->options.loops == nullptr ? std::make_unique<LoopSet>(1, 0) : nullptr),
+      loops_(own_loops_ == nullptr ? *shared_->options.loops : *own_loops_) {
+  for (const auto& loop : loops_.loops()) {
+    shelves_.push_back(std::make_unique<Shelf>(shared_.get(), loop.get()));
   }
+}
 
-  ~LoopedServer() override { Stop(); }
-
-  absl::Status Listen(absl::string_view flag, ListenAddress address) {
-    absl::StatusOr<std::vector<int>> sockets = transport::OpenListeningSockets(flag, &address);
-    if (!sockets.ok()) return sockets.status();
-    absl::StatusOr<std::unique_ptr<transport::Acceptor>> acceptor = transport::Acceptor::Create(
-        *std::move(sockets), address.ToString(),
-        [this](int fd, const sockaddr_storage& from) { OnConnection(AcceptedSocket(fd, from)); },
-        [this] { MakeWay(""); });
-    if (!acceptor.ok()) return acceptor.status();
-    address_ = std::move(address);
-    acceptor_ = *std::move(acceptor);
-    acceptor_->Start();
-    return absl::OkStatus();
-  }
-
-  void Adopt(AcceptedSocket socket, std::unique_ptr<ByteStream> bytes,
-             std::string received) override {
-    for (const auto& shelf : shelves_) {
-      if (!shelf->loop().IsThisThread()) continue;
-      return shelf->Add(std::move(socket), std::move(bytes), std::move(received));
-    }
-  }
-
-  calls::HttpHandler* Answer(calls::HttpExchange* exchange) override {
-    return StartExchangeCall(exchange, exchange_hooks_);
-  }
-
-  void BeginDrain() override { shared_.draining = true; }
-
-  void Recheck(std::shared_ptr<ssl_ctx_st> tls_context) override {
-    for (const auto& shelf : shelves_) {
-      shelf->loop().Post([shelf = shelf.get(), tls_context] { shelf->Recheck(tls_context); });
-    }
-  }
-
-  void Stop() override {
-    if (std::exchange(stopped_, true)) return;
-    if (acceptor_ != nullptr) acceptor_->Stop();
-    loops_.RunOnEach([this](size_t i) { shelves_[i]->BeginStop(); });
-    const auto end = std::chrono::steady_clock::now() + kStopGrace;
-    while (num_open() > 0 && std::chrono::steady_clock::now() < end) Pause();
-    loops_.RunOnEach([this](size_t i) { shelves_[i]->CloseAll(); });
-    while (num_open() > 0) Pause();
-    loops_.RunOnEach([this](size_t i) { shelves_[i]->StopJobs(); });
-    // The ends of what connections waited for have run by then, as they were queued before.
-    loops_.RunOnEach([](size_t /*i*/) {});
-  }
-
-  const ListenAddress& address() const override { return address_; }
-
-  Stats stats() const override {
-    Stats stats;
-    for (const auto& shelf : shelves_) stats.connections += shelf->num_entered();
-    for (size_t i = 0; i < stats.answers.size(); ++i) {
-      stats.answers[i] = shared_.answers[i].load(std::memory_order_relaxed);
-    }
-    stats.body_bytes = static_cast<int64_t>(shared_.bodies.total());
-    stats.not_taken = shared_.not_taken.load(std::memory_order_relaxed);
-    return stats;
-  }
-
- private:
-  static void Pause() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
-
-  int64_t num_open() const {
-    int64_t open = 0;
-    for (const auto& shelf : shelves_) open += shelf->size();
-    return open;
-  }
-
-  // Lets another connection make way for that of `peer` when the process runs out of descriptors. On the acceptor's thread, which waits for it.
-  // False: none can.
-  bool MakeWay(const std::string& peer) {
-    // The first wait lets the loops enter earlier connections into the table, or none could make way. The last one lets a loop close the
-    // connection that does: without it this thread would accept more of them while the descriptors run out.
-    do {
-      loops_.RunOnEach([](size_t /*i*/) {});
-    } while (std::any_of(shelves_.begin(), shelves_.end(),
-                         [](const auto& shelf) { return shelf->num_on_their_way() > 0; }));
-    shared_.OnRefused(transport::kTooManyOpen, peer);
-    if (!shared_.table.MakeRoom()) return false;
-    loops_.RunOnEach([](size_t /*i*/) {});
-    return true;
-  }
-
-  // On the acceptor's thread.
-  void OnConnection(AcceptedSocket socket) {
-    if (IsOutOfFiles(socket.fd()) && !MakeWay(socket.peer())) return;
-    shelves_[loops_.Least()]->Post(std::move(socket));
-  }
-
-  Shared shared_;
-  const std::unique_ptr<LoopSet> own_loops_;
-  LoopSet& loops_;
-  std::vector<std::unique_ptr<Shelf>> shelves_;
-  ListenAddress address_;
-  ExchangeHooks exchange_hooks_;
-  std::unique_ptr<transport::Acceptor> acceptor_;
-  bool stopped_ = false;
-};
-
-}  // namespace
+HttpServer::~HttpServer() { Stop(); }
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(absl::string_view flag,
                                                               const ListenAddress& address,
                                                               Options options, Handler handler) {
-  auto server = std::make_unique<LoopedServer>(std::move(options), std::move(handler));
+  auto server = std::make_unique<HttpServer>(std::move(options), std::move(handler));
   if (absl::Status status = server->Listen(flag, address); !status.ok()) return status;
-  return std::unique_ptr<HttpServer>(std::move(server));
+  return server;
 }
 
-std::unique_ptr<HttpServer> HttpServer::StartWithoutPort(Options options, Handler handler) {
-  return std::make_unique<LoopedServer>(std::move(options), std::move(handler));
+absl::Status HttpServer::Listen(absl::string_view flag, ListenAddress address) {
+  SRU_ASSIGN_OR_RETURN(std::vector<int> sockets, transport::OpenListeningSockets(flag, &address));
+  SRU_ASSIGN_OR_RETURN(acceptor_, transport::Acceptor::Create(
+                                      std::move(sockets), address.ToString(),
+                                      // On the acceptor's thread.
+                                      [this](int fd, const sockaddr_storage& from) {
+                                        AcceptedSocket socket(fd, from);
+                                        if (IsOutOfFiles(fd) && !MakeWay(socket.peer())) return;
+                                        shelves_[loops_.Least()]->Post(std::move(socket));
+                                      },
+                                      [this] { MakeWay(""); }));
+  address_ = std::move(address);
+  acceptor_->Start();
+  return absl::OkStatus();
+}
+
+void HttpServer::Adopt(AcceptedSocket socket, std::unique_ptr<ByteStream> bytes,
+                       std::string received) {
+  for (const auto& shelf : shelves_) {
+    if (!shelf->loop().IsThisThread()) continue;
+    return shelf->Add(std::move(socket), std::move(bytes), std::move(received));
+  }
+}
+
+calls::HttpHandler* HttpServer::Answer(calls::HttpExchange* exchange) {
+  return StartExchangeCall(exchange, shared_->exchange_hooks);
+}
+
+void HttpServer::BeginDrain() { shared_->draining = true; }
+
+void HttpServer::Recheck(const std::shared_ptr<ssl_ctx_st>& tls_context) {
+  for (const auto& shelf : shelves_) {
+    shelf->loop().Post([shelf = shelf.get(), tls_context] { shelf->Recheck(tls_context); });
+  }
+}
+
+void HttpServer::Stop() {
+  if (std::exchange(stopped_, true)) return;
+  if (acceptor_ != nullptr) acceptor_->Stop();
+  const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+  loops_.RunOnEach([this](size_t i) { shelves_[i]->BeginStop(); });
+  const auto end = std::chrono::steady_clock::now() + kStopGrace;
+  while (num_open() > 0 && std::chrono::steady_clock::now() < end) pause();
+  loops_.RunOnEach([this](size_t i) { shelves_[i]->CloseAll(); });
+  while (num_open() > 0) pause();
+  loops_.RunOnEach([this](size_t i) { shelves_[i]->StopJobs(); });
+  // The ends of what connections waited for have run by then, as they were queued before.
+  loops_.RunOnEach([](size_t /*i*/) {});
+}
+
+HttpServer::Stats HttpServer::stats() const {
+  Stats stats;
+  for (const auto& shelf : shelves_) stats.connections += shelf->num_entered();
+  for (size_t i = 0; i < stats.answers.size(); ++i) {
+    stats.answers[i] = shared_->answers[i].load(std::memory_order_relaxed);
+  }
+  stats.body_bytes = static_cast<int64_t>(shared_->bodies.total());
+  stats.not_taken = shared_->not_taken.load(std::memory_order_relaxed);
+  return stats;
+}
+
+int64_t HttpServer::num_open() const {
+  int64_t open = 0;
+  for (const auto& shelf : shelves_) open += shelf->size();
+  return open;
+}
+
+// Lets another connection make way for that of `peer` when the process runs out of descriptors. On
+// the acceptor's thread, which waits for it. False: none can.
+bool HttpServer::MakeWay(const std::string& peer) {
+  // The first wait lets the loops enter earlier connections into the table, or none could make way.
+  // The last one lets a loop close the connection that does: without it this thread would accept
+  // more of them while the descriptors run out.
+  do {
+    loops_.RunOnEach([](size_t /*i*/) {});
+  } while (std::any_of(shelves_.begin(), shelves_.end(),
+                       [](const auto& shelf) { return shelf->num_on_their_way() > 0; }));
+  shared_->OnRefused(transport::kTooManyOpen, peer);
+  if (!shared_->table.MakeRoom()) return false;
+  loops_.RunOnEach([](size_t /*i*/) {});
+  return true;
 }
 
 }  // namespace sru::server::http

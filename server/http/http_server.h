@@ -18,6 +18,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -26,6 +27,7 @@
 #include "server/calls/http_exchange.h"
 #include "server/http/page_message.h"
 #include "server/transport/accepted_socket.h"
+#include "server/transport/acceptor.h"
 #include "server/transport/byte_stream.h"
 #include "server/transport/connection_table.h"
 #include "server/transport/loop.h"
@@ -55,7 +57,7 @@ class HttpCall {
   virtual std::unique_ptr<PageStream> ReplyInParts(const PageResponse& head) = 0;
 };
 
-class HttpServer {
+class HttpServer final {
  public:
   struct Limits {
     int max_connections = 512;
@@ -115,32 +117,48 @@ class HttpServer {
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(absl::string_view flag,
                                                            const ListenAddress& address,
                                                            Options options, Handler handler);
-  // Like Stop().
-  virtual ~HttpServer() = default;
   // Without a port of its own: connections come by Adopt(), and requests by Answer().
-  static std::unique_ptr<HttpServer> StartWithoutPort(Options options, Handler handler);
+  HttpServer(Options options, Handler handler);
+  // Like Stop().
+  ~HttpServer();
 
   // Takes over a connection from another port, on the loop that it stays on: `bytes` reads and writes it, `received` is what was read of it before.
-  virtual void Adopt(transport::AcceptedSocket socket, std::unique_ptr<transport::ByteStream> bytes,
-                     std::string received) = 0;
+  void Adopt(transport::AcceptedSocket socket, std::unique_ptr<transport::ByteStream> bytes,
+             std::string received);
   // Makes the handler of a request that comes another way than over HTTP/1.1.
-  virtual calls::HttpHandler* Answer(calls::HttpExchange* exchange) = 0;
+  calls::HttpHandler* Answer(calls::HttpExchange* exchange);
 
   // From now on, answers say that their connections are closed, and they are.
-  virtual void BeginDrain() = 0;
+  void BeginDrain();
 
   // Other tokens or certificates are in use (`tls_context`; null without TLS): soon closes the connections of clients whose certificate is no longer accepted, and those with an
   // answer in parts to a request that Options::check_headers would refuse now.
-  virtual void Recheck(std::shared_ptr<ssl_ctx_st> tls_context) = 0;
+  void Recheck(const std::shared_ptr<ssl_ctx_st>& tls_context);
 
   // Stops listening and closes connections whose request is not complete; answers that are being
   // written get half a second. No call of the handler runs afterwards, and replies are dropped.
-  virtual void Stop() = 0;
+  void Stop();
 
   // The address with the actual port; port 0 without one.
-  virtual const ListenAddress& address() const = 0;
+  const ListenAddress& address() const { return address_; }
 
-  virtual Stats stats() const = 0;
+  Stats stats() const;
+
+ private:
+  struct Shared;
+  class Shelf;
+
+  absl::Status Listen(absl::string_view flag, ListenAddress address);
+  bool MakeWay(const std::string& peer);
+  int64_t num_open() const;
+
+  const std::unique_ptr<Shared> shared_;
+  const std::unique_ptr<transport::LoopSet> own_loops_;
+  transport::LoopSet& loops_;
+  std::vector<std::unique_ptr<Shelf>> shelves_;
+  ListenAddress address_;
+  std::unique_ptr<transport::Acceptor> acceptor_;
+  bool stopped_ = false;
 };
 
 }  // namespace sru::server::http

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/http/http_connection.h"
 
 namespace sru::server::http {
 namespace {
@@ -64,7 +65,7 @@ class SocketTransport final : public HttpTransport {
   std::string CertificateName() const override { return bytes_->CertificateName(); }
   bool IsTrustedBy(ssl_ctx_st* context) const override { return bytes_->IsTrustedBy(context); }
 
-  void ShutdownSend(std::shared_ptr<User> /*user*/) override { bytes_->EndSending(); }
+  void ShutdownSend() override { bytes_->EndSending(); }
 
   void Close(bool reset) override {
     if (!socket_.is_open()) return;

@@ -12,18 +12,13 @@ struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 
 namespace sru::server::http {
 
+class HttpConnection;
+
+// Each operation keeps its user, the connection, alive and tells it how it ends. After Close()
+// nothing more is to be done, but operations under way still end.
 class HttpTransport {
  public:
-  // Who is told how operations end. Each operation keeps its user alive. After Close() nothing more
-  // is to be done, but operations under way still end.
-  class User {
-   public:
-    virtual ~User() = default;
-    // Not `ok`: the client has closed its side, or the connection is broken. `data` is valid during
-    // the call.
-    virtual void OnRead(bool ok, absl::string_view data) = 0;
-    virtual void OnWritten(bool ok) = 0;
-  };
+  using User = HttpConnection;
   enum class Sent { kAll, kLater };
 
   virtual ~HttpTransport() = default;
@@ -39,7 +34,7 @@ class HttpTransport {
   // Returns whether this context, too, accepts the client's certificate, if one was asked for.
   virtual bool IsTrustedBy(ssl_ctx_st* context) const = 0;
   // The client is told that nothing more will come.
-  virtual void ShutdownSend(std::shared_ptr<User> user) = 0;
+  virtual void ShutdownSend() = 0;
   // With `reset`, what the client has not taken yet is dropped; otherwise the kernel keeps it and
   // goes on sending it.
   virtual void Close(bool reset) = 0;

@@ -1,22 +1,13 @@
 #include "server/http/metrics_server.h"
 
-#include <atomic>
 #include <exception>
-#include <memory>
 #include <new>
-#include <utility>
-#include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "base/mutex.h"
-#include "server/base/side_threads.h"
+#include "base/status.h"
 
 namespace sru::server::http {
 namespace {
-
-// Threads for the pages for people.
-constexpr int kPageThreads = 2;
 
 // The answer of `page`, or one that says why there is none.
 template <typename Page>
@@ -30,110 +21,11 @@ PageResponse Guarded(const Page& page) {
   }
 }
 
-class MetricsServerImpl final : public MetricsServer {
- public:
-  explicit MetricsServerImpl(Pages pages) : pages_(std::move(pages)) {}
-
-  ~MetricsServerImpl() override {
-    // Requests are answered before their connections are closed; those that come now, or have not come whole, with 503.
-    stopping_ = true;
-    metrics_worker_.Stop();
-    page_workers_.Stop();
-    if (http_ != nullptr) http_->Stop();
-  }
-
-  absl::Status Listen(const ListenAddress& address, const HttpServer::Limits& limits) {
-    HttpServer::Options options;
-    options.limits = limits;
-    absl::StatusOr<std::unique_ptr<HttpServer>> http =
-        HttpServer::Start("metrics_listen", address, std::move(options),
-                          [this](const std::shared_ptr<HttpCall>& call) { Handle(call); });
-    if (!http.ok()) return http.status();
-    http_ = *std::move(http);
-    return absl::OkStatus();
-  }
-
-  const ListenAddress& address() const override { return http_->address(); }
-
- private:
-  // Runs on the thread that serves all connections. Probes are answered right here, so that they
-  // wait for nothing that takes long.
-  void Handle(const std::shared_ptr<HttpCall>& call) {
-    const PageRequest& request = call->request();
-    if (IsProbe(request)) {
-      call->Reply(AnswerProbe(request, pages_.probes));
-    } else if (stopping_) {
-      if (pages_.call == nullptr || !pages_.call(call)) call->Reply(ShuttingDown());
-    } else if (request.path == "/metrics") {
-      if (!IsRead(request)) return call->Reply(NotARead(request));
-      QueueMetrics(call);
-    } else {
-      page_workers_.Post([this, call] {
-        if (call->gone() || (pages_.call != nullptr && pages_.call(call))) return;
-        call->Reply(Guarded([&] { return OtherPage(call->request()); }));
-      });
-    }
-  }
-
-  static PageResponse ShuttingDown() {
-    PageResponse response = TextResponse(503, "the server is shutting down\n");
-    response.headers.emplace_back("Retry-After", "1");
-    return response;
-  }
-
-  PageResponse OtherPage(const PageRequest& request) const {
-    std::optional<PageResponse> other;
-    if (pages_.other != nullptr) other = pages_.other(request);
-    if (other.has_value()) return *std::move(other);
-    return TextResponse(
-        404, "not found; this port has /, /status.json, /metrics, /healthz and /readyz\n");
-  }
-
-  // All requests that come before the text is begun share it, so that one text is made at a time.
-  void QueueMetrics(const std::shared_ptr<HttpCall>& call) {
-    MutexLock lock(&mutex_);
-    metrics_calls_.push_back(call);
-    if (metrics_calls_.size() > 1) return;
-    try {
-      metrics_worker_.Post([this] { AnswerMetrics(); });
-    } catch (const std::exception&) {
-      metrics_calls_.clear();
-      throw;
-    }
-  }
-
-  void AnswerMetrics() {
-    std::vector<std::shared_ptr<HttpCall>> calls;
-    {
-      MutexLock lock(&mutex_);
-      calls.swap(metrics_calls_);
-    }
-    std::shared_ptr<const PageResponse> response;
-    for (const auto& call : calls) {
-      if (call->gone()) continue;
-      if (response == nullptr) response = std::make_shared<const PageResponse>(MakeMetrics());
-      call->Reply(response);
-    }
-  }
-
-  PageResponse MakeMetrics() const {
-    return Guarded([this] {
-      PageResponse response;
-      response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-      response.body = pages_.metrics();
-      return response;
-    });
-  }
-
-  const Pages pages_;
-  std::atomic<bool> stopping_{false};
-  Mutex mutex_;
-  std::vector<std::shared_ptr<HttpCall>> metrics_calls_ ABSL_GUARDED_BY(mutex_);  // waiting
-  // For work that would occupy the server's one thread for too long.
-  SideThreads metrics_worker_{1};
-  SideThreads page_workers_{kPageThreads};
-  std::unique_ptr<HttpServer> http_;  // constant once it listens
-};
+PageResponse ShuttingDown() {
+  PageResponse response = TextResponse(503, "the server is shutting down\n");
+  response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
 
 }  // namespace
 
@@ -155,9 +47,86 @@ PageResponse AnswerProbe(const PageRequest& request, const Probes& probes) {
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
     const ListenAddress& address, Pages pages, const HttpServer::Limits& limits) {
-  auto server = std::make_unique<MetricsServerImpl>(std::move(pages));
-  if (absl::Status status = server->Listen(address, limits); !status.ok()) return status;
-  return std::unique_ptr<MetricsServer>(std::move(server));
+  std::unique_ptr<MetricsServer> server(new MetricsServer(std::move(pages)));
+  HttpServer::Options options;
+  options.limits = limits;
+  MetricsServer* const started = server.get();
+  SRU_ASSIGN_OR_RETURN(server->http_,
+                       HttpServer::Start("metrics_listen", address, std::move(options),
+                                         [started](const std::shared_ptr<HttpCall>& call) {
+                                           started->Handle(call);
+                                         }));
+  return server;
+}
+
+MetricsServer::~MetricsServer() {
+  // Requests are answered before their connections are closed; those that come now, or have not
+  // come whole, with 503.
+  stopping_ = true;
+  metrics_worker_.Stop();
+  page_workers_.Stop();
+  if (http_ != nullptr) http_->Stop();
+}
+
+// Runs on the thread that serves all connections. Probes are answered right here, so that they wait
+// for nothing that takes long.
+void MetricsServer::Handle(const std::shared_ptr<HttpCall>& call) {
+  const PageRequest& request = call->request();
+  if (IsProbe(request)) {
+    call->Reply(AnswerProbe(request, pages_.probes));
+  } else if (stopping_) {
+    if (pages_.call == nullptr || !pages_.call(call)) call->Reply(ShuttingDown());
+  } else if (request.path == "/metrics") {
+    if (!IsRead(request)) return call->Reply(NotARead(request));
+    QueueMetrics(call);
+  } else {
+    page_workers_.Post([this, call] {
+      if (call->gone() || (pages_.call != nullptr && pages_.call(call))) return;
+      call->Reply(Guarded([&] { return OtherPage(call->request()); }));
+    });
+  }
+}
+
+PageResponse MetricsServer::OtherPage(const PageRequest& request) const {
+  std::optional<PageResponse> other;
+  if (pages_.other != nullptr) other = pages_.other(request);
+  if (other.has_value()) return *std::move(other);
+  return TextResponse(404,
+                      "not found; this port has /, /status.json, /metrics, /healthz and /readyz\n");
+}
+
+// All requests that come before the text is begun share it, so that one text is made at a time.
+void MetricsServer::QueueMetrics(const std::shared_ptr<HttpCall>& call) {
+  MutexLock lock(&mutex_);
+  metrics_calls_.push_back(call);
+  if (metrics_calls_.size() > 1) return;
+  try {
+    metrics_worker_.Post([this] { AnswerMetrics(); });
+  } catch (const std::exception&) {
+    metrics_calls_.clear();
+    throw;
+  }
+}
+
+void MetricsServer::AnswerMetrics() {
+  std::vector<std::shared_ptr<HttpCall>> calls;
+  {
+    MutexLock lock(&mutex_);
+    calls.swap(metrics_calls_);
+  }
+  std::shared_ptr<const PageResponse> response;
+  for (const auto& call : calls) {
+    if (call->gone()) continue;
+    if (response == nullptr) {
+      response = std::make_shared<const PageResponse>(Guarded([this] {
+        PageResponse made;
+        made.content_type = "text/plain; version=0.0.4; charset=utf-8";
+        made.body = pages_.metrics();
+        return made;
+      }));
+    }
+    call->Reply(response);
+  }
 }
 
 }  // namespace sru::server::http

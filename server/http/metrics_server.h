@@ -6,13 +6,19 @@
 #ifndef SRU_SERVER_HTTP_METRICS_SERVER_H_
 #define SRU_SERVER_HTTP_METRICS_SERVER_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "server/base/listen_address.h"
+#include "server/base/side_threads.h"
 #include "server/http/http_server.h"
 #include "server/http/page_message.h"
 
@@ -26,7 +32,7 @@ struct Probes {
 bool IsProbe(const PageRequest& request);  // by its path
 PageResponse AnswerProbe(const PageRequest& request, const Probes& probes);
 
-class MetricsServer {
+class MetricsServer final {
  public:
   // The contents of the pages. All except `metrics` may be called by several threads at a time. If
   // one throws, the answer is 503 (memory) or 500.
@@ -45,10 +51,27 @@ class MetricsServer {
       const ListenAddress& address, Pages pages,
       const HttpServer::Limits& limits = HttpServer::Limits());
   // Stops listening and waits for running requests.
-  virtual ~MetricsServer() = default;
+  ~MetricsServer();
 
   // The address with the actual port.
-  virtual const ListenAddress& address() const = 0;
+  const ListenAddress& address() const { return http_->address(); }
+
+ private:
+  explicit MetricsServer(Pages pages) : pages_(std::move(pages)) {}
+
+  void Handle(const std::shared_ptr<HttpCall>& call);
+  PageResponse OtherPage(const PageRequest& request) const;
+  void QueueMetrics(const std::shared_ptr<HttpCall>& call);
+  void AnswerMetrics();
+
+  const Pages pages_;
+  std::atomic<bool> stopping_{false};
+  Mutex mutex_;
+  std::vector<std::shared_ptr<HttpCall>> metrics_calls_ ABSL_GUARDED_BY(mutex_);  // waiting
+  // For work that would occupy the server's one thread for too long.
+  SideThreads metrics_worker_{1};
+  SideThreads page_workers_{2};
+  std::unique_ptr<HttpServer> http_;  // constant once it listens
 };
 
 }  // namespace sru::server::http

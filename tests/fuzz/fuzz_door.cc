@@ -154,7 +154,7 @@ class FuzzedDoor {
     options.loops = &loops_;
     return options;
   }
-  std::unique_ptr<http::HttpServer> http_ = http::HttpServer::StartWithoutPort(
+  std::unique_ptr<http::HttpServer> http_ = std::make_unique<http::HttpServer>(
       HttpOptions(), [](const std::shared_ptr<http::HttpCall>& call) {
         http::PageResponse response;
         absl::StatusOr<std::string> body = call->request().read_body();

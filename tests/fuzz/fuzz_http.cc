@@ -23,8 +23,8 @@ namespace {
 
 // What the client and the server have of the connection in common.
 struct Wire {
-  std::shared_ptr<server::http::HttpTransport::User> reader;  // waits for bytes
-  std::string sent;                                           // by the server
+  std::shared_ptr<server::http::HttpConnection> reader;  // waits for bytes
+  std::string sent;                                      // by the server
   bool closed = false;
 };
 
@@ -44,7 +44,7 @@ class MemoryTransport final : public server::http::HttpTransport {
   }
   std::string CertificateName() const override { return ""; }
   bool IsTrustedBy(ssl_ctx_st* /*context*/) const override { return true; }
-  void ShutdownSend(std::shared_ptr<User> /*user*/) override {}
+  void ShutdownSend() override {}
   void Close(bool /*reset*/) override { wire_.closed = true; }
 
  private:
