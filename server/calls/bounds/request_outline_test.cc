@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "server/calls/bounds/request_errors.h"
 
@@ -18,6 +19,25 @@ absl::Cord Buffer(const std::string& bytes, size_t piece) {
     cord.Append(absl::MakeCordFromExternal(*owned, [owned] {}));
   }
   return cord;
+}
+
+template <typename Request>
+RequestOutline Read(const std::string& bytes, size_t piece) {
+  RequestOutline outline;
+  outline.num_sequences = 5;  // it is written over
+  EXPECT_TRUE(ReadOutline<Request>(Buffer(bytes, piece), &outline));
+  return outline;
+}
+
+template <typename Request>
+void ExpectPrefixesAreReadOrRefused(const std::string& bytes) {
+  for (size_t length = 0; length < bytes.size(); length += length < 50 ? 1 : 97) {
+    Request parsed;
+    RequestOutline outline;
+    const std::string prefix = bytes.substr(0, length);
+    EXPECT_EQ(ReadOutline<Request>(Buffer(prefix, 4), &outline), parsed.ParseFromString(prefix))
+        << length;
+  }
 }
 
 TEST(RequestOutlineTest, ReadsWhatAdmissionNeedsInAnySlices) {
@@ -49,8 +69,7 @@ TEST(RequestOutlineTest, TheFieldsOfEncodeAreTheSame) {
   request.set_priority(v1::PRIORITY_LOW);
   request.set_pooling(v1::POOLING_MAX);
   request.add_sequences();
-  RequestOutline outline;
-  ASSERT_TRUE(ReadOutline<v1::EncodeRequest>(Buffer(request.SerializeAsString(), 5), &outline));
+  RequestOutline outline = Read<v1::EncodeRequest>(request.SerializeAsString(), 5);
   EXPECT_EQ(outline.model, "m");
   EXPECT_EQ(outline.version, -1);
   EXPECT_EQ(outline.priority, v1::PRIORITY_LOW);
@@ -62,15 +81,15 @@ TEST(RequestOutlineTest, FieldsAfterThePriorityAreKnown) {
   RequestOutline outline;
   v1::ClassifyRequest classify;
   classify.set_skip_empty(true);
-  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(classify.SerializeAsString(), 5), &outline));
+  outline = Read<v1::ClassifyRequest>(classify.SerializeAsString(), 5);
   EXPECT_EQ(outline.extra_fields, 0);
   v1::EncodeRequest encode;
   encode.set_skip_empty(true);
-  ASSERT_TRUE(ReadOutline<v1::EncodeRequest>(Buffer(encode.SerializeAsString(), 5), &outline));
+  outline = Read<v1::EncodeRequest>(encode.SerializeAsString(), 5);
   EXPECT_EQ(outline.extra_fields, 0);
   v1::ScoreRequest score;
   score.set_skip_empty(true);
-  ASSERT_TRUE(ReadOutline<v1::ScoreRequest>(Buffer(score.SerializeAsString(), 5), &outline));
+  outline = Read<v1::ScoreRequest>(score.SerializeAsString(), 5);
   EXPECT_EQ(outline.extra_fields, 0);
 }
 
@@ -98,8 +117,7 @@ TEST(RequestOutlineTest, WhatAnswerIsMadeOfIsCounted) {
     query->add_question_lemmas("who");
   }
   const std::string bytes = request.SerializeAsString();
-  RequestOutline outline;
-  ASSERT_TRUE(ReadOutline<v1::AnswerRequest>(Buffer(bytes, 7), &outline));
+  RequestOutline outline = Read<v1::AnswerRequest>(bytes, 7);
   EXPECT_EQ(outline.model, "reader");
   EXPECT_EQ(outline.version, 4);
   EXPECT_EQ(outline.priority, v1::PRIORITY_HIGH);
@@ -114,13 +132,7 @@ TEST(RequestOutlineTest, WhatAnswerIsMadeOfIsCounted) {
   EXPECT_EQ(outline.least_tokens(), 8);
   // Up to three tags are those of one token.
   EXPECT_LE(outline.min_tokens(), 30 + 2);
-  for (size_t length = 0; length < bytes.size(); length += length < 50 ? 1 : 97) {
-    v1::AnswerRequest parsed;
-    const std::string prefix = bytes.substr(0, length);
-    EXPECT_EQ(ReadOutline<v1::AnswerRequest>(Buffer(prefix, 100), &outline),
-              parsed.ParseFromString(prefix))
-        << length;
-  }
+  ExpectPrefixesAreReadOrRefused<v1::AnswerRequest>(bytes);
 }
 
 TEST(RequestOutlineTest, TagsOfAnswerNeedNotBePacked) {
@@ -131,41 +143,9 @@ TEST(RequestOutlineTest, TagsOfAnswerNeedNotBePacked) {
   v1::AnswerRequest parsed;
   ASSERT_TRUE(parsed.ParseFromString(bytes));
   ASSERT_EQ(parsed.queries(0).passage_tags(0).ner_ids_size(), 2);
-  RequestOutline outline;
-  ASSERT_TRUE(ReadOutline<v1::AnswerRequest>(Buffer(bytes, 3), &outline));
+  RequestOutline outline = Read<v1::AnswerRequest>(bytes, 3);
   EXPECT_EQ(outline.num_unpacked_ids, 3);
   EXPECT_EQ(outline.extra_fields, 2);
-}
-
-TEST(RequestOutlineTest, RefusesTooManyQueriesAndPassages) {
-  RequestLimits limits;
-  limits.max_sequences = 4;
-  limits.max_request_tokens = 100;
-  RequestOutline outline;
-  outline.num_queries = 4;
-  outline.num_sequences = 4;
-  outline.num_words = 302;
-  EXPECT_TRUE(CheckOutline(outline, limits).ok());
-  const auto error = [&limits](const RequestOutline& o) {
-    const absl::Status status = CheckOutline(o, limits);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    return std::string(status.message());
-  };
-  RequestOutline many = outline;
-  many.num_queries = 5;
-  EXPECT_EQ(error(many),
-            "queries: 5 are too many, expected at most 4 (--max_sequences_per_request); send "
-            "several calls");
-  many = outline;
-  many.num_sequences = 10000;
-  EXPECT_EQ(error(many),
-            "queries: 10000 passages are too many, expected at most 4 "
-            "(--max_sequences_per_request); send several calls");
-  many = outline;
-  ++many.num_words;
-  EXPECT_EQ(error(many),
-            "queries: more than 100 tokens in all, expected at most that (--max_queue_tokens); "
-            "send several calls");
 }
 
 TEST(RequestOutlineTest, WhatGenerateIsMadeOfIsCounted) {
@@ -185,8 +165,7 @@ TEST(RequestOutlineTest, WhatGenerateIsMadeOfIsCounted) {
   request.set_top_candidates(1);
   request.set_return_state(true);
   request.set_echo(true);
-  RequestOutline outline;
-  ASSERT_TRUE(ReadOutline<v1::GenerateRequest>(Buffer(request.SerializeAsString(), 7), &outline));
+  RequestOutline outline = Read<v1::GenerateRequest>(request.SerializeAsString(), 7);
   EXPECT_EQ(outline.model, "lm");
   EXPECT_EQ(outline.version, 4);
   EXPECT_EQ(outline.priority, v1::PRIORITY_HIGH);
@@ -197,7 +176,7 @@ TEST(RequestOutlineTest, WhatGenerateIsMadeOfIsCounted) {
   EXPECT_EQ(outline.extra_fields, 0);
   // A second prompt, and bytes that are no message.
   const std::string twice = request.SerializeAsString() + request.SerializeAsString();
-  ASSERT_TRUE(ReadOutline<v1::GenerateRequest>(Buffer(twice, 100), &outline));
+  outline = Read<v1::GenerateRequest>(twice, 100);
   EXPECT_EQ(outline.extra_fields, 1);
   EXPECT_FALSE(ReadOutline<v1::GenerateRequest>(Buffer("\x1a\x05x", 100), &outline));
 }
@@ -220,7 +199,7 @@ TEST(RequestOutlineTest, WhatTranslateIsMadeOfIsCounted) {
   request.set_truncate(true);
   RequestOutline outline;
   const std::string bytes = request.SerializeAsString();
-  ASSERT_TRUE(ReadOutline<v1::TranslateRequest>(Buffer(bytes, 7), &outline));
+  outline = Read<v1::TranslateRequest>(bytes, 7);
   EXPECT_EQ(outline.model, "t");
   EXPECT_EQ(outline.version, 2);
   EXPECT_EQ(outline.priority, v1::PRIORITY_LOW);
@@ -231,7 +210,7 @@ TEST(RequestOutlineTest, WhatTranslateIsMadeOfIsCounted) {
   EXPECT_EQ(outline.extra_fields, 0);
   EXPECT_EQ(outline.message_bytes, static_cast<int64_t>(bytes.size()));
   // A second penalty is merged into the first.
-  ASSERT_TRUE(ReadOutline<v1::TranslateRequest>(Buffer(bytes + bytes, 7), &outline));
+  outline = Read<v1::TranslateRequest>(bytes + bytes, 7);
   EXPECT_EQ(outline.extra_fields, 2);
   EXPECT_FALSE(ReadOutline<v1::TranslateRequest>(Buffer("\x2a\x05x", 7), &outline));
 }
@@ -248,12 +227,12 @@ TEST(RequestOutlineTest, WhatAStreamIsMadeOfIsCounted) {
   request.set_return_state(true);
   RequestOutline outline;
   const std::string bytes = request.SerializeAsString();
-  ASSERT_TRUE(ReadOutline<v1::EncodeStreamRequest>(Buffer(bytes, 3), &outline));
+  outline = Read<v1::EncodeStreamRequest>(bytes, 3);
   EXPECT_EQ(outline.num_sequences, 1);
   EXPECT_EQ(outline.num_words, 5);
   EXPECT_EQ(outline.extra_fields, 0);
   EXPECT_EQ(outline.message_bytes, static_cast<int64_t>(bytes.size()));
-  ASSERT_TRUE(ReadOutline<v1::EncodeStreamRequest>(Buffer(bytes + bytes, 3), &outline));
+  outline = Read<v1::EncodeStreamRequest>(bytes + bytes, 3);
   EXPECT_EQ(outline.extra_fields, 7);  // the fields of `start`, and the chunk
   EXPECT_FALSE(
       ReadOutline<v1::EncodeStreamRequest>(Buffer(bytes.substr(0, bytes.size() - 1), 3), &outline));
@@ -271,8 +250,7 @@ TEST(RequestOutlineTest, TheStatesOfScoreAreCounted) {
   request.set_token_log_probs(true);
   request.set_top_candidates(5);
   request.set_priority(v1::PRIORITY_HIGH);
-  RequestOutline outline;
-  ASSERT_TRUE(ReadOutline<v1::ScoreRequest>(Buffer(request.SerializeAsString(), 7), &outline));
+  RequestOutline outline = Read<v1::ScoreRequest>(request.SerializeAsString(), 7);
   EXPECT_EQ(outline.model, "lm");
   EXPECT_EQ(outline.version, 4);
   EXPECT_EQ(outline.num_sequences, 2);
@@ -283,15 +261,13 @@ TEST(RequestOutlineTest, TheStatesOfScoreAreCounted) {
   without.num_states = 0;
   EXPECT_GT(EstimateCallBytes(outline), EstimateCallBytes(without));
   // The same field of a request that has no states is an unknown one.
-  ASSERT_TRUE(ReadOutline<v1::EncodeRequest>(Buffer(request.SerializeAsString(), 7), &outline));
+  outline = Read<v1::EncodeRequest>(request.SerializeAsString(), 7);
   EXPECT_EQ(outline.num_states, 0);
   EXPECT_GT(outline.extra_fields, 0);
 }
 
 TEST(RequestOutlineTest, AnEmptyMessageHasNoSequences) {
-  RequestOutline outline;
-  outline.num_sequences = 5;
-  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(absl::Cord(), &outline));
+  const RequestOutline outline = Read<v1::ClassifyRequest>("", 1);
   EXPECT_EQ(outline.num_sequences, 0);
   EXPECT_EQ(outline.model, "");
 }
@@ -303,8 +279,7 @@ TEST(RequestOutlineTest, TheLastValueOfAFieldCounts) {
   v1::ClassifyRequest second;
   second.set_model("b");
   RequestOutline outline;
-  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(
-      Buffer(first.SerializeAsString() + second.SerializeAsString(), 100), &outline));
+  outline = Read<v1::ClassifyRequest>(first.SerializeAsString() + second.SerializeAsString(), 100);
   EXPECT_EQ(outline.model, "b");
   EXPECT_EQ(outline.version, 1);
 }
@@ -314,15 +289,7 @@ TEST(RequestOutlineTest, EveryPrefixIsReadOrRefused) {
   request.set_model("trec");
   request.add_sequences()->set_text("What is it ?");
   request.set_priority(v1::PRIORITY_HIGH);
-  const std::string bytes = request.SerializeAsString();
-  for (size_t length = 0; length < bytes.size(); ++length) {
-    const std::string prefix = bytes.substr(0, length);
-    RequestOutline outline;
-    v1::ClassifyRequest parsed;
-    EXPECT_EQ(ReadOutline<v1::ClassifyRequest>(Buffer(prefix, 4), &outline),
-              parsed.ParseFromString(prefix))
-        << length;
-  }
+  ExpectPrefixesAreReadOrRefused<v1::ClassifyRequest>(request.SerializeAsString());
 }
 
 TEST(RequestOutlineTest, RefusesWhatIsNoMessage) {
@@ -347,8 +314,7 @@ TEST(RequestOutlineTest, CountsWhatParsingWouldMake) {
   for (const int id : {1, 300, 70000}) ids->add_values(id);  // 1, 2 and 3 bytes
   request.add_sequences()->mutable_features()->set_data(std::string(32, '\0'));
   const std::string bytes = request.SerializeAsString();
-  RequestOutline outline;
-  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(bytes, 7), &outline));
+  RequestOutline outline = Read<v1::ClassifyRequest>(bytes, 7);
   EXPECT_EQ(outline.num_sequences, 4);
   EXPECT_EQ(outline.num_words, 5);
   EXPECT_EQ(outline.packed_id_bytes, 6);
@@ -363,8 +329,7 @@ TEST(RequestOutlineTest, IdsNeedNotBePacked) {
   v1::ClassifyRequest parsed;
   ASSERT_TRUE(parsed.ParseFromString(bytes));
   ASSERT_EQ(parsed.sequences(0).token_ids().values_size(), 2);
-  RequestOutline outline;
-  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(bytes, 3), &outline));
+  RequestOutline outline = Read<v1::ClassifyRequest>(bytes, 3);
   EXPECT_EQ(outline.num_unpacked_ids, 2);
   EXPECT_EQ(outline.max_ids(), 2);
 }
@@ -380,8 +345,7 @@ TEST(RequestOutlineTest, CountsUnknownFieldsAtEveryLevelAndInGroups) {
       nested('\x1a', nested('\x1a', group)) + nested('\x1a', nested('\x22', unknown));
   v1::ClassifyRequest parsed;
   ASSERT_TRUE(parsed.ParseFromString(bytes));
-  RequestOutline outline;
-  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(bytes, 5), &outline));
+  RequestOutline outline = Read<v1::ClassifyRequest>(bytes, 5);
   EXPECT_EQ(outline.num_sequences, 4);
   EXPECT_EQ(outline.extra_fields, 1 + 2 + 1 + 1 + 2 + 1);
 }
@@ -389,8 +353,7 @@ TEST(RequestOutlineTest, CountsUnknownFieldsAtEveryLevelAndInGroups) {
 TEST(RequestOutlineTest, InputsThatReplaceOthersAreExtra) {
   // sequences { tokens {} token_ids {} tokens {} }
   const std::string bytes("\x1a\x06\x12\x00\x1a\x00\x12\x00", 8);
-  RequestOutline outline;
-  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(bytes, 100), &outline));
+  RequestOutline outline = Read<v1::ClassifyRequest>(bytes, 100);
   EXPECT_EQ(outline.extra_fields, 2);
 }
 
@@ -398,44 +361,49 @@ TEST(RequestOutlineTest, RefusesWhatWouldTakeTooMuch) {
   RequestLimits limits;
   limits.max_sequences = 4;
   limits.max_request_tokens = 100;
-  RequestOutline outline;
-  outline.num_sequences = 4;
-  outline.num_words = 60;
-  outline.num_unpacked_ids = 30;
-  outline.packed_id_bytes = 109;  // at least 10 ids
-  outline.extra_fields = kMaxExtraFields;
-  EXPECT_TRUE(CheckOutline(outline, limits).ok());
-  const auto error = [&limits](const RequestOutline& o) {
-    const absl::Status status = CheckOutline(o, limits);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    return std::string(status.message());
+  RequestOutline most;
+  most.num_sequences = 4;
+  most.num_words = 60;
+  most.num_unpacked_ids = 30;
+  most.packed_id_bytes = 109;  // at least 10 ids
+  most.extra_fields = kMaxExtraFields;
+  RequestOutline answer;
+  answer.num_queries = 4;
+  answer.num_sequences = 4;
+  answer.num_words = 302;
+  EXPECT_TRUE(CheckOutline(most, limits).ok());
+  EXPECT_TRUE(CheckOutline(answer, limits).ok());
+  constexpr char kTokens[] =
+      "more than 100 tokens in all, expected at most that (--max_queue_tokens); send several calls";
+  constexpr char kMany[] =
+      "are too many, expected at most 4 (--max_sequences_per_request); send several calls";
+  const auto expect = [&limits](RequestOutline many, auto grow, const std::string& error) {
+    grow(many);
+    EXPECT_EQ(CheckOutline(many, limits), absl::InvalidArgumentError(error));
   };
-  RequestOutline many = outline;
-  many.num_sequences = 5;
-  EXPECT_EQ(error(many),
-            "sequences: 5 are too many, expected at most 4 (--max_sequences_per_request); send "
-            "several calls");
-  many = outline;
-  ++many.num_words;
-  EXPECT_EQ(error(many),
-            "sequences: more than 100 tokens in all, expected at most that (--max_queue_tokens); "
-            "send several calls");
-  many = outline;
-  ++many.packed_id_bytes;
-  EXPECT_FALSE(CheckOutline(many, limits).ok());
-  many = outline;
-  ++many.extra_fields;
-  EXPECT_EQ(error(many),
-            "message: more than 64 fields that are unknown or replaced by later ones, expected "
-            "none");
+  expect(
+      most, [](auto& o) { o.num_sequences = 5; }, absl::StrCat("sequences: 5 ", kMany));
+  expect(
+      most, [](auto& o) { ++o.num_words; }, absl::StrCat("sequences: ", kTokens));
+  expect(
+      most, [](auto& o) { ++o.packed_id_bytes; }, absl::StrCat("sequences: ", kTokens));
+  expect(
+      most, [](auto& o) { ++o.extra_fields; },
+      "message: more than 64 fields that are unknown or replaced by later ones, expected none");
+  expect(
+      answer, [](auto& o) { o.num_queries = 5; }, absl::StrCat("queries: 5 ", kMany));
+  expect(
+      answer, [](auto& o) { o.num_sequences = 10000; },
+      absl::StrCat("queries: 10000 passages ", kMany));
+  expect(
+      answer, [](auto& o) { ++o.num_words; }, absl::StrCat("queries: ", kTokens));
 }
 
 TEST(RequestOutlineTest, LongModelNamesAreLeftToTheParser) {
   v1::ClassifyRequest request;
   request.set_model(std::string(kMaxOutlineModelName + 1, 'm'));
   request.add_sequences();
-  RequestOutline outline;
-  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(request.SerializeAsString(), 99), &outline));
+  RequestOutline outline = Read<v1::ClassifyRequest>(request.SerializeAsString(), 99);
   EXPECT_TRUE(outline.long_model_name);
   EXPECT_EQ(outline.model, "");
   EXPECT_EQ(outline.num_sequences, 1);

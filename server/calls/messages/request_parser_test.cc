@@ -18,11 +18,13 @@
 #include "server/base/interruption.h"
 #include "server/calls/message_cord.h"
 #include "server/calls/messages/wire_pooling.h"
+#include "tests/testing/checked.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::server::calls {
 namespace {
 
+using ::sru::testing::Checked;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::StartsWith;
@@ -32,8 +34,8 @@ constexpr int kInputSize = 2;
 class RequestParserTest : public ::testing::Test {
  protected:
   RequestParserTest() {
-    auto vocabulary = models::Vocabulary::Parse("<oov>\nhow\nmany\ncats\n", 4, "vocab.txt");
-    EXPECT_TRUE(vocabulary.ok()) << vocabulary.status();
+    auto vocabulary =
+        Checked(models::Vocabulary::Parse("<oov>\nhow\nmany\ncats\n", 4, "vocab.txt"));
     tokenizer_ = std::make_unique<models::WordTokenizer>(models::PreprocessingConfig(),
                                                          *std::move(vocabulary), /*oov_id=*/0);
     words_.tokenizer = tokenizer_.get();
@@ -115,8 +117,7 @@ TEST_F(RequestParserTest, TokensThatTheVocabularyLacks) {
   v1::Tokens* tokens = request_.add_sequences()->mutable_tokens();
   tokens->add_values("b");
   tokens->add_values("a");
-  auto parsed = Parse(input);
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  auto parsed = Checked(Parse(input));
   EXPECT_THAT(tasks_[0].token_ids, ElementsAre(1, 0));
   tokens->add_values("c");
   EXPECT_THAT(Error(input), StartsWith("sequences[0].tokens.values[2]: not in the model's "));
@@ -131,8 +132,7 @@ TEST_F(RequestParserTest, EveryFormOfInput) {
   tokens->add_values("How");
   v1::TokenIds* ids = request_.add_sequences()->mutable_token_ids();
   ids->add_values(3);
-  auto parsed = Parse(words_);
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  auto parsed = Checked(Parse(words_));
   ASSERT_EQ(tasks_.size(), 3u);
   EXPECT_THAT(tasks_[0].token_ids, ElementsAre(1, 2, 0));
   EXPECT_EQ(tasks_[0].num_tokens, 3);
@@ -156,8 +156,7 @@ TEST_F(RequestParserTest, CountsWhatTheVocabularyDoesNotHave) {
   // The id of unknown words, but nobody looked for a word.
   request_.add_sequences()->mutable_token_ids()->add_values(0);
   AddFeatures({0, 0});
-  const auto parsed = Parse(words_);
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const auto parsed = Checked(Parse(words_));
   EXPECT_THAT(Unknown(*parsed), ElementsAre(2, 0, 1, 0, 0));
   EXPECT_EQ(parsed->counts[1].computed, 4);
   EXPECT_EQ(parsed->words.words, 4 + 4 + 2);
@@ -168,8 +167,7 @@ TEST_F(RequestParserTest, NothingIsUnknownWithoutAnIdForIt) {
   const models::ByteTokenizer bytes({'a', 'b'});
   const ModelInput input{&bytes, /*vocabulary_size=*/2, kInputSize};
   request_.add_sequences()->set_text("abba");
-  const auto parsed = Parse(input);
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const auto parsed = Checked(Parse(input));
   EXPECT_THAT(Unknown(*parsed), ElementsAre(0));
   EXPECT_EQ(parsed->words.words, 4);
   EXPECT_EQ(parsed->words.unknown, 0);
@@ -185,8 +183,7 @@ TEST_F(RequestParserTest, SequencesMayBeEmptyIfTheCallerSaysSo) {
   request_.add_sequences()->set_text("how");
   EXPECT_THAT(Error(words_), StartsWith("sequences[0].text: no tokens are left"));
   words_.may_be_empty = true;
-  const auto parsed = Parse(words_);
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const auto parsed = Checked(Parse(words_));
   for (int i = 0; i < 5; ++i) {
     EXPECT_EQ(tasks_[i].num_tokens, 0) << i;
     EXPECT_EQ(parsed->counts[i].computed, 0) << i;
@@ -202,8 +199,7 @@ TEST_F(RequestParserTest, SequencesMayBeEmptyIfTheCallerSaysSo) {
 TEST_F(RequestParserTest, FeaturesWithAndWithoutVocabulary) {
   AddFeatures({1, 2, 3, 4});
   for (const ModelInput& input : {words_, frames_}) {
-    auto parsed = Parse(input);
-    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    auto parsed = Checked(Parse(input));
     EXPECT_THAT(tasks_[0].features, ElementsAre(1, 2, 3, 4));
     EXPECT_EQ(tasks_[0].num_tokens, 2);
     EXPECT_TRUE(tasks_[0].token_ids.empty());
@@ -320,8 +316,7 @@ TEST_F(RequestParserTest, TheErrorOfATooLongSequenceAdvisesWhatTheCallHas) {
   ASSERT_TRUE(kernels::CreateBackend("reference", {}, &backend).ok());
   request_.add_sequences()->set_text("a b c a b c");
   const auto error_of = [&](const std::string& name) {
-    auto model = models::Model::Load(directory.path(name), name, 1, *backend, {});
-    EXPECT_TRUE(model.ok()) << model.status();
+    auto model = Checked(models::Model::Load(directory.path(name), name, 1, *backend, {}));
     return model.ok() ? Error(InputOf(**model)) : "";
   };
   EXPECT_THAT(error_of("lm"), EndsWith("; divide it and continue with the states of Score"));
@@ -340,8 +335,7 @@ TEST_F(RequestParserTest, TooLongIsCutWhenAsked) {
     ids->mutable_token_ids()->add_values(i % 4);
   }
   AddFeatures({0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
-  auto parsed = Parse(words_);
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  auto parsed = Checked(Parse(words_));
   EXPECT_THAT(tasks_[0].token_ids, ElementsAre(3, 2, 1, 3));
   EXPECT_THAT(tasks_[1].token_ids, ElementsAre(2, 2, 2, 2));
   EXPECT_THAT(tasks_[2].token_ids, ElementsAre(0, 1, 2, 3));

@@ -10,19 +10,20 @@
 #include "gtest/gtest.h"
 #include "models/text/unicode_word_tokenizer.h"
 #include "models/text/vocabulary.h"
+#include "tests/testing/checked.h"
 
 namespace sru::server::tasks {
 namespace {
 
+using ::sru::testing::Checked;
 using ::testing::ElementsAre;
 using ::testing::StartsWith;
 
 class AnswerParserTest : public ::testing::Test {
  protected:
   AnswerParserTest() {
-    auto vocabulary = models::Vocabulary::Parse(
-        "<PAD>\n<UNK>\nwho\nwrote\nhamlet\nshakespeare\n?\n.\n", 8, "test");
-    EXPECT_TRUE(vocabulary.ok()) << vocabulary.status();
+    auto vocabulary = Checked(models::Vocabulary::Parse(
+        "<PAD>\n<UNK>\nwho\nwrote\nhamlet\nshakespeare\n?\n.\n", 8, "test"));
     tokenizer_ =
         std::make_unique<models::UnicodeWordTokenizer>(*std::move(vocabulary), /*oov_id=*/1,
                                                        /*lowercase=*/true);
@@ -82,8 +83,7 @@ class AnswerParserTest : public ::testing::Test {
 TEST_F(AnswerParserTest, KeepsIdsPlacesAndFeatures) {
   config_.features = {models::ReaderFeature::kExact, models::ReaderFeature::kTf};
   query()->set_passages(0, "\u00c9t\u00e9 Shakespeare wrote");
-  const auto parsed = Parse();
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const auto parsed = Checked(Parse());
   ASSERT_EQ(parsed->size(), 1u);
   const ParsedQuery& first = (*parsed)[0];
   EXPECT_THAT(first.question, ElementsAre(2, 3, 4, 6));
@@ -103,8 +103,7 @@ TEST_F(AnswerParserTest, KeepsIdsPlacesAndFeatures) {
 
 TEST_F(AnswerParserTest, TheRequestOfTheseTestsIsGoodWithTagsToo) {
   TakeTags();
-  const auto parsed = Parse();
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const auto parsed = Checked(Parse());
   EXPECT_THAT((*parsed)[0].passages[0].features, ElementsAre(0, 1, 0, 0));
   const std::vector<QueryPart> parts = CutQueries(request_.queries(), *parsed, 20);
   ASSERT_EQ(parts.size(), 1u);
@@ -228,8 +227,7 @@ TEST_F(AnswerParserTest, NumbersOutOfRange) {
 }
 
 TEST_F(AnswerParserTest, OptionsAndTheirDefaults) {
-  auto options = ParseAnswerOptions(request_, 15);
-  ASSERT_TRUE(options.ok()) << options.status();
+  auto options = Checked(ParseAnswerOptions(request_, 15));
   EXPECT_EQ(options->top_n, 1);
   EXPECT_EQ(options->spans.top_n, 1);
   EXPECT_EQ(options->spans.max_length, 15);
@@ -238,15 +236,13 @@ TEST_F(AnswerParserTest, OptionsAndTheirDefaults) {
   request_.set_top_n(100);
   request_.set_max_answer_tokens(1000);
   request_.set_no_overlap(true);
-  options = ParseAnswerOptions(request_, 15);
-  ASSERT_TRUE(options.ok()) << options.status();
+  options = Checked(ParseAnswerOptions(request_, 15));
   EXPECT_EQ(options->top_n, 100);
   EXPECT_EQ(options->spans.top_n, 100);
   EXPECT_EQ(options->spans.max_length, 1000);
   EXPECT_TRUE(options->spans.no_overlap);
   request_.set_one_per_passage(true);
-  options = ParseAnswerOptions(request_, 15);
-  ASSERT_TRUE(options.ok()) << options.status();
+  options = Checked(ParseAnswerOptions(request_, 15));
   EXPECT_TRUE(options->one_per_passage);
   EXPECT_EQ(options->top_n, 100);
   EXPECT_EQ(options->spans.top_n, 1);
@@ -258,8 +254,7 @@ TEST_F(AnswerParserTest, QueriesAreCutBetweenPassages) {
   request_.clear_queries();
   Add("a b c d", {"a b c", "a b c d e f g h i j k l m", "a b c", "a", "a b"});
   Add("a", {"b"});
-  const auto parsed = Parse();
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const auto parsed = Checked(Parse());
   const std::vector<QueryPart> parts =
       CutQueries(request_.queries(), *parsed, limits_.max_batch_tokens);
   ASSERT_EQ(parts.size(), 3u);
@@ -294,8 +289,7 @@ TEST_F(AnswerParserTest, QueriesAreCutBetweenPassages) {
 }
 
 TEST_F(AnswerParserTest, LengthsAreThoseOfAllTexts) {
-  const auto lengths = MeasureQueries(request_.queries(), limits_);
-  ASSERT_TRUE(lengths.ok()) << lengths.status();
+  const auto lengths = Checked(MeasureQueries(request_.queries(), limits_));
   EXPECT_THAT(lengths->lengths, ElementsAre(4, 4, 2));
   EXPECT_EQ(lengths->longest, 4);
   EXPECT_EQ(lengths->total, 10);
