@@ -18,6 +18,7 @@
 #include "client/find_model.h"
 #include "client/names.h"
 #include "client/read_file.h"
+#include "google/protobuf/descriptor.h"
 
 namespace sru::client {
 namespace {
@@ -68,7 +69,8 @@ absl::Status CheckStream(size_t num_arguments, EncodeFlags* flags) {
       flags->stream || flags->features || !flags->state_in.empty() || !flags->state_out.empty();
   if (!flags->stream) return absl::OkStatus();
   if (flags->pooling != v1::POOLING_DEFAULT && flags->pooling != v1::POOLING_NONE) {
-    return absl::InvalidArgumentError("--stream gives token vectors; expected --pooling=none");
+    return InvalidArgument("--stream gives token vectors; expected --pooling=none, found ",
+                           NameOf(*v1::Pooling_descriptor()->FindValueByNumber(flags->pooling)));
   }
   if (flags->input.truncate) {
     return absl::InvalidArgumentError("--stream and --truncate exclude each other");
