@@ -16,13 +16,36 @@ namespace {
 
 using ::testing::ElementsAre;
 
+// How a row of a table breaks the example `e` of a program, or `b` of a batch.
+#define E(...) [=]([[maybe_unused]] auto& e) { __VA_ARGS__; }
+#define B(...) [=]([[maybe_unused]] auto& b) { __VA_ARGS__; }
+
+// The value of an operation whose kind is known.
+template <typename Op>
+struct ValueOf {
+  ValueId id = kNone;
+  operator ValueId() const { return id; }
+};
+
 // A program with every operation but Last. Values are not read by what is tested here.
 struct Example {
   AxisId tokens, questions, sequences, asked;
   InputId ids, features, question, rows, targets, counts, question_features, sequence_ids;
   FieldId c, keys, values, last;
-  ValueId embed, stack, shift, norm, q, k, v, attend, encoded, concat, sum, weights, pool, mean,
-      summary, attend_questions, dot, own_dot, select, predict, features_of_tokens;
+  ValueOf<ops::Features> features_of_tokens, encoded;
+  ValueOf<ops::Embed> embed;
+  ValueOf<ops::Stack> stack, stack_of_ids;
+  ValueOf<ops::Shift> shift;
+  ValueOf<ops::Normalize> norm;
+  ValueOf<ops::Linear> q, weights;
+  ValueOf<ops::Append> k, v;
+  ValueOf<ops::Attend> attend, attend_questions;
+  ValueOf<ops::Concat> concat;
+  ValueOf<ops::Add> sum;
+  ValueOf<ops::Pool> pool, mean;
+  ValueOf<ops::RowDot> dot, own_dot;
+  ValueOf<ops::Select> select;
+  ValueOf<ops::Predict> predict;
   Program program;
 
   static FloatView View(size_t size) {
@@ -50,10 +73,10 @@ struct Example {
   }
 
   template <typename Op>
-  ValueId Apply(void (*fill)(const Example&, Op*)) {
+  ValueOf<Op> Apply(void (*fill)(const Example&, Op*)) {
     Op op;
     fill(*this, &op);
-    return program.Apply(std::move(op));
+    return {program.Apply(std::move(op))};
   }
 
   Example() {
@@ -180,7 +203,7 @@ struct Example {
     p.AddOutput("select", select);
     p.AddOutput("features", features_of_tokens);
     // Stands alone: a stack with an embedding on a sequence axis.
-    const ValueId stack_of_ids = Apply<ops::Stack>([](E e, ops::Stack* op) {  // 20
+    stack_of_ids = Apply<ops::Stack>([](E e, ops::Stack* op) {  // 20
       op->ids = e.sequence_ids;
       op->spec = Spec(1, 4, 6, 2, 10);
     });
@@ -191,13 +214,18 @@ struct Example {
   Op& op(ValueId id) {
     return std::get<Op>(program.operations[id]);
   }
+  template <typename Op>
+  Op& operator[](ValueOf<Op> value) {
+    return op<Op>(value.id);
+  }
 };
 
 // With what picks symbols for the last row of each sequence.
 struct PickingExample : Example {
   AxisId adjusted;
   InputId sampling, adjustments;
-  ValueId last_rows, pick;
+  ValueOf<ops::Last> last_rows;
+  ValueOf<ops::Predict> pick;
 
   PickingExample() {
     adjusted = program.AddAxis("adjusted");                            // 4
@@ -207,14 +235,14 @@ struct PickingExample : Example {
     last_op.x = stack;
     last_op.axis = sequences;
     last_op.last = last;
-    last_rows = program.Apply(last_op);  // 21
+    last_rows.id = program.Apply(last_op);  // 21
     ops::Predict predict_op = op<ops::Predict>(predict);
     predict_op.x = last_rows;
     predict_op.targets = predict_op.counts = kNone;
     predict_op.max_candidates = 0;
     predict_op.sampling = sampling;
     predict_op.adjustments = adjustments;
-    pick = program.Apply(predict_op);                        // 22
+    pick.id = program.Apply(predict_op);                     // 22
     program.AddOutput("picked", pick, OutputType::kPicked);  // 8
   }
 };
@@ -319,318 +347,263 @@ TEST(ValidateProgramTest, NamesWhatIsWrong) {
   const std::vector<Broken<Example>> cases = {
       // Lists.
       {"program: axes: expected at most 16, found 20",
-       [](Example& e) {
-         for (int i = 0; i < 16; ++i) e.program.AddAxis("axis" + std::to_string(i));
-       }},
+       E(for (int i = 0; i < 16; ++i) e.program.AddAxis("axis" + std::to_string(i));)},
       {"axes[1] (tokens): name: expected a name of its own, found 'tokens'",
-       [](Example& e) { e.program.axes[1].name = "tokens"; }},
-      {"axes[0] (): name: expected a name, found none",
-       [](Example& e) { e.program.axes[0].name.clear(); }},
+       E(e.program.axes[1].name = "tokens")},
+      {"axes[0] (): name: expected a name, found none", E(e.program.axes[0].name.clear())},
       {"axes[2] (sequences): sequences_of: expected an axis, 0 to 3, found 4",
-       [](Example& e) { e.program.axes[2].sequences_of = 4; }},
+       E(e.program.axes[2].sequences_of = 4)},
       {"axes[3] (asked): sequences_of: expected an axis that is not a sequence axis, found axes[2] "
        "(sequences)",
-       [](Example& e) { e.program.axes[3].sequences_of = e.sequences; }},
+       E(e.program.axes[3].sequences_of = e.sequences)},
       {"inputs[1] (ids): name: expected a name of its own, found 'ids'",
-       [](Example& e) { e.program.inputs[1].name = "ids"; }},
+       E(e.program.inputs[1].name = "ids")},
       {"inputs[0] (ids): axis: expected an axis, 0 to 3, found none",
-       [](Example& e) { e.program.inputs[0].axis = kNone; }},
+       E(e.program.inputs[0].axis = kNone)},
       {"inputs[0] (ids): limit: expected more than least, which is 0, found 0",
-       [](Example& e) { e.program.inputs[0].limit = 0; }},
+       E(e.program.inputs[0].limit = 0)},
       {"inputs[1] (features): width: expected 1 to 1048576, found 0",
-       [](Example& e) { e.program.inputs[1].width = 0; }},
+       E(e.program.inputs[1].width = 0)},
       {"inputs[2] (question): target: expected an axis, 0 to 3, found -2",
-       [](Example& e) { e.program.inputs[2].target = -2; }},
+       E(e.program.inputs[2].target = -2)},
       {"inputs[3] (last_rows): target: expected an axis, 0 to 3, found none",
-       [](Example& e) { e.program.inputs[3].target = kNone; }},
+       E(e.program.inputs[3].target = kNone)},
       {"inputs[4] (targets): type: expected ids, features, a map, rows, sampling or adjustments, "
        "found 9",
-       [](Example& e) { e.program.inputs[4].type = static_cast<InputType>(9); }},
+       E(e.program.inputs[4].type = static_cast<InputType>(9))},
       {"fields[2] (c): name: expected a name of its own, found 'c'",
-       [](Example& e) { e.program.fields[2].name = "c"; }},
-      {"fields[0] (c): width: expected 1 to 1048576, found 0",
-       [](Example& e) { e.program.fields[0].width = 0; }},
+       E(e.program.fields[2].name = "c")},
+      {"fields[0] (c): width: expected 1 to 1048576, found 0", E(e.program.fields[0].width = 0)},
       {"fields[4] (spare): expected an operation that writes it, found none",
-       [](Example& e) { e.program.AddField("spare", 1); }},
+       E(e.program.AddField("spare", 1))},
       // Operands.
       {"operations[0] (features): input: expected an input of features, found none",
-       [](Example& e) { e.op<ops::Features>(0).input = kNone; }},
+       E(e[e.features_of_tokens].input = kNone)},
       {"operations[0] (features): input: expected an input of features, found inputs[0] (ids) of "
        "ids",
-       [](Example& e) { e.op<ops::Features>(0).input = e.ids; }},
+       E(e[e.features_of_tokens].input = e.ids)},
       {"operations[2] (stack): x: expected a value of an operation before it, 0 to 1, found 2",
-       [](Example& e) { e.op<ops::Stack>(e.stack).x = 2; }},
+       E(e[e.stack].x = 2)},
       {"operations[0] (linear): x: expected a value of an operation before it, of which there is "
        "none, found none",
-       [](Example& e) { e.program.operations[0] = ops::Linear(); }},
+       E(e.program.operations[0] = ops::Linear())},
       {"operations[20] (add): a: expected a value with rows, found operations[19] (predict)",
-       [](Example& e) {
-         ops::Add add;
-         add.a = add.b = e.predict;
-         e.program.operations[20] = add;
-       }},
+       E(ops::Add add; add.a = add.b = e.predict; e.program.operations[20] = add;)},
       // Embed.
       {"operations[1] (embed): vocabulary_size: expected 1 to 1073741824, found 0",
-       [](Example& e) { e.op<ops::Embed>(e.embed).vocabulary_size = 0; }},
-      {"operations[1] (embed): width: expected 1 to 1048576, found 0",
-       [](Example& e) { e.op<ops::Embed>(e.embed).width = 0; }},
+       E(e[e.embed].vocabulary_size = 0)},
+      {"operations[1] (embed): width: expected 1 to 1048576, found 0", E(e[e.embed].width = 0)},
       {"operations[1] (embed): table: expected 10 x 4 = 40 values, found 39",
-       [](Example& e) { e.op<ops::Embed>(e.embed).table.size = 39; }},
+       E(e[e.embed].table.size = 39)},
       {"operations[1] (embed): table: expected 40 values, found a null pointer",
-       [](Example& e) { e.op<ops::Embed>(e.embed).table.data = nullptr; }},
+       E(e[e.embed].table.data = nullptr)},
       {"operations[1] (embed): ids: expected ids from 0 to 9, found inputs[4] (targets) of -1 to 8",
-       [](Example& e) { e.op<ops::Embed>(e.embed).ids = e.targets; }},
+       E(e[e.embed].ids = e.targets)},
       {"operations[1] (embed): scale: expected a finite number, found nan",
-       [=](Example& e) { e.op<ops::Embed>(e.embed).scale = nan; }},
+       E(e[e.embed].scale = nan)},
       {"operations[1] (embed): position_field: expected none, since positions is none, found 1",
-       [](Example& e) { e.op<ops::Embed>(e.embed).positions = ops::Positions::kNone; }},
+       E(e[e.embed].positions = ops::Positions::kNone)},
       {"operations[1] (embed): position_field: expected a growing field, found fields[0] (c)",
-       [](Example& e) { e.op<ops::Embed>(e.embed).position_field = e.c; }},
+       E(e[e.embed].position_field = e.c)},
       {"operations[1] (embed): position_field: expected a growing field, found 4",
-       [](Example& e) { e.op<ops::Embed>(e.embed).position_field = 4; }},
+       E(e[e.embed].position_field = 4)},
       // Linear.
-      {"operations[6] (linear): width: expected 1 to 1048576, found 0",
-       [](Example& e) { e.op<ops::Linear>(e.q).width = 0; }},
+      {"operations[6] (linear): width: expected 1 to 1048576, found 0", E(e[e.q].width = 0)},
       {"operations[6] (linear): weight: expected 8 x 6 = 48 values, found 12",
-       [](Example& e) { e.op<ops::Linear>(e.q).weight.size = 12; }},
-      {"operations[6] (linear): bias: expected 8 values, found 6",
-       [](Example& e) { e.op<ops::Linear>(e.q).bias.size = 6; }},
+       E(e[e.q].weight.size = 12)},
+      {"operations[6] (linear): bias: expected 8 values, found 6", E(e[e.q].bias.size = 6)},
       // Normalize.
-      {"operations[4] (normalize): weight: expected 6 values, found 0",
-       [](Example& e) { e.op<ops::Normalize>(e.norm).weight = {}; }},
-      {"operations[4] (normalize): bias: expected 6 values, found 7",
-       [](Example& e) { e.op<ops::Normalize>(e.norm).bias.size = 7; }},
+      {"operations[4] (normalize): weight: expected 6 values, found 0", E(e[e.norm].weight = {})},
+      {"operations[4] (normalize): bias: expected 6 values, found 7", E(e[e.norm].bias.size = 7)},
       {"operations[4] (normalize): epsilon: expected a positive number, found 0.000000",
-       [](Example& e) { e.op<ops::Normalize>(e.norm).epsilon = 0; }},
+       E(e[e.norm].epsilon = 0)},
       {"operations[4] (normalize): epsilon: expected a positive number, found nan",
-       [=](Example& e) { e.op<ops::Normalize>(e.norm).epsilon = nan; }},
+       E(e[e.norm].epsilon = nan)},
       // Stack.
       {"operations[2] (stack): spec.layers[1].bias: expected 12 values, found 11",
-       [](Example& e) { e.op<ops::Stack>(e.stack).spec.layers[1].bias.size = 11; }},
+       E(e[e.stack].spec.layers[1].bias.size = 11)},
       {"operations[2] (stack): spec.pooling: expected none, found max",
-       [](Example& e) { e.op<ops::Stack>(e.stack).spec.pooling = Pooling::kMax; }},
+       E(e[e.stack].spec.pooling = Pooling::kMax)},
       {"operations[2] (stack): ids, x: expected exactly one of them, found both",
-       [](Example& e) { e.op<ops::Stack>(e.stack).ids = e.ids; }},
+       E(e[e.stack].ids = e.ids)},
       {"operations[2] (stack): ids, x: expected exactly one of them, found none",
-       [](Example& e) { e.op<ops::Stack>(e.stack).x = kNone; }},
+       E(e[e.stack].x = kNone)},
       {"operations[2] (stack): spec.vocabulary_size: expected an embedding, since ids is set, "
        "found 0",
-       [](Example& e) {
-         e.op<ops::Stack>(e.stack).ids = e.ids;
-         e.op<ops::Stack>(e.stack).x = kNone;
-       }},
+       E(e[e.stack].ids = e.ids; e[e.stack].x = kNone;)},
       {"operations[2] (stack): spec.vocabulary_size: expected 0, found 10",
-       [](Example& e) { e.op<ops::Stack>(e.stack).spec = Example::Spec(2, 4, 6, 1, 10); }},
+       E(e[e.stack].spec = Example::Spec(2, 4, 6, 1, 10))},
       {"operations[2] (stack): x: expected width 4, found 3",
-       [](Example& e) { e.op<ops::Stack>(e.stack).x = e.features_of_tokens; }},
+       E(e[e.stack].x = e.features_of_tokens)},
       {"operations[2] (stack): spec.layers[0].directions: expected 1, since state is set, found 2",
-       [](Example& e) { e.op<ops::Stack>(e.stack).spec = Example::Spec(2, 4, 6, 2, 0); }},
+       E(e[e.stack].spec = Example::Spec(2, 4, 6, 2, 0))},
       {"operations[2] (stack): state: expected width 12, found fields[0] (c) of width 11",
-       [](Example& e) { e.program.fields[e.c].width = 11; }},
+       E(e.program.fields[e.c].width = 11)},
       {"operations[2] (stack): state: expected a field that does not grow, found fields[1] (keys)",
-       [](Example& e) { e.op<ops::Stack>(e.stack).state = e.keys; }},
-      {"operations[20] (stack): ids: expected ids from 0 to 9, found inputs[7] (sequence_ids) of "
-       "0 "
+       E(e[e.stack].state = e.keys)},
+      {"operations[20] (stack): ids: expected ids from 0 to 9, found inputs[7] (sequence_ids) of 0 "
        "to 10",
-       [](Example& e) { e.program.inputs[e.sequence_ids].limit = 11; }},
+       E(e.program.inputs[e.sequence_ids].limit = 11)},
       {"operations[20] (stack): state: expected an axis with slots, found axes[2] (sequences), a "
        "sequence axis",
-       [](Example& e) {
-         auto& op = e.op<ops::Stack>(20);
-         op.spec = Example::Spec(1, 4, 6, 1, 10);
-         op.state = e.program.AddField("state", 6);
-       }},
+       E(auto& op = e[e.stack_of_ids]; op.spec = Example::Spec(1, 4, 6, 1, 10);
+         op.state = e.program.AddField("state", 6);)},
       // Attend.
       {"operations[8] (attend): heads: expected a divisor of q's width, 6, found 4",
-       [](Example& e) { e.op<ops::Attend>(e.attend).heads = 4; }},
+       E(e[e.attend].heads = 4)},
       {"operations[8] (attend): heads: expected a divisor of the values' width, 8, found 3",
-       [](Example& e) { e.op<ops::Attend>(e.attend).heads = 3; }},
-      {"operations[8] (attend): heads: expected 1 to 1048576, found 0",
-       [](Example& e) { e.op<ops::Attend>(e.attend).heads = 0; }},
+       E(e[e.attend].heads = 3)},
+      {"operations[8] (attend): heads: expected 1 to 1048576, found 0", E(e[e.attend].heads = 0)},
       {"operations[8] (attend): scale: expected a finite number, found nan",
-       [=](Example& e) { e.op<ops::Attend>(e.attend).scale = nan; }},
+       E(e[e.attend].scale = nan)},
       {"operations[8] (attend): keys: expected none, since there are fields, found 4",
-       [](Example& e) { e.op<ops::Attend>(e.attend).keys = e.norm; }},
+       E(e[e.attend].keys = e.norm)},
       {"operations[8] (attend): values: expected none, since there are fields, found 4",
-       [](Example& e) { e.op<ops::Attend>(e.attend).values = e.norm; }},
+       E(e[e.attend].values = e.norm)},
       {"operations[8] (attend): map: expected none, since there are fields, found 2",
-       [](Example& e) { e.op<ops::Attend>(e.attend).map = e.question; }},
+       E(e[e.attend].map = e.question)},
       {"operations[8] (attend): key_field: expected width 6, found fields[2] (values) of width 8",
-       [](Example& e) { e.op<ops::Attend>(e.attend).key_field = e.values; }},
+       E(e[e.attend].key_field = e.values)},
       {"operations[8] (attend): value_field: expected a growing field, found none",
-       [](Example& e) { e.op<ops::Attend>(e.attend).value_field = kNone; }},
+       E(e[e.attend].value_field = kNone)},
       {"operations[7] (attend): value_field: expected a field that an operation before it appends "
        "to, found operations[8] (append)",
-       [](Example& e) { std::swap(e.program.operations[7], e.program.operations[8]); }},
+       E(std::swap(e.program.operations[7], e.program.operations[8]))},
       {"operations[8] (attend): value_field: expected the axis axes[0] (tokens), found axes[1] "
        "(questions)",
-       [](Example& e) {
-         // Another axis fills the values; the operation that did so becomes one without a field.
-         ops::Add add;
-         add.a = add.b = e.q;
-         e.program.operations[e.v] = add;
-         ops::Linear linear;
-         linear.x = e.encoded;
-         linear.width = 8;
-         linear.weight = Example::View(48);
-         ops::Append append;
-         append.x = e.program.Apply(linear);
-         append.field = e.values;
-         e.program.Apply(append);
-       }},
+       E(  // Another axis fills the values; the operation that did so becomes one without a field.
+           ops::Add add; add.a = add.b = e.q; e.program.operations[e.v] = add; ops::Linear linear;
+           linear.x = e.encoded; linear.width = 8; linear.weight = Example::View(48);
+           ops::Append append; append.x = e.program.Apply(linear); append.field = e.values;
+           e.program.Apply(append);)},
       {"operations[10] (attend): keys: expected width 6, found 4",
-       [](Example& e) {
-         e.op<ops::Attend>(e.attend_questions).keys = e.embed;
-         e.op<ops::Attend>(e.attend_questions).values = e.embed;
-       }},
+       E(e[e.attend_questions].keys = e.embed; e[e.attend_questions].values = e.embed;)},
       {"operations[10] (attend): values: expected the axis axes[1] (questions), found axes[0] "
        "(tokens)",
-       [](Example& e) { e.op<ops::Attend>(e.attend_questions).values = e.norm; }},
+       E(e[e.attend_questions].values = e.norm)},
       {"operations[10] (attend): keys: expected the axis axes[0] (tokens), found axes[1] "
        "(questions)",
-       [](Example& e) { e.op<ops::Attend>(e.attend_questions).map = kNone; }},
+       E(e[e.attend_questions].map = kNone)},
       {"operations[10] (attend): map: expected an input of a map, found inputs[3] (last_rows) of "
        "rows",
-       [](Example& e) { e.op<ops::Attend>(e.attend_questions).map = e.rows; }},
+       E(e[e.attend_questions].map = e.rows)},
       {"operations[10] (attend): map: expected the axis axes[0] (tokens), found axes[2] "
        "(sequences)",
-       [](Example& e) { e.program.inputs[e.question].axis = e.sequences; }},
+       E(e.program.inputs[e.question].axis = e.sequences)},
       {"operations[10] (attend): map: expected the axis axes[1] (questions), found axes[3] (asked)",
-       [](Example& e) { e.program.inputs[e.question].target = e.asked; }},
+       E(e.program.inputs[e.question].target = e.asked)},
       // Concat and Add.
-      {"operations[11] (concat): xs: expected a value, found none",
-       [](Example& e) { e.op<ops::Concat>(e.concat).xs.clear(); }},
+      {"operations[11] (concat): xs: expected a value, found none", E(e[e.concat].xs.clear())},
       {"operations[11] (concat): xs[1]: expected the axis axes[0] (tokens), found axes[1] "
        "(questions)",
-       [](Example& e) { e.op<ops::Concat>(e.concat).xs[1] = e.encoded; }},
+       E(e[e.concat].xs[1] = e.encoded)},
       {"operations[11] (concat): width of all xs: expected 1 to 1048576, found 1048580",
-       [](Example& e) { e.op<ops::Concat>(e.concat).xs.assign((1 << 20) / 4 + 1, e.embed); }},
+       E(e[e.concat].xs.assign((1 << 20) / 4 + 1, e.embed))},
       {"operations[12] (add): b: expected the axis axes[0] (tokens), found axes[1] (questions)",
-       [](Example& e) { e.op<ops::Add>(e.sum).b = e.encoded; }},
-      {"operations[12] (add): b: expected width 6, found 4",
-       [](Example& e) { e.op<ops::Add>(e.sum).b = e.embed; }},
+       E(e[e.sum].b = e.encoded)},
+      {"operations[12] (add): b: expected width 6, found 4", E(e[e.sum].b = e.embed)},
       // Pool.
       {"operations[14] (pool): axis: expected a sequence axis of axes[1] (questions), found "
-       "axes[2] "
-       "(sequences)",
-       [](Example& e) { e.op<ops::Pool>(e.pool).axis = e.sequences; }},
+       "axes[2] (sequences)",
+       E(e[e.pool].axis = e.sequences)},
       {"operations[14] (pool): axis: expected an axis, 0 to 3, found none",
-       [](Example& e) { e.op<ops::Pool>(e.pool).axis = kNone; }},
+       E(e[e.pool].axis = kNone)},
       {"operations[14] (pool): weights: expected width 1, found 6",
-       [](Example& e) { e.op<ops::Pool>(e.pool).weights = e.encoded; }},
+       E(e[e.pool].weights = e.encoded)},
       {"operations[14] (pool): weights: expected the axis axes[1] (questions), found axes[0] "
        "(tokens)",
-       [](Example& e) { e.op<ops::Pool>(e.pool).weights = e.norm; }},
+       E(e[e.pool].weights = e.norm)},
       {"operations[14] (pool): pooling: expected none, since there are weights, found max",
-       [](Example& e) { e.op<ops::Pool>(e.pool).pooling = Pooling::kMax; }},
+       E(e[e.pool].pooling = Pooling::kMax)},
       {"operations[15] (pool): pooling: expected first, last, max or mean or weights, found none",
-       [](Example& e) { e.op<ops::Pool>(e.mean).pooling = Pooling::kNone; }},
+       E(e[e.mean].pooling = Pooling::kNone)},
       {"operations[15] (pool): pooling: expected first, last, max or mean, found 99",
-       [](Example& e) { e.op<ops::Pool>(e.mean).pooling = static_cast<Pooling>(99); }},
-      {"operations[15] (pool): directions: expected 1 to 2, found 3",
-       [](Example& e) { e.op<ops::Pool>(e.mean).directions = 3; }},
+       E(e[e.mean].pooling = static_cast<Pooling>(99))},
+      {"operations[15] (pool): directions: expected 1 to 2, found 3", E(e[e.mean].directions = 3)},
       {"operations[15] (pool): directions: expected a divisor of x's width, 3, found 2",
-       [](Example& e) { e.op<ops::Pool>(e.mean).x = e.features_of_tokens; }},
+       E(e[e.mean].x = e.features_of_tokens)},
       // RowDot.
-      {"operations[16] (row_dot): v: expected width 6, found 4",
-       [](Example& e) { e.op<ops::RowDot>(e.dot).v = e.embed; }},
+      {"operations[16] (row_dot): v: expected width 6, found 4", E(e[e.dot].v = e.embed)},
       {"operations[16] (row_dot): v: expected a value of a sequence axis, found axes[1] "
        "(questions)",
-       [](Example& e) { e.op<ops::RowDot>(e.dot).v = e.encoded; }},
-      {"operations[16] (row_dot): map: expected an input of a map, found 12",
-       [](Example& e) { e.op<ops::RowDot>(e.dot).map = 12; }},
+       E(e[e.dot].v = e.encoded)},
+      {"operations[16] (row_dot): map: expected an input of a map, found 12", E(e[e.dot].map = 12)},
       {"operations[16] (row_dot): map: expected the axis axes[2] (sequences), found axes[1] "
        "(questions)",
-       [](Example& e) { e.op<ops::RowDot>(e.dot).v = e.mean; }},
+       E(e[e.dot].v = e.mean)},
       {"operations[16] (row_dot): v: expected a sequence axis of axes[0] (tokens), since there is "
-       "no "
-       "map, found axes[3] (asked)",
-       [](Example& e) { e.op<ops::RowDot>(e.dot).map = kNone; }},
+       "no map, found axes[3] (asked)",
+       E(e[e.dot].map = kNone)},
       // Shift, Select and Append.
       {"operations[3] (shift): last: expected width 6, found fields[0] (c) of width 12",
-       [](Example& e) { e.op<ops::Shift>(e.shift).last = e.c; }},
+       E(e[e.shift].last = e.c)},
       {"operations[3] (shift): last: expected a field that no other operation writes, found "
        "fields[0] (c), which operations[2] (stack) writes",
-       [](Example& e) {
-         e.op<ops::Stack>(e.stack).spec = Example::Spec(1, 4, 6, 1, 0);
-         e.program.fields[e.c].width = 6;
-         e.op<ops::Shift>(e.shift).last = e.c;
-       }},
+       E(e[e.stack].spec = Example::Spec(1, 4, 6, 1, 0); e.program.fields[e.c].width = 6;
+         e[e.shift].last = e.c;)},
       {"operations[18] (select): rows: expected an input of rows, found inputs[2] (question) of a "
        "map",
-       [](Example& e) { e.op<ops::Select>(e.select).rows = e.question; }},
+       E(e[e.select].rows = e.question)},
       {"operations[18] (select): rows: expected the axis axes[1] (questions), found axes[0] "
        "(tokens)",
-       [](Example& e) { e.op<ops::Select>(e.select).x = e.encoded; }},
+       E(e[e.select].x = e.encoded)},
       {"operations[5] (append): field: expected width 6, found fields[2] (values) of width 8",
-       [](Example& e) { e.op<ops::Append>(e.k).field = e.values; }},
+       E(e[e.k].field = e.values)},
       {"operations[5] (append): field: expected a growing field, found fields[3] (last)",
-       [](Example& e) { e.op<ops::Append>(e.k).field = e.last; }},
+       E(e[e.k].field = e.last)},
       // Predict.
       {"operations[19] (predict): vocabulary_size: expected 1 to 1073741824, found 0",
-       [](Example& e) { e.op<ops::Predict>(e.predict).vocabulary_size = 0; }},
+       E(e[e.predict].vocabulary_size = 0)},
       {"operations[19] (predict): weight: expected 9 x 6 = 54 values, found 53",
-       [](Example& e) { e.op<ops::Predict>(e.predict).weight.size = 53; }},
-      {"operations[19] (predict): bias: expected 9 values, found 8",
-       [](Example& e) { e.op<ops::Predict>(e.predict).bias.size = 8; }},
+       E(e[e.predict].weight.size = 53)},
+      {"operations[19] (predict): bias: expected 9 values, found 8", E(e[e.predict].bias.size = 8)},
       {"operations[19] (predict): targets, counts, sampling: expected at least one of them, found "
        "none",
-       [](Example& e) {
-         e.op<ops::Predict>(e.predict).targets = kNone;
-         e.op<ops::Predict>(e.predict).counts = kNone;
-       }},
+       E(e[e.predict].targets = kNone; e[e.predict].counts = kNone;)},
       {"operations[19] (predict): targets: expected ids from -1 to 8, found inputs[0] (ids) of 0 "
-       "to "
-       "9",
-       [](Example& e) { e.op<ops::Predict>(e.predict).targets = e.ids; }},
+       "to 9",
+       E(e[e.predict].targets = e.ids)},
       {"operations[19] (predict): targets: expected the axis axes[0] (tokens), found axes[1] "
        "(questions)",
-       [](Example& e) { e.program.inputs[e.targets].axis = e.questions; }},
+       E(e.program.inputs[e.targets].axis = e.questions)},
       {"operations[19] (predict): counts: expected the axis axes[0] (tokens), found axes[2] "
        "(sequences)",
-       [](Example& e) { e.program.inputs[e.counts].axis = e.sequences; }},
+       E(e.program.inputs[e.counts].axis = e.sequences)},
       {"operations[19] (predict): counts: expected ids from 0 to 2, found inputs[5] (counts) of 0 "
-       "to "
-       "3",
-       [](Example& e) { e.op<ops::Predict>(e.predict).max_candidates = 2; }},
+       "to 3",
+       E(e[e.predict].max_candidates = 2)},
       {"operations[19] (predict): max_candidates: expected 1 to 9, found 10",
-       [](Example& e) { e.op<ops::Predict>(e.predict).max_candidates = 10; }},
+       E(e[e.predict].max_candidates = 10)},
       {"operations[19] (predict): max_candidates: expected 0, found 3",
-       [](Example& e) { e.op<ops::Predict>(e.predict).counts = kNone; }},
+       E(e[e.predict].counts = kNone)},
       // Outputs.
-      {"program: outputs: expected at most 48, found 49",
-       [](Example& e) {
-         while (e.program.outputs.size() <= 48) {
-           e.program.AddOutput("more" + std::to_string(e.program.outputs.size()), 0);
-         }
-       }},
+      {"program: outputs: expected at most 48, found 49", E(while (e.program.outputs.size() <= 48) {
+         e.program.AddOutput("more" + std::to_string(e.program.outputs.size()), 0);
+       })},
       {"outputs[1] (log_prob): name: expected a name of its own, found 'log_prob'",
-       [](Example& e) { e.program.outputs[1].name = "log_prob"; }},
+       E(e.program.outputs[1].name = "log_prob")},
       {"outputs[2] (dot): value: expected a value, 0 to 20, found 21",
-       [](Example& e) { e.program.outputs[2].value = 21; }},
+       E(e.program.outputs[2].value = 21)},
       {"outputs[2] (dot): type: expected log_prob, candidates or picked, found rows",
-       [](Example& e) { e.program.outputs[2].value = e.predict; }},
+       E(e.program.outputs[2].value = e.predict)},
       {"outputs[2] (dot): type: expected rows, log_prob, candidates, picked or attention, found 7",
-       [](Example& e) { e.program.outputs[2].type = static_cast<OutputType>(7); }},
+       E(e.program.outputs[2].type = static_cast<OutputType>(7))},
       {"outputs[0] (log_prob): value: expected a predict with targets, found operations[16] "
        "(row_dot)",
-       [](Example& e) { e.program.outputs[0].value = e.dot; }},
+       E(e.program.outputs[0].value = e.dot)},
       {"outputs[1] (candidates): value: expected a predict with counts, found operations[16] "
        "(row_dot)",
-       [](Example& e) { e.program.outputs[1].value = e.dot; }},
+       E(e.program.outputs[1].value = e.dot)},
       {"outputs[0] (log_prob): value: expected an attend, found operations[19] (predict)",
-       [](Example& e) { e.program.outputs[0].type = OutputType::kAttention; }},
+       E(e.program.outputs[0].type = OutputType::kAttention)},
       {"outputs[2] (dot): value: expected an attend, found operations[16] (row_dot)",
-       [](Example& e) { e.program.outputs[2].type = OutputType::kAttention; }},
+       E(e.program.outputs[2].type = OutputType::kAttention)},
       {"outputs[0] (log_prob): value: expected a predict with targets, found operations[19] "
        "(predict) without",
-       [](Example& e) { e.op<ops::Predict>(e.predict).targets = kNone; }},
+       E(e[e.predict].targets = kNone)},
       {"outputs[1] (candidates): value: expected a predict with counts, found operations[19] "
        "(predict) without",
-       [](Example& e) {
-         e.op<ops::Predict>(e.predict).counts = kNone;
-         e.op<ops::Predict>(e.predict).max_candidates = 0;
-       }},
+       E(e[e.predict].counts = kNone; e[e.predict].max_candidates = 0;)},
   };
   ExpectProgramsAreRefused(cases);
 }
@@ -656,98 +629,84 @@ TEST(ValidateProgramTest, TellsTheShapeOfPicks) {
 TEST(ValidateProgramTest, NamesWhatIsWrongWithPicks) {
   const std::vector<Broken<PickingExample>> cases = {
       {"inputs[9] (adjustments): limit: expected 1 to 1073741824, found 0",
-       [](PickingExample& e) { e.program.inputs[9].limit = 0; }},
+       E(e.program.inputs[9].limit = 0)},
       {"inputs[9] (adjustments): axis: expected an axis that is not a sequence axis, found axes[2] "
        "(sequences)",
-       [](PickingExample& e) { e.program.inputs[9].axis = e.sequences; }},
+       E(e.program.inputs[9].axis = e.sequences)},
       // Last.
       {"operations[21] (last): x: expected a value of an operation before it, 0 to 20, found none",
-       [](PickingExample& e) { e.op<ops::Last>(e.last_rows).x = kNone; }},
+       E(e[e.last_rows].x = kNone)},
       {"operations[21] (last): axis: expected an axis, 0 to 4, found none",
-       [](PickingExample& e) { e.op<ops::Last>(e.last_rows).axis = kNone; }},
+       E(e[e.last_rows].axis = kNone)},
       {"operations[21] (last): axis: expected a sequence axis of axes[0] (tokens), found axes[3] "
        "(asked)",
-       [](PickingExample& e) { e.op<ops::Last>(e.last_rows).axis = e.asked; }},
+       E(e[e.last_rows].axis = e.asked)},
       {"operations[21] (last): last: expected a field that does not grow, found fields[1] (keys)",
-       [](PickingExample& e) { e.op<ops::Last>(e.last_rows).last = e.keys; }},
+       E(e[e.last_rows].last = e.keys)},
       {"operations[21] (last): last: expected a field that does not grow, found 4",
-       [](PickingExample& e) { e.op<ops::Last>(e.last_rows).last = 4; }},
+       E(e[e.last_rows].last = 4)},
       {"operations[21] (last): last: expected width 6, found fields[0] (c) of width 12",
-       [](PickingExample& e) { e.op<ops::Last>(e.last_rows).last = e.c; }},
+       E(e[e.last_rows].last = e.c)},
       {"operations[21] (last): last: expected a field that a shift of operations[4] (normalize) "
        "writes, found fields[3] (last), which operations[3] (shift) writes",
-       [](PickingExample& e) { e.op<ops::Last>(e.last_rows).x = e.norm; }},
+       E(e[e.last_rows].x = e.norm)},
       {"operations[21] (last): last: expected a field that a shift of operations[20] (stack) "
-       "writes, "
-       "found fields[4] (own), which operations[20] (stack) writes",
-       [](PickingExample& e) {
-         auto& stack = e.op<ops::Stack>(20);
-         stack.ids = e.ids;
-         stack.spec = Example::Spec(1, 4, 6, 1, 10);
-         stack.state = e.program.AddField("own", 6);
-         e.op<ops::Last>(e.last_rows).x = 20;
-         e.op<ops::Last>(e.last_rows).last = stack.state;
-       }},
+       "writes, found fields[4] (own), which operations[20] (stack) writes",
+       E(auto& stack = e[e.stack_of_ids]; stack.ids = e.ids;
+         stack.spec = Example::Spec(1, 4, 6, 1, 10); stack.state = e.program.AddField("own", 6);
+         e[e.last_rows].x = 20; e[e.last_rows].last = stack.state;)},
       // Predict.
       {"operations[22] (predict): targets, counts, sampling: expected at least one of them, found "
        "none",
-       [](PickingExample& e) { e.op<ops::Predict>(e.pick).sampling = kNone; }},
+       E(e[e.pick].sampling = kNone)},
       {"operations[22] (predict): sampling: expected an input of sampling, found inputs[0] (ids) "
-       "of "
-       "ids",
-       [](PickingExample& e) { e.op<ops::Predict>(e.pick).sampling = e.ids; }},
+       "of ids",
+       E(e[e.pick].sampling = e.ids)},
       {"operations[22] (predict): sampling: expected an input of sampling, found inputs[9] "
        "(adjustments) of adjustments",
-       [](PickingExample& e) { e.op<ops::Predict>(e.pick).sampling = e.adjustments; }},
+       E(e[e.pick].sampling = e.adjustments)},
       {"operations[22] (predict): sampling: expected the axis axes[2] (sequences), found axes[0] "
        "(tokens)",
-       [](PickingExample& e) { e.program.inputs[e.sampling].axis = e.tokens; }},
+       E(e.program.inputs[e.sampling].axis = e.tokens)},
       {"operations[22] (predict): adjustments: expected none, since there is no sampling, found 9",
-       [](PickingExample& e) {
-         auto& op = e.op<ops::Predict>(e.pick);
-         op.sampling = kNone;
-         op.targets = e.program.AddIds("last_targets", e.sequences, -1, 9);
-       }},
+       E(auto& op = e[e.pick]; op.sampling = kNone;
+         op.targets = e.program.AddIds("last_targets", e.sequences, -1, 9);)},
       {"operations[22] (predict): adjustments: expected an input of adjustments, found inputs[8] "
        "(sampling) of sampling",
-       [](PickingExample& e) { e.op<ops::Predict>(e.pick).adjustments = e.sampling; }},
+       E(e[e.pick].adjustments = e.sampling)},
       {"operations[22] (predict): adjustments: expected limit 9, found inputs[9] (adjustments) of "
        "limit 8",
-       [](PickingExample& e) { e.program.inputs[9].limit = 8; }},
+       E(e.program.inputs[9].limit = 8)},
       {"operations[19] (predict): adjustments: expected an axis other than x's, found axes[0] "
        "(tokens)",
-       [](PickingExample& e) {
-         auto& op = e.op<ops::Predict>(e.predict);
-         op.sampling = e.program.AddSampling("token_sampling", e.tokens);
-         op.adjustments = e.program.AddAdjustments("token_adjustments", e.tokens, 9);
-       }},
+       E(auto& op = e[e.predict]; op.sampling = e.program.AddSampling("token_sampling", e.tokens);
+         op.adjustments = e.program.AddAdjustments("token_adjustments", e.tokens, 9);)},
       // Outputs.
       {"outputs[8] (picked): value: expected a predict with sampling, found operations[21] (last)",
-       [](PickingExample& e) { e.program.outputs[8].value = e.last_rows; }},
+       E(e.program.outputs[8].value = e.last_rows)},
       {"outputs[8] (picked): value: expected a predict with sampling, found operations[19] "
-       "(predict) "
-       "without",
-       [](PickingExample& e) { e.program.outputs[8].value = e.predict; }},
+       "(predict) without",
+       E(e.program.outputs[8].value = e.predict)},
   };
   ExpectProgramsAreRefused(cases);
 }
 
 TEST(ValidateProgramTest, TakesPicksThatAreRight) {
   const std::vector<std::function<void(PickingExample&)>> cases = {
-      [](PickingExample& e) { e.op<ops::Predict>(e.pick).adjustments = kNone; },
-      [](PickingExample& e) { e.op<ops::Last>(e.last_rows).last = kNone; },
+      [](PickingExample& e) { e[e.pick].adjustments = kNone; },
+      [](PickingExample& e) { e[e.last_rows].last = kNone; },
       // The shift of what a last row reads may come later.
       [](PickingExample& e) {
         ops::Shift shift;
         shift.x = e.norm;
         shift.last = e.program.AddField("later", 6);
-        e.op<ops::Last>(e.last_rows).x = e.norm;
-        e.op<ops::Last>(e.last_rows).last = shift.last;
+        e[e.last_rows].x = e.norm;
+        e[e.last_rows].last = shift.last;
         e.program.Apply(shift);
       },
       // Everything of one predict.
       [](PickingExample& e) {
-        auto& op = e.op<ops::Predict>(e.predict);
+        auto& op = e[e.predict];
         op.sampling = e.program.AddSampling("token_sampling", e.tokens);
         op.adjustments = e.adjustments;
         e.program.AddOutput("token_picked", e.predict, OutputType::kPicked);
@@ -762,7 +721,10 @@ struct StudentExample {
   Program program;
   AxisId tokens, choices;
   InputId ids, positions, chosen, map, counts;
-  ValueId embed, linear, ssru, predict;
+  ValueOf<ops::Embed> embed;
+  ValueOf<ops::Linear> linear;
+  ValueOf<ops::Ssru> ssru;
+  ValueOf<ops::Predict> predict;
 
   StudentExample() {
     tokens = program.AddAxis("tokens");
@@ -780,17 +742,17 @@ struct StudentExample {
     embed_op.width = 4;
     embed_op.positions = ops::Positions::kHalves;
     embed_op.position_ids = positions;
-    embed = program.Apply(embed_op);
+    embed.id = program.Apply(embed_op);
     ops::Linear linear_op;
     linear_op.x = embed;
     linear_op.width = 4;
     linear_op.int8_weight = {whole.data(), 16, 3.0f, 2.0f};
-    linear = program.Apply(linear_op);
+    linear.id = program.Apply(linear_op);
     ops::Ssru ssru_op;
     ssru_op.x = embed;
     ssru_op.forget = linear;
     ssru_op.state = program.AddField("c", 4);
-    ssru = program.Apply(ssru_op);
+    ssru.id = program.Apply(ssru_op);
     ops::Predict predict_op;
     predict_op.x = ssru;
     predict_op.vocabulary_size = 10;
@@ -800,13 +762,17 @@ struct StudentExample {
     predict_op.never = {1, 9};
     predict_op.counts = counts;
     predict_op.max_candidates = 3;
-    predict = program.Apply(predict_op);
+    predict.id = program.Apply(predict_op);
     program.AddOutput("candidates", predict, OutputType::kCandidates);
   }
 
   template <typename Op>
   Op& op(ValueId id) {
     return std::get<Op>(program.operations[id]);
+  }
+  template <typename Op>
+  Op& operator[](ValueOf<Op> value) {
+    return op<Op>(value.id);
   }
 };
 
@@ -815,58 +781,47 @@ TEST(ValidateProgramTest, NamesWhatIsWrongWithAStudent) {
   using E = StudentExample;
   const std::vector<Broken<E>> cases = {
       {"operations[0] (embed): table: expected none, since there are rounded weights, found values",
-       [](E& e) {
-         e.op<ops::Embed>(e.embed).table = {kWeights, 40};
-       }},
+       E(e[e.embed].table = {kWeights, 40})},
       {"operations[0] (embed): int8_table: expected 10 x 4 = 40 values, found 39",
-       [](E& e) { e.op<ops::Embed>(e.embed).int8_table.size = 39; }},
+       E(e[e.embed].int8_table.size = 39)},
       {"operations[0] (embed): int8_table: expected 40 values, found a null pointer",
-       [](E& e) { e.op<ops::Embed>(e.embed).int8_table.data = nullptr; }},
+       E(e[e.embed].int8_table.data = nullptr)},
       {"operations[0] (embed): int8_table.multiplier: expected a positive number, found 0.000000",
-       [](E& e) { e.op<ops::Embed>(e.embed).int8_table.multiplier = 0; }},
+       E(e[e.embed].int8_table.multiplier = 0)},
       {"operations[0] (embed): ids: expected ids from 0 to 9, found inputs[0] (ids) of -1 to 9",
-       [](E& e) { e.op<ops::Embed>(e.embed).zero_row = false; }},
+       E(e[e.embed].zero_row = false)},
       {"operations[0] (embed): position_ids: expected none, since positions is none, found 1",
-       [](E& e) { e.op<ops::Embed>(e.embed).positions = ops::Positions::kNone; }},
+       E(e[e.embed].positions = ops::Positions::kNone)},
       {"operations[0] (embed): position_ids: expected ids from 0 to 1073741823, found inputs[4] "
        "(counts) of 0 to 3",
-       [](E& e) { e.op<ops::Embed>(e.embed).position_ids = e.counts; }},
+       E(e[e.embed].position_ids = e.counts)},
       {"operations[0] (embed): width: expected an even number of at least 4, since positions is "
        "halves, found another",
-       [](E& e) {
-         e.op<ops::Embed>(e.embed).width = 2;
-         e.op<ops::Embed>(e.embed).int8_table.size = 20;
-       }},
+       E(e[e.embed].width = 2; e[e.embed].int8_table.size = 20;)},
       {"operations[1] (linear): int8_weight.activation: expected a positive number or 0, found "
        "-1.000000",
-       [](E& e) { e.op<ops::Linear>(e.linear).int8_weight.activation = -1; }},
+       E(e[e.linear].int8_weight.activation = -1)},
       {"operations[2] (ssru): forget: expected a value of an operation before it, 0 to 1, found "
        "none",
-       [](E& e) { e.op<ops::Ssru>(e.ssru).forget = kNone; }},
+       E(e[e.ssru].forget = kNone)},
       {"operations[2] (ssru): state: expected width 4, found fields[0] (c) of width 5",
-       [](E& e) { e.program.fields[0].width = 5; }},
+       E(e.program.fields[0].width = 5)},
       {"operations[2] (ssru): state: expected a field that does not grow, found fields[0] (c)",
-       [](E& e) { e.program.fields[0].grows = true; }},
+       E(e.program.fields[0].grows = true)},
       {"operations[3] (predict): choices: expected an axis other than x's, found axes[0] (tokens)",
-       [](E& e) { e.program.inputs[e.chosen].axis = e.tokens; }},
+       E(e.program.inputs[e.chosen].axis = e.tokens)},
       {"operations[3] (predict): choices_map: expected an input of a map, found none",
-       [](E& e) { e.op<ops::Predict>(e.predict).choices_map = kNone; }},
+       E(e[e.predict].choices_map = kNone)},
       {"operations[3] (predict): choices_map: expected none, since there are no choices, found 3",
-       [](E& e) { e.op<ops::Predict>(e.predict).choices = kNone; }},
+       E(e[e.predict].choices = kNone)},
       {"operations[3] (predict): choices_map: expected the axis axes[1] (choices), found axes[0] "
        "(tokens)",
-       [](E& e) { e.program.inputs[e.map].target = e.tokens; }},
-      {"operations[3] (predict): never: expected 2 to 9, found 1",
-       [](E& e) {
-         e.op<ops::Predict>(e.predict).never = {1, 1};
-       }},
-      {"operations[3] (predict): never: expected 0 to 9, found 10",
-       [](E& e) { e.op<ops::Predict>(e.predict).never = {10}; }},
+       E(e.program.inputs[e.map].target = e.tokens)},
+      {"operations[3] (predict): never: expected 2 to 9, found 1", E(e[e.predict].never = {1, 1})},
+      {"operations[3] (predict): never: expected 0 to 9, found 10", E(e[e.predict].never = {10})},
       {"operations[3] (predict): sampling: expected none, since there are choices or symbols that "
        "are never chosen, found 5",
-       [](E& e) {
-         e.op<ops::Predict>(e.predict).sampling = e.program.AddSampling("sampling", e.tokens);
-       }},
+       E(e[e.predict].sampling = e.program.AddSampling("sampling", e.tokens))},
   };
   StudentExample right;
   ProgramShape shape;
@@ -920,9 +875,7 @@ TEST(ValidateBatchTest, NamesWhatIsWrongWithChoices) {
 // axis fills may be read before that axis' operation.
 TEST(ValidateProgramTest, TakesWhatIsRight) {
   const std::vector<std::function<void(Example&)>> cases = {
-      [](Example& e) {
-        e.op<ops::RowDot>(e.dot).map = e.program.AddMap("asked_of", e.tokens, e.asked);
-      },
+      [](Example& e) { e[e.dot].map = e.program.AddMap("asked_of", e.tokens, e.asked); },
       [](Example& e) {
         const FieldId keys = e.program.AddField("memory_keys", 6, true);
         const FieldId values = e.program.AddField("memory_values", 6, true);
@@ -938,8 +891,8 @@ TEST(ValidateProgramTest, TakesWhatIsRight) {
         append.field = values;
         e.program.Apply(append);
       },
-      [](Example& e) { e.op<ops::Linear>(e.q).bias = {}; },
-      [](Example& e) { e.op<ops::Predict>(e.predict).bias = {}; },
+      [](Example& e) { e[e.q].bias = {}; },
+      [](Example& e) { e[e.predict].bias = {}; },
       [](Example& e) { e.program = Program(); },
   };
   ExpectProgramsAreTaken(cases);
@@ -1000,106 +953,80 @@ struct ExampleBatch {
 
 TEST(ValidateBatchTest, NamesWhatIsWrong) {
   const std::vector<Broken<ExampleBatch>> cases = {
-      {"axes: expected 4, found none", [](ExampleBatch& b) { b.batch.axes = nullptr; }},
+      {"axes: expected 4, found none", B(b.batch.axes = nullptr)},
       {"axes[0] (tokens): expected at most 2 sequences, found 3",
-       [](ExampleBatch& b) { b.limits.axes[0].max_sequences = 2; }},
+       B(b.limits.axes[0].max_sequences = 2)},
       {"axes[1] (questions): expected at most 2 sequences, found -1",
-       [](ExampleBatch& b) { b.axes[1].num_sequences = -1; }},
-      {"axes[0] (tokens): offsets: expected 4, found none",
-       [](ExampleBatch& b) { b.axes[0].offsets = nullptr; }},
-      {"axes[0] (tokens): offsets[0]: expected 0, found 1",
-       [](ExampleBatch& b) { b.token_offsets[0] = 1; }},
-      {"axes[0] (tokens): offsets[2]: expected at least 2, found 1",
-       [](ExampleBatch& b) { b.token_offsets[2] = 1; }},
-      {"axes[0] (tokens): expected at most 4 rows, found 5",
-       [](ExampleBatch& b) { b.limits.axes[0].max_rows = 4; }},
+       B(b.axes[1].num_sequences = -1)},
+      {"axes[0] (tokens): offsets: expected 4, found none", B(b.axes[0].offsets = nullptr)},
+      {"axes[0] (tokens): offsets[0]: expected 0, found 1", B(b.token_offsets[0] = 1)},
+      {"axes[0] (tokens): offsets[2]: expected at least 2, found 1", B(b.token_offsets[2] = 1)},
+      {"axes[0] (tokens): expected at most 4 rows, found 5", B(b.limits.axes[0].max_rows = 4)},
       // Slots.
-      {"axes[0] (tokens): slots[1]: expected a slot or kNoSlot, found -2",
-       [](ExampleBatch& b) { b.slots[1] = -2; }},
+      {"axes[0] (tokens): slots[1]: expected a slot or kNoSlot, found -2", B(b.slots[1] = -2)},
       {"axes[0] (tokens): slots[2]: expected a slot of its own, found 3, which is that of axes[0] "
        "(tokens): slots[0]",
-       [](ExampleBatch& b) { b.slots[2] = 3; }},
+       B(b.slots[2] = 3)},
       {"axes[1] (questions): slots[1]: expected a slot of its own, found 1, which is that of "
-       "axes[0] "
-       "(tokens): slots[1]",
-       [](ExampleBatch& b) {
-         static const StateArena::Slot kSlots[] = {StateArena::kNoSlot, 1};
-         b.axes[1].slots = kSlots;
-       }},
+       "axes[0] (tokens): slots[1]",
+       B(static const StateArena::Slot kSlots[] = {StateArena::kNoSlot, 1};
+         b.axes[1].slots = kSlots;)},
       {"arena: expected one, since axes[0] (tokens): slots[0] is set, found none",
-       [](ExampleBatch& b) { b.batch.arena = nullptr; }},
-      {"arena: expected one of device 1, found one of device 0",
-       [](ExampleBatch& b) { b.limits.device = 1; }},
+       B(b.batch.arena = nullptr)},
+      {"arena: expected one of device 1, found one of device 0", B(b.limits.device = 1)},
       {"axes[0] (tokens): slots[1]: expected a slot, since operations[1] (embed) uses fields[1] "
        "(keys), which grows, found none",
-       [](ExampleBatch& b) { b.slots[1] = StateArena::kNoSlot; }},
+       B(b.slots[1] = StateArena::kNoSlot)},
       {"axes[0] (tokens): slots[0]: expected a slot, since operations[1] (embed) uses fields[1] "
        "(keys), which grows, found none",
-       [](ExampleBatch& b) { b.axes[0].slots = nullptr; }},
+       B(b.axes[0].slots = nullptr)},
       {"axes[0] (tokens): slots[0]: expected a slot, since operations[8] (attend) uses fields[1] "
        "(keys), which grows, found none",
-       [](ExampleBatch& b) {
-         auto& embed = b.e.op<ops::Embed>(b.e.embed);
-         embed.position_field = kNone;
-         b.Ask({3});
-       }},
+       B(auto& embed = b.e[b.e.embed]; embed.position_field = kNone; b.Ask({3});)},
       {"axes[0] (tokens): slots[1]: expected a slot, since operations[5] (append) uses fields[1] "
        "(keys), which grows, found none",
-       [](ExampleBatch& b) {
-         auto& embed = b.e.op<ops::Embed>(b.e.embed);
-         embed.position_field = kNone;
-         b.slots[1] = StateArena::kNoSlot;
-       }},
+       B(auto& embed = b.e[b.e.embed]; embed.position_field = kNone;
+         b.slots[1] = StateArena::kNoSlot;)},
       // Inputs.
       {"inputs[0] (ids): expected 5 ids, since operations[1] (embed) runs, found none",
-       [](ExampleBatch& b) { b.inputs[b.e.ids].ids = nullptr; }},
+       B(b.inputs[b.e.ids].ids = nullptr)},
       {"inputs[1] (features): expected 5 rows, since operations[0] (features) runs, found none",
-       [](ExampleBatch& b) {
-         b.inputs[b.e.features].values = nullptr;
-         b.inputs[b.e.features].ids = b.ids.data();
-       }},
+       B(b.inputs[b.e.features].values = nullptr; b.inputs[b.e.features].ids = b.ids.data();)},
       {"inputs[1] (features): expected 5 rows, since operations[0] (features) runs, found none",
-       [](ExampleBatch& b) { b.batch.inputs = nullptr; }},
+       B(b.batch.inputs = nullptr)},
       {"inputs[2] (question): expected 3 ids, since operations[10] (attend) runs, found none",
-       [](ExampleBatch& b) { b.inputs[b.e.question].ids = nullptr; }},
+       B(b.inputs[b.e.question].ids = nullptr)},
       {"inputs[2] (question): expected 3 ids, since operations[16] (row_dot) runs, found none",
-       [](ExampleBatch& b) {
-         b.e.op<ops::Attend>(b.e.attend_questions).map = kNone;  // so that it is not the first
-         b.inputs[b.e.question].ids = nullptr;
-       }},
+       B(b.e[b.e.attend_questions].map = kNone;  // so that it is not the first
+         b.inputs[b.e.question].ids = nullptr;)},
       {"inputs[3] (last_rows): expected 3 ids, since operations[18] (select) runs, found none",
-       [](ExampleBatch& b) { b.inputs[b.e.rows].ids = nullptr; }},
+       B(b.inputs[b.e.rows].ids = nullptr)},
       {"inputs[4] (targets): expected 5 ids, since operations[19] (predict) runs, found none",
-       [](ExampleBatch& b) { b.inputs[b.e.targets].ids = nullptr; }},
+       B(b.inputs[b.e.targets].ids = nullptr)},
       {"inputs[5] (counts): expected 5 ids, since operations[19] (predict) runs, found none",
-       [](ExampleBatch& b) { b.inputs[b.e.counts].ids = nullptr; }},
+       B(b.inputs[b.e.counts].ids = nullptr)},
       {"inputs[6] (question_features): expected 2 rows, since operations[9] (features) runs, found "
        "none",
-       [](ExampleBatch& b) { b.inputs[b.e.question_features].values = nullptr; }},
+       B(b.inputs[b.e.question_features].values = nullptr)},
       {"inputs[7] (sequence_ids): expected 3 ids, since operations[20] (stack) runs, found none",
-       [](ExampleBatch& b) { b.inputs[b.e.sequence_ids].ids = nullptr; }},
-      {"inputs[0] (ids)[1]: expected 0 to 9, found 10", [](ExampleBatch& b) { b.ids[1] = 10; }},
-      {"inputs[0] (ids)[4]: expected 0 to 9, found -1", [](ExampleBatch& b) { b.ids[4] = -1; }},
-      {"inputs[4] (targets)[0]: expected -1 to 8, found -2",
-       [](ExampleBatch& b) { b.targets[0] = -2; }},
-      {"inputs[5] (counts)[2]: expected 0 to 3, found 4", [](ExampleBatch& b) { b.counts[2] = 4; }},
+       B(b.inputs[b.e.sequence_ids].ids = nullptr)},
+      {"inputs[0] (ids)[1]: expected 0 to 9, found 10", B(b.ids[1] = 10)},
+      {"inputs[0] (ids)[4]: expected 0 to 9, found -1", B(b.ids[4] = -1)},
+      {"inputs[4] (targets)[0]: expected -1 to 8, found -2", B(b.targets[0] = -2)},
+      {"inputs[5] (counts)[2]: expected 0 to 3, found 4", B(b.counts[2] = 4)},
       {"inputs[2] (question)[2]: expected one of the 2 sequences of axes[1] (questions), found 2",
-       [](ExampleBatch& b) { b.question[2] = 2; }},
+       B(b.question[2] = 2)},
       {"inputs[2] (question)[0]: expected one of the 0 sequences of axes[1] (questions), found 1",
-       [](ExampleBatch& b) { b.axes[1].num_sequences = 0; }},
+       B(b.axes[1].num_sequences = 0)},
       {"inputs[3] (last_rows)[1]: expected one of the 5 rows of axes[0] (tokens), found 5",
-       [](ExampleBatch& b) { b.rows[1] = 5; }},
+       B(b.rows[1] = 5)},
       // What nothing needs is checked all the same.
-      {"inputs[5] (counts)[0]: expected 0 to 3, found 100",
-       [](ExampleBatch& b) {
-         b.counts[0] = 100;
-         b.Ask({6});
-       }},
+      {"inputs[5] (counts)[0]: expected 0 to 3, found 100", B(b.counts[0] = 100; b.Ask({6});)},
       // Outputs.
       {"outputs[0] (log_prob): expected values, found candidates",
-       [](ExampleBatch& b) { b.outputs[0].candidates = b.candidates.data(); }},
+       B(b.outputs[0].candidates = b.candidates.data())},
       {"outputs[1] (candidates): expected candidates, found values",
-       [](ExampleBatch& b) { b.outputs[1].values = b.values.data(); }},
+       B(b.outputs[1].values = b.values.data())},
   };
   {
     const ExampleBatch good;
@@ -1203,66 +1130,50 @@ TEST(ValidateBatchTest, NamesWhatIsWrongWithPicks) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::vector<Broken<PickingBatch>> cases = {
       {"inputs[8] (sampling): expected 2 rows, since operations[22] (predict) runs, found none",
-       [](PickingBatch& b) { b.inputs[b.e.sampling].sampling = nullptr; }},
+       B(b.inputs[b.e.sampling].sampling = nullptr)},
       {"inputs[9] (adjustments): expected 3 rows, since operations[22] (predict) runs, found none",
-       [](PickingBatch& b) { b.inputs[b.e.adjustments].adjustments = nullptr; }},
+       B(b.inputs[b.e.adjustments].adjustments = nullptr)},
       {"axes[4] (adjusted): expected 2 sequences, one for each row of operations[22] (predict), or "
        "none, found 1",
-       [](PickingBatch& b) { b.axes[4].num_sequences = 1; }},
+       B(b.axes[4].num_sequences = 1)},
       {"outputs[8] (picked): expected candidates, found values",
-       [](PickingBatch& b) {
-         static float value;
-         b.outputs[8].values = &value;
-       }},
+       B(static float value; b.outputs[8].values = &value;)},
       // Sampling.
       {"inputs[8] (sampling)[1].temperature: expected a number that is not negative, found nan",
-       [](PickingBatch& b) { b.sampling[1].temperature = kNaN; }},
+       B(b.sampling[1].temperature = kNaN)},
       {"inputs[8] (sampling)[1].temperature: expected a number that is not negative, found inf",
-       [](PickingBatch& b) { b.sampling[1].temperature = kInfinity; }},
+       B(b.sampling[1].temperature = kInfinity)},
       {"inputs[8] (sampling)[0].temperature: expected a number that is not negative, found "
        "-1.000000",
-       [](PickingBatch& b) { b.sampling[0].temperature = -1; }},
+       B(b.sampling[0].temperature = -1)},
       {"inputs[8] (sampling)[0].top_k: expected at least 0, found -3",
-       [](PickingBatch& b) {
-         b.sampling[0] = {1, -3, 0, 0, 0};
-       }},
+       B(b.sampling[0] = {1, -3, 0, 0, 0})},
       {"inputs[8] (sampling)[0].top_p: expected 0 to 1, found 1.500000",
-       [](PickingBatch& b) {
-         b.sampling[0] = {1, 0, 1.5f, 0, 0};
-       }},
+       B(b.sampling[0] = {1, 0, 1.5f, 0, 0})},
       {"inputs[8] (sampling)[1].top_p: expected 0 to 1, found nan",
-       [](PickingBatch& b) {
-         b.sampling[1] = {1, 0, kNaN, 0, 0};
-       }},
+       B(b.sampling[1] = {1, 0, kNaN, 0, 0})},
       {"inputs[8] (sampling)[1].min_p: expected 0 to 1, found -0.500000",
-       [](PickingBatch& b) {
-         b.sampling[1] = {1, 0, 0, -0.5f, 0};
-       }},
+       B(b.sampling[1] = {1, 0, 0, -0.5f, 0})},
       // What nothing needs is checked all the same.
       {"inputs[8] (sampling)[0].top_k: expected at least 0, found -1",
-       [](PickingBatch& b) {
-         b.sampling[0] = {1, -1, 0, 0, 0};
-         b.outputs[8] = {};
-       }},
+       B(b.sampling[0] = {1, -1, 0, 0, 0}; b.outputs[8] = {};)},
       // Adjustments.
-      {"inputs[9] (adjustments)[0].id: expected 0 to 8, found 9",
-       [](PickingBatch& b) { b.adjustments[0].id = 9; }},
-      {"inputs[9] (adjustments)[2].id: expected 0 to 8, found -1",
-       [](PickingBatch& b) { b.adjustments[2].id = -1; }},
+      {"inputs[9] (adjustments)[0].id: expected 0 to 8, found 9", B(b.adjustments[0].id = 9)},
+      {"inputs[9] (adjustments)[2].id: expected 0 to 8, found -1", B(b.adjustments[2].id = -1)},
       {"inputs[9] (adjustments)[2].id: expected more than that before it in sequence 1, 4, found 3",
-       [](PickingBatch& b) { b.adjustments[1].id = 4; }},
+       B(b.adjustments[1].id = 4)},
       {"inputs[9] (adjustments)[2].id: expected more than that before it in sequence 1, 3, found 3",
-       [](PickingBatch& b) { b.adjustments[1].id = 3; }},
+       B(b.adjustments[1].id = 3)},
       {"inputs[9] (adjustments)[1].scale: expected a positive number, found 0.000000",
-       [](PickingBatch& b) { b.adjustments[1].scale = 0; }},
+       B(b.adjustments[1].scale = 0)},
       {"inputs[9] (adjustments)[1].scale: expected a positive number, found inf",
-       [](PickingBatch& b) { b.adjustments[1].scale = kInfinity; }},
+       B(b.adjustments[1].scale = kInfinity)},
       {"inputs[9] (adjustments)[1].scale: expected a positive number, found nan",
-       [](PickingBatch& b) { b.adjustments[1].scale = kNaN; }},
+       B(b.adjustments[1].scale = kNaN)},
       {"inputs[9] (adjustments)[0].add: expected a number or -infinity, found inf",
-       [](PickingBatch& b) { b.adjustments[0].add = kInfinity; }},
+       B(b.adjustments[0].add = kInfinity)},
       {"inputs[9] (adjustments)[0].add: expected a number or -infinity, found nan",
-       [](PickingBatch& b) { b.adjustments[0].add = kNaN; }},
+       B(b.adjustments[0].add = kNaN)},
   };
   ExpectBatchesAreRefused(cases);
 }
