@@ -15,12 +15,14 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/transport/acceptor.h"
+#include "tests/testing/checked.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::server::transport {
 namespace {
 
+using ::sru::testing::Checked;
 using ::sru::testing::PollUntil;
 using ::testing::HasSubstr;
 
@@ -60,8 +62,7 @@ TEST(ListeningSocketsTest, NamesOfPeersAreAsGrpcWritesThem) {
 
 TEST(ListeningSocketsTest, ErrorsNameTheFlagAndTheAddress) {
   ListenAddress address = {"127.0.0.1", 0};
-  const auto sockets = OpenListeningSockets("listen", &address);
-  ASSERT_TRUE(sockets.ok()) << sockets.status();
+  const auto sockets = Checked(OpenListeningSockets("listen", &address));
   EXPECT_GT(address.port, 0);
   const absl::Status taken = CheckListening({{"admin_listen", address}});
   EXPECT_TRUE(absl::IsUnavailable(taken));
@@ -77,8 +78,7 @@ TEST(ListeningSocketsTest, ErrorsNameTheFlagAndTheAddress) {
 TEST(ListeningSocketsTest, AFileThatNobodyListensOnMakesWay) {
   const models::TempDirectory directory;
   ListenAddress address = {absl::StrCat(kUnixPrefix, directory.path("a.sock")), 0};
-  const auto sockets = OpenListeningSockets("listen", &address);
-  ASSERT_TRUE(sockets.ok()) << sockets.status();
+  const auto sockets = Checked(OpenListeningSockets("listen", &address));
   EXPECT_TRUE(absl::IsUnavailable(CheckListening({{"listen", address}})));
   for (const int socket : *sockets) close(socket);
   EXPECT_TRUE(CheckListening({{"listen", address}}).ok());
@@ -90,8 +90,7 @@ TEST(ListeningSocketsTest, AFileThatNobodyListensOnMakesWay) {
 
 TEST(ListeningSocketsTest, TwoFlagsWithOnePortAreNamed) {
   ListenAddress address = {"127.0.0.1", 0};
-  const auto sockets = OpenListeningSockets("listen", &address);
-  ASSERT_TRUE(sockets.ok()) << sockets.status();
+  const auto sockets = Checked(OpenListeningSockets("listen", &address));
   for (const int socket : *sockets) close(socket);
   const absl::Status status =
       CheckListening({{"listen", {"0.0.0.0", address.port}}, {"http_listen", address}});
@@ -110,8 +109,7 @@ TEST(AcceptorTest, GoesOnAcceptingAfterFailures) {
   GTEST_SKIP() << "the sanitizers look at memory through pipes, for which no descriptor is left";
 #endif
   ListenAddress address = {"127.0.0.1", 0};
-  auto sockets = OpenListeningSockets("listen", &address);
-  ASSERT_TRUE(sockets.ok()) << sockets.status();
+  auto sockets = Checked(OpenListeningSockets("listen", &address));
   std::atomic<int> accepted{0};
   std::atomic<int> told{0};
   auto acceptor = Acceptor::Create(

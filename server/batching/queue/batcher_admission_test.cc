@@ -95,7 +95,7 @@ TEST_F(BatcherTest, CountsWhatHasRunOfTheRunningBatch) {
   Accept(3, {10}, Priority::kNormal, Ms(16));
 }
 
-TEST_F(BatcherTest, WorkersShareWhatIsAhead) {
+TEST_F(BatcherTest, TheWorkersThatAreLeftShareWhatIsAhead) {
   options_.max_batch_tokens = 10;
   options_.num_workers = 4;
   Start();
@@ -105,21 +105,8 @@ TEST_F(BatcherTest, WorkersShareWhatIsAhead) {
     EXPECT_TRUE(puppet_->Take());
   }
   for (int i = 4; i < 12; ++i) Accept(i, {10}, Priority::kHigh);
-  EXPECT_FALSE(Submit(20, {10}, Priority::kNormal, Ms(35)).ok());  // 40/4 + 80/4 + 10
-  Accept(21, {10}, Priority::kNormal, Ms(60));
-}
-
-TEST_F(BatcherTest, PredictionsFollowTheWorkersThatAreLeft) {
-  options_.max_batch_tokens = 10;
-  options_.num_workers = 4;
-  Start();
-  Learn(10, Ms(10), 4);
-  for (int i = 0; i < 4; ++i) {
-    Accept(i, {10});
-    EXPECT_TRUE(puppet_->Take());
-  }
-  for (int i = 4; i < 12; ++i) Accept(i, {10}, Priority::kHigh);
-  Accept(20, {10}, Priority::kNormal, Ms(60));  // 40/4 + 80/4 + 10
+  EXPECT_FALSE(Submit(19, {10}, Priority::kNormal, Ms(35)).ok());  // 40/4 + 80/4 + 10
+  Accept(20, {10}, Priority::kNormal, Ms(60));
   batcher_->SetNumWorkers(2);
   EXPECT_FALSE(Submit(21, {10}, Priority::kNormal, Ms(60)).ok());  // 40/2 + 90/2 + 10
   Accept(22, {10}, Priority::kNormal, Ms(120));
