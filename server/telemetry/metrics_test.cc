@@ -34,6 +34,17 @@ CallTimes Times(absl::Duration total) {
   return times;
 }
 
+void ExpectLines(const std::string& text, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) EXPECT_THAT(text, HasSubstr(line));
+}
+
+ServerLevels::ModelLevels& AddModel(ServerLevels* levels, const std::string& name) {
+  ServerLevels::ModelLevels& model = levels->models.emplace_back();
+  model.model = name;
+  model.version = 1;
+  return model;
+}
+
 TEST(MetricsTest, SumsOfTheCallsOfAModel) {
   FakeClock clock;
   Metrics metrics(&clock);
@@ -90,22 +101,22 @@ TEST(MetricsTest, CountsCallsByMethodModelVersionAndCode) {
   model->OnCall(calls::MethodId::kEncode, absl::StatusCode::kInvalidArgument, CallTimes());
   metrics.OnCallWithoutModel(calls::MethodId::kEncode, absl::StatusCode::kNotFound);
   const std::string text = metrics.Text(ServerLevels());
-  for (const char* line : {
-           "sru_requests_total{code=\"OK\",method=\"Classify\",model=\"trec\",version=\"3\"} 2",
-           "sru_requests_total{code=\"INVALID_ARGUMENT\",method=\"Encode\",model=\"trec\","
-           "version=\"3\"} 1",
-           "sru_requests_total{code=\"NOT_FOUND\",method=\"Encode\",model=\"\",version=\"\"} 1",
-           "sru_request_duration_seconds_bucket{method=\"Classify\",model=\"trec\",version=\"3\","
-           "le=\"0.0005\"} 1",
-           "sru_request_duration_seconds_bucket{method=\"Classify\",model=\"trec\",version=\"3\","
-           "le=\"+Inf\"} 2",
-           "sru_request_duration_seconds_count{method=\"Encode\",model=\"trec\",version=\"3\"} 0",
-           "sru_tokenize_duration_seconds_count{model=\"trec\",version=\"3\"} 2",
-           "sru_queue_duration_seconds_bucket{model=\"trec\",version=\"3\",le=\"5e-05\"} 0",
-           "sru_queue_duration_seconds_bucket{model=\"trec\",version=\"3\",le=\"0.0001\"} 2",
-       }) {
-    EXPECT_THAT(text, HasSubstr(line));
-  }
+  ExpectLines(
+      text,
+      {
+          "sru_requests_total{code=\"OK\",method=\"Classify\",model=\"trec\",version=\"3\"} 2",
+          "sru_requests_total{code=\"INVALID_ARGUMENT\",method=\"Encode\",model=\"trec\","
+          "version=\"3\"} 1",
+          "sru_requests_total{code=\"NOT_FOUND\",method=\"Encode\",model=\"\",version=\"\"} 1",
+          "sru_request_duration_seconds_bucket{method=\"Classify\",model=\"trec\",version=\"3\","
+          "le=\"0.0005\"} 1",
+          "sru_request_duration_seconds_bucket{method=\"Classify\",model=\"trec\",version=\"3\","
+          "le=\"+Inf\"} 2",
+          "sru_request_duration_seconds_count{method=\"Encode\",model=\"trec\",version=\"3\"} 0",
+          "sru_tokenize_duration_seconds_count{model=\"trec\",version=\"3\"} 2",
+          "sru_queue_duration_seconds_bucket{model=\"trec\",version=\"3\",le=\"5e-05\"} 0",
+          "sru_queue_duration_seconds_bucket{model=\"trec\",version=\"3\",le=\"0.0001\"} 2",
+      });
 }
 
 TEST(MetricsTest, OnlyMethodsThatAModelAnswersHaveDurationsFromTheStart) {
@@ -154,24 +165,22 @@ TEST(MetricsTest, DescribesTextsThatAreGenerated) {
   levels.models[0].generator = stats;
   levels.models[0].stats.rejected[batching::RejectReason::kDeadline] = 2;
   const std::string text = metrics.Text(levels);
-  for (const char* line :
-       {"sru_time_to_first_token_seconds_bucket{model=\"lm\",version=\"1\",le=\"0.02\"} 0",
-        "sru_time_to_first_token_seconds_bucket{model=\"lm\",version=\"1\",le=\"0.05\"} 1",
-        "sru_inter_token_seconds_count{model=\"lm\",version=\"1\"} 1",
-        "sru_decode_batch_sequences_sum{model=\"lm\",version=\"1\"} 7",
-        "sru_compute_duration_seconds_count{model=\"lm\",version=\"1\"} 1",
-        "sru_generated_tokens_total{model=\"lm\",version=\"1\"} 60",
-        "sru_generate_calls{model=\"lm\",version=\"1\",state=\"running\"} 2",
-        "sru_generate_calls{model=\"lm\",version=\"1\",state=\"waiting\"} 0",
-        "sru_generate_calls{model=\"lm\",version=\"1\",state=\"paused\"} 1",
-        "sru_rejections_total{model=\"lm\",version=\"1\",reason=\"deadline\"} 7",
-        "sru_expired_total{model=\"lm\",version=\"1\"} 23",
-        "sru_cancelled_total{model=\"lm\",version=\"1\"} 34", "sru_open_streams 4",
-        // The time that a stream waits in all is no time of a queue.
-        "sru_queue_duration_seconds_count{model=\"lm\",version=\"1\"} 0",
-        "sru_tokenize_duration_seconds_count{model=\"lm\",version=\"1\"} 1"}) {
-    EXPECT_THAT(text, HasSubstr(line));
-  }
+  ExpectLines(text,
+              {"sru_time_to_first_token_seconds_bucket{model=\"lm\",version=\"1\",le=\"0.02\"} 0",
+               "sru_time_to_first_token_seconds_bucket{model=\"lm\",version=\"1\",le=\"0.05\"} 1",
+               "sru_inter_token_seconds_count{model=\"lm\",version=\"1\"} 1",
+               "sru_decode_batch_sequences_sum{model=\"lm\",version=\"1\"} 7",
+               "sru_compute_duration_seconds_count{model=\"lm\",version=\"1\"} 1",
+               "sru_generated_tokens_total{model=\"lm\",version=\"1\"} 60",
+               "sru_generate_calls{model=\"lm\",version=\"1\",state=\"running\"} 2",
+               "sru_generate_calls{model=\"lm\",version=\"1\",state=\"waiting\"} 0",
+               "sru_generate_calls{model=\"lm\",version=\"1\",state=\"paused\"} 1",
+               "sru_rejections_total{model=\"lm\",version=\"1\",reason=\"deadline\"} 7",
+               "sru_expired_total{model=\"lm\",version=\"1\"} 23",
+               "sru_cancelled_total{model=\"lm\",version=\"1\"} 34", "sru_open_streams 4",
+               // The time that a stream waits in all is no time of a queue.
+               "sru_queue_duration_seconds_count{model=\"lm\",version=\"1\"} 0",
+               "sru_tokenize_duration_seconds_count{model=\"lm\",version=\"1\"} 1"});
   EXPECT_THAT(text, Not(HasSubstr("sru_time_to_first_token_seconds_count{model=\"trec\"")));
 }
 
@@ -194,13 +203,10 @@ TEST(MetricsTest, DescribesBatches) {
   const auto model = metrics.ForModel("trec", 1, 1000);
   model->OnBatch(3, 500, absl::Milliseconds(1), absl::OkStatus());
   const std::string text = metrics.Text(ServerLevels());
-  for (const char* line :
-       {"sru_batch_sequences_sum{model=\"trec\",version=\"1\"} 3",
-        "sru_batch_tokens_sum{model=\"trec\",version=\"1\"} 500",
-        "sru_batch_fill_ratio_sum{model=\"trec\",version=\"1\"} 0.5",
-        "sru_compute_duration_seconds_sum{model=\"trec\",version=\"1\"} 0.001"}) {
-    EXPECT_THAT(text, HasSubstr(line));
-  }
+  ExpectLines(text, {"sru_batch_sequences_sum{model=\"trec\",version=\"1\"} 3",
+                     "sru_batch_tokens_sum{model=\"trec\",version=\"1\"} 500",
+                     "sru_batch_fill_ratio_sum{model=\"trec\",version=\"1\"} 0.5",
+                     "sru_compute_duration_seconds_sum{model=\"trec\",version=\"1\"} 0.001"});
 }
 
 TEST(MetricsTest, LevelsAreThoseOfTheScrape) {
@@ -221,23 +227,22 @@ TEST(MetricsTest, LevelsAreThoseOfTheScrape) {
   levels.models.push_back({"trec", 1, stats, 0, {}, "classifier"});
   const std::string text = metrics.Text(levels);
   const std::string labels = "{model=\"trec\",version=\"1\"}";
-  for (const std::string& line : {
-           std::string("sru_ready 1"),
-           std::string("sru_requests_in_flight 7"),
-           std::string("sru_models_loaded 1"),
-           std::string(
-               "sru_backend_info{backend=\"cpu\",dtype=\"bfloat16\",isa=\"avx512_bf16\"} 1"),
-           std::string("sru_model_info{model=\"trec\",version=\"1\",task=\"classifier\"} 1"),
-           "sru_queue_sequences" + labels + " 4",
-           "sru_queue_tokens" + labels + " 99",
-           "sru_queue_oldest_age_seconds" + labels + " 0.25",
-           "sru_expired_total" + labels + " 2",
-           std::string("sru_rejections_total{model=\"trec\",version=\"1\",reason=\"queue_full\"} "
-                       "5"),
-           std::string("sru_rejections_total{model=\"trec\",version=\"1\",reason=\"deadline\"} 6"),
-       }) {
-    EXPECT_THAT(text, HasSubstr(line));
-  }
+  ExpectLines(
+      text,
+      {
+          std::string("sru_ready 1"),
+          std::string("sru_requests_in_flight 7"),
+          std::string("sru_models_loaded 1"),
+          std::string("sru_backend_info{backend=\"cpu\",dtype=\"bfloat16\",isa=\"avx512_bf16\"} 1"),
+          std::string("sru_model_info{model=\"trec\",version=\"1\",task=\"classifier\"} 1"),
+          "sru_queue_sequences" + labels + " 4",
+          "sru_queue_tokens" + labels + " 99",
+          "sru_queue_oldest_age_seconds" + labels + " 0.25",
+          "sru_expired_total" + labels + " 2",
+          std::string("sru_rejections_total{model=\"trec\",version=\"1\",reason=\"queue_full\"} "
+                      "5"),
+          std::string("sru_rejections_total{model=\"trec\",version=\"1\",reason=\"deadline\"} 6"),
+      });
 }
 
 // All refusals are counted in one place: those by the batcher, before the batcher, and before the
@@ -248,13 +253,10 @@ TEST(MetricsTest, RefusalsOfEachReasonAreThereWhoeverRefused) {
   trec->OnRefusal(batching::RejectReason::kMemory);
   metrics.OnRefusalWithoutModel(batching::RejectReason::kMemory);
   ServerLevels levels;
-  ServerLevels::ModelLevels model;
-  model.model = "trec";
-  model.version = 1;
+  ServerLevels::ModelLevels& model = AddModel(&levels, "trec");
   for (const batching::RejectReason reason : batching::kRejectReasons)
     model.stats.rejected[reason] = 10;
   model.rejected_before_batcher = trec->refusals();
-  levels.models.push_back(model);
   levels.rejected = metrics.refusals_without_model();
   const std::string text = metrics.Text(levels);
   for (const batching::RejectReason reason : batching::kRejectReasons) {
@@ -309,14 +311,12 @@ TEST(MetricsTest, StatesOfModels) {
                      {"trec", 2, ModelState::kFailed, "why"}};
   levels.load_counts = {{"trec", 3, 4}};
   const std::string text = metrics.Text(levels);
-  for (const char* line : {"sru_model_state{model=\"trec\",version=\"1\",state=\"unloading\"} 2",
-                           "sru_model_state{model=\"trec\",version=\"1\",state=\"ready\"} 1",
-                           "sru_model_state{model=\"trec\",version=\"2\",state=\"failed\"} 1",
-                           "sru_model_loads_total{model=\"trec\"} 3",
-                           "sru_model_load_failures_total{model=\"trec\"} 4",
-                           "sru_model_load_duration_seconds_bucket{le=\"0.05\"} 1"}) {
-    EXPECT_THAT(text, HasSubstr(line));
-  }
+  ExpectLines(text, {"sru_model_state{model=\"trec\",version=\"1\",state=\"unloading\"} 2",
+                     "sru_model_state{model=\"trec\",version=\"1\",state=\"ready\"} 1",
+                     "sru_model_state{model=\"trec\",version=\"2\",state=\"failed\"} 1",
+                     "sru_model_loads_total{model=\"trec\"} 3",
+                     "sru_model_load_failures_total{model=\"trec\"} 4",
+                     "sru_model_load_duration_seconds_bucket{le=\"0.05\"} 1"});
 }
 
 TEST(MetricsTest, NoModelMeansNoModelSeries) {
@@ -336,12 +336,9 @@ TEST(MetricsTest, NoModelMeansNoModelSeries) {
 
 TEST(MetricsTest, ShowsDevicesAndInstances) {
   ServerLevels levels;
-  ServerLevels::ModelLevels model;
-  model.model = "trec";
-  model.version = 1;
+  ServerLevels::ModelLevels& model = AddModel(&levels, "trec");
   model.instances = 3;
   model.stats.rejected[batching::RejectReason::kNoWorker] = 4;
-  levels.models.push_back(model);
   ServerLevels::DeviceLevels device;
   device.info.ordinal = 5;
   device.info.memory_bytes = 1000;
@@ -356,43 +353,35 @@ TEST(MetricsTest, ShowsDevicesAndInstances) {
   device.lost = true;
   levels.devices.push_back(device);
   const std::string text = Metrics(&kClock).Text(levels);
-  for (const char* line :
-       {"sru_gpu_memory_bytes{device=\"5\",kind=\"weights\"} 100",
-        "sru_gpu_memory_bytes{device=\"5\",kind=\"workspaces\"} 200",
-        "sru_gpu_memory_bytes{device=\"5\",kind=\"limit\"} 900",
-        "sru_gpu_memory_bytes{device=\"5\",kind=\"free\"} 650",
-        "sru_gpu_memory_bytes{device=\"5\",kind=\"total\"} 1000",
-        "sru_gpu_batches_total{device=\"5\",graph=\"hit\"} 40",
-        "sru_gpu_batches_total{device=\"5\",graph=\"miss\"} 3",
-        "sru_device_lost_total{device=\"5\"} 0", "sru_device_lost_total{device=\"7\"} 1",
-        "sru_instances{model=\"trec\",version=\"1\"} 3",
-        "sru_rejections_total{model=\"trec\",version=\"1\",reason=\"no_worker\"} 4"}) {
-    EXPECT_THAT(text, HasSubstr(line));
-  }
+  ExpectLines(text,
+              {"sru_gpu_memory_bytes{device=\"5\",kind=\"weights\"} 100",
+               "sru_gpu_memory_bytes{device=\"5\",kind=\"workspaces\"} 200",
+               "sru_gpu_memory_bytes{device=\"5\",kind=\"limit\"} 900",
+               "sru_gpu_memory_bytes{device=\"5\",kind=\"free\"} 650",
+               "sru_gpu_memory_bytes{device=\"5\",kind=\"total\"} 1000",
+               "sru_gpu_batches_total{device=\"5\",graph=\"hit\"} 40",
+               "sru_gpu_batches_total{device=\"5\",graph=\"miss\"} 3",
+               "sru_device_lost_total{device=\"5\"} 0", "sru_device_lost_total{device=\"7\"} 1",
+               "sru_instances{model=\"trec\",version=\"1\"} 3",
+               "sru_rejections_total{model=\"trec\",version=\"1\",reason=\"no_worker\"} 4"});
   // A server on the processor has no such series.
   EXPECT_THAT(Metrics(&kClock).Text(ServerLevels()), Not(HasSubstr("sru_gpu_memory_bytes")));
 }
 
 TEST(MetricsTest, ShowsTheMemoryOfStates) {
   ServerLevels levels;
-  ServerLevels::ModelLevels model;
-  model.model = "trec";
-  model.version = 1;
-  levels.models.push_back(model);
-  model.model = "lm";
+  AddModel(&levels, "trec");
+  ServerLevels::ModelLevels& model = AddModel(&levels, "lm");
   model.states.emplace();
   model.states->slots = 12;
   model.states->used_bytes = 3000;
   model.states->held_bytes = 4096;
-  levels.models.push_back(model);
   levels.state_budget_bytes = {16000000};
   const std::string text = Metrics(&kClock).Text(levels);
-  for (const char* line : {"sru_state_slots{model=\"lm\",version=\"1\",kind=\"used\"} 12",
-                           "sru_state_bytes{model=\"lm\",version=\"1\",kind=\"used\"} 3000",
-                           "sru_state_bytes{model=\"lm\",version=\"1\",kind=\"held\"} 4096",
-                           "sru_state_budget_bytes{device=\"processor\"} 16000000"}) {
-    EXPECT_THAT(text, HasSubstr(line));
-  }
+  ExpectLines(text, {"sru_state_slots{model=\"lm\",version=\"1\",kind=\"used\"} 12",
+                     "sru_state_bytes{model=\"lm\",version=\"1\",kind=\"used\"} 3000",
+                     "sru_state_bytes{model=\"lm\",version=\"1\",kind=\"held\"} 4096",
+                     "sru_state_budget_bytes{device=\"processor\"} 16000000"});
   EXPECT_THAT(text, Not(HasSubstr("sru_state_bytes{model=\"trec\"")));
   EXPECT_THAT(text, Not(HasSubstr("sru_prefix_cache")));
 
@@ -422,24 +411,18 @@ TEST(MetricsTest, DescribesTranslations) {
   levels.models[0].translations = stats;
   levels.models[1].model = "trec";
   text = metrics.Text(levels);
-  for (const char* line :
-       {"sru_decode_batch_sequences_sum{model=\"mt\",version=\"1\"} 7",
-        "sru_compute_duration_seconds_count{model=\"mt\",version=\"1\"} 1",
-        "sru_translate_sentences{model=\"mt\",version=\"1\",state=\"running\"} 2",
-        "sru_translate_sentences{model=\"mt\",version=\"1\",state=\"waiting\"} 3",
-        "sru_generated_tokens_total{model=\"mt\",version=\"1\"} 60"}) {
-    EXPECT_THAT(text, HasSubstr(line));
-  }
+  ExpectLines(text, {"sru_decode_batch_sequences_sum{model=\"mt\",version=\"1\"} 7",
+                     "sru_compute_duration_seconds_count{model=\"mt\",version=\"1\"} 1",
+                     "sru_translate_sentences{model=\"mt\",version=\"1\",state=\"running\"} 2",
+                     "sru_translate_sentences{model=\"mt\",version=\"1\",state=\"waiting\"} 3",
+                     "sru_generated_tokens_total{model=\"mt\",version=\"1\"} 60"});
   EXPECT_THAT(text, Not(HasSubstr("sru_translate_sentences{model=\"trec\"")));
 }
 
 TEST(MetricsTest, ShowsPrefixCaches) {
   ServerLevels levels;
-  ServerLevels::ModelLevels model;
-  model.model = "trec";
-  model.version = 1;
-  levels.models.push_back(model);
-  model.model = "lm";
+  AddModel(&levels, "trec");
+  ServerLevels::ModelLevels& model = AddModel(&levels, "lm");
   model.prefixes.emplace();
   model.prefixes->hits = 1;
   model.prefixes->misses = 2;
@@ -447,16 +430,13 @@ TEST(MetricsTest, ShowsPrefixCaches) {
   model.prefixes->evictions = 4;
   model.prefixes->states = 5;
   model.prefixes->bytes = 6;
-  levels.models.push_back(model);
   const std::string text = Metrics(&kClock).Text(levels);
-  for (const char* line : {"sru_prefix_cache_hits_total{model=\"lm\",version=\"1\"} 1",
-                           "sru_prefix_cache_misses_total{model=\"lm\",version=\"1\"} 2",
-                           "sru_prefix_cache_hit_tokens_total{model=\"lm\",version=\"1\"} 3",
-                           "sru_prefix_cache_evictions_total{model=\"lm\",version=\"1\"} 4",
-                           "sru_prefix_cache_states{model=\"lm\",version=\"1\"} 5",
-                           "sru_prefix_cache_bytes{model=\"lm\",version=\"1\"} 6"}) {
-    EXPECT_THAT(text, HasSubstr(line));
-  }
+  ExpectLines(text, {"sru_prefix_cache_hits_total{model=\"lm\",version=\"1\"} 1",
+                     "sru_prefix_cache_misses_total{model=\"lm\",version=\"1\"} 2",
+                     "sru_prefix_cache_hit_tokens_total{model=\"lm\",version=\"1\"} 3",
+                     "sru_prefix_cache_evictions_total{model=\"lm\",version=\"1\"} 4",
+                     "sru_prefix_cache_states{model=\"lm\",version=\"1\"} 5",
+                     "sru_prefix_cache_bytes{model=\"lm\",version=\"1\"} 6"});
   EXPECT_THAT(text, Not(HasSubstr("sru_prefix_cache_hits_total{model=\"trec\"")));
 }
 
