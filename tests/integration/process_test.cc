@@ -185,7 +185,7 @@ TEST(StartTest, WrongOptions) {
   ExpectRefusesToStart(Command(repository, {"--max_batch_tokens=100"}),
                        {"--max_sequence_tokens", "--max_batch_tokens", "100"});
   ExpectRefusesToStart(Command(repository, {"stray"}), {"stray"});
-  ExpectRefusesToStart(Command(repository), {"--dtype", "float8"}, {"SRU_DTYPE=float8"});
+  ExpectRefusesToStart(Command(repository), {"SRU_DTYPE", "float8"}, {"SRU_DTYPE=float8"});
   ExpectRefusesToStart(Command("/no/such/directory"), {"/no/such/directory"});
   ExpectRefusesToStart({SRU_SERVER_BINARY}, {"--model_repository"});
 }
