@@ -80,7 +80,8 @@ class ComposeTest(unittest.TestCase):
     def test_variables_are_flags_of_the_server(self):
         help_text = running.server_help(sys.argv[1])
         for name in SERVICES["server"]["environment"]:
-            self.assertIn("[%s]" % name, help_text)
+            flag = name.removeprefix("SRU_").lower()
+            self.assertRegex(help_text, r"\n  --%s " % flag, "no such flag")
 
 
 if __name__ == "__main__":

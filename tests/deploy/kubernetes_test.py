@@ -41,7 +41,8 @@ class ManifestsTest(unittest.TestCase):
 
     def check_env(self, container):
         for variable in container["env"]:
-            self.assertIn("[%s]" % variable["name"], self.help, "no such flag")
+            flag = variable["name"].removeprefix("SRU_").lower()
+            self.assertRegex(self.help, r"\n  --%s " % flag, "no such flag")
 
     def env(self, container):
         return {variable["name"]: variable.get("value") for variable in container["env"]}
