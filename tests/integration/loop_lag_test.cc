@@ -42,12 +42,10 @@ constexpr size_t kMessageBytes = 4 << 20;
 constexpr int kMostTries = 10;
 constexpr int kMostCalls = 1000;
 constexpr double kLongWait = 0.01;  // seconds
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-// A sanitizer makes all code several times slower, so only the waits are checked.
-constexpr bool kChecksTurns = false;
-#else
-constexpr bool kChecksTurns = true;
-#endif
+// Whether a turn of the loop may take at most 1 ms of processor time. That is also a bound on the
+// machine: on a core of an older kind a call of 81 short texts takes longer. The entry loop_turns
+// checks it.
+bool ChecksTurns() { return std::getenv("SRU_TEST_TURNS") != nullptr; }
 
 // A text of so many words, which have so many bytes with their spaces.
 std::string Words(int count, size_t bytes) {
@@ -226,7 +224,8 @@ class LoopLagTestBase : public ::testing::Test {
       const Counts before = Count();
       Counts after = before;
       // A short call may fall between two tokens.
-      for (int calls = 0; calls < kMostCalls && after.waits == before.waits; ++calls) {
+      int calls = 0;
+      for (; calls < kMostCalls && after.waits == before.waits; ++calls) {
         call();
         after = Count();
       }
@@ -235,12 +234,12 @@ class LoopLagTestBase : public ::testing::Test {
       long_waits = waits - (after.short_waits - before.short_waits);
       long_turns = turns - (after.short_turns - before.short_turns);
       const double machine = after.for_processor - before.for_processor;
-      std::cout << name << ": " << waits << " waits, " << long_waits << " over 10 ms; " << turns
-                << " long turns, " << long_turns << " over 1 ms; " << machine * 1e3
-                << " ms for a processor\n";
+      std::cout << name << ": " << calls << " calls, " << waits << " waits, " << long_waits
+                << " over 10 ms; " << turns << " long turns, " << long_turns << " over 1 ms; "
+                << machine * 1e3 << " ms for a processor\n";
       EXPECT_GT(waits, 0) << "nothing was measured";
       if (machine >= kLongWait * long_waits) long_waits = 0;
-      if (long_waits == 0 && (long_turns == 0 || !kChecksTurns)) return;
+      if (long_waits == 0 && (long_turns == 0 || !ChecksTurns())) return;
     }
     ADD_FAILURE() << name << ": " << long_waits << " answers waited longer than 10 ms, "
                   << long_turns << " turns of the loop took more than 1 ms";
@@ -450,7 +449,7 @@ class FormLagTest : public LoopLagTestBase, public ::testing::WithParamInterface
 // With what a message costs besides its fields it is a little smaller than the bound.
 TEST_P(FormLagTest, TheLargestMessageThatTheLoopReadsDoesNotHoldIt) {
   const Form& form = GetParam();
-  for (const size_t bytes : {2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10}) {
+  for (const size_t bytes : {2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10}) {
     const std::string message = form.make(bytes - 16);
     ASSERT_LE(message.size(), bytes);
     // Some of them are refused.
