@@ -484,12 +484,12 @@ absl::Status ModelManager::LoadVersion(const models::ModelLocation& location,
   if (status.ok()) {
     LogInfo(absl::StrCat("loading model ", location.name, " version ", location.version, " (",
                          estimate.files, " bytes)"));
-    // First, so that what is written meanwhile is seen as another content later.
-    if (options_.control != ModelControl::kStatic) {
-      contents = models::FileContentsDigest(location.path());
-    }
     loaded = loader_.Load(location);
     status = loaded.status();
+    // Only of what is a model: a file of terabytes, which takes no room on the disk, is refused at once.
+    if (status.ok() && options_.control != ModelControl::kStatic) {
+      contents = models::FileContentsDigest(location.path());
+    }
   }
   const absl::Duration duration = clock_.Now() - start;
   if (models::FileSignature(location.path()) != signature) {

@@ -711,10 +711,14 @@ TEST_F(ModelManagerTest, ExplicitLoadThatFailsLeavesWhatIsServed) {
   ASSERT_TRUE(manager_->Load("m").ok());
   loader_.TakeAttempts();
   Write("m/2", "broken");
+  repository_.Write("m/2/model.safetensors", "");
+  // Without contents; to read them would take an hour.
+  std::filesystem::resize_file(repository_.path("m/2/model.safetensors"), int64_t{4} << 40);
   absl::Status status = manager_->Load("m").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(),
             "model m version 2: m/2/config.json: it is broken; version 1 is served");
+  std::filesystem::remove(repository_.path("m/2/model.safetensors"));
   EXPECT_THAT(States(), ElementsAre("m:1 ready", "m:2 failed"));
   // Another call tries again, whether or not the files have changed.
   EXPECT_EQ(manager_->Load("m").status().code(), absl::StatusCode::kFailedPrecondition);
