@@ -54,7 +54,7 @@ void AddFlags(TestOptions* options, Flags* flags) {
   flags->AddRepeated("stop", &options->stops, "When.");
 }
 
-// What a command line makes of the options, and the texts in it.
+// The options after a command line was parsed, and its arguments that are no flags.
 struct Parsed : TestOptions {
   std::vector<std::string> texts;
 };

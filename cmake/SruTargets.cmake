@@ -205,7 +205,7 @@ function(sru_test name)
   if(NOT TARGET ${program})
     sru_binary(${program} SRCS ${SRU_SOURCE_ROOT}/tests/testing/entry_main.cc DEPS GTest::gmock)
     sru_set_test_options(${program})
-    if(NOT ARG_ALONE)  # six sources at a time, in half of the time: what they name for themselves is unique in the folder
+    if(NOT ARG_ALONE)  # six at a time, so each name is unique in the folder
       set_target_properties(${program} PROPERTIES UNITY_BUILD "${CMAKE_UNITY_BUILD}" UNITY_BUILD_BATCH_SIZE 6)
     endif()
     if(ARG_ALONE)

@@ -23,8 +23,8 @@ echo "lint: weight"
 
 # Generated headers must exist for clang to parse what includes them.
 cmake --build "$build" --target sru_proto sru_interop_proto
-# What this build compiles, without what is generated. Sources that it compiles together
-# (CMAKE_UNITY_BUILD) are checked together.
+# Picks the sources that clang-tidy checks: those that this build compiles, but no generated ones.
+# Sources that are compiled together (CMAKE_UNITY_BUILD) are checked together.
 python3 - "$build" "$@" <<'PYTHON'
 import json, os, re, subprocess, sys
 build, options = os.path.abspath(sys.argv[1]), dict(word.partition("=")[::2] for word in sys.argv[2:])

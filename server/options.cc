@@ -13,7 +13,7 @@
 namespace sru::server {
 namespace {
 
-// What --help shows; --help=all shows the others too.
+// The flags that --help shows. --help=all shows every flag.
 constexpr absl::string_view kFirstFlags[] = {
     "model_repository", "model", "model_control",    "listen",   "http_listen", "metrics_listen",
     "backend",          "dtype", "max_batch_tokens", "tls_cert", "tls_key",     "auth_tokens_file"};

@@ -56,7 +56,7 @@ std::vector<std::string> ExposureWarnings(const Options& options);
 // For the log at the start: that this machine alone reaches the ports, and what opens them; empty if another does.
 std::string ReachNotice(const Options& options);
 
-// What --help prints: the flags that matter first, with --help=all every flag.
+// The help text: of the dozen flags that matter first, or of every flag with --help=all.
 std::string HelpText(bool all);
 
 // What --version prints.

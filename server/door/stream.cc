@@ -32,7 +32,8 @@ constexpr int64_t kOpenBodiesPart = 2;
 constexpr int64_t kFewOpenBytes = 16 * Stream::kStreamBytes;
 // The rest of a request that was answered has to come within this.
 constexpr std::chrono::seconds kRestTimeout(1);
-// To parse a message of this size would hold up the other connections of the loop: words as fields take up to 0.5 ms on a slow core.
+// To parse a message of this size would hold up the other connections of the loop: one of 64 KiB
+// takes more than 1 ms on a slow core.
 constexpr size_t kLongMessage = 32 << 10;
 // Heads and answers up to this size are part of what a stream takes.
 constexpr int64_t kUnchargedBytes = 1 << 10;

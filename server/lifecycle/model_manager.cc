@@ -486,7 +486,7 @@ absl::Status ModelManager::LoadVersion(const models::ModelLocation& location,
                          estimate.files, " bytes)"));
     loaded = loader_.Load(location);
     status = loaded.status();
-    // Only of what is a model: a file of terabytes, which takes no room on the disk, is refused at once.
+    // After the load, which refuses at once a sparse file of terabytes that would take hours to read.
     if (status.ok() && options_.control != ModelControl::kStatic) {
       contents = models::FileContentsDigest(location.path());
     }

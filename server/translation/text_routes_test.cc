@@ -36,7 +36,7 @@ class TextRoutesTest : public ::testing::Test {
     }
   }
 
-  // What DeepL's API answers; there is no model.
+  // Without a model this is the answer that DeepL's API gives.
   std::shared_ptr<CountingCall> Translate(const json& body) {
     const rest::RouteTable::Match match = table_.Find("POST", "/v2/translate");
     http::PageRequest request;

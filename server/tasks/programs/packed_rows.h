@@ -63,15 +63,16 @@ struct PredictedRows : PackedRows {
         counts(max_rows),
         log_probs(max_rows) {}
 
-  // Of a sequence that is asked nothing.
+  // Adds a sequence for which no prediction is wanted.
   int Add(const int32_t* tokens, int count, Slot slot = kernels::StateArena::kNoSlot) {
     const int first = PackedRows::Add(tokens, count, slot);
     std::fill_n(targets.begin() + first, count, -1);
     std::fill_n(counts.begin() + first, count, 0);
     return first;
   }
-  // Of one that is asked for the probability of each token and for so many candidates in its place.
-  // Nothing comes before the first token of a `fresh` one.
+  // Adds a sequence for which the probability of each token is wanted, and at each place the
+  // `num_candidates` most probable tokens. A `fresh` sequence has nothing before its first token, so
+  // that token is not predicted.
   int AddScored(const int32_t* tokens, int count, int num_candidates, bool fresh, Slot slot) {
     const int first = PackedRows::Add(tokens, count, slot);
     std::copy_n(tokens, count, targets.begin() + first);
