@@ -111,6 +111,9 @@ void CheckedSyncThreads(int site) {
 #include "kernels/cuda/kernels/attend.cuh"
 #undef SRU_FAULT_FILE
 #define SRU_FAULT_FILE 80000
+#include "kernels/cuda/kernels/skinny.cuh"
+#undef SRU_FAULT_FILE
+#define SRU_FAULT_FILE 90000
 // clang-format on
 namespace sru::kernels::cuda {
 namespace {
@@ -282,6 +285,23 @@ Bytes RunFused() {
   return BytesOf(h);
 }
 
+// More chunks than the ring has stages, in two blocks of four warps.
+template <typename T>
+Bytes RunSkinny() {
+  constexpr int kRows = 9;
+  constexpr int kWidth = 13 * kSkinnyChunk;
+  constexpr int kColumns = 6 * SkinnyColumns(sizeof(T));
+  const auto x = Random<T>(size_t{kRows} * kWidth, 1);
+  const auto weights = Random<T>(size_t{kColumns} * kWidth, 2);
+  std::vector<float> y(size_t{kRows} * kColumns);
+  const SkinnyArgs args{kRows, kWidth, kColumns, x.data(), weights.data(), y.data()};
+  const SkinnyLaunch launch = SkinnyLaunchOf(args, sizeof(T), 16, 1, size_t{227} << 10);
+  Launch(
+      launch.blocks, launch.threads(), [&] { SkinnyKernel<T, float, 16>(args, launch.warps); },
+      launch.shared_bytes);
+  return BytesOf(y);
+}
+
 Bytes RunHead() {
   std::vector<SequenceEntry> entries = Sequences({1});
   entries[0].pool_row = entries[0].label_row = 0;
@@ -443,6 +463,8 @@ constexpr KernelCase kCases[] = {
     {"scan_by_token", RunScan<float, 2, true>},
     {"fused_three_stages", RunFused<64, 3>},
     {"fused_two_stages", RunFused<512, 3>},
+    {"skinny", RunSkinny<float>},
+    {"skinny_bfloat16", RunSkinny<BFloat16>},
     {"head", RunHead},
     // Before shared memory is used again there is always a shuffle, for which the shim's warps wait for
     // each other (2). Without one of those around the best keys more candidates are sorted than need
@@ -543,6 +565,10 @@ TEST_P(CudaFaultsTest, AMissingBarrierShows) {
   const std::vector<int> roles = Sites(Kind::kRoleBarrier);
   for (int site : roles) ExpectShown({Break::kMissing, {site}});
   if (roles.empty()) return;
+  if (roles.size() == 2) {  // the copying warp's and the others', in each chunk
+    ExpectShown({Break::kMissing, {roles[0], roles[1]}});
+    return;
+  }
   // In the order of the source: the multipliers' in each chunk and after the last, then the scanners'
   // before the first chunk and in each. Without one of each role the others still match.
   ASSERT_EQ(roles.size(), 4u);

@@ -10,6 +10,7 @@
 #include "kernels/common/row_probe.h"
 #include "kernels/cuda/device/gpu.h"
 #include "kernels/cuda/kernels/bfloat16.h"
+#include "kernels/cuda/kernels/skinny_shape.h"
 #include "kernels/cuda/stack/product_plan.h"
 #include "tests/kernels/cuda_host/host_device.h"
 
@@ -37,8 +38,9 @@ class PlanRig {
   static constexpr int kColumns = 96;
 
   PlanRig(int k, const std::vector<HostAlgorithm>& reference,
-          const std::vector<HostAlgorithm>& buckets) {
+          const std::vector<HostAlgorithm>& buckets, int own_microseconds = -1) {
     HostDeviceOptions options;
+    options.own_product_microseconds = own_microseconds;
     options.reference_algorithms = reference;
     options.bucket_algorithms = buckets;
     gpu_ = std::make_shared<Gpu>(MakeHostDevice(options, &control_), 0);
@@ -191,16 +193,31 @@ TEST_P(ProductPlanTest, TheReferenceIsGoodForManyRowsAndForFew) {
   }
 }
 
-// Nothing gives 16 rows the bits that it gives more; but 16 rows at a time get the same bits always.
-TEST_P(ProductPlanTest, WithoutAReferenceRowsAreComputed16AtATime) {
+// Our own product sums in order.
+TEST_P(ProductPlanTest, OurProductIsTakenForFewRowsWhereItHasTheBitsAndIsFaster) {
+  for (SumOrder order : {SumOrder::kInOrder, SumOrder::kBackward}) {
+    for (int microseconds : {10, 1000}) {
+      const HostAlgorithm library = Timed(order, 100);
+      PlanRig rig(GetParam(), {library}, {library}, microseconds);
+      EXPECT_TRUE(rig.reference() == library);
+      for (const ProductChoice& choice : rig.Choose({16, 64, 256})) {
+        const bool expected =
+            order == SumOrder::kInOrder && microseconds < 100 && choice.rows <= kMaxSkinnyRows;
+        EXPECT_EQ(choice.algorithm.own, expected) << choice.rows << " rows";
+        EXPECT_TRUE(expected || choice.algorithm == library) << choice.rows << " rows";
+      }
+    }
+  }
+}
+
+// Where no product of the library gives 16 rows the bits that it gives more, ours does, at any number.
+TEST_P(ProductPlanTest, OurProductStandsInForALibraryWhoseBitsDependOnTheRows) {
   const HostAlgorithm by_place{SumOrder::kInOrder, SumOrder::kBackward, Other::kEveryNinthRow};
   const HostAlgorithm by_rows{SumOrder::kInOrder, SumOrder::kBackward, Other::kAbove64Rows};
-  PlanRig rig(GetParam(), {by_place}, {by_place, by_rows});
-  ProductAlgorithm expected = by_rows.ToProductAlgorithm();
-  expected.rows_at_a_time = 16;
-  EXPECT_TRUE(rig.reference() == expected);
+  PlanRig rig(GetParam(), {by_place}, {by_place, by_rows}, 1000);
+  EXPECT_TRUE(rig.reference().own);
   for (const ProductChoice& choice : rig.Choose({128, 256})) {
-    EXPECT_TRUE(choice.algorithm == expected) << choice.rows;
+    EXPECT_TRUE(choice.algorithm.own) << choice.rows;
   }
 }
 

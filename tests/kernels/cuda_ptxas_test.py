@@ -24,8 +24,8 @@ SKIPPED = 77
 # Kernels of each file: float32 and bfloat16, 2 and 4 dimensions per thread, rows in order and by token
 # id, three kinds of output, two activations; rows of 64 to 512 values, 3 and 4 gates; one kernel for each operation, two of Attend and of those that read or
 # write the storage type, seven of Predict: two numbers of threads and a cluster, with and without picks, and rows that are kept or too long for that; three of rows in both types and two
-# in one.
-KERNELS = {"scan": 48, "fused": 8, "operations": 24, "rows": 8}
+# in one; products of 16, 32 and, in bfloat16, 64 rows, with results in bfloat16 and in float32.
+KERNELS = {"scan": 48, "fused": 8, "operations": 24, "rows": 8, "skinny": 8}
 MAX_REGISTERS = 240  # of a thread, which can have 255
 STEPS = 16  # kScanDepth
 GROUP = 4  # kScanGroup
@@ -36,6 +36,10 @@ SLOW_MEMORY = (("local memory", r"\.local\b"),
 # Bits 0 to 11 of an instruction of 128 bits: what it does and the form of its operands.
 ACQBULK = 0x82e
 EARLY = {0x981: "LDG", 0x986: "STG", 0xfae: "LDGSTS", 0x980: "LD", 0x985: "ST", 0x947: "BRA", 0x94d: "EXIT"}
+# Products begin to copy weights before they wait.
+OF_COPIES = {"LDGSTS", "BRA"}
+EARLY_PTX = (r"\b(ld|st|atom|red|cp)\.(?!param)[^\n]*|\b(bra|ret|call)\b[^\n]*",
+             r"\b(ld|st|atom|red)\.(?!param)[^\n]*|\b(ret|call)\b[^\n]*")
 # An ELF symbol; records of .nv.info.
 ELF_SYMBOL_BYTES = 24
 INFO_WITH_BYTES, INFO_REGISTERS, INFO_FRAME = 4, 0x2f, 0x11
@@ -167,6 +171,21 @@ def check_fused(ptx):
     return errors
 
 
+def check_skinny(ptx):
+    """That products copy 16 bytes at a time, before and after they wait, and read shared memory as such."""
+    errors = []
+    for name, body in re.findall(r"\.entry (\w+)\((.*?)(?=\.entry |\Z)", ptx, re.S):
+        before, after = body.split("griddepcontrol.wait;") if "griddepcontrol" in body else ("16;", body)
+        if " 16;" not in before or "cp.async.cg.shared.global" not in after:
+            errors.append(f"{name}: expected copies of 16 bytes on both sides of the wait for earlier kernels")
+        if ("BFloat16" in name) != ("mma.sync.aligned.m16n8k16" in body):
+            errors.append(f"{name}: expected products of tiles in bfloat16 alone")
+        for what, pattern in SLOW_MEMORY:
+            if re.search(pattern, body):
+                errors.append(f"{name}: uses {what}")
+    return errors
+
+
 def check_ptx_waits(file, ptx):
     """That each kernel waits for earlier ones before it does anything that they could notice."""
     errors = []
@@ -179,7 +198,7 @@ def check_ptx_waits(file, ptx):
         if len(parts) != 2:
             errors.append(f"{name}: expected one wait for earlier kernels, found {len(parts) - 1}")
             continue
-        early = re.search(r"\b(ld|st|atom|red|cp)\.(?!param)[^\n]*|\b(bra|ret|call)\b[^\n]*", parts[0])
+        early = re.search(EARLY_PTX[file == "skinny"], parts[0])
         if early is not None:
             errors.append(f"{name}: before it waits for earlier kernels: {early.group(0)}")
     return errors
@@ -201,7 +220,7 @@ def check_code_waits(architecture, file, cubin):
         if found == 0:
             continue
         for opcode in opcodes[:opcodes.index(ACQBULK)]:
-            if opcode in EARLY:
+            if opcode in EARLY and not (file == "skinny" and EARLY[opcode] in OF_COPIES):
                 errors.append(f"sm_{architecture} {name}: {EARLY[opcode]} before it waits for "
                               "earlier kernels")
     return errors
@@ -222,7 +241,7 @@ def main():
         ptx[file] = kept_file(folder, file, architectures[-1], "ptx").decode()
         if int(architectures[-1]) >= 90:
             errors += check_ptx_waits(file, ptx[file])
-    errors += check_copies(ptx["scan"]) + check_fused(ptx["fused"])
+    errors += check_copies(ptx["scan"]) + check_fused(ptx["fused"]) + check_skinny(ptx["skinny"])
     if errors:
         sys.exit("\n".join(errors))
 

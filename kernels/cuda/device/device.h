@@ -31,23 +31,22 @@ struct ProductShape {
   int k = 0;  // multiples of kSegmentAlignment
   int n = 0;
   DataType dtype = DataType::kFloat32;
-  bool tf32 = false;            // float32 values may be rounded to TF32 on the way in
   bool float32_result = false;  // y is float32 in any type; else it is of x's and w's
 
   DataType result_dtype() const { return float32_result ? DataType::kFloat32 : dtype; }
   bool operator==(const ProductShape& o) const {
-    return k == o.k && n == o.n && dtype == o.dtype && tf32 == o.tf32 &&
-           float32_result == o.float32_result;
+    return k == o.k && n == o.n && dtype == o.dtype && float32_result == o.float32_result;
   }
 };
 
-// One way to compute a product; what is in `data` is the device's own business.
+// One way to compute a product: our own kernel (skinny.cuh), or one of the library's, whose `data` is
+// the device's business.
 struct ProductAlgorithm {
+  bool own = false;
   uint64_t data[8] = {};
-  int rows_at_a_time = 0;  // each time as a product of its own; 0 = all at once
 
   bool operator==(const ProductAlgorithm& o) const {
-    return std::equal(data, std::end(data), o.data) && rows_at_a_time == o.rows_at_a_time;
+    return own == o.own && std::equal(data, std::end(data), o.data);
   }
 };
 
@@ -81,22 +80,21 @@ class Stream {
   virtual Status Compare(const CompareArgs& args) = 0;
   // One of a program's.
   virtual Status RunOperation(const OperationArgs& args) = 0;
-  // `rows` is a multiple of algorithm.rows_at_a_time.
   Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
                   const void* x, const void* weights, void* y) {
-    const int step = algorithm.rows_at_a_time > 0 ? algorithm.rows_at_a_time : rows;
-    const size_t x_bytes = shape.k * ValueBytes(shape.dtype);
-    const size_t y_bytes = shape.n * ValueBytes(shape.result_dtype());
-    for (int first = 0; first < rows; first += step) {
-      SRU_RETURN_IF_ERROR(MultiplyAtOnce(shape, algorithm, step,
-                                         static_cast<const char*>(x) + first * x_bytes, weights,
-                                         static_cast<char*>(y) + first * y_bytes));
-    }
-    return OkStatus();
+    if (!algorithm.own) return MultiplyByLibrary(shape, algorithm, rows, x, weights, y);
+    return MultiplyByKernel(shape, SkinnyArgs{rows, shape.k, shape.n, x, weights, y});
   }
-  // Multiplies several times on an idle stream, and waits. `seconds` is what the device takes each time.
+  // Multiplies several times on an idle stream, and waits. `seconds` is what the device takes each
+  // time. Before each it writes `evicting`, so that weights come from memory as in a step, between two
+  // uses of which all others are read; empty = they may be in a cache.
+  struct Evicting {
+    void* memory = nullptr;
+    size_t bytes = 0;
+  };
   virtual Status TimeProduct(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
-                             const void* x, const void* weights, void* y, double* seconds) = 0;
+                             const void* x, const void* weights, void* y, const Evicting& evicting,
+                             double* seconds) = 0;
 
   // Writes fresh memory once. With what is the device's choice, and no result may depend on it: this
   // is for memory of which a bucket's spare rows are read, so that a tool which reports reads of
@@ -126,8 +124,9 @@ class Stream {
   bool dependent_launch() const { return dependent_launch_; }
 
  private:
-  virtual Status MultiplyAtOnce(const ProductShape& shape, const ProductAlgorithm& algorithm,
-                                int rows, const void* x, const void* weights, void* y) = 0;
+  virtual Status MultiplyByLibrary(const ProductShape& shape, const ProductAlgorithm& algorithm,
+                                   int rows, const void* x, const void* weights, void* y) = 0;
+  virtual Status MultiplyByKernel(const ProductShape& shape, const SkinnyArgs& args) = 0;
 
   std::chrono::microseconds poll_{0};
   bool dependent_launch_ = false;
@@ -173,6 +172,11 @@ class Device {
   // Device memory that an algorithm of a product may ask for.
   virtual size_t product_workspace_bytes() const { return kProductWorkspaceBytes; }
 
+  // Bytes that push everything else out of the caches between memory and multiprocessors.
+  virtual size_t cache_bytes() const { return 0; }
+  // Whether ProductAlgorithm::own works; of a GPU always.
+  virtual bool has_own_product() const { return true; }
+
   // `product_workspace` has product_workspace_bytes() and is borrowed; null for a stream that
   // multiplies nothing. gpu.h makes streams that have their own.
   virtual Status CreateStream(void* product_workspace, std::unique_ptr<Stream>* stream) = 0;
@@ -180,7 +184,7 @@ class Device {
   // Has the device do something small and waits for it: whether it still works.
   virtual Status Probe() = 0;
 
-  // Algorithms that do not split a sum over k among blocks, the one that is expected to be fastest
+  // Algorithms of the library that do not split a sum over k among blocks, the one that is expected to be fastest
   // for this many rows first. At most `max_count`.
   virtual Status ProductCandidates(const ProductShape& shape, int rows, size_t max_count,
                                    std::vector<ProductAlgorithm>* candidates) = 0;

@@ -53,8 +53,7 @@ struct Description {
   cublasStatus_t Fill(const CublasLt& library, const ProductShape& shape, int rows) {
     const cudaDataType_t type = TypeOf(shape.dtype);
     const cudaDataType_t result_type = TypeOf(shape.result_dtype());
-    const cublasComputeType_t compute =
-        shape.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    const cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
     const cublasOperation_t transpose = CUBLAS_OP_T;
     const uint64_t k = shape.k;
     const uint64_t n = shape.n;

@@ -1,5 +1,5 @@
-// Products on one stream by cuBLASLt: float32 as float32 (TF32 only when the shape says so),
-// bfloat16 with float32 sums. Not thread-safe.
+// Products on one stream by cuBLASLt: float32 as float32 (never as TF32), bfloat16 with
+// float32 sums. Not thread-safe.
 #ifndef SRU_KERNELS_CUDA_DEVICE_PRODUCT_H_
 #define SRU_KERNELS_CUDA_DEVICE_PRODUCT_H_
 
@@ -29,7 +29,7 @@ class ProductRunner {
   Status Candidates(const ProductShape& shape, int rows, size_t max_count,
                     std::vector<ProductAlgorithm>* candidates);
 
-  // As Stream::Multiply(), all rows at once.
+  // As Stream::Multiply().
   Status Run(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows, const void* x,
              const void* weights, void* y, cudaStream_t stream);
 

@@ -3,7 +3,8 @@
 // With programmatic dependent launch (launch.h) a kernel may be started before those have ended, so
 // that its launch costs nothing after them. Nothing that an earlier kernel writes may be read before
 // Await(), and nothing written that one reads. No kernel can forget it: LaunchKernel() takes kernels
-// of DependentArgs only, and all pointers of a kernel are in there.
+// of DependentArgs only, and all pointers of a kernel are in there. A product begins to copy its
+// weights before (BeforeAwait()), and that alone: tests/kernels/cuda_ptxas_test.py sees to it.
 //
 // Why that is enough:
 // * Await() returns when all kernels that this one depends on have ended and what they wrote can be
@@ -45,7 +46,11 @@ class DependentArgs {
  public:
   DependentArgs(const Args& args) : args_(args) {}  // NOLINT: a launch passes its arguments
 
-  // The first thing that every thread of a kernel does.
+  // What may be used before Await(): sizes, and memory that no kernel writes, such as weights. The
+  // thread must call Await() before it uses anything else.
+  __device__ __forceinline__ const Args& BeforeAwait() const { return args_; }
+
+  // The first thing that every thread of a kernel does, but for what BeforeAwait() allows.
   __device__ __forceinline__ const Args& Await() const {
     AwaitEarlierKernels();
     return args_;

@@ -132,6 +132,17 @@ struct HeadArgs {
   float* host_results;
 };
 
+// y = x w (skinny.cuh). x is [rows][k], w is stored as [n][k], y is [rows][n], in float32 or of the
+// type of x and w.
+struct SkinnyArgs {
+  int rows;
+  int k;                // a multiple of 8, so that rows begin at 16 bytes
+  int n;
+  const void* x;
+  const void* weights;  // which no kernel writes
+  void* y;
+};
+
 // Sets *differs to 1 when row r of `values` differs in any bit from row r % period of `expected`.
 struct CompareArgs {
   const uint32_t* values;

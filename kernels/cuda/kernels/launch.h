@@ -37,11 +37,13 @@ inline bool SupportsDependentLaunch(int compute_capability, int driver_version) 
   return compute_capability >= 9 && CUDART_VERSION >= kMinVersion && driver_version >= kMinVersion;
 }
 
-// Load the kernels of scan.cu, rows.cu, fused.cu and operations.cu onto the current device: not in the middle of a
+// Load the kernels of scan.cu, rows.cu, fused.cu, skinny.cu and operations.cu onto the current device: not in the middle of a
 // recording, and so that a device that this build has no code for is found when it is opened.
 cudaError_t LoadScanKernels();
 cudaError_t LoadRowKernels();
 cudaError_t LoadFusedKernels();
+// `max_shared_bytes` is what a block may have.
+cudaError_t LoadSkinnyKernels(size_t max_shared_bytes);
 // Takes clusters from the limits if the device refuses them.
 cudaError_t LoadOperationKernels(OperationLimits* limits);
 
@@ -53,6 +55,8 @@ cudaError_t LaunchScan(DataType dtype, int dims, const ScanArgs& args, LaunchStr
 // least 1.
 int FusedBlocksPerMultiprocessor(const FusedArgs& args, int slices);
 cudaError_t LaunchFused(const FusedArgs& args, int slices, int blocks, LaunchStream stream);
+cudaError_t LaunchSkinny(DataType dtype, DataType result_dtype, const SkinnyArgs& args,
+                         int num_multiprocessors, size_t max_shared_bytes, LaunchStream stream);
 cudaError_t LaunchPool(DataType dtype, const PoolArgs& args, LaunchStream stream);
 cudaError_t LaunchHead(const HeadArgs& args, LaunchStream stream);
 cudaError_t LaunchCompare(const CompareArgs& args, LaunchStream stream);

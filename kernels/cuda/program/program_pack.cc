@@ -256,7 +256,6 @@ class ProgramPacker : public ProgramVisitor {
     shape.k = packed_.stride(x);
     shape.n = n;
     shape.dtype = options_.dtype;
-    shape.tf32 = options_.tf32;
     shape.float32_result = true;
     packed->group = group_index;
     const auto found = std::find(group.shapes.begin(), group.shapes.end(), shape);

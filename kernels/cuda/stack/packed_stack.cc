@@ -41,13 +41,11 @@ class Packer {
 
   // A product with rows of `k` coming in and `n` values going out; at(i, j) is the weight from
   // value i of a row without padding to value j.
-  PackedProduct AddProduct(const RowLayout& k, int n, bool tf32,
-                           const std::function<float(int, int)>& at) {
+  PackedProduct AddProduct(const RowLayout& k, int n, const std::function<float(int, int)>& at) {
     ProductShape shape;
     shape.k = k.stride();
     shape.n = n;
     shape.dtype = stack_.dtype;
-    shape.tf32 = tf32;
     PackedProduct product;
     const auto found = std::find(stack_.shapes.begin(), stack_.shapes.end(), shape);
     product.shape = static_cast<int>(found - stack_.shapes.begin());
@@ -74,7 +72,6 @@ PackedLayer PackLayer(WeightSource* weights, const LayerSpec& spec, const RowLay
   const ReadWeights bias(weights, spec.bias);
   const ReadWeights norm_weight(weights, spec.norm_weight);
   const ReadWeights norm_bias(weights, spec.norm_bias);
-  const bool tf32 = options.tf32;
   PackedLayer layer;
   layer.input = input;
   layer.output = {spec.directions, spec.hidden_size};
@@ -93,7 +90,7 @@ PackedLayer PackLayer(WeightSource* weights, const LayerSpec& spec, const RowLay
   if (spec.projection_size > 0) {
     product_rows = {1, spec.projection_size};
     const ReadWeights readable(weights, spec.weight_proj);
-    layer.projection = packer.AddProduct(input, product_rows.stride(), tf32, [&](int i, int j) {
+    layer.projection = packer.AddProduct(input, product_rows.stride(), [&](int i, int j) {
       return j < spec.projection_size
                  ? spec.weight_proj.data[static_cast<size_t>(i) * spec.projection_size + j]
                  : 0.0f;
@@ -120,7 +117,7 @@ PackedLayer PackLayer(WeightSource* weights, const LayerSpec& spec, const RowLay
     layer.fused_k = product_rows.stride();
     layer.product.weights = packer.AddWeights(product_rows, columns, weight);
   } else {
-    layer.product = packer.AddProduct(product_rows, columns, tf32, weight);
+    layer.product = packer.AddProduct(product_rows, columns, weight);
   }
   layer.constants = packer.Add(
       DataType::kFloat32, static_cast<size_t>(spec.directions) * 4 * padded, [&](size_t index) {
@@ -149,7 +146,7 @@ PackedStack::PackedStack(const StackSpec& stack, const PackOptions& options, Wei
   if (!stack.input_to_hidden.empty()) {
     input = {1, stack.input_size};
     const ReadWeights readable(weights, stack.input_to_hidden);
-    input_to_hidden = packer.AddProduct(input, rows.stride(), options.tf32, [&](int i, int p) {
+    input_to_hidden = packer.AddProduct(input, rows.stride(), [&](int i, int p) {
       const int j = rows.ValueAt(p);
       return j < 0 ? 0.0f
                    : stack.input_to_hidden.data[static_cast<size_t>(j) * stack.input_size + i];

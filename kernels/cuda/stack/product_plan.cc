@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/common/row_probe.h"
+#include "kernels/cuda/kernels/skinny_shape.h"
 #include "kernels/cuda/kernels/storage_type.h"
 
 namespace sru::kernels::cuda {
@@ -21,12 +22,15 @@ constexpr size_t kBucketCandidates = 3;
 constexpr int kFewRows = 16;
 constexpr int kMaxTimedRows = 512;
 constexpr size_t kTimedCandidates = 8;
-// Seconds of a product of which a launch is so large a part that no other candidate is tried.
+// Seconds, by the device's clock, of a product of which a launch is so large a part that no other
+// candidate is tried.
 constexpr double kFastEnough = 6e-6;
 // A product with float32 results is tried with weights of the trial's own if they are not more.
 constexpr size_t kMaxTrialWeights = size_t{1} << 18;
 // Rows whose expected results are computed together: the smallest bucket.
 constexpr int kExpectedRows = 16;
+
+constexpr ProductAlgorithm kOwnProduct = {true, {}};
 
 // Different columns of a trial's own weights; they repeat over all n.
 constexpr int kOwnColumns = 61;
@@ -49,6 +53,8 @@ class Trial {
     const size_t result_bytes = ResultBytes();
     const BatchHeader header{std::max(max_rows_, shape_.n), {}};
     SRU_RETURN_IF_ERROR(DeviceBuffer::Create(gpu_, max_rows_ * result_bytes, &y_));
+    // Where there is no room for it, weights are timed as a cache has them.
+    (void)DeviceBuffer::Create(gpu_, gpu_->device().cache_bytes(), &evicting_);
     // Of the rows again and again, and of the one of NaN.
     const int period = probe_.period();
     std::vector<int32_t> ids(period + max_rows_ + RowProbe::kMostGarbage, period);
@@ -127,7 +133,7 @@ class Trial {
     const Input& input = inputs_.front();
     const Status timed = RunWork(stream_, [&] {
       return stream_.TimeProduct(shape_, algorithm, rows, input.x.data(), input.weights, y_.data(),
-                                 seconds);
+                                 {evicting_.data(), evicting_.bytes()}, seconds);
     });
     if (!timed.ok()) *seconds = HUGE_VAL;
     return timed.code() == StatusCode::kDeviceLost ? timed : OkStatus();
@@ -265,7 +271,7 @@ class Trial {
   const int max_rows_;
   const std::shared_ptr<Gpu> gpu_;
   Stream& stream_;
-  DeviceBuffer y_, header_, differs_, ids_;
+  DeviceBuffer y_, evicting_, header_, differs_, ids_;
   std::vector<Input> inputs_;
 };
 
@@ -342,15 +348,11 @@ Status ChooseBits(const ProductShape& shape, Gpu& gpu, Trial& trial,
     *chosen = best()->algorithms;
     return OkStatus();
   }
-  // Rows whose number never changes: one of these algorithms for all, at whatever speed.
-  for (ProductAlgorithm& candidate : few) {
-    size_t index = 0;
-    candidate.rows_at_a_time = kExpectedRows;
-    SRU_RETURN_IF_ERROR(Sort(candidate, trial, &all, &index));
-    if (index == all.size()) continue;
-    *chosen = {candidate};
-    break;
-  }
+  // Ours sums every row alike, at whatever speed.
+  if (!gpu.device().has_own_product()) return OkStatus();
+  size_t index = 0;
+  SRU_RETURN_IF_ERROR(Sort(kOwnProduct, trial, &all, &index));
+  if (index < all.size()) *chosen = {kOwnProduct};
   return OkStatus();
 }
 
@@ -420,6 +422,9 @@ Status ProductPlans::Choose(const std::vector<int>& row_counts, Stream& stream,
           if ((timed || same == plan.reference()) && !Has(candidates, same)) {
             candidates.push_back(same);
           }
+        }
+        if (rows <= kMaxSkinnyRows && gpu_->device().has_own_product()) {
+          candidates.insert(candidates.begin(), kOwnProduct);
         }
         std::optional<ProductAlgorithm> passed;
         double least = 0;

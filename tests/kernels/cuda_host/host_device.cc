@@ -28,6 +28,7 @@
 #include "kernels/cuda/kernels/pool.cuh"
 #include "kernels/cuda/kernels/predict_shape.h"
 #include "kernels/cuda/kernels/scan.cuh"
+#include "kernels/cuda/kernels/skinny.cuh"
 #include "kernels/cuda/kernels/storage_type.h"
 #include "kernels/cuda/stack/product_plan.h"
 
@@ -272,14 +273,30 @@ class HostStream : public Stream {
   }
   Status TimeProduct(const ProductShape& /*shape*/, const ProductAlgorithm& algorithm, int /*rows*/,
                      const void* /*x*/, const void* /*weights*/, void* /*y*/,
-                     double* seconds) override {
+                     const Evicting& /*evicting*/, double* seconds) override {
     if (!work_.empty()) std::abort();  // the stream is idle
     ++control_->products_timed;
-    *seconds = HostAlgorithm::From(algorithm).microseconds * 1e-6;
+    const int microseconds = algorithm.own ? options_.own_product_microseconds
+                                           : HostAlgorithm::From(algorithm).microseconds;
+    *seconds = microseconds * 1e-6;
     return Fail();
   }
-  Status MultiplyAtOnce(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
-                        const void* x, const void* weights, void* y) override {
+  Status MultiplyByKernel(const ProductShape& shape, const SkinnyArgs& args) override {
+    ++control_->own_products;
+    return AddKernel([this, shape, args] {
+      WithSkinnyKernel(
+          shape.dtype, shape.result_dtype(), args.rows, [&](auto* kernel, int block_rows) {
+            const SkinnyLaunch launch =
+                SkinnyLaunchOf(args, static_cast<int>(ValueBytes(shape.dtype)), block_rows,
+                               options_.num_multiprocessors, options_.max_shared_bytes);
+            sru::testing::Launch(
+                launch.blocks, launch.threads(), [&] { kernel(args, launch.warps); },
+                launch.shared_bytes);
+          });
+    });
+  }
+  Status MultiplyByLibrary(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
+                           const void* x, const void* weights, void* y) override {
     if (!multiplies_) std::abort();  // a stream without memory for its products
     const HostAlgorithm given = HostAlgorithm::From(algorithm);
     if (given.when == HostAlgorithm::Other::kRefuses) {
@@ -412,6 +429,7 @@ class HostDevice : public Device {
   int ordinal() const override { return options_.ordinal; }
   std::string name() const override { return options_.name; }
   size_t product_workspace_bytes() const override { return options_.product_workspace_bytes; }
+  bool has_own_product() const override { return options_.own_product_microseconds >= 0; }
   int num_multiprocessors() const override { return options_.num_multiprocessors; }
   size_t total_memory() const override { return options_.total_memory; }
   size_t free_memory() const override {

@@ -82,7 +82,8 @@ struct HostDeviceControl {
   std::atomic<int64_t> fused_layers{0};    // recorded or run
   std::atomic<int64_t> kernels{0};         // the same
   std::atomic<int64_t> clusters{0};        // of a kernel's blocks, run
-  std::atomic<int64_t> products{0};        // the same
+  std::atomic<int64_t> products{0};        // the same, by the library
+  std::atomic<int64_t> own_products{0};    // the same, by our kernel
   // Those that a GPU may start before the ones ahead of them have ended. Here that changes nothing.
   std::atomic<int64_t> dependent_kernels{0};
   std::atomic<int64_t> products_timed{0};
@@ -107,6 +108,8 @@ struct HostDeviceOptions {
   // empty = some of each kind.
   std::vector<HostAlgorithm> reference_algorithms;
   std::vector<HostAlgorithm> bucket_algorithms;
+  // What TimeProduct() says of our own product; negative = the device has none.
+  int own_product_microseconds = -1;
 };
 
 // `control` must outlive the device.

@@ -123,6 +123,7 @@ struct cudaDeviceProp {
   int minor;
   int multiProcessorCount;
   size_t sharedMemPerBlockOptin;
+  int l2CacheSize;
 };
 
 extern "C" {

@@ -135,6 +135,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->major = SimulatedDeviceAt(device).compute_capability;
   properties->multiProcessorCount = SimulatedDeviceAt(device).multiprocessors;
   properties->sharedMemPerBlockOptin = kBlockSharedBytes;
+  properties->l2CacheSize = 1 << 20;
   return cudaSuccess;
 }
 cudaError_t cudaInitDevice(int device, unsigned /*device_flags*/, unsigned /*flags*/) {
@@ -235,8 +236,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (error != cudaSuccess) return error;
   if (event->device != stream->device) return Ended(cudaErrorInvalidValue);
   event->stream = stream;
-  // A launch of a graph takes a millisecond, everything else nothing.
-  event->milliseconds = static_cast<double>(SimulatedDeviceAt(stream->device).graph_launches);
+  // A launch of a kernel takes a millisecond, everything else nothing.
+  event->milliseconds = static_cast<double>(SimulatedDeviceAt(stream->device).launches);
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {

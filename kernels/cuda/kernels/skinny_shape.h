@@ -1,0 +1,56 @@
+// The shape of a launch of SkinnyKernel (skinny.cuh), for the host and for the kernel.
+#ifndef SRU_KERNELS_CUDA_KERNELS_SKINNY_SHAPE_H_
+#define SRU_KERNELS_CUDA_KERNELS_SKINNY_SHAPE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/kernels/kernel_args.h"
+#include "kernels/host_and_device.h"
+
+namespace sru::kernels::cuda {
+
+inline constexpr int kSkinnyChunk = 64;  // values of k in a stage of the ring
+inline constexpr int kSkinnyStages = 8;
+// Of a block that shares x between warps. They are worth it where one warp a block would leave no
+// multiprocessor without work.
+inline constexpr int kSkinnyWarps = 4;
+// Beyond these rows the library's tiles are full, and weights would be read too often.
+inline constexpr int kMaxSkinnyRows = 160;
+
+// Columns of y that a warp makes, for values of so many bytes.
+SRU_HOST_DEVICE constexpr int SkinnyColumns(int value_bytes) { return value_bytes == 4 ? 8 : 16; }
+// Bytes from a row of a stage to the next one; the last 16 keep rows on different banks.
+SRU_HOST_DEVICE constexpr int SkinnyPitch(int value_bytes) {
+  return kSkinnyChunk * value_bytes + 16;
+}
+SRU_HOST_DEVICE constexpr int SkinnyStageBytes(int value_bytes, int warps, int block_rows) {
+  return (warps * SkinnyColumns(value_bytes) + block_rows) * SkinnyPitch(value_bytes);
+}
+
+struct SkinnyLaunch {
+  int warps;   // that multiply, of a block; one more copies
+  int blocks;  // all that share columns are next to each other
+  size_t shared_bytes;
+
+  int threads() const { return (warps + 1) * 32; }
+};
+
+// `block_rows` is the kernel's kRows.
+inline SkinnyLaunch SkinnyLaunchOf(const SkinnyArgs& args, int value_bytes, int block_rows,
+                                   int num_multiprocessors, size_t max_shared_bytes) {
+  const auto shared_bytes = [&](int warps) {
+    return static_cast<size_t>(kSkinnyStages) * SkinnyStageBytes(value_bytes, warps, block_rows);
+  };
+  const int columns = SkinnyColumns(value_bytes);
+  const int column_warps = (args.n + columns - 1) / columns;
+  const bool many = column_warps >= kSkinnyWarps * num_multiprocessors &&
+                    shared_bytes(kSkinnyWarps) <= max_shared_bytes;
+  const int warps = many ? kSkinnyWarps : 1;
+  const int row_blocks = (args.rows + block_rows - 1) / block_rows;
+  return {warps, (column_warps + warps - 1) / warps * row_blocks, shared_bytes(warps)};
+}
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_KERNELS_SKINNY_SHAPE_H_
