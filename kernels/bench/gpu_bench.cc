@@ -6,15 +6,21 @@
 //   gpu_bench classify     one question of the bundled TREC model's shape: from the call of Run()
 //                          to the answer, and the part of it that the GPU and the copies take, also
 //                          without the token table (token_table.h)
-//   gpu_bench systems      steps of a translator's beam search, its encoder, and batches of a reader, with
-//                          random weights of the paper's sizes: from the call of Run() to the results
+//   gpu_bench systems      steps of a translator's beam search and of a language model, the encoder, and
+//                          batches of a reader, with random weights of the paper's sizes: from the call of
+//                          Run() to the results
+//   gpu_bench step SYSTEM TYPE SEQUENCES
+//                          one step of "translator" or "language_model" between cudaProfilerStart() and
+//                          cudaProfilerStop(), without a graph, for ncu --profile-from-start off
+//   gpu_bench predict      Predict with one block for each row, and with a cluster of blocks
 //   gpu_bench interactive  reads lines "layers input hidden directions length batch type", answers
 //                          each with the microseconds of one forward pass; keeps two shapes in
 //                          memory; compare_pytorch_gpu.py alternates them with PyTorch
 //
 // The types are float32, bfloat16 and bfloat16_fused (all layers that can be).
 //
-// scan, classify and systems print a JSON array, one object per line.
+// scan, classify, systems and predict print a JSON array, one object per line.
+#include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -27,9 +33,11 @@
 #include <iterator>
 #include <list>
 #include <memory>
+#include <random>
 #include <sstream>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -38,6 +46,7 @@
 #include "kernels/cuda/device/gpu.h"
 #include "kernels/cuda/device/open_devices.h"
 #include "kernels/cuda/kernels/launch.h"
+#include "kernels/cuda/kernels/predict_shape.h"
 #include "kernels/cuda/kernels/scan_shape.h"
 #include "kernels/cuda/stack/cuda_workspace.h"
 #include "kernels/cuda/stack/forward.h"
@@ -52,8 +61,10 @@
 namespace sru::kernels::cuda {
 namespace {
 
+using ::sru::testing::LanguageModelSizes;
 using ::sru::testing::ProgramData;
 using ::sru::testing::RandomData;
+using ::sru::testing::RandomLanguageModel;
 using ::sru::testing::RandomReader;
 using ::sru::testing::RandomStack;
 using ::sru::testing::RandomTranslator;
@@ -133,6 +144,13 @@ class Timer {
   cudaEvent_t begin_ = nullptr;
   cudaEvent_t end_ = nullptr;
 };
+
+// As sru_server opens the backend where it has four cores.
+BackendOptions ServedOptions() {
+  BackendOptions options;
+  options.cuda_poll = std::chrono::microseconds(50);
+  return options;
+}
 
 // How a stack is compiled.
 struct StackType {
@@ -424,7 +442,7 @@ int RunClassify(const std::shared_ptr<Gpu>& gpu) {
     }
     const RandomStack random(options, 1);
     std::unique_ptr<Backend> backend;
-    BackendOptions backend_options;
+    BackendOptions backend_options = ServedOptions();
     backend_options.cuda_fuse_max_input = type.fuse_max_input;
     Check(CreateBackend("cuda", backend_options, &backend));
     CompileOptions compile;
@@ -459,19 +477,19 @@ int RunClassify(const std::shared_ptr<Gpu>& gpu) {
 
 using Slots = std::vector<StateArena::Slot>;
 
-// A program on the backend.
+// A program on the backend, and how long it took to get there.
 class System {
  public:
   System(Backend& backend, const Program& program, DataType dtype, std::vector<AxisLimits> axes)
-      : program_(program) {
+      : program_(program), dtype_(dtype) {
     ProgramLimits limits;
     limits.axes = std::move(axes);
-    model_ = std::make_unique<BenchmarkModel>(backend, program, dtype, limits);
+    load_us_ = Microseconds(
+        [&] { model_ = std::make_unique<BenchmarkModel>(backend, program, dtype, limits); });
     Check(model_->status());
   }
 
   BenchmarkModel& model() { return *model_; }
-  size_t workspace_bytes() const { return model_->workspace_bytes(); }
 
   // `slots` is [axis]; empty = none. Returns the microseconds of Run().
   double Run(const ProgramData& data, const std::vector<Slots>& slots,
@@ -483,137 +501,350 @@ class System {
     return us;
   }
 
+  // `weights` are those that a run reads, 0 if that does not bound it.
+  void Print(const std::string& name, int sequences, int rows, const std::vector<double>& us,
+             int64_t weights = 0) const {
+    std::vector<double> sorted = us;
+    std::sort(sorted.begin(), sorted.end());
+    std::printf(
+        "%s{\"kind\": \"system\", \"name\": \"%s\", \"type\": \"%s\", \"sequences\": %d, "
+        "\"rows\": %d, \"run_p50_us\": %.2f, \"run_p99_us\": %.2f, \"weight_mb\": %.2f, "
+        "\"workspace_mb\": %.1f, \"load_s\": %.2f}",
+        printed_ ? ",\n" : "", name.c_str(), DataTypeName(dtype_), sequences, rows, Median(us),
+        sorted[sorted.size() * 99 / 100],
+        static_cast<double>(weights) * static_cast<double>(ValueBytes(dtype_)) / 1e6,
+        static_cast<double>(model_->workspace_bytes()) / 1e6, load_us_ / 1e6);
+    std::fflush(stdout);
+    printed_ = true;
+  }
+
  private:
+  static inline bool printed_ = false;  // by any
+
   const Program& program_;
+  const DataType dtype_;
   std::unique_ptr<BenchmarkModel> model_;
+  double load_us_ = 0;
 };
 
-void PrintSystem(bool first, const char* name, DataType dtype, int sequences, int rows,
-                 const std::vector<double>& us, size_t workspace_bytes) {
-  std::vector<double> sorted = us;
-  std::sort(sorted.begin(), sorted.end());
-  std::printf(
-      "%s{\"kind\": \"system\", \"name\": \"%s\", \"type\": \"%s\", \"sequences\": %d, "
-      "\"rows\": %d, \"run_p50_us\": %.2f, \"run_p99_us\": %.2f, \"workspace_mb\": %.1f}",
-      first ? "" : ",\n", name, DataTypeName(dtype), sequences, rows, Median(us),
-      sorted[sorted.size() * 99 / 100], static_cast<double>(workspace_bytes) / 1e6);
-  std::fflush(stdout);
+// How many weights the products of a run read, once each.
+int64_t WeightsOf(const Program& program, const ProgramData& data) {
+  ProgramShape shape;
+  Check(Validate(program, &shape));
+  size_t weights = 0;
+  for (size_t i = 0; i < program.operations.size(); ++i) {
+    if (data.num_rows(program, shape.values[i].axis) == 0) continue;
+    if (const auto* linear = std::get_if<ops::Linear>(&program.operations[i])) {
+      weights += linear->weight.size;
+    } else if (const auto* predict = std::get_if<ops::Predict>(&program.operations[i])) {
+      weights += predict->weight.size;
+    } else if (const auto* stack = std::get_if<ops::Stack>(&program.operations[i])) {
+      for (const LayerSpec& layer : stack->spec.layers) {
+        weights += layer.weight.size + layer.weight_proj.size;
+      }
+    }
+  }
+  return static_cast<int64_t>(weights);
 }
 
-// Steps 21 to 60 of a beam search whose hypotheses are forked at every step, and the encoder. A backend with other
-// options says so in `how`, and prints its steps alone.
-void BenchTranslator(Backend& backend, DataType dtype, int sentences, bool first,
-                     const std::string& how = "") {
-  constexpr int kBeam = 5;
-  constexpr int kWords = 25;
-  constexpr int kPrefix = 20;
-  constexpr int kSteps = 40;
-  TranslatorSizes sizes;  // the paper's
+// Texts of which each step is a run of one row for each slot.
+struct Texts {
+  ProgramData data;
+  std::vector<Slots> slots;  // [axis]; the last one's are those of the texts
+  int wanted = 0;
+  std::vector<int> parents;  // of hypotheses, which are forked after each step
+
+  Slots& own() { return slots.back(); }
+  double Step(System& system) { return system.Run(data, slots, {wanted}); }
+  double Fork(System& system) {
+    return Microseconds([&] {
+      Check(system.model().arena().Reorder(own().data(), parents.data(),
+                                           static_cast<int>(parents.size())));
+    });
+  }
+  void Free(System& system) {
+    for (const StateArena::Slot slot : own()) system.model().arena().Free(slot);
+  }
+};
+
+constexpr int kSentenceWords = 25;
+
+RandomTranslator PaperTranslator() {
+  TranslatorSizes sizes;
   sizes.vocabulary_size = 32000;
   sizes.width = 512;
   sizes.heads = 8;
   sizes.hidden_size = 2048;
   sizes.layers = 5;
   sizes.max_candidates = 64;
-  const RandomTranslator model(sizes);
-  System system(backend, model.program, dtype, {{4096, 256}, {4096, 256}});
+  return RandomTranslator(sizes);
+}
+
+// The state of a beam search after 20 steps. Appends what each run of the encoder took.
+Texts StartTranslations(const RandomTranslator& model, System& system, int sentences,
+                        std::vector<double>* encoder_us) {
+  constexpr int kBeam = 5;
+  constexpr int kPrefix = 20;
   StateArena& arena = system.model().arena();
-  const ProgramData words = RandomData(model.program, {std::vector<int>(sentences, kWords), {}}, 1);
-  std::vector<double> encoder_us;
+  const ProgramData words =
+      RandomData(model.program, {std::vector<int>(sentences, kSentenceWords), {}}, 1);
   Slots encoded;
   for (int run = 0; run < 20; ++run) {
     for (StateArena::Slot slot : encoded) arena.Free(slot);
     encoded = system.model().NewSlots(sentences);
     const double us = system.Run(words, {encoded, {}}, {});
-    if (run >= 3) encoder_us.push_back(us);
+    if (run >= 3) encoder_us->push_back(us);
   }
-  if (how.empty()) {
-    PrintSystem(first, "translator, encoder", dtype, sentences, sentences * kWords, encoder_us,
-                system.workspace_bytes());
-  }
-
-  ProgramData prefix = RandomData(model.program, {{}, std::vector<int>(sentences, kPrefix)}, 2);
-  (void)system.Run(prefix, {{}, encoded}, {});
-  Slots hypotheses;
-  std::vector<int> parents;
+  (void)system.Run(RandomData(model.program, {{}, std::vector<int>(sentences, kPrefix)}, 2),
+                   {{}, encoded}, {});
+  Texts texts;
+  texts.slots.resize(2);
   for (int s = 0; s < sentences; ++s) {
     for (int i = 0; i < kBeam; ++i) {
-      parents.push_back(s * kBeam + i / 2);
-      Check(arena.Copy(encoded[s], &hypotheses.emplace_back()));
+      texts.parents.push_back(s * kBeam + i / 2);
+      Check(arena.Copy(encoded[s], &texts.own().emplace_back()));
     }
+    arena.Free(encoded[s]);
   }
-  const int rows = static_cast<int>(hypotheses.size());
-  ProgramData data = RandomData(model.program, {{}, std::vector<int>(rows, 1)}, 3);
-  data.ids[RandomTranslator::kTargets].assign(rows, -1);
-  data.ids[RandomTranslator::kCounts].assign(rows, kBeam);
-  std::vector<double> step_us;
-  std::vector<double> reorder_us;
-  for (int step = 0; step < kSteps; ++step) {
-    const double us = system.Run(data, {{}, hypotheses}, {RandomTranslator::kCandidates});
-    const double reordered =
-        Microseconds([&] { Check(arena.Reorder(hypotheses.data(), parents.data(), rows)); });
-    if (step < 3) continue;  // without a graph, or recording one
-    step_us.push_back(us);
-    reorder_us.push_back(reordered);
-  }
-  PrintSystem(false, ("translator, step" + how).c_str(), dtype, sentences, rows, step_us,
-              system.workspace_bytes());
-  if (!how.empty()) return;
-  PrintSystem(false, "translator, reorder on the host", dtype, sentences, rows, reorder_us,
-              system.workspace_bytes());
+  const size_t rows = texts.parents.size();
+  texts.data = RandomData(model.program, {{}, std::vector<int>(rows, 1)}, 3);
+  texts.data.ids[RandomTranslator::kTargets].assign(rows, -1);
+  texts.data.ids[RandomTranslator::kCounts].assign(rows, kBeam);
+  texts.wanted = RandomTranslator::kCandidates;
+  return texts;
 }
 
-void BenchReader(Backend& backend, DataType dtype, int queries) {
+// Sessions that pick the most probable token.
+Texts StartSessions(const RandomLanguageModel& model, System& system, int sessions) {
+  Texts texts;
+  texts.slots = {system.model().NewSlots(sessions)};
+  texts.data = RandomData(model.program, {std::vector<int>(sessions, 1)}, 1);
+  texts.data.ids[RandomLanguageModel::kTargets].assign(sessions, -1);
+  texts.data.ids[RandomLanguageModel::kCounts].assign(sessions, 0);
+  texts.data.sampling[RandomLanguageModel::kSampling].assign(sessions, Sampling());
+  texts.wanted = RandomLanguageModel::kPicked;
+  return texts;
+}
+
+// Prints a row of the steps and, of hypotheses, one of what they cost the host between steps.
+void BenchSteps(System& system, const Program& program, const std::string& name, int sequences,
+                Texts texts) {
+  constexpr int kSteps = 40;
+  std::vector<double> step_us;
+  std::vector<double> fork_us;
+  for (int step = 0; step < kSteps; ++step) {
+    const double us = texts.Step(system);
+    const double forked = texts.parents.empty() ? 0 : texts.Fork(system);
+    if (step < 3) continue;  // without a graph, or recording one
+    step_us.push_back(us);
+    fork_us.push_back(forked);
+  }
+  const auto rows = static_cast<int>(texts.own().size());
+  system.Print(name, sequences, rows, step_us, WeightsOf(program, texts.data));
+  if (!texts.parents.empty()) {
+    system.Print("translator, reorder on the host", sequences, rows, fork_us);
+  }
+  texts.Free(system);
+}
+
+const std::vector<AxisLimits> kTranslatorLimits = {{1024, 256}, {1024, 256}};
+const std::vector<AxisLimits> kLanguageModelLimits = {{256, 64}, {0, 0}, {0, 0}};
+
+void BenchTranslator(Backend& backend, const RandomTranslator& model, DataType dtype,
+                     const std::vector<int>& counts, const std::string& how) {
+  System system(backend, model.program, dtype, kTranslatorLimits);
+  for (const int sentences : counts) {
+    std::vector<double> encoder_us;
+    Texts texts = StartTranslations(model, system, sentences, &encoder_us);
+    system.Print("translator, encoder" + how, sentences, sentences * kSentenceWords, encoder_us);
+    BenchSteps(system, model.program, "translator, step" + how, sentences, std::move(texts));
+  }
+}
+
+void BenchLanguageModel(Backend& backend, const RandomLanguageModel& model, DataType dtype,
+                        const std::vector<int>& counts, const std::string& how) {
+  System system(backend, model.program, dtype, kLanguageModelLimits);
+  for (const int sessions : counts) {
+    BenchSteps(system, model.program, "language model, step" + how, sessions,
+               StartSessions(model, system, sessions));
+  }
+}
+
+void BenchReader(Backend& backend, const RandomReader& model, DataType dtype) {
+  constexpr int kPassage = 130;
+  constexpr int kQuestion = 12;
+  System system(backend, model.program, dtype, {{8192, 256}, {8192, 256}, {0, 0}});
+  for (const int queries : {1, 32}) {
+    const ProgramData data =
+        RandomData(model.program,
+                   {std::vector<int>(queries, kPassage), std::vector<int>(queries, kQuestion)}, 1);
+    std::vector<double> us;
+    for (int run = 0; run < 60; ++run) {
+      const double took = system.Run(data, {}, {RandomReader::kStart, RandomReader::kEnd});
+      if (run >= 3) us.push_back(took);
+    }
+    system.Print("reader", queries, queries * (kPassage + kQuestion), us);
+  }
+}
+
+int RunSystems() {
+  const RandomTranslator translator = PaperTranslator();
+  const RandomLanguageModel language_model;
+  BackendOptions sleeping = ServedOptions();
+  sleeping.cuda_poll = {};
+  BackendOptions dependent = ServedOptions();
+  dependent.cuda_dependent_launch = true;
+  const struct {
+    const char* how;
+    BackendOptions options;
+    std::vector<int> sentences, sessions;
+  } variants[] = {
+      {"", ServedOptions(), {1, 32}, {1, 8, 64}},
+      {", dependent launch", dependent, {1, 32}, {1, 64}},
+      {", without polling", sleeping, {1}, {1}},
+  };
+  std::printf("[\n");
+  std::unique_ptr<Backend> backend;
+  for (const auto& variant : variants) {
+    Check(CreateBackend("cuda", variant.options, &backend));
+    for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+      BenchTranslator(*backend, translator, dtype, variant.sentences, variant.how);
+      BenchLanguageModel(*backend, language_model, dtype, variant.sessions, variant.how);
+    }
+  }
   ReaderSizes sizes;  // DrQA's
   sizes.vocabulary_size = 20000;
   sizes.width = 300;
   sizes.hidden_size = 128;
   sizes.layers = 3;
-  const RandomReader model(sizes);
-  constexpr int kPassage = 130;
-  constexpr int kQuestion = 12;
-  System system(backend, model.program, dtype, {{8192, 256}, {8192, 256}, {0, 0}});
-  ProgramData data =
-      RandomData(model.program,
-                 {std::vector<int>(queries, kPassage), std::vector<int>(queries, kQuestion)}, 1);
-  std::vector<double> us;
-  for (int run = 0; run < 60; ++run) {
-    const double took = system.Run(data, {}, {RandomReader::kStart, RandomReader::kEnd});
-    if (run >= 3) us.push_back(took);
-  }
-  PrintSystem(false, "reader", dtype, queries, queries * (kPassage + kQuestion), us,
-              system.workspace_bytes());
-}
-
-int RunSystems() {
-  std::unique_ptr<Backend> backend;
-  Check(CreateBackend("cuda", BackendOptions(), &backend));
-  std::printf("[\n");
-  bool first = true;
+  const RandomReader reader(sizes);
+  Check(CreateBackend("cuda", ServedOptions(), &backend));
   for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
-    for (const int sentences : {1, 32}) {
-      BenchTranslator(*backend, dtype, sentences, first);
-      first = false;
-    }
-    for (const int queries : {1, 32}) BenchReader(*backend, dtype, queries);
-  }
-  BackendOptions polling, dependent;
-  polling.cuda_poll = std::chrono::microseconds(50);
-  dependent.cuda_dependent_launch = true;
-  for (const auto& [how, options] :
-       {std::pair(", polling", polling), std::pair(", dependent launch", dependent)}) {
-    Check(CreateBackend("cuda", options, &backend));
-    BenchTranslator(*backend, DataType::kBFloat16, /*sentences=*/1, /*first=*/false, how);
+    BenchReader(*backend, reader, dtype);
   }
   std::printf("\n]\n");
   return 0;
 }
 
+// A profiler that starts and stops with it sees the kernels of one step.
+int RunStep(const std::string& name, const std::string& type, int sequences) {
+  DataType dtype;
+  if (!ParseDataType(type, &dtype) || sequences < 1) {
+    Fail("step: expected a type and a number of sequences");
+  }
+  std::unique_ptr<Backend> backend;
+  Check(CreateBackend("cuda", ServedOptions(), &backend));
+  const auto profile = [](System& system, Texts texts) {
+    Check(cudaProfilerStart());
+    (void)texts.Step(system);
+    Check(cudaProfilerStop());
+    return 0;
+  };
+  if (name == "translator") {
+    const RandomTranslator model = PaperTranslator();
+    System system(*backend, model.program, dtype, kTranslatorLimits);
+    std::vector<double> encoder_us;
+    return profile(system, StartTranslations(model, system, sequences, &encoder_us));
+  }
+  if (name == "language_model") {
+    const RandomLanguageModel model;
+    System system(*backend, model.program, dtype, kLanguageModelLimits);
+    return profile(system, StartSessions(model, system, sequences));
+  }
+  Fail("step: expected translator or language_model, found " + name);
+}
+
+// Predict -----------------------------------------------------------------------------------------
+
+template <typename T>
+std::unique_ptr<Memory> ToDevice(const std::vector<T>& values) {
+  auto memory = std::make_unique<Memory>(values.size() * sizeof(T));
+  Check(cudaMemcpy(memory->as(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  return memory;
+}
+
+int RunPredict(const Device& device) {
+  constexpr int kCandidates = 5;
+  constexpr int kMostRows = 33;
+  OperationLimits one_block;
+  int shared_bytes = 0;
+  Check(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                               device.ordinal()));
+  one_block.max_shared_bytes = shared_bytes;
+  OperationLimits clusters = one_block;
+  clusters.max_clustered_rows = MaxClusteredRows(device.num_multiprocessors());
+  cudaStream_t stream = nullptr;
+  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  std::printf("[\n");
+  const char* separator = "";
+  for (const int vocabulary : {8200, 32000, 128000}) {
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal(0.0f, 3.0f);
+    std::vector<float> values(size_t{kMostRows} * vocabulary);
+    for (float& value : values) value = normal(random);
+    const auto logits = ToDevice(values);
+    const auto targets = ToDevice(std::vector<int32_t>(kMostRows, -1));
+    const Memory log_prob(kMostRows * sizeof(float));
+    const Memory candidates(kMostRows * kCandidates * sizeof(PredictCandidate));
+    const Memory picked(kMostRows * sizeof(PredictCandidate));
+    const struct {
+      const char* name;
+      int count;
+      PickSampling sampling;  // nothing is picked if the temperature is below 0
+    } questions[] = {
+        {"5 candidates", kCandidates, {-1, 0, 1, 0, 0}},
+        {"most probable symbol", 0, {0, 0, 1, 0, 0}},
+        {"top_k 40, top_p 0.9", 0, {1, 40, 0.9f, 0, 1ULL << 63}},
+        {"top_p 0.9", 0, {1, 0, 0.9f, 0, 1ULL << 63}},
+    };
+    for (const auto& question : questions) {
+      const auto counts = ToDevice(std::vector<int32_t>(kMostRows, question.count));
+      const auto sampling = ToDevice(std::vector<PickSampling>(kMostRows, question.sampling));
+      for (const int rows : {1, 5, 16, kMostRows}) {
+        const auto header = ToDevice(std::vector<PredictHeader>{{{rows, {}}, question.count, {}}});
+        PredictArgs args{};
+        args.header = header->as<PredictHeader>();
+        args.max_rows = rows;
+        args.logits = logits->as<float>();
+        args.logit_stride = args.vocabulary_size = vocabulary;
+        args.targets = targets->as<int32_t>();
+        args.counts = counts->as<int32_t>();
+        args.log_prob = log_prob.as<float>();
+        args.candidates = candidates.as<PredictCandidate>();
+        args.picked = picked.as<PredictCandidate>();
+        if (question.sampling.temperature >= 0) args.sampling = sampling->as<PickSampling>();
+        Timer timer(stream);
+        std::vector<double> us[2];
+        for (int i = 0; i < 2 * 3; ++i) {
+          us[i % 2].push_back(1e6 * timer.Seconds([&] {
+            Check(LaunchOperation(args, i % 2 == 0 ? one_block : clusters,
+                                  LaunchStream{stream, /*dependent=*/false}));
+          }));
+        }
+        std::printf(
+            "%s{\"kind\": \"predict\", \"vocabulary\": %d, \"rows\": %d, \"asked\": \"%s\", "
+            "\"one_block_us\": %.2f, \"cluster_us\": %.2f}",
+            separator, vocabulary, rows, question.name, Median(us[0]), Median(us[1]));
+        std::fflush(stdout);
+        separator = ",\n";
+      }
+    }
+  }
+  Check(cudaStreamDestroy(stream));
+  std::printf("\n]\n");
+  return 0;
+}
+
 int Main(int argc, char** argv) {
-  const std::string command = argc == 2 ? argv[1] : "";
-  if (command != "scan" && command != "classify" && command != "systems" &&
-      command != "interactive") {
-    std::fprintf(stderr, "usage: gpu_bench scan|classify|systems|interactive\n");
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const std::string command = words.empty() ? "" : words[0];
+  const std::vector<std::string> commands = {"scan",    "classify", "systems",
+                                             "predict", "step",     "interactive"};
+  if (std::find(commands.begin(), commands.end(), command) == commands.end() ||
+      words.size() != (command == "step" ? 4 : 1)) {
+    std::fprintf(stderr,
+                 "usage: gpu_bench scan|classify|systems|predict|interactive\n"
+                 "       gpu_bench step SYSTEM TYPE SEQUENCES\n");
     return 2;
   }
   std::vector<std::unique_ptr<Device>> devices;
@@ -627,11 +858,11 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "gpu_bench: %s\n", warning.c_str());
   }
   auto gpu = std::make_shared<Gpu>(std::move(devices[0]), 0);
-  if (command == "scan") {
-    Check(cudaSetDevice(gpu->device().ordinal()));
-    return RunScan(gpu->device());
-  }
+  Check(cudaSetDevice(gpu->device().ordinal()));
+  if (command == "scan") return RunScan(gpu->device());
   if (command == "systems") return RunSystems();
+  if (command == "step") return RunStep(words[1], words[2], std::atoi(words[3].c_str()));
+  if (command == "predict") return RunPredict(gpu->device());
   return command == "classify" ? RunClassify(gpu) : RunInteractive(gpu);
 }
 

@@ -175,26 +175,11 @@ void BM_ReadWeights(benchmark::State& state) {
 // A language model takes a token of each sequence and picks the next: a small one, that of the
 // paper's size, and one with a large vocabulary without projections.
 Case Decode(const benchmark::State& state) {
-  const struct {
-    int vocabulary, input, hidden, layers, projection;
-  } shapes[] = {{205, 64, 512, 4, 128}, {205, 256, 2048, 12, 512}, {20000, 512, 1024, 5, 0}};
-  const auto& shape = shapes[state.range(0)];
-  auto p = std::make_shared<testing::RandomProgram>(1);
-  const AxisId tokens = p->program.AddAxis("tokens");
-  const AxisId sequences = p->program.AddSequenceAxis("sequences", tokens);
-  testing::StackOptions options;
-  options.vocabulary_size = shape.vocabulary;
-  options.input_size = shape.input;
-  options.hidden_size = shape.hidden;
-  options.num_layers = shape.layers;
-  options.directions = 1;
-  options.projection_size = shape.projection;
-  options.alpha = 1.0f;
-  const InputId ids = p->program.AddIds("ids", tokens, 0, shape.vocabulary);
-  p->Pick("next", p->Last(p->StackOfIds(ids, options, "c"), sequences), sequences, shape.vocabulary,
-          1);
+  const testing::LanguageModelSizes shapes[] = {
+      {205, 64, 512, 4, 128}, {205, 256, 2048, 12, 512}, {20000, 512, 1024, 5, 0}};
+  auto p = std::make_shared<testing::RandomLanguageModel>(shapes[state.range(0)]);
   return {
-      p, kAllDataTypes[state.range(1)], {}, {{Equal(state.range(2), 1)}, tokens}, "next_picked"};
+      p, kAllDataTypes[state.range(1)], {}, {{Equal(state.range(2), 1)}, p->tokens}, "next_picked"};
 }
 
 // A translator, small or the paper's: its encoder of sentences of 25 words, and a step of a beam of

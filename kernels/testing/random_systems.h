@@ -1,5 +1,5 @@
-// A reader and a translator with random weights: the parts of the paper's systems, in any size, for tests
-// and benchmarks of backends.
+// A reader, a translator and a language model with random weights: the parts of the paper's systems, in any
+// size, for tests and benchmarks of backends.
 #ifndef SRU_KERNELS_TESTING_RANDOM_SYSTEMS_H_
 #define SRU_KERNELS_TESTING_RANDOM_SYSTEMS_H_
 
@@ -155,6 +155,40 @@ class RandomTranslator : public RandomProgram {
   const TranslatorSizes sizes_;
   std::vector<kernels::FieldId> context_keys_, context_values_, keys_, values_;  // [layer]
   kernels::ValueId last_context_ = kernels::kNone;
+};
+
+// The defaults are the paper's model of 12 layers over bytes.
+struct LanguageModelSizes {
+  int vocabulary_size = 256;
+  int input_size = 256;
+  int hidden_size = 2048;
+  int layers = 12;
+  int projection_size = 512;
+};
+
+// Takes tokens of each sequence and picks the next one.
+class RandomLanguageModel : public RandomProgram {
+ public:
+  explicit RandomLanguageModel(const LanguageModelSizes& sizes = {}, unsigned seed = 1)
+      : RandomProgram(seed) {
+    tokens = program.AddAxis("tokens");
+    const kernels::AxisId sequences = program.AddSequenceAxis("sequences", tokens);
+    StackOptions options;
+    options.vocabulary_size = sizes.vocabulary_size;
+    options.input_size = sizes.input_size;
+    options.hidden_size = sizes.hidden_size;
+    options.num_layers = sizes.layers;
+    options.directions = 1;
+    options.projection_size = sizes.projection_size;
+    options.alpha = 1.0f;
+    const kernels::InputId ids = program.AddIds("ids", tokens, 0, sizes.vocabulary_size);
+    Pick("next", Last(StackOfIds(ids, options, "c"), sequences), sequences, sizes.vocabulary_size,
+         /*max_candidates=*/1);
+  }
+  enum Inputs { kIds, kTargets, kCounts, kSampling, kAdjustments };
+  enum Outputs { kLogProb, kCandidates, kPicked };
+
+  kernels::AxisId tokens;
 };
 
 }  // namespace sru::testing
