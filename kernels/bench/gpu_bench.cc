@@ -13,13 +13,15 @@
 //                          one step of "translator" or "language_model" between cudaProfilerStart() and
 //                          cudaProfilerStop(), without a graph, for ncu --profile-from-start off
 //   gpu_bench predict      Predict with one block for each row, and with a cluster of blocks
+//   gpu_bench products     each product of the paper's systems by our kernel and by the library's
+//                          (gpu_products.h)
 //   gpu_bench interactive  reads lines "layers input hidden directions length batch type", answers
 //                          each with the microseconds of one forward pass; keeps two shapes in
 //                          memory; compare_pytorch_gpu.py alternates them with PyTorch
 //
 // The types are float32, bfloat16 and bfloat16_fused (all layers that can be).
 //
-// scan, classify, systems and predict print a JSON array, one object per line.
+// scan, classify, systems, predict and products print a JSON array, one object per line.
 #include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 
@@ -41,6 +43,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/bench/gpu_products.h"
 #include "kernels/bench/measure.h"
 #include "kernels/bench/program_model.h"
 #include "kernels/cuda/device/gpu.h"
@@ -838,12 +841,12 @@ int RunPredict(const Device& device) {
 int Main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const std::string command = words.empty() ? "" : words[0];
-  const std::vector<std::string> commands = {"scan",    "classify", "systems",
-                                             "predict", "step",     "interactive"};
+  const std::vector<std::string> commands = {"scan",     "classify", "systems",    "predict",
+                                             "products", "step",     "interactive"};
   if (std::find(commands.begin(), commands.end(), command) == commands.end() ||
       words.size() != (command == "step" ? 4 : 1)) {
     std::fprintf(stderr,
-                 "usage: gpu_bench scan|classify|systems|predict|interactive\n"
+                 "usage: gpu_bench scan|classify|systems|predict|products|interactive\n"
                  "       gpu_bench step SYSTEM TYPE SEQUENCES\n");
     return 2;
   }
@@ -863,6 +866,10 @@ int Main(int argc, char** argv) {
   if (command == "systems") return RunSystems();
   if (command == "step") return RunStep(words[1], words[2], std::atoi(words[3].c_str()));
   if (command == "predict") return RunPredict(gpu->device());
+  if (command == "products") {
+    Check(PrintProducts(gpu));
+    return 0;
+  }
   return command == "classify" ? RunClassify(gpu) : RunInteractive(gpu);
 }
 
