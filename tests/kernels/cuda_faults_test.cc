@@ -295,11 +295,46 @@ Bytes RunSkinny() {
   const auto weights = Random<T>(size_t{kColumns} * kWidth, 2);
   std::vector<float> y(size_t{kRows} * kColumns);
   const SkinnyArgs args{kRows, kWidth, kColumns, x.data(), weights.data(), y.data()};
-  const SkinnyLaunch launch = SkinnyLaunchOf(args, sizeof(T), 16, 1, size_t{227} << 10);
+  const SkinnyLaunch launch = SkinnyLaunchOf(args, false, sizeof(T), 16, 1, size_t{227} << 10);
   Launch(
-      launch.blocks, launch.threads(), [&] { SkinnyKernel<T, float, 16>(args, launch.warps); },
-      launch.shared_bytes);
+      launch.blocks, launch.threads,
+      [&] { SkinnyKernel<T, float, 16, SkinnyArgs>(args, launch.warps); }, launch.shared_bytes);
   return BytesOf(y);
+}
+
+// With rows that are sums, which memory gets too.
+template <typename T>
+Bytes RunNormalizedSkinny() {
+  constexpr int kRows = 17;  // of which two are a warp's
+  constexpr int kWidth = 3 * kSkinnyChunk;
+  constexpr int kColumns = 6 * SkinnyColumns(sizeof(T));
+  AxisHeader axis{};
+  axis.rows.num_tokens = kRows;
+  const auto a = Random<float>(size_t{kRows} * kWidth, 1);
+  const auto b = Random<float>(size_t{kRows} * kWidth, 2);
+  const auto norm_weight = Random<float>(kWidth, 3);
+  const auto weights = Random<T>(size_t{kColumns} * kWidth, 4);
+  std::vector<float> sums(size_t{kRows} * kWidth);
+  std::vector<float> y(size_t{kRows} * kColumns);
+  NormalizedProductArgs args{};
+  static_cast<SkinnyArgs&>(args) = {kRows, kWidth, kColumns, nullptr, weights.data(), y.data()};
+  args.norm.axis = &axis;
+  args.norm.max_rows = kRows;
+  args.norm.width = args.norm.stride = kWidth;
+  args.norm.sum = {a.data(), b.data(), nullptr};
+  args.norm.x = sums.data();
+  args.norm.weight = args.norm.bias = norm_weight.data();
+  args.norm.epsilon = 1e-5f;
+  args.append.axis = &axis;
+  const SkinnyLaunch launch = SkinnyLaunchOf(args, true, sizeof(T), 32, 1, size_t{227} << 10);
+  Launch(
+      launch.blocks, launch.threads,
+      [&] { SkinnyKernel<T, float, 32, NormalizedProductArgs>(args, launch.warps); },
+      launch.shared_bytes);
+  Bytes results = BytesOf(y);
+  const Bytes more = BytesOf(sums);
+  results.insert(results.end(), more.begin(), more.end());
+  return results;
 }
 
 Bytes RunHead() {
@@ -465,6 +500,8 @@ constexpr KernelCase kCases[] = {
     {"fused_two_stages", RunFused<512, 3>},
     {"skinny", RunSkinny<float>},
     {"skinny_bfloat16", RunSkinny<BFloat16>},
+    {"skinny_normalized", RunNormalizedSkinny<float>},
+    {"skinny_normalized_bfloat16", RunNormalizedSkinny<BFloat16>},
     {"head", RunHead},
     // Before shared memory is used again there is always a shuffle, for which the shim's warps wait for
     // each other (2). Without one of those around the best keys more candidates are sorted than need

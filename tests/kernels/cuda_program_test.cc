@@ -145,12 +145,14 @@ struct Call {
 
 // A backend on host devices, and a program on it. The devices outlive workspaces and arenas.
 struct ProgramRig {
-  explicit ProgramRig(int num_devices = 1, BackendOptions options = {}) {
+  // `own_microseconds` as HostDeviceOptions::own_product_microseconds.
+  explicit ProgramRig(int num_devices = 1, BackendOptions options = {}, int own_microseconds = -1) {
     std::vector<std::unique_ptr<Device>> devices;
     for (int i = 0; i < num_devices; ++i) {
       controls.push_back(std::make_unique<HostDeviceControl>());
       HostDeviceOptions device;
       device.ordinal = i;
+      device.own_product_microseconds = own_microseconds;
       devices.push_back(MakeHostDevice(device, controls.back().get()));
     }
     backend = MakeCudaBackend(options, std::move(devices));
@@ -1399,17 +1401,78 @@ int64_t Launches(ProgramRig& rig, Call& call) {
   return control.kernels + control.products - before;
 }
 
+// What a translator answers in steps of hypotheses that share pages, which become full, and are copied.
+std::vector<float> Translated(DataType dtype, int own_microseconds, int64_t* normalized) {
+  std::vector<float> answers;
+  ::sru::testing::TranslatorSizes sizes;
+  sizes.width = sizes.hidden_size = 24;
+  sizes.layers = 2;
+  const RandomTranslator model(sizes);
+  ProgramRig rig(1, {}, own_microseconds);
+  rig.compile.dtype = dtype;
+  rig.limits.max_attention_values = 20000;
+  rig.Prepare(model.program);
+  rig.MakeArena();
+  const auto take = [&](Call& call, size_t rows) {
+    const Status status = rig.Run(call);
+    EXPECT_TRUE(status.ok()) << status.message();
+    const std::vector<float>& log_prob = call.values[RandomTranslator::kLogProb];
+    answers.insert(answers.end(), log_prob.begin(), log_prob.begin() + rows);
+    for (size_t i = 0; i < rows; ++i) {
+      const Candidate& best = call.candidates[RandomTranslator::kCandidates][i];
+      answers.push_back(static_cast<float>(best.id));
+      answers.push_back(best.log_prob);
+    }
+  };
+  Call encode(model.program, {{7, 5, 9}, {}}, 1);
+  for (int i = 0; i < 3; ++i) encode.slots[model.source].push_back(rig.Slot());
+  take(encode, 0);
+  std::vector<StateArena::Slot> hypotheses;
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_TRUE(
+        rig.arena->Copy(encode.slots[model.source][i % 3], &hypotheses.emplace_back()).ok());
+  }
+  for (int step = 0; step < 20; ++step) {
+    // All of one row, and once a text of several, whose keys fill a page and begin one.
+    std::vector<int> lengths(6, 1);
+    if (step == 5) lengths[2] = 14;
+    if (step % 6 == 5) {
+      const int parents[] = {1, 1, 2, 2, 4, 4};
+      EXPECT_TRUE(rig.arena->Reorder(hypotheses.data(), parents, 6).ok());
+    }
+    Call call(model.program, {{}, lengths}, 2 + step);
+    call.slots[model.target] = hypotheses;
+    take(call, 6);
+  }
+  *normalized = rig.controls[0]->normalized_products;
+  return answers;
+}
+
+TEST(CudaProgramTest, OurProductsGiveTheBitsOfTheLibrarys) {
+  for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    int64_t normalized = 0;
+    const std::vector<float> expected = Translated(dtype, -1, &normalized);
+    EXPECT_EQ(normalized, 0);
+    EXPECT_EQ(Translated(dtype, 1, &normalized), expected) << static_cast<int>(dtype);
+    EXPECT_GT(normalized, 0);
+  }
+}
+
 // At decoding's few rows a step takes as long as its launches.
 TEST(CudaProgramTest, LaunchesOfATranslatorsStep) {
   const struct {
     DataType dtype;
     int fuse_max_input;
     int launches;  // of a decoder layer
+    int own_microseconds = -1;
   } kCases[] = {
       // 6 products, 2 attentions, 3 layer norms with what comes before and after them, a scan, the new
       // keys and values.
       {DataType::kFloat32, kFuseNone, 13},
       {DataType::kBFloat16, kFuseNone, 13},
+      // Our own products make layer norms and new keys and values as well.
+      {DataType::kFloat32, kFuseNone, 9, 1},
+      {DataType::kBFloat16, kFuseNone, 9, 1},
       // A product and the scan are one launch.
       {DataType::kBFloat16, kFuseAll, 12},
   };
@@ -1422,7 +1485,7 @@ TEST(CudaProgramTest, LaunchesOfATranslatorsStep) {
       ::sru::testing::TranslatorSizes sizes;
       sizes.layers = layers;
       const RandomTranslator model(sizes);
-      ProgramRig rig(1, options);
+      ProgramRig rig(1, options, c.own_microseconds);
       rig.compile.dtype = c.dtype;
       rig.limits.max_attention_values = 2000;
       ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));

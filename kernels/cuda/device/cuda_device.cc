@@ -216,6 +216,11 @@ class CudaStream : public Stream {
     return Run("operation", [&] { return LaunchOperation(args, limits_, kernels()); });
   }
 
+  using Stream::Multiply;
+  Status Multiply(const ProductShape& shape, const NormalizedProductArgs& args) override {
+    return RunSkinny(shape, args);
+  }
+
   Status TimeProduct(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
                      const void* x, const void* weights, void* y, const Evicting& evicting,
                      double* seconds) override {
@@ -285,6 +290,10 @@ class CudaStream : public Stream {
 
  private:
   Status MultiplyByKernel(const ProductShape& shape, const SkinnyArgs& args) override {
+    return RunSkinny(shape, args);
+  }
+  template <typename Args>
+  Status RunSkinny(const ProductShape& shape, const Args& args) {
     return Run("product", [&] {
       return LaunchSkinny(shape.dtype, shape.result_dtype(), args, num_multiprocessors_,
                           limits_.max_shared_bytes, kernels());

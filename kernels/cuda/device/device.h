@@ -85,6 +85,8 @@ class Stream {
     if (!algorithm.own) return MultiplyByLibrary(shape, algorithm, rows, x, weights, y);
     return MultiplyByKernel(shape, SkinnyArgs{rows, shape.k, shape.n, x, weights, y});
   }
+  // By our own kernel, of a shape with float32 results if anything is appended.
+  virtual Status Multiply(const ProductShape& shape, const NormalizedProductArgs& args) = 0;
   // Multiplies several times on an idle stream, and waits. `seconds` is what the device takes each
   // time. Before each it writes `evicting`, so that weights come from memory as in a step, between two
   // uses of which all others are read; empty = they may be in a cache.

@@ -55,7 +55,9 @@ cudaError_t LaunchScan(DataType dtype, int dims, const ScanArgs& args, LaunchStr
 // least 1.
 int FusedBlocksPerMultiprocessor(const FusedArgs& args, int slices);
 cudaError_t LaunchFused(const FusedArgs& args, int slices, int blocks, LaunchStream stream);
-cudaError_t LaunchSkinny(DataType dtype, DataType result_dtype, const SkinnyArgs& args,
+// Args is SkinnyArgs or NormalizedProductArgs.
+template <typename Args>
+cudaError_t LaunchSkinny(DataType dtype, DataType result_dtype, const Args& args,
                          int num_multiprocessors, size_t max_shared_bytes, LaunchStream stream);
 cudaError_t LaunchPool(DataType dtype, const PoolArgs& args, LaunchStream stream);
 cudaError_t LaunchHead(const HeadArgs& args, LaunchStream stream);

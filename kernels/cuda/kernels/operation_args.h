@@ -199,6 +199,16 @@ struct AppendArgs : RowsOfAxis {
   AppendedRows fields[kMaxAppended];
 };
 
+// y = x w where x is what a layer norm makes: every block of the product makes its rows for itself, and
+// one writes what the norm would. Columns of y may be rows of growing fields as well.
+struct NormalizedProductArgs : SkinnyArgs {  // x is null
+  NormalizeRowsArgs norm;                    // of `rows` rows of k values
+  AppendArgs append;                         // of columns of y; its count may be 0
+};
+// The most that a block has room for.
+inline constexpr int kMaxNormalizedRows = 32;
+inline constexpr int kMaxNormalizedWidth = 512;
+
 // y_t = sum_s softmax_s(scale * q_t . k_s) v_s for each head (program.h's Attend).
 struct AttendArgs : RowsOfAxis {
   int heads;

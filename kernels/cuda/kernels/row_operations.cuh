@@ -235,6 +235,25 @@ auto WithKernel(const ShiftRowsArgs& args, const Launch& launch) {
   return launch(ShiftRowsKernel<float>, PerValue(args.max_rows, args.stride), args);
 }
 
+// Adds one column of a row of the axis, without its bias, to a field. A sequence's first new row brings
+// that column of the older rows of its page along, if the page replaces one that other slots share.
+__device__ __forceinline__ void AppendValue(const AppendArgs& args, const AppendedRows& added,
+                                            int axis_row, int column, float value) {
+  const int b = args.row_sequence[axis_row];
+  const int before = added.field.rows_before[b];
+  const int row = before + axis_row - args.offsets[b];
+  float* page = added.field.pages[added.field.page_begin[b] + row / kStatePageRows];
+  const float* shared = added.copied_from[b];
+  if (shared != nullptr && row == before) {
+#pragma unroll 4
+    for (int i = 0; i < before % kStatePageRows; ++i) {
+      page[i * args.width + column] = shared[i * args.width + column];
+    }
+  }
+  if (added.bias != nullptr) value += added.bias[column];
+  page[int64_t{row % kStatePageRows} * args.width + column] = value;
+}
+
 // Bound by memory: 4 bytes read and 4 written a result, and for a sequence's first one as much for each of up to 15 older rows of a shared page. 16 rows of 512 values are 64 blocks of 132 multiprocessors for each field.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
@@ -244,21 +263,7 @@ __global__ void __launch_bounds__(kRowThreads)
   if (!IsRow(args.axis, args.max_rows, at.row)) return;
   const AppendedRows& added = args.fields[at.column / args.width];
   const int column = at.column % args.width;
-  const int b = args.row_sequence[at.row];
-  const int before = added.field.rows_before[b];
-  const int row = before + at.row - args.offsets[b];
-  T* page = added.field.pages[added.field.page_begin[b] + row / kStatePageRows];
-  const float* shared = added.copied_from[b];
-  if (shared != nullptr && row == before) {
-    // The sequence's first new row is in the page that replaces the shared one.
-#pragma unroll 4
-    for (int i = 0; i < before % kStatePageRows; ++i) {
-      page[i * args.width + column] = shared[i * args.width + column];
-    }
-  }
-  T value = added.x[int64_t{at.row} * args.stride + column];
-  if (added.bias != nullptr) value += added.bias[column];
-  page[int64_t{row % kStatePageRows} * args.width + column] = value;
+  AppendValue(args, added, at.row, column, added.x[int64_t{at.row} * args.stride + column]);
 }
 template <typename Launch>
 auto WithKernel(const AppendArgs& args, const Launch& launch) {

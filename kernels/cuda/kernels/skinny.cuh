@@ -11,14 +11,24 @@
 // its latency, 20 to 30 KB a multiprocessor), and address arithmetic stays out of the sums' way. One
 // barrier a stage says both that the stage has come and that the one before it may be filled again.
 //
+// With NormalizedProductArgs x is not read: all warps of a block make its rows by a layer norm, into
+// shared memory, where whole rows stay. That repeats a row's norm in every block, while weights are on
+// their way, and saves a launch in the chain of those that a step waits for; another one where y's
+// columns go on to growing fields.
+//
 // Weights are read once if rows <= kRows. They are written when a model is loaded and not by any
 // kernel, so the first seven stages of them are copied before the wait for earlier kernels.
 #ifndef SRU_KERNELS_CUDA_KERNELS_SKINNY_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_SKINNY_CUH_
 
+#include <type_traits>
+
 #include "kernels/cuda/kernels/dependent_args.cuh"
 #include "kernels/cuda/kernels/device_math.cuh"
 #include "kernels/cuda/kernels/kernel_args.h"
+#include "kernels/cuda/kernels/layer_norm.cuh"
+#include "kernels/cuda/kernels/operation_args.h"
+#include "kernels/cuda/kernels/row_operations.cuh"
 #include "kernels/cuda/kernels/shared_memory.cuh"
 #include "kernels/cuda/kernels/skinny_shape.h"
 #include "kernels/cuda/kernels/tensor_core.cuh"
@@ -26,13 +36,13 @@
 
 namespace sru::kernels::cuda {
 
-// The sums of one lane, over all of k.
-template <typename T, int kRows>
+// The sums of one lane, over all of k. kXPitch is in bytes from a row of x to the next one.
+template <typename T, int kRows, int kXPitch>
 struct SkinnySums;
 
 // A lane has one column, and every fourth row.
-template <int kRows>
-struct SkinnySums<float, kRows> {
+template <int kRows, int kXPitch>
+struct SkinnySums<float, kRows, kXPitch> {
   static constexpr int kPitch = SkinnyPitch(sizeof(float));
   static constexpr int kOwn = kRows / 4;
 
@@ -45,7 +55,7 @@ struct SkinnySums<float, kRows> {
       w = cuda::Load<4>(of_w + i);
 #pragma unroll
       for (int r = 0; r < kOwn; ++r) {
-        x[r] = cuda::Load<4>(reinterpret_cast<const float*>(of_x + 4 * r * kPitch) + i);
+        x[r] = cuda::Load<4>(reinterpret_cast<const float*>(of_x + 4 * r * kXPitch) + i);
       }
     }
   };
@@ -54,7 +64,7 @@ struct SkinnySums<float, kRows> {
   __device__ __forceinline__ void Add(const unsigned char* w, const unsigned char* x, int count,
                                       int lane) {
     const float* const of_w = reinterpret_cast<const float*>(w + lane % 8 * kPitch);
-    const unsigned char* const of_x = x + lane / 8 * kPitch;
+    const unsigned char* const of_x = x + lane / 8 * kXPitch;
     Step even;
     Step odd;
     even.Load(of_w, of_x, 0);
@@ -90,8 +100,8 @@ struct SkinnySums<float, kRows> {
 
 // w^T is the first tile of MultiplyTile(), 16 columns of y by 16 values of k, and x the second one, 16
 // values of k by 8 rows.
-template <int kRows>
-struct SkinnySums<BFloat16, kRows> {
+template <int kRows, int kXPitch>
+struct SkinnySums<BFloat16, kRows, kXPitch> {
   static constexpr int kPitch = SkinnyPitch(sizeof(BFloat16));
   static constexpr int kTiles = kRows / 8;
 
@@ -109,7 +119,7 @@ struct SkinnySums<BFloat16, kRows> {
         w[2 * half + 1] = wanted ? Word(of_w + half * 16 + 8 * kPitch) : 0;
 #pragma unroll
         for (int t = 0; t < kTiles; ++t) {
-          x[t][half] = wanted ? Word(of_x + half * 16 + t * 8 * kPitch) : 0;
+          x[t][half] = wanted ? Word(of_x + half * 16 + t * 8 * kXPitch) : 0;
         }
       }
     }
@@ -117,9 +127,8 @@ struct SkinnySums<BFloat16, kRows> {
 
   __device__ __forceinline__ void Add(const unsigned char* w, const unsigned char* x, int count,
                                       int lane) {
-    const int place = lane / 4 * kPitch + lane % 4 * 4;
-    const unsigned char* const of_w = w + place;
-    const unsigned char* const of_x = x + place;
+    const unsigned char* const of_w = w + lane / 4 * kPitch + lane % 4 * 4;
+    const unsigned char* const of_x = x + lane / 4 * kXPitch + lane % 4 * 4;
     if (count == kSkinnyChunk) {  // all loads before the first product
       constexpr int kSteps = kSkinnyChunk / 16;
       Step steps[kSteps];
@@ -207,13 +216,51 @@ class SkinnyCopier {
   int stage_ = 0;
 };
 
-// A block of `warps` warps that multiply, and one that copies.
-template <typename T, typename Y, int kRows>
-__global__ void __launch_bounds__((kSkinnyWarps + 1) * 32)
-    SkinnyKernel(const DependentArgs<SkinnyArgs> dependent, int warps) {
+// Makes the rows of x of a product, as a whole block. `in_float32` has room for a row of each warp. With
+// `writes`, memory gets what NormalizeRowsKernel writes.
+template <typename T>
+__device__ __forceinline__ void NormalizeRows(const NormalizeRowsArgs& args, int rows,
+                                              unsigned char* x, float* in_float32, bool writes) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll 1
+  for (int row = warp; row < rows && row < args.axis->rows.num_tokens; row += kNormalizingWarps) {
+    const int64_t begin = static_cast<int64_t>(row) * args.stride;
+    T* const to = reinterpret_cast<T*>(x + row * NormalizedPitch(sizeof(T)));
+    float* values;
+    if constexpr (std::is_same_v<T, float>) {
+      values = to;
+    } else {
+      values = in_float32 + warp * kMaxNormalizedWidth;
+    }
+    // A lane reads later what it writes here, and nothing else.
+#pragma unroll 8
+    for (int i = lane; i < args.stride; i += 32) {
+      const bool sums = args.sum.a != nullptr;
+      const float value = sums ? SumAt(args.sum, begin + i, i) : args.x[begin + i];
+      values[i] = value;
+      if (sums && writes) args.x[begin + i] = value;
+    }
+    float* const y = writes && args.y != nullptr ? args.y + begin : nullptr;
+    BFloat16* const rounded = writes && args.rounded != nullptr ? args.rounded + begin : nullptr;
+    NormalizeRow(values, 1, args.width, args.stride, args.weight, args.bias, args.epsilon,
+                 [=](int i, float value) {
+                   to[i] = FromFloat<T>(value);
+                   if (y != nullptr) y[i] = value;
+                   if (rounded != nullptr) rounded[i] = FromFloat<BFloat16>(value);
+                 });
+  }
+}
+
+// A block of `warps` warps that multiply, and one that copies. Args is SkinnyArgs or
+// NormalizedProductArgs.
+template <typename T, typename Y, int kRows, typename Args>
+__global__ void __launch_bounds__(kNormalizingWarps * 32, 1)
+    SkinnyKernel(const __grid_constant__ DependentArgs<Args> dependent, int warps) {
+  constexpr bool kNormalizes = std::is_same_v<Args, NormalizedProductArgs>;
   constexpr int kColumns = SkinnyColumns(sizeof(T));
   constexpr int kPitch = SkinnyPitch(sizeof(T));
-  const SkinnyArgs& args = dependent.BeforeAwait();  // sizes and weights
+  const Args& args = dependent.BeforeAwait();  // sizes and weights
   const int threads = (warps + 1) * 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -224,72 +271,100 @@ __global__ void __launch_bounds__((kSkinnyWarps + 1) * 32)
   const int columns =
       args.n - first_column < warps * kColumns ? args.n - first_column : warps * kColumns;
   const int chunks = (args.k + kSkinnyChunk - 1) / kSkinnyChunk;
-  const int stage_bytes = SkinnyStageBytes(sizeof(T), warps, kRows);
-  unsigned char* const memory = DynamicShared();  // of each stage: rows of x, then columns of w
+  const int stage_bytes = SkinnyStageBytes(sizeof(T), warps, kNormalizes ? 0 : kRows);
+  // Whole rows of x, if they are made here, then the ring: of each stage rows of x, if they are copied,
+  // and columns of w.
+  unsigned char* const memory = DynamicShared();
+  unsigned char* const ring = memory + (kNormalizes ? NormalizedBytes(sizeof(T), kRows) : 0);
+  constexpr int kXOfStage = kNormalizes ? 0 : kRows * kPitch;
   const bool copies = warp == warps;
 
-  const SharedAddress to_x = SharedAddressOf(memory);
   SkinnyCopier<T> of_w(
       static_cast<const T*>(args.weights) + static_cast<int64_t>(first_column) * args.k, args.k,
-      columns, to_x + kRows * kPitch, stage_bytes, lane);
+      columns, SharedAddressOf(ring) + kXOfStage, stage_bytes, lane);
   if (copies) {
 #pragma unroll 1
-    for (int i = 0; i < kSkinnyStages - 1; ++i) of_w.BeginNext();
+    for (int i = 0; i < kSkinnyStages - 1; ++i) {
+      of_w.BeginNext();
+      if (kNormalizes) CommitCopies();
+    }
   }
   dependent.Await();
 
+  if constexpr (kNormalizes) {
+    NormalizeRows<T>(args.norm, rows, memory,
+                     reinterpret_cast<float*>(memory + kRows * NormalizedPitch(sizeof(T))),
+                     blockIdx.x == 0);
+    __syncthreads();
+    if (warp > warps) return;
+  }
   if (copies) {
     SkinnyCopier<T> of_x(static_cast<const T*>(args.x) + static_cast<int64_t>(first_row) * args.k,
-                         args.k, rows, to_x, stage_bytes, lane);
+                         args.k, kNormalizes ? 0 : rows, SharedAddressOf(ring), stage_bytes, lane);
+    if (!kNormalizes) {
 #pragma unroll 1
-    for (int i = 0; i < kSkinnyStages - 1; ++i) {
-      of_x.BeginNext();
-      CommitCopies();
+      for (int i = 0; i < kSkinnyStages - 1; ++i) {
+        of_x.BeginNext();
+        CommitCopies();
+      }
     }
 #pragma unroll 1
     for (int i = 0; i < chunks; ++i) {
       WaitForCopies<kSkinnyStages - 2>();
       RoleBarrier(threads);
       of_w.BeginNext();
-      of_x.BeginNext();
+      if (!kNormalizes) of_x.BeginNext();
       CommitCopies();
     }
     return;
   }
 
-  SkinnySums<T, kRows> sums;
-  const unsigned char* stage = memory;
-  const int own_w = (kRows + warp * kColumns) * kPitch;
+  SkinnySums<T, kRows, kNormalizes ? NormalizedPitch(sizeof(T)) : kPitch> sums;
+  const unsigned char* stage = ring;
+  const unsigned char* x = memory;
+  const int own_w = kXOfStage + warp * kColumns * kPitch;
 #pragma unroll 1
   for (int i = 0; i < chunks; ++i) {
     const int left = args.k - i * kSkinnyChunk;
     RoleBarrier(threads);
-    sums.Add(stage + own_w, stage, left < kSkinnyChunk ? left : kSkinnyChunk, lane);
-    stage = i % kSkinnyStages == kSkinnyStages - 1 ? memory : stage + stage_bytes;
+    sums.Add(stage + own_w, kNormalizes ? x : stage, left < kSkinnyChunk ? left : kSkinnyChunk,
+             lane);
+    stage = i % kSkinnyStages == kSkinnyStages - 1 ? ring : stage + stage_bytes;
+    x += kSkinnyChunk * static_cast<int>(sizeof(T));
   }
   Y* const y = static_cast<Y*>(args.y);
-  sums.Each(lane, [&](int row, int column, float sum) {
-    const int at = warp * kColumns + column;
-    if (row < rows && at < columns) {
-      y[static_cast<int64_t>(first_row + row) * args.n + first_column + at] = FromFloat<Y>(sum);
+  sums.Each(lane, [&](int row, int column_of_block, float sum) {
+    const int at = warp * kColumns + column_of_block;
+    if (row >= rows || at >= columns) return;
+    const int column = first_column + at;
+    y[static_cast<int64_t>(first_row + row) * args.n + column] = FromFloat<Y>(sum);
+    if constexpr (kNormalizes) {
+      if (!IsRow(args.append.axis, args.append.max_rows, row)) return;
+      for (int i = 0; i < args.append.count; ++i) {
+        const AppendedRows& added = args.append.fields[i];
+        const int of_field = column - static_cast<int>(added.x - static_cast<const float*>(args.y));
+        if (of_field >= 0 && of_field < args.append.width) {
+          AppendValue(args.append, added, row, of_field, sum);
+        }
+      }
     }
   });
 }
 
-template <typename T, typename Y, typename Use>
-auto WithSkinnyRows(int rows, const Use& use) {
+template <typename T, typename Y, typename Args, typename Use>
+auto WithSkinnyRows(const Args& args, const Use& use) {
+  if (args.rows <= 16) return use(SkinnyKernel<T, Y, 16, Args>, 16);
   // 64 rows of float32 would be more sums than a lane has registers for.
-  constexpr int kMost = sizeof(T) == 4 ? 32 : 64;
-  if (rows <= 16) return use(SkinnyKernel<T, Y, 16>, 16);
-  if (rows <= 32) return use(SkinnyKernel<T, Y, 32>, 32);
-  return use(SkinnyKernel<T, Y, kMost>, kMost);
+  constexpr int kMost = sizeof(T) == 4 || !std::is_same_v<Args, SkinnyArgs> ? 32 : 64;
+  if (args.rows <= 32) return use(SkinnyKernel<T, Y, 32, Args>, 32);
+  return use(SkinnyKernel<T, Y, kMost, Args>, kMost);
 }
-// Calls use(kernel, rows of a block) with the kernel for a product of so many rows.
-template <typename Use>
-auto WithSkinnyKernel(DataType dtype, DataType result_dtype, int rows, const Use& use) {
-  if (dtype == DataType::kFloat32) return WithSkinnyRows<float, float>(rows, use);
-  if (result_dtype == DataType::kFloat32) return WithSkinnyRows<BFloat16, float>(rows, use);
-  return WithSkinnyRows<BFloat16, BFloat16>(rows, use);
+// Returns use(kernel, rows of a block) with the kernel for a product.
+template <typename Args, typename Use>
+auto WithSkinnyKernel(DataType dtype, DataType result_dtype, const Args& args, const Use& use) {
+  if (dtype == DataType::kFloat32) return WithSkinnyRows<float, float>(args, use);
+  if (result_dtype == DataType::kFloat32) return WithSkinnyRows<BFloat16, float>(args, use);
+  return WithSkinnyRows<BFloat16, BFloat16>(args, use);
 }
 
 }  // namespace sru::kernels::cuda

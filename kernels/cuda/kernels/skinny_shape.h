@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda/kernels/kernel_args.h"
+#include "kernels/cuda/kernels/operation_args.h"
 #include "kernels/host_and_device.h"
 
 namespace sru::kernels::cuda {
@@ -24,23 +24,39 @@ SRU_HOST_DEVICE constexpr int SkinnyColumns(int value_bytes) { return value_byte
 SRU_HOST_DEVICE constexpr int SkinnyPitch(int value_bytes) {
   return kSkinnyChunk * value_bytes + 16;
 }
+// `block_rows` are those of x in a stage.
 SRU_HOST_DEVICE constexpr int SkinnyStageBytes(int value_bytes, int warps, int block_rows) {
   return (warps * SkinnyColumns(value_bytes) + block_rows) * SkinnyPitch(value_bytes);
 }
 
+// Of products whose blocks make x by a layer norm: their warps, and bytes from a row of x to the next
+// one. Whole rows are in shared memory, and of bfloat16 one in float32 for each warp.
+inline constexpr int kNormalizingWarps = 8;
+SRU_HOST_DEVICE constexpr int NormalizedPitch(int value_bytes) {
+  return kMaxNormalizedWidth * value_bytes + 16;
+}
+SRU_HOST_DEVICE constexpr int NormalizedBytes(int value_bytes, int block_rows) {
+  const int in_float32 =
+      value_bytes == 4 ? 0
+                       : kNormalizingWarps * kMaxNormalizedWidth * static_cast<int>(sizeof(float));
+  return block_rows * NormalizedPitch(value_bytes) + in_float32;
+}
+
 struct SkinnyLaunch {
-  int warps;   // that multiply, of a block; one more copies
+  int warps;  // that multiply, of a block; one more copies
+  int threads;
   int blocks;  // all that share columns are next to each other
   size_t shared_bytes;
-
-  int threads() const { return (warps + 1) * 32; }
 };
 
 // `block_rows` is the kernel's kRows.
-inline SkinnyLaunch SkinnyLaunchOf(const SkinnyArgs& args, int value_bytes, int block_rows,
-                                   int num_multiprocessors, size_t max_shared_bytes) {
+inline SkinnyLaunch SkinnyLaunchOf(const SkinnyArgs& args, bool normalizes, int value_bytes,
+                                   int block_rows, int num_multiprocessors,
+                                   size_t max_shared_bytes) {
   const auto shared_bytes = [&](int warps) {
-    return static_cast<size_t>(kSkinnyStages) * SkinnyStageBytes(value_bytes, warps, block_rows);
+    const size_t ring = static_cast<size_t>(kSkinnyStages) *
+                        SkinnyStageBytes(value_bytes, warps, normalizes ? 0 : block_rows);
+    return ring + (normalizes ? NormalizedBytes(value_bytes, block_rows) : 0);
   };
   const int columns = SkinnyColumns(value_bytes);
   const int column_warps = (args.n + columns - 1) / columns;
@@ -48,7 +64,8 @@ inline SkinnyLaunch SkinnyLaunchOf(const SkinnyArgs& args, int value_bytes, int 
                     shared_bytes(kSkinnyWarps) <= max_shared_bytes;
   const int warps = many ? kSkinnyWarps : 1;
   const int row_blocks = (args.rows + block_rows - 1) / block_rows;
-  return {warps, (column_warps + warps - 1) / warps * row_blocks, shared_bytes(warps)};
+  return {warps, 32 * (normalizes ? kNormalizingWarps : warps + 1),
+          (column_warps + warps - 1) / warps * row_blocks, shared_bytes(warps)};
 }
 
 }  // namespace sru::kernels::cuda

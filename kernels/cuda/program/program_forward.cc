@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "kernels/cuda/stack/stack_pass.h"
 
@@ -24,6 +25,7 @@ class Forward {
     for (size_t i = 0; i < packed_.operations.size(); ++i) {
       id_ = static_cast<ValueId>(i);
       if ((packed_.shape.users[i] & bucket_.users) == 0 || operation().is_joined) continue;
+      if (operation().done_by != kNone && NormalizesInProduct(operation().done_by)) continue;
       SRU_RETURN_IF_ERROR(
           std::visit([this](const auto& op) { return Run(op); }, packed_.program.operations[i]));
       if (is_rounded() && !operation().rounds) SRU_RETURN_IF_ERROR(Round());
@@ -157,10 +159,44 @@ class Forward {
     return Start(args);
   }
 
+  // Whether the product of an operation, or its first one, makes the rows of the layer norm before it.
+  bool NormalizesInProduct(ValueId id) const {
+    const PackedOperation& of = packed_.operations[id];
+    const int rows = bucket_.rows[axis_of(id)];
+    if (of.norm_before == kNone || rows == 0) return false;
+    const ProductChoice& choice =
+        of.stack >= 0 ? ws_.choice(of.stack, *FirstProduct(*packed_.stacks[of.stack]), rows)
+                      : ws_.choice(of, rows);
+    return choice.algorithm.own && choice.rows <= kMaxNormalizedRows &&
+           stride(of.norm_before) <= kMaxNormalizedWidth;
+  }
+  // What the operation's product does for those before and behind it.
+  NormalizedProductArgs OfProduct() const {
+    NormalizedProductArgs args{};
+    const ValueId norm = operation().norm_before;
+    args.norm = NormArgs(norm, std::get<ops::Normalize>(packed_.program.operations[norm]));
+    if (operation().append_after != kNone && has_slots()) {
+      args.append = OfAppend(operation().append_after);
+    }
+    return args;
+  }
+
   Status Run(const ops::Linear& op) {
     if (rows() == 0) return OkStatus();
     if (operation().first != kNone && operation().first != id_) return OkStatus();  // it is made
-    SRU_RETURN_IF_ERROR(Multiply(rows(), Multiplied(op.x), y()));
+    if (NormalizesInProduct(id_)) {
+      const ProductShape& shape = packed_.shape_of(operation());
+      NormalizedProductArgs args = OfProduct();
+      static_cast<SkinnyArgs&>(args) = {ws_.choice(operation(), rows()).rows,
+                                        shape.k,
+                                        shape.n,
+                                        nullptr,
+                                        device_.weights->tensor(operation().product.weights),
+                                        y()};
+      SRU_RETURN_IF_ERROR(ws_.stream->Multiply(shape, args));
+    } else {
+      SRU_RETURN_IF_ERROR(Multiply(rows(), Multiplied(op.x), y()));
+    }
     if (operation().adds_bias_later) return OkStatus();
     if (operation().vectors[0] == kNoTensor && !op.relu) return OkStatus();
     auto args = OfRows<AddBiasArgs>();
@@ -181,18 +217,23 @@ class Forward {
   }
 
   Status Run(const ops::Normalize& op) {
-    if (rows() == 0) return OkStatus();
+    return rows() == 0 ? OkStatus() : Start(NormArgs(id_, op));
+  }
+  NormalizeRowsArgs NormArgs(ValueId id, const ops::Normalize& op) const {
+    const PackedOperation& of = packed_.operations[id];
     auto args = OfRows<NormalizeRowsArgs>();
     args.width = width(op.x);
-    args.stride = stride();
-    if (!operation().joined.empty()) args.sum = SumOf(operation().joined[0]);
+    args.stride = stride(id);
+    if (!of.joined.empty()) args.sum = SumOf(of.joined[0]);
     args.x = ws_.value(op.x);
-    args.weight = Vector(0);
-    args.bias = Vector(1);
+    args.weight = device_.weights->floats(of.vectors[0]);
+    args.bias = device_.weights->floats(of.vectors[1]);
     args.epsilon = op.epsilon;
-    args.y = operation().keeps_float ? y() : nullptr;
-    args.rounded = RoundedIf(is_rounded());
-    return Start(args);
+    args.y = of.keeps_float ? ws_.value(id) : nullptr;
+    if ((of.rounded_users & bucket_.users) != 0) {
+      args.rounded = static_cast<BFloat16*>(ws_.rounded(id));
+    }
+    return args;
   }
 
   Status Run(const ops::Stack& op) {
@@ -221,6 +262,11 @@ class Forward {
     } else {
       pass.features = value(op.x);
       pass.feature_stride = stride(op.x);
+    }
+    NormalizedProductArgs first;
+    if (NormalizesInProduct(id_)) {
+      first = OfProduct();
+      pass.first_product = &first;
     }
     if (carries) {
       pass.initial_state = pass.final_state = ws_.state(axis(), operation());
@@ -419,21 +465,26 @@ class Forward {
     return Start(args);
   }
 
-  Status Run(const ops::Append& op) {
-    if (rows() == 0 || !has_slots()) return OkStatus();
-    auto args = OfRows<AppendArgs>();
-    args.width = width(op.x);
-    args.stride = row_stride(op.x);
-    const auto add = [&](const ops::Append& append) {
-      args.fields[args.count++] = {PagesOf(append.field),
-                                   Input<const float*>(field(append.field, axis()).copied),
-                                   value(append.x), BiasOf(append.x)};
+  Status Run(const ops::Append& /*op*/) {
+    return rows() == 0 || !has_slots() ? OkStatus() : Start(OfAppend(id_));
+  }
+  // Of an Append of the operation's axis, and of those that are joined to it.
+  AppendArgs OfAppend(ValueId id) const {
+    const auto append = [this](ValueId of) -> const ops::Append& {
+      return std::get<ops::Append>(packed_.program.operations[of]);
     };
-    for (const ValueId id : operation().joined) {
-      add(std::get<ops::Append>(packed_.program.operations[id]));
+    auto args = OfRows<AppendArgs>();
+    args.width = width(append(id).x);
+    args.stride = row_stride(append(id).x);
+    std::vector<ValueId> all = packed_.operations[id].joined;
+    all.push_back(id);
+    for (const ValueId one : all) {
+      const ops::Append& op = append(one);
+      args.fields[args.count++] = {PagesOf(op.field),
+                                   Input<const float*>(field(op.field, axis()).copied), value(op.x),
+                                   BiasOf(op.x)};
     }
-    add(op);
-    return Start(args);
+    return args;
   }
 
   Status Run(const ops::Predict& op) {

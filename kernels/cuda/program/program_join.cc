@@ -73,6 +73,8 @@ class Joiner {
       JoinAppends(part, i);
       if (i > 0) JoinSum(part[i - 1], part[i]);
     }
+    for (size_t i = 1; i < part.size(); ++i) JoinNorm(part[i - 1], part[i]);
+    for (size_t i = 1; i < part.size(); ++i) JoinAppendToProduct(part, i);
   }
 
  private:
@@ -107,6 +109,37 @@ class Joiner {
     packed(id).joined = {sum};
     const std::vector<ValueId>& read = packed(sum).arguments;
     packed(id).arguments.insert(packed(id).arguments.end(), read.begin(), read.end());
+  }
+
+  // A layer norm and the product behind it, which then reads what the norm does.
+  void JoinNorm(ValueId norm, ValueId id) {
+    if (As<ops::Normalize>(norm) == nullptr || !RunTogether(norm, id)) return;
+    const auto* const linear = As<ops::Linear>(id);
+    const bool is_product = linear != nullptr && linear->x == norm &&
+                            (packed(id).first == kNone || packed(id).first == id);
+    const bool begins_with_one = TakesRows(id) && As<ops::Stack>(id)->x == norm &&
+                                 FirstProduct(*packed_.stacks[packed(id).stack]) != nullptr;
+    if (!is_product && !begins_with_one) return;
+    packed(id).norm_before = norm;
+    packed(norm).done_by = id;
+    const std::vector<ValueId>& read = packed(norm).arguments;
+    packed(id).arguments.insert(packed(id).arguments.end(), read.begin(), read.end());
+  }
+
+  // An Append of a product's columns, or the last one of several, with no launch between the two.
+  void JoinAppendToProduct(const std::vector<ValueId>& part, size_t at) {
+    const auto* const append = As<ops::Append>(part[at]);
+    if (append == nullptr || packed(part[at]).is_joined) return;
+    const ValueId product = ProductOf(*append);
+    size_t before = at;
+    const auto launches_nothing = [&](ValueId id) {
+      return packed(id).is_joined || (packed(id).first == product && id != product);
+    };
+    while (before > 0 && launches_nothing(part[before - 1])) --before;
+    if (product == kNone || before == 0 || part[before - 1] != product) return;
+    if (packed(product).norm_before == kNone || !RunTogether(product, part[at])) return;
+    packed(product).append_after = part[at];
+    packed(part[at]).done_by = product;
   }
 
   // The product that an Append's rows are columns of; kNone = they are all of a value.

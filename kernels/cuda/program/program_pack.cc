@@ -363,6 +363,14 @@ PackedProgram::PackedProgram(const Program& given, ProgramShape program_shape,
   }
 }
 
+const PackedProduct* FirstProduct(const PackedStack& stack) {
+  if (stack.input_to_hidden.exists()) return &stack.input_to_hidden;
+  const PackedLayer& layer = stack.layers.front();
+  if (layer.layer_norm == LayerNorm::kBefore) return nullptr;
+  if (layer.projection.exists()) return &layer.projection;
+  return layer.fused_k > 0 ? nullptr : &layer.product;
+}
+
 ValueId PackedProgram::OriginalOf(ValueId value) const {
   const auto* const append = std::get_if<ops::Append>(&program.operations[value]);
   return append != nullptr ? OriginalOf(append->x) : value;

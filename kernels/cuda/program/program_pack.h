@@ -24,6 +24,10 @@ struct ProductGroup {
   std::vector<TensorIndex> weights;  // [shape]: of one of its products
 };
 
+// The first product of a stack that takes rows; null where a layer norm of its own comes before, or
+// where the first layer is fused.
+const PackedProduct* FirstProduct(const PackedStack& stack);
+
 // Of one operation; what it does not have is not set.
 struct PackedOperation {
   int stack = -1;         // index into PackedProgram::stacks
@@ -43,6 +47,12 @@ struct PackedOperation {
   // one which they are, and of each of them that it is one.
   std::vector<ValueId> joined;
   bool is_joined = false;
+  // Of a product, or of a stack that begins with one: the layer norm right before it, whose rows alone it
+  // multiplies, and the Append of its columns right behind it. Our kernel for few rows does all of them
+  // in one launch. Of these two: whose they are.
+  ValueId norm_before = kNone;
+  ValueId append_after = kNone;
+  ValueId done_by = kNone;
   // Stacks of one axis whose states are copied together: before the first of them from the slots, which it
   // lists, and behind the last one to them. Where a stack's are in memory, in values of a sequence.
   std::vector<ValueId> states_before, states_after;

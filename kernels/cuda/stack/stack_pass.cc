@@ -40,6 +40,13 @@ class Pass {
 
   Status Multiply(const PackedProduct& product, const void* x, void* y) const {
     const ProductChoice& choice = pass_.choice(product);
+    if (pass_.first_product != nullptr && x == pass_.rows) {
+      NormalizedProductArgs args = *pass_.first_product;
+      const ProductShape& shape = stack_.shape(product);
+      static_cast<SkinnyArgs&>(args) = {
+          choice.rows, shape.k, shape.n, nullptr, weights_.tensor(product.weights), y};
+      return pass_.stream->Multiply(shape, args);
+    }
     return pass_.stream->Multiply(stack_.shape(product), choice.algorithm, choice.rows, x,
                                   weights_.tensor(product.weights), y);
   }

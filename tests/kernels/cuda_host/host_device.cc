@@ -281,18 +281,27 @@ class HostStream : public Stream {
     *seconds = microseconds * 1e-6;
     return Fail();
   }
+  using Stream::Multiply;
+  Status Multiply(const ProductShape& shape, const NormalizedProductArgs& args) override {
+    ++control_->normalized_products;
+    return RunSkinny(shape, args);
+  }
   Status MultiplyByKernel(const ProductShape& shape, const SkinnyArgs& args) override {
     ++control_->own_products;
+    return RunSkinny(shape, args);
+  }
+  template <typename Args>
+  Status RunSkinny(const ProductShape& shape, const Args& args) {
     return AddKernel([this, shape, args] {
-      WithSkinnyKernel(
-          shape.dtype, shape.result_dtype(), args.rows, [&](auto* kernel, int block_rows) {
-            const SkinnyLaunch launch =
-                SkinnyLaunchOf(args, static_cast<int>(ValueBytes(shape.dtype)), block_rows,
-                               options_.num_multiprocessors, options_.max_shared_bytes);
-            sru::testing::Launch(
-                launch.blocks, launch.threads(), [&] { kernel(args, launch.warps); },
-                launch.shared_bytes);
-          });
+      WithSkinnyKernel(shape.dtype, shape.result_dtype(), args, [&](auto* kernel, int block_rows) {
+        const SkinnyLaunch launch =
+            SkinnyLaunchOf(args, std::is_same_v<Args, NormalizedProductArgs>,
+                           static_cast<int>(ValueBytes(shape.dtype)), block_rows,
+                           options_.num_multiprocessors, options_.max_shared_bytes);
+        sru::testing::Launch(
+            launch.blocks, launch.threads, [&] { kernel(args, launch.warps); },
+            launch.shared_bytes);
+      });
     });
   }
   Status MultiplyByLibrary(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
