@@ -67,7 +67,7 @@ Answers Ask(Question question, int bucket) {
   answers.log_prob.assign(question.rows, -1.0f);
   answers.candidates.assign(size_t{kMaxCount} * question.rows, {-2, -1.0f});
   answers.picked.assign(question.rows, {-2, -1.0f});
-  const PredictHeader header = {{question.rows, {}}, kMaxCount, {}};
+  const PredictHeader header = {{question.rows, {}}, kMaxCount, 0, answers.candidates.data()};
   std::vector<float> unadjusted(question.adjustments.size());
   std::vector<int32_t> own_row(question.rows);
   for (int row = 0; row < question.rows; ++row) own_row[row] = row;
@@ -83,7 +83,6 @@ Answers Ask(Question question, int bucket) {
   args.never = question.never.data();
   args.num_never = static_cast<int>(question.never.size());
   args.log_prob = answers.log_prob.data();
-  args.candidates = answers.candidates.data();
   if (!question.choices.empty()) {
     args.rows = args.row_sequence = args.choices_map = own_row.data();
     args.choices = question.choices.data();

@@ -387,9 +387,9 @@ Bytes RunPredict() {
   std::vector<float> unadjusted(adjustments.size());
   const std::vector<int32_t> targets = {580, 300 + 2 * (kThreads - 1), 0, -1};
   const std::vector<int32_t> counts = {5, 0, 3, 0};
-  const PredictHeader header = {{kRows, {}}, 5, {}};
   std::vector<float> log_prob(kRows);
   std::vector<PredictCandidate> candidates(size_t{kRows} * 5);
+  const PredictHeader header = {{kRows, {}}, 5, 0, candidates.data()};
   std::vector<PredictCandidate> picked(kRows);
   PredictArgs args{};
   args.header = &header;
@@ -402,7 +402,6 @@ Bytes RunPredict() {
   args.targets = targets.data();
   args.counts = counts.data();
   args.log_prob = log_prob.data();
-  args.candidates = candidates.data();
   args.sampling = sampling.data();
   args.adjustment_offsets = offsets.data();
   args.adjustments = adjustments.data();

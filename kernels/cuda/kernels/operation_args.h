@@ -288,7 +288,8 @@ struct PickAdjustment {
 struct PredictHeader {
   BatchHeader rows;
   int32_t max_count;  // of candidates, over these rows
-  int32_t reserved[3];
+  int32_t reserved;
+  PredictCandidate* candidates;  // [row][max_count], on the device or in the host's mapped memory
 };
 
 // Of rows of logits: what Predict answers. Row r of the launch is number first + r of the rows that
@@ -313,7 +314,6 @@ struct PredictArgs {
   const int32_t* never;
   int num_never;
   float* log_prob;                    // [first + r]
-  PredictCandidate* candidates;       // [first + r][header->max_count]
   const PickSampling* sampling;       // [first + r]; null = nothing is picked, nor is the rest read
   const int32_t* adjustment_offsets;  // [first + r]; null = nothing is adjusted
   const PickAdjustment* adjustments;

@@ -319,7 +319,8 @@ __device__ __forceinline__ void PredictRow(const PredictArgs& args) {
     best = logits.Best(~0ULL);
   }
   if (count > 0) {
-    PredictCandidate* candidates = args.candidates + int64_t{number} * args.header->max_count;
+    PredictCandidate* const candidates =
+        args.header->candidates + int64_t{number} * args.header->max_count;
     const auto write = [&](int place, Word64 key) {
       const float logit = LogitOf(key);
       candidates[place] = {logit == -HUGE_VALF ? -1 : IdOf(key), logit - top - log_sum};

@@ -530,7 +530,6 @@ class Forward {
       args.never = static_cast<const int32_t*>(device_.weights->tensor(operation().never));
       args.num_never = static_cast<int>(op.never.size());
       args.log_prob = prediction.host_log_prob.as<float>();
-      args.candidates = prediction.candidates.as<PredictCandidate>();
       if (Wants(OutputType::kPicked)) {
         args.sampling = Input<PickSampling>(layout_.inputs[op.sampling]);
         args.picked = prediction.host_picked.as<PredictCandidate>();

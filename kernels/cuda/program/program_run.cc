@@ -195,7 +195,11 @@ void ProgramRun::WriteInputs(const Part& part) {
 
 void ProgramRun::WritePredict(const Part& part, ValueId id) {
   const ProgramLayout::Predict& layout = part.layout.predicts[id];
-  *Host<PredictHeader>(part, layout.header) = PredictHeader{{asked_[id], {}}, max_count_[id], {}};
+  const CudaProgramWorkspace::Prediction& prediction = ws_.predictions[id];
+  const ArrayView& candidates =
+      CopiesCandidates(id) ? prediction.candidates : prediction.host_candidates;
+  *Host<PredictHeader>(part, layout.header) =
+      PredictHeader{{asked_[id], {}}, max_count_[id], 0, candidates.as<PredictCandidate>()};
   if (asked_[id] == 0) return;
   int32_t* const rows = Host<int32_t>(part, layout.rows);
   int32_t* const targets = Host<int32_t>(part, layout.targets);
@@ -254,8 +258,9 @@ ProgramRun::Result ProgramRun::ResultOf(size_t output) const {
     case OutputType::kLogProb:
       return {prediction.host_log_prob, nullptr, asked * sizeof(float)};
     case OutputType::kCandidates:
-      return {prediction.host_candidates, prediction.candidates.data(),
-              asked * max_count_[value] * sizeof(PredictCandidate)};
+      return {prediction.host_candidates,
+              CopiesCandidates(value) ? prediction.candidates.data() : nullptr,
+              CandidateBytes(value)};
     case OutputType::kPicked:
       return {prediction.host_picked, nullptr, asked * sizeof(PredictCandidate)};
     case OutputType::kAttention:

@@ -51,6 +51,12 @@ class ProgramRun {
   void WriteAxis(const Part& part, AxisId axis);
   void WriteInputs(const Part& part);
   void WritePredict(const Part& part, ValueId predict);
+  size_t CandidateBytes(ValueId predict) const {
+    return static_cast<size_t>(asked_[predict]) * max_count_[predict] * sizeof(PredictCandidate);
+  }
+  bool CopiesCandidates(ValueId predict) const {
+    return CandidateBytes(predict) > kMaxMappedCandidateBytes;
+  }
   // The weights of an Attend, and where those of each sequence begin.
   int64_t CountWeights(ValueId attend, int64_t* begins = nullptr) const;
   // Where a result is, and its bytes.
