@@ -46,7 +46,7 @@ kernels/cpu/stacks       | kernels kernels/common kernels/cpu/base              
 kernels/cpu/programs     | kernels kernels/cpu/base kernels/cpu/int8 kernels/cpu/stacks       | hwy                      | 3200 0
 kernels/cpu              | kernels kernels/cpu/base kernels/cpu/isa                           |                          | 250 0
                          | kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs           |
-kernels/cuda/kernels     | kernels kernels/common                                             | cuda                     | 4750 0
+kernels/cuda/kernels     | kernels kernels/common                                             | cuda                     | 4850 0
 kernels/cuda/device      | kernels kernels/common kernels/cuda/kernels                        | cuda                     | 1950 0
 kernels/cuda/stack       | kernels kernels/common kernels/cuda/kernels                        |                          | 1950 0
                          | kernels/cuda/device                                                |

@@ -418,11 +418,11 @@ Bytes RunPredict() {
   return results;
 }
 
-// Two heads and more keys than a warp takes twice, with the weights of the first head.
+// Two heads, wider than a warp takes at a time, and more keys than it takes twice, with the weights of the first head.
 Bytes RunAttend() {
   constexpr int kRows = 3;
   constexpr int kKeys = 70;
-  constexpr int kWidth = 80;
+  constexpr int kWidth = 160;
   AxisHeader axis{};
   axis.rows.num_tokens = kRows;
   axis.num_sequences = 1;
