@@ -47,7 +47,7 @@ kernels/cpu/programs     | kernels kernels/cpu/base kernels/cpu/int8 kernels/cpu
 kernels/cpu              | kernels kernels/cpu/base kernels/cpu/isa                           |                          | 250 0
                          | kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs           |
 kernels/cuda/kernels     | kernels kernels/common                                             | cuda                     | 4850 0
-kernels/cuda/device      | kernels kernels/common kernels/cuda/kernels                        | cuda                     | 1950 0
+kernels/cuda/device      | kernels kernels/common kernels/cuda/kernels                        | cuda                     | 2050 0
 kernels/cuda/stack       | kernels kernels/common kernels/cuda/kernels                        |                          | 1950 0
                          | kernels/cuda/device                                                |
 kernels/cuda/program     | kernels kernels/common kernels/cuda/kernels                        |                          | 2500 0
@@ -133,14 +133,14 @@ client/example           | client                                               
 bench                    | client models kernels kernels/bench proto base                     | absl grpc nghttp2 nlohmann protobuf | 3500 1200
 
 tests/kernels/cuda_host  | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |                          | 0 1500
-tests/kernels/cuda_runtime | kernels/cuda/device                                                | cuda                     | 0 700
+tests/kernels/cuda_runtime | kernels/cuda/device tests/kernels/cuda_host                        | cuda                     | 0 750
 tests/testing            | tests/kernels/cuda_host server/batching/queue                      | absl grpc nlohmann openssl protobuf sentencepiece zlib | 0 4700
                          | server/batching/steps server/tasks/* server/calls server/rest      |
                          | server/base models models/decoding kernels base                    |
                          | kernels/cpu/base kernels/cpu/isa kernels/cpu/tiles                 |
                          | kernels/cuda/backend proto                                         |
 tests/gpu                | kernels kernels/testing                                            |                          | 0 1550
-tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime tests/gpu kernels | hwy                      | 0 13550
+tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime tests/gpu kernels | hwy                      | 0 13600
                          | kernels/common kernels/cpu/base kernels/cpu/tiles                  |
                          | kernels/cpu/isa kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs |
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |

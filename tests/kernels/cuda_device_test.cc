@@ -107,6 +107,7 @@ class CudaDeviceTest : public ::testing::Test {
     EXPECT_EQ(devices_.size(), static_cast<size_t>(kSimulatedDevices));
     for (const std::unique_ptr<Device>& device : devices_) {
       EXPECT_TRUE(device->CreateStream(nullptr, &streams_.emplace_back()).ok());
+      SimulatedDeviceAt(device->ordinal()).waits = 0;  // for its check
     }
   }
   ~CudaDeviceTest() override {
@@ -124,6 +125,8 @@ class CudaDeviceTest : public ::testing::Test {
       device.launches = device.waits = device.queries_until_done = 0;
       device.dependent_launches = 0;
       device.compute_capability = 9;
+      device.ptx_version = 90;
+      device.computes = true;
       device.clustered_launches = 0;
       device.active_clusters = 33;
     }
@@ -452,15 +455,20 @@ TEST_F(CudaDeviceTest, KernelsAreLaunchedDependentlyIfTheStreamIsToldTo) {
 TEST_F(CudaDeviceTest, DevicesThatCannotLaunchDependentlyDoNot) {
   struct Case {
     int compute_capability;
+    int ptx_version;
     int driver_version;
     int64_t dependent;
   };
+  // The code for older devices that a newer one runs does not wait for earlier kernels.
   for (const Case& a_case :
-       {Case{8, 13000, 0}, {9, 12030, kNumLaunches}, {9, 12020, 0}, {12, 13000, kNumLaunches}}) {
+       {Case{8, 90, 13000, 0}, Case{9, 90, 12030, kNumLaunches}, Case{9, 90, 12020, 0},
+        Case{12, 90, 13000, kNumLaunches}, Case{9, 89, 13000, 0}, Case{12, 80, 13000, 0}}) {
     SCOPED_TRACE(a_case.compute_capability);
+    SCOPED_TRACE(a_case.ptx_version);
     SCOPED_TRACE(a_case.driver_version);
     SimulatedDevice& simulated = SimulatedDeviceAt(0);
     simulated.compute_capability = a_case.compute_capability;
+    simulated.ptx_version = a_case.ptx_version;
     SimulatedDriverVersion() = a_case.driver_version;
     simulated.launches = simulated.dependent_launches = 0;
     std::unique_ptr<Device> device;
@@ -482,18 +490,22 @@ Status LaunchPredict(Stream& stream, int rows) {
   return stream.RunOperation(args);
 }
 
-TEST_F(CudaDeviceTest, FewRowsAreClusteredWhereTheDeviceHasClusters) {
+TEST_F(CudaDeviceTest, FewRowsAreClusteredWhereTheDeviceAndItsCodeHaveClusters) {
   struct Case {
     int compute_capability;
+    int ptx_version;
     int active_clusters;
     const char* failing_call;
     int64_t clustered;
   };
-  for (const Case& a_case : {Case{9, 33, "", 2}, Case{8, 33, "", 0}, Case{9, 0, "", 0},
-                             Case{9, 33, "cudaOccupancyMaxActiveClusters", 0}}) {
+  for (const Case& a_case : {Case{9, 90, 33, "", 2}, Case{8, 90, 33, "", 0}, Case{9, 90, 0, "", 0},
+                             Case{9, 90, 33, "cudaOccupancyMaxActiveClusters", 0},
+                             Case{9, 89, 33, "", 0}, Case{12, 80, 33, "", 0}}) {
     SCOPED_TRACE(std::to_string(a_case.compute_capability) + a_case.failing_call);
+    SCOPED_TRACE(a_case.ptx_version);
     SimulatedDevice& simulated = SimulatedDeviceAt(0);
     simulated.compute_capability = a_case.compute_capability;
+    simulated.ptx_version = a_case.ptx_version;
     simulated.active_clusters = a_case.active_clusters;
     simulated.failing_call = a_case.failing_call;
     simulated.error = cudaErrorInvalidValue;
@@ -513,7 +525,34 @@ TEST_F(CudaDeviceTest, FewRowsAreClusteredWhereTheDeviceHasClusters) {
     EXPECT_TRUE(stream->Record([&] { return LaunchPredict(*stream, 1); }, &graph).ok());
     EXPECT_EQ(simulated.launches, 3);
     EXPECT_EQ(simulated.clustered_launches, a_case.clustered);
-    EXPECT_EQ(simulated.dependent_launches, a_case.compute_capability >= 9 ? 1 : 0);
+    const bool dependent = a_case.compute_capability >= 9 && a_case.ptx_version >= 90;
+    EXPECT_EQ(simulated.dependent_launches, dependent ? 1 : 0);
+  }
+}
+
+TEST_F(CudaDeviceTest, ADeviceThatAnswersWronglyIsRefusedByName) {
+  SimulatedDeviceAt(1).computes = false;
+  std::vector<std::unique_ptr<Device>> devices;
+  std::vector<std::string> warnings;
+  Status status = OpenDevices(SystemDriver(), {1}, &devices, &warnings);
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("device 1 (simulated): it answers wrongly"));
+  // The others serve without it.
+  status = OpenDevices(SystemDriver(), {}, &devices, &warnings);
+  EXPECT_TRUE(status.ok()) << status.message();
+  ASSERT_EQ(devices.size(), 1u);
+  EXPECT_EQ(devices[0]->ordinal(), 0);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings[0], HasSubstr("device 1 (simulated): it answers wrongly"));
+}
+
+// With clusters and without: what the check expects is right.
+TEST_F(CudaDeviceTest, ADeviceThatAnswersRightlyIsOpened) {
+  for (const int ptx_version : {80, 90}) {
+    SimulatedDeviceAt(0).ptx_version = ptx_version;
+    std::unique_ptr<Device> device;
+    const Status status = SystemDriver()->Open(0, &device);
+    EXPECT_TRUE(status.ok()) << status.message();
   }
 }
 

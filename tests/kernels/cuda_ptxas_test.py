@@ -6,9 +6,14 @@
   than its groups of steps need, of rows and of token ids;
 * the fused layer does not multiply on tensor cores, or reads shared memory through generic addresses;
 
-or wrong: from compute capability 9.0 on each of them must wait for the kernels before it
-(kernels/cuda/kernels/dependent_args.cuh) ahead of its first branch and its first access to memory that they
-share, in PTX and in the machine code.
+or wrong:
+
+* from compute capability 9.0 on each of them must wait for the kernels before it
+  (kernels/cuda/kernels/dependent_args.cuh) ahead of its first branch and its first access to memory that they
+  share, in PTX and in the machine code;
+* a kernel is empty on one of them, in PTX or in the machine code: its launch would succeed and leave old results. The
+  kernels of clusters end with an error before 9.0, where HasClusters() (kernels/cuda/kernels/launch.h) keeps them from
+  being launched.
 
 Usage: cuda_ptxas_test.py FOLDER ARCHITECTURES, such as "80 90". FOLDER has what nvcc left there (--keep). Exits with 77
 (skipped) when it is empty: the build has no CUDA kernels.
@@ -24,8 +29,9 @@ SKIPPED = 77
 # Kernels of each file: float32 and bfloat16, 2 and 4 dimensions per thread, rows in order and by token
 # id, three kinds of output, two activations; rows of 64 to 512 values, 3 and 4 gates; one kernel for each operation, two of Attend and of those that read or
 # write the storage type, seven of Predict: two numbers of threads and a cluster, with and without picks, and rows that are kept or too long for that; three of rows in both types and two
-# in one; products of 16, 32 and, in bfloat16, 64 rows, with results in bfloat16 and in float32.
-KERNELS = {"scan": 48, "fused": 8, "operations": 24, "rows": 8, "skinny": 8}
+# in one; products of 16, 32 and, in bfloat16, 64 rows, with results
+# in bfloat16 and in float32, and those of up to 32 rows once more with the layer norm before them.
+KERNELS = {"scan": 48, "fused": 8, "operations": 24, "rows": 8, "skinny": 14}
 MAX_REGISTERS = 240  # of a thread, which can have 255
 STEPS = 16  # kScanDepth
 GROUP = 4  # kScanGroup
@@ -40,6 +46,10 @@ EARLY = {0x981: "LDG", 0x986: "STG", 0xfae: "LDGSTS", 0x980: "LD", 0x985: "ST", 
 OF_COPIES = {"LDGSTS", "BRA"}
 EARLY_PTX = (r"\b(ld|st|atom|red|cp)\.(?!param)[^\n]*|\b(bra|ret|call)\b[^\n]*",
              r"\b(ld|st|atom|red)\.(?!param)[^\n]*|\b(ret|call)\b[^\n]*")
+NOP, BPT = 0x918, 0x95c
+# An empty kernel has three instructions at most: its stack pointer, EXIT, and a branch to itself.
+LEAST_INSTRUCTIONS = 5
+CLUSTERED = re.compile(r"PredictKernelILi\d+ELi4E")
 # An ELF symbol; records of .nv.info.
 ELF_SYMBOL_BYTES = 24
 INFO_WITH_BYTES, INFO_REGISTERS, INFO_FRAME = 4, 0x2f, 0x11
@@ -204,6 +214,31 @@ def check_ptx_waits(file, ptx):
     return errors
 
 
+def check_not_empty(architecture, form, kernels):
+    """`kernels`: {name: (number of its instructions, whether it ends its launch with an error)}."""
+    errors = []
+    for name, (instructions, traps) in kernels.items():
+        if int(architecture) < 90 and CLUSTERED.search(name):
+            if not traps:
+                errors.append(f"sm_{architecture} {name}: expected an error where there are no clusters, in {form}")
+        elif instructions < LEAST_INSTRUCTIONS or traps:
+            errors.append(f"sm_{architecture} {name}: {instructions} instructions in {form}: it does nothing")
+    return errors
+
+
+def code_sizes(cubin):
+    return {name: (len([opcode for opcode in opcodes if opcode != NOP]), BPT in opcodes)
+            for name, opcodes in opcodes_of(cubin).items()}
+
+
+def ptx_sizes(ptx):
+    sizes = {}
+    for text in re.split(r"\.entry (?=\w+\()", ptx)[1:]:
+        instructions = re.findall(r"^\s*(?:@!?%p\d+ )?([a-z][\w.]*)[^;]*;", text, re.MULTILINE)
+        sizes[text.split("(")[0]] = len(instructions), "trap" in instructions
+    return sizes
+
+
 def check_code_waits(architecture, file, cubin):
     """The same of the machine code; architectures that cannot wait must not try."""
     errors = []
@@ -238,7 +273,9 @@ def main():
             cubin = kept_file(folder, file, architecture, "cubin")
             errors += check_registers(architecture, file, resources_of(cubin))
             errors += check_code_waits(architecture, file, cubin)
+            errors += check_not_empty(architecture, "machine code", code_sizes(cubin))
         ptx[file] = kept_file(folder, file, architectures[-1], "ptx").decode()
+        errors += check_not_empty(architectures[-1], "PTX", ptx_sizes(ptx[file]))
         if int(architectures[-1]) >= 90:
             errors += check_ptx_waits(file, ptx[file])
     errors += check_copies(ptx["scan"]) + check_fused(ptx["fused"]) + check_skinny(ptx["skinny"])

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "kernels/cuda/device/device.h"
 #include "kernels/cuda/device/open_devices.h"
 #include "kernels/cuda/device/product.h"
+#include "kernels/cuda/device/self_check.h"
 #include "kernels/cuda/kernels/fused_shape.h"
 #include "kernels/cuda/kernels/launch.h"
 #include "kernels/cuda/kernels/predict_shape.h"
@@ -25,7 +27,6 @@ namespace {
 constexpr size_t kProbedBytes = 256;
 // What NVIDIA recommends for cuBLAS from compute capability 9 on.
 constexpr size_t kLargeProductWorkspaceBytes = size_t{32} << 20;
-constexpr int kMinClusterCapability = 9;
 
 // Errors after which every later call of the process on that device fails too. The list cannot be
 // complete: of the others Gpu::Observe() finds out.
@@ -370,24 +371,26 @@ class CudaDevice : public Device {
     }
     int driver_version = 0;
     SRU_RETURN_IF_ERROR(Check(cudaDriverGetVersion(&driver_version), "cudaDriverGetVersion"));
-    supports_dependent_launch_ = SupportsDependentLaunch(properties_.major, driver_version);
+    SRU_RETURN_IF_ERROR(Check(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    int architecture = std::numeric_limits<int>::max();
+    SRU_RETURN_IF_ERROR(Check(LoadScanKernels(&architecture), "loading the scan kernels"));
+    SRU_RETURN_IF_ERROR(Check(LoadRowKernels(&architecture), "loading the row kernels"));
+    SRU_RETURN_IF_ERROR(Check(LoadFusedKernels(&architecture), "loading the fused kernels"));
     limits_.max_shared_bytes = properties_.sharedMemPerBlockOptin;
-    if (properties_.major >= kMinClusterCapability) {
+    SRU_RETURN_IF_ERROR(Check(LoadSkinnyKernels(&architecture, limits_.max_shared_bytes),
+                              "loading the products' kernels"));
+    if (HasClusters(architecture)) {
       limits_.max_clustered_rows = MaxClusteredRows(num_multiprocessors());
     }
-    const MutexLock lock(&mutex_);
-    auto stream = NewStream();
-    // Makes the device current.
-    SRU_RETURN_IF_ERROR(stream->Create(library_, nullptr, product_workspace_bytes()));
-    SRU_RETURN_IF_ERROR(Check(LoadScanKernels(), "loading the scan kernels"));
-    SRU_RETURN_IF_ERROR(Check(LoadRowKernels(), "loading the row kernels"));
-    SRU_RETURN_IF_ERROR(Check(LoadFusedKernels(), "loading the fused kernels"));
     SRU_RETURN_IF_ERROR(
-        Check(LoadSkinnyKernels(limits_.max_shared_bytes), "loading the products' kernels"));
-    SRU_RETURN_IF_ERROR(Check(LoadOperationKernels(&limits_), "loading the operations' kernels"));
+        Check(LoadOperationKernels(&architecture, &limits_), "loading the operations' kernels"));
+    supports_dependent_launch_ = SupportsDependentLaunch(architecture, driver_version);
+    const MutexLock lock(&mutex_);
     SRU_RETURN_IF_ERROR(Check(cudaMalloc(&probed_, kProbedBytes), "cudaMalloc"));
+    auto stream = NewStream();
+    SRU_RETURN_IF_ERROR(stream->Create(library_, nullptr, product_workspace_bytes()));
     own_stream_ = std::move(stream);
-    return OkStatus();
+    return CheckAnswers(*this, *own_stream_);
   }
 
   int ordinal() const override { return ordinal_; }

@@ -25,11 +25,12 @@ cudaError_t WithKernel(int k, int matrices, const Use& use) {
 
 }  // namespace
 
-cudaError_t LoadFusedKernels() {
+cudaError_t LoadFusedKernels(int* architecture) {
   for (int input = FusedInput(0); input <= kFusedMaxInput; input *= 2) {
     for (int matrices : {3, 4}) {
       const cudaError_t error = WithKernel(input, matrices, [&](auto* kernel) {
-        return LoadKernel(kernel, FusedSharedBytes(input, matrices, FusedMaxSlices(input)),
+        return LoadKernel(kernel, architecture,
+                          FusedSharedBytes(input, matrices, FusedMaxSlices(input)),
                           /*shared_first=*/true);
       });
       if (error != cudaSuccess) return error;

@@ -5,7 +5,7 @@
 // tells: that is the last error of the host thread, on whatever device. A thread that has seen one
 // device fail would take the launch on the next device for a failure of that one.
 //
-// On compute capability 9.0 and later LaunchKernel() can let a kernel start before the kernels ahead
+// In code for compute capability 9.0 and later LaunchKernel() can let a kernel start before the kernels ahead
 // of it in its stream have ended (programmatic dependent launch). The order of what they read and
 // write stays as it is, for every kernel waits before it does anything: see dependent_args.cuh.
 #ifndef SRU_KERNELS_CUDA_KERNELS_LAUNCH_H_
@@ -13,6 +13,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -26,26 +27,31 @@ namespace sru::kernels::cuda {
 struct LaunchStream {
   cudaStream_t stream;
   bool dependent;          // may start before the kernels ahead of it have ended
-  int cluster_blocks = 1;  // of a cluster; more than one from compute capability 9.0 on
+  int cluster_blocks = 1;  // of a cluster; more than one only with HasClusters()
 };
 
-// Whether kernels may be launched so on a device of this compute capability (its major number). A
-// recorded graph keeps the attribute since CUDA 12.3, both in the toolkit of the build and in the
+// `architecture`: the compute capability that kernels were compiled for, 90 for 9.0. It decides, and not that of the
+// device: a newer device runs the code of an older one, in which clusters do nothing and dependent kernels do not wait.
+inline bool HasClusters(int architecture) { return architecture >= 90; }
+// A recorded graph keeps the attribute since CUDA 12.3, both in the toolkit of the build and in the
 // driver; their versions are numbered as 12030.
-inline bool SupportsDependentLaunch(int compute_capability, int driver_version) {
+inline bool SupportsDependentLaunch(int architecture, int driver_version) {
   constexpr int kMinVersion = 12030;
-  return compute_capability >= 9 && CUDART_VERSION >= kMinVersion && driver_version >= kMinVersion;
+  return HasClusters(architecture) && CUDART_VERSION >= kMinVersion &&
+         driver_version >= kMinVersion;
 }
 
-// Load the kernels of scan.cu, rows.cu, fused.cu, skinny.cu and operations.cu onto the current device: not in the middle of a
-// recording, and so that a device that this build has no code for is found when it is opened.
-cudaError_t LoadScanKernels();
-cudaError_t LoadRowKernels();
-cudaError_t LoadFusedKernels();
+// Load the kernels of scan.cu, rows.cu, fused.cu, skinny.cu and operations.cu onto the current
+// device: not in the middle of a
+// recording, and so that a device that this build has no code for is found when it is opened. `architecture` becomes
+// the oldest one that a loaded kernel was compiled for, if that is less.
+cudaError_t LoadScanKernels(int* architecture);
+cudaError_t LoadRowKernels(int* architecture);
+cudaError_t LoadFusedKernels(int* architecture);
 // `max_shared_bytes` is what a block may have.
-cudaError_t LoadSkinnyKernels(size_t max_shared_bytes);
-// Takes clusters from the limits if the device refuses them.
-cudaError_t LoadOperationKernels(OperationLimits* limits);
+cudaError_t LoadSkinnyKernels(int* architecture, size_t max_shared_bytes);
+// Takes clusters from the limits if the code or the device has none.
+cudaError_t LoadOperationKernels(int* architecture, OperationLimits* limits);
 
 cudaError_t LaunchEmbed(DataType dtype, const EmbedArgs& args, LaunchStream stream);
 cudaError_t LaunchLayerNorm(DataType dtype, const LayerNormArgs& args, LaunchStream stream);
@@ -100,20 +106,21 @@ template <typename Args, typename... More>
 cudaError_t LaunchKernel(void (*kernel)(DependentArgs<Args>, More...), int64_t blocks, int threads,
                          size_t shared_bytes, LaunchStream stream, const Args& args, More... more) {
   const LaunchConfig launch(blocks, threads, shared_bytes, stream);
-  DependentArgs<Args> dependent(args);
-  void* pointers[] = {&dependent, &more...};
-  return cudaLaunchKernelExC(&launch.config, reinterpret_cast<const void*>(kernel), pointers);
+  return cudaLaunchKernelEx(&launch.config, kernel, DependentArgs<Args>(args), more...);
 }
 
 // Loads one kernel onto the current device. `shared_bytes` is the most of DynamicShared() that it
 // is launched with. With `shared_first`, shared memory decides how many of its blocks a multiprocessor
 // runs, and not the cache that shares the place with it; others read the same rows again from that.
 template <typename Kernel>
-cudaError_t LoadKernel(Kernel* kernel, size_t shared_bytes = 0, bool shared_first = false) {
+cudaError_t LoadKernel(Kernel* kernel, int* architecture, size_t shared_bytes = 0,
+                       bool shared_first = false) {
   const void* const function = reinterpret_cast<const void*>(kernel);
   cudaFuncAttributes attributes;
   const cudaError_t error = cudaFuncGetAttributes(&attributes, function);
-  if (error != cudaSuccess || shared_bytes == 0) return error;
+  if (error != cudaSuccess) return error;
+  *architecture = std::min(*architecture, attributes.ptxVersion);
+  if (shared_bytes == 0) return cudaSuccess;
   const cudaError_t grown = cudaFuncSetAttribute(
       function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
   if (grown != cudaSuccess || !shared_first) return grown;

@@ -20,14 +20,15 @@ bool RunsCluster(Kernel* kernel, const LaunchShape& shape) {
 }
 
 template <typename Args>
-cudaError_t LoadKernelsOf(OperationLimits* limits) {
+cudaError_t LoadKernelsOf(int* architecture, OperationLimits* limits) {
   Args any{};
   SetLimits(&any, *limits);
   for (const Args& args : KernelVariants(any)) {
     const cudaError_t error =
-        WithKernel(args, [limits](auto* kernel, const LaunchShape& shape, const Args& /*args*/) {
-          const cudaError_t loaded = LoadKernel(kernel, shape.shared_bytes);
-          if (loaded == cudaSuccess && shape.cluster_blocks > 1 && !RunsCluster(kernel, shape)) {
+        WithKernel(args, [&](auto* kernel, const LaunchShape& shape, const Args& /*args*/) {
+          const cudaError_t loaded = LoadKernel(kernel, architecture, shape.shared_bytes);
+          if (loaded == cudaSuccess && shape.cluster_blocks > 1 &&
+              !(HasClusters(*architecture) && RunsCluster(kernel, shape))) {
             limits->max_clustered_rows = 0;
           }
           return loaded;
@@ -38,16 +39,17 @@ cudaError_t LoadKernelsOf(OperationLimits* limits) {
 }
 
 template <typename... Args>
-cudaError_t LoadKernelsOfEach(const std::variant<Args...>* /*type*/, OperationLimits* limits) {
+cudaError_t LoadKernelsOfEach(const std::variant<Args...>* /*type*/, int* architecture,
+                              OperationLimits* limits) {
   cudaError_t error = cudaSuccess;
-  (void)((error = LoadKernelsOf<Args>(limits), error == cudaSuccess) && ...);
+  (void)((error = LoadKernelsOf<Args>(architecture, limits), error == cudaSuccess) && ...);
   return error;
 }
 
 }  // namespace
 
-cudaError_t LoadOperationKernels(OperationLimits* limits) {
-  return LoadKernelsOfEach(static_cast<const OperationArgs*>(nullptr), limits);
+cudaError_t LoadOperationKernels(int* architecture, OperationLimits* limits) {
+  return LoadKernelsOfEach(static_cast<const OperationArgs*>(nullptr), architecture, limits);
 }
 
 cudaError_t LaunchOperation(const OperationArgs& args, const OperationLimits& limits,

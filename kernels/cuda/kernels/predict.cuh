@@ -359,6 +359,8 @@ __global__ void __launch_bounds__(kThreads, (kPredictBlocks<kThreads, kPicks>))
   const PredictArgs& args = dependent.Await();
   if constexpr (kBlocks == 1 || kHasClusters) {
     PredictRow<kThreads, kBlocks, kPicks, kKeepsRow>(args);
+  } else {
+    Trap();
   }
 }
 template <int kThreads, int kBlocks, typename Launch>

@@ -8,12 +8,15 @@
 
 namespace sru::kernels::cuda {
 
-cudaError_t LoadRowKernels() {
+cudaError_t LoadRowKernels(int* architecture) {
   for (const cudaError_t error :
-       {LoadKernel(EmbedKernel<float>), LoadKernel(EmbedKernel<BFloat16>),
-        LoadKernel(LayerNormKernel<float>), LoadKernel(LayerNormKernel<BFloat16>),
-        LoadKernel(PoolKernel<float>), LoadKernel(PoolKernel<BFloat16>),
-        LoadKernel(HeadKernel<float>), LoadKernel(CompareKernel<uint32_t>)}) {
+       {LoadKernel(EmbedKernel<float>, architecture),
+        LoadKernel(EmbedKernel<BFloat16>, architecture),
+        LoadKernel(LayerNormKernel<float>, architecture),
+        LoadKernel(LayerNormKernel<BFloat16>, architecture),
+        LoadKernel(PoolKernel<float>, architecture), LoadKernel(PoolKernel<BFloat16>, architecture),
+        LoadKernel(HeadKernel<float>, architecture),
+        LoadKernel(CompareKernel<uint32_t>, architecture)}) {
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

@@ -15,13 +15,13 @@ cudaError_t Launch(const ScanArgs& args, LaunchStream stream) {
 }
 
 template <typename T, int kDims>
-cudaError_t Load() {
+cudaError_t Load(int* architecture) {
   for (const bool by_token : {false, true}) {
     for (const ScanOutput output : kAllScanOutputs) {
       for (const Activation activation : kAllActivations) {
         const cudaError_t error =
             WithScanKernel<T, kDims>(by_token, output, activation, [&](auto* kernel) {
-              return LoadKernel(kernel,
+              return LoadKernel(kernel, architecture,
                                 ScanSharedBytes(kDims * static_cast<int>(sizeof(T)), by_token),
                                 /*shared_first=*/true);
             });
@@ -34,9 +34,10 @@ cudaError_t Load() {
 
 }  // namespace
 
-cudaError_t LoadScanKernels() {
+cudaError_t LoadScanKernels(int* architecture) {
   for (const cudaError_t error :
-       {Load<float, 2>(), Load<float, 4>(), Load<BFloat16, 2>(), Load<BFloat16, 4>()}) {
+       {Load<float, 2>(architecture), Load<float, 4>(architecture), Load<BFloat16, 2>(architecture),
+        Load<BFloat16, 4>(architecture)}) {
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

@@ -70,12 +70,16 @@ __device__ __forceinline__ void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// True if the GPU that is compiled for has clusters. The kernels of clusters are empty where it has none.
+// True if the GPU that is compiled for has clusters. Where it has none, launch.h does not launch the kernels of clusters,
+// and they end the launch with an error.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 inline constexpr bool kHasClusters = false;
 #else
 inline constexpr bool kHasClusters = true;
 #endif
+
+// Ends the launch with an error.
+__device__ __forceinline__ void Trap() { asm volatile("trap;"); }
 
 // Waits for all threads of a cluster of kBlocks blocks, or of the block where that is one. What each has written before,
 // all see. A block must not end while another one may still access its shared memory, so one more of these comes after

@@ -6,7 +6,7 @@ namespace sru::kernels::cuda {
 namespace {
 
 template <typename Args>
-cudaError_t Load(size_t max_shared_bytes) {
+cudaError_t Load(int* architecture, size_t max_shared_bytes) {
   for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
     for (DataType result : {DataType::kFloat32, dtype}) {
       for (int rows : {16, 32, 64}) {
@@ -14,7 +14,7 @@ cudaError_t Load(size_t max_shared_bytes) {
         args.rows = rows;
         const cudaError_t error =
             WithSkinnyKernel(dtype, result, args, [&](auto* kernel, int /*block_rows*/) {
-              return LoadKernel(kernel, max_shared_bytes, /*shared_first=*/true);
+              return LoadKernel(kernel, architecture, max_shared_bytes, /*shared_first=*/true);
             });
         if (error != cudaSuccess) return error;
       }
@@ -25,9 +25,9 @@ cudaError_t Load(size_t max_shared_bytes) {
 
 }  // namespace
 
-cudaError_t LoadSkinnyKernels(size_t max_shared_bytes) {
-  const cudaError_t error = Load<SkinnyArgs>(max_shared_bytes);
-  return error != cudaSuccess ? error : Load<NormalizedProductArgs>(max_shared_bytes);
+cudaError_t LoadSkinnyKernels(int* architecture, size_t max_shared_bytes) {
+  const cudaError_t error = Load<SkinnyArgs>(architecture, max_shared_bytes);
+  return error != cudaSuccess ? error : Load<NormalizedProductArgs>(architecture, max_shared_bytes);
 }
 
 template <typename Args>

@@ -91,6 +91,7 @@ void BeginCopyIf(bool wanted, SharedAddress to, const void* from) {
 }
 inline void Keep(int& /*value*/) {}
 inline constexpr bool kHasClusters = true;
+inline void Trap() { __builtin_trap(); }
 void SyncCluster();
 template <int kBlocks>
 void SyncBlocks() {

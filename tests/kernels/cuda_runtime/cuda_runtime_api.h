@@ -4,6 +4,7 @@
 #define SRU_TESTS_KERNELS_CUDA_RUNTIME_CUDA_RUNTIME_API_H_
 
 #include <cstddef>
+#include <functional>
 
 // NOLINTBEGIN: the names are CUDA's.
 // A build may also ask for an older version, which lacks what came later.
@@ -115,6 +116,7 @@ struct cudaLaunchConfig_t {
 };
 struct cudaFuncAttributes {
   int numRegs;
+  int ptxVersion;
 };
 struct cudaDeviceProp {
   char name[256];
@@ -171,8 +173,16 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
                                                           int threads, size_t shared_bytes);
 cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void* function,
                                            const cudaLaunchConfig_t* config);
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function,
-                                void** args);
+}
+
+// CUDA's calls cudaLaunchKernelExC(), which could not run the kernel here.
+cudaError_t SimulateLaunch(const cudaLaunchConfig_t* config, const void* function,
+                           const std::function<void()>& kernel);
+template <typename... Parameters, typename... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  return SimulateLaunch(config, reinterpret_cast<const void*>(kernel),
+                        [&] { kernel(arguments...); });
 }
 // NOLINTEND
 

@@ -7,12 +7,14 @@
 
 #include "kernels/cuda/device/cublaslt.h"
 #include "kernels/cuda/device/product.h"
+#include "tests/kernels/cuda_host/launch_shim.h"
 
 // What the handles point to.
 struct CUstream_st {
   int device;
   bool capturing;
   bool busy;
+  bool runs_kernels;
 };
 struct CUevent_st {
   int device;
@@ -139,7 +141,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return cudaSuccess;
 }
 cudaError_t cudaInitDevice(int device, unsigned /*device_flags*/, unsigned /*flags*/) {
-  return cudaSetDevice(device);
+  const cudaError_t error = cudaSetDevice(device);
+  if (error == cudaSuccess) SimulatedDeviceAt(device).is_new = true;
+  return error;
 }
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= kSimulatedDevices) return Ended(cudaErrorInvalidDevice);
@@ -188,8 +192,9 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
   const cudaError_t error = Begin("cudaStreamCreateWithFlags");
   if (error != cudaSuccess) return error;
-  *stream = new CUstream_st{current_device, false, false};
-  ++SimulatedDeviceAt(current_device).streams_alive;
+  SimulatedDevice& device = SimulatedDeviceAt(current_device);
+  *stream = new CUstream_st{current_device, false, false, device.is_new.exchange(false)};
+  ++device.streams_alive;
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
@@ -289,6 +294,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
   *attributes = {};
+  const SimulatedDevice& device = SimulatedDeviceAt(current_device);
+  attributes->ptxVersion = std::min(device.ptx_version, 10 * device.compute_capability);
   const std::lock_guard<std::mutex> lock(SimulatedKernels().mutex);
   SimulatedKernels().loaded.insert(function);
   return Begin("cudaFuncGetAttributes");
@@ -316,11 +323,11 @@ cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void* /*function
   *clusters = SimulatedDeviceAt(current_device).active_clusters;
   return Begin("cudaOccupancyMaxActiveClusters");
 }
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function,
-                                void** args) {
+cudaError_t SimulateLaunch(const cudaLaunchConfig_t* config, const void* function,
+                           const std::function<void()>& kernel) {
   const cudaError_t error = BeginWork("cudaLaunchKernelExC", config->stream);
   if (error != cudaSuccess) return error;
-  if (function == nullptr || args == nullptr || config->gridDim.x == 0 || config->blockDim.x == 0) {
+  if (function == nullptr || config->gridDim.x == 0 || config->blockDim.x == 0) {
     return Ended(cudaErrorInvalidValue);
   }
   SimulatedDevice& device = SimulatedDeviceAt(current_device);
@@ -342,10 +349,18 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
       (cluster > 1 && (device.compute_capability < 9 || device.active_clusters == 0))) {
     return Ended(cudaErrorInvalidValue);
   }
+  const std::lock_guard<std::mutex> lock(SimulatedKernels().mutex);
+  if (config->stream->runs_kernels) {
+    // Older code has no clusters.
+    if (device.computes && (cluster == 1 || device.ptx_version >= 90)) {
+      Launch(config->gridDim.x, static_cast<int>(config->blockDim.x), kernel,
+             config->dynamicSmemBytes, static_cast<int>(cluster));
+    }
+    return cudaSuccess;
+  }
   if (dependent) ++device.dependent_launches;
   if (cluster > 1) ++device.clustered_launches;
   ++device.launches;
-  const std::lock_guard<std::mutex> lock(SimulatedKernels().mutex);
   SimulatedKernels().launched.insert(function);
   SimulatedKernels().launched_threads.emplace(function, config->blockDim.x);
   const auto asked = SimulatedKernels().max_shared_bytes.find(function);

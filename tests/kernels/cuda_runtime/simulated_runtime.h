@@ -1,6 +1,7 @@
 // A CUDA runtime without a GPU, beneath kernels/cuda/device/cuda_device.cc and the launches of the .cu
 // files: devices that fail, each host thread's current device and last error, captures. Copies are
-// made at once; a launch is counted and no kernel runs (cuda_host/ runs them).
+// made at once; a launch is counted and no kernel runs (cuda_host/ runs them), except on a device's first stream, where
+// it checks itself: these run at once and are not counted.
 //
 // The last error is as CUDA has it: any failed call on any device sets that of its host thread, and
 // it stays until cudaGetLastError(), also through calls that succeed. Thread-safe, except that a test
@@ -23,6 +24,8 @@ namespace sru::testing {
 
 struct SimulatedDevice {
   int compute_capability = 9;  // its major number
+  int ptx_version = 90;        // of the newest code of the build
+  bool computes = true;        // else the kernels of its first stream do nothing
   int multiprocessors = 132;
   // Every call on the device fails with this.
   cudaError_t failed = cudaSuccess;
@@ -43,6 +46,7 @@ struct SimulatedDevice {
   std::atomic<int64_t> clustered_launches{0};  // of blocks in clusters
   int active_clusters = 33;  // that the device says it can run; none: it refuses clusters
   std::atomic<int64_t> graph_launches{0};
+  std::atomic<bool> is_new{false};  // without a stream
   std::atomic<int64_t> streams_alive{0};
   std::atomic<int64_t> streams_capturing{0};
   std::atomic<int64_t> streams_busy{0};  // with work that nobody has seen the end of
