@@ -5,22 +5,26 @@ A step that fails or runs out of time is recorded, and the others continue. The 
 are rewritten after each. Once nvidia-smi has shown a GPU, a program that finds none has failed: only PyTorch may be missing.
 """
 import argparse
+import array
 import collections
+import csv
 import functools
 import glob
 import importlib.util
 import itertools
 import json
 import os
+import random
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import time
 
 import gpu_build
 from gpu_build import end_of, output_of
-from report_common import Table
+from report_common import PAPER, PAPER_VOCABULARY, Table
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NO_GPU = 77
@@ -33,18 +37,24 @@ TRAINED = {"reader": "reader_squad", "translator": "translator_multi30k"}
 STUDENT = os.path.join("oracles", "ssru")
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 SANITIZED = ("large", "programs", "goldens,bits,reference,others")  # groups of checks, a process each
+# Kernels whose warps or blocks wait for each other: a part of their names, the group of checks that runs them, and its types.
+WAITING = (("Fused", "large", ("bfloat16_fused",)), ("Predict", "programs", ("float32",)),
+           ("Skinny", "programs", ("float32", "bfloat16")))
 CHECKS = {"float32": ["--dtype=float32"], "bfloat16": ["--dtype=bfloat16"],
           "bfloat16_fused": ["--dtype=bfloat16", "--fuse_layers"]}
 # How the server runs: its flags, then the most that a logit and the log-probability of a text may be off, and whether the greedy text
-# must be the recorded one. The last ones are options whose speed is in question.
-SERVED = {"float32": (["--dtype=float32"], 1e-4, 1e-3, True),
-          "bfloat16": (["--dtype=bfloat16", "--fuse_layers=none"], 0.1, 0.5, False),
-          "bfloat16_fused": (["--dtype=bfloat16", "--fuse_layers=all"], 0.1, 0.5, False),
-          "one instance": (["--instances=1"], 1e-4, 1e-3, True),
+# must be the recorded one. Options whose speed is in question come first.
+SERVED = {"bfloat16": (["--dtype=bfloat16", "--fuse_layers=none"], 0.1, 0.5, False),
+          "bfloat16_fused": (["--dtype=bfloat16"], 0.1, 0.5, False),
+          "float32": (["--dtype=float32"], 1e-4, 1e-3, True),
+          "dependent launch": (["--gpu_dependent_launch"], 1e-4, 1e-3, True),
           "without polling": (["--gpu_poll_us=0"], 1e-4, 1e-3, True),
-          "dependent launch": (["--gpu_dependent_launch"], 1e-4, 1e-3, True)}
+          "one instance": (["--instances=1"], 1e-4, 1e-3, True)}
 LOADS = {"64 in flight": ["--in_flight=64"], "512 in flight": ["--in_flight=512", "--connections=4", "--threads=4"],
          "one at a time": ["--in_flight=1", "--connections=1", "--threads=1"]}
+# Steps whose kernels are timed one by one: gpu_bench's system, type and number of sequences.
+TRACED = (("translator", "float32", 1), ("translator", "bfloat16", 1), ("language_model", "float32", 1), ("language_model", "bfloat16", 1),
+          ("translator", "bfloat16", 32))
 PROMPT, GREEDY = "Prince Andrew", "\nwas a strange and the same time to the same time to the sam"
 # Whether a check lost its device, or found one that an earlier check lost.
 LOST = re.compile(r"has failed and is out of use|it does not answer|\(cudaError")
@@ -65,8 +75,8 @@ class Report:
         self.folder = folder
         self.logs = logs  # one file per step; all of them together are FOLDER/gpu.log
         os.makedirs(logs, exist_ok=True)
-        self.data = {"facts": facts, "steps": [], "checks": {}, "scan": [], "classify": [],
-                     "systems": [], "trained": [], "pytorch": None, "servers": []}
+        self.data = {"facts": facts, "parts": [], "steps": [], "checks": {}, "products": [], "systems": [], "trace": [], "predict": [],
+                     "fused": [], "texts": [], "scan": [], "classify": [], "trained": [], "pytorch": None, "servers": []}
 
     def log(self, name):
         """The file of a step."""
@@ -96,12 +106,25 @@ TABLES = (
      ("type", "GPU and copies, us", "target", "without the token table, us", "Run() on the host, p50 us", "p99 us"),
      lambda r: (r["type"], f"{r['gpu_and_copy_us']:.1f}", verdict(r["gpu_and_copy_us"] < TARGET_CLASSIFY_US),
                 *(f"{r[key]:.1f}" for key in ("without_token_table_us", "run_p50_us", "run_p99_us")))),
-    ("systems", "Readers and translators",
+    ("systems", "Readers, translators and language models",
      "Random weights of the paper's sizes, from the call of Run() to the results: a step of a beam search of 5, an encoder of sentences of"
-     " 25 words, passages of 130 tokens with questions of 12.",
-     ("system", "type", "sequences", "rows", "p50 us", "p99 us", "rows/s", "workspace, MB"),
+     " 25 words, a token of each session, passages of 130 tokens with questions of 12.",
+     ("system", "type", "sequences", "rows", "p50 us", "p99 us", "reading the weights, us", "rows/s", "workspace, MB", "load, s"),
      lambda r: (r["name"], r["type"], r["sequences"], r["rows"], f"{r['run_p50_us']:.1f}", f"{r['run_p99_us']:.1f}",
-                f"{r['rows'] / r['run_p50_us'] * 1e6:.0f}", f"{r['workspace_mb']:.0f}")),
+                f"{r['weights_us']:.1f}" if r["weights_us"] else "-", f"{r['rows'] / r['run_p50_us'] * 1e6:.0f}", f"{r['workspace_mb']:.0f}",
+                f"{r['load_s']:.1f}")),
+    ("trace", "One step, kernel by kernel", "Nsight Compute's time of each launch, without a graph; copies are not in it.",
+     ("system", "type", "sequences", "kernel", "launches", "us in all"),
+     lambda r: (r["system"], r["type"], r["sequences"], r["kernel"], r["launches"], f"{r['us']:.1f}")),
+    ("predict", "Predict by one block and by a cluster", "A row of logits each; 33 rows are the most that get clusters on 132 multiprocessors.",
+     ("symbols", "rows", "asked", "one block, us", "cluster, us", "one block / cluster"),
+     lambda r: (r["vocabulary"], r["rows"], r["asked"], f"{r['one_block_us']:.1f}", f"{r['cluster_us']:.1f}",
+                f"{r['one_block_us'] / r['cluster_us']:.2f}")),
+    ("fused", "Fused layers", "Forward passes of bfloat16 layers of 128 over 32 tokens; fused is one kernel a layer, from the second on.",
+     ("layers", "batch", "plain, us", "fused, us", "plain / fused"),
+     lambda r: (r["layers"], r["batch"], f"{r['plain_us']:.1f}", f"{r['fused_us']:.1f}", f"{r['plain_us'] / r['fused_us']:.2f}")),
+    ("texts", "Texts, served", "The language model of 12 layers with random weights, and a trained translator (beam 5).",
+     ("call", "type", "result"), lambda r: (r["name"], r["type"], r["result"])),
     ("trained", "Trained models in the server, float32",
      "Answers with their offsets, translations (beam 5) and a Marian student's translations that the reference or Marian recorded; they must"
      f" be equal, and their scores within {MAX_SCORE_ERROR:.0e}.",
@@ -114,12 +137,15 @@ def markdown(data):
     """The report for people, from the report for programs."""
     facts = data["facts"]
     out = [f"# GPU report\n\n{facts.get('gpu') or 'no GPU'}, driver {facts.get('driver')}, {facts.get('nvcc')}, commit"
-           f" {facts.get('commit')}, {facts.get('date')}.\n\n## Steps",
+           f" {facts.get('commit')}, {facts.get('date')}.\n\n## For docs/figures.md", figures(data), "## Steps",
            Table(("step", "result", "seconds", "note"),
                  [(s["name"], s["result"], f"{s['seconds']:.0f}", s["note"].replace("|", "/")) for s in data["steps"]])]
     for name, checks in data["checks"].items():
         failed = [c for c in checks if not c["ok"]]
         out += [f"## Checks, {name}\n\n{len(checks)} checks, {len(failed)} failed.", *(f"* {c['name']}: {c['detail']}" for c in failed)]
+    if data["products"]:
+        header = [key for key in data["products"][0] if key != "kind"]
+        out += ["## Products", Table([key.replace("_", " ") for key in header], [[row.get(key, "-") for key in header] for row in data["products"]])]
     for key, title, text, header, cells in TABLES:
         if data[key]:
             out += [f"## {title}\n\n{text}", Table(header, map(cells, data[key]))]
@@ -137,9 +163,21 @@ def markdown(data):
     return "\n\n".join(map(str, out)) + "\n"
 
 
+def figures(data):
+    """The table of docs/figures.md."""
+    cells = collections.defaultdict(dict)
+    for row in data["systems"]:
+        if row["weights_us"]:
+            cells[f"{row['name']}, {row['sequences']} at a time: us (times reading the weights once)"][row["type"]] = (
+                f"{row['run_p50_us']:,.0f} ({row['run_p50_us'] / row['weights_us']:.1f})")
+    for row in data["texts"]:
+        cells[row["name"]][row["type"]] = row["result"]
+    return Table(("what", "float32", "bfloat16"), [(what, row.get("float32", "-"), row.get("bfloat16", "-")) for what, row in cells.items()])
+
+
 def pytorch_section(report):
     out = [f"## Against PyTorch\n\nPyTorch {report['torch']}, cuDNN {report['cudnn']}. Medians of alternating runs, microseconds of one"
-           " forward pass; SRU is float32 in float32 rows, else bfloat16; fused is the same with a kernel per layer (--fuse_layers=all)."
+           " forward pass; SRU is float32 in float32 rows, else bfloat16; fused is the same with a kernel per layer of at most 128 values."
            " LSTM is the better of eager and captured; published is the kernel of the package `sru`."]
     summary = report.get("summary")
     if summary:
@@ -217,18 +255,27 @@ class Steps:
             self.record(name, "skipped" if skipped else "failed", time.monotonic() - started, tail if skipped else why + tail)
         return code, output
 
-    def beside(self, jobs, at_once, environment, finish):
-        """Runs jobs, each a name and a command, `at_once` of them beside each other, and calls finish(name, process, started) for each.
+    def beside(self, jobs, at_once, environment, finish, limit):
+        """Runs jobs, each a name and a command, `at_once` of them beside each other, and calls finish(name, process, started) for each that has
+        ended or reached the limit. Jobs that passed in the run that this one continues are left out.
 
-        Once that returns False, ends the others and returns False."""
-        waiting, running = collections.deque(jobs), collections.deque()
+        Once finish() returns False, ends the others and returns False."""
+        passed = {step["name"] for step in self.report.data["steps"] if step["result"] == "ok"}
+        waiting, running = collections.deque(job for job in jobs if job[0] not in passed), []
         while waiting or running:
             if waiting and len(running) < at_once:
                 name, command = waiting.popleft()
                 if not self.out_of_time(name):
                     with open(self.report.log(name), "w", encoding="utf-8") as log:
                         running.append((name, self.start(command, log, environment), time.monotonic()))
-            elif finish(*running.popleft()) is False:
+                continue
+            oldest = time.monotonic() - limit * self.scale
+            over = next((job for job in running if job[1].poll() is not None or job[2] < oldest or self.left() <= 0), None)
+            if over is None:
+                time.sleep(0.01)
+                continue
+            running.remove(over)
+            if finish(*over) is False:
                 for _, process, _ in running:
                     end_of(process, 0)
                 return False
@@ -275,20 +322,24 @@ def facts():
             "date": time.strftime("%Y-%m-%d", time.gmtime())}
 
 
-def kernel_filter(tool, seconds):
-    """Arguments that make compute-sanitizer look at our kernels only; their names contain `sru`.
+def sanitizer():
+    return shutil.which("compute-sanitizer") or next(filter(os.path.exists, ["/usr/local/cuda/bin/compute-sanitizer"]), None)
+
+
+def kernel_filter(tool, seconds, part="sru"):
+    """Arguments that make compute-sanitizer look only at kernels whose names contain this: all of ours contain `sru`.
 
     cuBLASLt's kernels are pipelined in ways that its tools report, and slow under them. The option's name depends on the version."""
     said = output_of([tool, "--help"], seconds)
     found = [option for option in ("--kernel-name", "--kernel-regex", "--filter") if re.search(option + r"(?![-\w])", said)]
-    return [found[0], "kns=sru"] if found else []
+    return [found[0], "kns=" + part] if found else []
 
 
 def sanitize(steps, program, environment, at_once):
     """Runs the tools on each group of checks, `at_once` processes beside each other: they keep the processors busy, not the GPU, and time
     nothing. A crash or the limit loses one group of one tool. The synchronization of fused layers is looked at first."""
-    tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-    if not os.path.exists(tool):
+    tool = sanitizer()
+    if not tool:
         steps.record("compute-sanitizer", "skipped", 0, "not installed")
         return
     if steps.out_of_time("compute-sanitizer"):
@@ -303,7 +354,7 @@ def sanitize(steps, program, environment, at_once):
         runs += [(f"memcheck of all kernels, float32, {group}", "memcheck", [], "float32", group) for group in SANITIZED]
     steps.beside([("sanitizer " + title, [tool, "--error-exitcode", "9", "--tool", kind, *only, program, "--small", "--only=" + group,
                                           *CHECKS[name]]) for title, kind, only, name, group in runs],
-                 at_once, environment, functools.partial(finish_sanitizer, steps))
+                 at_once, environment, functools.partial(finish_sanitizer, steps), limit=60)
 
 
 def in_the_library_alone(output):
@@ -318,8 +369,8 @@ def reports_so_far(output):
     return f"no summary, {len(found)} reports until then; "
 
 
-def finish_sanitizer(steps, name, process, started):
-    code, output = steps.finish(name, process, started, 60, excuses=in_the_library_alone, cut=reports_so_far)
+def finish_sanitizer(steps, name, process, started, limit=60):
+    code, output = steps.finish(name, process, started, limit, excuses=in_the_library_alone, cut=reports_so_far)
     if code == 0:
         found = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: .*", output)
         note = "; in the library's kernels alone" if in_the_library_alone(output) else ""
@@ -402,6 +453,13 @@ def compare_student(recorded, found, kind):
     return len(equal), max([abs(r[kind + "_log_prob"] - h["log_prob"]) for r, h in equal], default=0.0)
 
 
+def export(steps, task, source, folder):
+    """Whether PyTorch has made a model of a checkpoint."""
+    files = [("--checkpoint", "checkpoint.pt"), ("--config", "config.json"), ("--vocab", "vocab.txt"), ("--subwords", "spm.model")]
+    given = [word for flag, file in files if os.path.exists(os.path.join(source, file)) for word in (flag, os.path.join(source, file))]
+    return steps.run(f"export of the {task}", [sys.executable, "-B", "models/export_torch.py", *given, "--out", folder], 60) is not None
+
+
 def drive_trained(steps, prefix, build, environment, backend="cuda"):
     """The trained reader, translator and student of Marian in the server against what the reference recorded. Needs the checkpoints, and
     PyTorch to export those of the first two."""
@@ -415,16 +473,10 @@ def drive_trained(steps, prefix, build, environment, backend="cuda"):
     repository = os.path.join(build, "trained")
     shutil.rmtree(repository, ignore_errors=True)
     sources = {task: os.path.join(shared, "checkpoints", folder) for task, folder in TRAINED.items()}
-    exported = set()
     if importlib.util.find_spec("torch") is None:
         steps.record("export of " + " and ".join(sources), "skipped", 0, "this Python has no torch")
         sources = {}
-    for task, source in sources.items():
-        files = [("--checkpoint", "checkpoint.pt"), ("--config", "config.json"), ("--vocab", "vocab.txt"), ("--subwords", "spm.model")]
-        given = [word for flag, file in files if os.path.exists(os.path.join(source, file)) for word in (flag, os.path.join(source, file))]
-        if steps.run(f"export of the {task}", [sys.executable, "-B", "models/export_torch.py", *given,
-                                               "--out", os.path.join(repository, task, "1")], 60) is not None:
-            exported.add(task)
+    exported = {task for task, source in sources.items() if os.path.isdir(source) and export(steps, task, source, os.path.join(repository, task, "1"))}
 
     def question(row):
         return json.dumps({"question": row["question"], "passages": [row["paragraph"]]})
@@ -461,6 +513,78 @@ def drive_trained(steps, prefix, build, environment, backend="cuda"):
         return mistakes
 
     with_server(steps, name, prefix, repository, environment, backend, compare)
+
+
+def write_language_model(folder, encoder, vocabulary):
+    """A language model with random weights, as tests/golden/make_language_model.py writes one with the published package."""
+    width, inputs, projection = encoder["hidden_size"], encoder["input_size"], encoder["projection_size"]
+    shapes = {"embedding.weight": [vocabulary, inputs], "out.weight": [vocabulary, width], "out.bias": [vocabulary]}
+    for layer in range(encoder["num_layers"]):
+        projected = projection < min(inputs, width)
+        inner = projection if projected else inputs
+        of_layer = {"weight": [inner, width * (3 if inputs == width else 4)], "weight_c": [2 * width], "bias": [2 * width], "scale_x": [1]}
+        if projected:
+            of_layer["weight_proj"] = [inputs, projection]
+        shapes.update({f"encoder.rnn_lst.{layer}.{name}": shape for name, shape in of_layer.items()})
+        inputs = width
+    os.makedirs(folder)
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump({"format_version": 1, "task": "language_model", "description": "random weights", "encoder": encoder,
+                   "embedding": {"vocabulary_size": vocabulary},
+                   "preprocessing": {"type": "bytes", "vocabulary": list(range(32, 32 + vocabulary))}}, file)
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        begin, end = end, end + 4 * functools.reduce(lambda a, b: a * b, shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
+    generator = random.Random(1)
+    numbers = [generator.gauss(0, 1) for _ in range(65521)]  # a prime, so that no two columns are alike
+    with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+        text = json.dumps(header).encode()
+        file.write(struct.pack("<Q", len(text)) + text)
+        for shape in shapes.values():
+            scale = shape[0] ** -0.5 if len(shape) == 2 else 1.0
+            count = functools.reduce(lambda a, b: a * b, shape)
+            some = array.array("f", [scale * number for number in numbers])
+            file.write((some * (count // len(some) + 1))[:count].tobytes())
+
+
+def drive_texts(steps, machine, backend="cuda", seconds=3.0, encoder=None):
+    """Texts of the paper's language model and of a trained translator, one and many at a time."""
+    steps.report.data["texts"] = []
+    repository = os.path.join(machine.build, "texts")
+    shutil.rmtree(repository, ignore_errors=True)
+    started = time.monotonic()
+    write_language_model(os.path.join(repository, "paper", "1"), encoder or PAPER, PAPER_VOCABULARY)
+    steps.record("a language model with random weights", "ok", time.monotonic() - started)
+    shared = shared_folder()
+    checkpoint = os.path.join(shared, "checkpoints", TRAINED["translator"]) if shared else ""
+    calls = [(f"Generate, {sessions} at a time: tokens/s",
+              ["generate", "--model=paper", f"--sessions={sessions}", "--prompt=fixed:10", "--output=fixed:200"],
+              lambda found: f"{found['tokens_per_s']:,.0f}") for sessions in (1, 8, 32, 64)]
+    if os.path.isdir(checkpoint) and importlib.util.find_spec("torch") and export(
+            steps, "translator", checkpoint, os.path.join(repository, "translator", "1")):
+        recorded = [json.loads(line) for line in read(os.path.join(checkpoint, "expected.jsonl")).splitlines()]
+        for sentences in (1, 32):
+            requests = os.path.join(machine.build, f"translate_{sentences}.jsonl")
+            with open(requests, "w", encoding="utf-8") as file:
+                json.dump({"sequences": [{"token_ids": {"values": row["source_ids"]}} for row in recorded[:sentences]], "beam_size": 5}, file)
+                file.write("\n")
+            calls.append((f"Translate, {sentences} sentences a call: p50 ms",
+                          ["load", "--method=Translate", "--model=translator", f"--requests={requests}", "--in_flight=1", "--connections=1"],
+                          lambda found: f"{found['latency_us']['p50'] / 1e3:.1f}"))
+
+    def drive(dtype, address):
+        for name, arguments, result in calls:
+            said = steps.run(f"{name.split(':')[0]}, {dtype}", [os.path.join(machine.prefix, "bin", "sru_bench"), *arguments, "--json",
+                                                                f"--duration={seconds}s", "--address=" + address], 30, machine.environment)
+            if said is not None:
+                steps.report.data["texts"].append({"name": name, "type": dtype, "result": result(parse_json(said))})
+        return []
+
+    for dtype in ("bfloat16", "float32"):
+        if not steps.out_of_time(f"texts, {dtype}"):
+            with_server(steps, f"texts, {dtype}", machine.prefix, repository, machine.environment, backend,
+                        lambda address, _, dtype=dtype: drive(dtype, address), ["--dtype=" + dtype])
 
 
 def drive_servers(steps, prefix, environment, backend="cuda", seconds=3.0, names=tuple(SERVED)):
@@ -565,27 +689,41 @@ def one_gpu(found):
     return {"CUDA_VISIBLE_DEVICES": str(used.index(min(used))), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
-def check(steps, programs, environment, groups, at_once):
-    """Runs groups of gpu_check's checks in every data type, a process each, as a lost device fails all checks after it, `at_once` of them
-    beside each other: the reference on the processor takes most of the time, and nothing is timed.
+def check(steps, machine, jobs, limit=60):
+    """Runs jobs of check_command(), a process each, as a lost device fails all checks after it, several of them
+    beside each other: the reference on the processor takes most of the time, and nothing is timed. Jobs of compute-sanitizer may be among them.
 
-    If one is lost, its group runs once more with each kernel waited for, so that the first failure is that of its kernel. Returns whether
+    If a device is lost, its group runs once more with each kernel waited for, so that the first failure is that of its kernel. Returns whether
     the programs find a GPU at all."""
     def finish(name, process, started):
-        code, output = steps.finish(name, process, started, 60)
+        if name.startswith("sanitizer"):
+            finish_sanitizer(steps, name, process, started, limit)
+            return True
+        code, output = steps.finish(name, process, started, limit)
         if code == NO_GPU:
             return False
         if code == 0:
             steps.record(name, "ok", time.monotonic() - started, (output.strip().splitlines() or [""])[-1][:200])
         if any(LOST.search(c["detail"]) for c in keep_checks(steps, name, code == 0)):
-            name, command = check_command(steps, programs, *name.split(", ")[1:], ", kernel by kernel")
-            keep_checks(steps, name, steps.run(name, command, 40, {**environment, "CUDA_LAUNCH_BLOCKING": "1"}) is not None)
+            name, command = check_command(steps, machine.programs, *name.split(", ")[1:], ", kernel by kernel")
+            keep_checks(steps, name, steps.run(name, command, 40, {**machine.environment, "CUDA_LAUNCH_BLOCKING": "1"}) is not None)
         return True
 
-    jobs = [check_command(steps, programs, group, dtype, "") for group in groups for dtype in CHECKS]
-    found = steps.beside(jobs, at_once, environment, finish)
+    found = steps.beside(jobs, machine.at_once, machine.environment, finish, limit)
     steps.report.write()
     return found
+
+
+def run_checks(steps, machine):
+    """All groups in every type, and whether the warps and blocks of our kernels wait as they should; what takes longest comes first."""
+    tool = sanitizer()
+    jobs = [(f"sanitizer {kind} of {kernel} kernels, {dtype}",
+             [tool, "--error-exitcode", "9", "--tool", kind, *kernel_filter(tool, steps.within(10), kernel), machine.programs.check, "--small",
+              "--only=" + group, *CHECKS[dtype]])
+            for kernel, group, dtypes in WAITING for dtype in dtypes for kind in ("synccheck", "racecheck")] if tool else []
+    groups = ("bits", "programs", "large", "reference", "others")
+    check(steps, machine, jobs + [check_command(steps, machine.programs, group, dtype, "")
+                                  for group, dtype in itertools.product(groups, reversed(list(CHECKS)))], limit=100)
 
 
 def check_results(steps, name):
@@ -608,40 +746,87 @@ def keep_checks(steps, name, succeeded):
     return found
 
 
-def check_all_gpus(steps, programs, environment):
-    if "CUDA_VISIBLE_DEVICES" in environment:
-        everywhere = {k: v for k, v in environment.items() if k != "CUDA_VISIBLE_DEVICES"}
-        steps.run("short check on all GPUs", [programs.check, "--small"], 60, everywhere)
+def check_all_gpus(steps, machine):
+    if "CUDA_VISIBLE_DEVICES" in machine.environment:
+        everywhere = {k: v for k, v in machine.environment.items() if k != "CUDA_VISIBLE_DEVICES"}
+        steps.run("short check on all GPUs", [machine.programs.check, "--small"], 60, everywhere)
 
 
-def measure(steps, programs, environment):
-    """Runs gpu_bench's own benchmarks."""
-    for name, limit in (("scan", 45), ("classify", 45), ("systems", 90)):
-        done = steps.run(name, [programs.bench, name], limit, environment)
+def measure(name, limit):
+    """A part that is one of gpu_bench's own benchmarks."""
+    def part(steps, machine):
+        done = steps.run(name, [machine.programs.bench, name], limit, machine.environment)
         log = steps.report.log(name)
         steps.report.data[name] = steps.results(name, read(log) if os.path.exists(log) else "", done)
-    steps.report.write()
+    return part
 
 
-def start_published(steps, environment):
-    """Compiles the published package's kernel beside other steps, if the package and PyTorch are here."""
+def kernels_of(output):
+    """(name, launches, microseconds) of the kernels in Nsight Compute's table, the most expensive first."""
+    lines = output.splitlines()
+    begin = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
+    times = collections.defaultdict(list)
+    for row in csv.DictReader(lines[begin:]):
+        if (row["ID"] or "").isdigit():  # the first row has the units
+            name = re.sub(r"\(.*", "", row["Kernel Name"].replace("void ", "").replace("(anonymous namespace)::", ""))
+            times[re.sub(r"\b\w+::", "", name)].append(float(row["gpu__time_duration.sum"].replace(",", "")) / 1e3)
+    return sorted(((name, len(of), sum(of)) for name, of in times.items()), key=lambda kernel: -kernel[2])
+
+
+def trace(steps, machine):
+    """Which kernels a step's time goes to."""
+    tool = next(filter(None, [shutil.which("ncu"), *sorted(glob.glob("/opt/nvidia/nsight-compute/*/ncu"))]), None)
+    if not tool:
+        steps.record("trace", "skipped", 0, "Nsight Compute (ncu) is not installed")
+        return
+    steps.report.data["trace"] = []
+    for system, dtype, sequences in TRACED:
+        name = f"trace, {system}, {dtype}, {sequences}"
+        said = steps.run(name, [tool, "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "none", "--metrics",
+                                "gpu__time_duration.sum", "--csv", "--page", "raw", "--print-units", "base", machine.programs.bench, "step",
+                                system, dtype, str(sequences)], 60, machine.environment)
+        found = kernels_of(said or "")
+        if said is not None and not found:
+            steps.record(f"results of {name}", "failed", 0, "there are none")
+        steps.report.data["trace"] += [{"system": system, "type": dtype, "sequences": sequences, "kernel": kernel, "launches": launches,
+                                        "us": us} for kernel, launches, us in found]
+
+
+def compare_pytorch(steps, machine):
+    """The comparison measures as many rows as it can, with the published package's kernel if that package is here and can be compiled."""
+    extensions = {**machine.environment, "TORCH_EXTENSIONS_DIR": os.path.join(machine.build, "torch"), "TORCH_CUDA_ARCH_LIST": machine.capability}
     compiles = ("import importlib.util, sys; all(map(importlib.util.find_spec, ('torch', 'sru'))) or sys.exit(77)\n"
                 "import sru.cuda_functional")
-    with open(steps.report.log("published kernel"), "w", encoding="utf-8") as log:
-        return time.monotonic(), steps.start([sys.executable, "-B", "-W", "error:Just-in-time", "-c", compiles], log, environment)
-
-
-def compare_pytorch(steps, program, environment, started, published):
-    """The comparison measures as many rows as it can, with the published package's kernel if that could be compiled."""
-    code, _ = steps.finish("published kernel", published, started, 200, may_skip=True)
-    if code == 0:
-        steps.record("published kernel", "ok", time.monotonic() - started)
+    published = steps.run("published kernel", [sys.executable, "-B", "-W", "error:Just-in-time", "-c", compiles], 200, extensions, may_skip=True)
     path = os.path.join(steps.report.logs, "pytorch.json")
     seconds = max(2.0, min(120 * steps.scale, steps.left() - 20 * steps.scale))
-    steps.run("against PyTorch", [sys.executable, "-B", "kernels/bench/compare_pytorch_gpu.py", "--gpu_bench", program, "--out", path,
-                                  "--seconds", f"{seconds:.1f}", *(["--published"] if code == 0 else [])], 160, environment, may_skip=True)
+    steps.run("against PyTorch", [sys.executable, "-B", "kernels/bench/compare_pytorch_gpu.py", "--gpu_bench", machine.programs.bench, "--out",
+                                  path, "--seconds", f"{seconds:.1f}", *(["--published"] if published is not None else [])], 160, extensions,
+              may_skip=True)
     steps.report.data["pytorch"] = json_file(path)
-    steps.report.write()
+
+
+# What gpu_report.sh says of --parts, in the order of what is worth most if time runs out: functions of (steps, machine).
+PARTS = {"products": measure("products", 60), "systems": measure("systems", 120), "trace": trace, "predict": measure("predict", 40),
+         "fused": measure("fused", 30), "texts": lambda steps, machine: machine.prefix and drive_texts(steps, machine),
+         "served": lambda steps, machine: machine.prefix and drive_servers(steps, machine.prefix, machine.environment),
+         "checks": run_checks,
+         "trained": lambda steps, machine: machine.prefix and drive_trained(steps, machine.prefix, machine.build, machine.environment),
+         "scan": measure("scan", 45), "classify": measure("classify", 45), "pytorch": compare_pytorch, "gpus": check_all_gpus,
+         "sanitizers": lambda steps, machine: sanitize(steps, machine.programs.check, machine.environment, machine.at_once)}
+Machine = collections.namedtuple("Machine", "programs prefix build environment capability at_once")
+
+
+def run_parts(steps, machine, names):
+    """A part counts as done, for a later run that continues this one, if none of its steps ran out of time."""
+    for name in names:
+        if name == "sanitizers":
+            steps.reserve = 0.0
+        recorded = len(steps.report.data["steps"])
+        PARTS[name](steps, machine)
+        if not any(re.match("ran out of time|no time left", step["note"]) for step in steps.report.data["steps"][recorded:]):
+            steps.report.data["parts"].append(name)
+        steps.report.write()
 
 
 def main():
@@ -651,10 +836,15 @@ def main():
     parser.add_argument("--cublaslt", help="a tar archive with libcublasLt.so.* (make gpu_prefix), for a machine without one")
     parser.add_argument("--minutes", type=float, default=FULL_SECONDS / 60)
     parser.add_argument("--build", default="build-gpu", help="build folder")
+    parser.add_argument("--parts", type=lambda text: text.split(","), help="of: " + ",".join(PARTS))
+    parser.add_argument("--resume", help="gpu.json of an earlier run, whose report is continued")
     flags = parser.parse_args()
+    if unknown := set(flags.parts or ()) - set(PARTS):
+        parser.error(f"--parts: no part {', '.join(unknown)}; there are: {', '.join(PARTS)}")
     started = time.monotonic()
     seconds = flags.minutes * 60
-    scale = seconds / FULL_SECONDS
+    # Those who name parts want them whole.
+    scale = 1.0 if flags.parts or flags.resume else seconds / FULL_SECONDS
     found = facts()
     if not found["gpu"]:
         print("gpu_report: needs a GPU: nvidia-smi shows none", file=sys.stderr)
@@ -662,8 +852,10 @@ def main():
     build = os.path.abspath(flags.build)
     shutil.rmtree(os.path.join(build, "logs"), ignore_errors=True)
     report = Report(os.path.abspath(flags.out), os.path.join(build, "logs"), found)
+    report.data.update(json_file(flags.resume) or {} if flags.resume else {})
+    parts = [name for name in PARTS if (name in flags.parts if flags.parts else name not in report.data["parts"])]
     steps = Steps(report, started + seconds - 10 * min(scale, 1.0), scale)
-    steps.reserve = SANITIZER_SHARE * seconds
+    steps.reserve = SANITIZER_SHARE * seconds if "sanitizers" in parts else 0.0
     report.write()
 
     folders = {}
@@ -683,25 +875,14 @@ def main():
         environment["PYTHONPATH"] = ":".join(filter(None, [os.environ.get("PYTHONPATH"), os.path.join(prefix, "python")]))
     programs = gpu_build.programs(steps, build, toolkit, found["capability"].replace(".", "") or "90", prefix)
     # A GPU may be for one process at a time.
-    at_once = 1 if "Exclusive" in " ".join(nvidia_smi("compute_mode")) else max(2, (os.cpu_count() or 2) // 2)
-    if programs and not check(steps, programs, environment, ("goldens",), at_once):
-        # Nothing else would find one; the reason is the program's.
-        print("gpu_report: " + report.data["steps"][-1]["note"], file=sys.stderr)
-        return 1
-    # In the order of what is worth most if time runs out.
+    at_once = 1 if "Exclusive" in " ".join(nvidia_smi("compute_mode")) else max(2, (os.cpu_count() or 2) * 3 // 4)
+    machine = Machine(programs, prefix, build, environment, found["capability"], at_once)
     if programs:
-        extensions = {**environment, "TORCH_EXTENSIONS_DIR": os.path.join(build, "torch"), "TORCH_CUDA_ARCH_LIST": found["capability"]}
-        published = start_published(steps, extensions)
-        check(steps, programs, environment, ("bits", "large", "programs", "reference", "others"), at_once)
-    if prefix:
-        drive_servers(steps, prefix, environment)
-        drive_trained(steps, prefix, build, environment)
-    if programs:
-        measure(steps, programs, environment)
-        compare_pytorch(steps, programs.bench, extensions, *published)
-        check_all_gpus(steps, programs, environment)
-        steps.reserve = 0.0
-        sanitize(steps, programs.check, environment, at_once)
+        if not check(steps, machine, [check_command(steps, programs, "goldens", dtype, "") for dtype in CHECKS]):
+            # Nothing else would find one; the reason is the program's.
+            print("gpu_report: " + report.data["steps"][-1]["note"], file=sys.stderr)
+            return 1
+        run_parts(steps, machine, parts)
     report.write()
     print(f"gpu_report: {report.folder}/gpu.md, gpu.json and gpu.log")
     return 1 if steps.failed else 0

@@ -12,6 +12,8 @@ import time
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+import gpu_report  # noqa: E402
 
 SMI = """case "$1" in
   *name*) {lines};;
@@ -36,9 +38,16 @@ BENCH = """case "$1" in
 {"type": "float32", "tokens": 10, "gpu_and_copy_us": 50.0, "without_token_table_us": 66.0, "run_p50_us": 70.0, "run_p99_us": 90.0}
 ]';;
   systems) echo '[
-{"name": "reader", "type": "float32", "sequences": 1, "rows": 142, "run_p50_us": 300.0, "run_p99_us": 320.0, "workspace_mb": 80.5}
+{"name": "reader", "type": "float32", "sequences": 1, "rows": 142, "run_p50_us": 300.0, "run_p99_us": 320.0, "weights_us": 0, "workspace_mb": 80.5, "load_s": 1}
 ]';;
+  products) echo '{"k": 512, "own_us": 4.5}';;
+  predict) echo '{"vocabulary": 32000, "rows": 1, "asked": "top_p 0.9", "one_block_us": 15.0, "cluster_us": 6.0}';;
+  fused) echo '{"layers": 2, "batch": 32, "plain_us": 20.0, "fused_us": 16.0}';;
 esac"""
+NCU = """echo "$*" >>"$HERE/traced"
+echo '"ID","Kernel Name","gpu__time_duration.sum"
+"","","ns"
+"0","sru::Scan(int)","1500"'"""
 SANITIZER = """[ "$1" != --help ] || { echo "  --kernel-name arg   --kernel-name-exclude arg"; exit 0; }
 echo "$*" >>"$HERE/sanitized"
 echo "========= ERROR SUMMARY: 0 errors\""""
@@ -77,6 +86,7 @@ class MachineTest(unittest.TestCase):
         self.gpus(1)
         self.program("cuda/bin/nvcc", NVCC.replace("VERSION", "13.0"))
         self.program("cuda/bin/compute-sanitizer", SANITIZER)
+        self.program("tools/ncu", NCU)
         self.program("tools/cmake", CMAKE.format(version="3.28.1"))
         self.program("gpu_check", CHECK)
         self.program("gpu_bench", BENCH)
@@ -130,25 +140,46 @@ class MachineTest(unittest.TestCase):
     def test_a_machine_on_which_everything_works(self):
         self.assertEqual(self.report(), 0, self.said)
         self.assertEqual(set(self.results.values()), {"ok"}, self.results)
-        self.assertEqual(sum(n.startswith("sanitizer") for n in self.results), 27)
+        self.assertEqual(sum(n.startswith("sanitizer") for n in self.results), 35)
         self.assertEqual(self.data["checks"]["large, bfloat16"][0]["name"], "golden x")
         self.assertEqual(self.data["scan"][0]["ratio"], 0.91)
         self.assertEqual(self.data["pytorch"]["torch"], "paper")
         self.assertEqual(sorted(os.listdir(self.out)), ["gpu.json", "gpu.log", "gpu.md"])
         self.assertIn("-DSRU_CUDA_ARCHITECTURES=90", self.lines("build/flags")[0])
-        order = [re.sub(r", .*", "", n) if n.startswith("sanitizer") else n for n in self.results]
         types = ("float32", "bfloat16", "bfloat16_fused")
-        self.assertEqual(list(dict.fromkeys(order)), [
-            "configure", "build",
-            *(f"checks, {g}, {t}" for g in ("goldens", "bits", "large", "programs", "reference", "others") for t in types),
-            "scan", "classify", "systems", "published kernel", "against PyTorch",
-            *(f"sanitizer {kind}" for kind in ("racecheck", "synccheck", "memcheck", "initcheck")),
-            "sanitizer memcheck of all kernels"])
-        self.assertEqual([n for n in self.results if n.startswith("sanitizer")][:6], [
-            f"sanitizer {kind}, bfloat16_fused, {groups}" for groups in ("large", "programs", "goldens,bits,reference,others")
-            for kind in ("racecheck", "synccheck")])
+        self.assertEqual({n for n in self.results if n.startswith("checks")}, {
+            f"checks, {g}, {t}" for g in ("goldens", "bits", "programs", "large", "reference", "others") for t in types})
+        self.assertEqual([n for n in self.results if not n.startswith(("checks", "sanitizer"))], [
+            "configure", "build", "products", "systems", *(f"trace, {system}, {dtype}, {count}" for system, dtype, count in gpu_report.TRACED),
+            "predict", "fused", "scan", "classify", "published kernel", "against PyTorch"])
+        # What runs beside each other ends in any order.
+        kinds = list(dict.fromkeys(re.sub(r"(sanitizer \w+ of|sanitizer|checks).*", r"\1", n) for n in self.results))
+        self.assertLess(kinds.index("fused"), kinds.index("sanitizer synccheck of"))
+        self.assertLess(kinds.index("sanitizer racecheck of"), kinds.index("scan"))
+        self.assertLess(kinds.index("against PyTorch"), kinds.index("sanitizer"))
+        self.assertIn(" --only=goldens ", self.lines("checked")[0])
+        self.assertEqual(self.data["parts"], list(gpu_report.PARTS))
         # With one GPU nothing is hidden from anybody.
         self.assertEqual({l.split()[0] for l in self.lines("checked")}, {"unset"})
+        self.assertEqual(self.data["trace"][0]["kernel"], "Scan")
+
+    def test_named_parts_alone_are_run_and_a_later_run_goes_on_with_the_rest(self):
+        self.program("gpu_check", 'case "$*" in *bits*--dtype=float32*) exec sleep 60;; esac\n' + CHECK)
+        self.program("cuda/bin/compute-sanitizer", 'case "$*" in *Skinny*) exit 9;; esac\n' + SANITIZER)
+        self.assertEqual(self.report("--parts=checks,products", minutes=0.3), 1)
+        self.assertEqual(self.data["parts"], ["products"])
+        self.assertNotIn("systems", self.results)
+        self.assertIn("ran out of time", self.notes["checks, bits, float32"])
+        shutil.copy(self.out + "/gpu.json", self.here + "/first.json")
+        self.program("gpu_check", CHECK)
+        self.program("cuda/bin/compute-sanitizer", SANITIZER)
+        os.remove(self.here + "/checked")
+        os.remove(self.here + "/sanitized")
+        self.assertEqual(self.report("--parts=checks", "--resume", self.here + "/first.json"), 0, self.said)
+        self.assertEqual(self.data["products"], [{"k": 512, "own_us": 4.5}])
+        self.assertEqual([re.search("only=(\\w+)", line).group(1) for line in self.lines("checked")], ["bits"])
+        self.assertEqual(sum("Skinny" in line for line in self.lines("sanitized")), len(self.lines("sanitized")), "others passed")
+        self.assertEqual(self.data["parts"], ["products", "checks"])
 
     def test_programs_that_find_no_gpu_have_failed(self):
         for name in ("gpu_check", "gpu_bench"):
@@ -177,7 +208,7 @@ esac
         self.assertEqual(self.results["against PyTorch"], "ok")
 
     def test_whatever_hangs_the_report_ends_in_time_with_what_was_printed(self):
-        hangs = 'echo \'{"name": "begun", "type": "x", "rows": 1, "run_p50_us": 2, "run_p99_us": 3, "sequences": 1, "workspace_mb": 1}\'; exec sleep 600'
+        hangs = 'echo \'{"name": "begun", "type": "x", "rows": 1, "run_p50_us": 2, "run_p99_us": 3, "sequences": 1, "workspace_mb": 1, "weights_us": 1, "load_s": 1}\'; exec sleep 600'
         self.program("gpu_bench", '[ "$1" = systems ] || exit 1; ' + hangs)
         self.program("cuda/bin/compute-sanitizer", hangs)
         self.write(self.root + "/kernels/bench/compare_pytorch_gpu.py", "import time\ntime.sleep(600)\n")
@@ -190,15 +221,13 @@ esac
         self.assertLess(self.seconds, 0.3 * 60 + 8)
         self.assertIn("ran out of time", self.notes["checks, goldens, float32"])
 
-    def test_servers_are_asked_after_the_checks_and_may_hang(self):
+    def test_servers_may_hang(self):
         prefix = self.prefix()
         self.program("made/bin/sru_server", "exec sleep 600")
         self.assertEqual(self.report("--prefix", prefix, minutes=0.3), 1)
         self.assertLess(self.seconds, 0.3 * 60 + 8)
         self.assertIn("the server does not start", self.notes["server, float32"])
-        steps = list(self.results)
-        self.assertLess(steps.index("checks, others, bfloat16_fused"), steps.index("server, float32"))
-        self.assertLess(steps.index("server, float32"), steps.index("scan"))
+        self.assertEqual(self.results["fused"], "ok")
 
     def test_programs_that_do_nothing_have_failed(self):
         self.program("gpu_check", "exit 0")
@@ -219,7 +248,8 @@ esac
     def test_steps_that_hang_are_cut_and_pytorch_keeps_its_part(self):
         # On two cores the steps that hang take turns.
         self.program("gpu_check", 'case "$*" in *goldens*fuse* | *bits*fuse* | *large*fuse*) exec sleep 60;; esac\n' + CHECK)
-        self.program("cuda/bin/compute-sanitizer", SANITIZER.replace("echo \"========= ERROR SUMMARY: 0 errors\"", """echo '========= COMPUTE-SANITIZER
+        self.program("cuda/bin/compute-sanitizer", SANITIZER.replace("echo \"========= ERROR SUMMARY: 0 errors\"", """case "$*" in *kns=sru*);; *) echo "========= ERROR SUMMARY: 0 errors"; exit;; esac
+echo '========= COMPUTE-SANITIZER
 ========= Error: Race reported between Write access at sru::ScanKernel+0x10
 =========     and Read access at sru::ScanKernel+0x20'
 exec sleep 60"""))
@@ -237,7 +267,7 @@ exec sleep 60"""))
         # What the step "classify" saw in the report's folder.
         with open(self.here + "/gpu.json", encoding="utf-8") as file:
             seen = json.load(file)
-        self.assertEqual([s["name"] for s in seen["steps"]][-2:], ["checks, others, bfloat16_fused", "scan"])
+        self.assertEqual(seen["steps"][-1]["name"], "scan")
         self.assertEqual(seen["checks"]["bits, float32"][0]["name"], "golden x")
         self.assertIn("1 checks, 0 failed", "\n".join(self.lines("gpu.log")))
 
@@ -260,7 +290,7 @@ exec sleep 60"""))
                      'mkdir "$HERE/busy" || exit 77\nsleep 0.05; rmdir "$HERE/busy"\n' + SANITIZER)
         self.gpus(1, mode="Exclusive_Process")
         self.assertEqual(self.report(), 0, self.said)
-        self.assertEqual(sum(n.startswith("sanitizer") for n in self.results), 27)
+        self.assertEqual(sum(n.startswith("sanitizer") for n in self.results), 35)
 
     def test_the_slow_tools_look_at_our_kernels_only(self):
         self.assertEqual(self.report(), 0)
@@ -274,7 +304,7 @@ exec sleep 60"""))
         os.remove(self.here + "/sanitized")
         self.program("cuda/bin/compute-sanitizer", SANITIZER.replace("--kernel-name", "--other"))
         self.assertEqual(self.report(), 0)
-        self.assertEqual(len(self.lines("sanitized")), 24)
+        self.assertEqual(len(self.lines("sanitized")), 32)
         self.assertNotIn("kns", " ".join(self.lines("sanitized")))
 
     def test_the_programs_of_an_installation_are_not_built_again(self):
@@ -283,7 +313,7 @@ exec sleep 60"""))
             self.report("--prefix", self.prefix())
             # The installation of this test has no server.
             self.assertEqual(self.results["server, float32"], "failed")
-            self.assertEqual(set(self.steps_but("server", "trained").values()), {"ok"}, self.results)
+            self.assertEqual(set(self.steps_but("server", "texts", "trained").values()), {"ok"}, self.results)
             self.assertEqual(self.results["trained models"], "skipped", "there are no checkpoints")
             self.assertNotIn("build", self.results)
             self.assertEqual(len(self.data["checks"]), 18)
@@ -306,7 +336,7 @@ exec sleep 60"""))
         self.program("gpu_bench", '[ "$1" != classify ] || exit 1\n' + BENCH)
         self.assertEqual(self.report("--prefix", self.here + "/damaged.tar.gz"), 1)
         failed = {n for n, r in self.results.items() if r == "failed"}
-        self.assertEqual(failed, {"--prefix", "classify", "sanitizer racecheck, float32, large",
+        self.assertEqual(failed, {"--prefix", "classify", "sanitizer racecheck of Fused kernels, bfloat16_fused", "sanitizer racecheck, float32, large",
                                   "sanitizer racecheck, bfloat16_fused, large"})
 
     def test_the_installation_for_gpu_machines_has_the_programs_of_the_report(self):

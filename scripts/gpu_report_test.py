@@ -7,6 +7,7 @@ results, time limits, and a whole server on the CPU backend. gpu_report_machine_
 import importlib.util
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -116,7 +117,14 @@ class ReportTest(unittest.TestCase):
         data["classify"] = [{"type": "float32", "tokens": 10, "gpu_and_copy_us": 61.0,
                              "without_token_table_us": 66.0, "run_p50_us": 70.0, "run_p99_us": 90.0}]
         data["systems"] = [{"name": "translator, step", "type": "bfloat16", "sequences": 32, "rows": 160,
-                            "run_p50_us": 400.0, "run_p99_us": 450.0, "workspace_mb": 210.4}]
+                            "run_p50_us": 400.0, "run_p99_us": 450.0, "weights_us": 40.0, "workspace_mb": 210.4, "load_s": 3.14},
+                           {"name": "reader", "type": "float32", "sequences": 1, "rows": 142, "run_p50_us": 200.0, "run_p99_us": 210.0,
+                            "weights_us": 0.0, "workspace_mb": 80.0, "load_s": 1.0}]
+        data["products"] = [{"kind": "product", "k": 512, "own_us": 4.5}]
+        data["trace"] = [{"system": "translator", "type": "float32", "sequences": 1, "kernel": "ScanKernel<float>", "launches": 5, "us": 7.25}]
+        data["predict"] = [{"vocabulary": 32000, "rows": 1, "asked": "top_p 0.9", "one_block_us": 15.0, "cluster_us": 6.0}]
+        data["fused"] = [{"layers": 2, "batch": 32, "plain_us": 20.0, "fused_us": 16.0}]
+        data["texts"] = [{"name": "Generate, 1 at a time: tokens/s", "type": "float32", "result": "1,234"}]
         rows = [result("sst_2", 32, "float32", 10.0, 60.0, 80.0),
                 result("sst_2", 32, "bfloat16", 10.0, 60.0, fused=4.0)]
         data["pytorch"] = {"torch": "2", "cudnn": 9, "results": rows, "left_out": [["b", 1, "c"]],
@@ -128,7 +136,12 @@ class ReportTest(unittest.TestCase):
         text = self.markdown()
         for wanted in ("NVIDIA Paper", "2 checks, 1 failed", "golden b: error 2e-05", "| 3500 | 0.83",
                        "| 61.0 | missed | 66.0 |",
-                       "| translator, step | bfloat16 | 32 | 160 | 400.0 | 450.0 | 400000 | 210 |",
+                       "| translator, step | bfloat16 | 32 | 160 | 400.0 | 450.0 | 40.0 | 400000 | 210 | 3.1 |",
+                       "| reader | float32 | 1 | 142 | 200.0 | 210.0 | - |",
+                       "| translator, step, 32 at a time: us (times reading the weights once) | - | 400 (10.0) |",
+                       "| Generate, 1 at a time: tokens/s | 1,234 | - |", "| k | own us |", "| 512 | 4.5 |",
+                       "| translator | float32 | 1 | ScanKernel<float> | 5 | 7.2 |",
+                       "| 32000 | 1 | top_p 0.9 | 15.0 | 6.0 | 2.50 |", "| 2 | 32 | 20.0 | 16.0 | 1.25 |",
                        "least 6.0 (target 5: reached)",
                        "median 6.0 (target 10: missed)", "1 rows were left out", "| 6.0 | 80.0 | 8.0 |",
                        "fused layers, 1 rows: least 15.0, median 15.0", "| 10.0 | 4.0 | - | 60.0 |",
@@ -192,6 +205,46 @@ class ReportTest(unittest.TestCase):
             "========= COMPUTE-SANITIZER\n========= Invalid read of size 4\n=========     at sru::Kernel+0x10\n=========\n"
             "========= Error: Race reported between\nok   golden x: 1 e-7\n========= ERROR SUMMARY: 2 errors\n"))
         self.assertIn("0 reports", gpu_report.reports_so_far(""))
+
+    def test_kernels_are_summed_by_their_names(self):
+        said = ('==PROF== Connected\n"ID","Kernel Name","Device","gpu__time_duration.sum"\n"","","","ns"\n'
+                '"0","void sru::kernels::cuda::ScanKernel<float, 2>(sru::kernels::cuda::DependentArgs<Args>)","0","1,500"\n'
+                '"1","sm90_gemm(Params)","0","4000"\n'
+                '"2","void sru::kernels::cuda::ScanKernel<float, 2>(sru::kernels::cuda::DependentArgs<Args>)","0","500"\n')
+        self.assertEqual(gpu_report.kernels_of(said), [("sm90_gemm", 1, 4.0), ("ScanKernel<float, 2>", 2, 2.0)])
+        self.assertEqual(gpu_report.kernels_of("no such metric\n"), [])
+
+    def test_a_written_language_model_is_like_one_of_the_published_package(self):
+        golden = os.path.join(ROOT, "tests", "golden", "language_model", "carried_projection")
+        with open(os.path.join(golden, "config.json"), encoding="utf-8") as file:
+            encoder = json.load(file)["encoder"]
+        made = os.path.join(self.folder.name, "model")
+        gpu_report.write_language_model(made, encoder, 33)
+
+        def tensors(folder):
+            with open(os.path.join(folder, "model.safetensors"), "rb") as file:
+                size, = struct.unpack("<Q", file.read(8))
+                header = json.loads(file.read(size))
+                rest = len(file.read())
+            header.pop("__metadata__", None)
+            self.assertEqual(rest, max(of["data_offsets"][1] for of in header.values()))
+            return {name: (of["dtype"], of["shape"]) for name, of in header.items()}
+
+        self.assertEqual(tensors(made), tensors(golden))
+
+    def test_texts_are_written_over_the_wire(self):
+        prefix = os.path.join(self.folder.name, "prefix")
+        os.makedirs(prefix)
+        os.symlink(os.path.abspath(PROGRAMS), os.path.join(prefix, "bin"))
+        steps = self.steps(seconds=120)
+        machine = gpu_report.Machine(None, prefix, self.folder.name, {}, "", 1)
+        with mock.patch.object(gpu_report, "shared_folder", lambda: None):
+            gpu_report.drive_texts(steps, machine, backend="cpu", seconds=0.3,
+                                   encoder={"input_size": 16, "hidden_size": 32, "num_layers": 2, "projection_size": 8})
+        self.assertFalse(steps.failed, self.report.data["steps"])
+        self.assertEqual([(r["type"], r["name"].split(",")[0]) for r in self.report.data["texts"]],
+                         [("bfloat16", "Generate")] * 4 + [("float32", "Generate")] * 4)
+        self.assertTrue(all(float(r["result"].replace(",", "")) > 0 for r in self.report.data["texts"]))
 
     def test_the_student_is_asked_without_torch(self):
         shared = os.path.join(self.folder.name, "shared")

@@ -26,15 +26,12 @@ import sys
 import tempfile
 import time
 
-from report_common import (NotMeasured, PRETRAINED, Process, Program, ROOT, Report, Row, Server, alternate, at_least, at_most, bench,
-                           kernel_benchmarks, last_line, medians, one_core, output_of, progress, spread, start)
+from report_common import (NotMeasured, PAPER, PAPER_VOCABULARY, PRETRAINED, Process, Program, ROOT, Report, Row, Server, alternate,
+                           at_least, at_most, bench, kernel_benchmarks, last_line, medians, one_core, output_of, progress, spread, start)
 
 ONE_CORE = ("--instances=1", "--cpu_threads=1", "--io_threads=1")
 TEXT = "who wrote hamlet ?"
 CONNECTIONS = 1000
-# The size of the paper's language model of 12 layers.
-PAPER = {"input_size": 256, "hidden_size": 2048, "num_layers": 12, "projection_size": 512}
-PAPER_VOCABULARY = 205
 FLICKR = ("datasets", "multi30k", "test_2016_flickr.en")
 
 # ---------------------------------------------------------------- the server

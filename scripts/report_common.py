@@ -22,6 +22,9 @@ sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PRETRAINED = ROOT / "models" / "pretrained"
 SKIPPED = 77
+# The size of the paper's language model of 12 layers.
+PAPER = {"input_size": 256, "hidden_size": 2048, "num_layers": 12, "projection_size": 512}
+PAPER_VOCABULARY = 205
 
 
 class NotMeasured(Exception):

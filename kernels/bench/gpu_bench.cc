@@ -15,13 +15,14 @@
 //   gpu_bench predict      Predict with one block for each row, and with a cluster of blocks
 //   gpu_bench products     each product of the paper's systems by our kernel and by the library's
 //                          (gpu_products.h)
+//   gpu_bench fused        forward passes of 2 to 8 bfloat16 layers with and without a kernel for each layer
 //   gpu_bench interactive  reads lines "layers input hidden directions length batch type", answers
 //                          each with the microseconds of one forward pass; keeps two shapes in
 //                          memory; compare_pytorch_gpu.py alternates them with PyTorch
 //
 // The types are float32, bfloat16 and bfloat16_fused (all layers that can be).
 //
-// scan, classify, systems, predict and products print a JSON array, one object per line.
+// scan, classify, systems, predict, products and fused print a JSON array, one object per line.
 #include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 
@@ -411,6 +412,38 @@ int RunInteractive(const std::shared_ptr<Gpu>& gpu) {
   return 0;
 }
 
+int RunFused(const std::shared_ptr<Gpu>& gpu) {
+  std::printf("[\n");
+  const char* separator = "";
+  for (const int layers : {2, 4, 8}) {
+    for (const int batch : {1, 32, 128}) {
+      StackOptions options;  // the paper's classifier of sentences
+      options.num_layers = layers;
+      options.input_size = 300;
+      options.hidden_size = 128;
+      options.directions = 1;
+      options.vocabulary_size = 0;
+      options.num_labels = 0;
+      constexpr int kLength = 32;
+      Forward plain(gpu, options, kStackTypes[1], kLength, batch, Bucket::kTokenVectors, 0);
+      Forward fused(gpu, options, kStackTypes[2], kLength, batch, Bucket::kTokenVectors, 0);
+      std::vector<double> plain_us, fused_us;
+      for (int i = 0; i < kTimings; ++i) {
+        plain_us.push_back(1e6 * plain.timer().Seconds([&] { plain.Launch(); }));
+        fused_us.push_back(1e6 * fused.timer().Seconds([&] { fused.Launch(); }));
+      }
+      std::printf(
+          "%s{\"kind\": \"fused\", \"layers\": %d, \"batch\": %d, \"plain_us\": %.2f, "
+          "\"fused_us\": %.2f}",
+          separator, layers, batch, Median(plain_us), Median(fused_us));
+      std::fflush(stdout);
+      separator = ",\n";
+    }
+  }
+  std::printf("\n]\n");
+  return 0;
+}
+
 // One question ------------------------------------------------------------------------------------
 
 int RunClassify(const std::shared_ptr<Gpu>& gpu) {
@@ -483,8 +516,9 @@ using Slots = std::vector<StateArena::Slot>;
 // A program on the backend, and how long it took to get there.
 class System {
  public:
-  System(Backend& backend, const Program& program, DataType dtype, std::vector<AxisLimits> axes)
-      : program_(program), dtype_(dtype) {
+  System(Backend& backend, const Program& program, DataType dtype, std::vector<AxisLimits> axes,
+         double copy_rate)
+      : program_(program), dtype_(dtype), copy_rate_(copy_rate) {
     ProgramLimits limits;
     limits.axes = std::move(axes);
     load_us_ = Microseconds(
@@ -504,18 +538,18 @@ class System {
     return us;
   }
 
-  // `weights` are those that a run reads, 0 if that does not bound it.
+  // `weights` are those that a run reads: the row has how long that takes at the device's copy rate. 0: no bound.
   void Print(const std::string& name, int sequences, int rows, const std::vector<double>& us,
              int64_t weights = 0) const {
     std::vector<double> sorted = us;
     std::sort(sorted.begin(), sorted.end());
+    const double bytes = static_cast<double>(weights) * static_cast<double>(ValueBytes(dtype_));
     std::printf(
         "%s{\"kind\": \"system\", \"name\": \"%s\", \"type\": \"%s\", \"sequences\": %d, "
-        "\"rows\": %d, \"run_p50_us\": %.2f, \"run_p99_us\": %.2f, \"weight_mb\": %.2f, "
+        "\"rows\": %d, \"run_p50_us\": %.2f, \"run_p99_us\": %.2f, \"weights_us\": %.2f, "
         "\"workspace_mb\": %.1f, \"load_s\": %.2f}",
         printed_ ? ",\n" : "", name.c_str(), DataTypeName(dtype_), sequences, rows, Median(us),
-        sorted[sorted.size() * 99 / 100],
-        static_cast<double>(weights) * static_cast<double>(ValueBytes(dtype_)) / 1e6,
+        sorted[sorted.size() * 99 / 100], 1e6 * bytes / copy_rate_,
         static_cast<double>(model_->workspace_bytes()) / 1e6, load_us_ / 1e6);
     std::fflush(stdout);
     printed_ = true;
@@ -526,6 +560,7 @@ class System {
 
   const Program& program_;
   const DataType dtype_;
+  const double copy_rate_;
   std::unique_ptr<BenchmarkModel> model_;
   double load_us_ = 0;
 };
@@ -654,8 +689,8 @@ const std::vector<AxisLimits> kTranslatorLimits = {{1024, 256}, {1024, 256}};
 const std::vector<AxisLimits> kLanguageModelLimits = {{256, 64}, {0, 0}, {0, 0}};
 
 void BenchTranslator(Backend& backend, const RandomTranslator& model, DataType dtype,
-                     const std::vector<int>& counts, const std::string& how) {
-  System system(backend, model.program, dtype, kTranslatorLimits);
+                     const std::vector<int>& counts, const std::string& how, double copy_rate) {
+  System system(backend, model.program, dtype, kTranslatorLimits, copy_rate);
   for (const int sentences : counts) {
     std::vector<double> encoder_us;
     Texts texts = StartTranslations(model, system, sentences, &encoder_us);
@@ -665,18 +700,18 @@ void BenchTranslator(Backend& backend, const RandomTranslator& model, DataType d
 }
 
 void BenchLanguageModel(Backend& backend, const RandomLanguageModel& model, DataType dtype,
-                        const std::vector<int>& counts, const std::string& how) {
-  System system(backend, model.program, dtype, kLanguageModelLimits);
+                        const std::vector<int>& counts, const std::string& how, double copy_rate) {
+  System system(backend, model.program, dtype, kLanguageModelLimits, copy_rate);
   for (const int sessions : counts) {
     BenchSteps(system, model.program, "language model, step" + how, sessions,
                StartSessions(model, system, sessions));
   }
 }
 
-void BenchReader(Backend& backend, const RandomReader& model, DataType dtype) {
+void BenchReader(Backend& backend, const RandomReader& model, DataType dtype, double copy_rate) {
   constexpr int kPassage = 130;
   constexpr int kQuestion = 12;
-  System system(backend, model.program, dtype, {{8192, 256}, {8192, 256}, {0, 0}});
+  System system(backend, model.program, dtype, {{8192, 256}, {8192, 256}, {0, 0}}, copy_rate);
   for (const int queries : {1, 32}) {
     const ProgramData data =
         RandomData(model.program,
@@ -706,13 +741,14 @@ int RunSystems() {
       {", dependent launch", dependent, {1, 32}, {1, 64}},
       {", without polling", sleeping, {1}, {1}},
   };
+  const double copy_rate = CopyRate();
   std::printf("[\n");
   std::unique_ptr<Backend> backend;
   for (const auto& variant : variants) {
     Check(CreateBackend("cuda", variant.options, &backend));
     for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
-      BenchTranslator(*backend, translator, dtype, variant.sentences, variant.how);
-      BenchLanguageModel(*backend, language_model, dtype, variant.sessions, variant.how);
+      BenchTranslator(*backend, translator, dtype, variant.sentences, variant.how, copy_rate);
+      BenchLanguageModel(*backend, language_model, dtype, variant.sessions, variant.how, copy_rate);
     }
   }
   ReaderSizes sizes;  // DrQA's
@@ -723,7 +759,7 @@ int RunSystems() {
   const RandomReader reader(sizes);
   Check(CreateBackend("cuda", ServedOptions(), &backend));
   for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
-    BenchReader(*backend, reader, dtype);
+    BenchReader(*backend, reader, dtype, copy_rate);
   }
   std::printf("\n]\n");
   return 0;
@@ -745,13 +781,13 @@ int RunStep(const std::string& name, const std::string& type, int sequences) {
   };
   if (name == "translator") {
     const RandomTranslator model = PaperTranslator();
-    System system(*backend, model.program, dtype, kTranslatorLimits);
+    System system(*backend, model.program, dtype, kTranslatorLimits, /*copy_rate=*/1);
     std::vector<double> encoder_us;
     return profile(system, StartTranslations(model, system, sequences, &encoder_us));
   }
   if (name == "language_model") {
     const RandomLanguageModel model;
-    System system(*backend, model.program, dtype, kLanguageModelLimits);
+    System system(*backend, model.program, dtype, kLanguageModelLimits, /*copy_rate=*/1);
     return profile(system, StartSessions(model, system, sequences));
   }
   Fail("step: expected translator or language_model, found " + name);
@@ -841,12 +877,12 @@ int RunPredict(const Device& device) {
 int Main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const std::string command = words.empty() ? "" : words[0];
-  const std::vector<std::string> commands = {"scan",     "classify", "systems",    "predict",
-                                             "products", "step",     "interactive"};
+  const std::vector<std::string> commands = {"scan",     "classify", "systems", "predict",
+                                             "products", "fused",    "step",    "interactive"};
   if (std::find(commands.begin(), commands.end(), command) == commands.end() ||
       words.size() != (command == "step" ? 4 : 1)) {
     std::fprintf(stderr,
-                 "usage: gpu_bench scan|classify|systems|predict|products|interactive\n"
+                 "usage: gpu_bench scan|classify|systems|predict|products|fused|interactive\n"
                  "       gpu_bench step SYSTEM TYPE SEQUENCES\n");
     return 2;
   }
@@ -870,6 +906,7 @@ int Main(int argc, char** argv) {
     Check(PrintProducts(gpu));
     return 0;
   }
+  if (command == "fused") return RunFused(gpu);
   return command == "classify" ? RunClassify(gpu) : RunInteractive(gpu);
 }
 
