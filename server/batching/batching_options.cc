@@ -113,9 +113,10 @@ void AddFlags(BatchingOptions* options, Flags* flags) {
                         "or none.");
   flags->AddTime("gpu_poll_us", &options->gpu_poll, absl::Microseconds(1),
                  {absl::Microseconds(-1), absl::Seconds(1)},
-                 "Microseconds that a worker polls its GPU before it sleeps until the batch "
-                 "is done; polling occupies a core. 0 = sleep at once; -1 = 50 if the "
-                 "process may use four cores, else 0.");
+                 "Microseconds that a worker polls its GPU, beyond the usual time of such a "
+                 "batch if that is at most 2 ms, before it sleeps until the batch is done; "
+                 "polling occupies a core. 0 = sleep at once; -1 = 50 if the process may use "
+                 "four cores, else 0.");
   flags->Add("gpu_dependent_launch", &options->hardware.cuda_dependent_launch,
              "Start each GPU kernel before the previous one has ended (compute "
              "capability 9.0 and CUDA 12.3 or newer). Same results; an H100 gained "

@@ -15,6 +15,7 @@
 
 #include "kernels/cuda/device/device.h"
 #include "kernels/cuda/device/open_devices.h"
+#include "kernels/cuda/device/poll_time.h"
 #include "kernels/cuda/kernels/operation_args.h"
 #include "kernels/cuda/kernels/predict_shape.h"
 #include "tests/kernels/cuda_runtime/simulated_runtime.h"
@@ -282,6 +283,45 @@ TEST_F(CudaDeviceTest, AWaitPollsIfItIsToldTo) {
   EXPECT_EQ(device.waits, 2);
   EXPECT_LT(device.queries_until_done, int64_t{1} << 40);
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST_F(CudaDeviceTest, AWaitForAGraphPollsForAsLongAsItsRunsTake) {
+  const auto run = [&](Graph& graph) {
+    SimulatedDeviceAt(0).queries_until_done = int64_t{1} << 40;
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_TRUE(RunWork(*streams_[0], [&] { return streams_[0]->Launch(graph); }).ok());
+    return std::chrono::steady_clock::now() - begin;
+  };
+  std::unique_ptr<Graph> graphs[2];
+  for (std::unique_ptr<Graph>& graph : graphs) {
+    ASSERT_TRUE(streams_[0]->Record([] { return OkStatus(); }, &graph).ok());
+  }
+  // The first one's run is long, since its wait polls.
+  constexpr std::chrono::microseconds kLong(500);
+  streams_[0]->set_poll(kLong);
+  EXPECT_GE(run(*graphs[0]), kLong);
+  streams_[0]->set_poll(std::chrono::microseconds(1));
+  EXPECT_GE(run(*graphs[0]), kLong);
+  EXPECT_EQ(SimulatedDeviceAt(0).waits, 2);
+  // Of the other one nothing is known: its wait is short at least once.
+  auto shortest = run(*graphs[1]);
+  for (int i = 0; i < 100 && shortest >= kLong; ++i) shortest = run(*graphs[1]);
+  EXPECT_LT(shortest, kLong);
+}
+
+TEST(PollTimeTest, PollsForTheUsualTimeAndAMarginUpToALimit) {
+  using std::chrono::microseconds;
+  PollTime time;
+  EXPECT_EQ(time.After(microseconds(50)), microseconds(50));
+  time.Add(microseconds(400));
+  EXPECT_EQ(time.After(microseconds(50)), microseconds(450));
+  EXPECT_EQ(time.After(microseconds(0)), microseconds(0));
+  time.Add(microseconds(1200));
+  EXPECT_EQ(time.After(microseconds(50)), microseconds(550)) << "a mean";
+  for (int i = 0; i < 50; ++i) time.Add(microseconds(3000));
+  EXPECT_EQ(time.After(microseconds(50)), microseconds(50)) << "too long to poll for";
+  for (int i = 0; i < 50; ++i) time.Add(microseconds(10));
+  EXPECT_LT(time.After(microseconds(50)), microseconds(100));
 }
 
 TEST_F(CudaDeviceTest, AnErrorEndsThePolling) {

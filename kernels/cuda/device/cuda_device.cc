@@ -13,6 +13,7 @@
 #include "kernels/cuda/device/cublaslt.h"
 #include "kernels/cuda/device/device.h"
 #include "kernels/cuda/device/open_devices.h"
+#include "kernels/cuda/device/poll_time.h"
 #include "kernels/cuda/device/product.h"
 #include "kernels/cuda/device/self_check.h"
 #include "kernels/cuda/kernels/fused_shape.h"
@@ -92,6 +93,7 @@ class CudaGraph : public Graph {
   }
 
   cudaGraphExec_t executable = nullptr;
+  PollTime poll_time;
 
  private:
   const int ordinal_;
@@ -141,6 +143,8 @@ class TimingEvent {
 };
 
 class CudaStream : public Stream {
+  using Clock = std::chrono::steady_clock;
+
  public:
   CudaStream(int ordinal, int num_multiprocessors, const OperationLimits& limits,
              bool supports_dependent_launch)
@@ -271,18 +275,28 @@ class CudaStream : public Stream {
   }
 
   Status Launch(Graph& graph) override {
-    return Run("cudaGraphLaunch",
-               [&] { return cudaGraphLaunch(static_cast<CudaGraph&>(graph).executable, stream_); });
+    auto& launched = static_cast<CudaGraph&>(graph);
+    if (launched_ == nullptr) begin_ = Clock::now();
+    launched_ = &launched;
+    return Run("cudaGraphLaunch", [&] { return cudaGraphLaunch(launched.executable, stream_); });
   }
 
   void* native_handle() override { return stream_; }
 
   Status Wait() override {
+    // Of several graphs of a run the last one stands for all.
+    CudaGraph* const graph = std::exchange(launched_, nullptr);
+    if (graph == nullptr) begin_ = Clock::now();
     cudaError_t error = cudaSetDevice(ordinal_);
     if (error == cudaSuccess) error = cudaEventRecord(done_, stream_);
-    if (error == cudaSuccess && PollUntilDone()) return OkStatus();
-    if (error == cudaSuccess) error = cudaEventSynchronize(done_);
-    if (error == cudaSuccess) return OkStatus();
+    if (error == cudaSuccess &&
+        !PollUntil(begin_ + (graph != nullptr ? graph->poll_time.After(poll()) : poll()))) {
+      error = cudaEventSynchronize(done_);
+    }
+    if (error == cudaSuccess) {
+      if (graph != nullptr) graph->poll_time.Add(Clock::now() - begin_);
+      return OkStatus();
+    }
     // The event may have failed and not the work, which is over only if the stream says so.
     const bool over = cudaStreamSynchronize(stream_) == cudaSuccess;
     Status status = Check(error, "waiting for the device");
@@ -318,15 +332,14 @@ class CudaStream : public Stream {
   }
 
   // Whether the event has come while it was asked for. An error is left for the wait to report.
-  bool PollUntilDone() {
+  bool PollUntil(Clock::time_point end) {
     if (poll().count() == 0) return false;
-    const auto end = std::chrono::steady_clock::now() + poll();
     do {
       const cudaError_t error = cudaEventQuery(done_);
       if (error == cudaSuccess) return true;
       ForgetLastError();  // not being ready is one
       if (error != cudaErrorNotReady) return false;
-    } while (std::chrono::steady_clock::now() < end);
+    } while (Clock::now() < end);
     return false;
   }
 
@@ -346,6 +359,8 @@ class CudaStream : public Stream {
   const bool supports_dependent_launch_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t done_ = nullptr;
+  CudaGraph* launched_ = nullptr;  // last, since the last wait
+  Clock::time_point begin_;        // of the first of these launches
   std::unique_ptr<ProductRunner> products_;
 };
 

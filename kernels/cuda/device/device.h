@@ -115,7 +115,8 @@ class Stream {
   // that it is. Reports what went wrong in it.
   virtual Status Wait() = 0;
 
-  // How long Wait() asks whether the work is done before it sleeps; 0 at first.
+  // How long Wait() asks whether the work is done before it sleeps, and how much longer than usual with a graph
+  // (poll_time.h); 0 at first: never.
   void set_poll(std::chrono::microseconds poll) { poll_ = poll; }
   // Whether a kernel may start before those ahead of it have ended, where the device can do that; not
   // at first. Nothing else changes (dependent_args.cuh).
