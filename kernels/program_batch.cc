@@ -66,7 +66,11 @@ class BatchValidator : public OperationVisitor {
     if (status_.ok() && rule.ascending) status_ = CheckAscending(id);
   }
   void Field(const char* /*name*/, FieldId id, const FieldRule& rule) {
-    if (rule.grows && status_.ok()) status_ = CheckEverySlot(id);
+    // Once for an axis: many operations of a decoder use growing fields, in batches of many sequences.
+    const AxisId axis = shape_.values[operation_].axis;
+    if (!rule.grows || axis == every_slot_checked_ || !status_.ok()) return;
+    status_ = CheckEverySlot(id);
+    every_slot_checked_ = axis;
   }
   void Result(OutputType type, bool /*is_there*/) {
     needs_inputs_ = false;
@@ -355,6 +359,7 @@ class BatchValidator : public OperationVisitor {
   const ProgramLimits& limits_;
   const ProgramBatch& batch_;
   const OutputBatch* const outputs_;
+  AxisId every_slot_checked_ = kNone;
   uint64_t users_ = 0;
   ValueId operation_ = kNone;  // that is being checked
   bool needs_inputs_ = false;  // those that its list names next
@@ -436,22 +441,6 @@ Status ValidateStates(const Program& program, const ProgramShape& shape,
                       const ProgramLimits& limits, const ProgramBatch& batch,
                       const OutputBatch* outputs, AxisId axis, const StateArena::Run& run) {
   const uint64_t users = BatchUsers(program, batch, outputs);
-  for (size_t i = 0; i < program.operations.size(); ++i) {
-    const auto* const attend = std::get_if<ops::Attend>(&program.operations[i]);
-    if (attend == nullptr || attend->key_field == kNone) continue;
-    if (shape.values[i].axis != axis || (shape.users[i] & users) == 0) continue;
-    for (int b = 0; b < batch.axes[axis].num_sequences; ++b) {
-      const int keys = run.rows(attend->key_field, b);
-      const int values = run.rows(attend->value_field, b);
-      if (keys == values) continue;
-      const auto field = [&](FieldId id) {
-        return ItemName("fields", id, program.fields[id].name);
-      };
-      return InvalidArgument(ItemName("axes", axis, program.axes[axis].name), ": slots[", b,
-                             "]: expected as many rows of ", field(attend->value_field), " as of ",
-                             field(attend->key_field), ", which has ", keys, ", found ", values);
-    }
-  }
   for (size_t i = 0; i < program.outputs.size(); ++i) {
     const OutputSpec& output = program.outputs[i];
     if (output.type != OutputType::kAttention || (users >> i & 1) == 0) continue;

@@ -21,11 +21,21 @@ constexpr size_t kMaxBlockPages = 256;  // of tiny ones
 constexpr size_t kMaxHostBlockBytes = size_t{128} << 10;
 // How often as many pages as are in use are taken before it is judged which of the free ones are needed.
 constexpr size_t kRunsOfAWindow = 4;
-// Free pages of one field are no use to another, so that all fields' blocks together are at most this
-// part of the budget.
+// Free pages of one list are no use to another, so a block for every field takes at most this part of
+// the budget.
 constexpr size_t kMinBlocksOfEveryField = 16;
 
-int PagesOf(int rows) { return rows / kStatePageRows + (rows % kStatePageRows != 0 ? 1 : 0); }
+// What a field takes of a page: whole cache lines, so that the one after it is aligned too.
+size_t ValuesInPage(const FieldSpec& field) {
+  constexpr size_t kAligned = kAlignment / sizeof(float);
+  const size_t rows = field.grows ? kStatePageRows : 1;
+  return std::max((field.width * rows + kAligned - 1) / kAligned, size_t{1}) * kAligned;
+}
+
+template <typename T>
+void ReserveAsItGrows(std::vector<T>* list, size_t count) {
+  if (list->capacity() < count) list->reserve(std::max(count, 2 * list->size()));
+}
 
 Status NoBookkeepingMemory() {
   return Status(StatusCode::kResourceExhausted, "no memory for the bookkeeping of states");
@@ -80,7 +90,7 @@ struct Page {
   int leaving = 0;
 };
 
-// A piece of memory and its pages. It is in one list of its field unless all its pages are in use.
+// A piece of memory and its pages. It is in one list of its pool unless all its pages are in use.
 struct Block {
   Block* previous = nullptr;
   Block* next = nullptr;
@@ -116,17 +126,31 @@ class BlockList {
   int size_ = 0;
 };
 
-// The pages of one field. Not thread-safe.
+// The fields that share pages: all of an axis that grow, or all that do not.
+struct SharedPages {
+  AxisId axis = kNone;
+  bool grows = false;
+  std::vector<FieldId> fields;
+  size_t values = 0;  // of a page
+
+  int rows() const { return grows ? kStatePageRows : 1; }  // of each field in a page
+  size_t PagesOf(int of_field) const {
+    if (!grows) return static_cast<size_t>(of_field);
+    return static_cast<size_t>(of_field / kStatePageRows +
+                               (of_field % kStatePageRows != 0 ? 1 : 0));
+  }
+};
+
+// Pages of one kind. Not thread-safe.
 class PagePool {
  public:
-  PagePool(const FieldSpec& field, size_t max_block_bytes, ArenaBudget* budget, ArenaMemory* memory)
-      : budget_(budget), memory_(memory), grows_(field.grows) {
-    const size_t values =
-        static_cast<size_t>(field.width) * (field.grows ? static_cast<size_t>(kStatePageRows) : 1);
-    page_bytes_ =
-        std::max((values * sizeof(float) + kAlignment - 1) / kAlignment, size_t{1}) * kAlignment;
-    block_pages_ = std::clamp(max_block_bytes / page_bytes_, size_t{1}, kMaxBlockPages);
-  }
+  PagePool(const SharedPages& shared, size_t max_block_bytes, ArenaBudget* budget,
+           ArenaMemory* memory)
+      : budget_(budget),
+        memory_(memory),
+        grows_(shared.grows),
+        page_bytes_(shared.values * sizeof(float)),
+        block_pages_(std::clamp(max_block_bytes / page_bytes_, size_t{1}, kMaxBlockPages)) {}
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
   ~PagePool() {
@@ -248,8 +272,8 @@ class PagePool {
   ArenaBudget* const budget_;
   ArenaMemory* const memory_;
   const bool grows_;
-  size_t page_bytes_ = 0;
-  size_t block_pages_ = 0;
+  const size_t page_bytes_;
+  const size_t block_pages_;
   size_t used_ = 0;  // pages
   size_t free_ = 0;
   // Of the window that GiveBackSurplus() looks at: pages that were taken, and the fewest that were free.
@@ -259,32 +283,42 @@ class PagePool {
   BlockList empty_;
 };
 
-// What a slot holds of one field.
-struct FieldState {
-  Page* row = nullptr;       // of a fixed field; null = zeros
-  std::vector<Page*> pages;  // of a growing one
-  int rows = 0;              // in `pages`
+// What a slot holds of fields that share pages.
+struct PageList {
+  std::vector<Page*> pages;
+  int rows = 0;  // of each field; of fixed ones 0 = zeros
 };
 
-// What one field of one sequence has in a run.
-struct RunField {
-  const float* in = nullptr;
-  float* out = nullptr;
+// What a run has of a sequence's page list.
+struct RunList {
   int rows = 0;
+  int rows_after = 0;
+  size_t kept = 0;  // of the slot's pages; if there is one more, the first new page replaces it
   std::vector<float*> pages;
-  // Pages of the run's own, which Commit() hands to the slot.
-  Page* new_row = nullptr;
-  std::vector<Page*> new_pages;
-  bool replaces_last_page = false;
-  const float* copied_from = nullptr;
+  const float* replaced = nullptr;
+  std::vector<Page*> new_pages;  // which Commit() hands to the slot
 };
 
 }  // namespace state_arena
 
-using state_arena::FieldState;
 using state_arena::Page;
+using state_arena::PageList;
 using state_arena::PagePool;
-using state_arena::RunField;
+using state_arena::RunList;
+using state_arena::SharedPages;
+
+std::vector<FieldPlace> PlaceFields(const std::vector<FieldSpec>& fields,
+                                    const std::vector<AxisId>& axes) {
+  std::vector<FieldPlace> places;
+  std::vector<size_t> ends(fields.size());  // [first]
+  for (size_t f = 0; f < fields.size(); ++f) {
+    size_t first = 0;
+    while (axes[first] != axes[f] || fields[first].grows != fields[f].grows) ++first;
+    places.push_back({static_cast<FieldId>(first), ends[first]});
+    ends[first] += ValuesInPage(fields[f]);
+  }
+  return places;
+}
 
 std::unique_ptr<ArenaMemory> HostArenaMemory() { return std::make_unique<HostMemory>(); }
 
@@ -310,45 +344,48 @@ struct StateArena::Run::Impl {
 
   StateArena::Impl* arena = nullptr;
   std::unique_ptr<Impl> next_idle;
-  int num_fields = 0;
-  std::vector<Slot> slots;       // [sequence]
-  std::vector<int> rows_added;   // [sequence]
-  std::vector<char> is_written;  // [field]
-  std::vector<RunField> fields;  // [sequence][field]; as many as any run before has had
+  std::vector<Slot> slots;     // [sequence]
+  std::vector<RunList> lists;  // [sequence][list]; as many as any run before has had
   std::vector<PageCopy> copies;
 
-  const RunField& at(FieldId field, int sequence) const {
-    return fields[static_cast<size_t>(sequence) * num_fields + field];
-  }
+  const RunList& at(FieldId field, int sequence) const;
 };
 
 struct StateArena::Impl {
   struct SlotState {
-    std::vector<FieldState> fields;
+    std::vector<PageList> lists;
     uint64_t named_by = 0;  // the last call that named it, to find one that names it twice
     bool is_live = false;
   };
 
-  Impl(std::vector<FieldSpec> specs, const ArenaOptions& options,
+  Impl(std::vector<FieldSpec> specs, const std::vector<AxisId>& axes, const ArenaOptions& options,
        std::unique_ptr<ArenaMemory> arena_memory)
       : fields(std::move(specs)),
+        places(PlaceFields(fields, axes)),
         budget(options.budget != nullptr ? options.budget
                                          : std::make_shared<ArenaBudget>(options.budget_bytes)),
         memory(std::move(arena_memory)) {
-    const size_t max_block_bytes =
+    for (size_t f = 0; f < fields.size(); ++f) {
+      const auto first = static_cast<size_t>(places[f].first);
+      list_of.push_back(first == f ? static_cast<int>(shared.size()) : list_of[first]);
+      if (first == f) shared.push_back({axes[f], fields[f].grows, {}, 0});
+      SharedPages& pages = shared[list_of[f]];
+      pages.fields.push_back(static_cast<FieldId>(f));
+      pages.values = places[f].offset + ValuesInPage(fields[f]);
+    }
+    const size_t field_block_bytes =
         std::min(memory->max_block_bytes(),
                  budget->bytes() / kMinBlocksOfEveryField / std::max(fields.size(), size_t{1}));
-    for (const FieldSpec& field : fields) {
-      pools.emplace_back(field, max_block_bytes, budget.get(), memory.get());
+    for (const SharedPages& pages : shared) {
+      pools.emplace_back(pages, pages.fields.size() * field_block_bytes, budget.get(),
+                         memory.get());
     }
-    needed.resize(fields.size());
+    needed.resize(shared.size());
   }
 
   ~Impl() {
-    for (SlotState& slot : slots) ReleaseAll(&slot.fields);
+    for (SlotState& slot : slots) ReleaseAll(&slot.lists);
   }
-
-  int num_fields() const { return static_cast<int>(fields.size()); }
 
   Status Find(Slot slot, SlotState** state) SRU_LOCKS_REQUIRED(mutex) {
     if (slot < 0 || static_cast<size_t>(slot) >= slots.size() || !slots[slot].is_live) {
@@ -373,7 +410,7 @@ struct StateArena::Impl {
     if (free_slots.empty()) {
       slots.emplace_back();
       try {
-        slots.back().fields.resize(fields.size());
+        slots.back().lists.resize(shared.size());
         // So that Free() needs no memory.
         if (free_slots.capacity() < slots.size()) free_slots.reserve(2 * slots.size());
       } catch (const std::bad_alloc&) {
@@ -390,31 +427,28 @@ struct StateArena::Impl {
   }
 
   void FreeSlot(Slot slot) SRU_LOCKS_REQUIRED(mutex) {
-    ReleaseAll(&slots[slot].fields);
+    ReleaseAll(&slots[slot].lists);
     slots[slot].is_live = false;
     free_slots.push_back(slot);
     --num_slots;
   }
 
-  static void AddReferences(std::vector<FieldState>* states) {
-    for (FieldState& state : *states) {
-      if (state.row != nullptr) ++state.row->references;
-      for (Page* page : state.pages) ++page->references;
+  static void AddReferences(std::vector<PageList>* lists) {
+    for (PageList& list : *lists) {
+      for (Page* page : list.pages) ++page->references;
     }
   }
 
-  void ReleaseAll(std::vector<FieldState>* states) SRU_LOCKS_REQUIRED(mutex) {
-    for (size_t f = 0; f < states->size(); ++f) {
-      FieldState& state = (*states)[f];
-      if (state.row != nullptr) pools[f].Release(state.row);
-      for (Page* page : state.pages) pools[f].Release(page);
-      state.row = nullptr;
-      state.pages.clear();
-      state.rows = 0;
+  void ReleaseAll(std::vector<PageList>* lists) SRU_LOCKS_REQUIRED(mutex) {
+    for (size_t l = 0; l < lists->size(); ++l) {
+      PageList& list = (*lists)[l];
+      for (Page* page : list.pages) pools[l].Release(page);
+      list.pages.clear();
+      list.rows = 0;
     }
   }
 
-  // Makes sure that every field has `needed` free pages. Throws std::bad_alloc.
+  // Makes sure that every pool has `needed` free pages. Throws std::bad_alloc.
   Status ReserveNeeded() SRU_LOCKS_REQUIRED(mutex) {
     try {
       Status status = TryReserveNeeded();
@@ -474,40 +508,40 @@ struct StateArena::Impl {
   // Ends a run: its pages that have not gone to a slot are free again.
   void End(std::unique_ptr<Run::Impl> run) {
     const MutexLock lock(&mutex);
-    for (size_t i = 0; i < run->slots.size() * fields.size(); ++i) {
-      RunField& field = run->fields[i];
-      PagePool& pool = pools[i % fields.size()];
-      if (field.new_row != nullptr) pool.Release(field.new_row);
-      for (Page* page : field.new_pages) pool.Release(page);
-      field.new_row = nullptr;
-      field.new_pages.clear();
+    for (size_t i = 0; i < run->slots.size() * shared.size(); ++i) {
+      std::vector<Page*>& pages = run->lists[i].new_pages;
+      for (Page* page : pages) pools[i % shared.size()].Release(page);
+      pages.clear();
     }
     run->next_idle = std::move(idle_runs);
     idle_runs = std::move(run);
   }
 
   const std::vector<FieldSpec> fields;
+  const std::vector<FieldPlace> places;  // [field]
+  std::vector<int> list_of;              // [field]; constant, as `shared`
+  std::vector<SharedPages> shared;       // [list]
   const std::shared_ptr<ArenaBudget> budget;
   const std::unique_ptr<ArenaMemory> memory;
 
   mutable Mutex mutex;
-  std::deque<PagePool> pools SRU_GUARDED_BY(mutex);  // [field]
+  std::deque<PagePool> pools SRU_GUARDED_BY(mutex);  // [list]
   // A slot stays where it is while others are added. What it holds belongs to whoever uses the slot.
   std::deque<SlotState> slots SRU_GUARDED_BY(mutex);
   std::vector<Slot> free_slots SRU_GUARDED_BY(mutex);
   int64_t num_slots SRU_GUARDED_BY(mutex) = 0;
   uint64_t calls SRU_GUARDED_BY(mutex) = 0;          // that name several slots
-  std::vector<size_t> needed SRU_GUARDED_BY(mutex);  // [field]: pages, of the call that is on
+  std::vector<size_t> needed SRU_GUARDED_BY(mutex);  // [list]: pages, of the call that is on
   // What slots will hold, of Reorder().
-  std::vector<std::vector<FieldState>> reordering SRU_GUARDED_BY(mutex);
+  std::vector<std::vector<PageList>> reordering SRU_GUARDED_BY(mutex);
   // Ended ones, whose vectors the next runs use again.
   std::unique_ptr<Run::Impl> idle_runs SRU_GUARDED_BY(mutex);
 };
 
-StateArena::StateArena(std::vector<FieldSpec> fields, const ArenaOptions& options,
-                       std::unique_ptr<ArenaMemory> memory)
+StateArena::StateArena(std::vector<FieldSpec> fields, const std::vector<AxisId>& axes,
+                       const ArenaOptions& options, std::unique_ptr<ArenaMemory> memory)
     : device_(options.device),
-      impl_(std::make_unique<Impl>(std::move(fields), options, std::move(memory))) {}
+      impl_(std::make_unique<Impl>(std::move(fields), axes, options, std::move(memory))) {}
 
 StateArena::~StateArena() = default;
 
@@ -523,10 +557,10 @@ Status StateArena::Copy(Slot from, Slot* slot) try {
   const MutexLock lock(&impl_->mutex);
   Impl::SlotState* source = nullptr;
   SRU_RETURN_IF_ERROR(impl_->Find(from, &source));
-  std::vector<FieldState> states = source->fields;
+  std::vector<PageList> lists = source->lists;
   const Slot made = impl_->NewSlot();
-  Impl::AddReferences(&states);
-  impl_->slots[made].fields.swap(states);
+  Impl::AddReferences(&lists);
+  impl_->slots[made].lists.swap(lists);
   *slot = made;
   return OkStatus();
 } catch (const std::bad_alloc&) {
@@ -543,11 +577,11 @@ Status StateArena::Reorder(const Slot* slots, const int* parents, int count) try
       return InvalidArgument("parent ", i, " is ", parents[i], ", expected 0 to ", count - 1);
     }
   }
-  std::vector<std::vector<FieldState>>& reordering = impl_->reordering;
+  std::vector<std::vector<PageList>>& reordering = impl_->reordering;
   if (reordering.size() < static_cast<size_t>(count)) reordering.resize(count);
   try {
     for (int i = 0; i < count; ++i) {
-      if (parents[i] != i) reordering[i] = impl_->slots[slots[parents[i]]].fields;
+      if (parents[i] != i) reordering[i] = impl_->slots[slots[parents[i]]].lists;
     }
   } catch (const std::bad_alloc&) {
     reordering.clear();  // it holds no references yet
@@ -558,7 +592,7 @@ Status StateArena::Reorder(const Slot* slots, const int* parents, int count) try
   }
   for (int i = 0; i < count; ++i) {
     if (parents[i] == i) continue;
-    reordering[i].swap(impl_->slots[slots[i]].fields);
+    reordering[i].swap(impl_->slots[slots[i]].lists);
     impl_->ReleaseAll(&reordering[i]);
   }
   return OkStatus();
@@ -584,20 +618,19 @@ Status StateArena::Take(Slot slot, State* state) const try {
   size_t count = 0;
   std::vector<int32_t> rows(impl_->fields.size());
   for (size_t f = 0; f < rows.size(); ++f) {
-    const FieldState& field = held->fields[f];
-    rows[f] = impl_->fields[f].grows ? field.rows : (field.row != nullptr ? 1 : 0);
+    rows[f] = held->lists[impl_->list_of[f]].rows;
     count += static_cast<size_t>(rows[f]) * impl_->fields[f].width;
   }
   std::vector<float> values(count);
   float* to = values.data();
   for (size_t f = 0; f < rows.size(); ++f) {
-    const FieldState& field = held->fields[f];
+    const std::vector<Page*>& pages = held->lists[impl_->list_of[f]].pages;
+    const int page_rows = impl_->shared[impl_->list_of[f]].rows();
     const size_t width = impl_->fields[f].width;
     for (int done = 0; done < rows[f];) {
-      const Page* const page =
-          impl_->fields[f].grows ? field.pages[done / kStatePageRows] : field.row;
-      const int here = std::min(rows[f] - done, kStatePageRows);
-      SRU_RETURN_IF_ERROR(impl_->memory->CopyOut(to, page->data, here * width));
+      const float* const from = pages[done / page_rows]->data + impl_->places[f].offset;
+      const int here = std::min(rows[f] - done, page_rows);
+      SRU_RETURN_IF_ERROR(impl_->memory->CopyOut(to, from, here * width));
       to += here * width;
       done += here;
     }
@@ -622,6 +655,12 @@ Status StateArena::Put(Slot slot, const State& state) try {
       return InvalidArgument("the state has ", rows, " rows of the field ", field.name,
                              ", expected ", field.grows ? "0 or more" : "0 or 1");
     }
+    const FieldId first = impl_->places[f].first;
+    if (rows != state.rows[first]) {
+      return InvalidArgument("the state has ", rows, " rows of the field ", field.name,
+                             ", expected ", state.rows[first], " as of the field ",
+                             impl_->fields[first].name);
+    }
     const size_t more = static_cast<size_t>(rows) * field.width;
     if (more > state.values.size() - count) {
       return InvalidArgument("the state has ", state.values.size(), " values, expected at least ",
@@ -634,44 +673,40 @@ Status StateArena::Put(Slot slot, const State& state) try {
   }
 
   // The new pages, filled without the mutex before the slot gets them.
-  std::vector<FieldState> made(num_fields);
-  for (size_t f = 0; f < num_fields; ++f) {
-    if (!impl_->fields[f].grows) continue;
-    made[f].rows = state.rows[f];
-    made[f].pages.reserve(PagesOf(state.rows[f]));
+  std::vector<PageList> made(impl_->shared.size());
+  for (size_t l = 0; l < made.size(); ++l) {
+    made[l].rows = state.rows[impl_->shared[l].fields.front()];
+    made[l].pages.reserve(impl_->shared[l].PagesOf(made[l].rows));
   }
   Impl::SlotState* held = nullptr;
   {
     const MutexLock lock(&impl_->mutex);
     SRU_RETURN_IF_ERROR(impl_->Find(slot, &held));
-    for (size_t f = 0; f < num_fields; ++f) {
-      impl_->needed[f] = impl_->fields[f].grows ? PagesOf(state.rows[f]) : state.rows[f];
+    for (size_t l = 0; l < made.size(); ++l) {
+      impl_->needed[l] = impl_->shared[l].PagesOf(made[l].rows);
     }
     SRU_RETURN_IF_ERROR(impl_->ReserveNeeded());
-    for (size_t f = 0; f < num_fields; ++f) {
-      PagePool& pool = impl_->pools[f];
-      if (!impl_->fields[f].grows) {
-        if (state.rows[f] > 0) made[f].row = pool.Take();
-        continue;
+    for (size_t l = 0; l < made.size(); ++l) {
+      while (made[l].pages.size() < impl_->needed[l]) {
+        made[l].pages.push_back(impl_->pools[l].Take());
       }
-      for (int p = PagesOf(state.rows[f]); p > 0; --p) made[f].pages.push_back(pool.Take());
     }
   }
   Status status;
   const float* from = state.values.data();
   for (size_t f = 0; f < num_fields && status.ok(); ++f) {
     const size_t width = impl_->fields[f].width;
+    const int page_rows = impl_->shared[impl_->list_of[f]].rows();
     for (int done = 0; done < state.rows[f] && status.ok();) {
-      Page* const page =
-          impl_->fields[f].grows ? made[f].pages[done / kStatePageRows] : made[f].row;
-      const int here = std::min(state.rows[f] - done, kStatePageRows);
-      status = impl_->memory->CopyIn(page->data, from, here * width);
+      Page* const page = made[impl_->list_of[f]].pages[done / page_rows];
+      const int here = std::min(state.rows[f] - done, page_rows);
+      status = impl_->memory->CopyIn(page->data + impl_->places[f].offset, from, here * width);
       from += here * width;
       done += here;
     }
   }
   const MutexLock lock(&impl_->mutex);
-  if (status.ok()) held->fields.swap(made);
+  if (status.ok()) held->lists.swap(made);
   impl_->ReleaseAll(&made);
   return status;
 } catch (const std::bad_alloc&) {
@@ -690,11 +725,10 @@ StateArena::Stats StateArena::stats() const {
   return stats;
 }
 
-Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count,
-                            const std::vector<FieldId>& written, Run* run) try {
+Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count, AxisId axis,
+                            Run* run) try {
   *run = Run();  // what it was before ends now
-  const int num_fields = impl_->num_fields();
-  const bool runs_copy = impl_->memory->runs_copy_pages();
+  const size_t num_lists = impl_->shared.size();
   std::unique_ptr<Run::Impl> begun;
   {
     const MutexLock lock(&impl_->mutex);
@@ -703,25 +737,13 @@ Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count,
   }
   if (begun == nullptr) begun = std::make_unique<Run::Impl>();
   begun->arena = impl_.get();
-  begun->num_fields = num_fields;
   begun->slots.clear();
   // From here on it gives back what it holds when this function returns early.
   Run ending;
   ending.impl_ = std::move(begun);
   Run::Impl& r = *ending.impl_;
-
-  r.is_written.assign(num_fields, 0);
-  for (FieldId field : written) {
-    if (field < 0 || field >= num_fields) {
-      return InvalidArgument("a run writes the field ", field, ", expected 0 to ", num_fields - 1);
-    }
-    r.is_written[field] = 1;
-  }
-  r.rows_added.assign(count, 0);
   r.copies.clear();
-  if (r.fields.size() < static_cast<size_t>(count) * num_fields) {
-    r.fields.resize(static_cast<size_t>(count) * num_fields);
-  }
+  if (r.lists.size() < count * num_lists) r.lists.resize(count * num_lists);
 
   {
     const MutexLock lock(&impl_->mutex);
@@ -733,41 +755,36 @@ Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count,
       if (slots[i] == kNoSlot) continue;
       Impl::SlotState* slot = nullptr;
       SRU_RETURN_IF_ERROR(impl_->FindOnce(slots[i], call, &slot));
-      if (rows_added != nullptr) r.rows_added[i] = rows_added[i];
-      if (r.rows_added[i] < 0) {
-        return InvalidArgument("a run adds ", r.rows_added[i], " rows to sequence ", i,
+      const int added = rows_added != nullptr ? rows_added[i] : 0;
+      if (added < 0) {
+        return InvalidArgument("a run adds ", added, " rows to sequence ", i,
                                ", expected 0 or more");
       }
-      for (int f = 0; f < num_fields; ++f) {
-        RunField& field = r.fields[static_cast<size_t>(i) * num_fields + f];
-        FieldState& state = slot->fields[f];
-        if (!impl_->fields[f].grows) {
-          if (r.is_written[f] != 0) ++impl_->needed[f];
-          continue;
-        }
-        size_t num_pages = state.pages.size();
-        field.replaces_last_page = false;
-        if (r.is_written[f] != 0 && r.rows_added[i] > 0) {
-          if (r.rows_added[i] > std::numeric_limits<int>::max() - state.rows) {
-            return InvalidArgument("a run adds ", r.rows_added[i], " rows to the field ",
-                                   impl_->fields[f].name, ", which has ", state.rows,
-                                   ", expected at most ", std::numeric_limits<int>::max(),
-                                   " in all");
+      for (size_t l = 0; l < num_lists; ++l) {
+        const SharedPages& shared = impl_->shared[l];
+        PageList& held = slot->lists[l];
+        RunList& list = r.lists[i * num_lists + l];
+        const bool replaces = shared.axis == axis && !shared.grows;
+        list.rows_after = replaces ? 1 : held.rows;
+        list.kept = replaces ? 0 : held.pages.size();
+        if (shared.axis == axis && shared.grows && added > 0) {
+          if (added > std::numeric_limits<int>::max() - held.rows) {
+            return InvalidArgument("a run adds ", added, " rows to the field ",
+                                   impl_->fields[shared.fields.front()].name, ", which has ",
+                                   held.rows, ", expected at most ",
+                                   std::numeric_limits<int>::max(), " in all");
           }
-          num_pages = PagesOf(state.rows + r.rows_added[i]);
-          field.replaces_last_page =
-              state.rows % kStatePageRows != 0 && Impl::MustLeave(state.pages.back(), call);
-          const size_t added = num_pages - state.pages.size() + (field.replaces_last_page ? 1 : 0);
-          num_copies += field.replaces_last_page ? 1 : 0;
-          impl_->needed[f] += added;
-          field.new_pages.reserve(added);
-          if (state.pages.capacity() < num_pages) {
-            state.pages.reserve(std::max(num_pages, 2 * state.pages.size()));
+          list.rows_after += added;
+          if (held.rows % kStatePageRows != 0 && Impl::MustLeave(held.pages.back(), call)) {
+            --list.kept;
+            num_copies += shared.fields.size();
           }
         }
-        if (field.pages.capacity() < num_pages) {
-          field.pages.reserve(std::max(num_pages, 2 * field.pages.size()));
-        }
+        const size_t num_pages = shared.PagesOf(list.rows_after);
+        impl_->needed[l] += num_pages - list.kept;
+        list.new_pages.reserve(num_pages - list.kept);
+        ReserveAsItGrows(&held.pages, num_pages);
+        ReserveAsItGrows(&list.pages, num_pages);
       }
     }
     r.copies.reserve(num_copies);
@@ -776,44 +793,31 @@ Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count,
 
     // Nothing fails from here on.
     r.slots.assign(slots, slots + count);
-    for (int i = 0; i < count; ++i) {
-      for (int f = 0; f < num_fields; ++f) {
-        RunField& field = r.fields[static_cast<size_t>(i) * num_fields + f];
-        field.in = nullptr;
-        field.out = nullptr;
-        field.rows = 0;
-        field.copied_from = nullptr;
-        field.pages.clear();
-        if (slots[i] == kNoSlot) continue;
-        const FieldState& state = impl_->slots[slots[i]].fields[f];
-        PagePool& pool = impl_->pools[f];
-        if (!impl_->fields[f].grows) {
-          if (state.row != nullptr) field.in = state.row->data;
-          if (r.is_written[f] != 0) {
-            field.new_row = pool.Take();
-            field.out = field.new_row->data;
-          }
-          continue;
+    for (size_t i = 0; i < r.slots.size(); ++i) {
+      const PageList* const of_slot =
+          slots[i] != kNoSlot ? impl_->slots[slots[i]].lists.data() : nullptr;
+      for (size_t l = 0; l < num_lists; ++l) {
+        const SharedPages& shared = impl_->shared[l];
+        RunList& list = r.lists[i * num_lists + l];
+        list.rows = 0;
+        list.replaced = nullptr;
+        list.pages.clear();
+        if (of_slot == nullptr) continue;
+        const PageList& held = of_slot[l];
+        list.rows = held.rows;
+        for (size_t p = 0; p < list.kept; ++p) list.pages.push_back(held.pages[p]->data);
+        for (size_t more = shared.PagesOf(list.rows_after) - list.kept; more > 0; --more) {
+          list.new_pages.push_back(impl_->pools[l].Take());
+          list.pages.push_back(list.new_pages.back()->data);
         }
-        field.rows = state.rows;
-        for (const Page* page : state.pages) field.pages.push_back(page->data);
-        if (r.is_written[f] == 0 || r.rows_added[i] == 0) continue;
-        if (field.replaces_last_page) {
-          Page* const page = pool.Take();
-          if (runs_copy) {
-            field.copied_from = field.pages.back();
-          } else {
-            const size_t rows = state.rows % kStatePageRows;
-            r.copies.push_back({page->data, field.pages.back(), rows * impl_->fields[f].width});
-          }
-          field.new_pages.push_back(page);
-          field.pages.back() = page->data;
-        }
-        const size_t num_pages = PagesOf(state.rows + r.rows_added[i]);
-        while (field.pages.size() < num_pages) {
-          Page* const page = pool.Take();
-          field.new_pages.push_back(page);
-          field.pages.push_back(page->data);
+        if (list.kept == held.pages.size()) continue;
+        list.replaced = held.pages.back()->data;
+        if (!shared.grows || impl_->memory->runs_copy_pages()) continue;
+        for (const FieldId field : shared.fields) {
+          const size_t offset = impl_->places[field].offset;
+          const size_t rows = held.rows % kStatePageRows;
+          r.copies.push_back({list.pages[list.kept] + offset, list.replaced + offset,
+                              rows * impl_->fields[field].width});
         }
       }
     }
@@ -845,12 +849,18 @@ StateArena::Run& StateArena::Run::operator=(Run&& other) noexcept {
   return *this;
 }
 
+const RunList& StateArena::Run::Impl::at(FieldId field, int sequence) const {
+  return lists[sequence * arena->shared.size() + arena->list_of[field]];
+}
+
 const float* StateArena::Run::in(FieldId field, int sequence) const {
-  return impl_->at(field, sequence).in;
+  const RunList& list = impl_->at(field, sequence);
+  return list.replaced != nullptr ? list.replaced + offset(field) : nullptr;
 }
 
 float* StateArena::Run::out(FieldId field, int sequence) const {
-  return impl_->at(field, sequence).out;
+  const RunList& list = impl_->at(field, sequence);
+  return list.new_pages.empty() ? nullptr : list.new_pages.front()->data + offset(field);
 }
 
 int StateArena::Run::rows(FieldId field, int sequence) const {
@@ -861,8 +871,10 @@ const std::vector<float*>& StateArena::Run::pages(FieldId field, int sequence) c
   return impl_->at(field, sequence).pages;
 }
 
+size_t StateArena::Run::offset(FieldId field) const { return impl_->arena->places[field].offset; }
+
 const float* StateArena::Run::copied_from(FieldId field, int sequence) const {
-  return impl_->at(field, sequence).copied_from;
+  return impl_->at(field, sequence).replaced;
 }
 
 void StateArena::Run::Commit() {
@@ -870,24 +882,19 @@ void StateArena::Run::Commit() {
   StateArena::Impl& arena = *impl_->arena;
   {
     const MutexLock lock(&arena.mutex);
+    const size_t num_lists = arena.shared.size();
     for (size_t i = 0; i < impl_->slots.size(); ++i) {
       if (impl_->slots[i] == kNoSlot) continue;
-      std::vector<FieldState>& states = arena.slots[impl_->slots[i]].fields;
-      for (int f = 0; f < impl_->num_fields; ++f) {
-        if (impl_->is_written[f] == 0) continue;
-        RunField& field = impl_->fields[i * impl_->num_fields + f];
-        FieldState& state = states[f];
-        if (!arena.fields[f].grows) {
-          std::swap(state.row, field.new_row);  // the old one is released with the run
-          continue;
-        }
-        auto added = field.new_pages.begin();
-        if (added != field.new_pages.end() && field.replaces_last_page) {
-          std::swap(state.pages.back(), *added++);
-        }
-        state.pages.insert(state.pages.end(), added, field.new_pages.end());
-        field.new_pages.erase(added, field.new_pages.end());
-        state.rows += impl_->rows_added[i];
+      std::vector<PageList>& lists = arena.slots[impl_->slots[i]].lists;
+      for (size_t l = 0; l < num_lists; ++l) {
+        RunList& list = impl_->lists[i * num_lists + l];
+        PageList& held = lists[l];
+        auto added = list.new_pages.begin();
+        // The old page is released with the run.
+        if (list.kept < held.pages.size()) std::swap(held.pages.back(), *added++);
+        held.pages.insert(held.pages.end(), added, list.new_pages.end());
+        list.new_pages.erase(added, list.new_pages.end());
+        held.rows = list.rows_after;
       }
     }
   }

@@ -11,6 +11,10 @@
 // pages. It costs what it holds: a fresh one nothing. A copy shares its pages with the original
 // until one of them is written to, so that forking and reordering move no values.
 //
+// A run writes all fields of its axis, so the growing ones among them always have the same number of
+// rows. They share one list of pages, and the fixed ones another: what a slot costs in bookkeeping
+// does not depend on how many layers the program has.
+//
 // A run is all or nothing: it writes to pages of its own, which replace those of the slot when it
 // succeeds. A run that fails leaves every slot as it was.
 //
@@ -33,17 +37,26 @@
 
 namespace sru::kernels {
 
-// Rows of a growing field that one page holds. A page of a fixed field holds its one row.
+// Rows of each of its growing fields that one page holds. A page of fixed fields holds a row of each.
 inline constexpr int kStatePageRows = 16;
+
+// Where the rows of a field are.
+struct FieldPlace {
+  FieldId first = kNone;  // of the fields that share pages with this one; itself if it is the first
+  size_t offset = 0;      // of its first row from the beginning of each page, in values
+};
+// `axes` has the axis of each field, as ProgramShape::field_axes.
+std::vector<FieldPlace> PlaceFields(const std::vector<FieldSpec>& fields,
+                                    const std::vector<AxisId>& axes);
 
 // Memory that a backend's kernels read and write. Thread-safe.
 class ArenaMemory {
  public:
   virtual ~ArenaMemory() = default;
 
-  // Memory is taken in blocks of at most this size, or of one page if that is larger: large enough that
-  // few calls reach the allocator, and no larger, since a block is given back only when all of its pages
-  // are free.
+  // Memory is taken in blocks of at most this size for each field of a page, or of one page if that is
+  // larger: large enough that few calls reach the allocator, and no larger, since a block is given back
+  // only when all of its pages are free.
   virtual size_t max_block_bytes() const { return size_t{1} << 20; }
   virtual Status Allocate(size_t bytes, float** memory) = 0;
   virtual void Free(float* memory, size_t bytes) = 0;
@@ -87,9 +100,9 @@ class StateArena {
   using Slot = int32_t;
   static constexpr Slot kNoSlot = -1;
 
-  // `fields` as in the program.
-  StateArena(std::vector<FieldSpec> fields, const ArenaOptions& options,
-             std::unique_ptr<ArenaMemory> memory);
+  // `fields` as in the program, `axes` as for PlaceFields().
+  StateArena(std::vector<FieldSpec> fields, const std::vector<AxisId>& axes,
+             const ArenaOptions& options, std::unique_ptr<ArenaMemory> memory);
   ~StateArena();  // every run has ended; slots that are left are freed
   StateArena(const StateArena&) = delete;
   StateArena& operator=(const StateArena&) = delete;
@@ -112,7 +125,8 @@ class StateArena {
     std::vector<float> values;
   };
   Status Take(Slot slot, State* state) const;
-  // The slot holds `state` afterwards. kInvalidArgument when its sizes are not those of the fields.
+  // The slot holds `state` afterwards. kInvalidArgument when its sizes are not those of the fields, or
+  // differ between fields that share pages.
   Status Put(Slot slot, const State& state);
 
   struct Stats {
@@ -132,17 +146,18 @@ class StateArena {
     Run(Run&& other) noexcept;
     Run& operator=(Run&& other) noexcept;
 
-    // Of a fixed field: the row before this run, null for zeros; and where its new one goes, null
-    // for a sequence without a slot or a field that this run does not write.
+    // Of a fixed field of the run's axis: the row before this run, null for zeros; and where its new
+    // one goes, null for a sequence without a slot.
     const float* in(FieldId field, int sequence) const;
     float* out(FieldId field, int sequence) const;
     // Of a growing field: the rows before this run, and the pages that hold them and those that it
-    // adds, kStatePageRows rows each.
+    // adds, kStatePageRows rows each, which begin at offset() values in each page.
     int rows(FieldId field, int sequence) const;
     const std::vector<float*>& pages(FieldId field, int sequence) const;
-    // Of a growing field, with ArenaMemory::runs_copy_pages(): if another slot shares the page of the
-    // last row before this run, that page; pages() has one of the run's own in its place, which needs
-    // those of the rows() that were in it. Null if there is nothing to copy.
+    size_t offset(FieldId field) const;
+    // Of a growing field: if another slot shares the page of the last row before this run, that page;
+    // pages() has one of the run's own in its place, which needs those of the rows() that were in it,
+    // unless BeginRun() has copied them. Null if there is nothing to copy.
     const float* copied_from(FieldId field, int sequence) const;
 
     // Every slot goes on from what this run has written. This ends the run.
@@ -154,11 +169,10 @@ class StateArena {
     std::unique_ptr<Impl> impl_;
   };
 
-  // `written` names the fields that the run writes. slots[i] is that of sequence i, to whose written
-  // growing fields `rows_added[i]` rows are added; kNoSlot for a sequence without one, whose in(),
-  // out(), rows() and pages() are null, 0 and empty.
-  Status BeginRun(const Slot* slots, const int* rows_added, int count,
-                  const std::vector<FieldId>& written, Run* run);
+  // The run writes all fields of `axis`. slots[i] is that of sequence i, to whose growing fields of
+  // the axis `rows_added[i]` rows are added, none without `rows_added`; kNoSlot for a sequence without
+  // one, whose in(), out(), rows() and pages() are null, 0 and empty.
+  Status BeginRun(const Slot* slots, const int* rows_added, int count, AxisId axis, Run* run);
 
  private:
   struct Impl;

@@ -202,8 +202,13 @@ absl::Status StateCodec::DecodeFields(std::string_view bytes,
   for (size_t i = 0; i < fields_.size() && fits; ++i) {
     const int32_t rows = state->rows[i];
     const auto width = static_cast<size_t>(fields_[i].width);
-    fits =
-        rows >= 0 && (fields_[i].grows || rows <= 1) && static_cast<size_t>(rows) <= values / width;
+    // All fields are of one axis, so they have got rows together.
+    const auto alike = std::find_if(fields_.begin(), fields_.end(), [&](const auto& field) {
+      return field.grows == fields_[i].grows;
+    });
+    fits = rows >= 0 && (fields_[i].grows || rows <= 1) &&
+           static_cast<size_t>(rows) <= values / width &&
+           rows == state->rows[alike - fields_.begin()];
     if (fits) values -= static_cast<size_t>(rows) * width;
   }
   if (!fits || values != 0) {

@@ -130,6 +130,13 @@ TEST(StateCodecTest, RefusesFieldsThatDoNotAgree) {
   EXPECT_THAT(ErrorOf(codec, codec.Encode(state, {})), HasSubstr("has 7 values"));
   state.rows = {-1, 5};
   EXPECT_THAT(ErrorOf(codec, codec.Encode(state, {})), HasSubstr("has 7 values"));
+  const StateCodec two_layers(Owner(), {{"c", 3, false}, {"d", 4, false}}, 100);
+  state.rows = {1, 1};
+  SequenceState decoded;
+  EXPECT_TRUE(two_layers.Decode(two_layers.Encode(state, {}), &decoded).ok());
+  state.rows = {1, 0};
+  state.values.resize(3);
+  EXPECT_THAT(ErrorOf(two_layers, two_layers.Encode(state, {})), HasSubstr("has 3 values"));
 }
 
 TEST(StateCodecTest, RefusesWhatIsNotANumber) {

@@ -33,7 +33,7 @@ TABLE = """
 proto                    |                                                                    | protobuf                 | 1450 300
 base                     |                                                                    | absl cli11 utf8proc      | 1050 550
 
-kernels                  |                                                                    |                          | 4400 0
+kernels                  |                                                                    |                          | 4410 0
 kernels/common           | kernels                                                            |                          | 300 0
 kernels/reference        | kernels                                                            |                          | 1200 0
 kernels/cpu/base         | kernels kernels/common                                             | hwy openmp               | 1450 0

@@ -141,12 +141,8 @@ class Evaluation {
       const AxisBatch& given = batch_.axes[i];
       std::vector<int> rows_added;
       for (int b = 0; b < given.num_sequences; ++b) rows_added.push_back(Rows(axis, b).size());
-      std::vector<FieldId> written;
-      for (size_t f = 0; f < program_.fields.size(); ++f) {
-        if (shape_.field_axes[f] == axis) written.push_back(static_cast<FieldId>(f));
-      }
       SRU_RETURN_IF_ERROR(batch_.arena->BeginRun(given.slots, rows_added.data(),
-                                                 given.num_sequences, written, &states_[i].run));
+                                                 given.num_sequences, axis, &states_[i].run));
       states_[i].has_slots = true;
       SRU_RETURN_IF_ERROR(
           ValidateStates(program_, shape_, limits_, batch_, outputs_, axis, states_[i].run));
@@ -194,8 +190,9 @@ class Evaluation {
 
   // Row `s` of a growing field of a sequence with a slot.
   float* FieldRow(FieldId field, int sequence, int s) const {
-    float* const page = states_[axis()].run.pages(field, sequence)[s / kStatePageRows];
-    return page + static_cast<size_t>(s % kStatePageRows) * program_.fields[field].width;
+    const StateArena::Run& run = states_[axis()].run;
+    return run.pages(field, sequence)[s / kStatePageRows] + run.offset(field) +
+           static_cast<size_t>(s % kStatePageRows) * program_.fields[field].width;
   }
 
   // The rows that a growing field of a sequence with a slot has after this run's Append.
@@ -620,7 +617,8 @@ class Executable : public ProgramExecutable {
   Status CreateArena(const ArenaOptions& options,
                      std::unique_ptr<StateArena>* arena) const override {
     return CatchBadAlloc("making an arena of states", [&] {
-      *arena = std::make_unique<StateArena>(program_.fields, options, HostArenaMemory());
+      *arena = std::make_unique<StateArena>(program_.fields, shape_.field_axes, options,
+                                            HostArenaMemory());
       return OkStatus();
     });
   }

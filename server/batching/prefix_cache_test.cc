@@ -27,7 +27,8 @@ class PrefixCacheTest : public ::testing::Test {
   PrefixCacheTest() {
     kernels::ArenaOptions options;
     options.budget_bytes = size_t{64} << 20;
-    arena_ = std::make_shared<StateArena>(Fields(), options, kernels::HostArenaMemory());
+    arena_ = std::make_shared<StateArena>(Fields(), std::vector<kernels::AxisId>{0}, options,
+                                          kernels::HostArenaMemory());
     MakeCache(kNoLimit);
   }
 

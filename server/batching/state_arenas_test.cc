@@ -29,7 +29,8 @@ class FakeExecutable final : public kernels::ProgramExecutable {
     kernels::FieldSpec field;
     field.name = "c";
     field.width = 16;
-    *arena = std::make_unique<kernels::StateArena>(std::vector<kernels::FieldSpec>{field}, options,
+    *arena = std::make_unique<kernels::StateArena>(std::vector<kernels::FieldSpec>{field},
+                                                   std::vector<kernels::AxisId>{0}, options,
                                                    kernels::HostArenaMemory());
     return kernels::OkStatus();
   }

@@ -772,7 +772,7 @@ void FuzzState(std::string_view bytes) {
   }
   kernels::ArenaOptions options;
   options.budget_bytes = size_t{1} << 20;
-  kernels::StateArena arena(*kFields, options, kernels::HostArenaMemory());
+  kernels::StateArena arena(*kFields, {0, 0}, options, kernels::HostArenaMemory());
   kernels::StateArena::Slot slot = kernels::StateArena::kNoSlot;
   Require(arena.Allocate(&slot).ok(), "a fresh slot takes no memory");
 

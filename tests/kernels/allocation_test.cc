@@ -331,7 +331,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, FailingAllocationTest, ::testing::Values("cud
 TEST(ArenaAllocationTest, AStepOfAWarmArenaAllocatesNothing) {
   ArenaOptions options;
   options.budget_bytes = size_t{1} << 30;
-  StateArena arena({{"state", 64, false}, {"cache", 16, true}}, options, HostArenaMemory());
+  StateArena arena({{"state", 64, false}, {"cache", 16, true}}, {0, 0}, options, HostArenaMemory());
   constexpr int kSequences = 64;
   std::vector<StateArena::Slot> slots(kSequences);
   std::vector<int> parents(kSequences);
@@ -339,13 +339,12 @@ TEST(ArenaAllocationTest, AStepOfAWarmArenaAllocatesNothing) {
     ASSERT_TRUE(arena.Allocate(&slots[i]).ok());
     parents[i] = i / 2;
   }
-  const std::vector<FieldId> written = {0, 1};
   const auto steps = [&](int count, int rows) {
     const std::vector<int> added(kSequences, rows);
     return CountAllocations([&] {
       for (int i = 0; i < count; ++i) {
         StateArena::Run run;
-        if (arena.BeginRun(slots.data(), added.data(), kSequences, written, &run).ok()) {
+        if (arena.BeginRun(slots.data(), added.data(), kSequences, 0, &run).ok()) {
           run.Commit();
         }
         if (!arena.Reorder(slots.data(), parents.data(), kSequences).ok()) std::abort();

@@ -914,7 +914,7 @@ struct ExampleBatch {
   std::vector<float> values = std::vector<float>(100);
   std::vector<Candidate> candidates = std::vector<Candidate>(15);
   std::vector<OutputBatch> outputs;
-  StateArena arena{{}, ArenaOptions(), HostArenaMemory()};
+  StateArena arena{{}, {}, ArenaOptions(), HostArenaMemory()};
   ProgramBatch batch;
 
   ExampleBatch() {
@@ -1103,7 +1103,7 @@ struct PickingBatch {
   std::vector<AxisBatch> axes;
   std::vector<InputBatch> inputs;
   std::vector<OutputBatch> outputs;
-  StateArena arena{{}, ArenaOptions(), HostArenaMemory()};
+  StateArena arena{{}, {}, ArenaOptions(), HostArenaMemory()};
   ProgramBatch batch;
 
   PickingBatch() {

@@ -96,13 +96,17 @@ class Memory final : public ArenaMemory {
 
 // An arena whose memory the test holds a pointer to. The counts outlive it.
 struct TestArena {
-  TestArena(std::vector<FieldSpec> fields, const ArenaOptions& options) {
+  // Without `axes` all fields are of axis 0.
+  TestArena(std::vector<FieldSpec> fields, const ArenaOptions& options,
+            std::vector<AxisId> axes = {}) {
     auto owned = std::make_unique<Memory>();
     memory = owned.get();
-    arena = std::make_unique<StateArena>(std::move(fields), options, std::move(owned));
+    axes.resize(fields.size());
+    arena = std::make_unique<StateArena>(std::move(fields), axes, options, std::move(owned));
   }
-  explicit TestArena(std::vector<FieldSpec> fields, size_t budget_bytes = size_t{1} << 30)
-      : TestArena(std::move(fields), WithBudget(budget_bytes)) {}
+  explicit TestArena(std::vector<FieldSpec> fields, size_t budget_bytes = size_t{1} << 30,
+                     std::vector<AxisId> axes = {})
+      : TestArena(std::move(fields), WithBudget(budget_bytes), std::move(axes)) {}
 
   static ArenaOptions WithBudget(size_t bytes) {
     ArenaOptions options;
@@ -118,6 +122,7 @@ struct TestArena {
 const std::vector<FieldSpec> kRowAndCache = {{"state", 3, false}, {"cache", 2, true}};
 constexpr int kRow = 0;
 constexpr int kCache = 1;
+constexpr AxisId kOtherAxis = 1;  // than that of the fields
 
 Slot NewSlot(StateArena& arena) {
   Slot slot = StateArena::kNoSlot;
@@ -142,7 +147,7 @@ State Held(const StateArena& arena, Slot slot) {
 // the growing one.
 Status Step(StateArena& arena, Slot slot, float row, int added, float value, bool commit = true) {
   StateArena::Run run;
-  Status status = arena.BeginRun(&slot, &added, 1, {kRow, kCache}, &run);
+  Status status = arena.BeginRun(&slot, &added, 1, 0, &run);
   if (!status.ok()) return status;
   std::fill_n(run.out(kRow, 0), 3, row);
   for (int i = run.rows(kCache, 0); i < run.rows(kCache, 0) + added; ++i) {
@@ -163,7 +168,7 @@ TEST(StateArenaTest, AFreshSlotHasZerosAndCostsNothing) {
   EXPECT_EQ(arena.memory->allocations(), 0);
 
   StateArena::Run run;
-  ASSERT_TRUE(arena->BeginRun(&slot, nullptr, 1, {}, &run).ok());
+  ASSERT_TRUE(arena->BeginRun(&slot, nullptr, 1, kOtherAxis, &run).ok());
   EXPECT_EQ(run.in(kRow, 0), nullptr);
   EXPECT_EQ(run.out(kRow, 0), nullptr);
   EXPECT_EQ(run.rows(kCache, 0), 0);
@@ -175,7 +180,7 @@ TEST(StateArenaTest, ASequenceWithoutASlotHasNothing) {
   const Slot slots[] = {StateArena::kNoSlot, NewSlot(*arena.arena)};
   const int added[] = {7, 1};
   StateArena::Run run;
-  ASSERT_TRUE(arena->BeginRun(slots, added, 2, {kRow, kCache}, &run).ok());
+  ASSERT_TRUE(arena->BeginRun(slots, added, 2, 0, &run).ok());
   EXPECT_EQ(run.in(kRow, 0), nullptr);
   EXPECT_EQ(run.out(kRow, 0), nullptr);
   EXPECT_EQ(run.rows(kCache, 0), 0);
@@ -196,9 +201,8 @@ TEST(StateArenaTest, ARunReplacesRowsAndAddsToGrowingOnes) {
 
   StateArena::Run run;
   const int added = 40;
-  ASSERT_TRUE(arena->BeginRun(&slot, &added, 1, {kCache}, &run).ok());
+  ASSERT_TRUE(arena->BeginRun(&slot, &added, 1, 0, &run).ok());
   EXPECT_EQ(run.in(kRow, 0)[2], 3.0f);
-  EXPECT_EQ(run.out(kRow, 0), nullptr) << "the run does not write it";
   EXPECT_EQ(run.rows(kCache, 0), 3);
   EXPECT_EQ(run.pages(kCache, 0).size(), 3u);
   EXPECT_EQ(run.pages(kCache, 0)[0][4], 20.0f);
@@ -222,9 +226,9 @@ TEST(StateArenaTest, ARunThatIsReplacedIsGivenUp) {
   const TestArena arena(kRowAndCache);
   const Slot slots[] = {NewSlot(*arena.arena), NewSlot(*arena.arena)};
   StateArena::Run run;
-  ASSERT_TRUE(arena->BeginRun(&slots[0], nullptr, 1, {kRow}, &run).ok());
+  ASSERT_TRUE(arena->BeginRun(&slots[0], nullptr, 1, 0, &run).ok());
   const size_t used = arena->stats().used_bytes;
-  ASSERT_TRUE(arena->BeginRun(&slots[1], nullptr, 1, {kRow}, &run).ok());
+  ASSERT_TRUE(arena->BeginRun(&slots[1], nullptr, 1, 0, &run).ok());
   EXPECT_EQ(arena->stats().used_bytes, used);
   StateArena::Run moved(std::move(run));
   run = std::move(moved);
@@ -285,13 +289,13 @@ TEST(StateArenaTest, TheLastOfARunThatSharesAPageKeepsIt) {
     };
     // A run that is given up leaves all as they were.
     StateArena::Run run;
-    ASSERT_TRUE(arena->BeginRun(slots, added, 3, {kRow, kCache}, &run).ok());
+    ASSERT_TRUE(arena->BeginRun(slots, added, 3, 0, &run).ok());
     write(&run);
     run = StateArena::Run();
     for (const Slot slot : slots) EXPECT_EQ(Held(*arena.arena, slot).values, before.values);
 
     const int copies = arena.memory->copies_within();
-    ASSERT_TRUE(arena->BeginRun(slots, added, 3, {kRow, kCache}, &run).ok());
+    ASSERT_TRUE(arena->BeginRun(slots, added, 3, 0, &run).ok());
     EXPECT_EQ(arena.memory->copies_within() - copies, others_share ? 3 : 2);
     write(&run);
     run.Commit();
@@ -315,7 +319,7 @@ TEST(StateArenaTest, RunsMayCopySharedPagesThemselves) {
                         StateArena::kNoSlot};
   const int added[] = {0, 1, 2, 0};
   StateArena::Run run;
-  ASSERT_TRUE(arena->BeginRun(slots, added, 4, {kRow, kCache}, &run).ok());
+  ASSERT_TRUE(arena->BeginRun(slots, added, 4, 0, &run).ok());
   // Of the sequences that get rows, one has a page that is shared, of which the run has its own.
   const float* const shared = run.pages(kCache, 0)[1];
   EXPECT_EQ(run.copied_from(kCache, 1), shared);
@@ -335,8 +339,150 @@ TEST(StateArenaTest, RunsMayCopySharedPagesThemselves) {
   EXPECT_EQ(Held(*arena.arena, slots[1]).values, expected.values);
 
   // Now the page is nobody else's.
-  ASSERT_TRUE(arena->BeginRun(slots + 1, added + 1, 1, {kRow, kCache}, &run).ok());
+  ASSERT_TRUE(arena->BeginRun(slots + 1, added + 1, 1, 0, &run).ok());
   EXPECT_EQ(run.copied_from(kCache, 0), nullptr);
+}
+
+// Keys and values of two axes and fixed fields between them, all of different widths.
+const std::vector<FieldSpec> kLayers = {{"k", 3, true}, {"c", 5, false},  {"v", 20, true},
+                                        {"m", 2, true}, {"h", 17, false}, {"n", 1, true}};
+const std::vector<AxisId> kAxesOfLayers = {0, 0, 0, 1, 0, 1};
+
+// Row `row` of field f has the values 100 f + row, in every column.
+float* RowOf(const StateArena::Run& run, FieldId f, int row) {
+  return run.pages(f, 0)[row / kStatePageRows] + run.offset(f) +
+         row % kStatePageRows * kLayers[f].width;
+}
+void WriteRows(const StateArena::Run& run, AxisId axis, int first, int last) {
+  for (size_t f = 0; f < kLayers.size(); ++f) {
+    const auto value = [f](int row) { return static_cast<float>(100 * f + row); };
+    if (kAxesOfLayers[f] != axis) continue;
+    if (!kLayers[f].grows) std::fill_n(run.out(f, 0), kLayers[f].width, value(last));
+    for (int row = first; kLayers[f].grows && row < last; ++row) {
+      std::fill_n(RowOf(run, f, row), kLayers[f].width, value(row));
+    }
+  }
+}
+State StateOf(int rows, int rows_of_other_axis) {
+  State state;
+  for (size_t f = 0; f < kLayers.size(); ++f) {
+    const int growing = kAxesOfLayers[f] == 0 ? rows : rows_of_other_axis;
+    state.rows.push_back(kLayers[f].grows ? growing : 1);
+    for (int row = 0; row < state.rows[f]; ++row) {
+      const auto value = static_cast<float>(100 * f + (kLayers[f].grows ? row : rows));
+      state.values.insert(state.values.end(), kLayers[f].width, value);
+    }
+  }
+  return state;
+}
+
+TEST(StateArenaTest, FieldsOfAnAxisShareTheirPages) {
+  const size_t page = 16 * (3 + 20) * sizeof(float);
+  const size_t other_page = 16 * (2 + 1) * sizeof(float);
+  const size_t row = (16 + 32) * sizeof(float);  // in whole cache lines
+  for (const bool runs_copy : {false, true}) {
+    const TestArena arena(kLayers, size_t{1} << 30, kAxesOfLayers);
+    if (runs_copy) arena.memory->LetRunsCopyPages();
+    const Slot slot = NewSlot(*arena.arena);
+    // A run of each axis, which leaves what is of the other.
+    StateArena::Run run;
+    int added = 5;
+    ASSERT_TRUE(arena->BeginRun(&slot, &added, 1, 0, &run).ok());
+    for (const FieldId f : {0, 2}) {
+      EXPECT_EQ(run.pages(f, 0), run.pages(0, 0));
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(RowOf(run, f, 0)) % 64, 0u);
+    }
+    EXPECT_TRUE(run.pages(3, 0).empty());
+    WriteRows(run, 0, 0, 5);
+    run.Commit();
+    EXPECT_EQ(arena->stats().used_bytes, page + row);
+    added = kStatePageRows + 1;
+    ASSERT_TRUE(arena->BeginRun(&slot, &added, 1, 1, &run).ok());
+    EXPECT_EQ(run.out(1, 0), nullptr);
+    EXPECT_EQ(run.rows(0, 0), 5);
+    EXPECT_EQ(*RowOf(run, 2, 4), 204.0f);
+    WriteRows(run, 1, 0, added);
+    run.Commit();
+    EXPECT_EQ(arena->stats().used_bytes, page + row + 2 * other_page);
+    const State before = StateOf(5, kStatePageRows + 1);
+    EXPECT_EQ(Held(*arena.arena, slot).values, before.values);
+
+    // A copy that adds to one axis gets its own page of it, with the rows of all fields in it.
+    const Slot copy = CopyOf(*arena.arena, slot);
+    added = kStatePageRows;
+    ASSERT_TRUE(arena->BeginRun(&copy, &added, 1, 0, &run).ok());
+    EXPECT_EQ(arena.memory->copies_within(), runs_copy ? 0 : 2);
+    for (const FieldId f : {0, 2}) {
+      const int values = 5 * kLayers[f].width;
+      if (runs_copy) std::copy_n(run.copied_from(f, 0) + run.offset(f), values, RowOf(run, f, 0));
+      EXPECT_TRUE(std::isnan(RowOf(run, f, 0)[values])) << "a row that nobody has written";
+    }
+    EXPECT_EQ(run.copied_from(3, 0), nullptr);
+    WriteRows(run, 0, 5, 5 + kStatePageRows);
+    run.Commit();
+    EXPECT_EQ(arena->stats().used_bytes, 3 * page + 2 * row + 2 * other_page);
+    const State after = StateOf(5 + kStatePageRows, kStatePageRows + 1);
+    EXPECT_EQ(Held(*arena.arena, copy).rows, after.rows);
+    EXPECT_EQ(Held(*arena.arena, copy).values, after.values);
+    EXPECT_EQ(Held(*arena.arena, slot).values, before.values);
+
+    const Slot put = NewSlot(*arena.arena);
+    ASSERT_TRUE(arena->Put(put, after).ok());
+    EXPECT_EQ(Held(*arena.arena, put).values, after.values);
+    for (const Slot used : {slot, copy, put}) arena->Free(used);
+    EXPECT_EQ(arena->stats().used_bytes, 0u);
+  }
+}
+
+TEST(StateArenaTest, FieldsThatSharePagesHaveAsManyRows) {
+  const TestArena arena(kLayers, size_t{1} << 30, kAxesOfLayers);
+  const Slot slot = NewSlot(*arena.arena);
+  const struct {
+    std::vector<int32_t> rows;
+    const char* message;
+  } kCases[] = {
+      {{2, 1, 3, 4, 1, 4}, "the state has 3 rows of the field v, expected 2 as of the field k"},
+      {{2, 1, 2, 4, 0, 4}, "the state has 0 rows of the field h, expected 1 as of the field c"},
+      {{2, 1, 2, 4, 1, 2}, "the state has 2 rows of the field n, expected 4 as of the field m"},
+  };
+  for (const auto& c : kCases) {
+    State state;
+    state.rows = c.rows;
+    for (size_t f = 0; f < kLayers.size(); ++f) {
+      state.values.resize(state.values.size() + c.rows[f] * kLayers[f].width);
+    }
+    const Status status = arena->Put(slot, state);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), c.message);
+  }
+  EXPECT_EQ(arena->stats().used_bytes, 0u);
+}
+
+TEST(StateArenaTest, APageOfSeveralFieldsIsTakenWholeOrNotAtAll) {
+  const size_t page = 2 * 16 * 16 * sizeof(float);
+  const std::vector<FieldSpec> fields = {{"k", 16, true}, {"v", 16, true}};
+  const auto add_a_row = [](StateArena& arena) {
+    const Slot slot = NewSlot(arena);
+    const int added = 1;
+    StateArena::Run run;
+    const Status status = arena.BeginRun(&slot, &added, 1, 0, &run);
+    run.Commit();
+    return status;
+  };
+  const TestArena small(fields, page - 1);
+  const Status status = add_a_row(*small.arena);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("has no room for 2048 bytes more of states"));
+  EXPECT_EQ(small->stats().held_bytes, 0u);
+  const TestArena enough(fields, page);
+  ASSERT_TRUE(add_a_row(*enough.arena).ok());
+  EXPECT_EQ(enough->stats().used_bytes, page);
+  EXPECT_EQ(enough->stats().held_bytes, page);
+  // Where the budget is large, a block has room for as many rows as one of a single field.
+  const TestArena large(fields);
+  ASSERT_TRUE(add_a_row(*large.arena).ok());
+  EXPECT_EQ(large->stats().held_bytes, 2 * large.memory->max_block_bytes());
+  EXPECT_EQ(large.memory->allocations(), 1);
 }
 
 TEST(StateArenaTest, ReorderMovesNoValues) {
@@ -434,7 +580,7 @@ TEST(StateArenaTest, NamesWhatIsNotASlot) {
     state.rows = {0, 0};
     refusals.push_back(arena->Put(wrong, state));
     if (wrong != StateArena::kNoSlot) {
-      refusals.push_back(arena->BeginRun(&wrong, nullptr, 1, {kRow}, &run));
+      refusals.push_back(arena->BeginRun(&wrong, nullptr, 1, 0, &run));
     }
     for (const Status& status : refusals) {
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
@@ -445,7 +591,7 @@ TEST(StateArenaTest, NamesWhatIsNotASlot) {
   const Slot twice[] = {slot, slot};
   const int parents[] = {0, 1};
   for (const Status& status :
-       {arena->Reorder(twice, parents, 2), arena->BeginRun(twice, parents, 2, {kRow}, &run)}) {
+       {arena->Reorder(twice, parents, 2), arena->BeginRun(twice, parents, 2, 0, &run)}) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_EQ(status.message(), "slot 0 of the state arena is named twice in one call");
   }
@@ -463,19 +609,13 @@ TEST(StateArenaTest, NamesWrongArguments) {
     EXPECT_EQ(status.message(), "parent 1 is " + std::to_string(wrong) + ", expected 0 to 1");
   }
   StateArena::Run run;
-  for (const FieldId wrong : {-1, 2}) {
-    const Status status = arena->BeginRun(slots, nullptr, 2, {kRow, wrong}, &run);
-    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-    EXPECT_EQ(status.message(),
-              "a run writes the field " + std::to_string(wrong) + ", expected 0 to 1");
-  }
   int added[] = {0, -1};
-  Status status = arena->BeginRun(slots, added, 2, {kCache}, &run);
+  Status status = arena->BeginRun(slots, added, 2, 0, &run);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), "a run adds -1 rows to sequence 1, expected 0 or more");
   ASSERT_TRUE(Step(*arena.arena, slots[1], 0, 1, 0).ok());
   added[1] = std::numeric_limits<int>::max();
-  status = arena->BeginRun(slots, added, 2, {kCache}, &run);
+  status = arena->BeginRun(slots, added, 2, 0, &run);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(),
             "a run adds 2147483647 rows to the field cache, which has 1, expected at most "
@@ -555,7 +695,7 @@ TEST(StateArenaTest, SteadyUseTakesNoMemoryAndIdlenessGivesItBack) {
   const std::vector<int> one(kSequences, 1);
   const auto step = [&](const std::vector<int>& added) {
     StateArena::Run run;
-    ASSERT_TRUE(arena->BeginRun(slots.data(), added.data(), kSequences, {0, 1}, &run).ok());
+    ASSERT_TRUE(arena->BeginRun(slots.data(), added.data(), kSequences, 0, &run).ok());
     run.Commit();
   };
   step(one);
@@ -585,7 +725,7 @@ TEST(StateArenaTest, SequencesThatWaitDoNotHoldWhatOthersLeft) {
   const auto step = [&](const std::vector<Slot>& stepping) {
     StateArena::Run run;
     const int count = static_cast<int>(stepping.size());
-    ASSERT_TRUE(arena->BeginRun(stepping.data(), one.data(), count, {0, 1}, &run).ok());
+    ASSERT_TRUE(arena->BeginRun(stepping.data(), one.data(), count, 0, &run).ok());
     run.Commit();
   };
   for (int i = 0; i < 5; ++i) step(slots);
@@ -658,15 +798,17 @@ struct Model {
 struct Layout {
   const char* name;
   std::vector<FieldSpec> fields;
+  std::vector<AxisId> axes;
 };
 
 const std::vector<Layout>& Layouts() {
   static const auto* const kLayouts = new std::vector<Layout>{
-      {"one_row", {{"state", 5, false}}},
-      {"one_cache", {{"cache", 3, true}}},
-      {"mixed", {{"c", 17, false}, {"k", 4, true}, {"h", 1, false}, {"v", 16, true}}},
-      {"none", {}},
-      {"wide", {{"c", 1000, false}, {"k", 70, true}}},
+      {"one_row", {{"state", 5, false}}, {0}},
+      {"one_cache", {{"cache", 3, true}}, {0}},
+      {"mixed", {{"c", 17, false}, {"k", 4, true}, {"h", 1, false}, {"v", 16, true}}, {0, 0, 1, 1}},
+      {"layers", kLayers, kAxesOfLayers},
+      {"none", {}, {}},
+      {"wide", {{"c", 1000, false}, {"k", 70, true}}, {0, 0}},
   };
   return *kLayouts;
 }
@@ -674,12 +816,12 @@ const std::vector<Layout>& Layouts() {
 // One random operation after the other on an arena and on its model.
 class RandomOperations {
  public:
-  RandomOperations(const std::vector<FieldSpec>& fields, size_t budget_bytes, int failures_per_1000,
-                   unsigned seed)
-      : fields_(fields),
+  RandomOperations(const Layout& layout, size_t budget_bytes, int failures_per_1000, unsigned seed)
+      : fields_(layout.fields),
+        axes_(layout.axes),
         failures_per_1000_(failures_per_1000),
         random_(seed),
-        arena_(fields, budget_bytes) {}
+        arena_(fields_, budget_bytes, axes_) {}
 
   void Go(int count, int check_every) {
     for (int i = 0; i < count && !::testing::Test::HasFailure(); ++i) {
@@ -784,8 +926,11 @@ class RandomOperations {
       const Status taken = arena_->Take(AnySlot(), &state);
       if (!Done(taken)) return;
     } else {
+      const std::vector<FieldPlace> places = PlaceFields(fields_, axes_);
       for (const FieldSpec& field : fields_) {
-        state.rows.push_back(Below(field.grows ? 40 : 2));
+        const size_t first = places[state.rows.size()].first;
+        state.rows.push_back(first < state.rows.size() ? state.rows[first]
+                                                       : Below(field.grows ? 40 : 2));
         for (int i = state.rows.back() * field.width; i > 0; --i) state.values.push_back(Value());
       }
     }
@@ -808,12 +953,9 @@ class RandomOperations {
     const int count = static_cast<int>(slots.size());
     std::vector<int> added(count);
     for (int& rows : added) rows = Chance(700) ? 1 : Below(35);
-    std::vector<FieldId> written;
-    for (size_t f = 0; f < fields_.size(); ++f) {
-      if (Chance(800)) written.push_back(static_cast<FieldId>(f));
-    }
+    const AxisId axis = Chance(700) ? 0 : 1;
     StateArena::Run run;
-    if (!Done(arena_->BeginRun(slots.data(), added.data(), count, written, &run))) {
+    if (!Done(arena_->BeginRun(slots.data(), added.data(), count, axis, &run))) {
       for (const Slot slot : slots) {
         if (slot != StateArena::kNoSlot) CheckSlot(slot);
       }
@@ -823,9 +965,9 @@ class RandomOperations {
     for (int i = 0; i < count; ++i) {
       if (slots[i] == StateArena::kNoSlot) continue;
       for (size_t f = 0; f < fields_.size(); ++f) {
-        const bool writes = std::count(written.begin(), written.end(), static_cast<FieldId>(f)) > 0;
         Model::Field& field = model_.slots[slots[i]][f];
-        Model::Field after = RunOneField(run, i, static_cast<FieldId>(f), field, writes, added[i]);
+        Model::Field after =
+            RunOneField(run, i, static_cast<FieldId>(f), field, axes_[f] == axis, added[i]);
         if (commit) field = std::move(after);
       }
     }
@@ -842,7 +984,7 @@ class RandomOperations {
     if (!fields_[f].grows) {
       const float* const in = run.in(f, sequence);
       float* const out = run.out(f, sequence);
-      EXPECT_EQ(in != nullptr, before.rows > 0);
+      EXPECT_EQ(in != nullptr, writes && before.rows > 0);
       EXPECT_EQ(out != nullptr, writes);
       EXPECT_TRUE(in == nullptr || std::equal(in, in + width, before.values.begin()));
       if (out == nullptr) return after;
@@ -856,7 +998,8 @@ class RandomOperations {
     EXPECT_EQ(run.rows(f, sequence), before.rows);
     EXPECT_EQ(pages.size(), (after.rows + kStatePageRows - 1) / kStatePageRows);
     for (int row = 0; row < after.rows; ++row) {
-      float* const values = pages[row / kStatePageRows] + row % kStatePageRows * width;
+      float* const values =
+          pages[row / kStatePageRows] + run.offset(f) + row % kStatePageRows * width;
       if (row < before.rows) {
         EXPECT_TRUE(std::equal(values, values + width, before.values.begin() + row * width));
         continue;
@@ -888,6 +1031,7 @@ class RandomOperations {
   }
 
   const std::vector<FieldSpec> fields_;
+  const std::vector<AxisId> axes_;
   const int failures_per_1000_;
   std::mt19937 random_;
   TestArena arena_;
@@ -900,7 +1044,7 @@ class RandomOperations {
 class StateArenaRandomTest : public ::testing::TestWithParam<Layout> {};
 
 TEST_P(StateArenaRandomTest, HoldsWhatPlainVectorsHold) {
-  RandomOperations operations(GetParam().fields, size_t{1} << 30, 0, 1);
+  RandomOperations operations(GetParam(), size_t{1} << 30, 0, 1);
   operations.Go(4000, 1);
   operations.End();
   EXPECT_EQ(operations.refusals(), 0);
@@ -910,7 +1054,7 @@ TEST_P(StateArenaRandomTest, HoldsWhatPlainVectorsHold) {
 TEST_P(StateArenaRandomTest, RefusalsChangeNothing) {
   size_t bytes = 0;  // of about three slots
   for (const FieldSpec& field : GetParam().fields) bytes += field.width * (field.grows ? 800 : 24);
-  RandomOperations operations(GetParam().fields, bytes, 0, 2);
+  RandomOperations operations(GetParam(), bytes, 0, 2);
   operations.Go(4000, 1);
   operations.End();
   EXPECT_EQ(operations.refusals() > 100, !GetParam().fields.empty());
@@ -918,7 +1062,7 @@ TEST_P(StateArenaRandomTest, RefusalsChangeNothing) {
 }
 
 TEST_P(StateArenaRandomTest, FailuresOfMemoryChangeNothing) {
-  RandomOperations operations(GetParam().fields, size_t{1} << 30, 500, 3);
+  RandomOperations operations(GetParam(), size_t{1} << 30, 500, 3);
   operations.Go(4000, 1);
   operations.End();
   EXPECT_EQ(operations.failures() > 20, !GetParam().fields.empty());
@@ -929,7 +1073,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, StateArenaRandomTest, ::testing::ValuesIn(Layo
                          [](const auto& layout) { return layout.param.name; });
 
 TEST(StateArenaTest, AMillionOperationsLeakNothing) {
-  RandomOperations operations({{"c", 1, false}, {"k", 1, true}}, 4000, 5, 4);
+  RandomOperations operations({"", {{"c", 1, false}, {"k", 1, true}}, {0, 0}}, 4000, 5, 4);
   operations.Go(kSanitized ? 30000 : 1000000, 1000);  // instrumented, a million take a minute
   operations.End();
   EXPECT_GT(operations.refusals(), 100);
@@ -1003,7 +1147,7 @@ TEST(StateArenaTest, MemoryIsGivenBackWithTheArena) {
   ArenaOptions options;
   options.budget = std::make_shared<ArenaBudget>(1 << 20);
   {
-    StateArena arena(kRowAndCache, options, std::make_unique<Counting>(&counts));
+    StateArena arena(kRowAndCache, {0, 0}, options, std::make_unique<Counting>(&counts));
     const Slot slot = NewSlot(arena);
     ASSERT_TRUE(Step(arena, slot, 1, 1000, 1).ok());
     CopyOf(arena, slot);

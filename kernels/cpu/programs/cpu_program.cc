@@ -184,7 +184,8 @@ class CpuProgramExecutable : public ProgramExecutable {
   Status CreateArena(const ArenaOptions& options,
                      std::unique_ptr<StateArena>* arena) const override {
     return CatchErrors("making an arena of states", [&] {
-      *arena = std::make_unique<StateArena>(packed_->program.fields, options, HostArenaMemory());
+      *arena = std::make_unique<StateArena>(packed_->program.fields, packed_->shape.field_axes,
+                                            options, HostArenaMemory());
       return OkStatus();
     });
   }
@@ -304,11 +305,9 @@ Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLim
   made->choices.resize(predicted_rows);
   made->unadjusted.resize(adjustments);
   made->runs.resize(program.axes.size());
-  made->written.resize(program.axes.size());
-  for (size_t field = 0; field < program.fields.size(); ++field) {
-    const size_t width = program.fields[field].grows ? 0 : program.fields[field].width;
+  for (const FieldSpec& field : program.fields) {
+    const size_t width = field.grows ? 0 : field.width;
     if (width > made->lone_state.size()) made->lone_state.resize(width);
-    made->written[packed.shape.field_axes[field]].push_back(static_cast<FieldId>(field));
   }
   *workspace = std::move(made);
   return OkStatus();

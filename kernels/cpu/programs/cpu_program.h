@@ -90,7 +90,6 @@ class CpuProgramWorkspace : public ProgramWorkspace {
   std::vector<float> lone_state;                // a fixed field of a sequence without a slot
   std::vector<float> unadjusted;                // [adjustment] of a Predict: its symbol's logit
   std::vector<StateArena::Run> runs;            // [axis]; while a batch runs
-  std::vector<std::vector<FieldId>> written;    // [axis]: fields that its operations write
 
  private:
   explicit CpuProgramWorkspace(const ProgramLimits& limits) : limits_(limits) {}

@@ -13,11 +13,12 @@ namespace sru::kernels::cpu {
 // Rows of `width` values each.
 struct PagedRows {
   const float* rows = nullptr;          // all of them, or
-  const float* const* pages = nullptr;  // kStatePageRows rows each
+  const float* const* pages = nullptr;  // kStatePageRows rows each, from `offset` on
+  size_t offset = 0;
   size_t width = 0;
 
   const float* Page(size_t page) const {
-    return rows != nullptr ? rows + page * kStatePageRows * width : pages[page];
+    return rows != nullptr ? rows + page * kStatePageRows * width : pages[page] + offset;
   }
 };
 

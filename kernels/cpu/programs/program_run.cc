@@ -101,7 +101,7 @@ class ProgramRun {
       const AxisRows rows = Rows(axis);
       for (int b = 0; b < rows.num_sequences; ++b) ws_.rows_added[b] = rows.Length(b);
       SRU_RETURN_IF_ERROR(batch_.arena->BeginRun(batch_.axes[i].slots, ws_.rows_added.data(),
-                                                 rows.num_sequences, ws_.written[i], &ws_.runs[i]));
+                                                 rows.num_sequences, axis, &ws_.runs[i]));
       SRU_RETURN_IF_ERROR(ValidateStates(program_, packed_.shape, ws_.limits(), batch_, outputs_,
                                          axis, ws_.runs[i]));
     }
@@ -281,11 +281,12 @@ class ProgramRun {
     call.values.width = Width(id);
     if (op.key_field != kNone) {
       const StateArena::Run& run = ws_.runs[axis];
-      call.keys.pages = run.pages(op.key_field, b).data();
-      call.values.pages = run.pages(op.value_field, b).data();
+      call.keys.pages = call.values.pages = run.pages(op.key_field, b).data();
+      call.keys.offset = run.offset(op.key_field);
+      call.values.offset = run.offset(op.value_field);
       call.num_keys = run.rows(op.key_field, b);
       if (b + 1 < rows.num_sequences && !run.pages(op.key_field, b + 1).empty()) {
-        call.next_keys = run.pages(op.key_field, b + 1)[0];
+        call.next_keys = run.pages(op.key_field, b + 1)[0] + call.keys.offset;
       }
       if (packed_.shape.field_axes[op.key_field] == axis) call.num_keys += call.rows;
     } else {
@@ -464,10 +465,11 @@ class ProgramRun {
     const size_t width = Width(id);
     for (int b = 0; b < rows.num_sequences; ++b) {
       const std::vector<float*>& pages = ws_.runs[axis].pages(op.field, b);
+      const size_t offset = ws_.runs[axis].offset(op.field);
       int row = ws_.runs[axis].rows(op.field, b);
       for (int t = rows.offsets[b]; t < rows.offsets[b + 1]; ++t, ++row) {
         std::copy_n(Row(op.x, t), width,
-                    pages[row / kStatePageRows] + (row % kStatePageRows) * width);
+                    pages[row / kStatePageRows] + offset + (row % kStatePageRows) * width);
       }
     }
     return OkStatus();

@@ -47,10 +47,10 @@ struct RowsOfWarp {
 // A head's columns of the keys or the values of a sequence: adjacent rows, or rows in pages.
 class AttendRows {
  public:
-  // The head begins at `column`.
-  __device__ __forceinline__ AttendRows(const float* rows, int stride, int column)
+  // The head begins `column` values behind the first row, or a page, begins.
+  __device__ __forceinline__ AttendRows(const float* rows, int stride, int64_t column)
       : at_(rows), in_pages_(false), stride_(stride), column_(column) {}
-  __device__ __forceinline__ AttendRows(float* const* pages, int stride, int column)
+  __device__ __forceinline__ AttendRows(float* const* pages, int stride, int64_t column)
       : at_(pages), in_pages_(true), stride_(stride), column_(column) {}
 
   // Leaves out the first rows, which are adjacent.
@@ -74,7 +74,7 @@ class AttendRows {
   const void* at_;
   bool in_pages_;
   int stride_;
-  int column_;
+  int64_t column_;
 };
 
 // Blocks that must fit a multiprocessor's registers: a fourth would spill, for 64 registers hold keys.
@@ -318,8 +318,10 @@ __global__ void __launch_bounds__(kRowThreads, kAttendBlocks)
     const int key_page = args.key_field.page_begin[b];
     const int value_page = args.value_field.page_begin[b];
     count = args.key_field.rows_before[b] + (args.appended ? end - begin : 0);
-    keys = AttendRows(args.key_field.pages + key_page, args.key_width, head * key_size);
-    values = AttendRows(args.value_field.pages + value_page, args.value_width, head * value_size);
+    keys = AttendRows(args.key_field.pages + key_page, args.key_width,
+                      args.key_field.offset + head * key_size);
+    values = AttendRows(args.value_field.pages + value_page, args.value_width,
+                        args.value_field.offset + head * value_size);
   }
   // Later rows of the sequence that the row does not see.
   const int hidden = args.causal ? end - 1 - row : 0;

@@ -109,11 +109,17 @@ struct NormalizeRowsArgs : RowsOfAxis {
   BFloat16* rounded;
 };
 
+// A fixed field of the slots of an axis: a sequence's row is at `offset` in these pages.
+struct FieldRows {
+  const float* const* in;  // [sequence]: before this run; null = zeros. Null = none in this bucket.
+  float* const* out;       // [sequence]: after it; null = not wanted
+  int64_t offset;
+};
+
 // The states of a stack: rows of slots, dense [layers][size], and the padded rows that its scans read and
 // write in place.
 struct StackState {
-  const float* const* in;  // [sequence]; null = zeros
-  float* const* out;       // [sequence]; null = not wanted
+  FieldRows field;
   int layers;
   int size;
   int padded;
@@ -130,53 +136,51 @@ struct MoveStatesArgs : SequencesOfAxis {
   StackState stacks[kMaxStackStates];
 };
 
-// y_t = x_{t-1} within a sequence, the first row being in[sequence], or zeros where there is none.
+// y_t = x_{t-1} within a sequence, the first row being the field's before, or zeros where there is none.
 struct ShiftRowsArgs : RowsOfAxis {
   int width;
   int stride;
-  const float* const* in;  // [sequence]; null = none in this bucket
+  FieldRows field;
   const float* x;
   float* y;
 };
 
 // c = f * c + (1 - f) * x, y = max(0, c), f = sigmoid(forget), over the rows of each sequence, from
-// in[sequence], or zeros, to out[sequence], unless it is null (program.h's Ssru).
+// the field's row, or zeros, to its next one (program.h's Ssru).
 struct SsruArgs : SequencesOfAxis {
   int width;
   int stride;
   const float* x;
   const float* forget;
-  const float* const* in;  // null = none in this bucket, nor out
-  float* const* out;
+  FieldRows field;
   float* y;
 };
 
-// out[sequence] = the sequence's last row of x, or in[sequence] where it has no rows; nothing where
-// out[sequence] is null.
+// The field's next row = the sequence's last row of x, or the row before where it has no rows.
 struct KeepLastArgs : SequencesOfAxis {
   int width;
   int stride;
-  const float* const* in;
-  float* const* out;
+  FieldRows field;
   const float* x;
 };
 
-// y[sequence] = the sequence's last row of x, or in[sequence] where it has no rows, or zeros where that
-// is null.
+// y[sequence] = the sequence's last row of x, or the field's row where it has no rows, or zeros where
+// there is none.
 struct LastRowsArgs : SequencesOfAxis {
   int width;
   int stride;
-  const float* const* in;  // null = none in this bucket
+  FieldRows field;
   const float* x;
   float* y;
 };
 
-// A growing field of the slots of an axis: the rows before this run, and pages of kStatePageRows
-// rows of `width` values, of which those of a sequence begin at pages[page_begin].
+// A growing field of the slots of an axis: the rows before this run, and pages that have kStatePageRows
+// of its rows at `offset`. Those of a sequence begin at pages[page_begin].
 struct FieldPages {
   const int32_t* rows_before;  // [sequence]
   const int32_t* page_begin;   // [sequence]
   float* const* pages;
+  int64_t offset;
 };
 
 // Rows that are added to a growing field.

@@ -214,6 +214,16 @@ auto WithKernel(const NormalizeRowsArgs& args, const Launch& launch) {
   return launch(NormalizeRowsKernel<float>, PerWarp(args.max_rows), args);
 }
 
+// A sequence's row of a fixed field before this run, or where its next one goes; null = none.
+__device__ __forceinline__ const float* RowBefore(const FieldRows& field, int b) {
+  const float* page = field.in != nullptr ? field.in[b] : nullptr;
+  return page != nullptr ? page + field.offset : nullptr;
+}
+__device__ __forceinline__ float* NextRow(const FieldRows& field, int b) {
+  float* page = field.out != nullptr ? field.out[b] : nullptr;
+  return page != nullptr ? page + field.offset : nullptr;
+}
+
 // Bound by memory: 4 bytes read and 4 written a result. 16 rows of 512 values are 64 blocks of 132 multiprocessors.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
@@ -225,8 +235,9 @@ __global__ void __launch_bounds__(kRowThreads)
   T value = 0.0f;
   if (at.row > args.offsets[b]) {
     value = args.x[int64_t{at.row - 1} * args.stride + at.column];
-  } else if (args.in != nullptr && args.in[b] != nullptr && at.column < args.width) {
-    value = args.in[b][at.column];
+  } else if (at.column < args.width) {
+    const T* before = RowBefore(args.field, b);
+    if (before != nullptr) value = before[at.column];
   }
   args.y[int64_t{at.row} * args.stride + at.column] = value;
 }
@@ -242,9 +253,11 @@ __device__ __forceinline__ void AppendValue(const AppendArgs& args, const Append
   const int b = args.row_sequence[axis_row];
   const int before = added.field.rows_before[b];
   const int row = before + axis_row - args.offsets[b];
-  float* page = added.field.pages[added.field.page_begin[b] + row / kStatePageRows];
+  float* page =
+      added.field.pages[added.field.page_begin[b] + row / kStatePageRows] + added.field.offset;
   const float* shared = added.copied_from[b];
   if (shared != nullptr && row == before) {
+    shared += added.field.offset;
 #pragma unroll 4
     for (int i = 0; i < before % kStatePageRows; ++i) {
       page[i * args.width + column] = shared[i * args.width + column];

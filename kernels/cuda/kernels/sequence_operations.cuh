@@ -34,10 +34,10 @@ __global__ void __launch_bounds__(kRowThreads)
   const int i = column / of.padded * of.size + j;
   T* state = of.state + int64_t{at.row} * of.layers * of.padded + column;
   if (args.to_slots) {
-    T* out = of.out[at.row];
+    T* out = NextRow(of.field, at.row);
     if (out != nullptr && j < of.size) out[i] = *state;
   } else {
-    const T* in = of.in[at.row];
+    const T* in = RowBefore(of.field, at.row);
     *state = in != nullptr && j < of.size ? in[i] : 0.0f;
   }
 }
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kRowThreads) SsruKernel(const DependentArgs<Ss
   const RowPlace at = PlaceOf(args.stride);
   if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
   const bool is_value = at.column < args.width;  // and not padding
-  const T* in = args.in != nullptr ? args.in[at.row] : nullptr;
+  const T* in = RowBefore(args.field, at.row);
   float c = in != nullptr && is_value ? in[at.column] : 0.0f;
   for (int t = args.offsets[at.row]; t < args.offsets[at.row + 1]; ++t) {
     const int64_t i = int64_t{t} * args.stride + at.column;
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kRowThreads) SsruKernel(const DependentArgs<Ss
     c = is_value ? f * c + (1.0f - f) * args.x[i] : 0.0f;
     args.y[i] = fmaxf(0.0f, c);
   }
-  T* out = args.in != nullptr ? args.out[at.row] : nullptr;
+  T* out = NextRow(args.field, at.row);
   if (out != nullptr && is_value) out[at.column] = c;
 }
 template <typename Launch>
@@ -84,9 +84,10 @@ __global__ void __launch_bounds__(kRowThreads)
   const KeepLastArgs& args = dependent.Await();
   const RowPlace at = PlaceOf(args.width);
   if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
-  T* out = args.out[at.row];
+  T* out = NextRow(args.field, at.row);
   if (out == nullptr) return;
-  out[at.column] = LastOf(args.offsets, at.row, args.x, args.stride, args.in[at.row], at.column);
+  out[at.column] =
+      LastOf(args.offsets, at.row, args.x, args.stride, RowBefore(args.field, at.row), at.column);
 }
 template <typename Launch>
 auto WithKernel(const KeepLastArgs& args, const Launch& launch) {
@@ -100,7 +101,7 @@ __global__ void __launch_bounds__(kRowThreads)
   const LastRowsArgs& args = dependent.Await();
   const RowPlace at = PlaceOf(args.stride);
   if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
-  const T* in = args.in != nullptr ? args.in[at.row] : nullptr;
+  const T* in = RowBefore(args.field, at.row);
   T value = 0.0f;
   if (at.column < args.width) {
     value = LastOf(args.offsets, at.row, args.x, args.stride, in, at.column);

@@ -52,7 +52,8 @@ class CudaProgram : public ProgramExecutable {
       SRU_RETURN_IF_ERROR(CheckDevice("arena", options.device));
       std::unique_ptr<ArenaMemory> memory;
       SRU_RETURN_IF_ERROR(MakeGpuArenaMemory(devices_[options.device].gpu, &memory));
-      *arena = std::make_unique<StateArena>(packed_->program.fields, options, std::move(memory));
+      *arena = std::make_unique<StateArena>(packed_->program.fields, packed_->shape.field_axes,
+                                            options, std::move(memory));
       return OkStatus();
     });
   }

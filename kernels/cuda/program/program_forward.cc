@@ -84,14 +84,15 @@ class Forward {
   const ProgramLayout::Field& field(FieldId id, AxisId axis) const {
     return layout_.fields[packed_.use_of(id, axis)];
   }
-  const float* const* StatesIn(FieldId id, AxisId axis) const {
-    return Input<const float*>(field(id, axis).in);
+  FieldRows RowsOf(FieldId id, AxisId axis) const {
+    const ProgramLayout::Field& of = field(id, axis);
+    return {Input<const float*>(of.in), Input<float*>(of.out),
+            static_cast<int64_t>(packed_.places[id].offset)};
   }
-  const float* const* StatesIn(FieldId id) const { return StatesIn(id, axis()); }
-  float* const* StatesOut(FieldId id) const { return Input<float*>(field(id, axis()).out); }
   FieldPages PagesOf(FieldId id) const {
     const ProgramLayout::Field& of = field(id, axis());
-    return {Input<int32_t>(of.in), Input<int32_t>(of.out), Input<float*>(layout_.pages)};
+    return {Input<int32_t>(of.in), Input<int32_t>(of.out), Input<float*>(layout_.pages),
+            static_cast<int64_t>(packed_.places[id].offset)};
   }
   // A vector among the operation's weights; null if it is absent.
   const float* Vector(size_t index) const {
@@ -300,9 +301,8 @@ class Forward {
       const PackedStack& stack = *packed_.stacks[packed_.operations[id].stack];
       const int layers = static_cast<int>(stack.layers.size());
       const int padded = stack.output().stride();
-      args.stacks[args.count++] = {StatesIn(field), StatesOut(field),
-                                   layers,          stack.output().width(),
-                                   padded,          ws_.state(axis(), packed_.operations[id])};
+      args.stacks[args.count++] = {RowsOf(field, axis()), layers, stack.output().width(), padded,
+                                   ws_.state(axis(), packed_.operations[id])};
       args.columns += layers * padded;
     }
     return Start(args);
@@ -315,10 +315,7 @@ class Forward {
     args.stride = stride();
     args.x = value(op.x);
     args.forget = value(op.forget);
-    if (has_slots()) {
-      args.in = StatesIn(op.state);
-      args.out = StatesOut(op.state);
-    }
+    if (has_slots()) args.field = RowsOf(op.state, axis());
     args.y = y();
     return Start(args);
   }
@@ -426,7 +423,7 @@ class Forward {
       args.max_rows = rows();
       args.width = width(op.x);
       args.stride = stride();
-      if (has_slots()) args.in = StatesIn(op.last);
+      if (has_slots()) args.field = RowsOf(op.last, axis());
       args.x = value(op.x);
       args.y = y();
       SRU_RETURN_IF_ERROR(Start(args));
@@ -440,8 +437,7 @@ class Forward {
     auto args = OfSequences<KeepLastArgs>(axis());
     args.width = width;
     args.stride = stride;
-    args.in = StatesIn(field);
-    args.out = StatesOut(field);
+    args.field = RowsOf(field, axis());
     args.x = x;
     return Start(args);
   }
@@ -452,7 +448,7 @@ class Forward {
     auto args = OfSequences<LastRowsArgs>(of);
     args.width = width(op.x);
     args.stride = stride();
-    if (op.last != kNone && bucket_.has_slots(of)) args.in = StatesIn(op.last, of);
+    if (op.last != kNone && bucket_.has_slots(of)) args.field = RowsOf(op.last, of);
     args.x = value(op.x);
     args.y = y();
     return Start(args);

@@ -36,10 +36,9 @@ class ProgramPacker : public ProgramVisitor {
     operation().arguments.push_back(value);
   }
   void Field(const char* /*name*/, FieldId field, const FieldRule& rule) {
-    for (const FieldUse& use : packed_.field_uses) {
-      if (use.field == field && use.axis == rule.axis) return;
-    }
-    packed_.field_uses.push_back({field, rule.axis});
+    std::vector<FieldUse>& uses = packed_.field_uses;
+    if (packed_.use_of(field, rule.axis) < static_cast<int>(uses.size())) return;
+    uses.push_back({packed_.places[field].first, rule.axis});
   }
   void Vector(const char* /*name*/, const FloatView& view, int64_t size, Presence = {}) {
     if (std::holds_alternative<ops::Linear>(program_.operations[id_])) return;  // PackLinears()
@@ -342,13 +341,10 @@ PackedProgram::PackedProgram(const Program& given, ProgramShape program_shape,
       shape(std::move(program_shape)),
       dtype(options.dtype),
       operations(given.operations.size()),
-      written_fields(given.axes.size()),
+      places(PlaceFields(given.fields, shape.field_axes)),
       has_stack(given.axes.size()),
       has_operations(given.axes.size()) {
   for (const ValueSpec& value : shape.values) has_operations[value.axis] = true;
-  for (size_t i = 0; i < given.fields.size(); ++i) {
-    written_fields[shape.field_axes[i]].push_back(static_cast<FieldId>(i));
-  }
   ProgramPacker packer(given, this, options, source);
   for (size_t i = 0; i < operations.size(); ++i) packer.Pack(static_cast<ValueId>(i));
   packer.PackLinears();
@@ -383,7 +379,7 @@ int PackedProgram::row_stride(ValueId value) const {
 
 int PackedProgram::use_of(FieldId field, AxisId axis) const {
   const auto found = std::find_if(field_uses.begin(), field_uses.end(), [&](const FieldUse& use) {
-    return use.field == field && use.axis == axis;
+    return use.field == places[field].first && use.axis == axis;
   });
   return static_cast<int>(found - field_uses.begin());
 }

@@ -12,6 +12,7 @@
 #include "kernels/cuda/device/row_layout.h"
 #include "kernels/cuda/stack/packed_stack.h"
 #include "kernels/program.h"
+#include "kernels/state_arena.h"
 #include "kernels/weight_source.h"
 
 namespace sru::kernels::cuda {
@@ -70,9 +71,10 @@ struct PackedOperation {
   std::vector<ValueId> arguments;    // the values that it reads
 };
 
-// A field that operations of an axis read or write. A growing one may have several.
+// Fields that share pages and of which operations of an axis read or write some. Growing ones may be
+// used on several axes.
 struct FieldUse {
-  FieldId field = kNone;
+  FieldId field = kNone;  // the first of them
   AxisId axis = kNone;
 };
 
@@ -95,11 +97,11 @@ struct PackedProgram {
   AxisId sequences_of(AxisId axis) const {
     return is_sequence_axis(axis) ? program.axes[axis].sequences_of : axis;
   }
-  // Whether rows are added to a growing field of the slots of this axis.
+  // Whether rows are added to growing fields of the slots of this axis.
   bool appends(const FieldUse& use) const {
     return program.fields[use.field].grows && shape.field_axes[use.field] == use.axis;
   }
-  // The index in field_uses; it must be there.
+  // The index in field_uses of a field that operations of the axis use.
   int use_of(FieldId field, AxisId axis) const;
   const ProductShape& shape_of(const PackedOperation& operation) const {
     return groups[operation.group].shapes[operation.product.shape];
@@ -112,7 +114,7 @@ struct PackedProgram {
   std::vector<std::unique_ptr<PackedStack>> stacks;
   std::vector<ProductGroup> groups;
   std::vector<FieldUse> field_uses;
-  std::vector<std::vector<FieldId>> written_fields;  // [axis]
+  std::vector<FieldPlace> places;  // [field]
   // Axes whose operations read values of one another, or whose inputs point to one another, are a part
   // of the program. Parts meet in slots alone, of which each is on one axis of a batch.
   std::vector<int> parts;            // [axis]

@@ -110,7 +110,7 @@ Status ProgramRun::BeginStates() {
       rows_added[b] = axis.offsets[b + 1] - axis.offsets[b];
     }
     SRU_RETURN_IF_ERROR(batch_.arena->BeginRun(axis.slots, rows_added.data(), axis.num_sequences,
-                                               packed_.written_fields[a], &states_[a]));
+                                               static_cast<AxisId>(a), &states_[a]));
     SRU_RETURN_IF_ERROR(ValidateStates(packed_.program, packed_.shape, ws_.limits(), batch_,
                                        outputs_, static_cast<AxisId>(a), states_[a]));
   }
