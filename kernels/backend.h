@@ -35,11 +35,6 @@
 
 namespace sru::kernels {
 
-// Values of BackendOptions::cuda_fuse_max_input.
-inline constexpr int kFuseNone = 0;
-inline constexpr int kFuseWhereFaster = 128;  // as measured on an H100 (docs/figures.md)
-inline constexpr int kFuseAll = 512;          // that can be
-
 // The hardware that a backend uses. Each field is read by the backend that its name begins with.
 struct BackendOptions {
   std::string cpu_isa =
@@ -55,12 +50,10 @@ struct BackendOptions {
   // take, as part of its weights; 0 = they are never kept. The results have the same bits either
   // way. The default holds 30,000 words of two directions with 512 dimensions each in bfloat16.
   size_t cuda_token_table_bytes = size_t{256} << 20;
-  // Lets float32 products round their input to TF32 (10 bits), which tensor cores multiply.
-  bool cuda_tf32 = false;
-  // The longest input, in values, of bfloat16 layers that run as one kernel each: kFuseNone,
-  // kFuseWhereFaster or kFuseAll. A layer's shape alone decides, and so results do not depend on the
-  // batch. Other results to the bit, and nearer to float32's, since U is not rounded.
-  int cuda_fuse_max_input = kFuseWhereFaster;
+  // Runs bfloat16 layers of rows of at most 128 values as one kernel each. A layer's shape alone decides, and so
+  // results do not depend on the batch. Other results to the bit, and nearer to float32's, since U is
+  // not rounded.
+  bool cuda_fuse_layers = true;
   // How long a thread that waits for a device asks whether it is done, which takes its core, before
   // it sleeps until it is woken: this much longer than batches of that size usually take, if that is at most
   // 2 ms. 0 = it sleeps at once.

@@ -337,18 +337,5 @@ TEST(OptionsTest, DevicesNeedABackendThatHasSome) {
   EXPECT_EQ(ErrorOf(options), "--devices: names GPUs, but --backend is cpu; use --backend=cuda");
 }
 
-TEST(OptionsTest, FusedLayersAreBFloat16) {
-  Options options = Valid();
-  options.batching.compile.dtype = kernels::DataType::kFloat32;
-  EXPECT_TRUE(ValidateOptions(options).ok());  // auto
-  options.batching.hardware.cuda_fuse_max_input = kernels::kFuseAll;
-  options.batching.compile.dtype = kernels::DataType::kBFloat16;
-  EXPECT_TRUE(ValidateOptions(options).ok());
-  options.batching.compile.dtype = kernels::DataType::kFloat32;
-  EXPECT_EQ(
-      ErrorOf(options),
-      "--fuse_layers: all fuses bfloat16 layers, but --dtype is float32; use --dtype=bfloat16");
-}
-
 }  // namespace
 }  // namespace sru::server

@@ -6,7 +6,7 @@
 Each row is a shape of the paper, a batch size and a data type. Against each other run, A B C A B C:
 
   sru      our stack, `gpu_bench interactive`
-  fused    the same in bfloat16 with a kernel per layer (sru_server --fuse_layers=all)
+  fused    the same in bfloat16 with a kernel per layer of at most 128 values
   lstm     torch.nn.LSTM on cuDNN, of the same width and depth, eager and captured in a CUDA graph;
            the better of the two counts
   published  torch modules of the package `sru`, whose kernel this machine has compiled (--published), in float32

@@ -160,13 +160,13 @@ BackendOptions ServedOptions() {
 struct StackType {
   const char* name;
   DataType dtype;
-  int fuse_max_input;  // as BackendOptions::cuda_fuse_max_input
+  bool fuse_layers;  // as BackendOptions::cuda_fuse_layers
 };
 
 constexpr StackType kStackTypes[] = {
-    {"float32", DataType::kFloat32, kFuseNone},
-    {"bfloat16", DataType::kBFloat16, kFuseNone},
-    {"bfloat16_fused", DataType::kBFloat16, kFuseAll},
+    {"float32", DataType::kFloat32, false},
+    {"bfloat16", DataType::kBFloat16, false},
+    {"bfloat16_fused", DataType::kBFloat16, true},
 };
 
 // The scan ----------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ class Forward {
       : random_(options, 1) {
     PackOptions pack;
     pack.dtype = type.dtype;
-    pack.fuse_max_input = type.fuse_max_input;
+    pack.fuse_layers = type.fuse_layers;
     stack_ = std::make_unique<PackedStack>(random_.spec(), pack);
     std::unique_ptr<Stream> stream;
     Check(gpu->device().CreateStream(nullptr, &stream));
@@ -479,7 +479,7 @@ int RunClassify(const std::shared_ptr<Gpu>& gpu) {
     const RandomStack random(options, 1);
     std::unique_ptr<Backend> backend;
     BackendOptions backend_options = ServedOptions();
-    backend_options.cuda_fuse_max_input = type.fuse_max_input;
+    backend_options.cuda_fuse_layers = type.fuse_layers;
     Check(CreateBackend("cuda", backend_options, &backend));
     CompileOptions compile;
     compile.dtype = type.dtype;

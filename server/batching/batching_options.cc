@@ -86,9 +86,6 @@ void AddFlags(BatchingOptions* options, Flags* flags) {
              "units of 10^6 bytes. A prompt of Generate that begins like an earlier one "
              "of the same caller is computed from there on, with the same result. 0 = "
              "none.");
-  flags->Add("allow_tf32", &options->hardware.cuda_tf32,
-             "Round the input of float32 products on a GPU to TF32: faster, with about "
-             "three digits instead of seven.");
   BatcherOptions& batcher = engine.batcher;
   flags->Add("max_batch_tokens", &batcher.max_batch_tokens, {1, 1 << 22},
              "Token budget of one batch. Larger batches raise throughput and the latency "
@@ -104,13 +101,10 @@ void AddFlags(BatchingOptions* options, Flags* flags) {
   flags->Add("cpu_threads", &options->hardware.cpu_threads, {0, 1024},
              "Most cores that one large batch of backend cpu may use while they are "
              "idle. 0 = all.");
-  flags->AddChoice<int>("fuse_layers", &options->hardware.cuda_fuse_max_input,
-                        {{"auto", kernels::kFuseWhereFaster},
-                         {"all", kernels::kFuseAll},
-                         {"none", kernels::kFuseNone}},
-                        "Which bfloat16 layers run as one GPU kernel each, with fewer launches and "
-                        "unrounded products: auto (input of at most 128 values), all (at most 512) "
-                        "or none.");
+  flags->AddChoice<bool>(
+      "fuse_layers", &options->hardware.cuda_fuse_layers, {{"auto", true}, {"none", false}},
+      "Which bfloat16 layers run as one GPU kernel each, with fewer launches and "
+      "unrounded products: auto (input of at most 128 values) or none.");
   flags->AddTime("gpu_poll_us", &options->gpu_poll, absl::Microseconds(1),
                  {absl::Microseconds(-1), absl::Seconds(1)},
                  "Microseconds that a worker polls its GPU, beyond the usual time of such a "
@@ -149,11 +143,6 @@ absl::Status ValidateBatchingOptions(const BatchingOptions& options) {
   if (!devices.empty() && (!distinct || *std::min_element(devices.begin(), devices.end()) < 0)) {
     return InvalidArgument("--devices: expected different numbers from 0 on, such as 0,1, found '",
                            absl::StrJoin(devices, ","), "'");
-  }
-  if (options.hardware.cuda_fuse_max_input == kernels::kFuseAll &&
-      options.compile.dtype != kernels::DataType::kBFloat16) {
-    return InvalidArgument("--fuse_layers: all fuses bfloat16 layers, but --dtype is ",
-                           kernels::DataTypeName(options.compile.dtype), "; use --dtype=bfloat16");
   }
   if (options.state_memory_mb > 0 && options.prefix_cache_mb > options.state_memory_mb) {
     return InvalidArgument("--prefix_cache_mb: expected at most --state_memory_mb, which is ",

@@ -21,9 +21,9 @@ struct CheckOptions {
   std::string reference = "reference";   // the backend to compare with
   std::string goldens = "tests/golden";  // the folder
   std::string json;                      // file for an object per check and line, or empty
-  bool fuse_layers = false;   // kFuseAll for BackendOptions::cuda_fuse_max_input, else kFuseNone
-  bool small = false;         // leaves out what takes long under a sanitizer
-  std::set<CheckGroup> only;  // empty = all
+  bool fuse_layers = false;              // BackendOptions::cuda_fuse_layers
+  bool small = false;                    // leaves out what takes long under a sanitizer
+  std::set<CheckGroup> only;             // empty = all
 };
 
 // Prints a line per check. Returns 0 if all pass, 1 if one fails, 77, after a message, if the machine

@@ -321,6 +321,31 @@ Status CheckFewRows(Backend& tested, DataType dtype, int vocabulary, bool picks,
   return status;
 }
 
+// A step of 1 and of 8 sessions of the paper's language model must have the bits that it has among 64. Two of its layers: the
+// products are those of all twelve.
+Status CheckLanguageModel(Backend& tested, DataType dtype, bool* same_bits) {
+  constexpr int kSessions = 64;
+  LanguageModelSizes sizes;
+  sizes.layers = 2;
+  const RandomLanguageModel model(sizes);
+  Running running;
+  Status status = running.Prepare(tested, dtype, model.program, kSessions, kSessions);
+  const ProgramData data = RandomData(model.program, {std::vector<int>(kSessions, 1)}, 49);
+  std::vector<std::vector<float>> all, found;
+  if (status.ok()) status = running.Run(data, {}, &all);
+  *same_bits = true;
+  for (const int sessions : {1, 8}) {
+    std::vector<std::vector<Piece>> pieces(model.program.axes.size());
+    for (int i = 0; i < sessions; ++i) pieces[model.tokens].push_back({i, 0, 1});
+    if (status.ok()) status = running.Run(SliceOf(model.program, data, pieces), {}, &found);
+    if (!status.ok()) return status;
+    for (size_t i = 0; i < found.size(); ++i) {
+      *same_bits = *same_bits && std::equal(found[i].begin(), found[i].end(), all[i].begin());
+    }
+  }
+  return status;
+}
+
 // A student's sentences, and a few of their next tokens, which are chosen from lists.
 Status CheckStudent(Backend& tested, Backend& reference, DataType dtype, bool small, int width,
                     double* largest) {
@@ -435,6 +460,12 @@ void CheckPrograms(
       report("program, few rows of " + std::to_string(vocabulary) + (picks ? ", picks" : ""),
              status.ok() && same_bits, status.ok() ? "as among many" : status.message());
     }
+  }
+  if (!small && !brief) {
+    bool same_bits = false;
+    const Status status = CheckLanguageModel(tested, dtype, &same_bits);
+    report("program, language model of the paper's widths", status.ok() && same_bits,
+           status.ok() ? "as among many" : status.message());
   }
   for (const int width : sizes(3, 16, {16, 64})) {
     double largest = 0;

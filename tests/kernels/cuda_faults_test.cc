@@ -256,7 +256,7 @@ Bytes RunFused() {
   constexpr int kPadded = 32;
   constexpr int kDirections = 2;
   const int tokens = NumTokens(entries);
-  const int slices = FusedMaxSlices(kInput);
+  const int slices = kFusedMaxSlices;
   FusedArgs args{};
   args.k = kInput;
   const auto x = Random<BFloat16>(static_cast<size_t>(tokens) * kInput, 1);
@@ -495,8 +495,7 @@ constexpr KernelCase kCases[] = {
     {"scan", RunScan<float, 4, false>},
     {"scan_bfloat16", RunScan<BFloat16, 2, false>},
     {"scan_by_token", RunScan<float, 2, true>},
-    {"fused_three_stages", RunFused<64, 3>},
-    {"fused_two_stages", RunFused<512, 3>},
+    {"fused", RunFused<64, 3>},
     {"skinny", RunSkinny<float>},
     {"skinny_bfloat16", RunSkinny<BFloat16>},
     {"skinny_normalized", RunNormalizedSkinny<float>},

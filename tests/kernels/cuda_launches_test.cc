@@ -78,13 +78,13 @@ TEST_P(CudaLaunchesTest, EveryKernelIsLaunchedByACheck) {
       if (function == kernel) threads.emplace(name.substr(0, name.find('(')), count);
     }
   }
-  EXPECT_EQ(compiled.size(), 102u) << "cuda_ptxas_test.py finds as many in the machine code";
+  EXPECT_EQ(compiled.size(), 98u) << "cuda_ptxas_test.py finds as many in the machine code";
   EXPECT_EQ(loaded, compiled) << "not loaded at the start";
   EXPECT_EQ(launched, compiled) << "launched by no check";
   EXPECT_EQ(kernels.loaded, kernels.launched);
   if (GetParam() != 132) return;
   // One slice for few sequences and two for many are instructions of their own in a fused kernel.
-  for (const int input : {64, 128, 256}) {
+  for (const int input : {64, 128}) {
     for (const int matrices : {3, 4}) {
       const std::string name = "sru::kernels::cuda::FusedKernel<" + std::to_string(input) + ", " +
                                std::to_string(matrices) + ">";
@@ -100,8 +100,7 @@ TEST_P(CudaLaunchesTest, EveryKernelIsLaunchedByACheck) {
 TEST(CudaLargeBatchTest, BlocksOfFusedLayersHaveSeveralGroups) {
   constexpr int kMultiprocessors = 132;
   constexpr size_t kSharedBytes = 228 << 10;  // of a multiprocessor
-  for (const auto& [input, hidden] : {std::pair(64, 128), std::pair(64, 32), std::pair(128, 64),
-                                      std::pair(256, 128), std::pair(512, 256)}) {
+  for (const auto& [input, hidden] : {std::pair(64, 128), std::pair(64, 32), std::pair(128, 64)}) {
     for (const int matrices : {3, 4}) {
       kernels::cuda::FusedArgs args = {};
       args.k = input;
@@ -110,7 +109,7 @@ TEST(CudaLargeBatchTest, BlocksOfFusedLayersHaveSeveralGroups) {
       args.scan.padded = hidden;
       args.scan.matrices = matrices;
       const int slices = kernels::cuda::FusedSlices(args, kMultiprocessors);
-      EXPECT_EQ(slices, kernels::cuda::FusedMaxSlices(input));
+      EXPECT_EQ(slices, kernels::cuda::kFusedMaxSlices);
       const size_t shared = kernels::cuda::FusedSharedBytes(input, matrices, slices);
       const int resident = static_cast<int>(kSharedBytes / (shared + 1024));
       EXPECT_LT(

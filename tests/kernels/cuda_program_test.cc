@@ -36,6 +36,7 @@ using ::sru::testing::kShimModes;
 using ::sru::testing::MakeHostDevice;
 using ::sru::testing::ProgramData;
 using ::sru::testing::RandomData;
+using ::sru::testing::RandomLanguageModel;
 using ::sru::testing::RandomProgram;
 using ::sru::testing::RandomReader;
 using ::sru::testing::RandomTranslator;
@@ -1493,24 +1494,24 @@ TEST(CudaProgramTest, OurProductsGiveTheBitsOfTheLibrarys) {
 TEST(CudaProgramTest, LaunchesOfATranslatorsStep) {
   const struct {
     DataType dtype;
-    int fuse_max_input;
+    bool fuse_layers;
     int launches;  // of a decoder layer
     int own_microseconds = -1;
   } kCases[] = {
       // 6 products, 2 attentions, 3 layer norms with what comes before and after them, a scan, the new
       // keys and values.
-      {DataType::kFloat32, kFuseNone, 13},
-      {DataType::kBFloat16, kFuseNone, 13},
+      {DataType::kFloat32, false, 13},
+      {DataType::kBFloat16, false, 13},
       // Our own products make layer norms and new keys and values as well.
-      {DataType::kFloat32, kFuseNone, 9, 1},
-      {DataType::kBFloat16, kFuseNone, 9, 1},
+      {DataType::kFloat32, false, 9, 1},
+      {DataType::kBFloat16, false, 9, 1},
       // A product and the scan are one launch.
-      {DataType::kBFloat16, kFuseAll, 12},
+      {DataType::kBFloat16, true, 12},
   };
   for (const auto& c : kCases) {
     SCOPED_TRACE(c.launches);
     BackendOptions options;
-    options.cuda_fuse_max_input = c.fuse_max_input;
+    options.cuda_fuse_layers = c.fuse_layers;
     int64_t launches[2];
     for (const int layers : {2, 3}) {
       ::sru::testing::TranslatorSizes sizes;
@@ -1537,7 +1538,7 @@ TEST(CudaProgramTest, LaunchesOfATranslatorsStep) {
 
 TEST(CudaProgramTest, LaunchesOfALanguageModelsStep) {
   BackendOptions backend_options;
-  backend_options.cuda_fuse_max_input = kFuseNone;
+  backend_options.cuda_fuse_layers = false;
   for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
     int64_t launches[2];
     for (const int layers : {6, 12}) {
@@ -1565,6 +1566,45 @@ TEST(CudaProgramTest, LaunchesOfALanguageModelsStep) {
     EXPECT_EQ(launches[1] - launches[0], 6 * 3) << static_cast<int>(dtype);
     // The states, the row before and the new one; the rows, the logits and the candidates.
     EXPECT_LE(launches[1], 12 * 3 + 7);
+  }
+}
+
+// Two of its layers: the products are those of all twelve.
+TEST(CudaProgramTest, APaperSizedLanguageModelWritesTheSameTokensAloneAndInABatch) {
+  constexpr int kSessions = 16;
+  ::sru::testing::LanguageModelSizes sizes;
+  sizes.layers = 2;
+  const RandomLanguageModel model(sizes);
+  for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    ProgramRig rig;
+    rig.compile.dtype = dtype;
+    ASSERT_NO_FATAL_FAILURE(
+        rig.Prepare(model.program, {{kSessions, kSessions}, {0, 0}, {kSessions, kSessions}}));
+    ASSERT_NO_FATAL_FAILURE(rig.MakeArena());
+    std::vector<Candidate> expected;
+    for (const int sessions : {kSessions, 8, 1}) {
+      std::vector<StateArena::Slot> slots;
+      for (int i = 0; i < sessions; ++i) slots.push_back(rig.Slot());
+      std::vector<Candidate> written;
+      std::vector<int32_t> ids(sessions);
+      for (int i = 0; i < sessions; ++i) ids[i] = 10 * i;
+      for (int step = 0; step < 3; ++step) {
+        Call call(model.program, {std::vector<int>(sessions, 1), {}, {}}, 1);
+        call.slots[model.tokens] = slots;
+        call.data.ids[RandomLanguageModel::kIds] = ids;
+        call.data.sampling[RandomLanguageModel::kSampling].assign(sessions, Sampling());
+        ASSERT_TRUE(rig.Run(call).ok());
+        const std::vector<Candidate>& picked = call.candidates[RandomLanguageModel::kPicked];
+        written.push_back(picked[0]);
+        for (int i = 0; i < sessions; ++i) ids[i] = picked[i].id;
+      }
+      if (expected.empty()) expected = written;
+      for (size_t step = 0; step < written.size(); ++step) {
+        EXPECT_EQ(written[step].id, expected[step].id) << sessions << " at step " << step;
+        EXPECT_EQ(written[step].log_prob, expected[step].log_prob) << sessions << " at " << step;
+      }
+    }
+    EXPECT_NE(expected[0].log_prob, expected[2].log_prob);
   }
 }
 

@@ -4,7 +4,7 @@
 //                kernels run on the host (tests/kernels/cuda_host/). Default: cpu
 //   SRU_DTYPE    float32 (default) or bfloat16
 //   SRU_CPU_ISA  BackendOptions::cpu_isa. Default: auto
-//   SRU_CUDA_FUSE_LAYERS  all bfloat16 layers that can be fused, 0 (default: none) or 1
+//   SRU_CUDA_FUSE_LAYERS  whether bfloat16 layers are fused that can be, 0 (default) or 1
 //   SRU_CUDA_HOST_MODE    in which order cuda_host does what a GPU leaves open (launch_shim.h)
 // Programs that link sru_tested_backend get a main() that exits with 77, and says why, if the
 // machine lacks what these variables name.
@@ -50,7 +50,7 @@ struct TestedBackend {
   kernels::Status Create(std::unique_ptr<kernels::Backend>* backend) const {
     kernels::BackendOptions options;
     options.cpu_isa = cpu_isa;
-    options.cuda_fuse_max_input = fuse_layers ? kernels::kFuseAll : kernels::kFuseNone;
+    options.cuda_fuse_layers = fuse_layers;
     if (name != "cuda_host") return kernels::CreateBackend(name, options, backend);
     static HostDeviceControl control;
     std::vector<std::unique_ptr<kernels::cuda::Device>> devices;

@@ -36,7 +36,7 @@ FIRST_FLAGS = (
 ).split()
 # Flags of earlier versions that are gone, with what to say instead. The server refuses each by name.
 GONE_FLAGS = {
-    "admin_without_auth": "", "admission": "", "compute_turn_us": "", "connection_guard": "", "empty_repository_grace_s": "",
+    "admin_without_auth": "", "admission": "", "allow_tf32": "", "compute_turn_us": "", "connection_guard": "", "empty_repository_grace_s": "",
     "min_ping_interval_s": "", "read_pause_us": "", "scheduling": "",
 }
 # Those of the client's subcommands.

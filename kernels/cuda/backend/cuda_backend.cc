@@ -242,8 +242,7 @@ class CudaExecutable : public Executable {
 class CudaBackend : public Backend {
  public:
   CudaBackend(const BackendOptions& options, std::vector<std::shared_ptr<Gpu>> gpus)
-      : tf32_(options.cuda_tf32),
-        fuse_max_input_(options.cuda_fuse_max_input),
+      : fuse_layers_(options.cuda_fuse_layers),
         token_table_bytes_(options.cuda_token_table_bytes),
         gpus_(std::move(gpus)) {}
 
@@ -251,9 +250,7 @@ class CudaBackend : public Backend {
 
   std::string description() const override {
     std::string description = "cuBLASLt products";
-    if (tf32_) description += " (TF32)";
-    if (fuse_max_input_ == kFuseAll) description += ", all bfloat16 layers fused";
-    if (fuse_max_input_ == kFuseNone) description += ", no fused layers";
+    if (!fuse_layers_) description += ", no fused layers";
     for (const std::shared_ptr<Gpu>& gpu : gpus_) {
       description +=
           ", device " + std::to_string(gpu->device().ordinal()) + ": " + gpu->device().name();
@@ -297,8 +294,7 @@ class CudaBackend : public Backend {
   PackOptions PackOptionsOf(const CompileOptions& options) const {
     PackOptions pack;
     pack.dtype = options.dtype;
-    pack.tf32 = tf32_ && options.dtype == DataType::kFloat32;
-    pack.fuse_max_input = fuse_max_input_;
+    pack.fuse_layers = fuse_layers_;
     return pack;
   }
 
@@ -309,8 +305,7 @@ class CudaBackend : public Backend {
     return StackOnDevice::Create(stack, gpu, *stream, token_table_bytes_, &state->stack);
   }
 
-  const bool tf32_;
-  const int fuse_max_input_;
+  const bool fuse_layers_;
   const size_t token_table_bytes_;
   const std::vector<std::shared_ptr<Gpu>> gpus_;
 };

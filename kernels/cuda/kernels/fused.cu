@@ -11,16 +11,8 @@ cudaError_t WithMatrices(int matrices, const Use& use) {
 }
 template <typename Use>
 cudaError_t WithKernel(int k, int matrices, const Use& use) {
-  switch (FusedInput(k)) {
-    case 64:
-      return WithMatrices<64>(matrices, use);
-    case 128:
-      return WithMatrices<128>(matrices, use);
-    case 256:
-      return WithMatrices<256>(matrices, use);
-    default:
-      return WithMatrices<kFusedMaxInput>(matrices, use);
-  }
+  return FusedInput(k) == 64 ? WithMatrices<64>(matrices, use)
+                             : WithMatrices<kFusedMaxInput>(matrices, use);
 }
 
 }  // namespace
@@ -29,8 +21,7 @@ cudaError_t LoadFusedKernels(int* architecture) {
   for (int input = FusedInput(0); input <= kFusedMaxInput; input *= 2) {
     for (int matrices : {3, 4}) {
       const cudaError_t error = WithKernel(input, matrices, [&](auto* kernel) {
-        return LoadKernel(kernel, architecture,
-                          FusedSharedBytes(input, matrices, FusedMaxSlices(input)),
+        return LoadKernel(kernel, architecture, FusedSharedBytes(input, matrices, kFusedMaxSlices),
                           /*shared_first=*/true);
       });
       if (error != cudaSuccess) return error;

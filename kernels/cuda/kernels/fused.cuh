@@ -18,7 +18,7 @@
 // what a sequence gets does not depend on what runs beside it.
 //
 // Bound by the tensor cores for long batches: 2 x input x matrices operations for each result, and its x is
-// read once for every 32 dimensions of a direction, or 16 where rows have 512 values. At small batches bound by the scan's steps. Bytes a
+// read once for every 32 dimensions of a direction. At small batches bound by the scan's steps. Bytes a
 // result: 2 written, and 2 x input x parts / (directions x hidden) read, which the second-level cache
 // serves. Blocks: groups of 2 sequences x directions x slices, at most as many as run at a time. 32
 // sequences of 2 x 128 are 16 x 16 blocks, two a multiprocessor of 132.
@@ -157,20 +157,13 @@ class FusedCopier {
       const int step = chunk * kFusedRows + row % kFusedRows;
       const int t = backward_ ? length - 1 - step : step;
       const BFloat16* from = x_ + static_cast<int64_t>(begin + t) * k_;
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        if (step < length && column_ + v * kLanes * 8 < k_) {
-          BeginCopy<16>(stage + row * FusedRowBytes(kInput) + v * kLanes * 16,
-                        from + v * kLanes * 8);
-        }
-      }
+      if (step < length && column_ < k_) BeginCopy<16>(stage + row * FusedRowBytes(kInput), from);
     }
   }
 
  private:
-  static constexpr int kLanes = kInput / 8 < 32 ? kInput / 8 : 32;  // of a row
-  static constexpr int kRows = 32 / kLanes;                         // of a warp at a time
-  static constexpr int kVectors = kInput / 8 / kLanes;              // of a lane and row
+  static constexpr int kLanes = kInput / 8;  // of a row
+  static constexpr int kRows = 32 / kLanes;  // of a warp at a time
 
   const int k_;
   const bool backward_;
@@ -256,7 +249,6 @@ struct FusedMultiplier {
 template <int kInput, int kMatrices>
 __device__ __forceinline__ void RunMultiplier(const FusedArgs& args, const FusedPlace& place,
                                               unsigned char* stages, float* u) {
-  constexpr int kStages = FusedStages(kInput);
   const int threads = FusedThreads(kMatrices, place.slices);
   const FusedCopier<kInput, kMatrices> copier(args, place, stages);
   const int u_sequence = FusedUSequence(kMatrices, place.slices);
@@ -278,13 +270,13 @@ __device__ __forceinline__ void RunMultiplier(const FusedArgs& args, const Fused
     chunks.Next(group);
   };
 #pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) copy_next(i);
+  for (int i = 0; i < kFusedStages - 1; ++i) copy_next(i);
   // Copies are ahead of products, so that all chunks have been counted when the last one is reached.
   for (int i = 0; i < copied; ++i) {
-    WaitForCopies<kStages - 2>();
+    WaitForCopies<kFusedStages - 2>();
     RoleBarrier(threads);
-    copy_next((i + kStages - 1) % kStages);
-    multiplier.Multiply(stages + i % kStages * FusedStageBytes(kInput),
+    copy_next((i + kFusedStages - 1) % kFusedStages);
+    multiplier.Multiply(stages + i % kFusedStages * FusedStageBytes(kInput),
                         dims + i % 2 * kFusedSequences * u_sequence, u_sequence, place.lane);
   }
   RoleBarrier(threads);
@@ -491,19 +483,19 @@ __device__ __forceinline__ void RunScanner(const FusedArgs& args, const FusedPla
 }
 
 template <int kInput, int kMatrices>
-__global__ void __launch_bounds__(FusedMaxThreads(kInput, kMatrices),
-                                  FusedMinBlocks(kInput, kMatrices))
+__global__ void __launch_bounds__(FusedThreads(kMatrices, kFusedMaxSlices),
+                                  FusedMinBlocks(kMatrices))
     FusedKernel(const DependentArgs<FusedArgs> dependent, int slices, int blocks) {
   const FusedArgs& args = dependent.Await();
   const FusedPlace place = FindFusedPlace<kMatrices>(args.scan, slices, blocks);
   const int threads = FusedThreads(kMatrices, slices);
   unsigned char* stages = DynamicShared();
-  float* u = reinterpret_cast<float*>(stages + FusedStages(kInput) * FusedStageBytes(kInput));
+  float* u = reinterpret_cast<float*>(stages + kFusedStages * FusedStageBytes(kInput));
   auto* highways = reinterpret_cast<BFloat16*>(u + FusedUValues(kMatrices, slices));
   // What is past the end of x's rows meets weights of zero, and a missing highway a scale of
   // zero; so both must be finite.
-  for (int row = static_cast<int>(threadIdx.x);
-       row < FusedStages(kInput) * kFusedSequences * kFusedRows; row += threads) {
+  for (int row = static_cast<int>(threadIdx.x); row < kFusedStages * kFusedSequences * kFusedRows;
+       row += threads) {
     for (int column = args.k; column < kInput; column += 8) {
       Store<8>(reinterpret_cast<BFloat16*>(stages + row * FusedRowBytes(kInput)) + column,
                Packed<BFloat16, 8>{});

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/backend.h"
 #include "kernels/cuda/kernels/kernel_args.h"
 #include "kernels/cuda/kernels/scan_shape.h"
 #include "kernels/host_and_device.h"
@@ -23,35 +22,24 @@ inline constexpr int kFusedDims = 16;
 // Lanes of a scan warp that share a sequence.
 inline constexpr int kFusedLanes = 32 / kFusedSequences;
 static_assert(kFusedLanes == kFusedDims, "a lane scans one dimension");
-// The longest input row, in values, whose weights still fit into registers.
-inline constexpr int kFusedMaxInput = 512;
-static_assert(kFusedMaxInput == kFuseAll && kFuseWhereFaster <= kFuseAll, "BackendOptions");
+// The longest input row, in values: layers of longer ones were slower than products and scans on an H100.
+inline constexpr int kFusedMaxInput = 128;
 
-// Input rows are padded to one of 64, 128, 256 and 512 values, for each of which there is a kernel.
-SRU_HOST_DEVICE constexpr int FusedInput(int k) {
-  int padded = 64;
-  while (padded < k) padded *= 2;
-  return padded;
-}
+// Input rows are padded to 64 or 128 values, for each of which there is a kernel.
+SRU_HOST_DEVICE constexpr int FusedInput(int k) { return k <= 64 ? 64 : kFusedMaxInput; }
 
-// The most slices of kFusedDims dimensions that a block has: with the longest rows a second one
-// would leave a thread too few registers for its weights. Then threads: a warp per matrix and one
+// The most slices of kFusedDims dimensions that a block has. Then threads: a warp per matrix and one
 // that scans, for each slice.
-SRU_HOST_DEVICE constexpr int FusedMaxSlices(int input) { return input <= 256 ? 2 : 1; }
+inline constexpr int kFusedMaxSlices = 2;
 SRU_HOST_DEVICE constexpr int FusedThreads(int matrices, int slices) {
   return (matrices + 1) * slices * 32;
 }
-SRU_HOST_DEVICE constexpr int FusedMaxThreads(int input, int matrices) {
-  return FusedThreads(matrices, FusedMaxSlices(input));
-}
 // Blocks that must fit a multiprocessor's registers.
-SRU_HOST_DEVICE constexpr int FusedMinBlocks(int input, int matrices) {
-  return input <= 256 && matrices == 3 ? 2 : 1;
-}
+SRU_HOST_DEVICE constexpr int FusedMinBlocks(int matrices) { return matrices == 3 ? 2 : 1; }
 
 // What of a block's x is in shared memory at a time: the chunk that is multiplied and those that
 // are on their way.
-SRU_HOST_DEVICE constexpr int FusedStages(int input) { return input <= 256 ? 3 : 2; }
+inline constexpr int kFusedStages = 3;
 // Bytes from one row of x to the next: an odd multiple of 64, so that two rows of 64 bytes are in
 // different banks.
 SRU_HOST_DEVICE constexpr int FusedRowBytes(int input) { return input * 2 + 64; }
@@ -77,14 +65,13 @@ inline constexpr int kFusedHighwaySequence = kFusedRows * kFusedDims + 16;
 inline constexpr int kFusedHighwayValues = 2 * kFusedSequences * kFusedHighwaySequence;
 
 SRU_HOST_DEVICE constexpr size_t FusedSharedBytes(int input, int matrices, int slices) {
-  return static_cast<size_t>(FusedStages(input)) * FusedStageBytes(input) +
+  return static_cast<size_t>(kFusedStages) * FusedStageBytes(input) +
          sizeof(float) * FusedUValues(matrices, slices) +
          sizeof(uint16_t) * slices * kFusedHighwayValues;
 }
 
-static_assert(FusedSharedBytes(256, 4, 2) <= kMaxSharedBytes &&
-                  FusedSharedBytes(kFusedMaxInput, 4, 1) <= kMaxSharedBytes,
-              "the largest fused layers");
+static_assert(FusedSharedBytes(kFusedMaxInput, 4, kFusedMaxSlices) <= kMaxSharedBytes,
+              "the largest fused layer");
 
 // Blocks that share a group of sequences: one per slices and direction.
 SRU_HOST_DEVICE int FusedParts(const ScanArgs& scan, int slices) {
@@ -97,8 +84,8 @@ SRU_HOST_DEVICE int FusedGroups(const ScanArgs& scan) {
 
 // Wide blocks read x less often; narrow ones keep every multiprocessor busy at small batches.
 inline int FusedSlices(const FusedArgs& args, int num_multiprocessors) {
-  const int most = FusedMaxSlices(FusedInput(args.k));
-  return FusedGroups(args.scan) * FusedParts(args.scan, most) >= num_multiprocessors ? most : 1;
+  const int blocks = FusedGroups(args.scan) * FusedParts(args.scan, kFusedMaxSlices);
+  return blocks >= num_multiprocessors ? kFusedMaxSlices : 1;
 }
 
 // As many as run at a time, `per_multiprocessor` each: a block keeps its weights and goes from

@@ -113,7 +113,7 @@ PackedLayer PackLayer(WeightSource* weights, const LayerSpec& spec, const RowLay
     const size_t row = static_cast<size_t>(i) * spec.directions + direction;
     return scale * spec.weight.data[(row * hidden + j) * matrices + matrix];
   };
-  if (fuse && product_rows.stride() <= options.fuse_max_input) {
+  if (fuse && product_rows.stride() <= kFusedMaxInput) {
     layer.fused_k = product_rows.stride();
     layer.product.weights = packer.AddWeights(product_rows, columns, weight);
   } else {
@@ -160,7 +160,7 @@ PackedStack::PackedStack(const StackSpec& stack, const PackOptions& options, Wei
     // Where U is looked up by token id (token_table.h) there is no product to save, and with it or
     // without, for want of memory, the bits must be the same.
     const bool looked_up = layers.empty() && stack.vocabulary_size > 0;
-    const bool fuse = dtype == DataType::kBFloat16 && !looked_up;
+    const bool fuse = options.fuse_layers && dtype == DataType::kBFloat16 && !looked_up;
     layers.push_back(PackLayer(weights, layer, rows, options, fuse, packer));
     rows = layers.back().output;
   }

@@ -52,8 +52,7 @@ struct PackedLayer {
 
 struct PackOptions {
   DataType dtype = DataType::kFloat32;
-  bool tf32 = false;
-  int fuse_max_input = kFuseNone;  // as BackendOptions::cuda_fuse_max_input
+  bool fuse_layers = false;  // as BackendOptions::cuda_fuse_layers
 };
 
 struct PackedStack {

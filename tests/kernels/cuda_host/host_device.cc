@@ -210,16 +210,7 @@ class HostStream : public Stream {
   Status RunFusedLayer(const FusedArgs& args) override {
     ++control_->fused_layers;
     return AddKernel([this, args] {
-      switch (FusedInput(args.k)) {
-        case 64:
-          return LaunchFused<64>(args);
-        case 128:
-          return LaunchFused<128>(args);
-        case 256:
-          return LaunchFused<256>(args);
-        default:
-          return LaunchFused<kFusedMaxInput>(args);
-      }
+      FusedInput(args.k) == 64 ? LaunchFused<64>(args) : LaunchFused<kFusedMaxInput>(args);
     });
   }
   Status Pool(DataType dtype, const PoolArgs& args) override {
