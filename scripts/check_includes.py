@@ -46,18 +46,18 @@ kernels/cpu/stacks       | kernels kernels/common kernels/cpu/base              
 kernels/cpu/programs     | kernels kernels/cpu/base kernels/cpu/int8 kernels/cpu/stacks       | hwy                      | 3200 0
 kernels/cpu              | kernels kernels/cpu/base kernels/cpu/isa                           |                          | 250 0
                          | kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs           |
-kernels/cuda/kernels     | kernels kernels/common                                             | cuda                     | 4850 0
-kernels/cuda/device      | kernels kernels/common kernels/cuda/kernels                        | cuda                     | 2050 0
+kernels/cuda/kernels     | kernels kernels/common                                             | cuda                     | 5400 0
+kernels/cuda/device      | kernels kernels/common kernels/cuda/kernels                        | cuda                     | 2100 0
 kernels/cuda/stack       | kernels kernels/common kernels/cuda/kernels                        |                          | 1950 0
                          | kernels/cuda/device                                                |
-kernels/cuda/program     | kernels kernels/common kernels/cuda/kernels                        |                          | 2500 0
+kernels/cuda/program     | kernels kernels/common kernels/cuda/kernels                        |                          | 2600 0
                          | kernels/cuda/device kernels/cuda/stack                             |
 kernels/cuda/backend     | kernels kernels/common kernels/cuda/kernels                        |                          | 400 0
                          | kernels/cuda/device kernels/cuda/stack                             |
                          | kernels/cuda/program                                               |
 kernels/backend.cc       | kernels kernels/cpu kernels/cuda/backend kernels/reference         |                          | 200 0
-kernels/testing          | kernels                                                            |                          | 0 1200
-kernels/bench            | kernels kernels/cpu/isa kernels/testing                            | benchmark cuda dnnl openmp | 2150 0
+kernels/testing          | kernels                                                            |                          | 0 1250
+kernels/bench            | kernels kernels/cpu/isa kernels/testing                            | benchmark cuda dnnl openmp | 2550 0
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |
 
 models/files             | base                                                               | absl libdeflate nlohmann | 650 350
@@ -132,7 +132,7 @@ client/sru_client.cc     | client/commands                                      
 client/example           | client                                                             |                          | 50 0
 bench                    | client models kernels kernels/bench proto base                     | absl grpc nghttp2 nlohmann protobuf | 3500 1200
 
-tests/kernels/cuda_host  | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |                          | 0 1500
+tests/kernels/cuda_host  | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |                          | 0 1550
 tests/kernels/cuda_runtime | kernels/cuda/device tests/kernels/cuda_host                        | cuda                     | 0 750
 tests/testing            | tests/kernels/cuda_host server/batching/queue                      | absl grpc nlohmann openssl protobuf sentencepiece zlib | 0 4700
                          | server/batching/steps server/tasks/* server/calls server/rest      |
@@ -140,7 +140,7 @@ tests/testing            | tests/kernels/cuda_host server/batching/queue        
                          | kernels/cpu/base kernels/cpu/isa kernels/cpu/tiles                 |
                          | kernels/cuda/backend proto                                         |
 tests/gpu                | kernels kernels/testing                                            |                          | 0 1550
-tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime tests/gpu kernels | hwy                      | 0 13600
+tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime tests/gpu kernels | hwy                      | 0 14100
                          | kernels/common kernels/cpu/base kernels/cpu/tiles                  |
                          | kernels/cpu/isa kernels/cpu/int8 kernels/cpu/stacks kernels/cpu/programs |
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |

@@ -47,7 +47,6 @@ CHECKS = {"float32": ["--dtype=float32"], "bfloat16": ["--dtype=bfloat16"],
 SERVED = {"bfloat16": (["--dtype=bfloat16", "--fuse_layers=none"], 0.1, 0.5, False),
           "bfloat16_fused": (["--dtype=bfloat16"], 0.1, 0.5, False),
           "float32": (["--dtype=float32"], 1e-4, 1e-3, True),
-          "dependent launch": (["--gpu_dependent_launch"], 1e-4, 1e-3, True),
           "without polling": (["--gpu_poll_us=0"], 1e-4, 1e-3, True),
           "one instance": (["--instances=1"], 1e-4, 1e-3, True)}
 LOADS = {"64 in flight": ["--in_flight=64"], "512 in flight": ["--in_flight=512", "--connections=4", "--threads=4"],

@@ -111,10 +111,6 @@ void AddFlags(BatchingOptions* options, Flags* flags) {
                  "batch if that is at most 2 ms, before it sleeps until the batch is done; "
                  "polling occupies a core. 0 = sleep at once; -1 = 50 if the process may use "
                  "four cores, else 0.");
-  flags->Add("gpu_dependent_launch", &options->hardware.cuda_dependent_launch,
-             "Start each GPU kernel before the previous one has ended (compute "
-             "capability 9.0 and CUDA 12.3 or newer). Same results; an H100 gained "
-             "nothing.");
   flags->Add("max_batch_sequences", &batcher.max_batch_sequences, {1, 1 << 20},
              "Most sequences in one batch.");
   flags->AddTime("max_queue_delay_us", &batcher.max_queue_delay, absl::Microseconds(1),

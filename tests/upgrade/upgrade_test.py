@@ -37,7 +37,7 @@ FIRST_FLAGS = (
 # Flags of earlier versions that are gone, with what to say instead. The server refuses each by name.
 GONE_FLAGS = {
     "admin_without_auth": "", "admission": "", "allow_tf32": "", "compute_turn_us": "", "connection_guard": "", "empty_repository_grace_s": "",
-    "min_ping_interval_s": "", "read_pause_us": "", "scheduling": "",
+    "gpu_dependent_launch": "", "min_ping_interval_s": "", "read_pause_us": "", "scheduling": "",
 }
 # Those of the client's subcommands.
 GONE_CLIENT_FLAGS = {

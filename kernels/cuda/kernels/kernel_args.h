@@ -136,7 +136,7 @@ struct HeadArgs {
 // type of x and w.
 struct SkinnyArgs {
   int rows;
-  int k;                // a multiple of 8, so that rows begin at 16 bytes
+  int k;  // a multiple of 8, so that rows begin at 16 bytes
   int n;
   const void* x;
   const void* weights;  // which no kernel writes
