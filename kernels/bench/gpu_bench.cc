@@ -840,7 +840,8 @@ int RunPredict(const Device& device) {
       const auto counts = ToDevice(std::vector<int32_t>(kMostRows, question.count));
       const auto sampling = ToDevice(std::vector<PickSampling>(kMostRows, question.sampling));
       for (const int rows : {1, 5, 16, kMostRows}) {
-        const auto header = ToDevice(std::vector<PredictHeader>{{{rows, {}}, question.count, {}}});
+        const auto header = ToDevice(std::vector<PredictHeader>{
+            {{rows, {}}, question.count, 0, candidates.as<PredictCandidate>()}});
         PredictArgs args{};
         args.header = header->as<PredictHeader>();
         args.max_rows = rows;
@@ -849,7 +850,6 @@ int RunPredict(const Device& device) {
         args.targets = targets->as<int32_t>();
         args.counts = counts->as<int32_t>();
         args.log_prob = log_prob.as<float>();
-        args.candidates = candidates.as<PredictCandidate>();
         args.picked = picked.as<PredictCandidate>();
         if (question.sampling.temperature >= 0) args.sampling = sampling->as<PickSampling>();
         Timer timer(stream);

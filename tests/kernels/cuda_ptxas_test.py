@@ -190,8 +190,10 @@ def check_skinny(ptx):
             errors.append(f"{name}: expected copies of 16 bytes on both sides of the wait for earlier kernels")
         if ("BFloat16" in name) != ("mma.sync.aligned.m16n8k16" in body):
             errors.append(f"{name}: expected products of tiles in bfloat16 alone")
+        # Behind the layer norm, the addresses of what is appended come from memory.
+        own = body.split("bar.sync")[0] if "Normalized" in name else body
         for what, pattern in SLOW_MEMORY:
-            if re.search(pattern, body):
+            if re.search(pattern, own):
                 errors.append(f"{name}: uses {what}")
     return errors
 

@@ -176,8 +176,9 @@ class Forward {
     NormalizedProductArgs args{};
     const ValueId norm = operation().norm_before;
     args.norm = NormArgs(norm, std::get<ops::Normalize>(packed_.program.operations[norm]));
-    if (operation().append_after != kNone && has_slots()) {
-      args.append = OfAppend(operation().append_after);
+    const ValueId append = operation().append_after;
+    if (append != kNone && (packed_.shape.users[append] & bucket_.users) != 0 && has_slots()) {
+      args.append = OfAppend(append);
     }
     return args;
   }

@@ -137,7 +137,7 @@ class Joiner {
     };
     while (before > 0 && launches_nothing(part[before - 1])) --before;
     if (product == kNone || before == 0 || part[before - 1] != product) return;
-    if (packed(product).norm_before == kNone || !RunTogether(product, part[at])) return;
+    if (packed(product).norm_before == kNone) return;
     packed(product).append_after = part[at];
     packed(part[at]).done_by = product;
   }
