@@ -63,6 +63,8 @@ struct BackendOptions {
   // H100 gained nothing when no kernel began anything early; products have begun to copy their weights
   // early since, and gpu_bench measures both ways: whichever is faster stays.
   bool cuda_dependent_launch = false;
+  // Products of few rows may be our own kernel's where it is faster. The results are the same.
+  bool cuda_own_products = true;
 };
 
 struct CompileOptions {

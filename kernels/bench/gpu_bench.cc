@@ -732,6 +732,8 @@ int RunSystems() {
   sleeping.cuda_poll = {};
   BackendOptions dependent = ServedOptions();
   dependent.cuda_dependent_launch = true;
+  BackendOptions by_library = ServedOptions();
+  by_library.cuda_own_products = false;
   const struct {
     const char* how;
     BackendOptions options;
@@ -739,6 +741,7 @@ int RunSystems() {
   } variants[] = {
       {"", ServedOptions(), {1, 32}, {1, 8, 64}},
       {", dependent launch", dependent, {1, 32}, {1, 64}},
+      {", products of the library alone", by_library, {1, 32}, {1, 64}},
       {", without polling", sleeping, {1}, {1}},
   };
   const double copy_rate = CopyRate();

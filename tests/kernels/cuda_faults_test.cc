@@ -305,7 +305,7 @@ Bytes RunSkinny() {
 // With rows that are sums, which memory gets too.
 template <typename T>
 Bytes RunNormalizedSkinny() {
-  constexpr int kRows = 17;  // of which two are a warp's
+  constexpr int kRows = 17;  // one warp has three, the others two
   constexpr int kWidth = 3 * kSkinnyChunk;
   constexpr int kColumns = 6 * SkinnyColumns(sizeof(T));
   AxisHeader axis{};

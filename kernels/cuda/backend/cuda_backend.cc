@@ -317,7 +317,8 @@ std::unique_ptr<Backend> MakeCudaBackend(const BackendOptions& options,
   std::vector<std::shared_ptr<Gpu>> gpus;
   for (std::unique_ptr<Device>& device : devices) {
     gpus.push_back(std::make_shared<Gpu>(std::move(device), options.cuda_memory_limit_bytes,
-                                         options.cuda_poll, options.cuda_dependent_launch));
+                                         options.cuda_poll, options.cuda_dependent_launch,
+                                         options.cuda_own_products));
   }
   return std::make_unique<CudaBackend>(options, std::move(gpus));
 }

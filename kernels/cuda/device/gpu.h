@@ -22,14 +22,15 @@ namespace sru::kernels::cuda {
 
 class Gpu {
  public:
-  // `memory_limit`, `poll` and `dependent_launch` as in BackendOptions.
+  // The rest as in BackendOptions.
   Gpu(std::unique_ptr<Device> device, size_t memory_limit, std::chrono::microseconds poll = {},
-      bool dependent_launch = false);
+      bool dependent_launch = false, bool own_products = true);
   ~Gpu();
 
   Device& device() { return *device_; }
   std::chrono::microseconds poll() const { return poll_; }
   bool dependent_launch() const { return dependent_launch_; }
+  bool own_products() const { return own_products_; }
   DeviceInfo info() const;
 
   // kResourceExhausted, naming `what`, when this many bytes more would exceed the budget. A check
@@ -81,6 +82,7 @@ class Gpu {
   const size_t memory_limit_;
   const std::chrono::microseconds poll_;
   const bool dependent_launch_;
+  const bool own_products_;
   std::atomic<size_t> in_use_{0};
   std::atomic<size_t> weight_bytes_{0};
   mutable Mutex mutex_;

@@ -223,8 +223,10 @@ __device__ __forceinline__ void NormalizeRows(const NormalizeRowsArgs& args, int
                                               unsigned char* x, float* in_float32, bool writes) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  // The last warps, which have nothing else to do, get the rows that are left over.
 #pragma unroll 1
-  for (int row = warp; row < rows && row < args.axis->rows.num_tokens; row += kNormalizingWarps) {
+  for (int row = kNormalizingWarps - 1 - warp; row < rows && row < args.axis->rows.num_tokens;
+       row += kNormalizingWarps) {
     const int64_t begin = static_cast<int64_t>(row) * args.stride;
     T* const to = reinterpret_cast<T*>(x + row * NormalizedPitch(sizeof(T)));
     float* values;

@@ -349,7 +349,7 @@ Status ChooseBits(const ProductShape& shape, Gpu& gpu, Trial& trial,
     return OkStatus();
   }
   // Ours sums every row alike, at whatever speed.
-  if (!gpu.device().has_own_product()) return OkStatus();
+  if (!gpu.own_products()) return OkStatus();
   size_t index = 0;
   SRU_RETURN_IF_ERROR(Sort(kOwnProduct, trial, &all, &index));
   if (index < all.size()) *chosen = {kOwnProduct};
@@ -423,7 +423,7 @@ Status ProductPlans::Choose(const std::vector<int>& row_counts, Stream& stream,
             candidates.push_back(same);
           }
         }
-        if (rows <= kMaxSkinnyRows && gpu_->device().has_own_product()) {
+        if (rows <= kMaxSkinnyRows && gpu_->own_products()) {
           candidates.insert(candidates.begin(), kOwnProduct);
         }
         std::optional<ProductAlgorithm> passed;
