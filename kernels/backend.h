@@ -50,18 +50,18 @@ struct BackendOptions {
   // take, as part of its weights; 0 = they are never kept. The results have the same bits either
   // way. The default holds 30,000 words of two directions with 512 dimensions each in bfloat16.
   size_t cuda_token_table_bytes = size_t{256} << 20;
-  // Runs bfloat16 layers of rows of at most 128 values as one kernel each. A layer's shape alone decides, and so
-  // results do not depend on the batch. Other results to the bit, and nearer to float32's, since U is
-  // not rounded.
+  // Runs bfloat16 layers of rows of at most 128 values as one kernel each. A layer's shape alone
+  // decides, and so results do not depend on the batch. Other results to the bit, and nearer to
+  // float32's, since U is not rounded.
   bool cuda_fuse_layers = true;
   // How long a thread that waits for a device asks whether it is done, which takes its core, before
-  // it sleeps until it is woken: this much longer than batches of that size usually take, if that is at most
-  // 2 ms. 0 = it sleeps at once.
+  // it sleeps until it is woken: this much longer than batches of that size usually take, if that
+  // is at most 2 ms. 0 = it sleeps at once.
   std::chrono::microseconds cuda_poll{0};
   // Kernels may be started before those ahead of them have ended, for which they then wait on the
-  // device: programmatic dependent launch, from compute capability 9.0 on. The results are the same. An
-  // H100 gained nothing when no kernel began anything early; products have begun to copy their weights
-  // early since, and gpu_bench measures both ways: whichever is faster stays.
+  // device: programmatic dependent launch, from compute capability 9.0 on. The results are the
+  // same. An H100 gained nothing when no kernel began anything early; products have begun to copy
+  // their weights early since, and gpu_bench measures both ways: whichever is faster stays.
   bool cuda_dependent_launch = false;
   // Products of few rows may be our own kernel's where it is faster. The results are the same.
   bool cuda_own_products = true;

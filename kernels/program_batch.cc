@@ -66,7 +66,8 @@ class BatchValidator : public OperationVisitor {
     if (status_.ok() && rule.ascending) status_ = CheckAscending(id);
   }
   void Field(const char* /*name*/, FieldId id, const FieldRule& rule) {
-    // Once for an axis: many operations of a decoder use growing fields, in batches of many sequences.
+    // Once for an axis: many operations of a decoder use growing fields, in batches of many
+    // sequences.
     const AxisId axis = shape_.values[operation_].axis;
     if (!rule.grows || axis == every_slot_checked_ || !status_.ok()) return;
     status_ = CheckEverySlot(id);

@@ -21,8 +21,8 @@ constexpr size_t kMaxBlockPages = 256;  // of tiny ones
 constexpr size_t kMaxHostBlockBytes = size_t{128} << 10;
 // How often as many pages as are in use are taken before it is judged which of the free ones are needed.
 constexpr size_t kRunsOfAWindow = 4;
-// Free pages of one list are no use to another, so a block for every field takes at most this part of
-// the budget.
+// Free pages of one list are no use to another, so a block for every field takes at most this part
+// of the budget.
 constexpr size_t kMinBlocksOfEveryField = 16;
 
 // What a field takes of a page: whole cache lines, so that the one after it is aligned too.

@@ -11,9 +11,9 @@
 // pages. It costs what it holds: a fresh one nothing. A copy shares its pages with the original
 // until one of them is written to, so that forking and reordering move no values.
 //
-// A run writes all fields of its axis, so the growing ones among them always have the same number of
-// rows. They share one list of pages, and the fixed ones another: what a slot costs in bookkeeping
-// does not depend on how many layers the program has.
+// A run writes all fields of its axis, so the growing ones among them always have the same number
+// of rows. They share one list of pages, and the fixed ones another: what a slot costs in
+// bookkeeping does not depend on how many layers the program has.
 //
 // A run is all or nothing: it writes to pages of its own, which replace those of the slot when it
 // succeeds. A run that fails leaves every slot as it was.
@@ -37,7 +37,8 @@
 
 namespace sru::kernels {
 
-// Rows of each of its growing fields that one page holds. A page of fixed fields holds a row of each.
+// Rows of each of its growing fields that one page holds. A page of fixed fields holds a row of
+// each.
 inline constexpr int kStatePageRows = 16;
 
 // Where the rows of a field are.
@@ -54,9 +55,9 @@ class ArenaMemory {
  public:
   virtual ~ArenaMemory() = default;
 
-  // Memory is taken in blocks of at most this size for each field of a page, or of one page if that is
-  // larger: large enough that few calls reach the allocator, and no larger, since a block is given back
-  // only when all of its pages are free.
+  // Memory is taken in blocks of at most this size for each field of a page, or of one page if that
+  // is larger: large enough that few calls reach the allocator, and no larger, since a block is
+  // given back only when all of its pages are free.
   virtual size_t max_block_bytes() const { return size_t{1} << 20; }
   virtual Status Allocate(size_t bytes, float** memory) = 0;
   virtual void Free(float* memory, size_t bytes) = 0;
@@ -125,8 +126,8 @@ class StateArena {
     std::vector<float> values;
   };
   Status Take(Slot slot, State* state) const;
-  // The slot holds `state` afterwards. kInvalidArgument when its sizes are not those of the fields, or
-  // differ between fields that share pages.
+  // The slot holds `state` afterwards. kInvalidArgument when its sizes are not those of the fields,
+  // or differ between fields that share pages.
   Status Put(Slot slot, const State& state);
 
   struct Stats {
@@ -146,8 +147,8 @@ class StateArena {
     Run(Run&& other) noexcept;
     Run& operator=(Run&& other) noexcept;
 
-    // Of a fixed field of the run's axis: the row before this run, null for zeros; and where its new
-    // one goes, null for a sequence without a slot.
+    // Of a fixed field of the run's axis: the row before this run, null for zeros; and where its
+    // new one goes, null for a sequence without a slot.
     const float* in(FieldId field, int sequence) const;
     float* out(FieldId field, int sequence) const;
     // Of a growing field: the rows before this run, and the pages that hold them and those that it
@@ -155,9 +156,9 @@ class StateArena {
     int rows(FieldId field, int sequence) const;
     const std::vector<float*>& pages(FieldId field, int sequence) const;
     size_t offset(FieldId field) const;
-    // Of a growing field: if another slot shares the page of the last row before this run, that page;
-    // pages() has one of the run's own in its place, which needs those of the rows() that were in it,
-    // unless BeginRun() has copied them. Null if there is nothing to copy.
+    // Of a growing field: if another slot shares the page of the last row before this run, that
+    // page; pages() has one of the run's own in its place, which needs those of the rows() that
+    // were in it, unless BeginRun() has copied them. Null if there is nothing to copy.
     const float* copied_from(FieldId field, int sequence) const;
 
     // Every slot goes on from what this run has written. This ends the run.
@@ -170,8 +171,8 @@ class StateArena {
   };
 
   // The run writes all fields of `axis`. slots[i] is that of sequence i, to whose growing fields of
-  // the axis `rows_added[i]` rows are added, none without `rows_added`; kNoSlot for a sequence without
-  // one, whose in(), out(), rows() and pages() are null, 0 and empty.
+  // the axis `rows_added[i]` rows are added, none without `rows_added`; kNoSlot for a sequence
+  // without one, whose in(), out(), rows() and pages() are null, 0 and empty.
   Status BeginRun(const Slot* slots, const int* rows_added, int count, AxisId axis, Run* run);
 
  private:

@@ -6,17 +6,20 @@
 //   gpu_bench classify     one question of the bundled TREC model's shape: from the call of Run()
 //                          to the answer, and the part of it that the GPU and the copies take, also
 //                          without the token table (token_table.h)
-//   gpu_bench systems      steps of a translator's beam search and of a language model, the encoder, and
-//                          batches of a reader, with random weights of the paper's sizes: from the call of
-//                          Run() to the results
+//   gpu_bench systems      steps of a translator's beam search and of a language model, the
+//   encoder, and
+//                          batches of a reader, with random weights of the paper's sizes: from the
+//                          call of Run() to the results
 //   gpu_bench step SYSTEM TYPE SEQUENCES
-//                          one step of "translator" or "language_model" between cudaProfilerStart() and
-//                          cudaProfilerStop(), without a graph, for ncu --profile-from-start off
+//                          one step of "translator" or "language_model" between cudaProfilerStart()
+//                          and cudaProfilerStop(), without a graph, for ncu --profile-from-start
+//                          off
 //   gpu_bench predict      Predict with one block for each row, and with a cluster of blocks
 //   gpu_bench products     each product of the paper's systems by our kernel and by the library's
 //                          (gpu_products.h)
-//   gpu_bench fused        forward passes of 2 to 8 bfloat16 layers with and without a kernel for each layer
-//   gpu_bench interactive  reads lines "layers input hidden directions length batch type", answers
+//   gpu_bench fused        forward passes of 2 to 8 bfloat16 layers with and without a kernel for
+//   each layer gpu_bench interactive  reads lines "layers input hidden directions length batch
+//   type", answers
 //                          each with the microseconds of one forward pass; keeps two shapes in
 //                          memory; compare_pytorch_gpu.py alternates them with PyTorch
 //
@@ -538,7 +541,8 @@ class System {
     return us;
   }
 
-  // `weights` are those that a run reads: the row has how long that takes at the device's copy rate. 0: no bound.
+  // `weights` are those that a run reads: the row has how long that takes at the device's copy
+  // rate. 0: no bound.
   void Print(const std::string& name, int sequences, int rows, const std::vector<double>& us,
              int64_t weights = 0) const {
     std::vector<double> sorted = us;

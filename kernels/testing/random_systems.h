@@ -1,5 +1,5 @@
-// A reader, a translator and a language model with random weights: the parts of the paper's systems, in any
-// size, for tests and benchmarks of backends.
+// A reader, a translator and a language model with random weights: the parts of the paper's
+// systems, in any size, for tests and benchmarks of backends.
 #ifndef SRU_KERNELS_TESTING_RANDOM_SYSTEMS_H_
 #define SRU_KERNELS_TESTING_RANDOM_SYSTEMS_H_
 

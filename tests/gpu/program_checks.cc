@@ -321,8 +321,8 @@ Status CheckFewRows(Backend& tested, DataType dtype, int vocabulary, bool picks,
   return status;
 }
 
-// A step of 1 and of 8 sessions of the paper's language model must have the bits that it has among 64. Two of its layers: the
-// products are those of all twelve.
+// A step of 1 and of 8 sessions of the paper's language model must have the bits that it has
+// among 64. Two of its layers: the products are those of all twelve.
 Status CheckLanguageModel(Backend& tested, DataType dtype, bool* same_bits) {
   constexpr int kSessions = 64;
   LanguageModelSizes sizes;

@@ -418,7 +418,8 @@ Bytes RunPredict() {
   return results;
 }
 
-// Two heads, wider than a warp takes at a time, and more keys than it takes twice, with the weights of the first head.
+// Two heads, wider than a warp takes at a time, and more keys than it takes twice, with the weights
+// of the first head.
 Bytes RunAttend() {
   constexpr int kRows = 3;
   constexpr int kKeys = 70;

@@ -210,7 +210,8 @@ TEST_P(ProductPlanTest, OurProductIsTakenForFewRowsWhereItHasTheBitsAndIsFaster)
   }
 }
 
-// Where no product of the library gives 16 rows the bits that it gives more, ours does, at any number.
+// Where no product of the library gives 16 rows the bits that it gives more, ours does, at any
+// number.
 TEST_P(ProductPlanTest, OurProductStandsInForALibraryWhoseBitsDependOnTheRows) {
   const HostAlgorithm by_place{SumOrder::kInOrder, SumOrder::kBackward, Other::kEveryNinthRow};
   const HostAlgorithm by_rows{SumOrder::kInOrder, SumOrder::kBackward, Other::kAbove64Rows};

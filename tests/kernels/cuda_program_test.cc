@@ -1433,7 +1433,8 @@ int64_t Launches(ProgramRig& rig, Call& call) {
   return control.kernels + control.products - before;
 }
 
-// What a translator answers in steps of hypotheses that share pages, which become full, and are copied.
+// What a translator answers in steps of hypotheses that share pages, which become full, and are
+// copied.
 std::vector<float> Translated(DataType dtype, int own_microseconds, int64_t* normalized) {
   std::vector<float> answers;
   ::sru::testing::TranslatorSizes sizes;

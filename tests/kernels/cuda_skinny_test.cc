@@ -93,9 +93,9 @@ bool SameBits(const std::vector<Y>& a, const std::vector<Y>& b) {
 struct Size {
   int rows, k, n;
 };
-// Less than a stage, a stage, parts of one, and more than the ring has; half of a tile of 16; columns
-// for one warp a block and for four, with a last block, warp or tile that is not whole; rows of one
-// block and of several.
+// Less than a stage, a stage, parts of one, and more than the ring has; half of a tile of 16;
+// columns for one warp a block and for four, with a last block, warp or tile that is not whole;
+// rows of one block and of several.
 constexpr Size kSizes[] = {{1, 8, 8},     {16, 64, 16},  {5, 72, 24},    {16, 304, 40},
                            {17, 512, 64}, {33, 136, 88}, {9, 1096, 16},  {32, 2048, 24},
                            {64, 88, 200}, {16, 40, 424}, {48, 560, 520}, {160, 24, 40}};

@@ -39,8 +39,8 @@ struct ProductShape {
   }
 };
 
-// One way to compute a product: our own kernel (skinny.cuh), or one of the library's, whose `data` is
-// the device's business.
+// One way to compute a product: our own kernel (skinny.cuh), or one of the library's, whose `data`
+// is the device's business.
 struct ProductAlgorithm {
   bool own = false;
   uint64_t data[8] = {};
@@ -88,8 +88,8 @@ class Stream {
   // By our own kernel, of a shape with float32 results if anything is appended.
   virtual Status Multiply(const ProductShape& shape, const NormalizedProductArgs& args) = 0;
   // Multiplies several times on an idle stream, and waits. `seconds` is what the device takes each
-  // time. Before each it writes `evicting`, so that weights come from memory as in a step, between two
-  // uses of which all others are read; empty = they may be in a cache.
+  // time. Before each it writes `evicting`, so that weights come from memory as in a step, between
+  // two uses of which all others are read; empty = they may be in a cache.
   struct Evicting {
     void* memory = nullptr;
     size_t bytes = 0;
@@ -115,11 +115,11 @@ class Stream {
   // that it is. Reports what went wrong in it.
   virtual Status Wait() = 0;
 
-  // How long Wait() asks whether the work is done before it sleeps, and how much longer than usual with a graph
-  // (poll_time.h); 0 at first: never.
+  // How long Wait() asks whether the work is done before it sleeps, and how much longer than usual
+  // with a graph (poll_time.h); 0 at first: never.
   void set_poll(std::chrono::microseconds poll) { poll_ = poll; }
-  // Whether a kernel may start before those ahead of it have ended, where the device can do that; not
-  // at first. Nothing else changes (dependent_args.cuh).
+  // Whether a kernel may start before those ahead of it have ended, where the device can do that;
+  // not at first. Nothing else changes (dependent_args.cuh).
   void set_dependent_launch(bool dependent) { dependent_launch_ = dependent; }
 
  protected:
@@ -187,8 +187,8 @@ class Device {
   // Has the device do something small and waits for it: whether it still works.
   virtual Status Probe() = 0;
 
-  // Algorithms of the library that do not split a sum over k among blocks, the one that is expected to be fastest
-  // for this many rows first. At most `max_count`.
+  // Algorithms of the library that do not split a sum over k among blocks, the one that is expected
+  // to be fastest for this many rows first. At most `max_count`.
   virtual Status ProductCandidates(const ProductShape& shape, int rows, size_t max_count,
                                    std::vector<ProductAlgorithm>* candidates) = 0;
 };

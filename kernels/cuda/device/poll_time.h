@@ -1,4 +1,5 @@
-// How long a thread that waits for a recorded graph asks whether it is done, from how long its runs have taken.
+// How long a thread that waits for a recorded graph asks whether it is done, from how long its runs
+// have taken.
 #ifndef SRU_KERNELS_CUDA_DEVICE_POLL_TIME_H_
 #define SRU_KERNELS_CUDA_DEVICE_POLL_TIME_H_
 
@@ -10,11 +11,12 @@ class PollTime {
  public:
   using Duration = std::chrono::nanoseconds;
 
-  // Runs that usually take longer are not polled for: of them the device's interrupt is a small part.
+  // Runs that usually take longer are not polled for: of them the device's interrupt is a small
+  // part.
   static constexpr Duration kMostUsual = std::chrono::milliseconds(2);
 
-  // From the launch on. `least` is the time that is polled for anything, and the margin for a run that takes
-  // longer than usual; 0 = never poll.
+  // From the launch on. `least` is the time that is polled for anything, and the margin for a run
+  // that takes longer than usual; 0 = never poll.
   Duration After(Duration least) const {
     if (least.count() == 0 || usual_ > kMostUsual) return least;
     return usual_ + least;

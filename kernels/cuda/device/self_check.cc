@@ -12,7 +12,8 @@
 namespace sru::kernels::cuda {
 namespace {
 
-// A row that a cluster answers where there are any, and as many candidates as it has blocks: the best of each.
+// A row that a cluster answers where there are any, and as many candidates as it has blocks: the
+// best of each.
 constexpr int kSymbols = kSmallVocabulary + 1;
 constexpr int kCount = kPredictCluster;
 constexpr int kStride = (kSymbols + kSegmentAlignment - 1) / kSegmentAlignment * kSegmentAlignment;

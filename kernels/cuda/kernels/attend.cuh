@@ -1,13 +1,15 @@
-// Multi-head attention, a warp per row and head. Keys are taken 32 at a time from the first on, with
-// a running maximum and sum (Milakov and Gimelshein, "Online normalizer calculation for softmax"),
-// so that what a row sees decides its bits, and not how the rows were cut into runs. The row of y
-// holds the running sum of values, and is rounded for a product at the end where one reads it.
+// Multi-head attention, a warp per row and head. Keys are taken 32 at a time from the first on,
+// with a running maximum and sum (Milakov and Gimelshein, "Online normalizer calculation for
+// softmax"), so that what a row sees decides its bits, and not how the rows were cut into runs. The
+// row of y holds the running sum of values, and is rounded for a product at the end where one reads
+// it.
 //
-// Bound by the keys and values that a row sees, 4 bytes a value and read once per row: from the second-level
-// cache where rows share them. Bytes a result: 4 written, 8 read for each key. Blocks: rows x heads / 4. A
-// decoding step of 16 rows and 8 heads is 32 blocks of 132 multiprocessors, each warp walking its keys
-// alone: the longest sequence decides. A warp waits for memory four times before its first sum (for the row's sequence,
-// its length, its pages, its keys and values) and once for each further 32 keys.
+// Bound by the keys and values that a row sees, 4 bytes a value and read once per row: from the
+// second-level cache where rows share them. Bytes a result: 4 written, 8 read for each key. Blocks:
+// rows x heads / 4. A decoding step of 16 rows and 8 heads is 32 blocks of 132 multiprocessors,
+// each warp walking its keys alone: the longest sequence decides. A warp waits for memory four
+// times before its first sum (for the row's sequence, its length, its pages, its keys and values)
+// and once for each further 32 keys.
 #ifndef SRU_KERNELS_CUDA_KERNELS_ATTEND_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_ATTEND_CUH_
 
@@ -29,8 +31,9 @@ inline constexpr size_t kAttendSharedBytes = kRowWarps * kAttendWarpFloats * siz
 // Up to 32 rows of keys or values: two runs of adjacent ones.
 struct RowsOfWarp {
   static_assert(kWarpSize == 2 * kStatePageRows, "as many pages as runs");
-  // A value of row s of `count`; past the last row, of the run's last one, which is read again without a branch. The
-  // run has a row. Offsets of 32 bits take half as many instructions as those of 64.
+  // A value of row s of `count`; past the last row, of the run's last one, which is read again
+  // without a branch. The run has a row. Offsets of 32 bits take half as many instructions as those
+  // of 64.
   __device__ __forceinline__ const float* At(int s, int count, int column) const {
     const bool is_low = s < kStatePageRows;
     const int place = is_low ? s : s - kStatePageRows;
@@ -58,8 +61,8 @@ class AttendRows {
     at_ = static_cast<const float*>(at_) + int64_t{rows} * stride_;
   }
 
-  // `count` rows from `first` on, which is a multiple of 32, or the first 32 of these. The addresses of pages are read
-  // here, once, so that no load of a row waits for that of its page.
+  // `count` rows from `first` on, which is a multiple of 32, or the first 32 of these. The
+  // addresses of pages are read here, once, so that no load of a row waits for that of its page.
   __device__ __forceinline__ RowsOfWarp From(int first, int count) const {
     if (!in_pages_) {
       const float* const low = static_cast<const float*>(at_) + int64_t{first} * stride_ + column_;
@@ -77,13 +80,15 @@ class AttendRows {
   int64_t column_;
 };
 
-// Blocks that must fit a multiprocessor's registers: a fourth would spill, for 64 registers hold keys.
+// Blocks that must fit a multiprocessor's registers: a fourth would spill, for 64 registers hold
+// keys.
 inline constexpr int kAttendBlocks = 3;
-// Keys whose products with q are summed over the lanes together. Only whole groups without a row are left out.
+// Keys whose products with q are summed over the lanes together. Only whole groups without a row
+// are left out.
 inline constexpr int kAttendGroup = 8;
 
-// A lane's columns of a head: `first`, and `second` kWarpSize further on or, if the head has none there, `first`
-// again: a branch around each load would make it wait for the one before.
+// A lane's columns of a head: `first`, and `second` kWarpSize further on or, if the head has none
+// there, `first` again: a branch around each load would make it wait for the one before.
 struct LaneColumns {
   __device__ __forceinline__ LaneColumns(int column, int size)
       : first(column < size ? column : size - 1),
@@ -93,8 +98,8 @@ struct LaneColumns {
   int second;
 };
 
-// Calls use(s, i, address of column i of row s) for kRows rows from row `begin` on, of `count` in all. No load that
-// it makes waits for another one.
+// Calls use(s, i, address of column i of row s) for kRows rows from row `begin` on, of `count` in
+// all. No load that it makes waits for another one.
 template <int kRows, typename Use>
 __device__ __forceinline__ void ForEachOfLane(RowsOfWarp rows, int begin, int count,
                                               LaneColumns columns, const Use& use) {
@@ -121,8 +126,8 @@ struct LaneKeys {
   float of[kRows][2];
 };
 
-// Values, on their way to shared memory while keys are in registers, which have no room for both. A lane reads what
-// it has copied itself.
+// Values, on their way to shared memory while keys are in registers, which have no room for both. A
+// lane reads what it has copied itself.
 class LaneValues {
  public:
   __device__ __forceinline__ LaneValues(float* of_warp, int lane)
@@ -144,7 +149,8 @@ class LaneValues {
   const SharedAddress address_;
 };
 
-// A lane's values of q + bias in columns `column` and kWarpSize further on: zeros where the head has none.
+// A lane's values of q + bias in columns `column` and kWarpSize further on: zeros where the head
+// has none.
 struct LaneQuery {
   __device__ __forceinline__ LaneQuery(const float* q, const float* bias, int column, int size)
       : of{} {
@@ -187,9 +193,9 @@ __device__ __forceinline__ float SumOfLane(float (&values)[kAttendGroup], int la
   }
 }
 
-// One row and head. `count` keys are seen. q, q_bias and y begin at the head's columns. `shared` is the warp's shared
-// memory. `attention` gets the weights of the keys; it holds their scores until the largest is known, each of which
-// the lane reads that wrote it. Null = they are not wanted.
+// One row and head. `count` keys are seen. q, q_bias and y begin at the head's columns. `shared` is
+// the warp's shared memory. `attention` gets the weights of the keys; it holds their scores until
+// the largest is known, each of which the lane reads that wrote it. Null = they are not wanted.
 template <bool kAttention>
 __device__ __forceinline__ void AttendHead(const float* q, const float* q_bias,
                                            const AttendRows& keys, int key_size,
@@ -288,7 +294,8 @@ __global__ void __launch_bounds__(kRowThreads, kAttendBlocks)
   const auto heads = static_cast<unsigned>(args.heads);
   const int row = static_cast<int>(place / heads);
   const int head = static_cast<int>(place % heads);
-  // Read beside the header, which says whether the row is one of the batch: all rows of the bucket have a place there.
+  // Read beside the header, which says whether the row is one of the batch: all rows of the bucket
+  // have a place there.
   int b = row < args.max_rows ? args.row_sequence[row] : 0;
   Keep(b);
   // The whole warp leaves: those that stay exchange values.

@@ -17,11 +17,11 @@
 // A tile's columns are 8 steps of one sequence, and the order of a column's sum depends on k alone:
 // what a sequence gets does not depend on what runs beside it.
 //
-// Bound by the tensor cores for long batches: 2 x input x matrices operations for each result, and its x is
-// read once for every 32 dimensions of a direction. At small batches bound by the scan's steps. Bytes a
-// result: 2 written, and 2 x input x parts / (directions x hidden) read, which the second-level cache
-// serves. Blocks: groups of 2 sequences x directions x slices, at most as many as run at a time. 32
-// sequences of 2 x 128 are 16 x 16 blocks, two a multiprocessor of 132.
+// Bound by the tensor cores for long batches: 2 x input x matrices operations for each result, and
+// its x is read once for every 32 dimensions of a direction. At small batches bound by the scan's
+// steps. Bytes a result: 2 written, and 2 x input x parts / (directions x hidden) read, which the
+// second-level cache serves. Blocks: groups of 2 sequences x directions x slices, at most as many
+// as run at a time. 32 sequences of 2 x 128 are 16 x 16 blocks, two a multiprocessor of 132.
 #ifndef SRU_KERNELS_CUDA_KERNELS_FUSED_CUH_
 #define SRU_KERNELS_CUDA_KERNELS_FUSED_CUH_
 

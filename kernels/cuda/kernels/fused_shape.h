@@ -22,14 +22,15 @@ inline constexpr int kFusedDims = 16;
 // Lanes of a scan warp that share a sequence.
 inline constexpr int kFusedLanes = 32 / kFusedSequences;
 static_assert(kFusedLanes == kFusedDims, "a lane scans one dimension");
-// The longest input row, in values: layers of longer ones were slower than products and scans on an H100.
+// The longest input row, in values: layers of longer ones were slower than products and scans on an
+// H100.
 inline constexpr int kFusedMaxInput = 128;
 
 // Input rows are padded to 64 or 128 values, for each of which there is a kernel.
 SRU_HOST_DEVICE constexpr int FusedInput(int k) { return k <= 64 ? 64 : kFusedMaxInput; }
 
-// The most slices of kFusedDims dimensions that a block has. Then threads: a warp per matrix and one
-// that scans, for each slice.
+// The most slices of kFusedDims dimensions that a block has. Then threads: a warp per matrix and
+// one that scans, for each slice.
 inline constexpr int kFusedMaxSlices = 2;
 SRU_HOST_DEVICE constexpr int FusedThreads(int matrices, int slices) {
   return (matrices + 1) * slices * 32;

@@ -5,9 +5,10 @@
 // tells: that is the last error of the host thread, on whatever device. A thread that has seen one
 // device fail would take the launch on the next device for a failure of that one.
 //
-// In code for compute capability 9.0 and later LaunchKernel() can let a kernel start before the kernels ahead
-// of it in its stream have ended (programmatic dependent launch). The order of what they read and
-// write stays as it is, for every kernel waits before it does anything: see dependent_args.cuh.
+// In code for compute capability 9.0 and later LaunchKernel() can let a kernel start before the
+// kernels ahead of it in its stream have ended (programmatic dependent launch). The order of what
+// they read and write stays as it is, for every kernel waits before it does anything: see
+// dependent_args.cuh.
 #ifndef SRU_KERNELS_CUDA_KERNELS_LAUNCH_H_
 #define SRU_KERNELS_CUDA_KERNELS_LAUNCH_H_
 
@@ -30,8 +31,9 @@ struct LaunchStream {
   int cluster_blocks = 1;  // of a cluster; more than one only with HasClusters()
 };
 
-// `architecture`: the compute capability that kernels were compiled for, 90 for 9.0. It decides, and not that of the
-// device: a newer device runs the code of an older one, in which clusters do nothing and dependent kernels do not wait.
+// `architecture`: the compute capability that kernels were compiled for, 90 for 9.0. It decides,
+// and not that of the device: a newer device runs the code of an older one, in which clusters do
+// nothing and dependent kernels do not wait.
 inline bool HasClusters(int architecture) { return architecture >= 90; }
 // A recorded graph keeps the attribute since CUDA 12.3, both in the toolkit of the build and in the
 // driver; their versions are numbered as 12030.
@@ -42,9 +44,9 @@ inline bool SupportsDependentLaunch(int architecture, int driver_version) {
 }
 
 // Load the kernels of scan.cu, rows.cu, fused.cu, skinny.cu and operations.cu onto the current
-// device: not in the middle of a
-// recording, and so that a device that this build has no code for is found when it is opened. `architecture` becomes
-// the oldest one that a loaded kernel was compiled for, if that is less.
+// device: not in the middle of a recording, and so that a device that this build has no code for is
+// found when it is opened. `architecture` becomes the oldest one that a loaded kernel was compiled
+// for, if that is less.
 cudaError_t LoadScanKernels(int* architecture);
 cudaError_t LoadRowKernels(int* architecture);
 cudaError_t LoadFusedKernels(int* architecture);

@@ -136,7 +136,8 @@ struct MoveStatesArgs : SequencesOfAxis {
   StackState stacks[kMaxStackStates];
 };
 
-// y_t = x_{t-1} within a sequence, the first row being the field's before, or zeros where there is none.
+// y_t = x_{t-1} within a sequence, the first row being the field's before, or zeros where there is
+// none.
 struct ShiftRowsArgs : RowsOfAxis {
   int width;
   int stride;
@@ -164,8 +165,8 @@ struct KeepLastArgs : SequencesOfAxis {
   const float* x;
 };
 
-// y[sequence] = the sequence's last row of x, or the field's row where it has no rows, or zeros where
-// there is none.
+// y[sequence] = the sequence's last row of x, or the field's row where it has no rows, or zeros
+// where there is none.
 struct LastRowsArgs : SequencesOfAxis {
   int width;
   int stride;
@@ -174,8 +175,8 @@ struct LastRowsArgs : SequencesOfAxis {
   float* y;
 };
 
-// A growing field of the slots of an axis: the rows before this run, and pages that have kStatePageRows
-// of its rows at `offset`. Those of a sequence begin at pages[page_begin].
+// A growing field of the slots of an axis: the rows before this run, and pages that have
+// kStatePageRows of its rows at `offset`. Those of a sequence begin at pages[page_begin].
 struct FieldPages {
   const int32_t* rows_before;  // [sequence]
   const int32_t* page_begin;   // [sequence]
@@ -203,8 +204,8 @@ struct AppendArgs : RowsOfAxis {
   AppendedRows fields[kMaxAppended];
 };
 
-// y = x w where x is what a layer norm makes: every block of the product makes its rows for itself, and
-// one writes what the norm would. Columns of y may be rows of growing fields as well.
+// y = x w where x is what a layer norm makes: every block of the product makes its rows for itself,
+// and one writes what the norm would. Columns of y may be rows of growing fields as well.
 struct NormalizedProductArgs : SkinnyArgs {  // x is null
   NormalizeRowsArgs norm;                    // of `rows` rows of k values
   AppendArgs append;                         // of columns of y; its count may be 0

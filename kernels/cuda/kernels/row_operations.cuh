@@ -246,8 +246,9 @@ auto WithKernel(const ShiftRowsArgs& args, const Launch& launch) {
   return launch(ShiftRowsKernel<float>, PerValue(args.max_rows, args.stride), args);
 }
 
-// Adds one column of a row of the axis, without its bias, to a field. A sequence's first new row brings
-// that column of the older rows of its page along, if the page replaces one that other slots share.
+// Adds one column of a row of the axis, without its bias, to a field. A sequence's first new row
+// brings that column of the older rows of its page along, if the page replaces one that other slots
+// share.
 __device__ __forceinline__ void AppendValue(const AppendArgs& args, const AppendedRows& added,
                                             int axis_row, int column, float value) {
   const int b = args.row_sequence[axis_row];
@@ -267,7 +268,9 @@ __device__ __forceinline__ void AppendValue(const AppendArgs& args, const Append
   page[int64_t{row % kStatePageRows} * args.width + column] = value;
 }
 
-// Bound by memory: 4 bytes read and 4 written a result, and for a sequence's first one as much for each of up to 15 older rows of a shared page. 16 rows of 512 values are 64 blocks of 132 multiprocessors for each field.
+// Bound by memory: 4 bytes read and 4 written a result, and for a sequence's first one as much for
+// each of up to 15 older rows of a shared page. 16 rows of 512 values are 64 blocks of 132
+// multiprocessors for each field.
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads)
     AppendKernel(const __grid_constant__ DependentArgs<AppendArgs> dependent) {

@@ -70,8 +70,8 @@ __device__ __forceinline__ void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// True if the GPU that is compiled for has clusters. Where it has none, launch.h does not launch the kernels of clusters,
-// and they end the launch with an error.
+// True if the GPU that is compiled for has clusters. Where it has none, launch.h does not launch
+// the kernels of clusters, and they end the launch with an error.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 inline constexpr bool kHasClusters = false;
 #else

@@ -1,20 +1,21 @@
 // y = x w for few rows: a decode step's products, whose time is that of reading the weights.
 //
-// The order of a sum depends on k alone: float32 s = fma(x[i], w[i], s) for i = 0 to k - 1, bfloat16
-// a product of tiles of 16 values of k after the other on tensor cores. So a row has the same bits
-// alone and among others, and those of a library whose kernels sum in one chain as well; which of its
-// products do, product_plan.h finds out.
+// The order of a sum depends on k alone: float32 s = fma(x[i], w[i], s) for i = 0 to k - 1,
+// bfloat16 a product of tiles of 16 values of k after the other on tensor cores. So a row has the
+// same bits alone and among others, and those of a library whose kernels sum in one chain as well;
+// which of its products do, product_plan.h finds out.
 //
-// A warp makes 8 columns (float32) or 16 (bfloat16) of up to kRows rows. What it reads of x and w is
-// in a ring in shared memory, 64 values of k a stage. One more warp of the block begins all copies,
-// seven stages ahead: that many bytes must be on their way to keep the memory busy (its rate times
-// its latency, 20 to 30 KB a multiprocessor), and address arithmetic stays out of the sums' way. One
-// barrier a stage says both that the stage has come and that the one before it may be filled again.
+// A warp makes 8 columns (float32) or 16 (bfloat16) of up to kRows rows. What it reads of x and w
+// is in a ring in shared memory, 64 values of k a stage. One more warp of the block begins all
+// copies, seven stages ahead: that many bytes must be on their way to keep the memory busy (its
+// rate times its latency, 20 to 30 KB a multiprocessor), and address arithmetic stays out of the
+// sums' way. One barrier a stage says both that the stage has come and that the one before it may
+// be filled again.
 //
-// With NormalizedProductArgs x is not read: all warps of a block make its rows by a layer norm, into
-// shared memory, where whole rows stay. That repeats a row's norm in every block, while weights are on
-// their way, and saves a launch in the chain of those that a step waits for; another one where y's
-// columns go on to growing fields.
+// With NormalizedProductArgs x is not read: all warps of a block make its rows by a layer norm,
+// into shared memory, where whole rows stay. That repeats a row's norm in every block, while
+// weights are on their way, and saves a launch in the chain of those that a step waits for; another
+// one where y's columns go on to growing fields.
 //
 // Weights are read once if rows <= kRows. They are written when a model is loaded and not by any
 // kernel, so the first seven stages of them are copied before the wait for earlier kernels.
@@ -98,8 +99,8 @@ struct SkinnySums<float, kRows, kXPitch> {
   float sums[kOwn] = {};
 };
 
-// w^T is the first tile of MultiplyTile(), 16 columns of y by 16 values of k, and x the second one, 16
-// values of k by 8 rows.
+// w^T is the first tile of MultiplyTile(), 16 columns of y by 16 values of k, and x the second one,
+// 16 values of k by 8 rows.
 template <int kRows, int kXPitch>
 struct SkinnySums<BFloat16, kRows, kXPitch> {
   static constexpr int kPitch = SkinnyPitch(sizeof(BFloat16));
@@ -171,8 +172,9 @@ struct SkinnySums<BFloat16, kRows, kXPitch> {
   float sums[kTiles][4] = {};
 };
 
-// Begins the copies of some rows of one matrix, chunk after chunk of k, as a whole warp. Places in the
-// ring that no value is copied to keep what they had: they are of rows and columns that nobody reads.
+// Begins the copies of some rows of one matrix, chunk after chunk of k, as a whole warp. Places in
+// the ring that no value is copied to keep what they had: they are of rows and columns that nobody
+// reads.
 template <typename T>
 class SkinnyCopier {
  public:
@@ -216,8 +218,8 @@ class SkinnyCopier {
   int stage_ = 0;
 };
 
-// Makes the rows of x of a product, as a whole block. `in_float32` has room for a row of each warp. With
-// `writes`, memory gets what NormalizeRowsKernel writes.
+// Makes the rows of x of a product, as a whole block. `in_float32` has room for a row of each warp.
+// With `writes`, memory gets what NormalizeRowsKernel writes.
 template <typename T>
 __device__ __forceinline__ void NormalizeRows(const NormalizeRowsArgs& args, int rows,
                                               unsigned char* x, float* in_float32, bool writes) {
@@ -274,8 +276,8 @@ __global__ void __launch_bounds__(kNormalizingWarps * 32, 1)
       args.n - first_column < warps * kColumns ? args.n - first_column : warps * kColumns;
   const int chunks = (args.k + kSkinnyChunk - 1) / kSkinnyChunk;
   const int stage_bytes = SkinnyStageBytes(sizeof(T), warps, kNormalizes ? 0 : kRows);
-  // Whole rows of x, if they are made here, then the ring: of each stage rows of x, if they are copied,
-  // and columns of w.
+  // Whole rows of x, if they are made here, then the ring: of each stage rows of x, if they are
+  // copied, and columns of w.
   unsigned char* const memory = DynamicShared();
   unsigned char* const ring = memory + (kNormalizes ? NormalizedBytes(sizeof(T), kRows) : 0);
   constexpr int kXOfStage = kNormalizes ? 0 : kRows * kPitch;

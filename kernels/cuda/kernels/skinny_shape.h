@@ -29,8 +29,8 @@ SRU_HOST_DEVICE constexpr int SkinnyStageBytes(int value_bytes, int warps, int b
   return (warps * SkinnyColumns(value_bytes) + block_rows) * SkinnyPitch(value_bytes);
 }
 
-// Of products whose blocks make x by a layer norm: their warps, and bytes from a row of x to the next
-// one. Whole rows are in shared memory, and of bfloat16 one in float32 for each warp.
+// Of products whose blocks make x by a layer norm: their warps, and bytes from a row of x to the
+// next one. Whole rows are in shared memory, and of bfloat16 one in float32 for each warp.
 inline constexpr int kNormalizingWarps = 8;
 SRU_HOST_DEVICE constexpr int NormalizedPitch(int value_bytes) {
   return kMaxNormalizedWidth * value_bytes + 16;

@@ -160,7 +160,8 @@ class Forward {
     return Start(args);
   }
 
-  // Whether the product of an operation, or its first one, makes the rows of the layer norm before it.
+  // Whether the product of an operation, or its first one, makes the rows of the layer norm before
+  // it.
   bool NormalizesInProduct(ValueId id) const {
     const PackedOperation& of = packed_.operations[id];
     const int rows = bucket_.rows[axis_of(id)];

@@ -48,9 +48,9 @@ struct PackedOperation {
   // one which they are, and of each of them that it is one.
   std::vector<ValueId> joined;
   bool is_joined = false;
-  // Of a product, or of a stack that begins with one: the layer norm right before it, whose rows alone it
-  // multiplies, and the Append of its columns right behind it. Our kernel for few rows does all of them
-  // in one launch. Of these two: whose they are.
+  // Of a product, or of a stack that begins with one: the layer norm right before it, whose rows
+  // alone it multiplies, and the Append of its columns right behind it. Our kernel for few rows
+  // does all of them in one launch. Of these two: whose they are.
   ValueId norm_before = kNone;
   ValueId append_after = kNone;
   ValueId done_by = kNone;
@@ -71,8 +71,8 @@ struct PackedOperation {
   std::vector<ValueId> arguments;    // the values that it reads
 };
 
-// Fields that share pages and of which operations of an axis read or write some. Growing ones may be
-// used on several axes.
+// Fields that share pages and of which operations of an axis read or write some. Growing ones may
+// be used on several axes.
 struct FieldUse {
   FieldId field = kNone;  // the first of them
   AxisId axis = kNone;

@@ -25,8 +25,8 @@ namespace sru::kernels::cuda {
 
 // Most device memory that the logits of a Predict take.
 inline constexpr size_t kMaxLogitBytes = size_t{64} << 20;
-// A batch's candidates of up to this size are written to the host's memory by the kernel. More of them are copied:
-// each is a write of its own on the bus.
+// A batch's candidates of up to this size are written to the host's memory by the kernel. More of
+// them are copied: each is a write of its own on the bus.
 inline constexpr size_t kMaxMappedCandidateBytes = size_t{16} << 10;
 
 // What a recorded graph of a program depends on. Graphs are recorded of each part of the program
@@ -167,8 +167,8 @@ class CudaProgramWorkspace : public ProgramWorkspace {
   ArrayView logits;
   ArrayView unadjusted;  // of a Predict's logits, those that are adjusted
 
-  // Results of a Predict, in the order of the rows that are asked for. A value for each row, and few candidates, go
-  // straight to the host's memory: a copy would take longer to begin.
+  // Results of a Predict, in the order of the rows that are asked for. A value for each row, and
+  // few candidates, go straight to the host's memory: a copy would take longer to begin.
   struct Prediction {
     ArrayView candidates;
     ArrayView host_log_prob, host_candidates, host_picked;

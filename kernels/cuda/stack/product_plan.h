@@ -8,12 +8,12 @@
 // measured for that, so that every device of a kind chooses the same bits.
 //
 // For each bucket, candidates that give the reference's bits are tried on the device, as
-// row_probe.h says, and are dropped if one bit differs: our own kernel first where there are few rows
-// (skinny.cuh), then the library's. Up to 512 rows the fastest of the others is taken, by the
+// row_probe.h says, and are dropped if one bit differs: our own kernel first where there are few
+// rows (skinny.cuh), then the library's. Up to 512 rows the fastest of the others is taken, by the
 // device's clock and with weights that come from memory, unless the first takes little more than a
-// launch does; above, the first one in the library's order. Algorithms that split a sum among blocks
-// are not even candidates. A bucket for which nothing passes uses the next larger one's rows. The
-// reference of a product for which the library has none is our own kernel.
+// launch does; above, the first one in the library's order. Algorithms that split a sum among
+// blocks are not even candidates. A bucket for which nothing passes uses the next larger one's
+// rows. The reference of a product for which the library has none is our own kernel.
 //
 // Results in bfloat16 have 8 bits, so most of those of random rows are the same for any order of
 // summation. They are tried with rows and weights that cancel as well: each value has a partner, at
@@ -66,8 +66,9 @@ class ProductPlans {
   // Choices of every product for the buckets `row_counts` (ascending, as from TokenBuckets()):
   // choices[shape][i] serves row_counts[i]; there is none for the last one, which is there to stand
   // in for others. What was tried before is remembered. Uses an idle `stream`, and takes device
-  // memory for the trial, at most what a workspace for as many rows takes beside its stream, a table
-  // of the rows, and, if there is room, as much as the device's cache has. kUnsupported when a bucket has no algorithm.
+  // memory for the trial, at most what a workspace for as many rows takes beside its stream, a
+  // table of the rows, and, if there is room, as much as the device's cache has. kUnsupported when
+  // a bucket has no algorithm.
   Status Choose(const std::vector<int>& row_counts, Stream& stream,
                 std::vector<std::vector<ProductChoice>>* choices);
 

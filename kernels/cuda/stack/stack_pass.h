@@ -29,7 +29,8 @@ struct StackPass {
   const int32_t* token_ids = nullptr;  // exactly one of
   const float* features = nullptr;     // these three
   const void* rows = nullptr;          // as features, in the stack's layout and its storage type
-  // With `rows`: the layer norm that makes them in the launch of the first product; null = they are there.
+  // With `rows`: the layer norm that makes them in the launch of the first product; null = they are
+  // there.
   const NormalizedProductArgs* first_product = nullptr;
   int feature_stride = 0;                // values from one row of features to the next
   const float* initial_state = nullptr;  // [sequence's index][layers][output stride]; null = zeros

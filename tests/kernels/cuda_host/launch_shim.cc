@@ -297,8 +297,8 @@ class Block {
     Wait(&block_barrier_);
   }
 
-  // It names its number of threads, which may be fewer than the block has. Those that have ended are
-  // missed.
+  // It names its number of threads, which may be fewer than the block has. Those that have ended
+  // are missed.
   void SyncRoles(int threads) {
     if (role_barrier_.arrived == 0) role_barrier_.members = threads;
     if (threads != role_barrier_.members) Fail("a barrier for another number of threads");

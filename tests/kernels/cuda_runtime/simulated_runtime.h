@@ -1,11 +1,11 @@
-// A CUDA runtime without a GPU, beneath kernels/cuda/device/cuda_device.cc and the launches of the .cu
-// files: devices that fail, each host thread's current device and last error, captures. Copies are
-// made at once; a launch is counted and no kernel runs (cuda_host/ runs them), except on a device's first stream, where
-// it checks itself: these run at once and are not counted.
+// A CUDA runtime without a GPU, beneath kernels/cuda/device/cuda_device.cc and the launches of the
+// .cu files: devices that fail, each host thread's current device and last error, captures. Copies
+// are made at once; a launch is counted and no kernel runs (cuda_host/ runs them), except on a
+// device's first stream, where it checks itself: these run at once and are not counted.
 //
 // The last error is as CUDA has it: any failed call on any device sets that of its host thread, and
-// it stays until cudaGetLastError(), also through calls that succeed. Thread-safe, except that a test
-// must not change a device while others use it.
+// it stays until cudaGetLastError(), also through calls that succeed. Thread-safe, except that a
+// test must not change a device while others use it.
 #ifndef SRU_TESTS_KERNELS_CUDA_RUNTIME_SIMULATED_RUNTIME_H_
 #define SRU_TESTS_KERNELS_CUDA_RUNTIME_SIMULATED_RUNTIME_H_
 
