@@ -139,9 +139,11 @@ struct Cache {
     }
     for (const std::vector<float>& page : pages) pointers.push_back(page.data());
   }
-  PagedRows Adjacent(int width) const { return {rows.data(), nullptr, static_cast<size_t>(width)}; }
+  PagedRows Adjacent(int width) const {
+    return {rows.data(), nullptr, 0, static_cast<size_t>(width)};
+  }
   PagedRows Paged(int width) const {
-    return {nullptr, pointers.data(), static_cast<size_t>(width)};
+    return {nullptr, pointers.data(), 0, static_cast<size_t>(width)};
   }
 
   std::vector<float> rows;

@@ -479,7 +479,9 @@ TEST(CudaBackendTest, WithoutAReferenceResultsDoNotDependOnTheBatchEither) {
   const RandomStack stack(StackOptions(), 1);
   const RandomBatch batch(stack.spec(), {70, 7}, false, 2);
   const RandomBatch alone(stack.spec(), {70}, false, 2);
-  Rig rig;
+  HostDeviceOptions device;
+  device.own_product_microseconds = 1;
+  Rig rig(1, {}, device);
   // The rows that everything is compared with.
   rig.controls[0]->unstable_rows = 16;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {77, 2}));

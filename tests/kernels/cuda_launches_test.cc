@@ -80,7 +80,9 @@ TEST_P(CudaLaunchesTest, EveryKernelIsLaunchedByACheck) {
   }
   EXPECT_EQ(compiled.size(), 98u) << "cuda_ptxas_test.py finds as many in the machine code";
   EXPECT_EQ(loaded, compiled) << "not loaded at the start";
-  EXPECT_EQ(launched, compiled) << "launched by no check";
+  std::string left_out;
+  for (const std::string& name : compiled) left_out += launched.count(name) > 0 ? "" : name;
+  EXPECT_EQ(left_out, "") << "launched by no check";
   EXPECT_EQ(kernels.loaded, kernels.launched);
   if (GetParam() != 132) return;
   // One slice for few sequences and two for many are instructions of their own in a fused kernel.

@@ -241,8 +241,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (error != cudaSuccess) return error;
   if (event->device != stream->device) return Ended(cudaErrorInvalidValue);
   event->stream = stream;
-  // A launch of a kernel takes a millisecond, everything else nothing.
-  event->milliseconds = static_cast<double>(SimulatedDeviceAt(stream->device).launches);
+  // A launch of a kernel takes a millisecond, a product of the library two, everything else nothing.
+  const SimulatedDevice& device = SimulatedDeviceAt(stream->device);
+  event->milliseconds = static_cast<double>(device.launches + 2 * device.products);
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
@@ -392,7 +393,9 @@ Status ProductRunner::Candidates(const ProductShape& /*shape*/, int /*rows*/, si
 Status ProductRunner::Run(const ProductShape& /*shape*/, const ProductAlgorithm& /*algorithm*/,
                           int /*rows*/, const void* /*x*/, const void* /*weights*/, void* /*y*/,
                           cudaStream_t /*stream*/) {
-  return ProductsFail() ? Internal("cublasLtMatmul: failed by the test") : OkStatus();
+  if (ProductsFail()) return Internal("cublasLtMatmul: failed by the test");
+  ++SimulatedDeviceAt(current_device).products;
+  return OkStatus();
 }
 
 }  // namespace sru::kernels::cuda
