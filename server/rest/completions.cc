@@ -88,7 +88,8 @@ class Completions : public std::enable_shared_from_this<Completions> {
         prompts_(std::move(request_.prompts)),
         choices_(prompts_.size() * static_cast<size_t>(samples())),
         streams_(prompts_.size()),
-        has_begun_(prompts_.size()) {
+        has_begun_(prompts_.size()),
+        done_when_sent_(prompts_.size()) {
     call_->ExpectStreams(prompts_.size());
     if (request_.stream) events_ = std::make_shared<EventStream>(call_, ErrorForm::kOpenAi);
   }
@@ -126,6 +127,7 @@ class Completions : public std::enable_shared_from_this<Completions> {
         return;
       }
       ++under_way_;
+      done_when_sent_[prompt] = done_prompts_;
       generate = request_.generate;
       *generate.mutable_prompt() = prompts_[prompt];
     }
@@ -266,18 +268,23 @@ class Completions : public std::enable_shared_from_this<Completions> {
   }
 
   void OnDone(size_t prompt, const calls::LocalAnswer& answer) {
+    bool again = false;
     bool all = false;
     {
       MutexLock lock(&mutex_);
       streams_[prompt] = nullptr;
-      // A place may be free when another prompt of this request has ended.
-      if (--under_way_ > 0 && has_begun_[prompt] == 0 &&
-          absl::IsResourceExhausted(answer.end.status)) {
-        return refused_.push_back(prompt);
+      --under_way_;
+      // A place may be free when another prompt of this request ends, or has since this one was sent.
+      again = has_begun_[prompt] == 0 && absl::IsResourceExhausted(answer.end.status) &&
+              (under_way_ > 0 || done_prompts_ > done_when_sent_[prompt]);
+      if (again) {
+        refused_.push_back(prompt);
+        if (under_way_ > 0) return;
+      } else {
+        all = ++done_prompts_ == choices_.size() / static_cast<size_t>(samples()) && !ended_;
       }
-      all = ++done_prompts_ == choices_.size() / static_cast<size_t>(samples()) && !ended_;
     }
-    if (!answer.end.status.ok()) {
+    if (!again && !answer.end.status.ok()) {
       std::optional<size_t> index;
       if (request_.has_list_of_prompts) index = prompt;
       return Fail(ErrorOfPrompt(ErrorOfCall(answer.end), index));
@@ -397,6 +404,7 @@ class Completions : public std::enable_shared_from_this<Completions> {
       ABSL_GUARDED_BY(mutex_);                           // by prompt; null: not under way
   std::vector<char> has_begun_ ABSL_GUARDED_BY(mutex_);  // by prompt; its first message has come
   std::vector<size_t> refused_ ABSL_GUARDED_BY(mutex_);  // prompts that are to be sent again
+  std::vector<size_t> done_when_sent_ ABSL_GUARDED_BY(mutex_);  // by prompt: done_prompts_ then
   size_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;  // prompts that were sent and have not ended
   std::string model_ ABSL_GUARDED_BY(mutex_);
   size_t next_prompt_ ABSL_GUARDED_BY(mutex_) = 0;
