@@ -47,7 +47,7 @@ struct SimulatedDevice {
   int active_clusters = 33;  // that the device says it can run; none: it refuses clusters
   std::atomic<int64_t> graph_launches{0};
   std::atomic<int64_t> products{0};  // of the library
-  std::atomic<bool> is_new{false};  // without a stream
+  std::atomic<bool> is_new{false};   // without a stream
   std::atomic<int64_t> streams_alive{0};
   std::atomic<int64_t> streams_capturing{0};
   std::atomic<int64_t> streams_busy{0};  // with work that nobody has seen the end of
