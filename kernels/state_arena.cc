@@ -135,9 +135,8 @@ struct SharedPages {
 
   int rows() const { return grows ? kStatePageRows : 1; }  // of each field in a page
   size_t PagesOf(int of_field) const {
-    if (!grows) return static_cast<size_t>(of_field);
-    return static_cast<size_t>(of_field / kStatePageRows +
-                               (of_field % kStatePageRows != 0 ? 1 : 0));
+    const auto count = static_cast<size_t>(of_field);
+    return grows ? (count + kStatePageRows - 1) / kStatePageRows : count;
   }
 };
 
