@@ -303,22 +303,29 @@ __global__ void __launch_bounds__(kNormalizingWarps * 32, 1)
     if (warp > warps) return;
   }
   if (copies) {
-    SkinnyCopier<T> of_x(static_cast<const T*>(args.x) + static_cast<int64_t>(first_row) * args.k,
-                         args.k, kNormalizes ? 0 : rows, SharedAddressOf(ring), stage_bytes, lane);
-    if (!kNormalizes) {
+    const auto copy_on = [&](const auto& begin_next) {
+#pragma unroll 1
+      for (int i = 0; i < chunks; ++i) {
+        WaitForCopies<kSkinnyStages - 2>();
+        RoleBarrier(threads);
+        begin_next();
+        CommitCopies();
+      }
+    };
+    if constexpr (kNormalizes) {
+      copy_on([&] { of_w.BeginNext(); });
+    } else {
+      SkinnyCopier<T> of_x(static_cast<const T*>(args.x) + static_cast<int64_t>(first_row) * args.k,
+                           args.k, rows, SharedAddressOf(ring), stage_bytes, lane);
 #pragma unroll 1
       for (int i = 0; i < kSkinnyStages - 1; ++i) {
         of_x.BeginNext();
         CommitCopies();
       }
-    }
-#pragma unroll 1
-    for (int i = 0; i < chunks; ++i) {
-      WaitForCopies<kSkinnyStages - 2>();
-      RoleBarrier(threads);
-      of_w.BeginNext();
-      if (!kNormalizes) of_x.BeginNext();
-      CommitCopies();
+      copy_on([&] {
+        of_w.BeginNext();
+        of_x.BeginNext();
+      });
     }
     return;
   }
