@@ -486,7 +486,8 @@ absl::Status ModelManager::LoadVersion(const models::ModelLocation& location,
                          estimate.files, " bytes)"));
     loaded = loader_.Load(location);
     status = loaded.status();
-    // After the load, which refuses at once a sparse file of terabytes that would take hours to read.
+    // After the load, which refuses at once a sparse file of terabytes that would take hours to
+    // read.
     if (status.ok() && options_.control != ModelControl::kStatic) {
       contents = models::FileContentsDigest(location.path());
     }

@@ -274,7 +274,8 @@ class Completions : public std::enable_shared_from_this<Completions> {
       MutexLock lock(&mutex_);
       streams_[prompt] = nullptr;
       --under_way_;
-      // A place may be free when another prompt of this request ends, or has since this one was sent.
+      // A place may be free when another prompt of this request ends, or has since this one was
+      // sent.
       again = has_begun_[prompt] == 0 && absl::IsResourceExhausted(answer.end.status) &&
               (under_way_ > 0 || done_prompts_ > done_when_sent_[prompt]);
       if (again) {

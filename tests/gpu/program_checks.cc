@@ -249,8 +249,8 @@ Status CheckTranslator(Backend& tested, Backend& reference, DataType dtype, bool
   }
   if (status.ok()) *largest = LargestError(results[0], results[1]);
   for (int step = 0; step < (small ? 20 : 40) && status.ok(); ++step) {
-    // Two sentences come at each fourth step, in turns of more rows than products make layer norms for
-    // and of fewer.
+    // Two sentences come at each fourth step, in turns of more rows than products make layer norms
+    // for and of fewer.
     const bool comes = step % 4 == 1;
     const std::vector<int> lengths = {step % 8 == 1 ? 30 : 20, 7};
     ProgramData data = axes(comes ? lengths : std::vector<int>{}, std::vector<int>(kBeam, 1));

@@ -499,18 +499,19 @@ constexpr KernelCase kCases[] = {
     {"fused", RunFused<64, 3>},
     {"skinny", RunSkinny<float>},
     {"skinny_bfloat16", RunSkinny<BFloat16>},
-    // In either order the warps that only make layer norms run before those that multiply go on (1).
+    // In either order the warps that only make layer norms run before those that multiply go on
+    // (1).
     {"skinny_normalized", RunNormalizedSkinny<float>, 1},
     {"skinny_normalized_bfloat16", RunNormalizedSkinny<BFloat16>, 1},
     {"head", RunHead},
-    // Before shared memory is used again there is always a shuffle, for which the shim's warps wait for
-    // each other (2). Without one of those around the best keys more candidates are sorted than need
-    // be, or one after the other (3). Parts of a row are summed anew only when the sum before has been
-    // read, unless logits are no numbers (1).
+    // Before shared memory is used again there is always a shuffle, for which the shim's warps wait
+    // for each other (2). Without one of those around the best keys more candidates are sorted than
+    // need be, or one after the other (3). Parts of a row are summed anew only when the sum before
+    // has been read, unless logits are no numbers (1).
     {"predict", RunPredict<kLargePredictThreads, 1, true, false>, 5},
     {"predict_kept", RunPredict<kLargePredictThreads, 1, true, true>, 5},
-    // Best keys of another block that come too late are as above. Before a block ends that picks, the cluster waits for
-    // other reasons (1).
+    // Best keys of another block that come too late are as above. Before a block ends that picks,
+    // the cluster waits for other reasons (1).
     {"predict_cluster", RunPredict<kLargePredictThreads, kPredictCluster, true, true>, 5, 2},
     {"predict_cluster_scores", RunPredict<kLargePredictThreads, kPredictCluster, false, false>, 3,
      1},

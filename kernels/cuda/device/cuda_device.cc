@@ -284,7 +284,8 @@ class CudaStream : public Stream {
   void* native_handle() override { return stream_; }
 
   Status Wait() override {
-    // Of several graphs of a run the last one stands for all.
+    // A run may launch several graphs. The wait is for all of them, and the last one notes its
+    // time.
     CudaGraph* const graph = std::exchange(launched_, nullptr);
     if (graph == nullptr) begin_ = Clock::now();
     cudaError_t error = cudaSetDevice(ordinal_);

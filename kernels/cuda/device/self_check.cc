@@ -19,7 +19,8 @@ constexpr int kCount = kPredictCluster;
 constexpr int kStride = (kSymbols + kSegmentAlignment - 1) / kSegmentAlignment * kSegmentAlignment;
 constexpr double kTolerance = 1e-3;
 
-// What is asked and answered, in device memory.
+// The known numbers, what is asked about them, and the answers. The device has a copy in its
+// memory.
 struct Question {
   float logits[kStride];
   PredictHeader header;

@@ -46,11 +46,11 @@ class DependentArgs {
  public:
   DependentArgs(const Args& args) : args_(args) {}  // NOLINT: a launch passes its arguments
 
-  // What may be used before Await(): sizes, and memory that no kernel writes, such as weights. The
-  // thread must call Await() before it uses anything else.
+  // The arguments before Await(). Only sizes may be used then, and memory that no kernel writes,
+  // such as weights: anything else may still be on its way.
   __device__ __forceinline__ const Args& BeforeAwait() const { return args_; }
 
-  // The first thing that every thread of a kernel does, but for what BeforeAwait() allows.
+  // Every thread of a kernel calls this first, or right after what BeforeAwait() allows.
   __device__ __forceinline__ const Args& Await() const {
     AwaitEarlierKernels();
     return args_;

@@ -188,7 +188,7 @@ class SkinnyCopier {
         to_(to + (lane / kVectors * kPitch + lane % kVectors * 16)),
         stage_bytes_(stage_bytes) {}
 
-  // Of the next chunk; nothing after the last one.
+  // Begins the copies of the next chunk of k, and of none after the last one.
   __device__ __forceinline__ void BeginNext() {
     const T* from = from_;
     int to = stage_ * stage_bytes_;

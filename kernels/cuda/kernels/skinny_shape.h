@@ -12,8 +12,8 @@ namespace sru::kernels::cuda {
 
 inline constexpr int kSkinnyChunk = 64;  // values of k in a stage of the ring
 inline constexpr int kSkinnyStages = 8;
-// Of a block that shares x between warps. They are worth it where one warp a block would leave no
-// multiprocessor without work.
+// Multiplying warps of a block whose warps share one copy of x. Products with fewer columns have
+// blocks of one warp, so that every multiprocessor gets work.
 inline constexpr int kSkinnyWarps = 4;
 // Beyond these rows the library's tiles are full, and weights would be read too often.
 inline constexpr int kMaxSkinnyRows = 160;
@@ -29,8 +29,8 @@ SRU_HOST_DEVICE constexpr int SkinnyStageBytes(int value_bytes, int warps, int b
   return (warps * SkinnyColumns(value_bytes) + block_rows) * SkinnyPitch(value_bytes);
 }
 
-// Of products whose blocks make x by a layer norm: their warps, and bytes from a row of x to the
-// next one. Whole rows are in shared memory, and of bfloat16 one in float32 for each warp.
+// A block that makes x by a layer norm has this many warps. It keeps whole rows of x in shared
+// memory, a pitch of bytes apart; each warp makes a row of bfloat16 in a row of float32 of its own.
 inline constexpr int kNormalizingWarps = 8;
 SRU_HOST_DEVICE constexpr int NormalizedPitch(int value_bytes) {
   return kMaxNormalizedWidth * value_bytes + 16;

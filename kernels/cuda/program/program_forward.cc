@@ -172,7 +172,8 @@ class Forward {
     return choice.algorithm.own && choice.rows <= kMaxNormalizedRows &&
            stride(of.norm_before) <= kMaxNormalizedWidth;
   }
-  // What the operation's product does for those before and behind it.
+  // The layer norm before the operation's product and the Append behind it, which its launch does
+  // too.
   NormalizedProductArgs OfProduct() const {
     NormalizedProductArgs args{};
     const ValueId norm = operation().norm_before;

@@ -71,8 +71,8 @@ struct PredictedRows : PackedRows {
     return first;
   }
   // Adds a sequence for which the probability of each token is wanted, and at each place the
-  // `num_candidates` most probable tokens. A `fresh` sequence has nothing before its first token, so
-  // that token is not predicted.
+  // `num_candidates` most probable tokens. A `fresh` sequence has nothing before its first token,
+  // so that token is not predicted.
   int AddScored(const int32_t* tokens, int count, int num_candidates, bool fresh, Slot slot) {
     const int first = PackedRows::Add(tokens, count, slot);
     std::copy_n(tokens, count, targets.begin() + first);

@@ -241,7 +241,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (error != cudaSuccess) return error;
   if (event->device != stream->device) return Ended(cudaErrorInvalidValue);
   event->stream = stream;
-  // A launch of a kernel takes a millisecond, a product of the library two, everything else nothing.
+  // A launch of a kernel takes a millisecond, a product of the library two, everything else
+  // nothing.
   const SimulatedDevice& device = SimulatedDeviceAt(stream->device);
   event->milliseconds = static_cast<double>(device.launches + 2 * device.products);
   return cudaSuccess;
