@@ -6,7 +6,7 @@
 #   scripts/lint.sh BUILD [quick] [since=COMMIT] [part=K/N]   BUILD is configured; one that has compiled is fastest
 #
 #   quick   clang-tidy leaves out the sources of tests, which are half of its time
-#   since   clang-tidy checks what changed since COMMIT, and what includes that; BUILD must have compiled
+#   since   clang-tidy checks what changed since COMMIT by more than comment lines, and what includes that; BUILD must have compiled
 #   part    clang-tidy checks one part of N
 set -euo pipefail
 build=${1:?usage: scripts/lint.sh BUILD|text [quick] [since=COMMIT] [part=K/N]}
@@ -34,7 +34,8 @@ if unknown:
 stale = {}  # object -> whether a file that it was compiled from has changed
 if "since" in options:
     output_of = lambda *command: subprocess.check_output(command, text=True)
-    changed = set(output_of("git", "diff", "--name-only", options["since"]).split())
+    changes = output_of("git", "diff", "--numstat", "--no-renames", r"--ignore-matching-lines=^ *//( [^N].*)?$", options["since"])
+    changed = {line.split("\t")[2] for line in changes.splitlines()}
     for block in output_of("ninja", "-C", build, "-t", "deps").split("\n\n"):
         name, *files = block.split("\n")
         paths = {os.path.relpath(os.path.join(build, file.strip())) for file in files}
