@@ -3,7 +3,9 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
+#include <tuple>
 #include <vector>
 
 #include "kernels/cpu/isa/cpu_isa.h"
@@ -66,18 +68,13 @@ BareProduct::BareProduct(const BareProduct* other) : BareProduct(*other) {
   arguments_[DNNL_ARG_WEIGHTS] = Random(engine_, stream_, description_.weights_desc(), k_, n_);
 }
 
-void BareProductList::Add(int rows, int k, int n) {
-  if (rows == 0) return;
-  const BareProduct*& first = first_of_shape_[{rows, k, n}];
-  products_.push_back(first == nullptr ? std::make_unique<BareProduct>(dtype_, rows, k, n)
-                                       : std::make_unique<BareProduct>(first));
-  first = products_.back().get();
-}
-
-void BareProductList::Add(int rows, const StackSpec& spec) {
-  for (const LayerSpec& layer : spec.layers) {
-    if (layer.projection_size > 0) Add(rows, layer.input_size, layer.projection_size);
-    Add(rows, layer.product_size(), layer.output_size() * layer.num_matrices);
+BareProductList::BareProductList(DataType dtype, const std::vector<ProductSize>& sizes) {
+  std::map<std::tuple<int, int, int>, const BareProduct*> first_of_shape;  // by rows, k, n
+  for (const auto& [rows, k, n] : sizes) {
+    const BareProduct*& first = first_of_shape[{rows, k, n}];
+    products_.push_back(first == nullptr ? std::make_unique<BareProduct>(dtype, rows, k, n)
+                                         : std::make_unique<BareProduct>(first));
+    first = products_.back().get();
   }
 }
 

@@ -5,13 +5,12 @@
 #define SRU_KERNELS_BENCH_BARE_PRODUCT_H_
 
 #include <dnnl.hpp>
-#include <map>
 #include <memory>
-#include <tuple>
 #include <unordered_map>
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/bench/system_case.h"
 
 namespace sru::kernels {
 
@@ -35,21 +34,15 @@ class BareProduct {
   int n_;
 };
 
-// All products of a model, one after the other. Those of equal shapes have weights of their own and share
-// x and y.
+// All products of a model, one after the other. Those of equal shapes have weights of their own and
+// share x and y.
 class BareProductList {
  public:
-  explicit BareProductList(DataType dtype) : dtype_(dtype) {}
-
-  // Nothing where there are no rows. Throws as BareProduct.
-  void Add(int rows, int k, int n);
-  // The product of each layer of a stack, all gates and directions in one; of low-rank layers both.
-  void Add(int rows, const StackSpec& spec);
+  // Throws as BareProduct.
+  BareProductList(DataType dtype, const std::vector<ProductSize>& sizes);
   void Run();
 
  private:
-  const DataType dtype_;
-  std::map<std::tuple<int, int, int>, const BareProduct*> first_of_shape_;  // by rows, k, n
   std::vector<std::unique_ptr<BareProduct>> products_;
 };
 

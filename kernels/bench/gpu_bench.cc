@@ -3,13 +3,11 @@
 //
 //   gpu_bench scan         the scan alone on large batches: bytes a second over the device's copy
 //                          rate
-//   gpu_bench classify     one question of the bundled TREC model's shape: from the call of Run()
-//                          to the answer, and the part of it that the GPU and the copies take, also
-//                          without the token table (token_table.h)
-//   gpu_bench systems      steps of a translator's beam search and of a language model, the
-//   encoder, and
-//                          batches of a reader, with random weights of the paper's sizes: from the
-//                          call of Run() to the results
+//   gpu_bench classify     one question of the bundled TREC model's shape: what the GPU and the
+//                          copies take
+//   gpu_bench systems      steps of a translator's beam search and of a language model, the encoder,
+//                          and batches of a reader, with random weights of the paper's sizes: from
+//                          the call of Run() to the results
 //   gpu_bench step SYSTEM TYPE SEQUENCES
 //                          one step of "translator" or "language_model" between cudaProfilerStart()
 //                          and cudaProfilerStop(), without a graph, for ncu --profile-from-start
@@ -18,14 +16,13 @@
 //   gpu_bench products     each product of the paper's systems by our kernel and by the library's
 //                          (gpu_products.h)
 //   gpu_bench fused        forward passes of 2 to 8 bfloat16 layers with and without a kernel for
-//   each layer gpu_bench interactive  reads lines "layers input hidden directions length batch
-//   type", answers
+//                          each layer
+//   gpu_bench interactive  reads lines "layers input hidden directions length batch type", answers
 //                          each with the microseconds of one forward pass; keeps two shapes in
-//                          memory; compare_pytorch_gpu.py alternates them with PyTorch
+//                          memory; compare_pytorch.py alternates them with PyTorch
 //
-// The types are float32, bfloat16 and bfloat16_fused (all layers that can be).
-//
-// scan, classify, systems, predict, products and fused print a JSON array, one object per line.
+// The types are float32, bfloat16 and bfloat16_fused (all layers that can be). All but step and
+// interactive print a JSON object a line, whose members that end in _us are medians in microseconds.
 #include <cuda_profiler_api.h>
 #include <cuda_runtime_api.h>
 
@@ -35,6 +32,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <iostream>
 #include <iterator>
 #include <list>
@@ -43,13 +41,12 @@
 #include <sstream>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/bench/gpu_products.h"
 #include "kernels/bench/measure.h"
-#include "kernels/bench/program_model.h"
+#include "kernels/bench/system_case.h"
 #include "kernels/cuda/device/gpu.h"
 #include "kernels/cuda/device/open_devices.h"
 #include "kernels/cuda/kernels/launch.h"
@@ -60,24 +57,13 @@
 #include "kernels/cuda/stack/packed_stack.h"
 #include "kernels/cuda/stack/product_plan.h"
 #include "kernels/cuda/stack/token_table.h"
-#include "kernels/state_arena.h"
-#include "kernels/testing/random_program.h"
 #include "kernels/testing/random_stack.h"
-#include "kernels/testing/random_systems.h"
 
 namespace sru::kernels::cuda {
 namespace {
 
-using ::sru::testing::LanguageModelSizes;
-using ::sru::testing::ProgramData;
-using ::sru::testing::RandomData;
-using ::sru::testing::RandomLanguageModel;
-using ::sru::testing::RandomReader;
 using ::sru::testing::RandomStack;
-using ::sru::testing::RandomTranslator;
-using ::sru::testing::ReaderSizes;
 using ::sru::testing::StackOptions;
-using ::sru::testing::TranslatorSizes;
 
 constexpr int kExitNoGpu = 77;
 constexpr double kTimedSeconds = 20e-3;  // of one timing
@@ -113,13 +99,24 @@ class Memory {
   void* data_ = nullptr;
 };
 
+template <typename T>
+std::unique_ptr<Memory> ToDevice(const std::vector<T>& values) {
+  auto memory = std::make_unique<Memory>(values.size() * sizeof(T));
+  Check(cudaMemcpy(memory->as(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+  return memory;
+}
+
+// What is timed: work that is enqueued on a stream.
+struct Work {
+  cudaStream_t stream;
+  std::function<void()> enqueue;
+};
+
 class Timer {
  public:
-  explicit Timer(cudaStream_t stream) : stream_(stream) {
+  Timer() {
     Check(cudaEventCreate(&begin_));
     Check(cudaEventCreate(&end_));
-    // The memory was filled on the default stream, which `stream` does not wait for.
-    Check(cudaDeviceSynchronize());
   }
   ~Timer() {
     (void)cudaEventDestroy(begin_);
@@ -128,28 +125,44 @@ class Timer {
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
-  // Seconds of one `work`, over `repeat` of them in a row.
-  template <typename Work>
-  double Seconds(int repeat, const Work& work) {
-    Check(cudaEventRecord(begin_, stream_));
-    for (int i = 0; i < repeat; ++i) work();
-    Check(cudaEventRecord(end_, stream_));
-    Check(cudaEventSynchronize(end_));
-    float milliseconds = 0;
-    Check(cudaEventElapsedTime(&milliseconds, begin_, end_));
-    return milliseconds * 1e-3 / repeat;
+  // Microseconds of the work, repeated so often in a row that it takes about kTimedSeconds.
+  double Microseconds(const Work& work) {
+    const double once = Microseconds(work, 3);
+    return Microseconds(work, std::clamp(static_cast<int>(1e6 * kTimedSeconds / once), 3, 10000));
   }
-  // The same, repeated so often that it takes about kTimedSeconds.
-  template <typename Work>
-  double Seconds(const Work& work) {
-    const double once = Seconds(3, work);
-    return Seconds(std::clamp(static_cast<int>(kTimedSeconds / once), 3, 10000), work);
+  // The medians of several timings, in which they take turns.
+  std::vector<double> Medians(const std::vector<Work>& works) {
+    // Memory was filled on the default stream, which other ones do not wait for.
+    Check(cudaDeviceSynchronize());
+    std::vector<std::vector<double>> times(works.size());
+    for (int i = 0; i < kTimings; ++i) {
+      for (size_t w = 0; w < works.size(); ++w) times[w].push_back(Microseconds(works[w]));
+    }
+    std::vector<double> medians;
+    for (std::vector<double>& series : times) medians.push_back(Median(std::move(series)));
+    return medians;
   }
 
  private:
-  cudaStream_t stream_;
+  double Microseconds(const Work& work, int repeat) {
+    Check(cudaEventRecord(begin_, work.stream));
+    for (int i = 0; i < repeat; ++i) work.enqueue();
+    Check(cudaEventRecord(end_, work.stream));
+    Check(cudaEventSynchronize(end_));
+    float milliseconds = 0;
+    Check(cudaEventElapsedTime(&milliseconds, begin_, end_));
+    return milliseconds * 1e3 / repeat;
+  }
+
   cudaEvent_t begin_ = nullptr;
   cudaEvent_t end_ = nullptr;
+};
+
+// What every benchmark runs on.
+struct Bench {
+  std::shared_ptr<Gpu> gpu;
+  cudaStream_t stream;
+  Timer timer;
 };
 
 // As sru_server opens the backend where it has four cores.
@@ -174,117 +187,83 @@ constexpr StackType kStackTypes[] = {
 
 // The scan ----------------------------------------------------------------------------------------
 
-struct ScanCase {
-  DataType dtype;
-  int directions;
-  int hidden;
-  int sequences;
-  int length;
-};
+// Bytes read plus bytes written a microsecond by the device's own copy.
+double CopyRate(Bench& bench) {
+  constexpr size_t kBytes = size_t{1} << 30;
+  const Memory from(kBytes);
+  const Memory to(kBytes);
+  const Work copy = {
+      bench.stream, [&] {
+        Check(cudaMemcpyAsync(to.as(), from.as(), kBytes, cudaMemcpyDeviceToDevice, bench.stream));
+      }};
+  return 2.0 * kBytes / bench.timer.Medians({copy})[0];
+}
 
-void PrintScan(const ScanCase& c, int num_multiprocessors, double copy_rate, bool last) {
-  const size_t tokens = size_t{1} * c.sequences * c.length;
-  const size_t width = size_t{1} * c.directions * c.hidden;
-  const size_t value = ValueBytes(c.dtype);
+void PrintScan(Bench& bench, double copy_rate, DataType dtype, int directions, int hidden,
+               int num_sequences) {
+  constexpr int kLength = 128;
+  const size_t tokens = size_t{1} * num_sequences * kLength;
+  const size_t width = size_t{1} * directions * hidden;
+  const size_t value = ValueBytes(dtype);
   const Memory u(tokens * width * 3 * value);
   const Memory x(tokens * width * value);
   const Memory h(tokens * width * value);
   const Memory constants(width * 4 * sizeof(float));
-  const Memory entries(c.sequences * sizeof(SequenceEntry));
   std::vector<SequenceEntry> sequences;
-  for (int i = 0; i < c.sequences; ++i) {
-    sequences.push_back({i * c.length, c.length, i, Pooling::kNone, -1, -1, -1, -1});
+  for (int i = 0; i < num_sequences; ++i) {
+    sequences.push_back({i * kLength, kLength, i, Pooling::kNone, -1, -1, -1, -1});
   }
-  Check(cudaMemcpy(entries.as(), sequences.data(), sequences.size() * sizeof(SequenceEntry),
-                   cudaMemcpyHostToDevice));
+  const auto entries = ToDevice(sequences);
   ScanArgs args{};
-  args.sequences = entries.as<SequenceEntry>();
-  args.num_sequences = c.sequences;
-  args.directions = c.directions;
-  args.padded = c.hidden;
+  args.sequences = entries->as<SequenceEntry>();
+  args.num_sequences = num_sequences;
+  args.directions = directions;
+  args.padded = hidden;
   args.u = u.as();
   args.u_stride = static_cast<int>(3 * width);
   args.matrices = 3;
   args.highway = x.as();
   args.highway_stride = static_cast<int>(width);
-  args.highway_direction_stride = c.hidden;
+  args.highway_direction_stride = hidden;
   args.highway_scale = 1.0f;
   args.constants = constants.as<float>();
   args.h = h.as();
-  const int dims = ScanDims(args, num_multiprocessors);
-  cudaStream_t stream = nullptr;
-  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  std::vector<double> seconds;
-  {
-    Timer timer(stream);
-    for (int i = 0; i < kTimings; ++i) {
-      seconds.push_back(timer.Seconds([&] {
-        Check(LaunchScan(c.dtype, dims, args, LaunchStream{stream, /*dependent=*/false}));
-      }));
-    }
-  }
-  Check(cudaStreamDestroy(stream));
+  const int dims = ScanDims(args, bench.gpu->device().num_multiprocessors());
+  const Work scan = {bench.stream, [&] {
+                       Check(LaunchScan(dtype, dims, args, LaunchStream{bench.stream, false}));
+                     }};
+  const double us = bench.timer.Medians({scan})[0];
   // Three planes of U and the highway term are read, h is written.
-  const double bytes = static_cast<double>(tokens * width * 5 * value);
-  const double rate = bytes / Median(seconds);
+  const double rate = static_cast<double>(tokens * width * 5 * value) / us;
   std::printf(
-      "{\"kind\": \"scan\", \"dtype\": \"%s\", \"directions\": %d, \"hidden\": %d, "
-      "\"sequences\": %d, \"length\": %d, \"us\": %.2f, \"bytes_per_s\": %.4g, "
-      "\"copy_bytes_per_s\": %.4g, \"ratio\": %.3f}%s\n",
-      DataTypeName(c.dtype), c.directions, c.hidden, c.sequences, c.length, Median(seconds) * 1e6,
-      rate, copy_rate, rate / copy_rate, last ? "" : ",");
+      "{\"dtype\": \"%s\", \"directions\": %d, \"hidden\": %d, \"sequences\": %d, "
+      "\"length\": %d, \"scan_us\": %.2f, \"of_the_copy_rate\": %.3f}\n",
+      DataTypeName(dtype), directions, hidden, num_sequences, kLength, us, rate / copy_rate);
   std::fflush(stdout);
 }
 
-// Bytes read plus bytes written a second by the device's own copy.
-double CopyRate() {
-  constexpr size_t kBytes = size_t{1} << 30;
-  const Memory from(kBytes);
-  const Memory to(kBytes);
-  cudaStream_t stream = nullptr;
-  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  std::vector<double> seconds;
-  {
-    Timer timer(stream);
-    for (int i = 0; i < kTimings; ++i) {
-      seconds.push_back(timer.Seconds([&] {
-        Check(cudaMemcpyAsync(to.as(), from.as(), kBytes, cudaMemcpyDeviceToDevice, stream));
-      }));
-    }
-  }
-  Check(cudaStreamDestroy(stream));
-  return 2.0 * kBytes / Median(seconds);
-}
-
-int RunScan(const Device& device) {
-  const double copy_rate = CopyRate();
-  // Far more than the second-level cache holds, in each case.
-  const std::vector<ScanCase> cases = {
-      {DataType::kFloat32, 2, 128, 1024, 128},
-      {DataType::kFloat32, 2, 256, 512, 128},
-      {DataType::kFloat32, 2, 512, 512, 128},
-      {DataType::kFloat32, 1, 1024, 512, 128},
-      {DataType::kBFloat16, 2, 128, 2048, 128},
-      {DataType::kBFloat16, 2, 256, 1024, 128},
-      {DataType::kBFloat16, 2, 512, 512, 128},
-      {DataType::kBFloat16, 1, 1024, 512, 128},
-      {DataType::kFloat32, 2, 128, 32, 128},
-      {DataType::kBFloat16, 2, 128, 32, 128},
+void RunScan(Bench& bench) {
+  const double copy_rate = CopyRate(bench);
+  const struct {
+    int directions, hidden, sequences;  // of float32
+    int more;                           // times as many sequences of bfloat16
+  } cases[] = {
+      // Far more than the second-level cache holds.
+      {2, 128, 1024, 2},
+      {2, 256, 512, 2},
+      {2, 512, 512, 1},
+      {1, 1024, 512, 1},
+      {2, 128, 32, 1},
       // On both sides of two blocks a multiprocessor of 132: two dimensions a thread, then four.
-      {DataType::kFloat32, 2, 128, 200, 128},
-      {DataType::kBFloat16, 2, 128, 200, 128},
-      {DataType::kFloat32, 2, 128, 280, 128},
-      {DataType::kBFloat16, 2, 128, 280, 128},
+      {2, 128, 200, 1},
+      {2, 128, 280, 1},
       // Half-empty blocks if a thread had four.
-      {DataType::kFloat32, 2, 64, 1024, 128},
-      {DataType::kBFloat16, 2, 64, 2048, 128},
+      {2, 64, 1024, 2},
   };
-  std::printf("[\n");
-  for (size_t i = 0; i < cases.size(); ++i) {
-    PrintScan(cases[i], device.num_multiprocessors(), copy_rate, i + 1 == cases.size());
+  for (const auto& c : cases) {
+    PrintScan(bench, copy_rate, DataType::kFloat32, c.directions, c.hidden, c.sequences);
+    PrintScan(bench, copy_rate, DataType::kBFloat16, c.directions, c.hidden, c.more * c.sequences);
   }
-  std::printf("]\n");
-  return 0;
 }
 
 // Recorded forward passes -------------------------------------------------------------------------
@@ -323,26 +302,29 @@ class Forward {
         &graph_));
     Launch();
     Check(workspace_->stream->Wait());
-    timer_ =
-        std::make_unique<Timer>(static_cast<cudaStream_t>(workspace_->stream->native_handle()));
   }
   // The graph goes before the stream that it was recorded on.
   ~Forward() {
     (void)workspace_->stream->Wait();
-    timer_.reset();
     graph_.reset();
   }
   Forward(const Forward&) = delete;
   Forward& operator=(const Forward&) = delete;
 
+  // A pass, with the copy of its input or without.
+  Work Pass(bool with_copy = false) {
+    return {static_cast<cudaStream_t>(workspace_->stream->native_handle()), [this, with_copy] {
+              if (with_copy) Copy();
+              Launch();
+            }};
+  }
+
+ private:
+  void Launch() { Check(workspace_->stream->Launch(*graph_)); }
   void Copy() {
     Check(workspace_->stream->CopyToDevice(workspace_->input.data(), workspace_->host_input.data(),
                                            input_bytes_));
   }
-  void Launch() { Check(workspace_->stream->Launch(*graph_)); }
-  Timer& timer() { return *timer_; }
-
- private:
   void WriteInput(int length, int batch) {
     const InputLayout layout(*stack_, bucket_);
     input_bytes_ = layout.end;
@@ -374,10 +356,23 @@ class Forward {
   Bucket bucket_;
   size_t input_bytes_ = 0;
   std::unique_ptr<Graph> graph_;
-  std::unique_ptr<Timer> timer_;
 };
 
-int RunInteractive(const std::shared_ptr<Gpu>& gpu) {
+// A forward pass of which every token's vector is wanted, as an LSTM gives them.
+std::unique_ptr<Forward> Layers(const Bench& bench, int layers, int input, int hidden,
+                                int directions, int length, int batch, const StackType& type) {
+  StackOptions options;
+  options.num_layers = layers;
+  options.input_size = input;
+  options.hidden_size = hidden;
+  options.directions = directions;
+  options.vocabulary_size = 0;
+  options.num_labels = 0;
+  return std::make_unique<Forward>(bench.gpu, options, type, length, batch, Bucket::kTokenVectors,
+                                   /*token_table_bytes=*/0);
+}
+
+void RunInteractive(Bench& bench) {
   // Two shapes at most, the latest one first: timings of a fused and a plain stack alternate. PyTorch
   // shares the device's memory.
   std::list<std::pair<std::string, std::unique_ptr<Forward>>> forwards;
@@ -390,348 +385,95 @@ int RunInteractive(const std::shared_ptr<Gpu>& gpu) {
     } else {
       if (forwards.size() == 2) forwards.pop_back();
       std::istringstream words(line);
-      StackOptions options;
-      int length = 0;
-      int batch = 0;
+      int layers = 0, input = 0, hidden = 0, directions = 0, length = 0, batch = 0;
       std::string name;
-      words >> options.num_layers >> options.input_size >> options.hidden_size >>
-          options.directions >> length >> batch >> name;
+      words >> layers >> input >> hidden >> directions >> length >> batch >> name;
       const auto type = std::find_if(std::begin(kStackTypes), std::end(kStackTypes),
                                      [&](const StackType& t) { return name == t.name; });
       if (words.fail() || type == std::end(kStackTypes)) {
         Fail("expected 'layers input hidden directions length batch type', found '" + line + "'");
       }
-      options.vocabulary_size = 0;
-      options.num_labels = 0;
-      // Every token's vector, as an LSTM gives them.
       forwards.emplace_front(
-          line, std::make_unique<Forward>(gpu, options, *type, length, batch, Bucket::kTokenVectors,
-                                          /*token_table_bytes=*/0));
+          line, Layers(bench, layers, input, hidden, directions, length, batch, *type));
     }
-    Forward& forward = *forwards.front().second;
-    std::printf("%.3f\n", forward.timer().Seconds([&] { forward.Launch(); }) * 1e6);
+    std::printf("%.3f\n", bench.timer.Microseconds(forwards.front().second->Pass()));
     std::fflush(stdout);
   }
-  return 0;
 }
 
-int RunFused(const std::shared_ptr<Gpu>& gpu) {
-  std::printf("[\n");
-  const char* separator = "";
+void RunFused(Bench& bench) {
   for (const int layers : {2, 4, 8}) {
     for (const int batch : {1, 32, 128}) {
-      StackOptions options;  // the paper's classifier of sentences
-      options.num_layers = layers;
-      options.input_size = 300;
-      options.hidden_size = 128;
-      options.directions = 1;
-      options.vocabulary_size = 0;
-      options.num_labels = 0;
-      constexpr int kLength = 32;
-      Forward plain(gpu, options, kStackTypes[1], kLength, batch, Bucket::kTokenVectors, 0);
-      Forward fused(gpu, options, kStackTypes[2], kLength, batch, Bucket::kTokenVectors, 0);
-      std::vector<double> plain_us, fused_us;
-      for (int i = 0; i < kTimings; ++i) {
-        plain_us.push_back(1e6 * plain.timer().Seconds([&] { plain.Launch(); }));
-        fused_us.push_back(1e6 * fused.timer().Seconds([&] { fused.Launch(); }));
-      }
-      std::printf(
-          "%s{\"kind\": \"fused\", \"layers\": %d, \"batch\": %d, \"plain_us\": %.2f, "
-          "\"fused_us\": %.2f}",
-          separator, layers, batch, Median(plain_us), Median(fused_us));
+      // The paper's classifier of sentences.
+      const auto plain = Layers(bench, layers, 300, 128, 1, 32, batch, kStackTypes[1]);
+      const auto fused = Layers(bench, layers, 300, 128, 1, 32, batch, kStackTypes[2]);
+      const std::vector<double> us = bench.timer.Medians({plain->Pass(), fused->Pass()});
+      std::printf("{\"layers\": %d, \"batch\": %d, \"plain_us\": %.2f, \"fused_us\": %.2f}\n",
+                  layers, batch, us[0], us[1]);
       std::fflush(stdout);
-      separator = ",\n";
     }
   }
-  std::printf("\n]\n");
-  return 0;
 }
 
-// One question ------------------------------------------------------------------------------------
-
-int RunClassify(const std::shared_ptr<Gpu>& gpu) {
+// The copy of the input, the recorded pass and, in it, the copy of the result.
+void RunClassify(Bench& bench) {
   StackOptions options;  // as models/pretrained/trec
   options.input_size = 128;
   options.hidden_size = 64;
   options.num_layers = 2;
   options.vocabulary_size = 8759;
   options.num_labels = 6;
-  constexpr int kTokens = 10;
-  constexpr int kCalls = 2000;
-  std::printf("[\n");
   for (const StackType& type : kStackTypes) {
-    // The copy of the input, the recorded pass and, in it, the copy of the result, with and without
-    // the token table in turn.
-    std::vector<double> gpu_us;
-    std::vector<double> without_table_us;
-    {
-      Forward with(gpu, options, type, kTokens, 1, Bucket::kLabels,
-                   BackendOptions().cuda_token_table_bytes);
-      Forward without(gpu, options, type, kTokens, 1, Bucket::kLabels, 0);
-      const auto time = [](Forward& forward) {
-        return 1e6 * forward.timer().Seconds([&] {
-          forward.Copy();
-          forward.Launch();
-        });
-      };
-      for (int i = 0; i < kTimings; ++i) {
-        gpu_us.push_back(time(with));
-        without_table_us.push_back(time(without));
-      }
-    }
-    const RandomStack random(options, 1);
-    std::unique_ptr<Backend> backend;
-    BackendOptions backend_options = ServedOptions();
-    backend_options.cuda_fuse_layers = type.fuse_layers;
-    Check(CreateBackend("cuda", backend_options, &backend));
-    CompileOptions compile;
-    compile.dtype = type.dtype;
-    std::unique_ptr<Executable> executable;
-    Check(backend->Compile(random.spec(), compile, &executable));
-    std::unique_ptr<Workspace> workspace;
-    Check(executable->CreateWorkspace({4096, 256}, &workspace));
-    const sru::testing::RandomBatch batch(random.spec(), {kTokens}, false, 2);
-    std::vector<float> logits(options.num_labels);
-    SequenceOutput output;
-    output.pooling = options.pooling;
-    output.logits = logits.data();
-    std::vector<double> run_us;
-    for (int i = 0; i < kCalls + kCalls / 10; ++i) {
-      const double took =
-          Microseconds([&] { Check(executable->Run(batch.view(), &output, *workspace)); });
-      if (i >= kCalls / 10) run_us.push_back(took);
-    }
-    std::sort(run_us.begin(), run_us.end());
-    std::printf(
-        "{\"kind\": \"classify\", \"type\": \"%s\", \"tokens\": %d, \"gpu_and_copy_us\": %.2f, "
-        "\"without_token_table_us\": %.2f, \"run_p50_us\": %.2f, \"run_p99_us\": %.2f}%s\n",
-        type.name, kTokens, Median(gpu_us), Median(without_table_us), run_us[kCalls / 2],
-        run_us[kCalls * 99 / 100], &type == std::end(kStackTypes) - 1 ? "" : ",");
-  }
-  std::printf("]\n");
-  return 0;
-}
-
-// Readers and translators -------------------------------------------------------------------------
-
-using Slots = std::vector<StateArena::Slot>;
-
-// A program on the backend, and how long it took to get there.
-class System {
- public:
-  System(Backend& backend, const Program& program, DataType dtype, std::vector<AxisLimits> axes,
-         double copy_rate)
-      : program_(program), dtype_(dtype), copy_rate_(copy_rate) {
-    ProgramLimits limits;
-    limits.axes = std::move(axes);
-    load_us_ = Microseconds(
-        [&] { model_ = std::make_unique<BenchmarkModel>(backend, program, dtype, limits); });
-    Check(model_->status());
-  }
-
-  BenchmarkModel& model() { return *model_; }
-
-  // `slots` is [axis]; empty = none. Returns the microseconds of Run().
-  double Run(const ProgramData& data, const std::vector<Slots>& slots,
-             const std::vector<int>& wanted) {
-    BenchmarkBatch batch(program_, data, slots, 0);
-    for (int output : wanted) batch.Want(output);
-    const double us = Microseconds([&] { model_->Run(batch); });
-    Check(model_->status());
-    return us;
-  }
-
-  // `weights` are those that a run reads: the row has how long that takes at the device's copy
-  // rate. 0: no bound.
-  void Print(const std::string& name, int sequences, int rows, const std::vector<double>& us,
-             int64_t weights = 0) const {
-    std::vector<double> sorted = us;
-    std::sort(sorted.begin(), sorted.end());
-    const double bytes = static_cast<double>(weights) * static_cast<double>(ValueBytes(dtype_));
-    std::printf(
-        "%s{\"kind\": \"system\", \"name\": \"%s\", \"type\": \"%s\", \"sequences\": %d, "
-        "\"rows\": %d, \"run_p50_us\": %.2f, \"run_p99_us\": %.2f, \"weights_us\": %.2f, "
-        "\"workspace_mb\": %.1f, \"load_s\": %.2f}",
-        printed_ ? ",\n" : "", name.c_str(), DataTypeName(dtype_), sequences, rows, Median(us),
-        sorted[sorted.size() * 99 / 100], 1e6 * bytes / copy_rate_,
-        static_cast<double>(model_->workspace_bytes()) / 1e6, load_us_ / 1e6);
-    std::fflush(stdout);
-    printed_ = true;
-  }
-
- private:
-  static inline bool printed_ = false;  // by any
-
-  const Program& program_;
-  const DataType dtype_;
-  const double copy_rate_;
-  std::unique_ptr<BenchmarkModel> model_;
-  double load_us_ = 0;
-};
-
-// How many weights the products of a run read, once each.
-int64_t WeightsOf(const Program& program, const ProgramData& data) {
-  ProgramShape shape;
-  Check(Validate(program, &shape));
-  size_t weights = 0;
-  for (size_t i = 0; i < program.operations.size(); ++i) {
-    if (data.num_rows(program, shape.values[i].axis) == 0) continue;
-    if (const auto* linear = std::get_if<ops::Linear>(&program.operations[i])) {
-      weights += linear->weight.size;
-    } else if (const auto* predict = std::get_if<ops::Predict>(&program.operations[i])) {
-      weights += predict->weight.size;
-    } else if (const auto* stack = std::get_if<ops::Stack>(&program.operations[i])) {
-      for (const LayerSpec& layer : stack->spec.layers) {
-        weights += layer.weight.size + layer.weight_proj.size;
-      }
-    }
-  }
-  return static_cast<int64_t>(weights);
-}
-
-// Texts of which each step is a run of one row for each slot.
-struct Texts {
-  ProgramData data;
-  std::vector<Slots> slots;  // [axis]; the last one's are those of the texts
-  int wanted = 0;
-  std::vector<int> parents;  // of hypotheses, which are forked after each step
-
-  Slots& own() { return slots.back(); }
-  double Step(System& system) { return system.Run(data, slots, {wanted}); }
-  double Fork(System& system) {
-    return Microseconds([&] {
-      Check(system.model().arena().Reorder(own().data(), parents.data(),
-                                           static_cast<int>(parents.size())));
-    });
-  }
-  void Free(System& system) {
-    for (const StateArena::Slot slot : own()) system.model().arena().Free(slot);
-  }
-};
-
-constexpr int kSentenceWords = 25;
-
-RandomTranslator PaperTranslator() {
-  TranslatorSizes sizes;
-  sizes.vocabulary_size = 32000;
-  sizes.width = 512;
-  sizes.heads = 8;
-  sizes.hidden_size = 2048;
-  sizes.layers = 5;
-  sizes.max_candidates = 64;
-  return RandomTranslator(sizes);
-}
-
-// The state of a beam search after 20 steps. Appends what each run of the encoder took.
-Texts StartTranslations(const RandomTranslator& model, System& system, int sentences,
-                        std::vector<double>* encoder_us) {
-  constexpr int kBeam = 5;
-  constexpr int kPrefix = 20;
-  StateArena& arena = system.model().arena();
-  const ProgramData words =
-      RandomData(model.program, {std::vector<int>(sentences, kSentenceWords), {}}, 1);
-  Slots encoded;
-  for (int run = 0; run < 20; ++run) {
-    for (StateArena::Slot slot : encoded) arena.Free(slot);
-    encoded = system.model().NewSlots(sentences);
-    const double us = system.Run(words, {encoded, {}}, {});
-    if (run >= 3) encoder_us->push_back(us);
-  }
-  (void)system.Run(RandomData(model.program, {{}, std::vector<int>(sentences, kPrefix)}, 2),
-                   {{}, encoded}, {});
-  Texts texts;
-  texts.slots.resize(2);
-  for (int s = 0; s < sentences; ++s) {
-    for (int i = 0; i < kBeam; ++i) {
-      texts.parents.push_back(s * kBeam + i / 2);
-      Check(arena.Copy(encoded[s], &texts.own().emplace_back()));
-    }
-    arena.Free(encoded[s]);
-  }
-  const size_t rows = texts.parents.size();
-  texts.data = RandomData(model.program, {{}, std::vector<int>(rows, 1)}, 3);
-  texts.data.ids[RandomTranslator::kTargets].assign(rows, -1);
-  texts.data.ids[RandomTranslator::kCounts].assign(rows, kBeam);
-  texts.wanted = RandomTranslator::kCandidates;
-  return texts;
-}
-
-// Sessions that pick the most probable token.
-Texts StartSessions(const RandomLanguageModel& model, System& system, int sessions) {
-  Texts texts;
-  texts.slots = {system.model().NewSlots(sessions)};
-  texts.data = RandomData(model.program, {std::vector<int>(sessions, 1)}, 1);
-  texts.data.ids[RandomLanguageModel::kTargets].assign(sessions, -1);
-  texts.data.ids[RandomLanguageModel::kCounts].assign(sessions, 0);
-  texts.data.sampling[RandomLanguageModel::kSampling].assign(sessions, Sampling());
-  texts.wanted = RandomLanguageModel::kPicked;
-  return texts;
-}
-
-// Prints a row of the steps and, of hypotheses, one of what they cost the host between steps.
-void BenchSteps(System& system, const Program& program, const std::string& name, int sequences,
-                Texts texts) {
-  constexpr int kSteps = 40;
-  std::vector<double> step_us;
-  std::vector<double> fork_us;
-  for (int step = 0; step < kSteps; ++step) {
-    const double us = texts.Step(system);
-    const double forked = texts.parents.empty() ? 0 : texts.Fork(system);
-    if (step < 3) continue;  // without a graph, or recording one
-    step_us.push_back(us);
-    fork_us.push_back(forked);
-  }
-  const auto rows = static_cast<int>(texts.own().size());
-  system.Print(name, sequences, rows, step_us, WeightsOf(program, texts.data));
-  if (!texts.parents.empty()) {
-    system.Print("translator, reorder on the host", sequences, rows, fork_us);
-  }
-  texts.Free(system);
-}
-
-const std::vector<AxisLimits> kTranslatorLimits = {{1024, 256}, {1024, 256}};
-const std::vector<AxisLimits> kLanguageModelLimits = {{256, 64}, {0, 0}, {0, 0}};
-
-void BenchTranslator(Backend& backend, const RandomTranslator& model, DataType dtype,
-                     const std::vector<int>& counts, const std::string& how, double copy_rate) {
-  System system(backend, model.program, dtype, kTranslatorLimits, copy_rate);
-  for (const int sentences : counts) {
-    std::vector<double> encoder_us;
-    Texts texts = StartTranslations(model, system, sentences, &encoder_us);
-    system.Print("translator, encoder" + how, sentences, sentences * kSentenceWords, encoder_us);
-    BenchSteps(system, model.program, "translator, step" + how, sentences, std::move(texts));
+    Forward question(bench.gpu, options, type, /*length=*/10, /*batch=*/1, Bucket::kLabels,
+                     BackendOptions().cuda_token_table_bytes);
+    std::printf("{\"type\": \"%s\", \"gpu_and_copy_us\": %.2f}\n", type.name,
+                bench.timer.Medians({question.Pass(/*with_copy=*/true)})[0]);
   }
 }
 
-void BenchLanguageModel(Backend& backend, const RandomLanguageModel& model, DataType dtype,
-                        const std::vector<int>& counts, const std::string& how, double copy_rate) {
-  System system(backend, model.program, dtype, kLanguageModelLimits, copy_rate);
-  for (const int sessions : counts) {
-    BenchSteps(system, model.program, "language model, step" + how, sessions,
-               StartSessions(model, system, sessions));
-  }
-}
+// Whole systems -----------------------------------------------------------------------------------
 
-void BenchReader(Backend& backend, const RandomReader& model, DataType dtype, double copy_rate) {
-  constexpr int kPassage = 130;
-  constexpr int kQuestion = 12;
-  System system(backend, model.program, dtype, {{8192, 256}, {8192, 256}, {0, 0}}, copy_rate);
-  for (const int queries : {1, 32}) {
-    const ProgramData data =
-        RandomData(model.program,
-                   {std::vector<int>(queries, kPassage), std::vector<int>(queries, kQuestion)}, 1);
+// Prints a row for each batch, of a model that is compiled for all of them. Its bound is how long
+// reading the weights of its products once takes at the device's copy rate.
+void PrintSystems(const BackendOptions& options, const std::string& how, double copy_rate,
+                  const std::vector<Case>& cases) {
+  if (cases.empty()) return;
+  std::unique_ptr<Backend> backend;
+  Check(CreateBackend("cuda", options, &backend));
+  std::unique_ptr<Model> model;
+  const double load_us =
+      Microseconds([&] { model = std::make_unique<Model>(cases, backend.get()); });
+  Check(model->status());
+  for (const Case& c : cases) {
+    constexpr int kRuns = 40;
+    constexpr int kWarmUp = 3;  // without a graph, or recording one
+    System system(c, model.get());
     std::vector<double> us;
-    for (int run = 0; run < 60; ++run) {
-      const double took = system.Run(data, {}, {RandomReader::kStart, RandomReader::kEnd});
-      if (run >= 3) us.push_back(took);
+    for (int run = 0; run < kRuns; ++run) us.push_back(system.Run());
+    Check(model->status());
+    us.erase(us.begin(), us.begin() + kWarmUp);
+    std::sort(us.begin(), us.end());
+    double weights = 0;
+    for (const ProductSize& product : ProductsOf(c)) weights += 1.0 * product.k * product.n;
+    int rows = 0;
+    for (const std::vector<int>& lengths : c.measured.lengths) {
+      for (const int length : lengths) rows += length;
     }
-    system.Print("reader", queries, queries * (kPassage + kQuestion), us);
+    std::printf(
+        "{\"name\": \"%s\", \"type\": \"%s\", \"sequences\": %d, \"rows\": %d, "
+        "\"run_p50_us\": %.2f, \"run_p99_us\": %.2f, \"weights_us\": %.2f, "
+        "\"workspace_mb\": %.1f, \"load_s\": %.2f}\n",
+        (c.name + how).c_str(), DataTypeName(c.dtype), c.sequences(), rows, Median(us),
+        us[us.size() * 99 / 100], weights * static_cast<double>(ValueBytes(c.dtype)) / copy_rate,
+        static_cast<double>(model->workspace_bytes()) / 1e6, load_us / 1e6);
+    std::fflush(stdout);
   }
 }
 
-int RunSystems() {
-  const RandomTranslator translator = PaperTranslator();
-  const RandomLanguageModel language_model;
+void RunSystems(Bench& bench) {
+  const auto translator = Translator(/*paper=*/true);
+  const auto language_model = LanguageModel(1);
+  const auto reader = Reader();
   BackendOptions sleeping = ServedOptions();
   sleeping.cuda_poll = {};
   BackendOptions dependent = ServedOptions();
@@ -741,75 +483,59 @@ int RunSystems() {
   const struct {
     const char* how;
     BackendOptions options;
-    std::vector<int> sentences, sessions;
+    std::vector<int> sentences, sessions, questions;
   } variants[] = {
-      {"", ServedOptions(), {1, 32}, {1, 8, 64}},
-      {", dependent launch", dependent, {1, 32}, {1, 64}},
-      {", products of the library alone", by_library, {1, 32}, {1, 64}},
-      {", without polling", sleeping, {1}, {1}},
+      {"", ServedOptions(), {1, 32}, {1, 8, 64}, {1, 32}},
+      {", dependent launch", dependent, {1, 32}, {1, 64}, {}},
+      {", products of the library alone", by_library, {1, 32}, {1, 64}, {}},
+      {", without polling", sleeping, {1}, {1}, {}},
   };
-  const double copy_rate = CopyRate();
-  std::printf("[\n");
-  std::unique_ptr<Backend> backend;
+  const double copy_rate = CopyRate(bench);
   for (const auto& variant : variants) {
-    Check(CreateBackend("cuda", variant.options, &backend));
     for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
-      BenchTranslator(*backend, translator, dtype, variant.sentences, variant.how, copy_rate);
-      BenchLanguageModel(*backend, language_model, dtype, variant.sessions, variant.how, copy_rate);
+      std::vector<Case> translations, sessions, questions;
+      for (const int count : variant.sentences) {
+        translations.push_back(TranslatorEncode(translator, dtype, count));
+        translations.push_back(TranslatorStep(translator, dtype, count));
+      }
+      for (const int count : variant.sessions) {
+        sessions.push_back(LanguageModelStep(language_model, dtype, count));
+      }
+      for (const int count : variant.questions) {
+        questions.push_back(ReaderBatch(reader, dtype, count));
+      }
+      for (const auto& cases : {translations, sessions, questions}) {
+        PrintSystems(variant.options, variant.how, copy_rate, cases);
+      }
     }
   }
-  ReaderSizes sizes;  // DrQA's
-  sizes.vocabulary_size = 20000;
-  sizes.width = 300;
-  sizes.hidden_size = 128;
-  sizes.layers = 3;
-  const RandomReader reader(sizes);
-  Check(CreateBackend("cuda", ServedOptions(), &backend));
-  for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
-    BenchReader(*backend, reader, dtype, copy_rate);
-  }
-  std::printf("\n]\n");
-  return 0;
 }
 
 // A profiler that starts and stops with it sees the kernels of one step.
-int RunStep(const std::string& name, const std::string& type, int sequences) {
+void RunStep(const std::string& name, const std::string& type, int sequences) {
   DataType dtype;
   if (!ParseDataType(type, &dtype) || sequences < 1) {
     Fail("step: expected a type and a number of sequences");
   }
+  if (name != "translator" && name != "language_model") {
+    Fail("step: expected translator or language_model, found " + name);
+  }
+  const Case step = name == "translator" ? TranslatorStep(Translator(true), dtype, sequences)
+                                         : LanguageModelStep(LanguageModel(1), dtype, sequences);
   std::unique_ptr<Backend> backend;
   Check(CreateBackend("cuda", ServedOptions(), &backend));
-  const auto profile = [](System& system, Texts texts) {
-    Check(cudaProfilerStart());
-    (void)texts.Step(system);
-    Check(cudaProfilerStop());
-    return 0;
-  };
-  if (name == "translator") {
-    const RandomTranslator model = PaperTranslator();
-    System system(*backend, model.program, dtype, kTranslatorLimits, /*copy_rate=*/1);
-    std::vector<double> encoder_us;
-    return profile(system, StartTranslations(model, system, sequences, &encoder_us));
-  }
-  if (name == "language_model") {
-    const RandomLanguageModel model;
-    System system(*backend, model.program, dtype, kLanguageModelLimits, /*copy_rate=*/1);
-    return profile(system, StartSessions(model, system, sequences));
-  }
-  Fail("step: expected translator or language_model, found " + name);
+  Model model({step}, backend.get());
+  System system(step, &model);
+  Check(cudaProfilerStart());
+  (void)system.Run();
+  Check(cudaProfilerStop());
+  Check(model.status());
 }
 
 // Predict -----------------------------------------------------------------------------------------
 
-template <typename T>
-std::unique_ptr<Memory> ToDevice(const std::vector<T>& values) {
-  auto memory = std::make_unique<Memory>(values.size() * sizeof(T));
-  Check(cudaMemcpy(memory->as(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-  return memory;
-}
-
-int RunPredict(const Device& device) {
+void RunPredict(Bench& bench) {
+  const Device& device = bench.gpu->device();
   constexpr int kCandidates = 5;
   constexpr int kMostRows = 33;
   OperationLimits one_block;
@@ -819,10 +545,6 @@ int RunPredict(const Device& device) {
   one_block.max_shared_bytes = shared_bytes;
   OperationLimits clusters = one_block;
   clusters.max_clustered_rows = MaxClusteredRows(device.num_multiprocessors());
-  cudaStream_t stream = nullptr;
-  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  std::printf("[\n");
-  const char* separator = "";
   for (const int vocabulary : {8200, 32000, 128000}) {
     std::mt19937 random(1);
     std::normal_distribution<float> normal(0.0f, 3.0f);
@@ -859,35 +581,38 @@ int RunPredict(const Device& device) {
         args.log_prob = log_prob.as<float>();
         args.picked = picked.as<PredictCandidate>();
         if (question.sampling.temperature >= 0) args.sampling = sampling->as<PickSampling>();
-        Timer timer(stream);
-        std::vector<double> us[2];
-        for (int i = 0; i < 2 * 3; ++i) {
-          us[i % 2].push_back(1e6 * timer.Seconds([&] {
-            Check(LaunchOperation(args, i % 2 == 0 ? one_block : clusters,
-                                  LaunchStream{stream, /*dependent=*/false}));
-          }));
-        }
+        const auto launch = [&](const OperationLimits& limits) {
+          return Work{bench.stream, [&] {
+                        Check(LaunchOperation(args, limits, LaunchStream{bench.stream, false}));
+                      }};
+        };
+        const std::vector<double> us = bench.timer.Medians({launch(one_block), launch(clusters)});
         std::printf(
-            "%s{\"kind\": \"predict\", \"vocabulary\": %d, \"rows\": %d, \"asked\": \"%s\", "
-            "\"one_block_us\": %.2f, \"cluster_us\": %.2f}",
-            separator, vocabulary, rows, question.name, Median(us[0]), Median(us[1]));
+            "{\"vocabulary\": %d, \"rows\": %d, \"asked\": \"%s\", \"one_block_us\": %.2f, "
+            "\"cluster_us\": %.2f}\n",
+            vocabulary, rows, question.name, us[0], us[1]);
         std::fflush(stdout);
-        separator = ",\n";
       }
     }
   }
-  Check(cudaStreamDestroy(stream));
-  std::printf("\n]\n");
-  return 0;
 }
 
 int Main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
-  const std::string command = words.empty() ? "" : words[0];
-  const std::vector<std::string> commands = {"scan",     "classify", "systems", "predict",
-                                             "products", "fused",    "step",    "interactive"};
-  if (std::find(commands.begin(), commands.end(), command) == commands.end() ||
-      words.size() != (command == "step" ? 4 : 1)) {
+  const std::pair<const char*, std::function<void(Bench&)>> commands[] = {
+      {"scan", RunScan},
+      {"classify", RunClassify},
+      {"systems", RunSystems},
+      {"predict", RunPredict},
+      {"products", [](Bench& bench) { Check(PrintProducts(bench.gpu)); }},
+      {"fused", RunFused},
+      {"step", [&](Bench&) { RunStep(words[1], words[2], std::atoi(words[3].c_str())); }},
+      {"interactive", RunInteractive},
+  };
+  const auto command = std::find_if(std::begin(commands), std::end(commands), [&](const auto& c) {
+    return !words.empty() && words[0] == c.first;
+  });
+  if (command == std::end(commands) || words.size() != (words[0] == "step" ? 4 : 1)) {
     std::fprintf(stderr,
                  "usage: gpu_bench scan|classify|systems|predict|products|fused|interactive\n"
                  "       gpu_bench step SYSTEM TYPE SEQUENCES\n");
@@ -903,18 +628,12 @@ int Main(int argc, char** argv) {
   for (const std::string& warning : warnings) {
     std::fprintf(stderr, "gpu_bench: %s\n", warning.c_str());
   }
-  auto gpu = std::make_shared<Gpu>(std::move(devices[0]), 0);
-  Check(cudaSetDevice(gpu->device().ordinal()));
-  if (command == "scan") return RunScan(gpu->device());
-  if (command == "systems") return RunSystems();
-  if (command == "step") return RunStep(words[1], words[2], std::atoi(words[3].c_str()));
-  if (command == "predict") return RunPredict(gpu->device());
-  if (command == "products") {
-    Check(PrintProducts(gpu));
-    return 0;
-  }
-  if (command == "fused") return RunFused(gpu);
-  return command == "classify" ? RunClassify(gpu) : RunInteractive(gpu);
+  Check(cudaSetDevice(devices[0]->ordinal()));
+  cudaStream_t stream = nullptr;
+  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  Bench bench{std::make_shared<Gpu>(std::move(devices[0]), 0), stream, {}};
+  command->second(bench);
+  return 0;
 }
 
 }  // namespace

@@ -53,8 +53,7 @@ std::vector<uint8_t> Results(const ProductShape& shape, const ProductAlgorithm& 
   return results;
 }
 
-Status PrintShape(const std::shared_ptr<Gpu>& gpu, Stream& stream, const ProductShape& shape,
-                  const char** separator) {
+Status PrintShape(const std::shared_ptr<Gpu>& gpu, Stream& stream, const ProductShape& shape) {
   Operands operands;
   const size_t k = shape.k;
   const size_t n = shape.n;
@@ -92,12 +91,11 @@ Status PrintShape(const std::shared_ptr<Gpu>& gpu, Stream& stream, const Product
     const ProductAlgorithm own = {true, {}};
     const bool same = Results(shape, own, rows, operands, stream) == expected;
     std::printf(
-        "%s{\"k\": %d, \"n\": %d, \"dtype\": \"%s\", \"result\": \"%s\", \"rows\": %d, "
-        "\"own_us\": %.2f, \"same_bits\": %s, \"library_us\": %.2f, \"any_bits_us\": %.2f}",
-        *separator, shape.k, shape.n, DataTypeName(shape.dtype), DataTypeName(shape.result_dtype()),
-        rows, time(own, rows), same ? "true" : "false", fastest, any);
+        "{\"k\": %d, \"n\": %d, \"dtype\": \"%s\", \"result\": \"%s\", \"rows\": %d, "
+        "\"own_us\": %.2f, \"same_bits\": %s, \"library_us\": %.2f, \"any_bits_us\": %.2f}\n",
+        shape.k, shape.n, DataTypeName(shape.dtype), DataTypeName(shape.result_dtype()), rows,
+        time(own, rows), same ? "true" : "false", fastest, any);
     std::fflush(stdout);
-    *separator = ",\n";
   }
   return OkStatus();
 }
@@ -107,7 +105,6 @@ Status PrintShape(const std::shared_ptr<Gpu>& gpu, Stream& stream, const Product
 Status PrintProducts(const std::shared_ptr<Gpu>& gpu) {
   GpuStream stream;
   SRU_RETURN_IF_ERROR(GpuStream::Create(gpu, &stream));
-  const char* separator = "[";
   // The translator's, its vocabulary, the language model's, a reader's layer and a classifier's.
   const std::pair<int, int> shapes[] = {{512, 1536}, {512, 512},   {512, 8192},
                                         {2048, 512}, {512, 32000}, {512, 6144},
@@ -116,10 +113,9 @@ Status PrintProducts(const std::shared_ptr<Gpu>& gpu) {
     for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
       // The vocabulary's logits are float32, as is what follows layers of a program.
       const bool float32_result = n == 32000 || n == 256;
-      SRU_RETURN_IF_ERROR(PrintShape(gpu, *stream, {k, n, dtype, float32_result}, &separator));
+      SRU_RETURN_IF_ERROR(PrintShape(gpu, *stream, {k, n, dtype, float32_result}));
     }
   }
-  std::printf("]\n");
   return OkStatus();
 }
 

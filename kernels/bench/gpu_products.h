@@ -8,8 +8,8 @@
 
 namespace sru::kernels::cuda {
 
-// Prints an object per shape of the paper's systems, type and number of rows, as lines of a JSON
-// array: the microseconds, with weights from memory, of our own product and of the library's
+// Prints a JSON object a line for each shape of the paper's systems, type and number of rows: the
+// microseconds, with weights from memory, of our own product and of the library's
 // fastest with the reference's bits (product_plan.h), and whether ours has them.
 Status PrintProducts(const std::shared_ptr<Gpu>& gpu);
 

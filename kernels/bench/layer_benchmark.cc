@@ -8,6 +8,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/bench/bare_product.h"
+#include "kernels/bench/system_case.h"
 #include "kernels/testing/random_stack.h"
 
 namespace sru::kernels {
@@ -65,8 +66,8 @@ void BM_Layers(benchmark::State& state) {
 
 void BM_LayerProducts(benchmark::State& state) {
   const Shape shape(state);
-  BareProductList products(shape.dtype);
-  products.Add(shape.tokens, testing::RandomStack(shape.options, 1).spec());
+  BareProductList products(shape.dtype,
+                           ProductsOf(shape.tokens, testing::RandomStack(shape.options, 1).spec()));
   for (auto _ : state) products.Run();
 }
 
