@@ -13,48 +13,9 @@ from . import aio, errors, results, v1
 from ._connection import read_package_file
 from ._requests import Chunk, PassageTags, Query, Sampling
 from .client import Client, TextStream
-from .errors import (
-    AbortedError,
-    CancelledError,
-    DeadlineExceededError,
-    FailedPreconditionError,
-    InferenceError,
-    InternalError,
-    InvalidArgumentError,
-    MessageTooLargeError,
-    NotFoundError,
-    PermissionDeniedError,
-    ResourceExhaustedError,
-    UnauthenticatedError,
-    UnavailableError,
-    UnimplementedError,
-)
+from .errors import *
 
 __version__ = read_package_file("VERSION").strip()
 
-__all__ = [
-    "AbortedError",
-    "CancelledError",
-    "Chunk",
-    "Client",
-    "DeadlineExceededError",
-    "FailedPreconditionError",
-    "InferenceError",
-    "InternalError",
-    "InvalidArgumentError",
-    "MessageTooLargeError",
-    "NotFoundError",
-    "PassageTags",
-    "PermissionDeniedError",
-    "Query",
-    "ResourceExhaustedError",
-    "Sampling",
-    "TextStream",
-    "UnauthenticatedError",
-    "UnavailableError",
-    "UnimplementedError",
-    "aio",
-    "errors",
-    "results",
-    "v1",
-]
+__all__ = ["Chunk", "Client", "PassageTags", "Query", "Sampling", "TextStream", "aio", "errors", "results", "v1"]
+__all__ += errors.__all__

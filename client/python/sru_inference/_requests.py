@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 import numpy as np
 import numpy.typing as npt
+from google.protobuf.message import Message as AnyMessage
 
 from .v1 import inference_pb2 as pb
 
@@ -14,7 +15,7 @@ from .v1 import inference_pb2 as pb
 # [frames, feature_size].
 SequenceInput = Union[str, Sequence[str], Sequence[int], "npt.NDArray[Any]"]
 
-Message = TypeVar("Message")
+Message = TypeVar("Message", bound=AnyMessage)
 
 POOLINGS = tuple(name[len("POOLING_") :].lower() for name in pb.Pooling.keys())  # by number
 PRIORITIES = ("", "low", "normal", "high")
@@ -83,6 +84,17 @@ def make(kind: Type[Message], **fields: Any) -> Message:
             except (TypeError, ValueError) as error:
                 raise _named(error, name) from None
         raise
+
+
+def of_arguments(kind: Type[Message], arguments: Mapping[str, Any], **changed: Any) -> Message:
+    """The message whose fields have the arguments of the same names, but for those in `changed`; None leaves a field out."""
+    given = {**arguments, **target(arguments["model"], arguments["version"], arguments["priority"]), **changed}
+    lists: Dict[str, Callable[[Any, Any], None]] = {"sequences": fill_sequences, "queries": fill_queries}
+    names = [name for name in kind.DESCRIPTOR.fields_by_name if name in given]
+    message = make(kind, **{name: given[name] for name in names if name not in lists})
+    for name in lists.keys() & names:
+        lists[name](getattr(message, name), given[name])
+    return message
 
 
 def _named(error: Exception, argument: str) -> Exception:

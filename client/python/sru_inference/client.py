@@ -122,7 +122,8 @@ class Client(ClientBase):
             raise from_rpc(error) from error
         return read(response, request_id_of(call.initial_metadata()) if request_id else "")
 
-    # The methods below that return what _call() and _generate() do are those of aio.Client, too.
+    # The methods below that return what _call() and _generate() do are those of aio.Client, too. Their arguments have the
+    # names of the request's fields.
 
     def classify(
         self,
@@ -143,14 +144,7 @@ class Client(ClientBase):
         truncate: cut sequences that are too long instead of refusing them.
         skip_empty: a text without tokens has no labels instead of failing the call.
         """
-        request = _requests.make(
-            pb.ClassifyRequest,
-            **_requests.target(model, version, priority),
-            top_k=top_k,
-            truncate=truncate,
-            skip_empty=skip_empty,
-        )
-        _requests.fill_sequences(request.sequences, sequences)
+        request = _requests.of_arguments(pb.ClassifyRequest, locals())
         method = self._channels.get().inference.Classify
         return self._call(method, request, results.classifications, timeout, request_id)
 
@@ -173,14 +167,7 @@ class Client(ClientBase):
         truncate: cut sequences that are too long instead of refusing them.
         skip_empty: a text without tokens has no tokens in its answer instead of failing the call.
         """
-        request = _requests.make(
-            pb.TagRequest,
-            **_requests.target(model, version, priority),
-            top_k=top_k,
-            truncate=truncate,
-            skip_empty=skip_empty,
-        )
-        _requests.fill_sequences(request.sequences, sequences)
+        request = _requests.of_arguments(pb.TagRequest, locals())
         return self._call(self._channels.get().inference.Tag, request, results.taggings, timeout, request_id)
 
     def encode(
@@ -206,16 +193,12 @@ class Client(ClientBase):
         skip_empty: a text without tokens has the shape [0], or [0, width], instead of failing the call.
             encode(...).array() is all of them as one array.
         """
-        request = _requests.make(
+        request = _requests.of_arguments(
             pb.EncodeRequest,
-            **_requests.target(model, version, priority),
-            normalize=normalize,
-            truncate=truncate,
-            skip_empty=skip_empty,
+            locals(),
+            pooling=_requests.choose(_requests.POOLINGS, pooling, "pooling"),
+            output_format=_requests.output_format(precision),
         )
-        request.pooling = _requests.choose(_requests.POOLINGS, pooling, "pooling")  # type: ignore[assignment]
-        request.output_format = _requests.output_format(precision)
-        _requests.fill_sequences(request.sequences, sequences)
         method = self._channels.get().inference.Encode
         read = functools.partial(results.encodings, precision=precision)
         return self._call(method, request, read, timeout, request_id)
@@ -242,17 +225,7 @@ class Client(ClientBase):
         top_candidates: for each token, how many that might have stood in its place; at most 128.
         token_texts: what a user reads for each token.
         """
-        request = _requests.make(
-            pb.ScoreRequest,
-            **_requests.target(model, version, priority),
-            states=list(states),
-            return_states=return_states,
-            token_log_probs=token_log_probs,
-            top_candidates=top_candidates,
-            token_texts=token_texts,
-            skip_empty=skip_empty,
-        )
-        _requests.fill_sequences(request.sequences, sequences)
+        request = _requests.of_arguments(pb.ScoreRequest, locals(), states=list(states))
         return self._call(self._channels.get().inference.Score, request, results.scores, timeout, request_id)
 
     def generate(
@@ -291,20 +264,13 @@ class Client(ClientBase):
         If the server has to stop in the middle because it shuts down, the text goes on at another one, without a
         token lost or repeated, as long as not `max_attempts` calls in a row bring no token.
         """
-        request = _requests.make(
+        request = _requests.of_arguments(
             pb.GenerateRequest,
-            **_requests.target(model, version, priority),
-            state=state,
-            max_new_tokens=max_new_tokens,
-            min_new_tokens=min_new_tokens,
+            locals(),
+            prompt=None,
+            sampling=None,
             stop=_requests.texts(stop, "stop"),
             stop_token_ids=list(stop_token_ids),
-            num_samples=num_samples,
-            token_log_probs=token_log_probs,
-            top_candidates=top_candidates,
-            return_state=return_state,
-            echo=echo,
-            token_texts=token_texts,
         )
         if not state or len(prompt):
             _requests.fill_sequence(request.prompt, prompt, "prompt")
@@ -389,15 +355,7 @@ class Client(ClientBase):
         one_per_passage: at most the best of each passage.
         no_overlap: leave out what overlaps a better one.
         """
-        request = _requests.make(
-            pb.AnswerRequest,
-            **_requests.target(model, version, priority),
-            top_n=top_n,
-            max_answer_tokens=max_answer_tokens,
-            one_per_passage=one_per_passage,
-            no_overlap=no_overlap,
-        )
-        _requests.fill_queries(request.queries, queries)
+        request = _requests.of_arguments(pb.AnswerRequest, locals())
         return self._call(self._channels.get().inference.Answer, request, results.answers, timeout, request_id)
 
     def translate(
@@ -432,26 +390,13 @@ class Client(ClientBase):
         max_length_factor: most tokens for each token of the source.
         target_prefixes: none, or for each sequence what its translation begins with.
         """
-        request = _requests.make(
+        form: Any = _requests.choose(_requests.LENGTH_PENALTIES, length_penalty, "length_penalty")
+        request = _requests.of_arguments(
             pb.TranslateRequest,
-            **_requests.target(model, version, priority),
-            beam_size=beam_size,
-            num_hypotheses=num_hypotheses,
-            max_new_tokens=max_new_tokens,
-            max_length_factor=max_length_factor,
+            locals(),
             target_prefixes=_requests.texts(target_prefixes, "target_prefixes"),
-            return_alignment=return_alignment,
-            return_hard_alignment=return_hard_alignment,
-            return_token_log_probs=return_token_log_probs,
-            truncate=truncate,
+            length_penalty=_requests.make(pb.LengthPenalty, form=form, alpha=alpha),
         )
-        form = _requests.choose(_requests.LENGTH_PENALTIES, length_penalty, "length_penalty")
-        request.length_penalty.form = form  # type: ignore[assignment]
-        if alpha is not None:
-            request.length_penalty.alpha = alpha
-        if word_penalty is not None:
-            request.word_penalty = word_penalty
-        _requests.fill_sequences(request.sequences, sequences)
         read = functools.partial(results.translations, alignment=return_alignment)
         return self._call(self._channels.get().inference.Translate, request, read, timeout, request_id)
 

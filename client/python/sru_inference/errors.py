@@ -13,6 +13,12 @@ import grpc
 
 from . import details_pb2
 
+__all__ = [
+    "AbortedError", "CancelledError", "DeadlineExceededError", "FailedPreconditionError", "InferenceError", "InternalError",
+    "InvalidArgumentError", "MessageTooLargeError", "NotFoundError", "PermissionDeniedError", "ResourceExhaustedError",
+    "UnauthenticatedError", "UnavailableError", "UnimplementedError",
+]  # fmt: skip
+
 DETAILS_KEY = "grpc-status-details-bin"
 REQUEST_ID_KEY = "x-request-id"
 _CLASSES: Dict[grpc.StatusCode, Type[InferenceError]] = {}
