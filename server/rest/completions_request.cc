@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "base/status.h"
 #include "google/protobuf/descriptor.h"
 #include "nlohmann/json.hpp"
 #include "server/rest/error_response.h"
@@ -103,11 +104,11 @@ class TreeBuilder {
 absl::Status ParseTree(absl::string_view body, MemoryHold* memory, json* tree) {
   if (!memory->Grow(kBytesPerByte * static_cast<int64_t>(body.size()))) return memory->NoMemory();
   TreeBuilder builder(tree);
-  if (absl::Status status = ReadJsonBody(body, &builder); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(ReadJsonBody(body, &builder));
   // That the rest is not JSON counts more.
   if (!builder.problem().ok()) return JsonSyntaxError(body, builder.problem());
   if (!tree->is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat("expected an object, found ", Shown(*tree)));
+    return InvalidArgument("expected an object, found ", Shown(*tree));
   }
   return absl::OkStatus();
 }

@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "base/status.h"
 #include "grpcpp/alarm.h"
 #include "server/base/clock.h"
 #include "server/base/interruption.h"
@@ -71,9 +72,8 @@ absl::Status ParseTimeout(const std::string& text, absl::Duration* timeout) {
                                                    [](char c) { return absl::ascii_isdigit(c); });
   if (!digits || !absl::SimpleAtoi(text, &milliseconds) || milliseconds < 1 ||
       milliseconds > kMostTimeoutMs) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("X-Request-Timeout-Ms: expected a whole number from 1 to ", kMostTimeoutMs,
-                     ", found '", text.substr(0, 32), "'"));
+    return InvalidArgument("X-Request-Timeout-Ms: expected a whole number from 1 to ",
+                           kMostTimeoutMs, ", found '", text.substr(0, 32), "'");
   }
   *timeout = absl::Milliseconds(milliseconds);
   return absl::OkStatus();
@@ -84,7 +84,7 @@ absl::Status ReadTimeouts(const http::PageRequest& request, ErrorForm form,
                           absl::Duration* timeout) {
   const std::string* const text = request.headers.Find(kTimeoutHeader);
   if (text != nullptr) {
-    if (absl::Status status = ParseTimeout(*text, timeout); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(ParseTimeout(*text, timeout));
   }
   if (!IsWebCall(form)) return absl::OkStatus();
   const absl::StatusOr<absl::Duration> web = WebTimeout(form, request);
@@ -219,9 +219,8 @@ struct Gateway::State {
   static absl::Status CheckContent(const http::PageRequest& request, const Route& route) {
     const std::string encoding = absl::AsciiStrToLower(request.header("content-encoding"));
     if (!encoding.empty() && encoding != "identity") {
-      return absl::InvalidArgumentError(absl::StrCat("Content-Encoding: expected none, found '",
-                                                     encoding.substr(0, 32),
-                                                     "': the server unpacks nothing"));
+      return InvalidArgument("Content-Encoding: expected none, found '", encoding.substr(0, 32),
+                             "': the server unpacks nothing");
     }
     const std::string* const header = request.headers.Find("content-type");
     // A method can be called by several protocols, and only the type tells them apart.
@@ -231,9 +230,8 @@ struct Gateway::State {
     for (const std::string& allowed : route.content_types) {
       if (media == allowed) return absl::OkStatus();
     }
-    return absl::InvalidArgumentError(absl::StrCat("Content-Type: expected ",
-                                                   absl::StrJoin(route.content_types, " or "),
-                                                   ", found '", type.substr(0, 64), "'"));
+    return InvalidArgument("Content-Type: expected ", absl::StrJoin(route.content_types, " or "),
+                           ", found '", type.substr(0, 64), "'");
   }
 
   // The routes name methods that the table has.

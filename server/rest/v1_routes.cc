@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/status.h"
 #include "nlohmann/json.hpp"
 #include "server/rest/json_message.h"
 #include "server/rest/method_call.h"
@@ -92,13 +93,11 @@ absl::Status ParseVersion(const std::string& query, int64_t* version) {
     const std::pair<absl::string_view, absl::string_view> parameter =
         absl::StrSplit(part, absl::MaxSplits('=', 1));
     if (parameter.first != "version") {
-      return absl::InvalidArgumentError(
-          absl::StrCat("query: expected version=NUMBER, found '", part.substr(0, 64), "'"));
+      return InvalidArgument("query: expected version=NUMBER, found '", part.substr(0, 64), "'");
     }
     if (!absl::SimpleAtoi(parameter.second, version) || *version < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("query: version: expected a whole number, not negative, found '",
-                       parameter.second.substr(0, 32), "'"));
+      return InvalidArgument("query: version: expected a whole number, not negative, found '",
+                             parameter.second.substr(0, 32), "'");
     }
   }
   return absl::OkStatus();

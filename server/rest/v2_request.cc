@@ -1,19 +1,20 @@
 #include "server/rest/v2_request.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "base/utf8.h"
 #include "google/protobuf/map.h"
 #include "inference/open_inference.pb.h"
@@ -52,8 +53,7 @@ std::string Quoted(absl::string_view text) {
 }
 
 absl::Status Wrong(absl::string_view field, absl::string_view expected, absl::string_view found) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, ": expected ", expected, ", found ", found));
+  return InvalidArgument(field, ": expected ", expected, ", found ", found);
 }
 
 std::string Describe(const inference::InferParameter& parameter) {
@@ -78,42 +78,40 @@ class RequestReader {
 
   absl::Status Read(inference::ModelInferRequest* request, std::vector<InputBytes>* inputs,
                     OutputForms* forms) {
-    static constexpr std::array<absl::string_view, 4> kKeys = {"id", "parameters", "inputs",
-                                                               "outputs"};
-    if (reader_.Next() != Kind::kObject) {
-      if (reader_.Next() == Kind::kOther && !reader_.Skip()) return reader_.status();
-      return Wrong("the request", "a JSON object", reader_.Found());
-    }
-    bool has_inputs = false;
-    absl::Status status = ReadObject("the request", kKeys, [&](size_t key) {
-      switch (key) {
-        case 0:
-          return ReadText("id", request->mutable_id());
-        case 1:
-          return ReadParameters("parameters", request->mutable_parameters());
-        case 2:
-          has_inputs = true;
-          return ReadArray("inputs", [&](const std::string& where) {
-            inputs->emplace_back();
-            return ReadInput(where, request->add_inputs(), &inputs->back());
-          });
-        default:
-          return ReadArray("outputs", [&](const std::string& where) {
-            return ReadOutput(where, request->add_outputs(), forms);
-          });
-      }
-    });
-    if (!status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(Expect("the request", Kind::kObject, "a JSON object"));
+    SRU_ASSIGN_OR_RETURN(
+        const Keys present,
+        ReadObject("the request",
+                   {{"id", [&] { return ReadText("id", request->mutable_id()); }},
+                    {"parameters",
+                     [&] { return ReadParameters("parameters", request->mutable_parameters()); }},
+                    {"inputs",
+                     [&] {
+                       return ReadArray("inputs", [&](const std::string& where) {
+                         return ReadInput(where, request->add_inputs(), &inputs->emplace_back());
+                       });
+                     }},
+                    {"outputs", [&] {
+                       return ReadArray("outputs", [&](const std::string& where) {
+                         return ReadOutput(where, request->add_outputs(), forms);
+                       });
+                     }}}));
     if (!reader_.ExpectEnd()) return reader_.status();
-    if (!has_inputs) return Missing("the request", "inputs");
+    if (present.count("inputs") == 0) return Missing("the request", "inputs");
     return TakeBool("parameters", kBinaryOutputs, request->mutable_parameters(),
                     &forms->binary_by_default);
   }
 
  private:
+  // A key of an object, and what reads its value.
+  struct Member {
+    absl::string_view key;
+    std::function<absl::Status()> read;
+  };
+  using Keys = std::set<absl::string_view>;
+
   static absl::Status Missing(absl::string_view where, absl::string_view key) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": expected the key '", key, "', found none"));
+    return InvalidArgument(where, ": expected the key '", key, "', found none");
   }
 
   absl::Status Expect(absl::string_view field, Kind kind, absl::string_view expected) {
@@ -122,57 +120,65 @@ class RequestReader {
     if (reader_.Next() == Kind::kOther && !reader_.Skip()) return reader_.status();
     return Wrong(field, expected, reader_.Found());
   }
+  absl::Status EnterObject(absl::string_view field) {
+    SRU_RETURN_UNLESS_OK(Expect(field, Kind::kObject, "an object"));
+    reader_.EnterObject();
+    return reader_.status();
+  }
+  absl::Status EnterArray(absl::string_view field) {
+    SRU_RETURN_UNLESS_OK(Expect(field, Kind::kArray, "an array"));
+    reader_.EnterArray();
+    return reader_.status();
+  }
 
-  // Calls read(i) for each keys[i] that comes.
-  template <size_t N>
-  absl::Status ReadObject(absl::string_view where, const std::array<absl::string_view, N>& keys,
-                          const std::function<absl::Status(size_t key)>& read) {
-    if (absl::Status status = Expect(where, Kind::kObject, "an object"); !status.ok())
-      return status;
-    std::array<bool, N> seen{};
+  // Returns the keys that have a value.
+  absl::StatusOr<Keys> ReadObject(absl::string_view where, const std::vector<Member>& members) {
+    SRU_RETURN_UNLESS_OK(EnterObject(where));
+    Keys seen;
+    Keys present;
     absl::string_view key;
-    if (!reader_.EnterObject()) return reader_.status();
     while (reader_.NextKey(&key)) {
-      const size_t index =
-          static_cast<size_t>(std::find(keys.begin(), keys.end(), key) - keys.begin());
-      if (index == N) {
-        return absl::InvalidArgumentError(absl::StrCat(where, ": unknown key ", Quoted(key),
-                                                       "; expected ", absl::StrJoin(keys, ", ")));
+      const auto member = std::find_if(members.begin(), members.end(),
+                                       [key](const Member& one) { return one.key == key; });
+      if (member == members.end()) {
+        const auto append = [](std::string* out, const Member& one) {
+          absl::StrAppend(out, one.key);
+        };
+        return InvalidArgument(where, ": unknown key ", Quoted(key), "; expected ",
+                               absl::StrJoin(members, ", ", append));
       }
-      if (seen[index]) return TwiceError(where, key);
-      seen[index] = true;
+      if (!seen.insert(member->key).second) return TwiceError(where, key);
       if (reader_.Next() == Kind::kNull) {
         reader_.ReadNull();
         continue;
       }
-      if (absl::Status status = read(index); !status.ok()) return status;
-      if (!reader_.ok()) break;
+      present.insert(member->key);
+      SRU_RETURN_UNLESS_OK(member->read());
     }
-    return reader_.status();
+    if (!reader_.ok()) return reader_.status();
+    return present;
   }
 
   static absl::Status TwiceError(absl::string_view where, absl::string_view key) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": the key ", Quoted(key), " comes twice"));
+    return InvalidArgument(where, ": the key ", Quoted(key), " comes twice");
   }
 
   // Calls read("field[0]") and so on for each element.
   absl::Status ReadArray(absl::string_view field,
                          const std::function<absl::Status(const std::string& where)>& read) {
-    if (absl::Status status = Expect(field, Kind::kArray, "an array"); !status.ok()) return status;
-    if (!reader_.EnterArray()) return reader_.status();
+    SRU_RETURN_UNLESS_OK(EnterArray(field));
     for (size_t i = 0; reader_.NextElement(); ++i) {
       if (i == HttpInferRequest::kMaxTensors) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            field, ": expected at most ", HttpInferRequest::kMaxTensors, ", found more"));
+        return InvalidArgument(field, ": expected at most ", HttpInferRequest::kMaxTensors,
+                               ", found more");
       }
-      if (absl::Status status = read(absl::StrCat(field, "[", i, "]")); !status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(read(absl::StrCat(field, "[", i, "]")));
     }
     return reader_.status();
   }
 
   absl::Status ReadText(absl::string_view field, std::string* text) {
-    if (absl::Status status = Expect(field, Kind::kString, "a string"); !status.ok()) return status;
+    SRU_RETURN_UNLESS_OK(Expect(field, Kind::kString, "a string"));
     return Store(text);
   }
 
@@ -186,8 +192,7 @@ class RequestReader {
   }
 
   absl::Status ReadShape(const std::string& field, std::vector<int64_t>* shape) {
-    if (absl::Status status = Expect(field, Kind::kArray, "an array"); !status.ok()) return status;
-    if (!reader_.EnterArray()) return reader_.status();
+    SRU_RETURN_UNLESS_OK(EnterArray(field));
     while (reader_.NextElement()) {
       if (shape->size() == HttpInferRequest::kMaxDimensions) {
         return Wrong(field,
@@ -196,7 +201,7 @@ class RequestReader {
       }
       const std::string where = absl::StrCat(field, "[", shape->size(), "]");
       constexpr char kSize[] = "a whole number";
-      if (absl::Status status = Expect(where, Kind::kNumber, kSize); !status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(Expect(where, Kind::kNumber, kSize));
       absl::string_view digits;
       if (!reader_.ReadNumber(&digits)) return reader_.status();
       const std::optional<int64_t> size = ParseJsonNumber(digits).as_signed;
@@ -207,22 +212,17 @@ class RequestReader {
   }
 
   absl::Status ReadParameters(const std::string& field, Parameters* parameters) {
-    if (absl::Status status = Expect(field, Kind::kObject, "an object"); !status.ok())
-      return status;
-    if (!reader_.EnterObject()) return reader_.status();
+    SRU_RETURN_UNLESS_OK(EnterObject(field));
     absl::string_view key;
     while (reader_.NextKey(&key)) {
       if (++parameters_ > HttpInferRequest::kMaxParameters) {
-        return absl::InvalidArgumentError(absl::StrCat(field, ": expected at most ",
-                                                       HttpInferRequest::kMaxParameters,
-                                                       " parameters in a request, found more"));
+        return InvalidArgument(field, ": expected at most ", HttpInferRequest::kMaxParameters,
+                               " parameters in a request, found more");
       }
       const std::string name(key);
       if (parameters->count(name) > 0) return TwiceError(field, key);
       const std::string where = absl::StrCat(field, ".", Quoted(name));
-      if (absl::Status status = ReadParameter(where, &(*parameters)[name]); !status.ok()) {
-        return status;
-      }
+      SRU_RETURN_UNLESS_OK(ReadParameter(where, &(*parameters)[name]));
     }
     return reader_.status();
   }
@@ -280,41 +280,29 @@ class RequestReader {
 
   absl::Status ReadInput(const std::string& where,
                          inference::ModelInferRequest::InferInputTensor* input, InputBytes* bytes) {
-    static constexpr std::array<absl::string_view, 5> kKeys = {"name", "shape", "datatype",
-                                                               "parameters", "data"};
     std::vector<int64_t> shape;
-    bool has_name = false;
-    bool has_shape = false;
     absl::string_view data;  // the array, read when the type and the shape are known
     size_t values = 0;
     size_t string_bytes = 0;
-    absl::Status status = ReadObject(where, kKeys, [&](size_t key) {
-      switch (key) {
-        case 0:
-          has_name = true;
-          return ReadText(where + ".name", input->mutable_name());
-        case 1:
-          has_shape = true;
-          return ReadShape(where + ".shape", &shape);
-        case 2:
-          return ReadText(where + ".datatype", input->mutable_datatype());
-        case 3:
-          return ReadParameters(where + ".parameters", input->mutable_parameters());
-        default: {
-          if (absl::Status kind = Expect(where + ".data", Kind::kArray, "an array"); !kind.ok()) {
-            return kind;
-          }
-          const size_t begin = reader_.offset();
-          if (!reader_.Skip(&values, &string_bytes)) return reader_.status();
-          data = json_.substr(begin, reader_.offset() - begin);
-          return absl::OkStatus();
-        }
-      }
-    });
-    if (!status.ok()) return status;
-    if (!has_name) return Missing(where, "name");
+    SRU_ASSIGN_OR_RETURN(
+        const Keys present,
+        ReadObject(
+            where,
+            {{"name", [&] { return ReadText(where + ".name", input->mutable_name()); }},
+             {"shape", [&] { return ReadShape(where + ".shape", &shape); }},
+             {"datatype", [&] { return ReadText(where + ".datatype", input->mutable_datatype()); }},
+             {"parameters",
+              [&] { return ReadParameters(where + ".parameters", input->mutable_parameters()); }},
+             {"data", [&] {
+                SRU_RETURN_UNLESS_OK(Expect(where + ".data", Kind::kArray, "an array"));
+                const size_t begin = reader_.offset();
+                reader_.Skip(&values, &string_bytes);
+                data = json_.substr(begin, reader_.offset() - begin);
+                return reader_.status();
+              }}}));
+    if (present.count("name") == 0) return Missing(where, "name");
     const std::string tensor = absl::StrCat("input ", Quoted(input->name()));
-    if (!has_shape) return Missing(tensor, "shape");
+    if (present.count("shape") == 0) return Missing(tensor, "shape");
     if (input->datatype().empty()) return Missing(tensor, "datatype");
     for (const int64_t size : shape) input->add_shape(size);
 
@@ -326,8 +314,8 @@ class RequestReader {
         return Wrong(absl::StrCat(tensor, ": ", kBinarySize), "a number of bytes", Describe(size));
       }
       if (!data.empty()) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            tensor, ": expected either data or the parameter ", kBinarySize, ", found both"));
+        return InvalidArgument(tensor, ": expected either data or the parameter ", kBinarySize,
+                               ", found both");
       }
       bytes->binary_size = static_cast<size_t>(size.int64_param());
       input->mutable_parameters()->erase(kBinarySize);
@@ -354,20 +342,17 @@ class RequestReader {
   absl::Status ReadOutput(const std::string& where,
                           inference::ModelInferRequest::InferRequestedOutputTensor* output,
                           OutputForms* forms) {
-    static constexpr std::array<absl::string_view, 2> kKeys = {"name", "parameters"};
-    bool has_name = false;
-    absl::Status status = ReadObject(where, kKeys, [&](size_t key) {
-      if (key == 1) return ReadParameters(where + ".parameters", output->mutable_parameters());
-      has_name = true;
-      return ReadText(where + ".name", output->mutable_name());
-    });
-    if (!status.ok()) return status;
-    if (!has_name) return Missing(where, "name");
+    SRU_ASSIGN_OR_RETURN(
+        const Keys present,
+        ReadObject(where,
+                   {{"name", [&] { return ReadText(where + ".name", output->mutable_name()); }},
+                    {"parameters", [&] {
+                       return ReadParameters(where + ".parameters", output->mutable_parameters());
+                     }}}));
+    if (present.count("name") == 0) return Missing(where, "name");
     if (!output->parameters().contains(kBinaryOutput)) return absl::OkStatus();
-    bool binary = false;
-    status = TakeBool(where + ".parameters", kBinaryOutput, output->mutable_parameters(), &binary);
-    forms->binary[output->name()] = binary;
-    return status;
+    return TakeBool(where + ".parameters", kBinaryOutput, output->mutable_parameters(),
+                    &forms->binary[output->name()]);
   }
 
   const absl::string_view json_;
@@ -407,12 +392,11 @@ absl::StatusOr<HttpInferRequest> ParseHttpInferRequest(std::string body,
                                                        const std::string& model,
                                                        const std::string& version,
                                                        MemoryHold* memory) {
-  const absl::StatusOr<size_t> length = JsonLength(json_length, body.size());
-  if (!length.ok()) return length.status();
+  SRU_ASSIGN_OR_RETURN(const size_t length, JsonLength(json_length, body.size()));
   const auto text = std::make_shared<const std::string>(std::move(body));
-  const absl::string_view json = absl::string_view(*text).substr(0, *length);
+  const absl::string_view json = absl::string_view(*text).substr(0, length);
   if (const size_t at = FindInvalidUtf8({json.data(), json.size()}); at != json.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("JSON, byte ", at, ": expected UTF-8"));
+    return InvalidArgument("JSON, byte ", at, ": expected UTF-8");
   }
   const int64_t before = memory->bytes();
 
@@ -421,16 +405,13 @@ absl::StatusOr<HttpInferRequest> ParseHttpInferRequest(std::string body,
   request.set_model_name(model);
   request.set_model_version(version);
   std::vector<InputBytes> inputs;
-  if (absl::Status status = RequestReader(json, memory).Read(&request, &inputs, &result.outputs);
-      !status.ok()) {
-    return status;
-  }
+  SRU_RETURN_UNLESS_OK(RequestReader(json, memory).Read(&request, &inputs, &result.outputs));
 
   std::string wire;
   if (!request.SerializeToString(&wire)) {
     return absl::InvalidArgumentError("the request is too large for a message");
   }
-  absl::string_view binary = absl::string_view(*text).substr(*length);
+  absl::string_view binary = absl::string_view(*text).substr(length);
   bool uses_body = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
     InputBytes& input = inputs[i];
@@ -460,10 +441,10 @@ absl::StatusOr<HttpInferRequest> ParseHttpInferRequest(std::string body,
     }
   }
   if (!binary.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "the body: expected no bytes after the JSON and the binary data of the inputs, found ",
         binary.size(),
-        json_length.empty() ? absl::StrCat(" (is ", kJsonLengthHeader, " missing?)") : ""));
+        json_length.empty() ? absl::StrCat(" (is ", kJsonLengthHeader, " missing?)") : "");
   }
   result.message.Append(wire);
   // Without binary data, the body is freed with `text`.

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "google/protobuf/map.h"
 #include "nlohmann/json.hpp"
 #include "server/rest/error_response.h"
@@ -240,7 +241,7 @@ class AnswerInParts : public std::enable_shared_from_this<AnswerInParts> {
 absl::StatusOr<http::PageResponse> WriteHttpInferResponse(
     const inference::ModelInferResponse& response, const OutputForms& forms, MemoryHold* memory) {
   InferJson json(response, forms);
-  if (absl::Status status = json.Check(); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(json.Check());
   const int64_t before = memory->bytes();
   if (!memory->Grow(static_cast<int64_t>(json.most_bytes()))) return memory->NoMemory();
   http::PageResponse page = JsonResponse("");

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "base/utf8.h"
 #include "server/rest/json_body.h"
 #include "server/rest/json_message.h"
@@ -156,7 +157,7 @@ class DataReader {
     bool nested = false;
     while (reader.NextElement()) {
       if (values == 0) nested = shape_.size() > 1 && reader.Next() == Kind::kArray;
-      if (absl::Status status = nested ? ReadLevel(1) : ReadValue(); !status.ok()) return status;
+      SRU_RETURN_UNLESS_OK(nested ? ReadLevel(1) : ReadValue());
       ++values;
     }
     if (!reader.ok()) return reader.status();
@@ -167,20 +168,18 @@ class DataReader {
 
  private:
   absl::Status Error(absl::string_view where, absl::string_view expected) {
-    return absl::InvalidArgumentError(absl::StrCat(tensor_, ": data", where, ": expected ",
-                                                   expected, ", found ", reader_.Found()));
+    return InvalidArgument(tensor_, ": data", where, ": expected ", expected, ", found ",
+                           reader_.Found());
   }
 
   absl::Status WrongLength(size_t expected, size_t found, int level) {
     const std::string shape = absl::StrCat("[", absl::StrJoin(shape_, ", "), "]");
     if (level < 0) {
-      return absl::InvalidArgumentError(absl::StrCat(tensor_, ": data: expected ", expected,
-                                                     " values by the shape ", shape, ", found ",
-                                                     found));
+      return InvalidArgument(tensor_, ": data: expected ", expected, " values by the shape ", shape,
+                             ", found ", found);
     }
-    return absl::InvalidArgumentError(absl::StrCat(tensor_, ": data: expected arrays of ", expected,
-                                                   " at dimension ", level, " of the shape ", shape,
-                                                   ", found one of ", found));
+    return InvalidArgument(tensor_, ": data: expected arrays of ", expected, " at dimension ",
+                           level, " of the shape ", shape, ", found one of ", found);
   }
 
   // Reads the array of dimension `level`. There are at most as many levels as a JSON text may have.
@@ -193,9 +192,7 @@ class DataReader {
     int64_t values = 0;
     const bool last = level + 1 == shape_.size();
     while (reader_.NextElement()) {
-      if (absl::Status status = last ? ReadValue() : ReadLevel(level + 1); !status.ok()) {
-        return status;
-      }
+      SRU_RETURN_UNLESS_OK(last ? ReadValue() : ReadLevel(level + 1));
       ++values;
     }
     if (!reader_.ok()) return reader_.status();
@@ -259,9 +256,8 @@ class DataReader {
   }
 
   absl::Status ValueError(size_t index, absl::string_view expected, absl::string_view found) {
-    return absl::InvalidArgumentError(absl::StrCat(tensor_, ": data[", index, "]: expected ",
-                                                   expected, " (", TensorTypeName(type_),
-                                                   "), found ", found));
+    return InvalidArgument(tensor_, ": data[", index, "]: expected ", expected, " (",
+                           TensorTypeName(type_), "), found ", found);
   }
   absl::Status ValueError(size_t index, absl::string_view expected) {
     return ValueError(index, expected, reader_.Found());
@@ -316,9 +312,9 @@ absl::Status CheckStrings(absl::string_view raw, size_t count, absl::string_view
     }
     const absl::string_view text = raw.substr(4, size);
     if (FindInvalidUtf8({text.data(), text.size()}) != text.size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(tensor, ": element ", i, " is not UTF-8, as a JSON string must be: ask for ",
-                       "this output with the parameter binary_data"));
+      return InvalidArgument(tensor, ": element ", i,
+                             " is not UTF-8, as a JSON string must be: ask for ",
+                             "this output with the parameter binary_data");
     }
     raw.remove_prefix(4 + size);
   }
@@ -360,9 +356,8 @@ absl::StatusOr<size_t> CountElements(const std::vector<int64_t>& shape, size_t l
   size_t count = 1;
   for (const int64_t size : shape) {
     if (size < 0) {
-      return absl::InvalidArgumentError(absl::StrCat(tensor, ": shape [",
-                                                     absl::StrJoin(shape, ", "),
-                                                     "]: expected no negative size, found ", size));
+      return InvalidArgument(tensor, ": shape [", absl::StrJoin(shape, ", "),
+                             "]: expected no negative size, found ", size);
     }
   }
   for (const int64_t size : shape) {
@@ -370,9 +365,8 @@ absl::StatusOr<size_t> CountElements(const std::vector<int64_t>& shape, size_t l
   }
   for (const int64_t size : shape) {
     if (static_cast<uint64_t>(size) > limit / count) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(tensor, ": shape [", absl::StrJoin(shape, ", "), "]: expected at most ",
-                       limit, " elements, found more"));
+      return InvalidArgument(tensor, ": shape [", absl::StrJoin(shape, ", "),
+                             "]: expected at most ", limit, " elements, found more");
     }
     count *= static_cast<size_t>(size);
   }
@@ -385,8 +379,8 @@ absl::Status ReadTensorData(absl::string_view json, TensorType type,
   const absl::StatusOr<size_t> count = CountElements(shape, kMaxElements, tensor);
   if (!count.ok()) return count.status();
   if (!HasJsonForm(type)) {
-    return absl::InvalidArgumentError(absl::StrCat(tensor, ": ", TensorTypeName(type),
-                                                   " has no form in JSON: send it as binary data"));
+    return InvalidArgument(tensor, ": ", TensorTypeName(type),
+                           " has no form in JSON: send it as binary data");
   }
   return DataReader(json, type, shape, tensor, raw).Read(*count);
 }
@@ -394,9 +388,8 @@ absl::Status ReadTensorData(absl::string_view json, TensorType type,
 absl::Status CheckTensorData(absl::string_view raw, TensorType type, size_t count,
                              absl::string_view tensor) {
   if (!HasJsonForm(type)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(tensor, ": ", TensorTypeName(type),
-                     " has no form in JSON: ask for it with the parameter binary_data"));
+    return InvalidArgument(tensor, ": ", TensorTypeName(type),
+                           " has no form in JSON: ask for it with the parameter binary_data");
   }
   if (type == TensorType::kBytes) return CheckStrings(raw, count, tensor);
   const size_t bytes = ElementBytes(type);

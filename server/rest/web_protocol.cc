@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "google/rpc/retry.pb.h"
 #include "nlohmann/json.hpp"
 #include "server/calls/grpc_text.h"
@@ -109,8 +110,8 @@ absl::Status CheckWebHeaders(ErrorForm form, const http::PageRequest& request) {
   }
   const std::string* const version = request.headers.Find("connect-protocol-version");
   if (version != nullptr && *version != "1") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Connect-Protocol-Version: expected 1, found '", version->substr(0, 32), "'"));
+    return InvalidArgument("Connect-Protocol-Version: expected 1, found '", version->substr(0, 32),
+                           "'");
   }
   return WebTimeout(form, request).status();
 }
@@ -131,11 +132,10 @@ absl::StatusOr<absl::Duration> WebTimeout(ErrorForm form, const http::PageReques
     }
   }
   if (timeout != absl::InfiniteDuration()) return timeout;
-  return absl::InvalidArgumentError(absl::StrCat(name, ": expected ",
-                                                 IsGrpcWeb(form)
-                                                     ? "1 to 8 digits and one of H, M, S, m, u, n"
-                                                     : "milliseconds in 1 to 10 digits",
-                                                 ", found '", text->substr(0, 32), "'"));
+  return InvalidArgument(name, ": expected ",
+                         IsGrpcWeb(form) ? "1 to 8 digits and one of H, M, S, m, u, n"
+                                         : "milliseconds in 1 to 10 digits",
+                         ", found '", text->substr(0, 32), "'");
 }
 
 absl::StatusOr<std::string> DecodeBase64Pieces(absl::string_view text) {
@@ -160,25 +160,23 @@ absl::StatusOr<std::string> DecodeBase64Pieces(absl::string_view text) {
 
 absl::StatusOr<absl::string_view> OnlyMessage(absl::string_view body) {
   if (body.size() < kPrefixBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the body has ", body.size(),
-                                                   " bytes, expected a message with ", kPrefixBytes,
-                                                   " bytes in front of it"));
+    return InvalidArgument("the body has ", body.size(), " bytes, expected a message with ",
+                           kPrefixBytes, " bytes in front of it");
   }
   const auto byte = [body](size_t i) { return static_cast<unsigned char>(body[i]); };
   if (byte(0) == kPackedFlag) {
     return absl::InvalidArgumentError("the message is packed, and no encoding is named");
   }
   if (byte(0) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the frame has the flags ", int{byte(0)}, ", expected 0"));
+    return InvalidArgument("the frame has the flags ", int{byte(0)}, ", expected 0");
   }
   uint64_t size = 0;
   for (size_t i = 1; i < kPrefixBytes; ++i) size = size << 8 | byte(i);
   body.remove_prefix(kPrefixBytes);
   if (size != body.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the body has ", body.size(), " bytes after the prefix, expected one message of ", size,
-        " bytes, as that says"));
+    return InvalidArgument("the body has ", body.size(),
+                           " bytes after the prefix, expected one message of ", size,
+                           " bytes, as that says");
   }
   return body;
 }

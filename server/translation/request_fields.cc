@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status.h"
 #include "base/utf8.h"
 #include "server/base/interruption.h"
 #include "server/rest/error_response.h"
@@ -31,7 +32,7 @@ absl::Status Reserve(absl::string_view body, absl::string_view separators, Memor
 }
 
 absl::Status FieldError(absl::string_view name, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(Excerpt(name), ": ", what));
+  return InvalidArgument(Excerpt(name), ": ", what);
 }
 
 absl::StatusOr<std::string> DecodeForm(absl::string_view name, absl::string_view text) {
@@ -116,7 +117,7 @@ class FieldEvents {
 };
 
 absl::Status RequestFields::AddForm(absl::string_view form, MemoryHold* memory) {
-  if (absl::Status status = Reserve(form, "&", memory); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(Reserve(form, "&", memory));
   int parts = 0;
   for (const absl::string_view part : absl::StrSplit(form, '&', absl::SkipEmpty())) {
     if (++parts % kFieldsUntilAsked == 0 && Interruption::Asked()) {
@@ -136,9 +137,9 @@ absl::Status RequestFields::AddForm(absl::string_view form, MemoryHold* memory) 
 }
 
 absl::Status RequestFields::AddJson(absl::string_view json, MemoryHold* memory) {
-  if (absl::Status status = Reserve(json, ",", memory); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(Reserve(json, ",", memory));
   FieldEvents events(this);
-  if (absl::Status status = rest::ReadJsonBody(json, &events); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(rest::ReadJsonBody(json, &events));
   // If the rest is not JSON, that counts more.
   return events.problem().ok() ? absl::OkStatus() : rest::JsonSyntaxError(json, events.problem());
 }
