@@ -1,14 +1,11 @@
 """Tests of export_torch.py with readers. Exits with 77 (skipped) without PyTorch."""
 
 import os
-import sys
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-sys.dont_write_bytecode = True
-from export_test_case import ExportTestCase, read_safetensors  # noqa: E402
+from testing.export_test_case import ExportTestCase
 
-import torch  # noqa: E402
+import torch
 
 VOCABULARY = "<PAD>\n<UNK>\nwho\nann\n?\n"
 
@@ -41,10 +38,8 @@ def reader_state(**changes):
 
 class ExportReaderTest(ExportTestCase):
 
-    def run_export(self, config=None, state=None, vocabulary=VOCABULARY, **arguments):
-        return super().run_export(reader_config() if config is None else config,
-                                  reader_state() if state is None else state, vocabulary,
-                                  **arguments)
+    def defaults(self):
+        return {"config": reader_config(), "state": reader_state(), "vocabulary": VOCABULARY}
 
     def test_writes_the_format(self):
         output = self.assert_exports()
@@ -63,16 +58,15 @@ class ExportReaderTest(ExportTestCase):
                        "use_qemb": True, "concat_rnn_layers": False,
                        "question_merge": "self_attn", "max_len": 15},
         })
-        self.assert_written(reader_state(), VOCABULARY)
+        self.assert_tensors(reader_state())
+        self.assertEqual(self.words(), VOCABULARY)
 
     def test_finds_the_vocabulary_beside_the_config(self):
         self.write("vocab.txt", VOCABULARY)
         self.assert_exports(vocabulary=None)
-        self.assertTrue(os.path.exists(os.path.join(self.out, "vocab.txt")))
+        self.assertEqual(self.words(), VOCABULARY)
         os.remove(self.path("vocab.txt"))
-        code, output = self.run_export(vocabulary=None, extra=["--force"])
-        self.assertEqual(code, 1)
-        self.assertIn("cannot read the vocabulary", output)
+        self.assert_refused("cannot read the vocabulary", vocabulary=None)
 
     def test_a_model_of_ids_has_no_vocabulary(self):
         output = self.assert_exports(config=reader_config(lowercase=None, unk_id=None),
@@ -102,15 +96,13 @@ class ExportReaderTest(ExportTestCase):
     def test_takes_the_authors_own_files(self):
         state = reader_state(fixed_embedding=torch.zeros(3, 4))
         for given in (state, {"state_dict": {"network": state, "updates": 7}, "epoch": 3}):
-            self.assert_exports(state=given, extra=["--force"])
-            tensors = read_safetensors(os.path.join(self.out, "model.safetensors"))
-            self.assertEqual(set(tensors), set(reader_state()))
+            self.assert_exports(state=given)
+            self.assert_tensors(reader_state())
 
     def test_cells_have_their_own_defaults(self):
         self.assert_exports(config=reader_config(sru=None))
         self.assertEqual(self.config()["encoder"]["rescale"], True)
-        self.assert_exports(config=reader_config(sru={"rescale": False, "bidirectional": True}),
-                            extra=["--force"])
+        self.assert_exports(config=reader_config(sru={"rescale": False, "bidirectional": True}))
         self.assertEqual(self.config()["encoder"]["rescale"], False)
 
     def test_refuses_bad_configs(self):
@@ -136,8 +128,7 @@ class ExportReaderTest(ExportTestCase):
                 ({"unk_id": None}, "key 'unk_id' is missing"),
                 ({"lowercase": "yes"}, "lowercase: expected true or false"),
                 ({"embedding_dim": 16384}, "would read 32770 values")):
-            with self.subTest(message):
-                self.assert_refused(message, config=reader_config(**changes))
+            self.assert_refused(message, config=reader_config(**changes))
         self.assert_refused("expected 5 words, as many as vocab_size says, found 2",
                             vocabulary="<PAD>\n<UNK>\n")
         self.assert_refused("key 'lowercase' is missing", config=reader_config(lowercase=None))
@@ -160,8 +151,7 @@ class ExportReaderTest(ExportTestCase):
                 ({"question_rnn.rnns.1.weight": torch.zeros(4, 12)}, "question_rnn.rnns.1.weight"),
                 ({"end_attn.linear.bias": nan}, "holds values that are not finite"),
                 ({"embedding.weight": torch.zeros(6, 4)}, "expected shape [5, 4]")):
-            with self.subTest(message):
-                self.assert_refused(message, state=reader_state(**changes))
+            self.assert_refused(message, state=reader_state(**changes))
 
     def test_takes_the_public_checkpoints(self):
         def check(given):

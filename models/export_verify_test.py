@@ -11,7 +11,7 @@ import sys
 import unittest
 
 from export_reader_test import VOCABULARY, reader_config, reader_state
-from export_test_case import ExportTestCase, read_safetensors
+from testing.export_test_case import ExportTestCase, read_safetensors, sru_state
 from export_translator_test import translator_config, translator_state
 
 import torch
@@ -21,37 +21,6 @@ from exporter.verify import Table
 
 SERVER = None
 WORDS = ["<pad>", "<unk>", "the", "film", "good", "bad", "!", "a"]
-
-
-def tensor(generator, *shape):
-    return torch.randn(*shape, generator=generator) * 0.5
-
-
-def make_state(encoder, rows, outputs):
-    """The state_dict of a model with these arguments of sru.SRU."""
-    generator = torch.Generator().manual_seed(3)
-    inputs, output = encoder["input_size"], encoder["hidden_size"] * (2 if encoder.get("bidirectional") else 1)
-    state = {"embedding.weight": tensor(generator, rows, inputs)} if rows else {}
-    for i in range(encoder["num_layers"]):
-        name = f"encoder.rnn_lst.{i}."
-        size = inputs
-        projection = encoder.get("projection_size", 0)
-        if 0 < projection < min(inputs, output):
-            state[name + "weight_proj"] = tensor(generator, inputs, projection)
-            size = projection
-        count = 4 if encoder.get("has_skip_term", True) and inputs != output else 3
-        state[name + "weight"] = tensor(generator, size, output * count)
-        state[name + "weight_c"] = tensor(generator, 2 * output)
-        state[name + "bias"] = tensor(generator, 2 * output)
-        state[name + "scale_x"] = torch.tensor([1.7 if encoder.get("rescale") else 1.0])
-        if encoder.get("layer_norm"):
-            width = output if encoder.get("normalize_after") else inputs
-            state[name + "layer_norm.weight"] = tensor(generator, width)
-            state[name + "layer_norm.bias"] = tensor(generator, width)
-        inputs = output
-    if outputs:
-        state.update({"out.weight": tensor(generator, outputs, output), "out.bias": tensor(generator, outputs)})
-    return state
 
 
 PLAIN = {"input_size": 6, "hidden_size": 4, "num_layers": 2, "bidirectional": True}
@@ -73,15 +42,19 @@ class VerifyTest(ExportTestCase):
 
     def run_verify(self, encoder, *extra, labels=True, words=True, **config):
         """Exit code and what was printed."""
-        torch.save(make_state(encoder, len(WORDS) if words else 0, 2 if labels else 0), self.path("m.pt"))
+        state = sru_state(encoder, len(WORDS) if words else 0, 2 if labels else 0)
         config = {"sru_config": encoder, **({"preprocessing": "whitespace", "oov_id": 1} if words else {}), **config}
-        arguments = ["--checkpoint", self.path("m.pt"), "--config", self.write("c.json", json.dumps(config)), "--out", self.out,
-                     "--server", SERVER, "--force", *extra]
-        if words:
-            arguments += ["--vocab", self.write("v.txt", "\n".join(WORDS))]
-        if labels:
-            arguments += ["--labels", self.write("l.txt", "no\nyes\n")]
-        return self.export(*arguments)
+        return self.run_with_server(*extra, state=state, config=config, vocabulary="\n".join(WORDS) if words else None,
+                                    labels="no\nyes\n" if labels else None)
+
+    def run_with_server(self, *extra, **given):
+        return self.run_export(extra=["--server", SERVER, "--force", *extra], **given)
+
+    def assert_verified(self, **given):
+        """What was printed."""
+        code, output = self.run_with_server("--verify", **given)
+        self.assertEqual(code, 0, output)
+        return output
 
     def assert_same(self, *arguments, **keywords):
         code, output = self.run_verify(*arguments, **keywords)
@@ -101,33 +74,22 @@ class VerifyTest(ExportTestCase):
 
     def test_language_model(self):
         encoder = {"input_size": 6, "hidden_size": 5, "num_layers": 2}
-        state = make_state(encoder, 3, 3)
-        names = {"embedding": "embedding_layer", "encoder": "rnn", "out": "output_layer"}
-        torch.save({names[name.split(".")[0]] + name[len(name.split(".")[0]):]: value for name, value in state.items()},
-                   self.path("m.pt"))
+        state = sru_state(encoder, 3, 3, names=("embedding_layer", "rnn", "output_layer"))
         config = {"task": "language_model", "unit": "byte", "vocabulary": [10, 97, 98], "sru_config": encoder}
-        code, output = self.export("--checkpoint", self.path("m.pt"), "--config", self.write("c.json", json.dumps(config)),
-                                   "--out", self.out, "--server", SERVER, "--verify_text", "abba\n")
+        code, output = self.run_with_server("--verify_text", "abba\n", state=state, config=config)
         self.assertEqual(code, 0, output)
         self.assertEqual(output.count("log-probs"), 6)
-
-    def run_other(self, config, state, *extra):
-        torch.save(state, self.path("m.pt"))
-        return self.export("--checkpoint", self.path("m.pt"), "--config", self.write("c.json", json.dumps(config)), "--out",
-                           self.out, "--force", "--server", SERVER, "--verify", *extra)
 
     def test_translator_without_subwords(self):
         for bidirectional in (False, True):
             config = translator_config(bidirectional_encoder=bidirectional)
-            code, output = self.run_other(config, translator_state(config))
-            self.assertEqual(code, 0, output)
+            output = self.assert_verified(config=config, state=translator_state(config))
             self.assertEqual(output.count("beam"), 12)
 
     def test_reader(self):
-        code, output = self.run_other(reader_config(), reader_state(), "--vocab", self.write("v.txt", VOCABULARY))
-        self.assertEqual(code, 0, output)
-        self.assertEqual(output.count("passage of"), 6)
-        code, output = self.run_other(reader_config(), reader_state(), "--vocab", self.path("v.txt"), "--check", "mine.json")
+        reader = {"config": reader_config(), "state": reader_state(), "vocabulary": VOCABULARY}
+        self.assertEqual(self.assert_verified(**reader).count("passage of"), 6)
+        code, output = self.run_with_server("--check", "mine.json", **reader)
         self.assertEqual(code, 1, output)
         self.assertIn("this is a reader", output)
 
@@ -139,41 +101,33 @@ class VerifyTest(ExportTestCase):
         self.assertEqual(output.count("probabilities"), 6)
 
     def test_tagger_with_more_labels_than_a_server_sends(self):
-        state = make_state(PLAIN, len(WORDS), 150)
-        names = "".join(f"label {index}\n" for index in range(150))
-        config = {"task": "tagger", "sru_config": PLAIN, "preprocessing": "whitespace", "oov_id": 1}
-        words = ["--vocab", self.write("v.txt", "\n".join(WORDS)), "--labels", self.write("l.txt", names)]
-        code, output = self.run_other(config, state, *words)
-        self.assertEqual(code, 0, output)
-        self.assertIn(" 7500 ", output)  # numbers of 50 tokens
+        state = sru_state(PLAIN, len(WORDS), 150)
+        tagger = {"config": {"task": "tagger", "sru_config": PLAIN, "preprocessing": "whitespace", "oov_id": 1}, "state": state,
+                  "vocabulary": "\n".join(WORDS), "labels": "".join(f"label {index}\n" for index in range(150))}
+        self.assertIn(" 7500 ", self.assert_verified(**tagger))  # numbers of 50 tokens
         # A label that is not sent is no more probable than those that are.
         probabilities = (plain_vectors(state, [2]) @ state["out.weight"].double().t() + state["out.bias"]).softmax(-1)
         for wrong, code in ((False, 0), (True, 2)):
             if wrong:
                 probabilities[0, probabilities.argmin()] = 0.5
             given = self.write("mine.json", json.dumps({"ids": [[2]], "probabilities": [probabilities.tolist()]}))
-            found, output = self.run_other(config, state, *words, "--check", given)
+            found, output = self.run_with_server("--check", given, **tagger)
             self.assertEqual(found, code, output)
 
     def test_trained_taggers(self):
         folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "golden", "tagger")
         for name, extra in (("words", ["--vocab", os.path.join(folder, "words", "vocab.txt")]), ("frames", [])):
-            def inside(file, name=name):
-                return os.path.join(folder, name, file)
-
-            code, output = self.export("--checkpoint", inside("model.safetensors"), "--config", inside("config.json"), "--out",
-                                       self.out, "--force", "--server", SERVER, "--verify", *extra)
+            weights = os.path.join(folder, name, "model.safetensors")
+            code, output = self.run_with_server("--verify", "--config", os.path.join(folder, name, "config.json"), *extra,
+                                                checkpoint=weights)
             self.assertEqual(code, 0, output)
             self.assertEqual(output.count("probabilities"), 6)
-            given = read_safetensors(inside("model.safetensors"))
-            written = read_safetensors(os.path.join(self.out, "model.safetensors"))
-            self.assertEqual(set(written), set(given))
-            self.assertTrue(all(torch.equal(written[key], given[key]) for key in given))
+            self.assert_tensors(read_safetensors(weights))
 
     def test_check_finds_a_wrong_option(self):
         ids = [[2, 3, 4], [7], [5, 1, 1, 6, 2, 3]]
         encoder = {**PLAIN, "use_tanh": True}
-        state = make_state(encoder, len(WORDS), 2)
+        state = sru_state(encoder, len(WORDS), 2)
         logits = []
         for sequence in ids:
             h = plain_vectors(state, sequence, use_tanh=True)
@@ -224,18 +178,15 @@ class VerifyTest(ExportTestCase):
         self.assertIn("notes.txt: the exporter does not write this", output)
 
     def test_half_precision_explains_itself(self):
-        state = {name: tensor.half() for name, tensor in make_state(PLAIN, len(WORDS), 2).items()}
-        torch.save(state, self.path("m.pt"))
+        state = {name: tensor.half() for name, tensor in sru_state(PLAIN, len(WORDS), 2).items()}
         whole = {name: tensor.float() for name, tensor in state.items()}
         h = plain_vectors(whole, [2, 3]).max(0).values @ whole["out.weight"].double().t() + whole["out.bias"]
-        arguments = ["--checkpoint", self.path("m.pt"), "--config", self.write("c.json", json.dumps(
-            {"sru_config": PLAIN, "preprocessing": "whitespace", "oov_id": 1, "pooling": "max"})), "--out", self.out, "--force",
-                     "--server", SERVER, "--vocab", self.write("v.txt", "\n".join(WORDS)), "--labels",
-                     self.write("l.txt", "no\nyes\n"), "--check"]
+        config = {"sru_config": PLAIN, "preprocessing": "whitespace", "oov_id": 1, "pooling": "max"}
         for off, code, message in ((0, 0, "are the same"), (1e-3, 2, "The weights are float16 numbers, whose rounding"),
                                    (0.5, 2, "No other pooling")):
             given = self.write("mine.json", json.dumps({"ids": [[2, 3]], "logits": [(h + off).tolist()]}))
-            found, output = self.export(*arguments, given)
+            found, output = self.run_with_server("--check", given, state=state, config=config, vocabulary="\n".join(WORDS),
+                                                 labels="no\nyes\n")
             self.assertEqual(found, code, output)
             self.assertIn(message, output)
 

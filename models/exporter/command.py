@@ -14,13 +14,14 @@ import difflib
 import json
 import os
 import sys
+import textwrap
 
 from . import reader, stack, translator
-from .common import ExportError, printable, read_config
+from .common import ExportError, printable, read_config, read_text
 from .encoder import ENCODER_ARGUMENTS
-from .help_text import epilog
 from .model_directory import check_free, check_out, hidden, report, write_model
 from .verify import compare, look_for_needs
+from .vocabulary import PREPROCESSING_NAMES, PREPROCESSINGS
 from .vocabulary_file import from_value
 
 # What reads the model of each task that can be exported. What else "task" says is a note.
@@ -145,9 +146,21 @@ def sru_option(text):
         raise argparse.ArgumentTypeError(f"{key}: expected true, false or a number, found '{value}'") from None
 
 
+def epilog(program):
+    """The text of --help after the flags: help.txt with the names that the code knows."""
+    def one_of(names):
+        quoted = [f'"{name}"' for name in names]
+        return f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+    named = [kind for kind in PREPROCESSINGS if kind in PREPROCESSING_NAMES]
+    text = read_text(os.path.join(os.path.dirname(__file__), "help.txt"), "help")
+    return text.replace("export_torch.py", program).replace("@POOLINGS@", one_of(stack.POOLINGS[1:])).replace(
+        "@PREPROCESSINGS@", textwrap.indent(textwrap.fill(one_of(named), 81), " " * 17))
+
+
 def parse_arguments(arguments, program):
     parser = argparse.ArgumentParser(
-        prog=program, description=__doc__, epilog=epilog().replace("export_torch.py", program),
+        prog=program, description=__doc__, epilog=epilog(program),
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", required=True, metavar="M.pt",
                         help="the weights: a file of torch.save or of safetensors")
