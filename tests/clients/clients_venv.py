@@ -4,6 +4,7 @@
     clients_venv.enter("tritonclient.grpc")
 
 goes on in that environment if this Python does not have the module, and ends with "skipped" if there is no such environment.
+Then the modules of tests/integration and tests/interop can be imported.
 """
 
 import importlib
@@ -11,6 +12,7 @@ import os
 import sys
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+TOKEN = "0123456789abcdef0123456789abcdef"
 PYTHON = os.path.join(ROOT, ".cache", "clients-venv", "bin", "python")
 
 
@@ -24,3 +26,13 @@ def enter(*modules):
             sys.exit(77)
         os.environ["SRU_IN_VENV"] = "1"
         os.execv(PYTHON, [PYTHON, "-B"] + sys.argv)
+    sys.path[:0] = [os.path.join(ROOT, "tests", folder) for folder in ("integration", "interop")]
+
+
+def tokens_file(folder, *lines):
+    """The path of a file for --auth_tokens_file: a caller with TOKEN, and what further lines say."""
+    path = os.path.join(folder, "tokens")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("".join(line + "\n" for line in ("tester " + TOKEN, *lines)))
+    os.chmod(path, 0o600)
+    return path

@@ -1,16 +1,12 @@
 """The server as grpclib sees it, a client of gRPC in Python alone, on the package h2."""
 
 import asyncio
-import os
 import sys
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import clients_venv  # noqa: E402
+import clients_venv
 
 clients_venv.enter("grpclib", "grpc")
-sys.path.insert(0, os.path.join(clients_venv.ROOT, "tests", "integration"))
-sys.path.insert(0, os.path.join(clients_venv.ROOT, "tests", "interop"))
 from grpclib.client import Channel, StreamStreamMethod, UnaryStreamMethod, UnaryUnaryMethod  # noqa: E402
 from grpclib.const import Status  # noqa: E402
 from grpclib.exceptions import GRPCError, StreamTerminatedError  # noqa: E402

@@ -5,24 +5,21 @@
 
 import json
 import math
-import os
 import sys
 import tempfile
 import unittest
 import urllib.request
 
 import clients_venv
+from clients_venv import TOKEN, tokens_file
 
 clients_venv.enter("openai", "grpc")
-
-sys.path.insert(0, os.path.join(clients_venv.ROOT, "tests", "integration"))
 
 import openai  # noqa: E402
 from server_process import Server  # noqa: E402
 
 MODEL = "war_and_peace"
 PROMPT = "It was a dark and"
-TOKEN = "0123456789abcdef0123456789abcdef"
 LIMITED = "fedcba9876543210fedcba9876543210"
 
 
@@ -30,10 +27,7 @@ class OpenAiTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as directory:
-            tokens = os.path.join(directory, "tokens")
-            with open(tokens, "w", encoding="utf-8") as file:
-                file.write("tester %s\nlimited %s tokens_per_second=1 burst=20 calls_in_flight=3\n" % (TOKEN, LIMITED))
-            os.chmod(tokens, 0o600)
+            tokens = tokens_file(directory, "limited %s tokens_per_second=1 burst=20 calls_in_flight=3" % LIMITED)
             cls.server = Server("--auth_tokens_file=" + tokens)
         cls.addClassCleanup(cls.server.stop)
         cls.client = cls.make_client(TOKEN)
@@ -143,22 +137,12 @@ class OpenAiTest(unittest.TestCase):
         with self.assertRaises(openai.NotFoundError) as caught:
             self.complete(model="nope")
         self.assertIn("'nope' is not loaded", str(caught.exception))
-        with self.assertRaises(openai.BadRequestError) as caught:
-            self.complete(max_tokens=-1)
-        self.assertEqual(caught.exception.body["param"], "max_tokens")
-        with self.assertRaises(openai.BadRequestError) as caught:
-            self.complete(best_of=3)
-        self.assertEqual(caught.exception.body["param"], "best_of")
-        with self.assertRaises(openai.BadRequestError) as caught:
-            self.complete(suffix="x")
-        self.assertEqual(caught.exception.body["param"], "suffix")
-        with self.assertRaises(openai.BadRequestError) as caught:
-            self.complete(extra_body={"guided_choice": ["a"]})
-        self.assertEqual(caught.exception.body["param"], "guided_choice")
-        with self.assertRaises(openai.BadRequestError) as caught:
-            self.complete(model="trec")
-        self.assertEqual(caught.exception.body["param"], "model")
         for fields, param, start in (
+            ({"max_tokens": -1}, "max_tokens", ""),
+            ({"best_of": 3}, "best_of", ""),
+            ({"suffix": "x"}, "suffix", ""),
+            ({"extra_body": {"guided_choice": ["a"]}}, "guided_choice", ""),
+            ({"model": "trec"}, "model", ""),
             ({"prompt": ["a", "b" * 5000]}, "prompt", "prompt[1]: "),
             ({"prompt": [56, 99999]}, "prompt", "prompt[1]: "),
             ({"max_tokens": 1000000}, "max_tokens", "max_tokens: "),

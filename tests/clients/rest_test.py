@@ -4,7 +4,6 @@
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -12,10 +11,9 @@ import tempfile
 import unittest
 
 import clients_venv
+from clients_venv import TOKEN, tokens_file
 
 clients_venv.enter("grpc", "jsonschema", "openapi_spec_validator")
-
-sys.path.insert(0, os.path.join(clients_venv.ROOT, "tests", "integration"))
 
 import grpc  # noqa: E402
 import jsonschema  # noqa: E402
@@ -26,7 +24,6 @@ if shutil.which("curl") is None:
     print("SKIPPED: there is no program curl")
     sys.exit(77)
 
-TOKEN = "0123456789abcdef0123456789abcdef"
 TEXTS = ["Where is Lake Titicaca ?", "Who wrote Hamlet ?", "How many moons does Jupiter have ?"]
 
 
@@ -245,14 +242,10 @@ class TokensTest(RestTest):
     def setUpClass(cls):
         cls.directory = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.directory.cleanup)
-        tokens = os.path.join(cls.directory.name, "tokens")
-        with open(tokens, "w", encoding="utf-8") as file:
-            file.write("tester " + TOKEN + "\n")
-        os.chmod(tokens, 0o600)
         cls.authority = Authority(cls.directory.name, "authority")
         certificate, key = cls.authority.issue("server")
         cls.tls = ["--tls_cert=" + certificate, "--tls_key=" + key]
-        cls.server = Server("--auth_tokens_file=" + tokens, *cls.tls)
+        cls.server = Server("--auth_tokens_file=" + tokens_file(cls.directory.name), *cls.tls)
         cls.addClassCleanup(cls.server.stop)
         cls.url = "https://localhost:%d" % cls.server.http_port
 

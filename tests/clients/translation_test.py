@@ -14,15 +14,13 @@ import unittest
 import urllib.error
 
 import clients_venv
+from clients_venv import TOKEN, tokens_file
 
 clients_venv.enter("deepl", "libretranslatepy", "grpc")
-
-sys.path.insert(0, os.path.join(clients_venv.ROOT, "tests", "integration"))
 
 import deepl  # noqa: E402
 from libretranslatepy import LibreTranslateAPI  # noqa: E402
 
-TOKEN = "0123456789abcdef0123456789abcdef"
 ENGLISH = "This is a short English sentence. It says nothing at all."
 
 
@@ -50,11 +48,7 @@ def make_repository():
         content["translator"].update(source_language=source, target_language=target)
         with open(config, "w", encoding="utf-8") as file:
             json.dump(content, file)
-    tokens = os.path.join(directory, "tokens")
-    with open(tokens, "w", encoding="utf-8") as file:
-        file.write("tester " + TOKEN + "\n")
-    os.chmod(tokens, 0o600)
-    return os.path.join(directory, "models"), tokens
+    return os.path.join(directory, "models"), tokens_file(directory)
 
 
 sys.argv[3], TOKENS = make_repository()

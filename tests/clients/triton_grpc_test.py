@@ -12,43 +12,20 @@ import queue
 import re
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import clients_venv
 
 clients_venv.enter("tritonclient.grpc.aio")
 
-sys.path.insert(0, os.path.join(clients_venv.ROOT, "tests", "integration"))
-
 import numpy as np  # noqa: E402
 import server_process  # noqa: E402
 import tritonclient.grpc as triton  # noqa: E402
 import tritonclient.grpc.aio as triton_aio  # noqa: E402
-from server_process import Authority, Server  # noqa: E402
+from server_process import Server  # noqa: E402
+from triton_cases import HEADERS, TEXTS, TritonCases, server_with_tls_and_tokens, texts  # noqa: E402
 from tritonclient.grpc import service_pb2, service_pb2_grpc  # noqa: E402
 from tritonclient.utils import InferenceServerException  # noqa: E402
-
-TOKEN = "0123456789abcdef0123456789abcdef"
-TEXTS = [
-    "what is the capital of france ?",
-    "who wrote hamlet ?",
-    "how many moons does jupiter have ?",
-    "why does bread rise in the oven ?",
-]
-
-
-def text_input(texts, name="text"):
-    values = np.array([text.encode() for text in texts], dtype=object)
-    tensor = triton.InferInput(name, [len(texts)], "BYTES")
-    tensor.set_data_from_numpy(values)
-    return tensor
-
-
-def tensor_input(name, datatype, values):
-    tensor = triton.InferInput(name, list(values.shape), datatype)
-    tensor.set_data_from_numpy(values)
-    return tensor
 
 
 def sru_client(server, *args):
@@ -62,13 +39,13 @@ def sru_client(server, *args):
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-class TritonTest(unittest.TestCase):
+class TritonTest(TritonCases, unittest.TestCase):
+    module = triton
+    LIMITS = [{"client_timeout": 0.002}, {"timeout": 2000}]
+
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(
-            "--admin_listen=127.0.0.1:0", "--model_control=explicit", "--load_models=trec,war_and_peace",
-            "--caller_limits=highest_priority=high"
-        )
+        cls.server = Server("--admin_listen=127.0.0.1:0", *cls.FLAGS)
         cls.client = triton.InferenceServerClient(cls.server.address)
 
     @classmethod
@@ -76,10 +53,8 @@ class TritonTest(unittest.TestCase):
         cls.client.close()
         assert cls.server.stop() == 0
 
-    def expect_error(self, code, pattern, call, *args, **kwargs):
-        with self.assertRaisesRegex(InferenceServerException, pattern) as caught:
-            call(*args, **kwargs)
-        self.assertEqual(caught.exception.status(), "StatusCode." + code)
+    def status_of(self, code):
+        return "StatusCode." + code
 
     def classify(self, texts):
         """float32 values by text and label, as sru.v1 gives them."""
@@ -97,13 +72,7 @@ class TritonTest(unittest.TestCase):
         config = self.client.get_model_config("trec", as_json=True)["config"]
         return config["parameters"]["labels"]["string_value"].split("\n")
 
-    def test_health(self):
-        self.assertTrue(self.client.is_server_live())
-        self.assertTrue(self.client.is_server_ready())
-        self.assertTrue(self.client.is_model_ready("trec"))
-        self.assertTrue(self.client.is_model_ready("trec", "1"))
-        self.assertFalse(self.client.is_model_ready("trec", "2"))
-        self.assertFalse(self.client.is_model_ready("nope"))
+    def test_health_of_the_service(self):
         self.expect_error("INVALID_ARGUMENT", "version: 'one', expected a positive", self.client.is_model_ready, "trec", "one")
         # As any health checker sees the service.
         service = b"inference.GRPCInferenceService"
@@ -159,14 +128,14 @@ class TritonTest(unittest.TestCase):
 
     def test_infer_has_the_bits_of_classify(self):
         probabilities, logits = self.classify(TEXTS)
-        result = self.client.infer("trec", [text_input(TEXTS)], request_id="r 1")
+        result = self.client.infer("trec", [self.texts(TEXTS)], request_id="r 1")
         self.assertEqual(result.get_response().id, "r 1")
         self.assertEqual(result.get_response().model_version, "1")
         np.testing.assert_array_equal(result.as_numpy("probabilities"), probabilities)
         np.testing.assert_array_equal(result.as_numpy("logits"), logits)
         expected = [self.labels()[index].encode() for index in probabilities.argmax(axis=1)]
         self.assertEqual(list(result.as_numpy("label")), expected)
-        only = self.client.infer("trec", [text_input(TEXTS)], outputs=[triton.InferRequestedOutput("label")])
+        only = self.client.infer("trec", [self.texts(TEXTS)], outputs=[triton.InferRequestedOutput("label")])
         self.assertIsNone(only.as_numpy("logits"))
         self.assertEqual(list(only.as_numpy("label")), expected)
 
@@ -174,30 +143,30 @@ class TritonTest(unittest.TestCase):
         ids = np.array([[5, 6, 7, 8], [9, 10, 0, 0]])
         lengths = np.array([4, 2])
         alone = [
-            self.client.infer("trec", [tensor_input("token_ids", "INT64", row[None, :length])]).as_numpy("logits")[0]
+            self.client.infer("trec", [self.tensor("token_ids", "INT64", row[None, :length])]).as_numpy("logits")[0]
             for row, length in zip(ids, lengths)
         ]
         for datatype, kind in (("INT64", np.int64), ("INT32", np.int32)):
             result = self.client.infer(
                 "trec",
                 [
-                    tensor_input("lengths", datatype, lengths.astype(kind)),
-                    tensor_input("token_ids", datatype, ids.astype(kind)),
+                    self.tensor("lengths", datatype, lengths.astype(kind)),
+                    self.tensor("token_ids", datatype, ids.astype(kind)),
                 ],
             )
             np.testing.assert_array_equal(result.as_numpy("logits"), np.array(alone))
         features = np.linspace(-1, 1, 2 * 3 * 128, dtype=np.float32).reshape(2, 3, 128)
-        both = self.client.infer("trec", [tensor_input("features", "FP32", features)])
-        one = self.client.infer("trec", [tensor_input("features", "FP32", features[1:])])
+        both = self.client.infer("trec", [self.tensor("features", "FP32", features)])
+        one = self.client.infer("trec", [self.tensor("features", "FP32", features[1:])])
         np.testing.assert_array_equal(both.as_numpy("logits")[1:], one.as_numpy("logits"))
 
     def test_encoding_and_log_prob(self):
-        result = self.client.infer("trec", [text_input(TEXTS)], outputs=[triton.InferRequestedOutput("encoding")])
+        result = self.client.infer("trec", [self.texts(TEXTS)], outputs=[triton.InferRequestedOutput("encoding")])
         encoded = sru_client(self.server, "encode", "--model=trec", *TEXTS)
         expected = np.array([answer["values"] for answer in encoded], dtype=np.float32)
         np.testing.assert_array_equal(result.as_numpy("encoding"), expected)
         scored = sru_client(self.server, "score", "--model=war_and_peace", *TEXTS)
-        result = self.client.infer("war_and_peace", [text_input(TEXTS)])
+        result = self.client.infer("war_and_peace", [self.texts(TEXTS)])
         self.assertEqual(result.as_numpy("log_prob").dtype, np.float64)
         np.testing.assert_array_equal(result.as_numpy("log_prob"), [answer["log_prob"] for answer in scored[:-1]])
 
@@ -209,7 +178,7 @@ class TritonTest(unittest.TestCase):
             tensor = request.inputs.add(name="text", datatype="BYTES", shape=[len(TEXTS)])
             tensor.contents.bytes_contents.extend(text.encode() for text in TEXTS)
             answer = stub.ModelInfer(request)
-            raw = self.client.infer("trec", [text_input(TEXTS)]).get_response()
+            raw = self.client.infer("trec", [self.texts(TEXTS)]).get_response()
             self.assertEqual(answer, raw)
             del request.inputs[:]
             tensor = request.inputs.add(name="token_ids", datatype="INT64", shape=[1, 2])
@@ -220,69 +189,6 @@ class TritonTest(unittest.TestCase):
             tensor.contents.int_contents.extend([5, 6])
             self.assertEqual(stub.ModelInfer(request), ids)
 
-    def test_wrong_requests(self):
-        infer = self.client.infer
-        text = text_input(TEXTS)
-        self.expect_error("NOT_FOUND", "'nope' is not loaded", infer, "nope", [text])
-        self.expect_error("NOT_FOUND", "version", infer, "trec", [text], model_version="7")
-        self.expect_error("INVALID_ARGUMENT", "model_version: 'x'", infer, "trec", [text], model_version="x")
-        self.expect_error(
-            "INVALID_ARGUMENT",
-            r"inputs\[0\].name: 'words' is not an input of 'trec', expected one of text, token_ids",
-            infer,
-            "trec",
-            [text_input(TEXTS, "words")],
-        )
-        self.expect_error(
-            "INVALID_ARGUMENT",
-            r"outputs\[0\].name: 'score' is not an output of 'trec', expected one of probabilities",
-            infer,
-            "trec",
-            [text],
-            outputs=[triton.InferRequestedOutput("score")],
-        )
-        self.expect_error(
-            "INVALID_ARGUMENT",
-            "encoding does not go with label",
-            infer,
-            "trec",
-            [text],
-            outputs=[triton.InferRequestedOutput("label"), triton.InferRequestedOutput("encoding")],
-        )
-        text.set_shape([2, 2])
-        self.expect_error(
-            "INVALID_ARGUMENT", r"input text: shape \[2, 2\], expected \[batch\]", infer, "trec", [text]
-        )
-        floats = np.ones([1, 3], dtype=np.float32)
-        self.expect_error(
-            "INVALID_ARGUMENT",
-            "input token_ids: datatype 'FP32', expected INT64 or INT32",
-            infer,
-            "trec",
-            [tensor_input("token_ids", "FP32", floats)],
-        )
-        self.expect_error(
-            "INVALID_ARGUMENT",
-            r"input features: shape \[1, 2, 3\], expected \[batch, length, 128\]",
-            infer,
-            "trec",
-            [tensor_input("features", "FP32", np.ones([1, 2, 3], dtype=np.float32))],
-        )
-        self.expect_error(
-            "INVALID_ARGUMENT",
-            r"input token_ids: 1000000 at \[0, 1\] is out of range",
-            infer,
-            "trec",
-            [tensor_input("token_ids", "INT64", np.array([[1, 1000000]]))],
-        )
-        self.expect_error(
-            "INVALID_ARGUMENT", r"input text\[1\]: no tokens are left", infer, "trec", [text_input(["a", " "])]
-        )
-        text = text_input(TEXTS)
-        self.expect_error("INVALID_ARGUMENT", "'sequence_[a-z]+' is unknown", infer, "trec", [text], sequence_id=3)
-        wrong_class = triton.InferRequestedOutput("probabilities", class_count=2)
-        self.expect_error("UNIMPLEMENTED", "classification is not supported", infer, "trec", [text], outputs=[wrong_class])
-
     def test_what_triton_alone_has(self):
         for call in (
             self.client.get_system_shared_memory_status,
@@ -292,24 +198,10 @@ class TritonTest(unittest.TestCase):
         ):
             self.expect_error("UNIMPLEMENTED", "this server has no shared memory, traces or log settings", call)
 
-    def test_timeouts(self):
-        self.client.infer("trec", [text_input(TEXTS)], client_timeout=30, timeout=30000000, priority=1)
-        # More than can be computed in that time: the client gives up, unless the server has seen it first.
-        long_texts = text_input([" ".join(TEXTS) * 10] * 16)
-        for limit in ({"client_timeout": 0.002}, {"timeout": 2000}):
-            with self.assertRaises(InferenceServerException) as caught:
-                for _ in range(100):
-                    self.client.infer("war_and_peace", [long_texts], **limit)
-            codes = ("StatusCode.DEADLINE_EXCEEDED", "StatusCode.RESOURCE_EXHAUSTED")
-            self.assertIn(caught.exception.status(), codes)
-        self.expect_error(
-            "INVALID_ARGUMENT", r"parameters\[priority\]: 9", self.client.infer, "trec", [text_input(TEXTS)], priority=9
-        )
-
     def test_statistics(self):
         before = self.client.get_inference_statistics("trec").model_stats[0]
-        self.client.infer("trec", [text_input(TEXTS)])
-        self.client.infer("trec", [text_input(TEXTS[:1])])
+        self.client.infer("trec", [self.texts(TEXTS)])
+        self.client.infer("trec", [self.texts(TEXTS[:1])])
         after = self.client.get_inference_statistics("trec", "1").model_stats[0]
         self.assertEqual(after.inference_count - before.inference_count, len(TEXTS) + 1)
         self.assertEqual(after.execution_count - before.execution_count, 2)
@@ -321,7 +213,7 @@ class TritonTest(unittest.TestCase):
 
     def test_async_callback(self):
         answers = queue.Queue()
-        self.client.async_infer("trec", [text_input(TEXTS)], lambda result, error: answers.put((result, error)))
+        self.client.async_infer("trec", [self.texts(TEXTS)], lambda result, error: answers.put((result, error)))
         result, error = answers.get(timeout=30)
         self.assertIsNone(error)
         self.assertEqual(result.as_numpy("label").shape, (4,))
@@ -332,7 +224,7 @@ class TritonTest(unittest.TestCase):
         count = 50
         for i in range(count):
             self.client.async_stream_infer(
-                "nope" if i == 20 else "trec", [text_input(TEXTS[: i % 4 + 1])], request_id=str(i)
+                "nope" if i == 20 else "trec", [self.texts(TEXTS[: i % 4 + 1])], request_id=str(i)
             )
         for i in range(count):
             result, error = answers.get(timeout=30)
@@ -350,13 +242,13 @@ class TritonTest(unittest.TestCase):
             async with triton_aio.InferenceServerClient(self.server.address) as client:
                 self.assertTrue(await client.is_server_ready())
                 self.assertTrue(await client.is_model_ready("trec"))
-                results = await asyncio.gather(*(client.infer("trec", [text_input(TEXTS)]) for _ in range(100)))
+                results = await asyncio.gather(*(client.infer("trec", [self.texts(TEXTS)]) for _ in range(100)))
                 with self.assertRaisesRegex(InferenceServerException, "'nope' is not loaded"):
-                    await client.infer("nope", [text_input(TEXTS)])
+                    await client.infer("nope", [self.texts(TEXTS)])
 
                 async def requests():
                     for i in range(20):
-                        yield {"model_name": "trec", "inputs": [text_input(TEXTS)], "request_id": str(i)}
+                        yield {"model_name": "trec", "inputs": [self.texts(TEXTS)], "request_id": str(i)}
 
                 ids = []
                 async for result, error in client.stream_infer(requests()):
@@ -365,7 +257,7 @@ class TritonTest(unittest.TestCase):
                 return results, ids
 
         results, ids = asyncio.run(run())
-        expected = self.client.infer("trec", [text_input(TEXTS)]).as_numpy("logits")
+        expected = self.client.infer("trec", [self.texts(TEXTS)]).as_numpy("logits")
         for result in results:
             np.testing.assert_array_equal(result.as_numpy("logits"), expected)
         self.assertEqual(ids, list(range(20)))
@@ -384,47 +276,33 @@ class TritonTest(unittest.TestCase):
             self.assertTrue(self.client.is_model_ready("war_and_peace"))
             self.expect_error("NOT_FOUND", "nope", admin.load_model, "nope")
             self.expect_error("INVALID_ARGUMENT", "parameters: 'config'", admin.load_model, "trec", config="{}")
-            self.expect_error("UNIMPLEMENTED", "on the port of --listen", admin.infer, "trec", [text_input(TEXTS)])
-
-    def test_counted_under_its_own_name(self):
-        series = 'sru_requests_total{code="OK",method="ModelInfer",model="trec",version="1"}'
-        before = self.server.metric(series) or 0
-        self.client.infer("trec", [text_input(TEXTS)])
-        self.server.await_metric(series, before + 1)
+            self.expect_error("UNIMPLEMENTED", "on the port of --listen", admin.infer, "trec", [self.texts(TEXTS)])
 
     def test_compression_is_refused(self):
         self.expect_error(
-            "UNIMPLEMENTED", "'gzip' is disabled", self.client.infer, "trec", [text_input(TEXTS)], compression_algorithm="gzip"
+            "UNIMPLEMENTED", "'gzip' is disabled", self.client.infer, "trec", [self.texts(TEXTS)], compression_algorithm="gzip"
         )
 
 
 class OtherServersTest(unittest.TestCase):
     def test_compression_tls_and_tokens(self):
-        with tempfile.TemporaryDirectory() as folder:
-            authority = Authority(folder, "authority")
-            certificate, key = authority.issue("server")
-            tokens = os.path.join(folder, "tokens")
-            with open(tokens, "w", encoding="utf-8") as file:
-                file.write("someone %s\n" % TOKEN)
-            flags = ["--allow_compression", "--tls_cert=" + certificate, "--tls_key=" + key]
-            with Server(*flags, "--auth_tokens_file=" + tokens) as server:
-                self.check(server, authority.certificate)
+        with server_with_tls_and_tokens("--allow_compression") as (server, root):
+            self.check(server, root)
 
     def check(self, server, root):
         with triton.InferenceServerClient(server.address, ssl=True, root_certificates=root) as client:
-            for call in (client.is_server_live, lambda: client.infer("trec", [text_input(TEXTS)])):
+            for call in (client.is_server_live, lambda: client.infer("trec", [texts(triton, TEXTS)])):
                 with self.assertRaisesRegex(InferenceServerException, "UNAUTHENTICATED"):
                     call()
-            headers = {"authorization": "Bearer " + TOKEN}
-            plain = client.infer("trec", [text_input(TEXTS)], headers=headers)
+            plain = client.infer("trec", [texts(triton, TEXTS)], headers=HEADERS)
             for algorithm in ("gzip", "deflate"):
                 packed = client.infer(
-                    "trec", [text_input(TEXTS * 20)], headers=headers, compression_algorithm=algorithm
+                    "trec", [texts(triton, TEXTS * 20)], headers=HEADERS, compression_algorithm=algorithm
                 )
                 np.testing.assert_array_equal(packed.as_numpy("logits")[:4], plain.as_numpy("logits"))
             answers = queue.Queue()
-            client.start_stream(lambda result, error: answers.put((result, error)), headers=headers)
-            client.async_stream_infer("trec", [text_input(TEXTS)])
+            client.start_stream(lambda result, error: answers.put((result, error)), headers=HEADERS)
+            client.async_stream_infer("trec", [texts(triton, TEXTS)])
             result, error = answers.get(timeout=30)
             self.assertIsNone(error)
             np.testing.assert_array_equal(result.as_numpy("logits"), plain.as_numpy("logits"))

@@ -3,16 +3,14 @@
     web_calls_test.py SRU_SERVER SRU_CLIENT MODELS
 """
 
-import os
 import sys
 import tempfile
 import unittest
 
 import clients_venv
+from clients_venv import TOKEN, tokens_file
 
 clients_venv.enter("connectrpc", "sonora", "grpc")
-
-sys.path.insert(0, os.path.join(clients_venv.ROOT, "tests", "integration"))
 
 import grpc  # noqa: E402
 import sonora.client  # noqa: E402
@@ -24,7 +22,6 @@ from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType  # noqa: 
 from connectrpc.protocol import ProtocolType  # noqa: E402
 from server_process import SERVICE, Server, inference_pb2  # noqa: E402
 
-TOKEN = "0123456789abcdef0123456789abcdef"
 AUTHORIZATION = "Bearer " + TOKEN
 
 
@@ -57,11 +54,7 @@ class WebCallsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as directory:
-            tokens = os.path.join(directory, "tokens")
-            with open(tokens, "w", encoding="utf-8") as file:
-                file.write("tester " + TOKEN + "\n")
-            os.chmod(tokens, 0o600)
-            cls.server = Server("--auth_tokens_file=" + tokens)
+            cls.server = Server("--auth_tokens_file=" + tokens_file(directory))
         cls.addClassCleanup(cls.server.stop)
         cls.url = "http://127.0.0.1:%d" % cls.server.http_port
 
