@@ -30,8 +30,10 @@ from http2 import (  # noqa: E402
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PING, PRIORITY, PUSH_PROMISE, RST_STREAM,
     SETTINGS, WINDOW_UPDATE, frame, literal, reset, settings,
 )  # fmt: skip
-from http2_rules_test import CALL_PATH, GRPC_FIELDS, MAX_FRAME, PADDED, WITH_PRIORITY, Peer, Request, Wait, closes, word  # noqa: E402
-from transports import either  # noqa: E402
+from http2_rules_test import (  # noqa: E402
+    CALL_PATH, GRPC_FIELDS, MAX_FRAME, PADDED, SETTLED, WITH_PRIORITY, Peer, Request, Wait, closes, word,
+)  # fmt: skip
+from transports import LIBRARY, either  # noqa: E402
 
 ALTSVC, UNKNOWN = 10, 22
 END = END_STREAM | END_HEADERS
@@ -42,7 +44,6 @@ EARLY_PAGE = Request("page", "POST", "/early", [("expect", "100-continue")])
 MESSAGE = bytes(5)  # an empty one
 LAST_DATA = frame(DATA, END_STREAM, 1, MESSAGE)
 FIRST_HALF, SECOND_HALF = CALL.block()[:20], CALL.block()[20:]
-SETTLED = Wait(lambda f: f[0] == SETTINGS and f[1] & ACK)
 RESET = Wait(lambda f: f[0] == RST_STREAM)
 ANSWER = Wait(lambda f: f[2] == 1 and f[0] in (DATA, HEADERS) and f[1] & END_STREAM)
 
@@ -61,6 +62,12 @@ STATES = {
     "passed over": ([CALL.head(3)], None),
     "never opened by the server": ([], None),
 }  # fmt: skip
+# The same states of a page, which gRPC's library does not answer; their letters are those of a call.
+PAGE = Request("page", "GET", "/", [])
+PAGES = {
+    "ended": ([PAGE.head(), ANSWER], None),
+    "reset by the client": ([PAGE.head(end=False, change={":method": "POST"}), reset(1)], None),
+}
 
 # A, a: the call of the stream is answered; after that the connection takes another call, or may end.
 # -, .: the frame does nothing more, or ends its stream; the connection takes another call, or may end.
@@ -145,7 +152,9 @@ def cells():
     for own, rows in ((True, FRAMES), (False, CONNECTION_FRAMES), (True, SIZES), (False, CONNECTION_SIZES)):
         for name, kind, flags, payload, letters in rows:
             undefined = undefined_flags(kind) if rows in (FRAMES, CONNECTION_FRAMES) else []
-            for (state, (steps, finish)), letter in zip(STATES.items(), letters, strict=True):
+            of_states = [*zip(STATES.items(), letters, strict=True)]
+            of_states += [(page, letters[list(STATES).index(page[0])]) for page in PAGES.items() if not LIBRARY]
+            for (state, (steps, finish)), letter in of_states:
                 stream = 0 if not own else 2 if state == "never opened by the server" else 1
                 if letter not in "Aa":
                     finish = None
