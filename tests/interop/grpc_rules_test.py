@@ -4,18 +4,12 @@
 """
 
 import base64
-import os
-import re
-import subprocess
 import sys
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "attacks"))
-sys.path.insert(0, HERE)
-import http2  # noqa: E402
-from http2 import DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, field, frame, message  # noqa: E402
-from transports import either  # noqa: E402
+from transports import either, interop_server
+import http2
+from http2 import DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, field, frame, message
 
 EMPTY_CALL = "/grpc.testing.TestService/EmptyCall"
 UNARY_CALL = "/grpc.testing.TestService/UnaryCall"
@@ -92,15 +86,9 @@ def request(connection, head, *parts, ends=True, wait=5):
 class GrpcRulesTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = subprocess.Popen([sys.argv[1], "--listen=127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
-        cls.port = int(re.search(r":(\d+)$", cls.server.stdout.readline()).group(1))
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.terminate()
-        code = cls.server.wait(timeout=30)
-        cls.server.stdout.close()
-        assert code == 0, code
+        server = interop_server(sys.argv[1])
+        cls.port = server.__enter__()
+        cls.addClassCleanup(server.__exit__, None, None, None)
 
     def setUp(self):
         self.connect()

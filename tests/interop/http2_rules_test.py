@@ -9,23 +9,17 @@ gRPC's library does not answer. RFC 7540 is followed where it asks for more.
 """
 
 import contextlib
-import os
-import re
 import socket
 import struct
-import subprocess
 import sys
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "attacks"))
-sys.path.insert(0, HERE)
-import http2  # noqa: E402
-from http2 import (  # noqa: E402
+from transports import either, interop_server
+import http2
+from http2 import (
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS,
     WINDOW_UPDATE, frame, integer, literal, settings,
 )  # fmt: skip
-from transports import either  # noqa: E402
 
 PROTOCOL, FLOW_CONTROL, STREAM_CLOSED, FRAME_SIZE, REFUSED, CANCEL, COMPRESSION = 1, 3, 5, 6, 7, 8, 9
 PADDED, WITH_PRIORITY = 8, 32
@@ -492,15 +486,8 @@ def main():
     if first.startswith("--port="):
         port, _, path = first[len("--port=") :].partition(",")
         return run_all(int(port), path or CALL_PATH, names)
-    quiet = subprocess.DEVNULL
-    server = subprocess.Popen([first, "--listen=127.0.0.1:0"], stdout=subprocess.PIPE, stderr=quiet, text=True)
-    try:
-        port = int(re.search(r":(\d+)$", server.stdout.readline()).group(1))
+    with interop_server(first, quiet=True) as port:
         return run_all(port, CALL_PATH, names)
-    finally:
-        server.terminate()
-        server.wait(timeout=30)  # it ends, so no row has left a call behind
-        server.stdout.close()
 
 
 if __name__ == "__main__":

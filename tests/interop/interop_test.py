@@ -7,7 +7,6 @@ Needs grpcio, protobuf and the programs openssl and protoc; a machine without th
 
 import contextlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -27,11 +26,8 @@ for program in ("openssl", "protoc"):
         print("SKIPPED: there is no program " + program)
         sys.exit(77)
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "attacks"))
-sys.path.insert(0, HERE)
+from transports import HERE, either, interop_server  # noqa: E402
 import http2  # noqa: E402
-from transports import either  # noqa: E402
 
 SERVER = sys.argv[1]
 STUBS = tempfile.TemporaryDirectory()
@@ -96,25 +92,16 @@ class Cases:
 
     @classmethod
     def setUpClass(cls):
-        cls.process = subprocess.Popen(
-            [SERVER, "--listen=127.0.0.1:0", *cls.flags], stdout=subprocess.PIPE, text=True
-        )
-        line = cls.process.stdout.readline()
-        cls.port = int(re.search(r":(\d+)$", line).group(1))
+        server = interop_server(SERVER, *cls.flags)
+        cls.port = server.__enter__()
+        cls.addClassCleanup(server.__exit__, None, None, None)
         options = [("grpc.enable_retries", 0), ("grpc.ssl_target_name_override", "localhost")]
         address = "127.0.0.1:%d" % cls.port
         if cls.credentials is None:
             cls.channel = grpc.insecure_channel(address, options)
         else:
             cls.channel = grpc.secure_channel(address, cls.credentials, options)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.channel.close()
-        cls.process.terminate()
-        code = cls.process.wait(timeout=30)
-        cls.process.stdout.close()
-        assert code == 0, code
+        cls.addClassCleanup(cls.channel.close)
 
     def method(self, kind, name, answer, service=SERVICE):
         make = getattr(self.channel, kind)

@@ -7,16 +7,13 @@ scripts/deps.sh languages installs what they need. A language that is missing is
 
 import glob
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
-from transports import either  # noqa: E402
+from transports import HERE, either, interop_server
 
 SERVER = sys.argv[1]
 GO_SOURCES = "/usr/share/gocode"
@@ -55,11 +52,9 @@ class LanguagesTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
-        server = subprocess.Popen([SERVER, "--listen=127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
-        self.addCleanup(server.stdout.close)
-        self.addCleanup(server.wait, 30)
-        self.addCleanup(server.terminate)
-        self.port = re.search(r":(\d+)$", server.stdout.readline()).group(1)
+        server = interop_server(SERVER)
+        self.port = str(server.__enter__())
+        self.addCleanup(server.__exit__, None, None, None)
 
     def run_in_folder(self, *command, **variables):
         done = subprocess.run(
