@@ -4,12 +4,10 @@ import argparse
 import concurrent.futures
 import datetime
 import hashlib
-import json
 import os
 import pathlib
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -87,20 +85,20 @@ class Fuzzer:
             *(str(folder) for folder in folders if folder.is_dir()),
         ]
         start = time.monotonic()
-        output = self.output_of(command)
+        code, output = self.output_of(command)
         seconds = time.monotonic() - start
-        inputs = re.search(r"stat::number_of_executed_units:\s+(\d+)", output[1])
-        edges = re.findall(r"\bcov: (\d+)", output[1])
+        inputs = re.search(r"stat::number_of_executed_units:\s+(\d+)", output)
+        edges = re.findall(r"\bcov: (\d+)", output)
         if edges:
             self.edges = int(edges[-1])
-        if output[0] == 0 and inputs is None:
+        if code == 0 and inputs is None:
             self.failure = f"{self.target}: no figures at the end of its output"
-        elif output[0] != 0:
+        elif code != 0:
             log = WORK / "crashes" / f"{self.target}-{stamp}.log"
-            log.write_text(output[1])
+            log.write_text(output)
             kept = [path for path in files_of(WORK / "crashes") if path.name.startswith(prefix.name)]
             self.failure = (
-                f"{self.target} failed ({output[0]}); the report: {log.relative_to(ROOT)}; the input: "
+                f"{self.target} failed ({code}); the report: {log.relative_to(ROOT)}; the input: "
                 f"{kept[0].relative_to(ROOT) if kept else 'not known'}. To turn it into a test, move the input to "
                 f"{self.crashes.relative_to(ROOT)}/, under a name that says what was wrong"
             )
@@ -115,28 +113,12 @@ class Fuzzer:
         return seconds
 
     def output_of(self, command):
-        environment = dict(os.environ, TMPDIR=self.temporary)
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace", start_new_session=True,
+        """The exit code and what was printed. An interrupt of the terminal reaches the program, too."""
+        done = subprocess.run(
+            command, cwd=ROOT, env=dict(os.environ, TMPDIR=self.temporary), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace",
         )
-        with Fuzzer.lock:
-            Fuzzer.running.add(process)
-        try:
-            output, _ = process.communicate()
-        finally:
-            with Fuzzer.lock:
-                Fuzzer.running.discard(process)
-        return process.returncode, output
-
-    lock = threading.Lock()
-    running = set()
-
-    @staticmethod
-    def end_all():
-        with Fuzzer.lock:
-            for process in Fuzzer.running:
-                os.killpg(process.pid, signal.SIGKILL)
+        return done.returncode, done.stdout
 
     def minimize(self):
         """Adds to the committed inputs what they lack, the smallest first."""
@@ -228,43 +210,6 @@ def run_table(fuzzers):
     return Table(HEADER, rows)
 
 
-def measure_coverage(temporary):
-    """file -> (lines, lines that the committed inputs of the readers reach)."""
-    build("fuzz-coverage", "plain_fuzzer")
-    program = ROOT / "build-fuzz-coverage" / "bin" / "plain_fuzzer"
-    raw = pathlib.Path(temporary) / "profiles"
-    for target in READERS:
-        folders = [folder for folder in (TESTS / "corpus" / target, TESTS / "crashes" / target) if folder.is_dir()]
-        subprocess.run(
-            [program, target, "-runs=0", *folders], cwd=ROOT, check=True, stderr=subprocess.DEVNULL,
-            env=dict(os.environ, TMPDIR=temporary, LLVM_PROFILE_FILE=str(raw / f"{target}.profraw")),
-        )
-    merged = raw / "all.profdata"
-    subprocess.run(["llvm-profdata", "merge", "-sparse", "-o", merged, *raw.glob("*.profraw")], check=True)
-    exported = subprocess.run(
-        ["llvm-cov", "export", "-summary-only", f"-instr-profile={merged}", program], check=True, capture_output=True
-    )
-    found = {}
-    for one in json.loads(exported.stdout)["data"][0]["files"]:
-        path = pathlib.Path(one["filename"])
-        if not path.is_relative_to(ROOT) or path.suffix != ".cc":
-            continue
-        name = str(path.relative_to(ROOT))
-        if name.startswith(("base/", "models/", "server/", "kernels/state_arena")):
-            lines = one["summary"]["lines"]
-            found[name] = (lines["count"], lines["covered"])
-    return found
-
-
-def coverage_table(found):
-    rows = []
-    for name, (count, covered) in sorted(found.items()):
-        rows.append([name, f"{count:,}", f"{100 * covered / max(1, count):.0f}%"])
-    count, covered = (sum(one[i] for one in found.values()) for i in (0, 1))
-    rows.append(["all", f"{count:,}", f"{100 * covered / max(1, count):.0f}%"])
-    return Table(("source", "lines", "reached"), rows)
-
-
 def parse_arguments():
     parser = argparse.ArgumentParser(usage="scripts/fuzz.sh --help", add_help=False)
     parser.add_argument("--inputs", type=int, default=0)
@@ -273,7 +218,6 @@ def parse_arguments():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minimize", action="store_true")
-    parser.add_argument("--coverage", action="store_true")
     parser.add_argument("--server_preset", default="asan", choices=("asan", "release"))
     args = parser.parse_args()
     args.targets = args.targets.split(",")
@@ -308,25 +252,21 @@ def run_all(args, temporary):
             progress(f"{fuzzer.target}: {fuzzer.inputs:,}{share} inputs, {fuzzer.rate:,.0f}/s; {done_inputs:,} in all")
 
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        try:
-            def first(fuzzer):
-                try:
-                    fuzzer.run("-runs=0", record=False)
-                    if args.inputs:
-                        fuzzer.run(f"-max_total_time={SPEED_S}", record=False)
-                except Failed as failure:
-                    progress(str(failure))
+        def first(fuzzer):
+            try:
+                fuzzer.run("-runs=0", record=False)
+                if args.inputs:
+                    fuzzer.run(f"-max_total_time={SPEED_S}", record=False)
+            except Failed as failure:
+                progress(str(failure))
 
-            list(pool.map(first, fuzzers))
-            progress("committed inputs: " + ("withstood" if not any(f.failure for f in fuzzers) else "NOT withstood"))
-            sound = [fuzzer for fuzzer in fuzzers if not fuzzer.failure]
-            if args.inputs and sound:
-                planned.update(shares(sound, args.inputs))
-            if args.inputs or args.seconds:
-                list(pool.map(lambda f: fuzz(f, planned.get(f.target, 0), args.seconds, seed, on_chunk), sound))
-        except KeyboardInterrupt:
-            Fuzzer.end_all()
-            raise
+        list(pool.map(first, fuzzers))
+        progress("committed inputs: " + ("withstood" if not any(f.failure for f in fuzzers) else "NOT withstood"))
+        sound = [fuzzer for fuzzer in fuzzers if not fuzzer.failure]
+        if args.inputs and sound:
+            planned.update(shares(sound, args.inputs))
+        if args.inputs or args.seconds:
+            list(pool.map(lambda f: fuzz(f, planned.get(f.target, 0), args.seconds, seed, on_chunk), sound))
     if args.minimize:
         for fuzzer in fuzzers:
             if fuzzer.is_reader and not fuzzer.failure:
@@ -341,15 +281,10 @@ def main():
     with tempfile.TemporaryDirectory(prefix="sru-fuzz-", dir=in_memory) as temporary:
         try:
             fuzzers = run_all(args, temporary)
-            coverage = None
-            if args.coverage:
-                coverage = measure_coverage(temporary)
         except Failed as failure:
             print(f"fuzz: {failure}", file=sys.stderr)
             return 1
     print(run_table(fuzzers))
-    if coverage:
-        print(f"\n{coverage_table(coverage)}")
     for fuzzer in fuzzers:
         if fuzzer.failure:
             print(f"fuzz: {fuzzer.failure}", file=sys.stderr)

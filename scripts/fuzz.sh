@@ -3,7 +3,7 @@
 # sanitizers, and prints a table of what was run. First every target takes its committed inputs. Ends by itself, with 1
 # if a target failed.
 #
-#   scripts/fuzz.sh [--inputs=N | --seconds=S] [--targets=A,B] [--jobs=J] [--seed=N] [--minimize] [--coverage]
+#   scripts/fuzz.sh [--inputs=N | --seconds=S] [--targets=A,B] [--jobs=J] [--seed=N] [--minimize]
 #                   [--server_preset=asan]
 #
 #   --inputs=N   N inputs in all, shared out by the targets' measured speed, a minimum for each
@@ -13,8 +13,6 @@
 #   --jobs=J     targets that run at a time; default: 2
 #   --minimize   afterwards adds to tests/fuzz/corpus the smallest inputs that reach what the committed ones do not, up to
 #                64 files and 48 KiB for a target
-#   --coverage   builds the readers once more and prints the part of each source's lines that the committed inputs
-#                reach
 #   --server_preset  the build that door, model, http2 and gateway run in: asan, or release, which is faster to build and misses
 #                more
 #
