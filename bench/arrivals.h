@@ -12,10 +12,13 @@ class PoissonArrivals {
  public:
   // `rate`: the mean number of arrivals per second, more than 0. The same seed gives the same
   // times.
-  PoissonArrivals(double rate, uint64_t seed);
+  PoissonArrivals(double rate, uint64_t seed) : random_(seed), gap_s_(rate) {}
 
   // Nanoseconds from the start to the next arrival; never decreases.
-  int64_t Next();
+  int64_t Next() {
+    now_s_ += gap_s_(random_);
+    return static_cast<int64_t>(now_s_ * 1e9);
+  }
 
  private:
   std::mt19937_64 random_;

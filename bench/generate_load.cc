@@ -75,7 +75,7 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> RunInTurn(
     const GenerateLoadOptions& options) {
   std::vector<std::vector<int32_t>> texts;
   for (const v1::GenerateRequest& request : requests) {
-    if (options.stop != nullptr && *options.stop) {
+    if (options.Stopped()) {
       return absl::CancelledError("ended before the check had begun");
     }
     grpc::ClientContext context;
@@ -190,7 +190,7 @@ class GenerateRun {
         }
       }
       text->last = now;
-      progress_.tokens += count;
+      progress_.done += count;
     }
     if (!expected_.empty()) {
       const std::vector<int32_t>& expected = expected_[text->index()];
@@ -229,7 +229,7 @@ class GenerateRun {
       result_.wrong_tokens += static_cast<int64_t>(expected_[text.index()].size() - text.position);
     }
     if (!Measured(now)) return;
-    ++result_.texts;
+    ++result_.calls;
     ++result_.codes[code];
     if (ok) {
       ++result_.ok;
@@ -237,10 +237,8 @@ class GenerateRun {
       return;
     }
     result_.first_error.emplace(code, message);
-    const bool is_refusal =
-        code == absl::StatusCode::kResourceExhausted || code == absl::StatusCode::kUnavailable;
     if (text.position == 0) {
-      if (is_refusal) result_.refused.Add(Nanoseconds(now - text.due()));
+      if (RunResult::IsRefusal(code)) result_.refused.Add(Nanoseconds(now - text.due()));
     } else if (code != absl::StatusCode::kDeadlineExceeded && !text.has_state) {
       ++result_.lost;
     }
@@ -249,7 +247,7 @@ class GenerateRun {
   // Whether the run goes on; waits until `next` at the latest, and tells the progress.
   bool WaitUntil(absl::Time next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const absl::Time now = absl::Now();
-    if (now >= measured_to_ || (options_.stop != nullptr && *options_.stop) ||
+    if (now >= measured_to_ || options_.Stopped() ||
         (options_.texts > 0 && ended_ >= options_.texts)) {
       return false;
     }
@@ -311,27 +309,15 @@ class GenerateRun {
   // Closed loop: when the next texts begin, the earliest first.
   std::priority_queue<absl::Time, std::vector<absl::Time>, std::greater<>> restarts_
       ABSL_GUARDED_BY(mu_);
-  GenerateProgress progress_ ABSL_GUARDED_BY(mu_);
+  Progress progress_ ABSL_GUARDED_BY(mu_);
   GenerateLoadResult result_ ABSL_GUARDED_BY(mu_);
 };
-
-absl::Status Check(const GenerateLoadOptions& options) {
-  if (options.duration <= absl::ZeroDuration() || options.warmup < absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(
-        "--duration, --warmup: expected more than 0s, and 0s or more");
-  }
-  if (options.deadline <= absl::ZeroDuration()) {
-    return InvalidArgument("--deadline: expected more than 0s, found ",
-                           absl::FormatDuration(options.deadline));
-  }
-  return absl::OkStatus();
-}
 
 }  // namespace
 
 absl::StatusOr<GenerateLoadResult> RunGenerateLoad(
     const GenerateLoadOptions& options, const std::vector<v1::GenerateRequest>& requests) {
-  SRU_RETURN_UNLESS_OK(Check(options));
+  SRU_RETURN_UNLESS_OK(CheckRunOptions(options));
   SRU_RETURN_UNLESS_OK(ResolveLoopback(options.address).status());
   std::vector<std::unique_ptr<Stub>> stubs;
   for (int i = 0; i < options.connections; ++i) {

@@ -8,10 +8,10 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "bench/generate_report.h"
-#include "bench/generate_requests.h"
 #include "bench/load_flags.h"
 #include "bench/load_generator.h"
+#include "bench/report.h"
+#include "bench/requests.h"
 #include "gmock/gmock.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
@@ -61,7 +61,7 @@ TEST(GenerateLoadTest, AClosedLoopKeepsItsSessions) {
   auto result = RunGenerateLoad(options, Requests(4));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_GE(result->ok, 20);
-  EXPECT_EQ(result->texts, result->ok);
+  EXPECT_EQ(result->calls, result->ok);
   EXPECT_GE(result->tokens, 100);
   // One first token per text, and the others between.
   EXPECT_GE(result->first_token.count(), 20);
@@ -91,7 +91,7 @@ TEST(GenerateLoadTest, TextsOfTheWarmUpDoNotCount) {
   options.texts = 3;
   auto result = RunGenerateLoad(options, Requests(4));
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_GE(result->texts, 3);
+  EXPECT_GE(result->calls, 3);
   EXPECT_LT(result->elapsed_s, 30);
 }
 
@@ -130,10 +130,10 @@ TEST(GenerateLoadTest, CountsWhatWasRefusedAndWhatWasCutOff) {
   EXPECT_EQ(result->refused.count(), 1);
   EXPECT_EQ(result->lost, 0);
   EXPECT_EQ(result->first_error.at(absl::StatusCode::kResourceExhausted), "the queue is full");
-  const std::string text = GenerateText(options, *result);
+  const std::string text = ResultText(options, *result);
   EXPECT_THAT(text, AllOf(HasSubstr("closed loop, 1 sessions"), HasSubstr("RESOURCE_EXHAUSTED"),
                           HasSubstr("first: the queue is full"), HasSubstr("next tokens")));
-  const nlohmann::ordered_json json = GenerateJson(options, *result);
+  const nlohmann::ordered_json json = ResultJson(options, *result);
   EXPECT_EQ(json["codes"]["UNAVAILABLE"], 1);
   EXPECT_EQ(json["lost"], 0);
   EXPECT_EQ(json.count("wrong_tokens"), 0u);
@@ -147,7 +147,7 @@ TEST(GenerateLoadTest, ATextThatLastsIsCutOffAtTheEnd) {
   request.mutable_prompt()->set_text("hang");
   auto result = RunGenerateLoad(options, {request});
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->texts, 0);
+  EXPECT_EQ(result->calls, 0);
   EXPECT_EQ(result->tokens, 2);
 }
 

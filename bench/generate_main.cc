@@ -4,10 +4,9 @@
 #include "base/status.h"
 #include "bench/commands.h"
 #include "bench/generate_load.h"
-#include "bench/generate_report.h"
-#include "bench/generate_requests.h"
 #include "bench/load_flags.h"
 #include "bench/report.h"
+#include "bench/requests.h"
 
 namespace sru::bench {
 namespace {
@@ -30,9 +29,9 @@ a report.
 )";
 
 absl::StatusOr<std::vector<v1::GenerateRequest>> Prepare(const GenerateRequestOptions& options,
-                                                         const LoadOptions& where) {
+                                                         const RunOptions& run) {
   SRU_ASSIGN_OR_RETURN(auto model,
-                       FindModel(where, options.model, options.version, {"language_model"}));
+                       FindModel(run, options.model, options.version, {"language_model"}));
   return MakeGenerateRequests(options, model);
 }
 
@@ -40,40 +39,26 @@ absl::StatusOr<std::vector<v1::GenerateRequest>> Prepare(const GenerateRequestOp
 
 int GenerateMain(const std::vector<std::string>& args) {
   GenerateLoadOptions load;
-  load.address = "localhost:50051";
   GenerateRequestOptions request;
   bool json = false;
   Flags flags;
-  flags.Add("address", &load.address, "HOST:PORT of the server, on this machine");
-  flags.Variable("SRU_ADDRESS");
+  AddRunFlags("texts", &load, &flags);
   flags.Add("sessions", &load.sessions, {1}, "closed loop: texts that are always on their way");
-  flags.Add("rate", &load.rate, {0, 1e6}, "open loop: texts per second; 0 = closed loop");
-  flags.Add("max_outstanding", &load.max_outstanding, {1},
-            "open loop: bound on the texts on their way; what is over it is not sent, but counted");
-  flags.Add("duration", &load.duration, "how long texts are measured");
   flags.Add("texts", &load.texts, {0}, "end after so many texts; 0 = by --duration only");
-  flags.Add("warmup", &load.warmup, "how long texts are made before they count");
-  flags.Add("deadline", &load.deadline, "of each text; inf = none");
-  flags.Add("connections", &load.connections, {1}, "connections that the texts are spread over");
-  flags.Add("token", &load.token, "bearer token that the calls show");
   flags.Add("check", &load.check, "compare every token with those of each text alone");
   request.AddFlags(&flags);
   flags.Add("json", &json, "print one JSON object");
   if (auto exit_code = ParseFlags("generate", kGenerateUsage, args, &flags)) return *exit_code;
 
-  LoadOptions where;  // for FindModel() and errors
-  where.address = load.address;
-  where.token = load.token;
-  where.deadline = load.deadline;
-  auto requests = Prepare(request, where);
-  if (!requests.ok()) return Fail("generate", requests.status(), where);
+  auto requests = Prepare(request, load);
+  if (!requests.ok()) return Fail("generate", requests.status(), load);
   load.seed = request.seed;
-  load.on_progress = GenerateProgressPrinter();
+  load.on_progress = ProgressPrinter("tokens");
   load.stop = StopOnSignal();
   auto result = RunGenerateLoad(load, *requests);
   EndProgress();
-  if (!result.ok()) return Fail("generate", result.status(), where);
-  std::cout << (json ? JsonLine(GenerateJson(load, *result)) : GenerateText(load, *result));
+  if (!result.ok()) return Fail("generate", result.status(), load);
+  std::cout << (json ? JsonLine(ResultJson(load, *result)) : ResultText(load, *result));
   if (result->tokens == 0) {
     std::cerr << "sru_bench generate: no token came\n";
     return kExitFailed;

@@ -52,10 +52,9 @@ struct Run {
   int64_t end_ns = 0;               // nothing is sent after this
   std::atomic<int64_t> tickets{0};  // counted calls, when `calls` bounds them
 
-  bool Stopped() const { return options->stop != nullptr && options->stop->load(); }
   // Whether a call meant for `time_ns` may be sent, and whether it is a counted one.
   bool Admit(int64_t time_ns, bool* counted) {
-    if (time_ns >= end_ns || Stopped()) return false;
+    if (time_ns >= end_ns || options->Stopped()) return false;
     *counted = time_ns >= measure_ns;
     return !*counted || options->calls == 0 || tickets.fetch_add(1) < options->calls;
   }
@@ -97,7 +96,8 @@ class Worker {
       Expire(now);
       if (!sending_) {
         if (outstanding_ == 0) return;
-        if (drain_end_ns == 0) drain_end_ns = now + (run_->Stopped() ? kDrainStoppedNs : kDrainNs);
+        if (drain_end_ns == 0)
+          drain_end_ns = now + (run_->options->Stopped() ? kDrainStoppedNs : kDrainNs);
         if (now >= drain_end_ns) {
           GiveUp();
           return;
@@ -265,9 +265,7 @@ class Worker {
       result_.latency.Add(latency);
       return;
     }
-    const bool refused =
-        code == absl::StatusCode::kResourceExhausted || code == absl::StatusCode::kUnavailable;
-    (refused ? result_.refused : result_.failed).Add(latency);
+    (RunResult::IsRefusal(code) ? result_.refused : result_.failed).Add(latency);
     ++result_.codes[code];
     result_.first_error.try_emplace(code, text);
   }
@@ -290,32 +288,15 @@ class Worker {
   int64_t last_answer_ns_ = 0;
 };
 
-absl::Status CheckOptions(const LoadOptions& options) {
-  const auto error = [](auto... parts) { return InvalidArgument(parts...); };
-  if (options.send_interval < absl::ZeroDuration() || options.send_interval > absl::Seconds(1)) {
-    return error("send_interval: expected 0s to 1s, found ",
-                 absl::FormatDuration(options.send_interval));
-  }
-  if (options.warmup < absl::ZeroDuration() || options.warmup > absl::Hours(24)) {
-    return error("warmup: expected 0s to 24h, found ", absl::FormatDuration(options.warmup));
-  }
-  if (options.duration <= absl::ZeroDuration() || options.duration > absl::Hours(24)) {
-    return error("duration: expected more than 0s, at most 24h, found ",
-                 absl::FormatDuration(options.duration));
-  }
-  if (options.deadline <= absl::ZeroDuration() ||
-      (options.deadline > absl::Hours(24) && options.deadline != absl::InfiniteDuration())) {
-    return error("deadline: expected more than 0s, at most 24h, or inf, found ",
-                 absl::FormatDuration(options.deadline));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<LoadResult> RunLoad(const LoadOptions& options,
                                    const std::vector<std::string>& requests) {
-  SRU_RETURN_UNLESS_OK(CheckOptions(options));
+  SRU_RETURN_UNLESS_OK(CheckRunOptions(options));
+  if (options.send_interval < absl::ZeroDuration() || options.send_interval > absl::Seconds(1)) {
+    return InvalidArgument("--send_interval: expected 0s to 1s, found ",
+                           absl::FormatDuration(options.send_interval));
+  }
   if (requests.empty()) return absl::InvalidArgumentError("requests: expected at least one");
 
   SRU_ASSIGN_OR_RETURN(auto addresses, ResolveLoopback(options.address));
@@ -359,15 +340,17 @@ absl::StatusOr<LoadResult> RunLoad(const LoadOptions& options,
     if (options.on_progress == nullptr) return;
     while (!WaitUntil(&mu, &ended, absl::Seconds(1), [&done] { return done; })) {
       Progress progress;
+      int64_t sent = 0;
       const int64_t now = NowNs();
       progress.elapsed_s = static_cast<double>(now - run.start_ns) * 1e-9;
       progress.warming_up = now < run.measure_ns;
       for (const auto& worker : workers) {
-        progress.sent += worker->counters().sent.load(std::memory_order_relaxed);
+        sent += worker->counters().sent.load(std::memory_order_relaxed);
         progress.ok += worker->counters().ok.load(std::memory_order_relaxed);
         progress.not_ok += worker->counters().not_ok.load(std::memory_order_relaxed);
       }
-      progress.in_flight = progress.sent - progress.ok - progress.not_ok;
+      progress.done = progress.ok;
+      progress.running = sent - progress.ok - progress.not_ok;
       options.on_progress(progress);
     }
   });
@@ -396,7 +379,7 @@ absl::StatusOr<LoadResult> RunLoad(const LoadOptions& options,
     for (const auto& [code, text] : part.first_error) result.first_error.try_emplace(code, text);
     last_ns = std::max(last_ns, worker->last_answer_ns());
   }
-  const bool to_the_end = options.calls == 0 && !run.Stopped() && !result.connection_lost;
+  const bool to_the_end = options.calls == 0 && !options.Stopped() && !result.connection_lost;
   if (to_the_end) last_ns = std::max(last_ns, run.end_ns);
   if (result.ok > 0) result.codes[absl::StatusCode::kOk] = result.ok;
   result.elapsed_s = static_cast<double>(last_ns - run.measure_ns) * 1e-9;

@@ -229,7 +229,7 @@ TEST(LoadGeneratorTest, OptionsAreChecked) {
   };
   for (const absl::Duration out_of_range : {absl::Milliseconds(-1), absl::Seconds(2)}) {
     EXPECT_THAT(message([&](LoadOptions* o) { o->send_interval = out_of_range; }),
-                HasSubstr("send_interval: expected 0s to 1s"));
+                HasSubstr("--send_interval: expected 0s to 1s"));
   }
   EXPECT_THAT(message([](LoadOptions* o) { o->deadline = absl::ZeroDuration(); }),
               HasSubstr("deadline"));

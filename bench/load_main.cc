@@ -1,6 +1,12 @@
 // sru_bench load: unary calls of one method, in a closed or an open loop.
+#include <iostream>
+
+#include "base/status.h"
 #include "bench/commands.h"
 #include "bench/load_flags.h"
+#include "bench/load_generator.h"
+#include "bench/loopback.h"
+#include "bench/report.h"
 #include "bench/requests.h"
 
 namespace sru::bench {
@@ -28,24 +34,55 @@ a stall is not hidden. Goodput counts the answers that came within --deadline. R
 its latencies are microseconds. Ctrl-C ends a run early with a report.
 )";
 
+absl::StatusOr<std::vector<std::string>> PrepareRequests(const RequestOptions& options,
+                                                         LoadOptions* load) {
+  SRU_ASSIGN_OR_RETURN(load->method, MethodPath(options));
+  load->seed = options.seed;
+  // This must fail before anything is sent anywhere.
+  SRU_RETURN_UNLESS_OK(ResolveLoopback(load->address).status());
+  v1::ModelInfo info;
+  if (!options.lengths.empty()) {  // the model says how many words there are, or features
+    std::vector<std::string> tasks = {"classifier", "encoder"};
+    if (options.method == "score") tasks = {"language_model"};
+    SRU_ASSIGN_OR_RETURN(info, FindModel(*load, options.model, options.version, tasks));
+  }
+  return MakeRequests(options, info);
+}
+
 }  // namespace
 
 int LoadMain(const std::vector<std::string>& args) {
   LoadOptions load;
-  load.address = "localhost:50051";
   RequestOptions request;
   bool json = false;
   Flags flags;
-  flags.Add("address", &load.address, "HOST:PORT of the server, on this machine");
-  flags.Variable("SRU_ADDRESS");
-  AddLoadFlags(&load, &flags);
+  AddRunFlags("calls", &load, &flags);
+  flags.Add("in_flight", &load.in_flight, {1, 100000},
+            "closed loop: calls that are always on their way");
+  flags.Add("calls", &load.calls, {0}, "end after so many calls; 0 = by --duration only");
+  flags.Add("threads", &load.threads, {1, 64},
+            "threads of this client, at most one per connection");
+  flags.Add(
+      "send_interval", &load.send_interval,
+      "open loop: calls that fall due meanwhile are sent together, so that this client takes "
+      "less of a machine that it shares with the server; latency counts from their own times");
   request.AddFlags(&flags);
   flags.Add("json", &json, "print one JSON object");
   if (auto exit_code = ParseFlags("load", kLoadUsage, args, &flags)) return *exit_code;
 
   const auto requests = PrepareRequests(request, &load);
   if (!requests.ok()) return Fail("load", requests.status(), load);
-  return RunAndReport(load, *requests, json);
+  load.stop = StopOnSignal();
+  load.on_progress = ProgressPrinter("calls");
+  auto result = RunLoad(load, *requests);
+  EndProgress();
+  if (!result.ok()) return Fail("load", result.status(), load);
+  std::cout << (json ? JsonLine(ResultJson(load, *result)) : ResultText(load, *result));
+  if (result->ok == 0) {
+    std::cerr << "sru_bench load: no call was answered OK\n";
+    return kExitFailed;
+  }
+  return kExitOk;
 }
 
 }  // namespace sru::bench

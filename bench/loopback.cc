@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/host_port.h"
 #include "base/status.h"
 
 namespace sru::bench {
@@ -43,16 +44,13 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveLoopback(const std::string& ad
     return std::vector<SocketAddress>{
         SocketAddress(reinterpret_cast<const char*>(&local), sizeof(local))};
   }
-  const size_t colon = address.rfind(':');
+  const auto parts = SplitHostPort(address);
   int port = 0;
-  if (colon == std::string::npos || colon == 0 ||
-      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 || port > 65535) {
+  if (!parts || parts->host.empty() || !parts->port || !absl::SimpleAtoi(*parts->port, &port) ||
+      port < 1 || port > 65535) {
     return InvalidArgument("address: expected HOST:PORT on this machine, found '", address, "'");
   }
-  std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
+  const std::string host(parts->host);
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;

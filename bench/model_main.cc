@@ -7,18 +7,20 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "bench/commands.h"
 #include "bench/load_flags.h"
 #include "bench/model_timer.h"
 #include "bench/report.h"
-#include "bench/shape_list.h"
 #include "client/text_table.h"
 #include "kernels/bench/measure.h"
 #include "models/config.h"
@@ -59,46 +61,40 @@ struct ModelFlags {
   std::string model_repository = "models/pretrained";
   std::string model;
   int64_t version = 0;
-  std::string dtype = "float32";
-  std::string output = "auto";
-  std::string length = "8,32,128";
-  std::string batch = "1,8,32";
+  kernels::DataType dtype = kernels::DataType::kFloat32;
+  OutputKind output = OutputKind::kAuto;
+  std::vector<int> length = {8, 32, 128};
+  std::vector<int> batch = {1, 8, 32};
   bool from_stdin = false;
 };
 
-// The flags, checked.
-struct Plan {
-  kernels::DataType dtype = kernels::DataType::kFloat32;
-  OutputKind output = OutputKind::kAuto;
-  std::vector<int> length;
-  std::vector<int> batch;
-  kernels::Rounds rounds;
-};
+constexpr int kMaxTokens = 1 << 20;  // of a batch
 
-absl::StatusOr<Plan> MakePlan(const ModelFlags& flags) {
-  Plan plan;
-  SRU_ASSIGN_OR_RETURN(plan.dtype, ParseDataType(flags.dtype));
-  SRU_ASSIGN_OR_RETURN(plan.output, ParseOutputKind(flags.output));
-  SRU_ASSIGN_OR_RETURN(plan.length, ParseNumbers("length", flags.length, 1, 1 << 16));
-  SRU_ASSIGN_OR_RETURN(plan.batch, ParseNumbers("batch", flags.batch, 1, 1 << 16));
-  const int64_t most = int64_t{*std::max_element(plan.length.begin(), plan.length.end())} *
-                       *std::max_element(plan.batch.begin(), plan.batch.end());
-  if (most > 1 << 20) {
-    return InvalidArgument("--length, --batch: expected at most ", 1 << 20,
-                           " tokens in a batch, found ", most);
+// "8,32,128" -> {8, 32, 128}
+absl::StatusOr<std::vector<int>> ParseNumbers(absl::string_view flag, absl::string_view text) {
+  constexpr int kMost = 1 << 16;
+  std::vector<int> numbers;
+  for (absl::string_view part : absl::StrSplit(text, ',')) {
+    int number = 0;
+    if (!absl::SimpleAtoi(part, &number) || number < 1 || number > kMost) {
+      return InvalidArgument("--", flag, ": expected numbers from 1 to ", kMost,
+                             " with commas between them, such as 8,32, found '", text, "'");
+    }
+    numbers.push_back(number);
   }
-  if (flags.rounds < 1 || flags.rounds > 1 << 20) {
-    return InvalidArgument("--rounds: expected 1 to ", 1 << 20, ", found ", flags.rounds);
+  return numbers;
+}
+
+std::vector<std::pair<std::string, kernels::DataType>> DataTypes() {
+  std::vector<std::pair<std::string, kernels::DataType>> choices;
+  for (const kernels::DataType dtype : kernels::kAllDataTypes) {
+    choices.emplace_back(kernels::DataTypeName(dtype), dtype);
   }
-  plan.rounds.most = flags.rounds;
-  plan.rounds.least = std::min(3, flags.rounds);
-  plan.rounds.seconds = flags.seconds;
-  return plan;
+  return choices;
 }
 
 // Loads the one classifier or encoder that the flags name, in its highest version if they name none.
-absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const ModelFlags& flags,
-                                                               const Plan& plan) {
+absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const ModelFlags& flags) {
   kernels::BackendOptions hardware;
   hardware.cpu_isa = flags.cpu_isa;
   hardware.cpu_threads = 1;
@@ -132,13 +128,17 @@ absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const ModelFlags&
                            "; the repository has ", absl::StrJoin(names, ", "));
   }
   kernels::CompileOptions compile;
-  compile.dtype = plan.dtype;
+  compile.dtype = flags.dtype;
   return models::Model::Load(found[0].path(), found[0].name, found[0].version, *backend, compile);
 }
 
-// Measures one row per combination and prints it unless `json`; returns the rows.
-absl::StatusOr<nlohmann::ordered_json> Measure(const models::Model& model, const Plan& plan,
-                                               bool json) {
+// Measures one row per combination and prints it unless --json; returns the rows.
+absl::StatusOr<nlohmann::ordered_json> Measure(const models::Model& model,
+                                               const ModelFlags& flags) {
+  kernels::Rounds limits;
+  limits.most = flags.rounds;
+  limits.least = std::min(3, flags.rounds);
+  limits.seconds = flags.seconds;
   TextTable table({{"length", true},
                    {"batch", true},
                    {"us per batch", true},
@@ -147,14 +147,14 @@ absl::StatusOr<nlohmann::ordered_json> Measure(const models::Model& model, const
                    {"rounds", true}},
                   &std::cout);
   nlohmann::ordered_json rows;
-  for (const int length : plan.length) {
-    for (const int batch : plan.batch) {
-      ModelTimer timer(model.executable(), model.spec(), plan.output);
+  for (const int length : flags.length) {
+    for (const int batch : flags.batch) {
+      ModelTimer timer(model.executable(), model.spec(), flags.output);
       absl::Status status = timer.Prepare(std::vector<int>(batch, length));
       if (!status.ok()) return status;
       int rounds = 0;
-      const double us = kernels::AlternatingMedians(
-          plan.rounds, {[&] { status.Update(timer.Run()); }}, &rounds)[0];
+      const double us =
+          kernels::AlternatingMedians(limits, {[&] { status.Update(timer.Run()); }}, &rounds)[0];
       if (!status.ok()) return status;
       const double tokens = timer.num_tokens();
       rows.push_back({{"length", length},
@@ -162,7 +162,7 @@ absl::StatusOr<nlohmann::ordered_json> Measure(const models::Model& model, const
                       {"rounds", rounds},
                       {"batch_us", us},
                       {"tokens_per_s", tokens / us * 1e6}});
-      if (json) continue;
+      if (flags.json) continue;
       table.AddRow({absl::StrCat(length), absl::StrCat(batch), absl::StrFormat("%.1f", us),
                     FormatCount(static_cast<int64_t>(tokens / us * 1e6)),
                     absl::StrFormat("%.3f", us / tokens), absl::StrCat(rounds)});
@@ -195,9 +195,9 @@ class CommandLoop {
     if (!words || (command != "time" && command != "encode")) {
       return Error("expected 'time LENGTH BATCH REPEAT' or 'encode LENGTH BATCH INPUT OUTPUT'");
     }
-    if (length < 1 || batch < 1 || int64_t{length} * batch > 1 << 20) {
-      return Error(absl::StrCat("LENGTH, BATCH: expected 1 to ", 1 << 20, " tokens, found ", length,
-                                " x ", batch));
+    if (length < 1 || batch < 1 || int64_t{length} * batch > kMaxTokens) {
+      return Error(absl::StrCat("LENGTH, BATCH: expected 1 to ", kMaxTokens, " tokens, found ",
+                                length, " x ", batch));
     }
     if (length != length_ || batch != batch_) {
       if (absl::Status status = timer_.Prepare(std::vector<int>(batch, length)); !status.ok()) {
@@ -264,16 +264,20 @@ int ModelMain(const std::vector<std::string>& args) {
   flags.Add("model_repository", &options.model_repository, "directory with the models");
   flags.Add("model", &options.model, "name; empty when there is one");
   flags.Add("version", &options.version, "0 = the latest");
-  flags.Add("dtype", &options.dtype, kernels::ListNames<kernels::DataTypeName>());
-  flags.Add("output", &options.output,
-            "auto (probabilities, else the pooled vector, else token vectors), tokens, or states "
-            "(token vectors and final states)");
-  flags.Add("length", &options.length, "list: tokens per sequence");
-  flags.Add("batch", &options.batch, "list: sequences per batch");
+  flags.AddChoice("dtype", &options.dtype, DataTypes(), "as which weights are stored");
+  flags.AddChoice(
+      "output", &options.output,
+      {{"auto", OutputKind::kAuto},
+       {"tokens", OutputKind::kTokens},
+       {"states", OutputKind::kStates}},
+      "auto (probabilities, else the pooled vector, else token vectors), tokens, or states "
+      "(token vectors and final states)");
+  flags.AddParsed("length", &options.length, "8,32,128", ParseNumbers, "list: tokens per sequence");
+  flags.AddParsed("batch", &options.batch, "1,8,32", ParseNumbers, "list: sequences per batch");
   flags.Add("stdin", &options.from_stdin, "answer commands, see above");
   flags.Add("backend", &options.backend, "cpu, cuda or reference");
   flags.Add("cpu_isa", &options.cpu_isa, "instruction set of the CPU backend, as sru_server's");
-  flags.Add("rounds", &options.rounds, "most measurements of each row");
+  flags.Add("rounds", &options.rounds, {1, 1 << 20}, "most measurements of each row");
   flags.Add("seconds", &options.seconds, "per row, after which no further round is begun");
   flags.Add("core", &options.core, "core to run on; -1 = the present one");
   flags.Add("json", &options.json, "print one JSON object");
@@ -282,33 +286,37 @@ int ModelMain(const std::vector<std::string>& args) {
     std::cerr << "sru_bench model: " << status.message() << "\n";
     return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailed;
   };
-  const auto plan = MakePlan(options);
-  if (!plan.ok()) return fail(plan.status());
+  const int64_t most = int64_t{*std::max_element(options.length.begin(), options.length.end())} *
+                       *std::max_element(options.batch.begin(), options.batch.end());
+  if (most > kMaxTokens) {
+    return fail(InvalidArgument("--length, --batch: expected at most ", kMaxTokens,
+                                " tokens in a batch, found ", most));
+  }
   int core = 0;
   if (kernels::Status status = kernels::PinToCore(options.core, &core); !status.ok()) {
     return fail(models::ToAbslStatus(status));
   }
-  auto model = LoadModel(options, *plan);
+  auto model = LoadModel(options);
   if (!model.ok()) return fail(model.status());
   if (options.from_stdin) {
-    CommandLoop(**model, plan->output).Run();
+    CommandLoop(**model, options.output).Run();
     return kExitOk;
   }
 
   if (!options.json) {
     std::cout << "model " << (*model)->name() << " version " << (*model)->version() << ", "
               << FormatCount((*model)->parameter_count()) << " parameters, "
-              << kernels::DataTypeName(plan->dtype) << ", " << (*model)->backend_description()
+              << kernels::DataTypeName(options.dtype) << ", " << (*model)->backend_description()
               << ", core " << core << ", medians\n";
   }
-  const auto rows = Measure(**model, *plan, options.json);
+  const auto rows = Measure(**model, options);
   if (!rows.ok()) return fail(rows.status());
   if (options.json) {
     const nlohmann::ordered_json json = {{"model", (*model)->name()},
                                          {"version", (*model)->version()},
                                          {"backend", (*model)->backend_name()},
                                          {"description", (*model)->backend_description()},
-                                         {"dtype", kernels::DataTypeName(plan->dtype)},
+                                         {"dtype", kernels::DataTypeName(options.dtype)},
                                          {"core", core},
                                          {"weight_bytes", (*model)->executable().weight_bytes()},
                                          {"batches", *rows}};

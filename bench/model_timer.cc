@@ -2,17 +2,9 @@
 
 #include <random>
 
-#include "base/status.h"
 #include "models/kernel_status.h"
 
 namespace sru::bench {
-
-absl::StatusOr<OutputKind> ParseOutputKind(absl::string_view name) {
-  if (name == "auto") return OutputKind::kAuto;
-  if (name == "tokens") return OutputKind::kTokens;
-  if (name == "states") return OutputKind::kStates;
-  return InvalidArgument("--output: expected auto, tokens or states, found '", name, "'");
-}
 
 ModelTimer::ModelTimer(const kernels::Executable& executable, const kernels::StackSpec& spec,
                        OutputKind output)

@@ -14,8 +14,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "kernels/backend.h"
 
 namespace sru::bench {
@@ -25,9 +23,6 @@ namespace sru::bench {
 //   kTokens  token vectors
 //   kStates  token vectors and the final states, as the published package returns
 enum class OutputKind { kAuto, kTokens, kStates };
-
-// "auto", "tokens", "states"; kInvalidArgument names --output.
-absl::StatusOr<OutputKind> ParseOutputKind(absl::string_view name);
 
 class ModelTimer {
  public:

@@ -1,5 +1,5 @@
-// Makes the requests of Classify, Encode and Score for the load generator, and reads those of every
-// method from a file. Generate uses its common parts.
+// Makes the requests of Classify, Encode, Score and Generate for the load generators, and reads those
+// of every unary method from a file.
 #ifndef SRU_BENCH_REQUESTS_H_
 #define SRU_BENCH_REQUESTS_H_
 
@@ -56,6 +56,24 @@ absl::StatusOr<std::string> MethodPath(const RequestOptions& options);
 // must describe the server's model. Errors name the flag or the file.
 absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& options,
                                                       const v1::ModelInfo& info);
+
+// What `sru_bench generate` asks for: prompts of random tokens, and how long the texts get.
+struct GenerateRequestOptions : CallOptions {
+  std::string prompt = "fixed:100";  // lengths in tokens, see DrawLengths
+  std::string output = "fixed:100";  // likewise
+  int shared_prefix = 0;             // tokens that all prompts begin with
+  int distinct = 64;                 // different texts, before they repeat
+  float temperature = 0;
+  int top_k = 0;
+  float top_p = 0;
+
+  void AddFlags(Flags* flags);
+};
+
+// `distinct` requests, each with a seed of its own. `info` describes the server's model. Errors
+// name the flag.
+absl::StatusOr<std::vector<v1::GenerateRequest>> MakeGenerateRequests(
+    const GenerateRequestOptions& options, const v1::ModelInfo& info);
 
 }  // namespace sru::bench
 

@@ -73,7 +73,10 @@ TEST_F(SruBenchTest, WrongFlagsAreNamed) {
   const struct {
     const char* args;
     const char* named;
-  } cases[] = {{"model --batch=1,,2", "--batch"},
+  } cases[] = {{"model --batch=1,,2", "--batch: expected numbers from 1 to 65536"},
+               {"model --batch=", "--batch"},
+               {"model --length=1,65537", "--length"},
+               {"model --batch=1.5", "--batch"},
                {"model --dtype=half", "--dtype"},
                {"model --core=-5", "core"},
                {"model --output=all", "--output"},

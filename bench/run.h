@@ -1,0 +1,78 @@
+// What the loads of `sru_bench load` and `sru_bench generate` have in common: when calls are sent, and
+// what became of them. A call of generate is a text.
+#ifndef SRU_BENCH_RUN_H_
+#define SRU_BENCH_RUN_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "bench/histogram.h"
+
+namespace sru::bench {
+
+// What has happened so far: all calls since the start, including the warm-up.
+struct Progress {
+  double elapsed_s = 0;
+  bool warming_up = false;
+  int64_t done = 0;  // calls that were OK, or tokens
+  int64_t ok = 0;
+  int64_t not_ok = 0;
+  int64_t running = 0;
+};
+
+struct RunOptions {
+  std::string address;
+  std::string token;  // that calls show; empty = none
+
+  // Open loop: calls per second, whatever the server does. 0 = closed loop.
+  double rate = 0;
+  // Open loop: most calls on their way; a call beyond that is not sent, but counted as `unsent`.
+  int max_outstanding = 20000;
+  uint64_t seed = 1;  // of the arrivals
+
+  // Calls of the warm-up are sent but not counted.
+  absl::Duration warmup = absl::Seconds(1);
+  absl::Duration duration = absl::Seconds(10);
+  // Of each call, from the time at which it is meant to be sent; InfiniteDuration = none.
+  absl::Duration deadline = absl::Seconds(10);
+  int connections = 2;
+
+  // Called about once per second, maybe from another thread; may be null.
+  std::function<void(const Progress&)> on_progress;
+  // Set it to true to end early with what was measured so far; may be null.
+  const std::atomic<bool>* stop = nullptr;
+
+  bool Stopped() const { return stop != nullptr && stop->load(); }
+};
+
+// Errors name the flag.
+absl::Status CheckRunOptions(const RunOptions& options);
+
+// What happened after the warm-up.
+struct RunResult {
+  double elapsed_s = 0;
+  int64_t calls = 0;   // that ended, with any code
+  int64_t ok = 0;      // that ended with OK
+  int64_t unsent = 0;  // arrivals that were not sent
+
+  Histogram refused;  // nanoseconds, of RESOURCE_EXHAUSTED and UNAVAILABLE
+
+  std::map<absl::StatusCode, int64_t> codes;            // calls by code, OK included
+  std::map<absl::StatusCode, std::string> first_error;  // one message per code
+
+  static bool IsRefusal(absl::StatusCode code) {
+    return code == absl::StatusCode::kResourceExhausted || code == absl::StatusCode::kUnavailable;
+  }
+  double PerSecond(int64_t count) const {
+    return elapsed_s > 0 ? static_cast<double>(count) / elapsed_s : 0;
+  }
+};
+
+}  // namespace sru::bench
+
+#endif  // SRU_BENCH_RUN_H_
