@@ -45,7 +45,7 @@ case ,$with, in *,published,*)
 esac
 tar -C "$out" -czf "$out/prefix.tar.gz" prefix
 case ,$with, in *,cublaslt,*)
-  folder=$(cd "$(dirname "$0")" && python3 -B -c 'import gpu_build; print(gpu_build.find_toolkit().library_folder or "")')
+  folder=$(cd "$(dirname "$0")" && python3 -B -c 'import gpu_report; print(gpu_report.cublaslt_folder() or "")')
   library=$(find "${folder:-/nonexistent}" -name 'libcublasLt.so.[0-9]*' -printf '%f\n' -quit)
   tar -C "$folder" --dereference -cf - "$library" | gzip -1 >"$out/cublaslt.tar.gz"
   echo "gpu_prefix: $out/cublaslt.tar.gz, $(stat -c %s "$out/cublaslt.tar.gz") bytes";;

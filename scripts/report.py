@@ -27,7 +27,7 @@ import tempfile
 import time
 
 from report_common import (NotMeasured, PAPER, PAPER_VOCABULARY, PRETRAINED, Process, Program, ROOT, Report, Row, Server, alternate,
-                           at_least, at_most, bench, kernel_benchmarks, last_line, medians, one_core, output_of, progress, spread, start)
+                           at_least, at_most, bench, kernel_benchmarks, last_line, medians, one_core, output_of, progress, spread, start, write_language_model)
 
 ONE_CORE = ("--instances=1", "--cpu_threads=1", "--io_threads=1")
 TEXT = "who wrote hamlet ?"
@@ -240,15 +240,15 @@ def systems(args, _):
             yield Row(f"{system}{name}: / its products", f"{ratio:.2f} ({times[f'BM_Run<{system}>' + name]:,.0f} us)")
 
 
-def pytorch(args, models):
+def pytorch(args, _):
     """The published package and torch.nn.LSTM on one core, float32 / here (kernels/bench/compare_pytorch.py)."""
-    figures = models.folder / "pytorch.json"
-    shapes = ["--hidden=64", "--length=8", "--batch=1,32"] if args.quick else []
-    output_of([args.python, "-B", ROOT / "kernels" / "bench" / "compare_pytorch.py", f"--download={ROOT / 'build' / 'pytorch-package'}", *shapes,
-               f"--seconds={min(1, args.seconds):g}", f"--bin={args.bin}", f"--core={one_core()}", f"--json={figures}"], echo=True)
-    cells = json.loads(figures.read_text(encoding="utf-8"))["cells"]
-    for name, key, wanted in (("the published package", "package_ratio", 2.5), ("torch.nn.LSTM", "lstm_ratio", 5.0)):
-        ratios = [cell[key] for cell in cells]
+    shapes = ["--filter=x64-length8-batch(1|32)-"] if args.quick else []
+    output = output_of([args.python, "-B", ROOT / "kernels" / "bench" / "compare_pytorch.py",
+                        f"--download={ROOT / 'build' / 'pytorch-package'}", *shapes, f"--seconds={min(1, args.seconds):g}",
+                        f"--bin={args.bin}", f"--core={one_core()}"], echo=True)
+    found = [json.loads(line) for line in output.splitlines()]
+    for name, key, wanted in (("the published package", "published_us", 2.5), ("torch.nn.LSTM", "lstm_us", 5.0)):
+        ratios = [row[key] / row["sru_us"] for row in found]
         yield Row(f"{name}, {len(ratios)} shapes", spread(ratios), f"median at least {wanted}", statistics.median(ratios) >= wanted)
 
 
@@ -331,9 +331,7 @@ for line in sys.stdin:
 
 def generate(args, models):
     """Tokens per second of a language model of the paper's size, 12 x 2,048 with projections of 512; the published package in float32."""
-    paper = models.make("paper", lambda repository: models.python(
-        ROOT / "tests" / "golden" / "make_language_model.py", "--encoder", json.dumps(PAPER), "--vocabulary", PAPER_VOCABULARY,
-        "--lengths", 1, "--out", repository / "paper" / "1"))
+    paper = models.make("paper", lambda repository: write_language_model(repository / "paper" / "1", PAPER, PAPER_VOCABULARY))
     with Program([args.python, "-c", PYTORCH + LANGUAGE_MODEL, json.dumps([PAPER, PAPER_VOCABULARY])]) as package, \
             Server(args, paper, "float32") as float32, Server(args, paper, "bfloat16") as bfloat16:
         def ours(server, sessions):

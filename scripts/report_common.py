@@ -1,17 +1,24 @@
-"""The harness of scripts/report.py: servers, load, rounds in which things take turns, rows with what is wanted of them, and the page.
+"""The harness of scripts/report.py and gpu_report.py: programs and their limits, servers, load, rounds in which things take turns, rows
+with what is wanted of them, and the page.
 
-A part of the report is a function of (args, models) that yields rows, or raises NotMeasured with the reason. Every ratio is of two things
+A part of a report is a function of (args, models) that yields rows, or raises NotMeasured with the reason. Every ratio is of two things
 that are measured in one run on one machine. Needs Python 3.9 only.
 """
 
 import argparse
+import array
 import collections
+import contextlib
 import datetime
 import json
+import math
 import os
 import pathlib
+import random
 import re
+import signal
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -22,6 +29,7 @@ sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PRETRAINED = ROOT / "models" / "pretrained"
 SKIPPED = 77
+LOG_CHARACTERS = 200000  # of each program
 # The size of the paper's language model of 12 layers.
 PAPER = {"input_size": 256, "hidden_size": 2048, "num_layers": 12, "projection_size": 512}
 PAPER_VOCABULARY = 205
@@ -51,29 +59,67 @@ def last_line(text):
     return (text.strip().splitlines() or ["it said nothing"])[-1]
 
 
+class Limits:
+    """What all programs of a report share: when it ends, how much shorter the limits of its steps are, and the file of what they say."""
+    end, scale, log = math.inf, 1.0, None
+
+    @classmethod
+    def left(cls):
+        return cls.end - time.monotonic()
+
+    @classmethod
+    def within(cls, seconds):
+        """A limit in seconds, or the time that is left if that is less."""
+        return max(0.1, min(seconds * cls.scale, cls.left()))
+
+
 def start(words, core=None, **options):
     """A process whose streams are text; with `core`, all of its threads run on that core."""
     try:
-        return subprocess.Popen([str(word) for word in words], text=True,
+        return subprocess.Popen([str(word) for word in words], text=True, errors="replace", start_new_session=True,
                                 preexec_fn=None if core is None else lambda: os.sched_setaffinity(0, {core}), **options)
     except OSError as error:
         raise NotMeasured(f"{words[0]} does not start: {error.strerror}") from error
 
 
-def output_of(words, core=None, echo=False, partial=False):
-    """What a program prints; with `partial` even if it fails after that. With `echo`, its messages are shown."""
-    last = ""
-    with tempfile.TemporaryFile("w+") as output, start(words, core, cwd=ROOT, stdout=output, stderr=subprocess.PIPE) as process:
-        for line in process.stderr:
-            last = line.strip() or last
-            if echo:
-                sys.stderr.write("    " + line)
-        code = process.wait()
+def end_of(process, seconds=math.inf):
+    """Its exit code, or None if it takes longer and is killed with all that it has started. A driver that hangs keeps a process from
+    dying: it is left behind then."""
+    limit, code = Limits.within(seconds), None
+    try:
+        code = process.wait(None if limit == math.inf else limit)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:  # also if the report is interrupted
+        if code is None:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(timeout=3)
+    return code
+
+
+def run(words, core=None, seconds=math.inf, given="", echo=False, **options):
+    """(exit code, output, messages) of a program that reads `given`; the code is None after the limit. With `echo`, its messages are shown."""
+    with tempfile.TemporaryFile("w+") as source, tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as messages:
+        source.write(given)
+        source.seek(0)
+        code = end_of(start(words, core, cwd=ROOT, stdin=source, stdout=output, stderr=None if echo else messages, **options), seconds)
         output.seek(0)
-        text = output.read()
-    if code and not (partial and text.strip()):
-        raise NotMeasured(f"{pathlib.Path(words[0]).name}: {last_line(last or text)}", code)
-    return text
+        messages.seek(0)
+        said = output.read(), messages.read()
+    if Limits.log:
+        with open(Limits.log, "a", encoding="utf-8") as log:
+            log.write(f"==== {' '.join(map(str, words))[:500]}: {code}\n{''.join(said)[-LOG_CHARACTERS:]}\n")
+    return code, *said
+
+
+def output_of(words, core=None, partial=False, **options):
+    """What a program prints; with `partial` even if it fails after that."""
+    code, output, messages = run(words, core, **options)
+    if code != 0 and not (partial and output.strip()):
+        why = last_line(messages or output) if code is not None else "it ran out of time"
+        raise NotMeasured(f"{pathlib.Path(words[0]).name}: {why}", code)
+    return output
 
 
 def bench(args, command, server, *flags, core=None):
@@ -129,11 +175,14 @@ class Process:
 
     def __init__(self, words, core=None, **options):
         self.process = start(words, core, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+        hangs = threading.Timer(Limits.within(60), self.process.kill)
+        hangs.start()
         ready = self.process.stdout.readline()
+        hangs.cancel()
         found = re.search(r"listening on ([^,\s]+)(?:.*, HTTP on ([^,\s]+))?", ready)
         if not found:
             self.process.terminate()
-            raise NotMeasured(last_line(self.process.communicate()[1] or ready))
+            raise NotMeasured(last_line(self.process.communicate()[1] or ready or "the server does not start"))
         # Its log must not fill the pipe.
         self._log = threading.Thread(target=self.process.stderr.read, daemon=True)
         self._log.start()
@@ -144,8 +193,8 @@ class Process:
 
     def __exit__(self, *_):
         self.process.terminate()
-        self.process.wait()
-        self._log.join()
+        end_of(self.process, 20)
+        self._log.join(1)
         self.process.stdout.close()
         self.process.stderr.close()
 
@@ -213,6 +262,38 @@ class Models:
         return self.make(name, lambda repository: self.export(source, repository / name / "1"))
 
 
+def write_language_model(folder, encoder, vocabulary):
+    """A language model with random weights, as tests/golden/make_language_model.py writes one with the published package."""
+    width, inputs, projection = encoder["hidden_size"], encoder["input_size"], encoder["projection_size"]
+    shapes = {"embedding.weight": [vocabulary, inputs], "out.weight": [vocabulary, width], "out.bias": [vocabulary]}
+    for layer in range(encoder["num_layers"]):
+        projected = projection < min(inputs, width)
+        inner = projection if projected else inputs
+        of_layer = {"weight": [inner, width * (3 if inputs == width else 4)], "weight_c": [2 * width], "bias": [2 * width], "scale_x": [1]}
+        if projected:
+            of_layer["weight_proj"] = [inputs, projection]
+        shapes.update({f"encoder.rnn_lst.{layer}.{name}": shape for name, shape in of_layer.items()})
+        inputs = width
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(
+        {"format_version": 1, "task": "language_model", "description": "random weights", "encoder": encoder,
+         "embedding": {"vocabulary_size": vocabulary},
+         "preprocessing": {"type": "bytes", "vocabulary": list(range(32, 32 + vocabulary))}}), encoding="utf-8")
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        begin, end = end, end + 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
+    generator = random.Random(1)
+    numbers = [generator.gauss(0, 1) for _ in range(65521)]  # a prime, so that no two columns are alike
+    with open(folder / "model.safetensors", "wb") as file:
+        text = json.dumps(header).encode()
+        file.write(struct.pack("<Q", len(text)) + text)
+        for shape in shapes.values():
+            scale = shape[0] ** -0.5 if len(shape) == 2 else 1.0
+            some = array.array("f", [scale * number for number in numbers])
+            file.write((some * (math.prod(shape) // len(some) + 1))[:math.prod(shape)].tobytes())
+
+
 # ---------------------------------------------------------------- figures
 
 
@@ -235,6 +316,7 @@ def spread(values, digits=2):
 
 
 Row = collections.namedtuple("Row", "name figure wanted good", defaults=("", True))
+OUT_OF_TIME = ("ran out of time", "no time left")  # figures of steps that a later run repeats
 
 
 def at_most(name, value, limit, detail="", digits=2):
@@ -271,20 +353,23 @@ def machine(backend):
 
 
 class Report:
-    """A page: a table of rows for each part, below the first line of what its function says of it."""
+    """A page: a table of rows for each part, below the first line of what its function says of it. The same rows are beside it as JSON."""
 
     def __init__(self, page, parts):
         self.parts = {part.__name__: part for part in parts}
+        self.machine = ""  # what else it is, besides its processor
+        self.rows, self.done, self.missing = {}, [], {}  # by part, and its rows by name; parts; why, by part
         self.parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__,
                                               formatter_class=argparse.RawDescriptionHelpFormatter)
         flag = self.parser.add_argument
         flag("--bin", type=pathlib.Path, default=ROOT / "build" / "bin", help="folder with the programs (build/bin)")
-        flag("--out", type=pathlib.Path, default=page, help=f"the page ({page.relative_to(ROOT)})")
+        flag("--out", type=pathlib.Path, default=page, help="the page (%(default)s)")
         flag("--shared", type=pathlib.Path, default=os.environ.get("SRU_SHARED_DIR", ROOT.parent / "shared"),
              help="folder with checkpoints, datasets and references (../shared)")
         flag("--python", default=sys.executable, help="interpreter with PyTorch and the package sru (%(default)s)")
         flag("--backend", default="cpu")
-        flag("--parts", default=",".join(self.parts), help="of " + ", ".join(self.parts))
+        flag("--parts", help="of " + ",".join(self.parts) + " (all that are not done)")
+        flag("--resume", type=pathlib.Path, help="JSON of an earlier run, whose rows are kept")
         flag("--rounds", type=int, default=5, help="in which what is compared takes turns (%(default)s)")
         flag("--seconds", type=float, default=5, help="of each measurement (%(default)s)")
         flag("--quick", action="store_true", help="one round of a moment, which judges nothing")
@@ -295,42 +380,62 @@ class Report:
             self.parser.set_defaults(seconds=0.1, rounds=1)
             args = self.parser.parse_args(words)
         args.bin = args.bin.resolve()
-        args.parts = args.parts.split(",")
+        earlier = json.loads(args.resume.read_text(encoding="utf-8")) if args.resume else {"rows": {}, "done": []}
+        self.rows = {part: {row[0]: Row(*row) for row in rows} for part, rows in earlier["rows"].items()}
+        self.done, self.missing = earlier["done"], {}
+        args.passed = {row.name: row for rows in self.rows.values() for row in rows.values() if row.good}
+        args.parts = args.parts.split(",") if args.parts else [part for part in self.parts if part not in self.done]
         for part in args.parts:
             if part not in self.parts:
                 self.parser.error(f"--parts: expected some of {', '.join(self.parts)}, found {part}")
         return args
 
+    def write(self, args):
+        quick = " **A quick run: its figures mean nothing.**" if args.quick else ""
+        about = f"{self.machine}{machine(args.backend)}"
+        text = f"# Figures\n\nWritten by `scripts/{pathlib.Path(sys.argv[0]).name}`. {about}{quick}\n"
+        for part, rows in self.rows.items():
+            cells = [(row.name, row.figure if row.good else f"**{row.figure}**", row.wanted) for row in rows.values()]
+            text += f"\n## {part}\n\n{self.parts[part].__doc__.splitlines()[0]}\n\n{Table(('', 'found', 'wanted'), cells)}\n"
+            if part in self.missing:
+                text += f"\nNot measured: {self.missing[part]}.\n"
+        args.out.write_text(text, encoding="utf-8")
+        data = {"machine": about, "done": self.done, "rows": {part: list(rows.values()) for part, rows in self.rows.items()}}
+        args.out.with_suffix(".json").write_text(json.dumps(data, indent=1), encoding="utf-8")
+
     def run(self, words=None):
+        return self.measure(self.arguments(words))
+
+    def measure(self, args):
         """Measures the parts, writes the page after each row, so that an interruption loses none, and returns the exit code: 1 if a
         figure is not as wanted, 77 if nothing can be measured here."""
-        args = self.arguments(words)
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        quick = " **A quick run: its figures mean nothing.**" if args.quick else ""
-        text = f"# Figures\n\nWritten by `scripts/report.py`. {machine(args.backend)}{quick}\n"
-        failed, missing = [], []
+        failed = []
         with tempfile.TemporaryDirectory() as folder:
             models = Models(args, folder)
             for part in args.parts:
                 progress(part)
-                text += f"\n## {part}\n\n{self.parts[part].__doc__.splitlines()[0]}\n\n{Table(('', 'found', 'wanted'), [])}\n"
+                rows = self.rows[part] = self.rows.pop(part, {})
+                cut = False
                 try:
                     for row in self.parts[part](args, models):
                         progress(f"  {row.name}: {row.figure}" + (f", wanted {row.wanted}" if row.wanted else ""))
-                        text += f"| {row.name} | {row.figure if row.good else f'**{row.figure}**'} | {row.wanted} |\n"
-                        args.out.write_text(text, encoding="utf-8")
+                        rows[row.name] = row
+                        self.write(args)
+                        cut = cut or row.figure.startswith(OUT_OF_TIME)
                         if not row.good and not args.quick:
                             failed.append(row)
                 except (NotMeasured, ZeroDivisionError) as error:
                     if isinstance(error, ZeroDivisionError) and not args.quick:  # a moment may be too short for a single call
                         raise
-                    missing.append(f"{part}: {error}")
-                    text += f"\nNot measured: {error}.\n"
+                    self.missing[part] = error
                     progress(f"  not measured: {error}")
-                args.out.write_text(text, encoding="utf-8")
+                if not cut:  # otherwise a later run has to measure the part once more
+                    self.done = [*(done for done in self.done if done != part), part]
+                self.write(args)
         progress(f"wrote {args.out}")
-        if len(missing) == len(args.parts):
-            print(f"SKIPPED: nothing can be measured here: {'; '.join(missing)}")
+        if len(self.missing) == len(args.parts):
+            print(f"SKIPPED: nothing can be measured here: {'; '.join(f'{part}: {why}' for part, why in self.missing.items())}")
             return SKIPPED
         for row in failed:
             print(f"{row.name}: found {row.figure}, wanted {row.wanted}", file=sys.stderr)

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import stat
 import sys
 import tempfile
@@ -54,7 +55,7 @@ class HarnessTest(unittest.TestCase):
         report = Report(report_common.ROOT / "page.md", parts)
         said = io.StringIO()
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-            code = report.run([f"--bin={self.folder}", f"--out={self.folder}/page.md", *arguments])
+            code = report.run([f"--bin={self.folder}", f"--out={self.folder}/page.md", *map(str, arguments)])
         return code, (self.folder / "page.md").read_text(encoding="utf-8"), said.getvalue()
 
     def arguments(self):
@@ -132,7 +133,7 @@ class HarnessTest(unittest.TestCase):
         code, page, said = self.report(first, second, arguments=[f"--shared={self.folder}"])
         self.assertEqual(code, 1)
         self.assertIn("size: found 7, wanted", said)
-        head, body = re.fullmatch(r"# Figures\n\nWritten by `scripts/report.py`. Machine: (.*)\.\n\n(## first.*)", page, re.DOTALL).groups()
+        head, body = re.fullmatch(r"# Figures\n\nWritten by `scripts/\S+`. Machine: (.*)\.\n\n(## first.*)", page, re.DOTALL).groups()
         self.assertRegex(head, r"\d+ cores \(.*\), backend cpu. Commit: .+. Date: 20\d\d-\d\d-\d\d$")
         self.assertEqual(body, (
             "## first\n\nWhat is first.\n\n|  | found | wanted |\n|---|---|---|\n| speed | 5 | 10 |\n| size | **7** |  |\n\n"
@@ -148,6 +149,27 @@ class HarnessTest(unittest.TestCase):
         with self.assertRaises(KeyboardInterrupt):
             self.report(one)
         self.assertIn("| a | 1 |", (self.folder / "page.md").read_text(encoding="utf-8"))
+
+    def test_a_later_run_keeps_the_rows_of_an_earlier_one_and_measures_what_is_left(self):
+        figures = iter(("7", "ran out of time; why", "8"))
+
+        def one(*_):
+            """One."""
+            yield Row("a", next(figures))
+
+        def two(args, _):
+            """Two."""
+            yield Row("b", next(figures), "", "b" in args.passed)
+
+        self.assertEqual(self.report(one, two)[0], 1)
+        earlier = self.folder / "earlier.json"
+        shutil.copy(self.folder / "page.json", earlier)
+        self.assertEqual(json.loads(earlier.read_text(encoding="utf-8"))["done"], ["one"])
+        code, page, said = self.report(one, two, arguments=["--resume", earlier])
+        self.assertEqual((code, "one\n" in said), (1, False))
+        self.assertIn("| a | 7 |", page)
+        self.assertIn("| b | **8** |", page)
+        self.assertEqual(json.loads((self.folder / "page.json").read_text(encoding="utf-8"))["done"], ["one", "two"])
 
     def test_parts_are_chosen_and_a_quick_run_judges_nothing(self):
         def one(args, _):

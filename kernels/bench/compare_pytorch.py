@@ -1,23 +1,26 @@
 #!/usr/bin/env python3
-"""Times this project's CPU engine against the published Python package `sru` and torch.nn.LSTM.
+"""Times SRU layers here beside the published Python package `sru` and torch.nn.LSTM of the same width, on one core or on a GPU.
 
-float32, one thread, one core. The same weights run here (exported by models/export_torch.py) and in the package; that the outputs agree is
-checked first. Then the three take turns in one run, so that the ratios hold on a machine whose speed moves: ours, package, LSTM, ours,
-package, LSTM, ...; medians. An LSTM of the same width has more weights than an SRU: it is what an SRU replaces.
+All take turns in one run, so that the ratios hold on a machine whose speed moves: ours, package, LSTM, ours, package, LSTM, ... Prints a JSON
+object a line for each shape, with the medians in microseconds of one forward pass. An LSTM of the same width has more weights than an SRU: it
+is what an SRU replaces. What a call pays in Python is part of the package's and the LSTM's time, as it is for who uses them.
 
-What a call pays in Python is part of the package's and the LSTM's time, as it is for who uses them; it counts at the smallest shapes only.
-Ours is timed inside of `sru_bench model --stdin`.
-
-Needs build/bin/sru_bench (make build), python3-torch, libtorch-dev, libopenblas0-pthread, ninja-build, python3-dev, and the package: its CPU
-operator is compiled at the first import (a minute, once).
+On one core, in float32: the same weights run here (exported by models/export_torch.py) and in the package; that the outputs agree is checked
+first. Needs build/bin/sru_bench (make build), python3-torch, libtorch-dev, libopenblas0-pthread, ninja-build, python3-dev, and the package:
+its CPU operator is compiled at the first import (a minute, once).
 
   compare_pytorch.py --download build/pytorch-package       gets sru 2.6.0 from PyPI; 128 shapes
-  compare_pytorch.py --package DIR --hidden 128 --length 32 --batch 1,32 --json -
+  compare_pytorch.py --package DIR --filter x128-.*length32-batch1-
+  compare_pytorch.py --gpu_bench build/bin/gpu_bench        on the GPU; 64 shapes
+
+On a GPU, by events over many launches: our recorded passes, in bfloat16 also with a kernel for each layer; the LSTM on cuDNN, the better of
+eager and captured in a graph; in float32 the package, if its kernel compiles here, and the SRU written in PyTorch operations, captured.
 
 Exit status: 0; 1 when outputs differ or a run fails; 2 for wrong arguments; 77 when something that it needs is missing.
 """
 
 import argparse
+import collections
 import contextlib
 import io
 import itertools
@@ -25,6 +28,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -35,15 +39,31 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "models")]
-from report_common import NotMeasured, Program, SKIPPED, last_line, progress  # noqa: E402
+from report_common import NotMeasured, Program, SKIPPED, alternate, last_line, progress  # noqa: E402
 
 PACKAGE = "sru==2.6.0"
 # Two float32 implementations that sum in different orders; the outputs are of size 1.
 TOLERANCE = 1e-5
 # A reference BLAS runs at about 5 GF/s; a comparison with it would flatter us.
 LEAST_GFLOPS = 20
-# (directions, hidden size per direction, layers, length, batch)
-GRID = list(itertools.product((2, 1), (64, 128, 256, 512), (2,), (8, 32, 128, 512), (1, 8, 32, 128)))
+OPERATIONS_BATCH = 32  # the most: loops over time make large graphs, slow to record
+
+
+class Shape(collections.namedtuple("Shape", "layers input hidden directions length batch dtype")):
+    def __str__(self):
+        return (f"{self.layers}-layers-{self.input}-{self.directions}x{self.hidden}-length{self.length}-batch{self.batch}-{self.dtype}")
+
+    @property
+    def config(self):
+        return {"input_size": self.input, "hidden_size": self.hidden, "num_layers": self.layers, "bidirectional": self.directions == 2}
+
+
+CPU_SHAPES = [Shape(2, directions * hidden, hidden, directions, length, batch, "float32") for directions, hidden, length, batch in
+              itertools.product((2, 1), (64, 128, 256, 512), (8, 32, 128, 512), (1, 8, 32, 128))]
+# The paper's, which gives no lengths for the last six: 32 tokens stand for a sentence, 128 for a paragraph. What matters most comes first.
+GPU_SHAPES = [Shape(*layers, batch, dtype) for batch in (32, 1, 8, 128) for dtype in ("float32", "bfloat16") for layers in (
+    (1, 256, 256, 1, 32), (1, 512, 512, 1, 128), *((layers, 300, 128, 1, 32) for layers in (2, 4, 8)),
+    *((layers, 300, 128, 2, 128) for layers in (3, 4, 6)))]
 
 
 class Missing(Exception):
@@ -67,27 +87,29 @@ def download(directory):
         wheel.extractall(directory)
 
 
+def import_torch():
+    try:
+        import torch
+    except ImportError as error:
+        raise Missing("PyTorch is missing: apt install python3-torch, and run this with /usr/bin/python3") from error
+    return torch
+
+
 def timed(body):
     start = time.perf_counter()
     body()
     return time.perf_counter() - start
 
 
-def import_torch():
-    try:
-        import torch
-    except ImportError as error:
-        raise Missing("PyTorch is missing: apt install python3-torch, and run this with /usr/bin/python3") from error
+# ---------------------------------------------------------------- on one core
+
+
+def check_products(torch):
     torch.set_num_threads(1)
     a, b = torch.randn(1024, 256), torch.randn(256, 768)
     gflops = 2 * 1024 * 256 * 768 / min(timed(lambda: a @ b) for _ in range(20)) / 1e9
-    with open("/proc/self/maps", encoding="utf-8") as maps:
-        libraries = {line.split()[-1] for line in maps if "blas" in line.split()[-1]}
-    blas = ", ".join(sorted(os.path.basename(os.path.realpath(path)) for path in libraries)) or "built in"
     if gflops < LEAST_GFLOPS:
-        raise Missing(f"PyTorch's products run at {gflops:.0f} GFLOP/s with {blas}: a comparison would say nothing; apt install"
-                      " libopenblas0-pthread")
-    return torch, blas, gflops
+        raise Missing(f"PyTorch's products run at {gflops:.0f} GFLOP/s: a comparison would say nothing; apt install libopenblas0-pthread")
 
 
 def import_package(directory):
@@ -111,20 +133,22 @@ def import_package(directory):
 class Model:
     """One stack in all three: same weights here and in the package."""
 
-    def __init__(self, torch, sru, arguments, workspace, directions, hidden, layers):
-        self.torch, self.width, self.workspace = torch, directions * hidden, pathlib.Path(workspace)
-        self.name = f"d{directions}x{hidden}-l{layers}"
+    def __init__(self, torch, sru, arguments, workspace, shape):
+        self.torch, self.width, self.workspace = torch, shape.input, pathlib.Path(workspace)
+        self.name = f"d{shape.directions}x{shape.hidden}"
         torch.manual_seed(1)
-        config = {"input_size": self.width, "hidden_size": hidden, "num_layers": layers, "bidirectional": directions == 2}
-        self.package = sru.SRU(**config).eval()
+        self.package = sru.SRU(**shape.config).eval()
         with torch.no_grad():
             for name, parameter in self.package.named_parameters():
                 if name.endswith("bias"):  # the constructor's constants would hide mistakes
                     parameter.add_(0.5 * torch.randn_like(parameter))
-        self.lstm = torch.nn.LSTM(self.width, hidden, layers, bidirectional=directions == 2).eval()
-        self._export(config)
+        self.lstm = torch.nn.LSTM(**shape.config).eval()
+        self._export(shape.config)
         self.program = Program([arguments.bin / "sru_bench", "model", f"--model_repository={self.workspace / 'models'}",
                                 f"--model={self.name}", "--output=states", f"--core={arguments.core}", "--stdin"])
+        difference = max(self.largest_difference(*given) for given in ((1, 1), (37, 3), (32, 32)))
+        if not difference <= TOLERANCE:
+            raise RuntimeError(f"{self.name}: outputs differ from the package's by {difference:.2g}, more than {TOLERANCE:g}")
 
     def ask(self, *words):
         answer = self.program.ask(" ".join(map(str, words)), str)
@@ -155,91 +179,196 @@ class Model:
         ours = self.torch.frombuffer(bytearray(got.read_bytes()), dtype=self.torch.float32)
         return float((ours.reshape(batch, length, self.width).transpose(0, 1) - expected).abs().max())
 
-    def measure(self, length, batch, seconds, most_rounds):
-        """Median seconds of one forward pass of ours, the package and the LSTM, and the rounds."""
-        x = self.torch.randn(length, batch, self.width)
+    def measure(self, shape, seconds):
+        """Median microseconds of one forward pass of ours, the package and the LSTM."""
+        x = self.torch.randn(shape.length, shape.batch, self.width)
 
         def run_torch(module):
             def body(repeat):
                 with self.torch.no_grad():
-                    return timed(lambda: [module(x) for _ in range(repeat)]) / repeat
+                    return 1e6 * timed(lambda: [module(x) for _ in range(repeat)]) / repeat
             return body
 
-        def run_ours(repeat):
-            return self.ask("time", length, batch, repeat)["us"] * 1e-6
-
-        bodies = [run_ours, run_torch(self.package), run_torch(self.lstm)]
+        bodies = {"sru_us": lambda repeat: self.ask("time", shape.length, shape.batch, repeat)["us"],
+                  "published_us": run_torch(self.package), "lstm_us": run_torch(self.lstm)}
         start = time.perf_counter()
-        first = [body(1) for body in bodies]
-        if sum(first) < seconds / 10:  # the package's scripts are compiled in their first runs
-            for _ in range(3):
-                first = [body(1) for body in bodies]
-        # Too dear to be thrown away?
-        samples = [[value] if sum(first) > seconds / 3 else [] for value in first]
-        # Short ones several times in a row, so that the clock and the pipe do not count.
-        repeats = [max(1, min(1000, math.ceil(0.002 / value))) for value in first]
-        while not samples[0] or (len(samples[0]) < most_rounds and time.perf_counter() - start < seconds):
-            for body, repeat, series in zip(bodies, repeats, samples):
-                series.append(body(repeat))
-        return [statistics.median(series) for series in samples], len(samples[0])
+        first = {name: body(1) for name, body in bodies.items()}
+        if sum(first.values()) < 1e5 * seconds:  # the package's scripts are compiled in their first runs
+            first = {name: values[-1] for name, values in alternate(3, {name: lambda body=body: body(1) for name, body in bodies.items()}).items()}
+        # Short ones run several times in a row, so that the clock and the pipe do not count.
+        repeats = {name: max(1, min(1000, math.ceil(2000 / value))) for name, value in first.items()}
+        # What is too dear to be thrown away counts.
+        samples = {name: [value] if sum(first.values()) > 3e5 * seconds else [] for name, value in first.items()}
+        rounds = 0
+        while not samples["sru_us"] or (rounds < 21 and time.perf_counter() - start < seconds):
+            rounds += 1
+            for name, body in bodies.items():
+                samples[name].append(body(repeats[name]))
+        return {name: statistics.median(values) for name, values in samples.items()}
 
 
-HEADER = ("   width layers length batch     ours us  package us     LSTM us package/ours LSTM/ours rounds")
-ROW = ("{directions} x {hidden:>4} {layers:>6} {length:>6} {batch:>5} {ours_us:>11,.1f} {package_us:>11,.1f} {lstm_us:>11,.1f}"
-       " {package_ratio:>12.2f} {lstm_ratio:>9.2f} {rounds:>6}")
-
-
-def run(arguments, cells):
+def on_one_core(arguments, shapes):
     # Before PyTorch starts threads.
     os.sched_setaffinity(0, {arguments.core})
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
     if not (arguments.bin / "sru_bench").exists():
         raise Missing(f"{arguments.bin / 'sru_bench'} is missing: make build")
-    torch, blas, gflops = import_torch()
+    torch = import_torch()
+    check_products(torch)
     if arguments.download is not None:
         download(arguments.download)
     sru = import_package(arguments.package or arguments.download)
-    results = {"package": PACKAGE, "torch": torch.__version__, "blas": blas, "blas_gflops": gflops, "core": arguments.core,
-               "tolerance": TOLERANCE, "agreement": [], "cells": []}
-    out = sys.stderr if arguments.json == "-" else sys.stdout
-    print(f"torch {torch.__version__}, {blas} ({gflops:.0f} GFLOP/s), {PACKAGE}, core {arguments.core}, float32, medians", file=out)
-    last_report = time.monotonic()
     with tempfile.TemporaryDirectory() as workspace, contextlib.ExitStack() as stack:
         models = {}
-        for shape in dict.fromkeys(cell[:3] for cell in cells):
-            model = models[shape] = Model(torch, sru, arguments, workspace, *shape)
-            stack.enter_context(model.program)
-            difference = max(model.largest_difference(*given) for given in ((1, 1), (37, 3), (32, 32)))
-            results["agreement"].append({**dict(zip(("directions", "hidden", "layers"), shape)), "largest_difference": difference})
-            if not difference <= TOLERANCE:
-                raise RuntimeError(f"{model.name}: outputs differ from the package's by {difference:.2g}, more than {TOLERANCE:g}")
-        worst = max(entry["largest_difference"] for entry in results["agreement"])
-        print(f"outputs agree with the package's within {worst:.1e} (wanted {TOLERANCE:g})\n{HEADER}", file=out, flush=True)
-        for cell in cells:
-            directions, hidden, layers, length, batch = cell
-            if time.monotonic() - last_report > 10:
-                last_report = time.monotonic()
-                progress(f"{len(results['cells'])} of {len(cells)} shapes; now {directions} x {hidden}, length {length}, batch {batch}")
-            (ours, package, lstm), rounds = models[cell[:3]].measure(length, batch, arguments.seconds, arguments.rounds)
-            results["cells"].append(
-                {"directions": directions, "hidden": hidden, "layers": layers, "length": length, "batch": batch, "rounds": rounds,
-                 "ours_us": ours * 1e6, "package_us": package * 1e6, "lstm_us": lstm * 1e6,
-                 "package_ratio": package / ours, "lstm_ratio": lstm / ours})
-            print(ROW.format(**results["cells"][-1]), file=out, flush=True)
-    if arguments.json == "-":
-        print(json.dumps(results))
-    elif arguments.json:
-        pathlib.Path(arguments.json).write_text(json.dumps(results) + "\n", encoding="utf-8")
+        for shape in shapes:
+            layers = shape[:4]
+            if layers not in models:
+                models[layers] = Model(torch, sru, arguments, workspace, shape)
+                stack.enter_context(models[layers].program)
+            yield shape, models[layers].measure(shape, arguments.seconds)
 
 
-def numbers(text):
+# ---------------------------------------------------------------- on a GPU
+
+
+def sru_in_operations(torch, shape):
+    """The SRU as its published equations read, one product per layer and a loop over time."""
+    outputs = shape.directions * shape.hidden
+
+    class Sru(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weights = torch.nn.ParameterList()
+            self.constants = torch.nn.ParameterList()
+            width = shape.input
+            for _ in range(shape.layers):
+                gates = 3 if width == outputs else 4
+                self.weights.append(torch.randn(width, gates * outputs) / width ** 0.5)
+                self.constants.append(torch.randn(4, outputs) * 0.5)
+                width = outputs
+
+        def forward(self, x):
+            for weight, constant in zip(self.weights, self.constants):
+                length, batch, width = x.shape
+                u = (x.reshape(length * batch, width) @ weight).view(length, batch, -1, outputs)
+                skip = u[:, :, 3] if u.shape[2] == 4 else x
+                v_f, v_r, b_f, b_r = constant
+                halves = []
+                for d in range(shape.directions):
+                    at = slice(d * shape.hidden, (d + 1) * shape.hidden)
+                    c = torch.zeros(batch, shape.hidden, dtype=x.dtype, device=x.device)
+                    h = [None] * length
+                    for t in (range(length) if d == 0 else reversed(range(length))):
+                        f = torch.sigmoid(torch.addcmul(u[t, :, 1, at] + b_f[at], v_f[at], c))
+                        r = torch.sigmoid(torch.addcmul(u[t, :, 2, at] + b_r[at], v_r[at], c))
+                        c = torch.lerp(u[t, :, 0, at], c, f)
+                        h[t] = torch.lerp(skip[t, :, at], c, r)
+                    halves.append(torch.stack(h))
+                x = torch.cat(halves, dim=2)
+            return x
+
+    return Sru()
+
+
+class Runner:
+    """A module on a fixed input, eager or captured, timed by events."""
+
+    def __init__(self, torch, module, x, capture):
+        module = module.to("cuda", x.dtype)
+        self.torch = torch
+        self.run = lambda: module(x)
+        with torch.no_grad():
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    self.run()
+            torch.cuda.current_stream().wait_stream(side)
+            if capture:
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    self.output = self.run()
+                self.run = graph.replay
+
+    def time(self, repeat=None):
+        torch = self.torch
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with torch.no_grad():
+            if repeat is None:
+                repeat = max(3, min(2000, int(10e3 / self.time(3))))
+            self.run()
+            begin.record()
+            for _ in range(repeat):
+                self.run()
+            end.record()
+            end.synchronize()
+        return begin.elapsed_time(end) * 1e3 / repeat
+
+
+def import_published():
+    """The package, or None if it is not here or its kernel does not compile: it only warns then."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+        warnings.filterwarnings("error", message="Just-in-time")
+        try:
+            import sru
+            import sru.cuda_functional
+        except Exception as error:  # whatever a compilation fails with
+            progress(f"without the published package: {str(error).strip().splitlines()[0]}")
+            return None
+    return sru
+
+
+def measure_on_gpu(torch, ours, published, shape):
+    x = torch.randn(shape.length, shape.batch, shape.input, device="cuda", dtype=getattr(torch, shape.dtype))
+
+    def recorded(dtype):
+        return lambda: ours.ask(" ".join(map(str, [*shape[:6], dtype])), str)
+
+    lstm = torch.nn.LSTM(**shape.config).to("cuda", x.dtype)
+    lstm.flatten_parameters()
+    bodies = {"sru_us": recorded(shape.dtype), "lstm_eager_us": Runner(torch, lstm, x, False).time}
     try:
-        values = [int(part) for part in text.split(",")]
-    except ValueError:
-        values = []
-    if not values or min(values) < 1:
-        raise argparse.ArgumentTypeError(f"expected positive numbers with commas between them, found '{text}'")
-    return values
+        bodies["lstm_graph_us"] = Runner(torch, lstm, x, True).time
+    except RuntimeError as error:
+        progress(f"{shape}: the LSTM cannot be captured: {str(error).splitlines()[0]}")
+        torch.cuda.synchronize()
+    if shape.dtype == "bfloat16":
+        bodies["fused_us"] = recorded("bfloat16_fused")
+    elif shape.batch <= OPERATIONS_BATCH:
+        bodies["operations_us"] = Runner(torch, sru_in_operations(torch, shape), x, True).time
+    if shape.dtype == "float32" and published is not None:
+        bodies["published_us"] = Runner(torch, published.SRU(**shape.config), x, False).time
+    found = {name: statistics.median(values) for name, values in alternate(5, bodies).items()}
+    return {**found, "lstm_us": min(found[name] for name in ("lstm_eager_us", "lstm_graph_us") if name in found)}
+
+
+def on_gpu(arguments, shapes):
+    torch = import_torch()
+    if not torch.cuda.is_available():
+        raise Missing("PyTorch sees no GPU")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False  # strict float32, as ours
+    torch.backends.cudnn.benchmark = True
+    published = import_published()
+    end = time.monotonic() + arguments.total
+    failed = []
+    with contextlib.ExitStack() as stack:
+        def program():
+            return stack.enter_context(Program([arguments.gpu_bench, "interactive"]))
+
+        ours = program()
+        for shape in shapes:
+            if time.monotonic() > end:
+                progress(f"no time for {shape} and what follows")
+                break
+            try:
+                yield shape, measure_on_gpu(torch, ours, published, shape)
+            except (RuntimeError, NotMeasured) as error:
+                failed.append(f"{shape}: {str(error)[:500]}")
+                if isinstance(error, NotMeasured):  # it has ended
+                    ours = program()
+    if failed:
+        raise RuntimeError("; ".join(failed))
 
 
 def parse_arguments():
@@ -249,33 +378,23 @@ def parse_arguments():
     flag("--package", help="directory that holds the package's folder sru/", **folder)
     flag("--download", help=f"get {PACKAGE} into DIR unless it is there", **folder)
     flag("--bin", default=ROOT / "build" / "bin", help="where sru_bench is (default: build/bin)", **folder)
-    flag("--hidden", type=numbers, metavar="LIST",
-         help="per direction (default: 64,128,256,512, with length 8,32,128,512, batch 1,8,32,128, both directions and one)")
-    flag("--length", type=numbers, default=[32], metavar="LIST")
-    flag("--batch", type=numbers, default=[32], metavar="LIST")
-    flag("--directions", type=numbers, default=[2], metavar="LIST")
-    flag("--layers", type=int, default=2)
-    flag("--seconds", type=float, default=2.0, help="per shape, after which no further round is begun")
-    flag("--rounds", type=int, default=21, help="most rounds per shape")
     flag("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core to run on (default: the highest that is allowed)")
-    flag("--json", metavar="FILE", help="write the figures there; - = standard output")
+    flag("--seconds", type=float, default=2.0, help="on one core: per shape, after which no further round is begun")
+    flag("--gpu_bench", metavar="PROGRAM", help="measure on the GPU, with this program")
+    flag("--total", type=float, default=math.inf, help="on a GPU: seconds after which no further shape is begun")
+    flag("--filter", type=re.compile, default="", help="measure the shapes in whose names this regular expression is found")
     arguments = parser.parse_args()
     if arguments.core not in os.sched_getaffinity(0):
         parser.error(f"--core: expected one of {sorted(os.sched_getaffinity(0))}, found {arguments.core}")
-    if not set(arguments.directions) <= {1, 2}:
-        parser.error("--directions: expected 1, 2 or 1,2")
-    if arguments.layers < 1 or arguments.rounds < 1:
-        parser.error("--layers, --rounds: expected a positive number")
     return arguments
 
 
 def main():
     arguments = parse_arguments()
-    cells = GRID
-    if arguments.hidden:
-        cells = list(itertools.product(arguments.directions, arguments.hidden, [arguments.layers], arguments.length, arguments.batch))
+    measure, shapes = (on_gpu, GPU_SHAPES) if arguments.gpu_bench else (on_one_core, CPU_SHAPES)
     try:
-        run(arguments, cells)
+        for shape, found in measure(arguments, [shape for shape in shapes if re.search(arguments.filter, str(shape))]):
+            print(json.dumps({"shape": str(shape), "batch": shape.batch, **{name: round(us, 2) for name, us in found.items()}}), flush=True)
     except (Missing, NotMeasured, RuntimeError) as error:
         print(f"compare_pytorch.py: {error}", file=sys.stderr)
         return SKIPPED if isinstance(error, Missing) else 1
