@@ -4,9 +4,8 @@
   scripts/check_operations_doc.py [--write] build/bin/sru_server build/bin/sru_client
 
 The tables stand between markers. That of flags is what `sru_server --help=all` prints, that of metrics what /metrics of a
-running server says of itself; --write puts both into the page, without it a difference is an error. Each `runbook` of
-an alert in deploy/ must lead to a heading of the page. Needs only Python; starts a server on ports that the system
-picks and stops it.
+running server says of itself; --write puts both into the page, without it a difference is an error. Needs only Python; starts
+a server on ports that the system picks and stops it.
 """
 
 import difflib
@@ -120,19 +119,6 @@ def with_table(page, name, lines):
     return before + first + "\n".join(lines).lstrip("\n") + "\n" + end + after
 
 
-def wrong_runbooks(page):
-    """What is wrong with the pages that alerts lead to."""
-    anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-               for heading in re.findall(r"(?m)^#+ (.*)$", page)}
-    found = []
-    for path in glob.glob(os.path.join(ROOT, "deploy", "**", "*.y*ml"), recursive=True):
-        with open(path, encoding="utf-8") as file:
-            found += re.findall(r"(?m)runbook: *[\"']?%s#([\w-]+)" % re.escape(DOC), file.read())
-    if not found:
-        return ["found no alert with a runbook in deploy/"]
-    return ["an alert's runbook leads to #%s, which is no heading" % anchor for anchor in sorted(set(found) - anchors)]
-
-
 def main():
     arguments = [argument for argument in sys.argv[1:] if argument != "--write"]
     if len(arguments) != 2:
@@ -144,18 +130,15 @@ def main():
         page = file.read()
     made = with_table(page, "flags", flag_tables(server))
     made = with_table(made, "metrics", metric_table(server, client))
-    problems = wrong_runbooks(made)
     if "--write" in sys.argv:
         with open(path, "w", encoding="utf-8") as file:
             file.write(made)
     elif made != page:
-        problems += list(difflib.unified_diff(page.splitlines(), made.splitlines(), DOC, "the server", lineterm="", n=0))
-        problems.append("the tables differ from the server: run with --write")
-    for problem in problems:
-        print("%s: %s" % (DOC, problem))
-    if not problems:
-        print("%s: the tables are those of the server" % DOC)
-    return 1 if problems else 0
+        print(*difflib.unified_diff(page.splitlines(), made.splitlines(), DOC, "the server", lineterm="", n=0), sep="\n")
+        print("%s: the tables differ from the server: run with --write" % DOC)
+        return 1
+    print("%s: the tables are those of the server" % DOC)
+    return 0
 
 
 if __name__ == "__main__":

@@ -70,22 +70,17 @@ def blocks_of(text, section=None):
     found, block, inside = [], None, section is None
     for number, line in enumerate(text.splitlines(), 1):
         fence = FENCE.match(line)
-        if block is not None:
-            if fence:
-                found.append(block)
-                block = None
-            else:
-                block.lines.append(line)
-            continue
         heading = re.match(r"^#+\s+(.*?)\s*$", line)
-        if heading and section is not None:
-            inside = heading.group(1) == section
-        elif fence and inside:
+        if block is not None and not fence:
+            block.lines.append(line)
+        elif block is not None:
+            found += [block] if inside else []
+            block = None
+        elif fence:
             block = Block(fence.group(1), fence.group(2), number)
-        elif fence:  # of another section
-            block = Block("", "", number)
-            block.skipped = True
-    return [block for block in found if not hasattr(block, "skipped")]
+        elif heading and section is not None:
+            inside = heading.group(1) == section
+    return found
 
 
 def steps_of(block):
