@@ -21,6 +21,7 @@ from testing.export_test_case import ExportTestCase, sru_state
 
 import torch
 import torch.nn.utils.prune
+from torch.nn import Linear
 
 from exporter import words
 from exporter.common import Progress
@@ -51,11 +52,6 @@ def safetensors(state):
         data += values
     text = json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + data
-
-
-def linear(outputs, inputs, seed):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(outputs, inputs, generator=generator), torch.randn(outputs, generator=generator)
 
 
 Saved = collections.namedtuple("Saved", "epoch weights")
@@ -144,13 +140,13 @@ class CheckpointsTest(ExportTestCase):
         module.emb = torch.nn.Embedding(7, 4)
         module.net = torch.nn.Module()
         module.net.rnn = SRU()
-        module.head = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(6, 2))
+        module.head = torch.nn.Sequential(torch.nn.Dropout(0.5), Linear(6, 2))
         output = self.assert_exports(config=None, state=module, extra=FLAGS)
         self.assertEqual(self.config()["encoder"]["use_tanh"], True)
         self.assertEqual(self.config()["encoder"]["bidirectional"], True)
         self.assertNotIn("taken for Dropout", output)
         self.assertTrue(torch.equal(self.tensors()["out.weight"], module.head[1].weight))
-        module.head = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2))
+        module.head = torch.nn.Sequential(Linear(6, 5), torch.nn.ReLU(), Linear(5, 2))
         output = self.assert_refused("'head.1' (ReLU)", config=None, state=module, extra=FLAGS)
         self.assertIn("--encoder_only", output)
 
@@ -413,7 +409,7 @@ class CheckpointsTest(ExportTestCase):
         for make in (utils.weight_norm, lambda m: utils.weight_norm(m, dim=1), lambda m: utils.weight_norm(m, dim=None),
                      utils.spectral_norm, new.spectral_norm, lambda m: utils.prune.l1_unstructured(m, "weight", 0.5),
                      *([new.weight_norm] if hasattr(new, "weight_norm") else [])):
-            head = torch.nn.Linear(6, 2)
+            head = Linear(6, 2)
             make(head)
             for _ in range(3):
                 head(torch.randn(4, 6))  # moves the vectors of spectral norm
@@ -421,12 +417,12 @@ class CheckpointsTest(ExportTestCase):
                 for parameter in head.parameters():
                     parameter += 0.1 * torch.randn_like(parameter)
             head.eval()(torch.randn(4, 6))
-            state = make_state(names=("emb", "net.rnn", None))
-            given = {**state, **{"head." + name: tensor for name, tensor in head.state_dict().items()}}
+            given = self.with_head({"head": head})
             with self.subTest(list(given)[-3:]):
                 output = self.assert_exports(state=given)
                 self.assertIn("folded into the plain tensor", output)
-                self.assert_exported({**state, "head.weight": head.weight.detach(), "head.bias": head.bias.detach()})
+                self.assert_head(head)
+                self.assertTrue(torch.equal(self.tensors()["out.weight"], head.weight))
 
     def test_new_weight_norm_by_its_names(self):
         state = make_state()
@@ -443,33 +439,34 @@ class CheckpointsTest(ExportTestCase):
         self.assertNotIn("folded", output)
 
     def test_other_parametrizations_say_what_to_do(self):
-        head = torch.nn.Linear(6, 2)
+        head = Linear(6, 2)
         torch.nn.utils.parametrizations.orthogonal(head)
-        for prefix in ("head.", "out."):
-            state = {**make_state(names=("emb", "net.rnn", None)),
-                     **{prefix + name: tensor for name, tensor in head.state_dict().items()}}
+        for name in ("head", "out"):
+            state = self.with_head({name: head})
             self.assert_refused("torch.nn.utils.parametrize.remove_parametrizations(module, 'weight')", state=state)
         self.assert_exports(state=state, labels=None, extra=["--encoder_only"])
 
     # ------------------------------------------------------------ heads
 
-    def head_state(self, **head):
+    def with_head(self, modules):
+        """The state_dict of a classifier whose head is these modules, by name."""
+        head = {f"{name}.{key}": tensor for name, module in modules.items() for key, tensor in module.state_dict().items()}
         return {**make_state(names=("emb", "net.rnn", None)), **head}
 
+    def assert_head(self, module):
+        """The output layer computes what the module does."""
+        x, tensors = torch.randn(3, 6), self.tensors()
+        self.assertTrue(torch.allclose(x @ tensors["out.weight"].t() + tensors["out.bias"], module(x), atol=1e-5))
+
     def test_linear_heads_are_folded(self):
-        first, first_bias = linear(5, 6, 1)
-        second, second_bias = linear(2, 5, 2)
-        x = torch.randn(6)
+        first, second = Linear(6, 5), Linear(5, 2)
         for names, extra in ((("head.0", "head.1"), []), (("fc1", "fc2"), ["--fold_head"]),
                              (("head.0", "head.3"), ["--fold_head"])):
-            state = self.head_state(**{names[0] + ".weight": first, names[0] + ".bias": first_bias,
-                                       names[1] + ".weight": second, names[1] + ".bias": second_bias})
+            state = self.with_head(dict(zip(names, (first, second))))
             if extra:
                 self.assert_refused("--fold_head", state=state)
             self.assert_exports(state=state, extra=extra)
-            tensors = self.tensors()
-            self.assertTrue(torch.allclose(tensors["out.weight"] @ x + tensors["out.bias"],
-                                           second @ (first @ x + first_bias) + second_bias, atol=1e-5))
+            self.assert_head(torch.nn.Sequential(first, second))
 
     def test_batch_norm_is_folded(self):
         norm = torch.nn.BatchNorm1d(6)
@@ -477,34 +474,22 @@ class CheckpointsTest(ExportTestCase):
         norm.running_var.uniform_(0.5, 2)
         norm.weight.data.uniform_(-1, 1)
         norm.bias.data.uniform_(-1, 1)
-        head = torch.nn.Sequential(norm, torch.nn.Dropout(), torch.nn.Linear(6, 2)).eval()
-        state = self.head_state(**{"head." + name: tensor for name, tensor in head.state_dict().items()})
-        self.assert_exports(state=state, extra=["--fold_head"])
-        x, tensors = torch.randn(3, 6), self.tensors()
-        self.assertTrue(torch.allclose(x @ tensors["out.weight"].t() + tensors["out.bias"], head(x), atol=1e-5))
+        head = torch.nn.Sequential(norm, torch.nn.Dropout(), Linear(6, 2)).eval()
+        self.assert_exports(state=self.with_head({"head": head}), extra=["--fold_head"])
+        self.assert_head(head)
 
     def test_other_heads_are_refused(self):
-        first, bias = linear(5, 6, 1)
-        second, second_bias = linear(2, 5, 2)
-        state = self.head_state(**{"head.0.weight": first, "head.0.bias": bias, "head.2.weight": second,
-                                   "head.2.bias": second_bias})
-        self.assert_refused("'head.1' has no weights and may be an activation", state=state)
-        out, out_bias = linear(2, 6, 3)
-        state = self.head_state(**{"head.0.weight": torch.ones(6), "head.0.bias": torch.ones(6), "head.1.weight": out,
-                                   "head.1.bias": out_bias})
-        self.assert_refused("'head.0' is not a linear map, and the server's output layer is one linear layer", state=state)
-        state = self.head_state(**{"norm.weight": torch.ones(6), "norm.bias": torch.ones(6), "head.weight": out,
-                                   "head.bias": out_bias})
-        self.assert_refused("if 'norm' is between the pooling and the output layer", state=state)
-        same, same_bias = linear(6, 6, 4)
-        for names in (("head.0", "head.2"), ("fc1", "fc2")):
-            state = self.head_state(**{names[0] + ".weight": same, names[0] + ".bias": same_bias, names[1] + ".weight": out,
-                                       names[1] + ".bias": out_bias})
-            self.assert_refused("With an activation it cannot be served", state=state)
+        norm, out = torch.nn.LayerNorm(6), Linear(6, 2)
+        for modules, message in (
+                ({"head.0": Linear(6, 5), "head.2": Linear(5, 2)}, "'head.1' has no weights and may be an activation"),
+                ({"head.0": norm, "head.1": out}, "'head.0' is not a linear map, and the server's output layer is one linear layer"),
+                ({"norm": norm, "head": out}, "if 'norm' is between the pooling and the output layer"),
+                ({"head.0": Linear(6, 6), "head.2": out}, "With an activation it cannot be served"),
+                ({"fc1": Linear(6, 6), "fc2": out}, "With an activation it cannot be served")):
+            self.assert_refused(message, state=self.with_head(modules))
 
     def test_dropout_before_the_head(self):
-        out, bias = linear(2, 6, 3)
-        output = self.assert_exports(state=self.head_state(**{"head.1.weight": out, "head.1.bias": bias}))
+        output = self.assert_exports(state=self.with_head({"head.1": Linear(6, 2)}))
         self.assertIn("'head.0' before the output layer 'head.1' has no weights", output)
 
     # ------------------------------------------------------------ sru 3.0.0.dev

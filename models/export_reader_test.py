@@ -137,7 +137,6 @@ class ExportReaderTest(ExportTestCase):
         self.assert_refused('--labels: a model with the task "reader" has none', labels="a\nb\n")
 
     def test_refuses_bad_checkpoints(self):
-        nan = torch.full((4,), float("nan"))
         for changes, message in (
                 ({"self_attn.linear.bias": None},
                  "tensor 'self_attn.linear.bias' is missing (shape [1]); check the config"),
@@ -149,7 +148,6 @@ class ExportReaderTest(ExportTestCase):
                 ({"ner_embedding.weight": torch.zeros(4, 4)},
                  "'ner_embedding.weight' is not part of a model with this config"),
                 ({"question_rnn.rnns.1.weight": torch.zeros(4, 12)}, "question_rnn.rnns.1.weight"),
-                ({"end_attn.linear.bias": nan}, "holds values that are not finite"),
                 ({"embedding.weight": torch.zeros(6, 4)}, "expected shape [5, 4]")):
             self.assert_refused(message, state=reader_state(**changes))
 

@@ -218,39 +218,26 @@ class CallsTest(unittest.TestCase):
         self.addCleanup(client.close)
         return client
 
+    GIVEN = {"top_k": 2, "truncate": True, "skip_empty": True, "priority": "high", "request_id": "id-1"}
+
+    def assert_sent(self, model, version):
+        """The first request has GIVEN."""
+        request = self.service.requests[0]
+        self.assertEqual((request.model, request.version, request.top_k), (model, version, 2))
+        self.assertEqual((request.truncate, request.skip_empty, request.priority), (True, True, pb.PRIORITY_HIGH))
+
     def test_classify(self):
-        response = self.client.classify(
-            ["one two", "three"],
-            model="trec",
-            version=4,
-            top_k=2,
-            truncate=True,
-            skip_empty=True,
-            priority="high",
-            request_id="id-1",
-        )
-        self.assertEqual(
-            (response.model, response.version, response.times.total_us, response.request_id), ("trec", 4, 7, "id-1")
-        )
+        response = self.client.classify(["one two", "three"], model="trec", version=4, **self.GIVEN)
+        self.assertEqual((response.model, response.version, response.request_id), ("trec", 4, "id-1"))
+        self.assertEqual(response.times.total_us, 7)
         self.assertEqual([one.label for one in response], ["one", "three"])
         self.assertEqual((response[0].probability, response[0].token_count, response[0].unknown_tokens), (0.75, 2, 1))
         self.assertEqual(response[0].logits.tolist(), [1.5])
-        request = self.service.requests[0]
-        self.assertEqual((request.model, request.version, request.top_k), ("trec", 4, 2))
-        self.assertEqual((request.truncate, request.skip_empty, request.priority), (True, True, pb.PRIORITY_HIGH))
+        self.assert_sent("trec", 4)
         self.assertRegex(self.service.metadata[0]["user-agent"], r"^sru-inference-python/\d+\.\d+\.\d+ ")
 
     def test_tag(self):
-        response = self.client.tag(
-            ["one two", "three"],
-            model="pos",
-            version=6,
-            top_k=2,
-            truncate=True,
-            skip_empty=True,
-            priority="high",
-            request_id="id-1",
-        )
+        response = self.client.tag(["one two", "three"], model="pos", version=6, **self.GIVEN)
         self.assertEqual((response.model, response.version, response.request_id), ("pos", 6, "id-1"))
         self.assertEqual([one.labels for one in response], [("o", "t"), ("t",)])
         first = response[0]
@@ -258,22 +245,18 @@ class CallsTest(unittest.TestCase):
         self.assertEqual([token.token for token in first.tokens], ["one", "two"])
         self.assertEqual([(label.name, label.index, label.probability) for label in first.tokens[1].labels],
                          [("t", 3, 0.75), ("w", 3, 0.75)])  # fmt: skip
-        request = self.service.requests[0]
-        self.assertEqual((request.model, request.version, request.top_k), ("pos", 6, 2))
-        self.assertEqual((request.truncate, request.skip_empty, request.priority), (True, True, pb.PRIORITY_HIGH))
+        self.assert_sent("pos", 6)
         self.assertEqual(self.client.tag([""])[0].labels, ())
         self.assertEqual(self.service.requests[1].top_k, 1)
 
     def test_other_calls(self):
         self.assertEqual([one.values.shape for one in self.client.encode([[2, 3], [4]])], [(2, 3), (4,)])
         self.assertEqual(self.service.requests[-1].output_format, pb.OUTPUT_FORMAT_RAW_FLOAT32)
-        scored = self.client.score(
-            ["a"], states=[b"s"], return_states=True, token_log_probs=True, top_candidates=1, token_texts=True
-        )[0]
+        wanted = {"return_states": True, "token_log_probs": True, "top_candidates": 1, "token_texts": True}
+        scored = self.client.score(["a"], states=[b"s"], **wanted)[0]
         self.assertEqual((scored.token_texts, self.service.requests[-1].token_texts), (("a",), True))
-        self.assertEqual(
-            (scored.state, scored.token_log_probs.tolist(), scored.candidates[0][0].text), (b"\xff\x00", [-1.0], "a")
-        )
+        self.assertEqual((scored.state, scored.token_log_probs.tolist()), (b"\xff\x00", [-1.0]))
+        self.assertEqual(scored.candidates[0][0].text, "a")
         self.assertEqual(self.service.requests[-1].states, [b"s"])
         self.assertEqual(self.client.answer([("Who?", ["x y"])])[0].answers[0].text, "x")
         self.assertEqual(self.client.translate(["a"], beam_size=1)[0].text, "A")
@@ -307,12 +290,10 @@ class CallsTest(unittest.TestCase):
         with self.assertRaises(sru_inference.InferenceError) as raised:
             self.client.classify(["DATA_LOSS"])
         self.assertEqual(raised.exception.code, grpc.StatusCode.DATA_LOSS)
-        with self.assertRaises(sru_inference.ResourceExhaustedError) as raised:
-            self.client.classify(["full"])
-        self.assertEqual(raised.exception.retry_after, 0.0625)
-        with self.assertRaises(sru_inference.ResourceExhaustedError) as raised:
-            self.client.classify(["too much"])
-        self.assertIsNone(raised.exception.retry_after)
+        for text, retry_after in (("full", 0.0625), ("too much", None)):
+            with self.assertRaises(sru_inference.ResourceExhaustedError) as raised:
+                self.client.classify([text])
+            self.assertEqual(raised.exception.retry_after, retry_after)
         requests = len(self.service.requests)
         with self.assertRaisesRegex(TypeError, "sequences: expected a list"):
             self.client.classify("a text")
@@ -328,13 +309,11 @@ class CallsTest(unittest.TestCase):
 
     def test_a_deadline_passes(self):
         gate = threading.Event()
-        self.addCleanup(gate.set)
         service = serve(self, Classify=lambda request: gate.wait() and pb.ClassifyResponse())
         self.addCleanup(gate.set)
-        with self.assertRaises(sru_inference.DeadlineExceededError):
-            self.connect(service, timeout=0.2).classify(["a"])
-        with self.assertRaises(sru_inference.DeadlineExceededError):
-            self.connect(service).classify(["a"], timeout=0.2)
+        for options, arguments in (({"timeout": 0.2}, {}), ({}, {"timeout": 0.2})):
+            with self.assertRaises(sru_inference.DeadlineExceededError):
+                self.connect(service, **options).classify(["a"], **arguments)
 
     def test_a_very_long_timeout_is_a_long_one(self):
         service = serve(self, **{**ANSWERS, "Generate": Letters()})
@@ -348,15 +327,10 @@ class CallsTest(unittest.TestCase):
 
     def test_waiting_in_vain_says_why(self):
         service = serve(self, health=lambda service: 2)
-        with self.assertRaisesRegex(
-            sru_inference.DeadlineExceededError, "not ready within 0.2 s: its health is NOT_SERVING"
-        ):
-            self.connect(service).wait_ready(0.2)
-        service.stop()
-        with self.assertRaisesRegex(
-            sru_inference.DeadlineExceededError, "not ready within 0.2 s: .*(refused|failed|connect)"
-        ):
-            self.connect(service).wait_ready(0.2)
+        for why in ("its health is NOT_SERVING", ".*(refused|failed|connect)"):
+            with self.assertRaisesRegex(sru_inference.DeadlineExceededError, "not ready within 0.2 s: " + why):
+                self.connect(service).wait_ready(0.2)
+            service.stop()
 
     def test_a_server_that_does_not_serve_can_be_asked_about(self):
         service = serve(self, health=lambda service: 2, ListModels=ANSWERS["ListModels"], Classify=classify)
@@ -377,11 +351,8 @@ class CallsTest(unittest.TestCase):
             self.assertLess(calls, 5000)
 
     def test_encode_stream(self):
-        items = list(
-            self.client.encode_stream(
-                [[1, 2], sru_inference.Chunk([3], return_state=True), np.array([4])], return_state=True
-            )
-        )
+        chunks = [[1, 2], sru_inference.Chunk([3], return_state=True), np.array([4])]
+        items = list(self.client.encode_stream(chunks, return_state=True))
         self.assertEqual([item.values.tolist() for item in items[:3]], [[[1], [2]], [[3]], [[4]]])
         self.assertEqual([item.state for item in items], [b"", b"3", b"", b"4"])
         self.assertIsNone(items[3].values)
@@ -419,11 +390,8 @@ class CallsTest(unittest.TestCase):
 
     def test_generate(self):
         service = serve(self, Generate=Letters())
-        pieces = list(
-            self.connect(service).generate(
-                "abc", max_new_tokens=3, sampling={"temperature": 0.5, "seed": 3}, stop=["x"]
-            )
-        )
+        sampling = {"temperature": 0.5, "seed": 3}
+        pieces = list(self.connect(service).generate("abc", max_new_tokens=3, sampling=sampling, stop=["x"]))
         self.assertEqual("".join(piece.text for piece in pieces), "def")
         self.assertEqual([piece.finish_reason for piece in pieces], ["", "", "length"])
         self.assertEqual((pieces[0].token_ids.tolist(), pieces[-1].state, pieces[-1].generated_tokens), ([3], b"6", 3))

@@ -36,6 +36,11 @@ sys.exit(export.main(["--checkpoint=m.pt", "--config=c.json", "--out=model/1"]))
 """
 
 
+def run_python(*arguments, **options):
+    command = [sys.executable, "-B", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, **options)
+
+
 def longest_words(request):
     """The longest words of each query's passages; an empty passage is refused."""
     results = []
@@ -46,12 +51,8 @@ def longest_words(request):
                 raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "queries[0].passages[0]: empty")
             for word in passage.split():
                 start = passage.index(word)
-                end = start + len(word)
-                spans.append(
-                    pb.SpanAnswer(
-                        text=word, passage=place, start_char=start, end_char=end, log_score=len(word), probability=0.5
-                    )
-                )
+                where = {"passage": place, "start_char": start, "end_char": start + len(word)}
+                spans.append(pb.SpanAnswer(text=word, log_score=len(word), probability=0.5, **where))
         spans.sort(key=lambda span: -span.log_score)
         results.append(pb.QueryAnswers(answers=spans[: request.top_n]))
     return pb.AnswerResponse(results=results)
@@ -155,42 +156,27 @@ class CommandsTest(unittest.TestCase):
 
     def test_the_exporter_is_a_command(self):
         for arguments in (["-m", "sru_inference", "export"], ["-m", "sru_inference.export"]):
-            done = subprocess.run(
-                [sys.executable, "-B", *arguments, "--help"], capture_output=True, text=True, timeout=60, check=False
-            )
+            done = run_python(*arguments, "--help")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("usage: python -m sru_inference.export", done.stdout)
             self.assertIn("--checkpoint", done.stdout)
 
     def test_the_exporter_writes_tensors_of_two_gibibytes(self):
-        class Tensor:
-            shape = (1 << 29,)
-
-            def numel(self):
-                return self.shape[0]
-
-            def data_ptr(self):
-                return 4096  # nothing reads it
-
+        tensor = unittest.mock.Mock(shape=(1 << 29,))
+        tensor.numel.return_value, tensor.data_ptr.return_value = 1 << 29, 4096  # nothing reads it
         with unittest.mock.patch("builtins.open", unittest.mock.mock_open()) as opened:
-            write_safetensors("model.safetensors", {"a": Tensor()})
+            write_safetensors("model.safetensors", {"a": tensor})
             written = opened().write.call_args.args[0]
         self.assertEqual(memoryview(written).nbytes, 1 << 31)
 
     def test_the_exporter_writes_the_values(self):
-        class Tensor:
-            def __init__(self, *values):
-                self.values = np.array(values, np.float32)
-                self.shape = self.values.shape
-
-            def numel(self):
-                return len(self.values)
-
-            def data_ptr(self):
-                return self.values.ctypes.data if len(self.values) else 0
-
+        arrays = {"a": np.array([1, 2], np.float32), "b": np.zeros(0, np.float32), "c": np.array([3], np.float32)}
+        tensors = {name: unittest.mock.Mock(shape=array.shape) for name, array in arrays.items()}
+        for name, tensor in tensors.items():
+            tensor.numel.return_value = len(arrays[name])
+            tensor.data_ptr.return_value = arrays[name].ctypes.data if len(arrays[name]) else 0
         with tempfile.NamedTemporaryFile() as file:
-            write_safetensors(file.name, {"a": Tensor(1, 2), "b": Tensor(), "c": Tensor(3)})
+            write_safetensors(file.name, tensors)
             data = file.read()
         self.assertEqual(np.frombuffer(data[-12:], np.float32).tolist(), [1, 2, 3])
 
@@ -198,8 +184,7 @@ class CommandsTest(unittest.TestCase):
     def test_the_exporter_exports(self):
         with tempfile.TemporaryDirectory() as folder:
             out = os.path.join(folder, "model", "1")
-            command = [sys.executable, "-B", "-c", EXPORT, folder]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+            done = run_python("-c", EXPORT, folder)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(sorted(os.listdir(out)), ["config.json", "model.safetensors"])
 
@@ -208,16 +193,11 @@ class CommandsTest(unittest.TestCase):
         folder = os.path.dirname(CLASSIFY)
         for name, expected in (("classify", "a 0.7500  a\n"), ("tag", "a 0.7500  a\n\n"), ("translate", "A\n"), ("generate", "b")):
             environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-            done = subprocess.run(
-                [sys.executable, "-B", os.path.join(folder, name + ".py"), "--address", self.service.address, "a"]
-                + (["--max_new_tokens=1"] if name == "generate" else []),
-                stdout=subprocess.PIPE,
-                env={**environment, "SRU_ADDRESS": "127.0.0.1:1"},
-                text=True,
-                timeout=60,
-                check=False,
+            arguments = ["--address", self.service.address, "a", *(["--max_new_tokens=1"] if name == "generate" else [])]
+            done = run_python(
+                os.path.join(folder, name + ".py"), *arguments, env={**environment, "SRU_ADDRESS": "127.0.0.1:1"}
             )
-            self.assertEqual(done.stdout, expected)
+            self.assertEqual(done.stdout, expected, done.stderr)
 
 
 class PrintingTest(unittest.TestCase):

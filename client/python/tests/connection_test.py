@@ -22,33 +22,17 @@ class AddressTest(unittest.TestCase):
                 make_target(wrong)
 
     def test_what_stays_on_this_machine(self):
-        for target in (
-            "localhost:1",
-            "LOCALHOST",
-            "127.0.0.1:1",
-            "127.9.9.9",
-            "[::1]:1",
-            "::1",
-            "unix:/run/sru",
-            "dns:///localhost:1",
-            "ipv4:127.0.0.1:1,127.0.0.2:1",
-            "ipv6:[::1]:1",
-            "[::ffff:127.0.0.1]:1",
-        ):
-            self.assertTrue(stays_on_this_machine(target), target)
-        for target in (
-            "sru.example:1",
-            "127.evil.example:1",
-            "localhost.evil.example",
-            "10.0.0.1:1",
-            "ipv4:127.0.0.1:1,10.0.0.1:1",
-            "0.0.0.0:1",
-            "dns://10.0.0.1/localhost:1",
-            "localhost:x",
-            "[::2]:1",
-            "",
-        ):
-            self.assertFalse(stays_on_this_machine(target), target)
+        here = (
+            "localhost:1 LOCALHOST 127.0.0.1:1 127.9.9.9 [::1]:1 ::1 unix:/run/sru dns:///localhost:1 "
+            "ipv4:127.0.0.1:1,127.0.0.2:1 ipv6:[::1]:1 [::ffff:127.0.0.1]:1"
+        )
+        elsewhere = (
+            "sru.example:1 127.evil.example:1 localhost.evil.example 10.0.0.1:1 ipv4:127.0.0.1:1,10.0.0.1:1 0.0.0.0:1 "
+            "dns://10.0.0.1/localhost:1 localhost:x [::2]:1"
+        )
+        for expected, targets in ((True, here.split()), (False, [*elsewhere.split(), ""])):
+            for target in targets:
+                self.assertEqual(stays_on_this_machine(target), expected, target)
 
 
 class OptionsTest(unittest.TestCase):
@@ -99,19 +83,14 @@ class OptionsTest(unittest.TestCase):
         self.assertNotIn("retryPolicy", service_config(Options(max_attempts=1)))
 
     def test_channel_options(self):
-        options = Options(
-            max_attempts=1,
-            max_message_bytes=5,
-            tls=True,
-            tls_server_name="a",
-            channel_options=[("grpc.keepalive_time_ms", 9)],
-        )
+        keepalive = [("grpc.keepalive_time_ms", 9)]
+        options = Options(max_attempts=1, max_message_bytes=5, tls=True, tls_server_name="a", channel_options=keepalive)
         arguments = dict(Connection(options).channel_options(only_serving=False))
-        self.assertEqual(arguments["grpc.max_receive_message_length"], 5)
-        self.assertEqual(arguments["grpc.enable_retries"], 0)
-        self.assertEqual(arguments["grpc.inhibit_health_checking"], 1)
-        self.assertEqual(arguments["grpc.ssl_target_name_override"], "a")
-        self.assertEqual(arguments["grpc.keepalive_time_ms"], 9)
+        expected = {
+            "max_receive_message_length": 5, "enable_retries": 0, "inhibit_health_checking": 1,
+            "ssl_target_name_override": "a", "keepalive_time_ms": 9,
+        }  # fmt: skip
+        self.assertEqual({name: arguments["grpc." + name] for name in expected}, expected)
         self.assertNotIn("grpc.inhibit_health_checking", dict(Connection(options).channel_options(only_serving=True)))
 
     def test_no_proxy_gets_what_stays_on_this_machine(self):
