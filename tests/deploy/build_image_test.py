@@ -4,7 +4,6 @@ That the images work is image_test.py's.
 """
 
 import os
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -41,11 +40,7 @@ class BuildImageTest(unittest.TestCase):
         )
 
     def build(self, *arguments, fails="", **environment):
-        return subprocess.run(
-            [SCRIPT, "--engine=docker", *arguments], env={**self.environment, "FAILS": fails, **environment},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=running.DEADLINE_S,
-            check=False,
-        )
+        return running.run(SCRIPT, "--engine=docker", *arguments, env={**self.environment, "FAILS": fails, **environment})
 
     def built(self, stage):
         """The arguments with which this stage was built, or None."""

@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 import unittest
 
@@ -22,16 +21,10 @@ class ComposeTest(unittest.TestCase):
 
     def test_compose_accepts_it(self):
         docker = shutil.which("docker")
-        if docker is None or subprocess.run(
-            [docker, "compose", "version"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60, check=False,
-        ).returncode != 0:
+        if docker is None or running.run(docker, "compose", "version").returncode != 0:
             self.skipTest("docker compose is not installed")
-        done = subprocess.run(
-            [docker, "compose", "-f", os.path.join(FOLDER, "compose.yaml"), "config", "--quiet"],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False,
-        )
-        self.assertEqual(done.returncode, 0, done.stdout)
+        done = running.run(docker, "compose", "-f", os.path.join(FOLDER, "compose.yaml"), "config", "--quiet")
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_mounted_files_and_volumes_exist(self):
         for name, service in SERVICES.items():

@@ -6,7 +6,6 @@ same checks where the server has the flag; where it has not, a test says that it
 
 import collections
 import os
-import subprocess
 
 import running
 
@@ -16,11 +15,8 @@ Feature = collections.namedtuple("Feature", "name flag environment metrics")
 
 def _certificate(folder):
     cert, key = os.path.join(folder, "cert.pem"), os.path.join(folder, "key.pem")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days",
-         "30", "-subj", "/CN=localhost", "-keyout", key, "-out", cert],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60, check=True,
-    )
+    running.run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days",
+                "30", "-subj", "/CN=localhost", "-keyout", key, "-out", cert, check=True)
     return {"SRU_TLS_CERT": cert, "SRU_TLS_KEY": key}
 
 

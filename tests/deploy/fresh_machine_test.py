@@ -42,10 +42,7 @@ def run(*arguments, environment=None, user=None):
     command = [SCRIPT, *arguments]
     if user is not None:
         command = [shutil.which("setpriv"), "--reuid", str(user), "--clear-groups", *command]
-    return subprocess.run(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
-        timeout=running.DEADLINE_S, check=False,
-    )
+    return running.run(*command, env=environment)
 
 
 def processes_with(text):
@@ -78,11 +75,8 @@ class ArgumentsTest(unittest.TestCase):
     def test_ubuntu_needs_its_keys(self):
         if os.geteuid() != 0 or shutil.which("debootstrap") is None:
             self.skipTest("needs root and debootstrap")
-        done = subprocess.run(
-            [os.path.join(running.ROOT, "scripts", "debian_root.sh"), "noble", "/nonexistent/root"],
-            env={**os.environ, "SRU_UBUNTU_KEYRING": "/nonexistent/keys"},
-            stderr=subprocess.PIPE, universal_newlines=True, timeout=running.DEADLINE_S, check=False,
-        )
+        done = running.run(os.path.join(running.ROOT, "scripts", "debian_root.sh"), "noble", "/nonexistent/root",
+                           env={**os.environ, "SRU_UBUNTU_KEYRING": "/nonexistent/keys"})
         self.assertEqual(done.returncode, 1)
         self.assertIn("SRU_UBUNTU_KEYRING: expected the keys of Ubuntu's package ubuntu-keyring, found no /nonexistent/keys", done.stderr)
 
@@ -110,9 +104,9 @@ class MachineTest(unittest.TestCase):
         for program in ("git", "unshare", "setpriv"):
             if shutil.which(program) is None:
                 self.skipTest("needs " + program)
-        if subprocess.run(["git", "-C", running.ROOT, "rev-parse"], stderr=subprocess.DEVNULL, check=False).returncode:
+        if running.run("git", "-C", running.ROOT, "rev-parse").returncode:
             self.skipTest("needs a git checkout, which the machine clones")
-        if subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+        if running.run("unshare", "--mount", "--pid", "--fork", "true").returncode:
             self.skipTest("this machine lets nobody make namespaces")
         work = tempfile.TemporaryDirectory()
         self.addCleanup(work.cleanup)

@@ -52,19 +52,14 @@ class RootFileSystemTest(unittest.TestCase):
 
     def make(self, name, *libraries, wanted=0, **environment):
         root = os.path.join(self.work, name)
-        done = subprocess.run(
-            [SCRIPT, self.prefix, root, *libraries], env={**os.environ, **environment}, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, universal_newlines=True, timeout=running.DEADLINE_S, check=False,
-        )
+        done = running.run(SCRIPT, self.prefix, root, *libraries, env={**os.environ, **environment}, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode, wanted, done.stdout)
         return root, done.stdout
 
     def loads(self, root, library, **environment):
         """Whether the program loads it there. Needs root, for chroot."""
-        done = subprocess.run(
-            ["chroot", root, "/usr/local/bin/sru_server", library], env={"PATH": "/usr/sbin:/usr/bin", **environment},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False,
-        )
+        done = running.run("chroot", root, "/usr/local/bin/sru_server", library,
+                           env={"PATH": "/usr/sbin:/usr/bin", **environment})
         self.assertIn(done.stdout.strip(), ("7", "42") if done.returncode == 0 else (done.stdout.strip(),))
         return done.returncode == 0
 
@@ -78,8 +73,7 @@ class RootFileSystemTest(unittest.TestCase):
         with open(root + "/etc/ld.so.conf", encoding="ascii") as file:
             self.assertEqual(file.read(), "include /etc/ld.so.conf.d/*.conf\n")
         self.assertEqual(os.path.exists(root + "/etc/debian_version"), os.path.exists("/etc/debian_version"))
-        cached = subprocess.run(["/sbin/ldconfig", "-r", root, "-p"], stdout=subprocess.PIPE, universal_newlines=True,
-                                check=True).stdout
+        cached = running.run("/sbin/ldconfig", "-r", root, "-p", check=True).stdout
         self.assertIn("libc.so.6", cached)
         self.assertIn("libloaded.so.3", cached)
 
@@ -109,7 +103,7 @@ class RootFileSystemTest(unittest.TestCase):
         self.assertTrue(self.loads(root, "libloaded.so.3"))
 
     def test_a_library_that_ldconfig_lists_first_is_found(self):
-        listed = subprocess.run(["/sbin/ldconfig", "-p"], stdout=subprocess.PIPE, universal_newlines=True, check=True)
+        listed = running.run("/sbin/ldconfig", "-p", check=True)
         entries = [line.split() for line in listed.stdout.splitlines() if " => " in line]
         name = next(e[0] for e in entries if os.path.exists(e[-1]))
         # A pipe that is closed early ended the script by chance, without a word.

@@ -36,9 +36,7 @@ def arguments():
 
 
 def output(*command):
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=300, check=False
-    )
+    done = running.run(*command, timeout=300)
     if done.returncode != 0:
         raise RuntimeError("%s: %s" % (" ".join(command), done.stderr.strip()))
     return done.stdout
@@ -46,9 +44,7 @@ def output(*command):
 
 def works(*command):
     try:
-        return subprocess.run(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60, check=False
-        ).returncode == 0
+        return running.run(*command).returncode == 0
     except OSError:
         return False
 
@@ -136,11 +132,8 @@ class Container:
         self.process.stderr.close()
 
     def inside(self, *command, environment=None):
-        return subprocess.run(
-            [shutil.which("nsenter"), "--target", str(self.pid), "--mount", "--net", "--pid", *command],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
-            timeout=running.DEADLINE_S, check=False,
-        )
+        return running.run(
+            shutil.which("nsenter"), "--target", str(self.pid), "--mount", "--net", "--pid", *command, env=environment)
 
     def execute(self, *program):
         """Does what `docker exec` does."""
@@ -280,14 +273,11 @@ class ImageTest(unittest.TestCase):
 
     def test_the_health_check_fails_without_a_server(self):
         health = self.image.config["Healthcheck"]["Test"][1:]
-        done = subprocess.run(
-            [shutil.which("unshare"), "--mount", "--pid", "--net", "--fork", "--kill-child"]
-            + self.image.command(*health),
-            env={**self.image.environment(), "CONTAINER_SETUP": "1"},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=running.DEADLINE_S, check=False,
-        )
+        done = running.run(
+            shutil.which("unshare"), "--mount", "--pid", "--net", "--fork", "--kill-child", *self.image.command(*health),
+            env={**self.image.environment(), "CONTAINER_SETUP": "1"})
         self.assertEqual(done.returncode, 1)
-        self.assertIn(b"sru_client health: ", done.stderr)
+        self.assertIn("sru_client health: ", done.stderr)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ kubernetes_test.py FOLDER_WITH_THE_PROGRAMS
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -237,11 +236,9 @@ class ManifestsTest(unittest.TestCase):
         self.assertGreater(predictor["terminationGracePeriodSeconds"], float(env["SRU_DRAIN_TIMEOUT_S"]))
 
     def test_the_operators_rules_are_those_of_the_files(self):
-        done = subprocess.run(
-            [sys.executable, os.path.join(running.ROOT, "deploy", "prometheus", "to_prometheusrule.py"), "--check"],
-            timeout=60, check=False,
-        )
-        self.assertEqual(done.returncode, 0)
+        script = os.path.join(running.ROOT, "deploy", "prometheus", "to_prometheusrule.py")
+        done = running.run(sys.executable, script, "--check")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         rule = kustomize("monitoring")["PrometheusRule", "sru-server"]
         groups = []
         for name in ("recording.yaml", "alerts.yaml"):

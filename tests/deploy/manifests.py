@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 
 import running
@@ -34,17 +33,11 @@ def kustomize(*folder):
     """The resources of a kustomization, by (kind, name)."""
 
     def run(root):
-        return subprocess.run(
-            ["kubectl", "kustomize", os.path.join(root, *folder)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=120, check=False,
-        )
+        return running.run("kubectl", "kustomize", os.path.join(root, *folder), timeout=120)
 
     done = run(FOLDER)
     if done.returncode != 0:
-        version = subprocess.run(
-            ["kubectl", "version", "--client"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            universal_newlines=True, timeout=120, check=False,
-        ).stdout
+        version = running.run("kubectl", "version", "--client", timeout=120).stdout
         if not re.search(r'v1\.(1\d|20)\.|Minor:"(1\d|20)"', version):
             raise AssertionError(done.stderr)
         print("kubectl is older than 1.21: the kustomizations are translated for it")

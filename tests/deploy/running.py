@@ -79,11 +79,15 @@ def stop(process):
         raise
 
 
+def run(*command, **options):
+    """The end of a program: its code and, as text, its standard output and errors."""
+    return subprocess.run(command, **{
+        "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "timeout": DEADLINE_S, "check": False, **options,
+    })
+
+
 def server_help(binaries):
-    return subprocess.run(
-        [os.path.join(binaries, "sru_server"), "--help=all"], stdout=subprocess.PIPE, universal_newlines=True,
-        timeout=DEADLINE_S, check=True,
-    ).stdout
+    return run(os.path.join(binaries, "sru_server"), "--help=all", check=True).stdout
 
 
 class Server(SruServer):
@@ -109,14 +113,8 @@ class Server(SruServer):
 
     def client(self, *arguments):
         """Runs sru_client and returns its exit code."""
-        return subprocess.run(
-            [os.path.join(self.binaries, "sru_client"), arguments[0], "--address=" + self.address]
-            + list(arguments[1:]),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=DEADLINE_S,
-            check=False,
-        ).returncode
+        program = os.path.join(self.binaries, "sru_client")
+        return run(program, arguments[0], "--address=" + self.address, *arguments[1:]).returncode
 
     def load(self):
         """Calls every method; some of the calls are errors."""
@@ -166,15 +164,8 @@ class Prometheus:
         self.log_path = os.path.join(self.folder, "log")
         with open(self.log_path, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(
-                [
-                    "prometheus",
-                    "--config.file=" + path,
-                    "--storage.tsdb.path=" + os.path.join(self.folder, "data"),
-                    "--web.listen-address=127.0.0.1:0",
-                ],
-                stdout=log,
-                stderr=log,
-            )
+                ["prometheus", "--config.file=" + path, "--storage.tsdb.path=" + os.path.join(self.folder, "data"),
+                 "--web.listen-address=127.0.0.1:0"], stdout=log, stderr=log)
         try:
             self.url = "http://" + wait_for("Prometheus' address", self._listening)
             wait_for("Prometheus", lambda: get(self.url + "/-/ready"))

@@ -33,8 +33,7 @@ class SystemdTest(unittest.TestCase):
             path = os.path.join(folder, "sru-server.service")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
-            result = subprocess.run(["systemd-analyze", "verify", path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                    text=True, timeout=60, check=False)
+            result = running.run("systemd-analyze", "verify", path, stderr=subprocess.STDOUT)
             complaints = [line for line in result.stdout.splitlines() if "sru-server" in line]
             self.assertEqual(complaints, [])
 
