@@ -15,7 +15,7 @@ import unittest
 import urllib.error
 import urllib.request
 
-from server_process import Authority, Server, await_true, call, classify_request, credentials, inference_pb2, refusal
+from server_process import Authority, Server, await_true, bearer, call, classify_request, credentials, inference_pb2, refusal
 
 TOKENS = {
     "slow": "kR3vX9mQ2bT7wZ5n",
@@ -59,8 +59,16 @@ class Limits(unittest.TestCase):
         os.rename(cls.path + ".new", cls.path)
 
     def call(self, caller, request=None, method="Classify"):
-        metadata = (("authorization", "Bearer " + TOKENS[caller]),)
-        return call(self.channel, method, classify() if request is None else request, metadata)
+        return call(self.channel, method, classify() if request is None else request, bearer(TOKENS[caller]))
+
+    def generate(self, caller, **fields):
+        """The request, and its answers from the first on, which has come."""
+        request = inference_pb2.GenerateRequest(model="war_and_peace", **fields)
+        request.prompt.text = "He"
+        method = self.channel.unary_stream("/sru.v1.InferenceService/Generate")
+        stream = method(request.SerializeToString(), metadata=bearer(TOKENS[caller]))
+        next(stream)
+        return request.SerializeToString(), stream
 
     def post(self, caller, path="/v1/classify", **fields):
         """Status, headers and message of the answer."""
@@ -103,13 +111,8 @@ class Limits(unittest.TestCase):
         self.server.await_log("caller=slow")
 
     def test_a_text_is_charged_while_it_is_generated(self):
-        generate = inference_pb2.GenerateRequest(model="war_and_peace", max_new_tokens=100000, echo=True)
-        generate.prompt.text = "He"
-        metadata = (("authorization", "Bearer " + TOKENS["poet"]),)
-        stream = self.channel.unary_stream("/sru.v1.InferenceService/Generate")(generate.SerializeToString(), metadata=metadata)
-        messages = iter(stream)
-        next(messages)
-        for _ in messages:
+        _, stream = self.generate("poet", max_new_tokens=100000, echo=True)
+        for _ in stream:
             answer = self.call("poet", classify())
             if answer.code != "OK":
                 break
@@ -119,14 +122,9 @@ class Limits(unittest.TestCase):
         stream.cancel()
 
     def test_streams_and_calls_have_places(self):
-        generate = inference_pb2.GenerateRequest(model="war_and_peace", max_new_tokens=4000)
-        generate.prompt.text = "He"
-        metadata = (("authorization", "Bearer " + TOKENS["narrow"]),)
-        method = self.channel.unary_stream("/sru.v1.InferenceService/Generate")
-        open_stream = method(generate.SerializeToString(), metadata=metadata)
-        next(open_stream)
+        request, open_stream = self.generate("narrow", max_new_tokens=4000)
         await_true(lambda: self.server.metric('sru_caller_calls_in_flight{caller="narrow"}') == 1, "a call in flight")
-        answer = self.call("narrow", generate.SerializeToString(), "Generate")
+        answer = self.call("narrow", request, "Generate")
         self.assertEqual(answer.code, "RESOURCE_EXHAUSTED")
         self.assertIn("1 open streams", answer.details)
         self.assertIn(RETRY_INFO, answer.metadata["grpc-status-details-bin"])

@@ -29,8 +29,7 @@ NEW_ID = re.compile(r"^[0-9a-f]{32}$")
 
 class LogTest(unittest.TestCase):
     def test_json_lines(self):
-        with Server("--log_format=json", "--log_requests=all") as server:
-            channel = server.channel()
+        with Server("--log_format=json", "--log_requests=all") as server, server.channel() as channel:
             headers = (("x-request-id", "id-1"), ("traceparent", TRACEPARENT))
             answer = call(channel, "Classify", classify_request(QUESTION, "Why ?"), headers)
             self.assertEqual(answer.code, "OK")
@@ -38,7 +37,6 @@ class LogTest(unittest.TestCase):
             self.assertEqual(call(channel, "ListModels").code, "OK")
             self.assertEqual(call(channel, "GetModel", b"\x0a\x05other").code, "NOT_FOUND")
             self.assertEqual(call(channel, "/x/y").code, "UNIMPLEMENTED")
-            channel.close()
             self.assertEqual(server.stop(), 0)
 
             # Every line of both streams is JSON.
@@ -69,14 +67,9 @@ class LogTest(unittest.TestCase):
             self.assertIn("'other' is not loaded", lines[2]["error"])
 
     def test_admin_calls(self):
-        with Server(
-            "--log_format=json",
-            "--log_requests=all",
-            "--model_control=explicit",
-            "--admin_listen=127.0.0.1:0",
-        ) as server:
-            port = str(server.port_of("admin"))
-            channel = grpc.insecure_channel("localhost:" + port)
+        admin = ("--model_control=explicit", "--admin_listen=127.0.0.1:0")
+        with Server("--log_format=json", "--log_requests=all", *admin) as server:
+            channel = grpc.insecure_channel("localhost:%d" % server.port_of("admin"))
             name = b"\x0a\x04trec"
             headers = (("x-request-id", "id-2"),)
             answer = call(channel, "/sru.v1.AdminService/LoadModel", name, headers)
@@ -102,8 +95,7 @@ class LogTest(unittest.TestCase):
                 self.assertNotIn("version", line)
 
     def test_request_ids(self):
-        with Server() as server:
-            channel = server.channel()
+        with Server() as server, server.channel() as channel:
 
             def given(value, method="ListModels"):
                 return call(channel, method, metadata=(("x-request-id", value),)).metadata
@@ -118,15 +110,12 @@ class LogTest(unittest.TestCase):
             failed = call(channel, "Classify")
             self.assertRegex(failed.metadata["x-request-id"], NEW_ID)
             server.await_log("request_id=" + failed.metadata["x-request-id"])
-            channel.close()
 
     @unittest.skipIf(either(False, True, "a message that is too large"), "gRPC's library refuses them without a word")
     def test_calls_whose_message_is_too_large(self):
-        with Server("--log_format=json", "--max_message_bytes=1024") as server:
-            channel = server.channel()
+        with Server("--log_format=json", "--max_message_bytes=1024") as server, server.channel() as channel:
             answer = call(channel, "Classify", b"x" * 2000, (("x-request-id", "id-3"),))
             self.assertEqual(call(channel, HEALTH, b"x" * 2000).code, "RESOURCE_EXHAUSTED")
-            channel.close()
             self.assertEqual((answer.code, answer.metadata["x-request-id"]), ("RESOURCE_EXHAUSTED", "id-3"))
             series = 'sru_requests_total{code="RESOURCE_EXHAUSTED",method="Classify",model="",version=""}'
             self.assertEqual(server.metric(series), 1)
@@ -140,31 +129,25 @@ class LogTest(unittest.TestCase):
             self.assertRegex(line["peer"], r"^ipv[46]:")
 
     def test_malformed_traces_are_ignored(self):
-        with Server("--log_format=json") as server:
-            channel = server.channel()
+        with Server("--log_format=json") as server, server.channel() as channel:
             for value in ("", "x", TRACEPARENT[:-1], TRACEPARENT.upper(), "ff" + TRACEPARENT[2:]):
                 answer = call(channel, "Classify", metadata=(("traceparent", value),))
                 self.assertEqual(answer.code, "INVALID_ARGUMENT")
             call(channel, "Classify", metadata=(("traceparent", TRACEPARENT),))
-            channel.close()
             server.stop()
             traces = [line.get("trace_id") for line in server.log_lines("request")]
             self.assertEqual(traces, [None] * 5 + [TRACE])
 
     def test_only_what_was_asked_for(self):
         for policy, expected in (("none", []), ("errors", ["bad"]), ("all", ["good", "bad"])):
-            with Server("--log_requests=" + policy) as server:
-                channel = server.channel()
+            with Server("--log_requests=" + policy) as server, server.channel() as channel:
                 call(channel, "ListModels", metadata=(("x-request-id", "good"),))
                 call(channel, "Classify", metadata=(("x-request-id", "bad"),))
-                channel.close()
                 server.stop()
                 self.assertEqual(re.findall(r" request_id=(\w+)", server.log()), expected)
-        with Server("--log_requests=all", "--log_level=error") as server:
-            channel = server.channel()
+        with Server("--log_requests=all", "--log_level=error") as server, server.channel() as channel:
             call(channel, "ListModels")
             call(channel, "Classify")
-            channel.close()
             server.stop()
             self.assertEqual(server.log(), "")
 
@@ -181,12 +164,10 @@ class LogTest(unittest.TestCase):
     )
 
     def test_no_content(self):
-        with Server("--log_format=json", "--log_requests=all") as server:
-            channel = server.channel()
+        with Server("--log_format=json", "--log_requests=all") as server, server.channel() as channel:
             for request in self.CONTENT:
                 call(channel, "Classify", request)
                 call(channel, "Encode", request)
-            channel.close()
             server.stop()
             lines = server.log_lines("request")
             self.assertEqual(len(lines), 2 * len(self.CONTENT))
@@ -195,21 +176,17 @@ class LogTest(unittest.TestCase):
                 self.assertNotIn(word, server.log())
 
     def test_content_when_asked(self):
-        with Server("--log_format=json", "--log_requests=all", "--log_content") as server:
-            channel = server.channel()
+        with Server("--log_format=json", "--log_requests=all", "--log_content") as server, server.channel() as channel:
             for request in self.CONTENT:
                 call(channel, "Classify", request)
-            channel.close()
             server.stop()
             lines = server.log_lines("request")
             self.assertEqual(len(lines), len(self.CONTENT))
             self.assertIn(QUESTION, lines[0]["request"])
             self.assertLess(max(len(line["request"]) for line in lines), 4200)
             self.assertIn("are too many", lines[2]["error"])
-        with Server("--log_requests=all", "--log_content") as server:
-            channel = server.channel()
+        with Server("--log_requests=all", "--log_content") as server, server.channel() as channel:
             call(channel, "Classify", self.CONTENT[1])
-            channel.close()
             server.stop()
             # A text cannot break a line or forge a field.
             self.assertEqual(len(re.findall(r"^\S+ \S+ +request .*$", server.log(), re.M)), 1)
@@ -221,12 +198,10 @@ class LogTest(unittest.TestCase):
             with open(path, "w") as file:
                 file.write("search token-of-search-team\ntoken-of-nobody-else\n")
             flags = ("--auth_tokens_file=" + path, "--log_requests=all", "--log_format=json")
-            with Server(*flags) as server:
-                channel = server.channel()
+            with Server(*flags) as server, server.channel() as channel:
                 for token in ("token-of-search-team", "token-of-nobody-else"):
                     call(channel, "ListModels", metadata=(("authorization", "Bearer " + token),))
                 call(channel, "ListModels", metadata=(("traceparent", TRACEPARENT),))
-                channel.close()
                 server.stop()
                 callers = [line.get("caller") for line in server.log_lines("request")]
                 self.assertEqual(callers, ["search", "unnamed"])
@@ -235,20 +210,17 @@ class LogTest(unittest.TestCase):
                 self.assertNotIn("token-of", server.log())
 
     def test_requests_of_a_stream_have_the_peer_of_the_stream(self):
-        with Server("--log_format=json") as server:
-            channel = server.channel()
+        with Server("--log_format=json") as server, server.channel() as channel:
             infer = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
             self.assertIn(b"'nope' is not loaded", next(infer(iter([b"\x0a\x04nope"]), timeout=20)))
             call(channel, "Classify")
-            channel.close()
             server.stop()
             lines = {line["method"]: line for line in server.log_lines("request")}
             self.assertRegex(lines["Classify"]["peer"], r"^ipv[46]:.*:\d+$")
             self.assertEqual(lines["ModelInfer"]["peer"], lines["Classify"]["peer"])
 
     def test_strangers_cannot_fill_the_log(self):
-        with Server("--log_format=json", "--log_requests_per_second=2") as server:
-            channel = server.channel()
+        with Server("--log_format=json", "--log_requests_per_second=2") as server, server.channel() as channel:
             for _ in range(200):
                 call(channel, "Classify")
             suppressed = server.metric("sru_log_lines_suppressed_total")
@@ -261,28 +233,25 @@ class LogTest(unittest.TestCase):
                 return any("suppressed_lines" in line for line in server.log_lines("request"))
 
             await_true(says_so, "a line that counts those left out")
-            channel.close()
 
     # Calls that each write a line of more than 400 bytes: together half more than what may wait and
     # what a pipe holds.
     FLOOD = 4500
 
     def flood(self, server):
-        channel = server.channel()
         headers = (("x-request-id", "i" * 128), ("traceparent", TRACEPARENT))
         request = classify_request(QUESTION, model="m" * 128)
-        classify = channel.unary_unary("/sru.v1.InferenceService/Classify")
-        for _ in range(0, self.FLOOD, 100):
-            calls = [classify.future(request, metadata=headers, timeout=20) for _ in range(100)]
-            self.assertEqual({c.code().name for c in calls}, {"NOT_FOUND"})
-        channel.close()
+        with server.channel() as channel:
+            classify = channel.unary_unary("/sru.v1.InferenceService/Classify")
+            for _ in range(0, self.FLOOD, 100):
+                calls = [classify.future(request, metadata=headers, timeout=20) for _ in range(100)]
+                self.assertEqual({c.code().name for c in calls}, {"NOT_FOUND"})
 
     def check_serves(self, server):
-        channel = server.channel()
-        for _ in range(20):
-            self.assertEqual(call(channel, "Classify", classify_request(QUESTION), timeout=5).code, "OK")
-        self.assertEqual(call(channel, "/grpc.health.v1.Health/Check", timeout=5).code, "OK")
-        channel.close()
+        with server.channel() as channel:
+            for _ in range(20):
+                self.assertEqual(call(channel, "Classify", classify_request(QUESTION), timeout=5).code, "OK")
+            self.assertEqual(call(channel, HEALTH, timeout=5).code, "OK")
 
     @unittest.skipIf(either(False, True, "too many connections"), "gRPC's library has no bound")
     def test_refused_connections_are_said_once(self):
@@ -365,12 +334,7 @@ class LogTest(unittest.TestCase):
             os.close(write_end)
 
     def test_wrong_values_name_the_flag(self):
-        for flag in (
-            "--log_format=xml",
-            "--log_level=debug",
-            "--log_requests=some",
-            "--log_requests_per_second=-1",
-        ):
+        for flag in ("--log_format=xml", "--log_level=debug", "--log_requests=some", "--log_requests_per_second=-1"):
             self.assertIn(flag.split("=")[0] + ": expected", refusal(flag))
         # The refusal is in the format too, whatever is wrong.
         for wrong in ("--nosuch=1", "--max_batch_tokens=many", "--dtype=float8", "stray"):

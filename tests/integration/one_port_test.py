@@ -22,7 +22,9 @@ if shutil.which("curl") is None:
     print("SKIPPED: there is no program curl")
     sys.exit(77)
 
-from server_process import SERVICE, Authority, Server, await_true, call, classify_request, credentials, inference_pb2
+from server_process import (
+    OTHER_TOKEN, SERVICE, TOKEN, Authority, Server, await_true, bearer, call, classify_request, credentials, inference_pb2,
+)  # fmt: skip
 
 import grpc
 
@@ -30,8 +32,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import http2  # noqa: E402
 
 NATIVE = "--grpc_transport=native"
-TOKEN = "kR3vX9mQ2bT7wZ5n"
-OTHER_TOKEN = "pL8sD1fG4hJ6kA0c"
 HANDSHAKES = 512  # that may be under way
 COMPLETIONS = "/v1/completions"
 QUESTION = '{"model":"trec","sequences":[{"text":"Who wrote it ?"}]}'
@@ -88,12 +88,9 @@ class OnePort(unittest.TestCase):
         return Server(NATIVE, "--http_listen=", "--tls_cert=" + self.certificate, "--tls_key=" + self.key, *flags)
 
     def check_grpc(self, server, channel_credentials=None, metadata=()):
-        channel = server.channel(channel_credentials)
-        try:
-            request = classify_request("Who wrote it ?", model="trec")
+        request = classify_request("Who wrote it ?", model="trec")
+        with server.channel(channel_credentials) as channel:
             self.assertEqual(call(channel, "Classify", request, metadata).code, "OK")
-        finally:
-            channel.close()
 
     def test_plain(self):
         with Server(NATIVE, "--http_listen=") as server:
@@ -153,11 +150,11 @@ class OnePort(unittest.TestCase):
         with self.tls("--auth_tokens_file=" + self.tokens) as server:
             base = "https://localhost:%d" % server.port
             trust = ("--cacert", self.ours.certificate)
-            bearer = ("-H", "authorization: Bearer " + TOKEN)
-            self.check_grpc(server, credentials(self.ours), (("authorization", "Bearer " + TOKEN),))
+            own = ("-H", "authorization: Bearer " + TOKEN)
+            self.check_grpc(server, credentials(self.ours), bearer(TOKEN))
             for flag, version in (("--http1.1", "1.1"), ("--http2", "2"), ("--no-alpn", "1.1")):
                 self.assertEqual(curl(base + "/readyz", flag, *trust), (version, 200, "ready\n"))
-                got, status, text = curl(base + "/v1/classify", flag, *trust, *bearer, body=QUESTION)
+                got, status, text = curl(base + "/v1/classify", flag, *trust, *own, body=QUESTION)
                 self.assertEqual((got, status, label(text)), (version, 200, "HUM"))
                 self.assertEqual(curl(base + "/v1/classify", flag, *trust, body=QUESTION)[:2], (version, 401))
                 text = curl(base + "/v1/classify", flag, *trust, "-i", "-H", "Expect: 100-continue", body=QUESTION)[2]
@@ -236,11 +233,9 @@ class OnePort(unittest.TestCase):
 
             def stream(token):
                 requests = queue.SimpleQueue()
-                call = channel.stream_stream(SERVICE + "EncodeStream")(
-                    iter(requests.get, None), metadata=(("authorization", "Bearer " + token),)
-                )
                 self.addCleanup(requests.put, None)
-                return call
+                method = channel.stream_stream(SERVICE + "EncodeStream")
+                return method(iter(requests.get, None), metadata=bearer(token))
 
             ended, stays = stream(TOKEN), stream(OTHER_TOKEN)
             for version, token in (("1.1", TOKEN), ("2", TOKEN), ("2", OTHER_TOKEN)):

@@ -18,7 +18,7 @@ import tempfile
 import unittest
 
 import numpy as np
-from server_process import PYTHON_CLIENT, REPOSITORY, Authority, Server
+from server_process import PYTHON_CLIENT, REPOSITORY, TOKEN, Authority, Server
 
 import sru_inference
 from sru_inference import aio
@@ -28,7 +28,6 @@ from client_test import answer, translate  # noqa: E402
 from fake_service import FakeService  # noqa: E402
 
 QUESTIONS = ["How many moons does Jupiter have ?", "Who wrote Hamlet ?"]
-TOKEN = "kR3vX9mQ2bT7wZ5n"
 
 
 def write_frames_model(repository):

@@ -11,7 +11,6 @@ import re
 import shutil
 import socket
 import ssl
-import subprocess
 import sys
 import tempfile
 import threading
@@ -23,18 +22,22 @@ from server_process import (
     CLIENT,
     HEALTH,
     LIST_SERVICES,
+    OTHER_TOKEN,
     PYTHON_CLIENT,
     REFLECTION,
     REFLECTION_V1,
+    TOKEN,
     Authority,
     Server,
     await_true,
+    bearer,
     call,
     call_once,
     credentials,
     openssl,
     read,
     refusal,
+    run,
 )
 
 import grpc
@@ -46,12 +49,6 @@ import http2  # noqa: E402
 NATIVE = os.environ.get("SRU_GRPC_TRANSPORT") != "library"
 # Between two checks a test may replace two files that belong together, not more.
 FAST = "--credentials_poll_interval_s=0.2"
-TOKEN = "kR3vX9mQ2bT7wZ5n"
-OTHER_TOKEN = "pL8sD1fG4hJ6kA0c"
-
-
-def bearer(token):
-    return (("authorization", "Bearer " + token),)
 
 
 def handshake_failures(server, reason):
@@ -91,6 +88,11 @@ class Files(unittest.TestCase):
             file.write(text if isinstance(text, bytes) else text.encode())
         return path
 
+    def check_refusal(self, parts, *flags, env=None):
+        line = refusal(*flags, env=env)
+        for part in parts:
+            self.assertIn(part, line)
+
     def weak_pair(self):
         """A key of a size that the distributions' OpenSSL does not accept."""
         return self.ours.issue("weak", rsa_bits=1024)
@@ -107,9 +109,7 @@ class TlsTest(Files):
             self.assertEqual(call_once(server, credentials(self.ours)).code, "OK")
             # A client that does not trust the authority, or expects another name.
             self.assertEqual(call_once(server, credentials(self.theirs)).code, "UNAVAILABLE")
-            self.assertEqual(
-                call_once(server, credentials(self.ours), name="example.org").code, "UNAVAILABLE"
-            )
+            self.assertEqual(call_once(server, credentials(self.ours), name="example.org").code, "UNAVAILABLE")
             # gRPC's clients just leave, and check the name after the handshake; others say why.
             await_handshake_failure(server, "closed_by_client")
             if NATIVE:
@@ -120,9 +120,7 @@ class TlsTest(Files):
             self.assertEqual(call_once(server, None).code, "UNAVAILABLE")
             await_handshake_failure(server, "not_tls")
             # A client that needs no certificate may present any.
-            self.assertEqual(
-                call_once(server, credentials(self.ours, *self.stranger_pair)).code, "OK"
-            )
+            self.assertEqual(call_once(server, credentials(self.ours, *self.stranger_pair)).code, "OK")
             self.assertEqual(self.s_client(server)[0], 0)
             self.assertIn("ALPN protocol: h2", self.s_client(server)[1])
             self.assertNotEqual(self.s_client(server, "-tls1_1", "-cipher", "ALL:@SECLEVEL=0")[0], 0)
@@ -206,9 +204,7 @@ class TlsTest(Files):
     def test_client_certificates(self):
         admin = ["--admin_listen=127.0.0.1:0", "--model_control=explicit"]
         with Server(*self.tls_flags(client_ca=self.ours.certificate), *admin) as server:
-            self.assertEqual(
-                call_once(server, credentials(self.ours, *self.client_pair)).code, "OK"
-            )
+            self.assertEqual(call_once(server, credentials(self.ours, *self.client_pair)).code, "OK")
             for pair, reason in (
                 (self.stranger_pair, "bad_client_certificate"),
                 (self.expired_pair, "bad_client_certificate"),
@@ -223,9 +219,7 @@ class TlsTest(Files):
             certificate, key = self.client_pair
             self.assertEqual(self.s_client(server, "-tls1_2", "-cert", certificate, "-key", key)[0], 0)
             # The server still works.
-            self.assertEqual(
-                call_once(server, credentials(self.ours, *self.client_pair)).code, "OK"
-            )
+            self.assertEqual(call_once(server, credentials(self.ours, *self.client_pair)).code, "OK")
 
     def test_our_clients(self):
         certificate, key = self.client_pair
@@ -235,19 +229,14 @@ class TlsTest(Files):
             *self.tls_flags(client_ca=self.ours.certificate), "--auth_tokens_file=" + tokens
         ) as server:
 
-            def run(*flags):
-                return subprocess.run(
-                    [CLIENT, "models", "--address=" + server.address, "--deadline=20s", *flags],
-                    capture_output=True,
-                    text=True,
-                    timeout=60,
-                )
+            def models(*flags):
+                return run(CLIENT, "models", "--address=" + server.address, "--deadline=20s", *flags)
 
             tls = ["--tls_ca=" + self.ours.certificate, "--tls_cert=" + certificate]
-            done = run(*tls, "--tls_key=" + key, "--token_file=" + token)
+            done = models(*tls, "--tls_key=" + key, "--token_file=" + token)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("trec", done.stdout)
-            done = run(*tls, "--tls_key=" + key)
+            done = models(*tls, "--tls_key=" + key)
             self.assertEqual(done.returncode, 1)
             server.await_log(
                 "authentication failed method=/sru.v1.InferenceService/ListModels "
@@ -266,7 +255,7 @@ class TlsTest(Files):
                 ([trust, "--tls_cert=" + stranger, "--tls_key=" + stranger_key], ["or another one"]),
                 ([], ["may speak TLS", "tls_ca"]),
             ):
-                done = run(*flags)
+                done = models(*flags)
                 self.assertEqual(done.returncode, 1, done.stderr)
                 self.assertNotIn("make serve", done.stderr)
                 for part in parts:
@@ -278,23 +267,15 @@ class TlsTest(Files):
                 ([*tls, "--tls_key=" + key, "--token_file=" + token + ".none"], "--token_file"),
                 (["--address=example.org:50051", "--token_file=" + token], "--token_file"),
             ):
-                done = run(*flags)
+                done = models(*flags)
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn(text, done.stderr)
 
             python = [sys.executable, os.path.join(PYTHON_CLIENT, "classify.py")]
             python += ["--address=" + server.address, *tls, "--tls_key=" + key]
-            done = subprocess.run(
-                [*python, "--token_file=" + token, "Who wrote Hamlet ?"],
-                capture_output=True,
-                text=True,
-                timeout=60,
-            )
+            done = run(*python, "--token_file=" + token, "Who wrote Hamlet ?")
             self.assertIn("HUM", done.stdout, done.stderr)
-            done = subprocess.run(
-                [*python, "Who wrote Hamlet ?"], capture_output=True, text=True, timeout=60
-            )
-            self.assertIn("UNAUTHENTICATED", done.stderr)
+            self.assertIn("UNAUTHENTICATED", run(*python, "Who wrote Hamlet ?").stderr)
 
     def test_a_wrong_start_names_the_flag(self):
         certificate, key = self.server_pair
@@ -323,18 +304,14 @@ class TlsTest(Files):
             (self.tls_flags(client_ca=key), ["--tls_client_ca: expected PEM"]),
             (self.tls_flags(client_ca=self.expired_pair[0]), ["--tls_client_ca", "expired at"]),
         ):
-            line = refusal(*flags)
-            for part in parts:
-                self.assertIn(part, line)
+            self.check_refusal(parts, *flags)
         # Otherwise only each handshake would tell what OpenSSL refuses at its security level.
         weak, weak_ca = self.weak_pair(), Authority(self.directory, "weak-ca", rsa_bits=1024)
         for flags, flag in (
             (self.tls_flags(weak), "--tls_cert: "),
             (self.tls_flags(client_ca=weak_ca.certificate), "--tls_client_ca: "),
         ):
-            line = refusal(*flags)
-            for part in (flag, "RSA, 1024 bits", "security level"):
-                self.assertIn(part, line)
+            self.check_refusal((flag, "RSA, 1024 bits", "security level"), *flags)
         # A chain in the right order is accepted.
         chain = self.write("chain.pem", read(certificate) + read(self.ours.certificate))
         with Server(*self.tls_flags((chain, key))) as server:
@@ -375,9 +352,7 @@ class TlsTest(Files):
             server.await_more(failures, lambda: copy(self.weak_pair()))
             server.await_log("key too small")
             self.assertEqual(self.subject(server), "renewed")
-            self.assertEqual(
-                server.metric("sru_tls_certificate_expiry_seconds"), self.expiry(renewed[0])
-            )
+            self.assertEqual(server.metric("sru_tls_certificate_expiry_seconds"), self.expiry(renewed[0]))
             self.assertEqual(call_once(server, client).code, "OK")
 
             # The files are mended; at the same time clients of another authority are let in instead.
@@ -407,20 +382,16 @@ class TlsTest(Files):
             code, output = self.s_client(server, "-tls1_2", "-sess_in", ticket)
             self.assertEqual(code, 0, output)
             self.assertIn("Reused, TLSv1.2", output)
-            server.await_more(
-                "sru_tls_reloads_total", lambda: shutil.copy(self.theirs.certificate, authorities)
-            )
+            server.await_more("sru_tls_reloads_total", lambda: shutil.copy(self.theirs.certificate, authorities))
             server.await_log("TLS: new authorities of clients: /CN=theirs")
             code, output = self.s_client(server, "-tls1_2", "-sess_in", ticket)
             self.assertNotIn("Reused", output)
             self.assertNotEqual(code, 0)
 
     def s_client(self, server, *flags):
-        done = subprocess.run(
-            ["openssl", "s_client", "-connect", server.address,
-             *([] if "-CAfile" in flags else ["-CAfile", self.ours.certificate]), "-verify_return_error", "-alpn", "h2", *flags],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, errors="replace",
-        )  # fmt: skip
+        trust = [] if "-CAfile" in flags else ["-CAfile", self.ours.certificate]
+        alpn = ("-verify_return_error", "-alpn", "h2")
+        done = run("openssl", "s_client", "-connect", server.address, *trust, *alpn, *flags)
         return done.returncode, done.stdout + done.stderr
 
     def subject(self, server):
@@ -430,16 +401,8 @@ class TlsTest(Files):
         return re.search(r"(?m)^subject=CN ?= ?(\w+)$", output).group(1)
 
     def expiry(self, certificate):
-        done = subprocess.run(
-            ["openssl", "x509", "-in", certificate, "-noout", "-enddate"], capture_output=True, text=True
-        )
-        return float(
-            subprocess.run(
-                ["date", "-u", "-d", done.stdout.split("=")[1].strip(), "+%s"],
-                capture_output=True,
-                text=True,
-            ).stdout
-        )
+        end = openssl("x509", "-in", certificate, "-noout", "-enddate")
+        return ssl.cert_time_to_seconds(end.split("=")[1].strip())
 
 
 class TokenTest(Files):
@@ -450,8 +413,7 @@ class TokenTest(Files):
         return ["--auth_tokens_file=" + self.path, *more]
 
     def test_every_call_needs_a_token(self):
-        with Server(*self.flags("--log_requests_per_second=0")) as server:
-            channel = server.channel()
+        with Server(*self.flags("--log_requests_per_second=0")) as server, server.channel() as channel:
             for metadata, reason in (
                 ((), "missing"),
                 (bearer(OTHER_TOKEN), "unknown"),
@@ -484,7 +446,6 @@ class TokenTest(Files):
             self.assertEqual(answer.code, "UNIMPLEMENTED")
             self.assertIn("/sru.v1.AdminService/LoadModel", answer.details)
             self.assertEqual(server.metric("sru_unknown_method_calls_total"), unknown + 1)
-            channel.close()
             server.await_log("authentication failed method=/x/y code=UNAUTHENTICATED reason=missing")
             self.assertNotIn(TOKEN, server.log())
             self.assertNotIn(OTHER_TOKEN, server.log())
@@ -497,28 +458,21 @@ class TokenTest(Files):
             "[base]\nactivate = 1\n",
         )
         env = {"OPENSSL_CONF": configuration}
-        line = refusal(*self.flags(), env=env)
-        for part in ("--auth_tokens_file: ", "SHA-256", "OPENSSL_CONF"):
-            self.assertIn(part, line)
-        line = refusal(*self.tls_flags(), env=env)
-        for part in ("--tls_cert: ", "OpenSSL cannot do TLS", "OPENSSL_CONF"):
-            self.assertIn(part, line)
+        self.check_refusal(("--auth_tokens_file: ", "SHA-256", "OPENSSL_CONF"), *self.flags(), env=env)
+        self.check_refusal(("--tls_cert: ", "OpenSSL cannot do TLS", "OPENSSL_CONF"), *self.tls_flags(), env=env)
 
     def test_a_hang_up_has_the_file_read_at_once(self):
-        with Server(*self.flags("--credentials_poll_interval_s=3600")) as server:
-            channel = server.channel()
+        with Server(*self.flags("--credentials_poll_interval_s=3600")) as server, server.channel() as channel:
             self.write("tokens", OTHER_TOKEN)
             server.process.send_signal(signal.SIGHUP)
             server.await_metric("sru_auth_tokens_reloads_total", 1)
             server.await_log("reload: looking at the file of tokens")
             self.assertEqual(call(channel, "ListModels", metadata=bearer(OTHER_TOKEN)).code, "OK")
-            channel.close()
 
     def test_what_a_refused_call_sends_is_not_kept(self):
         """A call is refused by its headers, before its message is read, with TLS and without."""
         for tls, channel_credentials in (([], None), (self.tls_flags(), credentials(self.ours))):
-            with Server(*self.flags(*tls)) as server:
-                channel = server.channel(channel_credentials)
+            with Server(*self.flags(*tls)) as server, server.channel(channel_credentials) as channel:
                 self.assertEqual(call(channel, "ListModels", metadata=bearer(TOKEN)).code, "OK")
                 before = server.memory("VmHWM")
                 for _ in range(3):
@@ -527,7 +481,6 @@ class TokenTest(Files):
                 # Less than one of the three messages; a sanitizer keeps freed memory for a while.
                 self.assertLess(server.memory("VmHWM") - before, 64 << 20)
                 self.assertEqual(call(channel, "ListModels", metadata=bearer(TOKEN)).code, "OK")
-                channel.close()
 
     def test_health_can_need_one_too(self):
         with Server(*self.flags("--auth_health")) as server:
@@ -548,9 +501,7 @@ class TokenTest(Files):
 
             def admin(verb, name, token):
                 extra = ["--token_file=" + self.write("admin_token", token)] if token else []
-                done = subprocess.run(
-                    command + extra + [verb, name], capture_output=True, text=True, timeout=30
-                )
+                done = run(*command, *extra, verb, name)
                 return done.returncode, done.stderr
 
             for token in (None, OTHER_TOKEN, TOKEN.upper()):
@@ -563,9 +514,8 @@ class TokenTest(Files):
             self.assertEqual(admin("load", "trec", TOKEN)[0], 0)
             self.assertIn("INVALID_ARGUMENT", admin("load", "../trec", TOKEN)[1])
             self.assertIn("NOT_FOUND", admin("load", "other", TOKEN)[1])
-            channel = grpc.secure_channel("localhost:" + port, credentials(self.ours))
-            unknown = call(channel, "/sru.v1.AdminService/Reboot", metadata=bearer(TOKEN))
-            channel.close()
+            with grpc.secure_channel("localhost:" + port, credentials(self.ours)) as channel:
+                unknown = call(channel, "/sru.v1.AdminService/Reboot", metadata=bearer(TOKEN))
             self.assertEqual(unknown.code, "UNIMPLEMENTED")
             self.assertEqual(server.metric("sru_unknown_method_calls_total"), 1)
 
@@ -609,9 +559,7 @@ class TokenTest(Files):
                 ["--admin_tokens_file: cannot read"],
             ),
         ):
-            line = refusal(*flags)
-            for part in parts:
-                self.assertIn(part, line)
+            self.check_refusal(parts, *flags)
         for flags in (
             self.tls_flags(client_ca=self.ours.certificate),
             [*self.tls_flags(), "--admin_tokens_file=" + admins],
@@ -649,17 +597,14 @@ class TokenTest(Files):
             self.assertEqual(status(None), 403)  # it shows no certificate
 
     def test_without_tokens_nothing_needs_one(self):
-        with Server() as server:
-            channel = server.channel()
+        with Server() as server, server.channel() as channel:
             self.assertEqual(call(channel, "ListModels").code, "OK")
             self.assertEqual(self.reflect(channel, ()), "OK")
             self.assertEqual(call(channel, "/sru.v1.AdminService/LoadModel").code, "UNIMPLEMENTED")
             self.assertEqual(server.metric("sru_unknown_method_calls_total"), 1)
-            channel.close()
 
     def test_the_file_changes(self):
-        with Server(*self.flags(), *self.tls_flags(), FAST) as server:
-            channel = server.channel(credentials(self.ours))
+        with Server(*self.flags(), *self.tls_flags(), FAST) as server, server.channel(credentials(self.ours)) as channel:
 
             def code(token):
                 return call(channel, "ListModels", metadata=bearer(token)).code
@@ -679,7 +624,6 @@ class TokenTest(Files):
             self.write("tokens", OTHER_TOKEN)
             server.await_metric("sru_auth_tokens_reloads_total", reloads + 1)
             self.assertEqual((code(TOKEN), code(OTHER_TOKEN)), ("UNAUTHENTICATED", "OK"))
-            channel.close()
 
     def test_a_wrong_start_names_the_flag(self):
         network = "--listen=0.0.0.0:0"
@@ -691,9 +635,7 @@ class TokenTest(Files):
             (self.flags(network), ["in the clear", "--auth_without_tls"]),
             (["--auth_health"], ["--auth_tokens_file"]),
         ):
-            line = refusal(*flags)
-            for part in parts:
-                self.assertIn(part, line)
+            self.check_refusal(parts, *flags)
         for flags in (self.flags(network, "--auth_without_tls"), self.flags(network, *self.tls_flags())):
             with Server(*flags):
                 pass
@@ -776,8 +718,7 @@ class LimitTest(unittest.TestCase):
         name = b"sru.v1.InferenceService"
         find_symbol = b"\x22" + bytes([len(name)]) + name  # file_containing_symbol
         requests = [LIST_SERVICES, find_symbol, b"\x22\x01x", find_symbol]
-        with Server() as server:
-            channel = server.channel()
+        with Server() as server, server.channel() as channel:
 
             def answers(method, requests):
                 found = []
@@ -801,13 +742,11 @@ class LimitTest(unittest.TestCase):
             nothing, code = answers(REFLECTION, [b""])
             self.assertIn(b"asks nothing", nothing[0])
             self.assertEqual(server.metric("sru_unknown_method_calls_total"), 0)
-            channel.close()
 
     def test_a_reflection_message_takes_no_more_memory_than_it_has(self):
         # Parsed, each would take 200 MB for as long as its stream is open.
         groups = b"{|" * (2 << 20)
-        with Server("--max_message_bytes=%d" % (5 << 20)) as server:
-            channel = server.channel()
+        with Server("--max_message_bytes=%d" % (5 << 20)) as server, server.channel() as channel:
             before = server.memory("VmHWM")
             for method in (REFLECTION, REFLECTION_V1):
                 stream = channel.stream_stream(method)(iter([groups]), timeout=20)
@@ -816,15 +755,13 @@ class LimitTest(unittest.TestCase):
                 self.assertEqual(stream.code(), grpc.StatusCode.INVALID_ARGUMENT)
                 self.assertIn("has at most 4096 bytes, not 4194304", stream.details())
             self.assertLess(server.memory("VmHWM") - before, 64 << 20)
-            channel.close()
 
     def test_reflection_streams_are_bounded_and_hold_no_threads(self):
         for method in (REFLECTION, REFLECTION_V1):
             self.take_streams_of(method)
 
     def take_streams_of(self, method):
-        with Server("--max_concurrent_streams=1000") as server:
-            channel = server.channel()
+        with Server("--max_concurrent_streams=1000") as server, server.channel() as channel:
             before = self.threads(server)
             ends = threading.Event()
 
@@ -848,7 +785,6 @@ class LimitTest(unittest.TestCase):
                 stream.cancel()
             ends.set()
             await_true(lambda: self.lists_services(channel, method), "room for streams again")
-            channel.close()
 
     @staticmethod
     def lists_services(channel, method):

@@ -34,6 +34,8 @@ HEALTH = "/grpc.health.v1.Health/Check"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 REFLECTION_V1 = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 LIST_SERVICES = b"\x3a\x01*"  # ServerReflectionRequest.list_services
+TOKEN = "kR3vX9mQ2bT7wZ5n"
+OTHER_TOKEN = "pL8sD1fG4hJ6kA0c"
 
 
 def await_true(condition, what, timeout=30):
@@ -93,6 +95,17 @@ class Server(SruServer):
         return grpc.secure_channel(self.address, credentials, options)
 
 
+def bearer(token):
+    return (("authorization", "Bearer " + token),)
+
+
+def run(*command):
+    """A program that ends by itself, with what it wrote."""
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, errors="replace"
+    )
+
+
 def refusal(*flags, env=None):
     """The line with which a server refuses to start."""
     command = [SERVER, "--model_repository=" + REPOSITORY, "--metrics_listen=127.0.0.1:0", *flags]
@@ -140,18 +153,14 @@ def classify_request(*texts, **fields):
 
 def call_once(server, credentials, method=HEALTH, metadata=(), name="localhost"):
     """Makes one call on a connection of its own."""
-    channel = server.channel(credentials, name)
-    try:
+    with server.channel(credentials, name) as channel:
         return call(channel, method, metadata=metadata)
-    finally:
-        channel.close()
 
 
 def openssl(*arguments):
-    done = subprocess.run(
-        ["openssl", *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr.decode()
+    done = run("openssl", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 class Authority:
@@ -178,8 +187,7 @@ class Authority:
     def _validity(days):
         """With less than 0 days, one that has expired. Newer versions of openssl do not accept that for -days, older ones
         cannot do it otherwise."""
-        help_text = subprocess.run(["openssl", "x509", "-help"], capture_output=True, text=True).stderr
-        if days >= 0 or "-not_after" not in help_text:
+        if days >= 0 or "-not_after" not in run("openssl", "x509", "-help").stderr:
             return ["-days", str(days)]
         return ["-not_before", "20200101000000Z", "-not_after", "20200102000000Z"]
 

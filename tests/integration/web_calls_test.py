@@ -14,10 +14,9 @@ import sys
 import tempfile
 import unittest
 
-from server_process import HEALTH, SERVICE, Server, classify_request, inference_pb2, refusal
+from server_process import HEALTH, SERVICE, TOKEN, Server, classify_request, inference_pb2, refusal
 
 TEXT = "Where is Lake Titicaca ?"
-TOKEN = "kR3vX9mQ2bT7wZ5n"
 PAGE = "https://app.example.com"
 END = 0x80
 
