@@ -13,7 +13,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "gmock/gmock.h"
@@ -23,7 +22,9 @@
 #include "server/batching/batch_workers.h"
 #include "server/batching/engine.h"
 #include "server/tasks/tasks.h"
+#include "tests/testing/engine_call.h"
 #include "tests/testing/failing_backend.h"
+#include "tests/testing/in_threads.h"
 #include "tests/testing/puppet_engine.h"
 
 namespace sru::server::batching {
@@ -31,6 +32,7 @@ namespace {
 
 using ::sru::testing::FailingBackend;
 using ::sru::testing::FailingDevices;
+using ::sru::testing::InThreads;
 using ::sru::testing::kFailingWorkspaceBytes;
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
@@ -127,50 +129,16 @@ class FakeRunner : public BatchRunner {
   const int device_;
 };
 
-// A call that fails the test when it is answered twice.
-class Call {
+// A call with one result.
+class Call : public EngineCall {
  public:
-  absl::Status Submit(Engine& engine, int32_t name, int length = 1) {
-    BatchRequest request = MakeRequest(name, {length}, &result_);
-    request.done = [this](const absl::Status& status, const RequestTimes&) {
-      MutexLock lock(&mutex_);
-      EXPECT_FALSE(done_) << "answered twice";
-      done_ = true;
-      status_ = status;
-      changed_.SignalAll();
-    };
-    return engine.batcher().Submit(std::move(request)).status();
-  }
-  absl::Status Wait() {
-    MutexLock lock(&mutex_);
-    while (!done_) changed_.Wait(&mutex_);
-    return status_;
+  absl::Status Submit(Engine& engine, int32_t name) {
+    return EngineCall::Submit(engine, MakeRequest(name, {1}, &result_));
   }
   float result() const { return result_; }
 
  private:
   float result_ = 0;
-  Mutex mutex_;
-  CondVar changed_;
-  bool done_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
-};
-
-class Observer : public BatchObserver {
- public:
-  void OnBatch(int num_sequences, int /*num_tokens*/, absl::Duration /*compute*/,
-               const absl::Status& status) override {
-    MutexLock lock(&mutex_);
-    batches_.push_back(absl::StrCat(num_sequences, " ", absl::StatusCodeToString(status.code())));
-  }
-  std::vector<std::string> batches() {
-    MutexLock lock(&mutex_);
-    return batches_;
-  }
-
- private:
-  Mutex mutex_;
-  std::vector<std::string> batches_ ABSL_GUARDED_BY(mutex_);
 };
 
 class EngineFailoverTest : public ::testing::Test {
@@ -204,7 +172,7 @@ class EngineFailoverTest : public ::testing::Test {
   EngineOptions options_;
   RealClock clock_;
   Devices devices_;
-  Observer observer_;
+  EngineObserver observer_;
   Mutex mutex_;
   std::vector<std::string> lost_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Engine> engine_;
@@ -232,7 +200,7 @@ TEST_F(EngineFailoverTest, TheBatchOfAFailedDeviceIsRunOnAnother) {
   EXPECT_EQ(engine_->instances(), 1);
   EXPECT_THAT(lost(), ElementsAre("0 device 0 died"));
   // The batch that moved counts once, with its final status.
-  EXPECT_THAT(observer_.batches(), ElementsAre("1 OK", "1 OK"));
+  EXPECT_THAT(observer_.batches(), ElementsAre("1/1 OK", "1/1 OK"));
   // Serving goes on, on the device that is left.
   Call more;
   ASSERT_TRUE(more.Submit(*engine_, 9).ok());
@@ -292,7 +260,7 @@ TEST_F(EngineFailoverTest, ABatchIsRunAgainOnlyOnce) {
   EXPECT_EQ(engine_->instances(), 1);
   EXPECT_EQ(devices_.runs().size(), 2u);
   EXPECT_EQ(lost().size(), 2u);
-  EXPECT_THAT(observer_.batches(), ElementsAre("1 UNAVAILABLE"));
+  EXPECT_THAT(observer_.batches(), ElementsAre("1/1 UNAVAILABLE"));
   Call more;
   ASSERT_TRUE(more.Submit(*engine_, 3).ok());
   EXPECT_TRUE(more.Wait().ok());
@@ -364,7 +332,7 @@ TEST_F(EngineFailoverTest, ADeviceLostWhileABadInputIsSoughtMovesTheWholeBatch) 
   // It ran as a whole and the first two alone on one device, then as a whole and all three alone on
   // the other.
   EXPECT_EQ(devices_.runs().size(), 3u + 4u);
-  EXPECT_THAT(observer_.batches(), ElementsAre("3 INVALID_ARGUMENT"));
+  EXPECT_THAT(observer_.batches(), ElementsAre("3/3 INVALID_ARGUMENT"));
 }
 
 TEST_F(EngineFailoverTest, ARequestOfSeveralBatchesIsAnsweredOnce) {
@@ -372,27 +340,15 @@ TEST_F(EngineFailoverTest, ARequestOfSeveralBatchesIsAnsweredOnce) {
   options_.batcher.max_queue_delay = absl::ZeroDuration();
   Start({0, 1});
   for (int round = 0; round < 20; ++round) {
-    BatchRequest request = MakeRequest(1, {1, 1, 1, 1, 1, 1});
-    Mutex mutex;
-    CondVar changed;
-    int answers = 0;
-    absl::Status status;
-    request.done = [&](const absl::Status& answer, const RequestTimes&) {
-      MutexLock lock(&mutex);
-      ++answers;
-      status = answer;
-      changed.SignalAll();
-    };
-    const bool accepted = engine_->batcher().Submit(std::move(request)).ok();
+    EngineCall call;
+    const bool accepted = call.Submit(*engine_, MakeRequest(1, {1, 1, 1, 1, 1, 1})).ok();
     if (round == 7) devices_.Break(0);
     if (round == 14) devices_.Break(1);
     if (!accepted) {
       EXPECT_EQ(engine_->instances(), 0);
       continue;
     }
-    MutexLock lock(&mutex);
-    while (answers == 0) changed.Wait(&mutex);
-    EXPECT_EQ(answers, 1);
+    const absl::Status status = call.Wait();
     EXPECT_THAT(status.code(), AnyOf(absl::StatusCode::kOk, absl::StatusCode::kUnavailable));
     if (round < 14) {
       EXPECT_TRUE(status.ok()) << status;
@@ -424,10 +380,10 @@ TEST_F(EngineFailoverTest, AWorkerThatCannotBeStartedEndsTheOthers) {
     first = std::thread(std::move(life));
   };
   auto workers =
-      BatchWorkers::Create(std::move(runners), options, BatcherOptions(), &clock_, &observer_);
-  ASSERT_TRUE(workers.ok()) << workers.status();
-  EXPECT_THROW((*workers)->Start().IgnoreError(), std::system_error);
-  workers->reset();
+      BatchWorkers::Create(std::move(runners), options, BatcherOptions(), &clock_, &observer_)
+          .value();
+  EXPECT_THROW(workers->Start().IgnoreError(), std::system_error);
+  workers.reset();
   first.join();
 }
 
@@ -494,25 +450,21 @@ TEST_F(EngineFailoverTest, FailuresUnderLoad) {
   constexpr int kCallsEach = 300;
   std::atomic<int> ok{0};
   std::atomic<int> unavailable{0};
-  std::vector<std::thread> callers;
-  for (int c = 0; c < kCallers; ++c) {
-    callers.emplace_back([&, c] {
-      for (int i = 0; i < kCallsEach; ++i) {
-        if (i == 50 + 50 * c) devices_.Break(c);
-        Call call;
-        absl::Status status = call.Submit(*engine_, i % 100);
-        if (status.ok()) status = call.Wait();
-        if (status.ok()) {
-          ++ok;
-          EXPECT_EQ(call.result(), static_cast<float>(i % 100));
-        } else {
-          EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-          ++unavailable;
-        }
+  InThreads(kCallers, [&](int c) {
+    for (int i = 0; i < kCallsEach; ++i) {
+      if (i == 50 + 50 * c) devices_.Break(c);
+      Call call;
+      absl::Status status = call.Submit(*engine_, i % 100);
+      if (status.ok()) status = call.Wait();
+      if (status.ok()) {
+        ++ok;
+        EXPECT_EQ(call.result(), static_cast<float>(i % 100));
+      } else {
+        EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+        ++unavailable;
       }
-    });
-  }
-  for (std::thread& caller : callers) caller.join();
+    }
+  });
   EXPECT_EQ(ok + unavailable, kCallers * kCallsEach);
   EXPECT_GE(ok.load(), 50 * kCallers);
   EXPECT_TRUE(engine_->Drain(absl::InfiniteFuture()));

@@ -34,6 +34,7 @@
 #include "server/tasks/score/score_task.h"
 #include "server/tasks/stacks/stack_batch_runner.h"
 #include "server/tasks/tasks.h"
+#include "tests/testing/engine_call.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/puppet_engine.h"
@@ -147,67 +148,15 @@ class PuppetRunner : public BatchRunner {
   Script& script_;
 };
 
-class EngineObserver : public BatchObserver {
- public:
-  void OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
-               const absl::Status& status) override {
-    EXPECT_GE(compute, absl::ZeroDuration());
-    MutexLock lock(&mutex_);
-    batches_.push_back(
-        absl::StrCat(num_sequences, "/", num_tokens, " ", absl::StatusCodeToString(status.code())));
-  }
-  std::vector<std::string> batches() {
-    MutexLock lock(&mutex_);
-    return batches_;
-  }
-
- private:
-  Mutex mutex_;
-  std::vector<std::string> batches_ ABSL_GUARDED_BY(mutex_);
-};
-
-// One call: its answer and how to wait for it.
-class EngineCall {
- public:
-  absl::Status Submit(Engine& engine, BatchRequest request) {
-    return Submit(engine.batcher(), std::move(request));
-  }
-  absl::Status Submit(Batcher& batcher, BatchRequest request) {
-    request.done = [this](const absl::Status& status, const RequestTimes& times) {
-      MutexLock lock(&mutex_);
-      EXPECT_FALSE(done_) << "answered twice";
-      done_ = true;
-      status_ = status;
-      times_ = times;
-      changed_.SignalAll();
-    };
-    auto handle = batcher.Submit(std::move(request));
-    if (handle.ok()) handle_ = *handle;
-    return handle.status();
-  }
-  const RequestHandle& handle() const { return handle_; }
-  absl::Status Wait() {
-    MutexLock lock(&mutex_);
-    while (!done_) changed_.Wait(&mutex_);
-    return status_;
-  }
-  bool done() {
-    MutexLock lock(&mutex_);
-    return done_;
-  }
-  RequestTimes times() {
-    MutexLock lock(&mutex_);
-    return times_;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  bool done_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  RequestTimes times_ ABSL_GUARDED_BY(mutex_);
-  RequestHandle handle_;
-};
+// Does what a loop would do on a thread of its own, whose work for the end of the turn is in `list`.
+template <typename Work>
+void OnLoop(const Work& work) {
+  std::thread([&work] {
+    TurnWorkList list;
+    list.SetForThisThread();
+    work(list);
+  }).join();
+}
 
 class EngineTest : public ::testing::Test {
  protected:
@@ -221,10 +170,23 @@ class EngineTest : public ::testing::Test {
     script_.Moves(&fake_clock_);
     clock_ = &fake_clock_;
   }
-  void Start(int workers) {
-    auto engine = Create(workers);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    engine_ = *std::move(engine);
+  void Start(int workers) { engine_ = Create(workers).value(); }
+  void MustSubmit(EngineCall* call, BatchRequest request) {
+    const absl::Status status = call->Submit(*engine_, std::move(request));
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  // The only worker runs this call until the gate opens, while others gather.
+  void Hold(EngineCall* call) {
+    script_.CloseGate();
+    if (engine_ == nullptr) Start(1);
+    MustSubmit(call, MakeRequest(1, {1}));
+    script_.AwaitRunning(1);
+  }
+  // So that the speed is known.
+  void RunOne() {
+    EngineCall call;
+    MustSubmit(&call, MakeRequest(1, {5}));
+    EXPECT_TRUE(call.Wait().ok());
   }
 
   EngineOptions options_;
@@ -282,16 +244,10 @@ TEST_F(EngineTest, WorkersRunAtTheSameTime) {
 TEST_F(EngineTest, ALoopComputesWhatIsShortByItself) {
   MeasureByFakeClock();
   Start(1);
-  for (int i = 0; i < 2; ++i) {
-    EngineCall call;
-    ASSERT_TRUE(call.Submit(*engine_, MakeRequest(1, {5})).ok());
-    EXPECT_TRUE(call.Wait().ok());
-  }
-  // By now the speed of the first one is known.
+  RunOne();
+  RunOne();  // by now the speed of the first one is known
   float results[2] = {};
-  std::thread loop([&] {
-    TurnWorkList list;
-    list.SetForThisThread();
+  OnLoop([&](TurnWorkList& list) {
     EngineCall calls[2];
     for (int i = 0; i < 2; ++i) {
       ASSERT_TRUE(calls[i].Submit(*engine_, MakeRequest(7 + i, {5}, &results[i])).ok());
@@ -301,7 +257,6 @@ TEST_F(EngineTest, ALoopComputesWhatIsShortByItself) {
     EXPECT_TRUE(calls[0].done() && calls[1].done());
     EXPECT_TRUE(list.empty());
   });
-  loop.join();
   EXPECT_EQ(results[0] + results[1], 15);
   EXPECT_EQ(script_.num_threads(), 2U);
   EXPECT_THAT(observer_.batches(), ElementsAre("1/5 OK", "1/5 OK", "2/10 OK")) << "together";
@@ -310,9 +265,7 @@ TEST_F(EngineTest, ALoopComputesWhatIsShortByItself) {
 TEST_F(EngineTest, ALoopLeavesToAWorkerWhatItMayNotCompute) {
   MeasureByFakeClock();
   Start(1);
-  std::thread loop([&] {
-    TurnWorkList list;
-    list.SetForThisThread();
+  OnLoop([&](TurnWorkList& list) {
     EngineCall unknown;
     ASSERT_TRUE(unknown.Submit(*engine_, MakeRequest(1, {5})).ok());
     list.RunAll(/*in_time=*/true);
@@ -333,7 +286,6 @@ TEST_F(EngineTest, ALoopLeavesToAWorkerWhatItMayNotCompute) {
     script_.OpenGate();
     for (EngineCall& call : calls) EXPECT_TRUE(call.Wait().ok());
   });
-  loop.join();
   EXPECT_EQ(script_.num_threads(), 1U);
 }
 
@@ -364,9 +316,7 @@ TEST_F(EngineTest, ALoopComputesALittleWhileTheWorkersAreBusyWithOthersWork) {
   submit(&much[0], 0, 200);
   script_.AwaitRunning(1);
   submit(&much[1], 0, 200);
-  std::thread loop([&] {
-    TurnWorkList list;
-    list.SetForThisThread();
+  OnLoop([&](TurnWorkList& list) {
     EngineCall little[3];
     submit(&little[0], 1, 5);
     list.RunUrgent();
@@ -387,7 +337,6 @@ TEST_F(EngineTest, ALoopComputesALittleWhileTheWorkersAreBusyWithOthersWork) {
     list.RunAll(/*in_time=*/true);
     EXPECT_TRUE(little[2].Wait().ok());
   });
-  loop.join();
   EXPECT_THAT(of_loop.sizes(), ElementsAre(1));
 }
 
@@ -398,9 +347,7 @@ TEST_F(EngineTest, EnginesTakeTurnsOnTheCoresThatTheyShare) {
   auto other = Create(1);
   ASSERT_TRUE(other.ok());
   Start(2);
-  EngineCall first;  // so that the speed is known
-  ASSERT_TRUE(first.Submit(*engine_, MakeRequest(1, {5})).ok());
-  EXPECT_TRUE(first.Wait().ok());
+  RunOne();
   script_.CloseGate();
   EngineCall calls[3];
   ASSERT_TRUE(calls[0].Submit(**other, MakeRequest(1, {5})).ok());
@@ -474,9 +421,7 @@ TEST_F(EngineTest, AnEngineThatHasGoneLeavesNothingInTheSeats) {
 
 TEST_F(EngineTest, ALoopMayComeLate) {
   Start(1);
-  std::thread loop([&] {
-    TurnWorkList list;
-    list.SetForThisThread();
+  OnLoop([&](TurnWorkList& list) {
     EngineCall call;
     ASSERT_TRUE(call.Submit(*engine_, MakeRequest(1, {5})).ok());
     engine_->batcher().Wake();
@@ -484,7 +429,6 @@ TEST_F(EngineTest, ALoopMayComeLate) {
     engine_ = nullptr;
     list.RunAll(/*in_time=*/true);
   });
-  loop.join();
 }
 
 // Runs one batch on each of `workers` workers and returns the cores that each may use.
@@ -508,10 +452,10 @@ TEST_F(EngineTest, PinnedWorkersShareTheCoresEvenly) {
     Script script;
     std::vector<std::unique_ptr<BatchRunner>> runners;
     for (int i = 0; i < workers; ++i) runners.push_back(std::make_unique<PuppetRunner>(&script));
-    auto engine = Engine::CreateWithRunners(std::move(runners), options_, clock_, &observer_);
-    ASSERT_TRUE(engine.ok()) << engine.status();
+    auto engine =
+        Engine::CreateWithRunners(std::move(runners), options_, clock_, &observer_).value();
     std::map<int, int> workers_of;
-    for (const std::vector<int>& cores : RunOnEach(**engine, script, workers)) {
+    for (const std::vector<int>& cores : RunOnEach(*engine, script, workers)) {
       ASSERT_EQ(cores.size(), 1u);
       ++workers_of[cores[0]];
     }
@@ -531,11 +475,8 @@ TEST_F(EngineTest, WorkersAreNotPinnedUnlessAsked) {
 }
 
 TEST_F(EngineTest, APoisonInputFailsAlone) {
-  script_.CloseGate();
-  Start(1);
-  EngineCall first;  // holds the worker while the others gather
-  ASSERT_TRUE(first.Submit(*engine_, MakeRequest(1, {1})).ok());
-  script_.AwaitRunning(1);
+  EngineCall first;
+  Hold(&first);
   constexpr int kGood = 1000;
   std::vector<EngineCall> calls(kGood + 1);
   std::vector<float> results(kGood + 1);
@@ -559,12 +500,9 @@ TEST_F(EngineTest, APoisonInputFailsAlone) {
 }
 
 TEST_F(EngineTest, ABatchWithoutRoomIsRunInHalves) {
-  script_.CloseGate();
-  Start(1);
   script_.SetMostSequences(4);
   EngineCall first;
-  ASSERT_TRUE(first.Submit(*engine_, MakeRequest(1, {1})).ok());
-  script_.AwaitRunning(1);
+  Hold(&first);
   std::vector<EngineCall> calls(16);
   std::vector<float> results(16);
   for (int i = 0; i < 16; ++i) {
@@ -587,11 +525,8 @@ TEST_F(EngineTest, ABatchWithoutRoomIsRunInHalves) {
 
 TEST_F(EngineTest, AnErrorFailsTheRequestsOfItsBatchOnly) {
   options_.batcher.max_batch_sequences = 2;
-  script_.CloseGate();
-  Start(1);
   EngineCall calls[5];
-  ASSERT_TRUE(calls[0].Submit(*engine_, MakeRequest(1, {1})).ok());
-  script_.AwaitRunning(1);
+  Hold(&calls[0]);
   ASSERT_TRUE(calls[1].Submit(*engine_, MakeRequest(2, {1})).ok());
   ASSERT_TRUE(calls[2].Submit(*engine_, MakeRequest(Script::kBreaks, {1})).ok());
   ASSERT_TRUE(calls[3].Submit(*engine_, MakeRequest(3, {1})).ok());
@@ -636,11 +571,8 @@ TEST_F(EngineTest, DrainAnswersEverythingAccepted) {
 
 TEST_F(EngineTest, DrainThatRunsOutOfTimeAnswersTheRest) {
   options_.batcher.max_batch_sequences = 1;
-  script_.CloseGate();
-  Start(1);
   EngineCall running;
-  ASSERT_TRUE(running.Submit(*engine_, MakeRequest(1, {1})).ok());
-  script_.AwaitRunning(1);
+  Hold(&running);
   EngineCall waiting;
   ASSERT_TRUE(waiting.Submit(*engine_, MakeRequest(1, {1})).ok());
   EXPECT_FALSE(engine_->Drain(absl::Now() + absl::Milliseconds(5)));
@@ -717,9 +649,8 @@ class StackBatchRunnerTest : public ::testing::Test {
     spec_.layers[0].hidden_size = 3;
   }
   void Create(int max_tokens, int max_sequences) {
-    auto runner = tasks::StackBatchRunner::Create(executable_, spec_, {max_tokens, max_sequences});
-    ASSERT_TRUE(runner.ok()) << runner.status();
-    runner_ = *std::move(runner);
+    runner_ =
+        tasks::StackBatchRunner::Create(executable_, spec_, {max_tokens, max_sequences}).value();
   }
   static tasks::StackTask Ids(std::vector<int32_t> ids, float* pooled = nullptr) {
     tasks::StackTask task;
@@ -824,9 +755,11 @@ class BundledModelTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     ASSERT_TRUE(kernels::CreateBackend(GetParam(), &backend_).ok());
-    auto model = models::Model::Load("models/pretrained/trec/1", "trec", 1, *backend_, {});
-    ASSERT_TRUE(model.ok()) << model.status();
-    model_ = *std::move(model);
+    model_ = models::Model::Load("models/pretrained/trec/1", "trec", 1, *backend_, {}).value();
+  }
+
+  absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options) {
+    return Engine::Create(model_, tasks::RunnersOf(model_->task()), options, &clock_, nullptr);
   }
 
   std::unique_ptr<kernels::Backend> backend_;
@@ -838,9 +771,8 @@ TEST_P(BundledModelTest, ServesTheSameBitsAloneAndInABatch) {
   EngineOptions options;
   options.instances = 2;
   options.batcher.max_batch_tokens = 64;
-  auto engine = Engine::Create(model_, tasks::RunnersOf(model_->task()), options, &clock_, nullptr);
-  ASSERT_TRUE(engine.ok()) << engine.status();
-  EXPECT_EQ((*engine)->instances(), 2);
+  const auto engine = Create(options).value();
+  EXPECT_EQ(engine->instances(), 2);
   const size_t num_labels = model_->labels().size();
   std::deque<tasks::StackTask> tasks;
   const auto request = [&](int length, int first, float* logits) {
@@ -860,12 +792,12 @@ TEST_P(BundledModelTest, ServesTheSameBitsAloneAndInABatch) {
   std::vector<std::vector<float>> together(kCalls, std::vector<float>(num_labels));
   for (int i = 0; i < kCalls; ++i) {
     EngineCall call;
-    ASSERT_TRUE(call.Submit(**engine, request(1 + i % 13, i, alone[i].data())).ok());
+    ASSERT_TRUE(call.Submit(*engine, request(1 + i % 13, i, alone[i].data())).ok());
     ASSERT_TRUE(call.Wait().ok()) << call.Wait();
   }
   std::vector<EngineCall> calls(kCalls);
   for (int i = 0; i < kCalls; ++i) {
-    ASSERT_TRUE(calls[i].Submit(**engine, request(1 + i % 13, i, together[i].data())).ok());
+    ASSERT_TRUE(calls[i].Submit(*engine, request(1 + i % 13, i, together[i].data())).ok());
   }
   for (EngineCall& call : calls) EXPECT_TRUE(call.Wait().ok()) << call.Wait();
   EXPECT_EQ(alone, together);
@@ -875,8 +807,7 @@ TEST_P(BundledModelTest, ServesTheSameBitsAloneAndInABatch) {
 TEST_P(BundledModelTest, ABadTokenIdFailsAlone) {
   EngineOptions options;
   options.instances = 1;
-  auto engine = Engine::Create(model_, tasks::RunnersOf(model_->task()), options, &clock_, nullptr);
-  ASSERT_TRUE(engine.ok()) << engine.status();
+  const auto engine = Create(options).value();
   constexpr int kCalls = 50;
   std::vector<float> logits(kCalls * model_->labels().size());
   std::vector<tasks::StackTask> tasks(kCalls);
@@ -888,7 +819,7 @@ TEST_P(BundledModelTest, ABadTokenIdFailsAlone) {
     tasks[i].output.logits = &logits[i * model_->labels().size()];
     BatchRequest request;
     request.sequences = {&tasks[i]};
-    ASSERT_TRUE(calls[i].Submit(**engine, std::move(request)).ok());
+    ASSERT_TRUE(calls[i].Submit(*engine, std::move(request)).ok());
   }
   for (int i = 0; i < kCalls; ++i) {
     EXPECT_EQ(calls[i].Wait().code(),
@@ -899,23 +830,18 @@ TEST_P(BundledModelTest, ABadTokenIdFailsAlone) {
 TEST_P(BundledModelTest, CreateNamesTheOptionThatIsOutOfRange) {
   EngineOptions options;
   options.instances = -1;
-  EXPECT_EQ(
-      Engine::Create(model_, tasks::RunnersOf(model_->task()), options, &clock_, nullptr).status(),
-      absl::InvalidArgumentError("instances: expected 0 (automatic) to 1024, found -1"));
+  EXPECT_EQ(Create(options).status(),
+            absl::InvalidArgumentError("instances: expected 0 (automatic) to 1024, found -1"));
   options.instances = 0;
   options.batcher.max_batch_sequences = 0;
-  EXPECT_EQ(Engine::Create(model_, tasks::RunnersOf(model_->task()), options, &clock_, nullptr)
-                .status()
-                .code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Create(options).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_P(BundledModelTest, OneWorkerPerCoreByDefault) {
   EngineOptions options;
   options.batcher.max_batch_tokens = 32;
-  auto engine = Engine::Create(model_, tasks::RunnersOf(model_->task()), options, &clock_, nullptr);
-  ASSERT_TRUE(engine.ok()) << engine.status();
-  EXPECT_EQ((*engine)->instances(), NumCores());
+  const auto engine = Create(options).value();
+  EXPECT_EQ(engine->instances(), NumCores());
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, BundledModelTest, ::testing::Values("reference", "cpu"),
@@ -926,8 +852,7 @@ TEST(EngineOfALanguageModelTest, StatesKeepToTheBudget) {
   std::unique_ptr<kernels::Backend> backend;
   ASSERT_TRUE(kernels::CreateBackend("reference", &backend).ok());
   const auto model =
-      models::Model::Load("tests/golden/language_model/fresh", "lm", 1, *backend, {});
-  ASSERT_TRUE(model.ok()) << model.status();
+      models::Model::Load("tests/golden/language_model/fresh", "lm", 1, *backend, {}).value();
   constexpr size_t kStateBytes = 128 + 64;
   for (const size_t budget_bytes : {2 * kStateBytes, kStateBytes - 1}) {
     EngineOptions options;
@@ -936,8 +861,7 @@ TEST(EngineOfALanguageModelTest, StatesKeepToTheBudget) {
     const RealClock clock;
     EngineObserver observer;
     auto engine =
-        Engine::Create(*model, tasks::RunnersOf((*model)->task()), options, &clock, &observer);
-    ASSERT_TRUE(engine.ok()) << engine.status();
+        Engine::Create(model, tasks::RunnersOf(model->task()), options, &clock, &observer).value();
     // All but the last one ask for their states.
     constexpr size_t kSequences = 7;
     std::vector<tasks::ScoreTask> scores(kSequences);
@@ -951,7 +875,7 @@ TEST(EngineOfALanguageModelTest, StatesKeepToTheBudget) {
       scores[i].num_tokens = 1;
       BatchRequest request;
       request.sequences = {&scores[i]};
-      ASSERT_TRUE(calls[i].Submit(**engine, std::move(request)).ok());
+      ASSERT_TRUE(calls[i].Submit(*engine, std::move(request)).ok());
     }
     for (size_t i = 0; i < kSequences; ++i) {
       const absl::Status status = calls[i].Wait();
@@ -964,9 +888,9 @@ TEST(EngineOfALanguageModelTest, StatesKeepToTheBudget) {
                     HasSubstr("the arena's budget of 191 bytes has no room for 192 bytes more"));
       }
     }
-    ASSERT_NE((*engine)->state_arenas(), nullptr);
-    EXPECT_EQ((*engine)->state_arenas()->stats().slots, 0);
-    EXPECT_EQ((*engine)->state_arenas()->stats().used_bytes, 0);
+    ASSERT_NE(engine->state_arenas(), nullptr);
+    EXPECT_EQ(engine->state_arenas()->stats().slots, 0);
+    EXPECT_EQ(engine->state_arenas()->stats().used_bytes, 0);
   }
 }
 

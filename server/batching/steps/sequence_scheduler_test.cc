@@ -64,11 +64,7 @@ class SequenceSchedulerTest : public ::testing::Test {
     EXPECT_EQ(stats.running_steps, 0);
   }
 
-  void Start() {
-    auto scheduler = SequenceScheduler::Create(options_, &clock_);
-    ASSERT_TRUE(scheduler.ok()) << scheduler.status();
-    scheduler_ = *std::move(scheduler);
-  }
+  void Start() { scheduler_ = SequenceScheduler::Create(options_, &clock_).value(); }
 
   absl::Status Submit(const Plan& plan, Priority priority = Priority::kNormal,
                       absl::Duration timeout = absl::InfiniteDuration(), int least_steps = 1) {
