@@ -2,14 +2,17 @@
 
 #include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "server/calls/bounds/request_errors.h"
+#include "tests/testing/protos.h"
 
 namespace sru::server::calls {
 namespace {
+
+using ::sru::testing::Message;
 
 // The bytes in slices of `slice` bytes, as the wire may deliver them.
 absl::Cord Buffer(const std::string& bytes, size_t piece) {
@@ -27,6 +30,21 @@ RequestOutline Read(const std::string& bytes, size_t piece) {
   outline.num_sequences = 5;  // it is written over
   EXPECT_TRUE(ReadOutline<Request>(Buffer(bytes, piece), &outline));
   return outline;
+}
+
+// What the outline says of a request: its model, version and priority, and each count that is not 0.
+std::string Told(const RequestOutline& outline) {
+  std::string told = absl::StrCat(outline.model, " ", outline.version, " ", outline.priority);
+  const std::pair<const char*, int64_t> counts[] = {
+      {"queries", outline.num_queries},    {"sequences", outline.num_sequences},
+      {"words", outline.num_words},        {"unpacked", outline.num_unpacked_ids},
+      {"packed", outline.packed_id_bytes}, {"states", outline.num_states},
+      {"entries", outline.num_entries},    {"extra", outline.extra_fields},
+  };
+  for (const auto& [name, count] : counts) {
+    if (count != 0) absl::StrAppend(&told, " ", name, " ", count);
+  }
+  return told;
 }
 
 template <typename Request>
@@ -55,53 +73,33 @@ TEST(RequestOutlineTest, ReadsWhatAdmissionNeedsInAnySlices) {
   for (size_t slice : {size_t{1}, size_t{3}, size_t{64}, bytes.size()}) {
     RequestOutline outline;
     ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(bytes, slice), &outline)) << slice;
-    EXPECT_EQ(outline.model, "trec");
-    EXPECT_EQ(outline.version, 123456789012);
-    EXPECT_EQ(outline.priority, v1::PRIORITY_HIGH);
-    EXPECT_EQ(outline.num_sequences, 8);
+    EXPECT_EQ(Told(outline), "trec 123456789012 3 sequences 8 packed 1");
   }
 }
 
 TEST(RequestOutlineTest, TheFieldsOfEncodeAreTheSame) {
-  v1::EncodeRequest request;
-  request.set_model("m");
-  request.set_version(-1);
-  request.set_priority(v1::PRIORITY_LOW);
-  request.set_pooling(v1::POOLING_MAX);
-  request.add_sequences();
-  RequestOutline outline = Read<v1::EncodeRequest>(request.SerializeAsString(), 5);
-  EXPECT_EQ(outline.model, "m");
-  EXPECT_EQ(outline.version, -1);
-  EXPECT_EQ(outline.priority, v1::PRIORITY_LOW);
-  EXPECT_EQ(outline.num_sequences, 1);
+  const auto request = Message<v1::EncodeRequest>(
+      "model: 'm' version: -1 priority: PRIORITY_LOW pooling: POOLING_MAX sequences {}");
+  EXPECT_EQ(Told(Read<v1::EncodeRequest>(request.SerializeAsString(), 5)), "m -1 1 sequences 1");
 }
 
 // They do not count as unknown fields, of which a request may have few.
 TEST(RequestOutlineTest, FieldsAfterThePriorityAreKnown) {
-  RequestOutline outline;
   v1::ClassifyRequest classify;
   classify.set_skip_empty(true);
-  outline = Read<v1::ClassifyRequest>(classify.SerializeAsString(), 5);
-  EXPECT_EQ(outline.extra_fields, 0);
+  EXPECT_EQ(Told(Read<v1::ClassifyRequest>(classify.SerializeAsString(), 5)), " 0 0");
   v1::EncodeRequest encode;
   encode.set_skip_empty(true);
-  outline = Read<v1::EncodeRequest>(encode.SerializeAsString(), 5);
-  EXPECT_EQ(outline.extra_fields, 0);
+  EXPECT_EQ(Told(Read<v1::EncodeRequest>(encode.SerializeAsString(), 5)), " 0 0");
   v1::ScoreRequest score;
   score.set_skip_empty(true);
-  outline = Read<v1::ScoreRequest>(score.SerializeAsString(), 5);
-  EXPECT_EQ(outline.extra_fields, 0);
+  EXPECT_EQ(Told(Read<v1::ScoreRequest>(score.SerializeAsString(), 5)), " 0 0");
 }
 
 TEST(RequestOutlineTest, WhatAnswerIsMadeOfIsCounted) {
-  v1::AnswerRequest request;
-  request.set_model("reader");
-  request.set_version(4);
-  request.set_top_n(1);
-  request.set_max_answer_tokens(1);
-  request.set_priority(v1::PRIORITY_HIGH);
-  request.set_one_per_passage(true);
-  request.set_no_overlap(true);
+  auto request = Message<v1::AnswerRequest>(
+      "model: 'reader' version: 4 top_n: 1 max_answer_tokens: 1 priority: PRIORITY_HIGH "
+      "one_per_passage: true no_overlap: true");
   for (int q = 0; q < 2; ++q) {
     v1::Query* const query = request.add_queries();
     query->set_question("Who wrote it ?");
@@ -118,15 +116,7 @@ TEST(RequestOutlineTest, WhatAnswerIsMadeOfIsCounted) {
   }
   const std::string bytes = request.SerializeAsString();
   RequestOutline outline = Read<v1::AnswerRequest>(bytes, 7);
-  EXPECT_EQ(outline.model, "reader");
-  EXPECT_EQ(outline.version, 4);
-  EXPECT_EQ(outline.priority, v1::PRIORITY_HIGH);
-  EXPECT_EQ(outline.num_queries, 2);
-  EXPECT_EQ(outline.num_sequences, 6);
-  EXPECT_EQ(outline.num_entries, 6);
-  EXPECT_EQ(outline.num_words, 32);
-  EXPECT_EQ(outline.packed_id_bytes, 60);
-  EXPECT_EQ(outline.extra_fields, 0);
+  EXPECT_EQ(Told(outline), "reader 4 3 queries 2 sequences 6 words 32 packed 60 entries 6");
   EXPECT_EQ(outline.message_bytes, static_cast<int64_t>(bytes.size()));
   EXPECT_EQ(outline.least_tasks(), 2);
   EXPECT_EQ(outline.least_tokens(), 8);
@@ -149,31 +139,16 @@ TEST(RequestOutlineTest, TagsOfAnswerNeedNotBePacked) {
 }
 
 TEST(RequestOutlineTest, WhatGenerateIsMadeOfIsCounted) {
-  v1::GenerateRequest request;
-  request.set_model("lm");
-  request.set_version(4);
-  request.mutable_prompt()->mutable_token_ids()->add_values(3);
+  auto request = Message<v1::GenerateRequest>(
+      "model: 'lm' version: 4 prompt { token_ids { values: 3 } } priority: PRIORITY_HIGH "
+      "max_new_tokens: 1 min_new_tokens: 1 num_samples: 1 token_log_probs: true top_candidates: 1 "
+      "return_state: true echo: true");
   request.set_state(std::string(1000, 's'));
-  request.set_priority(v1::PRIORITY_HIGH);
   for (int i = 0; i < 20; ++i) (*request.mutable_sampling()->mutable_logit_bias())[i] = 1;
   for (int i = 0; i < 30; ++i) request.add_stop("stop");
   for (int i = 0; i < 40; ++i) request.add_stop_token_ids(i);
-  request.set_max_new_tokens(1);
-  request.set_min_new_tokens(1);
-  request.set_num_samples(1);
-  request.set_token_log_probs(true);
-  request.set_top_candidates(1);
-  request.set_return_state(true);
-  request.set_echo(true);
   RequestOutline outline = Read<v1::GenerateRequest>(request.SerializeAsString(), 7);
-  EXPECT_EQ(outline.model, "lm");
-  EXPECT_EQ(outline.version, 4);
-  EXPECT_EQ(outline.priority, v1::PRIORITY_HIGH);
-  EXPECT_EQ(outline.num_sequences, 1);
-  EXPECT_EQ(outline.num_states, 1);
-  EXPECT_EQ(outline.num_entries, 50);
-  EXPECT_EQ(outline.packed_id_bytes, 41);
-  EXPECT_EQ(outline.extra_fields, 0);
+  EXPECT_EQ(Told(outline), "lm 4 3 sequences 1 packed 41 states 1 entries 50");
   // A second prompt, and bytes that are no message.
   const std::string twice = request.SerializeAsString() + request.SerializeAsString();
   outline = Read<v1::GenerateRequest>(twice, 100);
@@ -182,32 +157,15 @@ TEST(RequestOutlineTest, WhatGenerateIsMadeOfIsCounted) {
 }
 
 TEST(RequestOutlineTest, WhatTranslateIsMadeOfIsCounted) {
-  v1::TranslateRequest request;
-  request.set_model("t");
-  request.set_version(2);
-  request.add_sequences()->set_text("text");
-  request.add_sequences()->mutable_token_ids()->add_values(3);
+  auto request = Message<v1::TranslateRequest>(
+      "model: 't' version: 2 sequences { text: 'text' } sequences { token_ids { values: 3 } } "
+      "beam_size: 5 length_penalty { form: FORM_POWER alpha: 0.5 } num_hypotheses: 2 "
+      "max_new_tokens: 10 return_alignment: true priority: PRIORITY_LOW truncate: true");
   for (int i = 0; i < 5; ++i) request.add_sequences()->mutable_tokens()->add_values("w");
-  request.set_beam_size(5);
-  request.mutable_length_penalty()->set_form(v1::LengthPenalty::FORM_POWER);
-  request.mutable_length_penalty()->set_alpha(0.5f);
-  request.set_num_hypotheses(2);
-  request.set_max_new_tokens(10);
-  request.set_return_alignment(true);
   for (int i = 0; i < 7; ++i) request.add_target_prefixes("prefix");
-  request.set_priority(v1::PRIORITY_LOW);
-  request.set_truncate(true);
-  RequestOutline outline;
   const std::string bytes = request.SerializeAsString();
-  outline = Read<v1::TranslateRequest>(bytes, 7);
-  EXPECT_EQ(outline.model, "t");
-  EXPECT_EQ(outline.version, 2);
-  EXPECT_EQ(outline.priority, v1::PRIORITY_LOW);
-  EXPECT_EQ(outline.num_sequences, 7);
-  EXPECT_EQ(outline.num_words, 5);
-  EXPECT_EQ(outline.packed_id_bytes, 1);
-  EXPECT_EQ(outline.num_entries, 7);
-  EXPECT_EQ(outline.extra_fields, 0);
+  RequestOutline outline = Read<v1::TranslateRequest>(bytes, 7);
+  EXPECT_EQ(Told(outline), "t 2 1 sequences 7 words 5 packed 1 entries 7");
   EXPECT_EQ(outline.message_bytes, static_cast<int64_t>(bytes.size()));
   // A second penalty is merged into the first.
   outline = Read<v1::TranslateRequest>(bytes + bytes, 7);
@@ -216,18 +174,12 @@ TEST(RequestOutlineTest, WhatTranslateIsMadeOfIsCounted) {
 }
 
 TEST(RequestOutlineTest, WhatAStreamIsMadeOfIsCounted) {
-  v1::EncodeStreamRequest request;
-  request.mutable_start()->set_model("m");
-  request.mutable_start()->set_version(1);
-  request.mutable_start()->set_output_format(v1::OUTPUT_FORMAT_FLOATS);
-  request.mutable_start()->set_normalize(true);
-  request.mutable_start()->set_state("s");
-  request.mutable_start()->set_priority(v1::PRIORITY_LOW);
-  for (int i = 0; i < 5; ++i) request.mutable_chunk()->mutable_tokens()->add_values("w");
-  request.set_return_state(true);
-  RequestOutline outline;
+  const auto request = Message<v1::EncodeStreamRequest>(
+      "start { model: 'm' version: 1 output_format: OUTPUT_FORMAT_FLOATS normalize: true "
+      "state: 's' priority: PRIORITY_LOW } "
+      "chunk { tokens { values: ['w', 'w', 'w', 'w', 'w'] } } return_state: true");
   const std::string bytes = request.SerializeAsString();
-  outline = Read<v1::EncodeStreamRequest>(bytes, 3);
+  RequestOutline outline = Read<v1::EncodeStreamRequest>(bytes, 3);
   EXPECT_EQ(outline.num_sequences, 1);
   EXPECT_EQ(outline.num_words, 5);
   EXPECT_EQ(outline.extra_fields, 0);
@@ -239,24 +191,13 @@ TEST(RequestOutlineTest, WhatAStreamIsMadeOfIsCounted) {
 }
 
 TEST(RequestOutlineTest, TheStatesOfScoreAreCounted) {
-  v1::ScoreRequest request;
-  request.set_model("lm");
-  request.set_version(4);
-  request.add_sequences()->set_text("a");
-  request.add_sequences()->mutable_token_ids()->add_values(3);
+  auto request = Message<v1::ScoreRequest>(
+      "model: 'lm' version: 4 sequences { text: 'a' } sequences { token_ids { values: 3 } } "
+      "return_states: true token_log_probs: true top_candidates: 5 priority: PRIORITY_HIGH");
   request.add_states(std::string(1000, 's'));
   request.add_states("");
-  request.set_return_states(true);
-  request.set_token_log_probs(true);
-  request.set_top_candidates(5);
-  request.set_priority(v1::PRIORITY_HIGH);
   RequestOutline outline = Read<v1::ScoreRequest>(request.SerializeAsString(), 7);
-  EXPECT_EQ(outline.model, "lm");
-  EXPECT_EQ(outline.version, 4);
-  EXPECT_EQ(outline.num_sequences, 2);
-  EXPECT_EQ(outline.num_states, 2);
-  EXPECT_EQ(outline.priority, v1::PRIORITY_HIGH);
-  EXPECT_EQ(outline.extra_fields, 0);
+  EXPECT_EQ(Told(outline), "lm 4 3 sequences 2 packed 1 states 2");
   RequestOutline without = outline;
   without.num_states = 0;
   EXPECT_GT(EstimateCallBytes(outline), EstimateCallBytes(without));
@@ -267,21 +208,15 @@ TEST(RequestOutlineTest, TheStatesOfScoreAreCounted) {
 }
 
 TEST(RequestOutlineTest, AnEmptyMessageHasNoSequences) {
-  const RequestOutline outline = Read<v1::ClassifyRequest>("", 1);
-  EXPECT_EQ(outline.num_sequences, 0);
-  EXPECT_EQ(outline.model, "");
+  EXPECT_EQ(Told(Read<v1::ClassifyRequest>("", 1)), " 0 0");
 }
 
 TEST(RequestOutlineTest, TheLastValueOfAFieldCounts) {
-  v1::ClassifyRequest first;
-  first.set_model("a");
-  first.set_version(1);
-  v1::ClassifyRequest second;
-  second.set_model("b");
-  RequestOutline outline;
-  outline = Read<v1::ClassifyRequest>(first.SerializeAsString() + second.SerializeAsString(), 100);
-  EXPECT_EQ(outline.model, "b");
-  EXPECT_EQ(outline.version, 1);
+  const auto first = Message<v1::ClassifyRequest>("model: 'a' version: 1");
+  const auto second = Message<v1::ClassifyRequest>("model: 'b'");
+  EXPECT_EQ(
+      Told(Read<v1::ClassifyRequest>(first.SerializeAsString() + second.SerializeAsString(), 100)),
+      "b 1 0");
 }
 
 TEST(RequestOutlineTest, EveryPrefixIsReadOrRefused) {
@@ -315,10 +250,7 @@ TEST(RequestOutlineTest, CountsWhatParsingWouldMake) {
   request.add_sequences()->mutable_features()->set_data(std::string(32, '\0'));
   const std::string bytes = request.SerializeAsString();
   RequestOutline outline = Read<v1::ClassifyRequest>(bytes, 7);
-  EXPECT_EQ(outline.num_sequences, 4);
-  EXPECT_EQ(outline.num_words, 5);
-  EXPECT_EQ(outline.packed_id_bytes, 6);
-  EXPECT_EQ(outline.extra_fields, 0);
+  EXPECT_EQ(Told(outline), " 0 0 sequences 4 words 5 packed 6");
   EXPECT_EQ(outline.message_bytes, static_cast<int64_t>(bytes.size()));
   EXPECT_GE(EstimateCallBytes(outline), outline.message_bytes);
 }
