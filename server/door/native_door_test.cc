@@ -13,6 +13,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -137,6 +138,24 @@ class RawClient {
     Send(FrameOf(NGHTTP2_DATA, flags, stream, bytes));
   }
 
+  // A call with one message, which is all that the client sends.
+  void Call(uint32_t stream, const std::string& path, absl::string_view message,
+            const Fields& more = {}) {
+    SendHead(stream, path, more);
+    SendData(stream, MessageOf(message), kEndStream);
+  }
+  // In frames of the usual size; `flags` are those of the last one.
+  void SendPieces(uint32_t stream, absl::string_view bytes, uint8_t flags = 0) {
+    for (size_t at = 0; at < bytes.size(); at += 16384) {
+      SendData(stream, bytes.substr(at, 16384), at + 16384 >= bytes.size() ? flags : uint8_t{0});
+    }
+  }
+  // Takes answers of any size.
+  void OpenWindows() {
+    Send(FrameOf(NGHTTP2_WINDOW_UPDATE, 0, 0, Number(1 << 30, 4)));
+    Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(1 << 30, 4)));
+  }
+
   struct Stream {
     std::vector<Fields> heads;
     std::string data;
@@ -169,6 +188,15 @@ class RawClient {
   }
   bool ReadEnd(uint32_t id) {
     return ReadUntil([&] { return streams_[id].ended || streams_[id].reset > 0; });
+  }
+  // The status with which a call has ended, and what it has answered.
+  std::string StatusOf(uint32_t id) {
+    EXPECT_TRUE(ReadEnd(id)) << id;
+    return Value(id, "grpc-status");
+  }
+  std::string AnswerOf(uint32_t id) {
+    EXPECT_TRUE(ReadEnd(id)) << id;
+    return streams_[id].data;
   }
   bool ReadClose() {
     return ReadUntil([&] { return closed_; });
@@ -290,6 +318,10 @@ class PuppetCall final : public calls::CallHandler {
       MutexLock lock(&mutex);
       return events;
     }
+    void Clear() {
+      MutexLock lock(&mutex);
+      events.clear();
+    }
     bool Has(const std::string& event) {
       const std::vector<std::string> now = all();
       return std::find(now.begin(), now.end(), event) != now.end();
@@ -348,45 +380,58 @@ class EchoCall final : public calls::CallHandler {
   const bool is_stream_;
 };
 
+// Does with each message what a function of the test says; deletes itself in the end.
+class FunctionCall final : public calls::CallHandler {
+ public:
+  using Take = std::function<void(calls::Exchange&, std::optional<absl::Cord>)>;
+  FunctionCall(calls::Exchange* exchange, Take take)
+      : exchange_(*exchange), take_(std::move(take)) {}
+  void OnMessage(std::optional<absl::Cord> message) override {
+    take_(exchange_, std::move(message));
+    ++uses_;  // of what OnDone() deletes
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  calls::Exchange& exchange_;
+  const Take take_;
+  int uses_ = 0;
+};
+
 class NativeDoorTest : public ::testing::Test {
  protected:
   NativeDoorTest() {
-    const auto add = [this](const char* name, calls::MethodKind kind, auto start) {
-      calls::Method row;
-      row.service = "t.T";
-      row.name = name;
-      row.kind = kind;
-      row.start = std::move(start);
-      rows_.push_back(std::move(row));
-    };
     using Kind = calls::MethodKind;
-    add("Echo", Kind::kUnary,
-        [](calls::Exchange* exchange) { return new EchoCall(exchange, false); });
-    add("Echoes", Kind::kBidirectional,
-        [](calls::Exchange* exchange) { return new EchoCall(exchange, true); });
-    add("Puppet", Kind::kUnary,
-        [this](calls::Exchange* exchange) { return new PuppetCall(&log_, exchange); });
-    add("Puppets", Kind::kBidirectional,
-        [this](calls::Exchange* exchange) { return new PuppetCall(&log_, exchange); });
+    AddRow("Echo", Kind::kUnary,
+           [](calls::Exchange* exchange) { return new EchoCall(exchange, false); });
+    AddRow("Echoes", Kind::kBidirectional,
+           [](calls::Exchange* exchange) { return new EchoCall(exchange, true); });
+    AddRow("Puppet", Kind::kUnary,
+           [this](calls::Exchange* exchange) { return new PuppetCall(&log_, exchange); });
+    AddRow("Puppets", Kind::kBidirectional,
+           [this](calls::Exchange* exchange) { return new PuppetCall(&log_, exchange); });
     options_.max_message_bytes = 1000;
     options_.metrics = &metrics_;
     options_.unknown = [](calls::Exchange* exchange) -> calls::CallHandler* {
-      class Unknown final : public calls::CallHandler {
-        void OnMessage(std::optional<absl::Cord> /*message*/) override {}
-        void OnDone() override { delete this; }
-      };
       exchange->Finish({absl::UnimplementedError(absl::StrCat("no ", exchange->method())), {}, {}});
-      return new Unknown;
+      return new FunctionCall(exchange, [](auto&, auto) {});
     };
     options_.on_refused = [](absl::string_view, const std::string&) {};
     options_.on_not_taken = [](absl::string_view, const std::string&) {};
   }
+  template <typename Start>
+  void AddRow(const char* name, calls::MethodKind kind, Start start) {
+    calls::Method row;
+    row.service = "t.T";
+    row.name = name;
+    row.kind = kind;
+    row.start = std::move(start);
+    rows_.push_back(std::move(row));
+  }
   void Serve() {
     methods_ = std::make_unique<calls::MethodTable>(std::move(rows_));
     options_.methods = methods_.get();
-    auto door = NativeDoor::Open("listen", {"127.0.0.1", 0}, options_, &loops_, &memory_);
-    ASSERT_TRUE(door.ok()) << door.status();
-    door_ = *std::move(door);
+    door_ = NativeDoor::Open("listen", {"127.0.0.1", 0}, options_, &loops_, &memory_).value();
     door_->Start();
   }
   int port() const { return door_->address().port; }
@@ -419,6 +464,9 @@ class NativeDoorTest : public ::testing::Test {
   // The loops have looked at a few connections again by then, at least one in a turn.
   void AwaitTurns() {
     for (int i = 0; i < 10; ++i) loops_.RunOnEach([](size_t /*i*/) {});
+  }
+  bool Happens(const std::string& event) {
+    return PollUntil([&] { return log_.Has(event); });
   }
   // Returns the exchange of the puppet that began last, and forgets it.
   calls::Exchange& Take() {
@@ -475,13 +523,10 @@ TEST_F(NativeDoorTest, AFieldThatComesAgainAndAgainEndsItsStreamThenItsConnectio
   client.Send(FrameOf(NGHTTP2_HEADERS, 5, 1, block + std::string(2000, '\xbe')));
   ASSERT_TRUE(client.ReadUntil([&] { return client.stream(1).reset != -1; }));
   // The connection goes on.
-  client.SendHead(3, "/t.T/Echo");
-  client.SendData(3, MessageOf("a"), kEndStream);
-  ASSERT_TRUE(client.ReadEnd(3));
-  EXPECT_EQ(client.Value(3, "grpc-status"), "0");
+  client.Call(3, "/t.T/Echo", "a");
+  EXPECT_EQ(client.StatusOf(3), "0");
   for (uint32_t id = 5; id < 1000 && !client.closed(); id += 2) {
     client.Send(FrameOf(NGHTTP2_HEADERS, 5, id, block + std::string(2000, '\xbe')));
-    client.ReadUntil([] { return true; });
   }
   EXPECT_TRUE(client.ReadClose());
   EXPECT_EQ(client.goaway_error(), NGHTTP2_ENHANCE_YOUR_CALM);
@@ -493,8 +538,7 @@ TEST_F(NativeDoorTest, MessagesMayShareAFrameAndBeEmpty) {
   client.SendHead(1, "/t.T/Echoes");
   const std::string bytes = MessageOf("a") + MessageOf("") + MessageOf(std::string(900, 'x'));
   client.SendData(1, bytes, kEndStream);
-  ASSERT_TRUE(client.ReadEnd(1));
-  EXPECT_EQ(client.stream(1).data, bytes);
+  EXPECT_EQ(client.AnswerOf(1), bytes);
   EXPECT_EQ(client.Value(1, "grpc-status"), "0");
 }
 
@@ -571,8 +615,7 @@ TEST_F(NativeDoorTest, ACallThatFailsBeforeItHasAHandlerIsCounted) {
   // The others' handlers count them.
   client.SendHead(id, "/t.T/Echoes");
   client.SendData(id, large, kEndStream);
-  EXPECT_TRUE(client.ReadEnd(id));
-  EXPECT_EQ(client.Value(id, "grpc-status"), "8");
+  EXPECT_EQ(client.StatusOf(id), "8");
   EXPECT_EQ(log_.all(), expected);
 }
 
@@ -611,30 +654,23 @@ TEST_F(NativeDoorTest, ACallSeesItsHeadersAndItsCallerTheEnd) {
 TEST_F(NativeDoorTest, AResetAndADeadlineCancelACall) {
   Serve();
   RawClient client(port());
-  client.SendHead(1, "/t.T/Puppet");
-  client.SendData(1, MessageOf("m"), kEndStream);
-  calls::Exchange& exchange = log_.Await();
+  client.Call(1, "/t.T/Puppet", "m");
+  calls::Exchange& exchange = Take();
   client.Send(FrameOf(NGHTTP2_RST_STREAM, 0, 1, Number(NGHTTP2_CANCEL, 4)));
-  EXPECT_TRUE(PollUntil([&] { return log_.Has("cancel"); }));
+  EXPECT_TRUE(Happens("cancel"));
   EXPECT_TRUE(exchange.is_cancelled());
   exchange.Finish({absl::CancelledError(), {}, {}});
-  EXPECT_TRUE(PollUntil([&] { return log_.Has("done"); }));
+  EXPECT_TRUE(Happens("done"));
   EXPECT_THAT(log_.all(), ElementsAre("message m", "cancel", "done"));
 
-  PuppetCall::Log& log = log_;
-  {
-    MutexLock lock(&log.mutex);
-    log.events.clear();
-    log.exchange = nullptr;
-  }
+  log_.Clear();
   client.SendHead(3, "/t.T/Puppets", {{"grpc-timeout", "20m"}});
   calls::Exchange& late = log_.Await();
   late.Read();
-  ASSERT_TRUE(client.ReadEnd(3));
-  EXPECT_EQ(client.Value(3, "grpc-status"), "4");
-  EXPECT_TRUE(PollUntil([&] { return log_.Has("no message"); }));
+  EXPECT_EQ(client.StatusOf(3), "4");
+  EXPECT_TRUE(Happens("no message"));
   late.Finish({absl::OkStatus(), {}, {}});
-  EXPECT_TRUE(PollUntil([&] { return log_.Has("done"); }));
+  EXPECT_TRUE(Happens("done"));
   EXPECT_THAT(log_.all(), ElementsAre("cancel", "no message", "done"));
 }
 
@@ -646,7 +682,7 @@ TEST_F(NativeDoorTest, AResetAtItsDeadlineCancelsACallOnce) {
   exchange.Write(absl::Cord(std::string(100000, 'x')));  // more than the client's window
   EXPECT_TRUE(client.ReadUntil([&] { return client.stream(1).reset == NGHTTP2_CANCEL; }));
   exchange.Finish({absl::CancelledError(), {}, {}});
-  EXPECT_TRUE(PollUntil([&] { return log_.Has("done"); }));
+  EXPECT_TRUE(Happens("done"));
   EXPECT_THAT(log_.all(), ElementsAre("cancel", "not written", "done"));
 }
 
@@ -667,12 +703,8 @@ TEST_F(NativeDoorTest, AStreamWhoseMessageDoesNotComeEnds) {
   EXPECT_TRUE(ends(3));
   EXPECT_TRUE(ends(5));
   EXPECT_TRUE(ends(7));
-  log_.Await().Finish({absl::CancelledError(), {}, {}});
+  Take().Finish({absl::CancelledError(), {}, {}});
   // Bytes that no call has asked for have come in time, and so have the first ones of a stream.
-  {
-    MutexLock lock(&log_.mutex);
-    log_.exchange = nullptr;
-  }
   client.SendHead(9, "/t.T/Puppets");
   client.SendData(9, MessageOf("m"));
   client.SendHead(11, "/t.T/Echoes");
@@ -731,9 +763,9 @@ TEST_F(NativeDoorTest, AWriteThatNobodyTakesEndsTheConnection) {
   calls::Exchange& exchange = log_.Await();
   exchange.Write(absl::Cord("m"));
   EXPECT_TRUE(client.ReadClose());
-  EXPECT_TRUE(PollUntil([&] { return log_.Has("not written"); }));
+  EXPECT_TRUE(Happens("not written"));
   exchange.Finish({absl::OkStatus(), {}, {}});
-  EXPECT_TRUE(PollUntil([&] { return log_.Has("done"); }));
+  EXPECT_TRUE(Happens("done"));
   EXPECT_THAT(log_.all(), ElementsAre("cancel", "not written", "done"));
   EXPECT_EQ(door_->num_not_taken(), 1);
 }
@@ -743,29 +775,19 @@ TEST_F(NativeDoorTest, AnswersThatNobodyTakesHaveABound) {
   RawClient client(port());
   client.Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(0, 4)));  // no window
   const std::string answer(6 << 20, 'x');
-  client.SendHead(1, "/t.T/Puppet");
-  client.SendData(1, MessageOf("m"), kEndStream);
-  log_.Await().WriteAndFinish(absl::Cord(answer), {absl::OkStatus(), {}, {}});
+  client.Call(1, "/t.T/Puppet", "m");
+  Take().WriteAndFinish(absl::Cord(answer), {absl::OkStatus(), {}, {}});
   EXPECT_TRUE(PollUntil([&] { return memory_.used() > 6 << 20; }));
-  {
-    MutexLock lock(&log_.mutex);
-    log_.exchange = nullptr;
-  }
-  client.SendHead(3, "/t.T/Puppet");
-  client.SendData(3, MessageOf("m"), kEndStream);
+  client.Call(3, "/t.T/Puppet", "m");
   log_.Await().WriteAndFinish(absl::Cord(answer), {absl::OkStatus(), {}, {}});
-  ASSERT_TRUE(client.ReadEnd(3));
-  EXPECT_EQ(client.Value(3, "grpc-status"), "8");
+  EXPECT_EQ(client.StatusOf(3), "8");
 }
 
 TEST_F(NativeDoorTest, AConnectionHasAPartOfTheMemoryForAnswers) {
   Serve();
   const auto answers = [&](RawClient* client, uint32_t stream, size_t bytes) {
-    client->SendHead(stream, "/t.T/Puppet");
-    client->SendData(stream, MessageOf("m"), kEndStream);
-    log_.Await().WriteAndFinish(absl::Cord(std::string(bytes, 'x')), {absl::OkStatus(), {}, {}});
-    MutexLock lock(&log_.mutex);
-    log_.exchange = nullptr;
+    client->Call(stream, "/t.T/Puppet", "m");
+    Take().WriteAndFinish(absl::Cord(std::string(bytes, 'x')), {absl::OkStatus(), {}, {}});
   };
   RawClient client(port());
   RawClient other(port());
@@ -775,8 +797,7 @@ TEST_F(NativeDoorTest, AConnectionHasAPartOfTheMemoryForAnswers) {
   answers(&client, 1, 3 << 20);  // more than the part, but alone
   EXPECT_TRUE(PollUntil([&] { return memory_.used() > 3 << 20; }));
   answers(&client, 3, 1 << 20);
-  ASSERT_TRUE(client.ReadEnd(3));
-  EXPECT_EQ(client.Value(3, "grpc-status"), "8");
+  EXPECT_EQ(client.StatusOf(3), "8");
   answers(&other, 1, 1 << 20);
   EXPECT_TRUE(PollUntil([&] { return memory_.used() > 4 << 20; }));
   client.Send(FrameOf(NGHTTP2_RST_STREAM, 0, 1, Number(NGHTTP2_CANCEL, 4)));
@@ -797,8 +818,7 @@ TEST_F(NativeDoorTest, AStreamThatSaysNothingMoreIsEnded) {
     usleep(150000);  // together more than its time
   }
   EXPECT_FALSE(client.stream(1).ended);
-  ASSERT_TRUE(client.ReadEnd(1));
-  EXPECT_EQ(client.Value(1, "grpc-status"), "0");
+  EXPECT_EQ(client.StatusOf(1), "0");
 }
 
 TEST_F(NativeDoorTest, ACallHearsOnceThatNothingMoreComesAndKeepsItsDeadline) {
@@ -810,7 +830,7 @@ TEST_F(NativeDoorTest, ACallHearsOnceThatNothingMoreComesAndKeepsItsDeadline) {
     calls::Exchange& exchange = Take();
     exchange.Read();
     client.SendData(id, MessageOf("m"));
-    EXPECT_TRUE(PollUntil([&] { return log_.Has("message m"); }));
+    EXPECT_TRUE(Happens("message m"));
     exchange.Read();
     return &exchange;
   };
@@ -820,14 +840,10 @@ TEST_F(NativeDoorTest, ACallHearsOnceThatNothingMoreComesAndKeepsItsDeadline) {
   EXPECT_THAT(log_.all(), ElementsAre("message m", "no message"));
   ended->Finish({absl::OkStatus(), {}, {}});
   ASSERT_TRUE(client.ReadEnd(1));
-  ASSERT_TRUE(PollUntil([&] { return log_.Has("done"); }));
-  {
-    MutexLock lock(&log_.mutex);
-    log_.events.clear();
-  }
+  ASSERT_TRUE(Happens("done"));
+  log_.Clear();
   calls::Exchange* const idle = begin(3, {{"grpc-timeout", "500m"}});
-  ASSERT_TRUE(client.ReadEnd(3));
-  EXPECT_EQ(client.Value(3, "grpc-status"), "4");
+  EXPECT_EQ(client.StatusOf(3), "4");
   EXPECT_THAT(log_.all(), ElementsAre("message m", "no message", "cancel"));
   idle->Finish({absl::CancelledError(), {}, {}});
 }
@@ -839,77 +855,42 @@ TEST_F(NativeDoorTest, ALongMessageIsGivenToItsCallOnAnotherThread) {
     std::atomic<bool> has_begun{false};
   };
   const auto flags = std::make_shared<Flags>();  // the call reads them after the test's body
-  class SlowCall final : public calls::CallHandler {
-   public:
-    SlowCall(calls::Exchange* exchange, std::shared_ptr<Flags> flags)
-        : exchange_(*exchange), flags_(std::move(flags)) {}
-    void OnMessage(std::optional<absl::Cord> message) override {
-      exchange_.WriteAndFinish(absl::Cord(absl::StrCat(message->size())), {});
-      flags_->has_begun = true;
-      while (!flags_->may_go_on) usleep(1000);  // and uses what OnDone() deletes
-      ++uses_;
-    }
-    void OnDone() override { delete this; }
-
-   private:
-    calls::Exchange& exchange_;
-    const std::shared_ptr<Flags> flags_;
-    int uses_ = 0;
-  };
-  calls::Method row;
-  row.service = "t.T";
-  row.name = "Slow";
-  row.start = [flags](calls::Exchange* exchange) { return new SlowCall(exchange, flags); };
-  rows_.push_back(std::move(row));
+  AddRow("Slow", calls::MethodKind::kUnary, [flags](calls::Exchange* exchange) {
+    return new FunctionCall(exchange, [flags](auto& call, auto message) {
+      call.WriteAndFinish(absl::Cord(absl::StrCat(message->size())), {});
+      flags->has_begun = true;
+      while (!flags->may_go_on) usleep(1000);
+    });
+  });
   Serve();
   const absl::Cleanup release = [&] { flags->may_go_on = true; };  // or the door waits for its call
   RawClient client(port());
   client.SendHead(1, "/t.T/Slow");
   const std::string bytes = MessageOf(std::string(200000, 'x'));
-  for (size_t at = 0; at < bytes.size(); at += 16384) {
-    client.SendData(1, absl::string_view(bytes).substr(at, 16384),
-                    at + 16384 >= bytes.size() ? kEndStream : 0);
-  }
+  client.SendPieces(1, bytes, kEndStream);
   ASSERT_TRUE(PollUntil([&] { return flags->has_begun.load(); }));
   // The same connection is served meanwhile, and the answer leaves.
-  client.SendHead(3, "/t.T/Echo");
-  client.SendData(3, MessageOf("a"), kEndStream);
+  client.Call(3, "/t.T/Echo", "a");
   EXPECT_TRUE(client.ReadEnd(3));
-  EXPECT_TRUE(client.ReadEnd(1));
-  EXPECT_EQ(client.stream(1).data, MessageOf("200000"));
+  EXPECT_EQ(client.AnswerOf(1), MessageOf("200000"));
   EXPECT_GE(memory_.used(), 200000);
 }
 
 TEST_F(NativeDoorTest, AMessageIsNotReadOnWhenItsClientHasLeft) {
   options_.max_message_bytes = 4 << 20;
   const auto state = std::make_shared<std::atomic<int>>(0);
-  class ReadingCall final : public calls::CallHandler {
-   public:
-    ReadingCall(calls::Exchange* exchange, std::shared_ptr<std::atomic<int>> state)
-        : exchange_(*exchange), state_(std::move(state)) {}
-    void OnMessage(std::optional<absl::Cord> /*message*/) override {
-      *state_ = 1;
-      if (PollUntil([] { return Interruption::Asked(); })) *state_ = 2;
-      exchange_.Finish({absl::CancelledError(), {}, {}});
-    }
-    void OnDone() override { delete this; }
-
-   private:
-    calls::Exchange& exchange_;
-    const std::shared_ptr<std::atomic<int>> state_;
-  };
-  calls::Method row;
-  row.service = "t.T";
-  row.name = "Reads";
-  row.start = [state](calls::Exchange* exchange) { return new ReadingCall(exchange, state); };
-  rows_.push_back(std::move(row));
+  AddRow("Reads", calls::MethodKind::kUnary, [state](calls::Exchange* exchange) {
+    return new FunctionCall(exchange, [state](auto& call, auto) {
+      *state = 1;
+      if (PollUntil([] { return Interruption::Asked(); })) *state = 2;
+      call.Finish({absl::CancelledError(), {}, {}});
+    });
+  });
   Serve();
   RawClient client(port());
   client.SendHead(1, "/t.T/Reads");
   const std::string bytes = MessageOf(std::string(100000, 'x'));
-  for (size_t at = 0; at < bytes.size(); at += 16384) {
-    client.SendData(1, absl::string_view(bytes).substr(at, 16384));
-  }
+  client.SendPieces(1, bytes);
   ASSERT_TRUE(PollUntil([&] { return *state == 1; }));
   client.Send(FrameOf(NGHTTP2_RST_STREAM, 0, 1, Number(NGHTTP2_CANCEL, 4)));
   EXPECT_TRUE(PollUntil([&] { return *state == 2; }));
@@ -922,59 +903,39 @@ TEST_F(NativeDoorTest, ACallGetsOneLongMessageAtATime) {
     std::atomic<bool> may_go_on{false};
   };
   const auto state = std::make_shared<State>();
-  class ReadingOnCall final : public calls::CallHandler {
-   public:
-    ReadingOnCall(calls::Exchange* exchange, std::shared_ptr<State> state)
-        : exchange_(*exchange), state_(std::move(state)) {
-      exchange_.Read();
-    }
-    void OnMessage(std::optional<absl::Cord> message) override {
-      if (!message.has_value()) return exchange_.Finish({absl::OkStatus(), {}, {}});
-      exchange_.Read();
-      ++state_->begun;
-      while (!state_->may_go_on) usleep(1000);
-    }
-    void OnDone() override { delete this; }
-
-   private:
-    calls::Exchange& exchange_;
-    const std::shared_ptr<State> state_;
-  };
-  calls::Method row;
-  row.service = "t.T";
-  row.name = "ReadsOn";
-  row.kind = calls::MethodKind::kBidirectional;
-  row.start = [state](calls::Exchange* exchange) { return new ReadingOnCall(exchange, state); };
-  rows_.push_back(std::move(row));
+  AddRow("ReadsOn", calls::MethodKind::kBidirectional, [state](calls::Exchange* exchange) {
+    auto* const handler = new FunctionCall(exchange, [state](auto& call, auto message) {
+      if (!message.has_value()) return call.Finish({absl::OkStatus(), {}, {}});
+      call.Read();
+      ++state->begun;
+      while (!state->may_go_on) usleep(1000);
+    });
+    exchange->Read();
+    return handler;
+  });
   Serve();
   const absl::Cleanup release = [&] { state->may_go_on = true; };
   RawClient client(port());
   client.SendHead(1, "/t.T/ReadsOn");
   const std::string bytes =
       MessageOf(std::string(200000, 'x')) + MessageOf(std::string(99999, 'y'));
-  for (size_t at = 0; at < bytes.size(); at += 16384) {
-    client.SendData(1, absl::string_view(bytes).substr(at, 16384));
-    client.ReadUntil([] { return true; });
-  }
+  client.SendPieces(1, bytes);
   client.SendData(1, "", kEndStream);
   EXPECT_TRUE(PollUntil([&] { return memory_.used() >= 299999; }));
   usleep(50000);
   EXPECT_EQ(state->begun, 1);
   state->may_go_on = true;
-  EXPECT_TRUE(client.ReadEnd(1));
-  EXPECT_EQ(client.Value(1, "grpc-status"), "0");
+  EXPECT_EQ(client.StatusOf(1), "0");
   EXPECT_EQ(state->begun, 2);
 }
 
 TEST_F(NativeDoorTest, CallsTakeTurnsInSendingTheirAnswers) {
   Serve();
   RawClient client(port());
-  client.Send(FrameOf(NGHTTP2_WINDOW_UPDATE, 0, 0, Number(1 << 30, 4)));
-  client.Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(1 << 30, 4)));
+  client.OpenWindows();
   std::vector<calls::Exchange*> exchanges;
   for (const uint32_t id : {1U, 3U}) {
-    client.SendHead(id, "/t.T/Puppet");
-    client.SendData(id, MessageOf("m"), kEndStream);
+    client.Call(id, "/t.T/Puppet", "m");
     exchanges.push_back(&Take());
   }
   {
@@ -992,25 +953,18 @@ TEST_F(NativeDoorTest, AnswersAreCompressedWithinTheMemory) {
   options_.allow_compression = true;
   Serve();
   RawClient client(port());
-  client.Send(FrameOf(NGHTTP2_WINDOW_UPDATE, 0, 0, Number(1 << 30, 4)));
-  client.Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(1 << 30, 4)));
+  client.OpenWindows();
   uint32_t id = 1;
   // One address has eight of the 10 MiB.
   for (const auto& [size, status, compressed] :
        {std::tuple{size_t{1000}, "0", false}, std::tuple{size_t{5} << 20, "0", true},
         std::tuple{size_t{9} << 20, "8", false}}) {
-    client.SendHead(id, "/t.T/Puppet", {{"grpc-accept-encoding", "gzip"}});
-    client.SendData(id, MessageOf("m"), kEndStream);
-    calls::Exchange& exchange = log_.Await();
-    {
-      MutexLock lock(&log_.mutex);
-      log_.exchange = nullptr;
-    }
+    client.Call(id, "/t.T/Puppet", "m", {{"grpc-accept-encoding", "gzip"}});
+    calls::Exchange& exchange = Take();
     exchange.AddHeader(calls::kEncodingRequest, "gzip");
     exchange.AddHeader("x-more", "1");
     exchange.WriteAndFinish(absl::Cord(std::string(size, 'x')), {absl::OkStatus(), {}, {}});
-    ASSERT_TRUE(client.ReadEnd(id));
-    EXPECT_EQ(client.Value(id, "grpc-status"), status) << size;
+    EXPECT_EQ(client.StatusOf(id), status) << size;
     if (client.stream(id).heads.size() == 2) {
       EXPECT_THAT(client.stream(id).heads[0], ::testing::Contains(std::pair("x-more", "1")));
       EXPECT_THAT(client.stream(id).heads[0],
@@ -1028,24 +982,20 @@ TEST_F(NativeDoorTest, ADrainAnswersWhatHasComeAndGoesInTwoSteps) {
   Serve();
   RawClient client(port());
   client.set_answers_pings(false);
-  client.SendHead(1, "/t.T/Puppet");
-  client.SendData(1, MessageOf("m"), kEndStream);
+  client.Call(1, "/t.T/Puppet", "m");
   calls::Exchange& exchange = log_.Await();
   std::thread drain([this] { door_->BeginDrain(); });
   EXPECT_TRUE(client.ReadUntil([&] { return !client.goaways().empty(); }));
   EXPECT_THAT(client.goaways(), ElementsAre(0x7fffffffU));
   // A call that was on its way.
-  client.SendHead(3, "/t.T/Echo");
-  client.SendData(3, MessageOf("n"), kEndStream);
-  EXPECT_TRUE(client.ReadEnd(3));
-  EXPECT_EQ(client.Value(3, "grpc-status"), "0");
+  client.Call(3, "/t.T/Echo", "n");
+  EXPECT_EQ(client.StatusOf(3), "0");
   client.Send(FrameOf(NGHTTP2_PING, 1, 0, "goodbye."));
   EXPECT_TRUE(client.ReadUntil([&] { return client.goaways().size() == 2; }));
   EXPECT_EQ(client.goaways()[1], 3U);
   drain.join();
   exchange.WriteAndFinish(absl::Cord("answer"), {absl::OkStatus(), {}, {}});
-  EXPECT_TRUE(client.ReadEnd(1));
-  EXPECT_EQ(client.stream(1).data, MessageOf("answer"));
+  EXPECT_EQ(client.AnswerOf(1), MessageOf("answer"));
   EXPECT_TRUE(client.ReadClose());
 }
 
@@ -1054,14 +1004,13 @@ TEST_F(NativeDoorTest, AConnectionThatGoesAwayIsClosedAtItsAge) {
   options_.limits.max_age_grace = absl::Milliseconds(100);
   Serve();
   RawClient client(port());
-  client.SendHead(1, "/t.T/Puppet");
-  client.SendData(1, MessageOf("m"), kEndStream);
+  client.Call(1, "/t.T/Puppet", "m");
   calls::Exchange& exchange = log_.Await();
   std::thread drain([this] { door_->BeginDrain(); });
   EXPECT_TRUE(client.ReadUntil([&] { return client.goaways().size() == 2; }));
   drain.join();
   EXPECT_TRUE(client.ReadClose());
-  EXPECT_TRUE(PollUntil([this] { return log_.Has("cancel"); }));
+  EXPECT_TRUE(Happens("cancel"));
   exchange.Finish({absl::CancelledError(), {}, {}});
 }
 
@@ -1071,22 +1020,19 @@ TEST_F(NativeDoorTest, AMessageThatIsOnItsWayAtTheEndOfADrainIsAnswered) {
   client.SendHead(1, "/t.T/Echo");
   client.SendData(1, MessageOf("half of it").substr(0, 9));
   client.SendHead(3, "/t.T/Echoes");
-  client.SendHead(5, "/t.T/Puppet");
-  client.SendData(5, MessageOf("m"), kEndStream);
+  client.Call(5, "/t.T/Puppet", "m");
   calls::Exchange& exchange = log_.Await();
   std::thread drain([this] {
     door_->BeginDrain();
     door_->RefuseRest();
   });
   for (const uint32_t id : {1U, 3U}) {
-    EXPECT_TRUE(client.ReadEnd(id));
-    EXPECT_EQ(client.Value(id, "grpc-status"), "14");
+    EXPECT_EQ(client.StatusOf(id), "14");
     EXPECT_EQ(client.Value(id, "grpc-message"), "the server is shutting down");
   }
   drain.join();
   exchange.WriteAndFinish(absl::Cord("answer"), {absl::OkStatus(), {}, {}});
-  EXPECT_TRUE(client.ReadEnd(5));
-  EXPECT_EQ(client.Value(5, "grpc-status"), "0");
+  EXPECT_EQ(client.StatusOf(5), "0");
   EXPECT_TRUE(client.ReadClose());
 }
 
@@ -1110,11 +1056,9 @@ TEST_F(NativeDoorTest, FloodsEndTheirConnectionAndNoOther) {
       std::string many;
       for (int j = 0; j < 100; ++j) many += frame;
       client.Send(many);
-      client.ReadUntil([] { return true; });
     }
     EXPECT_TRUE(client.ReadClose()) << name;
-    honest.SendHead(id, "/t.T/Echo");
-    honest.SendData(id, MessageOf("m"), kEndStream);
+    honest.Call(id, "/t.T/Echo", "m");
     EXPECT_TRUE(honest.ReadEnd(id)) << name;
     id += 2;
   }
@@ -1155,24 +1099,19 @@ TEST_F(NativeDoorTest, AConnectionMayHaveThousandsOfStreams) {
 TEST_F(NativeDoorTest, AResetOfAStreamThatNeverCameIsLeftOut) {
   Serve();
   RawClient client(port());
-  client.SendHead(1, "/t.T/Echo");
-  client.SendData(1, MessageOf("a"), kEndStream);
+  client.Call(1, "/t.T/Echo", "a");
   ASSERT_TRUE(client.ReadEnd(1));
   // gRPC's clients do this with a call that they give up before it has left.
   const std::string reset = FrameOf(NGHTTP2_RST_STREAM, 0, 3, Number(NGHTTP2_CANCEL, 4));
   for (const char byte : reset) client.Send(std::string(1, byte));
-  client.SendHead(5, "/t.T/Echo");
-  client.SendData(5, MessageOf("b"), kEndStream);
-  ASSERT_TRUE(client.ReadEnd(5));
-  EXPECT_EQ(client.stream(5).data, MessageOf("b"));
+  client.Call(5, "/t.T/Echo", "b");
+  EXPECT_EQ(client.AnswerOf(5), MessageOf("b"));
 
   // Also of its first.
   RawClient fresh(port());
   fresh.Send(FrameOf(NGHTTP2_RST_STREAM, 0, 1, Number(NGHTTP2_CANCEL, 4)));
-  fresh.SendHead(3, "/t.T/Echo");
-  fresh.SendData(3, MessageOf("c"), kEndStream);
-  ASSERT_TRUE(fresh.ReadEnd(3));
-  EXPECT_EQ(fresh.stream(3).data, MessageOf("c"));
+  fresh.Call(3, "/t.T/Echo", "c");
+  EXPECT_EQ(fresh.AnswerOf(3), MessageOf("c"));
 
   RawClient stranger(port());
   stranger.Send(reset);
@@ -1227,9 +1166,6 @@ class NativeDoorHttpTest : public NativeDoorTest {
     };
   }
   calls::HttpExchange& Exchange() { return static_cast<calls::HttpExchange&>(log_.Await()); }
-  bool Happens(const std::string& event) {
-    return PollUntil([&] { return log_.Has(event); });
-  }
   static Fields Request(const std::string& method) {
     return {{":method", method}, {"content-type", "text/plain"}, {"grpc-timeout", "1S"}};
   }
@@ -1238,11 +1174,7 @@ class NativeDoorHttpTest : public NativeDoorTest {
   }
   // Refuses the request that began last.
   void Refuse(RawClient* client, uint32_t id) {
-    calls::HttpExchange& exchange = Exchange();
-    {
-      MutexLock lock(&log_.mutex);
-      log_.exchange = nullptr;
-    }
+    auto& exchange = static_cast<calls::HttpExchange&>(Take());
     exchange.SetHead(404, {});
     exchange.Finish({});
     EXPECT_TRUE(client->ReadEnd(id));
@@ -1281,8 +1213,7 @@ TEST_F(NativeDoorHttpTest, AnAnswerMayComeInPartsOrHaveNoBody) {
   ASSERT_TRUE(client.ReadUntil([&] { return client.stream(1).data == "one two"; }));
   EXPECT_FALSE(client.stream(1).ended);
   Exchange().Finish({});
-  ASSERT_TRUE(client.ReadEnd(1));
-  EXPECT_EQ(client.stream(1).data, "one two");
+  EXPECT_EQ(client.AnswerOf(1), "one two");
 
   client.SendHead(3, "/a", {}, kEndStream, Request("GET"));
   ASSERT_TRUE(PollUntil([this] { return log_.all().back() == "body "; }));
@@ -1316,8 +1247,7 @@ TEST_F(NativeDoorHttpTest, HeadersHaveABound) {
   ASSERT_TRUE(client.ReadEnd(1));
   EXPECT_EQ(client.Value(1, ":status"), "431");
   client.SendHead(3, "/t.T/Echo", {{"x", std::string(9000, 'x')}}, kEndStream);
-  ASSERT_TRUE(client.ReadEnd(3));
-  EXPECT_EQ(client.Value(3, "grpc-status"), "8");
+  EXPECT_EQ(client.StatusOf(3), "8");
   EXPECT_TRUE(log_.all().empty());
 }
 
@@ -1461,10 +1391,8 @@ TEST_F(NativeDoorHttpTest, AnAnswerThatWasTakenIsNotWaitedForThoughItsRequestGoe
   ASSERT_TRUE(client.ReadEnd(1));
   EXPECT_TRUE(PollUntil([this] { return door_->num_unsent() == 0; }));
   usleep(400000);
-  client.SendHead(3, "/t.T/Echo");
-  client.SendData(3, MessageOf("a"), kEndStream);
-  EXPECT_TRUE(client.ReadEnd(3));
-  EXPECT_EQ(client.Value(3, "grpc-status"), "0");
+  client.Call(3, "/t.T/Echo", "a");
+  EXPECT_EQ(client.StatusOf(3), "0");
   EXPECT_EQ(door_->num_not_taken(), 0);
 }
 
@@ -1472,21 +1400,18 @@ TEST_F(NativeDoorHttpTest, ADrainAnswersWhatHasComeBeforeTheDoorHasLooked) {
   Serve();
   RawClient silent(port(), /*begins=*/false);
   RawClient begun(port());
-  begun.SendHead(1, "/t.T/Echo");
-  begun.SendData(1, MessageOf("a"), kEndStream);
+  begun.Call(1, "/t.T/Echo", "a");
   ASSERT_TRUE(begun.ReadEnd(1));
   std::unique_ptr<RawClient> client;
   std::thread drain;
   {
     const LoopsWait wait(loops_);
     client = std::make_unique<RawClient>(port());
-    client->SendHead(1, "/t.T/Echo");
-    client->SendData(1, MessageOf("a"), kEndStream);
+    client->Call(1, "/t.T/Echo", "a");
     drain = std::thread([this] { door_->BeginDrain(); });
     usleep(50000);  // it waits for the loops
   }
-  EXPECT_TRUE(client->ReadEnd(1));
-  EXPECT_EQ(client->Value(1, "grpc-status"), "0");
+  EXPECT_EQ(client->StatusOf(1), "0");
   EXPECT_TRUE(silent.ReadClose());
   EXPECT_TRUE(begun.ReadClose());
   EXPECT_TRUE(client->ReadClose());
@@ -1532,10 +1457,8 @@ TEST_F(NativeDoorHttpTest, TheFirstBytesTellWhoSpeaksHttp1) {
     usleep(1000);
   }
   client.Send(FrameOf(4, 0, 0));
-  client.SendHead(1, "/t.T/Echo");
-  client.SendData(1, MessageOf("a"), kEndStream);
-  ASSERT_TRUE(client.ReadEnd(1));
-  EXPECT_EQ(client.Value(1, "grpc-status"), "0");
+  client.Call(1, "/t.T/Echo", "a");
+  EXPECT_EQ(client.StatusOf(1), "0");
 }
 
 TEST_F(NativeDoorTest, SilentConnectionsMakeWayForOthers) {
@@ -1548,8 +1471,7 @@ TEST_F(NativeDoorTest, SilentConnectionsMakeWayForOthers) {
   };
   Serve();
   RawClient busy(port());
-  busy.SendHead(1, "/t.T/Puppet");
-  busy.SendData(1, MessageOf("m"), kEndStream);
+  busy.Call(1, "/t.T/Puppet", "m");
   calls::Exchange& exchange = log_.Await();
   std::vector<std::unique_ptr<RawClient>> silent;
   for (int i = 0; i < 5; ++i)
@@ -1557,8 +1479,7 @@ TEST_F(NativeDoorTest, SilentConnectionsMakeWayForOthers) {
   EXPECT_TRUE(silent[0]->ReadClose());
   EXPECT_TRUE(PollUntil([&] { return refused > 0; }));  // counted by another loop
   RawClient client(port());
-  client.SendHead(1, "/t.T/Echo");
-  client.SendData(1, MessageOf("a"), kEndStream);
+  client.Call(1, "/t.T/Echo", "a");
   EXPECT_TRUE(client.ReadEnd(1));
   exchange.WriteAndFinish(absl::Cord("answer"), {absl::OkStatus(), {}, {}});
   EXPECT_TRUE(busy.ReadEnd(1));
@@ -1582,8 +1503,7 @@ TEST_F(NativeDoorTest, CallersTakeTurnsInWhatIsRead) {
   };
   Serve();
   const auto send = [](RawClient* client, uint32_t id, const char* name) {
-    client->SendHead(id, "/t.T/Echo", {{"authorization", name}});
-    client->SendData(id, MessageOf(std::string(900, 'x')), kEndStream);
+    client->Call(id, "/t.T/Echo", std::string(900, 'x'), {{"authorization", name}});
   };
   std::vector<std::unique_ptr<RawClient>> clients;
   for (const char* name : {"many", "many", "many", "many", "few", "few"}) {
@@ -1630,19 +1550,14 @@ TEST_F(NativeDoorTest, ManyLargeMessagesGoBothWays) {
   options_.max_message_bytes = 4 << 20;
   Serve();
   RawClient client(port());
-  client.Send(FrameOf(NGHTTP2_WINDOW_UPDATE, 0, 0, Number(1 << 30, 4)));
-  client.Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(1 << 30, 4)));
+  client.OpenWindows();
   const std::string bytes = MessageOf(std::string(60000, 'y'));
   for (uint32_t id = 1; id < 40; id += 2) {
     client.SendHead(id, "/t.T/Echo");
-    for (size_t at = 0; at < bytes.size(); at += 16384) {
-      client.SendData(id, absl::string_view(bytes).substr(at, 16384),
-                      at + 16384 >= bytes.size() ? kEndStream : uint8_t{0});
-    }
+    client.SendPieces(id, bytes, kEndStream);
   }
   for (uint32_t id = 1; id < 40; id += 2) {
-    ASSERT_TRUE(client.ReadEnd(id));
-    EXPECT_EQ(client.stream(id).data, bytes);
+    EXPECT_EQ(client.AnswerOf(id), bytes);
   }
 }
 
@@ -1672,12 +1587,10 @@ TEST_F(NativeDoorTest, WhatACallHasReadTakesNoMemory) {
 TEST_F(NativeDoorTest, ACallHearsThatItsMessageIsWrittenThoughOthersHaveMoreToWrite) {
   Serve();
   RawClient client(port());
-  client.Send(FrameOf(NGHTTP2_WINDOW_UPDATE, 0, 0, Number(1 << 30, 4)));
-  client.Send(FrameOf(NGHTTP2_SETTINGS, 0, 0, Number(4, 2) + Number(1 << 30, 4)));
+  client.OpenWindows();
   client.SendHead(1, "/t.T/Puppets");
   calls::Exchange& small = Take();
-  client.SendHead(3, "/t.T/Puppet");
-  client.SendData(3, MessageOf("m"), kEndStream);
+  client.Call(3, "/t.T/Puppet", "m");
   calls::Exchange& large = Take();
   {
     const LoopsWait wait(loops_);  // both are framed in one turn
@@ -1685,7 +1598,7 @@ TEST_F(NativeDoorTest, ACallHearsThatItsMessageIsWrittenThoughOthersHaveMoreToWr
     large.WriteAndFinish(absl::Cord(std::string(7 << 20, 'x')), {absl::OkStatus(), {}, {}});
   }
   // The client reads nothing, and the kernel does not take all of it.
-  EXPECT_TRUE(PollUntil([&] { return log_.Has("written"); }));
+  EXPECT_TRUE(Happens("written"));
   EXPECT_FALSE(log_.Has("done"));
   small.Finish({absl::OkStatus(), {}, {}});
   EXPECT_TRUE(client.ReadEnd(3));
@@ -1695,38 +1608,29 @@ TEST_F(NativeDoorTest, ACallHearsThatItsMessageIsWrittenThoughOthersHaveMoreToWr
 TEST_F(NativeDoorTest, ALongMessageIsNotLostToWhoTakesTheMemoryMeanwhile) {
   options_.max_message_bytes = 4 << 20;
   int64_t taken = 0;
-  calls::Method row;
-  row.service = "t.T";
-  row.name = "Greedy";
-  row.start = [&](calls::Exchange* exchange) {  // when the reader no longer holds the message
-    taken = memory_.limit() - memory_.used();
-    EXPECT_TRUE(memory_.Take(taken));
-    return new PuppetCall(&log_, exchange);
-  };
-  rows_.push_back(std::move(row));
+  AddRow("Greedy", calls::MethodKind::kUnary,
+         [&](calls::Exchange* exchange) {  // when the reader no longer holds the message
+           taken = memory_.limit() - memory_.used();
+           EXPECT_TRUE(memory_.Take(taken));
+           return new PuppetCall(&log_, exchange);
+         });
   Serve();
   RawClient client(port());
   client.SendHead(1, "/t.T/Greedy");
   const std::string bytes = MessageOf(std::string(100000, 'x'));
-  for (size_t at = 0; at < bytes.size(); at += 16384) {
-    client.SendData(1, absl::string_view(bytes).substr(at, 16384),
-                    at + 16384 >= bytes.size() ? kEndStream : uint8_t{0});
-    client.ReadUntil([] { return true; });
-  }
+  client.SendPieces(1, bytes, kEndStream);
   calls::Exchange& exchange = log_.Await();
   EXPECT_TRUE(PollUntil([&] { return !log_.all().empty(); }));
   EXPECT_EQ(log_.all()[0].size(), strlen("message ") + 100000);
   exchange.Finish({absl::OkStatus(), {}, {}});
-  EXPECT_TRUE(client.ReadEnd(1));
-  EXPECT_EQ(client.Value(1, "grpc-status"), "0");
+  EXPECT_EQ(client.StatusOf(1), "0");
   memory_.Give(taken);
 }
 
 TEST_F(NativeDoorTest, AClientThatSaysGoodbyeIsNoFault) {
   Serve();
   RawClient client(port());
-  client.SendHead(1, "/t.T/Echo");
-  client.SendData(1, MessageOf("a"), kEndStream);
+  client.Call(1, "/t.T/Echo", "a");
   ASSERT_TRUE(client.ReadEnd(1));
   client.Send(FrameOf(NGHTTP2_GOAWAY, 0, 0, Number(0, 4) + Number(NGHTTP2_NO_ERROR, 4)));
   EXPECT_TRUE(client.ReadClose());
@@ -1807,8 +1711,7 @@ TEST_F(NativeDoorHttpTest, AStreamOfEventsDoesNotBeginForACallerThatIsNoLongerAc
     ASSERT_TRUE(client.ReadEnd(id));
     EXPECT_EQ(client.Value(id, ":status"), id == 1 ? "401" : "200");
     recheck(true);
-    MutexLock lock(&log_.mutex);
-    log_.events.clear();
+    log_.Clear();
   }
 }
 
@@ -1844,9 +1747,9 @@ class NativeDoorTlsTest : public NativeDoorHttpTest {
   }
   std::shared_ptr<ssl_ctx_st> ContextFor(const sru::testing::Certificate& authority) {
     auto made =
-        transport::CheckTlsCertificates({own_.pem(), own_.key_pem(), authority.pem()}, absl::Now());
-    EXPECT_TRUE(made.ok()) << made.status();
-    return made->context;
+        transport::CheckTlsCertificates({own_.pem(), own_.key_pem(), authority.pem()}, absl::Now())
+            .value();
+    return made.context;
   }
   // The client's authority is no longer one.
   void Revoke() {
@@ -1917,16 +1820,13 @@ TEST_F(NativeDoorTlsTest, NoCallBeginsOnceTheCertificateIsRevoked) {
   Serve();
   RawClient client(port(), /*begins=*/true, client_.get());
   client.set_answers_pings(false);
-  client.SendHead(1, "/t.T/Puppet");
-  client.SendData(1, MessageOf("m"), kEndStream);
+  client.Call(1, "/t.T/Puppet", "m");
   calls::Exchange& exchange = Take();
   Revoke();
-  client.SendHead(3, "/t.T/Echo");
-  client.SendData(3, MessageOf("a"), kEndStream);
+  client.Call(3, "/t.T/Echo", "a");
   EXPECT_TRUE(client.ReadUntil([&] { return client.stream(3).reset == NGHTTP2_REFUSED_STREAM; }));
   exchange.WriteAndFinish(absl::Cord("answer"), {absl::OkStatus(), {}, {}});
-  EXPECT_TRUE(client.ReadEnd(1));
-  EXPECT_EQ(client.stream(1).data, MessageOf("answer"));
+  EXPECT_EQ(client.AnswerOf(1), MessageOf("answer"));
   EXPECT_TRUE(client.ReadClose());
 }
 
@@ -1942,10 +1842,8 @@ TEST_F(NativeDoorTlsTest, RecordsWithoutDataAreAFloodWhenTheyAreMany) {
   Serve();
   RawClient client(port(), /*begins=*/true, client_.get());
   client.UpdateKeys(20);
-  client.SendHead(1, "/t.T/Echo");
-  client.SendData(1, MessageOf("a"), kEndStream);
-  ASSERT_TRUE(client.ReadEnd(1));
-  EXPECT_EQ(client.stream(1).data, MessageOf("a"));
+  client.Call(1, "/t.T/Echo", "a");
+  EXPECT_EQ(client.AnswerOf(1), MessageOf("a"));
   client.UpdateKeys(60);
   EXPECT_TRUE(client.ReadClose());
   EXPECT_TRUE(PollUntil([this] { return NumClosed("flood") == 1; }));
@@ -1961,19 +1859,13 @@ TEST_F(NativeDoorTlsTest, RecordsWithoutDataAreAFloodWhenTheyAreMany) {
 // A read takes a part of a record of TLS, and the rest is not in the socket any more.
 TEST_F(NativeDoorTlsTest, TheRestOfARecordIsRead) {
   options_.allow_compression = true;
-  calls::Method row;
-  row.service = "t.T";
-  row.name = "Full";
-  row.kind = calls::MethodKind::kBidirectional;
-  row.start = [this](calls::Exchange* exchange) {
+  AddRow("Full", calls::MethodKind::kBidirectional, [this](calls::Exchange* exchange) {
     exchange->Finish({absl::ResourceExhaustedError("full"), {}, {}});
     return new PuppetCall(&log_, exchange);
-  };
-  rows_.push_back(std::move(row));
+  });
   Serve();
   RawClient client(port(), /*begins=*/true, client_.get());
-  client.SendHead(1, "/t.T/Echo");
-  client.SendData(1, MessageOf("a"), kEndStream);
+  client.Call(1, "/t.T/Echo", "a");
   ASSERT_TRUE(client.ReadEnd(1));
   uint32_t id = 3;
   std::string record = RawClient::HeadOf(id, "/t.T/Full");
