@@ -19,12 +19,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/notification.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/test_files.h"
 
@@ -157,6 +157,19 @@ class ModelManagerTest : public ::testing::Test {
     }
     return states;
   }
+  // What is served, the states, and what the manager has tried to load since, once it has looked.
+  std::vector<std::string> ServedAfterPolls() {
+    PollTwice();
+    return Served();
+  }
+  std::vector<std::string> StatesAfterPolls() {
+    PollTwice();
+    return States();
+  }
+  std::vector<std::string> AttemptsOfPolls() {
+    PollTwice();
+    return loader_.TakeAttempts();
+  }
   std::string MessageOf(const std::string& model, int64_t version) const {
     for (const telemetry::ModelStatus& status : manager_->Statuses()) {
       if (status.model == model && status.version == version) return status.message;
@@ -211,14 +224,12 @@ TEST_F(ModelManagerTest, AFolderThatCannotBeListedChangesNothing) {
   const std::string moved = elsewhere.path("m");
   std::filesystem::rename(repository_.path("m"), moved);
   std::filesystem::create_directory_symlink(moved, repository_.path("m"));
-  PollTwice();
-  EXPECT_THAT(Served(), ElementsAre("m:1"));
+  EXPECT_THAT(ServedAfterPolls(), ElementsAre("m:1"));
   EXPECT_FALSE(manager_->repository_emptied());
   std::filesystem::remove(repository_.path("m"));
   std::filesystem::rename(moved, repository_.path("m"));
   Write("m/2", "good");
-  PollTwice();
-  EXPECT_THAT(Served(), ElementsAre("m:2"));
+  EXPECT_THAT(ServedAfterPolls(), ElementsAre("m:2"));
 }
 
 TEST_F(ModelManagerTest, PollingLoadsANewVersionBesideTheOldOneThenFreesIt) {
@@ -265,21 +276,18 @@ TEST_F(ModelManagerTest, ARepositoryThatIsEmptiedUnloadsNothingForAWhile) {
 
   // That is not so if one model is removed and others stay.
   Delete("b");
-  PollTwice();
-  EXPECT_THAT(Served(), ElementsAre("a:1"));
+  EXPECT_THAT(ServedAfterPolls(), ElementsAre("a:1"));
   EXPECT_FALSE(manager_->repository_emptied());
 
   std::filesystem::rename(repository_.path("a"), repository_.path(".away"));
   PollTwice();
   EXPECT_TRUE(manager_->repository_emptied());
   clock_.Advance(absl::Seconds(299));
-  PollTwice();
-  EXPECT_THAT(Served(), ElementsAre("a:1"));
+  EXPECT_THAT(ServedAfterPolls(), ElementsAre("a:1"));
   EXPECT_TRUE(manager_->repository_emptied());
   // A directory without a version does not count as a model.
   std::filesystem::create_directory(repository_.path("a"));
-  PollTwice();
-  EXPECT_THAT(Served(), ElementsAre("a:1"));
+  EXPECT_THAT(ServedAfterPolls(), ElementsAre("a:1"));
 
   // The model is back unchanged: nothing is reloaded, and the time starts again.
   std::filesystem::remove(repository_.path("a"));
@@ -291,11 +299,9 @@ TEST_F(ModelManagerTest, ARepositoryThatIsEmptiedUnloadsNothingForAWhile) {
   Delete("a");
   PollTwice();
   clock_.Advance(absl::Seconds(299));
-  PollTwice();
-  EXPECT_THAT(Served(), ElementsAre("a:1"));
+  EXPECT_THAT(ServedAfterPolls(), ElementsAre("a:1"));
   clock_.Advance(absl::Seconds(1));
-  PollTwice();
-  EXPECT_THAT(Served(), IsEmpty());
+  EXPECT_THAT(ServedAfterPolls(), IsEmpty());
   PollTwice();
   EXPECT_FALSE(manager_->repository_emptied());
 }
@@ -318,8 +324,7 @@ TEST_F(ModelManagerTest, ARepositoryThatVanishesUnloadsNothing) {
   PollTwice();
   EXPECT_TRUE(manager_->repository_emptied());
   clock_.Advance(absl::Seconds(299));
-  PollTwice();
-  EXPECT_THAT(Served(), ElementsAre("a:1"));
+  EXPECT_THAT(ServedAfterPolls(), ElementsAre("a:1"));
   std::filesystem::remove(root);
   std::filesystem::rename(away, root);
   PollTwice();
@@ -334,8 +339,7 @@ TEST_F(ModelManagerTest, AVersionThatDoesNotFitIsNotReadAndIsTriedAgainWhenItDoe
   ASSERT_TRUE(Start(ModelControl::kPoll).ok());
   Write("m/2", "good");
   loader_.TakeAttempts();
-  PollTwice();
-  EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
+  EXPECT_THAT(AttemptsOfPolls(), IsEmpty());
   EXPECT_THAT(Served(), ElementsAre("m:1"));
   EXPECT_THAT(States(), ElementsAre("m:1 ready", "m:2 failed"));
   EXPECT_THAT(MessageOf("m", 2),
@@ -395,8 +399,7 @@ TEST_F(ModelManagerTest, AVersionThatFailsLeavesTheOldOneAndIsTriedAgainWhenItsF
   ASSERT_TRUE(Start(ModelControl::kPoll).ok());
   loader_.TakeAttempts();
   Write("m/3", "broken");
-  PollTwice();
-  EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:3"));
+  EXPECT_THAT(AttemptsOfPolls(), ElementsAre("m:3"));
   EXPECT_THAT(Served(), ElementsAre("m:2"));
   EXPECT_THAT(States(), ElementsAre("m:2 ready", "m:3 failed"));
   EXPECT_EQ(MessageOf("m", 3), "m/3/config.json: it is broken");
@@ -409,13 +412,11 @@ TEST_F(ModelManagerTest, AVersionThatFailsLeavesTheOldOneAndIsTriedAgainWhenItsF
   for (int i = 0; i < 5; ++i) manager_->Poll();
   EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
   Write("m/1", "good");
-  PollTwice();
-  EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
+  EXPECT_THAT(AttemptsOfPolls(), IsEmpty());
   EXPECT_EQ(manager_->LoadCounts()[0].failures, 1);
 
   Write("m/3", "mended");
-  PollTwice();
-  EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:3"));
+  EXPECT_THAT(AttemptsOfPolls(), ElementsAre("m:3"));
   EXPECT_THAT(Served(), ElementsAre("m:3"));
   EXPECT_THAT(States(), ElementsAre("m:3 ready"));
   EXPECT_EQ(loader_.live, 1);
@@ -431,11 +432,9 @@ TEST_F(ModelManagerTest, AStartWithABrokenVersionServesTheHighestThatLoads) {
   EXPECT_THAT(States(), ElementsAre("m:2 ready", "m:3 failed", "n:1 failed"));
   EXPECT_FALSE(observer_.serving["n"]);
   Delete("m/3");
-  PollTwice();
-  EXPECT_THAT(States(), ElementsAre("m:2 ready", "n:1 failed"));
+  EXPECT_THAT(StatesAfterPolls(), ElementsAre("m:2 ready", "n:1 failed"));
   Delete("n");
-  PollTwice();
-  EXPECT_THAT(States(), ElementsAre("m:2 ready"));
+  EXPECT_THAT(StatesAfterPolls(), ElementsAre("m:2 ready"));
   EXPECT_EQ(manager_->LoadCounts().size(), 1u);
 }
 
@@ -459,13 +458,11 @@ TEST_F(ModelManagerTest, WhatChangedWhileItWasLoadedIsDropped) {
   ASSERT_TRUE(Start(ModelControl::kPoll).ok());
   Write("m/2", "half");
   loader_.during_load = [this] { Write("m/2", "half, and the other half"); };
-  PollTwice();
-  EXPECT_THAT(Served(), ElementsAre("m:1"));
+  EXPECT_THAT(ServedAfterPolls(), ElementsAre("m:1"));
   EXPECT_THAT(States(), ElementsAre("m:1 ready"));
   EXPECT_EQ(manager_->LoadCounts()[0].failures, 0);
   loader_.during_load = nullptr;
-  PollTwice();
-  EXPECT_THAT(Served(), ElementsAre("m:2"));
+  EXPECT_THAT(ServedAfterPolls(), ElementsAre("m:2"));
   EXPECT_EQ(loader_.live, 1);
 }
 
@@ -473,8 +470,7 @@ TEST_F(ModelManagerTest, WhatChangedAndThenWentLeavesNothingBehind) {
   ASSERT_TRUE(Start(ModelControl::kPoll).ok());
   Write("m/1", "half");
   loader_.during_load = [this] { Write("m/1", "half, and the other half"); };
-  PollTwice();
-  EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:1"));
+  EXPECT_THAT(AttemptsOfPolls(), ElementsAre("m:1"));
   Delete("m");
   PollTwice();
   EXPECT_THAT(manager_->Statuses(), IsEmpty());
@@ -488,16 +484,14 @@ TEST_F(ModelManagerTest, AVersionThatIsChangedInPlaceIsLoadedAnew) {
   const ServedModel* first = registry_.Find("m", 1)->get();
   auto call = registry_.Find("m", 1);
   Write("m/1", "better");
-  PollTwice();
-  EXPECT_THAT(Served(), ElementsAre("m:1"));
+  EXPECT_THAT(ServedAfterPolls(), ElementsAre("m:1"));
   EXPECT_NE(registry_.Find("m", 1)->get(), first);
   EXPECT_THAT(States(), ElementsAre("m:1 ready", "m:1 unloading"));
   call->reset();
   manager_->FreeReleased();
 
   Write("m/1", "broken");
-  PollTwice();
-  EXPECT_THAT(Served(), ElementsAre("m:1"));
+  EXPECT_THAT(ServedAfterPolls(), ElementsAre("m:1"));
   EXPECT_THAT(States(), ElementsAre("m:1 ready"));
   EXPECT_EQ(MessageOf("m", 1), "m/1/config.json: it is broken");
   Write("m/1", "better again");
@@ -523,12 +517,10 @@ TEST_F(ModelManagerTest, OtherContentsAreLoadedWhateverTheirTimes) {
   ASSERT_TRUE(Start(ModelControl::kPoll).ok());
   loader_.TakeAttempts();
   write("fine");  // cp -p
-  PollTwice();
-  EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:1"));
+  EXPECT_THAT(AttemptsOfPolls(), ElementsAre("m:1"));
   Delete("m/1");  // within an interval
   write("well");
-  PollTwice();
-  EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:1"));
+  EXPECT_THAT(AttemptsOfPolls(), ElementsAre("m:1"));
 
   // The same contents are not loaded again, however they come.
   std::filesystem::create_hard_link(path, repository_.path("m/1/backup"));
@@ -537,8 +529,7 @@ TEST_F(ModelManagerTest, OtherContentsAreLoadedWhateverTheirTimes) {
   PollTwice();
   Delete("m/1");
   write("well");
-  PollTwice();
-  EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
+  EXPECT_THAT(AttemptsOfPolls(), IsEmpty());
   EXPECT_EQ(MessageOf("m", 1), "");
 }
 
@@ -565,8 +556,7 @@ TEST_F(ModelManagerTest, WhoAsksGetsContentsThatLookTheSame) {
     std::memcpy(mapped, "fine", 4);
     ASSERT_EQ(models::FileSignature(repository_.path("m/1")), before);
     if (polls) {
-      PollTwice();
-      EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
+      EXPECT_THAT(AttemptsOfPolls(), IsEmpty());
       manager_->StartThread();
     }
     EXPECT_TRUE(ask().ok());
@@ -589,27 +579,22 @@ TEST_F(ModelManagerTest, WhatDisappearsIsUnloaded) {
   std::filesystem::rename(repository_.path("m/2"), repository_.path("m/.old"));
   manager_->Poll();
   std::filesystem::rename(repository_.path("m/.old"), repository_.path("m/2"));
-  PollTwice();
-  EXPECT_THAT(Served(), ElementsAre("m:1", "m:2", "n:1"));
+  EXPECT_THAT(ServedAfterPolls(), ElementsAre("m:1", "m:2", "n:1"));
   EXPECT_EQ(manager_->LoadCounts()[0].loads, 2);
 
   Delete("m/2");
-  PollTwice();
-  EXPECT_THAT(Served(), ElementsAre("m:1", "n:1"));
+  EXPECT_THAT(ServedAfterPolls(), ElementsAre("m:1", "n:1"));
   EXPECT_TRUE(observer_.serving["m"]);
   Delete("m/1");  // the model's directory is still there
-  PollTwice();
-  EXPECT_THAT(Served(), ElementsAre("n:1"));
+  EXPECT_THAT(ServedAfterPolls(), ElementsAre("n:1"));
   EXPECT_FALSE(observer_.serving["m"]);
   Delete("n");
-  PollTwice();
-  EXPECT_THAT(Served(), IsEmpty());
+  EXPECT_THAT(ServedAfterPolls(), IsEmpty());
   EXPECT_THAT(manager_->Statuses(), IsEmpty());
   EXPECT_THAT(manager_->LoadCounts(), IsEmpty());
   EXPECT_EQ(loader_.live, 0);
   Write("n/1", "good");
-  PollTwice();
-  EXPECT_THAT(Served(), ElementsAre("n:1"));
+  EXPECT_THAT(ServedAfterPolls(), ElementsAre("n:1"));
 }
 
 TEST_F(ModelManagerTest, ARepositoryThatCannotBeListedChangesNothing) {
@@ -621,8 +606,7 @@ TEST_F(ModelManagerTest, ARepositoryThatCannotBeListedChangesNothing) {
   for (int i = 0; i < 3; ++i) manager_->Poll();
   EXPECT_THAT(Served(), ElementsAre("m:1"));
   std::filesystem::rename(moved, repository_.path());
-  PollTwice();
-  EXPECT_THAT(Served(), ElementsAre("m:1"));
+  EXPECT_THAT(ServedAfterPolls(), ElementsAre("m:1"));
   EXPECT_EQ(manager_->LoadCounts()[0].loads, 1);
 
   std::filesystem::rename(repository_.path(), moved);
@@ -638,8 +622,7 @@ TEST_F(ModelManagerTest, ADirectoryThatIsNoVersionIsReportedAndHidesNothing) {
   EXPECT_THAT(States(), ElementsAre("m:0 failed", "m:1 ready"));
   EXPECT_THAT(MessageOf("m", 0), HasSubstr("'2.bak' is not a version"));
   Delete("m/2.bak");
-  PollTwice();
-  EXPECT_THAT(States(), ElementsAre("m:1 ready"));
+  EXPECT_THAT(StatesAfterPolls(), ElementsAre("m:1 ready"));
 }
 
 TEST_F(ModelManagerTest, NamedVersionsThatAModelLacksAreReported) {
@@ -648,8 +631,7 @@ TEST_F(ModelManagerTest, NamedVersionsThatAModelLacksAreReported) {
   EXPECT_THAT(States(), ElementsAre("m:0 failed"));
   EXPECT_THAT(MessageOf("m", 0), HasSubstr("none of the versions 2, 3"));
   Write("m/3", "good");
-  PollTwice();
-  EXPECT_THAT(States(), ElementsAre("m:3 ready"));
+  EXPECT_THAT(StatesAfterPolls(), ElementsAre("m:3 ready"));
 }
 
 TEST_F(ModelManagerTest, ExplicitLoadsAndUnloadsWhatItIsTold) {
@@ -768,32 +750,6 @@ TEST_F(ModelManagerTest, NamesCannotLeaveTheRepository) {
   EXPECT_THAT(manager_->Statuses(), IsEmpty());
 }
 
-// A load that waits until it is told to go on.
-class Gate {
- public:
-  void Wait() {
-    MutexLock lock(&mutex_);
-    reached_ = true;
-    changed_.SignalAll();
-    while (!open_) changed_.Wait(&mutex_);
-  }
-  void AwaitReached() {
-    MutexLock lock(&mutex_);
-    while (!reached_) changed_.Wait(&mutex_);
-  }
-  void Open() {
-    MutexLock lock(&mutex_);
-    open_ = true;
-    changed_.SignalAll();
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  bool reached_ ABSL_GUARDED_BY(mutex_) = false;
-  bool open_ ABSL_GUARDED_BY(mutex_) = false;
-};
-
 // Counts answers by code.
 class Answers {
  public:
@@ -814,13 +770,16 @@ class Answers {
   std::vector<absl::StatusCode> codes_ ABSL_GUARDED_BY(mutex_);
 };
 
-// One model, whose load waits at the gate; requests' answers are collected.
+// One model, whose load waits until it is told to go on; requests' answers are collected.
 class WaitingLoadTest : public ModelManagerTest {
  protected:
   void SetUp() override {
     Write("m/1", "good");
     ASSERT_TRUE(Start(ModelControl::kExplicit).ok());
-    loader_.during_load = [this] { gate_.Wait(); };
+    loader_.during_load = [this] {
+      reached_.Notify();
+      EXPECT_TRUE(open_.Wait());
+    };
     manager_->StartThread();
   }
   void RequestLoad(std::function<bool()> cancelled = [] { return false; }) {
@@ -831,17 +790,18 @@ class WaitingLoadTest : public ModelManagerTest {
         });
   }
 
-  Gate gate_;
+  sru::testing::Notification reached_;
+  sru::testing::Notification open_;  // lets the load go on
   Answers answers_;
 };
 
 TEST_F(WaitingLoadTest, RequestsAreServedOneAfterTheOther) {
   for (int i = 0; i < 10; ++i) RequestLoad();
-  gate_.AwaitReached();
+  ASSERT_TRUE(reached_.Wait());
   RequestLoad([] { return true; });  // its caller left meanwhile
   manager_->RequestUnload(
       "m", [] { return false; }, [this](const absl::Status& status) { answers_.Add(status); });
-  gate_.Open();
+  open_.Notify();
   std::vector<absl::StatusCode> expected(12, absl::StatusCode::kOk);
   expected[10] = absl::StatusCode::kCancelled;
   EXPECT_EQ(answers_.Await(12), expected);
@@ -851,14 +811,14 @@ TEST_F(WaitingLoadTest, RequestsAreServedOneAfterTheOther) {
 
 TEST_F(WaitingLoadTest, StoppingAnswersWhatWaitsAndDropsWhatIsLoaded) {
   RequestLoad();
-  gate_.AwaitReached();
+  ASSERT_TRUE(reached_.Wait());
   for (int i = 0; i < 65; ++i) RequestLoad();
   EXPECT_THAT(answers_.Await(1), ElementsAre(absl::StatusCode::kResourceExhausted));
   manager_->BeginStop();
   RequestLoad();
   const std::vector<absl::StatusCode> codes = answers_.Await(66);
   EXPECT_EQ(std::count(codes.begin(), codes.end(), absl::StatusCode::kUnavailable), 65);
-  gate_.Open();
+  open_.Notify();
   EXPECT_EQ(answers_.Await(67).back(), absl::StatusCode::kCancelled);
   EXPECT_THAT(Served(), IsEmpty());
   manager_.reset();
