@@ -182,23 +182,24 @@ class StatusPageTest(unittest.TestCase):
         self.driver.get_log("performance")
 
     def open(self, *flags, writes=False):
-        server = Server(*flags, writes=writes)
-        self.addCleanup(server.stop)
-        self.driver.get(server.url)
-        self.wait(lambda: self.text("state") == "ready", "the state is ready")
-        return server
+        return self.visit(Server(*flags, writes=writes))
 
     def play(self, models, answers):
-        server = PlayedServer(models, answers)
+        return self.visit(PlayedServer(models, answers))
+
+    def visit(self, server):
         self.addCleanup(server.stop)
         self.driver.get(server.url)
         self.wait(lambda: self.text("state") == "ready", "the state is ready")
         return server
 
-    def fill(self, element_id, text):
-        box = self.driver.find_element(By.ID, element_id)
+    def element(self, element_id):
+        return self.driver.find_element(By.ID, element_id)
+
+    def fill(self, element_id, *keys):
+        box = self.element(element_id)
         box.clear()
-        box.send_keys(text)
+        box.send_keys(*keys)
 
     def press(self, form):
         self.driver.find_element(By.CSS_SELECTOR, "#%s button[type=submit]" % form).click()
@@ -217,8 +218,7 @@ class StatusPageTest(unittest.TestCase):
 
     def number(self, tile):
         """The number that a tile shows, None for a dash."""
-        found = re.search(r"[\d.]+", self.driver.find_element(
-            By.CSS_SELECTOR, "#tile-%s .value" % tile).text)
+        found = re.search(r"[\d.]+", self.elements("#tile-%s .value" % tile)[0].text)
         return float(found.group()) if found else None
 
     def model_cells(self, row):
@@ -229,13 +229,10 @@ class StatusPageTest(unittest.TestCase):
             "#models tbody tr:nth-child(%d) td" % row)
 
     def classify(self, text):
-        box = self.driver.find_element(By.ID, "try-text")
-        box.clear()
-        box.send_keys(text, Keys.ENTER)
+        self.fill("try-text", text, Keys.ENTER)
 
     def answer_rows(self):
-        return [row.text.split("\n") for row in self.driver.find_elements(
-            By.CSS_SELECTOR, "#try-answer .answer-row")]
+        return [row.text.split("\n") for row in self.elements("#try-answer .answer-row")]
 
     def run_module(self, expression):
         """The value of an expression over `m`, the module metrics.js."""
@@ -276,13 +273,13 @@ class StatusPageTest(unittest.TestCase):
         self.classify("<img src=x onerror=alert(1)> two three four")
         self.wait(lambda: "INVALID_ARGUMENT" in self.text("try-answer"), "an error")
         self.assertIn("sequences[0]", self.text("try-answer"))
-        self.assertEqual(self.driver.find_elements(By.CSS_SELECTOR, "#try-answer img"), [])
+        self.assertEqual(self.elements("#try-answer img"), [])
 
     def test_shows_the_share_of_unknown_words(self):
         server = self.open()
         with Load(server.url, text="qqzz is qqyy qqxx"):
             self.wait(lambda: self.model_cells(2)["Unknown words"] == "75 %", "three of four words are unknown")
-        alarming = self.driver.find_elements(By.CSS_SELECTOR, "#models .alarming")
+        alarming = self.elements("#models .alarming")
         self.assertEqual([one.text for one in alarming], ["75 %"])
 
     def test_figures_follow_the_load(self):
@@ -290,24 +287,19 @@ class StatusPageTest(unittest.TestCase):
         self.wait(lambda: self.number("calls") == 0, "no calls yet")
         self.assertIsNone(self.number("p50"))
         with Load(server.url, version=2):
-            self.wait(lambda: (self.number("calls") or 0) > 5, "calls are counted")
-            self.wait(lambda: (self.number("p50") or 0) > 0, "a median")
-            self.wait(lambda: (self.number("p99") or 0) > 0, "a 99th percentile")
-            self.wait(lambda: (self.number("fill") or 0) > 0, "batch fill")
-            self.wait(lambda: (self.number("sequences") or 0) >= 1, "sequences a batch")
+            for tile, least in (("calls", 5), ("p50", 0), ("p99", 0), ("fill", 0), ("sequences", 0.99)):
+                self.wait(lambda tile=tile, least=least: (self.number(tile) or 0) > least, tile)
             self.assertEqual(self.number("errors"), 0)
             # The lines of the charts have points and move.
-            path = self.driver.find_element(By.CSS_SELECTOR, "#charts path.line")
+            path = self.elements("#charts path.line")[0]
             before = path.get_attribute("d")
             self.wait(lambda: path.get_attribute("d").count("L") > before.count("L"), "a new point")
-            facts = self.driver.find_element(By.ID, "connections")
+            facts = self.element("connections")
             with socket.create_connection(("127.0.0.1", server.port)):
                 self.wait(lambda: re.search(r"not begun\s+1\b", facts.text), "a connection that says nothing")
             self.wait(lambda: re.search(r"not begun\s+0\b", facts.text), "it is closed")
             # Only the version that is called has figures.
-            self.assertEqual(self.driver.execute_script(
-                "return Array.from(document.querySelectorAll('#models thead th'), th => th.textContent)"),
-                             HEADS)
+            self.assertEqual([head.get_attribute("textContent") for head in self.elements("#models thead th")], HEADS)
             self.assertEqual(sorted(self.model_cells(1)), sorted(HEADS))
             self.assertIn("version 1", self.model_cells(1)["Model"])
             self.assertIn("latest", self.model_cells(2)["Model"])
@@ -316,26 +308,22 @@ class StatusPageTest(unittest.TestCase):
             self.assertEqual(self.model_cells(2)["Unknown words"], "0 %")
             self.assertEqual(self.model_cells(1)["Unknown words"], "\u2013")
             # The choice of models has them too.
-            Select(self.driver.find_element(By.ID, "scope")).select_by_visible_text("trec · 1")
+            Select(self.element("scope")).select_by_visible_text("trec · 1")
             self.assertEqual(self.number("calls"), 0)
-            Select(self.driver.find_element(By.ID, "scope")).select_by_visible_text("trec · 2")
+            Select(self.element("scope")).select_by_visible_text("trec · 2")
             self.wait(lambda: (self.number("calls") or 0) > 5, "calls of the chosen version")
         self.wait(lambda: self.number("calls") == 0, "the load is over")
         self.check_quiet(server)
 
     def write(self, prompt, tokens):
-        self.wait(self.driver.find_element(By.ID, "write").is_displayed, "the box for texts")
-        for element_id, value in (("write-tokens", str(tokens)), ("write-temperature", "0"),
-                                  ("write-prompt", prompt)):
-            box = self.driver.find_element(By.ID, element_id)
-            box.clear()
-            box.send_keys(value)
-        self.driver.find_element(By.ID, "write-start").click()
+        self.wait(self.element("write").is_displayed, "the box for texts")
+        for element_id, value in (("write-tokens", str(tokens)), ("write-temperature", "0"), ("write-prompt", prompt)):
+            self.fill(element_id, value)
+        self.element("write-start").click()
 
     def written(self):
         """The text after its beginning."""
-        return self.driver.execute_script(
-            "return document.getElementById('write-text').lastChild.textContent;")
+        return self.driver.execute_script("return document.getElementById('write-text').lastChild.textContent;")
 
     def test_a_model_writes_a_text(self):
         server = self.open(writes=True)
@@ -343,20 +331,17 @@ class StatusPageTest(unittest.TestCase):
         self.wait(lambda: "ended by" in self.text("write-result"), "the end of the text")
         self.assertIn("war_and_peace version 1, prompt of 14 tokens, 60 tokens in ", self.text("write-result"))
         self.assertEqual(len(self.written().encode()), 60)
-        self.assertTrue(self.driver.find_element(By.ID, "write-text").get_attribute(
-            "textContent").startswith("Prince Andrew "))
+        self.assertTrue(self.element("write-text").get_attribute("textContent").startswith("Prince Andrew "))
         # The figures of texts are shown, and move.
-        self.wait(self.driver.find_element(By.ID, "text-charts").is_displayed, "the charts of texts")
-        self.wait(lambda: self.driver.find_element(By.CSS_SELECTOR, "#text-charts .chart:nth-child(3)")
-                  .text.count("ms") + self.driver.find_element(
-                      By.CSS_SELECTOR, "#text-charts .chart:nth-child(3)").text.count("µs") > 0,
+        self.wait(self.element("text-charts").is_displayed, "the charts of texts")
+        self.wait(lambda: re.search("ms|µs", self.elements("#text-charts .chart:nth-child(3)")[0].text),
                   "the time between tokens")
-        self.assertFalse(self.driver.find_element(By.ID, "try").is_displayed())
+        self.assertFalse(self.element("try").is_displayed())
         self.check_quiet(server)
 
     def test_a_text_can_be_cancelled(self):
         server = self.open(writes=True)
-        cancel = self.driver.find_element(By.ID, "write-cancel")
+        cancel = self.element("write-cancel")
         self.assertFalse(cancel.is_enabled())
         # The click comes with the first token: a text of 1,000 tokens may be written quickly.
         self.driver.execute_script(
@@ -380,7 +365,7 @@ class StatusPageTest(unittest.TestCase):
         self.write("<img src=x onerror=alert(1)>", 5)
         self.wait(lambda: "INVALID_ARGUMENT" in self.text("write-result"), "an error")
         self.assertIn("prompt", self.text("write-result"))
-        self.assertEqual(self.driver.find_elements(By.CSS_SELECTOR, "#write img"), [])
+        self.assertEqual(self.elements("#write img"), [])
 
     def test_a_reader_marks_its_answers(self):
         # Offsets are code points: in JavaScript the clef counts as two.
@@ -394,8 +379,8 @@ class StatusPageTest(unittest.TestCase):
             [{"name": "questions", "task": "reader", "version": 3}, {"name": "other", "task": "classifier"}],
             {"/v1/answer": (200, {"model": "questions", "version": "3", "times": TIMES,
                                   "results": [{"answers": answers, "token_count": 9}]})})
-        self.wait(self.driver.find_element(By.ID, "read").is_displayed, "the box of readers")
-        self.assertFalse(self.driver.find_element(By.ID, "translate").is_displayed())
+        self.wait(self.element("read").is_displayed, "the box of readers")
+        self.assertFalse(self.element("translate").is_displayed())
         self.assertEqual([option.text for option in self.elements("#read-model option")], ["questions · 3"])
         self.fill("read-question", "Who stayed?")
         # ChromeDriver types only characters of the first plane.
@@ -404,8 +389,7 @@ class StatusPageTest(unittest.TestCase):
         self.wait(lambda: self.elements("#read-answer mark"), "marks")
         self.assertEqual([mark.text for mark in self.elements("#read-answer mark")], ["Anna", "Bob"])
         self.assertEqual([mark.text for mark in self.elements("#read-answer mark.best")], ["Bob"])
-        self.assertEqual(self.driver.find_element(By.CSS_SELECTOR, "#read-answer .passage").get_attribute(
-            "textContent"), passage)
+        self.assertEqual(self.elements("#read-answer .passage")[0].get_attribute("textContent"), passage)
         self.assertEqual(self.elements("#read-answer b"), [])
         self.assertEqual([row.text.split("\n") for row in self.elements("#read-answer .answer-row")],
                          [["Bob", "75.0 %"], ["Anna", "12.5 %"], ["Bob stayed", "75.0 %"]])
@@ -422,7 +406,7 @@ class StatusPageTest(unittest.TestCase):
                                   {"code": "en", "name": "English", "targets": ["de", "fr"]}]),
              "/translate": (200, {"translatedText": "Ein Hund.\n\n<b>Zwei</b>",
                                   "detectedLanguage": {"language": "en", "confidence": 90}})})
-        self.wait(self.driver.find_element(By.ID, "texts").is_displayed, "the box of texts")
+        self.wait(self.element("texts").is_displayed, "the box of texts")
         self.assertEqual([option.text for option in self.elements("#texts-source option")], ["detect", "German", "English"])
         self.assertEqual([option.text for option in self.elements("#texts-target option")], ["German", "English", "fr"])
         self.driver.execute_script("document.getElementById('texts-text').value = 'A dog.\\n\\n<b>Two</b>'")
@@ -446,7 +430,7 @@ class StatusPageTest(unittest.TestCase):
             {"/v1/translate": (200, {"model": "captions", "version": "1", "times": TIMES, "translations": [{
                 "hypotheses": hypotheses, "source_tokens": ["\u2581A", "\u2581do", "g"], "token_count": 3,
                 "truncated": False}]})})
-        self.wait(self.driver.find_element(By.ID, "translate").is_displayed, "the box of translators")
+        self.wait(self.element("translate").is_displayed, "the box of translators")
         self.assertEqual([option.text for option in self.elements("#translate-model option")], ["captions · 1"])
         self.fill("translate-beam", "2")
         self.fill("translate-text", "A dog")
@@ -480,14 +464,14 @@ class StatusPageTest(unittest.TestCase):
         error = (401, {"error": {"code": "UNAUTHENTICATED", "message": "<b>no</b> token"}})
         server = self.play([{"name": "questions", "task": "reader"}, {"name": "captions", "task": "translator"}],
                            {"/v1/answer": error, "/v1/translate": error})
-        self.wait(self.driver.find_element(By.ID, "read").is_displayed, "the box of readers")
+        self.wait(self.element("read").is_displayed, "the box of readers")
         for form, boxes in (("read", ("read-question", "read-passage")), ("translate", ("translate-text",))):
             for box in boxes:
                 self.fill(box, "text")
-            self.assertFalse(self.driver.find_element(By.ID, form + "-token").is_displayed())
+            self.assertFalse(self.element(form + "-token").is_displayed())
             self.press(form)
             self.wait(lambda: "UNAUTHENTICATED: <b>no</b> token" in self.text(form + "-answer"), "the error")
-            self.assertTrue(self.driver.find_element(By.ID, form + "-token").is_displayed())
+            self.assertTrue(self.element(form + "-token").is_displayed())
         self.assertEqual(len(server.requests), 2)
 
     def test_a_lost_server_is_told(self):
@@ -500,7 +484,7 @@ class StatusPageTest(unittest.TestCase):
     def test_the_box_says_why_it_is_closed(self):
         server = self.open("--status_page_try=off")
         self.wait(lambda: "--status_page_try=off" in self.text("try-closed"), "the reason")
-        self.assertFalse(self.driver.find_element(By.ID, "try").is_displayed())
+        self.assertFalse(self.element("try").is_displayed())
         self.check_quiet(server)
 
     def test_a_name_that_may_be_another_sites_is_refused(self):
@@ -644,8 +628,7 @@ class StatusPageTest(unittest.TestCase):
         self.addCleanup(self.driver.execute_cdp_cmd, "Emulation.clearDeviceMetricsOverride", {})
         self.driver.get(server.url)
         self.wait(lambda: self.number("calls") == 0, "figures")
-        self.assertLessEqual(self.driver.execute_script(
-            "return document.documentElement.scrollWidth"), 360)
+        self.assertLessEqual(self.driver.execute_script("return document.documentElement.scrollWidth"), 360)
 
     def test_both_color_schemes_differ(self):
         self.open()
@@ -653,8 +636,7 @@ class StatusPageTest(unittest.TestCase):
         for scheme in ("light", "dark"):
             self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {
                 "features": [{"name": "prefers-color-scheme", "value": scheme}]})
-            colors.add(self.driver.execute_script(
-                "return getComputedStyle(document.body).backgroundColor"))
+            colors.add(self.driver.execute_script("return getComputedStyle(document.body).backgroundColor"))
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
         self.assertEqual(len(colors), 2)
 
@@ -678,21 +660,17 @@ class StatusPageTest(unittest.TestCase):
     def test_percentiles_are_those_of_prometheus(self):
         self.open()
         h = "{bounds: [1, 2, 4], counts: [0, 10, 20, 20], count: 20, sum: 50}"
-        self.assertEqual(self.run_module("m.quantile(%s, 0.5)" % h), 2)
-        self.assertEqual(self.run_module("m.quantile(%s, 0.25)" % h), 1.5)
-        self.assertEqual(self.run_module("m.quantile(%s, 0.75)" % h), 3)
-        self.assertEqual(self.run_module("m.mean(%s)" % h), 2.5)
-        # Above the last bound there is nothing to interpolate to.
-        self.assertEqual(self.run_module(
-            "m.quantile({bounds: [1], counts: [0, 5], count: 5, sum: 50}, 0.5)"), 1)
-        self.assertIsNone(self.run_module(
-            "m.quantile({bounds: [1], counts: [0, 0], count: 0, sum: 0}, 0.5)"))
-        # Rates are differences between two answers; a server that was restarted counts from 0.
         later = "{bounds: [1, 2, 4], counts: [5, 15, 25, 30], count: 30, sum: 90}"
-        self.assertEqual(self.run_module("m.difference(%s, %s).counts" % (later, h)), [5, 5, 5, 10])
-        self.assertEqual(self.run_module("m.difference(%s, %s).count" % (h, later)), 20)
-        self.assertEqual(self.run_module("m.rate(30, 10, 2)"), 10)
-        self.assertEqual(self.run_module("m.rate(4, 10, 2)"), 2)
+        for expression, expected in (
+                ("m.quantile(%s, 0.5)" % h, 2), ("m.quantile(%s, 0.25)" % h, 1.5), ("m.quantile(%s, 0.75)" % h, 3),
+                ("m.mean(%s)" % h, 2.5),
+                # Above the last bound there is nothing to interpolate to.
+                ("m.quantile({bounds: [1], counts: [0, 5], count: 5, sum: 50}, 0.5)", 1),
+                ("m.quantile({bounds: [1], counts: [0, 0], count: 0, sum: 0}, 0.5)", None),
+                # Rates are differences between two answers; a server that was restarted counts from 0.
+                ("m.difference(%s, %s).counts" % (later, h), [5, 5, 5, 10]), ("m.difference(%s, %s).count" % (h, later), 20),
+                ("m.rate(30, 10, 2)", 10), ("m.rate(4, 10, 2)", 2)):
+            self.assertEqual(self.run_module(expression), expected, expression)
 
 
 def write_picture(path):

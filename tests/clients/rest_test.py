@@ -70,6 +70,14 @@ class RestTest(unittest.TestCase):
         data = body.encode() if isinstance(body, str) else body
         return Answer(self.run_curl("-i", *options, *arguments, (url or self.url) + path, data=data))
 
+    def start_stream(self):
+        """curl, which has begun to get a text that takes long."""
+        request = {"model": "war_and_peace", "prompt": {"text": "It was"}, "max_new_tokens": 4000, "num_samples": 64}
+        content = ["-H", "Content-Type: application/json", "-d", json.dumps(request)]
+        process = subprocess.Popen(["curl", "-sSN", *content, self.url + "/v1/generate"], stdout=subprocess.PIPE, text=True)
+        process.stdout.readline()
+        return process
+
     def refused(self, status, code, part, *arguments, **options):
         answer = self.curl(*arguments, **options)
         self.assertEqual(answer.status, status, answer.body)
@@ -141,12 +149,7 @@ class RestTest(unittest.TestCase):
         self.assertEqual(error["code"], "DEADLINE_EXCEEDED")
 
     def test_a_client_that_goes_away_cancels(self):
-        request = json.dumps({"model": "war_and_peace", "prompt": {"text": "It was"}, "max_new_tokens": 4000, "num_samples": 64})
-        process = subprocess.Popen(
-            ["curl", "-sSN", "-H", "Content-Type: application/json", "-d", request, self.url + "/v1/generate"],
-            stdout=subprocess.PIPE,
-        )
-        process.stdout.readline()
+        process = self.start_stream()
         self.assertEqual(self.server.metric("sru_requests_in_flight"), 1)
         process.kill()
         process.wait()
@@ -156,15 +159,14 @@ class RestTest(unittest.TestCase):
     def test_errors_name_the_place(self):
         self.refused(404, "NOT_FOUND", "'nope' is not loaded", "/v1/classify",
                      {"model": "nope", "sequences": [{"text": "a"}]})
-        self.refused(400, "INVALID_ARGUMENT", "sequences[1].text: expected a string, found the number 5",
-                     "/v1/classify", {"sequences": [{"text": "a"}, {"text": 5}]})
-        self.refused(400, "INVALID_ARGUMENT", "sequences[0]", "/v1/classify", {"sequences": [{"text": ""}]})
-        self.refused(400, "INVALID_ARGUMENT", "the body is not JSON", "/v1/classify", "{")
-        self.refused(400, "INVALID_ARGUMENT", "the body is not JSON", "/v1/classify", "")
-        self.refused(400, "INVALID_ARGUMENT", "the body is not JSON", "/v1/classify", b'{"model":"\xff"}')
-        self.refused(400, "INVALID_ARGUMENT", "expected an object, found a list", "/v1/classify",
-                     '{"sequences":' + 100000 * "[")
-        self.refused(400, "INVALID_ARGUMENT", "the key comes twice", "/v1/classify", '{"model":"a","model":"b"}')
+        for message, body in (
+            ("sequences[1].text: expected a string, found the number 5", {"sequences": [{"text": "a"}, {"text": 5}]}),
+            ("sequences[0]", {"sequences": [{"text": ""}]}),
+            *(("the body is not JSON", body) for body in ("{", "", b'{"model":"\xff"}')),
+            ("expected an object, found a list", '{"sequences":' + 100000 * "["),
+            ("the key comes twice", '{"model":"a","model":"b"}'),
+        ):
+            self.refused(400, "INVALID_ARGUMENT", message, "/v1/classify", body)
         self.refused(404, "NOT_FOUND", "POST /v1/classify", "/v1/nothing")
         answer = self.refused(405, "UNIMPLEMENTED", "it takes POST", "/v1/classify")
         self.assertEqual(answer.headers["allow"], "POST")
@@ -288,12 +290,7 @@ class DrainTest(RestTest):
         cls.url = "http://127.0.0.1:%d" % cls.server.http_port
 
     def test_a_server_that_stops_ends_its_streams(self):
-        request = json.dumps({"model": "war_and_peace", "prompt": {"text": "It was"}, "max_new_tokens": 4000, "num_samples": 64})
-        process = subprocess.Popen(
-            ["curl", "-sSN", "-H", "Content-Type: application/json", "-d", request, self.url + "/v1/generate"],
-            stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        process.stdout.readline()
+        process = self.start_stream()
         self.server.process.terminate()
         rest = process.stdout.read().strip().split("\n\n")
         process.stdout.close()

@@ -20,54 +20,28 @@ from tritonclient.grpc import model_config_pb2, service_pb2  # noqa: E402
 
 # Methods of Triton that end with UNIMPLEMENTED, and whose messages the contract therefore lacks.
 LEFT_OUT_METHODS = {
-    "SystemSharedMemoryStatus",
-    "SystemSharedMemoryRegister",
-    "SystemSharedMemoryUnregister",
-    "CudaSharedMemoryStatus",
-    "CudaSharedMemoryRegister",
-    "CudaSharedMemoryUnregister",
-    "TraceSetting",
-    "LogSettings",
-}
+    *(kind + "SharedMemory" + what for kind in ("System", "Cuda") for what in ("Status", "Register", "Unregister")),
+    "TraceSetting", "LogSettings",
+}  # fmt: skip
 
 # Parts of ModelConfig that say nothing of a model that is served here.
 LEFT_OUT_MESSAGES = {
-    "BatchInput",
-    "BatchOutput",
-    "ModelEnsembling",
-    "ModelInstanceGroup.SecondaryDevice",
-    "ModelMetrics",
-    "ModelOperations",
-    "ModelOptimizationPolicy",
-    "ModelQueuePolicy",
-    "ModelRateLimiter",
-    "ModelRepositoryAgents",
-    "ModelSequenceBatching",
-    "ModelTensorReshape",
-    "ModelWarmup",
-}
+    "BatchInput", "BatchOutput", "ModelEnsembling", "ModelInstanceGroup.SecondaryDevice", "ModelMetrics", "ModelOperations",
+    "ModelOptimizationPolicy", "ModelQueuePolicy", "ModelRateLimiter", "ModelRepositoryAgents", "ModelSequenceBatching",
+    "ModelTensorReshape", "ModelWarmup",
+}  # fmt: skip
 LEFT_OUT_ENUMS = {"BatchInput.Kind", "BatchOutput.Kind", "ModelInput.Format", "ModelQueuePolicy.TimeoutAction"}
 LEFT_OUT_FIELDS = {
     "ModelConfig": {
-        "batch_input",
-        "batch_output",
-        "cc_model_filenames",
-        "default_model_filename",
-        "ensemble_scheduling",
-        "metric_tags",
-        "model_metrics",
-        "model_operations",
-        "model_repository_agents",
-        "model_warmup",
-        "optimization",
-        "runtime",
+        "batch_input", "batch_output", "cc_model_filenames", "default_model_filename", "ensemble_scheduling", "metric_tags",
+        "model_metrics", "model_operations", "model_repository_agents", "model_warmup", "optimization", "runtime",
         "sequence_batching",
     },
     "ModelDynamicBatching": {"default_queue_policy", "priority_queue_policy"},
     "ModelInput": {"format", "is_non_linear_format_io", "is_shape_tensor", "reshape"},
     "ModelInstanceGroup": {"host_policy", "passive", "profile", "rate_limiter", "secondary_devices"},
     "ModelOutput": {"is_non_linear_format_io", "is_shape_tensor", "reshape"},
-}
+}  # fmt: skip
 # oneofs of which one member is left, which the wire does not show.
 LEFT_OUT_ONEOFS = {("ModelConfig", "scheduling_choice")}
 
@@ -90,13 +64,9 @@ class Contract:
             self._add("", file.message_type, file.enum_type)
             for service in file.service:
                 for method in service.method:
-                    name = "%s.%s" % (service.name, method.name)
-                    self.methods[name] = (
-                        method.input_type,
-                        method.output_type,
-                        method.client_streaming,
-                        method.server_streaming,
-                    )
+                    self.methods["%s.%s" % (service.name, method.name)] = (
+                        method.input_type, method.output_type, method.client_streaming, method.server_streaming,
+                    )  # fmt: skip
 
     def _add(self, scope, messages, enums):
         for enum in enums:
@@ -122,15 +92,9 @@ def ours():
         raise unittest.SkipTest("protoc is not installed")
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "descriptors")
-        subprocess.run(
-            [
-                protoc,
-                "--proto_path=" + os.path.join(clients_venv.ROOT, "proto"),
-                "--descriptor_set_out=" + out,
-                "inference/open_inference.proto",
-            ],
-            check=True,
-        )
+        protos = os.path.join(clients_venv.ROOT, "proto")
+        command = [protoc, "--proto_path=" + protos, "--descriptor_set_out=" + out, "inference/open_inference.proto"]
+        subprocess.run(command, check=True)
         with open(out, "rb") as file:
             return Contract(descriptor_pb2.FileDescriptorSet.FromString(file.read()).file)
 
@@ -141,9 +105,8 @@ class ContractTest(unittest.TestCase):
         cls.ours, cls.tritons = ours(), tritons()
 
     def test_methods(self):
-        expected = {
-            name: form for name, form in self.tritons.methods.items() if name.split(".")[1] not in LEFT_OUT_METHODS
-        }
+        methods = self.tritons.methods.items()
+        expected = {name: form for name, form in methods if name.split(".")[1] not in LEFT_OUT_METHODS}
         self.assertEqual(len(self.tritons.methods) - len(expected), len(LEFT_OUT_METHODS))
         self.assertEqual(self.ours.methods, expected)
 

@@ -268,29 +268,19 @@ def rows(r):
         ("4.1 flags that are not defined are ignored", answers_ping(PING_BYTES), frame(PING, 0x16, 0, PING_BYTES)),
         ("4.1 the reserved bit is ignored", answers_ping(PING_BYTES), frame(PING, 0, 1 << 31, PING_BYTES)),
         ("4.2 DATA of 2^14 bytes", answers(), body_head + frame(DATA, END_STREAM, 1, bytes(MAX_FRAME))),
-        (
-            "4.3 a block that is no HPACK", connection_error(COMPRESSION),
-            frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x40\x81"),
-        ),  # fmt: skip
+        ("4.3 a block that is no HPACK", connection_error(COMPRESSION),
+         frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x40\x81")),
         ("4.3 HEADERS of another stream within a block", connection_error(PROTOCOL), open_head, r.head(3)),
         ("5.1 idle: RST_STREAM", connection_error(PROTOCOL), rst),
-        (
-            "5.1.2 too many streams", stream_error(PROTOCOL, REFUSED, stream=1 + 2 * 512),
-            no_window, SETTLED, *(r.head(1 + 2 * i) for i in range(513)),
-        ),  # fmt: skip
-        (
-            "5.3.1 HEADERS that depend on themselves", stream_error(PROTOCOL),
-            frame(HEADERS, END_HEADERS | END_STREAM | WITH_PRIORITY, 1, word(1) + b"\xff" + r.block()),
-        ),  # fmt: skip
-        (
-            "5.3.1 PRIORITY that depends on itself", stream_error(PROTOCOL),
-            frame(http2.PRIORITY, 0, 1, word(1) + b"\xff"),
-        ),  # fmt: skip
+        ("5.1.2 too many streams", stream_error(PROTOCOL, REFUSED, stream=1 + 2 * 512),
+         no_window, SETTLED, *(r.head(1 + 2 * i) for i in range(513))),
+        ("5.3.1 HEADERS that depend on themselves", stream_error(PROTOCOL),
+         frame(HEADERS, END_HEADERS | END_STREAM | WITH_PRIORITY, 1, word(1) + b"\xff" + r.block())),
+        ("5.3.1 PRIORITY that depends on itself", stream_error(PROTOCOL),
+         frame(http2.PRIORITY, 0, 1, word(1) + b"\xff")),
         ("6.1 DATA with padding", answers(), body_head, frame(DATA, PADDED | END_STREAM, 1, b"\x03" + bytes(8))),
-        (
-            "6.2 HEADERS with padding and priority", answers(),
-            frame(HEADERS, 0x2D, 1, b"\x02" + priority + r.block() + bytes(2)),
-        ),  # fmt: skip
+        ("6.2 HEADERS with padding and priority", answers(),
+         frame(HEADERS, 0x2D, 1, b"\x02" + priority + r.block() + bytes(2))),
         ("6.5.2 ENABLE_PUSH = 2", connection_error(PROTOCOL), settings((2, 2))),
         ("6.5.2 INITIAL_WINDOW_SIZE = 2^31", connection_error(FLOW_CONTROL), settings((4, 1 << 31))),
         ("6.5.2 MAX_FRAME_SIZE = 2^14 - 1", connection_error(PROTOCOL), settings((5, MAX_FRAME - 1))),
@@ -301,60 +291,36 @@ def rows(r):
         ("6.7 PING", answers_ping(PING_BYTES), frame(PING, 0, 0, PING_BYTES)),
         ("6.7 an acknowledgement of no PING", ignores_ping, frame(PING, ACK, 0, PING_BYTES)),
         ("6.9 WINDOW_UPDATE by 0", connection_error(PROTOCOL), frame(WINDOW_UPDATE, 0, 0, word(0))),
-        (
-            "6.9 WINDOW_UPDATE of a stream by 0", stream_error(PROTOCOL),
-            body_head, frame(WINDOW_UPDATE, 0, 1, word(0)),
-        ),  # fmt: skip
+        ("6.9 WINDOW_UPDATE of a stream by 0", stream_error(PROTOCOL),
+         body_head, frame(WINDOW_UPDATE, 0, 1, word(0))),
         ("6.9.1 no more is sent than the window has", first_data(1), settings((4, 1)), SETTLED, r.head()),
-        (
-            "6.9.1 a window beyond 2^31 - 1", connection_error(FLOW_CONTROL),
-            frame(WINDOW_UPDATE, 0, 0, word(MOST_WINDOW)) * 2,
-        ),  # fmt: skip
-        (
-            "6.9.1 a window of a stream beyond 2^31 - 1", stream_error(FLOW_CONTROL),
-            no_window, SETTLED, r.head(end=False), frame(WINDOW_UPDATE, 0, 1, word(MOST_WINDOW)) * 2,
-        ),  # fmt: skip
+        ("6.9.1 a window beyond 2^31 - 1", connection_error(FLOW_CONTROL),
+         frame(WINDOW_UPDATE, 0, 0, word(MOST_WINDOW)) * 2),
+        ("6.9.1 a window of a stream beyond 2^31 - 1", stream_error(FLOW_CONTROL),
+         no_window, SETTLED, r.head(end=False), frame(WINDOW_UPDATE, 0, 1, word(MOST_WINDOW)) * 2),
         ("6.9.2 a new initial size opens windows", first_data(1), no_window, SETTLED, r.head(), settings((4, 1))),
-        (
-            "6.9.2 a window may be negative", first_data(1),
-            settings((4, 3)), SETTLED, r.head(), SOME_DATA, settings((4, 2)), SETTLED,
-            frame(WINDOW_UPDATE, 0, 1, word(2)),
-        ),  # fmt: skip
-        (
-            "6.9.2 a new initial size that is too large for a window", connection_error(FLOW_CONTROL),
-            no_window, SETTLED, r.head(end=False), frame(WINDOW_UPDATE, 0, 1, word(MOST_WINDOW)), settings((4, 2)),
-        ),  # fmt: skip
-        (
-            "6.10 several CONTINUATION frames", answers(),
-            open_head, frame(CONTINUATION, 0, 1, half[1][:5]), frame(CONTINUATION, END_HEADERS, 1, half[1][5:]),
-        ),  # fmt: skip
-        (
-            "6.10 CONTINUATION that is not the stream's", connection_error(PROTOCOL),
-            open_head, frame(CONTINUATION, END_HEADERS, 3, half[1]),
-        ),  # fmt: skip
-        (
-            "6.10 CONTINUATION after CONTINUATION with END_HEADERS", connection_error(PROTOCOL),
-            open_head, rest, continuation,
-        ),  # fmt: skip
-        (
-            "6.10 CONTINUATION after DATA", connection_error(PROTOCOL),
-            body_head, frame(DATA, 0, 1, b"test"), continuation,
-        ),  # fmt: skip
+        ("6.9.2 a window may be negative", first_data(1),
+         settings((4, 3)), SETTLED, r.head(), SOME_DATA, settings((4, 2)), SETTLED,
+         frame(WINDOW_UPDATE, 0, 1, word(2))),
+        ("6.9.2 a new initial size that is too large for a window", connection_error(FLOW_CONTROL),
+         no_window, SETTLED, r.head(end=False), frame(WINDOW_UPDATE, 0, 1, word(MOST_WINDOW)), settings((4, 2))),
+        ("6.10 several CONTINUATION frames", answers(),
+         open_head, frame(CONTINUATION, 0, 1, half[1][:5]), frame(CONTINUATION, END_HEADERS, 1, half[1][5:])),
+        ("6.10 CONTINUATION that is not the stream's", connection_error(PROTOCOL),
+         open_head, frame(CONTINUATION, END_HEADERS, 3, half[1])),
+        ("6.10 CONTINUATION after CONTINUATION with END_HEADERS", connection_error(PROTOCOL),
+         open_head, rest, continuation),
+        ("6.10 CONTINUATION after DATA", connection_error(PROTOCOL),
+         body_head, frame(DATA, 0, 1, b"test"), continuation),
         ("7 GOAWAY with an unknown code", closes, frame(GOAWAY, 0, 0, word(0) + word(0xFF))),
         ("7 RST_STREAM with an unknown code", lives, body_head, frame(RST_STREAM, 0, 1, word(0xFF))),
-        (
-            "8.1 trailers", answers(),
-            body_head, frame(DATA, 0, 1, bytes(5)),
-            frame(HEADERS, END_HEADERS | END_STREAM, 1, literal("x-test", "ok")),
-        ),  # fmt: skip
-        (
-            "8.1 trailers without END_STREAM", stream_error(PROTOCOL),
-            no_window, SETTLED, body_head, frame(HEADERS, END_HEADERS, 1, literal("x-test", "ok")),
-        ),  # fmt: skip
-        (
-            "8.1 trailers with a pseudo field", stream_error(PROTOCOL),
-            no_window, SETTLED, body_head, frame(HEADERS, END_HEADERS | END_STREAM, 1, literal(":method", "POST")),
-        ),  # fmt: skip
+        ("8.1 trailers", answers(),
+         body_head, frame(DATA, 0, 1, bytes(5)),
+         frame(HEADERS, END_HEADERS | END_STREAM, 1, literal("x-test", "ok"))),
+        ("8.1 trailers without END_STREAM", stream_error(PROTOCOL),
+         no_window, SETTLED, body_head, frame(HEADERS, END_HEADERS, 1, literal("x-test", "ok"))),
+        ("8.1 trailers with a pseudo field", stream_error(PROTOCOL),
+         no_window, SETTLED, body_head, frame(HEADERS, END_HEADERS | END_STREAM, 1, literal(":method", "POST"))),
     ]
     for name, fields in (
         ("8.2 an upper-case name", {"more": [("X-TEST", "ok")]}),
