@@ -45,6 +45,12 @@ def layers_of(state, prefix):
     return layers
 
 
+def scale_of(layer):
+    """The factor of the skip term; 1 if the tensors do not say it."""
+    scale = layer.get("scale_x")
+    return scale.double().flatten()[0].item() if scale is not None and scale.numel() == 1 else 1
+
+
 def sizes(state, prefix):
     """(input_size, output_size) of an encoder, or None if its tensors do not say them."""
     start = prefix + "." if prefix else ""
@@ -85,9 +91,7 @@ def infer_encoder(source, state, prefix, options):
     matrices = [layer["weight"].shape[1] // output if "weight" in layer else 0 for _, layer in sorted(layers.items())]
     result["projection_size"] = projection_of(source, prefix, layers)
     differing = [count for count, width in zip(matrices, widths) if width != output]
-    scales = [layer["scale_x"].double().flatten()[0].item() for layer in layers.values()
-              if layer.get("scale_x") is not None and layer["scale_x"].numel() == 1]
-    scale = next((value for value in scales if abs(value - 1) > 1e-6), None)
+    scale = next((value for value in map(scale_of, layers.values()) if abs(value - 1) > 1e-6), None)
     if differing:
         result["has_skip_term"] = differing[0] == 4
     elif scale is not None:
@@ -143,8 +147,7 @@ def check_options(source, where, encoder, state, prefix):
     """Refuses options that contradict the tensors, where shapes alone would not show it."""
     for index, layer in sorted(layers_of(state, prefix).items()):
         name = f"{prefix + '.' if prefix else ''}rnn_lst.{index}."
-        scale = layer.get("scale_x")
-        scale = scale.double().flatten()[0].item() if scale is not None and scale.numel() == 1 else 1
+        scale = scale_of(layer)
         if abs(scale - 1) > 1e-6:
             reason = f"since tensor '{name}scale_x' is {scale:.6g}, and 1 without"
             for key in ("rescale", "has_skip_term"):

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-import threading
 import time
 
 from .common import ExportError, Progress
@@ -43,8 +42,6 @@ class ServedModel:
     def __init__(self, program, directory, out):
         self._program, self._model = program, directory
         self.name = os.path.basename(os.path.dirname(out))
-        self._lines = []
-        self._ready = threading.Event()
 
     def __enter__(self):
         self._directory = tempfile.TemporaryDirectory()
@@ -59,29 +56,28 @@ class ServedModel:
         return self
 
     def _start(self):
+        log = os.path.join(self._directory.name, "log")
         try:
-            self._process = subprocess.Popen(
-                [self._program, f"--model={self.name}:{self._directory.name}/model",
-                 "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", "--http_listen=127.0.0.1:0"],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+            with open(log, "wb") as output:
+                self._process = subprocess.Popen(
+                    [self._program, f"--model={self.name}:{self._directory.name}/model",
+                     "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", "--http_listen=127.0.0.1:0"],
+                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         except OSError as error:
             raise ExportError(f"cannot start {self._program}: {error.strerror}") from error
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
         deadline = time.monotonic() + START_S
-        while not self._ready.wait(0.05):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self._reader.join(1)
-                said = next((line for line in reversed(self._lines) if line.strip()), "nothing").strip()
-                raise ExportError(f"{self._program} did not start; it said: {said}")
-
-    def _read(self):
-        for line in self._process.stdout:
-            self._lines = [*self._lines[-20:], line]
-            match = re.search(r"listening on .*, HTTP on (\S+?)(,|\s|$)", line)
-            if match is not None and not self._ready.is_set():
+        while True:
+            ended = self._process.poll() is not None or time.monotonic() > deadline
+            with open(log, encoding="utf-8", errors="replace") as file:
+                said = file.read()
+            match = re.search(r"listening on .*, HTTP on (\S+?)[,\s]", said)
+            if match is not None:
                 self._address = match.group(1)
-                self._ready.set()
+                return
+            if ended:
+                last = (said.strip().splitlines() or ["nothing"])[-1].strip()
+                raise ExportError(f"{self._program} did not start; it said: {last}")
+            time.sleep(0.05)
 
     def call(self, method, **request):
         """The answer's message, as JSON has it."""
@@ -105,6 +101,4 @@ class ServedModel:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-            self._reader.join(5)
-            self._process.stdout.close()
         self._directory.cleanup()
