@@ -7,11 +7,11 @@ Needs grpcio, protobuf and the programs openssl and protoc; a machine without th
 
 import contextlib
 import os
+import queue
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import unittest
 import zlib
 
@@ -59,29 +59,19 @@ class Requests:
     """An iterator that gives what the test puts in, until it says that there is no more."""
 
     def __init__(self, *first):
-        self._changed = threading.Condition()
-        self._waiting = list(first)
-        self._ended = False
-
-    def put(self, request):
-        with self._changed:
-            self._waiting.append(request)
-            self._changed.notify()
+        self._waiting = queue.SimpleQueue()
+        self.put = self._waiting.put
+        for request in first:
+            self.put(request)
 
     def end(self):
-        with self._changed:
-            self._ended = True
-            self._changed.notify()
-
-    def __iter__(self):
-        return self
+        self.put(None)
 
     def __next__(self):
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._ended)
-            if not self._waiting:
-                raise StopIteration
-            return self._waiting.pop(0)
+        request = self._waiting.get()
+        if request is None:
+            raise StopIteration
+        return request
 
 
 class Cases:

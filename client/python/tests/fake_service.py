@@ -6,7 +6,8 @@ import grpc
 from google.protobuf import any_pb2, duration_pb2
 
 from sru_inference import details_pb2
-from sru_inference.v1 import admin_pb2_grpc, inference_pb2_grpc
+from sru_inference.v1 import admin_pb2, inference_pb2
+from sru_inference.v1._service import Service
 
 
 class Refusal(Exception):
@@ -34,17 +35,11 @@ class FakeService:
     def __init__(self, **answers):
         self.requests, self.metadata = [], []
         self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))
-        for name, add, base in (
-            (
-                "InferenceService",
-                inference_pb2_grpc.add_InferenceServiceServicer_to_server,
-                inference_pb2_grpc.InferenceServiceServicer,
-            ),
-            ("AdminService", admin_pb2_grpc.add_AdminServiceServicer_to_server, admin_pb2_grpc.AdminServiceServicer),
-        ):
+        for service in (Service(inference_pb2, "InferenceService"), Service(admin_pb2, "AdminService")):
+            base = service.servicer()
             methods = {method: self._handler(answer) for method, answer in answers.items() if hasattr(base, method)}
             if methods:
-                add(type("Fake" + name, (base,), methods)(), self._server)
+                service.add_to_server(type("Fake", (base,), methods)(), self._server)
         self._server.add_generic_rpc_handlers((self._health(answers.get("health", lambda service: 1)),))
         self.address = "127.0.0.1:%d" % self._server.add_insecure_port("127.0.0.1:0")
         self._server.start()
@@ -91,16 +86,10 @@ class FakeService:
                 return
             ended.result()
 
-        def handler(make, answer):
-            return make(
-                answer,
-                request_deserializer=details_pb2.HealthCheckRequest.FromString,
-                response_serializer=details_pb2.HealthCheckResponse.SerializeToString,
-            )
-
+        forms = details_pb2.HealthCheckRequest.FromString, details_pb2.HealthCheckResponse.SerializeToString
         methods = {
-            "Check": handler(grpc.unary_unary_rpc_method_handler, lambda request, context: response(request)),
-            "Watch": handler(grpc.unary_stream_rpc_method_handler, watch),
+            "Check": grpc.unary_unary_rpc_method_handler(lambda request, context: response(request), *forms),
+            "Watch": grpc.unary_stream_rpc_method_handler(watch, *forms),
         }
         return grpc.method_handlers_generic_handler("grpc.health.v1.Health", methods)
 
