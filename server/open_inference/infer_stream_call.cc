@@ -1,5 +1,3 @@
-#include "server/open_inference/infer_stream_call.h"
-
 #include <algorithm>
 #include <deque>
 #include <memory>
@@ -21,6 +19,7 @@
 #include "server/calls/kinds/call.h"
 #include "server/calls/local_calls.h"
 #include "server/calls/messages/response_writer.h"
+#include "server/open_inference/model_infer.h"
 #include "server/open_inference/tensors/infer_request.h"
 #include "server/open_inference/tensors/message_bytes.h"
 

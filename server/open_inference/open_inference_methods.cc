@@ -11,7 +11,6 @@
 #include "models/repository.h"
 #include "server/calls/kinds/reply_call.h"
 #include "server/calls/method_info.h"
-#include "server/open_inference/infer_stream_call.h"
 #include "server/open_inference/model_infer.h"
 #include "server/open_inference/model_metadata.h"
 #include "server/open_inference/model_version.h"

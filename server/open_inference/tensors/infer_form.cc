@@ -87,7 +87,7 @@ class InferForm final : public calls::MessageForm {
         size += InferResponse::BytesOfString(output->text(items[i]).size());
       }
       row_bytes.push_back(row);
-      response.Add(output->name, output->datatype, std::move(shape), size);
+      response.Add(output->name, output->datatype, shape, size);
     }
     SRU_RETURN_UNLESS_OK(response.Allocate());
     for (size_t k = 0; k < call_->outputs.size(); ++k) {

@@ -125,8 +125,7 @@ absl::Status ReadShape(absl::string_view packed, int index, InferInput* input) {
 
 absl::Status ReadInput(absl::string_view bytes, int index, int* left, InferInput* input) {
   FieldReader reader(bytes, left);
-  absl::Status status;
-  while (status.ok() && reader.Next()) {
+  while (reader.Next()) {
     switch (reader.tag()) {
       case WireTag(Input::kNameFieldNumber, kWireBytes):
         input->name = reader.Bytes();
@@ -135,13 +134,13 @@ absl::Status ReadInput(absl::string_view bytes, int index, int* left, InferInput
         input->datatype = reader.Bytes();
         break;
       case WireTag(Input::kShapeFieldNumber, kWireBytes):
-        status = ReadShape(reader.Bytes(), index, input);
+        SRU_RETURN_UNLESS_OK(ReadShape(reader.Bytes(), index, input));
         break;
       case WireTag(Input::kShapeFieldNumber, kWireVarint):
-        status = AddDimension(static_cast<int64_t>(reader.Varint()), index, input);
+        SRU_RETURN_UNLESS_OK(AddDimension(static_cast<int64_t>(reader.Varint()), index, input));
         break;
       case WireTag(Input::kParametersFieldNumber, kWireBytes):
-        status = CheckTensorParameter("inputs", index, reader.Bytes(), left);
+        SRU_RETURN_UNLESS_OK(CheckTensorParameter("inputs", index, reader.Bytes(), left));
         break;
       case WireTag(Input::kContentsFieldNumber, kWireBytes):
         if (input->has_contents) {
@@ -154,32 +153,30 @@ absl::Status ReadInput(absl::string_view bytes, int index, int* left, InferInput
         reader.Skip();
     }
   }
-  return status.ok() ? reader.End() : status;
+  return reader.End();
 }
 
 absl::Status ReadOutput(absl::string_view bytes, int index, int* left, absl::string_view* name) {
   FieldReader reader(bytes, left);
-  absl::Status status;
-  while (status.ok() && reader.Next()) {
+  while (reader.Next()) {
     switch (reader.tag()) {
       case WireTag(Output::kNameFieldNumber, kWireBytes):
         *name = reader.Bytes();
         break;
       case WireTag(Output::kParametersFieldNumber, kWireBytes):
-        status = CheckTensorParameter("outputs", index, reader.Bytes(), left);
+        SRU_RETURN_UNLESS_OK(CheckTensorParameter("outputs", index, reader.Bytes(), left));
         break;
       default:
         reader.Skip();
     }
   }
-  return status.ok() ? reader.End() : status;
+  return reader.End();
 }
 
 absl::Status ReadFields(absl::string_view bytes, InferRequest* request) {
   int left = kMaxFields + 1;
   FieldReader reader(bytes, &left);
-  absl::Status status;
-  while (status.ok() && reader.Next()) {
+  while (reader.Next()) {
     switch (reader.tag()) {
       case WireTag(Request::kModelNameFieldNumber, kWireBytes):
         request->model_name = reader.Bytes();
@@ -194,18 +191,21 @@ absl::Status ReadFields(absl::string_view bytes, InferRequest* request) {
         if (request->parameters.size() == kMaxParameters) {
           return TooMany("parameters", kMaxParameters);
         }
-        status = ReadParameter(reader.Bytes(), &left, &request->parameters.emplace_back());
+        SRU_RETURN_UNLESS_OK(
+            ReadParameter(reader.Bytes(), &left, &request->parameters.emplace_back()));
         break;
       case WireTag(Request::kInputsFieldNumber, kWireBytes): {
         const auto index = static_cast<int>(request->inputs.size());
         if (index == kMaxTensors) return TooMany("inputs", kMaxTensors);
-        status = ReadInput(reader.Bytes(), index, &left, &request->inputs.emplace_back());
+        SRU_RETURN_UNLESS_OK(
+            ReadInput(reader.Bytes(), index, &left, &request->inputs.emplace_back()));
         break;
       }
       case WireTag(Request::kOutputsFieldNumber, kWireBytes): {
         const auto index = static_cast<int>(request->outputs.size());
         if (index == kMaxTensors) return TooMany("outputs", kMaxTensors);
-        status = ReadOutput(reader.Bytes(), index, &left, &request->outputs.emplace_back());
+        SRU_RETURN_UNLESS_OK(
+            ReadOutput(reader.Bytes(), index, &left, &request->outputs.emplace_back()));
         break;
       }
       case WireTag(Request::kRawInputContentsFieldNumber, kWireBytes):
@@ -218,7 +218,7 @@ absl::Status ReadFields(absl::string_view bytes, InferRequest* request) {
         reader.Skip();
     }
   }
-  return status.ok() ? reader.End() : status;
+  return reader.End();
 }
 
 absl::Status CheckString(absl::string_view field, absl::string_view text) {

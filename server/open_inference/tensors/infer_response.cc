@@ -8,79 +8,48 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "google/protobuf/io/coded_stream.h"
-#include "inference/open_inference.pb.h"
 
 namespace sru::server::open_inference {
 namespace {
 
 using google::protobuf::io::CodedOutputStream;
-using Response = inference::ModelInferResponse;
-using InferOutput = Response::InferOutputTensor;
 
 constexpr size_t kMostBytes = std::numeric_limits<int32_t>::max();  // of protobuf
-
-// All fields have numbers up to 15.
-constexpr size_t kTagBytes = 1;
-constexpr uint8_t LengthTag(int field) { return static_cast<uint8_t>(field << 3 | 2); }
-
-size_t FieldBytes(size_t size) { return kTagBytes + CodedOutputStream::VarintSize64(size) + size; }
-
-uint8_t* WriteHead(int field, size_t size, uint8_t* to) {
-  *to++ = LengthTag(field);
-  return CodedOutputStream::WriteVarint64ToArray(size, to);
-}
-
-uint8_t* WriteField(int field, absl::string_view text, uint8_t* to) {
-  to = WriteHead(field, text.size(), to);
-  if (!text.empty()) std::memcpy(to, text.data(), text.size());
-  return to + text.size();
-}
+// Of a field with values.
+constexpr uint8_t kTag = inference::ModelInferResponse::kRawOutputContentsFieldNumber << 3 | 2;
 
 }  // namespace
 
-void InferResponse::Add(absl::string_view name, Datatype datatype, Shape shape, size_t bytes) {
-  tensors_.push_back({name, datatype, std::move(shape), bytes, nullptr});
+InferResponse::InferResponse(absl::string_view model, int64_t version, absl::string_view id) {
+  head_.set_model_name(std::string(model));
+  head_.set_model_version(absl::StrCat(version));
+  head_.set_id(std::string(id));
 }
 
-size_t InferResponse::ShapeBytes(const Tensor& tensor) {
-  size_t bytes = 0;
-  for (const int64_t size : tensor.shape) bytes += CodedOutputStream::VarintSize64(size);
-  return bytes;
-}
-
-size_t InferResponse::TensorBytes(const Tensor& tensor) {
-  return FieldBytes(tensor.name.size()) +
-         FieldBytes(absl::string_view(Describe(tensor.datatype).name).size()) +
-         FieldBytes(ShapeBytes(tensor));
+void InferResponse::Add(absl::string_view name, Datatype datatype, const Shape& shape,
+                        size_t bytes) {
+  inference::ModelInferResponse::InferOutputTensor& tensor = *head_.add_outputs();
+  tensor.set_name(std::string(name));
+  tensor.set_datatype(Describe(datatype).name);
+  tensor.mutable_shape()->Add(shape.begin(), shape.end());
+  tensors_.push_back({bytes, nullptr});
 }
 
 absl::Status InferResponse::Allocate() {
-  const std::string version = absl::StrCat(version_);
-  size_ = FieldBytes(model_.size()) + FieldBytes(version.size());
-  if (!id_.empty()) size_ += FieldBytes(id_.size());
-  for (const Tensor& tensor : tensors_) {
-    size_ += FieldBytes(TensorBytes(tensor)) + FieldBytes(tensor.bytes);
+  size_ = head_.ByteSizeLong();
+  for (const Values& tensor : tensors_) {
+    size_ += sizeof(kTag) + CodedOutputStream::VarintSize64(tensor.bytes) + tensor.bytes;
   }
   if (size_ > kMostBytes) {
     return InvalidArgument("outputs: the answer would have ", size_, " bytes, expected at most ",
                            kMostBytes, "; send fewer sequences at a time");
   }
   bytes_.reset(new uint8_t[size_]);  // not initialized: all of it is written
-  uint8_t* to = bytes_.get();
-  to = WriteField(Response::kModelNameFieldNumber, model_, to);
-  to = WriteField(Response::kModelVersionFieldNumber, version, to);
-  if (!id_.empty()) to = WriteField(Response::kIdFieldNumber, id_, to);
-  for (const Tensor& tensor : tensors_) {
-    to = WriteHead(Response::kOutputsFieldNumber, TensorBytes(tensor), to);
-    to = WriteField(InferOutput::kNameFieldNumber, tensor.name, to);
-    to = WriteField(InferOutput::kDatatypeFieldNumber, Describe(tensor.datatype).name, to);
-    to = WriteHead(InferOutput::kShapeFieldNumber, ShapeBytes(tensor), to);
-    for (const int64_t size : tensor.shape) to = CodedOutputStream::WriteVarint64ToArray(size, to);
-  }
-  for (Tensor& tensor : tensors_) {
-    to = WriteHead(Response::kRawOutputContentsFieldNumber, tensor.bytes, to);
-    tensor.values = to;
-    to += tensor.bytes;
+  uint8_t* to = head_.SerializeWithCachedSizesToArray(bytes_.get());
+  for (Values& tensor : tensors_) {
+    *to++ = kTag;
+    tensor.values = CodedOutputStream::WriteVarint64ToArray(tensor.bytes, to);
+    to = tensor.values + tensor.bytes;
   }
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// InferResponse: writes a ModelInferResponse as bytes, into which the values of its tensors are then copied. Its memory is taken once.
+// InferResponse: writes a ModelInferResponse as bytes, into which the values of its tensors are then copied. Their memory is taken once.
 //
 //   InferResponse response("trec", 3, id);
 //   response.Add("logits", Datatype::kFp32, {batch, labels}, bytes);
@@ -18,20 +18,19 @@
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
+#include "inference/open_inference.pb.h"
 #include "server/open_inference/tensors/task_tensors.h"
 
 namespace sru::server::open_inference {
 
 class InferResponse {
  public:
-  // What the views point to must outlive Allocate().
-  InferResponse(absl::string_view model, int64_t version, absl::string_view id)
-      : model_(model), version_(version), id_(id) {}
+  InferResponse(absl::string_view model, int64_t version, absl::string_view id);
   InferResponse(const InferResponse&) = delete;
   InferResponse& operator=(const InferResponse&) = delete;
 
-  // A tensor whose values take `bytes` in raw_output_contents. `name` is a literal.
-  void Add(absl::string_view name, Datatype datatype, Shape shape, size_t bytes);
+  // A tensor whose values take `bytes` in raw_output_contents.
+  void Add(absl::string_view name, Datatype datatype, const Shape& shape, size_t bytes);
   // A tensor of BYTES with elements of these sizes takes this much.
   static size_t BytesOfString(size_t size) { return sizeof(uint32_t) + size; }
 
@@ -46,21 +45,13 @@ class InferResponse {
   void MoveTo(absl::Cord* bytes);
 
  private:
-  struct Tensor {
-    absl::string_view name;
-    Datatype datatype = Datatype::kFp32;
-    Shape shape;
+  struct Values {
     size_t bytes = 0;
     uint8_t* values = nullptr;
   };
 
-  static size_t ShapeBytes(const Tensor& tensor);
-  static size_t TensorBytes(const Tensor& tensor);
-
-  const absl::string_view model_;
-  const int64_t version_;
-  const absl::string_view id_;
-  absl::InlinedVector<Tensor, 4> tensors_;
+  inference::ModelInferResponse head_;  // without the values, whose field is the last one
+  absl::InlinedVector<Values, 4> tensors_;
   size_t size_ = 0;
   std::unique_ptr<uint8_t[]> bytes_;
 };
