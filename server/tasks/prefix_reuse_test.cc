@@ -11,7 +11,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/time/time.h"
 #include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -75,19 +74,15 @@ class PrefixReuseTest : public ::testing::Test {
  protected:
   PrefixReuseTest() {
     EXPECT_TRUE(kernels::CreateBackend("cpu", &backend_).ok());
-    auto model = models::Model::Load(kReuseModel, "lm", 1, *backend_, {});
-    EXPECT_TRUE(model.ok()) << model.status();
-    model_ = *std::move(model);
+    model_ = models::Model::Load(kReuseModel, "lm", 1, *backend_, {}).value();
     options_.instances = 2;
     options_.batcher.max_batch_tokens = 64;
   }
 
   std::unique_ptr<batching::Engine> Start(size_t prefix_cache_bytes) {
     options_.prefix_cache_bytes = prefix_cache_bytes;
-    auto engine =
-        batching::Engine::Create(model_, RunnersOf(model_->task()), options_, &clock_, nullptr);
-    EXPECT_TRUE(engine.ok()) << engine.status();
-    return *std::move(engine);
+    return batching::Engine::Create(model_, RunnersOf(model_->task()), options_, &clock_, nullptr)
+        .value();
   }
 
   Tokens Random(size_t count) {
@@ -124,8 +119,7 @@ class PrefixReuseTest : public ::testing::Test {
     for (GenerateTask& task : tasks) {
       sinks.push_back(std::make_unique<ReuseSink>());
       task.sink = sinks.back().get();
-      const auto handle = SubmitGenerate(*model_, *engine.steps(), task);
-      EXPECT_TRUE(handle.ok()) << handle.status();
+      const auto handle = SubmitGenerate(*model_, *engine.steps(), task).value();
     }
     std::vector<std::vector<GeneratedChunk>> results;
     results.reserve(sinks.size());
@@ -319,8 +313,8 @@ TEST_F(PrefixReuseTest, KeptPrefixesMakeRoomForScores) {
   limits.max_tokens = 8;
   limits.max_sequences = 2;
   auto runner = ScoreBatchRunner::Create(model_->program(), *model_->As<models::LanguageModel>(),
-                                         limits, arena, prefixes);
-  ASSERT_TRUE(runner.ok()) << runner.status();
+                                         limits, arena, prefixes)
+                    .value();
   float log_probs[2][3];
   kernels::StateArena::State final_states[2];
   ScoreTask tasks[2];
@@ -330,7 +324,7 @@ TEST_F(PrefixReuseTest, KeptPrefixesMakeRoomForScores) {
     tasks[i].log_probs = log_probs[i];
     tasks[i].final_state = &final_states[i];
   }
-  const absl::Status status = (*runner)->Run({&tasks[0], &tasks[1]});
+  const absl::Status status = runner->Run({&tasks[0], &tasks[1]});
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(final_states[0].values.size(), state_bytes / sizeof(float));
   EXPECT_GT(prefixes->stats().evictions, 0);

@@ -8,6 +8,7 @@
 #ifndef SRU_TESTS_TESTING_PUPPET_EXCHANGE_H_
 #define SRU_TESTS_TESTING_PUPPET_EXCHANGE_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,7 @@ class PuppetExchange final : public server::calls::Exchange {
   server::calls::Metadata headers;
   absl::Duration timeout = absl::InfiniteDuration();
   int expansion = 0;
+  std::function<void()> on_read = [] {};
   std::shared_ptr<server::callers::Caller> from;
 
   // The test's side.
@@ -77,7 +79,10 @@ class PuppetExchange final : public server::calls::Exchange {
   absl::Duration time_left() const override { return timeout; }
   bool is_cancelled() const override { return cancelled_; }
   int answer_expansion() const override { return expansion; }
-  void Read() override { ++reads_; }
+  void Read() override {
+    ++reads_;
+    on_read();
+  }
   void Write(absl::Cord message) override {
     message_ = std::move(message);
     is_writing_ = true;

@@ -189,21 +189,23 @@ TEST_F(AnswerParserTest, TagsOfTheWrongNumberOrKind) {
   ExpectError("queries[0].passage_tags: expected 2, one per passage, found 0");
   Tag(0, 4);
   Tag(1, 3);
-  ExpectError("queries[0].passage_tags[1].pos_ids: ");
+  ExpectError(
+      "queries[0].passage_tags[1].pos_ids: expected 2, one per token of the passage, found 3");
   Tag(1, 2);
   query()->mutable_passage_tags(1)->set_pos_ids(1, 5);
-  ExpectError("queries[0].passage_tags[1].pos_ids[1]: ");
+  ExpectError("queries[0].passage_tags[1].pos_ids[1]: expected an id from 0 to 4, found 5");
   query()->mutable_passage_tags(1)->set_pos_ids(1, -1);
   ExpectError("queries[0].passage_tags[1].pos_ids[1]: ");
   Tag(1, 2);
   query()->mutable_passage_tags(1)->set_ner_ids(0, 3);
-  ExpectError("queries[0].passage_tags[1].ner_ids[0]: ");
+  ExpectError("queries[0].passage_tags[1].ner_ids[0]: expected an id from 0 to 2, found 3");
   Tag(1, 2);
   query()->mutable_passage_tags(0)->clear_lemmas();
-  ExpectError("queries[0].passage_tags[0].lemmas: ");
+  ExpectError(
+      "queries[0].passage_tags[0].lemmas: expected 4, one per token of the passage, found 0");
   Tag(0, 4);
   query()->clear_question_lemmas();
-  ExpectError("queries[0].question_lemmas: ");
+  ExpectError("queries[0].question_lemmas: expected 4, one per token of the question, found 0");
 }
 
 TEST_F(AnswerParserTest, NumbersOutOfRange) {

@@ -71,19 +71,15 @@ class ReaderBatchRunnerTest : public ::testing::TestWithParam<std::tuple<const c
     models::WriteSmallReader(directory_, "reader/1", tags);
     const absl::Status made = models::ToAbslStatus(kernels::CreateBackend(backend, {}, &backend_));
     ASSERT_TRUE(made.ok()) << made;
-    auto model = models::Model::Load(directory_.path("reader/1"), "reader", 1, *backend_, {});
-    ASSERT_TRUE(model.ok()) << model.status();
-    model_ = *std::move(model);
+    model_ = models::Model::Load(directory_.path("reader/1"), "reader", 1, *backend_, {}).value();
   }
 
   std::unique_ptr<ReaderBatchRunner> MakeRunner(int max_tokens, int max_sequences) {
     kernels::WorkspaceLimits limits;
     limits.max_tokens = max_tokens;
     limits.max_sequences = max_sequences;
-    auto runner =
-        ReaderBatchRunner::Create(model_->program(), *model_->As<models::Reader>(), limits);
-    EXPECT_TRUE(runner.ok()) << runner.status();
-    return *std::move(runner);
+    return ReaderBatchRunner::Create(model_->program(), *model_->As<models::Reader>(), limits)
+        .value();
   }
 
   std::vector<int32_t> Ids(int length, int limit) {

@@ -3,9 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -13,6 +11,7 @@
 #include "kernels/common/bfloat16.h"
 #include "server/calls/messages/wire_pooling.h"
 #include "server/tasks/tasks.h"
+#include "tests/testing/puppet_exchange.h"
 
 namespace sru::server::tasks {
 namespace {
@@ -133,32 +132,6 @@ TEST(EncodingTest, OutputFormat) {
   EXPECT_THAT(std::string(status.message()), StartsWith("output_format: 9 is unknown"));
 }
 
-// The server drains when a call is about to read.
-class DrainingExchange final : public calls::Exchange {
- public:
-  explicit DrainingExchange(calls::OpenStreams* streams) : streams_(*streams) {}
-  const std::optional<absl::Status>& end() const { return end_; }
-
-  absl::string_view FindHeader(absl::string_view /*name*/) const override { return {}; }
-  std::string peer() const override { return "ipv4:10.0.0.1:4711"; }
-  absl::string_view method() const override { return "/t.T/EncodeStream"; }
-  absl::Duration time_left() const override { return absl::InfiniteDuration(); }
-  bool is_cancelled() const override { return false; }
-  void Read() override {
-    streams_.Drain();
-    EXPECT_FALSE(end_.has_value()) << "the exchange may be gone";
-  }
-  void Write(absl::Cord /*message*/) override {}
-  void Finish(calls::CallEnd end) override { end_ = std::move(end.status); }
-  void WriteAndFinish(absl::Cord /*message*/, calls::CallEnd end) override {
-    Finish(std::move(end));
-  }
-
- private:
-  calls::OpenStreams& streams_;
-  std::optional<absl::Status> end_;
-};
-
 TEST(EncodeStreamTest, ADrainDoesNotTakeTheExchangeFromAStreamThatIsAboutToRead) {
   const RealClock clock;
   telemetry::Metrics metrics(&clock);
@@ -173,12 +146,18 @@ TEST(EncodeStreamTest, ADrainDoesNotTakeTheExchangeFromAStreamThatIsAboutToRead)
   context.access_log = &access_log;
   context.clock = &clock;
   context.streams = &streams;
-  DrainingExchange exchange(&streams);
-  const Task task = EncodeStream();
-  calls::CallHandler* const call = task.start(task.method, context, &exchange, nullptr);
-  ASSERT_TRUE(exchange.end().has_value());
-  EXPECT_TRUE(absl::IsUnavailable(*exchange.end())) << *exchange.end();
-  call->OnDone();
+  const calls::Method row = MethodOf(EncodeStream(), context);
+  {
+    sru::testing::PuppetExchange exchange;
+    // The server drains when the call is about to read.
+    exchange.on_read = [&] {
+      streams.Drain();
+      EXPECT_FALSE(exchange.end().has_value()) << "the exchange may be gone";
+    };
+    exchange.Start(row);
+    ASSERT_TRUE(exchange.end().has_value());
+    EXPECT_TRUE(absl::IsUnavailable(exchange.end()->status)) << exchange.end()->status;
+  }
   EXPECT_EQ(streams.count() + in_flight.count() + budget.used(), 0);
 }
 

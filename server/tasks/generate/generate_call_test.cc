@@ -1,6 +1,5 @@
 // Generate with a transport and a generator that do what the test says.
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +22,7 @@
 #include "server/calls/message_cord.h"
 #include "server/tasks/tasks.h"
 #include "sru/v1/inference.pb.h"
+#include "tests/testing/protos.h"
 #include "tests/testing/puppet_exchange.h"
 #include "tests/testing/puppet_generator.h"
 #include "tests/testing/test_files.h"
@@ -30,6 +30,9 @@
 namespace sru::server::tasks {
 namespace {
 
+using ::sru::testing::HasFieldsOf;
+using ::sru::testing::Message;
+using ::sru::testing::Sends;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -140,6 +143,15 @@ class GenerateCallTest : public ::testing::Test {
     return chunk;
   }
 
+  static kernels::StateArena::State SomeState(const models::Model& model) {
+    kernels::StateArena::State state;
+    for (const kernels::FieldSpec& field : model.As<models::LanguageModel>()->program.fields) {
+      state.rows.push_back(1);
+      state.values.insert(state.values.end(), field.width, 0.25f);
+    }
+    return state;
+  }
+
   void ExpectError(absl::StatusCode code, const std::string& start) {
     SCOPED_TRACE(start);
     Call call(generate_, request_);
@@ -242,26 +254,17 @@ TEST_F(GenerateCallTest, SendsWhatComes) {
   chunk.log_probs = {-1.5f};
   generator_.Send(0, chunk);
   v1::GenerateResponse response = call->MustRead();
-  EXPECT_EQ(response.model(), "lm");
-  EXPECT_EQ(response.version(), 1);
-  EXPECT_EQ(response.text(), "one");
-  EXPECT_THAT(response.token_ids(), ElementsAre(2));
-  EXPECT_THAT(response.log_probs(), ElementsAre(-1.5f));
-  EXPECT_EQ(response.finish_reason(), v1::FINISH_REASON_UNSPECIFIED);
-  EXPECT_FALSE(response.has_times());
+  EXPECT_THAT(response, Sends("model: 'lm' version: 1 text: 'one' token_ids: 2 log_probs: -1.5"));
 
   chunk = Last(Chunk(" end", {3, 4}), FinishReason::kStop);
   chunk.state = "a state";
   generator_.Send(0, chunk);
   generator_.Finish(0, absl::OkStatus(), {absl::Milliseconds(3), absl::Milliseconds(5)});
   response = call->MustRead();
-  EXPECT_EQ(response.text(), " end");
-  EXPECT_EQ(response.finish_reason(), v1::FINISH_REASON_STOP);
-  EXPECT_EQ(response.state(), "a state");
-  EXPECT_EQ(response.prompt_tokens(), 2);
-  EXPECT_EQ(response.generated_tokens(), 5);
-  EXPECT_EQ(response.times().queue_us(), 3000);
-  EXPECT_EQ(response.times().compute_us(), 5000);
+  EXPECT_THAT(response,
+              HasFieldsOf("text: ' end' finish_reason: FINISH_REASON_STOP state: 'a state' "
+                          "prompt_tokens: 2 generated_tokens: 5 "
+                          "times { queue_us: 3000 compute_us: 5000 }"));
   EXPECT_GT(response.times().total_us(), 0);
   EXPECT_TRUE(call->Finish().ok());
 }
@@ -297,9 +300,7 @@ TEST_F(GenerateCallTest, OnlyTheFirstTokenOfAFreshPromptHasNoCandidates) {
   ASSERT_EQ(response.candidates_size(), 2);
   EXPECT_EQ(response.candidates(0).candidates_size(), 0);
   ASSERT_EQ(response.candidates(1).candidates_size(), 2);
-  EXPECT_EQ(response.candidates(1).candidates(0).token_id(), 4);
-  EXPECT_EQ(response.candidates(1).candidates(0).text(), "c");
-  EXPECT_EQ(response.candidates(1).candidates(0).log_prob(), -0.5f);
+  EXPECT_THAT(response.candidates(1).candidates(0), Sends("token_id: 4 text: 'c' log_prob: -0.5"));
   generator_.Finish(0, absl::InternalError("the end"));
   EXPECT_EQ(call->Finish().code(), absl::StatusCode::kInternal);
 }
@@ -399,11 +400,7 @@ TEST_F(GenerateCallTest, MoreCallsThanMayBeOpen) {
 TEST_F(GenerateCallTest, WhatAStateMakesSamplesRememberIsReserved) {
   constexpr int kSamples = 64;
   const models::Model& model = *(*registry_.Find("lm", 0))->model;
-  kernels::StateArena::State state;
-  for (const kernels::FieldSpec& field : model.As<models::LanguageModel>()->program.fields) {
-    state.rows.push_back(1);
-    state.values.insert(state.values.end(), field.width, 0.25f);
-  }
+  const kernels::StateArena::State state = SomeState(model);
   request_.set_num_samples(kSamples);
   const auto reserved = [&](const models::DecodingMemo& memo, bool return_state) {
     request_.set_state(model.state_codec().Encode(state, memo));
@@ -437,34 +434,19 @@ TEST_F(GenerateCallTest, WhatAStateMakesSamplesRememberIsReserved) {
 TEST_F(GenerateCallTest, EveryFieldReachesTheGenerator) {
   models::DecodingMemo memo;
   memo.position = 7;
-  kernels::StateArena::State state;
   const models::Model& model = *(*registry_.Find("lm", 0))->model;
-  for (const kernels::FieldSpec& field : model.As<models::LanguageModel>()->program.fields) {
-    state.rows.push_back(1);
-    state.values.insert(state.values.end(), field.width, 0.25f);
-  }
+  const kernels::StateArena::State state = SomeState(model);
   request_.set_state(model.state_codec().Encode(state, memo));
   request_.clear_prompt();
-  v1::Sampling& sampling = *request_.mutable_sampling();
-  sampling.set_temperature(0.5f);
-  sampling.set_top_k(3);
-  sampling.set_top_p(0.75f);
-  sampling.set_min_p(0.25f);
-  sampling.set_seed(0xFFFFFFFFFFFFFFFEu);
-  sampling.set_repetition_penalty(2);
-  sampling.set_presence_penalty(-3);
-  sampling.set_frequency_penalty(4);
-  (*sampling.mutable_logit_bias())[3] = -100;
-  request_.set_max_new_tokens(9);
-  request_.set_min_new_tokens(4);
-  request_.add_stop("stop");
-  request_.add_stop_token_ids(1);
-  request_.set_num_samples(5);
-  request_.set_token_log_probs(true);
-  request_.set_top_candidates(2);
-  request_.set_return_state(true);
-  request_.set_priority(v1::PRIORITY_HIGH);
-  request_.set_echo(true);
+  request_.MergeFrom(Message<v1::GenerateRequest>(R"(
+      sampling {
+        temperature: 0.5 top_k: 3 top_p: 0.75 min_p: 0.25 seed: 0xFFFFFFFFFFFFFFFE
+        repetition_penalty: 2 presence_penalty: -3 frequency_penalty: 4
+        logit_bias { key: 3 value: -100 }
+      }
+      max_new_tokens: 9 min_new_tokens: 4 stop: 'stop' stop_token_ids: 1 num_samples: 5
+      token_log_probs: true top_candidates: 2 return_state: true priority: PRIORITY_HIGH
+      echo: true)"));
   const auto call = Start();
   const GenerateTask& task = generator_.task(0);
   EXPECT_TRUE(task.prompt.empty());
@@ -506,68 +488,53 @@ TEST_F(GenerateCallTest, WhatIsLeftOutHasADefault) {
 
 TEST_F(GenerateCallTest, FieldsThatAreWrong) {
   const v1::GenerateRequest good = request_;
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const auto expect = [&](const std::string& start, const auto& change) {
-    request_ = good;
-    change(request_);
-    ExpectError(absl::StatusCode::kInvalidArgument, start);
+  const auto repeated = [](const char* field, int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) absl::StrAppend(&text, field, " ");
+    return text;
   };
-  using Request = v1::GenerateRequest;
-  expect("max_new_tokens: 4097 is out of range, expected 1 to 4096 (--max_new_tokens)",
-         [](Request& r) { r.set_max_new_tokens(4097); });
-  expect("max_new_tokens: -1", [](Request& r) { r.set_max_new_tokens(-1); });
-  expect("min_new_tokens: 6 is out of range, expected 0 to 5 (max_new_tokens)", [](Request& r) {
-    r.set_max_new_tokens(5);
-    r.set_min_new_tokens(6);
-  });
-  expect("min_new_tokens: -1", [](Request& r) { r.set_min_new_tokens(-1); });
-  expect("sampling.temperature:", [](Request& r) { r.mutable_sampling()->set_temperature(-1); });
-  expect("sampling.temperature:", [&](Request& r) { r.mutable_sampling()->set_temperature(nan); });
-  expect("sampling.top_k:", [](Request& r) { r.mutable_sampling()->set_top_k(-1); });
-  expect("sampling.top_p:", [](Request& r) { r.mutable_sampling()->set_top_p(1.5f); });
-  expect("sampling.min_p:", [&](Request& r) { r.mutable_sampling()->set_min_p(nan); });
-  expect("sampling.repetition_penalty:",
-         [](Request& r) { r.mutable_sampling()->set_repetition_penalty(-1); });
-  expect("sampling.presence_penalty:",
-         [](Request& r) { r.mutable_sampling()->set_presence_penalty(1000); });
-  expect("sampling.frequency_penalty:",
-         [&](Request& r) { r.mutable_sampling()->set_frequency_penalty(nan); });
-  expect("sampling.logit_bias",
-         [](Request& r) { (*r.mutable_sampling()->mutable_logit_bias())[5] = 1; });
-  expect("stop: 10000 strings are too many, expected at most 64", [](Request& r) {
-    for (int i = 0; i < 10000; ++i) r.add_stop(absl::StrCat("stop ", i));
-  });
-  expect("stop[1]: 0 bytes, expected 1 to 1024", [](Request& r) {
-    r.add_stop("a");
-    r.add_stop("");
-  });
-  expect("stop[0]: 1025 bytes", [](Request& r) { r.add_stop(std::string(1025, 'a')); });
-  expect("stop_token_ids: 1025 are too many", [](Request& r) {
-    for (int i = 0; i < 1025; ++i) r.add_stop_token_ids(1);
-  });
-  expect("stop_token_ids[1]: 5 is out of range, expected 0 to 4", [](Request& r) {
-    r.add_stop_token_ids(4);
-    r.add_stop_token_ids(5);
-  });
-  expect("num_samples: 65 is out of range, expected 1 to 64",
-         [](Request& r) { r.set_num_samples(65); });
-  expect("num_samples: -1", [](Request& r) { r.set_num_samples(-1); });
-  expect("top_candidates: 6 is out of range, expected 0 to 5",
-         [](Request& r) { r.set_top_candidates(6); });
-  expect("priority: 9 is unknown",
-         [](Request& r) { r.set_priority(static_cast<v1::Priority>(9)); });
-  expect("prompt: empty, expected at least one token, or a state",
-         [](Request& r) { r.clear_prompt(); });
-  expect("prompt: empty", [](Request& r) { r.mutable_prompt()->set_text(""); });
-  expect("prompt.text: no tokens are left", [](Request& r) { r.mutable_prompt()->set_text(" "); });
-  expect("prompt.token_ids.values[0]: 9 is out of range, expected 0 to 4",
-         [](Request& r) { r.mutable_prompt()->mutable_token_ids()->add_values(9); });
-  expect("prompt.features: the model takes text",
-         [](Request& r) { r.mutable_prompt()->mutable_features()->set_feature_size(4); });
-  expect("prompt.tokens.values: 2049 tokens are too many, expected at most 2048", [](Request& r) {
-    for (int i = 0; i < 2049; ++i) r.mutable_prompt()->mutable_tokens()->add_values("a");
-  });
-  expect("state: 5 bytes that are not a state", [](Request& r) { r.set_state("bytes"); });
+  for (const auto& [start, fields] : std::vector<std::pair<std::string, std::string>>{
+           {"max_new_tokens: 4097 is out of range, expected 1 to 4096 (--max_new_tokens)",
+            "max_new_tokens: 4097"},
+           {"max_new_tokens: -1", "max_new_tokens: -1"},
+           {"min_new_tokens: 6 is out of range, expected 0 to 5 (max_new_tokens)",
+            "max_new_tokens: 5 min_new_tokens: 6"},
+           {"min_new_tokens: -1", "min_new_tokens: -1"},
+           {"sampling.temperature:", "sampling { temperature: -1 }"},
+           {"sampling.temperature:", "sampling { temperature: nan }"},
+           {"sampling.top_k:", "sampling { top_k: -1 }"},
+           {"sampling.top_p:", "sampling { top_p: 1.5 }"},
+           {"sampling.min_p:", "sampling { min_p: nan }"},
+           {"sampling.repetition_penalty:", "sampling { repetition_penalty: -1 }"},
+           {"sampling.presence_penalty:", "sampling { presence_penalty: 1000 }"},
+           {"sampling.frequency_penalty:", "sampling { frequency_penalty: nan }"},
+           {"sampling.logit_bias", "sampling { logit_bias { key: 5 value: 1 } }"},
+           {"stop: 10000 strings are too many, expected at most 64", repeated("stop: 'a'", 10000)},
+           {"stop[1]: 0 bytes, expected 1 to 1024", "stop: ['a', '']"},
+           {"stop[0]: 1025 bytes", absl::StrCat("stop: '", std::string(1025, 'a'), "'")},
+           {"stop_token_ids: 1025 are too many", repeated("stop_token_ids: 1", 1025)},
+           {"stop_token_ids[1]: 5 is out of range, expected 0 to 4", "stop_token_ids: [4, 5]"},
+           {"num_samples: 65 is out of range, expected 1 to 64", "num_samples: 65"},
+           {"num_samples: -1", "num_samples: -1"},
+           {"top_candidates: 6 is out of range, expected 0 to 5", "top_candidates: 6"},
+           {"priority: 9 is unknown", "priority: 9"},
+           {"prompt: empty", "prompt { text: '' }"},
+           {"prompt.text: no tokens are left", "prompt { text: ' ' }"},
+           {"prompt.token_ids.values[0]: 9 is out of range, expected 0 to 4",
+            "prompt { token_ids { values: 9 } }"},
+           {"prompt.features: the model takes text", "prompt { features { feature_size: 4 } }"},
+           {"prompt.tokens.values: 2049 tokens are too many, expected at most 2048",
+            absl::StrCat("prompt { tokens { ", repeated("values: 'a'", 2049), "} }")},
+           {"state: 5 bytes that are not a state", "state: 'bytes'"},
+       }) {
+    request_ = good;
+    request_.MergeFrom(Message<v1::GenerateRequest>(fields));
+    ExpectError(absl::StatusCode::kInvalidArgument, start);
+  }
+  request_ = good;
+  request_.clear_prompt();
+  ExpectError(absl::StatusCode::kInvalidArgument,
+              "prompt: empty, expected at least one token, or a state");
   request_ = good;
   request_.set_model("trec");
   ExpectError(absl::StatusCode::kFailedPrecondition,

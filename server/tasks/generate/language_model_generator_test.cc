@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -120,17 +119,14 @@ class LanguageModelGeneratorTest : public ::testing::Test {
   void Load(int num_devices = 1) {
     devices_ = std::make_shared<testing::FailingDevices>(num_devices);
     backend_ = std::make_unique<testing::FailingBackend>(devices_);
-    auto model = models::Model::Load(kModel, "lm", 1, *backend_, {});
-    ASSERT_TRUE(model.ok()) << model.status();
-    model_ = *std::move(model);
+    model_ = models::Model::Load(kModel, "lm", 1, *backend_, {}).value();
     options_.instances = 2 * num_devices;
   }
   void Start() {
     if (model_ == nullptr) Load();
-    auto engine =
-        batching::Engine::Create(model_, RunnersOf(model_->task()), options_, &clock_, nullptr);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    engine_ = *std::move(engine);
+    engine_ =
+        batching::Engine::Create(model_, RunnersOf(model_->task()), options_, &clock_, nullptr)
+            .value();
     ASSERT_NE(engine_->steps(), nullptr);
   }
   batching::StepService& steps() { return *engine_->steps(); }
@@ -512,9 +508,8 @@ TEST_F(LanguageModelGeneratorTest, LogitsThatAreNotFiniteAreTheModelsFault) {
   models::WriteModel(directory, "lm", models::SmallLanguageModelConfig(), tensors);
   std::unique_ptr<kernels::Backend> cpu;
   ASSERT_TRUE(kernels::CreateBackend("cpu", &cpu).ok());
-  auto model = models::Model::Load(directory.path("lm"), "lm", 1, *cpu, {});
-  ASSERT_TRUE(model.ok()) << model.status();
-  model_ = *std::move(model);
+  auto model = models::Model::Load(directory.path("lm"), "lm", 1, *cpu, {}).value();
+  model_ = std::move(model);
   Start();
   Sink sink;
   Submit(Task({1}, 5), &sink);

@@ -2,11 +2,9 @@
 // tokens as steps that fit.
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "models/language_model.h"
@@ -43,9 +41,8 @@ class LanguageModelStepperTest : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_TRUE(kernels::CreateBackend("reference", &backend_).ok());
-    auto model = models::Model::Load("tests/golden/language_model/fresh", "lm", 1, *backend_, {});
-    ASSERT_TRUE(model.ok()) << model.status();
-    model_ = *std::move(model);
+    model_ =
+        models::Model::Load("tests/golden/language_model/fresh", "lm", 1, *backend_, {}).value();
   }
 
   std::shared_ptr<kernels::StateArena> MakeArena() {
@@ -65,9 +62,9 @@ class LanguageModelStepperTest : public ::testing::Test {
     limits.max_sequences = max_sequences;
     auto stepper = GenerateStepper::Create(model_->program(), *model_->As<models::LanguageModel>(),
                                            limits, shared,
-                                           /*prefixes=*/nullptr, least_adjustments);
-    EXPECT_TRUE(stepper.ok()) << stepper.status();
-    EXPECT_TRUE((*stepper)->WarmUp().ok());
+                                           /*prefixes=*/nullptr, least_adjustments)
+                       .value();
+    EXPECT_TRUE(stepper->WarmUp().ok());
 
     std::vector<StepperSink> sinks(kCalls);
     std::vector<GenerateTask> tasks(kCalls);
@@ -97,7 +94,7 @@ class LanguageModelStepperTest : public ::testing::Test {
         shares.back().rows = static_cast<int>(need.rows);
         all_done = false;
       }
-      EXPECT_TRUE((*stepper)->Run(shares).ok());
+      EXPECT_TRUE(stepper->Run(shares).ok());
       for (const batching::StepShare& share : shares) {
         EXPECT_TRUE(share.status.ok()) << share.status;
         if (!share.status.ok()) return {};
@@ -124,9 +121,9 @@ TEST_F(LanguageModelStepperTest, ATextWhoseStateIsMissingIsNotWhole) {
   limits.max_tokens = limits.max_sequences = 10;
   auto stepper =
       GenerateStepper::Create(model_->program(), *model_->As<models::LanguageModel>(), limits,
-                              MakeArena(), /*prefixes=*/nullptr, /*least_adjustments=*/0);
-  ASSERT_TRUE(stepper.ok()) << stepper.status();
-  ASSERT_TRUE((*stepper)->WarmUp().ok());
+                              MakeArena(), /*prefixes=*/nullptr, /*least_adjustments=*/0)
+          .value();
+  ASSERT_TRUE(stepper->WarmUp().ok());
   StepperSink sink;
   GenerateTask task;
   task.prompt = {1, 2};
@@ -137,7 +134,7 @@ TEST_F(LanguageModelStepperTest, ATextWhoseStateIsMissingIsNotWhole) {
   std::vector<batching::StepShare> shares(1);
   shares[0].sequence = &sequence;
   shares[0].rows = 2;
-  ASSERT_TRUE((*stepper)->Run(shares).ok());
+  ASSERT_TRUE(stepper->Run(shares).ok());
   ASSERT_TRUE(shares[0].status.ok()) << shares[0].status;
   ASSERT_FALSE(sequence.need().done) << "its state is to come";
   sequence.Rewind();

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -104,9 +103,7 @@ class ModelTranslationsTest : public ::testing::Test {
   void Load(int num_devices = 1) {
     devices_ = std::make_shared<testing::FailingDevices>(num_devices);
     backend_ = std::make_unique<testing::FailingBackend>(devices_);
-    auto model = models::Model::Load(MakeFiles(), "m", 1, *backend_, {});
-    ASSERT_TRUE(model.ok()) << model.status();
-    model_ = *std::move(model);
+    model_ = models::Model::Load(MakeFiles(), "m", 1, *backend_, {}).value();
     plain_ = std::make_unique<PlainTranslator>(*model_);
     options_.instances = 2 * num_devices;
   }
@@ -123,10 +120,9 @@ class ModelTranslationsTest : public ::testing::Test {
   }
   void Start() {
     if (model_ == nullptr) Load();
-    auto engine =
-        batching::Engine::Create(model_, RunnersOf(model_->task()), options_, &clock_, nullptr);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    engine_ = *std::move(engine);
+    engine_ =
+        batching::Engine::Create(model_, RunnersOf(model_->task()), options_, &clock_, nullptr)
+            .value();
     ASSERT_NE(engine_->steps(), nullptr);
   }
   batching::StepService& steps() { return *engine_->steps(); }

@@ -1,10 +1,8 @@
 #include "server/tasks/translate/translate_parser.h"
 
-#include <cmath>
 #include <limits>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -155,11 +153,9 @@ class TranslatePrefixTest : public ::testing::Test {
   TranslatePrefixTest() {
     models::WriteSmallTranslator(directory_, "m");
     const std::string path = directory_.path("m");
-    auto config = models::ParseModelConfig(models::SmallTranslatorConfig().dump(), "config.json");
-    EXPECT_TRUE(config.ok()) << config.status();
-    auto tokenizer = models::LoadTokenizer(*config, path);
-    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
-    tokenizer_ = *std::move(tokenizer);
+    auto config =
+        models::ParseModelConfig(models::SmallTranslatorConfig().dump(), "config.json").value();
+    tokenizer_ = models::LoadTokenizer(config, path).value();
   }
 
   std::string Error(size_t sequences, const models::Tokenizer* tokenizer, int max_length = 20) {
