@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <iterator>
 #include <memory>
 #include <set>
@@ -75,6 +74,28 @@ void RequireMessage(const absl::Status& status) {
           "a message is valid UTF-8, as gRPC wants it");
 }
 
+// Whether it is an error, which then has a message.
+bool Failed(const absl::Status& status) {
+  if (!status.ok()) RequireMessage(status);
+  return !status.ok();
+}
+
+// The same of what a caller sends: an error is the caller's.
+bool Refused(const absl::Status& status) {
+  Require(status.ok() || status.code() == absl::StatusCode::kInvalidArgument,
+          "what is refused is the caller's error");
+  return Failed(status);
+}
+
+// The outline of a request names the same model.
+template <typename Request>
+void RequireSameModel(const server::calls::RequestOutline& outline, const Request& request) {
+  if (request.model().size() > server::calls::kMaxOutlineModelName) return;
+  Require(outline.model == request.model() && outline.version == request.version() &&
+              outline.priority == request.priority(),
+          "the outline says what the message says");
+}
+
 struct Splitter {
   std::unique_ptr<models::Preprocessor> preprocessor;
   std::unique_ptr<models::Tokenizer> tokenizer;
@@ -124,12 +145,7 @@ std::vector<std::unique_ptr<models::Tokenizer>> OtherTokenizers() {
 // What holds for every tokenizer.
 void CheckTokenizer(const models::Tokenizer& tokenizer, std::string_view text, size_t limit) {
   const auto ids = tokenizer.Encode(text);
-  if (!ids.ok()) {
-    Require(ids.status().code() == absl::StatusCode::kInvalidArgument,
-            "a text that cannot be read is the caller's error");
-    RequireMessage(ids.status());
-    return;
-  }
+  if (Refused(ids.status())) return;
   Require(ids->size() <= text.size() + 1, "a token has text");
   std::string decoded;
   models::Detokenizer::Position position;
@@ -236,10 +252,7 @@ void CheckReaderInput(std::string_view bytes) {
 // A file of tokens.
 void CheckTokens(std::string_view bytes) {
   const auto set = server::transport::TokenSet::Parse({bytes.data(), bytes.size()}, "fuzz");
-  if (!set.ok()) {
-    RequireMessage(set.status());
-    return;
-  }
+  if (Failed(set.status())) return;
   Require(set->size() > 0 && set->num_short() <= set->size(), "a set has tokens");
   Require(set->Find("") == nullptr, "the empty token is in no set");
 }
@@ -248,10 +261,7 @@ void CheckTokens(std::string_view bytes) {
 
 void FuzzSafetensors(std::string_view bytes) {
   auto file = models::SafetensorsFile::Parse(bytes, "fuzz");
-  if (!file.ok()) {
-    RequireMessage(file.status());
-    return;
-  }
+  if (Failed(file.status())) return;
   size_t total = 0;
   volatile uint8_t sink = 0;
   for (const auto& [name, view] : (*file)->tensors()) {
@@ -283,10 +293,7 @@ void FuzzConfig(std::string_view bytes) {
       R"({"format_version":1,"pooling":"none","encoder":)" + std::string(bytes) + "}", "fuzz");
   if (!encoder.ok()) RequireMessage(encoder.status());
   const auto config = models::ParseModelConfig(bytes, "fuzz");
-  if (!config.ok()) {
-    RequireMessage(config.status());
-    return;
-  }
+  if (Failed(config.status())) return;
   const auto between = [](int value, int low, int high) { return low <= value && value <= high; };
   if (config->task != models::Task::kTranslator) {
     Require(between(config->encoder.input_size, 1, models::kMaxWidth), "input_size is in range");
@@ -342,10 +349,7 @@ void FuzzLines(std::string_view bytes) {
   CheckTokens(bytes.substr(1));
   const int size = static_cast<uint8_t>(bytes[0]);
   const auto vocabulary = models::Vocabulary::Parse(std::string(bytes.substr(1)), size, "fuzz");
-  if (!vocabulary.ok()) {
-    RequireMessage(vocabulary.status());
-    return;
-  }
+  if (Failed(vocabulary.status())) return;
   Require((*vocabulary)->size() == size, "the count is the expected one");
   for (int id = 0; id < size; ++id) {
     const std::string_view word = (*vocabulary)->word(id);
@@ -374,10 +378,7 @@ void FuzzText(std::string_view bytes) {
           words.emplace_back(word);
         });
     Require(status.ok() == valid, "exactly invalid UTF-8 is refused");
-    if (!status.ok()) {
-      RequireMessage(status);
-      return;
-    }
+    if (Failed(status)) return;
     const auto ids = splitter.tokenizer->Encode(text, limit);
     Require(ids.ok(), "the tokenizer takes what the preprocessor takes");
     Require(ids->size() == std::min(limit, words.size()), "the limit holds");
@@ -392,12 +393,7 @@ void FuzzSentencePiece(std::string_view bytes) {
   if (bytes.size() < 2) return;
   const int size = static_cast<uint8_t>(bytes[0]) << 8 | static_cast<uint8_t>(bytes[1]);
   const auto tokenizer = models::SentencePieceTokenizer::Parse(bytes.substr(2), size, "fuzz");
-  if (!tokenizer.ok()) {
-    Require(tokenizer.status().code() == absl::StatusCode::kInvalidArgument,
-            "a bad file is the caller's error");
-    RequireMessage(tokenizer.status());
-    return;
-  }
+  if (Refused(tokenizer.status())) return;
   Require((*tokenizer)->size() == size, "the count is the expected one");
   for (const std::string_view text : {std::string_view(" ab  \xc3\xa9"
                                                        "c\xe2\x96\x81 aaaabc\xef\xbd\x81 "),
@@ -425,16 +421,11 @@ absl::Status ParseAndCheckOutline(std::string_view bytes, Request* request) {
     Require(ids <= outline.max_ids() && words + ids >= outline.min_tokens(),
             "the outline bounds the ids");
   }
-  if (parsed.ok() && request->model().size() <= server::calls::kMaxOutlineModelName) {
-    Require(outline.model == request->model() && outline.version == request->version() &&
-                outline.priority == request->priority() &&
-                outline.num_sequences == request->sequences_size(),
-            "the outline says what the message says");
-  }
+  if (!parsed.ok()) return parsed;
+  RequireSameModel(outline, *request);
+  Require(outline.num_sequences == request->sequences_size(), "the outline counts the sequences");
   if constexpr (std::is_same_v<Request, v1::ScoreRequest>) {
-    if (parsed.ok()) {
-      Require(outline.num_states == request->states_size(), "the outline counts the states");
-    }
+    Require(outline.num_states == request->states_size(), "the outline counts the states");
   }
   return parsed;
 }
@@ -442,11 +433,7 @@ absl::Status ParseAndCheckOutline(std::string_view bytes, Request* request) {
 // A GenerateRequest and its outline, and whatever its fields say.
 void FuzzGenerateRequest(const absl::Cord& bytes, const std::vector<Splitter>& splitters) {
   v1::GenerateRequest request;
-  const absl::Status parsed = server::calls::ParseMessage(bytes, &request);
-  if (!parsed.ok()) {
-    RequireMessage(parsed);
-    return;
-  }
+  if (Failed(server::calls::ParseMessage(bytes, &request))) return;
   server::calls::RequestOutline outline;
   Require(server::calls::ReadOutline<v1::GenerateRequest>(bytes, &outline),
           "a message has an outline");
@@ -455,12 +442,8 @@ void FuzzGenerateRequest(const absl::Cord& bytes, const std::vector<Splitter>& s
   Require(request.stop_token_ids_size() + request.prompt().token_ids().values_size() <=
               outline.max_ids(),
           "the outline bounds the ids");
-  if (request.model().size() <= server::calls::kMaxOutlineModelName) {
-    Require(outline.model == request.model() && outline.version == request.version() &&
-                outline.priority == request.priority() &&
-                (outline.num_sequences > 0) == request.has_prompt(),
-            "the outline says what the message says");
-  }
+  RequireSameModel(outline, request);
+  Require((outline.num_sequences > 0) == request.has_prompt(), "the outline tells of the prompt");
   server::calls::RequestLimits limits;
   limits.max_sequence_tokens = 8;
   limits.max_new_tokens = 16;
@@ -472,11 +455,7 @@ void FuzzGenerateRequest(const absl::Cord& bytes, const std::vector<Splitter>& s
     server::calls::WordCounts words;
     const absl::Status status =
         server::tasks::ParseGenerate(request, input, /*max_candidates=*/3, limits, &task, &words);
-    if (!status.ok()) {
-      Require(status.code() == absl::StatusCode::kInvalidArgument, "bad fields are errors");
-      RequireMessage(status);
-      continue;
-    }
+    if (Refused(status)) continue;
     Require(task.prompt.size() <= 8 && (!task.prompt.empty() || !request.state().empty()),
             "a prompt has tokens, and few enough");
     Require(words.unknown >= 0 && words.unknown <= words.words &&
@@ -491,10 +470,7 @@ void FuzzGenerateRequest(const absl::Cord& bytes, const std::vector<Splitter>& s
 // The same for a TranslateRequest.
 void FuzzTranslateRequest(std::string_view bytes, const std::vector<Splitter>& splitters) {
   v1::TranslateRequest request;
-  if (const absl::Status parsed = ParseAndCheckOutline(bytes, &request); !parsed.ok()) {
-    RequireMessage(parsed);
-    return;
-  }
+  if (Failed(ParseAndCheckOutline(bytes, &request))) return;
   const absl::Cord cord(absl::string_view(bytes.data(), bytes.size()));
   server::calls::RequestOutline outline;
   Require(server::calls::ReadOutline<v1::TranslateRequest>(cord, &outline) &&
@@ -507,20 +483,13 @@ void FuzzTranslateRequest(std::string_view bytes, const std::vector<Splitter>& s
   server::calls::RequestLimits limits;
   limits.max_new_tokens = 16;
   const auto search = server::tasks::ParseSearch(request, config, limits);
-  if (!search.ok()) {
-    Require(search.status().code() == absl::StatusCode::kInvalidArgument, "bad fields are errors");
-    RequireMessage(search.status());
-    return;
-  }
+  if (Refused(search.status())) return;
   const absl::Status valid = models::ValidateSearch(*search, 16, "--max_new_tokens");
   Require(valid.ok(), "what is parsed is valid");
   for (const Splitter& splitter : splitters) {
     const auto prefixes = server::tasks::ParsePrefixes(
         request, request.sequences_size(), splitter.tokenizer.get(), search->max_length);
-    if (!prefixes.ok()) {
-      RequireMessage(prefixes.status());
-      continue;
-    }
+    if (Failed(prefixes.status())) continue;
     for (const std::vector<int32_t>& prefix : *prefixes) {
       Require(prefix.size() < static_cast<size_t>(search->max_length), "a prefix leaves a token");
     }
@@ -569,11 +538,7 @@ void CheckQueries(const server::tasks::Queries& queries, const server::tasks::Qu
 // An AnswerRequest and its outline, and whatever its texts and tags say.
 void FuzzAnswerRequest(const absl::Cord& bytes) {
   v1::AnswerRequest request;
-  const absl::Status parsed = server::calls::ParseMessage(bytes, &request);
-  if (!parsed.ok()) {
-    RequireMessage(parsed);
-    return;
-  }
+  if (Failed(server::calls::ParseMessage(bytes, &request))) return;
   server::calls::RequestOutline outline;
   Require(server::calls::ReadOutline<v1::AnswerRequest>(bytes, &outline),
           "a message has an outline");
@@ -593,11 +558,7 @@ void FuzzAnswerRequest(const absl::Cord& bytes) {
   Require(outline.num_queries == request.queries_size() && outline.num_sequences == passages &&
               outline.num_entries == tags && outline.num_words == words && ids <= outline.max_ids(),
           "the outline counts what a query is made of");
-  if (request.model().size() <= server::calls::kMaxOutlineModelName) {
-    Require(outline.model == request.model() && outline.version == request.version() &&
-                outline.priority == request.priority(),
-            "the outline says what the message says");
-  }
+  RequireSameModel(outline, request);
   const auto options = server::tasks::ParseAnswerOptions(request, 15);
   if (!options.ok()) RequireMessage(options.status());
   server::calls::RequestLimits limits;
@@ -606,12 +567,7 @@ void FuzzAnswerRequest(const absl::Cord& bytes) {
   limits.max_request_tokens = 32;
   limits.max_batch_tokens = 12;
   const auto lengths = server::tasks::MeasureQueries(request.queries(), limits);
-  if (!lengths.ok()) {
-    Require(lengths.status().code() == absl::StatusCode::kInvalidArgument,
-            "bad texts are the caller's error");
-    RequireMessage(lengths.status());
-    return;
-  }
+  if (Refused(lengths.status())) return;
   static const auto* const kTokenizer =
       new models::UnicodeWordTokenizer(ThreeSymbols("a\nb\n'"), /*oov_id=*/1, /*lowercase=*/true);
   models::ReaderConfig plain;
@@ -635,11 +591,7 @@ void FuzzAnswerRequest(const absl::Cord& bytes) {
 // The same for a message of EncodeStream.
 void FuzzStreamRequest(const absl::Cord& bytes) {
   v1::EncodeStreamRequest request;
-  const absl::Status parsed = server::calls::ParseMessage(bytes, &request);
-  if (!parsed.ok()) {
-    RequireMessage(parsed);
-    return;
-  }
+  if (Failed(server::calls::ParseMessage(bytes, &request))) return;
   server::calls::RequestOutline outline;
   Require(server::calls::ReadOutline<v1::EncodeStreamRequest>(bytes, &outline),
           "a message has an outline");
@@ -659,17 +611,9 @@ void FuzzRequest(std::string_view bytes) {
   FuzzTranslateRequest(bytes, *kSplitters);
   FuzzAnswerRequest(buffer);
   v1::ScoreRequest score;
-  if (const absl::Status parsed = ParseAndCheckOutline(bytes, &score); !parsed.ok()) {
-    RequireMessage(parsed);
-  }
+  Failed(ParseAndCheckOutline(bytes, &score));
   v1::ClassifyRequest request;
-  const absl::Status parsed = ParseAndCheckOutline(bytes, &request);
-  if (!parsed.ok()) {
-    Require(parsed.code() == absl::StatusCode::kInvalidArgument,
-            "bad bytes are the caller's error");
-    RequireMessage(parsed);
-    return;
-  }
+  if (Refused(ParseAndCheckOutline(bytes, &request))) return;
   server::calls::RequestLimits limits;
   limits.max_sequences = 4;
   limits.max_sequence_tokens = 8;
@@ -681,12 +625,7 @@ void FuzzRequest(std::string_view bytes) {
     std::vector<server::calls::TokenTask> tasks;
     const auto sequences = server::calls::ParseSequences(request.sequences(), request.truncate(),
                                                          input, limits, &tasks);
-    if (!sequences.ok()) {
-      Require(sequences.status().code() == absl::StatusCode::kInvalidArgument,
-              "bad sequences are the caller's error");
-      RequireMessage(sequences.status());
-      continue;
-    }
+    if (Refused(sequences.status())) continue;
     Require(tasks.size() == static_cast<size_t>(request.sequences_size()),
             "each sequence becomes a task");
     for (const server::calls::TokenCounts& counts : sequences->counts) {
@@ -779,12 +718,7 @@ void FuzzState(std::string_view bytes) {
   models::SequenceState state;
   const absl::Status decoded = kCodec->Decode(sealed, &state);
   const kernels::Status put = arena.Put(slot, state.state);
-  if (!decoded.ok()) {
-    Require(decoded.code() == absl::StatusCode::kInvalidArgument,
-            "a bad state is the caller's error");
-    RequireMessage(decoded);
-    return;
-  }
+  if (Refused(decoded)) return;
   Require(kCodec->Encode(state.state, state.memo) == sealed, "a state has one form");
   const auto ascend = [](const auto& a, const auto& b) { return !(a < b); };
   const std::vector<int32_t>& prompt_ids = state.memo.prompt_ids;
