@@ -27,6 +27,7 @@
 
 #include "kernels/compiled_model.h"
 #include "kernels/data_type.h"
+#include "kernels/model_sizes.h"
 #include "kernels/program.h"
 #include "kernels/program_executable.h"
 #include "kernels/stack_spec.h"
@@ -174,6 +175,13 @@ class Backend {
   // For estimates before a model is read: more than those of the type where the backend has no
   // instructions for it and keeps rounded float32 values.
   virtual PackedBytes packed_bytes(DataType /*dtype*/) const { return PackedBytes(); }
+
+  // For the same estimates: about how many bytes of this process' memory a workspace takes whose
+  // activations are of `activation_bytes`. None where workspaces are in a device's memory.
+  virtual int64_t workspace_bytes(const ModelSizes& /*sizes*/, const WorkspaceLimits& /*limits*/,
+                                  size_t /*activation_bytes*/) const {
+    return 0;
+  }
 
   // Validates the specification and repacks its weights, whose views are not read after this call.
   // kUnsupported for what the backend does not have, such as a data type. Devices that have failed

@@ -13,10 +13,6 @@ namespace ops = kernels::ops;
 
 namespace {
 
-// Rows that a thread gathers for the output layer: a group, and those past it that a product may read.
-constexpr int64_t kOutputRows =
-    kernels::cpu::kGroupRows + kernels::cpu::ChunkRows(kernels::cpu::kBlockColumns);
-
 // What comes after the sequences, by the weights of `predict`.
 void AddPicks(kernels::ValueId h, ops::Predict predict, LanguageModel* model) {
   kernels::Program& program = model->program;
@@ -102,14 +98,15 @@ absl::StatusOr<LanguageModel> BuildLanguageModel(const ModelConfig& config,
   return model;
 }
 
-ModelSizes LanguageModelSizes(const ModelConfig& config) {
-  ModelSizes sizes =
-      StackSizes(config, config.embedding.vocabulary_size, kernels::cpu::kBlockColumns);
+kernels::ModelSizes LanguageModelSizes(const ModelConfig& config) {
+  kernels::ModelSizes sizes =
+      StackSizes(config, config.embedding.vocabulary_size, kernels::kProgramBlocks.columns);
   const int64_t width = config.encoder.output_size();
   // The token vectors, and those of the tokens before, from which the tokens are predicted; and per thread the rows that it
   // multiplies by the output layer, with a piece of the product.
   sizes.program_row = 2 * width;
-  sizes.program_thread = kOutputRows * width + kPieceValues;
+  sizes.program_thread =
+      kernels::kProgramBlocks.output_rows * width + kernels::kProgramBlocks.piece_values;
   sizes.step_tokens = kMaxStepTokens;
   return sizes;
 }

@@ -62,7 +62,7 @@ kernels::ProgramLimits LanguageModelLimits(const LanguageModel& model, int max_t
 absl::StatusOr<LanguageModel> BuildLanguageModel(const ModelConfig& config,
                                                  const SafetensorsFile& tensors);
 
-ModelSizes LanguageModelSizes(const ModelConfig& config);
+kernels::ModelSizes LanguageModelSizes(const ModelConfig& config);
 
 }  // namespace sru::models
 

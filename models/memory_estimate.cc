@@ -6,23 +6,23 @@
 #include <string>
 
 #include "absl/strings/match.h"
-#include "kernels/cpu/base/block_sizes.h"
 #include "models/files/gzip.h"
-#include "models/model_sizes.h"
 #include "models/student.h"
 #include "models/task_parts.h"
 
 namespace sru::models {
 namespace {
 
-using kernels::cpu::kMaxChunkRows;
+using kernels::kValueBytes;
 
 // Bytes per word: its view, and its place in a hash map that is half full at worst.
 constexpr int64_t kWordBytes = 16 + 2 * 25;
-// Of a SentencePiece piece: the same, its text and score, and the nodes of the trie that few other pieces go through.
+// Of a SentencePiece piece: the same, its text and score, and the nodes of the trie that few other
+// pieces go through.
 constexpr int64_t kPieceBytes = 2 * 25 + 48 + 6 * 12;
-// A byte of a file of pieces takes a node of the trie, if no two pieces begin alike, in memory that may have doubled; and while the file is
-// parsed, its part of the shortest piece, since nobody knows yet how many there are.
+// A byte of a file of pieces takes a node of the trie, if no two pieces begin alike, in memory that
+// may have doubled; and while the file is parsed, its part of the shortest piece, since nobody knows
+// yet how many there are.
 constexpr int64_t kPieceByteBytes = 2 * 12;
 constexpr int64_t kPassingByteBytes = 2 * 48 / 5;
 // The margin: models that were loaded where there was just enough memory took up to 17 MB and 4%
@@ -40,42 +40,35 @@ int64_t FileBytes(const FilePath& path) {
   return file.ok() ? static_cast<int64_t>(file->size()) : 0;
 }
 
-MemoryEstimate EstimateOf(const ModelConfig& config, const ModelSizes& sizes,
+MemoryEstimate EstimateOf(const ModelConfig& config, kernels::ModelSizes sizes,
                           const MemoryUse& use) {
   MemoryEstimate estimate;
   const auto weight_bytes = static_cast<int64_t>(use.bytes.weight);
   const auto embedding_bytes = static_cast<int64_t>(use.bytes.embedding);
-  const auto activation_bytes = static_cast<int64_t>(use.bytes.activation);
   estimate.packed = sizes.int8_bytes + sizes.packed * weight_bytes +
                     sizes.embedding * embedding_bytes +
                     sizes.columns * static_cast<int64_t>(use.bytes.column) +
                     (sizes.constants + sizes.token_table) * kValueBytes;
   estimate.passing = sizes.passing * kValueBytes;
-  if (activation_bytes == kValueBytes) {
+  if (use.bytes.activation == kValueBytes) {
     estimate.passing = std::max(estimate.passing, sizes.passing_gates * kValueBytes);
   }
   if (config.has_tokenizer) {
     estimate.vocabulary = config.embedding.vocabulary_size * TokenBytes(config.tokenizer.type);
   }
-  // A workspace has room for rows beyond a batch's last.
-  const int64_t pooled_rows = use.max_sequences + kernels::cpu::kClassifierRows;
-  const auto labels = static_cast<int64_t>(config.labels.size());
-  const int64_t threads = std::min<int64_t>(kernels::cpu::kMaxProgramThreads, use.threads);
-  const auto workspace = [&](int64_t max_tokens) {
-    const int64_t tokens = max_tokens + kMaxChunkRows;
-    int64_t bytes = tokens * (2 * sizes.widest_row + sizes.product_rows) * activation_bytes;
-    bytes += pooled_rows * (config.encoder.output_size() + labels) * kValueBytes;
-    // Per thread the product of a chunk of rows for one part of a layer.
-    bytes += std::min<int64_t>(sizes.parts, use.threads) * int64_t{kernels::cpu::kChunkBytes};
-    const int64_t program_values =
-        tokens * sizes.program_row + threads * sizes.program_thread + sizes.program_rest;
-    return bytes * sizes.stacks + program_values * kValueBytes;
-  };
-  int64_t bytes = workspace(use.max_tokens);
-  if (sizes.step_tokens > 0) {
-    // One workspace scores and one generates; the latter has what comes after each sequence as well.
-    bytes += workspace(std::min<int64_t>(use.max_tokens, sizes.step_tokens)) +
-             2 * pooled_rows * config.encoder.output_size() * kValueBytes;
+  int64_t bytes = 0;
+  if (use.backend != nullptr) {
+    sizes.pooled_row = config.encoder.output_size() + static_cast<int64_t>(config.labels.size());
+    kernels::WorkspaceLimits limits;
+    limits.max_tokens = use.max_tokens;
+    limits.max_sequences = use.max_sequences;
+    bytes = use.backend->workspace_bytes(sizes, limits, use.bytes.activation);
+    if (sizes.step_tokens > 0) {
+      // One workspace scores and one generates; the latter has what comes after each sequence, too.
+      limits.max_tokens = static_cast<int>(std::min<int64_t>(use.max_tokens, sizes.step_tokens));
+      sizes.pooled_row += 2 * config.encoder.output_size();
+      bytes += use.backend->workspace_bytes(sizes, limits, use.bytes.activation);
+    }
   }
   // The buffer that features are gathered in.
   if (!config.has_embedding) {
@@ -96,18 +89,9 @@ void MemoryNeeds::AddPieceBytes(int64_t bytes) {
   rest_.passing = std::max(rest_.passing, bytes * kPassingByteBytes);
 }
 
-// Weights that are fewer than the config says are refused for that, once they are read.
-void MemoryNeeds::SetConfig(const ModelConfig& config, const ModelSizes& sizes,
-                            int64_t values_in_file) {
-  if (sizes.in_file <= values_in_file) parts_.emplace(config, sizes);
-}
-
 void MemoryNeeds::AddStudent(const Student& student) {
-  int64_t elements = 0;
-  for (const MarianTensor& tensor : student.weights->tensors()) {
-    elements += static_cast<int64_t>(tensor.elements);
-  }
-  SetConfig(student.config, StudentSizes(student.config.translator), elements);
+  sizes_ = StudentSizes(student.config.translator);
+  if (sizes_->in_file > student.num_weights) sizes_.reset();
   const FilePath& directory = student.directory;
   for (const std::string& name : student.files.names()) rest_.files += FileBytes(directory / name);
   rest_.files += FileBytes(directory / "config.json");
@@ -132,22 +116,25 @@ MemoryNeeds::MemoryNeeds(const FilePath& directory, int64_t most_bytes) {
       return;
     }
   }
-  if (const auto student = OpenStudent(directory); student.ok() && student->has_value()) {
-    AddStudent(**student);
+  files_ = OpenModel(directory);
+  const ModelFiles* const read = files_->ok() ? &**files_ : nullptr;
+  if (read != nullptr && read->student.has_value()) {
+    AddStudent(*read->student);
     return;
   }
   decompressed_ = 0;
-  const FilePath config_path = directory / "config.json";
   const int64_t weights = FileBytes(directory / "model.safetensors");
   int64_t words = 0;  // of the tokenizer's file
   bool pieces = false;
-  if (const auto config = ReadModelConfig(config_path); config.ok()) {
-    SetConfig(*config, PartsOf(config->task).sizes(*config), weights / kValueBytes);
-    pieces = config->has_tokenizer && config->tokenizer.type == TokenizerType::kSentencePiece;
-    const char* const file = config->has_tokenizer ? Describe(config->tokenizer.type).file : "";
+  if (read != nullptr) {
+    const ModelConfig& config = read->config;
+    sizes_ = PartsOf(config.task).sizes(config);
+    if (sizes_->in_file > weights / kValueBytes) sizes_.reset();
+    pieces = config.has_tokenizer && config.tokenizer.type == TokenizerType::kSentencePiece;
+    const char* const file = config.has_tokenizer ? Describe(config.tokenizer.type).file : "";
     if (*file != '\0') words = FileBytes(directory / file);
   }
-  rest_.files = FileBytes(config_path) + weights + words;
+  rest_.files = FileBytes(directory / "config.json") + weights + words;
   // Read, and then kept in a string of its own.
   rest_.vocabulary += words;
   rest_.passing = words;
@@ -156,7 +143,7 @@ MemoryNeeds::MemoryNeeds(const FilePath& directory, int64_t most_bytes) {
 
 MemoryEstimate MemoryNeeds::With(const MemoryUse& use) const {
   MemoryEstimate estimate;
-  if (parts_.has_value()) estimate = EstimateOf(parts_->first, parts_->second, use);
+  if (sizes_.has_value()) estimate = EstimateOf((*files_)->config, *sizes_, use);
   estimate.passing = std::max(estimate.passing + decompressed_, rest_.passing);
   estimate.vocabulary += rest_.vocabulary;
   estimate.files = rest_.files;

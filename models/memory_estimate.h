@@ -7,23 +7,21 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <utility>
 
+#include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/model_sizes.h"
 #include "models/config.h"
 #include "models/files/file.h"
-#include "models/model_sizes.h"
+#include "models/model_files.h"
 
 namespace sru::models {
 
-struct Student;
-
-// How the version will be served. Workspaces are those of the CPU backend; 0 where they are not in
-// the process' memory, as on a GPU.
+// How the version will be served.
 struct MemoryUse {
-  kernels::PackedBytes bytes;  // of values as the backend keeps them
+  const kernels::Backend* backend = nullptr;  // whose workspaces count; null: none
+  kernels::PackedBytes bytes;                 // of values as the backend keeps them
   int workspaces = 1;
-  int threads = 1;        // that may compute one batch
   int max_tokens = 4096;  // of one batch
   int max_sequences = 256;
 };
@@ -44,24 +42,30 @@ struct MemoryEstimate {
   int64_t total() const { return packed + vocabulary + workspaces + passing + margin; }
 };
 
-// The memory that a version takes as its files tell it, before it is known how it will be served. Never fails: what cannot be read or
-// does not fit together counts as far as it can be known, and loading it will say what is wrong.
+// The memory that a version takes as its files tell it, before it is known how it will be served.
+// Never fails: what cannot be read or does not fit together counts as far as it can be known, and
+// loading it will say what is wrong.
 class MemoryNeeds {
  public:
   MemoryNeeds() = default;  // of nothing
-  // Reads the files in `directory`. Compressed weights are read as a whole only to know their sizes: if they take more than `most_bytes`
-  // decompressed, they are not, and the estimate has no more than these bytes.
+  // Reads the files in `directory`. Compressed weights are read as a whole only to know their sizes:
+  // if they take more than `most_bytes` decompressed, nothing else is read, and the estimate has no
+  // more than these bytes.
   explicit MemoryNeeds(const FilePath& directory,
                        int64_t most_bytes = std::numeric_limits<int64_t>::max());
 
   MemoryEstimate With(const MemoryUse& use) const;
 
+  // What the files say, for Model::Load(), or what is wrong with them. Nullopt: they were not read.
+  const std::optional<absl::StatusOr<ModelFiles>>& files() const { return files_; }
+
  private:
   void AddStudent(const Student& student);
   void AddPieceBytes(int64_t bytes);  // of a file of SentencePiece's
-  void SetConfig(const ModelConfig& config, const ModelSizes& sizes, int64_t values_in_file);
 
-  std::optional<std::pair<ModelConfig, ModelSizes>> parts_;
+  std::optional<absl::StatusOr<ModelFiles>> files_;
+  // Nullopt: not known, or the weights are fewer, for which they are refused once they are read.
+  std::optional<kernels::ModelSizes> sizes_;
   int64_t decompressed_ = 0;  // bytes of compressed weights; 0 of others
   MemoryEstimate rest_;
 };

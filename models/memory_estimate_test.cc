@@ -13,6 +13,7 @@
 #include "models/reader.h"
 #include "models/tokenizer_loader.h"
 #include "models/translator.h"
+#include "tests/testing/checked.h"
 #include "tests/testing/random_reader.h"
 #include "tests/testing/sentencepiece_file.h"
 #include "tests/testing/test_files.h"
@@ -20,6 +21,8 @@
 
 namespace sru::models {
 namespace {
+
+using ::sru::testing::Checked;
 
 // A classifier that is large enough for its weights to count.
 nlohmann::json LargeConfig() {
@@ -49,22 +52,30 @@ TestTensors LargeTensors() {
 
 constexpr int kWorkspaces = 3;
 
-// A worker with two threads uses so much.
-MemoryUse UseOfWorkers() {
+kernels::Backend& Cpu() {
+  static const std::unique_ptr<kernels::Backend> backend = [] {
+    kernels::BackendOptions options;
+    options.cpu_threads = 2;
+    std::unique_ptr<kernels::Backend> made;
+    EXPECT_TRUE(kernels::CreateBackend("cpu", options, &made).ok());
+    return made;
+  }();
+  return *backend;
+}
+
+MemoryUse CpuUse() {
   MemoryUse use;
-  use.workspaces = kWorkspaces;
-  use.max_tokens = 1000;
-  use.max_sequences = 50;
-  use.threads = 2;
+  use.backend = &Cpu();
   return use;
 }
 
-std::unique_ptr<kernels::Backend> CpuOfWorkers() {
-  kernels::BackendOptions options;
-  options.cpu_threads = UseOfWorkers().threads;
-  std::unique_ptr<kernels::Backend> backend;
-  EXPECT_TRUE(kernels::CreateBackend("cpu", options, &backend).ok());
-  return backend;
+// Workers use so much.
+MemoryUse UseOfWorkers() {
+  MemoryUse use = CpuUse();
+  use.workspaces = kWorkspaces;
+  use.max_tokens = 1000;
+  use.max_sequences = 50;
+  return use;
 }
 
 // Expects an estimate of at least 0.95 times what is then taken, and of at most `most` times that.
@@ -78,7 +89,7 @@ class MemoryEstimateTest : public ::testing::Test {
   void WriteModel(const nlohmann::json& config, const TestTensors& tensors) {
     models::WriteModel(directory_, "m", config, tensors);
   }
-  MemoryEstimate Estimate(const MemoryUse& use = {}) const {
+  MemoryEstimate Estimate(const MemoryUse& use = CpuUse()) const {
     return MemoryNeeds(directory_.path("m")).With(use);
   }
   int64_t Size(const std::string& file) const {
@@ -90,9 +101,7 @@ class MemoryEstimateTest : public ::testing::Test {
   void ExpectProgramTakes(
       const MemoryEstimate& estimate, double most_packed,
       const std::function<kernels::ProgramLimits(const Model&, const MemoryUse&)>& limits) const {
-    const std::unique_ptr<kernels::Backend> backend = CpuOfWorkers();
-    const auto model = Model::Load(directory_.path("m"), "m", 1, *backend, {});
-    ASSERT_TRUE(model.ok()) << model.status();
+    const auto model = Checked(Model::Load(directory_.path("m"), "m", 1, Cpu(), {}));
     ExpectAbout(estimate.packed, (*model)->compiled().weight_bytes(), most_packed);
     std::unique_ptr<kernels::ProgramWorkspace> workspace;
     ASSERT_TRUE(
@@ -116,15 +125,13 @@ INSTANTIATE_TEST_SUITE_P(Types, MemoryEstimateByTypeTest,
 TEST_P(MemoryEstimateByTypeTest, IsWhatTheBackendThenTakes) {
   WriteModel(LargeConfig(), LargeTensors());
   MemoryUse use = UseOfWorkers();
-  const std::unique_ptr<kernels::Backend> backend = CpuOfWorkers();
-  use.bytes = backend->packed_bytes(GetParam());
+  use.bytes = Cpu().packed_bytes(GetParam());
   const MemoryEstimate estimate = Estimate(use);
   EXPECT_EQ(estimate.files, Size("config.json") + Size("model.safetensors") + Size("vocab.txt"));
 
   kernels::CompileOptions compile;
   compile.dtype = GetParam();
-  const auto model = Model::Load(directory_.path("m"), "m", 1, *backend, compile);
-  ASSERT_TRUE(model.ok()) << model.status();
+  const auto model = Checked(Model::Load(directory_.path("m"), "m", 1, Cpu(), compile));
   ExpectAbout(estimate.packed, (*model)->executable().weight_bytes(), 1.3);
 
   kernels::WorkspaceLimits limits;
@@ -138,7 +145,7 @@ TEST_P(MemoryEstimateByTypeTest, IsWhatTheBackendThenTakes) {
 
 TEST_F(MemoryEstimateTest, HalfInBFloat16) {
   WriteModel(LargeConfig(), LargeTensors());
-  MemoryUse use;
+  MemoryUse use = CpuUse();
   use.bytes = {2, 2, 2};
   const MemoryEstimate half = Estimate(use);
   const MemoryEstimate whole = Estimate();
@@ -149,6 +156,28 @@ TEST_F(MemoryEstimateTest, HalfInBFloat16) {
   EXPECT_LT(half.passing, whole.passing);
 }
 
+// Its workspaces are in another memory.
+TEST_F(MemoryEstimateTest, ABackendThatSaysNothingOfWorkspacesTakesNone) {
+  WriteModel(LargeConfig(), LargeTensors());
+  std::unique_ptr<kernels::Backend> reference;
+  ASSERT_TRUE(kernels::CreateBackend("reference", &reference).ok());
+  MemoryUse use = UseOfWorkers();
+  EXPECT_GT(Estimate(use).workspaces, 0);
+  use.backend = reference.get();
+  EXPECT_EQ(Estimate(use).workspaces, 0);
+  EXPECT_GT(Estimate(use).packed, 0);
+}
+
+// One reading of config.json serves the estimate and the load.
+TEST_F(MemoryEstimateTest, ALoadTakesTheConfigThatTheEstimateRead) {
+  WriteModel(LargeConfig(), LargeTensors());
+  const MemoryNeeds needs(directory_.path("m"));
+  directory_.Write("m/config.json", "{");
+  ASSERT_TRUE(needs.files().has_value());
+  const auto model = Checked(Model::Load(*Checked(*needs.files()), "m", 1, Cpu(), {}));
+  EXPECT_EQ((*model)->config().encoder.hidden_size, 100);
+}
+
 // A megabyte of weights may ask for gigabytes of workspace.
 TEST_F(MemoryEstimateTest, ANarrowProjectionBetweenWideLayersShows) {
   ModelConfig config;
@@ -157,7 +186,7 @@ TEST_F(MemoryEstimateTest, ANarrowProjectionBetweenWideLayersShows) {
   config.encoder.bidirectional = true;
   config.encoder.num_layers = 2;
   config.encoder.projection_size = 1;
-  MemoryUse use;
+  MemoryUse use = CpuUse();
   use.workspaces = 4;
   const MemoryEstimate estimate = EstimateMemory(config, use);
   EXPECT_LT(estimate.packed, 40 << 20);
@@ -202,9 +231,9 @@ TEST_F(MemoryEstimateTest, AnOutputLayerCountsTiedOrNot) {
   config.encoder.num_layers = 1;
   config.has_embedding = true;
   config.embedding.vocabulary_size = 1'000'000;
-  const MemoryEstimate encoder = EstimateMemory(config, {});
+  const MemoryEstimate encoder = EstimateMemory(config, CpuUse());
   config.task = Task::kLanguageModel;
-  const MemoryEstimate untied = EstimateMemory(config, {});
+  const MemoryEstimate untied = EstimateMemory(config, CpuUse());
   EXPECT_GE(untied.packed - encoder.packed, int64_t{4} * 64 * 1'000'000);
   // One to score and one to generate.
   EXPECT_GT(untied.workspaces, 2 * encoder.workspaces);
@@ -311,16 +340,14 @@ TEST_F(MemoryEstimateTest, OfPiecesCoversWhatTheTokenizerThenTakes) {
   tensors["embedding.weight"] = MakeTensor({static_cast<int64_t>(file.pieces.size()), 40});
   WriteModel(config, tensors);
   directory_.Write("m/spm.model", file.bytes());
-  const auto read = ReadModelConfig(directory_.path("m/config.json"));
-  ASSERT_TRUE(read.ok()) << read.status();
+  const auto read = Checked(ReadModelConfig(directory_.path("m/config.json")));
   const auto taken_now = [] {
     const struct mallinfo2 info = mallinfo2();
     return static_cast<int64_t>(info.uordblks + info.hblkhd);
   };
   const int64_t before = taken_now();
   if (before == 0) GTEST_SKIP() << "another allocator than the C library's";
-  const auto tokenizer = LoadTokenizer(*read, directory_.path("m"));
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const auto tokenizer = Checked(LoadTokenizer(*read, directory_.path("m")));
   const int64_t taken = taken_now() - before;
   EXPECT_GE(taken, 12 * 3000 * 1000);
   EXPECT_GE(Estimate().vocabulary, taken);

@@ -1,6 +1,5 @@
 #include "models/model.h"
 
-#include <optional>
 #include <set>
 #include <utility>
 #include <variant>
@@ -10,7 +9,6 @@
 #include "base/status.h"
 #include "models/kernel_status.h"
 #include "models/stack_builder.h"
-#include "models/student.h"
 #include "models/task_parts.h"
 #include "models/tokenizer_loader.h"
 
@@ -53,6 +51,13 @@ Model::~Model() = default;
 absl::StatusOr<std::shared_ptr<const Model>> Model::Load(
     const FilePath& directory, std::string name, int64_t version, kernels::Backend& backend,
     const kernels::CompileOptions& options, std::shared_ptr<const StateKeys> state_keys) {
+  SRU_ASSIGN_OR_RETURN(const ModelFiles files, OpenModel(directory));
+  return Load(files, std::move(name), version, backend, options, std::move(state_keys));
+}
+
+absl::StatusOr<std::shared_ptr<const Model>> Model::Load(
+    const ModelFiles& files, std::string name, int64_t version, kernels::Backend& backend,
+    const kernels::CompileOptions& options, std::shared_ptr<const StateKeys> state_keys) {
   std::shared_ptr<Model> model(new Model());
   model->name_ = std::move(name);
   model->version_ = version;
@@ -62,25 +67,16 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(
   model->backend_name_ = backend.name();
   model->backend_description_ = backend.description();
 
-  SRU_ASSIGN_OR_RETURN(const std::optional<Student> student, OpenStudent(directory));
-  if (student.has_value()) {
-    SRU_RETURN_UNLESS_OK(model->LoadStudent(*student, backend, options));
+  model->config_ = files.config;
+  if (files.student.has_value()) {
+    SRU_RETURN_UNLESS_OK(model->LoadStudent(*files.student, backend, options));
     return std::shared_ptr<const Model>(std::move(model));
   }
-  absl::StatusOr<ModelConfig> config = ReadModelConfig(directory / "config.json");
-  if (absl::IsNotFound(config.status())) {
-    return absl::NotFoundError(
-        absl::StrCat(config.status().message(),
-                     "; nor are there model*.npz or model*.bin of a student of Marian"));
-  }
-  SRU_RETURN_UNLESS_OK(config.status());
-  model->config_ = *std::move(config);
-
   SRU_ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsFile> weights,
-                       SafetensorsFile::OpenOnDemand(directory / "model.safetensors"));
+                       SafetensorsFile::OpenOnDemand(files.directory / "model.safetensors"));
 
   if (model->config_.has_tokenizer) {
-    SRU_ASSIGN_OR_RETURN(model->tokenizer_, LoadTokenizer(model->config_, directory));
+    SRU_ASSIGN_OR_RETURN(model->tokenizer_, LoadTokenizer(model->config_, files.directory));
   }
 
   absl::Status compiled = model->Compile(*weights, backend, options);
@@ -93,12 +89,11 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(
 
 absl::Status Model::LoadStudent(const Student& student, kernels::Backend& backend,
                                 const kernels::CompileOptions& options) {
-  config_ = student.config;
   if (config_.translator.int8_weights) dtype_ = kernels::DataType::kInt8;  // as its files have them
   SRU_ASSIGN_OR_RETURN(LoadedStudent loaded, models::LoadStudent(student));
   tokenizer_ = std::move(loaded.source);
   target_tokenizer_ = std::move(loaded.target);
-  return CompileProgram(student.weights->source(), backend, options,
+  return CompileProgram(student.weights().path(), backend, options,
                         std::make_unique<Translator>(std::move(loaded.translator)));
 }
 

@@ -12,6 +12,7 @@
 #include "kernels/backend.h"
 #include "models/config.h"
 #include "models/files/file.h"
+#include "models/model_files.h"
 #include "models/safetensors.h"
 #include "models/state_codec.h"
 #include "models/task_parts.h"
@@ -19,12 +20,15 @@
 
 namespace sru::models {
 
-struct Student;
-
 class Model {
  public:
-  // Reads `directory` (FORMAT.md), a model of ours or a student as Marian publishes it, checks it and compiles the model with `backend`. Errors name the
-  // file, the key or tensor, what was expected and what was found. `state_keys`: see state_codec.h.
+  // Reads the rest of a folder (FORMAT.md), a model of ours or a student as Marian publishes it, checks
+  // it and compiles the model with `backend`. Errors name the file, the key or tensor, what was
+  // expected and what was found. `state_keys`: see state_codec.h.
+  static absl::StatusOr<std::shared_ptr<const Model>> Load(
+      const ModelFiles& files, std::string name, int64_t version, kernels::Backend& backend,
+      const kernels::CompileOptions& options,
+      std::shared_ptr<const StateKeys> state_keys = nullptr);
   static absl::StatusOr<std::shared_ptr<const Model>> Load(
       const FilePath& directory, std::string name, int64_t version, kernels::Backend& backend,
       const kernels::CompileOptions& options,

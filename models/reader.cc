@@ -268,9 +268,9 @@ absl::StatusOr<Reader> BuildReader(const ModelConfig& config, const SafetensorsF
 }
 
 // Its values are in one workspace with those of the stacks.
-ModelSizes ReaderSizes(const ModelConfig& config) {
+kernels::ModelSizes ReaderSizes(const ModelConfig& config) {
   const ReaderConfig& reader = config.reader;
-  ModelSizes sizes;
+  kernels::ModelSizes sizes;
   const int64_t width = reader.embedding_dim;
   const int64_t embedding = config.embedding.vocabulary_size * width;
   sizes.in_file = embedding + int64_t{reader.pos_size} * reader.pos_dim +
@@ -278,12 +278,12 @@ ModelSizes ReaderSizes(const ModelConfig& config) {
   sizes.embedding = sizes.in_file;
   sizes.program_row = 2 * width + config.encoder.input_size + reader.num_features() +
                       reader.pos_dim + reader.ner_dim;
-  sizes.program_thread = kPieceValues;
+  sizes.program_thread = kernels::kProgramBlocks.piece_values;
   int64_t match_table = 0;  // in memory while all else is packed
   if (reader.use_qemb) {
     sizes.in_file += width * width;
     // The aligned question compares rows of a table, too, unless that is too large.
-    if (embedding * kValueBytes <= static_cast<int64_t>(kMaxMatchTableBytes)) {
+    if (embedding * kernels::kValueBytes <= static_cast<int64_t>(kMaxMatchTableBytes)) {
       sizes.embedding += embedding;
       match_table = embedding;
     }
@@ -291,7 +291,7 @@ ModelSizes ReaderSizes(const ModelConfig& config) {
   }
   sizes.stacks = 0;
   const auto add_stack = [&](const EncoderConfig& encoder) {
-    AddLayers(encoder, {1, encoder.input_size}, 0, &sizes);
+    AddStack(StackShape(encoder), &sizes);
     const int64_t layers = reader.concat_rnn_layers ? encoder.num_layers : 1;
     sizes.stacks += layers;
     // The vectors of each layer, and beside each other.
@@ -303,7 +303,7 @@ ModelSizes ReaderSizes(const ModelConfig& config) {
   sizes.passing += match_table;
   sizes.passing_gates += match_table;
   sizes.in_file += 2 * question_vector * passage_vector;
-  for (int i = 0; i < 2; ++i) AddProduct(question_vector, passage_vector, &sizes);
+  for (int i = 0; i < 2; ++i) kernels::AddProduct(question_vector, passage_vector, &sizes);
   return sizes;
 }
 

@@ -59,7 +59,7 @@ kernels::ProgramLimits ReaderLimits(const Reader& reader, int max_tokens, int ma
 absl::StatusOr<Reader> BuildReader(const ModelConfig& config, const SafetensorsFile& tensors,
                                    size_t max_match_table_bytes = kMaxMatchTableBytes);
 
-ModelSizes ReaderSizes(const ModelConfig& config);
+kernels::ModelSizes ReaderSizes(const ModelConfig& config);
 
 }  // namespace sru::models
 

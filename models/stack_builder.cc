@@ -35,6 +35,31 @@ kernels::LayerSpec LayerSizes(const EncoderConfig& config, int index) {
   return layer;
 }
 
+kernels::StackSpec StackShape(const EncoderConfig& config, int words) {
+  kernels::StackSpec spec;
+  spec.input_size = config.input_size;
+  spec.vocabulary_size = words;
+  if (config.has_input_to_hidden()) {
+    spec.input_to_hidden.size = size_t{1} * config.input_size * config.output_size();
+  }
+  for (int i = 0; i < config.num_layers; ++i) spec.layers.push_back(LayerSizes(config, i));
+  return spec;
+}
+
+kernels::ModelSizes StackSizes(const ModelConfig& config, int64_t outputs, int64_t block) {
+  const int words = config.has_embedding ? config.embedding.vocabulary_size : 0;
+  const kernels::StackSpec spec = StackShape(config.encoder, words);
+  kernels::ModelSizes sizes;
+  AddStack(spec, &sizes);
+  AddOutputLayer(spec, outputs, block, config.tied, &sizes);
+  return sizes;
+}
+
+kernels::ModelSizes StackSizes(const ModelConfig& config) {
+  const auto labels = static_cast<int64_t>(config.labels.size());
+  return StackSizes(config, labels, labels);
+}
+
 kernels::LayerSpec ReadLayer(const EncoderConfig& config, int index, const std::string& prefix,
                              TensorReader& reader) {
   kernels::LayerSpec layer = LayerSizes(config, index);

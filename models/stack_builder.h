@@ -3,9 +3,11 @@
 #ifndef SRU_MODELS_STACK_BUILDER_H_
 #define SRU_MODELS_STACK_BUILDER_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "kernels/model_sizes.h"
 #include "kernels/stack_spec.h"
 #include "models/config.h"
 #include "models/safetensors.h"
@@ -15,6 +17,12 @@ namespace sru::models {
 
 // One layer's sizes and variants, without its tensors.
 kernels::LayerSpec LayerSizes(const EncoderConfig& config, int index);
+// A stack's likewise: its views have sizes and point nowhere. `words`: of its embedding; 0: none.
+kernels::StackSpec StackShape(const EncoderConfig& config, int words = 0);
+// The sizes of a stack with an output layer, of which `block` rows are packed at a time.
+kernels::ModelSizes StackSizes(const ModelConfig& config, int64_t outputs, int64_t block);
+// The same with an output layer for the labels.
+kernels::ModelSizes StackSizes(const ModelConfig& config);
 
 // Takes the tensors of one layer, `<prefix>weight` and so on. What could not be taken is empty in the
 // result; `reader` has the error.

@@ -16,6 +16,7 @@
 #include "models/decoding/shortlist.h"
 #include "models/files/gzip.h"
 #include "models/files/json.h"
+#include "models/marian/tensor_file.h"
 #include "models/object_reader.h"
 #include "models/tensor_pages.h"
 #include "nlohmann/json.hpp"
@@ -54,7 +55,8 @@ class StudentWeights {
     Int8View int8;
   };
 
-  explicit StudentWeights(TensorFile* file) : file_(*file) {
+  explicit StudentWeights(std::unique_ptr<TensorFile> file)
+      : owned_file_(std::move(file)), file_(*owned_file_) {
     for (size_t i = 0; i < file_.tensors().size(); ++i) indices_[file_.tensors()[i].name] = i;
   }
 
@@ -91,7 +93,8 @@ class StudentWeights {
     return Take(name, {rows, width}, {name, "none"});
   }
 
-  // Call last: returns the first error, or that of a tensor that was not taken.
+  // Call last: returns the first error, or that of a tensor that was not taken or a file that was
+  // written to meanwhile.
   absl::Status Finish() const {
     SRU_RETURN_UNLESS_OK(status_);
     for (const MarianTensor& tensor : file_.tensors()) {
@@ -103,7 +106,7 @@ class StudentWeights {
                              ShapeString(tensor.shape),
                              " is not part of a model with these options");
     }
-    return absl::OkStatus();
+    return file_.CheckUnchanged();
   }
 
  private:
@@ -182,6 +185,7 @@ class StudentWeights {
     }
   }
 
+  const std::unique_ptr<TensorFile> owned_file_;
   TensorFile& file_;
   std::map<std::string, size_t> indices_;
   std::map<std::string, std::unique_ptr<float[]>> values_;  // of what was taken
@@ -377,20 +381,20 @@ class StudentBuilder {
 };
 
 // The YAML in the file of weights.
-absl::StatusOr<std::string> ReadOptions(TensorFile* weights) {
-  for (size_t i = 0; i < weights->tensors().size(); ++i) {
-    const MarianTensor& tensor = weights->tensors()[i];
+absl::StatusOr<std::string> ReadOptions(TensorFile& weights) {
+  for (size_t i = 0; i < weights.tensors().size(); ++i) {
+    const MarianTensor& tensor = weights.tensors()[i];
     if (tensor.name != kMarianOptionsTensor) continue;
     if (tensor.type != MarianTensor::Type::kBytes || tensor.elements > kMaxOptionsBytes) {
-      return InvalidArgument(weights->source(), ": tensor ", Quoted(tensor.name),
+      return InvalidArgument(weights.source(), ": tensor ", Quoted(tensor.name),
                              ": expected text of at most ", kMaxOptionsBytes, " bytes");
     }
     std::string text(tensor.elements, '\0');
-    SRU_RETURN_UNLESS_OK(weights->Read(i, text.data()));
+    SRU_RETURN_UNLESS_OK(weights.Read(i, text.data()));
     text.resize(std::min(text.find('\0'), text.size()));
     return text;
   }
-  return InvalidArgument(weights->source(), ": tensor ", Quoted(kMarianOptionsTensor),
+  return InvalidArgument(weights.source(), ": tensor ", Quoted(kMarianOptionsTensor),
                          " is missing: expected the options of a model of Marian");
 }
 
@@ -494,9 +498,10 @@ absl::StatusOr<std::optional<Student>> OpenStudent(const FilePath& directory) {
   Student student;
   student.directory = directory;
   student.files = *std::move(files);
-  SRU_ASSIGN_OR_RETURN(student.weights, TensorFile::Open(directory / student.files.weights));
-  SRU_ASSIGN_OR_RETURN(const std::string options, ReadOptions(student.weights.get()));
-  SRU_ASSIGN_OR_RETURN(student.options, ParseMarianOptions(options, student.weights->source()));
+  SRU_ASSIGN_OR_RETURN(const std::unique_ptr<TensorFile> weights,
+                       TensorFile::Open(student.weights()));
+  SRU_ASSIGN_OR_RETURN(const std::string options, ReadOptions(*weights));
+  SRU_ASSIGN_OR_RETURN(student.options, ParseMarianOptions(options, weights->source()));
   if (!student.files.search.empty()) {
     const FilePath path = directory / student.files.search;
     SRU_ASSIGN_OR_RETURN(const FileContents search, ReadPerhapsGzipped(path, kMaxOptionsBytes));
@@ -513,10 +518,11 @@ absl::StatusOr<std::optional<Student>> OpenStudent(const FilePath& directory) {
         ": key 'shortlist': expected a binary shortlist, lex*.bin, in this folder, found ",
         Quoted(student.search.shortlist), "; a config.json with \"shortlist\": false does without");
   }
-  const std::vector<MarianTensor>& tensors = student.weights->tensors();
-  const bool int8 = std::any_of(tensors.begin(), tensors.end(), [](const MarianTensor& tensor) {
-    return tensor.type == MarianTensor::Type::kIntgemm8;
-  });
+  bool int8 = false;
+  for (const MarianTensor& tensor : weights->tensors()) {
+    int8 = int8 || tensor.type == MarianTensor::Type::kIntgemm8;
+    student.num_weights += static_cast<int64_t>(tensor.elements);
+  }
   SetStudentConfig(student.options, student.search, int8, &student.config);
   return student;
 }
@@ -531,7 +537,7 @@ absl::StatusOr<LoadedStudent> LoadStudent(const Student& student) {
     SRU_ASSIGN_OR_RETURN(loaded.target, LoadPieces(student.directory / files.target_vocabulary,
                                                    options.target_vocabulary));
   } else if (options.source_vocabulary != options.target_vocabulary) {
-    return InvalidArgument(student.weights->source(),
+    return InvalidArgument(student.weights().path(),
                            ": key 'dim-vocabs': expected two equal numbers beside ",
                            Quoted(files.source_vocabulary), ", found ", options.source_vocabulary,
                            " and ", options.target_vocabulary);
@@ -545,26 +551,27 @@ absl::StatusOr<LoadedStudent> LoadStudent(const Student& student) {
     SRU_ASSIGN_OR_RETURN(Shortlist list, Shortlist::Parse(file.bytes(), vocabularies, path.path()));
     shortlist = std::make_shared<const Shortlist>(std::move(list));
   }
-  const auto weights = std::make_shared<StudentWeights>(student.weights.get());
+  SRU_ASSIGN_OR_RETURN(std::unique_ptr<TensorFile> file, TensorFile::Open(student.weights()));
+  const auto weights = std::make_shared<StudentWeights>(std::move(file));
   loaded.translator.values = weights;
   SRU_RETURN_UNLESS_OK(
       StudentBuilder(student, std::move(shortlist), weights.get(), &loaded).Build());
-  SRU_RETURN_UNLESS_OK(student.weights->CheckUnchanged());
   return loaded;
 }
 
 // A table that is also the output layer counts for both: without a shortlist they are laid out differently.
-ModelSizes StudentSizes(const TranslatorConfig& config) {
-  ModelSizes sizes;
+kernels::ModelSizes StudentSizes(const TranslatorConfig& config) {
+  kernels::ModelSizes sizes;
   const int64_t width = config.d_model;
   const auto linear = [&](int64_t inputs, int64_t outputs) {
     if (!config.int8_weights) {
-      AddLinear(inputs, outputs, &sizes);
+      kernels::AddLinear(inputs, outputs, &sizes);
       return;
     }
     sizes.in_file += inputs * outputs;
     // Rows of whole numbers are filled up as columns are.
-    sizes.int8_bytes += (ProductColumns(inputs) + kInt8ColumnBytes) * ProductColumns(outputs);
+    sizes.int8_bytes +=
+        (kernels::ProductColumns(inputs) + kInt8ColumnBytes) * kernels::ProductColumns(outputs);
     sizes.constants += outputs;
   };
   const auto layers = [&](int count, int maps) {
@@ -582,13 +589,14 @@ ModelSizes StudentSizes(const TranslatorConfig& config) {
   linear(width, config.target_vocabulary);
   sizes.in_file = in_file;
   if (config.int8_weights) {
-    sizes.int8_bytes += TableWords(config) * ProductColumns(width);
+    sizes.int8_bytes += TableWords(config) * kernels::ProductColumns(width);
   } else {
     sizes.embedding += table;
   }
-  sizes.constants += (config.shared_embeddings ? 1 : 2) * kSinusoidRows * width;
+  sizes.constants +=
+      (config.shared_embeddings ? 1 : 2) * kernels::kProgramBlocks.sinusoid_rows * width;
   // All values are in memory while they are packed.
-  sizes.passing = config.int8_weights ? in_file / kValueBytes : in_file;
+  sizes.passing = config.int8_weights ? in_file / kernels::kValueBytes : in_file;
   sizes.stacks = 0;
   sizes.program_row = TranslatorRow(config, config.d_ffn);
   return sizes;

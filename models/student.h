@@ -11,6 +11,7 @@
 #ifndef SRU_MODELS_STUDENT_H_
 #define SRU_MODELS_STUDENT_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,20 +21,21 @@
 #include "models/files/file.h"
 #include "models/marian/options.h"
 #include "models/marian/published_files.h"
-#include "models/marian/tensor_file.h"
 #include "models/text/sentencepiece_tokenizer.h"
 #include "models/translator.h"
 
 namespace sru::models {
 
-// A folder's files, before the weights are read. Movable.
+// What a folder's files say, before the weights are read.
 struct Student {
   FilePath directory = FilePath("");
   PublishedFiles files;
   MarianOptions options;
   MarianSearch search;
-  ModelConfig config;  // of a translator, with TranslatorConfig::student
-  std::unique_ptr<TensorFile> weights;
+  ModelConfig config;       // of a translator, with TranslatorConfig::student
+  int64_t num_weights = 0;  // in the file of weights
+
+  FilePath weights() const { return directory / files.weights; }
 };
 
 // The files of a student in a folder. Nothing if there is none: with a model.safetensors it is another model.
@@ -53,7 +55,7 @@ struct LoadedStudent {
 // Reads the files. A tensor that the model does not use is an error.
 absl::StatusOr<LoadedStudent> LoadStudent(const Student& student);
 
-ModelSizes StudentSizes(const TranslatorConfig& config);
+kernels::ModelSizes StudentSizes(const TranslatorConfig& config);
 
 }  // namespace sru::models
 

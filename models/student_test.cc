@@ -14,6 +14,7 @@
 #include "models/model.h"
 #include "models/repository.h"
 #include "models/translator.h"
+#include "tests/testing/checked.h"
 #include "tests/testing/marian_files.h"
 #include "tests/testing/test_files.h"
 
@@ -21,6 +22,7 @@ namespace sru::models {
 namespace {
 
 namespace fs = std::filesystem;
+using ::sru::testing::Checked;
 using ::testing::HasSubstr;
 
 constexpr char kGolden[] = "tests/golden/student/";
@@ -80,8 +82,7 @@ class StudentFilesTest : public ::testing::Test {
 
 TEST_F(StudentFilesTest, AreServedAsTheyWerePublished) {
   Copy("shared");
-  const auto model = Load();
-  ASSERT_TRUE(model.ok()) << model.status();
+  const auto model = Checked(Load());
   EXPECT_EQ((*model)->task(), Task::kTranslator);
   const TranslatorConfig& config = (*model)->config().translator;
   EXPECT_TRUE(config.student);
@@ -107,8 +108,7 @@ TEST_F(StudentFilesTest, AreServedAsTheyWerePublished) {
 
 TEST_F(StudentFilesTest, WithVocabulariesApart) {
   Copy("apart");
-  const auto model = Load();
-  ASSERT_TRUE(model.ok()) << model.status();
+  const auto model = Checked(Load());
   EXPECT_EQ((*model)->tokenizer()->size(), 310);
   EXPECT_EQ((*model)->target_tokenizer()->size(), 320);
 }
@@ -124,10 +124,8 @@ TEST_F(StudentFilesTest, MayAllBeCompressed) {
       write(entry.path().filename().string(), ReadWholeFile(entry.path()));
     }
     write("config.search.yml", "beam-size: 3\nnormalize: 0.25\nmax-length-break: 64\n");
-    const auto model = Model::Load(directory_.path(name), "m", 1, *backend_, {});
-    ASSERT_TRUE(model.ok()) << model.status();
-    const auto original = Model::Load(directory_.path(plain), "m", 1, *backend_, {});
-    ASSERT_TRUE(original.ok()) << original.status();
+    const auto model = Checked(Model::Load(directory_.path(name), "m", 1, *backend_, {}));
+    const auto original = Checked(Model::Load(directory_.path(plain), "m", 1, *backend_, {}));
     const TranslatorConfig& config = (*model)->config().translator;
     EXPECT_EQ(config.search.beam_size, 3);
     EXPECT_EQ(config.search.alpha, (*original)->config().translator.search.alpha);
@@ -141,8 +139,7 @@ TEST_F(StudentFilesTest, ConfigMaySetLanguagesAndSearch) {
   Copy("int8");
   directory_.Write("decoder.yml",
                    "beam-size: 6\nnormalize: 0\nword-penalty: 0.5\nmax-length-break: 64\n");
-  auto model = Load();
-  ASSERT_TRUE(model.ok()) << model.status();
+  auto model = Checked(Load());
   EXPECT_NE((*model)->As<Translator>()->choices, kernels::kNone);
   const auto search = [&] { return (*model)->config().translator.search; };
   EXPECT_EQ(search().beam_size, 6);
@@ -259,6 +256,7 @@ TEST_F(StudentFilesTest, TheSignatureFollowsAllFiles) {
 
 TEST_F(StudentFilesTest, TheMemoryEstimateIsWhatTheBackendThenTakes) {
   MemoryUse use;
+  use.backend = backend_.get();
   use.bytes = backend_->packed_bytes(kernels::DataType::kFloat32);
   use.workspaces = 3;
   use.max_tokens = 1000;
@@ -275,8 +273,7 @@ TEST_F(StudentFilesTest, TheMemoryEstimateIsWhatTheBackendThenTakes) {
       files += static_cast<int64_t>(entry.file_size());
     }
     EXPECT_EQ(estimate.files, files);
-    const auto model = Load();
-    ASSERT_TRUE(model.ok()) << model.status();
+    const auto model = Checked(Load());
     EXPECT_EQ((*model)->config().translator.int8_weights, int8);
     EXPECT_EQ((*model)->dtype(), int8 ? kernels::DataType::kInt8 : kernels::DataType::kFloat32);
     const auto packed = static_cast<double>((*model)->compiled().weight_bytes());

@@ -27,7 +27,7 @@ struct Tagger : ProgramParts {
 // the model does not use is an error. The views are those of `tensors`.
 absl::StatusOr<Tagger> BuildTagger(const ModelConfig& config, const SafetensorsFile& tensors);
 
-ModelSizes TaggerSizes(const ModelConfig& config);
+kernels::ModelSizes TaggerSizes(const ModelConfig& config);
 
 }  // namespace sru::models
 

@@ -4,6 +4,7 @@
 
 #include "models/language_model.h"
 #include "models/reader.h"
+#include "models/stack_builder.h"
 #include "models/tagger.h"
 #include "models/translator.h"
 

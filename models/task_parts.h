@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/model_sizes.h"
 #include "kernels/program.h"
 #include "models/config.h"
-#include "models/model_sizes.h"
 #include "models/safetensors.h"
 
 namespace sru::models {
@@ -35,7 +35,7 @@ struct TaskParts {
   // Builds the program; null: the model is one stack (stack_builder.h). The views are those of `tensors` or of ProgramParts::values.
   absl::StatusOr<std::unique_ptr<ProgramParts>> (*build)(const ModelConfig& config,
                                                          const SafetensorsFile& tensors) = nullptr;
-  ModelSizes (*sizes)(const ModelConfig& config) = nullptr;
+  kernels::ModelSizes (*sizes)(const ModelConfig& config) = nullptr;
 };
 
 TaskParts PartsOf(Task task);

@@ -281,19 +281,19 @@ absl::StatusOr<Translator> BuildTranslator(const ModelConfig& config,
 }
 
 // Each SRU layer is a stack of its own; the values between them are in one workspace.
-ModelSizes TranslatorSizes(const ModelConfig& model) {
+kernels::ModelSizes TranslatorSizes(const ModelConfig& model) {
   const TranslatorConfig& config = model.translator;
-  ModelSizes sizes;
+  kernels::ModelSizes sizes;
   const int64_t width = config.d_model;
   const auto linear = [&sizes](int64_t inputs, int64_t outputs) {
-    const int64_t packed = AddLinear(inputs, outputs, &sizes);
-    const int64_t block = std::min<int64_t>(kernels::cpu::kBlockColumns, outputs);
+    const int64_t packed = kernels::AddLinear(inputs, outputs, &sizes);
+    const int64_t block = std::min<int64_t>(kernels::kProgramBlocks.columns, outputs);
     sizes.passing = std::max(sizes.passing, inputs * outputs + packed * block / outputs);
   };
   const auto layers = [&](int count, int attentions, bool bidirectional) {
     for (int i = 0; i < count; ++i) {
       for (int j = 0; j < 4 * attentions; ++j) linear(width, width);
-      AddLayers(FeedForwardEncoder(config, bidirectional), {1, config.d_model}, 0, &sizes);
+      AddStack(StackShape(FeedForwardEncoder(config, bidirectional)), &sizes);
       linear(config.d_sru, width);
     }
   };
@@ -303,7 +303,8 @@ ModelSizes TranslatorSizes(const ModelConfig& model) {
   sizes.embedding = TableWords(config) * width;
   sizes.in_file += sizes.embedding;
   // The sinusoids of the first positions, with each table.
-  sizes.constants += (config.shared_embeddings ? 1 : 2) * kSinusoidRows * width;
+  sizes.constants +=
+      (config.shared_embeddings ? 1 : 2) * kernels::kProgramBlocks.sinusoid_rows * width;
   sizes.stacks = config.encoder_layers + config.decoder_layers;
   sizes.program_row = TranslatorRow(config, config.d_sru);
   return sizes;

@@ -90,7 +90,7 @@ absl::StatusOr<Translator> BuildTranslator(const ModelConfig& config,
                                            const SafetensorsFile& tensors,
                                            int max_candidates = kMaxBeam);
 
-ModelSizes TranslatorSizes(const ModelConfig& config);
+kernels::ModelSizes TranslatorSizes(const ModelConfig& config);
 
 }  // namespace sru::models
 

@@ -56,6 +56,7 @@ kernels/cuda/backend     | kernels kernels/common kernels/cuda/kernels          
                          | kernels/cuda/device kernels/cuda/stack                             |
                          | kernels/cuda/program                                               |
 kernels/backend.cc       | kernels kernels/cpu kernels/cuda/backend kernels/reference         |                          | 200 0
+kernels/model_sizes.cc   | kernels kernels/cpu/base                                           |                          | 150 0
 kernels/testing          | kernels                                                            |                          | 0 1250
 kernels/bench            | kernels kernels/cpu/isa kernels/testing                            | benchmark cuda dnnl openmp | 2550 0
                          | kernels/cuda/kernels kernels/cuda/device kernels/cuda/stack        |
@@ -65,7 +66,7 @@ models/text              | base                                                 
 models/decoding          | models/text kernels base                                           | absl                     | 1650 1850
 models/marian            | models/files base                                                  | absl libzip yaml_cpp     | 1350 750
 models                   | models/files models/text models/decoding models/marian             | absl nlohmann openssl    | 5950 6350
-                         | kernels kernels/cpu/base base                                      |
+                         | kernels base                                                       |
 
 server/base              | base                                                               | absl nlohmann            | 1700 900
 server/batching/queue    | server/base base                                                   | absl                     | 2250 2300

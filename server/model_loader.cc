@@ -14,6 +14,7 @@
 #include "kernels/choose_backend.h"
 #include "models/kernel_status.h"
 #include "models/model.h"
+#include "models/model_files.h"
 #include "server/base/cores.h"
 #include "server/base/log.h"
 #include "server/base/memory_limit.h"
@@ -89,22 +90,21 @@ models::MemoryNeeds ServedModelLoader::NeedsOf(const models::ModelLocation& loca
   }
 }
 
-models::MemoryEstimate ServedModelLoader::EstimateWith(const models::MemoryNeeds& needs,
-                                                       int instances, int max_batch_tokens) const {
+models::MemoryEstimate ServedModelLoader::EstimateWith(int instances, int max_batch_tokens) const {
   models::MemoryUse use;
   const batching::BatchingOptions& batching = options_.batching;
+  use.backend = backend_.get();
   use.bytes = backend_->packed_bytes(batching.compile.dtype);
-  use.threads = batching.hardware.cpu_threads > 0 ? batching.hardware.cpu_threads : NumCores();
   use.workspaces = backend_->devices().empty() ? instances : 0;  // else in the devices' memory
   use.max_tokens = max_batch_tokens;
   use.max_sequences = std::min(batching.engine.batcher.max_batch_sequences, max_batch_tokens);
-  return needs.With(use);
+  return needs_.With(use);
 }
 
-int ServedModelLoader::Instances(const models::MemoryNeeds& needs) const {
+int ServedModelLoader::Instances() const {
   const batching::EngineOptions& engine = options_.batching.engine;
   if (engine.instances > 0 || !backend_->devices().empty()) return engine.instances;
-  const int64_t worker = EstimateWith(needs, 1, engine.batcher.max_batch_tokens).workspaces;
+  const int64_t worker = EstimateWith(1, engine.batcher.max_batch_tokens).workspaces;
   const int64_t share = ReadMemoryLimits().limit_bytes / kWorkspaceShare;
   const int cores = NumCores();
   if (worker <= 0 || share <= 0) return cores;
@@ -112,16 +112,15 @@ int ServedModelLoader::Instances(const models::MemoryNeeds& needs) const {
 }
 
 models::MemoryEstimate ServedModelLoader::Estimate(const models::ModelLocation& location) {
-  const models::MemoryNeeds needs = NeedsOf(location);
-  return EstimateWith(needs, Instances(needs), options_.batching.engine.batcher.max_batch_tokens);
+  needs_ = NeedsOf(location);
+  return EstimateWith(Instances(), options_.batching.engine.batcher.max_batch_tokens);
 }
 
-std::string ServedModelLoader::Cure(const models::ModelLocation& location, int64_t bytes) {
+std::string ServedModelLoader::Cure(int64_t bytes) {
   // A value at the edge would load and then leave no memory for calls.
   const auto room = static_cast<int64_t>(0.85 * static_cast<double>(bytes));
   int tokens = options_.batching.engine.batcher.max_batch_tokens;
-  const models::MemoryNeeds needs = NeedsOf(location);
-  models::MemoryEstimate one = EstimateWith(needs, 1, tokens);
+  models::MemoryEstimate one = EstimateWith(1, tokens);
   if (one.total() <= room) {
     if (one.workspaces <= 0) return "";
     const int64_t more = one.workspaces + one.workspaces / 20;
@@ -130,7 +129,7 @@ std::string ServedModelLoader::Cure(const models::ModelLocation& location, int64
   const int least = options_.rpc.limits.max_sequence_tokens;
   while (tokens > least && one.total() > room) {
     tokens = std::max(tokens / 2, least);
-    one = EstimateWith(needs, 1, tokens);
+    one = EstimateWith(1, tokens);
   }
   const std::string flags = absl::StrCat("--instances=1 --max_batch_tokens=", tokens);
   if (one.total() <= room) return absl::StrCat(flags, " would fit");
@@ -150,12 +149,14 @@ absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::Load(
 
 absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> ServedModelLoader::LoadServedModel(
     const models::ModelLocation& location) {
-  const int instances = Instances(NeedsOf(location));
-  absl::StatusOr<std::shared_ptr<const models::Model>> loaded =
-      models::Model::Load(location.path(), location.name, location.version, *backend_,
-                          options_.batching.compile, state_keys_);
-  if (!loaded.ok()) return loaded.status();
-  const std::shared_ptr<const models::Model>& model = *loaded;
+  const int instances = Instances();
+  const models::MemoryNeeds needs = std::exchange(needs_, {});
+  SRU_ASSIGN_OR_RETURN(const models::ModelFiles files, needs.files().has_value()
+                                                           ? *needs.files()
+                                                           : models::OpenModel(location.path()));
+  SRU_ASSIGN_OR_RETURN(const std::shared_ptr<const models::Model> model,
+                       models::Model::Load(files, location.name, location.version, *backend_,
+                                           options_.batching.compile, state_keys_));
   auto served = std::make_unique<lifecycle::ServedModel>();
   served->name = model->name();
   served->version = model->version();

@@ -54,7 +54,7 @@ class ServedModelLoader final : public lifecycle::ModelLoader {
 
   // ModelLoader:
   models::MemoryEstimate Estimate(const models::ModelLocation& location) override;
-  std::string Cure(const models::ModelLocation& location, int64_t bytes) override;
+  std::string Cure(int64_t bytes) override;
   absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> Load(
       const models::ModelLocation& location) override;
 
@@ -62,10 +62,9 @@ class ServedModelLoader final : public lifecycle::ModelLoader {
   absl::Status ChooseBackend();
   // The workers of a version in this process' memory: --instances, or by default one per core, but
   // no more than a quarter of the memory has room for; at least one.
-  int Instances(const models::MemoryNeeds& needs) const;
+  int Instances() const;
   static models::MemoryNeeds NeedsOf(const models::ModelLocation& location);
-  models::MemoryEstimate EstimateWith(const models::MemoryNeeds& needs, int instances,
-                                      int max_batch_tokens) const;
+  models::MemoryEstimate EstimateWith(int instances, int max_batch_tokens) const;
   absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> LoadServedModel(
       const models::ModelLocation& location);
 
@@ -78,6 +77,7 @@ class ServedModelLoader final : public lifecycle::ModelLoader {
   batching::StateBudgets state_budgets_;
   std::shared_ptr<const models::StateKeys> state_keys_;
   std::atomic<bool> ready_{false};
+  models::MemoryNeeds needs_;  // of the version that Estimate() was last asked for
 };
 
 }  // namespace sru::server

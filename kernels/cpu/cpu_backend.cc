@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "kernels/cpu/base/block_sizes.h"
 #include "kernels/cpu/base/library_calls.h"
 #include "kernels/cpu/base/parallel_runner.h"
 #include "kernels/cpu/base/scan.h"
@@ -94,6 +95,23 @@ class CpuBackend : public Backend {
       if (isa_.products == BFloat16Products::kFloat32) bytes.weight = sizeof(float);
     }
     return bytes;
+  }
+
+  int64_t workspace_bytes(const ModelSizes& sizes, const WorkspaceLimits& limits,
+                          size_t activation_bytes) const override {
+    // There is room for rows beyond a batch's last.
+    const int64_t tokens = int64_t{limits.max_tokens} + kMaxChunkRows;
+    const int64_t pooled_rows = int64_t{limits.max_sequences} + kClassifierRows;
+    const int64_t threads = parallel_->threads();
+    int64_t stack = tokens * (2 * sizes.widest_row + sizes.product_rows) *
+                    static_cast<int64_t>(activation_bytes);
+    stack += pooled_rows * sizes.pooled_row * kValueBytes;
+    // Per thread the product of a chunk of rows for one part of a layer.
+    stack += std::min(sizes.parts, threads) * int64_t{kChunkBytes};
+    const int64_t program_values =
+        tokens * sizes.program_row +
+        std::min<int64_t>(kMaxProgramThreads, threads) * sizes.program_thread + sizes.program_rest;
+    return stack * sizes.stacks + program_values * kValueBytes;
   }
 
   Status Compile(const StackSpec& spec, const CompileOptions& options,

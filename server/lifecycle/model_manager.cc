@@ -546,7 +546,7 @@ absl::Status ModelManager::CheckMemory(const models::ModelLocation& location,
   const auto megabytes = [](int64_t bytes) {
     return absl::StrFormat("%.1f MB", static_cast<double>(bytes) / 1e6);
   };
-  const std::string cure = loader_.Cure(location, *left);
+  const std::string cure = loader_.Cure(*left);
   return absl::ResourceExhaustedError(
       absl::StrCat(location.directory, ": expected at least ", megabytes(estimate.total()),
                    " of free memory (packed weights ", megabytes(estimate.packed), ", workspaces ",

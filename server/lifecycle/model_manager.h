@@ -62,17 +62,16 @@ struct ModelManagerOptions : ModelOptions {
   std::function<std::optional<int64_t>()> free_memory;
 };
 
-// Makes versions that are ready to serve: loaded, with a warm engine. Called from one thread.
+// Makes versions that are ready to serve: loaded, with a warm engine. Called from one thread:
+// Estimate(), then Cure() or Load() for the same version.
 class ModelLoader {
  public:
   virtual ~ModelLoader() = default;
   // Estimated from the sizes of the files, without reading them. All zero: not known.
   virtual models::MemoryEstimate Estimate(const models::ModelLocation& /*location*/) { return {}; }
-  // Which flags would make a version fit for which there are only `bytes`, with their values, for the
-  // error; empty: not known.
-  virtual std::string Cure(const models::ModelLocation& /*location*/, int64_t /*bytes*/) {
-    return "";
-  }
+  // Which flags would make the version fit into `bytes`, with their values, for the error; empty: not
+  // known.
+  virtual std::string Cure(int64_t /*bytes*/) { return ""; }
   virtual absl::StatusOr<std::unique_ptr<ServedModel>> Load(
       const models::ModelLocation& location) = 0;
 };

@@ -80,9 +80,7 @@ class FakeLoader : public ModelLoader {
     return estimate;
   }
 
-  std::string Cure(const models::ModelLocation& /*location*/, int64_t bytes) override {
-    return absl::StrCat("--flag=", bytes, " would fit");
-  }
+  std::string Cure(int64_t bytes) override { return absl::StrCat("--flag=", bytes, " would fit"); }
 
   // Returns what was loaded since its last call.
   std::vector<std::string> TakeAttempts() { return std::exchange(attempts, {}); }
