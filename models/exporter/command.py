@@ -239,7 +239,3 @@ def main(arguments=None, program="export_torch.py"):
     except OSError as error:
         print(f"{program}: error: cannot write {parsed.out}: {error}", file=sys.stderr)
     return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -147,18 +147,14 @@ def read_unit(source, config):
                       f"found {json.dumps(unit)}")
 
 
-def brings_vocabulary(preprocessing):
-    """Whether this is a preprocessing that needs no --vocab."""
-    kind = preprocessing.get("type") if isinstance(preprocessing, dict) else preprocessing
-    return kind in ("bytes", "sentencepiece")
-
-
 def read_vocabulary(source, config, task, arguments):
     """The vocabulary of the model; None for one that takes features."""
     language_model = task == "language_model"
+    given = config.get("preprocessing")
+    kind = given.get("type") if isinstance(given, dict) else given
     if language_model:
         preprocessing = read_unit(source, config)
-    elif arguments.vocab or arguments.subwords or brings_vocabulary(config.get("preprocessing")):
+    elif arguments.vocab or arguments.subwords or kind in ("bytes", "sentencepiece"):
         if "preprocessing" not in config:
             raise ExportError(f"{source}: key 'preprocessing' is missing (see --help)")
         preprocessing = read_preprocessing(source, config["preprocessing"])
@@ -224,11 +220,6 @@ def fit_rows(source, name, rows, vocabulary, task, arguments):
     return rows
 
 
-def find_unknown(words):
-    """The ids of the words that stand for unknown ones by convention."""
-    return [index for index, word in enumerate(words or []) if word.lower() in UNKNOWN_WORDS]
-
-
 def read_embedding(source, config, vocabulary, arguments, quiet=False):
     """The "embedding" object of config.json."""
     kind = vocabulary.preprocessing["type"]
@@ -240,7 +231,7 @@ def read_embedding(source, config, vocabulary, arguments, quiet=False):
         embedding["oov_id"] = check_integer(source, "oov_id", config["oov_id"], 0,
                                             vocabulary.size - 1)
     elif kind not in OPTIONAL_OOV:
-        likely = find_unknown(vocabulary.words)
+        likely = [index for index, word in enumerate(vocabulary.words or []) if word.lower() in UNKNOWN_WORDS]
         if arguments.config is None and len(likely) == 1:
             embedding["oov_id"] = likely[0]
             if not quiet:

@@ -227,7 +227,6 @@ class Wait:
         self.wanted = wanted
 
 
-ENDED = Wait(lambda f: f[0] in (DATA, HEADERS) and f[1] & END_STREAM)
 SOME_DATA = Wait(lambda f: f[0] == DATA)
 SETTLED = Wait(lambda f: f[0] == SETTINGS and f[1] & ACK)
 

@@ -109,7 +109,8 @@ class Resumption:
         if error is None:
             if unfinished is None:
                 return None
-            missing = next((i for i in range(self._first_index, self._last_index()) if not self._samples[i].done), None)
+            indices = range(self._first_index, self._first_index + self._num_samples - self._first_wanted)
+            missing = next((index for index in indices if not self._samples[index].done), None)
             if missing is not None:
                 number = missing - self._first_index + self._first_wanted
                 raise InternalError(f"the call has ended, but sample {number} has no finish_reason")
@@ -129,9 +130,6 @@ class Resumption:
                 wait = min(max(error.retry_after or 0.0, 0.001), LONGEST_WAIT)
         self._resumed = True
         return Call(self._rest_of(unfinished), wait)
-
-    def _last_index(self) -> int:
-        return self._first_index + self._num_samples - self._first_wanted
 
     def _rest_of(self, index: int) -> pb.GenerateRequest:
         sample = self._samples[index]

@@ -242,7 +242,7 @@ class Client(ClientBase):
             try:
                 return call, await _exchange(call, request)
             except grpc.RpcError as error:
-                if _details(error) != LOST_STATUS or opening == MOST_OPENINGS:
+                if error.details() != LOST_STATUS or opening == MOST_OPENINGS:
                     raise
             await asyncio.sleep(0.001 * opening)  # a busy machine would lose the same race again
 
@@ -295,10 +295,6 @@ async def _exchange(call: Any, request: pb.EncodeStreamRequest) -> Any:
     except (asyncio.InvalidStateError, grpc.RpcError):
         pass  # the call has ended; reading says how
     return await call.read()
-
-
-def _details(error: Any) -> str:
-    return str(error.details())
 
 
 _END: Any = object()  # after the last text; None is a mistake of the caller
