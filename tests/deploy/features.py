@@ -1,16 +1,17 @@
 """Metrics that a server has only with certain flags, or that come from elsewhere.
 
 Rules and dashboard may name them: without such a metric an alert is silent and a panel empty. They are held to the
-same checks where the server has the flag; where it has not, a test says that it is skipped.
+same checks, of a server with the flags.
 """
 
 import collections
 import os
+import tempfile
 
 import running
 
-# flag: the feature is missing if --help=all does not have it. environment: the variables that switch it on.
-Feature = collections.namedtuple("Feature", "name flag environment metrics")
+# environment: the variables that switch it on.
+Feature = collections.namedtuple("Feature", "name environment metrics")
 
 
 def _certificate(folder):
@@ -22,15 +23,15 @@ def _certificate(folder):
 
 FEATURES = [
     Feature(
-        "model polling", "model_control", lambda folder: {"SRU_MODEL_CONTROL": "poll"},
+        "model polling", lambda folder: {"SRU_MODEL_CONTROL": "poll"},
         {"sru_model_load_failures_total", "sru_model_loads_total", "sru_model_state"},
     ),
     Feature(
-        "TLS", "tls_cert", _certificate,
+        "TLS", _certificate,
         {"sru_tls_certificate_expiry_seconds", "sru_tls_reload_failures_total", "sru_tls_handshake_failures_total"},
     ),
     Feature(
-        "tokens", "auth_tokens_file", lambda folder: {},
+        "tokens", lambda folder: {},
         {"sru_auth_failures_total", "sru_auth_tokens_reload_failures_total"},
     ),
 ]
@@ -46,9 +47,8 @@ EXTERNAL = frozenset({
 })
 
 
-def metrics_with(feature, binaries, folder):
-    """{series: labels} of a server with this feature, or None where the server does not have it."""
-    if "--" + feature.flag not in running.server_help(binaries):
-        return None
-    with running.Server(binaries, environment=feature.environment(folder)) as server:
-        return server.metrics()
+def metrics_with(feature, binaries):
+    """{series: labels} of a server with this feature."""
+    with tempfile.TemporaryDirectory() as folder:
+        with running.Server(binaries, environment=feature.environment(folder)) as server:
+            return server.metrics()
