@@ -1,6 +1,8 @@
 #include "server/http/allowed_origins.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -77,6 +79,15 @@ absl::StatusOr<std::vector<std::string>> ParseAllowedOrigins(absl::string_view f
     origins.emplace_back(origin);
   }
   return origins;
+}
+
+bool IsCrossOrigin(const PageRequest& request) {
+  const std::string site = request.header("sec-fetch-site");
+  if (!site.empty() && site != "same-origin" && site != "none") return true;
+  const std::string origin = request.header("origin");
+  if (origin.empty()) return false;
+  const size_t at = origin.find("://");
+  return at == std::string::npos || origin.substr(at + 3) != request.header("host");
 }
 
 bool IsFromAllowedOrigin(const PageRequest& request, const std::vector<std::string>& origins) {

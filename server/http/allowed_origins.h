@@ -1,3 +1,5 @@
+// The origins of web pages, according to the browsers that send their requests.
+//
 // CORS: --allow_origins names the origins whose web pages may make calls; browsers learn that from headers of the answers.
 //
 // Pure functions.
@@ -17,6 +19,10 @@ namespace sru::server::http {
 // moz-extension://ID; "moz-extension://*" stands for all of Firefox's, since it draws an ID at each installation. kInvalidArgument names `flag`.
 absl::StatusOr<std::vector<std::string>> ParseAllowedOrigins(absl::string_view flag,
                                                              absl::string_view text);
+
+// Returns true if a page of another origin sent the request: not for what a person did
+// (Sec-Fetch-Site: none), nor for programs, which do not say.
+bool IsCrossOrigin(const PageRequest& request);
 
 // Returns true if a page of one of the origins sent the request.
 bool IsFromAllowedOrigin(const PageRequest& request, const std::vector<std::string>& origins);

@@ -8,9 +8,19 @@
 
 #include "base/flags.h"
 #include "server/base/listen_address.h"
-#include "server/http/try_access.h"
 
 namespace sru::server::http {
+
+// Who may call a model through the status page. Its port is meant for monitoring, and is often open
+// to more machines than the gRPC port.
+enum class TryAccess {
+  kOff,  // nobody
+  // Only from this machine: the connection comes from a loopback address, no proxy has forwarded it,
+  // and the page was opened as localhost or by a loopback address. A proxy on this machine that does
+  // not say that it forwards opens it to everybody.
+  kLocal,
+  kAll,  // from everywhere, if the page was opened under a name that cannot be a stranger's
+};
 
 struct HttpOptions {
   ListenAddress metrics_listen = {"127.0.0.1", 9090};

@@ -322,7 +322,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(absl::string_view 
                                                               const ListenAddress& address,
                                                               Options options, Handler handler) {
   auto server = std::make_unique<HttpServer>(std::move(options), std::move(handler));
-  if (absl::Status status = server->Listen(flag, address); !status.ok()) return status;
+  SRU_RETURN_UNLESS_OK(server->Listen(flag, address));
   return server;
 }
 

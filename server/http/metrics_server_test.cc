@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -250,16 +251,23 @@ TEST_F(MetricsServerTest, AClientMayAskBeforeItSendsTheBody) {
 
 constexpr char kHalfARequest[] = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nX-Slow: ";
 
+struct SlowClients {
+  const char* name;
+  std::string bytes;  // that each of them sends
+  int receive_buffer = 0;
+  bool goes_on = false;  // a byte at a time
+};
+
 // With times so long that none is up, and fewer connections than there are clients, or with the
 // usual bounds.
-class SlowClientsTest : public ::testing::TestWithParam<bool> {
+class SlowClientsTest : public ::testing::TestWithParam<std::tuple<bool, SlowClients>> {
  protected:
   SlowClientsTest() {
     MetricsServer::Pages pages;
     pages.metrics = [] { return std::string(1 << 20, 'x'); };
     pages.probes.not_ready = [] { return ""; };
     HttpServer::Limits limits;
-    if (GetParam()) {
+    if (std::get<0>(GetParam())) {
       limits.max_connections = 64;
       limits.header_timeout = limits.body_timeout = limits.answer_timeout = absl::Hours(1);
     }
@@ -283,57 +291,42 @@ class SlowClientsTest : public ::testing::TestWithParam<bool> {
     std::sort(times.begin(), times.end());
     return times;
   }
-  // Measured while the clients hold their connections.
-  template <typename GoOn>
-  void ExpectProbesAreAnswered(const GoOn& go_on) {
-    const std::vector<milliseconds> times = Probe(go_on);
-    EXPECT_LT(times[times.size() / 2], milliseconds(100) + 5 * idle_[idle_.size() / 2]);
-    EXPECT_LT(times.back(), milliseconds(1500) + 5 * idle_.back());
-    EXPECT_EQ(HttpGet(server_->address().port, "/metrics").status, 200);
-  }
-  void Connect(const std::string& bytes, int receive_buffer = 0) {
-    for (int i = 0; i < 300; ++i) {
-      clients_.push_back(
-          std::make_unique<SlowConnection>(server_->address().port, bytes, receive_buffer));
-      ASSERT_TRUE(clients_.back()->connected());
-    }
-  }
-
   std::unique_ptr<MetricsServer> server_;
   std::vector<milliseconds> idle_;  // of probes without other clients; the machine may be busy
   std::vector<std::unique_ptr<SlowConnection>> clients_;
 };
 
-TEST_P(SlowClientsTest, SilentOnes) {
-  Connect("");
-  ExpectProbesAreAnswered([] {});
-}
-
-TEST_P(SlowClientsTest, HalfARequest) {
-  Connect(kHalfARequest);
-  ExpectProbesAreAnswered([] {});
-}
-
-TEST_P(SlowClientsTest, AByteAtATime) {
-  Connect(kHalfARequest);
-  ExpectProbesAreAnswered([this] {
-    for (const auto& client : clients_) client->Send("x");
+TEST_P(SlowClientsTest, DoNotHoldUpProbes) {
+  const SlowClients& kind = std::get<1>(GetParam());
+  for (int i = 0; i < 300; ++i) {
+    clients_.push_back(
+        std::make_unique<SlowConnection>(server_->address().port, kind.bytes, kind.receive_buffer));
+    ASSERT_TRUE(clients_.back()->connected());
+  }
+  const std::vector<milliseconds> times = Probe([&] {
+    for (size_t i = 0; kind.goes_on && i < clients_.size(); ++i) clients_[i]->Send("x");
   });
+  EXPECT_LT(times[times.size() / 2], milliseconds(100) + 5 * idle_[idle_.size() / 2]);
+  EXPECT_LT(times.back(), milliseconds(1500) + 5 * idle_.back());
+  EXPECT_EQ(HttpGet(server_->address().port, "/metrics").status, 200);
 }
 
-TEST_P(SlowClientsTest, HalfABody) {
-  Connect("POST /v1/classify HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n{");
-  ExpectProbesAreAnswered([] {});
-}
-
-TEST_P(SlowClientsTest, AnswersThatNobodyReads) {
-  Connect("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 4096);
-  ExpectProbesAreAnswered([] {});
-}
-
-INSTANTIATE_TEST_SUITE_P(Bounds, SlowClientsTest, ::testing::Bool(), [](const auto& info) {
-  return info.param ? "FewConnections" : "UsualBounds";
-});
+INSTANTIATE_TEST_SUITE_P(
+    Bounds, SlowClientsTest,
+    ::testing::Combine(
+        ::testing::Bool(),
+        ::testing::Values(SlowClients{"Silent", ""}, SlowClients{"HalfARequest", kHalfARequest},
+                          SlowClients{"AByteAtATime", kHalfARequest, 0, /*goes_on=*/true},
+                          SlowClients{
+                              "HalfABody",
+                              "POST /v1/classify HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+                              "60000\r\n\r\n{"},
+                          SlowClients{"AnswersUnread",
+                                      "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 4096})),
+    [](const auto& info) {
+      return absl::StrCat(std::get<1>(info.param).name,
+                          std::get<0>(info.param) ? "FewConnections" : "UsualBounds");
+    });
 
 // A server whose bounds a test chooses, with pages that wait and throw.
 class BoundsTest : public ::testing::Test {

@@ -1,5 +1,6 @@
 #include "server/http/status_page.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ namespace {
 constexpr char kContentSecurityPolicy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+constexpr char kStatusType[] = "application/json; charset=utf-8";
 
 const char* ContentTypeOf(const std::string& name) {
   if (absl::EndsWith(name, ".html")) return "text/html; charset=utf-8";
@@ -69,29 +72,16 @@ absl::Status StatusPage::CheckAccess(const PageRequest& request) const {
 }
 
 std::optional<PageResponse> StatusPage::PageAt(const PageRequest& request) const {
-  std::optional<PageResponse> response;
-  const bool reads = IsRead(request);
-  if (request.path == "/status.json") {
-    if (reads) {
-      response.emplace();
-      response->content_type = "application/json; charset=utf-8";
-      response->body = StatusJson(snapshot_(), CheckAccess(request));
-    } else {
-      response = NotARead(request);
-    }
-  } else {
-    const std::string name = request.path == "/" ? "/index.html" : request.path;
-    for (const auto& [file, content] : StatusPageFiles()) {
-      if (name != "/" + file) continue;
-      if (reads) {
-        response.emplace();
-        response->content_type = ContentTypeOf(file);
-        response->body = content;
-      } else {
-        response = NotARead(request);
-      }
-    }
-  }
+  const std::string name = request.path == "/" ? "/index.html" : request.path;
+  const bool is_status = name == "/status.json";
+  const auto& files = StatusPageFiles();
+  const auto file = std::find_if(files.begin(), files.end(),
+                                 [&name](const auto& one) { return name == "/" + one.first; });
+  if (!is_status && file == files.end()) return std::nullopt;
+  if (!IsRead(request)) return NotARead(request);
+  PageResponse response;
+  response.content_type = is_status ? kStatusType : ContentTypeOf(file->first);
+  response.body = is_status ? StatusJson(snapshot_(), CheckAccess(request)) : file->second;
   return response;
 }
 

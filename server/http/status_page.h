@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "server/http/http_options.h"
 #include "server/http/page_message.h"
 #include "server/http/status_json.h"
-#include "server/http/try_access.h"
 
 namespace sru::server::http {
 

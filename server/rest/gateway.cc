@@ -26,7 +26,6 @@
 #include "server/calls/local_calls.h"
 #include "server/http/allowed_origins.h"
 #include "server/http/page_host.h"
-#include "server/http/page_origin.h"
 #include "server/rest/alarm_time.h"
 #include "server/rest/completions.h"
 #include "server/rest/error_response.h"

@@ -1,6 +1,10 @@
-// What the boxes that try a model share: the choice of models, calls, and how answers are shown.
+// What the boxes that try a model share: the choice of models, calls, and how answers are shown. The
+// elements of a box `name` have the ids name (its form), name-section, name-model, name-token,
+// name-token-label and name-answer.
 
 import { formatSeconds } from "./metrics.js";
+
+export const byId = (id) => document.getElementById(id);
 
 export function element(tag, className, content) {
   const made = document.createElement(tag);
@@ -9,68 +13,86 @@ export function element(tag, className, content) {
   return made;
 }
 
-// Fills a choice with models of status.json; kept as it is while the models are the same.
-export function fillModels(select, models) {
-  const options = models.map((model) => model.name + " " + model.version);
-  if (options.join("\n") === [...select.options].map((option) => option.value).join("\n")) return;
+// Fills a choice with pairs of a value and a text. It is kept as it is while the values are the same,
+// and a chosen value stays chosen.
+export function fillSelect(select, options) {
+  const values = options.map(([value]) => value);
+  if (values.join("\n") === [...select.options].map(({ value }) => value).join("\n")) return;
   const chosen = select.value;
-  select.replaceChildren(...models.map((model) => {
-    const option = element("option", "", `${model.name} · ${model.version}`);
-    option.value = model.name + " " + model.version;
-    option.dataset.name = model.name;
-    option.dataset.version = model.version;
-    return option;
-  }));
-  if (options.includes(chosen)) select.value = chosen;
+  select.replaceChildren(...options.map(([value, text]) => new Option(text, value)));
+  if (values.includes(chosen)) select.value = chosen;
 }
 
-// {model, version} of the chosen one.
-export function chosenModel(select) {
-  const { name, version } = select.selectedOptions[0].dataset;
-  return { model: name, version: Number(version) };
+// Called with every answer of status.json: shows a box while a model that it `takes` is ready, and
+// fills its choice. Returns whether it is shown.
+export function updateModels(name, status, takes) {
+  const models = status.models.filter((model) => model.state === "ready" && takes(model));
+  const shown = status.try.allowed && models.length > 0;
+  (byId(name + "-section") ?? byId(name)).hidden = !shown;
+  fillSelect(byId(name + "-model"), models.map(({ name: model, version }) =>
+    [JSON.stringify({ model, version }), `${model} · ${version}`]));
+  return shown;
 }
 
-export function requestHeaders(token) {
+export const chosenModel = (name) => JSON.parse(byId(name + "-model").value);
+
+// What the server says instead of an answer.
+export class Refusal extends Error {
+  constructor(error, status) {
+    super(error.code ? `${error.code}: ${error.message}` : error.message ?? error);
+    this.status = status;
+  }
+}
+
+// Calls the server for a box: with a body by POST. Throws a Refusal; the next try may have a token.
+export async function ask(name, path, body, signal) {
   const headers = { "Content-Type": "application/json" };
-  if (token.value) headers.Authorization = "Bearer " + token.value;
-  return headers;
+  const token = byId(name + "-token").value;
+  if (token) headers.Authorization = "Bearer " + token;
+  const response = await fetch(path, {
+    method: body ? "POST" : "GET",
+    headers,
+    body: JSON.stringify(body),
+    cache: "no-store",
+    credentials: "same-origin",
+    signal,
+  });
+  if (response.ok) return response;
+  if ([401, 403].includes(response.status)) byId(name + "-token-label").hidden = false;
+  throw new Refusal((await response.json()).error, response.status);
 }
 
-export function showError(answer, message) {
-  const notice = element("p", "notice error", message);
+export function showError(answer, error) {
+  const notice = element("p", "notice error", error instanceof Refusal
+    ? error.message : "The server did not answer: " + error.message);
   notice.setAttribute("role", "alert");
   answer.replaceChildren(notice);
 }
 
-// Makes a box of a form: when it is sent, `request` says what is to be asked of `path` (docs/rest.md), and
-// `show` returns the elements for the answer. `parts`: form, models, token, tokenLabel, answer.
-export function makeBox(parts, path, request, show) {
-  const button = parts.form.querySelector("button");
-  parts.form.addEventListener("submit", async (event) => {
+// When the form of a box is sent, shows the elements that `answer` makes, or why there are none.
+export function onSubmit(name, answer) {
+  const button = byId(name).querySelector("button");
+  byId(name).addEventListener("submit", async (event) => {
     event.preventDefault();
     button.disabled = true;
-    const asked = { ...chosenModel(parts.models), ...request() };
     try {
-      const response = await fetch(path, {
-        method: "POST",
-        headers: requestHeaders(parts.token),
-        body: JSON.stringify(asked),
-        cache: "no-store",
-        credentials: "same-origin",
-      });
-      const result = await response.json();
-      if (response.ok) {
-        parts.answer.replaceChildren(...show(result, asked));
-      } else {
-        if (response.status === 401) parts.tokenLabel.hidden = false;
-        showError(parts.answer, `${result.error.code}: ${result.error.message}`);
-      }
+      byId(name + "-answer").replaceChildren(...await answer());
     } catch (error) {
-      showError(parts.answer, "The server did not answer: " + error.message);
+      showError(byId(name + "-answer"), error);
     } finally {
       button.disabled = false;
     }
   });
+}
+
+// Makes a box of a form that asks `path` (docs/rest.md) about models that it `takes`: `request` says
+// what, and `show` returns the elements for the answer. Returns the function to call with status.json.
+export function makeBox(name, { takes, path, request, show }) {
+  onSubmit(name, async () => {
+    const asked = { ...chosenModel(name), ...request() };
+    return show(await (await ask(name, path, asked)).json(), asked);
+  });
+  return (status) => updateModels(name, status, takes);
 }
 
 // Rows of a name, a bar and a percentage, from pairs of a name and a probability.
@@ -78,12 +100,12 @@ export function probabilityRows(pairs) {
   const rows = element("div");
   for (const [name, probability] of pairs) {
     const row = element("div", "answer-row");
-    row.append(element("span", "label", name));
     const bar = element("div", "bar");
     const fill = element("i");
     fill.style.width = (probability * 100).toFixed(2) + "%";
     bar.append(fill);
-    row.append(bar, element("span", "number", (probability * 100).toFixed(1) + " %"));
+    row.append(element("span", "label", name), bar,
+      element("span", "number", (probability * 100).toFixed(1) + " %"));
     rows.append(row);
   }
   return rows;

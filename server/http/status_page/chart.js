@@ -1,5 +1,7 @@
 // A small line chart over time in inline SVG. Colors come from the style sheet.
 
+import { element } from "./box.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 360;
 const HEIGHT = 150;
@@ -12,11 +14,15 @@ const RIGHT = 2;
 const SPAN_SECONDS = 120;
 const FIRST_SPAN_SECONDS = 30;
 
+function set(node, attributes) {
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+}
+
 function svg(tag, attributes, parent) {
-  const element = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  if (parent) parent.append(element);
-  return element;
+  const made = document.createElementNS(SVG, tag);
+  set(made, attributes);
+  parent?.append(made);
+  return made;
 }
 
 // The least of 1, 2, 5 times a power of ten that is not below `value`.
@@ -37,19 +43,13 @@ export class Chart {
     this.points = [];
     this.cursor = null;
 
-    const figure = document.createElement("figure");
-    figure.className = "chart";
+    const figure = element("figure", "chart");
     figure.style.margin = "0";
-    const title = document.createElement("h3");
-    title.textContent = options.title;
-    const legend = document.createElement("div");
-    legend.className = "legend";
+    const legend = element("div", "legend");
     this.values = options.names.map((name, i) => {
-      const entry = document.createElement("span");
-      const mark = document.createElement("i");
-      mark.className = "b" + i;
-      const value = document.createElement("b");
-      entry.append(mark, name + " ", value);
+      const entry = element("span");
+      const value = element("b");
+      entry.append(element("i", "b" + i), name + " ", value);
       legend.append(entry);
       return value;
     });
@@ -57,7 +57,7 @@ export class Chart {
       viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img",
       "aria-label": options.title + ", the last two minutes",
     });
-    figure.append(title, legend, this.svg);
+    figure.append(element("h3", "", options.title), legend, this.svg);
     parent.append(figure);
 
     this.grid = [0, 0.5, 1].map((share) => ({
@@ -122,17 +122,13 @@ export class Chart {
 
     for (const { share, line, text } of this.grid) {
       const at = y(share * top);
-      for (const [name, value] of [["x1", LEFT], ["x2", width - RIGHT], ["y1", at], ["y2", at]]) {
-        line.setAttribute(name, value);
-      }
-      text.setAttribute("x", LEFT - 6);
-      text.setAttribute("y", at + 4);
+      set(line, { x1: LEFT, x2: width - RIGHT, y1: at, y2: at });
+      set(text, { x: LEFT - 6, y: at + 4 });
       text.textContent = withoutTrailingZeros(format(share * top));
     }
     this.start.textContent = span < SPAN_SECONDS ? Math.round(span) + " s ago" : "2 min ago";
-    this.start.setAttribute("x", LEFT);
-    this.end.setAttribute("x", width - RIGHT);
-    for (const text of [this.start, this.end]) text.setAttribute("y", height - 3);
+    set(this.start, { x: LEFT, y: height - 3 });
+    set(this.end, { x: width - RIGHT, y: height - 3 });
 
     this.lines.forEach((line, i) => {
       let path = "";
@@ -161,12 +157,8 @@ export class Chart {
     this.values.forEach((value, i) => {
       value.textContent = format(shown ? shown.values[i] : null);
     });
-    this.mark.setAttribute("visibility", this.cursor ? "visible" : "hidden");
-    if (this.cursor) {
-      const at = x(this.cursor.time);
-      for (const [name, value] of [["x1", at], ["x2", at], ["y1", TOP], ["y2", bottom]]) {
-        this.mark.setAttribute(name, value);
-      }
-    }
+    const at = this.cursor ? x(this.cursor.time) : 0;
+    const visibility = this.cursor ? "visible" : "hidden";
+    set(this.mark, { visibility, x1: at, x2: at, y1: TOP, y2: bottom });
   }
 }

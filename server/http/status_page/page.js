@@ -1,28 +1,18 @@
 // The status page: polls status.json every second and draws what changed between two answers.
 
+import { byId, element, fillSelect } from "./box.js";
+import { updateBoxes } from "./boxes.js";
 import { Chart } from "./chart.js";
 import * as m from "./metrics.js";
-import { updateRead } from "./read.js";
 import { updateTexts } from "./texts.js";
-import { updateTranslate } from "./translate.js";
-import { updateTry } from "./try.js";
 import { updateWrite } from "./write.js";
 
 const POLL_MS = 1000;
 // Percentiles and means cover what was observed in this many seconds.
 const WINDOW_SECONDS = 10;
 
-const DURATION = "sru_request_duration_seconds";
 const history = [];  // answers of the last WINDOW_SECONDS and one before
-const byId = (id) => document.getElementById(id);
 const scope = byId("scope");
-
-function element(tag, className, content) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  if (content !== undefined) made.textContent = content;
-  return made;
-}
 
 // ---- figures ----
 
@@ -40,17 +30,16 @@ function figures(wanted) {
   const before = history[history.length - 2] || null;
   const first = history[0];
   const seconds = before ? now.time - before.time : 0;
-  const window = (name) => m.difference(
-    m.histogram(now, name, wanted), before ? m.histogram(first, name, wanted) : null);
-  const windowIfAny = (name) => (before ? window(name) : null);
+  const window = (name) => before && m.difference(
+    m.histogram(now, name, wanted), m.histogram(first, name, wanted));
   const increase = (name, extra = {}) => before && m.rate(
     m.total(now, name, { ...wanted, ...extra }), m.total(before, name, { ...wanted, ...extra }),
     seconds);
   const calls = increase("sru_requests_total");
   const ok = increase("sru_requests_total", { code: "OK" });
-  const duration = windowIfAny(DURATION);
-  const firstToken = windowIfAny("sru_time_to_first_token_seconds");
-  const nextToken = windowIfAny("sru_inter_token_seconds");
+  const duration = window("sru_request_duration_seconds");
+  const firstToken = window("sru_time_to_first_token_seconds");
+  const nextToken = window("sru_inter_token_seconds");
   const ages = m.series(now, "sru_queue_oldest_age_seconds", wanted).map((one) => one.value);
   return {
     calls,
@@ -59,13 +48,12 @@ function figures(wanted) {
     p50: m.quantile(duration, 0.5),
     p90: m.quantile(duration, 0.9),
     p99: m.quantile(duration, 0.99),
-    fill: m.mean(windowIfAny("sru_batch_fill_ratio")),
-    batchSequences: m.mean(windowIfAny("sru_batch_sequences")),
-    tokenize: m.mean(windowIfAny("sru_tokenize_duration_seconds")),
-    queue: m.mean(windowIfAny("sru_queue_duration_seconds")),
-    compute: m.mean(windowIfAny("sru_compute_duration_seconds")),
+    fill: m.mean(window("sru_batch_fill_ratio")),
+    batchSequences: m.mean(window("sru_batch_sequences")),
+    tokenize: m.mean(window("sru_tokenize_duration_seconds")),
+    queue: m.mean(window("sru_queue_duration_seconds")),
+    compute: m.mean(window("sru_compute_duration_seconds")),
     waitingTokens: m.total(now, "sru_queue_tokens", wanted),
-    waitingSequences: m.total(now, "sru_queue_sequences", wanted),
     oldest: ages.length > 0 ? Math.max(...ages) : 0,
     running: m.total(now, "sru_running_batches", wanted),
     refused: m.total(now, "sru_rejections_total", wanted),
@@ -84,40 +72,29 @@ function figures(wanted) {
 
 // ---- drawing ----
 
+// Each: where it stands, its title, its lines, the format and the figures of these, further options.
 const charts = [
-  [new Chart(byId("charts"), {
-    title: "Calls per second", names: ["OK", "other"], format: m.formatNumber, area: true }),
-  (f) => [f.ok, f.errors]],
-  [new Chart(byId("charts"), {
-    title: "Latency", names: ["p50", "p90", "p99"], format: m.formatSeconds, least: 1e-4 }),
-  (f) => [f.p50, f.p90, f.p99]],
-  [new Chart(byId("charts"), {
-    title: "Where the time goes, mean", names: ["tokenize", "queue", "compute"],
-    format: m.formatSeconds, least: 1e-4 }),
-  (f) => [f.tokenize, f.queue, f.compute]],
-  [new Chart(byId("charts"), {
-    title: "Tokens that wait", names: ["tokens"], format: m.formatNumber, least: 10, area: true }),
-  (f) => [f.waitingTokens]],
-  [new Chart(byId("charts"), {
-    title: "Batch fill", names: ["of the token budget"], format: m.formatPercent, least: 0.05,
-    area: true }),
-  (f) => [f.fill]],
-  [new Chart(byId("charts"), {
-    title: "In flight", names: ["calls", "batches running"], format: m.formatNumber, least: 4,
-    area: true }),
-  (f) => [f.inFlight, f.running]],
+  ["charts", "Calls per second", ["OK", "other"], m.formatNumber, (f) => [f.ok, f.errors],
+    { area: true }],
+  ["charts", "Latency", ["p50", "p90", "p99"], m.formatSeconds, (f) => [f.p50, f.p90, f.p99],
+    { least: 1e-4 }],
+  ["charts", "Where the time goes, mean", ["tokenize", "queue", "compute"], m.formatSeconds,
+    (f) => [f.tokenize, f.queue, f.compute], { least: 1e-4 }],
+  ["charts", "Tokens that wait", ["tokens"], m.formatNumber, (f) => [f.waitingTokens],
+    { least: 10, area: true }],
+  ["charts", "Batch fill", ["of the token budget"], m.formatPercent, (f) => [f.fill],
+    { least: 0.05, area: true }],
+  ["charts", "In flight", ["calls", "batches running"], m.formatNumber,
+    (f) => [f.inFlight, f.running], { least: 4, area: true }],
   // These are shown when there is a language model.
-  [new Chart(byId("text-charts"), {
-    title: "Generated tokens per second", names: ["tokens"], format: m.formatNumber, least: 10,
-    area: true }),
-  (f) => [f.generated]],
-  [new Chart(byId("text-charts"), {
-    title: "Time to first token", names: ["p50", "p99"], format: m.formatSeconds, least: 1e-3 }),
-  (f) => [f.firstTokenP50, f.firstTokenP99]],
-  [new Chart(byId("text-charts"), {
-    title: "Time between tokens", names: ["p50", "p99"], format: m.formatSeconds, least: 1e-4 }),
-  (f) => [f.nextTokenP50, f.nextTokenP99]],
-];
+  ["text-charts", "Generated tokens per second", ["tokens"], m.formatNumber, (f) => [f.generated],
+    { least: 10, area: true }],
+  ["text-charts", "Time to first token", ["p50", "p99"], m.formatSeconds,
+    (f) => [f.firstTokenP50, f.firstTokenP99], { least: 1e-3 }],
+  ["text-charts", "Time between tokens", ["p50", "p99"], m.formatSeconds,
+    (f) => [f.nextTokenP50, f.nextTokenP99], { least: 1e-4 }],
+].map(([parent, title, names, format, values, options]) =>
+  [new Chart(byId(parent), { title, names, format, ...options }), values]);
 
 const TILES = [
   ["calls", "Calls per second", (f) => [m.formatNumber(f.calls)]],
@@ -157,21 +134,11 @@ function setState(state) {
   document.title = (state === "ready" ? "" : state + " – ") + "SRU server";
 }
 
-function drawFacts(status) {
-  const value = (name) => {
-    const [one] = m.series(status, name);
-    return one ? one.value : null;
-  };
+// How much a counter of the server grows per second, by the last two answers; null after the first.
+function rateOf(status, name) {
   const before = history[history.length - 2];
-  const cpu = before && m.rate(value("process_cpu_seconds_total"),
-    m.total(before, "process_cpu_seconds_total"), status.time - before.time);
-  const facts = [
-    ["version", status.version],
-    ["up", m.formatAge(status.time - value("process_start_time_seconds"))],
-    ["memory", m.formatBytes(value("process_resident_memory_bytes"))],
-    ["CPU", cpu === null || cpu === undefined ? "–" : cpu.toFixed(2) + " cores"],
-  ];
-  showFacts('facts', facts);
+  if (!before) return null;
+  return m.rate(m.total(status, name), m.total(before, name), status.time - before.time);
 }
 
 function showFacts(id, facts) {
@@ -182,12 +149,20 @@ function showFacts(id, facts) {
   }));
 }
 
+function drawFacts(status) {
+  const cpu = rateOf(status, "process_cpu_seconds_total");
+  showFacts("facts", [
+    ["version", status.version],
+    ["up", m.formatAge(status.time - m.total(status, "process_start_time_seconds"))],
+    ["memory", m.formatBytes(m.total(status, "process_resident_memory_bytes"))],
+    ["CPU", cpu === null ? "–" : cpu.toFixed(2) + " cores"],
+  ]);
+}
+
 // Shows the counts of the native transport.
 function drawConnections(status) {
   byId('connections-section').hidden = m.series(status, 'sru_door_connections').length === 0;
-  const before = history[history.length - 2];
-  const rate = (name) =>
-      before && m.rate(m.total(status, name), m.total(before, name), status.time - before.time);
+  const rate = (name) => rateOf(status, name);
   const lag = m.difference(
       m.histogram(status, 'sru_door_loop_lag_seconds'),
       m.histogram(history[0], 'sru_door_loop_lag_seconds'));
@@ -216,32 +191,33 @@ function drawConnections(status) {
 }
 
 function describeModel(model) {
-  const name = [element("strong", "", model.name), ` version ${model.version}`];
-  if (model.latest) name.push(element("span", "tag", "latest"));
-  if (model.task) name.push(element("span", "tag", model.task.replace("_", " ")));
-  if (model.description) name.push(element("div", "soft", model.description));
+  const parts = new DocumentFragment();
+  parts.append(element("strong", "", model.name), ` version ${model.version}`);
+  if (model.latest) parts.append(element("span", "tag", "latest"));
+  if (model.task) parts.append(element("span", "tag", model.task.replace("_", " ")));
+  if (model.description) parts.append(element("div", "soft", model.description));
   if (model.labels.length > 0) {
-    const shown = model.labels.slice(0, 12).join(", ");
     const more = model.labels.length > 12 ? ` and ${model.labels.length - 12} more` : "";
-    name.push(element("div", "soft", "Labels: " + shown + more));
+    parts.append(element("div", "soft", "Labels: " + model.labels.slice(0, 12).join(", ") + more));
   }
-  return name;
+  return parts;
 }
 
 function describeState(model) {
-  return model.reason ? [badge(model.state), element("div", "soft", model.reason)]
-    : [badge(model.state)];
+  const parts = new DocumentFragment();
+  parts.append(badge(model.state));
+  if (model.reason) parts.append(element("div", "soft", model.reason));
+  return parts;
 }
 
 function describeBackend(model) {
   const runs = element("span");
-  if (model.backend) {
-    const instances = model.instances === 1 ? "1 instance" : model.instances + " instances";
-    runs.append(element("span", "whole", `${model.backend} · ${model.dtype} · ${instances}`),
-      element("div", "soft",
-        `${model.backend_description} · ${m.formatNumber(model.parameters)} parameters`));
-  }
-  return [runs];
+  if (!model.backend) return runs;
+  const instances = model.instances === 1 ? "1 instance" : model.instances + " instances";
+  runs.append(element("span", "whole", `${model.backend} · ${model.dtype} · ${instances}`),
+    element("div", "soft",
+      `${model.backend_description} · ${m.formatNumber(model.parameters)} parameters`));
+  return runs;
 }
 
 // Most words unknown means a wrong vocabulary, or texts of another kind.
@@ -249,48 +225,56 @@ function describeUnknown(share) {
   return element("span", share > 0.5 ? "alarming" : "", m.formatPercent(share));
 }
 
-// The table of models: the head of a column, its class, and what its cell holds of a model of
-// status.json and its figures.
-const COLUMNS = [
-  ["Model", "", (model) => describeModel(model)],
-  ["State", "", (model) => describeState(model)],
-  ["Runs on", "", (model) => describeBackend(model)],
-  ["Calls/s", "number", (model, f) => [m.formatNumber(f.calls)]],
-  ["p50", "number", (model, f) => [m.formatSeconds(f.p50)]],
-  ["p99", "number", (model, f) => [m.formatSeconds(f.p99)]],
-  ["Waiting", "number", (model, f) => [m.formatNumber(f.waitingTokens) + " tokens"]],
-  ["Batch fill", "number", (model, f) => [m.formatPercent(f.fill)]],
-  ["Refused", "number", (model, f) => [m.formatNumber(f.refused)]],
-  ["Unknown words", "number", (model, f) => [describeUnknown(f.unknown)]],
-];
-
-byId("models").tHead.rows[0].append(...COLUMNS.map(([name, className]) => {
-  const head = element("th", className, name);
-  head.scope = "col";
-  return head;
-}));
-
-function drawModels(status) {
-  byId("models").tBodies[0].replaceChildren(...status.models.map((model) => {
-    const f = figures(labelsOf(model));
+// Makes the heads of a table from its columns: a name, a class, and what its cell holds of an item.
+// Returns the function that shows items.
+function makeTable(id, columns) {
+  byId(id).tHead.rows[0].append(...columns.map(([name, className]) => {
+    const head = element("th", className, name);
+    head.scope = "col";
+    return head;
+  }));
+  return (items) => byId(id).tBodies[0].replaceChildren(...items.map((item) => {
     const row = element("tr");
-    row.append(...COLUMNS.map(([name, className, show]) => {
+    row.append(...columns.map(([name, className, show]) => {
       const cell = element("td", className);
       cell.dataset.name = name;
-      cell.append(...show(model, f));
+      cell.append(show(item));
       return cell;
     }));
     return row;
   }));
 }
 
-// Shows who calls, by the tokens of the window.
-function drawCallers(status) {
+// The columns of models: of a model of status.json with its figures.
+const drawModels = makeTable("models", [
+  ["Model", "", describeModel],
+  ["State", "", describeState],
+  ["Runs on", "", describeBackend],
+  ["Calls/s", "number", ({ f }) => m.formatNumber(f.calls)],
+  ["p50", "number", ({ f }) => m.formatSeconds(f.p50)],
+  ["p99", "number", ({ f }) => m.formatSeconds(f.p99)],
+  ["Waiting", "number", ({ f }) => m.formatNumber(f.waitingTokens) + " tokens"],
+  ["Batch fill", "number", ({ f }) => m.formatPercent(f.fill)],
+  ["Refused", "number", ({ f }) => m.formatNumber(f.refused)],
+  ["Unknown words", "number", ({ f }) => describeUnknown(f.unknown)],
+]);
+
+const drawCallers = makeTable("callers", [
+  ["Caller", "", (caller) => caller.name],
+  ["Calls/s", "number", (caller) => m.formatNumber(caller.calls)],
+  ["Tokens/s", "number", (caller) => m.formatNumber(caller.tokens)],
+  ["Share", "number", (caller) => m.formatPercent(caller.share)],
+  ["In flight", "number", (caller) => m.formatNumber(caller.inFlight)],
+  ["Refused/s", "number", (caller) => m.formatNumber(caller.refused)],
+]);
+
+// Who calls, by the tokens of the window.
+function callersOf(status) {
   const first = history[0];
-  const seconds = status.time - first.time;
-  const rows = m.series(status, "sru_caller_calls_total").map(({ labels }) => {
+  const callers = m.series(status, "sru_caller_calls_total").map(({ labels }) => {
     // A caller that was not among the busiest before has had no series.
-    const rate = (name) => m.rate(m.total(status, name, labels), m.total(first, name, labels), seconds);
+    const rate = (name) => m.rate(
+      m.total(status, name, labels), m.total(first, name, labels), status.time - first.time);
     return {
       name: labels.caller,
       calls: rate("sru_caller_calls_total"),
@@ -299,51 +283,9 @@ function drawCallers(status) {
       refused: rate("sru_caller_refusals_total"),
     };
   });
-  const all = rows.reduce((sum, row) => sum + row.tokens, 0);
-  rows.sort((a, b) => b.tokens - a.tokens || b.calls - a.calls);
-  byId("callers-section").hidden = rows.length === 0;
-  byId("callers").tBodies[0].replaceChildren(...rows.map((caller) => {
-    const row = element("tr");
-    row.append(element("td", "", caller.name));
-    for (const text of [m.formatNumber(caller.calls), m.formatNumber(caller.tokens),
-      m.formatPercent(m.share(caller.tokens, all)), m.formatNumber(caller.inFlight),
-      m.formatNumber(caller.refused)]) {
-      row.append(element("td", "number", text));
-    }
-    return row;
-  }));
-}
-
-// The choice of models; kept as it is while the models are the same.
-function drawScope(status) {
-  const wanted = ["", ...status.models.map((model) => JSON.stringify(labelsOf(model)))];
-  if (wanted.join() === [...scope.options].map((option) => option.value).join()) return;
-  const chosen = scope.value;
-  scope.replaceChildren(...wanted.map((value) => {
-    const labels = value ? JSON.parse(value) : null;
-    const option = element("option", "", labels ? `${labels.model} · ${labels.version}` : "all");
-    option.value = value;
-    return option;
-  }));
-  if (wanted.includes(chosen)) scope.value = chosen;
-}
-
-function drawAllMetrics(status) {
-  if (!byId("all").open) return;
-  const rows = [];
-  for (const name of Object.keys(status.metrics).sort()) {
-    const family = status.metrics[name];
-    if (family.type === "histogram") continue;
-    for (const one of family.series) {
-      const row = element("tr");
-      const labels = Object.entries(one.labels).map(([key, value]) => `${key}="${value}"`).join(" ");
-      const metric = element("td", "", name);
-      metric.title = family.help;
-      row.append(metric, element("td", "soft", labels), element("td", "number", String(one.value)));
-      rows.push(row);
-    }
-  }
-  byId("all-metrics").tBodies[0].replaceChildren(...rows);
+  const all = callers.reduce((sum, { tokens }) => sum + tokens, 0);
+  for (const caller of callers) caller.share = m.share(caller.tokens, all);
+  return callers.sort((a, b) => b.tokens - a.tokens || b.calls - a.calls);
 }
 
 function drawFigures() {
@@ -366,20 +308,20 @@ function receive(status) {
   history.push(status);
   while (history.length > 2 && history[1].time <= status.time - WINDOW_SECONDS) history.shift();
   setState(status.state);
-  drawScope(status);
+  fillSelect(scope, [["", "all"], ...status.models.map((model) =>
+    [JSON.stringify(labelsOf(model)), `${model.name} · ${model.version}`])]);
   drawFacts(status);
   drawConnections(status);
   const f = drawFigures();
   if (history.length > 1) {
     for (const [chart, values] of charts) chart.add(status.time, values(f));
   }
-  drawModels(status);
-  drawCallers(status);
-  drawAllMetrics(status);
-  updateTry(status);
+  drawModels(status.models.map((model) => ({ ...model, f: figures(labelsOf(model)) })));
+  const callers = callersOf(status);
+  byId("callers-section").hidden = callers.length === 0;
+  drawCallers(callers);
+  updateBoxes(status);
   updateWrite(status);
-  updateRead(status);
-  updateTranslate(status);
   updateTexts(status);
 }
 
@@ -412,8 +354,5 @@ async function run() {
 scope.addEventListener("change", () => {
   for (const [chart] of charts) chart.clear();
   if (history.length > 0) drawFigures();
-});
-byId("all").addEventListener("toggle", () => {
-  if (history.length > 0) drawAllMetrics(history[history.length - 1]);
 });
 run();
