@@ -7,7 +7,6 @@
 #include <cstring>
 #include <map>
 #include <set>
-#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -80,56 +79,40 @@ bool KeepsInside(std::string_view name) {
 // True for elements of HTML that end with a tag <name .../>, as the elements within them do.
 bool MayCloseItself(std::string_view name) { return name == "svg" || name == "math"; }
 
-// HTML's names from U+00A0 to U+00FF in their order.
-constexpr char kLatin1[] =
-    "nbsp iexcl cent pound curren yen brvbar sect uml copy ordf laquo not shy reg macr deg plusmn "
-    "sup2 sup3 acute micro para middot cedil sup1 ordm raquo frac14 frac12 frac34 iquest Agrave "
-    "Aacute Acirc Atilde Auml Aring AElig Ccedil Egrave Eacute Ecirc Euml Igrave Iacute Icirc Iuml "
-    "ETH Ntilde Ograve Oacute Ocirc Otilde Ouml times Oslash Ugrave Uacute Ucirc Uuml Yacute THORN "
-    "szlig agrave aacute acirc atilde auml aring aelig ccedil egrave eacute ecirc euml igrave "
-    "iacute icirc iuml eth ntilde ograve oacute ocirc otilde ouml divide oslash ugrave uacute "
-    "ucirc uuml yacute thorn yuml";
-// Names from U+0391, U+03A3 and U+03B1; there is no U+03A2.
-constexpr char kGreekToRho[] =
-    "Alpha Beta Gamma Delta Epsilon Zeta Eta Theta Iota Kappa Lambda Mu Nu Xi Omicron Pi Rho";
-constexpr char kGreekFromSigma[] = "Sigma Tau Upsilon Phi Chi Psi Omega";
-constexpr char kSmallGreek[] =
+// The names of characters: those of HTML 4, of Latin Extended-A, of white space and of what has no
+// width. Each run of names follows its first character: a hexadecimal number that begins with a digit.
+constexpr char kNames[] =
+    "0A0 nbsp iexcl cent pound curren yen brvbar sect uml copy ordf laquo not shy reg macr deg "
+    "plusmn sup2 sup3 acute micro para middot cedil sup1 ordm raquo frac14 frac12 frac34 iquest "
+    "Agrave Aacute Acirc Atilde Auml Aring AElig Ccedil Egrave Eacute Ecirc Euml Igrave Iacute "
+    "Icirc Iuml ETH Ntilde Ograve Oacute Ocirc Otilde Ouml times Oslash Ugrave Uacute Ucirc Uuml "
+    "Yacute THORN szlig agrave aacute acirc atilde auml aring aelig ccedil egrave eacute ecirc "
+    "euml igrave iacute icirc iuml eth ntilde ograve oacute ocirc otilde ouml divide oslash "
+    "ugrave uacute ucirc uuml yacute thorn yuml 391 Alpha Beta Gamma Delta Epsilon Zeta Eta "
+    "Theta Iota Kappa Lambda Mu Nu Xi Omicron Pi Rho 3A3 Sigma Tau Upsilon Phi Chi Psi Omega 3B1 "
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho "
-    "sigmaf sigma tau upsilon phi chi psi omega";
-// Names of Latin Extended-A, from U+0100, U+0116, U+0124, U+012E, U+0139 and U+0150; the rest has none.
-constexpr char kExtendedToE[] =
-    "Amacr amacr Abreve abreve Aogon aogon Cacute cacute Ccirc ccirc Cdot cdot Ccaron ccaron "
-    "Dcaron dcaron Dstrok dstrok Emacr emacr";
-constexpr char kExtendedFromE[] =
-    "Edot edot Eogon eogon Ecaron ecaron Gcirc gcirc Gbreve gbreve Gdot gdot Gcedil";
-constexpr char kExtendedFromH[] = "Hcirc hcirc Hstrok hstrok Itilde itilde Imacr imacr";
-constexpr char kExtendedFromI[] = "Iogon iogon Idot imath IJlig ijlig Jcirc jcirc Kcedil kcedil";
-constexpr char kExtendedFromL[] =
-    "Lacute lacute Lcedil lcedil Lcaron lcaron Lmidot lmidot Lstrok lstrok Nacute nacute Ncedil "
-    "ncedil Ncaron ncaron napos ENG eng Omacr omacr";
-constexpr char kExtendedFromO[] =
-    "Odblac odblac OElig oelig Racute racute Rcedil rcedil Rcaron rcaron Sacute sacute Scirc scirc "
-    "Scedil scedil Scaron scaron Tcedil tcedil Tcaron tcaron Tstrok tstrok Utilde utilde Umacr "
-    "umacr Ubreve ubreve Uring uring Udblac udblac Uogon uogon Wcirc wcirc Ycirc ycirc Yuml Zacute "
-    "zacute Zdot zdot Zcaron zcaron";
-// The other names of HTML 4, and those of white space and of what has no width, each run of them
-// after its first character (hexadecimal).
-constexpr char kSymbols[] =
-    "9 Tab NewLine 0A0 NonBreakingSpace 192 fnof 2C6 circ 2DC tilde 3D1 thetasym upsih 3D6 piv "
-    "2002 "
-    "ensp emsp emsp13 emsp14 2007 numsp puncsp thinsp hairsp ZeroWidthSpace zwnj zwj lrm rlm 2009 "
-    "ThinSpace VeryThinSpace NegativeThinSpace 200B NegativeMediumSpace 200B NegativeThickSpace "
-    "200B NegativeVeryThinSpace 205F MediumSpace NoBreak af it ic 205F ThickSpace 2061 "
-    "ApplyFunction InvisibleTimes InvisibleComma 2013 ndash mdash 2018 lsquo rsquo sbquo 201C "
-    "ldquo rdquo bdquo "
-    "2020 dagger Dagger bull 2026 hellip 2030 permil 2032 prime Prime 2039 lsaquo rsaquo 203E "
-    "oline 2044 frasl 20AC euro 2111 image 2118 weierp 211C real 2122 trade 2135 alefsym 2190 "
-    "larr uarr rarr darr harr 21B5 crarr 21D0 lArr uArr rArr dArr hArr 2200 forall 2202 part "
-    "exist 2205 empty 2207 nabla isin notin 220B ni 220F prod 2211 sum minus 2217 lowast 221A "
-    "radic 221D prop infin 2220 ang 2227 and or cap cup int 2234 there4 223C sim 2245 cong 2248 "
-    "asymp 2260 ne equiv 2264 le ge 2282 sub sup nsub 2286 sube supe 2295 oplus 2297 otimes 22A5 "
-    "perp 22C5 sdot 2308 lceil rceil lfloor rfloor 25CA loz 2660 spades 2663 clubs 2665 hearts "
-    "diams 27E8 lang rang";
+    "sigmaf sigma tau upsilon phi chi psi omega 100 Amacr amacr Abreve abreve Aogon aogon Cacute "
+    "cacute Ccirc ccirc Cdot cdot Ccaron ccaron Dcaron dcaron Dstrok dstrok Emacr emacr 116 Edot "
+    "edot Eogon eogon Ecaron ecaron Gcirc gcirc Gbreve gbreve Gdot gdot Gcedil 124 Hcirc hcirc "
+    "Hstrok hstrok Itilde itilde Imacr imacr 12E Iogon iogon Idot imath IJlig ijlig Jcirc jcirc "
+    "Kcedil kcedil 139 Lacute lacute Lcedil lcedil Lcaron lcaron Lmidot lmidot Lstrok lstrok "
+    "Nacute nacute Ncedil ncedil Ncaron ncaron napos ENG eng Omacr omacr 150 Odblac odblac OElig "
+    "oelig Racute racute Rcedil rcedil Rcaron rcaron Sacute sacute Scirc scirc Scedil scedil "
+    "Scaron scaron Tcedil tcedil Tcaron tcaron Tstrok tstrok Utilde utilde Umacr umacr Ubreve "
+    "ubreve Uring uring Udblac udblac Uogon uogon Wcirc wcirc Ycirc ycirc Yuml Zacute zacute "
+    "Zdot zdot Zcaron zcaron 9 Tab NewLine 0A0 NonBreakingSpace 192 fnof 2C6 circ 2DC tilde 3D1 "
+    "thetasym upsih 3D6 piv 2002 ensp emsp emsp13 emsp14 2007 numsp puncsp thinsp hairsp "
+    "ZeroWidthSpace zwnj zwj lrm rlm 2009 ThinSpace VeryThinSpace NegativeThinSpace 200B "
+    "NegativeMediumSpace 200B NegativeThickSpace 200B NegativeVeryThinSpace 205F MediumSpace "
+    "NoBreak af it ic 205F ThickSpace 2061 ApplyFunction InvisibleTimes InvisibleComma 2013 "
+    "ndash mdash 2018 lsquo rsquo sbquo 201C ldquo rdquo bdquo 2020 dagger Dagger bull 2026 "
+    "hellip 2030 permil 2032 prime Prime 2039 lsaquo rsaquo 203E oline 2044 frasl 20AC euro 2111 "
+    "image 2118 weierp 211C real 2122 trade 2135 alefsym 2190 larr uarr rarr darr harr 21B5 "
+    "crarr 21D0 lArr uArr rArr dArr hArr 2200 forall 2202 part exist 2205 empty 2207 nabla isin "
+    "notin 220B ni 220F prod 2211 sum minus 2217 lowast 221A radic 221D prop infin 2220 ang 2227 "
+    "and or cap cup int 2234 there4 223C sim 2245 cong 2248 asymp 2260 ne equiv 2264 le ge 2282 "
+    "sub sup nsub 2286 sube supe 2295 oplus 2297 otimes 22A5 perp 22C5 sdot 2308 lceil rceil "
+    "lfloor rfloor 25CA loz 2660 spades 2663 clubs 2665 hearts diams 27E8 lang rang";
 // HTML takes the numbers from 128 to 159 for those of Windows-1252. 0: the number itself.
 constexpr uint16_t kWindows1252[] = {0x20AC, 0,      0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021,
                                      0x2C6,  0x2030, 0x160,  0x2039, 0x152,  0,      0x17D,  0,
@@ -142,23 +125,8 @@ const std::map<std::string, uint32_t, std::less<>>& Entities(bool is_xml) {
       new Table{{"amp", '&'}, {"lt", '<'}, {"gt", '>'}, {"quot", '"'}, {"apos", '\''}};
   static const Table* const html = [] {
     auto* const table = new Table(*xml);
-    const auto add = [table](uint32_t character, const char* names) {
-      for (const absl::string_view name : absl::StrSplit(names, ' ')) {
-        table->emplace(name, character++);
-      }
-    };
-    add(0xA0, kLatin1);
-    add(0x391, kGreekToRho);
-    add(0x3A3, kGreekFromSigma);
-    add(0x3B1, kSmallGreek);
-    add(0x100, kExtendedToE);
-    add(0x116, kExtendedFromE);
-    add(0x124, kExtendedFromH);
-    add(0x12E, kExtendedFromI);
-    add(0x139, kExtendedFromL);
-    add(0x150, kExtendedFromO);
     uint32_t character = 0;
-    for (const absl::string_view word : absl::StrSplit(kSymbols, ' ')) {
+    for (const absl::string_view word : absl::StrSplit(kNames, ' ')) {
       if (absl::ascii_isdigit(word[0])) {
         (void)absl::SimpleHexAtoi(word, &character);
       } else {

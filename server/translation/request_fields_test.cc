@@ -1,7 +1,5 @@
 #include "server/translation/request_fields.h"
 
-#include <cstdint>
-#include <memory>
 #include <string>
 #include <utility>
 

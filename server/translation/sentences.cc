@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <utility>
 
 #include "absl/strings/str_split.h"
 #include "base/status.h"
