@@ -1,5 +1,3 @@
-#include "server/rest/completions.h"
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -18,6 +16,7 @@
 #include "base/mutex.h"
 #include "nlohmann/json.hpp"
 #include "server/calls/message_cord.h"
+#include "server/rest/api_routes.h"
 #include "server/rest/completions_request.h"
 #include "server/rest/event_stream.h"
 #include "server/rest/guard.h"
@@ -29,7 +28,6 @@
 namespace sru::server::rest {
 namespace {
 
-using nlohmann::json;
 using SharedCall = std::shared_ptr<RestCall>;
 
 constexpr char kGenerate[] = "/sru.v1.InferenceService/Generate";
@@ -415,89 +413,6 @@ class Completions : public std::enable_shared_from_this<Completions> {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-json CompletionsOperation() {
-  return {{"summary",
-           "Goes on from prompts, as OpenAI's API does. With \"stream\": true the answer is "
-           "server-sent events, "
-           "the last of which is [DONE]."},
-          {"requestBody", JsonBody(SchemaReference("CompletionRequest"))},
-          {"responses",
-           {{"200",
-             {{"description", "The texts, or events of one Completion each."},
-              {"content",
-               {{kJsonContentType, {{"schema", SchemaReference("Completion")}}},
-                {"text/event-stream", {{"schema", SchemaReference("Completion")}}}}}}}}}};
-}
-
-json CompletionsSchemas() {
-  const json text = {{"type", "string"}};
-  const json whole = {{"type", "integer"}};
-  const json number = {{"type", "number"}};
-  const json flag = {{"type", "boolean"}};
-  const json off = {{"const", false}};
-  const json texts = {{"type", "array"}, {"items", text}};
-  const json ids = {{"type", "array"}, {"items", whole}};
-  const json numbers_or_null = {{"type", "array"}, {"items", {{"type", {"number", "null"}}}}};
-  const json log_probs = {
-      {"type", {"object", "null"}},
-      {"required", {"tokens", "token_logprobs", "top_logprobs", "text_offset"}},
-      {"properties",
-       {{"tokens", texts},
-        {"token_logprobs", numbers_or_null},
-        {"top_logprobs", {{"type", "array"}, {"items", {{"type", {"object", "null"}}}}}},
-        {"text_offset", ids}}}};
-  const json choice = {{"type", "object"},
-                       {"required", {"index", "text", "logprobs", "finish_reason"}},
-                       {"properties",
-                        {{"index", whole},
-                         {"text", text},
-                         {"logprobs", log_probs},
-                         {"finish_reason", {{"enum", {"stop", "length", nullptr}}}}}}};
-  const json usage = {
-      {"type", {"object", "null"}},
-      {"required", {"prompt_tokens", "completion_tokens", "total_tokens"}},
-      {"properties",
-       {{"prompt_tokens", whole}, {"completion_tokens", whole}, {"total_tokens", whole}}}};
-  json request = {{"type", "object"}, {"required", {"prompt"}}, {"additionalProperties", false}};
-  request["properties"] = {
-      {"model", text},
-      {"prompt", {{"oneOf", {text, texts, ids, {{"type", "array"}, {"items", ids}}}}}},
-      {"max_tokens", {{"type", "integer"}, {"minimum", 0}, {"default", 16}}},
-      {"min_tokens", {{"type", "integer"}, {"minimum", 0}}},
-      {"temperature", {{"type", "number"}, {"minimum", 0}, {"default", 1}}},
-      {"top_p", {{"type", "number"}, {"minimum", 0}, {"maximum", 1}}},
-      {"top_k", {{"type", "integer"}, {"minimum", -1}}},
-      {"min_p", {{"type", "number"}, {"minimum", 0}, {"maximum", 1}}},
-      {"n", {{"type", "integer"}, {"minimum", 1}, {"maximum", 64}, {"default", 1}}},
-      {"stop", {{"oneOf", {text, texts}}}},
-      {"stop_token_ids", ids},
-      {"seed", whole},
-      {"logprobs", {{"type", {"integer", "null"}}, {"minimum", 0}, {"maximum", 5}}},
-      {"echo", flag},
-      {"stream", flag},
-      {"stream_options", {{"type", "object"}, {"properties", {{"include_usage", flag}}}}},
-      {"presence_penalty", number},
-      {"frequency_penalty", number},
-      {"repetition_penalty", number},
-      {"logit_bias", {{"type", "object"}, {"additionalProperties", number}}},
-      {"best_of", {{"type", "integer"}, {"description", "Equal to n."}}},
-      {"suffix", {{"type", {"string", "null"}}, {"maxLength", 0}}},
-      {"service_tier", {{"enum", {"auto", "default", nullptr}}}},
-      {"store", off},
-      {"ignore_eos", off},
-      {"use_beam_search", off},
-      {"metadata", {{"type", {"object", "null"}}}},
-      {"safety_identifier", text},
-      {"prompt_cache_key", text},
-      {"user", text}};
-  json completion = {{"type", "object"},
-                     {"required", {"id", "object", "created", "model", "choices"}}};
-  completion["properties"] = {
-      {"id", text},    {"object", {{"const", "text_completion"}}},          {"created", whole},
-      {"model", text}, {"choices", {{"type", "array"}, {"items", choice}}}, {"usage", usage}};
-  return {{"CompletionRequest", std::move(request)}, {"Completion", std::move(completion)}};
-}
-
 }  // namespace
 
 RouteGroup CompletionsRoutes() {
@@ -516,10 +431,10 @@ RouteGroup CompletionsRoutes() {
     std::string().swap(call->body());
     std::make_shared<Completions>(call, std::move(request))->Start();
   };
-  route.openapi = CompletionsOperation;
+  route.openapi = [] { return OpenApiPart("completions"); };
   RouteGroup group;
   group.routes.push_back(std::move(route));
-  group.schemas = CompletionsSchemas;
+  group.schemas = [] { return OpenApiPart("completions_schemas"); };
   return group;
 }
 

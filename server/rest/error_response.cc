@@ -32,41 +32,13 @@ const char* OpenAiType(int http_status) {
   }
 }
 
-// The header has the table.
-int HttpStatusOf(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kOk:
-      return 200;
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kOutOfRange:
-      return 400;
-    case absl::StatusCode::kUnauthenticated:
-      return 401;
-    case absl::StatusCode::kPermissionDenied:
-      return 403;
-    case absl::StatusCode::kNotFound:
-      return 404;
-    case absl::StatusCode::kAlreadyExists:
-    case absl::StatusCode::kAborted:
-      return 409;
-    case absl::StatusCode::kResourceExhausted:
-      return 429;
-    case absl::StatusCode::kCancelled:
-      return 499;
-    case absl::StatusCode::kUnimplemented:
-      return 501;
-    case absl::StatusCode::kUnavailable:
-      return 503;
-    case absl::StatusCode::kDeadlineExceeded:
-      return 504;
-    default:
-      return 500;
-  }
-}
+// By the number of the code. The header has the table.
+constexpr int kHttpStatus[] = {200, 499, 500, 400, 504, 404, 409, 403, 429,
+                               400, 409, 400, 501, 500, 503, 500, 401};
 
 int StatusOf(const RestError& error) {
-  return error.http_status != 0 ? error.http_status : HttpStatusOf(error.status.code());
+  return error.http_status != 0 ? error.http_status
+                                : kHttpStatus[static_cast<int>(error.status.code())];
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ struct RestError {
   RestError() = default;
   // A conversion: most refusals are a status and nothing else.
   // NOLINTNEXTLINE(google-explicit-constructor)
-  RestError(absl::Status error) : status(std::move(error)) {}
+  RestError(absl::Status error, int http = 0) : status(std::move(error)), http_status(http) {}
 
   absl::Status status;       // UNAVAILABLE that does not say when to come back gets one second
   int http_status = 0;       // 0: that of the code

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <exception>
 #include <limits>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -27,14 +26,12 @@
 #include "server/http/allowed_origins.h"
 #include "server/http/page_host.h"
 #include "server/rest/alarm_time.h"
-#include "server/rest/completions.h"
+#include "server/rest/api_routes.h"
 #include "server/rest/error_response.h"
 #include "server/rest/guard.h"
 #include "server/rest/method_call.h"
 #include "server/rest/openapi.h"
 #include "server/rest/route.h"
-#include "server/rest/v1_routes.h"
-#include "server/rest/v2_routes.h"
 #include "server/rest/web_protocol.h"
 #include "server/telemetry/request_id.h"
 
@@ -110,21 +107,16 @@ void AddRateLimits(const callers::Caller* caller, http::PageResponse* response) 
 absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutting down"); }
 
 RestError BodyError(const absl::Status& status) {
-  RestError error(status);
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
-      error.http_status = 411;
-      break;
+      return {status, 411};
     case absl::StatusCode::kResourceExhausted:
-      error.http_status = 413;
-      break;
+      return {status, 413};
     case absl::StatusCode::kDeadlineExceeded:
-      error.http_status = 408;
-      break;
+      return {status, 408};
     default:
-      break;
+      return {status};
   }
-  return error;
 }
 
 }  // namespace
@@ -178,9 +170,9 @@ struct Gateway::State {
     }
     if (match.route == nullptr) {
       RestError error(absl::UnimplementedError(
-          absl::StrCat(request.path.substr(0, 200), " does not take ", request.method.substr(0, 32),
-                       "; it takes ", match.allowed)));
-      error.http_status = 405;
+                          absl::StrCat(request.path.substr(0, 200), " does not take ",
+                                       request.method.substr(0, 32), "; it takes ", match.allowed)),
+                      405);
       error.headers.emplace_back("Allow", match.allowed);
       return error;
     }
@@ -197,9 +189,7 @@ struct Gateway::State {
     }
     if (!route.content_types.empty()) {
       if (absl::Status status = CheckContent(request, route); !status.ok()) {
-        RestError error(status);
-        error.http_status = 415;
-        return error;
+        return {status, 415};
       }
     }
     absl::Duration ignored;

@@ -1,5 +1,5 @@
 // The OpenAPI 3.1 description of the gateway's routes, at /openapi.json. The schemas of messages are made from protobuf's
-// descriptors; the others are written beside their routes. Pure functions.
+// descriptors; the rest stands in the file openapi.json, as the description has it. Pure functions.
 #ifndef SRU_SERVER_REST_OPENAPI_H_
 #define SRU_SERVER_REST_OPENAPI_H_
 
@@ -25,6 +25,9 @@ nlohmann::json EventsOperation(const std::string& summary,
 // The message with OpenAI's members in front of its own.
 nlohmann::json ModelsOperation(const std::string& summary,
                                const google::protobuf::Descriptor& response, bool is_list);
+
+// What openapi.json has at this key.
+nlohmann::json OpenApiPart(const char* key);
 
 // Adds the schemas of a message and of those that it has, by name.
 void AddSchemas(const google::protobuf::Descriptor& message, nlohmann::json* schemas);

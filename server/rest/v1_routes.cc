@@ -1,9 +1,6 @@
-#include "server/rest/v1_routes.h"
-
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -11,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "nlohmann/json.hpp"
+#include "server/rest/api_routes.h"
 #include "server/rest/json_message.h"
 #include "server/rest/method_call.h"
 #include "server/rest/openapi.h"

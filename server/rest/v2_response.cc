@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <map>
 #include <memory>
 #include <new>
 #include <optional>

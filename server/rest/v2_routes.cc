@@ -1,25 +1,27 @@
-#include "server/rest/v2_routes.h"
-
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "inference/open_inference.pb.h"
 #include "nlohmann/json.hpp"
 #include "server/calls/message_cord.h"
+#include "server/rest/api_routes.h"
 #include "server/rest/json_message.h"
 #include "server/rest/method_call.h"
-#include "server/rest/v2_openapi.h"
+#include "server/rest/openapi.h"
 #include "server/rest/v2_request.h"
 #include "server/rest/v2_response.h"
 
 namespace sru::server::rest {
 namespace {
 
+using nlohmann::json;
 using nlohmann::ordered_json;
 using CallPointer = std::shared_ptr<RestCall>;
 
@@ -136,22 +138,80 @@ void RefuseRepository(const CallPointer& call) {
                                 "or `sru_client admin`")});
 }
 
-Route GetRoute(const std::string& path, void (*handle)(const CallPointer&),
-               std::function<nlohmann::json()> openapi) {
+json Answer(const std::string& description, const std::string& schema) {
+  return JsonAnswer(description, SchemaReference(schema));
+}
+
+// An identifier that no other operation has: "v2_models_name_infer_get".
+std::string V2OperationId(const Route& route) {
+  std::string id;
+  for (const char c : route.path) {
+    if (absl::ascii_isalnum(c)) {
+      id.push_back(c);
+    } else if (c == '/' && !id.empty()) {
+      id.push_back('_');
+    }
+  }
+  return absl::StrCat(id, "_", absl::AsciiStrToLower(route.method));
+}
+
+// What the Operation Objects have in common.
+json Operation(const Route& route, const std::string& summary) {
+  json operation = {{"tags", {"Open Inference Protocol"}},
+                    {"summary", summary},
+                    {"operationId", V2OperationId(route)},
+                    {"responses", {{"default", Answer("An error.", "V2Error")}}}};
+  for (const auto& [name, meaning] :
+       {std::pair{kModel, "Of a model."}, std::pair{kVersion, "A positive number in decimal."}}) {
+    if (!absl::StrContains(route.path, absl::StrCat("{", name, "}"))) continue;
+    operation["parameters"].push_back({{"name", name},
+                                       {"in", "path"},
+                                       {"required", true},
+                                       {"description", meaning},
+                                       {"schema", {{"type", "string"}}}});
+  }
+  return operation;
+}
+
+Route MakeRoute(const char* method, const std::string& path, void (*handle)(const CallPointer&)) {
   Route route;
-  route.method = "GET";
+  route.method = method;
   route.path = path;
   route.errors = ErrorForm::kOpenInference;
   route.handle = handle;
-  route.openapi = std::move(openapi);
   return route;
 }
 
-Route PostRoute(const std::string& path, std::vector<std::string> content_types,
-                void (*handle)(const CallPointer&), std::function<nlohmann::json()> openapi) {
-  Route route = GetRoute(path, handle, std::move(openapi));
-  route.method = "POST";
-  route.content_types = std::move(content_types);
+// `schema` is the name of the answer's. The answer of a probe may be false, with 503.
+Route Query(const std::string& path, void (*handle)(const CallPointer&), const char* summary,
+            const char* schema, bool is_probe = false) {
+  Route route = MakeRoute("GET", path, handle);
+  json operation = Operation(route, summary);
+  operation["responses"]["200"] = Answer(is_probe ? "It is so." : "The answer.", schema);
+  if (is_probe) operation["responses"]["503"] = Answer("It is not so.", schema);
+  route.openapi = [operation = std::move(operation)] { return operation; };
+  return route;
+}
+
+Route InferRoute(const std::string& path) {
+  Route route = MakeRoute("POST", path, ModelInfer);
+  route.content_types = {"application/json", "application/octet-stream"};
+  route.calls = calls::MethodId::kModelInfer;
+  json operation = Operation(route, "Computes a batch of sequences.");
+  json infer = OpenApiPart("infer");
+  operation["parameters"].push_back(std::move(infer["parameter"]));
+  operation["requestBody"] = std::move(infer["requestBody"]);
+  operation["responses"]["200"] = std::move(infer["answer"]);
+  route.openapi = [operation = std::move(operation)] { return operation; };
+  return route;
+}
+
+Route RefusedRoute(const std::string& path) {
+  Route route = MakeRoute("POST", path, RefuseRepository);
+  json operation = Operation(route, "Refused: models are managed over gRPC, on the admin port.");
+  operation["deprecated"] = true;
+  operation["responses"]["501"] = Answer("Always.", "V2Error");
+  route.openapi = [operation = std::move(operation)] { return operation; };
   return route;
 }
 
@@ -159,43 +219,27 @@ Route PostRoute(const std::string& path, std::vector<std::string> content_types,
 
 RouteGroup OpenInferenceRoutes() {
   RouteGroup group;
-  const auto query = [&](const std::string& path, void (*handle)(const CallPointer&),
-                         const char* summary, const char* schema) {
-    group.routes.push_back(
-        GetRoute(path, handle, [=] { return V2QueryOperation(path, summary, schema); }));
-  };
-  const auto probe = [&](const std::string& path, void (*handle)(const CallPointer&),
-                         const char* summary, const char* schema) {
-    group.routes.push_back(
-        GetRoute(path, handle, [=] { return V2ProbeOperation(path, summary, schema); }));
-  };
-  query("/v2", ServerMetadata, "The server's name, version and extensions.", "V2Server");
-  probe("/v2/health/live", ServerLive, "Whether the process answers.", "V2Live");
-  probe("/v2/health/ready", ServerReady, "Whether calls can be served.", "V2Ready");
-  query("/v2/models/stats", ModelStatistics, "What all models have done since they were loaded.",
-        "V2Statistics");
-  for (const char* model : {"/v2/models/{name}", "/v2/models/{name}/versions/{version}"}) {
-    const auto path = [model](const char* rest) { return absl::StrCat(model, rest); };
-    query(path(""), ModelMetadata, "The model's tensors.", "V2Model");
-    probe(path("/ready"), ModelReady, "Whether the model is loaded and can be used.",
-          "V2ModelReady");
-    query(path("/config"), ModelConfig, "The model's configuration.", "V2ModelConfig");
-    query(path("/stats"), ModelStatistics, "What the model has done since it was loaded.",
-          "V2Statistics");
-    const std::string infer = path("/infer");
-    group.routes.push_back(PostRoute(infer, {"application/json", "application/octet-stream"},
-                                     ModelInfer, [infer] { return V2InferOperation(infer); }));
-    group.routes.back().calls = calls::MethodId::kModelInfer;
+  std::vector<Route>& routes = group.routes;
+  routes = {Query("/v2", ServerMetadata, "The server's name, version and extensions.", "V2Server"),
+            Query("/v2/health/live", ServerLive, "Whether the process answers.", "V2Live", true),
+            Query("/v2/health/ready", ServerReady, "Whether calls can be served.", "V2Ready", true),
+            Query("/v2/models/stats", ModelStatistics,
+                  "What all models have done since they were loaded.", "V2Statistics")};
+  for (const std::string model : {"/v2/models/{name}", "/v2/models/{name}/versions/{version}"}) {
+    routes.push_back(Query(model, ModelMetadata, "The model's tensors.", "V2Model"));
+    routes.push_back(Query(model + "/ready", ModelReady,
+                           "Whether the model is loaded and can be used.", "V2ModelReady", true));
+    routes.push_back(
+        Query(model + "/config", ModelConfig, "The model's configuration.", "V2ModelConfig"));
+    routes.push_back(Query(model + "/stats", ModelStatistics,
+                           "What the model has done since it was loaded.", "V2Statistics"));
+    routes.push_back(InferRoute(model + "/infer"));
   }
   for (const char* path : {"/v2/repository/index", "/v2/repository/models/{name}/load",
                            "/v2/repository/models/{name}/unload"}) {
-    const std::string refused = path;
-    group.routes.push_back(PostRoute(refused, {}, RefuseRepository, [refused] {
-      return V2RefusedOperation(refused,
-                                "Refused: models are managed over gRPC, on the admin port.");
-    }));
+    routes.push_back(RefusedRoute(path));
   }
-  group.schemas = V2Schemas;
+  group.schemas = [] { return OpenApiPart("v2_schemas"); };
   return group;
 }
 

@@ -1,10 +1,7 @@
 // The routes below /v2 against a service that answers what it was asked.
-#include "server/rest/v2_routes.h"
-
 #include <cstring>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "inference/open_inference.pb.h"
 #include "nlohmann/json.hpp"
+#include "server/rest/api_routes.h"
 #include "tests/testing/fake_methods.h"
 #include "tests/testing/notification.h"
 #include "tests/testing/plain_rest_call.h"

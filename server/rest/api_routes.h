@@ -1,4 +1,24 @@
-// The routes below /v2: the Open Inference Protocol over HTTP, as KServe and Triton have it. A request becomes a message of
+// The routes of the APIs that the gateway always has.
+#ifndef SRU_SERVER_REST_API_ROUTES_H_
+#define SRU_SERVER_REST_API_ROUTES_H_
+
+#include "server/calls/method.h"
+#include "server/rest/route.h"
+
+namespace sru::server::rest {
+
+// The calls of sru.v1.InferenceService below /v1, with the proto's JSON form (json_message.h):
+//
+//   POST /v1/classify, /v1/encode, /v1/score, /v1/answer, /v1/translate
+//   POST /v1/generate       answered by server-sent events of one GenerateResponse each
+//   GET  /v1/models         ListModelsResponse, and OpenAI's list of models in the same object
+//   GET  /v1/models/{name}  GetModelResponse, likewise; ?version=N
+RouteGroup V1Routes(const calls::MethodTable& methods);
+
+// POST /v1/completions: OpenAI's API for texts that go on from a prompt, for language models.
+RouteGroup CompletionsRoutes();
+
+// The Open Inference Protocol over HTTP, as KServe and Triton have it. A request becomes a message of
 // inference.GRPCInferenceService, so the rules on models, tensors and parameters are those of its service.
 //
 //   GET  /v2                                          the server's name, version and extensions
@@ -11,15 +31,8 @@
 //   GET  /v2/models/NAME[/versions/VERSION]/stats
 //   POST /v2/models/NAME[/versions/VERSION]/infer     v2_request.h, v2_response.h
 //   POST /v2/repository/...                           501: over gRPC, on the port of --admin_listen
-#ifndef SRU_SERVER_REST_V2_ROUTES_H_
-#define SRU_SERVER_REST_V2_ROUTES_H_
-
-#include "server/rest/route.h"
-
-namespace sru::server::rest {
-
 RouteGroup OpenInferenceRoutes();
 
 }  // namespace sru::server::rest
 
-#endif  // SRU_SERVER_REST_V2_ROUTES_H_
+#endif  // SRU_SERVER_REST_API_ROUTES_H_
