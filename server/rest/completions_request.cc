@@ -46,71 +46,58 @@ std::string Shown(const json& value) {
   return Excerpt(JsonText(value));
 }
 
-// Builds the tree of a body, until a key comes twice or the nesting is too deep. Each event takes constant time, or
-// logarithmic for a key: a hostile body must not cost more than its bytes.
-class TreeBuilder {
- public:
-  explicit TreeBuilder(json* tree) : tree_(*tree) {}
-
-  const absl::Status& problem() const { return problem_; }
-
-  bool Null() { return Add(nullptr) != nullptr; }
-  bool Bool(bool value) { return Add(value) != nullptr; }
-  bool Number(const JsonNumber& number) {
-    if (number.as_unsigned.has_value()) return Add(*number.as_unsigned) != nullptr;
-    if (number.as_signed.has_value()) return Add(*number.as_signed) != nullptr;
-    return Add(number.real) != nullptr;
+// Builds the tree of a value, until a key comes twice or the nesting is too deep. Each step takes
+// constant time, or logarithmic for a key: a hostile body must not cost more than its bytes.
+absl::Status BuildTree(JsonReader* reader, size_t depth, json* tree) {  // NOLINT(misc-no-recursion)
+  if (depth > kMostDepth) return absl::InvalidArgumentError("the body is nested too deeply");
+  using Kind = JsonReader::Kind;
+  absl::string_view text;
+  std::string scratch;
+  bool flag = false;
+  switch (reader->Next()) {
+    case Kind::kObject:
+      *tree = json::object();
+      reader->EnterObject();
+      while (reader->NextKey(&text)) {
+        const auto [place, is_new] = tree->emplace(std::string(text), nullptr);
+        if (!is_new) return InvalidArgument(Excerpt(text), ": the key comes twice");
+        SRU_RETURN_UNLESS_OK(BuildTree(reader, depth + 1, &*place));
+      }
+      break;
+    case Kind::kArray:
+      *tree = json::array();
+      reader->EnterArray();
+      while (reader->NextElement()) {
+        SRU_RETURN_UNLESS_OK(BuildTree(reader, depth + 1, &tree->emplace_back()));
+      }
+      break;
+    case Kind::kString:
+      if (reader->ReadString(&scratch, &text)) *tree = std::string(text);
+      break;
+    case Kind::kNumber:
+      if (reader->ReadNumber(&text)) {
+        const JsonNumber number = ParseJsonNumber(text);
+        *tree = number.as_unsigned.has_value() ? json(*number.as_unsigned)
+                : number.as_signed.has_value() ? json(*number.as_signed)
+                                               : json(number.real);
+      }
+      break;
+    case Kind::kBool:
+      if (reader->ReadBool(&flag)) *tree = flag;
+      break;
+    default:
+      reader->Skip();  // null, or no value
   }
-  bool String(absl::string_view text) { return Add(std::string(text)) != nullptr; }
-  bool StartObject() { return Open(json::object()); }
-  bool Key(absl::string_view name) {
-    if (IsTooDeep()) return false;
-    const auto [place, is_new] = open_.back()->emplace(std::string(name), nullptr);
-    if (!is_new) Refuse(absl::StrCat(Excerpt(name), ": the key comes twice"));
-    value_ = &*place;
-    return is_new;
-  }
-  void EndObject() { open_.pop_back(); }
-  bool StartArray() { return Open(json::array()); }
-  void EndArray() { open_.pop_back(); }
-
- private:
-  bool IsTooDeep() {
-    if (open_.size() <= kMostDepth) return false;
-    Refuse("the body is nested too deeply");
-    return true;
-  }
-  void Refuse(absl::string_view what) { problem_ = absl::InvalidArgumentError(what); }
-
-  // Puts the value where it belongs; null if it is too deep there.
-  json* Add(json value) {
-    if (IsTooDeep()) return nullptr;
-    if (open_.empty()) return &(tree_ = std::move(value));
-    if (open_.back()->is_object()) return &(*value_ = std::move(value));
-    return &open_.back()->emplace_back(std::move(value));
-  }
-  bool Open(json value) {
-    json* const opened = Add(std::move(value));
-    if (opened != nullptr) open_.push_back(opened);
-    return opened != nullptr;
-  }
-
-  json& tree_;
-  std::vector<json*> open_;  // the lists and objects that have no end yet
-  json* value_ = nullptr;    // of the last key
-  absl::Status problem_;
-};
+  return absl::OkStatus();
+}
 
 absl::Status ParseTree(absl::string_view body, MemoryHold* memory, json* tree) {
   if (!memory->Grow(kBytesPerByte * static_cast<int64_t>(body.size()))) return memory->NoMemory();
-  TreeBuilder builder(tree);
-  SRU_RETURN_UNLESS_OK(ReadJsonBody(body, &builder));
-  // That the rest is not JSON counts more.
-  if (!builder.problem().ok()) return JsonSyntaxError(body, builder.problem());
-  if (!tree->is_object()) {
-    return InvalidArgument("expected an object, found ", Shown(*tree));
-  }
-  return absl::OkStatus();
+  SRU_RETURN_UNLESS_OK(ReadJsonBody(body, JsonErrors::kSyntaxFirst, [tree](JsonReader* reader) {
+    return BuildTree(reader, 0, tree);
+  }));
+  if (tree->is_object()) return absl::OkStatus();
+  return InvalidArgument("expected an object, found ", Shown(*tree));
 }
 
 // The fields of the object, one after the other; each function takes what it knows. The first problem counts.
@@ -121,6 +108,10 @@ class FieldReader {
   const std::optional<Problem>& problem() const { return problem_; }
   void Fail(const std::string& name, const std::string& message) {
     if (!problem_.has_value()) problem_ = Problem{name, absl::StrCat(name, ": ", message)};
+  }
+
+  void Wrong(const std::string& name, absl::string_view expected, const json& found) {
+    Fail(name, absl::StrCat("expected ", expected, ", found ", Shown(found)));
   }
 
   // Null if the field is left out.
@@ -138,8 +129,7 @@ class FieldReader {
         (!value->is_number_unsigned() ||
          value->get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
     if (!is_small || value->get<int64_t>() < least || value->get<int64_t>() > most) {
-      Fail(name, absl::StrCat("expected a whole number from ", least, " to ", most, ", found ",
-                              Shown(*value)));
+      Wrong(name, absl::StrCat("a whole number from ", least, " to ", most), *value);
       return fallback;
     }
     return value->get<int64_t>();
@@ -149,8 +139,7 @@ class FieldReader {
     if (value == nullptr) return static_cast<float>(fallback);
     if (!value->is_number() || !(value->get<double>() >= least) ||
         !(value->get<double>() <= most)) {
-      Fail(name,
-           absl::StrCat("expected a number from ", least, " to ", most, ", found ", Shown(*value)));
+      Wrong(name, absl::StrCat("a number from ", least, " to ", most), *value);
       return static_cast<float>(fallback);
     }
     return static_cast<float>(value->get<double>());
@@ -158,14 +147,13 @@ class FieldReader {
   bool Boolean(const std::string& name) {
     const json* const value = Take(name);
     if (value == nullptr) return false;
-    if (!value->is_boolean())
-      Fail(name, absl::StrCat("expected true or false, found ", Shown(*value)));
+    if (!value->is_boolean()) Wrong(name, "true or false", *value);
     return value->is_boolean() && value->get<bool>();
   }
   std::string String(const std::string& name) {
     const json* const value = Take(name);
     if (value == nullptr) return "";
-    if (!value->is_string()) Fail(name, absl::StrCat("expected a string, found ", Shown(*value)));
+    if (!value->is_string()) Wrong(name, "a string", *value);
     return value->is_string() ? value->get<std::string>() : "";
   }
 
@@ -195,8 +183,7 @@ bool ReadTokenIds(const json& list, const std::string& name, v1::Sequence* promp
                   FieldReader* fields) {
   for (size_t i = 0; i < list.size(); ++i) {
     if (!IsTokenId(list[i])) {
-      fields->Fail("prompt", absl::StrCat("expected a token id at ", name, "[", i, "], found ",
-                                          Shown(list[i])));
+      fields->Wrong("prompt", absl::StrCat("a token id at ", name, "[", i, "]"), list[i]);
       return false;
     }
     prompt->mutable_token_ids()->add_values(list[i].get<int32_t>());
@@ -236,9 +223,8 @@ void ReadPrompts(FieldReader* fields, CompletionsRequest* request) {
     if (prompt.is_string()) {
       sequence.set_text(prompt.get<std::string>());
     } else if (!prompt.is_array()) {
-      return fields->Fail("prompt",
-                          absl::StrCat("expected a string or a list of token ids at prompt[", i,
-                                       "], found ", Shown(prompt)));
+      return fields->Wrong(
+          "prompt", absl::StrCat("a string or a list of token ids at prompt[", i, "]"), prompt);
     } else if (!ReadTokenIds(prompt, absl::StrCat("prompt[", i, "]"), &sequence, fields)) {
       return;
     }
@@ -249,11 +235,13 @@ void ReadStops(FieldReader* fields, v1::GenerateRequest* generate) {
   const json* const value = fields->Take("stop");
   if (value == nullptr) return;
   if (value->is_string()) return generate->add_stop(value->get<std::string>());
-  const char* const expected = "expected a string or a list of strings, found ";
-  if (!value->is_array()) return fields->Fail("stop", absl::StrCat(expected, Shown(*value)));
+  const char* const expected = "a string or a list of strings";
+  if (!value->is_array()) return fields->Wrong("stop", expected, *value);
   for (const json& stop : *value) {
-    if (!stop.is_string())
-      return fields->Fail("stop", absl::StrCat(expected, Shown(stop), " in the list"));
+    if (!stop.is_string()) {
+      return fields->Fail(
+          "stop", absl::StrCat("expected ", expected, ", found ", Shown(stop), " in the list"));
+    }
     generate->add_stop(stop.get<std::string>());
   }
 }
@@ -261,11 +249,9 @@ void ReadStops(FieldReader* fields, v1::GenerateRequest* generate) {
 void ReadStopTokens(FieldReader* fields, v1::GenerateRequest* generate) {
   const json* const value = fields->Take("stop_token_ids");
   if (value == nullptr) return;
-  if (!value->is_array())
-    return fields->Fail("stop_token_ids", absl::StrCat("expected a list, found ", Shown(*value)));
+  if (!value->is_array()) return fields->Wrong("stop_token_ids", "a list", *value);
   for (const json& id : *value) {
-    if (!IsTokenId(id))
-      return fields->Fail("stop_token_ids", absl::StrCat("expected token ids, found ", Shown(id)));
+    if (!IsTokenId(id)) return fields->Wrong("stop_token_ids", "token ids", id);
     generate->add_stop_token_ids(id.get<int32_t>());
   }
 }
@@ -274,9 +260,7 @@ void ReadLogitBias(FieldReader* fields, v1::Sampling* sampling) {
   const json* const value = fields->Take("logit_bias");
   if (value == nullptr) return;
   if (!value->is_object()) {
-    return fields->Fail(
-        "logit_bias",
-        absl::StrCat("expected an object from token ids to numbers, found ", Shown(*value)));
+    return fields->Wrong("logit_bias", "an object from token ids to numbers", *value);
   }
   for (const auto& item : value->items()) {
     int32_t id = 0;
@@ -287,8 +271,7 @@ void ReadLogitBias(FieldReader* fields, v1::Sampling* sampling) {
     }
     const auto bias = item.value().get<double>();
     if (!(std::abs(bias) <= 100)) {
-      return fields->Fail("logit_bias", absl::StrCat("expected numbers from -100 to 100, found ",
-                                                     Shown(item.value())));
+      return fields->Wrong("logit_bias", "numbers from -100 to 100", item.value());
     }
     (*sampling->mutable_logit_bias())[id] = static_cast<float>(bias);
   }
@@ -298,7 +281,7 @@ void ReadSeed(FieldReader* fields, v1::Sampling* sampling) {
   const json* const value = fields->Take("seed");
   if (value == nullptr) return;
   if (!value->is_number_integer()) {
-    return fields->Fail("seed", absl::StrCat("expected a whole number, found ", Shown(*value)));
+    return fields->Wrong("seed", "a whole number", *value);
   }
   sampling->set_seed(value->get<uint64_t>());
 }

@@ -16,7 +16,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -260,6 +259,20 @@ class GatewayTest : public ::testing::Test {
     gateway_ = nullptr;
   }
 
+  // What calls run, whatever they ask.
+  void OnClassify(const std::function<calls::CallEnd(calls::Exchange&)>& run) {
+    service_.classify = [run](calls::Exchange& exchange, const v1::ClassifyRequest&,
+                              v1::ClassifyResponse*) { return run(exchange); };
+  }
+  void OnGenerate(const std::function<calls::CallEnd(calls::Exchange&, const Writer&)>& run) {
+    service_.generate = [run](calls::Exchange& exchange, const v1::GenerateRequest&,
+                              const Writer& writer) { return run(exchange, writer); };
+  }
+  // The limits of the caller of all requests.
+  void Limit(const std::string& limits) {
+    caller_ = callers_.WithLimits("name a", "a", *callers::ParseLimitsFlag("f", limits));
+  }
+
   static http::PageRequest Request(const std::string& method, const std::string& path,
                                    const std::string& body = "") {
     http::PageRequest request;
@@ -273,6 +286,21 @@ class GatewayTest : public ::testing::Test {
     return request;
   }
 
+  static http::PageRequest With(http::PageRequest request, const std::string& name,
+                                const std::string& value) {
+    request.headers[name] = value;
+    return request;
+  }
+  // A request whose body must not be read.
+  static http::PageRequest Unread(const std::string& path) {
+    http::PageRequest request = Request("POST", path);
+    request.read_body = [] {
+      ADD_FAILURE() << "the body was read";
+      return "";
+    };
+    return request;
+  }
+
   // The refusal of the headers, or the answer.
   std::shared_ptr<const http::PageResponse> Ask(http::PageRequest request) {
     std::shared_ptr<const http::PageResponse> refusal = gateway_->CheckHeaders(&request);
@@ -280,8 +308,12 @@ class GatewayTest : public ::testing::Test {
     Start(request);
     return Await();
   }
-  void Start(const http::PageRequest& request) {
+  void Start(const http::PageRequest& request, bool reads = true) {
     client_ = std::make_shared<Client>();
+    {
+      MutexLock lock(&client_->mutex);
+      client_->reads = reads;
+    }
     gateway_->Handle(std::make_shared<FakeHttpCall>(request, client_));
   }
   std::shared_ptr<const http::PageResponse> Await() {
@@ -291,6 +323,9 @@ class GatewayTest : public ::testing::Test {
     }));
     MutexLock lock(&client_->mutex);
     return client_->response;
+  }
+  json Complete(const std::string& body) {
+    return json::parse(Ask(Request("POST", "/v1/completions", body))->body);
   }
   // All that came in parts.
   std::string AwaitEnd() {
@@ -318,7 +353,8 @@ class GatewayTest : public ::testing::Test {
     const auto response = Ask(request);
     EXPECT_EQ(response->status, status);
     EXPECT_EQ(response->content_type, "application/json");
-    const json error = json::parse(response->body).at("error");
+    json error = json::parse(response->body);
+    if (error.contains("error")) error = json(error.at("error"));  // Connect's has no such level
     EXPECT_EQ(error.at("code"), code);
     EXPECT_THAT(error.at("message").get<std::string>(), HasSubstr(part));
   }
@@ -328,6 +364,7 @@ class GatewayTest : public ::testing::Test {
   TestBudget budget_;
   std::vector<std::string> refused_;
   RealClock clock_;
+  callers::Callers callers_{{}, &clock_};
   callers::CallerPtr caller_;  // of all requests; null: nobody in particular
   std::shared_ptr<Client> client_ = std::make_shared<Client>();
   std::unique_ptr<Gateway> gateway_;
@@ -348,8 +385,7 @@ TEST_F(GatewayTest, HeadersGoWithTheCall) {
   std::map<std::string, std::string> seen;
   std::string peer;
   absl::Duration left;
-  service_.classify = [&](calls::Exchange& exchange, const v1::ClassifyRequest&,
-                          v1::ClassifyResponse*) {
+  OnClassify([&](calls::Exchange& exchange) {
     for (const char* name : {"x-request-id", "authorization", "traceparent"}) {
       seen[name] = std::string(exchange.FindHeader(name));
     }
@@ -358,7 +394,7 @@ TEST_F(GatewayTest, HeadersGoWithTheCall) {
     calls::CallEnd end = FakeEnd(absl::OkStatus());
     end.headers = {{"x-request-id", "of-the-service"}};
     return end;
-  };
+  });
   http::PageRequest request = Request("POST", "/v1/classify", "{}");
   request.headers["x-request-id"] = "mine";
   request.headers["traceparent"] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -375,10 +411,10 @@ TEST_F(GatewayTest, HeadersGoWithTheCall) {
 }
 
 TEST_F(GatewayTest, ErrorsOfCallsAreJson) {
-  service_.classify = [](calls::Exchange&, const v1::ClassifyRequest&, v1::ClassifyResponse*) {
+  OnClassify([](calls::Exchange&) {
     return FakeEnd(RetryAfter(absl::ResourceExhaustedError("the queue is full"),
                               absl::Seconds(2) + absl::Nanoseconds(1)));
-  };
+  });
   const auto response = Ask(Request("POST", "/v1/classify", "{}"));
   EXPECT_EQ(response->status, 429);
   EXPECT_EQ(Header(*response, "Retry-After"), "3");
@@ -387,28 +423,20 @@ TEST_F(GatewayTest, ErrorsOfCallsAreJson) {
 }
 
 TEST_F(GatewayTest, BadHeadersAreRefusedBeforeTheBody) {
-  http::PageRequest request = Request("POST", "/v1/classify");
-  request.read_body = [] {
-    ADD_FAILURE() << "the body was read";
-    return "";
-  };
-  const auto with = [&request](const std::string& name, const std::string& value) {
-    http::PageRequest changed = request;
-    changed.headers[name] = value;
-    return changed;
-  };
+  const http::PageRequest request = Unread("/v1/classify");
   ExpectRefusal(Request("GET", "/v1/nothing"), 404, "NOT_FOUND", "POST /v1/classify");
   ExpectRefusal(Request("OPTIONS", "/v1/classify"), 405, "UNIMPLEMENTED", "it takes POST");
   EXPECT_EQ(Header(*Ask(Request("PUT", "/v1/models")), "Allow"), "GET");
-  ExpectRefusal(with("content-type", "text/plain"), 415, "INVALID_ARGUMENT",
+  ExpectRefusal(With(request, "content-type", "text/plain"), 415, "INVALID_ARGUMENT",
                 "Content-Type: expected application/json, found 'text/plain'");
-  ExpectRefusal(with("content-encoding", "gzip"), 415, "INVALID_ARGUMENT",
+  ExpectRefusal(With(request, "content-encoding", "gzip"), 415, "INVALID_ARGUMENT",
                 "Content-Encoding: expected none, found 'gzip'");
-  ExpectRefusal(with("authorization", "Bearer wrong"), 401, "UNAUTHENTICATED", "a token is needed");
-  EXPECT_EQ(Header(*Ask(with("authorization", "")), "WWW-Authenticate"), "Bearer");
+  ExpectRefusal(With(request, "authorization", "Bearer wrong"), 401, "UNAUTHENTICATED",
+                "a token is needed");
+  EXPECT_EQ(Header(*Ask(With(request, "authorization", "")), "WWW-Authenticate"), "Bearer");
   for (const char* value :
        {"0", "-1", "1.5", "", "abc", "86400001", "99999999999999999999", " 5"}) {
-    ExpectRefusal(with("x-request-timeout-ms", value), 400, "INVALID_ARGUMENT",
+    ExpectRefusal(With(request, "x-request-timeout-ms", value), 400, "INVALID_ARGUMENT",
                   "X-Request-Timeout-Ms: expected");
   }
   // The errors of an API have its form.
@@ -467,12 +495,10 @@ TEST_F(GatewayTest, BodiesThatCannotBeReadAreRefused) {
 }
 
 TEST_F(GatewayTest, ARequestOfSeveralCallsIsOneOfItsCaller) {
-  callers::Callers callers({}, &clock_);
-  caller_ = callers.WithLimits("name a", "a", *callers::ParseLimitsFlag("f", "calls_in_flight=2"));
+  Limit("calls_in_flight=2");
   std::atomic<int> calls{0};
   std::atomic<int> goes_on{0};
-  service_.generate = [&](calls::Exchange& exchange, const v1::GenerateRequest&,
-                          const Writer& writer) {
+  OnGenerate([&](calls::Exchange& exchange, const Writer& writer) {
     ++calls;
     if (exchange.goes_on()) ++goes_on;
     EXPECT_EQ(exchange.caller()->in_flight(), 1);
@@ -480,7 +506,7 @@ TEST_F(GatewayTest, ARequestOfSeveralCallsIsOneOfItsCaller) {
     response.set_finish_reason(v1::FINISH_REASON_LENGTH);
     writer(response);
     return FakeEnd(absl::OkStatus());
-  };
+  });
   EXPECT_EQ(
       Ask(Request("POST", "/v1/completions", R"({"model":"lm","prompt":["a","b","c"]})"))->status,
       200);
@@ -490,18 +516,13 @@ TEST_F(GatewayTest, ARequestOfSeveralCallsIsOneOfItsCaller) {
 }
 
 TEST_F(GatewayTest, ACallerHasItsLimits) {
-  callers::Callers callers({}, &clock_);
-  const auto limit = [&](const std::string& limits) {
-    caller_ = callers.WithLimits("name a", "a", *callers::ParseLimitsFlag("f", limits));
-  };
   callers::Caller* seen = nullptr;
-  service_.classify = [&](calls::Exchange& exchange, const v1::ClassifyRequest&,
-                          v1::ClassifyResponse*) {
+  OnClassify([&](calls::Exchange& exchange) {
     seen = exchange.caller().get();
     EXPECT_EQ(seen->in_flight(), 1);
     return FakeEnd(absl::OkStatus());
-  };
-  limit("calls_in_flight=2 tokens_per_second=100 methods=Classify");
+  });
+  Limit("calls_in_flight=2 tokens_per_second=100 methods=Classify");
   http::PageRequest request = Request("POST", "/v1/classify", "{}");
   const auto answer = Ask(request);
   EXPECT_EQ(answer->status, 200);
@@ -514,13 +535,8 @@ TEST_F(GatewayTest, ACallerHasItsLimits) {
   EXPECT_EQ(caller_->in_flight(), 0);
 
   // From here on no body is read.
-  request.read_body = [] {
-    ADD_FAILURE() << "the body was read";
-    return "";
-  };
-  http::PageRequest completion = Request("POST", "/v1/completions");
-  completion.read_body = request.read_body;
-  const auto forbidden = Ask(completion);
+  request = Unread("/v1/classify");
+  const auto forbidden = Ask(Unread("/v1/completions"));
   EXPECT_EQ(forbidden->status, 403);
   EXPECT_THAT(forbidden->body, HasSubstr("may not call Generate"));
   EXPECT_EQ(Ask(Request("GET", "/v1/models"))->status, 200) << "it only looks something up";
@@ -537,7 +553,7 @@ TEST_F(GatewayTest, ACallerHasItsLimits) {
   EXPECT_NE(Header(*refused, "x-ratelimit-reset-tokens"), "0s");
   EXPECT_THAT(refused_, ::testing::ElementsAre("/v1/completions 403", "/v1/classify 429"));
 
-  limit("calls_in_flight=1");
+  Limit("calls_in_flight=1");
   callers::Lease lease;
   EXPECT_TRUE(lease.Enter(caller_, calls::MethodId::kClassify).ok());
   const auto full = Ask(request);
@@ -551,8 +567,7 @@ TEST_F(GatewayTest, ACallerHasItsLimits) {
 }
 
 TEST_F(GatewayTest, AnOpenStreamHasAPlace) {
-  callers::Callers callers({}, &clock_);
-  caller_ = callers.WithLimits("name a", "a", *callers::ParseLimitsFlag("f", "open_streams=1"));
+  Limit("open_streams=1");
   const std::string body = R"({"model":"lm","prompt":{"text":"a"},"max_new_tokens":3})";
   for (int i = 0; i < 3; ++i) {
     const auto answer = Ask(Request("POST", "/v1/generate", body));
@@ -566,16 +581,10 @@ TEST_F(GatewayTest, AnOpenStreamHasAPlace) {
 }
 
 TEST_F(GatewayTest, AnAnswerInPartsGivesItsPlaceBackBeforeItsLastPart) {
-  callers::Callers callers({}, &clock_);
-  caller_ = callers.WithLimits("name a", "a", *callers::ParseLimitsFlag("f", "calls_in_flight=1"));
+  Limit("calls_in_flight=1");
   http::PageRequest request = Request("POST", "/v2/models/m/infer", R"({"inputs":[]})");
   ASSERT_EQ(gateway_->CheckHeaders(&request), nullptr);
-  client_ = std::make_shared<Client>();
-  {
-    MutexLock lock(&client_->mutex);
-    client_->reads = false;
-  }
-  gateway_->Handle(std::make_shared<FakeHttpCall>(request, client_));
+  Start(request, /*reads=*/false);
   std::vector<int64_t> in_flight;  // while the client has not taken the part
   for (bool ended = false; !ended;) {
     std::function<void(bool)> written;
@@ -708,8 +717,7 @@ TEST_F(GatewayTest, WithoutTokensTheSenderIsKnownByTheHeaders) {
 }
 
 TEST_F(GatewayTest, CallersTakeTurnsWithLongBodies) {
-  callers::Callers callers({}, &clock_);
-  const std::vector<callers::CallerPtr> known = {callers.ByAddress("a"), callers.ByAddress("b")};
+  const std::vector<callers::CallerPtr> known = {callers_.ByAddress("a"), callers_.ByAddress("b")};
   std::string order;
   std::optional<SideThreads> readers(std::in_place, 1);
   Gateway::Options options = MakeOptions();
@@ -739,12 +747,11 @@ TEST_F(GatewayTest, CallersTakeTurnsWithLongBodies) {
 TEST_F(GatewayTest, ACallIsCancelledWhenItsClientIsGone) {
   std::atomic<bool> entered{false};
   std::atomic<bool> cancelled{false};
-  service_.classify = [&](calls::Exchange& exchange, const v1::ClassifyRequest&,
-                          v1::ClassifyResponse*) {
+  OnClassify([&](calls::Exchange& exchange) {
     entered = true;
     cancelled = PollUntil([&exchange] { return exchange.is_cancelled(); });
     return FakeEnd(absl::CancelledError());
-  };
+  });
   Start(Request("POST", "/v1/classify", "{}"));
   ASSERT_TRUE(PollUntil([&] { return entered.load(); }));
   std::function<void()> on_gone;
@@ -759,12 +766,11 @@ TEST_F(GatewayTest, ACallIsCancelledWhenItsClientIsGone) {
 
 TEST_F(GatewayTest, CloseCancelsWhatRunsAndRefusesTheRest) {
   std::atomic<bool> entered{false};
-  service_.classify = [&](calls::Exchange& exchange, const v1::ClassifyRequest&,
-                          v1::ClassifyResponse*) {
+  OnClassify([&](calls::Exchange& exchange) {
     entered = true;
     PollUntil([&exchange] { return exchange.is_cancelled(); });
     return FakeEnd(absl::CancelledError());
-  };
+  });
   Start(Request("POST", "/v1/classify", "{}"));
   ASSERT_TRUE(PollUntil([&] { return entered.load(); }));
   gateway_->Close();
@@ -790,13 +796,12 @@ TEST_F(GatewayTest, RoutesCallsAndDeadlinesCanBeBounded) {
 
   std::atomic<int> entered{0};
   std::atomic<bool> go_on{false};
-  service_.classify = [&](calls::Exchange& exchange, const v1::ClassifyRequest&,
-                          v1::ClassifyResponse*) {
+  OnClassify([&](calls::Exchange& exchange) {
     EXPECT_LE(exchange.time_left(), absl::Seconds(30));
     ++entered;
     EXPECT_TRUE(PollUntil([&] { return go_on.load(); }));
     return FakeEnd(absl::OkStatus());
-  };
+  });
   http::PageRequest patient = Request("POST", "/v1/classify", "{}");
   patient.headers["x-request-timeout-ms"] = "86400000";
   std::vector<std::shared_ptr<Client>> clients;
@@ -856,10 +861,10 @@ TEST_F(GatewayTest, GenerateAnswersByEvents) {
 
 TEST_F(GatewayTest, AStreamThatFailsSaysSo) {
   int messages = 0;
-  service_.generate = [&](calls::Exchange&, const v1::GenerateRequest&, const Writer& writer) {
+  OnGenerate([&](calls::Exchange&, const Writer& writer) {
     for (int i = 0; i < messages; ++i) writer(v1::GenerateResponse());
     return FakeEnd(absl::UnavailableError("the server drains"));
-  };
+  });
   // Before the first message the answer has a status of its own.
   EXPECT_EQ(Ask(Request("POST", "/v1/generate", "{}"))->status, 503);
   messages = 1;
@@ -871,7 +876,7 @@ TEST_F(GatewayTest, AStreamThatFailsSaysSo) {
 
 TEST_F(GatewayTest, ASlowReaderStopsTheService) {
   std::atomic<int> written{0};
-  service_.generate = [&](calls::Exchange&, const v1::GenerateRequest&, const Writer& writer) {
+  OnGenerate([&](calls::Exchange&, const Writer& writer) {
     v1::GenerateResponse response;
     response.set_text(std::string(1000, 'x'));
     for (int i = 0; i < 1000; ++i) {
@@ -879,13 +884,8 @@ TEST_F(GatewayTest, ASlowReaderStopsTheService) {
       ++written;
     }
     return FakeEnd(absl::OkStatus());
-  };
-  client_ = std::make_shared<Client>();
-  {
-    MutexLock lock(&client_->mutex);
-    client_->reads = false;
-  }
-  gateway_->Handle(std::make_shared<FakeHttpCall>(Request("POST", "/v1/generate", "{}"), client_));
+  });
+  Start(Request("POST", "/v1/generate", "{}"), /*reads=*/false);
   // Each time that the client takes an event, the service may send about one more.
   for (int i = 1; i <= 5; ++i) {
     std::function<void(bool)> taken;
@@ -897,17 +897,12 @@ TEST_F(GatewayTest, ASlowReaderStopsTheService) {
     EXPECT_LE(written, i + 2);
     taken(i < 5);  // then it is gone
   }
-  EXPECT_TRUE(PollUntil([&] {
-    MutexLock lock(&client_->mutex);
-    return client_->ended;
-  }));
+  AwaitEnd();
   EXPECT_LT(written, 10);
 }
 
 TEST_F(GatewayTest, CompletionsHaveOpenAisForm) {
-  const auto response = Ask(
-      Request("POST", "/v1/completions", R"({"model":"lm","prompt":["a","b"],"max_tokens":3})"));
-  const json answer = json::parse(response->body);
+  const json answer = Complete(R"({"model":"lm","prompt":["a","b"],"max_tokens":3})");
   EXPECT_THAT(answer.at("id").get<std::string>(), StartsWith("cmpl-"));
   EXPECT_EQ(answer.at("object"), "text_completion");
   EXPECT_EQ(answer.at("model"), "lm");
@@ -959,18 +954,12 @@ TEST_F(GatewayTest, TokensOfCompletionsHaveLogProbabilities) {
     writer(response);
     return FakeEnd(absl::OkStatus());
   };
-  json answer =
-      json::parse(Ask(Request("POST", "/v1/completions",
-                              R"({"prompt":"a","max_tokens":1,"echo":true,"logprobs":1})"))
-                      ->body);
+  json answer = Complete(R"({"prompt":"a","max_tokens":1,"echo":true,"logprobs":1})");
   EXPECT_EQ(answer.at("choices").at(0).at("logprobs"), json::parse(R"({"tokens":["\u00e4","b","c"],
       "token_logprobs":[null,-1.0,-2.0],"top_logprobs":[null,{"b":-1.0},{"x":-1.0,"c":-2.0}],"text_offset":[0,1,2]})"));
   // Without new tokens, the prompt alone is scored, and comes back as it was sent.
-  answer = json::parse(
-      Ask(Request(
-              "POST", "/v1/completions",
-              R"({"prompt":"\u00e4 b\n","max_tokens":0,"echo":true,"logprobs":1,"stop":"\n","stop_token_ids":[3]})"))
-          ->body);
+  answer = Complete(
+      R"({"prompt":"\u00e4 b\n","max_tokens":0,"echo":true,"logprobs":1,"stop":"\n","stop_token_ids":[3]})");
   EXPECT_EQ(answer.at("choices").at(0).at("text"), "\u00e4 b\n");
   EXPECT_EQ(answer.at("choices").at(0).at("logprobs").at("tokens"), json({"\u00e4", "b"}));
   EXPECT_EQ(answer.at("choices").at(0).at("finish_reason"), "length");
@@ -996,9 +985,8 @@ TEST_F(GatewayTest, PromptsThatFindNoPlaceAreSentAgainWhenOthersHaveEnded) {
     --open;
     return FakeEnd(absl::OkStatus());
   };
-  const auto response = Ask(Request("POST", "/v1/completions", R"({"prompt":["a","b","c","d"]})"));
-  ASSERT_EQ(response->status, 200) << response->body;
-  const json answer = json::parse(response->body);
+  const json answer = Complete(R"({"prompt":["a","b","c","d"]})");
+  ASSERT_TRUE(answer.contains("choices")) << answer;
   std::string texts;
   for (const json& choice : answer.at("choices")) texts += choice.at("text").get<std::string>();
   EXPECT_EQ(texts, "a!b!c!d!");
@@ -1050,8 +1038,7 @@ TEST_F(GatewayTest, WhatThrowsInAStreamEndsIt) {
   for (const bool later : {false, true}) {
     SCOPED_TRACE(later);
     std::atomic<bool> cancelled{false};
-    service_.generate = [&](calls::Exchange& exchange, const v1::GenerateRequest& /*request*/,
-                            const Writer& writer) {
+    OnGenerate([&](calls::Exchange& exchange, const Writer& writer) {
       {
         MutexLock lock(&client_->mutex);
         (later ? client_->throws_later : client_->throws) = true;
@@ -1061,7 +1048,7 @@ TEST_F(GatewayTest, WhatThrowsInAStreamEndsIt) {
       writer(part);
       cancelled = PollUntil([&exchange] { return exchange.is_cancelled(); });
       return FakeEnd(absl::CancelledError());
-    };
+    });
     const auto response =
         Ask(Request("POST", "/v1/generate", R"({"prompt":{"text":"a"},"max_new_tokens":2})"));
     EXPECT_EQ(response->status, later ? 200 : 429);
@@ -1121,11 +1108,6 @@ class WebCallTest : public GatewayTest {
     request.headers["content-type"] = content_type;
     return request;
   }
-  static http::PageRequest With(http::PageRequest request, const std::string& name,
-                                const std::string& value) {
-    request.headers[name] = value;
-    return request;
-  }
   static std::string ClassifyBytes() {
     v1::ClassifyRequest request;
     request.set_model("m");
@@ -1142,17 +1124,6 @@ class WebCallTest : public GatewayTest {
   }
   static std::string Ended(absl::string_view end, ErrorForm form = ErrorForm::kGrpcWeb) {
     return WebFrame(form, end, /*is_end=*/true);
-  }
-  // The error of an answer by Connect.
-  void ExpectError(const http::PageRequest& request, int status, const std::string& code,
-                   const std::string& part) {
-    SCOPED_TRACE(part);
-    const auto response = Ask(request);
-    EXPECT_EQ(response->status, status);
-    EXPECT_EQ(response->content_type, "application/json");
-    const json error = json::parse(response->body);
-    EXPECT_EQ(error.at("code"), code);
-    EXPECT_THAT(error.at("message").get<std::string>(), HasSubstr(part));
   }
 };
 
@@ -1179,12 +1150,12 @@ TEST_F(WebCallTest, AConnectCallHasTheMessageAsItsBody) {
 }
 
 TEST_F(WebCallTest, AConnectErrorHasDetailsAndTrailers) {
-  service_.classify = [](calls::Exchange&, const v1::ClassifyRequest&, v1::ClassifyResponse*) {
+  OnClassify([](calls::Exchange&) {
     calls::CallEnd end =
         FakeEnd(RetryAfter(absl::UnavailableError("the server drains"), absl::Seconds(2)));
     end.trailers = {{"x-request-id", "of-the-service"}};
     return end;
-  };
+  });
   const auto response = Ask(Post(kClassify, "application/proto", ""));
   EXPECT_EQ(response->status, 503);
   EXPECT_EQ(response->content_type, "application/json");
@@ -1198,8 +1169,7 @@ TEST_F(WebCallTest, AConnectErrorHasDetailsAndTrailers) {
 
 // Refusals by the gateway itself look like those of a service.
 TEST_F(WebCallTest, ALimitOfTheCallerSaysWhenToComeBack) {
-  callers::Callers callers({}, &clock_);
-  caller_ = callers.WithLimits("name a", "a", *callers::ParseLimitsFlag("f", "calls_in_flight=1"));
+  Limit("calls_in_flight=1");
   callers::Lease lease;
   ASSERT_TRUE(lease.Enter(caller_, calls::MethodId::kClassify).ok());
   const auto connect = Ask(Post(kClassify, "application/proto", ClassifyBytes()));
@@ -1210,46 +1180,45 @@ TEST_F(WebCallTest, ALimitOfTheCallerSaysWhenToComeBack) {
 }
 
 TEST_F(WebCallTest, AnAnswerByConnectHasTheTrailersAsHeaders) {
-  service_.classify = [](calls::Exchange&, const v1::ClassifyRequest&, v1::ClassifyResponse*) {
+  OnClassify([](calls::Exchange&) {
     calls::CallEnd end = FakeEnd(absl::OkStatus());
     end.trailers = {{"x-cost", "7"}};
     return end;
-  };
+  });
   EXPECT_EQ(Header(*Ask(Post(kClassify, "application/json", "{}")), "Trailer-x-cost"), "7");
   EXPECT_EQ(Header(*Ask(Request("POST", "/v1/classify", "{}")), "Trailer-x-cost"), "");
 }
 
 TEST_F(WebCallTest, WhatIsNoConnectCallIsRefused) {
   const http::PageRequest good = Post(kClassify, "application/json", "{}");
-  ExpectError(Request("GET", kClassify), 405, "unimplemented", "it takes POST");
-  ExpectError(With(good, "content-type", "text/plain"), 415, "invalid_argument",
-              "application/proto or application/grpc-web");
-  ExpectError(With(good, "content-type", "application/connect+json"), 415, "invalid_argument",
-              "found 'application/connect+json'");
-  ExpectError(Post(kGenerate, "application/json", "{}"), 415, "invalid_argument",
-              "application/connect+json");
+  ExpectRefusal(Request("GET", kClassify), 405, "unimplemented", "it takes POST");
+  ExpectRefusal(With(good, "content-type", "text/plain"), 415, "invalid_argument",
+                "application/proto or application/grpc-web");
+  ExpectRefusal(With(good, "content-type", "application/connect+json"), 415, "invalid_argument",
+                "found 'application/connect+json'");
+  ExpectRefusal(Post(kGenerate, "application/json", "{}"), 415, "invalid_argument",
+                "application/connect+json");
   http::PageRequest untyped = good;
   untyped.headers.erase("content-type");
-  ExpectError(untyped, 415, "invalid_argument", "found ''");
-  ExpectError(With(good, "content-encoding", "gzip"), 501, "unimplemented", "expected identity");
-  ExpectError(With(good, "connect-protocol-version", "2"), 400, "invalid_argument", "expected 1");
-  ExpectError(With(good, "connect-timeout-ms", "12345678901"), 400, "invalid_argument",
-              "connect-timeout-ms");
-  ExpectError(With(good, "x-request-timeout-ms", "0"), 400, "invalid_argument", "Timeout-Ms");
-  ExpectError(With(good, "authorization", ""), 401, "unauthenticated", "a token is needed");
-  ExpectError(Post(kClassify, "application/json", "{"), 400, "invalid_argument", "JSON");
-  ExpectError(Post("/sru.v1.InferenceService/Nothing", "application/json", "{}"), 404, "not_found",
-              "POST /SERVICE/METHOD");
+  ExpectRefusal(untyped, 415, "invalid_argument", "found ''");
+  ExpectRefusal(With(good, "content-encoding", "gzip"), 501, "unimplemented", "expected identity");
+  ExpectRefusal(With(good, "connect-protocol-version", "2"), 400, "invalid_argument", "expected 1");
+  ExpectRefusal(With(good, "connect-timeout-ms", "12345678901"), 400, "invalid_argument",
+                "connect-timeout-ms");
+  ExpectRefusal(With(good, "x-request-timeout-ms", "0"), 400, "invalid_argument", "Timeout-Ms");
+  ExpectRefusal(With(good, "authorization", ""), 401, "unauthenticated", "a token is needed");
+  ExpectRefusal(Post(kClassify, "application/json", "{"), 400, "invalid_argument", "JSON");
+  ExpectRefusal(Post("/sru.v1.InferenceService/Nothing", "application/json", "{}"), 404,
+                "not_found", "POST /SERVICE/METHOD");
   EXPECT_THAT(refused_, ::testing::Contains(absl::StrCat(kClassify, " 415")));
 }
 
 TEST_F(WebCallTest, TheEarlierDeadlineCounts) {
   absl::Duration left;
-  service_.classify = [&](calls::Exchange& exchange, const v1::ClassifyRequest&,
-                          v1::ClassifyResponse*) {
+  OnClassify([&](calls::Exchange& exchange) {
     left = exchange.time_left();
     return FakeEnd(absl::OkStatus());
-  };
+  });
   const http::PageRequest connect =
       With(Post(kClassify, "application/json", "{}"), "connect-timeout-ms", "50000");
   for (const http::PageRequest& request :
@@ -1265,14 +1234,13 @@ TEST_F(WebCallTest, TheEarlierDeadlineCounts) {
 
 TEST_F(WebCallTest, ACallIsCancelledWhenItsDeadlineHasPassed) {
   absl::Duration left = absl::InfiniteDuration();
-  service_.classify = [&](calls::Exchange& exchange, const v1::ClassifyRequest&,
-                          v1::ClassifyResponse*) {
+  OnClassify([&](calls::Exchange& exchange) {
     EXPECT_TRUE(PollUntil([&exchange] { return exchange.is_cancelled(); }));
     left = exchange.time_left();
     return FakeEnd(absl::DeadlineExceededError("late"));
-  };
+  });
   const http::PageRequest request = Post(kClassify, "application/json", "{}");
-  ExpectError(With(request, "connect-timeout-ms", "20"), 504, "deadline_exceeded", "late");
+  ExpectRefusal(With(request, "connect-timeout-ms", "20"), 504, "deadline_exceeded", "late");
   EXPECT_LE(left, absl::Milliseconds(1));
 }
 
@@ -1375,10 +1343,10 @@ TEST_F(WebCallTest, StreamsComeInFrames) {
 
 TEST_F(WebCallTest, AStreamThatFailsEndsWithItsError) {
   int messages = 0;
-  service_.generate = [&](calls::Exchange&, const v1::GenerateRequest&, const Writer& writer) {
+  OnGenerate([&](calls::Exchange&, const Writer& writer) {
     for (int i = 0; i < messages; ++i) writer(v1::GenerateResponse());
     return FakeEnd(absl::UnavailableError("the server drains"));
-  };
+  });
   const std::string error = R"({"error":{"code":"unavailable","message":"the server drains"}})";
   const auto early = Ask(Post(kGenerate, "application/connect+json", Framed("{}")));
   EXPECT_EQ(early->status, 200);

@@ -4,6 +4,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/utf8.h"
 #include "nlohmann/json.hpp"
 #include "server/base/interruption.h"
 
@@ -100,6 +102,22 @@ absl::Status JsonSyntaxError(absl::string_view body, const absl::Status& otherwi
   const size_t end = what.find("] ");
   if (end != absl::string_view::npos) what.remove_prefix(end + 2);
   return absl::InvalidArgumentError(absl::StrCat("the body is not JSON: ", Excerpt(what)));
+}
+
+absl::Status ReadJsonBody(absl::string_view body, JsonErrors errors,
+                          const std::function<absl::Status(JsonReader* reader)>& read) {
+  absl::string_view text = body;
+  absl::ConsumePrefix(&text, "\xEF\xBB\xBF");
+  JsonReader reader(text);
+  absl::Status status = read(&reader);
+  if (status.ok()) reader.ExpectEnd();
+  if (!reader.ok()) return JsonSyntaxError(body, reader.status());
+  const absl::string_view seen = text.substr(0, reader.offset());
+  if (FindInvalidUtf8({seen.data(), seen.size()}) < seen.size()) {
+    return JsonSyntaxError(body, absl::InvalidArgumentError("the body is not JSON"));
+  }
+  if (status.ok() || errors == JsonErrors::kInOrder) return status;
+  return JsonSyntaxError(body, status);
 }
 
 }  // namespace sru::server::rest

@@ -89,11 +89,12 @@ class MessageReader {
       return Refuse(value ? "true" : "false");
     return PutVarint(*field, value ? 1 : 0);
   }
-  bool Number(const JsonNumber& number) {
+  bool Number(absl::string_view digits) {
+    const JsonNumber number = ParseJsonNumber(digits);
     const auto text = [&number] { return Excerpt(number.text); };
     return std::isinf(number.real) ? Refuse(text()) : SetNumber(number, text);
   }
-  bool String(absl::string_view text) {
+  bool String(absl::string_view text, size_t /*size*/) {
     const FieldForm* const field = Target();
     if (field == nullptr) return Refuse("a string");
     switch (field->type) {
@@ -505,8 +506,10 @@ absl::Status ParseJsonMessage(const Descriptor& type, absl::string_view json, Me
   // The values of a tensor are not counted as words are.
   const bool has_words = type.file() == v1::Sequence::descriptor()->file();
   MessageReader reader(FormOf(type), has_words ? limits : nullptr, memory, wire);
-  absl::Status status = ReadJsonBody(json, &reader);
-  return status.ok() ? reader.Finish() : status;
+  return ReadJsonBody(json, JsonErrors::kInOrder, [&reader](JsonReader* text) {
+    text->Walk(&reader);
+    return reader.Finish();
+  });
 }
 
 absl::Status ParseJsonMessage(absl::string_view json, MemoryHold* memory, Message* message,

@@ -1,8 +1,6 @@
 #include "server/rest/json_message.h"
 
-#include <algorithm>
 #include <limits>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>

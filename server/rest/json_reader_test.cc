@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -57,72 +57,14 @@ TEST(JsonReaderTest, ReadsAnObjectInPlace) {
 
 // Whatever nlohmann's parser accepts is accepted, and nothing else.
 TEST(JsonReaderTest, AcceptsWhatJsonIs) {
-  const std::vector<std::string> texts = {"0",
-                                          "-0",
-                                          "01",
-                                          "00",
-                                          "-",
-                                          "1.",
-                                          ".5",
-                                          "1.5",
-                                          "1e",
-                                          "1e+",
-                                          "1e5",
-                                          "1E-5",
-                                          "-01",
-                                          "+1",
-                                          "1 2",
-                                          "NaN",
-                                          "Infinity",
-                                          "true",
-                                          "tru",
-                                          "truex",
-                                          "false",
-                                          "null",
-                                          "nul",
-                                          "",
-                                          " ",
-                                          "[]",
-                                          "[1,]",
-                                          "[,1]",
-                                          "[1 2]",
-                                          "[1,2",
-                                          "{}",
-                                          R"({"a":1,})",
-                                          R"({"a" 1})",
-                                          R"({"a":})",
-                                          R"({a:1})",
-                                          R"({"a":1}})",
-                                          R"(["a","b"])",
-                                          R"("a)",
-                                          R"("a\)",
-                                          R"("a\x")",
-                                          R"("\u12")",
-                                          R"("\u12zz")",
-                                          R"("\ud800")",
-                                          R"("\ud800\ud800")",
-                                          R"("\udc00\ud800")",
-                                          R"("\ud834\udd1e")",
-                                          R"("\u0000")",
-                                          "\"a\tb\"",
-                                          "\"a\nb\"",
-                                          "[[[[]]]]",
-                                          R"([{"a":[{}]},[]])",
-                                          "\t\r\n [ 1 ] \n",
-                                          "[1]x",
-                                          "]",
-                                          "}",
-                                          "[}",
-                                          "{]",
-                                          "[1}",
-                                          R"({"a":1])",
-                                          "'a'",
-                                          "/* c */ 1",
-                                          "[1//\n]",
-                                          "\"\x7f\"",
-                                          "-[]",
-                                          "\f1"};
-  for (const std::string& text : texts) {
+  const std::string texts =
+      R"(0|-0|01|00|-|1.|.5|1.5|1e|1e+|1e5|1E-5|-01|+1|1 2|NaN|Infinity|true|tru|truex|false|null|)"
+      R"(nul|| |[]|[1,]|[,1]|[1 2]|[1,2|{}|{"a":1,}|{"a" 1}|{"a":}|{a:1}|{"a":1}}|["a","b"]|"a|)"
+      R"("a\|"a\x"|)"
+      R"("\u12"|"\u12zz"|"\ud800"|"\ud800\ud800"|"\udc00\ud800"|"\ud834\udd1e"|"\u0000"|)"
+      R"([[[[]]]]|[{"a":[{}]},[]]|[1]x|]|}|[}|{]|[1}|{"a":1]|'a'|/* c */ 1|-[]|)"
+      "\"a\tb\"|\"a\nb\"|\t\r\n [ 1 ] \n|[1//\n]|\"\x7f\"|\f1";
+  for (const std::string& text : std::vector<std::string>(absl::StrSplit(texts, '|'))) {
     SCOPED_TRACE(text);
     EXPECT_EQ(SkipAll(text).ok(), nlohmann::json::accept(text)) << SkipAll(text);
   }

@@ -9,7 +9,6 @@
 #include <type_traits>
 
 #include "absl/base/config.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
@@ -419,16 +418,6 @@ absl::string_view AppendTensorPart(absl::string_view raw, TensorType type, bool 
     raw.remove_prefix(bytes);
   }
   return raw;
-}
-
-absl::Status AppendTensorData(absl::string_view raw, TensorType type, size_t count,
-                              absl::string_view tensor, std::string* json) {
-  absl::Status status = CheckTensorData(raw, type, count, tensor);
-  if (!status.ok()) return status;
-  json->push_back('[');
-  AppendTensorPart(raw, type, /*is_first=*/true, std::string::npos, json);
-  json->push_back(']');
-  return absl::OkStatus();
 }
 
 }  // namespace sru::server::rest

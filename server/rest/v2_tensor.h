@@ -64,18 +64,15 @@ absl::Status ReadTensorData(absl::string_view json, TensorType type,
                             const std::vector<int64_t>& shape, absl::string_view tensor,
                             std::string* raw);
 
-// Appends a flat array of the `count` values that `raw` has.
-absl::Status AppendTensorData(absl::string_view raw, TensorType type, size_t count,
-                              absl::string_view tensor, std::string* json);
-
-// These do the same in parts: they say what is wrong with it, and then write its values without brackets, from the first of `raw` on until they take `most`
-// bytes. Returns what is left of `raw`. `is_first`: no value has been appended yet.
+// The `count` values that `raw` has, as a flat array. CheckTensorData() says what is wrong with it.
+// AppendTensorPart() writes it without brackets, from the first value of `raw` on until it takes
+// `most` bytes, and returns what is left of `raw`. `is_first`: no value has been appended yet.
 absl::Status CheckTensorData(absl::string_view raw, TensorType type, size_t count,
                              absl::string_view tensor);
 absl::string_view AppendTensorPart(absl::string_view raw, TensorType type, bool is_first,
                                    size_t most, std::string* json);
 
-// At most as many bytes does AppendTensorData() append.
+// The most bytes that the array takes, with its brackets.
 size_t JsonBytesBound(size_t raw_bytes, TensorType type, size_t count);
 
 }  // namespace sru::server::rest

@@ -5,9 +5,9 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -57,9 +57,11 @@ std::string Error(const std::string& json, TensorType type, const std::vector<in
 }
 
 std::string Written(const std::string& raw, TensorType type, size_t count) {
-  std::string json;
-  const absl::Status status = AppendTensorData(raw, type, count, "output 'y'", &json);
+  const absl::Status status = CheckTensorData(raw, type, count, "output 'y'");
   EXPECT_TRUE(status.ok()) << status;
+  std::string json = "[";
+  AppendTensorPart(raw, type, /*is_first=*/true, std::string::npos, &json);
+  json += "]";
   EXPECT_LE(json.size(), JsonBytesBound(raw.size(), type, count));
   return json;
 }
@@ -228,20 +230,20 @@ TEST(V2TensorTest, NumbersKeepTheirBits) {
 }
 
 TEST(V2TensorTest, RefusesToWriteWhatDoesNotFit) {
-  std::string json;
-  const auto code = [&](const std::string& raw, TensorType type, size_t count) {
-    return AppendTensorData(raw, type, count, "output 'y'", &json).code();
-  };
-  EXPECT_EQ(code("abc", TensorType::kFp32, 1), absl::StatusCode::kInternal);
-  EXPECT_EQ(code("abcdefgh", TensorType::kFp32, 1), absl::StatusCode::kInternal);
-  EXPECT_EQ(code("abc", TensorType::kBytes, 1), absl::StatusCode::kInternal);
-  EXPECT_EQ(code(std::string("\5\0\0\0abcd", 8), TensorType::kBytes, 1),
-            absl::StatusCode::kInternal);
-  EXPECT_EQ(code(Strings({"a", "b"}), TensorType::kBytes, 1), absl::StatusCode::kInternal);
-  EXPECT_EQ(code("ab", TensorType::kFp16, 1), absl::StatusCode::kInvalidArgument);
+  constexpr absl::StatusCode kInternal = absl::StatusCode::kInternal;
+  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  for (const auto& [raw, type, code] :
+       {std::tuple{std::string("abc"), TensorType::kFp32, kInternal},
+        {"abcdefgh", TensorType::kFp32, kInternal},
+        {"abc", TensorType::kBytes, kInternal},
+        {std::string("\5\0\0\0abcd", 8), TensorType::kBytes, kInternal},
+        {Strings({"a", "b"}), TensorType::kBytes, kInternal},
+        {"ab", TensorType::kFp16, kInvalid}}) {
+    EXPECT_EQ(CheckTensorData(raw, type, 1, "output 'y'").code(), code) << raw;
+  }
   const absl::Status status =
-      AppendTensorData(Strings({"a", "\xff"}), TensorType::kBytes, 2, "output 'y'", &json);
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+      CheckTensorData(Strings({"a", "\xff"}), TensorType::kBytes, 2, "output 'y'");
+  EXPECT_EQ(status.code(), kInvalid);
   EXPECT_THAT(std::string(status.message()), HasSubstr("output 'y': element 1 is not UTF-8"));
 }
 

@@ -17,7 +17,9 @@ namespace sru::server::translation {
 namespace {
 
 using rest::Excerpt;
+using rest::JsonReader;
 using rest::MemoryHold;
+using Kind = JsonReader::Kind;
 
 // The memory of a value besides its bytes: a string in a list that grows, and perhaps a node of the map.
 constexpr int64_t kValueBytes = 176;
@@ -46,76 +48,6 @@ absl::StatusOr<std::string> DecodeForm(absl::string_view name, absl::string_view
 
 }  // namespace
 
-// Takes what stands at the first level and in lists there. Passes over the rest.
-class FieldEvents {
- public:
-  explicit FieldEvents(RequestFields* fields) : fields_(*fields) {}
-
-  const absl::Status& problem() const { return problem_; }
-
-  // A field that is null is one that is not there.
-  bool Null() {
-    if (depth_ == 0) return Refuse();
-    if (depth_ == 2) PassOver("null");
-    return true;
-  }
-  bool Bool(bool value) { return Add(value ? "true" : "false"); }
-  bool Number(const rest::JsonNumber& number) { return Add(std::string(number.text)); }
-  bool String(absl::string_view text) { return Add(std::string(text)); }
-  bool StartObject() { return Enter(depth_ == 0 ? nullptr : "an object"); }
-  bool Key(absl::string_view name) {
-    if (passed_over_ > 0) return true;
-    name_ = std::string(name);
-    if (!fields_.has(name_)) return true;
-    problem_ = FieldError(name, "the key comes twice");
-    return false;
-  }
-  void EndObject() { Leave(); }
-  bool StartArray() {
-    if (depth_ == 0) return Refuse();
-    Enter(depth_ == 1 ? nullptr : "a list");
-    if (passed_over_ == 0) fields_.fields_[name_].is_list = true;
-    return true;
-  }
-  void EndArray() { Leave(); }
-
- private:
-  bool Refuse() {
-    problem_ = absl::InvalidArgumentError("the body: expected a JSON object");
-    return false;
-  }
-  // `wrong`: what begins cannot stand here; null if it can.
-  bool Enter(const char* wrong) {
-    if (passed_over_ > 0 || wrong != nullptr) {
-      PassOver(wrong);
-      ++passed_over_;
-    } else {
-      ++depth_;
-    }
-    return true;
-  }
-  void Leave() { --(passed_over_ > 0 ? passed_over_ : depth_); }
-  void PassOver(const char* wrong) {
-    if (passed_over_ > 0) return;
-    RequestFields::Values& field = fields_.fields_[name_];
-    if (field.wrong != nullptr) return;
-    field.wrong = wrong;
-    field.wrong_at = field.values.size();
-  }
-  bool Add(std::string value) {
-    if (depth_ == 0) return Refuse();
-    if (passed_over_ > 0) return true;
-    fields_.fields_[name_].values.push_back(std::move(value));
-    return true;
-  }
-
-  RequestFields& fields_;
-  std::string name_;     // of the first level
-  int depth_ = 0;        // without what is passed over
-  int passed_over_ = 0;  // objects and lists around the next value that are passed over
-  absl::Status problem_;
-};
-
 absl::Status RequestFields::AddForm(absl::string_view form, MemoryHold* memory) {
   SRU_RETURN_UNLESS_OK(Reserve(form, "&", memory));
   int parts = 0;
@@ -138,10 +70,52 @@ absl::Status RequestFields::AddForm(absl::string_view form, MemoryHold* memory) 
 
 absl::Status RequestFields::AddJson(absl::string_view json, MemoryHold* memory) {
   SRU_RETURN_UNLESS_OK(Reserve(json, ",", memory));
-  FieldEvents events(this);
-  SRU_RETURN_UNLESS_OK(rest::ReadJsonBody(json, &events));
-  // If the rest is not JSON, that counts more.
-  return events.problem().ok() ? absl::OkStatus() : rest::JsonSyntaxError(json, events.problem());
+  return rest::ReadJsonBody(json, rest::JsonErrors::kSyntaxFirst,
+                            [this](JsonReader* reader) { return ReadObject(reader); });
+}
+
+absl::Status RequestFields::ReadObject(JsonReader* reader) {
+  if (reader->Next() != Kind::kObject) {
+    return absl::InvalidArgumentError("the body: expected a JSON object");
+  }
+  reader->EnterObject();
+  absl::string_view key;
+  while (reader->NextKey(&key)) {
+    const std::string name(key);
+    if (has(name)) return FieldError(name, "the key comes twice");
+    if (reader->Next() == Kind::kNull) {
+      reader->ReadNull();
+      continue;
+    }
+    Values& field = fields_[name];
+    field.is_list = reader->Next() == Kind::kArray;
+    if (!field.is_list) {
+      ReadValue(reader, &field);
+      continue;
+    }
+    reader->EnterArray();
+    while (reader->NextElement()) ReadValue(reader, &field);
+  }
+  return absl::OkStatus();
+}
+
+void RequestFields::ReadValue(JsonReader* reader, Values* field) {
+  absl::string_view text;
+  std::string scratch;
+  bool flag = false;
+  const Kind kind = reader->Next();
+  if (kind == Kind::kString) {
+    if (reader->ReadString(&scratch, &text)) field->values.emplace_back(text);
+  } else if (kind == Kind::kNumber) {
+    if (reader->ReadNumber(&text)) field->values.emplace_back(text == "-0" ? "0" : text);
+  } else if (kind == Kind::kBool) {
+    if (reader->ReadBool(&flag)) field->values.emplace_back(flag ? "true" : "false");
+  } else {
+    reader->Skip();
+    if (field->wrong != nullptr) return;
+    field->wrong = kind == Kind::kObject ? "an object" : kind == Kind::kArray ? "a list" : "null";
+    field->wrong_at = field->values.size();
+  }
 }
 
 absl::Status RequestFields::AddBody(absl::string_view body, absl::string_view content_type,

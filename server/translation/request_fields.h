@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "server/rest/json_reader.h"
 #include "server/rest/memory_hold.h"
 
 namespace sru::server::translation {
@@ -42,13 +43,14 @@ class RequestFields {
   const absl::Status& status() const { return status_; }
 
  private:
-  friend class FieldEvents;
   struct Values {
     std::vector<std::string> values;
     bool is_list = false;
     const char* wrong = nullptr;  // the first that was passed over, such as "an object"
     size_t wrong_at = 0;          // the values before it
   };
+  absl::Status ReadObject(rest::JsonReader* reader);
+  static void ReadValue(rest::JsonReader* reader, Values* field);
   // The values of a field; null if there is none. Notes its problem.
   const Values* Find(const std::string& name);
 

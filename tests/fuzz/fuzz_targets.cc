@@ -890,8 +890,10 @@ void RequireSameValues(const inference::ModelInferRequest::InferInputTensor& inp
   const std::vector<int64_t> shape(input.shape().begin(), input.shape().end());
   const auto count = server::rest::CountElements(shape, 1 << 20, "input");
   if (!type.has_value() || !count.ok()) return;
-  std::string json;
-  if (!server::rest::AppendTensorData(raw, *type, *count, "input", &json).ok()) return;
+  if (!server::rest::CheckTensorData(raw, *type, *count, "input").ok()) return;
+  std::string json = "[";
+  server::rest::AppendTensorPart(raw, *type, /*is_first=*/true, std::string::npos, &json);
+  json += "]";
   Require(json.size() <= server::rest::JsonBytesBound(raw.size(), *type, *count),
           "the bound holds");
   if (json.find("\"NaN\"") != std::string::npos || *type == server::rest::TensorType::kBool) return;
