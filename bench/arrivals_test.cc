@@ -24,19 +24,6 @@ std::vector<double> Gaps(uint64_t seed) {
   return gaps;
 }
 
-// The mean of n exponential gaps has a relative standard deviation of 1/sqrt(n) = 0.3%, their
-// standard deviation one of about sqrt(2/n) = 0.45%. The bounds are more than five times as wide.
-TEST(PoissonArrivalsTest, GapsHaveTheMeanAndTheSpreadOfTheirRate) {
-  double sum = 0, squares = 0;
-  for (const double gap : Gaps(1)) {
-    sum += gap;
-    squares += gap * gap;
-  }
-  const double mean = sum / kCount;
-  EXPECT_NEAR(mean, 1 / kRate, 0.02 / kRate);
-  EXPECT_NEAR(std::sqrt(squares / kCount - mean * mean), 1 / kRate, 0.03 / kRate);
-}
-
 // An exponential gap is longer than t with probability exp(-rate t).
 TEST(PoissonArrivalsTest, GapsAreExponential) {
   const std::vector<double> gaps = Gaps(2);

@@ -239,23 +239,15 @@ TEST(GenerateLoadTest, AnErrorNamesTheFlagOfThisProgram) {
 }
 
 TEST(GenerateLoadTest, OptionsOutOfRange) {
-  FakeServer server;
-  const auto error = [&](void (*change)(GenerateLoadOptions*)) {
-    GenerateLoadOptions options = Options(server);
-    change(&options);
-    const absl::Status status = RunGenerateLoad(options, Requests(1)).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    return std::string(status.message());
-  };
-  EXPECT_THAT(error([](GenerateLoadOptions* o) { o->duration = absl::ZeroDuration(); }),
-              HasSubstr("--duration"));
-  EXPECT_THAT(error([](GenerateLoadOptions* o) { o->deadline = absl::ZeroDuration(); }),
-              HasSubstr("--deadline: expected more than 0s"));
-  EXPECT_THAT(error([](GenerateLoadOptions* o) { o->address = "192.0.2.1:50051"; }),
-              HasSubstr("192.0.2.1"));
-  GenerateLoadOptions options = Options(server);
+  GenerateLoadOptions options;
   options.address = client::DeadAddress();
   EXPECT_EQ(RunGenerateLoad(options, Requests(1)).status().code(), absl::StatusCode::kUnavailable);
+  options.address = "192.0.2.1:50051";
+  EXPECT_THAT(std::string(RunGenerateLoad(options, Requests(1)).status().message()),
+              HasSubstr("192.0.2.1"));
+  options.duration = absl::ZeroDuration();
+  EXPECT_THAT(std::string(RunGenerateLoad(options, Requests(1)).status().message()),
+              HasSubstr("--duration"));
 }
 
 TEST(MakeGenerateRequestsTest, DrawsPromptsAndLengths) {

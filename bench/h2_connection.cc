@@ -210,8 +210,8 @@ bool H2Connection::Handshake() {
 }
 
 bool H2Connection::usable() const {
-  return alive() && open_calls_ < nghttp2_session_get_remote_settings(
-                                      session_.get(), NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
+  return alive() && calls_.size() < nghttp2_session_get_remote_settings(
+                                        session_.get(), NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
 }
 
 bool H2Connection::alive() const {
@@ -241,36 +241,19 @@ uint32_t H2Connection::Start(const std::string& message, int64_t timeout_us) {
                                                 num_headers, &provider, nullptr);
   // While usable(), it fails only if there is no memory.
   if (stream < 0) std::abort();
-  calls_.push_back({&message, 0, true, -1, {}, {}});
-  ++open_calls_;
+  calls_[static_cast<uint32_t>(stream)].request = &message;
   return static_cast<uint32_t>(stream);
 }
 
 void H2Connection::Cancel(uint32_t stream) {
-  if (!Close(stream)) return;
+  if (calls_.erase(stream) == 0) return;
   nghttp2_submit_rst_stream(session_.get(), NGHTTP2_FLAG_NONE, static_cast<int32_t>(stream),
                             NGHTTP2_CANCEL);
 }
 
 H2Connection::Call* H2Connection::Find(uint32_t stream) {
-  const uint32_t index = (stream - 1) / 2;
-  if (stream % 2 == 0 || index < first_call_ || index - first_call_ >= calls_.size()) {
-    return nullptr;
-  }
-  Call* call = &calls_[index - first_call_];
-  return call->open ? call : nullptr;
-}
-
-bool H2Connection::Close(uint32_t stream) {
-  Call* call = Find(stream);
-  if (call == nullptr) return false;
-  call->open = false;
-  --open_calls_;
-  while (!calls_.empty() && !calls_.front().open) {
-    calls_.pop_front();
-    ++first_call_;
-  }
-  return true;
+  const auto call = calls_.find(stream);
+  return call == calls_.end() ? nullptr : &call->second;
 }
 
 void H2Connection::FillOutput() {
@@ -355,14 +338,14 @@ void H2Connection::EndAnswered(uint32_t stream, bool with_trailers) {
 }
 
 void H2Connection::End(uint32_t stream, absl::StatusCode code, absl::string_view message) {
-  if (Close(stream)) done_(stream, code, message);
+  if (calls_.erase(stream) != 0) done_(stream, code, message);
 }
 
 void H2Connection::Lose(absl::string_view why) {
   alive_ = false;
   const std::string message = absl::StrCat("the connection is lost: ", why);
   while (!calls_.empty()) {
-    End(2 * first_call_ + 1, absl::StatusCode::kUnavailable, message);
+    End(calls_.begin()->first, absl::StatusCode::kUnavailable, message);
   }
 }
 

@@ -10,10 +10,10 @@
 #define SRU_BENCH_H2_CONNECTION_H_
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -70,9 +70,8 @@ class H2Connection {
  private:
   struct Call {
     const std::string* request;
-    size_t sent;  // bytes of the request with its gRPC prefix
-    bool open;
-    int code;            // grpc-status; -1 = none yet
+    size_t sent = 0;     // bytes of the request with its gRPC prefix
+    int code = -1;       // grpc-status; -1 = none yet
     std::string text;    // grpc-message
     std::string answer;  // with its gRPC prefix, if answers are kept
   };
@@ -87,8 +86,6 @@ class H2Connection {
   void FillOutput();
   // Returns nullptr if the call is not open.
   Call* Find(uint32_t stream);
-  // Forgets an open call; returns false if it is not open.
-  bool Close(uint32_t stream);
   void End(uint32_t stream, absl::StatusCode code, absl::string_view message);
   // Ends a call whose answer is complete.
   void EndAnswered(uint32_t stream, bool with_trailers);
@@ -105,9 +102,7 @@ class H2Connection {
   std::string out_;
   size_t out_begin_ = 0;
 
-  std::deque<Call> calls_;  // element i is the call of stream 2 * (first_call_ + i) + 1
-  uint32_t first_call_ = 0;
-  uint32_t open_calls_ = 0;
+  std::unordered_map<uint32_t, Call> calls_;  // that are open, by their streams
 };
 
 }  // namespace sru::bench

@@ -9,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -75,11 +76,11 @@ class Worker {
     auto connection = H2Connection::Open(
         addresses, run_->options->method,
         [this, number](uint32_t stream, absl::StatusCode code, absl::string_view text) {
-          if (Call* call = Find(number, stream)) End(call, code, text);
+          End(number, stream, code, text);
         },
         /*keep_answers=*/false, run_->options->token);
     if (!connection.ok()) return connection.status();
-    links_.push_back({*std::move(connection), {}, 0});
+    links_.push_back({*std::move(connection), {}});
     return absl::OkStatus();
   }
 
@@ -131,26 +132,16 @@ class Worker {
   struct Call {
     int64_t intended_ns;
     bool counted;
-    bool open;
   };
   struct Link {
     std::unique_ptr<H2Connection> connection;
-    std::deque<Call> calls;  // element i is the call of stream 2 * (first + i) + 1
-    uint32_t first;
+    std::unordered_map<uint32_t, Call> calls;  // that are on their way, by their streams
   };
   struct Expiry {
     int64_t time_ns;
     size_t link;
     uint32_t stream;
   };
-
-  Call* Find(size_t link, uint32_t stream) {
-    Link& owner = links_[link];
-    const uint32_t index = (stream - 1) / 2;
-    if (index < owner.first || index - owner.first >= owner.calls.size()) return nullptr;
-    Call* call = &owner.calls[index - owner.first];
-    return call->open ? call : nullptr;
-  }
 
   // Returns the next connection, in turn, that can take a call; -1 if there is none now.
   int PickLink() {
@@ -205,34 +196,31 @@ class Worker {
     const uint32_t stream =
         owner.connection->Start((*run_->requests)[request],
                                 deadline > 0 ? std::max<int64_t>(1, (deadline - now) / 1000) : 0);
-    owner.calls.push_back({intended, counted, true});
+    owner.calls[stream] = {intended, counted};
     if (deadline > 0) expiries_.push_back({deadline, link, stream});
     ++outstanding_;
     counters_.sent.fetch_add(1, std::memory_order_relaxed);
-    while (!owner.calls.front().open) {
-      owner.calls.pop_front();
-      ++owner.first;
-    }
   }
 
   // Deadlines pass in the order in which calls were meant to be sent.
   void Expire(int64_t now) {
     while (!expiries_.empty()) {
       const Expiry expiry = expiries_.front();
-      Call* call = Find(expiry.link, expiry.stream);
-      if (call != nullptr) {
+      if (links_[expiry.link].calls.count(expiry.stream) != 0) {
         if (expiry.time_ns > now) return;
         links_[expiry.link].connection->Cancel(expiry.stream);
-        End(call, absl::StatusCode::kDeadlineExceeded, "no answer within the deadline");
+        End(expiry.link, expiry.stream, absl::StatusCode::kDeadlineExceeded,
+            "no answer within the deadline");
       }
       expiries_.pop_front();
     }
   }
 
   void GiveUp() {
-    for (Link& link : links_) {
-      for (Call& call : link.calls) {
-        if (call.open) End(&call, absl::StatusCode::kDeadlineExceeded, "no answer after the end");
+    for (size_t link = 0; link < links_.size(); ++link) {
+      while (!links_[link].calls.empty()) {
+        End(link, links_[link].calls.begin()->first, absl::StatusCode::kDeadlineExceeded,
+            "no answer after the end");
       }
     }
   }
@@ -248,15 +236,17 @@ class Worker {
   }
 
   // `text` as in H2Connection::Done.
-  void End(Call* call, absl::StatusCode code, absl::string_view text) {
+  void End(size_t link, uint32_t stream, absl::StatusCode code, absl::string_view text) {
     const bool ok = code == absl::StatusCode::kOk;
-    call->open = false;
+    const auto found = links_[link].calls.find(stream);
+    const Call call = found->second;
+    links_[link].calls.erase(found);
     --outstanding_;
     if (!open_loop_) ++to_start_;
     (ok ? counters_.ok : counters_.not_ok).fetch_add(1, std::memory_order_relaxed);
-    if (!call->counted) return;
+    if (!call.counted) return;
     const int64_t now = NowNs();
-    const int64_t latency = now - call->intended_ns;
+    const int64_t latency = now - call.intended_ns;
     last_answer_ns_ = now;
     ++result_.calls;
     if (ok) {

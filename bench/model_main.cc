@@ -1,11 +1,10 @@
 // sru_bench model: measures a model of a repository on given lengths and batches, without a server.
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
-#include <sstream>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,9 +18,9 @@
 #include "base/status.h"
 #include "bench/commands.h"
 #include "bench/load_flags.h"
-#include "bench/model_timer.h"
 #include "bench/report.h"
 #include "client/text_table.h"
+#include "kernels/backend.h"
 #include "kernels/bench/measure.h"
 #include "models/config.h"
 #include "models/kernel_status.h"
@@ -35,20 +34,13 @@ namespace {
 using client::TextTable;
 
 constexpr char kModelUsage[] =
-    R"(sru_bench model times a model of a repository on one core, without a server: random input in, what a
+    R"(sru_bench model times a model of a repository on one thread, without a server: random input in, what a
 call would get out. It prints the median time of a batch for each combination of --length and --batch.
 
 examples:
   sru_bench model                                          the bundled classifier
   sru_bench model --model_repository=/srv/models --model=intent --dtype=bfloat16
   sru_bench model --length=16 --batch=1,4,16,64 --json
-
---stdin turns it into a tool for other programs, such as kernels/bench/compare_pytorch.py: it reads
-commands, one per line, and answers each with one line of JSON.
-  time LENGTH BATCH REPEAT           {"us": time of one of REPEAT runs in a row}
-  encode LENGTH BATCH INPUT OUTPUT   runs the features in the file INPUT ([batch][length][input_size],
-                                     float32) and writes the token vectors to OUTPUT: {"ok": true}
-An error is {"error": message}. The end of the input ends the program.
 )";
 
 struct ModelFlags {
@@ -56,18 +48,16 @@ struct ModelFlags {
   std::string cpu_isa = "auto";
   int rounds = 51;
   double seconds = 1;
-  int core = -1;
   bool json = false;
   std::string model_repository = "models/pretrained";
   std::string model;
   int64_t version = 0;
   kernels::DataType dtype = kernels::DataType::kFloat32;
-  OutputKind output = OutputKind::kAuto;
   std::vector<int> length = {8, 32, 128};
   std::vector<int> batch = {1, 8, 32};
-  bool from_stdin = false;
 };
 
+constexpr int kWarmUp = 3;
 constexpr int kMaxTokens = 1 << 20;  // of a batch
 
 // "8,32,128" -> {8, 32, 128}
@@ -132,13 +122,68 @@ absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const ModelFlags&
   return models::Model::Load(found[0].path(), found[0].name, found[0].version, *backend, compile);
 }
 
+// A compiled model on a batch of sequences of equal lengths with random input: token ids, or features for
+// a model without words. Computes what a call would get: probabilities if the model classifies, else
+// its pooled vector, else token vectors.
+class TimedBatch {
+ public:
+  // The model must outlive it.
+  static absl::StatusOr<std::unique_ptr<TimedBatch>> Create(const models::Model& model, int length,
+                                                            int batch) {
+    std::unique_ptr<TimedBatch> timed(new TimedBatch(model, length, batch));
+    SRU_RETURN_UNLESS_OK(models::ToAbslStatus(
+        model.executable().CreateWorkspace({length * batch, batch}, &timed->workspace_)));
+    return timed;
+  }
+
+  absl::Status Run() {
+    kernels::RaggedBatch batch;
+    batch.num_sequences = static_cast<int>(outputs_.size());
+    batch.offsets = offsets_.data();
+    batch.token_ids = token_ids_.empty() ? nullptr : token_ids_.data();
+    batch.features = features_.empty() ? nullptr : features_.data();
+    return models::ToAbslStatus(model_.executable().Run(batch, outputs_.data(), *workspace_));
+  }
+
+ private:
+  TimedBatch(const models::Model& model, int length, int batch) : model_(model), outputs_(batch) {
+    const kernels::StackSpec& spec = model.spec();
+    std::mt19937 random(1);
+    const int tokens = length * batch;
+    for (int b = 0; b <= batch; ++b) offsets_.push_back(b * length);
+    if (spec.vocabulary_size > 0) {
+      std::uniform_int_distribution<int32_t> id(0, spec.vocabulary_size - 1);
+      for (int t = 0; t < tokens; ++t) token_ids_.push_back(id(random));
+    } else {
+      std::normal_distribution<float> normal;
+      features_.resize(size_t{1} * tokens * spec.input_size);
+      for (float& value : features_) value = normal(random);
+    }
+    const bool classifies = spec.num_labels > 0;
+    const bool pools = spec.pooling != kernels::Pooling::kNone;
+    const size_t each = classifies ? spec.num_labels : spec.output_size() * (pools ? 1 : length);
+    values_.resize(each * batch);
+    for (int b = 0; b < batch; ++b) {
+      kernels::SequenceOutput& out = outputs_[b];
+      out.pooling = spec.pooling;
+      (classifies ? out.probabilities
+       : pools    ? out.pooled
+                  : out.token_vectors) = &values_[b * each];
+    }
+  }
+
+  const models::Model& model_;
+  std::unique_ptr<kernels::Workspace> workspace_;
+  std::vector<int32_t> offsets_;
+  std::vector<int32_t> token_ids_;
+  std::vector<float> features_;
+  std::vector<float> values_;
+  std::vector<kernels::SequenceOutput> outputs_;
+};
+
 // Measures one row per combination and prints it unless --json; returns the rows.
 absl::StatusOr<nlohmann::ordered_json> Measure(const models::Model& model,
                                                const ModelFlags& flags) {
-  kernels::Rounds limits;
-  limits.most = flags.rounds;
-  limits.least = std::min(3, flags.rounds);
-  limits.seconds = flags.seconds;
   TextTable table({{"length", true},
                    {"batch", true},
                    {"us per batch", true},
@@ -149,112 +194,34 @@ absl::StatusOr<nlohmann::ordered_json> Measure(const models::Model& model,
   nlohmann::ordered_json rows;
   for (const int length : flags.length) {
     for (const int batch : flags.batch) {
-      ModelTimer timer(model.executable(), model.spec(), flags.output);
-      absl::Status status = timer.Prepare(std::vector<int>(batch, length));
+      SRU_ASSIGN_OR_RETURN(const auto timed, TimedBatch::Create(model, length, batch));
+      absl::Status status;
+      // The first runs warm up the caches.
+      for (int i = 0; i < kWarmUp; ++i) status.Update(timed->Run());
+      std::vector<double> rounds;
+      double spent_us = 0;
+      while (rounds.empty() ||
+             (spent_us < 1e6 * flags.seconds && static_cast<int>(rounds.size()) < flags.rounds)) {
+        rounds.push_back(kernels::Microseconds([&] { status.Update(timed->Run()); }));
+        spent_us += rounds.back();
+      }
+      const double us = kernels::Median(rounds);
       if (!status.ok()) return status;
-      int rounds = 0;
-      const double us =
-          kernels::AlternatingMedians(limits, {[&] { status.Update(timer.Run()); }}, &rounds)[0];
-      if (!status.ok()) return status;
-      const double tokens = timer.num_tokens();
+      const double tokens = 1.0 * length * batch;
       rows.push_back({{"length", length},
                       {"batch", batch},
-                      {"rounds", rounds},
+                      {"rounds", rounds.size()},
                       {"batch_us", us},
                       {"tokens_per_s", tokens / us * 1e6}});
       if (flags.json) continue;
       table.AddRow({absl::StrCat(length), absl::StrCat(batch), absl::StrFormat("%.1f", us),
                     FormatCount(static_cast<int64_t>(tokens / us * 1e6)),
-                    absl::StrFormat("%.3f", us / tokens), absl::StrCat(rounds)});
+                    absl::StrFormat("%.3f", us / tokens), absl::StrCat(rounds.size())});
       table.Flush();
     }
   }
   return rows;
 }
-
-// --stdin ----------------------------------------------------------------------------------------
-
-class CommandLoop {
- public:
-  CommandLoop(const models::Model& model, OutputKind output)
-      : spec_(model.spec()), timer_(model.executable(), model.spec(), output) {}
-
-  void Run() {
-    for (std::string line; std::getline(std::cin, line);) {
-      std::cout << Answer(line).dump() << std::endl;  // flushed, because the caller waits for it
-    }
-  }
-
- private:
-  nlohmann::json Answer(const std::string& line) {
-    std::istringstream words(line);
-    std::string command;
-    int length = 0;
-    int batch = 0;
-    words >> command >> length >> batch;
-    if (!words || (command != "time" && command != "encode")) {
-      return Error("expected 'time LENGTH BATCH REPEAT' or 'encode LENGTH BATCH INPUT OUTPUT'");
-    }
-    if (length < 1 || batch < 1 || int64_t{length} * batch > kMaxTokens) {
-      return Error(absl::StrCat("LENGTH, BATCH: expected 1 to ", kMaxTokens, " tokens, found ",
-                                length, " x ", batch));
-    }
-    if (length != length_ || batch != batch_) {
-      if (absl::Status status = timer_.Prepare(std::vector<int>(batch, length)); !status.ok()) {
-        length_ = batch_ = 0;
-        return Error(status.message());
-      }
-      length_ = length;
-      batch_ = batch;
-    }
-    return command == "encode" ? Encode(words) : TimeRuns(words);
-  }
-
-  nlohmann::json TimeRuns(std::istream& words) {
-    int repeat = 0;
-    words >> repeat;
-    if (!words || repeat < 1) return Error("REPEAT: expected a positive number");
-    absl::Status status;
-    const double us = kernels::Microseconds([&] {
-      for (int i = 0; i < repeat; ++i) status.Update(timer_.Run());
-    });
-    if (!status.ok()) return Error(status.message());
-    return {{"us", us / repeat}};
-  }
-
-  nlohmann::json Encode(std::istream& words) {
-    std::string input;
-    std::string output;
-    words >> input >> output;
-    std::vector<float>& features = timer_.features();
-    if (features.empty()) return Error("encode: the model takes words, not features");
-    if (timer_.token_vectors().empty()) return Error("encode: needs --output=tokens or states");
-    const auto bytes = static_cast<std::streamsize>(features.size() * sizeof(float));
-    std::ifstream in(input, std::ios::binary);
-    in.read(reinterpret_cast<char*>(features.data()), bytes);
-    if (in.gcount() != bytes || in.peek() != EOF) {
-      return Error(absl::StrCat(input, ": expected a file of ", bytes, " bytes: ", batch_, " x ",
-                                length_, " x ", spec_.input_size, " float32"));
-    }
-    if (absl::Status status = timer_.Run(); !status.ok()) return Error(status.message());
-    const std::vector<float>& h = timer_.token_vectors();
-    std::ofstream out(output, std::ios::binary);
-    out.write(reinterpret_cast<const char*>(h.data()),
-              static_cast<std::streamsize>(h.size() * sizeof(float)));
-    out.close();
-    if (!out) return Error(absl::StrCat(output, ": cannot be written"));
-    return {{"ok", true}};
-  }
-
-  static nlohmann::json Error(absl::string_view message) {
-    return {{"error", std::string(message)}};
-  }
-
-  const kernels::StackSpec& spec_;
-  ModelTimer timer_;
-  int length_ = 0;
-  int batch_ = 0;
-};
 
 }  // namespace
 
@@ -265,21 +232,12 @@ int ModelMain(const std::vector<std::string>& args) {
   flags.Add("model", &options.model, "name; empty when there is one");
   flags.Add("version", &options.version, "0 = the latest");
   flags.AddChoice("dtype", &options.dtype, DataTypes(), "as which weights are stored");
-  flags.AddChoice(
-      "output", &options.output,
-      {{"auto", OutputKind::kAuto},
-       {"tokens", OutputKind::kTokens},
-       {"states", OutputKind::kStates}},
-      "auto (probabilities, else the pooled vector, else token vectors), tokens, or states "
-      "(token vectors and final states)");
   flags.AddParsed("length", &options.length, "8,32,128", ParseNumbers, "list: tokens per sequence");
   flags.AddParsed("batch", &options.batch, "1,8,32", ParseNumbers, "list: sequences per batch");
-  flags.Add("stdin", &options.from_stdin, "answer commands, see above");
   flags.Add("backend", &options.backend, "cpu, cuda or reference");
   flags.Add("cpu_isa", &options.cpu_isa, "instruction set of the CPU backend, as sru_server's");
   flags.Add("rounds", &options.rounds, {1, 1 << 20}, "most measurements of each row");
   flags.Add("seconds", &options.seconds, "per row, after which no further round is begun");
-  flags.Add("core", &options.core, "core to run on; -1 = the present one");
   flags.Add("json", &options.json, "print one JSON object");
   if (std::optional<int> code = ParseFlags("model", kModelUsage, args, &flags)) return *code;
   const auto fail = [](const absl::Status& status) {
@@ -292,22 +250,13 @@ int ModelMain(const std::vector<std::string>& args) {
     return fail(InvalidArgument("--length, --batch: expected at most ", kMaxTokens,
                                 " tokens in a batch, found ", most));
   }
-  int core = 0;
-  if (kernels::Status status = kernels::PinToCore(options.core, &core); !status.ok()) {
-    return fail(models::ToAbslStatus(status));
-  }
   auto model = LoadModel(options);
   if (!model.ok()) return fail(model.status());
-  if (options.from_stdin) {
-    CommandLoop(**model, options.output).Run();
-    return kExitOk;
-  }
-
   if (!options.json) {
     std::cout << "model " << (*model)->name() << " version " << (*model)->version() << ", "
               << FormatCount((*model)->parameter_count()) << " parameters, "
               << kernels::DataTypeName(options.dtype) << ", " << (*model)->backend_description()
-              << ", core " << core << ", medians\n";
+              << ", medians\n";
   }
   const auto rows = Measure(**model, options);
   if (!rows.ok()) return fail(rows.status());
@@ -317,7 +266,6 @@ int ModelMain(const std::vector<std::string>& args) {
                                          {"backend", (*model)->backend_name()},
                                          {"description", (*model)->backend_description()},
                                          {"dtype", kernels::DataTypeName(options.dtype)},
-                                         {"core", core},
                                          {"weight_bytes", (*model)->executable().weight_bytes()},
                                          {"batches", *rows}};
     std::cout << json.dump() << "\n";

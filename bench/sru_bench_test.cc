@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -35,12 +34,11 @@ struct Output {
 class SruBenchTest : public ::testing::Test {
  protected:
   // `args` must need no quoting.
-  Output Run(const std::string& args, const std::string& input = "") {
-    const std::string in = directory_.Write("in", input);
+  Output Run(const std::string& args) {
     const std::string out = directory_.path("out");
     const std::string err = directory_.path("err");
-    const int status = std::system(
-        absl::StrCat(SRU_BENCH_BINARY, " ", args, " <", in, " >", out, " 2>", err).c_str());
+    const int status =
+        std::system(absl::StrCat(SRU_BENCH_BINARY, " ", args, " >", out, " 2>", err).c_str());
     Output output;
     output.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     output.out = models::ReadWholeFile(out);
@@ -48,9 +46,8 @@ class SruBenchTest : public ::testing::Test {
     return output;
   }
 
-  // Writes an encoder of 2 features, hidden size 2, one direction and zero weights, so that
-  // f = r = 1/2 and h = x / 2 at every step.
-  std::string WriteFeatureModel() {
+  // Writes an encoder of 2 features, hidden size 2, one direction and zero weights.
+  std::string WriteFeatureModel(const std::string& pooling) {
     models::TestTensors tensors;
     tensors["encoder.rnn_lst.0.weight"] = models::MakeTensor({2, 6});
     tensors["encoder.rnn_lst.0.weight_c"] = models::MakeTensor({4});
@@ -60,7 +57,7 @@ class SruBenchTest : public ::testing::Test {
       std::fill(tensor.values.begin(), tensor.values.end(), 0.0f);
     const json config = {{"format_version", 1},
                          {"encoder", {{"input_size", 2}, {"hidden_size", 2}, {"num_layers", 1}}},
-                         {"pooling", "max"}};
+                         {"pooling", pooling}};
     directory_.Write("models/encoder/1/config.json", config.dump());
     directory_.Write("models/encoder/1/model.safetensors", Safetensors(tensors));
     return directory_.path("models");
@@ -78,8 +75,6 @@ TEST_F(SruBenchTest, WrongFlagsAreNamed) {
                {"model --length=1,65537", "--length"},
                {"model --batch=1.5", "--batch"},
                {"model --dtype=half", "--dtype"},
-               {"model --core=-5", "core"},
-               {"model --output=all", "--output"},
                {"model --length=0", "--length"},
                {"model --length=65536 --batch=65536", "--length"},
                {"model --rounds=0", "--rounds"},
@@ -116,42 +111,13 @@ TEST_F(SruBenchTest, ModelPrintsARowPerShape) {
   EXPECT_GT(result["batches"][1]["tokens_per_s"], 0.0);
 }
 
-TEST_F(SruBenchTest, CommandsFromStandardInput) {
-  const std::string models = WriteFeatureModel();
-  const float x[] = {2, 4, -6, 8, 10, 12, 0, 1};  // 2 sequences of 2 steps of 2 features
-  const std::string input =
-      directory_.Write("x", std::string(reinterpret_cast<const char*>(x), sizeof(x)));
-  const std::string h = directory_.path("h");
-  const Output output =
-      Run(absl::StrCat("model --output=states --stdin --model_repository=", models),
-          absl::StrCat("time 5 3 2\nencode 2 2 ", input, " ", h, "\nencode 2 3 ", input, " ", h,
-                       "\ntime 5 0 1\ntime 5 1 0\nencode 2 2 /nowhere ", h, "\nstop 1 1\n\n",
-                       "time 1048577 1 1\ntime 2 1 1\n"));
-  EXPECT_EQ(output.exit_code, 0) << output.err;
-  const std::vector<std::string> answers = absl::StrSplit(output.out, '\n', absl::SkipEmpty());
-  ASSERT_THAT(answers, SizeIs(10));
-  EXPECT_GT(json::parse(answers[0])["us"], 0.0);
-  EXPECT_EQ(answers[1], R"({"ok":true})");
-  const struct {
-    int answer;
-    const char* named;
-  } errors[] = {{2, "48 bytes"}, {3, "BATCH"},  {4, "REPEAT"}, {5, "/nowhere"},
-                {6, "encode"},   {7, "encode"}, {8, "LENGTH"}};
-  for (const auto& error : errors) {
-    EXPECT_THAT(json::parse(answers[error.answer]).value("error", ""), HasSubstr(error.named));
+TEST_F(SruBenchTest, EncodersOfFeaturesAreTimed) {
+  for (const char* pooling : {"max", "none"}) {
+    const Output output =
+        Run("model --length=3 --batch=2 --json --model_repository=" + WriteFeatureModel(pooling));
+    EXPECT_EQ(output.exit_code, 0) << output.err;
+    EXPECT_GT(json::parse(output.out)["batches"][0]["batch_us"], 0.0) << pooling;
   }
-  EXPECT_GT(json::parse(answers[9])["us"], 0.0);
-
-  const std::string bytes = models::ReadWholeFile(h);
-  ASSERT_EQ(bytes.size(), sizeof(x));
-  float values[8];
-  std::memcpy(values, bytes.data(), sizeof(values));
-  for (int i = 0; i < 8; ++i) EXPECT_NEAR(values[i], x[i] / 2, 1e-5) << i;
-}
-
-TEST_F(SruBenchTest, WordsCannotBeEncodedFromFeatures) {
-  const Output output = Run("model --output=tokens --stdin", "encode 1 1 /dev/null /dev/null\n");
-  EXPECT_THAT(json::parse(output.out).value("error", ""), HasSubstr("words"));
 }
 
 TEST_F(SruBenchTest, LoadNamesTheFlag) {

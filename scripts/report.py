@@ -57,41 +57,30 @@ def served(args, _):
         yield Row(f"half of the rate of 64 in flight, {dtype}{', one core' * (core is not None)}: p99", f"{half:,.0f} us")
 
 
-class Door:
-    """A way to have one text classified over HTTP, as h2load takes it."""
-
-    def __init__(self, name, path, body):
-        self.name, self.path, self.body = name, path, json.dumps(body)
-
-    def measure(self, args, address, connections, streams=0):
-        """Calls per second, over HTTP/1.1 or over `streams` of each connection in HTTP/2."""
-        calls = ["-n256"] if args.quick else [f"-D{max(1, round(args.seconds))}", "--warm-up-time=1"]
-        with tempfile.NamedTemporaryFile("w") as file:
-            file.write(self.body)
-            file.flush()
-            words = ["h2load", f"-m{streams}" if streams else "--h1", f"-c{connections}", "-t1", *calls, f"-d{file.name}", "-H",
-                     "content-type: application/json", f"http://{address}{self.path}"]
-            try:
-                said = subprocess.run(words, timeout=3 * args.seconds + 20, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                      check=False).stdout
-            except subprocess.TimeoutExpired as error:  # it goes on forever if its connections are closed
-                raise NotMeasured(f"h2load did not end: {self.path}") from error
-        rate = re.search(r"finished in .*?, ([\d.]+) req/s", said)
-        codes = re.search(r"status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", said)
-        if not rate or not codes or codes.group(1) == "0" or codes.groups()[1:] != ("0", "0", "0"):
-            raise NotMeasured(f"h2load, {self.name}: {codes.group(0) if codes else last_line(said)}")
-        return float(rate.group(1))
+def h2load(args, address, path, body, connections, streams=0):
+    """Calls per second of one request, over HTTP/1.1 or over `streams` of each connection in HTTP/2."""
+    calls = ["-n256"] if args.quick else [f"-D{max(1, round(args.seconds))}", "--warm-up-time=1"]
+    with tempfile.NamedTemporaryFile("w") as file:
+        json.dump(body, file)
+        file.flush()
+        # h2load goes on forever if its connections are closed.
+        said = output_of(["h2load", f"-m{streams}" if streams else "--h1", f"-c{connections}", "-t1", *calls, f"-d{file.name}", "-H",
+                          "content-type: application/json", f"http://{address}{path}"], partial=True, seconds=3 * args.seconds + 20)
+    rate = re.search(r"finished in .*?, ([\d.]+) req/s", said)
+    codes = re.search(r"status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", said)
+    if not rate or not codes or codes.group(1) == "0" or codes.groups()[1:] != ("0", "0", "0"):
+        raise NotMeasured(f"h2load, {path}: {codes.group(0) if codes else last_line(said)}")
+    return float(rate.group(1))
 
 
 def doors(args, models):
     """The same call by every protocol, as a share of Classify over gRPC with as many calls in flight."""
     if shutil.which("h2load") is None:
         raise NotMeasured("there is no h2load (package nghttp2-client)")
-    classify = Door("JSON", "/v1/classify", {"model": "trec", "sequences": [{"text": TEXT}]})
-    infer = Door("Open Inference", "/v2/models/trec/infer",
-                 {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": [TEXT]}]})
+    classify = ("/v1/classify", {"model": "trec", "sequences": [{"text": TEXT}]})
+    infer = ("/v2/models/trec/infer", {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": [TEXT]}]})
     requests = {}
-    for name, request in (("Classify", {"model": "trec", "sequences": [{"text": TEXT}]}), ("/inference.GRPCInferenceService/ModelInfer", {
+    for name, request in (("Classify", classify[1]), ("/inference.GRPCInferenceService/ModelInfer", {
             "model_name": "trec", "inputs": [{"name": "text", "datatype": "BYTES", "shape": [1],
                                               "contents": {"bytes_contents": ["d2hvIHdyb3RlIGhhbWxldCA/"]}}]})):
         requests[name] = models.folder / f"{pathlib.Path(name).name}.jsonl"
@@ -104,10 +93,10 @@ def doors(args, models):
         for title, in_flight, connections, others in (
                 ("64 in flight on 4 connections", 64, 4,
                  {"ModelInfer over gRPC": lambda: grpc("/inference.GRPCInferenceService/ModelInfer", 64, 4),
-                  "JSON over HTTP/2": lambda: classify.measure(args, server.address, 4, 16)}),
-                ("64 connections", 64, 64, {"JSON over HTTP/1.1": lambda: classify.measure(args, server.http_address, 64),
-                                            "Open Inference over HTTP/1.1": lambda: infer.measure(args, server.http_address, 64)}),
-                ("one connection", 1, 1, {"JSON over HTTP/1.1": lambda: classify.measure(args, server.http_address, 1)})):
+                  "JSON over HTTP/2": lambda: h2load(args, server.address, *classify, 4, 16)}),
+                ("64 connections", 64, 64, {"JSON over HTTP/1.1": lambda: h2load(args, server.http_address, *classify, 64),
+                                            "Open Inference over HTTP/1.1": lambda: h2load(args, server.http_address, *infer, 64)}),
+                ("one connection", 1, 1, {"JSON over HTTP/1.1": lambda: h2load(args, server.http_address, *classify, 1)})):
             found = medians(args.rounds, {"": lambda n=in_flight, c=connections: grpc("Classify", n, c), **others})
             for name in others:
                 yield Row(f"{title}: {name} / Classify over gRPC", f"{found[name] / found['']:.2f} ({found[name]:,.0f} calls/s)")
@@ -245,7 +234,7 @@ def pytorch(args, _):
     shapes = ["--filter=x64-length8-batch(1|32)-"] if args.quick else []
     output = output_of([args.python, "-B", ROOT / "kernels" / "bench" / "compare_pytorch.py",
                         f"--download={ROOT / 'build' / 'pytorch-package'}", *shapes, f"--seconds={min(1, args.seconds):g}",
-                        f"--bin={args.bin}", f"--core={one_core()}"], echo=True)
+                        f"--bin={args.bin}"], echo=True)
     found = [json.loads(line) for line in output.splitlines()]
     for name, key, wanted in (("the published package", "published_us", 2.5), ("torch.nn.LSTM", "lstm_us", 5.0)):
         ratios = [row[key] / row["sru_us"] for row in found]

@@ -5,9 +5,9 @@ All take turns in one run, so that the ratios hold on a machine whose speed move
 object a line for each shape, with the medians in microseconds of one forward pass. An LSTM of the same width has more weights than an SRU: it
 is what an SRU replaces. What a call pays in Python is part of the package's and the LSTM's time, as it is for who uses them.
 
-On one core, in float32: the same weights run here (exported by models/export_torch.py) and in the package; that the outputs agree is checked
-first. Needs build/bin/sru_bench (make build), python3-torch, libtorch-dev, libopenblas0-pthread, ninja-build, python3-dev, and the package:
-its CPU operator is compiled at the first import (a minute, once).
+On one core, in float32, with random weights; the tests compare results with the package's. Needs build/bin/kernel_benchmarks (make bench),
+python3-torch, libtorch-dev, libopenblas0-pthread, ninja-build, python3-dev, and the package: its CPU operator is compiled at the first import
+(a minute, once).
 
   compare_pytorch.py --download build/pytorch-package       gets sru 2.6.0 from PyPI; 128 shapes
   compare_pytorch.py --package DIR --filter x128-.*length32-batch1-
@@ -16,13 +16,12 @@ its CPU operator is compiled at the first import (a minute, once).
 On a GPU, by events over many launches: our recorded passes, in bfloat16 also with a kernel for each layer; the LSTM on cuDNN, the better of
 eager and captured in a graph; in float32 the package, if its kernel compiles here, and the SRU written in PyTorch operations, captured.
 
-Exit status: 0; 1 when outputs differ or a run fails; 2 for wrong arguments; 77 when something that it needs is missing.
+Exit status: 0; 1 when a run fails; 2 for wrong arguments; 77 when something that it needs is missing.
 """
 
 import argparse
 import collections
 import contextlib
-import io
 import itertools
 import json
 import math
@@ -32,18 +31,15 @@ import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "models")]
-from report_common import NotMeasured, Program, SKIPPED, alternate, last_line, progress  # noqa: E402
+sys.path.insert(0, str(ROOT / "scripts"))
+from report_common import NotMeasured, Program, SKIPPED, last_line, one_core, progress  # noqa: E402
 
 PACKAGE = "sru==2.6.0"
-# Two float32 implementations that sum in different orders; the outputs are of size 1.
-TOLERANCE = 1e-5
 # A reference BLAS runs at about 5 GF/s; a comparison with it would flatter us.
 LEAST_GFLOPS = 20
 OPERATIONS_BATCH = 32  # the most: loops over time make large graphs, slow to record
@@ -95,6 +91,20 @@ def import_torch():
     return torch
 
 
+def asks(ours, shape, dtype):
+    """What `interactive` of kernel_benchmarks or gpu_bench answers."""
+    return lambda: ours.ask(" ".join(map(str, [*shape[:6], dtype])), str)
+
+
+def medians(bodies, seconds, rounds):
+    """name -> the median of rounds in which the bodies take turns; after so many seconds no further round is begun."""
+    end = time.monotonic() + seconds
+    found = []
+    while not found or (len(found) < rounds and time.monotonic() < end):
+        found.append({name: body() for name, body in bodies.items()})
+    return {name: statistics.median(each[name] for each in found) for name in bodies}
+
+
 def timed(body):
     start = time.perf_counter()
     body()
@@ -130,102 +140,28 @@ def import_package(directory):
     return sru
 
 
-class Model:
-    """One stack in all three: same weights here and in the package."""
-
-    def __init__(self, torch, sru, arguments, workspace, shape):
-        self.torch, self.width, self.workspace = torch, shape.input, pathlib.Path(workspace)
-        self.name = f"d{shape.directions}x{shape.hidden}"
-        torch.manual_seed(1)
-        self.package = sru.SRU(**shape.config).eval()
-        with torch.no_grad():
-            for name, parameter in self.package.named_parameters():
-                if name.endswith("bias"):  # the constructor's constants would hide mistakes
-                    parameter.add_(0.5 * torch.randn_like(parameter))
-        self.lstm = torch.nn.LSTM(**shape.config).eval()
-        self._export(shape.config)
-        self.program = Program([arguments.bin / "sru_bench", "model", f"--model_repository={self.workspace / 'models'}",
-                                f"--model={self.name}", "--output=states", f"--core={arguments.core}", "--stdin"])
-        difference = max(self.largest_difference(*given) for given in ((1, 1), (37, 3), (32, 32)))
-        if not difference <= TOLERANCE:
-            raise RuntimeError(f"{self.name}: outputs differ from the package's by {difference:.2g}, more than {TOLERANCE:g}")
-
-    def ask(self, *words):
-        answer = self.program.ask(" ".join(map(str, words)), str)
-        if "error" in answer:
-            raise RuntimeError(f"sru_bench: {answer['error']}")
-        return answer
-
-    def _export(self, config):
-        import export_torch
-        checkpoint, description = self.workspace / "model.pt", self.workspace / "model.json"
-        self.torch.save(self.package.state_dict(), checkpoint)
-        description.write_text(json.dumps({"sru_config": config}), encoding="utf-8")
-        text = io.StringIO()
-        with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
-            status = export_torch.main(["--checkpoint", str(checkpoint), "--config", str(description), "--encoder-prefix", "", "--out",
-                                        str(self.workspace / "models" / self.name / "1")])
-        if status != 0:
-            raise RuntimeError(f"export_torch.py: {text.getvalue().strip()}")
-
-    def largest_difference(self, length, batch):
-        """Of our token vectors from the package's, absolute."""
-        x = self.torch.randn(length, batch, self.width)
-        given, got = self.workspace / "x", self.workspace / "h"
-        given.write_bytes(x.transpose(0, 1).contiguous().numpy().tobytes())
-        self.ask("encode", length, batch, given, got)
-        with self.torch.no_grad():
-            expected, _ = self.package(x)
-        ours = self.torch.frombuffer(bytearray(got.read_bytes()), dtype=self.torch.float32)
-        return float((ours.reshape(batch, length, self.width).transpose(0, 1) - expected).abs().max())
-
-    def measure(self, shape, seconds):
-        """Median microseconds of one forward pass of ours, the package and the LSTM."""
-        x = self.torch.randn(shape.length, shape.batch, self.width)
-
-        def run_torch(module):
-            def body(repeat):
-                with self.torch.no_grad():
-                    return 1e6 * timed(lambda: [module(x) for _ in range(repeat)]) / repeat
-            return body
-
-        bodies = {"sru_us": lambda repeat: self.ask("time", shape.length, shape.batch, repeat)["us"],
-                  "published_us": run_torch(self.package), "lstm_us": run_torch(self.lstm)}
-        start = time.perf_counter()
-        first = {name: body(1) for name, body in bodies.items()}
-        if sum(first.values()) < 1e5 * seconds:  # the package's scripts are compiled in their first runs
-            first = {name: values[-1] for name, values in alternate(3, {name: lambda body=body: body(1) for name, body in bodies.items()}).items()}
-        # Short ones run several times in a row, so that the clock and the pipe do not count.
-        repeats = {name: max(1, min(1000, math.ceil(2000 / value))) for name, value in first.items()}
-        # What is too dear to be thrown away counts.
-        samples = {name: [value] if sum(first.values()) > 3e5 * seconds else [] for name, value in first.items()}
-        rounds = 0
-        while not samples["sru_us"] or (rounds < 21 and time.perf_counter() - start < seconds):
-            rounds += 1
-            for name, body in bodies.items():
-                samples[name].append(body(repeats[name]))
-        return {name: statistics.median(values) for name, values in samples.items()}
+def repeated(run):
+    """A function that returns the microseconds of one of so many runs in a row that the clock does not count."""
+    run()  # the package's scripts are compiled in their first run
+    repeat = max(1, min(1000, math.ceil(0.002 / timed(run))))
+    return lambda: 1e6 * timed(lambda: [run() for _ in range(repeat)]) / repeat
 
 
 def on_one_core(arguments, shapes):
     # Before PyTorch starts threads.
-    os.sched_setaffinity(0, {arguments.core})
+    os.sched_setaffinity(0, {one_core()})
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    if not (arguments.bin / "sru_bench").exists():
-        raise Missing(f"{arguments.bin / 'sru_bench'} is missing: make build")
     torch = import_torch()
     check_products(torch)
     if arguments.download is not None:
         download(arguments.download)
     sru = import_package(arguments.package or arguments.download)
-    with tempfile.TemporaryDirectory() as workspace, contextlib.ExitStack() as stack:
-        models = {}
+    with Program([arguments.bin / "kernel_benchmarks", "interactive"]) as ours, torch.no_grad():
         for shape in shapes:
-            layers = shape[:4]
-            if layers not in models:
-                models[layers] = Model(torch, sru, arguments, workspace, shape)
-                stack.enter_context(models[layers].program)
-            yield shape, models[layers].measure(shape, arguments.seconds)
+            x = torch.randn(shape.length, shape.batch, shape.input)
+            package, lstm = (repeated(lambda module=kind(**shape.config).eval(), x=x: module(x)) for kind in (sru.SRU, torch.nn.LSTM))
+            bodies = {"sru_us": asks(ours, shape, shape.dtype), "published_us": package, "lstm_us": lstm}
+            yield shape, medians(bodies, arguments.seconds, 21)
 
 
 # ---------------------------------------------------------------- on a GPU
@@ -321,24 +257,21 @@ def import_published():
 def measure_on_gpu(torch, ours, published, shape):
     x = torch.randn(shape.length, shape.batch, shape.input, device="cuda", dtype=getattr(torch, shape.dtype))
 
-    def recorded(dtype):
-        return lambda: ours.ask(" ".join(map(str, [*shape[:6], dtype])), str)
-
     lstm = torch.nn.LSTM(**shape.config).to("cuda", x.dtype)
     lstm.flatten_parameters()
-    bodies = {"sru_us": recorded(shape.dtype), "lstm_eager_us": Runner(torch, lstm, x, False).time}
+    bodies = {"sru_us": asks(ours, shape, shape.dtype), "lstm_eager_us": Runner(torch, lstm, x, False).time}
     try:
         bodies["lstm_graph_us"] = Runner(torch, lstm, x, True).time
     except RuntimeError as error:
         progress(f"{shape}: the LSTM cannot be captured: {str(error).splitlines()[0]}")
         torch.cuda.synchronize()
     if shape.dtype == "bfloat16":
-        bodies["fused_us"] = recorded("bfloat16_fused")
+        bodies["fused_us"] = asks(ours, shape, "bfloat16_fused")
     elif shape.batch <= OPERATIONS_BATCH:
         bodies["operations_us"] = Runner(torch, sru_in_operations(torch, shape), x, True).time
     if shape.dtype == "float32" and published is not None:
         bodies["published_us"] = Runner(torch, published.SRU(**shape.config), x, False).time
-    found = {name: statistics.median(values) for name, values in alternate(5, bodies).items()}
+    found = medians(bodies, math.inf, 5)
     return {**found, "lstm_us": min(found[name] for name in ("lstm_eager_us", "lstm_graph_us") if name in found)}
 
 
@@ -377,16 +310,12 @@ def parse_arguments():
     folder = {"type": lambda text: pathlib.Path(text).resolve(), "metavar": "DIR"}
     flag("--package", help="directory that holds the package's folder sru/", **folder)
     flag("--download", help=f"get {PACKAGE} into DIR unless it is there", **folder)
-    flag("--bin", default=ROOT / "build" / "bin", help="where sru_bench is (default: build/bin)", **folder)
-    flag("--core", type=int, default=max(os.sched_getaffinity(0)), help="the core to run on (default: the highest that is allowed)")
+    flag("--bin", default=ROOT / "build" / "bin", help="where kernel_benchmarks is (default: build/bin)", **folder)
     flag("--seconds", type=float, default=2.0, help="on one core: per shape, after which no further round is begun")
     flag("--gpu_bench", metavar="PROGRAM", help="measure on the GPU, with this program")
     flag("--total", type=float, default=math.inf, help="on a GPU: seconds after which no further shape is begun")
     flag("--filter", type=re.compile, default="", help="measure the shapes in whose names this regular expression is found")
-    arguments = parser.parse_args()
-    if arguments.core not in os.sched_getaffinity(0):
-        parser.error(f"--core: expected one of {sorted(os.sched_getaffinity(0))}, found {arguments.core}")
-    return arguments
+    return parser.parse_args()
 
 
 def main():

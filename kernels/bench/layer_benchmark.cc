@@ -1,13 +1,22 @@
-// Two SRU layers that write all token vectors (BM_Layers), and oneDNN's products of the same shapes
-// alone (BM_LayerProducts), the least that such layers can cost. The arguments are equal, so that
-// scripts/report.py finds the pairs.
+// SRU layers that write all token vectors, on one thread: two of them (BM_Layers), and oneDNN's products
+// of the same shapes alone (BM_LayerProducts), the least that such layers can cost. The arguments are
+// equal, so that scripts/report.py finds the pairs.
+//
+//   kernel_benchmarks interactive     reads lines "layers input hidden directions length batch type",
+//                                     answers each with the microseconds of one forward pass, as
+//                                     gpu_bench does; compare_pytorch.py alternates them with PyTorch
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <iostream>
 #include <memory>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/bench/bare_product.h"
+#include "kernels/bench/measure.h"
 #include "kernels/bench/system_case.h"
 #include "kernels/testing/random_stack.h"
 
@@ -15,59 +24,83 @@ namespace sru::kernels {
 namespace {
 
 struct Shape {
-  explicit Shape(const benchmark::State& state)
-      : dtype(kAllDataTypes[state.range(0)]),
-        lengths(state.range(4), static_cast<int>(state.range(3))),
-        tokens(static_cast<int>(state.range(3) * state.range(4))) {
-    options.directions = static_cast<int>(state.range(1));
-    options.hidden_size = static_cast<int>(state.range(2));
-    options.input_size = options.directions * options.hidden_size;
-    options.num_layers = 2;
+  Shape() {
     options.vocabulary_size = 0;  // features: every product is computed
     options.num_labels = 0;
     options.pooling = Pooling::kNone;
   }
+  explicit Shape(const benchmark::State& state) : Shape() {
+    dtype = kAllDataTypes[state.range(0)];
+    options.num_layers = 2;
+    options.directions = static_cast<int>(state.range(1));
+    options.hidden_size = static_cast<int>(state.range(2));
+    options.input_size = options.directions * options.hidden_size;
+    length = static_cast<int>(state.range(3));
+    batch = static_cast<int>(state.range(4));
+  }
 
-  DataType dtype;
-  std::vector<int> lengths;
-  int tokens;
+  DataType dtype = DataType::kFloat32;
+  int length = 0;
+  int batch = 0;
   testing::StackOptions options;
 };
 
+// Random layers, compiled, and a batch of random features.
+class Layers {
+ public:
+  explicit Layers(const Shape& shape)
+      : stack_(shape.options, 1),
+        random_(stack_.spec(), std::vector<int>(shape.batch, shape.length),
+                /*initial_state=*/false, 2),
+        batch_(random_.view()),
+        wanted_(shape.batch) {
+    const size_t width = stack_.spec().output_size();
+    h_.resize(width * shape.batch * shape.length);
+    for (int b = 0; b < shape.batch; ++b) {
+      wanted_[b].token_vectors = &h_[batch_.offsets[b] * width];
+    }
+    BackendOptions hardware;
+    hardware.cpu_threads = 1;  // as the products
+    CompileOptions compile;
+    compile.dtype = shape.dtype;
+    status_ = CreateBackend("cpu", hardware, &backend_);
+    if (status_.ok()) status_ = backend_->Compile(stack_.spec(), compile, &executable_);
+    if (status_.ok()) {
+      status_ =
+          executable_->CreateWorkspace({shape.batch * shape.length, shape.batch}, &workspace_);
+    }
+  }
+
+  // The first error of all.
+  const Status& status() const { return status_; }
+  void Run() {
+    if (status_.ok()) status_ = executable_->Run(batch_, wanted_.data(), *workspace_);
+  }
+
+ private:
+  const testing::RandomStack stack_;
+  const testing::RandomBatch random_;
+  const RaggedBatch batch_;
+  std::vector<float> h_;
+  std::vector<SequenceOutput> wanted_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Executable> executable_;
+  std::unique_ptr<Workspace> workspace_;
+  Status status_;
+};
+
 void BM_Layers(benchmark::State& state) {
-  const Shape shape(state);
-  const testing::RandomStack stack(shape.options, 1);
-  const testing::RandomBatch random(stack.spec(), shape.lengths, /*initial_state=*/false, 2);
-  const RaggedBatch batch = random.view();
-  std::vector<float> h(static_cast<size_t>(shape.tokens) * stack.spec().output_size());
-  std::vector<SequenceOutput> wanted(shape.lengths.size());
-  for (size_t b = 0; b < wanted.size(); ++b) {
-    wanted[b].token_vectors =
-        &h[static_cast<size_t>(batch.offsets[b]) * stack.spec().output_size()];
-  }
-  BackendOptions hardware;
-  hardware.cpu_threads = 1;  // as the products
-  CompileOptions compile;
-  compile.dtype = shape.dtype;
-  std::unique_ptr<Backend> backend;
-  std::unique_ptr<Executable> executable;
-  std::unique_ptr<Workspace> workspace;
-  Status status = CreateBackend("cpu", hardware, &backend);
-  if (status.ok()) status = backend->Compile(stack.spec(), compile, &executable);
-  if (status.ok()) {
-    status = executable->CreateWorkspace({shape.tokens, batch.num_sequences}, &workspace);
-  }
-  if (!status.ok()) return state.SkipWithError(status.message().c_str());
+  Layers layers{Shape(state)};
   for (auto _ : state) {
-    status = executable->Run(batch, wanted.data(), *workspace);
-    if (!status.ok()) return state.SkipWithError(status.message().c_str());
+    layers.Run();
+    if (!layers.status().ok()) return state.SkipWithError(layers.status().message().c_str());
   }
 }
 
 void BM_LayerProducts(benchmark::State& state) {
   const Shape shape(state);
-  BareProductList products(shape.dtype,
-                           ProductsOf(shape.tokens, testing::RandomStack(shape.options, 1).spec()));
+  BareProductList products(shape.dtype, ProductsOf(shape.batch * shape.length,
+                                                   testing::RandomStack(shape.options, 1).spec()));
   for (auto _ : state) products.Run();
 }
 
@@ -80,5 +113,52 @@ void Shapes(benchmark::internal::Benchmark* benchmark) {
 BENCHMARK(BM_Layers)->Apply(Shapes);
 BENCHMARK(BM_LayerProducts)->Apply(Shapes);
 
+int Interactive() {
+  constexpr double kLeastUs = 2000;  // of one timing
+  std::string last;
+  std::unique_ptr<Layers> layers;
+  for (std::string line; std::getline(std::cin, line);) {
+    if (line != last) {
+      Shape shape;
+      std::string type;
+      std::istringstream words(line);
+      words >> shape.options.num_layers >> shape.options.input_size >> shape.options.hidden_size >>
+          shape.options.directions >> shape.length >> shape.batch >> type;
+      if (words.fail() || !ParseDataType(type, &shape.dtype)) {
+        std::cerr
+            << "kernel_benchmarks: expected 'layers input hidden directions length batch type'"
+               ", found '"
+            << line << "'\n";
+        return 2;
+      }
+      layers = std::make_unique<Layers>(shape);
+      layers->Run();
+      last = line;
+    }
+    int runs = 0;
+    double us = 0;
+    for (; us < kLeastUs && layers->status().ok(); ++runs) {
+      us += Microseconds([&] { layers->Run(); });
+    }
+    if (!layers->status().ok()) {
+      std::cerr << "kernel_benchmarks: " << layers->status().message() << "\n";
+      return 1;
+    }
+    std::cout << us / runs << std::endl;  // flushed, because the caller waits for it
+  }
+  return 0;
+}
+
 }  // namespace
+
+int BenchmarksMain(int argc, char** argv) {
+  if (argc == 2 && std::string(argv[1]) == "interactive") return Interactive();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
+
 }  // namespace sru::kernels
+
+int main(int argc, char** argv) { return sru::kernels::BenchmarksMain(argc, argv); }

@@ -1,13 +1,11 @@
-// What the benchmarks share: times, medians, one core, peak memory.
+// What the benchmarks share: times and medians.
 #ifndef SRU_KERNELS_BENCH_MEASURE_H_
 #define SRU_KERNELS_BENCH_MEASURE_H_
 
+#include <algorithm>
 #include <chrono>
-#include <cstdint>
-#include <functional>
+#include <cstddef>
 #include <vector>
-
-#include "kernels/status.h"
 
 namespace sru::kernels {
 
@@ -21,32 +19,11 @@ double Microseconds(Body body) {
 }
 
 // The middle value, the upper of two. `values` must not be empty.
-double Median(std::vector<double> values);
-
-// When a series of measurements ends.
-struct Rounds {
-  int most = 51;       // odd, so that the median is a sample
-  double seconds = 1;  // no further round is begun after so long, warm-up included
-  int least = 3;       // whatever the time
-};
-
-// Times each body once per round, in turn: A B C A B C ... Returns the medians in the order of
-// `bodies`, and in `*rounds_run`, unless null, the number of rounds. Before them comes a warm-up:
-// three rounds, fewer when they take longer than a tenth of the time. A warm-up that takes all of
-// it counts as a round: then what a first round costs more is small. `bodies` must not be empty.
-std::vector<double> AlternatingMedians(const Rounds& rounds,
-                                       const std::vector<std::function<void()>>& bodies,
-                                       int* rounds_run = nullptr);
-
-// Keeps the calling thread, and those that it starts, on one core: `core`, or with -1 the one that
-// it is running on. `*pinned`, unless null, is that core.
-Status PinToCore(int core, int* pinned = nullptr);
-
-// Most memory that the process has had resident since its start or ResetPeakMemory(); 0 where the
-// system does not say.
-int64_t PeakMemoryBytes();
-// False where the system does not allow it.
-bool ResetPeakMemory();
+inline double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 }  // namespace sru::kernels
 
