@@ -1,5 +1,8 @@
 #include "base/host_port.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 
@@ -22,6 +25,16 @@ std::optional<HostPort> SplitHostPort(absl::string_view text) {
     result.port = rest;
   }
   return result;
+}
+
+bool IsLoopback(const std::string& host) {
+  in_addr v4{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  in6_addr v6{};
+  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) {
+    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+  }
+  return absl::EqualsIgnoreCase(host, "localhost");
 }
 
 }  // namespace sru

@@ -27,5 +27,16 @@ TEST(HostPortTest, CutsHostAndPort) {
   }
 }
 
+TEST(HostPortTest, LoopbackIsToldByNameOrNumber) {
+  for (const char* host :
+       {"localhost", "LOCALHOST", "127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"}) {
+    EXPECT_TRUE(IsLoopback(host)) << host;
+  }
+  for (const char* host : {"", "127.evil.example", "localhost.example", "10.0.0.1", "128.0.0.1",
+                           "::2", "::ffff:10.0.0.1", "0.0.0.0"}) {
+    EXPECT_FALSE(IsLoopback(host)) << host;
+  }
+}
+
 }  // namespace
 }  // namespace sru

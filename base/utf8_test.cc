@@ -44,5 +44,12 @@ TEST(Utf8Test, EveryOffsetOfABadByteIsFound) {
   }
 }
 
+TEST(Utf8Test, CutsAndCountsCharacters) {
+  const std::string text = "a\u00e9\U0001f600z";  // 1, 2, 4 and 1 bytes
+  EXPECT_EQ(CountUtf8(text), 4);
+  const size_t kept[] = {0, 1, 1, 3, 3, 3, 3, 7, 8, 8};
+  for (size_t most = 0; most < 10; ++most) EXPECT_EQ(CutUtf8(text, most).size(), kept[most]);
+}
+
 }  // namespace
 }  // namespace sru

@@ -10,10 +10,7 @@
 
 namespace sru::client {
 
-size_t DisplayWidth(absl::string_view text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char byte) { return !ContinuesUtf8(byte); }));
-}
+size_t DisplayWidth(absl::string_view text) { return static_cast<size_t>(CountUtf8(text)); }
 
 std::string OneLine(absl::string_view text, size_t width) {
   std::string line(text);

@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "server/base/retry.h"
 #include "server/calls/grpc_text.h"
 #include "server/calls/status_details.h"
@@ -21,13 +22,6 @@ nghttp2_nv Field(absl::string_view name, absl::string_view value, uint8_t flags)
   return {reinterpret_cast<uint8_t*>(const_cast<char*>(name.data())),
           reinterpret_cast<uint8_t*>(const_cast<char*>(value.data())), name.size(), value.size(),
           flags};
-}
-
-// Not in the middle of a character.
-absl::string_view CutText(absl::string_view text, size_t most) {
-  if (text.size() <= most) return text;
-  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0) == 0x80) --most;
-  return text.substr(0, most);
 }
 
 // The text and the details of a refusal that says when to come back, as they are sent.
@@ -46,7 +40,7 @@ const EncodedRefusal& EncodeRefusal(const absl::Status& status, absl::Duration d
   const auto found = kept.find(key);
   if (found != kept.end()) return found->second;
   if (kept.size() >= kMostKept) kept.clear();
-  const absl::string_view message = CutText(status.message(), kMostMessageBytes);
+  const absl::string_view message = CutUtf8(status.message(), kMostMessageBytes);
   const std::string details = calls::StatusDetails(status);
   return kept[std::move(key)] = {calls::PercentEncode(message), details.size() <= kMostDetailBytes
                                                                     ? calls::UnpaddedBase64(details)
@@ -88,7 +82,7 @@ void HeaderList::AddEnd(const calls::CallEnd& end) {
     const EncodedRefusal& refusal = EncodeRefusal(end.status, *delay);
     if (!refusal.message.empty()) Add("grpc-message", refusal.message);
     if (!refusal.details.empty()) Add("grpc-status-details-bin", refusal.details);
-  } else if (const absl::string_view message = CutText(end.status.message(), kMostMessageBytes);
+  } else if (const absl::string_view message = CutUtf8(end.status.message(), kMostMessageBytes);
              !message.empty()) {
     Add("grpc-message", Keep(calls::PercentEncode(message)));
   }

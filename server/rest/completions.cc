@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "base/mutex.h"
+#include "base/utf8.h"
 #include "nlohmann/json.hpp"
 #include "server/calls/message_cord.h"
 #include "server/rest/api_routes.h"
@@ -54,11 +55,6 @@ struct Choice {
   int64_t offset = 0;      // of the next token, in code points
   const char* finish = nullptr;
 };
-
-int64_t CodePoints(absl::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-}
 
 void Separate(std::string* list) {
   if (!list->empty()) *list += ',';
@@ -236,7 +232,7 @@ class Completions : public std::enable_shared_from_this<Completions> {
     AppendJsonString(text, &lists.tokens);
     Separate(&lists.offsets);
     absl::StrAppend(&lists.offsets, choice->offset);
-    choice->offset += CodePoints(text);
+    choice->offset += CountUtf8(text);
     Separate(&lists.log_probs);
     Separate(&lists.candidates);
     // Nothing predicts the first token of a prompt.

@@ -16,7 +16,6 @@ constexpr size_t kItemsUntilAsked = 256;
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
-bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
 // Four hexadecimal digits; -1 if they are not.
 int32_t ReadHex4(absl::string_view text) {
@@ -116,7 +115,7 @@ std::string JsonReader::Found() {
   }
   const bool cut = end - at_ > kFoundCharacters;
   if (cut) end = at_ + kFoundCharacters;
-  while (end < text_.size() && IsContinuation(text_[end])) ++end;
+  while (end < text_.size() && ContinuesUtf8(text_[end])) ++end;
   std::string found(text_.substr(at_, end - at_));
   std::replace_if(
       found.begin(), found.end(),

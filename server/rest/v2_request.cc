@@ -44,12 +44,7 @@ struct InputBytes {
 
 std::string Quoted(absl::string_view text) {
   const bool cut = text.size() > kTextShown;
-  if (cut) {
-    size_t end = kTextShown;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-    text = text.substr(0, end);
-  }
-  return absl::StrCat("'", text, cut ? "..." : "", "'");
+  return absl::StrCat("'", CutUtf8(text, kTextShown), cut ? "..." : "", "'");
 }
 
 absl::Status Wrong(absl::string_view field, absl::string_view expected, absl::string_view found) {

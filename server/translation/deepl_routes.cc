@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "nlohmann/json.hpp"
 #include "server/translation/request_fields.h"
 #include "server/translation/text_routes.h"
@@ -112,7 +113,7 @@ void TranslateDeepL(const SharedCall& call, TextTranslator& translator) {
   if (!status.ok()) return call->Fail(status);
   std::vector<int64_t> characters;
   for (const std::string& text : request.texts) {
-    if (shows_characters) characters.push_back(NumCharacters(text));
+    if (shows_characters) characters.push_back(CountUtf8(text));
   }
   TranslateTexts(call, translator, std::move(request),
                  [call, characters](const std::vector<TranslatedText>& texts) {

@@ -183,9 +183,7 @@ std::vector<size_t> PieceOffsets(std::string_view text,
 
 std::string BeginningOf(std::string_view text, const TextRules& rules, size_t most) {
   const bool is_plain = rules.format == TextFormat::kPlain;
-  size_t size = std::min(text.size(), is_plain ? most : kMarkupPerText * most);
-  while (size > 0 && size < text.size() && ContinuesUtf8(text[size])) --size;
-  text = text.substr(0, size);
+  text = CutUtf8(text, is_plain ? most : kMarkupPerText * most);
   if (is_plain) return std::string(text);
   std::string beginning;
   MarkupReader reader(text, rules.format == TextFormat::kXml);

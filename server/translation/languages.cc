@@ -103,15 +103,14 @@ bool HasSpaces(const LanguageKey& key) {
 }
 
 std::vector<DetectedLanguage> DetectLanguages(std::string_view text) {
-  size_t size = std::min(text.size(), kMostDetectedBytes);
-  while (size > 0 && size < text.size() && ContinuesUtf8(text[size])) --size;
+  text = CutUtf8(text, kMostDetectedBytes);
   const CLD2::CLDHints hints = {nullptr, nullptr, CLD2::UNKNOWN_ENCODING, CLD2::UNKNOWN_LANGUAGE};
   CLD2::Language languages[3];
   int percents[3];
   double scores[3];
   int text_bytes = 0;
   bool is_reliable = false;
-  CLD2::ExtDetectLanguageSummary(text.data(), static_cast<int>(size),
+  CLD2::ExtDetectLanguageSummary(text.data(), static_cast<int>(text.size()),
                                  /*is_plain_text=*/true, &hints, CLD2::kCLDFlagBestEffort,
                                  languages, percents, scores, nullptr, &text_bytes, &is_reliable);
   std::vector<DetectedLanguage> detected;

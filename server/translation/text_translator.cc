@@ -269,13 +269,9 @@ class Translation : public std::enable_shared_from_this<Translation> {
 
 }  // namespace
 
-int64_t NumCharacters(const std::string& text) {
-  return std::count_if(text.begin(), text.end(), [](char byte) { return !ContinuesUtf8(byte); });
-}
-
 void TextTranslator::Translate(TextRequest request, Call call, Reserve reserve, Done done) {
   int64_t characters = 0;
-  for (const std::string& text : request.texts) characters += NumCharacters(text);
+  for (const std::string& text : request.texts) characters += CountUtf8(text);
   const LanguageCatalog catalog(registry_, request.may_use);
   const auto translation = std::make_shared<Translation>(
       std::move(request), limits_, std::move(call), std::move(reserve), done, &in_flight_);

@@ -45,9 +45,6 @@ struct TranslatedText {
   std::string text;    // the translation
 };
 
-// `text` is valid UTF-8.
-int64_t NumCharacters(const std::string& text);
-
 class TextTranslator {
  public:
   // Makes a call of Translate. `done` may run before it returns.

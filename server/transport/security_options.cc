@@ -1,12 +1,10 @@
 #include "server/transport/security_options.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/host_port.h"
 #include "server/base/listen_address.h"
 
 namespace sru::server::transport {
@@ -55,15 +53,8 @@ absl::Status ValidateSecurityOptions(const SecurityOptions& o) {
   return absl::OkStatus();
 }
 
-// "127.evil.example" is a name like any other.
 bool IsLoopbackHost(const std::string& host) {
-  in_addr v4{};
-  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
-  in6_addr v6{};
-  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) {
-    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
-  }
-  return host == "localhost" || absl::StartsWith(host, kUnixPrefix);
+  return IsLoopback(host) || absl::StartsWith(host, kUnixPrefix);
 }
 
 absl::Status CheckListenHost(const SecurityOptions& options, absl::string_view flag,
