@@ -5,35 +5,24 @@
 #include <vector>
 
 #include "base/status.h"
-#include "openssl/core_names.h"
 #include "openssl/evp.h"
-#include "openssl/params.h"
 
 namespace sru::models {
 
-struct Digest::Context {
-  EVP_MD_CTX* const context = EVP_MD_CTX_new();
-
-  ~Context() { EVP_MD_CTX_free(context); }
-};
-
-Digest::Digest() : context_(std::make_unique<Context>()) {
+Digest::Digest() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
   // What can fail here is an allocation.
-  if (context_->context == nullptr ||
-      EVP_DigestInit_ex(context_->context, EVP_sha256(), nullptr) != 1) {
+  if (context_ == nullptr || EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) != 1) {
     throw std::bad_alloc();
   }
 }
 
-Digest::~Digest() = default;
-
 void Digest::Update(std::string_view bytes) {
-  EVP_DigestUpdate(context_->context, bytes.data(), bytes.size());
+  EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size());
 }
 
 std::string Digest::Finish() {
   std::string digest(kBytes, '\0');
-  EVP_DigestFinal_ex(context_->context, reinterpret_cast<unsigned char*>(digest.data()), nullptr);
+  EVP_DigestFinal_ex(context_.get(), reinterpret_cast<unsigned char*>(digest.data()), nullptr);
   return digest;
 }
 
@@ -43,27 +32,13 @@ std::string DigestOf(std::string_view bytes) {
   return digest.Finish();
 }
 
-std::optional<std::string> KeyedDigest(std::string_view key,
-                                       std::initializer_list<std::string_view> parts) {
-  const std::unique_ptr<EVP_MAC, decltype(&EVP_MAC_free)> mac(
-      EVP_MAC_fetch(nullptr, "HMAC", nullptr), EVP_MAC_free);
-  const std::unique_ptr<EVP_MAC_CTX, decltype(&EVP_MAC_CTX_free)> context(
-      mac == nullptr ? nullptr : EVP_MAC_CTX_new(mac.get()), EVP_MAC_CTX_free);
-  char hash[] = "SHA256";
-  const OSSL_PARAM parameters[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, hash, 0),
-                                   OSSL_PARAM_construct_end()};
-  bool done = context != nullptr &&
-              EVP_MAC_init(context.get(), reinterpret_cast<const unsigned char*>(key.data()),
-                           key.size(), parameters) == 1;
-  for (const std::string_view part : parts) {
-    done =
-        done && EVP_MAC_update(context.get(), reinterpret_cast<const unsigned char*>(part.data()),
-                               part.size()) == 1;
-  }
+std::optional<std::string> KeyedDigest(std::string_view key, std::string_view bytes) {
   std::string digest(Digest::kBytes, '\0');
   size_t size = 0;
-  done = done && EVP_MAC_final(context.get(), reinterpret_cast<unsigned char*>(digest.data()),
-                               &size, digest.size()) == 1;
+  const bool done =
+      EVP_Q_mac(nullptr, "HMAC", nullptr, "SHA256", nullptr, key.data(), key.size(),
+                reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+                reinterpret_cast<unsigned char*>(digest.data()), digest.size(), &size) != nullptr;
   if (!done || size != digest.size()) return std::nullopt;
   return digest;
 }

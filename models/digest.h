@@ -2,7 +2,6 @@
 #ifndef SRU_MODELS_DIGEST_H_
 #define SRU_MODELS_DIGEST_H_
 
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "models/files/file.h"
+
+struct evp_md_ctx_st;  // OpenSSL's EVP_MD_CTX
 
 namespace sru::models {
 
@@ -19,27 +20,22 @@ class Digest {
   static constexpr size_t kBytes = 32;
 
   Digest();
-  ~Digest();
-  Digest(const Digest&) = delete;
-  Digest& operator=(const Digest&) = delete;
 
   void Update(std::string_view bytes);
   // The digest of everything so far, kBytes long. Called once, at the end.
   std::string Finish();
 
  private:
-  struct Context;
-  const std::unique_ptr<Context> context_;
+  const std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> context_;
 };
 
 std::string DigestOf(std::string_view bytes);
 
-// HMAC-SHA256 of the parts one after the other, Digest::kBytes long; nothing when OpenSSL refuses or
-// has no memory.
-std::optional<std::string> KeyedDigest(std::string_view key,
-                                       std::initializer_list<std::string_view> parts);
+// HMAC-SHA256, Digest::kBytes long; nothing when OpenSSL refuses or has no memory.
+std::optional<std::string> KeyedDigest(std::string_view key, std::string_view bytes);
 
-// Returns the digest of a file's contents, which it reads piece by piece. The error is that of OpenFile::Read().
+// Returns the digest of a file's contents, which it reads piece by piece. The error is that of
+// OpenFile::Read().
 absl::StatusOr<std::string> DigestOfFile(const OpenFile& file);
 
 }  // namespace sru::models

@@ -52,18 +52,12 @@ std::string_view DigestAt(std::string_view bytes, size_t offset) {
 
 // Returns the digest of a state without the one that it contains. An empty key gives the plain one.
 std::string DigestOfState(std::string_view bytes, std::string_view key) {
-  const std::string_view before = bytes.substr(0, kDigestOffset);
-  const std::string_view after = bytes.substr(kDigestOffset + kDigestBytes);
-  if (!key.empty()) {
-    const std::optional<std::string> digest = KeyedDigest(key, {before, after});
-    // OpenSSL could do it when the keys were read, so what fails is an allocation.
-    if (!digest.has_value()) throw std::bad_alloc();
-    return digest->substr(0, kDigestBytes);
-  }
-  Digest digest;
-  digest.Update(before);
-  digest.Update(after);
-  return digest.Finish().substr(0, kDigestBytes);
+  std::string rest(bytes.substr(0, kDigestOffset));
+  rest += bytes.substr(kDigestOffset + kDigestBytes);
+  const std::optional<std::string> digest = key.empty() ? DigestOf(rest) : KeyedDigest(key, rest);
+  // OpenSSL could do it when the keys were read, so what fails is an allocation.
+  if (!digest.has_value()) throw std::bad_alloc();
+  return digest->substr(0, kDigestBytes);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ absl::StatusOr<StateKeys::List> StateKeys::Parse(absl::string_view text, absl::s
     return InvalidArgument(source, ": expected 1 to ", kMostKeys, " keys, one a line, found ",
                            keys.size());
   }
-  if (!KeyedDigest(keys[0], {}).has_value()) {
+  if (!KeyedDigest(keys[0], "").has_value()) {
     return absl::FailedPreconditionError(absl::StrCat(
         source,
         ": states are signed by HMAC-SHA256, which OpenSSL cannot compute here; expected "
