@@ -7,12 +7,14 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/checked.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::models {
 namespace {
 
 using nlohmann::json;
+using ::sru::testing::Checked;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -34,8 +36,7 @@ TEST(ConfigTest, ReadsEveryKey) {
                      {"proj_input_to_hidden_first", true},
                      {"highway_bias", -3}};
   root["preprocessing"] = {{"type", "sentence_classification"}, {"lowercase", true}};
-  auto config = ParseModelConfig(root.dump(), "config.json");
-  ASSERT_TRUE(config.ok()) << config.status();
+  auto config = Checked(ParseModelConfig(root.dump(), "config.json"));
   EXPECT_EQ(config->description, "a test");
   const EncoderConfig& encoder = config->encoder;
   EXPECT_EQ(encoder.input_size, 10);
@@ -66,8 +67,7 @@ TEST(ConfigTest, ReadsEveryKey) {
 TEST(ConfigTest, HasThePackagesDefaults) {
   json root = SmallConfig();
   root["encoder"] = {{"input_size", 4}, {"hidden_size", 3}, {"num_layers", 1}};
-  const auto config = ParseModelConfig(root.dump(), "config.json");
-  ASSERT_TRUE(config.ok()) << config.status();
+  const auto config = Checked(ParseModelConfig(root.dump(), "config.json"));
   const EncoderConfig& encoder = config->encoder;
   EXPECT_FALSE(encoder.bidirectional);
   EXPECT_EQ(encoder.projection_size, 0);
@@ -88,8 +88,7 @@ TEST(ConfigTest, EmbeddingAndLabelsAreOptional) {
   root.erase("labels");
   root.erase("description");
   root["pooling"] = "none";
-  auto config = ParseModelConfig(root.dump(), "config.json");
-  ASSERT_TRUE(config.ok()) << config.status();
+  auto config = Checked(ParseModelConfig(root.dump(), "config.json"));
   EXPECT_FALSE(config->has_embedding);
   EXPECT_FALSE(config->has_tokenizer);
   EXPECT_EQ(config->task, Task::kEncoder);
@@ -106,8 +105,7 @@ TEST(ConfigTest, ReadsEveryTask) {
   EXPECT_EQ(ParseModelConfig(root.dump(), "config.json")->task, Task::kEncoder);
 
   root = SmallLanguageModelConfig();
-  auto config = ParseModelConfig(root.dump(), "config.json");
-  ASSERT_TRUE(config.ok()) << config.status();
+  auto config = Checked(ParseModelConfig(root.dump(), "config.json"));
   EXPECT_EQ(config->task, Task::kLanguageModel);
   EXPECT_EQ(config->pooling, kernels::Pooling::kNone);
   EXPECT_TRUE(config->has_embedding);
@@ -182,8 +180,7 @@ TEST(ConfigTest, ReadsEveryTokenizer) {
         root["embedding"].erase("oov_id");
         break;
     }
-    auto config = ParseModelConfig(root.dump(), "config.json");
-    ASSERT_TRUE(config.ok()) << config.status();
+    auto config = Checked(ParseModelConfig(root.dump(), "config.json"));
     EXPECT_EQ(config->tokenizer.type, type);
     EXPECT_EQ(config->tokenizer.lowercase, root["preprocessing"].contains("lowercase"));
     EXPECT_EQ(config->embedding.oov_id,

@@ -5,11 +5,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/model.h"
+#include "tests/testing/checked.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::models {
 namespace {
 
+using ::sru::testing::Checked;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -37,8 +39,7 @@ class LanguageModelTest : public ::testing::Test {
 };
 
 TEST_F(LanguageModelTest, Loads) {
-  auto model = Load();
-  ASSERT_TRUE(model.ok()) << model.status();
+  auto model = Checked(Load());
   EXPECT_EQ((*model)->task(), Task::kLanguageModel);
   ASSERT_NE((*model)->As<LanguageModel>(), nullptr);
   EXPECT_EQ((*model)->As<LanguageModel>()->max_candidates, 5);
@@ -57,8 +58,7 @@ TEST_F(LanguageModelTest, ATiedWeightIsTakenOnce) {
   tensors_["encoder.rnn_lst.0.weight"] = MakeTensor({3, 9});
   EXPECT_THAT(Error(), HasSubstr("out.weight"));  // which is no part of it
   tensors_.erase("out.weight");
-  auto model = Load();
-  ASSERT_TRUE(model.ok()) << model.status();
+  auto model = Checked(Load());
   EXPECT_EQ((*model)->parameter_count(), 5 * 3 + (3 * 9 + 6 + 6) + 5);
 }
 
@@ -82,16 +82,14 @@ TEST_F(LanguageModelTest, TellsItsStatesByWeightsAndType) {
   kernels::StateArena::State state;
   state.rows = {1, 1};
   state.values = {1, 2, 3, 4, 5, 6};
-  auto model = Load();
-  ASSERT_TRUE(model.ok()) << model.status();
+  auto model = Checked(Load());
   const std::string bytes = (*model)->state_codec().Encode(state, {});
   SequenceState found;
   EXPECT_TRUE((*model)->state_codec().Decode(bytes, &found).ok());
   EXPECT_EQ(found.state.values, state.values);
   auto again = Load();
   EXPECT_TRUE((*again)->state_codec().Decode(bytes, &found).ok());
-  auto bfloat16 = Load(kernels::DataType::kBFloat16);
-  ASSERT_TRUE(bfloat16.ok()) << bfloat16.status();
+  auto bfloat16 = Checked(Load(kernels::DataType::kBFloat16));
   EXPECT_FALSE((*bfloat16)->state_codec().Decode(bytes, &found).ok());
   tensors_["out.bias"] = MakeTensor({5});
   tensors_["out.bias"].values[0] += 1;
@@ -103,8 +101,7 @@ TEST_F(LanguageModelTest, TellsItsStatesByWeightsAndType) {
 TEST_F(LanguageModelTest, AStackHasNone) {
   config_ = SmallConfig();
   tensors_ = SmallTensors();
-  auto model = Load();
-  ASSERT_TRUE(model.ok()) << model.status();
+  auto model = Checked(Load());
   EXPECT_EQ((*model)->As<LanguageModel>(), nullptr);
   EXPECT_THAT((*model)->labels(), Not(::testing::IsEmpty()));
 }

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/checked.h"
 #include "tests/testing/sentencepiece_file.h"
 #include "tests/testing/test_files.h"
 
@@ -18,6 +19,7 @@ namespace sru::models {
 namespace {
 
 using nlohmann::json;
+using ::sru::testing::Checked;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -63,14 +65,12 @@ TEST(BundledModelTest, AnswersAsThePackage) {
     ASSERT_TRUE(created.ok()) << created.message();
     ++backends;
     SCOPED_TRACE(name);
-    auto model = Model::Load("models/pretrained/trec/1", "trec", 1, *backend, {});
-    ASSERT_TRUE(model.ok()) << model.status();
+    auto model = Checked(Model::Load("models/pretrained/trec/1", "trec", 1, *backend, {}));
     std::ifstream file("tests/data/trec_questions.jsonl");
     int questions = 0;
     for (std::string line; std::getline(file, line); ++questions) {
       const json question = json::parse(line);
-      auto ids = (*model)->tokenizer()->Encode(question["text"].get<std::string>());
-      ASSERT_TRUE(ids.ok()) << ids.status();
+      auto ids = Checked((*model)->tokenizer()->Encode(question["text"].get<std::string>()));
       const std::vector<float> logits = Logits(**model, *ids);
       const auto expected = question["logits"].get<std::vector<float>>();
       ASSERT_EQ(logits.size(), expected.size());
@@ -88,8 +88,7 @@ TEST(BundledModelTest, AnswersAsThePackage) {
 TEST_F(ModelTest, DescribesItself) {
   TempDirectory directory;
   WriteSmallModel(directory, "m/1");
-  auto loaded = Model::Load(directory.path("m/1"), "m", 7, *backend_, {});
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  auto loaded = Checked(Model::Load(directory.path("m/1"), "m", 7, *backend_, {}));
   const Model& model = **loaded;
   EXPECT_EQ(model.name(), "m");
   EXPECT_EQ(model.version(), 7);
@@ -114,11 +113,9 @@ TEST_F(ModelTest, AUnidirectionalStackHasStates) {
   tensors["encoder.rnn_lst.0.bias"] = MakeTensor({6});
   tensors["out.weight"] = MakeTensor({2, 3});
   WriteModel(directory, "one/1", config, tensors);
-  auto both = Model::Load(directory.path("both/1"), "both", 1, *backend_, {});
-  ASSERT_TRUE(both.ok()) << both.status();
+  auto both = Checked(Model::Load(directory.path("both/1"), "both", 1, *backend_, {}));
   EXPECT_FALSE((*both)->is_unidirectional());
-  auto one = Model::Load(directory.path("one/1"), "one", 1, *backend_, {});
-  ASSERT_TRUE(one.ok()) << one.status();
+  auto one = Checked(Model::Load(directory.path("one/1"), "one", 1, *backend_, {}));
   EXPECT_TRUE((*one)->is_unidirectional());
   kernels::StateArena::State state;
   state.rows = {1};
@@ -138,8 +135,7 @@ TEST_F(ModelTest, LoadsAModelOfFeatures) {
   for (const char* name : {"embedding.weight", "out.weight", "out.bias"}) tensors.erase(name);
   directory.Write("config.json", config.dump());
   directory.Write("model.safetensors", Safetensors(tensors));
-  auto model = Load(directory.path());
-  ASSERT_TRUE(model.ok()) << model.status();
+  auto model = Checked(Load(directory.path()));
   EXPECT_EQ((*model)->tokenizer(), nullptr);
   EXPECT_TRUE((*model)->labels().empty());
   EXPECT_EQ((*model)->spec().vocabulary_size, 0);
@@ -176,11 +172,9 @@ TEST_F(ModelTest, LoadsAModelOfEveryTokenizer) {
     directory.Write("config.json", config.dump());
     directory.Write("model.safetensors", Safetensors(tensors));
     directory.Write(c.file, c.contents);
-    auto model = Load(directory.path());
-    ASSERT_TRUE(model.ok()) << model.status();
+    auto model = Checked(Load(directory.path()));
     ASSERT_NE((*model)->tokenizer(), nullptr);
-    const auto ids = (*model)->tokenizer()->Encode(c.text);
-    ASSERT_TRUE(ids.ok()) << ids.status();
+    const auto ids = Checked((*model)->tokenizer()->Encode(c.text));
     EXPECT_EQ(*ids, c.ids);
     EXPECT_NE(Logits(**model, *ids), Logits(**model, {0}));
   }

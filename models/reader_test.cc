@@ -15,6 +15,7 @@
 #include "models/language_model.h"
 #include "models/model.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/checked.h"
 #include "tests/testing/random_reader.h"
 #include "tests/testing/test_files.h"
 
@@ -22,6 +23,7 @@ namespace sru::models {
 namespace {
 
 using nlohmann::json;
+using ::sru::testing::Checked;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -314,8 +316,7 @@ TEST_F(ReaderTest, EqualsThePlainEquations) {
     const std::vector<Pair> pairs = SomePairs(variant);
     // With the table of matches and without.
     for (const size_t max_table : {kMaxMatchTableBytes, size_t{0}}) {
-      const auto reader = Build(variant, tensors, max_table);
-      ASSERT_TRUE(reader.ok()) << reader.status();
+      const auto reader = Checked(Build(variant, tensors, max_table));
       EXPECT_EQ(reader->values != nullptr, variant.use_qemb && max_table > 0);
       const std::vector<StartAndEnd> found = Run(*reader, pairs);
       ASSERT_EQ(found.size(), pairs.size());
@@ -365,8 +366,7 @@ TEST_F(ReaderTest, AModelHasIt) {
   TestTensors tensors = variant.Tensors();
   directory.Write("m/1/config.json", config.dump());
   directory.Write("m/1/model.safetensors", Safetensors(tensors));
-  const auto without_words = Model::Load(directory.path("m/1"), "m", 1, *backend_, {});
-  ASSERT_TRUE(without_words.ok()) << without_words.status();
+  const auto without_words = Checked(Model::Load(directory.path("m/1"), "m", 1, *backend_, {}));
   EXPECT_EQ((*without_words)->tokenizer(), nullptr);
 
   config["embedding"]["oov_id"] = 1;
@@ -378,8 +378,7 @@ TEST_F(ReaderTest, AModelHasIt) {
   for (const std::string& name : kernels::AvailableBackends()) {
     std::unique_ptr<kernels::Backend> backend;
     if (!kernels::CreateBackend(name, &backend).ok()) continue;
-    const auto loaded = Model::Load(directory.path("m/1"), "m", 1, *backend, {});
-    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    const auto loaded = Checked(Model::Load(directory.path("m/1"), "m", 1, *backend, {}));
     const Model& model = **loaded;
     EXPECT_EQ(model.task(), Task::kReader);
     EXPECT_NE(model.tokenizer(), nullptr);

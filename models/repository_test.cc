@@ -8,18 +8,19 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/checked.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::models {
 namespace {
 
+using ::sru::testing::Checked;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::vector<std::string> Listed(const TempDirectory& directory, const VersionPolicy& policy) {
-  auto locations = ListRepository(directory.path(), policy);
-  EXPECT_TRUE(locations.ok()) << locations.status();
+  auto locations = Checked(ListRepository(directory.path(), policy));
   std::vector<std::string> names;
   if (!locations.ok()) return names;
   for (const ModelLocation& location : *locations) {
@@ -132,8 +133,7 @@ TEST(RepositoryTest, AScanReportsProblemsAndGoesOn) {
   for (const char* name : {"a/1", "a/2.bak", "bad name/1", "empty"}) {
     std::filesystem::create_directories(directory.path(name));
   }
-  const auto listing = ScanRepository(directory.path());
-  ASSERT_TRUE(listing.ok()) << listing.status();
+  const auto listing = Checked(ScanRepository(directory.path()));
   EXPECT_EQ(listing->models.size(), 2u);
   EXPECT_EQ(listing->models.at("a").versions.size(), 1u);
   EXPECT_THAT(listing->models.at("a").problem, HasSubstr("'2.bak' is not a version"));
@@ -173,8 +173,7 @@ TEST(RepositoryTest, LinksThatLeadOutAreRefusedUnlessTheyAreAllowed) {
   std::filesystem::create_directory_symlink(directory.path("store/7"), repository + "/m/7");
   std::filesystem::create_directory_symlink("../store", repository + "/linked");
 
-  const auto found = ScanRepository(repository);
-  ASSERT_TRUE(found.ok()) << found.status();
+  const auto found = Checked(ScanRepository(repository));
   EXPECT_NE(FileSignature(found->models.at("inside").versions[0].path()), "");
   EXPECT_EQ(FileSignature(found->models.at("m").versions[0].path()), "");
   // Not even the names in the folder are shown.

@@ -11,11 +11,13 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/checked.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::models {
 namespace {
 
+using ::sru::testing::Checked;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -39,8 +41,7 @@ TEST(SafetensorsTest, ReadsTensorsAndMetadata) {
   std::memcpy(data.data(), values, 8);
   data[8] = 7;
   const std::string bytes = RawSafetensors(header, data);
-  auto file = SafetensorsFile::Parse(bytes, "test");
-  ASSERT_TRUE(file.ok()) << file.status();
+  auto file = Checked(SafetensorsFile::Parse(bytes, "test"));
   EXPECT_EQ((*file)->tensors().size(), 3u);
   EXPECT_EQ((*file)->metadata().at("made_with"), "a test");
 
@@ -48,8 +49,7 @@ TEST(SafetensorsTest, ReadsTensorsAndMetadata) {
   ASSERT_NE(b, nullptr);
   EXPECT_EQ(b->dtype, TensorType::kF32);
   EXPECT_THAT(b->shape, ElementsAre(2, 1));
-  auto floats = (*file)->Floats("b", {2, 1});
-  ASSERT_TRUE(floats.ok()) << floats.status();
+  auto floats = Checked((*file)->Floats("b", {2, 1}));
   ASSERT_EQ(floats->size, 2u);
   EXPECT_EQ(floats->data[0], 1.5f);
   EXPECT_EQ(floats->data[1], -2.0f);
@@ -80,13 +80,11 @@ TEST(SafetensorsTest, AlignsTensors) {
     std::memcpy(data.data() + 1, x, 8);
     std::memcpy(data.data() + 9, &y, 8);
     const std::string bytes = RawSafetensors(header, data);
-    auto file = SafetensorsFile::Parse(bytes, "test");
-    ASSERT_TRUE(file.ok()) << file.status();
+    auto file = Checked(SafetensorsFile::Parse(bytes, "test"));
     for (const auto& [name, view] : (*file)->tensors()) {
       EXPECT_EQ(reinterpret_cast<uintptr_t>(view.data) % TensorTypeBytes(view.dtype), 0u) << name;
     }
-    auto floats = (*file)->Floats("x", {2});
-    ASSERT_TRUE(floats.ok()) << floats.status();
+    auto floats = Checked((*file)->Floats("x", {2}));
     EXPECT_EQ(floats->data[0], 3.0f);
     EXPECT_EQ(floats->data[1], 4.0f);
     EXPECT_EQ(*static_cast<const int64_t*>((*file)->Find("y")->data), -5);
@@ -220,8 +218,7 @@ TEST(SafetensorsTest, FloatsNamesTensorExpectedAndFound) {
   tensors["nan"].values[69] = std::numeric_limits<float>::quiet_NaN();
   tensors["inf"].values[0] = -std::numeric_limits<float>::infinity();
   const std::string bytes = Safetensors(tensors);
-  auto file = SafetensorsFile::Parse(bytes, "f");
-  ASSERT_TRUE(file.ok()) << file.status();
+  auto file = Checked(SafetensorsFile::Parse(bytes, "f"));
   EXPECT_TRUE((*file)->Floats("x", {2, 3}).ok());
 
   const absl::Status missing = (*file)->Floats("y", {2, 3}).status();
@@ -240,8 +237,7 @@ TEST(SafetensorsTest, FloatsNamesTensorExpectedAndFound) {
 
   const std::string half =
       RawSafetensors("{\"x\":" + Entry("F16", "[2]", "[0,4]") + "}", std::string(4, '\0'));
-  auto wrong = SafetensorsFile::Parse(half, "f");
-  ASSERT_TRUE(wrong.ok()) << wrong.status();
+  auto wrong = Checked(SafetensorsFile::Parse(half, "f"));
   EXPECT_EQ((*wrong)->Floats("x", {2}).status().message(),
             "f: tensor 'x': expected dtype F32, found F16");
 }
@@ -250,8 +246,7 @@ TEST(SafetensorsTest, OpensFiles) {
   TempDirectory directory;
   const std::string path =
       directory.Write("good.safetensors", Safetensors({{"x", MakeTensor({5})}}));
-  auto file = SafetensorsFile::Open(path);
-  ASSERT_TRUE(file.ok()) << file.status();
+  auto file = Checked(SafetensorsFile::Open(path));
   EXPECT_EQ((*file)->source(), path);
   EXPECT_EQ((*file)->Floats("x", {5})->data[1], MakeTensor({5}).values[1]);
 
@@ -314,8 +309,8 @@ TEST(SafetensorsTest, VectorsAreCheckedAtOnceOnDemand) {
   TestTensors tensors = {{"matrix", MakeTensor({2, 3})}, {"vector", MakeTensor({4})}};
   tensors["matrix"].values[4] = std::numeric_limits<float>::quiet_NaN();
   tensors["vector"].values[2] = std::numeric_limits<float>::quiet_NaN();
-  const auto file = SafetensorsFile::OpenOnDemand(directory.Write("f", Safetensors(tensors)));
-  ASSERT_TRUE(file.ok()) << file.status();
+  const auto file =
+      Checked(SafetensorsFile::OpenOnDemand(directory.Write("f", Safetensors(tensors))));
   EXPECT_TRUE((*file)->Floats("matrix", {2, 3}).ok());
   EXPECT_THAT(std::string((*file)->Floats("vector", {4}).status().message()),
               HasSubstr("tensor 'vector': expected finite values, found nan at element 2"));
@@ -328,8 +323,7 @@ TEST(SafetensorsTest, NamesEveryType) {
     const std::string offsets = "[0," + std::to_string(bytes) + "]";
     const std::string contents = RawSafetensors(
         "{\"t\":" + Entry(TensorTypeName(type), "[1]", offsets) + "}", std::string(bytes, '\0'));
-    auto file = SafetensorsFile::Parse(contents, "test");
-    ASSERT_TRUE(file.ok()) << file.status();
+    auto file = Checked(SafetensorsFile::Parse(contents, "test"));
     EXPECT_EQ((*file)->Find("t")->dtype, type);
   }
 }

@@ -10,27 +10,26 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/checked.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::models {
 namespace {
 
 using nlohmann::json;
+using ::sru::testing::Checked;
 using ::testing::HasSubstr;
 
 ModelConfig Config(const json& root) {
-  auto config = ParseModelConfig(root.dump(), "config.json");
-  EXPECT_TRUE(config.ok()) << config.status();
+  auto config = Checked(ParseModelConfig(root.dump(), "config.json"));
   return *config;
 }
 
 TEST(StackBuilderTest, BuildsAWholeModel) {
   TestTensors tensors = SmallTensors();
   const std::string bytes = Safetensors(tensors);
-  auto file = SafetensorsFile::Parse(bytes, "model.safetensors");
-  ASSERT_TRUE(file.ok()) << file.status();
-  auto spec = BuildStack(Config(SmallConfig()), **file);
-  ASSERT_TRUE(spec.ok()) << spec.status();
+  auto file = Checked(SafetensorsFile::Parse(bytes, "model.safetensors"));
+  auto spec = Checked(BuildStack(Config(SmallConfig()), **file));
   EXPECT_TRUE(kernels::Validate(*spec).ok()) << kernels::Validate(*spec).message();
   EXPECT_EQ(spec->input_size, 4);
   EXPECT_EQ(spec->vocabulary_size, 5);
@@ -50,10 +49,8 @@ TEST(StackBuilderTest, TheClassifiersBiasIsOptional) {
   TestTensors tensors = SmallTensors();
   tensors.erase("out.bias");
   const std::string bytes = Safetensors(tensors);
-  auto file = SafetensorsFile::Parse(bytes, "model.safetensors");
-  ASSERT_TRUE(file.ok()) << file.status();
-  auto spec = BuildStack(Config(SmallConfig()), **file);
-  ASSERT_TRUE(spec.ok()) << spec.status();
+  auto file = Checked(SafetensorsFile::Parse(bytes, "model.safetensors"));
+  auto spec = Checked(BuildStack(Config(SmallConfig()), **file));
   EXPECT_TRUE(spec->classifier_bias.empty());
 }
 
@@ -102,8 +99,7 @@ TEST(StackBuilderTest, NamesTheTensorThatIsWrong) {
     TestTensors tensors = SmallTensors();
     c.change(tensors);
     const std::string bytes = Safetensors(tensors);
-    auto file = SafetensorsFile::Parse(bytes, "model.safetensors");
-    ASSERT_TRUE(file.ok()) << file.status();
+    auto file = Checked(SafetensorsFile::Parse(bytes, "model.safetensors"));
     const absl::Status status = BuildStack(Config(SmallConfig()), **file).status();
     EXPECT_EQ(status.code(), c.code) << c.message;
     EXPECT_THAT(std::string(status.message()), HasSubstr(c.message));
@@ -114,8 +110,7 @@ TEST(StackBuilderTest, AlphaIsScaleXOnlyWithRescale) {
   TestTensors tensors = SmallTensors();
   tensors["encoder.rnn_lst.0.scale_x"].values[0] = 1.75f;
   const std::string bytes = Safetensors(tensors);
-  auto file = SafetensorsFile::Parse(bytes, "model.safetensors");
-  ASSERT_TRUE(file.ok()) << file.status();
+  auto file = Checked(SafetensorsFile::Parse(bytes, "model.safetensors"));
   ModelConfig config = Config(SmallConfig());
   EXPECT_EQ(BuildStack(config, **file)->layers[0].alpha, 1.0f);
   config.encoder.rescale = true;
@@ -143,8 +138,7 @@ TEST(StackBuilderTest, BuildsEveryGoldenCase) {
     ++cases;
     const std::string name = entry.path().stem().string();
     SCOPED_TRACE(name);
-    auto file = SafetensorsFile::Open(entry.path().string());
-    ASSERT_TRUE(file.ok()) << file.status();
+    auto file = Checked(SafetensorsFile::Open(entry.path().string()));
     const json encoder = json::parse((*file)->metadata().at("sru_config"));
     const ModelConfig config =
         Config({{"format_version", 1}, {"pooling", "none"}, {"encoder", encoder}});

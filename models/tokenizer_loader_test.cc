@@ -8,12 +8,14 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/checked.h"
 #include "tests/testing/sentencepiece_file.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::models {
 namespace {
 
+using ::sru::testing::Checked;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -28,12 +30,10 @@ ModelConfig Config(TokenizerType type, int size, int oov_id = EmbeddingConfig::k
 
 std::vector<int32_t> Encode(const ModelConfig& config, const TempDirectory& directory,
                             const std::string& text) {
-  auto tokenizer = LoadTokenizer(config, directory.path());
-  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+  auto tokenizer = Checked(LoadTokenizer(config, directory.path()));
   if (!tokenizer.ok()) return {};
   EXPECT_EQ((*tokenizer)->size(), config.embedding.vocabulary_size);
-  auto ids = (*tokenizer)->Encode(text);
-  EXPECT_TRUE(ids.ok()) << ids.status();
+  auto ids = Checked((*tokenizer)->Encode(text));
   return ids.value_or(std::vector<int32_t>());
 }
 
@@ -63,8 +63,7 @@ TEST(TokenizerLoaderTest, LoadsEveryType) {
 TEST(TokenizerLoaderTest, WithoutAnUnknownCharacter) {
   TempDirectory directory;
   directory.Write("vocab.txt", "a\nb\n");
-  auto tokenizer = LoadTokenizer(Config(TokenizerType::kCharacters, 2), directory.path());
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  auto tokenizer = Checked(LoadTokenizer(Config(TokenizerType::kCharacters, 2), directory.path()));
   EXPECT_FALSE((*tokenizer)->Encode("abc").ok());
 }
 
@@ -100,10 +99,8 @@ TEST(TokenizerLoaderTest, NamesTheFileThatIsWrong) {
 
 // The bundled model's vocabulary and the tokens that an independent implementation makes.
 TEST(TokenizerLoaderTest, EncodesTheBundledQuestions) {
-  auto config = ReadModelConfig("models/pretrained/trec/1/config.json");
-  ASSERT_TRUE(config.ok()) << config.status();
-  auto tokenizer = LoadTokenizer(*config, "models/pretrained/trec/1");
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  auto config = Checked(ReadModelConfig("models/pretrained/trec/1/config.json"));
+  auto tokenizer = Checked(LoadTokenizer(*config, "models/pretrained/trec/1"));
   std::ifstream file("tests/data/trec_questions.jsonl");
   int questions = 0;
   for (std::string line; std::getline(file, line); ++questions) {
@@ -112,8 +109,7 @@ TEST(TokenizerLoaderTest, EncodesTheBundledQuestions) {
     for (const nlohmann::json& word : question["tokens"]) {
       ids.push_back((*tokenizer)->Lookup(word.get<std::string>()));
     }
-    auto encoded = (*tokenizer)->Encode(question["text"].get<std::string>());
-    ASSERT_TRUE(encoded.ok()) << encoded.status();
+    auto encoded = Checked((*tokenizer)->Encode(question["text"].get<std::string>()));
     EXPECT_EQ(*encoded, ids) << line;
   }
   EXPECT_EQ(questions, 60);

@@ -14,11 +14,13 @@
 #include "models/language_model.h"
 #include "models/model.h"
 #include "models/reader.h"
+#include "tests/testing/checked.h"
 #include "tests/testing/translator_files.h"
 
 namespace sru::models {
 namespace {
 
+using ::sru::testing::Checked;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -258,8 +260,7 @@ class TranslatorTest : public ::testing::Test {
 int64_t Linear(int64_t outputs, int64_t inputs) { return outputs * inputs + outputs; }
 
 TEST_F(TranslatorTest, Loads) {
-  auto loaded = Load();
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  auto loaded = Checked(Load());
   const Model& model = **loaded;
   EXPECT_EQ(model.task(), Task::kTranslator);
   EXPECT_FALSE(model.is_unidirectional());
@@ -288,8 +289,7 @@ TEST_F(TranslatorTest, HasEveryOption) {
   config_["translator"]["target_vocabulary"] = 90;
   config_.erase("preprocessing");
   tensors_ = TranslatorTensors(config_);
-  auto loaded = Load();
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  auto loaded = Checked(Load());
   EXPECT_EQ((*loaded)->tokenizer(), nullptr);
   EXPECT_EQ((*loaded)->As<Translator>()->layers.size(), 3u);
   EXPECT_EQ((*loaded)->As<Translator>()->max_candidates, kMaxBeam);
@@ -307,8 +307,7 @@ TEST_F(TranslatorTest, EqualsThePlainEquations) {
       translator["target_vocabulary"] = 17;
     }
     tensors_ = TranslatorTensors(config_, /*seed=*/5);
-    auto loaded = Load();
-    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    auto loaded = Checked(Load());
     const Model& model = **loaded;
     const std::vector<int32_t> source = {4, 9, 1, 4, 10};
     const std::vector<int32_t> target = {2, 5, 8, 8, 0, 3, 7};

@@ -18,19 +18,20 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/checked.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::models {
 namespace {
 
+using ::sru::testing::Checked;
 using ::testing::HasSubstr;
 
 TEST(FileTest, ReadsWholeFiles) {
   TempDirectory directory;
   const std::string bytes(3 << 20, 'x');
-  auto file = FileContents::Read(directory.Write("f", bytes), bytes.size());
-  ASSERT_TRUE(file.ok()) << file.status();
+  auto file = Checked(FileContents::Read(directory.Write("f", bytes), bytes.size()));
   EXPECT_EQ(file->bytes(), bytes);
   const FileContents moved = *std::move(file);
   EXPECT_EQ(moved.bytes(), bytes);
@@ -191,8 +192,7 @@ TEST_F(LinksTest, WithoutOpenat2NoLinkIsFollowed) {
 TEST(FileTest, KeepsWhatItReadWhenTheFileIsCutOrChangedInPlace) {
   TempDirectory directory;
   const std::string path = directory.Write("f", std::string(1 << 20, 'a'));
-  auto file = FileContents::Read(path, 1 << 20);
-  ASSERT_TRUE(file.ok()) << file.status();
+  auto file = Checked(FileContents::Read(path, 1 << 20));
   std::filesystem::resize_file(path, 0);
   EXPECT_EQ(file->bytes(), std::string(1 << 20, 'a'));
   std::ofstream(path, std::ios::binary) << std::string(1 << 20, 'b');
@@ -203,8 +203,7 @@ TEST(OpenFileTest, ReadsPartsAndTellsWhetherTheyWereWrittenTo) {
   TempDirectory directory;
   const std::string path = directory.Write("f", "0123456789");
   std::filesystem::last_write_time(path, std::filesystem::file_time_type());
-  auto opened = OpenFile::Open(path, 10);
-  ASSERT_TRUE(opened.ok()) << opened.status();
+  auto opened = Checked(OpenFile::Open(path, 10));
   const OpenFile file = *std::move(opened);
   EXPECT_EQ(file.size(), 10u);
   std::string part(4, ' ');
@@ -218,8 +217,7 @@ TEST(OpenFileTest, ReadsPartsAndTellsWhetherTheyWereWrittenTo) {
 
   const std::string other = directory.Write("h", "0123456789");
   std::filesystem::last_write_time(other, std::filesystem::file_time_type());
-  const auto changed = OpenFile::Open(other, 10);
-  ASSERT_TRUE(changed.ok()) << changed.status();
+  const auto changed = Checked(OpenFile::Open(other, 10));
   std::filesystem::resize_file(other, 5);
   const absl::Status cut = changed->Read(3, 4, part.data());
   EXPECT_EQ(cut.code(), absl::StatusCode::kAborted);
@@ -229,8 +227,7 @@ TEST(OpenFileTest, ReadsPartsAndTellsWhetherTheyWereWrittenTo) {
   // Whoever writes may set the time back, and that is seen, too.
   const std::string back = directory.Write("i", "0123456789");
   std::filesystem::last_write_time(back, std::filesystem::file_time_type());
-  const auto set_back = OpenFile::Open(back, 10);
-  ASSERT_TRUE(set_back.ok()) << set_back.status();
+  const auto set_back = Checked(OpenFile::Open(back, 10));
   EXPECT_TRUE(set_back->CheckUnchanged().ok());
   EXPECT_TRUE(testing::PollUntil([&] {  // the clock of a file system moves in ticks
     std::fstream(back, std::ios::in | std::ios::out) << "9876543210";
