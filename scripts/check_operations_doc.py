@@ -4,8 +4,8 @@
   scripts/check_operations_doc.py [--write] build/bin/sru_server build/bin/sru_client
 
 The tables stand between markers. That of flags is what `sru_server --help=all` prints, that of metrics what /metrics of a
-running server says of itself; --write puts both into the page, without it a difference is an error. Needs only Python; starts
-a server on ports that the system picks and stops it.
+running server says of itself; --write puts both into the page, without it a difference is an error.
+Needs only Python; starts a server on ports that the system picks and stops it.
 """
 
 import difflib
@@ -134,7 +134,8 @@ def main():
         with open(path, "w", encoding="utf-8") as file:
             file.write(made)
     elif made != page:
-        print(*difflib.unified_diff(page.splitlines(), made.splitlines(), DOC, "the server", lineterm="", n=0), sep="\n")
+        lines = page.splitlines(), made.splitlines()
+        print(*difflib.unified_diff(*lines, DOC, "the server", lineterm="", n=0), sep="\n")
         print("%s: the tables differ from the server: run with --write" % DOC)
         return 1
     print("%s: the tables are those of the server" % DOC)

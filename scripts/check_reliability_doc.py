@@ -6,8 +6,8 @@
 Of each line of tests/README.md under "How it is tested": the files must exist, the command must be a script of this project or
 select tests of the build, and it must run every test that the line names: tests of CTest, cases of GoogleTest (Suite.Case) and
 methods of Python's unittest (test_...). Of each line of docs/reliability.md under "At each limit": docs/operations.md must have
-the flags and metrics. Links of the pages for those who run servers, and from alerts to pages, must lead to files, and into
-headings. Needs only Python and ctest.
+the flags and metrics. Links of the pages for those who run servers, and from alerts to pages, must
+lead to files, and into headings. Needs only Python and ctest.
 """
 
 import glob
@@ -139,10 +139,12 @@ def anchors(page):
 def check_links(page):
     """The links of a page, or the runbooks of the alerts in a file of YAML."""
     problems = []
-    is_page = page.endswith(".md")
-    for link in re.findall(r"\]\((?!https?:)([^)]+)\)" if is_page else r"runbook: *[\"']?([\w./#-]+)", read(page)):
+    form, folder = r"\]\((?!https?:)([^)]+)\)", os.path.dirname(page)
+    if not page.endswith(".md"):
+        form, folder = r"runbook: *[\"']?([\w./#-]+)", ""
+    for link in re.findall(form, read(page)):
         path, _, anchor = link.partition("#")
-        target = os.path.normpath(os.path.join(os.path.dirname(page) if is_page else "", path)) if path else page
+        target = os.path.normpath(os.path.join(folder, path)) if path else page
         if not os.path.exists(os.path.join(ROOT, target)):
             problems.append("%s: the link %s leads nowhere" % (page, link))
         elif anchor and anchor not in anchors(target):

@@ -113,10 +113,11 @@ class Fuzzer:
         return seconds
 
     def output_of(self, command):
-        """The exit code and what was printed. An interrupt of the terminal reaches the program, too."""
+        """The exit code and what was printed. An interrupt of the terminal reaches the program."""
+        environment = dict(os.environ, TMPDIR=self.temporary)
         done = subprocess.run(
-            command, cwd=ROOT, env=dict(os.environ, TMPDIR=self.temporary), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, errors="replace",
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace",
         )
         return done.returncode, done.stdout
 

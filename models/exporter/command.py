@@ -153,9 +153,12 @@ def epilog(program):
         return f"{', '.join(quoted[:-1])} or {quoted[-1]}"
 
     named = [kind for kind in PREPROCESSINGS if kind in PREPROCESSING_NAMES]
+    tokenizers = textwrap.indent(textwrap.fill(one_of(named), 81), " " * 17)
     text = read_text(os.path.join(os.path.dirname(__file__), "help.txt"), "help")
-    return text.replace("export_torch.py", program).replace("@POOLINGS@", one_of(stack.POOLINGS[1:])).replace(
-        "@PREPROCESSINGS@", textwrap.indent(textwrap.fill(one_of(named), 81), " " * 17))
+    for name, value in (("export_torch.py", program), ("@POOLINGS@", one_of(stack.POOLINGS[1:])),
+                        ("@PREPROCESSINGS@", tokenizers)):
+        text = text.replace(name, value)
+    return text
 
 
 def parse_arguments(arguments, program):

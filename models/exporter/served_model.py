@@ -60,8 +60,8 @@ class ServedModel:
         try:
             with open(log, "wb") as output:
                 self._process = subprocess.Popen(
-                    [self._program, f"--model={self.name}:{self._directory.name}/model",
-                     "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", "--http_listen=127.0.0.1:0"],
+                    [self._program, f"--model={self.name}:{self._directory.name}/model", "--listen=127.0.0.1:0",
+                     "--metrics_listen=127.0.0.1:0", "--http_listen=127.0.0.1:0"],
                     stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
         except OSError as error:
             raise ExportError(f"cannot start {self._program}: {error.strerror}") from error

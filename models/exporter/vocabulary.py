@@ -231,7 +231,8 @@ def read_embedding(source, config, vocabulary, arguments, quiet=False):
         embedding["oov_id"] = check_integer(source, "oov_id", config["oov_id"], 0,
                                             vocabulary.size - 1)
     elif kind not in OPTIONAL_OOV:
-        likely = [index for index, word in enumerate(vocabulary.words or []) if word.lower() in UNKNOWN_WORDS]
+        likely = [index for index, word in enumerate(vocabulary.words or [])
+                  if word.lower() in UNKNOWN_WORDS]
         if arguments.config is None and len(likely) == 1:
             embedding["oov_id"] = likely[0]
             if not quiet:

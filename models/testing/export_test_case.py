@@ -17,6 +17,9 @@ except ImportError:
     sys.exit(77)
 
 import export_torch  # noqa: E402
+from exporter.common import Progress  # noqa: E402
+
+Progress.PATIENCE_S = 3600  # a slow machine prints no more than a fast one
 
 
 def read_safetensors(path):
@@ -44,30 +47,34 @@ def pieces_model(*pieces):
 
 
 def sru_state(encoder, rows=0, outputs=0, seed=7, names=("embedding", "encoder", "out"), matrices=None):
-    """The state_dict of a module whose modules have these names: an embedding of `rows`, an sru.SRU with the arguments
-    `encoder`, and a linear layer of `outputs`. `matrices`: how many each layer has, if not as many as it needs."""
+    """The state_dict of a module whose modules have these names: an embedding of `rows`, an sru.SRU
+    with the arguments `encoder`, and a linear layer of `outputs`. `matrices`: how many each layer
+    has, if not as many as it needs."""
     generator = torch.Generator().manual_seed(seed)
 
     def tensor(*shape):
         return torch.randn(*shape, generator=generator) * 0.5
 
-    inputs, output = encoder["input_size"], encoder["hidden_size"] * (2 if encoder.get("bidirectional") else 1)
+    inputs = encoder["input_size"]
+    output = encoder["hidden_size"] * (2 if encoder.get("bidirectional") else 1)
     state = {names[0] + ".weight": tensor(rows, inputs)} if rows else {}
     for i in range(encoder["num_layers"]):
-        name, size, projection = f"{names[1]}.rnn_lst.{i}.", inputs, encoder.get("projection_size", 0)
+        name, size = f"{names[1]}.rnn_lst.{i}.", inputs
+        projection = encoder.get("projection_size", 0)
         if 0 < projection < min(inputs, output):
             state[name + "weight_proj"] = tensor(inputs, projection)
             size = projection
         count = matrices or (4 if encoder.get("has_skip_term", True) and inputs != output else 3)
-        state.update({name + "weight": tensor(size, output * count), name + "weight_c": tensor(2 * output),
-                      name + "bias": tensor(2 * output),
+        state.update({name + "weight": tensor(size, output * count),
+                      name + "weight_c": tensor(2 * output), name + "bias": tensor(2 * output),
                       name + "scale_x": torch.tensor([1.7 if encoder.get("rescale") else 1.0])})
         if encoder.get("layer_norm"):
             width = output if encoder.get("normalize_after") else inputs
-            state.update({name + "layer_norm.weight": tensor(width), name + "layer_norm.bias": tensor(width)})
+            state.update({name + "layer_norm." + part: tensor(width) for part in ("weight", "bias")})
         inputs = output
     if outputs:
-        state.update({names[2] + ".weight": tensor(outputs, output), names[2] + ".bias": tensor(outputs)})
+        state.update({names[2] + ".weight": tensor(outputs, output),
+                      names[2] + ".bias": tensor(outputs)})
     return state
 
 
@@ -99,16 +106,16 @@ class ExportTestCase(unittest.TestCase):
         return {}
 
     def run_export(self, extra=(), out=None, checkpoint=None, **given):
-        """Exit code and what was printed. given: config, vocabulary, labels (contents of the files, None without), and in
-        place of the file `checkpoint` a state."""
-        given = {"config": None, "state": None, "vocabulary": None, "labels": None, **self.defaults(), **given}
+        """Exit code and what was printed. given: config, vocabulary, labels (contents of the files,
+        None without), and in place of the file `checkpoint` a state."""
+        given = {**self.defaults(), **given}
         if checkpoint is None:
             checkpoint = self.path("m.pt")
             torch.save(given["state"], checkpoint)
         arguments = ["--checkpoint", checkpoint, "--out", out or self.out, *extra]
-        for name, flag, file in (("config", "--config", "c.json"), ("vocabulary", "--vocab", "v.txt"),
-                                 ("labels", "--labels", "l.txt")):
-            contents = given[name]
+        for name, flag, file in (("config", "--config", "c.json"), ("labels", "--labels", "l.txt"),
+                                 ("vocabulary", "--vocab", "v.txt")):
+            contents = given.get(name)
             if contents is not None:
                 text = contents if isinstance(contents, (str, bytes)) else json.dumps(contents)
                 arguments += [flag, self.write(file, text)]

@@ -30,7 +30,7 @@ def enter(*modules):
 
 
 def tokens_file(folder, *lines):
-    """The path of a file for --auth_tokens_file: a caller with TOKEN, and what further lines say."""
+    """The path of a file for --auth_tokens_file: a caller with TOKEN, and who `lines` add."""
     path = os.path.join(folder, "tokens")
     with open(path, "w", encoding="utf-8") as file:
         file.write("".join(line + "\n" for line in ("tester " + TOKEN, *lines)))

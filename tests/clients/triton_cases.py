@@ -25,7 +25,8 @@ def tensor(module, name, datatype, values, **options):
 
 
 def texts(module, values, name="text", **options):
-    return tensor(module, name, "BYTES", np.array([value.encode() for value in values], dtype=object), **options)
+    array = np.array([value.encode() for value in values], dtype=object)
+    return tensor(module, name, "BYTES", array, **options)
 
 
 @contextlib.contextmanager
@@ -34,15 +35,16 @@ def server_with_tls_and_tokens(*flags):
     with tempfile.TemporaryDirectory() as folder:
         authority = Authority(folder, "authority")
         certificate, key = authority.issue("server")
-        flags = ["--tls_cert=" + certificate, "--tls_key=" + key, "--auth_tokens_file=" + tokens_file(folder), *flags]
-        with Server(*flags) as server:
+        tls = "--tls_cert=" + certificate, "--tls_key=" + key
+        with Server(*tls, "--auth_tokens_file=" + tokens_file(folder), *flags) as server:
             yield server, authority.certificate
 
 
 class TritonCases:
-    """A subclass has its `client` of `module`, `server`, and says how the client names a status code."""
+    """A subclass has its `client` of `module`, `server`, and says how the client names a code."""
 
-    FLAGS = ["--model_control=explicit", "--load_models=trec,war_and_peace", "--caller_limits=highest_priority=high"]
+    FLAGS = ["--model_control=explicit", "--load_models=trec,war_and_peace",
+             "--caller_limits=highest_priority=high"]  # fmt: skip
     FORMS = [{}]  # the options of inputs
     TIMEOUT_CODES = ("DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
 
@@ -60,8 +62,8 @@ class TritonCases:
     def test_health(self):
         self.assertTrue(self.client.is_server_live())
         self.assertTrue(self.client.is_server_ready())
-        for model, version, ready in (("trec", "", True), ("trec", "1", True), ("trec", "2", False), ("nope", "", False)):
-            self.assertEqual(self.client.is_model_ready(model, version), ready, (model, version))
+        for *model, ready in (("trec", True), ("trec", "1", True), ("trec", "2", False), ("nope", False)):
+            self.assertEqual(self.client.is_model_ready(*model), ready, model)
 
     def test_wrong_requests(self):
         def output(name, **options):
@@ -77,9 +79,11 @@ class TritonCases:
             ("NOT_FOUND", "'nope' is not loaded", text, {"model_name": "nope"}),
             ("NOT_FOUND", "version", text, {"model_version": "7"}),
             ("INVALID_ARGUMENT", "version: 'x'", text, {"model_version": "x"}),
-            ("INVALID_ARGUMENT", r"inputs\[0\].name: 'words' is not an input of 'trec', expected one of text, token_ids",
+            ("INVALID_ARGUMENT",
+             r"inputs\[0\].name: 'words' is not an input of 'trec', expected one of text, token_ids",
              self.texts(TEXTS, name="words"), {}),
-            ("INVALID_ARGUMENT", r"outputs\[0\].name: 'score' is not an output of 'trec', expected one of probabilities",
+            ("INVALID_ARGUMENT",
+             r"outputs\[0\].name: 'score' is not an output of 'trec', expected one of probabilities",
              text, output("score")),
             ("INVALID_ARGUMENT", "encoding does not go with label", text, {"outputs": label_and_encoding}),
             ("INVALID_ARGUMENT", r"input text: shape \[2, 2\], expected \[batch\]", wrong_shape, {}),
@@ -96,20 +100,23 @@ class TritonCases:
             ("INVALID_ARGUMENT", r"input text\[1\]: no tokens are left", self.texts(["a", " "]), {}),
             ("INVALID_ARGUMENT", "'sequence_[a-z]+' is unknown", text, {"sequence_id": 3}),
             ("INVALID_ARGUMENT", r"parameters\[priority\]: 9", text, {"priority": 9}),
-            ("UNIMPLEMENTED", "classification is not supported", text, output("probabilities", class_count=2)),
+            ("UNIMPLEMENTED", "classification is not supported", text,
+             output("probabilities", class_count=2)),
         ):
             with self.subTest(pattern):
-                self.expect_error(code, pattern, self.client.infer, **{"model_name": "trec", "inputs": [given], **options})
+                given = {"model_name": "trec", "inputs": [given], **options}
+                self.expect_error(code, pattern, self.client.infer, **given)
 
     def test_timeouts(self):
         self.client.infer("trec", [self.texts(TEXTS)], timeout=30000000, priority=1)
-        # More than can be computed in that time: the client gives up, unless the server has seen it first.
+        # More than can be computed in that time: the client gives up, unless the server does first.
         long_texts = self.texts([" ".join(TEXTS) * 10] * 16)
         for limit in self.LIMITS:
             with self.assertRaises(InferenceServerException) as caught:
                 for _ in range(100):
                     self.client.infer("war_and_peace", [long_texts], **limit)
-            self.assertIn(caught.exception.status(), [self.status_of(code) for code in self.TIMEOUT_CODES])
+            codes = [self.status_of(code) for code in self.TIMEOUT_CODES]
+            self.assertIn(caught.exception.status(), codes)
 
     def test_counted_under_its_own_name(self):
         series = 'sru_requests_total{code="OK",method="ModelInfer",model="trec",version="1"}'

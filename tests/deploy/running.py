@@ -82,7 +82,8 @@ def stop(process):
 def run(*command, **options):
     """The end of a program: its code and, as text, its standard output and errors."""
     return subprocess.run(command, **{
-        "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "timeout": DEADLINE_S, "check": False, **options,
+        "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "timeout": DEADLINE_S,
+        "check": False, **options,
     })
 
 
@@ -164,8 +165,8 @@ class Prometheus:
         self.log_path = os.path.join(self.folder, "log")
         with open(self.log_path, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(
-                ["prometheus", "--config.file=" + path, "--storage.tsdb.path=" + os.path.join(self.folder, "data"),
-                 "--web.listen-address=127.0.0.1:0"], stdout=log, stderr=log)
+                ["prometheus", "--config.file=" + path, "--web.listen-address=127.0.0.1:0",
+                 "--storage.tsdb.path=" + os.path.join(self.folder, "data")], stdout=log, stderr=log)
         try:
             self.url = "http://" + wait_for("Prometheus' address", self._listening)
             wait_for("Prometheus", lambda: get(self.url + "/-/ready"))

@@ -56,7 +56,7 @@ STATES = {
     "passed over": ([CALL.head(3)], None),
     "never opened by the server": ([], None),
 }  # fmt: skip
-# The same states of a page, which gRPC's library does not answer; their letters are those of a call.
+# Two of the states of a page, which gRPC's library does not answer; their letters are a call's.
 PAGE = Request("page", "GET", "/", [])
 PAGES = {
     "ended": ([PAGE.head(), ANSWER], None),
@@ -147,7 +147,8 @@ def cells():
         for name, kind, flags, payload, letters in rows:
             undefined = undefined_flags(kind) if rows in (FRAMES, CONNECTION_FRAMES) else []
             of_states = [*zip(STATES.items(), letters, strict=True)]
-            of_states += [(page, letters[list(STATES).index(page[0])]) for page in PAGES.items() if not LIBRARY]
+            pages = {} if LIBRARY else PAGES
+            of_states += [(page, letters[list(STATES).index(page[0])]) for page in pages.items()]
             for (state, (steps, finish)), letter in of_states:
                 stream = 0 if not own else 2 if state == "never opened by the server" else 1
                 if letter not in "Aa":

@@ -1,5 +1,5 @@
-"""HTTP/2 as RFC 9113 and RFC 7541 (HPACK) have it, by frames: each row sends some and says what must come back. Which frames a
-state of a stream allows, and of which sizes, is in frame_states_test.py.
+"""HTTP/2 as RFC 9113 and RFC 7541 (HPACK) have it, by frames: each row sends some and says what must
+come back. Which frames a state of a stream allows, and of which sizes, is in frame_states_test.py.
 
     [SRU_GRPC_TRANSPORT=library] http2_rules_test.py SRU_INTEROP_SERVER [NAME...]      starts the server
     [SRU_GRPC_TRANSPORT=library] http2_rules_test.py --port=PORT[,/CALL/PATH] [NAME...]    tests what listens there

@@ -1,5 +1,5 @@
-"""The server that a test runs against, on the transport that SRU_GRPC_TRANSPORT says, and what is expected where the two differ.
-After this, modules of tests/attacks can be imported."""
+"""The server that a test runs against, on the transport that SRU_GRPC_TRANSPORT says, and what is
+expected where the two differ. After this, modules of tests/attacks can be imported."""
 
 import contextlib
 import os

@@ -17,5 +17,5 @@ from .errors import *
 
 __version__ = read_package_file("VERSION").strip()
 
-__all__ = ["Chunk", "Client", "PassageTags", "Query", "Sampling", "TextStream", "aio", "errors", "results", "v1"]
-__all__ += errors.__all__
+__all__ = ["Chunk", "Client", "PassageTags", "Query", "Sampling", "TextStream"]
+__all__ += ["aio", "errors", "results", "v1", *errors.__all__]

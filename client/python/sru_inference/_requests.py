@@ -87,9 +87,12 @@ def make(kind: Type[Message], **fields: Any) -> Message:
 
 
 def of_arguments(kind: Type[Message], arguments: Mapping[str, Any], **changed: Any) -> Message:
-    """The message whose fields have the arguments of the same names, but for those in `changed`; None leaves a field out."""
-    given = {**arguments, **target(arguments["model"], arguments["version"], arguments["priority"]), **changed}
-    lists: Dict[str, Callable[[Any, Any], None]] = {"sequences": fill_sequences, "queries": fill_queries}
+    """The message whose fields have the arguments of the same names, but for those in `changed`;
+    None leaves a field out."""
+    where = target(arguments["model"], arguments["version"], arguments["priority"])
+    given = {**arguments, **where, **changed}
+    lists: Dict[str, Callable[[Any, Any], None]]
+    lists = {"sequences": fill_sequences, "queries": fill_queries}
     names = [name for name in kind.DESCRIPTOR.fields_by_name if name in given]
     message = make(kind, **{name: given[name] for name in names if name not in lists})
     for name in lists.keys() & names:

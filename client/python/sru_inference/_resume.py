@@ -109,10 +109,11 @@ class Resumption:
         if error is None:
             if unfinished is None:
                 return None
-            indices = range(self._first_index, self._first_index + self._num_samples - self._first_wanted)
+            first = self._first_index
+            indices = range(first, first + self._num_samples - self._first_wanted)
             missing = next((index for index in indices if not self._samples[index].done), None)
             if missing is not None:
-                number = missing - self._first_index + self._first_wanted
+                number = missing - first + self._first_wanted
                 raise InternalError(f"the call has ended, but sample {number} has no finish_reason")
         else:
             refused = (

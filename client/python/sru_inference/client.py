@@ -122,8 +122,8 @@ class Client(ClientBase):
             raise from_rpc(error) from error
         return read(response, request_id_of(call.initial_metadata()) if request_id else "")
 
-    # The methods below that return what _call() and _generate() do are those of aio.Client, too. Their arguments have the
-    # names of the request's fields.
+    # The methods below that return what _call() and _generate() do are those of aio.Client, too.
+    # Their arguments have the names of the request's fields.
 
     def classify(
         self,

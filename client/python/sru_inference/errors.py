@@ -14,9 +14,10 @@ import grpc
 from . import details_pb2
 
 __all__ = [
-    "AbortedError", "CancelledError", "DeadlineExceededError", "FailedPreconditionError", "InferenceError", "InternalError",
-    "InvalidArgumentError", "MessageTooLargeError", "NotFoundError", "PermissionDeniedError", "ResourceExhaustedError",
-    "UnauthenticatedError", "UnavailableError", "UnimplementedError",
+    "AbortedError", "CancelledError", "DeadlineExceededError", "FailedPreconditionError",
+    "InferenceError", "InternalError", "InvalidArgumentError", "MessageTooLargeError", "NotFoundError",
+    "PermissionDeniedError", "ResourceExhaustedError", "UnauthenticatedError", "UnavailableError",
+    "UnimplementedError",
 ]  # fmt: skip
 
 DETAILS_KEY = "grpc-status-details-bin"
