@@ -441,13 +441,15 @@ def main():
     flag("--minutes", type=float, default=FULL_MINUTES)
     flag("--build", type=lambda text: pathlib.Path(text).resolve(), default="build-gpu", help="build folder")
     args = report.arguments()
+    args.parts.sort(key=list(report.parts).index)
     gpu = nvidia_smi("name,driver_version,compute_cap")
     if not gpu:
         print("gpu_report: needs a GPU: nvidia-smi shows none", file=sys.stderr)
         return NO_GPU
     args.out = args.out.resolve() / "gpu.md"
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    Limits.scale = min(1.0, args.minutes / FULL_MINUTES)
+    # Those who name parts want them whole.
+    Limits.scale = 1.0 if args.resume or len(args.parts) < len(PARTS) else min(1.0, args.minutes / FULL_MINUTES)
     Limits.end = time.monotonic() + 60 * args.minutes - 10 * Limits.scale
     Limits.log = args.out.with_suffix(".log")
     Limits.log.unlink(missing_ok=True)

@@ -369,7 +369,7 @@ class Report:
         flag("--python", default=sys.executable, help="interpreter with PyTorch and the package sru (%(default)s)")
         flag("--backend", default="cpu")
         flag("--parts", help="of " + ",".join(self.parts) + " (all that are not done)")
-        flag("--resume", type=pathlib.Path, help="JSON of an earlier run, whose rows are kept")
+        flag("--resume", type=pathlib.Path, help="JSON of an earlier run, if there is one, whose rows are kept")
         flag("--rounds", type=int, default=5, help="in which what is compared takes turns (%(default)s)")
         flag("--seconds", type=float, default=5, help="of each measurement (%(default)s)")
         flag("--quick", action="store_true", help="one round of a moment, which judges nothing")
@@ -380,9 +380,9 @@ class Report:
             self.parser.set_defaults(seconds=0.1, rounds=1)
             args = self.parser.parse_args(words)
         args.bin = args.bin.resolve()
-        earlier = json.loads(args.resume.read_text(encoding="utf-8")) if args.resume else {"rows": {}, "done": []}
-        self.rows = {part: {row[0]: Row(*row) for row in rows} for part, rows in earlier["rows"].items()}
-        self.done, self.missing = earlier["done"], {}
+        earlier = json.loads(args.resume.read_text(encoding="utf-8")) if args.resume and args.resume.exists() else {}
+        self.rows = {part: {row[0]: Row(*row) for row in rows} for part, rows in earlier.get("rows", {}).items() if part in self.parts}
+        self.done, self.missing = earlier.get("done", []), {}
         args.passed = {row.name: row for rows in self.rows.values() for row in rows.values() if row.good}
         args.parts = args.parts.split(",") if args.parts else [part for part in self.parts if part not in self.done]
         for part in args.parts:
