@@ -185,7 +185,6 @@ TESTS_ALSO_INCLUDE = {
     "server/lifecycle": "kernels",  # a backend to load models of every task with
     "server/translation": "kernels",  # the same
     "server/http": "server/telemetry",  # metrics as the page gets them
-    "bench": "kernels/testing",
     "models/decoding": "nlohmann",  # golden JSON
     "models/text": "kernels nlohmann re2",  # every value of an enum; words as RE2 would cut them; golden JSON
 }
