@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "models/kernel_status.h"
 #include "server/batching/warm_up.h"
-#include "server/tasks/programs/run_in_halves.h"
+#include "server/tasks/programs/step_parts.h"
 
 namespace sru::server::tasks {
 namespace {
@@ -73,49 +73,29 @@ absl::Status GenerateStepper::Run(std::vector<batching::StepShare>& shares) {
   first_picks_.clear();
   pick_adjustments_.clear();
   adjustments_.clear();
-  for (size_t i = 0; i < shares.size(); ++i) {
-    auto* const sequence = static_cast<GenerateSequence*>(shares[i].sequence);
-    do {
-      planned_.clear();
-      shares[i].status = sequence->Plan(shares[i].rows, arena_, prefixes_, i, &planned_);
-    } while (MakeRoom(shares[i].status, 1));
-    if (!shares[i].status.ok()) continue;
-    shares[i].unused = shares[i].rows;
-    for (const GenerateItem& item : planned_) {
-      shares[i].unused -= std::max(item.count, 1);
-      AddItem(item);
-    }
-  }
-  // As many together as fit.
-  for (size_t begin = 0, end = 0; begin < items_.size(); begin = end) {
-    Size sum;
-    while (end < items_.size()) {
-      const Size size = SizeOf(end);
-      if (end > begin && (continues_[end] || sum.tokens + size.tokens > limits_.max_tokens ||
-                          sum.sequences + size.sequences > limits_.max_sequences ||
-                          sum.picks + size.picks > max_picks_ ||
-                          sum.adjustments + size.adjustments > max_adjustments_)) {
-        break;
-      }
-      sum.tokens += size.tokens;
-      sum.sequences += size.sequences;
-      sum.picks += size.picks;
-      sum.adjustments += size.adjustments;
-      ++end;
-    }
-    SRU_RETURN_UNLESS_OK(RunInHalves(
-        items_, begin, end, shares,
-        [&](size_t from, size_t to) {
-          absl::Status status;
-          do {
-            Pack(from, to, shares);
-            status = tokens_.num_sequences == 0 ? absl::OkStatus() : RunPacked();
-          } while (MakeRoom(status, to - from));
-          return status;
-        },
-        [&] { Commit(shares); }));
-  }
-  return absl::OkStatus();
+  PlanItems(
+      shares, &planned_,
+      [&](const batching::StepShare& share, size_t i) {
+        auto* const sequence = static_cast<GenerateSequence*>(share.sequence);
+        absl::Status status;
+        do {
+          planned_.clear();
+          status = sequence->Plan(share.rows, arena_, prefixes_, i, &planned_);
+        } while (MakeRoom(status, 1));
+        return status;
+      },
+      [&](const GenerateItem& item) { AddItem(item); });
+  return RunInParts(
+      items_, shares, [&](size_t begin) { return EndOfPart(begin); },
+      [&](size_t from, size_t to) {
+        absl::Status status;
+        do {
+          Pack(from, to, shares);
+          status = tokens_.num_sequences == 0 ? absl::OkStatus() : RunPacked();
+        } while (MakeRoom(status, to - from));
+        return status;
+      },
+      [&] { Commit(shares); });
 }
 
 bool GenerateStepper::MakeRoom(const absl::Status& status, size_t states) {
@@ -149,17 +129,27 @@ void GenerateStepper::AddItem(const GenerateItem& item) {
   }
 }
 
-GenerateStepper::Size GenerateStepper::SizeOf(size_t item) const {
+size_t GenerateStepper::EndOfPart(size_t begin) const {
   const auto end_of = [this](size_t picks) -> int64_t {
     return picks == 0 ? 0 : pick_adjustments_[picks - 1];
   };
-  Size size;
-  size.tokens = items_[item].count;
-  size.sequences = 1;
-  size.picks = items_[item].num_picks;
-  const size_t first = first_picks_[item];
-  size.adjustments = end_of(first + items_[item].num_picks) - end_of(first);
-  return size;
+  int64_t tokens = 0;
+  int64_t picks = 0;
+  int64_t adjustments = 0;
+  size_t end = begin;
+  for (; end < items_.size(); ++end) {
+    const size_t first = first_picks_[end];
+    tokens += items_[end].count;
+    picks += items_[end].num_picks;
+    adjustments += end_of(first + items_[end].num_picks) - end_of(first);
+    const auto sequences = static_cast<int64_t>(end + 1 - begin);
+    if (end > begin &&
+        (continues_[end] || tokens > limits_.max_tokens || sequences > limits_.max_sequences ||
+         picks > max_picks_ || adjustments > max_adjustments_)) {
+      break;
+    }
+  }
+  return end;
 }
 
 void GenerateStepper::Commit(std::vector<batching::StepShare>& shares) {

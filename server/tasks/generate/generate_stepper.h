@@ -47,14 +47,6 @@ class GenerateStepper : public batching::StepRunner {
   absl::Status Run(std::vector<batching::StepShare>& shares) override;
 
  private:
-  // Of a part of the step.
-  struct Size {
-    int64_t tokens = 0;
-    int64_t sequences = 0;
-    int64_t picks = 0;
-    int64_t adjustments = 0;
-  };
-
   GenerateStepper(ProgramRun run, const models::LanguageModel& model,
                   const kernels::WorkspaceLimits& limits, int max_picks, int max_adjustments,
                   std::shared_ptr<kernels::StateArena> arena,
@@ -65,7 +57,8 @@ class GenerateStepper : public batching::StepRunner {
   bool MakeRoom(const absl::Status& status, size_t states);
   // Appends an item to items_, divided where it alone is too large.
   void AddItem(const GenerateItem& item);
-  Size SizeOf(size_t item) const;
+  // The end of those items that fit into one run together.
+  size_t EndOfPart(size_t begin) const;
   // Packs those of items_[begin, end) whose share has not failed.
   void Pack(size_t begin, size_t end, const std::vector<batching::StepShare>& shares);
   // Passes the results of the batch on.

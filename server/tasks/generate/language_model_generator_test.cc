@@ -21,12 +21,14 @@
 #include "server/batching/engine.h"
 #include "server/tasks/generate/generate_sequence.h"
 #include "server/tasks/tasks.h"
+#include "tests/testing/checked.h"
 #include "tests/testing/failing_backend.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::server::tasks {
 namespace {
 
+using ::sru::testing::Checked;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -148,8 +150,7 @@ class LanguageModelGeneratorTest : public ::testing::Test {
   batching::SequenceHandle Submit(GenerateTask task, Sink* sink) {
     sink->task = std::move(task);
     sink->task.sink = sink;
-    auto handle = SubmitGenerate(*model_, steps(), sink->task);
-    EXPECT_TRUE(handle.ok()) << handle.status();
+    auto handle = Checked(SubmitGenerate(*model_, steps(), sink->task));
     return handle.ok() ? *handle : nullptr;
   }
   // All samples of a call that ends well.
@@ -161,6 +162,39 @@ class LanguageModelGeneratorTest : public ::testing::Test {
     std::vector<Sample> samples;
     for (int i = 0; i < task.num_samples; ++i) samples.push_back(sink.sample(i));
     return samples;
+  }
+  std::vector<std::vector<Sample>> RunAlone(const std::vector<GenerateTask>& tasks) {
+    std::vector<std::vector<Sample>> alone;
+    for (const GenerateTask& task : tasks) alone.push_back(Run(task));
+    return alone;
+  }
+  std::vector<std::unique_ptr<Sink>> SubmitAll(const std::vector<GenerateTask>& tasks) {
+    std::vector<std::unique_ptr<Sink>> sinks;
+    for (const GenerateTask& task : tasks) {
+      sinks.push_back(std::make_unique<Sink>(task.num_samples));
+      Submit(task, sinks.back().get());
+    }
+    return sinks;
+  }
+  // All calls end well, with the samples that they have alone.
+  static void ExpectAsAlone(const std::vector<std::unique_ptr<Sink>>& sinks,
+                            const std::vector<std::vector<Sample>>& alone) {
+    for (size_t i = 0; i < sinks.size(); ++i) {
+      SCOPED_TRACE(i);
+      const absl::Status status = sinks[i]->Wait();
+      EXPECT_TRUE(status.ok()) << status;
+      for (size_t k = 0; k < alone[i].size(); ++k) {
+        const Sample sample = sinks[i]->sample(static_cast<int>(k));
+        EXPECT_EQ(sample.ids, alone[i][k].ids);
+        EXPECT_EQ(sample.text, alone[i][k].text);
+        EXPECT_EQ(sample.log_probs, alone[i][k].log_probs);
+        ASSERT_EQ(sample.candidates.size(), alone[i][k].candidates.size());
+        for (size_t c = 0; c < sample.candidates.size(); ++c) {
+          EXPECT_EQ(sample.candidates[c].id, alone[i][k].candidates[c].id);
+          EXPECT_EQ(sample.candidates[c].log_prob, alone[i][k].candidates[c].log_prob);
+        }
+      }
+    }
   }
   std::shared_ptr<const models::SequenceState> Decode(const std::string& bytes) {
     auto state = std::make_shared<models::SequenceState>();
@@ -236,33 +270,14 @@ TEST_F(LanguageModelGeneratorTest, TheSameTokensAloneAndInAnyMix) {
   }
   options_.instances = 1;
   Start();
-  std::vector<std::vector<Sample>> alone;
-  for (const GenerateTask& task : tasks) alone.push_back(Run(task));
+  const std::vector<std::vector<Sample>> alone = RunAlone(tasks);
   // Small steps, small batches, portions of prompts.
   options_.instances = 2;
   options_.batcher.max_batch_tokens = 24;
   options_.batcher.max_batch_sequences = 9;
   engine_ = nullptr;
   Start();
-  std::vector<std::unique_ptr<Sink>> sinks;
-  for (const GenerateTask& task : tasks) {
-    sinks.push_back(std::make_unique<Sink>(task.num_samples));
-    Submit(task, sinks.back().get());
-  }
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    EXPECT_TRUE(sinks[i]->Wait().ok());
-    for (int k = 0; k < tasks[i].num_samples; ++k) {
-      const Sample sample = sinks[i]->sample(k);
-      EXPECT_EQ(sample.ids, alone[i][k].ids) << i;
-      EXPECT_EQ(sample.text, alone[i][k].text);
-      EXPECT_EQ(sample.log_probs, alone[i][k].log_probs);
-      ASSERT_EQ(sample.candidates.size(), alone[i][k].candidates.size());
-      for (size_t c = 0; c < sample.candidates.size(); ++c) {
-        EXPECT_EQ(sample.candidates[c].id, alone[i][k].candidates[c].id);
-        EXPECT_EQ(sample.candidates[c].log_prob, alone[i][k].candidates[c].log_prob);
-      }
-    }
-  }
+  ExpectAsAlone(SubmitAll(tasks), alone);
   EXPECT_EQ(engine_->state_arenas()->stats().slots, 0);
 }
 
@@ -381,32 +396,18 @@ TEST_F(LanguageModelGeneratorTest, CancelFreesTheSlot) {
 TEST_F(LanguageModelGeneratorTest, ALostDeviceChangesNoToken) {
   Load(2);
   Start();
-  std::vector<std::vector<Sample>> alone;
   std::vector<GenerateTask> tasks;
   for (int i = 0; i < 20; ++i) {
     tasks.push_back(Sampled({i % kVocabulary, 3, 4}, 300, i));
     tasks.back().num_samples = 1 + i % 3;
     tasks.back().echo = i % 2 == 0;
     tasks.back().token_log_probs = true;
-    alone.push_back(Run(tasks.back()));
   }
-  std::vector<std::unique_ptr<Sink>> sinks;
-  for (const GenerateTask& task : tasks) {
-    sinks.push_back(std::make_unique<Sink>(task.num_samples));
-    Submit(task, sinks.back().get());
-  }
+  const std::vector<std::vector<Sample>> alone = RunAlone(tasks);
+  const auto sinks = SubmitAll(tasks);
   for (const auto& sink : sinks) sink->WaitForChunks(5);
   devices_->failed[0] = true;
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    const absl::Status status = sinks[i]->Wait();
-    EXPECT_TRUE(status.ok()) << status;
-    for (int k = 0; k < tasks[i].num_samples; ++k) {
-      const Sample sample = sinks[i]->sample(k);
-      EXPECT_EQ(sample.ids, alone[i][k].ids) << i;
-      EXPECT_EQ(sample.text, alone[i][k].text);
-      EXPECT_EQ(sample.log_probs, alone[i][k].log_probs);
-    }
-  }
+  ExpectAsAlone(sinks, alone);
   EXPECT_GT(steps().stats().replayed, 0);
   EXPECT_EQ(engine_->instances(), 2);
 }
@@ -467,23 +468,15 @@ TEST_F(LanguageModelGeneratorTest, ADrainHandsOutStatesThatGoOnElsewhere) {
 TEST_F(LanguageModelGeneratorTest, WithMemoryForFewStatesAllTextsAreMade) {
   Load();
   Start();
-  std::vector<Sample> alone;
-  for (int i = 0; i < 20; ++i) alone.push_back(Run(Sampled({i % kVocabulary, 2}, 50, i))[0]);
+  std::vector<GenerateTask> tasks;
+  for (int i = 0; i < 20; ++i) tasks.push_back(Sampled({i % kVocabulary, 2}, 50, i));
+  const std::vector<std::vector<Sample>> alone = RunAlone(tasks);
   // A state has 128 + 64 bytes, and a step needs that once more.
   for (const size_t states : {2, 5}) {
     options_.state_budgets = {std::make_shared<kernels::ArenaBudget>(states * (128 + 64))};
     engine_ = nullptr;
     Start();
-    std::vector<std::unique_ptr<Sink>> sinks;
-    for (int i = 0; i < 20; ++i) {
-      sinks.push_back(std::make_unique<Sink>());
-      Submit(Sampled({i % kVocabulary, 2}, 50, i), sinks.back().get());
-    }
-    for (int i = 0; i < 20; ++i) {
-      const absl::Status status = sinks[i]->Wait();
-      EXPECT_TRUE(status.ok()) << status;
-      EXPECT_EQ(sinks[i]->sample().ids, alone[i].ids) << i;
-    }
+    ExpectAsAlone(SubmitAll(tasks), alone);
   }
 }
 

@@ -9,11 +9,13 @@
 #include "gtest/gtest.h"
 #include "models/config.h"
 #include "models/tokenizer_loader.h"
+#include "tests/testing/checked.h"
 #include "tests/testing/translator_files.h"
 
 namespace sru::server::tasks {
 namespace {
 
+using ::sru::testing::Checked;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -31,8 +33,7 @@ class TranslateParserTest : public ::testing::Test {
   }
 
   models::SearchOptions Parse() {
-    auto search = ParseSearch(request_, config_, limits_);
-    EXPECT_TRUE(search.ok()) << search.status();
+    auto search = Checked(ParseSearch(request_, config_, limits_));
     return search.ok() ? *search : models::SearchOptions();
   }
   std::string Error() {
@@ -170,8 +171,7 @@ class TranslatePrefixTest : public ::testing::Test {
 };
 
 TEST_F(TranslatePrefixTest, OneForEachSequenceOrNone) {
-  auto prefixes = ParsePrefixes(request_, 2, tokenizer_.get(), 20);
-  ASSERT_TRUE(prefixes.ok());
+  auto prefixes = Checked(ParsePrefixes(request_, 2, tokenizer_.get(), 20));
   EXPECT_THAT(*prefixes, ElementsAre(IsEmpty(), IsEmpty()));
   request_.add_target_prefixes("");
   request_.add_target_prefixes("c c");

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "models/kernel_status.h"
 #include "server/batching/warm_up.h"
-#include "server/tasks/programs/run_in_halves.h"
+#include "server/tasks/programs/step_parts.h"
 
 namespace sru::server::tasks {
 namespace {
@@ -65,57 +65,47 @@ absl::Status TranslateStepper::WarmUp() {
 absl::Status TranslateStepper::Run(std::vector<batching::StepShare>& shares) {
   items_.clear();
   alignments_.clear();
-  for (size_t i = 0; i < shares.size(); ++i) {
-    auto* const sequence = static_cast<TranslateSequence*>(shares[i].sequence);
-    planned_.clear();
-    shares[i].status =
-        sequence->Plan(shares[i].rows, run_.limits().max_attention_values, arena_, i, &planned_);
-    if (!shares[i].status.ok()) continue;
-    shares[i].unused = shares[i].rows;
-    for (const TranslateItem& item : planned_) {
-      shares[i].unused -= item.count;
-      (item.kind == Kind::kAlign ? alignments_ : items_).push_back(item);
-    }
-  }
-  SRU_RETURN_UNLESS_OK(RunAll(items_, shares));
-  return RunAll(alignments_, shares);
-}
-
-absl::Status TranslateStepper::RunAll(const std::vector<TranslateItem>& items,
-                                      std::vector<batching::StepShare>& shares) {
-  for (size_t begin = 0, end = 0; begin < items.size(); begin = end) {
-    int64_t tokens[2] = {0, 0};  // of sources and of hypotheses
-    int sequences[2] = {0, 0};
-    int64_t weights = 0;
-    size_t choices = 0;
-    while (end < items.size()) {
-      const TranslateItem& item = items[end];
-      const int axis = item.kind == Kind::kSource ? 0 : 1;
-      const int64_t more_weights = int64_t{item.count} * item.num_weights;
-      const bool first = end == begin || items[end - 1].sequence != item.sequence;
-      const size_t more_choices =
-          item.kind == Kind::kSearch && first ? item.sequence->choices().size() : 0;
-      if (tokens[axis] + item.count > limits_.max_tokens ||
-          sequences[axis] == limits_.max_sequences ||
-          weights + more_weights > run_.limits().max_attention_values ||
-          choices + more_choices > choices_.ids.size()) {
-        break;
-      }
-      choices += more_choices;
-      tokens[axis] += item.count;
-      ++sequences[axis];
-      weights += more_weights;
-      ++end;
-    }
-    SRU_RETURN_UNLESS_OK(RunInHalves(
-        items, begin, end, shares,
+  PlanItems(
+      shares, &planned_,
+      [&](const batching::StepShare& share, size_t i) {
+        return static_cast<TranslateSequence*>(share.sequence)
+            ->Plan(share.rows, run_.limits().max_attention_values, arena_, i, &planned_);
+      },
+      [&](const TranslateItem& item) {
+        (item.kind == Kind::kAlign ? alignments_ : items_).push_back(item);
+      });
+  for (const auto* items : {&items_, &alignments_}) {
+    SRU_RETURN_UNLESS_OK(RunInParts(
+        *items, shares, [&](size_t begin) { return EndOfPart(*items, begin); },
         [&](size_t from, size_t to) {
-          Pack(items, from, to, shares);
+          Pack(*items, from, to, shares);
           return packed_.empty() ? absl::OkStatus() : RunPacked();
         },
         [&] { Commit(shares); }));
   }
   return absl::OkStatus();
+}
+
+size_t TranslateStepper::EndOfPart(const std::vector<TranslateItem>& items, size_t begin) const {
+  int64_t tokens[2] = {0, 0};  // of sources and of hypotheses
+  int sequences[2] = {0, 0};
+  int64_t weights = 0;
+  size_t choices = 0;
+  size_t end = begin;
+  for (; end < items.size(); ++end) {
+    const TranslateItem& item = items[end];
+    const int axis = item.kind == Kind::kSource ? 0 : 1;
+    const bool first = end == begin || items[end - 1].sequence != item.sequence;
+    if (item.kind == Kind::kSearch && first) choices += item.sequence->choices().size();
+    tokens[axis] += item.count;
+    ++sequences[axis];
+    weights += int64_t{item.count} * item.num_weights;
+    if (tokens[axis] > limits_.max_tokens || sequences[axis] > limits_.max_sequences ||
+        weights > run_.limits().max_attention_values || choices > choices_.ids.size()) {
+      break;
+    }
+  }
+  return end;
 }
 
 void TranslateStepper::Pack(const std::vector<TranslateItem>& items, size_t begin, size_t end,

@@ -44,9 +44,8 @@ class TranslateStepper : public batching::StepRunner {
                    const kernels::WorkspaceLimits& limits,
                    std::shared_ptr<kernels::StateArena> arena);
 
-  // Runs all of `items`, as many together as fit. Returns only what ends the step: kUnavailable.
-  absl::Status RunAll(const std::vector<TranslateItem>& items,
-                      std::vector<batching::StepShare>& shares);
+  // The end of those items that fit into one run together.
+  size_t EndOfPart(const std::vector<TranslateItem>& items, size_t begin) const;
   // Packs those of items[begin, end) whose share has not failed.
   void Pack(const std::vector<TranslateItem>& items, size_t begin, size_t end,
             const std::vector<batching::StepShare>& shares);
