@@ -27,6 +27,7 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "sru/v1/admin.grpc.pb.h"
 #include "sru/v1/inference.grpc.pb.h"
+#include "tests/testing/protos.h"
 
 namespace sru::client {
 
@@ -153,6 +154,25 @@ class FakeServer : private v1::InferenceService::Service {
     return grpc::Status::OK;
   }
 
+  static grpc::Status Invalid(const std::string& message) {
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, message);
+  }
+
+  // A call of sequences, of which `add` answers each; for this reason it refuses the text "bad".
+  template <typename Request, typename Response, typename Add>
+  grpc::Status AnswerEach(const Request& request, Response* response, const char* reason,
+                          const Add& add) {
+    MutexLock lock(&mu_);
+    if (grpc::Status status = Begin(request); !status.ok()) return status;
+    for (int i = 0; i < request.sequences_size(); ++i) {
+      if (reason != nullptr && request.sequences(i).text() == "bad") {
+        return Invalid(absl::StrCat("sequences[", i, "].text: ", reason));
+      }
+      add(i, request.sequences(i));
+    }
+    return End(response);
+  }
+
   grpc::Status TakeFailure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     ++num_calls_;
     if (failures_.empty()) return grpc::Status::OK;
@@ -160,6 +180,8 @@ class FakeServer : private v1::InferenceService::Service {
     failures_.erase(failures_.begin());
     return status;
   }
+
+  static constexpr char kUnknownByte[] = "has a byte that is unknown";
 
   static bool IsBlank(const v1::Sequence& sequence) {
     return absl::StripAsciiWhitespace(sequence.text()).empty() &&
@@ -178,21 +200,13 @@ class FakeServer : private v1::InferenceService::Service {
   // skip_empty a blank text has an empty answer.
   grpc::Status Classify(grpc::ServerContext* context, const v1::ClassifyRequest* request,
                         v1::ClassifyResponse* response) override {
-    MutexLock lock(&mu_);
-    if (grpc::Status status = Begin(*request); !status.ok()) return status;
-    for (int i = 0; i < request->sequences_size(); ++i) {
-      const v1::Sequence& sequence = request->sequences(i);
-      if (sequence.text() == "bad") {
-        return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                            absl::StrCat("sequences[", i, "].text: gives no tokens"));
-      }
-      if (sequence.text() == "hang") {
-        while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(1));
-        return grpc::Status(grpc::StatusCode::CANCELLED, "the caller is gone");
+    return AnswerEach(*request, response, "gives no tokens", [&](int, const auto& sequence) {
+      while (sequence.text() == "hang" && !context->IsCancelled()) {
+        absl::SleepFor(absl::Milliseconds(1));
       }
       const float p = sequence.text().size() > 10 ? 0.75f : 0.25f;
       v1::Classification* result = response->add_classifications();
-      if (request->skip_empty() && IsBlank(sequence)) continue;
+      if (request->skip_empty() && IsBlank(sequence)) return;
       result->set_unknown_tokens(UnknownWords(sequence));
       AddLabel(result, p > 0.5f ? "LONG" : "SHORT", p > 0.5f ? 1 : 0, 0.75f);
       if (request->top_k() != 1) {
@@ -200,22 +214,16 @@ class FakeServer : private v1::InferenceService::Service {
       }
       result->set_token_count(sequence.has_tokens() ? sequence.tokens().values_size() : 3);
       result->set_truncated(request->truncate());
-    }
-    return End(response);
+    });
   }
 
   // Answers with the vector (1, -2) in the requested format.
   grpc::Status Encode(grpc::ServerContext* /*context*/, const v1::EncodeRequest* request,
                       v1::EncodeResponse* response) override {
-    MutexLock lock(&mu_);
-    if (grpc::Status status = Begin(*request); !status.ok()) return status;
-    for (int i = 0; i < request->sequences_size(); ++i) {
+    return AnswerEach(*request, response, nullptr, [&](int, const auto& sequence) {
       v1::Encoding* result = response->add_encodings();
-      if (request->skip_empty() && IsBlank(request->sequences(i))) {
-        result->add_shape(0);
-        continue;
-      }
-      result->set_unknown_tokens(UnknownWords(request->sequences(i)));
+      if (request->skip_empty() && IsBlank(sequence)) return result->add_shape(0);
+      result->set_unknown_tokens(UnknownWords(sequence));
       result->add_shape(2);
       switch (request->output_format()) {
         case v1::OUTPUT_FORMAT_RAW_FLOAT32:
@@ -232,8 +240,7 @@ class FakeServer : private v1::InferenceService::Service {
           result->add_values(-2);
       }
       result->set_token_count(2);
-    }
-    return End(response);
+    });
   }
 
   // A model of bytes (of words, if they are split) for which a token's probability is a half to the
@@ -241,59 +248,48 @@ class FakeServer : private v1::InferenceService::Service {
   // "bad".
   grpc::Status Score(grpc::ServerContext* /*context*/, const v1::ScoreRequest* request,
                      v1::ScoreResponse* response) override {
-    MutexLock lock(&mu_);
-    if (grpc::Status status = Begin(*request); !status.ok()) return status;
-    for (int i = 0; i < request->sequences_size(); ++i) {
-      const v1::Sequence& sequence = request->sequences(i);
-      if (sequence.text() == "bad") {
-        return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                            absl::StrCat("sequences[", i, "].text: has a byte that is unknown"));
-      }
-      std::vector<std::string> tokens(sequence.tokens().values().begin(),
-                                      sequence.tokens().values().end());
-      if (blank_tokens_ || !request->skip_empty() || !IsBlank(sequence)) {
-        for (const char byte : sequence.text()) tokens.emplace_back(1, byte);
-      }
-      for (const int32_t id : sequence.token_ids().values()) {
-        tokens.emplace_back(1, static_cast<char>(id));
-      }
-      const std::string before = i < request->states_size() ? request->states(i) : "";
-      v1::Score* score = response->add_scores();
-      score->set_token_count(static_cast<int>(tokens.size()));
-      if (request->token_texts()) score->mutable_token_texts()->Add(tokens.begin(), tokens.end());
-      for (size_t k = before.empty() ? 1 : 0; k < tokens.size(); ++k) {
-        const double log_prob = -std::log(2.0) * (1 + static_cast<uint8_t>(tokens[k][0]) % 4);
-        score->set_scored_count(score->scored_count() + 1);
-        score->set_log_prob(score->log_prob() + log_prob);
-        if (request->token_log_probs()) score->add_token_log_probs(static_cast<float>(log_prob));
-        if (request->top_candidates() == 0) continue;
-        v1::Candidates* candidates = score->add_candidates();
-        for (int c = 0; c < request->top_candidates(); ++c) {
-          v1::Candidate* candidate = candidates->add_candidates();
-          candidate->set_token_id(c);
-          candidate->set_text(std::string(1, static_cast<char>('a' + c)));
-          candidate->set_log_prob(static_cast<float>(-std::log(2.0) * (1 + c)));
-        }
-      }
-      if (request->return_states()) {
-        score->set_state(before);
-        for (const std::string& token : tokens) *score->mutable_state() += token;
-      }
-    }
-    return End(response);
+    return AnswerEach(
+        *request, response, kUnknownByte,
+        [&](int i, const auto& sequence) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+          std::vector<std::string> tokens(sequence.tokens().values().begin(),
+                                          sequence.tokens().values().end());
+          if (blank_tokens_ || !request->skip_empty() || !IsBlank(sequence)) {
+            for (const char byte : sequence.text()) tokens.emplace_back(1, byte);
+          }
+          for (const int32_t id : sequence.token_ids().values()) {
+            tokens.emplace_back(1, static_cast<char>(id));
+          }
+          const std::string before = i < request->states_size() ? request->states(i) : "";
+          v1::Score* score = response->add_scores();
+          score->set_token_count(static_cast<int>(tokens.size()));
+          if (request->token_texts())
+            score->mutable_token_texts()->Add(tokens.begin(), tokens.end());
+          for (size_t k = before.empty() ? 1 : 0; k < tokens.size(); ++k) {
+            const double log_prob = -std::log(2.0) * (1 + static_cast<uint8_t>(tokens[k][0]) % 4);
+            score->set_scored_count(score->scored_count() + 1);
+            score->set_log_prob(score->log_prob() + log_prob);
+            if (request->token_log_probs())
+              score->add_token_log_probs(static_cast<float>(log_prob));
+            if (request->top_candidates() == 0) continue;
+            v1::Candidates* candidates = score->add_candidates();
+            for (int c = 0; c < request->top_candidates(); ++c) {
+              v1::Candidate* candidate = candidates->add_candidates();
+              candidate->set_token_id(c);
+              candidate->set_text(std::string(1, static_cast<char>('a' + c)));
+              candidate->set_log_prob(static_cast<float>(-std::log(2.0) * (1 + c)));
+            }
+          }
+          if (request->return_states()) {
+            score->set_state(before);
+            for (const std::string& token : tokens) *score->mutable_state() += token;
+          }
+        });
   }
 
   // A tagger of words between spaces: each is "word", or "number" if it begins with a digit. Refuses "bad".
   grpc::Status Tag(grpc::ServerContext* /*context*/, const v1::TagRequest* request,
                    v1::TagResponse* response) override {
-    MutexLock lock(&mu_);
-    if (grpc::Status status = Begin(*request); !status.ok()) return status;
-    for (int i = 0; i < request->sequences_size(); ++i) {
-      const v1::Sequence& sequence = request->sequences(i);
-      if (sequence.text() == "bad") {
-        return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                            absl::StrCat("sequences[", i, "].text: has a byte that is unknown"));
-      }
+    return AnswerEach(*request, response, kUnknownByte, [&](int, const auto& sequence) {
       std::vector<std::string> words(sequence.tokens().values().begin(),
                                      sequence.tokens().values().end());
       if (words.empty()) words = absl::StrSplit(sequence.text(), ' ', absl::SkipEmpty());
@@ -310,8 +306,7 @@ class FakeServer : private v1::InferenceService::Service {
           label->set_probability(k == 0 ? 0.75f : 0.25f);
         }
       }
-    }
-    return End(response);
+    });
   }
 
   // A reader to which every word of a passage, between spaces and newlines, is an answer: the more
@@ -326,8 +321,7 @@ class FakeServer : private v1::InferenceService::Service {
       for (int p = 0; p < query.passages_size(); ++p) {
         const std::vector<v1::SpanAnswer> words = Words(query.passages(p), p);
         if (words.empty() || query.passages(p) == "bad") {
-          return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                              absl::StrCat("queries[", i, "].passages[", p, "]: gives no tokens"));
+          return Invalid(absl::StrCat("queries[", i, "].passages[", p, "]: gives no tokens"));
         }
         const auto best = std::max_element(words.begin(), words.end(), IsWorse);
         if (request->one_per_passage()) {
@@ -353,14 +347,7 @@ class FakeServer : private v1::InferenceService::Service {
   // Refuses "bad".
   grpc::Status Translate(grpc::ServerContext* /*context*/, const v1::TranslateRequest* request,
                          v1::TranslateResponse* response) override {
-    MutexLock lock(&mu_);
-    if (grpc::Status status = Begin(*request); !status.ok()) return status;
-    for (int i = 0; i < request->sequences_size(); ++i) {
-      const v1::Sequence& sequence = request->sequences(i);
-      if (sequence.text() == "bad") {
-        return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                            absl::StrCat("sequences[", i, "].text: is too long"));
-      }
+    return AnswerEach(*request, response, "is too long", [&](int i, const auto& sequence) {
       std::vector<std::string> source(sequence.tokens().values().begin(),
                                       sequence.tokens().values().end());
       for (const v1::SpanAnswer& word : Words(sequence.text(), 0)) source.push_back(word.text());
@@ -375,8 +362,7 @@ class FakeServer : private v1::InferenceService::Service {
       for (int h = 0; h < std::max(1, request->num_hypotheses()); ++h) {
         *translation->add_hypotheses() = MakeHypothesis(*request, i, h, source);
       }
-    }
-    return End(response);
+    });
   }
 
   static v1::Hypothesis MakeHypothesis(const v1::TranslateRequest& request, int sequence, int rank,
@@ -463,8 +449,7 @@ class FakeServer : private v1::InferenceService::Service {
     for (const std::string& word : request->prompt().tokens().values()) prompt += word;
     for (const int32_t id : request->prompt().token_ids().values()) prompt += static_cast<char>(id);
     if (prompt == "bad") {
-      return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
-                          "prompt.text: has a byte that is unknown");
+      return Invalid("prompt.text: has a byte that is unknown");
     }
     const int wanted = request->max_new_tokens() == 0 ? 8 : request->max_new_tokens();
     const int samples = std::max(1, request->num_samples());
@@ -545,7 +530,7 @@ class FakeServer : private v1::InferenceService::Service {
         }
       }
       if (request.has_start() != first) {
-        return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "start: in the first message only");
+        return Invalid("start: in the first message only");
       }
       if (first) text = request.start().state();
       v1::EncodeStreamResponse response;
@@ -559,7 +544,7 @@ class FakeServer : private v1::InferenceService::Service {
       if (request.chunk().text() == "drain") return drain();
       if (request.has_chunk()) {
         if (request.chunk().text() == "bad") {
-          return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "chunk.text: gives no tokens");
+          return Invalid("chunk.text: gives no tokens");
         }
         text += request.chunk().text();
         int tokens = static_cast<int>(request.chunk().features().data().size() / 8);
@@ -625,22 +610,10 @@ class FakeServer : private v1::InferenceService::Service {
   }
 
   static v1::ModelInfo MakeModel() {
-    v1::ModelInfo model;
-    model.set_name("fake");
-    model.set_version(7);
-    model.set_input_size(2);
-    model.set_hidden_size(4);
-    model.set_num_layers(2);
-    model.set_bidirectional(true);
-    model.set_pooling(v1::POOLING_MAX);
-    model.add_labels("SHORT");
-    model.add_labels("LONG");
-    model.set_task("classifier");
-    model.set_vocabulary_size(100);
-    model.set_backend("reference");
-    model.set_dtype("float32");
-    model.set_instances(1);
-    return model;
+    return sru::testing::Message<v1::ModelInfo>(R"(
+        name: 'fake' version: 7 input_size: 2 hidden_size: 4 num_layers: 2 bidirectional: true
+        pooling: POOLING_MAX labels: ['SHORT', 'LONG'] task: 'classifier' vocabulary_size: 100
+        backend: 'reference' dtype: 'float32' instances: 1)");
   }
 
   FakeAdmin admin_;

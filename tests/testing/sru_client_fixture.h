@@ -11,19 +11,20 @@
 #include <fstream>
 #include <sstream>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
-#include "google/protobuf/text_format.h"
-#include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/fake_server.h"
+#include "tests/testing/protos.h"
 
 namespace sru::client {
+
+using ::sru::testing::Message;
+using ::sru::testing::Sends;
 
 struct Output {
   int exit_code = -1;
@@ -53,21 +54,6 @@ inline std::vector<nlohmann::json> JsonLines(const std::string& text) {
     EXPECT_TRUE(objects.back().is_object()) << line;
   }
   return objects;
-}
-
-// A message by its text format.
-template <typename M>
-M Message(const std::string& text) {
-  M message;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message)) << text;
-  return message;
-}
-
-// Matches a message that has the fields of a text format, and no others.
-MATCHER_P(Sends, text, "") {
-  *result_listener << arg.ShortDebugString();
-  return google::protobuf::util::MessageDifferencer::Equals(
-      arg, Message<std::decay_t<decltype(arg)>>(text));
 }
 
 // Matches a JSON object that has these fields with these values, among others.
