@@ -68,26 +68,7 @@ class SequenceSchedulerTest : public ::testing::Test {
 
   absl::Status Submit(const Plan& plan, Priority priority = Priority::kNormal,
                       absl::Duration timeout = absl::InfiniteDuration(), int least_steps = 1) {
-    std::vector<SequenceRequest> requests(1);
-    SequenceRequest& request = requests[0];
-    outcomes_[plan.name] = std::make_unique<PuppetOutcome>();
-    auto sequence = std::make_unique<PuppetSequence>(plan, outcomes_[plan.name].get());
-    PuppetSequence* const puppet = sequence.get();
-    request.sequence = std::move(sequence);
-    request.priority = priority;
-    request.deadline = clock_.Now() + timeout;
-    request.flow = flow_;
-    request.least_steps = least_steps;
-    auto handle = scheduler_->Submit(std::move(requests));
-    retry_after_ = RetryAfterOf(handle.status()).value_or(absl::ZeroDuration());
-    if (!handle.ok()) {
-      EXPECT_NE(request.sequence, nullptr) << "consumed";  // NOLINT: only if accepted
-      return handle.status();
-    }
-    handles_[plan.name] = handle->front();
-    puppets_[plan.name] = puppet;
-    plans_[plan.name] = plan;
-    return absl::OkStatus();
+    return SubmitTogether({plan}, timeout, least_steps, priority);
   }
   void Accept(const Plan& plan, Priority priority = Priority::kNormal,
               absl::Duration timeout = absl::InfiniteDuration()) {
@@ -98,7 +79,7 @@ class SequenceSchedulerTest : public ::testing::Test {
   // Submits all of them together.
   absl::Status SubmitTogether(const std::vector<Plan>& plans,
                               absl::Duration timeout = absl::InfiniteDuration(),
-                              int least_steps = 1) {
+                              int least_steps = 1, Priority priority = Priority::kNormal) {
     std::vector<SequenceRequest> requests;
     for (const Plan& plan : plans) {
       SequenceRequest& request = requests.emplace_back();
@@ -106,7 +87,9 @@ class SequenceSchedulerTest : public ::testing::Test {
       auto sequence = std::make_unique<PuppetSequence>(plan, outcomes_[plan.name].get());
       puppets_[plan.name] = sequence.get();
       request.sequence = std::move(sequence);
+      request.priority = priority;
       request.deadline = clock_.Now() + timeout;
+      request.flow = flow_;
       request.least_steps = least_steps;
       request.branches = plan.branches;
     }
@@ -937,39 +920,24 @@ TEST_F(SequenceSchedulerTest, SequencesBeginOnTheDeviceWithFewest) {
 }
 
 TEST(SchedulerOptionsTest, NamesTheOptionThatIsOutOfRange) {
+  using Options = SchedulerOptions;
   const FakeClock clock;
-  const auto message = [&clock](const SchedulerOptions& options) {
-    const auto scheduler = SequenceScheduler::Create(options, &clock);
-    EXPECT_EQ(scheduler.status().code(), absl::StatusCode::kInvalidArgument);
-    return std::string(scheduler.status().message());
+  const auto expect = [&clock](auto option, const auto& value, const std::string& text) {
+    Options options;
+    options.*option = value;
+    const absl::Status status = SequenceScheduler::Create(options, &clock).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(text));
   };
-  SchedulerOptions options;
-  options.max_step_tokens = 0;
-  EXPECT_EQ(message(options), "max_step_tokens: expected at least 1, found 0");
-  options = {};
-  options.max_step_sequences = 0;
-  EXPECT_THAT(message(options), HasSubstr("max_step_sequences"));
-  options = {};
-  options.rows_per_step = 0;
-  EXPECT_THAT(message(options), HasSubstr("rows_per_step"));
-  options = {};
-  options.max_streams = 0;
-  EXPECT_THAT(message(options), HasSubstr("max_streams"));
-  options = {};
-  options.max_waiting_rows = 0;
-  EXPECT_THAT(message(options), HasSubstr("max_waiting_rows"));
-  options = {};
-  options.max_waiting_sequences = 0;
-  EXPECT_THAT(message(options), HasSubstr("max_waiting_sequences"));
-  options = {};
-  options.max_begun_branches = 0;
-  EXPECT_THAT(message(options), HasSubstr("max_begun_branches"));
-  options = {};
-  options.ageing_interval = absl::ZeroDuration();
-  EXPECT_THAT(message(options), HasSubstr("ageing_interval"));
-  options = {};
-  options.workers = {0, 0};
-  EXPECT_THAT(message(options), HasSubstr("workers"));
+  expect(&Options::max_step_tokens, 0, "max_step_tokens: expected at least 1, found 0");
+  expect(&Options::max_step_sequences, 0, "max_step_sequences");
+  expect(&Options::rows_per_step, 0, "rows_per_step");
+  expect(&Options::max_streams, 0, "max_streams");
+  expect(&Options::max_waiting_rows, 0, "max_waiting_rows");
+  expect(&Options::max_waiting_sequences, 0, "max_waiting_sequences");
+  expect(&Options::max_begun_branches, 0, "max_begun_branches");
+  expect(&Options::ageing_interval, absl::ZeroDuration(), "ageing_interval");
+  expect(&Options::workers, std::vector<int>{0, 0}, "workers");
 }
 
 // A caller with many rows does not hold up one with few.
